@@ -1,0 +1,1 @@
+"""Saccade compiles vision models and vision operators to the machine they run on."""

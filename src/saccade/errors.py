@@ -1,0 +1,92 @@
+"""Every error that a user can cause.
+
+All derive from `SaccadeError`, and each message says what is wrong, where, and what to do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+__all__ = [
+    "CacheError",
+    "CompileError",
+    "InputError",
+    "ModelError",
+    "OptionError",
+    "OutOfBoundsError",
+    "PlanError",
+    "SaccadeError",
+    "Unsupported",
+    "UnsupportedModelError",
+]
+
+
+class SaccadeError(Exception):
+    """Base of every error that a user of Saccade can cause."""
+
+
+class ModelError(SaccadeError):
+    """The model file is broken, hostile, or not ONNX."""
+
+
+class InputError(SaccadeError, ValueError):
+    """An input's name, shape, dtype or device does not fit the model."""
+
+
+class OptionError(SaccadeError, ValueError):
+    """An option, or a combination of options, makes no sense."""
+
+
+class PlanError(SaccadeError):
+    """No plan exists for these sizes."""
+
+
+class CompileError(SaccadeError):
+    """A kernel could not be compiled."""
+
+
+class CacheError(SaccadeError):
+    """The cache folder cannot be used."""
+
+
+class OutOfBoundsError(SaccadeError, IndexError):
+    """A kernel compiled in checked mode left its buffer (a bug in Saccade)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unsupported:
+    """One row of the table in `UnsupportedModelError`.
+
+    Attributes:
+        operator: ONNX operator, with its domain when that is not the default one.
+        dtype: Element type of the first input, as ONNX spells it.
+        reason: Why it cannot be run.
+        count: How many nodes share operator, dtype and reason.
+        nodes: Names of the first few of them.
+    """
+
+    operator: str
+    dtype: str
+    reason: str
+    count: int
+    nodes: tuple[str, ...]
+
+
+class UnsupportedModelError(ModelError):
+    """The model is well formed but uses what Saccade cannot run; lists everything at once."""
+
+    def __init__(self, rows: Sequence[Unsupported]) -> None:
+        self.rows = tuple(rows)
+        head = ("operator", "dtype", "count", "reason", "first nodes")
+        body = [
+            (row.operator, row.dtype, str(row.count), row.reason, ", ".join(row.nodes))
+            for row in rows
+        ]
+        widths = [max(len(line[i]) for line in [head, *body]) for i in range(len(head))]
+        lines = [
+            "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
+            for line in [head, *body]
+        ]
+        total = sum(row.count for row in rows)
+        super().__init__(f"{total} node(s) of this model are not supported:\n" + "\n".join(lines))

@@ -1,0 +1,104 @@
+"""What the user may choose, as frozen values."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from enum import Enum
+from pathlib import Path
+
+from saccade.errors import OptionError
+
+__all__ = ["Options", "Precision", "cache_dir", "default_threads"]
+
+
+class Precision(Enum):
+    """Arithmetic of the convolutions and matrix products. fp32 means fp32."""
+
+    FP32 = "fp32"
+
+
+DEVICES = ("cpu", "reference")
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """Everything that steers a compilation.
+
+    Attributes:
+        device: `cpu`, or `reference` (NumPy, for tests and comparisons).
+        precision: Arithmetic type; storage follows it.
+        threads: Width of the team; None takes `default_threads()`.
+        exact: Refuse algorithms that trade rounding for speed (Winograd).
+        checked: Compile every load and store with a bounds check.
+        isa: CPU instruction set, `avx512`, `avx2` or `native`.
+        cache: Whether the on-disk caches may be used.
+    """
+
+    device: str = "cpu"
+    precision: Precision = Precision.FP32
+    threads: int | None = None
+    exact: bool = False
+    checked: bool = False
+    isa: str = "native"
+    cache: bool = True
+    resolved_threads: int = field(init=False, default=0)
+
+    def __post_init__(self) -> None:
+        if self.device not in DEVICES:
+            raise OptionError(f"device={self.device!r} is not one of {', '.join(DEVICES)}")
+        if self.threads is not None and (
+            isinstance(self.threads, bool) or not isinstance(self.threads, int) or self.threads < 1
+        ):
+            raise OptionError(f"threads={self.threads!r} must be a positive integer or None")
+        object.__setattr__(self, "resolved_threads", self.threads or default_threads())
+
+    @classmethod
+    def make(
+        cls,
+        device: str = "cpu",
+        precision: str | Precision = "fp32",
+        threads: int | None = None,
+        exact: bool = False,
+        **more: object,
+    ) -> Options:
+        """Options from the loosely typed arguments of `saccade.compile`."""
+        try:
+            chosen = Precision(precision)
+        except ValueError:
+            known = ", ".join(p.value for p in Precision)
+            raise OptionError(f"precision={precision!r} is not one of {known}") from None
+        return cls(device=device, precision=chosen, threads=threads, exact=exact, **more)  # type: ignore[arg-type]
+
+
+def default_threads() -> int:
+    """Number of threads that affinity and the cgroup quota allow, at least one."""
+    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return max(1, min(allowed or 1, _cgroup_quota(allowed or 1)))
+
+
+def _cgroup_quota(fallback: int) -> int:
+    """CPU quota of this process's cgroup (v2, then v1), rounded down."""
+    v2 = Path("/sys/fs/cgroup/cpu.max")
+    quota_v1 = Path("/sys/fs/cgroup/cpu/cpu.cfs_quota_us")
+    period_v1 = Path("/sys/fs/cgroup/cpu/cpu.cfs_period_us")
+    try:
+        if v2.exists():
+            quota, period = v2.read_text().split()[:2]
+        elif quota_v1.exists():
+            quota, period = quota_v1.read_text().strip(), period_v1.read_text().strip()
+        else:
+            return fallback
+        return fallback if quota in ("max", "-1") else int(quota) // int(period)
+    except (OSError, ValueError):
+        return fallback
+
+
+def cache_dir() -> Path:
+    """Folder of the on-disk caches: `SACCADE_CACHE_DIR`, or the platform's user cache."""
+    given = os.environ.get("SACCADE_CACHE_DIR")
+    if given:
+        return Path(given)
+    from platformdirs import user_cache_path  # noqa: PLC0415 - 10 ms that most imports never need
+
+    return user_cache_path("saccade")
