@@ -1,0 +1,60 @@
+"""LLVM IR to machine code: one optimised object per kernel, no absolute address in it."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+from saccade.codegen.target import Target
+from saccade.errors import CompileError
+
+__all__ = ["assembly", "object_code"]
+
+
+@lru_cache(maxsize=1)
+def _llvm() -> Any:  # noqa: ANN401 - llvmlite carries no types
+    import llvmlite.binding as llvm  # noqa: PLC0415 - 40 ms; needed only where something is compiled
+
+    llvm.initialize_all_targets()
+    llvm.initialize_all_asmprinters()
+    return llvm
+
+
+@lru_cache(maxsize=8)
+def _machine(target: Target) -> Any:  # noqa: ANN401
+    llvm = _llvm()
+    return llvm.Target.from_triple(target.triple).create_target_machine(
+        cpu=target.cpu, features=target.features, opt=3, reloc="pic", codemodel="small"
+    )
+
+
+def _optimised(ir_text: str, target: Target) -> tuple[Any, Any]:
+    llvm = _llvm()
+    machine = _machine(target)
+    try:
+        module = llvm.parse_assembly(ir_text)
+        module.verify()
+    except RuntimeError as error:
+        raise CompileError(f"the emitted code is not valid LLVM IR: {error}") from error
+    # Kernels are written as the vector code that is wanted: the vectorisers would only cost compile time.
+    tuning = llvm.create_pipeline_tuning_options(speed_level=2)
+    tuning.loop_vectorization = tuning.slp_vectorization = tuning.loop_unrolling = False
+    builder = llvm.create_pass_builder(machine, tuning)
+    builder.getModulePassManager().run(module, builder)
+    return module, machine
+
+
+def object_code(ir_text: str, target: Target) -> bytes:
+    """A relocatable ELF object.
+
+    Raises:
+        CompileError: If the IR is invalid.
+    """
+    module, machine = _optimised(ir_text, target)
+    return bytes(machine.emit_object(module))
+
+
+def assembly(ir_text: str, target: Target) -> str:
+    """The same code as text, to be read before guessing."""
+    module, machine = _optimised(ir_text, target)
+    return str(machine.emit_assembly(module))

@@ -1,0 +1,92 @@
+"""The machine that code is emitted for: instruction set, vector width, LLVM names."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+from saccade.errors import OptionError
+
+__all__ = ["Isa", "Target", "host_target"]
+
+Isa = str
+"""`avx512`, `avx2` or `neon`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What a kernel may use; part of every cache key.
+
+    Attributes:
+        isa: Instruction set that kernels are parametrised by.
+        vector_bits: Width of a vector register.
+        registers: How many vector registers there are.
+        triple: LLVM target triple.
+        cpu: LLVM CPU name, for scheduling.
+        features: LLVM feature string.
+        l1, l2, l3: Cache sizes in bytes (l1, l2 of one core; l3 shared).
+    """
+
+    isa: Isa
+    vector_bits: int
+    registers: int
+    triple: str
+    cpu: str
+    features: str
+    l1: int = 32 << 10
+    l2: int = 1 << 20
+    l3: int = 16 << 20
+
+    @property
+    def lanes(self) -> int:
+        """fp32 elements in one vector."""
+        return self.vector_bits // 32
+
+
+_AVX512 = ("avx512f", "avx512bw", "avx512vl", "avx512dq")
+
+
+@lru_cache(maxsize=8)
+def host_target(isa: Isa = "native") -> Target:
+    """The target for this machine, or for an older instruction set that it still runs.
+
+    Raises:
+        OptionError: If this machine cannot run `isa`.
+    """
+    import llvmlite.binding as llvm  # noqa: PLC0415 - 40 ms; plans that are only read need no LLVM
+
+    flags = llvm.get_host_cpu_features()
+    triple = llvm.get_process_triple()
+    if triple.startswith(("aarch64", "arm64")):
+        return Target("neon", 128, 32, triple, llvm.get_host_cpu_name(), flags.flatten())
+    has512 = all(flags.get(f, False) for f in _AVX512)
+    has2 = flags.get("avx2", False) and flags.get("fma", False)
+    chosen = ("avx512" if has512 else "avx2") if isa == "native" else isa
+    if chosen not in ("avx512", "avx2"):
+        raise OptionError(f"isa={isa!r} is not one of native, avx512, avx2")
+    if not has2 or (chosen == "avx512" and not has512):
+        raise OptionError(f"this machine's processor does not have {chosen}")
+    l1, l2, l3 = _cache_sizes()
+    if chosen == "avx512":
+        features = flags.flatten() + ",-prefer-256-bit"
+        return Target("avx512", 512, 32, triple, llvm.get_host_cpu_name(), features, l1, l2, l3)
+    kept = {k: v for k, v in flags.items() if "avx512" not in k and "evex" not in k and "avx10" not in k}
+    features = ",".join(f"{'+' if v else '-'}{k}" for k, v in sorted(kept.items())) + ",-avx512f"
+    return Target("avx2", 256, 16, triple, "x86-64-v3", features, l1, l2, l3)
+
+
+def _cache_sizes() -> tuple[int, int, int]:
+    """L1 data, L2 and L3 bytes from sysfs, with common sizes where it is silent."""
+    from pathlib import Path  # noqa: PLC0415
+
+    found = {1: 32 << 10, 2: 1 << 20, 3: 16 << 20}
+    for index in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*"):
+        try:
+            kind = (index / "type").read_text().strip()
+            level = int((index / "level").read_text())
+            size = (index / "size").read_text().strip()
+        except (OSError, ValueError):
+            continue
+        if kind != "Instruction" and size[-1:] in "KM":
+            found[level] = int(size[:-1]) << (10 if size.endswith("K") else 20)
+    return found[1], found[2], found[3]

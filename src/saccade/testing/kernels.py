@@ -1,0 +1,240 @@
+"""Run one kernel alone: what every kernel's tests and measurements stand on.
+
+`run_kernel` places the operands in one arena with guard bands around every buffer, poisons results, temporaries
+and scratch with NaN, plays the phases on a simulated team (one OS thread plays every logical thread, in a given
+order, each with its own share of the chunks), and checks guards and faults.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from saccade.codegen.compile import object_code
+from saccade.codegen.language import CONTEXT_WORDS, Kernel
+from saccade.codegen.target import Target, host_target
+from saccade.errors import OutOfBoundsError
+from saccade.ir import Array, DType, Op
+from saccade.kernels import packing
+from saccade.kernels.base import Call, CpuKernel, In, Launch, Operand, Out, Packed, Scratch, Temp, View
+from saccade.runtime.cpu.linker import Linked, link
+
+__all__ = ["Prepared", "compile_launch", "nchw_view", "nhwc_view", "prepare", "row_major", "run_kernel"]
+
+GUARD = 256  # bytes on either side of a buffer
+_PATTERN = 0xA5
+
+
+def row_major(dtype: DType, shape: Sequence[int]) -> View:
+    """Dense storage in logical order."""
+    strides, step = [], 1
+    for n in reversed(shape):
+        strides.append(step)
+        step *= n
+    return View(dtype, tuple(shape), tuple(reversed(strides)))
+
+
+nchw_view = row_major
+
+
+def nhwc_view(dtype: DType, shape: Sequence[int], pitch: int | None = None) -> View:
+    """Channels-last storage; `pitch` elements from pixel to pixel (the channel count unless given)."""
+    _, c, h, w = shape
+    p = c if pitch is None else pitch
+    return View(dtype, tuple(shape), (h * w * p, 1, w * p, p))
+
+
+def compile_launch(kernel: CpuKernel, launch: Launch, target: Target, checked: bool) -> tuple[bytes, list[str]]:
+    """Object code of one phase (symbol `kernel`) and the names of its checked accesses."""
+    builder = Kernel("kernel", target, checked=checked)
+    kernel.emit(builder, launch.config)
+    return object_code(str(builder.finish()), target), builder.accesses
+
+
+@dataclass
+class Prepared:
+    """A kernel ready to run on given operands; `run` may be repeated and timed."""
+
+    linked: list[Linked]
+    launches: tuple[Launch, ...]
+    args: list[Array]
+    bases: Array
+    memory: Array
+    counter: Array
+    fault: Array
+    accesses: list[list[str]]
+    outputs: list[tuple[int, View]]
+    guards: Array
+
+    def run(self, threads: int = 1, order: Sequence[int] | None = None) -> None:
+        """Play every phase on `threads` logical threads, in `order`."""
+        for linked, args, accesses in zip(self.linked, self.args, self.accesses, strict=True):
+            function = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)(linked.addresses["kernel"])
+            for thread in order or range(threads):
+                self.counter[0] = thread
+                context = np.array(
+                    [self.bases.ctypes.data, self.counter.ctypes.data, threads, thread, self.fault.ctypes.data],
+                    np.int64,
+                )
+                assert len(context) == CONTEXT_WORDS
+                function(args.ctypes.data, context.ctypes.data)
+                if self.fault[0]:
+                    access, offset, length = (int(v) for v in self.fault[:3])
+                    name = accesses[access - 1]
+                    raise OutOfBoundsError(f"access {name}[{offset}] of a buffer of {length} elements")
+
+    def result(self, index: int) -> Array:
+        """Output `index` in logical order, copied."""
+        offset, view = self.outputs[index]
+        return _strided(self.memory, offset, view).copy()
+
+
+def _strided(memory: Array, offset: int, view: View) -> Array:
+    base = memory[offset : offset + max(view.extent, 1) * view.dtype.itemsize].view(view.dtype.numpy)
+    steps = tuple(s * view.dtype.itemsize for s in view.strides)
+    return np.lib.stride_tricks.as_strided(base, view.shape, steps)
+
+
+def prepare(
+    kernel: CpuKernel,
+    op: Op,
+    arrays: Sequence[Array],
+    outputs: Sequence[View],
+    *,
+    inputs: Sequence[View] | None = None,
+    constant: Sequence[bool] | None = None,
+    isa: str = "native",
+    checked: bool = False,
+    threads: int = 1,
+    exact: bool = False,
+) -> Prepared:
+    """Compile a kernel for `op` over `arrays` (logical order; stored as `inputs` says, row-major by default).
+
+    Raises:
+        ValueError: If the kernel does not support the call (the message is its reason).
+    """
+    views = tuple(inputs or (row_major(DType.of(a.dtype), a.shape) for a in arrays))
+    target = host_target(isa)
+    known = tuple(constant or (False,) * len(views))
+    call = Call(op, views, tuple(outputs), known, target, threads, exact)
+    reason = kernel.supports(call)
+    if reason is not None:
+        raise ValueError(reason)
+    launches = kernel.launch(call)
+    return _Placer(kernel, call, arrays, checked).place(launches, target)
+
+
+class _Placer:
+    """Lays buffers out in one block of memory, guards between them."""
+
+    def __init__(self, kernel: CpuKernel, call: Call, arrays: Sequence[Array], checked: bool) -> None:
+        self.kernel, self.call, self.arrays, self.checked = kernel, call, arrays, checked
+        self.size = GUARD
+        self.fills: list[tuple[int, Array]] = []
+        self.spans: list[tuple[int, int]] = []
+        self.where: dict[object, tuple[int, int]] = {}
+
+    def _span(self, key: object, nbytes: int) -> tuple[int, int]:
+        if key not in self.where:
+            self.where[key] = (self.size, nbytes)
+            self.spans.append((self.size, nbytes))
+            self.size += -(-nbytes // 64) * 64 + GUARD
+        return self.where[key]
+
+    def place(self, launches: tuple[Launch, ...], target: Target) -> Prepared:
+        words = [
+            [w for o in launch.operands for w in self._words(o)] + list(launch.integers)
+            for launch in launches
+        ]
+        outs = []
+        for i, view in enumerate(self.call.outputs):
+            outs.append((self._span(Out(i), view.extent * view.dtype.itemsize)[0], view))
+        memory = np.full(self.size + 64, _PATTERN, np.uint8)
+        start = -memory.ctypes.data % 64
+        memory = memory[start : start + self.size]
+        guards = np.ones(self.size, bool)
+        for offset, nbytes in self.spans:
+            guards[offset : offset + nbytes] = False
+            memory[offset : offset + nbytes] = 0xFF  # NaN in every float type
+        for offset, content in self.fills:
+            memory[offset : offset + content.nbytes] = content
+        compiled = [compile_launch(self.kernel, launch, target, self.checked) for launch in launches]
+        return Prepared(
+            [link({"kernel": code}) for code, _ in compiled],
+            launches,
+            [np.array(w, np.int64) for w in words],
+            np.array([memory.ctypes.data], np.int64),
+            memory,
+            np.zeros(1, np.int64),
+            np.zeros(3, np.int64),
+            [accesses for _, accesses in compiled],
+            outs,
+            guards,
+        )
+
+    def _words(self, operand: Operand) -> tuple[int, int, int]:
+        if isinstance(operand, In):
+            return (0, *self._input(operand))
+        if isinstance(operand, Out):
+            view = self.call.outputs[operand.index]
+            return (0, *self._span(operand, view.extent * view.dtype.itemsize))
+        if isinstance(operand, Packed):
+            return (0, *self._packed(operand))
+        if isinstance(operand, Temp):
+            return (0, *self._span(operand, operand.nbytes))
+        assert isinstance(operand, Scratch)
+        offset, _ = self._span(("scratch", operand.nbytes), operand.nbytes * 8)  # room for 8 logical threads
+        return 0, offset, operand.nbytes
+
+    def _input(self, operand: In) -> tuple[int, int]:
+        view, array = self.call.inputs[operand.index], self.arrays[operand.index]
+        nbytes = view.extent * view.dtype.itemsize
+        fresh = operand not in self.where
+        span = self._span(operand, nbytes)
+        if fresh and nbytes:
+            content = np.full(nbytes, 0xFF, np.uint8)
+            _strided(content, 0, view)[...] = array
+            self.fills.append((span[0], content))
+        return span
+
+    def _packed(self, operand: Packed) -> tuple[int, int]:
+        p = operand.packing
+        array = packing.FUNCTIONS[p.function](*(self.arrays[i] for i in p.inputs), *p.parameters)
+        assert array.nbytes == p.nbytes, (p, array.nbytes)
+        span = self._span(operand, array.nbytes)
+        self.fills.append((span[0], np.ascontiguousarray(array).reshape(-1).view(np.uint8)))
+        return span
+
+
+def run_kernel(
+    kernel: CpuKernel,
+    op: Op,
+    arrays: Sequence[Array],
+    outputs: Sequence[View],
+    *,
+    inputs: Sequence[View] | None = None,
+    constant: Sequence[bool] | None = None,
+    isa: str = "native",
+    checked: bool = False,
+    threads: int = 1,
+    order: Sequence[int] | None = None,
+    exact: bool = False,
+) -> tuple[Array, ...]:
+    """Results of one kernel in logical order, after its guards were found untouched.
+
+    Raises:
+        ValueError: If the kernel does not support the call.
+        OutOfBoundsError: If a checked kernel leaves a buffer, or any kernel writes into a guard band or an input.
+    """
+    ready = prepare(
+        kernel, op, arrays, outputs, inputs=inputs, constant=constant, isa=isa, checked=checked,
+        threads=threads, exact=exact,
+    )  # fmt: skip
+    before = ready.memory[ready.guards].copy()
+    ready.run(threads, order)
+    if not np.array_equal(before, ready.memory[ready.guards]):
+        raise OutOfBoundsError(f"{kernel.name} wrote into a guard band")
+    return tuple(ready.result(i) for i in range(len(outputs)))
