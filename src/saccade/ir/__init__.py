@@ -1,0 +1,23 @@
+"""The small intermediate representation: about 25 operator families over dims, layouts and index maps."""
+
+from saccade.ir.dim import Dim
+from saccade.ir.dtype import DType
+from saccade.ir.expr import Expr
+from saccade.ir.graph import Graph, Node, Value
+from saccade.ir.index_map import Factor, IndexMap
+from saccade.ir.op import Array, Op, TensorType, Work
+
+__all__ = [
+    "Array",
+    "DType",
+    "Dim",
+    "Expr",
+    "Factor",
+    "Graph",
+    "IndexMap",
+    "Node",
+    "Op",
+    "TensorType",
+    "Value",
+    "Work",
+]

@@ -1,0 +1,73 @@
+"""Reads the text form of dims back (a small precedence parser, no `eval`)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+from saccade.ir import dim as d
+
+_TOKEN = re.compile(r"\s*(//|[-+*/%(),]|\d+|[^\s\-+*/%(),]+)")
+_PRODUCTS: dict[str, Callable[[d.Dim, d.Dim], d.Dim]] = {
+    "*": d.mul,
+    "//": d.floordiv,
+    "/": d.truncdiv,
+    "%": d.mod,
+}
+
+
+def parse(text: str) -> d.Dim:
+    """The dim that `text` denotes.
+
+    Raises:
+        ValueError: If it is not the text of a dim.
+    """
+    tokens = _TOKEN.findall(text)
+    if "".join(tokens) != re.sub(r"\s", "", text) or not tokens:
+        raise ValueError(f"{text!r} is not a dim")
+    value, rest = _sum(tokens)
+    if rest:
+        raise ValueError(f"{text!r} is not a dim: {rest[0]!r} is left over")
+    return value
+
+
+def _sum(tokens: list[str]) -> tuple[d.Dim, list[str]]:
+    value, tokens = _product(tokens)
+    while tokens and tokens[0] in "+-":
+        sign, (right, tokens) = tokens[0], _product(tokens[1:])
+        value = d.add(value, right) if sign == "+" else d.sub(value, right)
+    return value, tokens
+
+
+def _product(tokens: list[str]) -> tuple[d.Dim, list[str]]:
+    value, tokens = _unary(tokens)
+    while tokens and tokens[0] in _PRODUCTS:
+        combine, (right, tokens) = _PRODUCTS[tokens[0]], _unary(tokens[1:])
+        value = combine(value, right)
+    return value, tokens
+
+
+def _unary(tokens: list[str]) -> tuple[d.Dim, list[str]]:
+    if not tokens:
+        raise ValueError("a dim ends too early")
+    head, rest = tokens[0], tokens[1:]
+    if head == "-":
+        value, rest = _unary(rest)
+        return d.neg(value), rest
+    if head == "(":
+        value, rest = _sum(rest)
+        return value, _expect(rest, ")")
+    if head.isdigit():
+        return int(head), rest
+    if head in ("min", "max") and rest[:1] == ["("]:
+        left, rest = _sum(rest[1:])
+        right, rest = _sum(_expect(rest, ","))
+        combine = d.minimum if head == "min" else d.maximum
+        return combine(left, right), _expect(rest, ")")
+    return d.symbol(head), rest
+
+
+def _expect(tokens: list[str], sign: str) -> list[str]:
+    if tokens[:1] != [sign]:
+        raise ValueError(f"a dim lacks {sign!r}")
+    return tokens[1:]

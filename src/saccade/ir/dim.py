@@ -1,0 +1,282 @@
+"""Dims: integers, or integer expressions over the model's symbols.
+
+Every symbolic dim is kept as an affine row `constant + Σ coefficient · atom` (the coefficient matrix of shape
+chains), where an atom is a symbol or a non-affine term over other dims. Atoms and rows are frozen and compare by
+structure, so equal expressions are equal values; an expression without atoms is a plain `int`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache, reduce
+
+__all__ = [
+    "Affine",
+    "Dim",
+    "Symbol",
+    "Term",
+    "add",
+    "ceildiv",
+    "evaluate",
+    "floordiv",
+    "is_static",
+    "maximum",
+    "minimum",
+    "mod",
+    "mul",
+    "neg",
+    "parse_dims",
+    "product",
+    "sub",
+    "symbol",
+    "symbols_of",
+    "truncdiv",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Symbol:
+    """A named, non-negative unknown, such as the batch `N`."""
+
+    name: str
+
+    def __str__(self) -> str:
+        return self.name
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """A non-affine term: one of `mul floordiv truncdiv mod min max` over two dims."""
+
+    op: str
+    left: Dim
+    right: Dim
+
+    def __str__(self) -> str:
+        sign = {"mul": "*", "floordiv": "//", "truncdiv": "/", "mod": "%"}.get(self.op)
+        if sign is None:
+            return f"{self.op}({self.left}, {self.right})"
+        return f"({self.left}{sign}{self.right})"
+
+
+@dataclass(frozen=True, slots=True)
+class Affine:
+    """`constant + Σ coefficient · atom`, atoms sorted by their text; never empty, no zero coefficient."""
+
+    constant: int
+    terms: tuple[tuple[Symbol | Term, int], ...]
+
+    def __str__(self) -> str:
+        parts = [str(a) if c == 1 else f"{c}*{a}" for a, c in self.terms]
+        if self.constant:
+            parts.append(str(self.constant))
+        return parts[0] if len(parts) == 1 else "(" + "+".join(parts).replace("+-", "-") + ")"
+
+
+Dim = int | Affine
+
+
+def symbol(name: str) -> Dim:
+    """The dim that is just the named unknown."""
+    return Affine(0, ((Symbol(name), 1),))
+
+
+def is_static(dim: Dim) -> bool:
+    """Whether the dim is a known integer."""
+    return isinstance(dim, int)
+
+
+def _row(dim: Dim) -> tuple[int, tuple[tuple[Symbol | Term, int], ...]]:
+    return (dim, ()) if isinstance(dim, int) else (dim.constant, dim.terms)
+
+
+def _make(constant: int, terms: Mapping[Symbol | Term, int]) -> Dim:
+    kept = tuple(sorted(((a, c) for a, c in terms.items() if c), key=lambda item: str(item[0])))
+    return Affine(constant, kept) if kept else constant
+
+
+def _atom(op: str, left: Dim, right: Dim) -> Dim:
+    return Affine(0, ((Term(op, left, right), 1),))
+
+
+def add(left: Dim, right: Dim) -> Dim:
+    """Sum."""
+    if isinstance(left, int) and isinstance(right, int):
+        return left + right
+    (c0, t0), (c1, t1) = _row(left), _row(right)
+    terms = dict(t0)
+    for atom, coefficient in t1:
+        terms[atom] = terms.get(atom, 0) + coefficient
+    return _make(c0 + c1, terms)
+
+
+def mul(left: Dim, right: Dim) -> Dim:
+    """Product; affine while one side is an integer."""
+    if isinstance(left, int) and isinstance(right, int):
+        return left * right
+    if isinstance(left, int):
+        left, right = right, left
+    if isinstance(right, int):
+        constant, terms = _row(left)
+        return _make(constant * right, {a: c * right for a, c in terms})
+    first, second = sorted((left, right), key=str)
+    return _atom("mul", first, second)
+
+
+def neg(dim: Dim) -> Dim:
+    """Negation."""
+    return mul(dim, -1)
+
+
+def sub(left: Dim, right: Dim) -> Dim:
+    """Difference."""
+    return add(left, neg(right))
+
+
+def _exact_quotient(left: Dim, right: Dim) -> Dim | None:
+    """`left / right` where that is exact for all values of the symbols."""
+    if left == right:
+        return 1
+    constant, terms = _row(left)
+    if isinstance(right, int):
+        if right and constant % right == 0 and all(c % right == 0 for _, c in terms):
+            return _make(constant // right, {a: c // right for a, c in terms})
+        return None
+    if constant == 0 and len(terms) == 1:
+        atom, coefficient = terms[0]
+        if isinstance(atom, Term) and atom.op == "mul" and right in (atom.left, atom.right):
+            return mul(atom.right if atom.left == right else atom.left, coefficient)
+        if right == Affine(0, ((atom, 1),)):
+            return coefficient
+    return None
+
+
+def floordiv(left: Dim, right: Dim) -> Dim:
+    """Quotient rounded towards minus infinity."""
+    if right == 1:
+        return left
+    exact = _exact_quotient(left, right)
+    if exact is not None:
+        return exact
+    if isinstance(left, int) and isinstance(right, int):
+        return left // right
+    if isinstance(right, int) and right > 0 and isinstance(left, Affine):
+        whole = {a: c // right for a, c in left.terms if c % right == 0}
+        if whole:  # floor((r·A + B) / r) = A + floor(B / r)
+            rest = _make(left.constant, {a: c for a, c in left.terms if c % right})
+            return add(_make(0, whole), floordiv(rest, right))
+        shift, constant = divmod(left.constant, right)
+        if shift:
+            return add(_atom("floordiv", Affine(constant, left.terms), right), shift)
+    return _atom("floordiv", left, right)
+
+
+def ceildiv(left: Dim, right: Dim) -> Dim:
+    """Quotient rounded towards plus infinity."""
+    return neg(floordiv(neg(left), right))
+
+
+def truncdiv(left: Dim, right: Dim) -> Dim:
+    """Quotient rounded towards zero (ONNX integer `Div`)."""
+    if right == 1:
+        return left
+    exact = _exact_quotient(left, right)
+    if exact is not None:
+        return exact
+    if isinstance(left, int) and isinstance(right, int):
+        quotient = abs(left) // abs(right)
+        return quotient if (left < 0) == (right < 0) else -quotient
+    if _known_non_negative(left) and isinstance(right, int) and right > 0:
+        return floordiv(left, right)
+    return _atom("truncdiv", left, right)
+
+
+def _known_non_negative(dim: Dim) -> bool:
+    constant, terms = _row(dim)
+    return constant >= 0 and all(c > 0 and isinstance(a, Symbol) for a, c in terms)
+
+
+def mod(left: Dim, right: Dim) -> Dim:
+    """Remainder with the sign of the divisor (Python's `%`)."""
+    if isinstance(left, int) and isinstance(right, int):
+        return left % right
+    if _exact_quotient(left, right) is not None:
+        return 0
+    return _atom("mod", left, right)
+
+
+def minimum(left: Dim, right: Dim) -> Dim:
+    """The smaller."""
+    return _extremum("min", left, right)
+
+
+def maximum(left: Dim, right: Dim) -> Dim:
+    """The larger."""
+    return _extremum("max", left, right)
+
+
+def _extremum(op: str, left: Dim, right: Dim) -> Dim:
+    gap = sub(left, right)
+    if isinstance(gap, int):
+        return left if (gap <= 0) == (op == "min") else right
+    first, second = sorted((left, right), key=str)
+    return _atom(op, first, second)
+
+
+def product(dims: Iterable[Dim]) -> Dim:
+    """Product of all, 1 for none."""
+    return reduce(mul, dims, 1)
+
+
+def symbols_of(dim: Dim) -> frozenset[str]:
+    """Names of the symbols that the dim depends on."""
+    if isinstance(dim, int):
+        return frozenset()
+    names: set[str] = set()
+    for atom, _ in dim.terms:
+        if isinstance(atom, Symbol):
+            names.add(atom.name)
+        else:
+            names |= symbols_of(atom.left) | symbols_of(atom.right)
+    return frozenset(names)
+
+
+def evaluate(dim: Dim, sizes: Mapping[str, int]) -> int:
+    """The integer that the dim is for these sizes of the symbols.
+
+    Raises:
+        KeyError: If a symbol has no size.
+        ZeroDivisionError: If a divisor is zero for these sizes.
+    """
+    if isinstance(dim, int):
+        return dim
+    total = dim.constant
+    for atom, coefficient in dim.terms:
+        total += coefficient * _evaluate_atom(atom, sizes)
+    return total
+
+
+def _evaluate_atom(atom: Symbol | Term, sizes: Mapping[str, int]) -> int:
+    if isinstance(atom, Symbol):
+        return sizes[atom.name]
+    left, right = evaluate(atom.left, sizes), evaluate(atom.right, sizes)
+    if atom.op == "mul":
+        return left * right
+    if atom.op == "floordiv":
+        return left // right
+    if atom.op == "mod":
+        return left % right
+    if atom.op == "truncdiv":
+        value = truncdiv(left, right)
+        assert isinstance(value, int)
+        return value
+    return min(left, right) if atom.op == "min" else max(left, right)
+
+
+@lru_cache(maxsize=4096)
+def parse_dims(text: str) -> Dim:
+    """Inverse of `str(dim)`; understands `+ - * // / %`, parentheses, `min` and `max`."""
+    from saccade.ir._dim_parser import parse  # noqa: PLC0415 - only caches and plans read text
+
+    return parse(text)

@@ -1,0 +1,153 @@
+"""Scalar expressions: what a pointwise chain, a prologue or an epilogue computes for one element.
+
+An expression is a frozen tree over the operands `$0, $1, …` of its owner. Shared subtrees are equal values, so
+whoever evaluates or emits one does each distinct subtree once. In an epilogue `$0` is the accumulator and `$1…`
+are the owner's epilogue operands; in a prologue `$0` is the loaded element.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TypeVar
+
+__all__ = ["ARITY", "IDENTITY", "Expr", "apply", "arg", "const", "fold", "parse", "substitute"]
+
+T = TypeVar("T")
+
+ARITY: dict[str, int] = {
+    # unary
+    "neg": 1, "abs": 1, "exp": 1, "log": 1, "sqrt": 1, "rsqrt": 1, "reciprocal": 1, "floor": 1,
+    "ceil": 1, "round": 1, "sign": 1, "relu": 1, "sigmoid": 1, "tanh": 1, "erf": 1, "softplus": 1,
+    "softsign": 1, "hardswish": 1, "silu": 1, "gelu": 1, "mish": 1, "sin": 1, "cos": 1, "not": 1,
+    "isnan": 1,
+    # binary
+    "add": 2, "sub": 2, "mul": 2, "div": 2, "pow": 2, "min": 2, "max": 2, "mod": 2, "fmod": 2,
+    "equal": 2, "less": 2, "less_equal": 2, "greater": 2, "greater_equal": 2, "and": 2, "or": 2,
+    "xor": 2,
+    # ternary: where(condition, then, else); clip(x, low, high); hard_sigmoid(x, alpha, beta)
+    "where": 3, "clip": 3, "hard_sigmoid": 3,
+    # leaky_relu(x, slope) serves LeakyRelu and PRelu; elu(x, alpha)
+    "leaky_relu": 2, "elu": 2,
+}  # fmt: skip
+"""Operators of expressions and how many operands each takes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Expr:
+    """One node: `arg` (operand `index`), `const` (`value`), or an operator of `ARITY` over `args`."""
+
+    op: str
+    args: tuple[Expr, ...] = ()
+    index: int = 0
+    value: float = 0.0
+
+    def __str__(self) -> str:
+        if self.op == "arg":
+            return f"${self.index}"
+        if self.op == "const":
+            return repr(float(self.value))
+        return f"{self.op}({', '.join(map(str, self.args))})"
+
+    @property
+    def operands(self) -> int:
+        """One more than the largest operand index, 0 when there is none."""
+        return fold(
+            self,
+            lambda i: i + 1,
+            lambda _: 0,
+            lambda _, values: max(values, default=0),
+        )
+
+
+def arg(index: int) -> Expr:
+    """Operand `index`."""
+    return Expr("arg", index=index)
+
+
+def const(value: float) -> Expr:
+    """A literal."""
+    return Expr("const", value=float(value))
+
+
+def apply(op: str, *args: Expr) -> Expr:
+    """`op` over `args`.
+
+    Raises:
+        ValueError: If there is no such operator or the count of operands is wrong.
+    """
+    if ARITY.get(op) != len(args):
+        raise ValueError(f"{op} over {len(args)} operands is not an expression")
+    return Expr(op, tuple(args))
+
+
+IDENTITY = arg(0)
+
+
+def fold(
+    expr: Expr,
+    on_arg: Callable[[int], T],
+    on_const: Callable[[float], T],
+    on_apply: Callable[[str, tuple[T, ...]], T],
+) -> T:
+    """Evaluate bottom-up, each distinct subtree once."""
+    done: dict[Expr, T] = {}
+
+    def visit(e: Expr) -> T:
+        if e not in done:
+            if e.op == "arg":
+                done[e] = on_arg(e.index)
+            elif e.op == "const":
+                done[e] = on_const(e.value)
+            else:
+                done[e] = on_apply(e.op, tuple(visit(a) for a in e.args))
+        return done[e]
+
+    return visit(expr)
+
+
+def substitute(expr: Expr, operands: Mapping[int, Expr]) -> Expr:
+    """Replace operands by expressions; operands not named stay."""
+    return fold(
+        expr,
+        lambda i: operands.get(i, arg(i)),
+        const,
+        lambda op, args: Expr(op, args),
+    )
+
+
+_TOKEN = re.compile(r"\s*(\$\d+|[a-z_]+(?=\()|[(),]|[-+]?(?:\d[\d.]*(?:e[-+]?\d+)?|inf|nan))")
+
+
+def parse(text: str) -> Expr:
+    """Inverse of `str(expr)`.
+
+    Raises:
+        ValueError: If it is not the text of an expression.
+    """
+    tokens = _TOKEN.findall(text)
+    if "".join(tokens) != re.sub(r"\s", "", text):
+        raise ValueError(f"{text!r} is not an expression")
+    expr, position = _parse(tokens, 0)
+    if position != len(tokens):
+        raise ValueError(f"{text!r} is not an expression")
+    return expr
+
+
+def _parse(tokens: list[str], at: int) -> tuple[Expr, int]:
+    if at >= len(tokens):
+        raise ValueError("an expression ends too early")
+    head = tokens[at]
+    if head.startswith("$"):
+        return arg(int(head[1:])), at + 1
+    if head not in ARITY:
+        return const(float(head)), at + 1
+    args: list[Expr] = []
+    at += 1
+    for _ in range(ARITY[head]):
+        value, at = _parse(tokens, at + 1)  # skips "(" or ","
+        args.append(value)
+    if tokens[at : at + 1] != [")"]:
+        raise ValueError(f"{head} lacks its closing parenthesis")
+    return apply(head, *args), at + 1

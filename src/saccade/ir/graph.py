@@ -1,0 +1,116 @@
+"""The small IR: values, nodes, graphs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+
+from saccade.ir.dim import Dim
+from saccade.ir.dtype import DType
+from saccade.ir.op import Array, Op, TensorType
+
+__all__ = ["Graph", "Node", "Value"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Value:
+    """A tensor that flows through the graph; compared by identity.
+
+    Attributes:
+        name: Unique within its graph.
+        dtype: Element type.
+        shape: Logical dims in ONNX's order (N, C, H, W for pictures), whatever the storage.
+    """
+
+    name: str
+    dtype: DType
+    shape: tuple[Dim, ...]
+
+    def __repr__(self) -> str:
+        return f"%{self.name}: {self.dtype.value}[{', '.join(map(str, self.shape))}]"
+
+    @property
+    def rank(self) -> int:
+        """Number of axes."""
+        return len(self.shape)
+
+    @property
+    def type(self) -> TensorType:
+        """Element type and shape alone."""
+        return TensorType(self.dtype, self.shape)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Node:
+    """One operator applied to values; compared by identity.
+
+    Attributes:
+        op: What it computes: a frozen dataclass of `opdefs`.
+        inputs: Operands, none of them absent.
+        outputs: Results, usually one.
+        name: For people; the ONNX node it came from.
+    """
+
+    op: Op
+    inputs: tuple[Value, ...]
+    outputs: tuple[Value, ...]
+    name: str = ""
+
+    @property
+    def output(self) -> Value:
+        """The only output."""
+        (value,) = self.outputs
+        return value
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Graph:
+    """A computation: frozen; passes hand over a new one.
+
+    Attributes:
+        inputs: What the caller gives, in the file's order.
+        outputs: What the caller gets, in the file's order; may repeat a value or name an input or constant.
+        nodes: In an order in which every value is produced before it is used.
+        constants: Values known at compile time (weights). Arrays are read-only.
+        name: For people.
+    """
+
+    inputs: tuple[Value, ...]
+    outputs: tuple[Value, ...]
+    nodes: tuple[Node, ...]
+    constants: Mapping[Value, Array] = field(default_factory=lambda: MappingProxyType({}))
+    output_names: tuple[str, ...] = ()
+    name: str = ""
+
+    def values(self) -> Iterator[Value]:
+        """Inputs, constants and results, each once."""
+        yield from self.inputs
+        yield from self.constants
+        for node in self.nodes:
+            yield from node.outputs
+
+    def producers(self) -> dict[Value, Node]:
+        """The node behind each result."""
+        return {value: node for node in self.nodes for value in node.outputs}
+
+    def uses(self) -> dict[Value, list[Node]]:
+        """The nodes that read each value (a node twice if it reads it twice); graph outputs not counted."""
+        found: dict[Value, list[Node]] = {value: [] for value in self.values()}
+        for node in self.nodes:
+            for value in node.inputs:
+                found[value].append(node)
+        return found
+
+    def with_nodes(
+        self,
+        nodes: tuple[Node, ...],
+        constants: Mapping[Value, Array] | None = None,
+        outputs: tuple[Value, ...] | None = None,
+    ) -> Graph:
+        """The same interface over other nodes; constants that nothing reads any more are dropped."""
+        known = self.constants if constants is None else constants
+        outs = self.outputs if outputs is None else outputs
+        read = {value for node in nodes for value in node.inputs} | set(outs)
+        kept = {value: array for value, array in known.items() if value in read}
+        return replace(self, nodes=nodes, constants=MappingProxyType(kept), outputs=outs)

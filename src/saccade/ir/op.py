@@ -1,0 +1,89 @@
+"""What every operator of the small IR says of itself."""
+
+from __future__ import annotations
+
+import dataclasses
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+
+from saccade.ir.dim import Affine, Dim, evaluate
+from saccade.ir.dtype import DType
+from saccade.ir.index_map import Factor, IndexMap
+
+__all__ = ["Array", "Op", "TensorType", "Work"]
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class TensorType:
+    """Element type and logical shape; what shape rules take and give."""
+
+    dtype: DType
+    shape: tuple[Dim, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What an operator costs at least.
+
+    Attributes:
+        flops: Arithmetic operations (a fused multiply-add counts two), valid taps only.
+        bytes: Every operand read once and every result written once.
+    """
+
+    flops: int
+    bytes: int
+
+
+@dataclass(frozen=True)
+class Op(ABC):
+    """Meaning of one operator: a frozen value that compares by its attributes."""
+
+    @property
+    def family(self) -> str:
+        """Name of the operator family."""
+        return type(self).__name__
+
+    @abstractmethod
+    def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
+        """Types of the results.
+
+        Raises:
+            ModelError: If the operands do not fit the operator.
+        """
+
+    @abstractmethod
+    def reference(self, *inputs: Array) -> tuple[Array, ...]:
+        """The results, plainly computed with NumPy in the dtype of the operands; attributes must be bound."""
+
+    @abstractmethod
+    def work(self, inputs: Sequence[TensorType], outputs: Sequence[TensorType]) -> Work:
+        """Cost for static types."""
+
+    def bind(self, sizes: Mapping[str, int]) -> Self:
+        """The same operator with every dim among its attributes evaluated."""
+        changed = {
+            f.name: _bind(getattr(self, f.name), sizes)
+            for f in dataclasses.fields(self)
+            if f.name in self._dim_fields
+        }
+        return dataclasses.replace(self, **changed) if changed else self
+
+    _dim_fields = frozenset[str]()
+    """Names of the attributes that hold dims."""
+
+
+def _bind(value: Any, sizes: Mapping[str, int]) -> Any:  # noqa: ANN401 - walks attribute trees
+    if isinstance(value, Affine):
+        return evaluate(value, sizes)
+    if isinstance(value, tuple):
+        return tuple(_bind(v, sizes) for v in value)
+    if isinstance(value, (Factor, IndexMap)):
+        changes = {f.name: _bind(getattr(value, f.name), sizes) for f in dataclasses.fields(value)}
+        return dataclasses.replace(value, **changes)
+    return value

@@ -1,0 +1,39 @@
+"""What every operator family means: attributes, shape rule, NumPy reference, flops and bytes."""
+
+from saccade.opdefs.conv import (
+    Conv2d,
+    ConvTranspose2d,
+    DepthToSpaceStore,
+    InterleaveStore,
+    StoreMap,
+)
+from saccade.opdefs.matmul import MatMul
+from saccade.opdefs.movement import Concat, Gather, Move, Pad
+from saccade.opdefs.normalize import GroupNorm, LayerNorm, LocalResponseNorm
+from saccade.opdefs.pointwise import Pointwise
+from saccade.opdefs.pool import Pool2d
+from saccade.opdefs.reduce import ArgReduce, CumSum, Reduce, Softmax
+from saccade.opdefs.resize import Resize
+
+__all__ = [
+    "ArgReduce",
+    "Concat",
+    "Conv2d",
+    "ConvTranspose2d",
+    "CumSum",
+    "DepthToSpaceStore",
+    "Gather",
+    "GroupNorm",
+    "InterleaveStore",
+    "LayerNorm",
+    "LocalResponseNorm",
+    "MatMul",
+    "Move",
+    "Pad",
+    "Pointwise",
+    "Pool2d",
+    "Reduce",
+    "Resize",
+    "Softmax",
+    "StoreMap",
+]

@@ -1,0 +1,81 @@
+"""Interpolation in NumPy: per axis either a list of indices or a matrix."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from saccade.ir.op import Array
+
+if TYPE_CHECKING:
+    from saccade.opdefs.resize import Resize
+
+__all__ = ["axis_matrix", "coordinates", "nearest_indices", "resize"]
+
+
+def resize(op: Resize, x: Array, sizes: tuple[int, ...]) -> Array:
+    """x at the sizes, in the type of `x`."""
+    for axis, (before, after) in enumerate(zip(x.shape, sizes, strict=True)):
+        scale = (
+            after / before if op.scales is None and before else (op.scales or (1.0,) * x.ndim)[axis]
+        )
+        if before == after and scale == 1:
+            continue
+        positions = coordinates(op.coordinate, before, after, scale)
+        if op.mode == "nearest":
+            x = np.take(x, nearest_indices(op.nearest, positions, before), axis=axis)
+        else:
+            weights = axis_matrix(op, positions, before).astype(x.dtype)
+            x = np.moveaxis(np.tensordot(x, weights, axes=(axis, 1)), -1, axis)
+    return x
+
+
+def coordinates(kind: str, before: int, after: int, scale: float) -> Array:
+    """Positions in the operand, as float64, of the `after` positions of the result."""
+    x = np.arange(after, dtype=np.float64)
+    if kind == "asymmetric":
+        return x / scale
+    if kind == "align_corners":
+        return x * (before - 1) / (after - 1) if after > 1 else np.zeros_like(x)
+    if kind == "pytorch_half_pixel" and after <= 1:
+        return np.zeros_like(x)
+    middle = (x + 0.5) / scale - 0.5
+    if kind == "half_pixel_symmetric":  # keeps the middle where `after` was rounded down
+        return middle + before / 2 * (1 - after / (scale * before))
+    return middle
+
+
+def nearest_indices(rounding: str, positions: Array, before: int) -> Array:
+    """Indices into the operand."""
+    rounded = {
+        "floor": np.floor,
+        "ceil": np.ceil,
+        "round_prefer_floor": lambda x: np.ceil(x - 0.5),
+        "round_prefer_ceil": lambda x: np.floor(x + 0.5),
+    }[rounding](positions)
+    return np.clip(rounded, 0, before - 1).astype(np.intp)
+
+
+def axis_matrix(op: Resize, positions: Array, before: int) -> Array:
+    """[after, before], float64: the weight of each element of the operand in each of the result."""
+    base = np.floor(positions)
+    offsets = (0, 1) if op.mode == "linear" else (-1, 0, 1, 2)
+    taps = np.stack([base + offset for offset in offsets], axis=1)
+    distance = np.abs(positions[:, None] - taps)
+    weights = 1 - distance if op.mode == "linear" else _cubic(distance, op.cubic_a)
+    if op.exclude_outside:
+        weights = np.where((taps >= 0) & (taps < before), weights, 0)
+        weights = weights / weights.sum(axis=1, keepdims=True)
+    matrix = np.zeros((len(positions), before))
+    rows = np.arange(len(positions))[:, None]
+    np.add.at(matrix, (rows, np.clip(taps, 0, before - 1).astype(np.intp)), weights)
+    return matrix
+
+
+def _cubic(distance: Array, a: float) -> Array:
+    """Keys, Cubic convolution interpolation for digital image processing, 1981."""
+    d = distance
+    near = ((a + 2) * d - (a + 3)) * d * d + 1
+    far = ((a * d - 5 * a) * d + 8 * a) * d - 4 * a
+    return np.where(d <= 1, near, np.where(d < 2, far, 0))
