@@ -369,6 +369,13 @@ class Kernel:
             return vector
         return Vec(self.b, self.b.extract_element(vector.value, ir.Constant(I32, lane)))
 
+    def insert(self, vector: Vec, scalar: Vec, lane: int) -> Vec:
+        """The vector with one lane replaced."""
+        if vector.lanes == 1:
+            return scalar
+        at = ir.Constant(I32, lane)
+        return Vec(self.b, self.b.insert_element(vector.value, scalar.value, at))
+
     def fma(self, a: Vec, b: Vec, c: Vec) -> Vec:
         """`a · b + c`, rounded once."""
         return self.call("fma", a, b, c)

@@ -1,0 +1,196 @@
+"""What happens to a convolution's sums, emitted: load the operands, apply the expression, store.
+
+A kernel declares its own pointers, then makes an `Epilogue` (which declares the pointers of
+`EpilogueSpec.pointers`), then declares its own integers and calls `declare_integers` at the
+matching place. For every vector of channels it asks for a `place` (channel operands are loaded
+there), for every pixel for a `pixel`, and finishes each pair:
+
+    place = ep.place(vector, group)
+    pixel = ep.pixel(n, h, w)
+    ep.finish(sum, pixel, place)
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from saccade.codegen.expressions import emit_expr
+from saccade.codegen.language import Kernel, Ptr
+from saccade.codegen.values import Int, IntLike, Mask, Vec
+from saccade.ir.expr import parse
+
+__all__ = ["Epilogue", "Pixel", "Place"]
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where one vector of channels goes.
+
+    Attributes:
+        channel: First channel, in the order of the channel operands.
+        out: Offset of the first channel in the result, relative to a pixel.
+        first: First element of the vector in its group's order of channels.
+        count: How many lanes are channels (may be more than there are lanes, or less than 1).
+        mask: These lanes; None when all of them always are.
+        loaded: Operands that are the same for every pixel.
+    """
+
+    channel: Int
+    out: Int
+    first: Int
+    count: Int
+    mask: Mask | None
+    loaded: tuple[Vec | None, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Pixel:
+    """Offsets of one output pixel in the result and in each operand (an interleaved part last)."""
+
+    out: Int
+    operands: tuple[Int | None, ...]
+
+
+class Epilogue:
+    """Emits the epilogue that `code` (of `EpilogueSpec.code`) describes."""
+
+    def __init__(self, k: Kernel, code: tuple[str, ...], lanes: int | None = None) -> None:
+        self.k, self.lanes = k, lanes or k.lanes
+        self.expr = parse(code[0])
+        self.kind, self.tail, *self.extra = code[1].split(":")
+        self.operands = [tuple(word.split(":")) for word in code[2:]]
+        self.pointers = [k.pointer(f"operand{i}") for i in range(len(self.operands))]
+        if self.kind == "interleave":
+            self.operands.append(("part", "unit"))
+            self.pointers.append(k.pointer("part"))
+        self.stage = k.scratch("stage") if self.kind in ("strided", "rows") else None
+        self.out = k.pointer("y")
+        self.strides: list[tuple[Int, ...]] = []
+
+    def declare_integers(self) -> None:
+        """Declare the integer parameters of `EpilogueSpec.integers`."""
+        k = self.k
+        self.out_n, self.out_c, self.out_h, self.out_w = k.integers("y_n y_c y_h y_w")
+        self.sub_h, self.sub_w = k.integers("sub_h sub_w")
+        self.count, self.per_block, self.channels = k.integers("count per_block channels")
+        self.strides = [k.integers("n c h w") for _ in self.operands]
+
+    # Where
+
+    def place(self, vector: Int, group: IntLike = 0) -> Place:
+        """Where vector `vector` of a group's channels goes; loads what depends on channels alone."""
+        k = self.k
+        first = vector * self.lanes
+        if self.kind == "subpixel":
+            block = int(self.extra[0])
+            pixel = vector // self.per_block
+            within = (vector - pixel * self.per_block) * self.lanes
+            row = pixel // block
+            out = row * self.sub_h + (pixel - row * block) * self.sub_w + within
+            count = (pixel < block * block).select(self.count - within, 0)
+            channel = first
+        else:
+            count = self.count - first
+            channel = first + self.count * group if not isinstance(group, int) else first
+            factor = {"interleave": k.int(2), "plain": k.int(1)}.get(self.kind, self.out_c)
+            out = channel * factor
+        mask = k.first(count, self.lanes) if self.tail == "tail" and self.lanes > 1 else None
+        place = Place(channel, out, first, count, mask, ())
+        return Place(channel, out, first, count, mask, self._load_constant(place))
+
+    def _load_constant(self, place: Place) -> tuple[Vec | None, ...]:
+        loaded: list[Vec | None] = []
+        for (kind, along), pointer, strides in self._each():
+            if kind == "scalar":
+                loaded.append(pointer.splat(0, self.lanes))
+            elif kind == "channel":
+                loaded.append(self._channels(pointer, along, strides[1], place))
+            else:
+                loaded.append(None)
+        return tuple(loaded)
+
+    def _each(self) -> list[tuple[tuple[str, ...], Ptr, tuple[Int, ...]]]:
+        return list(zip(self.operands, self.pointers, self.strides, strict=True))
+
+    def pixel(self, n: IntLike, h: IntLike, w: IntLike) -> Pixel:
+        """Offsets of output pixel (n, h, w), coordinates before the store map."""
+        offsets: list[Int | None] = []
+        for (kind, _), _, (sn, _, sh, sw) in self._each():
+            if kind in ("full", "part"):
+                offsets.append(sn * n + sh * h + sw * w)
+            else:
+                offsets.append(sn * n if kind == "image_channel" else None)
+        return Pixel(self.out_n * n + self.out_h * h + self.out_w * w, tuple(offsets))
+
+    # What
+
+    def finish(self, value: Vec, pixel: Pixel, place: Place) -> None:
+        """Apply the expression to the sums of a pixel and a vector of channels, and store them."""
+        loaded: list[Vec] = [value]
+        for index, ((kind, along), pointer, strides) in enumerate(self._each()):
+            ready, offset = place.loaded[index], pixel.operands[index]
+            if ready is not None:
+                loaded.append(ready)
+            elif kind != "part":
+                assert offset is not None
+                loaded.append(self._channels(pointer + offset, along, strides[1], place))
+        self._store(emit_expr(self.k, self.expr, loaded), pixel, place)
+
+    def _channels(self, pointer: Ptr, along: str, stride: Int, place: Place) -> Vec:
+        """The operand's elements for one vector of channels."""
+        if along == "repeat":
+            return pointer.splat(0, self.lanes)
+        if along == "unit":
+            # Packed operands are padded to whole vectors: only unpacked ones need the mask.
+            mask = None if self.kind in ("subpixel", "rows") else place.mask
+            if self.kind == "rows":
+                mask = self.k.first(self.channels - place.first, self.lanes)
+            return pointer.vec(place.channel, mask, self.lanes)
+        return self._gather(pointer, stride, place)
+
+    def _gather(self, pointer: Ptr, stride: Int, place: Place) -> Vec:
+        k, last = self.k, self.channels - 1
+        value = k.zero(self.lanes)
+        for lane in range(self.lanes):
+            # Lanes past the end read the last channel; nobody stores them.
+            at = k.minimum_int(place.channel + lane, last) * stride
+            value = k.insert(value, pointer.load(at), lane) if self.lanes > 1 else pointer.load(at)
+        return value
+
+    def _store(self, value: Vec, pixel: Pixel, place: Place) -> None:
+        if self.kind in ("plain", "subpixel"):
+            self.out.store(value, pixel.out + place.out, place.mask)
+        elif self.kind == "interleave":
+            self._interleave(value, pixel, place)
+        else:
+            self._store_runs(value, pixel, place)
+
+    def _interleave(self, value: Vec, pixel: Pixel, place: Place) -> None:
+        k, n = self.k, self.lanes
+        offset = pixel.operands[-1]
+        assert offset is not None
+        other = self.pointers[-1].vec(offset + place.channel, place.mask, n)
+        first, second = (value, other) if self.extra[0] == "0" else (other, value)
+        at = pixel.out + place.out
+        for half in range(2):
+            order = [side * n + half * n // 2 + i for i in range(n // 2) for side in range(2)]
+            mask = k.first(place.count * 2 - half * n, n) if place.mask is not None else None
+            self.out.store(k.shuffle(first, second, order), at + half * n, mask)
+
+    def _store_runs(self, value: Vec, pixel: Pixel, place: Place) -> None:
+        """Store through scratch, run by run: a run is what lies together in the result."""
+        k = self.k
+        assert self.stage is not None
+        self.stage.store(value)
+        block = int(self.extra[0]) if self.kind == "rows" else 1
+        run = block if self.kind == "rows" and self.extra[1] == "runs" else 1
+        valid = k.maximum_int(k.minimum_int(place.count, self.lanes), 0)
+        with k.range(0, valid, run) as lane:
+            at = place.out + lane * self.out_c
+            if self.kind == "rows":
+                element = place.first + lane
+                row = element // block
+                channel = row // block
+                at = channel * self.out_c + (row - channel * block) * self.sub_h
+                at = at + (element - row * block) * self.sub_w
+            self.out.store(self.stage.vec(lane, lanes=run), pixel.out + at)

@@ -1,0 +1,194 @@
+"""What happens to a convolution's sums, seen by the planner: operands, store maps, refusals.
+
+The code that `epilogue.Epilogue` emits depends only on `EpilogueSpec.code`, a tuple of strings:
+the expression, the store, then one word pair for each operand. Matrix products use it too:
+[b0, b1, M, N] is a picture [N=b0, C=N, H=b1, W=M].
+
+Operand kinds: `scalar`; `channel` [1,K,1,1]; `image_channel` [N,K,1,1]; `full` (everything else).
+Along the channels an operand is `unit` (neighbours in memory), `repeat` or `strided`.
+
+Stores: `plain` and `interleave` (two parts) to neighbouring channels; `subpixel`: DepthToSpace to
+neighbouring channels, every vector inside one sub-pixel; `strided`: to any channel stride
+(row-major results); `rows`: DepthToSpace to any channel stride, runs of sub-pixels of a row.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from saccade.ir import DType, Expr
+from saccade.kernels.base import Call, In, Operand, Out, Packed, Packing, Scratch, View
+from saccade.kernels.conv2d.channel_order import channel_order
+from saccade.opdefs import Conv2d, DepthToSpaceStore, InterleaveStore, StoreMap
+
+__all__ = ["EpilogueSpec", "conv_epilogue", "expand"]
+
+STAGE_BYTES = 64  # scratch of the stores that go lane by lane: one vector of the widest target
+
+
+def expand(view: View, shape: tuple[int, ...]) -> View:
+    """`view` broadcast to `shape` (rank 4): stride 0 wherever it repeats or there is only one."""
+    missing = len(shape) - len(view.shape)
+    dims, strides = (1,) * missing + view.shape, (0,) * missing + view.strides
+    steps = tuple(0 if have == 1 else s for have, s in zip(dims, strides, strict=True))
+    return View(view.dtype, shape, steps)
+
+
+def _classify(view: View) -> tuple[str, str]:
+    n, c, h, w = view.strides
+    along = {0: "repeat", 1: "unit"}.get(c, "strided")
+    if h or w:
+        return "full", along
+    if n:
+        return "image_channel", along
+    return ("channel", along) if c else ("scalar", along)
+
+
+@dataclass(frozen=True, slots=True)
+class EpilogueSpec:
+    """The epilogue and the store of one call.
+
+    Attributes:
+        expr: `$0` is the sum, `$1…` the operands.
+        store: Store map, None for a plain store.
+        shape: Shape of the sums, [N, K, P, Q].
+        operands: For each its index among the call's inputs, its storage expanded to `shape`,
+            and whether it is constant.
+        part: The other part of an interleaving store, like an operand.
+        out: Storage of the result (shape after the store map).
+        groups: Groups of the K channels; a vector never holds channels of two groups.
+        lanes: Width of a vector.
+    """
+
+    expr: Expr
+    store: StoreMap | None
+    shape: tuple[int, ...]
+    operands: tuple[tuple[int, View, bool], ...]
+    part: tuple[int, View, bool] | None
+    out: View
+    groups: int
+    lanes: int
+
+    @property
+    def block(self) -> int:
+        """Edge of the block of DepthToSpace, else 1."""
+        return self.store.block if isinstance(self.store, DepthToSpaceStore) else 1
+
+    @property
+    def kind(self) -> str:
+        """Name of the store."""
+        unit = self.out.strides[1] == 1 or self.out.shape[1] == 1
+        if isinstance(self.store, DepthToSpaceStore):
+            return "subpixel" if unit else "rows"
+        if isinstance(self.store, InterleaveStore):
+            return "interleave"
+        return "plain" if unit else "strided"
+
+    @property
+    def order(self) -> str:
+        """In which order the channels of the sums are wanted, see `channel_order`."""
+        if not isinstance(self.store, DepthToSpaceStore):
+            return "natural"
+        if self.kind == "subpixel":
+            return f"subpixel:{self.store.mode}:{self.block}:{self.lanes}"
+        return f"rows:{self.store.mode}:{self.block}"
+
+    @property
+    def channels(self) -> int:
+        """Channels of one group in the wanted order, padding between sub-pixels included."""
+        return len(channel_order(self.order, self.shape[1] // self.groups))
+
+    @property
+    def vectors(self) -> int:
+        """Vectors that hold the channels of one group."""
+        return -(-self.channels // self.lanes)
+
+    def refuse(self) -> str | None:
+        """Why the epilogue cannot be emitted, or None."""
+        views = [view for _, view, _ in self.operands] + [self.out]
+        if any(view.dtype is not DType.F32 for view in views):
+            return "an operand or the result is not float32"
+        if isinstance(self.store, InterleaveStore):
+            return self._refuse_interleave()
+        if isinstance(self.store, DepthToSpaceStore):
+            if self.groups > 1:
+                return "DepthToSpace of a grouped convolution is not folded"
+            for index, view, constant in self.operands:
+                kind, along = _classify(view)
+                if kind != "scalar" and not (kind == "channel" and constant and along == "unit"):
+                    return f"operand {index} of a DepthToSpace store is {kind} and not a constant"
+        return None
+
+    def _refuse_interleave(self) -> str | None:
+        assert isinstance(self.store, InterleaveStore)
+        if self.store.parts != 2:
+            return f"interleaving {self.store.parts} parts is not folded, only 2"
+        if self.part is None or self.part[1].strides[1] != 1 or self.out.strides[1] != 1:
+            return "interleaving needs channels-last storage"
+        return None
+
+    def code(self, vectors: int = 1) -> tuple[str, ...]:
+        """What emitted code depends on, for tiles of `vectors` vectors of channels."""
+        whole = self.shape[1] // self.groups // self.block**2 % self.lanes == 0
+        if self.kind == "rows":
+            whole = False
+        tail = "whole" if whole and self.vectors % vectors == 0 else "tail"
+        extra = ""
+        if self.kind == "interleave":
+            assert isinstance(self.store, InterleaveStore)
+            extra = str(self.store.position)
+        if self.kind in ("subpixel", "rows"):
+            extra = str(self.block)
+        if self.kind == "rows":
+            runs = self.lanes % self.block == 0 and self.out.strides[3] == 1
+            extra += ":runs" if runs else ":single"
+        words = [":".join(_classify(view)) for _, view, _ in self.operands]
+        return (str(self.expr), f"{self.kind}:{tail}:{extra}", *words)
+
+    def pointers(self) -> tuple[Operand, ...]:
+        """Operands of the pointer parameters that `Epilogue(...)` declares."""
+        found: list[Operand] = []
+        for index, view, _ in self.operands:
+            if self.order != "natural" and view.strides[1]:
+                packing = Packing("pack_channels", (self.order,), (index,), 4 * self.channels)
+                found.append(Packed(packing))
+            else:
+                found.append(In(index))
+        if self.kind == "interleave":
+            assert self.part is not None
+            found.append(In(self.part[0]))
+        if self.kind in ("strided", "rows"):
+            found.append(Scratch(STAGE_BYTES))
+        return (*found, Out(0))
+
+    def integers(self) -> tuple[int, ...]:
+        """Values of the integer parameters that `Epilogue.declare_integers` declares."""
+        n, c, h, w = self.out.strides
+        block = self.block
+        count = self.shape[1] // self.groups
+        if self.kind == "subpixel":
+            count //= block * block
+        per_block = -(-count // self.lanes)
+        words = [n, c, h * block, w * block, h, w, count, per_block, self.shape[1]]
+        for _, view, _ in self.operands:
+            words += view.strides
+        if self.kind == "interleave":
+            assert self.part is not None
+            words += self.part[1].strides
+        return tuple(words)
+
+
+def conv_epilogue(call: Call) -> EpilogueSpec:
+    """The epilogue of a call of `Conv2d`."""
+    op: Conv2d = call.op
+    shape = op.sum_shape(call.inputs[0].shape, call.inputs[1].shape)
+    sums = tuple(int(str(n)) for n in shape)
+    end = len(call.inputs) - op.n_store
+    operands = tuple(
+        (i, expand(call.inputs[i], sums), call.constant[i]) for i in range(2 + op.n_prologue, end)
+    )
+    part = (end, call.inputs[end], call.constant[end]) if op.n_store == 1 else None
+    lanes = call.target.lanes
+    return EpilogueSpec(
+        op.epilogue, op.store, sums, operands, part, call.outputs[0], op.groups, lanes
+    )
