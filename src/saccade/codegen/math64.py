@@ -155,11 +155,11 @@ def fmod(k: Kernel, x: Vec, y: Vec) -> Vec:
     """Remainder with the sign of x, exact (C's `fmod`)."""
     a, b = _wide(k, _abs(k, x)), _wide(k, _abs(k, y))
     r = a
-    # A step takes 52 bits off the quotient, which has 278 at most; a quotient rounded up makes the rest negative.
+    # A step takes 52 bits off the quotient, which has 278 at most. A quotient that was rounded up makes
+    # the rest negative: the next step sees to that, or the addition after the last.
     for _ in range(6):
-        quotient = k.call("trunc", r / b)
-        r = k.fma(-quotient, b, r)
-        r = r.compare("<", 0.0).select(r + b, r)
+        r = k.fma(-k.call("trunc", r / b), b, r)
+    r = r.compare("<", 0.0).select(r + b, r)
     r = (b.compare("==", _INF) & a.compare("<", _INF)).select(a, r)
     return k.call("copysign", _narrow(k, r), x)
 
