@@ -1,4 +1,4 @@
-"""The small intermediate representation: about 25 operator families over dims, layouts and index maps."""
+"""The small intermediate representation: operator families over dims and index maps."""
 
 from saccade.ir.dim import Dim
 from saccade.ir.dtype import DType

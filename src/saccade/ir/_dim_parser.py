@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable
 
 from saccade.ir import dim as d
 
-_TOKEN = re.compile(r"\s*(//|[-+*/%(),]|\d+|[^\s\-+*/%(),]+)")
+_TOKEN = re.compile(r'\s*("(?:[^"\\]|\\.)*"|//|[-+*/%(),]|\d+|[^\W\d][\w.]*)')
 _PRODUCTS: dict[str, Callable[[d.Dim, d.Dim], d.Dim]] = {
     "*": d.mul,
     "//": d.floordiv,
@@ -22,9 +23,13 @@ def parse(text: str) -> d.Dim:
     Raises:
         ValueError: If it is not the text of a dim.
     """
-    tokens = _TOKEN.findall(text)
-    if "".join(tokens) != re.sub(r"\s", "", text) or not tokens:
-        raise ValueError(f"{text!r} is not a dim")
+    tokens, at, text = [], 0, text.strip()
+    while at < len(text):
+        match = _TOKEN.match(text, at)
+        if match is None:
+            raise ValueError(f"{text!r} is not a dim")
+        tokens.append(match[1])
+        at = match.end()
     value, rest = _sum(tokens)
     if rest:
         raise ValueError(f"{text!r} is not a dim: {rest[0]!r} is left over")
@@ -64,6 +69,10 @@ def _unary(tokens: list[str]) -> tuple[d.Dim, list[str]]:
         right, rest = _sum(_expect(rest, ","))
         combine = d.minimum if head == "min" else d.maximum
         return combine(left, right), _expect(rest, ")")
+    if head[0] == '"':
+        return d.symbol(json.loads(head)), rest
+    if not (head[0].isalpha() or head[0] == "_"):
+        raise ValueError(f"a dim has {head!r} where an operand belongs")
     return d.symbol(head), rest
 
 

@@ -1,15 +1,22 @@
 """Dims: integers, or integer expressions over the model's symbols.
 
-Every symbolic dim is kept as an affine row `constant + Σ coefficient · atom` (the coefficient matrix of shape
-chains), where an atom is a symbol or a non-affine term over other dims. Atoms and rows are frozen and compare by
-structure, so equal expressions are equal values; an expression without atoms is a plain `int`.
+Every symbolic dim is kept as an affine row `constant + Σ coefficient · atom` (the coefficient
+matrix of shape chains), where an atom is a symbol or a non-affine term over other dims. Atoms and
+rows are frozen and compare by structure; an expression without atoms is a plain `int`. Sums, and
+products (kept as factors, never multiplied out), have one form whatever order they were made in.
+
+Symbols are never negative. Simplification takes it that no divisor is 0 (`N // N` is 1).
 """
 
 from __future__ import annotations
 
+import json
+import re
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from functools import lru_cache, reduce
+from functools import lru_cache
+from math import gcd
 
 __all__ = [
     "Affine",
@@ -31,6 +38,7 @@ __all__ = [
     "sub",
     "symbol",
     "symbols_of",
+    "total",
     "truncdiv",
 ]
 
@@ -42,7 +50,9 @@ class Symbol:
     name: str
 
     def __str__(self) -> str:
-        return self.name
+        """The name; quoted where it would read as something else (a model may name a dim `a+b`)."""
+        plain = re.fullmatch(r"[^\W\d][\w.]*", self.name) and self.name not in ("min", "max")
+        return self.name if plain else json.dumps(self.name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,12 +67,12 @@ class Term:
         sign = {"mul": "*", "floordiv": "//", "truncdiv": "/", "mod": "%"}.get(self.op)
         if sign is None:
             return f"{self.op}({self.left}, {self.right})"
-        return f"({self.left}{sign}{self.right})"
+        return f"({_operand(self.left)}{sign}{_operand(self.right)})"
 
 
 @dataclass(frozen=True, slots=True)
 class Affine:
-    """`constant + Σ coefficient · atom`, atoms sorted by their text; never empty, no zero coefficient."""
+    """`constant + Σ coefficient · atom`: one atom at least, sorted by text, no coefficient 0."""
 
     constant: int
     terms: tuple[tuple[Symbol | Term, int], ...]
@@ -75,6 +85,13 @@ class Affine:
 
 
 Dim = int | Affine
+
+
+def _operand(dim: Dim) -> str:
+    """Text that stays one operand beside `*`, `/` and `%`."""
+    scaled = isinstance(dim, Affine) and not dim.constant and dim.terms[0][1] != 1
+    bare = scaled and isinstance(dim, Affine) and len(dim.terms) == 1
+    return f"({dim})" if bare or (isinstance(dim, int) and dim < 0) else str(dim)
 
 
 def symbol(name: str) -> Dim:
@@ -111,6 +128,28 @@ def add(left: Dim, right: Dim) -> Dim:
     return _make(c0 + c1, terms)
 
 
+def _factors(dim: Dim) -> tuple[int, Counter[Affine]]:
+    """The dim as an integer times factors that do not split further."""
+    if isinstance(dim, int):
+        return dim, Counter()
+    if dim.constant == 0 and len(dim.terms) == 1:
+        atom, coefficient = dim.terms[0]
+        if isinstance(atom, Term) and atom.op == "mul":
+            (c0, f0), (c1, f1) = _factors(atom.left), _factors(atom.right)
+            return coefficient * c0 * c1, f0 + f1
+        return coefficient, Counter([Affine(0, ((atom, 1),))])
+    content = gcd(dim.constant, *(c for _, c in dim.terms))
+    rest = tuple((a, c // content) for a, c in dim.terms)
+    return content, Counter([Affine(dim.constant // content, rest)])
+
+
+def _from_factors(coefficient: int, factors: Counter[Affine]) -> Dim:
+    result: Dim = 1
+    for factor in sorted(factors.elements(), key=str):
+        result = factor if result == 1 else _atom("mul", result, factor)
+    return mul(result, coefficient)
+
+
 def mul(left: Dim, right: Dim) -> Dim:
     """Product; affine while one side is an integer."""
     if isinstance(left, int) and isinstance(right, int):
@@ -120,8 +159,8 @@ def mul(left: Dim, right: Dim) -> Dim:
     if isinstance(right, int):
         constant, terms = _row(left)
         return _make(constant * right, {a: c * right for a, c in terms})
-    first, second = sorted((left, right), key=str)
-    return _atom("mul", first, second)
+    (c0, f0), (c1, f1) = _factors(left), _factors(right)
+    return _from_factors(c0 * c1, f0 + f1)
 
 
 def neg(dim: Dim) -> Dim:
@@ -136,20 +175,27 @@ def sub(left: Dim, right: Dim) -> Dim:
 
 def _exact_quotient(left: Dim, right: Dim) -> Dim | None:
     """`left / right` where that is exact for all values of the symbols."""
-    if left == right:
-        return 1
+    if right == 0:
+        return None
     constant, terms = _row(left)
     if isinstance(right, int):
-        if right and constant % right == 0 and all(c % right == 0 for _, c in terms):
+        if constant % right == 0 and all(c % right == 0 for _, c in terms):
             return _make(constant // right, {a: c // right for a, c in terms})
         return None
-    if constant == 0 and len(terms) == 1:
-        atom, coefficient = terms[0]
-        if isinstance(atom, Term) and atom.op == "mul" and right in (atom.left, atom.right):
-            return mul(atom.right if atom.left == right else atom.left, coefficient)
-        if right == Affine(0, ((atom, 1),)):
-            return coefficient
-    return None
+    whole = _factor_quotient(left, right)
+    if whole is not None or constant or len(terms) < 2:
+        return whole
+    parts = [_factor_quotient(Affine(0, ((a, c),)), right) for a, c in terms]
+    known = [part for part in parts if part is not None]
+    return total(known) if len(known) == len(parts) else None
+
+
+def _factor_quotient(left: Dim, right: Dim) -> Dim | None:
+    """`left / right` where the factors of `right` are among those of `left`."""
+    (c0, f0), (c1, f1) = _factors(left), _factors(right)
+    if c0 % c1 or not f1 <= f0:
+        return None
+    return _from_factors(c0 // c1, f0 - f1)
 
 
 def floordiv(left: Dim, right: Dim) -> Dim:
@@ -174,6 +220,8 @@ def floordiv(left: Dim, right: Dim) -> Dim:
 
 def ceildiv(left: Dim, right: Dim) -> Dim:
     """Quotient rounded towards plus infinity."""
+    if isinstance(right, int) and right > 0:
+        return floordiv(add(left, right - 1), right)
     return neg(floordiv(neg(left), right))
 
 
@@ -194,7 +242,16 @@ def truncdiv(left: Dim, right: Dim) -> Dim:
 
 def _known_non_negative(dim: Dim) -> bool:
     constant, terms = _row(dim)
-    return constant >= 0 and all(c > 0 and isinstance(a, Symbol) for a, c in terms)
+    return constant >= 0 and all(c > 0 and _atom_non_negative(a) for a, c in terms)
+
+
+def _atom_non_negative(atom: Symbol | Term) -> bool:
+    if isinstance(atom, Symbol):
+        return True
+    left, right = _known_non_negative(atom.left), _known_non_negative(atom.right)
+    if atom.op == "mod":
+        return right
+    return left or right if atom.op == "max" else left and right
 
 
 def mod(left: Dim, right: Dim) -> Dim:
@@ -203,6 +260,9 @@ def mod(left: Dim, right: Dim) -> Dim:
         return left % right
     if _exact_quotient(left, right) is not None:
         return 0
+    if isinstance(right, int) and right and isinstance(left, Affine):
+        rest = _make(left.constant % right, {a: c for a, c in left.terms if c % right})
+        return rest % right if isinstance(rest, int) else _atom("mod", rest, right)
     return _atom("mod", left, right)
 
 
@@ -220,13 +280,28 @@ def _extremum(op: str, left: Dim, right: Dim) -> Dim:
     gap = sub(left, right)
     if isinstance(gap, int):
         return left if (gap <= 0) == (op == "min") else right
+    if _known_non_negative(gap):
+        return right if op == "min" else left
+    if _known_non_negative(neg(gap)):
+        return left if op == "min" else right
     first, second = sorted((left, right), key=str)
     return _atom(op, first, second)
 
 
 def product(dims: Iterable[Dim]) -> Dim:
     """Product of all, 1 for none."""
-    return reduce(mul, dims, 1)
+    result: Dim = 1
+    for dim in dims:
+        result = mul(result, dim)
+    return result
+
+
+def total(dims: Iterable[Dim]) -> Dim:
+    """Sum of all, 0 for none."""
+    result: Dim = 0
+    for dim in dims:
+        result = add(result, dim)
+    return result
 
 
 def symbols_of(dim: Dim) -> frozenset[str]:

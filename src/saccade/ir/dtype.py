@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import Enum
+from typing import Any
 
 import numpy as np
 
@@ -28,7 +29,7 @@ class DType(Enum):
     BOOL = "bool"
 
     @property
-    def numpy(self) -> np.dtype:  # type: ignore[type-arg]
+    def numpy(self) -> np.dtype[Any]:
         """The NumPy dtype."""
         return np.dtype(self.value)
 

@@ -1,15 +1,16 @@
 """Scalar expressions: what a pointwise chain, a prologue or an epilogue computes for one element.
 
-An expression is a frozen tree over the operands `$0, $1, …` of its owner. Shared subtrees are equal values, so
-whoever evaluates or emits one does each distinct subtree once. In an epilogue `$0` is the accumulator and `$1…`
-are the owner's epilogue operands; in a prologue `$0` is the loaded element.
+An expression is a frozen tree over the operands `$0, $1, …` of its owner. Shared subtrees are equal
+values, so whoever evaluates or emits one does each distinct subtree once. In an epilogue `$0` is
+the accumulator and `$1…` are the owner's epilogue operands; in a prologue `$0` is the loaded
+element.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeVar
 
 __all__ = ["ARITY", "IDENTITY", "Expr", "apply", "arg", "const", "fold", "parse", "substitute"]
@@ -36,12 +37,24 @@ ARITY: dict[str, int] = {
 
 @dataclass(frozen=True, slots=True)
 class Expr:
-    """One node: `arg` (operand `index`), `const` (`value`), or an operator of `ARITY` over `args`."""
+    """One node: `arg` (operand `index`), `const` (`value`), or an operator of `ARITY` on `args`."""
 
     op: str
     args: tuple[Expr, ...] = ()
     index: int = 0
     value: float = 0.0
+    _hash: int = field(init=False, repr=False, compare=False, default=0)
+
+    def __post_init__(self) -> None:
+        # Kept, because the hash of a tree with shared subtrees would otherwise visit each path.
+        object.__setattr__(self, "_hash", hash((self.op, self.args, self.index, self.value)))
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __reduce__(self) -> tuple[type[Expr], tuple[object, ...]]:
+        """Rebuild on unpickling: hashes of strings differ between processes."""
+        return Expr, (self.op, self.args, self.index, self.value)
 
     def __str__(self) -> str:
         if self.op == "arg":
@@ -53,12 +66,19 @@ class Expr:
     @property
     def operands(self) -> int:
         """One more than the largest operand index, 0 when there is none."""
-        return fold(
-            self,
-            lambda i: i + 1,
-            lambda _: 0,
-            lambda _, values: max(values, default=0),
-        )
+        return fold(self, _one_more, _none, _largest)
+
+
+def _one_more(index: int) -> int:
+    return index + 1
+
+
+def _none(_: float) -> int:
+    return 0
+
+
+def _largest(_: str, values: tuple[int, ...]) -> int:
+    return max(values, default=0)
 
 
 def arg(index: int) -> Expr:
@@ -113,7 +133,7 @@ def substitute(expr: Expr, operands: Mapping[int, Expr]) -> Expr:
         expr,
         lambda i: operands.get(i, arg(i)),
         const,
-        lambda op, args: Expr(op, args),
+        Expr,
     )
 
 
@@ -145,9 +165,14 @@ def _parse(tokens: list[str], at: int) -> tuple[Expr, int]:
         return const(float(head)), at + 1
     args: list[Expr] = []
     at += 1
-    for _ in range(ARITY[head]):
-        value, at = _parse(tokens, at + 1)  # skips "(" or ","
+    for position in range(ARITY[head]):
+        at = _expect(tokens, at, "," if position else "(")
+        value, at = _parse(tokens, at)
         args.append(value)
-    if tokens[at : at + 1] != [")"]:
-        raise ValueError(f"{head} lacks its closing parenthesis")
-    return apply(head, *args), at + 1
+    return apply(head, *args), _expect(tokens, at, ")")
+
+
+def _expect(tokens: list[str], at: int, sign: str) -> int:
+    if tokens[at : at + 1] != [sign]:
+        raise ValueError(f"an expression lacks {sign!r}")
+    return at + 1

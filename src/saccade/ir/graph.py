@@ -70,7 +70,8 @@ class Graph:
 
     Attributes:
         inputs: What the caller gives, in the file's order.
-        outputs: What the caller gets, in the file's order; may repeat a value or name an input or constant.
+        outputs: What the caller gets, in the file's order; may repeat a value or name an input or a
+            constant.
         nodes: In an order in which every value is produced before it is used.
         constants: Values known at compile time (weights). Arrays are read-only.
         name: For people.
@@ -95,7 +96,10 @@ class Graph:
         return {value: node for node in self.nodes for value in node.outputs}
 
     def uses(self) -> dict[Value, list[Node]]:
-        """The nodes that read each value (a node twice if it reads it twice); graph outputs not counted."""
+        """The nodes that read each value, a node twice if it reads it twice.
+
+        Graph outputs do not count.
+        """
         found: dict[Value, list[Node]] = {value: [] for value in self.values()}
         for node in self.nodes:
             for value in node.inputs:
@@ -108,7 +112,7 @@ class Graph:
         constants: Mapping[Value, Array] | None = None,
         outputs: tuple[Value, ...] | None = None,
     ) -> Graph:
-        """The same interface over other nodes; constants that nothing reads any more are dropped."""
+        """The same interface over other nodes; constants that nothing reads any more go."""
         known = self.constants if constants is None else constants
         outs = self.outputs if outputs is None else outputs
         read = {value for node in nodes for value in node.inputs} | set(outs)

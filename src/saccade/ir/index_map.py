@@ -1,10 +1,11 @@
 """Index maps: the whole data-movement family as one value.
 
-An `IndexMap` says which input element each output element is. The input axes are split into factors (row-major
-inside an axis); the output is a list of factors, each running over one input factor (`start + step · i`) or over
-nothing (a broadcast); consecutive output factors merge into the output axes. Transpose, Reshape, Slice, Expand,
-Tile, Flip, DepthToSpace, SpaceToDepth, channel shuffle and nearest Resize by an integer are all of this form, and
-so are their compositions, as long as the factors refine each other.
+An `IndexMap` says which input element each output element is. The input axes are split into factors
+(row-major inside an axis); the output is a list of factors, each running over one input factor
+(`start + step · i`) or over nothing (a broadcast); consecutive output factors merge into the output
+axes. Transpose, Reshape, Slice, Expand, Tile, Flip, DepthToSpace, SpaceToDepth, channel shuffle and
+nearest Resize by an integer are all of this form, and so are their compositions, as long as the
+factors refine each other.
 """
 
 from __future__ import annotations
@@ -38,10 +39,12 @@ class IndexMap:
     """A movement of elements.
 
     Attributes:
-        in_factors: For each input axis, the sizes of its factors, outermost first; their product is the axis.
-        factors: Output factors, outermost first. An input factor named by none is read at index 0 only and has
-            size 1. No input factor is named twice.
-        out_groups: For each output axis, how many consecutive output factors it merges (0 makes an axis of 1).
+        in_factors: For each input axis, the sizes of its factors, outermost first; their product is
+            the axis (none make an axis of 1).
+        factors: Output factors, outermost first. An input factor named by none is read at index 0
+            only and has size 1. No input factor is named twice.
+        out_groups: For each output axis, how many consecutive output factors it merges (0 makes an
+            axis of 1).
     """
 
     in_factors: tuple[tuple[Dim, ...], ...]

@@ -59,7 +59,10 @@ class Op(ABC):
 
     @abstractmethod
     def reference(self, *inputs: Array) -> tuple[Array, ...]:
-        """The results, plainly computed with NumPy in the dtype of the operands; attributes must be bound."""
+        """The results, plainly computed with NumPy in the dtype of the operands.
+
+        Sums over float16 are kept in float32. Attributes must be bound.
+        """
 
     @abstractmethod
     def work(self, inputs: Sequence[TensorType], outputs: Sequence[TensorType]) -> Work:

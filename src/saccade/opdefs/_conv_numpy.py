@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from saccade.ir.op import Array
+from saccade.opdefs._rules import static_count
 from saccade.opdefs.expr_numpy import accumulator, finish
 
 if TYPE_CHECKING:
@@ -17,7 +18,10 @@ __all__ = ["conv2d", "conv_transpose2d"]
 
 
 def _product(w: Array, x: Array) -> Array:
-    """[g, k, c] times [n, g, c, i]; one channel a group is a plain product, far faster than many tiny matrices."""
+    """[g, k, c] times [n, g, c, i].
+
+    With one channel a group it is a plain product: far faster than many tiny matrices.
+    """
     return w * x if w.shape[2] == 1 else np.matmul(w, x)
 
 
@@ -30,8 +34,8 @@ def conv2d(op: Conv2d, inputs: Sequence[Array]) -> Array:
     x, w = inputs[:2]
     first, last = 2 + op.n_prologue, len(inputs) - op.n_store
     wide = accumulator(x.dtype)
-    (n, c, *_), (k, depth, taps_r, taps_s) = x.shape, w.shape
-    _, _, p, q = (int(str(d)) for d in op.sum_shape(x.shape, w.shape))
+    n, (k, depth, taps_r, taps_s) = x.shape[0], w.shape
+    p, q = (static_count((d,)) for d in op.sum_shape(x.shape, w.shape)[2:])
     top, left, bottom, right = op.padding
     loaded = finish(op.prologue, x, inputs[2:first], wide)
     padded = np.pad(loaded, ((0, 0), (0, 0), (top, bottom), (left, right)))

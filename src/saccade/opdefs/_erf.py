@@ -18,7 +18,7 @@ _ORDER = 8
 
 @lru_cache(maxsize=1)
 def _taylor() -> Array:
-    """[order + 1, points]: Taylor coefficients of erf around 0, 1/64, 2/64, …"""
+    """Taylor coefficients of erf around 0, 1/64, 2/64 and so on: [order + 1, points]."""
     x = np.arange(round(_END / _STEP) + 1) * _STEP
     rows = [np.array([math.erf(v) for v in x])]
     slope = 2 / math.sqrt(math.pi) * np.exp(-x * x)

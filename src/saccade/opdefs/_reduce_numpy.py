@@ -35,21 +35,20 @@ def _mean(total: Array, x: Array, axes: tuple[int, ...]) -> Array:
 
 
 def _extremum(kind: str, x: Array, axes: tuple[int, ...], keepdims: bool) -> Array:
-    combine = np.maximum if kind == "max" else np.minimum
-    least = _least(x) if kind == "max" else _largest(x)
-    return np.asarray(combine.reduce(x, axis=axes, keepdims=keepdims, initial=least))
+    least, largest = _range(x)
+    if kind == "max":
+        return np.asarray(np.max(x, axis=axes, keepdims=keepdims, initial=least))
+    return np.asarray(np.min(x, axis=axes, keepdims=keepdims, initial=largest))
 
 
-def _least(x: Array) -> float:
+def _range(x: Array) -> tuple[float, float]:
+    """Least and largest value of the type, which a maximum and a minimum of nothing are."""
     if x.dtype.kind == "b":
-        return False
-    return -np.inf if x.dtype.kind == "f" else int(np.iinfo(x.dtype).min)
-
-
-def _largest(x: Array) -> float:
-    if x.dtype.kind == "b":
-        return True
-    return np.inf if x.dtype.kind == "f" else int(np.iinfo(x.dtype).max)
+        return False, True
+    if x.dtype.kind == "f":
+        return -np.inf, np.inf
+    info = np.iinfo(x.dtype)
+    return info.min, info.max
 
 
 def _log_sum_exp(x: Array, axes: tuple[int, ...], keepdims: bool) -> Array:

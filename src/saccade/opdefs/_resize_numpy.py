@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -15,7 +16,7 @@ __all__ = ["axis_matrix", "coordinates", "nearest_indices", "resize"]
 
 
 def resize(op: Resize, x: Array, sizes: tuple[int, ...]) -> Array:
-    """x at the sizes, in the type of `x`."""
+    """The result of `op`, whose sizes are given as integers, in the type of `x`."""
     for axis, (before, after) in enumerate(zip(x.shape, sizes, strict=True)):
         scale = (
             after / before if op.scales is None and before else (op.scales or (1.0,) * x.ndim)[axis]
@@ -48,13 +49,13 @@ def coordinates(kind: str, before: int, after: int, scale: float) -> Array:
 
 def nearest_indices(rounding: str, positions: Array, before: int) -> Array:
     """Indices into the operand."""
-    rounded = {
+    rules: dict[str, Callable[[Array], Array]] = {
         "floor": np.floor,
         "ceil": np.ceil,
         "round_prefer_floor": lambda x: np.ceil(x - 0.5),
         "round_prefer_ceil": lambda x: np.floor(x + 0.5),
-    }[rounding](positions)
-    return np.clip(rounded, 0, before - 1).astype(np.intp)
+    }
+    return np.clip(rules[rounding](positions), 0, before - 1).astype(np.intp)
 
 
 def axis_matrix(op: Resize, positions: Array, before: int) -> Array:

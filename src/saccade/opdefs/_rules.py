@@ -1,6 +1,7 @@
 """What the shape rules share: operand counts, element types, broadcasting over symbolic dims.
 
-An equality that cannot be decided (`N` against `M`) is taken to hold: the plan checks it when sizes are known.
+An equality that cannot be decided (`N` against `M`) is taken to hold: the plan checks it when sizes
+are known.
 """
 
 from __future__ import annotations
@@ -28,8 +29,8 @@ __all__ = [
     "expect_same_dtype",
     "refuse",
     "static_count",
-    "text",
     "tensor_bytes",
+    "text",
     "unify",
 ]
 
@@ -94,7 +95,7 @@ def unify(op: Op, left: Dim, right: Dim, what: str) -> Dim:
 
 def broadcast_dim(op: Op, left: Dim, right: Dim) -> Dim:
     """The dim that two broadcast to; `max` where it cannot be known which of them is 1."""
-    if left == right or right == 1:
+    if right in (left, 1):
         return left
     if left == 1:
         return right
@@ -126,7 +127,7 @@ def expect_broadcastable(
 def expect_epilogue(
     op: Op, epilogue: Expr, operands: Sequence[TensorType], result: TensorType
 ) -> None:
-    """Raise unless the epilogue's operands exist, have the result's type (or BOOL) and broadcast to it."""
+    """Raise unless the epilogue has its operands, of the result's type or BOOL, broadcastable."""
     needed = epilogue.operands - 1
     expect(
         op, needed <= len(operands), f"epilogue {epilogue} lacks operands: {len(operands)} given"

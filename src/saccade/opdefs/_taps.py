@@ -2,29 +2,34 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from saccade.ir.expr import Expr, fold
+from saccade.ir.op import Array
 
-__all__ = ["expr_flops", "gather_taps", "scatter_taps", "valid_taps"]
-
-
-def valid_taps(
-    size: int, windows: int, taps: int, stride: int, pad: int, dilation: int
-) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    """For each window along one axis, how many of its taps fall on one of `size` elements."""
-    at = np.arange(windows)[:, None] * stride - pad + np.arange(taps)[None, :] * dilation
-    return ((at >= 0) & (at < size)).sum(axis=1, dtype=np.int64)
+__all__ = ["Windows", "expr_flops"]
 
 
-def gather_taps(size: int, windows: int, taps: int, stride: int, pad: int, dilation: int) -> int:
-    """Valid taps of all windows along one axis, for an operator whose windows read."""
-    return int(valid_taps(size, windows, taps, stride, pad, dilation).sum())
+@dataclass(frozen=True, slots=True)
+class Windows:
+    """Windows along one axis: `taps` taps `dilation` apart, the first window at `-pad`."""
 
+    taps: int
+    stride: int
+    pad: int
+    dilation: int
 
-def scatter_taps(size: int, result: int, taps: int, stride: int, pad: int, dilation: int) -> int:
-    """Valid taps along one axis, for an operator whose `size` elements each write a window of the result."""
-    return int(valid_taps(result, size, taps, stride, pad, dilation).sum())
+    def valid(self, size: int, count: int) -> Array:
+        """For each of `count` windows, how many of its taps fall on one of `size` elements."""
+        first = np.arange(count)[:, None] * self.stride - self.pad
+        at = first + np.arange(self.taps)[None, :] * self.dilation
+        return np.asarray(np.count_nonzero((at >= 0) & (at < size), axis=1))
+
+    def total(self, size: int, count: int) -> int:
+        """Valid taps of all windows together."""
+        return int(self.valid(size, count).sum())
 
 
 def expr_flops(expr: Expr) -> int:

@@ -1,7 +1,7 @@
 """Convolutions over pictures, with what is fused into their loads and stores.
 
-`y[n,k,p,q] = Σ_c,r,s x'[n, c, p·stride + r·dilation - pad, …] · w[k,c,r,s]`, x' being zero outside the picture
-(ONNX Conv, ConvTranspose).
+`y[n,k,p,q] = Σ_c,r,s x'[n, c, p·stride + r·dilation - pad, …] · w[k,c,r,s]`, x' being zero outside
+the picture (ONNX Conv, ConvTranspose).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from saccade.opdefs._rules import (
     text,
     unify,
 )
-from saccade.opdefs._taps import expr_flops, gather_taps, scatter_taps
+from saccade.opdefs._taps import Windows, expr_flops
 
 __all__ = ["Conv2d", "ConvTranspose2d", "DepthToSpaceStore", "InterleaveStore", "StoreMap"]
 
@@ -46,9 +46,10 @@ class DepthToSpaceStore:
 
 @dataclass(frozen=True)
 class InterleaveStore:
-    """Channel shuffle of a Concat of equal parts: channel `c·parts + j` of the result is channel c of part j.
+    """Channel shuffle of a Concat of equal parts.
 
-    The convolution computes part `position`; the other parts are extra operands, in order, after the epilogue's.
+    Channel `c·parts + j` of the result is channel c of part j. The convolution computes part
+    `position`; the other parts are extra operands, in order, after the epilogue's.
 
     Attributes:
         parts: How many parts there are.
@@ -70,12 +71,17 @@ def _expect_window(op: Conv2d | ConvTranspose2d) -> None:
     expect(op, op.groups >= 1, f"groups is {op.groups}")
 
 
+def _taps(op: Conv2d | ConvTranspose2d, taps: int, axis: int) -> Windows:
+    return Windows(taps, op.stride[axis], op.padding[axis], op.dilation[axis])
+
+
 @dataclass(frozen=True)
 class Conv2d(Op):
     """Convolution.
 
-    Operands: x [N, C, H, W], w [K, C/groups, R, S], then `n_prologue` prologue operands ([1, C, 1, 1] or
-    [N, C, 1, 1]), then epilogue operands (broadcastable to [N, K, P, Q]), then the operands of the store map.
+    Operands: x [N, C, H, W], w [K, C/groups, R, S], then `n_prologue` prologue operands
+    ([1, C, 1, 1] or [N, C, 1, 1]), then epilogue operands (broadcastable to [N, K, P, Q]), then the
+    operands of the store map.
 
     Attributes:
         stride: Distance of windows, rows then columns.
@@ -174,14 +180,8 @@ class Conv2d(Op):
         sums = self.sum_shape(x, w)
         macs = static_count((sums[0], *w[:2]))
         for axis in (0, 1):
-            macs *= gather_taps(
-                static_count((x[2 + axis],)),
-                static_count((sums[2 + axis],)),
-                static_count((w[2 + axis],)),
-                self.stride[axis],
-                self.padding[axis],
-                self.dilation[axis],
-            )
+            windows = _taps(self, static_count((w[2 + axis],)), axis)
+            macs *= windows.total(static_count((x[2 + axis],)), static_count((sums[2 + axis],)))
         flops = 2 * macs + expr_flops(self.prologue) * static_count(x)
         flops += expr_flops(self.epilogue) * static_count(sums)
         return Work(flops, tensor_bytes((*inputs, *outputs)))
@@ -191,7 +191,8 @@ class Conv2d(Op):
 class ConvTranspose2d(Op):
     """Transposed convolution: the gradient of a convolution with respect to its input.
 
-    Operands: x [N, C, H, W], w [C, K/groups, R, S], then epilogue operands (broadcastable to [N, K, P, Q]).
+    Operands: x [N, C, H, W], w [C, K/groups, R, S], then epilogue operands (broadcastable to
+    [N, K, P, Q]).
 
     Attributes:
         stride: Distance of the pixels of x in the result.
@@ -243,13 +244,7 @@ class ConvTranspose2d(Op):
         x, w, y = inputs[0].shape, inputs[1].shape, outputs[0].shape
         macs = static_count((x[0], *w[:2]))
         for axis in (0, 1):
-            macs *= scatter_taps(
-                static_count((x[2 + axis],)),
-                static_count((y[2 + axis],)),
-                static_count((w[2 + axis],)),
-                self.stride[axis],
-                self.padding[axis],
-                self.dilation[axis],
-            )
+            windows = _taps(self, static_count((w[2 + axis],)), axis)
+            macs *= windows.total(static_count((y[2 + axis],)), static_count((x[2 + axis],)))
         flops = 2 * macs + expr_flops(self.epilogue) * static_count(y)
         return Work(flops, tensor_bytes((*inputs, *outputs)))

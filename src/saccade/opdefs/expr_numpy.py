@@ -17,7 +17,7 @@ __all__ = ["accumulator", "cast", "compute_dtype", "evaluate", "finish"]
 
 
 def accumulator(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """The type in which sums over elements of `dtype` are kept: float32 for float16, else its own."""
+    """The type in which sums over `dtype` are kept: float32 for float16, else its own."""
     return np.dtype(np.float32) if dtype == np.float16 else dtype
 
 
@@ -28,7 +28,7 @@ def cast(array: Array, dtype: DType) -> Array:
 
 
 def compute_dtype(operands: Sequence[Array], default: np.dtype[Any]) -> np.dtype[Any]:
-    """The type that arithmetic happens in: the operands' common one, bools aside; else `default`."""
+    """The type of arithmetic: the operands' common one, bools aside; else `default`."""
     dtypes = [o.dtype for o in operands if o.dtype != np.bool_]
     return np.result_type(*dtypes) if dtypes else default
 
@@ -38,8 +38,9 @@ def evaluate(
 ) -> Array:
     """The value of `expr`, operands broadcast against each other.
 
-    Arithmetic happens in the operands' common type (`default`, else float32, if all are bool), to which literals are
-    converted; comparisons and logic give bool. Division by zero, overflow and NaN follow IEEE 754 without warnings.
+    Arithmetic happens in the operands' common type (`default`, else float32, if all are bool), to
+    which literals are converted; comparisons and logic give bool. Division by zero, overflow and
+    NaN follow IEEE 754 without warnings.
     """
     dtype = compute_dtype(operands, np.dtype(np.float32) if default is None else default)
 
@@ -119,8 +120,8 @@ def _integer_div(x: Array, y: Array) -> Array:
 
 def _integer_pow(x: Array, y: Array) -> Array:
     if np.any(y < 0):
-        return np.trunc(np.float_power(x, y))
-    return np.power(x, y)
+        return np.asarray(np.trunc(np.float_power(x, y)))
+    return np.asarray(np.power(x, y))
 
 
 def _same_integer(x: Array) -> Array:

@@ -35,9 +35,9 @@ def _standardise(x: Array, axes: tuple[int, ...], epsilon: float) -> Array:
 
 @dataclass(frozen=True)
 class LayerNorm(Op):
-    """`(x - mean) / sqrt(variance + epsilon) · scale + bias` over the axes from `axis` on (ONNX, version 17).
+    """`(x - mean) / sqrt(variance + epsilon) · scale + bias` over the axes from `axis` on.
 
-    Operands: x, scale, and bias or not; both broadcastable to x.
+    ONNX LayerNormalization 17. Operands: x, scale, and bias or not; both broadcastable to x.
 
     Attributes:
         axis: First normalised axis, counted from 0.
@@ -73,7 +73,9 @@ class LayerNorm(Op):
 
 @dataclass(frozen=True)
 class GroupNorm(Op):
-    """Normalises groups of channels of each image (ONNX GroupNormalization 21; one channel: InstanceNormalization).
+    """Normalises groups of channels of each image, then scales each channel.
+
+    ONNX GroupNormalization 21; with one channel a group InstanceNormalization.
 
     Operands: x [N, C, …], scale [C], bias [C].
 
@@ -115,7 +117,9 @@ class GroupNorm(Op):
 
 @dataclass(frozen=True)
 class LocalResponseNorm(Op):
-    """`x / (bias + alpha/size · Σ x²)^beta` over `size` channels around each (ONNX LRN 13). Operands: x [N, C, …].
+    """`x / (bias + alpha/size · Σ x²)^beta` over `size` channels around each.
+
+    ONNX LRN 13. Operands: x [N, C, …].
 
     Attributes:
         size: Number of channels summed; of an even number one more lies after than before.

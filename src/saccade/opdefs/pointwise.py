@@ -27,8 +27,9 @@ __all__ = ["Pointwise"]
 class Pointwise(Op):
     """An expression of the elements of its operands, which broadcast as in NumPy.
 
-    Operands: `$0…`, all of one element type, bools aside. Arithmetic happens in that type (in `dtype` where every
-    operand is bool); the value is then cast to `dtype` as ONNX Cast does, so `$0` alone is a cast.
+    Operands: `$0…`, all of one element type, bools aside. Arithmetic happens in that type (in
+    `dtype` where every operand is bool); the value is then cast to `dtype` as ONNX Cast does, so
+    `$0` alone is a cast.
 
     Attributes:
         expr: The expression.

@@ -19,7 +19,7 @@ from saccade.opdefs._rules import (
     static_count,
     tensor_bytes,
 )
-from saccade.opdefs._taps import expr_flops, gather_taps, valid_taps
+from saccade.opdefs._taps import Windows, expr_flops
 from saccade.opdefs.expr_numpy import accumulator, finish
 
 __all__ = ["Pool2d"]
@@ -37,9 +37,10 @@ class Pool2d(Op):
         stride: Distance of windows.
         padding: Around the picture: top, left, bottom, right.
         dilation: Distance of taps.
-        ceil_mode: Keep the last window that starts on the picture or its top or left padding, even where it ends
-            beyond the bottom or right padding.
-        count_include_pad: Whether a mean divides by the taps in the padding too; never by taps beyond it.
+        ceil_mode: Keep the last window that starts on the picture or its top or left padding, even
+            where it ends beyond the bottom or right padding.
+        count_include_pad: Whether a mean divides by the taps in the padding too; never by taps
+            beyond it.
         epilogue: Applied to every result `$0`; `$1…` are the epilogue operands.
     """
 
@@ -112,7 +113,7 @@ class Pool2d(Op):
         return (finish(self.epilogue, result, inputs[1:], x.dtype),)
 
     def _padded(self, x: Array, windows: tuple[int, int], value: float) -> Array:
-        """x with its padding, and as much more at the end as the last windows reach."""
+        """The picture with its padding, and as much more at the end as the last windows reach."""
         widths = [(0, 0), (0, 0)]
         for axis, count in enumerate(windows):
             end = (count - 1) * self.stride[axis] + self.extent[axis]
@@ -122,22 +123,18 @@ class Pool2d(Op):
 
     def _divisors(self, size: int, windows: int, axis: int) -> Array:
         before, after = self.padding[axis], self.padding[axis + 2]
-        taps, stride, dilation = self.kernel[axis], self.stride[axis], self.dilation[axis]
         if self.count_include_pad:
-            return valid_taps(before + size + after, windows, taps, stride, 0, dilation)
-        return valid_taps(size, windows, taps, stride, before, dilation)
+            return self._taps(axis, 0).valid(before + size + after, windows)
+        return self._taps(axis, before).valid(size, windows)
+
+    def _taps(self, axis: int, pad: int) -> Windows:
+        return Windows(self.kernel[axis], self.stride[axis], pad, self.dilation[axis])
 
     def work(self, inputs: Sequence[TensorType], outputs: Sequence[TensorType]) -> Work:
         x, y = inputs[0].shape, outputs[0].shape
         taps = static_count(x[:2])
         for axis in (0, 1):
-            taps *= gather_taps(
-                static_count((x[2 + axis],)),
-                static_count((y[2 + axis],)),
-                self.kernel[axis],
-                self.stride[axis],
-                self.padding[axis],
-                self.dilation[axis],
-            )
+            windows = self._taps(axis, self.padding[axis])
+            taps *= windows.total(static_count((x[2 + axis],)), static_count((y[2 + axis],)))
         flops = taps + expr_flops(self.epilogue) * static_count(y)
         return Work(flops, tensor_bytes((*inputs, *outputs)))

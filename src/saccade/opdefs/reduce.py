@@ -51,11 +51,13 @@ def _reduced(shape: tuple[Dim, ...], axes: tuple[int, ...], keepdims: bool) -> t
 class Reduce(Op):
     """One number for all elements along the axes.
 
-    Operands: x, then epilogue operands (broadcastable to the result). Over no elements a sum is 0, a product 1, a
-    maximum the least and a minimum the largest value of the type (infinite for floats). Integer means truncate.
+    Operands: x, then epilogue operands (broadcastable to the result). Over no elements a sum is 0,
+    a product 1, a maximum the least and a minimum the largest value of the type (infinite for
+    floats). Integer means truncate.
 
     Attributes:
-        kind: "sum", "mean", "max", "min", "prod", "l1", "l2", "sum_square", "log_sum" or "log_sum_exp".
+        kind: "sum", "mean", "max", "min", "prod", "l1", "l2", "sum_square", "log_sum" or
+            "log_sum_exp".
         axes: Axes that go, sorted, counted from 0.
         keepdims: Whether they stay as axes of 1.
         epilogue: Applied to every result `$0`; `$1…` are the epilogue operands.
@@ -129,7 +131,7 @@ class ArgReduce(Op):
 
 @dataclass(frozen=True)
 class Softmax(Op):
-    """`exp(x) / Σ exp(x)` along an axis, or its logarithm; the maximum is subtracted first. Operands: x.
+    """`exp(x) / Σ exp(x)` along an axis, or its logarithm, safe from overflow. Operands: x.
 
     Attributes:
         axis: The axis, counted from 0.

@@ -1,4 +1,4 @@
-"""Interpolation of pictures and other grids (ONNX Resize, operator version 19, without antialiasing)."""
+"""Interpolation of pictures and other grids (ONNX Resize 19, without antialiasing)."""
 
 from __future__ import annotations
 
@@ -40,14 +40,16 @@ class Resize(Op):
 
     Attributes:
         sizes: Whole shape of the result.
-        scales: Result over operand per axis, as the model gave them: coordinates use these and not the ratio of
-            sizes. None: the ratio of sizes.
+        scales: Result over operand per axis, as the model gave them: coordinates use these and not
+            the ratio of sizes. None: the ratio of sizes.
         mode: "nearest", "linear" or "cubic".
         coordinate: From a position in the result to one in x: "half_pixel", "pytorch_half_pixel",
             "half_pixel_symmetric", "align_corners" or "asymmetric".
-        nearest: Rounding of "nearest": "floor", "ceil", "round_prefer_floor" or "round_prefer_ceil".
+        nearest: Rounding of "nearest": "floor", "ceil", "round_prefer_floor" or
+            "round_prefer_ceil".
         cubic_a: The cubic kernel's parameter.
-        exclude_outside: Taps outside x weigh nothing and the others are scaled up; else they read the edge.
+        exclude_outside: Taps outside x weigh nothing and the others are scaled up; else they read
+            the edge.
         epilogue: Applied to every result `$0`; `$1…` are the epilogue operands.
     """
 
