@@ -9,7 +9,17 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
 from saccade.ir import Array
+from saccade.kernels.conv2d.pack import pack_channels, pack_conv_weights, pack_matrix, zeros
+from saccade.kernels.conv2d.pack_winograd import pack_winograd
 
 __all__ = ["FUNCTIONS"]
 
-FUNCTIONS: Mapping[str, Callable[..., Array]] = MappingProxyType({})
+FUNCTIONS: Mapping[str, Callable[..., Array]] = MappingProxyType(
+    {
+        "pack_channels": pack_channels,
+        "pack_conv_weights": pack_conv_weights,
+        "pack_matrix": pack_matrix,
+        "pack_winograd": pack_winograd,
+        "zeros": zeros,
+    }
+)

@@ -1,0 +1,193 @@
+"""Winograd's two transforms as loops over tiles: picture to V before the matrix products, M to picture after them.
+
+V is [frequency][tile][channel], M is [panel][frequency][tile][filter of the panel]. The distance of frequencies is a
+parameter: it is kept off multiples of 4 KiB, where the (m+2)² streams of a tile would share one set of the L1 cache.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from saccade.kernels.conv2d.epilogue import Epilogue, Pixel, Place
+from saccade.kernels.conv2d.winograd_transforms import forward_square, inverse_square
+
+if TYPE_CHECKING:
+    from saccade.codegen.language import Kernel, Ptr
+    from saccade.codegen.values import Bool, Int, IntLike, Vec
+
+__all__ = ["Picture", "Result", "Tiling", "emit_input_tile", "emit_output_tiles"]
+
+
+@dataclass(frozen=True, slots=True)
+class Tiling:
+    """How tiles are numbered: image by image, row by row.
+
+    Attributes:
+        m: Edge of a tile.
+        columns: Tiles side by side in an image.
+        per_image: Tiles in an image.
+    """
+
+    m: int
+    columns: Int
+    per_image: Int
+
+    def pixel(self, tile: Int) -> tuple[Int, Int, Int]:
+        """Image and first output pixel of a tile."""
+        n = tile // self.per_image
+        within = tile - n * self.per_image
+        row = within // self.columns
+        return n, row * self.m, (within - row * self.columns) * self.m
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """The convolution's input: pixels of `channels` neighbouring elements.
+
+    Attributes:
+        x: First element.
+        zeros: At least one vector of zeros: what lies outside.
+        channels, height, width: Extents.
+        strides: Elements between images, rows, columns.
+        top, left: Padding.
+    """
+
+    x: Ptr
+    zeros: Ptr
+    channels: Int
+    height: Int
+    width: Int
+    strides: tuple[Int, Int, Int]
+    top: Int
+    left: Int
+
+
+def emit_input_tile(
+    k: Kernel, tiling: Tiling, picture: Picture, tile: Int, v: Ptr, frequency: Int
+) -> None:
+    """Transform one patch into `v` (its row of V), `frequency` elements from frequency to frequency.
+
+    Whole vectors of patches inside the picture go the fast way; the last channels and border patches read lane by
+    lane what exists and zeros elsewhere. V's rows are padded to whole vectors.
+    """
+    edge = tiling.m + 2
+    n, h, w = tiling.pixel(tile)
+    h, w = h - picture.top, w - picture.left
+    inside = (h >= 0) & (w >= 0) & (h + edge <= picture.height) & (w + edge <= picture.width)
+    step_n, step_h, step_w = picture.strides
+    corner = picture.x + (step_n * n + step_h * h + step_w * w)
+    whole = inside.select(picture.channels - picture.channels % k.lanes, 0)
+
+    def store(rows: list[list[Vec]], c: Int) -> None:
+        for i, row in enumerate(forward_square(k, tiling.m, rows)):
+            for j, value in enumerate(row):
+                v.store(value, frequency * (i * edge + j) + c)
+
+    with k.range(0, whole, k.lanes) as c:
+        offsets = [[step_h * i + step_w * j + c for j in range(edge)] for i in range(edge)]
+        store([[corner.vec(at) for at in line] for line in offsets], c)
+    rows_in = [_within(h + i, picture.height) for i in range(edge)]
+    columns_in = [_within(w + j, picture.width) for j in range(edge)]
+    with k.range(whole, picture.channels, k.lanes) as c:
+        mask = k.first(picture.channels - c)
+
+        def element(i: int, j: int) -> Vec:
+            there = corner + (step_h * i + step_w * j + c)
+            return k.pick(rows_in[i] & columns_in[j], there, picture.zeros).vec(0, mask)
+
+        store([[element(i, j) for j in range(edge)] for i in range(edge)], c)
+
+
+def _within(at: Int, size: Int) -> Bool:
+    return (at >= 0) & (at < size)
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """The convolution's result before the store map.
+
+    Attributes:
+        epilogue: Finishes and stores vectors of channels.
+        height, width: Extents.
+        stage: Scratch for one tile of vectors.
+        inline: Whether whole tiles get their epilogue unrolled (short ones) or in a loop.
+    """
+
+    epilogue: Epilogue
+    height: Int
+    width: Int
+    stage: Ptr
+    inline: bool
+
+
+def emit_output_tiles(
+    k: Kernel, tiling: Tiling, result: Result, m: Ptr, tiles: tuple[Int, Int], vector: Int,
+    frequency: Int, pitch: int,
+) -> None:  # fmt: skip
+    """Transform one vector of filters of the tiles `tiles` (first, count) and store their pixels.
+
+    Args:
+        k: Builder.
+        tiling: Numbering of tiles.
+        result: Where pixels go.
+        m: The vector in the first tile's row of M.
+        tiles: First tile and how many.
+        vector: Number of the vector among the filters.
+        frequency: Elements of M from frequency to frequency.
+        pitch: Elements of M from tile to tile.
+    """
+    edge = tiling.m + 2
+    place = result.epilogue.place(vector)
+    first, count = tiles
+    with k.range(0, count) as t:
+        row = m + t * pitch
+        values = [[row.vec(frequency * (i * edge + j)) for j in range(edge)] for i in range(edge)]
+        pixels = inverse_square(k, tiling.m, values)
+        n, h, w = tiling.pixel(first + t)
+        corner = result.epilogue.pixel(n, h, w)
+        if result.inline:
+            _store_inline(k, result, pixels, corner, place, (h, w))
+        else:
+            _store_staged(k, result, pixels, corner, place, (h, w))
+
+
+def _store_inline(
+    k: Kernel, result: Result, pixels: list[list[Vec]], corner: Pixel, place: Place, at: tuple[Int, Int]
+) -> None:  # fmt: skip
+    """Store a whole tile from registers, a partial one by `_store_staged`."""
+    edge = len(pixels)
+    whole = (at[0] + edge <= result.height) & (at[1] + edge <= result.width)
+    with k.when_else(whole) as (then, other):
+        with then:
+            for i, line in enumerate(pixels):
+                for j, value in enumerate(line):
+                    pixel = _shift(result.epilogue, corner, i, j)
+                    result.epilogue.finish(value, pixel, place)
+        with other:
+            _store_staged(k, result, pixels, corner, place, at)
+
+
+def _store_staged(
+    k: Kernel, result: Result, pixels: list[list[Vec]], corner: Pixel, place: Place, at: tuple[Int, Int]
+) -> None:  # fmt: skip
+    """Store the pixels of a tile that exist, in a loop, so that their epilogue is emitted once."""
+    edge = len(pixels)
+    for i, line in enumerate(pixels):
+        for j, value in enumerate(line):
+            result.stage.store(value, (i * edge + j) * k.lanes)
+    rows = k.minimum_int(result.height - at[0], edge)
+    columns = k.minimum_int(result.width - at[1], edge)
+    with k.range(0, rows) as i, k.range(0, columns) as j:
+        value = result.stage.vec((i * edge + j) * k.lanes)
+        result.epilogue.finish(value, _shift(result.epilogue, corner, i, j), place)
+
+
+def _shift(epilogue: Epilogue, pixel: Pixel, rows: IntLike, columns: IntLike) -> Pixel:
+    """The pixel that many rows and columns further; strides are multiplied once for all tiles."""
+    operands = [
+        None if offset is None else offset + strides[2] * rows + strides[3] * columns
+        for offset, strides in zip(pixel.operands, epilogue.strides, strict=True)
+    ]
+    out = pixel.out + epilogue.out_h * rows + epilogue.out_w * columns
+    return Pixel(out, tuple(operands))
