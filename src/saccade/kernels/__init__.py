@@ -1,7 +1,8 @@
 """How operators are done: one folder per family, an explicit list of all kernels."""
 
 from saccade.kernels.base import CpuKernel
+from saccade.kernels.conv2d.cpu_direct import CONV2D_DIRECT
 
 __all__ = ["CPU_KERNELS"]
 
-CPU_KERNELS: tuple[CpuKernel, ...] = ()
+CPU_KERNELS: tuple[CpuKernel, ...] = (CONV2D_DIRECT,)

@@ -78,7 +78,7 @@ class Epilogue:
     # Where
 
     def place(self, vector: Int, group: IntLike = 0) -> Place:
-        """Where vector `vector` of a group's channels goes; loads what depends on channels alone."""
+        """Where vector `vector` of a group goes; loads what depends on channels alone."""
         k = self.k
         first = vector * self.lanes
         if self.kind == "subpixel":

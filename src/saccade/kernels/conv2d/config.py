@@ -1,0 +1,132 @@
+"""Tiles, blocks and the order of work of the direct convolution and of matrix products."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+from saccade.codegen.target import Target
+
+__all__ = ["Blocking", "DirectConfig", "blocking", "choose_tile", "tiles"]
+
+
+@dataclass(frozen=True, slots=True)
+class DirectConfig:
+    """What the code of `conv2d.direct` depends on.
+
+    Attributes:
+        rows: Pixels of a tile.
+        vectors: Vectors of output channels of a tile.
+        unroll: Input channels of one trip of the inner loop.
+        shape: `once`, `whole` or `tail`, see `microkernel.Reduction`.
+        padded: Whether taps may fall outside the picture.
+        unit: Whether neighbouring input channels are neighbours in memory.
+        prologue: Expression applied to every loaded element; `$0` for none.
+        n_prologue: How many operands the prologue has.
+        epilogue: `EpilogueSpec.code`.
+    """
+
+    rows: int
+    vectors: int
+    unroll: int
+    shape: str
+    padded: bool
+    unit: bool
+    prologue: str
+    n_prologue: int
+    epilogue: tuple[str, ...]
+
+
+# (vectors, rows): sums, vectors and one broadcast fit the registers.
+_TILES_32 = (
+    *((2, 14), (4, 6), (3, 8), (1, 28), (2, 12), (2, 10), (4, 5), (1, 14), (2, 7), (4, 3)),
+    *((8, 1), (1, 7), (2, 4), (2, 1), (4, 1), (1, 4), (1, 1)),
+)
+_TILES_16 = (
+    *((2, 6), (3, 4), (1, 12), (2, 5), (1, 8), (2, 4), (2, 3), (4, 2), (4, 1), (2, 1), (1, 4)),
+    (1, 1),
+)
+_FMA_LATENCY = 4
+
+
+def tiles(target: Target) -> tuple[tuple[int, int], ...]:
+    """Tiles (vectors, rows) for a target, the most even ones first."""
+    return _TILES_32 if target.registers >= 32 else _TILES_16
+
+
+@lru_cache(maxsize=1024)
+def choose_tile(pixels: int, vectors: int, target: Target, threads: int) -> tuple[int, int]:
+    """The tile (vectors, rows) that leaves the least idle for `pixels` and `vectors` of channels."""
+    rate = 1 if target.vector_bits == 512 else 2  # fused multiply-adds, and vector loads, per cycle
+
+    def cycles(rank: int, nv: int, mr: int) -> float:
+        step = max(mr * nv / rate, (mr / 2 + nv) / rate, _FMA_LATENCY)
+        units = -(-pixels // mr) * -(-vectors // nv)
+        share = -(-units // threads) if units < 8 * threads else units / threads
+        return share * (step * (1 + 0.002 * rank) + 0.15)
+
+    return min(
+        ((nv, mr) for nv, mr in tiles(target)),
+        key=lambda tile: cycles(tiles(target).index(tile), *tile),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Blocking:
+    """How the grid of tiles is cut into chunks.
+
+    Attributes:
+        tiles: Tiles of pixels of one chunk.
+        blocks: Blocks of channels of one chunk.
+        tile_chunks: Chunks along the pixels.
+        block_chunks: Chunks along the channels.
+        pixels_first: Whether neighbouring chunks share their channels (else their pixels).
+    """
+
+    tiles: int
+    blocks: int
+    tile_chunks: int
+    block_chunks: int
+    pixels_first: bool
+
+
+@lru_cache(maxsize=1024)
+def blocking(
+    tiles: int, blocks: int, panel: int, row: int, target: Target, threads: int
+) -> Blocking:
+    """Chunks for a grid of `tiles` times `blocks`.
+
+    Args:
+        tiles: Tiles of pixels.
+        blocks: Blocks of channels.
+        panel: Bytes of the weights of one block.
+        row: Bytes of input that one tile reads.
+        target: Machine, for its caches.
+        threads: Width of the team.
+    """
+    if tiles * blocks == 0:
+        return Blocking(1, 1, 0, 0, True)
+    channels_stay = panel * blocks > target.l2 // 2
+    wide = 1 if channels_stay else blocks
+    reuse = max(1, target.l2 // 4 // max(row, 1)) if wide > 1 else tiles
+    best = min(
+        ((t, b) for b in _halves(wide) for t in _halves(min(tiles, reuse))),
+        key=lambda cut: _waste(tiles, blocks, cut[0], cut[1], threads),
+    )
+    t, b = best
+    return Blocking(t, b, -(-tiles // t), -(-blocks // b), channels_stay)
+
+
+def _halves(count: int) -> list[int]:
+    found = [count]
+    while found[-1] > 1:
+        found.append(-(-found[-1] // 2))
+    return found
+
+
+def _waste(tiles: int, blocks: int, t: int, b: int, threads: int) -> float:
+    """Time against perfect balance, with a charge for every chunk and for weights read again."""
+    chunks = -(-tiles // t) * -(-blocks // b)
+    slowest = -(-chunks // threads) * t * b * threads
+    grains = 1 + 0.5 / max(1, chunks / threads)
+    return max(1.0, slowest / (tiles * blocks)) * grains + 0.02 / t + 0.002 / b

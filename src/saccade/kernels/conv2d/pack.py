@@ -1,0 +1,51 @@
+"""How constants are laid out for the direct convolution and for matrix products."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from saccade.ir import Array
+from saccade.kernels.conv2d.channel_order import channel_order
+
+__all__ = ["pack_channels", "pack_conv_weights", "pack_matrix", "zeros"]
+
+
+def zeros(count: int) -> Array:
+    """`count` float32 zeros: what taps outside the picture read."""
+    return np.zeros(count, np.float32)
+
+
+def pack_channels(array: Array, order: str) -> Array:
+    """A channel operand of any shape that broadcasts to [1, K, 1, 1], in a kernel's channel order, 0 at padding."""
+    return _reorder(array.reshape(-1).astype(np.float32), order)
+
+
+def _reorder(array: Array, order: str) -> Array:
+    """Rows of `array` in the wanted order, zeros at padding."""
+    positions = channel_order(order, array.shape[0])
+    result = array[positions]
+    result[positions < 0] = 0
+    return result
+
+
+def pack_conv_weights(weights: Array, groups: int, order: str, width: int) -> Array:
+    """Weights [K, C/groups, R, S] as [groups, blocks, R, S, C/groups, width], zero-padded to whole blocks."""
+    k, c, r, s = weights.shape
+    panels = []
+    for group in weights.reshape(groups, k // groups, c, r, s):
+        wanted = _reorder(group, order)
+        blocks = -(-wanted.shape[0] // width)
+        padded = np.zeros((blocks * width, c, r, s), np.float32)
+        padded[: wanted.shape[0]] = wanted
+        panels.append(padded.reshape(blocks, width, c, r, s).transpose(0, 3, 4, 2, 1))
+    return np.ascontiguousarray(np.stack(panels))
+
+
+def pack_matrix(matrix: Array, transposed: bool, width: int) -> Array:
+    """Matrices [..., K, N] (or [..., N, K]) as [..., blocks, K, width], zero-padded to whole blocks."""
+    b = matrix.swapaxes(-1, -2) if transposed else matrix
+    *batch, k, n = b.shape
+    blocks = -(-n // width)
+    padded = np.zeros((*batch, k, blocks * width), np.float32)
+    padded[..., :n] = b
+    return np.ascontiguousarray(padded.reshape(*batch, k, blocks, width).swapaxes(-2, -3))
