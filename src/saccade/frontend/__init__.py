@@ -1,0 +1,39 @@
+"""Source -> Graph: reads, checks and normalises an ONNX model and lowers it to the small IR.
+
+Importing this package imports neither onnx nor onnx_ir: a warm start loads the lowered graph from the cache and
+needs only `digest`.
+"""
+
+from __future__ import annotations
+
+from saccade.frontend.read import digest
+from saccade.ir import Graph
+from saccade.options import Options
+
+__all__ = ["digest", "load"]
+
+
+def load(source: object, options: Options | None = None) -> Graph:
+    """The small IR of a model.
+
+    Args:
+        source: A path, the bytes of a file, an `onnx.ModelProto` or an `onnx_ir.Model`.
+        options: Not read yet; every device gets the same graph.
+
+    Returns:
+        The graph, inputs and outputs in the file's order. Models of float16 keep it at the inputs and outputs and
+        compute in float32. Unnamed dynamic axes are called `input_dim_0`.
+
+    Raises:
+        ModelError: If the file is broken or hostile.
+        UnsupportedModelError: If it uses what Saccade cannot run; lists all of it.
+    """
+    from saccade.frontend.check import check  # noqa: PLC0415 - see above
+    from saccade.frontend.lower import lower  # noqa: PLC0415
+    from saccade.frontend.normalise import array_reader, normalise  # noqa: PLC0415
+    from saccade.frontend.read import read  # noqa: PLC0415
+
+    given = read(source)
+    references = check(given.proto, given.folder)
+    model = normalise(given.proto)
+    return lower(model, array_reader(references))

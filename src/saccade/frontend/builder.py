@@ -1,0 +1,140 @@
+"""Collects the nodes and constants of the graph that is being imported, and folds what is known."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from types import MappingProxyType
+
+import numpy as np
+
+from saccade.errors import ModelError
+from saccade.frontend.refusal import Refusal
+from saccade.frontend.symbolic import Symbolic, check_size
+from saccade.ir import Array, DType, Dim, Graph, Node, Op, TensorType, Value
+
+__all__ = ["Builder", "whole_dims"]
+
+FOLD_ELEMENTS = 1 << 20
+"""Largest result, in elements, that is computed while importing; weights that need more are left to the passes."""
+FOLD_FLOPS = 1 << 26
+CONTENT_ELEMENTS = 4096
+
+
+class Builder:
+    """The graph under construction.
+
+    Attributes:
+        nodes: In topological order.
+        constants: Known values, arrays read-only.
+    """
+
+    def __init__(self) -> None:
+        self.nodes: list[Node] = []
+        self.constants: dict[Value, Array] = {}
+        self._names: set[str] = set()
+        self._views: dict[tuple[Value, tuple[int, ...]], Value] = {}
+
+    def unique(self, name: str) -> str:
+        """`name`, with a number if it is taken."""
+        fresh, count = name, 0
+        while fresh in self._names:
+            count += 1
+            fresh = f"{name}.{count}"
+        self._names.add(fresh)
+        return fresh
+
+    def value(self, name: str, dtype: DType, shape: Sequence[Dim]) -> Value:
+        """A new value under a free name.
+
+        Raises:
+            ModelError: If an extent is negative or too large to count.
+        """
+        for extent in shape:
+            check_size(extent)
+            if isinstance(extent, int) and extent < 0:
+                raise ModelError(f"value {name!r} would have the shape {list(shape)}")
+        return Value(self.unique(name or "value"), dtype, tuple(shape))
+
+    def constant(self, array: Array, name: str = "constant") -> Value:
+        """A known value; the array is made read-only, not copied."""
+        array = np.asarray(array)
+        value = self.value(name, DType.of(array.dtype), array.shape)
+        array.setflags(write=False)
+        self.constants[value] = array
+        return value
+
+    def viewed(self, value: Value, shape: tuple[int, ...]) -> Value:
+        """A constant under another shape, the same value each time it is asked for."""
+        if value.shape == shape:
+            return value
+        if (value, shape) not in self._views:
+            array = self.constants[value].reshape(shape)
+            self._views[value, shape] = self.constant(array, value.name)
+        return self._views[value, shape]
+
+    def content(self, operand: Value | Symbolic) -> Symbolic | None:
+        """The elements of an operand as far as they are known: symbolic, or a small constant."""
+        if isinstance(operand, Symbolic):
+            return operand
+        array = self.constants.get(operand)
+        if array is None or array.size > CONTENT_ELEMENTS:
+            return None
+        elements = np.empty(array.shape, dtype=object)
+        elements[...] = array.astype(object)
+        return Symbolic(operand.dtype, elements)
+
+    def emit(self, op: Op, inputs: Sequence[Value], name: str) -> tuple[Value, ...]:
+        """Apply an operator; computed at once where all operands are known and the result is small.
+
+        Raises:
+            ModelError: If the operands do not fit.
+        """
+        types = op.infer([value.type for value in inputs])
+        if inputs and all(value in self.constants for value in inputs):
+            folded = self._fold(op, inputs, types, name)
+            if folded is not None:
+                return folded
+        outputs = tuple(self.value(name, t.dtype, t.shape) for t in types)
+        self.nodes.append(Node(op, tuple(inputs), outputs, name))
+        return outputs
+
+    def _fold(
+        self, op: Op, inputs: Sequence[Value], types: Sequence[TensorType], name: str
+    ) -> tuple[Value, ...] | None:
+        if any(not isinstance(d, int) or d < 0 for t in types for d in t.shape):
+            return None
+        if sum(math.prod(t.shape) for t in types) > FOLD_ELEMENTS:  # type: ignore[arg-type]
+            return None
+        if op.work([value.type for value in inputs], types).flops > FOLD_FLOPS:
+            return None
+        with np.errstate(all="ignore"):
+            arrays = op.reference(*(self.constants[value] for value in inputs))
+        return tuple(
+            self.constant(np.asarray(array).astype(t.dtype.numpy, copy=False), name)
+            for array, t in zip(arrays, types, strict=True)
+        )
+
+    def graph(
+        self, inputs: Sequence[Value], outputs: Sequence[Value], names: Sequence[str], title: str
+    ) -> Graph:
+        """What was collected, without what no output needs."""
+        needed = set(outputs)
+        kept: list[Node] = []
+        for node in reversed(self.nodes):
+            if needed.intersection(node.outputs):
+                needed.update(node.inputs)
+                kept.append(node)
+        empty = Graph(tuple(inputs), tuple(outputs), (), MappingProxyType({}), tuple(names), title)
+        return empty.with_nodes(tuple(reversed(kept)), self.constants)
+
+
+def whole_dims(content: Symbolic) -> tuple[Dim, ...]:
+    """The elements of an integer tensor as dims.
+
+    Raises:
+        Refusal: If they are not integers.
+    """
+    if content.dtype.is_float or content.dtype is DType.BOOL:
+        raise Refusal("a shape must be made of integers")
+    return tuple(content.array.flat)

@@ -1,0 +1,234 @@
+"""Everything that works element by element becomes one `Pointwise` with an expression."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from functools import partial
+
+import numpy as np
+
+from saccade.frontend.call import Call, Importer, Operand
+from saccade.frontend.importers._elementwise import cast_to, pointwise, with_symbols
+from saccade.frontend.refusal import Refusal
+from saccade.frontend.symbolic import Symbolic, cast
+from saccade.ir import DType, Expr, Value
+from saccade.ir.expr import apply, const
+
+__all__ = ["POINTWISE"]
+
+_SELU_ALPHA, _SELU_GAMMA = 1.67326319217681884765625, 1.05070102214813232421875
+_SINCE_INPUTS = 11
+
+_DTYPES = {
+    1: DType.F32, 2: DType.U8, 3: DType.I8, 4: DType.U16, 5: DType.I16, 6: DType.I32,
+    7: DType.I64, 9: DType.BOOL, 10: DType.F32, 11: DType.F64, 12: DType.U32, 13: DType.U64,
+}  # fmt: skip
+"""`onnx.TensorProto` element types; float16 is computed in float32."""
+
+
+def _same(call: Call, op: str, dtype: DType | None = None) -> Sequence[Operand]:
+    """An operator of expressions that takes the node's operands as they are."""
+    operands = [call.value(index) for index in range(len(call.operands))]
+    return [pointwise(call, partial(apply, op), operands, dtype)]
+
+
+def _unary(call: Call, make: Callable[[Expr], Expr]) -> Sequence[Operand]:
+    return [pointwise(call, make, [call.value(0)])]
+
+
+def _variadic(call: Call, op: str, *, mean: bool = False) -> Sequence[Operand]:
+    operands = [call.value(index) for index in range(len(call.operands))]
+    if not operands:
+        raise call.broken("no inputs")
+
+    def make(*parts: Expr) -> Expr:
+        total = parts[0]
+        for part in parts[1:]:
+            total = apply(op, total, part)
+        return apply("mul", total, const(1 / len(parts))) if mean else total
+
+    if len(operands) == 1:
+        return operands
+    return [pointwise(call, make, operands)]
+
+
+def _with_number(call: Call, op: str, attribute: str, default: float) -> Sequence[Operand]:
+    number = const(call.number(attribute, default))
+    return _unary(call, lambda x: apply(op, x, number))
+
+
+def _clip(call: Call) -> Sequence[Operand]:
+    x = call.value(0)
+    if call.opset < _SINCE_INPUTS:
+        limits = call.number("min", -math.inf), call.number("max", math.inf)
+        low, high = (None if math.isinf(v) else v for v in limits)
+    else:
+        low, high = _bound(call, 1), _bound(call, 2)
+    if low is not None and high is not None:
+        return [pointwise(call, lambda e: apply("clip", e, const(low), const(high)), [x])]
+    if low is not None:
+        return [pointwise(call, lambda e: apply("max", e, const(low)), [x])]
+    if high is not None:
+        return [pointwise(call, lambda e: apply("min", e, const(high)), [x])]
+    return [x]
+
+
+def _bound(call: Call, index: int) -> float | None:
+    if not call.has(index):
+        return None
+    array = call.constant(index, "a bound of a clip")
+    if array.size != 1:
+        raise call.broken(f"a bound of {array.size} elements")
+    return float(array.item())
+
+
+def _pow(call: Call) -> Sequence[Operand]:
+    base, exponent = call.value(0), call.value(1)
+    array = call.build.constants.get(exponent)
+    power = float(array.item()) if array is not None and array.size == 1 else None
+    if power is not None and base.dtype.is_float and exponent.rank <= base.rank:
+        if power == 2:
+            return [pointwise(call, lambda x: apply("mul", x, x), [base])]
+        if power == 0.5:
+            return [pointwise(call, partial(apply, "sqrt"), [base])]
+    operands = [base, cast_to(call, exponent, base.dtype)]
+    return [pointwise(call, partial(apply, "pow"), operands)]
+
+
+def _mod(call: Call) -> Sequence[Operand]:
+    return _same(call, "fmod" if call.integer("fmod", 0) else "mod")
+
+
+def _where(call: Call) -> Sequence[Operand]:
+    operands = [call.value(index) for index in range(3)]
+    return [pointwise(call, partial(apply, "where"), operands, operands[1].dtype)]
+
+
+def _hard_sigmoid(call: Call) -> Sequence[Operand]:
+    alpha, beta = call.number("alpha", 0.2), call.number("beta", 0.5)
+    return _unary(call, lambda x: apply("hard_sigmoid", x, const(alpha), const(beta)))
+
+
+def _gelu(call: Call) -> Sequence[Operand]:
+    form = call.text("approximate", "none")
+    if form == "none":
+        return _unary(call, partial(apply, "gelu"))
+    if form != "tanh":
+        raise call.broken(f"approximate {form!r}")
+
+    def make(x: Expr) -> Expr:
+        cube = apply("mul", apply("mul", x, apply("mul", x, x)), const(0.044715))
+        inner = apply("mul", apply("add", x, cube), const(math.sqrt(2 / math.pi)))
+        half = apply("mul", x, const(0.5))
+        return apply("mul", half, apply("add", apply("tanh", inner), const(1)))
+
+    return _unary(call, make)
+
+
+def _selu(call: Call) -> Sequence[Operand]:
+    alpha, gamma = call.number("alpha", _SELU_ALPHA), call.number("gamma", _SELU_GAMMA)
+    return _unary(call, lambda x: apply("mul", apply("elu", x, const(alpha)), const(gamma)))
+
+
+def _celu(call: Call) -> Sequence[Operand]:
+    alpha = const(call.number("alpha", 1.0))
+    inner = const(1.0)
+    return _unary(
+        call, lambda x: apply("mul", apply("elu", apply("div", x, alpha), inner), alpha)
+    )
+
+
+def _thresholded_relu(call: Call) -> Sequence[Operand]:
+    alpha = const(call.number("alpha", 1.0))
+    return _unary(call, lambda x: apply("where", apply("greater", x, alpha), x, const(0)))
+
+
+def _swish(call: Call) -> Sequence[Operand]:
+    alpha = call.number("alpha", 1.0)
+    if alpha == 1:
+        return _unary(call, partial(apply, "silu"))
+    return _unary(
+        call, lambda x: apply("mul", x, apply("sigmoid", apply("mul", x, const(alpha))))
+    )
+
+
+def _dropout(call: Call) -> Sequence[Operand]:
+    if call.has(2) and bool(call.constant(2, "training_mode").any()):
+        raise Refusal("dropout in training mode")
+    return [call.operand(0)]
+
+
+def _identity(call: Call) -> Sequence[Operand]:
+    return [call.operand(0)]
+
+
+def _cast(call: Call) -> Sequence[Operand]:
+    dtype = _DTYPES.get(call.integer("to", 0))
+    if dtype is None:
+        raise Refusal("casts to an element type that Saccade does not have")
+    return [_as_type(call, dtype)]
+
+
+def _cast_like(call: Call) -> Sequence[Operand]:
+    return [_as_type(call, call.operand(1).dtype)]
+
+
+def _as_type(call: Call, dtype: DType) -> Operand:
+    x = call.operand(0)
+    if isinstance(x, Symbolic):
+        elements = np.frompyfunc(lambda e: cast(e, dtype), 1, 1)(x.array)
+        return Symbolic(dtype, np.asarray(elements, dtype=object))
+    value: Value = call.value(0)
+    if dtype is DType.F64 and value not in call.build.constants:
+        raise Refusal("double precision")
+    return cast_to(call, value, dtype)
+
+
+def _table() -> dict[str, Importer]:
+    unary = {
+        "Neg": "neg", "Abs": "abs", "Exp": "exp", "Log": "log", "Sqrt": "sqrt", "Floor": "floor",
+        "Ceil": "ceil", "Round": "round", "Sign": "sign", "Relu": "relu", "Sigmoid": "sigmoid",
+        "Tanh": "tanh", "Erf": "erf", "Softplus": "softplus", "Softsign": "softsign",
+        "HardSwish": "hardswish", "Mish": "mish", "Sin": "sin", "Cos": "cos",
+        "Reciprocal": "reciprocal",
+    }  # fmt: skip
+    binary = {"Add": "add", "Sub": "sub", "Mul": "mul", "Div": "div", "PRelu": "leaky_relu"}
+    logic = {
+        "Equal": "equal", "Less": "less", "LessOrEqual": "less_equal", "Greater": "greater",
+        "GreaterOrEqual": "greater_equal", "And": "and", "Or": "or", "Xor": "xor", "Not": "not",
+        "IsNaN": "isnan",
+    }  # fmt: skip
+    plain: dict[str, Importer] = {
+        name: partial(_same, op=op) for name, op in (unary | binary).items()
+    }
+    plain |= {name: partial(_same, op=op, dtype=DType.BOOL) for name, op in logic.items()}
+    plain |= {
+        "Sum": partial(_variadic, op="add"),
+        "Mean": partial(_variadic, op="add", mean=True),
+        "Min": partial(_variadic, op="min"),
+        "Max": partial(_variadic, op="max"),
+        "LeakyRelu": partial(_with_number, op="leaky_relu", attribute="alpha", default=0.01),
+        "Elu": partial(_with_number, op="elu", attribute="alpha", default=1.0),
+        "Clip": _clip,
+        "Pow": _pow,
+        "Mod": _mod,
+        "Where": _where,
+        "HardSigmoid": _hard_sigmoid,
+        "Gelu": _gelu,
+        "Selu": _selu,
+        "Celu": _celu,
+        "ThresholdedRelu": _thresholded_relu,
+        "Swish": _swish,
+    }
+    table = {name: with_symbols(importer) for name, importer in plain.items()}
+    return table | {
+        "Cast": _cast,
+        "CastLike": _cast_like,
+        "Dropout": _dropout,
+        "Identity": _identity,
+    }
+
+
+POINTWISE = _table()
+"""Importers of the default domain by operator."""

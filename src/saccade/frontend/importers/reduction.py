@@ -1,0 +1,110 @@
+"""Reductions, ArgMax, Softmax, CumSum."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+from saccade.frontend.call import Call, Importer, Operand
+from saccade.frontend.moves import reshaped
+from saccade.ir.dim import product
+from saccade.opdefs import ArgReduce, CumSum, Reduce, Softmax
+
+__all__ = ["REDUCTIONS", "import_arg_max", "import_arg_min", "import_cumsum", "import_log_softmax",
+    "import_softmax",
+]
+
+_AXES_INPUT_SINCE = 18
+_SUM_AXES_INPUT_SINCE = 13
+_ONE_AXIS_SINCE = 13
+
+
+def _reduce(call: Call, kind: str) -> Sequence[Operand]:
+    x = call.value(0)
+    since = _SUM_AXES_INPUT_SINCE if call.node.op_type == "ReduceSum" else _AXES_INPUT_SINCE
+    if call.opset >= since:
+        given = call.integers_of(1, "the axes") if call.has(1) else ()
+        if not given and call.integer("noop_with_empty_axes", 0):
+            return [x]
+    else:
+        given = call.integers("axes") or ()
+    axes = call.axes(given, x.rank) if given else tuple(range(x.rank))
+    keepdims = bool(call.integer("keepdims", 1))
+    if not axes:
+        return [x]
+    return [call.emit(Reduce(kind=kind, axes=axes, keepdims=keepdims), x)]
+
+
+REDUCTIONS: dict[str, Importer] = {
+    f"Reduce{onnx_name}": partial(_reduce, kind=kind)
+    for onnx_name, kind in {
+        "Sum": "sum",
+        "Mean": "mean",
+        "Max": "max",
+        "Min": "min",
+        "Prod": "prod",
+        "L1": "l1",
+        "L2": "l2",
+        "SumSquare": "sum_square",
+        "LogSum": "log_sum",
+        "LogSumExp": "log_sum_exp",
+    }.items()
+}
+"""ONNX Reduce*, versions 1 to 20."""
+
+
+def _arg_reduce(call: Call, kind: str) -> Sequence[Operand]:
+    x = call.value(0)
+    op = ArgReduce(
+        kind=kind,
+        axis=call.axis(call.integer("axis", 0), x.rank),
+        keepdims=bool(call.integer("keepdims", 1)),
+        select_last=bool(call.integer("select_last_index", 0)),
+    )
+    return [call.emit(op, x)]
+
+
+def import_arg_max(call: Call) -> Sequence[Operand]:
+    """ONNX ArgMax 1 to 13."""
+    return _arg_reduce(call, "argmax")
+
+
+def import_arg_min(call: Call) -> Sequence[Operand]:
+    """ONNX ArgMin 1 to 13."""
+    return _arg_reduce(call, "argmin")
+
+
+def _softmax(call: Call, *, log: bool) -> Sequence[Operand]:
+    x = call.value(0)
+    old = call.opset < _ONE_AXIS_SINCE
+    axis = call.axis(call.integer("axis", 1 if old else -1), x.rank)
+    if not old or all(d == 1 for d in x.shape[axis + 1 :]):
+        return [call.emit(Softmax(axis=axis, log=log), x)]
+    # up to version 11 all axes from `axis` on were one
+    flat = reshaped(call, x, (*x.shape[:axis], product(x.shape[axis:])))
+    return [reshaped(call, call.emit(Softmax(axis=axis, log=log), flat), x.shape)]
+
+
+def import_softmax(call: Call) -> Sequence[Operand]:
+    """ONNX Softmax 1 to 13."""
+    return _softmax(call, log=False)
+
+
+def import_log_softmax(call: Call) -> Sequence[Operand]:
+    """ONNX LogSoftmax 1 to 13."""
+    return _softmax(call, log=True)
+
+
+def import_cumsum(call: Call) -> Sequence[Operand]:
+    """ONNX CumSum 11 and 14."""
+    x = call.value(0)
+    axes = call.integers_of(1, "the axis of a running sum")
+    if len(axes) != 1:
+        raise call.broken(f"axis {list(axes)}")
+    op = CumSum(
+        axis=call.axis(axes[0], x.rank),
+        exclusive=bool(call.integer("exclusive", 0)),
+        reverse=bool(call.integer("reverse", 0)),
+    )
+    return [call.emit(op, x)]
+

@@ -1,0 +1,128 @@
+"""Source -> ONNX protobuf, and the folder that its external data may lie in."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from saccade.errors import ModelError
+
+if TYPE_CHECKING:
+    import onnx
+
+__all__ = ["Source", "digest", "read"]
+
+_LARGEST_FILE = 1 << 31
+"""Protobuf cannot hold more; larger models keep their weights in external files."""
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A model as it was given.
+
+    Attributes:
+        proto: The parsed file; nothing in it is checked yet.
+        folder: Folder of the file; None if the model did not come from one.
+        where: What messages call it.
+    """
+
+    proto: onnx.ModelProto
+    folder: Path | None
+    where: str
+
+
+def read(source: object) -> Source:
+    """Parse a path, bytes, an `onnx.ModelProto` or an `onnx_ir.Model`.
+
+    Raises:
+        ModelError: If there is no such file or it is not ONNX.
+        TypeError: If the source is none of these.
+    """
+    if isinstance(source, (str, os.PathLike)):
+        path = Path(source)
+        return Source(_parse(_read_file(path), str(path)), path.parent, str(path))
+    if isinstance(source, (bytes, bytearray, memoryview)):
+        return Source(_parse(bytes(source), "the given bytes"), None, "the given bytes")
+    import onnx  # noqa: PLC0415 - warm starts need neither onnx nor onnx_ir
+
+    if isinstance(source, onnx.ModelProto):
+        return Source(source, None, "the given ModelProto")
+    import onnx_ir  # noqa: PLC0415
+
+    if isinstance(source, onnx_ir.Model):
+        return Source(_to_proto(source), None, "the given onnx_ir.Model")
+    raise TypeError(f"a model must be a path, bytes, ModelProto or onnx_ir.Model, not {type(source)}")
+
+
+def _read_file(path: Path) -> bytes:
+    try:
+        if not path.is_file():
+            raise ModelError(f"{path}: there is no such file")
+        if path.stat().st_size >= _LARGEST_FILE:
+            raise ModelError(f"{path}: larger than 2 GiB, which no ONNX file can be")
+        return path.read_bytes()
+    except OSError as error:
+        raise ModelError(f"{path}: {error.strerror}") from error
+
+
+def _parse(data: bytes, where: str) -> onnx.ModelProto:
+    import onnx  # noqa: PLC0415
+    from google.protobuf.message import DecodeError  # noqa: PLC0415
+
+    if not data:
+        raise ModelError(f"{where}: empty")
+    model = onnx.ModelProto()
+    try:
+        model.ParseFromString(data)
+    except DecodeError as error:
+        raise ModelError(f"{where}: not an ONNX file, or cut short") from error
+    return model
+
+
+def _to_proto(model: Any) -> onnx.ModelProto:  # noqa: ANN401 - onnx_ir has no stubs
+    import onnx_ir  # noqa: PLC0415
+
+    try:
+        inside = onnx_ir.external_data.load_to_model(model.clone())
+        return onnx_ir.to_proto(inside)  # type: ignore[no-any-return]
+    except (onnx_ir.serde.SerdeError, ValueError, OSError) as error:
+        raise ModelError(f"the given onnx_ir.Model: {error}") from error
+
+
+def digest(source: object) -> str | None:
+    """SHA-256 of a file (with its external data) or of bytes; None for models in memory.
+
+    Raises:
+        ModelError: If the file cannot be read.
+    """
+    if isinstance(source, (bytes, bytearray, memoryview)):
+        return hashlib.sha256(source).hexdigest()
+    if not isinstance(source, (str, os.PathLike)):
+        return None
+    path = Path(source)
+    total = hashlib.sha256()
+    for part in [path, *_external_files(path)]:
+        try:
+            with part.open("rb") as file:
+                total.update(hashlib.file_digest(file, "sha256").digest())
+        except OSError as error:
+            raise ModelError(f"{part}: {error.strerror}") from error
+    return total.hexdigest()
+
+
+def _external_files(path: Path) -> list[Path]:
+    """Files that the model may refer to: looked for only if it speaks of external data at all."""
+    from saccade.frontend.external import locations  # noqa: PLC0415
+
+    with path.open("rb") as file:
+        import mmap  # noqa: PLC0415
+
+        if path.stat().st_size == 0:
+            return []
+        with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as view:
+            if view.find(b"location") < 0:
+                return []
+    return locations(_parse(_read_file(path), str(path)), path.parent)

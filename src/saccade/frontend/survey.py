@@ -1,0 +1,87 @@
+"""Collects what a model uses that Saccade cannot run."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from saccade.errors import Unsupported
+from saccade.ir import DType
+
+if TYPE_CHECKING:
+    import onnx_ir
+
+__all__ = ["Survey"]
+
+_FIRST_NODES = 3
+
+_DATA_DEPENDENT = frozenset({"NonZero", "NonMaxSuppression", "Unique", "Compress", "TopK"})
+_CONTROL_FLOW = frozenset({"If", "Loop", "Scan", "SequenceMap"})
+_QUANTISED = frozenset({"QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear"})
+
+_DTYPES = {
+    "FLOAT": DType.F32, "FLOAT16": DType.F16, "DOUBLE": DType.F64, "INT64": DType.I64,
+    "INT32": DType.I32, "INT16": DType.I16, "INT8": DType.I8, "UINT8": DType.U8,
+    "UINT16": DType.U16, "UINT32": DType.U32, "UINT64": DType.U64, "BOOL": DType.BOOL,
+}  # fmt: skip
+
+
+class Survey:
+    """The rows of `UnsupportedModelError`, in the order in which they were met."""
+
+    def __init__(self) -> None:
+        self.rows: dict[tuple[str, str, str], list[str]] = {}
+
+    def refuse(self, operator: str, dtype: str, reason: str, name: str) -> None:
+        """Note one node."""
+        self.rows.setdefault((operator, dtype, reason), []).append(name)
+
+    def refuse_node(self, node: onnx_ir.Node, reason: str) -> None:
+        """Note one node, named by itself or by its first result."""
+        operator = f"{node.domain}.{node.op_type}" if node.domain else node.op_type
+        first = next((value for value in node.inputs if value is not None), None)
+        dtype = self.type_name(first) if first is not None else "-"
+        name = node.name or (node.outputs[0].name if node.outputs else "") or ""
+        self.refuse(operator, dtype, reason, name)
+
+    def table(self) -> list[Unsupported]:
+        """All rows."""
+        return [
+            Unsupported(operator, dtype, reason, len(names), tuple(names[:_FIRST_NODES]))
+            for (operator, dtype, reason), names in self.rows.items()
+        ]
+
+    def why(self, node: onnx_ir.Node) -> str:
+        """The reason for an operator that has no importer."""
+        if node.op_type in _CONTROL_FLOW:
+            return "control flow that depends on data"
+        if node.op_type in _DATA_DEPENDENT:
+            return "the shape or order of its result depends on data"
+        if node.op_type in _QUANTISED or node.op_type.startswith("QLinear"):
+            return "quantised arithmetic"
+        if node.op_type.startswith("Sequence") or "Sequence" in node.op_type:
+            return "sequences"
+        if node.op_type.startswith("String"):
+            return "strings"
+        return "no such operator in Saccade"
+
+    @staticmethod
+    def is_numeric(dtype: object) -> bool:
+        """Whether Saccade has this ONNX element type."""
+        return getattr(dtype, "name", None) in _DTYPES
+
+    @staticmethod
+    def dtype_of(value: onnx_ir.Value) -> DType | None:
+        """The declared element type, None if there is none that Saccade has."""
+        if value.type is None or type(value.type).__name__ != "TensorType":
+            return None
+        return _DTYPES.get(value.type.dtype.name)
+
+    @staticmethod
+    def type_name(value: onnx_ir.Value) -> str:
+        """The element type as ONNX spells it."""
+        if value.const_value is not None:
+            return str(value.const_value.dtype.name)
+        if value.type is None:
+            return "-"
+        dtype = getattr(value.type, "dtype", None)
+        return str(dtype.name) if dtype is not None else type(value.type).__name__

@@ -1,0 +1,121 @@
+"""Reshapes as index maps: the common refinement of two factorisations of the same elements.
+
+Both shapes are walked from the outermost axis. As long as one of the two open axes divides the other exactly, for
+all values of the symbols, the smaller one is a factor of both. `[6, 4] -> [4, 6]` has no such refinement, and
+neither has `[H] -> [2, H // 2]`, which only holds for even H.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import gcd
+
+from saccade.ir.dim import Affine, Dim, Term, mul, product
+from saccade.ir.index_map import Factor, IndexMap
+
+__all__ = ["Monomial", "infer_reshape", "quotient", "refine", "reshape"]
+
+
+@dataclass(frozen=True, slots=True)
+class Monomial:
+    """A dim as `coefficient · Π atom`, atoms being dims that do not factor further."""
+
+    coefficient: int
+    atoms: Counter[Dim]
+
+    @classmethod
+    def of(cls, dim: Dim) -> Monomial:
+        """The factors of a dim."""
+        if isinstance(dim, int):
+            return cls(dim, Counter())
+        content = gcd(dim.constant, *(c for _, c in dim.terms))
+        if dim.constant == 0 and len(dim.terms) == 1:
+            atom, coefficient = dim.terms[0]
+            if isinstance(atom, Term) and atom.op == "mul":
+                left, right = cls.of(atom.left), cls.of(atom.right)
+                return cls(
+                    coefficient * left.coefficient * right.coefficient, left.atoms + right.atoms
+                )
+            return cls(coefficient, Counter([Affine(0, ((atom, 1),))]))
+        terms = tuple((a, c // content) for a, c in dim.terms)
+        return cls(content, Counter([Affine(dim.constant // content, terms)]))
+
+    @property
+    def dim(self) -> Dim:
+        """The dim again."""
+        return mul(product(sorted(self.atoms.elements(), key=str)), self.coefficient)
+
+
+def quotient(left: Dim, right: Dim) -> Dim | None:
+    """`left / right` where `right` divides `left` factor by factor for all sizes, else None."""
+    a, b = Monomial.of(left), Monomial.of(right)
+    if b.coefficient == 0 or a.coefficient % b.coefficient or b.atoms - a.atoms:
+        return None
+    return Monomial(a.coefficient // b.coefficient, a.atoms - b.atoms).dim
+
+
+def infer_reshape(shape: Sequence[Dim], target: Sequence[Dim]) -> tuple[Dim, ...] | None:
+    """`target` with its one -1 replaced; None if the rest does not divide the elements for all sizes."""
+    if -1 not in target:
+        return tuple(target)
+    rest = product(d for d in target if d != -1)
+    missing = quotient(product(shape), rest)
+    return None if missing is None else tuple(missing if d == -1 else d for d in target)
+
+
+def refine(
+    first: Sequence[Dim], second: Sequence[Dim]
+) -> tuple[tuple[tuple[Dim, ...], ...], tuple[tuple[Dim, ...], ...]] | None:
+    """Split the axes of both shapes into the same factors, outermost first; axes of 1 have none.
+
+    Returns:
+        The factors of each axis of `first` and of `second`, or None if there is no common refinement for all sizes.
+    """
+    sides: tuple[list[list[Dim]], list[list[Dim]]] = ([], [])
+    queues = (list(first)[::-1], list(second)[::-1])
+    open_axes: list[Dim] = [1, 1]
+    while True:
+        for side in (0, 1):
+            while open_axes[side] == 1 and queues[side]:
+                open_axes[side] = queues[side].pop()
+                sides[side].append([])
+        if open_axes == [1, 1]:
+            return _frozen(sides[0]), _frozen(sides[1])
+        if 1 in open_axes:  # one side has run out of elements
+            return None
+        factor, rests = _common(open_axes[0], open_axes[1])
+        if factor is None:
+            return None
+        for side in (0, 1):
+            sides[side][-1].append(factor)
+            open_axes[side] = rests[side]
+
+
+def _common(left: Dim, right: Dim) -> tuple[Dim | None, tuple[Dim, Dim]]:
+    """The outermost common factor and what it leaves of both."""
+    if left == right:
+        return left, (1, 1)
+    rest = quotient(left, right)
+    if rest is not None:
+        return right, (rest, 1)
+    rest = quotient(right, left)
+    if rest is not None:
+        return left, (1, rest)
+    return None, (left, right)
+
+
+def _frozen(groups: list[list[Dim]]) -> tuple[tuple[Dim, ...], ...]:
+    return tuple(tuple(group) for group in groups)
+
+
+def reshape(shape: Sequence[Dim], target: Sequence[Dim]) -> IndexMap | None:
+    """The map of a Reshape from `shape` to `target` (without -1 and 0), or None if there is none."""
+    found = refine(shape, target)
+    if found is None:
+        return None
+    in_factors, out_factors = found
+    flat = [size for group in in_factors for size in group]
+    factors = tuple(Factor(size, index) for index, size in enumerate(flat))
+    return IndexMap(in_factors, factors, tuple(len(group) for group in out_factors))
