@@ -1,0 +1,90 @@
+"""Graph -> Graph: one file per pass, applied in the order of `STANDARD`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from saccade.errors import CompileError, SaccadeError
+from saccade.ir import Graph
+from saccade.ir.verify import verify
+from saccade.passes import (
+    canonicalise,
+    compose_moves,
+    flatten_to_convolution,
+    fold_constants,
+    fold_padding,
+    fold_scale_shift,
+    fuse_epilogue,
+    fuse_pointwise,
+    fuse_prologue,
+    fuse_store,
+    merge_activations,
+    merge_duplicates,
+    normalise_operands,
+    simplify_expressions,
+)
+from saccade.passes._pass import Note, Pass, Rule, apply
+
+__all__ = ["STANDARD", "Note", "Pass", "Rule", "Trace", "apply", "run"]
+
+Trace = Callable[[str, Graph, tuple[Note, ...]], None]
+"""Called after every pass with its name, its result, and why it left nodes alone."""
+
+STANDARD: tuple[Pass, ...] = (
+    fold_constants.PASS,
+    merge_duplicates.PASS,
+    normalise_operands.PASS,
+    simplify_expressions.PASS,
+    canonicalise.PASS,
+    fold_padding.PASS,
+    compose_moves.PASS,
+    fold_scale_shift.PASS,
+    merge_activations.PASS,
+    fuse_epilogue.PASS,
+    flatten_to_convolution.PASS,
+    fuse_store.PASS,
+    fuse_pointwise.PASS,
+    fuse_prologue.PASS,
+    compose_moves.PASS,
+    simplify_expressions.PASS,
+)
+"""The passes of every compilation; twice where a later pass makes new work for an earlier one."""
+
+
+def run(
+    graph: Graph,
+    passes: Sequence[Pass] = STANDARD,
+    trace: Trace | None = None,
+    *,
+    check: bool = False,
+) -> Graph:
+    """The graph after all passes.
+
+    Args:
+        graph: Left as it is.
+        passes: In order.
+        trace: Told of every pass.
+        check: Verify the graph before the first pass and after each.
+
+    Raises:
+        CompileError: If a pass fails or breaks the graph; names the pass.
+    """
+    if check:
+        verify(graph)
+    for step in passes:
+        try:
+            graph, notes = apply(step, graph)
+            if check:
+                verify(graph)
+        except (
+            ArithmeticError,
+            AssertionError,
+            LookupError,
+            RuntimeError,
+            SaccadeError,
+            ValueError,
+        ) as error:
+            raise CompileError(f"pass {step.name}: {error}") from error
+        if trace is not None:
+            trace(step.name, graph, notes)
+    return graph

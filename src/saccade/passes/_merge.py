@@ -1,0 +1,102 @@
+"""One Pointwise in place of two: what both merging passes share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from saccade.ir import DType, Expr, Node, Value
+from saccade.ir.expr import ARITY, fold
+from saccade.opdefs import Pointwise
+from saccade.passes._editor import Editor
+from saccade.passes._operands import inline
+
+__all__ = [
+    "MOST_OPERANDS",
+    "Merge",
+    "inner_candidates",
+    "is_cheap",
+    "merge",
+    "merged",
+    "refuse_merge",
+]
+
+MOST_OPERANDS = 8
+"""A kernel keeps a pointer for each operand in a register."""
+
+_CHEAP = frozenset(("neg", "abs", "relu", "add", "sub", "mul", "min", "max", "clip", "leaky_relu"))
+_LOGICAL = frozenset(
+    ("equal", "less", "less_equal", "greater", "greater_equal", "not", "and", "or", "xor", "isnan")
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Merge:
+    """A Pointwise and one that it reads."""
+
+    outer: Node
+    inner: Node
+
+
+def inner_candidates(editor: Editor, node: Node) -> list[Merge]:
+    """The Pointwise operators that a Pointwise reads."""
+    if not isinstance(node.op, Pointwise):
+        return []
+    found = (editor.producer(value) for value in node.inputs)
+    return [Merge(node, n) for n in found if n is not None and isinstance(n.op, Pointwise)]
+
+
+def merged(pair: Merge) -> tuple[Expr, tuple[Value, ...]]:
+    """The expression of both, and its operands."""
+    outer, inner = pair.outer.op, pair.inner.op
+    assert isinstance(outer, Pointwise)
+    assert isinstance(inner, Pointwise)
+    return inline(outer.expr, pair.outer.inputs, pair.inner.output, inner.expr, pair.inner.inputs)
+
+
+def merge(editor: Editor, pair: Merge) -> None:
+    """Compute both in one."""
+    expr, inputs = merged(pair)
+    editor.replace(pair.outer, Pointwise(expr, pair.outer.output.dtype), inputs)
+
+
+def refuse_merge(editor: Editor, pair: Merge) -> str | None:
+    """What holds for every merge: one reader, one type of arithmetic, few operands."""
+    if not editor.single_use(pair.inner.output):
+        return f"%{pair.inner.output.name} is also read elsewhere"
+    reason = _refuse_types(pair)
+    if reason is not None:
+        return reason
+    _, inputs = merged(pair)
+    if len(inputs) > MOST_OPERANDS:
+        return f"together they have {len(inputs)} operands, more than {MOST_OPERANDS}"
+    return None
+
+
+def _refuse_types(pair: Merge) -> str | None:
+    """Literals and arithmetic must stay in the type that they were in."""
+    between = pair.inner.output
+    inner = _arithmetic(pair.inner.inputs)
+    outer = _arithmetic(v for v in pair.outer.inputs if v is not between)
+    if between.dtype is DType.BOOL:
+        assert isinstance(pair.inner.op, Pointwise)
+        if pair.inner.op.expr.op not in _LOGICAL:
+            return f"%{between.name} is a cast to bool"
+        if inner and not outer:
+            return f"the arithmetic after %{between.name} has no type of its own"
+        same = not inner or inner == outer
+    else:
+        same = inner == {between.dtype} and outer <= inner
+    return None if same else f"%{between.name} changes the element type"
+
+
+def _arithmetic(values: Iterable[Value]) -> set[DType]:
+    return {value.dtype for value in values if value.dtype is not DType.BOOL}
+
+
+def is_cheap(expr: Expr) -> bool:
+    """Whether doing it again for every element costs less than a load."""
+    used: set[str] = set()
+    fold(expr, lambda _: None, lambda _: None, lambda op, _: used.add(op))
+    assert used <= set(ARITY)
+    return used <= _CHEAP

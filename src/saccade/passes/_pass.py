@@ -1,0 +1,107 @@
+"""What a pass is: rules that match, refuse with a reason, or rewrite; and how they are applied."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from saccade.ir import Graph, Node
+from saccade.passes._editor import Editor
+
+__all__ = ["Note", "Pass", "Rule", "apply"]
+
+M = TypeVar("M")
+
+_REWRITES_PER_NODE = 50
+"""A pass that rewrites more often than this runs in a circle."""
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """Why a pass left a node alone.
+
+    Attributes:
+        node: Name of the node.
+        pass_name: Name of the pass.
+        reason: For people.
+    """
+
+    node: str
+    pass_name: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Rule(Generic[M]):
+    """One rewrite.
+
+    Attributes:
+        match: What the rewrite would work on, seen from a node; None if it looks different.
+        refuse: Why a match must stay as it is; None when the rewrite may go ahead.
+        rewrite: Does it.
+    """
+
+    match: Callable[[Editor, Node], M | None]
+    refuse: Callable[[Editor, M], str | None]
+    rewrite: Callable[[Editor, M], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """Graph -> Graph.
+
+    Attributes:
+        name: As traces and notes show it.
+        rules: Each is applied until nothing matches, one rule after the other.
+        after: Names of passes that must have run before it.
+    """
+
+    name: str
+    rules: tuple[Rule[Any], ...]
+    after: tuple[str, ...] = ()
+
+
+def apply(step: Pass, graph: Graph) -> tuple[Graph, tuple[Note, ...]]:
+    """The rewritten graph, and why nodes were left alone.
+
+    Raises:
+        RuntimeError: If the rules undo each other (a bug in Saccade).
+    """
+    editor = Editor(graph)
+    refused: dict[tuple[Node, str], None] = {}
+    for rule in step.rules:
+        _exhaust(rule, editor, refused)
+    notes = (Note(n.name, step.name, reason) for n, reason in refused if editor.alive(n))
+    return editor.graph(), tuple(notes)
+
+
+def _exhaust(rule: Rule[M], editor: Editor, refused: dict[tuple[Node, str], None]) -> None:
+    queue = deque(editor.nodes())
+    budget = _REWRITES_PER_NODE * (len(queue) + 1)
+    while queue:
+        node = queue.popleft()
+        found = rule.match(editor, node) if editor.alive(node) else None
+        if found is None:
+            continue
+        reason = rule.refuse(editor, found)
+        if reason is not None:
+            refused[node, reason] = None
+            continue
+        editor.touched.clear()
+        rule.rewrite(editor, found)
+        queue.extendleft(_disturbed(editor))
+        budget -= 1
+        if budget < 0:
+            raise RuntimeError(f"rewriting does not come to an end at {node.name!r}")
+
+
+def _disturbed(editor: Editor) -> list[Node]:
+    """New nodes and those that read what they produce, the first to look at last."""
+    fresh = [node for node in editor.touched if editor.alive(node)]
+    near = dict.fromkeys(fresh)
+    for node in fresh:
+        for value in node.outputs:
+            near.update(dict.fromkeys(editor.readers(value)))
+    return list(near)[::-1]

@@ -1,0 +1,146 @@
+"""Movements one after the other become one movement.
+
+    Move(Move(x, A), B)              ->  Move(x, A then B)           see ir/compose_maps
+    Move(x, identity)                ->  x
+    Pointwise(Move(x))               ->  Move(Pointwise(x))          numbers only beside x
+
+The last brings a Pointwise to the operator that can compute it as its epilogue, or two movements
+together. Must not touch: a movement that others read too (it would be done twice; a pure reshape
+costs nothing and may be), a movement that the convolution before it can do while it stores, a
+Pointwise over fewer or repeated elements, maps without a common refinement.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+from saccade.ir import IndexMap, Node
+from saccade.ir.compose_maps import canonical, compose, is_identity, is_view
+from saccade.ir.dim import product
+from saccade.opdefs import Concat, Conv2d, Move, Pointwise
+from saccade.passes._editor import Editor
+from saccade.passes._operands import Fusible
+from saccade.passes._pass import Pass, Rule
+from saccade.passes._store_maps import as_depth_to_space, is_shuffle
+
+__all__ = ["PASS"]
+
+
+@dataclass(frozen=True, slots=True)
+class _Pair:
+    first: Node
+    then: Node
+
+
+@lru_cache(maxsize=1024)
+def _composed(first: IndexMap, then: IndexMap) -> IndexMap | str:
+    return compose(first, then)
+
+
+def _map(node: Node) -> IndexMap:
+    assert isinstance(node.op, Move)
+    return node.op.map
+
+
+def match_identity(_editor: Editor, node: Node) -> Node | None:
+    """A movement to the same place."""
+    return node if isinstance(node.op, Move) and is_identity(node.op.map) else None
+
+
+def refuse_identity(_editor: Editor, node: Node) -> str | None:
+    """Shapes that are equal but not written alike, which later comparisons would not see."""
+    if node.inputs[0].shape != node.output.shape:
+        return "the shapes are written differently"
+    return None
+
+
+def rewrite_identity(editor: Editor, node: Node) -> None:
+    """Read the operand instead."""
+    editor.alias(node.output, node.inputs[0])
+
+
+def match_pair(editor: Editor, node: Node) -> _Pair | None:
+    """A movement of a movement."""
+    first = editor.producer(node.inputs[0]) if isinstance(node.op, Move) else None
+    return _Pair(first, node) if first is not None and isinstance(first.op, Move) else None
+
+
+def refuse_pair(editor: Editor, found: _Pair) -> str | None:
+    """See the cases above."""
+    first = found.first
+    if not editor.single_use(first.output) and not is_view(_map(first)):
+        return "the movement in front of it is also read elsewhere"
+    if _stores(editor, first):
+        return "the movement in front of it belongs to the store of a convolution"
+    composed = _composed(_map(first), _map(found.then))
+    return composed if isinstance(composed, str) else None
+
+
+def _stores(editor: Editor, node: Node) -> bool:
+    source = editor.producer(node.inputs[0])
+    if source is None or not editor.single_use(source.output):
+        return False
+    if isinstance(source.op, Conv2d):
+        return as_depth_to_space(_map(node)) is not None
+    if not isinstance(source.op, Concat) or source.op.axis != 1:
+        return False
+    makers = [editor.producer(value) for value in source.inputs]
+    convolved = any(maker is not None and isinstance(maker.op, Conv2d) for maker in makers)
+    return convolved and is_shuffle(_map(node), len(source.inputs))
+
+
+def rewrite_pair(editor: Editor, found: _Pair) -> None:
+    """Move once."""
+    composed = _composed(_map(found.first), _map(found.then))
+    assert isinstance(composed, IndexMap)
+    editor.replace(found.then, Move(composed), found.first.inputs)
+
+
+def match_hoist(editor: Editor, node: Node) -> _Pair | None:
+    """A Pointwise with no tensor beside the moved one, where swapping the two helps."""
+    if not isinstance(node.op, Pointwise) or len(node.inputs) != 1:
+        return None
+    move = editor.producer(node.inputs[0])
+    if move is None or not isinstance(move.op, Move):
+        return None
+    source = editor.producer(move.inputs[0])
+    fuses = (
+        source is not None
+        and isinstance(source.op, Fusible)
+        and editor.single_use(source.output)
+        and node.output.dtype is node.inputs[0].dtype
+    )
+    meets = any(isinstance(reader.op, Move) for reader in editor.readers(node.output))
+    return _Pair(move, node) if fuses or meets else None
+
+
+def refuse_hoist(editor: Editor, found: _Pair) -> str | None:
+    """Movements that others read, or that drop or repeat elements."""
+    if not editor.single_use(found.first.output):
+        return "the movement in front of it is also read elsewhere"
+    form = canonical(_map(found.first))
+    if any(f.source is None for f in form.factors):
+        return "the movement repeats elements"
+    if product(form.out_shape) != product(form.in_shape):
+        return "the movement drops elements"
+    return None
+
+
+def rewrite_hoist(editor: Editor, found: _Pair) -> None:
+    """Compute first, then move."""
+    value = editor.emit(found.then, found.then.op, found.first.inputs)
+    editor.replace(found.then, found.first.op, (value,))
+
+
+PASS = Pass(
+    "compose_moves",
+    (
+        Rule(match_identity, refuse_identity, rewrite_identity),
+        Rule(match_pair, refuse_pair, rewrite_pair),
+        Rule(match_hoist, refuse_hoist, rewrite_hoist),
+        Rule(match_pair, refuse_pair, rewrite_pair),
+        Rule(match_identity, refuse_identity, rewrite_identity),
+    ),
+    after=("normalise_operands",),
+)

@@ -1,0 +1,50 @@
+"""Evaluate what does not depend on the inputs.
+
+    op(c1, c2, …)  ->  constant        when every operand is a constant
+
+Must not touch nodes whose result is much larger than their operands: an Expand of one number to a
+picture is cheaper to repeat than to store.
+"""
+
+from __future__ import annotations
+
+from saccade.ir import Node
+from saccade.ir.dim import product
+from saccade.passes._editor import Editor
+from saccade.passes._pass import Pass, Rule
+
+__all__ = ["PASS"]
+
+_MOST_BYTES = 64 << 20
+_SMALL_BYTES = 64 << 10
+_GROWTH = 4
+
+
+def match(editor: Editor, node: Node) -> Node | None:
+    """A node whose operands are all constants."""
+    known = bool(node.inputs) and all(editor.constant(v) is not None for v in node.inputs)
+    return node if known else None
+
+
+def refuse(editor: Editor, node: Node) -> str | None:
+    """Results that are symbolic or too large to keep."""
+    total = 0
+    for value in node.outputs:
+        count = product(value.shape)
+        if not isinstance(count, int):
+            return f"the size of {value.name} is not known yet"
+        total += count * value.dtype.itemsize
+    read = sum(array.nbytes for v in node.inputs if (array := editor.constant(v)) is not None)
+    if total > _MOST_BYTES or total > max(_GROWTH * read, _SMALL_BYTES):
+        return f"the result would take {total} bytes in place of {read}"
+    return None
+
+
+def rewrite(editor: Editor, node: Node) -> None:
+    """Read the result instead of computing it."""
+    arrays = [array for v in node.inputs if (array := editor.constant(v)) is not None]
+    for value, array in zip(node.outputs, node.op.reference(*arrays), strict=True):
+        editor.alias(value, editor.add_constant(array, value.name))
+
+
+PASS = Pass("fold_constants", (Rule(match, refuse, rewrite),))
