@@ -1,0 +1,70 @@
+"""The commands put together, and what happens to their errors."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+import typer
+from typer.core import TyperGroup
+
+from saccade.cli.bench import bench
+from saccade.cli.compare import compare
+from saccade.cli.inspect import inspect
+from saccade.cli.profile import profile
+from saccade.cli.run import run
+from saccade.errors import SaccadeError
+
+__all__ = ["app"]
+
+# Typer depended on Click once and carries it inside now; its public error leads to either.
+_COMMAND_LINE_ERROR: Any = next(
+    kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException"
+)
+
+
+class _OneLineErrors(TyperGroup):
+    """Turns everything that a user can get wrong into one line on stderr and exit status 2."""
+
+    def main(
+        self,
+        args: Sequence[str] | None = None,
+        prog_name: str | None = None,
+        complete_var: str | None = None,
+        standalone_mode: bool = True,
+        windows_expand_args: bool = True,
+        **extra: object,
+    ) -> NoReturn:
+        try:
+            status = super().main(
+                args, prog_name or "saccade", complete_var, False, windows_expand_args, **extra
+            )
+        except _COMMAND_LINE_ERROR as error:
+            _refuse(error.format_message() or "a command is missing; see saccade --help")
+        except SaccadeError as error:
+            _refuse(str(error))
+        except BrokenPipeError:
+            raise  # the reader of our output went away; not an error of the user's
+        except OSError as error:
+            _refuse(str(error) if error.filename is None else f"{error.filename}: {error.strerror}")
+        except typer.Abort:
+            sys.exit(130)
+        sys.exit(status if isinstance(status, int) else 0)
+
+
+def _refuse(message: str) -> NoReturn:
+    print(f"saccade: error: {message}", file=sys.stderr)
+    sys.exit(2)
+
+
+app = typer.Typer(
+    name="saccade",
+    cls=_OneLineErrors,
+    help="Compile vision models to the machine they run on.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,  # a traceback is for bugs, and should look like one
+)
+for command in (run, bench, profile, inspect, compare):
+    app.command()(command)

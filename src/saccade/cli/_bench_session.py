@@ -1,0 +1,148 @@
+"""One benchmark: several engines on one model, compared before they are timed.
+
+Each engine lives in a process of its own, all with the same thread count, pinned to the same
+cores; while one runs, the others are blocked on their pipes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from saccade.cli._bench_messages import Opened
+from saccade.cli._bench_process import EngineProcess
+from saccade.cli._engines import Arrays, EngineSpec
+from saccade.cli._rounds import Stats, alternate, cores_for, summarize
+from saccade.cli._signature import fixed_shapes, is_half, random_inputs, read_inputs, symbol_values
+from saccade.testing.compare import FP16_TOLERANCE, FP32_TOLERANCE, Comparison, compare_outputs
+
+__all__ = ["BenchResult", "BenchSetup", "make_setup", "ratios", "run_bench"]
+
+
+@dataclass(frozen=True, slots=True)
+class BenchSetup:
+    """What to time and how.
+
+    Attributes:
+        spec: Model and setting; the engine's name in it is replaced by each of `engines`.
+        inputs: Arrays by input name, the same for all.
+        engines: Names, ours first.
+        rounds: Turns of each engine.
+        seconds: Least length of a turn.
+        tolerance: Largest relative L2 distance between two engines' outputs.
+    """
+
+    spec: EngineSpec
+    inputs: Arrays
+    engines: tuple[str, ...]
+    rounds: int = 5
+    seconds: float = 1.0
+    tolerance: float = FP32_TOLERANCE
+
+
+@dataclass(frozen=True, slots=True)
+class BenchResult:
+    """Figures by engine, in the order of the setup.
+
+    Attributes:
+        opened: Version, first answer, and work of each engine.
+        comparisons: The first engine's outputs against each other engine's.
+        stats: Milliseconds; empty when the outputs differ, because then no time means anything.
+        peak_rss_bytes: Largest resident set of each engine's process.
+    """
+
+    opened: Mapping[str, Opened]
+    comparisons: Mapping[str, Sequence[Comparison]]
+    stats: Mapping[str, Stats] = field(default_factory=dict)
+    peak_rss_bytes: Mapping[str, int] = field(default_factory=dict)
+
+    def differing(self, tolerance: float) -> list[str]:
+        """Engines whose outputs are further from the first one's than `tolerance`."""
+        return [
+            engine
+            for engine, results in self.comparisons.items()
+            if not all(result.within(tolerance) for result in results)
+        ]
+
+
+def make_setup(
+    path: Path,
+    engines: Sequence[str],
+    shapes: Mapping[str, tuple[int, ...]],
+    *,
+    threads: int,
+    precision: str = "fp32",
+    device: str = "cpu",
+    rounds: int = 5,
+    seconds: float = 1.0,
+) -> BenchSetup:
+    """A setup on random inputs; `shapes` may leave out what the model fixes or has a default for.
+
+    Raises:
+        ModelError: The file is missing or not ONNX.
+        InputError: The shapes do not fit the model.
+    """
+    infos = read_inputs(path)
+    fixed = fixed_shapes(infos, shapes)
+    spec = EngineSpec(
+        engine=engines[0],
+        path=str(path),
+        shapes=fixed,
+        symbols=symbol_values(infos, fixed),
+        threads=threads,
+        precision=precision,
+        device=device,
+    )
+    tolerance = FP16_TOLERANCE if is_half(path) or precision != "fp32" else FP32_TOLERANCE
+    inputs = random_inputs(infos, fixed)
+    return BenchSetup(spec, inputs, tuple(engines), rounds, seconds, tolerance)
+
+
+def run_bench(setup: BenchSetup, report: Callable[[str], None] = lambda _text: None) -> BenchResult:
+    """Open every engine, compare their outputs, and time them in alternating rounds.
+
+    Args:
+        setup: What to time.
+        report: Called with a line about what happens next.
+    """
+    cores = cores_for(setup.spec.threads)
+    with ExitStack() as stack:
+        processes = []
+        opened: dict[str, Opened] = {}
+        for name in setup.engines:
+            report(f"loading {name}")
+            process = stack.enter_context(EngineProcess(replace(setup.spec, engine=name)))
+            opened[name] = process.open(setup.inputs, cores)
+            process.wait_idle()
+            processes.append(process)
+        result = BenchResult(opened, _compare(opened))
+        if result.differing(setup.tolerance):
+            return result
+
+        def tell(index: int, engine: EngineProcess) -> None:
+            report(f"round {index + 1} of {setup.rounds}: {engine.spec.engine}")
+
+        times = alternate(processes, setup.rounds, setup.seconds, tell)
+        stats = {n: summarize(one) for n, one in zip(setup.engines, times, strict=True)}
+        peaks = {process.spec.engine: process.peak_rss_bytes for process in processes}
+        return replace(result, stats=stats, peak_rss_bytes=peaks)
+
+
+def _compare(opened: Mapping[str, Opened]) -> dict[str, list[Comparison]]:
+    ours, *peers = opened
+    first = _by_position(opened[ours])
+    return {peer: compare_outputs(first, _by_position(opened[peer])) for peer in peers}
+
+
+def _by_position(opened: Opened) -> dict[str, Any]:
+    """Outputs under their positions: engines agree on the order, not always on the names."""
+    return {f"output {index}": array for index, array in enumerate(opened.outputs)}
+
+
+def ratios(stats: Mapping[str, Stats]) -> dict[str, float]:
+    """Each peer's median over the first engine's; all were timed in the same rounds."""
+    ours, *peers = stats
+    return {peer: stats[peer].median_ms / stats[ours].median_ms for peer in peers}

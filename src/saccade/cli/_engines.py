@@ -1,0 +1,202 @@
+"""The engines that `saccade bench` can time, each behind the same three calls.
+
+An engine is opened inside a process of its own (`_bench_worker`), so nothing here is imported by
+the command line itself, and the vendor's package is imported only when its engine is opened. Every
+engine runs at the setting that its own documentation names for latency, on fixed shapes, in the
+precision asked for.
+"""
+
+# ruff: noqa: PLC0415 - each engine's package is optional, and its import is part of the first answer
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from saccade.errors import OptionError
+
+__all__ = ["ENGINES", "Arrays", "Engine", "EngineSpec", "as_numpy", "open_engine"]
+
+Arrays = dict[str, NDArray[Any]]
+
+_OPENVINO_PRECISIONS = {"fp32": "f32", "bf16": "bf16"}
+
+
+@dataclass(frozen=True, slots=True)
+class EngineSpec:
+    """What to open: an engine, a model file, and the setting that all engines share.
+
+    Attributes:
+        engine: A key of `ENGINES`.
+        path: The ONNX file.
+        shapes: Input name to its fixed shape.
+        symbols: Symbolic dimension of the file to its value at these shapes.
+        threads: Width of the engine's thread pool.
+        precision: Arithmetic, `fp32` or `bf16`.
+        device: Device as `saccade.compile` spells it; the peers run on the CPU only.
+        options: Further arguments of `saccade.compile`, for Saccade alone.
+    """
+
+    engine: str
+    path: str
+    shapes: Mapping[str, tuple[int, ...]]
+    symbols: Mapping[str, int] = field(default_factory=dict)
+    threads: int = 1
+    precision: str = "fp32"
+    device: str = "cpu"
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Engine(Protocol):
+    """A loaded model."""
+
+    @property
+    def version(self) -> str:
+        """Version of the engine's package."""
+
+    def run(self, inputs: Arrays) -> list[NDArray[Any]]:
+        """The timed call: arrays by input name in, arrays in the order of the graph out."""
+
+    def work(self, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, int]:
+        """Flops, bytes and arena bytes of one run, as far as the engine states them."""
+
+
+class SaccadeEngine:
+    """Saccade itself, through its public names."""
+
+    def __init__(self, spec: EngineSpec) -> None:
+        import saccade
+
+        package: Any = saccade
+        self._model = package.compile(
+            spec.path,
+            device=spec.device,
+            precision=spec.precision,
+            threads=spec.threads,
+            **spec.options,
+        )
+
+    def run(self, inputs: Arrays) -> list[NDArray[Any]]:
+        """Run once; `Model.run` returns the outputs in graph order."""
+        return list(self._model.run(inputs).values())
+
+    @property
+    def version(self) -> str:
+        """Version of the installed distribution."""
+        from importlib.metadata import PackageNotFoundError, version
+
+        try:
+            return version("saccade")
+        except PackageNotFoundError:  # run from a source tree
+            return "uninstalled"
+
+    def work(self, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, int]:
+        """Flops, bytes and arena bytes of the plan at `shapes`, as far as the plan states them."""
+        plan = self._model.plan(**shapes)
+        names = ("flops", "bytes", "arena_bytes")
+        return {name: int(getattr(plan, name)) for name in names if hasattr(plan, name)}
+
+
+class OnnxRuntimeEngine:
+    """ONNX Runtime's CPU provider: all graph optimisations, sequential, spinning pool."""
+
+    def __init__(self, spec: EngineSpec) -> None:
+        _only("onnxruntime", spec, {"fp32"})
+        import onnxruntime
+
+        self.version = str(onnxruntime.__version__)
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = spec.threads
+        options.inter_op_num_threads = 1
+        options.execution_mode = onnxruntime.ExecutionMode.ORT_SEQUENTIAL
+        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL
+        options.log_severity_level = 3
+        for symbol, value in spec.symbols.items():
+            options.add_free_dimension_override_by_name(symbol, value)
+        self._session = onnxruntime.InferenceSession(
+            spec.path, options, providers=["CPUExecutionProvider"]
+        )
+
+    def run(self, inputs: Arrays) -> list[NDArray[Any]]:
+        """Run once into fresh arrays."""
+        return list(self._session.run(None, inputs))
+
+    def work(self, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, int]:
+        """Nothing: ONNX Runtime does not say."""
+        del shapes
+        return {}
+
+
+class OpenVINOEngine:
+    """OpenVINO's CPU plugin: latency hint, one stream, fixed shapes, inputs and outputs shared."""
+
+    def __init__(self, spec: EngineSpec) -> None:
+        _only("openvino", spec, set(_OPENVINO_PRECISIONS))
+        import openvino
+
+        self.version = str(openvino.__version__).split("-", maxsplit=1)[0]
+        core = openvino.Core()
+        model = core.read_model(spec.path)
+        model.reshape({name: list(shape) for name, shape in spec.shapes.items()})
+        compiled = core.compile_model(
+            model,
+            "CPU",
+            {
+                "PERFORMANCE_HINT": "LATENCY",
+                "INFERENCE_NUM_THREADS": spec.threads,
+                "INFERENCE_PRECISION_HINT": _OPENVINO_PRECISIONS[spec.precision],
+            },
+        )
+        self._outputs = len(compiled.outputs)
+        self._request = compiled.create_infer_request()
+
+    def run(self, inputs: Arrays) -> list[NDArray[Any]]:
+        """Run once; the arrays are views of the request's own memory until the next run."""
+        result = self._request.infer(inputs, share_inputs=True, share_outputs=True)
+        return [result[index] for index in range(self._outputs)]
+
+    def work(self, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, int]:
+        """Nothing: OpenVINO does not say."""
+        del shapes
+        return {}
+
+
+ENGINES: Mapping[str, Callable[[EngineSpec], Engine]] = {
+    "saccade": SaccadeEngine,
+    "onnxruntime": OnnxRuntimeEngine,
+    "openvino": OpenVINOEngine,
+}
+
+
+def open_engine(spec: EngineSpec) -> Engine:
+    """Load the model of `spec` into its engine.
+
+    Raises:
+        OptionError: The engine is unknown, not installed, or cannot do what `spec` asks.
+    """
+    if spec.engine not in ENGINES:
+        raise OptionError(f"engine {spec.engine!r} is not one of {', '.join(ENGINES)}")
+    try:
+        return ENGINES[spec.engine](spec)
+    except ModuleNotFoundError as error:
+        if error.name != spec.engine:
+            raise
+        raise OptionError(
+            f"{spec.engine} is not installed: pip install 'saccade[{spec.engine}]'"
+        ) from None
+
+
+def _only(engine: str, spec: EngineSpec, precisions: set[str]) -> None:
+    if spec.device != "cpu":
+        raise OptionError(f"{engine} is timed on the cpu only, not on {spec.device!r}")
+    if spec.precision not in precisions:
+        raise OptionError(f"{engine} has no setting for precision {spec.precision!r}")
+
+
+def as_numpy(outputs: list[Any]) -> list[NDArray[Any]]:
+    """Copies that outlive the engine's next run."""
+    return [np.array(output) for output in outputs]

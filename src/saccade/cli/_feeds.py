@@ -1,0 +1,37 @@
+"""The arrays that a command runs a model on: files where given, random data elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from saccade.cli._files import read_files
+from saccade.cli._signature import fixed_shapes, random_inputs
+from saccade.cli._types import Arrays, TensorInfo
+from saccade.errors import InputError
+
+__all__ = ["make_feeds"]
+
+
+def make_feeds(
+    inputs: Sequence[TensorInfo], files: Sequence[str] | None, shapes: Mapping[str, tuple[int, ...]]
+) -> Arrays:
+    """An array for every input, in the model's order.
+
+    Args:
+        inputs: Objects with name, dtype and shape, such as `Model.inputs`.
+        files: `[NAME=]FILE` texts.
+        shapes: What the user asked for with --shape.
+
+    Raises:
+        InputError: A file or a shape does not fit the model, or they contradict each other.
+    """
+    feeds = read_files(files or (), inputs)
+    open_inputs = [info for info in inputs if info.name not in feeds]
+    for name in shapes:
+        if name in feeds and feeds[name].shape != shapes[name]:
+            given = "x".join(map(str, feeds[name].shape))
+            raise InputError(f"the file for input {name!r} is {given}, which --shape contradicts")
+    rest = {name: shape for name, shape in shapes.items() if name not in feeds}
+    if open_inputs or rest:
+        feeds |= random_inputs(open_inputs, fixed_shapes(open_inputs, rest))
+    return {info.name: feeds[info.name] for info in inputs}

@@ -1,0 +1,138 @@
+"""Tensors from and to the files of the command line."""
+
+from __future__ import annotations
+
+import re
+import zipfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from saccade.cli._images import IMAGE_SUFFIXES, read_image, write_image
+from saccade.cli._signature import check_fits
+from saccade.cli._types import Arrays, TensorInfo
+from saccade.errors import InputError
+
+__all__ = ["read_files", "write_outputs"]
+
+_KNOWN = ".npy, .npz, .png or .jpg"
+
+
+def read_files(texts: Sequence[str], inputs: Sequence[TensorInfo]) -> Arrays:
+    """The arrays of `[NAME=]FILE` texts, by input name and in each input's dtype.
+
+    Files without a name go to the inputs that no other file names, in order; an .npz without a name
+    holds arrays under the inputs' names.
+
+    Raises:
+        InputError: A file is missing or unreadable, or does not fit the model.
+    """
+    known = {info.name: info for info in inputs}
+    named: Arrays = {}
+    nameless: list[Path] = []
+    for text in texts:
+        name, path = _split(text, known)
+        if name is not None:
+            _add(named, known[name], _read(path, known[name]), path)
+        elif path.suffix.lower() == ".npz":
+            for key, array in _read_npz(path).items():
+                if key not in known:
+                    raise InputError(f"{path}: {key!r} is no input; there is {', '.join(known)}")
+                _add(named, known[key], array, path)
+        else:
+            nameless.append(path)
+    free = [info for info in inputs if info.name not in named]
+    if len(nameless) > len(free):
+        raise InputError(f"{nameless[len(free)]}: the model has {len(inputs)} input(s) only")
+    for path, info in zip(nameless, free, strict=False):
+        _add(named, info, _read(path, info), path)
+    return named
+
+
+def _split(text: str, known: Mapping[str, TensorInfo]) -> tuple[str | None, Path]:
+    """Name and path; an equals sign may also be part of a file's name."""
+    name, sign, rest = text.partition("=")
+    whole = Path(text)
+    if sign and name in known:
+        result: tuple[str | None, Path] = (name, Path(rest))
+    elif sign and not whole.exists():
+        raise InputError(f"the model has no input {name!r}; it has {', '.join(known)}")
+    else:
+        result = (None, whole)
+    if not result[1].is_file():
+        raise InputError(f"{result[1]}: no such file")
+    return result
+
+
+def _read(path: Path, info: TensorInfo) -> NDArray[Any]:
+    suffix = path.suffix.lower()
+    if suffix in IMAGE_SUFFIXES:
+        return read_image(path, info)
+    if suffix == ".npz":
+        arrays = _read_npz(path)
+        if info.name not in arrays and len(arrays) != 1:
+            raise InputError(f"{path} holds {', '.join(arrays)}, but no {info.name!r}")
+        return arrays[info.name] if info.name in arrays else next(iter(arrays.values()))
+    if suffix != ".npy":
+        raise InputError(f"{path}: an input is a {_KNOWN} file")
+    try:
+        array: NDArray[Any] = np.load(path, allow_pickle=False)
+    except (ValueError, EOFError) as error:
+        raise InputError(f"{path} is not a NumPy array: {error}") from None
+    return array
+
+
+def _read_npz(path: Path) -> Arrays:
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            return {key: archive[key] for key in archive.files}
+    except (ValueError, EOFError, zipfile.BadZipFile) as error:
+        raise InputError(f"{path} is not a NumPy archive: {error}") from None
+
+
+def _add(arrays: Arrays, info: TensorInfo, array: NDArray[Any], path: Path) -> None:
+    if info.name in arrays:
+        raise InputError(f"{path}: input {info.name!r} is given twice")
+    check_fits(info, array.shape)
+    dtype = np.dtype(info.dtype)
+    # Rounding floats to the model's width is meant; anything else that loses values is not.
+    both_float = array.dtype.kind == "f" and dtype.kind == "f"
+    if not both_float and not np.can_cast(array.dtype, dtype, "safe"):
+        raise InputError(f"{path}: input {info.name!r} takes {dtype}, not {array.dtype}")
+    arrays[info.name] = np.ascontiguousarray(array, dtype=dtype)
+
+
+def write_outputs(target: Path, outputs: Arrays) -> list[Path]:
+    """Write to an .npz, .npy or picture, or one .npy each into a folder; returns the files written.
+
+    Raises:
+        InputError: The file's kind is unknown, or does not take these outputs.
+    """
+    suffix = target.suffix.lower()
+    if target.is_dir() or (not suffix and not target.is_file()):
+        target.mkdir(parents=True, exist_ok=True)
+        files = [target / f"{_file_name(name)}.npy" for name in outputs]
+        for file, array in zip(files, outputs.values(), strict=True):
+            np.save(file, array)
+        return files
+    if suffix == ".npz":
+        np.savez(target, allow_pickle=False, **outputs)
+    elif suffix != ".npy" and suffix not in IMAGE_SUFFIXES:
+        raise InputError(f"{target}: an output is a {_KNOWN} file or a folder")
+    elif len(outputs) != 1:
+        raise InputError(f"{target} takes one output of {len(outputs)}; use an .npz or a folder")
+    else:
+        name, array = next(iter(outputs.items()))
+        if suffix == ".npy":
+            np.save(target, array)
+        else:
+            write_image(target, name, array)
+    return [target]
+
+
+def _file_name(name: str) -> str:
+    """The output's name without what file systems refuse (a slash, mostly)."""
+    return re.sub(r"[^\w.+-]", "_", name)

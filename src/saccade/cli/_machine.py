@@ -1,0 +1,40 @@
+"""The machine that a measurement was taken on."""
+
+from __future__ import annotations
+
+import os
+import platform
+from pathlib import Path
+from typing import Any
+
+__all__ = ["describe_machine"]
+
+_CAPABILITIES = ("avx", "fma", "f16c", "amx", "asimd", "sve", "bf16", "i8mm", "fphp")
+
+
+def describe_machine() -> dict[str, Any]:
+    """Processor, its vector instruction sets, allowed processors, memory in bytes, system."""
+    info = _cpuinfo()
+    flags = info.get("flags", info.get("Features", "")).split()
+    return {
+        "cpu": info.get("model name", platform.processor() or platform.machine()),
+        "family": info.get("cpu family", ""),
+        "model": info.get("model", ""),
+        "flags": sorted(flag for flag in flags if flag.startswith(_CAPABILITIES)),
+        "cores": len(os.sched_getaffinity(0))
+        if hasattr(os, "sched_getaffinity")
+        else os.cpu_count(),
+        "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+        "system": f"{platform.system()} {platform.machine()}",
+        "python": platform.python_version(),
+    }
+
+
+def _cpuinfo() -> dict[str, str]:
+    """The first processor's fields of /proc/cpuinfo, empty where there is none."""
+    path = Path("/proc/cpuinfo")
+    if not path.exists():
+        return {}
+    first = path.read_text().split("\n\n")[0]
+    pairs = (line.partition(":") for line in first.splitlines())
+    return {key.strip(): value.strip() for key, _, value in pairs}

@@ -1,0 +1,71 @@
+"""The options that several commands share, spelled once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from saccade.errors import ModelError, OptionError
+
+__all__ = [
+    "DeviceOption",
+    "InputOption",
+    "JsonOption",
+    "ModelArgument",
+    "PrecisionOption",
+    "ShapeOption",
+    "ThreadsOption",
+    "existing_model",
+    "parse_shapes",
+]
+
+ModelArgument = Annotated[Path, typer.Argument(metavar="MODEL", help="An ONNX file.")]
+ShapeOption = Annotated[
+    list[str] | None,
+    typer.Option("--shape", metavar="NAME=1x3x224x224", help="Fix the shape of an input."),
+]
+InputOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--input", metavar="[NAME=]FILE", help="An input: .npy, .npz, .png or .jpg (else random)."
+    ),
+]
+DeviceOption = Annotated[str, typer.Option(metavar="cpu|reference", help="Where to run.")]
+PrecisionOption = Annotated[str, typer.Option(metavar="fp32", help="Arithmetic.")]
+ThreadsOption = Annotated[
+    int | None, typer.Option(min=1, metavar="N", help="Threads; default: all allowed.")
+]
+JsonOption = Annotated[
+    Path | None, typer.Option("--json", metavar="FILE", help="Write the figures as JSON.")
+]
+
+
+def existing_model(path: Path) -> Path:
+    """`path`, when there is a file.
+
+    Raises:
+        ModelError: There is none.
+    """
+    if not path.is_file():
+        raise ModelError(f"{path}: no such file")
+    return path
+
+
+def parse_shapes(texts: list[str] | None) -> dict[str, tuple[int, ...]]:
+    """Shapes by input name from `NAME=1x3x224x224`; a text without a name goes under "".
+
+    Raises:
+        OptionError: A text is no shape, or names an input twice.
+    """
+    shapes: dict[str, tuple[int, ...]] = {}
+    for text in texts or ():
+        name, _, sizes = text.rpartition("=")
+        parts = sizes.split("x")
+        if not all(part.isascii() and part.isdigit() for part in parts):
+            raise OptionError(f"--shape {text!r} is not of the form NAME=1x3x224x224")
+        if name in shapes:
+            raise OptionError(f"--shape names {name or 'the input'} twice")
+        shapes[name] = tuple(map(int, parts))
+    return shapes

@@ -1,0 +1,189 @@
+"""What a model file asks for, read without any engine, and inputs that fit it."""
+
+from __future__ import annotations
+
+import sys
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from saccade.errors import InputError, ModelError
+
+if TYPE_CHECKING:
+    import onnx
+
+    from saccade.cli._types import Arrays, TensorInfo
+
+__all__ = [
+    "InputInfo",
+    "check_fits",
+    "fixed_shapes",
+    "is_half",
+    "random_inputs",
+    "read_inputs",
+    "symbol_values",
+]
+
+SEED = 20240229
+DEFAULT_BATCH = 1
+DEFAULT_SIZE = 224
+
+
+@dataclass(frozen=True, slots=True)
+class InputInfo:
+    """Name, NumPy dtype name, and shape (an int or a symbol's name per dimension) of one input."""
+
+    name: str
+    dtype: str
+    shape: tuple[int | str, ...]
+
+
+def read_inputs(path: Path) -> tuple[InputInfo, ...]:
+    """The inputs of an ONNX file that have no default value, in order.
+
+    Raises:
+        ModelError: The file is missing or not ONNX.
+    """
+    model = _load(path)
+    given = {initializer.name for initializer in model.graph.initializer}
+    return tuple(_input_info(value) for value in model.graph.input if value.name not in given)
+
+
+def is_half(path: Path) -> bool:
+    """Whether the file holds fp16 weights or takes fp16 inputs: its answers are that coarse."""
+    import onnx  # noqa: PLC0415
+
+    half = onnx.TensorProto.FLOAT16
+    graph = _load(path).graph
+    values = [value.type.tensor_type.elem_type for value in graph.input]
+    return half in values or any(tensor.data_type == half for tensor in graph.initializer)
+
+
+def _load(path: Path) -> onnx.ModelProto:
+    import onnx  # noqa: PLC0415 - 0.1 s that `saccade --help` does not need
+    from google.protobuf.message import (  # type: ignore[import-untyped]  # noqa: PLC0415
+        DecodeError,
+    )
+
+    if not path.is_file():
+        raise ModelError(f"{path}: no such file")
+    try:
+        return onnx.load(str(path), load_external_data=False)
+    except DecodeError as error:
+        raise ModelError(f"{path} is not an ONNX file: {error}") from None
+
+
+def _input_info(value: onnx.ValueInfoProto) -> InputInfo:
+    import onnx  # noqa: PLC0415
+
+    tensor = value.type.tensor_type
+    dtype = onnx.helper.tensor_dtype_to_np_dtype(tensor.elem_type)
+    shape = tuple(
+        dim.dim_value if dim.HasField("dim_value") else dim.dim_param or f"{value.name}_{axis}"
+        for axis, dim in enumerate(tensor.shape.dim)
+    )
+    return InputInfo(value.name, np.dtype(dtype).name, shape)
+
+
+def fixed_shapes(
+    inputs: Sequence[TensorInfo], given: Mapping[str, tuple[int, ...]]
+) -> dict[str, tuple[int, ...]]:
+    """A shape without symbols for every input; says on stderr which sizes it assumed.
+
+    Args:
+        inputs: Objects with name, dtype and shape, such as `Model.inputs`.
+        given: Shapes that the user chose, by input name ("" where the model has one input).
+
+    Raises:
+        InputError: An unknown name, a shape that does not fit, or a dimension without default.
+    """
+    known = {info.name: info for info in inputs}
+    if "" in given:
+        given = _name_the_only(given, inputs)
+    for name, shape in given.items():
+        if name not in known:
+            raise InputError(f"the model has no input {name!r}; it has {', '.join(known)}")
+        check_fits(known[name], shape)
+    shapes: dict[str, tuple[int, ...]] = {}
+    for name, info in known.items():
+        shapes[name] = given[name] if name in given else _default_shape(info)
+        if name not in given and shapes[name] != tuple(info.shape):
+            text = "x".join(map(str, shapes[name]))
+            print(f"saccade: {name} has no fixed shape, assuming {text}", file=sys.stderr)
+    return shapes
+
+
+def _name_the_only(
+    given: Mapping[str, tuple[int, ...]], inputs: Sequence[TensorInfo]
+) -> dict[str, tuple[int, ...]]:
+    """A shape without a name belongs to the only input."""
+    if len(inputs) != 1 or len(given) != 1:
+        names = ", ".join(info.name for info in inputs)
+        raise InputError(f"--shape has to say which input it is for: {names}")
+    return {inputs[0].name: given[""]}
+
+
+def check_fits(info: TensorInfo, shape: tuple[int, ...]) -> None:
+    """Raise `InputError` unless `shape` is one that the input `info` can take."""
+    expected = "x".join(map(str, info.shape)) or "a scalar"
+    given = "x".join(map(str, shape))
+    fits = len(shape) == len(info.shape) and all(
+        isinstance(want, str) or want == have for want, have in zip(info.shape, shape, strict=True)
+    )
+    if not fits:
+        raise InputError(f"input {info.name!r} has shape {expected}, which {given} does not fit")
+
+
+def _default_shape(info: TensorInfo) -> tuple[int, ...]:
+    """Batch 1 and 224 by 224 pixels for images; anything else left open needs --shape."""
+    shape = tuple(info.shape)
+    if all(isinstance(dim, int) for dim in shape):
+        return shape
+    image = len(shape) == 4 and isinstance(shape[1], int)
+    channels_first = len(shape) == 3 and isinstance(shape[0], int)
+    if not image and not channels_first:
+        text = "x".join(map(str, shape))
+        raise InputError(
+            f"input {info.name!r} has shape {text}: choose sizes with --shape {info.name}=…"
+        )
+    defaults = (DEFAULT_BATCH, 0, DEFAULT_SIZE, DEFAULT_SIZE)[-len(shape) :]
+    return tuple(
+        dim if isinstance(dim, int) else default
+        for dim, default in zip(shape, defaults, strict=True)
+    )
+
+
+def symbol_values(
+    inputs: Sequence[TensorInfo], shapes: Mapping[str, tuple[int, ...]]
+) -> dict[str, int]:
+    """Each symbolic dimension's value at `shapes`.
+
+    Raises:
+        InputError: Two inputs give one symbol different values.
+    """
+    values: dict[str, int] = {}
+    for info in inputs:
+        for dim, size in zip(info.shape, shapes[info.name], strict=True):
+            if isinstance(dim, str) and values.setdefault(dim, size) != size:
+                raise InputError(f"{dim} cannot be both {values[dim]} and {size} ({info.name!r})")
+    return values
+
+
+def random_inputs(inputs: Sequence[TensorInfo], shapes: Mapping[str, tuple[int, ...]]) -> Arrays:
+    """Standard normal data (integers: 0 to 9) that depend on the input's name and shape alone."""
+    drawn: Arrays = {}
+    for info in inputs:
+        generator = np.random.default_rng([SEED, zlib.crc32(info.name.encode())])
+        dtype = np.dtype(info.dtype)
+        shape = shapes[info.name]
+        if dtype.kind == "b":
+            drawn[info.name] = generator.integers(0, 2, size=shape).astype(bool)
+        elif dtype.kind in "iu":
+            drawn[info.name] = generator.integers(0, 10, size=shape).astype(dtype)
+        else:
+            drawn[info.name] = generator.standard_normal(shape).astype(dtype)
+    return drawn

@@ -1,0 +1,63 @@
+"""The engine's public contract as the commands use it, for typing without importing it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from numpy.typing import NDArray
+
+__all__ = ["Arrays", "Model", "Plan", "Profile", "Step", "TensorInfo"]
+
+Arrays = dict[str, NDArray[Any]]
+
+
+class TensorInfo(Protocol):
+    """One input or output: an int or a symbol's name per dimension, dtype as NumPy names it."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def dtype(self) -> str: ...
+    @property
+    def shape(self) -> tuple[int | str, ...]: ...
+
+
+class Step(Protocol):
+    """One step of a plan."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def kernel(self) -> str: ...
+    @property
+    def reasons(self) -> Sequence[object]: ...
+
+
+class Plan(Protocol):
+    """What `Model.plan` returns; `str` of it is a table."""
+
+    @property
+    def steps(self) -> Sequence[Step]: ...
+
+
+class Profile(Protocol):
+    """What `Model.profile` returns; `str` of it is a table."""
+
+    def to_json(self) -> str: ...
+    def to_chrome_trace(self) -> str: ...
+
+
+class Model(Protocol):
+    """What `saccade.compile` returns."""
+
+    @property
+    def inputs(self) -> Sequence[TensorInfo]: ...
+    @property
+    def outputs(self) -> Sequence[TensorInfo]: ...
+    @property
+    def stages(self) -> Sequence[str]: ...
+    def run(self, inputs: Arrays) -> Arrays: ...
+    def plan(self, **shapes: tuple[int, ...]) -> Plan: ...
+    def profile(self, *inputs: NDArray[Any], repeat: int) -> Profile: ...
+    def graph(self, stage: str) -> str: ...

@@ -1,0 +1,134 @@
+"""`saccade bench`: how fast, and how fast beside others."""
+
+# ruff: noqa: PLC0415 - NumPy and the engines are imported when the command runs, not for --help
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from saccade.cli._options import (
+    DeviceOption,
+    JsonOption,
+    ModelArgument,
+    PrecisionOption,
+    ShapeOption,
+    ThreadsOption,
+    existing_model,
+    parse_shapes,
+)
+from saccade.errors import OptionError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from saccade.cli._bench_session import BenchResult, BenchSetup
+
+__all__ = ["bench"]
+
+PEERS = ("onnxruntime", "openvino")
+
+AgainstOption = Annotated[
+    str, typer.Option(metavar=",".join(PEERS), help="Engines to time beside Saccade.")
+]
+RoundsOption = Annotated[int, typer.Option(min=1, metavar="N", help="Turns of each engine.")]
+SecondsOption = Annotated[float, typer.Option(min=0.0, metavar="S", help="Length of a turn.")]
+
+
+def bench(
+    model: ModelArgument,
+    *,
+    shape: ShapeOption = None,
+    device: DeviceOption = "cpu",
+    precision: PrecisionOption = "fp32",
+    threads: ThreadsOption = None,
+    against: AgainstOption = "",
+    rounds: RoundsOption = 5,
+    seconds: SecondsOption = 1.0,
+    json: JsonOption = None,
+) -> None:
+    """Time MODEL on random data, alternating with other engines on the same cores."""
+    shapes = parse_shapes(shape)
+    engines = ("saccade", *_peers(against))
+    path = existing_model(model)
+    from saccade.cli._bench_session import make_setup, run_bench
+    from saccade.cli._model import json_text
+    from saccade.cli._progress import working
+    from saccade.options import default_threads
+
+    setup = make_setup(
+        path,
+        engines,
+        shapes,
+        threads=threads or default_threads(),
+        precision=precision,
+        device=device,
+        rounds=rounds,
+        seconds=seconds,
+    )
+    with working(f"loading {path.name}") as report:
+        result = run_bench(setup, report)
+    if differing := result.differing(setup.tolerance):
+        for line in _differences(result, setup, differing):
+            print(line, file=sys.stderr)
+        raise typer.Exit(1)
+    document = _document(setup, result)
+    print("\n".join(_table(document)))
+    if json is not None:
+        json.write_text(json_text(document) + "\n")
+
+
+def _peers(against: str) -> tuple[str, ...]:
+    names = tuple(dict.fromkeys(name.strip() for name in against.split(",") if name.strip()))
+    for name in names:
+        if name not in PEERS:
+            raise OptionError(f"--against {name!r} is not one of {', '.join(PEERS)}")
+    return names
+
+
+def _differences(result: BenchResult, setup: BenchSetup, engines: list[str]) -> Iterator[str]:
+    for engine in engines:
+        for one in result.comparisons[engine]:
+            if not one.within(setup.tolerance):
+                why = one.problem or f"relative L2 {max(one.relative_l2, one.ring_l2 or 0.0):.2e}"
+                yield f"saccade: {one.name} differs from {engine}'s ({why}); nothing was timed"
+
+
+def _document(setup: BenchSetup, result: BenchResult) -> dict[str, Any]:
+    """What --json writes."""
+    from saccade.cli._bench_session import ratios
+    from saccade.cli._machine import describe_machine
+
+    return {
+        "model": setup.spec.path,
+        "shape": {name: list(shape) for name, shape in setup.spec.shapes.items()},
+        "threads": setup.spec.threads,
+        "precision": setup.spec.precision,
+        "machine": describe_machine(),
+        "results": [
+            {
+                "engine": engine,
+                "version": result.opened[engine].version,
+                "median_ms": stats.median_ms,
+                "p90_ms": stats.p90_ms,
+                "min_ms": stats.min_ms,
+                "runs": stats.runs,
+            }
+            for engine, stats in result.stats.items()
+        ],
+        "ratios": ratios(result.stats),
+    }
+
+
+def _table(document: dict[str, Any]) -> Iterator[str]:
+    shapes = ", ".join(f"{n} {'x'.join(map(str, s))}" for n, s in document["shape"].items())
+    yield f"{document['model']}: {shapes}, {document['threads']} thread(s), {document['precision']}"
+    head = "  ".join(f"{word:>9}" for word in ("median ms", "p90 ms", "min ms"))
+    yield f"{'engine':<12}  {'version':<12}  {head}  {'runs':>6}  ratio"
+    for row in document["results"]:
+        times = "  ".join(f"{row[key]:>9.3f}" for key in ("median_ms", "p90_ms", "min_ms"))
+        ratio = document["ratios"].get(row["engine"])
+        shown = "" if ratio is None else f"  {ratio:.2f}x"
+        yield f"{row['engine']:<12}  {row['version']:<12}  {times}  {row['runs']:>6}{shown}"

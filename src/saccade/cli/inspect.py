@@ -1,0 +1,82 @@
+"""`saccade inspect`: what the compiler made of a model, without running it."""
+
+# ruff: noqa: PLC0415 - NumPy and the engine are imported when the command runs, not for --help
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from saccade.cli._options import (
+    DeviceOption,
+    ModelArgument,
+    PrecisionOption,
+    ShapeOption,
+    ThreadsOption,
+    existing_model,
+    parse_shapes,
+)
+from saccade.errors import OptionError
+
+if TYPE_CHECKING:
+    from saccade.cli._types import Model, Step
+
+__all__ = ["inspect"]
+
+StageOption = Annotated[
+    str | None, typer.Option(metavar="PASS", help="Print the graph after this pass.")
+]
+
+
+def inspect(
+    model: ModelArgument,
+    *,
+    stage: StageOption = None,
+    plan: Annotated[bool, typer.Option("--plan", help="Print the plan.")] = False,
+    reasons: Annotated[bool, typer.Option("--reasons", help="Print why each kernel.")] = False,
+    stages: Annotated[bool, typer.Option("--stages", help="List the passes.")] = False,
+    shape: ShapeOption = None,
+    device: DeviceOption = "cpu",
+    precision: PrecisionOption = "fp32",
+    threads: ThreadsOption = None,
+) -> None:
+    """Print MODEL's signature, its graph after a pass, its plan, or the reasons for its kernels."""
+    if sum((stage is not None, plan, reasons, stages)) > 1:
+        raise OptionError("choose one of --stage, --plan, --reasons and --stages")
+    shapes = parse_shapes(shape)
+    path = existing_model(model)
+    from saccade.cli._model import compile_model
+    from saccade.cli._signature import fixed_shapes
+
+    compiled = compile_model(path, device=device, precision=precision, threads=threads)
+    if stages:
+        print("\n".join(compiled.stages))
+    elif stage is not None:
+        if stage not in compiled.stages:
+            raise OptionError(f"--stage {stage!r} is not one of {', '.join(compiled.stages)}")
+        print(compiled.graph(stage))
+    elif plan:
+        print(compiled.plan(**fixed_shapes(compiled.inputs, shapes)))
+    elif reasons:
+        made = compiled.plan(**fixed_shapes(compiled.inputs, shapes))
+        print("\n".join(line for step in made.steps for line in _reasons(step)))
+    else:
+        print("\n".join(_signature(compiled)))
+
+
+def _signature(compiled: Model) -> Iterator[str]:
+    for kind, infos in (("input", compiled.inputs), ("output", compiled.outputs)):
+        for info in infos:
+            shape = "x".join(map(str, info.shape)) or "scalar"
+            yield f"{kind} {info.name}: {info.dtype} {shape}"
+    yield f"stages: {', '.join(compiled.stages)}"
+
+
+def _reasons(step: Step) -> Iterator[str]:
+    """The step with its kernel, then one line for every candidate that was passed over."""
+    yield f"{step.name}: {step.kernel}"
+    for reason in step.reasons:
+        parts = reason if isinstance(reason, tuple) else (reason,)
+        yield f"    {': '.join(map(str, parts))}"

@@ -1,0 +1,70 @@
+"""`saccade run`: a model on files."""
+
+# ruff: noqa: PLC0415 - NumPy and the engine are imported when the command runs, not for --help
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from saccade.cli._options import (
+    DeviceOption,
+    InputOption,
+    ModelArgument,
+    PrecisionOption,
+    ShapeOption,
+    ThreadsOption,
+    existing_model,
+    parse_shapes,
+)
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+__all__ = ["run"]
+
+OutputOption = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE|DIR", help="Where outputs go: .npz, .npy, a picture, or a folder."),
+]
+
+
+def run(
+    model: ModelArgument,
+    *,
+    input_: InputOption = None,
+    output: OutputOption = None,
+    shape: ShapeOption = None,
+    device: DeviceOption = "cpu",
+    precision: PrecisionOption = "fp32",
+    threads: ThreadsOption = None,
+) -> None:
+    """Run MODEL on files (inputs without one get random data), save or describe its outputs."""
+    shapes = parse_shapes(shape)
+    path = existing_model(model)
+    from saccade.cli._feeds import make_feeds
+    from saccade.cli._files import write_outputs
+    from saccade.cli._model import compile_model
+    from saccade.cli._progress import working
+
+    compiled = compile_model(path, device=device, precision=precision, threads=threads)
+    feeds = make_feeds(compiled.inputs, input_, shapes)
+    with working(f"running {path.name}"):
+        outputs = compiled.run(feeds)
+    for name, array in outputs.items():
+        print(_describe(name, array))
+    if output is not None:
+        for file in write_outputs(output, outputs):
+            print(f"wrote {file}")
+
+
+def _describe(name: str, array: NDArray[Any]) -> str:
+    """One line: name, dtype, shape, and the range of the values."""
+    shape = "x".join(map(str, array.shape)) or "scalar"
+    line = f"{name}: {array.dtype} {shape}"
+    if array.size and array.dtype.kind in "fiu":
+        mean = float(array.mean(dtype="float64"))
+        line += f", min {array.min():.6g}, mean {mean:.6g}, max {array.max():.6g}"
+    return line
