@@ -1,0 +1,225 @@
+"""Matrix products on the micro-kernel of convolutions.
+
+`y[.., m, n] = Σ_k a[.., m, k] · b[.., k, n]`
+
+Layouts: a, b and y with any strides; up to two batch axes after merging. Constant b is packed ahead
+into panels of whole vectors; computed b is read in place when its columns are neighbours, and
+packed by a phase of its own when not. One row (a vector times a matrix) streams b once, with as
+many sums as hide the latency.
+Refuses: types other than float32, batch axes that do not merge into two.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+from saccade.codegen.language import Kernel, Ptr
+from saccade.codegen.values import Int, IntLike, Mask
+from saccade.ir import DType
+from saccade.kernels.base import Call, CpuKernel, In, Launch, Operand, Packed, Packing, Temp
+from saccade.kernels.conv2d.config import blocking, choose_tile
+from saccade.kernels.conv2d.epilogue import Epilogue
+from saccade.kernels.conv2d.microkernel import Reduction, accumulate, anchored, zero_sums
+from saccade.kernels.machine import machine
+from saccade.kernels.matmul.axes import Product
+from saccade.kernels.matmul.config import MatMulConfig
+from saccade.kernels.matmul.pack_phase import emit_pack
+from saccade.opdefs import MatMul
+
+__all__ = ["MATMUL_DIRECT"]
+
+
+@dataclass(frozen=True, slots=True)
+class _Geometry:
+    """The integer parameters of the product, in order; for packed b, `b_*` step over panels."""
+
+    a_0: Int
+    a_1: Int
+    a_m: Int
+    a_k: Int
+    b_0: Int
+    b_1: Int
+    b_k: Int
+    batches: Int
+    inner_batch: Int
+    rows: Int
+    inner: Int
+    columns: Int
+    blocks: Int
+    tiles_chunk: Int
+    blocks_chunk: Int
+    tile_chunks: Int
+    block_chunks: Int
+    rows_first: Int
+
+
+class _Product:
+    """Emits the product."""
+
+    def __init__(self, k: Kernel, config: MatMulConfig) -> None:
+        self.k, self.config = k, config
+        self.a, self.b = k.pointer("a"), k.pointer("b")
+        self.epilogue = Epilogue(k, config.epilogue)
+        self.g = _Geometry(*(k.integer(f.name) for f in fields(_Geometry)))
+        self.epilogue.declare_integers()
+        self.width = config.vectors * k.lanes
+
+    def emit(self) -> None:
+        """All chunks."""
+        k, g = self.k, self.g
+        area = g.tile_chunks * g.block_chunks
+        with k.chunks(g.batches * area) as chunk:
+            batch = chunk // area
+            within = chunk - batch * area
+            fast = g.rows_first.differs(0)
+            inner = fast.select(g.tile_chunks, g.block_chunks)
+            outer_at = within // inner
+            inner_at = within - outer_at * inner
+            first = fast.select(inner_at, outer_at) * g.tiles_chunk
+            block = fast.select(outer_at, inner_at) * g.blocks_chunk
+            count = (g.rows + (self.config.rows - 1)) // self.config.rows
+            b0 = batch // g.inner_batch
+            where = (b0, batch - b0 * g.inner_batch)
+            with (
+                k.range(block, k.minimum_int(block + g.blocks_chunk, g.blocks)) as column,
+                k.range(first, k.minimum_int(first + g.tiles_chunk, count)) as tile,
+            ):
+                self._tile(where, column, tile * self.config.rows)
+
+    def _tile(self, batch: tuple[Int, Int], block: Int, first: Int) -> None:
+        k, g, config = self.k, self.g, self.config
+        sums = zero_sums(k, config.rows, config.vectors)
+        a = self.a + (batch[0] * g.a_0 + batch[1] * g.a_1)
+        # Rows past the last repeat it; nobody stores them.
+        numbers = [k.minimum_int(first + i, g.rows - 1) for i in range(config.rows)]
+        rows = [anchored(k, a + number * g.a_m) for number in numbers]
+        b, pitch = self._panel(batch, block)
+        step: IntLike = 1 if config.unit else g.a_k
+        reduction = Reduction(config.unroll, config.shape)
+        accumulate(k, sums, rows, step, b, pitch, g.inner, reduction, self._masks(block))
+        vectors = range(config.vectors)
+        places = [self.epilogue.place(block * config.vectors + j) for j in vectors]
+        for i, tile in enumerate(sums):
+            with k.when(first + i < g.rows):
+                pixel = self.epilogue.pixel(*batch, first + i)
+                for total, place in zip(tile, places, strict=True):
+                    self.epilogue.finish(total.get(), pixel, place)
+
+    def _panel(self, batch: tuple[Int, Int], block: Int) -> tuple[Ptr, IntLike]:
+        g = self.g
+        b = self.b + (batch[0] * g.b_0 + batch[1] * g.b_1)
+        if self.config.packed:
+            return anchored(self.k, b + block * g.inner * self.width), self.width
+        return anchored(self.k, b + block * self.width), g.b_k
+
+    def _masks(self, block: Int) -> list[Mask | None] | None:
+        if self.config.packed or ":tail:" not in self.config.epilogue[1]:
+            return None
+        k, left = self.k, self.g.columns - block * self.width
+        return [k.first(left - j * k.lanes) for j in range(self.config.vectors)]
+
+
+def _supports(call: Call) -> str | None:
+    if any(view.dtype is not DType.F32 for view in call.inputs[:2]):
+        return f"elements are {call.inputs[0].dtype.value}, not float32"
+    product = Product.of(call)
+    if product is None:
+        return "the batch axes do not merge into two"
+    return product.epilogue.refuse()
+
+
+def _product(call: Call) -> Product:
+    product = Product.of(call)
+    assert product is not None  # `supports` was asked
+    return product
+
+
+def _launch(call: Call) -> tuple[Launch, ...]:
+    product = _product(call)
+    spec, batches = product.epilogue, product.batch[0] * product.batch[1]
+    vectors, rows = choose_tile(product.rows, spec.vectors, call.target, call.threads)
+    blocks = -(-spec.vectors // vectors)
+    width = vectors * call.target.lanes
+    panels = _panels(call, product, blocks, width)
+    tiles = -(-product.rows // rows)
+    team = 1 if batches >= 4 * call.threads else call.threads
+    row = 4 * product.inner * rows
+    cut = blocking(tiles, blocks, 4 * product.inner * width, row, call.target, team)
+    reduction = Reduction.of(product.inner)
+    config = MatMulConfig(
+        "product", vectors, rows, reduction.unroll, reduction.shape,
+        product.a[3] == 1 or product.inner == 1, panels.packed, spec.code(vectors),
+    )  # fmt: skip
+    integers = (
+        *product.a, *panels.steps, batches, product.batch[1], product.rows, product.inner,
+        product.columns, blocks, cut.tiles, cut.blocks, cut.tile_chunks, cut.block_chunks,
+        int(cut.pixels_first), *spec.integers(),
+    )  # fmt: skip
+    chunks = batches * cut.tile_chunks * cut.block_chunks
+    final = Launch(config, (In(0), panels.operand, *spec.pointers()), integers, chunks)
+    return (*panels.phases, final)
+
+
+@dataclass(frozen=True, slots=True)
+class _Panels:
+    """Where the product reads b: operand, strides (b0, b1, k), whether packed, phases before."""
+
+    operand: Operand
+    steps: tuple[int, int, int]
+    packed: bool
+    phases: tuple[Launch, ...] = ()
+
+
+def _panels(call: Call, product: Product, blocks: int, width: int) -> _Panels:
+    b0, b1, bk, bn = product.b
+    panel = product.inner * width * blocks
+    if call.constant[1]:
+        matrices = call.inputs[1].size // max(1, product.inner * product.columns)
+        packing = Packing("pack_matrix", (call.op.transpose_b, width), (1,), 4 * panel * matrices)
+        size = max(1, product.inner * product.columns)
+        return _Panels(Packed(packing), (b0 // size * panel, b1 // size * panel, width), True)
+    if bn == 1 and not _worth_packing(product):
+        return _Panels(In(1), (b0, b1, bk), False)
+    outer, inner = (n if step else 1 for n, step in zip(product.batch, (b0, b1), strict=True))
+    chunks = outer * inner * blocks
+    config = MatMulConfig("pack", width // call.target.lanes, unit=bk == 1)
+    integers = (product.inner, product.columns, inner, blocks, chunks, b0, b1, bk, bn)
+    temp = Temp(0, 4 * panel * outer * inner)
+    phase = Launch(config, (In(1), temp), integers, chunks)
+    steps = (panel * inner if b0 else 0, panel if b1 else 0, width)
+    return _Panels(temp, steps, True, (phase,))
+
+
+def _worth_packing(product: Product) -> bool:
+    """Whether rows are so far apart, and used so often, that gathering them first pays."""
+    return product.rows >= 96 and product.b[2] >= 512
+
+
+def _cost(call: Call) -> float:
+    product = _product(call)
+    batches = product.batch[0] * product.batch[1]
+    if batches * product.rows * product.columns == 0:
+        return machine(call.target).step
+    vectors, rows = choose_tile(product.rows, product.epilogue.vectors, call.target, call.threads)
+    padded = -(-product.epilogue.vectors // vectors) * vectors * call.target.lanes
+    flops = 2.0 * batches * (-(-product.rows // rows) * rows) * padded * product.inner
+    nbytes = 4.0 * sum(view.size for view in (*call.inputs[:2], call.outputs[0]))
+    return machine(call.target).roofline(flops, nbytes, call.threads, 0.9)
+
+
+def _emit(k: Kernel, config: MatMulConfig) -> None:
+    if config.phase == "pack":
+        emit_pack(k, config)
+    else:
+        _Product(k, config).emit()
+
+
+MATMUL_DIRECT = CpuKernel(
+    name="matmul.direct",
+    ops=(MatMul,),
+    config=MatMulConfig,
+    supports=_supports,
+    launch=_launch,
+    emit=_emit,
+    cost=_cost,
+)
