@@ -52,6 +52,11 @@ class EngineProcess:
             env=None if environment is None else dict(environment),
         )
 
+    @property
+    def pid(self) -> int:
+        """Identifier of the process."""
+        return self._child.pid
+
     def __enter__(self) -> EngineProcess:
         return self
 

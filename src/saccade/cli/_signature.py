@@ -140,9 +140,10 @@ def check_fits(info: TensorInfo, shape: tuple[int, ...]) -> None:
 
 def _default_shape(info: TensorInfo) -> tuple[int, ...]:
     """Batch 1 and 224 by 224 pixels for images; anything else left open needs --shape."""
-    shape = tuple(info.shape)
-    if all(isinstance(dim, int) for dim in shape):
-        return shape
+    shape = info.shape
+    fixed = tuple(dim for dim in shape if isinstance(dim, int))
+    if len(fixed) == len(shape):
+        return fixed
     image = len(shape) == 4 and isinstance(shape[1], int)
     channels_first = len(shape) == 3 and isinstance(shape[0], int)
     if not image and not channels_first:

@@ -1,0 +1,110 @@
+"""A model to stand in for the engine: it returns its inputs plus an offset."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper
+
+
+@dataclass
+class Info:
+    name: str
+    dtype: str
+    shape: tuple
+
+
+@dataclass
+class Step:
+    name: str
+    kernel: str
+    reasons: tuple
+
+
+class FakePlan:
+    def __init__(self, shapes):
+        self.shapes = shapes
+        self.steps = (
+            Step("conv1", "cpu_direct", (("cpu_winograd", "stride 2"), "cpu_depthwise: groups 1")),
+            Step("pool1", "cpu_pool", ()),
+        )
+
+    def __str__(self):
+        return f"plan at {self.shapes}"
+
+
+class FakeProfile:
+    def __str__(self):
+        return "conv1 12.5 µs"
+
+    def to_json(self):
+        return '{"steps": []}'
+
+    def to_chrome_trace(self):
+        return '{"traceEvents": []}'
+
+
+@dataclass
+class FakeModel:
+    inputs: tuple = (Info("input", "float32", ("N", 3, "H", "W")),)
+    outputs: tuple = (Info("output", "float32", ("N", 3, "H", "W")),)
+    stages: tuple = ("import", "fuse")
+    offset: float = 0.0
+    corrupt: object = None
+    calls: list = field(default_factory=list)
+
+    def run(self, feeds):
+        assert list(feeds) == [info.name for info in self.inputs], "feeds in the model's order"
+        self.calls.append(feeds)
+        results = {
+            out.name: np.ascontiguousarray(array + array.dtype.type(self.offset))
+            for out, array in zip(self.outputs, feeds.values(), strict=True)
+        }
+        if self.corrupt is not None:
+            self.corrupt(results)
+        return results
+
+    def plan(self, **shapes):
+        return FakePlan(shapes)
+
+    def profile(self, *arrays, repeat):
+        self.calls.append((arrays, repeat))
+        return FakeProfile()
+
+    def graph(self, stage):
+        return f"graph after {stage}"
+
+
+class Engine:
+    """Stands in for `saccade.compile`; remembers how it was called."""
+
+    def __init__(self):
+        self.model = FakeModel()
+        self.reference = FakeModel()
+        self.compiled = []
+        self.error = None
+
+    def compile(self, source, *, device="cpu", precision="fp32", threads=None):
+        if self.error is not None:
+            raise self.error
+        self.compiled.append((source, device, precision, threads))
+        return self.reference if device == "reference" else self.model
+
+
+def save_model(path: Path, *, shape=("N", 3, "H", "W"), dtype=TensorProto.FLOAT, op="Relu") -> Path:
+    """An ONNX file with one operator: `input` to `hidden` (negated) to `output`."""
+    graph = helper.make_graph(
+        [
+            helper.make_node("Neg", ["input"], ["hidden"]),
+            helper.make_node(op, ["hidden"], ["output"]),
+        ],
+        "tiny",
+        [helper.make_tensor_value_info("input", dtype, shape)],
+        [helper.make_tensor_value_info("output", dtype, shape)],
+    )
+    opset = [helper.make_opsetid("", 18)]
+    onnx.save(helper.make_model(graph, opset_imports=opset, ir_version=9), path)
+    return path

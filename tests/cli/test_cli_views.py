@@ -1,0 +1,82 @@
+"""profile, inspect, and what all commands have in common."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+pytestmark = pytest.mark.usefixtures("engine")
+
+COMMANDS = ("run", "bench", "profile", "inspect", "compare")
+
+
+def test_profile_prints_and_writes(saccade_cli, engine, model_file, tmp_path):
+    result = saccade_cli(
+        "profile", model_file, "--shape", "1x3x4x5", "--repeat", 7,
+        "--json", tmp_path / "p.json", "--trace", tmp_path / "t.json",
+    )  # fmt: skip
+    assert result.exit_code == 0, result.stderr
+    assert result.stdout == "conv1 12.5 µs\n"
+    ((arrays, repeat),) = engine.model.calls
+    assert [array.shape for array in arrays] == [(1, 3, 4, 5)]
+    assert repeat == 7
+    assert json.loads((tmp_path / "p.json").read_text()) == {"steps": []}
+    assert json.loads((tmp_path / "t.json").read_text()) == {"traceEvents": []}
+
+
+def test_profile_takes_files(saccade_cli, engine, model_file, tmp_path):
+    array = np.ones((1, 3, 2, 2), np.float32)
+    np.save(tmp_path / "x.npy", array)
+    assert saccade_cli("profile", model_file, "--input", tmp_path / "x.npy").exit_code == 0
+    np.testing.assert_array_equal(engine.model.calls[0][0][0], array)
+
+
+def test_inspect_shows_each_view(saccade_cli, model_file):
+    views = {
+        (): "input input: float32 Nx3xHxW\noutput output: float32 Nx3xHxW\nstages: import, fuse\n",
+        ("--stages",): "import\nfuse\n",
+        ("--stage", "fuse"): "graph after fuse\n",
+        ("--plan", "--shape", "1x3x8x8"): "plan at {'input': (1, 3, 8, 8)}\n",
+        ("--reasons", "--shape", "1x3x8x8"): (
+            "conv1: cpu_direct\n    cpu_winograd: stride 2\n    cpu_depthwise: groups 1\n"
+            "pool1: cpu_pool\n"
+        ),
+    }
+    for arguments, text in views.items():
+        result = saccade_cli("inspect", model_file, *arguments)
+        assert result.exit_code == 0, result.stderr
+        assert result.stdout == text
+
+
+def test_inspect_refuses_unknown_and_contradicting_views(refused, model_file):
+    assert "'magic' is not one of import, fuse" in refused(
+        "inspect", model_file, "--stage", "magic"
+    )
+    assert "choose one of" in refused("inspect", model_file, "--plan", "--reasons")
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_has_help(saccade_cli, command):
+    result = saccade_cli(command, "--help")
+    assert result.exit_code == 0
+    assert "MODEL" in result.stdout
+
+
+def test_the_command_line_imports_nothing_heavy():
+    """Only what typer itself brings may be loaded before a command runs."""
+    code = (
+        "import sys, typer, saccade; before = set(sys.modules); import saccade.cli._app; "
+        "print(*(set(sys.modules) - before))"
+    )
+    loaded = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    ).stdout.split()
+    tops = {name.partition(".")[0] for name in loaded}
+    assert not tops & {"numpy", "onnx", "PIL", "rich", "llvmlite", "onnxruntime", "openvino"}
+    ours = {name for name in loaded if name.startswith("saccade.")}
+    commands = {f"saccade.cli.{name}" for name in (*COMMANDS, "_app", "_options")}
+    assert ours <= commands | {"saccade.cli", "saccade.errors"}
