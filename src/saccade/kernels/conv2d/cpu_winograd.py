@@ -36,7 +36,7 @@ from saccade.kernels.conv2d.winograd_stages import (
     Result,
     Tiling,
     emit_input_tile,
-    emit_output_tiles,
+    emit_output_tile,
 )
 from saccade.opdefs import Conv2d
 from saccade.opdefs._taps import expr_flops
@@ -140,11 +140,11 @@ class _Code:
         s, k = self.s, self.k
         inline = expr_flops(parse(self.c.epilogue[0])) <= INLINE_OPS
         result = Result(ep, s.rows, s.columns_out, stage, inline)
-        count = k.minimum_int(s.vectors - panel * self.c.nv, self.c.nv)
-        with k.range(0, count) as j:
-            emit_output_tiles(
-                k, self.tiling, result, m + j * k.lanes, tiles, panel * self.c.nv + j, s.m_step, self.panel
-            )  # fmt: skip
+        first = panel * self.c.nv
+        vectors = (first, k.minimum_int(s.vectors - first, self.c.nv))
+        with k.range(0, tiles[1]) as t:
+            row = m + t * self.panel
+            emit_output_tile(k, self.tiling, result, row, tiles[0] + t, vectors, s.m_step)
 
 
 def _emit(k: Kernel, config: WinogradConfig) -> None:

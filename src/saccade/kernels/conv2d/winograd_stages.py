@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from saccade.codegen.language import Kernel, Ptr
     from saccade.codegen.values import Bool, Int, IntLike, Vec
 
-__all__ = ["Picture", "Result", "Tiling", "emit_input_tile", "emit_output_tiles"]
+__all__ = ["Picture", "Result", "Tiling", "emit_input_tile", "emit_output_tile"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,31 +121,29 @@ class Result:
     inline: bool
 
 
-def emit_output_tiles(
-    k: Kernel, tiling: Tiling, result: Result, m: Ptr, tiles: tuple[Int, Int], vector: Int,
-    frequency: Int, pitch: int,
+def emit_output_tile(
+    k: Kernel, tiling: Tiling, result: Result, m: Ptr, tile: Int, vectors: tuple[Int, Int],
+    frequency: Int,
 ) -> None:  # fmt: skip
-    """Transform one vector of filters of the tiles `tiles` (first, count) and store their pixels.
+    """Transform some vectors of filters of one tile and store their pixels.
 
     Args:
         k: Builder.
         tiling: Numbering of tiles.
         result: Where pixels go.
-        m: The vector in the first tile's row of M.
-        tiles: First tile and how many.
-        vector: Number of the vector among the filters.
+        m: The tile's row of M.
+        tile: Its number.
+        vectors: Number of the row's first vector among the filters, and how many.
         frequency: Elements of M from frequency to frequency.
-        pitch: Elements of M from tile to tile.
     """
     edge = tiling.m + 2
-    place = result.epilogue.place(vector)
-    first, count = tiles
-    with k.range(0, count) as t:
-        row = m + t * pitch
-        values = [[row.vec(frequency * (i * edge + j)) for j in range(edge)] for i in range(edge)]
+    n, h, w = tiling.pixel(tile)
+    corner = result.epilogue.pixel(n, h, w)
+    with k.range(0, vectors[1]) as j:
+        column = m + j * k.lanes
+        values = [[column.vec(frequency * (i * edge + q)) for q in range(edge)] for i in range(edge)]
         pixels = inverse_square(k, tiling.m, values)
-        n, h, w = tiling.pixel(first + t)
-        corner = result.epilogue.pixel(n, h, w)
+        place = result.epilogue.place(vectors[0] + j)
         if result.inline:
             _store_inline(k, result, pixels, corner, place, (h, w))
         else:
