@@ -3,7 +3,8 @@
 from saccade.kernels.base import CpuKernel
 from saccade.kernels.conv2d.cpu_direct import CONV2D_DIRECT
 from saccade.kernels.matmul.cpu_direct import MATMUL_DIRECT
+from saccade.kernels.pointwise.chain import CHAIN
 
 __all__ = ["CPU_KERNELS"]
 
-CPU_KERNELS: tuple[CpuKernel, ...] = (CONV2D_DIRECT, MATMUL_DIRECT)
+CPU_KERNELS: tuple[CpuKernel, ...] = (CONV2D_DIRECT, MATMUL_DIRECT, CHAIN)

@@ -1,0 +1,236 @@
+"""A whole expression in one pass over operands of any strides, with NumPy's broadcasting.
+
+Axes are collapsed over all operands together (`movement.strided`), and the innermost in the result's memory order is
+vectorised: channels of a channels-last picture, columns of a planar one. An operand meets that axis with neighbours
+(`unit`), with one element for the whole row (`zero`, loaded once) or at a stride (`strided`, element by element).
+
+Floating-point operands are computed with in float32, integers in int64; float16 converts at loads and stores.
+Refuses float64 and types the kernel language has no element for, and functions such as `exp` on integers.
+Bandwidth-bound: activations of dense tensors run at a copy's speed up to about 20 operations per element.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+from saccade.codegen.expressions import emit_expr
+from saccade.codegen.language import Kernel, Ptr
+from saccade.codegen.values import Int, Mask, Vec
+from saccade.ir import DType
+from saccade.ir.expr import Expr, arg, fold, parse, substitute
+from saccade.kernels.base import Call, CpuKernel, In, Launch, Out, View
+from saccade.kernels.machine import machine
+from saccade.kernels.movement.strided import (
+    MAX_RANK,
+    Loops,
+    Nest,
+    Row,
+    collapse,
+    inner_kind,
+    partition,
+)
+from saccade.kernels.pointwise.elements import (
+    FLOATS,
+    INTEGERS,
+    from_float,
+    from_integer,
+    load,
+    store,
+    to_float,
+    to_integer,
+)
+from saccade.kernels.pointwise.integers import INTEGER_OPERATORS, emit_integer_expr
+from saccade.opdefs.pointwise import Pointwise
+
+__all__ = ["CHAIN", "ChainConfig", "broadcast_strides", "operators"]
+
+
+@dataclass(frozen=True)
+class ChainConfig:
+    """What the code depends on.
+
+    Attributes:
+        expr: The expression, over the used operands renumbered from 0.
+        elements: Element type of the result, then of each operand.
+        kinds: How each of these meets the innermost axis.
+        rank: Axes after collapsing.
+        integer: Whether arithmetic is in int64.
+    """
+
+    expr: str
+    elements: tuple[str, ...]
+    kinds: tuple[str, ...]
+    rank: int
+    integer: bool
+
+
+@lru_cache(maxsize=4096)
+def operators(expr: Expr) -> dict[str, int]:
+    """How often each operator occurs, each distinct subtree once."""
+    count: dict[str, int] = {}
+
+    def on_apply(op: str, _args: tuple[None, ...]) -> None:
+        count[op] = count.get(op, 0) + 1
+
+    fold(expr, lambda _: None, lambda _: None, on_apply)
+    return count
+
+
+@lru_cache(maxsize=4096)
+def _used(expr: Expr) -> tuple[tuple[int, ...], str]:
+    """The operands that occur, and the expression with these renumbered from 0."""
+    found: set[int] = set()
+    fold(expr, found.add, lambda _: None, lambda _op, _args: None)
+    used = tuple(sorted(found))
+    return used, str(substitute(expr, {old: arg(new) for new, old in enumerate(used)}))
+
+
+def _is_integer(call: Call) -> bool:
+    """Whether arithmetic happens in integers: in the operands' type, or the result's if all are bool."""
+    dtypes = [v.dtype for v in call.inputs if v.dtype is not DType.BOOL]
+    if dtypes:
+        return not dtypes[0].is_float
+    result: DType = call.op.dtype
+    return not result.is_float and result is not DType.BOOL
+
+
+def supports(call: Call) -> str | None:
+    """Why this kernel cannot take the call."""
+    known = FLOATS | INTEGERS
+    for view in (*call.inputs, *call.outputs):
+        if view.dtype not in known:
+            return f"elements of type {view.dtype.value}"
+    out = call.outputs[0]
+    if out.size and any(s == 0 and n > 1 for n, s in zip(out.shape, out.strides, strict=True)):
+        return "the result repeats elements"
+    if len(out.shape) > MAX_RANK:
+        return f"more than {MAX_RANK} axes"
+    if _is_integer(call):
+        missing = sorted(operators(call.op.expr).keys() - INTEGER_OPERATORS)
+        if missing:
+            return f"{missing[0]} of integers"
+    return None
+
+
+def broadcast_strides(view: View, shape: Sequence[int]) -> tuple[int, ...]:
+    """Strides of an operand along the axes of the result that it broadcasts to."""
+    missing = len(shape) - len(view.shape)
+    own = (s if n != 1 else 0 for n, s in zip(view.shape, view.strides, strict=True))
+    return (*(0,) * missing, *own)
+
+
+def _loops(call: Call, used: Sequence[int]) -> Loops:
+    out = call.outputs[0]
+    operands = [broadcast_strides(call.inputs[i], out.shape) for i in used]
+    return collapse(out.shape, [out.strides, *operands])
+
+
+def launch(call: Call) -> tuple[Launch, ...]:
+    """One phase."""
+    used, text = _used(call.op.expr)
+    loops = _loops(call, used)
+    inner = [strides[-1] for strides in loops.strides]
+    views = [call.outputs[0], *(call.inputs[i] for i in used)]
+    config = ChainConfig(
+        text,
+        tuple(v.dtype.value for v in views),
+        ("unit" if inner[0] == 1 else "strided", *map(inner_kind, inner[1:])),
+        loops.rank,
+        _is_integer(call),
+    )
+    total = call.outputs[0].size
+    light = sum(operators(call.op.expr).values()) <= 4
+    cut = partition(loops, max(16384 if light else 4096, -(-total // (8 * call.threads))))
+    operands = (Out(0), *(In(i) for i in used))
+    return (Launch(config, operands, Nest.integers(loops, cut), cut.chunks),)
+
+
+def emit(k: Kernel, config: ChainConfig) -> None:
+    """The code of one configuration."""
+    pointers = [k.pointer(f"p{i}", element) for i, element in enumerate(config.elements)]
+    nest = Nest(k, config.rank, len(pointers))
+    body = _Body(k, config, pointers, nest)
+    lanes = k.lanes // 2 if config.integer else k.lanes
+    with nest.walk() as row:
+        splats = body.splats(row, lanes)
+        whole = row.low + (row.high - row.low) // lanes * lanes
+        with k.range(row.low, whole, lanes) as i:
+            body.vector(row, i, None, lanes, splats)
+        if "strided" in config.kinds:
+            with k.range(whole, row.high) as i:
+                body.vector(row, i, None, 1, {})
+        else:
+            with k.when(whole < row.high):
+                body.vector(row, whole, k.first(row.high - whole, lanes), lanes, splats)
+
+
+class _Body:
+    """One vector of results."""
+
+    def __init__(self, k: Kernel, config: ChainConfig, pointers: list[Ptr], nest: Nest) -> None:
+        self.k, self.config, self.pointers, self.nest = k, config, pointers, nest
+        self.expr = parse(config.expr)
+
+    def _load(self, p: int, row: Row, i: Int, mask: Mask | None, lanes: int) -> Vec:
+        element, stride = self.config.elements[p], self.nest.strides[p][-1]
+        kind = self.config.kinds[p]
+        raw = load(self.k, self.pointers[p], kind, row.offsets[p], i, stride, mask, lanes)
+        convert = to_integer if self.config.integer else to_float
+        return convert(self.k, raw, element)
+
+    def splats(self, row: Row, lanes: int) -> dict[int, Vec]:
+        """Operands that are one element for the whole row."""
+        return {
+            p: self._load(p, row, row.low, None, lanes)
+            for p in range(1, len(self.pointers))
+            if self.config.kinds[p] == "zero"
+        }
+
+    def vector(
+        self, row: Row, i: Int, mask: Mask | None, lanes: int, splats: dict[int, Vec]
+    ) -> None:
+        """Results from position `i` of the row on."""
+        k, config = self.k, self.config
+        count = len(self.pointers)
+        operands = [splats.get(p) or self._load(p, row, i, mask, lanes) for p in range(1, count)]
+        if config.integer:
+            value = emit_integer_expr(k, self.expr, operands, lanes)
+            value = from_integer(k, value, config.elements[0])
+        else:
+            value = from_float(k, emit_expr(k, self.expr, operands, lanes), config.elements[0])
+        stride = self.nest.strides[0][-1]
+        store(k, self.pointers[0], config.kinds[0], row.offsets[0], i, stride, mask, value)
+
+
+_HEAVY = {
+    "exp": 14, "sigmoid": 20, "silu": 20, "tanh": 25, "erf": 35, "gelu": 38, "softplus": 35, "mish": 25,
+    "log": 25, "elu": 20, "pow": 120, "sin": 100, "cos": 100, "mod": 80, "fmod": 80, "div": 6, "sqrt": 6,
+    "rsqrt": 12, "reciprocal": 6,
+}  # fmt: skip
+"""Instructions per vector of the operators that take more than two."""
+
+
+def cost(call: Call) -> float:
+    """Microseconds: bytes from memory or cache against instructions, whichever is slower."""
+    m = machine(call.target)
+    used, _ = _used(call.op.expr)
+    views = [call.outputs[0], *(call.inputs[i] for i in used)]
+    nbytes = sum(min(v.size, call.outputs[0].size) * v.dtype.itemsize for v in views)
+    instructions = sum(_HEAVY.get(op, 2) * n for op, n in operators(call.op.expr).items())
+    loops = _loops(call, used)
+    slow = sum(8 for strides in loops.strides if inner_kind(strides[-1]) == "strided")
+    flops = call.outputs[0].size * (2 + instructions + slow * call.target.lanes / 8)
+    return m.roofline(flops, nbytes, call.threads, 0.5)
+
+
+def aliases(call: Call) -> tuple[tuple[int, int], ...]:
+    """Every operand of the result's element size may be overwritten: an element is read before it is written."""
+    size = call.outputs[0].dtype.itemsize
+    return tuple((i, 0) for i, view in enumerate(call.inputs) if view.dtype.itemsize == size)
+
+
+CHAIN = CpuKernel(
+    "pointwise.chain", (Pointwise,), ChainConfig, supports, launch, emit, cost, aliases
+)

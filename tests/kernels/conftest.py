@@ -1,0 +1,86 @@
+"""Holds one kernel against its operator's reference: every instruction set, checked and not, any team."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import numpy as np
+import pytest
+
+from saccade.ir import DType
+from saccade.testing import kernels as bench
+from saccade.testing.tolerance import assert_close, assert_exact
+
+RUNS = (
+    # instruction set, checked, threads, order of the logical threads
+    ("avx512", False, 1, None),
+    ("avx512", True, 3, (2, 0, 1)),
+    ("avx512", False, 7, (6, 2, 4, 0, 1, 5, 3)),
+    ("avx2", False, 2, (1, 0)),
+    ("avx2", True, 1, None),
+)
+
+
+def reference64(op, arrays):
+    """The truth: the reference on float64 operands."""
+    import dataclasses
+
+    wide = [a.astype(np.float64) if a.dtype.kind == "f" else a for a in arrays]
+    if getattr(op, "dtype", None) in (DType.F32, DType.F16):
+        op = dataclasses.replace(op, dtype=DType.F64)
+    with np.errstate(all="ignore"):
+        return op.reference(*wide)
+
+
+def hold(
+    kernel, op, arrays, *, inputs=None, outputs=None, k=1, exact=False, constant=None, runs=RUNS
+):
+    """Run everywhere, compare with the truth, and bit by bit between teams; give the last results."""
+    truth = op.reference(*arrays) if exact else reference64(op, arrays)
+    types = op.infer([_type(a) for a in arrays])
+    views = outputs or [
+        bench.row_major(t.dtype, r.shape) for t, r in zip(types, truth, strict=True)
+    ]
+    first = {}
+    for isa, checked, threads, order in runs:
+        results = bench.run_kernel(
+            kernel, op, arrays, views, inputs=inputs, constant=constant, isa=isa, checked=checked,
+            threads=threads, order=order,
+        )  # fmt: skip
+        for result, true, view in zip(results, truth, views, strict=True):
+            if exact or not view.dtype.is_float:
+                assert_exact(result, np.asarray(true, result.dtype))
+            else:
+                assert_close(result, np.asarray(true, np.float64), dtype=view.dtype, k=k)
+        if isa in first:
+            for a, b in zip(first[isa], results, strict=True):
+                assert a.tobytes() == b.tobytes(), "the team changes the bits"
+        first.setdefault(isa, results)
+    return results
+
+
+def _type(array):
+    from saccade.ir import TensorType
+
+    return TensorType(DType.of(array.dtype), array.shape)
+
+
+@pytest.fixture(name="hold")
+def hold_fixture():
+    return hold
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _compile_once():
+    """Equal configurations share code, as in a plan."""
+    original = bench.compile_launch
+
+    @cache
+    def compiled(kernel, config, target, checked):
+        from saccade.kernels.base import Launch
+
+        return original(kernel, Launch(config, (), (), 0), target, checked)
+
+    bench.compile_launch = lambda kernel, launch, *rest: compiled(kernel, launch.config, *rest)
+    yield
+    bench.compile_launch = original

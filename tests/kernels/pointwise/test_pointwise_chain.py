@@ -1,0 +1,177 @@
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from saccade.ir import DType
+from saccade.ir.expr import ARITY, parse
+from saccade.kernels.base import Call, View
+from saccade.kernels.pointwise.chain import CHAIN
+from saccade.codegen.target import host_target
+from saccade.opdefs.pointwise import Pointwise
+from saccade.testing.kernels import nhwc_view, row_major
+from saccade.testing.tolerance import exact_operands, random_operands
+
+RNG = np.random.default_rng(11)
+
+
+def operands(*shapes, dtype=DType.F32):
+    make = random_operands if dtype.is_float else exact_operands
+    return [make(s, dtype, RNG) for s in shapes]
+
+
+def op(text, dtype=DType.F32):
+    return Pointwise(parse(text), dtype)
+
+
+BROADCASTS = [
+    [(3, 37)], [(3, 37), (37,)], [(3, 37), (3, 1)], [(1, 37), (3, 1)], [(2, 5, 7, 9), (5, 1, 1)],
+    [(2, 5, 7, 9), (2, 5, 1, 1)], [(2, 1, 7, 1), (1, 5, 1, 9)], [(), (4,)], [(), ()], [(1, 1, 1), (1,)],
+    [(0, 3), (3,)], [(2, 0, 4), (1, 4)], [(4, 1, 6, 1, 2), (1, 3, 1, 5, 1)], [(1000, 3), (3,)],
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("shapes", BROADCASTS, ids=str)
+def test_broadcasting(hold, shapes):
+    arrays = operands(*shapes)
+    text = "add($0, mul($1, 2.0))" if len(shapes) == 2 else "mul($0, $0)"
+    hold(CHAIN, op(text), arrays)
+
+
+@pytest.mark.parametrize("channels", [1, 3, 16, 24, 33])
+def test_channels_last_with_pitch(hold, channels):
+    shape = (2, channels, 5, 7)
+    x, scale, y = operands(shape, (2, channels, 1, 1), shape)
+    views = [
+        nhwc_view(DType.F32, shape, 40),
+        row_major(DType.F32, scale.shape),
+        nhwc_view(DType.F32, shape),
+    ]
+    hold(
+        CHAIN, op("relu(add(mul($0, $1), $2))"), [x, scale, y], inputs=views,
+        outputs=[nhwc_view(DType.F32, shape, 35)],
+    )  # fmt: skip
+
+
+def test_mixed_layouts_and_strides(hold):
+    shape = (2, 19, 4, 6)
+    x, y, z = operands(shape, shape, shape)
+    transposed = View(DType.F32, shape, (456, 24, 1, 4))
+    views = [nhwc_view(DType.F32, shape), row_major(DType.F32, shape), transposed]
+    for out in (nhwc_view(DType.F32, shape, 23), row_major(DType.F32, shape), transposed):
+        hold(CHAIN, op("sub(max($0, $1), $2)"), [x, y, z], inputs=views, outputs=[out])
+    spaced = View(DType.F32, shape, (4000, 200, 48, 2))
+    hold(CHAIN, op("silu($0)"), [x], inputs=[spaced], outputs=[spaced])
+
+
+def test_many_rows_and_long_rows(hold):
+    hold(CHAIN, op("sigmoid($0)"), operands((1, 70_001)))
+    hold(CHAIN, op("mul($0, $1)"), operands((700, 33, 3), (700, 1, 3)))
+
+
+@pytest.mark.parametrize("name", sorted(ARITY))
+def test_every_operator(hold, name):
+    count = ARITY[name]
+    arrays = operands(*[(5, 23)] * count)
+    if name in ("log", "sqrt", "rsqrt", "pow"):
+        arrays[0] = np.abs(arrays[0]) + np.float32(0.1)
+    text = f"{name}({', '.join(f'${i}' for i in range(count))})"
+    hold(CHAIN, op(text), arrays, k=4)
+
+
+TYPES = [DType.F32, DType.F16, DType.I64, DType.I32, DType.I8, DType.U8, DType.BOOL]
+
+
+@pytest.mark.parametrize("source", TYPES, ids=lambda d: d.value)
+@pytest.mark.parametrize("target", TYPES, ids=lambda d: d.value)
+def test_casts(hold, source, target):
+    x = exact_operands((3, 37), source, RNG)
+    hold(CHAIN, op("$0", target), [np.abs(x) if source is not DType.BOOL else x], exact=True)
+    if source.is_float and target in (DType.I64, DType.I32):
+        x = np.array([-2.9, -0.5, 0.5, 2.9, 1e3, -1e3], source.numpy)
+        hold(CHAIN, op("$0", target), [x], exact=True)
+
+
+@pytest.mark.parametrize("dtype", [DType.I64, DType.I32], ids=lambda d: d.value)
+@pytest.mark.parametrize(
+    "text",
+    ["add($0, $1)", "sub($0, $1)", "mul($0, $1)", "div($0, $1)", "mod($0, $1)", "fmod($0, $1)",
+     "min($0, $1)", "max($0, $1)", "neg($0)", "abs($0)", "sign($0)", "clip($0, -2.0, 3.0)",
+     "clip($0, -2.0, inf)", "where(less($0, $1), $0, mul($1, 3.0))"],
+)  # fmt: skip
+def test_integers(hold, text, dtype):
+    rng = np.random.default_rng(2)
+    x = rng.integers(-50, 50, (4, 35)).astype(dtype.numpy)
+    y = rng.integers(1, 9, (35,)).astype(dtype.numpy) * rng.choice([-1, 1], 35).astype(dtype.numpy)
+    hold(CHAIN, op(text, dtype), [x, y], exact=True)
+
+
+def test_int64_needs_all_its_bits(hold):
+    x = np.array([2**62 + 1, -(2**62) - 1, 2**53 + 1], np.int64)
+    hold(CHAIN, op("add($0, 1.0)", DType.I64), [x], exact=True)
+
+
+def test_bools(hold):
+    a, b, c = (exact_operands((3, 45), DType.BOOL, RNG) for _ in range(3))
+    hold(CHAIN, op("xor(and($0, $1), not($2))", DType.BOOL), [a, b, c], exact=True)
+    x, y = operands((3, 45), (3, 45))
+    hold(CHAIN, op("where($0, $1, $2)"), [a, x, y], exact=True)
+    hold(CHAIN, op("less_equal($0, $1)", DType.BOOL), [x, y], exact=True)
+
+
+def test_half_precision(hold):
+    x, y = operands((7, 37), (37,), dtype=DType.F16)
+    hold(CHAIN, op("silu(add($0, $1))", DType.F16), [x, y], k=2)
+
+
+def test_nan_passes_through(hold):
+    x = np.array([np.nan, 1, -1, np.inf, -np.inf, 0], np.float32)
+    y = np.array([1, np.nan, 0, 0, np.nan, 1], np.float32)
+    for text in ("relu($0)", "clip($0, -1.0, 1.0)", "max($0, $1)", "min($0, $1)", "max($0, 0.5)"):
+        hold(CHAIN, op(text), [x, y], exact=True)
+
+
+def _call(op, *arrays, out=None):
+    views = tuple(row_major(DType.of(a.dtype), a.shape) for a in arrays)
+    result = out or row_major(op.dtype, np.broadcast_shapes(*(a.shape for a in arrays)))
+    return Call(op, views, (result,), (False,) * len(views), host_target())
+
+
+def test_refusals():
+    assert "float64" in CHAIN.supports(_call(op("$0"), np.zeros(3)))
+    assert "exp of integers" in CHAIN.supports(
+        _call(op("exp($0)", DType.I64), np.zeros(3, np.int64))
+    )
+    out = View(DType.F32, (2, 3), (0, 1))
+    assert "repeats" in CHAIN.supports(_call(op("$0"), np.zeros((2, 3), np.float32), out=out))
+
+
+def test_one_code_serves_many_shapes():
+    configs = set()
+    for c, h in ((16, 7), (24, 56), (960, 3)):
+        shape = (1, c, h, h)
+        x, s = nhwc_view(DType.F32, shape), row_major(DType.F32, (1, c, 1, 1))
+        call = Call(op("mul($0, $1)"), (x, s), (x,), (False, False), host_target())
+        configs.add(CHAIN.launch(call)[0].config)
+    assert len(configs) == 1
+
+
+def test_unused_operands_only_lend_their_shape(hold):
+    x, y, z = operands((4, 1), (4, 9), (9,))
+    hold(CHAIN, op("add($0, $2)"), [x, y, z])
+    hold(CHAIN, op("$1"), [x, y])
+
+
+@pytest.mark.parametrize("mutation", ["expr", "kinds"])
+def test_mutants_are_caught(hold, mutation):
+    def launch(call):
+        (phase,) = CHAIN.launch(call)
+        changes = {"expr": "add($1, $1)", "kinds": ("unit", "unit", "unit")}
+        config = dataclasses.replace(phase.config, **{mutation: changes[mutation]})
+        return (dataclasses.replace(phase, config=config),)
+
+    x, y = operands((3, 37), (3, 1))
+    with pytest.raises((AssertionError, IndexError)):
+        hold(dataclasses.replace(CHAIN, launch=launch), op("add($0, $1)"), [x, y])
