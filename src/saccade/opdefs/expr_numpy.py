@@ -107,7 +107,7 @@ def _hard_sigmoid(x: Array, alpha: Array, beta: Array) -> Array:
 
 
 def _hardswish(x: Array) -> Array:
-    return x * np.clip(x / 6 + x.dtype.type(0.5), 0, 1)
+    return np.asarray(x * np.clip(x / 6 + x.dtype.type(0.5), 0, 1))
 
 
 def _integer_div(x: Array, y: Array) -> Array:

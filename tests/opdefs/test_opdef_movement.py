@@ -1,0 +1,168 @@
+"""Index maps, Concat, Pad and Gather against NumPy and onnxruntime."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from saccade.errors import InputError, ModelError
+from saccade.ir import DType, Factor, IndexMap, TensorType
+from saccade.ir.dim import add, floordiv, mul, symbol
+from saccade.opdefs import Concat, Gather, Move, Pad
+from saccade.testing.tolerance import assert_exact
+
+F32 = DType.F32
+X = np.arange(2 * 6 * 5, dtype=np.float32).reshape(2, 6, 5)
+MAPS = {
+    "transpose": (
+        IndexMap(((2,), (6,), (5,)), (Factor(5, 2), Factor(2, 0), Factor(6, 1)), (1, 1, 1)),
+        X.transpose(2, 0, 1),
+    ),
+    "split and merge": (
+        IndexMap(((2,), (2, 3), (5,)), tuple(Factor(n, i) for i, n in enumerate((2, 2, 3, 5))), (2, 2)),
+        X.reshape(4, 15),
+    ),
+    "shuffle": (
+        IndexMap(((2,), (2, 3), (5,)), (Factor(2, 0), Factor(3, 2), Factor(2, 1), Factor(5, 3)), (1, 2, 1)),
+        X.reshape(2, 2, 3, 5).swapaxes(1, 2).reshape(2, 6, 5),
+    ),
+    "slice and flip": (
+        IndexMap(((2,), (6,), (5,)), (Factor(2, 0), Factor(2, 1, 1, 3), Factor(5, 2, 4, -1)), (1, 1, 1)),
+        X[:, 1:5:3, ::-1],
+    ),
+    "one element": (
+        IndexMap(((2,), (6,), (5,)), (Factor(1, 0, 1), Factor(6, 1), Factor(1, 2, 2)), (0, 2, 1)),
+        X[1:, :, 2:3].reshape(1, 6, 1),
+    ),
+    "tile": (
+        IndexMap(((2,), (6,), (5,)), (Factor(3, None), Factor(2, 0), Factor(6, 1), Factor(5, 2)), (2, 1, 1)),
+        np.tile(X, (3, 1, 1)),
+    ),
+    "nearest resize": (
+        IndexMap(((2,), (6,), (5,)), (Factor(2, 0), Factor(6, 1), Factor(5, 2), Factor(2, None)), (1, 1, 2)),
+        X.repeat(2, axis=2),
+    ),
+    "nothing left": (
+        IndexMap(((2,), (6,), (5,)), (Factor(2, 0), Factor(0, 1, 6), Factor(5, 2)), (1, 1, 1)),
+        X[:, 6:],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", MAPS)
+def test_maps(case):
+    index_map, want = MAPS[case]
+    op = Move(index_map)
+    (got,) = op.reference(X)
+    assert_exact(got, np.ascontiguousarray(want))
+    assert not np.shares_memory(got, X)
+    (inferred,) = op.infer([TensorType(F32, X.shape)])
+    assert inferred.shape == want.shape
+    work = op.work([TensorType(F32, X.shape)], [inferred])
+    assert work.bytes == 4 * (want.size + min(want.size, X.size))
+
+
+def test_axes_of_one_need_no_factors():
+    x = np.arange(3.0).reshape(1, 3, 1)
+    expand = IndexMap(((), (3,), ()), (Factor(4, None), Factor(3, 0)), (1, 1, 0))
+    assert_exact(Move(expand).reference(x)[0], np.broadcast_to(x.reshape(1, 3, 1), (4, 3, 1)))
+
+
+def test_symbolic_maps_are_bound():
+    c, h = symbol("C"), symbol("H")
+    half = floordiv(c, 2)
+    split = IndexMap(
+        ((c,), (h,)), (Factor(half, 0, add(c, mul(half, -1))), Factor(h, 1)), (1, 1)
+    )
+    x = np.arange(14.0).reshape(7, 2)
+    op = Move(split)
+    assert op.infer([TensorType(DType.F64, (c, h))])[0].shape == (half, h)
+    assert_exact(op.bind({"C": 7, "H": 2}).reference(x)[0], x[4:])
+
+
+@pytest.mark.parametrize(
+    ("index_map", "message"),
+    [
+        (IndexMap(((2,), (6,)), (Factor(2, 0), Factor(6, 1)), (1, 1)), "is not the map's"),
+        (IndexMap(((2,), (7,), (5,)), (), ()), "6 on one side and 7"),
+        (IndexMap(((2,), (6,), (5,)), (Factor(2, 0), Factor(2, 0)), (1, 1)), "names an input factor"),
+        (IndexMap(((2,), (6,), (5,)), (Factor(2, 0), Factor(6, 1)), (1, 1)), "reads one of 5"),
+        (
+            IndexMap(((2,), (6,), (5,)), (Factor(2, 0), Factor(4, 1, 3), Factor(5, 2)), (1, 1, 1)),
+            "reads 3 to 6 of 6",
+        ),
+        (
+            IndexMap(((2,), (6,), (5,)), (Factor(2, 0), Factor(6, 1), Factor(5, 2, 3, -1)), (1, 1, 1)),
+            "reads -1 to 3 of 5",
+        ),
+        (
+            IndexMap(((2,), (6,), (5,)), (Factor(2, 0), Factor(6, 1), Factor(5, 2)), (1, 1)),
+            "do not take all",
+        ),
+    ],
+)
+def test_broken_maps_are_refused(index_map, message):
+    with pytest.raises(ModelError, match=message):
+        Move(index_map).infer([TensorType(F32, X.shape)])
+
+
+@pytest.mark.parametrize("axis", [0, 1, 2])
+def test_concat_agrees(axis, rng, peer, agrees_exactly):
+    shapes = [[3, 4, 5] for _ in range(3)]
+    for n, shape in enumerate(shapes):
+        shape[axis] = n  # the first is empty
+    parts = [rng.standard_normal(shape).astype(np.float32) for shape in shapes]
+    theirs = peer("Concat", parts, axis=axis)
+    (got,) = Concat(axis).reference(*parts)
+    assert_exact(got, theirs)
+    n = symbol("N")
+    types = [TensorType(F32, (n, 4, 5)), TensorType(F32, (2, 4, 5))]
+    assert Concat(0).infer(types)[0].shape == (add(n, 2), 4, 5)
+    assert Concat(1).infer(types)[0].shape == (2, 8, 5)
+
+
+def test_concat_refuses_misfits():
+    with pytest.raises(ModelError, match="axis 1 is 3 on one side and 4"):
+        Concat(0).infer([TensorType(F32, (1, 3)), TensorType(F32, (1, 4))])
+    with pytest.raises(ModelError, match=r"\[3\] beside \[1, 3\]"):
+        Concat(0).infer([TensorType(F32, (1, 3)), TensorType(F32, (3,))])
+
+
+@pytest.mark.parametrize("mode", ["constant", "reflect", "edge", "wrap"])
+@pytest.mark.parametrize("pads", [((0, 0), (1, 2), (3, 0)), ((1, 0), (0, 5), (4, 4))])
+def test_pad_agrees(mode, pads, rng, peer, agrees_exactly):
+    x = rng.standard_normal((2, 6, 5)).astype(np.float32)
+    flat = np.array([p[0] for p in pads] + [p[1] for p in pads], np.int64)
+    value = np.array(7, np.float32) if mode == "constant" else None
+    op = Pad(pads, mode, 7.0 if mode == "constant" else 0.0)
+    agrees_exactly(op, (x,), peer("Pad", (x, flat, value), mode=mode))
+
+
+def test_pad_binds_and_refuses():
+    h = symbol("H")
+    op = Pad(((0, h),))
+    assert op.infer([TensorType(F32, (3,))])[0].shape == (add(h, 3),)
+    assert_exact(op.bind({"H": 2}).reference(np.ones(3))[0], np.array([1.0, 1, 1, 0, 0]))
+    with pytest.raises(ModelError, match="negative pads"):
+        Pad(((0, -1),)).infer([TensorType(F32, (3,))])
+    with pytest.raises(ModelError, match="cannot reflect 1 elements"):
+        Pad(((0, 1),), "reflect").infer([TensorType(F32, (1,))])
+    with pytest.raises(ModelError, match="1 pairs of pads"):
+        Pad(((0, 1),)).infer([TensorType(F32, (1, 1))])
+
+
+@pytest.mark.parametrize("axis", [0, 1, 2])
+@pytest.mark.parametrize("indices", [2, [[0, -1], [1, -2], [0, 0]], np.zeros((0, 2), int)])
+def test_gather_agrees(axis, indices, rng, peer, agrees_exactly):
+    x = rng.standard_normal((3, 4, 5)).astype(np.float32)
+    at = np.array(indices, np.int64)
+    agrees_exactly(Gather(axis), (x, at), peer("Gather", (x, at), axis=axis))
+
+
+def test_gather_refuses():
+    with pytest.raises(InputError, match="outside axis 0 of 2"):
+        Gather(0).reference(np.zeros(2), np.array([0, 2]))
+    with pytest.raises(InputError, match="outside axis 0 of 2"):
+        Gather(0).reference(np.zeros(2), np.array([-3]))
+    with pytest.raises(ModelError, match="indices are float32"):
+        Gather(0).infer([TensorType(F32, (2,)), TensorType(F32, (2,))])
