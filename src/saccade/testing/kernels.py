@@ -163,7 +163,7 @@ class _Placer:
             memory[offset : offset + content.nbytes] = content
         compiled = [compile_launch(self.kernel, launch, target, self.checked) for launch in launches]
         return Prepared(
-            [link({"kernel": code}) for code, _ in compiled],
+            [link([code], ["kernel"]) for code, _ in compiled],
             launches,
             [np.array(w, np.int64) for w in words],
             np.array([memory.ctypes.data], np.int64),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable
 from typing import Any
 
 __all__ = ["Linked", "link"]
@@ -20,15 +20,15 @@ class Linked:
         self.addresses = addresses
 
 
-def link(objects: Mapping[str, bytes]) -> Linked:
-    """Link relocatable objects, each of which defines the function it is filed under."""
+def link(objects: Iterable[bytes], symbols: Iterable[str]) -> Linked:
+    """Link relocatable objects and look the symbols up."""
     import llvmlite.binding as llvm  # noqa: PLC0415 - 40 ms; needed only to run
 
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
     machine = llvm.Target.from_default_triple().create_target_machine()
     engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine)
-    for code in objects.values():
+    for code in objects:
         engine.add_object_file(llvm.ObjectFileRef.from_data(code))
     engine.finalize_object()
-    return Linked(engine, {name: engine.get_function_address(name) for name in objects})
+    return Linked(engine, {name: engine.get_function_address(name) for name in symbols})

@@ -1,0 +1,44 @@
+"""The pipeline: source to `Model`, one line a stage."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from saccade import lowered, runtime
+from saccade.model import Model
+from saccade.options import Options
+
+__all__ = ["compile"]
+
+
+def compile(  # noqa: A001 - the name that users expect: saccade.compile
+    source: Any,  # noqa: ANN401
+    *,
+    device: str = "cpu",
+    precision: str = "fp32",
+    threads: int | None = None,
+    exact: bool = False,
+    **more: Any,  # noqa: ANN401
+) -> Model:
+    """Compile an ONNX model for this machine.
+
+    Args:
+        source: Path, bytes, `onnx.ModelProto` or `onnx_ir.Model`.
+        device: `cpu`, or `reference` (NumPy; slow, for comparisons).
+        precision: `fp32`. fp16 files are computed in fp32.
+        threads: Width of the team; as many as affinity and quota allow unless given.
+        exact: Refuse algorithms that trade rounding for speed (Winograd).
+        more: `checked`, `isa` and `cache`; see `Options`.
+
+    Returns:
+        A `Model`: call it on arrays, or ask for its `plan` or `profile`.
+
+    Raises:
+        ModelError: If the file is broken or hostile.
+        UnsupportedModelError: If the model uses what cannot be run; lists everything at once.
+        OptionError: If an option makes no sense.
+    """
+    options = Options.make(device, precision, threads, exact, **more)
+    backend = runtime.backend(options)
+    graph = lowered.get(source, options, on_miss=backend.warm)
+    return Model(graph.graph, options, backend, graph.identity, graph.trace)

@@ -1,0 +1,16 @@
+"""Graph and sizes to storage and kernels, chosen together."""
+
+from saccade.layout.assign import assign
+from saccade.layout.types import Backend, Buffer, BufferKind, Choice, Laid, LaidStep, Passed, Stored
+
+__all__ = [
+    "Backend",
+    "Buffer",
+    "BufferKind",
+    "Choice",
+    "Laid",
+    "LaidStep",
+    "Passed",
+    "Stored",
+    "assign",
+]

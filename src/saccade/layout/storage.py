@@ -1,0 +1,145 @@
+"""Where each value lives: buffers, and views into them.
+
+Concats are made by their producers: an operand is placed inside the result's buffer where its producer may write
+there. Moves whose result is a view of what is stored cost nothing. Graph inputs and outputs live in the caller's
+memory, row-major.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from saccade.ir import Graph, IndexMap, Node, Value
+from saccade.kernels.base import View
+from saccade.layout.types import Buffer, BufferKind, Stored
+from saccade.layout.views import channels_last, moved, row_major
+from saccade.opdefs import Concat, Move
+
+__all__ = ["Places", "place"]
+
+
+@dataclass
+class Places:
+    """Buffers under construction, and the place of each value."""
+
+    buffers: list[Buffer] = field(default_factory=list)
+    stored: dict[Value, Stored] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+    def new(self, kind: BufferKind, name: str, view: View, index: int = 0) -> Stored:
+        """A buffer of its own for one view."""
+        self.buffers.append(Buffer(kind, name, view.extent * view.dtype.itemsize, index))
+        return Stored(len(self.buffers) - 1, 0, view)
+
+
+def place(
+    graph: Graph,
+    shapes: Mapping[Value, tuple[int, ...]],
+    maps: Mapping[Node, IndexMap],
+    pictures: frozenset[Value],
+) -> Places:
+    """A place for every value; `maps` holds the bound index map of each Move, `pictures` the channels-last values."""
+    places = Places()
+    for i, value in enumerate(graph.inputs):
+        view = row_major(value.dtype, shapes[value])
+        places.stored[value] = places.new(BufferKind.INPUT, value.name, view, i)
+    for i, value in enumerate(graph.constants):
+        view = row_major(value.dtype, shapes[value])
+        places.stored[value] = places.new(BufferKind.CONSTANT, value.name, view, i)
+    producers = graph.producers()
+    uses = graph.uses()
+    for i, value in enumerate(graph.outputs):
+        inside = bool(uses[value]) and value in pictures
+        if value not in places.stored and not inside:
+            view = row_major(value.dtype, shapes[value])
+            places.stored[value] = places.new(BufferKind.OUTPUT, value.name, view, i)
+    for node in reversed(graph.nodes):
+        if isinstance(node.op, Concat):
+            _place_operands(node, node.op.axis, places, shapes, producers, pictures)
+    for node in graph.nodes:
+        for value in node.outputs:
+            if value not in places.stored:
+                view = _view_of_move(node, places, maps)
+                places.stored[value] = view or _own(value, places, shapes, pictures)
+    return places
+
+
+def _own(
+    value: Value,
+    places: Places,
+    shapes: Mapping[Value, tuple[int, ...]],
+    pictures: frozenset[Value],
+) -> Stored:
+    dense = channels_last if value in pictures else row_major
+    return places.new(BufferKind.ARENA, value.name, dense(value.dtype, shapes[value]))
+
+
+def _view_of_move(node: Node, places: Places, maps: Mapping[Node, IndexMap]) -> Stored | None:
+    if not isinstance(node.op, Move):
+        return None
+    source = places.stored[node.inputs[0]]
+    found = moved(source.view, maps[node])
+    if found is None:
+        return None
+    elements, view = found
+    return Stored(source.buffer, source.offset + elements * view.dtype.itemsize, view)
+
+
+def _place_operands(
+    node: Node,
+    axis: int,
+    places: Places,
+    shapes: Mapping[Value, tuple[int, ...]],
+    producers: Mapping[Value, Node],
+    pictures: frozenset[Value],
+) -> None:
+    """Give the result a buffer and its operands the slices of it that they may be written to."""
+    result = node.output
+    if result not in places.stored:
+        within = _common_buffer(node, axis, places)
+        places.stored[result] = within or _own(result, places, shapes, pictures)
+    whole = places.stored[result]
+    dense = whole.view.channels_last == (result in pictures)
+    at = 0
+    for value in node.inputs:
+        slot = _slice(whole, axis, at, shapes[value])
+        at += shapes[value][axis]
+        producer = producers.get(value)
+        if value in places.stored or producer is None or isinstance(producer.op, (Move, Concat)):
+            if places.stored.get(value) != slot:
+                places.notes.append(f"{node.name or result.name}: %{value.name} is copied: {_why(value, places, producer)}")
+        elif dense:
+            places.stored[value] = slot
+
+
+def _why(value: Value, places: Places, producer: Node | None) -> str:
+    if producer is None:
+        return "it is an input or a constant"
+    if value in places.stored:
+        return "it already lives elsewhere"
+    return "it is a view of another value"
+
+
+def _slice(whole: Stored, axis: int, at: int, shape: tuple[int, ...]) -> Stored:
+    view = View(whole.view.dtype, shape, whole.view.strides)
+    return Stored(whole.buffer, whole.offset + at * view.strides[axis] * view.dtype.itemsize, view)
+
+
+def _common_buffer(node: Node, axis: int, places: Places) -> Stored | None:
+    """The place of a Concat whose operands already stand side by side (a prefix of a larger Concat)."""
+    if any(value not in places.stored for value in node.inputs):
+        return None
+    first = places.stored[node.inputs[0]]
+    extent = 0
+    for value in node.inputs:
+        expected = first.offset + extent * first.view.strides[axis] * first.view.dtype.itemsize
+        stored = places.stored[value]
+        same = stored.buffer == first.buffer and stored.view.strides == first.view.strides
+        if not same or stored.offset != expected:
+            return None
+        extent += stored.view.shape[axis]
+    if places.buffers[first.buffer].kind is not BufferKind.ARENA:
+        return None
+    shape = (*first.view.shape[:axis], extent, *first.view.shape[axis + 1 :])
+    return Stored(first.buffer, first.offset, View(first.view.dtype, shape, first.view.strides))

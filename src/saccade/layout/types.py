@@ -1,0 +1,138 @@
+"""What layout hands over to the planner."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, Protocol
+
+from saccade.ir import Op
+from saccade.kernels.base import Call, Launch, View
+
+__all__ = [
+    "Backend",
+    "Buffer",
+    "BufferKind",
+    "Choice",
+    "KernelLike",
+    "Laid",
+    "LaidStep",
+    "Passed",
+    "Stored",
+]
+
+
+class KernelLike(Protocol):
+    """What selection needs to know of a kernel, whatever the device."""
+
+    @property
+    def name(self) -> str:
+        """`family.algorithm`."""
+
+    @property
+    def supports(self) -> Any:  # noqa: ANN401
+        """Call -> reason | None."""
+
+    @property
+    def launch(self) -> Any:  # noqa: ANN401
+        """Call -> phases."""
+
+    @property
+    def cost(self) -> Any:  # noqa: ANN401
+        """Call -> estimated microseconds."""
+
+    @property
+    def aliases(self) -> Any:  # noqa: ANN401
+        """Call -> pairs of an input and an output that may share memory."""
+
+
+class Backend(Protocol):
+    """A device, as layout and the planner see it."""
+
+    @property
+    def target(self) -> Any:  # noqa: ANN401
+        """The machine; opaque here, handed on to kernels."""
+
+    def candidates(self, op: Op) -> Sequence[KernelLike]:
+        """Kernels that may be asked about an operator, in order of preference among equals."""
+
+
+class BufferKind(Enum):
+    """Who owns a buffer."""
+
+    ARENA = "arena"
+    INPUT = "input"
+    OUTPUT = "output"
+    CONSTANT = "constant"
+
+
+@dataclass(frozen=True, slots=True)
+class Buffer:
+    """A block of memory.
+
+    Attributes:
+        kind: Who owns it.
+        name: The value that it is named after.
+        nbytes: Its size.
+        index: For inputs and outputs, their position; for constants, the position in the plan's list.
+    """
+
+    kind: BufferKind
+    name: str
+    nbytes: int
+    index: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """A value's place: a view that starts `offset` bytes into buffer number `buffer`."""
+
+    buffer: int
+    offset: int
+    view: View
+
+
+@dataclass(frozen=True, slots=True)
+class Passed:
+    """A candidate that was not taken, and why."""
+
+    kernel: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.kernel}: {self.reason}"
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """The kernel taken for a call; `kernel` is None for a host step (NumPy reference)."""
+
+    kernel: KernelLike | None
+    cost: float
+    passed: tuple[Passed, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LaidStep:
+    """One operator with its storage and its kernel."""
+
+    name: str
+    op: Op
+    call: Call
+    inputs: tuple[Stored, ...]
+    outputs: tuple[Stored, ...]
+    choice: Choice
+    launches: tuple[Launch, ...]
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Laid:
+    """A graph laid out: steps in order, buffers by number, the caller's arrays, remarks."""
+
+    steps: tuple[LaidStep, ...]
+    buffers: tuple[Buffer, ...]
+    inputs: tuple[View, ...]
+    outputs: tuple[View, ...]
+    notes: tuple[str, ...]

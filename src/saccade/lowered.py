@@ -1,0 +1,121 @@
+"""The optimised graph of a source: from the cache on disk by content, or through the frontend and the passes.
+
+A warm start reads one file and imports neither `onnx` nor `onnxscript`. The constants of a cached graph are mapped from
+the file, so that every process of a machine shares them.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from saccade import frontend, passes
+from saccade.errors import CacheError
+from saccade.ir import Graph, serialize
+from saccade.ir.printer import format_graph
+from saccade.options import Options, cache_dir
+
+__all__ = ["Lowered", "get"]
+
+_CACHE_BYTES = 8 << 30
+_fresh = itertools.count()
+
+
+@dataclass(frozen=True)
+class Lowered:
+    """A graph after every pass.
+
+    Attributes:
+        graph: The graph.
+        identity: Equal for equal contents; distinguishes the constants of different models.
+        trace: Gives the text of the graph after the frontend and after each pass.
+    """
+
+    graph: Graph
+    identity: str
+    trace: Callable[[], Mapping[str, str]]
+
+
+def get(source: Any, options: Options, on_miss: Callable[[], None]) -> Lowered:  # noqa: ANN401
+    """The optimised graph of a source; `on_miss` is called before anything slow is done."""
+    digest = frontend.digest(source) if options.cache else None
+    identity = digest or f"model-{next(_fresh)}"
+    path = _path(digest) if digest else None
+    graph = _read(path)
+    if graph is None:
+        on_miss()
+        graph = passes.run(frontend.load(source, options), passes.STANDARD)
+        graph = _keep(graph, path)
+    return Lowered(graph, identity, lru_cache(maxsize=1)(lambda: _stages(source, options)))
+
+
+def _stages(source: Any, options: Options) -> dict[str, str]:  # noqa: ANN401
+    graph = frontend.load(source, options)
+    found = {"frontend": format_graph(graph)}
+
+    def note(name: str, after: Graph, notes: Any) -> None:  # noqa: ANN401
+        text = format_graph(after)
+        found[name] = "\n".join([text, *(f"; {n}" for n in notes)])
+
+    passes.run(graph, passes.STANDARD, note)
+    return found
+
+
+@lru_cache(maxsize=1)
+def _code_digest() -> str:
+    """Digest of the sources that decide what a lowered graph is."""
+    package = Path(__file__).parent
+    digest = sha256()
+    for folder in ("frontend", "ir", "opdefs", "passes"):
+        for file in sorted((package / folder).rglob("*.py")):
+            digest.update(file.read_bytes())
+    return digest.hexdigest()
+
+
+def _path(digest: str) -> Path:
+    key = sha256(f"{digest}/{_code_digest()}".encode()).hexdigest()
+    return cache_dir() / "graphs" / f"{key}.graph"
+
+
+def _read(path: Path | None) -> Graph | None:
+    if path is None or not path.exists():
+        return None
+    try:
+        graph = serialize.load(path)
+        os.utime(path)
+    except (CacheError, OSError):
+        return None
+    return graph
+
+
+def _keep(graph: Graph, path: Path | None) -> Graph:
+    """Write the graph to the cache and give back the copy that is mapped from it, so that memory is held once."""
+    if path is None:
+        return graph
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=".new-")
+        os.close(handle)
+        serialize.save(graph, Path(name))
+        Path(name).replace(path)
+        _trim(path.parent)
+    except OSError:
+        return graph
+    return _read(path) or graph
+
+
+def _trim(folder: Path) -> None:
+    """Forget the least recently used graphs beyond the cache's size."""
+    files = sorted(folder.glob("*.graph"), key=lambda f: f.stat().st_mtime, reverse=True)
+    total = 0
+    for file in files:
+        total += file.stat().st_size
+        if total > _CACHE_BYTES:
+            file.unlink(missing_ok=True)

@@ -1,0 +1,224 @@
+"""What `compile` returns: call it, run it, look at its plan, profile it."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from saccade import layout
+from saccade import plan as planner
+from saccade.errors import InputError
+from saccade.ir import Array, Graph, Value
+from saccade.ir.dim import Affine, Dim, Symbol
+from saccade.options import Options
+from saccade.plan import Plan
+from saccade.profile import Profile
+
+__all__ = ["Model", "TensorInfo"]
+
+PLANS_KEPT = 16
+
+
+@dataclass(frozen=True, slots=True)
+class TensorInfo:
+    """An input or output.
+
+    Attributes:
+        name: As in the file.
+        dtype: NumPy's name of the element type.
+        shape: Sizes; the names of symbols (or their expressions) where they vary.
+    """
+
+    name: str
+    dtype: str
+    shape: tuple[int | str, ...]
+
+
+class Program(Protocol):
+    """A plan ready to run."""
+
+    plan: Plan
+
+    def run(self, inputs: Sequence[Array]) -> tuple[Array, ...]:
+        """Results for contiguous inputs."""
+
+    def profile(self, inputs: Sequence[Array], repeat: int) -> Any:  # noqa: ANN401
+        """Clock readings."""
+
+
+class Model:
+    """A compiled model; may be called from several threads at once. Made by `saccade.compile`."""
+
+    def __init__(
+        self, graph: Graph, options: Options, backend: Any, identity: str, trace: Callable[[], Mapping[str, str]]
+    ) -> None:
+        self._graph = graph
+        self._options = options
+        self._backend = backend
+        self._identity = identity
+        self._trace = trace
+        self._lock = threading.Lock()
+        self._programs: OrderedDict[tuple[tuple[int, ...], ...], Program] = OrderedDict()
+        self.inputs = tuple(_info(v, v.name) for v in graph.inputs)
+        names = graph.output_names or tuple(v.name for v in graph.outputs)
+        self.outputs = tuple(_info(v, n) for v, n in zip(graph.outputs, names, strict=True))
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - arrays of any library
+        """Run on inputs by position or by name; one output gives an array, several a tuple in the file's order.
+
+        NumPy arrays give NumPy arrays, PyTorch tensors PyTorch tensors. Inputs are never written to, outputs
+        belong to the caller.
+
+        Raises:
+            InputError: If an input is missing, unknown, or does not fit.
+        """
+        results = self._run(self._named(args, kwargs))
+        return results[0] if len(results) == 1 else results
+
+    def run(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
+        """All outputs by name, for inputs by name."""
+        results = self._run(self._named((), inputs))
+        return {info.name: result for info, result in zip(self.outputs, results, strict=True)}
+
+    def plan(self, *args: Any, **shapes: Any) -> Plan:  # noqa: ANN401
+        """The plan for these input shapes (tuples, by position or name); nothing is compiled for it."""
+        given = self._named(args, shapes)
+        return self._plan(tuple(tuple(int(n) for n in given[i.name]) for i in self.inputs))
+
+    def profile(self, *args: Any, repeat: int = 20, **kwargs: Any) -> Profile:  # noqa: ANN401
+        """Time every step inside the running program, `repeat` times; medians."""
+        arrays = self._arrays(self._named(args, kwargs))
+        program = self._program(tuple(a.shape for a in arrays))
+        return Profile.of(program.plan, program.profile(arrays, repeat))
+
+    @property
+    def stages(self) -> tuple[str, ...]:
+        """Names of the states of the graph that `graph` can show."""
+        return tuple(self._trace())
+
+    def graph(self, stage: str) -> str:
+        """The graph after a stage, as text."""
+        stages = self._trace()
+        if stage not in stages:
+            raise InputError(f"there is no stage {stage!r}; there are {', '.join(stages)}")
+        return stages[stage]
+
+    def _run(self, given: Mapping[str, Any]) -> tuple[Any, ...]:
+        arrays = self._arrays(given)
+        results: tuple[Any, ...] = self._program(tuple(a.shape for a in arrays)).run(arrays)
+        torch = sys.modules.get("torch")
+        if torch is not None and any(isinstance(v, torch.Tensor) for v in given.values()):
+            return tuple(torch.from_numpy(r) for r in results)
+        return results
+
+    def _named(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        names = [info.name for info in self.inputs]
+        if len(args) > len(names):
+            raise InputError(f"{len(args)} inputs given, the model has {len(names)}: {', '.join(names)}")
+        given = dict(zip(names, args, strict=False))
+        for name, value in kwargs.items():
+            if name not in names:
+                raise InputError(f"there is no input {name!r}; the model has {', '.join(names)}")
+            if name in given:
+                raise InputError(f"input {name!r} is given twice")
+            given[name] = value
+        missing = [name for name in names if name not in given]
+        if missing:
+            raise InputError(f"missing input(s): {', '.join(missing)}")
+        return given
+
+    def _arrays(self, given: Mapping[str, Any]) -> list[Array]:
+        return [_as_array(info, given[info.name]) for info in self.inputs]
+
+    def _program(self, shapes: tuple[tuple[int, ...], ...]) -> Program:
+        program = self._programs.get(shapes)
+        if program is not None:
+            return program
+        with self._lock:
+            if shapes not in self._programs:
+                plan = self._plan(shapes)
+                self._programs[shapes] = self._backend.build(plan, self._graph, self._identity)
+                if len(self._programs) > PLANS_KEPT:
+                    self._programs.popitem(last=False)
+            return self._programs[shapes]
+
+    def _plan(self, shapes: tuple[tuple[int, ...], ...]) -> Plan:
+        sizes = _solve(self._graph.inputs, shapes)
+        laid = layout.assign(
+            self._graph,
+            sizes,
+            self._backend,
+            threads=self._options.resolved_threads,
+            exact=self._options.exact,
+            available=self._backend.available,
+        )
+        return planner.make(
+            self._graph, laid, sizes, self._options.resolved_threads, self._backend.target.isa
+        )
+
+
+def _info(value: Value, name: str) -> TensorInfo:
+    shape = tuple(d if isinstance(d, int) else str(d) for d in value.shape)
+    return TensorInfo(name, value.dtype.value, shape)
+
+
+def _as_array(info: TensorInfo, value: Any) -> Array:  # noqa: ANN401
+    if not isinstance(value, np.ndarray):
+        if not hasattr(value, "__dlpack__") and not hasattr(value, "__array__"):
+            raise InputError(f"input {info.name!r} is a {type(value).__name__}, not an array")
+        detach = getattr(value, "detach", None)
+        value = detach() if detach is not None else value
+        device = getattr(value, "device", "cpu")
+        if str(getattr(device, "type", device)) != "cpu":
+            raise InputError(f"input {info.name!r} is on {device}, the model runs on the CPU")
+        value = np.from_dlpack(value) if hasattr(value, "__dlpack__") else np.asarray(value)
+    if value.dtype.name != info.dtype:
+        raise InputError(
+            f"input {info.name!r} must be {info.dtype} of shape {_text(info.shape)}, "
+            f"given is {value.dtype.name} of shape {_text(value.shape)}"
+        )
+    fits = len(value.shape) == len(info.shape) and all(
+        isinstance(want, str) or want == have for want, have in zip(info.shape, value.shape, strict=True)
+    )
+    if not fits:
+        raise InputError(
+            f"input {info.name!r} must have shape {_text(info.shape)}, given is {_text(value.shape)}"
+        )
+    return np.ascontiguousarray(value)
+
+
+def _text(shape: Sequence[object]) -> str:
+    return "x".join(map(str, shape)) or "scalar"
+
+
+def _solve(inputs: Sequence[Value], shapes: Sequence[tuple[int, ...]]) -> dict[str, int]:
+    """Sizes of the symbols; every input dim is an integer or a symbol."""
+    sizes: dict[str, int] = {}
+    for value, shape in zip(inputs, shapes, strict=True):
+        if len(shape) != value.rank:
+            raise InputError(f"input {value.name!r} must have {value.rank} axes, given are {len(shape)}")
+        for dim, size in zip(value.shape, shape, strict=True):
+            name = _symbol_name(dim)
+            if name is None and dim != size:
+                raise InputError(
+                    f"input {value.name!r} must have shape {_text(value.shape)}, given is {_text(shape)}"
+                )
+            if name is not None and sizes.setdefault(name, size) != size:
+                raise InputError(
+                    f"dim {name} of input {value.name!r} is {size}, elsewhere it is {sizes[name]}"
+                )
+    return sizes
+
+
+def _symbol_name(dim: Dim) -> str | None:
+    if isinstance(dim, Affine):
+        (atom, _), *_ = dim.terms
+        assert isinstance(atom, Symbol)
+        return atom.name
+    return None

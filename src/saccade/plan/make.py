@@ -1,0 +1,195 @@
+"""A laid-out graph to a plan: lifetimes, aliases, offsets, references."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from saccade.ir import Graph
+from saccade.kernels.base import In, Operand, Out, Packed, Packing, Scratch, View
+from saccade.layout import BufferKind, Laid, LaidStep, Stored
+from saccade.plan.offsets import Block, assign_offsets, live_bytes
+from saccade.plan.types import Constant, Phase, Plan, Port, Ref, Slot, Step
+
+__all__ = ["make"]
+
+
+def make(graph: Graph, laid: Laid, sizes: Mapping[str, int], threads: int, isa: str) -> Plan:
+    """The plan of a laid-out graph."""
+    planner = _Planner(graph, laid, threads)
+    planner.lifetimes()
+    planner.merge_aliases()
+    arena, live = planner.offsets()
+    steps = tuple(planner.step(i, step) for i, step in enumerate(laid.steps))
+    names = graph.output_names or tuple(v.name for v in graph.outputs)
+    return Plan(
+        dict(sizes),
+        threads,
+        isa,
+        _ports([v.name for v in graph.inputs], laid.inputs),
+        _ports(names, laid.outputs),
+        planner.constant_list(),
+        steps,
+        arena,
+        live,
+        laid.notes,
+    )
+
+
+def _ports(names: Sequence[str], views: Sequence[View]) -> tuple[Port, ...]:
+    return tuple(Port(n, v.dtype.value, v.shape) for n, v in zip(names, views, strict=True))
+
+
+@dataclass
+class _Planner:
+    graph: Graph
+    laid: Laid
+    threads: int
+    spans: dict[int, tuple[int, int]] = field(default_factory=dict)
+    root: dict[int, int] = field(default_factory=dict)
+    where: dict[int, int] = field(default_factory=dict)
+    extra: dict[tuple[int, object], int] = field(default_factory=dict)
+    constants: dict[tuple[tuple[str, ...], Packing | None], int] = field(default_factory=dict)
+    sizes: list[int] = field(default_factory=list)
+
+    def lifetimes(self) -> None:
+        """First and last step that touches each arena buffer."""
+        for i, step in enumerate(self.laid.steps):
+            for stored in (*step.inputs, *step.outputs):
+                if self.laid.buffers[stored.buffer].kind is BufferKind.ARENA:
+                    first, _ = self.spans.get(stored.buffer, (i, i))
+                    self.spans[stored.buffer] = first, i
+
+    def merge_aliases(self) -> None:
+        """Let a result take the place of an operand that dies at its step, where the kernel allows it."""
+        for i, step in enumerate(self.laid.steps):
+            kernel = step.choice.kernel
+            if kernel is None:
+                continue
+            for source, result in kernel.aliases(step.call):
+                a, b = step.inputs[source], step.outputs[result]
+                if self._may_share(i, a, b):
+                    taken, kept = self._find(b.buffer), self._find(a.buffer)
+                    self.root[taken] = kept
+                    self.spans[kept] = self.spans[kept][0], self.spans[taken][1]
+                    break
+
+    def _find(self, buffer: int) -> int:
+        while buffer in self.root:
+            buffer = self.root[buffer]
+        return buffer
+
+    def _may_share(self, i: int, a: Stored, b: Stored) -> bool:
+        buffers = self.laid.buffers
+        arena = buffers[a.buffer].kind is buffers[b.buffer].kind is BufferKind.ARENA
+        if not arena or a.view != b.view or a.offset or b.offset:
+            return False
+        source, result = self._find(a.buffer), self._find(b.buffer)
+        return (
+            source != result
+            and buffers[source].nbytes == buffers[result].nbytes
+            and self.spans[source][1] == i
+            and self.spans[result][0] == i
+        )
+
+    def offsets(self) -> tuple[int, int]:
+        """Place buffers, temporaries and scratch; returns the arena's size and the live bytes of values alone."""
+        keys: list[int | tuple[int, object]] = []
+        blocks: list[Block] = []
+        for buffer, (first, last) in self.spans.items():
+            if buffer not in self.root:
+                keys.append(buffer)
+                blocks.append(Block(self.laid.buffers[buffer].nbytes, first, last))
+        live = live_bytes(blocks)
+        for i, step in enumerate(self.laid.steps):
+            for key, nbytes in self._workspace(step).items():
+                keys.append((i, key))
+                blocks.append(Block(nbytes, i, i))
+        placed, size = assign_offsets(blocks)
+        for key, offset in zip(keys, placed, strict=True):
+            if isinstance(key, int):
+                self.where[key] = offset
+            else:
+                self.extra[key] = offset
+        return size, live
+
+    def _workspace(self, step: LaidStep) -> dict[object, int]:
+        """Temporaries by number, and one scratch large enough for every phase."""
+        needed: dict[object, int] = {}
+        for launch in step.launches:
+            scratch = 0
+            for operand in launch.operands:
+                if isinstance(operand, Scratch):
+                    scratch += -(-operand.nbytes * self.threads // 64) * 64
+                elif not isinstance(operand, (In, Out, Packed)):
+                    needed[operand.index] = max(needed.get(operand.index, 0), operand.nbytes)
+            if scratch:
+                needed["scratch"] = max(needed.get("scratch", 0), scratch)
+        return needed
+
+    def step(self, i: int, step: LaidStep) -> Step:
+        """One step with every operand resolved."""
+        phases = []
+        for launch in step.launches:
+            scratch_at = 0
+            refs = []
+            for operand in launch.operands:
+                refs.append(self._ref(i, step, operand, scratch_at))
+                if isinstance(operand, Scratch):
+                    scratch_at += -(-operand.nbytes * self.threads // 64) * 64
+            phases.append(Phase(launch.config, tuple(refs), launch.integers, launch.chunks))
+        kernel = step.choice.kernel
+        return Step(
+            step.name,
+            step.op,
+            tuple(Slot(self._stored(s), s.view) for s in step.inputs),
+            tuple(Slot(self._stored(s), s.view) for s in step.outputs),
+            kernel.name if kernel else None,
+            tuple(phases),
+            step.choice.cost,
+            tuple(map(str, step.choice.passed)),
+            step.note,
+        )
+
+    def _ref(self, i: int, step: LaidStep, operand: Operand, scratch_at: int) -> Ref:
+        if isinstance(operand, In):
+            return self._stored(step.inputs[operand.index])
+        if isinstance(operand, Out):
+            return self._stored(step.outputs[operand.index])
+        if isinstance(operand, Scratch):
+            return Ref(0, self.extra[i, "scratch"] + scratch_at, operand.nbytes)
+        if isinstance(operand, Packed):
+            names = tuple(self._constant_name(step.inputs[n]) for n in operand.packing.inputs)
+            return self._constant(names, operand.packing, operand.packing.nbytes)
+        return Ref(0, self.extra[i, operand.index], operand.nbytes)
+
+    def _constant_name(self, stored: Stored) -> str:
+        buffer = self.laid.buffers[stored.buffer]
+        assert buffer.kind is BufferKind.CONSTANT
+        return buffer.name
+
+    def _constant(self, names: tuple[str, ...], packing: Packing | None, nbytes: int) -> Ref:
+        key = names, packing
+        if key not in self.constants:
+            self.constants[key] = len(self.constants)
+            self.sizes.append(nbytes)
+        before = 1 + len(self.laid.inputs) + len(self.laid.outputs)
+        return Ref(before + self.constants[key], 0, nbytes)
+
+    def _stored(self, stored: Stored) -> Ref:
+        buffer = self.laid.buffers[stored.buffer]
+        nbytes = stored.view.extent * stored.view.dtype.itemsize
+        if buffer.kind is BufferKind.ARENA:
+            return Ref(0, self.where[self._find(stored.buffer)] + stored.offset, nbytes)
+        if buffer.kind is BufferKind.CONSTANT:
+            base = self._constant((buffer.name,), None, buffer.nbytes).base
+            return Ref(base, stored.offset, nbytes)
+        first = 1 if buffer.kind is BufferKind.INPUT else 1 + len(self.laid.inputs)
+        return Ref(first + buffer.index, stored.offset, nbytes)
+
+    def constant_list(self) -> tuple[Constant, ...]:
+        """The constants that were referred to, in the order of their bases."""
+        return tuple(
+            Constant(names, packing, size)
+            for (names, packing), size in zip(self.constants, self.sizes, strict=True)
+        )

@@ -1,0 +1,91 @@
+"""Offsets in the arena: buffers whose lifetimes overlap never share a byte.
+
+Invariant of the result: for any two blocks with overlapping lifetimes, their byte ranges are disjoint. Blocks are
+placed one after the other into the tightest gap that holds them (best fit); several orders are tried, and the first
+that reaches the lower bound, the largest sum of simultaneously live bytes, is taken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+__all__ = ["ALIGNMENT", "Block", "assign_offsets", "live_bytes"]
+
+ALIGNMENT = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Bytes needed from step `first` to step `last`, both included."""
+
+    nbytes: int
+    first: int
+    last: int
+
+
+def _aligned(nbytes: int) -> int:
+    return -(-nbytes // ALIGNMENT) * ALIGNMENT
+
+
+def live_bytes(blocks: Sequence[Block]) -> int:
+    """The largest sum of bytes that are live at the same time (each rounded up to the alignment)."""
+    changes: dict[int, int] = {}
+    for block in blocks:
+        changes[block.first] = changes.get(block.first, 0) + _aligned(block.nbytes)
+        changes[block.last + 1] = changes.get(block.last + 1, 0) - _aligned(block.nbytes)
+    peak = total = 0
+    for step in sorted(changes):
+        total += changes[step]
+        peak = max(peak, total)
+    return peak
+
+
+_ORDERS: tuple[Callable[[Block], tuple[int, ...]], ...] = (
+    lambda b: (-b.nbytes, b.first),
+    lambda b: (-b.nbytes * (b.last - b.first + 1), b.first),
+    lambda b: (b.first, -b.nbytes),
+    lambda b: (-(b.last - b.first), -b.nbytes),
+)
+
+
+def assign_offsets(blocks: Sequence[Block]) -> tuple[list[int], int]:
+    """Offset of each block, and the size of the arena."""
+    bound = live_bytes(blocks)
+    best: tuple[list[int], int] | None = None
+    for order in _ORDERS:
+        offsets, size = _place(blocks, sorted(range(len(blocks)), key=lambda i: order(blocks[i])))
+        if best is None or size < best[1]:
+            best = offsets, size
+        if best[1] <= bound * 1.02:
+            break
+    return best or ([], 0)
+
+
+def _place(blocks: Sequence[Block], order: Sequence[int]) -> tuple[list[int], int]:
+    offsets = [0] * len(blocks)
+    placed: list[tuple[int, int, int, int]] = []  # start, end, first, last; sorted by start
+    size = 0
+    for i in order:
+        block = blocks[i]
+        need = _aligned(block.nbytes)
+        at = _best_gap(placed, need, block.first, block.last) if need else 0
+        offsets[i] = at
+        if need:
+            entry = (at, at + need, block.first, block.last)
+            placed.append(entry)
+            placed.sort()
+            size = max(size, at + need)
+    return offsets, size
+
+
+def _best_gap(placed: list[tuple[int, int, int, int]], need: int, first: int, last: int) -> int:
+    best, best_room, cursor = -1, 0, 0
+    for start, end, begin, finish in placed:
+        if finish < first or begin > last:
+            continue
+        room = start - cursor
+        if room >= need and (best < 0 or room < best_room):
+            best, best_room = cursor, room
+        cursor = max(cursor, end)
+    return best if best >= 0 else cursor

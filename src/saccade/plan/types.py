@@ -1,0 +1,175 @@
+"""The plan: plain, frozen data that says exactly what runs, on which memory, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import groupby
+from typing import Any
+
+from saccade.ir import Op, TensorType, Work
+from saccade.kernels.base import Packing, View
+
+__all__ = ["Constant", "Phase", "Plan", "Port", "Ref", "Slot", "Step"]
+
+
+@dataclass(frozen=True, slots=True)
+class Ref:
+    """Bytes of memory: `offset` into entry `base` of the table of bases.
+
+    The table holds the arena, then the inputs, then the outputs, then the plan's constants.
+    """
+
+    base: int
+    offset: int
+    nbytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """A stored operand or result of a step."""
+
+    ref: Ref
+    view: View
+
+
+@dataclass(frozen=True, slots=True)
+class Phase:
+    """One pass of the team over the chunks of a kernel.
+
+    Attributes:
+        config: What the kernel's code was specialised for.
+        refs: Pointer parameters, in order. For scratch, `nbytes` is per thread and the threads' parts lie side by side.
+        integers: Integer parameters, in order.
+        chunks: How many chunks there are to claim.
+    """
+
+    config: Any
+    refs: tuple[Ref, ...]
+    integers: tuple[int, ...]
+    chunks: int
+
+
+@dataclass(frozen=True)
+class Step:
+    """One operator: what it computes on which memory, and the kernel that does it.
+
+    Attributes:
+        name: The node that it came from.
+        op: The operator, bound.
+        inputs: Stored operands.
+        outputs: Stored results.
+        kernel: Name of the kernel, or None for a host step (the operator's NumPy reference).
+        phases: What the kernel runs, in order; empty for a host step.
+        estimate: Microseconds that selection expected.
+        reasons: Why other kernels were passed over.
+        note: Anything else worth knowing, such as why a reorder is there.
+    """
+
+    name: str
+    op: Op
+    inputs: tuple[Slot, ...]
+    outputs: tuple[Slot, ...]
+    kernel: str | None
+    phases: tuple[Phase, ...]
+    estimate: float
+    reasons: tuple[str, ...]
+    note: str = ""
+
+    @cached_property
+    def work(self) -> Work:
+        """Flops and bytes that the operator needs at least."""
+        return self.op.work(
+            [TensorType(s.view.dtype, s.view.shape) for s in self.inputs],
+            [TensorType(s.view.dtype, s.view.shape) for s in self.outputs],
+        )
+
+    @property
+    def is_reorder(self) -> bool:
+        """Whether the step only moves a value into another storage."""
+        return self.note.startswith("copy")
+
+
+@dataclass(frozen=True, slots=True)
+class Constant:
+    """A constant as the kernels read it: as it is in the model (`packing` None), or packed from the sources."""
+
+    sources: tuple[str, ...]
+    packing: Packing | None
+    nbytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Port:
+    """An input or output of the program."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Everything that a run needs, apart from code and weights.
+
+    Attributes:
+        sizes: The sizes of the model's symbols that it was made for.
+        threads: Width of the team.
+        isa: Instruction set of the kernels.
+        inputs, outputs: The caller's arrays, row-major.
+        constants: What to pack and hold.
+        steps: In order.
+        arena_bytes: Size of the arena.
+        live_bytes: The largest set of values that are live at the same time, in bytes.
+        notes: Remarks of the layout.
+    """
+
+    sizes: Mapping[str, int]
+    threads: int
+    isa: str
+    inputs: tuple[Port, ...]
+    outputs: tuple[Port, ...]
+    constants: tuple[Constant, ...]
+    steps: tuple[Step, ...]
+    arena_bytes: int
+    live_bytes: int
+    notes: tuple[str, ...] = ()
+
+    @property
+    def output_base(self) -> int:
+        """Index of the first output in the table of bases; inputs start at 1."""
+        return 1 + len(self.inputs)
+
+    @property
+    def constant_base(self) -> int:
+        """Index of the first constant in the table of bases."""
+        return self.output_base + len(self.outputs)
+
+    @property
+    def reorders(self) -> tuple[Step, ...]:
+        """Steps that only move values, each with its reason in `note`."""
+        return tuple(step for step in self.steps if step.is_reorder)
+
+    def segments(self) -> Iterator[tuple[bool, tuple[Step, ...]]]:
+        """Runs of native steps and of host steps, in order: (is host, steps)."""
+        for host, steps in groupby(self.steps, lambda step: step.kernel is None):
+            yield host, tuple(steps)
+
+    def __str__(self) -> str:
+        from saccade.plan.text import table  # noqa: PLC0415 - only people read it
+
+        return table(self)
+
+    def to_json(self) -> str:
+        """The plan as JSON; `Plan.from_json` reads it back."""
+        from saccade.plan.json import dump  # noqa: PLC0415 - only tools need it
+
+        return dump(self)
+
+    @staticmethod
+    def from_json(text: str) -> Plan:
+        """The plan that `to_json` wrote."""
+        from saccade.plan.json import load  # noqa: PLC0415
+
+        return load(text)

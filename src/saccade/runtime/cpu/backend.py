@@ -1,0 +1,78 @@
+"""The CPU as a backend: its kernels, its code, its programs."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+
+from saccade.codegen.target import Target, host_target
+from saccade.ir import Graph, Op
+from saccade.kernels import CPU_KERNELS
+from saccade.kernels.base import CpuKernel
+from saccade.options import Options
+from saccade.plan import Plan
+from saccade.runtime.constants import constants_of
+from saccade.runtime.cpu.compiler import CompilerPool
+from saccade.runtime.cpu.linker import link
+from saccade.runtime.cpu.objects import Key, Objects
+from saccade.runtime.cpu.program import Code, CpuProgram
+
+__all__ = ["CpuBackend"]
+
+
+class CpuBackend:
+    """Kernels emitted as LLVM code for this machine, run by a team of threads."""
+
+    def __init__(self, options: Options) -> None:
+        self.target: Target = host_target(options.isa)
+        self.objects = Objects(self.target, checked=options.checked, disk=options.cache)
+        self._pool = CompilerPool()
+        by_op: dict[type[Op], list[CpuKernel]] = defaultdict(list)
+        for kernel in CPU_KERNELS:
+            for op in kernel.ops:
+                by_op[op].append(kernel)
+        self._by_op: Mapping[type[Op], Sequence[CpuKernel]] = by_op
+
+    def candidates(self, op: Op) -> Sequence[CpuKernel]:
+        """Kernels for the operator's family."""
+        return self._by_op.get(type(op), ())
+
+    def available(self, kernel: str, config: object) -> bool:
+        """Whether the code exists; for the first plan, everything counts as available."""
+        return self.objects.empty or self.objects.has(kernel, config)
+
+    def warm(self) -> None:
+        """There will be something to compile soon."""
+        self._pool.warm()
+
+    def build(self, plan: Plan, graph: Graph, identity: str) -> CpuProgram:
+        """Compile what is missing, link, pack."""
+        keys: list[Key] = [
+            (step.kernel, phase.config)
+            for step in plan.steps
+            if step.kernel is not None
+            for phase in step.phases
+        ]
+        try:
+            files = self.objects.get(keys, self._pool)
+        finally:
+            self._pool.close()
+        unique = {f.symbol: f for f in files.values()}
+        linked = link([f.code for f in unique.values()], unique)
+
+        def code(kernel: str, config: object) -> Code:
+            file = files[kernel, config]
+            return Code(linked.addresses[file.symbol], file.accesses)
+
+        return CpuProgram(plan, constants_of(graph, identity, plan.constants, _used(plan)), code, linked)
+
+
+def _used(plan: Plan) -> list[bool]:
+    """Which constants a native phase or a host step reads."""
+    bases = set()
+    for step in plan.steps:
+        refs = [r for phase in step.phases for r in phase.refs]
+        if step.kernel is None:
+            refs += [slot.ref for slot in step.inputs]
+        bases |= {ref.base for ref in refs}
+    return [plan.constant_base + i in bases for i in range(len(plan.constants))]

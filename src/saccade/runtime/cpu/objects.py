@@ -1,0 +1,192 @@
+"""Object code by (kernel, config): from memory, from the folder on disk, or from the compiler's processes.
+
+An entry on disk is named by a digest of everything that the code depends on: sources of the language and of the
+kernels, kernel, config, LLVM version, target, checked mode. It carries its own digest; one that does not match, or a
+folder that others could write to, is never trusted. Writes are atomic, so processes can share the folder.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import stat
+import tempfile
+import threading
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from saccade.codegen.compile import object_code
+from saccade.codegen.target import Target
+from saccade.options import cache_dir
+from saccade.runtime.cpu.compiler import CompilerPool, Task
+
+__all__ = ["Key", "ObjectFile", "Objects", "text_object"]
+
+_MAGIC = b"saccade object 1\n"
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectFile:
+    """Relocatable code that defines `symbol`, and the names of its checked accesses."""
+
+    symbol: str
+    code: bytes
+    accesses: tuple[str, ...]
+
+
+Key = tuple[str, Any]
+"""Kernel name and config."""
+
+
+@cache
+def sources_digest() -> str:
+    """Digest of the sources that emitted code depends on."""
+    package = Path(__file__).parents[2]
+    digest = hashlib.sha256()
+    for folder in ("codegen", "ir", "kernels"):
+        for path in sorted((package / folder).rglob("*.py")):
+            digest.update(path.relative_to(package).as_posix().encode() + b"\0")
+            digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
+@cache
+def _llvm_version() -> str:
+    import llvmlite  # noqa: PLC0415 - only when objects are asked for
+    import llvmlite.binding as llvm  # noqa: PLC0415
+
+    return f"{llvmlite.__version__}/{'.'.join(map(str, llvm.llvm_version_info))}"
+
+
+class Objects:
+    """The process's objects for one target.
+
+    Args:
+        target: Machine.
+        checked: Whether the code checks its bounds.
+        disk: Whether the folder on disk may be used.
+    """
+
+    def __init__(self, target: Target, *, checked: bool = False, disk: bool = True) -> None:
+        self.target, self.checked = target, checked
+        self._folder = _Folder(use=disk)
+        self._known: dict[Key, ObjectFile] = {}
+        self._lock = threading.Lock()
+        self.compiled = 0
+        """How many kernels this process had compiled (tests count)."""
+
+    def has(self, kernel: str, config: object) -> bool:
+        """Whether the code is in memory."""
+        return (kernel, config) in self._known
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing is in memory yet."""
+        return not self._known
+
+    def get(self, keys: Iterable[Key], pool: CompilerPool) -> dict[Key, ObjectFile]:
+        """Code for all keys; what is missing is compiled side by side.
+
+        Raises:
+            CompileError: If a kernel cannot be compiled.
+        """
+        wanted = list(dict.fromkeys(keys))
+        with self._lock:
+            missing = [key for key in wanted if key not in self._known]
+            tasks = []
+            for key in missing:
+                symbol = self._symbol(key)
+                found = self._folder.read(symbol)
+                if found is None:
+                    tasks.append((key, Task(symbol, key[0], key[1], self.target, self.checked)))
+                else:
+                    self._known[key] = found
+            for (key, task), (code, accesses) in zip(
+                tasks, pool.compile([t for _, t in tasks]), strict=True
+            ):
+                self._known[key] = ObjectFile(task.symbol, code, accesses)
+                self.compiled += 1
+                self._folder.write(self._known[key])
+            return {key: self._known[key] for key in wanted}
+
+    def _symbol(self, key: Key) -> str:
+        name, config = key
+        parts = (sources_digest(), _llvm_version(), repr(self.target), name, repr(config))
+        return f"{name.replace('.', '_')}_{_digest(*parts, str(self.checked))}"
+
+
+class _Folder:
+    """Entries on disk; silently absent when the folder cannot be trusted or used."""
+
+    def __init__(self, *, use: bool) -> None:
+        self._path = _trusted(cache_dir() / "objects") if use else None
+
+    def read(self, symbol: str) -> ObjectFile | None:
+        """The entry of this name, or None."""
+        if self._path is None:
+            return None
+        try:
+            content = (self._path / f"{symbol}.bin").read_bytes()
+        except OSError:
+            return None
+        return _decode(symbol, content)
+
+    def write(self, entry: ObjectFile) -> None:
+        """Keep an entry; a full or read-only disk ends the use of the folder."""
+        if self._path is None:
+            return
+        content = _encode(entry)
+        try:
+            handle, name = tempfile.mkstemp(dir=self._path, prefix=".new-")
+            with os.fdopen(handle, "wb") as file:
+                file.write(content)
+            Path(name).replace(self._path / f"{entry.symbol}.bin")
+        except OSError:
+            self._path = None
+
+
+def text_object(text: str, target: Target) -> bytes:
+    """Object code of a piece of LLVM IR text, from the folder if it is there."""
+    folder = _Folder(use=True)
+    symbol = "text_" + _digest(text, repr(target), _llvm_version())
+    found = folder.read(symbol)
+    if found is None:
+        found = ObjectFile(symbol, object_code(text, target), ())
+        folder.write(found)
+    return found.code
+
+
+def _digest(*parts: str) -> str:
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]
+
+
+def _encode(entry: ObjectFile) -> bytes:
+    payload = json.dumps([entry.symbol, *entry.accesses]).encode() + b"\n" + entry.code
+    return _MAGIC + hashlib.sha256(payload).digest() + payload
+
+
+def _decode(symbol: str, content: bytes) -> ObjectFile | None:
+    """The entry, or None if the content is not exactly what `_encode` wrote for this symbol."""
+    head = len(_MAGIC)
+    payload = content[head + 32 :]
+    if content[:head] != _MAGIC or hashlib.sha256(payload).digest() != content[head : head + 32]:
+        return None
+    line, _, code = payload.partition(b"\n")
+    name, *accesses = json.loads(line)
+    return ObjectFile(symbol, code, tuple(accesses)) if name == symbol else None
+
+
+def _trusted(folder: Path) -> Path | None:
+    """The folder, made if need be, or None if code in it could have been put there by others."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        status = folder.stat()
+    except OSError:
+        return None
+    foreign = status.st_uid != os.geteuid() or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+    return None if foreign else folder
+

@@ -1,0 +1,215 @@
+"""Plan to program: argument blocks, packed weights, arenas, and the call that runs it all."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from saccade.errors import OutOfBoundsError
+from saccade.ir import Array
+from saccade.plan import Phase, Plan, Step
+from saccade.runtime.cpu.driver import JOB_WORDS, nanoseconds_per_tick
+from saccade.runtime.cpu.team import FutexTeam, Inline, SimulatedTeam, shared_team
+from saccade.runtime.host import run_host_step
+
+__all__ = ["Code", "CpuProgram"]
+
+COUNTER_WORDS = 8  # one cache line per counter
+PAGE = 4096
+
+
+@dataclass(frozen=True)
+class Code:
+    """Where a phase's code is, and what its checked accesses are called."""
+
+    address: int
+    accesses: tuple[str, ...] = ()
+
+
+class _Segment:
+    """A run of native steps as the driver reads it, the same for every run."""
+
+    def __init__(self, steps: Sequence[Step], codes: Callable[[str, object], Code]) -> None:
+        self.steps = steps
+        self.phases = [(step, phase) for step in steps for phase in step.phases]
+        self.count = len(self.phases)
+        self.codes = [codes(step.kernel or "", phase.config) for step, phase in self.phases]
+        blocks = [_arguments(phase) for _, phase in self.phases]
+        self._arguments = np.array([w for block in blocks for w in block], np.int64)
+        table = np.zeros((self.count, 2), np.int64)
+        at = self._arguments.ctypes.data
+        for row, (code, block) in enumerate(zip(self.codes, blocks, strict=True)):
+            table[row] = code.address, at
+            at += 8 * len(block)
+        self.table = table
+
+
+def _arguments(phase: Phase) -> list[int]:
+    words: list[int] = []
+    for ref in phase.refs:
+        words += (ref.base, ref.offset, ref.nbytes)
+    return words + list(phase.integers)
+
+
+class _NativeJob:
+    """One segment within one run state."""
+
+    def __init__(self, segment: _Segment, bases: Array, fault: Array) -> None:
+        self.count = segment.count
+        self.counters = np.zeros(segment.count * COUNTER_WORDS, np.int64)
+        self.words = np.zeros(JOB_WORDS, np.int64)
+        self.words[:4] = (
+            segment.table.ctypes.data,
+            segment.count,
+            bases.ctypes.data,
+            self.counters.ctypes.data,
+        )
+        self.words[6] = fault.ctypes.data
+        self.address = self.words.ctypes.data
+
+
+class _RunState:
+    """Arena, bases and counters of one run in flight."""
+
+    def __init__(self, plan: Plan, constants: Sequence[Array], segments: Sequence[_Segment | None]) -> None:
+        self._memory = np.empty(plan.arena_bytes + PAGE, np.uint8)
+        start = -self._memory.ctypes.data % 64
+        self.arena = self._memory[start : start + plan.arena_bytes]
+        self.bases = np.zeros(plan.constant_base + len(constants), np.int64)
+        self.bases[0] = self.arena.ctypes.data
+        self.bases[plan.constant_base :] = [c.ctypes.data for c in constants]
+        self.fault = np.zeros(8, np.int64)
+        self.jobs = [None if s is None else _NativeJob(s, self.bases, self.fault) for s in segments]
+
+
+class CpuProgram:
+    """A plan ready to run; may be called from several threads at once.
+
+    Args:
+        plan: What to run.
+        constants: The plan's constants, in order, contiguous.
+        codes: Gives the code of (kernel, config).
+        keep: Anything that must live as long as the code.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        constants: Sequence[Array],
+        codes: Callable[[str, object], Code],
+        keep: object,
+    ) -> None:
+        self.plan = plan
+        self._constants = tuple(constants)
+        self._keep = keep
+        self._hosts = [steps if host else () for host, steps in plan.segments()]
+        self._segments = [
+            None if host else _Segment(steps, codes) for host, steps in plan.segments()
+        ]
+        self._idle: list[_RunState] = []
+        self._inline = Inline()
+        # A caller that finds the team busy runs alone; more such callers than cores would only fight.
+        self._alone = threading.BoundedSemaphore(max(1, plan.threads - 1))
+
+    def run(self, inputs: Sequence[Array], team: SimulatedTeam | None = None) -> tuple[Array, ...]:
+        """Results for contiguous inputs of the plan's shapes and dtypes, in fresh arrays."""
+        outputs = tuple(np.empty(port.shape, port.dtype) for port in self.plan.outputs)
+        self.run_into(inputs, outputs, team)
+        return outputs
+
+    def run_into(
+        self, inputs: Sequence[Array], outputs: Sequence[Array], team: SimulatedTeam | None = None
+    ) -> None:
+        """The same into given arrays."""
+        state = self._take_state()
+        try:
+            state.bases[1 : self.plan.constant_base] = [a.ctypes.data for a in (*inputs, *outputs)]
+            for job, hosts, segment in zip(state.jobs, self._hosts, self._segments, strict=True):
+                if job is None or segment is None:
+                    for step in hosts:
+                        run_host_step(step, self._memory_of(state, inputs, outputs))
+                elif job.count:
+                    job.counters.fill(0)
+                    self._run_job(job, team)
+                    if state.fault[0]:
+                        self._raise_fault(state, segment)
+        finally:
+            self._idle.append(state)
+
+    def _take_state(self) -> _RunState:
+        try:
+            return self._idle.pop()
+        except IndexError:
+            return _RunState(self.plan, self._constants, self._segments)
+
+    def _run_job(self, job: _NativeJob, simulated: SimulatedTeam | None) -> None:
+        if simulated is not None:
+            simulated.run(job)
+            return
+        if self.plan.threads == 1:
+            self._inline.run(job)
+            return
+        team = shared_team(self.plan.threads)
+        if team.lock.acquire(blocking=False):
+            try:
+                team.run(job)
+            finally:
+                team.lock.release()
+        else:
+            self._run_beside(job, team)
+
+    def _run_beside(self, job: _NativeJob, team: FutexTeam) -> None:
+        if self._alone.acquire(blocking=False):
+            try:
+                self._inline.run(job)
+            finally:
+                self._alone.release()
+        else:
+            with team.lock:
+                team.run(job)
+
+    def _memory_of(
+        self, state: _RunState, inputs: Sequence[Array], outputs: Sequence[Array]
+    ) -> tuple[Array, ...]:
+        return (state.arena, *inputs, *outputs, *self._constants)
+
+    def _raise_fault(self, state: _RunState, segment: _Segment) -> None:
+        access, offset, length = (int(v) for v in state.fault[:3])
+        state.fault[:] = 0
+        names = {name for code in segment.codes for name in code.accesses[access - 1 : access]}
+        where = ", ".join(sorted(names)) or f"number {access}"
+        raise OutOfBoundsError(
+            f"a kernel's access {where} reached element {offset} of a buffer of {length}"
+        )
+
+    def poison(self, value: int = 0xFF) -> None:
+        """Fill idle arenas (tests): 0xFF bytes are NaN in every float type."""
+        for state in self._idle:
+            state.arena.fill(value)
+
+    def profile(self, inputs: Sequence[Array], repeat: int) -> list[tuple[Step, Phase, Array]]:
+        """Clock readings in nanoseconds: for each phase in order, [repeat, threads, (start, end)].
+
+        Host steps are not in the list.
+        """
+        readings: list[Array] = []
+        outputs = tuple(np.empty(port.shape, port.dtype) for port in self.plan.outputs)
+        state = self._take_state()
+        clocks = [np.zeros((max(s.count, 1), self.plan.threads, 2), np.int64) for s in self._native()]
+        for job, clock in zip((j for j in state.jobs if j is not None), clocks, strict=True):
+            job.words[7] = clock.ctypes.data
+        self._idle.append(state)
+        for _ in range(repeat + 1):
+            self.run_into(inputs, outputs)
+            readings.append(np.concatenate([c[: s.count] for c, s in zip(clocks, self._native(), strict=True)]))
+        for job in (j for j in state.jobs if j is not None):
+            job.words[7] = 0
+        phases = [pair for segment in self._native() for pair in segment.phases]
+        stacked = np.stack(readings[1:]) * nanoseconds_per_tick()
+        return [(step, phase, stacked[:, i]) for i, (step, phase) in enumerate(phases)]
+
+    def _native(self) -> list[_Segment]:
+        return [segment for segment in self._segments if segment is not None]

@@ -1,0 +1,36 @@
+"""Host steps: an operator's NumPy reference on the plan's own memory.
+
+The reference backend runs every step this way, through the planned arena and the planned layouts, so that it proves
+them too; on other devices it is the last resort for what no kernel takes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from saccade.ir import Array
+from saccade.plan import Slot, Step
+
+__all__ = ["array_at", "run_host_step"]
+
+
+def array_at(slot: Slot, memory: Sequence[Array]) -> Array:
+    """A stored value as a NumPy view in logical order; `memory` is the table of bases."""
+    view = slot.view
+    if view.size == 0:
+        return np.empty(view.shape, view.dtype.numpy)
+    raw = memory[slot.ref.base].reshape(-1).view(np.uint8)
+    start = slot.ref.offset
+    flat = raw[start : start + view.extent * view.dtype.itemsize].view(view.dtype.numpy)
+    steps = tuple(s * view.dtype.itemsize for s in view.strides)
+    return np.lib.stride_tricks.as_strided(flat, view.shape, steps)
+
+
+def run_host_step(step: Step, memory: Sequence[Array]) -> None:
+    """Compute a step with its operator's reference and store the results."""
+    operands = [array_at(slot, memory) for slot in step.inputs]
+    results = step.op.reference(*operands)
+    for slot, result in zip(step.outputs, results, strict=True):
+        array_at(slot, memory)[...] = result

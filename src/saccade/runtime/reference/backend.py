@@ -1,0 +1,53 @@
+"""The same plans, executed step by step with the operators' NumPy references: for tests, `compare` and debugging."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from saccade.ir import Array, Graph
+from saccade.options import Options
+from saccade.plan import Plan, Step
+from saccade.runtime.constants import constants_of
+from saccade.runtime.cpu.backend import CpuBackend
+from saccade.runtime.host import run_host_step
+
+__all__ = ["ReferenceBackend", "ReferenceProgram"]
+
+
+class ReferenceProgram:
+    """A plan played on its own arena, layouts and offsets, with NumPy doing the arithmetic."""
+
+    def __init__(self, plan: Plan, constants: Sequence[Array]) -> None:
+        self.plan = plan
+        self._constants = tuple(constants)
+
+    def run(self, inputs: Sequence[Array]) -> tuple[Array, ...]:
+        """Results for contiguous inputs of the plan's shapes and dtypes; the arena starts poisoned."""
+        arena = np.full(self.plan.arena_bytes, 0xFF, np.uint8)
+        outputs = tuple(np.empty(port.shape, port.dtype) for port in self.plan.outputs)
+        memory = (arena, *inputs, *outputs, *self._constants)
+        for step in self.plan.steps:
+            run_host_step(step, memory)
+        return outputs
+
+    def profile(self, inputs: Sequence[Array], repeat: int) -> list[tuple[Step, Array]]:
+        """Nothing to say: the reference's time means nothing."""
+        del inputs, repeat
+        return []
+
+
+class ReferenceBackend(CpuBackend):
+    """Plans exactly as the CPU does; only the program differs."""
+
+    def __init__(self, options: Options) -> None:
+        super().__init__(options)
+
+    def warm(self) -> None:
+        """Nothing is ever compiled."""
+
+    def build(self, plan: Plan, graph: Graph, identity: str) -> ReferenceProgram:  # type: ignore[override]
+        """A program over the plan's unpacked constants."""
+        used = [constant.packing is None for constant in plan.constants]
+        return ReferenceProgram(plan, constants_of(graph, identity, plan.constants, used))
