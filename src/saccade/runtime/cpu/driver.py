@@ -13,7 +13,7 @@ Memory, in 64-bit words:
     phase  0 code*  1 arguments*
     team   0 generation  8 job*  16 sleeping workers  24 stop  32 arrivals  40 epoch  48 sleepers at the barrier
            56 pauses, 57 pauses and yields at a barrier  58 pauses, 59 pauses and yields between runs
-    self   0 team*  1 thread  2 generation seen
+    self   0 team*  1 thread  2 generation seen  3 thread id, once it runs
 
 Generation, arrivals and epoch only ever grow, so a slow thread never mistakes a new run for an old one. A thread
 that spins too long sleeps on a futex (the low half of generation or epoch).
@@ -231,6 +231,9 @@ entry:
   %patiencep = getelementptr i64, ptr %team, i64 59
   %stopp = getelementptr i64, ptr %team, i64 24
   %jobp = getelementptr i64, ptr %team, i64 8
+  %id = call i64 (i64, ...) @syscall(i64 {gettid})
+  %idp = getelementptr i64, ptr %self, i64 3
+  store atomic i64 %id, ptr %idp release, align 8
   br label %next
 next:
   %last = phi i64 [ %seen, %entry ], [ %now, %job ]
@@ -278,6 +281,7 @@ def driver_text(target: Target) -> str:
         declare_relax=declare,
         futex=98 if arm else 202,
         sched_yield=124 if arm else 24,
+        gettid=178 if arm else 186,
     )
 
 

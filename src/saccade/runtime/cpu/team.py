@@ -21,6 +21,8 @@ from saccade.runtime.cpu.driver import TEAM_WORDS, driver
 
 __all__ = ["FutexTeam", "Inline", "Job", "SimulatedTeam", "Team", "shared_team"]
 
+_current_core = ctypes.CDLL(None).sched_getcpu
+
 # Pauses, then pauses and yields together, before a thread sleeps. A pause takes about 20 ns, a yield 300 ns or more.
 PATIENCE_AT_BARRIER = (600, 5_000)
 PATIENCE_BETWEEN_RUNS = (5_000, 8_000)
@@ -74,6 +76,7 @@ class FutexTeam:
         self._address = self._words.ctypes.data
         self._selves = np.zeros((max(width - 1, 1), 8), np.int64)
         self._started = False
+        self._avoided = -1
 
     def _start(self) -> None:
         """Start the workers: native threads that no Python frame belongs to, so nothing waits for them at exit."""
@@ -91,10 +94,24 @@ class FutexTeam:
                 raise OSError(code, f"cannot start a thread: {os.strerror(code)}")
         self._started = True
 
+    def _spread(self) -> None:
+        """Keep sleeping workers off the caller's core, where waking them would put them."""
+        core = _current_core()
+        if core == self._avoided:
+            return
+        others = os.sched_getaffinity(0) - {core}
+        if others:
+            for thread in self._selves[:, 3].tolist():
+                if thread:
+                    os.sched_setaffinity(thread, others)
+            self._avoided = core
+
     def run(self, job: Job) -> None:
         """Walk the job with the whole team; the caller holds `lock`."""
         if not self._started:
             self._start()
+        if self._words[16]:
+            self._spread()
         job.words[4], job.words[5] = self._address, self.width
         driver().run(self._address, job.address)
 
