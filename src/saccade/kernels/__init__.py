@@ -1,10 +1,13 @@
 """How operators are done: one folder per family, an explicit list of all kernels."""
 
 from saccade.kernels.base import CpuKernel
+from saccade.kernels.conv2d.cpu_depthwise import CONV2D_DEPTHWISE
 from saccade.kernels.conv2d.cpu_direct import CONV2D_DIRECT
+from saccade.kernels.conv2d.cpu_few_outputs import CONV2D_FEW_OUTPUTS
+from saccade.kernels.conv2d.cpu_winograd import CONV2D_WINOGRAD
 from saccade.kernels.matmul.cpu_direct import MATMUL_DIRECT
 from saccade.kernels.pointwise.chain import CHAIN
 
 __all__ = ["CPU_KERNELS"]
 
-CPU_KERNELS: tuple[CpuKernel, ...] = (CONV2D_DIRECT, MATMUL_DIRECT, CHAIN)
+CPU_KERNELS: tuple[CpuKernel, ...] = (CONV2D_DIRECT, CONV2D_WINOGRAD, CONV2D_DEPTHWISE, CONV2D_FEW_OUTPUTS, MATMUL_DIRECT, CHAIN)

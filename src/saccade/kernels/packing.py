@@ -10,6 +10,7 @@ from types import MappingProxyType
 
 from saccade.ir import Array
 from saccade.kernels.conv2d.pack import pack_channels, pack_conv_weights, pack_matrix, zeros
+from saccade.kernels.conv2d.pack_depthwise import pack_depthwise, pack_few_outputs
 from saccade.kernels.conv2d.pack_winograd import pack_winograd
 
 __all__ = ["FUNCTIONS"]
@@ -18,6 +19,8 @@ FUNCTIONS: Mapping[str, Callable[..., Array]] = MappingProxyType(
     {
         "pack_channels": pack_channels,
         "pack_conv_weights": pack_conv_weights,
+        "pack_depthwise": pack_depthwise,
+        "pack_few_outputs": pack_few_outputs,
         "pack_matrix": pack_matrix,
         "pack_winograd": pack_winograd,
         "zeros": zeros,

@@ -41,7 +41,7 @@ from saccade.kernels.conv2d.winograd_stages import (
 from saccade.opdefs import Conv2d
 from saccade.opdefs._taps import expr_flops
 
-__all__ = ["WINOGRAD", "WinogradConfig"]
+__all__ = ["CONV2D_WINOGRAD", "WinogradConfig"]
 
 INLINE_OPS = 3
 
@@ -321,6 +321,6 @@ def _cost(call: Call) -> float:
     return schedule(_problem(call, conv_epilogue(call))).micros
 
 
-WINOGRAD = CpuKernel(
+CONV2D_WINOGRAD = CpuKernel(
     "conv2d.winograd", (Conv2d,), WinogradConfig, _supports, _launch, _emit, _cost
 )

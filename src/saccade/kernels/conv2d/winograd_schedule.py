@@ -103,7 +103,7 @@ def _fused(p: Problem, m: int, nv: int, speed: Machine, scratch: int) -> Schedul
     block = max(1, -(-a.tiles // blocks))
     rounds = -(-blocks // p.threads)
     stream = a.weights / _COLD + (rounds - 1) * a.weights / _WARM
-    if row * block > 3 * p.target.l2 // 4:
+    if row * block > p.target.l2 // 2:
         stream += rounds * 0.5 * a.panels * row * block / _WARM
     busy = (a.transforms + a.products) * rounds / blocks
     micros = speed.step + _overlapped(busy, stream) + _pictures(p, speed)

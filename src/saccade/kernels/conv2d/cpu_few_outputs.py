@@ -1,0 +1,303 @@
+"""Convolution with few filters (8 or fewer) on the CPU, such as the last layer of a network that makes pictures.
+
+Vectors over *input* channels of a channels-last picture: every output pixel and filter has a vector of partial
+sums; when all taps are in, the vectors of 4 to 16 neighbouring pixels become one vector over pixels (a transposing
+horizontal sum), which the epilogue finishes and which is stored along the row. So a row-major result is written
+directly. Refused: more than 8 filters, fewer than 8 channels; groups; prologues; store maps.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from saccade.codegen.expressions import emit_expr
+from saccade.codegen.language import Kernel, Ptr, Var
+from saccade.codegen.target import Target
+from saccade.codegen.values import Bool, Int, Mask, Vec
+from saccade.ir import DType
+from saccade.ir.expr import IDENTITY, parse
+from saccade.kernels.base import Call, CpuKernel, In, Launch, Out, Packed, Packing
+from saccade.kernels.conv2d.column_window import ColumnWindow, valid_taps
+from saccade.kernels.conv2d.epilogue_spec import EpilogueSpec, conv_epilogue
+from saccade.kernels.conv2d.pack_depthwise import ZEROS
+from saccade.kernels.conv2d.transpose_sums import transpose_sums
+from saccade.kernels.machine import machine
+from saccade.opdefs import Conv2d
+from saccade.opdefs._taps import expr_flops
+
+__all__ = ["CONV2D_FEW_OUTPUTS", "FewOutputsConfig"]
+
+MOST_FILTERS = 8
+LEAST_CHANNELS = 8
+_CYCLES = 3.7e3  # per microsecond
+
+
+@dataclass(frozen=True, slots=True)
+class FewOutputsConfig:
+    """What the code depends on.
+
+    Attributes:
+        pixels: Output pixels at a time.
+        group: Filters at a time.
+        taps, stride, dilation: Of the convolution, along the row.
+        tail: Whether the last vector of channels is partial.
+        expr: The epilogue.
+        along: For each epilogue operand, then the result, how neighbouring pixels of a row lie: `unit`, `repeat` or
+            `strided`.
+    """
+
+    pixels: int
+    group: int
+    taps: int
+    stride: int
+    dilation: int
+    tail: bool
+    expr: str
+    along: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Sizes:
+    """Integer parameters, in order; then four strides for each operand and the result."""
+
+    images: Int
+    rows: Int
+    columns: Int
+    channels: Int
+    filters: Int
+    height: Int
+    width: Int
+    x_n: Int
+    x_h: Int
+    x_w: Int
+    top: Int
+    left: Int
+    taps: Int
+    stride: Int
+    dilation: Int
+    band: Int
+    zeros: Int
+
+
+@dataclass(frozen=True, slots=True)
+class _Stored:
+    """An epilogue operand or the result: how pixels of a row lie, first element, strides."""
+
+    along: str
+    pointer: Ptr
+    strides: tuple[Int, ...]
+
+    def at(self, n: Int, c: Int, h: Int, w: Int) -> Ptr:
+        """The element of one filter and pixel."""
+        sn, sc, sh, sw = self.strides
+        return self.pointer + (sn * n + sc * c + sh * h + sw * w)
+
+
+def _emit(k: Kernel, config: FewOutputsConfig) -> None:
+    x, w = k.pointer("x"), k.pointer("w")
+    pointers = [k.pointer(f"operand{i}") for i in range(len(config.along) - 1)] + [k.pointer("y")]
+    s = _Sizes(*k.integers(" ".join(_Sizes.__slots__)))
+    stored = [
+        _Stored(along, pointer, k.integers("n c h w"))
+        for along, pointer in zip(config.along, pointers, strict=True)
+    ]
+    bands = (s.rows + s.band - 1) // s.band
+    with k.chunks(s.images * bands) as chunk:
+        n = chunk // bands
+        first = (chunk - n * bands) * s.band
+        with k.range(first, k.minimum_int(first + s.band, s.rows)) as p:
+            with k.range(0, (s.filters + config.group - 1) // config.group) as group:
+                _Code(k, config, s, x, w, stored).row(n, p, group)
+
+
+@dataclass(frozen=True, slots=True)
+class _Code:
+    """Emits one row of a group of filters."""
+
+    k: Kernel
+    c: FewOutputsConfig
+    s: _Sizes
+    x: Ptr
+    w: Ptr
+    stored: list[_Stored]
+
+    def row(self, n: Int, p: Int, group: Int) -> None:
+        k, c, s = self.k, self.c, self.s
+        window = ColumnWindow(c.pixels, c.taps, c.stride, c.dilation)
+        h = p * s.stride - s.top
+        rows = valid_taps(k, h, s.height, s.taps, s.dilation)
+        vectors = (s.channels + k.lanes - 1) // k.lanes
+        step = c.taps * c.group * k.lanes
+        weights = self.w + group * (s.taps * vectors * step)
+        with k.range(0, s.columns, c.pixels) as q:
+            first = q * c.stride - s.left
+            line = self.x + (s.x_n * n + s.x_h * h + s.x_w * first)
+            sums = [[k.var(k.zero()) for _ in range(c.pixels)] for _ in range(c.group)]
+            inside = (first >= 0) & (first + window.span <= s.width)
+            with k.when_else(inside) as (then, other):
+                for side, guarded in ((then, False), (other, True)):
+                    with side, k.range(*rows) as r, k.range(0, vectors) as v:
+                        checks = window.inside(first, s.width) if guarded else None
+                        at = line + (s.x_h * (r * s.dilation) + v * k.lanes)
+                        self.taps(window, at, v, weights + (r * vectors + v) * step, sums, checks)
+            self.finish(sums, (n, p, q), group * c.group)
+
+    def taps(
+        self, window: ColumnWindow, x: Ptr, v: Int, w: Ptr, sums: list[list[Var]],
+        inside: dict[int, Bool] | None,
+    ) -> None:  # fmt: skip
+        """One row of taps of one vector of channels."""
+        k, c, s = self.k, self.c, self.s
+        mask = k.first(s.channels - v * k.lanes) if c.tail else None
+        if inside is None:
+            columns = window.load(x, s.x_w, mask)
+        else:
+            columns = window.load_guarded(x, s.x_w, mask, inside, self.w + s.zeros)
+        for t in range(c.taps):
+            for j, line in enumerate(sums):
+                weight = w.vec((t * c.group + j) * k.lanes)
+                for i, total in enumerate(line):
+                    total.set(k.fma(columns[window.column(i, t)], weight, total.get()))
+
+    def finish(self, sums: list[list[Var]], at: tuple[Int, Int, Int], first: Int) -> None:
+        """Sum up, apply the epilogue to vectors of pixels, store what exists."""
+        k, c, s = self.k, self.c, self.s
+        totals = [transpose_sums(k, [total.get() for total in line]) for line in sums]
+        whole = at[2] + c.pixels <= s.columns
+        with k.when_else(whole) as (then, other):
+            with then:
+                self.store(totals, at, first, None)
+            with other:
+                self.store(totals, at, first, k.first(s.columns - at[2], c.pixels))
+
+    def store(
+        self, totals: list[Vec], at: tuple[Int, Int, Int], first: Int, mask: Mask | None
+    ) -> None:
+        k, s = self.k, self.s
+        n, p, q = at
+        *operands, result = self.stored
+        for j, total in enumerate(totals):
+            with k.when(first + j < s.filters):
+                values = [total]
+                for operand in operands:
+                    place = operand.at(n, first + j, p, q)
+                    values.append(self.load(operand, place, q, mask))
+                value = emit_expr(k, parse(self.c.expr), values)
+                self.put(result, result.at(n, first + j, p, q), value, q, mask)
+
+    def load(self, operand: _Stored, place: Ptr, q: Int, mask: Mask | None) -> Vec:
+        """An operand at the pixels of a vector."""
+        k, pixels = self.k, self.c.pixels
+        if operand.along == "repeat":
+            return place.splat(0, pixels)
+        if operand.along == "unit":
+            return place.vec(0, mask, pixels)
+        value = k.zero(pixels)
+        for i in range(pixels):
+            # Pixels past the end of the row read the last one; nobody stores them.
+            step = k.minimum_int(k.int(i), self.s.columns - 1 - q)
+            value = k.insert(value, place.load(operand.strides[3] * step), i)
+        return value
+
+    def put(self, result: _Stored, place: Ptr, value: Vec, q: Int, mask: Mask | None) -> None:
+        """Store a vector of pixels."""
+        if result.along == "unit":
+            place.store(value, 0, mask)
+            return
+        for i in range(self.c.pixels):
+            with self.k.when(q + i < self.s.columns):
+                place.store(self.k.extract(value, i), result.strides[3] * i)
+
+
+# Planning
+
+
+def _supports(call: Call) -> str | None:
+    op: Conv2d = call.op
+    x, w = call.inputs[:2]
+    if w.shape[0] > MOST_FILTERS or w.shape[1] < LEAST_CHANNELS:
+        return f"not {MOST_FILTERS} filters or fewer over {LEAST_CHANNELS} channels or more"
+    if op.groups != 1:
+        return "takes no groups"
+    if op.prologue != IDENTITY or op.n_prologue:
+        return "takes no prologue"
+    if op.store is not None:
+        return "takes no store map"
+    if not call.constant[1]:
+        return "weights are not known ahead"
+    if not x.channels_last:
+        return "x is not channels-last"
+    if w.shape[3] > 9:
+        return "more than 9 taps along a row"
+    if any(view.dtype is not DType.F32 for view in (*call.inputs, *call.outputs)):
+        return "only float32"
+    return None
+
+
+def _tile(filters: int, target: Target) -> tuple[int, int]:
+    """Filters and pixels at a time: their sums fill the registers, but for the loads."""
+    if target.registers >= 32:
+        return {1: (1, 16), 2: (2, 8), 3: (3, 8), 4: (4, 4), 5: (5, 4), 6: (6, 4), 7: (4, 4)}.get(
+            filters, (4, 4)
+        )
+    return {1: (1, 8), 2: (2, 4), 4: (2, 4)}.get(filters, (3, 4))
+
+
+def _along(stride: int) -> str:
+    return {0: "repeat", 1: "unit"}.get(stride, "strided")
+
+
+def _config(call: Call, spec: EpilogueSpec) -> FewOutputsConfig:
+    op, w = call.op, call.inputs[1]
+    group, pixels = _tile(w.shape[0], call.target)
+    stored = [view.strides[3] for _, view, _ in spec.operands] + [call.outputs[0].strides[3]]
+    return FewOutputsConfig(
+        pixels, group, w.shape[3], op.stride[1], op.dilation[1], w.shape[1] % call.target.lanes != 0,
+        str(op.epilogue), tuple(_along(step) for step in stored),
+    )  # fmt: skip
+
+
+def _band(spec: EpilogueSpec, threads: int) -> int:
+    """Rows in a chunk: a dozen chunks for each thread, but input rows are shared within four."""
+    n, _, rows, _ = spec.shape
+    bands = max(1, min(-(-12 * threads // max(n, 1)), rows // 4))
+    return max(1, -(-rows // bands))
+
+
+def _launch(call: Call) -> tuple[Launch, ...]:
+    spec, op, (x, w) = conv_epilogue(call), call.op, call.inputs[:2]
+    config, band, lanes = _config(call, spec), _band(spec, call.threads), call.target.lanes
+    n, filters, rows, columns = spec.shape
+    groups = -(-filters // config.group)
+    zeros = groups * config.group * w.shape[2] * w.shape[3] * -(-w.shape[1] // lanes) * lanes
+    packing = Packing("pack_few_outputs", (config.group, lanes), (1,), 4 * (zeros + ZEROS))
+    integers = [
+        n, rows, columns, x.shape[1], filters, x.shape[2], x.shape[3],
+        x.strides[0], x.strides[2], x.strides[3], op.padding[0], op.padding[1],
+        w.shape[2], op.stride[0], op.dilation[0], band, zeros,
+    ]  # fmt: skip
+    for view in (*(v for _, v, _ in spec.operands), call.outputs[0]):
+        integers += view.strides
+    operands = (In(0), Packed(packing), *(In(i) for i, _, _ in spec.operands), Out(0))
+    return (Launch(config, operands, tuple(integers), n * -(-rows // band)),)
+
+
+def _cost(call: Call) -> float:
+    spec, (x, w), speed = conv_epilogue(call), call.inputs[:2], machine(call.target)
+    n, filters, rows, columns = spec.shape
+    config, lanes = _config(call, spec), call.target.lanes
+    groups = -(-filters // config.group)
+    fmas = w.shape[2] * w.shape[3] * -(-w.shape[1] // lanes) * config.group * config.pixels
+    cycles = 1.15 * fmas * 2 * lanes / speed.flops * _CYCLES
+    cycles += config.group * (3 * config.pixels + 8 + 2 * expr_flops(call.op.epilogue))
+    if config.along[-1] != "unit":
+        cycles += 2 * config.group * config.pixels
+    blocks = n * rows * -(-columns // config.pixels) * groups
+    moved = 4.0 * (x.size + 2 * call.outputs[0].size)
+    bandwidth = speed.bandwidth if moved > call.target.l3 else speed.cache_bandwidth * call.threads
+    return speed.step + max(blocks * cycles / _CYCLES / call.threads, moved / bandwidth)
+
+
+CONV2D_FEW_OUTPUTS = CpuKernel(
+    "conv2d.few_outputs", (Conv2d,), FewOutputsConfig, _supports, _launch, _emit, _cost
+)

@@ -1,0 +1,48 @@
+"""Weights of depthwise convolutions and of convolutions with few filters."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from saccade.ir import Array
+
+__all__ = ["ZEROS", "pack_depthwise", "pack_few_outputs"]
+
+ZEROS = 16
+"""Zeros behind the weights: what lies outside the picture."""
+
+
+def pack_depthwise(weights: Array, pitch: int) -> Array:
+    """Taps by channels.
+
+    Args:
+        weights: [C, 1, R, S], float32.
+        pitch: Channels of a tap in the result, the last ones zero.
+
+    Returns:
+        float32, flat: [R, S, pitch], then `ZEROS` zeros.
+    """
+    channels, _, rows, columns = weights.shape
+    taps = np.zeros((rows * columns, pitch), np.float32)
+    taps[:, :channels] = weights.reshape(channels, -1).T
+    return np.concatenate([taps.reshape(-1), np.zeros(ZEROS, np.float32)])
+
+
+def pack_few_outputs(weights: Array, group: int, lanes: int) -> Array:
+    """Vectors of channels, in the order in which they are read.
+
+    Args:
+        weights: [K, C, R, S], float32.
+        group: Filters computed together.
+        lanes: Channels in a vector, the last ones zero.
+
+    Returns:
+        float32, flat: [⌈K / group⌉, R, ⌈C / lanes⌉, S, group, lanes], then `ZEROS` zeros.
+    """
+    filters, channels, rows, columns = weights.shape
+    groups, vectors = -(-filters // group), -(-channels // lanes)
+    padded = np.zeros((groups * group, vectors * lanes, rows, columns), np.float32)
+    padded[:filters, :channels] = weights
+    split = padded.reshape(groups, group, vectors, lanes, rows, columns)
+    packed = split.transpose(0, 4, 2, 5, 1, 3)
+    return np.concatenate([packed.reshape(-1), np.zeros(ZEROS, np.float32)])
