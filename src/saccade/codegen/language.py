@@ -35,12 +35,14 @@ ELEMENTS: dict[str, Any] = {
     "float16": ir.HalfType(),
     "int64": I64,
     "int32": I32,
+    "int16": ir.IntType(16),
     "int8": ir.IntType(8),
     "uint8": ir.IntType(8),
     "bool": ir.IntType(8),
 }
 _BYTES = {
-    "float32": 4, "float64": 8, "float16": 2, "int64": 8, "int32": 4, "int8": 1, "uint8": 1, "bool": 1,
+    "float32": 4, "float64": 8, "float16": 2, "int64": 8, "int32": 4, "int16": 2, "int8": 1,
+    "uint8": 1, "bool": 1,
 }  # fmt: skip
 BASES, COUNTER, CLAIM_STEP, THREAD, FAULT = range(5)
 CONTEXT_WORDS = 5

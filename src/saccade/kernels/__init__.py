@@ -6,8 +6,9 @@ from saccade.kernels.conv2d.cpu_direct import CONV2D_DIRECT
 from saccade.kernels.conv2d.cpu_few_outputs import CONV2D_FEW_OUTPUTS
 from saccade.kernels.conv2d.cpu_winograd import CONV2D_WINOGRAD
 from saccade.kernels.matmul.cpu_direct import MATMUL_DIRECT
+from saccade.kernels.movement.move import COPY
 from saccade.kernels.pointwise.chain import CHAIN
 
 __all__ = ["CPU_KERNELS"]
 
-CPU_KERNELS: tuple[CpuKernel, ...] = (CONV2D_DIRECT, CONV2D_WINOGRAD, CONV2D_DEPTHWISE, CONV2D_FEW_OUTPUTS, MATMUL_DIRECT, CHAIN)
+CPU_KERNELS: tuple[CpuKernel, ...] = (CONV2D_DIRECT, CONV2D_WINOGRAD, CONV2D_DEPTHWISE, CONV2D_FEW_OUTPUTS, MATMUL_DIRECT, CHAIN, COPY)

@@ -108,10 +108,12 @@ class Row:
 
     Attributes:
         offsets: For each operand, of the row's element 0.
+        indices: Position along each axis but the innermost.
         low, high: Range of the innermost axis to do.
     """
 
     offsets: tuple[Int, ...]
+    indices: tuple[Int, ...]
     low: Int
     high: Int
 
@@ -151,7 +153,8 @@ class Nest:
             last = k.minimum_int(first + self.per_chunk, self.rows)
             indices, offsets = self._start(first)
             with k.range(first, last):
-                yield Row(tuple(o.get() for o in offsets), low, high)
+                at, where = (tuple(v.get() for v in group) for group in (offsets, indices))
+                yield Row(at, where, low, high)
                 self._advance(indices, offsets)
 
     def _start(self, row: Int) -> tuple[list[Var], list[Var]]:

@@ -1,0 +1,91 @@
+"""`Move`: an index map between any two stored arrays, as one strided copy.
+
+Reorders are moves too: with the identity map, between differently stored operand and result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from saccade.ir import IndexMap
+from saccade.kernels.base import Call, CpuKernel, In, Launch, Out, View
+from saccade.kernels.machine import machine
+from saccade.kernels.movement.copy import CopyConfig, copy_launch, copy_way, emit_copy
+from saccade.opdefs.movement import Move
+
+__all__ = ["COPY", "copy_cost", "map_strides", "refuse_views"]
+
+_ITEMSIZES = (1, 2, 4, 8)
+
+
+def _factor_strides(groups: Sequence[Sequence[Any]], strides: Sequence[int]) -> list[int]:
+    """Stride of each factor of axes that are split row-major."""
+    found: list[int] = []
+    for sizes, stride in zip(groups, strides, strict=True):
+        steps, step = [], stride
+        for size in reversed(sizes):
+            steps.append(step)
+            step *= size
+        found.extend(reversed(steps))
+    return found
+
+
+def map_strides(
+    index_map: IndexMap, source: View, result: View
+) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...], int]:
+    """A bound map as a strided copy: sizes, strides in the result, strides in the source, first source element."""
+    factors: Any = index_map.factors
+    out_groups = [[f.size for f in axis] for axis in index_map.out_axes]
+    to = _factor_strides(out_groups, result.strides)
+    origin = _factor_strides(index_map.in_factors, source.strides)
+    start = sum(f.start * origin[f.source] for f in factors if f.source is not None)
+    steps = tuple(0 if f.source is None else f.step * origin[f.source] for f in factors)
+    return tuple(f.size for f in factors), tuple(to), steps, start
+
+
+def refuse_views(call: Call) -> str | None:
+    """Why views cannot be copied between, or None."""
+    out = call.outputs[0]
+    if out.dtype.itemsize not in _ITEMSIZES:
+        return f"elements of {out.dtype.itemsize} bytes"
+    if out.size and any(s == 0 and n > 1 for n, s in zip(out.shape, out.strides, strict=True)):
+        return "the result repeats elements"
+    return None
+
+
+def supports(call: Call) -> str | None:
+    """Why this kernel cannot take the call."""
+    return refuse_views(call)
+
+
+def launch(call: Call) -> tuple[Launch, ...]:
+    """One phase."""
+    source, out = call.inputs[0], call.outputs[0]
+    sizes, to, steps, start = map_strides(call.op.map, source, out)
+    return (
+        copy_launch(
+            sizes, to, steps, out.dtype.itemsize, (Out(0), In(0)), starts=(0, start),
+            lanes=call.target.lanes, threads=call.threads,
+        ),
+    )  # fmt: skip
+
+
+_SLOWNESS = {"scalar": 6.0, "transpose": 1.3, "interleave": 1.2, "deinterleave": 1.2}
+
+
+def copy_cost(call: Call, way: str, size: int, itemsize: int) -> float:
+    """Microseconds to read and write `size` elements."""
+    m = machine(call.target)
+    return m.step + _SLOWNESS.get(way, 1.0) * 2 * size * itemsize / m.bandwidth
+
+
+def cost(call: Call) -> float:
+    """Microseconds, by bytes moved."""
+    source, out = call.inputs[0], call.outputs[0]
+    sizes, to, steps, _ = map_strides(call.op.map, source, out)
+    itemsize = out.dtype.itemsize
+    return copy_cost(call, copy_way(sizes, to, steps, itemsize), out.size, itemsize)
+
+
+COPY = CpuKernel("movement.copy", (Move,), CopyConfig, supports, launch, emit_copy, cost)

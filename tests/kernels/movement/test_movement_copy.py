@@ -1,0 +1,170 @@
+from __future__ import annotations
+
+import dataclasses
+from itertools import permutations
+
+import numpy as np
+import pytest
+
+from saccade.codegen.target import host_target
+from saccade.ir import DType, Factor, IndexMap
+from saccade.kernels.base import Call, View
+from saccade.kernels.movement.copy import copy_way
+from saccade.kernels.movement.move import COPY, map_strides
+from saccade.opdefs.movement import Move
+from saccade.testing.kernels import nhwc_view, row_major
+
+RNG = np.random.default_rng(5)
+DTYPES = [DType.U8, DType.F16, DType.F32, DType.I64]
+
+
+def identity(shape):
+    return Move(
+        IndexMap(
+            tuple((n,) for n in shape),
+            tuple(Factor(n, i) for i, n in enumerate(shape)),
+            (1,) * len(shape),
+        )
+    )
+
+
+def transposed(shape, order):
+    factors = tuple(Factor(shape[axis], axis) for axis in order)
+    return Move(IndexMap(tuple((n,) for n in shape), factors, (1,) * len(shape)))
+
+
+def values(shape, dtype=DType.F32):
+    """Distinct elements, as far as the type has them."""
+    count = int(np.prod(shape))
+    return RNG.permutation(count).reshape(shape).astype(dtype.numpy)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=lambda d: d.value)
+@pytest.mark.parametrize(
+    "shape", [(2, 16, 4, 8), (1, 17, 5, 7), (1, 3, 9, 11), (2, 33, 1, 37), (1, 70, 8, 16), (1, 5, 3, 50)],
+    ids=str,
+)  # fmt: skip
+def test_between_layouts(hold, shape, dtype):
+    x = values(shape, dtype)
+    dense, last = row_major(dtype, shape), nhwc_view(dtype, shape)
+    pitched = nhwc_view(dtype, shape, shape[1] + 3)
+    for source, to in [(dense, last), (last, dense), (dense, pitched), (pitched, dense), (last, pitched)]:
+        hold(COPY, identity(shape), [x], inputs=[source], outputs=[to], exact=True)
+
+
+@pytest.mark.parametrize("order", [*permutations(range(3))], ids=str)
+@pytest.mark.parametrize("shape", [(5, 18, 35), (2, 3, 40), (40, 2, 3), (4, 64, 4), (1, 1, 9)], ids=str)
+def test_transposes(hold, shape, order):
+    hold(COPY, transposed(shape, order), [values(shape)], exact=True)
+
+
+def test_higher_ranks(hold):
+    shape = (3, 2, 5, 4, 7)
+    for order in [(4, 2, 0, 3, 1), (1, 3, 0, 2, 4), (4, 3, 2, 1, 0)]:
+        hold(COPY, transposed(shape, order), [values(shape)], exact=True)
+
+
+@pytest.mark.parametrize("block", [2, 3, 4])
+@pytest.mark.parametrize("channels", [1, 2, 3, 20])
+@pytest.mark.parametrize("mode", ["DCR", "CRD"])
+def test_depth_to_space(hold, block, channels, mode):
+    h, w, c = 6, 21, channels * block * block
+    inner = (block, block, channels) if mode == "DCR" else (channels, block, block)
+    rows, columns, depth = (1, 2, 3) if mode == "DCR" else (2, 3, 1)
+    factors = tuple(Factor(n, i) for n, i in [
+        (1, 0), (channels, depth), (h, 4), (block, rows), (w, 5), (block, columns)
+    ])  # fmt: skip
+    op = Move(IndexMap(((1,), inner, (h,), (w,)), factors, (1, 1, 2, 2)))
+    x = values((1, c, h, w))
+    out = (1, channels, h * block, w * block)
+    for source in (row_major(DType.F32, x.shape), nhwc_view(DType.F32, x.shape)):
+        for to in (row_major(DType.F32, out), nhwc_view(DType.F32, out)):
+            hold(COPY, op, [x], inputs=[source], outputs=[to], exact=True)
+
+
+@pytest.mark.parametrize("groups", [2, 3])
+def test_channel_shuffle(hold, groups):
+    c, h, w = 58 * groups, 5, 7
+    factors = (Factor(1, 0), Factor(c // groups, 2), Factor(groups, 1), Factor(h, 3), Factor(w, 4))
+    op = Move(IndexMap(((1,), (groups, c // groups), (h,), (w,)), factors, (1, 2, 1, 1)))
+    x = values((1, c, h, w))
+    view = nhwc_view(DType.F32, x.shape)
+    hold(COPY, op, [x], inputs=[view], outputs=[view], exact=True)
+    hold(COPY, op, [x], exact=True)
+
+
+def test_slices_flips_and_repeats(hold):
+    factors = (Factor(3, 0, 1), Factor(4, None), Factor(5, 1, 11, -2), Factor(7, 2, 2, 3))
+    op = Move(IndexMap(((5,), (12,), (40,)), factors, (1, 2, 1)))
+    hold(COPY, op, [values((5, 12, 40))], exact=True)
+    flip = Move(IndexMap(((70,),), (Factor(70, 0, 69, -1),), (1,)))
+    hold(COPY, flip, [values((70,))], exact=True)
+    fill = Move(IndexMap(((3,), (1,)), (Factor(3, 0), Factor(45, None)), (1, 1)))
+    for dtype in DTYPES:
+        hold(COPY, fill, [values((3, 1), dtype)], exact=True)
+
+
+@pytest.mark.parametrize("shape", [(), (1, 1), (0, 4), (3, 0)], ids=str)
+def test_tiny(hold, shape):
+    hold(COPY, identity(shape), [values(shape)], exact=True)
+
+
+def test_large_enough_for_many_chunks(hold):
+    shape = (1, 100, 60, 61)
+    x = values(shape)
+    hold(COPY, identity(shape), [x], outputs=[nhwc_view(DType.F32, shape)], exact=True)
+    hold(COPY, identity(shape), [x], inputs=[nhwc_view(DType.F32, shape)], exact=True)
+    hold(COPY, identity((300_001,)), [values((300_001,))], exact=True)
+
+
+def test_nan_payloads_survive(hold):
+    x = np.array([0x7F800001, 0xFFC12345, 0x80000000] * 9, np.uint32).view(np.float32)
+    view = row_major(DType.F32, x.shape)
+    from saccade.testing.kernels import run_kernel
+
+    (y,) = run_kernel(COPY, identity(x.shape), [x], [view])
+    np.testing.assert_array_equal(y.view(np.uint32), x.view(np.uint32))
+
+
+def test_ways():
+    dense, last = (16 * 49, 49, 7, 1), (16 * 49, 1, 7 * 16, 16)
+    sizes = (1, 16, 7, 7)
+    assert copy_way(sizes, last, dense, 4) == copy_way(sizes, dense, last, 4) == "transpose"
+    assert copy_way(sizes, dense, dense, 4) == "rows"
+    assert copy_way((3, 100), (1, 3), (100, 1), 4) == "interleave"
+    assert copy_way((3, 100), (100, 1), (1, 3), 4) == "deinterleave"
+    assert copy_way((100,), (1,), (0,), 4) == "fill"
+    assert copy_way((100,), (1,), (3,), 4) == "scalar"
+
+
+def test_refusal():
+    view = row_major(DType.F32, (2, 3))
+    repeated = View(DType.F32, (2, 3), (0, 1))
+    call = Call(identity((2, 3)), (view,), (repeated,), (False,), host_target())
+    assert "repeats" in COPY.supports(call)
+
+
+def test_strides_of_a_map():
+    op = transposed((4, 6), (1, 0))
+    view = row_major(DType.F32, (4, 6))
+    assert map_strides(op.map, view, row_major(DType.F32, (6, 4))) == ((6, 4), (4, 1), (1, 6), 0)
+
+
+@pytest.mark.parametrize("position", [1, 2, 4, 6, 7])
+def test_mutants_are_caught(hold, position):
+    """Any size, stride or start that is off by one is noticed."""
+
+    def launch(call):
+        (phase,) = COPY.launch(call)
+        integers = list(phase.integers)
+        integers[position] += 1
+        return (dataclasses.replace(phase, integers=tuple(integers)),)
+
+    mutant = dataclasses.replace(COPY, launch=launch)
+    shape = (5, 7, 20)
+    to = row_major(DType.F32, (5, 9, 20))
+    with pytest.raises((AssertionError, IndexError)):
+        hold(
+            mutant, identity(shape), [values(shape)],
+            outputs=[View(DType.F32, shape, to.strides)], exact=True,
+        )  # fmt: skip
