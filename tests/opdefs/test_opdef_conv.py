@@ -111,7 +111,10 @@ def test_interleave_store_is_concat_and_shuffle(rng):
 
 
 def test_half_precision_sums_in_single(rng):
-    x, w = random_operands((1, 64, 4, 4), DType.F16, rng), random_operands((3, 64, 3, 3), DType.F16, rng)
+    x, w = (
+        random_operands((1, 64, 4, 4), DType.F16, rng),
+        random_operands((3, 64, 3, 3), DType.F16, rng),
+    )
     (got,) = Conv2d().reference(x, w)
     (truth,) = Conv2d().reference(x.astype(np.float64), w.astype(np.float64))
     assert_close(got, truth, dtype=DType.F16, k=1)

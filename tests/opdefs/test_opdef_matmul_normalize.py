@@ -56,7 +56,9 @@ def test_matmul_rules():
     a, b = TensorType(F32, (n, 1, 3, k)), TensorType(F32, (4, 5, 2))
     (y,) = MatMul().infer([a, b])
     assert y.shape == (n, 4, 3, 2)
-    work = MatMul().work([TensorType(F32, (3, 5)), TensorType(F32, (5, 7))], [TensorType(F32, (3, 7))])
+    work = MatMul().work(
+        [TensorType(F32, (3, 5)), TensorType(F32, (5, 7))], [TensorType(F32, (3, 7))]
+    )
     assert (work.flops, work.bytes) == (2 * 3 * 5 * 7, 4 * (15 + 35 + 21))
     with pytest.raises(ModelError, match="summed dim is 5 on one side and 4"):
         MatMul().infer([TensorType(F32, (3, 5)), TensorType(F32, (4, 7))])

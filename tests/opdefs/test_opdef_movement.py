@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -13,40 +15,38 @@ from saccade.testing.tolerance import assert_exact
 
 F32 = DType.F32
 X = np.arange(2 * 6 * 5, dtype=np.float32).reshape(2, 6, 5)
+
+
+def factored(*groups):
+    """A map of X with its channels split in two by three, given output axes as lists of factors."""
+    factors = [f for group in groups for f in group]
+    return IndexMap(((2,), (2, 3), (5,)), tuple(factors), tuple(map(len, groups)))
+
+
+def whole(*groups):
+    """A map of X with one factor an axis."""
+    factors = [f for group in groups for f in group]
+    return IndexMap(((2,), (6,), (5,)), tuple(factors), tuple(map(len, groups)))
+
+
+A, C, E = Factor(2, 0), Factor(6, 1), Factor(5, 2)  # the axes of X
+OUTER, INNER, LAST = Factor(2, 1), Factor(3, 2), Factor(5, 3)  # channels split, the last axis then
 MAPS = {
-    "transpose": (
-        IndexMap(((2,), (6,), (5,)), (Factor(5, 2), Factor(2, 0), Factor(6, 1)), (1, 1, 1)),
-        X.transpose(2, 0, 1),
-    ),
-    "split and merge": (
-        IndexMap(((2,), (2, 3), (5,)), tuple(Factor(n, i) for i, n in enumerate((2, 2, 3, 5))), (2, 2)),
-        X.reshape(4, 15),
-    ),
+    "transpose": (whole([E], [A], [C]), X.transpose(2, 0, 1)),
+    "split and merge": (factored([A, OUTER], [INNER, LAST]), X.reshape(4, 15)),
     "shuffle": (
-        IndexMap(((2,), (2, 3), (5,)), (Factor(2, 0), Factor(3, 2), Factor(2, 1), Factor(5, 3)), (1, 2, 1)),
+        factored([A], [INNER, OUTER], [LAST]),
         X.reshape(2, 2, 3, 5).swapaxes(1, 2).reshape(2, 6, 5),
     ),
-    "slice and flip": (
-        IndexMap(((2,), (6,), (5,)), (Factor(2, 0), Factor(2, 1, 1, 3), Factor(5, 2, 4, -1)), (1, 1, 1)),
-        X[:, 1:5:3, ::-1],
-    ),
+    "slice and flip": (whole([A], [Factor(2, 1, 1, 3)], [Factor(5, 2, 4, -1)]), X[:, 1:5:3, ::-1]),
     "one element": (
-        IndexMap(((2,), (6,), (5,)), (Factor(1, 0, 1), Factor(6, 1), Factor(1, 2, 2)), (0, 2, 1)),
+        whole([], [Factor(1, 0, 1), C], [Factor(1, 2, 2)]),
         X[1:, :, 2:3].reshape(1, 6, 1),
     ),
-    "tile": (
-        IndexMap(((2,), (6,), (5,)), (Factor(3, None), Factor(2, 0), Factor(6, 1), Factor(5, 2)), (2, 1, 1)),
-        np.tile(X, (3, 1, 1)),
-    ),
-    "nearest resize": (
-        IndexMap(((2,), (6,), (5,)), (Factor(2, 0), Factor(6, 1), Factor(5, 2), Factor(2, None)), (1, 1, 2)),
-        X.repeat(2, axis=2),
-    ),
-    "nothing left": (
-        IndexMap(((2,), (6,), (5,)), (Factor(2, 0), Factor(0, 1, 6), Factor(5, 2)), (1, 1, 1)),
-        X[:, 6:],
-    ),
-}  # fmt: skip
+    "tile": (whole([Factor(3, None), A], [C], [E]), np.tile(X, (3, 1, 1))),
+    "nearest resize": (whole([A], [C], [E, Factor(2, None)]), X.repeat(2, axis=2)),
+    "nothing left": (whole([A], [Factor(0, 1, 6)], [E]), X[:, 6:]),
+}
 
 
 @pytest.mark.parametrize("case", MAPS)
@@ -71,9 +71,7 @@ def test_axes_of_one_need_no_factors():
 def test_symbolic_maps_are_bound():
     c, h = symbol("C"), symbol("H")
     half = floordiv(c, 2)
-    split = IndexMap(
-        ((c,), (h,)), (Factor(half, 0, add(c, mul(half, -1))), Factor(h, 1)), (1, 1)
-    )
+    split = IndexMap(((c,), (h,)), (Factor(half, 0, add(c, mul(half, -1))), Factor(h, 1)), (1, 1))
     x = np.arange(14.0).reshape(7, 2)
     op = Move(split)
     assert op.infer([TensorType(DType.F64, (c, h))])[0].shape == (half, h)
@@ -83,22 +81,15 @@ def test_symbolic_maps_are_bound():
 @pytest.mark.parametrize(
     ("index_map", "message"),
     [
-        (IndexMap(((2,), (6,)), (Factor(2, 0), Factor(6, 1)), (1, 1)), "is not the map's"),
+        (IndexMap(((2,), (6,)), (A, C), (1, 1)), "is not the map's"),
         (IndexMap(((2,), (7,), (5,)), (), ()), "6 on one side and 7"),
-        (IndexMap(((2,), (6,), (5,)), (Factor(2, 0), Factor(2, 0)), (1, 1)), "names an input factor"),
-        (IndexMap(((2,), (6,), (5,)), (Factor(2, 0), Factor(6, 1)), (1, 1)), "reads one of 5"),
-        (
-            IndexMap(((2,), (6,), (5,)), (Factor(2, 0), Factor(4, 1, 3), Factor(5, 2)), (1, 1, 1)),
-            "reads 3 to 6 of 6",
-        ),
-        (
-            IndexMap(((2,), (6,), (5,)), (Factor(2, 0), Factor(6, 1), Factor(5, 2, 3, -1)), (1, 1, 1)),
-            "reads -1 to 3 of 5",
-        ),
-        (
-            IndexMap(((2,), (6,), (5,)), (Factor(2, 0), Factor(6, 1), Factor(5, 2)), (1, 1)),
-            "do not take all",
-        ),
+        (whole([A], [A]), "names an input factor twice"),
+        (whole([A], [C]), "reads one of 5"),
+        (whole([A], [C], [E], [Factor(2, 3)]), "no input factor 3"),
+        (whole([A], [Factor(4, 1, 3)], [E]), "reads 3 to 6 of 6"),
+        (whole([A], [C], [Factor(5, 2, 3, -1)]), "reads -1 to 3 of 5"),
+        (whole([A], [C], [Factor(5, 2, 0, 0)]), "a step of the map is 0"),
+        (replace(whole([A], [C], [E]), out_groups=(1, 1)), "do not take all"),
     ],
 )
 def test_broken_maps_are_refused(index_map, message):

@@ -1,4 +1,4 @@
-"""Pooling against onnxruntime and, where that is known to differ, against loops over the definition."""
+"""Pooling against onnxruntime and against loops over the definition."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def attributes(op):
 
 @pytest.mark.parametrize("ceil_mode", [False, True])
 @pytest.mark.parametrize("window", WINDOWS)
-def test_max_agrees(window, ceil_mode, rng, peer, agrees_exactly):
+def test_max_agrees(window, ceil_mode, *, rng, peer, agrees_exactly):
     shape, *given = window
     op = Pool2d("max", *given, ceil_mode=ceil_mode)
     x = random_operands(shape, DType.F32, rng) - 5  # a padding of zeros would win
@@ -46,7 +46,7 @@ def test_max_agrees(window, ceil_mode, rng, peer, agrees_exactly):
 @pytest.mark.parametrize("window", WINDOWS)
 @pytest.mark.parametrize("include", [False, True])
 @pytest.mark.parametrize("ceil_mode", [False, True])
-def test_average_agrees(window, include, ceil_mode, rng, peer, agrees):
+def test_average_agrees(window, include, ceil_mode, *, rng, peer, agrees):
     shape, *given = window
     op = Pool2d("average", *given, ceil_mode=ceil_mode, count_include_pad=include)
     x = random_operands(shape, DType.F32, rng)

@@ -23,7 +23,7 @@ AXES = [(0,), (2,), (1, 2), (0, 2), (0, 1, 2)]
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("axes", AXES)
 @pytest.mark.parametrize("keepdims", [False, True])
-def test_reduce_agrees(kind, axes, keepdims, rng, peer, agrees):
+def test_reduce_agrees(kind, axes, keepdims, *, rng, peer, agrees):
     x = random_operands((3, 7, 5), F32, rng)
     x = np.abs(x) if kind == "log_sum" else x
     op = Reduce(kind, axes, keepdims)
@@ -32,7 +32,7 @@ def test_reduce_agrees(kind, axes, keepdims, rng, peer, agrees):
 
 
 @pytest.mark.parametrize("kind", ["sum", "mean", "max", "min", "prod", "l1", "sum_square"])
-def test_integers_agree(kind, rng, peer, agrees_exactly):
+def test_integers_agree(kind, *, rng, peer, agrees_exactly):
     x = rng.integers(-5, 6, (3, 7, 4)).astype(np.int32)
     theirs = peer(KINDS[kind], (x, np.array([1], np.int64)), keepdims=0)
     agrees_exactly(Reduce(kind, (1,), keepdims=False), (x,), theirs)
@@ -76,7 +76,7 @@ def test_epilogue(rng):
 @pytest.mark.parametrize("axis", [0, 1])
 @pytest.mark.parametrize("keepdims", [False, True])
 @pytest.mark.parametrize("last", [False, True])
-def test_arg_reduce_agrees(kind, axis, keepdims, last, rng, peer, agrees_exactly):
+def test_arg_reduce_agrees(kind, axis, keepdims, last, *, rng, peer, agrees_exactly):
     x = rng.integers(0, 3, (7, 11)).astype(np.float32)  # many ties
     given = {"axis": axis, "keepdims": int(keepdims), "select_last_index": int(last)}
     theirs = peer("ArgMax" if kind == "argmax" else "ArgMin", (x,), **given)
@@ -94,7 +94,7 @@ def test_softmax_agrees(axis, log, rng, peer, agrees):
 @pytest.mark.parametrize("axis", [0, 1])
 @pytest.mark.parametrize("exclusive", [False, True])
 @pytest.mark.parametrize("reverse", [False, True])
-def test_cumsum_agrees(axis, exclusive, reverse, rng, peer, agrees_exactly):
+def test_cumsum_agrees(axis, exclusive, reverse, *, rng, peer, agrees_exactly):
     x = exact_operands((5, 3), F32, rng)
     given = {"exclusive": int(exclusive), "reverse": int(reverse)}
     theirs = peer("CumSum", (x, np.array(axis, np.int64)), **given)

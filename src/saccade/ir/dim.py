@@ -139,6 +139,7 @@ def _factors(dim: Dim) -> tuple[int, Counter[Affine]]:
             return coefficient * c0 * c1, f0 + f1
         return coefficient, Counter([Affine(0, ((atom, 1),))])
     content = gcd(dim.constant, *(c for _, c in dim.terms))
+    content = -content if dim.terms[0][1] < 0 else content
     rest = tuple((a, c // content) for a, c in dim.terms)
     return content, Counter([Affine(dim.constant // content, rest)])
 
