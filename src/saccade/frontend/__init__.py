@@ -1,7 +1,7 @@
 """Source -> Graph: reads, checks and normalises an ONNX model and lowers it to the small IR.
 
-Importing this package imports neither onnx nor onnx_ir: a warm start loads the lowered graph from the cache and
-needs only `digest`.
+Importing this package imports neither onnx nor onnx_ir: a warm start loads the lowered graph from
+the cache and needs only `digest`.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ def load(source: object, options: Options | None = None) -> Graph:
         options: Not read yet; every device gets the same graph.
 
     Returns:
-        The graph, inputs and outputs in the file's order. Models of float16 keep it at the inputs and outputs and
-        compute in float32. Unnamed dynamic axes are called `input_dim_0`.
+        The graph, inputs and outputs in the file's order. Models of float16 keep it at the inputs
+        and outputs and compute in float32. Unnamed dynamic axes are called `input_dim_0`.
 
     Raises:
         ModelError: If the file is broken or hostile.

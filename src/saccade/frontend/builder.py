@@ -11,12 +11,12 @@ import numpy as np
 from saccade.errors import ModelError
 from saccade.frontend.refusal import Refusal
 from saccade.frontend.symbolic import Symbolic, check_size
-from saccade.ir import Array, DType, Dim, Graph, Node, Op, TensorType, Value
+from saccade.ir import Array, Dim, DType, Graph, Node, Op, TensorType, Value
 
 __all__ = ["Builder", "whole_dims"]
 
 FOLD_ELEMENTS = 1 << 20
-"""Largest result, in elements, that is computed while importing; weights that need more are left to the passes."""
+"""Largest result, in elements, that is computed while importing; the passes fold larger ones."""
 FOLD_FLOPS = 1 << 26
 CONTENT_ELEMENTS = 4096
 
@@ -104,7 +104,7 @@ class Builder:
     ) -> tuple[Value, ...] | None:
         if any(not isinstance(d, int) or d < 0 for t in types for d in t.shape):
             return None
-        if sum(math.prod(t.shape) for t in types) > FOLD_ELEMENTS:  # type: ignore[arg-type]
+        if sum(math.prod(map(_known, t.shape)) for t in types) > FOLD_ELEMENTS:
             return None
         if op.work([value.type for value in inputs], types).flops > FOLD_FLOPS:
             return None
@@ -129,6 +129,11 @@ class Builder:
         return empty.with_nodes(tuple(reversed(kept)), self.constants)
 
 
+def _known(extent: Dim) -> int:
+    assert isinstance(extent, int), "checked by the caller"
+    return extent
+
+
 def whole_dims(content: Symbolic) -> tuple[Dim, ...]:
     """The elements of an integer tensor as dims.
 
@@ -137,4 +142,4 @@ def whole_dims(content: Symbolic) -> tuple[Dim, ...]:
     """
     if content.dtype.is_float or content.dtype is DType.BOOL:
         raise Refusal("a shape must be made of integers")
-    return tuple(content.array.flat)
+    return tuple(content.elements())

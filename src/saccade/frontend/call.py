@@ -10,7 +10,7 @@ from saccade.errors import ModelError
 from saccade.frontend.builder import Builder, whole_dims
 from saccade.frontend.refusal import Refusal
 from saccade.frontend.symbolic import Symbolic, is_static
-from saccade.ir import Array, DType, Dim, Op, Value
+from saccade.ir import Array, Dim, DType, Op, Value
 
 if TYPE_CHECKING:
     import onnx_ir
@@ -52,12 +52,13 @@ class Call:
                 f"attribute {name!r} of {self.node.op_type} {self.name!r} is of type "
                 f"{attribute.type.name}, not {kinds[0]}"
             )
-        return attribute.value  # type: ignore[no-any-return]
+        value: object = attribute.value
+        return value
 
     def integer(self, name: str, default: int) -> int:
         """An INT attribute."""
         value = self._attribute(name, ("INT",))
-        return default if value is None else int(value)  # type: ignore[call-overload,no-any-return]
+        return default if value is None else int(value)  # type: ignore[call-overload]
 
     def integers(self, name: str) -> tuple[int, ...] | None:
         """An INTS attribute."""
@@ -128,7 +129,7 @@ class Call:
         return array
 
     def content(self, index: int) -> Symbolic | None:
-        """The elements of an operand as far as they are known; None if it is computed at run time."""
+        """The elements of an operand as far as they are known; None if computed at run time."""
         return self.build.content(self.operand(index))
 
     def dims(self, index: int, what: str) -> tuple[Dim, ...]:

@@ -53,7 +53,7 @@ def check(model: onnx.ModelProto, folder: Path | None) -> References:
 
 
 def _place(tensor: Any) -> str:  # noqa: ANN401 - protobuf classes are made at run time
-    return next(entry.value for entry in tensor.external_data if entry.key == "location")
+    return str(next(e.value for e in tensor.external_data if e.key == "location"))
 
 
 def _check_graph(graph: Any, outer: frozenset[str], depth: int) -> None:  # noqa: ANN401

@@ -44,7 +44,7 @@ def check_tensor(tensor: Any) -> int:  # noqa: ANN401 - protobuf classes are mad
         return 0
     if tensor.data_type not in _BITS:
         raise ModelError(f"{name} has the unknown element type {tensor.data_type}")
-    size = (elements * _BITS[tensor.data_type] + 7) // 8
+    size: int = (elements * _BITS[tensor.data_type] + 7) // 8
     if tensor.data_location == tensor.EXTERNAL:
         return size
     _check_data(tensor, name, elements, size)

@@ -37,7 +37,8 @@ def find(tensor: onnx.TensorProto, folder: Path | None, size: int) -> Reference:
     """The checked place of an external tensor of `size` bytes.
 
     Raises:
-        ModelError: If the place is absolute, outside the folder, a link, no regular file, or does not hold the tensor.
+        ModelError: If the place is absolute, outside the folder, a link, no regular file, or does
+            not hold the tensor.
     """
     entries = {entry.key: entry.value for entry in tensor.external_data}
     location = entries.get("location", "")
@@ -98,7 +99,7 @@ def map_bytes(reference: Reference) -> np.ndarray[tuple[int], np.dtype[np.uint8]
 
 
 def tensors(model: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
-    """All dense tensors of a model: initializers and attributes, also in subgraphs and functions."""
+    """All dense tensors: initializers and attributes, also those in subgraphs and functions."""
     waiting: list[Any] = [model.graph]
     nodes: list[Any] = [node for function in model.functions for node in function.node]
     while waiting or nodes:
@@ -129,4 +130,3 @@ def locations(model: onnx.ModelProto, folder: Path) -> list[Path]:
                 if entry.key == "location":
                     found.add(_inside(folder, entry.value, f"external data {entry.value!r}"))
     return sorted(found)
-

@@ -15,7 +15,7 @@ from saccade.frontend.importers import IMPORTERS
 from saccade.frontend.refusal import Refusal
 from saccade.frontend.survey import Survey
 from saccade.frontend.symbolic import Symbolic, is_static
-from saccade.ir import Array, DType, Dim, Graph, Value
+from saccade.ir import Array, Dim, DType, Graph, Value
 from saccade.ir.dim import symbol
 from saccade.ir.expr import IDENTITY
 from saccade.opdefs import Pointwise
@@ -43,7 +43,7 @@ def lower(model: onnx_ir.Model, array_of: Callable[[object], Array]) -> Graph:
 
 
 class _Lowering:
-    """State of one import: what each ONNX value became. Absent: not reached, or behind an unsupported node."""
+    """State of one import: what each ONNX value became, and which are behind unsupported nodes."""
 
     def __init__(self, model: onnx_ir.Model, array_of: Callable[[object], Array]) -> None:
         self.model = model
@@ -147,7 +147,8 @@ class _Lowering:
         self._bind(node, results)
 
     def _refuse(self, node: onnx_ir.Node, reason: str) -> None:
-        self.survey.refuse_node(node, reason)
+        first = next((self.found[v] for v in node.inputs if v in self.found), None)
+        self.survey.refuse_node(node, reason, None if first is None else first.dtype)
         self.lost.update(node.outputs)
 
     def _operands(self, node: onnx_ir.Node) -> tuple[Operand | None, ...]:
@@ -158,7 +159,9 @@ class _Lowering:
             elif value in self.found:
                 operands.append(self.found[value])
             else:
-                raise ModelError(f"{node.op_type} {node.name!r} reads {value.name!r}, which nothing produces")
+                raise ModelError(
+                    f"{node.op_type} {node.name!r} reads {value.name!r}, which nothing produces"
+                )
         return tuple(operands)
 
     def _opset(self, node: onnx_ir.Node) -> int:
@@ -174,7 +177,7 @@ class _Lowering:
 
     def _settled(self, result: Operand, name: str) -> Operand:
         """Symbolic contents that turn out to be plain numbers become a constant."""
-        if isinstance(result, Symbolic) and all(is_static(e) for e in result.array.flat):
+        if isinstance(result, Symbolic) and all(is_static(e) for e in result.elements()):
             return self.build.constant(result.array.astype(result.dtype.numpy), name)
         return result
 

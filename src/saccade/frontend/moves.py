@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+import numpy as np
+
 from saccade.frontend.call import Call
 from saccade.frontend.refusal import Refusal
 from saccade.ir import Dim, Factor, IndexMap, Value
 from saccade.ir.dim import sub
-from saccade.ir.reshape_maps import reshape
+from saccade.ir.reshape_maps import meeting, reshape
 from saccade.opdefs import Move
 
 __all__ = [
@@ -48,17 +50,26 @@ def reshaped(call: Call, x: Value, shape: Sequence[Dim]) -> Value:
     """The same elements under another shape; a constant is only looked at differently.
 
     Raises:
-        Refusal: If the two shapes have no common factors.
+        Refusal: If the two shapes do not hold equally many elements for all sizes.
     """
     if x.shape == tuple(shape):
         return x
     known = tuple(d for d in shape if isinstance(d, int))
     if x in call.build.constants and len(known) == len(shape):
         return call.build.viewed(x, known)
+    if len(known) == len(shape) and 0 in known and 0 in x.shape:
+        return call.build.constant(np.zeros(known, x.dtype.numpy), call.name)
     index_map = reshape(x.shape, shape)
-    if index_map is None:
-        raise Refusal(f"reshapes {spell(x.shape)} to {spell(shape)}, which share no factors")
-    return move(call, x, index_map)
+    if index_map is not None:
+        return move(call, x, index_map)
+    between = meeting(x.shape, shape)
+    if between is None:
+        raise Refusal(f"reshapes {spell(x.shape)} to {spell(shape)}, not equal for all sizes")
+    for target in (between, shape):
+        step = reshape(x.shape, target)
+        assert step is not None, "merging and splitting axes always has a map"
+        x = move(call, x, step)
+    return x
 
 
 def _axes(shape: Sequence[Dim]) -> tuple[tuple[Dim, ...], ...]:
@@ -80,7 +91,8 @@ def slice_map(
     Args:
         shape: Of the operand.
         ranges: Start, size and step for each axis that is not taken whole.
-        drop: Axes of size 1 in the result that disappear from its shape; some other axis must be left.
+        drop: Axes of size 1 in the result that disappear from its shape; some other axis must be
+            left.
     """
     factors = []
     for axis, size in enumerate(shape):
@@ -143,8 +155,9 @@ def tile_map(shape: Sequence[Dim], repeats: Sequence[Dim]) -> IndexMap:
 
 
 def depth_to_space(shape: Sequence[Dim], block: int, depth: Dim, mode: str) -> IndexMap:
-    """[N, depth·block², H, W] -> [N, depth, H·block, W·block], channels ordered as ONNX `mode` says."""
+    """[N, depth·block², H, W] -> [N, depth, H·block, W·block], ordered as in ONNX."""
     n, _, h, w = shape
+    channels: tuple[Dim, ...]
     if mode == "DCR":
         channels, order = (block, block, depth), (3, 4, 1, 5, 2)
     else:
@@ -155,9 +168,12 @@ def depth_to_space(shape: Sequence[Dim], block: int, depth: Dim, mode: str) -> I
     return IndexMap(in_factors, factors, (1, 1, 2, 2))
 
 
-def space_to_depth(shape: Sequence[Dim], block: int, rows: Dim, columns: Dim) -> IndexMap:
-    """[N, C, rows·block, columns·block] -> [N, block²·C, rows, columns]."""
+def space_to_depth(
+    shape: Sequence[Dim], block: int, rows: Dim, columns: Dim, mode: str
+) -> IndexMap:
+    """[N, C, rows·block, columns·block] -> [N, block²·C, rows, columns], ordered as in ONNX."""
     n, c, _, _ = shape
     flat: tuple[Dim, ...] = (n, c, rows, block, columns, block)
-    factors = tuple(Factor(flat[source], source) for source in (0, 3, 5, 1, 2, 4))
+    order = (0, 3, 5, 1, 2, 4) if mode == "DCR" else (0, 1, 3, 5, 2, 4)
+    factors = tuple(Factor(flat[source], source) for source in order)
     return IndexMap(((n,), (c,), (rows, block), (columns, block)), factors, (1, 3, 1, 1))

@@ -1,8 +1,8 @@
 """Checked protobuf -> onnx-ir model with functions inlined, in order, without dead nodes.
 
-Of the normalisations that onnx-ir and onnxscript offer only those run here that the importers do not give for
-free: they alias Identity, fold constants and shapes, and drop what no output needs while they walk the graph.
-The optimizer of onnxscript would double the time of a cold start.
+Of the normalisations that onnx-ir and onnxscript offer only those run here that the importers do
+not give for free: they alias Identity, fold constants and shapes, and drop what no output needs
+while they walk the graph. The optimizer of onnxscript would double the time of a cold start.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = ["array_reader", "normalise"]
 
-_OLDEST, _DOMAINS = 7, ("", "ai.onnx")
+_OLDEST, _DOMAINS = 6, ("", "ai.onnx")
 
 
 def normalise(proto: onnx.ModelProto) -> onnx_ir.Model:
@@ -50,7 +50,7 @@ def normalise(proto: onnx.ModelProto) -> onnx_ir.Model:
     except (ValueError, TypeError, KeyError, AttributeError, IndexError) as error:
         raise ModelError(f"this model contradicts itself: {error}") from error
     _check_opset(model)
-    return model  # type: ignore[no-any-return]
+    return model
 
 
 def _check_opset(model: onnx_ir.Model) -> None:
@@ -66,7 +66,7 @@ def _check_opset(model: onnx_ir.Model) -> None:
 
 
 def array_reader(references: References) -> Callable[[Any], Array]:
-    """What turns an onnx-ir tensor into an array; float16 becomes float32, external data stays mapped."""
+    """Turns onnx-ir tensors into arrays; float16 becomes float32, external data stays mapped."""
 
     def read(tensor: Any) -> Array:  # noqa: ANN401 - several unrelated classes of onnx_ir
         try:
@@ -84,5 +84,5 @@ def _array(tensor: Any, references: References) -> Array:  # noqa: ANN401
     place = external.key(tensor.location, tensor.offset, tensor.nbytes)
     raw = external.map_bytes(references[place])
     shape = tuple(int(extent) for extent in tensor.shape)
-    array = raw.view(tensor.dtype.numpy()).reshape(shape)
+    array: Array = raw.view(tensor.dtype.numpy()).reshape(shape)
     return array if array.flags.aligned else array.copy()

@@ -54,7 +54,9 @@ def read(source: object) -> Source:
 
     if isinstance(source, onnx_ir.Model):
         return Source(_to_proto(source), None, "the given onnx_ir.Model")
-    raise TypeError(f"a model must be a path, bytes, ModelProto or onnx_ir.Model, not {type(source)}")
+    raise TypeError(
+        f"a model must be a path, bytes, ModelProto or onnx_ir.Model, not {type(source)}"
+    )
 
 
 def _read_file(path: Path) -> bytes:
@@ -70,7 +72,7 @@ def _read_file(path: Path) -> bytes:
 
 def _parse(data: bytes, where: str) -> onnx.ModelProto:
     import onnx  # noqa: PLC0415
-    from google.protobuf.message import DecodeError  # noqa: PLC0415
+    from google.protobuf.message import DecodeError  # type: ignore[import-untyped]  # noqa: PLC0415
 
     if not data:
         raise ModelError(f"{where}: empty")
@@ -87,7 +89,7 @@ def _to_proto(model: Any) -> onnx.ModelProto:  # noqa: ANN401 - onnx_ir has no s
 
     try:
         inside = onnx_ir.external_data.load_to_model(model.clone())
-        return onnx_ir.to_proto(inside)  # type: ignore[no-any-return]
+        return onnx_ir.to_proto(inside)
     except (onnx_ir.serde.SerdeError, ValueError, OSError) as error:
         raise ModelError(f"the given onnx_ir.Model: {error}") from error
 

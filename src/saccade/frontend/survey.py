@@ -23,6 +23,7 @@ _DTYPES = {
     "INT32": DType.I32, "INT16": DType.I16, "INT8": DType.I8, "UINT8": DType.U8,
     "UINT16": DType.U16, "UINT32": DType.U32, "UINT64": DType.U64, "BOOL": DType.BOOL,
 }  # fmt: skip
+_SPELLED = {dtype: name for name, dtype in _DTYPES.items()}
 
 
 class Survey:
@@ -35,13 +36,21 @@ class Survey:
         """Note one node."""
         self.rows.setdefault((operator, dtype, reason), []).append(name)
 
-    def refuse_node(self, node: onnx_ir.Node, reason: str) -> None:
-        """Note one node, named by itself or by its first result."""
+    def refuse_node(self, node: onnx_ir.Node, reason: str, dtype: DType | None = None) -> None:
+        """Note one node, named by itself or by its first result.
+
+        Args:
+            node: The node.
+            reason: Why it cannot be run.
+            dtype: Element type of its first input, if the file does not say.
+        """
         operator = f"{node.domain}.{node.op_type}" if node.domain else node.op_type
         first = next((value for value in node.inputs if value is not None), None)
-        dtype = self.type_name(first) if first is not None else "-"
+        spelled = "-" if first is None else self.type_name(first)
+        if spelled == "-" and dtype is not None:
+            spelled = _SPELLED[dtype]
         name = node.name or (node.outputs[0].name if node.outputs else "") or ""
-        self.refuse(operator, dtype, reason, name)
+        self.refuse(operator, spelled, reason, name)
 
     def table(self) -> list[Unsupported]:
         """All rows."""

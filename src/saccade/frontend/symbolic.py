@@ -1,8 +1,9 @@
-"""What is known of a small tensor's contents at import: dims, and fractions of dims in floating-point chains.
+"""What is known of a small tensor at import: dims, and fractions of dims in float chains.
 
-Exporters spell `x.view(n, 2, c // 2, h, w)` as Shape, Gather, Div, Cast, Unsqueeze, Concat, Reshape. While
-importing, the results of such nodes are `Symbolic`: NumPy object arrays whose elements are dims, so that indexing
-and concatenating them is plain NumPy, and arithmetic is one function per element.
+Exporters spell `x.view(n, 2, c // 2, h, w)` as Shape, Gather, Div, Cast, Unsqueeze, Concat,
+Reshape. While importing, the results of such nodes are `Symbolic`: NumPy object arrays whose
+elements are dims, so that indexing and concatenating them is plain NumPy, and arithmetic is one
+function per element.
 """
 
 from __future__ import annotations
@@ -47,7 +48,8 @@ class Symbolic:
 
     Attributes:
         dtype: Element type in the file.
-        array: Object array of dims (integers), bools, or for floating point numbers and `Quotient`s.
+        array: Object array of dims (integers), bools, or for floating point numbers and
+            `Quotient`s.
     """
 
     dtype: DType
@@ -56,13 +58,17 @@ class Symbolic:
     def __post_init__(self) -> None:
         if self.array.size > MAX_ELEMENTS:
             raise Refusal("a computed shape has more elements than any tensor has axes")
-        for element in self.array.flat:
+        for element in self.elements():
             check_size(element)
 
     @property
     def shape(self) -> tuple[int, ...]:
         """Shape of the tensor."""
-        return self.array.shape
+        return tuple(self.array.shape)
+
+    def elements(self) -> list[Any]:
+        """All elements, row-major."""
+        return list(self.array.flat)
 
 
 def check_size(element: Element) -> None:
@@ -78,7 +84,7 @@ def check_size(element: Element) -> None:
 
 
 def _text_length(value: Dim, used: int) -> int:
-    """A lower bound of `len(str(value))`, given up once it is too large (the text may be exponential)."""
+    """A lower bound of `len(str(value))`, which may be exponential: stops once it is too large."""
     used += 1
     if isinstance(value, Affine):
         for atom, _ in value.terms:
@@ -140,7 +146,7 @@ def _atom_bound(atom: Symbol | Term) -> int | None:
 
 
 def _fraction(element: Element) -> Fraction:
-    """The exact value of a number; short decimals are meant as such (0.7 is 7/10, not its float32)."""
+    """The value of a number; short decimals are meant as such (0.7 is 7/10, not its float32)."""
     number = float(element)  # type: ignore[arg-type]
     if not np.isfinite(number):
         raise Refusal("a computed shape is not finite")
@@ -270,7 +276,7 @@ ELEMENTWISE: dict[str, Callable[..., Element]] = {
     "And": lambda a, b: bool(a and b),
     "Or": lambda a, b: bool(a or b),
 }
-"""What an ONNX operator does to the elements of symbolic contents; `TrueDiv` is `Div` of floating-point numbers."""
+"""What an ONNX operator does to single elements; `TrueDiv` is `Div` of floating-point numbers."""
 
 
 def cast(element: Element, dtype: DType) -> Element:

@@ -1,8 +1,8 @@
 """Reshapes as index maps: the common refinement of two factorisations of the same elements.
 
-Both shapes are walked from the outermost axis. As long as one of the two open axes divides the other exactly, for
-all values of the symbols, the smaller one is a factor of both. `[6, 4] -> [4, 6]` has no such refinement, and
-neither has `[H] -> [2, H // 2]`, which only holds for even H.
+Both shapes are walked from the outermost axis. As long as one of the two open axes divides the
+other exactly, for all values of the symbols, the smaller one is a factor of both. `[6, 4] -> [4,
+6]` has no such refinement, and neither has `[H] -> [2, H // 2]`, which only holds for even H.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from math import gcd
 from saccade.ir.dim import Affine, Dim, Term, mul, product
 from saccade.ir.index_map import Factor, IndexMap
 
-__all__ = ["Monomial", "infer_reshape", "quotient", "refine", "reshape"]
+__all__ = ["Monomial", "infer_reshape", "meeting", "quotient", "refine", "reshape"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ def quotient(left: Dim, right: Dim) -> Dim | None:
 
 
 def infer_reshape(shape: Sequence[Dim], target: Sequence[Dim]) -> tuple[Dim, ...] | None:
-    """`target` with its one -1 replaced; None if the rest does not divide the elements for all sizes."""
+    """`target` with its one -1 replaced; None if the rest does not divide for all sizes."""
     if -1 not in target:
         return tuple(target)
     rest = product(d for d in target if d != -1)
@@ -71,7 +71,8 @@ def refine(
     """Split the axes of both shapes into the same factors, outermost first; axes of 1 have none.
 
     Returns:
-        The factors of each axis of `first` and of `second`, or None if there is no common refinement for all sizes.
+        The factors of each axis of `first` and of `second`, or None if there is no common
+        refinement for all sizes.
     """
     sides: tuple[list[list[Dim]], list[list[Dim]]] = ([], [])
     queues = (list(first)[::-1], list(second)[::-1])
@@ -110,8 +111,32 @@ def _frozen(groups: list[list[Dim]]) -> tuple[tuple[Dim, ...], ...]:
     return tuple(tuple(group) for group in groups)
 
 
+def meeting(first: Sequence[Dim], second: Sequence[Dim]) -> tuple[Dim, ...] | None:
+    """The finest shape that both become by merging neighbouring axes; None if counts may differ.
+
+    Where two shapes have no common refinement, one reshapes to the other in two steps through it.
+    """
+    if 0 in first or 0 in second:
+        return None
+    ends = {_key(product(second[:count])) for count in range(len(second) + 1)}
+    merged: list[Dim] = []
+    start = 0
+    for count in range(1, len(first) + 1):
+        if _key(product(first[:count])) in ends:
+            merged.append(product(first[start:count]))
+            start = count
+    whole = _key(product(first)) == _key(product(second))
+    return tuple(merged) if whole else None
+
+
+def _key(dim: Dim) -> tuple[int, frozenset[tuple[Dim, int]]]:
+    """Equal for products of the same factors in any order."""
+    monomial = Monomial.of(dim)
+    return monomial.coefficient, frozenset(monomial.atoms.items())
+
+
 def reshape(shape: Sequence[Dim], target: Sequence[Dim]) -> IndexMap | None:
-    """The map of a Reshape from `shape` to `target` (without -1 and 0), or None if there is none."""
+    """The map of a Reshape from `shape` to `target` (no -1 left in it), None if there is none."""
     found = refine(shape, target)
     if found is None:
         return None

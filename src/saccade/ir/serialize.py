@@ -1,9 +1,11 @@
 """A graph as one file: a checked JSON header and raw constants that come back memory-mapped.
 
-    magic (8)  version (4)  header bytes (8)  SHA-256 of the header (32)  header  constants, each 64-byte aligned
+    magic (8)  version (4)  header bytes (8)  SHA-256 of the header (32)  header  constants, each
+    64-byte aligned
 
-Operators are written as class name and fields, dims and expressions as their text; nothing is pickled. The header
-holds a checksum of each constant, so that a damaged file is an error and never a wrong graph.
+Operators are written as class name and fields, dims and expressions as their text; nothing is
+pickled. The header holds a checksum of each constant, so that a damaged file is an error and never
+a wrong graph.
 """
 
 from __future__ import annotations
@@ -55,7 +57,7 @@ def save(graph: Graph, path: str | os.PathLike[str]) -> None:
         file.write(text)
         for offset, blob in blobs:
             file.seek(start + offset)
-            file.write(blob)
+            file.write(blob.data)
         file.truncate(start + header["bytes"])
 
 
@@ -100,7 +102,7 @@ def _checksum(raw: Array) -> int:
     return total ^ int.from_bytes(raw[whole:].tobytes(), "little")
 
 
-# -- writing -----------------------------------------------------------------------------------------
+# -- writing ------------------------------------------------------------
 
 
 def _header(
@@ -164,7 +166,7 @@ def _encode(value: Any) -> Any:  # noqa: ANN401 - walks attribute trees
     raise TypeError(f"an operator has an attribute of type {type(value).__name__}")
 
 
-# -- reading -----------------------------------------------------------------------------------------
+# -- reading ------------------------------------------------------------
 
 
 def _graph(header: dict[str, Any], blobs: Array, path: str | os.PathLike[str]) -> Graph:
@@ -177,7 +179,7 @@ def _graph(header: dict[str, Any], blobs: Array, path: str | os.PathLike[str]) -
         value, raw = values[position], blobs[offset : offset + size]
         if raw.size != size or _checksum(raw) != checksum:
             raise CacheError(f"{path}: the constant {value.name!r} is damaged")
-        constants[value] = raw.view(value.dtype.numpy).reshape(value.shape)  # type: ignore[arg-type]
+        constants[value] = raw.view(value.dtype.numpy).reshape(value.shape)
     return Graph(
         inputs=tuple(values[i] for i in header["inputs"]),
         outputs=tuple(values[i] for i in header["outputs"]),

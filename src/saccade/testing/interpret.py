@@ -1,4 +1,4 @@
-"""Runs a graph node by node with the NumPy references of its operators: slow, plain, and the judge of passes."""
+"""Runs a graph node by node with its operators' NumPy references: slow, and the judge of passes."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ def sizes_of(graph: Graph, inputs: Mapping[str, Array]) -> dict[str, int]:
         if len(shape) != value.rank:
             raise InputError(f"input {value.name!r} has {len(shape)} axes, not {value.rank}")
         for have, dim in zip(shape, value.shape, strict=True):
-            if isinstance(dim, Affine) and symbols_of(dim) == {str(dim)}:
-                if sizes.setdefault(str(dim), have) != have:
-                    raise InputError(f"{dim} is both {sizes[str(dim)]} and {have}")
+            alone = isinstance(dim, Affine) and symbols_of(dim) == {str(dim)}
+            if alone and sizes.setdefault(str(dim), have) != have:
+                raise InputError(f"{dim} is both {sizes[str(dim)]} and {have}")
     return sizes
 
 
@@ -45,7 +45,8 @@ def interpret(
 
     Raises:
         InputError: If an input is missing or does not have the graph's shape or element type.
-        AssertionError: If an operator's result is not of the shape and element type that the graph states.
+        AssertionError: If an operator's result is not of the shape and element type that the graph
+            states.
     """
     known = dict(sizes_of(graph, inputs) if sizes is None else sizes)
     found: dict[Value, Array] = dict(graph.constants)

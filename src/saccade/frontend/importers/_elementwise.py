@@ -36,7 +36,9 @@ def pointwise(
         dtype: Element type of the result; that of the first operand if None.
     """
     literals = [_literal(call, value) for value in operands]
-    rank = max((v.rank for v, lit in zip(operands, literals, strict=True) if lit is None), default=-1)
+    rank = max(
+        (v.rank for v, lit in zip(operands, literals, strict=True) if lit is None), default=-1
+    )
     live: list[Value] = []
     parts: list[Expr] = []
     for value, literal in zip(operands, literals, strict=True):

@@ -70,10 +70,10 @@ def _as_row(call: Call, x: Value) -> Value:
 
 
 def _padded(call: Call, x: Value, window: Window) -> tuple[Value, tuple[int, int, int, int]]:
-    """Padding that the convolution does itself; negative padding is cropped, symbolic one is a Pad."""
+    """Padding that the convolution does itself; negative is cropped, symbolic becomes a Pad."""
     if all(isinstance(p, int) for p in window.padding):
         top, left, bottom, right = (int(p) for p in window.padding)  # type: ignore[arg-type]
-        if min(window.padding) < 0:  # type: ignore[type-var]
+        if min(top, left, bottom, right) < 0:
             cut = {2: (max(0, -top), max(0, -bottom)), 3: (max(0, -left), max(0, -right))}
             x = move(call, x, crop(x.shape, cut))
         return x, (max(0, top), max(0, left), max(0, bottom), max(0, right))
@@ -94,7 +94,8 @@ def import_conv_transpose(call: Call) -> Sequence[Operand]:
     if len(extra) != spatial:
         raise call.broken(f"output_padding {list(extra)} for {spatial} axes")
     window = read_window(call, x.shape, taps, transposed=True)
-    window = dataclasses.replace(window, padding=_transposed_padding(call, x, window, extra))
+    padding, extra = _transposed_padding(call, x, window, extra)
+    window = dataclasses.replace(window, padding=padding)
     if x.rank == 3:
         x, w, window, extra = _as_row(call, x), _as_row(call, w), window.as_row(), (0, *extra)
     elif x.rank != 4:
@@ -113,16 +114,19 @@ def import_conv_transpose(call: Call) -> Sequence[Operand]:
 
 
 def _transposed_padding(
-    call: Call, x: Value, window: Window, extra: Sequence[int]
-) -> tuple[Dim, ...]:
-    """Explicit padding, or what `output_shape` or SAME padding comes to."""
+    call: Call, x: Value, window: Window, extra: tuple[int, ...]
+) -> tuple[tuple[Dim, ...], tuple[int, ...]]:
+    """Padding and output padding: explicit, or what `output_shape` or SAME padding comes to."""
     wanted = call.integers("output_shape")
     auto = call.text("auto_pad", "NOTSET")
     spatial = x.rank - 2
     if wanted is None and auto in ("NOTSET", "VALID"):
-        return window.padding
+        return window.padding, extra
+    if wanted is not None and len(wanted) < spatial:
+        raise call.broken(f"output_shape {list(wanted)} for {spatial} axes")
     before: list[int] = []
     after: list[int] = []
+    added = list(extra)
     for axis in range(spatial):
         size = x.shape[2 + axis]
         reach = (window.kernel[axis] - 1) * window.dilation[axis] + 1
@@ -133,9 +137,9 @@ def _transposed_padding(
             total = full - wanted[-spatial:][axis]
         else:
             raise Refusal("output_shape for a symbolic size")
+        added[axis] += max(-total, 0)  # larger than what all taps reach: zeros at the end
         total = max(total, 0)
         small, large = total // 2, total - total // 2
         before.append(large if auto == "SAME_LOWER" else small)
         after.append(small if auto == "SAME_LOWER" else large)
-    return (*before, *after)
-
+    return (*before, *after), tuple(added)

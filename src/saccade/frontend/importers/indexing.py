@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 import numpy as np
 
@@ -56,7 +57,8 @@ def _bounds(call: Call, rank: int) -> list[tuple[int, Dim, Dim, int]]:
 def _range(call: Call, size: Dim, start: Dim, end: Dim, step: int) -> tuple[Dim, Dim, int]:
     """Start, count and step after clamping as ONNX does.
 
-    A known start inside a symbolic axis is taken to be inside for all sizes; the plan refuses a negative extent.
+    A known start inside a symbolic axis is taken to be inside for all sizes; the plan refuses a
+    negative extent.
     """
     low, top = (0, size) if step > 0 else (-1, sub(size, 1))
     first = _position(size, start)
@@ -135,10 +137,9 @@ def _as_slice(call: Call, data: Value, where: Value, axis: int) -> Value | None:
     flat = [int(i) for i in indices.ravel()]
     if isinstance(size, int) and not all(-size <= i < size for i in flat):
         raise call.broken(f"an index outside of {size} elements")
-    steps = {b - a for a, b in zip(flat, flat[1:], strict=False)} or {1}
+    steps = {b - a for a, b in pairwise(flat)} or {1}
     if len(steps) != 1 or 0 in steps or (min(flat) < 0) != (max(flat) < 0):
         return None
     start = add(size, flat[0]) if flat[0] < 0 else flat[0]
     drop = (axis,) if indices.ndim == 0 else ()
     return move(call, data, slice_map(data.shape, {axis: (start, len(flat), steps.pop())}, drop))
-

@@ -52,4 +52,3 @@ def import_gemm(call: Call) -> Sequence[Operand]:
 
 def _scaled(beta: float) -> Expr:
     return arg(1) if beta == 1 else apply("mul", arg(1), const(beta))
-

@@ -19,7 +19,7 @@ from saccade.frontend.moves import (
 )
 from saccade.frontend.refusal import Refusal
 from saccade.ir import Dim
-from saccade.ir.dim import mul, product
+from saccade.ir.dim import product
 from saccade.ir.reshape_maps import infer_reshape, quotient
 from saccade.opdefs import Concat, Pad
 
@@ -37,6 +37,8 @@ __all__ = [
     "import_transpose",
     "import_unsqueeze",
 ]
+
+_PADS_INPUT_SINCE = 11
 
 
 def import_reshape(call: Call) -> Sequence[Operand]:
@@ -152,10 +154,10 @@ def import_split(call: Call) -> Sequence[Operand]:
     x = call.value(0)
     axis = call.axis(call.integer("axis", 0), x.rank)
     parts = []
-    start: Dim = 0
+    start = 0
     for size in _split_sizes(call, x.shape[axis]):
         parts.append(move(call, x, slice_map(x.shape, {axis: (start, size, 1)})))
-        start = start + size if isinstance(start, int) else start
+        start += size
     return parts
 
 
@@ -190,15 +192,18 @@ def import_depth_to_space(call: Call) -> Sequence[Operand]:
 
 
 def import_space_to_depth(call: Call) -> Sequence[Operand]:
-    """ONNX SpaceToDepth 1 and 13."""
+    """ONNX SpaceToDepth 1 to 28."""
     x = call.value(0)
-    block = call.integer("blocksize", 0)
-    if x.rank != 4 or not 1 <= block <= 1 << 12:
-        raise call.broken(f"blocksize {block} of {spell(x.shape)}")
+    block, mode = call.integer("blocksize", 0), call.text("mode", "DCR")
+    if x.rank != 4 or not 1 <= block <= 1 << 12 or mode not in ("DCR", "CRD"):
+        raise call.broken(f"blocksize {block}, mode {mode!r} of {spell(x.shape)}")
     rows, columns = quotient(x.shape[2], block), quotient(x.shape[3], block)
-    if rows is None or columns is None:
-        raise _mismatch(call, x.shape, [mul(1, block)])
-    return [move(call, x, space_to_depth(x.shape, block, rows, columns))]
+    if rows is not None and columns is not None:
+        return [move(call, x, space_to_depth(x.shape, block, rows, columns, mode))]
+    message = f"blocks of {block} in {spell(x.shape)}"
+    if isinstance(x.shape[2], int) and isinstance(x.shape[3], int):
+        raise call.broken(message)
+    raise Refusal(f"{message}, which do not divide for all sizes")
 
 
 def import_concat(call: Call) -> Sequence[Operand]:
@@ -242,14 +247,12 @@ def import_pad(call: Call) -> Sequence[Operand]:
 
 def _pads(call: Call, rank: int) -> list[tuple[Dim, Dim]]:
     """Before and after for each axis."""
-    flat: Sequence[Dim]
-    if call.opset < 11:
-        flat = call.integers("pads") or ()
-    else:
+    flat: Sequence[Dim] = call.integers("pads") or ()
+    if call.opset >= _PADS_INPUT_SINCE:
         flat = call.dims(1, "the padding")
-    axes = range(rank)
+    axes = list(range(rank))
     if call.has(3):
-        axes = [call.axis(a, rank) for a in call.integers_of(3, "the axes")]  # type: ignore[assignment]
+        axes = [call.axis(a, rank) for a in call.integers_of(3, "the axes")]
     count = len(axes)
     if len(flat) != 2 * count or len(set(axes)) != count:
         raise call.broken(f"pads {spell(flat)} for {count} axes")

@@ -10,6 +10,7 @@ import numpy as np
 
 from saccade.frontend.call import Call, Importer, Operand
 from saccade.frontend.importers._elementwise import cast_to, pointwise, with_symbols
+from saccade.frontend.moves import reshaped
 from saccade.frontend.refusal import Refusal
 from saccade.frontend.symbolic import Symbolic, cast
 from saccade.ir import DType, Expr, Value
@@ -19,6 +20,7 @@ __all__ = ["POINTWISE"]
 
 _SELU_ALPHA, _SELU_GAMMA = 1.67326319217681884765625, 1.05070102214813232421875
 _SINCE_INPUTS = 11
+_SINCE_NUMPY = 7
 
 _DTYPES = {
     1: DType.F32, 2: DType.U8, 3: DType.I8, 4: DType.U16, 5: DType.I16, 6: DType.I32,
@@ -31,6 +33,29 @@ def _same(call: Call, op: str, dtype: DType | None = None) -> Sequence[Operand]:
     """An operator of expressions that takes the node's operands as they are."""
     operands = [call.value(index) for index in range(len(call.operands))]
     return [pointwise(call, partial(apply, op), operands, dtype)]
+
+
+def _binary(call: Call, op: str, dtype: DType | None = None) -> Sequence[Operand]:
+    """Two operands; up to version 6 an `axis` says where the second one's axes begin."""
+    left, right = call.value(0), call.value(1)
+    if call.opset < _SINCE_NUMPY and right.rank < left.rank and "axis" in call.node.attributes:
+        start = call.axis(call.integer("axis", 0), left.rank)
+        right = _spread(call, right, left.rank - start)
+    return [pointwise(call, partial(apply, op), [left, right], dtype)]
+
+
+def _spread(call: Call, value: Value, rank: int) -> Value:
+    """The value with axes of 1 behind its own, `rank` in all."""
+    if rank < value.rank:
+        raise call.broken(f"broadcasts {value.rank} axes to {rank}")
+    return reshaped(call, value, (*value.shape, *(1,) * (rank - value.rank)))
+
+
+def _prelu(call: Call) -> Sequence[Operand]:
+    x, slope = call.value(0), call.value(1)
+    if call.opset < _SINCE_NUMPY and slope.rank == 1 and x.rank > 1:
+        slope = _spread(call, slope, x.rank - 1)
+    return [pointwise(call, partial(apply, "leaky_relu"), [x, slope])]
 
 
 def _unary(call: Call, make: Callable[[Expr], Expr]) -> Sequence[Operand]:
@@ -62,25 +87,24 @@ def _clip(call: Call) -> Sequence[Operand]:
     x = call.value(0)
     if call.opset < _SINCE_INPUTS:
         limits = call.number("min", -math.inf), call.number("max", math.inf)
-        low, high = (None if math.isinf(v) else v for v in limits)
-    else:
-        low, high = _bound(call, 1), _bound(call, 2)
+        low, high = (None if math.isinf(v) else const(v) for v in limits)
+        return [pointwise(call, lambda e: _clipped(e, low, high), [x])]
+    bounds = [call.value(index) if call.has(index) else None for index in (1, 2)]
+
+    def make(e: Expr, *given: Expr) -> Expr:
+        rest = list(given)
+        first, second = (None if bound is None else rest.pop(0) for bound in bounds)
+        return _clipped(e, first, second)
+
+    return [pointwise(call, make, [x, *(bound for bound in bounds if bound is not None)])]
+
+
+def _clipped(x: Expr, low: Expr | None, high: Expr | None) -> Expr:
     if low is not None and high is not None:
-        return [pointwise(call, lambda e: apply("clip", e, const(low), const(high)), [x])]
+        return apply("clip", x, low, high)
     if low is not None:
-        return [pointwise(call, lambda e: apply("max", e, const(low)), [x])]
-    if high is not None:
-        return [pointwise(call, lambda e: apply("min", e, const(high)), [x])]
-    return [x]
-
-
-def _bound(call: Call, index: int) -> float | None:
-    if not call.has(index):
-        return None
-    array = call.constant(index, "a bound of a clip")
-    if array.size != 1:
-        raise call.broken(f"a bound of {array.size} elements")
-    return float(array.item())
+        return apply("max", x, low)
+    return x if high is None else apply("min", x, high)
 
 
 def _pow(call: Call) -> Sequence[Operand]:
@@ -134,9 +158,7 @@ def _selu(call: Call) -> Sequence[Operand]:
 def _celu(call: Call) -> Sequence[Operand]:
     alpha = const(call.number("alpha", 1.0))
     inner = const(1.0)
-    return _unary(
-        call, lambda x: apply("mul", apply("elu", apply("div", x, alpha), inner), alpha)
-    )
+    return _unary(call, lambda x: apply("mul", apply("elu", apply("div", x, alpha), inner), alpha))
 
 
 def _thresholded_relu(call: Call) -> Sequence[Operand]:
@@ -148,9 +170,32 @@ def _swish(call: Call) -> Sequence[Operand]:
     alpha = call.number("alpha", 1.0)
     if alpha == 1:
         return _unary(call, partial(apply, "silu"))
-    return _unary(
-        call, lambda x: apply("mul", x, apply("sigmoid", apply("mul", x, const(alpha))))
-    )
+    return _unary(call, lambda x: apply("mul", x, apply("sigmoid", apply("mul", x, const(alpha)))))
+
+
+def _shrink(call: Call) -> Sequence[Operand]:
+    threshold, bias = const(call.number("lambd", 0.5)), const(call.number("bias", 0.0))
+
+    def make(x: Expr) -> Expr:
+        below, above = apply("add", x, bias), apply("sub", x, bias)
+        rest = apply("where", apply("greater", x, threshold), above, const(0))
+        return apply("where", apply("less", x, apply("neg", threshold)), below, rest)
+
+    return _unary(call, make)
+
+
+def _exponentials(call: Call, sign: str) -> Sequence[Operand]:
+    """Sinh and Cosh."""
+
+    def make(x: Expr) -> Expr:
+        both = apply(sign, apply("exp", x), apply("exp", apply("neg", x)))
+        return apply("mul", both, const(0.5))
+
+    return _unary(call, make)
+
+
+def _tan(call: Call) -> Sequence[Operand]:
+    return _unary(call, lambda x: apply("div", apply("sin", x), apply("cos", x)))
 
 
 def _dropout(call: Call) -> Sequence[Operand]:
@@ -193,16 +238,14 @@ def _table() -> dict[str, Importer]:
         "HardSwish": "hardswish", "Mish": "mish", "Sin": "sin", "Cos": "cos",
         "Reciprocal": "reciprocal",
     }  # fmt: skip
-    binary = {"Add": "add", "Sub": "sub", "Mul": "mul", "Div": "div", "PRelu": "leaky_relu"}
+    binary = {"Add": "add", "Sub": "sub", "Mul": "mul", "Div": "div"}
     logic = {
         "Equal": "equal", "Less": "less", "LessOrEqual": "less_equal", "Greater": "greater",
-        "GreaterOrEqual": "greater_equal", "And": "and", "Or": "or", "Xor": "xor", "Not": "not",
-        "IsNaN": "isnan",
+        "GreaterOrEqual": "greater_equal", "And": "and", "Or": "or", "Xor": "xor",
     }  # fmt: skip
-    plain: dict[str, Importer] = {
-        name: partial(_same, op=op) for name, op in (unary | binary).items()
-    }
-    plain |= {name: partial(_same, op=op, dtype=DType.BOOL) for name, op in logic.items()}
+    plain: dict[str, Importer] = {name: partial(_same, op=op) for name, op in unary.items()}
+    plain |= {name: partial(_binary, op=op) for name, op in binary.items()}
+    plain |= {name: partial(_binary, op=op, dtype=DType.BOOL) for name, op in logic.items()}
     plain |= {
         "Sum": partial(_variadic, op="add"),
         "Mean": partial(_variadic, op="add", mean=True),
@@ -210,6 +253,9 @@ def _table() -> dict[str, Importer]:
         "Max": partial(_variadic, op="max"),
         "LeakyRelu": partial(_with_number, op="leaky_relu", attribute="alpha", default=0.01),
         "Elu": partial(_with_number, op="elu", attribute="alpha", default=1.0),
+        "Not": partial(_same, op="not", dtype=DType.BOOL),
+        "IsNaN": partial(_same, op="isnan", dtype=DType.BOOL),
+        "PRelu": _prelu,
         "Clip": _clip,
         "Pow": _pow,
         "Mod": _mod,
@@ -220,6 +266,10 @@ def _table() -> dict[str, Importer]:
         "Celu": _celu,
         "ThresholdedRelu": _thresholded_relu,
         "Swish": _swish,
+        "Shrink": _shrink,
+        "Sinh": partial(_exponentials, sign="sub"),
+        "Cosh": partial(_exponentials, sign="add"),
+        "Tan": _tan,
     }
     table = {name: with_symbols(importer) for name, importer in plain.items()}
     return table | {

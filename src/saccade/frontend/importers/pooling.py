@@ -48,7 +48,8 @@ def _pool(call: Call, kind: str) -> Value:
         stride=(window.stride[0], window.stride[1]),
         padding=padding,
         dilation=(window.dilation[0], window.dilation[1]),
-        ceil_mode=bool(call.integer("ceil_mode", 0)) and call.text("auto_pad", "NOTSET") == "NOTSET",
+        ceil_mode=bool(call.integer("ceil_mode", 0))
+        and call.text("auto_pad", "NOTSET") == "NOTSET",
         count_include_pad=bool(call.integer("count_include_pad", 0)),
     )
     y = call.emit(op, x)

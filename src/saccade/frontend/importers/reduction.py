@@ -10,7 +10,12 @@ from saccade.frontend.moves import reshaped
 from saccade.ir.dim import product
 from saccade.opdefs import ArgReduce, CumSum, Reduce, Softmax
 
-__all__ = ["REDUCTIONS", "import_arg_max", "import_arg_min", "import_cumsum", "import_log_softmax",
+__all__ = [
+    "REDUCTIONS",
+    "import_arg_max",
+    "import_arg_min",
+    "import_cumsum",
+    "import_log_softmax",
     "import_softmax",
 ]
 
@@ -107,4 +112,3 @@ def import_cumsum(call: Call) -> Sequence[Operand]:
         reverse=bool(call.integer("reverse", 0)),
     )
     return [call.emit(op, x)]
-

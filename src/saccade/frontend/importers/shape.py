@@ -106,7 +106,9 @@ def _contents_of(call: Call, index: int) -> Symbolic:
     return content
 
 
-def _move(change: Callable[[Call, np.ndarray[tuple[int, ...], np.dtype[np.object_]]], object]) -> Importer:
+def _move(
+    change: Callable[[Call, np.ndarray[tuple[int, ...], np.dtype[np.object_]]], object],
+) -> Importer:
     def importer(call: Call) -> Sequence[Operand]:
         content = _contents_of(call, 0)
         return [Symbolic(content.dtype, np.asarray(change(call, content.array), dtype=object))]
@@ -179,7 +181,7 @@ MOVES_OF_CONTENTS: dict[str, Importer] = {
 
 
 def with_contents(name: str, importer: Importer) -> Importer:
-    """An importer that works on symbolic contents as soon as its first operand (of Concat: any) has them."""
+    """An importer that also works on symbolic contents of its first operand (of Concat: any)."""
     symbolic = MOVES_OF_CONTENTS[name]
 
     def wrapped(call: Call) -> Sequence[Operand]:
