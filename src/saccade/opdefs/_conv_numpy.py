@@ -25,6 +25,11 @@ def _product(w: Array, x: Array) -> Array:
     return w * x if w.shape[2] == 1 else np.matmul(w, x)
 
 
+def _by_tap(w: Array) -> Array:
+    """[g, k, c, r, s] as dense [r, s, g, k, c]: NumPy hands only dense matrices to BLAS."""
+    return np.ascontiguousarray(w.transpose(3, 4, 0, 1, 2))
+
+
 def _strided(start: int, count: int, step: int) -> slice:
     return slice(start, start + max(count - 1, 0) * step + min(count, 1), step)
 
@@ -39,13 +44,13 @@ def conv2d(op: Conv2d, inputs: Sequence[Array]) -> Array:
     top, left, bottom, right = op.padding
     loaded = finish(op.prologue, x, inputs[2:first], wide)
     padded = np.pad(loaded, ((0, 0), (0, 0), (top, bottom), (left, right)))
-    weights = w.astype(wide).reshape(op.groups, k // op.groups, depth, taps_r, taps_s)
+    weights = _by_tap(w.astype(wide).reshape(op.groups, k // op.groups, depth, taps_r, taps_s))
     sums = np.zeros((n, op.groups, k // op.groups, p * q), wide)
     for r in range(taps_r):
         rows = _strided(r * op.dilation[0], p, op.stride[0])
         for s in range(taps_s):
             patch = padded[:, :, rows, _strided(s * op.dilation[1], q, op.stride[1])]
-            sums += _product(weights[..., r, s], patch.reshape(n, op.groups, depth, p * q))
+            sums += _product(weights[r, s], patch.reshape(n, op.groups, depth, p * q))
     result = finish(op.epilogue, sums.reshape(n, k, p, q), inputs[first:last], x.dtype)
     return _store(op.store, result, inputs[last:])
 
@@ -74,7 +79,7 @@ def conv_transpose2d(op: ConvTranspose2d, inputs: Sequence[Array]) -> Array:
     (n, c, h, width), (_, k, taps_r, taps_s) = x.shape, w.shape
     g = op.groups
     pixels = x.astype(wide).reshape(n, g, c // g, h * width)
-    weights = w.astype(wide).reshape(g, c // g, k, taps_r, taps_s).swapaxes(1, 2)
+    weights = _by_tap(w.astype(wide).reshape(g, c // g, k, taps_r, taps_s).swapaxes(1, 2))
     spread = [
         (size - 1) * op.stride[axis] + (taps - 1) * op.dilation[axis] + 1 + op.output_padding[axis]
         for axis, size, taps in ((0, h, taps_r), (1, width, taps_s))
@@ -83,7 +88,7 @@ def conv_transpose2d(op: ConvTranspose2d, inputs: Sequence[Array]) -> Array:
     for r in range(taps_r):
         rows = _strided(r * op.dilation[0], h, op.stride[0])
         for s in range(taps_s):
-            part = _product(weights[..., r, s], pixels).reshape(n, g * k, h, width)
+            part = _product(weights[r, s], pixels).reshape(n, g * k, h, width)
             sums[:, :, rows, _strided(s * op.dilation[1], width, op.stride[1])] += part
     top, left, bottom, right = op.padding
     kept = sums[:, :, top : spread[0] - bottom, left : spread[1] - right]
