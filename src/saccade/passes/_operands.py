@@ -67,7 +67,8 @@ def affine(expr: Expr, x: int, vectors: dict[int, Array]) -> tuple[Array, Array]
         known = [pair for pair in args if pair is not None]
         return _affine_step(op, known) if len(known) == len(args) else None
 
-    return e.fold(expr, on_arg, lambda value: (zero, np.full(1, value)), on_apply)
+    with np.errstate(all="ignore"):  # what is not finite is for the caller to refuse
+        return e.fold(expr, on_arg, lambda value: (zero, np.full(1, value)), on_apply)
 
 
 def _affine_step(op: str, args: Sequence[tuple[Array, Array]]) -> tuple[Array, Array] | None:

@@ -5,8 +5,8 @@
     shuffle(Concat(a, Conv2d))  ->  Conv2d with InterleaveStore, a beside it
 
 The movements are recognised from their index maps, whatever operators they came from. Must not
-touch: convolutions or movements that others read too, Concats of unequal parts or along another axis,
-a Pointwise behind the movement with operands that vary from pixel to pixel.
+touch: convolutions or movements that others read too, Concats of other than two equal parts or
+along another axis, a Pointwise behind the movement with operands that vary from pixel to pixel.
 """
 
 from __future__ import annotations
@@ -158,6 +158,8 @@ def refuse_shuffle(editor: Editor, found: _Stored) -> str | None:
     """See the cases above."""
     concat = editor.producer(found.move.inputs[0])
     assert concat is not None
+    if len(concat.inputs) != 2:
+        return f"{len(concat.inputs)} parts interleave, not 2"
     if not editor.single_use(concat.output):
         return "the Concat is also read elsewhere"
     if len({value.shape for value in concat.inputs}) > 1:

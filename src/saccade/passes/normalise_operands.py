@@ -53,8 +53,8 @@ def refuse(_editor: Editor, found: _Match) -> str | None:
     rest = [value for value in node.inputs if value not in found.literals]
     if all(value.dtype is DType.BOOL for value in rest):
         return "no other operand tells in which type to compute"
-    _, inputs = _normal(found)
-    (result,) = node.op.infer([value.type for value in inputs])
+    op, inputs = _normal(found)
+    (result,) = op.infer([value.type for value in inputs])
     if result != TensorType(node.output.dtype, node.output.shape):
         return "the numbers' axes belong to the shape of the result"
     return None
@@ -62,12 +62,11 @@ def refuse(_editor: Editor, found: _Match) -> str | None:
 
 def rewrite(editor: Editor, found: _Match) -> None:
     """Write the numbers into the expression."""
-    expr, inputs = _normal(found)
-    assert isinstance(found.node.op, Pointwise)
-    editor.replace(found.node, replace(found.node.op, expr=expr), inputs)
+    op, inputs = _normal(found)
+    editor.replace(found.node, op, inputs)
 
 
-def _normal(found: _Match) -> tuple[Expr, tuple[Value, ...]]:
+def _normal(found: _Match) -> tuple[Pointwise, tuple[Value, ...]]:
     assert isinstance(found.node.op, Pointwise)
     places: dict[Value, int] = {}
     put: dict[int, Expr] = {}
@@ -76,7 +75,7 @@ def _normal(found: _Match) -> tuple[Expr, tuple[Value, ...]]:
             put[index] = e.const(found.literals[value])
         else:
             put[index] = e.arg(places.setdefault(value, len(places)))
-    return e.substitute(found.node.op.expr, put), tuple(places)
+    return replace(found.node.op, expr=e.substitute(found.node.op.expr, put)), tuple(places)
 
 
 PASS = Pass("normalise_operands", (Rule(match, refuse, rewrite),), after=("fold_constants",))

@@ -35,7 +35,9 @@ __all__ = ["PASS", "simplify"]
 @lru_cache(maxsize=4096)
 def simplify(expr: Expr) -> Expr:
     """The same value of floating-point operands, in fewer steps."""
-    return e.fold(expr, e.arg, e.const, _apply)
+    while (shorter := e.fold(expr, e.arg, e.const, _apply)) != expr:
+        expr = shorter
+    return expr
 
 
 def _apply(op: str, args: tuple[Expr, ...]) -> Expr:

@@ -1,0 +1,81 @@
+from __future__ import annotations
+
+import numpy as np
+from pass_graphs import Build, assert_refused, fused, ops
+
+from saccade.ir import DType, Factor, IndexMap
+from saccade.ir.dim import symbol
+from saccade.opdefs import Move
+from saccade.passes import apply
+from saccade.passes.fold_constants import PASS as FOLD
+from saccade.passes.merge_duplicates import PASS as MERGE
+
+
+def test_a_chain_of_constants_becomes_one():
+    b = Build()
+    x, scale = b.input(2, 3), b.map("sqrt(add($0, 1.0))", b.const([3.0, 8.0, 15.0]))
+    graph = b.graph(b.map("mul($0, $1)", x, b.map("neg($0)", scale)))
+    after = fused(graph, FOLD)
+    assert ops(after) == "Pointwise"
+    (value,) = after.constants
+    np.testing.assert_array_equal(after.constants[value], [-2.0, -3.0, -4.0])
+    assert not after.constants[value].flags.writeable
+
+
+def test_a_constant_output_stays_an_output():
+    b = Build()
+    b.input(2)
+    graph = b.graph(b.map("neg($0)", b.const([1.0, 2.0])))
+    after = fused(graph, FOLD)
+    assert ops(after) == ""
+    assert after.output_names == graph.output_names
+
+
+def test_results_much_larger_than_their_operands_stay():
+    b = Build()
+    spread = Move(IndexMap(((1,),), (Factor(100_000, None),), (1,)))
+    x = b.input(100_000)
+    graph = b.graph(b.map("add($0, $1)", x, b.op(spread, b.const([1.0]))))
+    assert_refused(graph, FOLD, "800000 bytes in place of 8")
+
+
+def test_symbolic_results_stay():
+    b = Build()
+    n = symbol("N")
+    spread = Move(IndexMap(((1,),), (Factor(n, None),), (1,)))
+    graph = b.graph(b.map("add($0, $1)", b.input(n), b.op(spread, b.const([1.0]))))
+    assert_refused(graph, FOLD, "not known yet")
+
+
+def test_twins_are_computed_once_and_so_are_their_readers():
+    b = Build()
+    x = b.input(2, 3)
+    left, right = (b.map("exp($0)", b.map("neg($0)", x)) for _ in range(2))
+    graph = b.graph(b.map("add($0, $1)", left, right))
+    assert ops(fused(graph, MERGE)) == "Pointwise Pointwise Pointwise"
+
+
+def test_operators_that_differ_in_an_attribute_are_no_twins():
+    b = Build()
+    x = b.input(2, 3)
+    left, right = b.map("exp($0)", x), b.map("neg($0)", x)
+    other = b.map("exp($0)", x, dtype=DType.F32)
+    graph = b.graph(b.map("add($0, $1)", left, right), other)
+    after, notes = apply(MERGE, graph)
+    assert len(after.nodes) == 4
+    assert not notes
+
+
+def test_outputs_keep_their_own_nodes():
+    b = Build()
+    x = b.input(2, 3)
+    graph = b.graph(b.map("exp($0)", x), b.map("exp($0)", x))
+    assert_refused(graph, MERGE, "output of the graph")
+
+
+def test_dead_nodes_disappear():
+    b = Build()
+    x = b.input(2, 3)
+    b.map("exp($0)", b.map("neg($0)", x))
+    graph = b.graph(b.map("abs($0)", x))
+    assert ops(fused(graph, MERGE)) == "Pointwise"
