@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["EngineProcess"]
 
 IDLE_SECONDS = 0.05  # thread pools spin for a few milliseconds after a run before they sleep
-IDLE_LIMIT_SECONDS = 5.0
+IDLE_LIMIT_SECONDS = 60.0  # an engine may compile better code in the background
 
 
 class EngineProcess:

@@ -50,12 +50,15 @@ class BenchResult:
     Attributes:
         opened: Version, first answer, and work of each engine.
         comparisons: The first engine's outputs against each other engine's.
-        stats: Milliseconds; empty when the outputs differ, because then no time means anything.
+        times: Milliseconds of every run, by round; empty when the outputs differ, because then no
+            time means anything.
+        stats: The same, summarised.
         peak_rss_bytes: Largest resident set of each engine's process.
     """
 
     opened: Mapping[str, Opened]
     comparisons: Mapping[str, Sequence[Comparison]]
+    times: Mapping[str, list[list[float]]] = field(default_factory=dict)
     stats: Mapping[str, Stats] = field(default_factory=dict)
     peak_rss_bytes: Mapping[str, int] = field(default_factory=dict)
 
@@ -125,10 +128,11 @@ def run_bench(setup: BenchSetup, report: Callable[[str], None] = lambda _text: N
         def tell(index: int, engine: EngineProcess) -> None:
             report(f"round {index + 1} of {setup.rounds}: {engine.spec.engine}")
 
-        times = alternate(processes, setup.rounds, setup.seconds, tell)
-        stats = {n: summarize(one) for n, one in zip(setup.engines, times, strict=True)}
+        turns = alternate(processes, setup.rounds, setup.seconds, tell)
+        times = dict(zip(setup.engines, turns, strict=True))
+        stats = {name: summarize(one) for name, one in times.items()}
         peaks = {process.spec.engine: process.peak_rss_bytes for process in processes}
-        return replace(result, stats=stats, peak_rss_bytes=peaks)
+        return replace(result, times=times, stats=stats, peak_rss_bytes=peaks)
 
 
 def _compare(opened: Mapping[str, Opened]) -> dict[str, list[Comparison]]:

@@ -10,6 +10,7 @@ precision asked for.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -95,10 +96,14 @@ class SaccadeEngine:
             return "uninstalled"
 
     def work(self, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, int]:
-        """Flops, bytes and arena bytes of the plan at `shapes`, as far as the plan states them."""
+        """Flops and bytes of the plan's operators at `shapes`, and the size of its arena."""
         plan = self._model.plan(**shapes)
-        names = ("flops", "bytes", "arena_bytes")
-        return {name: int(getattr(plan, name)) for name in names if hasattr(plan, name)}
+        work = [step.work for step in plan.steps]
+        return {
+            "flops": sum(one.flops for one in work),
+            "bytes": sum(one.bytes for one in work),
+            "arena_bytes": plan.arena_bytes,
+        }
 
 
 class OnnxRuntimeEngine:
@@ -152,11 +157,14 @@ class OpenVINOEngine:
             },
         )
         self._outputs = len(compiled.outputs)
-        self._request = compiled.create_infer_request()
+        self._compiled = compiled
+        self._own = threading.local()  # a request runs once at a time, so each caller gets its own
 
     def run(self, inputs: Arrays) -> list[NDArray[Any]]:
         """Run once; the arrays are views of the request's own memory until the next run."""
-        result = self._request.infer(inputs, share_inputs=True, share_outputs=True)
+        if not hasattr(self._own, "request"):
+            self._own.request = self._compiled.create_infer_request()
+        result = self._own.request.infer(inputs, share_inputs=True, share_outputs=True)
         return [result[index] for index in range(self._outputs)]
 
     def work(self, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, int]:

@@ -76,7 +76,7 @@ def _signature(compiled: Model) -> Iterator[str]:
 
 def _reasons(step: Step) -> Iterator[str]:
     """The step with its kernel, then one line for every candidate that was passed over."""
-    yield f"{step.name}: {step.kernel}"
+    yield f"{step.name}: {step.kernel or 'reference'}"
     for reason in step.reasons:
         parts = reason if isinstance(reason, tuple) else (reason,)
         yield f"    {': '.join(map(str, parts))}"

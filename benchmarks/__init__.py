@@ -1,0 +1,1 @@
+"""The benchmarks: `benchmarks.suite` measures, `benchmarks.report` writes the tables."""

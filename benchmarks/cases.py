@@ -1,0 +1,43 @@
+"""What is measured."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["CASES", "Case", "select"]
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A model file (without its suffix) at one input shape."""
+
+    name: str
+    model: str
+    shape: tuple[int, ...]
+
+
+CASES: tuple[Case, ...] = (
+    Case("resnet50", "resnet50", (1, 3, 224, 224)),
+    Case("resnet50 batch 8", "resnet50", (8, 3, 224, 224)),
+    Case("mobilenet_v3_large", "mobilenet_v3_large", (1, 3, 224, 224)),
+    Case("shufflenet_v2_x1_0", "shufflenet_v2_x1_0", (1, 3, 224, 224)),
+    Case("efficientnet_b0", "efficientnet_b0", (1, 3, 224, 224)),
+    Case("densenet121", "densenet121", (1, 3, 224, 224)),
+    Case("vgg16", "vgg16", (1, 3, 224, 224)),
+    Case("deeplabv3_mobilenet", "deeplabv3_mobilenet", (1, 3, 520, 520)),
+    Case("subpixel_x4", "subpixel_x4", (1, 3, 180, 320)),
+)
+
+
+def select(names: str) -> tuple[Case, ...]:
+    """The cases named in a comma-separated list, all for an empty one.
+
+    Raises:
+        ValueError: A name is unknown.
+    """
+    wanted = [name.strip() for name in names.split(",") if name.strip()]
+    known = {case.name: case for case in CASES}
+    for name in wanted:
+        if name not in known:
+            raise ValueError(f"no case {name!r}; there are {', '.join(known)}")
+    return tuple(known[name] for name in wanted) if wanted else CASES

@@ -1,0 +1,231 @@
+"""One function per suite: a case in, its records out.
+
+Every function opens the engines in processes of their own, lets them take turns, and returns what
+they took; nothing is caught, so a case that fails fails the run.
+"""
+
+from __future__ import annotations
+
+import datetime
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from benchmarks.cases import Case
+from benchmarks.record import Figure, Record
+from saccade.cli._bench_messages import Opened
+from saccade.cli._bench_process import EngineProcess
+from saccade.cli._bench_session import BenchSetup, make_setup, run_bench
+from saccade.cli._rounds import alternate, cores_for
+from saccade.cli._signature import read_inputs
+from saccade.errors import SaccadeError
+
+__all__ = ["MEASURES", "Method"]
+
+CALLERS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Method:
+    """How to measure: engines in turn order, thread count, rounds and their length."""
+
+    engines: tuple[str, ...]
+    threads: int
+    rounds: int
+    seconds: float
+
+    def setup(self, case: Case, path: Path) -> BenchSetup:
+        """The case on the same random input for all engines."""
+        (info,) = read_inputs(path)
+        return make_setup(
+            path,
+            self.engines,
+            {info.name: case.shape},
+            threads=self.threads,
+            rounds=self.rounds,
+            seconds=self.seconds,
+        )
+
+    def record(
+        self,
+        name: tuple[str, str],
+        case: Case,
+        figures: Sequence[Figure],
+        load: float,
+        *,
+        threads: int | None = None,
+        work: Mapping[str, int] | None = None,
+    ) -> Record:
+        """A record of these figures, with the circumstances; `name` is suite and measure."""
+        return Record(
+            suite=name[0],
+            measure=name[1],
+            case=case.name,
+            shape=case.shape,
+            threads=threads or self.threads,
+            precision="fp32",
+            commit=commit(),
+            taken=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+            load=load,
+            figures=tuple(figures),
+            work=dict(work or {}),
+        )
+
+
+def commit() -> str:
+    """The commit of the working tree, with a `+` when the sources have changes."""
+
+    def git(*arguments: str) -> str:
+        command = ["git", "-C", str(Path(__file__).parent), *arguments]
+        return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+
+    changed = git("status", "--porcelain", "--", ":/src", ":/benchmarks/*.py")
+    return git("rev-parse", "--short=12", "HEAD") + ("+" if changed else "")
+
+
+def latency(case: Case, path: Path, method: Method) -> list[Record]:
+    """Milliseconds of one run, after the outputs were compared."""
+    load = os.getloadavg()[0]
+    setup = method.setup(case, path)
+    result = run_bench(setup)
+    if differing := result.differing(setup.tolerance):
+        raise SaccadeError(f"{case.name}: outputs differ from those of {', '.join(differing)}")
+    versions = {engine: opened.version for engine, opened in result.opened.items()}
+    figures = _figures(result.times, versions, "ms")
+    ours = result.opened[method.engines[0]]
+    return [method.record(("latency", "latency"), case, figures, load, work=ours.work)]
+
+
+def startup(case: Case, path: Path, method: Method) -> list[Record]:
+    """Seconds to the first answer in a fresh process, with an empty and a filled cache.
+
+    Measured from the call that loads the model, the engine's lazy imports included; what importing
+    the package takes beyond NumPy is a record of its own. The file is in the system's page cache
+    for all. Peers keep no cache, so that cold and warm are two looks at the same.
+    """
+    load = os.getloadavg()[0]
+    setup = method.setup(case, path)
+    answers: dict[str, dict[str, list[list[float]]]] = {"cold": {}, "warm": {}, "import": {}}
+    versions: dict[str, str] = {}
+    for _ in range(method.rounds):
+        for engine in method.engines:
+            with tempfile.TemporaryDirectory() as cache:
+                for state in ("cold", "warm"):
+                    opened, _peak = _fresh(setup, engine, cache)
+                    answers[state].setdefault(engine, []).append([opened.first_answer_s])
+            answers["import"].setdefault(engine, []).append([_import_seconds(engine)])
+            versions[engine] = opened.version
+    return [
+        method.record(("startup", state), case, _figures(rounds, versions, "s"), load)
+        for state, rounds in answers.items()
+    ]
+
+
+def memory(case: Case, path: Path, method: Method) -> list[Record]:
+    """Largest resident set in MiB of a process that loads (cache filled) and runs the model."""
+    load = os.getloadavg()[0]
+    setup = method.setup(case, path)
+    peaks: dict[str, list[list[float]]] = {}
+    versions: dict[str, str] = {}
+    for engine in method.engines:
+        with tempfile.TemporaryDirectory() as cache:
+            _fresh(setup, engine, cache)
+            for _ in range(method.rounds):
+                opened, peak = _fresh(setup, engine, cache)
+                peaks.setdefault(engine, []).append([peak / 2**20])
+                versions[engine] = opened.version
+    return [method.record(("memory", "peak_rss"), case, _figures(peaks, versions, "MiB"), load)]
+
+
+def threads(case: Case, path: Path, method: Method) -> list[Record]:
+    """Milliseconds with one thread and with all, every engine at both widths in the same rounds."""
+    load = os.getloadavg()[0]
+    setup = method.setup(case, path)
+    widths = sorted({1, method.threads})
+    with ExitStack() as stack:
+        opened, processes = [], []
+        for width in widths:
+            for engine in method.engines:
+                spec = replace(setup.spec, engine=engine, threads=width)
+                process = stack.enter_context(EngineProcess(spec))
+                opened.append(process.open(setup.inputs, cores_for(width)))
+                process.wait_idle()
+                processes.append(process)
+        times = alternate(processes, method.rounds, method.seconds)
+    records = []
+    for width in widths:
+        figures = [
+            Figure.of(process.spec.engine, one.version, "ms", rounds)
+            for process, one, rounds in zip(processes, opened, times, strict=True)
+            if process.spec.threads == width
+        ]
+        name = ("threads", f"threads={width}")
+        records.append(method.record(name, case, figures, load, threads=width))
+    return records
+
+
+def concurrency(case: Case, path: Path, method: Method) -> list[Record]:
+    """Runs per second of one loop, and of several Python threads that share the model."""
+    load = os.getloadavg()[0]
+    setup = method.setup(case, path)
+    rates: dict[int, dict[str, list[list[float]]]] = {1: {}, CALLERS: {}}
+    versions: dict[str, str] = {}
+    with ExitStack() as stack:
+        processes = []
+        for engine in method.engines:
+            process = stack.enter_context(EngineProcess(replace(setup.spec, engine=engine)))
+            versions[engine] = process.open(setup.inputs, cores_for(method.threads)).version
+            process.wait_idle()
+            processes.append(process)
+        for _ in range(method.rounds):
+            for process in processes:
+                for callers, collected in rates.items():
+                    done = process.round(method.seconds, callers)
+                    rate = len(done.times_ms) / done.wall_s
+                    collected.setdefault(process.spec.engine, []).append([rate])
+    return [
+        method.record(
+            ("concurrency", f"callers={callers}"), case, _figures(rounds, versions, "1/s"), load
+        )
+        for callers, rounds in rates.items()
+    ]
+
+
+MEASURES: Mapping[str, Callable[[Case, Path, Method], list[Record]]] = {
+    "latency": latency,
+    "startup": startup,
+    "threads": threads,
+    "concurrency": concurrency,
+    "memory": memory,
+}
+
+
+def _fresh(setup: BenchSetup, engine: str, cache: str) -> tuple[Opened, int]:
+    """What an engine says in a new process on this cache folder, and its largest resident set."""
+    environment = {**os.environ, "SACCADE_CACHE_DIR": cache}
+    with EngineProcess(replace(setup.spec, engine=engine), environment) as process:
+        opened = process.open(setup.inputs, cores_for(setup.spec.threads))
+        process.wait_idle()
+        process.round(0.0)
+        return opened, process.peak_rss_bytes
+
+
+def _import_seconds(package: str) -> float:
+    """Seconds that importing the package takes in a fresh interpreter that has NumPy already."""
+    code = (
+        "import time, numpy; start = time.perf_counter(); "
+        f"import {package}; print(time.perf_counter() - start)"
+    )
+    command = [sys.executable, "-c", code]
+    return float(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+
+
+def _figures(
+    rounds: Mapping[str, Sequence[Sequence[float]]], versions: Mapping[str, str], unit: str
+) -> list[Figure]:
+    return [Figure.of(engine, versions[engine], unit, one) for engine, one in rounds.items()]

@@ -1,0 +1,202 @@
+"""Write the tables of the README from the records: `python -m benchmarks.report [--check]`.
+
+Losses stand beside wins. A case or an engine without a figure is an error, not a gap.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+from benchmarks.cases import CASES, Case
+from benchmarks.record import Record, RecordError, ResultFile, by_key, load
+
+__all__ = ["main", "render", "replace_section"]
+
+BEGIN, END = "<!-- results:begin -->", "<!-- results:end -->"
+ROOT = Path(__file__).parent.parent
+PEERS = ("onnxruntime", "openvino")
+TITLES = {"saccade": "Saccade", "onnxruntime": "ONNX Runtime", "openvino": "OpenVINO"}
+DIGITS = 3
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Rewrite the section, or with --check say whether it is up to date (exit status 1 if not)."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.report", description=__doc__)
+    parser.add_argument("--check", action="store_true", help="write nothing; fail when out of date")
+    parser.add_argument("--readme", type=Path, default=ROOT / "README.md")
+    parser.add_argument("--results", type=Path, default=Path(__file__).parent / "results")
+    options = parser.parse_args(arguments)
+    try:
+        old = options.readme.read_text()
+        new = replace_section(old, render(options.results))
+    except (OSError, RecordError) as error:
+        print(f"benchmarks: {error}", file=sys.stderr)
+        return 1
+    if options.check and old != new:
+        print(
+            f"benchmarks: {options.readme} is out of date: run python -m benchmarks.report",
+            file=sys.stderr,
+        )
+        return 1
+    if not options.check:
+        options.readme.write_text(new)
+    return 0
+
+
+def replace_section(text: str, section: str) -> str:
+    """`text` with what stands between the markers replaced.
+
+    Raises:
+        RecordError: The markers are not there, once each and in order.
+    """
+    if text.count(BEGIN) != 1 or text.count(END) != 1 or text.index(BEGIN) > text.index(END):
+        raise RecordError(f"the page needs one {BEGIN} and one {END} after it")
+    head, _, rest = text.partition(BEGIN)
+    tail = rest.partition(END)[2]
+    return f"{head}{BEGIN}\n{section}\n{END}{tail}"
+
+
+def render(folder: Path) -> str:
+    """All tables as Markdown; other suites than latency appear once they were measured."""
+    latency = load(folder / "latency.json")
+    parts = ["\n".join(_latency(latency))]
+    for suite, table in MORE.items():
+        path = folder / f"{suite}.json"
+        if path.exists():
+            parts.append("\n".join(table(load(path))))
+    return "\n\n".join(parts)
+
+
+def _latency(results: ResultFile) -> Iterator[str]:
+    rows = list(_rows(results, "latency"))
+    yield _circumstances(results, [record for _, record in rows])
+    yield ""
+    head = ["model", "input", *(f"{TITLES[e]}, ms" for e in TITLES), "over the better peer"]
+    yield from _head([*head, "GFLOP/s", "of the roofline"])
+    for case, record in rows:
+        ours, peers = _median(record, "saccade"), [_median(record, peer) for peer in PEERS]
+        times = " | ".join(_number(value) for value in (ours, *peers))
+        ratio = min(peers) / ours
+        rate, share = _roofline(record, results, ours)
+        shape = "x".join(map(str, case.shape))
+        yield f"| {case.model} | {shape} | {times} | {ratio:.2f}x | {rate:.0f} | {share:.0%} |"
+
+
+def _roofline(record: Record, results: ResultFile, ms: float) -> tuple[float, float]:
+    """GFLOP/s by the operators' own count, and the share of what the machine would allow."""
+    try:
+        flops, moved = record.work["flops"], record.work["bytes"]
+    except KeyError as error:
+        raise RecordError(f"{record.case}: the record does not state {error}") from None
+    rate = flops / ms / 1e6
+    seconds = max(flops / results.peaks["gflops"], moved / results.peaks["read_gbs"]) / 1e9
+    return rate, seconds / (ms / 1e3)
+
+
+def _startup(results: ResultFile) -> Iterator[str]:
+    yield from _head(
+        ["model", "first answer, s: Saccade cold", "warm", *(TITLES[p] for p in PEERS)]
+    )
+    for (case, cold), (_, warm) in zip(_rows(results, "cold"), _rows(results, "warm"), strict=True):
+        values = [_median(cold, "saccade"), _median(warm, "saccade")]
+        values += [_median(warm, peer) for peer in PEERS]
+        yield f"| {case.name} | {' | '.join(map(_number, values))} |"
+    imports = [record for _, record in _rows(results, "import")]
+    texts = [
+        f"{TITLES[engine]} {_number(min(_median(record, engine) for record in imports))} s"
+        for engine in TITLES
+    ]
+    yield f"\nImporting, beyond NumPy: {', '.join(texts)}."
+
+
+def _memory(results: ResultFile) -> Iterator[str]:
+    yield from _head(["model", *(f"peak memory, MiB: {TITLES[e]}" for e in TITLES)])
+    for case, record in _rows(results, "peak_rss"):
+        values = [f"{_median(record, engine):.0f}" for engine in TITLES]
+        yield f"| {case.name} | {' | '.join(values)} |"
+
+
+def _threads(results: ResultFile) -> Iterator[str]:
+    widths = sorted({record.threads for record in results.records})
+    low, high = widths[0], widths[-1]
+    yield from _head(
+        ["model", *(f"{high} threads over {low}: {TITLES[engine]}" for engine in TITLES)]
+    )
+    for (case, few), (_, many) in zip(
+        _rows(results, f"threads={low}"), _rows(results, f"threads={high}"), strict=True
+    ):
+        values = [f"{_median(few, e) / _median(many, e):.2f}x" for e in TITLES]
+        yield f"| {case.name} | {' | '.join(values)} |"
+
+
+def _concurrency(results: ResultFile) -> Iterator[str]:
+    yield from _head(
+        ["model", *(f"runs a second, 8 callers (1 caller): {TITLES[e]}" for e in TITLES)]
+    )
+    for (case, one), (_, many) in zip(
+        _rows(results, "callers=1"), _rows(results, "callers=8"), strict=True
+    ):
+        values = [f"{_number(_median(many, e))} ({_number(_median(one, e))})" for e in TITLES]
+        yield f"| {case.name} | {' | '.join(values)} |"
+
+
+def _rows(results: ResultFile, measure: str) -> Iterator[tuple[Case, Record]]:
+    """Every case with its record of this measure.
+
+    Raises:
+        RecordError: One is missing, or was taken at another shape.
+    """
+    records = by_key(results)
+    for case in CASES:
+        record = records.get((case.name, measure))
+        if record is None or record.shape != case.shape:
+            raise RecordError(f"{results.suite}: no {measure} record of {case.name}")
+        yield case, record
+
+
+def _median(record: Record, engine: str) -> float:
+    figure = record.figure(engine)
+    if figure is None:
+        raise RecordError(f"{record.case}, {record.measure}: no figure of {engine}")
+    return figure.median
+
+
+def _circumstances(results: ResultFile, records: Sequence[Record]) -> str:
+    versions = {f.engine: f.version for record in records for f in record.figures}
+    peers = ", ".join(f"{TITLES[peer]} {versions[peer]}" for peer in PEERS)
+    machine = results.machine
+    commits = ", ".join(sorted({record.commit for record in records}))
+    days = sorted({record.taken[:10] for record in records})
+    when = days[0] if days[0] == days[-1] else f"{days[0]} to {days[-1]}"
+    widest = max(record.threads for record in records)
+    peaks = results.peaks
+    return (
+        f"{machine['cpu']} (family {machine['family']}, model {machine['model']}), "
+        f"{widest} threads, fp32, medians; {peers}; measured {when} at {commits}. "
+        f"Peak: {peaks['gflops']:.0f} GFLOP/s, {peaks['read_gbs']:.0f} GB/s read."
+    )
+
+
+def _head(cells: Sequence[str]) -> Iterator[str]:
+    yield f"| {' | '.join(cells)} |"
+    yield f"|{'|'.join('---' for _ in cells)}|"
+
+
+def _number(value: float) -> str:
+    """Three significant digits without an exponent."""
+    text = f"{value:#.{DIGITS}g}"
+    return f"{value:.0f}" if "e" in text else text.rstrip(".")
+
+
+MORE: Mapping[str, Callable[[ResultFile], Iterator[str]]] = {
+    "startup": _startup,
+    "memory": _memory,
+    "threads": _threads,
+    "concurrency": _concurrency,
+}
+
+if __name__ == "__main__":
+    sys.exit(main())
