@@ -140,6 +140,6 @@ def _transposed_padding(
         added[axis] += max(-total, 0)  # larger than what all taps reach: zeros at the end
         total = max(total, 0)
         small, large = total // 2, total - total // 2
-        before.append(large if auto == "SAME_LOWER" else small)
-        after.append(small if auto == "SAME_LOWER" else large)
+        before.append(small if auto == "SAME_UPPER" else large)
+        after.append(large if auto == "SAME_UPPER" else small)
     return (*before, *after), tuple(added)

@@ -1,0 +1,36 @@
+"""The model files, with their weights drawn, for the whole session."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import onnx
+import pytest
+
+SHARED = Path(__file__).parents[2].parent / "shared" / "models"
+
+
+@pytest.fixture(scope="session")
+def model_file(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """Path of a model with weights, by name; skips where the files are not there.
+
+    `SACCADE_MODELS` names the folder of the weightless files and of their `fill.py`.
+    """
+    folder = Path(os.environ.get("SACCADE_MODELS", SHARED))
+    out = tmp_path_factory.mktemp("models")
+
+    def get(name: str) -> Path:
+        if not (folder / "fill.py").exists():
+            pytest.skip(f"no model files in {folder}; set SACCADE_MODELS")
+        if not (out / name).exists():
+            spec = importlib.util.spec_from_file_location("fill", folder / "fill.py")
+            assert spec is not None and spec.loader is not None
+            fill = importlib.util.module_from_spec(spec)
+            spec.loader.exec_module(fill)
+            onnx.save(fill.fill(folder / f"{name}.onnx"), out / name)
+        return out / name
+
+    return get

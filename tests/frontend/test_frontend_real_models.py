@@ -1,0 +1,101 @@
+"""The model files of the project: they import, without shape arithmetic left, and compute the same."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from frontend_models import run_onnxruntime
+
+from saccade import frontend
+from saccade.errors import UnsupportedModelError
+from saccade.ir import DType
+from saccade.testing.compare import FP16_TOLERANCE, FP32_TOLERANCE, relative_l2
+from saccade.testing.interpret import interpret
+
+ModelFile = Callable[[str], Path]
+
+COUNTS = {
+    "resnet50": {"Conv2d": 53, "MatMul": 1, "Pool2d": 1, "Reduce": 1, "Move": 1, "Pointwise": 65},
+    "resnet50_dynamo": {"Conv2d": 53, "MatMul": 1, "Pool2d": 1, "Reduce": 1, "Move": 1},
+    "mobilenet_v3_large": {"Conv2d": 62, "MatMul": 2, "Reduce": 9, "Move": 1},
+    "shufflenet_v2_x1_0": {"Conv2d": 56, "MatMul": 1, "Concat": 16, "Reduce": 1, "Move": 74},
+    "efficientnet_b0": {"Conv2d": 81, "MatMul": 1, "Reduce": 17, "Move": 1},
+    "densenet121": {"Conv2d": 120, "MatMul": 1, "Concat": 58, "Pool2d": 4, "Move": 1},
+    "deeplabv3_mobilenet": {"Conv2d": 70, "Resize": 2, "Concat": 1},
+    "subpixel_x4": {"Conv2d": 9, "Move": 2, "Pointwise": 5},
+    "subpixel_x4_dynamo": {"Conv2d": 9, "Move": 2, "Pointwise": 5},
+    "subpixel_x4_fp16": {"Conv2d": 9, "Move": 2, "Pointwise": 7},
+    "vgg16": {"Conv2d": 13, "MatMul": 3, "Pool2d": 6, "Move": 1},
+    "vit_b_16": {"Conv2d": 1, "MatMul": 73, "LayerNorm": 25, "Softmax": 12, "Concat": 1},
+}
+FREE = {"vgg16", "vit_b_16", "resnet50_dynamo"}
+"""Too large to interpret here: their operators are all in the others."""
+
+DETECTORS = {
+    "dcnv2_small": {"DeformConv"},
+    "fasterrcnn_resnet50_fpn": {"NonZero", "TopK", "RoiAlign", "If", "ScatterElements"},
+    "ssdlite320_mobilenet": {"NonZero", "TopK", "GatherND", "If"},
+}
+
+
+@pytest.mark.parametrize("name", COUNTS)
+def test_imports_to_the_families_it_is_made_of(name: str, model_file: ModelFile) -> None:
+    graph = frontend.load(model_file(name))
+    counts = Counter(node.op.family for node in graph.nodes)
+    assert {family: counts[family] for family in COUNTS[name]} == COUNTS[name]
+    known = {*COUNTS[name], "Pointwise", "Pool2d", "Reduce", "Concat", "Move"}
+    assert set(counts) <= known
+    assert all(value.dtype in (DType.F32, DType.F16) for value in graph.values())
+
+
+@pytest.mark.parametrize("name", sorted(COUNTS.keys() - FREE))
+def test_computes_what_onnxruntime_computes(name: str, model_file: ModelFile) -> None:
+    path = model_file(name)
+    graph = frontend.load(path)
+    (value,) = graph.inputs
+    sizes = {"N": 1, "H": 40, "W": 56}
+    shape = [sizes.get(str(dim), dim) for dim in value.shape]
+    x = np.random.default_rng(1).normal(size=shape).astype(value.dtype.numpy)
+    expected = run_onnxruntime(str(path), {value.name: x})
+    actual = interpret(graph, {value.name: x})
+    assert list(actual) == list(expected)
+    tolerance = FP16_TOLERANCE if value.dtype is DType.F16 else FP32_TOLERANCE
+    for output, wanted in expected.items():
+        assert actual[output].shape == wanted.shape
+        assert actual[output].dtype == wanted.dtype
+        assert relative_l2(actual[output], wanted) < tolerance
+
+
+def test_output_sizes_are_expressions_of_the_input(model_file: ModelFile) -> None:
+    graph = frontend.load(model_file("subpixel_x4"))
+    assert [str(dim) for dim in graph.outputs[0].shape] == ["N", "3", "4*H", "4*W"]
+    assert graph.output_names == ("34",)
+    graph = frontend.load(model_file("deeplabv3_mobilenet"))
+    assert [str(dim) for dim in graph.outputs[0].shape] == ["N", "21", "H", "W"]
+
+
+@pytest.mark.parametrize("name", DETECTORS)
+def test_detectors_give_the_whole_table(name: str, model_file: ModelFile) -> None:
+    with pytest.raises(UnsupportedModelError) as caught:
+        frontend.load(model_file(name))
+    assert {row.operator for row in caught.value.rows} >= DETECTORS[name]
+    for row in caught.value.rows:
+        assert row.count >= len(row.nodes) >= 1
+        assert row.reason
+        assert f"{row.operator}" in str(caught.value)
+
+
+def test_loading_twice_gives_the_same_digest_and_a_changed_file_another(
+    model_file: ModelFile, tmp_path: Path
+) -> None:
+    path = model_file("subpixel_x4")
+    digest = frontend.digest(path)
+    assert digest is not None and digest == frontend.digest(str(path))
+    changed = bytearray(path.read_bytes())
+    changed[-1] ^= 1
+    (tmp_path / "changed.onnx").write_bytes(changed)
+    assert frontend.digest(tmp_path / "changed.onnx") != digest
