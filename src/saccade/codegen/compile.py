@@ -15,6 +15,9 @@ __all__ = ["assembly", "object_code"]
 def _llvm() -> Any:  # noqa: ANN401 - llvmlite carries no types
     import llvmlite.binding as llvm  # noqa: PLC0415 - 40 ms; needed only where something is compiled
 
+    # Kernels are written in the order that keeps their sums in registers; LLVM's scheduler hoists
+    # loads past it and spills (a tile of a matrix product lost half of its speed to that).
+    llvm.set_option("saccade", "-enable-misched=false")
     llvm.initialize_all_targets()
     llvm.initialize_all_asmprinters()
     return llvm

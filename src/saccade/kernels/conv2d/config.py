@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -37,38 +38,64 @@ class DirectConfig:
     epilogue: tuple[str, ...]
 
 
-# (vectors, rows): sums, vectors and one broadcast fit the registers.
+# (vectors, rows): sums, vectors and one broadcast fit the registers. Few rows are read better than
+# many: their distance is often a multiple of the cache's stride, and its ways are 8.
 _TILES_32 = (
-    *((2, 14), (4, 6), (3, 8), (1, 28), (2, 12), (2, 10), (4, 5), (1, 14), (2, 7), (4, 3)),
-    *((8, 1), (1, 7), (2, 4), (2, 1), (4, 1), (1, 4), (1, 1)),
+    *((4, 7), (4, 6), (3, 8), (2, 14), (2, 12), (4, 5), (5, 5), (1, 14), (2, 7), (4, 3), (8, 1)),
+    *((1, 24), (2, 10), (4, 4), (6, 4), (3, 5), (2, 6), (1, 7), (2, 4), (8, 2), (2, 1), (4, 1)),
+    *((1, 6), (1, 4), (1, 1)),
 )
 _TILES_16 = (
-    *((2, 6), (3, 4), (1, 12), (2, 5), (1, 8), (2, 4), (2, 3), (4, 2), (4, 1), (2, 1), (1, 4)),
+    *((2, 6), (3, 4), (1, 12), (2, 5), (1, 7), (2, 4), (2, 3), (4, 2), (4, 1), (2, 1), (1, 4)),
     (1, 1),
 )
 _FMA_LATENCY = 4
+_WAYS = 8
+_STRIDED_ROWS = 6
+_ALIAS = 4096  # bytes: rows that are so far apart compete for the same ways of the first cache
 
 
 def tiles(target: Target) -> tuple[tuple[int, int], ...]:
-    """Tiles (vectors, rows) for a target, the most even ones first."""
+    """Tiles (vectors, rows) for a target, the best ones first."""
     return _TILES_32 if target.registers >= 32 else _TILES_16
 
 
 @lru_cache(maxsize=1024)
-def choose_tile(pixels: int, vectors: int, target: Target, threads: int) -> tuple[int, int]:
-    """The tile (vectors, rows) that leaves the least idle for `pixels` and `vectors` of channels."""
+def choose_tile(
+    pixels: int,
+    vectors: int,
+    *,
+    depth: int,
+    pitch: int,
+    unit: bool,
+    target: Target,
+    threads: int,
+) -> tuple[int, int]:
+    """The tile (vectors, rows) that takes the least time.
+
+    Args:
+        pixels: Rows of the product.
+        vectors: Vectors of output channels.
+        depth: Summed elements.
+        pitch: Bytes from row to row.
+        unit: Whether the summed elements of a row are neighbours.
+        target: Machine.
+        threads: Width of the team.
+    """
     rate = 1 if target.vector_bits == 512 else 2  # fused multiply-adds, and vector loads, per cycle
+    sets = _ALIAS // math.gcd(max(pitch, 1), _ALIAS)
 
     def cycles(rank: int, nv: int, mr: int) -> float:
         step = max(mr * nv / rate, (mr / 2 + nv) / rate, _FMA_LATENCY)
+        crowd = max(0.0, -(-mr // sets) + 1 - _WAYS)
+        tile = depth * step * (1 + 0.1 * crowd + 0.002 * rank) + 30 + 4 * mr + 3 * mr * nv
         units = -(-pixels // mr) * -(-vectors // nv)
-        share = -(-units // threads) if units < 8 * threads else units / threads
-        return share * (step * (1 + 0.002 * rank) + 0.15)
+        return tile * (-(-units // threads) if units < 8 * threads else units / threads)
 
-    return min(
-        ((nv, mr) for nv, mr in tiles(target)),
-        key=lambda tile: cycles(tiles(target).index(tile), *tile),
-    )
+    known = tiles(target)
+    # Every row that steps on its own needs integer registers too.
+    allowed = [tile for tile in known if unit or tile[1] <= _STRIDED_ROWS]
+    return min(allowed, key=lambda tile: cycles(known.index(tile), *tile))
 
 
 @dataclass(frozen=True, slots=True)

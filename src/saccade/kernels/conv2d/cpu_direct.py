@@ -2,10 +2,12 @@
 
 `y[n,k,p,q] = Σ_r,s,c x[n, c, p·stride + r·dilation - pad, …] · w[k,c,r,s]`
 
-Layouts: x with any strides (neighbouring channels together is the fast case), y as the epilogue stores it. Pixels
-are flattened over (n, p, q), so that small pictures fill whole tiles. A tile of `rows` pixels times `vectors`
-vectors of channels stays in registers over all taps and channels; taps outside the picture read zeros.
-Refuses: weights that are not constant, types other than float32, a prologue unless 1x1 without padding.
+Layouts: x with any strides (neighbouring channels together is the fast case), y as the epilogue
+stores it. Pixels are flattened over (n, p, q), so that small pictures fill whole tiles. A tile of
+`rows` pixels times `vectors` vectors of channels stays in registers over all taps and channels;
+taps outside the picture read zeros.
+Refuses: weights that are not constant, types other than float32, a prologue unless 1x1 without
+padding.
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ from saccade.kernels.base import (
 )
 from saccade.kernels.conv2d.config import DirectConfig, blocking, choose_tile
 from saccade.kernels.conv2d.epilogue import Epilogue
-from saccade.kernels.conv2d.epilogue_spec import conv_epilogue, expand
+from saccade.kernels.conv2d.epilogue_spec import EpilogueSpec, conv_epilogue, expand
 from saccade.kernels.conv2d.microkernel import Reduction, accumulate, anchored, zero_sums
 from saccade.kernels.machine import machine
 from saccade.opdefs import Conv2d
@@ -70,7 +72,7 @@ class _Geometry:
 
 @dataclass(frozen=True, slots=True)
 class _Spot:
-    """An output pixel: its number and its coordinates (those of the last pixel when there is none)."""
+    """An output pixel: number and coordinates (those of the last pixel past the end)."""
 
     number: Int
     n: Int
@@ -111,9 +113,9 @@ class _Direct:
             end = k.minimum_int(first + g.tiles_chunk, count)
             if self.panel is not None:
                 self._apply_prologue(first, end)
-            with k.range(block, k.minimum_int(block + g.blocks_chunk, g.blocks)) as b:
-                with k.range(first, end) as tile:
-                    self._tile(group, b, tile, first)
+            stop = k.minimum_int(block + g.blocks_chunk, g.blocks)
+            with k.range(block, stop) as b, k.range(first, end) as tile:
+                self._tile(group, b, tile, first)
 
     # Pixels
 
@@ -160,7 +162,10 @@ class _Direct:
         self, sums: list[list[Var]], rows: list[Ptr], weights: Ptr, steps: IntLike | list[Int]
     ) -> None:
         pitch = self.config.vectors * self.k.lanes
-        accumulate(self.k, sums, rows, steps, weights, pitch, self.g.depth, self.reduction)
+        accumulate(
+            self.k, sums, rows, weights, step=steps, pitch=pitch, count=self.g.depth,
+            reduction=self.reduction,
+        )  # fmt: skip
 
     def _taps(self, sums: list[list[Var]], spots: list[_Spot], x: Ptr, weights: Ptr) -> None:
         k, g = self.k, self.g
@@ -242,6 +247,17 @@ def _supports(call: Call) -> str | None:
     return conv_epilogue(call).refuse()
 
 
+def _tile(call: Call, spec: EpilogueSpec) -> tuple[int, int]:
+    n, _, p, q = spec.shape
+    _, depth, taps_r, taps_s = call.inputs[1].shape
+    pitch = 4 * depth if call.op.n_prologue else 4 * call.inputs[0].strides[3] * call.op.stride[1]
+    return choose_tile(
+        n * p * q, spec.vectors, depth=depth * taps_r * taps_s, pitch=pitch,
+        unit=call.inputs[0].channels_last or call.op.n_prologue > 0,
+        target=call.target, threads=call.threads,
+    )  # fmt: skip
+
+
 def _launch(call: Call) -> tuple[Launch, ...]:
     op: Conv2d = call.op
     spec = conv_epilogue(call)
@@ -249,13 +265,16 @@ def _launch(call: Call) -> tuple[Launch, ...]:
     n, _, p, q = spec.shape
     depth, taps_r, taps_s = w.shape[1:]
     pixels = n * p * q
-    width, rows = choose_tile(pixels, spec.vectors, call.target, call.threads)
+    width, rows = _tile(call, spec)
     blocks = -(-spec.vectors // width)
     channels = width * call.target.lanes
     prologue = op.prologue != IDENTITY
     tiles = -(-pixels // rows)
     panel = 4 * depth * taps_r * taps_s * channels
-    cut = blocking(tiles, blocks, panel, 4 * depth * rows * taps_r, call.target, call.threads)
+    cut = blocking(
+        tiles, blocks, panel=panel, row=4 * depth * rows * taps_r, target=call.target,
+        threads=1 if op.groups >= 4 * call.threads else call.threads,
+    )  # fmt: skip
     padded = any(op.padding)
     reduction = Reduction.of(depth)
     config = DirectConfig(
@@ -289,7 +308,7 @@ def _cost(call: Call) -> float:
     pixels = n * p * q
     if pixels * k == 0:
         return machine(call.target).step
-    width, rows = choose_tile(pixels, spec.vectors, call.target, call.threads)
+    width, rows = _tile(call, spec)
     padded = -(-spec.vectors // width) * width * call.target.lanes * call.op.groups
     flops = 2.0 * (-(-pixels // rows) * rows) * padded * depth * taps_r * taps_s
     nbytes = 4.0 * (call.inputs[0].size + call.outputs[0].size + call.inputs[1].size)

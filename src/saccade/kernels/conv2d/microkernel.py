@@ -1,7 +1,7 @@
 """The inner loop of convolutions and matrix products: a tile of sums that stays in registers.
 
-`sums[i][j] += rows[i][c] · weights[c][j]` for `rows` pixels and `vectors` vectors of output channels: for every c the
-vectors are loaded once and every pixel's element is broadcast.
+`sums[i][j] += rows[i][c] · weights[c][j]` for pixels i and vectors of channels j: for every c
+the vectors are loaded once and every pixel's element is broadcast.
 """
 
 from __future__ import annotations
@@ -9,8 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from llvmlite import ir
+
 from saccade.codegen.language import Kernel, Ptr, Var
-from saccade.codegen.values import Int, IntLike, Mask
+from saccade.codegen.values import Int, IntLike, Mask, Vec
 
 __all__ = ["Reduction", "accumulate", "anchored", "zero_sums"]
 
@@ -23,7 +25,7 @@ class Reduction:
 
     Attributes:
         unroll: Elements of one trip.
-        shape: `once` (exactly `unroll` elements), `whole` (a multiple of them) or `tail` (any number).
+        shape: `once` (exactly `unroll` elements), `whole` (a multiple of them) or `tail` (any).
     """
 
     unroll: int
@@ -53,8 +55,9 @@ def accumulate(
     k: Kernel,
     sums: Sums,
     rows: Sequence[Ptr],
-    step: IntLike | Sequence[Int],
     weights: Ptr,
+    *,
+    step: IntLike | Sequence[Int],
     pitch: IntLike,
     count: Int,
     reduction: Reduction,
@@ -66,20 +69,22 @@ def accumulate(
         k: Builder.
         sums: The tile.
         rows: Each pixel's first element.
-        step: Distance of a pixel's elements, for all pixels or for each.
         weights: The first vectors.
+        step: Distance of a pixel's elements, for all pixels or for each.
         pitch: Distance of the vectors of neighbouring elements.
         count: Elements to sum.
         reduction: How to unroll.
         masks: For each vector, which lanes may be read; all when None.
     """
-
+    masks = masks or [None] * len(sums[0])
     steps = [step] * len(rows) if isinstance(step, (int, Int)) else step
 
     def trip(c: IntLike, unroll: int) -> None:
         for u in range(unroll):
-            ats = [(c + u) * distance for distance in steps]
-            _step(k, sums, rows, ats, weights + (c + u) * pitch, masks)
+            panel = weights + (c + u) * pitch
+            vectors = [panel.vec(j * k.lanes, mask) for j, mask in enumerate(masks)]
+            for row, distance, tile in zip(rows, steps, sums, strict=True):
+                _row(k, tile, row.splat((c + u) * distance), vectors)
 
     if reduction.shape == "once":
         trip(0, reduction.unroll)
@@ -92,17 +97,13 @@ def accumulate(
             trip(c, 1)
 
 
-def _step(
-    k: Kernel,
-    sums: Sums,
-    rows: Sequence[Ptr],
-    ats: Sequence[IntLike],
-    weights: Ptr,
-    masks: Sequence[Mask | None] | None,
-) -> None:
-    known = masks or [None] * len(sums[0])
-    vectors = [weights.vec(j * k.lanes, mask) for j, mask in enumerate(known)]
-    for row, at, tile in zip(rows, ats, sums, strict=True):
-        element = row.splat(at)
-        for total, vector in zip(tile, vectors, strict=True):
-            total.set(k.fma(element, vector, total.get()))
+def _row(k: Kernel, sums: list[Var], element: Vec, vectors: list[Vec]) -> None:
+    for total, vector in zip(sums, vectors, strict=True):
+        total.set(k.fma(element, vector, total.get()))
+    _hold(k)
+
+
+def _hold(k: Kernel) -> None:
+    """Keep loads on their side: elements hoisted from later rows would push sums out."""
+    nothing = ir.FunctionType(ir.VoidType(), [])
+    k.b.asm(nothing, "", "~{memory}", [], side_effect=True)

@@ -16,7 +16,7 @@ def zeros(count: int) -> Array:
 
 
 def pack_channels(array: Array, order: str) -> Array:
-    """A channel operand of any shape that broadcasts to [1, K, 1, 1], in a kernel's channel order, 0 at padding."""
+    """A channel operand (broadcasts to [1, K, 1, 1]) in a kernel's channel order, 0 at padding."""
     return _reorder(array.reshape(-1).astype(np.float32), order)
 
 
@@ -29,7 +29,7 @@ def _reorder(array: Array, order: str) -> Array:
 
 
 def pack_conv_weights(weights: Array, groups: int, order: str, width: int) -> Array:
-    """Weights [K, C/groups, R, S] as [groups, blocks, R, S, C/groups, width], zero-padded to whole blocks."""
+    """Weights [K, C/groups, R, S] as [groups, blocks, R, S, C/groups, width], zero-padded."""
     k, c, r, s = weights.shape
     panels = []
     for group in weights.reshape(groups, k // groups, c, r, s):
@@ -42,7 +42,7 @@ def pack_conv_weights(weights: Array, groups: int, order: str, width: int) -> Ar
 
 
 def pack_matrix(matrix: Array, transposed: bool, width: int) -> Array:
-    """Matrices [..., K, N] (or [..., N, K]) as [..., blocks, K, width], zero-padded to whole blocks."""
+    """Matrices [..., K, N] (or [..., N, K]) as [..., blocks, K, width], zero-padded."""
     b = matrix.swapaxes(-1, -2) if transposed else matrix
     *batch, k, n = b.shape
     blocks = -(-n // width)

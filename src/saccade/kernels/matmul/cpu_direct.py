@@ -96,7 +96,10 @@ class _Product:
         b, pitch = self._panel(batch, block)
         step: IntLike = 1 if config.unit else g.a_k
         reduction = Reduction(config.unroll, config.shape)
-        accumulate(k, sums, rows, step, b, pitch, g.inner, reduction, self._masks(block))
+        accumulate(
+            k, sums, rows, b, step=step, pitch=pitch, count=g.inner, reduction=reduction,
+            masks=self._masks(block),
+        )  # fmt: skip
         vectors = range(config.vectors)
         places = [self.epilogue.place(block * config.vectors + j) for j in vectors]
         for i, tile in enumerate(sums):
@@ -134,21 +137,35 @@ def _product(call: Call) -> Product:
     return product
 
 
+def _unit(product: Product) -> bool:
+    return product.a[3] == 1 or product.inner == 1
+
+
+def _tile(call: Call, product: Product) -> tuple[int, int]:
+    return choose_tile(
+        product.rows, product.epilogue.vectors, depth=product.inner, pitch=4 * product.a[2],
+        unit=_unit(product),
+        target=call.target, threads=call.threads,
+    )  # fmt: skip
+
+
 def _launch(call: Call) -> tuple[Launch, ...]:
     product = _product(call)
     spec, batches = product.epilogue, product.batch[0] * product.batch[1]
-    vectors, rows = choose_tile(product.rows, spec.vectors, call.target, call.threads)
+    vectors, rows = _tile(call, product)
     blocks = -(-spec.vectors // vectors)
     width = vectors * call.target.lanes
     panels = _panels(call, product, blocks, width)
     tiles = -(-product.rows // rows)
     team = 1 if batches >= 4 * call.threads else call.threads
     row = 4 * product.inner * rows
-    cut = blocking(tiles, blocks, 4 * product.inner * width, row, call.target, team)
+    cut = blocking(
+        tiles, blocks, panel=4 * product.inner * width, row=row, target=call.target, threads=team
+    )
     reduction = Reduction.of(product.inner)
     config = MatMulConfig(
         "product", vectors, rows, reduction.unroll, reduction.shape,
-        product.a[3] == 1 or product.inner == 1, panels.packed, spec.code(vectors),
+        _unit(product), panels.packed, spec.code(vectors),
     )  # fmt: skip
     integers = (
         *product.a, *panels.steps, batches, product.batch[1], product.rows, product.inner,
@@ -200,7 +217,7 @@ def _cost(call: Call) -> float:
     batches = product.batch[0] * product.batch[1]
     if batches * product.rows * product.columns == 0:
         return machine(call.target).step
-    vectors, rows = choose_tile(product.rows, product.epilogue.vectors, call.target, call.threads)
+    vectors, rows = _tile(call, product)
     padded = -(-product.epilogue.vectors // vectors) * vectors * call.target.lanes
     flops = 2.0 * batches * (-(-product.rows // rows) * rows) * padded * product.inner
     nbytes = 4.0 * sum(view.size for view in (*call.inputs[:2], call.outputs[0]))
