@@ -32,7 +32,7 @@ from saccade.ir.graph import Graph, Node, Value
 from saccade.ir.index_map import Factor, IndexMap
 from saccade.ir.op import Array, Op
 
-__all__ = ["load", "save"]
+__all__ = ["decode_op", "encode_op", "load", "save"]
 
 _MAGIC = b"SACCADE\0"
 _VERSION = 1
@@ -141,12 +141,16 @@ def _dim(dim: Dim) -> int | str:
 
 def _node(node: Node, index: dict[Value, int]) -> list[Any]:
     return [
-        node.op.family,
-        {f.name: _encode(getattr(node.op, f.name)) for f in dataclasses.fields(node.op)},
+        *encode_op(node.op),
         [index[value] for value in node.inputs],
         [index[value] for value in node.outputs],
         node.name,
     ]
+
+
+def encode_op(op: Op) -> list[Any]:
+    """An operator as plain data for JSON: class name and fields."""
+    return [op.family, {f.name: _encode(getattr(op, f.name)) for f in dataclasses.fields(op)}]
 
 
 def _encode(value: Any) -> Any:  # noqa: ANN401 - walks attribute trees
@@ -191,11 +195,17 @@ def _graph(header: dict[str, Any], blobs: Array, path: str | os.PathLike[str]) -
 
 
 def _decode_node(entry: list[Any], values: list[Value]) -> Node:
-    family, fields, inputs, outputs, name = entry
-    kind = _families()[family]
-    op = kind(**{field: _decode(value, kind) for field, value in fields.items()})
+    *plain, inputs, outputs, name = entry
+    op = decode_op(plain)
     ins, outs = (tuple(values[i] for i in indices) for indices in (inputs, outputs))
     return Node(op, ins, outs, name)
+
+
+def decode_op(plain: list[Any]) -> Op:
+    """The operator that `encode_op` wrote; its class has to be imported (`saccade.opdefs`)."""
+    family, fields = plain
+    kind = _families()[family]
+    return kind(**{field: _decode(value, kind) for field, value in fields.items()})
 
 
 def _families() -> dict[str, type[Op]]:

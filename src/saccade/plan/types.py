@@ -147,6 +147,16 @@ class Plan:
         return self.output_base + len(self.outputs)
 
     @property
+    def constants_read(self) -> tuple[bool, ...]:
+        """For each constant, whether a phase or a host step reads it; the rest was packed."""
+        bases = set[int]()
+        for step in self.steps:
+            bases |= {ref.base for phase in step.phases for ref in phase.refs}
+            if step.kernel is None:
+                bases |= {slot.ref.base for slot in step.inputs}
+        return tuple(self.constant_base + i in bases for i in range(len(self.constants)))
+
+    @property
     def reorders(self) -> tuple[Step, ...]:
         """Steps that only move values, each with its reason in `note`."""
         return tuple(step for step in self.steps if step.is_reorder)

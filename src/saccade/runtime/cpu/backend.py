@@ -64,15 +64,5 @@ class CpuBackend:
             file = files[kernel, config]
             return Code(linked.addresses[file.symbol], file.accesses)
 
-        return CpuProgram(plan, constants_of(graph, identity, plan.constants, _used(plan)), code, linked)
-
-
-def _used(plan: Plan) -> list[bool]:
-    """Which constants a native phase or a host step reads."""
-    bases = set()
-    for step in plan.steps:
-        refs = [r for phase in step.phases for r in phase.refs]
-        if step.kernel is None:
-            refs += [slot.ref for slot in step.inputs]
-        bases |= {ref.base for ref in refs}
-    return [plan.constant_base + i in bases for i in range(len(plan.constants))]
+        constants = constants_of(graph, identity, plan.constants, plan.constants_read)
+        return CpuProgram(plan, constants, code, linked)

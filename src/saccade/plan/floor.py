@@ -1,0 +1,54 @@
+"""What a plan cannot be faster than, by the machine's nominal speeds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+
+from saccade.codegen.target import Target
+from saccade.ir import DType
+from saccade.kernels.machine import machine
+from saccade.plan.types import Plan, Port
+
+__all__ = ["Floor", "floor"]
+
+_VECTOR_BITS = {"avx512": 512, "avx2": 256, "neon": 128}
+
+
+@dataclass(frozen=True, slots=True)
+class Floor:
+    """Microseconds that a run takes at least.
+
+    Algorithms that save arithmetic (Winograd's) go below `arithmetic`.
+
+    Attributes:
+        arithmetic: The operators' own operations (valid taps only) at the peak of every core.
+        memory: Inputs, outputs and weights, each moved once; values in between may stay in cache.
+        barriers: Phases that do nothing.
+    """
+
+    arithmetic: float
+    memory: float
+    barriers: float
+
+    @property
+    def total(self) -> float:
+        """The larger of arithmetic and memory, and the barriers."""
+        return max(self.arithmetic, self.memory) + self.barriers
+
+
+def floor(plan: Plan) -> Floor:
+    """The floor of a plan, on any machine of the plan's instruction set."""
+    # A plan may be read where its instruction set does not exist, so the host is not asked.
+    speeds = machine(Target(plan.isa, _VECTOR_BITS[plan.isa], 32, "", "", ""))
+    flops = sum(step.work.flops for step in plan.steps)
+    moved = sum(map(_port_bytes, (*plan.inputs, *plan.outputs)))
+    moved += sum(c.nbytes for c, read in zip(plan.constants, plan.constants_read, strict=True) if read)
+    phases = sum(len(step.phases) for step in plan.steps)
+    return Floor(
+        flops / (speeds.flops * plan.threads), moved / speeds.bandwidth, phases * speeds.step
+    )
+
+
+def _port_bytes(port: Port) -> int:
+    return prod(port.shape) * DType(port.dtype).itemsize

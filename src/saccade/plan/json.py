@@ -1,0 +1,154 @@
+"""Plans as JSON, and back: `load(dump(plan)) == plan`.
+
+Operators are written as class name and fields, expressions as their text. A config is read back
+through the class that its kernel names, a record inside it through the type of its field.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import typing
+from functools import cache, lru_cache
+from typing import Any
+
+from saccade.errors import PlanError
+from saccade.ir import DType
+from saccade.ir.serialize import decode_op, encode_op
+from saccade.kernels import CPU_KERNELS
+from saccade.kernels.base import Packing, View
+from saccade.plan.types import Constant, Phase, Plan, Port, Ref, Slot, Step
+
+__all__ = ["dump", "load"]
+
+_VERSION = 1
+_MALFORMED = (KeyError, TypeError, ValueError, IndexError, AttributeError, RecursionError)
+
+
+def dump(plan: Plan) -> str:
+    """The plan as JSON."""
+    record = {
+        "version": _VERSION,
+        "sizes": dict(plan.sizes),
+        "threads": plan.threads,
+        "isa": plan.isa,
+        "inputs": [dataclasses.astuple(port) for port in plan.inputs],
+        "outputs": [dataclasses.astuple(port) for port in plan.outputs],
+        "constants": [_constant(constant) for constant in plan.constants],
+        "steps": [_step(step) for step in plan.steps],
+        "arena_bytes": plan.arena_bytes,
+        "live_bytes": plan.live_bytes,
+        "notes": plan.notes,
+    }
+    return json.dumps(record)
+
+
+def load(text: str) -> Plan:
+    """The plan that `dump` wrote.
+
+    Raises:
+        PlanError: If the text is not a plan of this version.
+    """
+    try:
+        record = json.loads(text)
+        if record["version"] != _VERSION:
+            raise PlanError(f"a plan of version {record['version']}, this is version {_VERSION}")
+        return Plan(
+            record["sizes"],
+            record["threads"],
+            record["isa"],
+            tuple(Port(*_tuples(port)) for port in record["inputs"]),
+            tuple(Port(*_tuples(port)) for port in record["outputs"]),
+            tuple(_read_constant(*entry) for entry in record["constants"]),
+            tuple(_read_step(entry) for entry in record["steps"]),
+            record["arena_bytes"],
+            record["live_bytes"],
+            tuple(record["notes"]),
+        )
+    except _MALFORMED as error:
+        raise PlanError(f"this is not a plan: {error!r}") from error
+
+
+def _constant(constant: Constant) -> list[Any]:
+    packing = constant.packing
+    return [constant.sources, packing and dataclasses.astuple(packing), constant.nbytes]
+
+
+def _read_constant(sources: list[str], packing: list[Any] | None, nbytes: int) -> Constant:
+    found = None if packing is None else Packing(*_tuples(packing))
+    return Constant(tuple(sources), found, nbytes)
+
+
+def _step(step: Step) -> dict[str, Any]:
+    return {
+        "name": step.name,
+        "op": encode_op(step.op),
+        "inputs": [_slot(slot) for slot in step.inputs],
+        "outputs": [_slot(slot) for slot in step.outputs],
+        "kernel": step.kernel,
+        "phases": [_phase(phase) for phase in step.phases],
+        "estimate": step.estimate,
+        "reasons": step.reasons,
+        "note": step.note,
+    }
+
+
+def _read_step(entry: dict[str, Any]) -> Step:
+    kernel = entry["kernel"]
+    return Step(
+        entry["name"],
+        decode_op(entry["op"]),
+        tuple(_read_slot(*slot) for slot in entry["inputs"]),
+        tuple(_read_slot(*slot) for slot in entry["outputs"]),
+        kernel,
+        tuple(_read_phase(kernel, phase) for phase in entry["phases"]),
+        entry["estimate"],
+        tuple(entry["reasons"]),
+        entry["note"],
+    )
+
+
+def _slot(slot: Slot) -> list[Any]:
+    view = slot.view
+    return [dataclasses.astuple(slot.ref), view.dtype.value, view.shape, view.strides]
+
+
+def _read_slot(ref: list[int], dtype: str, shape: list[int], strides: list[int]) -> Slot:
+    return Slot(Ref(*ref), View(DType(dtype), tuple(shape), tuple(strides)))
+
+
+def _phase(phase: Phase) -> dict[str, Any]:
+    refs = [dataclasses.astuple(ref) for ref in phase.refs]
+    config = dataclasses.asdict(phase.config)
+    return {"config": config, "refs": refs, "integers": phase.integers, "chunks": phase.chunks}
+
+
+def _read_phase(kernel: str, entry: dict[str, Any]) -> Phase:
+    config = _record(_configs()[kernel], entry["config"])
+    refs = tuple(Ref(*ref) for ref in entry["refs"])
+    return Phase(config, refs, tuple(entry["integers"]), entry["chunks"])
+
+
+@cache
+def _configs() -> dict[str, type[Any]]:
+    return {kernel.name: kernel.config for kernel in CPU_KERNELS}
+
+
+@lru_cache(maxsize=64)
+def _hints(kind: Any) -> dict[str, Any]:  # noqa: ANN401 - a dataclass
+    return typing.get_type_hints(kind)
+
+
+def _record(kind: Any, fields: dict[str, Any]) -> Any:  # noqa: ANN401 - a config
+    hints = _hints(kind)
+    return kind(
+        **{
+            name: _record(hints[name], value) if isinstance(value, dict) else _tuples(value)
+            for name, value in fields.items()
+        }
+    )
+
+
+def _tuples(value: Any) -> Any:  # noqa: ANN401 - plain data
+    """JSON knows no tuples; plans hold no lists."""
+    return tuple(_tuples(v) for v in value) if isinstance(value, list) else value

@@ -1,0 +1,100 @@
+"""A plan as a table for people: one row a step, then memory, reorders and the floor."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+from saccade.plan.floor import floor
+from saccade.plan.types import Plan, Ref, Step
+
+__all__ = ["table"]
+
+_HEAD = ("#", "step", "op", "kernel", "config", "chunks", "µs", "MFLOP", "MB", "output", "passed")
+_RIGHT = frozenset({"#", "chunks", "µs", "MFLOP", "MB", "passed"})
+_WIDEST = 40
+
+
+def table(plan: Plan) -> str:
+    """The plan as text; µs are estimates, MB what each operator reads and writes at least."""
+    rows = [_HEAD, *(_row(plan, i, step) for i, step in enumerate(plan.steps))]
+    widths = [max(len(row[i]) for row in rows) for i in range(len(_HEAD))]
+    lines = [_line(row, widths) for row in rows]
+    return "\n".join([*lines, "", *_summary(plan)])
+
+
+def _line(row: Sequence[str], widths: Sequence[int]) -> str:
+    cells = (
+        cell.rjust(width) if name in _RIGHT else cell.ljust(width)
+        for name, cell, width in zip(_HEAD, row, widths, strict=True)
+    )
+    return "  ".join(cells).rstrip()
+
+
+def _row(plan: Plan, i: int, step: Step) -> tuple[str, ...]:
+    return (
+        str(i),
+        _cut(step.name),
+        step.op.family,
+        step.kernel or "reference (host)",
+        _short(step.phases[0].config) if step.phases else "",
+        "+".join(str(phase.chunks) for phase in step.phases),
+        f"{step.estimate:.1f}",
+        f"{step.work.flops / 1e6:.2f}",
+        f"{step.work.bytes / 1e6:.2f}",
+        ", ".join(_where(plan, slot.ref) for slot in step.outputs),
+        str(len(step.reasons)) if step.reasons else "",
+    )
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _WIDEST else "…" + text[1 - _WIDEST :]
+
+
+def _short(config: Any) -> str:  # noqa: ANN401 - each kernel has its own class
+    """The scalars of a config; long texts and tuples are left to the JSON."""
+    parts = []
+    for field in dataclasses.fields(config):
+        value = getattr(config, field.name)
+        if isinstance(value, bool):
+            parts += [field.name] if value else []
+        elif isinstance(value, int):
+            parts.append(f"{field.name} {value}")
+        elif isinstance(value, str) and value and value != "$0":
+            parts.append(value)
+    return _cut(" ".join(parts)[:_WIDEST])
+
+
+def _where(plan: Plan, ref: Ref) -> str:
+    if ref.base == 0:
+        return f"arena+{ref.offset}"
+    if ref.base < plan.output_base:
+        return f"{plan.inputs[ref.base - 1].name}+{ref.offset}"
+    return f"{plan.outputs[ref.base - plan.output_base].name}+{ref.offset}"
+
+
+def _summary(plan: Plan) -> list[str]:
+    read = [c for c, used in zip(plan.constants, plan.constants_read, strict=True) if used]
+    packed = sum(c.nbytes for c in read if c.packing is not None)
+    raw = sum(c.nbytes for c in read if c.packing is None)
+    hosts = sum(step.kernel is None for step in plan.steps)
+    least = floor(plan)
+    sizes = ", ".join(f"{name}={size}" for name, size in plan.sizes.items()) or "none"
+    estimate = sum(step.estimate for step in plan.steps)
+    lines = [
+        f"sizes: {sizes}; {plan.threads} thread(s), {plan.isa}",
+        f"arena {plan.arena_bytes / 1e6:.2f} MB, "
+        f"at most {plan.live_bytes / 1e6:.2f} MB of values live at once",
+        f"constants: {packed / 1e6:.2f} MB packed, {raw / 1e6:.2f} MB as in the model",
+        f"{len(plan.steps)} steps, {hosts} on the host, estimated {estimate:.0f} µs",
+        f"floor {least.total:.0f} µs: arithmetic {least.arithmetic:.0f}, "
+        f"memory {least.memory:.0f}, barriers {least.barriers:.0f}",
+        f"{len(plan.reorders)} reorder(s)",
+    ]
+    lines += [f"  {step.name}: {step.note}" for step in plan.reorders]
+    lines += [
+        f"  on the host: {s.name}: {'; '.join(s.reasons)}" for s in plan.steps if s.kernel is None
+    ]
+    lines += [f"note: {note}" for note in plan.notes]
+    return lines
