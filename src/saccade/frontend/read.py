@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import mmap
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -105,26 +106,23 @@ def digest(source: object) -> str | None:
     if not isinstance(source, (str, os.PathLike)):
         return None
     path = Path(source)
-    total = hashlib.sha256()
-    for part in [path, *_external_files(path)]:
-        try:
+    try:
+        total = hashlib.sha256()
+        for part in [path, *_external_files(path)]:
             with part.open("rb") as file:
                 total.update(hashlib.file_digest(file, "sha256").digest())
-        except OSError as error:
-            raise ModelError(f"{part}: {error.strerror}") from error
+    except OSError as error:
+        raise ModelError(f"{path}: {error}") from error
     return total.hexdigest()
 
 
 def _external_files(path: Path) -> list[Path]:
-    """Files that the model may refer to: looked for only if it speaks of external data at all."""
-    from saccade.frontend.external import locations  # noqa: PLC0415
+    """Files that the model refers to; it is only parsed if it can speak of external data at all."""
+    from saccade.frontend.external import locations  # noqa: PLC0415 - most models have none
 
-    with path.open("rb") as file:
-        import mmap  # noqa: PLC0415
-
-        if path.stat().st_size == 0:
+    if path.stat().st_size == 0:
+        return []
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as view:
+        if view.find(b"location") < 0:
             return []
-        with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as view:
-            if view.find(b"location") < 0:
-                return []
     return locations(_parse(_read_file(path), str(path)), path.parent)

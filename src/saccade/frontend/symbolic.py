@@ -23,6 +23,7 @@ __all__ = ["ELEMENTWISE", "Quotient", "Symbolic", "at_least", "cast", "is_static
 
 MAX_ELEMENTS = 4096
 MAX_TEXT = 4096
+MAX_DEPTH = 64
 _INT64 = 2**63
 
 
@@ -77,21 +78,24 @@ def check_size(element: Element) -> None:
         if not -_INT64 <= element < _INT64:
             raise Refusal("a computed shape overflows int64")
     elif isinstance(element, Affine):
-        if _text_length(element, 0) > MAX_TEXT:
+        if _text_length(element, 0, 0) > MAX_TEXT:
             raise Refusal("the expression of a computed dim is too large")
     elif isinstance(element, Quotient):
         check_size(element.numerator)
 
 
-def _text_length(value: Dim, used: int) -> int:
-    """A lower bound of `len(str(value))`, which may be exponential: stops once it is too large."""
+def _text_length(value: Dim, used: int, depth: int) -> int:
+    """A lower bound of `len(str(value))`; stops once that is too large or terms nest too deeply."""
+    if depth > MAX_DEPTH:
+        return MAX_TEXT + 1
     used += 1
     if isinstance(value, Affine):
         for atom, _ in value.terms:
             if used > MAX_TEXT:
                 return used
             if isinstance(atom, Term):
-                used = _text_length(atom.right, _text_length(atom.left, used))
+                used = _text_length(atom.left, used, depth + 1)
+                used = _text_length(atom.right, used, depth + 1)
             else:
                 used += len(atom.name)
     return used
