@@ -73,12 +73,23 @@ def _repeat(shape):
 def test_movements_that_others_read_stay_unless_they_are_free():
     b = Build()
     x = b.transpose(b.input(2, 3, 4), 1, 2, 0)
-    graph = b.graph(b.slice(x, 0, 0, 1), b.slice(x, 0, 1, 2))
+    graph = b.graph(b.slice(x, 0, 0, 2), b.slice(x, 0, 1, 2))
     assert_refused(graph, COMPOSE, "also read elsewhere", 2)
     b = Build()
     view = b.reshape(b.input(2, 12), 2, 3, 4)
     after = fused(b.graph(b.transpose(view, 1, 2, 0), b.transpose(view, 2, 1, 0)), COMPOSE)
     assert ops(after) == "Move Move"
+
+
+def test_movements_that_share_the_elements_out_do_without_the_first():
+    b = Build()
+    packed = b.transpose(b.reshape(b.input(5, 2, 12), 5, 2, 3, 4), 2, 0, 1, 3)
+    parts = [b.transpose(b.slice(packed, 0, i, 1), 0, 2, 1, 3) for i in range(3)]
+    assert ops(fused(b.graph(*parts), COMPOSE)) == "Move Move Move"
+    b = Build()
+    packed = b.transpose(b.input(3, 5, 4), 0, 2, 1)
+    parts = [b.slice(packed, 0, i, 1) for i in range(3)]
+    assert_refused(b.graph(*parts, packed), COMPOSE, "also read elsewhere", 3)
 
 
 def test_a_pointwise_does_not_pass_a_movement_that_others_read():

@@ -5,9 +5,10 @@
     Pointwise(Move(x))               ->  Move(Pointwise(x))          numbers only beside x
 
 The last brings a Pointwise to the operator that can compute it as its epilogue, or two movements
-together. Must not touch: a movement that others read too (it would be done twice; a pure reshape
-costs nothing and may be), a movement that the convolution before it can do while it stores, a
-Pointwise over fewer or repeated elements, maps without a common refinement.
+together. Must not touch: a movement that others read too (it would be done twice; but a pure
+reshape costs nothing, and movements that share its elements out move no more without it), a
+movement that the convolution before it can do while it stores, a Pointwise over fewer or repeated
+elements, maps without a common refinement.
 """
 
 from __future__ import annotations
@@ -15,9 +16,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import lru_cache
 
-from saccade.ir import IndexMap, Node
+from saccade.ir import Dim, IndexMap, Node, Value
 from saccade.ir.compose_maps import canonical, compose, is_identity, is_view
-from saccade.ir.dim import product
+from saccade.ir.dim import add, product, sub
 from saccade.opdefs import Concat, Conv2d, Move, Pointwise
 from saccade.passes._editor import Editor
 from saccade.passes._operands import Fusible
@@ -69,7 +70,7 @@ def match_pair(editor: Editor, node: Node) -> _Pair | None:
 def refuse_pair(editor: Editor, found: _Pair) -> str | None:
     """See the cases above."""
     first = found.first
-    if not editor.single_use(first.output) and not is_view(_map(first)):
+    if not (editor.single_use(first.output) or is_view(_map(first)) or _shared(editor, first)):
         return "the movement in front of it is also read elsewhere"
     if _stores(editor, first):
         return "the movement in front of it belongs to the store of a convolution"
@@ -77,17 +78,43 @@ def refuse_pair(editor: Editor, found: _Pair) -> str | None:
     return composed if isinstance(composed, str) else None
 
 
+def _shared(editor: Editor, first: Node) -> bool:
+    """Whether movements share its elements out among them, and all can do without it."""
+    total: Dim = 0
+    for reader in editor.readers(first.output):
+        if not isinstance(reader.op, Move) or isinstance(_composed(_map(first), _map(reader)), str):
+            return False
+        total = add(total, product(reader.output.shape))
+    spare = sub(product(first.output.shape), total)
+    return _not_negative(spare) and not editor.is_output(first.output)
+
+
+def _not_negative(dim: Dim) -> bool:
+    if isinstance(dim, int):
+        return dim >= 0
+    return dim.constant >= 0 and all(count > 0 for _, count in dim.terms)
+
+
 def _stores(editor: Editor, node: Node) -> bool:
     source = editor.producer(node.inputs[0])
     if source is None or not editor.single_use(source.output):
         return False
-    if isinstance(source.op, Conv2d):
-        return as_depth_to_space(_map(node)) is not None
+    if as_depth_to_space(_map(node)) is not None:
+        return _convolved(editor, node.inputs[0])
     if not isinstance(source.op, Concat) or source.op.axis != 1:
         return False
-    makers = [editor.producer(value) for value in source.inputs]
-    convolved = any(maker is not None and isinstance(maker.op, Conv2d) for maker in makers)
-    return convolved and is_shuffle(_map(node), len(source.inputs))
+    parts = source.inputs
+    return is_shuffle(_map(node), len(parts)) and any(_convolved(editor, v) for v in parts)
+
+
+def _convolved(editor: Editor, value: Value, depth: int = 4) -> bool:
+    """Whether a convolution may produce the value once its epilogue is fused."""
+    maker = editor.producer(value)
+    if maker is None or depth == 0:
+        return False
+    if isinstance(maker.op, Pointwise):
+        return any(_convolved(editor, v, depth - 1) for v in maker.inputs)
+    return isinstance(maker.op, Conv2d)
 
 
 def rewrite_pair(editor: Editor, found: _Pair) -> None:

@@ -115,5 +115,11 @@ def rewrite(editor: Editor, found: _Match) -> None:
 PASS = Pass(
     "fuse_epilogue",
     (Rule(match, refuse, rewrite),),
-    after=("fold_scale_shift", "merge_activations", "compose_moves", "fold_padding"),
+    after=(
+        "fold_factors",
+        "fold_scale_shift",
+        "merge_activations",
+        "compose_moves",
+        "fold_padding",
+    ),
 )
