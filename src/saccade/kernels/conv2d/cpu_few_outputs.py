@@ -235,11 +235,9 @@ def _supports(call: Call) -> str | None:
 
 
 def _tile(filters: int, target: Target) -> tuple[int, int]:
-    """Filters and pixels at a time: their sums fill the registers, but for the loads."""
+    """Filters and pixels at a time: their sums and the columns of three taps fit in the registers."""
     if target.registers >= 32:
-        return {1: (1, 16), 2: (2, 8), 3: (3, 8), 4: (4, 4), 5: (5, 4), 6: (6, 4), 7: (4, 4)}.get(
-            filters, (4, 4)
-        )
+        return {1: (1, 16), 2: (2, 8)}.get(filters, (filters if filters <= 6 else 4, 4))
     return {1: (1, 8), 2: (2, 4), 4: (2, 4)}.get(filters, (3, 4))
 
 

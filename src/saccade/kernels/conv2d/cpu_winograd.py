@@ -2,7 +2,7 @@
 
 Layouts: x and the result channels-last with any pitch; the result also through DepthToSpace or a channel
 interleave. Weights are transformed at load into panels of nv vectors of filters. No halo: patches at the border
-read zeros. Refused: everything but 3x3 with stride 1, dilation 1 and one group; prologues; row-major pictures;
+are completed with zeros. Refused: everything but 3x3 with stride 1, dilation 1 and one group; prologues; row-major pictures;
 `exact`.
 """
 
@@ -87,7 +87,6 @@ class _Sizes:
     left: Int
     rows: Int
     columns_out: Int
-    zeros: Int
 
 
 def _declare(k: Kernel) -> _Sizes:
@@ -119,12 +118,11 @@ class _Code:
         first = index * self.s.block
         return first, self.k.minimum_int(self.s.tiles - first, self.s.block)
 
-    def forward(self, x: Ptr, u: Ptr, v: Ptr, tiles: tuple[Int, Int]) -> None:
+    def forward(self, x: Ptr, patch: Ptr, v: Ptr, tiles: tuple[Int, Int]) -> None:
         """Patches of some tiles into the first rows of `v`."""
         s = self.s
-        picture = Picture(
-            x, u + s.zeros, s.channels, s.height, s.width, (s.x_n, s.x_h, s.x_w), s.top, s.left
-        )
+        strides = (s.x_n, s.x_h, s.x_w)
+        picture = Picture(x, patch, s.channels, s.height, s.width, strides, s.top, s.left)
         with self.k.range(0, tiles[1]) as t:
             emit_input_tile(
                 self.k, self.tiling, picture, tiles[0] + t, v + t * s.pitch, s.v_step
@@ -166,7 +164,7 @@ def _emit_fused(k: Kernel, config: WinogradConfig) -> None:
     stage = m + s.m_step * code.squares
     with k.chunks((s.tiles + s.block - 1) // s.block) as chunk:
         tiles = code.block(chunk)
-        code.forward(x, u, v, tiles)
+        code.forward(x, stage, v, tiles)
         with k.range(0, s.panels) as panel:
             with k.range(0, code.squares) as f:
                 weights = u + (panel * code.squares + f) * s.channels * code.panel
@@ -175,10 +173,10 @@ def _emit_fused(k: Kernel, config: WinogradConfig) -> None:
 
 
 def _emit_input(k: Kernel, config: WinogradConfig) -> None:
-    x, u, v = k.pointer("x"), k.pointer("u"), k.pointer("v")
+    x, patch, v = k.pointer("x"), k.scratch("patch"), k.pointer("v")
     code = _Code(k, config, _declare(k))
     with k.chunks(code.s.tiles) as tile:
-        code.forward(x, u, v + tile * code.s.pitch, (tile, k.int(1)))
+        code.forward(x, patch, v + tile * code.s.pitch, (tile, k.int(1)))
 
 
 def _emit_products(k: Kernel, config: WinogradConfig) -> None:
@@ -272,7 +270,6 @@ def _integers(
         problem.channels, layout.pitch, layout.v_step(rows), layout.m_step(rows),
         layout.panels, problem.vectors, x.shape[2], x.shape[3], x.strides[0], x.strides[2], x.strides[3],
         op.padding[0], op.padding[1], problem.rows, problem.columns,
-        layout.panels * layout.squares * problem.channels * layout.panel,
     )  # fmt: skip
 
 
@@ -291,14 +288,14 @@ def launch_as(
     u = Packed(Packing("pack_winograd", (chosen.m, layout.panel, spec.order), (1,), size))
     code, tail = spec.code(), (spec.pointers(), spec.integers())
     mr = rows_in_registers(chosen.nv, problem.target)
-    tile_bytes = 4 * chosen.m**2 * problem.target.lanes
+    stage = Scratch(4 * layout.squares * problem.target.lanes)
     rows = layout.tiles if chosen.phased else chosen.block
     v_bytes = 4 * layout.squares * layout.v_step(rows)
     m_bytes = 4 * layout.squares * layout.m_step(rows)
     integers = _integers(call, problem, chosen, layout, rows)
     blocks = -(-layout.tiles // chosen.block)
     if not chosen.phased:
-        operands: tuple[Operand, ...] = (In(0), u, Scratch(v_bytes + m_bytes + tile_bytes))
+        operands: tuple[Operand, ...] = (In(0), u, Scratch(v_bytes + m_bytes + stage.nbytes))
         config = WinogradConfig("fused", chosen.m, mr, chosen.nv, code)
         return (Launch(config, operands + tail[0], integers + tail[1], blocks),)
     v, m = Temp(0, v_bytes), Temp(1, m_bytes * layout.panels)
@@ -306,11 +303,11 @@ def launch_as(
     output = WinogradConfig("output", chosen.m, nv=chosen.nv, epilogue=code)
     matrices = layout.panels * layout.squares
     return (
-        Launch(WinogradConfig("input", chosen.m), (In(0), u, v), integers, layout.tiles),
+        Launch(WinogradConfig("input", chosen.m), (In(0), stage, v), integers, layout.tiles),
         Launch(products, (v, u, m), integers, matrices * blocks),
         Launch(
             output,
-            (m, Scratch(tile_bytes), *tail[0]),
+            (m, stage, *tail[0]),
             integers + tail[1],
             layout.tiles * layout.panels,
         ),

@@ -8,15 +8,11 @@ from saccade.ir import Array
 from saccade.kernels.conv2d.channel_order import channel_order
 from saccade.kernels.conv2d.winograd_transforms import weight_matrix
 
-__all__ = ["ZEROS", "pack_winograd", "packed_bytes"]
-
-ZEROS = 16
-"""Zeros behind the panels: what a patch reads outside the picture."""
-
+__all__ = ["pack_winograd", "packed_bytes"]
 
 def packed_bytes(panels: int, channels: int, m: int, panel: int) -> int:
     """Size of `pack_winograd`'s result."""
-    return 4 * (panels * (m + 2) ** 2 * channels * panel + ZEROS)
+    return 4 * panels * (m + 2) ** 2 * channels * panel
 
 
 def pack_winograd(weights: Array, m: int, panel: int, order: str = "natural") -> Array:
@@ -29,16 +25,15 @@ def pack_winograd(weights: Array, m: int, panel: int, order: str = "natural") ->
         order: Order of the filters, see `channel_order`; padding in it becomes zeros.
 
     Returns:
-        float32, flat: [⌈K / panel⌉, (m+2)², C, panel], then `ZEROS` zeros. The nine products of each sum are
+        float32: [⌈K / panel⌉, (m+2)², C, panel]. The nine products of each sum are
         rounded in float32 (a relative error of about 1e-7, a tenth of what the convolution adds).
     """
     channels, numbers = weights.shape[1], channel_order(order, len(weights))
     panels, squares = -(-len(numbers) // panel), (m + 2) ** 2
     g = weight_matrix(m)
     transform = np.kron(g, g).astype(np.float32)
-    packed = np.zeros(panels * squares * channels * panel + ZEROS, np.float32)
-    blocks = packed[:-ZEROS].reshape(panels, squares, channels, panel)
-    for index, block in enumerate(blocks):
+    packed = np.empty((panels, squares, channels, panel), np.float32)
+    for index, block in enumerate(packed):
         chosen = numbers[index * panel : (index + 1) * panel]
         (filled,) = np.nonzero(chosen >= 0)
         part = weights[chosen[filled]].reshape(-1, channels, 9)

@@ -49,15 +49,18 @@ def rows_in_registers(nv: int, target: Target) -> int:
 
 
 def emit_rows(k: Kernel, shape: Shape, v: Ptr, u: Ptr, m: Ptr, mr: int, nv: int) -> None:
-    """All rows of `v` times the panel `u` into `m` (rows of nv vectors); the last rows by code of their own height."""
+    """All rows of `v` times the panel `u` into `m` (rows of nv vectors)."""
+    pitch = nv * k.lanes
     rest = shape.rows % mr
     full = shape.rows - rest
     with k.range(0, full, mr) as row:
-        _emit_tile(k, shape, v + row * shape.pitch, u, m + row * (nv * k.lanes), mr, nv, UNROLL)
-    for height in range(1, mr):
-        with k.when(rest.equals(height)):
-            last_v, last_m = v + full * shape.pitch, m + full * (nv * k.lanes)
-            _emit_tile(k, shape, last_v, u, last_m, height, nv, 1)
+        _emit_tile(k, shape, v + row * shape.pitch, u, m + row * pitch, mr, nv, UNROLL)
+    # What is left, by powers of two: a height for every number would double the time to compile.
+    for height in (8, 4, 2, 1):
+        if height < mr:
+            done = shape.rows - rest % (2 * height)
+            with k.when((rest % (2 * height)) >= height):
+                _emit_tile(k, shape, v + done * shape.pitch, u, m + done * pitch, height, nv, 1)
 
 
 def _emit_tile(

@@ -14,7 +14,7 @@ from saccade.kernels.conv2d.winograd_transforms import forward_square, inverse_s
 
 if TYPE_CHECKING:
     from saccade.codegen.language import Kernel, Ptr
-    from saccade.codegen.values import Bool, Int, IntLike, Vec
+    from saccade.codegen.values import Int, IntLike, Vec
 
 __all__ = ["Picture", "Result", "Tiling", "emit_input_tile", "emit_output_tile"]
 
@@ -47,14 +47,14 @@ class Picture:
 
     Attributes:
         x: First element.
-        zeros: At least one vector of zeros: what lies outside.
+        patch: Scratch for one vector of a patch, `patch_vectors` vectors.
         channels, height, width: Extents.
         strides: Elements between images, rows, columns.
         top, left: Padding.
     """
 
     x: Ptr
-    zeros: Ptr
+    patch: Ptr
     channels: Int
     height: Int
     width: Int
@@ -68,39 +68,37 @@ def emit_input_tile(
 ) -> None:
     """Transform one patch into `v` (its row of V), `frequency` elements from frequency to frequency.
 
-    Whole vectors of patches inside the picture go the fast way; the last channels and border patches read lane by
-    lane what exists and zeros elsewhere. V's rows are padded to whole vectors.
+    Whole vectors of patches inside the picture are read where they are; of border patches and of the last channels
+    what exists is first copied between zeros. V's rows are padded to whole vectors.
     """
     edge = tiling.m + 2
     n, h, w = tiling.pixel(tile)
     h, w = h - picture.top, w - picture.left
+    rows, columns = _valid(k, h, picture.height, edge), _valid(k, w, picture.width, edge)
     inside = (h >= 0) & (w >= 0) & (h + edge <= picture.height) & (w + edge <= picture.width)
     step_n, step_h, step_w = picture.strides
     corner = picture.x + (step_n * n + step_h * h + step_w * w)
-    whole = inside.select(picture.channels - picture.channels % k.lanes, 0)
-
-    def store(rows: list[list[Vec]], c: Int) -> None:
-        for i, row in enumerate(forward_square(k, tiling.m, rows)):
+    with k.when(~inside), k.range(0, edge * edge) as i:
+        picture.patch.store(k.zero(), i * k.lanes)
+    with k.range(0, picture.channels, k.lanes) as c:
+        direct = inside & (c + k.lanes <= picture.channels)
+        with k.when(~direct):
+            mask = k.first(picture.channels - c)
+            with k.range(*rows) as i, k.range(*columns) as j:
+                value = corner.vec(step_h * i + step_w * j + c, mask)
+                picture.patch.store(value, (i * edge + j) * k.lanes)
+        source = k.pick(direct, corner + c, picture.patch)
+        down, along = direct.select(step_h, edge * k.lanes), direct.select(step_w, k.lanes)
+        patch = [[source.vec(down * i + along * j) for j in range(edge)] for i in range(edge)]
+        for i, row in enumerate(forward_square(k, tiling.m, patch)):
             for j, value in enumerate(row):
                 v.store(value, frequency * (i * edge + j) + c)
 
-    with k.range(0, whole, k.lanes) as c:
-        offsets = [[step_h * i + step_w * j + c for j in range(edge)] for i in range(edge)]
-        store([[corner.vec(at) for at in line] for line in offsets], c)
-    rows_in = [_within(h + i, picture.height) for i in range(edge)]
-    columns_in = [_within(w + j, picture.width) for j in range(edge)]
-    with k.range(whole, picture.channels, k.lanes) as c:
-        mask = k.first(picture.channels - c)
 
-        def element(i: int, j: int) -> Vec:
-            there = corner + (step_h * i + step_w * j + c)
-            return k.pick(rows_in[i] & columns_in[j], there, picture.zeros).vec(0, mask)
-
-        store([[element(i, j) for j in range(edge)] for i in range(edge)], c)
-
-
-def _within(at: Int, size: Int) -> Bool:
-    return (at >= 0) & (at < size)
+def _valid(k: Kernel, first: Int, size: Int, count: int) -> tuple[Int, Int]:
+    """Which of `count` positions from `first` on lie in 0 … size-1."""
+    low = k.minimum_int(k.maximum_int(0 - first, 0), count)
+    return low, k.minimum_int(k.maximum_int(size - first, 0), count)
 
 
 @dataclass(frozen=True, slots=True)
