@@ -367,7 +367,7 @@ class Kernel:
 
     def extract(self, vector: Vec, lane: int) -> Vec:
         """One lane as a scalar."""
-        if vector.lanes == 1:
+        if not isinstance(vector.type, ir.VectorType):
             return vector
         return Vec(self.b, self.b.extract_element(vector.value, ir.Constant(I32, lane)))
 

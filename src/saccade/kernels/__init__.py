@@ -9,7 +9,18 @@ from saccade.kernels.matmul.cpu_direct import MATMUL_DIRECT
 from saccade.kernels.movement.move import COPY
 from saccade.kernels.pointwise.chain import CHAIN
 from saccade.kernels.pool.direct import POOL
+from saccade.kernels.reduce.direct import REDUCE
 
 __all__ = ["CPU_KERNELS"]
 
-CPU_KERNELS: tuple[CpuKernel, ...] = (CONV2D_DIRECT, CONV2D_WINOGRAD, CONV2D_DEPTHWISE, CONV2D_FEW_OUTPUTS, MATMUL_DIRECT, CHAIN, COPY, POOL)
+CPU_KERNELS: tuple[CpuKernel, ...] = (
+    CONV2D_DIRECT,
+    CONV2D_WINOGRAD,
+    CONV2D_DEPTHWISE,
+    CONV2D_FEW_OUTPUTS,
+    MATMUL_DIRECT,
+    CHAIN,
+    COPY,
+    POOL,
+    REDUCE,
+)

@@ -1,0 +1,134 @@
+"""Reductions over any axes of any storage: sums, means, extrema, products, norms, log-sum-exp.
+
+    y = epilogue(finish(combine over the axes of before(x)))
+
+accumulated in float32 with several partial sums. Refuses integers and float64. See `plan` for the ways to walk.
+Reading bound: a mean over channels-last pictures streams its operand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from saccade.codegen.language import Kernel
+from saccade.ir.expr import IDENTITY
+from saccade.kernels.base import Call, CpuKernel, In, Launch, Operand, Out, Temp, View
+from saccade.kernels.machine import machine
+from saccade.kernels.movement.strided import Loops, Nest, inner_kind, partition
+from saccade.kernels.pointwise.elements import FLOATS
+from saccade.kernels.reduce.emit import ReduceConfig, emit_reduce
+from saccade.kernels.reduce.plan import Walk, cut_parts, plan_walk
+from saccade.opdefs.reduce import Reduce
+
+__all__ = ["REDUCE"]
+
+_MOST_GONE = 3
+
+
+def _operands(call: Call) -> Sequence[View]:
+    return () if call.op.epilogue == IDENTITY else call.inputs[1:]
+
+
+def _walk(call: Call) -> Walk:
+    op = call.op
+    return plan_walk(call.inputs[0], op.axes, op.keepdims, call.outputs[0], _operands(call))
+
+
+def supports(call: Call) -> str | None:
+    """Why this kernel cannot take the call."""
+    for view in (*call.inputs, *call.outputs):
+        if view.dtype not in FLOATS:
+            return f"elements of type {view.dtype.value}"
+    out = call.outputs[0]
+    if out.size and any(s == 0 and n > 1 for n, s in zip(out.shape, out.strides, strict=True)):
+        return "the result repeats elements"
+    if len(_walk(call).gone) > _MOST_GONE:
+        return f"more than {_MOST_GONE} separate axes that go"
+    return None
+
+
+def launch(call: Call) -> tuple[Launch, ...]:
+    """One phase, or two where the reduction is cut."""
+    walk = _walk(call)
+    if call.op.kind != "log_sum_exp":
+        walk = cut_parts(walk, call.target.lanes)
+    operands = tuple(In(1 + i) for i in range(len(_operands(call))))
+    elements = tuple(v.dtype.value for v in _operands(call))
+    text = str(call.op.epilogue)
+    source, result = call.inputs[0].dtype.value, call.outputs[0].dtype.value
+    if walk.parts == 1:
+        return (
+            _phase(call.op.kind, "whole", walk, (source, result, *elements), text, (In(0), Out(0), *operands)),
+        )  # fmt: skip
+    results = walk.kept.rows * walk.kept.sizes[-1]
+    temp = Temp(0, 4 * results * walk.parts)
+    dense = _dense(walk.kept.sizes)
+    # The part is one more axis that stays, the outermost; partial results lie part by part.
+    sizes = (walk.parts, *walk.kept.sizes)
+    first = Loops(
+        sizes,
+        ((walk.per_part * walk.gone[0][1], *walk.kept.strides[0]), (results, *dense)),
+    )
+    partial = Walk(walk.way, first, walk.gone, walk.parts, walk.per_part)
+    last = Walk(
+        "across", Loops(walk.kept.sizes, (dense, *walk.kept.strides[1:])), ((walk.parts, results),)
+    )
+    return (
+        _phase(call.op.kind, "partial", partial, (source, "float32"), "$0", (In(0), temp)),
+        _phase(
+            call.op.kind, "final", last, ("float32", result, *elements), text,
+            (temp, Out(0), *operands), walk.count,
+        ),
+    )  # fmt: skip
+
+
+def _dense(sizes: Sequence[int]) -> tuple[int, ...]:
+    strides, step = [], 1
+    for n in reversed(sizes):
+        strides.append(step)
+        step *= n
+    return tuple(reversed(strides))
+
+
+def _phase(
+    kind: str,
+    stage: str,
+    walk: Walk,
+    elements: tuple[str, ...],
+    epilogue: str,
+    operands: tuple[Operand, ...],
+    count: int | None = None,
+) -> Launch:
+    kept = walk.kept
+    config = ReduceConfig(
+        kind, stage, walk.way, elements, tuple(inner_kind(s[-1]) for s in kept.strides), kept.rank,
+        len(walk.gone), walk.gone[-1][1] == 1, epilogue,
+    )  # fmt: skip
+    per_result = min(walk.per_part, walk.gone[0][0]) * (walk.count // max(1, walk.gone[0][0]))
+    work = per_result if walk.parts > 1 else walk.count
+    cut = partition(kept, max(1, (1 << 15) // max(1, work)))
+    integers = (
+        *Nest.integers(kept, cut),
+        *(n for n, _ in walk.gone),
+        *(s for _, s in walk.gone),
+        walk.per_part,
+        walk.count if count is None else count,
+    )
+    return Launch(config, operands, integers, cut.chunks)
+
+
+def emit(k: Kernel, config: ReduceConfig) -> None:
+    """The code of one configuration."""
+    emit_reduce(k, config)
+
+
+def cost(call: Call) -> float:
+    """Microseconds: the operand is read once."""
+    x, walk = call.inputs[0], _walk(call)
+    slow = 8.0 if walk.kept.strides[0][-1] != 1 and walk.way == "across" else 1.0
+    nbytes = x.size * x.dtype.itemsize
+    return machine(call.target).roofline(4.0 * slow * x.size, nbytes, call.threads, 0.5)
+
+
+REDUCE = CpuKernel("reduce.direct", (Reduce,), ReduceConfig, supports, launch, emit, cost)

@@ -1,0 +1,267 @@
+"""The code of reductions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+
+from saccade.codegen import math
+from saccade.codegen.expressions import emit_expr
+from saccade.codegen.language import Kernel, Var
+from saccade.codegen.values import Int, IntLike, Mask, Vec
+from saccade.ir.expr import parse
+from saccade.kernels.movement.strided import Nest, Row
+from saccade.kernels.pointwise.elements import from_float, load, store, to_float
+
+__all__ = ["ReduceConfig", "emit_reduce"]
+
+_INF = float("inf")
+_START = {"max": -_INF, "min": _INF, "prod": 1.0}
+_UNROLL = 4
+
+
+@dataclass(frozen=True)
+class ReduceConfig:
+    """What the code depends on.
+
+    Attributes:
+        kind: Kind of `Reduce`.
+        stage: `whole`, or of a cut reduction `partial` (nothing is finished) and `final`.
+        way: `across` or `along` (see `plan`).
+        elements: Types of operand, result, epilogue operands.
+        kinds: How each of these meets the last axis that stays.
+        kept: Number of axes that stay.
+        gone: Number of axes that go.
+        dense: Whether the last axis that goes has neighbours in memory.
+        epilogue: Expression of the result.
+    """
+
+    kind: str
+    stage: str
+    way: str
+    elements: tuple[str, ...]
+    kinds: tuple[str, ...]
+    kept: int
+    gone: int
+    dense: bool
+    epilogue: str
+
+
+def emit_reduce(k: Kernel, config: ReduceConfig) -> None:
+    """The code of one configuration."""
+    _Reduce(k, config).emit()
+
+
+class _Reduce:
+    def __init__(self, k: Kernel, config: ReduceConfig) -> None:
+        self.k, self.config = k, config
+        self.pointers = [k.pointer(f"p{i}", e) for i, e in enumerate(config.elements)]
+        self.nest = Nest(k, config.kept, len(self.pointers))
+        self.sizes = [k.integer("size") for _ in range(config.gone)]
+        self.steps = [k.integer("step") for _ in range(config.gone)]
+        self.per_part, self.count = k.integers("per_part count")
+        self.epilogue = parse(config.epilogue)
+
+    def emit(self) -> None:
+        """All results."""
+        if self.config.way == "along":
+            self._along()
+        else:
+            self._across()
+
+    # Lanes are results
+
+    def _across(self) -> None:
+        k, lanes = self.k, self.k.lanes
+        strided = "strided" in self.config.kinds
+        with self.nest.walk() as row:
+            low = row.low
+            for count in self._widths():
+                step = count * lanes
+                whole = low + (row.high - low) // step * step
+                with k.range(low, whole, step) as i:
+                    self._results(row, i, count, lanes, None)
+                low = whole
+            if strided:
+                with k.range(low, row.high) as i:
+                    self._results(row, i, 1, 1, None)
+            else:
+                with k.when(low < row.high):
+                    self._results(row, low, 1, lanes, k.first(row.high - low))
+
+    def _widths(self) -> tuple[int, ...]:
+        """Vectors of results at a time: several share the arithmetic of addresses."""
+        simple = self.config.kinds[0] == "unit" and self.config.kind != "log_sum_exp"
+        return (_UNROLL, 1) if simple else (1,)
+
+    def _results(self, row: Row, i: Int, count: int, lanes: int, mask: Mask | None) -> None:
+        """`count` vectors of results, from position `i` on."""
+        k, kind = self.k, self.config.kinds[0]
+        stride = self.nest.strides[0][-1]
+
+        def read(offset: Int, u: int) -> Vec:
+            at = i + u * lanes
+            raw = load(k, self.pointers[0], kind, offset, at, stride, mask, lanes)
+            return to_float(k, raw, self.config.elements[0])
+
+        def sweep(visit: Callable[[Vec], Vec], start: float, combine: str) -> list[Vec]:
+            # Several rows at a time where there are few vectors: sums that do not wait for each other.
+            rows = 1 if count > 1 else _UNROLL
+            sums = [[k.var(k.number(start, lanes)) for _ in range(count)] for _ in range(rows)]
+
+            def take(offsets: list[Int]) -> None:
+                for offset, group in zip(offsets, sums, strict=False):
+                    for u, total in enumerate(group):
+                        total.set(self._combine(combine, total.get(), visit(read(offset, u))))
+
+            self._offsets(row, rows, take)
+            return [self._merge(combine, [group[u] for group in sums]) for u in range(count)]
+
+        if self.config.kind == "log_sum_exp":
+            top = self._finite(sweep(lambda v: v, -_INF, "max")[0])
+            values = [math.log(k, sweep(lambda v: math.exp(k, v - top), 0.0, "add")[0]) + top]
+        else:
+            combine = self._combination()
+            values = sweep(self._before, _START.get(combine, 0.0), combine)
+        for u, value in enumerate(values):
+            self._store(row, i + u * lanes, self._after(value), mask)
+
+    def _finite(self, top: Vec) -> Vec:
+        finite = math.absolute(self.k, top).compare("<", _INF)
+        return finite.select(top, top.like(0.0))
+
+    def _offsets(self, row: Row, rows: int, take: Callable[[list[Int]], None]) -> None:
+        """Visit every combination of the axes that go, several of the last at a time."""
+        k = self.k
+        with ExitStack() as stack:
+            offset = row.offsets[0]
+            for axis in range(len(self.sizes) - 1):
+                high = self._high(row) if axis == 0 else self.sizes[axis]
+                offset = offset + stack.enter_context(k.range(0, high)) * self.steps[axis]
+            high = self._high(row) if len(self.sizes) == 1 else self.sizes[-1]
+            step = self.steps[-1]
+            whole = high // rows * rows
+            with k.range(0, whole, rows) as j:
+                take([offset + (j + r) * step for r in range(rows)])
+            if rows > 1:
+                with k.range(whole, high) as j:
+                    take([offset + j * step])
+
+    def _high(self, row: Row) -> IntLike:
+        """End of the outermost axis that goes: of this part, if the reduction is cut."""
+        if self.config.stage != "partial":
+            return self.sizes[0]
+        left = self.sizes[0] - row.indices[0] * self.per_part
+        return self.k.minimum_int(left, self.per_part)
+
+    # Lanes are partial results
+
+    def _along(self) -> None:
+        k = self.k
+        with self.nest.walk() as row, k.range(row.low, row.high) as i:
+            offset = row.offsets[0] + self.nest.strides[0][-1] * i
+            if self.config.kind == "log_sum_exp":
+                top = self._finite(self._line(row, offset, lambda v: v, -_INF, "max"))
+                spread = k.broadcast(top)
+
+                def power(v: Vec, against: Vec = spread) -> Vec:
+                    return math.exp(k, v - against)
+
+                value = math.log(k, self._line(row, offset, power, 0.0, "add")) + top
+            else:
+                combine = self._combination()
+                value = self._line(row, offset, self._before, _START.get(combine, 0.0), combine)
+            self._store(row, i, self._after(value), None)
+
+    def _line(
+        self, row: Row, origin: Int, visit: Callable[[Vec], Vec], start: float, combine: str
+    ) -> Vec:
+        """One result, as a scalar."""
+        k, lanes, x = self.k, self.k.lanes, self.pointers[0]
+        sums = [k.var(k.number(start)) for _ in range(_UNROLL)]
+        with ExitStack() as stack:
+            offset = origin
+            for axis in range(len(self.sizes) - 1):
+                high = self._high(row) if axis == 0 else self.sizes[axis]
+                offset = offset + stack.enter_context(k.range(0, high)) * self.steps[axis]
+            high = self._high(row) if len(self.sizes) == 1 else self.sizes[-1]
+            low: IntLike = 0
+            for count in (_UNROLL, 1):
+                step = count * lanes
+                whole = low + (high - low) // step * step
+                with k.range(low, whole, step) as j:
+                    for u in range(count):
+                        raw = to_float(k, x.vec(offset + j + u * lanes), x.element)
+                        sums[u].set(self._combine(combine, sums[u].get(), visit(raw)))
+                low = whole
+            with k.when(low < high):
+                mask = k.first(high - low)
+                v = visit(to_float(k, x.vec(offset + low, mask), x.element))
+                v = mask.select(v, k.number(start))
+                sums[0].set(self._combine(combine, sums[0].get(), v))
+        return self._fold_lanes(combine, self._merge(combine, sums))
+
+    def _fold_lanes(self, combine: str, vector: Vec) -> Vec:
+        k = self.k
+        while vector.lanes > 1:
+            half = vector.lanes // 2
+            if half == 1:
+                return self._combine(combine, k.extract(vector, 0), k.extract(vector, 1))
+            low = k.shuffle(vector, vector, range(half))
+            high = k.shuffle(vector, vector, range(half, 2 * half))
+            vector = self._combine(combine, low, high)
+        return vector
+
+    # Arithmetic
+
+    def _combination(self) -> str:
+        return self.config.kind if self.config.kind in ("max", "min", "prod") else "add"
+
+    def _combine(self, how: str, a: Vec, b: Vec) -> Vec:
+        if how == "add":
+            return a + b
+        if how == "prod":
+            return a * b
+        pick = self.k.maximum if how == "max" else self.k.minimum
+        return math.is_nan(b).select(b, pick(a, b))
+
+    def _merge(self, how: str, sums: list[Var]) -> Vec:
+        values: list[Vec] = [s.get() for s in sums]
+        while len(values) > 1:
+            values = [
+                self._combine(how, values[i], values[i + 1]) if i + 1 < len(values) else values[i]
+                for i in range(0, len(values), 2)
+            ]
+        return values[0]
+
+    def _before(self, v: Vec) -> Vec:
+        if self.config.stage == "final":
+            return v
+        if self.config.kind == "l1":
+            return math.absolute(self.k, v)
+        return v * v if self.config.kind in ("l2", "sum_square") else v
+
+    def _after(self, v: Vec) -> Vec:
+        k = self.k
+        if self.config.stage == "partial":
+            return v
+        if self.config.kind == "mean":
+            count = Vec(k.b, k.b.sitofp(self.count.value, k.vector_type(1)))
+            return v / k.broadcast(count, v.lanes)
+        if self.config.kind == "l2":
+            return math.sqrt(k, v)
+        return math.log(k, v) if self.config.kind == "log_sum" else v
+
+    def _store(self, row: Row, i: Int, value: Vec, mask: Mask | None) -> None:
+        k, lanes = self.k, value.lanes
+        operands = [value]
+        for p in range(2, len(self.pointers)):
+            stride = self.nest.strides[p][-1]
+            raw = load(
+                k, self.pointers[p], self.config.kinds[p], row.offsets[p], i, stride, mask, lanes
+            )
+            operands.append(to_float(k, raw, self.config.elements[p]))
+        result = from_float(k, emit_expr(k, self.epilogue, operands), self.config.elements[1])
+        stride = self.nest.strides[1][-1]
+        store(k, self.pointers[1], self.config.kinds[1], row.offsets[1], i, stride, mask, result)

@@ -1,0 +1,139 @@
+from __future__ import annotations
+
+import dataclasses
+from itertools import combinations
+
+import numpy as np
+import pytest
+
+from saccade.codegen.target import host_target
+from saccade.ir import DType
+from saccade.ir.expr import parse
+from saccade.kernels.base import Call, View
+from saccade.kernels.reduce.direct import REDUCE
+from saccade.opdefs.reduce import Reduce
+from saccade.testing.kernels import nhwc_view, row_major
+from saccade.testing.tolerance import exact_operands, random_operands
+
+RNG = np.random.default_rng(8)
+KINDS = [
+    "sum", "mean", "max", "min", "prod", "l1", "l2", "sum_square", "log_sum", "log_sum_exp",
+]  # fmt: skip
+
+
+def operand(shape, kind="sum", dtype=DType.F32):
+    x = random_operands(shape, dtype, RNG)
+    if kind == "log_sum":
+        return np.abs(x) + np.float32(0.1)
+    return np.float32(1) + x / 8 if kind == "prod" else x
+
+
+SHAPES = [((5, 37), (1,)), ((5, 37), (0,)), ((3, 70, 4), (0, 2)), ((300,), (0,)), ((2, 1, 7), (1,))]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("shape", "axes"), SHAPES[:2], ids=str)
+def test_kinds(hold, kind, shape, axes):
+    hold(REDUCE, Reduce(kind, axes), [operand(shape, kind)], k=37)
+
+
+@pytest.mark.parametrize("keepdims", [True, False])
+@pytest.mark.parametrize(("shape", "axes"), SHAPES, ids=str)
+def test_shapes(hold, shape, axes, keepdims):
+    for kind in ("mean", "max"):
+        hold(REDUCE, Reduce(kind, axes, keepdims), [operand(shape)], k=300)
+
+
+@pytest.mark.parametrize("axes", [a for n in range(1, 5) for a in combinations(range(4), n)], ids=str)
+@pytest.mark.parametrize("kind", ["sum", "max"])
+def test_all_axes_of_all_layouts(hold, kind, axes):
+    shape = (2, 21, 5, 6)
+    x = exact_operands(shape, DType.F32, RNG)
+    for view in (row_major(DType.F32, shape), nhwc_view(DType.F32, shape, 24)):
+        hold(REDUCE, Reduce(kind, axes), [x], inputs=[view], exact=True)
+
+
+@pytest.mark.parametrize("channels", [1, 3, 16, 40, 130, 1283])
+def test_global_mean(hold, channels):
+    shape = (2, channels, 7, 7)
+    view = nhwc_view(DType.F32, shape)
+    out = nhwc_view(DType.F32, (2, channels, 1, 1))
+    hold(REDUCE, Reduce("mean", (2, 3)), [operand(shape)], inputs=[view], outputs=[out], k=49)
+
+
+@pytest.mark.parametrize("kind", ["mean", "max", "l2", "log_sum_exp"])
+def test_cut_reductions(hold, kind):
+    """Few results over many elements: two phases, the same bits for every team."""
+    shape = (1, 24, 83, 90)
+    x = operand(shape, kind)
+    for view in (row_major(DType.F32, shape), nhwc_view(DType.F32, shape, 30)):
+        hold(REDUCE, Reduce(kind, (2, 3)), [x], inputs=[view], k=7470)
+        hold(REDUCE, Reduce(kind, (0, 1, 2, 3)), [x], inputs=[view], k=200_000)
+
+
+def test_a_cut_takes_two_phases():
+    view = nhwc_view(DType.F32, (1, 16, 112, 112))
+    out = nhwc_view(DType.F32, (1, 16, 1, 1))
+    op = Reduce("mean", (2, 3))
+    for threads in (1, 8):
+        call = Call(op, (view,), (out,), (False,), host_target(), threads)
+        launches = REDUCE.launch(call)
+        assert len(launches) == 2
+        assert launches[0].chunks >= 4
+        assert launches == REDUCE.launch(dataclasses.replace(call, threads=1))
+
+
+def test_epilogue(hold):
+    shape = (2, 37, 5, 5)
+    view, out = nhwc_view(DType.F32, shape), nhwc_view(DType.F32, (2, 37, 1, 1))
+    scale, other = operand((37, 1, 1)), operand((2, 1, 1, 1))
+    op = Reduce("mean", (2, 3), epilogue=parse("relu(add(mul($0, $1), $2))"))
+    dense = [row_major(DType.F32, scale.shape), row_major(DType.F32, other.shape)]
+    hold(REDUCE, op, [operand(shape), scale, other], inputs=[view, *dense], outputs=[out], k=25)
+    op = Reduce("sum", (1,), keepdims=False, epilogue=parse("mul($0, $1)"))
+    hold(REDUCE, op, [operand((6, 50)), operand((6,))], k=50)
+
+
+def test_half_precision(hold):
+    x = operand((3, 70), dtype=DType.F16)
+    for axes in ((0,), (1,)):
+        hold(REDUCE, Reduce("mean", axes), [x], k=1)
+
+
+@pytest.mark.parametrize("shape", [(0, 3), (3, 0)], ids=str)
+def test_empty(hold, shape):
+    for axes in ((0,), (1,)):
+        for kind in ("sum", "mean", "max", "prod", "log_sum_exp"):
+            hold(REDUCE, Reduce(kind, axes), [operand(shape)])
+
+
+def test_nan_and_infinities(hold):
+    x = operand((4, 50))
+    x[0, 3], x[1, 49], x[2, 0], x[3] = np.nan, np.inf, -np.inf, -np.inf
+    for kind in ("max", "min", "log_sum_exp"):
+        for axes in ((0,), (1,)):
+            hold(REDUCE, Reduce(kind, axes), [x], k=50)
+
+
+def test_refusals():
+    op, target = Reduce("sum", (0,)), host_target()
+    view = row_major(DType.I64, (4, 4))
+    assert "int64" in REDUCE.supports(Call(op, (view,), (view,), (False,), target))
+    x = View(DType.F32, (4, 3), (3, 1))
+    out = View(DType.F32, (1, 3), (1, 0))
+    assert "repeats" in REDUCE.supports(Call(op, (x,), (out,), (False,), target))
+
+
+@pytest.mark.parametrize("position", [1, 4, 5, 6])
+def test_mutants_are_caught(hold, position):
+    """The count of a mean, steps and sizes of the axes that go."""
+
+    def launch(call):
+        (phase,) = REDUCE.launch(call)
+        integers = list(phase.integers)
+        integers[-position] += 1
+        return (dataclasses.replace(phase, integers=tuple(integers)),)
+
+    mutant = dataclasses.replace(REDUCE, launch=launch)
+    with pytest.raises((AssertionError, IndexError)):
+        hold(mutant, Reduce("mean", (0, 2)), [operand((5, 6, 17))], k=5)
