@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from saccade.ir.dim import Affine, Dim, Symbol
 from saccade.options import Options
 from saccade.plan import Plan
 from saccade.profile import Profile
+from saccade.runtime.locks import Lock
 
 __all__ = ["Model", "TensorInfo"]
 
@@ -63,7 +63,7 @@ class Model:
         self._backend = backend
         self._identity = identity
         self._trace = trace
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._programs: OrderedDict[tuple[tuple[int, ...], ...], Program] = OrderedDict()
         self.inputs = tuple(_info(v, v.name) for v in graph.inputs)
         names = graph.output_names or tuple(v.name for v in graph.outputs)
@@ -178,10 +178,11 @@ def _as_array(info: TensorInfo, value: Any) -> Array:  # noqa: ANN401
         if str(getattr(device, "type", device)) != "cpu":
             raise InputError(f"input {info.name!r} is on {device}, the model runs on the CPU")
         value = np.from_dlpack(value) if hasattr(value, "__dlpack__") else np.asarray(value)
-    if value.dtype.name != info.dtype:
+    if value.dtype != np.dtype(info.dtype):  # which the names of byte-swapped types hide
         raise InputError(
             f"input {info.name!r} must be {info.dtype} of shape {_text(info.shape)}, "
-            f"given is {value.dtype.name} of shape {_text(value.shape)}"
+            f"given is {value.dtype if value.dtype.isnative else value.dtype.str} "
+            f"of shape {_text(value.shape)}"
         )
     fits = len(value.shape) == len(info.shape) and all(
         isinstance(want, str) or want == have for want, have in zip(info.shape, value.shape, strict=True)
@@ -190,7 +191,7 @@ def _as_array(info: TensorInfo, value: Any) -> Array:  # noqa: ANN401
         raise InputError(
             f"input {info.name!r} must have shape {_text(info.shape)}, given is {_text(value.shape)}"
         )
-    return np.ascontiguousarray(value)
+    return np.require(value, requirements=["C", "A"])
 
 
 def _text(shape: Sequence[object]) -> str:

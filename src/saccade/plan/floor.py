@@ -43,7 +43,8 @@ def floor(plan: Plan) -> Floor:
     speeds = machine(Target(plan.isa, _VECTOR_BITS[plan.isa], 32, "", "", ""))
     flops = sum(step.work.flops for step in plan.steps)
     moved = sum(map(_port_bytes, (*plan.inputs, *plan.outputs)))
-    moved += sum(c.nbytes for c, read in zip(plan.constants, plan.constants_read, strict=True) if read)
+    read = zip(plan.constants, plan.constants_read, strict=True)
+    moved += sum(constant.nbytes for constant, used in read if used)
     phases = sum(len(step.phases) for step in plan.steps)
     return Floor(
         flops / (speeds.flops * plan.threads), moved / speeds.bandwidth, phases * speeds.step

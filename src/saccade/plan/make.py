@@ -68,7 +68,7 @@ class _Planner:
                 continue
             for source, result in kernel.aliases(step.call):
                 a, b = step.inputs[source], step.outputs[result]
-                if self._may_share(i, a, b):
+                if self._may_share(i, a, b) and not self._read_twice(step, source):
                     taken, kept = self._find(b.buffer), self._find(a.buffer)
                     self.root[taken] = kept
                     self.spans[kept] = self.spans[kept][0], self.spans[taken][1]
@@ -91,6 +91,12 @@ class _Planner:
             and self.spans[source][1] == i
             and self.spans[result][0] == i
         )
+
+    def _read_twice(self, step: LaidStep, operand: int) -> bool:
+        """Whether another operand of the step lives in the same memory: it may be read after it is overwritten."""
+        kept = self._find(step.inputs[operand].buffer)
+        others = (s for i, s in enumerate(step.inputs) if i != operand)
+        return any(self._find(s.buffer) == kept for s in others)
 
     def offsets(self) -> tuple[int, int]:
         """Place buffers, temporaries and scratch; returns the arena's size and the live bytes of values alone."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from weakref import WeakValueDictionary
@@ -14,21 +12,13 @@ from saccade.ir import Array, Graph
 from saccade.kernels import packing
 from saccade.options import default_threads
 from saccade.plan import Constant
+from saccade.runtime.locks import Lock
 
 __all__ = ["constants_of"]
 
 _Key = tuple[str, tuple[str, ...], object]
 _held: WeakValueDictionary[_Key, Array] = WeakValueDictionary()
-_lock = threading.Lock()
-
-
-def _forget_lock() -> None:
-    """A forked child may inherit the lock as held by a thread that it does not have."""
-    global _lock  # noqa: PLW0603 - replaced, not shared, in the child
-    _lock = threading.Lock()
-
-
-os.register_at_fork(after_in_child=_forget_lock)
+_lock = Lock()
 
 
 def constants_of(

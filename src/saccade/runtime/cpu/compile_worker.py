@@ -14,7 +14,7 @@ from saccade.codegen.compile import object_code
 from saccade.codegen.language import Kernel
 from saccade.errors import SaccadeError
 from saccade.kernels import CPU_KERNELS
-from saccade.runtime.cpu.compiler import Result, Task
+from saccade.runtime.cpu.compiler import FRAME, Result, Task
 
 __all__ = ["main", "run_task"]
 
@@ -40,7 +40,8 @@ def main() -> None:
             reply: tuple[str, Any] = ("done", run_task(task))
         except SaccadeError as error:
             reply = ("error", str(error))
-        pickle.dump(reply, replies)
+        message = pickle.dumps(reply)
+        replies.write(FRAME.pack(len(message)) + message)
         replies.flush()
 
 

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import os
 import pickle
+import struct
 import subprocess
 import sys
-import threading
+import weakref
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -19,8 +20,9 @@ from typing import Any
 from saccade.codegen.target import Target
 from saccade.errors import CompileError
 from saccade.options import default_threads
+from saccade.runtime.locks import Lock
 
-__all__ = ["CompilerPool", "Task"]
+__all__ = ["FRAME", "CompilerPool", "Result", "Task"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,39 +38,69 @@ class Task:
 
 Result = tuple[bytes, tuple[str, ...]]
 
+FRAME = struct.Struct("<Q")
+"""Length of the pickle that follows; pipes are unbuffered, so that a fork copies no half message."""
+
 
 class _Worker:
     """One compiler process."""
 
     def __init__(self) -> None:
-        command = [sys.executable, "-m", "saccade.runtime.cpu.compile_worker"]
-        environment = dict(os.environ, PYTHONPATH=os.pathsep.join(p for p in sys.path if p))
+        command = [sys.executable, "-P", "-m", "saccade.runtime.cpu.compile_worker"]
+        path = os.pathsep.join(p or os.getcwd() for p in sys.path)
         self._process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment
+            command,
+            bufsize=0,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env=dict(os.environ, PYTHONPATH=path),
         )
 
     def compile(self, task: Task) -> Result:
         """Send one task, wait for its object."""
-        stdin, stdout = self._process.stdin, self._process.stdout
-        assert stdin is not None and stdout is not None
         try:
-            pickle.dump(task, stdin)
-            stdin.flush()
-            kind, value = pickle.load(stdout)
+            self._send(pickle.dumps(task))
+            (length,) = FRAME.unpack(self._receive(FRAME.size))
+            kind, value = pickle.loads(self._receive(length))
         except (EOFError, BrokenPipeError) as error:
             status = self._process.wait()
-            raise CompileError(f"the compiler process died (status {status}) on {task.kernel}") from error
+            raise CompileError(
+                f"the compiler process died (status {status}) on {task.kernel}"
+            ) from error
         if kind == "error":
             raise CompileError(f"{task.kernel} cannot be compiled: {value}")
         code, accesses = value
         return code, accesses
 
+    def _send(self, message: bytes) -> None:
+        assert self._process.stdin is not None
+        while message:
+            message = message[self._process.stdin.write(message) :]
+
+    def _receive(self, count: int) -> bytes:
+        assert self._process.stdout is not None
+        found = b""
+        while len(found) < count:
+            more = self._process.stdout.read(count - len(found))
+            if not more:
+                raise EOFError
+            found += more
+        return found
+
     def close(self) -> None:
         """End the process."""
+        self._close_pipes()
+        self._process.wait()
+
+    def forget(self) -> None:
+        """In a forked child: the process is the parent's."""
+        self._close_pipes()
+        self._process.returncode = 0
+
+    def _close_pipes(self) -> None:
         for pipe in (self._process.stdin, self._process.stdout):
             assert pipe is not None
             pipe.close()
-        self._process.wait()
 
 
 class CompilerPool:
@@ -76,7 +108,9 @@ class CompilerPool:
 
     def __init__(self) -> None:
         self._workers: list[_Worker] = []
-        self._lock = threading.Lock()
+        self._lock = Lock()
+        weakref.finalize(self, _close, self._workers)
+        _pools.add(self)
 
     def warm(self) -> None:
         """Start the processes now: there will be work soon."""
@@ -112,6 +146,27 @@ class CompilerPool:
     def close(self) -> None:
         """End the processes."""
         with self._lock:
-            for worker in self._workers:
-                worker.close()
-            self._workers.clear()
+            _close(self._workers)
+
+    def forget(self) -> None:
+        """In a forked child: the processes are the parent's."""
+        for worker in self._workers:
+            worker.forget()
+        self._workers.clear()
+
+
+def _close(workers: list[_Worker]) -> None:
+    for worker in workers:
+        worker.close()
+    workers.clear()
+
+
+_pools = weakref.WeakSet[CompilerPool]()
+
+
+def _forget_workers() -> None:
+    for pool in _pools:
+        pool.forget()
+
+
+os.register_at_fork(after_in_child=_forget_workers)

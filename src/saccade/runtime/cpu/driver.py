@@ -300,4 +300,4 @@ def nanoseconds_per_tick() -> float:
     began, first = time.perf_counter_ns(), clock()
     while time.perf_counter_ns() - began < 20_000_000:
         pass
-    return (time.perf_counter_ns() - began) / (clock() - first)
+    return float((time.perf_counter_ns() - began) / (clock() - first))

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from saccade.runtime.locks import forkless
+
 __all__ = ["Linked", "link"]
 
 
@@ -26,9 +28,10 @@ def link(objects: Iterable[bytes], symbols: Iterable[str]) -> Linked:
 
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
-    machine = llvm.Target.from_default_triple().create_target_machine()
-    engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine)
-    for code in objects:
-        engine.add_object_file(llvm.ObjectFileRef.from_data(code))
-    engine.finalize_object()
-    return Linked(engine, {name: engine.get_function_address(name) for name in symbols})
+    with forkless:
+        machine = llvm.Target.from_default_triple().create_target_machine()
+        engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine)
+        for code in objects:
+            engine.add_object_file(llvm.ObjectFileRef.from_data(code))
+        engine.finalize_object()
+        return Linked(engine, {name: engine.get_function_address(name) for name in symbols})

@@ -12,7 +12,6 @@ import json
 import os
 import stat
 import tempfile
-import threading
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
@@ -23,6 +22,7 @@ from saccade.codegen.compile import object_code
 from saccade.codegen.target import Target
 from saccade.options import cache_dir
 from saccade.runtime.cpu.compiler import CompilerPool, Task
+from saccade.runtime.locks import Lock, forkless
 
 __all__ = ["Key", "ObjectFile", "Objects", "text_object"]
 
@@ -75,7 +75,7 @@ class Objects:
         self.target, self.checked = target, checked
         self._folder = _Folder(use=disk)
         self._known: dict[Key, ObjectFile] = {}
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self.compiled = 0
         """How many kernels this process had compiled (tests count)."""
 
@@ -155,7 +155,8 @@ def text_object(text: str, target: Target) -> bytes:
     symbol = "text_" + _digest(text, repr(target), _llvm_version())
     found = folder.read(symbol)
     if found is None:
-        found = ObjectFile(symbol, object_code(text, target), ())
+        with forkless:
+            found = ObjectFile(symbol, object_code(text, target), ())
         folder.write(found)
     return found.code
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,7 +13,7 @@ from saccade.errors import OutOfBoundsError
 from saccade.ir import Array
 from saccade.plan import Phase, Plan, Step
 from saccade.runtime.cpu.driver import JOB_WORDS, nanoseconds_per_tick
-from saccade.runtime.cpu.team import FutexTeam, Inline, SimulatedTeam, shared_team
+from saccade.runtime.cpu.team import FutexTeam, Inline, Team, shared_team
 from saccade.runtime.host import run_host_step
 
 __all__ = ["Code", "CpuProgram"]
@@ -114,30 +115,39 @@ class CpuProgram:
         # A caller that finds the team busy runs alone; more such callers than cores would only fight.
         self._alone = threading.BoundedSemaphore(max(1, plan.threads - 1))
 
-    def run(self, inputs: Sequence[Array], team: SimulatedTeam | None = None) -> tuple[Array, ...]:
+    def run(self, inputs: Sequence[Array], team: Team | None = None) -> tuple[Array, ...]:
         """Results for contiguous inputs of the plan's shapes and dtypes, in fresh arrays."""
         outputs = tuple(np.empty(port.shape, port.dtype) for port in self.plan.outputs)
         self.run_into(inputs, outputs, team)
         return outputs
 
     def run_into(
-        self, inputs: Sequence[Array], outputs: Sequence[Array], team: SimulatedTeam | None = None
+        self, inputs: Sequence[Array], outputs: Sequence[Array], team: Team | None = None
     ) -> None:
-        """The same into given arrays."""
+        """The same into given arrays; a `team` that is given is the caller's alone."""
         state = self._take_state()
         try:
-            state.bases[1 : self.plan.constant_base] = [a.ctypes.data for a in (*inputs, *outputs)]
-            for job, hosts, segment in zip(state.jobs, self._hosts, self._segments, strict=True):
-                if job is None or segment is None:
-                    for step in hosts:
-                        run_host_step(step, self._memory_of(state, inputs, outputs))
-                elif job.count:
-                    job.counters.fill(0)
-                    self._run_job(job, team)
-                    if state.fault[0]:
-                        self._raise_fault(state, segment)
+            self._run_state(state, inputs, outputs, team)
         finally:
             self._idle.append(state)
+
+    def _run_state(
+        self,
+        state: _RunState,
+        inputs: Sequence[Array],
+        outputs: Sequence[Array],
+        team: Team | None,
+    ) -> None:
+        state.bases[1 : self.plan.constant_base] = [a.ctypes.data for a in (*inputs, *outputs)]
+        for job, hosts, segment in zip(state.jobs, self._hosts, self._segments, strict=True):
+            if job is None or segment is None:
+                for step in hosts:
+                    run_host_step(step, self._memory_of(state, inputs, outputs))
+            elif job.count:
+                job.counters.fill(0)
+                self._run_job(job, team)
+                if state.fault[0]:
+                    self._raise_fault(state, segment)
 
     def _take_state(self) -> _RunState:
         try:
@@ -145,9 +155,9 @@ class CpuProgram:
         except IndexError:
             return _RunState(self.plan, self._constants, self._segments)
 
-    def _run_job(self, job: _NativeJob, simulated: SimulatedTeam | None) -> None:
-        if simulated is not None:
-            simulated.run(job)
+    def _run_job(self, job: _NativeJob, given: Team | None) -> None:
+        if given is not None:
+            given.run(job)
             return
         if self.plan.threads == 1:
             self._inline.run(job)
@@ -195,18 +205,30 @@ class CpuProgram:
 
         Host steps are not in the list.
         """
+        if not self._native():
+            return []
         readings: list[Array] = []
         outputs = tuple(np.empty(port.shape, port.dtype) for port in self.plan.outputs)
-        state = self._take_state()
-        clocks = [np.zeros((max(s.count, 1), self.plan.threads, 2), np.int64) for s in self._native()]
+        state = _RunState(self.plan, self._constants, self._segments)
+        clocks = [
+            np.zeros((max(s.count, 1), self.plan.threads, 2), np.int64) for s in self._native()
+        ]
         for job, clock in zip((j for j in state.jobs if j is not None), clocks, strict=True):
             job.words[7] = clock.ctypes.data
-        self._idle.append(state)
-        for _ in range(repeat + 1):
-            self.run_into(inputs, outputs)
-            readings.append(np.concatenate([c[: s.count] for c, s in zip(clocks, self._native(), strict=True)]))
-        for job in (j for j in state.jobs if j is not None):
-            job.words[7] = 0
+        with ExitStack() as stack:
+            team: Team = self._inline
+            if self.plan.threads > 1:
+                # Not alone beside a busy team: the clock has a column for every thread.
+                shared = shared_team(self.plan.threads)
+                stack.enter_context(shared.lock)
+                team = shared
+            for _ in range(repeat + 1):
+                self._run_state(state, inputs, outputs, team)
+                readings.append(
+                    np.concatenate(
+                        [c[: s.count] for c, s in zip(clocks, self._native(), strict=True)]
+                    )
+                )
         phases = [pair for segment in self._native() for pair in segment.phases]
         stacked = np.stack(readings[1:]) * nanoseconds_per_tick()
         return [(step, phase, stacked[:, i]) for i, (step, phase) in enumerate(phases)]
