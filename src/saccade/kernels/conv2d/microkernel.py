@@ -89,10 +89,12 @@ def accumulate(
     if reduction.shape == "once":
         trip(0, reduction.unroll)
         return
-    main = count if reduction.shape == "whole" else count // reduction.unroll * reduction.unroll
-    with k.range(0, main, reduction.unroll) as c:
-        trip(c, reduction.unroll)
-    if reduction.shape == "tail":
+    # Checked code does not unroll: its checks would take seconds to compile.
+    unroll = 1 if k.checked else reduction.unroll
+    main = count if reduction.shape == "whole" else count // unroll * unroll
+    with k.range(0, main, unroll) as c:
+        trip(c, unroll)
+    if reduction.shape == "tail" and unroll > 1:
         with k.range(main, count) as c:
             trip(c, 1)
 
