@@ -5,8 +5,12 @@ from saccade.kernels.conv2d.cpu_depthwise import CONV2D_DEPTHWISE
 from saccade.kernels.conv2d.cpu_direct import CONV2D_DIRECT
 from saccade.kernels.conv2d.cpu_few_outputs import CONV2D_FEW_OUTPUTS
 from saccade.kernels.conv2d.cpu_winograd import CONV2D_WINOGRAD
+from saccade.kernels.conv_transpose.cpu_direct import CONV_TRANSPOSE2D_DIRECT
 from saccade.kernels.matmul.cpu_direct import MATMUL_DIRECT
+from saccade.kernels.movement.concat import CONCAT
+from saccade.kernels.movement.gather import GATHER
 from saccade.kernels.movement.move import COPY
+from saccade.kernels.movement.pad import PAD
 from saccade.kernels.pointwise.chain import CHAIN
 from saccade.kernels.pool.direct import POOL
 from saccade.kernels.reduce.direct import REDUCE
@@ -18,9 +22,13 @@ CPU_KERNELS: tuple[CpuKernel, ...] = (
     CONV2D_WINOGRAD,
     CONV2D_DEPTHWISE,
     CONV2D_FEW_OUTPUTS,
+    CONV_TRANSPOSE2D_DIRECT,
     MATMUL_DIRECT,
     CHAIN,
     COPY,
     POOL,
     REDUCE,
+    CONCAT,
+    PAD,
+    GATHER,
 )

@@ -9,19 +9,28 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
 from saccade.ir import Array
-from saccade.kernels.conv2d.pack import pack_channels, pack_conv_weights, pack_matrix, zeros
+from saccade.kernels.conv2d.pack import (
+    pack_channels,
+    pack_conv_weights,
+    pack_matrix,
+    pack_transposed,
+    zeros,
+)
 from saccade.kernels.conv2d.pack_depthwise import pack_depthwise, pack_few_outputs
 from saccade.kernels.conv2d.pack_winograd import pack_winograd
+from saccade.kernels.movement.pack import one_element
 
 __all__ = ["FUNCTIONS"]
 
 FUNCTIONS: Mapping[str, Callable[..., Array]] = MappingProxyType(
     {
+        "one_element": one_element,
         "pack_channels": pack_channels,
         "pack_conv_weights": pack_conv_weights,
         "pack_depthwise": pack_depthwise,
         "pack_few_outputs": pack_few_outputs,
         "pack_matrix": pack_matrix,
+        "pack_transposed": pack_transposed,
         "pack_winograd": pack_winograd,
         "zeros": zeros,
     }

@@ -24,7 +24,7 @@ from saccade.kernels.base import Launch, Operand
 from saccade.kernels.movement.networks import deinterleave, interleave, transpose
 from saccade.kernels.movement.strided import Loops, Nest, Row, collapse, partition
 
-__all__ = ["CopyConfig", "copy_launch", "copy_way", "emit_copy"]
+__all__ = ["ELEMENT", "CopyConfig", "copy_launch", "copy_way", "emit_copy", "emit_row"]
 
 ELEMENT = {1: "int8", 2: "int16", 4: "int32", 8: "int64"}
 _TILE = 16
@@ -179,7 +179,7 @@ def emit_copy(k: Kernel, config: CopyConfig) -> None:
     vector = 4 * k.lanes // config.itemsize
     if config.way in ("rows", "fill"):
         with nest.walk() as row:
-            _row(k, to, source, row, config, vector)
+            emit_row(k, to, source, row, config, vector)
     elif config.way == "transpose":
         _Transpose(k, to, source, nest, min(vector, _TILE)).emit()
     elif config.way in ("interleave", "deinterleave"):
@@ -190,7 +190,8 @@ def emit_copy(k: Kernel, config: CopyConfig) -> None:
             to.store(source.load(origin), at)
 
 
-def _row(k: Kernel, to: Ptr, source: Ptr, row: Row, config: CopyConfig, lanes: int) -> None:
+def emit_row(k: Kernel, to: Ptr, source: Ptr, row: Row, config: CopyConfig, lanes: int) -> None:
+    """One row, contiguous in `to`, and contiguous or one element in `source`, in vectors of `lanes`."""
     at, origin = row.offsets
     fill = config.way == "fill"
     splat = source.splat(origin, lanes) if fill else None
