@@ -15,7 +15,7 @@ from saccade import frontend
 from saccade.errors import CompileError
 from saccade.ir import Node
 from saccade.ir.printer import format_graph
-from saccade.opdefs import Conv2d, DepthToSpaceStore, InterleaveStore, Move
+from saccade.opdefs import Conv2d, DepthToSpaceStore, InterleaveStore, MatMul, Move
 from saccade.passes import STANDARD, Note, Pass, Rule, apply
 from saccade.passes import run as run_passes
 from saccade.passes._operands import first_epilogue_operand
@@ -121,6 +121,25 @@ def test_a_residual_block():
         "silu($0)",
     ]
     assert ops(after) == "Conv2d Conv2d Conv2d"
+    assert_same(graph, after)
+
+
+def test_a_gelu_between_two_products_stays_whole():
+    b = Build()
+    x = b.matmul(b.input(2, 5, 4), 8)
+    y = b.map("add(erf(div($0, 1.4142135381698608)), 1.0)", x)
+    y = b.map("mul($0, 0.5)", b.map("mul($0, $1)", x, y))
+    after = run_passes(b.graph(b.matmul(y, 4)), check=True)
+    assert [str(node.op.epilogue) for node in after.nodes] == ["gelu($0)", "$0"]
+
+
+def test_the_scaling_of_attention_goes_to_the_scores():
+    b = Build()
+    q, k = (b.map("mul($0, 0.5)", b.transpose(b.input(2, 5, 4, 3), 0, 2, 1, 3)) for _ in range(2))
+    graph = b.graph(b.op(MatMul(transpose_b=True), q, k))
+    after = run_passes(graph, check=True)
+    assert ops(after) == "Move Move MatMul"
+    assert str(after.nodes[-1].op.epilogue) == "mul($0, 0.25)"
     assert_same(graph, after)
 
 

@@ -2,9 +2,10 @@
 
     MatMul(c·a, d·b)  ->  MatMul(a, b) with epilogue f(c·d·$0)
 
-as in attention, where the result has an epilogue anyway. Must not touch: scaled operands that
-others read too, factors that are zero or not finite, integers, and factors so far from 1 that sums
-without them could overflow.
+as in attention. It sees what no epilogue has taken (the half of a gelu belongs to the product in
+front of it, not to the one behind). Must not touch: scaled operands that others read too, factors
+that are zero or not finite, integers, and factors so far from 1 that sums without them could
+overflow.
 """
 
 from __future__ import annotations
@@ -74,5 +75,5 @@ def rewrite(editor: Editor, found: _Match) -> None:
 PASS = Pass(
     "fold_factors",
     (Rule(match, refuse, rewrite),),
-    after=("normalise_operands", "simplify_expressions", "compose_moves"),
+    after=("fuse_epilogue",),
 )

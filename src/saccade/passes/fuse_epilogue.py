@@ -116,7 +116,6 @@ PASS = Pass(
     "fuse_epilogue",
     (Rule(match, refuse, rewrite),),
     after=(
-        "fold_factors",
         "fold_scale_shift",
         "merge_activations",
         "compose_moves",
