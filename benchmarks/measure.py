@@ -104,9 +104,9 @@ def latency(case: Case, path: Path, method: Method) -> list[Record]:
 def startup(case: Case, path: Path, method: Method) -> list[Record]:
     """Seconds to the first answer in a fresh process, with an empty and a filled cache.
 
-    Measured from the call that loads the model, the engine's lazy imports included; what importing
-    the package takes beyond NumPy is a record of its own. The file is in the system's page cache
-    for all. Peers keep no cache, so that cold and warm are two looks at the same.
+    Measured from the call that loads the model, whatever it imports late included; what importing
+    the engine's package takes beyond NumPy is a record of its own. The file is in the system's page
+    cache for all. Peers keep no cache, so that cold and warm are two looks at the same.
     """
     load = os.getloadavg()[0]
     setup = method.setup(case, path)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import io
 import os
 import pickle
+import sys
+import types
 
 import numpy as np
 import pytest
@@ -41,6 +43,7 @@ class Doubling:
 
 def ask(monkeypatch, *requests, engine=Doubling):
     monkeypatch.setitem(_engines.ENGINES, "fake", engine)
+    monkeypatch.setitem(sys.modules, "fake", types.ModuleType("fake"))
     replies = io.BytesIO()
     _bench_worker.serve(io.BytesIO(b"".join(map(pickle.dumps, requests))), replies)
     replies.seek(0)
@@ -90,16 +93,17 @@ def test_an_engine_that_raises_is_reported_and_the_worker_lives_on(monkeypatch):
 
 
 def test_a_missing_package_names_the_extra(monkeypatch):
-    def missing(spec):
-        raise ModuleNotFoundError("No module named 'fake'", name="fake")
+    monkeypatch.setitem(_engines.ENGINES, "absent_engine", Doubling)
+    with pytest.raises(OptionError, match=r"pip install 'saccade\[absent_engine\]'"):
+        _engines.import_engine("absent_engine")
 
-    def inner(spec):
-        raise ModuleNotFoundError("No module named 'numpy.gone'", name="numpy.gone")
 
-    (failure,) = ask(monkeypatch, opening(), engine=missing)
-    assert failure == Failure("fake is not installed: pip install 'saccade[fake]'", usage=True)
-    (failure,) = ask(monkeypatch, opening(), engine=inner)
-    assert not failure.usage, "a broken installation is not an absent one"
+def test_a_broken_installation_is_not_an_absent_one(monkeypatch, tmp_path):
+    (tmp_path / "broken_engine.py").write_text("import absent_part")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setitem(_engines.ENGINES, "broken_engine", Doubling)
+    with pytest.raises(ModuleNotFoundError, match="absent_part"):
+        _engines.import_engine("broken_engine")
 
 
 def test_peers_refuse_what_they_cannot_do():

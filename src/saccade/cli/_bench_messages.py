@@ -28,8 +28,8 @@ class Opened:
 
     Attributes:
         version: The engine's version.
-        load_s: Seconds from before the engine's import to the loaded model.
-        first_answer_s: Seconds from before the engine's import to the first outputs.
+        load_s: Seconds from the call that loads the model to the loaded model.
+        first_answer_s: Seconds from the call that loads the model to the first outputs.
         outputs: The first outputs, in graph order.
         peak_rss_bytes: Largest resident set up to here.
         work: Flops and bytes of one run, where the engine states them.

@@ -4,7 +4,7 @@ It answers pickled requests on its standard input, one reply each, and sleeps in
 the parent decides who runs when. The first request is an `Open`; `None` ends it.
 """
 
-# ruff: noqa: PLC0415 - the clock of the first answer has to start before anything heavy is imported
+# ruff: noqa: PLC0415 - pinned to its cores before anything that starts threads is imported
 
 from __future__ import annotations
 
@@ -66,8 +66,9 @@ def _receive(stream: IO[bytes]) -> Open | Round | None:
 def _open(request: Open) -> tuple[Engine, Opened]:
     if request.cores and hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, request.cores)
-    from saccade.cli._engines import as_numpy, open_engine
+    from saccade.cli._engines import as_numpy, import_engine, open_engine
 
+    import_engine(request.spec.engine)
     start = time.perf_counter()
     engine = open_engine(request.spec)
     loaded = time.perf_counter()

@@ -6,10 +6,11 @@ engine runs at the setting that its own documentation names for latency, on fixe
 precision asked for.
 """
 
-# ruff: noqa: PLC0415 - each engine's package is optional, and its import is part of the first answer
+# ruff: noqa: PLC0415 - each engine's package is optional, and only one is ever needed
 
 from __future__ import annotations
 
+import importlib
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -20,7 +21,7 @@ from numpy.typing import NDArray
 
 from saccade.errors import OptionError
 
-__all__ = ["ENGINES", "Arrays", "Engine", "EngineSpec", "as_numpy", "open_engine"]
+__all__ = ["ENGINES", "Arrays", "Engine", "EngineSpec", "as_numpy", "import_engine", "open_engine"]
 
 Arrays = dict[str, NDArray[Any]]
 
@@ -180,22 +181,30 @@ ENGINES: Mapping[str, Callable[[EngineSpec], Engine]] = {
 }
 
 
+def import_engine(name: str) -> None:
+    """Import the engine's package: a cost of its own, for no engine part of its first answer.
+
+    Raises:
+        OptionError: The engine is unknown or not installed.
+    """
+    if name not in ENGINES:
+        raise OptionError(f"engine {name!r} is not one of {', '.join(ENGINES)}")
+    try:
+        importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name != name:
+            raise
+        raise OptionError(f"{name} is not installed: pip install 'saccade[{name}]'") from None
+
+
 def open_engine(spec: EngineSpec) -> Engine:
     """Load the model of `spec` into its engine.
 
     Raises:
         OptionError: The engine is unknown, not installed, or cannot do what `spec` asks.
     """
-    if spec.engine not in ENGINES:
-        raise OptionError(f"engine {spec.engine!r} is not one of {', '.join(ENGINES)}")
-    try:
-        return ENGINES[spec.engine](spec)
-    except ModuleNotFoundError as error:
-        if error.name != spec.engine:
-            raise
-        raise OptionError(
-            f"{spec.engine} is not installed: pip install 'saccade[{spec.engine}]'"
-        ) from None
+    import_engine(spec.engine)
+    return ENGINES[spec.engine](spec)
 
 
 def _only(engine: str, spec: EngineSpec, precisions: set[str]) -> None:
