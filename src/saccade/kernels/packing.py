@@ -19,11 +19,14 @@ from saccade.kernels.conv2d.pack import (
 from saccade.kernels.conv2d.pack_depthwise import pack_depthwise, pack_few_outputs
 from saccade.kernels.conv2d.pack_winograd import pack_winograd
 from saccade.kernels.movement.pack import one_element
+from saccade.kernels.resize.pack import axis_indices, axis_weights
 
 __all__ = ["FUNCTIONS"]
 
 FUNCTIONS: Mapping[str, Callable[..., Array]] = MappingProxyType(
     {
+        "axis_indices": axis_indices,
+        "axis_weights": axis_weights,
         "one_element": one_element,
         "pack_channels": pack_channels,
         "pack_conv_weights": pack_conv_weights,

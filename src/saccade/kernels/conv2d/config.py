@@ -22,6 +22,7 @@ class DirectConfig:
         shape: `once`, `whole` or `tail`, see `microkernel.Reduction`.
         padded: Whether taps may fall outside the picture.
         unit: Whether neighbouring input channels are neighbours in memory.
+        spread: Whether the result's pixels are apart, as in one phase of a transposed convolution.
         prologue: Expression applied to every loaded element; `$0` for none.
         n_prologue: How many operands the prologue has.
         epilogue: `EpilogueSpec.code`.
@@ -33,6 +34,7 @@ class DirectConfig:
     shape: str
     padded: bool
     unit: bool
+    spread: bool
     prologue: str
     n_prologue: int
     epilogue: tuple[str, ...]
@@ -119,7 +121,7 @@ class Blocking:
 
 @lru_cache(maxsize=1024)
 def blocking(
-    tiles: int, blocks: int, panel: int, row: int, target: Target, threads: int
+    tiles: int, blocks: int, *, panel: int, row: int, target: Target, threads: int
 ) -> Blocking:
     """Chunks for a grid of `tiles` times `blocks`.
 
@@ -136,11 +138,10 @@ def blocking(
     channels_stay = panel * blocks > target.l2 // 2
     wide = 1 if channels_stay else blocks
     reuse = max(1, target.l2 // 4 // max(row, 1)) if wide > 1 else tiles
-    best = min(
+    t, b = min(
         ((t, b) for b in _halves(wide) for t in _halves(min(tiles, reuse))),
-        key=lambda cut: _waste(tiles, blocks, cut[0], cut[1], threads),
+        key=lambda cut: _waste((tiles, blocks), cut, threads),
     )
-    t, b = best
     return Blocking(t, b, -(-tiles // t), -(-blocks // b), channels_stay)
 
 
@@ -151,8 +152,9 @@ def _halves(count: int) -> list[int]:
     return found
 
 
-def _waste(tiles: int, blocks: int, t: int, b: int, threads: int) -> float:
+def _waste(grid: tuple[int, int], cut: tuple[int, int], threads: int) -> float:
     """Time against perfect balance, with a charge for every chunk and for weights read again."""
+    (tiles, blocks), (t, b) = grid, cut
     chunks = -(-tiles // t) * -(-blocks // b)
     slowest = -(-chunks // threads) * t * b * threads
     grains = 1 + 0.5 / max(1, chunks / threads)

@@ -7,7 +7,7 @@ import numpy as np
 from saccade.ir import Array
 from saccade.kernels.conv2d.channel_order import channel_order
 
-__all__ = ["pack_channels", "pack_conv_weights", "pack_matrix", "zeros"]
+__all__ = ["pack_channels", "pack_conv_weights", "pack_matrix", "pack_transposed", "zeros"]
 
 
 def zeros(count: int) -> Array:
@@ -49,3 +49,24 @@ def pack_matrix(matrix: Array, transposed: bool, width: int) -> Array:
     padded = np.zeros((*batch, k, blocks * width), np.float32)
     padded[..., :n] = b
     return np.ascontiguousarray(padded.reshape(*batch, k, blocks, width).swapaxes(-2, -3))
+
+
+def pack_transposed(  # noqa: PLR0917 - a plan calls it with what it wrote down
+    weights: Array,
+    groups: int,
+    first: tuple[int, int],
+    step: tuple[int, int],
+    order: str,
+    width: int,
+) -> Array:
+    """One phase of the weights [C, K/groups, R, S] of a transposed convolution, for a convolution.
+
+    Taps `first, first + step, …` along each axis, last one first; packed as by
+    `pack_conv_weights`.
+    """
+    c, k = weights.shape[:2]
+    taps = weights[:, :, first[0] :: step[0], first[1] :: step[1]][:, :, ::-1, ::-1]
+    by_group = taps.reshape(groups, c // groups, k, *taps.shape[2:]).swapaxes(1, 2)
+    return pack_conv_weights(
+        by_group.reshape(groups * k, c // groups, *taps.shape[2:]), groups, order, width
+    )

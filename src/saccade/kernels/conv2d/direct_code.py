@@ -1,0 +1,222 @@
+"""The code of the direct convolution: an implicit matrix product over taps and channels."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+from saccade.codegen.expressions import emit_expr
+from saccade.codegen.language import Kernel, Ptr, Var
+from saccade.codegen.values import Bool, Int, IntLike
+from saccade.ir.expr import IDENTITY, parse
+from saccade.kernels.conv2d.config import DirectConfig
+from saccade.kernels.conv2d.epilogue import Epilogue
+from saccade.kernels.conv2d.microkernel import Reduction, accumulate, anchored, zero_sums
+
+__all__ = ["GEOMETRY", "emit_direct"]
+
+
+@dataclass(frozen=True, slots=True)
+class _Geometry:
+    """The integer parameters, in order."""
+
+    x_n: Int
+    x_c: Int
+    x_h: Int
+    x_w: Int
+    height: Int
+    width: Int
+    out_height: Int
+    out_width: Int
+    depth: Int
+    taps_r: Int
+    taps_s: Int
+    stride_h: Int
+    stride_w: Int
+    pad_top: Int
+    pad_left: Int
+    dilation_h: Int
+    dilation_w: Int
+    pixels: Int
+    blocks: Int
+    tiles_chunk: Int
+    blocks_chunk: Int
+    tile_chunks: Int
+    block_chunks: Int
+    pixels_first: Int
+    groups: Int
+    step_h: Int
+    step_w: Int
+    first_h: Int
+    first_w: Int
+
+
+GEOMETRY = tuple(f.name for f in fields(_Geometry))
+
+
+@dataclass(frozen=True, slots=True)
+class _Spot:
+    """An output pixel: number and coordinates (those of the last pixel past the end)."""
+
+    number: Int
+    n: Int
+    p: Int
+    q: Int
+
+
+class _Direct:
+    """Emits one convolution."""
+
+    def __init__(self, k: Kernel, config: DirectConfig) -> None:
+        self.k, self.config = k, config
+        self.reduction = Reduction(config.unroll, config.shape)
+        self.x, self.w = k.pointer("x"), k.pointer("w")
+        self.zeros = k.pointer("zeros") if config.padded else None
+        self.operands = [k.pointer(f"prologue{i}") for i in range(config.n_prologue)]
+        self.panel = k.scratch("panel") if config.prologue != str(IDENTITY) else None
+        self.epilogue = Epilogue(k, config.epilogue)
+        self.g = _Geometry(*(k.integer(name) for name in GEOMETRY))
+        self.operand_strides = [k.integer("n") for _ in self.operands]
+        self.epilogue.declare_integers()
+
+    def emit(self) -> None:
+        """All chunks."""
+        k, g = self.k, self.g
+        area = g.tile_chunks * g.block_chunks
+        with k.chunks(g.groups * area) as chunk:
+            group = chunk // area
+            within = chunk - group * area
+            fast = g.pixels_first.differs(0)
+            inner = fast.select(g.tile_chunks, g.block_chunks)
+            outer_at = within // inner
+            inner_at = within - outer_at * inner
+            first = fast.select(inner_at, outer_at) * g.tiles_chunk
+            block = fast.select(outer_at, inner_at) * g.blocks_chunk
+            count = (g.pixels + (self.config.rows - 1)) // self.config.rows
+            end = k.minimum_int(first + g.tiles_chunk, count)
+            if self.panel is not None:
+                self._apply_prologue(first, end)
+            stop = k.minimum_int(block + g.blocks_chunk, g.blocks)
+            with k.range(block, stop) as b, k.range(first, end) as tile:
+                self._tile(group, b, tile, first)
+
+    # Pixels
+
+    def _spot(self, number: Int) -> _Spot:
+        g = self.g
+        area = g.out_height * g.out_width
+        n = number // area
+        rest = number - n * area
+        p = rest // g.out_width
+        return _Spot(number, n, p, rest - p * g.out_width)
+
+    def _following(self, spot: _Spot) -> _Spot:
+        g, number = self.g, spot.number + 1
+        more = number < g.pixels
+        turn = more & (spot.q + 1).equals(g.out_width)
+        next_p = turn.select(spot.p + 1, spot.p)
+        over = next_p.equals(g.out_height)
+        q = turn.select(0, more.select(spot.q + 1, spot.q))
+        return _Spot(number, over.select(spot.n + 1, spot.n), over.select(0, next_p), q)
+
+    def _spots(self, first: _Spot) -> list[_Spot]:
+        spots = [first]
+        while len(spots) < self.config.rows:
+            spots.append(self._following(spots[-1]))
+        return spots
+
+    # Products
+
+    def _tile(self, group: Int, block: Int, tile: Int, chunk_first: Int) -> None:
+        k, g, config = self.k, self.g, self.config
+        sums = zero_sums(k, config.rows, config.vectors)
+        first = self._spot(tile * config.rows)
+        panel = g.taps_r * g.taps_s * g.depth * (config.vectors * k.lanes)
+        weights = self.w + (group * g.blocks + block) * panel
+        if self.panel is not None:
+            local = (tile - chunk_first) * config.rows
+            rows = [anchored(k, self.panel + (local + i) * g.depth) for i in range(config.rows)]
+            self._accumulate(sums, rows, anchored(k, weights), 1)
+        else:
+            self._taps(sums, self._spots(first), self.x + group * g.depth * g.x_c, weights)
+        self._finish(sums, first, group, block)
+
+    def _accumulate(
+        self, sums: list[list[Var]], rows: list[Ptr], weights: Ptr, steps: IntLike | list[Int]
+    ) -> None:
+        pitch = self.config.vectors * self.k.lanes
+        accumulate(
+            self.k, sums, rows, weights, step=steps, pitch=pitch, count=self.g.depth,
+            reduction=self.reduction,
+        )  # fmt: skip
+
+    def _taps(self, sums: list[list[Var]], spots: list[_Spot], x: Ptr, weights: Ptr) -> None:
+        k, g = self.k, self.g
+        tops = [s.p * g.stride_h - g.pad_top for s in spots]
+        lefts = [s.q * g.stride_w - g.pad_left for s in spots]
+        origins = [
+            s.n * g.x_n + top * g.x_h + left * g.x_w
+            for s, top, left in zip(spots, tops, lefts, strict=True)
+        ]
+        pitch = g.depth * (self.config.vectors * k.lanes)
+        with k.range(0, g.taps_r) as r, k.range(0, g.taps_s) as s:
+            down, right = r * g.dilation_h, s * g.dilation_w
+            move = down * g.x_h + right * g.x_w
+            rows, steps = [], []
+            for origin, top, left in zip(origins, tops, lefts, strict=True):
+                row, step = x + (origin + move), g.x_c
+                if self.zeros is not None:
+                    inside = self._below(top + down, g.height) & self._below(left + right, g.width)
+                    row, step = k.pick(inside, row, self.zeros), inside.select(g.x_c, 0)
+                rows.append(anchored(k, row))
+                steps.append(step)
+            panel = anchored(k, weights + (r * g.taps_s + s) * pitch)
+            self._accumulate(sums, rows, panel, 1 if self.config.unit else steps)
+
+    def _below(self, a: Int, limit: Int) -> Bool:
+        """Whether `0 <= a < limit`, in one comparison."""
+        return Bool(self.k.b, self.k.b.icmp_unsigned("<", a.value, limit.value))
+
+    def _finish(self, sums: list[list[Var]], first: _Spot, group: Int, block: Int) -> None:
+        k, g, config = self.k, self.g, self.config
+        vectors = range(config.vectors)
+        places = [self.epilogue.place(block * config.vectors + j, group) for j in vectors]
+        for spot, tile in zip(self._spots(first), sums, strict=True):
+            with k.when(spot.number < g.pixels):
+                p, q = spot.p, spot.q
+                if config.spread:
+                    p, q = p * g.step_h + g.first_h, q * g.step_w + g.first_w
+                pixel = self.epilogue.pixel(spot.n, p, q)
+                for total, place in zip(tile, places, strict=True):
+                    self.epilogue.finish(total.get(), pixel, place)
+
+    # Prologue
+
+    def _apply_prologue(self, first: Int, end: Int) -> None:
+        """Apply the prologue to every pixel of the chunk, into this thread's scratch."""
+        k, g = self.k, self.g
+        start = first * self.config.rows
+        stop = k.minimum_int(end * self.config.rows, g.pixels)
+        with k.range(start, stop) as number:
+            spot = self._spot(number)
+            x = self.x + (
+                spot.n * g.x_n + spot.p * g.stride_h * g.x_h + spot.q * g.stride_w * g.x_w
+            )
+            lanes = k.lanes if self.config.unit else 1
+            main = g.depth // lanes * lanes
+            with k.range(0, main, lanes) as c:
+                self._prologue_at(spot, x, (number - start) * g.depth, c, lanes)
+            with k.range(main, g.depth) as c:
+                self._prologue_at(spot, x, (number - start) * g.depth, c, 1)
+
+    def _prologue_at(self, spot: _Spot, x: Ptr, row: Int, c: Int, lanes: int) -> None:
+        assert self.panel is not None
+        values = [x.vec(c if self.config.unit else c * self.g.x_c, lanes=lanes)]
+        for pointer, n_stride in zip(self.operands, self.operand_strides, strict=True):
+            values.append(pointer.vec(spot.n * n_stride + c, lanes=lanes))
+        value = emit_expr(self.k, parse(self.config.prologue), values)
+        self.panel.store(value, row + c)
+
+
+def emit_direct(k: Kernel, config: DirectConfig) -> None:
+    """Emit the convolution that `config` describes."""
+    _Direct(k, config).emit()

@@ -1,0 +1,128 @@
+"""The parameters of the direct convolution's code, for windows of any operator that slides them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from saccade.ir import Expr
+from saccade.ir.expr import IDENTITY
+from saccade.kernels.base import Call, In, Launch, Operand, Packed, Packing, Scratch
+from saccade.kernels.conv2d.config import DirectConfig, blocking, choose_tile
+from saccade.kernels.conv2d.direct_code import GEOMETRY
+from saccade.kernels.conv2d.epilogue_spec import EpilogueSpec, expand
+from saccade.kernels.conv2d.microkernel import Reduction
+from saccade.kernels.machine import machine
+
+__all__ = ["Window"]
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """Windows that slide over input 0 of a call, each summed with packed weights.
+
+    Attributes:
+        depth: Input channels of a group.
+        groups: Groups of channels.
+        taps: Rows and columns of a window.
+        stride: Distance of windows.
+        before: Rows above and columns left of the picture where the first window starts; may be
+            negative.
+        dilation: Distance of taps.
+        size: How many windows, [rows, columns].
+        padded: Whether any window leaves the picture.
+        pack: Packing function of the weights and its first parameters; order and width follow.
+        step: Distance of the result's pixels.
+        first: The result's pixel of the first window.
+        prologue: Applied to every loaded element.
+        n_prologue: How many operands it has, from input 2 on.
+    """
+
+    depth: int
+    groups: int
+    taps: tuple[int, int]
+    stride: tuple[int, int]
+    before: tuple[int, int]
+    dilation: tuple[int, int]
+    size: tuple[int, int]
+    padded: bool
+    pack: tuple[str, tuple[int | tuple[int, int], ...]]
+    step: tuple[int, int] = (1, 1)
+    first: tuple[int, int] = (0, 0)
+    prologue: Expr = IDENTITY
+    n_prologue: int = 0
+
+    @property
+    def length(self) -> int:
+        """Products of one sum."""
+        return self.depth * self.taps[0] * self.taps[1]
+
+    def tile(self, call: Call, spec: EpilogueSpec) -> tuple[int, int]:
+        """Vectors and rows of a tile."""
+        x = call.inputs[0]
+        scratch = self.prologue != IDENTITY
+        return choose_tile(
+            self._pixels(spec), spec.vectors, depth=self.length,
+            pitch=4 * (self.depth if scratch else x.strides[3] * self.stride[1]),
+            unit=scratch or x.channels_last, target=call.target, threads=call.threads,
+        )  # fmt: skip
+
+    def _pixels(self, spec: EpilogueSpec) -> int:
+        return spec.shape[0] * self.size[0] * self.size[1]
+
+    def cost(self, call: Call, spec: EpilogueSpec) -> float:
+        """Estimated microseconds, without the traffic of operands and results."""
+        vectors, rows = self.tile(call, spec)
+        tiles, blocks = -(-self._pixels(spec) // rows), -(-spec.vectors // vectors)
+        channels = blocks * vectors * call.target.lanes * self.groups
+        flops = 2.0 * tiles * rows * channels * self.length
+        threads = max(1, min(call.threads, tiles * blocks * self.groups))
+        return machine(call.target).roofline(flops, 0.0, threads, 0.92)
+
+    def launch(self, call: Call, spec: EpilogueSpec) -> Launch:
+        """The phase that computes all windows."""
+        x, pixels = call.inputs[0], self._pixels(spec)
+        vectors, rows = self.tile(call, spec)
+        width = vectors * call.target.lanes
+        blocks = -(-spec.vectors // vectors)
+        panel = 4 * self.length * width
+        cut = blocking(
+            -(-pixels // rows), blocks, panel=panel, row=4 * self.depth * rows * self.taps[0],
+            target=call.target, threads=1 if self.groups >= 4 * call.threads else call.threads,
+        )  # fmt: skip
+        reduction = Reduction.of(self.depth)
+        config = DirectConfig(
+            rows, vectors, reduction.unroll, reduction.shape, self.padded, x.channels_last,
+            self.step != (1, 1), str(self.prologue), self.n_prologue, spec.code(vectors),
+        )  # fmt: skip
+        integers = (
+            *x.strides, *x.shape[2:], *self.size, self.depth, *self.taps, *self.stride,
+            *self.before, *self.dilation, pixels, blocks, cut.tiles, cut.blocks, cut.tile_chunks,
+            cut.block_chunks, int(cut.pixels_first), self.groups, *self.step, *self.first,
+        )  # fmt: skip
+        assert len(integers) == len(GEOMETRY)
+        name, parameters = self.pack
+        packing = Packing(
+            name, (*parameters, spec.order, width), (1,), panel * blocks * self.groups
+        )
+        operands = self._operands(call, packing, 4 * cut.tiles * rows * self.depth)
+        images = [
+            expand(view, (spec.shape[0], self.depth, 1, 1)).strides[0]
+            for view in call.inputs[2 : 2 + self.n_prologue]
+        ]
+        return Launch(
+            config,
+            (*operands, *spec.pointers()),
+            (*integers, *images, *spec.integers()),
+            self.groups * cut.tile_chunks * cut.block_chunks,
+        )
+
+    def _operands(self, call: Call, weights: Packing, scratch: int) -> list[Operand]:
+        operands: list[Operand] = [In(0), Packed(weights)]
+        if self.padded:
+            # Elements that step on their own stay on one zero.
+            count = self.depth if call.inputs[0].channels_last else 1
+            operands.append(Packed(Packing("zeros", (count,), (), 4 * count)))
+        operands += [In(2 + i) for i in range(self.n_prologue)]
+        if self.prologue != IDENTITY:
+            operands.append(Scratch(scratch + 64))
+        return operands

@@ -1,0 +1,125 @@
+"""Transposed convolution as plain convolutions: one for each phase of the stride.
+
+`y[n,k,i,j] = Σ x[n,c,p,q] · w[c,k,r,s]` over all p·stride + r·dilation - pad = i, likewise in j.
+Along one axis, at i + pad = stride·t + ρ, only taps with r·dilation ≡ ρ (mod stride) matter, and
+they read x at t - (r·dilation - ρ)/stride: a convolution of stride 1 with the taps reversed, whose
+results stand `stride` apart. No product with an inserted zero is computed.
+
+Layouts: as `conv2d.direct`. Refuses: weights that are not constant, types other than float32.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import gcd
+
+from saccade.ir import DType
+from saccade.kernels.base import Call, CpuKernel, Launch
+from saccade.kernels.conv2d.config import DirectConfig
+from saccade.kernels.conv2d.direct_code import emit_direct
+from saccade.kernels.conv2d.direct_launch import Window
+from saccade.kernels.conv2d.epilogue_spec import EpilogueSpec, expand
+from saccade.kernels.machine import machine
+from saccade.opdefs import ConvTranspose2d
+
+__all__ = ["CONV_TRANSPOSE2D_DIRECT"]
+
+
+@dataclass(frozen=True, slots=True)
+class _Phase:
+    """One residue along one axis: a one-dimensional convolution.
+
+    Attributes:
+        first: First tap.
+        step: Distance of taps within the weights.
+        taps: How many.
+        before: Elements before the input where the first window starts.
+        dilation: Distance of taps within the input.
+        size: How many results.
+        start: First result.
+        padded: Whether a window leaves the input.
+    """
+
+    first: int
+    step: int
+    taps: int
+    before: int
+    dilation: int
+    size: int
+    start: int
+    padded: bool
+
+
+def _phases(op: ConvTranspose2d, axis: int, taps: int, size: int, results: int) -> list[_Phase]:
+    stride, dilation, pad = op.stride[axis], op.dilation[axis], op.padding[axis]
+    step = stride // gcd(stride, dilation)
+    found = []
+    for start in range(min(stride, results)):
+        t, residue = divmod(start + pad, stride)
+        first = next((r for r in range(step) if (r * dilation - residue) % stride == 0), taps)
+        count = max(0, -(-(taps - first) // step))
+        apart = dilation // gcd(stride, dilation)
+        nearest = (first * dilation - residue) // stride if count else 0
+        farthest = nearest + (count - 1) * apart
+        rows = -(-(results - start) // stride)
+        leaves = count > 0 and (t < farthest or t + rows - 1 - nearest >= size)
+        found.append(_Phase(first, step, count, farthest - t, apart, rows, start, leaves))
+    return found
+
+
+def _epilogue(call: Call) -> EpilogueSpec:
+    op: ConvTranspose2d = call.op
+    out = call.outputs[0]
+    shape = (out.shape[0], out.shape[1], out.shape[2], out.shape[3])
+    operands = tuple(
+        (i, expand(call.inputs[i], shape), call.constant[i]) for i in range(2, len(call.inputs))
+    )
+    return EpilogueSpec(op.epilogue, None, shape, operands, None, out, op.groups, call.target.lanes)
+
+
+def _windows(call: Call) -> list[Window]:
+    op: ConvTranspose2d = call.op
+    x, w, y = call.inputs[0], call.inputs[1], call.outputs[0]
+    rows = _phases(op, 0, w.shape[2], x.shape[2], y.shape[2])
+    columns = _phases(op, 1, w.shape[3], x.shape[3], y.shape[3])
+    return [
+        Window(
+            w.shape[0] // op.groups, op.groups, (r.taps, s.taps), (1, 1), (r.before, s.before),
+            (r.dilation, s.dilation), (r.size, s.size), r.padded or s.padded,
+            ("pack_transposed", (op.groups, (r.first, s.first), (r.step, s.step))),
+            step=op.stride, first=(r.start, s.start),
+        )
+        for r in rows
+        for s in columns
+    ]  # fmt: skip
+
+
+def _supports(call: Call) -> str | None:
+    if not call.constant[1]:
+        return "the weights are not constant"
+    if any(view.dtype is not DType.F32 for view in call.inputs[:2]):
+        return f"elements are {call.inputs[0].dtype.value}, not float32"
+    return _epilogue(call).refuse()
+
+
+def _launch(call: Call) -> tuple[Launch, ...]:
+    spec = _epilogue(call)
+    return tuple(window.launch(call, spec) for window in _windows(call))
+
+
+def _cost(call: Call) -> float:
+    spec = _epilogue(call)
+    nbytes = 4.0 * (call.inputs[0].size + call.outputs[0].size + call.inputs[1].size)
+    products = sum(window.cost(call, spec) for window in _windows(call))
+    return products + nbytes / machine(call.target).bandwidth
+
+
+CONV_TRANSPOSE2D_DIRECT = CpuKernel(
+    name="conv_transpose2d.direct",
+    ops=(ConvTranspose2d,),
+    config=DirectConfig,
+    supports=_supports,
+    launch=_launch,
+    emit=emit_direct,
+    cost=_cost,
+)
