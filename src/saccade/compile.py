@@ -7,6 +7,7 @@ from typing import Any
 from saccade import lowered, runtime
 from saccade.model import Model
 from saccade.options import Options
+from saccade.processes import Processes
 
 __all__ = ["compile"]
 
@@ -39,6 +40,7 @@ def compile(  # noqa: A001 - the name that users expect: saccade.compile
         OptionError: If an option makes no sense.
     """
     options = Options.make(device, precision, threads, exact, **more)
-    backend = runtime.backend(options)
-    graph = lowered.get(source, options, on_miss=backend.warm)
-    return Model(graph.graph, options, backend, graph.identity, graph.trace)
+    processes = Processes()
+    lowering = lowered.get(source, options, processes)
+    backend = runtime.backend(options, processes)
+    return Model(lowering.graph, options, backend, lowering.identity, lowering.trace)

@@ -90,3 +90,6 @@ class UnsupportedModelError(ModelError):
         ]
         total = sum(row.count for row in rows)
         super().__init__(f"{total} node(s) of this model are not supported:\n" + "\n".join(lines))
+
+    def __reduce__(self) -> tuple[type[UnsupportedModelError], tuple[tuple[Unsupported, ...]]]:
+        return type(self), (self.rows,)

@@ -16,11 +16,12 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from saccade import frontend, passes
+from saccade import frontend
 from saccade.errors import CacheError
 from saccade.ir import Graph, serialize
 from saccade.ir.printer import format_graph
 from saccade.options import Options, cache_dir
+from saccade.processes import Processes
 
 __all__ = ["Lowered", "get"]
 
@@ -43,20 +44,40 @@ class Lowered:
     trace: Callable[[], Mapping[str, str]]
 
 
-def get(source: Any, options: Options, on_miss: Callable[[], None]) -> Lowered:  # noqa: ANN401
-    """The optimised graph of a source; `on_miss` is called before anything slow is done."""
+def get(source: Any, options: Options, processes: Processes) -> Lowered:  # noqa: ANN401
+    """The optimised graph of a source.
+
+    On a miss, a file is lowered in a child process: what parsing and folding need never counts against the memory of the
+    user's process, and the other children start up meanwhile.
+    """
     digest = frontend.digest(source) if options.cache else None
     identity = digest or f"model-{next(_fresh)}"
     path = _path(digest) if digest else None
     graph = _read(path)
+    if graph is None and path is not None and isinstance(source, (str, Path)):
+        processes.warm()
+        processes.map(_lower_file, [(source, options, path)])
+        graph = _read(path)
     if graph is None:
-        on_miss()
-        graph = passes.run(frontend.load(source, options), passes.STANDARD)
-        graph = _keep(graph, path)
+        graph = _keep(_lower(source, options), path)
     return Lowered(graph, identity, lru_cache(maxsize=1)(lambda: _stages(source, options)))
 
 
+def _lower(source: Any, options: Options) -> Graph:  # noqa: ANN401
+    from saccade import passes  # noqa: PLC0415 - a warm start needs none of them
+
+    return passes.run(frontend.load(source, options), passes.STANDARD)
+
+
+def _lower_file(task: tuple[str | Path, Options, Path]) -> None:
+    """Lower a file into the cache (runs in a child process)."""
+    source, options, path = task
+    _write(_lower(source, options), path)
+
+
 def _stages(source: Any, options: Options) -> dict[str, str]:  # noqa: ANN401
+    from saccade import passes  # noqa: PLC0415 - a warm start needs none of them
+
     graph = frontend.load(source, options)
     found = {"frontend": format_graph(graph)}
 
@@ -99,6 +120,12 @@ def _keep(graph: Graph, path: Path | None) -> Graph:
     """Write the graph to the cache and give back the copy that is mapped from it, so that memory is held once."""
     if path is None:
         return graph
+    _write(graph, path)
+    return _read(path) or graph
+
+
+def _write(graph: Graph, path: Path) -> None:
+    """Add a graph to the cache; a full or read-only disk leaves the cache as it is."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         handle, name = tempfile.mkstemp(dir=path.parent, prefix=".new-")
@@ -107,8 +134,7 @@ def _keep(graph: Graph, path: Path | None) -> Graph:
         Path(name).replace(path)
         _trim(path.parent)
     except OSError:
-        return graph
-    return _read(path) or graph
+        return
 
 
 def _trim(folder: Path) -> None:

@@ -18,7 +18,7 @@ from saccade.ir.dim import Affine, Dim, Symbol
 from saccade.options import Options
 from saccade.plan import Plan
 from saccade.profile import Profile
-from saccade.runtime.locks import Lock
+from saccade.locks import Lock
 
 __all__ = ["Model", "TensorInfo"]
 

@@ -54,7 +54,7 @@ class Selector:
         for cost, kernel in able:
             if kernel is not taken[1]:
                 passed.append(Passed(kernel.name, f"{cost:.1f} µs estimated"))
-        return Choice(taken[1], taken[0], tuple(passed)), taken[2]
+        return Choice(taken[1], taken[0], tuple(passed), taken[1].aliases(call)), taken[2]
 
     def _first_available(
         self, call: Call, able: list[tuple[float, KernelLike]], passed: list[Passed]

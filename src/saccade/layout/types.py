@@ -111,6 +111,7 @@ class Choice:
     kernel: KernelLike | None
     cost: float
     passed: tuple[Passed, ...]
+    aliases: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

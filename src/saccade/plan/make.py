@@ -51,6 +51,7 @@ class _Planner:
     extra: dict[tuple[int, object], int] = field(default_factory=dict)
     constants: dict[tuple[tuple[str, ...], Packing | None], int] = field(default_factory=dict)
     sizes: list[int] = field(default_factory=list)
+    refs: dict[Stored, Ref] = field(default_factory=dict)
 
     def lifetimes(self) -> None:
         """First and last step that touches each arena buffer."""
@@ -63,10 +64,7 @@ class _Planner:
     def merge_aliases(self) -> None:
         """Let a result take the place of an operand that dies at its step, where the kernel allows it."""
         for i, step in enumerate(self.laid.steps):
-            kernel = step.choice.kernel
-            if kernel is None:
-                continue
-            for source, result in kernel.aliases(step.call):
+            for source, result in step.choice.aliases:
                 a, b = step.inputs[source], step.outputs[result]
                 if self._may_share(i, a, b) and not self._read_twice(step, source):
                     taken, kept = self._find(b.buffer), self._find(a.buffer)
@@ -183,6 +181,12 @@ class _Planner:
         return Ref(before + self.constants[key], 0, nbytes)
 
     def _stored(self, stored: Stored) -> Ref:
+        found = self.refs.get(stored)
+        if found is None:
+            found = self.refs[stored] = self._resolve(stored)
+        return found
+
+    def _resolve(self, stored: Stored) -> Ref:
         buffer = self.laid.buffers[stored.buffer]
         nbytes = stored.view.extent * stored.view.dtype.itemsize
         if buffer.kind is BufferKind.ARENA:

@@ -12,7 +12,7 @@ from saccade.ir import Array, Graph
 from saccade.kernels import packing
 from saccade.options import default_threads
 from saccade.plan import Constant
-from saccade.runtime.locks import Lock
+from saccade.locks import Lock
 
 __all__ = ["constants_of"]
 

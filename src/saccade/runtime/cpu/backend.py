@@ -11,8 +11,8 @@ from saccade.kernels import CPU_KERNELS
 from saccade.kernels.base import CpuKernel
 from saccade.options import Options
 from saccade.plan import Plan
+from saccade.processes import Processes
 from saccade.runtime.constants import constants_of
-from saccade.runtime.cpu.compiler import CompilerPool
 from saccade.runtime.cpu.linker import link
 from saccade.runtime.cpu.objects import Key, Objects
 from saccade.runtime.cpu.program import Code, CpuProgram
@@ -23,10 +23,10 @@ __all__ = ["CpuBackend"]
 class CpuBackend:
     """Kernels emitted as LLVM code for this machine, run by a team of threads."""
 
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: Options, processes: Processes) -> None:
         self.target: Target = host_target(options.isa)
         self.objects = Objects(self.target, checked=options.checked, disk=options.cache)
-        self._pool = CompilerPool()
+        self._processes = processes
         by_op: dict[type[Op], list[CpuKernel]] = defaultdict(list)
         for kernel in CPU_KERNELS:
             for op in kernel.ops:
@@ -41,10 +41,6 @@ class CpuBackend:
         """Whether the code exists; for the first plan, everything counts as available."""
         return self.objects.empty or self.objects.has(kernel, config)
 
-    def warm(self) -> None:
-        """There will be something to compile soon."""
-        self._pool.warm()
-
     def build(self, plan: Plan, graph: Graph, identity: str) -> CpuProgram:
         """Compile what is missing, link, pack."""
         keys: list[Key] = [
@@ -54,9 +50,9 @@ class CpuBackend:
             for phase in step.phases
         ]
         try:
-            files = self.objects.get(keys, self._pool)
+            files = self.objects.get(keys, self._processes)
         finally:
-            self._pool.close()
+            self._processes.close()
         unique = {f.symbol: f for f in files.values()}
         linked = link([f.code for f in unique.values()], unique)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from saccade.runtime.locks import forkless
+from saccade.locks import forkless
 
 __all__ = ["Linked", "link"]
 

@@ -21,8 +21,9 @@ from typing import Any
 from saccade.codegen.compile import object_code
 from saccade.codegen.target import Target
 from saccade.options import cache_dir
-from saccade.runtime.cpu.compiler import CompilerPool, Task
-from saccade.runtime.locks import Lock, forkless
+from saccade.processes import Processes
+from saccade.runtime.cpu.compiler import Task, compile_kernel
+from saccade.locks import Lock, forkless
 
 __all__ = ["Key", "ObjectFile", "Objects", "text_object"]
 
@@ -88,7 +89,7 @@ class Objects:
         """Whether nothing is in memory yet."""
         return not self._known
 
-    def get(self, keys: Iterable[Key], pool: CompilerPool) -> dict[Key, ObjectFile]:
+    def get(self, keys: Iterable[Key], pool: Processes) -> dict[Key, ObjectFile]:
         """Code for all keys; what is missing is compiled side by side.
 
         Raises:
@@ -106,7 +107,7 @@ class Objects:
                 else:
                     self._known[key] = found
             for (key, task), (code, accesses) in zip(
-                tasks, pool.compile([t for _, t in tasks]), strict=True
+                tasks, pool.map(compile_kernel, [t for _, t in tasks]), strict=True
             ):
                 self._known[key] = ObjectFile(task.symbol, code, accesses)
                 self.compiled += 1

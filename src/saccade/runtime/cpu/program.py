@@ -233,5 +233,15 @@ class CpuProgram:
         stacked = np.stack(readings[1:]) * nanoseconds_per_tick()
         return [(step, phase, stacked[:, i]) for i, (step, phase) in enumerate(phases)]
 
+    @property
+    def constants(self) -> tuple[Array, ...]:
+        """The plan's constants, in order; those that nothing reads are empty."""
+        return self._constants
+
+    @property
+    def phase_table(self) -> list[tuple[int, int]]:
+        """Addresses of the code and the arguments of every native phase, in order."""
+        return [(code, block) for s in self._native() for code, block in s.table.tolist()]
+
     def _native(self) -> list[_Segment]:
         return [segment for segment in self._segments if segment is not None]

@@ -95,7 +95,7 @@ class FutexTeam:
         self._started = True
 
     def _spread(self) -> None:
-        """Keep sleeping workers off the caller's core, where waking them would put them."""
+        """Keep the workers off the caller's core: the kernel likes to wake them there, and moves them late."""
         core = _current_core()
         if core == self._avoided:
             return
@@ -110,8 +110,7 @@ class FutexTeam:
         """Walk the job with the whole team; the caller holds `lock`."""
         if not self._started:
             self._start()
-        if self._words[16]:
-            self._spread()
+        self._spread()
         job.words[4], job.words[5] = self._address, self.width
         driver().run(self._address, job.address)
 

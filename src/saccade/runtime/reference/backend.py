@@ -7,7 +7,6 @@ from collections.abc import Sequence
 import numpy as np
 
 from saccade.ir import Array, Graph
-from saccade.options import Options
 from saccade.plan import Plan, Step
 from saccade.runtime.constants import constants_of
 from saccade.runtime.cpu.backend import CpuBackend
@@ -40,12 +39,6 @@ class ReferenceProgram:
 
 class ReferenceBackend(CpuBackend):
     """Plans exactly as the CPU does; only the program differs."""
-
-    def __init__(self, options: Options) -> None:
-        super().__init__(options)
-
-    def warm(self) -> None:
-        """Nothing is ever compiled."""
 
     def build(self, plan: Plan, graph: Graph, identity: str) -> ReferenceProgram:  # type: ignore[override]
         """A program over the plan's unpacked constants."""

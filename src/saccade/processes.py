@@ -1,0 +1,186 @@
+"""Child processes that run functions: kernels compile side by side, and whatever dies there does not take the user's
+process down, nor does what it needed stay in the user's memory.
+
+A child is a plain interpreter running `main`; calls go in and results come out over pipes. Both ends are the same
+program under the same user, connected privately, so pickles are safe here. Children live until `close`.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import struct
+import subprocess
+import sys
+import weakref
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
+
+from saccade.errors import CompileError, SaccadeError
+from saccade.locks import Lock
+from saccade.options import default_threads
+
+__all__ = ["Processes", "main"]
+
+A = TypeVar("A")
+R = TypeVar("R")
+
+
+_FRAME = struct.Struct("<Q")
+"""Length of the pickle that follows; pipes are unbuffered, so that a fork copies no half message."""
+
+
+class _Child:
+    """One child process."""
+
+    def __init__(self) -> None:
+        path = os.pathsep.join(p or os.getcwd() for p in sys.path)
+        self._process = subprocess.Popen(
+            [sys.executable, "-P", "-c", "from saccade.processes import main; main()"],
+            bufsize=0,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env=dict(os.environ, PYTHONPATH=path),
+        )
+
+    def call(self, function: Callable[[A], R], argument: A) -> R:
+        """Run a module-level function on an argument there."""
+        try:
+            self._send(pickle.dumps((function, argument)))
+            (length,) = _FRAME.unpack(self._receive(_FRAME.size))
+            error, result = pickle.loads(self._receive(length))
+        except (EOFError, BrokenPipeError) as broken:
+            status = self._process.wait()
+            raise CompileError(
+                f"the process that ran {function.__qualname__} died (status {status})"
+            ) from broken
+        if error is not None:
+            raise error
+        value: R = result
+        return value
+
+    def _send(self, message: bytes) -> None:
+        assert self._process.stdin is not None
+        rest = memoryview(message)
+        while rest:
+            rest = rest[self._process.stdin.write(rest) :]
+
+    def _receive(self, count: int) -> bytes:
+        assert self._process.stdout is not None
+        parts: list[bytes] = []
+        while count:
+            part = self._process.stdout.read(count)
+            if not part:
+                raise EOFError
+            parts.append(part)
+            count -= len(part)
+        return b"".join(parts)
+
+    def close(self) -> None:
+        """End the process."""
+        self._close_pipes()
+        self._process.wait()
+
+    def forget(self) -> None:
+        """After a fork: the process belongs to the parent."""
+        self._close_pipes()
+        self._process.returncode = 0
+
+    def _close_pipes(self) -> None:
+        for pipe in (self._process.stdin, self._process.stdout):
+            assert pipe is not None
+            pipe.close()
+
+
+class Processes:
+    """As many children as there are cores, started when first needed."""
+
+    def __init__(self) -> None:
+        self._children: list[_Child] = []
+        self._lock = Lock()
+        weakref.finalize(self, _close, self._children)
+        _all.add(self)
+
+    def warm(self) -> None:
+        """Start the children now: there will be work soon."""
+        with self._lock:
+            self._start(default_threads())
+
+    def _start(self, count: int) -> None:
+        while len(self._children) < count:
+            self._children.append(_Child())
+
+    def map(self, function: Callable[[A], R], arguments: Sequence[A]) -> list[R]:
+        """Results in order; the calls run side by side.
+
+        Raises:
+            SaccadeError: What the function raised there, or that a child died.
+        """
+        if not arguments:
+            return []
+        with self._lock:
+            self._start(min(default_threads(), len(arguments)))
+            idle = list(self._children)
+
+            def work(argument: A) -> R:
+                child = idle.pop()
+                try:
+                    return child.call(function, argument)
+                finally:
+                    idle.append(child)
+
+            try:
+                with ThreadPoolExecutor(len(idle)) as threads:
+                    return list(threads.map(work, arguments))
+            except CompileError:
+                _close(self._children)  # a dead child must not meet the next caller
+                raise
+
+    def close(self) -> None:
+        """End the children."""
+        with self._lock:
+            _close(self._children)
+
+    def forget(self) -> None:
+        """After a fork: the children belong to the parent."""
+        for child in self._children:
+            child.forget()
+        self._children.clear()
+
+
+def _close(children: list[_Child]) -> None:
+    for child in children:
+        child.close()
+    children.clear()
+
+
+_all = weakref.WeakSet[Processes]()
+
+
+def _forget() -> None:
+    for processes in _all:
+        processes.forget()
+
+
+os.register_at_fork(after_in_child=_forget)
+
+
+def main() -> None:
+    """Serve calls from standard input until it ends."""
+    requests, replies = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # whatever prints must not end up between the replies
+    while True:
+        try:
+            function, argument = pickle.load(requests)
+        except EOFError:
+            return
+        reply: tuple[SaccadeError | None, Any]
+        try:
+            reply = None, function(argument)
+        except SaccadeError as error:
+            reply = error, None
+        message = pickle.dumps(reply)
+        replies.write(_FRAME.pack(len(message)) + message)
+        replies.flush()
+
