@@ -14,6 +14,7 @@ from saccade.kernels.movement.pad import PAD
 from saccade.kernels.pointwise.chain import CHAIN
 from saccade.kernels.pool.direct import POOL
 from saccade.kernels.reduce.direct import REDUCE
+from saccade.kernels.resize.direct import RESIZE
 
 __all__ = ["CPU_KERNELS"]
 
@@ -31,4 +32,5 @@ CPU_KERNELS: tuple[CpuKernel, ...] = (
     CONCAT,
     PAD,
     GATHER,
+    RESIZE,
 )
