@@ -138,6 +138,12 @@ def test_squeezing_a_reduction_is_part_of_it():
     assert not after.nodes[0].op.keepdims
 
 
+def test_other_reshapes_of_a_reduction_stay():
+    b = Build()
+    y = b.op(Reduce("mean", (2, 3)), b.input(2, 3, 4, 5))
+    assert ops(fused(b.graph(b.reshape(y, 6)), CANONICAL)) == "Reduce Move"
+
+
 def test_squeezes_with_other_readers_or_operands_stay():
     b = Build()
     y = b.op(Reduce("mean", (2, 3)), b.input(2, 3, 4, 5))

@@ -133,6 +133,39 @@ def test_reshapes_and_transposes_always_compose():
     assert is_identity(home)
 
 
+@pytest.mark.parametrize(
+    ("links", "factors"),
+    [
+        ([reshape((12,), (4, 3)), sliced((4, 3), 1, 1, 1, 1)], (Factor(4, 0, 1, 3),)),
+        ([reshape((12,), (4, 3)), sliced((4, 3), 0, 2, 1, 1)], (Factor(3, 0, 6, 1),)),
+        (
+            [sliced((12,), 0, 11, 12, -1), reshape((12,), (4, 3)), reshape((4, 3), (12,))],
+            (Factor(12, 0, 11, -1),),
+        ),
+        (
+            [reshape((24,), (4, 6)), sliced((4, 6), 0, 1, 2, 1), reshape((2, 6), (12,))],
+            (Factor(12, 0, 6, 1),),
+        ),
+        (
+            [
+                reshape((8, 5), (2, 4, 5)),
+                sliced((2, 4, 5), 0, 1, 1, 1),
+                sliced((1, 4, 5), 1, 2, 1, 1),
+            ],
+            (Factor(1, 0, 6, 1), Factor(5, 1)),
+        ),
+    ],
+)
+def test_neighbours_merge_again(links, factors):
+    total = links[0]
+    x = np.arange(np.prod(total.in_shape)).reshape(total.in_shape)
+    expected = apply(total, x)
+    for link in links[1:]:
+        total, expected = compose(total, link), apply(link, expected)
+    assert total.factors == factors
+    np.testing.assert_array_equal(apply(total, x), expected)
+
+
 def test_symbolic_products_refine():
     n, h, w = symbol("N"), symbol("H"), symbol("W")
     flat = reshape((n, 8, h, w), (mul(mul(n, 8), mul(h, w)),))

@@ -125,6 +125,7 @@ def test_a_movement_behind_the_store_stays_behind_it():
     y = depth_to_space(b, b.conv(b.input(1, 3, 4, 5), 4), 2, "CRD")
     after = fused(b.graph(b.transpose(y, 0, 2, 3, 1)), COMPOSE, STORE)
     assert ops(after) == "Conv2d Move"
+    assert after.nodes[0].op.store is not None
 
 
 def _other_movement(b):
