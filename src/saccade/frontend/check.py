@@ -39,6 +39,7 @@ def check(model: onnx.ModelProto, folder: Path | None) -> References:
         raise ModelError("not an ONNX model: there is no graph in it")
     if not model.opset_import:
         raise ModelError("not an ONNX model: it names no operator set")
+    _check_text(model.graph.name, *(entry.domain for entry in model.opset_import))
     _check_functions(model)
     references: References = {}
     for tensor in external.tensors(model):
@@ -74,9 +75,17 @@ def _check_graph(graph: Any, outer: frozenset[str], depth: int) -> None:  # noqa
             raise ModelError(f"graph output {value.name!r} is produced by no node")
 
 
+def _check_text(*names: object) -> None:
+    """Protobuf hands over names that are not UTF-8 as bytes."""
+    for name in names:
+        if not isinstance(name, str):
+            raise ModelError(f"the name {name!r} is not UTF-8")
+
+
 def _check_unique(names: Iterable[str], what: str) -> None:
     seen: set[str] = set()
     for name in names:
+        _check_text(name)
         if not name:
             raise ModelError(f"an {what} has no name")
         if name in seen:
@@ -86,10 +95,12 @@ def _check_unique(names: Iterable[str], what: str) -> None:
 
 def _check_interface(graph: Any) -> None:  # noqa: ANN401
     for value in [*graph.input, *graph.output]:
+        _check_text(value.name)
         shape = value.type.tensor_type.shape
         if len(shape.dim) > _RANK:
             raise ModelError(f"{value.name!r} has {len(shape.dim)} axes")
         for dim in shape.dim:
+            _check_text(dim.dim_param)
             if dim.HasField("dim_value") and dim.dim_value < 0:
                 raise ModelError(f"{value.name!r} has an axis of {dim.dim_value}")
 
@@ -110,6 +121,7 @@ def _check_order(graph: Any, known: set[str], produced: dict[str, int], depth: i
     """Every name that is read exists, and no node waits for itself."""
     edges: list[set[int]] = []
     for node in graph.node:
+        _check_text(node.op_type, node.domain, node.name, *node.input, *node.output)
         before: set[int] = set()
         for name in _reads(node):
             if name in produced:
@@ -167,6 +179,10 @@ def _check_acyclic(edges: list[set[int]], graph: Any) -> None:  # noqa: ANN401
 
 def _check_functions(model: Any) -> None:  # noqa: ANN401
     """Functions may call each other, but neither themselves nor more nodes than can be inlined."""
+    for function in model.functions:
+        _check_text(function.domain, function.name, *function.input, *function.output)
+        for node in function.node:
+            _check_text(node.op_type, node.domain, node.name, *node.input, *node.output)
     functions = {(f.domain, f.name): f for f in model.functions}
     if len(functions) != len(model.functions):
         raise ModelError("a function is defined twice")

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from saccade.errors import ModelError
+from saccade.frontend.wire import mentions_external_data
 
 if TYPE_CHECKING:
     import onnx
@@ -117,12 +118,12 @@ def digest(source: object) -> str | None:
 
 
 def _external_files(path: Path) -> list[Path]:
-    """Files that the model refers to; it is only parsed if it can speak of external data at all."""
+    """Files that the model refers to; it is only parsed if there are any."""
     from saccade.frontend.external import locations  # noqa: PLC0415 - most models have none
 
     if path.stat().st_size == 0:
         return []
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as view:
-        if view.find(b"location") < 0:
+        if not mentions_external_data(view):
             return []
     return locations(_parse(_read_file(path), str(path)), path.parent)

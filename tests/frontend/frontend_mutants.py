@@ -1,0 +1,198 @@
+"""Mutants of tiny models, and a process of bounded memory that imports them: `python frontend_mutants.py SEED COUNT`.
+
+Prints one line for each mutant that neither imported nor raised a SaccadeError.
+"""
+
+from __future__ import annotations
+
+import random
+import resource
+import sys
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+from frontend_models import text_model
+
+from saccade import frontend
+from saccade.errors import SaccadeError
+from saccade.ir import Graph
+
+MEMORY = 256 << 20
+HOSTILE = [0, 1, -1, 2, 3, 7, 64, 255, 2**31 - 1, -(2**31), 2**40, 2**62, 2**63 - 1, -(2**63)]
+
+
+def seeds() -> list[onnx.ModelProto]:
+    """Small models that reach most importers."""
+    generator = np.random.default_rng(3)
+
+    def weights(**shapes: tuple[int, ...]) -> dict[str, np.ndarray]:
+        return {k: generator.normal(size=s).astype(np.float32) for k, s in shapes.items()}
+
+    chain = text_model(
+        "a = Conv<pads=[1,1,1,1], strides=[2,2], group=1>(x, w, b) r = Relu(a) s = Shape(r) "
+        "n = Gather<axis=0>(s, i0) c = Gather<axis=0>(s, i1) h = Div(c, two) "
+        "un = Unsqueeze(n, ax) uh = Unsqueeze(h, ax) t = Concat<axis=0>(un, two1, uh, rest) "
+        "v = Reshape(r, t) q = Transpose<perm=[0,2,1,3]>(v) z = Softmax<axis=1>(q) "
+        "p = ReduceMean<axes=[3]>(z) y = Slice(p, ax, far, one, step)",
+        weights=weights(w=(4, 3, 3, 3), b=(4,))
+        | {
+            "i0": np.asarray(0),
+            "i1": np.asarray(1),
+            "two": np.asarray(2),
+            "two1": np.asarray([2]),
+            "ax": np.asarray([0]),
+            "rest": np.asarray([-1]),
+            "far": np.asarray([2**31 - 1]),
+            "one": np.asarray([1]),
+            "step": np.asarray([1]),
+        },
+    )
+    pictures = text_model(
+        "a = MaxPool<kernel_shape=[3,3], strides=[2,2], pads=[1,1,1,1], ceil_mode=1>(x) "
+        'b = Resize<mode="linear">(a, , s) c = ConvTranspose<strides=[2,2]>(b, w) '
+        'd = DepthToSpace<blocksize=2, mode="CRD">(c) e = Pad(d, p, v) '
+        "f = AveragePool<kernel_shape=[2,2]>(e) g, h = Split<axis=1>(f) k = Tile(g, r) "
+        "l = Expand(k, r) m = InstanceNormalization(l, one, one) y = Clip(m, v)",
+        weights=weights(w=(3, 8, 2, 2), one=(1,))
+        | {
+            "s": np.asarray([1, 1, 1.5, 2], np.float32),
+            "p": np.asarray([0, 0, 1, 1, 0, 0, 1, 1]),
+            "v": np.asarray(0.5, np.float32),
+            "r": np.asarray([1, 1, 1, 1]),
+        },
+    )
+    matrix = text_model(
+        "a = Gemm<transB=1, alpha=0.5>(x, w, b) c = BatchNormalization(a, b, b, b, b) "
+        "d = LayerNormalization<axis=-1>(c, b) k = CumSum(d, ax) m = ArgMax<axis=1>(k) "
+        "f = Cast<to=1>(m) o = ConstantOfShape(sh) r = Range(z, l, st) u = MatMul(o, r) "
+        "t = Add(f, u) "
+        "y = If(co) <then_branch = t1 () => (float e) { e = Relu(t) }, "
+        "else_branch = t2 () => (float g) { g = Neg(t) }>",
+        "float[N, 5] x",
+        weights=weights(w=(4, 5), b=(4,))
+        | {
+            "ax": np.asarray(1),
+            "sh": np.asarray([2, 3]),
+            "z": np.asarray(0, np.float32),
+            "l": np.asarray(3, np.float32),
+            "st": np.asarray(1, np.float32),
+            "co": np.asarray(True),
+        },
+    )
+    return [chain, pictures, matrix]
+
+
+def mutate_bytes(data: bytes, dice: random.Random) -> bytes:
+    """Flip bits, cut, drop, repeat or overwrite some bytes."""
+    out = bytearray(data)
+    for _ in range(dice.choice([1, 1, 2, 4, 16])):
+        at = dice.randrange(len(out))
+        kind = dice.randrange(5)
+        if kind == 0:
+            out[at] ^= 1 << dice.randrange(8)
+        elif kind == 1:
+            out[at] = dice.choice([0, 1, 0x7F, 0x80, 0xFF])
+        elif kind == 2:
+            del out[at : at + dice.randrange(1, 9)]
+        elif kind == 3:
+            out[at:at] = out[at : at + dice.randrange(1, 40)]
+        else:
+            out = out[: at + 1]
+        if not out:
+            break
+    return bytes(out)
+
+
+def _messages(message: Any) -> Iterator[Any]:
+    yield message
+    for field, value in message.ListFields():
+        if field.type == field.TYPE_MESSAGE:
+            repeated = not hasattr(value, "ListFields")
+            for inner in value if repeated else [value]:
+                yield from _messages(inner)
+
+
+def mutate_fields(model: onnx.ModelProto, dice: random.Random) -> bytes:
+    """Swap, drop and replace whole fields of the message."""
+    mutant = onnx.ModelProto()
+    mutant.CopyFrom(model)
+    for _ in range(dice.choice([1, 1, 2, 3])):
+        message = dice.choice(list(_messages(mutant)))
+        fields = message.ListFields()
+        if not fields:
+            continue
+        field, value = dice.choice(fields)
+        _change(message, field, value, dice)
+    return mutant.SerializeToString()
+
+
+def _change(message: Any, field: Any, value: Any, dice: random.Random) -> None:
+    whole = (field.TYPE_INT64, field.TYPE_UINT64, field.TYPE_INT32)
+    repeated = hasattr(value, "append") or hasattr(value, "add")
+    if repeated and len(value):
+        at = dice.randrange(len(value))
+        if dice.random() < 0.3:
+            del value[at]
+        elif field.type in whole:
+            value[at] = dice.choice(HOSTILE)
+        elif len(value) > 1 and field.type == field.TYPE_MESSAGE:
+            value[at].CopyFrom(value[at - 1])
+        elif field.type in (field.TYPE_STRING, field.TYPE_BYTES):
+            value[at] = dice.choice(list(value))
+    elif not repeated and field.type in whole and dice.random() < 0.8:
+        limit = 2**31 - 1 if field.type == field.TYPE_INT32 else 2**63 - 1
+        setattr(message, field.name, max(-limit, min(limit, dice.choice(HOSTILE))))
+    elif not repeated and field.type == field.TYPE_ENUM:
+        setattr(message, field.name, dice.choice(list(field.enum_type.values_by_number)))
+    elif field.type == field.TYPE_BYTES and dice.random() < 0.8:
+        step = len(value) // 8 * 8
+        noise = [dice.choice(HOSTILE).to_bytes(8, "little", signed=True) for _ in range(step // 8)]
+        setattr(message, field.name, b"".join(noise) + value[step:])
+    else:
+        message.ClearField(field.name)
+
+
+def mutants(seed: int, count: int) -> Iterator[bytes]:
+    """`count` mutants of each tiny model."""
+    dice = random.Random(seed)
+    for model in seeds():
+        data = model.SerializeToString()
+        yield data
+        for index in range(count):
+            make: Callable[[], bytes] = (
+                (lambda: mutate_bytes(data, dice)) if index % 2 else (lambda: mutate_fields(model, dice))
+            )
+            yield make()
+
+
+def problem(data: bytes) -> str | None:
+    """What is wrong with how a mutant was treated: nothing if it imported or was refused."""
+    try:
+        graph = frontend.load(data)
+    except SaccadeError:
+        return None
+    except BaseException as error:  # noqa: BLE001 - whatever else comes out is what the test is after
+        return f"{type(error).__name__}: {error}"
+    return None if isinstance(graph, Graph) else f"gave {type(graph).__name__}"
+
+
+def main() -> None:
+    seed, count = map(int, sys.argv[1:3])
+    for model in seeds():
+        frontend.load(model)  # everything is imported before memory is bounded
+    pages = int(Path("/proc/self/statm").read_text().split()[0])
+    limit = pages * resource.getpagesize() + MEMORY
+    resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+    warnings.simplefilter("error")
+    for index, data in enumerate(mutants(seed, count)):
+        found = problem(data)
+        if found is not None:
+            print(f"mutant {index} of seed {seed}: {found}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,44 @@
+"""Mutated files always import or are refused: never a crash, a hang or a large allocation."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from frontend_mutants import mutate_bytes, mutate_fields, problem, seeds
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from saccade import frontend
+
+MODELS = seeds()
+
+
+@pytest.mark.parametrize("index", range(len(MODELS)))
+def test_the_seeds_import(index: int) -> None:
+    assert frontend.load(MODELS[index]).nodes
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_mutants_in_a_process_of_bounded_memory(seed: int) -> None:
+    script = Path(__file__).with_name("frontend_mutants.py")
+    done = subprocess.run(
+        [sys.executable, str(script), str(seed), "100"],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert done.stdout == ""
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@given(st.sampled_from(MODELS), st.integers(0, 2**32), st.booleans())
+def test_any_mutant_is_imported_or_refused(model: object, seed: int, whole: bool) -> None:
+    dice = random.Random(seed)
+    data = mutate_fields(model, dice) if whole else mutate_bytes(model.SerializeToString(), dice)
+    assert problem(data) is None

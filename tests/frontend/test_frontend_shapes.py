@@ -1,0 +1,197 @@
+"""Chains of shape arithmetic become dims; no Shape node is left."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from frontend_models import run_onnxruntime, text_model
+
+from saccade import frontend
+from saccade.errors import ModelError, UnsupportedModelError
+from saccade.ir import Graph
+from saccade.testing.interpret import interpret
+
+
+def _i(*values: int) -> np.ndarray:
+    return np.asarray(values, np.int64)
+
+
+def _one(value: int) -> np.ndarray:
+    return np.asarray(value, np.int64)
+
+
+WEIGHTS = {
+    "i0": _one(0), "i1": _one(1), "i2": _one(2), "i3": _one(3), "ax": _i(0), "two": _one(2),
+    "all": _i(-1), "four": _i(4), "half": np.float32(0.5), "three": np.float32(3),
+    "one": _i(1), "zero": _i(0), "k1": _i(1), "k2": _i(2), "k3": _i(3), "k5": _i(5),
+}  # fmt: skip
+
+SIZES = (
+    "s = Shape(x) n = Gather(s, i0) c = Gather(s, i1) h = Gather(s, i2) w = Gather(s, i3) "
+    "un = Unsqueeze(n, ax) uc = Unsqueeze(c, ax) uh = Unsqueeze(h, ax) uw = Unsqueeze(w, ax) "
+)
+CHAINS: dict[str, tuple[str, list[str]]] = {
+    "channel shuffle": (
+        SIZES + "d = Div(c, two) ud = Unsqueeze(d, ax) p = Cast<to=7>(two) up = Unsqueeze(p, ax) "
+        "t = Concat<axis=0>(un, up, ud, uh, uw) a = Reshape(x, t) b = Transpose<perm=[0,2,1,3,4]>(a) "
+        "v = Concat<axis=0>(un, all, uh, uw) y = Reshape(b, v)",
+        ["N", "6", "H", "W"],
+    ),
+    "flatten": (SIZES + "t = Concat<axis=0>(un, all) y = Reshape(x, t)", ["N", "6*(H*W)"]),
+    "merge pixels": (
+        SIZES + "m = Mul(h, w) um = Unsqueeze(m, ax) t = Concat<axis=0>(un, uc, um) y = Reshape(x, t)",
+        ["N", "6", "(H*W)"],
+    ),
+    "half by multiplication": (
+        SIZES + "f = Cast<to=1>(h) g = Mul(f, half) k = Floor(g) l = Cast<to=7>(k) ul = Unsqueeze(l, ax) "
+        "e = Concat<axis=0>(un, uc, ul, uw) y = Slice(x, zero, ul, two1)",
+        ["N", "6", "(H//2)", "W"],
+    ),
+    "third rounded up": (
+        SIZES + "f = Cast<to=1>(h) g = Div(f, three) k = Ceil(g) l = Cast<to=7>(k) ul = Unsqueeze(l, ax) "
+        "y = Slice(x, zero, ul, two1)",
+        ["N", "6", "-1*((-1*H)//3)", "W"],
+    ),
+    "resize to another input": (
+        SIZES + "p = MaxPool<kernel_shape=[2,2], strides=[2,2]>(x) hw = Slice(s, k2, k5) nc = Slice(s, zero, k2) "
+        't = Concat<axis=0>(nc, hw) y = Resize<mode="linear">(p, , , t)',
+        ["N", "6", "H", "W"],
+    ),
+    "expand with where": (
+        SIZES + "m = ReduceMax<axes=[1,2,3]>(x) t = Concat<axis=0>(un, four, uh, one) k = Shape(t) "
+        "o = ConstantOfShape<value = int64[1] {1}>(k) q = Equal(t, all) r = Where(q, o, t) y = Expand(m, r)",
+        ["N", "4", "H", "1"],
+    ),
+    "constant of shape": (
+        SIZES + "t = Concat<axis=0>(uh, uw) o = ConstantOfShape<value = float[1] {2.0}>(t) y = Add(x, o)",
+        ["N", "6", "H", "W"],
+    ),
+    "crop by one": (SIZES + "y = Slice(x, k1, all, two1)", ["N", "6", "(H-2)", "W"]),
+    "every second": (
+        SIZES + "y = Slice(x, k1, big, two1, k2)", ["N", "6", "H//2", "W"],
+    ),
+    "size": (
+        SIZES + "z = Size(x) uz = Unsqueeze(z, ax) y = Reshape(x, uz)", ["6*(N*H*W)"],
+    ),
+    "static if": (
+        SIZES + "q = Equal(c, six) y = If(q) <then_branch = t () => (float a) { a = Relu(x) }, "
+        "else_branch = e () => (float b) { b = Neg(x) }>",
+        ["N", "6", "H", "W"],
+    ),
+    "reduced product": (
+        SIZES + "hw = Slice(s, k2, k5) p = ReduceProd(hw) t = Concat<axis=0>(un, uc, p) y = Reshape(x, t)",
+        ["N", "6", "(H*W)"],
+    ),
+    "split of a shape": (
+        SIZES + "a, b = Split<axis=0>(s, k22) t = Concat<axis=0>(a, all) y = Reshape(x, t)",
+        ["N", "6", "(H*W)"],
+    ),
+}  # fmt: skip
+
+
+def _model(body: str):  # noqa: ANN202
+    more = {"two1": _i(2), "big": _i(2**62), "six": _one(6), "k22": _i(2, 2)}
+    return text_model(body, "float[N, 6, H, W] x", weights=WEIGHTS | more)
+
+
+def _operators(graph: Graph) -> set[str]:
+    return {node.op.family for node in graph.nodes}
+
+
+@pytest.mark.parametrize("name", CHAINS)
+def test_chain_becomes_dims_and_computes_the_same(name: str) -> None:
+    body, _ = CHAINS[name]
+    model = _model(body)
+    graph = frontend.load(model)
+    assert all(value.dtype.is_float for value in graph.values())
+    for size in ((1, 6, 7, 9), (2, 6, 8, 4)):
+        x = np.random.default_rng(0).normal(size=size).astype(np.float32)
+        (expected,) = run_onnxruntime(model, {"x": x}).values()
+        (actual,) = interpret(graph, {"x": x}).values()
+        np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["channel shuffle", "crop by one", "resize to another input"])
+def test_sizes_are_the_simplest_expressions(name: str) -> None:
+    body, shape = CHAINS[name]
+    assert [str(dim) for dim in frontend.load(_model(body)).outputs[0].shape] == shape
+
+
+def test_a_channel_shuffle_is_three_moves() -> None:
+    graph = frontend.load(_model(CHAINS["channel shuffle"][0]))
+    assert [node.op.family for node in graph.nodes] == ["Move", "Move", "Move"]
+
+
+def test_unnamed_axes_get_names_and_odd_names_are_cleaned() -> None:
+    model = text_model("y = Relu(x)", "float[?, 3, ?, W] x")
+    shape = frontend.load(model).inputs[0].shape
+    assert [str(dim) for dim in shape] == ["x_dim_0", "3", "x_dim_2", "W"]
+    model = text_model("y = Relu(x)", "float[N, 3, H, W] x")
+    dims = model.graph.input[0].type.tensor_type.shape.dim
+    dims[0].dim_param, dims[2].dim_param, dims[3].dim_param = "a+b", "2*H", "a_b"
+    shape = frontend.load(model).inputs[0].shape
+    assert len({str(dim) for dim in shape}) == 4
+    assert all(str(dim).isidentifier() for dim in shape if not isinstance(dim, int))
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        ("y = Reshape(x, t)", "not equal for all sizes|does not divide"),
+        (SIZES + "z = Cast<to=1>(h) y = Mul(x, z)", "symbolic sizes as data"),
+        (SIZES + "q = Equal(h, w) y = Cast<to=1>(q)", "cannot be decided"),
+        (SIZES + "y = Range(n, h, i1)", "must be a constant"),
+        (SIZES + "y = Cast<to=1>(s)", "returns symbolic sizes"),
+    ],
+)
+def test_what_cannot_be_decided_is_refused_with_a_reason(body: str, reason: str) -> None:
+    model = text_model(
+        body, "float[N, 6, H, W] x", weights=WEIGHTS | {"t": _i(0, 6, 2, -1, 5)}
+    )
+    with pytest.raises(UnsupportedModelError, match=reason):
+        frontend.load(model)
+
+
+def test_everything_unsupported_is_listed_once() -> None:
+    body = (
+        "a = NonZero(x) b = NonZero(x) c = Cast<to=1>(a) d = Cast<to=1>(b) e = Add(c, d) "
+        "f = Det(x) g = Loop(k, t, f) <body = l (int64 i, bool q, float v) => (bool q2, float v2) "
+        "{ q2 = Identity(q) v2 = Relu(v) }> y = Add(e, g)"
+    )
+    weights = {"k": _one(3), "t": np.asarray(True)}
+    with pytest.raises(UnsupportedModelError) as caught:
+        frontend.load(text_model(body, weights=weights))
+    rows = {row.operator: row for row in caught.value.rows}
+    assert set(rows) == {"NonZero", "Det", "Loop"}
+    assert (rows["NonZero"].count, rows["NonZero"].dtype) == (2, "FLOAT")
+    assert "depends on data" in rows["NonZero"].reason
+    assert "control flow" in rows["Loop"].reason
+
+
+@pytest.mark.parametrize(
+    ("body", "inputs"),
+    [
+        ("y = Conv(x, w)", "float[N, 3, D, H, W] x, float[4, 3, 3, 3, 3] w"),
+        ("y, i = MaxPool<kernel_shape=[2,2]>(x) z = Cast<to=1>(i)", "float[N, 3, H, W] x"),
+        ("y = Add(x, x)", "double[N, 3] x"),
+        ("y = Identity(x)", "string[N] x"),
+        ('y = Resize<mode="linear", antialias=1>(x, , s)', "float[N, 3, H, W] x, float[4] s"),
+        ("y = QuantizeLinear(x, s, z)", "float[N] x, float s, uint8 z"),
+    ],
+)
+def test_refused_operators(body: str, inputs: str) -> None:
+    outputs = "float z" if " z = " in body else "float y"
+    with pytest.raises(UnsupportedModelError):
+        frontend.load(text_model(body, inputs, outputs, opset=18))
+
+
+def test_dead_nodes_do_not_count() -> None:
+    graph = frontend.load(text_model("n = NonZero(x) y = Relu(x)"))
+    assert _operators(graph) == {"Pointwise"}
+
+
+@pytest.mark.parametrize("target", [(0, 7, -1), (0, -1, -1), (0, 6, -2), (1, 1, 1, 1, 0)])
+def test_impossible_reshapes_are_errors(target: tuple[int, ...]) -> None:
+    model = text_model("y = Reshape(x, t)", "float[2, 6, 4] x", weights={"t": _i(*target)})
+    with pytest.raises(ModelError):
+        frontend.load(model)

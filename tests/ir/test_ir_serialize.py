@@ -1,0 +1,168 @@
+"""Graphs come back from files as they were, and damaged files are errors."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from saccade.errors import CacheError
+from saccade.ir import DType, Factor, Graph, IndexMap, Node, Value
+from saccade.ir.dim import parse_dims
+from saccade.ir.expr import parse
+from saccade.ir.serialize import load, save
+from saccade.opdefs import Conv2d, DepthToSpaceStore, Move, Pad, Pointwise, Resize
+
+
+def _graph() -> Graph:
+    n, h = parse_dims("N"), parse_dims("(H+1)//2")
+    x = Value("x", DType.F32, (n, 3, h, 8))
+    w = Value("w", DType.F32, (8, 3, 1, 1))
+    again = Value("w again", DType.F32, (8, 3))
+    index = Value("i", DType.I64, (3,))
+    nothing = Value("nothing", DType.U8, (0, 4))
+    odd = Value("odd", DType.BOOL, (13,))
+    a = Value("a", DType.F32, (n, 2, parse_dims("2*((H+1)//2)"), 16))
+    b = Value("b", DType.F32, (16, parse_dims("2*((H+1)//2)"), 2, n))
+    c = Value("c", DType.F32, (16, parse_dims("2*((H+1)//2)+H"), 2, n))
+    d = Value("d", DType.F32, (32, parse_dims("2*((H+1)//2)+H"), 2, n))
+    e = Value("e", DType.BOOL, d.shape)
+    conv = Conv2d(epilogue=parse("clip($0, -inf, 6.0)"), store=DepthToSpaceStore(2, "CRD"))
+    sizes = [(f,) for f in a.shape]
+    factors = tuple(Factor(a.shape[axis], axis, 0, -1 if axis == 1 else 1) for axis in (3, 2, 1, 0))
+    move = Move(map=IndexMap(tuple(sizes), factors, (1, 1, 1, 1)))
+    pad = Pad(pads=((0, 0), (0, parse_dims("H")), (0, 0), (0, 0)), value=float("-inf"))
+    resize = Resize(sizes=d.shape, scales=(2.0, 1.0, 1.0, 1.0))
+    compare = Pointwise(expr=parse("greater($0, 0.1)"), dtype=DType.BOOL)
+    weights = np.arange(24, dtype=np.float32)
+    return Graph(
+        inputs=(x,),
+        outputs=(e, odd, index, nothing, again),
+        nodes=(
+            Node(conv, (x, w), (a,), "first"),
+            Node(move, (a,), (b,)),
+            Node(pad, (b,), (c,)),
+            Node(resize, (c,), (d,)),
+            Node(compare, (d,), (e,)),
+        ),
+        constants={
+            w: weights.reshape(8, 3, 1, 1),
+            again: weights.reshape(8, 3),
+            index: np.asarray([1, -2, 2**40]),
+            nothing: np.zeros((0, 4), np.uint8),
+            odd: np.arange(13) % 3 == 0,
+        },
+        output_names=("one", "two", "three", "four", "five"),
+        name="näme",
+    )
+
+
+def _assert_same(left: Graph, right: Graph) -> None:
+    def spell(graph: Graph) -> list[object]:
+        values = {v: (v.name, v.dtype, v.shape) for v in graph.values()}
+        nodes = [
+            (n.op, n.name, [values[v] for v in n.inputs], [values[v] for v in n.outputs])
+            for n in graph.nodes
+        ]
+        sides = [[values[v] for v in side] for side in (graph.inputs, graph.outputs)]
+        return [sides, nodes, list(values.values()), graph.output_names, graph.name]
+
+    assert spell(left) == spell(right)
+    for a, b in zip(left.constants.values(), right.constants.values(), strict=True):
+        assert (a.dtype, a.shape) == (b.dtype, b.shape)
+        np.testing.assert_array_equal(a, b)
+
+
+def test_round_trip(tmp_path: Path) -> None:
+    save(_graph(), tmp_path / "g")
+    back = load(tmp_path / "g")
+    _assert_same(_graph(), back)
+    assert {v.name for v in back.inputs} == {"x"}
+    assert back.nodes[0].inputs[1] in back.constants
+
+
+def test_constants_are_mapped_read_only_aligned_and_shared(tmp_path: Path) -> None:
+    save(_graph(), tmp_path / "g")
+    arrays = {v.name: a for v, a in load(tmp_path / "g").constants.items()}
+    for array in arrays.values():
+        assert not array.flags.writeable
+        with pytest.raises(ValueError, match="cannot set WRITEABLE"):
+            array.setflags(write=True)
+    assert all(a.ctypes.data % 64 == 0 for a in arrays.values() if a.size)
+    assert arrays["w"].ctypes.data == arrays["w again"].ctypes.data
+
+
+def test_saving_is_deterministic(tmp_path: Path) -> None:
+    save(_graph(), tmp_path / "a")
+    save(load(tmp_path / "a"), tmp_path / "b")
+    assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
+
+
+def _padding(data: bytes) -> set[int]:
+    """Bytes that mean nothing: what aligns the header and the constants."""
+    size = int.from_bytes(data[12:20], "little")
+    start = -(-(52 + size) // 64) * 64
+    used = set(range(52 + size))
+    for length, offset in ((96, 0), (24, 128), (0, 192), (13, 192)):
+        used |= set(range(start + offset, start + offset + length))
+    return set(range(len(data))) - used
+
+
+def test_every_changed_byte_is_noticed(tmp_path: Path) -> None:
+    path = tmp_path / "g"
+    save(_graph(), path)
+    data = path.read_bytes()
+    idle = _padding(data)
+    for position in range(len(data)):
+        changed = bytearray(data)
+        changed[position] ^= 0x10
+        path.write_bytes(changed)
+        if position in idle:
+            _assert_same(load(path), _graph())
+            continue
+        with pytest.raises(CacheError):
+            load(path)
+
+
+def test_every_truncation_and_extension_is_noticed(tmp_path: Path) -> None:
+    path = tmp_path / "g"
+    save(_graph(), path)
+    data = path.read_bytes()
+    for end in [*range(0, len(data), 13), len(data) - 1]:
+        path.write_bytes(data[:end])
+        with pytest.raises(CacheError):
+            load(path)
+    path.write_bytes(data + b"\0")
+    with pytest.raises(CacheError):
+        load(path)
+
+
+@settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.binary(max_size=200))
+def test_foreign_files_are_errors(tmp_path: Path, data: bytes) -> None:
+    path = tmp_path / "foreign"
+    path.write_bytes(data)
+    with pytest.raises(CacheError):
+        load(path)
+    path.write_bytes(b"SACCADE\0" + data)
+    with pytest.raises(CacheError):
+        load(path)
+
+
+def test_missing_file_and_folder_are_errors(tmp_path: Path) -> None:
+    for path in (tmp_path / "none", tmp_path):
+        with pytest.raises(CacheError):
+            load(path)
+    assert os.listdir(tmp_path) == []
+
+
+def test_what_cannot_be_written_is_an_error(tmp_path: Path) -> None:
+    x = Value("x", DType.F32, ())
+    op = Pointwise(expr=parse("$0"), dtype=DType.F32)
+    object.__setattr__(op, "expr", object())
+    with pytest.raises(TypeError, match="attribute of type object"):
+        save(Graph((x,), (x,), (Node(op, (x,), (Value("y", DType.F32, ()),)),)), tmp_path / "g")
