@@ -41,7 +41,7 @@ from saccade.kernels.conv2d.winograd_stages import (
 from saccade.opdefs import Conv2d
 from saccade.opdefs._taps import expr_flops
 
-__all__ = ["CONV2D_WINOGRAD", "WinogradConfig"]
+__all__ = ["CONV2D_WINOGRAD", "WinogradConfig", "launch_as", "problem_of"]
 
 INLINE_OPS = 3
 
@@ -229,7 +229,7 @@ def _supports(call: Call) -> str | None:
     return spec.refuse()
 
 
-def _problem(call: Call, spec: EpilogueSpec) -> Problem:
+def problem_of(call: Call, spec: EpilogueSpec) -> Problem:
     n, _, rows, columns = spec.shape
     channels = call.inputs[0].shape[1]
     return Problem(n, rows, columns, channels, spec.vectors, call.threads, call.target)
@@ -275,7 +275,7 @@ def _integers(
 
 def _launch(call: Call) -> tuple[Launch, ...]:
     spec = conv_epilogue(call)
-    problem = _problem(call, spec)
+    problem = problem_of(call, spec)
     return launch_as(call, spec, problem, schedule(problem))
 
 
@@ -315,7 +315,7 @@ def launch_as(
 
 
 def _cost(call: Call) -> float:
-    return schedule(_problem(call, conv_epilogue(call))).micros
+    return schedule(problem_of(call, conv_epilogue(call))).micros
 
 
 CONV2D_WINOGRAD = CpuKernel(

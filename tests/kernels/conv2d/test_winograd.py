@@ -1,0 +1,245 @@
+"""Winograd's convolution: exact where F(2x2) is exact, within its documented error elsewhere."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from saccade.codegen.target import host_target
+from saccade.errors import OutOfBoundsError
+from saccade.ir import DType, TensorType
+from saccade.ir.expr import apply, arg, parse
+from saccade.kernels.base import Call
+from saccade.kernels.conv2d import cpu_winograd
+from saccade.kernels.conv2d.cpu_winograd import CONV2D_WINOGRAD, launch_as, problem_of
+from saccade.kernels.conv2d.epilogue_spec import conv_epilogue
+from saccade.kernels.conv2d.pack_winograd import pack_winograd
+from saccade.kernels.conv2d.winograd_schedule import Problem, Schedule, schedule, variants
+from saccade.kernels.conv2d.winograd_transforms import weight_matrix
+from saccade.opdefs import Conv2d, DepthToSpaceStore, InterleaveStore
+from saccade.testing.kernels import nhwc_view, row_major, run_kernel
+from saccade.testing.tolerance import exact_operands, random_operands
+
+F32 = DType.F32
+BIAS_RELU = parse("relu(add($0, $1))")
+GROWTH = {2: 1, 4: 2}  # how much more than a plain sum F(m x m) rounds
+QUICK = (("avx512", False, 1, None), ("avx2", False, 3, (1, 2, 0)))
+SHAPES = [
+    # n, c, h, w, k, padding
+    (1, 3, 7, 9, 17, (1, 1, 1, 1)),
+    (2, 17, 5, 4, 3, (0, 1, 2, 0)),
+    (1, 48, 4, 13, 48, (1, 0, 1, 2)),
+    (1, 1, 1, 1, 2, (1, 1, 1, 1)),
+    (2, 16, 9, 3, 96, (3, 4, 5, 3)),
+    (0, 5, 6, 6, 7, (1, 1, 1, 1)),
+]
+
+
+def forced(m, phased, nv=2, block=3):
+    """The kernel with one variant, whatever its cost; small blocks, so that there are several and a partial one."""
+
+    def launch(call):
+        chosen = Schedule(m, phased, nv, block, 0.0)
+        spec = conv_epilogue(call)
+        return launch_as(call, spec, problem_of(call, spec), chosen)
+
+    return dataclasses.replace(CONV2D_WINOGRAD, launch=launch)
+
+
+# Kernels compare by their functions: one of each keeps the compiled code shared.
+KERNELS = {(m, phased): forced(m, phased) for m in (2, 4) for phased in (False, True)}
+EACH = pytest.mark.parametrize(("m", "phased"), KERNELS, ids=lambda v: str(v))
+
+
+def operands(shape, m, seed=0):
+    n, c, h, w, k, _ = shape
+    rng = np.random.default_rng(seed)
+    if m == 2:  # G halves twice: multiples of 4 keep everything an integer
+        x, weights = exact_operands((n, c, h, w), F32, rng), 4 * exact_operands((k, c, 3, 3), F32, rng)
+        return [x, weights, exact_operands((1, k, 1, 1), F32, rng)]
+    return [random_operands(s, F32, rng) for s in ((n, c, h, w), (k, c, 3, 3), (1, k, 1, 1))]
+
+
+def views(arrays, pad=0):
+    x, *rest = arrays
+    return [nhwc_view(F32, x.shape, x.shape[1] + pad), *(row_major(F32, a.shape) for a in rest)]
+
+
+def stored(op, arrays, pad=0):
+    (kind,) = op.infer([TensorType(F32, a.shape) for a in arrays])
+    return [nhwc_view(F32, kind.shape, kind.shape[1] + pad)]
+
+
+def check(hold, kernel, op, arrays, m, *, inputs=None, outputs=None, **more):
+    constant = [False, True] + [True] * (len(arrays) - 2)
+    depth = 9 * arrays[0].shape[1]
+    return hold(
+        kernel, op, arrays, inputs=inputs or views(arrays, 3), outputs=outputs or stored(op, arrays, 2),
+        constant=constant, exact=m == 2, k=depth * GROWTH[m] ** 2, **more,
+    )  # fmt: skip
+
+
+@EACH
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_any_size_padding_and_channel_count(hold, m, phased, shape):
+    op = Conv2d(padding=shape[-1], epilogue=BIAS_RELU)
+    check(hold, KERNELS[m, phased], op, operands(shape, m), m)
+
+
+@EACH
+def test_one_filter(hold, m, phased):
+    shape = (1, 9, 6, 7, 1, (1, 1, 1, 1))
+    op = Conv2d(padding=shape[-1], epilogue=BIAS_RELU)
+    check(hold, KERNELS[m, phased], op, operands(shape, m), m, runs=QUICK)
+
+
+@pytest.mark.parametrize("nv", [1, 3, 4])
+def test_every_width_of_panel(hold, nv):
+    shape = (1, 6, 21, 9, 70, (1, 1, 1, 1))
+    op = Conv2d(padding=shape[-1])
+    arrays = operands(shape, 2)[:2]
+    check(hold, forced(2, True, nv, 40), op, arrays, 2, runs=(QUICK[0],))
+
+
+def test_the_variant_that_is_chosen(hold):
+    shape = (1, 32, 30, 30, 64, (1, 1, 1, 1))
+    op = Conv2d(padding=shape[-1], epilogue=BIAS_RELU)
+    check(hold, CONV2D_WINOGRAD, op, operands(shape, 4), 4, runs=QUICK)
+
+
+@pytest.mark.parametrize("expr", ["relu(add(add($0, $1), $2))", "silu(mul(add($0, $1), $2))"])
+@pytest.mark.parametrize("along", ["full", "image_channel"])
+def test_epilogues_inline_and_staged(hold, expr, along):
+    shape = (2, 8, 6, 7, 20, (1, 1, 1, 1))
+    arrays = operands(shape, 4)
+    rng = np.random.default_rng(1)
+    arrays.append(random_operands((2, 20, 6, 7) if along == "full" else (2, 20, 1, 1), F32, rng))
+    inputs = views(arrays, 3)
+    if along == "full":
+        inputs[3] = nhwc_view(F32, (2, 20, 6, 7), 23)
+    op = Conv2d(padding=shape[-1], epilogue=parse(expr))
+    check(hold, KERNELS[4, False], op, arrays, 4, inputs=inputs, runs=QUICK)
+
+
+@pytest.mark.parametrize("mode", ["DCR", "CRD"])
+def test_depth_to_space(hold, mode):
+    shape = (1, 8, 5, 6, 12, (1, 1, 1, 1))
+    op = Conv2d(padding=shape[-1], epilogue=BIAS_RELU, store=DepthToSpaceStore(2, mode))
+    check(hold, KERNELS[2, False], op, operands(shape, 2), 2, runs=QUICK)
+
+
+@pytest.mark.parametrize("position", [0, 1])
+def test_interleaved_with_another_part(hold, position):
+    shape = (1, 8, 5, 6, 20, (1, 1, 1, 1))
+    arrays = operands(shape, 2)
+    arrays.append(exact_operands((1, 20, 5, 6), F32, np.random.default_rng(2)))
+    inputs = views(arrays)
+    inputs[3] = nhwc_view(F32, (1, 20, 5, 6))
+    op = Conv2d(padding=shape[-1], epilogue=BIAS_RELU, store=InterleaveStore(2, position))
+    check(hold, KERNELS[2, True], op, arrays, 2, inputs=inputs, outputs=stored(op, arrays), runs=QUICK)
+
+
+def test_error_of_many_channels():
+    """The documented error: at most 2e-6 of the norm, several times a plain sum's."""
+    shape = (1, 256, 12, 12, 32, (1, 1, 1, 1))
+    arrays = operands(shape, 4)[:2]
+    op = Conv2d(padding=shape[-1])
+    truth = op.reference(*(a.astype(np.float64) for a in arrays))[0]
+    for kernel, limit in ((KERNELS[4, True], 2e-6), (KERNELS[2, True], 6e-7)):
+        (y,) = run_kernel(
+            kernel, op, arrays, stored(op, arrays), inputs=views(arrays), constant=[False, True]
+        )
+        assert np.linalg.norm(y - truth) < limit * np.linalg.norm(truth)
+
+
+def call(op, *shapes, constant=(False, True), x=None, y=None, exact=False):
+    inputs = [x or nhwc_view(F32, shapes[0]), *(row_major(F32, s) for s in shapes[1:])]
+    (kind,) = op.infer([TensorType(F32, v.shape) for v in inputs])
+    output = y or nhwc_view(F32, kind.shape)
+    known = constant + (True,) * (len(inputs) - 2)
+    return Call(op, tuple(inputs), (output,), known, host_target(), 2, exact)
+
+
+X, W = (1, 8, 9, 9), (8, 8, 3, 3)
+REFUSED = [
+    ("rounds", lambda: call(Conv2d(), X, W, exact=True)),
+    ("3x3", lambda: call(Conv2d(), X, (8, 8, 1, 1))),
+    ("3x3", lambda: call(Conv2d(stride=(2, 2)), X, W)),
+    ("3x3", lambda: call(Conv2d(dilation=(1, 2)), X, W)),
+    ("3x3", lambda: call(Conv2d(groups=2), X, (8, 4, 3, 3))),
+    ("prologue", lambda: call(Conv2d(prologue=apply("relu", arg(0))), X, W)),
+    ("known", lambda: call(Conv2d(), X, W, constant=(False, False))),
+    ("channels-last", lambda: call(Conv2d(), X, W, x=row_major(F32, X))),
+    ("channels-last", lambda: call(Conv2d(), X, W, y=row_major(F32, (1, 8, 7, 7)))),
+]
+
+
+@pytest.mark.parametrize(("reason", "make"), REFUSED)
+def test_refuses(reason, make):
+    assert reason in CONV2D_WINOGRAD.supports(make())
+
+
+def test_takes_what_it_does_not_refuse():
+    assert CONV2D_WINOGRAD.supports(call(Conv2d(padding=(1, 1, 1, 1)), X, W)) is None
+
+
+MUTANTS = {
+    # which integer parameter is off, and by how much
+    "tiles": -1, "columns": 1, "channels": -1, "v_step": -16, "vectors": -1, "height": -1, "width": 1,
+    "x_h": 1, "x_w": -1, "top": 1, "left": -1, "rows": -1, "columns_out": -1,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", MUTANTS)
+def test_a_planted_mistake_is_caught(hold, name):
+    at, by = cpu_winograd._Sizes.__slots__.index(name), MUTANTS[name]
+
+    def launch(call):
+        done = []
+        for phase in KERNELS[2, False].launch(call):
+            words = list(phase.integers)
+            words[at] += by
+            done.append(dataclasses.replace(phase, integers=tuple(words)))
+        return tuple(done)
+
+    shape = SHAPES[0]
+    mutant = dataclasses.replace(KERNELS[2, False], launch=launch)
+    op = Conv2d(padding=shape[-1], epilogue=BIAS_RELU)
+    with pytest.raises((AssertionError, OutOfBoundsError)):
+        check(hold, mutant, op, operands(shape, 2), 2, runs=(QUICK[0],))
+
+
+@pytest.mark.parametrize("m", [2, 4])
+@pytest.mark.parametrize("order", ["natural", "subpixel:CRD:2:16"])
+def test_packed_weights_are_the_transformed_ones(m, order):
+    weights = random_operands((12, 5, 3, 3), F32, np.random.default_rng(3))
+    packed = pack_winograd(weights, m, 32, order)
+    g = weight_matrix(m)
+    truth = np.einsum("ai,kcij,bj->abck", g, weights.astype(np.float64), g).reshape(-1, 5, 12)
+    if order == "natural":
+        have = packed.transpose(1, 2, 0, 3).reshape(-1, 5, packed.shape[0] * 32)
+        assert not have[..., 12:].any()
+        have = have[..., :12]
+    else:  # sub-pixel i holds channels i, i+4, i+8
+        have = packed.transpose(1, 2, 0, 3).reshape(-1, 5, 4, 16)
+        assert not have[..., 3:].any()
+        have = have[..., :3].swapaxes(2, 3).reshape(-1, 5, 12)
+    np.testing.assert_allclose(have, truth, rtol=0, atol=3e-7 * np.abs(truth).max())
+
+
+def test_large_pictures_go_block_by_block_and_small_deep_ones_in_phases():
+    target = host_target()
+    wide = schedule(Problem(1, 180, 320, 64, 4, 2, target))
+    deep = schedule(Problem(1, 14, 14, 512, 32, 2, target))
+    assert (wide.m, wide.phased) == (4, False)
+    assert deep.phased
+
+
+def test_estimates_grow_with_the_work():
+    target = host_target()
+    sizes = [(1, 14, 14), (1, 28, 28), (1, 56, 56), (8, 56, 56)]
+    costs = [schedule(Problem(n, h, w, 64, 4, 2, target)).micros for n, h, w in sizes]
+    assert costs == sorted(costs)
+    assert len(variants(Problem(1, 56, 56, 64, 4, 2, target))) >= 3
