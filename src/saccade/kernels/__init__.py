@@ -11,10 +11,14 @@ from saccade.kernels.movement.concat import CONCAT
 from saccade.kernels.movement.gather import GATHER
 from saccade.kernels.movement.move import COPY
 from saccade.kernels.movement.pad import PAD
+from saccade.kernels.normalize.local_response import LOCAL_RESPONSE
+from saccade.kernels.normalize.statistics import LAYER_NORM, GROUP_NORM
 from saccade.kernels.pointwise.chain import CHAIN
 from saccade.kernels.pool.direct import POOL
 from saccade.kernels.reduce.direct import REDUCE
+from saccade.kernels.reduce.scan import CUMSUM, ARG_REDUCE
 from saccade.kernels.resize.direct import RESIZE
+from saccade.kernels.softmax.direct import SOFTMAX
 
 __all__ = ["CPU_KERNELS"]
 
@@ -33,4 +37,10 @@ CPU_KERNELS: tuple[CpuKernel, ...] = (
     PAD,
     GATHER,
     RESIZE,
+    SOFTMAX,
+    LAYER_NORM,
+    GROUP_NORM,
+    LOCAL_RESPONSE,
+    CUMSUM,
+    ARG_REDUCE,
 )
