@@ -1,0 +1,196 @@
+"""Plays a program step by step on logical threads and watches every byte: races, lifetimes, bounds.
+
+Before a step, every byte of the arena that no later step needs becomes NaN, so that whoever reads
+past a lifetime, past a buffer or something that was never written spoils the result. After every
+logical thread of every phase, the arena is compared with what it was: only the step's results, its
+temporaries and this thread's scratch may have changed, and no byte that another thread of the same
+phase changed. Inputs and results stand between guard bands; inputs and constants must stay as they
+are.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from saccade.codegen.language import CONTEXT_WORDS
+from saccade.codegen.target import host_target
+from saccade.ir import Array
+from saccade.kernels import CPU_KERNELS
+from saccade.kernels.base import Call, Scratch, Temp
+from saccade.plan import Phase, Plan, Ref, Slot, Step
+from saccade.runtime.cpu.program import CpuProgram
+from saccade.runtime.host import run_host_step
+
+__all__ = ["PlayError", "live_masks", "simulate"]
+
+GUARD = 4096
+_PATTERN = 0xFF  # NaN in every float type
+
+Mask = NDArray[np.bool_]
+
+
+class PlayError(AssertionError):
+    """A step did what its plan does not allow."""
+
+
+def simulate(
+    program: CpuProgram, inputs: Sequence[Array], order: Sequence[int] | None = None
+) -> tuple[Array, ...]:
+    """Results of a program for contiguous inputs, computed under watch.
+
+    Args:
+        program: Any program.
+        inputs: Arrays of the plan's shapes and dtypes.
+        order: In which the logical threads take their turns in every phase; fewer of them than the
+            plan has share its chunks among themselves.
+
+    Raises:
+        PlayError: If a step breaks the plan; the message names step and kernel.
+    """
+    return _Play(program, inputs, tuple(order or range(program.plan.threads))).run()
+
+
+def live_masks(plan: Plan) -> list[Mask]:
+    """For each step, the bytes of the arena that it or a later step reads before writing them.
+
+    Raises:
+        PlayError: If the first step already needs some: something is read that nobody wrote.
+    """
+    live = np.zeros(plan.arena_bytes, bool)
+    masks = []
+    for step in reversed(plan.steps):
+        for slot in step.outputs:
+            _cover(live, slot, False)
+        for slot in step.inputs:
+            _cover(live, slot, True)
+        masks.append(live.copy())
+    if live.any():
+        raise PlayError(f"{int(live.sum())} bytes of the arena are read but never written")
+    return masks[::-1]
+
+
+def _cover(mask: Mask, slot: Slot, value: bool) -> None:
+    """Set the bytes of a slot of the arena."""
+    if slot.ref.base == 0 and slot.view.size:
+        size = slot.view.dtype.itemsize
+        start, steps = slot.ref.offset, tuple(s * size for s in slot.view.strides)
+        shape = (*slot.view.shape, size)
+        np.lib.stride_tricks.as_strided(mask[start:], shape, (*steps, 1))[...] = value
+
+
+@dataclass
+class _Play:
+    program: CpuProgram
+    inputs: Sequence[Array]
+    order: tuple[int, ...]
+    guarded: list[tuple[Array, int]] = field(default_factory=list)
+
+    def run(self) -> tuple[Array, ...]:
+        plan = self.program.plan
+        self.arena = self._guard(plan.arena_bytes)
+        copies = tuple(self._place(a) for a in self.inputs)
+        outputs = tuple(
+            self._place(np.full(p.shape, 0, p.dtype), poison=True) for p in plan.outputs
+        )
+        constants = self.program.constants
+        before = [c.copy() for c in constants]
+        self.memory = (self.arena, *copies, *outputs, *constants)
+        self.bases = np.array([m.ctypes.data for m in self.memory], np.int64)
+        table = iter(self.program.phase_table)
+        for step, live in zip(plan.steps, live_masks(plan), strict=True):
+            self.arena[~live] = _PATTERN
+            if step.kernel is None:
+                run_host_step(step, self.memory)
+            else:
+                for phase in step.phases:
+                    self._phase(step, phase, next(table))
+        for given, copy in zip((*self.inputs, *before), (*copies, *constants), strict=True):
+            if given.tobytes() != copy.tobytes():
+                raise PlayError("an input or a constant was written to")
+        for block, nbytes in self.guarded:
+            ends = (block[:GUARD], block[GUARD + nbytes :])
+            if any((end != _PATTERN).any() for end in ends):
+                raise PlayError("a guard band was written to")
+        return tuple(output.copy() for output in outputs)
+
+    def _guard(self, nbytes: int) -> Array:
+        block = np.full(nbytes + 2 * GUARD + 64, _PATTERN, np.uint8)
+        skip = -block.ctypes.data % 64
+        block = block[skip : skip + nbytes + 2 * GUARD]
+        self.guarded.append((block, nbytes))
+        return block[GUARD : GUARD + nbytes]
+
+    def _place(self, array: Array, *, poison: bool = False) -> Array:
+        placed: Array = self._guard(array.nbytes).view(array.dtype).reshape(array.shape)
+        if not poison:
+            placed[...] = array
+        return placed
+
+    def _phase(self, step: Step, phase: Phase, row: tuple[int, int]) -> None:
+        code, arguments = row
+        function = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)(code)
+        shared, scratch = self._writable(step, phase)
+        touched = np.zeros(len(self.arena), bool)
+        fault = np.zeros(8, np.int64)
+        width = len(self.order)
+        for thread in self.order:
+            before = self.arena.copy()
+            counter = np.array([thread], np.int64)
+            context = np.array(
+                [self.bases.ctypes.data, counter.ctypes.data, width, thread, fault.ctypes.data],
+                np.int64,
+            )
+            assert len(context) == CONTEXT_WORDS
+            function(arguments, context.ctypes.data)
+            changed = self.arena != before
+            allowed = shared.copy()
+            for ref in scratch:
+                start = ref.offset + thread * ref.nbytes
+                allowed[start : start + ref.nbytes] = True
+            _judge(step, thread, "outside its results", changed & ~allowed)
+            _judge(step, thread, "what another thread wrote", changed & touched)
+            touched |= changed
+        if fault[0]:
+            raise PlayError(f"{_title(step)} left a buffer: {fault[:3].tolist()}")
+
+    def _writable(self, step: Step, phase: Phase) -> tuple[Mask, list[Ref]]:
+        """Bytes that every thread may write, and the scratch of which each has its part."""
+        mask = np.zeros(len(self.arena), bool)
+        for slot in step.outputs:
+            _cover(mask, slot, True)
+        scratch = []
+        for operand, ref in zip(self._operands(step, phase), phase.refs, strict=True):
+            if isinstance(operand, Temp):
+                mask[ref.offset : ref.offset + ref.nbytes] = True
+            elif isinstance(operand, Scratch):
+                scratch.append(ref)
+        return mask, scratch
+
+    def _operands(self, step: Step, phase: Phase) -> Sequence[object]:
+        """What the refs of a phase are, from the kernel that asked for them."""
+        plan = self.program.plan
+        kernel = next(k for k in CPU_KERNELS if k.name == step.kernel)
+        constant = tuple(slot.ref.base >= plan.constant_base for slot in step.inputs)
+        ins, outs = (tuple(s.view for s in slots) for slots in (step.inputs, step.outputs))
+        call = Call(step.op, ins, outs, constant, host_target(plan.isa), plan.threads)
+        launch = kernel.launch(call)[step.phases.index(phase)]
+        if launch.config != phase.config:
+            raise PlayError(f"{_title(step)}: its kernel would launch another config now")
+        return launch.operands
+
+
+def _judge(step: Step, thread: int, what: str, wrong: Mask) -> None:
+    if wrong.any():
+        at = np.flatnonzero(wrong)
+        raise PlayError(
+            f"{_title(step)}, thread {thread}, wrote {what}: {len(at)} bytes, the first at {at[0]}"
+        )
+
+
+def _title(step: Step) -> str:
+    return f"{step.name} ({step.kernel})"
