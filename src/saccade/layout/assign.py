@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 
-from saccade.errors import PlanError
-from saccade.ir import Dim, Factor, Graph, IndexMap, Node, Op, Value
+from saccade.errors import ModelError, PlanError
+from saccade.ir import Dim, Factor, Graph, IndexMap, Node, Op, TensorType, Value
 from saccade.ir.dim import evaluate
+from saccade.ir.verify import describe
 from saccade.kernels.base import Call, View
 from saccade.layout.formats import channels_last_values
 from saccade.layout.select import Available, Selector
@@ -32,10 +33,11 @@ def assign(
     """Lay out `graph` for the given sizes of its symbols.
 
     Raises:
-        PlanError: If the sizes make a shape negative or divide by zero.
+        PlanError: If the sizes make a shape negative, divide by zero, or operands do not fit.
     """
     shapes = _shapes(graph, sizes)
     ops = {node: node.op.bind(sizes) for node in graph.nodes}
+    _check_guards(ops, shapes, sizes)
     maps = {node: op.map for node, op in ops.items() if isinstance(op, Move)}
     places = place(graph, shapes, maps, _pictures(graph))
     work = _Assignment(graph, ops, places, Selector(backend, available), backend, threads, exact)
@@ -84,6 +86,25 @@ def _evaluate(dim: Dim, sizes: Mapping[str, int], value: Value) -> int:
             f"with {given}, dim {dim} of %{value.name} is {size}: the input is too small for this model"
         )
     return size
+
+
+def _check_guards(
+    ops: Mapping[Node, Op], shapes: Mapping[Value, tuple[int, ...]], sizes: Mapping[str, int]
+) -> None:
+    """Decide what shape rules had to let pass while sizes were symbols: `2*(H//2)` beside `H`."""
+    for node, op in ops.items():
+        problem = ""
+        try:
+            types = op.infer([TensorType(value.dtype, shapes[value]) for value in node.inputs])
+        except ModelError as error:
+            problem = str(error)
+        else:
+            for kind, value in zip(types, node.outputs, strict=True):
+                if kind.shape != shapes[value]:
+                    problem = f"%{value.name} is {list(kind.shape)}, not {list(shapes[value])}"
+        if problem:
+            given = ", ".join(f"{k}={v}" for k, v in sizes.items())
+            raise PlanError(f"with {given}, {describe(node)} does not fit: {problem}")
 
 
 def identity_map(shape: tuple[int, ...]) -> IndexMap:
