@@ -23,6 +23,7 @@ class DirectConfig:
         padded: Whether taps may fall outside the picture.
         unit: Whether neighbouring input channels are neighbours in memory.
         spread: Whether the result's pixels are apart, as in one phase of a transposed convolution.
+        flat: Whether pixels are evenly apart in every operand, as in 1x1 convolutions.
         prologue: Expression applied to every loaded element; `$0` for none.
         n_prologue: How many operands the prologue has.
         epilogue: `EpilogueSpec.code`.
@@ -35,6 +36,7 @@ class DirectConfig:
     padded: bool
     unit: bool
     spread: bool
+    flat: bool
     prologue: str
     n_prologue: int
     epilogue: tuple[str, ...]

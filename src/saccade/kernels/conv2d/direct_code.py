@@ -102,7 +102,9 @@ class _Direct:
     # Pixels
 
     def _spot(self, number: Int) -> _Spot:
-        g = self.g
+        g, zero = self.g, self.k.int(0)
+        if self.config.flat:
+            return _Spot(number, zero, zero, self.k.minimum_int(number, g.pixels - 1))
         area = g.out_height * g.out_width
         n = number // area
         rest = number - n * area
@@ -119,6 +121,8 @@ class _Direct:
         return _Spot(number, over.select(spot.n + 1, spot.n), over.select(0, next_p), q)
 
     def _spots(self, first: _Spot) -> list[_Spot]:
+        if self.config.flat:
+            return [self._spot(first.number + i) for i in range(self.config.rows)]
         spots = [first]
         while len(spots) < self.config.rows:
             spots.append(self._following(spots[-1]))
@@ -151,6 +155,11 @@ class _Direct:
 
     def _taps(self, sums: list[list[Var]], spots: list[_Spot], x: Ptr, weights: Ptr) -> None:
         k, g = self.k, self.g
+        if self.config.flat:
+            rows = [anchored(k, x + s.q * g.x_w) for s in spots]
+            step = 1 if self.config.unit else g.x_c
+            self._accumulate(sums, rows, anchored(k, weights), step)
+            return
         tops = [s.p * g.stride_h - g.pad_top for s in spots]
         lefts = [s.q * g.stride_w - g.pad_left for s in spots]
         origins = [
@@ -182,10 +191,10 @@ class _Direct:
         places = [self.epilogue.place(block * config.vectors + j, group) for j in vectors]
         for spot, tile in zip(self._spots(first), sums, strict=True):
             with k.when(spot.number < g.pixels):
-                p, q = spot.p, spot.q
+                n, p, q = spot.n, spot.p, spot.q
                 if config.spread:
                     p, q = p * g.step_h + g.first_h, q * g.step_w + g.first_w
-                pixel = self.epilogue.pixel(spot.n, p, q)
+                pixel = self.epilogue.pixel(n, p, q)
                 for total, place in zip(tile, places, strict=True):
                     self.epilogue.finish(total.get(), pixel, place)
 

@@ -9,7 +9,7 @@ from saccade.ir.expr import IDENTITY
 from saccade.kernels.base import Call, In, Launch, Operand, Packed, Packing, Scratch
 from saccade.kernels.conv2d.config import DirectConfig, blocking, choose_tile
 from saccade.kernels.conv2d.direct_code import GEOMETRY
-from saccade.kernels.conv2d.epilogue_spec import EpilogueSpec, expand
+from saccade.kernels.conv2d.epilogue_spec import EpilogueSpec, even_step, expand
 from saccade.kernels.conv2d.microkernel import Reduction
 from saccade.kernels.machine import machine
 
@@ -69,6 +69,18 @@ class Window:
     def _pixels(self, spec: EpilogueSpec) -> int:
         return spec.shape[0] * self.size[0] * self.size[1]
 
+    def _flat(self, call: Call, spec: EpilogueSpec) -> bool:
+        """Whether window number i reads pixel i and writes pixel i, evenly apart."""
+        x = call.inputs[0]
+        same = (self.taps, self.stride, self.before, self.step) == (*[(1, 1)] * 2, (0, 0), (1, 1))
+        even = x.shape[2:] == self.size and even_step(x) is not None and spec.flat
+        return same and even and not any(self._images(call))
+
+    def _images(self, call: Call) -> list[int]:
+        """Elements from image to image of each operand of the prologue."""
+        shape = (call.inputs[0].shape[0], self.depth, 1, 1)
+        return [expand(v, shape).strides[0] for v in call.inputs[2 : 2 + self.n_prologue]]
+
     def cost(self, call: Call, spec: EpilogueSpec) -> float:
         """Estimated microseconds, without the traffic of operands and results."""
         vectors, rows = self.tile(call, spec)
@@ -89,13 +101,14 @@ class Window:
             -(-pixels // rows), blocks, panel=panel, row=4 * self.depth * rows * self.taps[0],
             target=call.target, threads=1 if self.groups >= 4 * call.threads else call.threads,
         )  # fmt: skip
-        reduction = Reduction.of(self.depth)
+        reduction, flat = Reduction.of(self.depth), self._flat(call, spec)
+        x_w = (even_step(x) or 0) if flat else x.strides[3]
         config = DirectConfig(
             rows, vectors, reduction.unroll, reduction.shape, self.padded, x.channels_last,
-            self.step != (1, 1), str(self.prologue), self.n_prologue, spec.code(vectors),
+            self.step != (1, 1), flat, str(self.prologue), self.n_prologue, spec.code(vectors),
         )  # fmt: skip
         integers = (
-            *x.strides, *x.shape[2:], *self.size, self.depth, *self.taps, *self.stride,
+            *x.strides[:3], x_w, *x.shape[2:], *self.size, self.depth, *self.taps, *self.stride,
             *self.before, *self.dilation, pixels, blocks, cut.tiles, cut.blocks, cut.tile_chunks,
             cut.block_chunks, int(cut.pixels_first), self.groups, *self.step, *self.first,
         )  # fmt: skip
@@ -105,14 +118,10 @@ class Window:
             name, (*parameters, spec.order, width), (1,), panel * blocks * self.groups
         )
         operands = self._operands(call, packing, 4 * cut.tiles * rows * self.depth)
-        images = [
-            expand(view, (spec.shape[0], self.depth, 1, 1)).strides[0]
-            for view in call.inputs[2 : 2 + self.n_prologue]
-        ]
         return Launch(
             config,
             (*operands, *spec.pointers()),
-            (*integers, *images, *spec.integers()),
+            (*integers, *self._images(call), *spec.integers(flat)),
             self.groups * cut.tile_chunks * cut.block_chunks,
         )
 

@@ -21,7 +21,7 @@ from saccade.kernels.base import Call, In, Operand, Out, Packed, Packing, Scratc
 from saccade.kernels.conv2d.channel_order import channel_order
 from saccade.opdefs import Conv2d, DepthToSpaceStore, InterleaveStore, StoreMap
 
-__all__ = ["EpilogueSpec", "conv_epilogue", "expand"]
+__all__ = ["EpilogueSpec", "conv_epilogue", "even_step", "expand"]
 
 STAGE_BYTES = 64  # scratch of the stores that go lane by lane: one vector of the widest target
 
@@ -32,6 +32,22 @@ def expand(view: View, shape: tuple[int, ...]) -> View:
     dims, strides = (1,) * missing + view.shape, (0,) * missing + view.strides
     steps = tuple(0 if have == 1 else s for have, s in zip(dims, strides, strict=True))
     return View(view.dtype, shape, steps)
+
+
+def even_step(view: View) -> int | None:
+    """Elements from pixel to pixel of a batch [N, C, H, W] in order; None if that varies."""
+    images, _, rows, columns = view.shape
+    by_image, _, by_row, by_column = view.strides
+    axes = ((images, by_image), (rows, by_row), (columns, by_column))
+    count, step = 1, 0
+    for size, stride in reversed(axes):
+        if size == 1:
+            continue
+        if count > 1 and stride != count * step:
+            return None
+        step = step if count > 1 else stride
+        count *= size
+    return step
 
 
 def _classify(view: View) -> tuple[str, str]:
@@ -103,6 +119,17 @@ class EpilogueSpec:
         """Vectors that hold the channels of one group."""
         return -(-self.channels // self.lanes)
 
+    @property
+    def flat(self) -> bool:
+        """Whether pixels are evenly apart in the result and in every operand."""
+        views = [self.out, *self._read()]
+        per_image = any(_classify(view)[0] == "image_channel" for view in self._read())
+        even = all(even_step(view) is not None for view in views)
+        return self.block == 1 and even and not per_image
+
+    def _read(self) -> list[View]:
+        return [view for _, view, _ in self.operands] + ([self.part[1]] if self.part else [])
+
     def refuse(self) -> str | None:
         """Why the epilogue cannot be emitted, or None."""
         views = [view for _, view, _ in self.operands] + [self.out]
@@ -161,20 +188,22 @@ class EpilogueSpec:
             found.append(Scratch(STAGE_BYTES))
         return (*found, Out(0))
 
-    def integers(self) -> tuple[int, ...]:
-        """Values of the integer parameters that `Epilogue.declare_integers` declares."""
+    def integers(self, flat: bool = False) -> tuple[int, ...]:
+        """Values of the integer parameters that `Epilogue.declare_integers` declares.
+
+        Args:
+            flat: Whether the code asks for pixel (0, 0, number) instead of (n, h, w).
+        """
         n, c, h, w = self.out.strides
         block = self.block
         count = self.shape[1] // self.groups
         if self.kind == "subpixel":
             count //= block * block
         per_block = -(-count // self.lanes)
-        words = [n, c, h * block, w * block, h, w, count, per_block, self.shape[1]]
-        for _, view, _ in self.operands:
-            words += view.strides
-        if self.kind == "interleave":
-            assert self.part is not None
-            words += self.part[1].strides
+        pixel = (even_step(self.out) or 0) if flat else w * block
+        words = [n, c, h * block, pixel, h, w, count, per_block, self.shape[1]]
+        for view in self._read():
+            words += [*view.strides[:3], (even_step(view) or 0) if flat else view.strides[3]]
         return tuple(words)
 
 
