@@ -1,0 +1,124 @@
+"""Where values live: concatenations made by their producers, views, the caller's memory."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from saccade.errors import PlanError
+from saccade.ir import DType, Factor, Graph, IndexMap, Node, Value
+from saccade.ir.dim import sub, symbol
+from saccade.layout import BufferKind, assign
+from saccade.layout.formats import channels_last_values
+from saccade.opdefs import Move, Softmax
+
+sys.path.insert(0, str(Path(__file__).parent))
+from layout_graphs import RELU, Builder, backend, laid_out
+
+
+def names(laid):
+    return [step.op.family for step in laid.steps]
+
+
+def kinds(laid):
+    return [laid.buffers[step.outputs[0].buffer].kind for step in laid.steps]
+
+
+def test_producers_write_side_by_side():
+    b = Builder((1, 3, 8, 8))
+    left, right = b.conv(b.inputs[0], 16), b.conv(b.inputs[0], 24)
+    joined = b.concat(left, right)
+    laid = laid_out(b.graph(b.conv(joined, 8)))
+    assert names(laid) == ["Conv2d"] * 3
+    first, second, reader = laid.steps
+    assert first.outputs[0].buffer == second.outputs[0].buffer == reader.inputs[0].buffer
+    assert (first.outputs[0].offset, second.outputs[0].offset) == (0, 16 * 4)
+    assert first.outputs[0].view.strides == second.outputs[0].view.strides == (8 * 8 * 40, 1, 320, 40)
+
+
+def test_nested_prefixes_are_views_of_one_buffer():
+    """DenseNet: Concat(a), Concat(a, b), Concat(a, b, c)."""
+    b = Builder((1, 3, 8, 8))
+    parts = [b.conv(b.inputs[0], 16)]
+    for _ in range(3):
+        whole = b.concat(*parts) if len(parts) > 1 else parts[0]
+        parts.append(b.conv(whole, 8))
+    laid = laid_out(b.graph(b.conv(b.concat(*parts), 4)))
+    assert names(laid) == ["Conv2d"] * 5
+    buffers = {step.outputs[0].buffer for step in laid.steps[:4]}
+    assert len(buffers) == 1
+    assert [s.outputs[0].offset for s in laid.steps[:4]] == [0, 64, 96, 128]
+    assert [s.inputs[0].view.shape[1] for s in laid.steps[1:]] == [16, 24, 32, 40]
+    assert {s.inputs[0].view.strides[3] for s in laid.steps[1:]} == {40}
+
+
+@pytest.mark.parametrize("case", ["twice", "input", "constant", "two results"])
+def test_what_cannot_be_written_in_place_is_copied_with_a_reason(case):
+    b = Builder((1, 8, 4, 4))
+    a = b.conv(b.inputs[0], 8)
+    other = {"twice": a, "input": b.inputs[0], "constant": b.constant((1, 8, 4, 4))}.get(case)
+    if other is None:
+        other = b.conv(b.inputs[0], 8)
+        second = b.concat(other, a)
+        graph = b.graph(b.conv(b.concat(a, other), 4), b.conv(second, 4))
+        copies = 2
+    else:
+        graph = b.graph(b.conv(b.concat(a, other), 4))
+        copies = 1
+    laid = laid_out(graph)
+    moves = [s for s in laid.steps if isinstance(s.op, Move)]
+    assert len(moves) == copies
+    assert all(s.note.startswith("copy: ") and len(s.note) > 8 for s in moves)
+    assert laid.notes
+
+
+def test_a_movement_that_is_a_view_is_no_step():
+    b = Builder((2, 12))
+    shifted = b.add(RELU, b.inputs[0])
+    cut = b.add(
+        Move(IndexMap(((2,), (12,)), (Factor(2, 0), Factor(4, 1, 3)), (1, 1))), shifted
+    )
+    laid = laid_out(b.graph(b.add(RELU, cut)))
+    assert names(laid) == ["Pointwise", "Pointwise"]
+    stored = laid.steps[1].inputs[0]
+    assert stored.buffer == laid.steps[0].outputs[0].buffer
+    assert stored.offset == 12 and stored.view.strides == (12, 1)
+
+
+def test_results_live_in_the_caller_s_memory():
+    b = Builder((1, 3, 8, 8))
+    laid = laid_out(b.graph(b.conv(b.inputs[0], 4)))
+    assert kinds(laid) == [BufferKind.OUTPUT]
+    assert laid.steps[0].outputs[0].view.strides == (256, 64, 8, 1)
+
+
+def test_a_result_that_is_read_again_and_repeated_results_are_copied_out():
+    b = Builder((1, 3, 8, 8))
+    middle = b.conv(b.inputs[0], 4)
+    last = b.conv(middle, 4)
+    laid = laid_out(b.graph(middle, last, last, b.inputs[0]))
+    outputs = [laid.buffers[s.outputs[0].buffer] for s in laid.steps]
+    assert sorted(o.index for o in outputs if o.kind is BufferKind.OUTPUT) == [0, 1, 2, 3]
+    copies = [s for s in laid.steps if s.note.startswith("copy")]
+    assert len(copies) == 3
+
+
+def test_pictures_are_channels_last_and_attention_is_not():
+    b = Builder((1, 3, 8, 8), (1, 2, 4, 4))
+    picture = b.add(RELU, b.conv(b.inputs[0], 4))
+    heads = b.add(Softmax(3), b.inputs[1])
+    graph = b.graph(picture, heads)
+    chosen = channels_last_values(graph)
+    assert picture in chosen and heads not in chosen
+    assert not chosen & set(graph.constants)
+
+
+def test_sizes_that_leave_nothing_are_refused():
+    n = symbol("N")
+    x = Value("x", DType.F32, (n,))
+    cut = Move(IndexMap(((n,),), (Factor(sub(n, 5), 0, 5),), (1,)))
+    y = Value("y", DType.F32, (sub(n, 5),))
+    graph = Graph((x,), (y,), (Node(cut, (x,), (y,)),))
+    with pytest.raises(PlanError, match="too small"):
+        assign(graph, {"N": 3}, backend(), threads=1)
+    assert assign(graph, {"N": 7}, backend(), threads=1).outputs[0].shape == (2,)

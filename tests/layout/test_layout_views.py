@@ -1,0 +1,101 @@
+"""Views: an index map applied to a stored value by strides alone gives what NumPy gives."""
+
+import numpy as np
+import pytest
+
+from saccade.ir import DType, Factor, IndexMap
+from saccade.kernels.base import View
+from saccade.layout.views import channels_last, moved, row_major
+from saccade.opdefs import Move
+
+
+def transpose(shape, order):
+    return IndexMap(
+        tuple((n,) for n in shape),
+        tuple(Factor(shape[i], i) for i in order),
+        (1,) * len(shape),
+    )
+
+
+def split(n, parts):
+    """[n] as [parts, n / parts]."""
+    return IndexMap(((parts, n // parts),), (Factor(parts, 0), Factor(n // parts, 1)), (1, 1))
+
+
+def merge(shape):
+    sources = tuple(Factor(n, i) for i, n in enumerate(shape))
+    return IndexMap(tuple((n,) for n in shape), sources, (len(shape),))
+
+
+def slices(shape, starts, sizes, steps):
+    factors = (Factor(*f) for f in zip(sizes, range(len(shape)), starts, steps, strict=True))
+    return IndexMap(tuple((n,) for n in shape), tuple(factors), (1,) * len(shape))
+
+
+SHAPE = (2, 6, 4, 5)
+VIEWS = {
+    "transpose": (SHAPE, transpose(SHAPE, (0, 2, 3, 1))),
+    "reverse axes": (SHAPE, transpose(SHAPE, (3, 2, 1, 0))),
+    "slice": (SHAPE, slices(SHAPE, (1, 2, 0, 1), (1, 3, 4, 4), (1, 1, 1, 1))),
+    "every other": (SHAPE, slices(SHAPE, (0, 1, 0, 0), (2, 3, 2, 3), (1, 2, 2, 2))),
+    "split": ((12,), split(12, 3)),
+    "expand": ((3,), IndexMap(((3,),), (Factor(4, None), Factor(3, 0)), (1, 1))),
+    "squeeze": ((3, 1, 2), IndexMap(((3,), (), (2,)), (Factor(3, 0), Factor(2, 1)), (1, 1))),
+    "unsqueeze": ((3, 2), IndexMap(((3,), (2,)), (Factor(3, 0), Factor(2, 1)), (1, 0, 0, 1))),
+    "empty": ((0, 3), transpose((0, 3), (1, 0))),
+}
+
+
+def read(memory, offset, view):
+    assert offset >= 0 and offset + view.extent <= memory.size
+    steps = tuple(s * memory.itemsize for s in view.strides)
+    return np.lib.stride_tricks.as_strided(memory[offset:], view.shape, steps)
+
+
+@pytest.mark.parametrize("dense", [row_major, channels_last])
+@pytest.mark.parametrize("name", VIEWS)
+def test_a_view_reads_what_the_movement_gives(name, dense):
+    shape, index_map = VIEWS[name]
+    if dense is channels_last and len(shape) != 4:
+        pytest.skip("pictures only")
+    view = dense(DType.F32, shape)
+    memory = np.full(max(view.extent, 1), np.nan, np.float32)
+    logical = np.arange(view.size, dtype=np.float32).reshape(shape)
+    if view.size:
+        read(memory, 0, view)[...] = logical
+    found = moved(view, index_map)
+    assert found is not None
+    (wanted,) = Move(index_map).reference(logical)
+    assert found[1].shape == wanted.shape
+    if wanted.size:
+        assert np.array_equal(read(memory, *found), wanted)
+
+
+def test_merging_needs_neighbours():
+    assert moved(row_major(DType.F32, (4, 5)), merge((4, 5))) == (0, row_major(DType.F32, (20,)))
+    apart = View(DType.F32, (4, 5), (8, 1))
+    assert moved(apart, merge((4, 5))) is None
+    last = channels_last(DType.F32, SHAPE)
+    assert moved(last, merge(SHAPE)) is None
+
+
+def test_pixels_of_a_channels_last_picture_merge():
+    flat = IndexMap(
+        tuple((n,) for n in SHAPE),
+        (Factor(2, 0), Factor(4, 2), Factor(5, 3), Factor(6, 1)),
+        (1, 2, 1),
+    )
+    offset, view = moved(channels_last(DType.F32, SHAPE), flat)
+    assert (offset, view) == (0, row_major(DType.F32, (2, 20, 6)))
+
+
+def test_a_flip_is_never_a_view():
+    flip = IndexMap(((5,),), (Factor(5, 0, 4, -1),), (1,))
+    assert moved(row_major(DType.F32, (5,)), flip) is None
+
+
+def test_dense_views():
+    assert row_major(DType.F32, (2, 3, 4)).strides == (12, 4, 1)
+    assert channels_last(DType.F16, SHAPE).strides == (120, 1, 30, 6)
+    assert row_major(DType.F32, ()).extent == 1
+    assert row_major(DType.F32, (2, 0)).extent == 0

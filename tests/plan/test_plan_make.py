@@ -1,0 +1,168 @@
+"""Plans of small graphs: memory that is shared only where nobody reads it any more."""
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from saccade.errors import PlanError
+from saccade.ir import DType, Factor, IndexMap
+from saccade.ir.expr import apply, arg
+from saccade.layout import BufferKind
+from saccade.opdefs import Conv2d, Move, Pointwise
+from saccade.plan import Plan
+from saccade.plan.floor import floor
+from saccade.testing.simulate import PlayError, live_masks
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "layout"))
+from layout_graphs import ADD, RELU, SUB, Builder, laid_out, plan_of
+
+
+def slots(step):
+    return [s.ref for s in step.inputs if s.ref.base == 0], [s.ref for s in step.outputs]
+
+
+def overlap(a, b):
+    return a.offset < b.offset + b.nbytes and b.offset < a.offset + a.nbytes
+
+
+def chain(n):
+    b = Builder((1, 8, 16, 16))
+    x = b.conv(b.inputs[0], 8)
+    for _ in range(n):
+        x = b.conv(x, 8, taps=1)
+    return b.graph(b.add(RELU, b.conv(x, 8)))
+
+
+def test_a_chain_plays_ping_pong():
+    short, long = plan_of(chain(2)), plan_of(chain(9))
+    assert short.live_bytes == long.live_bytes == 2 * 8 * 16 * 16 * 4
+
+
+def test_results_never_overlap_what_the_step_reads_unless_they_are_it():
+    b = Builder((1, 8, 16, 16))
+    x = b.conv(b.inputs[0], 8)
+    y = b.add(RELU, x)
+    plan = plan_of(b.graph(b.conv(y, 8)))
+    for step in plan.steps:
+        reads, writes = slots(step)
+        for write in writes:
+            if write.base == 0:
+                assert all(r == write or not overlap(r, write) for r in reads)
+    relu = next(s for s in plan.steps if s.op == RELU)
+    assert relu.inputs[0].ref == relu.outputs[0].ref, "in place: nobody else reads the operand"
+
+
+def test_an_operand_that_is_read_later_keeps_its_memory():
+    b = Builder((1, 8, 16, 16))
+    x = b.conv(b.inputs[0], 8)
+    y = b.add(RELU, x)
+    plan = plan_of(b.graph(b.add(ADD, b.conv(y, 8), x)))
+    relu = next(s for s in plan.steps if s.op == RELU)
+    assert not overlap(relu.inputs[0].ref, relu.outputs[0].ref)
+
+
+def test_an_operand_that_is_read_twice_in_the_step_keeps_its_memory():
+    """`x - x[:, :1]` in place would overwrite the slice before others have read it."""
+    b = Builder((1, 8, 16, 16))
+    x = b.conv(b.inputs[0], 8)
+    factors = (Factor(1, 0), Factor(1, 1), Factor(16, 2), Factor(16, 3))
+    first = b.add(Move(IndexMap(((1,), (8,), (16,), (16,)), factors, (1,) * 4)), x)
+    plan = plan_of(b.graph(b.conv(b.add(SUB, x, first), 4)))
+    sub = next(s for s in plan.steps if s.op == SUB)
+    assert len({r.offset for r in slots(sub)[0]}) == 1, "both operands live in one buffer"
+    assert not overlap(sub.inputs[0].ref, sub.outputs[0].ref)
+
+
+def test_a_residual_that_is_also_convolved_keeps_its_memory():
+    b = Builder((1, 16, 12, 12))
+    x = b.conv(b.inputs[0], 16)
+    weights = b.constant((16, 16, 3, 3))
+    residual = Conv2d(padding=(1,) * 4, epilogue=apply("add", arg(0), arg(1)))
+    plan = plan_of(b.graph(b.conv(b.add(residual, x, weights, x), 4)))
+    step = next(s for s in plan.steps if s.op == residual)
+    assert not overlap(step.inputs[0].ref, step.outputs[0].ref)
+
+
+def test_everything_read_was_written():
+    plan = plan_of(chain(4), threads=3)
+    masks = live_masks(plan)
+    assert not masks[0].any() and all(mask.any() for mask in masks[1:])
+    first, second, *rest = plan.steps
+    with pytest.raises(PlayError, match="never written"):
+        live_masks(replace(plan, steps=(second, first, *rest)))
+
+
+@pytest.mark.parametrize("threads", [1, 2, 7])
+def test_refs_stay_inside_their_memory(threads):
+    plan = plan_of(chain(3), threads)
+    sizes = [plan.arena_bytes]
+    for port in (*plan.inputs, *plan.outputs):
+        nbytes = 4
+        for n in port.shape:
+            nbytes *= n
+        sizes.append(nbytes)
+    sizes += [c.nbytes for c in plan.constants]
+    refs = [r for s in plan.steps for r in (*slots(s)[0], *slots(s)[1])]
+    refs += [r for s in plan.steps for p in s.phases for r in p.refs]
+    assert all(0 <= r.offset and r.offset + r.nbytes <= sizes[r.base] for r in refs)
+    assert all(r.offset % 64 == 0 for s in plan.steps for r in slots(s)[1])
+
+
+def test_scratch_is_planned_for_every_thread():
+    one, seven = (plan_of(chain(3), threads) for threads in (1, 7))
+    assert seven.arena_bytes >= one.arena_bytes
+    assert seven.live_bytes == one.live_bytes
+
+
+def test_a_host_step_stands_where_no_kernel_takes_the_operator():
+    b = Builder((4, 6))
+    odd = Pointwise(apply("add", arg(0), arg(0)), DType.F64)
+    plan = plan_of(b.graph(b.add(odd, b.inputs[0])))
+    (step,) = plan.steps
+    assert step.kernel is None and step.phases == () and step.reasons
+    assert list(plan.segments()) == [(True, (step,))]
+    assert "reference (host)" in str(plan) and step.reasons[0] in str(plan)
+
+
+def test_constants_that_were_packed_are_not_read():
+    plan = plan_of(chain(1))
+    assert any(c.packing is not None for c in plan.constants)
+    for constant, read in zip(plan.constants, plan.constants_read, strict=True):
+        assert read or constant.packing is None
+
+
+def test_floor_counts_what_has_to_happen():
+    one, four = (plan_of(chain(2), threads) for threads in (1, 4))
+    least = floor(one)
+    flops = sum(step.work.flops for step in one.steps)
+    assert flops > 3 * 2 * 8 * 8 * 256
+    assert least.arithmetic == pytest.approx(4 * floor(four).arithmetic, rel=1e-12)
+    assert least.memory == floor(four).memory > 0
+    assert least.total == max(least.arithmetic, least.memory) + least.barriers
+
+
+def test_json_round_trip_of_every_kind_of_step():
+    b = Builder((1, 8, 16, 16))
+    x = b.conv(b.inputs[0], 8)
+    y = b.concat(b.add(RELU, x), b.conv(x, 24, taps=1))
+    z = b.add(Pointwise(apply("min", arg(0), apply("max", arg(0), arg(0))), DType.F32), y)
+    plan = plan_of(b.graph(b.conv(z, 3), b.inputs[0]), threads=2)
+    again = Plan.from_json(plan.to_json())
+    assert again == plan and repr(again) == repr(plan)
+    assert type(again.steps[0].phases[0].config) is type(plan.steps[0].phases[0].config)
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"version": 2}', '{"version": 1}', "nan"])
+def test_what_is_no_plan_is_refused(text):
+    with pytest.raises(PlanError):
+        Plan.from_json(text)
+
+
+def test_only_the_arena_has_lifetimes():
+    laid = laid_out(chain(1))
+    kinds = {buffer.kind for buffer in laid.buffers}
+    assert kinds == {
+        BufferKind.ARENA, BufferKind.INPUT, BufferKind.OUTPUT, BufferKind.CONSTANT
+    }  # fmt: skip

@@ -1,0 +1,52 @@
+"""Offsets: no two blocks that are live together share a byte, whatever the lifetimes."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from saccade.plan.offsets import ALIGNMENT, Block, assign_offsets, live_bytes
+
+
+@st.composite
+def blocks(draw):
+    first = draw(st.integers(0, 12))
+    return Block(draw(st.integers(0, 700)), first, first + draw(st.integers(0, 6)))
+
+
+@given(st.lists(blocks(), max_size=24))
+def test_live_blocks_never_share_a_byte(found):
+    offsets, size = assign_offsets(found)
+    assert len(offsets) == len(found)
+    for i, (a, at) in enumerate(zip(found, offsets, strict=True)):
+        assert at % ALIGNMENT == 0 and 0 <= at <= size - a.nbytes
+        for b, other in zip(found[:i], offsets[:i], strict=True):
+            together = a.first <= b.last and b.first <= a.last
+            apart = at + a.nbytes <= other or other + b.nbytes <= at
+            assert apart or not together or not a.nbytes or not b.nbytes
+    assert size >= live_bytes(found)
+    assert size <= sum(-(-b.nbytes // ALIGNMENT) * ALIGNMENT for b in found)
+
+
+@given(st.lists(blocks(), min_size=1, max_size=24))
+def test_live_bytes_is_the_largest_sum_of_any_step(found):
+    def aligned(n):
+        return -(-n // ALIGNMENT) * ALIGNMENT
+
+    sums = [
+        sum(aligned(b.nbytes) for b in found if b.first <= step <= b.last) for step in range(20)
+    ]
+    assert live_bytes(found) == max(sums)
+
+
+@pytest.mark.parametrize(
+    ("found", "size"),
+    [
+        ([], 0),
+        ([Block(1, 0, 0)], 64),
+        ([Block(64, 0, 1), Block(64, 1, 2), Block(64, 2, 3)], 128),  # a chain plays ping-pong
+        ([Block(128, 0, 3), Block(64, 0, 0), Block(64, 1, 1)], 192),  # the small ones share
+        ([Block(64, 0, 0), Block(64, 1, 1), Block(128, 2, 2)], 128),  # large after small
+    ],
+)
+def test_known_cases_reach_the_bound(found, size):
+    assert assign_offsets(found)[1] == size == live_bytes(found)
