@@ -1,4 +1,6 @@
-"""Mutants of tiny models, and a process of bounded memory that imports them: `python frontend_mutants.py SEED COUNT`.
+"""Mutants of tiny models, and a process of bounded memory that imports them.
+
+    python frontend_mutants.py SEED COUNT
 
 Prints one line for each mutant that neither imported nor raised a SaccadeError.
 """
@@ -9,7 +11,7 @@ import random
 import resource
 import sys
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -163,10 +165,7 @@ def mutants(seed: int, count: int) -> Iterator[bytes]:
         data = model.SerializeToString()
         yield data
         for index in range(count):
-            make: Callable[[], bytes] = (
-                (lambda: mutate_bytes(data, dice)) if index % 2 else (lambda: mutate_fields(model, dice))
-            )
-            yield make()
+            yield mutate_bytes(data, dice) if index % 2 else mutate_fields(model, dice)
 
 
 def problem(data: bytes) -> str | None:

@@ -17,8 +17,8 @@ SCRIPT = """
 import sys
 from saccade import frontend
 frontend.digest(sys.argv[1])
-slow = [name for name in ("onnx", "onnx_ir", "onnxscript", "google.protobuf") if name in sys.modules]
-print(slow)
+slow = ("onnx", "onnx_ir", "onnxscript", "google.protobuf")
+print([name for name in slow if name in sys.modules])
 """
 
 

@@ -1,3 +1,4 @@
+# ruff: noqa: E501 - a table with one model a line
 """Every importer against onnxruntime: the imported graph, interpreted, gives the same numbers."""
 
 from __future__ import annotations
@@ -293,7 +294,9 @@ def _families(graph: Graph) -> list[str]:
 @pytest.mark.parametrize("name", ["split", "transpose", "slice", "gather_one", "depth_to_space"])
 def test_movement_is_index_maps_only(name: str) -> None:
     case = CASES[name]
-    graph = frontend.load(text_model(case.body, case.inputs, case.outputs, case.opset, case.weights))
+    graph = frontend.load(
+        text_model(case.body, case.inputs, case.outputs, case.opset, case.weights)
+    )
     assert set(_families(graph)) <= {"Move", "Concat"}
 
 

@@ -1,4 +1,4 @@
-"""The model files of the project: they import, without shape arithmetic left, and compute the same."""
+"""The project's model files: they import, without shape arithmetic left, and compute the same."""
 
 from __future__ import annotations
 

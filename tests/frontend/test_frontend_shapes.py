@@ -1,3 +1,4 @@
+# ruff: noqa: E501 - a table with one model a line
 """Chains of shape arithmetic become dims; no Shape node is left."""
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from frontend_models import run_onnxruntime, text_model
 
 from saccade import frontend
 from saccade.errors import ModelError, UnsupportedModelError
-from saccade.ir import Graph
+from saccade.ir import Graph, TensorType
 from saccade.testing.interpret import interpret
 
 
@@ -89,7 +90,7 @@ CHAINS: dict[str, tuple[str, list[str]]] = {
 }  # fmt: skip
 
 
-def _model(body: str):  # noqa: ANN202
+def _model(body: str):
     more = {"two1": _i(2), "big": _i(2**62), "six": _one(6), "k22": _i(2, 2)}
     return text_model(body, "float[N, 6, H, W] x", weights=WEIGHTS | more)
 
@@ -115,6 +116,29 @@ def test_chain_becomes_dims_and_computes_the_same(name: str) -> None:
 def test_sizes_are_the_simplest_expressions(name: str) -> None:
     body, shape = CHAINS[name]
     assert [str(dim) for dim in frontend.load(_model(body)).outputs[0].shape] == shape
+
+
+WINDOWS = (
+    SIZES + "hh = Div(h, two) ww = Div(w, two) uhh = Unsqueeze(hh, ax) uww = Unsqueeze(ww, ax) "
+    "t = Concat<axis=0>(un, uc, uhh, two1, uww, two1) a = Reshape(x, t) "
+    "b = Transpose<perm=[0,1,3,5,2,4]>(a) y = Relu(b)"
+)
+
+
+@pytest.mark.parametrize(
+    "body",
+    ["y = SpaceToDepth<blocksize=2>(x)", WINDOWS, WINDOWS.replace("uww, two1)", "all, two1)")],
+)
+def test_symbolic_sizes_are_taken_to_divide_and_checked_later(body: str) -> None:
+    model = text_model(body, "float[N, 6, H, W] x", weights=WEIGHTS | {"two1": _i(2)})
+    graph = frontend.load(model)
+    x = np.random.default_rng(0).normal(size=(2, 6, 4, 8)).astype(np.float32)
+    (expected,) = run_onnxruntime(model, {"x": x}).values()
+    (actual,) = interpret(graph, {"x": x}).values()
+    np.testing.assert_array_equal(actual, expected)
+    odd = [TensorType(v.dtype, (2, 6, 5, 8)) for v in graph.inputs]
+    with pytest.raises(ModelError, match="a dim of x is 5"):
+        graph.nodes[0].op.bind({"N": 2, "H": 5, "W": 8}).infer(odd)
 
 
 def test_a_channel_shuffle_is_three_moves() -> None:
@@ -145,9 +169,7 @@ def test_unnamed_axes_get_names_and_odd_names_are_cleaned() -> None:
     ],
 )
 def test_what_cannot_be_decided_is_refused_with_a_reason(body: str, reason: str) -> None:
-    model = text_model(
-        body, "float[N, 6, H, W] x", weights=WEIGHTS | {"t": _i(0, 6, 2, -1, 5)}
-    )
+    model = text_model(body, "float[N, 6, H, W] x", weights=WEIGHTS | {"t": _i(0, 6, 2, -1, 5)})
     with pytest.raises(UnsupportedModelError, match=reason):
         frontend.load(model)
 

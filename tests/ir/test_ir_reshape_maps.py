@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from saccade.ir.dim import Dim, evaluate, parse_dims
-from saccade.ir.reshape_maps import infer_reshape, meeting, quotient, refine, reshape
+from saccade.ir.reshape_maps import divisible, infer_reshape, meeting, quotient, refine, reshape
 from saccade.opdefs import Move
 
 N, C, H, W = (parse_dims(name) for name in "NCHW")
@@ -31,10 +31,8 @@ def _apply(shape: tuple[int, ...], target: tuple[int, ...]) -> None:
 
 
 @given(st.lists(st.integers(1, 4), max_size=5), st.data())
-def test_merging_and_splitting_neighbours_always_has_a_map(sizes: list[int], data) -> None:  # noqa: ANN001
-    cuts = [
-        sorted(data.draw(st.sets(st.integers(0, len(sizes)), max_size=4))) for _ in range(2)
-    ]
+def test_merging_and_splitting_neighbours_always_has_a_map(sizes: list[int], data) -> None:
+    cuts = [sorted(data.draw(st.sets(st.integers(0, len(sizes)), max_size=4))) for _ in range(2)]
     shapes = []
     for cut in cuts:
         edges = [0, *cut, len(sizes)]
@@ -79,7 +77,15 @@ def test_symbolic_sizes(shape: str, target: str) -> None:
 
 @pytest.mark.parametrize(
     ("shape", "target"),
-    [("6 4", "4 6"), ("H", "2 H//2"), ("N 3", "3 N"), ("H W", "W H"), ("6", "7"), ("N", "H"), ("0 4", "4 0")],
+    [
+        ("6 4", "4 6"),
+        ("H", "2 H//2"),
+        ("N 3", "3 N"),
+        ("H W", "W H"),
+        ("6", "7"),
+        ("N", "H"),
+        ("0 4", "4 0"),
+    ],
 )  # fmt: skip
 def test_no_map_without_proof(shape: str, target: str) -> None:
     assert reshape(_dims(shape), _dims(target)) is None
@@ -97,6 +103,15 @@ def test_meeting_point() -> None:
     assert meeting((0, 4), (4, 0)) is None
 
 
+def test_assumed_divisibility() -> None:
+    half, third = parse_dims("H//2"), parse_dims("W//3")
+    assumed = divisible((N, H, W), (N, half, 2, third, 3))
+    assert assumed == (N, parse_dims("2*(H//2)"), parse_dims("3*(W//3)"))
+    assert reshape(assumed, (N, half, 2, third, 3)) is not None
+    assert divisible((N, H, 6), (N, 2, H, 3)) == (N, H, 6)
+    assert divisible((parse_dims("2*H"),), (H, 2)) == (parse_dims("2*H"),)
+
+
 def test_quotients() -> None:
     assert quotient(parse_dims("4*H*W"), parse_dims("2*W")) == parse_dims("2*H")
     assert quotient(parse_dims("2*H+2"), parse_dims("H+1")) == 2
@@ -109,3 +124,7 @@ def test_the_missing_axis() -> None:
     assert infer_reshape((N, 4, H, W), (N, -1, W)) == (N, parse_dims("4*H"), W)
     assert infer_reshape((N, 4, H), (N, 5, -1)) is None
     assert infer_reshape((6, 4), (8, 3)) == (8, 3)
+    assert infer_reshape((N, H), (N, 2, -1)) is None
+    assert infer_reshape((N, H), (N, 2, -1), assume=True) == (N, 2, parse_dims("H//2"))
+    assert infer_reshape((N, H), (W, -1), assume=True) is None
+    assert infer_reshape((6, 4), (5, -1), assume=True) is None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import numpy as np
@@ -157,7 +156,7 @@ def test_missing_file_and_folder_are_errors(tmp_path: Path) -> None:
     for path in (tmp_path / "none", tmp_path):
         with pytest.raises(CacheError):
             load(path)
-    assert os.listdir(tmp_path) == []
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_what_cannot_be_written_is_an_error(tmp_path: Path) -> None:

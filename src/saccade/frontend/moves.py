@@ -10,7 +10,7 @@ from saccade.frontend.call import Call
 from saccade.frontend.refusal import Refusal
 from saccade.ir import Dim, Factor, IndexMap, Value
 from saccade.ir.dim import sub
-from saccade.ir.reshape_maps import meeting, reshape
+from saccade.ir.reshape_maps import divisible, meeting, reshape
 from saccade.opdefs import Move
 
 __all__ = [
@@ -59,7 +59,7 @@ def reshaped(call: Call, x: Value, shape: Sequence[Dim]) -> Value:
         return call.build.viewed(x, known)
     if len(known) == len(shape) and 0 in known and 0 in x.shape:
         return call.build.constant(np.zeros(known, x.dtype.numpy), call.name)
-    index_map = reshape(x.shape, shape)
+    index_map = reshape(x.shape, shape) or reshape(divisible(x.shape, shape), shape)
     if index_map is not None:
         return move(call, x, index_map)
     between = meeting(x.shape, shape)

@@ -1,6 +1,7 @@
 """Whether a serialised model has external data, seen without parsing it: skips over the weights.
 
-Searching 100 MB of weights for a name takes 40 ms, and parsing them longer; a warm start wants neither.
+Searching 100 MB of weights for a name takes 40 ms, and parsing them longer; a warm start wants
+neither.
 """
 
 from __future__ import annotations

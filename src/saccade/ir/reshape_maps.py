@@ -12,10 +12,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import gcd
 
-from saccade.ir.dim import Affine, Dim, Term, mul, product
+from saccade.ir.dim import Affine, Dim, Term, floordiv, mul, product
 from saccade.ir.index_map import Factor, IndexMap
 
-__all__ = ["Monomial", "infer_reshape", "meeting", "quotient", "refine", "reshape"]
+__all__ = ["Monomial", "divisible", "infer_reshape", "meeting", "quotient", "refine", "reshape"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,13 +56,47 @@ def quotient(left: Dim, right: Dim) -> Dim | None:
     return Monomial(a.coefficient // b.coefficient, a.atoms - b.atoms).dim
 
 
-def infer_reshape(shape: Sequence[Dim], target: Sequence[Dim]) -> tuple[Dim, ...] | None:
-    """`target` with its one -1 replaced; None if the rest does not divide for all sizes."""
+def infer_reshape(
+    shape: Sequence[Dim], target: Sequence[Dim], *, assume: bool = False
+) -> tuple[Dim, ...] | None:
+    """`target` with its one -1 replaced.
+
+    Args:
+        shape: Of the operand.
+        target: Of the result; one -1 at most.
+        assume: Round down where it is not certain that integers divide; the plan checks it.
+
+    Returns:
+        None if the rest of the target does not divide the elements for all sizes.
+    """
     if -1 not in target:
         return tuple(target)
-    rest = product(d for d in target if d != -1)
-    missing = quotient(product(shape), rest)
-    return None if missing is None else tuple(missing if d == -1 else d for d in target)
+    whole, rest = Monomial.of(product(shape)), Monomial.of(product(d for d in target if d != -1))
+    if rest.coefficient == 0 or rest.atoms - whole.atoms:
+        return None
+    left = Monomial(whole.coefficient, whole.atoms - rest.atoms)
+    if left.coefficient % rest.coefficient and not (assume and left.atoms):
+        return None
+    common = gcd(left.coefficient, rest.coefficient)
+    left = Monomial(left.coefficient // common, left.atoms)
+    missing = floordiv(left.dim, rest.coefficient // common)
+    return tuple(missing if d == -1 else d for d in target)
+
+
+def divisible(shape: Sequence[Dim], target: Sequence[Dim]) -> tuple[Dim, ...]:
+    """`shape` with axes that divide as `target` has it: `[H] -> [H // 2, 2]` makes H `2*(H//2)`.
+
+    The equality is an assumption that the plan checks: for odd H the reshape is an error anyway.
+    """
+    assumed = list(shape)
+    divisors = [d for d in target if isinstance(d, int) and d > 1]
+    for axis, size in enumerate(shape):
+        for divisor in divisors if isinstance(size, Affine) else ():
+            part = floordiv(size, divisor)
+            if quotient(size, divisor) is None and part in target:
+                assumed[axis] = mul(part, divisor)
+                break
+    return tuple(assumed)
 
 
 def refine(

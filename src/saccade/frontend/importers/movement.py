@@ -19,8 +19,8 @@ from saccade.frontend.moves import (
 )
 from saccade.frontend.refusal import Refusal
 from saccade.ir import Dim
-from saccade.ir.dim import product
-from saccade.ir.reshape_maps import infer_reshape, quotient
+from saccade.ir.dim import floordiv, product
+from saccade.ir.reshape_maps import divisible, infer_reshape, quotient
 from saccade.opdefs import Concat, Pad
 
 __all__ = [
@@ -52,6 +52,8 @@ def import_reshape(call: Call) -> Sequence[Operand]:
     if target.count(-1) > 1 or any(isinstance(d, int) and d < -1 for d in target):
         raise call.broken(f"target {spell(target)}")
     shape = infer_reshape(x.shape, target)
+    if shape is None:
+        shape = infer_reshape(divisible(x.shape, target), target, assume=True)
     if shape is None:
         raise _mismatch(call, x.shape, target)
     counts = product(x.shape), product(shape)
@@ -197,13 +199,11 @@ def import_space_to_depth(call: Call) -> Sequence[Operand]:
     block, mode = call.integer("blocksize", 0), call.text("mode", "DCR")
     if x.rank != 4 or not 1 <= block <= 1 << 12 or mode not in ("DCR", "CRD"):
         raise call.broken(f"blocksize {block}, mode {mode!r} of {spell(x.shape)}")
-    rows, columns = quotient(x.shape[2], block), quotient(x.shape[3], block)
-    if rows is not None and columns is not None:
-        return [move(call, x, space_to_depth(x.shape, block, rows, columns, mode))]
-    message = f"blocks of {block} in {spell(x.shape)}"
-    if isinstance(x.shape[2], int) and isinstance(x.shape[3], int):
-        raise call.broken(message)
-    raise Refusal(f"{message}, which do not divide for all sizes")
+    rows, columns = (floordiv(extent, block) for extent in x.shape[2:])
+    if any(isinstance(d, int) and d % block for d in x.shape[2:]):
+        raise call.broken(f"blocks of {block} in {spell(x.shape)}")
+    # that symbolic sizes divide too is left to the plan to check
+    return [move(call, x, space_to_depth(x.shape, block, rows, columns, mode))]
 
 
 def import_concat(call: Call) -> Sequence[Operand]:
