@@ -1,5 +1,10 @@
 """Saccade compiles vision models and vision operators to the machine they run on."""
 
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from saccade.compile import compile  # noqa: A004 - the name that users expect
 from saccade.errors import (
     CacheError,
@@ -12,10 +17,12 @@ from saccade.errors import (
     SaccadeError,
     UnsupportedModelError,
 )
-from saccade.model import Model, TensorInfo
 from saccade.options import Options, Precision
-from saccade.plan import Plan
-from saccade.profile import Profile
+
+if TYPE_CHECKING:
+    from saccade.model import Model, TensorInfo
+    from saccade.plan import Plan
+    from saccade.profile import Profile
 
 __all__ = [
     "CacheError",
@@ -35,3 +42,14 @@ __all__ = [
     "UnsupportedModelError",
     "compile",
 ]
+
+_HOME = {"Model": "model", "TensorInfo": "model", "Plan": "plan", "Profile": "profile"}
+
+
+def __getattr__(name: str) -> Any:  # noqa: ANN401
+    """Import the classes of the engine when they are first asked for."""
+    if name not in _HOME:
+        raise AttributeError(f"module 'saccade' has no attribute {name!r}")
+    value = getattr(import_module(f"saccade.{_HOME[name]}"), name)
+    globals()[name] = value
+    return value

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from saccade import lowered, runtime
-from saccade.model import Model
-from saccade.options import Options
-from saccade.processes import Processes
+if TYPE_CHECKING:
+    from saccade.model import Model
 
 __all__ = ["compile"]
 
@@ -39,6 +37,12 @@ def compile(  # noqa: A001 - the name that users expect: saccade.compile
         UnsupportedModelError: If the model uses what cannot be run; lists everything at once.
         OptionError: If an option makes no sense.
     """
+    # Imported here, so that `import saccade` costs those who only want its errors or its CLI next to nothing.
+    from saccade import lowered, runtime  # noqa: PLC0415
+    from saccade.model import Model  # noqa: PLC0415
+    from saccade.options import Options  # noqa: PLC0415
+    from saccade.processes import Processes  # noqa: PLC0415
+
     options = Options.make(device, precision, threads, exact, **more)
     processes = Processes()
     lowering = lowered.get(source, options, processes)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from saccade.errors import ModelError
+from saccade.frontend.remembered import recall, remember
 from saccade.frontend.wire import mentions_external_data
 
 if TYPE_CHECKING:
@@ -108,10 +109,16 @@ def digest(source: object) -> str | None:
         return None
     path = Path(source)
     try:
+        known = recall(path)
+        if known is not None:
+            return known
         total = hashlib.sha256()
-        for part in [path, *_external_files(path)]:
+        external = _external_files(path)
+        for part in [path, *external]:
             with part.open("rb") as file:
                 total.update(hashlib.file_digest(file, "sha256").digest())
+        if not external:
+            remember(path, total.hexdigest())
     except OSError as error:
         raise ModelError(f"{path}: {error}") from error
     return total.hexdigest()

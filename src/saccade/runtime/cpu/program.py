@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -13,7 +12,7 @@ from saccade.errors import OutOfBoundsError
 from saccade.ir import Array
 from saccade.plan import Phase, Plan, Step
 from saccade.runtime.cpu.driver import JOB_WORDS, nanoseconds_per_tick
-from saccade.runtime.cpu.team import FutexTeam, Inline, Team, shared_team
+from saccade.runtime.cpu.team import Inline, Team, shared_team
 from saccade.runtime.host import run_host_step
 
 __all__ = ["Code", "CpuProgram"]
@@ -112,8 +111,6 @@ class CpuProgram:
         ]
         self._idle: list[_RunState] = []
         self._inline = Inline()
-        # A caller that finds the team busy runs alone; more such callers than cores would only fight.
-        self._alone = threading.BoundedSemaphore(max(1, plan.threads - 1))
 
     def run(self, inputs: Sequence[Array], team: Team | None = None) -> tuple[Array, ...]:
         """Results for contiguous inputs of the plan's shapes and dtypes, in fresh arrays."""
@@ -162,24 +159,10 @@ class CpuProgram:
         if self.plan.threads == 1:
             self._inline.run(job)
             return
+        # Callers take turns: on as many cores as the team is wide, one after the other is faster than side by side.
         team = shared_team(self.plan.threads)
-        if team.lock.acquire(blocking=False):
-            try:
-                team.run(job)
-            finally:
-                team.lock.release()
-        else:
-            self._run_beside(job, team)
-
-    def _run_beside(self, job: _NativeJob, team: FutexTeam) -> None:
-        if self._alone.acquire(blocking=False):
-            try:
-                self._inline.run(job)
-            finally:
-                self._alone.release()
-        else:
-            with team.lock:
-                team.run(job)
+        with team.lock:
+            team.run(job)
 
     def _memory_of(
         self, state: _RunState, inputs: Sequence[Array], outputs: Sequence[Array]

@@ -1,0 +1,47 @@
+"""Digests of files seen before, by what the file system says of them: hashing 100 MB takes 80 ms.
+
+A note is believed only for the same device, inode, size, time of modification and time of change, and none is taken of a
+file that changed within the last seconds, when a second change could leave all of these as they are.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import time
+from pathlib import Path
+
+from saccade.options import cache_dir
+
+__all__ = ["recall", "remember"]
+
+_SETTLED_NS = 2_000_000_000
+
+
+def recall(path: Path) -> str | None:
+    """The digest noted for a file as it is now, or None."""
+    try:
+        text = _note(path).read_text(encoding="ascii")
+    except (OSError, UnicodeDecodeError):
+        return None
+    return text if re.fullmatch(r"[0-9a-f]{64}", text) else None
+
+
+def remember(path: Path, digest: str) -> None:
+    """Note the digest of a file; a disk that cannot be written to is no reason to fail."""
+    if time.time_ns() - path.stat().st_ctime_ns < _SETTLED_NS:
+        return
+    note = _note(path)
+    try:
+        note.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        fresh = note.with_suffix(f".{time.monotonic_ns()}")
+        fresh.write_text(digest, encoding="ascii")
+        fresh.replace(note)
+    except OSError:
+        return
+
+
+def _note(path: Path) -> Path:
+    s = path.stat()
+    state = (s.st_dev, s.st_ino, s.st_size, s.st_mtime_ns, s.st_ctime_ns)
+    return cache_dir() / "digests" / hashlib.sha256(repr(state).encode()).hexdigest()
