@@ -38,7 +38,7 @@ SHAPES = [
 
 
 def forced(m, phased, nv=2, block=3):
-    """The kernel with one variant, whatever its cost; small blocks, so that there are several and a partial one."""
+    """One variant, whatever its cost; small blocks: there are several and a partial one."""
 
     def launch(call):
         chosen = Schedule(m, phased, nv, block, 0.0)
@@ -50,14 +50,17 @@ def forced(m, phased, nv=2, block=3):
 
 # Kernels compare by their functions: one of each keeps the compiled code shared.
 KERNELS = {(m, phased): forced(m, phased) for m in (2, 4) for phased in (False, True)}
-EACH = pytest.mark.parametrize(("m", "phased"), KERNELS, ids=lambda v: str(v))
+EACH = pytest.mark.parametrize(("m", "phased"), KERNELS, ids=str)
 
 
 def operands(shape, m, seed=0):
     n, c, h, w, k, _ = shape
     rng = np.random.default_rng(seed)
     if m == 2:  # G halves twice: multiples of 4 keep everything an integer
-        x, weights = exact_operands((n, c, h, w), F32, rng), 4 * exact_operands((k, c, 3, 3), F32, rng)
+        x, weights = (
+            exact_operands((n, c, h, w), F32, rng),
+            4 * exact_operands((k, c, 3, 3), F32, rng),
+        )
         return [x, weights, exact_operands((1, k, 1, 1), F32, rng)]
     return [random_operands(s, F32, rng) for s in ((n, c, h, w), (k, c, 3, 3), (1, k, 1, 1))]
 
@@ -76,9 +79,16 @@ def check(hold, kernel, op, arrays, m, *, inputs=None, outputs=None, **more):
     constant = [False, True] + [True] * (len(arrays) - 2)
     depth = 9 * arrays[0].shape[1]
     return hold(
-        kernel, op, arrays, inputs=inputs or views(arrays, 3), outputs=outputs or stored(op, arrays, 2),
-        constant=constant, exact=m == 2, k=depth * GROWTH[m] ** 2, **more,
-    )  # fmt: skip
+        kernel,
+        op,
+        arrays,
+        inputs=inputs or views(arrays, 3),
+        outputs=outputs or stored(op, arrays, 2),
+        constant=constant,
+        exact=m == 2,
+        k=depth * GROWTH[m] ** 2,
+        **more,
+    )
 
 
 @EACH
@@ -138,7 +148,9 @@ def test_interleaved_with_another_part(hold, position):
     inputs = views(arrays)
     inputs[3] = nhwc_view(F32, (1, 20, 5, 6))
     op = Conv2d(padding=shape[-1], epilogue=BIAS_RELU, store=InterleaveStore(2, position))
-    check(hold, KERNELS[2, True], op, arrays, 2, inputs=inputs, outputs=stored(op, arrays), runs=QUICK)
+    check(
+        hold, KERNELS[2, True], op, arrays, 2, inputs=inputs, outputs=stored(op, arrays), runs=QUICK
+    )
 
 
 def test_error_of_many_channels():
@@ -187,8 +199,8 @@ def test_takes_what_it_does_not_refuse():
 
 MUTANTS = {
     # which integer parameter is off, and by how much
-    "tiles": -1, "columns": 1, "channels": -1, "v_step": -16, "vectors": -1, "height": -1, "width": 1,
-    "x_h": 1, "x_w": -1, "top": 1, "left": -1, "rows": -1, "columns_out": -1,
+    "tiles": -1, "columns": 1, "channels": -1, "v_step": -17, "vectors": -1, "height": -1,
+    "width": 1, "x_h": 1, "x_w": -1, "top": 1, "left": -1, "rows": -1, "columns_out": -1,
 }  # fmt: skip
 
 

@@ -1,7 +1,7 @@
 """A few neighbouring output pixels of one row and the input columns that their taps read.
 
-Each distinct column is loaded once and serves every tap that falls on it. At the border, columns outside the
-picture are read from a vector of zeros instead, so that no input needs a halo.
+Each distinct column is loaded once and serves every tap that falls on it. At the border, columns
+outside the picture are read from a vector of zeros instead, so that no input needs a halo.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class ColumnWindow:
         return {j: (first + j >= 0) & (first + j < width) for j in self.columns}
 
     def load(self, row: Ptr, step: Int, mask: Mask | None) -> dict[int, Vec]:
-        """All columns of a row of a picture; `row` is the first, `step` elements lie between columns."""
+        """All columns of a row of a picture, `step` elements apart; `row` is the first."""
         return {j: row.vec(step * j, mask) for j in self.columns}
 
     def load_guarded(

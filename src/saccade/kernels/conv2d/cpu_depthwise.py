@@ -1,9 +1,11 @@
-"""Depthwise convolution on the CPU: `y[n,p,q,c] = Σ_r,s x[n, p·stride + r·dilation - pad, …, c] · w[r,s,c]`.
+"""Depthwise convolution on the CPU.
 
-Vectors over channels of channels-last pictures with any pitch; several output pixels of a row share the columns that
-they load. Taps outside the picture are clipped along the rows and read as zeros along the columns. Chunks are
-(image, band of rows, block of channels). Refused: more than one filter for a channel; prologues; row-major
-pictures; DepthToSpace.
+`y[n,p,q,c] = Σ_r,s x[n, p·stride + r·dilation - pad, …, c] · w[r,s,c]`
+
+Vectors over channels of channels-last pictures with any pitch; several output pixels of a row
+share the columns that they load. Taps outside the picture are clipped along the rows and read as
+zeros along the columns. Chunks are (image, band of rows, block of channels). Refused: more than one
+filter for a channel; prologues; row-major pictures; DepthToSpace.
 """
 
 from __future__ import annotations
@@ -70,13 +72,21 @@ class _Sizes:
 
 @dataclass(frozen=True, slots=True)
 class _Row:
-    """One output row of one vector of channels."""
+    """One output row of one vector of channels.
 
+    Attributes:
+        at: Image and row.
+        x: Column 0 of the row of the picture under the first row of the window.
+        weights: Of the vector.
+        taps: Range of rows of the window inside the picture.
+        place: Where the vector goes.
+    """
+
+    at: tuple[Int, Int]
     x: Ptr
     weights: Ptr
-    zeros: Ptr
-    place: Place
     taps: tuple[Int, Int]
+    place: Place
 
 
 def _emit(k: Kernel, config: DepthwiseConfig) -> None:
@@ -85,7 +95,7 @@ def _emit(k: Kernel, config: DepthwiseConfig) -> None:
     s = _Sizes(*k.integers(" ".join(_Sizes.__slots__)))
     epilogue.declare_integers()
     window = ColumnWindow(config.pixels, config.taps, config.stride, config.dilation)
-    zeros = w + s.taps * config.taps * s.pitch
+    code = _Code(k, s, window, epilogue, w + s.taps * config.taps * s.pitch)
     bands, blocks = (s.rows + s.band - 1) // s.band, (s.vectors + s.block - 1) // s.block
     with k.chunks(s.images * bands * blocks) as chunk:
         above = chunk // blocks
@@ -99,43 +109,49 @@ def _emit(k: Kernel, config: DepthwiseConfig) -> None:
             with k.range(vector, vectors) as v:
                 channel = v * k.lanes
                 line = x + (s.x_n * n + s.x_h * h + channel)
-                place = epilogue.place(v)
-                _emit_row(k, s, window, _Row(line, w + channel, zeros, place, taps), epilogue, (n, p))
+                code.row(_Row((n, p), line, w + channel, taps, epilogue.place(v)))
 
 
-def _emit_row(
-    k: Kernel, s: _Sizes, window: ColumnWindow, row: _Row, epilogue: Epilogue, at: tuple[Int, Int]
-) -> None:
-    with k.range(0, s.columns, window.pixels) as q:
-        first = q * window.stride - s.left
-        inside = (first >= 0) & (first + window.span <= s.width)
-        sums = [k.var(k.zero()) for _ in range(window.pixels)]
-        with k.when_else(inside) as (then, other):
-            with then:
-                _emit_taps(k, s, window, row, first, sums, None)
-            with other:
-                _emit_taps(k, s, window, row, first, sums, window.inside(first, s.width))
-        for i, total in enumerate(sums):
-            with k.when(q + i < s.columns):
-                epilogue.finish(total.get(), epilogue.pixel(*at, q + i), row.place)
+@dataclass(frozen=True, slots=True)
+class _Code:
+    """Emits a row."""
 
+    k: Kernel
+    s: _Sizes
+    window: ColumnWindow
+    epilogue: Epilogue
+    zeros: Ptr
 
-def _emit_taps(
-    k: Kernel, s: _Sizes, window: ColumnWindow, row: _Row, first: Int, sums: list[Var],
-    inside: dict[int, Bool] | None,
-) -> None:  # fmt: skip
-    """Add the taps of every valid row of the window to the sums of its pixels."""
-    with k.range(*row.taps) as r:
-        line = row.x + (s.x_h * (r * s.dilation) + s.x_w * first)
-        mask = row.place.mask
-        if inside is None:
-            columns = window.load(line, s.x_w, mask)
-        else:
-            columns = window.load_guarded(line, s.x_w, mask, inside, row.zeros)
-        for t in range(window.taps):
-            weight = row.weights.vec((r * window.taps + t) * s.pitch)
+    def row(self, row: _Row) -> None:
+        k, s, window = self.k, self.s, self.window
+        with k.range(0, s.columns, window.pixels) as q:
+            first = q * window.stride - s.left
+            sums = [k.var(k.zero()) for _ in range(window.pixels)]
+            inside = (first >= 0) & (first + window.span <= s.width)
+            with k.when_else(inside) as (then, other):
+                with then:
+                    self.taps(row, first, sums, None)
+                with other:
+                    self.taps(row, first, sums, window.inside(first, s.width))
             for i, total in enumerate(sums):
-                total.set(k.fma(columns[window.column(i, t)], weight, total.get()))
+                with k.when(q + i < s.columns):
+                    pixel = self.epilogue.pixel(*row.at, q + i)
+                    self.epilogue.finish(total.get(), pixel, row.place)
+
+    def taps(self, row: _Row, first: Int, sums: list[Var], inside: dict[int, Bool] | None) -> None:
+        """Add every valid row of the window to the sums of its pixels."""
+        k, s, window = self.k, self.s, self.window
+        mask = row.place.mask
+        with k.range(*row.taps) as r:
+            line = row.x + (s.x_h * (r * s.dilation) + s.x_w * first)
+            if inside is None:
+                columns = window.load(line, s.x_w, mask)
+            else:
+                columns = window.load_guarded(line, s.x_w, mask, inside, self.zeros)
+            for t in range(window.taps):
+                weight = row.weights.vec((r * window.taps + t) * s.pitch)
+                for i, total in enumerate(sums):
+                    total.set(k.fma(columns[window.column(i, t)], weight, total.get()))
 
 
 # Planning
@@ -174,7 +190,7 @@ def _config(call: Call, spec: EpilogueSpec) -> DepthwiseConfig:
 
 
 def _split(spec: EpilogueSpec, threads: int) -> tuple[int, int]:
-    """Rows in a band and vectors in a block: enough chunks for every thread, few enough to share input rows."""
+    """Rows in a band and vectors in a block: chunks for every thread, yet input rows are shared."""
     n, _, rows, _ = spec.shape
     wanted = 1 if threads == 1 else 6 * threads
     bands = max(1, min(-(-wanted // max(n, 1)), rows // 4 or 1))
@@ -206,7 +222,9 @@ def _cost(call: Call) -> float:
     window = ColumnWindow(config.pixels, config.taps, config.stride, config.dilation)
     fmas = config.pixels * config.taps * call.target.lanes * 2 / speed.flops
     loads = (len(window.columns) + config.taps) * 0.5 / _CYCLES
-    group = w.shape[2] * (fmas + loads) + config.pixels * (2 + expr_flops(call.op.epilogue)) / _CYCLES
+    group = (
+        w.shape[2] * (fmas + loads) + config.pixels * (2 + expr_flops(call.op.epilogue)) / _CYCLES
+    )
     groups = n * rows * -(-columns // config.pixels) * spec.vectors
     moved = 4.0 * (x.size + 2 * call.outputs[0].size)
     bandwidth = speed.bandwidth if moved > call.target.l3 else speed.cache_bandwidth * call.threads

@@ -1,9 +1,10 @@
-"""Convolution with few filters (8 or fewer) on the CPU, such as the last layer of a network that makes pictures.
+"""Convolution with few filters (8 or fewer) on the CPU: the last layer of what makes pictures.
 
-Vectors over *input* channels of a channels-last picture: every output pixel and filter has a vector of partial
-sums; when all taps are in, the vectors of 4 to 16 neighbouring pixels become one vector over pixels (a transposing
-horizontal sum), which the epilogue finishes and which is stored along the row. So a row-major result is written
-directly. Refused: more than 8 filters, fewer than 8 channels; groups; prologues; store maps.
+Vectors over *input* channels of a channels-last picture: every output pixel and filter has a
+vector of partial sums; when all taps are in, the vectors of 4 to 16 neighbouring pixels become one
+vector over pixels (a transposing horizontal sum), which the epilogue finishes and which is stored
+along the row. So a row-major result is written directly. Refused: more than 8 filters, fewer than 8
+channels; groups; prologues; store maps.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from saccade.codegen.target import Target
 from saccade.codegen.values import Bool, Int, Mask, Vec
 from saccade.ir import DType
 from saccade.ir.expr import IDENTITY, parse
-from saccade.kernels.base import Call, CpuKernel, In, Launch, Out, Packed, Packing
+from saccade.kernels.base import Call, CpuKernel, In, Launch, Operand, Out, Packed, Packing
 from saccade.kernels.conv2d.column_window import ColumnWindow, valid_taps
 from saccade.kernels.conv2d.epilogue_spec import EpilogueSpec, conv_epilogue
 from saccade.kernels.conv2d.pack_depthwise import ZEROS
@@ -42,8 +43,8 @@ class FewOutputsConfig:
         taps, stride, dilation: Of the convolution, along the row.
         tail: Whether the last vector of channels is partial.
         expr: The epilogue.
-        along: For each epilogue operand, then the result, how neighbouring pixels of a row lie: `unit`, `repeat` or
-            `strided`.
+        along: For each epilogue operand, then the result, how pixels of a row lie: `unit`, `repeat`
+            or `strided`.
     """
 
     pixels: int
@@ -105,9 +106,10 @@ def _emit(k: Kernel, config: FewOutputsConfig) -> None:
     with k.chunks(s.images * bands) as chunk:
         n = chunk // bands
         first = (chunk - n * bands) * s.band
-        with k.range(first, k.minimum_int(first + s.band, s.rows)) as p:
-            with k.range(0, (s.filters + config.group - 1) // config.group) as group:
-                _Code(k, config, s, x, w, stored).row(n, p, group)
+        rows = k.range(first, k.minimum_int(first + s.band, s.rows))
+        groups = (s.filters + config.group - 1) // config.group
+        with rows as p, k.range(0, groups) as group:
+            _Code(k, config, s, x, w, stored).row(n, p, group)
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,20 +141,25 @@ class _Code:
                     with side, k.range(*rows) as r, k.range(0, vectors) as v:
                         checks = window.inside(first, s.width) if guarded else None
                         at = line + (s.x_h * (r * s.dilation) + v * k.lanes)
-                        self.taps(window, at, v, weights + (r * vectors + v) * step, sums, checks)
+                        columns = self.columns(window, at, v, checks)
+                        self.taps(window, columns, weights + (r * vectors + v) * step, sums)
             self.finish(sums, (n, p, q), group * c.group)
 
-    def taps(
-        self, window: ColumnWindow, x: Ptr, v: Int, w: Ptr, sums: list[list[Var]],
-        inside: dict[int, Bool] | None,
-    ) -> None:  # fmt: skip
-        """One row of taps of one vector of channels."""
-        k, c, s = self.k, self.c, self.s
-        mask = k.first(s.channels - v * k.lanes) if c.tail else None
+    def columns(
+        self, window: ColumnWindow, x: Ptr, v: Int, inside: dict[int, Bool] | None
+    ) -> dict[int, Vec]:
+        """What one row of taps reads of one vector of channels."""
+        k, s = self.k, self.s
+        mask = k.first(s.channels - v * k.lanes) if self.c.tail else None
         if inside is None:
-            columns = window.load(x, s.x_w, mask)
-        else:
-            columns = window.load_guarded(x, s.x_w, mask, inside, self.w + s.zeros)
+            return window.load(x, s.x_w, mask)
+        return window.load_guarded(x, s.x_w, mask, inside, self.w + s.zeros)
+
+    def taps(
+        self, window: ColumnWindow, columns: dict[int, Vec], w: Ptr, sums: list[list[Var]]
+    ) -> None:
+        """Add one row of taps of one vector of channels."""
+        k, c = self.k, self.c
         for t in range(c.taps):
             for j, line in enumerate(sums):
                 weight = w.vec((t * c.group + j) * k.lanes)
@@ -235,7 +242,7 @@ def _supports(call: Call) -> str | None:
 
 
 def _tile(filters: int, target: Target) -> tuple[int, int]:
-    """Filters and pixels at a time: their sums and the columns of three taps fit in the registers."""
+    """Filters and pixels at a time: their sums and the columns they read fit in the registers."""
     if target.registers >= 32:
         return {1: (1, 16), 2: (2, 8)}.get(filters, (filters if filters <= 6 else 4, 4))
     return {1: (1, 8), 2: (2, 4), 4: (2, 4)}.get(filters, (3, 4))
@@ -250,9 +257,15 @@ def _config(call: Call, spec: EpilogueSpec) -> FewOutputsConfig:
     group, pixels = _tile(w.shape[0], call.target)
     stored = [view.strides[3] for _, view, _ in spec.operands] + [call.outputs[0].strides[3]]
     return FewOutputsConfig(
-        pixels, group, w.shape[3], op.stride[1], op.dilation[1], w.shape[1] % call.target.lanes != 0,
-        str(op.epilogue), tuple(_along(step) for step in stored),
-    )  # fmt: skip
+        pixels,
+        group,
+        w.shape[3],
+        op.stride[1],
+        op.dilation[1],
+        w.shape[1] % call.target.lanes != 0,
+        str(op.epilogue),
+        tuple(_along(step) for step in stored),
+    )
 
 
 def _band(spec: EpilogueSpec, threads: int) -> int:
@@ -276,7 +289,8 @@ def _launch(call: Call) -> tuple[Launch, ...]:
     ]  # fmt: skip
     for view in (*(v for _, v, _ in spec.operands), call.outputs[0]):
         integers += view.strides
-    operands = (In(0), Packed(packing), *(In(i) for i, _, _ in spec.operands), Out(0))
+    extra: list[Operand] = [In(i) for i, _, _ in spec.operands]
+    operands: tuple[Operand, ...] = (In(0), Packed(packing), *extra, Out(0))
     return (Launch(config, operands, tuple(integers), n * -(-rows // band)),)
 
 

@@ -1,9 +1,9 @@
 """Winograd's convolution on the CPU: F(4x4, 3x3) and F(2x2, 3x3) over channels-last pictures.
 
-Layouts: x and the result channels-last with any pitch; the result also through DepthToSpace or a channel
-interleave. Weights are transformed at load into panels of nv vectors of filters. No halo: patches at the border
-are completed with zeros. Refused: everything but 3x3 with stride 1, dilation 1 and one group; prologues; row-major pictures;
-`exact`.
+Layouts: x and the result channels-last with any pitch; the result also through DepthToSpace or a
+channel interleave. Weights are transformed at load into panels of nv vectors of filters. No halo:
+patches at the border are completed with zeros. Refused: everything but 3x3 with stride 1, dilation
+1 and one group; prologues; row-major pictures; `exact`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from saccade.codegen.language import Kernel, Ptr
-from saccade.codegen.target import Target
 from saccade.codegen.values import Int
 from saccade.ir import DType
 from saccade.ir.expr import IDENTITY, parse
@@ -34,6 +33,7 @@ from saccade.kernels.conv2d.winograd_schedule import SET_STEP, Problem, Schedule
 from saccade.kernels.conv2d.winograd_stages import (
     Picture,
     Result,
+    Spectrum,
     Tiling,
     emit_input_tile,
     emit_output_tile,
@@ -53,7 +53,7 @@ class WinogradConfig:
     Attributes:
         stage: `fused`, or one of the phases `input`, `products`, `output`.
         m: Edge of a tile.
-        mr, nv: Tiles times vectors of filters whose sums stay in registers (1 where a stage has none).
+        mr, nv: Tiles times vectors of filters whose sums stay in registers (1 where none do).
         epilogue: `EpilogueSpec.code`, () where a stage stores no result.
     """
 
@@ -122,27 +122,26 @@ class _Code:
         """Patches of some tiles into the first rows of `v`."""
         s = self.s
         strides = (s.x_n, s.x_h, s.x_w)
-        picture = Picture(x, patch, s.channels, s.height, s.width, strides, s.top, s.left)
+        picture = Picture(self.c.m, x, patch, s.channels, s.height, s.width, strides, s.top, s.left)
         with self.k.range(0, tiles[1]) as t:
-            emit_input_tile(
-                self.k, self.tiling, picture, tiles[0] + t, v + t * s.pitch, s.v_step
-            )
+            row = Spectrum(v + t * s.pitch, s.v_step)
+            emit_input_tile(self.k, picture, self.tiling.pixel(tiles[0] + t), row)
 
     def products(self, v: Ptr, u: Ptr, m: Ptr, rows: Int) -> None:
         """One frequency and panel: rows of `v` times `u` into `m`."""
         shape = Shape(rows, self.s.channels, self.s.pitch)
-        emit_rows(self.k, shape, v, u, m, self.c.mr, self.c.nv)
+        emit_rows(self.k, shape, (v, u, m), self.c.mr, self.c.nv)
 
     def back(self, m: Ptr, stage: Ptr, ep: Epilogue, tiles: tuple[Int, Int], panel: Int) -> None:
         """The panel `m` of some tiles into the result."""
         s, k = self.s, self.k
         inline = expr_flops(parse(self.c.epilogue[0])) <= INLINE_OPS
-        result = Result(ep, s.rows, s.columns_out, stage, inline)
+        result = Result(self.c.m, ep, s.rows, s.columns_out, stage, inline)
         first = panel * self.c.nv
         vectors = (first, k.minimum_int(s.vectors - first, self.c.nv))
         with k.range(0, tiles[1]) as t:
-            row = m + t * self.panel
-            emit_output_tile(k, self.tiling, result, row, tiles[0] + t, vectors, s.m_step)
+            row = Spectrum(m + t * self.panel, s.m_step)
+            emit_output_tile(k, result, self.tiling.pixel(tiles[0] + t), row, vectors)
 
 
 def _emit(k: Kernel, config: WinogradConfig) -> None:
@@ -268,7 +267,8 @@ def _integers(
     return (
         layout.tiles, chosen.block, columns, -(-problem.rows // chosen.m) * columns,
         problem.channels, layout.pitch, layout.v_step(rows), layout.m_step(rows),
-        layout.panels, problem.vectors, x.shape[2], x.shape[3], x.strides[0], x.strides[2], x.strides[3],
+        layout.panels, problem.vectors, x.shape[2], x.shape[3],
+        x.strides[0], x.strides[2], x.strides[3],
         op.padding[0], op.padding[1], problem.rows, problem.columns,
     )  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""Winograd's weights: `G g Gᵀ` of every filter, laid out as the panels that the matrix products stream."""
+"""Winograd's weights: `G g Gᵀ` of every filter, in the panels that the matrix products stream."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from saccade.kernels.conv2d.channel_order import channel_order
 from saccade.kernels.conv2d.winograd_transforms import weight_matrix
 
 __all__ = ["pack_winograd", "packed_bytes"]
+
 
 def packed_bytes(panels: int, channels: int, m: int, panel: int) -> int:
     """Size of `pack_winograd`'s result."""

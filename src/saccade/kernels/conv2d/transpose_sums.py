@@ -1,4 +1,4 @@
-"""Horizontal sums of several vectors at once, turned into one vector: lane i is the sum of vector i."""
+"""Horizontal sums of several vectors as one vector: lane i is the sum of vector i."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ def transpose_sums(k: Kernel, vectors: Sequence[Vec]) -> Vec:
         vectors: 4, 8 or 16 vectors, no more than a vector has lanes, which are 4 or more.
 
     Returns:
-        A vector with as many lanes as there are vectors. The order of the additions depends on the number of lanes
-        alone, so that every sum is the same function of its vector.
+        A vector with as many lanes as there are vectors. The order of the additions depends on the
+        number of lanes alone, so that every sum is the same function of its vector.
     """
     quads = [_quad(k, vectors[i : i + QUAD]) for i in range(0, len(vectors), QUAD)]
     parts = vectors[0].lanes // QUAD
@@ -66,13 +66,19 @@ def _interleave(k: Kernel, a: Vec, b: Vec) -> Vec:
 
 
 def _fold(k: Kernel, a: Vec, b: Vec | None, parts: int) -> Vec:
-    """Halve the number of parts: the first half of each group of 128-bit parts plus the second half."""
+    """Halve the parts: the first half of each group of 128-bit parts plus the second."""
     lanes, half = a.lanes, parts // 2
     groups = lanes // (parts * QUAD)
-    starts = [side * lanes + g * parts * QUAD for side in range(1 if b is None else 2) for g in range(groups)]
+    starts = [
+        side * lanes + g * parts * QUAD
+        for side in range(1 if b is None else 2)
+        for g in range(groups)
+    ]
 
     def order(offset: int) -> list[int]:
-        return [s + (offset + i) * QUAD + j for s in starts for i in range(half) for j in range(QUAD)]
+        return [
+            s + (offset + i) * QUAD + j for s in starts for i in range(half) for j in range(QUAD)
+        ]
 
     other = a if b is None else b
     return k.shuffle(a, other, order(0)) + k.shuffle(a, other, order(half))

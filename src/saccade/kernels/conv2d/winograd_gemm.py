@@ -1,7 +1,7 @@
 """The matrix product inside Winograd's convolution: rows of tiles times a panel of filters.
 
-`m[t, j] = Σ_c v[t, c] · u[c, j]` for j over one panel of nv vectors. The panel streams from the cache, the rows are
-read one element at a time and broadcast; mr · nv sums stay in registers.
+`m[t, j] = Σ_c v[t, c] · u[c, j]` for j over one panel of nv vectors. The panel streams from the
+cache, the rows are read one element at a time and broadcast; mr · nv sums stay in registers.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Shape:
 
 
 def panel_vectors(vectors: int, target: Target) -> int:
-    """Vectors in a panel: of 4 to 1 (2 to 1 with 16 registers) what takes least time for all `vectors`.
+    """Vectors in a panel: of 4 to 1 (2 to 1 with 16 registers) what is fastest for all `vectors`.
 
     A narrow panel is slower for each vector: the rows are read again for every panel.
     """
@@ -48,24 +48,32 @@ def rows_in_registers(nv: int, target: Target) -> int:
     return min((target.registers - nv - 1) // nv, 12)
 
 
-def emit_rows(k: Kernel, shape: Shape, v: Ptr, u: Ptr, m: Ptr, mr: int, nv: int) -> None:
+def emit_rows(k: Kernel, shape: Shape, matrices: tuple[Ptr, Ptr, Ptr], mr: int, nv: int) -> None:
     """All rows of `v` times the panel `u` into `m` (rows of nv vectors)."""
+    v, u, m = matrices
     pitch = nv * k.lanes
     rest = shape.rows % mr
     full = shape.rows - rest
     with k.range(0, full, mr) as row:
-        _emit_tile(k, shape, v + row * shape.pitch, u, m + row * pitch, mr, nv, UNROLL)
+        tile = (v + row * shape.pitch, u, m + row * pitch)
+        _emit_tile(k, shape, tile, (mr, nv), UNROLL)
     # What is left, by powers of two: a height for every number would double the time to compile.
     for height in (8, 4, 2, 1):
         if height < mr:
             done = shape.rows - rest % (2 * height)
             with k.when((rest % (2 * height)) >= height):
-                _emit_tile(k, shape, v + done * shape.pitch, u, m + done * pitch, height, nv, 1)
+                tile = (v + done * shape.pitch, u, m + done * pitch)
+                _emit_tile(k, shape, tile, (height, nv), 1)
 
 
 def _emit_tile(
-    k: Kernel, shape: Shape, v: Ptr, u: Ptr, m: Ptr, height: int, nv: int, unroll: int
+    k: Kernel,
+    shape: Shape,
+    matrices: tuple[Ptr, Ptr, Ptr],
+    size: tuple[int, int],
+    unroll: int,
 ) -> None:
+    (v, u, m), (height, nv) = matrices, size
     sums = [[k.var(k.zero()) for _ in range(nv)] for _ in range(height)]
     rows = [v + shape.pitch * i for i in range(height)]
 

@@ -1,8 +1,8 @@
 """Which of Winograd's variants a call takes, and what it is expected to cost.
 
-`fused`: a chunk is a block of tiles; V and M of the block live in the thread's L2, and the transformed weights are
-read once per block. `phased`: V and M of all tiles are shared buffers, and the weights are read once per run, which
-pays when they are large and the tiles few.
+`fused`: a chunk is a block of tiles; V and M of the block live in the thread's L2, and the
+transformed weights are read once per block. `phased`: V and M of all tiles are shared buffers, and
+the weights are read once per run, which pays when they are large and the tiles few.
 """
 
 from __future__ import annotations
@@ -19,19 +19,20 @@ __all__ = ["SET_STEP", "Problem", "Schedule", "schedule", "variants"]
 SET_STEP = 16
 """Elements that keep frequencies off each other's L1 sets."""
 _SCRATCH = (448 << 10, 896 << 10, 1536 << 10)
-# Measured on a Zen 4 server core: the products reach 93% of the peak; a transform takes these cycles for one
-# vector of one patch; weights stream at these bytes per microsecond and core, from memory or again from L3.
+# Measured on a Zen 4 server core: the products reach 93% of the peak; a transform takes these
+# cycles for one vector of one patch; weights stream at these bytes per microsecond and core, from
+# memory or again from L3.
 _GEMM_EFFICIENCY = 0.93
 _INPUT_CYCLES = {4: 180.0, 2: 75.0}
 _OUTPUT_CYCLES = {4: 165.0, 2: 65.0}
 _CYCLES = 3.7e3  # per microsecond
 _COLD, _WARM = 20e3, 37e3
-_OVERLAP = 0.15  # share of the shorter of arithmetic and streaming that does not hide behind the longer
+_OVERLAP = 0.15  # share of the shorter of arithmetic and streaming that adds to the longer
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Sizes of one convolution: images, result rows and columns, channels, filters, vectors of filters."""
+    """Sizes: images, rows and columns of the result, channels, vectors of filters."""
 
     images: int
     rows: int
@@ -115,7 +116,8 @@ def _phased(p: Problem, m: int, nv: int, speed: Machine) -> Schedule:
     block = max(1, min(a.tiles, (256 << 10) // (4 * _pitch(p.channels, p.target))))
     shared = 4.0 * (m + 2) ** 2 * a.tiles * (p.channels + a.panels * nv * p.target.lanes)
     # Half of what one core writes into the shared buffers is fetched from it by another.
-    handed = (1 if p.threads > 1 else 0.3) * shared / (_COLD if shared < p.target.l3 / 2 else _COLD / 2)
+    speed_between = _COLD if shared < p.target.l3 / 2 else _COLD / 2
+    handed = (1.0 if p.threads > 1 else 0.3) * shared / speed_between
     busy, stream = (a.transforms + a.products) / p.threads, a.weights / (_COLD * p.threads)
     micros = 3 * speed.step + _overlapped(busy, stream) + handed + _pictures(p, speed)
     return Schedule(m, True, nv, block, micros)

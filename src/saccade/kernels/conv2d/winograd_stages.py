@@ -1,7 +1,8 @@
-"""Winograd's two transforms as loops over tiles: picture to V before the matrix products, M to picture after them.
+"""Winograd's two transforms as loops over tiles: picture to V, then M to picture.
 
-V is [frequency][tile][channel], M is [panel][frequency][tile][filter of the panel]. The distance of frequencies is a
-parameter: it is kept off multiples of 4 KiB, where the (m+2)² streams of a tile would share one set of the L1 cache.
+V is [frequency][tile][channel], M is [panel][frequency][tile][filter of the panel]. The distance
+of frequencies is a parameter: it is kept off multiples of 4 KiB, where the (m+2)² streams of a tile
+would share one set of the L1 cache.
 """
 
 from __future__ import annotations
@@ -16,7 +17,9 @@ if TYPE_CHECKING:
     from saccade.codegen.language import Kernel, Ptr
     from saccade.codegen.values import Int, IntLike, Vec
 
-__all__ = ["Picture", "Result", "Tiling", "emit_input_tile", "emit_output_tile"]
+__all__ = ["Picture", "Result", "Spectrum", "Tiling", "emit_input_tile", "emit_output_tile"]
+
+At = tuple["Int", "Int", "Int"]  # image, row and column of a tile's first output pixel
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +36,8 @@ class Tiling:
     columns: Int
     per_image: Int
 
-    def pixel(self, tile: Int) -> tuple[Int, Int, Int]:
-        """Image and first output pixel of a tile."""
+    def pixel(self, tile: Int) -> At:
+        """Where a tile begins."""
         n = tile // self.per_image
         within = tile - n * self.per_image
         row = within // self.columns
@@ -42,17 +45,27 @@ class Tiling:
 
 
 @dataclass(frozen=True, slots=True)
+class Spectrum:
+    """One tile's row of V or M: the elements of frequency f begin at `first + f · step`."""
+
+    first: Ptr
+    step: Int
+
+
+@dataclass(frozen=True, slots=True)
 class Picture:
     """The convolution's input: pixels of `channels` neighbouring elements.
 
     Attributes:
+        m: Edge of a tile.
         x: First element.
-        patch: Scratch for one vector of a patch, `patch_vectors` vectors.
+        patch: Scratch for one vector of a patch, (m+2)² vectors.
         channels, height, width: Extents.
         strides: Elements between images, rows, columns.
         top, left: Padding.
     """
 
+    m: int
     x: Ptr
     patch: Ptr
     channels: Int
@@ -63,21 +76,19 @@ class Picture:
     left: Int
 
 
-def emit_input_tile(
-    k: Kernel, tiling: Tiling, picture: Picture, tile: Int, v: Ptr, frequency: Int
-) -> None:
-    """Transform one patch into `v` (its row of V), `frequency` elements from frequency to frequency.
+def emit_input_tile(k: Kernel, picture: Picture, at: At, v: Spectrum) -> None:
+    """Transform the patch of the tile at `at`.
 
-    Whole vectors of patches inside the picture are read where they are; of border patches and of the last channels
-    what exists is first copied between zeros. V's rows are padded to whole vectors.
+    Whole vectors of patches inside the picture are read where they are; of border patches and of
+    the last channels what exists is first copied between zeros. V's rows are padded to whole
+    vectors.
     """
-    edge = tiling.m + 2
-    n, h, w = tiling.pixel(tile)
-    h, w = h - picture.top, w - picture.left
+    edge = picture.m + 2
+    h, w = at[1] - picture.top, at[2] - picture.left
     rows, columns = _valid(k, h, picture.height, edge), _valid(k, w, picture.width, edge)
     inside = (h >= 0) & (w >= 0) & (h + edge <= picture.height) & (w + edge <= picture.width)
     step_n, step_h, step_w = picture.strides
-    corner = picture.x + (step_n * n + step_h * h + step_w * w)
+    corner = picture.x + (step_n * at[0] + step_h * h + step_w * w)
     with k.when(~inside), k.range(0, edge * edge) as i:
         picture.patch.store(k.zero(), i * k.lanes)
     with k.range(0, picture.channels, k.lanes) as c:
@@ -90,14 +101,14 @@ def emit_input_tile(
         source = k.pick(direct, corner + c, picture.patch)
         down, along = direct.select(step_h, edge * k.lanes), direct.select(step_w, k.lanes)
         patch = [[source.vec(down * i + along * j) for j in range(edge)] for i in range(edge)]
-        for i, row in enumerate(forward_square(k, tiling.m, patch)):
-            for j, value in enumerate(row):
-                v.store(value, frequency * (i * edge + j) + c)
+        for r, row in enumerate(forward_square(k, picture.m, patch)):
+            for s, value in enumerate(row):
+                v.first.store(value, v.step * (r * edge + s) + c)
 
 
 def _valid(k: Kernel, first: Int, size: Int, count: int) -> tuple[Int, Int]:
     """Which of `count` positions from `first` on lie in 0 … size-1."""
-    low = k.minimum_int(k.maximum_int(0 - first, 0), count)
+    low = k.minimum_int(k.maximum_int(-first, 0), count)
     return low, k.minimum_int(k.maximum_int(size - first, 0), count)
 
 
@@ -106,12 +117,14 @@ class Result:
     """The convolution's result before the store map.
 
     Attributes:
+        m: Edge of a tile.
         epilogue: Finishes and stores vectors of channels.
         height, width: Extents.
         stage: Scratch for one tile of vectors.
         inline: Whether whole tiles get their epilogue unrolled (short ones) or in a loop.
     """
 
+    m: int
     epilogue: Epilogue
     height: Int
     width: Int
@@ -119,64 +132,66 @@ class Result:
     inline: bool
 
 
+@dataclass(frozen=True, slots=True)
+class _Target:
+    """Where one vector of filters of one tile goes: first pixel (twice) and channels."""
+
+    at: At
+    corner: Pixel
+    place: Place
+
+
 def emit_output_tile(
-    k: Kernel, tiling: Tiling, result: Result, m: Ptr, tile: Int, vectors: tuple[Int, Int],
-    frequency: Int,
-) -> None:  # fmt: skip
-    """Transform some vectors of filters of one tile and store their pixels.
+    k: Kernel, result: Result, at: At, m: Spectrum, vectors: tuple[Int, Int]
+) -> None:
+    """Transform some vectors of filters of the tile at `at` and store their pixels.
 
     Args:
         k: Builder.
-        tiling: Numbering of tiles.
         result: Where pixels go.
-        m: The tile's row of M.
-        tile: Its number.
-        vectors: Number of the row's first vector among the filters, and how many.
-        frequency: Elements of M from frequency to frequency.
+        at: Which tile.
+        m: Its products.
+        vectors: Number of the first vector among all vectors of filters, and how many.
     """
-    edge = tiling.m + 2
-    n, h, w = tiling.pixel(tile)
-    corner = result.epilogue.pixel(n, h, w)
+    edge = result.m + 2
+    corner = result.epilogue.pixel(*at)
     with k.range(0, vectors[1]) as j:
-        column = m + j * k.lanes
-        values = [[column.vec(frequency * (i * edge + q)) for q in range(edge)] for i in range(edge)]
-        pixels = inverse_square(k, tiling.m, values)
-        place = result.epilogue.place(vectors[0] + j)
+        column = m.first + j * k.lanes
+        values = [[column.vec(m.step * (i * edge + q)) for q in range(edge)] for i in range(edge)]
+        pixels = inverse_square(k, result.m, values)
+        target = _Target(at, corner, result.epilogue.place(vectors[0] + j))
         if result.inline:
-            _store_inline(k, result, pixels, corner, place, (h, w))
+            _store_inline(k, result, pixels, target)
         else:
-            _store_staged(k, result, pixels, corner, place, (h, w))
+            _store_staged(k, result, pixels, target)
 
 
-def _store_inline(
-    k: Kernel, result: Result, pixels: list[list[Vec]], corner: Pixel, place: Place, at: tuple[Int, Int]
-) -> None:  # fmt: skip
+def _store_inline(k: Kernel, result: Result, pixels: list[list[Vec]], target: _Target) -> None:
     """Store a whole tile from registers, a partial one by `_store_staged`."""
-    edge = len(pixels)
-    whole = (at[0] + edge <= result.height) & (at[1] + edge <= result.width)
+    edge, (_, h, w) = result.m, target.at
+    whole = (h + edge <= result.height) & (w + edge <= result.width)
     with k.when_else(whole) as (then, other):
         with then:
             for i, line in enumerate(pixels):
                 for j, value in enumerate(line):
-                    pixel = _shift(result.epilogue, corner, i, j)
-                    result.epilogue.finish(value, pixel, place)
+                    pixel = _shift(result.epilogue, target.corner, i, j)
+                    result.epilogue.finish(value, pixel, target.place)
         with other:
-            _store_staged(k, result, pixels, corner, place, at)
+            _store_staged(k, result, pixels, target)
 
 
-def _store_staged(
-    k: Kernel, result: Result, pixels: list[list[Vec]], corner: Pixel, place: Place, at: tuple[Int, Int]
-) -> None:  # fmt: skip
+def _store_staged(k: Kernel, result: Result, pixels: list[list[Vec]], target: _Target) -> None:
     """Store the pixels of a tile that exist, in a loop, so that their epilogue is emitted once."""
-    edge = len(pixels)
-    for i, line in enumerate(pixels):
-        for j, value in enumerate(line):
-            result.stage.store(value, (i * edge + j) * k.lanes)
-    rows = k.minimum_int(result.height - at[0], edge)
-    columns = k.minimum_int(result.width - at[1], edge)
+    edge, (_, h, w) = result.m, target.at
+    for r, line in enumerate(pixels):
+        for s, value in enumerate(line):
+            result.stage.store(value, (r * edge + s) * k.lanes)
+    rows = k.minimum_int(result.height - h, edge)
+    columns = k.minimum_int(result.width - w, edge)
     with k.range(0, rows) as i, k.range(0, columns) as j:
         value = result.stage.vec((i * edge + j) * k.lanes)
-        result.epilogue.finish(value, _shift(result.epilogue, corner, i, j), place)
+        pixel = _shift(result.epilogue, target.corner, i, j)
+        result.epilogue.finish(value, pixel, target.place)
 
 
 def _shift(epilogue: Epilogue, pixel: Pixel, rows: IntLike, columns: IntLike) -> Pixel:

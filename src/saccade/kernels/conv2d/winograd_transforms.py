@@ -1,13 +1,14 @@
 """The transforms of Winograd's convolution F(m x m, 3x3), m = 4 or 2, on vectors of channels.
 
-`Y = Aᵀ [(G g Gᵀ) ⊙ (Bᵀ d B)] A` (Lavin and Gray, "Fast algorithms for convolutional neural networks", 2016): a
-patch d of m+2 pixels squared gives a tile Y of m pixels squared with (m+2)² products instead of 9·m². The sample
-points are 0, ±1, ∞ for m = 2 and 0, ±√½, ±√2, ∞ for m = 4, whose magnitudes stay close to 1 in every power: with the
-usual 0, ±1, ±2, ∞ the error is twice as large. Common subexpressions are shared by hand: 12 operations for a
-forward transform of six values, 13 for an inverse one.
+`Y = Aᵀ [(G g Gᵀ) ⊙ (Bᵀ d B)] A` (Lavin and Gray, "Fast algorithms for convolutional neural
+networks", 2016): a patch d of m+2 pixels squared gives a tile Y of m pixels squared with (m+2)²
+products instead of 9·m². The sample points are 0, ±1, ∞ for m = 2 and 0, ±√½, ±√2, ∞ for m = 4,
+whose magnitudes stay close to 1 in every power: with the usual 0, ±1, ±2, ∞ the error is twice as
+large. Common subexpressions are shared by hand: 12 operations for a forward transform of six
+values, 13 for an inverse one.
 
-Rounding: against a float64 reference the relative error (of norms) for m = 4 is 5e-7 over 16 channels and 2e-6 over
-512, about twice that of the direct sum; for m = 2 it is 0.7 times.
+Rounding: against a float64 reference the relative error (of norms) for m = 4 is 5e-7 over 16
+channels and 2e-6 over 512, about twice that of the direct sum; for m = 2 it is 0.7 times.
 """
 
 from __future__ import annotations

@@ -1,0 +1,149 @@
+"""Depthwise convolution, bit by bit against the reference on integers."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from saccade.codegen.target import host_target
+from saccade.errors import OutOfBoundsError
+from saccade.ir import DType, TensorType
+from saccade.ir.expr import apply, arg, parse
+from saccade.kernels.base import Call
+from saccade.kernels.conv2d import cpu_depthwise
+from saccade.kernels.conv2d.cpu_depthwise import CONV2D_DEPTHWISE
+from saccade.kernels.conv2d.pack_depthwise import ZEROS, pack_depthwise
+from saccade.opdefs import Conv2d, DepthToSpaceStore
+from saccade.testing.kernels import nhwc_view, row_major
+from saccade.testing.tolerance import exact_operands, random_operands
+
+F32 = DType.F32
+BIAS_RELU = parse("relu(add($0, $1))")
+QUICK = (("avx512", False, 1, None), ("avx2", False, 3, (1, 2, 0)))
+CASES = [
+    # n, c, h, w, taps, stride, padding, dilation
+    (1, 17, 9, 13, (3, 3), (1, 1), (1, 1, 1, 1), (1, 1)),
+    (2, 48, 7, 7, (5, 5), (1, 1), (2, 2, 2, 2), (1, 1)),
+    (1, 96, 11, 16, (3, 3), (2, 2), (0, 0, 1, 1), (1, 1)),
+    (2, 3, 10, 9, (3, 3), (2, 2), (1, 0, 2, 3), (1, 1)),
+    (1, 1, 8, 30, (7, 7), (1, 1), (3, 3, 3, 3), (1, 1)),
+    (1, 20, 15, 14, (3, 3), (1, 1), (4, 4, 4, 4), (4, 4)),
+    (1, 16, 12, 10, (3, 5), (1, 2), (5, 1, 0, 6), (2, 1)),
+    (1, 5, 1, 1, (3, 3), (1, 1), (1, 1, 1, 1), (1, 1)),
+    (1, 6, 4, 40, (1, 1), (1, 1), (0, 0, 0, 0), (1, 1)),
+    (0, 16, 6, 6, (3, 3), (1, 1), (1, 1, 1, 1), (1, 1)),
+]
+CHECKED = CASES[:4]
+
+
+def setup(case, seed=0, **more):
+    n, c, h, w, taps, stride, padding, dilation = case
+    rng = np.random.default_rng(seed)
+    shapes = ((n, c, h, w), (c, 1, *taps), (1, c, 1, 1))
+    op = Conv2d(stride, padding, dilation, c, epilogue=more.pop("epilogue", BIAS_RELU), **more)
+    return op, [exact_operands(s, F32, rng) for s in shapes]
+
+
+def check(hold, op, arrays, kernel=CONV2D_DEPTHWISE, inputs=None, **more):
+    (kind,) = op.infer([TensorType(F32, a.shape) for a in arrays])
+    x, *rest = arrays
+    views = inputs or [
+        nhwc_view(F32, x.shape, x.shape[1] + 3),
+        *(row_major(F32, a.shape) for a in rest),
+    ]
+    out = [nhwc_view(F32, kind.shape, kind.shape[1] + 2)]
+    constant = [False, True, *[True] * (len(arrays) - 2)]
+    more.setdefault("exact", True)
+    return hold(kernel, op, arrays, inputs=views, outputs=out, constant=constant, **more)
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_any_window_and_size(hold, case):
+    more = {} if case in CHECKED else {"runs": QUICK}
+    check(hold, *setup(case), **more)
+
+
+def test_random_operands_and_a_residual(hold):
+    op, arrays = setup(CASES[0], epilogue=parse("hardswish(add(add($0, $1), $2))"))
+    rng = np.random.default_rng(5)
+    arrays = [random_operands(a.shape, F32, rng) for a in (*arrays, np.empty((1, 17, 9, 13)))]
+    views = [nhwc_view(F32, arrays[0].shape), *(row_major(F32, a.shape) for a in arrays[1:3])]
+    views.append(nhwc_view(F32, arrays[3].shape, 20))
+    check(hold, op, arrays, inputs=views, exact=False, k=9, runs=QUICK)
+
+
+def test_nothing_is_read_between_the_channels_of_pixels(hold):
+    """The gaps of a padded pitch hold NaN: a tail that read them would show."""
+    op, arrays = setup((1, 19, 5, 6, (3, 3), (1, 1), (1, 1, 1, 1), (1, 1)))
+    inputs = [nhwc_view(F32, arrays[0].shape, 32), *(row_major(F32, a.shape) for a in arrays[1:])]
+    check(hold, op, arrays, inputs=inputs, runs=QUICK)
+
+
+def call(op, *shapes, constant=True, x=None, y=None):
+    inputs = [x or nhwc_view(F32, shapes[0]), *(row_major(F32, s) for s in shapes[1:])]
+    (kind,) = op.infer([TensorType(F32, v.shape) for v in inputs])
+    return Call(
+        op, tuple(inputs), (y or nhwc_view(F32, kind.shape),), (False, constant), host_target(), 2
+    )
+
+
+X, W = (1, 8, 9, 9), (8, 1, 3, 3)
+REFUSED = [
+    ("one filter", lambda: call(Conv2d(groups=4), X, (8, 2, 3, 3))),
+    ("one filter", lambda: call(Conv2d(groups=8), X, (16, 1, 3, 3))),
+    ("prologue", lambda: call(Conv2d(groups=8, prologue=apply("relu", arg(0))), X, W)),
+    ("known", lambda: call(Conv2d(groups=8), X, W, constant=False)),
+    ("channels-last", lambda: call(Conv2d(groups=8), X, W, x=row_major(F32, X))),
+    ("channels-last", lambda: call(Conv2d(groups=8), X, W, y=row_major(F32, (1, 8, 7, 7)))),
+    ("channels-last", lambda: call(Conv2d(groups=8, store=DepthToSpaceStore(2)), X, W)),
+    ("15 taps", lambda: call(Conv2d(groups=8, padding=(0, 9, 0, 9)), X, (8, 1, 3, 17))),
+]
+
+
+@pytest.mark.parametrize(("reason", "make"), REFUSED)
+def test_refuses(reason, make):
+    assert reason in CONV2D_DEPTHWISE.supports(make())
+
+
+def test_takes_what_it_does_not_refuse():
+    assert CONV2D_DEPTHWISE.supports(call(Conv2d(groups=8), X, W)) is None
+
+
+MUTANTS = {
+    "rows": -1, "columns": -1, "height": 1, "width": -1, "x_h": 1, "x_w": -1, "top": -1, "left": 1,
+    "taps": -1, "dilation": 1, "pitch": 16, "vectors": -1,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", MUTANTS)
+def test_a_planted_mistake_is_caught(hold, name):
+    at = cpu_depthwise._Sizes.__slots__.index(name)
+
+    def launch(call):
+        (phase,) = CONV2D_DEPTHWISE.launch(call)
+        words = list(phase.integers)
+        words[at] += MUTANTS[name]
+        return (dataclasses.replace(phase, integers=tuple(words)),)
+
+    mutant = dataclasses.replace(CONV2D_DEPTHWISE, launch=launch)
+    with pytest.raises((AssertionError, OutOfBoundsError)):
+        # Checked: a stride that is off would otherwise read anything.
+        check(hold, *setup(CASES[0]), kernel=mutant, runs=(("avx512", True, 1, None),))
+
+
+def test_packed_weights():
+    w = np.arange(3 * 2 * 2, dtype=np.float32).reshape(3, 1, 2, 2)
+    packed = pack_depthwise(w, 16)
+    assert not packed[-ZEROS:].any()
+    taps = packed[:-ZEROS].reshape(2, 2, 16)
+    assert (taps[1, 0, :3] == w[:, 0, 1, 0]).all()
+    assert not taps[..., 3:].any()
+
+
+def test_the_estimate_counts_rows_columns_and_channels():
+    small = CONV2D_DEPTHWISE.cost(call(Conv2d(groups=64), (1, 64, 32, 32), (64, 1, 3, 3)))
+    for shape in ((2, 64, 32, 32), (1, 128, 32, 32), (1, 64, 64, 32), (1, 64, 32, 64)):
+        large = CONV2D_DEPTHWISE.cost(call(Conv2d(groups=shape[1]), shape, (shape[1], 1, 3, 3)))
+        assert large > 1.4 * small
