@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, fields
 
 from saccade.codegen.expressions import emit_expr
@@ -167,19 +168,38 @@ class _Direct:
             for s, top, left in zip(spots, tops, lefts, strict=True)
         ]
         pitch = g.depth * (self.config.vectors * k.lanes)
-        with k.range(0, g.taps_r) as r, k.range(0, g.taps_s) as s:
-            down, right = r * g.dilation_h, s * g.dilation_w
-            move = down * g.x_h + right * g.x_w
-            rows, steps = [], []
-            for origin, top, left in zip(origins, tops, lefts, strict=True):
-                row, step = x + (origin + move), g.x_c
-                if self.zeros is not None:
-                    inside = self._below(top + down, g.height) & self._below(left + right, g.width)
-                    row, step = k.pick(inside, row, self.zeros), inside.select(g.x_c, 0)
-                rows.append(anchored(k, row))
-                steps.append(step)
-            panel = anchored(k, weights + (r * g.taps_s + s) * pitch)
-            self._accumulate(sums, rows, panel, 1 if self.config.unit else steps)
+        column = spots[0].n.equals(spots[-1].n)  # the tile lies in one image, …
+        line = column & spots[0].p.equals(spots[-1].p)  # … in one row of it
+        with k.range(0, g.taps_r) as r:
+            down = r * g.dilation_h
+            with self._reached(column, tops, down, g.height), k.range(0, g.taps_s) as s:
+                right = s * g.dilation_w
+                with self._reached(line, lefts, right, g.width):
+                    move = down * g.x_h + right * g.x_w
+                    rows, steps = [], []
+                    for origin, top, left in zip(origins, tops, lefts, strict=True):
+                        row, step = self._row(x + (origin + move), top + down, left + right)
+                        rows.append(row)
+                        steps.append(step)
+                    panel = anchored(k, weights + (r * g.taps_s + s) * pitch)
+                    self._accumulate(sums, rows, panel, 1 if self.config.unit else steps)
+
+    def _reached(
+        self, ordered: Bool, starts: list[Int], move: Int, limit: Int
+    ) -> AbstractContextManager[None]:
+        """Skip a tap that lies outside the picture for every pixel of a tile in order."""
+        if self.zeros is None:
+            return nullcontext()
+        outside = (starts[-1] + move < 0) | (starts[0] + move >= limit)
+        return self.k.when(~(ordered & outside))
+
+    def _row(self, inside: Ptr, i: Int, j: Int) -> tuple[Ptr, Int]:
+        """Elements at (i, j), zeros outside the picture, and their distance."""
+        k, g = self.k, self.g
+        if self.zeros is None:
+            return anchored(k, inside), g.x_c
+        seen = self._below(i, g.height) & self._below(j, g.width)
+        return anchored(k, k.pick(seen, inside, self.zeros)), seen.select(g.x_c, 0)
 
     def _below(self, a: Int, limit: Int) -> Bool:
         """Whether `0 <= a < limit`, in one comparison."""
