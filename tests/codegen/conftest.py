@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from functools import lru_cache
+from functools import cache
 
 import numpy as np
 import pytest
@@ -16,7 +16,7 @@ from saccade.ir.expr import parse
 from saccade.runtime.cpu.linker import link
 
 
-@lru_cache(maxsize=None)
+@cache
 def _function(text: str, count: int, lanes: int, isa: str):
     target = host_target(isa)
     k = Kernel("kernel", target)
@@ -25,7 +25,7 @@ def _function(text: str, count: int, lanes: int, isa: str):
     with k.range(0, size, lanes) as i:
         operands = [s.vec(i, lanes=lanes) for s in sources]
         result.store(emit_expr(k, parse(text), operands, lanes), i)
-    return link({"kernel": object_code(str(k.finish()), target)})
+    return link([object_code(str(k.finish()), target)], ["kernel"])
 
 
 def _run(text: str, *operands, isa: str = "native", lanes: int | None = None):

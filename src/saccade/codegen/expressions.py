@@ -16,7 +16,8 @@ __all__ = ["emit_expr"]
 def emit_expr(k: Kernel, expr: Expr, operands: Sequence[Vec], lanes: int | None = None) -> Vec:
     """Code that evaluates `expr` on float32 vectors.
 
-    Truth values are 1.0 and 0.0. NaN passes through `relu`, `clip`, `min` and `max` as in ONNX Runtime.
+    Truth values are 1.0 and 0.0. NaN passes through `relu`, `clip`, `min` and `max` as in ONNX
+    Runtime.
 
     Args:
         k: Builder to emit into.

@@ -1,11 +1,12 @@
 """Elementary functions on float32 vectors, emitted inline.
 
-Each is at most 4 ulp from the exact value (tests/codegen/test_math.py holds every one of them against float64) and
-gives what IEEE arithmetic would for NaN, infinities, subnormal and huge operands. No tables, no branches, no calls, so
-that they work on any number of lanes and LLVM schedules them freely. Those that need more than float32 on the way are
-in `math64`.
+Each is at most 4 ulp from the exact value (tests/codegen/test_math.py holds every one of them
+against float64) and gives what IEEE arithmetic would for NaN, infinities, subnormal and huge
+operands. No tables, no branches, no calls, so that they work on any number of lanes and LLVM
+schedules them freely. Those that need more than float32 on the way are in `math64`.
 
-Coefficients are minimax fits (Lawson's weighted least squares on Chebyshev nodes) of the error relative to the result.
+Coefficients are minimax fits (Lawson's weighted least squares on Chebyshev nodes) of the error
+relative to the result.
 """
 
 from __future__ import annotations
@@ -56,8 +57,9 @@ _EXP = (
     0.0013814433141641,
 )
 _LOG = (
-    0.3333331260405858, -0.2500000959941426, 0.2000211865906503, -0.1666799585318083, 0.1421955235490138,
-    -0.1240558893143887, 0.1188816232374400, -0.1167565176773712, 0.0674664032242240,
+    0.3333331260405858, -0.2500000959941426, 0.2000211865906503, -0.1666799585318083,
+    0.1421955235490138, -0.1240558893143887, 0.1188816232374400, -0.1167565176773712,
+    0.0674664032242240,
 )  # fmt: skip
 # erf after N. Juffa: x + x · P(x²) near 0, 1 - exp(Q(|x|)) beyond 475/512.
 _ERF_NEAR = (
@@ -129,7 +131,7 @@ def is_nan(x: Vec) -> Mask:
 
 
 def _reduce(k: Kernel, x: Vec) -> tuple[Vec, Vec, Vec]:
-    """`x = n ln 2 + r`, |r| ≤ ln 2 / 2: n + magic, n, r. Operands beyond float32's exponents saturate."""
+    """`x = n ln 2 + r`, |r| ≤ ln 2 / 2: n + magic, n, r. Huge operands saturate."""
     x = k.minimum(k.maximum(x, -104.5), 89.5)
     shifted = k.fma(x, x.like(_LOG2E), x.like(_MAGIC))
     n = shifted - _MAGIC
@@ -169,7 +171,7 @@ def scale_by_power(k: Kernel, p: Vec, n: Vec) -> Vec:
 
 
 def _scale_by_bits(k: Kernel, p: Vec, shifted: Vec) -> Vec:
-    """`p · 2^n`, n in the low bits of `shifted`; in two steps, because 2^n itself may not be a float32."""
+    """`p · 2^n`, n in the low bits of `shifted`; in two steps: 2^n may be no float32."""
     n = k.b.sub(bits(k, shifted), int_constant(p, _MAGIC_BITS))
     half = k.b.ashr(n, int_constant(p, 1))
     for part in (half, k.b.sub(n, half)):

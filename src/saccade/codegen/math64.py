@@ -1,7 +1,8 @@
 """Functions on float32 vectors that need float64 on the way: powers, sines, remainders.
 
-They are rare in vision models, so they are written to be right everywhere rather than fast: sine and cosine reduce
-any float32 exactly, powers carry 40 bits through the logarithm, remainders are exact for every pair of operands.
+They are rare in vision models, so they are written to be right everywhere rather than fast: sine
+and cosine reduce any float32 exactly, powers carry 40 bits through the logarithm, remainders are
+exact for every pair of operands.
 """
 
 from __future__ import annotations
@@ -33,12 +34,13 @@ _COS = (
 _MAGIC64 = 6755399441055744.0
 # log2((1 + s) / (1 - s)) / s in powers of s², |s| ≤ 0.1716
 _LOG2 = (
-    2.8853900817776634, 0.9617966944496352, 0.5770778475194676, 0.41221836196284517, 0.3195655021239914,
-    0.28655495844499024, 0.023219219740642887, 0.0012261857600982583,
+    2.8853900817776634, 0.9617966944496352, 0.5770778475194676, 0.41221836196284517,
+    0.3195655021239914, 0.28655495844499024, 0.023219219740642887, 0.0012261857600982583,
 )  # fmt: skip
 _EXP2 = (
-    0.9999999999997623, 0.6931471805465153, 0.24022650698880635, 0.055504109393400905, 0.009618128542792204,
-    0.0013333452064142562, 0.0001540385180669222, 1.530973686706294e-05, 1.3175843661815868e-06,
+    0.9999999999997623, 0.6931471805465153, 0.24022650698880635, 0.055504109393400905,
+    0.009618128542792204, 0.0013333452064142562, 0.0001540385180669222,
+    1.530973686706294e-05, 1.3175843661815868e-06,
 )  # fmt: skip
 
 
@@ -58,7 +60,8 @@ def _quadrant(k: Kernel, x: Vec) -> tuple[Any, Vec]:
     wide = _wide(k, x)
     n, s = wide.like(0.0), wide.like(0.0)
     for piece in _TWO_OVER_PI:
-        # Whole turns go first, while the product is still exact; what is left is summed from large to small.
+        # Whole turns go first, while the product is still exact; what is left is summed from large
+        # to small.
         product = wide * piece
         turns = k.call("rint", product * 0.25)
         s = s + k.fma(turns, turns.like(-4.0), product)
@@ -155,8 +158,8 @@ def fmod(k: Kernel, x: Vec, y: Vec) -> Vec:
     """Remainder with the sign of x, exact (C's `fmod`)."""
     a, b = _wide(k, _abs(k, x)), _wide(k, _abs(k, y))
     r = a
-    # A step takes 52 bits off the quotient, which has 278 at most. A quotient that was rounded up makes
-    # the rest negative: the next step sees to that, or the addition after the last.
+    # A step takes 52 bits off the quotient, which has 278 at most. A quotient that was rounded up
+    # makes the rest negative: the next step sees to that, or the addition after the last.
     for _ in range(6):
         r = k.fma(-k.call("trunc", r / b), b, r)
     r = r.compare("<", 0.0).select(r + b, r)

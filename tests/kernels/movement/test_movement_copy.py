@@ -12,7 +12,7 @@ from saccade.kernels.base import Call, View
 from saccade.kernels.movement.copy import copy_way
 from saccade.kernels.movement.move import COPY, map_strides
 from saccade.opdefs.movement import Move
-from saccade.testing.kernels import nhwc_view, row_major
+from saccade.testing.kernels import nhwc_view, row_major, run_kernel
 
 RNG = np.random.default_rng(5)
 DTYPES = [DType.U8, DType.F16, DType.F32, DType.I64]
@@ -41,19 +41,28 @@ def values(shape, dtype=DType.F32):
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=lambda d: d.value)
 @pytest.mark.parametrize(
-    "shape", [(2, 16, 4, 8), (1, 17, 5, 7), (1, 3, 9, 11), (2, 33, 1, 37), (1, 70, 8, 16), (1, 5, 3, 50)],
+    "shape",
+    [(2, 16, 4, 8), (1, 17, 5, 7), (1, 3, 9, 11), (2, 33, 1, 37), (1, 70, 8, 16), (1, 5, 3, 50)],
     ids=str,
 )  # fmt: skip
 def test_between_layouts(hold, shape, dtype):
     x = values(shape, dtype)
     dense, last = row_major(dtype, shape), nhwc_view(dtype, shape)
     pitched = nhwc_view(dtype, shape, shape[1] + 3)
-    for source, to in [(dense, last), (last, dense), (dense, pitched), (pitched, dense), (last, pitched)]:
+    for source, to in [
+        (dense, last),
+        (last, dense),
+        (dense, pitched),
+        (pitched, dense),
+        (last, pitched),
+    ]:
         hold(COPY, identity(shape), [x], inputs=[source], outputs=[to], exact=True)
 
 
 @pytest.mark.parametrize("order", [*permutations(range(3))], ids=str)
-@pytest.mark.parametrize("shape", [(5, 18, 35), (2, 3, 40), (40, 2, 3), (4, 64, 4), (1, 1, 9)], ids=str)
+@pytest.mark.parametrize(
+    "shape", [(5, 18, 35), (2, 3, 40), (40, 2, 3), (4, 64, 4), (1, 1, 9)], ids=str
+)
 def test_transposes(hold, shape, order):
     hold(COPY, transposed(shape, order), [values(shape)], exact=True)
 
@@ -120,8 +129,6 @@ def test_large_enough_for_many_chunks(hold):
 def test_nan_payloads_survive(hold):
     x = np.array([0x7F800001, 0xFFC12345, 0x80000000] * 9, np.uint32).view(np.float32)
     view = row_major(DType.F32, x.shape)
-    from saccade.testing.kernels import run_kernel
-
     (y,) = run_kernel(COPY, identity(x.shape), [x], [view])
     np.testing.assert_array_equal(y.view(np.uint32), x.view(np.uint32))
 

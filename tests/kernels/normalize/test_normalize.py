@@ -7,7 +7,7 @@ import pytest
 
 from saccade.codegen.target import host_target
 from saccade.ir import DType
-from saccade.kernels.base import Call
+from saccade.kernels.base import Call, View
 from saccade.kernels.normalize.local_response import LOCAL_RESPONSE
 from saccade.kernels.normalize.statistics import GROUP_NORM, LAYER_NORM
 from saccade.opdefs.normalize import GroupNorm, LayerNorm, LocalResponseNorm
@@ -35,8 +35,6 @@ def test_layer_norm(hold, shape, axis, scale):
 
 def test_layer_norm_across(hold):
     """The last logical axis is not the one with neighbours in memory."""
-    from saccade.kernels.base import View
-
     x, s, b = operands((2, 30, 24), (24,), (24,))
     stored = View(DType.F32, x.shape, (720, 1, 30))
     dense = [row_major(DType.F32, v.shape) for v in (s, b)]
@@ -46,7 +44,8 @@ def test_layer_norm_across(hold):
 
 @pytest.mark.parametrize(
     ("shape", "groups"),
-    [((2, 24, 5, 6), 3), ((2, 24, 5, 6), 24), ((1, 40, 7, 7), 1), ((2, 6, 33), 2), ((3, 8), 2), ((1, 20, 4, 9), 4)],
+    [((2, 24, 5, 6), 3), ((2, 24, 5, 6), 24), ((1, 40, 7, 7), 1), ((2, 6, 33), 2),
+     ((3, 8), 2), ((1, 20, 4, 9), 4)],
     ids=str,
 )  # fmt: skip
 def test_group_norm(hold, shape, groups):
@@ -56,7 +55,8 @@ def test_group_norm(hold, shape, groups):
         dense = [row_major(DType.F32, v.shape) for v in (s, b)]
         view, out = nhwc_view(DType.F32, shape, 43), nhwc_view(DType.F32, shape)
         hold(
-            GROUP_NORM, GroupNorm(groups), [x + 1, s, b], inputs=[view, *dense], outputs=[out], k=1024
+            GROUP_NORM, GroupNorm(groups), [x + 1, s, b], inputs=[view, *dense], outputs=[out],
+            k=1024,
         )  # fmt: skip
 
 
@@ -86,7 +86,9 @@ def test_refusals():
     x, s = row_major(DType.F64, (3, 4)), row_major(DType.F64, (4,))
     assert "float64" in LAYER_NORM.supports(Call(LayerNorm(1), (x, s), (x,), (False,) * 2, target))
     y = row_major(DType.F32, (3, 400))
-    assert "100" in LOCAL_RESPONSE.supports(Call(LocalResponseNorm(100), (y,), (y,), (False,), target))
+    assert "100" in LOCAL_RESPONSE.supports(
+        Call(LocalResponseNorm(100), (y,), (y,), (False,), target)
+    )
 
 
 @pytest.mark.parametrize("change", [{"epsilon": 1.0}, {"bias": False}])

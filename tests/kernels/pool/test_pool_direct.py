@@ -23,7 +23,7 @@ CASES = [
     ((1, 70, 8, 8), {"kernel": (3, 3), "dilation": (2, 3), "padding": (2, 3, 2, 3)}),
     ((1, 64, 7, 7), {"kernel": (7, 7)}),
     ((1, 130, 13, 13), {"kernel": (13, 13), "padding": (6, 6, 6, 6)}),
-    ((1, 5, 10, 9), {"kernel": (3, 3), "stride": (3, 3), "padding": (0, 1, 2, 0), "ceil_mode": True}),
+    ((1, 5, 10, 9), {"kernel": (3, 3), "stride": (3, 3), "padding": (0, 1, 2, 0), "ceil_mode": 1}),
     ((1, 3, 5, 5), {"kernel": (1, 1), "stride": (2, 2)}),
     ((1, 1, 1, 12), {"kernel": (1, 9), "padding": (0, 4, 0, 4)}),
     ((0, 4, 5, 5), {"kernel": (2, 2)}),
@@ -53,7 +53,10 @@ def test_windows(hold, kind, shape, attributes):
 
 
 def test_epilogue(hold):
-    x, scale = random_operands((2, 21, 6, 7), DType.F32, RNG), random_operands((21, 1, 1), DType.F32, RNG)
+    x, scale = (
+        random_operands((2, 21, 6, 7), DType.F32, RNG),
+        random_operands((21, 1, 1), DType.F32, RNG),
+    )
     residual = random_operands((2, 21, 2, 3), DType.F32, RNG)
     op = Pool2d("average", (3, 3), (2, 2), epilogue=parse("relu(add(mul($0, $1), 0.5))"))
     run(hold, op, x, scale)

@@ -44,7 +44,9 @@ def test_shapes(hold, shape, axes, keepdims):
         hold(REDUCE, Reduce(kind, axes, keepdims), [operand(shape)], k=300)
 
 
-@pytest.mark.parametrize("axes", [a for n in range(1, 5) for a in combinations(range(4), n)], ids=str)
+@pytest.mark.parametrize(
+    "axes", [a for n in range(1, 5) for a in combinations(range(4), n)], ids=str
+)
 @pytest.mark.parametrize("kind", ["sum", "max"])
 def test_all_axes_of_all_layouts(hold, kind, axes):
     shape = (2, 21, 5, 6)

@@ -19,8 +19,19 @@ from saccade.testing.kernels import nhwc_view, row_major, run_kernel
 from saccade.testing.tolerance import random_operands
 
 RNG = np.random.default_rng(10)
-COORDINATES = ["half_pixel", "pytorch_half_pixel", "half_pixel_symmetric", "align_corners", "asymmetric"]
-SIZES = [((2, 5, 3, 4), (6, 8)), ((1, 33, 7, 5), (4, 9)), ((1, 70, 1, 6), (1, 3)), ((1, 3, 4, 4), (4, 16))]
+COORDINATES = [
+    "half_pixel",
+    "pytorch_half_pixel",
+    "half_pixel_symmetric",
+    "align_corners",
+    "asymmetric",
+]
+SIZES = [
+    ((2, 5, 3, 4), (6, 8)),
+    ((1, 33, 7, 5), (4, 9)),
+    ((1, 70, 1, 6), (1, 3)),
+    ((1, 3, 4, 4), (4, 16)),
+]
 
 
 def last(shape, pitch=None, dtype=DType.F32):
@@ -59,7 +70,10 @@ def test_scales_decide_over_sizes(hold):
 
 
 def test_epilogue_and_half_precision(hold):
-    x, scale = random_operands((2, 19, 4, 4), DType.F32, RNG), random_operands((19, 1, 1), DType.F32, RNG)
+    x, scale = (
+        random_operands((2, 19, 4, 4), DType.F32, RNG),
+        random_operands((19, 1, 1), DType.F32, RNG),
+    )
     op = Resize((2, 19, 8, 8), None, "linear", epilogue=parse("relu(mul($0, $1))"))
     run(hold, op, x, scale)
     run(hold, dataclasses.replace(op, epilogue=parse("$0")), x.astype(np.float16), k=2)
@@ -79,7 +93,9 @@ def _onnx_runtime(x, scales, attributes):
         [helper.make_tensor("s", 1, [4], [1, 1, *scales])],
     )  # fmt: skip
     model = helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 18)], ir_version=9)
-    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    session = onnxruntime.InferenceSession(
+        model.SerializeToString(), providers=["CPUExecutionProvider"]
+    )
     return session.run(None, {"x": x})[0]
 
 
@@ -109,7 +125,9 @@ def test_refusals():
     assert "planar" in RESIZE.supports(Call(op, (planar,), (out,), (False,), target))
     more = Resize((1, 8, 8, 8))
     inner = last((1, 4, 4, 4))
-    assert "channels" in RESIZE.supports(Call(more, (inner,), (last((1, 8, 8, 8)),), (False,), target))
+    assert "channels" in RESIZE.supports(
+        Call(more, (inner,), (last((1, 8, 8, 8)),), (False,), target)
+    )
     flat = row_major(DType.F32, (4, 4))
     assert "axes" in RESIZE.supports(Call(Resize((8, 8)), (flat,), (flat,), (False,), target))
 
@@ -125,4 +143,10 @@ def test_mutants_are_caught(hold, position):
     mutant = dataclasses.replace(RESIZE, launch=launch)
     x = random_operands((2, 17, 4, 5), DType.F32, RNG)
     with pytest.raises((AssertionError, IndexError)):
-        run(hold, Resize((2, 17, 7, 9), None, "linear"), x, kernel=mutant, runs=[("avx512", True, 1, None)])
+        run(
+            hold,
+            Resize((2, 17, 7, 9), None, "linear"),
+            x,
+            kernel=mutant,
+            runs=[("avx512", True, 1, None)],
+        )

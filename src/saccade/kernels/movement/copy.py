@@ -2,15 +2,14 @@
 
 Axes are collapsed over destination and source; what is left is done in one of these ways:
 
-    rows          both contiguous innermost: vector copies (or scalar ones of longer elements)
-    fill          the source repeats one element
-    transpose     the source is contiguous along another axis: squares in registers
-    interleave    the same, where the innermost axis has 2 to 8 elements and the destination is dense
-    deinterleave  the same, where the other axis has 2 to 8 elements and the source is dense
-    scalar        anything else
+    rows          both contiguous innermost: vector copies (or scalar ones of longer elements) fill
+    the source repeats one element transpose     the source is contiguous along another axis:
+    squares in registers interleave    the same, where the innermost axis has 2 to 8 elements and
+    the destination is dense deinterleave  the same, where the other axis has 2 to 8 elements and
+    the source is dense scalar        anything else
 
-Short contiguous runs of 2, 4 or 8 elements are first taken for one element of up to 8 bytes. Memory-bound: rows and
-transposes reach a copy's speed once rows are longer than a few vectors.
+Short contiguous runs of 2, 4 or 8 elements are first taken for one element of up to 8 bytes.
+Memory-bound: rows and transposes reach a copy's speed once rows are longer than a few vectors.
 """
 
 from __future__ import annotations
@@ -39,7 +38,8 @@ class CopyConfig:
         way: See the module.
         itemsize: Bytes of an element.
         rank: Axes of the nest.
-        few: Length of the short axis of `interleave` and `deinterleave`, else 0.
+        few: Length of the short axis of `interleave` and `deinterleave`, side of the squares of
+            `transpose`, else 0.
     """
 
     way: str
@@ -80,8 +80,10 @@ def _plan(
     return _Plan("transpose", itemsize, _without(loops, across), starts, 0, other)
 
 
-def _widen(loops: Loops, starts: tuple[int, int], itemsize: int) -> tuple[Loops, tuple[int, int], int]:
-    """Runs of 2, 4 or 8 contiguous elements as one element, where everything else steps over whole runs."""
+def _widen(
+    loops: Loops, starts: tuple[int, int], itemsize: int
+) -> tuple[Loops, tuple[int, int], int]:
+    """Short contiguous runs as one element, where everything else steps over whole runs."""
     run = loops.sizes[-1]
     if loops.rank == 1 or run not in (2, 4, 8) or run * itemsize > 8:
         return loops, starts, itemsize
@@ -102,9 +104,7 @@ def _without(loops: Loops, axis: int) -> Loops:
     return Loops(cut(loops.sizes), tuple(cut(s) for s in loops.strides))
 
 
-def copy_way(
-    sizes: Sequence[int], to: Sequence[int], source: Sequence[int], itemsize: int
-) -> str:
+def copy_way(sizes: Sequence[int], to: Sequence[int], source: Sequence[int], itemsize: int) -> str:
     """Which way of the module's list a copy would take (for cost estimates)."""
     return _plan(sizes, (to, source), (0, 0), itemsize).way
 
@@ -133,43 +133,42 @@ def copy_launch(
         threads: Width of the team.
     """
     plan = _plan(sizes, (to, source), starts, itemsize)
-    loops, extra = plan.loops, ()
-    vector = 4 * lanes // plan.itemsize
-    if plan.way == "transpose":
-        tile = min(vector, _TILE)
-        size, *steps = plan.other
-        blocks = -(-size // tile)
-        # Blocks of the other axis become the last axis before the innermost.
-        loops = Loops(
-            (*loops.sizes[:-1], blocks, loops.sizes[-1]),
-            tuple(
-                (*s[:-1], step * tile, s[-1]) for s, step in zip(loops.strides, steps, strict=True)
-            ),
-        )
-        extra, per_row = plan.other, tile
-    elif plan.way in ("interleave", "deinterleave"):
-        # The long axis, along which vectors go, is the innermost; strides of the short one go along.
-        size, *steps = plan.other
-        short = (loops.sizes[-1], *(s[-1] for s in loops.strides))
-        if plan.way == "interleave":
-            loops = Loops(
-                (*loops.sizes[:-1], size),
-                tuple((*s[:-1], step) for s, step in zip(loops.strides, steps, strict=True)),
-            )
-            extra = short
-        else:
-            extra = plan.other
-        per_row = plan.few
-    else:
-        per_row = 1
+    tile = _tile(plan, 4 * lanes // plan.itemsize)
+    loops, extra = _arrange(plan, tile)
     total = 1
     for n in sizes:
         total *= n
-    elements = max((32 << 10) // plan.itemsize, total * itemsize // plan.itemsize // (8 * threads))
-    cut = partition(loops, max(1, elements // per_row), 64)
-    config = CopyConfig(plan.way, plan.itemsize, loops.rank, plan.few)
-    integers = (*Nest.integers(loops, cut, plan.starts), *extra)
-    return Launch(config, operands, integers, cut.chunks)
+    moved = total * itemsize // plan.itemsize
+    elements = max((32 << 10) // plan.itemsize, moved // (8 * threads))
+    cut = partition(loops, max(1, elements // max(1, tile, plan.few)), 64)
+    config = CopyConfig(plan.way, plan.itemsize, loops.rank, plan.few or tile)
+    return Launch(config, operands, (*Nest.integers(loops, cut, plan.starts), *extra), cut.chunks)
+
+
+def _tile(plan: _Plan, vector: int) -> int:
+    """Side of the squares of a transpose; the smaller one where it leaves fewer lanes empty."""
+    if plan.way != "transpose":
+        return 0
+    side = min(vector, _TILE)
+    short = min(plan.other[0], plan.loops.sizes[-1])
+    return side // 2 if side > 8 and short < 4 * side and 0 < short % side <= side // 2 else side
+
+
+def _arrange(plan: _Plan, tile: int) -> tuple[Loops, tuple[int, ...]]:
+    """The nest's axes, and the short or blocked axis that the code walks itself."""
+    loops, (size, *steps) = plan.loops, plan.other
+    if plan.way == "transpose":
+        # Blocks of the other axis become the last axis before the innermost.
+        blocked = tuple(
+            (*s[:-1], step * tile, s[-1]) for s, step in zip(loops.strides, steps, strict=True)
+        )
+        return Loops((*loops.sizes[:-1], -(-size // tile), loops.sizes[-1]), blocked), plan.other
+    if plan.way == "interleave":
+        # Vectors go along the long axis: it becomes the innermost, and the short one goes along.
+        short = (loops.sizes[-1], *(s[-1] for s in loops.strides))
+        long = tuple((*s[:-1], step) for s, step in zip(loops.strides, steps, strict=True))
+        return Loops((*loops.sizes[:-1], size), long), short
+    return loops, plan.other if plan.way == "deinterleave" else ()
 
 
 def emit_copy(k: Kernel, config: CopyConfig) -> None:
@@ -181,7 +180,7 @@ def emit_copy(k: Kernel, config: CopyConfig) -> None:
         with nest.walk() as row:
             emit_row(k, to, source, row, config, vector)
     elif config.way == "transpose":
-        _Transpose(k, to, source, nest, min(vector, _TILE)).emit()
+        _Transpose(k, to, source, nest, config.few).emit()
     elif config.way in ("interleave", "deinterleave"):
         _few(k, to, source, nest, config, vector)
     else:
@@ -191,7 +190,7 @@ def emit_copy(k: Kernel, config: CopyConfig) -> None:
 
 
 def emit_row(k: Kernel, to: Ptr, source: Ptr, row: Row, config: CopyConfig, lanes: int) -> None:
-    """One row, contiguous in `to`, and contiguous or one element in `source`, in vectors of `lanes`."""
+    """One row, contiguous in `to`, contiguous or one element in `source`."""
     at, origin = row.offsets
     fill = config.way == "fill"
     splat = source.splat(origin, lanes) if fill else None
@@ -244,7 +243,7 @@ def _few(k: Kernel, to: Ptr, source: Ptr, nest: Nest, config: CopyConfig, lanes:
 
 
 class _Transpose:
-    """Squares of `tile`: the innermost axis is contiguous in the destination, the other in the source."""
+    """Squares: contiguous in the destination along one axis, in the source along the other."""
 
     def __init__(self, k: Kernel, to: Ptr, source: Ptr, nest: Nest, tile: int) -> None:
         self.k, self.to, self.source, self.nest, self.tile = k, to, source, nest, tile

@@ -1,7 +1,8 @@
 """`Gather`: slices of an array by index, for operands of any strides.
 
-Rows that share their index are copied whole; where the innermost axis is one of the indices', element by element. An
-index beyond the axis is clamped to its ends, so nothing outside the operand is ever read.
+Rows that share their index are copied whole; where the innermost axis is one of the indices',
+element by element. An index beyond the axis is clamped to its ends, so nothing outside the operand
+is ever read.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ def _factor_strides(groups: Sequence[Sequence[Any]], strides: Sequence[int]) -> 
 def map_strides(
     index_map: IndexMap, source: View, result: View
 ) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...], int]:
-    """A bound map as a strided copy: sizes, strides in the result, strides in the source, first source element."""
+    """A bound map as a copy: sizes, strides in result and source, first element of the source."""
     factors: Any = index_map.factors
     out_groups = [[f.size for f in axis] for axis in index_map.out_axes]
     to = _factor_strides(out_groups, result.strides)

@@ -16,7 +16,8 @@ __all__ = ["deinterleave", "interleave", "transpose"]
 def transpose(k: Kernel, rows: Sequence[Vec]) -> list[Vec]:
     """The transpose of a square of `len(rows)` (a power of two) rows of as many lanes.
 
-    Each stage swaps the off-diagonal blocks of all squares of one size, so there are log2(n) stages of n shuffles.
+    Each stage swaps the off-diagonal blocks of all squares of one size, so there are log2(n)
+    stages of n shuffles.
     """
     n = len(rows)
     result = list(rows)
@@ -36,7 +37,9 @@ def transpose(k: Kernel, rows: Sequence[Vec]) -> list[Vec]:
 def interleave(k: Kernel, parts: Sequence[Vec]) -> list[Vec]:
     """`a0 b0 … a1 b1 …` from the vectors a, b, …: as many vectors as came in."""
     count, lanes = len(parts), parts[0].lanes
-    sources = [[(p % count, p // count) for p in range(o * lanes, (o + 1) * lanes)] for o in range(count)]
+    sources = [
+        [(p % count, p // count) for p in range(o * lanes, (o + 1) * lanes)] for o in range(count)
+    ]
     return [_gather(k, parts, source) for source in sources]
 
 

@@ -1,7 +1,7 @@
 """`Pad` by copies: the operand into the middle, then slab by slab what is around it.
 
-A constant fills each slab from one packed element. The other modes copy within the result, axis by axis, so that the
-slabs of an axis repeat what those of earlier axes have filled.
+A constant fills each slab from one packed element. The other modes copy within the result, axis by
+axis, so that the slabs of an axis repeat what those of earlier axes have filled.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ def launch(call: Call) -> tuple[Launch, ...]:
 
 def cost(call: Call) -> float:
     """Microseconds, by bytes moved."""
-    slabs = sum(count > 0 for pair in call.op.pads for count in pair)
+    slabs: int = sum(count > 0 for pair in call.op.pads for count in pair)
     out = call.outputs[0]
     return copy_cost(call, "rows", out.size, out.dtype.itemsize) * (1 + 0.1 * slabs)
 

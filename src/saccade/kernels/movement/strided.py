@@ -1,9 +1,9 @@
-"""Nests of loops over operands of any strides: collapsed when launched, walked without divisions when run.
+"""Nests of loops over operands of any strides: collapsed at launch, walked without divisions.
 
-`collapse` orders the axes by the first operand's strides (the result's memory order), drops axes of one element and
-merges neighbours that every operand walks as one. What is left is rows: the innermost axis, which kernels vectorise,
-inside the others, which a `Nest` walks like an odometer. Codes depend on the rank alone; sizes and strides are integer
-parameters.
+`collapse` orders the axes by the first operand's strides (the result's memory order), drops axes
+of one element and merges neighbours that every operand walks as one. What is left is rows: the
+innermost axis, which kernels vectorise, inside the others, which a `Nest` walks like an odometer.
+Codes depend on the rank alone; sizes and strides are integer parameters.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def collapse(sizes: Sequence[int], strides: Sequence[Sequence[int]]) -> Loops:
 
 
 def inner_kind(stride: int) -> str:
-    """How an operand meets the innermost axis: `unit`, `zero` (one element for all) or `strided`."""
+    """How an operand meets an axis: `unit`, `zero` (one element for all) or `strided`."""
     return {1: "unit", 0: "zero"}.get(stride, "strided")
 
 
@@ -90,7 +90,7 @@ class Partition:
 
 
 def partition(loops: Loops, target: int, align: int = 64) -> Partition:
-    """Chunks of about `target` elements; the innermost axis is cut only where it alone is longer."""
+    """Chunks of about `target` elements; the innermost axis is cut only where it is longer."""
     rows, inner = loops.rows, loops.sizes[-1]
     if rows == 0 or inner == 0:
         return Partition(1, 1, 1, 0)
@@ -119,7 +119,7 @@ class Row:
 
 
 class Nest:
-    """The emitted walk. Declares its integer parameters: those of `Nest.integers`, in that order."""
+    """The emitted walk; declares its integer parameters, which are those of `Nest.integers`."""
 
     def __init__(self, k: Kernel, rank: int, operands: int) -> None:
         self.k = k
@@ -134,7 +134,7 @@ class Nest:
     def integers(
         loops: Loops, cut: Partition, starts: Sequence[int] | None = None
     ) -> tuple[int, ...]:
-        """Values of the parameters; `starts` are the operands' offsets in elements (0 by default)."""
+        """Values of the parameters; `starts` are first elements of the operands, 0 by default."""
         return (
             *loops.sizes,
             *(s for strides in loops.strides for s in strides),

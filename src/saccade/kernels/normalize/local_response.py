@@ -2,8 +2,8 @@
 
     y[c] = x[c] / (bias + alpha / size · Σ x[c']²)^beta        c' from c - before to c + after
 
-The squares of a pixel go to scratch between zeros, from where the neighbours of every channel are read as shifted
-vectors. The power is exp(-beta · log(…)): its operand is at least `bias`.
+The squares of a pixel go to scratch between zeros, from where the neighbours of every channel are
+read as shifted vectors. The power is exp(-beta · log(…)): its operand is at least `bias`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ __all__ = ["LOCAL_RESPONSE", "LocalResponseConfig"]
 
 @dataclass(frozen=True)
 class LocalResponseConfig:
-    """What the code depends on: the operator, element types, strides along channels, rank of the pixels."""
+    """What the code depends on: operator, element types, strides along channels, rank."""
 
     size: int
     alpha: float
@@ -51,7 +51,9 @@ def launch(call: Call) -> tuple[Launch, ...]:
     """One phase."""
     op, x, out = call.op, call.inputs[0], call.outputs[0]
     pixels = [a for a in range(len(x.shape)) if a != 1]
-    outer = collapse([x.shape[a] for a in pixels], [[v.strides[a] for a in pixels] for v in (out, x)])
+    outer = collapse(
+        [x.shape[a] for a in pixels], [[v.strides[a] for a in pixels] for v in (out, x)]
+    )
     channels = x.shape[1]
     loops = Loops(
         (*outer.sizes, channels),
@@ -126,5 +128,11 @@ def cost(call: Call) -> float:
 
 
 LOCAL_RESPONSE = CpuKernel(
-    "normalize.local_response", (LocalResponseNorm,), LocalResponseConfig, supports, launch, emit, cost
+    "normalize.local_response",
+    (LocalResponseNorm,),
+    LocalResponseConfig,
+    supports,
+    launch,
+    emit,
+    cost,
 )

@@ -1,8 +1,9 @@
-"""LayerNorm, and GroupNorm with InstanceNorm: mean and variance in two sweeps, the result in a third.
+"""LayerNorm, GroupNorm and InstanceNorm: mean and variance in two sweeps, the result in a third.
 
     y = (x - mean) / sqrt(variance + epsilon) · scale + bias
 
-One code serves both operators: what differs is which axes are swept, and along which axes scale and bias repeat.
+One code serves both operators: what differs is which axes are swept, and along which axes scale
+and bias repeat.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from dataclasses import dataclass
 from saccade.codegen import math
 from saccade.codegen.language import Kernel
 from saccade.codegen.values import Vec
-from saccade.kernels.base import Call, CpuKernel, In, Launch, Out, View
+from saccade.kernels.base import Call, CpuKernel, In, Launch, Operand, Out, View
 from saccade.kernels.machine import machine
 from saccade.kernels.normalize.sweep import Place, Step, Sweep, SweepCode, SweepPlan, plan_sweep
 from saccade.kernels.pointwise.chain import broadcast_strides
@@ -76,7 +77,7 @@ def launch(call: Call) -> tuple[Launch, ...]:
     """One phase."""
     plan = _plan(call)
     config = NormConfig(plan.code, call.op.epsilon, len(call.inputs) == 3)
-    operands = (Out(0), *(In(i) for i in range(len(call.inputs))))
+    operands: tuple[Operand, ...] = (Out(0), *(In(i) for i in range(len(call.inputs))))
     return (Launch(config, operands, plan.integers, plan.chunks),)
 
 
@@ -113,8 +114,22 @@ def cost(call: Call) -> float:
 
 
 LAYER_NORM = CpuKernel(
-    "normalize.layer", (LayerNorm,), NormConfig, supports, launch, emit, cost, lambda _call: ((0, 0),)
+    "normalize.layer",
+    (LayerNorm,),
+    NormConfig,
+    supports,
+    launch,
+    emit,
+    cost,
+    lambda _call: ((0, 0),),
 )
 GROUP_NORM = CpuKernel(
-    "normalize.group", (GroupNorm,), NormConfig, supports, launch, emit, cost, lambda _call: ((0, 0),)
+    "normalize.group",
+    (GroupNorm,),
+    NormConfig,
+    supports,
+    launch,
+    emit,
+    cost,
+    lambda _call: ((0, 0),),
 )

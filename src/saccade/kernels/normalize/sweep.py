@@ -1,7 +1,8 @@
 """Kernels that sweep an axis several times per result: softmax, normalisations, scans.
 
-Some axes stay, the others are swept; both groups are collapsed over all operands together. Vectors go along the swept
-axes where they are contiguous (`along`), else across neighbouring results (`across`). A kernel writes its sweeps once:
+Some axes stay, the others are swept; both groups are collapsed over all operands together. Vectors
+go along the swept axes where they are contiguous (`along`), else across neighbouring results
+(`across`). A kernel writes its sweeps once:
 
     top = place.reduce(lambda step: step.load(0), "max")
     total = place.reduce(lambda step: math.exp(k, step.load(0) - top), "add")
@@ -17,7 +18,7 @@ from dataclasses import dataclass
 from saccade.codegen.language import Kernel
 from saccade.codegen.values import Int, Mask, Vec
 from saccade.kernels.base import View
-from saccade.kernels.movement.strided import Loops, Nest, Row, collapse, inner_kind, partition
+from saccade.kernels.movement.strided import Nest, Row, collapse, inner_kind, partition
 from saccade.kernels.pointwise.elements import from_float, load, store, to_float
 
 __all__ = ["Place", "Step", "Sweep", "SweepCode", "SweepPlan", "plan_sweep"]
@@ -108,7 +109,7 @@ class Sweep:
         self.count = k.integer("count")
 
     def places(self, body: Callable[[Place], None]) -> None:
-        """Emit `body` for all results that this thread claims; it is called once per way to emit it."""
+        """Emit `body` for all results that this thread claims, once per form of its vectors."""
         k, lanes = self.k, self.k.lanes
         with self.nest.walk() as row:
             if self.code.way == "along":

@@ -1,12 +1,14 @@
 """A whole expression in one pass over operands of any strides, with NumPy's broadcasting.
 
-Axes are collapsed over all operands together (`movement.strided`), and the innermost in the result's memory order is
-vectorised: channels of a channels-last picture, columns of a planar one. An operand meets that axis with neighbours
-(`unit`), with one element for the whole row (`zero`, loaded once) or at a stride (`strided`, element by element).
+Axes are collapsed over all operands together (`movement.strided`), and the innermost in the
+result's memory order is vectorised: channels of a channels-last picture, columns of a planar one.
+An operand meets that axis with neighbours (`unit`), with one element for the whole row (`zero`,
+loaded once) or at a stride (`strided`, element by element).
 
-Floating-point operands are computed with in float32, integers in int64; float16 converts at loads and stores.
-Refuses float64 and types the kernel language has no element for, and functions such as `exp` on integers.
-Bandwidth-bound: activations of dense tensors run at a copy's speed up to about 20 operations per element.
+Floating-point operands are computed with in float32, integers in int64; float16 converts at loads
+and stores. Refuses float64 and types the kernel language has no element for, and functions such as
+`exp` on integers. Bandwidth-bound: activations of dense tensors run at a copy's speed up to about
+20 operations per element.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from saccade.codegen.language import Kernel, Ptr
 from saccade.codegen.values import Int, Mask, Vec
 from saccade.ir import DType
 from saccade.ir.expr import Expr, arg, fold, parse, substitute
-from saccade.kernels.base import Call, CpuKernel, In, Launch, Out, View
+from saccade.kernels.base import Call, CpuKernel, In, Launch, Operand, Out, View
 from saccade.kernels.machine import machine
 from saccade.kernels.movement.strided import (
     MAX_RANK,
@@ -88,7 +90,7 @@ def _used(expr: Expr) -> tuple[tuple[int, ...], str]:
 
 
 def _is_integer(call: Call) -> bool:
-    """Whether arithmetic happens in integers: in the operands' type, or the result's if all are bool."""
+    """Whether arithmetic is in integers: the operands' type, or the result's if all are bool."""
     dtypes = [v.dtype for v in call.inputs if v.dtype is not DType.BOOL]
     if dtypes:
         return not dtypes[0].is_float
@@ -143,7 +145,7 @@ def launch(call: Call) -> tuple[Launch, ...]:
     total = call.outputs[0].size
     light = sum(operators(call.op.expr).values()) <= 4
     cut = partition(loops, max(16384 if light else 4096, -(-total // (8 * call.threads))))
-    operands = (Out(0), *(In(i) for i in used))
+    operands: tuple[Operand, ...] = (Out(0), *(In(i) for i in used))
     return (Launch(config, operands, Nest.integers(loops, cut), cut.chunks),)
 
 
@@ -205,9 +207,9 @@ class _Body:
 
 
 _HEAVY = {
-    "exp": 14, "sigmoid": 20, "silu": 20, "tanh": 25, "erf": 35, "gelu": 38, "softplus": 35, "mish": 25,
-    "log": 25, "elu": 20, "pow": 120, "sin": 100, "cos": 100, "mod": 80, "fmod": 80, "div": 6, "sqrt": 6,
-    "rsqrt": 12, "reciprocal": 6,
+    "exp": 14, "sigmoid": 20, "silu": 20, "tanh": 25, "erf": 35, "gelu": 38, "softplus": 35,
+    "mish": 25, "log": 25, "elu": 20, "pow": 120, "sin": 100, "cos": 100, "mod": 80, "fmod": 80,
+    "div": 6, "sqrt": 6, "rsqrt": 12, "reciprocal": 6,
 }  # fmt: skip
 """Instructions per vector of the operators that take more than two."""
 
@@ -226,7 +228,7 @@ def cost(call: Call) -> float:
 
 
 def aliases(call: Call) -> tuple[tuple[int, int], ...]:
-    """Every operand of the result's element size may be overwritten: an element is read before it is written."""
+    """Every operand may be overwritten: an element is read before it is written."""
     size = call.outputs[0].dtype.itemsize
     return tuple((i, 0) for i, view in enumerate(call.inputs) if view.dtype.itemsize == size)
 

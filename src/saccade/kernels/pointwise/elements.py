@@ -1,4 +1,4 @@
-"""Loads and stores of pointwise kernels: elements of any type as float32 or int64 vectors, at any stride."""
+"""Elements of any type, at any stride, as float32 or int64 vectors, and back."""
 
 from __future__ import annotations
 

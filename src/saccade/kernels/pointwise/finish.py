@@ -1,7 +1,8 @@
-"""Epilogues of kernels that produce channels-last vectors: an expression of the result and its operands.
+"""Epilogues of kernels whose results are vectors of channels: an expression with operands.
 
-`plan_finish` says whether and how a call's epilogue operands can be read along vectors of channels; `Finish` emits
-their loads, the expression, and the conversion to the result's type. Kernels keep a `Finish` beside their own code:
+`plan_finish` says whether and how a call's epilogue operands can be read along vectors of
+channels; `Finish` emits their loads, the expression, and the conversion to the result's type.
+Kernels keep a `Finish` beside their own code:
 
     finish = Finish(k, config.finish)        # declares a pointer per operand
     finish.declare_integers()                # declares their strides

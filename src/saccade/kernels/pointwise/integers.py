@@ -18,7 +18,7 @@ _INFO = (-(2**63), 2**63 - 1)
 
 
 def emit_integer_expr(k: Kernel, expr: Expr, operands: Sequence[Vec], lanes: int) -> Vec:
-    """Code that evaluates `expr` on int64 vectors; truth values are 1 and 0, `div` rounds towards zero."""
+    """Code that evaluates `expr` on int64 vectors; truth values are 1 and 0, `div` truncates."""
     done: dict[Expr, Any] = {}
 
     def visit(e: Expr) -> Any:  # noqa: ANN401 - LLVM values

@@ -2,9 +2,10 @@
 
     y[n, c, p, q] = epilogue(max or mean over the taps (r, s) that lie on the picture)
 
-Each window walks its valid rows; inside the picture its columns are unrolled, at the left and right border they are a
-loop over the valid ones, so no padding is ever read. A mean divides by the exact number of taps. NaN wins a maximum.
-Refuses planar pictures (the layout converts), float64 and integers.
+Each window walks its valid rows; inside the picture its columns are unrolled, at the left and
+right border they are a loop over the valid ones, so no padding is ever read. A mean divides by the
+exact number of taps. NaN wins a maximum. Refuses planar pictures (the layout converts), float64
+and integers.
 """
 
 from __future__ import annotations

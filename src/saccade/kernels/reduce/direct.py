@@ -2,14 +2,13 @@
 
     y = epilogue(finish(combine over the axes of before(x)))
 
-accumulated in float32 with several partial sums. Refuses integers and float64. See `plan` for the ways to walk.
-Reading bound: a mean over channels-last pictures streams its operand.
+accumulated in float32 with several partial sums. Refuses integers and float64. See `plan` for the
+ways to walk. Reading bound: a mean over channels-last pictures streams its operand.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from saccade.codegen.language import Kernel
 from saccade.ir.expr import IDENTITY
@@ -58,9 +57,8 @@ def launch(call: Call) -> tuple[Launch, ...]:
     text = str(call.op.epilogue)
     source, result = call.inputs[0].dtype.value, call.outputs[0].dtype.value
     if walk.parts == 1:
-        return (
-            _phase(call.op.kind, "whole", walk, (source, result, *elements), text, (In(0), Out(0), *operands)),
-        )  # fmt: skip
+        every = (source, result, *elements)
+        return (_phase(call.op.kind, "whole", walk, every, text, (In(0), Out(0), *operands)),)
     results = walk.kept.rows * walk.kept.sizes[-1]
     temp = Temp(0, 4 * results * walk.parts)
     dense = _dense(walk.kept.sizes)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from saccade.codegen import math
 from saccade.codegen.expressions import emit_expr
 from saccade.codegen.language import Kernel, Var
-from saccade.codegen.values import Int, IntLike, Mask, Vec
+from saccade.codegen.values import Int, Mask, Vec
 from saccade.ir.expr import parse
 from saccade.kernels.movement.strided import Nest, Row
 from saccade.kernels.pointwise.elements import from_float, load, store, to_float
@@ -106,7 +106,8 @@ class _Reduce:
             return to_float(k, raw, self.config.elements[0])
 
         def sweep(visit: Callable[[Vec], Vec], start: float, combine: str) -> list[Vec]:
-            # Several rows at a time where there are few vectors: sums that do not wait for each other.
+            # Several rows at a time where there are few vectors: sums that do not wait for each
+            # other.
             rows = 1 if count > 1 else _UNROLL
             sums = [[k.var(k.number(start, lanes)) for _ in range(count)] for _ in range(rows)]
 
@@ -148,7 +149,7 @@ class _Reduce:
                 with k.range(whole, high) as j:
                     take([offset + j * step])
 
-    def _high(self, row: Row) -> IntLike:
+    def _high(self, row: Row) -> Int:
         """End of the outermost axis that goes: of this part, if the reduction is cut."""
         if self.config.stage != "partial":
             return self.sizes[0]
@@ -185,18 +186,18 @@ class _Reduce:
             for axis in range(len(self.sizes) - 1):
                 high = self._high(row) if axis == 0 else self.sizes[axis]
                 offset = offset + stack.enter_context(k.range(0, high)) * self.steps[axis]
-            high = self._high(row) if len(self.sizes) == 1 else self.sizes[-1]
-            low: IntLike = 0
+            end = self._high(row) if len(self.sizes) == 1 else self.sizes[-1]
+            low: Int = k.int(0)
             for count in (_UNROLL, 1):
                 step = count * lanes
-                whole = low + (high - low) // step * step
+                whole = low + (end - low) // step * step
                 with k.range(low, whole, step) as j:
                     for u in range(count):
                         raw = to_float(k, x.vec(offset + j + u * lanes), x.element)
                         sums[u].set(self._combine(combine, sums[u].get(), visit(raw)))
                 low = whole
-            with k.when(low < high):
-                mask = k.first(high - low)
+            with k.when(low < end):
+                mask = k.first(end - low)
                 v = visit(to_float(k, x.vec(offset + low, mask), x.element))
                 v = mask.select(v, k.number(start))
                 sums[0].set(self._combine(combine, sums[0].get(), v))

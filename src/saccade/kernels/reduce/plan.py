@@ -1,13 +1,14 @@
 """How a reduction walks its operand: which axis vectors go along, and where long sums are cut.
 
-Axes that stay are collapsed over operand, result and epilogue operands, axes that go over the operand alone. Vectors go
+Axes that stay are collapsed over operand, result and epilogue operands, axes that go over the
+operand alone. Vectors go
 
-    across   along the last axis that stays (each lane is a result): the mean of channels-last pictures
-    along    along an axis that goes (lanes are partial results): sums of rows
+    across   along the last axis that stays (each lane is a result): the mean of channels-last
+    pictures along    along an axis that goes (lanes are partial results): sums of rows
 
-A reduction of few results over many elements is cut into parts of a fixed size, so that a team can share it: a first
-phase leaves partial results in a temporary, a second reduces these. The cut depends on the sizes alone, and so results
-do not depend on the width of the team.
+A reduction of few results over many elements is cut into parts of a fixed size, so that a team can
+share it: a first phase leaves partial results in a temporary, a second reduces these. The cut
+depends on the sizes alone, and so results do not depend on the width of the team.
 """
 
 from __future__ import annotations
@@ -74,10 +75,12 @@ def plan_walk(
 
 
 def cut_parts(walk: Walk, lanes: int) -> Walk:
-    """The same walk, cut where it has few results over many elements; not for reductions of two passes."""
+    """The same walk, cut where it has few results over many elements; for sums of one pass."""
     outer = walk.gone[0][0]
     inner_results = walk.kept.sizes[-1]
-    results = walk.kept.rows * (-(-inner_results // lanes) if walk.way == "across" else inner_results)
+    results = walk.kept.rows * (
+        -(-inner_results // lanes) if walk.way == "across" else inner_results
+    )
     width = min(lanes, inner_results) if walk.way == "across" else 1
     work = walk.count * width
     if results >= _ENOUGH or work < 2 * _PART or outer < 2:

@@ -1,7 +1,8 @@
-"""CumSum, ArgMax and ArgMin: an axis is walked element by element, vectors go across its neighbours.
+"""CumSum, ArgMax and ArgMin: an axis is walked element by element, vectors go across.
 
-Where the walked axis is the only one with neighbours in memory, lanes are gathered. A reversed sum walks from the end
-with a negative step. NaN counts as the largest and as the smallest element, the first one of them, as in NumPy.
+Where the walked axis is the only one with neighbours in memory, lanes are gathered. A reversed sum
+walks from the end with a negative step. NaN counts as the largest and as the smallest element, the
+first one of them, as in NumPy.
 """
 
 from __future__ import annotations

@@ -2,8 +2,9 @@
 
     y[n, c, p, q] = epilogue(Σ_i Σ_j rows[p, i] · columns[q, j] · x[n, c, h(p, i), w(q, j)])
 
-with 1, 2 or 4 taps per axis (nearest, linear, cubic). The tables are packed constants, made for the sizes when the
-plan is made. Refuses planar pictures, other ranks, resized batches or channels, and types other than float32/16.
+with 1, 2 or 4 taps per axis (nearest, linear, cubic). The tables are packed constants, made for
+the sizes when the plan is made. Refuses planar pictures, other ranks, resized batches or channels,
+and types other than float32/16.
 """
 
 from __future__ import annotations

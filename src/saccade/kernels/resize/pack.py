@@ -1,7 +1,8 @@
-"""Tables of interpolation: for each position of the result along one axis, which elements weigh how much.
+"""Tables of interpolation: which elements weigh how much for each position along one axis.
 
-Positions are computed in float32, operation by operation as ONNX Runtime does, so that `floor` and rounding fall on
-the same side where a position is a whole number in one precision and just below it in another.
+Positions are computed in float32, operation by operation as ONNX Runtime does, so that `floor` and
+rounding fall on the same side where a position is a whole number in one precision and just below
+it in another.
 """
 
 from __future__ import annotations
@@ -40,10 +41,12 @@ def _nearest(rounding: str, x: Array) -> Array:
         "round_prefer_floor": lambda p: np.ceil(p - _F(0.5)),
         "round_prefer_ceil": lambda p: np.floor(p + _F(0.5)),
     }
-    return rules[rounding](x)
+    return np.asarray(rules[rounding](x))
 
 
-def _taps(mode: str, kind: str, nearest: str, before: int, after: int, scale: float) -> tuple[Array, Array]:
+def _taps(
+    mode: str, kind: str, nearest: str, before: int, after: int, scale: float
+) -> tuple[Array, Array]:
     """Float64 positions, and the unclipped taps of each, [after, taps]."""
     x = positions(kind, before, after, scale)
     if mode == "nearest":
@@ -63,7 +66,7 @@ def axis_indices(
 def axis_weights(
     mode: str, kind: str, before: int, after: int, scale: float, cubic_a: float, inside: bool
 ) -> Array:
-    """Float32 [after, taps]; with `inside`, taps beyond the operand weigh nothing and the rest is scaled up."""
+    """Float32 [after, taps]; `inside`: taps beyond the operand weigh nothing, the rest more."""
     x, taps = _taps(mode, kind, "floor", before, after, scale)
     distance = np.abs(x[:, None] - taps)
     if mode == "nearest":
@@ -80,4 +83,4 @@ def _cubic(d: Array, a: float) -> Array:
     """Keys, Cubic convolution interpolation for digital image processing, 1981."""
     near = ((a + 2) * d - (a + 3)) * d * d + 1
     far = ((a * d - 5 * a) * d + 8 * a) * d - 4 * a
-    return np.where(d <= 1, near, np.where(d < 2, far, 0))
+    return np.asarray(np.where(d <= 1, near, np.where(d < 2, far, 0)))

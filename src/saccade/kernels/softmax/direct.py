@@ -86,12 +86,23 @@ def emit(k: Kernel, config: SoftmaxConfig) -> None:
 def cost(call: Call) -> float:
     """Microseconds: an exponential and three sweeps."""
     x = call.inputs[0]
-    slow = 1.0 if "strided" not in _plan(call).code.kept_kinds or _plan(call).code.way == "along" else 4.0
+    slow = (
+        1.0
+        if "strided" not in _plan(call).code.kept_kinds or _plan(call).code.way == "along"
+        else 4.0
+    )
     return machine(call.target).roofline(
         30.0 * slow * x.size, 2 * x.size * x.dtype.itemsize, call.threads, 0.5
     )
 
 
 SOFTMAX = CpuKernel(
-    "softmax.direct", (Softmax,), SoftmaxConfig, supports, launch, emit, cost, lambda _call: ((0, 0),)
+    "softmax.direct",
+    (Softmax,),
+    SoftmaxConfig,
+    supports,
+    launch,
+    emit,
+    cost,
+    lambda _call: ((0, 0),),
 )
