@@ -81,6 +81,7 @@ class Call:
         target: The machine.
         threads: Width of the team.
         exact: Whether only algorithms without extra rounding are allowed.
+        memo: What kernels derived from the call and will ask for again, by name.
     """
 
     op: Any  # the Op subclass that the kernel names in `ops`
@@ -90,6 +91,7 @@ class Call:
     target: Target
     threads: int = 1
     exact: bool = False
+    memo: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)

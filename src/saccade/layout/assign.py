@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
+from itertools import zip_longest
 
 from saccade.errors import ModelError, PlanError
 from saccade.ir import Dim, Factor, Graph, IndexMap, Node, Op, TensorType, Value
-from saccade.ir.dim import evaluate
+from saccade.ir.dim import evaluate, is_static
 from saccade.ir.verify import describe
 from saccade.kernels.base import Call, View
 from saccade.layout.formats import channels_last_values
@@ -37,7 +38,8 @@ def assign(
     """
     shapes = _shapes(graph, sizes)
     ops = {node: node.op.bind(sizes) for node in graph.nodes}
-    _check_guards(ops, shapes, sizes)
+    for node in _guarded(graph):
+        _check_guard(node, ops[node], shapes, sizes)
     maps = {node: op.map for node, op in ops.items() if isinstance(op, Move)}
     places = place(graph, shapes, maps, _pictures(graph))
     work = _Assignment(graph, ops, places, Selector(backend, available), backend, threads, exact)
@@ -88,23 +90,41 @@ def _evaluate(dim: Dim, sizes: Mapping[str, int], value: Value) -> int:
     return size
 
 
-def _check_guards(
-    ops: Mapping[Node, Op], shapes: Mapping[Value, tuple[int, ...]], sizes: Mapping[str, int]
+@lru_cache(maxsize=64)
+def _guarded(graph: Graph) -> tuple[Node, ...]:
+    """Nodes whose shapes fit only if dims that are not equal as expressions turn out equal as numbers."""
+    return tuple(node for node in graph.nodes if not _fits_for_all_sizes(graph, node))
+
+
+def _fits_for_all_sizes(graph: Graph, node: Node) -> bool:
+    inferred = node.op.infer([value.type for value in node.inputs])
+    if any(kind.shape != value.shape for kind, value in zip(inferred, node.outputs, strict=True)):
+        return False
+    if isinstance(node.op, Move):
+        return node.op.map.in_shape == node.inputs[0].shape
+    varying = [v for v in node.inputs if v not in graph.constants]
+    for axes in zip_longest(*(reversed(v.shape) for v in varying), fillvalue=1):
+        if len({dim for dim in axes if dim != 1}) > 1 and not all(map(is_static, axes)):
+            return False
+    return True
+
+
+def _check_guard(
+    node: Node, op: Op, shapes: Mapping[Value, tuple[int, ...]], sizes: Mapping[str, int]
 ) -> None:
     """Decide what shape rules had to let pass while sizes were symbols: `2*(H//2)` beside `H`."""
-    for node, op in ops.items():
-        problem = ""
-        try:
-            types = op.infer([TensorType(value.dtype, shapes[value]) for value in node.inputs])
-        except ModelError as error:
-            problem = str(error)
-        else:
-            for kind, value in zip(types, node.outputs, strict=True):
-                if kind.shape != shapes[value]:
-                    problem = f"%{value.name} is {list(kind.shape)}, not {list(shapes[value])}"
-        if problem:
-            given = ", ".join(f"{k}={v}" for k, v in sizes.items())
-            raise PlanError(f"with {given}, {describe(node)} does not fit: {problem}")
+    problem = ""
+    try:
+        types = op.infer([TensorType(value.dtype, shapes[value]) for value in node.inputs])
+    except ModelError as error:
+        problem = str(error)
+    else:
+        for kind, value in zip(types, node.outputs, strict=True):
+            if kind.shape != shapes[value]:
+                problem = f"%{value.name} is {list(kind.shape)}, not {list(shapes[value])}"
+    if problem:
+        given = ", ".join(f"{k}={v}" for k, v in sizes.items())
+        raise PlanError(f"with {given}, {describe(node)} does not fit: {problem}")
 
 
 def identity_map(shape: tuple[int, ...]) -> IndexMap:

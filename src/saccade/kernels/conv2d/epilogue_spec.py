@@ -209,6 +209,13 @@ class EpilogueSpec:
 
 def conv_epilogue(call: Call) -> EpilogueSpec:
     """The epilogue of a call of `Conv2d`."""
+    spec: EpilogueSpec | None = call.memo.get("epilogue")
+    if spec is None:
+        spec = call.memo["epilogue"] = _conv_epilogue(call)
+    return spec
+
+
+def _conv_epilogue(call: Call) -> EpilogueSpec:
     op: Conv2d = call.op
     shape = op.sum_shape(call.inputs[0].shape, call.inputs[1].shape)
     sums = tuple(int(str(n)) for n in shape)
