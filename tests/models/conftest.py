@@ -1,0 +1,80 @@
+"""Real models: filled from their weightless files, compiled once, with onnxruntime beside them."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+import onnxruntime as ort
+import pytest
+
+import saccade
+
+REPOSITORY = Path(__file__).parents[2]
+FOLDER = Path(os.environ.get("SACCADE_MODELS") or REPOSITORY.parent / "shared" / "models")
+
+
+class Zoo:
+    """Models by name."""
+
+    def __init__(self, scratch: Path) -> None:
+        self._scratch = scratch
+        self.compiled = lru_cache(maxsize=3)(self._compiled)
+        self.session = lru_cache(maxsize=2)(self._session)
+
+    def path(self, name: str) -> Path:
+        """The filled file."""
+        if not (FOLDER / f"{name}.onnx").exists():
+            pytest.skip(f"{FOLDER} has no {name}.onnx (set SACCADE_MODELS)")
+        filled = self._scratch / f"{name}.onnx"
+        if not filled.exists():
+            filled.write_bytes(_fill()(FOLDER / f"{name}.onnx").SerializeToString())
+        return filled
+
+    def _compiled(self, name: str, **options):
+        options.setdefault("threads", 2)
+        return saccade.compile(self.path(name), **options)
+
+    def _session(self, name: str) -> ort.InferenceSession:
+        options = ort.SessionOptions()
+        options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+        options.intra_op_num_threads = 1
+        return ort.InferenceSession(
+            str(self.path(name)), options, providers=["CPUExecutionProvider"]
+        )
+
+    def truth(self, name: str, x):
+        """Outputs of onnxruntime without optimisations, by name."""
+        session = self.session(name)
+        names = [output.name for output in session.get_outputs()]
+        return dict(
+            zip(names, session.run(names, {session.get_inputs()[0].name: x}), strict=True)
+        )
+
+    def program(self, name: str, shape: tuple[int, ...], threads: int):
+        """A program for one size."""
+        return self.compiled(name, threads=threads)._program((shape,))
+
+
+@lru_cache(maxsize=1)
+def _fill():
+    spec = importlib.util.spec_from_file_location("fill", FOLDER / "fill.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.fill
+
+
+@pytest.fixture(scope="session")
+def zoo(tmp_path_factory):
+    return Zoo(tmp_path_factory.mktemp("models"))
+
+
+@pytest.fixture
+def picture():
+    def make(shape, dtype="float32"):
+        return np.random.default_rng(sum(shape)).standard_normal(shape).astype(dtype)
+
+    return make

@@ -1,0 +1,81 @@
+"""Plans of real models: small arenas, no stand-alone reorders, cached, plain data."""
+
+import numpy as np
+import pytest
+
+from saccade.plan import Plan
+
+STANDARD = {
+    "subpixel_x4": (180, 320),
+    "subpixel_x4_fp16": (180, 320),
+    "resnet50": (224, 224),
+    "mobilenet_v3_large": (224, 224),
+    "shufflenet_v2_x1_0": (224, 224),
+    "efficientnet_b0": (224, 224),
+    "densenet121": (224, 224),
+    "deeplabv3_mobilenet": (520, 520),
+}
+
+
+@pytest.mark.parametrize("name", STANDARD)
+def test_the_arena_is_little_more_than_what_is_live(zoo, name):
+    model = zoo.compiled(name)
+    for batch in (1, 8):
+        plan = model.plan((batch, 3, *STANDARD[name]))
+        assert plan.arena_bytes <= 1.15 * plan.live_bytes, f"batch {batch}"
+
+
+@pytest.mark.parametrize("name", STANDARD)
+def test_json_and_text_lose_nothing(zoo, name):
+    plan = zoo.compiled(name).plan((2, 3, *STANDARD[name]))
+    again = Plan.from_json(plan.to_json())
+    assert again == plan
+    assert again.to_json() == plan.to_json()
+    assert hash(again.steps[0].op) == hash(plan.steps[0].op)
+    text = str(plan)
+    assert str(again) == text
+    rows = text.splitlines()
+    assert len(rows) > len(plan.steps) + 5
+    for row, step in zip(rows[1:], plan.steps, strict=False):
+        assert step.op.family in row and (step.kernel or "reference") in row
+    assert f"{len(plan.reorders)} reorder(s)" in text and "floor" in text
+
+
+@pytest.mark.parametrize("name", ["subpixel_x4", "shufflenet_v2_x1_0"])
+def test_nothing_is_reordered(zoo, name):
+    plan = zoo.compiled(name).plan((1, 3, *STANDARD[name]))
+    assert plan.reorders == (), [f"{s.name}: {s.note}" for s in plan.reorders]
+
+
+@pytest.mark.parametrize("name", STANDARD)
+def test_nothing_runs_on_the_host(zoo, name):
+    plan = zoo.compiled(name).plan((1, 3, *STANDARD[name]))
+    assert [(s.name, s.reasons) for s in plan.steps if s.kernel is None] == []
+
+
+def test_another_size_compiles_nothing(zoo, picture):
+    """A step of the picture's size or of the batch is planned anew with the code that is there."""
+    model = zoo.compiled("resnet50")
+    model(picture((1, 3, 224, 224)))
+    compiled = model._backend.objects.compiled, len(model._backend.objects._known)
+    for shape in ((2, 3, 224, 224), (1, 3, 256, 320), (1, 3, 200, 200)):
+        assert model(picture(shape)).shape == (shape[0], 1000)
+        known = model._backend.objects.compiled, len(model._backend.objects._known)
+        assert known == compiled, f"{shape} compiled {known[0] - compiled[0]} kernels"
+
+
+def test_programs_are_kept_by_size(zoo, picture):
+    model = zoo.compiled("subpixel_x4")
+    x = picture((1, 3, 9, 9))
+    first = model(x)
+    program = model._program((x.shape,))
+    second = model(x)
+    assert model._program((x.shape,)) is program
+    assert np.array_equal(first, second) and not np.shares_memory(first, second)
+
+
+def test_concatenations_of_densenet_cost_nothing(zoo):
+    """Every layer writes beside its predecessors: prefixes of one buffer per block, no copies."""
+    plan = zoo.compiled("densenet121").plan((1, 3, 224, 224))
+    assert not [s.name for s in plan.steps if s.op.family == "Concat"]
+    assert plan.reorders == ()

@@ -1,0 +1,227 @@
+"""The driver and its teams: every thread walks every phase, nobody passes a barrier early."""
+
+import ctypes
+import os
+import threading
+import time
+
+import numpy as np
+import pytest
+
+from saccade.codegen.compile import object_code
+from saccade.codegen.target import host_target
+from saccade.runtime.cpu.driver import JOB_WORDS, TEAM_WORDS, driver, nanoseconds_per_tick
+from saccade.runtime.cpu.linker import link
+from saccade.runtime.cpu.team import FutexTeam, Inline, SimulatedTeam
+
+# Each thread adds 1 to word `thread` of base 0, and to word 8 the number of threads that are not at
+# the same count: after a barrier all of them are. Arguments: unused. Context: bases, counter, claim
+# step, thread, fault. The count that every thread must have comes from the counters' own phase.
+CODE = """
+target triple = "{triple}"
+define void @count(ptr %args, ptr %context) {{
+entry:
+  %bases = load ptr, ptr %context
+  %memory = load ptr, ptr %bases
+  %threadp = getelementptr i64, ptr %context, i64 3
+  %thread = load i64, ptr %threadp
+  %widthp = getelementptr i64, ptr %memory, i64 120
+  %width = load i64, ptr %widthp
+  %mine8 = mul i64 %thread, 8
+  %mine = getelementptr i64, ptr %memory, i64 %mine8
+  %old = load i64, ptr %mine
+  br label %head
+head:
+  %i = phi i64 [ 0, %entry ], [ %next, %check ]
+  %more = icmp slt i64 %i, %width
+  br i1 %more, label %check, label %done
+check:
+  %i8 = mul i64 %i, 8
+  %other = getelementptr i64, ptr %memory, i64 %i8
+  %seen = load atomic i64, ptr %other monotonic, align 8
+  %ahead = sub i64 %seen, %old
+  %low = icmp slt i64 %ahead, 0
+  %high = icmp sgt i64 %ahead, 1
+  %bad = or i1 %low, %high
+  %wrong = zext i1 %bad to i64
+  %errors = getelementptr i64, ptr %memory, i64 112
+  %ignored = atomicrmw add ptr %errors, i64 %wrong monotonic
+  %next = add i64 %i, 1
+  br label %head
+done:
+  %new = add i64 %old, 1
+  store atomic i64 %new, ptr %mine monotonic, align 8
+  ret void
+}}
+define void @claim(ptr %args, ptr %context) {{
+entry:
+  %bases = load ptr, ptr %context
+  %memory = load ptr, ptr %bases
+  %counterp = getelementptr i64, ptr %context, i64 1
+  %counter = load ptr, ptr %counterp
+  %stepp = getelementptr i64, ptr %context, i64 2
+  %step = load i64, ptr %stepp
+  br label %head
+head:
+  %chunk = atomicrmw add ptr %counter, i64 %step monotonic
+  %more = icmp slt i64 %chunk, 40
+  br i1 %more, label %body, label %done
+body:
+  %at = add i64 %chunk, 200
+  %slot = getelementptr i64, ptr %memory, i64 %at
+  %old = load i64, ptr %slot
+  %new = add i64 %old, 1
+  store i64 %new, ptr %slot
+  br label %head
+done:
+  ret void
+}}
+"""
+ERRORS, WIDTH, CHUNKS = 112, 120, slice(200, 240)
+
+
+class Job:
+    """`count` phases of one function."""
+
+    def __init__(self, code, count, width):
+        self.count = count
+        self.memory = np.zeros(256, np.int64)
+        self.memory[WIDTH] = width
+        self.bases = np.array([self.memory.ctypes.data], np.int64)
+        self.counters = np.zeros(count * 8, np.int64)
+        self.fault = np.zeros(8, np.int64)
+        self.table = np.array([[code, 0]] * count, np.int64)
+        self.words = np.zeros(JOB_WORDS, np.int64)
+        arrays = (self.bases, self.counters)
+        self.words[:4] = (self.table.ctypes.data, count, *(a.ctypes.data for a in arrays))
+        self.words[6] = self.fault.ctypes.data
+        self.address = self.words.ctypes.data
+
+
+@pytest.fixture(scope="module")
+def code():
+    target = host_target()
+    return link([object_code(CODE.format(triple=target.triple), target)], ["count", "claim"])
+
+
+def play(team, job, runs):
+    for _ in range(runs):
+        job.counters.fill(0)
+        team.run(job)
+
+
+@pytest.fixture(params=["spinning", "yielding", "sleeping"])
+def patience(request):
+    """Pauses, then pauses and yields: every way to wait has its turn."""
+    return {
+        "spinning": (600, 5000, 5000, 8000),
+        "yielding": (0, 200, 0, 200),
+        "sleeping": (0, 0, 0, 0),
+    }[request.param]
+
+
+@pytest.mark.parametrize("width", [2, 3, 4])
+def test_nobody_passes_a_barrier_early(code, width, patience):
+    team = FutexTeam(width)
+    team._words[56:60] = patience
+    job = Job(code.addresses["count"], 40, width)
+    runs = 150
+    with team.lock:
+        play(team, job, runs)
+    assert job.memory[: width * 8 : 8].tolist() == [40 * runs] * width
+    assert job.memory[ERRORS] == 0
+    stop(team)
+
+
+def stop(team):
+    """End the workers (a program's teams live as long as it does)."""
+    team._words[24] = 1
+    empty = Job(0, 0, team.width)
+    empty.words[4], empty.words[5] = team._address, team.width
+    driver().run(team._address, empty.address)
+    time.sleep(0.05)
+
+
+@pytest.mark.parametrize("width", [2, 4])
+def test_every_chunk_is_claimed_once(code, width, patience):
+    team = FutexTeam(width)
+    team._words[56:60] = patience
+    job = Job(code.addresses["claim"], 5, width)
+    with team.lock:
+        play(team, job, 50)
+    assert job.memory[CHUNKS].tolist() == [5 * 50] * 40
+    stop(team)
+
+
+def test_workers_sleep_when_nothing_runs(code):
+    team = FutexTeam(3)
+    job = Job(code.addresses["count"], 3, 3)
+    with team.lock:
+        play(team, job, 2)
+        for _ in range(200):
+            if team._words[16] == 2:
+                break
+            time.sleep(0.01)
+        assert team._words[16] == 2, "both workers are parked"
+        used = time.process_time()
+        time.sleep(0.1)
+        assert time.process_time() - used < 0.05, "and cost nothing"
+        play(team, job, 2)
+    assert job.memory[:24:8].tolist() == [12] * 3
+    stop(team)
+
+
+def test_an_inline_team_walks_alone(code):
+    job = Job(code.addresses["count"], 7, 1)
+    play(Inline(), job, 3)
+    assert job.memory[0] == 21 and job.memory[8] == 0
+    job = Job(code.addresses["claim"], 2, 1)
+    play(Inline(), job, 3)
+    assert job.memory[CHUNKS].tolist() == [6] * 40
+
+
+@pytest.mark.parametrize("order", [(0,), (1, 0), (2, 0, 1), (6, 2, 4, 0, 1, 5, 3)])
+def test_a_simulated_team_gives_every_thread_its_share(code, order):
+    job = Job(code.addresses["claim"], 3, len(order))
+    play(SimulatedTeam(len(order), order), job, 2)
+    assert job.memory[CHUNKS].tolist() == [6] * 40
+    job = Job(code.addresses["count"], 4, len(order))
+    SimulatedTeam(len(order), order).run(job)
+    assert job.memory[: 8 * len(order) : 8].tolist() == [4] * len(order)
+    assert job.memory[ERRORS] == 0
+
+
+def test_a_profile_has_a_reading_for_every_phase_and_thread(code):
+    team = FutexTeam(2)
+    job = Job(code.addresses["count"], 6, 2)
+    clock = np.zeros((6, 2, 2), np.int64)
+    job.words[7] = clock.ctypes.data
+    with team.lock:
+        team.run(job)
+    assert (clock > 0).all() and (clock[..., 1] >= clock[..., 0]).all()
+    assert (clock[1:, :, 0] >= clock[:-1, :, 1].max(axis=1, keepdims=True)).all(), "barriers hold"
+    assert 0.01 < nanoseconds_per_tick() < 100
+    stop(team)
+
+
+def test_a_run_lets_go_of_the_interpreter(code):
+    """Another Python thread makes progress while a job runs."""
+    job = Job(code.addresses["count"], 400_000, 1)
+    seen, done = [], threading.Event()
+
+    def watch():
+        while not done.is_set():
+            seen.append(int(job.memory[0]))
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    play(Inline(), job, 5)
+    done.set()
+    watcher.join(30)
+    assert len({n for n in seen if 0 < n < 2_000_000}) > 1
+
+
+def test_team_memory_is_on_its_own_lines():
+    team = FutexTeam(2)
+    assert team._address % 64 == 0 and len(team._words) == TEAM_WORDS
+    assert ctypes.sizeof(ctypes.c_int64) == 8 and os.sched_getaffinity(0)

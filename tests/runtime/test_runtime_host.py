@@ -1,0 +1,128 @@
+"""Host steps, constants that are shared, and the watch that other tests rely on."""
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1] / "layout")]
+from layout_graphs import Builder, backend, plan_of
+from runtime_models import picture
+
+from saccade.ir import DType
+from saccade.ir.expr import apply, arg
+from saccade.kernels.base import View
+from saccade.layout.views import channels_last
+from saccade.opdefs import Pointwise
+from saccade.plan import Ref, Slot
+from saccade.runtime.host import array_at
+from saccade.testing.interpret import interpret
+from saccade.testing.simulate import PlayError, simulate
+
+DOUBLE = Pointwise(apply("add", arg(0), arg(0)), DType.F64)  # no kernel computes in float64
+BACK = Pointwise(arg(0), DType.F32)
+
+
+def mixed():
+    """Native, host, native, host steps."""
+    b = Builder((1, 3, 8, 8))
+    x = b.conv(b.inputs[0], 8)
+    y = b.add(BACK, b.add(DOUBLE, x))
+    z = b.conv(y, 8)
+    return b.graph(b.add(DOUBLE, z))
+
+
+def build(graph, threads=1):
+    return backend(threads).build(plan_of(graph, threads), graph, f"test-{id(graph)}")
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3])
+def test_host_and_native_steps_alternate(threads):
+    graph = mixed()
+    x = picture(1, 3, 8, 8)
+    program = build(graph, threads)
+    hosts = [host for host, _ in program.plan.segments()]
+    assert True in hosts and False in hosts and len(hosts) >= 4
+    (found,) = program.run([x])
+    (wanted,) = interpret(graph, {"x0": x}).values()
+    assert found.dtype == wanted.dtype == np.float64
+    assert np.linalg.norm(found - wanted) < 1e-6 * np.linalg.norm(wanted)
+    (watched,) = simulate(program, [x])
+    assert watched.tobytes() == found.tobytes()
+
+
+def test_a_stored_value_is_a_view_of_memory():
+    view = channels_last(DType.F32, (1, 2, 2, 3))
+    memory = np.arange(40, dtype=np.float32).view(np.uint8)
+    found = array_at(Slot(Ref(0, 16, 48), view), [memory])
+    assert found[0, 1, 1, 2] == 4 + 5 * 2 + 1
+    found[0, 0, 0, 0] = -1
+    assert memory.view(np.float32)[4] == -1
+    empty = View(DType.F32, (0, 3), (3, 1))
+    assert array_at(Slot(Ref(0, 0, 0), empty), [memory]).shape == (0, 3)
+
+
+def test_packed_weights_are_held_once():
+    b = Builder((1, 3, 8, 8))
+    graph = b.graph(b.conv(b.inputs[0], 16))
+    shared = backend()
+    first = shared.build(plan_of(graph), graph, "one model")
+    second = shared.build(plan_of(graph), graph, "one model")
+    other = shared.build(plan_of(graph), graph, "another model")
+    packed = [i for i, c in enumerate(first.plan.constants) if c.packing is not None]
+    assert packed
+    for i in packed:
+        assert first.constants[i] is second.constants[i]
+        assert first.constants[i] is not other.constants[i]
+
+
+def planted(program, **changes):
+    """The program with a wrong plan: what the watch has to notice."""
+    program.plan = replace(program.plan, **changes)
+    return program
+
+
+def chain():
+    b = Builder((1, 8, 8, 8))
+    x = b.conv(b.conv(b.inputs[0], 8), 8)
+    return build(b.graph(b.conv(x, 8)))
+
+
+def test_the_watch_sees_writes_to_other_places():
+    """The plan says one place, the code writes to another."""
+    program = chain()
+    x = picture(1, 8, 8, 8)
+    first = program.plan.steps[0].outputs[0]
+    moved = replace(first, ref=replace(first.ref, offset=first.ref.offset + 64))
+
+    def slots(found):
+        return tuple(moved if slot == first else slot for slot in found)
+
+    steps = tuple(
+        replace(s, inputs=slots(s.inputs), outputs=slots(s.outputs)) for s in program.plan.steps
+    )
+    simulate(program, [x])
+    with pytest.raises(PlayError, match="outside its results"):
+        simulate(planted(program, steps=steps, arena_bytes=program.plan.arena_bytes + 64), [x])
+
+
+def test_the_watch_poisons_what_is_dead():
+    """The plan says that the last step reads the first value, the code reads the second."""
+    program = chain()
+    x = picture(1, 8, 8, 8)
+    (wanted,) = simulate(program, [x])
+    assert np.isfinite(wanted).all()
+    first, second, last = program.plan.steps
+    wrong = replace(last, inputs=(first.outputs[0], *last.inputs[1:]))
+    assert second.outputs[0].view == first.outputs[0].view
+    (found,) = simulate(planted(program, steps=(first, second, wrong)), [x])
+    assert np.isnan(found).all()
+
+
+def test_the_watch_sees_a_step_that_reads_what_nobody_wrote():
+    program = chain()
+    first, second, last = program.plan.steps
+    with pytest.raises(PlayError, match="read but never written"):
+        simulate(planted(program, steps=(second, first, last)), [picture(1, 8, 8, 8)])

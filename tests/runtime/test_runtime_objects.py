@@ -1,0 +1,251 @@
+"""The cache of objects on disk, and the processes that compile."""
+
+import os
+import subprocess
+import sys
+import tempfile
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+from runtime_models import compiled, convolutions, picture
+
+from saccade.codegen.target import host_target
+from saccade.errors import CompileError, OptionError
+from saccade.processes import Processes
+from saccade.runtime.cpu.linker import link
+from saccade.runtime.cpu.objects import Objects
+
+X = picture(1, 3, 9, 9)
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.setenv("SACCADE_CACHE_DIR", str(tmp_path))
+    return tmp_path / "objects"
+
+
+@pytest.fixture(scope="module")
+def keys():
+    plan = compiled(convolutions(), threads=1).plan(X.shape)
+    found = {(s.kernel, p.config) for s in plan.steps for p in s.phases}
+    return sorted(found, key=repr)[:2]
+
+
+def objects(**options):
+    return Objects(host_target(), **options)
+
+
+def get(found, keys):
+    processes = Processes()
+    try:
+        return found.get(keys, processes)
+    finally:
+        processes.close()
+
+
+def test_entries_are_compiled_once_and_read_ever_after(folder, keys):
+    first = objects()
+    made = get(first, keys)
+    assert first.compiled == len(keys) and len(list(folder.glob("*.bin"))) == len(keys)
+    assert get(first, keys) == made and first.compiled == len(keys)
+    second = objects()
+    assert get(second, keys) == made and second.compiled == 0
+    assert not list(folder.glob(".new-*"))
+    assert all(link([f.code], [f.symbol]).addresses[f.symbol] for f in made.values())
+
+
+def damage(name, path, other):
+    whole = path.read_bytes()
+    if name == "flipped bit":
+        path.write_bytes(whole[:-100] + bytes([whole[-100] ^ 1]) + whole[-99:])
+    elif name == "truncated":
+        path.write_bytes(whole[: len(whole) // 2])
+    elif name == "empty":
+        path.write_bytes(b"")
+    elif name == "foreign":
+        path.write_bytes(b"\x7fELF" + whole)
+    elif name == "of another kernel":
+        path.write_bytes(other.read_bytes())
+    elif name == "longer":
+        path.write_bytes(whole + b"\0")
+    else:
+        path.unlink()
+        path.mkdir()
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["flipped bit", "truncated", "empty", "foreign", "of another kernel", "longer", "folder"],
+)
+def test_a_damaged_entry_is_compiled_again(folder, keys, name):
+    made = get(objects(), keys)
+    path, other = (folder / f"{made[key].symbol}.bin" for key in keys)
+    damage(name, path, other)
+    again = objects()
+    assert get(again, keys) == made
+    assert again.compiled == 1
+    if name != "folder":
+        third = objects()
+        assert get(third, keys) == made and third.compiled == 0, "the entry was mended"
+
+
+def test_keys_depend_on_target_and_mode(folder, keys):
+    made = get(objects(), keys[:1])
+    others = [objects(checked=True)]
+    try:
+        others.append(Objects(host_target("avx2")))
+    except OptionError:
+        pass
+    symbols = {f.symbol for f in made.values()}
+    for other in others:
+        if other.target != host_target():
+            symbols |= {other._symbol(key) for key in keys[:1]}
+        else:
+            symbols |= {f.symbol for f in get(other, keys[:1]).values()}
+    assert len(symbols) == 1 + len(others)
+
+
+@pytest.mark.parametrize("mode", [0o770, 0o707, 0o777])
+def test_a_folder_that_others_can_write_to_is_not_trusted(folder, keys, mode):
+    made = get(objects(), keys)
+    folder.chmod(mode)
+    distrustful = objects()
+    assert get(distrustful, keys) == made and distrustful.compiled == len(keys)
+    folder.chmod(0o700)
+    assert folder.stat().st_mode & 0o777 == 0o700
+
+
+def test_new_folders_are_private(folder, keys):
+    get(objects(), keys[:1])
+    assert folder.stat().st_mode & 0o777 == 0o700
+
+
+def test_a_read_only_folder_is_read(folder, keys, monkeypatch):
+    get(objects(), keys[:1])
+
+    def refuse(*_args, **_more):
+        raise OSError(30, "Read-only file system")
+
+    monkeypatch.setattr(tempfile, "mkstemp", refuse)
+    reader = objects()
+    assert set(get(reader, keys)) == set(keys)
+    assert reader.compiled == len(keys) - 1
+
+
+def test_a_folder_that_cannot_be_made(tmp_path, monkeypatch, keys):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("SACCADE_CACHE_DIR", str(tmp_path / "file"))
+    found = objects()
+    assert set(get(found, keys[:1])) == set(keys[:1]) and found.compiled == 1
+
+
+def test_without_the_disk_nothing_is_written(folder, keys):
+    found = objects(disk=False)
+    get(found, keys[:1])
+    assert found.compiled == 1 and not folder.exists()
+
+
+def die(_argument):
+    os.abort()
+
+
+def refuse(argument):
+    raise CompileError(f"no code for {argument}")
+
+
+def double(argument):
+    return 2 * argument
+
+
+@pytest.fixture
+def processes(monkeypatch):
+    monkeypatch.syspath_prepend(str(Path(__file__).parent))
+    found = Processes()
+    yield found
+    found.close()
+
+
+def module_function(name):
+    """The function as children import it (this module is one of pytest's)."""
+    import importlib
+
+    return getattr(importlib.import_module("test_runtime_objects"), name)
+
+
+def test_an_abort_in_a_child_is_an_error_and_no_more(processes):
+    assert processes.map(module_function("double"), [1, 2, 3]) == [2, 4, 6]
+    with pytest.raises(CompileError, match=r"die died \(status -6\)"):
+        processes.map(module_function("die"), [1])
+    assert processes.map(module_function("double"), list(range(20))) == list(range(0, 40, 2))
+
+
+def test_an_error_in_a_child_arrives(processes):
+    with pytest.raises(CompileError, match="no code for 7"):
+        processes.map(module_function("refuse"), [7])
+    assert processes.map(module_function("double"), [5]) == [10]
+
+
+def test_large_results_arrive_whole(processes):
+    (found,) = processes.map(module_function("double"), [b"x" * 3_000_001])
+    assert found == b"x" * 6_000_002
+
+
+def test_an_abort_inside_the_compiler_reaches_the_caller(folder, monkeypatch):
+    """The process survives; the next call compiles again."""
+    monkeypatch.syspath_prepend(str(Path(__file__).parent))
+    model = compiled(convolutions(), threads=1)
+    with monkeypatch.context() as planted:
+        planted.setattr("saccade.runtime.cpu.objects.compile_kernel", module_function("die"))
+        with pytest.raises(CompileError, match="died"):
+            model(X)
+    assert model(X).shape == (1, 5, 9, 9)
+
+
+def test_children_end_with_what_started_them(monkeypatch):
+    found = Processes()
+    assert found.map(len, ["abc"]) == [3]
+    pids = [child._process.pid for child in found._children]
+    assert pids
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        del found
+    assert not caught
+    for pid in pids:
+        with pytest.raises(ProcessLookupError):
+            os.kill(pid, 0)
+
+
+SCRIPT = """
+import sys
+sys.path.insert(0, {folder!r})
+from runtime_models import compiled, convolutions, picture
+y = compiled(convolutions(), threads=1)(picture(1, 3, 9, 9))
+sys.stdout.write(y.tobytes().hex())
+"""
+
+
+def test_processes_share_a_folder(folder):
+    script = SCRIPT.format(folder=str(Path(__file__).parent))
+    running = [
+        subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
+        for _ in range(3)
+    ]
+    results = {process.communicate(timeout=120)[0] for process in running}
+    assert len(results) == 1
+    model = compiled(convolutions(), threads=1)
+    assert model(X).tobytes().hex() == results.pop()
+    assert model._backend.objects.compiled == 0
+    assert not list(folder.glob(".new-*"))
+
+
+def test_a_second_start_compiles_nothing(folder):
+    first = compiled(convolutions(), threads=1)
+    y = first(X)
+    assert first._backend.objects.compiled > 0
+    second = compiled(convolutions(), threads=1)
+    assert np.array_equal(second(X), y)
+    assert second._backend.objects.compiled == 0
