@@ -76,7 +76,7 @@ def axis_weights(
         if inside:
             weights = np.where((taps >= 0) & (taps < before), weights, 0)
             weights = weights / weights.sum(axis=1, keepdims=True)
-    return weights.astype(_F)
+    return np.asarray(weights, _F)
 
 
 def _cubic(d: Array, a: float) -> Array:
