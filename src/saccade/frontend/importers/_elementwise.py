@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import wraps
 
 import numpy as np
 
@@ -70,6 +71,7 @@ def cast_to(call: Call, value: Value, dtype: DType) -> Value:
 def with_symbols(importer: Importer) -> Importer:
     """An importer that computes on symbolic contents as soon as an operand has them."""
 
+    @wraps(importer)
     def wrapped(call: Call) -> Sequence[Operand]:
         if any(isinstance(operand, Symbolic) for operand in call.operands):
             return [_on_symbols(call)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import wraps
 
 import numpy as np
 
@@ -184,6 +185,7 @@ def with_contents(name: str, importer: Importer) -> Importer:
     """An importer that also works on symbolic contents of its first operand (of Concat: any)."""
     symbolic = MOVES_OF_CONTENTS[name]
 
+    @wraps(importer)
     def wrapped(call: Call) -> Sequence[Operand]:
         operands = call.operands if name == "Concat" else call.operands[:1]
         if any(isinstance(operand, Symbolic) for operand in operands):

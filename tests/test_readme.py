@@ -1,0 +1,146 @@
+"""What the pages say is so: code runs, links lead somewhere, tables are complete."""
+
+import ast
+import inspect
+import os
+import re
+import shlex
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+from typer.testing import CliRunner
+
+import saccade
+from saccade.cli._app import app
+from saccade.options import Options
+from saccade.testing.support_table import support_table
+
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text()
+PAGES = [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("examples/*/*.md")]
+FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+LINK = re.compile(r"\]\(([^)\s]+)\)")
+
+
+def blocks(language):
+    return [code for kind, code in FENCE.findall(README) if kind == language]
+
+
+def command(name):
+    """The shell command that the README marks, as one line."""
+    (code,) = re.findall(rf"<!-- command:{name} -->\n```bash\n(.*?)```", README, re.DOTALL)
+    return " ".join(code.replace("\\\n", " ").split())
+
+
+def test_the_python_example_runs(tmp_path, monkeypatch, capsys):
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
+    monkeypatch.chdir(tmp_path)
+    (code,) = blocks("python")
+    exec(compile(code, "README.md", "exec"), {"__name__": "readme"})
+    with Image.open("examples/upscale/photo.png") as photo, Image.open("photo_2x.png") as upscaled:
+        assert upscaled.size == (2 * photo.width, 2 * photo.height)
+        plain = np.asarray(photo.convert("RGB").resize(upscaled.size, Image.Resampling.BICUBIC))
+        difference = np.abs(np.asarray(upscaled, np.float64) - plain).mean()
+    assert 0.5 < difference < 10  # of 255: much like bicubic, and not the same
+    assert "floor" in capsys.readouterr().out
+
+
+def test_the_commands_set_up_everything_themselves():
+    for name in ("upscale", "test"):
+        steps = [shlex.split(step) for step in command(name).split("&&")]
+        assert steps[0] == ["python3", "-m", "venv", ".venv"]
+        assert steps[1][:2] == [".venv/bin/pip", "install"]
+        assert all(step[0].startswith(".venv/bin/") for step in steps[1:])
+
+
+def test_the_upscaling_command_works(tmp_path):
+    arguments = shlex.split(command("upscale").split("&&")[-1])[1:]
+    target = tmp_path / "photo_2x.png"
+    arguments[arguments.index("--output") + 1] = str(target)
+    arguments = [str(ROOT / a) if a.startswith("examples/") else a for a in arguments]
+    result = CliRunner().invoke(app, arguments)
+    assert result.exit_code == 0, result.output
+    with Image.open(target) as picture:
+        assert picture.size == (512, 512)
+
+
+def glance():
+    """The lines of the section about the command line, comments gone."""
+    section = README.partition("## From the command line")[2]
+    lines = FENCE.search(section).group(2).splitlines()
+    return [shlex.split(line, comments=True) for line in lines]
+
+
+def test_every_command_is_shown():
+    shown = {words[1] for words in glance()}
+    assert shown == {info.callback.__name__ for info in app.registered_commands}
+
+
+@pytest.mark.parametrize("words", glance(), ids=lambda words: words[1])
+def test_shown_options_exist(words):
+    named = set(re.findall(r"--[a-z]+", " ".join(words)))
+    result = CliRunner(env={"COLUMNS": "200"}).invoke(app, [words[1], "--help"])
+    assert result.exit_code == 0
+    assert named <= set(re.findall(r"--[a-z]+", result.output))
+
+
+def test_every_option_of_compile_is_in_the_table():
+    section = README.partition("## Options")[2].partition("\n## ")[0]
+    listed = set(re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE))
+    taken = {name for name, p in inspect.signature(saccade.compile).parameters.items() if name}
+    known = {f for f in Options.__dataclass_fields__ if f != "resolved_threads"}
+    assert listed == known
+    assert taken - {"source", "more"} <= known
+
+
+def environment_variables():
+    """Names of variables that the package reads by a literal name."""
+    for path in (ROOT / "src").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                yield from re.findall(r"^SACCADE_\w+$", node.value)
+
+
+def test_every_environment_variable_is_named():
+    found = set(environment_variables())
+    assert found == set(re.findall(r"SACCADE_\w+", README))
+    assert len(found) <= 3
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_lead_somewhere(page):
+    for link in LINK.findall(FENCE.sub("", page.read_text())):
+        if link.startswith("https://"):
+            continue
+        file, _, anchor = link.partition("#")
+        target = (page.parent / file).resolve() if file else page
+        assert target.exists(), link
+        assert not anchor or anchor in anchors(target), link
+
+
+def anchors(page):
+    """Anchors that GitHub gives to headings."""
+    headings = re.findall(r"^#+ (.*)$", FENCE.sub("", page.read_text()), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def test_the_table_of_operators_is_up_to_date():
+    assert (ROOT / "docs" / "support.md").read_text() == support_table()
+
+
+def test_ci_runs_the_commands_of_the_readme():
+    script = (ROOT / ".ci" / "run").read_text()
+    assert os.access(ROOT / ".ci" / "run", os.X_OK)
+    assert "$(readme upscale)" in script
+    assert "$(readme test)" in script
+    assert "pytest" not in script  # the README says how the tests are run
+
+
+@pytest.mark.parametrize("page", ["CONTRIBUTING.md", "ARCHITECTURE.md"])
+def test_files_that_pages_name_exist(page):
+    for path in re.findall(
+        r"`((?:src|tests|docs|kernels|passes|frontend)/[\w/.]+\.\w+)`", (ROOT / page).read_text()
+    ):
+        assert any((base / path).exists() for base in (ROOT, ROOT / "src" / "saccade")), path
