@@ -36,9 +36,7 @@ def run(hold, op, arrays, constant=(False, False), inputs=None, **kwargs):
     views = inputs or [row_major(F32, a.shape) for a in arrays]
     out = row_major(F32, op.reference(*arrays)[0].shape)
     known = (*constant, *(True for _ in arrays[2:]))
-    return hold(
-        MATMUL_DIRECT, op, arrays, inputs=views, outputs=[out], constant=known, **kwargs
-    )
+    return hold(MATMUL_DIRECT, op, arrays, inputs=views, outputs=[out], constant=known, **kwargs)
 
 
 @pytest.mark.parametrize("packed", [False, True])
@@ -60,14 +58,18 @@ def test_transposed(hold, side, packed):
 
 def test_random_operands_with_epilogue(hold):
     op = MatMul(epilogue=parse("relu(add(mul($0, $1), $2))"))
-    arrays = [
-        random_operands(s, F32, RNG) for s in ((2, 10, 64), (64, 90), (90,), (2, 10, 90))
-    ]
+    arrays = [random_operands(s, F32, RNG) for s in ((2, 10, 64), (64, 90), (90,), (2, 10, 90))]
     plain = (("avx512", False, 2, None), ("avx2", False, 1, None))
     run(hold, op, arrays, (False, True), k=64, runs=plain)
 
 
-EPILOGUES = {"columns": (33,), "rows": (20, 1), "scalar": (), "batch": (3, 1, 1), "all": (2, 3, 20, 33)}
+EPILOGUES = {
+    "columns": (33,),
+    "rows": (20, 1),
+    "scalar": (),
+    "batch": (3, 1, 1),
+    "all": (2, 3, 20, 33),
+}
 
 
 @pytest.mark.parametrize("name", EPILOGUES)
@@ -90,7 +92,10 @@ def test_rows_far_apart_are_packed_first(hold):
     arrays = [exact_operands(s, F32, RNG) for s in ((100, 24), (24, 600))]
     run(hold, MatMul(), arrays, exact=True, runs=FEW)
     call = _call((100, 24), (24, 600), (100, 600))
-    assert [len(MATMUL_DIRECT.launch(call)), isinstance(_first_operands(call)[1], Temp)] == [2, True]
+    assert [len(MATMUL_DIRECT.launch(call)), isinstance(_first_operands(call)[1], Temp)] == [
+        2,
+        True,
+    ]
 
 
 def _first_operands(call):
@@ -100,6 +105,14 @@ def _first_operands(call):
 def _call(a, b, y, dtype=F32, views=None):
     inputs = views or tuple(row_major(dtype, s) for s in (a, b))
     return Call(MatMul(), inputs, (row_major(dtype, y),), (False, False), host_target())
+
+
+def test_in_place_residual_is_offered():
+    views = tuple(row_major(F32, s) for s in ((5, 6), (6, 7), (5, 7)))
+    call = Call(
+        MatMul(epilogue=parse("add($0, $1)")), views, views[2:], (False,) * 3, host_target()
+    )
+    assert MATMUL_DIRECT.aliases(call) == ((2, 0),)
 
 
 def test_refusals():
@@ -112,7 +125,9 @@ def test_refusals():
     assert "do not merge" in MATMUL_DIRECT.supports(apart)
 
 
-@pytest.mark.parametrize("mutant", [MatMul(transpose_b=True), MatMul(epilogue=parse("mul($0, 2.0)"))])
+@pytest.mark.parametrize(
+    "mutant", [MatMul(transpose_b=True), MatMul(epilogue=parse("mul($0, 2.0)"))]
+)
 def test_planted_mistakes_are_seen(mutant):
     arrays = [exact_operands((8, 8), F32, RNG) for _ in range(2)]
     (wrong,) = run_kernel(MATMUL_DIRECT, mutant, arrays, [row_major(F32, (8, 8))])

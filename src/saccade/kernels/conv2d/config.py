@@ -56,6 +56,7 @@ _TILES_16 = (
 _FMA_LATENCY = 4
 _WAYS = 8
 _STRIDED_ROWS = 6
+_STREAM = 8  # bytes per cycle of one core from beyond its own caches
 _ALIAS = 4096  # bytes: rows that are so far apart compete for the same ways of the first cache
 
 
@@ -91,6 +92,9 @@ def choose_tile(
 
     def cycles(rank: int, nv: int, mr: int) -> float:
         step = max(mr * nv / rate, (mr / 2 + nv) / rate, _FMA_LATENCY)
+        vectors_bytes = nv * target.lanes * 4
+        if depth * vectors_bytes > target.l2 // 2:  # every tile streams its weights from afar
+            step = max(step, vectors_bytes / _STREAM)
         crowd = max(0.0, -(-mr // sets) + 1 - _WAYS)
         tile = depth * step * (1 + 0.1 * crowd + 0.002 * rank) + 30 + 4 * mr + 3 * mr * nv
         units = -(-pixels // mr) * -(-vectors // nv)

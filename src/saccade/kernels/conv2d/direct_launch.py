@@ -86,9 +86,20 @@ class Window:
         vectors, rows = self.tile(call, spec)
         tiles, blocks = -(-self._pixels(spec) // rows), -(-spec.vectors // vectors)
         channels = blocks * vectors * call.target.lanes * self.groups
-        flops = 2.0 * tiles * rows * channels * self.length
+        flops = 2.0 * tiles * rows * channels * self.length * self._reached(call)
         threads = max(1, min(call.threads, tiles * blocks * self.groups))
         return machine(call.target).roofline(flops, 0.0, threads, 0.92)
+
+    def _reached(self, call: Call) -> float:
+        """Share of the rows of taps that lie in the picture; tiles skip the others."""
+        height, count, taps = call.inputs[0].shape[2], self.size[0], self.taps[0]
+        rows = 0
+        for r in range(taps):
+            start = self.before[0] - r * self.dilation[0]
+            first = max(0, -(-start // self.stride[0]))
+            last = min(count - 1, (height - 1 + start) // self.stride[0])
+            rows += max(0, last - first + 1)
+        return rows / max(1, taps * count)
 
     def launch(self, call: Call, spec: EpilogueSpec) -> Launch:
         """The phase that computes all windows."""

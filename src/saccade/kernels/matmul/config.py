@@ -16,8 +16,9 @@ class MatMulConfig:
         vectors: Vectors of columns of a tile.
         rows: Rows of a tile.
         unroll: Summed elements of one trip of the inner loop.
-        shape: `once`, `whole` or `tail`, see `microkernel.Reduction`.
-        unit: Whether the summed elements of a (phase `pack`: of b) are neighbours in memory.
+        shape: `once`, `whole` or `tail`, see `microkernel.Reduction`; in phase `pack` what lies
+            together in b: `rows`, `columns` or `nothing`.
+        unit: Whether the summed elements of a are neighbours in memory.
         packed: Whether b comes in panels.
         epilogue: `EpilogueSpec.code`.
     """

@@ -199,7 +199,8 @@ def _panels(call: Call, product: Product, blocks: int, width: int) -> _Panels:
         return _Panels(In(1), (b0, b1, bk), False)
     outer, inner = (n if step else 1 for n, step in zip(product.batch, (b0, b1), strict=True))
     chunks = outer * inner * blocks
-    config = MatMulConfig("pack", width // call.target.lanes, unit=bk == 1)
+    together = "rows" if bn == 1 else "columns" if bk == 1 else "nothing"
+    config = MatMulConfig("pack", width // call.target.lanes, shape=together)
     integers = (product.inner, product.columns, inner, blocks, chunks, b0, b1, bk, bn)
     temp = Temp(0, 4 * panel * outer * inner)
     phase = Launch(config, (In(1), temp), integers, chunks)
@@ -224,6 +225,12 @@ def _cost(call: Call) -> float:
     return machine(call.target).roofline(flops, nbytes, call.threads, 0.9)
 
 
+def _aliases(call: Call) -> tuple[tuple[int, int], ...]:
+    """A residual may give its memory to the result: every element is read before it is written."""
+    last = len(call.inputs)
+    return tuple((i, 0) for i in range(2, last) if call.inputs[i] == call.outputs[0])
+
+
 def _emit(k: Kernel, config: MatMulConfig) -> None:
     if config.phase == "pack":
         emit_pack(k, config)
@@ -239,4 +246,5 @@ MATMUL_DIRECT = CpuKernel(
     launch=_launch,
     emit=_emit,
     cost=_cost,
+    aliases=_aliases,
 )
