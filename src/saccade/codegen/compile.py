@@ -39,7 +39,8 @@ def _optimised(ir_text: str, target: Target) -> tuple[Any, Any]:
         module.verify()
     except RuntimeError as error:
         raise CompileError(f"the emitted code is not valid LLVM IR: {error}") from error
-    # Kernels are written as the vector code that is wanted: the vectorisers would only cost compile time.
+    # Kernels are written as the vector code that is wanted: the vectorisers would only cost
+    # compile time.
     tuning = llvm.create_pipeline_tuning_options(speed_level=2)
     tuning.loop_vectorization = tuning.slp_vectorization = tuning.loop_unrolling = False
     builder = llvm.create_pass_builder(machine, tuning)

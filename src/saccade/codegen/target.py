@@ -70,7 +70,9 @@ def host_target(isa: Isa = "native") -> Target:
     if chosen == "avx512":
         features = flags.flatten() + ",-prefer-256-bit"
         return Target("avx512", 512, 32, triple, llvm.get_host_cpu_name(), features, l1, l2, l3)
-    kept = {k: v for k, v in flags.items() if "avx512" not in k and "evex" not in k and "avx10" not in k}
+    kept = {
+        k: v for k, v in flags.items() if "avx512" not in k and "evex" not in k and "avx10" not in k
+    }
     features = ",".join(f"{'+' if v else '-'}{k}" for k, v in sorted(kept.items())) + ",-avx512f"
     return Target("avx2", 256, 16, triple, "x86-64-v3", features, l1, l2, l3)
 

@@ -1,7 +1,7 @@
 """Typed values of the kernel language: integers, booleans, vectors, masks.
 
-They wrap LLVM values and overload Python's operators, so that address arithmetic and arithmetic on vectors read
-as they would on paper. Python numbers mix in freely and fold at emission.
+They wrap LLVM values and overload Python's operators, so that address arithmetic and arithmetic on
+vectors read as they would on paper. Python numbers mix in freely and fold at emission.
 """
 
 from __future__ import annotations
@@ -21,7 +21,10 @@ Builder: TypeAlias = Any  # llvmlite.ir.IRBuilder, which carries no types
 
 
 class Int:
-    """A 64-bit integer (sizes, indices, offsets). Division and remainder expect non-negative operands."""
+    """A 64-bit integer: sizes, indices, offsets.
+
+    Division and remainder expect non-negative operands.
+    """
 
     __slots__ = ("b", "value")
 
@@ -137,7 +140,10 @@ class Mask:
 
 
 class Vec:
-    """A vector (or a scalar, when its LLVM type is one) of floats; arithmetic is exact IEEE, nothing reassociates."""
+    """A vector of floats, or a scalar when its LLVM type is one.
+
+    Arithmetic is plain IEEE: nothing reassociates.
+    """
 
     __slots__ = ("b", "value")
 

@@ -1,0 +1,141 @@
+"""Loads, stores and positions of the kernel language, bounds-checked on request."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from llvmlite import ir
+
+from saccade.codegen.control import Control
+from saccade.codegen.emitter import BYTES, ELEMENTS, FAULT, POINTER, element_suffix
+from saccade.codegen.values import I1, I32, I64, Bool, Int, IntLike, Mask, Vec, as_int
+from saccade.codegen.vectors import Vectors
+
+__all__ = ["Memory", "Ptr"]
+
+
+@dataclass(frozen=True, slots=True)
+class Ptr:
+    """A position: `base` is the buffer, `offset` counts elements, `length` bounds them."""
+
+    k: Memory
+    name: str
+    element: str
+    base: Any
+    offset: Int
+    length: Int | None
+
+    def __add__(self, elements: IntLike) -> Ptr:
+        return Ptr(self.k, self.name, self.element, self.base, self.offset + elements, self.length)
+
+    def load(self, at: IntLike = 0) -> Vec:
+        """One element, as a scalar `Vec`."""
+        return self.k.load_scalar(self, at)
+
+    def load_int(self, at: IntLike = 0) -> Int:
+        """One integer element, sign- or zero-extended to 64 bits."""
+        return self.k.load_int(self, at)
+
+    def vec(self, at: IntLike = 0, mask: Mask | None = None, lanes: int | None = None) -> Vec:
+        """Consecutive elements; masked lanes read as 0."""
+        return self.k.load_vec(self, at, mask, lanes)
+
+    def splat(self, at: IntLike = 0, lanes: int | None = None) -> Vec:
+        """One element in every lane."""
+        return self.k.broadcast(self.k.load_scalar(self, at), lanes)
+
+    def store(self, value: Vec, at: IntLike = 0, mask: Mask | None = None) -> None:
+        """Store a vector or a scalar; masked lanes stay untouched."""
+        self.k.store(self, value, at, mask)
+
+
+class Memory(Control, Vectors):
+    """Access to buffers."""
+
+    def _address(self, p: Ptr, at: IntLike, extent: Int | int) -> Any:  # noqa: ANN401
+        offset = p.offset + at
+        if self.checked and p.length is not None:
+            self._check(p, offset, as_int(self.b, extent))
+        return self.b.gep(p.base, [offset.value], source_etype=ELEMENTS[p.element])
+
+    def _check(self, p: Ptr, offset: Int, extent: Int) -> None:
+        assert p.length is not None
+        inside = (offset >= 0) & (offset + extent <= p.length)
+        # A masked access of no lanes may stand anywhere.
+        allowed = inside | extent.equals(0)
+        with self.when(~allowed):
+            self.accesses.append(p.name)
+            fault = self._context_pointer(FAULT)
+            for word, value in enumerate((self.int(len(self.accesses)), offset, p.length)):
+                self.b.store(
+                    value.value, self.b.gep(fault, [ir.Constant(I64, word)], source_etype=I64)
+                )
+            self.b.ret_void()
+            self.b.position_at_end(self.function.append_basic_block("unreachable"))
+
+    def load_scalar(self, p: Ptr, at: IntLike = 0) -> Vec:
+        """One element."""
+        return Vec(self.b, self.b.load(self._address(p, at, 1), typ=ELEMENTS[p.element]))
+
+    def load_int(self, p: Ptr, at: IntLike = 0) -> Int:
+        """One integer element as 64 bits."""
+        value = self.b.load(self._address(p, at, 1), typ=ELEMENTS[p.element])
+        if p.element == "int64":
+            return Int(self.b, value)
+        widen = self.b.zext if p.element in ("uint8", "bool") else self.b.sext
+        return Int(self.b, widen(value, I64))
+
+    def load_vec(
+        self, p: Ptr, at: IntLike = 0, mask: Mask | None = None, lanes: int | None = None
+    ) -> Vec:
+        """Consecutive elements."""
+        count = lanes or self.lanes
+        kind = self.vector_type(count, p.element)
+        if mask is None or count == 1:
+            address = self._address(p, at, count)
+            return Vec(self.b, self.b.load(address, typ=kind, align=BYTES[p.element]))
+        address = self._address(p, at, self._extent(mask, count))
+        load = self._intrinsic(
+            f"llvm.masked.load.v{count}{element_suffix(p.element)}.p0",
+            kind,
+            [POINTER, I32, ir.VectorType(I1, count), kind],
+        )
+        align = ir.Constant(I32, BYTES[p.element])
+        zero = ir.Constant(kind, [0.0 if "float" in p.element else 0] * count)
+        return Vec(self.b, self.b.call(load, [address, align, mask.value, zero]))
+
+    def store(self, p: Ptr, value: Vec, at: IntLike = 0, mask: Mask | None = None) -> None:
+        """Store consecutive elements."""
+        count = value.lanes
+        if mask is None or count == 1:
+            self.b.store(value.value, self._address(p, at, count), align=BYTES[p.element])
+            return
+        address = self._address(p, at, self._extent(mask, count))
+        store = self._intrinsic(
+            f"llvm.masked.store.v{count}{element_suffix(p.element)}.p0",
+            ir.VoidType(),
+            [value.type, POINTER, I32, ir.VectorType(I1, count)],
+        )
+        align = ir.Constant(I32, BYTES[p.element])
+        self.b.call(store, [value.value, address, align, mask.value])
+
+    def _extent(self, mask: Mask, lanes: int) -> IntLike:
+        if mask.count is None:
+            return lanes  # an arbitrary mask: the whole vector must lie inside
+        return (mask.count < lanes).select(mask.count, lanes)
+
+    def pick(self, condition: Bool, then: Ptr, other: Ptr) -> Ptr:
+        """One of two positions, possibly in different buffers."""
+        base = self.b.select(condition.value, then.base, other.base)
+        offset = condition.select(then.offset, other.offset)
+        length = None
+        if then.length is not None and other.length is not None:
+            length = condition.select(then.length, other.length)
+        return Ptr(self, f"{then.name}|{other.name}", then.element, base, offset, length)
+
+    def prefetch(self, p: Ptr, at: IntLike = 0) -> None:
+        """Ask for the cache line of an element (never faults)."""
+        address = self.b.gep(p.base, [(p.offset + at).value], source_etype=ELEMENTS[p.element])
+        fetch = self._intrinsic("llvm.prefetch.p0", ir.VoidType(), [POINTER, I32, I32, I32])
+        self.b.call(fetch, [address, *(ir.Constant(I32, v) for v in (0, 3, 1))])

@@ -1,0 +1,107 @@
+"""Vector and integer arithmetic of the kernel language, beyond what operators express."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from llvmlite import ir
+
+from saccade.codegen.emitter import Emitter
+from saccade.codegen.values import I32, Int, IntLike, Mask, Vec
+
+__all__ = ["Vectors"]
+
+
+class Vectors(Emitter):
+    """Broadcasts, shuffles, masks, intrinsics."""
+
+    def broadcast(self, scalar: Vec, lanes: int | None = None) -> Vec:
+        """A scalar in every lane."""
+        count = lanes or self.lanes
+        if count == 1:
+            return scalar
+        kind = ir.VectorType(scalar.type, count)
+        one = self.b.insert_element(
+            ir.Constant(kind, ir.Undefined), scalar.value, ir.Constant(I32, 0)
+        )
+        zeros = ir.Constant(ir.VectorType(I32, count), [0] * count)
+        return Vec(self.b, self.b.shuffle_vector(one, ir.Constant(kind, ir.Undefined), zeros))
+
+    def shuffle(self, first: Vec, second: Vec, order: Sequence[int]) -> Vec:
+        """Lanes picked from the concatenation of two vectors."""
+        lanes = ir.Constant(ir.VectorType(I32, len(order)), list(order))
+        return Vec(self.b, self.b.shuffle_vector(first.value, second.value, lanes))
+
+    def extract(self, vector: Vec, lane: int) -> Vec:
+        """One lane as a scalar."""
+        if not isinstance(vector.type, ir.VectorType):
+            return vector
+        return Vec(self.b, self.b.extract_element(vector.value, ir.Constant(I32, lane)))
+
+    def insert(self, vector: Vec, scalar: Vec, lane: int) -> Vec:
+        """The vector with one lane replaced."""
+        if vector.lanes == 1:
+            return scalar
+        at = ir.Constant(I32, lane)
+        return Vec(self.b, self.b.insert_element(vector.value, scalar.value, at))
+
+    def fma(self, a: Vec, b: Vec, c: Vec) -> Vec:
+        """`a · b + c`, rounded once."""
+        return self.call("fma", a, b, c)
+
+    def maximum(self, a: Vec, b: Vec | float) -> Vec:
+        """The larger; NaN in `a` stays NaN."""
+        other = b if isinstance(b, Vec) else a.like(b)
+        return a.compare("<", other).select(other, a)
+
+    def minimum(self, a: Vec, b: Vec | float) -> Vec:
+        """The smaller; NaN in `a` stays NaN."""
+        other = b if isinstance(b, Vec) else a.like(b)
+        return a.compare(">", other).select(other, a)
+
+    def call(self, intrinsic: str, *operands: Vec) -> Vec:
+        """An element-wise LLVM intrinsic: `fma`, `sqrt`, `fabs`, `floor`, `rint`, `copysign`…"""
+        kind = operands[0].type
+        name = f"llvm.{intrinsic}.{_type_suffix(kind)}"
+        function = self._intrinsic(name, kind, [kind] * len(operands))
+        return Vec(self.b, self.b.call(function, [o.value for o in operands]))
+
+    def first(self, count: Int, lanes: int | None = None) -> Mask:
+        """The mask of the first `count` lanes: all when `count` is larger, none when negative."""
+        n = lanes or self.lanes
+        iota = ir.Constant(ir.VectorType(I32, n), list(range(n)))
+        capped = (count < n).select(count, n)
+        floor = (capped > 0).select(capped, 0)
+        narrow = self.b.trunc(floor.value, I32)
+        kind = ir.VectorType(I32, n)
+        one = self.b.insert_element(ir.Constant(kind, ir.Undefined), narrow, ir.Constant(I32, 0))
+        limit = self.b.shuffle_vector(
+            one, ir.Constant(kind, ir.Undefined), ir.Constant(kind, [0] * n)
+        )
+        return Mask(self.b, self.b.icmp_signed("<", iota, limit), floor)
+
+    def sum_lanes(self, vector: Vec) -> Vec:
+        """Horizontal sum by halves (a fixed order)."""
+        while vector.lanes > 1:
+            half = vector.lanes // 2
+            low = self.shuffle(vector, vector, range(half))
+            high = self.shuffle(vector, vector, range(half, 2 * half))
+            if half == 1:
+                return self.extract(low, 0) + self.extract(high, 0)
+            vector = low + high
+        return vector
+
+    def minimum_int(self, a: Int, b: IntLike) -> Int:
+        """The smaller integer."""
+        return (a < b).select(a, b)
+
+    def maximum_int(self, a: Int, b: IntLike) -> Int:
+        """The larger integer."""
+        return (a > b).select(a, b)
+
+
+def _type_suffix(kind: Any) -> str:  # noqa: ANN401
+    if isinstance(kind, ir.VectorType):
+        return f"v{kind.count}{_type_suffix(kind.element)}"
+    return {"float": "f32", "double": "f64", "half": "f16"}.get(str(kind), str(kind))
