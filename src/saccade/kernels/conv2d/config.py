@@ -94,7 +94,7 @@ def choose_tile(
         step = max(mr * nv / rate, (mr / 2 + nv) / rate, _FMA_LATENCY)
         vectors_bytes = nv * target.lanes * 4
         if depth * vectors_bytes > target.l2 // 2:  # every tile streams its weights from afar
-            step = max(step, vectors_bytes / _STREAM)
+            step = max(step, vectors_bytes / _STREAM + 0.1 * mr * nv / rate)
         crowd = max(0.0, -(-mr // sets) + 1 - _WAYS)
         tile = depth * step * (1 + 0.1 * crowd + 0.002 * rank) + 30 + 4 * mr + 3 * mr * nv
         units = -(-pixels // mr) * -(-vectors // nv)
