@@ -37,7 +37,7 @@ def compile(  # noqa: A001 - the name that users expect: saccade.compile
         UnsupportedModelError: If the model uses what cannot be run; lists everything at once.
         OptionError: If an option makes no sense.
     """
-    # Imported here, so that `import saccade` costs those who only want its errors or its CLI next to nothing.
+    # Imported here: `import saccade` costs those who want its errors or its CLI next to nothing.
     from saccade import lowered, runtime  # noqa: PLC0415
     from saccade.model import Model  # noqa: PLC0415
     from saccade.options import Options  # noqa: PLC0415

@@ -1,7 +1,7 @@
-"""The optimised graph of a source: from the cache on disk by content, or through the frontend and the passes.
+"""The optimised graph of a source: from the cache on disk, or through frontend and passes.
 
-A warm start reads one file and imports neither `onnx` nor `onnxscript`. The constants of a cached graph are mapped from
-the file, so that every process of a machine shares them.
+A warm start reads one file and imports neither `onnx` nor `onnxscript`. The constants of a cached
+graph are mapped from the file, so that every process of a machine shares them.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ class Lowered:
 def get(source: Any, options: Options, processes: Processes) -> Lowered:  # noqa: ANN401
     """The optimised graph of a source.
 
-    On a miss, a file is lowered in a child process: what parsing and folding need never counts against the memory of the
-    user's process, and the other children start up meanwhile.
+    On a miss, a file is lowered in a child process. What parsing and folding need never counts
+    against the memory of the user's process, and the other children start up meanwhile.
     """
     digest = frontend.digest(source) if options.cache else None
     identity = digest or f"model-{next(_fresh)}"
@@ -117,7 +117,7 @@ def _read(path: Path | None) -> Graph | None:
 
 
 def _keep(graph: Graph, path: Path | None) -> Graph:
-    """Write the graph to the cache and give back the copy that is mapped from it, so that memory is held once."""
+    """Write the graph to the cache and map it from there, so that memory is held once."""
     if path is None:
         return graph
     _write(graph, path)

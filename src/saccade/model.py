@@ -15,10 +15,10 @@ from saccade import plan as planner
 from saccade.errors import InputError
 from saccade.ir import Array, Graph, Value
 from saccade.ir.dim import Affine, Dim, Symbol
+from saccade.locks import Lock
 from saccade.options import Options
 from saccade.plan import Plan
 from saccade.profile import Profile
-from saccade.locks import Lock
 
 __all__ = ["Model", "TensorInfo"]
 
@@ -56,7 +56,12 @@ class Model:
     """A compiled model; may be called from several threads at once. Made by `saccade.compile`."""
 
     def __init__(
-        self, graph: Graph, options: Options, backend: Any, identity: str, trace: Callable[[], Mapping[str, str]]
+        self,
+        graph: Graph,
+        options: Options,
+        backend: Any,  # noqa: ANN401 - of any device
+        identity: str,
+        trace: Callable[[], Mapping[str, str]],
     ) -> None:
         self._graph = graph
         self._options = options
@@ -70,10 +75,12 @@ class Model:
         self.outputs = tuple(_info(v, n) for v, n in zip(graph.outputs, names, strict=True))
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - arrays of any library
-        """Run on inputs by position or by name; one output gives an array, several a tuple in the file's order.
+        """Run on inputs by position or by name.
 
-        NumPy arrays give NumPy arrays, PyTorch tensors PyTorch tensors. Inputs are never written to, outputs
-        belong to the caller.
+        One output gives an array, several a tuple in the file's order.
+
+        NumPy arrays give NumPy arrays, PyTorch tensors PyTorch tensors. Inputs are never written
+        to, outputs belong to the caller.
 
         Raises:
             InputError: If an input is missing, unknown, or does not fit.
@@ -87,7 +94,7 @@ class Model:
         return {info.name: result for info, result in zip(self.outputs, results, strict=True)}
 
     def plan(self, *args: Any, **shapes: Any) -> Plan:  # noqa: ANN401
-        """The plan for these input shapes (tuples, by position or name); nothing is compiled for it."""
+        """The plan for these input shapes (tuples, by position or name); compiles nothing."""
         given = self._named(args, shapes)
         return self._plan(tuple(tuple(int(n) for n in given[i.name]) for i in self.inputs))
 
@@ -120,7 +127,9 @@ class Model:
     def _named(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         names = [info.name for info in self.inputs]
         if len(args) > len(names):
-            raise InputError(f"{len(args)} inputs given, the model has {len(names)}: {', '.join(names)}")
+            raise InputError(
+                f"{len(args)} inputs given, the model has {len(names)}: {', '.join(names)}"
+            )
         given = dict(zip(names, args, strict=False))
         for name, value in kwargs.items():
             if name not in names:
@@ -185,11 +194,13 @@ def _as_array(info: TensorInfo, value: Any) -> Array:  # noqa: ANN401
             f"of shape {_text(value.shape)}"
         )
     fits = len(value.shape) == len(info.shape) and all(
-        isinstance(want, str) or want == have for want, have in zip(info.shape, value.shape, strict=True)
+        isinstance(want, str) or want == have
+        for want, have in zip(info.shape, value.shape, strict=True)
     )
     if not fits:
         raise InputError(
-            f"input {info.name!r} must have shape {_text(info.shape)}, given is {_text(value.shape)}"
+            f"input {info.name!r} must have shape {_text(info.shape)}, "
+            f"given is {_text(value.shape)}"
         )
     return np.require(value, requirements=["C", "A"])
 
@@ -203,12 +214,15 @@ def _solve(inputs: Sequence[Value], shapes: Sequence[tuple[int, ...]]) -> dict[s
     sizes: dict[str, int] = {}
     for value, shape in zip(inputs, shapes, strict=True):
         if len(shape) != value.rank:
-            raise InputError(f"input {value.name!r} must have {value.rank} axes, given are {len(shape)}")
+            raise InputError(
+                f"input {value.name!r} must have {value.rank} axes, given are {len(shape)}"
+            )
         for dim, size in zip(value.shape, shape, strict=True):
             name = _symbol_name(dim)
             if name is None and dim != size:
                 raise InputError(
-                    f"input {value.name!r} must have shape {_text(value.shape)}, given is {_text(shape)}"
+                    f"input {value.name!r} must have shape {_text(value.shape)}, "
+                    f"given is {_text(shape)}"
                 )
             if name is not None and sizes.setdefault(name, size) != size:
                 raise InputError(

@@ -1,8 +1,11 @@
-"""Child processes that run functions: kernels compile side by side, and whatever dies there does not take the user's
-process down, nor does what it needed stay in the user's memory.
+"""Child processes that run functions: kernels compile side by side.
 
-A child is a plain interpreter running `main`; calls go in and results come out over pipes. Both ends are the same
-program under the same user, connected privately, so pickles are safe here. Children live until `close`.
+Whatever dies there does not take the user's process down, nor does what it needed stay in the
+user's memory.
+
+A child is a plain interpreter running `main`; calls go in and results come out over pipes. Both
+ends are the same program under the same user, connected privately, so pickles are safe here.
+Children live until `close`.
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ import sys
 import weakref
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any, TypeVar
 
 from saccade.errors import CompileError, SaccadeError
@@ -28,14 +32,14 @@ R = TypeVar("R")
 
 
 _FRAME = struct.Struct("<Q")
-"""Length of the pickle that follows; pipes are unbuffered, so that a fork copies no half message."""
+"""Length of the pickle that follows; unbuffered pipes, so that a fork copies no half message."""
 
 
 class _Child:
     """One child process."""
 
     def __init__(self) -> None:
-        path = os.pathsep.join(p or os.getcwd() for p in sys.path)
+        path = os.pathsep.join(p or str(Path.cwd()) for p in sys.path)
         self._process = subprocess.Popen(
             [sys.executable, "-P", "-c", "from saccade.processes import main; main()"],
             bufsize=0,
@@ -183,4 +187,3 @@ def main() -> None:
         message = pickle.dumps(reply)
         replies.write(_FRAME.pack(len(message)) + message)
         replies.flush()
-

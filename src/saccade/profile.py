@@ -25,7 +25,8 @@ class StepTime:
         name: Node.
         kernel: Kernel.
         microseconds: Median from the first thread's start to the last thread's end.
-        busy: Median share of that time that the threads spent working, 0 to 1 (the rest is imbalance).
+        busy: Median share of that time that the threads spent working, 0 to 1 (the rest is
+            imbalance).
         gflops, gbytes: Rates by the operator's own count of flops and bytes.
         roofline: Share of what the machine's arithmetic or memory would allow, 0 to 1.
     """
@@ -103,7 +104,9 @@ class Profile:
     def to_json(self) -> str:
         """All figures as JSON."""
         steps = [asdict(step) for step in self.steps]
-        return json.dumps({"total_us": self.total, "threads": self.threads, "steps": steps}, indent=1)
+        return json.dumps(
+            {"total_us": self.total, "threads": self.threads, "steps": steps}, indent=1
+        )
 
     def to_chrome_trace(self) -> str:
         """One run as a Chrome trace (chrome://tracing, ui.perfetto.dev), a row per thread."""
@@ -125,7 +128,7 @@ class Profile:
 
 
 def _step_time(step: Step, clock: Array, speeds: Machine) -> StepTime:
-    """`clock` is [repeat, threads, (start, end)] in nanoseconds; the step's phases share its work evenly."""
+    """`clock` is [repeat, threads, (start, end)] in ns; phases share their step's work evenly."""
     start, end = clock[..., 0], clock[..., 1]
     spans = end.max(axis=1) - start.min(axis=1)
     nanoseconds = max(float(np.median(spans)), 1.0)

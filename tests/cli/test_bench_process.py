@@ -110,7 +110,7 @@ def test_peers_refuse_what_they_cannot_do():
     with pytest.raises(OptionError, match="no setting for precision 'bf16'"):
         _engines.open_engine(spec("m.onnx", precision="bf16"))
     with pytest.raises(OptionError, match="on the cpu only, not on 'cuda'"):
-        _engines.open_engine(spec("m.onnx", engine="openvino", device="cuda"))
+        _engines.open_engine(spec("m.onnx", engine="onnxruntime", device="cuda"))
     with pytest.raises(OptionError, match="'tvm' is not one of saccade, onnxruntime, openvino"):
         _engines.open_engine(spec("m.onnx", engine="tvm"))
 

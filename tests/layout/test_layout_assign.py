@@ -1,9 +1,7 @@
 """Where values live: concatenations made by their producers, views, the caller's memory."""
 
-import sys
-from pathlib import Path
-
 import pytest
+from layout_graphs import RELU, Builder, backend, laid_out
 
 from saccade.errors import PlanError
 from saccade.ir import DType, Factor, Graph, IndexMap, Node, Value
@@ -11,9 +9,6 @@ from saccade.ir.dim import sub, symbol
 from saccade.layout import BufferKind, assign
 from saccade.layout.formats import channels_last_values
 from saccade.opdefs import Move, Softmax
-
-sys.path.insert(0, str(Path(__file__).parent))
-from layout_graphs import RELU, Builder, backend, laid_out
 
 
 def names(laid):
@@ -33,7 +28,9 @@ def test_producers_write_side_by_side():
     first, second, reader = laid.steps
     assert first.outputs[0].buffer == second.outputs[0].buffer == reader.inputs[0].buffer
     assert (first.outputs[0].offset, second.outputs[0].offset) == (0, 16 * 4)
-    assert first.outputs[0].view.strides == second.outputs[0].view.strides == (8 * 8 * 40, 1, 320, 40)
+    assert (
+        first.outputs[0].view.strides == second.outputs[0].view.strides == (8 * 8 * 40, 1, 320, 40)
+    )
 
 
 def test_nested_prefixes_are_views_of_one_buffer():
@@ -75,9 +72,7 @@ def test_what_cannot_be_written_in_place_is_copied_with_a_reason(case):
 def test_a_movement_that_is_a_view_is_no_step():
     b = Builder((2, 12))
     shifted = b.add(RELU, b.inputs[0])
-    cut = b.add(
-        Move(IndexMap(((2,), (12,)), (Factor(2, 0), Factor(4, 1, 3)), (1, 1))), shifted
-    )
+    cut = b.add(Move(IndexMap(((2,), (12,)), (Factor(2, 0), Factor(4, 1, 3)), (1, 1))), shifted)
     laid = laid_out(b.graph(b.add(RELU, cut)))
     assert names(laid) == ["Pointwise", "Pointwise"]
     stored = laid.steps[1].inputs[0]

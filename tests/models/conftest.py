@@ -50,9 +50,7 @@ class Zoo:
         """Outputs of onnxruntime without optimisations, by name."""
         session = self.session(name)
         names = [output.name for output in session.get_outputs()]
-        return dict(
-            zip(names, session.run(names, {session.get_inputs()[0].name: x}), strict=True)
-        )
+        return dict(zip(names, session.run(names, {session.get_inputs()[0].name: x}), strict=True))
 
     def program(self, name: str, shape: tuple[int, ...], threads: int):
         """A program for one size."""

@@ -1,10 +1,9 @@
 """Plans of small graphs: memory that is shared only where nobody reads it any more."""
 
-import sys
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
+from layout_graphs import ADD, RELU, SUB, Builder, laid_out, plan_of
 
 from saccade.errors import PlanError
 from saccade.ir import DType, Factor, IndexMap
@@ -14,9 +13,6 @@ from saccade.opdefs import Conv2d, Move, Pointwise
 from saccade.plan import Plan
 from saccade.plan.floor import floor
 from saccade.testing.simulate import PlayError, live_masks
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "layout"))
-from layout_graphs import ADD, RELU, SUB, Builder, laid_out, plan_of
 
 
 def slots(step):
@@ -106,7 +102,7 @@ def test_refs_stay_inside_their_memory(threads):
     sizes += [c.nbytes for c in plan.constants]
     refs = [r for s in plan.steps for r in (*slots(s)[0], *slots(s)[1])]
     refs += [r for s in plan.steps for p in s.phases for r in p.refs]
-    assert all(0 <= r.offset and r.offset + r.nbytes <= sizes[r.base] for r in refs)
+    assert all(r.offset >= 0 and r.offset + r.nbytes <= sizes[r.base] for r in refs)
     assert all(r.offset % 64 == 0 for s in plan.steps for r in slots(s)[1])
 
 

@@ -1,7 +1,8 @@
 """Digests of files seen before, by what the file system says of them: hashing 100 MB takes 80 ms.
 
-A note is believed only for the same device, inode, size, time of modification and time of change, and none is taken of a
-file that changed within the last seconds, when a second change could leave all of these as they are.
+A note is believed only for the same device, inode, size, time of modification and time of change,
+and none is taken of a file that changed within the last seconds, when a second change could leave
+all of these as they are.
 """
 
 from __future__ import annotations

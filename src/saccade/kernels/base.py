@@ -1,9 +1,10 @@
 """What a kernel is: the contract between selection, planning, code generation and the runtime.
 
-Layout and selection ask a kernel whether it `supports` a `Call` (a bound operator over stored operands). `launch`
-then turns the call into plain data: one `Launch` per phase, each with the code's `Config`, the operands that
-the code's pointer parameters take, in order, and its integer parameters. `emit` writes the code for a config. Code is
-shared by every call that asks for an equal config, so configs hold only what the code depends on.
+Layout and selection ask a kernel whether it `supports` a `Call` (a bound operator over stored
+operands). `launch` then turns the call into plain data: one `Launch` per phase, each with the
+code's `Config`, the operands that the code's pointer parameters take, in order, and its integer
+parameters. `emit` writes the code for a config. Code is shared by every call that asks for an equal
+config, so configs hold only what the code depends on.
 """
 
 from __future__ import annotations
@@ -40,8 +41,9 @@ class View:
     Attributes:
         dtype: Element type.
         shape: Logical dims in ONNX's order.
-        strides: Elements between neighbours along each logical axis; 0 repeats. A channels-last picture has
-            strides (H·W·pitch, 1, W·pitch, pitch); a view of some channels of a larger buffer keeps its pitch.
+        strides: Elements between neighbours along each logical axis; 0 repeats. A channels-last
+            picture has strides (H·W·pitch, 1, W·pitch, pitch); a view of some channels of a larger
+            buffer keeps its pitch.
     """
 
     dtype: DType
@@ -77,7 +79,8 @@ class Call:
         op: The operator, every dim an integer.
         inputs: Storage of the operands. A constant's view is its own array, row-major.
         outputs: Storage of the results.
-        constant: For each input, whether its contents are known at compile time (and may be packed).
+        constant: For each input, whether its contents are known at compile time (and may be
+            packed).
         target: The machine.
         threads: Width of the team.
         exact: Whether only algorithms without extra rounding are allowed.
@@ -110,7 +113,7 @@ class Out:
 
 @dataclass(frozen=True, slots=True)
 class Packing:
-    """How to make a packed constant: a function of `kernels.packing.FUNCTIONS`, its parameters, its sources.
+    """How to make a packed constant: a function, its parameters, its sources.
 
     Attributes:
         function: Name in the table; `function(*arrays, *parameters)` gives the array.
@@ -134,7 +137,7 @@ class Packed:
 
 @dataclass(frozen=True, slots=True)
 class Scratch:
-    """The pointer parameter is this thread's scratch (declared with `k.scratch`), live during the phase."""
+    """The pointer parameter is this thread's scratch (`k.scratch`), live during the phase."""
 
     nbytes: int
 
@@ -155,7 +158,8 @@ class Launch:
     """One phase of a call.
 
     Attributes:
-        config: What the code depends on: a frozen dataclass of ints, floats, bools, strings and tuples of these.
+        config: What the code depends on: a frozen dataclass of ints, floats, bools, strings and
+            tuples of these.
         operands: For each pointer parameter of the code, in order of declaration.
         integers: For each integer parameter of the code, in order of declaration.
         chunks: How many chunks the phase has (for the plan and the scheduler).

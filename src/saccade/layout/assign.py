@@ -1,4 +1,7 @@
-"""Layout of a whole graph for given sizes: storage first, then a kernel for each step, reorders where none fits."""
+"""Layout of a whole graph for given sizes.
+
+Storage first, then a kernel for each step, reorders where none fits.
+"""
 
 from __future__ import annotations
 
@@ -85,14 +88,15 @@ def _evaluate(dim: Dim, sizes: Mapping[str, int], value: Value) -> int:
         raise PlanError(f"with {given}, dim {dim} of %{value.name} divides by zero") from None
     if size < 0:
         raise PlanError(
-            f"with {given}, dim {dim} of %{value.name} is {size}: the input is too small for this model"
+            f"with {given}, dim {dim} of %{value.name} is {size}: "
+            "the input is too small for this model"
         )
     return size
 
 
 @lru_cache(maxsize=64)
 def _guarded(graph: Graph) -> tuple[Node, ...]:
-    """Nodes whose shapes fit only if dims that are not equal as expressions turn out equal as numbers."""
+    """Nodes that fit only if dims that differ as expressions turn out equal as numbers."""
     return tuple(node for node in graph.nodes if not _fits_for_all_sizes(graph, node))
 
 
@@ -158,7 +162,7 @@ class _Assignment:
             self._operator(name, op, inputs, outputs, constant)
 
     def outputs(self) -> None:
-        """Copy results that do not live in the caller's memory yet (inputs, constants, repeated or shared values)."""
+        """Copy what is not the caller's yet: inputs, constants, repeated or shared values."""
         for i, value in enumerate(self.graph.outputs):
             stored = self.places.stored[value]
             buffer = self.places.buffers[stored.buffer]
@@ -166,7 +170,9 @@ class _Assignment:
                 continue
             dense = row_major(stored.view.dtype, stored.view.shape)
             target = self.places.new(BufferKind.OUTPUT, value.name, dense, i)
-            self._copy(f"{value.name} to the caller", stored, target, "the caller's memory is row-major")
+            self._copy(
+                f"{value.name} to the caller", stored, target, "the caller's memory is row-major"
+            )
 
     def _is_view(self, op: Move, source: Stored, result: Stored) -> bool:
         del op
@@ -188,7 +194,9 @@ class _Assignment:
         call = self._call(op, (source,), (target,), (False,))
         found = self.selector.select(call)
         choice, launches = found or (Choice(None, 0.0, self.selector.refusals(call)), ())
-        self.steps.append(LaidStep(name, op, call, (source,), (target,), choice, launches, f"copy: {why}"))
+        self.steps.append(
+            LaidStep(name, op, call, (source,), (target,), choice, launches, f"copy: {why}")
+        )
 
     def _call(
         self,
@@ -215,9 +223,14 @@ class _Assignment:
         outputs: tuple[Stored, ...],
         constant: tuple[bool, ...],
     ) -> None:
-        """The step of one operator; where no kernel takes the storage as it is, reorders around it."""
+        """The step of one operator, with reorders around it where no kernel takes the storage."""
         asked = self._call(op, inputs, outputs, constant)
-        for change_outputs, change_inputs in ((False, False), (True, False), (False, True), (True, True)):
+        for change_outputs, change_inputs in (
+            (False, False),
+            (True, False),
+            (False, True),
+            (True, True),
+        ):
             ins = self._dense(inputs, constant) if change_inputs else inputs
             outs = self._dense(outputs, (False,) * len(outputs)) if change_outputs else outputs
             if (change_inputs and ins == inputs) or (change_outputs and outs == outputs):
@@ -226,9 +239,17 @@ class _Assignment:
             found = self.selector.select(call)
             if found is None:
                 continue
-            why = "; ".join(map(str, self.selector.refusals(asked))) if ins != inputs or outs != outputs else ""
-            real_ins = tuple(self._converted(name, a, b, why) for a, b in zip(inputs, ins, strict=True))
-            real_outs = tuple(self._temporary(name, a, b) for a, b in zip(outputs, outs, strict=True))
+            why = (
+                "; ".join(map(str, self.selector.refusals(asked)))
+                if ins != inputs or outs != outputs
+                else ""
+            )
+            real_ins = tuple(
+                self._converted(name, a, b, why) for a, b in zip(inputs, ins, strict=True)
+            )
+            real_outs = tuple(
+                self._temporary(name, a, b) for a, b in zip(outputs, outs, strict=True)
+            )
             self.steps.append(LaidStep(name, op, call, real_ins, real_outs, *found))
             for temporary, wanted in zip(real_outs, outputs, strict=True):
                 if temporary != wanted:

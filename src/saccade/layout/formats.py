@@ -1,8 +1,8 @@
 """Which values are stored channels-last.
 
-Operators over pictures (convolutions, pools, resizing) want rank-4 values channels-last; everything that is
-connected to them through operators that do not care follows. The rest, such as the heads of an attention, stays
-row-major. Sizes play no part, so this is decided once per graph.
+Operators over pictures (convolutions, pools, resizing) want rank-4 values channels-last; everything
+that is connected to them through operators that do not care follows. The rest, such as the heads of
+an attention, stays row-major. Sizes play no part, so this is decided once per graph.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ INDIFFERENT = (Pointwise, Concat, Pad, Reduce, Softmax)
 
 
 def channels_last_values(graph: Graph) -> frozenset[Value]:
-    """Rank-4 values to be stored with channels innermost (constants never are: kernels pack them)."""
+    """Rank-4 values to store channels-last; never constants, which kernels pack."""
     chosen: set[Value] = set()
     for node in graph.nodes:
         if isinstance(node.op, SPATIAL):

@@ -1,4 +1,4 @@
-"""The kernel of each step: the cheapest by its own estimate among those that take the call as it is stored."""
+"""The kernel of each step: the cheapest by its own estimate of those that take the call."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ class Selector:
 
     Args:
         backend: Where candidates come from.
-        available: If given, kernels whose code exists are preferred to those that would have to be compiled.
+        available: If given, kernels whose code exists are preferred to those that would have to be
+            compiled.
     """
 
     def __init__(self, backend: Backend, available: Available | None = None) -> None:

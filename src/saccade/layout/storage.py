@@ -1,8 +1,8 @@
 """Where each value lives: buffers, and views into them.
 
-Concats are made by their producers: an operand is placed inside the result's buffer where its producer may write
-there. Moves whose result is a view of what is stored cost nothing. Graph inputs and outputs live in the caller's
-memory, row-major.
+Concats are made by their producers: an operand is placed inside the result's buffer where its
+producer may write there. Moves whose result is a view of what is stored cost nothing. Graph inputs
+and outputs live in the caller's memory, row-major.
 """
 
 from __future__ import annotations
@@ -39,7 +39,14 @@ def place(
     maps: Mapping[Node, IndexMap],
     pictures: frozenset[Value],
 ) -> Places:
-    """A place for every value; `maps` holds the bound index map of each Move, `pictures` the channels-last values."""
+    """A place for every value.
+
+    Args:
+        graph: What to place.
+        shapes: Every value's shape.
+        maps: The bound index map of each Move.
+        pictures: The values to store channels-last.
+    """
     places = Places()
     for i, value in enumerate(graph.inputs):
         view = row_major(value.dtype, shapes[value])
@@ -60,8 +67,8 @@ def place(
     for node in graph.nodes:
         for value in node.outputs:
             if value not in places.stored:
-                view = _view_of_move(node, places, maps)
-                places.stored[value] = view or _own(value, places, shapes, pictures)
+                within = _view_of_move(node, places, maps)
+                places.stored[value] = within or _own(value, places, shapes, pictures)
     return places
 
 
@@ -108,7 +115,10 @@ def _place_operands(
         producer = producers.get(value)
         if value in places.stored or producer is None or isinstance(producer.op, (Move, Concat)):
             if places.stored.get(value) != slot:
-                places.notes.append(f"{node.name or result.name}: %{value.name} is copied: {_why(value, places, producer)}")
+                places.notes.append(
+                    f"{node.name or result.name}: %{value.name} is copied: "
+                    f"{_why(value, places, producer)}"
+                )
         elif dense:
             places.stored[value] = slot
 
@@ -127,7 +137,7 @@ def _slice(whole: Stored, axis: int, at: int, shape: tuple[int, ...]) -> Stored:
 
 
 def _common_buffer(node: Node, axis: int, places: Places) -> Stored | None:
-    """The place of a Concat whose operands already stand side by side (a prefix of a larger Concat)."""
+    """The place of a Concat whose operands stand side by side, as in a prefix of a larger one."""
     if any(value not in places.stored for value in node.inputs):
         return None
     first = places.stored[node.inputs[0]]

@@ -75,7 +75,8 @@ class Buffer:
         kind: Who owns it.
         name: The value that it is named after.
         nbytes: Its size.
-        index: For inputs and outputs, their position; for constants, the position in the plan's list.
+        index: For inputs and outputs, their position; for constants, the position in the plan's
+            list.
     """
 
     kind: BufferKind

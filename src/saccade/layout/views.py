@@ -26,7 +26,7 @@ def channels_last(dtype: DType, shape: Sequence[int]) -> View:
 
 
 def moved(view: View, index_map: IndexMap) -> tuple[int, View] | None:
-    """Element offset and view of `index_map` applied to a stored value, or None if elements have to move.
+    """Offset and view of `index_map` applied to a stored value; None if elements have to move.
 
     The map's dims must be integers.
     """
@@ -66,7 +66,7 @@ def moved(view: View, index_map: IndexMap) -> tuple[int, View] | None:
 
 
 def _sensible_unit_strides(shape: Sequence[int], steps: Sequence[int]) -> tuple[int, ...]:
-    """Axes of one element get the stride that a dense neighbour would imply, so that views compare well."""
+    """Axes of one element get the stride that a dense neighbour implies, so that views compare."""
     filled = list(steps)
     inner = 1
     for i in range(len(shape) - 1, -1, -1):

@@ -62,7 +62,7 @@ class _Planner:
                     self.spans[stored.buffer] = first, i
 
     def merge_aliases(self) -> None:
-        """Let a result take the place of an operand that dies at its step, where the kernel allows it."""
+        """Let results take the places of operands that die at their step, if kernels allow it."""
         for i, step in enumerate(self.laid.steps):
             for source, result in step.choice.aliases:
                 a, b = step.inputs[source], step.outputs[result]
@@ -91,13 +91,13 @@ class _Planner:
         )
 
     def _read_twice(self, step: LaidStep, operand: int) -> bool:
-        """Whether another operand of the step lives in the same memory: it may be read after it is overwritten."""
+        """Whether another operand has the same memory: it may be read after it is overwritten."""
         kept = self._find(step.inputs[operand].buffer)
         others = (s for i, s in enumerate(step.inputs) if i != operand)
         return any(self._find(s.buffer) == kept for s in others)
 
     def offsets(self) -> tuple[int, int]:
-        """Place buffers, temporaries and scratch; returns the arena's size and the live bytes of values alone."""
+        """Place buffers, temporaries and scratch; the arena's size and the live bytes of values."""
         keys: list[int | tuple[int, object]] = []
         blocks: list[Block] = []
         for buffer, (first, last) in self.spans.items():

@@ -1,8 +1,9 @@
 """Offsets in the arena: buffers whose lifetimes overlap never share a byte.
 
-Invariant of the result: for any two blocks with overlapping lifetimes, their byte ranges are disjoint. Blocks are
-placed one after the other into the tightest gap that holds them (best fit); several orders are tried, and the first
-that reaches the lower bound, the largest sum of simultaneously live bytes, is taken.
+Invariant of the result: for any two blocks with overlapping lifetimes, their byte ranges are
+disjoint. Blocks are placed one after the other into the tightest gap that holds them (best fit);
+several orders are tried, and the first that reaches the lower bound, the largest sum of
+simultaneously live bytes, is taken.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ def _aligned(nbytes: int) -> int:
 
 
 def live_bytes(blocks: Sequence[Block]) -> int:
-    """The largest sum of bytes that are live at the same time (each rounded up to the alignment)."""
+    """The largest sum of bytes that are live at once, each rounded up to the alignment."""
     changes: dict[int, int] = {}
     for block in blocks:
         changes[block.first] = changes.get(block.first, 0) + _aligned(block.nbytes)

@@ -40,7 +40,8 @@ class Phase:
 
     Attributes:
         config: What the kernel's code was specialised for.
-        refs: Pointer parameters, in order. For scratch, `nbytes` is per thread and the threads' parts lie side by side.
+        refs: Pointer parameters, in order. For scratch, `nbytes` is per thread and the threads'
+            parts lie side by side.
         integers: Integer parameters, in order.
         chunks: How many chunks there are to claim.
     """
@@ -93,7 +94,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Constant:
-    """A constant as the kernels read it: as it is in the model (`packing` None), or packed from the sources."""
+    """A constant as kernels read it: as in the model (`packing` None), or packed from sources."""
 
     sources: tuple[str, ...]
     packing: Packing | None

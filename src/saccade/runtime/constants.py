@@ -1,4 +1,4 @@
-"""Constants as kernels read them; a packing is held once per process, however many plans and models use it."""
+"""Constants as kernels read them; each packing is held once per process, for all its plans."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import numpy as np
 
 from saccade.ir import Array, Graph
 from saccade.kernels import packing
+from saccade.locks import Lock
 from saccade.options import default_threads
 from saccade.plan import Constant
-from saccade.locks import Lock
 
 __all__ = ["constants_of"]
 

@@ -1,7 +1,7 @@
 """Host steps: an operator's NumPy reference on the plan's own memory.
 
-The reference backend runs every step this way, through the planned arena and the planned layouts, so that it proves
-them too; on other devices it is the last resort for what no kernel takes.
+The reference backend runs every step this way, through the planned arena and the planned layouts,
+so that it proves them too; on other devices it is the last resort for what no kernel takes.
 """
 
 from __future__ import annotations

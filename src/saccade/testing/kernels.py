@@ -1,8 +1,9 @@
 """Run one kernel alone: what every kernel's tests and measurements stand on.
 
-`run_kernel` places the operands in one arena with guard bands around every buffer, poisons results, temporaries
-and scratch with NaN, plays the phases on a simulated team (one OS thread plays every logical thread, in a given
-order, each with its own share of the chunks), and checks guards and faults.
+`run_kernel` places the operands in one arena with guard bands around every buffer, poisons results,
+temporaries and scratch with NaN, plays the phases on a simulated team (one OS thread plays every
+logical thread, in a given order, each with its own share of the chunks), and checks guards and
+faults.
 """
 
 from __future__ import annotations
@@ -19,10 +20,29 @@ from saccade.codegen.target import Target, host_target
 from saccade.errors import OutOfBoundsError
 from saccade.ir import Array, DType, Op
 from saccade.kernels import packing
-from saccade.kernels.base import Call, CpuKernel, In, Launch, Operand, Out, Packed, Scratch, Temp, View
+from saccade.kernels.base import (
+    Call,
+    CpuKernel,
+    In,
+    Launch,
+    Operand,
+    Out,
+    Packed,
+    Scratch,
+    Temp,
+    View,
+)
 from saccade.runtime.cpu.linker import Linked, link
 
-__all__ = ["Prepared", "compile_launch", "nchw_view", "nhwc_view", "prepare", "row_major", "run_kernel"]
+__all__ = [
+    "Prepared",
+    "compile_launch",
+    "nchw_view",
+    "nhwc_view",
+    "prepare",
+    "row_major",
+    "run_kernel",
+]
 
 GUARD = 256  # bytes on either side of a buffer
 _PATTERN = 0xA5
@@ -41,13 +61,15 @@ nchw_view = row_major
 
 
 def nhwc_view(dtype: DType, shape: Sequence[int], pitch: int | None = None) -> View:
-    """Channels-last storage; `pitch` elements from pixel to pixel (the channel count unless given)."""
+    """Channels-last storage; `pitch` elements from pixel to pixel, else the channel count."""
     _, c, h, w = shape
     p = c if pitch is None else pitch
     return View(dtype, tuple(shape), (h * w * p, 1, w * p, p))
 
 
-def compile_launch(kernel: CpuKernel, launch: Launch, target: Target, checked: bool) -> tuple[bytes, list[str]]:
+def compile_launch(
+    kernel: CpuKernel, launch: Launch, target: Target, checked: bool
+) -> tuple[bytes, list[str]]:
     """Object code of one phase (symbol `kernel`) and the names of its checked accesses."""
     builder = Kernel("kernel", target, checked=checked)
     kernel.emit(builder, launch.config)
@@ -72,11 +94,19 @@ class Prepared:
     def run(self, threads: int = 1, order: Sequence[int] | None = None) -> None:
         """Play every phase on `threads` logical threads, in `order`."""
         for linked, args, accesses in zip(self.linked, self.args, self.accesses, strict=True):
-            function = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)(linked.addresses["kernel"])
+            function = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)(
+                linked.addresses["kernel"]
+            )
             for thread in order or range(threads):
                 self.counter[0] = thread
                 context = np.array(
-                    [self.bases.ctypes.data, self.counter.ctypes.data, threads, thread, self.fault.ctypes.data],
+                    [
+                        self.bases.ctypes.data,
+                        self.counter.ctypes.data,
+                        threads,
+                        thread,
+                        self.fault.ctypes.data,
+                    ],
                     np.int64,
                 )
                 assert len(context) == CONTEXT_WORDS
@@ -84,7 +114,9 @@ class Prepared:
                 if self.fault[0]:
                     access, offset, length = (int(v) for v in self.fault[:3])
                     name = accesses[access - 1]
-                    raise OutOfBoundsError(f"access {name}[{offset}] of a buffer of {length} elements")
+                    raise OutOfBoundsError(
+                        f"access {name}[{offset}] of a buffer of {length} elements"
+                    )
 
     def result(self, index: int) -> Array:
         """Output `index` in logical order, copied."""
@@ -93,7 +125,9 @@ class Prepared:
 
 
 def _strided(memory: Array, offset: int, view: View) -> Array:
-    base = memory[offset : offset + max(view.extent, 1) * view.dtype.itemsize].view(view.dtype.numpy)
+    base = memory[offset : offset + max(view.extent, 1) * view.dtype.itemsize].view(
+        view.dtype.numpy
+    )
     steps = tuple(s * view.dtype.itemsize for s in view.strides)
     return np.lib.stride_tricks.as_strided(base, view.shape, steps)
 
@@ -111,7 +145,7 @@ def prepare(
     threads: int = 1,
     exact: bool = False,
 ) -> Prepared:
-    """Compile a kernel for `op` over `arrays` (logical order; stored as `inputs` says, row-major by default).
+    """Compile a kernel for `op` over `arrays` (logical order; stored as `inputs`, or row-major).
 
     Raises:
         ValueError: If the kernel does not support the call (the message is its reason).
@@ -130,7 +164,9 @@ def prepare(
 class _Placer:
     """Lays buffers out in one block of memory, guards between them."""
 
-    def __init__(self, kernel: CpuKernel, call: Call, arrays: Sequence[Array], checked: bool) -> None:
+    def __init__(
+        self, kernel: CpuKernel, call: Call, arrays: Sequence[Array], checked: bool
+    ) -> None:
         self.kernel, self.call, self.arrays, self.checked = kernel, call, arrays, checked
         self.size = GUARD
         self.fills: list[tuple[int, Array]] = []
@@ -161,7 +197,9 @@ class _Placer:
             memory[offset : offset + nbytes] = 0xFF  # NaN in every float type
         for offset, content in self.fills:
             memory[offset : offset + content.nbytes] = content
-        compiled = [compile_launch(self.kernel, launch, target, self.checked) for launch in launches]
+        compiled = [
+            compile_launch(self.kernel, launch, target, self.checked) for launch in launches
+        ]
         return Prepared(
             [link([code], ["kernel"]) for code, _ in compiled],
             launches,
@@ -186,7 +224,9 @@ class _Placer:
         if isinstance(operand, Temp):
             return (0, *self._span(operand, operand.nbytes))
         assert isinstance(operand, Scratch)
-        offset, _ = self._span(("scratch", operand.nbytes), operand.nbytes * 8)  # room for 8 logical threads
+        offset, _ = self._span(
+            ("scratch", operand.nbytes), operand.nbytes * 8
+        )  # room for 8 logical threads
         return 0, offset, operand.nbytes
 
     def _input(self, operand: In) -> tuple[int, int]:
@@ -227,7 +267,8 @@ def run_kernel(
 
     Raises:
         ValueError: If the kernel does not support the call.
-        OutOfBoundsError: If a checked kernel leaves a buffer, or any kernel writes into a guard band or an input.
+        OutOfBoundsError: If a checked kernel leaves a buffer, or any kernel writes into a guard
+            band or an input.
     """
     ready = prepare(
         kernel, op, arrays, outputs, inputs=inputs, constant=constant, isa=isa, checked=checked,

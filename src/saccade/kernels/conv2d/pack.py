@@ -51,7 +51,7 @@ def pack_matrix(matrix: Array, transposed: bool, width: int) -> Array:
     return np.ascontiguousarray(padded.reshape(*batch, k, blocks, width).swapaxes(-2, -3))
 
 
-def pack_transposed(  # noqa: PLR0917 - a plan calls it with what it wrote down
+def pack_transposed(
     weights: Array,
     groups: int,
     first: tuple[int, int],

@@ -1,6 +1,7 @@
 """The native driver: every thread of a team walks the whole table of steps; barriers between steps.
 
-Four functions in LLVM IR, written as text because they are a fixed piece of systems code, not a kernel:
+Four functions in LLVM IR, written as text because they are a fixed piece of systems code, not a
+kernel:
 
     saccade_walk(job*, thread)    walk the table of one run
     saccade_run(team*, job*)      publish a job, wake the workers, walk it as thread 0
@@ -9,14 +10,16 @@ Four functions in LLVM IR, written as text because they are a fixed piece of sys
 
 Memory, in 64-bit words:
 
-    job    0 phases*  1 count  2 bases*  3 counters* (8 words apart)  4 team*  5 width  6 fault*  7 clock* or 0
+    job    0 phases*  1 count  2 bases*  3 counters* (8 words apart)  4 team*  5 width  6 fault*
+           7 clock* or 0
     phase  0 code*  1 arguments*
-    team   0 generation  8 job*  16 sleeping workers  24 stop  32 arrivals  40 epoch  48 sleepers at the barrier
-           56 pauses, 57 pauses and yields at a barrier  58 pauses, 59 pauses and yields between runs
+    team   0 generation  8 job*  16 sleeping workers  24 stop  32 arrivals  40 epoch
+           48 sleepers at the barrier  56 pauses, 57 pauses and yields at a barrier
+           58 pauses, 59 pauses and yields between runs
     self   0 team*  1 thread  2 generation seen  3 thread id, once it runs
 
-Generation, arrivals and epoch only ever grow, so a slow thread never mistakes a new run for an old one. A thread
-that spins too long sleeps on a futex (the low half of generation or epoch).
+Generation, arrivals and epoch only ever grow, so a slow thread never mistakes a new run for an old
+one. A thread that spins too long sleeps on a futex (the low half of generation or epoch).
 """
 
 from __future__ import annotations
@@ -57,8 +60,9 @@ define internal void @wake(ptr %word) {{
   ret void
 }}
 
-; Returns once *word >= target: pauses first, then yields, then sleeps. Yielding keeps the thread runnable, so that the
-; scheduler sees two threads that share a core and moves one; a sleeping one would be woken on the core of its waker.
+; Returns once *word >= target: pauses first, then yields, then sleeps. Yielding keeps the thread
+; runnable, so that the scheduler sees two threads that share a core and moves one; a sleeping one
+; would be woken on the core of its waker.
 define internal void @await(ptr %word, i64 %target, ptr %sleepers, i64 %spins, i64 %patience) {{
 entry:
   br label %spin
@@ -274,7 +278,8 @@ def driver_text(target: Target) -> str:
     """The driver as LLVM IR."""
     arm = target.isa == "neon"
     relax = "call void @llvm.aarch64.hint(i32 1)" if arm else "call void @llvm.x86.sse2.pause()"
-    declare = "declare void @llvm.aarch64.hint(i32)" if arm else "declare void @llvm.x86.sse2.pause()"
+    hint, pause = "@llvm.aarch64.hint(i32)", "@llvm.x86.sse2.pause()"
+    declare = f"declare void {hint if arm else pause}"
     return _TEXT.format(
         triple=target.triple,
         relax=relax,

@@ -1,8 +1,9 @@
-"""Object code by (kernel, config): from memory, from the folder on disk, or from the compiler's processes.
+"""Object code by (kernel, config): from memory, from disk, or from the compiler's processes.
 
-An entry on disk is named by a digest of everything that the code depends on: sources of the language and of the
-kernels, kernel, config, LLVM version, target, checked mode. It carries its own digest; one that does not match, or a
-folder that others could write to, is never trusted. Writes are atomic, so processes can share the folder.
+An entry on disk is named by a digest of everything that the code depends on: sources of the
+language and of the kernels, kernel, config, LLVM version, target, checked mode. It carries its own
+digest; one that does not match, or a folder that others could write to, is never trusted. Writes
+are atomic, so processes can share the folder.
 """
 
 from __future__ import annotations
@@ -20,10 +21,10 @@ from typing import Any
 
 from saccade.codegen.compile import object_code
 from saccade.codegen.target import Target
+from saccade.locks import Lock, forkless
 from saccade.options import cache_dir
 from saccade.processes import Processes
 from saccade.runtime.cpu.compiler import Task, compile_kernel
-from saccade.locks import Lock, forkless
 
 __all__ = ["Key", "ObjectFile", "Objects", "text_object"]
 
@@ -191,4 +192,3 @@ def _trusted(folder: Path) -> Path | None:
         return None
     foreign = status.st_uid != os.geteuid() or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
     return None if foreign else folder
-

@@ -74,7 +74,9 @@ class _NativeJob:
 class _RunState:
     """Arena, bases and counters of one run in flight."""
 
-    def __init__(self, plan: Plan, constants: Sequence[Array], segments: Sequence[_Segment | None]) -> None:
+    def __init__(
+        self, plan: Plan, constants: Sequence[Array], segments: Sequence[_Segment | None]
+    ) -> None:
         self._memory = np.empty(plan.arena_bytes + PAGE, np.uint8)
         start = -self._memory.ctypes.data % 64
         self.arena = self._memory[start : start + plan.arena_bytes]
@@ -159,7 +161,8 @@ class CpuProgram:
         if self.plan.threads == 1:
             self._inline.run(job)
             return
-        # Callers take turns: on as many cores as the team is wide, one after the other is faster than side by side.
+        # Callers take turns: on as many cores as the team is wide, one after the other is faster
+        # than side by side.
         team = shared_team(self.plan.threads)
         with team.lock:
             team.run(job)

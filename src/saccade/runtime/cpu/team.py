@@ -1,8 +1,9 @@
 """Teams: how many threads walk a program, and whose they are.
 
-A `Team` takes a job (the native description of one run) and returns when every thread has walked it. The futex team
-owns native threads that spin briefly between runs and then sleep; the inline team is the calling thread alone; the
-simulated team (tests) plays any number of logical threads on one, in a given order.
+A `Team` takes a job (the native description of one run) and returns when every thread has walked
+it. The futex team owns native threads that spin briefly between runs and then sleep; the inline
+team is the calling thread alone; the simulated team (tests) plays any number of logical threads on
+one, in a given order.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ __all__ = ["FutexTeam", "Inline", "Job", "SimulatedTeam", "Team", "shared_team"]
 
 _current_core = ctypes.CDLL(None).sched_getcpu
 
-# Pauses, then pauses and yields together, before a thread sleeps. A pause takes about 20 ns, a yield 300 ns or more.
+# Pauses, then pauses and yields together, before a thread sleeps. A pause takes about 20 ns, a
+# yield 300 ns or more.
 PATIENCE_AT_BARRIER = (600, 5_000)
 PATIENCE_BETWEEN_RUNS = (5_000, 8_000)
 
@@ -79,7 +81,7 @@ class FutexTeam:
         self._avoided = -1
 
     def _start(self) -> None:
-        """Start the workers: native threads that no Python frame belongs to, so nothing waits for them at exit."""
+        """Start the workers: native threads, so that Python does not wait for them at exit."""
         create = ctypes.CDLL(None).pthread_create
         for i in range(self.width - 1):
             self._selves[i, :3] = self._address, i + 1, 0
@@ -95,7 +97,7 @@ class FutexTeam:
         self._started = True
 
     def _spread(self) -> None:
-        """Keep the workers off the caller's core: the kernel likes to wake them there, and moves them late."""
+        """Keep workers off the caller's core: Linux wakes them there, and moves them late."""
         core = _current_core()
         if core == self._avoided:
             return

@@ -1,4 +1,4 @@
-"""The same plans, executed step by step with the operators' NumPy references: for tests, `compare` and debugging."""
+"""The same plans, step by step with NumPy references: for tests, `compare` and debugging."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class ReferenceProgram:
         self._constants = tuple(constants)
 
     def run(self, inputs: Sequence[Array]) -> tuple[Array, ...]:
-        """Results for contiguous inputs of the plan's shapes and dtypes; the arena starts poisoned."""
+        """Results for contiguous inputs that fit the plan; the arena starts poisoned."""
         arena = np.full(self.plan.arena_bytes, 0xFF, np.uint8)
         outputs = tuple(np.empty(port.shape, port.dtype) for port in self.plan.outputs)
         memory = (arena, *inputs, *outputs, *self._constants)
