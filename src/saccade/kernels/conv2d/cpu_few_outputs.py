@@ -1,7 +1,7 @@
 """Convolution with few filters (8 or fewer) on the CPU: the last layer of what makes pictures.
 
 Vectors over *input* channels of a channels-last picture: every output pixel and filter has a
-vector of partial sums; when all taps are in, the vectors of 4 to 16 neighbouring pixels become one
+vector of partial sums; when all taps are in, the vectors of 4 or 8 neighbouring pixels become one
 vector over pixels (a transposing horizontal sum), which the epilogue finishes and which is stored
 along the row. So a row-major result is written directly. Refused: more than 8 filters, fewer than 8
 channels; groups; prologues; store maps.
@@ -244,8 +244,8 @@ def _supports(call: Call) -> str | None:
 def _tile(filters: int, target: Target) -> tuple[int, int]:
     """Filters and pixels at a time: their sums and the columns they read fit in the registers."""
     if target.registers >= 32:
-        return {1: (1, 16), 2: (2, 8)}.get(filters, (filters if filters <= 6 else 4, 4))
-    return {1: (1, 8), 2: (2, 4), 4: (2, 4)}.get(filters, (3, 4))
+        return (1, 8) if filters == 1 else (filters if filters <= 6 else 4, 4)
+    return {1: (1, 4), 2: (2, 4), 4: (2, 4)}.get(filters, (3, 4))
 
 
 def _along(stride: int) -> str:

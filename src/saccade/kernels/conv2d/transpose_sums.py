@@ -19,7 +19,7 @@ def transpose_sums(k: Kernel, vectors: Sequence[Vec]) -> Vec:
 
     Args:
         k: Builder.
-        vectors: 4, 8 or 16 vectors, no more than a vector has lanes, which are 4 or more.
+        vectors: 4 or 8 vectors, no more than a vector has lanes, which are 4 or more.
 
     Returns:
         A vector with as many lanes as there are vectors. The order of the additions depends on the

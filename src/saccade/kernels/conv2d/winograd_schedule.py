@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from saccade.codegen.target import Target
-from saccade.kernels.conv2d.winograd_gemm import panel_vectors
+from saccade.kernels.conv2d.winograd_gemm import panel_vectors, rows_in_registers
 from saccade.kernels.machine import Machine, machine
 
 __all__ = ["SET_STEP", "Problem", "Schedule", "schedule", "variants"]
@@ -84,6 +84,16 @@ def _amounts(p: Problem, m: int, nv: int, speed: Machine) -> _Amounts:
     return _Amounts(tiles, panels, 4.0 * products, transforms / _CYCLES, time)
 
 
+def _drag(rows: int, nv: int, target: Target) -> float:
+    """Time for `rows` rows of products, over that of as many rows in full tiles.
+
+    One or two rows that are left over take as long as two and a half: they wait for the panel.
+    """
+    rest = rows % rows_in_registers(nv, target)
+    pieces = [h for h in (8, 4, 2, 1) if rest & h]
+    return (rows - rest + sum(max(h, 2.5) for h in pieces)) / rows
+
+
 def _overlapped(a: float, b: float) -> float:
     return max(a, b) + _OVERLAP * min(a, b)
 
@@ -104,10 +114,11 @@ def _fused(p: Problem, m: int, nv: int, speed: Machine, scratch: int) -> Schedul
     block = max(1, -(-a.tiles // blocks))
     rounds = -(-blocks // p.threads)
     stream = a.weights / _COLD + (rounds - 1) * a.weights / _WARM
-    if row * block > p.target.l2 // 2:
-        stream += rounds * 0.5 * a.panels * row * block / _WARM
-    busy = (a.transforms + a.products) * rounds / blocks
+    # V that does not stay in L2 is fetched again for every panel.
+    spilled = row * block if row * block > p.target.l2 // 2 else 0
+    busy = (a.transforms + a.products * _drag(block, nv, p.target)) * rounds / blocks
     micros = speed.step + _overlapped(busy, stream) + _pictures(p, speed)
+    micros += rounds * 0.5 * a.panels * spilled / _WARM
     return Schedule(m, False, nv, block, micros)
 
 
@@ -117,8 +128,9 @@ def _phased(p: Problem, m: int, nv: int, speed: Machine) -> Schedule:
     shared = 4.0 * (m + 2) ** 2 * a.tiles * (p.channels + a.panels * nv * p.target.lanes)
     # Half of what one core writes into the shared buffers is fetched from it by another.
     speed_between = _COLD if shared < p.target.l3 / 2 else _COLD / 2
-    handed = (1.0 if p.threads > 1 else 0.3) * shared / speed_between
-    busy, stream = (a.transforms + a.products) / p.threads, a.weights / (_COLD * p.threads)
+    handed = (1.5 if p.threads > 1 else 0.3) * shared / speed_between
+    busy = (a.transforms + a.products * _drag(block, nv, p.target)) / p.threads
+    stream = a.weights / (_COLD * p.threads)
     micros = 3 * speed.step + _overlapped(busy, stream) + handed + _pictures(p, speed)
     return Schedule(m, True, nv, block, micros)
 
