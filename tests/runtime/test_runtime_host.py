@@ -1,13 +1,9 @@
 """Host steps, constants that are shared, and the watch that other tests rely on."""
 
-import sys
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
-
-sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1] / "layout")]
 from layout_graphs import Builder, backend, plan_of
 from runtime_models import picture
 

@@ -1,16 +1,11 @@
 """What a model takes, refuses and gives."""
 
-import sys
-from pathlib import Path
-
 import numpy as np
 import pytest
 from onnx import TensorProto, helper
+from runtime_models import compiled, convolutions, model_of, picture, tensor, two_inputs
 
 from saccade import InputError, OptionError, TensorInfo
-
-sys.path.insert(0, str(Path(__file__).parent))
-from runtime_models import compiled, convolutions, model_of, picture, tensor, two_inputs
 
 
 @pytest.fixture(scope="module")

@@ -1,5 +1,7 @@
 """The cache of objects on disk, and the processes that compile."""
 
+import contextlib
+import importlib
 import os
 import subprocess
 import sys
@@ -9,8 +11,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
 from runtime_models import compiled, convolutions, picture
 
 from saccade.codegen.target import host_target
@@ -96,10 +96,8 @@ def test_a_damaged_entry_is_compiled_again(folder, keys, name):
 def test_keys_depend_on_target_and_mode(folder, keys):
     made = get(objects(), keys[:1])
     others = [objects(checked=True)]
-    try:
+    with contextlib.suppress(OptionError):
         others.append(Objects(host_target("avx2")))
-    except OptionError:
-        pass
     symbols = {f.symbol for f in made.values()}
     for other in others:
         if other.target != host_target():
@@ -171,8 +169,6 @@ def processes(monkeypatch):
 
 def module_function(name):
     """The function as children import it (this module is one of pytest's)."""
-    import importlib
-
     return getattr(importlib.import_module("test_runtime_objects"), name)
 
 

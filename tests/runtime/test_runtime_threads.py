@@ -12,8 +12,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
 from runtime_models import compiled, convolutions, picture
 
 from saccade.locks import Lock, forkless
