@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, fields
 
 from saccade.codegen.expressions import emit_expr
@@ -62,6 +62,23 @@ class _Spot:
     n: Int
     p: Int
     q: Int
+
+
+@dataclass(frozen=True, slots=True)
+class _Edges:
+    """Where the windows of a tile start, and whether they are in order.
+
+    Attributes:
+        column: Whether the tile lies in one image, so that `tops` do not decrease.
+        line: Whether it lies in one row, so that `lefts` increase.
+        tops: First row of each pixel's window.
+        lefts: First column.
+    """
+
+    column: Bool
+    line: Bool
+    tops: list[Int]
+    lefts: list[Int]
 
 
 class _Direct:
@@ -167,37 +184,71 @@ class _Direct:
             s.n * g.x_n + top * g.x_h + left * g.x_w
             for s, top, left in zip(spots, tops, lefts, strict=True)
         ]
-        pitch = g.depth * (self.config.vectors * k.lanes)
+        starts = [x + origin for origin in origins]
+        if self.zeros is None:
+            self._inner_taps(sums, starts, weights)
+            return
         column = spots[0].n.equals(spots[-1].n)  # the tile lies in one image, …
         line = column & spots[0].p.equals(spots[-1].p)  # … in one row of it
+        edges = _Edges(column, line, tops, lefts)
+        if self.config.shape != "once":
+            self._edge_taps(sums, starts, edges, weights)
+            return
+        # With few channels the checks of every tap would cost more than its products.
+        bottom = tops[-1] + (g.taps_r - 1) * g.dilation_h
+        right = lefts[-1] + (g.taps_s - 1) * g.dilation_w
+        inner = (tops[0] >= 0) & (bottom < g.height) & (lefts[0] >= 0) & (right < g.width)
+        with k.when_else(line & inner) as (then, other):
+            with then:
+                self._inner_taps(sums, starts, weights)
+            with other:
+                self._edge_taps(sums, starts, edges, weights)
+
+    def _panel(self, weights: Ptr, r: Int, s: Int) -> Ptr:
+        pitch = self.g.depth * (self.config.vectors * self.k.lanes)
+        return anchored(self.k, weights + (r * self.g.taps_s + s) * pitch)
+
+    def _inner_taps(self, sums: list[list[Var]], starts: list[Ptr], weights: Ptr) -> None:
+        """All taps of a tile that lies inside the picture."""
+        k, g = self.k, self.g
+        rows = [anchored(k, start) for start in starts]
+        with k.range(0, g.taps_r) as r, k.range(0, g.taps_s) as s:
+            move = r * g.dilation_h * g.x_h + s * g.dilation_w * g.x_w
+            moved = [row + move for row in rows]
+            step = 1 if self.config.unit else g.x_c
+            self._accumulate(sums, moved, self._panel(weights, r, s), step)
+
+    def _edge_taps(
+        self, sums: list[list[Var]], starts: list[Ptr], edges: _Edges, weights: Ptr
+    ) -> None:
+        """The taps of a tile that may leave the picture."""
+        k, g = self.k, self.g
         with k.range(0, g.taps_r) as r:
             down = r * g.dilation_h
-            with self._reached(column, tops, down, g.height), k.range(0, g.taps_s) as s:
+            reached = self._reached(edges.column, edges.tops, down, g.height)
+            with reached, k.range(0, g.taps_s) as s:
                 right = s * g.dilation_w
-                with self._reached(line, lefts, right, g.width):
+                with self._reached(edges.line, edges.lefts, right, g.width):
                     move = down * g.x_h + right * g.x_w
                     rows, steps = [], []
-                    for origin, top, left in zip(origins, tops, lefts, strict=True):
-                        row, step = self._row(x + (origin + move), top + down, left + right)
+                    for start, top, left in zip(starts, edges.tops, edges.lefts, strict=True):
+                        row, step = self._row(start + move, top + down, left + right)
                         rows.append(row)
                         steps.append(step)
-                    panel = anchored(k, weights + (r * g.taps_s + s) * pitch)
+                    panel = self._panel(weights, r, s)
                     self._accumulate(sums, rows, panel, 1 if self.config.unit else steps)
 
     def _reached(
         self, ordered: Bool, starts: list[Int], move: Int, limit: Int
     ) -> AbstractContextManager[None]:
         """Skip a tap that lies outside the picture for every pixel of a tile in order."""
-        if self.zeros is None:
-            return nullcontext()
         outside = (starts[-1] + move < 0) | (starts[0] + move >= limit)
         return self.k.when(~(ordered & outside))
 
     def _row(self, inside: Ptr, i: Int, j: Int) -> tuple[Ptr, Int]:
         """Elements at (i, j), zeros outside the picture, and their distance."""
         k, g = self.k, self.g
-        if self.zeros is None:
-            return anchored(k, inside), g.x_c
+        assert self.zeros is not None
         seen = self._below(i, g.height) & self._below(j, g.width)
         return anchored(k, k.pick(seen, inside, self.zeros)), seen.select(g.x_c, 0)
 
