@@ -61,7 +61,7 @@ class Vectors(Emitter):
         return a.compare(">", other).select(other, a)
 
     def call(self, intrinsic: str, *operands: Vec) -> Vec:
-        """An element-wise LLVM intrinsic: `fma`, `sqrt`, `fabs`, `floor`, `rint`, `copysign`…"""
+        """An element-wise LLVM intrinsic: `fma`, `sqrt`, `fabs`, `floor`, `rint` and the like."""
         kind = operands[0].type
         name = f"llvm.{intrinsic}.{_type_suffix(kind)}"
         function = self._intrinsic(name, kind, [kind] * len(operands))
