@@ -9,7 +9,7 @@ config, so configs hold only what the code depends on.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Call",
     "CpuKernel",
+    "Exists",
     "In",
     "Launch",
     "Operand",
@@ -171,6 +172,10 @@ class Launch:
     chunks: int
 
 
+Exists = Callable[[Any], bool]
+"""Whether there is code for a config."""
+
+
 @dataclass(frozen=True)
 class CpuKernel:
     """A kernel of the CPU backend, listed in `kernels.CPU_KERNELS`.
@@ -184,6 +189,9 @@ class CpuKernel:
         emit: Writes the code: declares parameters on the builder and emits the body (not `finish`).
         cost: Estimated microseconds of a supported call; selection takes the cheapest.
         aliases: Pairs (input, output) that may share memory when their views are equal.
+        alternatives: Other ways to run a call, best first, for when the code of `launch` does not
+            exist and nothing is to be compiled; may leave out those whose config the second
+            argument finds no code for.
     """
 
     name: str
@@ -194,3 +202,6 @@ class CpuKernel:
     emit: Callable[[Builder, Any], None]
     cost: Callable[[Call], float]
     aliases: Callable[[Call], tuple[tuple[int, int], ...]] = field(default=lambda _call: ())
+    alternatives: Callable[[Call, Exists], Iterable[tuple[Launch, ...]]] = field(
+        default=lambda _call, _exists: ()
+    )

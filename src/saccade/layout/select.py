@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from itertools import chain
 from typing import Any
 
 from saccade.kernels.base import Call, Launch
@@ -10,8 +13,14 @@ from saccade.layout.types import Backend, Choice, KernelLike, Passed
 
 __all__ = ["Available", "Selector"]
 
+_NOMINAL_THREADS = 2
+
 Available = Callable[[str, Any], bool]
 """Whether code for (kernel, config) exists already."""
+
+
+def _always(_kernel: str, _config: Any) -> bool:  # noqa: ANN401
+    return True
 
 
 class Selector:
@@ -42,32 +51,39 @@ class Selector:
     def _decide(self, call: Call) -> tuple[Choice, tuple[Launch, ...]] | None:
         passed: list[Passed] = []
         able: list[tuple[float, KernelLike]] = []
+        # Algorithms round differently: the choice, and so the result, must not depend on the team.
+        nominal = (
+            call if call.threads == _NOMINAL_THREADS else replace(call, threads=_NOMINAL_THREADS)
+        )
         for kernel in self._backend.candidates(call.op):
             reason = kernel.supports(call)
             if reason is None:
-                able.append((kernel.cost(call), kernel))
+                able.append((kernel.cost(nominal), kernel))
             else:
                 passed.append(Passed(kernel.name, reason))
         if not able:
             return None
         able.sort(key=lambda pair: pair[0])
-        taken = self._first_available(call, able, passed)
+        taken = self._first_available(call, able)
         for cost, kernel in able:
             if kernel is not taken[1]:
                 passed.append(Passed(kernel.name, f"{cost:.1f} µs estimated"))
         return Choice(taken[1], taken[0], tuple(passed), taken[1].aliases(call)), taken[2]
 
     def _first_available(
-        self, call: Call, able: list[tuple[float, KernelLike]], passed: list[Passed]
+        self, call: Call, able: list[tuple[float, KernelLike]]
     ) -> tuple[float, KernelLike, tuple[Launch, ...]]:
-        first: tuple[float, KernelLike, tuple[Launch, ...]] | None = None
+        """The cheapest whose code exists; the cheapest of all where none exists."""
+        best = (*able[0], able[0][1].launch(call))
+        if self._exists(best[1], best[2]):
+            return best
         for cost, kernel in able:
-            launches = kernel.launch(call)
-            if first is None:
-                first = (cost, kernel, launches)
-            if self._available is None or all(
-                self._available(kernel.name, launch.config) for launch in launches
-            ):
-                return cost, kernel, launches
-        assert first is not None
-        return first
+            known = partial(self._available or _always, kernel.name)
+            for launches in chain((kernel.launch(call),), kernel.alternatives(call, known)):
+                if self._exists(kernel, launches):
+                    return cost, kernel, launches
+        return best
+
+    def _exists(self, kernel: KernelLike, launches: tuple[Launch, ...]) -> bool:
+        available = self._available
+        return available is None or all(available(kernel.name, one.config) for one in launches)

@@ -43,6 +43,10 @@ class KernelLike(Protocol):
         """Call -> estimated microseconds."""
 
     @property
+    def alternatives(self) -> Any:  # noqa: ANN401
+        """(Call, config -> whether code exists) -> other phases that would do, best first."""
+
+    @property
     def aliases(self) -> Any:  # noqa: ANN401
         """Call -> pairs of an input and an output that may share memory."""
 

@@ -16,7 +16,7 @@ from saccade.kernels.conv2d import cpu_winograd
 from saccade.kernels.conv2d.cpu_winograd import CONV2D_WINOGRAD, launch_as, problem_of
 from saccade.kernels.conv2d.epilogue_spec import conv_epilogue
 from saccade.kernels.conv2d.pack_winograd import pack_winograd
-from saccade.kernels.conv2d.winograd_schedule import Problem, Schedule, schedule, variants
+from saccade.kernels.conv2d.winograd_schedule import Problem, Schedule, ranked, variants
 from saccade.kernels.conv2d.winograd_transforms import weight_matrix
 from saccade.opdefs import Conv2d, DepthToSpaceStore, InterleaveStore
 from saccade.testing.kernels import nhwc_view, row_major, run_kernel
@@ -243,8 +243,8 @@ def test_packed_weights_are_the_transformed_ones(m, order):
 
 def test_large_pictures_go_block_by_block_and_small_deep_ones_in_phases():
     target = host_target()
-    wide = schedule(Problem(1, 180, 320, 64, 4, 2, target))
-    deep = schedule(Problem(1, 14, 14, 512, 32, 2, target))
+    wide = ranked(Problem(1, 180, 320, 64, 4, 2, target))[0]
+    deep = ranked(Problem(1, 14, 14, 512, 32, 2, target))[0]
     assert (wide.m, wide.phased) == (4, False)
     assert deep.phased
 
@@ -252,6 +252,6 @@ def test_large_pictures_go_block_by_block_and_small_deep_ones_in_phases():
 def test_estimates_grow_with_the_work():
     target = host_target()
     sizes = [(1, 14, 14), (1, 28, 28), (1, 56, 56), (8, 56, 56)]
-    costs = [schedule(Problem(n, h, w, 64, 4, 2, target)).micros for n, h, w in sizes]
+    costs = [ranked(Problem(n, h, w, 64, 4, 2, target))[0].micros for n, h, w in sizes]
     assert costs == sorted(costs)
     assert len(variants(Problem(1, 56, 56, 64, 4, 2, target))) >= 3

@@ -8,7 +8,7 @@ from functools import lru_cache
 
 from saccade.codegen.target import Target
 
-__all__ = ["Blocking", "DirectConfig", "blocking", "choose_tile", "tiles"]
+__all__ = ["Blocking", "DirectConfig", "blocking", "ranked_tiles", "tiles"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +55,8 @@ _TILES_16 = (
 )
 _FMA_LATENCY = 4
 _WAYS = 8
-_STRIDED_ROWS = 6
-_STREAM = 8  # bytes per cycle of one core from beyond its own caches
+_CLAIM = 1500  # cycles that a chunk costs beyond its tiles
+_STREAM = (16, 6)  # bytes per cycle that one core reads from the last cache, from memory
 _ALIAS = 4096  # bytes: rows that are so far apart compete for the same ways of the first cache
 
 
@@ -66,7 +66,7 @@ def tiles(target: Target) -> tuple[tuple[int, int], ...]:
 
 
 @lru_cache(maxsize=1024)
-def choose_tile(
+def ranked_tiles(
     pixels: int,
     vectors: int,
     *,
@@ -75,8 +75,8 @@ def choose_tile(
     unit: bool,
     target: Target,
     threads: int,
-) -> tuple[int, int]:
-    """The tile (vectors, rows) that takes the least time.
+) -> tuple[tuple[int, int], ...]:
+    """The tiles (vectors, rows) that can be used, the one that takes the least time first.
 
     Args:
         pixels: Rows of the product.
@@ -88,22 +88,22 @@ def choose_tile(
         threads: Width of the team.
     """
     rate = 1 if target.vector_bits == 512 else 2  # fused multiply-adds, and vector loads, per cycle
+    stream = _STREAM[depth * vectors * target.lanes * 4 > target.l3]
     sets = _ALIAS // math.gcd(max(pitch, 1), _ALIAS)
 
     def cycles(rank: int, nv: int, mr: int) -> float:
         step = max(mr * nv / rate, (mr / 2 + nv) / rate, _FMA_LATENCY)
-        vectors_bytes = nv * target.lanes * 4
-        if depth * vectors_bytes > target.l2 // 2:  # every tile streams its weights from afar
-            step = max(step, vectors_bytes / _STREAM + 0.1 * mr * nv / rate)
+        if depth * nv * target.lanes * 4 > target.l2 // 2:  # each tile reads weights from afar
+            step = max(step, nv * target.lanes * 4 / stream + 0.1 * mr * nv / rate)
         crowd = max(0.0, -(-mr // sets) + 1 - _WAYS)
         tile = depth * step * (1 + 0.1 * crowd + 0.002 * rank) + 30 + 4 * mr + 3 * mr * nv
         units = -(-pixels // mr) * -(-vectors // nv)
         return tile * (-(-units // threads) if units < 8 * threads else units / threads)
 
-    known = tiles(target)
-    # Every row that steps on its own needs integer registers too.
-    allowed = [tile for tile in known if unit or tile[1] <= _STRIDED_ROWS]
-    return min(allowed, key=lambda tile: cycles(known.index(tile), *tile))
+    known, limit = tiles(target), target.registers - 4
+    # Rows that step on their own need registers for their steps too.
+    allowed = [(nv, mr) for nv, mr in known if unit or (mr <= 12 and nv * (mr + 1) <= limit)]
+    return tuple(sorted(allowed, key=lambda tile: cycles(known.index(tile), *tile)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +127,7 @@ class Blocking:
 
 @lru_cache(maxsize=1024)
 def blocking(
-    tiles: int, blocks: int, *, panel: int, row: int, target: Target, threads: int
+    tiles: int, blocks: int, *, panel: int, row: int, cycles: int, target: Target, threads: int
 ) -> Blocking:
     """Chunks for a grid of `tiles` times `blocks`.
 
@@ -136,6 +136,7 @@ def blocking(
         blocks: Blocks of channels.
         panel: Bytes of the weights of one block.
         row: Bytes of input that one tile reads.
+        cycles: Roughly, of one tile.
         target: Machine, for its caches.
         threads: Width of the team.
     """
@@ -146,7 +147,7 @@ def blocking(
     reuse = max(1, target.l2 // 4 // max(row, 1)) if wide > 1 else tiles
     t, b = min(
         ((t, b) for b in _halves(wide) for t in _halves(min(tiles, reuse))),
-        key=lambda cut: _waste((tiles, blocks), cut, threads),
+        key=lambda cut: _waste((tiles, blocks), cut, cycles, threads),
     )
     return Blocking(t, b, -(-tiles // t), -(-blocks // b), channels_stay)
 
@@ -158,10 +159,10 @@ def _halves(count: int) -> list[int]:
     return found
 
 
-def _waste(grid: tuple[int, int], cut: tuple[int, int], threads: int) -> float:
+def _waste(grid: tuple[int, int], cut: tuple[int, int], cycles: int, threads: int) -> float:
     """Time against perfect balance, with a charge for every chunk and for weights read again."""
     (tiles, blocks), (t, b) = grid, cut
     chunks = -(-tiles // t) * -(-blocks // b)
     slowest = -(-chunks // threads) * t * b * threads
-    grains = 1 + 0.5 / max(1, chunks / threads)
+    grains = 1 + 0.5 / max(1, chunks / threads) + _CLAIM / (t * b * cycles)
     return max(1.0, slowest / (tiles * blocks)) * grains + 0.02 / t + 0.002 / b

@@ -12,9 +12,12 @@ padding.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import replace
+
 from saccade.ir import DType
 from saccade.ir.expr import IDENTITY
-from saccade.kernels.base import Call, CpuKernel, Launch
+from saccade.kernels.base import Call, CpuKernel, Exists, Launch
 from saccade.kernels.conv2d.config import DirectConfig
 from saccade.kernels.conv2d.direct_code import emit_direct
 from saccade.kernels.conv2d.direct_launch import Window
@@ -55,6 +58,16 @@ def _launch(call: Call) -> tuple[Launch, ...]:
     return (_window(call, spec).launch(call, spec),)
 
 
+def _alternatives(call: Call, exists: Exists) -> Iterator[tuple[Launch, ...]]:
+    spec = conv_epilogue(call)
+    window = _window(call, spec)
+    best = window.config(call, spec)
+    for vectors, rows in window.tiles(call, spec)[1:]:
+        code = best.epilogue if vectors == best.vectors else spec.code(vectors)
+        if exists(replace(best, vectors=vectors, rows=rows, epilogue=code)):
+            yield (window.launch(call, spec, (vectors, rows)),)
+
+
 def _cost(call: Call) -> float:
     spec = conv_epilogue(call)
     nbytes = 4.0 * (call.inputs[0].size + call.outputs[0].size + call.inputs[1].size)
@@ -78,4 +91,5 @@ CONV2D_DIRECT = CpuKernel(
     emit=emit_direct,
     cost=_cost,
     aliases=_aliases,
+    alternatives=_alternatives,
 )

@@ -8,6 +8,7 @@ patches at the border are completed with zeros. Refused: everything but 3x3 with
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from saccade.codegen.language import Kernel, Ptr
@@ -17,6 +18,7 @@ from saccade.ir.expr import IDENTITY, parse
 from saccade.kernels.base import (
     Call,
     CpuKernel,
+    Exists,
     In,
     Launch,
     Operand,
@@ -29,7 +31,7 @@ from saccade.kernels.conv2d.epilogue import Epilogue
 from saccade.kernels.conv2d.epilogue_spec import EpilogueSpec, conv_epilogue
 from saccade.kernels.conv2d.pack_winograd import packed_bytes
 from saccade.kernels.conv2d.winograd_gemm import Shape, emit_rows, rows_in_registers
-from saccade.kernels.conv2d.winograd_schedule import SET_STEP, Problem, Schedule, schedule
+from saccade.kernels.conv2d.winograd_schedule import SET_STEP, Problem, Schedule, ranked
 from saccade.kernels.conv2d.winograd_stages import (
     Picture,
     Result,
@@ -276,7 +278,13 @@ def _integers(
 def _launch(call: Call) -> tuple[Launch, ...]:
     spec = conv_epilogue(call)
     problem = problem_of(call, spec)
-    return launch_as(call, spec, problem, schedule(problem))
+    return launch_as(call, spec, problem, ranked(problem)[0])
+
+
+def _alternatives(call: Call, _exists: Exists) -> Iterator[tuple[Launch, ...]]:
+    spec = conv_epilogue(call)
+    problem = problem_of(call, spec)
+    return (launch_as(call, spec, problem, variant) for variant in ranked(problem)[1:])
 
 
 def launch_as(
@@ -315,9 +323,16 @@ def launch_as(
 
 
 def _cost(call: Call) -> float:
-    return schedule(problem_of(call, conv_epilogue(call))).micros
+    return ranked(problem_of(call, conv_epilogue(call)))[0].micros
 
 
 CONV2D_WINOGRAD = CpuKernel(
-    "conv2d.winograd", (Conv2d,), WinogradConfig, _supports, _launch, _emit, _cost
+    name="conv2d.winograd",
+    ops=(Conv2d,),
+    config=WinogradConfig,
+    supports=_supports,
+    launch=_launch,
+    emit=_emit,
+    cost=_cost,
+    alternatives=_alternatives,
 )

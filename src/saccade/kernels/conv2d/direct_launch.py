@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from saccade.ir import Expr
 from saccade.ir.expr import IDENTITY
 from saccade.kernels.base import Call, In, Launch, Operand, Packed, Packing, Scratch
-from saccade.kernels.conv2d.config import DirectConfig, blocking, choose_tile
+from saccade.kernels.conv2d.config import DirectConfig, blocking, ranked_tiles
 from saccade.kernels.conv2d.direct_code import GEOMETRY
 from saccade.kernels.conv2d.epilogue_spec import EpilogueSpec, even_step, expand
 from saccade.kernels.conv2d.microkernel import Reduction
@@ -56,11 +56,11 @@ class Window:
         """Products of one sum."""
         return self.depth * self.taps[0] * self.taps[1]
 
-    def tile(self, call: Call, spec: EpilogueSpec) -> tuple[int, int]:
-        """Vectors and rows of a tile."""
+    def tiles(self, call: Call, spec: EpilogueSpec) -> tuple[tuple[int, int], ...]:
+        """Vectors and rows of tiles, the best one first."""
         x = call.inputs[0]
         scratch = self.prologue != IDENTITY
-        return choose_tile(
+        return ranked_tiles(
             self._pixels(spec), spec.vectors, depth=self.length,
             pitch=4 * (self.depth if scratch else x.strides[3] * self.stride[1]),
             unit=scratch or x.channels_last, target=call.target, threads=call.threads,
@@ -83,7 +83,7 @@ class Window:
 
     def cost(self, call: Call, spec: EpilogueSpec) -> float:
         """Estimated microseconds, without the traffic of operands and results."""
-        vectors, rows = self.tile(call, spec)
+        vectors, rows = self.tiles(call, spec)[0]
         tiles, blocks = -(-self._pixels(spec) // rows), -(-spec.vectors // vectors)
         channels = blocks * vectors * call.target.lanes * self.groups
         flops = 2.0 * tiles * rows * channels * self.length * self._reached(call)
@@ -101,23 +101,32 @@ class Window:
             rows += max(0, last - first + 1)
         return rows / max(1, taps * count)
 
-    def launch(self, call: Call, spec: EpilogueSpec) -> Launch:
-        """The phase that computes all windows."""
+    def config(
+        self, call: Call, spec: EpilogueSpec, tile: tuple[int, int] | None = None
+    ) -> DirectConfig:
+        """What the code depends on, in the best tiles unless they are given."""
+        vectors, rows = tile or self.tiles(call, spec)[0]
+        reduction = Reduction.of(self.depth)
+        return DirectConfig(
+            rows, vectors, reduction.unroll, reduction.shape, self.padded,
+            call.inputs[0].channels_last, self.step != (1, 1), self._flat(call, spec),
+            str(self.prologue), self.n_prologue, spec.code(vectors),
+        )  # fmt: skip
+
+    def launch(self, call: Call, spec: EpilogueSpec, tile: tuple[int, int] | None = None) -> Launch:
+        """The phase that computes all windows, in the best tiles unless they are given."""
         x, pixels = call.inputs[0], self._pixels(spec)
-        vectors, rows = self.tile(call, spec)
+        vectors, rows = tile or self.tiles(call, spec)[0]
         width = vectors * call.target.lanes
         blocks = -(-spec.vectors // vectors)
         panel = 4 * self.length * width
         cut = blocking(
             -(-pixels // rows), blocks, panel=panel, row=4 * self.depth * rows * self.taps[0],
-            target=call.target, threads=1 if self.groups >= 4 * call.threads else call.threads,
+            cycles=100 + self.length * vectors * rows, target=call.target,
+            threads=1 if self.groups >= 4 * call.threads else call.threads,
         )  # fmt: skip
-        reduction, flat = Reduction.of(self.depth), self._flat(call, spec)
+        flat = self._flat(call, spec)
         x_w = (even_step(x) or 0) if flat else x.strides[3]
-        config = DirectConfig(
-            rows, vectors, reduction.unroll, reduction.shape, self.padded, x.channels_last,
-            self.step != (1, 1), flat, str(self.prologue), self.n_prologue, spec.code(vectors),
-        )  # fmt: skip
         integers = (
             *x.strides[:3], x_w, *x.shape[2:], *self.size, self.depth, *self.taps, *self.stride,
             *self.before, *self.dilation, pixels, blocks, cut.tiles, cut.blocks, cut.tile_chunks,
@@ -130,7 +139,7 @@ class Window:
         )
         operands = self._operands(call, packing, 4 * cut.tiles * rows * self.depth)
         return Launch(
-            config,
+            self.config(call, spec, (vectors, rows)),
             (*operands, *spec.pointers()),
             (*integers, *self._images(call), *spec.integers(flat)),
             self.groups * cut.tile_chunks * cut.block_chunks,

@@ -11,13 +11,14 @@ Refuses: types other than float32, batch axes that do not merge into two.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, fields
 
 from saccade.codegen.language import Kernel, Ptr
 from saccade.codegen.values import Int, IntLike, Mask
 from saccade.ir import DType
-from saccade.kernels.base import Call, CpuKernel, In, Launch, Operand, Packed, Packing, Temp
-from saccade.kernels.conv2d.config import blocking, choose_tile
+from saccade.kernels.base import Call, CpuKernel, Exists, In, Launch, Operand, Packed, Packing, Temp
+from saccade.kernels.conv2d.config import blocking, ranked_tiles
 from saccade.kernels.conv2d.epilogue import Epilogue
 from saccade.kernels.conv2d.microkernel import Reduction, accumulate, anchored, zero_sums
 from saccade.kernels.machine import machine
@@ -141,18 +142,22 @@ def _unit(product: Product) -> bool:
     return product.a[3] == 1 or product.inner == 1
 
 
-def _tile(call: Call, product: Product) -> tuple[int, int]:
-    return choose_tile(
+def _tiles(call: Call, product: Product) -> tuple[tuple[int, int], ...]:
+    return ranked_tiles(
         product.rows, product.epilogue.vectors, depth=product.inner, pitch=4 * product.a[2],
         unit=_unit(product),
         target=call.target, threads=call.threads,
     )  # fmt: skip
 
 
-def _launch(call: Call) -> tuple[Launch, ...]:
+def _alternatives(call: Call, _exists: Exists) -> Iterator[tuple[Launch, ...]]:
+    return (_launch(call, tile) for tile in _tiles(call, _product(call))[1:])
+
+
+def _launch(call: Call, tile: tuple[int, int] | None = None) -> tuple[Launch, ...]:
     product = _product(call)
     spec, batches = product.epilogue, product.batch[0] * product.batch[1]
-    vectors, rows = _tile(call, product)
+    vectors, rows = tile or _tiles(call, product)[0]
     blocks = -(-spec.vectors // vectors)
     width = vectors * call.target.lanes
     panels = _panels(call, product, blocks, width)
@@ -160,8 +165,9 @@ def _launch(call: Call) -> tuple[Launch, ...]:
     team = 1 if batches >= 4 * call.threads else call.threads
     row = 4 * product.inner * rows
     cut = blocking(
-        tiles, blocks, panel=4 * product.inner * width, row=row, target=call.target, threads=team
-    )
+        tiles, blocks, panel=4 * product.inner * width, row=row,
+        cycles=100 + product.inner * vectors * rows, target=call.target, threads=team,
+    )  # fmt: skip
     reduction = Reduction.of(product.inner)
     config = MatMulConfig(
         "product", vectors, rows, reduction.unroll, reduction.shape,
@@ -218,7 +224,7 @@ def _cost(call: Call) -> float:
     batches = product.batch[0] * product.batch[1]
     if batches * product.rows * product.columns == 0:
         return machine(call.target).step
-    vectors, rows = _tile(call, product)
+    vectors, rows = _tiles(call, product)[0]
     padded = -(-product.epilogue.vectors // vectors) * vectors * call.target.lanes
     flops = 2.0 * batches * (-(-product.rows // rows) * rows) * padded * product.inner
     nbytes = 4.0 * sum(view.size for view in (*call.inputs[:2], call.outputs[0]))
@@ -247,4 +253,5 @@ MATMUL_DIRECT = CpuKernel(
     emit=_emit,
     cost=_cost,
     aliases=_aliases,
+    alternatives=_alternatives,
 )

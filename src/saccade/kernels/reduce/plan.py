@@ -71,6 +71,9 @@ def plan_walk(
     along = pairs[-1][1] == 1 and pairs[-1][0] > 1 and kept.strides[0][-1] != 1
     if kept.sizes == (1,):
         along = pairs[-1][1] == 1
+    if kept.rank == 1:
+        # The same code serves one picture and several: a batch of one collapses to nothing.
+        kept = Loops((1, *kept.sizes), tuple((0, *steps) for steps in kept.strides))
     return Walk("along" if along else "across", kept, pairs)
 
 
