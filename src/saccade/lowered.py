@@ -17,10 +17,11 @@ from pathlib import Path
 from typing import Any
 
 from saccade import frontend
+from saccade.caches import trusted_folder
 from saccade.errors import CacheError
 from saccade.ir import Graph, serialize
 from saccade.ir.printer import format_graph
-from saccade.options import Options, cache_dir
+from saccade.options import Options
 from saccade.processes import Processes
 
 __all__ = ["Lowered", "get"]
@@ -100,9 +101,12 @@ def _code_digest() -> str:
     return digest.hexdigest()
 
 
-def _path(digest: str) -> Path:
+def _path(digest: str) -> Path | None:
+    folder = trusted_folder("graphs")
+    if folder is None:
+        return None
     key = sha256(f"{digest}/{_code_digest()}".encode()).hexdigest()
-    return cache_dir() / "graphs" / f"{key}.graph"
+    return folder / f"{key}.graph"
 
 
 def _read(path: Path | None) -> Graph | None:
@@ -127,7 +131,6 @@ def _keep(graph: Graph, path: Path | None) -> Graph:
 def _write(graph: Graph, path: Path) -> None:
     """Add a graph to the cache; a full or read-only disk leaves the cache as it is."""
     try:
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         handle, name = tempfile.mkstemp(dir=path.parent, prefix=".new-")
         os.close(handle)
         serialize.save(graph, Path(name))

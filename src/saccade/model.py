@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -148,6 +149,8 @@ class Model:
     def _program(self, shapes: tuple[tuple[int, ...], ...]) -> Program:
         program = self._programs.get(shapes)
         if program is not None:
+            with suppress(KeyError):  # another caller may have dropped it meanwhile
+                self._programs.move_to_end(shapes)
             return program
         with self._lock:
             if shapes not in self._programs:

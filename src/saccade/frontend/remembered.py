@@ -12,7 +12,7 @@ import re
 import time
 from pathlib import Path
 
-from saccade.options import cache_dir
+from saccade.caches import trusted_folder
 
 __all__ = ["recall", "remember"]
 
@@ -21,8 +21,11 @@ _SETTLED_NS = 2_000_000_000
 
 def recall(path: Path) -> str | None:
     """The digest noted for a file as it is now, or None."""
+    note = _note(path)
+    if note is None:
+        return None
     try:
-        text = _note(path).read_text(encoding="ascii")
+        text = note.read_text(encoding="ascii")
     except (OSError, UnicodeDecodeError):
         return None
     return text if re.fullmatch(r"[0-9a-f]{64}", text) else None
@@ -33,8 +36,9 @@ def remember(path: Path, digest: str) -> None:
     if time.time_ns() - path.stat().st_ctime_ns < _SETTLED_NS:
         return
     note = _note(path)
+    if note is None:
+        return
     try:
-        note.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         fresh = note.with_suffix(f".{time.monotonic_ns()}")
         fresh.write_text(digest, encoding="ascii")
         fresh.replace(note)
@@ -42,7 +46,10 @@ def remember(path: Path, digest: str) -> None:
         return
 
 
-def _note(path: Path) -> Path:
+def _note(path: Path) -> Path | None:
+    folder = trusted_folder("digests")
+    if folder is None:
+        return None
     s = path.stat()
     state = (s.st_dev, s.st_ino, s.st_size, s.st_mtime_ns, s.st_ctime_ns)
-    return cache_dir() / "digests" / hashlib.sha256(repr(state).encode()).hexdigest()
+    return folder / hashlib.sha256(repr(state).encode()).hexdigest()

@@ -2,15 +2,31 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 from saccade.codegen.compile import object_code
 from saccade.codegen.language import Kernel
 from saccade.codegen.target import Target
+from saccade.errors import CompileError
 from saccade.kernels import CPU_KERNELS
 
-__all__ = ["Task", "compile_kernel"]
+__all__ = ["Task", "compile_kernel", "sources_digest"]
+
+
+@cache
+def sources_digest() -> str:
+    """Digest of the sources that emitted code depends on."""
+    package = Path(__file__).parents[2]
+    digest = hashlib.sha256()
+    for folder in ("codegen", "ir", "kernels"):
+        for path in sorted((package / folder).rglob("*.py")):
+            digest.update(path.relative_to(package).as_posix().encode() + b"\0")
+            digest.update(path.read_bytes())
+    return digest.hexdigest()
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +39,7 @@ class Task:
         config: What to specialise it for.
         target: Machine.
         checked: Whether the code checks its bounds.
+        sources: `sources_digest` of whoever asks.
     """
 
     symbol: str
@@ -30,14 +47,18 @@ class Task:
     config: Any
     target: Target
     checked: bool
+    sources: str
 
 
 def compile_kernel(task: Task) -> tuple[bytes, tuple[str, ...]]:
     """Object code, and the names of its checked accesses.
 
     Raises:
-        CompileError: If the emitted code is not valid.
+        CompileError: If the emitted code is not valid, or if the sources changed since the process
+            that asks imported them: its arguments would not fit this code.
     """
+    if task.sources != sources_digest():
+        raise CompileError("Saccade's sources changed while this process was running: restart it")
     kernel = next(k for k in CPU_KERNELS if k.name == task.kernel)
     builder = Kernel(task.symbol, task.target, checked=task.checked)
     kernel.emit(builder, task.config)

@@ -11,7 +11,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import stat
 import tempfile
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -19,12 +18,12 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from saccade.caches import trusted_folder
 from saccade.codegen.compile import object_code
 from saccade.codegen.target import Target
 from saccade.locks import Lock, forkless
-from saccade.options import cache_dir
 from saccade.processes import Processes
-from saccade.runtime.cpu.compiler import Task, compile_kernel
+from saccade.runtime.cpu.compiler import Task, compile_kernel, sources_digest
 
 __all__ = ["Key", "ObjectFile", "Objects", "text_object"]
 
@@ -42,18 +41,6 @@ class ObjectFile:
 
 Key = tuple[str, Any]
 """Kernel name and config."""
-
-
-@cache
-def sources_digest() -> str:
-    """Digest of the sources that emitted code depends on."""
-    package = Path(__file__).parents[2]
-    digest = hashlib.sha256()
-    for folder in ("codegen", "ir", "kernels"):
-        for path in sorted((package / folder).rglob("*.py")):
-            digest.update(path.relative_to(package).as_posix().encode() + b"\0")
-            digest.update(path.read_bytes())
-    return digest.hexdigest()
 
 
 @cache
@@ -104,7 +91,9 @@ class Objects:
                 symbol = self._symbol(key)
                 found = self._folder.read(symbol)
                 if found is None:
-                    tasks.append((key, Task(symbol, key[0], key[1], self.target, self.checked)))
+                    tasks.append(
+                        (key, Task(symbol, *key, self.target, self.checked, sources_digest()))
+                    )
                 else:
                     self._known[key] = found
             for (key, task), (code, accesses) in zip(
@@ -125,7 +114,7 @@ class _Folder:
     """Entries on disk; silently absent when the folder cannot be trusted or used."""
 
     def __init__(self, *, use: bool) -> None:
-        self._path = _trusted(cache_dir() / "objects") if use else None
+        self._path = trusted_folder("objects") if use else None
 
     def read(self, symbol: str) -> ObjectFile | None:
         """The entry of this name, or None."""
@@ -181,14 +170,3 @@ def _decode(symbol: str, content: bytes) -> ObjectFile | None:
     line, _, code = payload.partition(b"\n")
     name, *accesses = json.loads(line)
     return ObjectFile(symbol, code, tuple(accesses)) if name == symbol else None
-
-
-def _trusted(folder: Path) -> Path | None:
-    """The folder, made if need be, or None if code in it could have been put there by others."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        status = folder.stat()
-    except OSError:
-        return None
-    foreign = status.st_uid != os.geteuid() or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
-    return None if foreign else folder

@@ -102,10 +102,10 @@ class FutexTeam:
         if core == self._avoided:
             return
         others = os.sched_getaffinity(0) - {core}
-        if others:
-            for thread in self._selves[:, 3].tolist():
-                if thread:
-                    os.sched_setaffinity(thread, others)
+        workers = self._selves[: self.width - 1, 3].tolist()
+        if others and all(workers):  # a worker that has just been started has not said its id yet
+            for thread in workers:
+                os.sched_setaffinity(thread, others)
             self._avoided = core
 
     def run(self, job: Job) -> None:
