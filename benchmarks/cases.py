@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["CASES", "Case", "select"]
+__all__ = ["CASES", "Case", "cases_of", "select"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +27,11 @@ CASES: tuple[Case, ...] = (
     Case("deeplabv3_mobilenet", "deeplabv3_mobilenet", (1, 3, 520, 520)),
     Case("subpixel_x4", "subpixel_x4", (1, 3, 180, 320)),
 )
+
+
+def cases_of(suite: str) -> tuple[Case, ...]:
+    """What a suite measures when no case is named: latency all, the slower suites ResNet-50."""
+    return CASES if suite == "latency" else CASES[:1]
 
 
 def select(names: str) -> tuple[Case, ...]:

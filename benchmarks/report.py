@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from benchmarks.cases import CASES, Case
+from benchmarks.cases import Case, cases_of
 from benchmarks.record import Record, RecordError, ResultFile, by_key, load
 
 __all__ = ["main", "render", "replace_section"]
@@ -144,13 +144,13 @@ def _concurrency(results: ResultFile) -> Iterator[str]:
 
 
 def _rows(results: ResultFile, measure: str) -> Iterator[tuple[Case, Record]]:
-    """Every case with its record of this measure.
+    """Every case of the suite with its record of this measure.
 
     Raises:
         RecordError: One is missing, or was taken at another shape.
     """
     records = by_key(results)
-    for case in CASES:
+    for case in cases_of(results.suite):
         record = records.get((case.name, measure))
         if record is None or record.shape != case.shape:
             raise RecordError(f"{results.suite}: no {measure} record of {case.name}")

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks import peaks
-from benchmarks.cases import Case, select
+from benchmarks.cases import CASES, Case, cases_of, select
 from benchmarks.measure import MEASURES, Method
 from benchmarks.models import prepare
 from benchmarks.record import SCHEMA, ResultFile, load, merge, save
@@ -39,7 +39,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             folder = options.filled or Path(scratch)
             paths = prepare(options.models, [case.model for case in cases], folder)
             for suite in options.suites.split(","):
-                _run(suite, cases, paths, method, options.results)
+                chosen = cases_of(suite) if cases == CASES else cases
+                _run(suite, chosen, paths, method, options.results)
     except (SaccadeError, OSError, ValueError) as error:
         print(f"benchmarks: {error}", file=sys.stderr)
         return 1

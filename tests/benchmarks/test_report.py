@@ -93,11 +93,11 @@ def test_the_other_suites_follow(folder):
     ]
     save(folder / "concurrency.json", results("concurrency", callers))
     text = render(folder)
-    assert "| vgg16 | 2.00 | 0.200 | 0.300 | 0.250 |" in text
+    assert "| resnet50 | 2.00 | 0.200 | 0.300 | 0.250 |" in text
     assert "Importing, beyond NumPy: Saccade 0.0200 s, ONNX Runtime 0.0300 s" in text
-    assert "| vgg16 | 200 | 300 | 250 |" in text
-    assert "| vgg16 | 1.80x | 1.80x | 1.80x |" in text
-    assert "| vgg16 | 300 (200) | 450 (300) | 375 (250) |" in text
+    assert "| resnet50 | 200 | 300 | 250 |" in text
+    assert "| resnet50 | 1.80x | 1.80x | 1.80x |" in text
+    assert "| resnet50 | 300 (200) | 450 (300) | 375 (250) |" in text
 
 
 def test_the_section_is_replaced_and_nothing_else(readme, folder):
