@@ -13,16 +13,17 @@ SOURCE = Path(__file__).parents[1] / "src" / "saccade"
 BASE = {"errors"}
 MEANING = BASE | {"ir"}
 LEAVES = MEANING | {"opdefs"}
-SERVICES = {"locks", "options", "processes"}  # what the operating system gives: choices, children
+SERVICES = {"caches", "locks", "options", "processes"}  # what the operating system gives
 ALLOWED = {
     "errors": set(),
     "locks": set(),
     "options": BASE,
+    "caches": BASE | {"options"},
     "processes": BASE | {"locks", "options"},
     "ir": BASE,
     "opdefs": MEANING,
     "codegen": LEAVES,
-    "frontend": LEAVES | {"options"},
+    "frontend": LEAVES | {"caches", "options"},
     "passes": LEAVES,
     "kernels": LEAVES | {"codegen"},
     "layout": LEAVES | {"codegen", "kernels"},

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from itertools import chain
 from typing import Any
 
 from saccade.kernels.base import Call, Launch
@@ -74,14 +73,17 @@ class Selector:
         self, call: Call, able: list[tuple[float, KernelLike]]
     ) -> tuple[float, KernelLike, tuple[Launch, ...]]:
         """The cheapest whose code exists; the cheapest of all where none exists."""
-        best = (*able[0], able[0][1].launch(call))
-        if self._exists(best[1], best[2]):
-            return best
+        best = None
         for cost, kernel in able:
+            launches = kernel.launch(call)
+            best = best or (cost, kernel, launches)
+            if self._exists(kernel, launches):
+                return cost, kernel, launches
             known = partial(self._available or _always, kernel.name)
-            for launches in chain((kernel.launch(call),), kernel.alternatives(call, known)):
-                if self._exists(kernel, launches):
-                    return cost, kernel, launches
+            for others in kernel.alternatives(call, known):
+                if self._exists(kernel, others):
+                    return cost, kernel, others
+        assert best is not None
         return best
 
     def _exists(self, kernel: KernelLike, launches: tuple[Launch, ...]) -> bool:
