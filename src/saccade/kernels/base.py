@@ -97,6 +97,14 @@ class Call:
     exact: bool = False
     memo: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)
 
+    def __hash__(self) -> int:
+        # Hashing walks all views; selection asks for it several times.
+        found: int | None = self.memo.get("hash")
+        if found is None:
+            parts = (self.op, self.inputs, self.outputs, self.constant, self.threads, self.exact)
+            found = self.memo["hash"] = hash(parts)
+        return found
+
 
 @dataclass(frozen=True, slots=True)
 class In:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 from saccade.kernels.base import Call, Launch
 from saccade.layout.types import Backend, Choice, KernelLike, Passed
@@ -16,6 +16,10 @@ _NOMINAL_THREADS = 2
 
 Available = Callable[[str, Any], bool]
 """Whether code for (kernel, config) exists already."""
+
+
+Decision = tuple[Choice, tuple[Launch, ...]] | None
+_UNKNOWN = object()
 
 
 def _always(_kernel: str, _config: Any) -> bool:  # noqa: ANN401
@@ -34,20 +38,21 @@ class Selector:
     def __init__(self, backend: Backend, available: Available | None = None) -> None:
         self._backend = backend
         self._available = available
-        self._known: dict[Call, tuple[Choice, tuple[Launch, ...]] | None] = {}
+        self._known: dict[Call, Decision] = {}
 
-    def select(self, call: Call) -> tuple[Choice, tuple[Launch, ...]] | None:
+    def select(self, call: Call) -> Decision:
         """The choice and its phases, or None if no kernel takes the call as it is stored."""
-        if call not in self._known:
-            self._known[call] = self._decide(call)
-        return self._known[call]
+        known = self._known.get(call, _UNKNOWN)
+        if known is _UNKNOWN:
+            known = self._known[call] = self._decide(call)
+        return cast("Decision", known)
 
     def refusals(self, call: Call) -> tuple[Passed, ...]:
         """Why each candidate refuses the call."""
         found = ((k, k.supports(call)) for k in self._backend.candidates(call.op))
         return tuple(Passed(k.name, reason) for k, reason in found if reason is not None)
 
-    def _decide(self, call: Call) -> tuple[Choice, tuple[Launch, ...]] | None:
+    def _decide(self, call: Call) -> Decision:
         passed: list[Passed] = []
         able: list[tuple[float, KernelLike]] = []
         # Algorithms round differently: the choice, and so the result, must not depend on the team.
