@@ -180,6 +180,19 @@ def _info(value: Value, name: str) -> TensorInfo:
     return TensorInfo(name, value.dtype.value, shape)
 
 
+def _as_numpy(info: TensorInfo, value: Any) -> Array:  # noqa: ANN401
+    if not hasattr(value, "__dlpack__"):
+        return np.asarray(value)
+    try:
+        return np.from_dlpack(value)
+    except (BufferError, RuntimeError) as error:  # bfloat16, for one, which NumPy does not have
+        given = getattr(value, "dtype", type(value).__name__)
+        raise InputError(
+            f"input {info.name!r} must be {info.dtype} of shape {_text(info.shape)}, "
+            f"given is {given}, which NumPy cannot read: {error}"
+        ) from error
+
+
 def _as_array(info: TensorInfo, value: Any) -> Array:  # noqa: ANN401
     if not isinstance(value, np.ndarray):
         if not hasattr(value, "__dlpack__") and not hasattr(value, "__array__"):
@@ -189,7 +202,7 @@ def _as_array(info: TensorInfo, value: Any) -> Array:  # noqa: ANN401
         device = getattr(value, "device", "cpu")
         if str(getattr(device, "type", device)) != "cpu":
             raise InputError(f"input {info.name!r} is on {device}, the model runs on the CPU")
-        value = np.from_dlpack(value) if hasattr(value, "__dlpack__") else np.asarray(value)
+        value = _as_numpy(info, value)
     if value.dtype != np.dtype(info.dtype):  # which the names of byte-swapped types hide
         raise InputError(
             f"input {info.name!r} must be {info.dtype} of shape {_text(info.shape)}, "

@@ -113,6 +113,17 @@ def test_whatever_speaks_dlpack_is_taken(pictures):
         pictures(elsewhere)
 
 
+def test_an_element_type_that_numpy_lacks_is_named(pictures):
+    class Narrow(Exchanged):
+        dtype = "bfloat16"
+
+        def __dlpack__(self, **options):
+            raise RuntimeError("Unsupported dtype in DLTensor.")
+
+    with pytest.raises(InputError, match=r"must be float32 .* given is bfloat16"):
+        pictures(Narrow(picture(1, 3, 8, 8)))
+
+
 def test_an_empty_batch_gives_empty_results(pictures):
     assert pictures(np.zeros((0, 3, 9, 9), np.float32)).shape == (0, 5, 9, 9)
     assert pictures(picture(1, 3, 9, 9)).shape == (1, 5, 9, 9)
