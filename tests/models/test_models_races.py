@@ -14,6 +14,9 @@ SIZES = {
     "densenet121": (1, 3, 33, 40),
     "deeplabv3_mobilenet": (1, 3, 33, 40),
     "resnet50": (1, 3, 33, 40),
+    "subpixel_x4_dynamo": (1, 3, 17, 23),
+    "resnet50_dynamo": (1, 3, 224, 224),
+    "vgg16": (1, 3, 224, 224),
 }
 ORDERS = ((0,), (1, 0), (1, 2, 0), (6, 2, 4, 0, 1, 5, 3))
 
