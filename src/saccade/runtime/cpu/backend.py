@@ -13,6 +13,7 @@ from saccade.options import Options
 from saccade.plan import Plan
 from saccade.processes import Processes
 from saccade.runtime.constants import constants_of
+from saccade.runtime.cpu.driver import compile_driver, driver
 from saccade.runtime.cpu.linker import link
 from saccade.runtime.cpu.objects import Key, Objects
 from saccade.runtime.cpu.program import Code, CpuProgram
@@ -51,6 +52,9 @@ class CpuBackend:
         ]
         try:
             files = self.objects.get(keys, self._processes)
+            if self.objects.compiled and not driver.cache_info().currsize:
+                # Where kernels had to be compiled, so has the driver: not in the user's memory.
+                self._processes.map(compile_driver, [host_target()])
         finally:
             self._processes.close()
         unique = {f.symbol: f for f in files.values()}

@@ -32,7 +32,15 @@ from saccade.codegen.target import Target, host_target
 from saccade.runtime.cpu.linker import Linked, link
 from saccade.runtime.cpu.objects import text_object
 
-__all__ = ["JOB_WORDS", "TEAM_WORDS", "Driver", "driver", "driver_text", "nanoseconds_per_tick"]
+__all__ = [
+    "JOB_WORDS",
+    "TEAM_WORDS",
+    "Driver",
+    "compile_driver",
+    "driver",
+    "driver_text",
+    "nanoseconds_per_tick",
+]
 
 JOB_WORDS = 8
 TEAM_WORDS = 64
@@ -290,11 +298,16 @@ def driver_text(target: Target) -> str:
     )
 
 
+def compile_driver(target: Target) -> bytes:
+    """The driver's object code, from the folder on disk if it is there."""
+    return text_object(driver_text(target), target)
+
+
 @lru_cache(maxsize=1)
 def driver() -> Driver:
     """The driver, linked once per process."""
     target = host_target()
-    code = text_object(driver_text(target), target)
+    code = compile_driver(target)
     return Driver(link([code], SYMBOLS))
 
 
