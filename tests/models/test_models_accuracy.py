@@ -18,7 +18,7 @@ SIZES = {
     "efficientnet_b0": CLASSIFIER,
     "densenet121": CLASSIFIER,
     "deeplabv3_mobilenet": CLASSIFIER,
-    "vgg16": ((1, 3, 224, 224), (2, 3, 224, 224)),
+    "vgg16": ((1, 3, 224, 224), (2, 3, 224, 224), (3, 3, 224, 224)),
 }
 EXACT = ("subpixel_x4", "resnet50", "mobilenet_v3_large", "densenet121", "deeplabv3_mobilenet")
 OLDER = ("subpixel_x4", "shufflenet_v2_x1_0", "mobilenet_v3_large", "densenet121")

@@ -181,11 +181,6 @@ class CpuProgram:
             f"a kernel's access {where} reached element {offset} of a buffer of {length}"
         )
 
-    def poison(self, value: int = 0xFF) -> None:
-        """Fill idle arenas (tests): 0xFF bytes are NaN in every float type."""
-        for state in self._idle:
-            state.arena.fill(value)
-
     def profile(self, inputs: Sequence[Array], repeat: int) -> list[tuple[Step, Phase, Array]]:
         """Clock readings in nanoseconds: for each phase in order, [repeat, threads, (start, end)].
 
