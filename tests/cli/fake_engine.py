@@ -37,10 +37,10 @@ class FakePlan:
 
 
 class FakeProfile:
-    def __str__(self):
-        return "conv1 12.5 µs"
+    def table(self, peer=None):
+        return "conv1 12.5 µs" + (f" {peer.engine}" if peer else "")
 
-    def to_json(self):
+    def to_json(self, peer=None):
         return '{"steps": []}'
 
     def to_chrome_trace(self):

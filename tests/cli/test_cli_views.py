@@ -28,6 +28,11 @@ def test_profile_prints_and_writes(saccade_cli, engine, model_file, tmp_path):
     assert json.loads((tmp_path / "t.json").read_text()) == {"traceEvents": []}
 
 
+def test_profile_refuses_a_peer_that_does_not_time_its_layers(refused, model_file):
+    line = refused("profile", model_file, "--shape", "1x3x4x5", "--against", "onnxruntime")
+    assert "'onnxruntime' is not one of openvino" in line
+
+
 def test_profile_takes_files(saccade_cli, engine, model_file, tmp_path):
     array = np.ones((1, 3, 2, 2), np.float32)
     np.save(tmp_path / "x.npy", array)

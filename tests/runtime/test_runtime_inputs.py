@@ -206,9 +206,12 @@ def test_profile_has_every_phase(pictures):
     x = picture(1, 3, 24, 24)
     found = pictures.profile(x, repeat=3)
     plan = pictures.plan(x.shape)
-    assert [s.name for s in found.steps] == [s.name for s in plan.steps for _ in s.phases]
+    assert [s.name for s in found.steps] == [s.name for s in plan.steps]
+    assert [len(s.phases) for s in found.steps] == [len(s.phases) for s in plan.steps]
     assert found.total > 0 and all(s.microseconds > 0 and 0 <= s.busy <= 1 for s in found.steps)
-    assert len(found.spans) == len(found.steps)
-    assert all(len(row) == 2 and all(a <= b for a, b in row) for row in found.spans)
+    shares = found.shares
+    assert abs(shares.working + shares.imbalance + shares.barriers - 1) < 1e-9
+    assert [len(s) for s in found.spans] == [len(s.phases) for s in plan.steps]
+    assert all(len(row) == 2 and all(a <= b for a, b in row) for s in found.spans for row in s)
     assert "µs" in str(found) and found.to_json() and found.to_chrome_trace()
     assert np.array_equal(pictures(x), pictures(x))

@@ -140,7 +140,7 @@ class OnnxRuntimeEngine:
 class OpenVINOEngine:
     """OpenVINO's CPU plugin: latency hint, one stream, fixed shapes, inputs and outputs shared."""
 
-    def __init__(self, spec: EngineSpec) -> None:
+    def __init__(self, spec: EngineSpec, *, timed_layers: bool = False) -> None:
         _only("openvino", spec, set(_OPENVINO_PRECISIONS))
         import openvino
 
@@ -155,6 +155,7 @@ class OpenVINOEngine:
                 "PERFORMANCE_HINT": "LATENCY",
                 "INFERENCE_NUM_THREADS": spec.threads,
                 "INFERENCE_PRECISION_HINT": _OPENVINO_PRECISIONS[spec.precision],
+                "PERF_COUNT": timed_layers,
             },
         )
         self._outputs = len(compiled.outputs)
@@ -167,6 +168,10 @@ class OpenVINOEngine:
             self._own.request = self._compiled.create_infer_request()
         result = self._own.request.infer(inputs, share_inputs=True, share_outputs=True)
         return [result[index] for index in range(self._outputs)]
+
+    def layers(self) -> list[Any]:
+        """The nodes that it runs, in order, with their mean times when `timed_layers`."""
+        return list(self._compiled.get_runtime_model().get_ordered_ops())
 
     def work(self, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, int]:
         """Nothing: OpenVINO does not say."""

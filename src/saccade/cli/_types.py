@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from saccade.profile import PeerLayers
 
 __all__ = ["Arrays", "Model", "Plan", "Profile", "Step", "TensorInfo"]
 
@@ -41,10 +44,20 @@ class Plan(Protocol):
     def steps(self) -> Sequence[Step]: ...
 
 
-class Profile(Protocol):
-    """What `Model.profile` returns; `str` of it is a table."""
+class Named(Protocol):
+    """A step of a profile."""
 
-    def to_json(self) -> str: ...
+    @property
+    def name(self) -> str: ...
+
+
+class Profile(Protocol):
+    """What `Model.profile` returns."""
+
+    @property
+    def steps(self) -> Sequence[Named]: ...
+    def table(self, peer: PeerLayers | None = None) -> str: ...
+    def to_json(self, peer: PeerLayers | None = None) -> str: ...
     def to_chrome_trace(self) -> str: ...
 
 

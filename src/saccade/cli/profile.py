@@ -25,7 +25,12 @@ __all__ = ["profile"]
 
 RepeatOption = Annotated[int, typer.Option(min=1, metavar="N", help="Runs per step.")]
 TraceOption = Annotated[
-    Path | None, typer.Option(metavar="FILE", help="Write a trace for chrome://tracing.")
+    Path | None,
+    typer.Option(metavar="FILE", help="Write one run as a trace for Perfetto or chrome://tracing."),
+]
+AgainstOption = Annotated[
+    str | None,
+    typer.Option(metavar="openvino", help="Put this engine's times by layer beside ours."),
 ]
 
 
@@ -40,20 +45,31 @@ def profile(
     repeat: RepeatOption = 20,
     json: JsonOption = None,
     trace: TraceOption = None,
+    against: AgainstOption = None,
 ) -> None:
     """Print the time, rates and share of the roofline of every step of MODEL."""
     shapes = parse_shapes(shape)
     path = existing_model(model)
     from saccade.cli._feeds import make_feeds
     from saccade.cli._model import compile_model, json_text
+    from saccade.cli._peer_layers import owners, peer_layers
     from saccade.cli._progress import working
+    from saccade.options import default_threads
 
     compiled = compile_model(path, device=device, precision=precision, threads=threads)
     feeds = make_feeds(compiled.inputs, input_, shapes)
     with working(f"profiling {path.name}"):
+        peer = None
+        if against is not None:
+            team = threads or default_threads()
+            peer = peer_layers(
+                against, path, feeds, threads=team, precision=precision, repeat=repeat
+            )
         result = compiled.profile(*feeds.values(), repeat=repeat)
-    print(result)
+    if peer:
+        peer = peer.of_steps(owners(path, {step.name for step in result.steps}))
+    print(result.table(peer))
     if json is not None:
-        json.write_text(json_text(result.to_json()))
+        json.write_text(json_text(result.to_json(peer)))
     if trace is not None:
         trace.write_text(json_text(result.to_chrome_trace()))

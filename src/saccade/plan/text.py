@@ -9,7 +9,7 @@ from typing import Any
 from saccade.plan.floor import floor
 from saccade.plan.types import Plan, Ref, Step
 
-__all__ = ["table"]
+__all__ = ["short_config", "table"]
 
 _HEAD = ("#", "step", "op", "kernel", "config", "chunks", "µs", "MFLOP", "MB", "output", "passed")
 _RIGHT = frozenset({"#", "chunks", "µs", "MFLOP", "MB", "passed"})
@@ -38,7 +38,7 @@ def _row(plan: Plan, i: int, step: Step) -> tuple[str, ...]:
         _cut(step.name),
         step.op.family,
         step.kernel or "reference (host)",
-        _short(step.phases[0].config) if step.phases else "",
+        short_config(step.phases[0].config) if step.phases else "",
         "+".join(str(phase.chunks) for phase in step.phases),
         f"{step.estimate:.1f}",
         f"{step.work.flops / 1e6:.2f}",
@@ -52,7 +52,7 @@ def _cut(text: str) -> str:
     return text if len(text) <= _WIDEST else "…" + text[1 - _WIDEST :]
 
 
-def _short(config: Any) -> str:  # noqa: ANN401 - each kernel has its own class
+def short_config(config: Any) -> str:  # noqa: ANN401 - each kernel has its own class
     """The scalars of a config; long texts and tuples are left to the JSON."""
     parts = []
     for field in dataclasses.fields(config):

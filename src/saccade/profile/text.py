@@ -1,0 +1,111 @@
+"""A profile as a table for people."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from saccade.profile.peer import PeerLayer, PeerLayers
+
+if TYPE_CHECKING:
+    from saccade.profile.types import FamilyTime, Profile, StepTime
+
+__all__ = ["table"]
+
+_TEXT = frozenset({"step", "kernel", "config"})
+_RATES = ("GFLOP/s", "GB/s", "roofline")
+Row = tuple[str, ...]
+
+
+def table(profile: Profile, peer: PeerLayers | None = None) -> str:
+    """Steps, then totals by kernel, then where the rest of the time is."""
+    if not profile.steps:
+        return "nothing runs natively: there is nothing to time"
+    times, left = peer.beside(s.name for s in profile.steps) if peer else ({}, ())
+    name = peer.engine.partition(" ")[0] if peer else ""
+    head: Row = ("step", "kernel", "config", "µs", "phases", "%", *_RATES, "busy")
+    rows = [_step_row(profile, step) for step in profile.steps]
+    if peer:
+        head += (name, "ratio")
+        unseen = dict(times)
+        rows = [
+            row + _peer_cells(step.microseconds, unseen.pop(step.name, None))
+            for row, step in zip(rows, profile.steps, strict=True)
+        ]
+    lines = [*_aligned(head, rows), "", *_families(profile), "", *_ending(profile)]
+    if peer:
+        lines += _peer_ending(profile, peer, times, left)
+    return "\n".join(lines)
+
+
+def _step_row(profile: Profile, step: StepTime) -> Row:
+    phases = "+".join(f"{time:.0f}" for time in step.phases) if len(step.phases) > 1 else ""
+    return (
+        step.name,
+        step.kernel,
+        step.config,
+        f"{step.microseconds:.1f}",
+        phases,
+        f"{100 * step.microseconds / profile.total:.1f}",
+        f"{step.gflops:.1f}",
+        f"{step.gbytes:.1f}",
+        f"{100 * step.roofline:.0f}%",
+        f"{100 * step.busy:.0f}%",
+    )
+
+
+def _peer_cells(ours: float, theirs: float | None) -> Row:
+    return ("", "") if theirs is None else (f"{theirs:.1f}", f"{theirs / ours:.2f}")
+
+
+def _families(profile: Profile) -> list[str]:
+    def row(family: FamilyTime) -> Row:
+        time = family.microseconds
+        return (
+            family.kernel,
+            str(family.steps),
+            f"{time:.1f}",
+            f"{100 * time / profile.total:.1f}",
+            f"{family.flops / time / 1e3:.1f}",
+            f"{family.bytes / time / 1e3:.1f}",
+            f"{100 * family.floor / time:.0f}%",
+        )
+
+    head = ("kernel", "steps", "µs", "%", *_RATES)
+    return _aligned(head, [row(family) for family in profile.families])
+
+
+def _ending(profile: Profile) -> list[str]:
+    shares = profile.shares
+    return [
+        f"total {profile.total:.1f} µs on {profile.threads} thread(s): "
+        f"{100 * shares.working:.1f}% in kernels, {100 * shares.imbalance:.1f}% imbalance, "
+        f"{100 * shares.barriers:.1f}% barriers",
+        f"floor {profile.floor:.1f} µs: {100 * profile.floor / profile.total:.0f}% of it reached",
+    ]
+
+
+def _peer_ending(
+    profile: Profile, peer: PeerLayers, times: dict[str, float], left: Sequence[PeerLayer]
+) -> list[str]:
+    matched = sum(times.values())
+    ours = sum(step.microseconds for step in profile.steps if step.name in times)
+    rest = sum(layer.microseconds for layer in left)
+    lines = [
+        f"{peer.engine}: {matched + rest:.1f} µs in layers; "
+        f"{matched:.1f} beside {ours:.1f} of ours, {rest:.1f} without a match"
+    ]
+    longest = sorted(left, key=lambda layer: -layer.microseconds)[:5]
+    lines += [f"  {la.microseconds:.1f} µs {la.kind} {la.names[0]}" for la in longest]
+    return lines
+
+
+def _aligned(head: Row, rows: Sequence[Row]) -> list[str]:
+    widths = [max(len(row[i]) for row in [head, *rows]) for i in range(len(head))]
+    return [
+        "  ".join(
+            cell.ljust(width) if name in _TEXT else cell.rjust(width)
+            for name, cell, width in zip(head, row, widths, strict=True)
+        ).rstrip()
+        for row in [head, *rows]
+    ]

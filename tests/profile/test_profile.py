@@ -1,0 +1,114 @@
+"""What clock readings become: times by step and kernel, shares, and a peer's times beside them."""
+
+import json
+
+import numpy as np
+import onnx
+import pytest
+from layout_graphs import RELU, Builder, plan_of
+from onnx import TensorProto, helper
+
+from saccade.cli._peer_layers import owners
+from saccade.profile import PeerLayer, PeerLayers, Profile
+
+
+@pytest.fixture
+def plan():
+    b = Builder((1, 8, 16, 16))
+    return plan_of(b.graph(b.add(RELU, b.conv(b.conv(b.inputs[0], 8), 8, taps=1))))
+
+
+def readings(plan, spans):
+    """One run on two threads: for each step, (start, end) of either thread in microseconds."""
+    return [
+        (step, phase, 1000.0 * np.array([pair], float))
+        for step, pair in zip(plan.steps, spans, strict=True)
+        for phase in step.phases
+    ]
+
+
+@pytest.fixture
+def profile(plan):
+    assert all(len(step.phases) == 1 for step in plan.steps), "the times below are of one phase"
+    spans = [((10 + 30 * i, 30 + 30 * i), (10 + 30 * i, 20 + 30 * i)) for i in range(3)]
+    return Profile.of(plan, readings(plan, spans[: len(plan.steps)]))
+
+
+def test_shares_tell_imbalance_from_barriers(profile):
+    count = len(profile.steps)
+    whole = 2 * (30 * count - 10)  # 20 µs a step on two threads, 10 µs between steps
+    assert profile.total == pytest.approx(whole / 2)
+    assert profile.shares.working == pytest.approx(30 * count / whole)
+    assert profile.shares.imbalance == pytest.approx(10 * count / whole)
+    assert profile.shares.barriers == pytest.approx(20 * (count - 1) / whole)
+    assert all(s.microseconds == pytest.approx(20) for s in profile.steps)
+    assert all(s.busy == pytest.approx(0.75) for s in profile.steps)
+
+
+def test_families_add_up_to_the_steps(profile):
+    for kernel in {s.kernel for s in profile.steps}:
+        members = [s for s in profile.steps if s.kernel == kernel]
+        (family,) = (f for f in profile.families if f.kernel == kernel)
+        assert family.steps == len(members)
+        assert family.microseconds == pytest.approx(20 * len(members))
+        assert family.flops == sum(s.flops for s in members)
+    times = [f.microseconds for f in profile.families]
+    assert times == sorted(times, reverse=True)
+
+
+def test_rates_are_of_the_operator(profile):
+    step = profile.steps[0]
+    assert step.gflops == pytest.approx(step.flops / 20e3)
+    assert step.gbytes == pytest.approx(step.bytes / 20e3)
+    assert step.roofline == pytest.approx(step.floor / 20)
+
+
+def test_a_peer_stands_beside_the_steps_that_match(profile):
+    first = profile.steps[0].name
+    layers = (
+        PeerLayer(("fused", first), "conv", 30.0),
+        PeerLayer((first,), "bias", 10.0),
+        PeerLayer(("elsewhere",), "reorder", 7.0),
+    )
+    peer = PeerLayers("openvino 1", layers)
+    times, left = peer.beside(s.name for s in profile.steps)
+    assert times == {first: 40.0}
+    assert left == layers[2:]
+    text = profile.table(peer)
+    assert "2.00" in text.splitlines()[1], "40 µs of theirs over 20 of ours"
+    assert "7.0 without a match" in text and "elsewhere" in text
+    assert json.loads(profile.to_json(peer))["peer"]["engine"] == "openvino 1"
+    assert "openvino" not in profile.table()
+
+
+def test_nodes_belong_to_the_step_that_they_were_fused_into(tmp_path, profile):
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["a"], "conv"),
+        helper.make_node("Add", ["a", "b"], ["c"], "add"),
+        helper.make_node("Relu", ["c"], ["d"], "relu"),
+        helper.make_node("Sigmoid", ["d"], ["e"]),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        [helper.make_tensor_value_info(n, TensorProto.FLOAT, [1]) for n in "xwb"],
+        [helper.make_tensor_value_info("e", TensorProto.FLOAT, [1])],
+    )
+    onnx.save(helper.make_model(graph), tmp_path / "m.onnx")
+    found = owners(tmp_path / "m.onnx", {"relu", "e"})
+    assert found == {"conv": "relu", "add": "relu", "relu": "relu", "e": "e"}
+    peer = PeerLayers("p", (PeerLayer(("conv", "add"), "conv", 5.0),)).of_steps(found)
+    assert peer.beside(["relu"]) == ({"relu": 5.0}, ())
+
+
+def test_a_trace_has_a_row_per_thread(profile):
+    events = json.loads(profile.to_chrome_trace())["traceEvents"]
+    assert {e["tid"] for e in events} == {0, 1}
+    spans = [e for e in events if e["ph"] == "X"]
+    assert len(spans) == 2 * len(profile.steps)
+    assert spans[0]["ts"] == 0.0 and spans[0]["dur"] == pytest.approx(20)
+    assert spans[1]["dur"] == pytest.approx(10)
+
+
+def test_nothing_native_is_said(plan):
+    assert "nothing to time" in str(Profile.of(plan, []))
