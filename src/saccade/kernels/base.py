@@ -1,16 +1,17 @@
 """What a kernel is: the contract between selection, planning, code generation and the runtime.
 
 Layout and selection ask a kernel whether it `supports` a `Call` (a bound operator over stored
-operands). `launch` then turns the call into plain data: one `Launch` per phase, each with the
-code's `Config`, the operands that the code's pointer parameters take, in order, and its integer
-parameters. `emit` writes the code for a config. Code is shared by every call that asks for an equal
-config, so configs hold only what the code depends on.
+operands). `variants` then gives the ways to do it, the one that should be fastest first, as plain
+data: one `Launch` per phase, each with the code's `Config`, the operands that the code's pointer
+parameters take, in order, and its integer parameters. `emit` writes the code for a config. Code is
+shared by every call that asks for an equal config, so configs hold only what the code depends on.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from saccade.ir import DType, Op
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
 __all__ = [
     "Call",
     "CpuKernel",
-    "Exists",
     "In",
     "Launch",
     "Operand",
@@ -31,7 +31,10 @@ __all__ = [
     "Packing",
     "Scratch",
     "Temp",
+    "Variant",
+    "Variants",
     "View",
+    "one_way",
 ]
 
 
@@ -180,8 +183,36 @@ class Launch:
     chunks: int
 
 
-Exists = Callable[[Any], bool]
-"""Whether there is code for a config."""
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """One way to do a call.
+
+    Attributes:
+        micros: Estimated microseconds.
+        build: Gives the phases. Most variants are only asked for their time.
+    """
+
+    micros: float
+    build: Callable[[], tuple[Launch, ...]]
+
+    @property
+    def launches(self) -> tuple[Launch, ...]:
+        """The phases."""
+        return self.build()
+
+
+Variants = Callable[[Call], Iterable[Variant]]
+
+
+def one_way(
+    launch: Callable[[Call], tuple[Launch, ...]], cost: Callable[[Call], float]
+) -> Variants:
+    """Variants of a kernel that has a single way to do a call."""
+
+    def variants(call: Call) -> tuple[Variant]:
+        return (Variant(cost(call), partial(launch, call)),)
+
+    return variants
 
 
 @dataclass(frozen=True)
@@ -193,23 +224,29 @@ class CpuKernel:
         ops: Operator classes that it may be asked about.
         config: Class of its configs (for reading plans back).
         supports: The reason why it cannot take a call, or None.
-        launch: The phases of a call; only asked after `supports` gave None.
+        variants: The ways to do a call that `supports` gave None for, the one with the least
+            estimated time first; at least one. All of them are legal and worth measuring. Selection
+            asks for the first only, so make the others when they are asked for.
         emit: Writes the code: declares parameters on the builder and emits the body (not `finish`).
-        cost: Estimated microseconds of a supported call; selection takes the cheapest.
         aliases: Pairs (input, output) that may share memory when their views are equal.
-        alternatives: Other ways to run a call, best first, for when the code of `launch` does not
-            exist and nothing is to be compiled; may leave out those whose config the second
-            argument finds no code for.
     """
 
     name: str
     ops: tuple[type[Op], ...]
     config: type[Any]
     supports: Callable[[Call], str | None]
-    launch: Callable[[Call], tuple[Launch, ...]]
+    variants: Variants
     emit: Callable[[Builder, Any], None]
-    cost: Callable[[Call], float]
     aliases: Callable[[Call], tuple[tuple[int, int], ...]] = field(default=lambda _call: ())
-    alternatives: Callable[[Call, Exists], Iterable[tuple[Launch, ...]]] = field(
-        default=lambda _call, _exists: ()
-    )
+
+    def best(self, call: Call) -> Variant:
+        """The variant that should be fastest."""
+        return next(iter(self.variants(call)))
+
+    def launch(self, call: Call) -> tuple[Launch, ...]:
+        """The phases of the best variant."""
+        return self.best(call).launches
+
+    def cost(self, call: Call) -> float:
+        """Estimated microseconds of the best variant."""
+        return self.best(call).micros

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
-from functools import partial
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from itertools import chain, islice
 from typing import Any, cast
 
-from saccade.kernels.base import Call, Launch
+from saccade.kernels.base import Call, Launch, Variant
 from saccade.layout.types import Backend, Choice, KernelLike, Passed
 
 __all__ = ["Available", "Selector"]
@@ -18,12 +18,20 @@ Available = Callable[[str, Any], bool]
 """Whether code for (kernel, config) exists already."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Candidate:
+    """A kernel that takes the call, and its best variant for a nominal team."""
+
+    kernel: KernelLike
+    best: Variant
+
+    @property
+    def micros(self) -> float:
+        return self.best.micros
+
+
 Decision = tuple[Choice, tuple[Launch, ...]] | None
 _UNKNOWN = object()
-
-
-def _always(_kernel: str, _config: Any) -> bool:  # noqa: ANN401
-    return True
 
 
 class Selector:
@@ -54,7 +62,7 @@ class Selector:
 
     def _decide(self, call: Call) -> Decision:
         passed: list[Passed] = []
-        able: list[tuple[float, KernelLike]] = []
+        able: list[_Candidate] = []
         # Algorithms round differently: the choice, and so the result, must not depend on the team.
         nominal = (
             call if call.threads == _NOMINAL_THREADS else replace(call, threads=_NOMINAL_THREADS)
@@ -62,32 +70,35 @@ class Selector:
         for kernel in self._backend.candidates(call.op):
             reason = kernel.supports(call)
             if reason is None:
-                able.append((kernel.cost(nominal), kernel))
+                able.append(_Candidate(kernel, next(iter(kernel.variants(nominal)))))
             else:
                 passed.append(Passed(kernel.name, reason))
         if not able:
             return None
-        able.sort(key=lambda pair: pair[0])
-        taken = self._first_available(call, able)
-        for cost, kernel in able:
-            if kernel is not taken[1]:
-                passed.append(Passed(kernel.name, f"{cost:.1f} µs estimated"))
-        return Choice(taken[1], taken[0], tuple(passed), taken[1].aliases(call)), taken[2]
+        able.sort(key=lambda candidate: candidate.micros)
+        taken, launches = self._first_available(call, able, reuse=call is nominal)
+        passed += [
+            Passed(other.kernel.name, f"{other.micros:.1f} µs estimated")
+            for other in able
+            if other is not taken
+        ]
+        choice = Choice(taken.kernel, taken.micros, tuple(passed), taken.kernel.aliases(call))
+        return choice, launches
 
     def _first_available(
-        self, call: Call, able: list[tuple[float, KernelLike]]
-    ) -> tuple[float, KernelLike, tuple[Launch, ...]]:
+        self, call: Call, able: list[_Candidate], *, reuse: bool
+    ) -> tuple[_Candidate, tuple[Launch, ...]]:
         """The cheapest whose code exists; the cheapest of all where none exists."""
         best = None
-        for cost, kernel in able:
-            launches = kernel.launch(call)
-            best = best or (cost, kernel, launches)
-            if self._exists(kernel, launches):
-                return cost, kernel, launches
-            known = partial(self._available or _always, kernel.name)
-            for others in kernel.alternatives(call, known):
-                if self._exists(kernel, others):
-                    return cost, kernel, others
+        for candidate in able:
+            variants = cast("Iterable[Variant]", candidate.kernel.variants(call))
+            for variant in (
+                chain([candidate.best], islice(variants, 1, None)) if reuse else variants
+            ):
+                launches = variant.launches
+                best = best or (candidate, launches)
+                if self._exists(candidate.kernel, launches):
+                    return candidate, launches
         assert best is not None
         return best
 

@@ -35,16 +35,8 @@ class KernelLike(Protocol):
         """Call -> reason | None."""
 
     @property
-    def launch(self) -> Any:  # noqa: ANN401
-        """Call -> phases."""
-
-    @property
-    def cost(self) -> Any:  # noqa: ANN401
-        """Call -> estimated microseconds."""
-
-    @property
-    def alternatives(self) -> Any:  # noqa: ANN401
-        """(Call, config -> whether code exists) -> other phases that would do, best first."""
+    def variants(self) -> Any:  # noqa: ANN401
+        """Call -> ways to do it, the one that should be fastest first."""
 
     @property
     def aliases(self) -> Any:  # noqa: ANN401

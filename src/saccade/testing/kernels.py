@@ -9,8 +9,8 @@ faults.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -31,12 +31,14 @@ from saccade.kernels.base import (
     Scratch,
     Temp,
     View,
+    one_way,
 )
 from saccade.runtime.cpu.linker import Linked, link
 
 __all__ = [
     "Prepared",
     "compile_launch",
+    "launched_as",
     "nchw_view",
     "nhwc_view",
     "prepare",
@@ -247,6 +249,11 @@ class _Placer:
         span = self._span(operand, array.nbytes)
         self.fills.append((span[0], np.ascontiguousarray(array).reshape(-1).view(np.uint8)))
         return span
+
+
+def launched_as(kernel: CpuKernel, launch: Callable[[Call], tuple[Launch, ...]]) -> CpuKernel:
+    """The kernel with one way to do a call: for forced variants and planted mistakes."""
+    return replace(kernel, variants=one_way(launch, kernel.cost))
 
 
 def run_kernel(

@@ -16,7 +16,7 @@ from saccade.kernels.conv2d import cpu_few_outputs
 from saccade.kernels.conv2d.cpu_few_outputs import CONV2D_FEW_OUTPUTS
 from saccade.kernels.conv2d.pack_depthwise import ZEROS, pack_few_outputs
 from saccade.opdefs import Conv2d, DepthToSpaceStore
-from saccade.testing.kernels import nhwc_view, row_major
+from saccade.testing.kernels import launched_as, nhwc_view, row_major
 from saccade.testing.tolerance import exact_operands, random_operands
 
 F32 = DType.F32
@@ -131,7 +131,7 @@ def test_a_planted_mistake_is_caught(hold, name):
         words[at] += MUTANTS[name]
         return (dataclasses.replace(phase, integers=tuple(words)),)
 
-    mutant = dataclasses.replace(CONV2D_FEW_OUTPUTS, launch=launch)
+    mutant = launched_as(CONV2D_FEW_OUTPUTS, launch)
     with pytest.raises((AssertionError, OutOfBoundsError)):
         # Checked: a stride that is off would otherwise read anything.
         check(hold, *setup(CASES[1]), kernel=mutant, runs=(("avx512", True, 1, None),))

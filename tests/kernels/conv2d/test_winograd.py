@@ -19,7 +19,7 @@ from saccade.kernels.conv2d.pack_winograd import pack_winograd
 from saccade.kernels.conv2d.winograd_schedule import Problem, Schedule, ranked, variants
 from saccade.kernels.conv2d.winograd_transforms import weight_matrix
 from saccade.opdefs import Conv2d, DepthToSpaceStore, InterleaveStore
-from saccade.testing.kernels import nhwc_view, row_major, run_kernel
+from saccade.testing.kernels import launched_as, nhwc_view, row_major, run_kernel
 from saccade.testing.tolerance import exact_operands, random_operands
 
 F32 = DType.F32
@@ -45,7 +45,7 @@ def forced(m, phased, nv=2, block=3):
         spec = conv_epilogue(call)
         return launch_as(call, spec, problem_of(call, spec), chosen)
 
-    return dataclasses.replace(CONV2D_WINOGRAD, launch=launch)
+    return launched_as(CONV2D_WINOGRAD, launch)
 
 
 # Kernels compare by their functions: one of each keeps the compiled code shared.
@@ -217,7 +217,7 @@ def test_a_planted_mistake_is_caught(hold, name):
         return tuple(done)
 
     shape = SHAPES[0]
-    mutant = dataclasses.replace(KERNELS[2, False], launch=launch)
+    mutant = launched_as(KERNELS[2, False], launch)
     op = Conv2d(padding=shape[-1], epilogue=BIAS_RELU)
     with pytest.raises((AssertionError, OutOfBoundsError)):
         check(hold, mutant, op, operands(shape, 2), 2, runs=(QUICK[0],))

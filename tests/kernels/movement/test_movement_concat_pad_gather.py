@@ -12,7 +12,7 @@ from saccade.kernels.movement.concat import CONCAT
 from saccade.kernels.movement.gather import GATHER
 from saccade.kernels.movement.pad import PAD
 from saccade.opdefs.movement import Concat, Gather, Pad
-from saccade.testing.kernels import nhwc_view, row_major, run_kernel
+from saccade.testing.kernels import launched_as, nhwc_view, row_major, run_kernel
 
 RNG = np.random.default_rng(9)
 DTYPES = [DType.U8, DType.F16, DType.F32, DType.I64]
@@ -127,6 +127,6 @@ def test_a_dropped_phase_is_noticed(hold, drop):
         del phases[drop]
         return tuple(phases)
 
-    mutant = dataclasses.replace(PAD, launch=launch)
+    mutant = launched_as(PAD, launch)
     with pytest.raises(AssertionError):
         hold(mutant, Pad(((1, 1), (0, 2)), "edge"), [values((5, 9))], exact=True)

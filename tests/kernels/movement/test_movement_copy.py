@@ -12,7 +12,7 @@ from saccade.kernels.base import Call, View
 from saccade.kernels.movement.copy import copy_way
 from saccade.kernels.movement.move import COPY, map_strides
 from saccade.opdefs.movement import Move
-from saccade.testing.kernels import nhwc_view, row_major, run_kernel
+from saccade.testing.kernels import launched_as, nhwc_view, row_major, run_kernel
 
 RNG = np.random.default_rng(5)
 DTYPES = [DType.U8, DType.F16, DType.F32, DType.I64]
@@ -167,7 +167,7 @@ def test_mutants_are_caught(hold, position):
         integers[position] += 1
         return (dataclasses.replace(phase, integers=tuple(integers)),)
 
-    mutant = dataclasses.replace(COPY, launch=launch)
+    mutant = launched_as(COPY, launch)
     shape = (5, 7, 20)
     to = row_major(DType.F32, (5, 9, 20))
     with pytest.raises((AssertionError, IndexError)):

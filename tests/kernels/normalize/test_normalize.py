@@ -11,7 +11,7 @@ from saccade.kernels.base import Call, View
 from saccade.kernels.normalize.local_response import LOCAL_RESPONSE
 from saccade.kernels.normalize.statistics import GROUP_NORM, LAYER_NORM
 from saccade.opdefs.normalize import GroupNorm, LayerNorm, LocalResponseNorm
-from saccade.testing.kernels import nhwc_view, row_major
+from saccade.testing.kernels import launched_as, nhwc_view, row_major
 from saccade.testing.tolerance import random_operands
 
 RNG = np.random.default_rng(13)
@@ -98,6 +98,6 @@ def test_mutants_are_caught(hold, change):
         config = dataclasses.replace(phase.config, **change)
         return (dataclasses.replace(phase, config=config),)
 
-    mutant = dataclasses.replace(LAYER_NORM, launch=launch)
+    mutant = launched_as(LAYER_NORM, launch)
     with pytest.raises((AssertionError, IndexError)):
         hold(mutant, LayerNorm(1), operands((3, 40), (40,), (40,)), k=64)

@@ -11,7 +11,7 @@ from saccade.ir.expr import ARITY, parse
 from saccade.kernels.base import Call, View
 from saccade.kernels.pointwise.chain import CHAIN
 from saccade.opdefs.pointwise import Pointwise
-from saccade.testing.kernels import nhwc_view, row_major
+from saccade.testing.kernels import launched_as, nhwc_view, row_major
 from saccade.testing.tolerance import exact_operands, random_operands
 
 RNG = np.random.default_rng(11)
@@ -177,4 +177,4 @@ def test_mutants_are_caught(hold, mutation):
 
     x, y = operands((3, 37), (3, 1))
     with pytest.raises((AssertionError, IndexError)):
-        hold(dataclasses.replace(CHAIN, launch=launch), op("add($0, $1)"), [x, y])
+        hold(launched_as(CHAIN, launch), op("add($0, $1)"), [x, y])

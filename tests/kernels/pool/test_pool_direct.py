@@ -11,7 +11,7 @@ from saccade.ir.expr import parse
 from saccade.kernels.base import Call
 from saccade.kernels.pool.direct import POOL
 from saccade.opdefs.pool import Pool2d
-from saccade.testing.kernels import nhwc_view, row_major
+from saccade.testing.kernels import launched_as, nhwc_view, row_major
 from saccade.testing.tolerance import random_operands
 
 RNG = np.random.default_rng(6)
@@ -102,7 +102,7 @@ def test_mutants_are_caught(hold, position):
         integers[position] += 1
         return (dataclasses.replace(phase, integers=tuple(integers)),)
 
-    mutant = dataclasses.replace(POOL, launch=launch)
+    mutant = launched_as(POOL, launch)
     op = Pool2d("average", (3, 3), (2, 2), (1, 1, 1, 1), (2, 2))
     x = random_operands((2, 20, 9, 9), DType.F32, RNG)
     with pytest.raises((AssertionError, IndexError)):

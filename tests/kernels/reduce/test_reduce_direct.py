@@ -12,7 +12,7 @@ from saccade.ir.expr import parse
 from saccade.kernels.base import Call, View
 from saccade.kernels.reduce.direct import REDUCE
 from saccade.opdefs.reduce import Reduce
-from saccade.testing.kernels import nhwc_view, row_major
+from saccade.testing.kernels import launched_as, nhwc_view, row_major
 from saccade.testing.tolerance import exact_operands, random_operands
 
 RNG = np.random.default_rng(8)
@@ -136,6 +136,6 @@ def test_mutants_are_caught(hold, position):
         integers[-position] += 1
         return (dataclasses.replace(phase, integers=tuple(integers)),)
 
-    mutant = dataclasses.replace(REDUCE, launch=launch)
+    mutant = launched_as(REDUCE, launch)
     with pytest.raises((AssertionError, IndexError)):
         hold(mutant, Reduce("mean", (0, 2)), [operand((5, 6, 17))], k=5)

@@ -10,7 +10,7 @@ from saccade.ir import DType
 from saccade.kernels.base import Call
 from saccade.kernels.reduce.scan import ARG_REDUCE, CUMSUM
 from saccade.opdefs.reduce import ArgReduce, CumSum
-from saccade.testing.kernels import nhwc_view, row_major
+from saccade.testing.kernels import launched_as, nhwc_view, row_major
 from saccade.testing.tolerance import exact_operands, random_operands
 
 RNG = np.random.default_rng(14)
@@ -72,6 +72,6 @@ def test_mutants_are_caught(hold, change):
         config = dataclasses.replace(phase.config, **change)
         return (dataclasses.replace(phase, config=config),)
 
-    mutant = dataclasses.replace(ARG_REDUCE, launch=launch)
+    mutant = launched_as(ARG_REDUCE, launch)
     with pytest.raises(AssertionError):
         hold(mutant, ArgReduce("argmax", 0), [exact_operands((30, 9), DType.F32, RNG)], exact=True)

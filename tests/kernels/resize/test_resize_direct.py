@@ -15,7 +15,7 @@ from saccade.kernels.base import Call
 from saccade.kernels.resize.direct import RESIZE
 from saccade.kernels.resize.pack import axis_indices
 from saccade.opdefs.resize import Resize
-from saccade.testing.kernels import nhwc_view, row_major, run_kernel
+from saccade.testing.kernels import launched_as, nhwc_view, row_major, run_kernel
 from saccade.testing.tolerance import random_operands
 
 RNG = np.random.default_rng(10)
@@ -140,7 +140,7 @@ def test_mutants_are_caught(hold, position):
         integers[position] += 1
         return (dataclasses.replace(phase, integers=tuple(integers)),)
 
-    mutant = dataclasses.replace(RESIZE, launch=launch)
+    mutant = launched_as(RESIZE, launch)
     x = random_operands((2, 17, 4, 5), DType.F32, RNG)
     with pytest.raises((AssertionError, IndexError)):
         run(

@@ -10,7 +10,7 @@ from saccade.ir import DType
 from saccade.kernels.base import Call, View
 from saccade.kernels.softmax.direct import SOFTMAX
 from saccade.opdefs.reduce import Softmax
-from saccade.testing.kernels import nhwc_view, row_major
+from saccade.testing.kernels import launched_as, nhwc_view, row_major
 from saccade.testing.tolerance import random_operands
 
 RNG = np.random.default_rng(12)
@@ -74,8 +74,6 @@ def _shorter(phase):
 
 @pytest.mark.parametrize("mutate", [_with_log, _shorter])
 def test_mutants_are_caught(hold, mutate):
-    mutant = dataclasses.replace(
-        SOFTMAX, launch=lambda call: tuple(mutate(p) for p in SOFTMAX.launch(call))
-    )
+    mutant = launched_as(SOFTMAX, lambda call: tuple(mutate(p) for p in SOFTMAX.launch(call)))
     with pytest.raises((AssertionError, IndexError)):
         hold(mutant, Softmax(1), [random_operands((3, 40), DType.F32, RNG)], k=40)

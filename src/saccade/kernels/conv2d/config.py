@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
 from saccade.codegen.target import Target
 
-__all__ = ["Blocking", "DirectConfig", "blocking", "ranked_tiles", "tiles"]
+__all__ = ["Blocking", "DirectConfig", "Tile", "Way", "blockings", "ranked_tiles", "tiles", "ways"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +67,20 @@ def tiles(target: Target) -> tuple[tuple[int, int], ...]:
     return _TILES_32 if target.registers >= 32 else _TILES_16
 
 
+class Tile(NamedTuple):
+    """A tile of sums.
+
+    Attributes:
+        vectors: Vectors of output channels.
+        rows: Pixels.
+        slowdown: Expected time over that of the best tile.
+    """
+
+    vectors: int
+    rows: int
+    slowdown: float
+
+
 @lru_cache(maxsize=1024)
 def ranked_tiles(
     pixels: int,
@@ -75,8 +91,8 @@ def ranked_tiles(
     unit: bool,
     target: Target,
     threads: int,
-) -> tuple[tuple[int, int], ...]:
-    """The tiles (vectors, rows) that can be used, the one that takes the least time first.
+) -> tuple[Tile, ...]:
+    """The tiles that can be used, the one that takes the least time first.
 
     Args:
         pixels: Rows of the product.
@@ -103,7 +119,8 @@ def ranked_tiles(
     known, limit = tiles(target), target.registers - 4
     # Rows that step on their own need registers for their steps too.
     allowed = [(nv, mr) for nv, mr in known if unit or (mr <= 12 and nv * (mr + 1) <= limit)]
-    return tuple(sorted(allowed, key=lambda tile: cycles(known.index(tile), *tile)))
+    times = sorted((cycles(known.index(tile), *tile), known.index(tile), tile) for tile in allowed)
+    return tuple(Tile(*tile, time / max(times[0][0], 1.0)) for time, _, tile in times)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +133,7 @@ class Blocking:
         tile_chunks: Chunks along the pixels.
         block_chunks: Chunks along the channels.
         pixels_first: Whether neighbouring chunks share their channels (else their pixels).
+        slowdown: Expected time over that of the best cut.
     """
 
     tiles: int
@@ -123,13 +141,14 @@ class Blocking:
     tile_chunks: int
     block_chunks: int
     pixels_first: bool
+    slowdown: float = 1.0
 
 
 @lru_cache(maxsize=1024)
-def blocking(
+def blockings(
     tiles: int, blocks: int, *, panel: int, row: int, cycles: int, target: Target, threads: int
-) -> Blocking:
-    """Chunks for a grid of `tiles` times `blocks`.
+) -> tuple[Blocking, ...]:
+    """Ways to cut a grid of `tiles` times `blocks` into chunks, the best one first.
 
     Args:
         tiles: Tiles of pixels.
@@ -141,15 +160,19 @@ def blocking(
         threads: Width of the team.
     """
     if tiles * blocks == 0:
-        return Blocking(1, 1, 0, 0, True)
+        return (Blocking(1, 1, 0, 0, True),)
     channels_stay = panel * blocks > target.l2 // 2
     wide = 1 if channels_stay else blocks
     reuse = max(1, target.l2 // 4 // max(row, 1)) if wide > 1 else tiles
-    t, b = min(
-        ((t, b) for b in _halves(wide) for t in _halves(min(tiles, reuse))),
-        key=lambda cut: _waste((tiles, blocks), cut, cycles, threads),
+    cuts = [(t, b) for b in _halves(wide) for t in _halves(min(tiles, reuse))]
+    times = sorted(
+        (_waste((tiles, blocks), cut, cycles, threads), place, cut)
+        for place, cut in enumerate(cuts)
     )
-    return Blocking(t, b, -(-tiles // t), -(-blocks // b), channels_stay)
+    return tuple(
+        Blocking(t, b, -(-tiles // t), -(-blocks // b), channels_stay, time / times[0][0])
+        for time, _, (t, b) in times
+    )
 
 
 def _halves(count: int) -> list[int]:
@@ -166,3 +189,23 @@ def _waste(grid: tuple[int, int], cut: tuple[int, int], cycles: int, threads: in
     slowest = -(-chunks // threads) * t * b * threads
     grains = 1 + 0.5 / max(1, chunks / threads) + _CLAIM / (t * b * cycles)
     return max(1.0, slowest / (tiles * blocks)) * grains + 0.02 / t + 0.002 / b
+
+
+Way = tuple[float, Tile, Blocking]
+"""Expected time over that of the best way, tile, cut into chunks."""
+
+_MANY_CUTS, _CUTS = 4, 6  # tiles of which several cuts are worth measuring, and how many
+
+
+def ways(tiles: tuple[Tile, ...], cuts: Callable[[Tile], tuple[Blocking, ...]]) -> Iterator[Way]:
+    """Every tile with its best cuts, the best pair first; the others only when asked for."""
+    best = tiles[0]
+    yield 1.0, best, cuts(best)[0]
+    others = [
+        (tile.slowdown * cut.slowdown, rank, place, tile, cut)
+        for rank, tile in enumerate(tiles)
+        for place, cut in enumerate(cuts(tile)[: _CUTS if rank < _MANY_CUTS else 1])
+        if rank or place
+    ]
+    for slowdown, _, _, tile, cut in sorted(others, key=lambda way: way[:3]):
+        yield slowdown, tile, cut

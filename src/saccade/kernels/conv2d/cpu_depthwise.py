@@ -16,7 +16,7 @@ from saccade.codegen.language import Kernel, Ptr, Var
 from saccade.codegen.values import Bool, Int
 from saccade.ir import DType
 from saccade.ir.expr import IDENTITY
-from saccade.kernels.base import Call, CpuKernel, In, Launch, Packed, Packing
+from saccade.kernels.base import Call, CpuKernel, In, Launch, Packed, Packing, one_way
 from saccade.kernels.conv2d.column_window import ColumnWindow, best_pixels, valid_taps
 from saccade.kernels.conv2d.epilogue import Epilogue, Place
 from saccade.kernels.conv2d.epilogue_spec import EpilogueSpec, conv_epilogue
@@ -232,5 +232,5 @@ def _cost(call: Call) -> float:
 
 
 CONV2D_DEPTHWISE = CpuKernel(
-    "conv2d.depthwise", (Conv2d,), DepthwiseConfig, _supports, _launch, _emit, _cost
+    "conv2d.depthwise", (Conv2d,), DepthwiseConfig, _supports, one_way(_launch, _cost), _emit
 )

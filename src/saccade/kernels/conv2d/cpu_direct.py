@@ -13,11 +13,10 @@ padding.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 from saccade.ir import DType
 from saccade.ir.expr import IDENTITY
-from saccade.kernels.base import Call, CpuKernel, Exists, Launch
+from saccade.kernels.base import Call, CpuKernel, Variant
 from saccade.kernels.conv2d.config import DirectConfig
 from saccade.kernels.conv2d.direct_code import emit_direct
 from saccade.kernels.conv2d.direct_launch import Window
@@ -53,25 +52,11 @@ def _window(call: Call, spec: EpilogueSpec) -> Window:
     )  # fmt: skip
 
 
-def _launch(call: Call) -> tuple[Launch, ...]:
-    spec = conv_epilogue(call)
-    return (_window(call, spec).launch(call, spec),)
-
-
-def _alternatives(call: Call, exists: Exists) -> Iterator[tuple[Launch, ...]]:
-    spec = conv_epilogue(call)
-    window = _window(call, spec)
-    best = window.config(call, spec)
-    for vectors, rows in window.tiles(call, spec)[1:]:
-        code = best.epilogue if vectors == best.vectors else spec.code(vectors)
-        if exists(replace(best, vectors=vectors, rows=rows, epilogue=code)):
-            yield (window.launch(call, spec, (vectors, rows)),)
-
-
-def _cost(call: Call) -> float:
+def _variants(call: Call) -> Iterator[Variant]:
     spec = conv_epilogue(call)
     nbytes = 4.0 * (call.inputs[0].size + call.outputs[0].size + call.inputs[1].size)
-    return _window(call, spec).cost(call, spec) + nbytes / machine(call.target).bandwidth
+    traffic = nbytes / machine(call.target).bandwidth
+    return _window(call, spec).variants(call, spec, traffic)
 
 
 def _aliases(call: Call) -> tuple[tuple[int, int], ...]:
@@ -87,9 +72,7 @@ CONV2D_DIRECT = CpuKernel(
     ops=(Conv2d,),
     config=DirectConfig,
     supports=_supports,
-    launch=_launch,
+    variants=_variants,
     emit=emit_direct,
-    cost=_cost,
     aliases=_aliases,
-    alternatives=_alternatives,
 )

@@ -17,7 +17,7 @@ from saccade.codegen.target import Target
 from saccade.codegen.values import Bool, Int, Mask, Vec
 from saccade.ir import DType
 from saccade.ir.expr import IDENTITY, parse
-from saccade.kernels.base import Call, CpuKernel, In, Launch, Operand, Out, Packed, Packing
+from saccade.kernels.base import Call, CpuKernel, In, Launch, Operand, Out, Packed, Packing, one_way
 from saccade.kernels.conv2d.column_window import ColumnWindow, valid_taps
 from saccade.kernels.conv2d.epilogue_spec import EpilogueSpec, conv_epilogue
 from saccade.kernels.conv2d.pack_depthwise import ZEROS
@@ -311,5 +311,5 @@ def _cost(call: Call) -> float:
 
 
 CONV2D_FEW_OUTPUTS = CpuKernel(
-    "conv2d.few_outputs", (Conv2d,), FewOutputsConfig, _supports, _launch, _emit, _cost
+    "conv2d.few_outputs", (Conv2d,), FewOutputsConfig, _supports, one_way(_launch, _cost), _emit
 )

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 
 from saccade.codegen.language import Kernel, Ptr
 from saccade.codegen.values import Int
@@ -18,7 +19,6 @@ from saccade.ir.expr import IDENTITY, parse
 from saccade.kernels.base import (
     Call,
     CpuKernel,
-    Exists,
     In,
     Launch,
     Operand,
@@ -26,6 +26,7 @@ from saccade.kernels.base import (
     Packing,
     Scratch,
     Temp,
+    Variant,
 )
 from saccade.kernels.conv2d.epilogue import Epilogue
 from saccade.kernels.conv2d.epilogue_spec import EpilogueSpec, conv_epilogue
@@ -275,16 +276,11 @@ def _integers(
     )  # fmt: skip
 
 
-def _launch(call: Call) -> tuple[Launch, ...]:
+def _variants(call: Call) -> Iterator[Variant]:
     spec = conv_epilogue(call)
     problem = problem_of(call, spec)
-    return launch_as(call, spec, problem, ranked(problem)[0])
-
-
-def _alternatives(call: Call, _exists: Exists) -> Iterator[tuple[Launch, ...]]:
-    spec = conv_epilogue(call)
-    problem = problem_of(call, spec)
-    return (launch_as(call, spec, problem, variant) for variant in ranked(problem)[1:])
+    for chosen in ranked(problem):
+        yield Variant(chosen.micros, partial(launch_as, call, spec, problem, chosen))
 
 
 def launch_as(
@@ -322,17 +318,11 @@ def launch_as(
     )
 
 
-def _cost(call: Call) -> float:
-    return ranked(problem_of(call, conv_epilogue(call)))[0].micros
-
-
 CONV2D_WINOGRAD = CpuKernel(
     name="conv2d.winograd",
     ops=(Conv2d,),
     config=WinogradConfig,
     supports=_supports,
-    launch=_launch,
+    variants=_variants,
     emit=_emit,
-    cost=_cost,
-    alternatives=_alternatives,
 )

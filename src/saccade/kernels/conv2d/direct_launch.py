@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 
 from saccade.ir import Expr
 from saccade.ir.expr import IDENTITY
-from saccade.kernels.base import Call, In, Launch, Operand, Packed, Packing, Scratch
-from saccade.kernels.conv2d.config import DirectConfig, blocking, ranked_tiles
+from saccade.kernels.base import Call, In, Launch, Operand, Packed, Packing, Scratch, Variant
+from saccade.kernels.conv2d.config import (
+    Blocking,
+    DirectConfig,
+    Tile,
+    Way,
+    blockings,
+    ranked_tiles,
+    ways,
+)
 from saccade.kernels.conv2d.direct_code import GEOMETRY
 from saccade.kernels.conv2d.epilogue_spec import EpilogueSpec, even_step, expand
 from saccade.kernels.conv2d.microkernel import Reduction
@@ -56,8 +66,8 @@ class Window:
         """Products of one sum."""
         return self.depth * self.taps[0] * self.taps[1]
 
-    def tiles(self, call: Call, spec: EpilogueSpec) -> tuple[tuple[int, int], ...]:
-        """Vectors and rows of tiles, the best one first."""
+    def tiles(self, call: Call, spec: EpilogueSpec) -> tuple[Tile, ...]:
+        """Tiles, the best one first."""
         x = call.inputs[0]
         scratch = self.prologue != IDENTITY
         return ranked_tiles(
@@ -81,9 +91,32 @@ class Window:
         shape = (call.inputs[0].shape[0], self.depth, 1, 1)
         return [expand(v, shape).strides[0] for v in call.inputs[2 : 2 + self.n_prologue]]
 
+    def ways(self, call: Call, spec: EpilogueSpec) -> Iterator[Way]:
+        """Tiles and their cuts into chunks, the best first."""
+        return ways(self.tiles(call, spec), lambda tile: self._cuts(call, spec, tile))
+
+    def _cuts(self, call: Call, spec: EpilogueSpec, tile: Tile) -> tuple[Blocking, ...]:
+        blocks = -(-spec.vectors // tile.vectors)
+        return blockings(
+            -(-self._pixels(spec) // tile.rows), blocks,
+            panel=4 * self.length * tile.vectors * call.target.lanes,
+            row=4 * self.depth * tile.rows * self.taps[0],
+            cycles=100 + self.length * tile.vectors * tile.rows, target=call.target,
+            threads=1 if self.groups >= 4 * call.threads else call.threads,
+        )  # fmt: skip
+
+    def variants(self, call: Call, spec: EpilogueSpec, traffic: float) -> Iterator[Variant]:
+        """The ways as variants of a call that is this window alone; `traffic` adds microseconds."""
+        micros = self.cost(call, spec)
+        for way in self.ways(call, spec):
+            yield Variant(traffic + micros * way[0], partial(self._alone, call, spec, way))
+
+    def _alone(self, call: Call, spec: EpilogueSpec, way: Way) -> tuple[Launch, ...]:
+        return (self.launch(call, spec, way),)
+
     def cost(self, call: Call, spec: EpilogueSpec) -> float:
-        """Estimated microseconds, without the traffic of operands and results."""
-        vectors, rows = self.tiles(call, spec)[0]
+        """Estimated microseconds of the best way, without the traffic of operands and results."""
+        vectors, rows, _ = self.tiles(call, spec)[0]
         tiles, blocks = -(-self._pixels(spec) // rows), -(-spec.vectors // vectors)
         channels = blocks * vectors * call.target.lanes * self.groups
         flops = 2.0 * tiles * rows * channels * self.length * self._reached(call)
@@ -101,11 +134,8 @@ class Window:
             rows += max(0, last - first + 1)
         return rows / max(1, taps * count)
 
-    def config(
-        self, call: Call, spec: EpilogueSpec, tile: tuple[int, int] | None = None
-    ) -> DirectConfig:
-        """What the code depends on, in the best tiles unless they are given."""
-        vectors, rows = tile or self.tiles(call, spec)[0]
+    def _config(self, call: Call, spec: EpilogueSpec, tile: Tile) -> DirectConfig:
+        vectors, rows, _ = tile
         reduction = Reduction.of(self.depth)
         return DirectConfig(
             rows, vectors, reduction.unroll, reduction.shape, self.padded,
@@ -113,18 +143,14 @@ class Window:
             str(self.prologue), self.n_prologue, spec.code(vectors),
         )  # fmt: skip
 
-    def launch(self, call: Call, spec: EpilogueSpec, tile: tuple[int, int] | None = None) -> Launch:
-        """The phase that computes all windows, in the best tiles unless they are given."""
+    def launch(self, call: Call, spec: EpilogueSpec, way: Way) -> Launch:
+        """The phase that computes all windows, one of `ways`."""
         x, pixels = call.inputs[0], self._pixels(spec)
-        vectors, rows = tile or self.tiles(call, spec)[0]
+        _, tile, cut = way
+        vectors, rows, _ = tile
         width = vectors * call.target.lanes
         blocks = -(-spec.vectors // vectors)
         panel = 4 * self.length * width
-        cut = blocking(
-            -(-pixels // rows), blocks, panel=panel, row=4 * self.depth * rows * self.taps[0],
-            cycles=100 + self.length * vectors * rows, target=call.target,
-            threads=1 if self.groups >= 4 * call.threads else call.threads,
-        )  # fmt: skip
         flat = self._flat(call, spec)
         x_w = (even_step(x) or 0) if flat else x.strides[3]
         integers = (
@@ -139,7 +165,7 @@ class Window:
         )
         operands = self._operands(call, packing, 4 * cut.tiles * rows * self.depth)
         return Launch(
-            self.config(call, spec, (vectors, rows)),
+            self._config(call, spec, tile),
             (*operands, *spec.pointers()),
             (*integers, *self._images(call), *spec.integers(flat)),
             self.groups * cut.tile_chunks * cut.block_chunks,

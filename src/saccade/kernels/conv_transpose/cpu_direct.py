@@ -10,12 +10,14 @@ Layouts: as `conv2d.direct`. Refuses: weights that are not constant, types other
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from math import gcd
 
 from saccade.ir import DType
-from saccade.kernels.base import Call, CpuKernel, Launch
-from saccade.kernels.conv2d.config import DirectConfig
+from saccade.kernels.base import Call, CpuKernel, Launch, Variant
+from saccade.kernels.conv2d.config import DirectConfig, Way
 from saccade.kernels.conv2d.direct_code import emit_direct
 from saccade.kernels.conv2d.direct_launch import Window
 from saccade.kernels.conv2d.epilogue_spec import EpilogueSpec, expand
@@ -102,16 +104,23 @@ def _supports(call: Call) -> str | None:
     return _epilogue(call).refuse()
 
 
-def _launch(call: Call) -> tuple[Launch, ...]:
-    spec = _epilogue(call)
-    return tuple(window.launch(call, spec) for window in _windows(call))
-
-
-def _cost(call: Call) -> float:
+def _variants(call: Call) -> Iterator[Variant]:
+    """The n-th variant takes the n-th way of every window: windows differ by a tap at most."""
     spec = _epilogue(call)
     nbytes = 4.0 * (call.inputs[0].size + call.outputs[0].size + call.inputs[1].size)
-    products = sum(window.cost(call, spec) for window in _windows(call))
-    return products + nbytes / machine(call.target).bandwidth
+    traffic = nbytes / machine(call.target).bandwidth
+    windows = _windows(call)
+    micros = [window.cost(call, spec) for window in windows]
+    together = zip(*(window.ways(call, spec) for window in windows), strict=False)
+    for ways in together if windows else [()]:
+        time = sum(way[0] * alone for way, alone in zip(ways, micros, strict=True))
+        yield Variant(traffic + time, partial(_launch, call, spec, windows, ways))
+
+
+def _launch(
+    call: Call, spec: EpilogueSpec, windows: Sequence[Window], ways: Sequence[Way]
+) -> tuple[Launch, ...]:
+    return tuple(w.launch(call, spec, way) for w, way in zip(windows, ways, strict=True))
 
 
 CONV_TRANSPOSE2D_DIRECT = CpuKernel(
@@ -119,7 +128,6 @@ CONV_TRANSPOSE2D_DIRECT = CpuKernel(
     ops=(ConvTranspose2d,),
     config=DirectConfig,
     supports=_supports,
-    launch=_launch,
+    variants=_variants,
     emit=emit_direct,
-    cost=_cost,
 )

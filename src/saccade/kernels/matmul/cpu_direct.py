@@ -13,12 +13,23 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
+from functools import partial
 
 from saccade.codegen.language import Kernel, Ptr
 from saccade.codegen.values import Int, IntLike, Mask
 from saccade.ir import DType
-from saccade.kernels.base import Call, CpuKernel, Exists, In, Launch, Operand, Packed, Packing, Temp
-from saccade.kernels.conv2d.config import blocking, ranked_tiles
+from saccade.kernels.base import (
+    Call,
+    CpuKernel,
+    In,
+    Launch,
+    Operand,
+    Packed,
+    Packing,
+    Temp,
+    Variant,
+)
+from saccade.kernels.conv2d.config import Blocking, Tile, Way, blockings, ranked_tiles, ways
 from saccade.kernels.conv2d.epilogue import Epilogue
 from saccade.kernels.conv2d.microkernel import Reduction, accumulate, anchored, zero_sums
 from saccade.kernels.machine import machine
@@ -142,7 +153,7 @@ def _unit(product: Product) -> bool:
     return product.a[3] == 1 or product.inner == 1
 
 
-def _tiles(call: Call, product: Product) -> tuple[tuple[int, int], ...]:
+def _tiles(call: Call, product: Product) -> tuple[Tile, ...]:
     return ranked_tiles(
         product.rows, product.epilogue.vectors, depth=product.inner, pitch=4 * product.a[2],
         unit=_unit(product),
@@ -150,24 +161,31 @@ def _tiles(call: Call, product: Product) -> tuple[tuple[int, int], ...]:
     )  # fmt: skip
 
 
-def _alternatives(call: Call, _exists: Exists) -> Iterator[tuple[Launch, ...]]:
-    return (_launch(call, tile) for tile in _tiles(call, _product(call))[1:])
+def _cuts(call: Call, product: Product, tile: Tile) -> tuple[Blocking, ...]:
+    batches = product.batch[0] * product.batch[1]
+    return blockings(
+        -(-product.rows // tile.rows), -(-product.epilogue.vectors // tile.vectors),
+        panel=4 * product.inner * tile.vectors * call.target.lanes,
+        row=4 * product.inner * tile.rows,
+        cycles=100 + product.inner * tile.vectors * tile.rows, target=call.target,
+        threads=1 if batches >= 4 * call.threads else call.threads,
+    )  # fmt: skip
 
 
-def _launch(call: Call, tile: tuple[int, int] | None = None) -> tuple[Launch, ...]:
+def _variants(call: Call) -> Iterator[Variant]:
     product = _product(call)
+    tiles = _tiles(call, product)
+    traffic, arithmetic = _times(call, product, tiles[0])
+    for way in ways(tiles, lambda tile: _cuts(call, product, tile)):
+        yield Variant(traffic + way[0] * arithmetic, partial(_launch, call, product, way))
+
+
+def _launch(call: Call, product: Product, way: Way) -> tuple[Launch, ...]:
     spec, batches = product.epilogue, product.batch[0] * product.batch[1]
-    vectors, rows = tile or _tiles(call, product)[0]
+    _, (vectors, rows, _), cut = way
     blocks = -(-spec.vectors // vectors)
     width = vectors * call.target.lanes
     panels = _panels(call, product, blocks, width)
-    tiles = -(-product.rows // rows)
-    team = 1 if batches >= 4 * call.threads else call.threads
-    row = 4 * product.inner * rows
-    cut = blocking(
-        tiles, blocks, panel=4 * product.inner * width, row=row,
-        cycles=100 + product.inner * vectors * rows, target=call.target, threads=team,
-    )  # fmt: skip
     reduction = Reduction.of(product.inner)
     config = MatMulConfig(
         "product", vectors, rows, reduction.unroll, reduction.shape,
@@ -219,16 +237,16 @@ def _worth_packing(product: Product) -> bool:
     return product.rows >= 96 and product.b[2] >= 512
 
 
-def _cost(call: Call) -> float:
-    product = _product(call)
-    batches = product.batch[0] * product.batch[1]
+def _times(call: Call, product: Product, best: Tile) -> tuple[float, float]:
+    """Microseconds of a call's traffic, and of the rest in the best tiles."""
+    batches, speed = product.batch[0] * product.batch[1], machine(call.target)
     if batches * product.rows * product.columns == 0:
-        return machine(call.target).step
-    vectors, rows = _tiles(call, product)[0]
+        return 0.0, speed.step
+    vectors, rows, _ = best
     padded = -(-product.epilogue.vectors // vectors) * vectors * call.target.lanes
     flops = 2.0 * batches * (-(-product.rows // rows) * rows) * padded * product.inner
     nbytes = 4.0 * sum(view.size for view in (*call.inputs[:2], call.outputs[0]))
-    return machine(call.target).roofline(flops, nbytes, call.threads, 0.9)
+    return nbytes / speed.bandwidth, speed.roofline(flops, 0.0, call.threads, 0.9)
 
 
 def _aliases(call: Call) -> tuple[tuple[int, int], ...]:
@@ -249,9 +267,7 @@ MATMUL_DIRECT = CpuKernel(
     ops=(MatMul,),
     config=MatMulConfig,
     supports=_supports,
-    launch=_launch,
+    variants=_variants,
     emit=_emit,
-    cost=_cost,
     aliases=_aliases,
-    alternatives=_alternatives,
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from saccade.kernels.base import Call, CpuKernel, In, Launch, Out
+from saccade.kernels.base import Call, CpuKernel, In, Launch, Out, one_way
 from saccade.kernels.movement.copy import CopyConfig, copy_launch, copy_way, emit_copy
 from saccade.kernels.movement.move import copy_cost, refuse_views
 from saccade.opdefs.movement import Concat
@@ -39,4 +39,6 @@ def cost(call: Call) -> float:
     )
 
 
-CONCAT = CpuKernel("movement.concat", (Concat,), CopyConfig, supports, launch, emit_copy, cost)
+CONCAT = CpuKernel(
+    "movement.concat", (Concat,), CopyConfig, supports, one_way(launch, cost), emit_copy
+)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from saccade.codegen.language import Kernel, Ptr
 from saccade.codegen.values import Int
 from saccade.ir import DType
-from saccade.kernels.base import Call, CpuKernel, In, Launch, Out
+from saccade.kernels.base import Call, CpuKernel, In, Launch, Out, one_way
 from saccade.kernels.movement.copy import ELEMENT, CopyConfig, emit_row
 from saccade.kernels.movement.move import copy_cost, refuse_views
 from saccade.kernels.movement.strided import Loops, Nest, collapse, inner_kind, partition
@@ -106,4 +106,6 @@ def cost(call: Call) -> float:
     return copy_cost(call, way, out.size, out.dtype.itemsize)
 
 
-GATHER = CpuKernel("movement.gather", (Gather,), GatherConfig, supports, launch, emit, cost)
+GATHER = CpuKernel(
+    "movement.gather", (Gather,), GatherConfig, supports, one_way(launch, cost), emit
+)

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from saccade.ir import IndexMap
-from saccade.kernels.base import Call, CpuKernel, In, Launch, Out, View
+from saccade.kernels.base import Call, CpuKernel, In, Launch, Out, View, one_way
 from saccade.kernels.machine import machine
 from saccade.kernels.movement.copy import CopyConfig, copy_launch, copy_way, emit_copy
 from saccade.opdefs.movement import Move
@@ -88,4 +88,4 @@ def cost(call: Call) -> float:
     return copy_cost(call, copy_way(sizes, to, steps, itemsize), out.size, itemsize)
 
 
-COPY = CpuKernel("movement.copy", (Move,), CopyConfig, supports, launch, emit_copy, cost)
+COPY = CpuKernel("movement.copy", (Move,), CopyConfig, supports, one_way(launch, cost), emit_copy)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from saccade.kernels.base import Call, CpuKernel, In, Launch, Operand, Out, Packed, Packing
+from saccade.kernels.base import Call, CpuKernel, In, Launch, Operand, Out, Packed, Packing, one_way
 from saccade.kernels.movement.copy import CopyConfig, copy_launch, emit_copy
 from saccade.kernels.movement.move import copy_cost, refuse_views
 from saccade.opdefs.movement import Pad
@@ -114,4 +114,4 @@ def cost(call: Call) -> float:
     return copy_cost(call, "rows", out.size, out.dtype.itemsize) * (1 + 0.1 * slabs)
 
 
-PAD = CpuKernel("movement.pad", (Pad,), CopyConfig, supports, launch, emit_copy, cost)
+PAD = CpuKernel("movement.pad", (Pad,), CopyConfig, supports, one_way(launch, cost), emit_copy)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from saccade.codegen import math
 from saccade.codegen.language import Kernel
 from saccade.codegen.values import Int, Mask, Vec
-from saccade.kernels.base import Call, CpuKernel, In, Launch, Out, Scratch
+from saccade.kernels.base import Call, CpuKernel, In, Launch, Out, Scratch, one_way
 from saccade.kernels.machine import machine
 from saccade.kernels.movement.strided import Loops, Nest, collapse, inner_kind, partition
 from saccade.kernels.pointwise.elements import FLOATS, from_float, load, store, to_float
@@ -132,7 +132,6 @@ LOCAL_RESPONSE = CpuKernel(
     (LocalResponseNorm,),
     LocalResponseConfig,
     supports,
-    launch,
+    one_way(launch, cost),
     emit,
-    cost,
 )

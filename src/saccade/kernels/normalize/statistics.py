@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from saccade.codegen import math
 from saccade.codegen.language import Kernel
 from saccade.codegen.values import Vec
-from saccade.kernels.base import Call, CpuKernel, In, Launch, Operand, Out, View
+from saccade.kernels.base import Call, CpuKernel, In, Launch, Operand, Out, View, one_way
 from saccade.kernels.machine import machine
 from saccade.kernels.normalize.sweep import Place, Step, Sweep, SweepCode, SweepPlan, plan_sweep
 from saccade.kernels.pointwise.chain import broadcast_strides
@@ -118,9 +118,8 @@ LAYER_NORM = CpuKernel(
     (LayerNorm,),
     NormConfig,
     supports,
-    launch,
+    one_way(launch, cost),
     emit,
-    cost,
     lambda _call: ((0, 0),),
 )
 GROUP_NORM = CpuKernel(
@@ -128,8 +127,7 @@ GROUP_NORM = CpuKernel(
     (GroupNorm,),
     NormConfig,
     supports,
-    launch,
+    one_way(launch, cost),
     emit,
-    cost,
     lambda _call: ((0, 0),),
 )

@@ -22,7 +22,7 @@ from saccade.codegen.language import Kernel, Ptr
 from saccade.codegen.values import Int, Mask, Vec
 from saccade.ir import DType
 from saccade.ir.expr import Expr, arg, fold, parse, substitute
-from saccade.kernels.base import Call, CpuKernel, In, Launch, Operand, Out, View
+from saccade.kernels.base import Call, CpuKernel, In, Launch, Operand, Out, View, one_way
 from saccade.kernels.machine import machine
 from saccade.kernels.movement.strided import (
     MAX_RANK,
@@ -234,5 +234,5 @@ def aliases(call: Call) -> tuple[tuple[int, int], ...]:
 
 
 CHAIN = CpuKernel(
-    "pointwise.chain", (Pointwise,), ChainConfig, supports, launch, emit, cost, aliases
+    "pointwise.chain", (Pointwise,), ChainConfig, supports, one_way(launch, cost), emit, aliases
 )

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from saccade.codegen.language import Kernel, Ptr, Var
 from saccade.codegen.values import Bool, Int, Mask, Vec
-from saccade.kernels.base import Call, CpuKernel, In, Launch, Out
+from saccade.kernels.base import Call, CpuKernel, In, Launch, Out, one_way
 from saccade.kernels.machine import machine
 from saccade.kernels.pointwise.elements import FLOATS, to_float
 from saccade.kernels.pointwise.finish import Finish, FinishCode, plan_finish
@@ -258,4 +258,4 @@ def cost(call: Call) -> float:
     return machine(call.target).roofline(4.0 * taps * out.size, nbytes, call.threads, 0.5)
 
 
-POOL = CpuKernel("pool.direct", (Pool2d,), PoolConfig, supports, launch, emit, cost)
+POOL = CpuKernel("pool.direct", (Pool2d,), PoolConfig, supports, one_way(launch, cost), emit)

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from saccade.codegen.language import Kernel
 from saccade.ir.expr import IDENTITY
-from saccade.kernels.base import Call, CpuKernel, In, Launch, Operand, Out, Temp, View
+from saccade.kernels.base import Call, CpuKernel, In, Launch, Operand, Out, Temp, View, one_way
 from saccade.kernels.machine import machine
 from saccade.kernels.movement.strided import Loops, Nest, inner_kind, partition
 from saccade.kernels.pointwise.elements import FLOATS
@@ -129,4 +129,4 @@ def cost(call: Call) -> float:
     return machine(call.target).roofline(4.0 * slow * x.size, nbytes, call.threads, 0.5)
 
 
-REDUCE = CpuKernel("reduce.direct", (Reduce,), ReduceConfig, supports, launch, emit, cost)
+REDUCE = CpuKernel("reduce.direct", (Reduce,), ReduceConfig, supports, one_way(launch, cost), emit)

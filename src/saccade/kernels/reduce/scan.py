@@ -17,7 +17,7 @@ from saccade.codegen import math
 from saccade.codegen.language import Kernel
 from saccade.codegen.values import I32, I64, Int, Mask, Vec
 from saccade.ir import DType
-from saccade.kernels.base import Call, CpuKernel, In, Launch, Out
+from saccade.kernels.base import Call, CpuKernel, In, Launch, Out, one_way
 from saccade.kernels.machine import machine
 from saccade.kernels.movement.strided import Loops, Nest, Row, collapse, inner_kind, partition
 from saccade.kernels.pointwise.elements import FLOATS, from_float, load, store, to_float
@@ -186,7 +186,9 @@ def cost(call: Call) -> float:
     return machine(call.target).roofline(24.0 * x.size, nbytes, call.threads, 0.5)
 
 
-CUMSUM = CpuKernel("reduce.scan", (CumSum,), ScanConfig, _sum_supports, _sum_launch, emit, cost)
+CUMSUM = CpuKernel(
+    "reduce.scan", (CumSum,), ScanConfig, _sum_supports, one_way(_sum_launch, cost), emit
+)
 ARG_REDUCE = CpuKernel(
-    "reduce.arg", (ArgReduce,), ScanConfig, _arg_supports, _arg_launch, emit, cost
+    "reduce.arg", (ArgReduce,), ScanConfig, _arg_supports, one_way(_arg_launch, cost), emit
 )

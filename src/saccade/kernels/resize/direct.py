@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from saccade.codegen.language import Kernel
 from saccade.codegen.values import Int, Mask, Vec
-from saccade.kernels.base import Call, CpuKernel, In, Launch, Out, Packed, Packing
+from saccade.kernels.base import Call, CpuKernel, In, Launch, Out, Packed, Packing, one_way
 from saccade.kernels.machine import machine
 from saccade.kernels.pointwise.elements import FLOATS, to_float
 from saccade.kernels.pointwise.finish import Finish, FinishCode, plan_finish
@@ -184,4 +184,4 @@ def cost(call: Call) -> float:
     return machine(call.target).roofline((4.0 * taps + 8) * out.size, nbytes, call.threads, 0.5)
 
 
-RESIZE = CpuKernel("resize.direct", (Resize,), ResizeConfig, supports, launch, emit, cost)
+RESIZE = CpuKernel("resize.direct", (Resize,), ResizeConfig, supports, one_way(launch, cost), emit)

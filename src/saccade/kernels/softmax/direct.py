@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from saccade.codegen import math
 from saccade.codegen.language import Kernel
 from saccade.codegen.values import Vec
-from saccade.kernels.base import Call, CpuKernel, In, Launch, Out
+from saccade.kernels.base import Call, CpuKernel, In, Launch, Out, one_way
 from saccade.kernels.machine import machine
 from saccade.kernels.normalize.sweep import Place, Step, Sweep, SweepCode, SweepPlan, plan_sweep
 from saccade.kernels.pointwise.elements import FLOATS
@@ -101,8 +101,7 @@ SOFTMAX = CpuKernel(
     (Softmax,),
     SoftmaxConfig,
     supports,
-    launch,
+    one_way(launch, cost),
     emit,
-    cost,
     lambda _call: ((0, 0),),
 )
