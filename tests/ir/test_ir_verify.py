@@ -154,6 +154,6 @@ def test_dtypes():
     for dtype in DType:
         assert DType.of(dtype.numpy) is dtype
         assert dtype.itemsize == dtype.numpy.itemsize
-        assert dtype.is_float == (dtype.numpy.kind == "f")
+        assert dtype.is_float == (dtype.arithmetic.numpy.kind == "f")
     with pytest.raises(SaccadeError, match="complex64"):
         DType.of(np.complex64)

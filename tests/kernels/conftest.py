@@ -8,7 +8,7 @@ from functools import cache
 import numpy as np
 import pytest
 
-from saccade.ir import DType, TensorType
+from saccade.ir import DType, TensorType, storage
 from saccade.kernels.base import Launch
 from saccade.testing import kernels as bench
 from saccade.testing.tolerance import assert_close, assert_exact
@@ -24,7 +24,7 @@ RUNS = (
 
 def reference64(op, arrays):
     """The truth: the reference on float64 operands."""
-    wide = [a.astype(np.float64) if a.dtype.kind == "f" else a for a in arrays]
+    wide = [a.astype(np.float64) if DType.of(a.dtype).is_float else a for a in arrays]
     if getattr(op, "dtype", None) in (DType.F32, DType.F16):
         op = dataclasses.replace(op, dtype=DType.F64)
     with np.errstate(all="ignore"):
@@ -32,13 +32,18 @@ def reference64(op, arrays):
 
 
 def hold(
-    kernel, op, arrays, *, inputs=None, outputs=None, k=1, exact=False, constant=None, runs=RUNS
-):
-    """Run everywhere, compare with the truth, and bit by bit between teams."""
-    truth = op.reference(*arrays) if exact else reference64(op, arrays)
-    types = op.infer([_type(a) for a in arrays])
+    kernel, op, arrays, *, inputs=None, outputs=None, k=1, exact=False, constant=None, runs=RUNS,
+    stored=None,
+):  # fmt: skip
+    """Run everywhere, compare with the truth, and bit by bit between teams.
+
+    Float32 results are stored in `stored` where it is given.
+    """
+    truth = storage.reference(op, arrays) if exact else reference64(op, arrays)
+    types = storage.infer(op, [_type(a) for a in arrays])
     views = outputs or [
-        bench.row_major(t.dtype, r.shape) for t, r in zip(types, truth, strict=True)
+        bench.row_major(stored if stored and t.dtype is DType.F32 else t.dtype, r.shape)
+        for t, r in zip(types, truth, strict=True)
     ]
     first = {}
     for isa, checked, threads, order in runs:

@@ -113,6 +113,7 @@ def test_the_message_names_the_worst_element():
 def test_the_bound():
     assert bound(F32, 100) == pytest.approx(4 * 2**-23 * 10)
     assert bound(F64, 1) == pytest.approx(4 * 2**-52)
+    assert bound(DType.BF16, 100) == pytest.approx(2**-8 + bound(F32, 100))
     with pytest.raises(ValueError, match="0 terms"):
         bound(F32, 0)
     with pytest.raises(ValueError, match="exact"):
@@ -128,7 +129,8 @@ def test_exact_operands(dtype):
     wide = values.astype(np.float64)
     assert (wide == np.rint(wide)).all()
     if dtype.is_float:
-        sums = (values.astype(np.float32) @ values.T.astype(np.float32)).astype(dtype.numpy)
+        products = values.astype(np.float32) @ values.T.astype(np.float32)
+        sums = products.astype(dtype.arithmetic.numpy)
         assert_exact(sums.astype(np.float64), wide @ wide.T)
 
 

@@ -27,6 +27,7 @@ ELEMENTS: dict[str, Any] = {
     "float32": ir.FloatType(),
     "float64": ir.DoubleType(),
     "float16": ir.HalfType(),
+    "bfloat16": ir.IntType(16),  # in memory; float32 in registers
     "int64": I64,
     "int32": I32,
     "int16": ir.IntType(16),
@@ -35,8 +36,8 @@ ELEMENTS: dict[str, Any] = {
     "bool": ir.IntType(8),
 }
 BYTES = {
-    "float32": 4, "float64": 8, "float16": 2, "int64": 8, "int32": 4, "int16": 2, "int8": 1,
-    "uint8": 1, "bool": 1,
+    "float32": 4, "float64": 8, "float16": 2, "bfloat16": 2, "int64": 8, "int32": 4, "int16": 2,
+    "int8": 1, "uint8": 1, "bool": 1,
 }  # fmt: skip
 
 

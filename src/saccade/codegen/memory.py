@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from llvmlite import ir
 
+from saccade.codegen.bfloat16 import BFLOAT16, BFloat16
 from saccade.codegen.control import Control
 from saccade.codegen.emitter import BYTES, ELEMENTS, FAULT, POINTER, element_suffix
 from saccade.codegen.values import I1, I32, I64, Bool, Int, IntLike, Mask, Vec, as_int
-from saccade.codegen.vectors import Vectors
 
 __all__ = ["Memory", "Ptr"]
 
 
 @dataclass(frozen=True, slots=True)
 class Ptr:
-    """A position: `base` is the buffer, `offset` counts elements, `length` bounds them."""
+    """A position: `base` is the buffer, `offset` counts elements, `length` bounds them.
+
+    Elements of type bfloat16 load as float32, and float32 is rounded where it is stored.
+    """
 
     k: Memory
     name: str
@@ -45,15 +48,27 @@ class Ptr:
         """One element in every lane."""
         return self.k.broadcast(self.k.load_scalar(self, at), lanes)
 
+    def pairs(self, at: IntLike = 0, mask: Mask | None = None, lanes: int | None = None) -> Vec:
+        """Consecutive pairs of bfloat16 as int32 lanes; the mask counts pairs."""
+        return self.k.load_pairs(self, at, mask, lanes)
+
+    def pair(self, at: IntLike = 0) -> Vec:
+        """One pair of bfloat16 as a scalar of int32 (`k.broadcast` repeats it)."""
+        return self.k.load_pairs(self, at, None, 1)
+
+    def half_pair(self, at: IntLike = 0) -> Vec:
+        """One bfloat16 as a pair whose odd element is zero: what is left of an odd count."""
+        return self.k.load_half_pair(self, at)
+
     def store(self, value: Vec, at: IntLike = 0, mask: Mask | None = None) -> None:
         """Store a vector or a scalar; masked lanes stay untouched."""
         self.k.store(self, value, at, mask)
 
 
-class Memory(Control, Vectors):
+class Memory(Control, BFloat16):
     """Access to buffers."""
 
-    def _address(self, p: Ptr, at: IntLike, extent: Int | int) -> Any:  # noqa: ANN401
+    def _address(self, p: Ptr, at: IntLike, extent: IntLike) -> Any:  # noqa: ANN401
         offset = p.offset + at
         if self.checked and p.length is not None:
             self._check(p, offset, as_int(self.b, extent))
@@ -76,6 +91,8 @@ class Memory(Control, Vectors):
 
     def load_scalar(self, p: Ptr, at: IntLike = 0) -> Vec:
         """One element."""
+        if p.element == BFLOAT16:
+            return self.widen_bf16(self.load_scalar(_raw(p), at))
         return Vec(self.b, self.b.load(self._address(p, at, 1), typ=ELEMENTS[p.element]))
 
     def load_int(self, p: Ptr, at: IntLike = 0) -> Int:
@@ -90,23 +107,30 @@ class Memory(Control, Vectors):
         self, p: Ptr, at: IntLike = 0, mask: Mask | None = None, lanes: int | None = None
     ) -> Vec:
         """Consecutive elements."""
+        if p.element == BFLOAT16:
+            return self.widen_bf16(self.load_vec(_raw(p), at, mask, lanes))
         count = lanes or self.lanes
         kind = self.vector_type(count, p.element)
         if mask is None or count == 1:
             address = self._address(p, at, count)
             return Vec(self.b, self.b.load(address, typ=kind, align=BYTES[p.element]))
         address = self._address(p, at, self._extent(mask, count))
+        return self._masked_load(address, kind, element_suffix(p.element), BYTES[p.element], mask)
+
+    def _masked_load(self, address: Any, kind: Any, suffix: str, align: int, mask: Mask) -> Vec:  # noqa: ANN401
         load = self._intrinsic(
-            f"llvm.masked.load.v{count}{element_suffix(p.element)}.p0",
+            f"llvm.masked.load.v{kind.count}{suffix}.p0",
             kind,
-            [POINTER, I32, ir.VectorType(I1, count), kind],
+            [POINTER, I32, ir.VectorType(I1, kind.count), kind],
         )
-        align = ir.Constant(I32, BYTES[p.element])
-        zero = ir.Constant(kind, [0.0 if "float" in p.element else 0] * count)
-        return Vec(self.b, self.b.call(load, [address, align, mask.value, zero]))
+        zero = ir.Constant(kind, [0.0 if suffix.startswith("f") else 0] * kind.count)
+        return Vec(self.b, self.b.call(load, [address, ir.Constant(I32, align), mask.value, zero]))
 
     def store(self, p: Ptr, value: Vec, at: IntLike = 0, mask: Mask | None = None) -> None:
         """Store consecutive elements."""
+        if p.element == BFLOAT16:
+            self.store(_raw(p), self.narrow_bf16(value), at, mask)
+            return
         count = value.lanes
         if mask is None or count == 1:
             self.b.store(value.value, self._address(p, at, count), align=BYTES[p.element])
@@ -119,6 +143,23 @@ class Memory(Control, Vectors):
         )
         align = ir.Constant(I32, BYTES[p.element])
         self.b.call(store, [value.value, address, align, mask.value])
+
+    def load_pairs(
+        self, p: Ptr, at: IntLike = 0, mask: Mask | None = None, lanes: int | None = None
+    ) -> Vec:
+        """Consecutive pairs of bfloat16 from element `at` on."""
+        count = lanes or self.lanes
+        kind = self.vector_type(count, "int32")
+        if mask is None or count == 1:
+            return Vec(self.b, self.b.load(self._address(p, at, 2 * count), typ=kind, align=2))
+        extent = self._extent(mask, count)
+        address = self._address(p, at, as_int(self.b, extent) * 2)
+        return self._masked_load(address, kind, "i32", 2, mask)
+
+    def load_half_pair(self, p: Ptr, at: IntLike = 0) -> Vec:
+        """One bfloat16 in the lower half of an int32."""
+        raw = self.load_scalar(_raw(p), at)
+        return Vec(self.b, self.b.zext(raw.value, I32))
 
     def _extent(self, mask: Mask, lanes: int) -> IntLike:
         if mask.count is None:
@@ -139,3 +180,8 @@ class Memory(Control, Vectors):
         address = self.b.gep(p.base, [(p.offset + at).value], source_etype=ELEMENTS[p.element])
         fetch = self._intrinsic("llvm.prefetch.p0", ir.VoidType(), [POINTER, I32, I32, I32])
         self.b.call(fetch, [address, *(ir.Constant(I32, v) for v in (0, 3, 1))])
+
+
+def _raw(p: Ptr) -> Ptr:
+    """The bits of a buffer of bfloat16."""
+    return replace(p, element="int16")

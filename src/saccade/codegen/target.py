@@ -24,6 +24,7 @@ class Target:
         triple: LLVM target triple.
         cpu: LLVM CPU name, for scheduling.
         features: LLVM feature string.
+        bf16: Whether there are instructions to round to bfloat16 and for dot products of it.
         l1, l2, l3: Cache sizes in bytes (l1, l2 of one core; l3 shared).
     """
 
@@ -33,6 +34,7 @@ class Target:
     triple: str
     cpu: str
     features: str
+    bf16: bool = False
     l1: int = 32 << 10
     l2: int = 1 << 20
     l3: int = 16 << 20
@@ -69,12 +71,15 @@ def host_target(isa: Isa = "native") -> Target:
     l1, l2, l3 = _cache_sizes()
     if chosen == "avx512":
         features = flags.flatten() + ",-prefer-256-bit"
-        return Target("avx512", 512, 32, triple, llvm.get_host_cpu_name(), features, l1, l2, l3)
+        bf16 = flags.get("avx512bf16", False)
+        return Target(
+            "avx512", 512, 32, triple, llvm.get_host_cpu_name(), features, bf16, l1, l2, l3
+        )
     kept = {
         k: v for k, v in flags.items() if "avx512" not in k and "evex" not in k and "avx10" not in k
     }
     features = ",".join(f"{'+' if v else '-'}{k}" for k, v in sorted(kept.items())) + ",-avx512f"
-    return Target("avx2", 256, 16, triple, "x86-64-v3", features, l1, l2, l3)
+    return Target("avx2", 256, 16, triple, "x86-64-v3", features, False, l1, l2, l3)
 
 
 def _cache_sizes() -> tuple[int, int, int]:

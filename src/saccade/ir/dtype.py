@@ -13,10 +13,11 @@ __all__ = ["DType"]
 
 
 class DType(Enum):
-    """Element type; the value is NumPy's name for it."""
+    """Element type; the value is NumPy's name for it (`ml_dtypes`' for bfloat16)."""
 
     F32 = "float32"
     F16 = "float16"
+    BF16 = "bfloat16"
     F64 = "float64"
     I64 = "int64"
     I32 = "int32"
@@ -31,7 +32,13 @@ class DType(Enum):
     @property
     def numpy(self) -> np.dtype[Any]:
         """The NumPy dtype."""
-        return np.dtype(self.value)
+        kind: Any = self.value
+        if self is DType.BF16:
+            import ml_dtypes  # noqa: PLC0415 - 5 ms that only reduced precision needs
+
+            kind = ml_dtypes.bfloat16
+        found: np.dtype[Any] = np.dtype(kind)
+        return found
 
     @property
     def itemsize(self) -> int:
@@ -41,7 +48,12 @@ class DType(Enum):
     @property
     def is_float(self) -> bool:
         """Whether arithmetic on it is floating point."""
-        return self in (DType.F32, DType.F16, DType.F64)
+        return self in (DType.F32, DType.F16, DType.BF16, DType.F64)
+
+    @property
+    def arithmetic(self) -> DType:
+        """The type that operators compute in: bfloat16 only stores what is float32 to them."""
+        return DType.F32 if self is DType.BF16 else self
 
     @classmethod
     def of(cls, dtype: object) -> DType:
@@ -57,4 +69,4 @@ class DType(Enum):
             raise ModelError(f"element type {name} is not supported") from None
 
 
-_ITEMSIZE = {dtype: np.dtype(dtype.value).itemsize for dtype in DType}
+_ITEMSIZE = {d: 2 if d is DType.BF16 else np.dtype(d.value).itemsize for d in DType}

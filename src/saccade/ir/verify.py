@@ -6,6 +6,7 @@ Run between passes, so that a broken rewrite is found where it happened.
 from __future__ import annotations
 
 from saccade.errors import ModelError
+from saccade.ir import storage
 from saccade.ir.dim import sub
 from saccade.ir.graph import Graph, Node, Value
 from saccade.ir.op import Array, TensorType
@@ -77,13 +78,13 @@ def _check_constant(value: Value, array: Array, known: set[Value]) -> None:
 
 def _check_types(node: Node, where: str) -> None:
     try:
-        inferred = node.op.infer([value.type for value in node.inputs])
+        inferred = storage.infer(node.op, [value.type for value in node.inputs])
     except ModelError as error:
         raise VerifyError(f"{where}: {error}") from error
     if len(inferred) != len(node.outputs):
         raise VerifyError(f"{where}: {len(node.outputs)} outputs, the operator {len(inferred)}")
     for value, wanted in zip(node.outputs, inferred, strict=True):
-        if value.dtype is not wanted.dtype or _differ(value.type, wanted):
+        if value.dtype.arithmetic is not wanted.dtype or _differ(value.type, wanted):
             dims = ", ".join(map(str, wanted.shape))
             raise VerifyError(f"{where}: {value!r} should be {wanted.dtype.value}[{dims}]")
 

@@ -11,7 +11,7 @@ from functools import lru_cache
 from itertools import zip_longest
 
 from saccade.errors import ModelError, PlanError
-from saccade.ir import Dim, Factor, Graph, IndexMap, Node, Op, TensorType, Value
+from saccade.ir import Dim, Factor, Graph, IndexMap, Node, Op, TensorType, Value, storage
 from saccade.ir.dim import evaluate, is_static
 from saccade.ir.verify import describe
 from saccade.kernels.base import Call, View
@@ -101,7 +101,7 @@ def _guarded(graph: Graph) -> tuple[Node, ...]:
 
 
 def _fits_for_all_sizes(graph: Graph, node: Node) -> bool:
-    inferred = node.op.infer([value.type for value in node.inputs])
+    inferred = storage.infer(node.op, [value.type for value in node.inputs])
     if any(kind.shape != value.shape for kind, value in zip(inferred, node.outputs, strict=True)):
         return False
     if isinstance(node.op, Move):
@@ -119,7 +119,7 @@ def _check_guard(
     """Decide what shape rules had to let pass while sizes were symbols: `2*(H//2)` beside `H`."""
     problem = ""
     try:
-        types = op.infer([TensorType(value.dtype, shapes[value]) for value in node.inputs])
+        types = storage.infer(op, [TensorType(v.dtype, shapes[v]) for v in node.inputs])
     except ModelError as error:
         problem = str(error)
     else:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from saccade.ir import Array
+from saccade.ir import Array, storage
 from saccade.plan import Slot, Step
 
 __all__ = ["array_at", "run_host_step"]
@@ -31,6 +31,6 @@ def array_at(slot: Slot, memory: Sequence[Array]) -> Array:
 def run_host_step(step: Step, memory: Sequence[Array]) -> None:
     """Compute a step with its operator's reference and store the results."""
     operands = [array_at(slot, memory) for slot in step.inputs]
-    results = step.op.reference(*operands)
+    results = storage.reference(step.op, operands)
     for slot, result in zip(step.outputs, results, strict=True):
         array_at(slot, memory)[...] = result

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from saccade.errors import InputError
-from saccade.ir import Array, Graph, Value
+from saccade.ir import Array, Graph, Value, storage
 from saccade.ir.dim import Affine, evaluate, symbols_of
 
 __all__ = ["interpret", "sizes_of"]
@@ -60,14 +60,14 @@ def interpret(
             )
         found[value] = array
     for node in graph.nodes:
-        arrays = node.op.bind(known).reference(*(found[value] for value in node.inputs))
+        arrays = storage.reference(node.op.bind(known), [found[value] for value in node.inputs])
         for value, array in zip(node.outputs, arrays, strict=True):
             shape = tuple(evaluate(dim, known) for dim in value.shape)
             states = f"{value.dtype.value}{list(shape)}"
             gives = f"{array.dtype}{list(array.shape)}"
-            assert array.shape == shape and array.dtype == value.dtype.numpy, (
+            assert array.shape == shape and array.dtype == value.dtype.arithmetic.numpy, (
                 f"{node.op.family} {node.name!r} gives {gives}, the graph states {states}"
             )
-            found[value] = array
+            found[value] = array.astype(value.dtype.numpy, copy=False)
     names = graph.output_names or tuple(value.name for value in graph.outputs)
     return {name: found[value] for name, value in zip(names, graph.outputs, strict=True)}

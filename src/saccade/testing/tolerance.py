@@ -15,11 +15,14 @@ __all__ = ["assert_close", "assert_exact", "bound", "exact_operands", "random_op
 _SAFETY = (
     4.0  # rounding errors of a sum in any order stay below a half; the rest is for exp, tanh, …
 )
+_BF16_ROUNDING = 2.0**-8  # half the distance of neighbours, over the smaller of them
 _EXACT_LIMIT = {DType.F16: 1, DType.F32: 4, DType.F64: 64}
 
 
 def bound(dtype: DType, k: int) -> float:
     """The relative error that sums of `k` rounded terms in `dtype` may have: `4 · eps · sqrt(k)`.
+
+    What is stored in bfloat16 was summed in float32 and rounded once.
 
     Args:
         dtype: Floating-point type in which terms are summed or, if coarser, stored.
@@ -32,6 +35,8 @@ def bound(dtype: DType, k: int) -> float:
         raise ValueError(f"{dtype.value} is exact: compare with assert_exact")
     if k < 1:
         raise ValueError(f"sums of {k} terms")
+    if dtype is DType.BF16:
+        return _BF16_ROUNDING + bound(DType.F32, k)
     return _SAFETY * float(np.finfo(dtype.numpy).eps) * math.sqrt(k)
 
 
@@ -98,7 +103,8 @@ def exact_operands(shape: Sequence[int], dtype: DType, rng: np.random.Generator)
     """Small random integers in `dtype`: sums of their products are exact in any order.
 
     Magnitudes reach 4 in float32, integers and smaller types, 1 in float16: a million products sum
-    exactly in float32, and 2048 in float16. Unsigned types have none below 0.
+    exactly in float32, where sums over bfloat16 are kept, and 2048 in float16.
+    Unsigned types have none below 0.
     """
     if dtype is DType.BOOL:
         return rng.integers(0, 2, tuple(shape)).astype(bool)

@@ -58,13 +58,15 @@ class Epilogue:
         self.k, self.lanes = k, lanes or k.lanes
         self.expr = parse(code[0])
         self.kind, self.tail, *self.extra = code[1].split(":")
-        self.operands = [tuple(word.split(":")) for word in code[2:]]
-        self.pointers = [k.pointer(f"operand{i}") for i in range(len(self.operands))]
+        result, *part = code[2].split(":")
+        words = [word.split(":") for word in code[3:]]
+        self.operands = [(kind, along) for kind, along, _ in words]
+        self.pointers = [k.pointer(f"operand{i}", word[2]) for i, word in enumerate(words)]
         if self.kind == "interleave":
             self.operands.append(("part", "unit"))
-            self.pointers.append(k.pointer("part"))
+            self.pointers.append(k.pointer("part", part[0]))
         self.stage = k.scratch("stage") if self.kind in ("strided", "rows") else None
-        self.out = k.pointer("y")
+        self.out = k.pointer("y", result)
         self.strides: list[tuple[Int, ...]] = []
 
     def declare_integers(self) -> None:

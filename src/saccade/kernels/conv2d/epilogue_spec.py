@@ -1,11 +1,13 @@
 """What happens to a convolution's sums, seen by the planner: operands, store maps, refusals.
 
 The code that `epilogue.Epilogue` emits depends only on `EpilogueSpec.code`, a tuple of strings:
-the expression, the store, then one word pair for each operand. Matrix products use it too:
+the expression, the store, the element types of the result and of an interleaved part, then three
+words for each operand. Matrix products use it too:
 [b0, b1, M, N] is a picture [N=b0, C=N, H=b1, W=M].
 
 Operand kinds: `scalar`; `channel` [1,K,1,1]; `image_channel` [N,K,1,1]; `full` (everything else).
-Along the channels an operand is `unit` (neighbours in memory), `repeat` or `strided`.
+Along the channels an operand is `unit` (neighbours in memory), `repeat` or `strided`. Elements are
+float32 or bfloat16.
 
 Stores: `plain` and `interleave` (two parts) to neighbouring channels; `subpixel`: DepthToSpace to
 neighbouring channels, every vector inside one sub-pixel; `strided`: to any channel stride
@@ -132,9 +134,9 @@ class EpilogueSpec:
 
     def refuse(self) -> str | None:
         """Why the epilogue cannot be emitted, or None."""
-        views = [view for _, view, _ in self.operands] + [self.out]
-        if any(view.dtype is not DType.F32 for view in views):
-            return "an operand or the result is not float32"
+        for view in (self.out, *self._read()):
+            if view.dtype not in (DType.F32, DType.BF16):
+                return f"an operand or the result is {view.dtype.value}"
         if isinstance(self.store, InterleaveStore):
             return self._refuse_interleave()
         if isinstance(self.store, DepthToSpaceStore):
@@ -169,14 +171,23 @@ class EpilogueSpec:
         if self.kind == "rows":
             runs = self.lanes % self.block == 0 and self.out.strides[3] == 1
             extra += ":runs" if runs else ":single"
-        words = [":".join(_classify(view)) for _, view, _ in self.operands]
-        return (str(self.expr), f"{self.kind}:{tail}:{extra}", *words)
+        ends = [self.out, *([self.part[1]] if self.part else [])]
+        elements = ":".join(view.dtype.value for view in ends)
+        words = [":".join((*_classify(v), self._element(v))) for _, v, _ in self.operands]
+        return (str(self.expr), f"{self.kind}:{tail}:{extra}", elements, *words)
+
+    def _packed(self, view: View) -> bool:
+        """Whether an operand is brought into the wanted order of channels."""
+        return self.order != "natural" and view.strides[1] != 0
+
+    def _element(self, view: View) -> str:
+        return DType.F32.value if self._packed(view) else view.dtype.value
 
     def pointers(self) -> tuple[Operand, ...]:
         """Operands of the pointer parameters that `Epilogue(...)` declares."""
         found: list[Operand] = []
         for index, view, _ in self.operands:
-            if self.order != "natural" and view.strides[1]:
+            if self._packed(view):
                 packing = Packing("pack_channels", (self.order,), (index,), 4 * self.channels)
                 found.append(Packed(packing))
             else:

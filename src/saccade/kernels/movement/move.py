@@ -12,7 +12,7 @@ from saccade.ir import IndexMap
 from saccade.kernels.base import Call, CpuKernel, In, Launch, Out, View, one_way
 from saccade.kernels.machine import machine
 from saccade.kernels.movement.copy import CopyConfig, copy_launch, copy_way, emit_copy
-from saccade.opdefs.movement import Move
+from saccade.opdefs.movement import Concat, Move
 
 __all__ = ["COPY", "copy_cost", "map_strides", "refuse_views"]
 
@@ -47,6 +47,9 @@ def map_strides(
 def refuse_views(call: Call) -> str | None:
     """Why views cannot be copied between, or None."""
     out = call.outputs[0]
+    data = call.inputs if isinstance(call.op, Concat) else call.inputs[:1]
+    if any(view.dtype is not out.dtype for view in data):
+        return "a change of element type"
     if out.dtype.itemsize not in _ITEMSIZES:
         return f"elements of {out.dtype.itemsize} bytes"
     if out.size and any(s == 0 and n > 1 for n, s in zip(out.shape, out.strides, strict=True)):

@@ -21,9 +21,11 @@ __all__ = [
     "to_integer",
 ]
 
-FLOATS = frozenset({DType.F32, DType.F16})
+FLOATS = frozenset({DType.F32, DType.F16, DType.BF16})
 INTEGERS = frozenset({DType.I64, DType.I32, DType.I8, DType.U8, DType.BOOL})
 _UNSIGNED = ("uint8", "bool")
+_REGISTERS = ("float32", "bfloat16")
+"""Elements that are float32 lanes once they are loaded, and until they are stored."""
 
 
 def _typed(k: Kernel, lanes: int, element: Any) -> Any:  # noqa: ANN401
@@ -80,7 +82,7 @@ def store(
 def to_float(k: Kernel, v: Vec, element: str) -> Vec:
     """Elements of type `element` as float32 lanes."""
     kind = k.vector_type(v.lanes)
-    if element == "float32":
+    if element in _REGISTERS:
         return v
     if element == "float16":
         return Vec(k.b, k.b.fpext(v.value, kind))
@@ -90,7 +92,7 @@ def to_float(k: Kernel, v: Vec, element: str) -> Vec:
 
 def from_float(k: Kernel, v: Vec, element: str) -> Vec:
     """Float32 lanes as `element`: towards zero for integers, `!= 0` for bool (ONNX Cast)."""
-    if element == "float32":
+    if element in _REGISTERS:
         return v
     if element == "float16":
         return Vec(k.b, k.b.fptrunc(v.value, k.vector_type(v.lanes, "float16")))
@@ -111,7 +113,7 @@ def to_integer(k: Kernel, v: Vec, element: str) -> Vec:
 
 def from_integer(k: Kernel, v: Vec, element: str) -> Vec:
     """Int64 lanes as `element`; integers wrap around."""
-    if element in ("float32", "float16"):
+    if element in (*_REGISTERS, "float16"):
         return from_float(k, Vec(k.b, k.b.sitofp(v.value, k.vector_type(v.lanes))), element)
     if element == "bool":
         zero = ir.Constant(v.type, 0 if v.lanes == 1 else [0] * v.lanes)
