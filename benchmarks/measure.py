@@ -32,7 +32,13 @@ CALLERS = 8
 
 @dataclass(frozen=True, slots=True)
 class Method:
-    """How to measure: engines in turn order, thread count, rounds and their length."""
+    """How to measure.
+
+    Attributes:
+        engines: In turn order, ours first; empty for those that each case names.
+        threads: Width of the engines' pools.
+        rounds, seconds: Turns of each engine, and their least length.
+    """
 
     engines: tuple[str, ...]
     threads: int
@@ -44,9 +50,10 @@ class Method:
         (info,) = read_inputs(path)
         return make_setup(
             path,
-            self.engines,
+            self.engines or case.engines,
             {info.name: case.shape},
             threads=self.threads,
+            precision=case.precision,
             rounds=self.rounds,
             seconds=self.seconds,
         )
@@ -68,7 +75,7 @@ class Method:
             case=case.name,
             shape=case.shape,
             threads=threads or self.threads,
-            precision="fp32",
+            precision=case.precision,
             commit=commit(),
             taken=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
             load=load,
@@ -97,7 +104,7 @@ def latency(case: Case, path: Path, method: Method) -> list[Record]:
         raise SaccadeError(f"{case.name}: outputs differ from those of {', '.join(differing)}")
     versions = {engine: opened.version for engine, opened in result.opened.items()}
     figures = _figures(result.times, versions, "ms")
-    ours = result.opened[method.engines[0]]
+    ours = result.opened[setup.engines[0]]
     return [method.record(("latency", "latency"), case, figures, load, work=ours.work)]
 
 
@@ -113,7 +120,7 @@ def startup(case: Case, path: Path, method: Method) -> list[Record]:
     answers: dict[str, dict[str, list[list[float]]]] = {"cold": {}, "warm": {}, "import": {}}
     versions: dict[str, str] = {}
     for _ in range(method.rounds):
-        for engine in method.engines:
+        for engine in setup.engines:
             with tempfile.TemporaryDirectory() as cache:
                 for state in ("cold", "warm"):
                     opened, _peak = _fresh(setup, engine, cache)
@@ -132,7 +139,7 @@ def memory(case: Case, path: Path, method: Method) -> list[Record]:
     setup = method.setup(case, path)
     peaks: dict[str, list[list[float]]] = {}
     versions: dict[str, str] = {}
-    for engine in method.engines:
+    for engine in setup.engines:
         with tempfile.TemporaryDirectory() as cache:
             _fresh(setup, engine, cache)
             for _ in range(method.rounds):
@@ -150,7 +157,7 @@ def threads(case: Case, path: Path, method: Method) -> list[Record]:
     with ExitStack() as stack:
         opened, processes = [], []
         for width in widths:
-            for engine in method.engines:
+            for engine in setup.engines:
                 spec = replace(setup.spec, engine=engine, threads=width)
                 process = stack.enter_context(EngineProcess(spec))
                 opened.append(process.open(setup.inputs, cores_for(width)))
@@ -177,7 +184,7 @@ def concurrency(case: Case, path: Path, method: Method) -> list[Record]:
     versions: dict[str, str] = {}
     with ExitStack() as stack:
         processes = []
-        for engine in method.engines:
+        for engine in setup.engines:
             process = stack.enter_context(EngineProcess(replace(setup.spec, engine=engine)))
             versions[engine] = process.open(setup.inputs, cores_for(method.threads)).version
             process.wait_idle()
@@ -219,7 +226,7 @@ def _import_seconds(package: str) -> float:
     """Seconds that importing the package takes in a fresh interpreter that has NumPy already."""
     code = (
         "import time, numpy; start = time.perf_counter(); "
-        f"import {package}; print(time.perf_counter() - start)"
+        f"import {package.partition(':')[0]}; print(time.perf_counter() - start)"
     )
     command = [sys.executable, "-c", code]
     return float(subprocess.run(command, check=True, capture_output=True, text=True).stdout)

@@ -62,7 +62,7 @@ def replace_section(text: str, section: str) -> str:
 def render(folder: Path) -> str:
     """All tables as Markdown; other suites than latency appear once they were measured."""
     latency = load(folder / "latency.json")
-    parts = ["\n".join(_latency(latency))]
+    parts = ["\n".join(_latency(latency)), "\n".join(_bf16(latency))]
     for suite, table in MORE.items():
         path = folder / f"{suite}.json"
         if path.exists():
@@ -71,29 +71,55 @@ def render(folder: Path) -> str:
 
 
 def _latency(results: ResultFile) -> Iterator[str]:
-    rows = list(_rows(results, "latency"))
+    rows = [
+        (case, record) for case, record in _rows(results, "latency") if case.precision == "fp32"
+    ]
     yield _circumstances(results, [record for _, record in rows])
     yield ""
     head = ["model", "input", *(f"{TITLES[e]}, ms" for e in TITLES), "over the better peer"]
-    yield from _head([*head, "GFLOP/s", "of the roofline"])
+    yield from _head([*head, "GFLOP/s", "of the floor"])
     for case, record in rows:
         ours, peers = _median(record, "saccade"), [_median(record, peer) for peer in PEERS]
         times = " | ".join(_number(value) for value in (ours, *peers))
-        ratio = min(peers) / ours
-        rate, share = _roofline(record, results, ours)
-        shape = "x".join(map(str, case.shape))
-        yield f"| {case.model} | {shape} | {times} | {ratio:.2f}x | {rate:.0f} | {share:.0%} |"
+        rate = _work(record, "flops") / ours / 1e6
+        share = _work(record, "floor_us") / ours / 1e3
+        values = f"{_over_the_better(record):.2f}x | {rate:.0f} | {share:.0%}"
+        yield f"| {case.model} | {_shape(case)} | {times} | {values} |"
+    for case, record in rows:
+        if "ncnn" in case.engines:
+            ours, theirs = _median(record, "saccade"), _median(record, "ncnn")
+            version = next(f.version for f in record.figures if f.engine == "ncnn")
+            yield (
+                f"\nncnn {version}, which has Winograd too, took {_number(theirs)} ms "
+                f"for {case.name} in the same rounds: {theirs / ours:.2f}x."
+            )
 
 
-def _roofline(record: Record, results: ResultFile, ms: float) -> tuple[float, float]:
-    """GFLOP/s by the operators' own count, and the share of what the machine would allow."""
+def _bf16(results: ResultFile) -> Iterator[str]:
+    yield "In bf16, beside OpenVINO's bf16 and our own fp32, each row from the same rounds:\n"
+    head = ["Saccade bf16, ms", "OpenVINO bf16, ms", "over OpenVINO", "Saccade fp32, ms"]
+    yield from _head(["model", "input", *head, "over our fp32", "of the floor"])
+    for case, record in _rows(results, "latency"):
+        if case.precision != "bf16":
+            continue
+        ours, peer = _median(record, "saccade"), _median(record, "openvino")
+        single = _median(record, "saccade:fp32")
+        share = _work(record, "floor_us") / ours / 1e3
+        yield (
+            f"| {case.model} | {_shape(case)} | {_number(ours)} | {_number(peer)} "
+            f"| {peer / ours:.2f}x | {_number(single)} | {single / ours:.2f}x | {share:.0%} |"
+        )
+
+
+def _shape(case: Case) -> str:
+    return "x".join(map(str, case.shape))
+
+
+def _work(record: Record, what: str) -> int:
     try:
-        flops, moved = record.work["flops"], record.work["bytes"]
+        return record.work[what]
     except KeyError as error:
         raise RecordError(f"{record.case}: the record does not state {error}") from None
-    rate = flops / ms / 1e6
-    seconds = max(flops / results.peaks["gflops"], moved / results.peaks["read_gbs"]) / 1e9
-    return rate, seconds / (ms / 1e3)
 
 
 def _startup(results: ResultFile) -> Iterator[str]:
@@ -122,14 +148,19 @@ def _memory(results: ResultFile) -> Iterator[str]:
 def _threads(results: ResultFile) -> Iterator[str]:
     widths = sorted({record.threads for record in results.records})
     low, high = widths[0], widths[-1]
-    yield from _head(
-        ["model", *(f"{high} threads over {low}: {TITLES[engine]}" for engine in TITLES)]
-    )
+    speedups = [f"{high} threads over {low}: {TITLES[engine]}" for engine in TITLES]
+    ratios = [f"over the better peer, {n} thread{'s' if n > 1 else ''}" for n in (low, high)]
+    yield from _head(["model", *speedups, *ratios])
     for (case, few), (_, many) in zip(
         _rows(results, f"threads={low}"), _rows(results, f"threads={high}"), strict=True
     ):
         values = [f"{_median(few, e) / _median(many, e):.2f}x" for e in TITLES]
+        values += [f"{_over_the_better(record):.2f}x" for record in (few, many)]
         yield f"| {case.name} | {' | '.join(values)} |"
+
+
+def _over_the_better(record: Record) -> float:
+    return min(_median(record, peer) for peer in PEERS) / _median(record, "saccade")
 
 
 def _concurrency(results: ResultFile) -> Iterator[str]:

@@ -28,7 +28,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the suites; 0 when every case of every suite was measured."""
     options = _parser().parse_args(arguments)
     method = Method(
-        engines=tuple(options.engines.split(",")),
+        engines=tuple(options.engines.split(",")) if options.engines else (),
         threads=options.threads,
         rounds=options.rounds,
         seconds=options.seconds,
@@ -54,7 +54,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--filled", type=Path, help="folder that keeps the filled models for the next run")
     add("--suites", default=",".join(MEASURES), help="comma-separated; default: all")
     add("--cases", default="", help="comma-separated names; default: all")
-    add("--engines", default="saccade,onnxruntime,openvino", help="comma-separated, ours first")
+    add("--engines", default="", help="comma-separated, ours first; default: those of each case")
     add("--threads", type=int, default=default_threads())
     add("--rounds", type=int, default=5, help="turns of each engine")
     add("--seconds", type=float, default=1.0, help="least length of a turn")

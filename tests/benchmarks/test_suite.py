@@ -32,7 +32,7 @@ def save_model(path):
 
 def test_the_cases_are_distinct():
     assert len({case.name for case in CASES}) == len(CASES)
-    assert len({(case.model, case.shape) for case in CASES}) == len(CASES)
+    assert len({(case.model, case.shape, case.precision) for case in CASES}) == len(CASES)
 
 
 def test_cases_are_chosen_by_name():

@@ -17,7 +17,13 @@ from saccade.cli._bench_process import EngineProcess
 from saccade.cli._engines import Arrays, EngineSpec
 from saccade.cli._rounds import Stats, alternate, cores_for, summarize
 from saccade.cli._signature import fixed_shapes, is_half, random_inputs, read_inputs, symbol_values
-from saccade.testing.compare import FP16_TOLERANCE, FP32_TOLERANCE, Comparison, compare_outputs
+from saccade.testing.compare import (
+    BF16_TOLERANCE,
+    FP16_TOLERANCE,
+    FP32_TOLERANCE,
+    Comparison,
+    compare_outputs,
+)
 
 __all__ = ["BenchResult", "BenchSetup", "make_setup", "ratios", "run_bench"]
 
@@ -99,7 +105,8 @@ def make_setup(
         precision=precision,
         device=device,
     )
-    tolerance = FP16_TOLERANCE if is_half(path) or precision != "fp32" else FP32_TOLERANCE
+    tolerance = FP16_TOLERANCE if is_half(path) else FP32_TOLERANCE
+    tolerance = tolerance if precision == "fp32" else BF16_TOLERANCE
     inputs = random_inputs(infos, fixed)
     return BenchSetup(spec, inputs, tuple(engines), rounds, seconds, tolerance)
 

@@ -13,7 +13,8 @@ from __future__ import annotations
 import importlib
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
@@ -33,7 +34,8 @@ class EngineSpec:
     """What to open: an engine, a model file, and the setting that all engines share.
 
     Attributes:
-        engine: A key of `ENGINES`.
+        engine: A key of `ENGINES`; `NAME:PRECISION` runs one of them in another precision than
+            the rest.
         path: The ONNX file.
         shapes: Input name to its fixed shape.
         symbols: Symbolic dimension of the file to its value at these shapes.
@@ -64,7 +66,7 @@ class Engine(Protocol):
         """The timed call: arrays by input name in, arrays in the order of the graph out."""
 
     def work(self, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, int]:
-        """Flops, bytes and arena bytes of one run, as far as the engine states them."""
+        """Flops, bytes, arena bytes and floor of one run, as far as the engine states them."""
 
 
 class SaccadeEngine:
@@ -97,10 +99,13 @@ class SaccadeEngine:
             return "uninstalled"
 
     def work(self, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, int]:
-        """Flops and bytes of the plan's operators at `shapes`, and the size of its arena."""
+        """Flops and bytes of the plan's operators at `shapes`, its arena and its floor."""
+        from saccade.plan.floor import floor
+
         plan = self._model.plan(**shapes)
         work = [step.work for step in plan.steps]
         return {
+            "floor_us": round(floor(plan).total),
             "flops": sum(one.flops for one in work),
             "bytes": sum(one.bytes for one in work),
             "arena_bytes": plan.arena_bytes,
@@ -179,19 +184,60 @@ class OpenVINOEngine:
         return {}
 
 
+class NcnnEngine:
+    """ncnn on a model that `pnnx` converted: NAME.ncnn.param and .bin beside NAME.onnx."""
+
+    def __init__(self, spec: EngineSpec) -> None:
+        _only("ncnn", spec, {"fp32"})
+        import ncnn
+
+        param, weights = (Path(spec.path).with_suffix(f".ncnn.{end}") for end in ("param", "bin"))
+        if not (param.is_file() and weights.is_file()):
+            raise OptionError(f"{param} is missing: pnnx {spec.path} inputshape=… fp16=0 makes it")
+        self.version = str(ncnn.__version__)
+        self._ncnn = ncnn
+        self._net = ncnn.Net()
+        options = self._net.opt
+        options.num_threads = spec.threads
+        options.use_fp16_packed = options.use_fp16_storage = options.use_fp16_arithmetic = False
+        options.use_bf16_storage = False
+        self._net.load_param(str(param))
+        self._net.load_model(str(weights))
+
+    def run(self, inputs: Arrays) -> list[NDArray[Any]]:
+        """Run once on pictures of batch 1, which ncnn sees without the batch axis."""
+        found = []
+        with self._net.create_extractor() as extractor:
+            for name, array in zip(self._net.input_names(), inputs.values(), strict=True):
+                if array.shape[0] != 1:
+                    raise OptionError(f"ncnn takes batch 1 only, not {array.shape[0]}")
+                extractor.input(name, self._ncnn.Mat(array[0]))
+            for name in self._net.output_names():
+                _status, result = extractor.extract(name)
+                found.append(np.array(result)[None])
+        return found
+
+    def work(self, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, int]:
+        """Nothing: ncnn does not say."""
+        del shapes
+        return {}
+
+
 ENGINES: Mapping[str, Callable[[EngineSpec], Engine]] = {
     "saccade": SaccadeEngine,
     "onnxruntime": OnnxRuntimeEngine,
     "openvino": OpenVINOEngine,
+    "ncnn": NcnnEngine,
 }
 
 
-def import_engine(name: str) -> None:
+def import_engine(engine: str) -> None:
     """Import the engine's package: a cost of its own, for no engine part of its first answer.
 
     Raises:
         OptionError: The engine is unknown or not installed.
     """
+    name = engine.partition(":")[0]
     if name not in ENGINES:
         raise OptionError(f"engine {name!r} is not one of {', '.join(ENGINES)}")
     try:
@@ -209,7 +255,8 @@ def open_engine(spec: EngineSpec) -> Engine:
         OptionError: The engine is unknown, not installed, or cannot do what `spec` asks.
     """
     import_engine(spec.engine)
-    return ENGINES[spec.engine](spec)
+    name, _, precision = spec.engine.partition(":")
+    return ENGINES[name](replace(spec, engine=name, precision=precision or spec.precision))
 
 
 def _only(engine: str, spec: EngineSpec, precisions: set[str]) -> None:

@@ -28,10 +28,14 @@ if TYPE_CHECKING:
 
 __all__ = ["bench"]
 
-PEERS = ("onnxruntime", "openvino")
+PEERS = ("onnxruntime", "openvino", "ncnn", "saccade:fp32")
 
 AgainstOption = Annotated[
-    str, typer.Option(metavar=",".join(PEERS), help="Engines to time beside Saccade.")
+    str,
+    typer.Option(
+        metavar=",".join(PEERS),
+        help="Engines to time beside Saccade (saccade:fp32 beside another precision).",
+    ),
 ]
 RoundsOption = Annotated[int, typer.Option(min=1, metavar="N", help="Turns of each engine.")]
 SecondsOption = Annotated[float, typer.Option(min=0.0, metavar="S", help="Length of a turn.")]
