@@ -24,7 +24,8 @@ def compile(  # noqa: A001 - the name that users expect: saccade.compile
     Args:
         source: Path, bytes, `onnx.ModelProto` or `onnx_ir.Model`.
         device: `cpu`, or `reference` (NumPy; slow, for comparisons).
-        precision: `fp32`. fp16 files are computed in fp32.
+        precision: `fp32`, or `bf16`: activations stored in bfloat16, sums in float32. fp16 files
+            are computed in fp32.
         threads: Width of the team; as many as affinity and quota allow unless given.
         exact: Refuse algorithms that trade rounding for speed (Winograd).
         more: `checked`, `isa` and `cache`; see `Options`.

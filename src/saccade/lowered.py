@@ -14,15 +14,18 @@ from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from saccade import frontend
 from saccade.caches import trusted_folder
 from saccade.errors import CacheError
 from saccade.ir import Graph, serialize
 from saccade.ir.printer import format_graph
-from saccade.options import Options
+from saccade.options import Options, Precision
 from saccade.processes import Processes
+
+if TYPE_CHECKING:
+    from saccade.passes import Pass
 
 __all__ = ["Lowered", "get"]
 
@@ -53,7 +56,8 @@ def get(source: Any, options: Options, processes: Processes) -> Lowered:  # noqa
     """
     digest = frontend.digest(source) if options.cache else None
     identity = digest or f"model-{next(_fresh)}"
-    path = _path(digest) if digest else None
+    identity = f"{identity}/{options.precision.value}"
+    path = _path(identity) if digest else None
     graph = _read(path)
     if graph is None and path is not None and isinstance(source, (str, Path)):
         processes.warm()
@@ -67,7 +71,13 @@ def get(source: Any, options: Options, processes: Processes) -> Lowered:  # noqa
 def _lower(source: Any, options: Options) -> Graph:  # noqa: ANN401
     from saccade import passes  # noqa: PLC0415 - a warm start needs none of them
 
-    return passes.run(frontend.load(source, options), passes.STANDARD)
+    return passes.run(frontend.load(source, options), _passes(options))
+
+
+def _passes(options: Options) -> tuple[Pass, ...]:
+    from saccade import passes  # noqa: PLC0415 - a warm start needs none of them
+
+    return passes.BFLOAT16 if options.precision is Precision.BF16 else passes.STANDARD
 
 
 def _lower_file(task: tuple[str | Path, Options, Path]) -> None:
@@ -86,7 +96,7 @@ def _stages(source: Any, options: Options) -> dict[str, str]:  # noqa: ANN401
         text = format_graph(after)
         found[name] = "\n".join([text, *(f"; {n}" for n in notes)])
 
-    passes.run(graph, passes.STANDARD, note)
+    passes.run(graph, _passes(options), note)
     return found
 
 
@@ -101,11 +111,11 @@ def _code_digest() -> str:
     return digest.hexdigest()
 
 
-def _path(digest: str) -> Path | None:
+def _path(identity: str) -> Path | None:
     folder = trusted_folder("graphs")
     if folder is None:
         return None
-    key = sha256(f"{digest}/{_code_digest()}".encode()).hexdigest()
+    key = sha256(f"{identity}/{_code_digest()}".encode()).hexdigest()
     return folder / f"{key}.graph"
 
 

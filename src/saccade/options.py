@@ -13,9 +13,14 @@ __all__ = ["Options", "Precision", "cache_dir", "default_threads"]
 
 
 class Precision(Enum):
-    """Arithmetic of the convolutions and matrix products. fp32 means fp32."""
+    """Arithmetic of the convolutions and matrix products.
+
+    fp32 means fp32. bf16 stores activations in bfloat16 and sums in float32; what would lose too
+    much stays float32, and the plan says what and why.
+    """
 
     FP32 = "fp32"
+    BF16 = "bf16"
 
 
 DEVICES = ("cpu", "reference")

@@ -33,7 +33,7 @@ InputOption = Annotated[
     ),
 ]
 DeviceOption = Annotated[str, typer.Option(metavar="cpu|reference", help="Where to run.")]
-PrecisionOption = Annotated[str, typer.Option(metavar="fp32", help="Arithmetic.")]
+PrecisionOption = Annotated[str, typer.Option(metavar="fp32|bf16", help="Arithmetic.")]
 ThreadsOption = Annotated[
     int | None, typer.Option(min=1, metavar="N", help="Threads; default: all allowed.")
 ]

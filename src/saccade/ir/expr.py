@@ -13,7 +13,18 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-__all__ = ["ARITY", "IDENTITY", "Expr", "apply", "arg", "const", "fold", "parse", "substitute"]
+__all__ = [
+    "ARITY",
+    "IDENTITY",
+    "Expr",
+    "apply",
+    "arg",
+    "const",
+    "fold",
+    "parse",
+    "substitute",
+    "subtrees",
+]
 
 T = TypeVar("T")
 
@@ -125,6 +136,20 @@ def fold(
         return done[e]
 
     return visit(expr)
+
+
+def subtrees(expr: Expr) -> tuple[Expr, ...]:
+    """Every distinct subtree, operands before what takes them."""
+    found: dict[Expr, None] = {}
+
+    def visit(e: Expr) -> None:
+        if e not in found:
+            for operand in e.args:
+                visit(operand)
+            found[e] = None
+
+    visit(expr)
+    return tuple(found)
 
 
 def substitute(expr: Expr, operands: Mapping[int, Expr]) -> Expr:

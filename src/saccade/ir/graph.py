@@ -75,6 +75,7 @@ class Graph:
         nodes: In an order in which every value is produced before it is used.
         constants: Values known at compile time (weights). Arrays are read-only.
         name: For people.
+        remarks: What passes have to say to whoever reads a plan.
     """
 
     inputs: tuple[Value, ...]
@@ -83,6 +84,7 @@ class Graph:
     constants: Mapping[Value, Array] = field(default_factory=lambda: MappingProxyType({}))
     output_names: tuple[str, ...] = ()
     name: str = ""
+    remarks: tuple[str, ...] = ()
 
     def values(self) -> Iterator[Value]:
         """Inputs, constants and results, each once."""

@@ -35,7 +35,7 @@ from saccade.ir.op import Array, Op
 __all__ = ["decode_op", "encode_op", "load", "save"]
 
 _MAGIC = b"SACCADE\0"
-_VERSION = 1
+_VERSION = 2
 _PREFIX = struct.Struct("<8sIQ32s")
 _ALIGN = 64
 _MALFORMED = (KeyError, TypeError, ValueError, IndexError, AttributeError, RecursionError)
@@ -130,6 +130,7 @@ def _header(
         "output_names": graph.output_names,
         "nodes": [_node(node, index) for node in graph.nodes],
         "constants": constants,
+        "remarks": graph.remarks,
         "bytes": end,
     }
     return header, blobs
@@ -191,6 +192,7 @@ def _graph(header: dict[str, Any], blobs: Array, path: str | os.PathLike[str]) -
         constants=MappingProxyType(constants),
         output_names=tuple(header["output_names"]),
         name=header["name"],
+        remarks=tuple(header["remarks"]),
     )
 
 

@@ -19,6 +19,7 @@ from saccade.passes import (
     fuse_pointwise,
     fuse_prologue,
     fuse_store,
+    lower_precision,
     merge_activations,
     merge_duplicates,
     normalise_operands,
@@ -26,7 +27,7 @@ from saccade.passes import (
 )
 from saccade.passes._pass import Note, Pass, Rule, apply
 
-__all__ = ["STANDARD", "Note", "Pass", "Rule", "Trace", "apply", "run"]
+__all__ = ["BFLOAT16", "STANDARD", "Note", "Pass", "Rule", "Trace", "apply", "run"]
 
 Trace = Callable[[str, Graph, tuple[Note, ...]], None]
 """Called after every pass with its name, its result, and why it left nodes alone."""
@@ -51,6 +52,9 @@ STANDARD: tuple[Pass, ...] = (
     simplify_expressions.PASS,
 )
 """The passes of every compilation; twice where a later pass makes new work for an earlier one."""
+
+BFLOAT16: tuple[Pass, ...] = (*STANDARD, lower_precision.PASS)
+"""The passes of `precision="bf16"`."""
 
 
 def run(

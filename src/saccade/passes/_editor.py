@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from types import MappingProxyType
 
-from saccade.ir import Array, Dim, DType, Graph, Node, Op, Value
+from saccade.ir import Array, Dim, DType, Graph, Node, Op, Value, storage
 
 __all__ = ["Editor"]
 
@@ -97,11 +97,22 @@ class Editor:
         self._names.add(name)
         return Value(name, dtype, shape)
 
-    def emit(self, old: Node, op: Op, inputs: Iterable[Value], near: str = "") -> Value:
-        """A new node in front of `old`; its one result, whose type the operator infers."""
+    def emit(
+        self,
+        old: Node,
+        op: Op,
+        inputs: Iterable[Value],
+        near: str = "",
+        dtype: DType | None = None,
+    ) -> Value:
+        """A new node in front of `old`; its one result, whose type the operator infers.
+
+        The result is stored as `dtype` where it is given.
+        """
         operands = tuple(inputs)
-        (kind,) = op.infer([value.type for value in operands])
-        result = self.new_value(near or old.outputs[0].name, kind.dtype, kind.shape)
+        (kind,) = storage.infer(op, [value.type for value in operands])
+        name = near or old.outputs[0].name
+        result = self.new_value(name, dtype or kind.dtype, kind.shape)
         self._insert(old, Node(op, operands, (result,), old.name))
         return result
 
@@ -111,6 +122,21 @@ class Editor:
         self._insert(old, node)
         self._detach(old)
         return node
+
+    def retype(self, old: Node, inputs: Iterable[Value], dtype: DType) -> None:
+        """Compute `old` from other operands, and store its float32 results as `dtype`.
+
+        The results keep their names.
+        """
+        outputs = tuple(
+            Value(v.name, dtype, v.shape) if v.dtype is DType.F32 else v for v in old.outputs
+        )
+        self._insert(old, Node(old.op, tuple(inputs), outputs, old.name))
+        for before, after in zip(old.outputs, outputs, strict=True):
+            if before is not after:
+                self.alias(before, after)
+        if self.alive(old):
+            self._detach(old)
 
     def alias(self, old: Value, new: Value) -> None:
         """Let everyone who reads `old` read `new` instead."""

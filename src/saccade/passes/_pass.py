@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
 from saccade.ir import Graph, Node
@@ -56,11 +56,13 @@ class Pass:
         name: As traces and notes show it.
         rules: Each is applied until nothing matches, one rule after the other.
         after: Names of passes that must have run before it.
+        remarks: What it means that a node was left alone, if plans are to say so, and why.
     """
 
     name: str
     rules: tuple[Rule[Any], ...]
     after: tuple[str, ...] = ()
+    remarks: str = ""
 
 
 def apply(step: Pass, graph: Graph) -> tuple[Graph, tuple[Note, ...]]:
@@ -73,8 +75,12 @@ def apply(step: Pass, graph: Graph) -> tuple[Graph, tuple[Note, ...]]:
     refused: dict[tuple[Node, str], None] = {}
     for rule in step.rules:
         _exhaust(rule, editor, refused)
-    notes = (Note(n.name, step.name, reason) for n, reason in refused if editor.alive(n))
-    return editor.graph(), tuple(notes)
+    notes = tuple(Note(n.name, step.name, reason) for n, reason in refused if editor.alive(n))
+    result = editor.graph()
+    if step.remarks:
+        said = (f"{n.node} {step.remarks}: {n.reason}" for n in notes)
+        result = replace(result, remarks=(*result.remarks, *said))
+    return result, notes
 
 
 def _exhaust(rule: Rule[M], editor: Editor, refused: dict[tuple[Node, str], None]) -> None:

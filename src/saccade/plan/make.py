@@ -32,7 +32,7 @@ def make(graph: Graph, laid: Laid, sizes: Mapping[str, int], threads: int, isa: 
         steps,
         arena,
         live,
-        laid.notes,
+        (*graph.remarks, *laid.notes),
     )
 
 

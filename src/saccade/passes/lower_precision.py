@@ -1,0 +1,117 @@
+"""Activations are stored in bfloat16: half the memory to move, and operands of its dot products.
+
+    %y: float32 = f(…)  ->  %y: bfloat16 = f(…)
+
+Arithmetic stays in float32 registers; a result is rounded once, where it is stored. Constants stay
+float32 in the graph: kernels round those that they pack for dot products. What only moves (Move,
+Concat, Pad, Gather) takes and gives one type, so what it moves is rounded first.
+
+Must not touch: what the model takes and gives; what these only move; operands of a softmax and of
+other exponentials and logarithms, whose errors grow; what is compared, ranked or rounded, where a
+small difference decides; periodic functions; running sums; floats that hold integers, of which
+bfloat16 has those up to 256.
+"""
+
+from __future__ import annotations
+
+from saccade.ir import DType, Node, Value
+from saccade.ir.expr import IDENTITY, Expr, subtrees
+from saccade.opdefs import ArgReduce, Concat, CumSum, Gather, Move, Pad, Pointwise, Softmax
+from saccade.passes._editor import Editor
+from saccade.passes._pass import Pass, Rule
+
+__all__ = ["PASS"]
+
+_MOVES = (Move, Concat, Pad, Gather)
+_STEEPEST_POWER = 4.0
+_SENSITIVE = {
+    **dict.fromkeys(("exp", "log", "pow"), "errors of an operand of {} grow"),
+    **dict.fromkeys(("sin", "cos", "mod", "fmod"), "errors of an operand of {} exceed its period"),
+    **dict.fromkeys(("floor", "ceil", "round", "sign"), "a small error decides in {}"),
+    **dict.fromkeys(
+        ("equal", "less", "less_equal", "greater", "greater_equal"), "a small error decides in {}"
+    ),
+}
+
+
+def match(_editor: Editor, node: Node) -> Node | None:
+    """Whatever gives float32."""
+    return node if any(value.dtype is DType.F32 for value in node.outputs) else None
+
+
+def refuse(editor: Editor, node: Node) -> str | None:
+    """Why the results stay float32."""
+    if isinstance(node.op, CumSum):
+        return "running sums round at every element"
+    if isinstance(node.op, Pointwise):
+        reason = _sensitive(node)
+        if reason:
+            return reason
+    return next(filter(None, (_wanted(editor, value) for value in node.outputs)), None)
+
+
+def _wanted(editor: Editor, value: Value) -> str | None:
+    """Why someone wants the value in float32."""
+    if editor.is_output(value):
+        return "the model gives it"
+    for reader in editor.readers(value):
+        reason = _wanted_by(editor, reader, value)
+        if reason:
+            return reason
+    return None
+
+
+def _wanted_by(editor: Editor, reader: Node, value: Value) -> str | None:
+    if isinstance(reader.op, Softmax):
+        return "errors of an operand of softmax grow"
+    if isinstance(reader.op, ArgReduce):
+        return "a small error decides in a ranking"
+    if isinstance(reader.op, CumSum):
+        return "errors add up in running sums"
+    if isinstance(reader.op, Pointwise):
+        return _sensitive(reader)
+    if isinstance(reader.op, _MOVES) and value in _moved(reader):
+        return _wanted(editor, reader.output)
+    return None
+
+
+def _sensitive(node: Node) -> str | None:
+    """Why the operands and the result of a Pointwise stay float32."""
+    assert isinstance(node.op, Pointwise)
+    if any(not v.dtype.is_float and v.dtype is not DType.BOOL for v in (*node.inputs, node.output)):
+        return "it holds integers"
+    return next(filter(None, map(_reason, subtrees(node.op.expr))), None)
+
+
+def _reason(e: Expr) -> str | None:
+    if e.op == "pow" and e.args[1].op == "const" and abs(e.args[1].value) <= _STEEPEST_POWER:
+        return None
+    found = _SENSITIVE.get(e.op)
+    return found and found.format(e.op)
+
+
+def _moved(node: Node) -> tuple[Value, ...]:
+    """The operands that a move takes elements from."""
+    return node.inputs if isinstance(node.op, Concat) else node.inputs[:1]
+
+
+def rewrite(editor: Editor, node: Node) -> None:
+    """Store the results in bfloat16."""
+    inputs = list(node.inputs)
+    if isinstance(node.op, _MOVES):
+        for i, value in enumerate(_moved(node)):
+            inputs[i] = _rounded(editor, node, value)
+    editor.retype(node, inputs, DType.BF16)
+
+
+def _rounded(editor: Editor, node: Node, value: Value) -> Value:
+    """The value in bfloat16."""
+    if value.dtype is not DType.F32:
+        return value
+    array = editor.constant(value)
+    if array is not None:
+        return editor.add_constant(array.astype(DType.BF16.numpy), value.name)
+    return editor.emit(node, Pointwise(IDENTITY, DType.F32), [value], value.name, DType.BF16)
+
+
+PASS = Pass("lower_precision", (Rule(match, refuse, rewrite),), remarks="stays float32")
