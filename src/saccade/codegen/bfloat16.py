@@ -66,6 +66,11 @@ class BFloat16(Vectors):
         halves = self.b.lshr(rounded, _constant(16, lanes))
         return Vec(self.b, self.b.trunc(halves, _like(_I16, lanes)))
 
+    def join_pair(self, even: Vec, odd: Vec) -> Vec:
+        """Pairs of two halves, each in the lower 16 bits of int32 lanes."""
+        upper = self.b.shl(odd.value, _constant(16, odd.lanes))
+        return Vec(self.b, self.b.or_(even.value, upper))
+
     def dot_bf16(self, total: Vec, a: Vec, b: Vec) -> Vec:
         """`total + a.odd · b.odd + a.even · b.even`, in this order.
 

@@ -74,6 +74,11 @@ class View:
             total *= n
         return total
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all elements, without what lies between them."""
+        return self.size * self.dtype.itemsize
+
 
 @dataclass(frozen=True, slots=True)
 class Call:

@@ -20,14 +20,17 @@ class DirectConfig:
     Attributes:
         rows: Pixels of a tile.
         vectors: Vectors of output channels of a tile.
-        unroll: Input channels of one trip of the inner loop.
+        unroll: Steps of one trip of the inner loop.
         shape: `once`, `whole` or `tail`, see `microkernel.Reduction`.
+        pairs: Whether channels are summed in pairs of bfloat16.
+        odd: Whether one channel is left after the pairs.
+        element: Type of the input's elements.
         padded: Whether taps may fall outside the picture.
         unit: Whether neighbouring input channels are neighbours in memory.
         spread: Whether the result's pixels are apart, as in one phase of a transposed convolution.
         flat: Whether pixels are evenly apart in every operand, as in 1x1 convolutions.
         prologue: Expression applied to every loaded element; `$0` for none.
-        n_prologue: How many operands the prologue has.
+        prologue_operands: Type of the elements of each of its operands.
         epilogue: `EpilogueSpec.code`.
     """
 
@@ -35,12 +38,15 @@ class DirectConfig:
     vectors: int
     unroll: int
     shape: str
+    pairs: bool
+    odd: bool
+    element: str
     padded: bool
     unit: bool
     spread: bool
     flat: bool
     prologue: str
-    n_prologue: int
+    prologue_operands: tuple[str, ...]
     epilogue: tuple[str, ...]
 
 

@@ -14,13 +14,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from saccade.ir import DType
 from saccade.ir.expr import IDENTITY
 from saccade.kernels.base import Call, CpuKernel, Variant
 from saccade.kernels.conv2d.config import DirectConfig
 from saccade.kernels.conv2d.direct_code import emit_direct
 from saccade.kernels.conv2d.direct_launch import Window
-from saccade.kernels.conv2d.epilogue_spec import EpilogueSpec, conv_epilogue
+from saccade.kernels.conv2d.epilogue_spec import FLOATS, EpilogueSpec, conv_epilogue
+from saccade.kernels.conv2d.microkernel import in_pairs
 from saccade.kernels.machine import machine
 from saccade.opdefs import Conv2d
 
@@ -31,14 +31,14 @@ def _supports(call: Call) -> str | None:
     op: Conv2d = call.op
     if not call.constant[1]:
         return "the weights are not constant"
-    if any(view.dtype is not DType.F32 for view in call.inputs[:2]):
-        return f"elements are {call.inputs[0].dtype.value}, not float32"
+    if any(view.dtype not in FLOATS for view in call.inputs[:2]):
+        return f"elements are {call.inputs[0].dtype.value}, neither float32 nor bfloat16"
     if op.prologue != IDENTITY:
         if call.inputs[1].shape[2:] != (1, 1) or any(op.padding) or op.groups != 1:
             return "a prologue needs one tap, no padding and one group"
         for view in call.inputs[2 : 2 + op.n_prologue]:
-            if view.dtype is not DType.F32 or (view.strides[1] != 1 and view.shape[1] != 1):
-                return "a prologue operand is not float32 with neighbouring channels"
+            if view.dtype not in FLOATS or (view.strides[1] != 1 and view.shape[1] != 1):
+                return "a prologue operand is not a float32 or bfloat16 with neighbouring channels"
     return conv_epilogue(call).refuse()
 
 
@@ -46,7 +46,7 @@ def _window(call: Call, spec: EpilogueSpec) -> Window:
     op: Conv2d = call.op
     _, depth, taps_r, taps_s = call.inputs[1].shape
     return Window(
-        depth, op.groups, (taps_r, taps_s), op.stride, op.padding[:2], op.dilation,
+        depth, in_pairs(call.inputs[0].dtype, call.inputs[1].dtype, call.target), op.groups, (taps_r, taps_s), op.stride, op.padding[:2], op.dilation,
         (spec.shape[2], spec.shape[3]), any(op.padding), ("pack_conv_weights", (op.groups,)),
         prologue=op.prologue, n_prologue=op.n_prologue,
     )  # fmt: skip
@@ -54,7 +54,7 @@ def _window(call: Call, spec: EpilogueSpec) -> Window:
 
 def _variants(call: Call) -> Iterator[Variant]:
     spec = conv_epilogue(call)
-    nbytes = 4.0 * (call.inputs[0].size + call.outputs[0].size + call.inputs[1].size)
+    nbytes = float(sum(view.nbytes for view in (*call.inputs[:2], call.outputs[0])))
     traffic = nbytes / machine(call.target).bandwidth
     return _window(call, spec).variants(call, spec, traffic)
 

@@ -86,15 +86,17 @@ class _Direct:
 
     def __init__(self, k: Kernel, config: DirectConfig) -> None:
         self.k, self.config = k, config
-        self.reduction = Reduction(config.unroll, config.shape)
-        self.x, self.w = k.pointer("x"), k.pointer("w")
-        self.zeros = k.pointer("zeros") if config.padded else None
-        self.operands = [k.pointer(f"prologue{i}") for i in range(config.n_prologue)]
-        self.panel = k.scratch("panel") if config.prologue != str(IDENTITY) else None
+        self.reduction = Reduction(config.unroll, config.shape, config.pairs, config.odd)
+        products = "bfloat16" if config.pairs else "float32"
+        self.x, self.w = k.pointer("x", config.element), k.pointer("w", products)
+        self.zeros = k.pointer("zeros", config.element) if config.padded else None
+        self.operands = [k.pointer("prologue", element) for element in config.prologue_operands]
+        self.panel = k.scratch("panel", products) if config.prologue != str(IDENTITY) else None
         self.epilogue = Epilogue(k, config.epilogue)
         self.g = _Geometry(*(k.integer(name) for name in GEOMETRY))
         self.operand_strides = [k.integer("n") for _ in self.operands]
         self.epilogue.declare_integers()
+        self.width = config.vectors * k.lanes * (2 if config.pairs else 1)  # weights of one step
 
     def emit(self) -> None:
         """All chunks."""
@@ -152,7 +154,7 @@ class _Direct:
         k, g, config = self.k, self.g, self.config
         sums = zero_sums(k, config.rows, config.vectors)
         first = self._spot(tile * config.rows)
-        panel = g.taps_r * g.taps_s * g.depth * (config.vectors * k.lanes)
+        panel = g.taps_r * g.taps_s * self._steps() * self.width
         weights = self.w + (group * g.blocks + block) * panel
         if self.panel is not None:
             local = (tile - chunk_first) * config.rows
@@ -165,11 +167,14 @@ class _Direct:
     def _accumulate(
         self, sums: list[list[Var]], rows: list[Ptr], weights: Ptr, steps: IntLike | list[Int]
     ) -> None:
-        pitch = self.config.vectors * self.k.lanes
         accumulate(
-            self.k, sums, rows, weights, step=steps, pitch=pitch, count=self.g.depth,
+            self.k, sums, rows, weights, step=steps, pitch=self.width, count=self.g.depth,
             reduction=self.reduction,
         )  # fmt: skip
+
+    def _steps(self) -> Int:
+        """Steps of the reduction over the channels of one tap."""
+        return (self.g.depth + 1) // 2 if self.config.pairs else self.g.depth
 
     def _taps(self, sums: list[list[Var]], spots: list[_Spot], x: Ptr, weights: Ptr) -> None:
         k, g = self.k, self.g
@@ -205,7 +210,7 @@ class _Direct:
                 self._edge_taps(sums, starts, edges, weights)
 
     def _panel(self, weights: Ptr, r: Int, s: Int) -> Ptr:
-        pitch = self.g.depth * (self.config.vectors * self.k.lanes)
+        pitch = self._steps() * self.width
         return anchored(self.k, weights + (r * self.g.taps_s + s) * pitch)
 
     def _inner_taps(self, sums: list[list[Var]], starts: list[Ptr], weights: Ptr) -> None:

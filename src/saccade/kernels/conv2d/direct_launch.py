@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 
-from saccade.ir import Expr
+from saccade.ir import DType, Expr
 from saccade.ir.expr import IDENTITY
-from saccade.kernels.base import Call, In, Launch, Operand, Packed, Packing, Scratch, Variant
+from saccade.kernels.base import Call, In, Launch, Operand, Packed, Packing, Scratch, Variant, View
 from saccade.kernels.conv2d.config import (
     Blocking,
     DirectConfig,
@@ -20,7 +20,7 @@ from saccade.kernels.conv2d.config import (
 )
 from saccade.kernels.conv2d.direct_code import GEOMETRY
 from saccade.kernels.conv2d.epilogue_spec import EpilogueSpec, even_step, expand
-from saccade.kernels.conv2d.microkernel import Reduction
+from saccade.kernels.conv2d.microkernel import Reduction, steps_of
 from saccade.kernels.machine import machine
 
 __all__ = ["Window"]
@@ -32,6 +32,7 @@ class Window:
 
     Attributes:
         depth: Input channels of a group.
+        pairs: Whether they are summed in pairs of bfloat16.
         groups: Groups of channels.
         taps: Rows and columns of a window.
         stride: Distance of windows.
@@ -48,6 +49,7 @@ class Window:
     """
 
     depth: int
+    pairs: bool
     groups: int
     taps: tuple[int, int]
     stride: tuple[int, int]
@@ -63,8 +65,8 @@ class Window:
 
     @property
     def length(self) -> int:
-        """Products of one sum."""
-        return self.depth * self.taps[0] * self.taps[1]
+        """Steps of one sum: a product of float32 or two of bfloat16, 32 bits of weights a lane."""
+        return steps_of(self.depth, self.pairs) * self.taps[0] * self.taps[1]
 
     def tiles(self, call: Call, spec: EpilogueSpec) -> tuple[Tile, ...]:
         """Tiles, the best one first."""
@@ -72,9 +74,14 @@ class Window:
         scratch = self.prologue != IDENTITY
         return ranked_tiles(
             self._pixels(spec), spec.vectors, depth=self.length,
-            pitch=4 * (self.depth if scratch else x.strides[3] * self.stride[1]),
+            pitch=self._itemsize(call) * (self.depth if scratch else x.strides[3] * self.stride[1]),
             unit=scratch or x.channels_last, target=call.target, threads=call.threads,
         )  # fmt: skip
+
+    def _itemsize(self, call: Call) -> int:
+        """Bytes of an element as the products read it, from the input or after the prologue."""
+        read = call.inputs[0].dtype if self.prologue == IDENTITY else DType.F32
+        return 2 if self.pairs else read.itemsize
 
     def _pixels(self, spec: EpilogueSpec) -> int:
         return spec.shape[0] * self.size[0] * self.size[1]
@@ -89,7 +96,10 @@ class Window:
     def _images(self, call: Call) -> list[int]:
         """Elements from image to image of each operand of the prologue."""
         shape = (call.inputs[0].shape[0], self.depth, 1, 1)
-        return [expand(v, shape).strides[0] for v in call.inputs[2 : 2 + self.n_prologue]]
+        return [expand(v, shape).strides[0] for v in self._prologue_views(call)]
+
+    def _prologue_views(self, call: Call) -> tuple[View, ...]:
+        return call.inputs[2 : 2 + self.n_prologue]
 
     def ways(self, call: Call, spec: EpilogueSpec) -> Iterator[Way]:
         """Tiles and their cuts into chunks, the best first."""
@@ -100,7 +110,7 @@ class Window:
         return blockings(
             -(-self._pixels(spec) // tile.rows), blocks,
             panel=4 * self.length * tile.vectors * call.target.lanes,
-            row=4 * self.depth * tile.rows * self.taps[0],
+            row=self._itemsize(call) * self.depth * tile.rows * self.taps[0],
             cycles=100 + self.length * tile.vectors * tile.rows, target=call.target,
             threads=1 if self.groups >= 4 * call.threads else call.threads,
         )  # fmt: skip
@@ -136,11 +146,13 @@ class Window:
 
     def _config(self, call: Call, spec: EpilogueSpec, tile: Tile) -> DirectConfig:
         vectors, rows, _ = tile
-        reduction = Reduction.of(self.depth)
+        reduction = Reduction.of(self.depth, self.pairs)
         return DirectConfig(
-            rows, vectors, reduction.unroll, reduction.shape, self.padded,
-            call.inputs[0].channels_last, self.step != (1, 1), self._flat(call, spec),
-            str(self.prologue), self.n_prologue, spec.code(vectors),
+            rows, vectors, reduction.unroll, reduction.shape, self.pairs, reduction.odd,
+            call.inputs[0].dtype.value, self.padded, call.inputs[0].channels_last,
+            self.step != (1, 1), self._flat(call, spec), str(self.prologue),
+            tuple(v.dtype.value for v in self._prologue_views(call)),
+            spec.code(vectors),
         )  # fmt: skip
 
     def launch(self, call: Call, spec: EpilogueSpec, way: Way) -> Launch:
@@ -161,9 +173,11 @@ class Window:
         assert len(integers) == len(GEOMETRY)
         name, parameters = self.pack
         packing = Packing(
-            name, (*parameters, spec.order, width), (1,), panel * blocks * self.groups
+            name, (*parameters, spec.order, width, self.pairs), (1,), panel * blocks * self.groups
         )
-        operands = self._operands(call, packing, 4 * cut.tiles * rows * self.depth)
+        operands = self._operands(
+            call, packing, self._itemsize(call) * cut.tiles * rows * self.depth
+        )
         return Launch(
             self._config(call, spec, tile),
             (*operands, *spec.pointers()),

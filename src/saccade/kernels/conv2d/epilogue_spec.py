@@ -23,7 +23,10 @@ from saccade.kernels.base import Call, In, Operand, Out, Packed, Packing, Scratc
 from saccade.kernels.conv2d.channel_order import channel_order
 from saccade.opdefs import Conv2d, DepthToSpaceStore, InterleaveStore, StoreMap
 
-__all__ = ["EpilogueSpec", "conv_epilogue", "even_step", "expand"]
+__all__ = ["FLOATS", "EpilogueSpec", "conv_epilogue", "even_step", "expand"]
+
+FLOATS = (DType.F32, DType.BF16)
+"""What convolutions and products read and write; all of it is float32 in registers."""
 
 STAGE_BYTES = 64  # scratch of the stores that go lane by lane: one vector of the widest target
 
@@ -135,7 +138,7 @@ class EpilogueSpec:
     def refuse(self) -> str | None:
         """Why the epilogue cannot be emitted, or None."""
         for view in (self.out, *self._read()):
-            if view.dtype not in (DType.F32, DType.BF16):
+            if view.dtype not in FLOATS:
                 return f"an operand or the result is {view.dtype.value}"
         if isinstance(self.store, InterleaveStore):
             return self._refuse_interleave()

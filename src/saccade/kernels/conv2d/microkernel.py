@@ -2,6 +2,11 @@
 
 `sums[i][j] += rows[i][c] · weights[c][j]` for pixels i and vectors of channels j: for every c
 the vectors are loaded once and every pixel's element is broadcast.
+
+bfloat16 is summed in pairs: `weights[c/2][j]` holds the products' right sides of c and c + 1 side
+by side, one broadcast takes both elements of a pixel, and one instruction does both products. What
+is missing from the last pair is zero on both sides, so that nothing is read past a pixel and no
+NaN of a neighbour is multiplied by zero.
 """
 
 from __future__ import annotations
@@ -12,31 +17,48 @@ from dataclasses import dataclass
 from llvmlite import ir
 
 from saccade.codegen.language import Kernel, Ptr, Var
+from saccade.codegen.target import Target
 from saccade.codegen.values import Int, IntLike, Mask, Vec
+from saccade.ir import DType
 
-__all__ = ["Reduction", "accumulate", "anchored", "zero_sums"]
+__all__ = ["Reduction", "accumulate", "anchored", "in_pairs", "steps_of", "zero_sums"]
 
 Sums = list[list[Var]]
 
 
+def in_pairs(a: DType, b: DType, target: Target) -> bool:
+    """Whether products of these types are summed in pairs."""
+    return a is DType.BF16 and b is DType.BF16 and target.bf16
+
+
+def steps_of(count: int, pairs: bool) -> int:
+    """Multiply-adds, and vectors of weights, for `count` elements: 32 bits of each side a lane."""
+    return -(-count // 2) if pairs else count
+
+
 @dataclass(frozen=True, slots=True)
 class Reduction:
-    """How the loop over c is written.
+    """How the loop over c is written, in steps of one element or of one pair.
 
     Attributes:
-        unroll: Elements of one trip.
-        shape: `once` (exactly `unroll` elements), `whole` (a multiple of them) or `tail` (any).
+        unroll: Steps of one trip.
+        shape: `once` (exactly `unroll` steps), `whole` (a multiple of them) or `tail` (any).
+        pairs: Whether a step is a pair of bfloat16.
+        odd: Whether one element is left after the pairs.
     """
 
     unroll: int
     shape: str
+    pairs: bool = False
+    odd: bool = False
 
     @classmethod
-    def of(cls, count: int) -> Reduction:
+    def of(cls, count: int, pairs: bool = False) -> Reduction:
         """For `count` elements; one shape serves many counts."""
-        if count <= 4:
-            return cls(count, "once")
-        return cls(4, "tail" if count % 4 else "whole")
+        steps, odd = (count // 2, count % 2 == 1) if pairs else (count, False)
+        if steps <= 4:
+            return cls(steps, "once", pairs, odd)
+        return cls(4, "tail" if steps % 4 else "whole", pairs, odd)
 
 
 def zero_sums(k: Kernel, rows: int, vectors: int) -> Sums:
@@ -71,9 +93,9 @@ def accumulate(
         rows: Each pixel's first element.
         weights: The first vectors.
         step: Distance of a pixel's elements, for all pixels or for each.
-        pitch: Distance of the vectors of neighbouring elements.
+        pitch: Distance of the vectors of neighbouring steps.
         count: Elements to sum.
-        reduction: How to unroll.
+        reduction: How to step and to unroll.
         masks: For each vector, which lanes may be read; all when None.
     """
     masks = masks or [None] * len(sums[0])
@@ -81,27 +103,56 @@ def accumulate(
 
     def trip(c: IntLike, unroll: int) -> None:
         for u in range(unroll):
-            panel = weights + (c + u) * pitch
-            vectors = [panel.vec(j * k.lanes, mask) for j, mask in enumerate(masks)]
+            vectors = _vectors(k, weights + (c + u) * pitch, masks, reduction.pairs)
             for row, distance, tile in zip(rows, steps, sums, strict=True):
-                _row(k, tile, row.splat((c + u) * distance), vectors)
+                if reduction.pairs:
+                    _row_of_pairs(k, tile, _pair(k, row, (c + u) * 2, distance), vectors)
+                else:
+                    _row(k, tile, row.splat((c + u) * distance), vectors)
 
+    total = count // 2 if reduction.pairs else count
     if reduction.shape == "once":
         trip(0, reduction.unroll)
-        return
-    # Checked code does not unroll: its checks would take seconds to compile.
-    unroll = 1 if k.checked else reduction.unroll
-    main = count if reduction.shape == "whole" else count // unroll * unroll
-    with k.range(0, main, unroll) as c:
-        trip(c, unroll)
-    if reduction.shape == "tail" and unroll > 1:
-        with k.range(main, count) as c:
-            trip(c, 1)
+    else:
+        # Checked code does not unroll: its checks would take seconds to compile.
+        unroll = 1 if k.checked else reduction.unroll
+        main = total if reduction.shape == "whole" else total // unroll * unroll
+        with k.range(0, main, unroll) as c:
+            trip(c, unroll)
+        if reduction.shape == "tail" and unroll > 1:
+            with k.range(main, total) as c:
+                trip(c, 1)
+    if reduction.odd:
+        vectors = _vectors(k, weights + total * pitch, masks, pairs=True)
+        for row, distance, tile in zip(rows, steps, sums, strict=True):
+            last = row.half_pair((count - 1) * distance)
+            _row_of_pairs(k, tile, k.broadcast(last), vectors)
+
+
+def _vectors(k: Kernel, panel: Ptr, masks: Sequence[Mask | None], pairs: bool) -> list[Vec]:
+    if pairs:
+        return [panel.pairs(2 * j * k.lanes, mask) for j, mask in enumerate(masks)]
+    return [panel.vec(j * k.lanes, mask) for j, mask in enumerate(masks)]
+
+
+def _pair(k: Kernel, row: Ptr, c: IntLike, distance: IntLike) -> Vec:
+    """Elements c and c + 1 of a pixel in every lane."""
+    if isinstance(distance, int) and distance == 1:
+        return k.broadcast(row.pair(c))
+    low, high = (row.half_pair((c + i) * distance) for i in range(2))
+    return k.broadcast(k.join_pair(low, high))
 
 
 def _row(k: Kernel, sums: list[Var], element: Vec, vectors: list[Vec]) -> None:
     for total, vector in zip(sums, vectors, strict=True):
         total.set(k.fma(element, vector, total.get()))
+    _hold(k)
+
+
+def _row_of_pairs(k: Kernel, sums: list[Var], pair: Vec, vectors: list[Vec]) -> None:
+    # The weights come last: that operand can be read from memory, which saves a register.
+    for total, vector in zip(sums, vectors, strict=True):
+        total.set(k.dot_bf16(total.get(), pair, vector))
     _hold(k)
 
 

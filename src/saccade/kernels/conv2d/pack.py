@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from saccade.ir import Array
+from saccade.ir import Array, DType
 from saccade.kernels.conv2d.channel_order import channel_order
 
 __all__ = ["pack_channels", "pack_conv_weights", "pack_matrix", "pack_transposed", "zeros"]
@@ -28,8 +28,13 @@ def _reorder(array: Array, order: str) -> Array:
     return result
 
 
-def pack_conv_weights(weights: Array, groups: int, order: str, width: int) -> Array:
-    """Weights [K, C/groups, R, S] as [groups, blocks, R, S, C/groups, width], zero-padded."""
+def pack_conv_weights(
+    weights: Array, groups: int, order: str, width: int, pairs: bool = False
+) -> Array:
+    """Weights [K, C/groups, R, S] as [groups, blocks, R, S, C/groups, width], zero-padded.
+
+    In pairs, bfloat16 and [groups, blocks, R, S, ⌈C/groups/2⌉, width, 2].
+    """
     k, c, r, s = weights.shape
     panels = []
     for group in weights.reshape(groups, k // groups, c, r, s):
@@ -38,17 +43,32 @@ def pack_conv_weights(weights: Array, groups: int, order: str, width: int) -> Ar
         padded = np.zeros((blocks * width, c, r, s), np.float32)
         padded[: wanted.shape[0]] = wanted
         panels.append(padded.reshape(blocks, width, c, r, s).transpose(0, 3, 4, 2, 1))
-    return np.ascontiguousarray(np.stack(panels))
+    packed = np.stack(panels)
+    return pair_up(packed) if pairs else np.ascontiguousarray(packed)
 
 
-def pack_matrix(matrix: Array, transposed: bool, width: int) -> Array:
-    """Matrices [..., K, N] (or [..., N, K]) as [..., blocks, K, width], zero-padded."""
+def pair_up(panels: Array) -> Array:
+    """Panels [..., C, width] in bfloat16 as [..., ⌈C/2⌉, width, 2], zero-padded."""
+    *before, c, width = panels.shape
+    result = np.zeros((*before, -(-c // 2), width, 2), DType.BF16.numpy)
+    for side in range(2):
+        half = panels[..., side::2, :]
+        result[..., : half.shape[-2], :, side] = half
+    return result
+
+
+def pack_matrix(matrix: Array, transposed: bool, width: int, pairs: bool = False) -> Array:
+    """Matrices [..., K, N] (or [..., N, K]) as [..., blocks, K, width], zero-padded.
+
+    In pairs, bfloat16 and [..., blocks, ⌈K/2⌉, width, 2].
+    """
     b = matrix.swapaxes(-1, -2) if transposed else matrix
     *batch, k, n = b.shape
     blocks = -(-n // width)
     padded = np.zeros((*batch, k, blocks * width), np.float32)
     padded[..., :n] = b
-    return np.ascontiguousarray(padded.reshape(*batch, k, blocks, width).swapaxes(-2, -3))
+    panels = padded.reshape(*batch, k, blocks, width).swapaxes(-2, -3)
+    return pair_up(panels) if pairs else np.ascontiguousarray(panels)
 
 
 def pack_transposed(
@@ -58,6 +78,7 @@ def pack_transposed(
     step: tuple[int, int],
     order: str,
     width: int,
+    pairs: bool = False,
 ) -> Array:
     """One phase of the weights [C, K/groups, R, S] of a transposed convolution, for a convolution.
 
@@ -68,5 +89,5 @@ def pack_transposed(
     taps = weights[:, :, first[0] :: step[0], first[1] :: step[1]][:, :, ::-1, ::-1]
     by_group = taps.reshape(groups, c // groups, k, *taps.shape[2:]).swapaxes(1, 2)
     return pack_conv_weights(
-        by_group.reshape(groups * k, c // groups, *taps.shape[2:]), groups, order, width
+        by_group.reshape(groups * k, c // groups, *taps.shape[2:]), groups, order, width, pairs
     )

@@ -15,12 +15,12 @@ from dataclasses import dataclass
 from functools import partial
 from math import gcd
 
-from saccade.ir import DType
 from saccade.kernels.base import Call, CpuKernel, Launch, Variant
 from saccade.kernels.conv2d.config import DirectConfig, Way
 from saccade.kernels.conv2d.direct_code import emit_direct
 from saccade.kernels.conv2d.direct_launch import Window
-from saccade.kernels.conv2d.epilogue_spec import EpilogueSpec, expand
+from saccade.kernels.conv2d.epilogue_spec import FLOATS, EpilogueSpec, expand
+from saccade.kernels.conv2d.microkernel import in_pairs
 from saccade.kernels.machine import machine
 from saccade.opdefs import ConvTranspose2d
 
@@ -86,7 +86,7 @@ def _windows(call: Call) -> list[Window]:
     columns = _phases(op, 1, w.shape[3], x.shape[3], y.shape[3])
     return [
         Window(
-            w.shape[0] // op.groups, op.groups, (r.taps, s.taps), (1, 1), (r.before, s.before),
+            w.shape[0] // op.groups, in_pairs(x.dtype, w.dtype, call.target), op.groups, (r.taps, s.taps), (1, 1), (r.before, s.before),
             (r.dilation, s.dilation), (r.size, s.size), r.padded or s.padded,
             ("pack_transposed", (op.groups, (r.first, s.first), (r.step, s.step))),
             step=op.stride, first=(r.start, s.start),
@@ -99,15 +99,15 @@ def _windows(call: Call) -> list[Window]:
 def _supports(call: Call) -> str | None:
     if not call.constant[1]:
         return "the weights are not constant"
-    if any(view.dtype is not DType.F32 for view in call.inputs[:2]):
-        return f"elements are {call.inputs[0].dtype.value}, not float32"
+    if any(view.dtype not in FLOATS for view in call.inputs[:2]):
+        return f"elements are {call.inputs[0].dtype.value}, neither float32 nor bfloat16"
     return _epilogue(call).refuse()
 
 
 def _variants(call: Call) -> Iterator[Variant]:
     """The n-th variant takes the n-th way of every window: windows differ by a tap at most."""
     spec = _epilogue(call)
-    nbytes = 4.0 * (call.inputs[0].size + call.outputs[0].size + call.inputs[1].size)
+    nbytes = float(sum(view.nbytes for view in (*call.inputs[:2], call.outputs[0])))
     traffic = nbytes / machine(call.target).bandwidth
     windows = _windows(call)
     micros = [window.cost(call, spec) for window in windows]
