@@ -142,7 +142,7 @@ def prepare(
     *,
     inputs: Sequence[View] | None = None,
     constant: Sequence[bool] | None = None,
-    isa: str = "native",
+    isa: str | Target = "native",
     checked: bool = False,
     threads: int = 1,
     exact: bool = False,
@@ -153,7 +153,7 @@ def prepare(
         ValueError: If the kernel does not support the call (the message is its reason).
     """
     views = tuple(inputs or (row_major(DType.of(a.dtype), a.shape) for a in arrays))
-    target = host_target(isa)
+    target = isa if isinstance(isa, Target) else host_target(isa)
     known = tuple(constant or (False,) * len(views))
     call = Call(op, views, tuple(outputs), known, target, threads, exact)
     reason = kernel.supports(call)
@@ -264,7 +264,7 @@ def run_kernel(
     *,
     inputs: Sequence[View] | None = None,
     constant: Sequence[bool] | None = None,
-    isa: str = "native",
+    isa: str | Target = "native",
     checked: bool = False,
     threads: int = 1,
     order: Sequence[int] | None = None,

@@ -151,7 +151,7 @@ def call(op, *, w=(16, 8, 1, 1), more=(), constant=(False, True), dtype=F32, y=N
 
 REFUSED = [
     (call(Conv2d(), constant=(False, False)), "weights are not constant"),
-    (call(Conv2d(), dtype=DType.F16), "not float32"),
+    (call(Conv2d(), dtype=DType.F16), "elements are float16"),
     (call(Conv2d(padding=(1, 1, 1, 1), prologue=parse("relu($0)"))), "no padding"),
     (
         call(

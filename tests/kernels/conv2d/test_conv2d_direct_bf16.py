@@ -7,8 +7,11 @@ import dataclasses
 import numpy as np
 import pytest
 
-from saccade.ir import DType
+from saccade.codegen.target import host_target
+from saccade.ir import DType, storage
 from saccade.ir.expr import parse
+from saccade.kernels import packing
+from saccade.kernels.base import Call
 from saccade.kernels.conv2d.cases import CASES, ConvCase
 from saccade.kernels.conv2d.cpu_direct import CONV2D_DIRECT
 from saccade.opdefs import Conv2d, DepthToSpaceStore, InterleaveStore
@@ -17,8 +20,9 @@ from saccade.testing.tolerance import assert_exact, exact_operands, random_opera
 
 RNG = np.random.default_rng(9)
 F32, BF16 = DType.F32, DType.BF16
+WITHOUT = dataclasses.replace(host_target("avx512"), bf16=False)
 FEW = (("avx512", False, 2, (1, 0)), ("avx2", True, 1, None))
-CHECKED = (("avx512", True, 3, (2, 0, 1)), ("avx2", False, 1, None))
+EACH = (("avx512", False, 1, None), ("avx512", True, 3, (2, 0, 1)), (WITHOUT, False, 1, None))
 BIAS_RELU = parse("relu(add($0, $1))")
 MIXES = {
     "bf16": (BF16, BF16, BF16),
@@ -34,40 +38,135 @@ DEPTHS = [
 ]
 
 
-def case_run(hold, case, mix, make, *, op=None, more=(), storage=nhwc_view, **kwargs):
-    """The case with every operand stored as the mix says; `more` are constants."""
-    x, w, y = MIXES[mix]
-    arrays = [make(case.x, x, RNG), make(case.w, w, RNG), *more]
-    op = op or case.op
-    shape = case.op.reference(*(a.astype(np.float32) for a in arrays[:2]))[0].shape
-    views = [storage(x, case.x), *(row_major(DType.of(a.dtype), a.shape) for a in arrays[1:])]
-    known = (False, *(True for _ in arrays[1:]))
+def run(hold, op, arrays, y, *, views=(), place=nhwc_view, **kwargs):
+    """Weights and operands whose view is not given are constants."""
+    shape = storage.reference(op, arrays)[0].shape
+    found = [place(DType.of(arrays[0].dtype), arrays[0].shape)]
+    found += [row_major(DType.of(a.dtype), a.shape) for a in arrays[1 : len(arrays) - len(views)]]
+    known = (False, *(True for _ in found[1:]), *(False for _ in views))
     return hold(
-        CONV2D_DIRECT, op, arrays, inputs=views, outputs=[storage(y, shape)], constant=known,
-        **kwargs,
+        CONV2D_DIRECT, op, arrays, inputs=[*found, *views], outputs=[place(y, shape)],
+        constant=known, **kwargs,
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("mix", MIXES)
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def operands(case, mix, make):
+    return [make(shape, kind, RNG) for shape, kind in zip((case.x, case.w), mix, strict=False)]
+
+
+def each_mix():
+    """All cases in bfloat16, some of them in every mix."""
+    for case in CASES:
+        for mix in MIXES if case.name in ("same", "grouped", "pointwise") else ("bf16",):
+            yield pytest.param(case, mix, id=f"{case.name}-{mix}")
+
+
+@pytest.mark.parametrize(("case", "mix"), each_mix())
 def test_integers_are_exact(hold, case, mix):
-    case_run(hold, case, mix, exact_operands, exact=True, runs=FEW)
+    arrays = operands(case, MIXES[mix], exact_operands)
+    run(hold, case.op, arrays, MIXES[mix][2], exact=True, runs=FEW)
 
 
 @pytest.mark.parametrize("case", DEPTHS, ids=lambda case: case.name)
-def test_odd_depths(hold, case):
-    case_run(hold, case, "bf16", exact_operands, exact=True)
+def test_even_and_odd_depths(hold, case):
+    arrays = operands(case, MIXES["bf16"], exact_operands)
+    run(hold, case.op, arrays, BF16, exact=True, runs=EACH)
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_random_operands(hold, case):
-    bias = random_operands((1, case.w[0], 1, 1), F32, RNG)
     op = dataclasses.replace(case.op, epilogue=BIAS_RELU)
-    case_run(
-        hold, case, "bf16", random_operands, op=op, more=[bias], k=case.depth, runs=CHECKED
-    )
+    bias = random_operands((1, case.w[0], 1, 1), F32, RNG)
+    arrays = [*operands(case, MIXES["bf16"], random_operands), bias]
+    run(hold, op, arrays, BF16, k=case.depth, runs=EACH)
 
 
-@pytest.mark.parametrize("case", CASES[:9], ids=lambda case: case.name)
+@pytest.mark.parametrize("case", CASES[:6], ids=lambda case: case.name)
 def test_row_major_pictures(hold, case):
-    case_run(hold, case, "bf16", exact_operands, storage=row_major, exact=True, runs=FEW)
+    arrays = operands(case, MIXES["bf16"], exact_operands)
+    run(hold, case.op, arrays, BF16, place=row_major, exact=True, runs=FEW)
+
+
+@pytest.mark.parametrize("channels", [1, 7, 17])
+def test_neighbours_of_an_odd_pixel_are_not_multiplied(hold, channels):
+    """Between the pixels of a view lies NaN, which zero does not silence."""
+    op = Conv2d(padding=(1, 1, 1, 1))
+    arrays = [exact_operands(s, BF16, RNG) for s in ((1, channels, 5, 6), (9, channels, 3, 3))]
+    wide = lambda kind, shape: nhwc_view(kind, shape, shape[1] + 3)  # noqa: E731
+    run(hold, op, arrays, BF16, place=wide, exact=True, runs=EACH)
+
+
+@pytest.mark.parametrize("kind", [BF16, F32])
+def test_epilogue_operands(hold, kind):
+    op = Conv2d(epilogue=parse("relu(add(mul(add($0, $1), $2), $3))"))
+    shapes = ((2, 9, 5, 4), (37, 9, 1, 1), (1, 37, 1, 1), (2, 37, 1, 1), (2, 37, 5, 4))
+    kinds = (BF16, BF16, F32, kind, kind)
+    arrays = [exact_operands(s, k, RNG) for s, k in zip(shapes, kinds, strict=True)]
+    views = (nhwc_view(kind, shapes[3]), nhwc_view(kind, shapes[4], 40))
+    run(hold, op, arrays, BF16, views=views, exact=True, runs=EACH)
+
+
+@pytest.mark.parametrize("place", [nhwc_view, row_major], ids=["last", "rows"])
+@pytest.mark.parametrize(("block", "channels"), [(2, 12), (2, 128), (3, 45)])
+def test_depth_to_space(hold, block, channels, place):
+    op = Conv2d(padding=(1,) * 4, epilogue=BIAS_RELU, store=DepthToSpaceStore(block, "CRD"))
+    arrays = [exact_operands(s, BF16, RNG) for s in ((2, 5, 4, 5), (channels, 5, 3, 3))]
+    arrays.append(exact_operands((1, channels, 1, 1), BF16, RNG))
+    run(hold, op, arrays, BF16, place=place, exact=True, runs=FEW)
+
+
+@pytest.mark.parametrize("kind", [BF16, F32])
+def test_interleaving(hold, kind):
+    op = Conv2d(epilogue=BIAS_RELU, store=InterleaveStore(2, 1))
+    shapes = ((2, 6, 5, 4), (58, 6, 1, 1), (1, 58, 1, 1), (2, 58, 5, 4))
+    kinds = (BF16, BF16, F32, kind)
+    arrays = [exact_operands(s, k, RNG) for s, k in zip(shapes, kinds, strict=True)]
+    run(hold, op, arrays, BF16, views=(nhwc_view(kind, shapes[3], 61),), exact=True, runs=FEW)
+
+
+@pytest.mark.parametrize("place", [nhwc_view, row_major], ids=["last", "rows"])
+@pytest.mark.parametrize("kind", [BF16, F32])
+def test_prologue(hold, kind, place):
+    op = Conv2d(stride=(1, 2), prologue=parse("relu(add(mul($0, $1), $2))"), n_prologue=2)
+    shapes = ((2, 37, 5, 7), (70, 37, 1, 1), (1, 37, 1, 1), (1, 37, 1, 1))
+    kinds = (BF16, BF16, kind, F32)
+    arrays = [exact_operands(s, k, RNG) for s, k in zip(shapes, kinds, strict=True)]
+    run(hold, op, arrays, BF16, place=place, exact=True, runs=EACH)
+
+
+def test_pairs_are_used_where_the_target_has_them():
+    for target, kinds, pairs in (
+        (host_target("avx512"), (BF16, BF16), host_target("avx512").bf16),
+        (host_target("avx512"), (BF16, F32), False),
+        (WITHOUT, (BF16, BF16), False),
+        (host_target("avx2"), (BF16, BF16), False),
+    ):
+        views = (nhwc_view(kinds[0], (1, 9, 4, 4)), row_major(kinds[1], (16, 9, 1, 1)))
+        call = Call(Conv2d(), views, (nhwc_view(BF16, (1, 16, 4, 4)),), (False, True), target)
+        assert CONV2D_DIRECT.launch(call)[0].config.pairs is pairs
+
+
+def swapped(packed):
+    """Every pair the wrong way round."""
+    return packed[..., ::-1].copy()
+
+
+def shifted(packed):
+    """Pairs of channels 1 and 2, 3 and 4, … instead of 0 and 1, 2 and 3, …"""
+    return np.roll(packed.swapaxes(-1, -2), 1, axis=-2).swapaxes(-1, -2).copy()
+
+
+@pytest.mark.parametrize("mutant", [swapped, shifted])
+def test_planted_mistakes_are_seen(monkeypatch, mutant):
+    arrays = [exact_operands(s, BF16, RNG) for s in ((1, 7, 4, 4), (9, 7, 3, 3))]
+    op = Conv2d(padding=(1, 1, 1, 1))
+    views = [nhwc_view(BF16, arrays[0].shape), row_major(BF16, arrays[1].shape)]
+    right = packing.FUNCTIONS["pack_conv_weights"]
+    wrong = {**packing.FUNCTIONS, "pack_conv_weights": lambda *args: mutant(right(*args))}
+    monkeypatch.setattr(packing, "FUNCTIONS", wrong)
+    (result,) = run_kernel(
+        CONV2D_DIRECT, op, arrays, [nhwc_view(BF16, (1, 9, 4, 4))], inputs=views,
+        constant=(False, True), isa="avx512",
+    )  # fmt: skip
+    with pytest.raises(AssertionError):
+        assert_exact(result, storage.reference(op, arrays)[0].astype(BF16.numpy))

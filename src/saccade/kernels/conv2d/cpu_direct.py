@@ -6,8 +6,9 @@ Layouts: x with any strides (neighbouring channels together is the fast case), y
 stores it. Pixels are flattened over (n, p, q), so that small pictures fill whole tiles. A tile of
 `rows` pixels times `vectors` vectors of channels stays in registers over all taps and channels;
 taps outside the picture read zeros.
-Refuses: weights that are not constant, types other than float32, a prologue unless 1x1 without
-padding.
+Operands and result are float32 or bfloat16 in any mix; two bfloat16 operands are summed in pairs
+where the target can.
+Refuses: weights that are not constant, other types, a prologue unless 1x1 without padding.
 """
 
 from __future__ import annotations
@@ -31,8 +32,9 @@ def _supports(call: Call) -> str | None:
     op: Conv2d = call.op
     if not call.constant[1]:
         return "the weights are not constant"
-    if any(view.dtype not in FLOATS for view in call.inputs[:2]):
-        return f"elements are {call.inputs[0].dtype.value}, neither float32 nor bfloat16"
+    for view in call.inputs[:2]:
+        if view.dtype not in FLOATS:
+            return f"elements are {view.dtype.value}"
     if op.prologue != IDENTITY:
         if call.inputs[1].shape[2:] != (1, 1) or any(op.padding) or op.groups != 1:
             return "a prologue needs one tap, no padding and one group"
@@ -46,7 +48,7 @@ def _window(call: Call, spec: EpilogueSpec) -> Window:
     op: Conv2d = call.op
     _, depth, taps_r, taps_s = call.inputs[1].shape
     return Window(
-        depth, in_pairs(call.inputs[0].dtype, call.inputs[1].dtype, call.target), op.groups, (taps_r, taps_s), op.stride, op.padding[:2], op.dilation,
+        depth, in_pairs(call), op.groups, (taps_r, taps_s), op.stride, op.padding[:2], op.dilation,
         (spec.shape[2], spec.shape[3]), any(op.padding), ("pack_conv_weights", (op.groups,)),
         prologue=op.prologue, n_prologue=op.n_prologue,
     )  # fmt: skip

@@ -17,18 +17,18 @@ from dataclasses import dataclass
 from llvmlite import ir
 
 from saccade.codegen.language import Kernel, Ptr, Var
-from saccade.codegen.target import Target
 from saccade.codegen.values import Int, IntLike, Mask, Vec
 from saccade.ir import DType
+from saccade.kernels.base import Call
 
 __all__ = ["Reduction", "accumulate", "anchored", "in_pairs", "steps_of", "zero_sums"]
 
 Sums = list[list[Var]]
 
 
-def in_pairs(a: DType, b: DType, target: Target) -> bool:
-    """Whether products of these types are summed in pairs."""
-    return a is DType.BF16 and b is DType.BF16 and target.bf16
+def in_pairs(call: Call) -> bool:
+    """Whether products of the first two operands are summed in pairs."""
+    return call.target.bf16 and all(view.dtype is DType.BF16 for view in call.inputs[:2])
 
 
 def steps_of(count: int, pairs: bool) -> int:

@@ -5,7 +5,8 @@ Along one axis, at i + pad = stride·t + ρ, only taps with r·dilation ≡ ρ (
 they read x at t - (r·dilation - ρ)/stride: a convolution of stride 1 with the taps reversed, whose
 results stand `stride` apart. No product with an inserted zero is computed.
 
-Layouts: as `conv2d.direct`. Refuses: weights that are not constant, types other than float32.
+Layouts: as `conv2d.direct`. Refuses: weights that are not constant, types other than float32 and
+bfloat16.
 """
 
 from __future__ import annotations
@@ -86,8 +87,8 @@ def _windows(call: Call) -> list[Window]:
     columns = _phases(op, 1, w.shape[3], x.shape[3], y.shape[3])
     return [
         Window(
-            w.shape[0] // op.groups, in_pairs(x.dtype, w.dtype, call.target), op.groups, (r.taps, s.taps), (1, 1), (r.before, s.before),
-            (r.dilation, s.dilation), (r.size, s.size), r.padded or s.padded,
+            w.shape[0] // op.groups, in_pairs(call), op.groups, (r.taps, s.taps), (1, 1),
+            (r.before, s.before), (r.dilation, s.dilation), (r.size, s.size), r.padded or s.padded,
             ("pack_transposed", (op.groups, (r.first, s.first), (r.step, s.step))),
             step=op.stride, first=(r.start, s.start),
         )
@@ -99,8 +100,9 @@ def _windows(call: Call) -> list[Window]:
 def _supports(call: Call) -> str | None:
     if not call.constant[1]:
         return "the weights are not constant"
-    if any(view.dtype not in FLOATS for view in call.inputs[:2]):
-        return f"elements are {call.inputs[0].dtype.value}, neither float32 nor bfloat16"
+    for view in call.inputs[:2]:
+        if view.dtype not in FLOATS:
+            return f"elements are {view.dtype.value}"
     return _epilogue(call).refuse()
 
 
