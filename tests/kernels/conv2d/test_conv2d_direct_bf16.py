@@ -61,7 +61,7 @@ def each_mix():
             yield pytest.param(case, mix, id=f"{case.name}-{mix}")
 
 
-@pytest.mark.parametrize(("case", "mix"), each_mix())
+@pytest.mark.parametrize(("case", "mix"), list(each_mix()))
 def test_integers_are_exact(hold, case, mix):
     arrays = operands(case, MIXES[mix], exact_operands)
     run(hold, case.op, arrays, MIXES[mix][2], exact=True, runs=FEW)
