@@ -2,25 +2,28 @@
 
 `y[n,p,q,c] = Σ_r,s x[n, p·stride + r·dilation - pad, …, c] · w[r,s,c]`
 
-Vectors over channels of channels-last pictures with any pitch; several output pixels of a row
-share the columns that they load. Taps outside the picture are clipped along the rows and read as
-zeros along the columns. Chunks are (image, band of rows, block of channels). Refused: more than one
-filter for a channel; prologues; row-major pictures; DepthToSpace.
+Vectors over channels of channels-last pictures with any pitch; several output pixels of a row share
+the columns that they load. Rows of taps outside the picture are skipped, columns outside are left
+out when the code is written (`row_groups`). Chunks are (image, band of rows, block of channels); a
+chunk takes one vector of channels after the other, so that its weights and the rows under the
+window stay in the first cache. Refused: more than one filter for a channel; prologues; row-major
+pictures; DepthToSpace; windows that leave the picture for more than a few dozen columns.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from saccade.codegen.language import Kernel, Ptr, Var
-from saccade.codegen.values import Bool, Int
+from saccade.codegen.language import Kernel
+from saccade.codegen.values import Int
 from saccade.ir import DType
 from saccade.ir.expr import IDENTITY
 from saccade.kernels.base import Call, CpuKernel, In, Launch, Packed, Packing, one_way
-from saccade.kernels.conv2d.column_window import ColumnWindow, best_pixels, valid_taps
-from saccade.kernels.conv2d.epilogue import Epilogue, Place
+from saccade.kernels.conv2d.column_window import valid_taps
+from saccade.kernels.conv2d.depthwise_code import RowCode, Rows
+from saccade.kernels.conv2d.epilogue import Epilogue
 from saccade.kernels.conv2d.epilogue_spec import EpilogueSpec, conv_epilogue
-from saccade.kernels.conv2d.pack_depthwise import ZEROS
+from saccade.kernels.conv2d.row_groups import Group, RowGroups, cut_row
 from saccade.kernels.machine import machine
 from saccade.opdefs import Conv2d
 from saccade.opdefs._taps import expr_flops
@@ -35,16 +38,28 @@ class DepthwiseConfig:
     """What the code depends on.
 
     Attributes:
-        pixels: Output pixels at a time.
         taps, stride, dilation: Of the convolution, along the row.
+        first, last: Groups of pixels at the borders: pixels, columns left of the picture, right of
+            it.
+        body: Pixels of a group between them, 0 if there is none.
+        ahead: Rows of the picture to fetch for the row that follows.
         epilogue: `EpilogueSpec.code`.
     """
 
-    pixels: int
     taps: int
     stride: int
     dilation: int
+    first: tuple[tuple[int, int, int], ...]
+    body: int
+    last: tuple[tuple[int, int, int], ...]
+    ahead: int
     epilogue: tuple[str, ...]
+
+    @property
+    def groups(self) -> RowGroups:
+        """How rows are cut."""
+        first, last = (tuple(Group(*g) for g in side) for side in (self.first, self.last))
+        return RowGroups(first, self.body, int(self.body > 0), last)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,9 +68,8 @@ class _Sizes:
 
     images: Int
     rows: Int
-    columns: Int
+    repeats: Int
     height: Int
-    width: Int
     x_n: Int
     x_h: Int
     x_w: Int
@@ -70,88 +84,38 @@ class _Sizes:
     block: Int
 
 
-@dataclass(frozen=True, slots=True)
-class _Row:
-    """One output row of one vector of channels.
-
-    Attributes:
-        at: Image and row.
-        x: Column 0 of the row of the picture under the first row of the window.
-        weights: Of the vector.
-        taps: Range of rows of the window inside the picture.
-        place: Where the vector goes.
-    """
-
-    at: tuple[Int, Int]
-    x: Ptr
-    weights: Ptr
-    taps: tuple[Int, Int]
-    place: Place
-
-
 def _emit(k: Kernel, config: DepthwiseConfig) -> None:
     x, w = k.pointer("x"), k.pointer("w")
     epilogue = Epilogue(k, config.epilogue)
     s = _Sizes(*k.integers(" ".join(_Sizes.__slots__)))
     epilogue.declare_integers()
-    window = ColumnWindow(config.pixels, config.taps, config.stride, config.dilation)
-    code = _Code(k, s, window, epilogue, w + s.taps * config.taps * s.pitch)
+    code = RowCode(k, config.groups, config.taps, config.stride, config.dilation)
     bands, blocks = (s.rows + s.band - 1) // s.band, (s.vectors + s.block - 1) // s.block
+    reach = s.taps * s.dilation - s.dilation  # rows from the first to the last one of a window
     with k.chunks(s.images * bands * blocks) as chunk:
         above = chunk // blocks
         vector = (chunk - above * blocks) * s.block
         n = above // bands
         row = (above - n * bands) * s.band
-        vectors = k.minimum_int(vector + s.block, s.vectors)
-        with k.range(row, k.minimum_int(row + s.band, s.rows)) as p:
-            h = p * s.stride - s.top
-            taps = valid_taps(k, h, s.height, s.taps, s.dilation)
-            with k.range(vector, vectors) as v:
-                channel = v * k.lanes
-                line = x + (s.x_n * n + s.x_h * h + channel)
-                code.row(_Row((n, p), line, w + channel, taps, epilogue.place(v)))
-
-
-@dataclass(frozen=True, slots=True)
-class _Code:
-    """Emits a row."""
-
-    k: Kernel
-    s: _Sizes
-    window: ColumnWindow
-    epilogue: Epilogue
-    zeros: Ptr
-
-    def row(self, row: _Row) -> None:
-        k, s, window = self.k, self.s, self.window
-        with k.range(0, s.columns, window.pixels) as q:
-            first = q * window.stride - s.left
-            sums = [k.var(k.zero()) for _ in range(window.pixels)]
-            inside = (first >= 0) & (first + window.span <= s.width)
-            with k.when_else(inside) as (then, other):
-                with then:
-                    self.taps(row, first, sums, None)
-                with other:
-                    self.taps(row, first, sums, window.inside(first, s.width))
-            for i, total in enumerate(sums):
-                with k.when(q + i < s.columns):
-                    pixel = self.epilogue.pixel(*row.at, q + i)
-                    self.epilogue.finish(total.get(), pixel, row.place)
-
-    def taps(self, row: _Row, first: Int, sums: list[Var], inside: dict[int, Bool] | None) -> None:
-        """Add every valid row of the window to the sums of its pixels."""
-        k, s, window = self.k, self.s, self.window
-        mask = row.place.mask
-        with k.range(*row.taps) as r:
-            line = row.x + (s.x_h * (r * s.dilation) + s.x_w * first)
-            if inside is None:
-                columns = window.load(line, s.x_w, mask)
-            else:
-                columns = window.load_guarded(line, s.x_w, mask, inside, self.zeros)
-            for t in range(window.taps):
-                weight = row.weights.vec((r * window.taps + t) * s.pitch)
-                for i, total in enumerate(sums):
-                    total.set(k.fma(columns[window.column(i, t)], weight, total.get()))
+        with k.range(vector, k.minimum_int(vector + s.block, s.vectors)) as v:
+            place = epilogue.place(v)
+            channel = v * k.lanes
+            corner = x + (s.x_n * n + channel - s.x_w * s.left)
+            with k.range(row, k.minimum_int(row + s.band, s.rows)) as p:
+                h = p * s.stride - s.top
+                taps = valid_taps(k, h, s.height, s.taps, s.dilation)
+                ahead = [s.x_h * (reach + 1 + i) for i in range(config.ahead)]
+                rows = Rows(
+                    corner + s.x_h * h, s.x_h * s.dilation, s.x_w, w + channel, s.pitch, taps,
+                    place.mask, ahead,
+                )  # fmt: skip
+                code.emit(
+                    rows,
+                    s.repeats,
+                    lambda q, total, p=p, place=place: epilogue.finish(
+                        total, epilogue.pixel(n, p, q), place
+                    ),
+                )
 
 
 # Planning
@@ -175,6 +139,8 @@ def _supports(call: Call) -> str | None:
     spec = _epilogue(call)
     if spec.kind not in ("plain", "interleave"):
         return "the result is not channels-last"
+    if _groups(call, spec) is None:
+        return "too many windows leave the picture"
     return spec.refuse()
 
 
@@ -183,10 +149,26 @@ def _epilogue(call: Call) -> EpilogueSpec:
     return replace(conv_epilogue(call), groups=1)
 
 
-def _config(call: Call, spec: EpilogueSpec) -> DepthwiseConfig:
+def _groups(call: Call, spec: EpilogueSpec) -> RowGroups | None:
     op, taps = call.op, call.inputs[1].shape[3]
-    pixels = best_pixels(spec.shape[3], (8, 7, 6, 5, 4))
-    return DepthwiseConfig(pixels, taps, op.stride[1], op.dilation[1], spec.code())
+    # Sums, the weights of a row of taps and two columns stay in registers.
+    largest = max(4, min(8, call.target.registers - taps - 3))
+    return cut_row(
+        spec.shape[3], call.inputs[0].shape[3], taps=taps, stride=op.stride[1],
+        left=op.padding[1], dilation=op.dilation[1], largest=largest,
+    )  # fmt: skip
+
+
+def _config(call: Call, spec: EpilogueSpec) -> DepthwiseConfig:
+    op, x = call.op, call.inputs[0]
+    cut = _groups(call, spec)
+    assert cut is not None
+    first, last = (tuple((g.pixels, g.before, g.after) for g in s) for s in (cut.first, cut.last))
+    far = 4 * x.size > call.target.l2 and x.strides[3] > call.target.lanes
+    return DepthwiseConfig(
+        call.inputs[1].shape[3], op.stride[1], op.dilation[1], first, cut.body, last,
+        op.stride[0] if far else 0, spec.code(),
+    )  # fmt: skip
 
 
 def _split(spec: EpilogueSpec, threads: int) -> tuple[int, int]:
@@ -200,13 +182,15 @@ def _split(spec: EpilogueSpec, threads: int) -> tuple[int, int]:
 
 def _launch(call: Call) -> tuple[Launch, ...]:
     spec, op, (x, w) = _epilogue(call), call.op, call.inputs[:2]
+    cut = _groups(call, spec)
+    assert cut is not None
     pitch = spec.vectors * call.target.lanes
     band, block = _split(spec, call.threads)
-    size = 4 * (w.shape[2] * w.shape[3] * pitch + ZEROS)
+    size = 4 * w.shape[2] * w.shape[3] * pitch
     weights = Packed(Packing("pack_depthwise", (pitch,), (1,), size))
-    n, _, rows, columns = spec.shape
+    n, _, rows, _ = spec.shape
     integers = (
-        n, rows, columns, x.shape[2], x.shape[3], x.strides[0], x.strides[2], x.strides[3],
+        n, rows, cut.repeats, x.shape[2], x.strides[0], x.strides[2], x.strides[3],
         op.padding[0], op.padding[1], w.shape[2], op.stride[0], op.dilation[0], pitch, spec.vectors,
         band, block,
     )  # fmt: skip
@@ -218,17 +202,14 @@ def _launch(call: Call) -> tuple[Launch, ...]:
 def _cost(call: Call) -> float:
     spec, (x, w), speed = _epilogue(call), call.inputs[:2], machine(call.target)
     n, _, rows, columns = spec.shape
-    config = _config(call, spec)
-    window = ColumnWindow(config.pixels, config.taps, config.stride, config.dilation)
-    fmas = config.pixels * config.taps * call.target.lanes * 2 / speed.flops
-    loads = (len(window.columns) + config.taps) * 0.5 / _CYCLES
-    group = (
-        w.shape[2] * (fmas + loads) + config.pixels * (2 + expr_flops(call.op.epilogue)) / _CYCLES
-    )
-    groups = n * rows * -(-columns // config.pixels) * spec.vectors
+    cut = _groups(call, spec)
+    assert cut is not None
+    fmas = columns * w.shape[3] * call.target.lanes * 2 / speed.flops
+    loads = cut.count * w.shape[3] * 1.5 / _CYCLES
+    row = w.shape[2] * (fmas + loads) + columns * (2 + expr_flops(call.op.epilogue)) / _CYCLES
     moved = 4.0 * (x.size + 2 * call.outputs[0].size)
     bandwidth = speed.bandwidth if moved > call.target.l3 else speed.cache_bandwidth * call.threads
-    return speed.step + max(groups * group / call.threads, moved / bandwidth)
+    return speed.step + max(n * rows * spec.vectors * row / call.threads, moved / bandwidth)
 
 
 CONV2D_DEPTHWISE = CpuKernel(

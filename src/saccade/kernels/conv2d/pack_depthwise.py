@@ -20,12 +20,12 @@ def pack_depthwise(weights: Array, pitch: int) -> Array:
         pitch: Channels of a tap in the result, the last ones zero.
 
     Returns:
-        float32, flat: [R, S, pitch], then `ZEROS` zeros.
+        float32, flat: [R, S, pitch].
     """
     channels, _, rows, columns = weights.shape
     taps = np.zeros((rows * columns, pitch), np.float32)
     taps[:, :channels] = weights.reshape(channels, -1).T
-    return np.concatenate([taps.reshape(-1), np.zeros(ZEROS, np.float32)])
+    return taps.reshape(-1)
 
 
 def pack_few_outputs(weights: Array, group: int, lanes: int) -> Array:

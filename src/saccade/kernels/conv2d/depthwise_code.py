@@ -1,0 +1,93 @@
+"""The code of a row of a depthwise convolution: one vector of channels, groups of pixels."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from saccade.codegen.language import Kernel, Ptr
+from saccade.codegen.values import Int, IntLike, Mask, Vec
+from saccade.kernels.conv2d.row_groups import Group, RowGroups
+
+__all__ = ["RowCode", "Rows"]
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """What a row of output pixels is computed from.
+
+    Attributes:
+        x: Where the first tap of the first row of the window falls for the row's first pixel; may
+            lie outside the picture.
+        down: Elements from one row of the window to the next.
+        across: Elements from column to column of the picture.
+        weights: Taps of the vector, the first row's first.
+        pitch: Elements from tap to tap.
+        taps: Range of rows of the window inside the picture.
+        mask: Which lanes are channels.
+        ahead: Elements from a row of the window to rows that will be wanted soon, if these are to
+            be fetched.
+    """
+
+    x: Ptr
+    down: Int
+    across: Int
+    weights: Ptr
+    pitch: Int
+    taps: tuple[Int, Int]
+    mask: Mask | None
+    ahead: Sequence[Int] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class RowCode:
+    """Emits rows.
+
+    Attributes:
+        k: Builder.
+        groups: How the row is cut; `repeats` says only whether there is a loop.
+        taps, stride, dilation: Of the convolution, along the row.
+    """
+
+    k: Kernel
+    groups: RowGroups
+    taps: int
+    stride: int
+    dilation: int
+
+    def emit(self, rows: Rows, repeats: Int, finish: Callable[[IntLike, Vec], None]) -> None:
+        """Compute a row and hand each pixel's sums to `finish(column, sums)`."""
+        cut, at = self.groups, 0
+        for group in cut.first:
+            self._group(rows, group, at, finish)
+            at += group.pixels
+        if not cut.repeats:
+            return
+        end = repeats * cut.body + at
+        with self.k.range(at, end, cut.body) as column:
+            self._group(rows, Group(cut.body), column, finish)
+        for group in cut.last:
+            self._group(rows, group, end, finish)
+            end = end + group.pixels
+
+    def _group(
+        self, rows: Rows, group: Group, column: IntLike, finish: Callable[[IntLike, Vec], None]
+    ) -> None:
+        k = self.k
+        sums = [k.var(k.zero()) for _ in range(group.pixels)]
+        products = group.products(self.taps, self.stride, self.dilation)
+        start = rows.x + rows.across * (column * self.stride)
+        needed = sorted({tap for pairs in products.values() for _, tap in pairs})
+        with k.range(*rows.taps) as r:
+            line, panel = start + rows.down * r, rows.weights + rows.pitch * (r * self.taps)
+            weights = {t: panel.vec(rows.pitch * t) for t in needed}
+            for j, pairs in products.items():
+                value = line.vec(rows.across * j, rows.mask)
+                for pixel, tap in pairs:
+                    total = sums[pixel]
+                    total.set(k.fma(value, weights[tap], total.get()))
+        for distance in rows.ahead:
+            for j in range(group.pixels * self.stride):
+                k.prefetch(start, distance + rows.across * j)
+        for pixel, total in enumerate(sums):
+            finish(column + pixel, total.get())
