@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from saccade.codegen.compile import assembly, object_code
-from saccade.codegen.language import ELEMENTS, Kernel
+from saccade.codegen.language import COUNTER_WORDS, ELEMENTS, Kernel
 from saccade.codegen.target import host_target
 from saccade.errors import CompileError, OptionError
 from saccade.runtime.cpu.linker import link
@@ -24,11 +24,10 @@ def run(emit, arrays, integers=(), *, isa="native", checked=False, thread=0, thr
     if scratch:
         words[-1] = scratch
     bases = np.array([a.ctypes.data for a in held], np.int64)
-    counter, fault = np.array([thread], np.int64), np.zeros(3, np.int64)
+    counters, fault = np.zeros(threads * COUNTER_WORDS, np.int64), np.zeros(3, np.int64)
     args = np.array([*words, *integers], np.int64)
-    context = np.array(
-        [bases.ctypes.data, counter.ctypes.data, threads, thread, fault.ctypes.data], np.int64
-    )
+    words = (bases.ctypes.data, counters.ctypes.data, threads, thread, fault.ctypes.data)
+    context = np.array([*words, 1], np.int64)
     address = linked.addresses["kernel"]
     ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)(address)(
         args.ctypes.data, context.ctypes.data
@@ -107,7 +106,7 @@ def test_chunks_are_shared_by_claim():
     for thread in (2, 0, 1):
         run(emit, [y], [10], thread=thread, threads=3)
         if thread == 2:
-            assert y.tolist() == [0, 0, 1, 0, 0, 1, 0, 0, 1, 0]
+            assert y.tolist() == [0, 0, 0, 0, 0, 0, 1, 1, 1, 1]
     assert (y == 1).all()
 
 

@@ -9,14 +9,15 @@ import numpy as np
 import pytest
 
 from saccade.codegen.compile import object_code
+from saccade.codegen.language import COUNTER_WORDS, Kernel
 from saccade.codegen.target import host_target
 from saccade.runtime.cpu.driver import JOB_WORDS, TEAM_WORDS, driver, nanoseconds_per_tick
 from saccade.runtime.cpu.linker import link
 from saccade.runtime.cpu.team import FutexTeam, Inline, SimulatedTeam
 
 # Each thread adds 1 to word `thread` of base 0, and to word 8 the number of threads that are not at
-# the same count: after a barrier all of them are. Arguments: unused. Context: bases, counter, claim
-# step, thread, fault. The count that every thread must have comes from the counters' own phase.
+# the same count: after a barrier all of them are. Arguments: unused. Context: bases, counters,
+# threads, thread, fault, reach.
 CODE = """
 target triple = "{triple}"
 define void @count(ptr %args, ptr %context) {{
@@ -53,31 +54,10 @@ done:
   store atomic i64 %new, ptr %mine monotonic, align 8
   ret void
 }}
-define void @claim(ptr %args, ptr %context) {{
-entry:
-  %bases = load ptr, ptr %context
-  %memory = load ptr, ptr %bases
-  %counterp = getelementptr i64, ptr %context, i64 1
-  %counter = load ptr, ptr %counterp
-  %stepp = getelementptr i64, ptr %context, i64 2
-  %step = load i64, ptr %stepp
-  br label %head
-head:
-  %chunk = atomicrmw add ptr %counter, i64 %step monotonic
-  %more = icmp slt i64 %chunk, 40
-  br i1 %more, label %body, label %done
-body:
-  %at = add i64 %chunk, 200
-  %slot = getelementptr i64, ptr %memory, i64 %at
-  %old = load i64, ptr %slot
-  %new = add i64 %old, 1
-  store i64 %new, ptr %slot
-  br label %head
-done:
-  ret void
-}}
 """
-ERRORS, WIDTH, CHUNKS = 112, 120, slice(200, 240)
+ERRORS, WIDTH = 112, 120
+FIRST, COUNT = 200, 40
+"""Where chunks are counted, and how many there are."""
 
 
 class Job:
@@ -88,20 +68,35 @@ class Job:
         self.memory = np.zeros(256, np.int64)
         self.memory[WIDTH] = width
         self.bases = np.array([self.memory.ctypes.data], np.int64)
-        self.counters = np.zeros(count * 8, np.int64)
+        self.counters = np.zeros(count * width * COUNTER_WORDS, np.int64)
         self.fault = np.zeros(8, np.int64)
-        self.table = np.array([[code, 0]] * count, np.int64)
+        self.arguments = np.array([0, 8 * FIRST, 8 * COUNT, COUNT], np.int64)
+        self.table = np.array([[code, self.arguments.ctypes.data]] * count, np.int64)
         self.words = np.zeros(JOB_WORDS, np.int64)
         arrays = (self.bases, self.counters)
         self.words[:4] = (self.table.ctypes.data, count, *(a.ctypes.data for a in arrays))
         self.words[6] = self.fault.ctypes.data
         self.address = self.words.ctypes.data
 
+    @property
+    def claimed(self):
+        """How often each chunk was claimed."""
+        return self.memory[FIRST : FIRST + COUNT].view(np.float64).tolist()
+
+
+def emit_claims(k):
+    seen, count = k.pointer("seen", "float64"), k.integer("count")
+    with k.chunks(count) as chunk:
+        seen.store(seen.load(chunk) + 1.0, chunk)
+
 
 @pytest.fixture(scope="module")
 def code():
     target = host_target()
-    return link([object_code(CODE.format(triple=target.triple), target)], ["count", "claim"])
+    claim = Kernel("claim", target)
+    emit_claims(claim)
+    texts = (CODE.format(triple=target.triple), str(claim.finish()))
+    return link([object_code(text, target) for text in texts], ["count", "claim"])
 
 
 def play(team, job, runs):
@@ -149,8 +144,22 @@ def test_every_chunk_is_claimed_once(code, width, patience):
     job = Job(code.addresses["claim"], 5, width)
     with team.lock:
         play(team, job, 50)
-    assert job.memory[CHUNKS].tolist() == [5 * 50] * 40
+    assert job.claimed == [5 * 50] * COUNT
     stop(team)
+
+
+def test_each_thread_takes_its_own_share_first(code):
+    """Alone, a thread of three claims the middle third, then what is left of the others."""
+    job = Job(code.addresses["claim"], 1, 3)
+    job.counters[[0, COUNTER_WORDS, 2 * COUNTER_WORDS]] = 5, 0, 13
+    words = (job.bases.ctypes.data, job.counters.ctypes.data, 3, 1, job.fault.ctypes.data)
+    for reach in (1, 3):
+        context = np.array([*words, reach], np.int64)
+        call = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)(code.addresses["claim"])
+        call(job.arguments.ctypes.data, context.ctypes.data)
+        others = 1 if reach == 3 else 0
+        expected = [0] * 5 + [others] * 8 + [1] * 13 + [0] * 13 + [others]
+        assert job.claimed == expected
 
 
 def test_workers_sleep_when_nothing_runs(code):
@@ -177,14 +186,14 @@ def test_an_inline_team_walks_alone(code):
     assert job.memory[0] == 21 and job.memory[8] == 0
     job = Job(code.addresses["claim"], 2, 1)
     play(Inline(), job, 3)
-    assert job.memory[CHUNKS].tolist() == [6] * 40
+    assert job.claimed == [6] * COUNT
 
 
 @pytest.mark.parametrize("order", [(0,), (1, 0), (2, 0, 1), (6, 2, 4, 0, 1, 5, 3)])
 def test_a_simulated_team_gives_every_thread_its_share(code, order):
     job = Job(code.addresses["claim"], 3, len(order))
     play(SimulatedTeam(len(order), order), job, 2)
-    assert job.memory[CHUNKS].tolist() == [6] * 40
+    assert job.claimed == [6] * COUNT
     job = Job(code.addresses["count"], 4, len(order))
     SimulatedTeam(len(order), order).run(job)
     assert job.memory[: 8 * len(order) : 8].tolist() == [4] * len(order)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from saccade.codegen.emitter import CLAIM_STEP, COUNTER, Emitter
+from saccade.codegen.emitter import COUNTER_WORDS, COUNTERS, REACH, THREAD, WIDTH, Emitter
 from saccade.codegen.values import I64, Bool, Int, IntLike, Vec, as_int
 
 __all__ = ["Control", "Var"]
@@ -87,15 +87,38 @@ class Control(Emitter):
 
     @contextmanager
     def chunks(self, count: Int) -> Iterator[Int]:
-        """Claim chunks `0 … count-1` until none is left; the team runs each exactly once."""
-        counter = self._context_pointer(COUNTER)
-        step = self._word(self._context, CLAIM_STEP)
+        """Claim chunks `0 … count-1` until none is left; the team runs each exactly once.
+
+        Each thread has a share of neighbouring chunks, the same in every phase, so that what one
+        phase leaves in a core's cache is what the next one looks for there; who is done with its
+        own share helps the others.
+        """
+        width, thread, reach = (self._context_int(w) for w in (WIDTH, THREAD, REACH))
+        counters = self._context_pointer(COUNTERS)
+        with self.range(0, reach) as turn:
+            owner = thread + turn
+            owner = (owner < width).select(owner, owner - width)
+            first, end = count * owner // width, count * (owner + 1) // width
+            at = (owner * COUNTER_WORDS).value
+            counter = self.b.gep(counters, [at], source_etype=I64)
+            with self._claims(counter, end - first) as number:
+                yield first + number
+
+    @contextmanager
+    def _claims(self, counter: Any, count: Int) -> Iterator[Int]:  # noqa: ANN401
+        """Numbers below `count` that nobody else took from the counter."""
         head, body, end = (self.function.append_basic_block(n) for n in ("claim", "chunk", "done"))
         self.b.branch(head)
         self.b.position_at_end(head)
-        chunk = Int(self.b, self.b.atomic_rmw("add", counter, step, "monotonic"))
-        self.b.cbranch((chunk < count).value, body, end)
+        number = Int(self.b, self.b.atomic_rmw("add", counter, self._one(), "monotonic"))
+        self.b.cbranch((number < count).value, body, end)
         self.b.position_at_end(body)
-        yield chunk
+        yield number
         self.b.branch(head)
         self.b.position_at_end(end)
+
+    def _context_int(self, index: int) -> Int:
+        return Int(self.b, self._word(self._context, index))
+
+    def _one(self) -> Any:  # noqa: ANN401
+        return as_int(self.b, 1).value

@@ -12,12 +12,14 @@ from saccade.codegen.values import I32, I64, Int, Vec
 __all__ = [
     "BASES",
     "BYTES",
-    "CLAIM_STEP",
-    "COUNTER",
+    "COUNTERS",
+    "COUNTER_WORDS",
     "ELEMENTS",
     "FAULT",
     "POINTER",
+    "REACH",
     "THREAD",
+    "WIDTH",
     "Emitter",
     "element_suffix",
 ]
@@ -41,8 +43,10 @@ BYTES = {
 }  # fmt: skip
 
 
-BASES, COUNTER, CLAIM_STEP, THREAD, FAULT = range(5)
+BASES, COUNTERS, WIDTH, THREAD, FAULT, REACH = range(6)
 """Words of the context."""
+COUNTER_WORDS = 8
+"""Words from one thread's counter to the next one's: a cache line."""
 
 _Count = int
 

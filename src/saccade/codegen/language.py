@@ -12,7 +12,8 @@ Calling convention of every kernel: `void name(i64* args, i64* context)`.
     in bytes; for
              scratch the length is per thread), then one word per integer parameter, in order of
              declaration
-    context  bases*, counter*, claim step, logical thread, fault*
+    context  bases*, counters* (one of each thread), threads, logical thread, fault*, reach (of how
+             many threads' shares of the chunks this one may claim, its own first)
 
 In checked mode every access is compared with the length of the buffer that it belongs to; a
 violation fills the
@@ -26,14 +27,14 @@ from typing import Any
 from llvmlite import ir
 
 from saccade.codegen.control import Var
-from saccade.codegen.emitter import BASES, BYTES, ELEMENTS, POINTER, THREAD
+from saccade.codegen.emitter import BASES, BYTES, COUNTER_WORDS, ELEMENTS, POINTER, THREAD
 from saccade.codegen.memory import Memory, Ptr
 from saccade.codegen.target import Target
 from saccade.codegen.values import Int
 
-__all__ = ["CONTEXT_WORDS", "ELEMENTS", "Kernel", "Ptr", "Var"]
+__all__ = ["CONTEXT_WORDS", "COUNTER_WORDS", "ELEMENTS", "Kernel", "Ptr", "Var"]
 
-CONTEXT_WORDS = 5
+CONTEXT_WORDS = 6
 
 
 class Kernel(Memory):

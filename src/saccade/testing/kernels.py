@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from saccade.codegen.compile import object_code
-from saccade.codegen.language import CONTEXT_WORDS, Kernel
+from saccade.codegen.language import CONTEXT_WORDS, COUNTER_WORDS, Kernel
 from saccade.codegen.target import Target, host_target
 from saccade.errors import OutOfBoundsError
 from saccade.ir import Array, DType, Op
@@ -87,7 +87,6 @@ class Prepared:
     args: list[Array]
     bases: Array
     memory: Array
-    counter: Array
     fault: Array
     accesses: list[list[str]]
     outputs: list[tuple[int, View]]
@@ -99,15 +98,16 @@ class Prepared:
             function = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)(
                 linked.addresses["kernel"]
             )
+            counters = np.zeros(threads * COUNTER_WORDS, np.int64)
             for thread in order or range(threads):
-                self.counter[0] = thread
                 context = np.array(
                     [
                         self.bases.ctypes.data,
-                        self.counter.ctypes.data,
+                        counters.ctypes.data,
                         threads,
                         thread,
                         self.fault.ctypes.data,
+                        1,
                     ],
                     np.int64,
                 )
@@ -208,7 +208,6 @@ class _Placer:
             [np.array(w, np.int64) for w in words],
             np.array([memory.ctypes.data], np.int64),
             memory,
-            np.zeros(1, np.int64),
             np.zeros(3, np.int64),
             [accesses for _, accesses in compiled],
             outs,

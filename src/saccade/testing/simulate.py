@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from saccade.codegen.language import CONTEXT_WORDS
+from saccade.codegen.language import CONTEXT_WORDS, COUNTER_WORDS
 from saccade.codegen.target import host_target
 from saccade.ir import Array
 from saccade.kernels import CPU_KERNELS
@@ -138,13 +138,11 @@ class _Play:
         touched = np.zeros(len(self.arena), bool)
         fault = np.zeros(8, np.int64)
         width = len(self.order)
+        counters = np.zeros(width * COUNTER_WORDS, np.int64)
         for thread in self.order:
             before = self.arena.copy()
-            counter = np.array([thread], np.int64)
-            context = np.array(
-                [self.bases.ctypes.data, counter.ctypes.data, width, thread, fault.ctypes.data],
-                np.int64,
-            )
+            words = (self.bases.ctypes.data, counters.ctypes.data, width, thread, fault.ctypes.data)
+            context = np.array([*words, 1], np.int64)
             assert len(context) == CONTEXT_WORDS
             function(arguments, context.ctypes.data)
             changed = self.arena != before

@@ -14,7 +14,8 @@ from saccade.ir.expr import apply, arg, parse
 from saccade.kernels.base import Call
 from saccade.kernels.conv2d import cpu_depthwise
 from saccade.kernels.conv2d.cpu_depthwise import CONV2D_DEPTHWISE
-from saccade.kernels.conv2d.pack_depthwise import ZEROS, pack_depthwise
+from saccade.kernels.conv2d.pack_depthwise import pack_depthwise
+from saccade.kernels.conv2d.row_groups import Group, cut_row
 from saccade.opdefs import Conv2d, DepthToSpaceStore
 from saccade.testing.kernels import launched_as, nhwc_view, row_major
 from saccade.testing.tolerance import exact_operands, random_operands
@@ -24,7 +25,7 @@ BIAS_RELU = parse("relu(add($0, $1))")
 QUICK = (("avx512", False, 1, None), ("avx2", False, 3, (1, 2, 0)))
 CASES = [
     # n, c, h, w, taps, stride, padding, dilation
-    (1, 17, 9, 13, (3, 3), (1, 1), (1, 1, 1, 1), (1, 1)),
+    (1, 17, 9, 29, (3, 3), (1, 1), (1, 1, 1, 1), (1, 1)),
     (2, 48, 7, 7, (5, 5), (1, 1), (2, 2, 2, 2), (1, 1)),
     (1, 96, 11, 16, (3, 3), (2, 2), (0, 0, 1, 1), (1, 1)),
     (2, 3, 10, 9, (3, 3), (2, 2), (1, 0, 2, 3), (1, 1)),
@@ -34,6 +35,8 @@ CASES = [
     (1, 5, 1, 1, (3, 3), (1, 1), (1, 1, 1, 1), (1, 1)),
     (1, 6, 4, 40, (1, 1), (1, 1), (0, 0, 0, 0), (1, 1)),
     (0, 16, 6, 6, (3, 3), (1, 1), (1, 1, 1, 1), (1, 1)),
+    (1, 16, 5, 45, (3, 3), (1, 1), (1, 13, 1, 20), (1, 6)),
+    (1, 33, 70, 130, (3, 3), (2, 2), (1, 1, 1, 1), (1, 1)),
 ]
 CHECKED = CASES[:4]
 
@@ -68,7 +71,7 @@ def test_any_window_and_size(hold, case):
 def test_random_operands_and_a_residual(hold):
     op, arrays = setup(CASES[0], epilogue=parse("hardswish(add(add($0, $1), $2))"))
     rng = np.random.default_rng(5)
-    arrays = [random_operands(a.shape, F32, rng) for a in (*arrays, np.empty((1, 17, 9, 13)))]
+    arrays = [random_operands(a.shape, F32, rng) for a in (*arrays, np.empty((1, 17, 9, 29)))]
     views = [nhwc_view(F32, arrays[0].shape), *(row_major(F32, a.shape) for a in arrays[1:3])]
     views.append(nhwc_view(F32, arrays[3].shape, 20))
     check(hold, op, arrays, inputs=views, exact=False, k=9, runs=QUICK)
@@ -98,6 +101,7 @@ REFUSED = [
     ("channels-last", lambda: call(Conv2d(groups=8), X, W, x=row_major(F32, X))),
     ("channels-last", lambda: call(Conv2d(groups=8), X, W, y=row_major(F32, (1, 8, 7, 7)))),
     ("channels-last", lambda: call(Conv2d(groups=8, store=DepthToSpaceStore(2)), X, W)),
+    ("leave the picture", lambda: call(Conv2d(groups=8, padding=(0, 99, 0, 0)), X, W)),
     ("15 taps", lambda: call(Conv2d(groups=8, padding=(0, 9, 0, 9)), X, (8, 1, 3, 17))),
 ]
 
@@ -112,7 +116,7 @@ def test_takes_what_it_does_not_refuse():
 
 
 MUTANTS = {
-    "rows": -1, "columns": -1, "height": 1, "width": -1, "x_h": 1, "x_w": -1, "top": -1, "left": 1,
+    "rows": -1, "repeats": 1, "height": 1, "x_h": 1, "x_w": -1, "top": -1, "left": 1,
     "taps": -1, "dilation": 1, "pitch": 16, "vectors": -1,
 }  # fmt: skip
 
@@ -133,11 +137,39 @@ def test_a_planted_mistake_is_caught(hold, name):
         check(hold, *setup(CASES[0]), kernel=mutant, runs=(("avx512", True, 1, None),))
 
 
+ROWS = [
+    # columns of the picture, taps, stride, padding left and right, dilation
+    *((w, t, 1, 1, 1, 1) for w in (1, 2, 7, 8, 9, 14, 15, 112) for t in (1, 3)),
+    *((w, t, 2, 2, 2, 1) for w in (1, 2, 7, 8, 9, 14, 15, 112) for t in (3, 5)),
+    (33, 3, 1, 12, 12, 12), (33, 5, 1, 4, 4, 2), (65, 3, 2, 0, 1, 1), (40, 1, 3, 0, 0, 1),
+    (3, 3, 1, 9, 9, 1), (113, 7, 1, 3, 3, 1),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("case", ROWS, ids=str)
+@pytest.mark.parametrize("largest", [4, 8])
+def test_groups_cover_a_row_and_leave_out_what_is_outside(case, largest):
+    width, taps, stride, left, right, dilation = case
+    columns = (width + left + right - (taps - 1) * dilation - 1) // stride + 1
+    cut = cut_row(
+        columns, width, taps=taps, stride=stride, left=left, dilation=dilation, largest=largest
+    )
+    groups = [*cut.first, *[Group(cut.body)] * cut.repeats, *cut.last]
+    assert sum(g.pixels for g in groups) == columns and max(g.pixels for g in groups) <= largest
+    assert cut.count == len(groups) <= -(-columns // largest) + 1
+    reads, at = [], 0
+    for group in groups:
+        for column, pairs in group.products(taps, stride, dilation).items():
+            reads += [(at + pixel, tap, at * stride - left + column) for pixel, tap in pairs]
+        at += group.pixels
+    wanted = [(q, t, q * stride - left + t * dilation) for q in range(columns) for t in range(taps)]
+    assert sorted(reads) == [r for r in wanted if 0 <= r[2] < width]
+
+
 def test_packed_weights():
     w = np.arange(3 * 2 * 2, dtype=np.float32).reshape(3, 1, 2, 2)
     packed = pack_depthwise(w, 16)
-    assert not packed[-ZEROS:].any()
-    taps = packed[:-ZEROS].reshape(2, 2, 16)
+    taps = packed.reshape(2, 2, 16)
     assert (taps[1, 0, :3] == w[:, 0, 1, 0]).all()
     assert not taps[..., 3:].any()
 

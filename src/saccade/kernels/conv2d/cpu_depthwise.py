@@ -15,13 +15,13 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from saccade.codegen.language import Kernel
-from saccade.codegen.values import Int
+from saccade.codegen.values import Int, IntLike, Vec
 from saccade.ir import DType
 from saccade.ir.expr import IDENTITY
 from saccade.kernels.base import Call, CpuKernel, In, Launch, Packed, Packing, one_way
 from saccade.kernels.conv2d.column_window import valid_taps
 from saccade.kernels.conv2d.depthwise_code import RowCode, Rows
-from saccade.kernels.conv2d.epilogue import Epilogue
+from saccade.kernels.conv2d.epilogue import Epilogue, Place
 from saccade.kernels.conv2d.epilogue_spec import EpilogueSpec, conv_epilogue
 from saccade.kernels.conv2d.row_groups import Group, RowGroups, cut_row
 from saccade.kernels.machine import machine
@@ -109,13 +109,21 @@ def _emit(k: Kernel, config: DepthwiseConfig) -> None:
                     corner + s.x_h * h, s.x_h * s.dilation, s.x_w, w + channel, s.pitch, taps,
                     place.mask, ahead,
                 )  # fmt: skip
-                code.emit(
-                    rows,
-                    s.repeats,
-                    lambda q, total, p=p, place=place: epilogue.finish(
-                        total, epilogue.pixel(n, p, q), place
-                    ),
-                )
+                code.emit(rows, s.repeats, _Finish(epilogue, place, n, p))
+
+
+@dataclass(frozen=True, slots=True)
+class _Finish:
+    """Stores the sums of a row's pixels."""
+
+    epilogue: Epilogue
+    place: Place
+    image: Int
+    row: Int
+
+    def __call__(self, column: IntLike, total: Vec) -> None:
+        pixel = self.epilogue.pixel(self.image, self.row, column)
+        self.epilogue.finish(total, pixel, self.place)
 
 
 # Planning

@@ -71,7 +71,10 @@ def cut_row(
     Args:
         columns: Output pixels of a row.
         width: Columns of the picture.
-        taps, stride, left, dilation: Of the convolution, along the row.
+        taps: Of the convolution, along the row.
+        stride: Of the windows.
+        left: Columns of padding.
+        dilation: Of the taps.
         largest: Pixels that fit the registers.
 
     Returns:

@@ -10,8 +10,8 @@ kernel:
 
 Memory, in 64-bit words:
 
-    job    0 phases*  1 count  2 bases*  3 counters* (8 words apart)  4 team*  5 width  6 fault*
-           7 clock* or 0
+    job    0 phases*  1 count  2 bases*  3 counters* (phase by phase one for each thread,
+           8 words apart)  4 team*  5 width  6 fault*  7 clock* or 0
     phase  0 code*  1 arguments*
     team   0 generation  8 job*  16 sleeping workers  24 stop  32 arrivals  40 epoch
            48 sleepers at the barrier  56 pauses, 57 pauses and yields at a barrier
@@ -141,7 +141,7 @@ out:
 
 define void @saccade_walk(ptr %job, i64 %thread) {{
 entry:
-  %context = alloca [5 x i64], align 64
+  %context = alloca [6 x i64], align 64
   %phases = load ptr, ptr %job
   %countp = getelementptr i64, ptr %job, i64 1
   %count = load i64, ptr %countp
@@ -162,11 +162,14 @@ entry:
   store i64 %bases, ptr %context
   %c1 = getelementptr i64, ptr %context, i64 1
   %c2 = getelementptr i64, ptr %context, i64 2
-  store i64 1, ptr %c2
+  store i64 %width, ptr %c2
   %c3 = getelementptr i64, ptr %context, i64 3
   store i64 %thread, ptr %c3
   %c4 = getelementptr i64, ptr %context, i64 4
   store i64 %fault, ptr %c4
+  %c5 = getelementptr i64, ptr %context, i64 5
+  store i64 %width, ptr %c5
+  %apart = mul i64 %width, 8
   %rowlen = mul i64 %width, 2
   %column = mul i64 %thread, 2
   br label %head
@@ -180,7 +183,7 @@ body:
   %code = load ptr, ptr %phase
   %argsp = getelementptr i64, ptr %phase, i64 1
   %args = load ptr, ptr %argsp
-  %far = mul i64 %i, 8
+  %far = mul i64 %i, %apart
   %counter = getelementptr i64, ptr %counters, i64 %far
   %counteri = ptrtoint ptr %counter to i64
   store i64 %counteri, ptr %c1

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from saccade.codegen.language import COUNTER_WORDS
 from saccade.errors import OutOfBoundsError
 from saccade.ir import Array
 from saccade.plan import Phase, Plan, Step
@@ -17,7 +18,6 @@ from saccade.runtime.host import run_host_step
 
 __all__ = ["Code", "CpuProgram"]
 
-COUNTER_WORDS = 8  # one cache line per counter
 PAGE = 4096
 
 
@@ -57,9 +57,9 @@ def _arguments(phase: Phase) -> list[int]:
 class _NativeJob:
     """One segment within one run state."""
 
-    def __init__(self, segment: _Segment, bases: Array, fault: Array) -> None:
+    def __init__(self, segment: _Segment, threads: int, bases: Array, fault: Array) -> None:
         self.count = segment.count
-        self.counters = np.zeros(segment.count * COUNTER_WORDS, np.int64)
+        self.counters = np.zeros(segment.count * threads * COUNTER_WORDS, np.int64)
         self.words = np.zeros(JOB_WORDS, np.int64)
         self.words[:4] = (
             segment.table.ctypes.data,
@@ -84,7 +84,10 @@ class _RunState:
         self.bases[0] = self.arena.ctypes.data
         self.bases[plan.constant_base :] = [c.ctypes.data for c in constants]
         self.fault = np.zeros(8, np.int64)
-        self.jobs = [None if s is None else _NativeJob(s, self.bases, self.fault) for s in segments]
+        self.jobs = [
+            None if s is None else _NativeJob(s, plan.threads, self.bases, self.fault)
+            for s in segments
+        ]
 
 
 class CpuProgram:

@@ -16,7 +16,7 @@ from typing import Protocol
 
 import numpy as np
 
-from saccade.codegen.language import CONTEXT_WORDS
+from saccade.codegen.language import CONTEXT_WORDS, COUNTER_WORDS
 from saccade.ir import Array
 from saccade.runtime.cpu.driver import TEAM_WORDS, driver
 
@@ -133,12 +133,12 @@ class SimulatedTeam:
         """Walk the job, one logical thread after the other within each phase."""
         _, count, bases, _, _, _, fault, _ = (int(w) for w in job.words[:8])
         phases = _words_at(int(job.words[0]), 2 * count)
-        counter = np.zeros(1, np.int64)
+        counters = np.zeros(self.width * COUNTER_WORDS, np.int64)
         for code, arguments in phases.reshape(-1, 2).tolist():
             function = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)(code)
+            counters.fill(0)
             for thread in self.order:
-                counter[0] = thread
-                words = [bases, counter.ctypes.data, self.width, thread, fault]
+                words = [bases, counters.ctypes.data, self.width, thread, fault, 1]
                 context = np.array(words, np.int64)
                 assert len(context) == CONTEXT_WORDS
                 function(arguments, context.ctypes.data)
