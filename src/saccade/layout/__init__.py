@@ -1,7 +1,17 @@
 """Graph and sizes to storage and kernels, chosen together."""
 
 from saccade.layout.assign import assign
-from saccade.layout.types import Backend, Buffer, BufferKind, Choice, Laid, LaidStep, Passed, Stored
+from saccade.layout.types import (
+    Backend,
+    Buffer,
+    BufferKind,
+    Choice,
+    Laid,
+    LaidStep,
+    Passed,
+    Searched,
+    Stored,
+)
 
 __all__ = [
     "Backend",
@@ -11,6 +21,7 @@ __all__ = [
     "Laid",
     "LaidStep",
     "Passed",
+    "Searched",
     "Stored",
     "assign",
 ]

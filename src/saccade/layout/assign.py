@@ -1,28 +1,34 @@
 """Layout of a whole graph for given sizes.
 
-Storage first, then a kernel for each step, reorders where none fits.
+Storage and kernels are chosen together (`search`), then written down: places in buffers, steps,
+reorders.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import zip_longest
 
 from saccade.errors import ModelError, PlanError
-from saccade.ir import Dim, Factor, Graph, IndexMap, Node, Op, TensorType, Value, storage
+from saccade.ir import Dim, Graph, Node, Op, TensorType, Value, storage
 from saccade.ir.dim import evaluate, is_static
 from saccade.ir.verify import describe
-from saccade.kernels.base import Call, View
-from saccade.layout.formats import channels_last_values
+from saccade.kernels.base import View
+from saccade.layout.fitting import Fit, Fitter
+from saccade.layout.formats import Formats, formats
+from saccade.layout.search import Storage, search
 from saccade.layout.select import Available, Selector
 from saccade.layout.storage import Places, place
-from saccade.layout.types import Backend, BufferKind, Choice, Laid, LaidStep, Stored
+from saccade.layout.types import Backend, BufferKind, Laid, LaidStep, Stored
 from saccade.layout.views import channels_last, row_major
 from saccade.opdefs import Concat, Move
 
 __all__ = ["assign"]
+
+_ELSEWHERE = "its operand lives elsewhere"
+_FASTER = "its readers are faster with it, by more than the copy takes"
 
 
 def assign(
@@ -44,8 +50,10 @@ def assign(
     for node in _guarded(graph):
         _check_guard(node, ops[node], shapes, sizes)
     maps = {node: op.map for node, op in ops.items() if isinstance(op, Move)}
-    places = place(graph, shapes, maps, _pictures(graph))
-    work = _Assignment(graph, ops, places, Selector(backend, available), backend, threads, exact)
+    fitter = Fitter(Selector(backend, available), backend, threads, exact)
+    chosen = search(graph, shapes, ops, _formats(graph), fitter)
+    places = place(graph, shapes, maps, chosen.pictures)
+    work = _Assignment(graph, ops, places, chosen, fitter)
     for node in graph.nodes:
         work.node(node)
     work.outputs()
@@ -55,13 +63,14 @@ def assign(
         tuple(places.buffers),
         tuple(dense[v] for v in graph.inputs),
         tuple(dense[v] for v in graph.outputs),
-        tuple(places.notes),
+        (*chosen.notes, *places.notes),
+        chosen.searched,
     )
 
 
 @lru_cache(maxsize=64)
-def _pictures(graph: Graph) -> frozenset[Value]:
-    return channels_last_values(graph)
+def _formats(graph: Graph) -> Formats:
+    return formats(graph)
 
 
 def _shapes(graph: Graph, sizes: Mapping[str, int]) -> dict[Value, tuple[int, ...]]:
@@ -131,21 +140,25 @@ def _check_guard(
         raise PlanError(f"with {given}, {describe(node)} does not fit: {problem}")
 
 
-def identity_map(shape: tuple[int, ...]) -> IndexMap:
-    """The map that moves nothing."""
-    factors = tuple(Factor(n, i) for i, n in enumerate(shape))
-    return IndexMap(tuple((n,) for n in shape), factors, (1,) * len(shape))
-
-
 @dataclass
 class _Assignment:
+    """Steps under construction.
+
+    Attributes:
+        graph: What is laid out.
+        ops: Its operators, bound.
+        places: Where values live.
+        chosen: Which values exist in another order too.
+        fitter: Finds kernels.
+        steps: So far.
+        converted: Copies of stored values in other storage.
+    """
+
     graph: Graph
     ops: Mapping[Node, Op]
     places: Places
-    selector: Selector
-    backend: Backend
-    threads: int
-    exact: bool
+    chosen: Storage
+    fitter: Fitter
     steps: list[LaidStep] = field(default_factory=list)
     converted: dict[tuple[Stored, View], Stored] = field(default_factory=dict)
 
@@ -156,10 +169,9 @@ class _Assignment:
         name = node.name or node.outputs[0].name
         op = self.ops[node]
         if isinstance(op, Concat):
-            self._concat(op, name, inputs, outputs[0])
-        elif not (isinstance(op, Move) and self._is_view(op, inputs[0], outputs[0])):
-            constant = tuple(v in self.graph.constants for v in node.inputs)
-            self._operator(name, op, inputs, outputs, constant)
+            self._concat(op, name, node.inputs, outputs[0])
+        elif not (isinstance(op, Move) and inputs[0].buffer == outputs[0].buffer):
+            self._operator(name, op, node.inputs, outputs)
 
     def outputs(self) -> None:
         """Copy what is not the caller's yet: inputs, constants, repeated or shared values."""
@@ -174,111 +186,76 @@ class _Assignment:
                 f"{value.name} to the caller", stored, target, "the caller's memory is row-major"
             )
 
-    def _is_view(self, op: Move, source: Stored, result: Stored) -> bool:
-        del op
-        return source.buffer == result.buffer
+    def _views(self, value: Value) -> tuple[View, ...]:
+        """The views that operators may read a value by; the one that is stored first."""
+        view = self.places.stored[value].view
+        if value not in self.chosen.copies:
+            return (view,)
+        other = row_major if value in self.chosen.pictures else channels_last
+        return view, other(view.dtype, view.shape)
 
-    def _concat(self, op: Concat, name: str, inputs: tuple[Stored, ...], result: Stored) -> None:
+    def _concat(self, op: Concat, name: str, inputs: Sequence[Value], result: Stored) -> None:
         at = 0
-        for stored in inputs:
+        for value in inputs:
+            stored = self.places.stored[value]
             strides = result.view.strides
             view = View(stored.view.dtype, stored.view.shape, strides)
             offset = result.offset + at * strides[op.axis] * view.dtype.itemsize
             slot = Stored(result.buffer, offset, view)
             at += view.shape[op.axis]
             if stored != slot and view.size:
-                self._copy(name, stored, slot, "its operand lives elsewhere")
+                self._copy(name, self._source(name, value, view), slot, _ELSEWHERE)
+
+    def _source(self, name: str, value: Value, wanted: View) -> Stored:
+        """The stored value, or its copy where that is in the order of what it is copied to."""
+        stored = self.places.stored[value]
+        for view in self._views(value)[1:]:
+            if view.channels_last == wanted.channels_last != stored.view.channels_last:
+                return self._converted(name, stored, view, _FASTER)
+        return stored
 
     def _copy(self, name: str, source: Stored, target: Stored, why: str) -> None:
-        op = Move(identity_map(source.view.shape))
-        call = self._call(op, (source,), (target,), (False,))
-        found = self.selector.select(call)
-        choice, launches = found or (Choice(None, 0.0, self.selector.refusals(call)), ())
-        self.steps.append(
-            LaidStep(name, op, call, (source,), (target,), choice, launches, f"copy: {why}")
-        )
+        fit = self.fitter.reorder(source.view, target.view)
+        self._append(name, fit, (source,), (target,), f"copy: {why}")
 
-    def _call(
+    def _append(
         self,
-        op: Op,
+        name: str,
+        fit: Fit,
         inputs: tuple[Stored, ...],
         outputs: tuple[Stored, ...],
-        constant: tuple[bool, ...],
-    ) -> Call:
-        return Call(
-            op,
-            tuple(s.view for s in inputs),
-            tuple(s.view for s in outputs),
-            constant,
-            self.backend.target,
-            self.threads,
-            self.exact,
+        note: str = "",
+    ) -> None:
+        self.steps.append(
+            LaidStep(name, fit.call.op, fit.call, inputs, outputs, fit.choice, fit.launches, note)
         )
 
     def _operator(
-        self,
-        name: str,
-        op: Op,
-        inputs: tuple[Stored, ...],
-        outputs: tuple[Stored, ...],
-        constant: tuple[bool, ...],
+        self, name: str, op: Op, inputs: Sequence[Value], outputs: tuple[Stored, ...]
     ) -> None:
         """The step of one operator, with reorders around it where no kernel takes the storage."""
-        asked = self._call(op, inputs, outputs, constant)
-        for change_outputs, change_inputs in (
-            (False, False),
-            (True, False),
-            (False, True),
-            (True, True),
-        ):
-            ins = self._dense(inputs, constant) if change_inputs else inputs
-            outs = self._dense(outputs, (False,) * len(outputs)) if change_outputs else outputs
-            if (change_inputs and ins == inputs) or (change_outputs and outs == outputs):
-                continue
-            call = self._call(op, tuple(ins), tuple(outs), constant)
-            found = self.selector.select(call)
-            if found is None:
-                continue
-            why = (
-                "; ".join(map(str, self.selector.refusals(asked)))
-                if ins != inputs or outs != outputs
-                else ""
-            )
-            real_ins = tuple(
-                self._converted(name, a, b, why) for a, b in zip(inputs, ins, strict=True)
-            )
-            real_outs = tuple(
-                self._temporary(name, a, b) for a, b in zip(outputs, outs, strict=True)
-            )
-            self.steps.append(LaidStep(name, op, call, real_ins, real_outs, *found))
-            for temporary, wanted in zip(real_outs, outputs, strict=True):
-                if temporary != wanted:
-                    self._copy(name, temporary, wanted, why)
-            return
-        choice = Choice(None, 0.0, self.selector.refusals(asked))
-        self.steps.append(LaidStep(name, op, asked, inputs, outputs, choice, ()))
+        constant = tuple(v in self.graph.constants for v in inputs)
+        views = [self._views(v) for v in inputs]
+        fit = self.fitter.step(op, views, [s.view for s in outputs], constant)
+        ins = tuple(
+            self._converted(name, self.places.stored[value], view, fit.why or _FASTER)
+            for value, view in zip(inputs, fit.call.inputs, strict=True)
+        )
+        outs = tuple(
+            s if s.view == view else self.places.new(BufferKind.ARENA, f"{name}/reordered", view)
+            for s, view in zip(outputs, fit.call.outputs, strict=True)
+        )
+        self._append(name, fit, ins, outs)
+        for made, wanted in zip(outs, outputs, strict=True):
+            if made != wanted:
+                self._copy(name, made, wanted, fit.why)
 
-    def _dense(self, stored: tuple[Stored, ...], fixed: tuple[bool, ...]) -> tuple[Stored, ...]:
-        """The same values in the storage that kernels like best; constants stay."""
-        changed = []
-        for s, keep in zip(stored, fixed, strict=True):
-            dense = channels_last if len(s.view.shape) == 4 else row_major
-            view = dense(s.view.dtype, s.view.shape)
-            same = keep or view.strides == s.view.strides
-            changed.append(s if same else Stored(-1, 0, view))
-        return tuple(changed)
-
-    def _converted(self, name: str, stored: Stored, wanted: Stored, why: str) -> Stored:
-        if wanted.buffer != -1:
+    def _converted(self, name: str, stored: Stored, wanted: View, why: str) -> Stored:
+        if wanted == stored.view:
             return stored
-        key = (stored, wanted.view)
+        key = (stored, wanted)
         if key not in self.converted:
-            fresh = self.places.new(BufferKind.ARENA, f"{name}/reordered", wanted.view)
+            fresh = self.places.new(BufferKind.ARENA, f"{name}/reordered", wanted)
             self._copy(name, stored, fresh, why)
             self.converted[key] = fresh
         return self.converted[key]
-
-    def _temporary(self, name: str, stored: Stored, wanted: Stored) -> Stored:
-        if wanted.buffer != -1:
-            return stored
-        return self.places.new(BufferKind.ARENA, f"{name}/reordered", wanted.view)

@@ -1,19 +1,27 @@
-"""Which values are stored channels-last.
+"""Which values are stored channels-last by rule, and where another storage could pay.
 
-Operators over pictures (convolutions, pools, resizing) want rank-4 values channels-last; everything
-that is connected to them through operators that do not care follows. The rest, such as the heads of
-an attention, stays row-major. Sizes play no part, so this is decided once per graph.
+Operators over pictures (convolutions, pools, resizing) want rank-4 values channels-last, whatever
+their other operands are: for a value that only they touch there is nothing to choose. Operators
+that do not care take over what they are connected to. What is left are values that are connected
+both to operators over pictures and to something that may want them row-major (the caller, a
+reshape, a product over the last axis): those are open, and searched for given sizes. The rest, such
+as the heads of an attention, is row-major. Sizes play no part here, so this is decided once per
+graph.
 """
 
 from __future__ import annotations
 
-from saccade.ir import Graph, Node, Value
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from saccade.ir import Graph, IndexMap, Node, Value
 from saccade.opdefs import (
     Concat,
     Conv2d,
     ConvTranspose2d,
     GroupNorm,
     LocalResponseNorm,
+    Move,
     Pad,
     Pointwise,
     Pool2d,
@@ -22,28 +30,84 @@ from saccade.opdefs import (
     Softmax,
 )
 
-__all__ = ["channels_last_values"]
+__all__ = ["Formats", "formats"]
 
 SPATIAL = (Conv2d, ConvTranspose2d, Pool2d, Resize, GroupNorm, LocalResponseNorm)
 INDIFFERENT = (Pointwise, Concat, Pad, Reduce, Softmax)
 
 
-def channels_last_values(graph: Graph) -> frozenset[Value]:
-    """Rank-4 values to store channels-last; never constants, which kernels pack."""
-    chosen: set[Value] = set()
-    for node in graph.nodes:
-        if isinstance(node.op, SPATIAL):
-            chosen.update(_pictures(graph, node))
+@dataclass(frozen=True, slots=True)
+class Formats:
+    """Storage by rule.
+
+    Attributes:
+        pictures: Rank-4 values that are channels-last by rule; never constants, which kernels pack,
+            nor what only the caller reads: it is written to the caller's memory, row-major.
+        open: Rank-4 values for which another storage may be cheaper.
+    """
+
+    pictures: frozenset[Value]
+    open: frozenset[Value]
+
+
+def formats(graph: Graph) -> Formats:
+    """Storage by rule, and what is worth a search."""
+    wanted = {v for n in graph.nodes if isinstance(n.op, SPATIAL) for v in _pictures(graph, n)}
+    pictures = set(wanted)
+    ties = [_pictures(graph, n) for n in graph.nodes if isinstance(n.op, INDIFFERENT)]
+    _grow(pictures, ties)
+    ties += [_pictures(graph, n) for n in graph.nodes if _is_tie(n)]
+    near, far = set(wanted), _elsewhere(graph)
+    _grow(near, ties)
+    _grow(far, ties)
+    uses = graph.uses()
+    pictures -= {v for v in graph.outputs if not uses[v]}
+    return Formats(frozenset(pictures), frozenset(near & far))
+
+
+def _grow(chosen: set[Value], ties: Iterable[set[Value]]) -> None:
+    """Add whatever is tied to a chosen value."""
+    ties = list(ties)
     grown = True
     while grown:
         grown = False
-        for node in graph.nodes:
-            if isinstance(node.op, INDIFFERENT):
-                near = _pictures(graph, node)
-                if not near <= chosen and near & chosen:
-                    chosen |= near
-                    grown = True
-    return frozenset(chosen)
+        for near in ties:
+            if not near <= chosen and near & chosen:
+                chosen |= near
+                grown = True
+
+
+def _elsewhere(graph: Graph) -> set[Value]:
+    """Values that something other than an operator over pictures touches."""
+    found = {v for v in (*graph.inputs, *graph.outputs) if v.rank == 4}
+    for node in graph.nodes:
+        op = node.op
+        rows = (isinstance(op, Softmax) and op.axis != 1) or (
+            isinstance(op, Reduce) and not {2, 3} <= set(op.axes)
+        )
+        if rows or not (isinstance(op, (*SPATIAL, *INDIFFERENT)) or _is_tie(node)):
+            found |= _pictures(graph, node)
+    return found - set(graph.constants)
+
+
+def _is_tie(node: Node) -> bool:
+    """Whether a movement is a view of its operand however that is stored: slices, mostly."""
+    return isinstance(node.op, Move) and node.inputs[0].rank == 4 and _keeps_axes(node.op.map)
+
+
+def _keeps_axes(index_map: IndexMap) -> bool:
+    if any(len(group) > 1 for group in index_map.in_factors) or any(
+        len(axis) > 1 for axis in index_map.out_axes
+    ):
+        return False
+    at, source = 0, []
+    for group in index_map.in_factors:
+        source.append(at if group else None)
+        at += len(group)
+    steps = [(axis[0].source, axis[0].step) if axis else (None, 1) for axis in index_map.out_axes]
+    return len(steps) == 4 and all(
+        found in (own, None) and step > 0 for (found, step), own in zip(steps, source, strict=True)
+    )
 
 
 def _pictures(graph: Graph, node: Node) -> set[Value]:

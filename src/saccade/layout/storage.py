@@ -55,10 +55,8 @@ def place(
         view = row_major(value.dtype, shapes[value])
         places.stored[value] = places.new(BufferKind.CONSTANT, value.name, view, i)
     producers = graph.producers()
-    uses = graph.uses()
     for i, value in enumerate(graph.outputs):
-        inside = bool(uses[value]) and value in pictures
-        if value not in places.stored and not inside:
+        if value not in places.stored and value not in pictures:
             view = row_major(value.dtype, shapes[value])
             places.stored[value] = places.new(BufferKind.OUTPUT, value.name, view, i)
     for node in reversed(graph.nodes):
@@ -119,7 +117,7 @@ def _place_operands(
                     f"{node.name or result.name}: %{value.name} is copied: "
                     f"{_why(value, places, producer)}"
                 )
-        elif dense:
+        elif dense and (value in pictures) == (result in pictures):
             places.stored[value] = slot
 
 

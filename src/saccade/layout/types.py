@@ -19,6 +19,7 @@ __all__ = [
     "Laid",
     "LaidStep",
     "Passed",
+    "Searched",
     "Stored",
 ]
 
@@ -126,11 +127,35 @@ class LaidStep:
 
 
 @dataclass(frozen=True, slots=True)
+class Searched:
+    """What a search for the cheapest storage came to, in estimated microseconds of the plan.
+
+    Attributes:
+        values: How many values it was free to store one way or the other.
+        saved: How much cheaper the plan became than by rule.
+        gap: How much cheaper another storage could be at most; 0 where the search was exact.
+    """
+
+    values: int
+    saved: float
+    gap: float
+
+
+@dataclass(frozen=True, slots=True)
 class Laid:
-    """A graph laid out: steps in order, buffers by number, the caller's arrays, remarks."""
+    """A graph laid out.
+
+    Attributes:
+        steps: In order.
+        buffers: By number.
+        inputs, outputs: The caller's arrays.
+        notes: Remarks.
+        searched: What the search for storage came to; None where there was nothing to choose.
+    """
 
     steps: tuple[LaidStep, ...]
     buffers: tuple[Buffer, ...]
     inputs: tuple[View, ...]
     outputs: tuple[View, ...]
     notes: tuple[str, ...]
+    searched: Searched | None = None

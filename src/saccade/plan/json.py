@@ -17,11 +17,12 @@ from saccade.ir import DType
 from saccade.ir.serialize import decode_op, encode_op
 from saccade.kernels import CPU_KERNELS
 from saccade.kernels.base import Packing, View
+from saccade.layout.types import Searched
 from saccade.plan.types import Constant, Phase, Plan, Port, Ref, Slot, Step
 
 __all__ = ["dump", "load"]
 
-_VERSION = 1
+_VERSION = 2
 _MALFORMED = (KeyError, TypeError, ValueError, IndexError, AttributeError, RecursionError)
 
 
@@ -39,6 +40,7 @@ def dump(plan: Plan) -> str:
         "arena_bytes": plan.arena_bytes,
         "live_bytes": plan.live_bytes,
         "notes": plan.notes,
+        "searched": plan.searched and dataclasses.astuple(plan.searched),
     }
     return json.dumps(record)
 
@@ -64,6 +66,7 @@ def load(text: str) -> Plan:
             record["arena_bytes"],
             record["live_bytes"],
             tuple(record["notes"]),
+            record["searched"] and Searched(*record["searched"]),
         )
     except _MALFORMED as error:
         raise PlanError(f"this is not a plan: {error!r}") from error

@@ -33,6 +33,7 @@ def make(graph: Graph, laid: Laid, sizes: Mapping[str, int], threads: int, isa: 
         arena,
         live,
         (*graph.remarks, *laid.notes),
+        laid.searched,
     )
 
 

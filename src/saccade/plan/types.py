@@ -10,6 +10,7 @@ from typing import Any
 
 from saccade.ir import Op, TensorType, Work
 from saccade.kernels.base import Packing, View
+from saccade.layout.types import Searched
 
 __all__ = ["Constant", "Phase", "Plan", "Port", "Ref", "Slot", "Step"]
 
@@ -124,6 +125,8 @@ class Plan:
         arena_bytes: Size of the arena.
         live_bytes: The largest set of values that are live at the same time, in bytes.
         notes: Remarks of the layout.
+        searched: What the search for the cheapest storage came to; None where there was nothing to
+            choose.
     """
 
     sizes: Mapping[str, int]
@@ -136,6 +139,12 @@ class Plan:
     arena_bytes: int
     live_bytes: int
     notes: tuple[str, ...] = ()
+    searched: Searched | None = None
+
+    @property
+    def estimate(self) -> float:
+        """Microseconds that selection expected of all steps."""
+        return sum(step.estimate for step in self.steps)
 
     @property
     def output_base(self) -> int:

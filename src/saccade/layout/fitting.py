@@ -1,0 +1,128 @@
+"""How one step would be done: with which storage, by which kernel, with which reorders around it.
+
+The search asks for the time, the assignment follows the same answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+
+from saccade.ir import Factor, IndexMap, Op
+from saccade.kernels.base import Call, Launch, View
+from saccade.layout.select import Selector
+from saccade.layout.types import Backend, Choice
+from saccade.layout.views import channels_last, row_major
+from saccade.opdefs import Move
+
+__all__ = ["Fit", "Fitter"]
+
+_HOST = 1e5  # microseconds; a step on the host is what no reorder can be as bad as
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """One way to do a step.
+
+    Attributes:
+        call: With the operands as the kernel reads them and the results as it writes them.
+        choice: The kernel.
+        launches: Its phases.
+        micros: Estimate, reorders that are needed for this step alone included.
+        why: Why these reorders are needed; empty without any.
+    """
+
+    call: Call
+    choice: Choice
+    launches: tuple[Launch, ...]
+    micros: float
+    why: str = ""
+
+
+class Fitter:
+    """Finds the best way to do a step with operands and results that are stored somehow."""
+
+    def __init__(self, selector: Selector, backend: Backend, threads: int, exact: bool) -> None:
+        self._selector = selector
+        self._backend = backend
+        self._threads = threads
+        self._exact = exact
+
+    def step(
+        self,
+        op: Op,
+        inputs: Sequence[tuple[View, ...]],
+        outputs: Sequence[View],
+        constant: tuple[bool, ...],
+    ) -> Fit:
+        """The best way to do an operator.
+
+        Args:
+            op: Bound.
+            inputs: For each operand the views that exist of it, one or more.
+            outputs: Where the results are to be.
+            constant: Which operands are constant.
+        """
+        asked = self._call(op, [views[0] for views in inputs], outputs, constant)
+        found = [self._plain(self._call(op, ins, outputs, constant)) for ins in product(*inputs)]
+        able = [fit for fit in found if fit is not None]
+        return min(able, key=lambda fit: fit.micros) if able else self._reordered(asked)
+
+    def reorder(self, source: View, target: View) -> Fit:
+        """The copy from one storage to another."""
+        op = Move(_identity(source.shape))
+        call = self._call(op, (source,), (target,), (False,))
+        return self._plain(call) or self._host(call)
+
+    def _call(
+        self, op: Op, inputs: Sequence[View], outputs: Sequence[View], constant: tuple[bool, ...]
+    ) -> Call:
+        target = self._backend.target
+        ins, outs = tuple(inputs), tuple(outputs)
+        return Call(op, ins, outs, constant, target, self._threads, self._exact)
+
+    def _plain(self, call: Call) -> Fit | None:
+        found = self._selector.select(call)
+        return found and Fit(call, found[0], found[1], found[0].cost)
+
+    def _host(self, call: Call) -> Fit:
+        return Fit(call, Choice(None, 0.0, self._selector.refusals(call)), (), _HOST)
+
+    def _reordered(self, asked: Call) -> Fit:
+        """The step with dense results, operands or both, where no kernel takes it as it is."""
+        fixed = (False,) * len(asked.outputs)
+        dense_ins = _dense(asked.inputs, asked.constant)
+        dense_outs = _dense(asked.outputs, fixed)
+        for ins, outs in (
+            (asked.inputs, dense_outs),
+            (dense_ins, asked.outputs),
+            (dense_ins, dense_outs),
+        ):
+            if (ins, outs) == (asked.inputs, asked.outputs):
+                continue
+            fit = self._plain(self._call(asked.op, ins, outs, asked.constant))
+            if fit is not None:
+                pairs = [
+                    *zip(asked.inputs, ins, strict=True),
+                    *zip(outs, asked.outputs, strict=True),
+                ]
+                moved = sum(self.reorder(a, b).micros for a, b in pairs if a != b)
+                why = "; ".join(map(str, self._selector.refusals(asked)))
+                return replace(fit, micros=fit.micros + moved, why=why)
+        return self._host(asked)
+
+
+def _dense(views: Sequence[View], keep: Sequence[bool]) -> tuple[View, ...]:
+    """The same values in the storage that kernels like best; constants stay."""
+    found = []
+    for view, kept in zip(views, keep, strict=True):
+        dense = channels_last if len(view.shape) == 4 else row_major
+        found.append(view if kept else dense(view.dtype, view.shape))
+    return tuple(found)
+
+
+def _identity(shape: tuple[int, ...]) -> IndexMap:
+    """The map that moves nothing."""
+    factors = tuple(Factor(n, i) for i, n in enumerate(shape))
+    return IndexMap(tuple((n,) for n in shape), factors, (1,) * len(shape))
