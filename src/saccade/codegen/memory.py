@@ -58,7 +58,11 @@ class Ptr:
 
     def half_pair(self, at: IntLike = 0) -> Vec:
         """One bfloat16 as a pair whose odd element is zero: what is left of an odd count."""
-        return self.k.load_half_pair(self, at)
+        return self.k.load_half_pairs(self, at, None, 1)
+
+    def half_pairs(self, at: IntLike = 0, mask: Mask | None = None) -> Vec:
+        """Consecutive bfloat16, each the even element of a pair whose odd element is zero."""
+        return self.k.load_half_pairs(self, at, mask, None)
 
     def store(self, value: Vec, at: IntLike = 0, mask: Mask | None = None) -> None:
         """Store a vector or a scalar; masked lanes stay untouched."""
@@ -156,10 +160,10 @@ class Memory(Control, BFloat16):
         address = self._address(p, at, as_int(self.b, extent) * 2)
         return self._masked_load(address, kind, "i32", 2, mask)
 
-    def load_half_pair(self, p: Ptr, at: IntLike = 0) -> Vec:
-        """One bfloat16 in the lower half of an int32."""
-        raw = self.load_scalar(_raw(p), at)
-        return Vec(self.b, self.b.zext(raw.value, I32))
+    def load_half_pairs(self, p: Ptr, at: IntLike, mask: Mask | None, lanes: int | None) -> Vec:
+        """Consecutive bfloat16 in the lower halves of int32 lanes."""
+        raw = self.load_vec(_raw(p), at, mask, lanes)
+        return Vec(self.b, self.b.zext(raw.value, self.vector_type(raw.lanes, "int32")))
 
     def _extent(self, mask: Mask, lanes: int) -> IntLike:
         if mask.count is None:

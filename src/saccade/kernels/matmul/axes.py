@@ -6,11 +6,14 @@ from dataclasses import dataclass
 
 from saccade.kernels.base import Call, View
 from saccade.kernels.conv2d.epilogue_spec import EpilogueSpec, expand
+from saccade.kernels.conv2d.microkernel import in_pairs, steps_of
 from saccade.opdefs import MatMul
 
 __all__ = ["Product"]
 
 Axis = tuple[int, tuple[int, ...]]
+
+_ROWS_OF_PAIRS = 8  # from which on it pays to pair up a computed b that could be read in place
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +25,7 @@ class Product:
         rows: M, batch axes that share b merged into it.
         inner: K, the summed axis.
         columns: N.
+        pairs: Whether elements are summed in pairs of bfloat16.
         a: Strides (b0, b1, m, k) of a.
         b: Strides (b0, b1, k, n) of b.
         epilogue: With the sums as pictures [b0, N, b1, M].
@@ -31,9 +35,15 @@ class Product:
     rows: int
     inner: int
     columns: int
+    pairs: bool
     a: tuple[int, int, int, int]
     b: tuple[int, int, int, int]
     epilogue: EpilogueSpec
+
+    @property
+    def steps(self) -> int:
+        """Multiply-adds of one sum: an element of float32 or two of bfloat16 each."""
+        return steps_of(self.inner, self.pairs)
 
     @classmethod
     def of(cls, call: Call) -> Product | None:
@@ -66,6 +76,7 @@ class Product:
         )
         return cls(
             (n0, n1), rows, inner, shape[-1],
+            in_pairs(call) and (call.constant[1] or b_n != 1 or rows >= _ROWS_OF_PAIRS),
             (s0[0], s1[0], sm[0], a_k), (s0[1], s1[1], b_k, b_n), spec,
         )  # fmt: skip
 

@@ -5,8 +5,9 @@
 Layouts: a, b and y with any strides; up to two batch axes after merging. Constant b is packed ahead
 into panels of whole vectors; computed b is read in place when its columns are neighbours, and
 packed by a phase of its own when not. One row (a vector times a matrix) streams b once, with as
-many sums as hide the latency.
-Refuses: types other than float32, batch axes that do not merge into two.
+many sums as hide the latency. Elements are float32 or bfloat16 in any mix; where the target can,
+two bfloat16 matrices are summed in pairs: a computed b is packed into them unless rows are few.
+Refuses: other types, batch axes that do not merge into two.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from saccade.kernels.base import (
 )
 from saccade.kernels.conv2d.config import Blocking, Tile, Way, blockings, ranked_tiles, ways
 from saccade.kernels.conv2d.epilogue import Epilogue
+from saccade.kernels.conv2d.epilogue_spec import FLOATS
 from saccade.kernels.conv2d.microkernel import Reduction, accumulate, anchored, zero_sums
 from saccade.kernels.machine import machine
 from saccade.kernels.matmul.axes import Product
@@ -70,11 +72,11 @@ class _Product:
 
     def __init__(self, k: Kernel, config: MatMulConfig) -> None:
         self.k, self.config = k, config
-        self.a, self.b = k.pointer("a"), k.pointer("b")
+        self.a, self.b = k.pointer("a", config.a), k.pointer("b", config.b)
         self.epilogue = Epilogue(k, config.epilogue)
         self.g = _Geometry(*(k.integer(f.name) for f in fields(_Geometry)))
         self.epilogue.declare_integers()
-        self.width = config.vectors * k.lanes
+        self.width = config.vectors * k.lanes * (2 if config.pairs else 1)  # b of one step
 
     def emit(self) -> None:
         """All chunks."""
@@ -107,7 +109,7 @@ class _Product:
         rows = [anchored(k, a + number * g.a_m) for number in numbers]
         b, pitch = self._panel(batch, block)
         step: IntLike = 1 if config.unit else g.a_k
-        reduction = Reduction(config.unroll, config.shape)
+        reduction = Reduction(config.unroll, config.shape, config.pairs, config.odd)
         accumulate(
             k, sums, rows, b, step=step, pitch=pitch, count=g.inner, reduction=reduction,
             masks=self._masks(block),
@@ -124,7 +126,8 @@ class _Product:
         g = self.g
         b = self.b + (batch[0] * g.b_0 + batch[1] * g.b_1)
         if self.config.packed:
-            return anchored(self.k, b + block * g.inner * self.width), self.width
+            steps = (g.inner + 1) // 2 if self.config.pairs else g.inner
+            return anchored(self.k, b + block * steps * self.width), self.width
         return anchored(self.k, b + block * self.width), g.b_k
 
     def _masks(self, block: Int) -> list[Mask | None] | None:
@@ -135,8 +138,9 @@ class _Product:
 
 
 def _supports(call: Call) -> str | None:
-    if any(view.dtype is not DType.F32 for view in call.inputs[:2]):
-        return f"elements are {call.inputs[0].dtype.value}, not float32"
+    for view in call.inputs[:2]:
+        if view.dtype not in FLOATS:
+            return f"elements are {view.dtype.value}"
     product = Product.of(call)
     if product is None:
         return "the batch axes do not merge into two"
@@ -155,8 +159,8 @@ def _unit(product: Product) -> bool:
 
 def _tiles(call: Call, product: Product) -> tuple[Tile, ...]:
     return ranked_tiles(
-        product.rows, product.epilogue.vectors, depth=product.inner, pitch=4 * product.a[2],
-        unit=_unit(product),
+        product.rows, product.epilogue.vectors, depth=product.steps,
+        pitch=call.inputs[0].dtype.itemsize * product.a[2], unit=_unit(product),
         target=call.target, threads=call.threads,
     )  # fmt: skip
 
@@ -165,9 +169,9 @@ def _cuts(call: Call, product: Product, tile: Tile) -> tuple[Blocking, ...]:
     batches = product.batch[0] * product.batch[1]
     return blockings(
         -(-product.rows // tile.rows), -(-product.epilogue.vectors // tile.vectors),
-        panel=4 * product.inner * tile.vectors * call.target.lanes,
-        row=4 * product.inner * tile.rows,
-        cycles=100 + product.inner * tile.vectors * tile.rows, target=call.target,
+        panel=4 * product.steps * tile.vectors * call.target.lanes,
+        row=call.inputs[0].dtype.itemsize * product.inner * tile.rows,
+        cycles=100 + product.steps * tile.vectors * tile.rows, target=call.target,
         threads=1 if batches >= 4 * call.threads else call.threads,
     )  # fmt: skip
 
@@ -186,10 +190,11 @@ def _launch(call: Call, product: Product, way: Way) -> tuple[Launch, ...]:
     blocks = -(-spec.vectors // vectors)
     width = vectors * call.target.lanes
     panels = _panels(call, product, blocks, width)
-    reduction = Reduction.of(product.inner)
+    reduction = Reduction.of(product.inner, product.pairs)
     config = MatMulConfig(
-        "product", vectors, rows, reduction.unroll, reduction.shape,
-        _unit(product), panels.packed, spec.code(vectors),
+        "product", vectors, rows, reduction.unroll, reduction.shape, reduction.pairs,
+        reduction.odd, call.inputs[0].dtype.value, panels.element.value, _unit(product),
+        panels.packed, spec.code(vectors),
     )  # fmt: skip
     integers = (
         *product.a, *panels.steps, batches, product.batch[1], product.rows, product.inner,
@@ -203,9 +208,18 @@ def _launch(call: Call, product: Product, way: Way) -> tuple[Launch, ...]:
 
 @dataclass(frozen=True, slots=True)
 class _Panels:
-    """Where the product reads b: operand, strides (b0, b1, k), whether packed, phases before."""
+    """Where the product reads b.
+
+    Attributes:
+        operand: The matrix or its panels.
+        element: Type of its elements.
+        steps: Strides (b0, b1, k); k in steps of the sum.
+        packed: Whether in panels.
+        phases: What has to run before.
+    """
 
     operand: Operand
+    element: DType
     steps: tuple[int, int, int]
     packed: bool
     phases: tuple[Launch, ...] = ()
@@ -213,23 +227,30 @@ class _Panels:
 
 def _panels(call: Call, product: Product, blocks: int, width: int) -> _Panels:
     b0, b1, bk, bn = product.b
-    panel = product.inner * width * blocks
+    element = DType.BF16 if product.pairs else DType.F32
+    step = width * 4 // element.itemsize
+    panel = product.steps * step * blocks
     if call.constant[1]:
-        matrices = call.inputs[1].size // max(1, product.inner * product.columns)
-        packing = Packing("pack_matrix", (call.op.transpose_b, width), (1,), 4 * panel * matrices)
         size = max(1, product.inner * product.columns)
-        return _Panels(Packed(packing), (b0 // size * panel, b1 // size * panel, width), True)
-    if bn == 1 and not _worth_packing(product):
-        return _Panels(In(1), (b0, b1, bk), False)
-    outer, inner = (n if step else 1 for n, step in zip(product.batch, (b0, b1), strict=True))
+        nbytes = element.itemsize * panel * (call.inputs[1].size // size)
+        parameters = (call.op.transpose_b, width, product.pairs)
+        packing = Packing("pack_matrix", parameters, (1,), nbytes)
+        apart = (b0 // size * panel, b1 // size * panel, step)
+        return _Panels(Packed(packing), element, apart, True)
+    stored = call.inputs[1].dtype
+    if bn == 1 and not product.pairs and not _worth_packing(product):
+        return _Panels(In(1), stored, (b0, b1, bk), False)
+    outer, inner = (n if apart else 1 for n, apart in zip(product.batch, (b0, b1), strict=True))
     chunks = outer * inner * blocks
     together = "rows" if bn == 1 else "columns" if bk == 1 else "nothing"
-    config = MatMulConfig("pack", width // call.target.lanes, shape=together)
+    config = MatMulConfig(
+        "pack", width // call.target.lanes, shape=together, pairs=product.pairs, b=stored.value
+    )
     integers = (product.inner, product.columns, inner, blocks, chunks, b0, b1, bk, bn)
-    temp = Temp(0, 4 * panel * outer * inner)
+    temp = Temp(0, element.itemsize * panel * outer * inner)
     phase = Launch(config, (In(1), temp), integers, chunks)
-    steps = (panel * inner if b0 else 0, panel if b1 else 0, width)
-    return _Panels(temp, steps, True, (phase,))
+    apart = (panel * inner if b0 else 0, panel if b1 else 0, step)
+    return _Panels(temp, element, apart, True, (phase,))
 
 
 def _worth_packing(product: Product) -> bool:
@@ -244,8 +265,8 @@ def _times(call: Call, product: Product, best: Tile) -> tuple[float, float]:
         return 0.0, speed.step
     vectors, rows, _ = best
     padded = -(-product.epilogue.vectors // vectors) * vectors * call.target.lanes
-    flops = 2.0 * batches * (-(-product.rows // rows) * rows) * padded * product.inner
-    nbytes = 4.0 * sum(view.size for view in (*call.inputs[:2], call.outputs[0]))
+    flops = 2.0 * batches * (-(-product.rows // rows) * rows) * padded * product.steps
+    nbytes = float(sum(view.nbytes for view in (*call.inputs[:2], call.outputs[0])))
     return nbytes / speed.bandwidth, speed.roofline(flops, 0.0, call.threads, 0.9)
 
 

@@ -1,11 +1,15 @@
-"""Packs a matrix that is computed at run time into panels [batch, block, K, width]."""
+"""Packs a matrix that is computed at run time into panels [batch, block, steps, width].
+
+A step is a row of float32, or in pairs of bfloat16 two rows, neighbours of a column side by side;
+of an odd number of rows the last is paired with zeros.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from saccade.codegen.language import Kernel, Ptr
-from saccade.codegen.values import Int, IntLike, Vec
+from saccade.codegen.values import Bool, Int, IntLike, Mask, Vec
 from saccade.kernels.matmul.config import MatMulConfig
 
 __all__ = ["emit_pack"]
@@ -15,7 +19,8 @@ __all__ = ["emit_pack"]
 class _Panel:
     """One panel: `target[at · width + column] = source[at · by_row + column · by_column]`.
 
-    Columns from `left` on, up to `width`, become zeros.
+    In pairs, 32 bits of `target` are the elements of rows 2 · at and 2 · at + 1. Columns from
+    `left` on, up to `width`, become zeros.
     """
 
     source: Ptr
@@ -25,11 +30,18 @@ class _Panel:
     inner: Int
     left: Int
     width: int
+    pairs: bool
+
+    @property
+    def steps(self) -> Int:
+        """Rows of the panel."""
+        return (self.inner + 1) // 2 if self.pairs else self.inner
 
 
 def emit_pack(k: Kernel, config: MatMulConfig) -> None:
     """One chunk for each panel."""
-    b, panels = k.pointer("b"), k.pointer("panels")
+    b = k.pointer("b", config.b)
+    panels = k.pointer("panels", "int32" if config.pairs else "float32")
     inner, columns, inner_batch, blocks, chunks = k.integers("inner columns b1 blocks chunks")
     s0, s1, sk, sn = k.integers("b_0 b_1 b_k b_n")
     width = config.vectors * k.lanes
@@ -38,12 +50,13 @@ def emit_pack(k: Kernel, config: MatMulConfig) -> None:
         first = (chunk - batch * blocks) * width
         outer = batch // inner_batch
         source = b + (outer * s0 + (batch - outer * inner_batch) * s1 + first * sn)
-        target = panels + chunk * inner * width
-        panel = _Panel(source, target, sk, sn, inner, columns - first, width)
+        panel = _Panel(source, panels, sk, sn, inner, columns - first, width, config.pairs)
+        panel = replace(panel, target=panels + chunk * panel.steps * width)
         if config.shape == "rows":
             _pack_rows(k, panel)
         elif config.shape == "columns":
-            whole = inner // k.lanes * k.lanes
+            # Of an odd number of rows the last one is not a pair: nothing may be read past it.
+            whole = (inner // 2 if config.pairs else inner) // k.lanes * k.lanes
             _pack_columns(k, panel, whole)
             _pack_elements(k, panel, whole)
         else:
@@ -51,9 +64,21 @@ def emit_pack(k: Kernel, config: MatMulConfig) -> None:
 
 
 def _pack_rows(k: Kernel, p: _Panel) -> None:
-    with k.range(0, p.inner) as at, k.range(0, p.width, k.lanes) as column:
-        row = (p.source + at * p.by_row).vec(column, k.first(p.left - column))
+    with k.range(0, p.steps) as at, k.range(0, p.width, k.lanes) as column:
+        left = p.left - column
+        if p.pairs:
+            even = (p.source + at * 2 * p.by_row).half_pairs(column, k.first(left))
+            both = k.first(_second(p, at).select(left, 0))
+            odd = (p.source + (at * 2 + 1) * p.by_row).half_pairs(column, both)
+            row = k.join_pair(even, odd)
+        else:
+            row = (p.source + at * p.by_row).vec(column, k.first(left))
         p.target.store(row, at * p.width + column)
+
+
+def _second(p: _Panel, at: Int) -> Bool:
+    """Whether a pair of rows has a second one."""
+    return at * 2 + 1 < p.inner
 
 
 def _pack_columns(k: Kernel, p: _Panel, end: Int) -> None:
@@ -61,18 +86,33 @@ def _pack_columns(k: Kernel, p: _Panel, end: Int) -> None:
     with k.range(0, end, k.lanes) as at, k.range(0, p.width, k.lanes) as column:
         rows = []
         for i in range(k.lanes):
-            lanes = (column + i < p.left).select(k.lanes, 0)
-            rows.append((p.source + (column + i) * p.by_column).vec(at, k.first(lanes)))
+            inside = k.first((column + i < p.left).select(k.lanes, 0))
+            rows.append(_steps(p, p.source + (column + i) * p.by_column, at, inside))
         for i, row in enumerate(_transposed(k, rows)):
             p.target.store(row, (at + i) * p.width + column)
 
 
+def _steps(p: _Panel, column: Ptr, at: Int, inside: Mask) -> Vec:
+    """A vector of neighbouring steps of a column that lies together."""
+    return column.pairs(at * 2, inside) if p.pairs else column.vec(at, inside)
+
+
 def _pack_elements(k: Kernel, p: _Panel, start: IntLike) -> None:
-    with k.range(start, p.inner) as at, k.range(0, p.width) as column:
+    with k.range(start, p.steps) as at, k.range(0, p.width) as column:
         inside = column < p.left
-        value = p.source.load(at * p.by_row + inside.select(column, 0) * p.by_column)
-        chosen = Vec(k.b, k.b.select(inside.value, value.value, k.zero(1).value))
-        p.target.store(chosen, at * p.width + column)
+        source = p.source + inside.select(column, 0) * p.by_column
+        if p.pairs:
+            second = _second(p, at)
+            odd = source.half_pair(second.select(at * 2 + 1, 0) * p.by_row)
+            odd = _or_zero(k, second, odd)
+            value = k.join_pair(source.half_pair(at * 2 * p.by_row), odd)
+        else:
+            value = source.load(at * p.by_row)
+        p.target.store(_or_zero(k, inside, value), at * p.width + column)
+
+
+def _or_zero(k: Kernel, condition: Bool, value: Vec) -> Vec:
+    return Vec(k.b, k.b.select(condition.value, value.value, value.like(0).value))
 
 
 def _transposed(k: Kernel, rows: list[Vec]) -> list[Vec]:
