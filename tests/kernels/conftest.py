@@ -37,12 +37,13 @@ def hold(
 ):  # fmt: skip
     """Run everywhere, compare with the truth, and bit by bit between teams.
 
-    Float32 results are stored in `stored` where it is given.
+    Float32 results are stored in `stored`, or in bfloat16 where the first operand is.
     """
+    stored = stored or (DType.BF16 if DType.of(arrays[0].dtype) is DType.BF16 else DType.F32)
     truth = storage.reference(op, arrays) if exact else reference64(op, arrays)
     types = storage.infer(op, [_type(a) for a in arrays])
     views = outputs or [
-        bench.row_major(stored if stored and t.dtype is DType.F32 else t.dtype, r.shape)
+        bench.row_major(stored if t.dtype is DType.F32 else t.dtype, r.shape)
         for t, r in zip(types, truth, strict=True)
     ]
     first = {}
@@ -70,6 +71,15 @@ def _type(array):
 @pytest.fixture(name="hold")
 def hold_fixture():
     return hold
+
+
+@pytest.fixture(
+    params=[(DType.BF16, DType.BF16), (DType.BF16, DType.F32), (DType.F32, DType.BF16)],
+    ids=lambda pair: f"{pair[0].value}-{pair[1].value}",
+)
+def mixed(request):
+    """How operands and results are stored where bfloat16 is among them."""
+    return request.param
 
 
 @pytest.fixture(scope="session", autouse=True)

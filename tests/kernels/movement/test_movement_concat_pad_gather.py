@@ -15,7 +15,7 @@ from saccade.opdefs.movement import Concat, Gather, Pad
 from saccade.testing.kernels import launched_as, nhwc_view, row_major, run_kernel
 
 RNG = np.random.default_rng(9)
-DTYPES = [DType.U8, DType.F16, DType.F32, DType.I64]
+DTYPES = [DType.U8, DType.F16, DType.BF16, DType.F32, DType.I64]
 
 
 def values(shape, dtype=DType.F32):
@@ -65,6 +65,18 @@ def test_pad_types(hold, dtype):
 def test_pad_of_nothing(hold):
     hold(PAD, Pad(((1, 2), (1, 1)), "constant", 1.0), [values((0, 3))], exact=True)
     hold(PAD, Pad(((0, 0), (1, 1)), "edge"), [values((0, 3))], exact=True)
+
+
+def test_changes_of_the_element_type_are_refused():
+    wide, narrow = (row_major(d, (4, 3)) for d in (DType.F32, DType.BF16))
+    indices = row_major(DType.I64, (4,))
+    for kernel, op, inputs in (
+        (CONCAT, Concat(0), (narrow, wide)),
+        (PAD, Pad(((0, 0), (0, 0))), (wide,)),
+        (GATHER, Gather(0), (wide, indices)),
+    ):
+        call = Call(op, inputs, (narrow,), (False,) * len(inputs), host_target())
+        assert "element type" in kernel.supports(call)
 
 
 def test_pad_refusal():

@@ -15,7 +15,7 @@ from saccade.opdefs.movement import Move
 from saccade.testing.kernels import launched_as, nhwc_view, row_major, run_kernel
 
 RNG = np.random.default_rng(5)
-DTYPES = [DType.U8, DType.F16, DType.F32, DType.I64]
+DTYPES = [DType.U8, DType.BF16, DType.F32, DType.I64]
 
 
 def identity(shape):

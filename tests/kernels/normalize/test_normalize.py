@@ -81,6 +81,21 @@ def test_local_response_half_precision(hold):
     hold(LOCAL_RESPONSE, LocalResponseNorm(5, 0.1), [x], k=1)
 
 
+def test_bfloat16(hold, mixed):
+    source, result = mixed
+    x = random_operands((2, 24, 5, 7), source, RNG)
+    s, b = operands((24,), (24,))
+    dense = [row_major(DType.F32, s.shape)] * 2
+    view, out = nhwc_view(source, x.shape, 27), nhwc_view(result, x.shape)
+    hold(
+        GROUP_NORM, GroupNorm(3), [x, s, b], inputs=[view, *dense], outputs=[out], k=1024
+    )  # fmt: skip
+    hold(
+        LAYER_NORM, LayerNorm(1), [random_operands((4, 24), source, RNG), s, b], stored=result, k=24
+    )
+    hold(LOCAL_RESPONSE, LocalResponseNorm(5, 0.1), [x], stored=result, k=4)
+
+
 def test_refusals():
     target = host_target()
     x, s = row_major(DType.F64, (3, 4)), row_major(DType.F64, (4,))

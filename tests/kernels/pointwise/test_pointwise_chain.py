@@ -142,6 +142,27 @@ def _call(op, *arrays, out=None):
     return Call(op, views, (result,), (False,) * len(views), host_target())
 
 
+def test_bfloat16(hold, mixed):
+    source, result = mixed
+    x, y = operands((7, 37), (37,), dtype=source)
+    hold(CHAIN, op("silu(add($0, $1))"), [x, y], stored=result, k=2)
+    hold(CHAIN, op("$0"), [x], stored=result, exact=True)
+    shape = (2, 19, 4, 6)
+    (z,) = operands(shape, dtype=source)
+    planar, last = row_major(source, shape), nhwc_view(result, shape, 23)
+    hold(CHAIN, op("mul($0, $0)"), [z], inputs=[planar], outputs=[last])
+
+
+def test_bfloat16_beside_float32_and_other_types(hold):
+    (x,), (y,) = operands((7, 37), dtype=DType.BF16), operands((7, 37))
+    mask = exact_operands((7, 37), DType.BOOL, RNG)
+    hold(CHAIN, op("where($0, $1, $2)"), [mask, x, y], stored=DType.BF16, k=1)
+    hold(CHAIN, op("less($0, $1)", DType.BOOL), [x, y], exact=True)
+    (n,) = operands((7, 37), dtype=DType.I32)
+    hold(CHAIN, op("$0", DType.F32), [n], stored=DType.BF16, exact=True)
+    hold(CHAIN, op("$0", DType.I32), [x], exact=True)
+
+
 def test_refusals():
     assert "float64" in CHAIN.supports(_call(op("$0"), np.zeros(3)))
     assert "exp of integers" in CHAIN.supports(

@@ -80,6 +80,17 @@ def test_nan_wins(hold, kernel):
     run(hold, Pool2d("max", kernel, padding=(1, 1, 1, 1)), x)
 
 
+@pytest.mark.parametrize("kind", ["max", "average"])
+def test_bfloat16(hold, mixed, kind):
+    source, result = mixed
+    x = random_operands((2, 37, 6, 7), source, RNG)
+    scale = random_operands((37, 1, 1), DType.F32, RNG)
+    op = Pool2d(kind, (3, 3), (2, 2), (1, 1, 1, 1), epilogue=parse("mul($0, $1)"))
+    views = [nhwc_view(source, x.shape, 40), row_major(DType.F32, scale.shape)]
+    out = nhwc_view(result, (2, 37, 3, 4), 41)
+    hold(POOL, op, [x, scale], inputs=views, outputs=[out], k=9)
+
+
 def test_refusals():
     planar, inner = row_major(DType.F32, (1, 8, 4, 4)), last((1, 8, 4, 4))
     op = Pool2d("max", (1, 1))

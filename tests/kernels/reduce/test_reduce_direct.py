@@ -117,6 +117,16 @@ def test_nan_and_infinities(hold):
             hold(REDUCE, Reduce(kind, axes), [x], k=50)
 
 
+def test_bfloat16(hold, mixed):
+    source, result = mixed
+    for shape in ((3, 70, 5), (1, 24, 83, 90)):  # the second in two phases
+        x = operand(shape, dtype=source)
+        for axes in ((1,), (0, len(shape) - 1)):
+            hold(
+                REDUCE, Reduce("mean", axes), [x], stored=result, k=shape[0] * shape[-1] + shape[1]
+            )
+
+
 def test_refusals():
     op, target = Reduce("sum", (0,)), host_target()
     view = row_major(DType.I64, (4, 4))

@@ -57,6 +57,13 @@ def test_half_precision(hold):
     hold(CUMSUM, CumSum(0), [x], k=1)
 
 
+def test_bfloat16(hold, mixed):
+    source, result = mixed
+    x = random_operands((9, 20), source, RNG)
+    hold(ARG_REDUCE, ArgReduce("argmax", 0), [x], exact=True)
+    hold(CUMSUM, CumSum(0), [x], stored=result, k=9)
+
+
 def test_refusals():
     target, view = host_target(), row_major(DType.U8, (3, 4))
     out = row_major(DType.I64, (1, 4))

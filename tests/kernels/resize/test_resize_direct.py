@@ -119,6 +119,15 @@ def test_positions_are_float32():
     assert axis_indices("nearest", "asymmetric", "floor", 10, 6, float(np.float32(0.6)))[3, 0] == 5
 
 
+@pytest.mark.parametrize("mode", ["nearest", "linear"])
+def test_bfloat16(hold, mixed, mode):
+    source, result = mixed
+    x = random_operands((2, 19, 4, 5), source, RNG)
+    op = Resize((2, 19, 8, 9), None, mode)
+    out = nhwc_view(result, (2, 19, 8, 9), 21)
+    hold(RESIZE, op, [x], inputs=[nhwc_view(source, x.shape, 20)], outputs=[out], k=300)
+
+
 def test_refusals():
     op, target = Resize((1, 4, 8, 8)), host_target()
     planar, out = row_major(DType.F32, (1, 4, 4, 4)), last((1, 4, 8, 8))

@@ -55,6 +55,14 @@ def test_half_precision(hold):
         hold(SOFTMAX, Softmax(axis), [x], k=1)
 
 
+@pytest.mark.parametrize("axis", [0, 1])
+def test_bfloat16(hold, mixed, axis):
+    source, result = mixed
+    x = random_operands((35, 37), source, RNG)
+    for log in (False, True):
+        hold(SOFTMAX, Softmax(axis, log), [x], stored=result, k=37)
+
+
 def test_refusals():
     view, target = row_major(DType.F64, (4, 4)), host_target()
     assert "float64" in SOFTMAX.supports(Call(Softmax(0), (view,), (view,), (False,), target))

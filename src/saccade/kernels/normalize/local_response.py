@@ -38,8 +38,9 @@ class LocalResponseConfig:
 def supports(call: Call) -> str | None:
     """Why this kernel cannot take the call."""
     out = call.outputs[0]
-    if out.dtype not in FLOATS:
-        return f"elements of type {out.dtype.value}"
+    for view in (call.inputs[0], out):
+        if view.dtype not in FLOATS:
+            return f"elements of type {view.dtype.value}"
     if out.size and any(s == 0 and n > 1 for n, s in zip(out.shape, out.strides, strict=True)):
         return "the result repeats elements"
     if call.op.size > 64:
@@ -124,7 +125,8 @@ def cost(call: Call) -> float:
     """Microseconds: a sum of neighbours, a logarithm and an exponential."""
     x = call.inputs[0]
     flops = (60.0 + 2 * call.op.size) * x.size
-    return machine(call.target).roofline(flops, 2 * x.size * x.dtype.itemsize, call.threads, 0.5)
+    nbytes = x.nbytes + call.outputs[0].nbytes
+    return machine(call.target).roofline(flops, nbytes, call.threads, 0.5)
 
 
 LOCAL_RESPONSE = CpuKernel(

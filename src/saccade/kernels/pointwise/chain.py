@@ -5,10 +5,10 @@ result's memory order is vectorised: channels of a channels-last picture, column
 An operand meets that axis with neighbours (`unit`), with one element for the whole row (`zero`,
 loaded once) or at a stride (`strided`, element by element).
 
-Floating-point operands are computed with in float32, integers in int64; float16 converts at loads
-and stores. Refuses float64 and types the kernel language has no element for, and functions such as
-`exp` on integers. Bandwidth-bound: activations of dense tensors run at a copy's speed up to about
-20 operations per element.
+Floating-point operands are computed with in float32, integers in int64; float16 and bfloat16
+convert at loads and stores. Refuses float64 and types the kernel language has no element for, and
+functions such as `exp` on integers. Bandwidth-bound: activations of dense tensors run at a copy's
+speed up to about 20 operations per element.
 """
 
 from __future__ import annotations

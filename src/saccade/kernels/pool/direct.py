@@ -254,7 +254,7 @@ def cost(call: Call) -> float:
     """Microseconds: a load and an operation per valid tap."""
     out, x = call.outputs[0], call.inputs[0]
     taps = call.op.kernel[0] * call.op.kernel[1]
-    nbytes = (x.size + out.size) * x.dtype.itemsize
+    nbytes = x.nbytes + out.nbytes
     return machine(call.target).roofline(4.0 * taps * out.size, nbytes, call.threads, 0.5)
 
 

@@ -125,8 +125,7 @@ def cost(call: Call) -> float:
     """Microseconds: the operand is read once."""
     x, walk = call.inputs[0], _walk(call)
     slow = 8.0 if walk.kept.strides[0][-1] != 1 and walk.way == "across" else 1.0
-    nbytes = x.size * x.dtype.itemsize
-    return machine(call.target).roofline(4.0 * slow * x.size, nbytes, call.threads, 0.5)
+    return machine(call.target).roofline(4.0 * slow * x.size, x.nbytes, call.threads, 0.5)
 
 
 REDUCE = CpuKernel("reduce.direct", (Reduce,), ReduceConfig, supports, one_way(launch, cost), emit)

@@ -109,7 +109,7 @@ class _Scan:
         self.pointers = [k.pointer(n, e) for n, e in zip("yx", config.elements, strict=True)]
         self.nest = Nest(k, config.rank, 2)
         self.size, self.to_step, self.step = k.integers("size to_step step")
-        self.floats = config.elements[1].startswith("float")
+        self.floats = DType(config.elements[1]).is_float
 
     def emit(self) -> None:
         """All results."""
@@ -182,7 +182,7 @@ def _spread(kind: Any, lanes: int, number: int) -> Any:  # noqa: ANN401
 def cost(call: Call) -> float:
     """Microseconds: every element is read once, one vector at a time."""
     x = call.inputs[0]
-    nbytes = 2 * x.size * x.dtype.itemsize
+    nbytes = x.nbytes + call.outputs[0].nbytes
     return machine(call.target).roofline(24.0 * x.size, nbytes, call.threads, 0.5)
 
 

@@ -4,7 +4,7 @@
 
 with 1, 2 or 4 taps per axis (nearest, linear, cubic). The tables are packed constants, made for
 the sizes when the plan is made. Refuses planar pictures, other ranks, resized batches or channels,
-and types other than float32/16.
+and types other than float32, float16 and bfloat16.
 """
 
 from __future__ import annotations
@@ -180,7 +180,7 @@ def cost(call: Call) -> float:
     """Microseconds: a load and an operation per tap."""
     x, out = call.inputs[0], call.outputs[0]
     taps = TAPS[call.op.mode] ** 2
-    nbytes = (x.size + out.size) * x.dtype.itemsize
+    nbytes = x.nbytes + out.nbytes
     return machine(call.target).roofline((4.0 * taps + 8) * out.size, nbytes, call.threads, 0.5)
 
 

@@ -37,8 +37,9 @@ def _plan(call: Call) -> SweepPlan:
 def supports(call: Call) -> str | None:
     """Why this kernel cannot take the call."""
     out = call.outputs[0]
-    if out.dtype not in FLOATS:
-        return f"elements of type {out.dtype.value}"
+    for view in (call.inputs[0], out):
+        if view.dtype not in FLOATS:
+            return f"elements of type {view.dtype.value}"
     if out.size and any(s == 0 and n > 1 for n, s in zip(out.shape, out.strides, strict=True)):
         return "the result repeats elements"
     return None
@@ -85,14 +86,14 @@ def emit(k: Kernel, config: SoftmaxConfig) -> None:
 
 def cost(call: Call) -> float:
     """Microseconds: an exponential and three sweeps."""
-    x = call.inputs[0]
+    x, out = call.inputs[0], call.outputs[0]
     slow = (
         1.0
         if "strided" not in _plan(call).code.kept_kinds or _plan(call).code.way == "along"
         else 4.0
     )
     return machine(call.target).roofline(
-        30.0 * slow * x.size, 2 * x.size * x.dtype.itemsize, call.threads, 0.5
+        30.0 * slow * x.size, x.nbytes + out.nbytes, call.threads, 0.5
     )
 
 
