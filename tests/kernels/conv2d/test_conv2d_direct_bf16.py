@@ -137,7 +137,8 @@ def test_prologue(hold, kind, place):
 def test_pairs_are_used_where_the_target_has_them():
     for target, kinds, pairs in (
         (host_target("avx512"), (BF16, BF16), host_target("avx512").bf16),
-        (host_target("avx512"), (BF16, F32), False),
+        (host_target("avx512"), (BF16, F32), host_target("avx512").bf16),
+        (host_target("avx512"), (F32, BF16), False),
         (WITHOUT, (BF16, BF16), False),
         (host_target("avx2"), (BF16, BF16), False),
     ):

@@ -27,8 +27,13 @@ Sums = list[list[Var]]
 
 
 def in_pairs(call: Call) -> bool:
-    """Whether products of the first two operands are summed in pairs."""
-    return call.target.bf16 and all(view.dtype is DType.BF16 for view in call.inputs[:2])
+    """Whether products of the first two operands are summed in pairs of bfloat16.
+
+    The second is rounded where it is packed if it is a float32 constant.
+    """
+    a, b = call.inputs[:2]
+    known = call.constant[1] and b.dtype is DType.F32
+    return call.target.bf16 and a.dtype is DType.BF16 and (b.dtype is DType.BF16 or known)
 
 
 def steps_of(count: int, pairs: bool) -> int:
