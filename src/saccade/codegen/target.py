@@ -7,7 +7,7 @@ from functools import lru_cache
 
 from saccade.errors import OptionError
 
-__all__ = ["Isa", "Target", "host_target"]
+__all__ = ["Isa", "Target", "foreign_target", "host_target"]
 
 Isa = str
 """`avx512`, `avx2` or `neon`."""
@@ -80,6 +80,19 @@ def host_target(isa: Isa = "native") -> Target:
     }
     features = ",".join(f"{'+' if v else '-'}{k}" for k, v in sorted(kept.items())) + ",-avx512f"
     return Target("avx2", 256, 16, triple, "x86-64-v3", features, False, l1, l2, l3)
+
+
+def foreign_target(isa: Isa) -> Target:
+    """A target that code can be emitted for on any machine: `neon`, a common 64-bit Arm server.
+
+    Raises:
+        OptionError: If no such target is described.
+    """
+    if isa != "neon":
+        raise OptionError(f"isa={isa!r} is not one of neon")
+    return Target(
+        "neon", 128, 32, "aarch64-unknown-linux-gnu", "neoverse-n1", "", l1=64 << 10, l3=32 << 20
+    )
 
 
 def _cache_sizes() -> tuple[int, int, int]:

@@ -11,12 +11,13 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
 from saccade.codegen.compile import object_code
 from saccade.codegen.language import CONTEXT_WORDS, COUNTER_WORDS, Kernel
-from saccade.codegen.target import Target, host_target
+from saccade.codegen.target import Target, foreign_target, host_target
 from saccade.errors import OutOfBoundsError
 from saccade.ir import Array, DType, Op
 from saccade.kernels import packing
@@ -34,6 +35,7 @@ from saccade.kernels.base import (
     one_way,
 )
 from saccade.runtime.cpu.linker import Linked, link
+from saccade.testing import emulate
 
 __all__ = [
     "Prepared",
@@ -82,7 +84,8 @@ def compile_launch(
 class Prepared:
     """A kernel ready to run on given operands; `run` may be repeated and timed."""
 
-    linked: list[Linked]
+    codes: list[bytes]
+    emulated: bool
     launches: tuple[Launch, ...]
     args: list[Array]
     bases: Array
@@ -92,14 +95,27 @@ class Prepared:
     outputs: list[tuple[int, View]]
     guards: Array
 
+    @cached_property
+    def _linked(self) -> list[Linked]:
+        return [link([code], ["kernel"]) for code in self.codes]
+
     def run(self, threads: int = 1, order: Sequence[int] | None = None) -> None:
-        """Play every phase on `threads` logical threads, in `order`."""
-        for linked, args, accesses in zip(self.linked, self.args, self.accesses, strict=True):
+        """Play every phase on `threads` logical threads, in `order`.
+
+        Raises:
+            OutOfBoundsError: If checked code leaves a buffer.
+        """
+        order = tuple(order or range(threads))
+        if self.emulated:
+            phase, fault = emulate.play(emulate.Job(self.codes, self.args, self.memory, order))
+            self._raise(phase, fault)
+            return
+        for phase, (linked, args) in enumerate(zip(self._linked, self.args, strict=True)):
             function = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)(
                 linked.addresses["kernel"]
             )
             counters = np.zeros(threads * COUNTER_WORDS, np.int64)
-            for thread in order or range(threads):
+            for thread in order:
                 context = np.array(
                     [
                         self.bases.ctypes.data,
@@ -113,12 +129,13 @@ class Prepared:
                 )
                 assert len(context) == CONTEXT_WORDS
                 function(args.ctypes.data, context.ctypes.data)
-                if self.fault[0]:
-                    access, offset, length = (int(v) for v in self.fault[:3])
-                    name = accesses[access - 1]
-                    raise OutOfBoundsError(
-                        f"access {name}[{offset}] of a buffer of {length} elements"
-                    )
+                self._raise(phase, self.fault)
+
+    def _raise(self, phase: int, fault: Sequence[int] | Array) -> None:
+        access, offset, length = (int(v) for v in fault[:3])
+        if access:
+            name = self.accesses[phase][access - 1]
+            raise OutOfBoundsError(f"access {name}[{offset}] of a buffer of {length} elements")
 
     def result(self, index: int) -> Array:
         """Output `index` in logical order, copied."""
@@ -153,7 +170,7 @@ def prepare(
         ValueError: If the kernel does not support the call (the message is its reason).
     """
     views = tuple(inputs or (row_major(DType.of(a.dtype), a.shape) for a in arrays))
-    target = isa if isinstance(isa, Target) else host_target(isa)
+    target = isa if isinstance(isa, Target) else _target(isa)
     known = tuple(constant or (False,) * len(views))
     call = Call(op, views, tuple(outputs), known, target, threads, exact)
     reason = kernel.supports(call)
@@ -161,6 +178,15 @@ def prepare(
         raise ValueError(reason)
     launches = kernel.launch(call)
     return _Placer(kernel, call, arrays, checked).place(launches, target)
+
+
+def _target(isa: str) -> Target:
+    """This machine's target, or one that is emulated."""
+    return foreign_target(isa) if _foreign(isa) else host_target(isa)
+
+
+def _foreign(isa: str) -> bool:
+    return isa == "neon" and host_target().isa != "neon"
 
 
 class _Placer:
@@ -203,7 +229,8 @@ class _Placer:
             compile_launch(self.kernel, launch, target, self.checked) for launch in launches
         ]
         return Prepared(
-            [link([code], ["kernel"]) for code, _ in compiled],
+            [code for code, _ in compiled],
+            _foreign(target.isa),
             launches,
             [np.array(w, np.int64) for w in words],
             np.array([memory.ctypes.data], np.int64),

@@ -70,7 +70,12 @@ _ALIAS = 4096  # bytes: rows that are so far apart compete for the same ways of 
 
 def tiles(target: Target) -> tuple[tuple[int, int], ...]:
     """Tiles (vectors, rows) for a target, the best ones first."""
-    return _TILES_32 if target.registers >= 32 else _TILES_16
+    if target.registers < 32:
+        return _TILES_16
+    # Where a product cannot take a broadcast from memory, that and its address pass through one
+    # register more.
+    spare = 0 if target.isa == "avx512" else 2
+    return tuple((nv, mr) for nv, mr in _TILES_32 if nv * (mr + 1) + spare <= target.registers)
 
 
 class Tile(NamedTuple):

@@ -244,7 +244,8 @@ def _supports(call: Call) -> str | None:
 def _tile(filters: int, target: Target) -> tuple[int, int]:
     """Filters and pixels at a time: their sums and the columns they read fit in the registers."""
     if target.registers >= 32:
-        return (1, 8) if filters == 1 else (filters if filters <= 6 else 4, 4)
+        one = min(8, target.lanes)  # pixels become lanes
+        return (1, one) if filters == 1 else (filters if filters <= 6 else 4, 4)
     return {1: (1, 4), 2: (2, 4), 4: (2, 4)}.get(filters, (3, 4))
 
 
