@@ -27,10 +27,11 @@ ALLOWED = {
     "passes": LEAVES,
     "kernels": LEAVES | {"codegen"},
     "layout": LEAVES | {"codegen", "kernels"},
-    "tuning": LEAVES | {"codegen", "kernels"},
+    "tuning": LEAVES | {"caches", "codegen", "kernels", "layout"},
     "plan": LEAVES | {"codegen", "kernels", "layout", "tuning"},
     "runtime": LEAVES | SERVICES | {"codegen", "kernels", "layout", "tuning", "plan"},
     "lowered": LEAVES | SERVICES | {"frontend", "passes"},
+    "insitu": LEAVES | SERVICES | {"codegen", "kernels", "layout", "tuning", "plan", "runtime"},
     "profile": LEAVES | {"codegen", "kernels", "plan"},
 }
 ENGINE = set().union(*ALLOWED.values()) | set(ALLOWED)

@@ -28,7 +28,7 @@ def compile(  # noqa: A001 - the name that users expect: saccade.compile
             are computed in fp32.
         threads: Width of the team; as many as affinity and quota allow unless given.
         exact: Refuse algorithms that trade rounding for speed (Winograd).
-        more: `checked`, `isa` and `cache`; see `Options`.
+        more: `checked`, `isa`, `cache` and `algorithms`; see `Options`.
 
     Returns:
         A `Model`: call it on arrays, or ask for its `plan` or `profile`.
@@ -48,4 +48,6 @@ def compile(  # noqa: A001 - the name that users expect: saccade.compile
     processes = Processes()
     lowering = lowered.get(source, options, processes)
     backend = runtime.backend(options, processes)
-    return Model(lowering.graph, options, backend, lowering.identity, lowering.trace)
+    return Model(
+        lowering.graph, options, backend, lowering.identity, lowering.lasting, lowering.trace
+    )

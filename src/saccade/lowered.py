@@ -40,11 +40,13 @@ class Lowered:
     Attributes:
         graph: The graph.
         identity: Equal for equal contents; distinguishes the constants of different models.
+        lasting: Whether it does so in other processes, too.
         trace: Gives the text of the graph after the frontend and after each pass.
     """
 
     graph: Graph
     identity: str
+    lasting: bool
     trace: Callable[[], Mapping[str, str]]
 
 
@@ -65,7 +67,9 @@ def get(source: Any, options: Options, processes: Processes) -> Lowered:  # noqa
         graph = _read(path)
     if graph is None:
         graph = _keep(_lower(source, options), path)
-    return Lowered(graph, identity, lru_cache(maxsize=1)(lambda: _stages(source, options)))
+    return Lowered(
+        graph, identity, digest is not None, lru_cache(maxsize=1)(lambda: _stages(source, options))
+    )
 
 
 def _lower(source: Any, options: Options) -> Graph:  # noqa: ANN401

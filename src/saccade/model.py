@@ -11,9 +11,9 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from saccade import layout
+from saccade import layout, tuning
 from saccade import plan as planner
-from saccade.errors import InputError
+from saccade.errors import InputError, OptionError
 from saccade.ir import Array, Graph, Value
 from saccade.ir.dim import Affine, Dim, Symbol
 from saccade.locks import Lock
@@ -62,13 +62,16 @@ class Model:
         options: Options,
         backend: Any,  # noqa: ANN401 - of any device
         identity: str,
+        lasting: bool,
         trace: Callable[[], Mapping[str, str]],
     ) -> None:
         self._graph = graph
         self._options = options
         self._backend = backend
         self._identity = identity
+        self._lasting = lasting
         self._trace = trace
+        self._algorithms = self._choices()
         self._lock = Lock()
         self._programs: OrderedDict[tuple[tuple[int, ...], ...], Program] = OrderedDict()
         self.inputs = tuple(_info(v, v.name) for v in graph.inputs)
@@ -104,6 +107,57 @@ class Model:
         arrays = self._arrays(self._named(args, kwargs))
         program = self._program(tuple(a.shape for a in arrays))
         return Profile.of(program.plan, program.profile(arrays, repeat))
+
+    def tune(
+        self,
+        *args: Any,  # noqa: ANN401
+        seconds: float | None = None,
+        report: Callable[[tuning.Progress], None] = lambda _progress: None,
+        **kwargs: Any,  # noqa: ANN401
+    ) -> tuning.Outcome:
+        """Measure other ways to do each step on these inputs, and keep those that are faster.
+
+        Later programs for these input shapes use them, in this process and in others. The model
+        never becomes slower: what is kept was faster as a whole, beyond the noise.
+
+        Args:
+            *args: Inputs by position.
+            **kwargs: Inputs by name.
+            seconds: How long it may take; unlimited unless given. What was measured is kept, so
+                that the next call goes on from there.
+            report: Told how far it is, several times a second.
+
+        Raises:
+            InputError: If an input does not fit.
+            OptionError: If the device is not the CPU.
+        """
+        if self._options.device != "cpu":
+            raise OptionError(f"only device cpu can be tuned, not {self._options.device}")
+        from saccade.insitu import tune  # noqa: PLC0415 - running needs none of it
+
+        arrays = self._arrays(self._named(args, kwargs))
+        sizes = _solve(self._graph.inputs, [a.shape for a in arrays])
+        outcome = tune(
+            self._graph, self._identity, sizes, arrays, self._backend, self._options,
+            seconds=seconds, report=report,
+        )  # fmt: skip
+        with self._lock:
+            known = self._algorithms or tuning.Algorithms(outcome.algorithms.machine, ())
+            self._algorithms = known.replaced(outcome.calls, outcome.algorithms)
+            self._programs.clear()
+        if self._lasting and self._options.algorithms is None:
+            tuning.keep(self._identity, self._algorithms)
+        return outcome
+
+    @property
+    def algorithms(self) -> tuning.Algorithms:
+        """The tuned choices, of all sizes: from a file, or what `tune` kept."""
+        return self._algorithms or tuning.Algorithms(tuning.this_machine(), ())
+
+    def _choices(self) -> tuning.Algorithms | None:
+        if self._options.algorithms is not None:
+            return tuning.load(self._options.algorithms)
+        return tuning.kept(self._identity) if self._lasting else None
 
     @property
     def stages(self) -> tuple[str, ...]:
@@ -169,10 +223,17 @@ class Model:
             threads=self._options.resolved_threads,
             exact=self._options.exact,
             available=self._backend.available,
+            timings=self._timings(),
         )
         return planner.make(
             self._graph, laid, sizes, self._options.resolved_threads, self._backend.target.isa
         )
+
+    def _timings(self) -> tuning.Lookup | None:
+        if self._algorithms is None:
+            return None
+        imported = self._options.algorithms is not None
+        return tuning.Lookup(self._algorithms, tuning.this_machine(), whole=imported)
 
 
 def _info(value: Value, name: str) -> TensorInfo:

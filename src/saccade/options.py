@@ -38,6 +38,7 @@ class Options:
         checked: Compile every load and store with a bounds check.
         isa: CPU instruction set, `avx512`, `avx2` or `native`.
         cache: Whether the on-disk caches may be used.
+        algorithms: A file of tuned choices to take, in place of those that `tune` kept.
     """
 
     device: str = "cpu"
@@ -47,6 +48,7 @@ class Options:
     checked: bool = False
     isa: str = "native"
     cache: bool = True
+    algorithms: str | os.PathLike[str] | None = None
     resolved_threads: int = field(init=False, default=0)
 
     def __post_init__(self) -> None:

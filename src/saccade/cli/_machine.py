@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import platform
-from pathlib import Path
 from typing import Any
+
+from saccade.tuning.machine import cpuinfo
 
 __all__ = ["describe_machine"]
 
@@ -14,7 +15,7 @@ _CAPABILITIES = ("avx", "fma", "f16c", "amx", "asimd", "sve", "bf16", "i8mm", "f
 
 def describe_machine() -> dict[str, Any]:
     """Processor, its vector instruction sets, allowed processors, memory in bytes, system."""
-    info = _cpuinfo()
+    info = cpuinfo()
     flags = info.get("flags", info.get("Features", "")).split()
     return {
         "cpu": info.get("model name", platform.processor() or platform.machine()),
@@ -28,13 +29,3 @@ def describe_machine() -> dict[str, Any]:
         "system": f"{platform.system()} {platform.machine()}",
         "python": platform.python_version(),
     }
-
-
-def _cpuinfo() -> dict[str, str]:
-    """The first processor's fields of /proc/cpuinfo, empty where there is none."""
-    path = Path("/proc/cpuinfo")
-    if not path.exists():
-        return {}
-    first = path.read_text().split("\n\n")[0]
-    pairs = (line.partition(":") for line in first.splitlines())
-    return {key.strip(): value.strip() for key, _, value in pairs}

@@ -6,11 +6,14 @@ from saccade.layout.types import (
     Buffer,
     BufferKind,
     Choice,
+    KernelLike,
     Laid,
     LaidStep,
     Passed,
     Searched,
     Stored,
+    Timings,
+    Tuned,
 )
 
 __all__ = [
@@ -18,10 +21,13 @@ __all__ = [
     "Buffer",
     "BufferKind",
     "Choice",
+    "KernelLike",
     "Laid",
     "LaidStep",
     "Passed",
     "Searched",
     "Stored",
+    "Timings",
+    "Tuned",
     "assign",
 ]

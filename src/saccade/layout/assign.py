@@ -21,7 +21,7 @@ from saccade.layout.formats import Formats, formats
 from saccade.layout.search import Storage, search
 from saccade.layout.select import Available, Selector
 from saccade.layout.storage import Places, place
-from saccade.layout.types import Backend, BufferKind, Laid, LaidStep, Stored
+from saccade.layout.types import Backend, BufferKind, Laid, LaidStep, Stored, Timings
 from saccade.layout.views import channels_last, row_major
 from saccade.opdefs import Concat, Move
 
@@ -39,6 +39,7 @@ def assign(
     threads: int,
     exact: bool = False,
     available: Available | None = None,
+    timings: Timings | None = None,
 ) -> Laid:
     """Lay out `graph` for the given sizes of its symbols.
 
@@ -50,7 +51,7 @@ def assign(
     for node in _guarded(graph):
         _check_guard(node, ops[node], shapes, sizes)
     maps = {node: op.map for node, op in ops.items() if isinstance(op, Move)}
-    fitter = Fitter(Selector(backend, available), backend, threads, exact)
+    fitter = Fitter(Selector(backend, available, timings), backend, threads, exact)
     chosen = search(graph, shapes, ops, _formats(graph), fitter)
     places = place(graph, shapes, maps, chosen.pictures)
     work = _Assignment(graph, ops, places, chosen, fitter)
@@ -65,6 +66,7 @@ def assign(
         tuple(dense[v] for v in graph.outputs),
         (*chosen.notes, *places.notes),
         chosen.searched,
+        () if timings is None else timings.refusals([step.name for step in work.steps]),
     )
 
 

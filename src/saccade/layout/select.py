@@ -1,4 +1,8 @@
-"""The kernel of each step: the cheapest by its own estimate of those that take the call."""
+"""The kernel of each step.
+
+The one that was measured to be fastest; where nothing was measured, the cheapest by its own
+estimate of those that take the call.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +12,7 @@ from itertools import chain, islice
 from typing import Any, cast
 
 from saccade.kernels.base import Call, Launch, Variant
-from saccade.layout.types import Backend, Choice, KernelLike, Passed
+from saccade.layout.types import Backend, Choice, KernelLike, Passed, Timings
 
 __all__ = ["Available", "Selector"]
 
@@ -41,11 +45,18 @@ class Selector:
         backend: Where candidates come from.
         available: If given, kernels whose code exists are preferred to those that would have to be
             compiled.
+        timings: What was measured, if anything was.
     """
 
-    def __init__(self, backend: Backend, available: Available | None = None) -> None:
+    def __init__(
+        self,
+        backend: Backend,
+        available: Available | None = None,
+        timings: Timings | None = None,
+    ) -> None:
         self._backend = backend
         self._available = available
+        self._timings = timings
         self._known: dict[Call, Decision] = {}
 
     def select(self, call: Call) -> Decision:
@@ -76,14 +87,21 @@ class Selector:
         if not able:
             return None
         able.sort(key=lambda candidate: candidate.micros)
-        taken, launches = self._first_available(call, able, reuse=call is nominal)
+        tuned = None
+        if self._timings is not None:
+            tuned = self._timings.tuned(call, self._backend.candidates(call.op))
+        if tuned is not None:
+            kernel, micros, launches = tuned.kernel, tuned.micros, tuned.launches
+        else:
+            first, launches = self._first_available(call, able, reuse=call is nominal)
+            kernel, micros = first.kernel, first.micros
         passed += [
             Passed(other.kernel.name, f"{other.micros:.1f} µs estimated")
             for other in able
-            if other is not taken
+            if other.kernel is not kernel
         ]
-        choice = Choice(taken.kernel, taken.micros, tuple(passed), taken.kernel.aliases(call))
-        return choice, launches
+        measured = tuned is not None
+        return Choice(kernel, micros, tuple(passed), kernel.aliases(call), measured), launches
 
     def _first_available(
         self, call: Call, able: list[_Candidate], *, reuse: bool

@@ -21,6 +21,8 @@ __all__ = [
     "Passed",
     "Searched",
     "Stored",
+    "Timings",
+    "Tuned",
 ]
 
 
@@ -104,12 +106,35 @@ class Passed:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The kernel taken for a call; `kernel` is None for a host step (NumPy reference)."""
+    """The kernel taken for a call; `kernel` is None for a host step (NumPy reference).
+
+    `cost` is an estimate, or `measured` inside a program.
+    """
 
     kernel: KernelLike | None
     cost: float
     passed: tuple[Passed, ...]
     aliases: tuple[tuple[int, int], ...] = ()
+    measured: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Tuned:
+    """A way to do a call that was measured to be the fastest, and its microseconds."""
+
+    kernel: KernelLike
+    launches: tuple[Launch, ...]
+    micros: float
+
+
+class Timings(Protocol):
+    """What was measured, as selection asks for it."""
+
+    def tuned(self, call: Call, kernels: Sequence[KernelLike]) -> Tuned | None:
+        """The measured choice for a call among these kernels, or None."""
+
+    def refusals(self, steps: Sequence[str]) -> tuple[str, ...]:
+        """Why choices for these steps could not be taken, once all calls were asked about."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +176,7 @@ class Laid:
         inputs, outputs: The caller's arrays.
         notes: Remarks.
         searched: What the search for storage came to; None where there was nothing to choose.
+        refused: Tuned choices that could not be taken, and why.
     """
 
     steps: tuple[LaidStep, ...]
@@ -159,3 +185,4 @@ class Laid:
     outputs: tuple[View, ...]
     notes: tuple[str, ...]
     searched: Searched | None = None
+    refused: tuple[str, ...] = ()

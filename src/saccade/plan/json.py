@@ -41,6 +41,7 @@ def dump(plan: Plan) -> str:
         "live_bytes": plan.live_bytes,
         "notes": plan.notes,
         "searched": plan.searched and dataclasses.astuple(plan.searched),
+        "refused": plan.refused,
     }
     return json.dumps(record)
 
@@ -67,6 +68,7 @@ def load(text: str) -> Plan:
             record["live_bytes"],
             tuple(record["notes"]),
             record["searched"] and Searched(*record["searched"]),
+            tuple(record["refused"]),
         )
     except _MALFORMED as error:
         raise PlanError(f"this is not a plan: {error!r}") from error
@@ -93,6 +95,7 @@ def _step(step: Step) -> dict[str, Any]:
         "estimate": step.estimate,
         "reasons": step.reasons,
         "note": step.note,
+        "measured": step.measured,
     }
 
 
@@ -108,6 +111,7 @@ def _read_step(entry: dict[str, Any]) -> Step:
         entry["estimate"],
         tuple(entry["reasons"]),
         entry["note"],
+        entry["measured"],
     )
 
 

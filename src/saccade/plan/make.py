@@ -34,6 +34,7 @@ def make(graph: Graph, laid: Laid, sizes: Mapping[str, int], threads: int, isa: 
         live,
         (*graph.remarks, *laid.notes),
         laid.searched,
+        laid.refused,
     )
 
 
@@ -154,6 +155,7 @@ class _Planner:
             step.choice.cost,
             tuple(map(str, step.choice.passed)),
             step.note,
+            step.choice.measured,
         )
 
     def _ref(self, i: int, step: LaidStep, operand: Operand, scratch_at: int) -> Ref:

@@ -17,7 +17,10 @@ _WIDEST = 40
 
 
 def table(plan: Plan) -> str:
-    """The plan as text; µs are estimates, MB what each operator reads and writes at least."""
+    """The plan as text; MB is what each operator reads and writes at least.
+
+    µs are estimates; those with a star were measured inside a program.
+    """
     rows = [_HEAD, *(_row(plan, i, step) for i, step in enumerate(plan.steps))]
     widths = [max(len(row[i]) for row in rows) for i in range(len(_HEAD))]
     lines = [_line(row, widths) for row in rows]
@@ -40,7 +43,7 @@ def _row(plan: Plan, i: int, step: Step) -> tuple[str, ...]:
         step.kernel or "reference (host)",
         short_config(step.phases[0].config) if step.phases else "",
         "+".join(str(phase.chunks) for phase in step.phases),
-        f"{step.estimate:.1f}",
+        f"{step.estimate:.1f}{'*' if step.measured else ' '}",
         f"{step.work.flops / 1e6:.2f}",
         f"{step.work.bytes / 1e6:.2f}",
         ", ".join(_where(plan, slot.ref) for slot in step.outputs),
@@ -81,12 +84,14 @@ def _summary(plan: Plan) -> list[str]:
     hosts = sum(step.kernel is None for step in plan.steps)
     least = floor(plan)
     sizes = ", ".join(f"{name}={size}" for name, size in plan.sizes.items()) or "none"
+    measured = sum(step.measured for step in plan.steps)
     lines = [
         f"sizes: {sizes}; {plan.threads} thread(s), {plan.isa}",
         f"arena {plan.arena_bytes / 1e6:.2f} MB, "
         f"at most {plan.live_bytes / 1e6:.2f} MB of values live at once",
         f"constants: {packed / 1e6:.2f} MB packed, {raw / 1e6:.2f} MB as in the model",
-        f"{len(plan.steps)} steps, {hosts} on the host, estimated {plan.estimate:.0f} µs",
+        f"{len(plan.steps)} steps, {hosts} on the host, estimated {plan.estimate:.0f} µs"
+        + (f" ({measured} measured*)" if measured else ""),
         f"floor {least.total:.0f} µs: arithmetic {least.arithmetic:.0f}, "
         f"memory {least.memory:.0f}, barriers {least.barriers:.0f}",
         _layouts(plan),
@@ -97,6 +102,7 @@ def _summary(plan: Plan) -> list[str]:
         f"  on the host: {s.name}: {'; '.join(s.reasons)}" for s in plan.steps if s.kernel is None
     ]
     lines += [f"note: {note}" for note in plan.notes]
+    lines += [f"tuned choice not taken: {reason}" for reason in plan.refused]
     return lines
 
 

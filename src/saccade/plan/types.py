@@ -65,6 +65,7 @@ class Step:
         kernel: Name of the kernel, or None for a host step (the operator's NumPy reference).
         phases: What the kernel runs, in order; empty for a host step.
         estimate: Microseconds that selection expected.
+        measured: Whether they were measured inside a program, not estimated.
         reasons: Why other kernels were passed over.
         note: Anything else worth knowing, such as why a reorder is there.
     """
@@ -78,6 +79,7 @@ class Step:
     estimate: float
     reasons: tuple[str, ...]
     note: str = ""
+    measured: bool = False
 
     @cached_property
     def work(self) -> Work:
@@ -127,6 +129,7 @@ class Plan:
         notes: Remarks of the layout.
         searched: What the search for the cheapest storage came to; None where there was nothing to
             choose.
+        refused: Tuned choices that could not be taken, and why.
     """
 
     sizes: Mapping[str, int]
@@ -140,6 +143,7 @@ class Plan:
     live_bytes: int
     notes: tuple[str, ...] = ()
     searched: Searched | None = None
+    refused: tuple[str, ...] = ()
 
     @property
     def estimate(self) -> float:

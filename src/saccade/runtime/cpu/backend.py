@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from saccade.codegen.target import Target, host_target
 from saccade.ir import Graph, Op
@@ -13,9 +13,10 @@ from saccade.options import Options
 from saccade.plan import Plan
 from saccade.processes import Processes
 from saccade.runtime.constants import constants_of
+from saccade.runtime.cpu.compiler import sources_digest
 from saccade.runtime.cpu.driver import compile_driver, driver
 from saccade.runtime.cpu.linker import link
-from saccade.runtime.cpu.objects import Key, Objects
+from saccade.runtime.cpu.objects import Key, Objects, llvm_version
 from saccade.runtime.cpu.program import Code, CpuProgram
 
 __all__ = ["CpuBackend"]
@@ -41,6 +42,17 @@ class CpuBackend:
     def available(self, kernel: str, config: object) -> bool:
         """Whether the code exists; for the first plan, everything counts as available."""
         return self.objects.empty or self.objects.has(kernel, config)
+
+    @property
+    def code(self) -> str:
+        """Names everything that the speed of the code depends on, besides the machine."""
+        return f"{sources_digest()[:16]} LLVM {llvm_version()}"
+
+    def prepare(self, keys: Iterable[Key], processes: Processes) -> int:
+        """Compile what there is no code for, and count it; `processes` are the caller's."""
+        before = self.objects.compiled
+        self.objects.get(keys, processes)
+        return self.objects.compiled - before
 
     def build(self, plan: Plan, graph: Graph, identity: str) -> CpuProgram:
         """Compile what is missing, link, pack."""

@@ -25,7 +25,7 @@ from saccade.locks import Lock, forkless
 from saccade.processes import Processes
 from saccade.runtime.cpu.compiler import Task, compile_kernel, sources_digest
 
-__all__ = ["Key", "ObjectFile", "Objects", "text_object"]
+__all__ = ["Key", "ObjectFile", "Objects", "llvm_version", "text_object"]
 
 _MAGIC = b"saccade object 1\n"
 
@@ -44,7 +44,8 @@ Key = tuple[str, Any]
 
 
 @cache
-def _llvm_version() -> str:
+def llvm_version() -> str:
+    """Versions of llvmlite and LLVM."""
     import llvmlite  # noqa: PLC0415 - only when objects are asked for
     import llvmlite.binding as llvm  # noqa: PLC0415
 
@@ -106,7 +107,7 @@ class Objects:
 
     def _symbol(self, key: Key) -> str:
         name, config = key
-        parts = (sources_digest(), _llvm_version(), repr(self.target), name, repr(config))
+        parts = (sources_digest(), llvm_version(), repr(self.target), name, repr(config))
         return f"{name.replace('.', '_')}_{_digest(*parts, str(self.checked))}"
 
 
@@ -143,7 +144,7 @@ class _Folder:
 def text_object(text: str, target: Target) -> bytes:
     """Object code of a piece of LLVM IR text, from the folder if it is there."""
     folder = _Folder(use=True)
-    symbol = "text_" + _digest(text, repr(target), _llvm_version())
+    symbol = "text_" + _digest(text, repr(target), llvm_version())
     found = folder.read(symbol)
     if found is None:
         with forkless:

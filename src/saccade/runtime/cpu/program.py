@@ -16,7 +16,7 @@ from saccade.runtime.cpu.driver import JOB_WORDS, nanoseconds_per_tick
 from saccade.runtime.cpu.team import Inline, Team, shared_team
 from saccade.runtime.host import run_host_step
 
-__all__ = ["Code", "CpuProgram"]
+__all__ = ["Code", "CpuProgram", "Stopwatch"]
 
 PAGE = 4096
 
@@ -75,9 +75,14 @@ class _RunState:
     """Arena, bases and counters of one run in flight."""
 
     def __init__(
-        self, plan: Plan, constants: Sequence[Array], segments: Sequence[_Segment | None]
+        self,
+        plan: Plan,
+        constants: Sequence[Array],
+        segments: Sequence[_Segment | None],
+        memory: Array | None = None,
     ) -> None:
-        self._memory = np.empty(plan.arena_bytes + PAGE, np.uint8)
+        size = plan.arena_bytes + PAGE
+        self._memory = np.empty(size, np.uint8) if memory is None else memory[:size]
         start = -self._memory.ctypes.data % 64
         self.arena = self._memory[start : start + plan.arena_bytes]
         self.bases = np.zeros(plan.constant_base + len(constants), np.int64)
@@ -88,6 +93,52 @@ class _RunState:
             None if s is None else _NativeJob(s, plan.threads, self.bases, self.fault)
             for s in segments
         ]
+
+
+class Stopwatch:
+    """A run state of its own whose runs are clocked, step by step.
+
+    Attributes:
+        phases: What is clocked: every native phase in order, with its step.
+        fresh: For each, whether the run enters the program there: at its start, after host steps.
+    """
+
+    def __init__(
+        self, program: CpuProgram, inputs: Sequence[Array], memory: Array | None = None
+    ) -> None:
+        plan, native = program.plan, program._native()
+        self._program, self._inputs = program, tuple(inputs)
+        self._outputs = tuple(np.empty(port.shape, port.dtype) for port in plan.outputs)
+        self._state = _RunState(plan, program._constants, program._segments, memory)
+        self.phases = [pair for segment in native for pair in segment.phases]
+        self.fresh = [i == 0 for segment in native for i in range(segment.count)]
+        # A segment without phases leaves its clock alone.
+        self._clocks = [np.zeros((max(s.count, 1), plan.threads, 2), np.int64) for s in native]
+        jobs = (job for job in self._state.jobs if job is not None)
+        for job, clock in zip(jobs, self._clocks, strict=True):
+            job.words[7] = clock.ctypes.data
+
+    def runs(self, count: int) -> Array:
+        """Nanoseconds of `count` runs after one that is not counted.
+
+        Returns:
+            [count, phases, threads, (start, end)].
+        """
+        readings = np.zeros((count + 1, len(self.phases), self._program.plan.threads, 2))
+        with ExitStack() as stack:
+            team: Team = self._program._inline
+            if self._program.plan.threads > 1:
+                # Not alone beside a busy team: the clock has a column for every thread.
+                shared = shared_team(self._program.plan.threads)
+                stack.enter_context(shared.lock)
+                team = shared
+            for reading in readings:
+                self._program._run_state(self._state, self._inputs, self._outputs, team)
+                at = 0
+                for clock, segment in zip(self._clocks, self._program._native(), strict=True):
+                    reading[at : at + segment.count] = clock[: segment.count]
+                    at += segment.count
+        return readings[1:] * nanoseconds_per_tick()
 
 
 class CpuProgram:
@@ -189,33 +240,13 @@ class CpuProgram:
 
         Host steps are not in the list.
         """
-        if not self._native():
-            return []
-        readings: list[Array] = []
-        outputs = tuple(np.empty(port.shape, port.dtype) for port in self.plan.outputs)
-        state = _RunState(self.plan, self._constants, self._segments)
-        clocks = [
-            np.zeros((max(s.count, 1), self.plan.threads, 2), np.int64) for s in self._native()
-        ]
-        for job, clock in zip((j for j in state.jobs if j is not None), clocks, strict=True):
-            job.words[7] = clock.ctypes.data
-        with ExitStack() as stack:
-            team: Team = self._inline
-            if self.plan.threads > 1:
-                # Not alone beside a busy team: the clock has a column for every thread.
-                shared = shared_team(self.plan.threads)
-                stack.enter_context(shared.lock)
-                team = shared
-            for _ in range(repeat + 1):
-                self._run_state(state, inputs, outputs, team)
-                readings.append(
-                    np.concatenate(
-                        [c[: s.count] for c, s in zip(clocks, self._native(), strict=True)]
-                    )
-                )
-        phases = [pair for segment in self._native() for pair in segment.phases]
-        stacked = np.stack(readings[1:]) * nanoseconds_per_tick()
-        return [(step, phase, stacked[:, i]) for i, (step, phase) in enumerate(phases)]
+        watch = self.stopwatch(inputs)
+        readings = watch.runs(repeat)
+        return [(step, phase, readings[:, i]) for i, (step, phase) in enumerate(watch.phases)]
+
+    def stopwatch(self, inputs: Sequence[Array], memory: Array | None = None) -> Stopwatch:
+        """A clocked run on these inputs; `memory` for the arena lets programs share theirs."""
+        return Stopwatch(self, inputs, memory)
 
     @property
     def constants(self) -> tuple[Array, ...]:

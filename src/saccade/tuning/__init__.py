@@ -1,0 +1,26 @@
+"""Choices by measurement: what to try, what was measured, what was chosen."""
+
+from saccade.tuning.algorithms import Algorithms, Entry
+from saccade.tuning.kept import keep, kept, load
+from saccade.tuning.lookup import Lookup
+from saccade.tuning.machine import this_machine
+from saccade.tuning.search import Bench, Change, Outcome, Progress, Search, Swaps
+from saccade.tuning.store import Measured, Store
+
+__all__ = [
+    "Algorithms",
+    "Bench",
+    "Change",
+    "Entry",
+    "Lookup",
+    "Measured",
+    "Outcome",
+    "Progress",
+    "Search",
+    "Store",
+    "Swaps",
+    "keep",
+    "kept",
+    "load",
+    "this_machine",
+]

@@ -1,0 +1,120 @@
+"""Chosen algorithms of one model, as a file that people can read.
+
+The same format is kept by `tune`, written by `--export-algorithms` and read by
+`--import-algorithms`:
+
+    {"version": 1, "machine": {"cpu": ..., "system": ...},
+     "entries": [{"step": "conv1", "call": "Conv2d(...): ...", "kernel": "conv2d.winograd",
+                  "variant": "0f3c...", "rank": 3, "micros": 81.2, "before": 97.0,
+                  "config": [{...}]}]}
+
+A choice is for one call (operator, storage, target, threads) and one way to do it, named by
+`variant`; `step`, `micros` and `config` are for people, `rank` says where to look first.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+from saccade.errors import OptionError
+
+__all__ = ["Algorithms", "Entry"]
+
+_VERSION = 1
+_TEXT = ("step", "call", "kernel", "variant")
+_TIMES = ("micros", "before")
+_LONGEST = 1e12
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """The way to do one call.
+
+    Attributes:
+        step: The (first) step that makes the call.
+        call: See `call_key`.
+        kernel: Name of the kernel.
+        variant: See `variant_id`.
+        rank: Place among the kernel's variants when it was measured.
+        micros: Measured inside the program, of one step.
+        before: The same of the untuned choice, in turns with it.
+        config: What the code of each phase depends on.
+    """
+
+    step: str
+    call: str
+    kernel: str
+    variant: str
+    rank: int
+    micros: float
+    before: float
+    config: tuple[Mapping[str, Any], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Algorithms:
+    """Choices, and the machine that they were measured on."""
+
+    machine: Mapping[str, str]
+    entries: tuple[Entry, ...]
+
+    def replaced(self, calls: Iterable[str], others: Algorithms) -> Algorithms:
+        """With the entries of `others` in place of all entries for these calls."""
+        gone = set(calls)
+        kept = () if self.machine != others.machine else self.entries
+        staying = (entry for entry in kept if entry.call not in gone)
+        return Algorithms(others.machine, (*staying, *others.entries))
+
+    def to_json(self) -> str:
+        """One line an entry."""
+        lines = ",\n".join(f"  {json.dumps(asdict(entry))}" for entry in self.entries)
+        machine = json.dumps(dict(self.machine))
+        body = f"[\n{lines}\n ]" if self.entries else "[]"
+        return f'{{"version": {_VERSION}, "machine": {machine},\n "entries": {body}}}\n'
+
+    @classmethod
+    def parse(cls, text: str, name: str) -> Algorithms:
+        """Read a file back.
+
+        Args:
+            text: Its contents.
+            name: What errors call it.
+
+        Raises:
+            OptionError: If this is no such file.
+        """
+        try:
+            record = json.loads(text)
+        except (ValueError, RecursionError) as error:
+            raise OptionError(f"{name} is not a file of algorithms: {error}") from None
+        if not isinstance(record, dict) or record.get("version") != _VERSION:
+            raise OptionError(f"{name} is not a file of algorithms of version {_VERSION}")
+        machine, entries = record.get("machine"), record.get("entries")
+        if not isinstance(machine, dict) or not all(isinstance(v, str) for v in machine.values()):
+            raise OptionError(f"{name} does not say which machine it is for")
+        if not isinstance(entries, list):
+            raise OptionError(f"{name} has no list of entries")
+        return cls(machine, tuple(_entry(e, f"{name}, entry {i}") for i, e in enumerate(entries)))
+
+
+def _entry(record: Any, name: str) -> Entry:  # noqa: ANN401 - whatever stands in the file
+    known = {f.name for f in fields(Entry)}
+    if not isinstance(record, dict) or set(record) != known:
+        raise OptionError(f"{name} must have exactly {', '.join(sorted(known))}")
+    for field in _TEXT:
+        if not isinstance(record[field], str):
+            raise OptionError(f"{name}: {field} is not a text")
+    for field in _TIMES:
+        value = record[field]
+        number = isinstance(value, (int, float)) and not isinstance(value, bool)
+        if not number or not 0 <= value < _LONGEST:
+            raise OptionError(f"{name}: {field} is not a time in microseconds")
+    if type(record["rank"]) is not int or record["rank"] < 0:
+        raise OptionError(f"{name}: rank is not a place in a list")
+    config = record["config"]
+    if not isinstance(config, list) or not all(isinstance(c, dict) for c in config):
+        raise OptionError(f"{name}: config is not a list of configs")
+    return Entry(**{**record, "config": tuple(config)})

@@ -1,0 +1,84 @@
+"""The ways to do a call that are worth measuring: the best of every kernel by its own estimate."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import cast
+
+from saccade.kernels.base import Call, Launch, Variant
+from saccade.layout import KernelLike
+from saccade.tuning.keys import variant_id
+
+__all__ = ["Candidate", "candidates", "find"]
+
+MOST = 12
+WITHIN = 1.6  # of the best estimate
+WITHIN_OTHERS = 2.5  # the same for the best of each kernel: kernels estimate less alike
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """One way to do a call.
+
+    Attributes:
+        kernel: Whose.
+        rank: Place among the kernel's variants.
+        micros: Estimated microseconds.
+        launches: The phases.
+    """
+
+    kernel: KernelLike
+    rank: int
+    micros: float
+    launches: tuple[Launch, ...]
+
+    @property
+    def id(self) -> str:
+        """See `variant_id`."""
+        return variant_id(self.launches)
+
+
+def candidates(
+    call: Call, kernels: Sequence[KernelLike], *, most: int = MOST, within: float = WITHIN
+) -> tuple[Candidate, ...]:
+    """Ways to do a call, best estimate first; at most `most`, in which every kernel has its best.
+
+    Args:
+        call: What to do.
+        kernels: Who may be asked.
+        most: How many at most.
+        within: Estimates over the best one up to which a variant is worth its time.
+    """
+    ranked = [list(_ranked(kernel, call)) for kernel in kernels if kernel.supports(call) is None]
+    ranked = [variants for variants in ranked if variants]
+    if not ranked:
+        return ()
+    best = min(variants[0][0] for variants in ranked)
+    heads = [v[0] for v in ranked if v[0][0] <= max(within, WITHIN_OTHERS) * best]
+    others = heapq.merge(*(v[1:] for v in ranked), key=lambda entry: entry[0])
+    chosen = sorted(heads, key=lambda entry: entry[0])[:most]
+    chosen += islice((e for e in others if e[0] <= within * best), most - len(chosen))
+    chosen.sort(key=lambda entry: entry[0])
+    found = (Candidate(kernel, i, v.micros, v.launches) for _, i, kernel, v in chosen)
+    return tuple({c.id: c for c in reversed(tuple(found))}.values())[::-1]
+
+
+_Entry = tuple[float, int, KernelLike, Variant]
+
+
+def _ranked(kernel: KernelLike, call: Call) -> Iterator[_Entry]:
+    variants = cast("Iterable[Variant]", kernel.variants(call))
+    return ((variant.micros, i, kernel, variant) for i, variant in enumerate(variants))
+
+
+def find(kernel: KernelLike, call: Call, wanted: str, rank: int) -> tuple[Launch, ...] | None:
+    """The phases of the variant with this identity, looked for at `rank` first."""
+    variants = cast("Sequence[Variant]", tuple(kernel.variants(call)))
+    for variant in (*variants[rank : rank + 1], *variants):
+        launches = variant.launches
+        if variant_id(launches) == wanted:
+            return launches
+    return None

@@ -1,0 +1,62 @@
+"""Where the choices of `tune` are kept: one file in the cache for each model and machine."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+from saccade.caches import trusted_folder
+from saccade.errors import OptionError
+from saccade.tuning.algorithms import Algorithms
+from saccade.tuning.machine import this_machine
+
+__all__ = ["keep", "kept", "load"]
+
+
+def load(path: str | os.PathLike[str]) -> Algorithms:
+    """The choices in a file that the user names.
+
+    Raises:
+        OptionError: If it cannot be read, or is no such file.
+    """
+    try:
+        text = Path(path).read_text()
+    except UnicodeDecodeError:
+        raise OptionError(f"{path} is not a file of algorithms: it is not text") from None
+    except OSError as error:
+        raise OptionError(f"{path}: {error.strerror}") from None
+    return Algorithms.parse(text, str(path))
+
+
+def kept(model: str) -> Algorithms | None:
+    """What `keep` kept for a model (by its digest) on this machine; None if there is nothing."""
+    path = _path(model, this_machine())
+    if path is None or not path.exists():
+        return None
+    try:
+        return load(path)
+    except OptionError:  # damaged, or of another version: tuning writes it again
+        return None
+
+
+def keep(model: str, algorithms: Algorithms) -> None:
+    """Replace what is kept for a model; a full or read-only disk leaves it as it is."""
+    path = _path(model, algorithms.machine)
+    if path is None:
+        return
+    try:
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=".new-")
+        with os.fdopen(handle, "w") as file:
+            file.write(algorithms.to_json())
+        Path(name).replace(path)
+    except OSError:
+        return
+
+
+def _path(model: str, machine: Mapping[str, str]) -> Path | None:
+    folder = trusted_folder("algorithms")
+    key = "\0".join((model, *(f"{name}={value}" for name, value in sorted(machine.items()))))
+    return None if folder is None else folder / f"{hashlib.sha256(key.encode()).hexdigest()}.json"

@@ -1,0 +1,78 @@
+"""Names of calls and of ways to do them, the same in every process, for files that people read."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+from collections.abc import Sequence
+from typing import Any
+
+from saccade.ir import Op
+from saccade.ir.serialize import encode_op
+from saccade.kernels.base import Call, Launch, View
+
+__all__ = ["call_key", "config_record", "variant_id"]
+
+_SHOWN = {"op", "inputs", "outputs", "constant", "target"}
+
+
+def call_key(call: Call) -> str:
+    """All that a call is, in one line; calls are equal when their keys are."""
+    found: str | None = call.memo.get("key")
+    if found is None:
+        pairs = zip(call.inputs, call.constant, strict=True)
+        operands = ", ".join(f"{'const ' if known else ''}{_view(v)}" for v, known in pairs)
+        results = ", ".join(map(_view, call.outputs))
+        found = f"{_op(call.op)}: {operands} -> {results}; {call.target.isa}{_settings(call)}"
+        call.memo["key"] = found
+    return found
+
+
+def _settings(call: Call) -> str:
+    """Whatever else the call holds, whether this code knows it or not."""
+    fields = (f for f in dataclasses.fields(call) if f.compare and f.name not in _SHOWN)
+    return "".join(f", {f.name} {getattr(call, f.name)}" for f in fields)
+
+
+def _op(op: Op) -> str:
+    """Family, and the attributes that differ from their defaults."""
+    plain = {f.name: f.default for f in dataclasses.fields(op)}
+    family, encoded = encode_op(op)
+    told = [f"{n}={_text(v)}" for n, v in encoded.items() if getattr(op, n) != plain[n]]
+    return f"{family}({', '.join(told)})"
+
+
+def _text(value: Any) -> str:  # noqa: ANN401 - what JSON knows
+    if isinstance(value, list):
+        return f"[{','.join(map(_text, value))}]"
+    if isinstance(value, dict):
+        if len(value) == 1:
+            return _text(*value.values())
+        inner = ",".join(f"{name}={_text(v)}" for name, v in value["fields"].items())
+        return f"{value['class']}({inner})"
+    return str(value)
+
+
+def _view(view: View) -> str:
+    """Type and shape, and the strides where the storage is not row-major."""
+    dense, step = [], 1
+    for n in reversed(view.shape):
+        dense.append(step)
+        step *= n
+    shape = ",".join(map(str, view.shape))
+    strides = "" if view.strides == tuple(reversed(dense)) else f"@[{_join(view.strides)}]"
+    return f"{view.dtype.value}[{shape}]{strides}"
+
+
+def _join(numbers: Sequence[int]) -> str:
+    return ",".join(map(str, numbers))
+
+
+def variant_id(launches: Sequence[Launch]) -> str:
+    """A digest of everything that distinguishes one way to do a call from the others."""
+    return hashlib.sha256(repr(tuple(launches)).encode()).hexdigest()[:16]
+
+
+def config_record(launches: Sequence[Launch]) -> list[dict[str, Any]]:
+    """For people: what the code of each phase depends on, and into how many chunks it is cut."""
+    return [{**dataclasses.asdict(one.config), "chunks": one.chunks} for one in launches]

@@ -1,0 +1,303 @@
+"""The search for faster choices: measure the best candidates, confirm the winners, check the whole.
+
+Equal calls are one question. In every wave each question tries its next candidate, all in one
+program, which takes turns with the untuned one: the program's own clock times all steps at once.
+The winners then face the untuned choices once more, together, with enough turns to tell gains from
+noise. Last the plan that selection makes of them is timed as a whole against the untuned one: if it
+is not faster beyond the noise, nothing is changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from saccade.ir import Array, Op
+from saccade.layout import KernelLike, Laid, LaidStep
+from saccade.tuning.algorithms import Algorithms, Entry
+from saccade.tuning.candidates import Candidate, candidates
+from saccade.tuning.judge import Verdict, judge
+from saccade.tuning.keys import call_key, config_record, variant_id
+from saccade.tuning.store import Measured, Store
+
+__all__ = ["Bench", "Change", "Outcome", "Progress", "Search", "Swaps"]
+
+EXPLORE, CONFIRM, VERIFY = 7, 21, 31  # turns
+SHARE = 0.002  # of the program's time below which a call is left as it is
+PROMISING = 0.985  # measured ratio above which a candidate is not worth confirming
+LEAST = 0.01  # gain of a call, as a share of its time
+PASSES = 3  # how many winners of a call may fail
+
+Swaps = Mapping[int, Candidate]
+"""What to do differently, by number of the step."""
+
+
+class Bench(Protocol):
+    """Runs programs against the untuned one."""
+
+    def compile(self, keys: Iterable[tuple[str, Any]]) -> int:
+        """Make code for (kernel, config) pairs; how many there was none for."""
+
+    def alternate(
+        self, swaps: Swaps, rounds: int, tick: Callable[[int], None]
+    ) -> tuple[Array, Array]:
+        """Microseconds [rounds, steps] of the untuned program and of the changed one, in turns."""
+
+    def verify(
+        self, chosen: Algorithms, rounds: int, tick: Callable[[int], None]
+    ) -> tuple[Array, Array]:
+        """Microseconds [rounds] of the untuned program and of the one planned with `chosen`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a search is: what it does, seconds since it began, seconds that it still needs."""
+
+    text: str
+    elapsed: float
+    remaining: float
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A call that is done in another way now.
+
+    Attributes:
+        steps: The steps that make it.
+        before, after: Kernels.
+        config: Of the new way, for people.
+        verdict: Microseconds of one step, before and after.
+    """
+
+    steps: tuple[str, ...]
+    before: str
+    after: str
+    config: tuple[Mapping[str, Any], ...]
+    verdict: Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a search came to.
+
+    Attributes:
+        algorithms: The choices to keep; no entries when the untuned plan stays.
+        changes: What these choices change.
+        whole: Microseconds of the whole program before and after; None if nothing was faster alone.
+        measured: How many measurements were taken.
+        remembered: How many were known from before.
+        skipped: How many candidates there was no time for.
+        calls: The calls that were asked about, see `call_key`.
+    """
+
+    algorithms: Algorithms
+    changes: tuple[Change, ...]
+    whole: Verdict | None
+    measured: int
+    remembered: int
+    skipped: int
+    calls: tuple[str, ...]
+
+
+@dataclass
+class _Question:
+    """A call: its steps, how it is done untuned, what else there is, best estimate first."""
+
+    key: str
+    steps: list[int]
+    first: LaidStep
+    untuned: str
+    queue: list[Candidate] = field(default_factory=list)
+    known: list[tuple[float, Candidate]] = field(default_factory=list)
+
+    def take(self, times: Array) -> Array:
+        """Microseconds [rounds] of one of its steps."""
+        mean: Array = times[:, self.steps].mean(axis=1)
+        return mean
+
+
+@dataclass
+class Search:
+    """One search.
+
+    Args:
+        laid: The untuned plan's layout.
+        kernels: Who may be asked about an operator.
+        bench: Runs programs.
+        store: What was measured already; measurements go there.
+        machine: See `this_machine`.
+        clock: Seconds.
+        seconds: How long the search may take; None for as long as it needs.
+        report: Told how far it is.
+    """
+
+    laid: Laid
+    kernels: Callable[[Op], Sequence[KernelLike]]
+    bench: Bench
+    store: Store
+    machine: Mapping[str, str]
+    clock: Callable[[], float]
+    seconds: float | None = None
+    report: Callable[[Progress], None] = lambda _progress: None
+    _round: float = 0.0  # seconds of a turn of each, by the last ones
+    _code: float = 0.1  # seconds for a kernel's code, by the last ones
+    _began: float = 0.0
+    _measured: int = 0
+    _remembered: int = 0
+
+    def run(self) -> Outcome:
+        """Search."""
+        self._began = self.clock()
+        questions = self._questions()
+        self._explore(questions)
+        skipped = sum(len(q.queue) for q in questions)
+        entries, changes = self._confirm(questions)
+        chosen = Algorithms(self.machine, tuple(entries))
+        whole = None
+        if entries:
+            before, after = self._timed(
+                "timing the whole", VERIFY, 0, lambda tick: self.bench.verify(chosen, VERIFY, tick)
+            )
+            whole = judge(before, after)
+        if whole is None or not whole.faster:
+            chosen, changes = Algorithms(self.machine, ()), []
+        keys = tuple(q.key for q in questions)
+        return Outcome(
+            chosen, tuple(changes), whole, self._measured, self._remembered, skipped, keys
+        )
+
+    def _questions(self) -> list[_Question]:
+        """Every call that takes long enough to matter, with the candidates still to be measured."""
+        found: dict[str, _Question] = {}
+        for i, step in enumerate(self.laid.steps):
+            if step.choice.kernel is None:
+                continue
+            key = call_key(step.call)
+            if key not in found:
+                found[key] = _Question(key, [], step, variant_id(step.launches))
+            found[key].steps.append(i)
+        times, _ = self._alternate("timing the untuned program", {}, EXPLORE, 0)
+        total = float(times.sum(axis=1).mean())
+        matter = [
+            q for q in found.values() if float(q.take(times).mean()) * len(q.steps) >= SHARE * total
+        ]
+        for question in matter:
+            self._candidates(question)
+        return matter
+
+    def _candidates(self, question: _Question) -> None:
+        call = question.first.call
+        for candidate in candidates(call, self.kernels(call.op)):
+            if candidate.id == question.untuned:
+                continue
+            known = self.store.get(question.key, candidate.id, question.untuned)
+            if known is None:
+                question.queue.append(candidate)
+            else:
+                question.known.append((known.ratio, candidate))
+                self._remembered += 1
+
+    def _explore(self, questions: list[_Question]) -> None:
+        """Measure one more candidate of every call, until there are none or no time is left."""
+        while any(q.queue for q in questions):
+            longest = max(len(q.queue) for q in questions)
+            if self.seconds is not None and self._elapsed() + self._end(1) > self.seconds:
+                return
+            asked = [q for q in questions if q.queue]
+            wave = {id(q): q.queue.pop(0) for q in asked}
+            swaps = {i: wave[id(q)] for q in asked for i in q.steps}
+            text = f"{len(asked)} call(s), {longest} more candidate(s)"
+            before, after = self._alternate(text, swaps, EXPLORE, longest - 1)
+            fresh = []
+            for q in asked:
+                verdict = judge(q.take(before), q.take(after))
+                candidate = wave[id(q)]
+                one = Measured(
+                    q.key, candidate.id, q.untuned, candidate.kernel.name,
+                    max(verdict.after, 1e-3), max(verdict.before, 1e-3), EXPLORE,
+                )  # fmt: skip
+                fresh.append(one)
+                q.known.append((one.ratio, candidate))
+            self.store.add(fresh)
+            self._measured += len(fresh)
+
+    def _confirm(self, questions: list[_Question]) -> tuple[list[Entry], list[Change]]:
+        """Hold the winners against the untuned choices; where one fails, the next one."""
+        ranked = {
+            q.key: [c for ratio, c in sorted(q.known, key=lambda k: k[0]) if ratio <= PROMISING]
+            for q in questions
+        }
+        taken: dict[str, tuple[Candidate, Verdict]] = {}
+        for _ in range(PASSES):
+            open_ = [q.key for q in questions if q.key not in taken and ranked[q.key]]
+            trying = {key: ranked[key].pop(0) for key in open_}
+            if not trying:
+                break
+            now = {key: c for key, (c, _) in taken.items()} | trying
+            swaps = {i: now[q.key] for q in questions if q.key in now for i in q.steps}
+            before, after = self._alternate("confirming the winners", swaps, CONFIRM, 0)
+            for q in questions:
+                verdict = judge(q.take(before), q.take(after), least=LEAST)
+                if q.key in trying and verdict.faster:
+                    taken[q.key] = trying[q.key], verdict
+        found = [(q, *taken[q.key]) for q in questions if q.key in taken]
+        return [_entry(*f) for f in found], [self._change(*f) for f in found]
+
+    def _change(self, question: _Question, candidate: Candidate, verdict: Verdict) -> Change:
+        names = tuple(self.laid.steps[i].name for i in question.steps)
+        assert question.first.choice.kernel is not None
+        before = question.first.choice.kernel.name
+        config = tuple(config_record(candidate.launches))
+        return Change(names, before, candidate.kernel.name, config, verdict)
+
+    def _alternate(
+        self, text: str, swaps: Swaps, rounds: int, waves_after: int
+    ) -> tuple[Array, Array]:
+        keys = dict.fromkeys(
+            (candidate.kernel.name, launch.config)
+            for candidate in swaps.values()
+            for launch in candidate.launches
+        )
+        self._tell(f"compiling: {text}", len(keys) * self._code + self._end(waves_after + 1))
+        began = self.clock()
+        made = self.bench.compile(keys)
+        if made:
+            self._code = (self.clock() - began) / made
+        return self._timed(
+            text, rounds, waves_after, lambda tick: self.bench.alternate(swaps, rounds, tick)
+        )
+
+    def _timed(
+        self,
+        text: str,
+        rounds: int,
+        waves_after: int,
+        run: Callable[[Callable[[int], None]], tuple[Array, Array]],
+    ) -> tuple[Array, Array]:
+        began = self.clock()
+
+        def tick(done: int) -> None:
+            if done:
+                self._round = (self.clock() - began) / done
+            self._tell(text, (rounds - done) * self._round + self._end(waves_after))
+
+        tick(0)
+        return run(tick)
+
+    def _end(self, waves: int = 0) -> float:
+        """Seconds for so many waves, then for confirming and checking."""
+        return (waves * EXPLORE + CONFIRM + VERIFY) * self._round
+
+    def _elapsed(self) -> float:
+        return self.clock() - self._began
+
+    def _tell(self, text: str, remaining: float) -> None:
+        self.report(Progress(text, self._elapsed(), remaining))
+
+
+def _entry(question: _Question, candidate: Candidate, verdict: Verdict) -> Entry:
+    return Entry(
+        question.first.name, question.key, candidate.kernel.name, candidate.id, candidate.rank,
+        round(verdict.after, 3), round(verdict.before, 3), tuple(config_record(candidate.launches)),
+    )  # fmt: skip
