@@ -39,6 +39,7 @@ def tune(
     inputs: Sequence[Array],
     backend: CpuBackend,
     options: Options,
+    hints: Algorithms,
     *,
     seconds: float | None = None,
     report: Callable[[Progress], None],
@@ -59,8 +60,9 @@ def tune(
     store = Store(machine | {"code": backend.code}, use=options.cache)
     try:
         return Search(
-            untuned, backend.candidates, bench, store, machine, time.monotonic, seconds, report
-        ).run()
+            untuned, backend.candidates, bench, store, machine, hints, time.monotonic, seconds,
+            report,
+        ).run()  # fmt: skip
     finally:
         processes.close()
 

@@ -139,13 +139,13 @@ class Model:
         sizes = _solve(self._graph.inputs, [a.shape for a in arrays])
         outcome = tune(
             self._graph, self._identity, sizes, arrays, self._backend, self._options,
-            seconds=seconds, report=report,
+            self.algorithms, seconds=seconds, report=report,
         )  # fmt: skip
         with self._lock:
             known = self._algorithms or tuning.Algorithms(outcome.algorithms.machine, ())
             self._algorithms = known.replaced(outcome.calls, outcome.algorithms)
             self._programs.clear()
-        if self._lasting and self._options.algorithms is None:
+        if self._lasting:
             tuning.keep(self._identity, self._algorithms)
         return outcome
 

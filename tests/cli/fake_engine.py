@@ -27,6 +27,7 @@ class Step:
 class FakePlan:
     def __init__(self, shapes):
         self.shapes = shapes
+        self.refused = ()
         self.steps = (
             Step("conv1", "cpu_direct", (("cpu_winograd", "stride 2"), "cpu_depthwise: groups 1")),
             Step("pool1", "cpu_pool", ()),

@@ -11,7 +11,7 @@ import pytest
 
 pytestmark = pytest.mark.usefixtures("engine")
 
-COMMANDS = ("run", "bench", "profile", "inspect", "compare")
+COMMANDS = ("run", "bench", "tune", "profile", "inspect", "compare")
 
 
 def test_profile_prints_and_writes(saccade_cli, engine, model_file, tmp_path):

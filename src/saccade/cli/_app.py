@@ -14,6 +14,7 @@ from saccade.cli.compare import compare
 from saccade.cli.inspect import inspect
 from saccade.cli.profile import profile
 from saccade.cli.run import run
+from saccade.cli.tune import tune
 from saccade.errors import SaccadeError
 
 __all__ = ["app"]
@@ -66,5 +67,5 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,  # a traceback is for bugs, and should look like one
 )
-for command in (run, bench, profile, inspect, compare):
+for command in (run, bench, tune, profile, inspect, compare):
     app.command()(command)

@@ -87,6 +87,7 @@ def make_setup(
     device: str = "cpu",
     rounds: int = 5,
     seconds: float = 1.0,
+    algorithms: Path | None = None,
 ) -> BenchSetup:
     """A setup on random inputs; `shapes` may leave out what the model fixes or has a default for.
 
@@ -104,6 +105,7 @@ def make_setup(
         threads=threads,
         precision=precision,
         device=device,
+        options={} if algorithms is None else {"algorithms": str(algorithms)},
     )
     tolerance = FP16_TOLERANCE if is_half(path) else FP32_TOLERANCE
     tolerance = tolerance if precision == "fp32" else BF16_TOLERANCE

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,20 +12,37 @@ from saccade.cli._progress import working
 if TYPE_CHECKING:
     import onnx
 
-    from saccade.cli._types import Model
+    from saccade.cli._types import Model, Plan
 
-__all__ = ["compile_model", "json_text"]
+__all__ = ["compile_model", "json_text", "warn_of_refusals"]
+
+_MOST_WARNINGS = 5
 
 
-def compile_model(source: Path | onnx.ModelProto, **options: str | int | None) -> Model:
+def compile_model(
+    source: Path | onnx.ModelProto,
+    *,
+    algorithms: Path | None = None,
+    **options: str | int | None,
+) -> Model:
     """`saccade.compile`, with a spinner; `source` is a path or an `onnx.ModelProto`."""
     import saccade  # noqa: PLC0415 - NumPy and the engine are not needed before
 
     package: Any = saccade
     label = source if isinstance(source, Path) else "the model"
     with working(f"compiling {label}"):
-        model: Model = package.compile(source, **options)
+        chosen = {} if algorithms is None else {"algorithms": algorithms}
+        model: Model = package.compile(source, **options, **chosen)
     return model
+
+
+def warn_of_refusals(plan: Plan) -> None:
+    """Say on stderr which of the user's algorithms were not taken, and why."""
+    for reason in plan.refused[:_MOST_WARNINGS]:
+        print(f"saccade: warning: default taken for {reason}", file=sys.stderr)
+    more = len(plan.refused) - _MOST_WARNINGS
+    if more > 0:
+        print(f"saccade: warning: and for {more} more; see inspect --reasons", file=sys.stderr)
 
 
 def json_text(document: object) -> str:

@@ -11,6 +11,7 @@ from saccade.errors import ModelError, OptionError
 
 __all__ = [
     "DeviceOption",
+    "ImportOption",
     "InputOption",
     "JsonOption",
     "ModelArgument",
@@ -39,6 +40,12 @@ ThreadsOption = Annotated[
 ]
 JsonOption = Annotated[
     Path | None, typer.Option("--json", metavar="FILE", help="Write the figures as JSON.")
+]
+ImportOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--import-algorithms", metavar="FILE", help="Take tuned choices from this file alone."
+    ),
 ]
 
 

@@ -1,12 +1,16 @@
-"""A spinner on stderr for whatever takes over a second; silent when stderr is not a terminal."""
+"""What the user sees on stderr while something takes over a second; silent without a terminal."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
-__all__ = ["working"]
+if TYPE_CHECKING:
+    from saccade.tuning import Progress
+
+__all__ = ["measuring", "working"]
 
 
 @contextmanager
@@ -19,3 +23,34 @@ def working(text: str) -> Iterator[Callable[[str], None]]:
 
     with Console(stderr=True).status(text) as status:
         yield status.update
+
+
+@contextmanager
+def measuring(title: str) -> Iterator[Callable[[Progress], None]]:
+    """Show a bar and the time left while the block runs and tells how far it is."""
+    if not sys.stderr.isatty():
+        yield lambda _progress: None
+        return
+    from rich.console import Console  # noqa: PLC0415 - 50 ms, and a pipe needs none of it
+    from rich.progress import BarColumn, TextColumn  # noqa: PLC0415
+    from rich.progress import Progress as Bars  # noqa: PLC0415
+
+    columns = (
+        TextColumn("{task.fields[title]}", markup=False),
+        BarColumn(),
+        TextColumn("{task.fields[left]}  {task.description}", markup=False),
+    )
+    with Bars(*columns, console=Console(stderr=True), transient=True) as bars:
+        task = bars.add_task("", total=1.0, title=title, left="")
+
+        def report(progress: Progress) -> None:
+            whole = progress.elapsed + progress.remaining
+            minutes, seconds = divmod(round(progress.remaining), 60)
+            bars.update(
+                task,
+                completed=progress.elapsed / whole if whole > 0 else 0.0,
+                description=progress.text,
+                left=f"{minutes}:{seconds:02} left",
+            )
+
+        yield report

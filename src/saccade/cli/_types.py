@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from numpy.typing import NDArray
 
 if TYPE_CHECKING:
     from saccade.profile import PeerLayers
+    from saccade.tuning import Algorithms, Outcome, Progress
 
 __all__ = ["Arrays", "Model", "Plan", "Profile", "Step", "TensorInfo"]
 
@@ -42,6 +43,8 @@ class Plan(Protocol):
 
     @property
     def steps(self) -> Sequence[Step]: ...
+    @property
+    def refused(self) -> Sequence[str]: ...
 
 
 class Named(Protocol):
@@ -74,3 +77,11 @@ class Model(Protocol):
     def plan(self, **shapes: tuple[int, ...]) -> Plan: ...
     def profile(self, *inputs: NDArray[Any], repeat: int) -> Profile: ...
     def graph(self, stage: str) -> str: ...
+    def tune(
+        self,
+        *inputs: NDArray[Any],
+        seconds: float | None,
+        report: Callable[[Progress], None],
+    ) -> Outcome: ...
+    @property
+    def algorithms(self) -> Algorithms: ...

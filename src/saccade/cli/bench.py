@@ -11,6 +11,7 @@ import typer
 
 from saccade.cli._options import (
     DeviceOption,
+    ImportOption,
     JsonOption,
     ModelArgument,
     PrecisionOption,
@@ -51,6 +52,7 @@ def bench(
     against: AgainstOption = "",
     rounds: RoundsOption = 5,
     seconds: SecondsOption = 1.0,
+    import_algorithms: ImportOption = None,
     json: JsonOption = None,
 ) -> None:
     """Time MODEL on random data, alternating with other engines on the same cores."""
@@ -71,6 +73,7 @@ def bench(
         device=device,
         rounds=rounds,
         seconds=seconds,
+        algorithms=import_algorithms,
     )
     with working(f"loading {path.name}") as report:
         result = run_bench(setup, report)

@@ -11,6 +11,7 @@ import typer
 
 from saccade.cli._options import (
     DeviceOption,
+    ImportOption,
     ModelArgument,
     PrecisionOption,
     ShapeOption,
@@ -41,6 +42,7 @@ def inspect(
     device: DeviceOption = "cpu",
     precision: PrecisionOption = "fp32",
     threads: ThreadsOption = None,
+    import_algorithms: ImportOption = None,
 ) -> None:
     """Print MODEL's signature, its graph after a pass, its plan, or the reasons for its kernels."""
     if sum((stage is not None, plan, reasons, stages)) > 1:
@@ -50,7 +52,13 @@ def inspect(
     from saccade.cli._model import compile_model
     from saccade.cli._signature import fixed_shapes
 
-    compiled = compile_model(path, device=device, precision=precision, threads=threads)
+    compiled = compile_model(
+        path,
+        device=device,
+        precision=precision,
+        threads=threads,
+        algorithms=import_algorithms,
+    )
     if stages:
         print("\n".join(compiled.stages))
     elif stage is not None:
@@ -62,6 +70,8 @@ def inspect(
     elif reasons:
         made = compiled.plan(**fixed_shapes(compiled.inputs, shapes))
         print("\n".join(line for step in made.steps for line in _reasons(step)))
+        for reason in made.refused:
+            print(f"tuned choice not taken for {reason}")
     else:
         print("\n".join(_signature(compiled)))
 

@@ -11,6 +11,7 @@ import typer
 
 from saccade.cli._options import (
     DeviceOption,
+    ImportOption,
     InputOption,
     JsonOption,
     ModelArgument,
@@ -42,6 +43,7 @@ def profile(
     device: DeviceOption = "cpu",
     precision: PrecisionOption = "fp32",
     threads: ThreadsOption = None,
+    import_algorithms: ImportOption = None,
     repeat: RepeatOption = 20,
     json: JsonOption = None,
     trace: TraceOption = None,
@@ -51,13 +53,21 @@ def profile(
     shapes = parse_shapes(shape)
     path = existing_model(model)
     from saccade.cli._feeds import make_feeds
-    from saccade.cli._model import compile_model, json_text
+    from saccade.cli._model import compile_model, json_text, warn_of_refusals
     from saccade.cli._peer_layers import owners, peer_layers
     from saccade.cli._progress import working
     from saccade.options import default_threads
 
-    compiled = compile_model(path, device=device, precision=precision, threads=threads)
+    compiled = compile_model(
+        path,
+        device=device,
+        precision=precision,
+        threads=threads,
+        algorithms=import_algorithms,
+    )
     feeds = make_feeds(compiled.inputs, input_, shapes)
+    if import_algorithms is not None:
+        warn_of_refusals(compiled.plan(**{name: array.shape for name, array in feeds.items()}))
     with working(f"profiling {path.name}"):
         peer = None
         if against is not None:

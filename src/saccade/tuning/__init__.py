@@ -4,8 +4,9 @@ from saccade.tuning.algorithms import Algorithms, Entry
 from saccade.tuning.kept import keep, kept, load
 from saccade.tuning.lookup import Lookup
 from saccade.tuning.machine import this_machine
-from saccade.tuning.search import Bench, Change, Outcome, Progress, Search, Swaps
+from saccade.tuning.search import Search
 from saccade.tuning.store import Measured, Store
+from saccade.tuning.types import Bench, Change, Outcome, Progress, Swaps
 
 __all__ = [
     "Algorithms",

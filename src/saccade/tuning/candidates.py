@@ -12,7 +12,7 @@ from saccade.kernels.base import Call, Launch, Variant
 from saccade.layout import KernelLike
 from saccade.tuning.keys import variant_id
 
-__all__ = ["Candidate", "candidates", "find"]
+__all__ = ["MOST", "Candidate", "candidates", "find"]
 
 MOST = 12
 WITHIN = 1.6  # of the best estimate

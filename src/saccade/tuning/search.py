@@ -9,95 +9,26 @@ is not faster beyond the noise, nothing is changed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
 
 from saccade.ir import Array, Op
+from saccade.kernels.base import Call
 from saccade.layout import KernelLike, Laid, LaidStep
 from saccade.tuning.algorithms import Algorithms, Entry
-from saccade.tuning.candidates import Candidate, candidates
+from saccade.tuning.candidates import MOST, Candidate, candidates, find
 from saccade.tuning.judge import Verdict, judge
 from saccade.tuning.keys import call_key, config_record, variant_id
 from saccade.tuning.store import Measured, Store
+from saccade.tuning.types import Bench, Change, Outcome, Progress, Swaps
 
-__all__ = ["Bench", "Change", "Outcome", "Progress", "Search", "Swaps"]
+__all__ = ["Search"]
 
 EXPLORE, CONFIRM, VERIFY = 7, 21, 31  # turns
 SHARE = 0.002  # of the program's time below which a call is left as it is
 PROMISING = 0.985  # measured ratio above which a candidate is not worth confirming
 LEAST = 0.01  # gain of a call, as a share of its time
 PASSES = 3  # how many winners of a call may fail
-
-Swaps = Mapping[int, Candidate]
-"""What to do differently, by number of the step."""
-
-
-class Bench(Protocol):
-    """Runs programs against the untuned one."""
-
-    def compile(self, keys: Iterable[tuple[str, Any]]) -> int:
-        """Make code for (kernel, config) pairs; how many there was none for."""
-
-    def alternate(
-        self, swaps: Swaps, rounds: int, tick: Callable[[int], None]
-    ) -> tuple[Array, Array]:
-        """Microseconds [rounds, steps] of the untuned program and of the changed one, in turns."""
-
-    def verify(
-        self, chosen: Algorithms, rounds: int, tick: Callable[[int], None]
-    ) -> tuple[Array, Array]:
-        """Microseconds [rounds] of the untuned program and of the one planned with `chosen`."""
-
-
-@dataclass(frozen=True, slots=True)
-class Progress:
-    """How far a search is: what it does, seconds since it began, seconds that it still needs."""
-
-    text: str
-    elapsed: float
-    remaining: float
-
-
-@dataclass(frozen=True, slots=True)
-class Change:
-    """A call that is done in another way now.
-
-    Attributes:
-        steps: The steps that make it.
-        before, after: Kernels.
-        config: Of the new way, for people.
-        verdict: Microseconds of one step, before and after.
-    """
-
-    steps: tuple[str, ...]
-    before: str
-    after: str
-    config: tuple[Mapping[str, Any], ...]
-    verdict: Verdict
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """What a search came to.
-
-    Attributes:
-        algorithms: The choices to keep; no entries when the untuned plan stays.
-        changes: What these choices change.
-        whole: Microseconds of the whole program before and after; None if nothing was faster alone.
-        measured: How many measurements were taken.
-        remembered: How many were known from before.
-        skipped: How many candidates there was no time for.
-        calls: The calls that were asked about, see `call_key`.
-    """
-
-    algorithms: Algorithms
-    changes: tuple[Change, ...]
-    whole: Verdict | None
-    measured: int
-    remembered: int
-    skipped: int
-    calls: tuple[str, ...]
 
 
 @dataclass
@@ -127,6 +58,7 @@ class Search:
         bench: Runs programs.
         store: What was measured already; measurements go there.
         machine: See `this_machine`.
+        hints: Choices that are tried before the others.
         clock: Seconds.
         seconds: How long the search may take; None for as long as it needs.
         report: Told how far it is.
@@ -137,6 +69,7 @@ class Search:
     bench: Bench
     store: Store
     machine: Mapping[str, str]
+    hints: Algorithms
     clock: Callable[[], float]
     seconds: float | None = None
     report: Callable[[Progress], None] = lambda _progress: None
@@ -177,7 +110,9 @@ class Search:
             if key not in found:
                 found[key] = _Question(key, [], step, variant_id(step.launches))
             found[key].steps.append(i)
-        times, _ = self._alternate("timing the untuned program", {}, EXPLORE, 0)
+        times, _ = self._alternate(
+            "timing the untuned program", {}, EXPLORE, MOST * EXPLORE + CONFIRM + VERIFY
+        )
         total = float(times.sum(axis=1).mean())
         matter = [
             q for q in found.values() if float(q.take(times).mean()) * len(q.steps) >= SHARE * total
@@ -188,7 +123,8 @@ class Search:
 
     def _candidates(self, question: _Question) -> None:
         call = question.first.call
-        for candidate in candidates(call, self.kernels(call.op)):
+        found = candidates(call, self.kernels(call.op))
+        for candidate in {c.id: c for c in (*self._hinted(question, call), *found)}.values():
             if candidate.id == question.untuned:
                 continue
             known = self.store.get(question.key, candidate.id, question.untuned)
@@ -198,17 +134,27 @@ class Search:
                 question.known.append((known.ratio, candidate))
                 self._remembered += 1
 
+    def _hinted(self, question: _Question, call: Call) -> Iterator[Candidate]:
+        for entry in self.hints.entries:
+            kernel = next((k for k in self.kernels(call.op) if k.name == entry.kernel), None)
+            if entry.call == question.key and kernel is not None and kernel.supports(call) is None:
+                found = find(kernel, call, entry.variant, entry.rank)
+                if found is not None:
+                    yield Candidate(kernel, entry.rank, entry.micros, found)
+
     def _explore(self, questions: list[_Question]) -> None:
         """Measure one more candidate of every call, until there are none or no time is left."""
         while any(q.queue for q in questions):
             longest = max(len(q.queue) for q in questions)
-            if self.seconds is not None and self._elapsed() + self._end(1) > self.seconds:
+            checks = CONFIRM + VERIFY
+            needed = self._elapsed() + (EXPLORE + checks) * self._round
+            if self.seconds is not None and needed > self.seconds:
                 return
             asked = [q for q in questions if q.queue]
             wave = {id(q): q.queue.pop(0) for q in asked}
             swaps = {i: wave[id(q)] for q in asked for i in q.steps}
             text = f"{len(asked)} call(s), {longest} more candidate(s)"
-            before, after = self._alternate(text, swaps, EXPLORE, longest - 1)
+            before, after = self._alternate(text, swaps, EXPLORE, (longest - 1) * EXPLORE + checks)
             fresh = []
             for q in asked:
                 verdict = judge(q.take(before), q.take(after))
@@ -236,7 +182,7 @@ class Search:
                 break
             now = {key: c for key, (c, _) in taken.items()} | trying
             swaps = {i: now[q.key] for q in questions if q.key in now for i in q.steps}
-            before, after = self._alternate("confirming the winners", swaps, CONFIRM, 0)
+            before, after = self._alternate("confirming the winners", swaps, CONFIRM, VERIFY)
             for q in questions:
                 verdict = judge(q.take(before), q.take(after), least=LEAST)
                 if q.key in trying and verdict.faster:
@@ -251,28 +197,26 @@ class Search:
         config = tuple(config_record(candidate.launches))
         return Change(names, before, candidate.kernel.name, config, verdict)
 
-    def _alternate(
-        self, text: str, swaps: Swaps, rounds: int, waves_after: int
-    ) -> tuple[Array, Array]:
+    def _alternate(self, text: str, swaps: Swaps, rounds: int, after: int) -> tuple[Array, Array]:
         keys = dict.fromkeys(
             (candidate.kernel.name, launch.config)
             for candidate in swaps.values()
             for launch in candidate.launches
         )
-        self._tell(f"compiling: {text}", len(keys) * self._code + self._end(waves_after + 1))
+        self._tell(f"compiling: {text}", len(keys) * self._code + (rounds + after) * self._round)
         began = self.clock()
         made = self.bench.compile(keys)
         if made:
             self._code = (self.clock() - began) / made
         return self._timed(
-            text, rounds, waves_after, lambda tick: self.bench.alternate(swaps, rounds, tick)
+            text, rounds, after, lambda tick: self.bench.alternate(swaps, rounds, tick)
         )
 
     def _timed(
         self,
         text: str,
         rounds: int,
-        waves_after: int,
+        after: int,
         run: Callable[[Callable[[int], None]], tuple[Array, Array]],
     ) -> tuple[Array, Array]:
         began = self.clock()
@@ -280,14 +224,10 @@ class Search:
         def tick(done: int) -> None:
             if done:
                 self._round = (self.clock() - began) / done
-            self._tell(text, (rounds - done) * self._round + self._end(waves_after))
+            self._tell(text, (rounds - done + after) * self._round)
 
         tick(0)
         return run(tick)
-
-    def _end(self, waves: int = 0) -> float:
-        """Seconds for so many waves, then for confirming and checking."""
-        return (waves * EXPLORE + CONFIRM + VERIFY) * self._round
 
     def _elapsed(self) -> float:
         return self.clock() - self._began

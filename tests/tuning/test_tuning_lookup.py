@@ -1,0 +1,124 @@
+"""Tuned choices in plans: taken, shown, or refused with the reason."""
+
+import dataclasses
+import json
+
+import pytest
+from layout_graphs import backend
+from tuning_fakes import MACHINE, network
+
+from saccade import layout
+from saccade import plan as planner
+from saccade.opdefs import Conv2d
+from saccade.plan.json import dump, load
+from saccade.tuning import Algorithms, Entry, Lookup
+from saccade.tuning.candidates import candidates
+from saccade.tuning.keys import call_key
+
+
+def laid_with(timings=None, threads=2):
+    return layout.assign(network(), {}, backend(threads), threads=threads, timings=timings)
+
+
+def plan_with(timings, threads=2):
+    return planner.make(network(), laid_with(timings, threads), {}, threads, "avx512")
+
+
+@pytest.fixture(scope="module")
+def untuned():
+    return laid_with()
+
+
+@pytest.fixture(scope="module")
+def entries(untuned):
+    """For every convolution, another way than the untuned one."""
+    found = {}
+    for step in untuned.steps:
+        if not isinstance(step.op, Conv2d):
+            continue
+        ways = candidates(step.call, backend().candidates(step.call.op), within=9.0)
+        other = next(w for w in ways if w.launches != step.launches)
+        key = call_key(step.call)
+        found.setdefault(
+            key, Entry(step.name, key, other.kernel.name, other.id, other.rank, 12.5, 20.0, ())
+        )
+    return tuple(found.values())
+
+
+def test_choices_are_taken_and_shown(untuned, entries):
+    lookup = Lookup(Algorithms(MACHINE, entries), MACHINE)
+    laid = laid_with(lookup)
+    assert laid.refused == ()
+    for tuned, default in zip(laid.steps, untuned.steps, strict=True):
+        convolution = isinstance(tuned.op, Conv2d)
+        assert tuned.choice.measured == convolution
+        assert (tuned.choice.cost == 12.5) == convolution
+        assert (tuned.launches != default.launches) == convolution
+    plan = plan_with(Lookup(Algorithms(MACHINE, entries), MACHINE))
+    assert str(plan).count("12.5*") == 4
+    assert "(4 measured*)" in str(plan)
+    assert sum(step["measured"] for step in json.loads(dump(plan))["steps"]) == 4
+    assert load(dump(plan)) == plan
+
+
+def test_without_choices_everything_is_estimated(untuned):
+    assert not any(s.choice.measured for s in untuned.steps)
+    plan = plan_with(None)
+    assert "*" not in str(plan)
+    assert laid_with(Lookup(Algorithms(MACHINE, ()), MACHINE)) == untuned
+
+
+def test_choices_for_some_steps_leave_the_others(untuned, entries):
+    laid = laid_with(Lookup(Algorithms(MACHINE, entries[:1]), MACHINE))
+    assert [s.choice.measured for s in laid.steps] == [True] + [False] * (len(laid.steps) - 1)
+    assert laid.steps[1:] == untuned.steps[1:]
+
+
+REFUSED = {
+    "no such kernel": {"kernel": "conv2d.fast"},
+    "not one filter for each channel": {"kernel": "conv2d.depthwise"},
+    "has no variant 0000": {"variant": "0000"},
+    "other sizes, storage or settings": {"call": "Conv2d(): something else"},
+    "no such step": {"call": "Conv2d(): something else", "step": "gone"},
+}
+
+
+@pytest.mark.parametrize("reason", REFUSED)
+def test_what_does_not_fit_is_refused_with_the_reason(untuned, entries, reason):
+    bad = dataclasses.replace(entries[0], **REFUSED[reason])
+    laid = laid_with(Lookup(Algorithms(MACHINE, (bad,)), MACHINE))
+    assert laid.steps == untuned.steps
+    (refusal,) = laid.refused
+    assert reason in refusal
+    assert bad.step in refusal
+    plan = plan_with(Lookup(Algorithms(MACHINE, (bad,)), MACHINE))
+    assert plan.refused == laid.refused
+    assert f"tuned choice not taken: {refusal}" in str(plan)
+    assert load(dump(plan)) == plan
+
+
+def test_choices_of_another_machine_are_refused_together(untuned, entries):
+    laid = laid_with(Lookup(Algorithms({"cpu": "another"}, entries), MACHINE))
+    assert laid.steps == untuned.steps
+    (refusal,) = laid.refused
+    assert f"all {len(entries)} choices" in refusal
+    assert "cpu another, here a made-up one" in refusal
+
+
+def test_another_number_of_threads_is_another_setting(entries):
+    laid = laid_with(Lookup(Algorithms(MACHINE, entries), MACHINE), threads=3)
+    assert not any(s.choice.measured for s in laid.steps)
+    assert len(laid.refused) == len(entries)
+
+
+def test_a_file_for_several_sizes_fits_each(entries):
+    """Entries of a step for other calls are no fault while one of them fits."""
+    elsewhere = [dataclasses.replace(e, call=f"{e.call} at another size") for e in entries]
+    laid = laid_with(Lookup(Algorithms(MACHINE, (*elsewhere, *entries)), MACHINE))
+    assert laid.refused == ()
+
+
+def test_what_tune_kept_for_other_sizes_is_no_refusal(untuned, entries):
+    elsewhere = tuple(dataclasses.replace(e, call=f"{e.call} elsewhere") for e in entries)
+    laid = laid_with(Lookup(Algorithms(MACHINE, elsewhere), MACHINE, whole=False))
+    assert laid == untuned

@@ -1,0 +1,119 @@
+"""Measured times survive the process, other writers, and damage."""
+
+import json
+import threading
+
+import pytest
+
+from saccade.tuning import store as module
+from saccade.tuning.store import Measured, Store
+
+HERE = {"cpu": "this", "code": "1"}
+
+
+def measured(i=0, micros=80.0):
+    return Measured(f"call {i}", "v1", "v0", "conv2d.direct", micros, 100.0, 7)
+
+
+def the_file(cache):
+    (path,) = (cache / "timings").glob("*.jsonl")
+    return path
+
+
+def test_what_was_measured_is_known_in_the_next_process(cache):
+    Store(HERE).add([measured(0), measured(1)])
+    again = Store(HERE)
+    assert again.get("call 1", "v1", "v0") == measured(1)
+    assert again.get("call 1", "v2", "v0") is None
+    assert again.get("call 1", "v1", "v2") is None
+    assert measured().ratio == pytest.approx(0.8)
+    first, *_ = the_file(cache).read_text().splitlines()
+    assert json.loads(first) == {"machine": HERE}
+
+
+def test_the_last_measurement_counts():
+    store = Store(HERE)
+    store.add([measured(0, 80.0)])
+    store.add([measured(0, 90.0)])
+    assert Store(HERE).get("call 0", "v1", "v0").micros == 90.0
+
+
+def test_machines_and_code_do_not_mix():
+    Store(HERE).add([measured()])
+    assert Store({"cpu": "this", "code": "2"}).get("call 0", "v1", "v0") is None
+
+
+def test_without_the_disk_times_last_as_long_as_the_store(cache):
+    store = Store(HERE, use=False)
+    store.add([measured()])
+    assert store.get("call 0", "v1", "v0") == measured()
+    assert not (cache / "timings").exists()
+
+
+BROKEN = [
+    "", "{", "[]", "3", "null", '"text"', "\x00\xff", "[" * 100_000,
+    json.dumps({"call": "c"}), json.dumps({"machine": {}}),
+]  # fmt: skip
+WRONG = [
+    {"micros": "80"}, {"micros": -1.0}, {"micros": 0.0}, {"before": float("nan")},
+    {"before": float("inf")}, {"rounds": 7.0}, {"rounds": True}, {"call": 3}, {"kernel": None},
+    {"more": 1},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("line", BROKEN)
+def test_lines_that_make_no_sense_are_passed_over(cache, line):
+    store = Store(HERE)
+    store.add([measured(0)])
+    with the_file(cache).open("a", encoding="latin-1") as file:
+        file.write(line)
+    store.add([measured(1)])
+    again = Store(HERE)
+    assert again.get("call 0", "v1", "v0") == measured(0)
+    assert again.get("call 1", "v1", "v0") == measured(1)
+
+
+@pytest.mark.parametrize("change", WRONG, ids=str)
+def test_records_with_wrong_fields_are_passed_over(cache, change):
+    store = Store(HERE)
+    store.add([measured(0)])
+    record = json.loads(the_file(cache).read_text().splitlines()[-1]) | {"call": "wrong"} | change
+    with the_file(cache).open("a") as file:
+        file.write(json.dumps(record) + "\n")
+    again = Store(HERE)
+    assert again.get("call 0", "v1", "v0") == measured(0)
+    assert again.get("wrong", "v1", "v0") is None
+
+
+def test_writers_share_the_file():
+    def write(first):
+        store = Store(HERE)
+        for i in range(first, first + 40):
+            store.add([measured(i)])
+
+    writers = [threading.Thread(target=write, args=(40 * n,)) for n in range(4)]
+    for writer in writers:
+        writer.start()
+    for writer in writers:
+        writer.join()
+    store = Store(HERE)
+    assert all(store.get(f"call {i}", "v1", "v0") == measured(i) for i in range(160))
+
+
+def test_a_file_that_is_too_long_forgets_the_oldest(cache, monkeypatch):
+    monkeypatch.setattr(module, "MOST_BYTES", 4000)
+    store = Store(HERE)
+    for i in range(100):
+        store.add([measured(i)])
+        assert the_file(cache).stat().st_size <= 4200
+    again = Store(HERE)
+    assert again.get("call 99", "v1", "v0") == measured(99)
+    assert again.get("call 0", "v1", "v0") is None
+
+
+def test_a_folder_that_cannot_be_used_is_no_error(cache):
+    (cache / "timings").write_text("in the way")
+    store = Store(HERE)
+    store.add([measured()])
+    assert store.get("call 0", "v1", "v0") == measured()
+    assert Store(HERE).get("call 0", "v1", "v0") is None
