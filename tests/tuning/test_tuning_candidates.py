@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 from layout_graphs import backend
-from tuning_fakes import layout_of
+from tuning_fakes import convolutions, layout_of
 
 from saccade.kernels import CPU_KERNELS
 from saccade.kernels.base import Variant
@@ -14,7 +14,7 @@ from saccade.tuning.candidates import MOST, candidates, find
 
 @pytest.fixture(scope="module")
 def steps():
-    return layout_of().steps
+    return convolutions(layout_of())
 
 
 def all_of(step, **more):

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from tuning_fakes import layout_of
+from tuning_fakes import convolutions, layout_of
 
 from saccade.codegen.target import host_target
 from saccade.ir import DType
@@ -17,7 +17,7 @@ TESTS = Path(__file__).parents[1]
 
 
 def a_call():
-    return layout_of().steps[0].call
+    return convolutions(layout_of())[0].call
 
 
 def changed(call):
@@ -80,7 +80,7 @@ def test_keys_and_identities_are_the_same_in_another_process():
 
 
 def test_an_identity_changes_with_anything_in_a_launch():
-    (launch,) = layout_of().steps[2].launches
+    (launch,) = convolutions(layout_of())[1].launches
     others = [
         dataclasses.replace(launch, chunks=launch.chunks + 1),
         dataclasses.replace(launch, integers=(*launch.integers[:-1], 77)),

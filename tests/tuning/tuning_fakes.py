@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from layout_graphs import RELU, Builder, backend, laid_out
 
+from saccade.opdefs import Conv2d
 from saccade.tuning import Algorithms, Search, Store
 
 MACHINE = {"cpu": "a made-up one", "system": "Linux x86_64"}
@@ -21,6 +22,11 @@ def network():
     x = b.conv(x, 32, taps=1)
     x = b.conv(x, 32, taps=1)
     return b.graph(b.conv(x, 48))
+
+
+def convolutions(laid):
+    """Steps that have several ways."""
+    return [step for step in laid.steps if isinstance(step.op, Conv2d)]
 
 
 def layout_of(graph=None, threads=2):

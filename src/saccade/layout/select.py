@@ -91,17 +91,17 @@ class Selector:
         if self._timings is not None:
             tuned = self._timings.tuned(call, self._backend.candidates(call.op))
         if tuned is not None:
-            kernel, micros, launches = tuned.kernel, tuned.micros, tuned.launches
+            kernel, launches, measured = tuned.kernel, tuned.launches, tuned.micros
+            cost = able[0].micros * tuned.ratio
         else:
             first, launches = self._first_available(call, able, reuse=call is nominal)
-            kernel, micros = first.kernel, first.micros
+            kernel, cost, measured = first.kernel, first.micros, None
         passed += [
             Passed(other.kernel.name, f"{other.micros:.1f} µs estimated")
             for other in able
             if other.kernel is not kernel
         ]
-        measured = tuned is not None
-        return Choice(kernel, micros, tuple(passed), kernel.aliases(call), measured), launches
+        return Choice(kernel, cost, tuple(passed), kernel.aliases(call), measured), launches
 
     def _first_available(
         self, call: Call, able: list[_Candidate], *, reuse: bool

@@ -106,25 +106,40 @@ class Passed:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The kernel taken for a call; `kernel` is None for a host step (NumPy reference).
+    """The kernel taken for a call.
 
-    `cost` is an estimate, or `measured` inside a program.
+    Attributes:
+        kernel: None for a host step (NumPy reference).
+        cost: Estimated microseconds, to weigh against other calls; of a tuned choice those of the
+            untuned one, less what measurement found to be saved: estimates and measured times are
+            not to be compared.
+        passed: Other candidates.
+        aliases: See `CpuKernel.aliases`.
+        measured: Microseconds that were measured inside a program, if any were.
     """
 
     kernel: KernelLike | None
     cost: float
     passed: tuple[Passed, ...]
     aliases: tuple[tuple[int, int], ...] = ()
-    measured: bool = False
+    measured: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Tuned:
-    """A way to do a call that was measured to be the fastest, and its microseconds."""
+    """The way to do a call that was measured to be the fastest.
+
+    Attributes:
+        kernel: Whose way.
+        launches: The phases.
+        micros: Measured.
+        ratio: Over those of the untuned choice, measured in turns with it.
+    """
 
     kernel: KernelLike
     launches: tuple[Launch, ...]
     micros: float
+    ratio: float
 
 
 class Timings(Protocol):

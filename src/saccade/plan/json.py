@@ -22,7 +22,7 @@ from saccade.plan.types import Constant, Phase, Plan, Port, Ref, Slot, Step
 
 __all__ = ["dump", "load"]
 
-_VERSION = 2
+_VERSION = 3
 _MALFORMED = (KeyError, TypeError, ValueError, IndexError, AttributeError, RecursionError)
 
 

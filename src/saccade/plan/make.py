@@ -144,7 +144,7 @@ class _Planner:
                 if isinstance(operand, Scratch):
                     scratch_at += -(-operand.nbytes * self.threads // 64) * 64
             phases.append(Phase(launch.config, tuple(refs), launch.integers, launch.chunks))
-        kernel = step.choice.kernel
+        kernel, measured = step.choice.kernel, step.choice.measured
         return Step(
             step.name,
             step.op,
@@ -152,10 +152,10 @@ class _Planner:
             tuple(Slot(self._stored(s), s.view) for s in step.outputs),
             kernel.name if kernel else None,
             tuple(phases),
-            step.choice.cost,
+            step.choice.cost if measured is None else measured,
             tuple(map(str, step.choice.passed)),
             step.note,
-            step.choice.measured,
+            measured is not None,
         )
 
     def _ref(self, i: int, step: LaidStep, operand: Operand, scratch_at: int) -> Ref:

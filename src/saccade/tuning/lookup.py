@@ -49,7 +49,8 @@ class Lookup:
         if launches is None:
             self._refused[entry.step] = f"{entry.kernel} has no variant {entry.variant} for it now"
             return None
-        return Tuned(kernel, launches, entry.micros)
+        ratio = entry.micros / entry.before if entry.before else 1.0
+        return Tuned(kernel, launches, entry.micros, ratio)
 
     def refusals(self, steps: Iterable[str]) -> tuple[str, ...]:
         """Why choices were not taken, given the names of all steps of the plan."""
