@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
 from saccade.ir import Array
+from saccade.kernels.conv2d.direct_regions import pack_regions
 from saccade.kernels.conv2d.pack import (
     pack_channels,
     pack_conv_weights,
@@ -33,6 +34,7 @@ FUNCTIONS: Mapping[str, Callable[..., Array]] = MappingProxyType(
         "pack_depthwise": pack_depthwise,
         "pack_few_outputs": pack_few_outputs,
         "pack_matrix": pack_matrix,
+        "pack_regions": pack_regions,
         "pack_transposed": pack_transposed,
         "pack_winograd": pack_winograd,
         "zeros": zeros,

@@ -10,7 +10,17 @@ from typing import NamedTuple
 
 from saccade.codegen.target import Target
 
-__all__ = ["Blocking", "DirectConfig", "Tile", "Way", "blockings", "ranked_tiles", "tiles", "ways"]
+__all__ = [
+    "Blocking",
+    "DirectConfig",
+    "Piece",
+    "Tile",
+    "Way",
+    "blockings",
+    "ranked_tiles",
+    "tiles",
+    "ways",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +35,8 @@ class DirectConfig:
         pairs: Whether channels are summed in pairs of bfloat16.
         odd: Whether one channel is left after the pairs.
         element: Type of the input's elements.
-        padded: Whether taps may fall outside the picture.
+        border: What keeps taps inside the picture: `none` (all are), `zeros` (those outside read
+            zeros), `regions` (tiles hold pixels that need the same taps, and skip the others).
         unit: Whether neighbouring input channels are neighbours in memory.
         spread: Whether the result's pixels are apart, as in one phase of a transposed convolution.
         flat: Whether pixels are evenly apart in every operand, as in 1x1 convolutions.
@@ -41,7 +52,7 @@ class DirectConfig:
     pairs: bool
     odd: bool
     element: str
-    padded: bool
+    border: str
     unit: bool
     spread: bool
     flat: bool
@@ -78,6 +89,20 @@ def tiles(target: Target) -> tuple[tuple[int, int], ...]:
     return tuple((nv, mr) for nv, mr in _TILES_32 if nv * (mr + 1) + spare <= target.registers)
 
 
+class Piece(NamedTuple):
+    """Pixels that are cut into tiles together.
+
+    Attributes:
+        pixels: How many.
+        depth: Summed elements of each.
+        overhead: Cycles that a pixel of a tile costs beyond its products.
+    """
+
+    pixels: int
+    depth: float
+    overhead: float = 4.0
+
+
 class Tile(NamedTuple):
     """A tile of sums.
 
@@ -85,19 +110,22 @@ class Tile(NamedTuple):
         vectors: Vectors of output channels.
         rows: Pixels.
         slowdown: Expected time over that of the best tile.
+        cycles: Expected time of the team.
+        border: See `DirectConfig`.
     """
 
     vectors: int
     rows: int
     slowdown: float
+    cycles: float
+    border: str = "none"
 
 
 @lru_cache(maxsize=1024)
 def ranked_tiles(
-    pixels: int,
+    pieces: tuple[Piece, ...],
     vectors: int,
     *,
-    depth: int,
     pitch: int,
     unit: bool,
     target: Target,
@@ -106,32 +134,37 @@ def ranked_tiles(
     """The tiles that can be used, the one that takes the least time first.
 
     Args:
-        pixels: Rows of the product.
+        pieces: Rows of the product; no tile has rows of two pieces.
         vectors: Vectors of output channels.
-        depth: Summed elements.
         pitch: Bytes from row to row.
         unit: Whether the summed elements of a row are neighbours.
         target: Machine.
         threads: Width of the team.
     """
     rate = 1 if target.vector_bits == 512 else 2  # fused multiply-adds, and vector loads, per cycle
-    stream = _STREAM[depth * vectors * target.lanes * 4 > target.l3]
+    weights = max((piece.depth for piece in pieces), default=0) * target.lanes * 4  # of a vector
+    stream = _STREAM[weights * vectors > target.l3]
     sets = _ALIAS // math.gcd(max(pitch, 1), _ALIAS)
 
     def cycles(rank: int, nv: int, mr: int) -> float:
         step = max(mr * nv / rate, (mr / 2 + nv) / rate, _FMA_LATENCY)
-        if depth * nv * target.lanes * 4 > target.l2 // 2:  # each tile reads weights from afar
+        if weights * nv > target.l2 // 2:  # each tile reads weights from afar
             step = max(step, nv * target.lanes * 4 / stream + 0.1 * mr * nv / rate)
         crowd = max(0.0, -(-mr // sets) + 1 - _WAYS)
-        tile = depth * step * (1 + 0.1 * crowd + 0.002 * rank) + 30 + 4 * mr + 3 * mr * nv
-        units = -(-pixels // mr) * -(-vectors // nv)
-        return tile * (-(-units // threads) if units < 8 * threads else units / threads)
+        step *= 1 + 0.1 * crowd + 0.002 * rank
+        total, units = 0.0, 0
+        for pixels, depth, overhead in pieces:
+            count = -(-pixels // mr) * -(-vectors // nv)
+            total += count * (depth * step + 30 + overhead * mr + 3 * mr * nv)
+            units += count
+        fair = max(units, 1) / threads
+        return total / max(units, 1) * (math.ceil(fair) if fair < 8 else fair)
 
     known, limit = tiles(target), target.registers - 4
     # Rows that step on their own need registers for their steps too.
     allowed = [(nv, mr) for nv, mr in known if unit or (mr <= 12 and nv * (mr + 1) <= limit)]
     times = sorted((cycles(known.index(tile), *tile), known.index(tile), tile) for tile in allowed)
-    return tuple(Tile(*tile, time / max(times[0][0], 1.0)) for time, _, tile in times)
+    return tuple(Tile(*tile, time / max(times[0][0], 1.0), time) for time, _, tile in times)
 
 
 @dataclass(frozen=True, slots=True)

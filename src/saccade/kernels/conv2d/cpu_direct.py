@@ -49,7 +49,7 @@ def _window(call: Call, spec: EpilogueSpec) -> Window:
     _, depth, taps_r, taps_s = call.inputs[1].shape
     return Window(
         depth, in_pairs(call), op.groups, (taps_r, taps_s), op.stride, op.padding[:2], op.dilation,
-        (spec.shape[2], spec.shape[3]), any(op.padding), ("pack_conv_weights", (op.groups,)),
+        (spec.shape[2], spec.shape[3]), ("pack_conv_weights", (op.groups,)),
         prologue=op.prologue, n_prologue=op.n_prologue,
     )  # fmt: skip
 

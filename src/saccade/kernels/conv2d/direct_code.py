@@ -3,65 +3,19 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 from saccade.codegen.expressions import emit_expr
 from saccade.codegen.language import Kernel, Ptr, Var
 from saccade.codegen.values import Bool, Int, IntLike
 from saccade.ir.expr import IDENTITY, parse
 from saccade.kernels.conv2d.config import DirectConfig
+from saccade.kernels.conv2d.direct_pixels import GEOMETRY, Geometry, Region, Spot, Walk
+from saccade.kernels.conv2d.direct_regions import REGION_WORDS
 from saccade.kernels.conv2d.epilogue import Epilogue
 from saccade.kernels.conv2d.microkernel import Reduction, accumulate, anchored, zero_sums
 
-__all__ = ["GEOMETRY", "emit_direct"]
-
-
-@dataclass(frozen=True, slots=True)
-class _Geometry:
-    """The integer parameters, in order."""
-
-    x_n: Int
-    x_c: Int
-    x_h: Int
-    x_w: Int
-    height: Int
-    width: Int
-    out_height: Int
-    out_width: Int
-    depth: Int
-    taps_r: Int
-    taps_s: Int
-    stride_h: Int
-    stride_w: Int
-    pad_top: Int
-    pad_left: Int
-    dilation_h: Int
-    dilation_w: Int
-    pixels: Int
-    blocks: Int
-    tiles_chunk: Int
-    blocks_chunk: Int
-    tile_chunks: Int
-    block_chunks: Int
-    pixels_first: Int
-    groups: Int
-    step_h: Int
-    step_w: Int
-    first_h: Int
-    first_w: Int
-
-
-GEOMETRY = tuple(f.name for f in fields(_Geometry))
-
-
-@dataclass(frozen=True, slots=True)
-class _Spot:
-    """An output pixel: number and coordinates (those of the last pixel past the end)."""
-
-    number: Int
-    n: Int
-    p: Int
-    q: Int
+__all__ = ["emit_direct"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,11 +43,13 @@ class _Direct:
         self.reduction = Reduction(config.unroll, config.shape, config.pairs, config.odd)
         products = "bfloat16" if config.pairs else "float32"
         self.x, self.w = k.pointer("x", config.element), k.pointer("w", products)
-        self.zeros = k.pointer("zeros", config.element) if config.padded else None
+        self.zeros = k.pointer("zeros", config.element) if config.border == "zeros" else None
+        self.table = k.pointer("regions", "int64") if config.border == "regions" else None
         self.operands = [k.pointer("prologue", element) for element in config.prologue_operands]
         self.panel = k.scratch("panel", products) if config.prologue != str(IDENTITY) else None
         self.epilogue = Epilogue(k, config.epilogue)
-        self.g = _Geometry(*(k.integer(name) for name in GEOMETRY))
+        self.g = Geometry(*(k.integer(name) for name in GEOMETRY))
+        self.walk = Walk(k, self.g, config.rows, config.flat)
         self.operand_strides = [k.integer("n") for _ in self.operands]
         self.epilogue.declare_integers()
         self.width = config.vectors * k.lanes * (2 if config.pairs else 1)  # weights of one step
@@ -111,49 +67,32 @@ class _Direct:
             inner_at = within - outer_at * inner
             first = fast.select(inner_at, outer_at) * g.tiles_chunk
             block = fast.select(outer_at, inner_at) * g.blocks_chunk
-            count = (g.pixels + (self.config.rows - 1)) // self.config.rows
-            end = k.minimum_int(first + g.tiles_chunk, count)
-            if self.panel is not None:
-                self._apply_prologue(first, end)
-            stop = k.minimum_int(block + g.blocks_chunk, g.blocks)
-            with k.range(block, stop) as b, k.range(first, end) as tile:
-                self._tile(group, b, tile, first)
+            blocks = block, k.minimum_int(block + g.blocks_chunk, g.blocks)
+            end = first + g.tiles_chunk
+            if self.table is not None:
+                with k.range(0, g.regions) as number:
+                    region, begin, count = self.walk.listed(self.table + number * REGION_WORDS)
+                    low = k.maximum_int(first - begin, 0)
+                    self._tiles(region, group, blocks, low, k.minimum_int(end - begin, count))
+            else:
+                count = (g.pixels + (self.config.rows - 1)) // self.config.rows
+                self._tiles(self.walk.whole(), group, blocks, first, k.minimum_int(end, count))
 
-    # Pixels
-
-    def _spot(self, number: Int) -> _Spot:
-        g, zero = self.g, self.k.int(0)
-        if self.config.flat:
-            return _Spot(number, zero, zero, self.k.minimum_int(number, g.pixels - 1))
-        area = g.out_height * g.out_width
-        n = number // area
-        rest = number - n * area
-        p = rest // g.out_width
-        return _Spot(number, n, p, rest - p * g.out_width)
-
-    def _following(self, spot: _Spot) -> _Spot:
-        g, number = self.g, spot.number + 1
-        more = number < g.pixels
-        turn = more & (spot.q + 1).equals(g.out_width)
-        next_p = turn.select(spot.p + 1, spot.p)
-        over = next_p.equals(g.out_height)
-        q = turn.select(0, more.select(spot.q + 1, spot.q))
-        return _Spot(number, over.select(spot.n + 1, spot.n), over.select(0, next_p), q)
-
-    def _spots(self, first: _Spot) -> list[_Spot]:
-        if self.config.flat:
-            return [self._spot(first.number + i) for i in range(self.config.rows)]
-        spots = [first]
-        while len(spots) < self.config.rows:
-            spots.append(self._following(spots[-1]))
-        return spots
+    def _tiles(
+        self, region: Region, group: Int, blocks: tuple[Int, Int], first: Int, end: Int
+    ) -> None:
+        k = self.k
+        if self.panel is not None:
+            self._apply_prologue(region, first, end)
+        with k.range(*blocks) as block, k.range(first, end) as tile:
+            self._tile(region, group, block, tile, first)
 
     # Products
 
-    def _tile(self, group: Int, block: Int, tile: Int, chunk_first: Int) -> None:
+    def _tile(self, region: Region, group: Int, block: Int, tile: Int, chunk_first: Int) -> None:
         k, g, config = self.k, self.g, self.config
         sums = zero_sums(k, config.rows, config.vectors)
-        first = self._spot(tile * config.rows)
+        first = self.walk.spot(region, tile * config.rows)
         panel = g.taps_r * g.taps_s * self._steps() * self.width
         weights = self.w + (group * g.blocks + block) * panel
         if self.panel is not None:
@@ -161,8 +100,9 @@ class _Direct:
             rows = [anchored(k, self.panel + (local + i) * g.depth) for i in range(config.rows)]
             self._accumulate(sums, rows, anchored(k, weights), 1)
         else:
-            self._taps(sums, self._spots(first), self.x + group * g.depth * g.x_c, weights)
-        self._finish(sums, first, group, block)
+            spots, x = self.walk.spots(region, first), self.x + group * g.depth * g.x_c
+            self._taps(region, sums, spots, x, weights)
+        self._finish(region, sums, first, group, block)
 
     def _accumulate(
         self, sums: list[list[Var]], rows: list[Ptr], weights: Ptr, steps: IntLike | list[Int]
@@ -176,7 +116,9 @@ class _Direct:
         """Steps of the reduction over the channels of one tap."""
         return (self.g.depth + 1) // 2 if self.config.pairs else self.g.depth
 
-    def _taps(self, sums: list[list[Var]], spots: list[_Spot], x: Ptr, weights: Ptr) -> None:
+    def _taps(
+        self, region: Region, sums: list[list[Var]], spots: list[Spot], x: Ptr, weights: Ptr
+    ) -> None:
         k, g = self.k, self.g
         if self.config.flat:
             rows = [anchored(k, x + s.q * g.x_w) for s in spots]
@@ -191,7 +133,7 @@ class _Direct:
         ]
         starts = [x + origin for origin in origins]
         if self.zeros is None:
-            self._inner_taps(sums, starts, weights)
+            self._inner_taps(region, sums, starts, weights)
             return
         column = spots[0].n.equals(spots[-1].n)  # the tile lies in one image, …
         line = column & spots[0].p.equals(spots[-1].p)  # … in one row of it
@@ -205,7 +147,7 @@ class _Direct:
         inner = (tops[0] >= 0) & (bottom < g.height) & (lefts[0] >= 0) & (right < g.width)
         with k.when_else(line & inner) as (then, other):
             with then:
-                self._inner_taps(sums, starts, weights)
+                self._inner_taps(region, sums, starts, weights)
             with other:
                 self._edge_taps(sums, starts, edges, weights)
 
@@ -213,11 +155,13 @@ class _Direct:
         pitch = self._steps() * self.width
         return anchored(self.k, weights + (r * self.g.taps_s + s) * pitch)
 
-    def _inner_taps(self, sums: list[list[Var]], starts: list[Ptr], weights: Ptr) -> None:
-        """All taps of a tile that lies inside the picture."""
+    def _inner_taps(
+        self, region: Region, sums: list[list[Var]], starts: list[Ptr], weights: Ptr
+    ) -> None:
+        """The taps of a tile whose windows lie inside the picture as far as its region's go."""
         k, g = self.k, self.g
         rows = [anchored(k, start) for start in starts]
-        with k.range(0, g.taps_r) as r, k.range(0, g.taps_s) as s:
+        with k.range(*region.taps_r) as r, k.range(*region.taps_s) as s:
             move = r * g.dilation_h * g.x_h + s * g.dilation_w * g.x_w
             moved = [row + move for row in rows]
             step = 1 if self.config.unit else g.x_c
@@ -261,12 +205,14 @@ class _Direct:
         """Whether `0 <= a < limit`, in one comparison."""
         return Bool(self.k.b, self.k.b.icmp_unsigned("<", a.value, limit.value))
 
-    def _finish(self, sums: list[list[Var]], first: _Spot, group: Int, block: Int) -> None:
+    def _finish(
+        self, region: Region, sums: list[list[Var]], first: Spot, group: Int, block: Int
+    ) -> None:
         k, g, config = self.k, self.g, self.config
         vectors = range(config.vectors)
         places = [self.epilogue.place(block * config.vectors + j, group) for j in vectors]
-        for spot, tile in zip(self._spots(first), sums, strict=True):
-            with k.when(spot.number < g.pixels):
+        for spot, tile in zip(self.walk.spots(region, first), sums, strict=True):
+            with k.when(spot.number < region.pixels):
                 n, p, q = spot.n, spot.p, spot.q
                 if config.spread:
                     p, q = p * g.step_h + g.first_h, q * g.step_w + g.first_w
@@ -276,13 +222,13 @@ class _Direct:
 
     # Prologue
 
-    def _apply_prologue(self, first: Int, end: Int) -> None:
+    def _apply_prologue(self, region: Region, first: Int, end: Int) -> None:
         """Apply the prologue to every pixel of the chunk, into this thread's scratch."""
         k, g = self.k, self.g
         start = first * self.config.rows
-        stop = k.minimum_int(end * self.config.rows, g.pixels)
+        stop = k.minimum_int(end * self.config.rows, region.pixels)
         with k.range(start, stop) as number:
-            spot = self._spot(number)
+            spot = self.walk.spot(region, number)
             x = self.x + (
                 spot.n * g.x_n + spot.p * g.stride_h * g.x_h + spot.q * g.stride_w * g.x_w
             )
@@ -293,7 +239,7 @@ class _Direct:
             with k.range(main, g.depth) as c:
                 self._prologue_at(spot, x, (number - start) * g.depth, c, 1)
 
-    def _prologue_at(self, spot: _Spot, x: Ptr, row: Int, c: Int, lanes: int) -> None:
+    def _prologue_at(self, spot: Spot, x: Ptr, row: Int, c: Int, lanes: int) -> None:
         assert self.panel is not None
         values = [x.vec(c if self.config.unit else c * self.g.x_c, lanes=lanes)]
         for pointer, n_stride in zip(self.operands, self.operand_strides, strict=True):

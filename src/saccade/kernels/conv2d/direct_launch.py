@@ -12,18 +12,24 @@ from saccade.kernels.base import Call, In, Launch, Operand, Packed, Packing, Scr
 from saccade.kernels.conv2d.config import (
     Blocking,
     DirectConfig,
+    Piece,
     Tile,
     Way,
     blockings,
     ranked_tiles,
     ways,
 )
-from saccade.kernels.conv2d.direct_code import GEOMETRY
+from saccade.kernels.conv2d.direct_pixels import GEOMETRY
+from saccade.kernels.conv2d.direct_regions import REGION_WORDS, Axis, Span, spans, tile_count
 from saccade.kernels.conv2d.epilogue_spec import EpilogueSpec, even_step, expand
-from saccade.kernels.conv2d.microkernel import Reduction, steps_of
+from saccade.kernels.conv2d.microkernel import FEW, Reduction, steps_of
 from saccade.kernels.machine import machine
 
 __all__ = ["Window"]
+
+_MOST_REGIONS = 64
+_CYCLES = 3.7e3  # per microsecond
+_EFFICIENCY = 0.97
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +46,6 @@ class Window:
             negative.
         dilation: Distance of taps.
         size: How many windows, [rows, columns].
-        padded: Whether any window leaves the picture.
         pack: Packing function of the weights and its first parameters; order and width follow.
         step: Distance of the result's pixels.
         first: The result's pixel of the first window.
@@ -56,7 +61,6 @@ class Window:
     before: tuple[int, int]
     dilation: tuple[int, int]
     size: tuple[int, int]
-    padded: bool
     pack: tuple[str, tuple[int | tuple[int, int], ...]]
     step: tuple[int, int] = (1, 1)
     first: tuple[int, int] = (0, 0)
@@ -69,11 +73,25 @@ class Window:
         return steps_of(self.depth, self.pairs) * self.taps[0] * self.taps[1]
 
     def tiles(self, call: Call, spec: EpilogueSpec) -> tuple[Tile, ...]:
-        """Tiles, the best one first."""
+        """Tiles with what they do at the border, the best one first."""
+        borders = self._borders(call, spec)
+        if len(borders) == 1:
+            ((border, pieces),) = borders.items()
+            return tuple(tile._replace(border=border) for tile in self._rank(call, spec, pieces))
+        found = [
+            tile._replace(border=border)
+            for border, pieces in borders.items()
+            for tile in self._rank(call, spec, pieces)
+        ]
+        best = min(tile.cycles for tile in found)
+        found = [tile._replace(slowdown=tile.cycles / max(best, 1.0)) for tile in found]
+        return tuple(sorted(found, key=lambda tile: tile.cycles))
+
+    def _rank(self, call: Call, spec: EpilogueSpec, pieces: tuple[Piece, ...]) -> tuple[Tile, ...]:
         x = call.inputs[0]
         scratch = self.prologue != IDENTITY
         return ranked_tiles(
-            self._pixels(spec), spec.vectors, depth=self.length,
+            pieces, spec.vectors,
             pitch=self._itemsize(call) * (self.depth if scratch else x.strides[3] * self.stride[1]),
             unit=scratch or x.channels_last, target=call.target, threads=call.threads,
         )  # fmt: skip
@@ -82,6 +100,38 @@ class Window:
         """Bytes of an element as the products read it, from the input or after the prologue."""
         read = call.inputs[0].dtype if self.prologue == IDENTITY else DType.F32
         return 2 if self.pairs else read.itemsize
+
+    def _borders(self, call: Call, spec: EpilogueSpec) -> dict[str, tuple[Piece, ...]]:
+        """Ways to keep taps inside the picture, with the pixels and products of each."""
+        pixels = self._pixels(spec)
+        rows, columns = self._spans(call)
+        whole = [(0, n, 0, taps) for n, taps in zip(self.size, self.taps, strict=True)]
+        if not pixels or [rows, columns] == [(whole[0],), (whole[1],)]:
+            return {"none": (Piece(pixels, self.length),)}
+        taken = sum(n * (high - low) for _, n, low, high in rows)
+        reached = taken / max(1, self.size[0] * self.taps[0])
+        steps = steps_of(self.depth, self.pairs)
+        checks = 4.0 + (1 if steps <= FEW else 3) * self.taps[0] * self.taps[1]
+        found: dict[str, tuple[Piece, ...]] = {
+            "zeros": (Piece(pixels, self.length * reached, checks),)
+        }
+        if len(rows) * len(columns) <= _MOST_REGIONS:
+            found["regions"] = tuple(
+                Piece(spec.shape[0] * r[1] * s[1], steps * (r[3] - r[2]) * (s[3] - s[2]))
+                for r in rows
+                for s in columns
+            )
+        return found
+
+    def _spans(self, call: Call) -> tuple[tuple[Span, ...], tuple[Span, ...]]:
+        """Rows and columns of windows, by the taps that fall on the picture."""
+        size = call.inputs[0].shape[2:]
+        rows, columns = (
+            spans(Axis(size[i], self.size[i], self.taps[i], self.stride[i], self.before[i],
+                       self.dilation[i]))
+            for i in range(2)
+        )  # fmt: skip
+        return rows, columns
 
     def _pixels(self, spec: EpilogueSpec) -> int:
         return spec.shape[0] * self.size[0] * self.size[1]
@@ -107,8 +157,11 @@ class Window:
 
     def _cuts(self, call: Call, spec: EpilogueSpec, tile: Tile) -> tuple[Blocking, ...]:
         blocks = -(-spec.vectors // tile.vectors)
+        count = -(-self._pixels(spec) // tile.rows)
+        if tile.border == "regions":
+            count = tile_count(*self._spans(call), spec.shape[0], tile.rows)
         return blockings(
-            -(-self._pixels(spec) // tile.rows), blocks,
+            count, blocks,
             panel=4 * self.length * tile.vectors * call.target.lanes,
             row=self._itemsize(call) * self.depth * tile.rows * self.taps[0],
             cycles=100 + self.length * tile.vectors * tile.rows, target=call.target,
@@ -126,30 +179,14 @@ class Window:
 
     def cost(self, call: Call, spec: EpilogueSpec) -> float:
         """Estimated microseconds of the best way, without the traffic of operands and results."""
-        vectors, rows, _ = self.tiles(call, spec)[0]
-        tiles, blocks = -(-self._pixels(spec) // rows), -(-spec.vectors // vectors)
-        channels = blocks * vectors * call.target.lanes * self.groups
-        flops = 2.0 * tiles * rows * channels * self.length * self._reached(call)
-        threads = max(1, min(call.threads, tiles * blocks * self.groups))
-        return machine(call.target).roofline(flops, 0.0, threads, 0.92)
-
-    def _reached(self, call: Call) -> float:
-        """Share of the rows of taps that lie in the picture; tiles skip the others."""
-        height, count, taps = call.inputs[0].shape[2], self.size[0], self.taps[0]
-        rows = 0
-        for r in range(taps):
-            start = self.before[0] - r * self.dilation[0]
-            first = max(0, -(-start // self.stride[0]))
-            last = min(count - 1, (height - 1 + start) // self.stride[0])
-            rows += max(0, last - first + 1)
-        return rows / max(1, taps * count)
+        cycles = self.tiles(call, spec)[0].cycles * self.groups
+        return machine(call.target).step + cycles / (_EFFICIENCY * _CYCLES)
 
     def _config(self, call: Call, spec: EpilogueSpec, tile: Tile) -> DirectConfig:
-        vectors, rows, _ = tile
-        reduction = Reduction.of(self.depth, self.pairs)
+        reduction, vectors = Reduction.of(self.depth, self.pairs), tile.vectors
         return DirectConfig(
-            rows, vectors, reduction.unroll, reduction.shape, self.pairs, reduction.odd,
-            call.inputs[0].dtype.value, self.padded, call.inputs[0].channels_last,
+            tile.rows, vectors, reduction.unroll, reduction.shape, self.pairs, reduction.odd,
+            call.inputs[0].dtype.value, tile.border, call.inputs[0].channels_last,
             self.step != (1, 1), self._flat(call, spec), str(self.prologue),
             tuple(v.dtype.value for v in self._prologue_views(call)),
             spec.code(vectors),
@@ -159,25 +196,33 @@ class Window:
         """The phase that computes all windows, one of `ways`."""
         x, pixels = call.inputs[0], self._pixels(spec)
         _, tile, cut = way
-        vectors, rows, _ = tile
+        vectors, rows = tile.vectors, tile.rows
         width = vectors * call.target.lanes
         blocks = -(-spec.vectors // vectors)
         panel = 4 * self.length * width
+        regions = self._regions(call, spec, rows) if tile.border == "regions" else None
         flat = self._flat(call, spec)
         x_w = (even_step(x) or 0) if flat else x.strides[3]
         integers = (
             *x.strides[:3], x_w, *x.shape[2:], *self.size, self.depth, *self.taps, *self.stride,
             *self.before, *self.dilation, pixels, blocks, cut.tiles, cut.blocks, cut.tile_chunks,
             cut.block_chunks, int(cut.pixels_first), self.groups, *self.step, *self.first,
+            regions.nbytes // (8 * REGION_WORDS) if regions else 0,
         )  # fmt: skip
         assert len(integers) == len(GEOMETRY)
         name, parameters = self.pack
         packing = Packing(
             name, (*parameters, spec.order, width, self.pairs), (1,), panel * blocks * self.groups
         )
-        operands = self._operands(
-            call, packing, self._itemsize(call) * cut.tiles * rows * self.depth
-        )
+        operands: list[Operand] = [In(0), Packed(packing)]
+        if tile.border == "zeros":
+            # Elements that step on their own stay on one zero.
+            zeros = self.depth if x.channels_last else 1
+            operands.append(Packed(Packing("zeros", (zeros,), (), 4 * zeros)))
+        operands += [Packed(regions)] if regions else []
+        operands += [In(2 + i) for i in range(self.n_prologue)]
+        if self.prologue != IDENTITY:
+            operands.append(Scratch(self._itemsize(call) * cut.tiles * rows * self.depth + 64))
         return Launch(
             self._config(call, spec, tile),
             (*operands, *spec.pointers()),
@@ -185,13 +230,7 @@ class Window:
             self.groups * cut.tile_chunks * cut.block_chunks,
         )
 
-    def _operands(self, call: Call, weights: Packing, scratch: int) -> list[Operand]:
-        operands: list[Operand] = [In(0), Packed(weights)]
-        if self.padded:
-            # Elements that step on their own stay on one zero.
-            count = self.depth if call.inputs[0].channels_last else 1
-            operands.append(Packed(Packing("zeros", (count,), (), 4 * count)))
-        operands += [In(2 + i) for i in range(self.n_prologue)]
-        if self.prologue != IDENTITY:
-            operands.append(Scratch(scratch + 64))
-        return operands
+    def _regions(self, call: Call, spec: EpilogueSpec, tile: int) -> Packing:
+        rows, columns = self._spans(call)
+        nbytes = 8 * REGION_WORDS * len(rows) * len(columns)
+        return Packing("pack_regions", (rows, columns, spec.shape[0], tile), (), nbytes)

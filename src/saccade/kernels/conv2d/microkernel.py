@@ -21,9 +21,12 @@ from saccade.codegen.values import Int, IntLike, Mask, Vec
 from saccade.ir import DType
 from saccade.kernels.base import Call
 
-__all__ = ["Reduction", "accumulate", "anchored", "in_pairs", "steps_of", "zero_sums"]
+__all__ = ["FEW", "Reduction", "accumulate", "anchored", "in_pairs", "steps_of", "zero_sums"]
 
 Sums = list[list[Var]]
+
+FEW = 4
+"""Elements that are summed without a loop."""
 
 
 def in_pairs(call: Call) -> bool:
@@ -61,7 +64,7 @@ class Reduction:
     def of(cls, count: int, pairs: bool = False) -> Reduction:
         """For `count` elements; one shape serves many counts."""
         steps, odd = (count // 2, count % 2 == 1) if pairs else (count, False)
-        if steps <= 4:
+        if steps <= FEW:
             return cls(steps, "once", pairs, odd)
         return cls(4, "tail" if steps % 4 else "whole", pairs, odd)
 
@@ -105,15 +108,21 @@ def accumulate(
     """
     masks = masks or [None] * len(sums[0])
     steps = [step] * len(rows) if isinstance(step, (int, Int)) else step
+    # What registers are left beside the sums and one broadcast; other vectors are read at each use.
+    held = k.target.registers - len(rows) * len(masks) - 1
+    lanes = k.lanes * (2 if reduction.pairs else 1)
 
     def trip(c: IntLike, unroll: int) -> None:
         for u in range(unroll):
-            vectors = _vectors(k, weights + (c + u) * pitch, masks, reduction.pairs)
+            panel = weights + (c + u) * pitch
+            vectors = _vectors(k, panel, masks[:held], reduction.pairs)
             for row, distance, tile in zip(rows, steps, sums, strict=True):
+                more = _vectors(k, panel + held * lanes, masks[held:], reduction.pairs)
                 if reduction.pairs:
-                    _row_of_pairs(k, tile, _pair(k, row, (c + u) * 2, distance), vectors)
+                    pair = _pair(k, row, (c + u) * 2, distance)
+                    _row_of_pairs(k, tile, pair, [*vectors, *more])
                 else:
-                    _row(k, tile, row.splat((c + u) * distance), vectors)
+                    _row(k, tile, row.splat((c + u) * distance), [*vectors, *more])
 
     total = count // 2 if reduction.pairs else count
     if reduction.shape == "once":

@@ -40,7 +40,6 @@ class _Phase:
         dilation: Distance of taps within the input.
         size: How many results.
         start: First result.
-        padded: Whether a window leaves the input.
     """
 
     first: int
@@ -50,7 +49,6 @@ class _Phase:
     dilation: int
     size: int
     start: int
-    padded: bool
 
 
 def _phases(op: ConvTranspose2d, axis: int, taps: int, size: int, results: int) -> list[_Phase]:
@@ -65,8 +63,7 @@ def _phases(op: ConvTranspose2d, axis: int, taps: int, size: int, results: int) 
         nearest = (first * dilation - residue) // stride if count else 0
         farthest = nearest + (count - 1) * apart
         rows = -(-(results - start) // stride)
-        leaves = count > 0 and (t < farthest or t + rows - 1 - nearest >= size)
-        found.append(_Phase(first, step, count, farthest - t, apart, rows, start, leaves))
+        found.append(_Phase(first, step, count, farthest - t, apart, rows, start))
     return found
 
 
@@ -88,7 +85,7 @@ def _windows(call: Call) -> list[Window]:
     return [
         Window(
             w.shape[0] // op.groups, in_pairs(call), op.groups, (r.taps, s.taps), (1, 1),
-            (r.before, s.before), (r.dilation, s.dilation), (r.size, s.size), r.padded or s.padded,
+            (r.before, s.before), (r.dilation, s.dilation), (r.size, s.size),
             ("pack_transposed", (op.groups, (r.first, s.first), (r.step, s.step))),
             step=op.stride, first=(r.start, s.start),
         )

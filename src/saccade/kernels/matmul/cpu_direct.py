@@ -30,7 +30,7 @@ from saccade.kernels.base import (
     Temp,
     Variant,
 )
-from saccade.kernels.conv2d.config import Blocking, Tile, Way, blockings, ranked_tiles, ways
+from saccade.kernels.conv2d.config import Blocking, Piece, Tile, Way, blockings, ranked_tiles, ways
 from saccade.kernels.conv2d.epilogue import Epilogue
 from saccade.kernels.conv2d.epilogue_spec import FLOATS
 from saccade.kernels.conv2d.microkernel import Reduction, accumulate, anchored, zero_sums
@@ -159,7 +159,7 @@ def _unit(product: Product) -> bool:
 
 def _tiles(call: Call, product: Product) -> tuple[Tile, ...]:
     return ranked_tiles(
-        product.rows, product.epilogue.vectors, depth=product.steps,
+        (Piece(product.rows, product.steps),), product.epilogue.vectors,
         pitch=call.inputs[0].dtype.itemsize * product.a[2], unit=_unit(product),
         target=call.target, threads=call.threads,
     )  # fmt: skip
@@ -186,7 +186,7 @@ def _variants(call: Call) -> Iterator[Variant]:
 
 def _launch(call: Call, product: Product, way: Way) -> tuple[Launch, ...]:
     spec, batches = product.epilogue, product.batch[0] * product.batch[1]
-    _, (vectors, rows, _), cut = way
+    _, (vectors, rows, *_), cut = way
     blocks = -(-spec.vectors // vectors)
     width = vectors * call.target.lanes
     panels = _panels(call, product, blocks, width)
@@ -263,7 +263,7 @@ def _times(call: Call, product: Product, best: Tile) -> tuple[float, float]:
     batches, speed = product.batch[0] * product.batch[1], machine(call.target)
     if batches * product.rows * product.columns == 0:
         return 0.0, speed.step
-    vectors, rows, _ = best
+    vectors, rows, *_ = best
     padded = -(-product.epilogue.vectors // vectors) * vectors * call.target.lanes
     flops = 2.0 * batches * (-(-product.rows // rows) * rows) * padded * product.steps
     nbytes = float(sum(view.nbytes for view in (*call.inputs[:2], call.outputs[0])))

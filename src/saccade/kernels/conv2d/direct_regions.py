@@ -1,0 +1,93 @@
+"""Rectangles of output pixels whose windows miss the picture with the same taps.
+
+Along one axis the taps that fall on the picture are a range, which only changes near the borders:
+`size` pixels, 3 taps 12 apart and 12 pixels of padding give outputs without the first tap, with all
+of them, and without the last. The products of these ranges along both axes are rectangles that need
+no check of any tap, and compute none in vain.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+
+from saccade.ir import Array
+
+__all__ = ["REGION_WORDS", "Axis", "Span", "pack_regions", "spans", "tile_count"]
+
+REGION_WORDS = 11
+"""First tile, tiles, pixels; first row, rows; first column, columns; taps, two ranges."""
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """One axis of a convolution.
+
+    Attributes:
+        size: Elements of the input.
+        count: Outputs.
+        taps: Taps of a window.
+        stride: Distance of windows.
+        before: Elements before the input where the first window starts.
+        dilation: Distance of taps.
+    """
+
+    size: int
+    count: int
+    taps: int
+    stride: int
+    before: int
+    dilation: int
+
+    def valid(self, output: int) -> tuple[int, int]:
+        """The taps of an output that fall on the input, as a range."""
+        start = output * self.stride - self.before
+        low = max(0, -(start // self.dilation)) if start < 0 else 0
+        high = max(0, -(-(self.size - start) // self.dilation))
+        return (low, min(high, self.taps)) if low < min(high, self.taps) else (0, 0)
+
+
+Span = tuple[int, int, int, int]
+"""Outputs with the same taps: first output, how many, first tap, one past the last tap."""
+
+
+@lru_cache(maxsize=1024)
+def spans(axis: Axis) -> tuple[Span, ...]:
+    """The outputs of an axis, by the taps that they need."""
+    found: list[Span] = []
+    for output in range(axis.count):
+        taps = axis.valid(output)
+        if found and found[-1][2:] == taps:
+            first, count, *_ = found[-1]
+            found[-1] = (first, count + 1, *taps)
+        else:
+            found.append((output, 1, *taps))
+    return tuple(found)
+
+
+def tile_count(rows: tuple[Span, ...], columns: tuple[Span, ...], images: int, tile: int) -> int:
+    """How many tiles the regions have, see `pack_regions`."""
+    return sum(-(-images * row[1] * column[1] // tile) for row in rows for column in columns)
+
+
+def pack_regions(
+    rows: tuple[Span, ...], columns: tuple[Span, ...], images: int, tile: int
+) -> Array:
+    """The table that the code walks: [regions, REGION_WORDS] of int64.
+
+    Args:
+        rows: Spans of rows.
+        columns: Spans of columns.
+        images: How many images share a region.
+        tile: Pixels of a tile; no tile holds pixels of two regions.
+    """
+    table, first = [], 0
+    for top, height, *taps_r in rows:
+        for left, width, *taps_s in columns:
+            pixels = images * height * width
+            count = -(-pixels // tile)
+            table.append([first, count, pixels, top, height, left, width, *taps_r, *taps_s])
+            first += count
+    return np.array(table, np.int64).reshape(-1, REGION_WORDS)
