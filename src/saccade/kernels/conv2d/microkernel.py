@@ -21,7 +21,16 @@ from saccade.codegen.values import Int, IntLike, Mask, Vec
 from saccade.ir import DType
 from saccade.kernels.base import Call
 
-__all__ = ["FEW", "Reduction", "accumulate", "anchored", "in_pairs", "steps_of", "zero_sums"]
+__all__ = [
+    "FEW",
+    "Reduction",
+    "accumulate",
+    "anchored",
+    "fence",
+    "in_pairs",
+    "steps_of",
+    "zero_sums",
+]
 
 Sums = list[list[Var]]
 
@@ -160,17 +169,17 @@ def _pair(k: Kernel, row: Ptr, c: IntLike, distance: IntLike) -> Vec:
 def _row(k: Kernel, sums: list[Var], element: Vec, vectors: list[Vec]) -> None:
     for total, vector in zip(sums, vectors, strict=True):
         total.set(k.fma(element, vector, total.get()))
-    _hold(k)
+    fence(k)
 
 
 def _row_of_pairs(k: Kernel, sums: list[Var], pair: Vec, vectors: list[Vec]) -> None:
     # The weights come last: that operand can be read from memory, which saves a register.
     for total, vector in zip(sums, vectors, strict=True):
         total.set(k.dot_bf16(total.get(), pair, vector))
-    _hold(k)
+    fence(k)
 
 
-def _hold(k: Kernel) -> None:
+def fence(k: Kernel) -> None:
     """Keep loads on their side: elements hoisted from later rows would push sums out."""
     nothing = ir.FunctionType(ir.VoidType(), [])
     k.b.asm(nothing, "", "~{memory}", [], side_effect=True)
