@@ -179,11 +179,11 @@ class Memory(Control, BFloat16):
             length = condition.select(then.length, other.length)
         return Ptr(self, f"{then.name}|{other.name}", then.element, base, offset, length)
 
-    def prefetch(self, p: Ptr, at: IntLike = 0) -> None:
-        """Ask for the cache line of an element (never faults)."""
+    def prefetch(self, p: Ptr, at: IntLike = 0, locality: int = 3) -> None:
+        """Ask for the cache line of an element, into L1 (locality 3) or L2 (2); never faults."""
         address = self.b.gep(p.base, [(p.offset + at).value], source_etype=ELEMENTS[p.element])
         fetch = self._intrinsic("llvm.prefetch.p0", ir.VoidType(), [POINTER, I32, I32, I32])
-        self.b.call(fetch, [address, *(ir.Constant(I32, v) for v in (0, 3, 1))])
+        self.b.call(fetch, [address, *(ir.Constant(I32, v) for v in (0, locality, 1))])
 
 
 def _raw(p: Ptr) -> Ptr:

@@ -6,7 +6,7 @@ import numpy as np
 
 from saccade.ir import Array
 from saccade.kernels.conv2d.channel_order import channel_order
-from saccade.kernels.conv2d.winograd_transforms import weight_matrix
+from saccade.kernels.conv2d.winograd_points import weight_matrix
 
 __all__ = ["pack_winograd", "packed_bytes"]
 
@@ -16,29 +16,35 @@ def packed_bytes(panels: int, channels: int, m: int, panel: int) -> int:
     return 4 * panels * (m + 2) ** 2 * channels * panel
 
 
-def pack_winograd(weights: Array, m: int, panel: int, order: str = "natural") -> Array:
+def pack_winograd(
+    weights: Array, m: int, panel: int, order: str = "natural", frequency_major: bool = False
+) -> Array:
     """Transform and reorder filters.
 
     Args:
         weights: [K, C, 3, 3], float32.
-        m: Edge of the output tile, 4 or 2.
+        m: Edge of the output tile whose points are used.
         panel: Filters side by side in a panel; the last panel is filled up with zeros.
         order: Order of the filters, see `channel_order`; padding in it becomes zeros.
+        frequency_major: Whether all panels of a frequency lie together, or all frequencies of a
+            panel.
 
     Returns:
-        float32: [⌈K / panel⌉, (m+2)², C, panel]. The nine products of each sum are
-        rounded in float32 (a relative error of about 1e-7, a tenth of what the convolution adds).
+        float32: [⌈K / panel⌉, (m+2)², C, panel], or with the first two axes swapped. The nine
+        products of each sum are rounded in float32 (a relative error of about 1e-7, a tenth of
+        what the convolution adds).
     """
     channels, numbers = weights.shape[1], channel_order(order, len(weights))
     panels, squares = -(-len(numbers) // panel), (m + 2) ** 2
     g = weight_matrix(m)
     transform = np.kron(g, g).astype(np.float32)
-    packed = np.empty((panels, squares, channels, panel), np.float32)
-    for index, block in enumerate(packed):
+    first = (squares, panels) if frequency_major else (panels, squares)
+    packed = np.empty((*first, channels, panel), np.float32)
+    for index, block in enumerate(packed.swapaxes(0, 1) if frequency_major else packed):
         chosen = numbers[index * panel : (index + 1) * panel]
         (filled,) = np.nonzero(chosen >= 0)
         part = weights[chosen[filled]].reshape(-1, channels, 9)
         taps = np.zeros((9, channels, panel), np.float32)
         taps[:, :, filled] = part.transpose(2, 1, 0)
-        np.matmul(transform, taps.reshape(9, -1), out=block.reshape(squares, -1))
+        block[...] = (transform @ taps.reshape(9, -1)).reshape(block.shape)
     return packed

@@ -1,7 +1,9 @@
 """The matrix product inside Winograd's convolution: rows of tiles times a panel of filters.
 
-`m[t, j] = Σ_c v[t, c] · u[c, j]` for j over one panel of nv vectors. The panel streams from the
-cache, the rows are read one element at a time and broadcast; mr · nv sums stay in registers.
+`m[t, j] = Σ_c v[t, c] · u[c, j]` for j over one panel of nv vectors. Rows of v are interleaved:
+[block of channels][row][channel of the block], a block as wide as a vector, so that all rows are
+reached from one address. The panel streams from the cache or from memory, elements of v are
+broadcast; rows · nv sums stay in registers.
 """
 
 from __future__ import annotations
@@ -10,11 +12,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from saccade.codegen.language import Kernel, Ptr
     from saccade.codegen.target import Target
     from saccade.codegen.values import Int
 
-__all__ = ["Shape", "emit_rows", "panel_vectors", "rows_in_registers"]
+__all__ = ["Shape", "emit_rows", "even_heights", "panel_vectors", "rows_in_registers", "usual_heights"]
 
 UNROLL = 4
 
@@ -26,12 +30,14 @@ class Shape:
     Attributes:
         rows: How many rows v has.
         depth: Length of the sums.
-        pitch: Elements from row to row of v.
+        block: Elements from one block of channels of v to the next.
+        ahead: How many vectors of the panel ahead are asked for early, 0 for none.
     """
 
     rows: Int
     depth: Int
-    pitch: Int
+    block: Int
+    ahead: int = 0
 
 
 def panel_vectors(vectors: int, target: Target) -> int:
@@ -45,53 +51,78 @@ def panel_vectors(vectors: int, target: Target) -> int:
 
 def rows_in_registers(nv: int, target: Target) -> int:
     """Rows so that the sums, one panel row and one broadcast element fit in the registers."""
-    return min((target.registers - nv - 1) // nv, 12)
+    return (target.registers - nv - 1) // nv
 
 
-def emit_rows(k: Kernel, shape: Shape, matrices: tuple[Ptr, Ptr, Ptr], mr: int, nv: int) -> None:
-    """All rows of `v` times the panel `u` into `m` (rows of nv vectors)."""
+def usual_heights(nv: int, target: Target) -> tuple[int, ...]:
+    """Heights for any number of rows, the tallest first.
+
+    Fewer than registers allow where panels are narrow: each takes its time to compile.
+    """
+    return tuple(range(min(rows_in_registers(nv, target), 12 if nv == 1 else 8), 0, -1))
+
+
+def even_heights(rows: int, most: int) -> tuple[int, ...]:
+    """How `emit_rows` cuts `rows`: as few pieces as possible, of nearly equal heights."""
+    if rows == 0:
+        return ()
+    pieces = -(-rows // most)
+    low, more = divmod(rows, pieces)
+    return (low + 1,) * more + (low,) * (pieces - more)
+
+
+def emit_rows(
+    k: Kernel, shape: Shape, matrices: tuple[Ptr, Ptr, Ptr], heights: Sequence[int], nv: int
+) -> None:
+    """All rows of `v` times the panel `u` into `m` (rows of nv vectors).
+
+    Args:
+        k: Builder.
+        shape: Extents.
+        matrices: v, u, m.
+        heights: The heights of pieces that there is code for, the tallest first; all that
+            `even_heights` gives must be among them.
+        nv: Vectors in the panel.
+    """
     v, u, m = matrices
-    pitch = nv * k.lanes
-    rest = shape.rows % mr
-    full = shape.rows - rest
-    with k.range(0, full, mr) as row:
-        tile = (v + row * shape.pitch, u, m + row * pitch)
-        _emit_tile(k, shape, tile, (mr, nv), UNROLL)
-    # What is left, by powers of two: a height for every number would double the time to compile.
-    for height in (8, 4, 2, 1):
-        if height < mr:
-            done = shape.rows - rest % (2 * height)
-            with k.when((rest % (2 * height)) >= height):
-                tile = (v + done * shape.pitch, u, m + done * pitch)
-                _emit_tile(k, shape, tile, (height, nv), 1)
+    with k.when(shape.rows > 0):
+        pieces = (shape.rows + (heights[0] - 1)) // heights[0]
+        low = shape.rows // pieces
+        more = shape.rows - low * pieces
+        with k.range(0, pieces) as piece:
+            row = piece * low + k.minimum_int(piece, more)
+            height = low + (piece < more).select(1, 0)
+            tile = (v + row * k.lanes, u, m + row * (nv * k.lanes))
+            for one in heights:
+                with k.when(height.equals(one)):
+                    _emit_tile(k, shape, tile, (one, nv))
 
 
 def _emit_tile(
-    k: Kernel,
-    shape: Shape,
-    matrices: tuple[Ptr, Ptr, Ptr],
-    size: tuple[int, int],
-    unroll: int,
+    k: Kernel, shape: Shape, matrices: tuple[Ptr, Ptr, Ptr], size: tuple[int, int]
 ) -> None:
     (v, u, m), (height, nv) = matrices, size
     sums = [[k.var(k.zero()) for _ in range(nv)] for _ in range(height)]
-    rows = [v + shape.pitch * i for i in range(height)]
 
-    def step(c: Int) -> None:
-        panel = u + c * (nv * k.lanes)
-        columns = [panel.vec(j * k.lanes) for j in range(nv)]
-        for row, line in zip(rows, sums, strict=True):
-            element = row.splat(c)
+    def step(rows: Ptr, panel: Ptr, lane: int) -> None:
+        first = lane * nv * k.lanes
+        columns = [panel.vec(first + j * k.lanes) for j in range(nv)]
+        for j in range(nv if shape.ahead else 0):
+            k.prefetch(panel, first + (j + shape.ahead) * k.lanes, 2)
+        for i, line in enumerate(sums):
+            element = rows.splat(i * k.lanes + lane)
             for total, column in zip(line, columns, strict=True):
                 total.set(k.fma(element, column, total.get()))
 
-    whole = shape.depth - shape.depth % unroll
-    with k.range(0, whole, unroll) as c:
-        for ahead in range(unroll):
-            step(c + ahead)
-    if unroll > 1:
-        with k.range(whole, shape.depth) as c:
-            step(c)
+    with k.range(0, shape.depth, k.lanes) as c:
+        rows = v + c // k.lanes * shape.block
+        count = k.minimum_int(shape.depth - c, k.lanes)
+        whole = count - count % UNROLL
+        with k.range(0, whole, UNROLL) as lane:
+            for ahead in range(UNROLL):
+                step(rows + lane, u + (c + lane) * (nv * k.lanes), ahead)
+        with k.range(whole, count) as lane:
+            step(rows + lane, u + (c + lane) * (nv * k.lanes), 0)
     for i, line in enumerate(sums):
         for j, total in enumerate(line):
             m.store(total.get(), (i * nv + j) * k.lanes)

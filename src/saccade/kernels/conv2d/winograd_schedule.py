@@ -7,11 +7,19 @@ the weights are read once per run, which pays when they are large and the tiles 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from saccade.codegen.target import Target
-from saccade.kernels.conv2d.winograd_gemm import panel_vectors, rows_in_registers
+from saccade.kernels.conv2d.winograd_gemm import (
+    even_heights,
+    panel_vectors,
+    rows_in_registers,
+    usual_heights,
+)
+from saccade.kernels.conv2d.winograd_points import BASES, accurate
+from saccade.kernels.conv2d.winograd_tiles import rows_of, tile_counts
 from saccade.kernels.machine import Machine, machine
 
 __all__ = ["SET_STEP", "Problem", "Schedule", "ranked", "variants"]
@@ -20,15 +28,16 @@ SET_STEP = 16
 """Elements that keep frequencies off each other's L1 sets."""
 _SCRATCH = (448 << 10, 896 << 10, 1536 << 10)
 # Measured on a Zen 4 server core: the products reach 93% of the peak; a transform takes these
-# cycles for one vector of one patch; weights stream at these bytes per microsecond and core, from
-# memory or again from L3.
+# cycles for one vector of one whole patch; weights stream at these bytes per microsecond and core,
+# from memory or again from L3.
 _GEMM_EFFICIENCY = 0.93
-_INPUT_CYCLES = {4: 180.0, 2: 75.0}
-_OUTPUT_CYCLES = {4: 165.0, 2: 65.0}
+_INPUT_CYCLES = {6: 400.0, 4: 180.0, 2: 75.0}
+_OUTPUT_CYCLES = {6: 360.0, 4: 165.0, 2: 65.0}
 _CYCLES = 3.7e3  # per microsecond
 _COLD, _WARM = 20e3, 37e3
 _NOMINAL_THREADS = 2
 _OVERLAP = 0.15  # share of the shorter of arithmetic and streaming that adds to the longer
+_PART = 64 << 10  # bytes of weights in a chunk of the phased products
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,50 +58,63 @@ class Schedule:
     """One variant.
 
     Attributes:
-        m: Edge of a tile.
+        m: Edge of a whole tile.
+        edges: Heights of the tiles at the bottom and widths of those at the right; 0 where there
+            are none or where they are whole tiles that are clipped.
         phased: Three phases over shared buffers, or one over blocks of tiles.
         nv: Vectors in a panel.
-        block: Tiles in a chunk (of the products, when phased).
+        blocks: Chunks that the tiles are divided into.
+        parts: Chunks that the panels of a frequency are divided into, when phased.
         micros: Expected microseconds.
     """
 
     m: int
+    edges: tuple[int, int]
     phased: bool
     nv: int
-    block: int
-    micros: float
+    blocks: int
+    parts: int = 1
+    micros: float = 0.0
+
+    def counts(self, p: Problem) -> tuple[int, ...]:
+        """Tiles in each region."""
+        return tile_counts(p.images, p.rows, p.columns, self.m, self.edges)
 
 
-@dataclass(frozen=True, slots=True)
-class _Amounts:
-    """What one tile size takes: tiles, panels, bytes of weights, microseconds of one core."""
-
-    tiles: int
-    panels: int
-    weights: float
-    transforms: float
-    products: float
+def _pitch(channels: int, target: Target) -> int:
+    return -(-channels // target.lanes) * target.lanes
 
 
-def _amounts(p: Problem, m: int, nv: int, speed: Machine) -> _Amounts:
-    tiles = p.images * -(-p.rows // m) * -(-p.columns // m)
-    panels = -(-p.vectors // nv)
-    products = (m + 2) ** 2 * p.channels * panels * nv * p.target.lanes
-    transforms = tiles * (
-        -(-p.channels // p.target.lanes) * _INPUT_CYCLES[m] + p.vectors * _OUTPUT_CYCLES[m]
-    )
-    time = 2.0 * tiles * products / (_GEMM_EFFICIENCY * speed.flops)
-    return _Amounts(tiles, panels, 4.0 * products, transforms / _CYCLES, time)
+def _weights(p: Problem, s: Schedule) -> float:
+    """Bytes of transformed weights."""
+    panels = -(-p.vectors // s.nv)
+    return 4.0 * (s.m + 2) ** 2 * p.channels * panels * s.nv * p.target.lanes
 
 
-def _drag(rows: int, nv: int, target: Target) -> float:
-    """Time for `rows` rows of products, over that of as many rows in full tiles.
+def _products(p: Problem, s: Schedule, speed: Machine) -> float:
+    """Microseconds of one core for all products.
 
-    One or two rows that are left over take as long as two and a half: they wait for the panel.
+    One or two rows take as long as two and a half: they wait for the panel.
     """
-    rest = rows % rows_in_registers(nv, target)
-    pieces = [h for h in (8, 4, 2, 1) if rest & h]
-    return (rows - rest + sum(max(h, 2.5) for h in pieces)) / rows
+    share = s.blocks if not s.phased else 1
+    counts = tuple(n / share for n in s.counts(p))
+    most = rows_in_registers(s.nv, p.target) if s.phased else usual_heights(s.nv, p.target)[0]
+    total = 0.0
+    for rows, many in rows_of(counts, s.m, s.edges).items():
+        heights = even_heights(max(1, round(rows)), most)
+        waste = sum(max(h, 2.5) for h in heights) / sum(heights)
+        total += many * rows * waste * share
+    panels = -(-p.vectors // s.nv)
+    flops = 2.0 * total * p.channels * panels * s.nv * p.target.lanes
+    return flops / (_GEMM_EFFICIENCY * speed.flops)
+
+
+def _transforms(p: Problem, s: Schedule) -> float:
+    """Microseconds of one core for both transforms."""
+    tiles = sum(s.counts(p))
+    vectors = -(-p.channels // p.target.lanes)
+    cycles = vectors * _INPUT_CYCLES[s.m] + p.vectors * _OUTPUT_CYCLES[s.m]
+    return tiles * cycles / _CYCLES
 
 
 def _overlapped(a: float, b: float) -> float:
@@ -106,55 +128,70 @@ def _pictures(p: Problem, speed: Machine) -> float:
     return moved / (speed.bandwidth if moved > p.target.l3 else 2 * _WARM * p.threads)
 
 
-def _fused(p: Problem, m: int, nv: int, speed: Machine, scratch: int) -> Schedule:
-    a = _amounts(p, m, nv, speed)
+def _fused(p: Problem, m: int, edges: tuple[int, int], scratch: int, speed: Machine) -> Schedule:
+    nv = panel_vectors(p.vectors, p.target)
+    tiles = max(1, sum(tile_counts(p.images, p.rows, p.columns, m, edges)))
     row = 4 * (m + 2) ** 2 * (_pitch(p.channels, p.target) + nv * p.target.lanes)
     # Equal blocks, the same number for every thread.
-    blocks = -(-a.tiles // max(1, scratch // row))
-    blocks = max(1, min(-(-blocks // p.threads) * p.threads, a.tiles))
-    block = max(1, -(-a.tiles // blocks))
+    blocks = -(-tiles // max(1, scratch // row))
+    blocks = max(1, min(-(-blocks // p.threads) * p.threads, tiles))
+    s = Schedule(m, edges, False, nv, blocks)
     rounds = -(-blocks // p.threads)
-    stream = a.weights / _COLD + (rounds - 1) * a.weights / _WARM
+    weights = _weights(p, s)
+    stream = weights / _COLD + (rounds - 1) * weights / _WARM
     # V that does not stay in L2 is fetched again for every panel.
-    spilled = row * block if row * block > p.target.l2 // 2 else 0
-    busy = (a.transforms + a.products * _drag(block, nv, p.target)) * rounds / blocks
+    held = row * -(-tiles // blocks)
+    spilled = held if held > p.target.l2 // 2 else 0
+    busy = (_transforms(p, s) + _products(p, s, speed)) * rounds / blocks
     micros = speed.step + _overlapped(busy, stream) + _pictures(p, speed)
-    micros += rounds * 0.5 * a.panels * spilled / _WARM
-    return Schedule(m, False, nv, block, micros)
+    micros += rounds * 0.5 * -(-p.vectors // nv) * spilled / _WARM
+    return replace(s, micros=micros)
 
 
-def _phased(p: Problem, m: int, nv: int, speed: Machine) -> Schedule:
-    a = _amounts(p, m, nv, speed)
-    block = max(1, min(a.tiles, (256 << 10) // (4 * _pitch(p.channels, p.target))))
-    shared = 4.0 * (m + 2) ** 2 * a.tiles * (p.channels + a.panels * nv * p.target.lanes)
+def _phased(p: Problem, m: int, edges: tuple[int, int], nv: int, speed: Machine) -> Schedule:
+    tiles = max(1, sum(tile_counts(p.images, p.rows, p.columns, m, edges)))
+    panels = -(-p.vectors // nv)
+    filters = nv * p.target.lanes
+    parts = max(1, min(panels, round(4.0 * p.channels * panels * filters / _PART)))
+    s = Schedule(m, edges, True, nv, min(tiles, 16 * p.threads), parts)
+    shared = 4.0 * (m + 2) ** 2 * tiles * (p.channels + panels * filters)
     # Half of what one core writes into the shared buffers is fetched from it by another.
     speed_between = _COLD if shared < p.target.l3 / 2 else _COLD / 2
     handed = (1.5 if p.threads > 1 else 0.3) * shared / speed_between
-    busy = (a.transforms + a.products * _drag(block, nv, p.target)) / p.threads
-    stream = a.weights / (_COLD * p.threads)
+    busy = (_transforms(p, s) + _products(p, s, speed)) / p.threads
+    stream = _weights(p, s) / (_COLD * p.threads)
     micros = 3 * speed.step + _overlapped(busy, stream) + handed + _pictures(p, speed)
-    return Schedule(m, True, nv, block, micros)
-
-
-def _pitch(channels: int, target: Target) -> int:
-    return -(-channels // target.lanes) * target.lanes
+    return replace(s, micros=micros)
 
 
 @lru_cache(maxsize=1024)
 def ranked(p: Problem) -> tuple[Schedule, ...]:
     """All variants, the fastest first.
 
-    Tile sizes round differently, so which one is best is asked for a fixed number of threads.
+    Tiles round differently, so which ones are best is asked for a fixed number of threads.
     """
     nominal = variants(replace(p, threads=_NOMINAL_THREADS))
-    m = min(nominal, key=lambda s: s.micros).m
-    return tuple(sorted(variants(p), key=lambda s: (s.m != m, s.micros)))
+    best = min(nominal, key=lambda s: s.micros)
+    form = (best.m, best.edges)
+    return tuple(sorted(variants(p), key=lambda s: ((s.m, s.edges) != form, s.micros)))
 
 
 def variants(p: Problem) -> list[Schedule]:
     """All variants worth measuring."""
-    nv = panel_vectors(p.vectors, p.target)
+    found = []
     speed = machine(p.target)
-    found = [_fused(p, m, nv, speed, scratch) for m in (4, 2) for scratch in _SCRATCH]
-    found += [_phased(p, m, nv, speed) for m in (4, 2)]
-    return list({(s.m, s.phased, s.block): s for s in found}.values())
+    widths = range(1, panel_vectors(p.vectors, p.target) + 1)
+    for m, edges in _forms(p):
+        found += [_fused(p, m, edges, scratch, speed) for scratch in _SCRATCH]
+        found += [_phased(p, m, edges, nv, speed) for nv in widths]
+    return list({(s.m, s.edges, s.phased, s.nv, s.blocks): s for s in found}.values())
+
+
+def _forms(p: Problem) -> Iterator[tuple[int, tuple[int, int]]]:
+    """Tiles that are accurate enough: with shorter ones at the edges, or clipped."""
+    for m in BASES:
+        if accurate(m, p.channels):
+            edges = (p.rows % m, p.columns % m)
+            yield m, edges
+            if edges != (0, 0):
+                yield m, (0, 0)

@@ -1,8 +1,11 @@
 """Winograd's two transforms as loops over tiles: picture to V, then M to picture.
 
-V is [frequency][tile][channel], M is [panel][frequency][tile][filter of the panel]. The distance
-of frequencies is a parameter: it is kept off multiples of 4 KiB, where the (m+2)² streams of a tile
-would share one set of the L1 cache.
+V is [frequency][block of channels][tile][channel of the block], M is [panel][frequency][tile]
+[filter of the panel]. The distance of frequencies is a parameter: it is kept off multiples of
+4 KiB, where the streams of a tile would share one set of the L1 cache.
+
+A whole tile inside the picture goes through both dimensions in registers; tiles at the border of
+the picture and shorter ones go through scratch, first down the columns, then along the rows.
 """
 
 from __future__ import annotations
@@ -11,45 +14,40 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from saccade.kernels.conv2d.epilogue import Epilogue, Pixel, Place
-from saccade.kernels.conv2d.winograd_transforms import forward_square, inverse_square
+from saccade.kernels.conv2d.winograd_tiles import At, Region
+from saccade.kernels.conv2d.winograd_transforms import (
+    forward,
+    forward_square,
+    inverse,
+    inverse_square,
+)
 
 if TYPE_CHECKING:
     from saccade.codegen.language import Kernel, Ptr
     from saccade.codegen.values import Int, IntLike, Vec
 
-__all__ = ["Picture", "Result", "Spectrum", "Tiling", "emit_input_tile", "emit_output_tile"]
-
-At = tuple["Int", "Int", "Int"]  # image, row and column of a tile's first output pixel
-
-
-@dataclass(frozen=True, slots=True)
-class Tiling:
-    """How tiles are numbered: image by image, row by row.
-
-    Attributes:
-        m: Edge of a tile.
-        columns: Tiles side by side in an image.
-        per_image: Tiles in an image.
-    """
-
-    m: int
-    columns: Int
-    per_image: Int
-
-    def pixel(self, tile: Int) -> At:
-        """Where a tile begins."""
-        n = tile // self.per_image
-        within = tile - n * self.per_image
-        row = within // self.columns
-        return n, row * self.m, (within - row * self.columns) * self.m
+__all__ = ["Picture", "Result", "Spectrum", "emit_input_tile", "emit_output_tile"]
 
 
 @dataclass(frozen=True, slots=True)
 class Spectrum:
-    """One tile's row of V or M: the elements of frequency f begin at `first + f · step`."""
+    """One tile's row of V or M.
+
+    Attributes:
+        first: Where frequency (0, 0) begins.
+        step: Elements from frequency to frequency.
+        edge: Frequencies along one axis of a whole tile.
+        block: Elements from one vector of channels to the next.
+    """
 
     first: Ptr
     step: Int
+    edge: int
+    block: IntLike
+
+    def at(self, down: IntLike, along: IntLike) -> Int:
+        """Offset of a frequency."""
+        return self.step * (down * self.edge + along)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,17 +55,15 @@ class Picture:
     """The convolution's input: pixels of `channels` neighbouring elements.
 
     Attributes:
-        m: Edge of a tile.
         x: First element.
-        patch: Scratch for one vector of a patch, (m+2)² vectors.
+        stage: Scratch for one vector of a patch, row by row.
         channels, height, width: Extents.
         strides: Elements between images, rows, columns.
         top, left: Padding.
     """
 
-    m: int
     x: Ptr
-    patch: Ptr
+    stage: Ptr
     channels: Int
     height: Int
     width: Int
@@ -76,34 +72,55 @@ class Picture:
     left: Int
 
 
-def emit_input_tile(k: Kernel, picture: Picture, at: At, v: Spectrum) -> None:
+def emit_input_tile(k: Kernel, picture: Picture, region: Region, at: At, v: Spectrum) -> None:
     """Transform the patch of the tile at `at`.
 
     Whole vectors of patches inside the picture are read where they are; of border patches and of
-    the last channels what exists is first copied between zeros. V's rows are padded to whole
-    vectors.
+    the last channels what does not exist reads as zero. V's rows are padded to whole vectors.
     """
-    edge = picture.m + 2
     h, w = at[1] - picture.top, at[2] - picture.left
-    rows, columns = _valid(k, h, picture.height, edge), _valid(k, w, picture.width, edge)
-    inside = (h >= 0) & (w >= 0) & (h + edge <= picture.height) & (w + edge <= picture.width)
     step_n, step_h, step_w = picture.strides
     corner = picture.x + (step_n * at[0] + step_h * h + step_w * w)
-    with k.when(~inside), k.range(0, edge * edge) as i:
-        picture.patch.store(k.zero(), i * k.lanes)
-    with k.range(0, picture.channels, k.lanes) as c:
-        direct = inside & (c + k.lanes <= picture.channels)
-        with k.when(~direct):
-            mask = k.first(picture.channels - c)
-            with k.range(*rows) as i, k.range(*columns) as j:
-                value = corner.vec(step_h * i + step_w * j + c, mask)
-                picture.patch.store(value, (i * edge + j) * k.lanes)
-        source = k.pick(direct, corner + c, picture.patch)
-        down, along = direct.select(step_h, edge * k.lanes), direct.select(step_w, k.lanes)
-        patch = [[source.vec(down * i + along * j) for j in range(edge)] for i in range(edge)]
-        for r, row in enumerate(forward_square(k, picture.m, patch)):
-            for s, value in enumerate(row):
-                v.first.store(value, v.step * (r * edge + s) + c)
+    done = k.int(0)
+    if not region.bottom and not region.right:
+        edge = region.down.count
+        inside = (h >= 0) & (w >= 0) & (h + edge <= picture.height) & (w + edge <= picture.width)
+        done = inside.select(picture.channels - picture.channels % k.lanes, 0)
+        with k.range(0, done, k.lanes) as c:
+            target = v.first + c // k.lanes * v.block
+            forward_square(
+                k,
+                region.down,
+                lambda i, j: corner.vec(step_h * i + step_w * j + c),
+                lambda f, g, value: target.store(value, v.at(f, g)),
+            )
+    with k.when(done < picture.channels):
+        _emit_border(k, picture, region, (corner, h, w), v, done)
+
+
+def _emit_border(
+    k: Kernel, picture: Picture, region: Region, at: tuple[Ptr, Int, Int], v: Spectrum, done: Int
+) -> None:
+    """Channels from `done` on of a patch that may leave the picture."""
+    (corner, h, w), (down, along) = at, (region.down, region.along)
+    _, step_h, step_w = picture.strides
+    stage, lanes, edge = picture.stage, k.lanes, v.edge
+    low, high = _valid(k, w, picture.width, along.count)
+    exists = [(h + i >= 0) & (h + i < picture.height) for i in range(down.count)]
+    with k.range(0, edge * edge) as i:
+        stage.store(k.zero(), i * lanes)
+    with k.range(done, picture.channels, lanes) as c:
+        masks = [k.first(row.select(picture.channels - c, 0)) for row in exists]
+        with k.range(low, high) as j:
+            column = corner + (step_w * j + c)
+            values = [column.vec(step_h * i, mask) for i, mask in enumerate(masks)]
+            for f, value in forward(k, down, values.__getitem__):
+                stage.store(value, (f * edge + j) * lanes)
+        target = v.first + c // lanes * v.block
+        with k.range(down.first, down.first + down.count) as f:
+            line = stage + f * (edge * lanes)
+            for g, value in forward(k, along, lambda j: line.vec(j * lanes)):
+                target.store(value, v.at(f, g))
 
 
 def _valid(k: Kernel, first: Int, size: Int, count: int) -> tuple[Int, Int]:
@@ -117,14 +134,12 @@ class Result:
     """The convolution's result before the store map.
 
     Attributes:
-        m: Edge of a tile.
         epilogue: Finishes and stores vectors of channels.
         height, width: Extents.
         stage: Scratch for one tile of vectors.
         inline: Whether whole tiles get their epilogue unrolled (short ones) or in a loop.
     """
 
-    m: int
     epilogue: Epilogue
     height: Int
     width: Int
@@ -142,56 +157,66 @@ class _Target:
 
 
 def emit_output_tile(
-    k: Kernel, result: Result, at: At, m: Spectrum, vectors: tuple[Int, Int]
+    k: Kernel, result: Result, region: Region, at: At, m: Spectrum, vectors: tuple[Int, Int]
 ) -> None:
     """Transform some vectors of filters of the tile at `at` and store their pixels.
 
     Args:
         k: Builder.
         result: Where pixels go.
+        region: Form of the tile.
         at: Which tile.
         m: Its products.
         vectors: Number of the first vector among all vectors of filters, and how many.
     """
-    edge = result.m + 2
     corner = result.epilogue.pixel(*at)
+    _, h, w = at
+    edge = region.down.m
     with k.range(0, vectors[1]) as j:
-        column = m.first + j * k.lanes
-        values = [[column.vec(m.step * (i * edge + q)) for q in range(edge)] for i in range(edge)]
-        pixels = inverse_square(k, result.m, values)
+        column = Spectrum(m.first + j * m.block, m.step, m.edge, 0)
         target = _Target(at, corner, result.epilogue.place(vectors[0] + j))
-        if result.inline:
-            _store_inline(k, result, pixels, target)
+        if region.bottom or region.right or not result.inline:
+            _store_staged(k, result, region, column, target)
         else:
-            _store_staged(k, result, pixels, target)
+            whole = (h + edge <= result.height) & (w + edge <= result.width)
+            with k.when_else(whole) as (then, other):
+                with then:
+                    _store_inline(k, result, region, column, target)
+                with other:
+                    _store_staged(k, result, region, column, target)
 
 
-def _store_inline(k: Kernel, result: Result, pixels: list[list[Vec]], target: _Target) -> None:
-    """Store a whole tile from registers, a partial one by `_store_staged`."""
-    edge, (_, h, w) = result.m, target.at
-    whole = (h + edge <= result.height) & (w + edge <= result.width)
-    with k.when_else(whole) as (then, other):
-        with then:
-            for i, line in enumerate(pixels):
-                for j, value in enumerate(line):
-                    pixel = _shift(result.epilogue, target.corner, i, j)
-                    result.epilogue.finish(value, pixel, target.place)
-        with other:
-            _store_staged(k, result, pixels, target)
+def _store_inline(
+    k: Kernel, result: Result, region: Region, m: Spectrum, target: _Target
+) -> None:
+    """Store a whole tile from registers."""
+    epilogue = result.epilogue
+
+    def finish(i: int, j: int, value: Vec) -> None:
+        epilogue.finish(value, _shift(epilogue, target.corner, i, j), target.place)
+
+    inverse_square(k, region.down, lambda f, g: m.first.vec(m.at(f, g)), finish)
 
 
-def _store_staged(k: Kernel, result: Result, pixels: list[list[Vec]], target: _Target) -> None:
+def _store_staged(
+    k: Kernel, result: Result, region: Region, m: Spectrum, target: _Target
+) -> None:
     """Store the pixels of a tile that exist, in a loop, so that their epilogue is emitted once."""
-    edge, (_, h, w) = result.m, target.at
-    for r, line in enumerate(pixels):
-        for s, value in enumerate(line):
-            result.stage.store(value, (r * edge + s) * k.lanes)
-    rows = k.minimum_int(result.height - h, edge)
-    columns = k.minimum_int(result.width - w, edge)
-    with k.range(0, rows) as i, k.range(0, columns) as j:
-        value = result.stage.vec((i * edge + j) * k.lanes)
-        pixel = _shift(result.epilogue, target.corner, i, j)
-        result.epilogue.finish(value, pixel, target.place)
+    (_, h, w), stage, lanes, edge = target.at, result.stage, k.lanes, m.edge
+    down, along = region.down, region.along
+    with k.range(along.first, along.first + along.count) as g:
+        values = inverse(k, down, lambda f: m.first.vec(m.at(f, g)))
+        for i, value in values:
+            stage.store(value, (edge * i + g) * lanes)
+    rows = k.minimum_int(result.height - h, down.m)
+    columns = k.minimum_int(result.width - w, along.m)
+    with k.range(0, rows) as i:
+        line = stage + i * (edge * lanes)
+        for j, value in inverse(k, along, lambda g: line.vec(g * lanes)):
+            line.store(value, j * lanes)
+        with k.range(0, columns) as j:
+            pixel = _shift(result.epilogue, target.corner, i, j)
+            result.epilogue.finish(line.vec(j * lanes), pixel, target.place)
 
 
 def _shift(epilogue: Epilogue, pixel: Pixel, rows: IntLike, columns: IntLike) -> Pixel:

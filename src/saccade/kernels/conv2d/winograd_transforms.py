@@ -1,14 +1,10 @@
-"""The transforms of Winograd's convolution F(m x m, 3x3), m = 4 or 2, on vectors of channels.
+"""Winograd's transforms of data and of products, emitted on vectors of channels.
 
-`Y = Aᵀ [(G g Gᵀ) ⊙ (Bᵀ d B)] A` (Lavin and Gray, "Fast algorithms for convolutional neural
-networks", 2016): a patch d of m+2 pixels squared gives a tile Y of m pixels squared with (m+2)²
-products instead of 9·m². The sample points are 0, ±1, ∞ for m = 2 and 0, ±√½, ±√2, ∞ for m = 4,
-whose magnitudes stay close to 1 in every power: with the usual 0, ±1, ±2, ∞ the error is twice as
-large. Common subexpressions are shared by hand: 12 operations for a forward transform of six
-values, 13 for an inverse one.
-
-Rounding: against a float64 reference the relative error (of norms) for m = 4 is 5e-7 over 16
-channels and 2e-6 over 512, about twice that of the direct sum; for m = 2 it is 0.7 times.
+A row of Bᵀ for the pair ±p is `E ± p·O`: E and O apply the same coefficients to every other value.
+So Bᵀ splits into groups of two rows, the ends (0 and infinity) and the pairs, that share nothing;
+Aᵀ splits into even rows, which need the sums of pairs, and odd rows, which need the differences. In
+two dimensions one group at a time goes through both transforms: nothing is kept for long and little
+spills, at the price of loading values once per group.
 """
 
 from __future__ import annotations
@@ -16,95 +12,108 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-import numpy as np
-
-from saccade.ir import Array
+from saccade.kernels.conv2d.winograd_points import Tile
 
 if TYPE_CHECKING:
     from saccade.codegen.language import Kernel
     from saccade.codegen.values import Vec
 
-__all__ = ["forward", "forward_square", "inverse", "inverse_square", "weight_matrix"]
+__all__ = ["forward", "forward_square", "inverse", "inverse_square"]
 
-Line = Callable[["Kernel", Sequence["Vec"]], list["Vec"]]
-
-_A, _B = 0.5**0.5, 2**0.5
-_G4 = [
-    [1, 0, 0],
-    [-2 / 3, -2 / 3 * _A, -1 / 3],
-    [-2 / 3, 2 / 3 * _A, -1 / 3],
-    [1 / 6, 1 / 6 * _B, 1 / 3],
-    [1 / 6, -1 / 6 * _B, 1 / 3],
-    [0, 0, 1],
-]
-_G2 = [[1, 0, 0], [1 / 2, 1 / 2, 1 / 2], [1 / 2, -1 / 2, 1 / 2], [0, 0, 1]]
+Values = "Callable[[int], Vec]"
+Square = "Callable[[int, int], Vec]"
 
 
-def weight_matrix(m: int) -> Array:
-    """`G`: [m+2, 3] in float64."""
-    return np.array(_G4 if m == 4 else _G2)
+def _sum(k: Kernel, terms: Sequence[tuple[float, Vec]]) -> Vec:
+    """`Σ coefficient · value`; begins with a coefficient of 1 if there is one."""
+    (factor, total), *rest = sorted(terms, key=lambda term: term[0] != 1.0)
+    if factor != 1.0:
+        total = total * factor
+    for factor, value in rest:
+        if factor == 1.0:
+            total = total + value
+        elif factor == -1.0:
+            total = total - value
+        else:
+            total = k.fma(value, value.like(factor), total)
+    return total
 
 
-def _times(k: Kernel, factor: float, a: Vec, b: Vec) -> Vec:
-    """`factor · a + b`."""
-    return k.fma(a, a.like(factor), b)
-
-
-def _forward4(k: Kernel, d: Sequence[Vec]) -> list[Vec]:
-    even, odd = _times(k, -2, d[2], d[4]), _times(k, -2, d[1], d[3])
-    even2, odd2 = _times(k, -0.5, d[2], d[4]), _times(k, -0.5, d[1], d[3])
+def forward_group(
+    k: Kernel, tile: Tile, group: int, d: Callable[[int], Vec]
+) -> list[tuple[int, Vec]]:
+    """Group 0, the ends, or a pair of rows of `Bᵀ d`, as (frequency, value)."""
+    shift = 1 if tile.zero else 0
+    if group == 0:
+        terms = tile.product()
+        found = [(1, _sum(k, [(q, d(2 * i + shift)) for i, q in enumerate(terms)]))]
+        if tile.zero:
+            scaled = [(q * tile.scales[0], d(2 * i)) for i, q in enumerate(terms)]
+            found.insert(0, (0, _sum(k, scaled)))
+        return found
+    p = tile.pairs[group - 1]
+    terms = tile.product(group - 1)
+    even = _sum(k, [(q, d(2 * i + 1 + shift)) for i, q in enumerate(terms)])
+    odd = _sum(k, [(q, d(2 * i + shift)) for i, q in enumerate(terms)])
     return [
-        _times(k, -2.5, d[2], d[0] + d[4]),
-        _times(k, _A, odd, even),
-        _times(k, -_A, odd, even),
-        _times(k, _B, odd2, even2),
-        _times(k, -_B, odd2, even2),
-        _times(k, -2.5, d[3], d[1] + d[5]),
+        (2 * group + side, _sum(k, [(scale, even), (sign * scale * p, odd)]))
+        for side, sign, scale in ((0, 1, tile.scales[2 * group - 1]), (1, -1, tile.scales[2 * group]))
     ]
 
 
-def _inverse4(k: Kernel, v: Sequence[Vec]) -> list[Vec]:
-    sum1, odd1 = v[1] + v[2], (v[1] - v[2]) * _A
-    sum2, odd2 = v[3] + v[4], (v[3] - v[4]) * _B
-    return [
-        v[0] + sum1 + sum2,
-        odd1 + odd2,
-        _times(k, 2, sum2, sum1 * 0.5),
-        _times(k, 0.5, odd1, _times(k, 2, odd2, v[5])),
-    ]
+def forward(k: Kernel, tile: Tile, d: Callable[[int], Vec]) -> list[tuple[int, Vec]]:
+    """`Bᵀ d`, as (frequency, value)."""
+    return [pair for group in range(len(tile.pairs) + 1) for pair in forward_group(k, tile, group, d)]
 
 
-def _forward2(k: Kernel, d: Sequence[Vec]) -> list[Vec]:
-    del k
-    return [d[0] - d[2], d[1] + d[2], d[2] - d[1], d[3] - d[1]]
+def inverse(
+    k: Kernel, tile: Tile, v: Callable[[int], Vec], parities: Sequence[int] = (0, 1)
+) -> list[tuple[int, Vec]]:
+    """The even rows of `Aᵀ v`, the odd ones or both, as (position, value); v by frequency."""
+    found = []
+    for parity in parities:
+        rows = range(parity, tile.m, 2)
+        parts: list[Vec] = []
+        for i in range(len(tile.pairs) if rows else 0):
+            plus, minus = v(2 * i + 2), v(2 * i + 3)
+            parts.append(plus - minus if parity else plus + minus)
+        for row in rows:
+            terms = [(p**row, part) for p, part in zip(tile.pairs, parts, strict=True)]
+            if row == 0 and tile.zero:
+                terms.append((1.0, v(0)))
+            if row == tile.m - 1:
+                terms.append((1.0, v(1)))
+            found.append((row, _sum(k, terms)))
+    return found
 
 
-def _inverse2(k: Kernel, v: Sequence[Vec]) -> list[Vec]:
-    del k
-    return [v[0] + v[1] + v[2], v[1] - v[2] + v[3]]
+def forward_square(
+    k: Kernel,
+    tile: Tile,
+    load: Callable[[int, int], Vec],
+    store: Callable[[int, int, Vec], None],
+) -> None:
+    """`Bᵀ d B` of a square patch: `load(row, column)`, `store(frequency, frequency, value)`."""
+    for group in range(len(tile.pairs) + 1):
+        columns = [
+            forward_group(k, tile, group, lambda i, j=j: load(i, j)) for j in range(tile.count)
+        ]
+        for row in zip(*columns, strict=True):
+            for f, value in forward(k, tile, lambda j, row=row: row[j][1]):
+                store(row[0][0], f, value)
 
 
-def forward(m: int) -> Line:
-    """`Bᵀ` on m+2 values."""
-    return _forward4 if m == 4 else _forward2
-
-
-def inverse(m: int) -> Line:
-    """`Aᵀ`: m values of m+2."""
-    return _inverse4 if m == 4 else _inverse2
-
-
-def _square(k: Kernel, line: Line, rows: Sequence[Sequence[Vec]]) -> list[list[Vec]]:
-    """`L rows Lᵀ`: down the columns first, so that each result row is finished in one go."""
-    columns = [line(k, column) for column in zip(*rows, strict=True)]
-    return [line(k, row) for row in zip(*columns, strict=True)]
-
-
-def forward_square(k: Kernel, m: int, rows: Sequence[Sequence[Vec]]) -> list[list[Vec]]:
-    """`Bᵀ d B` of a patch of m+2 values squared."""
-    return _square(k, forward(m), rows)
-
-
-def inverse_square(k: Kernel, m: int, rows: Sequence[Sequence[Vec]]) -> list[list[Vec]]:
-    """`Aᵀ v A`: m values squared of m+2 squared."""
-    return _square(k, inverse(m), rows)
+def inverse_square(
+    k: Kernel,
+    tile: Tile,
+    load: Callable[[int, int], Vec],
+    store: Callable[[int, int, Vec], None],
+) -> None:
+    """`Aᵀ v A` of a square of products: `load(frequency, frequency)`, `store(row, column, value)`."""
+    for parity in (0, 1):
+        columns = [
+            inverse(k, tile, lambda f, g=g: load(f, g), (parity,)) for g in range(tile.count)
+        ]
+        for row in zip(*columns, strict=True):
+            for j, value in inverse(k, tile, lambda g, row=row: row[g][1]):
+                store(row[0][0], j, value)

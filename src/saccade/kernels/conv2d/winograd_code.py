@@ -1,0 +1,217 @@
+"""The code of Winograd's convolution: one fused phase over blocks of tiles, or three phases."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from saccade.codegen.language import Kernel, Ptr
+from saccade.codegen.values import Int
+from saccade.ir.expr import parse
+from saccade.kernels.conv2d.epilogue import Epilogue
+from saccade.kernels.conv2d.winograd_gemm import Shape, emit_rows
+from saccade.kernels.conv2d.winograd_stages import (
+    Picture,
+    Result,
+    Spectrum,
+    emit_input_tile,
+    emit_output_tile,
+)
+from saccade.kernels.conv2d.winograd_tiles import Share, Tiling
+from saccade.opdefs._taps import expr_flops
+
+__all__ = ["Sizes", "WinogradConfig", "emit_winograd"]
+
+INLINE_OPS = 3
+import os
+AHEAD = int(os.environ.get("AH","32"))
+AHF = int(os.environ.get("AHF","0"))
+"""Vectors of weights that the phased products ask for ahead of use: they come from memory."""
+
+
+@dataclass(frozen=True, slots=True)
+class WinogradConfig:
+    """What the code depends on.
+
+    Attributes:
+        stage: `fused`, or one of the phases `input`, `products`, `output`.
+        m: Edge of a whole tile.
+        edges: Heights of the tiles at the bottom and widths of those at the right; 0 where there
+            are none (tiles that leave the picture are then clipped).
+        heights: Numbers of tiles whose sums stay in registers, the largest first; () where a
+            stage sums nothing.
+        nv: Vectors of filters in a panel.
+        epilogue: `EpilogueSpec.code`, () where a stage stores no result.
+    """
+
+    stage: str
+    m: int
+    edges: tuple[int, int]
+    heights: tuple[int, ...] = ()
+    nv: int = 1
+    epilogue: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """Integer parameters, in order; all stages declare all of them.
+
+    Attributes:
+        blocks: Into how many blocks the tiles are divided.
+        parts: Into how many parts the panels of a frequency are divided (of the products).
+        images, tile_rows, tile_columns: Extents in whole tiles.
+        channels: Length of the sums.
+        v_block: Elements of V from one vector of channels to the next.
+        v_step, m_step: Elements of V and M from frequency to frequency.
+        panels, vectors: Panels, and vectors of filters.
+        height, width: Extents of the picture.
+        x_n, x_h, x_w: Elements between its images, rows, columns.
+        top, left: Padding.
+        rows, columns: Extents of the result.
+    """
+
+    blocks: Int
+    parts: Int
+    images: Int
+    tile_rows: Int
+    tile_columns: Int
+    channels: Int
+    v_block: Int
+    v_step: Int
+    m_step: Int
+    panels: Int
+    vectors: Int
+    height: Int
+    width: Int
+    x_n: Int
+    x_h: Int
+    x_w: Int
+    top: Int
+    left: Int
+    rows: Int
+    columns: Int
+
+
+@dataclass(frozen=True, slots=True)
+class _Code:
+    """Emits the stages of one config."""
+
+    k: Kernel
+    c: WinogradConfig
+    s: Sizes
+
+    @property
+    def tiling(self) -> Tiling:
+        s = self.s
+        return Tiling(self.c.m, self.c.edges, s.images, s.tile_rows, s.tile_columns)
+
+    @property
+    def edge(self) -> int:
+        return self.c.m + 2
+
+    @property
+    def squares(self) -> int:
+        return self.edge**2
+
+    @property
+    def panel(self) -> int:
+        return self.c.nv * self.k.lanes
+
+    def forward(self, x: Ptr, stage: Ptr, v: Ptr, shares: list[Share]) -> None:
+        """Patches of some tiles into their rows of `v`."""
+        s, k = self.s, self.k
+        strides = (s.x_n, s.x_h, s.x_w)
+        picture = Picture(x, stage, s.channels, s.height, s.width, strides, s.top, s.left)
+        for share in shares:
+            with k.range(0, share.count) as t:
+                row = Spectrum(v + (share.row + t) * k.lanes, s.v_step, self.edge, s.v_block)
+                at = self.tiling.pixel(share.region, share.first + t)
+                emit_input_tile(k, picture, share.region, at, row)
+
+    def products(
+        self, v: Ptr, u: Ptr, m: Ptr, f: Int, shares: list[Share], ahead: int = 0
+    ) -> None:
+        """One frequency and panel: rows of `v` that have it times `u` into `m`."""
+        down = f // self.edge
+        first, count = self.tiling.rows_with(self.k, shares, down, f - down * self.edge)
+        shape = Shape(count, self.s.channels, self.s.v_block, ahead)
+        matrices = (v + first * self.k.lanes, u, m + first * self.panel)
+        emit_rows(self.k, shape, matrices, self.c.heights, self.c.nv)
+
+    def back(self, m: Ptr, stage: Ptr, ep: Epilogue, shares: list[Share], panel: Int) -> None:
+        """The panel `m` of some tiles into the result."""
+        s, k = self.s, self.k
+        inline = expr_flops(parse(self.c.epilogue[0])) <= INLINE_OPS
+        result = Result(ep, s.rows, s.columns, stage, inline)
+        first = panel * self.c.nv
+        vectors = (first, k.minimum_int(s.vectors - first, self.c.nv))
+        for share in shares:
+            with k.range(0, share.count) as t:
+                row = Spectrum(m + (share.row + t) * self.panel, s.m_step, self.edge, k.lanes)
+                at = self.tiling.pixel(share.region, share.first + t)
+                emit_output_tile(k, result, share.region, at, row, vectors)
+
+
+def _declare(k: Kernel) -> Sizes:
+    return Sizes(*k.integers(" ".join(Sizes.__slots__)))
+
+
+def emit_winograd(k: Kernel, config: WinogradConfig) -> None:
+    """Emit one phase."""
+    {
+        "fused": _emit_fused,
+        "input": _emit_input,
+        "products": _emit_products,
+        "output": _emit_output,
+    }[config.stage](k, config)
+
+
+def _emit_fused(k: Kernel, config: WinogradConfig) -> None:
+    x, u, v = k.pointer("x"), k.pointer("u"), k.scratch("block")
+    epilogue = Epilogue(k, config.epilogue)
+    code = _Code(k, config, _declare(k))
+    epilogue.declare_integers()
+    s = code.s
+    m = v + s.v_step * code.squares
+    stage = m + s.m_step * code.squares
+    with k.chunks(s.blocks) as chunk:
+        shares = code.tiling.shares(k, chunk, s.blocks, local=True)
+        code.forward(x, stage, v, shares)
+        with k.range(0, s.panels) as panel:
+            with k.range(0, code.squares) as f:
+                weights = u + (panel * code.squares + f) * s.channels * code.panel
+                code.products(v + f * s.v_step, weights, m + f * s.m_step, f, shares, AHF)
+            code.back(m, stage, epilogue, shares, panel)
+
+
+def _emit_input(k: Kernel, config: WinogradConfig) -> None:
+    x, stage, v = k.pointer("x"), k.scratch("stage_tile"), k.pointer("v")
+    code = _Code(k, config, _declare(k))
+    with k.chunks(code.s.blocks) as chunk:
+        code.forward(x, stage, v, code.tiling.shares(k, chunk, code.s.blocks, local=False))
+
+
+def _emit_products(k: Kernel, config: WinogradConfig) -> None:
+    v, u, m = k.pointer("v"), k.pointer("u"), k.pointer("m")
+    code = _Code(k, config, _declare(k))
+    s = code.s
+    shares = code.tiling.all(k)
+    with k.chunks(s.parts * code.squares) as chunk:
+        f = chunk // s.parts
+        part = chunk - f * s.parts
+        with k.range(s.panels * part // s.parts, s.panels * (part + 1) // s.parts) as panel:
+            weights = u + (f * s.panels + panel) * s.channels * code.panel
+            sums = m + (panel * code.squares + f) * s.m_step
+            code.products(v + f * s.v_step, weights, sums, f, shares, AHEAD)
+
+
+def _emit_output(k: Kernel, config: WinogradConfig) -> None:
+    m, stage = k.pointer("m"), k.scratch("stage_tile")
+    epilogue = Epilogue(k, config.epilogue)
+    code = _Code(k, config, _declare(k))
+    epilogue.declare_integers()
+    s = code.s
+    with k.chunks(s.blocks * s.panels) as chunk:
+        block = chunk // s.panels
+        panel = chunk - block * s.panels
+        shares = code.tiling.shares(k, block, s.blocks, local=False)
+        code.back(m + panel * s.m_step * code.squares, stage, epilogue, shares, panel)

@@ -1,0 +1,156 @@
+"""How Winograd's tiles are numbered.
+
+An image is cut into whole tiles from the top left; what is left at the right and at the bottom are
+shorter tiles (unless tiles are clipped instead). So there are up to four regions, each of one form:
+whole tiles, the right edge, the bottom edge, the corner. The rows of V and of M are sorted: right
+edge, whole, bottom edge, corner. A frequency that a shorter tile lacks then still finds its rows
+side by side. A block takes an equal share of every region.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from saccade.kernels.conv2d.winograd_points import Tile
+
+if TYPE_CHECKING:
+    from saccade.codegen.language import Kernel
+    from saccade.codegen.values import Int
+
+__all__ = ["At", "Region", "Share", "Tiling", "rows_of", "tile_counts"]
+
+At = tuple["Int", "Int", "Int"]  # image, row and column of a tile's first output pixel
+
+
+@dataclass(frozen=True, slots=True)
+class Region:
+    """Tiles of one form.
+
+    Attributes:
+        down, along: The tile's two axes.
+        bottom, right: Whether they lie below, and to the right of, all whole tiles.
+    """
+
+    down: Tile
+    along: Tile
+    bottom: bool
+    right: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """Some tiles of a region: the first one, how many, and the row of V where they begin."""
+
+    region: Region
+    first: Int
+    count: Int
+    row: Int
+
+
+@dataclass(frozen=True, slots=True)
+class Tiling:
+    """The tiles of a batch.
+
+    Attributes:
+        base: Edge of a whole tile.
+        edges: Heights of the tiles at the bottom and widths of those at the right, 0 for none.
+        images, rows, columns: Extents, in whole tiles.
+    """
+
+    base: int
+    edges: tuple[int, int]
+    images: Int
+    rows: Int
+    columns: Int
+
+    @property
+    def regions(self) -> tuple[Region, ...]:
+        """In the order of their rows of V."""
+        whole = Tile(self.base, self.base)
+        down, along = (Tile(self.base, edge) if edge else None for edge in self.edges)
+        found = [Region(whole, along, False, True)] if along else []
+        found.append(Region(whole, whole, False, False))
+        if down:
+            found.append(Region(down, whole, True, False))
+        if down and along:
+            found.append(Region(down, along, True, True))
+        return tuple(found)
+
+    def _size(self, region: Region) -> Int:
+        rows = self.images if region.bottom else self.images * self.rows
+        return rows if region.right else rows * self.columns
+
+    def shares(self, k: Kernel, block: Int, blocks: Int, *, local: bool) -> list[Share]:
+        """Block number `block` of `blocks`; rows of V are the block's own or of the whole batch."""
+        found, row = [], k.int(0)
+        for region in self.regions:
+            size = self._size(region)
+            first = size * block // blocks
+            count = size * (block + 1) // blocks - first
+            found.append(Share(region, first, count, row if local else row + first))
+            row = row + (count if local else size)
+        return found
+
+    def all(self, k: Kernel) -> list[Share]:
+        """Every tile."""
+        return self.shares(k, k.int(0), k.int(1), local=True)
+
+    def pixel(self, region: Region, tile: Int) -> At:
+        """Where a tile begins."""
+        columns = 1 if region.right else self.columns
+        line = tile if region.right else tile // columns
+        column = self.columns if region.right else tile - line * columns
+        n = line if region.bottom else line // self.rows
+        row = self.rows if region.bottom else line - n * self.rows
+        return n, row * self.base, column * self.base
+
+    def rows_with(self, k: Kernel, shares: list[Share], down: Int, along: Int) -> tuple[Int, Int]:
+        """First row of V that has frequency (down, along), and how many."""
+        first, count = k.int(0), k.int(0)
+        for share in shares:
+            region = share.region
+            have = share.count
+            if region.right:
+                have = _within(region.along, along).select(have, 0)
+            if region.bottom:
+                have = _within(region.down, down).select(have, 0)
+            count = count + have
+            if region.right and not region.bottom:
+                first = share.count - have
+        return first, count
+
+
+def _within(tile: Tile, frequency: Int):
+    return (frequency >= tile.first) & (frequency < tile.first + tile.count)
+
+
+def tile_counts(
+    images: int, rows: int, columns: int, base: int, edges: tuple[int, int]
+) -> tuple[int, ...]:
+    """Tiles in each region, in the order of `Tiling.regions`; a region that is not there has 0."""
+    down, along = -(-rows // base), -(-columns // base)
+    if edges[0]:
+        down = rows // base
+    if edges[1]:
+        along = columns // base
+    right, bottom = bool(edges[1]), bool(edges[0])
+    return (
+        images * down * right,
+        images * down * along,
+        images * along * bottom,
+        images * (right and bottom),
+    )
+
+
+def rows_of(counts: tuple[int, ...], base: int, edges: tuple[int, int]) -> dict[int, int]:
+    """For each number of rows that a frequency has, how many frequencies have it."""
+    found: dict[int, int] = {}
+    n = base + 2
+    short_down, short_along = (edge + 2 if edge else 0 for edge in edges)
+    for down, many_down in ((True, short_down), (False, n - short_down)):
+        for along, many_along in ((True, short_along), (False, n - short_along)):
+            right, whole, bottom, corner = counts
+            rows = whole + right * along + bottom * down + corner * (down and along)
+            found[rows] = found.get(rows, 0) + many_down * many_along
+    return {rows: many for rows, many in found.items() if many}
