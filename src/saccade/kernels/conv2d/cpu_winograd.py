@@ -142,12 +142,12 @@ def launch_as(
     if not chosen.phased:
         heights = usual_heights(nv, problem.target)
         operands: tuple[Operand, ...] = (In(0), u, Scratch(v_bytes + m_bytes + stage.nbytes))
-        config = WinogradConfig("fused", m, edges, heights, nv, code)
+        config = WinogradConfig("fused", m, edges, heights, nv, chosen.ahead, code)
         return (Launch(config, operands + tail[0], integers + tail[1], blocks),)
     v, sums = Temp(0, v_bytes), Temp(1, m_bytes * layout.panels)
-    rows = rows_of(chosen.counts(problem), m, edges)
+    rows = map(int, rows_of(chosen.counts(problem), m, edges))
     heights = tuple(sorted({h for n in rows for h in even_heights(max(1, n), most)}, reverse=True))
-    products = WinogradConfig("products", m, edges, heights, nv)
+    products = WinogradConfig("products", m, edges, heights, nv, chosen.ahead)
     output = WinogradConfig("output", m, edges, nv=nv, epilogue=code)
     return (
         Launch(WinogradConfig("input", m, edges), (In(0), stage, v), integers, blocks),

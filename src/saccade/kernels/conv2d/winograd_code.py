@@ -22,10 +22,6 @@ from saccade.opdefs._taps import expr_flops
 __all__ = ["Sizes", "WinogradConfig", "emit_winograd"]
 
 INLINE_OPS = 3
-import os
-AHEAD = int(os.environ.get("AH","32"))
-AHF = int(os.environ.get("AHF","0"))
-"""Vectors of weights that the phased products ask for ahead of use: they come from memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +36,7 @@ class WinogradConfig:
         heights: Numbers of tiles whose sums stay in registers, the largest first; () where a
             stage sums nothing.
         nv: Vectors of filters in a panel.
+        ahead: How many vectors of weights ahead of use are asked for, 0 for none.
         epilogue: `EpilogueSpec.code`, () where a stage stores no result.
     """
 
@@ -48,6 +45,7 @@ class WinogradConfig:
     edges: tuple[int, int]
     heights: tuple[int, ...] = ()
     nv: int = 1
+    ahead: int = 0
     epilogue: tuple[str, ...] = ()
 
 
@@ -127,13 +125,11 @@ class _Code:
                 at = self.tiling.pixel(share.region, share.first + t)
                 emit_input_tile(k, picture, share.region, at, row)
 
-    def products(
-        self, v: Ptr, u: Ptr, m: Ptr, f: Int, shares: list[Share], ahead: int = 0
-    ) -> None:
+    def products(self, v: Ptr, u: Ptr, m: Ptr, f: Int, shares: list[Share]) -> None:
         """One frequency and panel: rows of `v` that have it times `u` into `m`."""
         down = f // self.edge
         first, count = self.tiling.rows_with(self.k, shares, down, f - down * self.edge)
-        shape = Shape(count, self.s.channels, self.s.v_block, ahead)
+        shape = Shape(count, self.s.channels, self.s.v_block, self.c.ahead)
         matrices = (v + first * self.k.lanes, u, m + first * self.panel)
         emit_rows(self.k, shape, matrices, self.c.heights, self.c.nv)
 
@@ -179,7 +175,7 @@ def _emit_fused(k: Kernel, config: WinogradConfig) -> None:
         with k.range(0, s.panels) as panel:
             with k.range(0, code.squares) as f:
                 weights = u + (panel * code.squares + f) * s.channels * code.panel
-                code.products(v + f * s.v_step, weights, m + f * s.m_step, f, shares, AHF)
+                code.products(v + f * s.v_step, weights, m + f * s.m_step, f, shares)
             code.back(m, stage, epilogue, shares, panel)
 
 
@@ -201,7 +197,7 @@ def _emit_products(k: Kernel, config: WinogradConfig) -> None:
         with k.range(s.panels * part // s.parts, s.panels * (part + 1) // s.parts) as panel:
             weights = u + (f * s.panels + panel) * s.channels * code.panel
             sums = m + (panel * code.squares + f) * s.m_step
-            code.products(v + f * s.v_step, weights, sums, f, shares, AHEAD)
+            code.products(v + f * s.v_step, weights, sums, f, shares)
 
 
 def _emit_output(k: Kernel, config: WinogradConfig) -> None:

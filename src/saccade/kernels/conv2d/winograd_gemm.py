@@ -18,7 +18,14 @@ if TYPE_CHECKING:
     from saccade.codegen.target import Target
     from saccade.codegen.values import Int
 
-__all__ = ["Shape", "emit_rows", "even_heights", "panel_vectors", "rows_in_registers", "usual_heights"]
+__all__ = [
+    "Shape",
+    "emit_rows",
+    "even_heights",
+    "panel_vectors",
+    "rows_in_registers",
+    "usual_heights",
+]
 
 UNROLL = 4
 

@@ -37,6 +37,7 @@ _CYCLES = 3.7e3  # per microsecond
 _COLD, _WARM = 20e3, 37e3
 _NOMINAL_THREADS = 2
 _OVERLAP = 0.15  # share of the shorter of arithmetic and streaming that adds to the longer
+_AHEAD = 64  # vectors of weights: what comes from memory takes half a microsecond
 _PART = 64 << 10  # bytes of weights in a chunk of the phased products
 
 
@@ -65,6 +66,7 @@ class Schedule:
         nv: Vectors in a panel.
         blocks: Chunks that the tiles are divided into.
         parts: Chunks that the panels of a frequency are divided into, when phased.
+        ahead: Vectors of weights ahead of use that are asked for.
         micros: Expected microseconds.
     """
 
@@ -74,6 +76,7 @@ class Schedule:
     nv: int
     blocks: int
     parts: int = 1
+    ahead: int = 0
     micros: float = 0.0
 
     def counts(self, p: Problem) -> tuple[int, ...]:
@@ -153,7 +156,7 @@ def _phased(p: Problem, m: int, edges: tuple[int, int], nv: int, speed: Machine)
     panels = -(-p.vectors // nv)
     filters = nv * p.target.lanes
     parts = max(1, min(panels, round(4.0 * p.channels * panels * filters / _PART)))
-    s = Schedule(m, edges, True, nv, min(tiles, 16 * p.threads), parts)
+    s = Schedule(m, edges, True, nv, min(tiles, 16 * p.threads), parts, _AHEAD)
     shared = 4.0 * (m + 2) ** 2 * tiles * (p.channels + panels * filters)
     # Half of what one core writes into the shared buffers is fetched from it by another.
     speed_between = _COLD if shared < p.target.l3 / 2 else _COLD / 2

@@ -115,12 +115,12 @@ def _emit_border(
             column = corner + (step_w * j + c)
             values = [column.vec(step_h * i, mask) for i, mask in enumerate(masks)]
             for f, value in forward(k, down, values.__getitem__):
-                stage.store(value, (f * edge + j) * lanes)
+                stage.store(value, (j + f * edge) * lanes)
         target = v.first + c // lanes * v.block
-        with k.range(down.first, down.first + down.count) as f:
-            line = stage + f * (edge * lanes)
-            for g, value in forward(k, along, lambda j: line.vec(j * lanes)):
-                target.store(value, v.at(f, g))
+        with k.range(down.first, down.first + down.count) as row:
+            line = stage + row * (edge * lanes)
+            for f, value in forward(k, along, lambda at: line.vec(at * lanes)):
+                target.store(value, v.at(row, f))
 
 
 def _valid(k: Kernel, first: Int, size: Int, count: int) -> tuple[Int, Int]:
@@ -186,9 +186,7 @@ def emit_output_tile(
                     _store_staged(k, result, region, column, target)
 
 
-def _store_inline(
-    k: Kernel, result: Result, region: Region, m: Spectrum, target: _Target
-) -> None:
+def _store_inline(k: Kernel, result: Result, region: Region, m: Spectrum, target: _Target) -> None:
     """Store a whole tile from registers."""
     epilogue = result.epilogue
 
@@ -198,22 +196,19 @@ def _store_inline(
     inverse_square(k, region.down, lambda f, g: m.first.vec(m.at(f, g)), finish)
 
 
-def _store_staged(
-    k: Kernel, result: Result, region: Region, m: Spectrum, target: _Target
-) -> None:
+def _store_staged(k: Kernel, result: Result, region: Region, m: Spectrum, target: _Target) -> None:
     """Store the pixels of a tile that exist, in a loop, so that their epilogue is emitted once."""
     (_, h, w), stage, lanes, edge = target.at, result.stage, k.lanes, m.edge
     down, along = region.down, region.along
     with k.range(along.first, along.first + along.count) as g:
-        values = inverse(k, down, lambda f: m.first.vec(m.at(f, g)))
-        for i, value in values:
-            stage.store(value, (edge * i + g) * lanes)
+        for row, value in inverse(k, down, lambda f: m.first.vec(m.at(f, g))):
+            stage.store(value, (g + edge * row) * lanes)
     rows = k.minimum_int(result.height - h, down.m)
     columns = k.minimum_int(result.width - w, along.m)
     with k.range(0, rows) as i:
         line = stage + i * (edge * lanes)
-        for j, value in inverse(k, along, lambda g: line.vec(g * lanes)):
-            line.store(value, j * lanes)
+        for column, value in inverse(k, along, lambda f: line.vec(f * lanes)):
+            line.store(value, column * lanes)
         with k.range(0, columns) as j:
             pixel = _shift(result.epilogue, target.corner, i, j)
             result.epilogue.finish(line.vec(j * lanes), pixel, target.place)

@@ -16,7 +16,7 @@ from saccade.kernels.conv2d.winograd_points import Tile
 
 if TYPE_CHECKING:
     from saccade.codegen.language import Kernel
-    from saccade.codegen.values import Int
+    from saccade.codegen.values import Bool, Int
 
 __all__ = ["At", "Region", "Share", "Tiling", "rows_of", "tile_counts"]
 
@@ -121,7 +121,7 @@ class Tiling:
         return first, count
 
 
-def _within(tile: Tile, frequency: Int):
+def _within(tile: Tile, frequency: Int) -> Bool:
     return (frequency >= tile.first) & (frequency < tile.first + tile.count)
 
 
@@ -143,9 +143,9 @@ def tile_counts(
     )
 
 
-def rows_of(counts: tuple[int, ...], base: int, edges: tuple[int, int]) -> dict[int, int]:
+def rows_of(counts: tuple[float, ...], base: int, edges: tuple[int, int]) -> dict[float, int]:
     """For each number of rows that a frequency has, how many frequencies have it."""
-    found: dict[int, int] = {}
+    found: dict[float, int] = {}
     n = base + 2
     short_down, short_along = (edge + 2 if edge else 0 for edge in edges)
     for down, many_down in ((True, short_down), (False, n - short_down)):

@@ -20,9 +20,6 @@ if TYPE_CHECKING:
 
 __all__ = ["forward", "forward_square", "inverse", "inverse_square"]
 
-Values = "Callable[[int], Vec]"
-Square = "Callable[[int, int], Vec]"
-
 
 def _sum(k: Kernel, terms: Sequence[tuple[float, Vec]]) -> Vec:
     """`Σ coefficient · value`; begins with a coefficient of 1 if there is one."""
@@ -57,13 +54,18 @@ def forward_group(
     odd = _sum(k, [(q, d(2 * i + shift)) for i, q in enumerate(terms)])
     return [
         (2 * group + side, _sum(k, [(scale, even), (sign * scale * p, odd)]))
-        for side, sign, scale in ((0, 1, tile.scales[2 * group - 1]), (1, -1, tile.scales[2 * group]))
+        for side, sign, scale in (
+            (0, 1, tile.scales[2 * group - 1]),
+            (1, -1, tile.scales[2 * group]),
+        )
     ]
 
 
 def forward(k: Kernel, tile: Tile, d: Callable[[int], Vec]) -> list[tuple[int, Vec]]:
     """`Bᵀ d`, as (frequency, value)."""
-    return [pair for group in range(len(tile.pairs) + 1) for pair in forward_group(k, tile, group, d)]
+    return [
+        pair for group in range(len(tile.pairs) + 1) for pair in forward_group(k, tile, group, d)
+    ]
 
 
 def inverse(
@@ -95,11 +97,10 @@ def forward_square(
 ) -> None:
     """`Bᵀ d B` of a square patch: `load(row, column)`, `store(frequency, frequency, value)`."""
     for group in range(len(tile.pairs) + 1):
-        columns = [
-            forward_group(k, tile, group, lambda i, j=j: load(i, j)) for j in range(tile.count)
-        ]
+        columns = [forward_group(k, tile, group, _column(load, j)) for j in range(tile.count)]
         for row in zip(*columns, strict=True):
-            for f, value in forward(k, tile, lambda j, row=row: row[j][1]):
+            values = [value for _, value in row]
+            for f, value in forward(k, tile, values.__getitem__):
                 store(row[0][0], f, value)
 
 
@@ -109,11 +110,14 @@ def inverse_square(
     load: Callable[[int, int], Vec],
     store: Callable[[int, int, Vec], None],
 ) -> None:
-    """`Aᵀ v A` of a square of products: `load(frequency, frequency)`, `store(row, column, value)`."""
+    """`Aᵀ v A` of a square of products: `load(frequency, frequency)`, `store(row, column, …)`."""
     for parity in (0, 1):
-        columns = [
-            inverse(k, tile, lambda f, g=g: load(f, g), (parity,)) for g in range(tile.count)
-        ]
+        columns = [inverse(k, tile, _column(load, g), (parity,)) for g in range(tile.count)]
         for row in zip(*columns, strict=True):
-            for j, value in inverse(k, tile, lambda g, row=row: row[g][1]):
+            values = [value for _, value in row]
+            for j, value in inverse(k, tile, values.__getitem__):
                 store(row[0][0], j, value)
+
+
+def _column(load: Callable[[int, int], Vec], column: int) -> Callable[[int], Vec]:
+    return lambda row: load(row, column)
