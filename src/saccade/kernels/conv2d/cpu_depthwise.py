@@ -42,7 +42,6 @@ class DepthwiseConfig:
         first, last: Groups of pixels at the borders: pixels, columns left of the picture, right of
             it.
         body: Pixels of a group between them, 0 if there is none.
-        ahead: Rows of the picture to fetch for the row that follows.
         epilogue: `EpilogueSpec.code`.
     """
 
@@ -52,7 +51,6 @@ class DepthwiseConfig:
     first: tuple[tuple[int, int, int], ...]
     body: int
     last: tuple[tuple[int, int, int], ...]
-    ahead: int
     epilogue: tuple[str, ...]
 
     @property
@@ -91,7 +89,6 @@ def _emit(k: Kernel, config: DepthwiseConfig) -> None:
     epilogue.declare_integers()
     code = RowCode(k, config.groups, config.taps, config.stride, config.dilation)
     bands, blocks = (s.rows + s.band - 1) // s.band, (s.vectors + s.block - 1) // s.block
-    reach = s.taps * s.dilation - s.dilation  # rows from the first to the last one of a window
     with k.chunks(s.images * bands * blocks) as chunk:
         above = chunk // blocks
         vector = (chunk - above * blocks) * s.block
@@ -104,10 +101,9 @@ def _emit(k: Kernel, config: DepthwiseConfig) -> None:
             with k.range(row, k.minimum_int(row + s.band, s.rows)) as p:
                 h = p * s.stride - s.top
                 taps = valid_taps(k, h, s.height, s.taps, s.dilation)
-                ahead = [s.x_h * (reach + 1 + i) for i in range(config.ahead)]
                 rows = Rows(
                     corner + s.x_h * h, s.x_h * s.dilation, s.x_w, w + channel, s.pitch, taps,
-                    place.mask, ahead,
+                    place.mask,
                 )  # fmt: skip
                 code.emit(rows, s.repeats, _Finish(epilogue, place, n, p))
 
@@ -168,23 +164,27 @@ def _groups(call: Call, spec: EpilogueSpec) -> RowGroups | None:
 
 
 def _config(call: Call, spec: EpilogueSpec) -> DepthwiseConfig:
-    op, x = call.op, call.inputs[0]
+    op = call.op
     cut = _groups(call, spec)
     assert cut is not None
     first, last = (tuple((g.pixels, g.before, g.after) for g in s) for s in (cut.first, cut.last))
-    far = 4 * x.size > call.target.l2 and x.strides[3] > call.target.lanes
     return DepthwiseConfig(
         call.inputs[1].shape[3], op.stride[1], op.dilation[1], first, cut.body, last,
-        op.stride[0] if far else 0, spec.code(),
+        spec.code(),
     )  # fmt: skip
 
 
 def _split(spec: EpilogueSpec, threads: int) -> tuple[int, int]:
-    """Rows in a band and vectors in a block: chunks for every thread, yet input rows are shared."""
-    n, _, rows, _ = spec.shape
-    wanted = 1 if threads == 1 else 6 * threads
-    bands = max(1, min(-(-wanted // max(n, 1)), rows // 4 or 1))
-    blocks = max(1, min(-(-wanted // max(n * bands, 1)), spec.vectors // 4 or 1))
+    """Rows in a band and vectors in a block.
+
+    A thread's share is a part of the picture: producers and consumers share theirs out likewise.
+    """
+    _, _, rows, _ = spec.shape
+    if threads == 1:
+        return max(1, rows), spec.vectors
+    tall = rows >= 8 * threads
+    bands = 2 * threads if tall else threads if rows >= 2 * threads else 1
+    blocks = max(1, min(3 if tall else 6, spec.vectors // (2 if tall else 4)))
     return max(1, -(-rows // bands)), -(-spec.vectors // blocks)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from saccade.codegen.language import Kernel, Ptr
@@ -25,8 +25,6 @@ class Rows:
         pitch: Elements from tap to tap.
         taps: Range of rows of the window inside the picture.
         mask: Which lanes are channels.
-        ahead: Elements from a row of the window to rows that will be wanted soon, if these are to
-            be fetched.
     """
 
     x: Ptr
@@ -36,7 +34,6 @@ class Rows:
     pitch: Int
     taps: tuple[Int, Int]
     mask: Mask | None
-    ahead: Sequence[Int] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,8 +83,5 @@ class RowCode:
                 for pixel, tap in pairs:
                     total = sums[pixel]
                     total.set(k.fma(value, weights[tap], total.get()))
-        for distance in rows.ahead:
-            for j in range(group.pixels * self.stride):
-                k.prefetch(start, distance + rows.across * j)
         for pixel, total in enumerate(sums):
             finish(column + pixel, total.get())
