@@ -20,7 +20,7 @@ from saccade.opdefs import Conv2d, DepthToSpaceStore
 from saccade.testing.kernels import launched_as, nhwc_view, row_major
 from saccade.testing.tolerance import exact_operands, random_operands
 
-F32 = DType.F32
+F32, BF16 = DType.F32, DType.BF16
 BIAS_RELU = parse("relu(add($0, $1))")
 QUICK = (("avx512", False, 1, None), ("avx2", False, 3, (1, 2, 0)))
 CASES = [
@@ -77,6 +77,31 @@ def test_random_operands_and_a_residual(hold):
     check(hold, op, arrays, inputs=views, exact=False, k=9, runs=QUICK)
 
 
+F32_AND_BF16 = [(BF16, BF16, BF16), (BF16, F32, F32), (F32, BF16, BF16)]
+
+
+@pytest.mark.parametrize("kinds", F32_AND_BF16, ids=str)
+@pytest.mark.parametrize("case", [CASES[0], CASES[2]], ids=str)
+def test_any_mix_of_float32_and_bfloat16(hold, case, kinds):
+    """Picture, weights and result; a residual is stored like the result."""
+    op, arrays = setup(case, epilogue=parse("relu(add(add($0, $1), $2))"))
+    (result,) = op.infer([TensorType(F32, a.shape) for a in (*arrays, np.empty((1, 1, 1, 1)))])
+    rng = np.random.default_rng(3)
+    shapes = [*(a.shape for a in arrays), result.shape]
+    held = [*kinds[:2], F32, kinds[2]]
+    arrays = [exact_operands(s, kind, rng) for s, kind in zip(shapes, held, strict=True)]
+    views = [nhwc_view(held[0], shapes[0], shapes[0][1] + 3)]
+    views += [row_major(kind, s) for s, kind in zip(shapes[1:3], held[1:3], strict=True)]
+    views.append(nhwc_view(held[3], shapes[3]))
+    out = [nhwc_view(kinds[2], result.shape, result.shape[1] + 2)]
+    constant = [False, True, True, False]
+    runs = QUICK if case is CASES[2] else (*QUICK, ("avx512", True, 2, (1, 0)))
+    hold(
+        CONV2D_DEPTHWISE, op, arrays, inputs=views, outputs=out, constant=constant, exact=True,
+        runs=runs,
+    )  # fmt: skip
+
+
 def test_nothing_is_read_between_the_channels_of_pixels(hold):
     """The gaps of a padded pitch hold NaN: a tail that read them would show."""
     op, arrays = setup((1, 19, 5, 6, (3, 3), (1, 1), (1, 1, 1, 1), (1, 1)))
@@ -102,6 +127,7 @@ REFUSED = [
     ("channels-last", lambda: call(Conv2d(groups=8), X, W, y=row_major(F32, (1, 8, 7, 7)))),
     ("channels-last", lambda: call(Conv2d(groups=8, store=DepthToSpaceStore(2)), X, W)),
     ("leave the picture", lambda: call(Conv2d(groups=8, padding=(0, 99, 0, 0)), X, W)),
+    ("int64", lambda: call(Conv2d(groups=8), X, W, x=nhwc_view(DType.I64, X))),
     ("15 taps", lambda: call(Conv2d(groups=8, padding=(0, 9, 0, 9)), X, (8, 1, 3, 17))),
 ]
 

@@ -16,13 +16,12 @@ from dataclasses import dataclass, replace
 
 from saccade.codegen.language import Kernel
 from saccade.codegen.values import Int, IntLike, Vec
-from saccade.ir import DType
 from saccade.ir.expr import IDENTITY
 from saccade.kernels.base import Call, CpuKernel, In, Launch, Packed, Packing, one_way
 from saccade.kernels.conv2d.column_window import valid_taps
 from saccade.kernels.conv2d.depthwise_code import RowCode, Rows
 from saccade.kernels.conv2d.epilogue import Epilogue, Place
-from saccade.kernels.conv2d.epilogue_spec import EpilogueSpec, conv_epilogue
+from saccade.kernels.conv2d.epilogue_spec import FLOATS, EpilogueSpec, conv_epilogue
 from saccade.kernels.conv2d.row_groups import Group, RowGroups, cut_row
 from saccade.kernels.machine import machine
 from saccade.opdefs import Conv2d
@@ -38,6 +37,7 @@ class DepthwiseConfig:
     """What the code depends on.
 
     Attributes:
+        element: Element type of the picture.
         taps, stride, dilation: Of the convolution, along the row.
         first, last: Groups of pixels at the borders: pixels, columns left of the picture, right of
             it.
@@ -45,6 +45,7 @@ class DepthwiseConfig:
         epilogue: `EpilogueSpec.code`.
     """
 
+    element: str
     taps: int
     stride: int
     dilation: int
@@ -83,7 +84,7 @@ class _Sizes:
 
 
 def _emit(k: Kernel, config: DepthwiseConfig) -> None:
-    x, w = k.pointer("x"), k.pointer("w")
+    x, w = k.pointer("x", config.element), k.pointer("w")
     epilogue = Epilogue(k, config.epilogue)
     s = _Sizes(*k.integers(" ".join(_Sizes.__slots__)))
     epilogue.declare_integers()
@@ -134,8 +135,8 @@ def _supports(call: Call) -> str | None:
         return "takes no prologue"
     if not call.constant[1]:
         return "weights are not known ahead"
-    if x.dtype is not DType.F32 or w.dtype is not DType.F32:
-        return "only float32"
+    if x.dtype not in FLOATS or w.dtype not in FLOATS:
+        return f"elements are {x.dtype.value} and {w.dtype.value}"
     if not x.channels_last:
         return "x is not channels-last"
     if w.shape[3] > 15:
@@ -164,12 +165,12 @@ def _groups(call: Call, spec: EpilogueSpec) -> RowGroups | None:
 
 
 def _config(call: Call, spec: EpilogueSpec) -> DepthwiseConfig:
-    op = call.op
+    op, (x, w) = call.op, call.inputs[:2]
     cut = _groups(call, spec)
     assert cut is not None
     first, last = (tuple((g.pixels, g.before, g.after) for g in s) for s in (cut.first, cut.last))
     return DepthwiseConfig(
-        call.inputs[1].shape[3], op.stride[1], op.dilation[1], first, cut.body, last,
+        x.dtype.value, w.shape[3], op.stride[1], op.dilation[1], first, cut.body, last,
         spec.code(),
     )  # fmt: skip
 
@@ -215,7 +216,7 @@ def _cost(call: Call) -> float:
     fmas = columns * w.shape[3] * call.target.lanes * 2 / speed.flops
     loads = cut.count * w.shape[3] * 1.5 / _CYCLES
     row = w.shape[2] * (fmas + loads) + columns * (2 + expr_flops(call.op.epilogue)) / _CYCLES
-    moved = 4.0 * (x.size + 2 * call.outputs[0].size)
+    moved = float(x.nbytes + 2 * call.outputs[0].nbytes)
     bandwidth = speed.bandwidth if moved > call.target.l3 else speed.cache_bandwidth * call.threads
     return speed.step + max(n * rows * spec.vectors * row / call.threads, moved / bandwidth)
 

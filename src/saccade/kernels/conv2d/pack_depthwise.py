@@ -16,7 +16,7 @@ def pack_depthwise(weights: Array, pitch: int) -> Array:
     """Taps by channels.
 
     Args:
-        weights: [C, 1, R, S], float32.
+        weights: [C, 1, R, S].
         pitch: Channels of a tap in the result, the last ones zero.
 
     Returns:
