@@ -13,6 +13,7 @@ from saccade.ir.expr import parse
 from saccade.kernels.base import Call
 from saccade.kernels.conv2d.cases import CASES, ConvCase
 from saccade.kernels.conv2d.cpu_direct import CONV2D_DIRECT
+from saccade.kernels.conv2d.direct_pixels import GEOMETRY
 from saccade.opdefs import Conv2d, DepthToSpaceStore, InterleaveStore
 from saccade.testing.kernels import nhwc_view, row_major, run_kernel
 from saccade.testing.tolerance import assert_exact, exact_operands, random_operands
@@ -227,3 +228,14 @@ def test_one_code_serves_many_layers():
         bound = Call(case.op, views, (out,), (False, True), host_target("avx512"), threads=2)
         configs.add(CONV2D_DIRECT.launch(bound)[0].config)
     assert len(configs) == 1
+
+
+def test_a_prologue_is_applied_once_where_chunks_can_hold_all_channels():
+    op = Conv2d(prologue=parse("mul($0, $1)"), n_prologue=1)
+    shapes = ((1, 960, 33, 33), (160, 960, 1, 1), (1, 960, 1, 1))
+    views = (last(shapes[0]), row_major(F32, shapes[1]), last(shapes[2]))
+    out = (last((1, 160, 33, 33)),)
+    bound = Call(op, views, out, (False, True, False), host_target("avx512"), threads=2)
+    (launch,) = CONV2D_DIRECT.launch(bound)
+    integers = dict(zip(GEOMETRY, launch.integers, strict=False))
+    assert integers["blocks_chunk"] == integers["blocks"] > 1

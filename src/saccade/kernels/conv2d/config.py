@@ -190,7 +190,15 @@ class Blocking:
 
 @lru_cache(maxsize=1024)
 def blockings(
-    tiles: int, blocks: int, *, panel: int, row: int, cycles: int, target: Target, threads: int
+    tiles: int,
+    blocks: int,
+    *,
+    panel: int,
+    row: int,
+    cycles: int,
+    target: Target,
+    threads: int,
+    shared: int = 0,
 ) -> tuple[Blocking, ...]:
     """Ways to cut a grid of `tiles` times `blocks` into chunks, the best one first.
 
@@ -202,15 +210,16 @@ def blockings(
         cycles: Roughly, of one tile.
         target: Machine, for its caches.
         threads: Width of the team.
+        shared: Cycles that a tile costs every chunk that it is in, however many its blocks.
     """
     if tiles * blocks == 0:
         return (Blocking(1, 1, 0, 0, True),)
     channels_stay = panel * blocks > target.l2 // 2
-    wide = 1 if channels_stay else blocks
+    wide = 1 if channels_stay and not shared else blocks
     reuse = max(1, target.l2 // 4 // max(row, 1)) if wide > 1 else tiles
     cuts = [(t, b) for b in _halves(wide) for t in _halves(min(tiles, reuse))]
     times = sorted(
-        (_waste((tiles, blocks), cut, cycles, threads), place, cut)
+        (_waste((tiles, blocks), cut, cycles, threads) + shared / (cut[1] * cycles), place, cut)
         for place, cut in enumerate(cuts)
     )
     return tuple(

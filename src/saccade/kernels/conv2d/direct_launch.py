@@ -24,6 +24,7 @@ from saccade.kernels.conv2d.direct_regions import REGION_WORDS, Axis, Span, span
 from saccade.kernels.conv2d.epilogue_spec import EpilogueSpec, even_step, expand
 from saccade.kernels.conv2d.microkernel import FEW, Reduction, steps_of
 from saccade.kernels.machine import machine
+from saccade.opdefs._taps import expr_flops
 
 __all__ = ["Window"]
 
@@ -166,7 +167,15 @@ class Window:
             row=self._itemsize(call) * self.depth * tile.rows * self.taps[0],
             cycles=100 + self.length * tile.vectors * tile.rows, target=call.target,
             threads=1 if self.groups >= 4 * call.threads else call.threads,
+            shared=self._prologue_cycles(call, tile.rows),
         )  # fmt: skip
+
+    def _prologue_cycles(self, call: Call, rows: int) -> int:
+        """Of one tile: every chunk applies the prologue to its pixels anew."""
+        if self.prologue == IDENTITY:
+            return 0
+        moves = 2 + self.n_prologue + expr_flops(self.prologue)
+        return int(rows * self.depth * moves / call.target.lanes)
 
     def variants(self, call: Call, spec: EpilogueSpec, traffic: float) -> Iterator[Variant]:
         """The ways as variants of a call that is this window alone; `traffic` adds microseconds."""
