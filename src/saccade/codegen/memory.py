@@ -32,6 +32,12 @@ class Ptr:
     def __add__(self, elements: IntLike) -> Ptr:
         return Ptr(self.k, self.name, self.element, self.base, self.offset + elements, self.length)
 
+    def viewed(self, element: str) -> Ptr:
+        """The same position in a buffer of other elements, whose size divides that of its own."""
+        ratio = BYTES[self.element] // BYTES[element]
+        length = None if self.length is None else self.length * ratio
+        return replace(self, element=element, offset=self.offset * ratio, length=length)
+
     def load(self, at: IntLike = 0) -> Vec:
         """One element, as a scalar `Vec`."""
         return self.k.load_scalar(self, at)
@@ -49,7 +55,10 @@ class Ptr:
         return self.k.broadcast(self.k.load_scalar(self, at), lanes)
 
     def pairs(self, at: IntLike = 0, mask: Mask | None = None, lanes: int | None = None) -> Vec:
-        """Consecutive pairs of bfloat16 as int32 lanes; the mask counts pairs."""
+        """Consecutive pairs of bfloat16 as int32 lanes.
+
+        The mask counts pairs, or elements if it has twice as many lanes.
+        """
         return self.k.load_pairs(self, at, mask, lanes)
 
     def pair(self, at: IntLike = 0) -> Vec:
@@ -156,6 +165,10 @@ class Memory(Control, BFloat16):
         kind = self.vector_type(count, "int32")
         if mask is None or count == 1:
             return Vec(self.b, self.b.load(self._address(p, at, 2 * count), typ=kind, align=2))
+        if mask.lanes == 2 * count:
+            return Vec(
+                self.b, self.b.bitcast(self.load_vec(_raw(p), at, mask, 2 * count).value, kind)
+            )
         extent = self._extent(mask, count)
         address = self._address(p, at, as_int(self.b, extent) * 2)
         return self._masked_load(address, kind, "i32", 2, mask)

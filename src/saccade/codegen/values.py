@@ -125,6 +125,11 @@ class Mask:
         self.value = value
         self.count = count  # set when the mask is "the first `count` lanes"
 
+    @property
+    def lanes(self) -> int:
+        """Number of conditions."""
+        return int(self.value.type.count)
+
     def __and__(self, other: Mask) -> Mask:
         return Mask(self.b, self.b.and_(self.value, other.value))
 

@@ -14,12 +14,12 @@ from saccade.ir.expr import apply, arg, parse
 from saccade.kernels.base import Call
 from saccade.kernels.conv2d import cpu_few_outputs
 from saccade.kernels.conv2d.cpu_few_outputs import CONV2D_FEW_OUTPUTS
-from saccade.kernels.conv2d.pack_depthwise import ZEROS, pack_few_outputs
+from saccade.kernels.conv2d.pack_depthwise import pack_few_outputs
 from saccade.opdefs import Conv2d, DepthToSpaceStore
 from saccade.testing.kernels import launched_as, nhwc_view, row_major
 from saccade.testing.tolerance import exact_operands, random_operands
 
-F32 = DType.F32
+F32, BF16 = DType.F32, DType.BF16
 BIAS_RELU = parse("relu(add($0, $1))")
 QUICK = (("avx512", False, 1, None), ("avx2", False, 3, (1, 2, 0)))
 SAME = (1, 1, 1, 1)
@@ -36,24 +36,26 @@ CASES = [
     (0, 16, 6, 6, 3, (3, 3), (1, 1), SAME, (1, 1)),
 ]
 CHECKED = CASES[:2]
+WITHOUT = dataclasses.replace(host_target("avx512"), bf16=False)
+PAIRS = (("avx512", True, 3, (2, 0, 1)), (WITHOUT, True, 1, None), ("avx2", False, 1, None))
 
 
-def setup(case, seed=0, epilogue=BIAS_RELU):
+def setup(case, seed=0, epilogue=BIAS_RELU, make=exact_operands, kinds=(F32, F32)):
     n, c, h, w, k, taps, stride, padding, dilation = case
     rng = np.random.default_rng(seed)
     shapes = ((n, c, h, w), (k, c, *taps), (1, k, 1, 1))
     op = Conv2d(stride, padding, dilation, epilogue=epilogue)
-    return op, [exact_operands(s, F32, rng) for s in shapes]
+    return op, [make(s, kind, rng) for s, kind in zip(shapes, (*kinds, F32), strict=True)]
 
 
-def check(hold, op, arrays, *, kernel=CONV2D_FEW_OUTPUTS, last=False, inputs=None, **more):
+def check(hold, op, arrays, *, kernel=CONV2D_FEW_OUTPUTS, last=False, inputs=None, y=F32, **more):
     (kind,) = op.infer([TensorType(F32, a.shape) for a in arrays])
     x, *rest = arrays
     views = inputs or [
-        nhwc_view(F32, x.shape, x.shape[1] + 3),
-        *(row_major(F32, a.shape) for a in rest),
+        nhwc_view(DType.of(x.dtype), x.shape, x.shape[1] + 3),
+        *(row_major(DType.of(a.dtype), a.shape) for a in rest),
     ]
-    out = [nhwc_view(F32, kind.shape, kind.shape[1] + 2) if last else row_major(F32, kind.shape)]
+    out = [nhwc_view(y, kind.shape, kind.shape[1] + 2) if last else row_major(y, kind.shape)]
     constant = [False, True, *[True] * (len(arrays) - 2)]
     more.setdefault("exact", True)
     return hold(kernel, op, arrays, inputs=views, outputs=out, constant=constant, **more)
@@ -83,6 +85,26 @@ def test_random_operands(hold):
     rng = np.random.default_rng(5)
     arrays = [random_operands(a.shape, F32, rng) for a in arrays]
     check(hold, op, arrays, exact=False, k=9 * 17, runs=QUICK)
+
+
+@pytest.mark.parametrize("last", [False, True], ids=["rows", "channels_last"])
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_bfloat16(hold, case, last):
+    """Pairs of channels, NaN between the pixels of x; without the instructions, float32 sums."""
+    op, arrays = setup(case, kinds=(BF16, BF16))
+    check(hold, op, arrays, last=last, y=BF16, runs=PAIRS)
+
+
+@pytest.mark.parametrize("kinds", [(BF16, F32, F32), (F32, F32, BF16), (F32, BF16, F32)], ids=str)
+def test_mixes(hold, kinds):
+    for case in CHECKED:
+        op, arrays = setup(case, kinds=kinds[:2])
+        check(hold, op, arrays, y=kinds[2], runs=PAIRS[:2])
+
+
+def test_random_bfloat16(hold):
+    op, arrays = setup(CASES[0], make=random_operands, kinds=(BF16, BF16))
+    check(hold, op, arrays, y=BF16, exact=False, k=9 * 17, runs=PAIRS)
 
 
 def call(op, *shapes, constant=True, x=None):
@@ -140,8 +162,8 @@ def test_a_planted_mistake_is_caught(hold, name):
 def test_packed_weights():
     w = np.arange(3 * 5 * 2 * 3, dtype=np.float32).reshape(3, 5, 2, 3)
     packed = pack_few_outputs(w, 2, 4)
-    assert not packed[-ZEROS:].any()
-    blocks = packed[:-ZEROS].reshape(2, 2, 2, 3, 2, 4)  # group, r, vector, s, filter, lane
+    assert not packed[-4:].any()
+    blocks = packed[:-4].reshape(2, 2, 2, 3, 2, 4)  # group, r, vector, s, filter, lane
     assert (blocks[1, 1, 0, 2, 0] == w[2, :4, 1, 2]).all()
     assert (blocks[0, 0, 1, 1, 1] == [w[1, 4, 0, 1], 0, 0, 0]).all()
     assert not blocks[1, :, :, :, 1].any()

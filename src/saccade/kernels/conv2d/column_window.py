@@ -6,13 +6,13 @@ outside the picture are read from a vector of zeros instead, so that no input ne
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from saccade.codegen.language import Kernel, Ptr
-    from saccade.codegen.values import Bool, Int, Mask, Vec
+    from saccade.codegen.values import Bool, Int, Vec
 
 __all__ = ["ColumnWindow", "best_pixels", "valid_taps"]
 
@@ -50,16 +50,16 @@ class ColumnWindow:
         """For each column, whether it lies in a picture of `width` columns."""
         return {j: (first + j >= 0) & (first + j < width) for j in self.columns}
 
-    def load(self, row: Ptr, step: Int, mask: Mask | None) -> dict[int, Vec]:
+    def load(self, row: Ptr, step: Int, read: Callable[[Ptr], Vec]) -> dict[int, Vec]:
         """All columns of a row of a picture, `step` elements apart; `row` is the first."""
-        return {j: row.vec(step * j, mask) for j in self.columns}
+        return {j: read(row + step * j) for j in self.columns}
 
     def load_guarded(
-        self, row: Ptr, step: Int, mask: Mask | None, inside: dict[int, Bool], zeros: Ptr
+        self, row: Ptr, step: Int, read: Callable[[Ptr], Vec], inside: dict[int, Bool], zeros: Ptr
     ) -> dict[int, Vec]:
         """The same where some columns lie outside: these read `zeros`, one vector."""
         k = row.k
-        return {j: k.pick(inside[j], row + step * j, zeros).vec(0, mask) for j in self.columns}
+        return {j: read(k.pick(inside[j], row + step * j, zeros)) for j in self.columns}
 
 
 def valid_taps(k: Kernel, first: Int, size: Int, taps: Int, dilation: Int) -> tuple[Int, Int]:

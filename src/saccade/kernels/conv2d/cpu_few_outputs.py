@@ -3,24 +3,25 @@
 Vectors over *input* channels of a channels-last picture: every output pixel and filter has a
 vector of partial sums; when all taps are in, the vectors of 4 or 8 neighbouring pixels become one
 vector over pixels (a transposing horizontal sum), which the epilogue finishes and which is stored
-along the row. So a row-major result is written directly. Refused: more than 8 filters, fewer than 8
-channels; groups; prologues; store maps.
+along the row. So a row-major result is written directly. Elements are float32 or bfloat16 in any
+mix; of two bfloat16 operands a vector holds twice the channels, in pairs. Refused: more than 8
+filters, fewer than 8 channels; groups; prologues; store maps.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 from saccade.codegen.expressions import emit_expr
 from saccade.codegen.language import Kernel, Ptr, Var
 from saccade.codegen.target import Target
 from saccade.codegen.values import Bool, Int, Mask, Vec
-from saccade.ir import DType
 from saccade.ir.expr import IDENTITY, parse
 from saccade.kernels.base import Call, CpuKernel, In, Launch, Operand, Out, Packed, Packing, one_way
 from saccade.kernels.conv2d.column_window import ColumnWindow, valid_taps
-from saccade.kernels.conv2d.epilogue_spec import EpilogueSpec, conv_epilogue
-from saccade.kernels.conv2d.pack_depthwise import ZEROS
+from saccade.kernels.conv2d.epilogue_spec import FLOATS, EpilogueSpec, conv_epilogue
+from saccade.kernels.conv2d.microkernel import in_pairs, steps_of
 from saccade.kernels.conv2d.transpose_sums import transpose_sums
 from saccade.kernels.machine import machine
 from saccade.opdefs import Conv2d
@@ -38,23 +39,29 @@ class FewOutputsConfig:
     """What the code depends on.
 
     Attributes:
+        lanes: Sums in a vector: as many as a machine's vector has, or fewer if channels are few.
         pixels: Output pixels at a time.
         group: Filters at a time.
         taps, stride, dilation: Of the convolution, along the row.
         tail: Whether the last vector of channels is partial.
+        pairs: Whether channels are summed in pairs of bfloat16.
         expr: The epilogue.
         along: For each epilogue operand, then the result, how pixels of a row lie: `unit`, `repeat`
             or `strided`.
+        elements: Element types of the input, each epilogue operand and the result.
     """
 
+    lanes: int
     pixels: int
     group: int
     taps: int
     stride: int
     dilation: int
     tail: bool
+    pairs: bool
     expr: str
     along: tuple[str, ...]
+    elements: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,8 +102,10 @@ class _Stored:
 
 
 def _emit(k: Kernel, config: FewOutputsConfig) -> None:
-    x, w = k.pointer("x"), k.pointer("w")
-    pointers = [k.pointer(f"operand{i}") for i in range(len(config.along) - 1)] + [k.pointer("y")]
+    x = k.pointer("x", config.elements[0])
+    w = k.pointer("w", "bfloat16" if config.pairs else "float32")
+    names = [*(f"operand{i}" for i in range(len(config.along) - 1)), "y"]
+    pointers = [k.pointer(*pair) for pair in zip(names, config.elements[1:], strict=True)]
     s = _Sizes(*k.integers(" ".join(_Sizes.__slots__)))
     stored = [
         _Stored(along, pointer, k.integers("n c h w"))
@@ -123,24 +132,29 @@ class _Code:
     w: Ptr
     stored: list[_Stored]
 
+    @property
+    def width(self) -> int:
+        """Channels of a vector."""
+        return self.c.lanes * (2 if self.c.pairs else 1)
+
     def row(self, n: Int, p: Int, group: Int) -> None:
         k, c, s = self.k, self.c, self.s
         window = ColumnWindow(c.pixels, c.taps, c.stride, c.dilation)
         h = p * s.stride - s.top
         rows = valid_taps(k, h, s.height, s.taps, s.dilation)
-        vectors = (s.channels + k.lanes - 1) // k.lanes
-        step = c.taps * c.group * k.lanes
+        vectors = (s.channels + self.width - 1) // self.width
+        step = c.taps * c.group * self.width
         weights = self.w + group * (s.taps * vectors * step)
         with k.range(0, s.columns, c.pixels) as q:
             first = q * c.stride - s.left
             line = self.x + (s.x_n * n + s.x_h * h + s.x_w * first)
-            sums = [[k.var(k.zero()) for _ in range(c.pixels)] for _ in range(c.group)]
+            sums = [[k.var(k.zero(c.lanes)) for _ in range(c.pixels)] for _ in range(c.group)]
             inside = (first >= 0) & (first + window.span <= s.width)
             with k.when_else(inside) as (then, other):
                 for side, guarded in ((then, False), (other, True)):
                     with side, k.range(*rows) as r, k.range(0, vectors) as v:
                         checks = window.inside(first, s.width) if guarded else None
-                        at = line + (s.x_h * (r * s.dilation) + v * k.lanes)
+                        at = line + (s.x_h * (r * s.dilation) + v * self.width)
                         columns = self.columns(window, at, v, checks)
                         self.taps(window, columns, weights + (r * vectors + v) * step, sums)
             self.finish(sums, (n, p, q), group * c.group)
@@ -150,21 +164,34 @@ class _Code:
     ) -> dict[int, Vec]:
         """What one row of taps reads of one vector of channels."""
         k, s = self.k, self.s
-        mask = k.first(s.channels - v * k.lanes) if self.c.tail else None
+        mask = k.first(s.channels - v * self.width, self.width) if self.c.tail else None
+        read = partial(self.vector, mask=mask)
         if inside is None:
-            return window.load(x, s.x_w, mask)
-        return window.load_guarded(x, s.x_w, mask, inside, self.w + s.zeros)
+            return window.load(x, s.x_w, read)
+        zeros = (self.w + s.zeros).viewed(x.element)
+        return window.load_guarded(x, s.x_w, read, inside, zeros)
+
+    def vector(self, place: Ptr, mask: Mask | None = None) -> Vec:
+        """A vector of channels."""
+        c = self.c
+        return place.pairs(0, mask, c.lanes) if c.pairs else place.vec(0, mask, c.lanes)
 
     def taps(
         self, window: ColumnWindow, columns: dict[int, Vec], w: Ptr, sums: list[list[Var]]
     ) -> None:
         """Add one row of taps of one vector of channels."""
-        k, c = self.k, self.c
+        c = self.c
         for t in range(c.taps):
             for j, line in enumerate(sums):
-                weight = w.vec((t * c.group + j) * k.lanes)
+                weight = self.vector(w + (t * c.group + j) * self.width)
                 for i, total in enumerate(line):
-                    total.set(k.fma(columns[window.column(i, t)], weight, total.get()))
+                    column = columns[window.column(i, t)]
+                    total.set(self.add(total.get(), column, weight))
+
+    def add(self, total: Vec, column: Vec, weight: Vec) -> Vec:
+        """The products of a vector of channels added to their sums."""
+        k = self.k
+        return k.dot_bf16(total, column, weight) if self.c.pairs else k.fma(column, weight, total)
 
     def finish(self, sums: list[list[Var]], at: tuple[Int, Int, Int], first: Int) -> None:
         """Sum up, apply the epilogue to vectors of pixels, store what exists."""
@@ -236,8 +263,9 @@ def _supports(call: Call) -> str | None:
         return "x is not channels-last"
     if w.shape[3] > 9:
         return "more than 9 taps along a row"
-    if any(view.dtype is not DType.F32 for view in (*call.inputs, *call.outputs)):
-        return "only float32"
+    for view in (*call.inputs, *call.outputs):
+        if view.dtype not in FLOATS:
+            return f"elements are {view.dtype.value}"
     return None
 
 
@@ -253,19 +281,31 @@ def _along(stride: int) -> str:
     return {0: "repeat", 1: "unit"}.get(stride, "strided")
 
 
+def _lanes(call: Call, pixels: int) -> int:
+    """The narrowest vector that holds all channels, or the widest there is."""
+    steps, lanes = steps_of(call.inputs[1].shape[1], in_pairs(call)), call.target.lanes
+    while lanes // 2 >= max(steps, pixels):
+        lanes //= 2
+    return lanes
+
+
 def _config(call: Call, spec: EpilogueSpec) -> FewOutputsConfig:
-    op, w = call.op, call.inputs[1]
+    op, w, pairs = call.op, call.inputs[1], in_pairs(call)
     group, pixels = _tile(w.shape[0], call.target)
-    stored = [view.strides[3] for _, view, _ in spec.operands] + [call.outputs[0].strides[3]]
+    lanes = _lanes(call, pixels)
+    stored = [*(view for _, view, _ in spec.operands), call.outputs[0]]
     return FewOutputsConfig(
+        lanes,
         pixels,
         group,
         w.shape[3],
         op.stride[1],
         op.dilation[1],
-        w.shape[1] % call.target.lanes != 0,
+        w.shape[1] % (2 * lanes if pairs else lanes) != 0,
+        pairs,
         str(op.epilogue),
-        tuple(_along(step) for step in stored),
+        tuple(_along(view.strides[3]) for view in stored),
+        tuple(view.dtype.value for view in (call.inputs[0], *stored)),
     )
 
 
@@ -278,11 +318,13 @@ def _band(spec: EpilogueSpec, threads: int) -> int:
 
 def _launch(call: Call) -> tuple[Launch, ...]:
     spec, op, (x, w) = conv_epilogue(call), call.op, call.inputs[:2]
-    config, band, lanes = _config(call, spec), _band(spec, call.threads), call.target.lanes
+    config, band = _config(call, spec), _band(spec, call.threads)
+    width = config.lanes * (2 if config.pairs else 1)
     n, filters, rows, columns = spec.shape
     groups = -(-filters // config.group)
-    zeros = groups * config.group * w.shape[2] * w.shape[3] * -(-w.shape[1] // lanes) * lanes
-    packing = Packing("pack_few_outputs", (config.group, lanes), (1,), 4 * (zeros + ZEROS))
+    zeros = groups * config.group * w.shape[2] * w.shape[3] * -(-w.shape[1] // width) * width
+    nbytes = (zeros + width) * (2 if config.pairs else 4)
+    packing = Packing("pack_few_outputs", (config.group, width, config.pairs), (1,), nbytes)
     integers = [
         n, rows, columns, x.shape[1], filters, x.shape[2], x.shape[3],
         x.strides[0], x.strides[2], x.strides[3], op.padding[0], op.padding[1],
@@ -298,15 +340,16 @@ def _launch(call: Call) -> tuple[Launch, ...]:
 def _cost(call: Call) -> float:
     spec, (x, w), speed = conv_epilogue(call), call.inputs[:2], machine(call.target)
     n, filters, rows, columns = spec.shape
-    config, lanes = _config(call, spec), call.target.lanes
+    config = _config(call, spec)
     groups = -(-filters // config.group)
-    fmas = w.shape[2] * w.shape[3] * -(-w.shape[1] // lanes) * config.group * config.pixels
-    cycles = 1.15 * fmas * 2 * lanes / speed.flops * _CYCLES
+    fmas = w.shape[2] * w.shape[3] * -(-steps_of(w.shape[1], config.pairs) // config.lanes)
+    fmas *= config.group * config.pixels
+    cycles = 1.15 * fmas * 2 * config.lanes / speed.flops * _CYCLES
     cycles += config.group * (3 * config.pixels + 8 + 2 * expr_flops(call.op.epilogue))
     if config.along[-1] != "unit":
         cycles += 2 * config.group * config.pixels
     blocks = n * rows * -(-columns // config.pixels) * groups
-    moved = 4.0 * (x.size + 2 * call.outputs[0].size)
+    moved = float(x.nbytes + 2 * call.outputs[0].nbytes)
     bandwidth = speed.bandwidth if moved > call.target.l3 else speed.cache_bandwidth * call.threads
     return speed.step + max(blocks * cycles / _CYCLES / call.threads, moved / bandwidth)
 

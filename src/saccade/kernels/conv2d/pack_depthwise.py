@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from saccade.ir import Array
+from saccade.ir import Array, DType
 
-__all__ = ["ZEROS", "pack_depthwise", "pack_few_outputs"]
-
-ZEROS = 16
-"""Zeros behind the weights: what lies outside the picture."""
+__all__ = ["pack_depthwise", "pack_few_outputs"]
 
 
 def pack_depthwise(weights: Array, pitch: int) -> Array:
@@ -28,16 +25,17 @@ def pack_depthwise(weights: Array, pitch: int) -> Array:
     return taps.reshape(-1)
 
 
-def pack_few_outputs(weights: Array, group: int, lanes: int) -> Array:
+def pack_few_outputs(weights: Array, group: int, lanes: int, pairs: bool = False) -> Array:
     """Vectors of channels, in the order in which they are read.
 
     Args:
         weights: [K, C, R, S], float32.
         group: Filters computed together.
         lanes: Channels in a vector, the last ones zero.
+        pairs: Whether vectors hold bfloat16.
 
     Returns:
-        float32, flat: [⌈K / group⌉, R, ⌈C / lanes⌉, S, group, lanes], then `ZEROS` zeros.
+        flat: [⌈K / group⌉, R, ⌈C / lanes⌉, S, group, lanes], then a vector of zeros.
     """
     filters, channels, rows, columns = weights.shape
     groups, vectors = -(-filters // group), -(-channels // lanes)
@@ -45,4 +43,5 @@ def pack_few_outputs(weights: Array, group: int, lanes: int) -> Array:
     padded[:filters, :channels] = weights
     split = padded.reshape(groups, group, vectors, lanes, rows, columns)
     packed = split.transpose(0, 4, 2, 5, 1, 3)
-    return np.concatenate([packed.reshape(-1), np.zeros(ZEROS, np.float32)])
+    flat = np.concatenate([packed.reshape(-1), np.zeros(lanes, np.float32)])
+    return flat.astype(DType.BF16.numpy) if pairs else flat
