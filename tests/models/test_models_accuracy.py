@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from saccade.ir import DType
 from saccade.testing.compare import FP16_TOLERANCE, FP32_TOLERANCE, compare_outputs
 
 CLASSIFIER = ((1, 3, 65, 97), (2, 3, 64, 64), (3, 3, 96, 80))
@@ -22,6 +23,15 @@ SIZES = {
 }
 EXACT = ("subpixel_x4", "resnet50", "mobilenet_v3_large", "densenet121", "deeplabv3_mobilenet")
 OLDER = ("subpixel_x4", "shufflenet_v2_x1_0", "mobilenet_v3_large", "densenet121")
+BFLOAT16 = {
+    "resnet50": 1.1e-2,
+    "mobilenet_v3_large": 2.7e-2,
+    "subpixel_x4": 1.2e-2,
+    "shufflenet_v2_x1_0": 1.2e-2,
+    "efficientnet_b0": 2.5e-2,
+    "densenet121": 8e-3,
+    "deeplabv3_mobilenet": 5e-3,
+}
 PLAYED = {"subpixel_x4": (1, 3, 12, 10), "shufflenet_v2_x1_0": (1, 3, 33, 40)}
 
 
@@ -68,3 +78,19 @@ def test_reference_device_agrees(zoo, picture, name):
 @pytest.mark.parametrize("name", ["subpixel_x4", "shufflenet_v2_x1_0"])
 def test_checked_mode_agrees(zoo, picture, name):
     hold(zoo, name, zoo.compiled(name, checked=True, threads=1), picture(SIZES[name][0]))
+
+
+@pytest.mark.parametrize("name", BFLOAT16)
+def test_bfloat16_is_as_close_as_it_can_be(zoo, picture, name):
+    """The bounds are twice what was measured; OpenVINO's own bfloat16 is off as far."""
+    model = zoo.compiled(name, precision="bf16")
+    x = picture(SIZES[name][1])
+    truth = zoo.truth(name, x)
+    compared = compare_outputs(model.run({model.inputs[0].name: x}), truth)
+    wrong = [c for c in compared if not c.within(BFLOAT16[name])]
+    assert not wrong, f"{name} {x.shape}: {wrong}"
+    plan = model.plan(x.shape)
+    assert all(step.kernel for step in plan.steps)
+    outputs = [s for step in plan.steps for s in step.outputs if s.ref.base == 0]
+    narrow = sum(s.view.dtype is DType.BF16 for s in outputs)
+    assert narrow > 0.8 * len(outputs)

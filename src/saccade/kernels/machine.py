@@ -15,12 +15,14 @@ class Machine:
 
     Attributes:
         flops: Peak fp32 operations per microsecond of one core (a fused multiply-add counts two).
+        pair_flops: The same of dot products of pairs of bfloat16.
         bandwidth: Bytes per microsecond from memory, all cores together.
         cache_bandwidth: Bytes per microsecond from the last-level cache, one core.
         step: Microseconds that a phase takes when it does nothing: barrier, claims, tables.
     """
 
     flops: float
+    pair_flops: float
     bandwidth: float
     cache_bandwidth: float
     step: float
@@ -35,6 +37,6 @@ _FMA_PER_CYCLE = {"avx512": 1, "avx2": 2, "neon": 2}
 
 
 def machine(target: Target) -> Machine:
-    """Defaults: one 512-bit or two narrower fused multiply-adds per cycle."""
+    """Defaults: one 512-bit or two narrower fused multiply-adds per cycle, or dot products."""
     flops = 2.0 * target.lanes * _FMA_PER_CYCLE.get(target.isa, 1) * _CLOCK
-    return Machine(flops, 40e3, 60e3, 1.5)
+    return Machine(flops, 2.0 * flops if target.bf16 else flops, 40e3, 60e3, 1.5)

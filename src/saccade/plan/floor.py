@@ -7,10 +7,11 @@ from math import prod
 
 from saccade.codegen.target import Target
 from saccade.ir import DType
-from saccade.kernels.machine import machine
-from saccade.plan.types import Plan, Port
+from saccade.kernels.machine import Machine, machine
+from saccade.opdefs import Conv2d, ConvTranspose2d, MatMul
+from saccade.plan.types import Plan, Port, Step
 
-__all__ = ["Floor", "floor"]
+__all__ = ["Floor", "floor", "peak"]
 
 _VECTOR_BITS = {"avx512": 512, "avx2": 256, "neon": 128}
 
@@ -40,15 +41,21 @@ class Floor:
 def floor(plan: Plan) -> Floor:
     """The floor of a plan, on any machine of the plan's instruction set."""
     # A plan may be read where its instruction set does not exist, so the host is not asked.
-    speeds = machine(Target(plan.isa, _VECTOR_BITS[plan.isa], 32, "", "", ""))
-    flops = sum(step.work.flops for step in plan.steps)
+    pairs = plan.isa == "avx512"
+    speeds = machine(Target(plan.isa, _VECTOR_BITS[plan.isa], 32, "", "", "", bf16=pairs))
     moved = sum(map(_port_bytes, (*plan.inputs, *plan.outputs)))
     read = zip(plan.constants, plan.constants_read, strict=True)
     moved += sum(constant.nbytes for constant, used in read if used)
     phases = sum(len(step.phases) for step in plan.steps)
-    return Floor(
-        flops / (speeds.flops * plan.threads), moved / speeds.bandwidth, phases * speeds.step
-    )
+    arithmetic = sum(step.work.flops / peak(step, speeds) for step in plan.steps)
+    return Floor(arithmetic / plan.threads, moved / speeds.bandwidth, phases * speeds.step)
+
+
+def peak(step: Step, speeds: Machine) -> float:
+    """Operations per microsecond that one core reaches at most: more for pairs of bfloat16."""
+    sums = isinstance(step.op, (Conv2d, ConvTranspose2d, MatMul))
+    paired = sums and step.inputs[0].view.dtype is DType.BF16
+    return speeds.pair_flops if paired else speeds.flops
 
 
 def _port_bytes(port: Port) -> int:

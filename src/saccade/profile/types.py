@@ -16,7 +16,7 @@ from saccade.codegen.target import host_target
 from saccade.ir import Array
 from saccade.kernels.machine import Machine, machine
 from saccade.plan import Phase, Plan, Step
-from saccade.plan.floor import floor
+from saccade.plan.floor import floor, peak
 from saccade.plan.text import short_config
 from saccade.profile.peer import PeerLayers
 
@@ -224,7 +224,7 @@ def _step_time(step: Step, phase: Phase, clocks: Array, speeds: Machine) -> Step
     times = np.median(spans, axis=0)
     busy = (end - start).mean(axis=2).sum(axis=1) / spans.sum(axis=1)
     work, threads = step.work, clocks.shape[2]
-    least = max(work.flops / (speeds.flops * threads), work.bytes / speeds.bandwidth)
+    least = max(work.flops / (peak(step, speeds) * threads), work.bytes / speeds.bandwidth)
     return StepTime(
         step.name,
         step.kernel or "reference",
