@@ -1,29 +1,29 @@
-"""Compiled objects to callable addresses, all in one LLVM engine."""
+"""Compiled objects to callable addresses: laid flat where that is possible, else by LLVM."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Iterable, Sequence
 
 from saccade.locks import forkless
+from saccade.runtime.cpu.elf import Unknown, flatten
+from saccade.runtime.cpu.image import Linked, map_image
 
 __all__ = ["Linked", "link"]
 
 
-class Linked:
-    """Objects linked into this process; the code lives as long as this value.
-
-    Attributes:
-        addresses: Address of each function.
-    """
-
-    def __init__(self, engine: Any, addresses: dict[str, int]) -> None:  # noqa: ANN401
-        self._engine = engine
-        self.addresses = addresses
-
-
 def link(objects: Iterable[bytes], symbols: Iterable[str]) -> Linked:
     """Link relocatable objects and look the symbols up."""
+    contents = list(objects)
+    try:
+        image = flatten(contents)
+    except Unknown:
+        return _llvm_link(contents, symbols)
+    linked = map_image(image)
+    return Linked(linked, {name: linked.addresses[name] for name in symbols}, image)
+
+
+def _llvm_link(objects: Sequence[bytes], symbols: Iterable[str]) -> Linked:
+    """The same for other machines and formats, in an engine of LLVM's."""
     import llvmlite.binding as llvm  # noqa: PLC0415 - 40 ms; needed only to run
 
     llvm.initialize_native_target()
