@@ -17,6 +17,7 @@ SERVICES = {"caches", "locks", "options", "processes"}  # what the operating sys
 ALLOWED = {
     "errors": set(),
     "locks": set(),
+    "signature": set(),
     "options": BASE,
     "caches": BASE | {"options"},
     "processes": BASE | {"locks", "options"},
@@ -29,14 +30,15 @@ ALLOWED = {
     "layout": LEAVES | {"codegen", "kernels"},
     "tuning": LEAVES | {"caches", "codegen", "kernels", "layout"},
     "plan": LEAVES | {"codegen", "kernels", "layout", "tuning"},
-    "runtime": LEAVES | SERVICES | {"codegen", "kernels", "layout", "tuning", "plan"},
+    "runtime": LEAVES | SERVICES | {"codegen", "kernels", "layout", "tuning", "plan", "signature"},
     "lowered": LEAVES | SERVICES | {"frontend", "passes"},
     "insitu": LEAVES | SERVICES | {"codegen", "kernels", "layout", "tuning", "plan", "runtime"},
     "profile": LEAVES | {"codegen", "kernels", "plan"},
 }
 ENGINE = set().union(*ALLOWED.values()) | set(ALLOWED)
-ALLOWED["model"] = ENGINE
-ALLOWED["compile"] = ENGINE | {"model"}
+ALLOWED["engine"] = ENGINE
+ALLOWED["model"] = ENGINE | {"engine"}
+ALLOWED["compile"] = ENGINE | {"engine", "model"}
 ALLOWED["__init__"] = ENGINE | {"model", "compile"}
 ALLOWED["testing"] = ENGINE | {"model", "compile"}
 ALLOWED["ops"] = ENGINE | {"model", "compile", "__init__"}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from saccade.engine import Engine
     from saccade.model import Model
 
 __all__ = ["compile"]
@@ -38,16 +39,19 @@ def compile(  # noqa: A001 - the name that users expect: saccade.compile
         UnsupportedModelError: If the model uses what cannot be run; lists everything at once.
         OptionError: If an option makes no sense.
     """
-    # Imported here: `import saccade` costs those who want its errors or its CLI next to nothing.
-    from saccade import lowered, runtime  # noqa: PLC0415
+    # Imported here: `import saccade` costs those who want its errors or its CLI next to nothing,
+    # and a start that finds a bundle needs no engine.
+    from saccade import frontend, runtime  # noqa: PLC0415
     from saccade.model import Model  # noqa: PLC0415
     from saccade.options import Options  # noqa: PLC0415
-    from saccade.processes import Processes  # noqa: PLC0415
 
     options = Options.make(device, precision, threads, exact, **more)
-    processes = Processes()
-    lowering = lowered.get(source, options, processes)
-    backend = runtime.backend(options, processes)
-    return Model(
-        lowering.graph, options, backend, lowering.identity, lowering.lasting, lowering.trace
-    )
+    identity = frontend.digest(source) if options.cache else None
+    bundles = runtime.bundles(identity, options)
+
+    def start() -> Engine:
+        from saccade.engine import Engine  # noqa: PLC0415
+
+        return Engine(source, options, identity, bundles)
+
+    return Model(start, bundles)

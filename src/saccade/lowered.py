@@ -40,23 +40,20 @@ class Lowered:
     Attributes:
         graph: The graph.
         identity: Equal for equal contents; distinguishes the constants of different models.
-        lasting: Whether it does so in other processes, too.
         trace: Gives the text of the graph after the frontend and after each pass.
     """
 
     graph: Graph
     identity: str
-    lasting: bool
     trace: Callable[[], Mapping[str, str]]
 
 
-def get(source: Any, options: Options, processes: Processes) -> Lowered:  # noqa: ANN401
-    """The optimised graph of a source.
+def get(source: Any, options: Options, processes: Processes, digest: str | None) -> Lowered:  # noqa: ANN401
+    """The optimised graph of a source; `digest` is that of its contents, if it may be kept on disk.
 
     On a miss, a file is lowered in a child process. What parsing and folding need never counts
     against the memory of the user's process, and the other children start up meanwhile.
     """
-    digest = frontend.digest(source) if options.cache else None
     identity = digest or f"model-{next(_fresh)}"
     identity = f"{identity}/{options.precision.value}"
     path = _path(identity) if digest else None
@@ -67,9 +64,7 @@ def get(source: Any, options: Options, processes: Processes) -> Lowered:  # noqa
         graph = _read(path)
     if graph is None:
         graph = _keep(_lower(source, options), path)
-    return Lowered(
-        graph, identity, digest is not None, lru_cache(maxsize=1)(lambda: _stages(source, options))
-    )
+    return Lowered(graph, identity, lru_cache(maxsize=1)(lambda: _stages(source, options)))
 
 
 def _lower(source: Any, options: Options) -> Graph:  # noqa: ANN401

@@ -6,45 +6,36 @@ import sys
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from saccade import layout, tuning
-from saccade import plan as planner
-from saccade.errors import InputError, OptionError
-from saccade.ir import Array, Graph, Value
-from saccade.ir.dim import Affine, Dim, Symbol
+from saccade.errors import InputError
 from saccade.locks import Lock
-from saccade.options import Options
-from saccade.plan import Plan
-from saccade.profile import Profile
+from saccade.signature import TensorInfo
+
+if TYPE_CHECKING:
+    from saccade import tuning
+    from saccade.engine import Engine
+    from saccade.ir import Array
+    from saccade.plan import Plan
+    from saccade.profile import Profile
+    from saccade.runtime.bundle import Bundles
 
 __all__ = ["Model", "TensorInfo"]
 
 PLANS_KEPT = 16
 
-
-@dataclass(frozen=True, slots=True)
-class TensorInfo:
-    """An input or output.
-
-    Attributes:
-        name: As in the file.
-        dtype: NumPy's name of the element type.
-        shape: Sizes; the names of symbols (or their expressions) where they vary.
-    """
-
-    name: str
-    dtype: str
-    shape: tuple[int | str, ...]
+Shapes = tuple[tuple[int, ...], ...]
+"""Of the inputs, in order."""
 
 
 class Program(Protocol):
     """A plan ready to run."""
 
-    plan: Plan
+    @property
+    def plan(self) -> Plan:
+        """The plan."""
 
     def run(self, inputs: Sequence[Array]) -> tuple[Array, ...]:
         """Results for contiguous inputs."""
@@ -56,27 +47,16 @@ class Program(Protocol):
 class Model:
     """A compiled model; may be called from several threads at once. Made by `saccade.compile`."""
 
-    def __init__(
-        self,
-        graph: Graph,
-        options: Options,
-        backend: Any,  # noqa: ANN401 - of any device
-        identity: str,
-        lasting: bool,
-        trace: Callable[[], Mapping[str, str]],
-    ) -> None:
-        self._graph = graph
-        self._options = options
-        self._backend = backend
-        self._identity = identity
-        self._lasting = lasting
-        self._trace = trace
-        self._algorithms = self._choices()
+    def __init__(self, start: Callable[[], Engine], bundles: Bundles | None) -> None:
+        self._start = start
+        self._bundles = bundles
         self._lock = Lock()
-        self._programs: OrderedDict[tuple[tuple[int, ...], ...], Program] = OrderedDict()
-        self.inputs = tuple(_info(v, v.name) for v in graph.inputs)
-        names = graph.output_names or tuple(v.name for v in graph.outputs)
-        self.outputs = tuple(_info(v, n) for v, n in zip(graph.outputs, names, strict=True))
+        self._engine: Engine | None = None
+        self._programs: OrderedDict[Shapes, Program] = OrderedDict()
+        signature = bundles.signature() if bundles is not None else None
+        if signature is None:
+            signature = self._started().signature
+        self.inputs, self.outputs = signature.inputs, signature.outputs
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - arrays of any library
         """Run on inputs by position or by name.
@@ -100,11 +80,14 @@ class Model:
     def plan(self, *args: Any, **shapes: Any) -> Plan:  # noqa: ANN401
         """The plan for these input shapes (tuples, by position or name); compiles nothing."""
         given = self._named(args, shapes)
-        return self._plan(tuple(tuple(int(n) for n in given[i.name]) for i in self.inputs))
+        wanted = tuple(tuple(int(n) for n in given[i.name]) for i in self.inputs)
+        return self._started().plan(wanted)
 
     def profile(self, *args: Any, repeat: int = 20, **kwargs: Any) -> Profile:  # noqa: ANN401
         """Time every step inside the running program, `repeat` times; medians."""
         arrays = self._arrays(self._named(args, kwargs))
+        from saccade.profile import Profile  # noqa: PLC0415 - running needs none of it
+
         program = self._program(tuple(a.shape for a in arrays))
         return Profile.of(program.plan, program.profile(arrays, repeat))
 
@@ -131,42 +114,26 @@ class Model:
             InputError: If an input does not fit.
             OptionError: If the device is not the CPU.
         """
-        if self._options.device != "cpu":
-            raise OptionError(f"only device cpu can be tuned, not {self._options.device}")
-        from saccade.insitu import tune  # noqa: PLC0415 - running needs none of it
-
         arrays = self._arrays(self._named(args, kwargs))
-        sizes = _solve(self._graph.inputs, [a.shape for a in arrays])
-        outcome = tune(
-            self._graph, self._identity, sizes, arrays, self._backend, self._options,
-            self.algorithms, seconds=seconds, report=report,
-        )  # fmt: skip
+        outcome = self._started().tune(arrays, seconds, report)
         with self._lock:
-            known = self._algorithms or tuning.Algorithms(outcome.algorithms.machine, ())
-            self._algorithms = known.replaced(outcome.calls, outcome.algorithms)
+            self._bundles = None  # programs there were built with the choices of before
             self._programs.clear()
-        if self._lasting:
-            tuning.keep(self._identity, self._algorithms)
         return outcome
 
     @property
     def algorithms(self) -> tuning.Algorithms:
         """The tuned choices, of all sizes: from a file, or what `tune` kept."""
-        return self._algorithms or tuning.Algorithms(tuning.this_machine(), ())
-
-    def _choices(self) -> tuning.Algorithms | None:
-        if self._options.algorithms is not None:
-            return tuning.load(self._options.algorithms)
-        return tuning.kept(self._identity) if self._lasting else None
+        return self._started().algorithms
 
     @property
     def stages(self) -> tuple[str, ...]:
         """Names of the states of the graph that `graph` can show."""
-        return tuple(self._trace())
+        return tuple(self._started().trace())
 
     def graph(self, stage: str) -> str:
         """The graph after a stage, as text."""
-        stages = self._trace()
+        stages = self._started().trace()
         if stage not in stages:
             raise InputError(f"there is no stage {stage!r}; there are {', '.join(stages)}")
         return stages[stage]
@@ -200,7 +167,7 @@ class Model:
     def _arrays(self, given: Mapping[str, Any]) -> list[Array]:
         return [_as_array(info, given[info.name]) for info in self.inputs]
 
-    def _program(self, shapes: tuple[tuple[int, ...], ...]) -> Program:
+    def _program(self, shapes: Shapes) -> Program:
         program = self._programs.get(shapes)
         if program is not None:
             with suppress(KeyError):  # another caller may have dropped it meanwhile
@@ -208,37 +175,25 @@ class Model:
             return program
         with self._lock:
             if shapes not in self._programs:
-                plan = self._plan(shapes)
-                self._programs[shapes] = self._backend.build(plan, self._graph, self._identity)
+                self._programs[shapes] = self._left(shapes) or self._build(shapes)
                 if len(self._programs) > PLANS_KEPT:
                     self._programs.popitem(last=False)
             return self._programs[shapes]
 
-    def _plan(self, shapes: tuple[tuple[int, ...], ...]) -> Plan:
-        sizes = _solve(self._graph.inputs, shapes)
-        laid = layout.assign(
-            self._graph,
-            sizes,
-            self._backend,
-            threads=self._options.resolved_threads,
-            exact=self._options.exact,
-            available=self._backend.available,
-            timings=self._timings(),
-        )
-        return planner.make(
-            self._graph, laid, sizes, self._options.resolved_threads, self._backend.target.isa
-        )
+    def _left(self, shapes: Shapes) -> Program | None:
+        """A program that an earlier start left."""
+        return self._bundles.program(shapes) if self._bundles is not None else None
 
-    def _timings(self) -> tuning.Lookup | None:
-        if self._algorithms is None:
-            return None
-        imported = self._options.algorithms is not None
-        return tuning.Lookup(self._algorithms, tuning.this_machine(), whole=imported)
+    def _build(self, shapes: Shapes) -> Program:
+        """A program of our own making; it prefers the code of those that are there."""
+        program: Program = self._started().program(shapes, self._programs.values())
+        return program
 
-
-def _info(value: Value, name: str) -> TensorInfo:
-    shape = tuple(d if isinstance(d, int) else str(d) for d in value.shape)
-    return TensorInfo(name, value.dtype.value, shape)
+    def _started(self) -> Engine:
+        """The engine; most warm starts never need it."""
+        if self._engine is None:
+            self._engine = self._start()
+        return self._engine
 
 
 def _as_numpy(info: TensorInfo, value: Any) -> Array:  # noqa: ANN401
@@ -284,33 +239,3 @@ def _as_array(info: TensorInfo, value: Any) -> Array:  # noqa: ANN401
 
 def _text(shape: Sequence[object]) -> str:
     return "x".join(map(str, shape)) or "scalar"
-
-
-def _solve(inputs: Sequence[Value], shapes: Sequence[tuple[int, ...]]) -> dict[str, int]:
-    """Sizes of the symbols; every input dim is an integer or a symbol."""
-    sizes: dict[str, int] = {}
-    for value, shape in zip(inputs, shapes, strict=True):
-        if len(shape) != value.rank:
-            raise InputError(
-                f"input {value.name!r} must have {value.rank} axes, given are {len(shape)}"
-            )
-        for dim, size in zip(value.shape, shape, strict=True):
-            name = _symbol_name(dim)
-            if name is None and dim != size:
-                raise InputError(
-                    f"input {value.name!r} must have shape {_text(value.shape)}, "
-                    f"given is {_text(shape)}"
-                )
-            if name is not None and sizes.setdefault(name, size) != size:
-                raise InputError(
-                    f"dim {name} of input {value.name!r} is {size}, elsewhere it is {sizes[name]}"
-                )
-    return sizes
-
-
-def _symbol_name(dim: Dim) -> str | None:
-    if isinstance(dim, Affine):
-        (atom, _), *_ = dim.terms
-        assert isinstance(atom, Symbol)
-        return atom.name
-    return None

@@ -13,7 +13,6 @@ __all__ = [
     "BASES",
     "BYTES",
     "COUNTERS",
-    "COUNTER_WORDS",
     "ELEMENTS",
     "FAULT",
     "POINTER",
@@ -45,8 +44,6 @@ BYTES = {
 
 BASES, COUNTERS, WIDTH, THREAD, FAULT, REACH = range(6)
 """Words of the context."""
-COUNTER_WORDS = 8
-"""Words from one thread's counter to the next one's: a cache line."""
 
 _Count = int
 

@@ -26,15 +26,14 @@ from typing import Any
 
 from llvmlite import ir
 
+from saccade.codegen.calling import COUNTER_WORDS
 from saccade.codegen.control import Var
-from saccade.codegen.emitter import BASES, BYTES, COUNTER_WORDS, ELEMENTS, POINTER, THREAD
+from saccade.codegen.emitter import BASES, BYTES, ELEMENTS, POINTER, THREAD
 from saccade.codegen.memory import Memory, Ptr
 from saccade.codegen.target import Target
 from saccade.codegen.values import Int
 
-__all__ = ["CONTEXT_WORDS", "COUNTER_WORDS", "ELEMENTS", "Kernel", "Ptr", "Var"]
-
-CONTEXT_WORDS = 6
+__all__ = ["ELEMENTS", "Kernel", "Ptr", "Var"]
 
 
 class Kernel(Memory):

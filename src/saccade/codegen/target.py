@@ -7,7 +7,7 @@ from functools import lru_cache
 
 from saccade.errors import OptionError
 
-__all__ = ["Isa", "Target", "foreign_target", "host_target"]
+__all__ = ["Isa", "Target", "cache_sizes", "foreign_target", "host_target"]
 
 Isa = str
 """`avx512`, `avx2` or `neon`."""
@@ -68,7 +68,7 @@ def host_target(isa: Isa = "native") -> Target:
         raise OptionError(f"isa={isa!r} is not one of native, avx512, avx2")
     if not has2 or (chosen == "avx512" and not has512):
         raise OptionError(f"this machine's processor does not have {chosen}")
-    l1, l2, l3 = _cache_sizes()
+    l1, l2, l3 = cache_sizes()
     if chosen == "avx512":
         features = flags.flatten() + ",-prefer-256-bit"
         bf16 = flags.get("avx512bf16", False)
@@ -95,7 +95,7 @@ def foreign_target(isa: Isa) -> Target:
     )
 
 
-def _cache_sizes() -> tuple[int, int, int]:
+def cache_sizes() -> tuple[int, int, int]:
     """L1 data, L2 and L3 bytes from sysfs, with common sizes where it is silent."""
     from pathlib import Path  # noqa: PLC0415
 

@@ -6,9 +6,13 @@ the cache and needs only `digest`.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from saccade.frontend.read import digest
-from saccade.ir import Graph
-from saccade.options import Options
+
+if TYPE_CHECKING:
+    from saccade.ir import Graph
+    from saccade.options import Options
 
 __all__ = ["digest", "load"]
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from saccade.options import Options
-from saccade.processes import Processes
+if TYPE_CHECKING:
+    from saccade.options import Options
+    from saccade.processes import Processes
+    from saccade.runtime.bundle import Bundles
 
-__all__ = ["backend"]
+__all__ = ["backend", "bundles"]
 
 
 def backend(options: Options, processes: Processes) -> Any:  # noqa: ANN401 - backends share a protocol, not a base
@@ -19,3 +21,10 @@ def backend(options: Options, processes: Processes) -> Any:  # noqa: ANN401 - ba
     from saccade.runtime.cpu.backend import CpuBackend  # noqa: PLC0415 - a GPU process needs no LLVM
 
     return CpuBackend(options, processes)
+
+
+def bundles(identity: str | None, options: Options) -> Bundles | None:
+    """What earlier starts left of a model, and where to leave more; None if it has no identity."""
+    from saccade.runtime.bundle import bundles_of  # noqa: PLC0415 - only the CPU's programs are kept
+
+    return None if identity is None else bundles_of(identity, options)

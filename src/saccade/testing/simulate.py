@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from saccade.codegen.language import CONTEXT_WORDS, COUNTER_WORDS
+from saccade.codegen.calling import CONTEXT_WORDS, COUNTER_WORDS
 from saccade.codegen.target import host_target
 from saccade.ir import Array
 from saccade.kernels import CPU_KERNELS

@@ -1,9 +1,9 @@
 """Choices by measurement: what to try, what was measured, what was chosen."""
 
+from saccade.processor import this_machine
 from saccade.tuning.algorithms import Algorithms, Entry
 from saccade.tuning.kept import keep, kept, load
 from saccade.tuning.lookup import Lookup
-from saccade.tuning.machine import this_machine
 from saccade.tuning.search import Search
 from saccade.tuning.store import Measured, Store
 from saccade.tuning.types import Bench, Change, Outcome, Progress, Swaps

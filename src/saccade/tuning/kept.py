@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import tempfile
-from collections.abc import Mapping
 from pathlib import Path
 
-from saccade.caches import trusted_folder
+from saccade.caches import choices_file
 from saccade.errors import OptionError
+from saccade.processor import this_machine
 from saccade.tuning.algorithms import Algorithms
-from saccade.tuning.machine import this_machine
 
 __all__ = ["keep", "kept", "load"]
 
@@ -33,7 +31,7 @@ def load(path: str | os.PathLike[str]) -> Algorithms:
 
 def kept(model: str) -> Algorithms | None:
     """What `keep` kept for a model (by its digest) on this machine; None if there is nothing."""
-    path = _path(model, this_machine())
+    path = choices_file(model, this_machine())
     if path is None or not path.exists():
         return None
     try:
@@ -44,7 +42,7 @@ def kept(model: str) -> Algorithms | None:
 
 def keep(model: str, algorithms: Algorithms) -> None:
     """Replace what is kept for a model; a full or read-only disk leaves it as it is."""
-    path = _path(model, algorithms.machine)
+    path = choices_file(model, algorithms.machine)
     if path is None:
         return
     try:
@@ -54,9 +52,3 @@ def keep(model: str, algorithms: Algorithms) -> None:
         Path(name).replace(path)
     except OSError:
         return
-
-
-def _path(model: str, machine: Mapping[str, str]) -> Path | None:
-    folder = trusted_folder("algorithms")
-    key = "\0".join((model, *(f"{name}={value}" for name, value in sorted(machine.items()))))
-    return None if folder is None else folder / f"{hashlib.sha256(key.encode()).hexdigest()}.json"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 from saccade.codegen.target import Target, host_target
 from saccade.ir import Graph, Op
@@ -12,12 +13,15 @@ from saccade.kernels.base import CpuKernel
 from saccade.options import Options
 from saccade.plan import Plan
 from saccade.processes import Processes
+from saccade.runtime.bundle import Bundles
 from saccade.runtime.constants import constants_of
 from saccade.runtime.cpu.compiler import sources_digest
-from saccade.runtime.cpu.driver import compile_driver, driver
+from saccade.runtime.cpu.driver import SYMBOLS, compile_driver, provide
 from saccade.runtime.cpu.linker import link
-from saccade.runtime.cpu.objects import Key, Objects, llvm_version
-from saccade.runtime.cpu.program import Code, CpuProgram
+from saccade.runtime.cpu.objects import Key, ObjectFile, Objects, llvm_version
+from saccade.runtime.cpu.program import CpuProgram
+from saccade.runtime.cpu.saved import save_program
+from saccade.runtime.cpu.tables import tables_of
 
 __all__ = ["CpuBackend"]
 
@@ -44,6 +48,15 @@ class CpuBackend:
         return self.objects.empty or self.objects.has(kernel, config)
 
     @property
+    def idle(self) -> bool:
+        """Whether nothing was built yet."""
+        return self.objects.empty
+
+    def adopt(self, plan: Plan) -> None:
+        """Count the code of a plan that another process built as available."""
+        self.objects.recall(_keys(plan))
+
+    @property
     def code(self) -> str:
         """Names everything that the speed of the code depends on, besides the machine."""
         return f"{sources_digest()[:16]} LLVM {llvm_version()}"
@@ -54,27 +67,40 @@ class CpuBackend:
         self.objects.get(keys, processes)
         return self.objects.compiled - before
 
-    def build(self, plan: Plan, graph: Graph, identity: str) -> CpuProgram:
-        """Compile what is missing, link, pack."""
-        keys: list[Key] = [
-            (step.kernel, phase.config)
-            for step in plan.steps
-            if step.kernel is not None
-            for phase in step.phases
-        ]
+    def build(
+        self, plan: Plan, graph: Graph, identity: str, bundles: Bundles | None = None
+    ) -> CpuProgram:
+        """Compile what is missing, pack meanwhile, link; leave it all in `bundles` if given."""
+        with ThreadPoolExecutor(1) as beside:
+            code = beside.submit(self._code, plan)
+            constants = constants_of(
+                graph, identity, plan.constants, plan.constants_read, bundles
+            )
+            files, driver_code = code.result()
+        unique = {file.symbol: file.code for file in files.values()}
+        linked = link([driver_code, *unique.values()], [*SYMBOLS, *unique])
+        provide(linked)
+        program = CpuProgram(tables_of(plan, files), constants, linked, lambda: plan)
+        if bundles is not None and linked.image is not None:
+            save_program(bundles, program, linked.image)
+        return program
+
+    def _code(self, plan: Plan) -> tuple[dict[Key, ObjectFile], bytes]:
+        """The objects of a plan, and the driver's."""
         try:
-            files = self.objects.get(keys, self._processes)
-            if self.objects.compiled and not driver.cache_info().currsize:
+            files = self.objects.get(_keys(plan), self._processes)
+            if self.objects.compiled:
                 # Where kernels had to be compiled, so has the driver: not in the user's memory.
                 self._processes.map(compile_driver, [host_target()])
         finally:
             self._processes.close()
-        unique = {f.symbol: f for f in files.values()}
-        linked = link([f.code for f in unique.values()], unique)
+        return files, compile_driver(host_target())
 
-        def code(kernel: str, config: object) -> Code:
-            file = files[kernel, config]
-            return Code(linked.addresses[file.symbol], file.accesses)
 
-        constants = constants_of(graph, identity, plan.constants, plan.constants_read)
-        return CpuProgram(plan, constants, code, linked)
+def _keys(plan: Plan) -> list[Key]:
+    return [
+        (step.kernel, phase.config)
+        for step in plan.steps
+        if step.kernel is not None
+        for phase in step.phases
+    ]

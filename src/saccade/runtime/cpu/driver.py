@@ -27,19 +27,23 @@ from __future__ import annotations
 import ctypes
 import time
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
 from saccade.codegen.target import Target, host_target
-from saccade.runtime.cpu.linker import Linked, link
-from saccade.runtime.cpu.objects import text_object
+
+if TYPE_CHECKING:
+    from saccade.runtime.cpu.image import Linked
 
 __all__ = [
     "JOB_WORDS",
+    "SYMBOLS",
     "TEAM_WORDS",
     "Driver",
     "compile_driver",
     "driver",
     "driver_text",
     "nanoseconds_per_tick",
+    "provide",
 ]
 
 JOB_WORDS = 8
@@ -303,15 +307,28 @@ def driver_text(target: Target) -> str:
 
 def compile_driver(target: Target) -> bytes:
     """The driver's object code, from the folder on disk if it is there."""
+    from saccade.runtime.cpu.objects import text_object  # noqa: PLC0415 - a warm start has it linked
+
     return text_object(driver_text(target), target)
 
 
-@lru_cache(maxsize=1)
+_current: list[Driver] = []
+"""The process's driver, once there is one: teams outlive the programs whose code it came with."""
+
+
+def provide(linked: Linked) -> None:
+    """Take the driver from linked code, unless the process has one already."""
+    if not _current:
+        _current.append(Driver(linked))
+
+
 def driver() -> Driver:
-    """The driver, linked once per process."""
-    target = host_target()
-    code = compile_driver(target)
-    return Driver(link([code], SYMBOLS))
+    """The driver, one for the whole process."""
+    if not _current:
+        from saccade.runtime.cpu.linker import link  # noqa: PLC0415 - see `compile_driver`
+
+        provide(link([compile_driver(host_target())], SYMBOLS))
+    return _current[0]
 
 
 @lru_cache(maxsize=1)

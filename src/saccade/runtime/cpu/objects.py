@@ -78,6 +78,14 @@ class Objects:
         """Whether nothing is in memory yet."""
         return not self._known
 
+    def recall(self, keys: Iterable[Key]) -> None:
+        """Take into memory what is on disk of these."""
+        with self._lock:
+            for key in dict.fromkeys(keys):
+                found = self._folder.read(self._symbol(key)) if key not in self._known else None
+                if found is not None:
+                    self._known[key] = found
+
     def get(self, keys: Iterable[Key], pool: Processes) -> dict[Key, ObjectFile]:
         """Code for all keys; what is missing is compiled side by side.
 

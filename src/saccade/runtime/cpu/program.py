@@ -1,57 +1,41 @@
-"""Plan to program: argument blocks, packed weights, arenas, and the call that runs it all."""
+"""Tables, constants and code to a program: arenas, and the call that runs it all."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from saccade.codegen.language import COUNTER_WORDS
+from saccade.codegen.calling import COUNTER_WORDS
 from saccade.errors import OutOfBoundsError
-from saccade.ir import Array
-from saccade.plan import Phase, Plan, Step
 from saccade.runtime.cpu.driver import JOB_WORDS, nanoseconds_per_tick
+from saccade.runtime.cpu.image import Linked
+from saccade.runtime.cpu.tables import Host, Native, Tables
 from saccade.runtime.cpu.team import Inline, Team, shared_team
-from saccade.runtime.host import run_host_step
 
-__all__ = ["Code", "CpuProgram", "Stopwatch"]
+if TYPE_CHECKING:
+    from saccade.ir import Array
+    from saccade.plan import Phase, Plan, Step
+
+__all__ = ["CpuProgram", "Stopwatch"]
 
 PAGE = 4096
-
-
-@dataclass(frozen=True)
-class Code:
-    """Where a phase's code is, and what its checked accesses are called."""
-
-    address: int
-    accesses: tuple[str, ...] = ()
 
 
 class _Segment:
     """A run of native steps as the driver reads it, the same for every run."""
 
-    def __init__(self, steps: Sequence[Step], codes: Callable[[str, object], Code]) -> None:
-        self.steps = steps
-        self.phases = [(step, phase) for step in steps for phase in step.phases]
-        self.count = len(self.phases)
-        self.codes = [codes(step.kernel or "", phase.config) for step, phase in self.phases]
-        blocks = [_arguments(phase) for _, phase in self.phases]
-        self._arguments = np.array([w for block in blocks for w in block], np.int64)
-        table = np.zeros((self.count, 2), np.int64)
-        at = self._arguments.ctypes.data
-        for row, (code, block) in enumerate(zip(self.codes, blocks, strict=True)):
-            table[row] = code.address, at
-            at += 8 * len(block)
-        self.table = table
-
-
-def _arguments(phase: Phase) -> list[int]:
-    words: list[int] = []
-    for ref in phase.refs:
-        words += (ref.base, ref.offset, ref.nbytes)
-    return words + list(phase.integers)
+    def __init__(self, native: Native, tables: Tables, addresses: Mapping[str, int]) -> None:
+        self.count = len(native.phases)
+        self._arguments = np.array(native.arguments, np.int64)  # a copy is aligned
+        used = [addresses[code.symbol] for code in tables.codes]
+        self.table = np.empty((self.count, 2), np.int64)
+        self.table[:, 0] = np.array(used, np.int64)[native.phases[:, 0]]
+        self.table[:, 1] = self._arguments.ctypes.data + 8 * native.phases[:, 1]
+        self.codes = [tables.codes[i] for i in sorted(set(native.phases[:, 0].tolist()))]
 
 
 class _NativeJob:
@@ -76,21 +60,21 @@ class _RunState:
 
     def __init__(
         self,
-        plan: Plan,
+        tables: Tables,
         constants: Sequence[Array],
-        segments: Sequence[_Segment | None],
+        segments: Sequence[_Segment | Host],
         memory: Array | None = None,
     ) -> None:
-        size = plan.arena_bytes + PAGE
+        size = tables.arena_bytes + PAGE
         self._memory = np.empty(size, np.uint8) if memory is None else memory[:size]
         start = -self._memory.ctypes.data % 64
-        self.arena = self._memory[start : start + plan.arena_bytes]
-        self.bases = np.zeros(plan.constant_base + len(constants), np.int64)
+        self.arena = self._memory[start : start + tables.arena_bytes]
+        self.bases = np.zeros(tables.constant_base + len(constants), np.int64)
         self.bases[0] = self.arena.ctypes.data
-        self.bases[plan.constant_base :] = [c.ctypes.data for c in constants]
+        self.bases[tables.constant_base :] = [c.ctypes.data for c in constants]
         self.fault = np.zeros(8, np.int64)
         self.jobs = [
-            None if s is None else _NativeJob(s, plan.threads, self.bases, self.fault)
+            None if isinstance(s, Host) else _NativeJob(s, tables.threads, self.bases, self.fault)
             for s in segments
         ]
 
@@ -106,14 +90,15 @@ class Stopwatch:
     def __init__(
         self, program: CpuProgram, inputs: Sequence[Array], memory: Array | None = None
     ) -> None:
-        plan, native = program.plan, program._native()
+        tables, native = program.tables, program._native()
         self._program, self._inputs = program, tuple(inputs)
-        self._outputs = tuple(np.empty(port.shape, port.dtype) for port in plan.outputs)
-        self._state = _RunState(plan, program._constants, program._segments, memory)
-        self.phases = [pair for segment in native for pair in segment.phases]
+        self._outputs = tuple(np.empty(shape, dtype) for shape, dtype in tables.outputs)
+        self._state = _RunState(tables, program._constants, program._segments, memory)
+        steps = (step for step in program.plan.steps if step.kernel is not None)
+        self.phases = [(step, phase) for step in steps for phase in step.phases]
         self.fresh = [i == 0 for segment in native for i in range(segment.count)]
         # A segment without phases leaves its clock alone.
-        self._clocks = [np.zeros((max(s.count, 1), plan.threads, 2), np.int64) for s in native]
+        self._clocks = [np.zeros((max(s.count, 1), tables.threads, 2), np.int64) for s in native]
         jobs = (job for job in self._state.jobs if job is not None)
         for job, clock in zip(jobs, self._clocks, strict=True):
             job.words[7] = clock.ctypes.data
@@ -124,12 +109,13 @@ class Stopwatch:
         Returns:
             [count, phases, threads, (start, end)].
         """
-        readings = np.zeros((count + 1, len(self.phases), self._program.plan.threads, 2))
+        threads = self._program.tables.threads
+        readings = np.zeros((count + 1, len(self.phases), threads, 2))
         with ExitStack() as stack:
             team: Team = self._program._inline
-            if self._program.plan.threads > 1:
+            if threads > 1:
                 # Not alone beside a busy team: the clock has a column for every thread.
-                shared = shared_team(self._program.plan.threads)
+                shared = shared_team(threads)
                 stack.enter_context(shared.lock)
                 team = shared
             for reading in readings:
@@ -145,32 +131,38 @@ class CpuProgram:
     """A plan ready to run; may be called from several threads at once.
 
     Args:
-        plan: What to run.
+        tables: What to run.
         constants: The plan's constants, in order, contiguous.
-        codes: Gives the code of (kernel, config).
-        keep: Anything that must live as long as the code.
+        linked: The code.
+        plan: Gives the plan; asked only for profiles, host steps and whoever looks.
     """
 
     def __init__(
         self,
-        plan: Plan,
+        tables: Tables,
         constants: Sequence[Array],
-        codes: Callable[[str, object], Code],
-        keep: object,
+        linked: Linked,
+        plan: Callable[[], Plan],
     ) -> None:
-        self.plan = plan
+        self.tables = tables
         self._constants = tuple(constants)
-        self._keep = keep
-        self._hosts = [steps if host else () for host, steps in plan.segments()]
+        self._linked = linked
+        self._get_plan = plan
         self._segments = [
-            None if host else _Segment(steps, codes) for host, steps in plan.segments()
+            s if isinstance(s, Host) else _Segment(s, tables, linked.addresses)
+            for s in tables.segments
         ]
         self._idle: list[_RunState] = []
         self._inline = Inline()
 
+    @cached_property
+    def plan(self) -> Plan:
+        """What it runs, step by step."""
+        return self._get_plan()
+
     def run(self, inputs: Sequence[Array], team: Team | None = None) -> tuple[Array, ...]:
         """Results for contiguous inputs of the plan's shapes and dtypes, in fresh arrays."""
-        outputs = tuple(np.empty(port.shape, port.dtype) for port in self.plan.outputs)
+        outputs = tuple(np.empty(shape, dtype) for shape, dtype in self.tables.outputs)
         self.run_into(inputs, outputs, team)
         return outputs
 
@@ -191,11 +183,11 @@ class CpuProgram:
         outputs: Sequence[Array],
         team: Team | None,
     ) -> None:
-        state.bases[1 : self.plan.constant_base] = [a.ctypes.data for a in (*inputs, *outputs)]
-        for job, hosts, segment in zip(state.jobs, self._hosts, self._segments, strict=True):
-            if job is None or segment is None:
-                for step in hosts:
-                    run_host_step(step, self._memory_of(state, inputs, outputs))
+        state.bases[1 : self.tables.constant_base] = [a.ctypes.data for a in (*inputs, *outputs)]
+        for job, segment in zip(state.jobs, self._segments, strict=True):
+            if job is None or isinstance(segment, Host):
+                assert isinstance(segment, Host)
+                self._run_hosts(segment, (state.arena, *inputs, *outputs, *self._constants))
             elif job.count:
                 job.counters.fill(0)
                 self._run_job(job, team)
@@ -206,25 +198,26 @@ class CpuProgram:
         try:
             return self._idle.pop()
         except IndexError:
-            return _RunState(self.plan, self._constants, self._segments)
+            return _RunState(self.tables, self._constants, self._segments)
 
     def _run_job(self, job: _NativeJob, given: Team | None) -> None:
         if given is not None:
             given.run(job)
             return
-        if self.plan.threads == 1:
+        if self.tables.threads == 1:
             self._inline.run(job)
             return
         # Callers take turns: on as many cores as the team is wide, one after the other is faster
         # than side by side.
-        team = shared_team(self.plan.threads)
+        team = shared_team(self.tables.threads)
         with team.lock:
             team.run(job)
 
-    def _memory_of(
-        self, state: _RunState, inputs: Sequence[Array], outputs: Sequence[Array]
-    ) -> tuple[Array, ...]:
-        return (state.arena, *inputs, *outputs, *self._constants)
+    def _run_hosts(self, host: Host, memory: Sequence[Array]) -> None:
+        from saccade.runtime.host import run_host_step  # noqa: PLC0415 - few programs have any
+
+        for step in self.plan.steps[host.first : host.end]:
+            run_host_step(step, memory)
 
     def _raise_fault(self, state: _RunState, segment: _Segment) -> None:
         access, offset, length = (int(v) for v in state.fault[:3])
@@ -259,4 +252,4 @@ class CpuProgram:
         return [(code, block) for s in self._native() for code, block in s.table.tolist()]
 
     def _native(self) -> list[_Segment]:
-        return [segment for segment in self._segments if segment is not None]
+        return [s for s in self._segments if isinstance(s, _Segment)]

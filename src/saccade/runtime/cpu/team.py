@@ -12,13 +12,15 @@ import ctypes
 import os
 import threading
 from collections.abc import Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from saccade.codegen.language import CONTEXT_WORDS, COUNTER_WORDS
-from saccade.ir import Array
+from saccade.codegen.calling import CONTEXT_WORDS, COUNTER_WORDS
 from saccade.runtime.cpu.driver import TEAM_WORDS, driver
+
+if TYPE_CHECKING:
+    from saccade.ir import Array
 
 __all__ = ["FutexTeam", "Inline", "Job", "SimulatedTeam", "Team", "shared_team"]
 

@@ -40,7 +40,10 @@ class ReferenceProgram:
 class ReferenceBackend(CpuBackend):
     """Plans exactly as the CPU does; only the program differs."""
 
-    def build(self, plan: Plan, graph: Graph, identity: str) -> ReferenceProgram:  # type: ignore[override]
+    def build(  # type: ignore[override]
+        self, plan: Plan, graph: Graph, identity: str, bundles: None = None
+    ) -> ReferenceProgram:
         """A program over the plan's unpacked constants."""
+        del bundles
         used = [constant.packing is None for constant in plan.constants]
         return ReferenceProgram(plan, constants_of(graph, identity, plan.constants, used))

@@ -1,4 +1,4 @@
-"""Which machine a time was taken on."""
+"""Which machine this is, as the system tells; nothing of LLVM is asked."""
 
 from __future__ import annotations
 
@@ -12,12 +12,16 @@ __all__ = ["cpuinfo", "this_machine"]
 @lru_cache(maxsize=1)
 def cpuinfo() -> dict[str, str]:
     """The first processor's fields of /proc/cpuinfo, empty where there is none."""
+    fields: dict[str, str] = {}
     path = Path("/proc/cpuinfo")
-    if not path.exists():
-        return {}
-    first = path.read_text().split("\n\n")[0]
-    pairs = (line.partition(":") for line in first.splitlines())
-    return {key.strip(): value.strip() for key, _, value in pairs}
+    if path.exists():
+        with path.open(encoding="utf-8") as file:
+            for line in file:
+                name, colon, value = line.partition(":")
+                if not colon:  # an empty line ends the first one; writing all of many takes long
+                    break
+                fields[name.strip()] = value.strip()
+    return fields
 
 
 def this_machine() -> dict[str, str]:

@@ -1,0 +1,166 @@
+"""Source to programs: everything that a start needs when no earlier one left it ready."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from saccade import layout, lowered, runtime, tuning
+from saccade import plan as planner
+from saccade.errors import InputError, OptionError
+from saccade.ir import Array, Value
+from saccade.ir.dim import Affine, Dim, Symbol
+from saccade.options import Options
+from saccade.plan import Plan
+from saccade.processes import Processes
+from saccade.runtime.bundle import Bundles
+from saccade.signature import Signature, TensorInfo
+
+__all__ = ["Engine"]
+
+
+class Engine:
+    """The graph of a model, and the backend that turns it into programs.
+
+    Args:
+        source: As the user gave it.
+        options: The user's.
+        identity: Digest of the source; None for a model in memory.
+        bundles: Where to leave programs for later starts, if anywhere.
+
+    Attributes:
+        signature: Inputs and outputs.
+        trace: Gives the text of the graph after the frontend and after each pass.
+        backend: Of `options.device`.
+    """
+
+    def __init__(
+        self,
+        source: Any,  # noqa: ANN401
+        options: Options,
+        identity: str | None,
+        bundles: Bundles | None,
+    ) -> None:
+        processes = Processes()
+        lowering = lowered.get(source, options, processes, identity)
+        self.backend = runtime.backend(options, processes)
+        self.trace: Callable[[], Mapping[str, str]] = lowering.trace
+        self._graph = graph = lowering.graph
+        self._identity = lowering.identity
+        self._lasting = identity is not None
+        self._options = options
+        self._bundles = bundles
+        self._algorithms = self._choices()
+        names = graph.output_names or tuple(v.name for v in graph.outputs)
+        self.signature = Signature(
+            tuple(_info(v, v.name) for v in graph.inputs),
+            tuple(_info(v, n) for v, n in zip(graph.outputs, names, strict=True)),
+        )
+        if bundles is not None:
+            bundles.keep_signature(self.signature)
+
+    def plan(self, shapes: Sequence[tuple[int, ...]]) -> Plan:
+        """The plan for these input shapes.
+
+        Raises:
+            InputError: If they do not fit the model.
+            PlanError: If they fit, but some step cannot work on them.
+        """
+        sizes = _solve(self._graph.inputs, shapes)
+        laid = layout.assign(
+            self._graph,
+            sizes,
+            self.backend,
+            threads=self._options.resolved_threads,
+            exact=self._options.exact,
+            available=self.backend.available,
+            timings=self._timings(),
+        )
+        return planner.make(
+            self._graph, laid, sizes, self._options.resolved_threads, self.backend.target.isa
+        )
+
+    def program(self, shapes: Sequence[tuple[int, ...]], others: Iterable[Any]) -> Any:  # noqa: ANN401
+        """The program for these input shapes; it prefers the code of the `others`."""
+        if self.backend.idle:
+            for other in others:
+                self.backend.adopt(other.plan)
+        return self.backend.build(self.plan(shapes), self._graph, self._identity, self._bundles)
+
+    def tune(
+        self,
+        inputs: Sequence[Array],
+        seconds: float | None,
+        report: Callable[[tuning.Progress], None],
+    ) -> tuning.Outcome:
+        """Search for faster choices on these inputs, and keep them; see `Model.tune`."""
+        if self._options.device != "cpu":
+            raise OptionError(f"only device cpu can be tuned, not {self._options.device}")
+        from saccade.insitu import tune  # noqa: PLC0415 - running needs none of it
+
+        sizes = _solve(self._graph.inputs, [a.shape for a in inputs])
+        outcome = tune(
+            self._graph, self._identity, sizes, inputs, self.backend, self._options,
+            self.algorithms, seconds=seconds, report=report,
+        )  # fmt: skip
+        known = self._algorithms or tuning.Algorithms(outcome.algorithms.machine, ())
+        self._algorithms = known.replaced(outcome.calls, outcome.algorithms)
+        self._bundles = None  # which is named by the choices of before
+        if self._lasting:
+            tuning.keep(self._identity, self._algorithms)
+        return outcome
+
+    @property
+    def algorithms(self) -> tuning.Algorithms:
+        """The tuned choices, of all sizes: from a file, or what `tune` kept."""
+        return self._algorithms or tuning.Algorithms(tuning.this_machine(), ())
+
+    def _choices(self) -> tuning.Algorithms | None:
+        if self._options.algorithms is not None:
+            return tuning.load(self._options.algorithms)
+        return tuning.kept(self._identity) if self._lasting else None
+
+    def _timings(self) -> tuning.Lookup | None:
+        if self._algorithms is None:
+            return None
+        imported = self._options.algorithms is not None
+        return tuning.Lookup(self._algorithms, tuning.this_machine(), whole=imported)
+
+
+def _info(value: Value, name: str) -> TensorInfo:
+    shape = tuple(d if isinstance(d, int) else str(d) for d in value.shape)
+    return TensorInfo(name, value.dtype.value, shape)
+
+
+def _text(shape: Sequence[object]) -> str:
+    return "x".join(map(str, shape)) or "scalar"
+
+
+def _solve(inputs: Sequence[Value], shapes: Sequence[tuple[int, ...]]) -> dict[str, int]:
+    """Sizes of the symbols; every input dim is an integer or a symbol."""
+    sizes: dict[str, int] = {}
+    for value, shape in zip(inputs, shapes, strict=True):
+        if len(shape) != value.rank:
+            raise InputError(
+                f"input {value.name!r} must have {value.rank} axes, given are {len(shape)}"
+            )
+        for dim, size in zip(value.shape, shape, strict=True):
+            name = _symbol_name(dim)
+            if name is None and dim != size:
+                raise InputError(
+                    f"input {value.name!r} must have shape {_text(value.shape)}, "
+                    f"given is {_text(shape)}"
+                )
+            if name is not None and sizes.setdefault(name, size) != size:
+                raise InputError(
+                    f"dim {name} of input {value.name!r} is {size}, elsewhere it is {sizes[name]}"
+                )
+    return sizes
+
+
+def _symbol_name(dim: Dim) -> str | None:
+    if isinstance(dim, Affine):
+        (atom, _), *_ = dim.terms
+        assert isinstance(atom, Symbol)
+        return atom.name
+    return None

@@ -1,0 +1,109 @@
+"""Programs in a bundle: tables, code and plan in one entry, constants in files beside it.
+
+An entry is: header bytes (8)  header (JSON)  tables (int64)  code  plan (JSON).
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from saccade.errors import CacheError
+from saccade.runtime.constants import stored_constants
+from saccade.runtime.cpu.driver import provide
+from saccade.runtime.cpu.image import Image, map_image
+from saccade.runtime.cpu.program import CpuProgram
+from saccade.runtime.cpu.tables import Code, Host, Native, Tables
+
+if TYPE_CHECKING:
+    from saccade.plan import Plan
+    from saccade.runtime.bundle import Bundles
+
+__all__ = ["load_program", "save_program"]
+
+_LENGTH = struct.Struct("<Q")
+
+
+def save_program(bundles: Bundles, program: CpuProgram, image: Image) -> None:
+    """Keep a program for the next start, as far as the disk allows."""
+    tables = program.tables
+    arrays = [a for s in tables.segments if isinstance(s, Native) for a in (s.arguments, s.phases)]
+    header = {
+        "threads": tables.threads,
+        "arena_bytes": tables.arena_bytes,
+        "inputs": tables.inputs,
+        "outputs": tables.outputs,
+        "constants": tables.constants,
+        "codes": [[code.symbol, *code.accesses] for code in tables.codes],
+        "segments": [_segment(segment) for segment in tables.segments],
+        "image": [len(image.code), dict(image.symbols), image.slots, image.imports],
+    }
+    text = json.dumps(header, separators=(",", ":")).encode()
+    parts = (
+        _LENGTH.pack(len(text)),
+        text,
+        *(np.ascontiguousarray(array, np.int64).tobytes() for array in arrays),
+        image.code,
+        program.plan.to_json().encode(),
+    )
+    shapes = [port.shape for port in program.plan.inputs]
+    bundles.write(bundles.program_name(shapes), b"".join(parts))
+
+
+def load_program(bundles: Bundles, shapes: Sequence[Sequence[int]]) -> CpuProgram | None:
+    """The program kept for these input shapes, if all of it is there."""
+    content = bundles.read(bundles.program_name(shapes))
+    if content is None:
+        return None
+    (length,) = _LENGTH.unpack_from(content)
+    header: dict[str, Any] = json.loads(content[_LENGTH.size : _LENGTH.size + length])
+    tables, at = _tables(header, content, _LENGTH.size + length)
+    constants = stored_constants(bundles, tables.constants)
+    if constants is None:
+        return None
+    size, symbols, slots, imports = header["image"]
+    try:
+        linked = map_image(Image(content[at : at + size], symbols, slots, tuple(imports)))
+    except (CacheError, OSError):  # a system that allows no such memory: LLVM may know a way
+        return None
+    provide(linked)
+
+    def plan() -> Plan:
+        from saccade.plan import Plan  # noqa: PLC0415 - running needs none of its classes
+
+        return Plan.from_json(content[at + size :].decode())
+
+    return CpuProgram(tables, constants, linked, plan)
+
+
+def _segment(segment: Native | Host) -> list[Any]:
+    if isinstance(segment, Host):
+        return ["host", segment.first, segment.end]
+    return ["native", len(segment.arguments), len(segment.phases)]
+
+
+def _tables(header: dict[str, Any], content: bytes, at: int) -> tuple[Tables, int]:
+    """The tables, and where what follows them starts."""
+    segments: list[Native | Host] = []
+    for kind, first, second in header["segments"]:
+        if kind == "host":
+            segments.append(Host(first, second))
+            continue
+        arguments = np.frombuffer(content, np.int64, first, at)
+        phases = np.frombuffer(content, np.int64, 2 * second, at + 8 * first)
+        segments.append(Native(arguments, phases.reshape(-1, 2)))
+        at += 8 * (first + 2 * second)
+    tables = Tables(
+        header["threads"],
+        header["arena_bytes"],
+        header["inputs"],
+        tuple((tuple(shape), dtype) for shape, dtype in header["outputs"]),
+        tuple(header["constants"]),
+        tuple(Code(symbol, tuple(accesses)) for symbol, *accesses in header["codes"]),
+        tuple(segments),
+    )
+    return tables, at
