@@ -13,10 +13,18 @@ SOURCE = Path(__file__).parents[1] / "src" / "saccade"
 BASE = {"errors"}
 MEANING = BASE | {"ir"}
 LEAVES = MEANING | {"opdefs"}
-SERVICES = {"caches", "locks", "options", "processes"}  # what the operating system gives
+# What the operating system gives:
+SERVICES = {
+    "caches",
+    "locks",
+    "options",
+    "processes",
+    "processor",
+}
 ALLOWED = {
     "errors": set(),
     "locks": set(),
+    "processor": set(),
     "signature": set(),
     "options": BASE,
     "caches": BASE | {"options"},
@@ -28,7 +36,7 @@ ALLOWED = {
     "passes": LEAVES,
     "kernels": LEAVES | {"codegen"},
     "layout": LEAVES | {"codegen", "kernels"},
-    "tuning": LEAVES | {"caches", "codegen", "kernels", "layout"},
+    "tuning": LEAVES | {"caches", "processor", "codegen", "kernels", "layout"},
     "plan": LEAVES | {"codegen", "kernels", "layout", "tuning"},
     "runtime": LEAVES | SERVICES | {"codegen", "kernels", "layout", "tuning", "plan", "signature"},
     "lowered": LEAVES | SERVICES | {"frontend", "passes"},

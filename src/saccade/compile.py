@@ -46,7 +46,8 @@ def compile(  # noqa: A001 - the name that users expect: saccade.compile
     from saccade.options import Options  # noqa: PLC0415
 
     options = Options.make(device, precision, threads, exact, **more)
-    identity = frontend.digest(source) if options.cache else None
+    digest = frontend.digest(source) if options.cache else None
+    identity = f"{digest}/{options.precision.value}" if digest else None  # what constants depend on
     bundles = runtime.bundles(identity, options)
 
     def start() -> Engine:

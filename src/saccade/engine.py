@@ -25,7 +25,7 @@ class Engine:
     Args:
         source: As the user gave it.
         options: The user's.
-        identity: Digest of the source; None for a model in memory.
+        identity: Digest of the source and the precision; None for a model in memory.
         bundles: Where to leave programs for later starts, if anywhere.
 
     Attributes:

@@ -48,15 +48,13 @@ class Lowered:
     trace: Callable[[], Mapping[str, str]]
 
 
-def get(source: Any, options: Options, processes: Processes, digest: str | None) -> Lowered:  # noqa: ANN401
-    """The optimised graph of a source; `digest` is that of its contents, if it may be kept on disk.
+def get(source: Any, options: Options, processes: Processes, identity: str | None) -> Lowered:  # noqa: ANN401
+    """The optimised graph of a source; without an identity it is not kept on disk.
 
     On a miss, a file is lowered in a child process. What parsing and folding need never counts
     against the memory of the user's process, and the other children start up meanwhile.
     """
-    identity = digest or f"model-{next(_fresh)}"
-    identity = f"{identity}/{options.precision.value}"
-    path = _path(identity) if digest else None
+    path = _path(identity) if identity else None
     graph = _read(path)
     if graph is None and path is not None and isinstance(source, (str, Path)):
         processes.warm()
@@ -64,6 +62,7 @@ def get(source: Any, options: Options, processes: Processes, digest: str | None)
         graph = _read(path)
     if graph is None:
         graph = _keep(_lower(source, options), path)
+    identity = identity or f"model-{next(_fresh)}"
     return Lowered(graph, identity, lru_cache(maxsize=1)(lambda: _stages(source, options)))
 
 

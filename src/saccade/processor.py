@@ -26,5 +26,6 @@ def cpuinfo() -> dict[str, str]:
 
 def this_machine() -> dict[str, str]:
     """What must be equal for a measured choice to mean anything; calls name their target."""
-    name = cpuinfo().get("model name", platform.processor() or platform.machine())
+    # The platform module would start a process to find out.
+    name = cpuinfo().get("model name") or platform.processor() or platform.machine()
     return {"cpu": name, "system": f"{platform.system()} {platform.machine()}"}

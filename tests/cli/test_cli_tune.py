@@ -86,9 +86,9 @@ def test_tune_end_to_end(saccade_cli, network, tmp_path):
 
 def choices_for(network, tmp_path):
     """A file that chooses another way than the default for each convolution."""
-    model = saccade.compile(network, threads=2)
+    engine = saccade.compile(network, threads=2)._started()
     sizes = {"N": 1, "H": 20, "W": 20}
-    laid = assign(model._graph, sizes, model._backend, threads=2)
+    laid = assign(engine._graph, sizes, engine.backend, threads=2)
     entries = []
     for step in laid.steps:
         if not isinstance(step.op, Conv2d):

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from saccade.codegen.emitter import COUNTER_WORDS, COUNTERS, REACH, THREAD, WIDTH, Emitter
+from saccade.codegen.calling import COUNTER_WORDS
+from saccade.codegen.emitter import COUNTERS, REACH, THREAD, WIDTH, Emitter
 from saccade.codegen.values import I64, Bool, Int, IntLike, Vec, as_int
 
 __all__ = ["Control", "Var"]

@@ -26,7 +26,6 @@ from typing import Any
 
 from llvmlite import ir
 
-from saccade.codegen.calling import COUNTER_WORDS
 from saccade.codegen.control import Var
 from saccade.codegen.emitter import BASES, BYTES, ELEMENTS, POINTER, THREAD
 from saccade.codegen.memory import Memory, Ptr

@@ -1,6 +1,6 @@
 """What a model needs to run, ready on disk: a warm start maps it, checks it and calls it.
 
-One folder per model (the file's digest and Saccade's code) with
+One folder per model (the file's digest, the precision, Saccade's code) with
 
 - `*.signature`: for each set of options, the inputs and outputs: with it the model is known to
   compile;
@@ -18,8 +18,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
-import tempfile
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import astuple
@@ -50,7 +48,7 @@ def bundles_of(identity: str, options: Options) -> Bundles | None:
     """The folder of a model, or None where there can be none.
 
     Args:
-        identity: Digest of the model's file.
+        identity: Of the model as it is lowered: the file's digest, and the precision.
         options: What it is compiled with.
     """
     machine, llvm = machine_identity(), llvm_identity()
@@ -60,8 +58,8 @@ def bundles_of(identity: str, options: Options) -> Bundles | None:
     if top is None:
         return None
     folder = top / _short(identity, code_digest())
-    how = repr((options.precision, options.resolved_threads, options.exact, options.checked))
-    return Bundles(folder, identity, _short(how, options.isa, machine, llvm, _choices(identity, options)))
+    how = repr((options.resolved_threads, options.exact, options.checked, options.isa))
+    return Bundles(folder, identity, _short(how, machine, llvm, _choices(identity, options)))
 
 
 def _choices(identity: str, options: Options) -> str:
@@ -163,6 +161,8 @@ class Bundles:
 
     def add(self, name: str, fill: Callable[[int], None]) -> bool:
         """Add a file that `fill` writes into a descriptor; whether that was possible."""
+        import tempfile  # noqa: PLC0415 - a warm start writes nothing
+
         fresh = None
         try:
             self.folder.mkdir(mode=0o700, exist_ok=True)
@@ -192,6 +192,8 @@ def _short(*parts: str) -> str:
 
 def _trim(kept: Path) -> None:
     """Forget the programs of a model that are one too many, and models beyond the cache's size."""
+    import shutil  # noqa: PLC0415 - see `Bundles.add`
+
     programs = sorted(kept.glob("*.program"), key=_age)
     for path in programs[_PROGRAMS:]:
         path.unlink(missing_ok=True)

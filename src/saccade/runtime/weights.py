@@ -1,6 +1,7 @@
 """Packed constants on disk: a file that every process maps, and that is checked before it is used.
 
-    magic (16)  index bytes (8)  SHA-256 of the index and of the sums (32)  index  pad  constants
+    magic (16)  index bytes (8)  SHA-256 of what follows, up to the constants, and of the sums (32)
+    index  pad  constants
 
 The index is JSON: name, offset and size of each constant. The sums are of the 64-bit words of each
 page of constants. Adding up words takes as long as reading them, which the first run does anyway;
@@ -66,9 +67,9 @@ def write_weights(file: int, placed: Sequence[Placed], fill: Callable[[Put], Non
 
     fill(put)
     os.ftruncate(file, _size(start, placed))
-    with mmap.mmap(file, 0, access=mmap.ACCESS_READ) as content:
-        digest = _digest(index, content, start)
-    os.pwrite(file, _PREFIX.pack(_MAGIC, len(index), digest) + index, 0)
+    os.pwrite(file, index, _PREFIX.size)
+    content = mmap.mmap(file, 0, access=mmap.ACCESS_READ)
+    os.pwrite(file, _PREFIX.pack(_MAGIC, len(index), _digest(content, start)), 0)
 
 
 def index_of(path: Path) -> list[Placed]:
@@ -98,7 +99,7 @@ def map_weights(path: Path) -> dict[str, Array]:
         # All page tables at once where the system can: one by one they take longer than checking.
         flags = mmap.MAP_SHARED | getattr(mmap, "MAP_POPULATE", 0)
         content = mmap.mmap(file.fileno(), 0, flags=flags, prot=mmap.PROT_READ)
-    if _digest(index, content, start) != digest:
+    if _digest(content, start) != digest:
         raise CacheError(f"{path}: damaged")
     data = np.frombuffer(content, np.uint8, offset=start)
     return {name: data[at : at + nbytes] for name, at, nbytes in placed}
@@ -121,9 +122,10 @@ def _parse(path: Path, index: bytes) -> list[Placed]:
         raise CacheError(f"{path}: the index is damaged") from error
 
 
-def _digest(index: bytes, content: mmap.mmap, start: int) -> bytes:
+def _digest(content: mmap.mmap, start: int) -> bytes:
     words = np.frombuffer(content, np.uint64, offset=start).reshape(-1, _PAGE // 8)
-    return hashlib.sha256(index + np.add.reduce(words, axis=1).tobytes()).digest()
+    sums = np.add.reduce(words, axis=1)
+    return hashlib.sha256(content[_PREFIX.size : start] + sums.tobytes()).digest()
 
 
 def _start(index: int) -> int:

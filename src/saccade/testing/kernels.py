@@ -15,8 +15,8 @@ from functools import cached_property
 
 import numpy as np
 
-from saccade.codegen.compile import object_code
 from saccade.codegen.calling import CONTEXT_WORDS, COUNTER_WORDS
+from saccade.codegen.compile import object_code
 from saccade.codegen.language import Kernel
 from saccade.codegen.target import Target, foreign_target, host_target
 from saccade.errors import OutOfBoundsError

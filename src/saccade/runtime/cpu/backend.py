@@ -73,9 +73,7 @@ class CpuBackend:
         """Compile what is missing, pack meanwhile, link; leave it all in `bundles` if given."""
         with ThreadPoolExecutor(1) as beside:
             code = beside.submit(self._code, plan)
-            constants = constants_of(
-                graph, identity, plan.constants, plan.constants_read, bundles
-            )
+            constants = constants_of(graph, identity, plan.constants, plan.constants_read, bundles)
             files, driver_code = code.result()
         unique = {file.symbol: file.code for file in files.values()}
         linked = link([driver_code, *unique.values()], [*SYMBOLS, *unique])

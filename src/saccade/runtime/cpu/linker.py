@@ -16,9 +16,9 @@ def link(objects: Iterable[bytes], symbols: Iterable[str]) -> Linked:
     contents = list(objects)
     try:
         image = flatten(contents)
-    except Unknown:
+        linked = map_image(image)
+    except (Unknown, OSError):  # LLVM has other ways to come by executable memory
         return _llvm_link(contents, symbols)
-    linked = map_image(image)
     return Linked(linked, {name: linked.addresses[name] for name in symbols}, image)
 
 

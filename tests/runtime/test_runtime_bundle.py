@@ -1,0 +1,335 @@
+"""Bundles: what a start leaves on disk for the next one, and what becomes of damaged ones."""
+
+import gc
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+from runtime_models import compiled, convolutions, picture, two_inputs
+
+from saccade import tuning
+from saccade.caches import choices_file
+from saccade.errors import OptionError
+from saccade.processor import this_machine
+from saccade.runtime import bundle, constants
+from saccade.runtime.identity import machine_identity
+from saccade.runtime.weights import index_of, map_weights, place, write_weights
+
+pytestmark = pytest.mark.skipif(machine_identity() is None, reason="no bundles on this machine")
+
+X = picture(1, 3, 9, 9)
+OTHER = picture(1, 3, 9, 11)
+SUMS = picture(2, 4), picture(2, 4), np.array([1, -2, 3])
+
+
+@pytest.fixture
+def cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("SACCADE_CACHE_DIR", str(tmp_path))
+    return tmp_path
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """A cache that a first start filled, and its result."""
+    folder = tmp_path_factory.mktemp("made")
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("SACCADE_CACHE_DIR", str(folder))
+        y = compiled(convolutions(), threads=1)(X)
+        compiled(two_inputs())(*SUMS)
+    return folder, y
+
+
+@pytest.fixture
+def first(cache, made):
+    """The result of a first start, whose cache this test has to itself."""
+    shutil.copytree(made[0], cache, dirs_exist_ok=True)
+    return made[1]
+
+
+@pytest.fixture
+def bare(cache, first):
+    """Its cache without the bundles: kernels need not be compiled again."""
+    shutil.rmtree(cache / "bundles")
+    return first
+
+
+def folder_of(cache):
+    weights, *_ = (cache / "bundles").glob("*/*.weights")  # `two_inputs` has none
+    return weights.parent
+
+
+def entry(cache, kind):
+    (path,) = folder_of(cache).glob(f"*.{kind}")
+    return path
+
+
+def found_ready(y, **options):
+    """Whether a start finds all that it needs; the result is right in any case."""
+    model = compiled(convolutions(), threads=1, **options)
+    assert np.array_equal(model(X), y)
+    return model._engine is None
+
+
+def test_a_second_start_needs_no_engine(cache, first):
+    assert found_ready(first)
+    model = compiled(convolutions(), threads=1)
+    assert [i.shape for i in model.inputs] == [("N", 3, "H", "W")]
+    assert np.array_equal(model(X), first) and np.array_equal(model(X), first)
+    assert model.profile(X, repeat=2).total > 0
+    assert model._engine is None
+    assert model.plan(X.shape) == model._program((X.shape,)).plan
+    assert model.graph(model.stages[-1])
+
+
+def test_another_size_uses_the_code_and_the_constants_that_are_there(cache, first):
+    model = compiled(convolutions(), threads=1)
+    y = model(X)
+    wanted = model(OTHER)
+    assert model._started().backend.objects.compiled == 0
+    assert np.array_equal(y, first)
+    assert len(list((cache / "bundles").glob("*/*.weights"))) == 1, "nothing is packed twice"
+    one, two = (model._program((x.shape,)) for x in (X, OTHER))
+    assert {a.ctypes.data for a in one.constants if a.size} == {
+        a.ctypes.data for a in two.constants if a.size
+    }
+    again = compiled(convolutions(), threads=1)
+    assert np.array_equal(again(OTHER), wanted) and again._engine is None
+
+
+def damage(how, path):
+    whole = path.read_bytes()
+    if how == "first byte":
+        path.write_bytes(bytes([whole[0] ^ 1]) + whole[1:])
+    elif how == "middle":
+        at = len(whole) // 2
+        path.write_bytes(whole[:at] + bytes([whole[at] ^ 0x10]) + whole[at + 1 :])
+    elif how == "last byte":
+        path.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
+    elif how == "truncated":
+        path.write_bytes(whole[: len(whole) // 2])
+    elif how == "empty":
+        path.write_bytes(b"")
+    elif how == "longer":
+        path.write_bytes(whole + b"\0")
+    elif how == "zeros":
+        path.write_bytes(bytes(len(whole)))
+    else:
+        path.unlink()
+
+
+HOW = ["first byte", "middle", "last byte", "truncated", "empty", "longer", "zeros", "absent"]
+
+
+@pytest.mark.parametrize("how", HOW)
+@pytest.mark.parametrize("kind", ["program", "weights", "signature"])
+def test_a_damaged_entry_is_made_again(cache, first, kind, how):
+    damage(how, entry(cache, kind))
+    assert not found_ready(first)
+    assert found_ready(first), "it was mended"
+
+
+def test_every_byte_of_the_weights_is_checked(tmp_path):
+    path = tmp_path / "some.weights"
+    arrays = {"a": np.arange(3000, dtype=np.float32), "b": np.ones(5), "c": np.arange(7, 2000)}
+    placed = place((name, array.nbytes) for name, array in arrays.items())
+
+    def fill(put):
+        for (_, at, _), array in zip(placed, arrays.values(), strict=True):
+            put(at, array)
+
+    with path.open("w+b") as file:
+        write_weights(file.fileno(), placed, fill)
+    assert index_of(path) == placed
+    for name, found in map_weights(path).items():
+        assert found.tobytes() == arrays[name].tobytes()
+        assert not found.flags.writeable and found.ctypes.data % 64 == 0
+    whole = path.read_bytes()
+    for at in (0, 20, 40, 60, 4096, 9000, len(whole) - 1):
+        path.write_bytes(whole[:at] + bytes([whole[at] ^ 0x40]) + whole[at + 1 :])
+        with pytest.raises(Exception, match=r"damaged|version|size|cut"):
+            map_weights(path)
+    swapped = whole[:4096] + whole[8192:12288] + whole[4096:8192] + whole[12288:]
+    path.write_bytes(swapped)
+    with pytest.raises(Exception, match="damaged"):
+        map_weights(path)
+
+
+def test_an_entry_under_another_name_is_worth_nothing(cache, first):
+    wanted = compiled(convolutions(), threads=1)(OTHER)
+    folder = folder_of(cache)
+    one, two = sorted(folder.glob("*.program"))
+    content = one.read_bytes()
+    one.write_bytes(two.read_bytes())
+    two.write_bytes(content)
+    assert not found_ready(first)
+    assert np.array_equal(compiled(convolutions(), threads=1)(OTHER), wanted)
+
+
+def test_other_code_another_model_or_other_options_start_anew(cache, first, monkeypatch):
+    def ready(**options):
+        model = compiled(convolutions(), **{"threads": 1, **options})
+        model(X)
+        return model._engine is None
+
+    assert ready()
+    for options in ({"exact": True}, {"threads": 2}):
+        assert not ready(**options)
+        assert ready(**options) and ready()
+    other = compiled(two_inputs())
+    other(*SUMS)
+    assert other._engine is None, "each model has a folder of its own"
+    for changed in ("code_digest", "llvm_identity", "machine_identity"):
+        with monkeypatch.context() as patched:
+            patched.setattr(bundle, changed, lambda: "another")
+            assert not ready()
+    assert ready()
+
+
+def test_tuned_choices_are_part_of_the_name(cache, first, tmp_path):
+    model = compiled(convolutions(), threads=1)
+    model(X)
+    identity, machine = model._bundles.identity, this_machine()
+    kept = choices_file(identity, machine)
+    assert not kept.exists()
+    for _ in range(2):
+        tuning.keep(identity, tuning.Algorithms(machine | {"told": str(_)}, ()))
+        choices_file(identity, machine | {"told": str(_)}).rename(kept)
+        assert not found_ready(first)
+        assert found_ready(first)
+    given = tmp_path / "given.json"
+    given.write_text(tuning.Algorithms(machine, ()).to_json())
+    assert not found_ready(first, algorithms=given)
+    assert found_ready(first, algorithms=given)
+    given.write_text("no choices")
+    with pytest.raises(OptionError, match="not a file of algorithms"):
+        compiled(convolutions(), threads=1, algorithms=given)
+    given.unlink()
+    with pytest.raises(OptionError, match="No such file"):
+        compiled(convolutions(), threads=1, algorithms=given)
+
+
+@pytest.mark.parametrize("mode", [0o770, 0o707, 0o777])
+def test_a_folder_that_others_can_write_to_is_not_trusted(cache, first, mode):
+    (cache / "bundles").chmod(mode)
+    assert not found_ready(first)
+    (cache / "bundles").chmod(0o700)
+    assert found_ready(first)
+    assert all(path.stat().st_mode & 0o077 == 0 for path in (cache / "bundles").rglob("*"))
+
+
+def test_without_the_cache_nothing_is_read_or_written(cache, first):
+    damage("zeros", entry(cache, "program"))
+    assert not found_ready(first, cache=False)
+    assert not any(entry(cache, "program").read_bytes())
+
+
+def test_a_disk_that_takes_nothing_fails_no_call(cache, bare, monkeypatch):
+    def refuse(*_args, **_more):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(tempfile, "mkstemp", refuse)
+    assert not found_ready(bare)
+    assert not list((cache / "bundles").rglob("*.*"))
+
+
+def test_a_disk_that_fills_up_leaves_no_half_file(cache, bare, monkeypatch):
+    def refuse(_file, _data, _at):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("saccade.runtime.weights.os.pwrite", refuse)
+    assert not found_ready(bare)
+    assert not [p for p in (cache / "bundles").rglob("*") if p.suffix == ".weights"]
+    assert not list((cache / "bundles").glob("*/.new-*"))
+
+
+def test_memory_that_may_not_hold_code_is_no_reason_to_fail(cache, first, monkeypatch):
+    def refuse(_self):
+        raise OSError(13, "Permission denied")
+
+    monkeypatch.setattr("saccade.runtime.cpu.image._Memory.make_executable", refuse)
+    assert not found_ready(first)
+
+
+def test_the_oldest_programs_and_models_go(cache, first, monkeypatch):
+    monkeypatch.setattr(bundle, "_PROGRAMS", 2)
+    model = compiled(convolutions(), threads=1)
+    for width in (11, 13, 15):
+        model(picture(1, 3, 9, width))
+    folder = folder_of(cache)
+    assert len(list(folder.glob("*.program"))) == 2
+    monkeypatch.setattr(bundle, "_CACHE_BYTES", 1)
+    model(picture(1, 3, 9, 17))
+    assert [*(cache / "bundles").iterdir()] == [folder], "what is being used stays"
+
+
+def test_constants_are_held_once_per_process(cache, first):
+    models = [compiled(convolutions(), threads=1) for _ in range(2)]
+    for model in models:
+        model(X)
+    one, two = (m._program((X.shape,)).constants for m in models)
+    assert [a.ctypes.data for a in one if a.size] == [a.ctypes.data for a in two if a.size]
+    before = len(constants._held)
+    del models, model, one, two
+    gc.collect()
+    assert len(constants._held) < before, "and go with the last program"
+
+
+def test_several_inputs_and_outputs(cache, first):
+    wanted = compiled(two_inputs(), cache=False)(*SUMS)
+    again = compiled(two_inputs())
+    found = again(*SUMS)
+    assert again._engine is None
+    assert all(np.array_equal(x, y) for x, y in zip(found, wanted, strict=True))
+
+
+SCRIPT = """
+import sys
+import tempfile
+sys.path.insert(0, {folder!r})
+import numpy as np
+x = np.random.default_rng(22).standard_normal((1, 3, 9, 9)).astype(np.float32)
+import saccade
+model = saccade.compile({path!r}, threads=2)
+y = model(x)
+import json
+print(json.dumps([y.tobytes().hex(), model._engine is None, sorted(sys.modules)]))
+"""
+
+
+def start(folder, path):
+    script = SCRIPT.format(folder=str(folder), path=str(path))
+    return subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
+
+
+def answer(process):
+    return json.loads(process.communicate(timeout=120)[0])
+
+
+def test_processes_fill_a_folder_together_and_import_little_later(cache, bare, tmp_path):
+    path = tmp_path / "small.onnx"
+    path.write_bytes(convolutions().SerializeToString())
+    folder = Path(__file__).parent
+    first = [answer(p) for p in [start(folder, path) for _ in range(3)]]
+    assert len({y for y, _, _ in first}) == 1
+    y, ready, modules = answer(start(folder, path))
+    assert y == first[0][0] and ready
+    loaded = {name.partition(".")[0] for name in modules}
+    assert not loaded & {"onnx", "onnx_ir", "llvmlite", "google", "subprocess"}
+    rooms = {name.split(".")[1] for name in modules if name.startswith("saccade.")}
+    assert not rooms & {"engine", "lowered", "passes", "layout", "plan", "kernels", "opdefs", "ir"}
+    assert not list((cache / "bundles").glob("*/.new-*"))
+
+
+def test_a_forked_child_runs_what_was_found_ready(cache, first):
+    model = compiled(convolutions(), threads=1)
+    assert np.array_equal(model(X), first)
+    child = os.fork()
+    if child == 0:
+        os._exit(0 if np.array_equal(model(X), first) else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
