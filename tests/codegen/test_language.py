@@ -5,8 +5,9 @@ import ctypes
 import numpy as np
 import pytest
 
+from saccade.codegen.calling import COUNTER_WORDS
 from saccade.codegen.compile import assembly, object_code
-from saccade.codegen.language import COUNTER_WORDS, ELEMENTS, Kernel
+from saccade.codegen.language import ELEMENTS, Kernel
 from saccade.codegen.target import host_target
 from saccade.errors import CompileError, OptionError
 from saccade.runtime.cpu.linker import link

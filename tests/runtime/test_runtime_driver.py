@@ -8,8 +8,9 @@ import time
 import numpy as np
 import pytest
 
+from saccade.codegen.calling import COUNTER_WORDS
 from saccade.codegen.compile import object_code
-from saccade.codegen.language import COUNTER_WORDS, Kernel
+from saccade.codegen.language import Kernel
 from saccade.codegen.target import host_target
 from saccade.runtime.cpu.driver import JOB_WORDS, TEAM_WORDS, driver, nanoseconds_per_tick
 from saccade.runtime.cpu.linker import link
