@@ -8,7 +8,7 @@ from typing import Any
 from llvmlite import ir
 
 from saccade.codegen.emitter import Emitter
-from saccade.codegen.values import I32, Int, IntLike, Mask, Vec
+from saccade.codegen.values import I32, Bool, Int, IntLike, Mask, Vec
 
 __all__ = ["Vectors"]
 
@@ -80,6 +80,12 @@ class Vectors(Emitter):
             one, ir.Constant(kind, ir.Undefined), ir.Constant(kind, [0] * n)
         )
         return Mask(self.b, self.b.icmp_signed("<", iota, limit), floor)
+
+    def any_lane(self, mask: Mask) -> Bool:
+        """Whether the mask is set anywhere."""
+        lanes = mask.value.type.count
+        word = self.b.bitcast(mask.value, ir.IntType(lanes))
+        return Bool(self.b, self.b.icmp_unsigned("!=", word, ir.Constant(ir.IntType(lanes), 0)))
 
     def sum_lanes(self, vector: Vec) -> Vec:
         """Horizontal sum by halves (a fixed order)."""

@@ -26,6 +26,10 @@ CASES = [
     ((1, 5, 10, 9), {"kernel": (3, 3), "stride": (3, 3), "padding": (0, 1, 2, 0), "ceil_mode": 1}),
     ((1, 3, 5, 5), {"kernel": (1, 1), "stride": (2, 2)}),
     ((1, 1, 1, 12), {"kernel": (1, 9), "padding": (0, 4, 0, 4)}),
+    ((1, 37, 5, 27), {"kernel": (3, 3), "stride": (2, 2), "padding": (1, 1, 1, 1)}),
+    ((2, 19, 6, 33), {"kernel": (3, 3), "padding": (1, 1, 1, 1)}),
+    ((1, 16, 6, 31), {"kernel": (2, 2), "stride": (2, 2)}),
+    ((1, 16, 3, 24), {"kernel": (2, 3), "dilation": (2, 1), "padding": (1, 2, 1, 2)}),
     ((0, 4, 5, 5), {"kernel": (2, 2)}),
     ((1, 0, 5, 5), {"kernel": (2, 2)}),
 ]  # fmt: skip
@@ -72,9 +76,10 @@ def test_half_precision(hold):
 
 
 @pytest.mark.parametrize("kernel", [(3, 3), (9, 9)])
-def test_nan_wins(hold, kernel):
-    x = random_operands((1, 18, 9, 9), DType.F32, RNG)
-    x[0, 5, 4, 4] = np.nan
+@pytest.mark.parametrize("width", [9, 34])  # 34: groups of windows that share their columns
+def test_nan_wins(hold, kernel, width):
+    x = random_operands((1, 18, 9, width), DType.F32, RNG)
+    x[0, 5, 4, 4] = x[0, 17, 3, width // 2] = np.nan
     x[0, 6, 0, 8] = np.inf
     x[0, 7] = -np.inf
     run(hold, Pool2d("max", kernel, padding=(1, 1, 1, 1)), x)

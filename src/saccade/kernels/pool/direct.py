@@ -2,10 +2,10 @@
 
     y[n, c, p, q] = epilogue(max or mean over the taps (r, s) that lie on the picture)
 
-Each window walks its valid rows; inside the picture its columns are unrolled, at the left and
-right border they are a loop over the valid ones, so no padding is ever read. A mean divides by the
-exact number of taps. NaN wins a maximum. Refuses planar pictures (the layout converts), float64
-and integers.
+Windows whose columns lie on the picture are taken a few at a time, so that they share what is
+found of each column (`shared_columns`). The others walk their valid rows and columns one by one, so
+no padding is ever read. A mean divides by the exact number of taps. NaN wins a maximum. Refuses
+planar pictures (the layout converts), float64 and integers.
 """
 
 from __future__ import annotations
@@ -18,12 +18,14 @@ from saccade.kernels.base import Call, CpuKernel, In, Launch, Out, one_way
 from saccade.kernels.machine import machine
 from saccade.kernels.pointwise.elements import FLOATS, to_float
 from saccade.kernels.pointwise.finish import Finish, FinishCode, plan_finish
+from saccade.kernels.pool.shared_columns import SharedColumns
 from saccade.opdefs.pool import Pool2d
 
 __all__ = ["POOL", "PoolConfig"]
 
 _UNROLL = 4  # vectors of channels per window
 _MOST_COLUMNS = 8  # columns of a window that are unrolled
+_REGISTERS = 12  # columns of neighbouring windows that are held at a time
 
 
 @dataclass(frozen=True)
@@ -34,12 +36,16 @@ class PoolConfig:
         kind: `max` or `average`.
         columns: Taps per row of a window where they are unrolled, else 0.
         element: Element type of the picture.
+        windows: How many windows share their columns, 0 where none do.
+        stride: Columns from window to window where they share, else 0.
         include_pad: Whether means count taps in the padding.
         finish: The epilogue.
     """
 
     kind: str
     columns: int
+    windows: int
+    stride: int
     element: str
     include_pad: bool
     finish: FinishCode
@@ -64,7 +70,11 @@ def launch(call: Call) -> tuple[Launch, ...]:
     n, channels, p, q = out.shape
     rows = n * p
     columns = op.kernel[1] if op.kernel[1] <= _MOST_COLUMNS else 0
-    config = PoolConfig(op.kind, columns, x.dtype.value, op.count_include_pad, finish.code)
+    windows = _shared_windows(columns, op.stride[1], op.dilation[1])
+    config = PoolConfig(
+        op.kind, columns, windows, op.stride[1] if windows else 0, x.dtype.value,
+        op.count_include_pad, finish.code,
+    )  # fmt: skip
     block = _channel_block(channels, rows, call.threads, call.target.lanes)
     blocks = -(-channels // block) if q else 0
     integers = (
@@ -75,6 +85,13 @@ def launch(call: Call) -> tuple[Launch, ...]:
         *finish.integers,
     )
     return (Launch(config, (In(0), Out(0), *finish.operands), integers, rows * blocks),)
+
+
+def _shared_windows(columns: int, stride: int, dilation: int) -> int:
+    """Windows that are taken at a time: as many as hold all of their columns in registers."""
+    if columns == 0 or dilation != 1:
+        return 0
+    return max(0, (_REGISTERS - columns) // stride + 1)
 
 
 def _channel_block(channels: int, rows: int, threads: int, lanes: int) -> int:
@@ -141,8 +158,33 @@ class _Pool:
             low = piece * self.block
             high = k.minimum_int(low + self.block, self.channels)
             rows = self._range(self.down, p)
-            with k.range(0, self.q) as q:
-                self._window((n, p, q), rows, low, high)
+            if self.config.windows < 2:
+                with k.range(0, self.q) as q:
+                    self._window((n, p, q), rows, low, high)
+            else:
+                self._row((n, p), rows, low, high)
+
+    def _row(self, place: tuple[Int, Int], rows: _Range, low: Int, high: Int) -> None:
+        """Windows at the borders one by one, those between a few at a time."""
+        k, c = self.k, self.config
+        lead = k.minimum_int((self.along.before + (c.stride - 1)) // c.stride, self.q)
+        room = self.along.size + self.along.before - c.columns
+        inner = k.minimum_int((room >= 0).select(room // c.stride + 1, 0), self.q)
+        groups = (rows.high > rows.low).select(k.maximum_int(inner - lead, 0) // c.windows, 0)
+        rest = self.q - groups * c.windows
+        with k.range(0, groups + rest) as turn:
+            after = turn - lead
+            shared = (after >= 0) & (after < groups)
+            skipped = k.minimum_int(k.maximum_int(after, 0), groups) * (c.windows - 1)
+            q, count = turn + skipped, k.var(shared.select(c.windows, 1))
+            with k.when(shared):
+                columns = self._range(self.along, q)
+                source = place[0] * self.x_n + rows.start * self.x_h + columns.start * self.x_w
+                block = SharedColumns(self, (*place, q), rows, source)
+                count.set(block.walk(low, high).select(c.windows, 0))
+            # Alone at a border, or all of a group that has a NaN in it, which is rare.
+            with k.range(q, q + count.get()) as one:
+                self._window((*place, one), rows, low, high)
 
     def _range(self, axis: _Axis, at: Int) -> _Range:
         k = self.k
