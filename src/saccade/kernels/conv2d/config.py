@@ -72,6 +72,8 @@ _TILES_16 = (
     *((2, 6), (3, 4), (1, 12), (2, 5), (1, 7), (2, 4), (2, 3), (4, 2), (4, 1), (2, 1), (1, 4)),
     (1, 1),
 )
+_ROWS_IN_REGISTERS = 10  # addresses of rows
+_SPILLED_ROW = 8  # cycles of a tile for every other row
 _FMA_LATENCY = 4
 _WAYS = 8
 _CLAIM = 1500  # cycles that a chunk costs beyond its tiles
@@ -155,7 +157,8 @@ def ranked_tiles(
         total, units = 0.0, 0
         for pixels, depth, overhead in pieces:
             count = -(-pixels // mr) * -(-vectors // nv)
-            total += count * (depth * step + 30 + overhead * mr + 3 * mr * nv)
+            rows = overhead * mr + _SPILLED_ROW * max(0, mr - _ROWS_IN_REGISTERS)
+            total += count * (depth * step + 30 + rows + 3 * mr * nv)
             units += count
         fair = max(units, 1) / threads
         return total / max(units, 1) * (math.ceil(fair) if fair < 8 else fair)

@@ -173,9 +173,10 @@ def _row(k: Kernel, sums: list[Var], element: Vec, vectors: list[Vec]) -> None:
 
 
 def _row_of_pairs(k: Kernel, sums: list[Var], pair: Vec, vectors: list[Vec]) -> None:
-    # The weights come last: that operand can be read from memory, which saves a register.
+    # The last operand can be read from memory: weights, or a pair that nobody else asks for.
     for total, vector in zip(sums, vectors, strict=True):
-        total.set(k.dot_bf16(total.get(), pair, vector))
+        operands = (pair, vector) if len(vectors) > 1 else (vector, pair)
+        total.set(k.dot_bf16(total.get(), *operands))
     fence(k)
 
 
