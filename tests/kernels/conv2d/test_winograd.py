@@ -128,6 +128,34 @@ def test_every_shorter_tile(hold, rest):
     check(hold, KERNELS[6, False], op, operands(shape, 6)[:2], 6, runs=(FAST,))
 
 
+FAR = [
+    # shape, dilation: the lattices of one picture differ in size, and padding is any
+    ((2, 17, 11, 9, 20, (2, 3, 2, 3)), (2, 3)),
+    ((1, 20, 10, 13, 17, (3, 2, 5, 1)), (1, 3)),
+    ((1, 16, 14, 9, 16, (4, 0, 4, 0)), (4, 2)),
+]
+
+
+@pytest.mark.parametrize("phased", [False, True])
+@pytest.mark.parametrize(("shape", "dilation"), FAR, ids=str)
+def test_taps_that_are_apart(hold, shape, dilation, phased):
+    op = Conv2d(padding=shape[-1], dilation=dilation, epilogue=BIAS_RELU)
+    runs = CHECKED if dilation == (2, 3) else (FAST,)
+    check(hold, KERNELS[2, phased], op, operands(shape, 2), 2, runs=runs)
+    check(hold, KERNELS[4, phased], op, operands(shape, 4), 4, runs=(FAST,))
+
+
+def test_the_parts_of_every_lattice_are_interleaved(hold):
+    op = Conv2d(padding=(2, 2, 2, 2), dilation=(2, 2), epilogue=parse("relu(add($0, $1))"))
+    shape = (1, 20, 9, 8, 32, ())
+    arrays = [*operands(shape, 2)[:2], exact_operands((1, 32, 9, 8), F32, np.random.default_rng(1))]
+    inputs = [*views(arrays[:2]), nhwc_view(F32, (1, 32, 9, 8), 40)]
+    hold(
+        CLIPPED[2], op, arrays, inputs=inputs, outputs=stored(op, arrays), exact=True,
+        constant=(False, True, False), runs=QUICK,
+    )  # fmt: skip
+
+
 @pytest.mark.parametrize("m", BASES)
 def test_tiles_that_leave_the_picture_are_clipped(hold, m):
     shape = (2, 17, 11, 9, 20, (1, 1, 1, 1))
@@ -266,7 +294,7 @@ REFUSED = [
     ("rounds", lambda: call(Conv2d(), X, W, exact=True)),
     ("3x3", lambda: call(Conv2d(), X, (8, 8, 1, 1))),
     ("3x3", lambda: call(Conv2d(stride=(2, 2)), X, W)),
-    ("3x3", lambda: call(Conv2d(dilation=(1, 2)), X, W)),
+    ("hardly any neighbours", lambda: call(Conv2d(dilation=(1, 4)), X, W)),
     ("3x3", lambda: call(Conv2d(groups=2), X, (8, 4, 3, 3))),
     ("prologue", lambda: call(Conv2d(prologue=apply("relu", arg(0))), X, W)),
     ("known", lambda: call(Conv2d(), X, W, constant=(False, False))),

@@ -281,7 +281,11 @@ def _tiles(call: Call, spec: EpilogueSpec) -> list[_Tile]:
         cycles += (
             8.0 * w.shape[2] + 40 + pixels * nv * (3 + expr_flops(call.op.epilogue) / rate / 2)
         )
-        cycles *= -(-columns // pixels) * -(-spec.vectors // nv)
+        cycles *= -(-columns // pixels)
+        # Filters in several blocks write a pixel's cache lines apart; many weights leave L1.
+        blocks = -(-spec.vectors // nv)
+        crowd = 4 * products * nv * call.target.lanes > call.target.l1
+        cycles *= blocks * (1 + 0.03 * (blocks - 1)) * (1.06 if crowd else 1.0)
         copied = w.shape[1] * _lines(call, band) / band * _pitch(call, spec, pixels)
         cycles += 3.0 * copied / call.target.lanes
         micros = images * rows * cycles / _CYCLES / call.threads

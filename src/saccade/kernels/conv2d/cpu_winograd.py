@@ -2,8 +2,9 @@
 
 Layouts: x and the result channels-last with any pitch; the result also through DepthToSpace or a
 channel interleave. Weights are transformed at load into panels of nv vectors of filters. No halo:
-what a patch reads outside the picture is zero. Refused: everything but 3x3 with stride 1, dilation
-1 and one group; prologues; row-major pictures; `exact`.
+what a patch reads outside the picture is zero. With taps `d` apart, every d-th row and column is
+a picture of its own, one of d² (a lattice) that do not touch each other. Refused: everything but
+3x3 with stride 1 and one group; lattices smaller than 3x3; prologues; row-major pictures; `exact`.
 """
 
 from __future__ import annotations
@@ -42,8 +43,8 @@ def _supports(call: Call) -> str | None:
     x, w = call.inputs[:2]
     if call.exact:
         return "Winograd rounds more than the direct sum"
-    if w.shape[2:] != (3, 3) or op.stride != (1, 1) or op.dilation != (1, 1) or op.groups != 1:
-        return "only 3x3 with stride 1, dilation 1 and one group"
+    if w.shape[2:] != (3, 3) or op.stride != (1, 1) or op.groups != 1:
+        return "only 3x3 with stride 1 and one group"
     if op.prologue != IDENTITY or op.n_prologue:
         return "takes no prologue"
     if not call.constant[1]:
@@ -53,6 +54,8 @@ def _supports(call: Call) -> str | None:
     if not x.channels_last:
         return "x is not channels-last"
     spec = conv_epilogue(call)
+    if any(d > 1 and size <= 2 * d for size, d in zip(spec.shape[2:], op.dilation, strict=True)):
+        return "taps so far apart leave hardly any neighbours"
     if spec.kind not in ("plain", "subpixel", "interleave"):
         return "the result is not channels-last"
     return spec.refuse()
@@ -60,8 +63,10 @@ def _supports(call: Call) -> str | None:
 
 def problem_of(call: Call, spec: EpilogueSpec) -> Problem:
     n, _, rows, columns = spec.shape
+    down, along = call.op.dilation
     channels = call.inputs[0].shape[1]
-    return Problem(n, rows, columns, channels, spec.vectors, call.threads, call.target)
+    images, rows, columns = n * down * along, -(-rows // down), -(-columns // along)
+    return Problem(images, rows, columns, channels, spec.vectors, call.threads, call.target)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +106,7 @@ def _layout(problem: Problem, chosen: Schedule) -> _Layout:
 def _integers(
     call: Call, problem: Problem, chosen: Schedule, layout: _Layout, blocks: int
 ) -> tuple[int, ...]:
-    x, op = call.inputs[0], call.op
+    x, op, result = call.inputs[0], call.op, conv_epilogue(call).shape[2:]
     m, edges = chosen.m, chosen.edges
     down, along = (
         size // m if edge else -(-size // m)
@@ -112,7 +117,7 @@ def _integers(
         problem.channels, layout.v_block, layout.v_step, layout.m_step,
         layout.panels, problem.vectors, x.shape[2], x.shape[3],
         x.strides[0], x.strides[2], x.strides[3],
-        op.padding[0], op.padding[1], problem.rows, problem.columns,
+        *op.padding[:2], *result,
     )  # fmt: skip
 
 
@@ -136,21 +141,21 @@ def launch_as(
     most = rows_in_registers(chosen.nv, problem.target)
     stage = Scratch(4 * layout.squares * problem.target.lanes)
     v_bytes, m_bytes = 4 * layout.squares * layout.v_step, 4 * layout.squares * layout.m_step
-    m, edges, nv = chosen.m, chosen.edges, chosen.nv
+    m, edges, nv, apart = chosen.m, chosen.edges, chosen.nv, call.op.dilation
     blocks = chosen.blocks
     integers = _integers(call, problem, chosen, layout, blocks)
     if not chosen.phased:
         heights = usual_heights(nv, problem.target)
         operands: tuple[Operand, ...] = (In(0), u, Scratch(v_bytes + m_bytes + stage.nbytes))
-        config = WinogradConfig("fused", m, edges, heights, nv, chosen.ahead, code)
+        config = WinogradConfig("fused", m, edges, apart, heights, nv, chosen.ahead, code)
         return (Launch(config, operands + tail[0], integers + tail[1], blocks),)
     v, sums = Temp(0, v_bytes), Temp(1, m_bytes * layout.panels)
     rows = map(int, rows_of(chosen.counts(problem), m, edges))
     heights = tuple(sorted({h for n in rows for h in even_heights(max(1, n), most)}, reverse=True))
-    products = WinogradConfig("products", m, edges, heights, nv, chosen.ahead)
-    output = WinogradConfig("output", m, edges, nv=nv, epilogue=code)
+    products = WinogradConfig("products", m, edges, (1, 1), heights, nv, chosen.ahead)
+    output = WinogradConfig("output", m, edges, apart, nv=nv, epilogue=code)
     return (
-        Launch(WinogradConfig("input", m, edges), (In(0), stage, v), integers, blocks),
+        Launch(WinogradConfig("input", m, edges, apart), (In(0), stage, v), integers, blocks),
         Launch(products, (v, u, sums), integers, layout.squares * chosen.parts),
         Launch(output, (sums, stage, *tail[0]), integers + tail[1], blocks * layout.panels),
     )

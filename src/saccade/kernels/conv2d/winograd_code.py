@@ -16,7 +16,7 @@ from saccade.kernels.conv2d.winograd_stages import (
     emit_input_tile,
     emit_output_tile,
 )
-from saccade.kernels.conv2d.winograd_tiles import Share, Tiling
+from saccade.kernels.conv2d.winograd_tiles import At, Region, Share, Tiling
 from saccade.opdefs._taps import expr_flops
 
 __all__ = ["Sizes", "WinogradConfig", "emit_winograd"]
@@ -33,6 +33,7 @@ class WinogradConfig:
         m: Edge of a whole tile.
         edges: Heights of the tiles at the bottom and widths of those at the right; 0 where there
             are none (tiles that leave the picture are then clipped).
+        apart: Distance of taps, rows and columns: a tile's pixels are as far apart.
         heights: Numbers of tiles whose sums stay in registers, the largest first; () where a
             stage sums nothing.
         nv: Vectors of filters in a panel.
@@ -43,6 +44,7 @@ class WinogradConfig:
     stage: str
     m: int
     edges: tuple[int, int]
+    apart: tuple[int, int] = (1, 1)
     heights: tuple[int, ...] = ()
     nv: int = 1
     ahead: int = 0
@@ -56,7 +58,8 @@ class Sizes:
     Attributes:
         blocks: Into how many blocks the tiles are divided.
         parts: Into how many parts the panels of a frequency are divided (of the products).
-        images, tile_rows, tile_columns: Extents in whole tiles.
+        images: Pictures, those of every lattice.
+        tile_rows, tile_columns: Extents of one in whole tiles.
         channels: Length of the sums.
         v_block: Elements of V from one vector of channels to the next.
         v_step, m_step: Elements of V and M from frequency to frequency.
@@ -114,15 +117,27 @@ class _Code:
     def panel(self) -> int:
         return self.c.nv * self.k.lanes
 
+    def pixel(self, region: Region, tile: Int) -> At:
+        """Image and first output pixel of a tile."""
+        n, row, column = self.tiling.pixel(region, tile)
+        down, along = self.c.apart
+        if down * along == 1:
+            return n, row, column
+        image = n // (down * along)
+        lattice = n - image * (down * along)
+        first = lattice // along
+        return image, row * down + first, column * along + (lattice - first * along)
+
     def forward(self, x: Ptr, stage: Ptr, v: Ptr, shares: list[Share]) -> None:
         """Patches of some tiles into their rows of `v`."""
         s, k = self.s, self.k
         strides = (s.x_n, s.x_h, s.x_w)
-        picture = Picture(x, stage, s.channels, s.height, s.width, strides, s.top, s.left)
+        size = (s.height, s.width)
+        picture = Picture(x, stage, s.channels, *size, strides, s.top, s.left, self.c.apart)
         for share in shares:
             with k.range(0, share.count) as t:
                 row = Spectrum(v + (share.row + t) * k.lanes, s.v_step, self.edge, s.v_block)
-                at = self.tiling.pixel(share.region, share.first + t)
+                at = self.pixel(share.region, share.first + t)
                 emit_input_tile(k, picture, share.region, at, row)
 
     def products(self, v: Ptr, u: Ptr, m: Ptr, f: Int, shares: list[Share]) -> None:
@@ -137,13 +152,13 @@ class _Code:
         """The panel `m` of some tiles into the result."""
         s, k = self.s, self.k
         inline = expr_flops(parse(self.c.epilogue[0])) <= INLINE_OPS
-        result = Result(ep, s.rows, s.columns, stage, inline)
+        result = Result(ep, s.rows, s.columns, stage, inline, self.c.apart)
         first = panel * self.c.nv
         vectors = (first, k.minimum_int(s.vectors - first, self.c.nv))
         for share in shares:
             with k.range(0, share.count) as t:
                 row = Spectrum(m + (share.row + t) * self.panel, s.m_step, self.edge, k.lanes)
-                at = self.tiling.pixel(share.region, share.first + t)
+                at = self.pixel(share.region, share.first + t)
                 emit_output_tile(k, result, share.region, at, row, vectors)
 
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from saccade.kernels.conv2d.column_window import valid_taps
 from saccade.kernels.conv2d.epilogue import Epilogue, Pixel, Place
 from saccade.kernels.conv2d.winograd_tiles import At, Region
 from saccade.kernels.conv2d.winograd_transforms import (
@@ -60,6 +61,7 @@ class Picture:
         channels, height, width: Extents.
         strides: Elements between images, rows, columns.
         top, left: Padding.
+        apart: Distance of the rows and columns of a patch.
     """
 
     x: Ptr
@@ -70,6 +72,7 @@ class Picture:
     strides: tuple[Int, Int, Int]
     top: Int
     left: Int
+    apart: tuple[int, int]
 
 
 def emit_input_tile(k: Kernel, picture: Picture, region: Region, at: At, v: Spectrum) -> None:
@@ -81,10 +84,13 @@ def emit_input_tile(k: Kernel, picture: Picture, region: Region, at: At, v: Spec
     h, w = at[1] - picture.top, at[2] - picture.left
     step_n, step_h, step_w = picture.strides
     corner = picture.x + (step_n * at[0] + step_h * h + step_w * w)
+    down, along = picture.apart
+    step_h, step_w = step_h * down, step_w * along
     done = k.int(0)
     if not region.bottom and not region.right:
-        edge = region.down.count
-        inside = (h >= 0) & (w >= 0) & (h + edge <= picture.height) & (w + edge <= picture.width)
+        last = region.down.count - 1
+        bottom, right = h + last * down, w + last * along
+        inside = (h >= 0) & (w >= 0) & (bottom < picture.height) & (right < picture.width)
         done = inside.select(picture.channels - picture.channels % k.lanes, 0)
         with k.range(0, done, k.lanes) as c:
             target = v.first + c // k.lanes * v.block
@@ -104,16 +110,18 @@ def _emit_border(
     """Channels from `done` on of a patch that may leave the picture."""
     (corner, h, w), (down, along) = at, (region.down, region.along)
     _, step_h, step_w = picture.strides
+    apart = picture.apart
     stage, lanes, edge = picture.stage, k.lanes, v.edge
-    low, high = _valid(k, w, picture.width, along.count)
-    exists = [(h + i >= 0) & (h + i < picture.height) for i in range(down.count)]
+    low, high = valid_taps(k, w, picture.width, k.int(along.count), k.int(apart[1]))
+    tops = [h + i * apart[0] for i in range(down.count)]
+    exists = [(top >= 0) & (top < picture.height) for top in tops]
     with k.range(0, edge * edge) as i:
         stage.store(k.zero(), i * lanes)
     with k.range(done, picture.channels, lanes) as c:
         masks = [k.first(row.select(picture.channels - c, 0)) for row in exists]
         with k.range(low, high) as j:
-            column = corner + (step_w * j + c)
-            values = [column.vec(step_h * i, mask) for i, mask in enumerate(masks)]
+            column = corner + (step_w * apart[1] * j + c)
+            values = [column.vec(step_h * (i * apart[0]), mask) for i, mask in enumerate(masks)]
             for f, value in forward(k, down, values.__getitem__):
                 stage.store(value, (j + f * edge) * lanes)
         target = v.first + c // lanes * v.block
@@ -121,12 +129,6 @@ def _emit_border(
             line = stage + row * (edge * lanes)
             for f, value in forward(k, along, lambda at: line.vec(at * lanes)):
                 target.store(value, v.at(row, f))
-
-
-def _valid(k: Kernel, first: Int, size: Int, count: int) -> tuple[Int, Int]:
-    """Which of `count` positions from `first` on lie in 0 … size-1."""
-    low = k.minimum_int(k.maximum_int(-first, 0), count)
-    return low, k.minimum_int(k.maximum_int(size - first, 0), count)
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +140,7 @@ class Result:
         height, width: Extents.
         stage: Scratch for one tile of vectors.
         inline: Whether whole tiles get their epilogue unrolled (short ones) or in a loop.
+        apart: Distance of the rows and columns of a tile.
     """
 
     epilogue: Epilogue
@@ -145,6 +148,20 @@ class Result:
     width: Int
     stage: Ptr
     inline: bool
+    apart: tuple[int, int]
+
+    def shift(self, pixel: Pixel, rows: IntLike, columns: IntLike) -> Pixel:
+        """The pixel that many rows and columns of a tile further."""
+        return _shift(self.epilogue, pixel, rows * self.apart[0], columns * self.apart[1])
+
+    def left(self, k: Kernel, h: Int, w: Int) -> tuple[Int, Int]:
+        """How many rows and columns of the tile that begins there exist."""
+        down, along = self.apart
+        rows = k.maximum_int(self.height - h, 0)
+        columns = k.maximum_int(self.width - w, 0)
+        if down * along > 1:
+            rows, columns = (rows + (down - 1)) // down, (columns + (along - 1)) // along
+        return rows, columns
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,6 +188,7 @@ def emit_output_tile(
     """
     corner = result.epilogue.pixel(*at)
     _, h, w = at
+    rows, columns = result.left(k, h, w)
     edge = region.down.m
     with k.range(0, vectors[1]) as j:
         column = Spectrum(m.first + j * m.block, m.step, m.edge, 0)
@@ -178,7 +196,7 @@ def emit_output_tile(
         if region.bottom or region.right or not result.inline:
             _store_staged(k, result, region, column, target)
         else:
-            whole = (h + edge <= result.height) & (w + edge <= result.width)
+            whole = (rows >= edge) & (columns >= edge)
             with k.when_else(whole) as (then, other):
                 with then:
                     _store_inline(k, result, region, column, target)
@@ -191,7 +209,7 @@ def _store_inline(k: Kernel, result: Result, region: Region, m: Spectrum, target
     epilogue = result.epilogue
 
     def finish(i: int, j: int, value: Vec) -> None:
-        epilogue.finish(value, _shift(epilogue, target.corner, i, j), target.place)
+        epilogue.finish(value, result.shift(target.corner, i, j), target.place)
 
     inverse_square(k, region.down, lambda f, g: m.first.vec(m.at(f, g)), finish)
 
@@ -203,14 +221,14 @@ def _store_staged(k: Kernel, result: Result, region: Region, m: Spectrum, target
     with k.range(along.first, along.first + along.count) as g:
         for row, value in inverse(k, down, lambda f: m.first.vec(m.at(f, g))):
             stage.store(value, (g + edge * row) * lanes)
-    rows = k.minimum_int(result.height - h, down.m)
-    columns = k.minimum_int(result.width - w, along.m)
+    rows, columns = result.left(k, h, w)
+    rows, columns = k.minimum_int(rows, down.m), k.minimum_int(columns, along.m)
     with k.range(0, rows) as i:
         line = stage + i * (edge * lanes)
         for column, value in inverse(k, along, lambda f: line.vec(f * lanes)):
             line.store(value, column * lanes)
         with k.range(0, columns) as j:
-            pixel = _shift(result.epilogue, target.corner, i, j)
+            pixel = result.shift(target.corner, i, j)
             result.epilogue.finish(line.vec(j * lanes), pixel, target.place)
 
 
