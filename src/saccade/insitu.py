@@ -1,9 +1,10 @@
 """Programs that take turns, each step timed inside its running program.
 
-Both programs are complete, share packed constants and the memory of their arena, and are entered in
-turns, in changing order. A turn starts with a run that is not counted, so that each program is
-timed with the caches as it leaves them itself; its sample is the median of the counted runs. A step
-lasts from the end of the step before it to its own end: barriers and imbalance count.
+Both programs are complete and are entered in turns, in changing order. They share packed constants,
+the outputs and the memory of the arena: other pages would be a difference of their own. A turn of a
+short program starts with a run that is not counted, so that it is timed with the caches as it
+leaves them itself; a long one evicts whatever was there. The sample is the median of the counted
+runs. A step lasts from the end of the step before it to its own end: barriers and imbalance count.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from saccade.tuning import Algorithms, Lookup, Outcome, Progress, Search, Store,
 __all__ = ["InSitu", "tune"]
 
 TURN = 4e6  # nanoseconds that a turn should count at least
+LONG = 20e6  # nanoseconds of a program beyond which turns need no run to warm up
 MOST_RUNS = 16
 
 
@@ -96,6 +98,7 @@ class InSitu:
     def __post_init__(self) -> None:
         self._memory = np.empty(0, np.uint8)
         self._plan = self._make(self.laid)
+        self._outputs = [np.empty(port.shape, port.dtype) for port in self._plan.outputs]
         self._untuned = self.backend.build(self._plan, self.graph, self.identity)
 
     def compile(self, keys: Iterable[tuple[str, Any]]) -> int:
@@ -127,9 +130,9 @@ class InSitu:
         other = self.backend.build(plan, self.graph, self.identity)
         needed = max(plan.arena_bytes, self._plan.arena_bytes) + PAGE
         if len(self._memory) < needed:
-            self._memory = np.zeros(needed, np.uint8)
+            self._memory = np.empty(needed, np.uint8)
         watches = [
-            _Watch(program.stopwatch(self.inputs, self._memory), program.plan)
+            _Watch(program.stopwatch(self.inputs, self._outputs, self._memory), program.plan)
             for program in (self._untuned, other)
         ]
         times: list[list[Array]] = [[], []]
@@ -157,8 +160,10 @@ class _Watch:
         number = {id(step): i for i, step in enumerate(plan.steps)}
         self._of = np.array([number[id(step)] for step, _ in watch.phases], np.int64)
         self._fresh = np.array(watch.fresh, bool)
-        longest = float(self._nanoseconds(1).sum())
-        self._runs = int(np.clip(np.ceil(TURN / max(longest, 1.0)), 1, MOST_RUNS))
+        self._warm = True
+        length = float(self._nanoseconds(1).sum())
+        self._warm = length < LONG
+        self._runs = int(np.clip(np.ceil(TURN / max(length, 1.0)), 1, MOST_RUNS))
 
     def turn(self) -> Array:
         """Microseconds of every step; 0 for steps of the host."""
@@ -169,7 +174,7 @@ class _Watch:
 
     def _nanoseconds(self, runs: int) -> Array:
         """[runs, phases]: from the end of the phase before."""
-        readings = self._watch.runs(runs)
+        readings = self._watch.runs(runs, warm=self._warm)
         starts, ends = readings[..., 0].min(axis=2), readings[..., 1].max(axis=2)
         before = np.concatenate([starts[:, :1], ends[:, :-1]], axis=1)
         taken: Array = ends - np.where(self._fresh, starts, before)

@@ -24,7 +24,7 @@ from saccade.tuning.types import Bench, Change, Outcome, Progress, Swaps
 
 __all__ = ["Search"]
 
-EXPLORE, CONFIRM, VERIFY = 7, 21, 31  # turns
+EXPLORE, CONFIRM, VERIFY = 5, 17, 21  # turns
 SHARE = 0.002  # of the program's time below which a call is left as it is
 PROMISING = 0.985  # measured ratio above which a candidate is not worth confirming
 LEAST = 0.01  # gain of a call, as a share of its time

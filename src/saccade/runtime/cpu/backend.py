@@ -85,9 +85,10 @@ class CpuBackend:
 
     def _code(self, plan: Plan) -> tuple[dict[Key, ObjectFile], bytes]:
         """The objects of a plan, and the driver's."""
+        before = self.objects.compiled
         try:
             files = self.objects.get(_keys(plan), self._processes)
-            if self.objects.compiled:
+            if self.objects.compiled > before:
                 # Where kernels had to be compiled, so has the driver: not in the user's memory.
                 self._processes.map(compile_driver, [host_target()])
         finally:

@@ -88,11 +88,16 @@ class Stopwatch:
     """
 
     def __init__(
-        self, program: CpuProgram, inputs: Sequence[Array], memory: Array | None = None
+        self,
+        program: CpuProgram,
+        inputs: Sequence[Array],
+        outputs: Sequence[Array] | None = None,
+        memory: Array | None = None,
     ) -> None:
         tables, native = program.tables, program._native()
         self._program, self._inputs = program, tuple(inputs)
-        self._outputs = tuple(np.empty(shape, dtype) for shape, dtype in tables.outputs)
+        fresh = (np.empty(shape, dtype) for shape, dtype in tables.outputs)
+        self._outputs = tuple(fresh if outputs is None else outputs)
         self._state = _RunState(tables, program._constants, program._segments, memory)
         steps = (step for step in program.plan.steps if step.kernel is not None)
         self.phases = [(step, phase) for step in steps for phase in step.phases]
@@ -103,14 +108,14 @@ class Stopwatch:
         for job, clock in zip(jobs, self._clocks, strict=True):
             job.words[7] = clock.ctypes.data
 
-    def runs(self, count: int) -> Array:
-        """Nanoseconds of `count` runs after one that is not counted.
+    def runs(self, count: int, *, warm: bool = True) -> Array:
+        """Nanoseconds of `count` runs, after one that is not counted if `warm`.
 
         Returns:
             [count, phases, threads, (start, end)].
         """
         threads = self._program.tables.threads
-        readings = np.zeros((count + 1, len(self.phases), threads, 2))
+        readings = np.zeros((count + warm, len(self.phases), threads, 2))
         with ExitStack() as stack:
             team: Team = self._program._inline
             if threads > 1:
@@ -124,7 +129,7 @@ class Stopwatch:
                 for clock, segment in zip(self._clocks, self._program._native(), strict=True):
                     reading[at : at + segment.count] = clock[: segment.count]
                     at += segment.count
-        return readings[1:] * nanoseconds_per_tick()
+        return readings[int(warm) :] * nanoseconds_per_tick()
 
 
 class CpuProgram:
@@ -237,9 +242,14 @@ class CpuProgram:
         readings = watch.runs(repeat)
         return [(step, phase, readings[:, i]) for i, (step, phase) in enumerate(watch.phases)]
 
-    def stopwatch(self, inputs: Sequence[Array], memory: Array | None = None) -> Stopwatch:
-        """A clocked run on these inputs; `memory` for the arena lets programs share theirs."""
-        return Stopwatch(self, inputs, memory)
+    def stopwatch(
+        self,
+        inputs: Sequence[Array],
+        outputs: Sequence[Array] | None = None,
+        memory: Array | None = None,
+    ) -> Stopwatch:
+        """Clocked runs; arrays for the outputs and memory for the arena let programs share them."""
+        return Stopwatch(self, inputs, outputs, memory)
 
     @property
     def constants(self) -> tuple[Array, ...]:

@@ -1,0 +1,89 @@
+"""Any way to do any layer gives the same answer: plans with choices forced at random."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from saccade import layout
+from saccade import plan as planner
+from saccade.layout import Tuned
+from saccade.testing.compare import FP32_TOLERANCE, compare_outputs
+from saccade.tuning.keys import call_key
+
+SIZES = {
+    "subpixel_x4": (1, 3, 17, 23),
+    "shufflenet_v2_x1_0": (2, 3, 33, 40),
+    "mobilenet_v3_large": (1, 3, 49, 40),
+    "resnet50": (1, 3, 65, 40),
+}
+FORCED = 5  # different calls in a plan: each may need code that nobody has compiled yet
+
+
+class Forced:
+    """Timings that name any legal way to do a call, for a share of the calls."""
+
+    def __init__(self, seed, share):
+        self.seed, self.share = seed, share
+        self.taken = {}
+
+    def tuned(self, call, kernels):
+        key = call_key(call)
+        chance = Random(f"{self.seed} {key}")
+        if chance.random() > self.share:
+            return None
+        able = [kernel for kernel in kernels if kernel.supports(call) is None]
+        kernel = chance.choice(able)
+        variant = chance.choice(list(kernel.variants(call)))
+        self.taken[key] = kernel.name
+        return Tuned(kernel, variant.launches, variant.micros, 1.0)
+
+    def refusals(self, _steps):
+        return ()
+
+
+def forced_layout(model, shape, seed):
+    """A layout with forced choices, which they are, and the sizes."""
+    sizes = dict(zip("NHW", (shape[0], *shape[2:]), strict=True))
+    graph, backend = model._started()._graph, model._started().backend
+    calls = {call_key(s.call) for s in layout.assign(graph, sizes, backend, threads=2).steps}
+    forced = Forced(seed, FORCED / len(calls))
+    laid = layout.assign(graph, sizes, backend, threads=2, timings=forced)
+    return laid, forced.taken, sizes
+
+
+@pytest.mark.parametrize("name", SIZES)
+@settings(
+    max_examples=2,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+@given(seed=st.integers(0, 2**32 - 1))
+def test_any_choice_gives_the_same_answer(zoo, picture, name, seed):
+    model = zoo.compiled(name)
+    x = picture(SIZES[name])
+    default = model.run({model.inputs[0].name: x})
+    laid, taken, sizes = forced_layout(model, x.shape, seed)
+    engine = model._started()
+    plan = planner.make(engine._graph, laid, sizes, 2, engine.backend.target.isa)
+    program = engine.backend.build(plan, engine._graph, engine._identity)
+    names = [info.name for info in model.outputs]
+    found = dict(zip(names, program.run([x]), strict=True))
+    wrong = [c for c in compare_outputs(found, default) if not c.within(FP32_TOLERANCE)]
+    assert not wrong, (wrong, taken)
+
+
+def test_choices_are_forced(zoo):
+    """The test above would find nothing if the defaults were taken."""
+    model = zoo.compiled("subpixel_x4")
+    kernels = set()
+    for seed in range(4):
+        laid, taken, _ = forced_layout(model, SIZES["subpixel_x4"], seed)
+        measured = [s.choice.kernel.name for s in laid.steps if s.choice.measured is not None]
+        assert measured
+        assert set(measured) <= set(taken.values())
+        kernels |= set(measured)
+    assert {"conv2d.direct", "conv2d.winograd"} <= kernels
