@@ -3,8 +3,10 @@
     y[n, c, p, q] = epilogue(Σ_i Σ_j rows[p, i] · columns[q, j] · x[n, c, h(p, i), w(q, j)])
 
 with 1, 2 or 4 taps per axis (nearest, linear, cubic). The tables are packed constants, made for
-the sizes when the plan is made. Refuses planar pictures, other ranks, resized batches or channels,
-and types other than float32, float16 and bfloat16.
+the sizes when the plan is made. A planar float32 result (the caller's memory) is written in
+squares: as many pixels as a vector has lanes, transposed in registers.
+Refuses planar operands, other ranks, resized batches or channels, and types other than float32,
+float16 and bfloat16.
 """
 
 from __future__ import annotations
@@ -13,8 +15,20 @@ from dataclasses import dataclass
 
 from saccade.codegen.language import Kernel
 from saccade.codegen.values import Int, Mask, Vec
-from saccade.kernels.base import Call, CpuKernel, In, Launch, Out, Packed, Packing, one_way
+from saccade.ir import DType
+from saccade.kernels.base import (
+    Call,
+    CpuKernel,
+    In,
+    Launch,
+    Out,
+    Packed,
+    Packing,
+    View,
+    one_way,
+)
 from saccade.kernels.machine import machine
+from saccade.kernels.movement.networks import transpose
 from saccade.kernels.pointwise.elements import FLOATS, to_float
 from saccade.kernels.pointwise.finish import Finish, FinishCode, plan_finish
 from saccade.kernels.resize.pack import TAPS
@@ -34,12 +48,14 @@ class ResizeConfig:
         columns: Taps along its columns.
         element: Element type of the picture.
         finish: The epilogue.
+        planar: Whether neighbouring columns of the result are neighbours in memory, not channels.
     """
 
     rows: int
     columns: int
     element: str
     finish: FinishCode
+    planar: bool
 
 
 def _scale(op: Resize, before: int, after: int, axis: int) -> float:
@@ -51,6 +67,10 @@ def _stays(call: Call, axis: int) -> bool:
     return before == after and _scale(call.op, before, after, axis) == 1
 
 
+def _planar(out: View) -> bool:
+    return out.dtype is DType.F32 and out.strides[3] == 1
+
+
 def supports(call: Call) -> str | None:
     """Why this kernel cannot take the call."""
     x, out = call.inputs[0], call.outputs[0]
@@ -60,8 +80,10 @@ def supports(call: Call) -> str | None:
         return f"{len(x.shape)} axes"
     if not (_stays(call, 0) and _stays(call, 1)):
         return "a resized batch or channels"
-    if not (x.channels_last and out.channels_last):
-        return "planar pictures"
+    if not x.channels_last:
+        return "a planar operand"
+    if not out.channels_last and not _planar(out):
+        return "a result that is neither channels-last nor planar float32"
     plan = plan_finish(call.op.epilogue, call.inputs[1:], 1, out, 1)
     return plan if isinstance(plan, str) else None
 
@@ -89,7 +111,8 @@ def launch(call: Call) -> tuple[Launch, ...]:
     finish = plan_finish(op.epilogue, call.inputs[1:], 1, out, 1)
     assert not isinstance(finish, str)
     (rows, row_tables), (columns, column_tables) = _tables(call, 2), _tables(call, 3)
-    config = ResizeConfig(rows, columns, x.dtype.value, finish.code)
+    planar = not out.channels_last
+    config = ResizeConfig(rows, columns, x.dtype.value, finish.code, planar)
     n, channels, p, q = out.shape
     lines = n * p if channels and q else 0
     per_chunk = max(1, min(-(-lines // (8 * call.threads)), 65536 // max(1, channels * q)))
@@ -97,7 +120,7 @@ def launch(call: Call) -> tuple[Launch, ...]:
     integers = (
         *(chunks, per_chunk, lines, channels, p, q),
         *(x.strides[0], x.strides[2], x.strides[3]),
-        *(out.strides[0], out.strides[2], out.strides[3]),
+        *(out.strides[0], out.strides[2], out.strides[1 if planar else 3]),
         *finish.integers,
     )
     operands = (In(0), Out(0), *row_tables, *column_tables, *finish.operands)
@@ -121,7 +144,7 @@ class _Resize:
             "chunks per_chunk lines channels p q"
         )
         self.x_n, self.x_h, self.x_w = k.integers("x_n x_h x_w")
-        self.y_n, self.y_h, self.y_w = k.integers("y_n y_h y_w")
+        self.y_n, self.y_h, self.y_step = k.integers("y_n y_h y_step")
         self.finish.declare_integers()
 
     def emit(self) -> None:
@@ -137,12 +160,16 @@ class _Resize:
                     at = p * config.rows + i
                     lines.append(n * self.x_n + self.row_at.load_int(at) * self.x_h)
                     down.append(self.row_weights.load(at))
-                with k.range(0, self.q) as q:
-                    self._pixel((n, p, q), lines, down)
+                if config.planar:
+                    with k.range(0, self.q, k.lanes) as q:
+                        self._square((n, p, q), lines, down)
+                else:
+                    with k.range(0, self.q) as q:
+                        self._pixel((n, p, q), lines, down)
 
-    def _pixel(self, place: tuple[Int, Int, Int], lines: list[Int], down: list[Vec]) -> None:
-        k, config, lanes = self.k, self.config, self.k.lanes
-        n, p, q = place
+    def _taps(self, q: Int, lines: list[Int], down: list[Vec]) -> tuple[list[Int], list[Vec]]:
+        """Offsets into x and weights of the taps of column q."""
+        k, config = self.k, self.config
         offsets: list[Int] = []
         weights: list[Vec] = []
         for j in range(config.columns):
@@ -151,7 +178,13 @@ class _Resize:
             across = self.column_weights.load(at)
             offsets.extend(line + step for line in lines)
             weights.extend(k.broadcast(w * across) for w in down)
-        to = n * self.y_n + p * self.y_h + q * self.y_w
+        return offsets, weights
+
+    def _pixel(self, place: tuple[Int, Int, Int], lines: list[Int], down: list[Vec]) -> None:
+        k, lanes = self.k, self.k.lanes
+        n, p, q = place
+        offsets, weights = self._taps(q, lines, down)
+        to = n * self.y_n + p * self.y_h + q * self.y_step
         many = self.channels // (_UNROLL * lanes) * (_UNROLL * lanes)
 
         def block(channel: Int, count: int, mask: Mask | None) -> None:
@@ -164,6 +197,25 @@ class _Resize:
             block(channel, _UNROLL, None)
         with k.range(many, self.channels, lanes) as channel:
             block(channel, 1, k.first(self.channels - channel))
+
+    def _square(self, place: tuple[Int, Int, Int], lines: list[Int], down: list[Vec]) -> None:
+        """As many columns as a vector has lanes, of all channels."""
+        k, lanes = self.k, self.k.lanes
+        n, p, first = place
+        inside = k.first(self.q - first)
+        to = n * self.y_n + p * self.y_h + first
+        with k.range(0, self.channels, lanes) as channel:
+            mask = k.first(self.channels - channel)
+            pixels = []
+            for i in range(lanes):
+                # Past the last column, that column is computed again and not stored.
+                q = k.minimum_int(first + i, self.q - 1)
+                offsets, weights = self._taps(q, lines, down)
+                value = self._sum([o + channel for o in offsets], weights, mask)
+                pixels.append(self.finish.apply(value, (n, p, q), channel, mask))
+            for i, row in enumerate(transpose(k, pixels)):
+                with k.when(channel + i < self.channels):
+                    self.y.store(row, to + (channel + i) * self.y_step, inside)
 
     def _sum(self, offsets: list[Int], weights: list[Vec], mask: Mask | None) -> Vec:
         k = self.k
