@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from saccade import layout, lowered, runtime, tuning
@@ -42,8 +43,10 @@ class Engine:
         bundles: Bundles | None,
     ) -> None:
         processes = Processes()
-        lowering = lowered.get(source, options, processes, identity)
-        self.backend = runtime.backend(options, processes)
+        with ThreadPoolExecutor(1) as beside:  # it loads LLVM, and knows or measures the machine
+            backend = beside.submit(runtime.backend, options, processes)
+            lowering = lowered.get(source, options, processes, identity)
+        self.backend = backend.result()
         self.trace: Callable[[], Mapping[str, str]] = lowering.trace
         self._graph = graph = lowering.graph
         self._identity = lowering.identity

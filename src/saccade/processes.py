@@ -102,6 +102,7 @@ class Processes:
 
     def __init__(self) -> None:
         self._children: list[_Child] = []
+        self._aside: list[_Child] = []
         self._lock = Lock()
         weakref.finalize(self, _close, self._children)
         _all.add(self)
@@ -141,6 +142,20 @@ class Processes:
                 _close(self._children)  # a dead child must not meet the next caller
                 raise
 
+    def aside(self, function: Callable[[A], R], argument: A) -> R:
+        """Run one call on a child of its own, whatever the others are doing.
+
+        Raises:
+            SaccadeError: What the function raised there, or that the child died.
+        """
+        child = _Child()
+        self._aside.append(child)
+        try:
+            return child.call(function, argument)
+        finally:
+            self._aside.remove(child)
+            child.close()
+
     def close(self) -> None:
         """End the children."""
         with self._lock:
@@ -148,9 +163,10 @@ class Processes:
 
     def forget(self) -> None:
         """After a fork: the children belong to the parent."""
-        for child in self._children:
+        for child in (*self._children, *self._aside):
             child.forget()
         self._children.clear()
+        self._aside.clear()
 
 
 def _close(children: list[_Child]) -> None:

@@ -132,11 +132,30 @@ def test_constants_that_were_packed_are_not_read():
 def test_floor_counts_what_has_to_happen():
     one, four = (plan_of(chain(2), threads) for threads in (1, 4))
     least = floor(one)
-    flops = sum(step.work.flops for step in one.steps)
-    assert flops > 3 * 2 * 8 * 8 * 256
     assert least.arithmetic == pytest.approx(4 * floor(four).arithmetic, rel=1e-12)
     assert least.memory == floor(four).memory > 0
     assert least.total == max(least.arithmetic, least.memory) + least.barriers
+
+
+def test_floor_counts_the_products_of_winograd_where_it_may_be_used():
+    b = Builder((2, 64, 12, 12))
+    graph = b.graph(b.conv(b.inputs[0], 32))
+    plan = plan_of(graph)
+    (step,) = (s for s in plan.steps if isinstance(s.op, Conv2d))
+    direct = step.work.flops
+    assert direct == 2 * 2 * 64 * 32 * 34 * 34, "taps outside the picture are no work"
+    products = 2 * 2 * 64 * 32 * 4 * 64  # four tiles of 6x6 results, 8x8 products each
+    assert floor(plan).arithmetic == pytest.approx(products / plan.speeds.flops)
+    exact = replace(plan, exact=True)
+    assert floor(exact).arithmetic == pytest.approx(direct / plan.speeds.flops)
+
+
+@pytest.mark.parametrize("change", [{"stride": (2, 2)}, {"dilation": (2, 2)}, {"taps": 1}])
+def test_floor_counts_the_sums_where_winograd_may_not_be_used(change):
+    b = Builder((1, 16, 12, 12))
+    plan = plan_of(b.graph(b.conv(b.inputs[0], 16, **change)))
+    flops = sum(step.work.flops for step in plan.steps)
+    assert floor(plan).arithmetic == pytest.approx(flops / plan.speeds.flops)
 
 
 def test_json_round_trip_of_every_kind_of_step():

@@ -30,7 +30,7 @@ def readings(plan, spans):
 @pytest.fixture
 def profile(plan):
     assert all(len(step.phases) == 1 for step in plan.steps), "the times below are of one phase"
-    spans = [((10 + 30 * i, 30 + 30 * i), (10 + 30 * i, 20 + 30 * i)) for i in range(3)]
+    spans = [((10 + 30 * i, 30 + 30 * i), (10 + 30 * i, 20 + 30 * i)) for i in range(9)]
     return Profile.of(plan, readings(plan, spans[: len(plan.steps)]))
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 
 from saccade.errors import OptionError
@@ -26,6 +26,9 @@ class Target:
         features: LLVM feature string.
         bf16: Whether there are instructions to round to bfloat16 and for dot products of it.
         l1, l2, l3: Cache sizes in bytes (l1, l2 of one core; l3 shared).
+        speeds: What was measured on this machine, the fields of `kernels.machine.Machine`; None for
+            nominal ones. Code does not depend on them, so that they are no part of `repr`, which
+            names it.
     """
 
     isa: Isa
@@ -38,6 +41,7 @@ class Target:
     l1: int = 32 << 10
     l2: int = 1 << 20
     l3: int = 16 << 20
+    speeds: tuple[float, ...] | None = field(default=None, repr=False)
 
     @property
     def lanes(self) -> int:

@@ -16,6 +16,7 @@ from saccade.ir import Dim, Graph, Node, Op, TensorType, Value, storage
 from saccade.ir.dim import evaluate, is_static
 from saccade.ir.verify import describe
 from saccade.kernels.base import View
+from saccade.kernels.machine import machine
 from saccade.layout.fitting import Fit, Fitter
 from saccade.layout.formats import Formats, formats
 from saccade.layout.search import Storage, search
@@ -65,6 +66,8 @@ def assign(
         tuple(dense[v] for v in graph.inputs),
         tuple(dense[v] for v in graph.outputs),
         (*chosen.notes, *places.notes),
+        machine(backend.target),
+        exact,
         chosen.searched,
         () if timings is None else timings.refusals([step.name for step in work.steps]),
     )

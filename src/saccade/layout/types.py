@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 from saccade.ir import Op
 from saccade.kernels.base import Call, Launch, View
+from saccade.kernels.machine import Machine
 
 __all__ = [
     "Backend",
@@ -190,6 +191,8 @@ class Laid:
         buffers: By number.
         inputs, outputs: The caller's arrays.
         notes: Remarks.
+        speeds: Of the machine that it was made for.
+        exact: Whether only algorithms without extra rounding were allowed.
         searched: What the search for storage came to; None where there was nothing to choose.
         refused: Tuned choices that could not be taken, and why.
     """
@@ -199,5 +202,7 @@ class Laid:
     inputs: tuple[View, ...]
     outputs: tuple[View, ...]
     notes: tuple[str, ...]
+    speeds: Machine
+    exact: bool = False
     searched: Searched | None = None
     refused: tuple[str, ...] = ()

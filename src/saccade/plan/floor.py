@@ -1,30 +1,32 @@
-"""What a plan cannot be faster than, by the machine's nominal speeds."""
+"""What a plan cannot be faster than, by the speeds of the machine that it was made for."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import prod
+from math import inf, prod
 
-from saccade.codegen.target import Target
 from saccade.ir import DType
-from saccade.kernels.machine import Machine, machine
+from saccade.ir.dim import evaluate
+from saccade.kernels.base import View
+from saccade.kernels.machine import Machine
 from saccade.opdefs import Conv2d, ConvTranspose2d, MatMul
 from saccade.plan.types import Plan, Port, Step
 
 __all__ = ["Floor", "floor", "peak"]
 
-_VECTOR_BITS = {"avx512": 512, "avx2": 256, "neon": 128}
+_TILES = (2, 4, 6)  # edges of the tiles of results that Winograd's algorithm is used with
 
 
 @dataclass(frozen=True, slots=True)
 class Floor:
     """Microseconds that a run takes at least.
 
-    Algorithms that save arithmetic (Winograd's) go below `arithmetic`.
-
     Attributes:
-        arithmetic: The operators' own operations (valid taps only) at the peak of every core.
-        memory: Inputs, outputs and weights, each moved once; values in between may stay in cache.
+        arithmetic: The operators' own operations (valid taps only) at the peak of every core; for
+            convolutions that Winograd's algorithm may take, its multiplications where they are
+            fewer, without its transforms.
+        memory: Inputs, outputs and weights as they are packed, each moved once; values in between
+            may stay in cache.
         barriers: Phases that do nothing.
     """
 
@@ -39,15 +41,13 @@ class Floor:
 
 
 def floor(plan: Plan) -> Floor:
-    """The floor of a plan, on any machine of the plan's instruction set."""
-    # A plan may be read where its instruction set does not exist, so the host is not asked.
-    pairs = plan.isa == "avx512"
-    speeds = machine(Target(plan.isa, _VECTOR_BITS[plan.isa], 32, "", "", "", bf16=pairs))
+    """The floor of a plan on its machine, which need not be the one that reads it."""
+    speeds = plan.speeds
     moved = sum(map(_port_bytes, (*plan.inputs, *plan.outputs)))
     read = zip(plan.constants, plan.constants_read, strict=True)
     moved += sum(constant.nbytes for constant, used in read if used)
     phases = sum(len(step.phases) for step in plan.steps)
-    arithmetic = sum(step.work.flops / peak(step, speeds) for step in plan.steps)
+    arithmetic = sum(_flops(s, plan.exact) / peak(s, speeds) for s in plan.steps)
     return Floor(arithmetic / plan.threads, moved / speeds.bandwidth, phases * speeds.step)
 
 
@@ -56,6 +56,24 @@ def peak(step: Step, speeds: Machine) -> float:
     sums = isinstance(step.op, (Conv2d, ConvTranspose2d, MatMul))
     paired = sums and step.inputs[0].view.dtype is DType.BF16
     return speeds.pair_flops if paired else speeds.flops
+
+
+def _flops(step: Step, exact: bool) -> float:
+    """Operations of a step at least."""
+    flops = float(step.work.flops)
+    if isinstance(step.op, Conv2d) and not exact:
+        flops = min(flops, _winograd(step.op, *(slot.view for slot in step.inputs[:2])))
+    return flops
+
+
+def _winograd(op: Conv2d, x: View, w: View) -> float:
+    """Operations of the products of Winograd's algorithm; infinite where it cannot be used."""
+    plain = w.shape[2:] == (3, 3) and op.stride == op.dilation == (1, 1) and op.groups == 1
+    if not plain or x.dtype is not DType.F32:
+        return inf
+    n, k, rows, columns = (evaluate(d, {}) for d in op.sum_shape(x.shape, w.shape))
+    tiles = min(-(-rows // m) * -(-columns // m) * (m + 2) ** 2 for m in _TILES)
+    return 2.0 * n * k * x.shape[1] * tiles
 
 
 def _port_bytes(port: Port) -> int:

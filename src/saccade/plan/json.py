@@ -17,6 +17,7 @@ from saccade.ir import DType
 from saccade.ir.serialize import decode_op, encode_op
 from saccade.kernels import CPU_KERNELS
 from saccade.kernels.base import Packing, View
+from saccade.kernels.machine import Machine
 from saccade.layout.types import Searched
 from saccade.plan.types import Constant, Phase, Plan, Port, Ref, Slot, Step
 
@@ -40,6 +41,8 @@ def dump(plan: Plan) -> str:
         "arena_bytes": plan.arena_bytes,
         "live_bytes": plan.live_bytes,
         "notes": plan.notes,
+        "speeds": dataclasses.astuple(plan.speeds),
+        "exact": plan.exact,
         "searched": plan.searched and dataclasses.astuple(plan.searched),
         "refused": plan.refused,
     }
@@ -67,6 +70,8 @@ def load(text: str) -> Plan:
             record["arena_bytes"],
             record["live_bytes"],
             tuple(record["notes"]),
+            Machine(*record["speeds"]),
+            record["exact"],
             record["searched"] and Searched(*record["searched"]),
             tuple(record["refused"]),
         )

@@ -33,6 +33,8 @@ def make(graph: Graph, laid: Laid, sizes: Mapping[str, int], threads: int, isa: 
         arena,
         live,
         (*graph.remarks, *laid.notes),
+        laid.speeds,
+        laid.exact,
         laid.searched,
         laid.refused,
     )

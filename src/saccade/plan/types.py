@@ -10,6 +10,7 @@ from typing import Any
 
 from saccade.ir import Op, TensorType, Work
 from saccade.kernels.base import Packing, View
+from saccade.kernels.machine import Machine
 from saccade.layout.types import Searched
 
 __all__ = ["Constant", "Phase", "Plan", "Port", "Ref", "Slot", "Step"]
@@ -127,6 +128,8 @@ class Plan:
         arena_bytes: Size of the arena.
         live_bytes: The largest set of values that are live at the same time, in bytes.
         notes: Remarks of the layout.
+        speeds: Of the machine that it was made for; the floor goes by them.
+        exact: Whether only algorithms without extra rounding were allowed.
         searched: What the search for the cheapest storage came to; None where there was nothing to
             choose.
         refused: Tuned choices that could not be taken, and why.
@@ -141,7 +144,9 @@ class Plan:
     steps: tuple[Step, ...]
     arena_bytes: int
     live_bytes: int
-    notes: tuple[str, ...] = ()
+    notes: tuple[str, ...]
+    speeds: Machine
+    exact: bool = False
     searched: Searched | None = None
     refused: tuple[str, ...] = ()
 

@@ -12,9 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from saccade.codegen.target import host_target
 from saccade.ir import Array
-from saccade.kernels.machine import Machine, machine
+from saccade.kernels.machine import Machine
 from saccade.plan import Phase, Plan, Step
 from saccade.plan.floor import floor, peak
 from saccade.plan.text import short_config
@@ -126,7 +125,6 @@ class Profile:
         least = floor(plan).total
         if not readings:
             return Profile((), 0.0, least, Shares(0.0, 0.0, 0.0), plan.threads, ())
-        speeds = machine(host_target(plan.isa))
         clocks = np.stack([clock for _, _, clock in readings], axis=1) / 1000.0
         clocks -= clocks[..., 0].min(axis=(1, 2))[:, None, None, None]
         lengths = clocks[..., 1].max(axis=(1, 2))
@@ -135,7 +133,7 @@ class Profile:
         for _, group in groupby(readings, key=lambda reading: id(reading[0])):
             phases = list(group)
             of_step = clocks[:, at : at + len(phases)]
-            steps.append(_step_time(phases[0][0], phases[0][1], of_step, speeds))
+            steps.append(_step_time(phases[0][0], phases[0][1], of_step, plan.speeds))
             spans.append(tuple(_spans(phase) for phase in middle[at : at + len(phases)]))
             at += len(phases)
         total = float(np.median(lengths))

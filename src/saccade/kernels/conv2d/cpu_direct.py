@@ -56,9 +56,10 @@ def _window(call: Call, spec: EpilogueSpec) -> Window:
 
 def _variants(call: Call) -> Iterator[Variant]:
     spec = conv_epilogue(call)
-    nbytes = float(sum(view.nbytes for view in (*call.inputs[:2], call.outputs[0])))
-    traffic = nbytes / machine(call.target).bandwidth
-    return _window(call, spec).variants(call, spec, traffic)
+    speed, (x, w) = machine(call.target), call.inputs[:2]
+    # Weights wait in memory for most of a run; pictures were written by the step before.
+    traffic = speed.traffic(x.nbytes + call.outputs[0].nbytes, call.threads)
+    return _window(call, spec).variants(call, spec, traffic, w.nbytes / speed.bandwidth)
 
 
 def _aliases(call: Call) -> tuple[tuple[int, int], ...]:

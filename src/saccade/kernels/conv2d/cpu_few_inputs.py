@@ -273,7 +273,7 @@ def _tiles(call: Call, spec: EpilogueSpec) -> list[_Tile]:
     images, _, rows, columns = spec.shape
     speed, products = machine(call.target), w.shape[1] * w.shape[2] * w.shape[3]
     rate = speed.flops / (2 * call.target.lanes * _CYCLES)  # multiply-adds per cycle
-    nbytes = float(sum(view.nbytes for view in (x, w, call.outputs[0])))
+    traffic = speed.traffic(x.nbytes + call.outputs[0].nbytes, call.threads)
     found = []
     for pixels, nv in _shapes(spec.vectors, call.target):
         band = _band(call, spec, pixels)
@@ -289,7 +289,7 @@ def _tiles(call: Call, spec: EpilogueSpec) -> list[_Tile]:
         copied = w.shape[1] * _lines(call, band) / band * _pitch(call, spec, pixels)
         cycles += 3.0 * copied / call.target.lanes
         micros = images * rows * cycles / _CYCLES / call.threads
-        found.append(_Tile(pixels, nv, band, speed.step + micros + nbytes / speed.bandwidth))
+        found.append(_Tile(pixels, nv, band, speed.step + micros + traffic))
     return sorted(found, key=lambda tile: tile.micros)
 
 

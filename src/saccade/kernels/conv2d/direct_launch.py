@@ -31,6 +31,7 @@ __all__ = ["Window"]
 _MOST_REGIONS = 64
 _CYCLES = 3.7e3  # per microsecond
 _EFFICIENCY = 0.97
+_OVERLAP = 0.15  # share of the shorter of products and weights that adds to the longer
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,11 +180,22 @@ class Window:
         moves = 2 + self.n_prologue + expr_flops(self.prologue)
         return int(rows * self.depth * moves / call.target.lanes)
 
-    def variants(self, call: Call, spec: EpilogueSpec, traffic: float) -> Iterator[Variant]:
-        """The ways as variants of a call that is this window alone; `traffic` adds microseconds."""
+    def variants(
+        self, call: Call, spec: EpilogueSpec, traffic: float, stream: float
+    ) -> Iterator[Variant]:
+        """The ways as variants of a call that is this window alone.
+
+        Args:
+            call: The call.
+            spec: Its epilogue.
+            traffic: Microseconds of reading pictures and writing results.
+            stream: Microseconds of reading the weights, most of them beside the products.
+        """
         micros = self.cost(call, spec)
         for way in self.ways(call, spec):
-            yield Variant(traffic + micros * way[0], partial(self._alone, call, spec, way))
+            busy = micros * way[0]
+            hidden = max(busy, stream) + _OVERLAP * min(busy, stream)
+            yield Variant(traffic + hidden, partial(self._alone, call, spec, way))
 
     def _alone(self, call: Call, spec: EpilogueSpec, way: Way) -> tuple[Launch, ...]:
         return (self.launch(call, spec, way),)

@@ -107,7 +107,7 @@ def _variants(call: Call) -> Iterator[Variant]:
     """The n-th variant takes the n-th way of every window: windows differ by a tap at most."""
     spec = _epilogue(call)
     nbytes = float(sum(view.nbytes for view in (*call.inputs[:2], call.outputs[0])))
-    traffic = nbytes / machine(call.target).bandwidth
+    traffic = machine(call.target).traffic(nbytes, call.threads)
     windows = _windows(call)
     micros = [window.cost(call, spec) for window in windows]
     together = zip(*(window.ways(call, spec) for window in windows), strict=False)

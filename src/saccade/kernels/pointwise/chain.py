@@ -212,6 +212,7 @@ _HEAVY = {
     "div": 6, "sqrt": 6, "rsqrt": 12, "reciprocal": 6,
 }  # fmt: skip
 """Instructions per vector of the operators that take more than two."""
+_STRIDED = 50  # and of an operand whose elements are apart: lane by lane, a line of cache for each
 
 
 def cost(call: Call) -> float:
@@ -222,7 +223,7 @@ def cost(call: Call) -> float:
     nbytes = sum(min(v.size, call.outputs[0].size) * v.dtype.itemsize for v in views)
     instructions = sum(_HEAVY.get(op, 2) * n for op, n in operators(call.op.expr).items())
     loops = _loops(call, used)
-    slow = sum(8 for strides in loops.strides if inner_kind(strides[-1]) == "strided")
+    slow = sum(_STRIDED for strides in loops.strides if inner_kind(strides[-1]) == "strided")
     flops = call.outputs[0].size * (2 + instructions + slow * call.target.lanes / 8)
     return m.roofline(flops, nbytes, call.threads, 0.5)
 

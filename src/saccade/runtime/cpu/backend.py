@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import astuple, replace
+from functools import cached_property
 
 from saccade.codegen.target import Target, host_target
 from saccade.ir import Graph, Op
@@ -21,6 +23,7 @@ from saccade.runtime.cpu.linker import link
 from saccade.runtime.cpu.objects import Key, ObjectFile, Objects, llvm_version
 from saccade.runtime.cpu.program import CpuProgram
 from saccade.runtime.cpu.saved import save_program
+from saccade.runtime.cpu.speeds import Speeds
 from saccade.runtime.cpu.tables import tables_of
 
 __all__ = ["CpuBackend"]
@@ -30,14 +33,21 @@ class CpuBackend:
     """Kernels emitted as LLVM code for this machine, run by a team of threads."""
 
     def __init__(self, options: Options, processes: Processes) -> None:
-        self.target: Target = host_target(options.isa)
-        self.objects = Objects(self.target, checked=options.checked, disk=options.cache)
+        self._host = host_target(options.isa)
+        self._speeds = Speeds(self._host, processes) if options.cache else None
+        self.objects = Objects(self._host, checked=options.checked, disk=options.cache)
         self._processes = processes
         by_op: dict[type[Op], list[CpuKernel]] = defaultdict(list)
         for kernel in CPU_KERNELS:
             for op in kernel.ops:
                 by_op[op].append(kernel)
         self._by_op: Mapping[type[Op], Sequence[CpuKernel]] = by_op
+
+    @cached_property
+    def target(self) -> Target:
+        """This machine; as fast as was measured where caches may be used, as usual elsewhere."""
+        speeds = self._speeds and self._speeds.get()
+        return replace(self._host, speeds=astuple(speeds)) if speeds else self._host
 
     def candidates(self, op: Op) -> Sequence[CpuKernel]:
         """Kernels for the operator's family."""
