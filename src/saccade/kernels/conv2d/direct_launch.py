@@ -118,7 +118,7 @@ class Window:
             "zeros": (Piece(pixels, self.length * reached, checks),)
         }
         # Few channels leave little to do between the steps from tap to tap.
-        moves = 4.0 + (0.5 * self.taps[0] * self.taps[1] if steps <= FEW else 0)
+        moves = 4.0 + (0.25 * self.taps[0] * self.taps[1] if steps <= FEW else 0)
         if len(rows) * len(columns) <= _MOST_REGIONS:
             found["regions"] = tuple(
                 Piece(spec.shape[0] * r[1] * s[1], steps * (r[3] - r[2]) * (s[3] - s[2]), moves)
