@@ -22,15 +22,24 @@ __all__ = ["forward", "forward_square", "inverse", "inverse_square"]
 
 
 def _sum(k: Kernel, terms: Sequence[tuple[float, Vec]]) -> Vec:
-    """`Σ coefficient · value`; begins with a coefficient of 1 if there is one."""
-    (factor, total), *rest = sorted(terms, key=lambda term: term[0] != 1.0)
+    """`Σ coefficient · value`, with as many plain additions as there can be.
+
+    Processors add and multiply in different units, so additions come for free.
+    """
+    rest = sorted(terms, key=lambda term: (abs(term[0]) != 1.0, abs(term[0]), term[0] < 0))
+    joined: list[tuple[float, Vec]] = []
+    for factor, value in rest:
+        if joined and abs(factor) == abs(joined[-1][0]) != 1.0:
+            first, other = joined.pop()
+            value = other + value if factor == first else other - value
+            factor = first
+        joined.append((factor, value))
+    (factor, total), *rest = joined
     if factor != 1.0:
         total = total * factor
     for factor, value in rest:
-        if factor == 1.0:
-            total = total + value
-        elif factor == -1.0:
-            total = total - value
+        if abs(factor) == 1.0:
+            total = total + value if factor > 0 else total - value
         else:
             total = k.fma(value, value.like(factor), total)
     return total
@@ -48,17 +57,12 @@ def forward_group(
             scaled = [(q * tile.scales[0], d(2 * i)) for i, q in enumerate(terms)]
             found.insert(0, (0, _sum(k, scaled)))
         return found
-    p = tile.pairs[group - 1]
-    terms = tile.product(group - 1)
+    p, (plus, minus) = tile.pairs[group - 1], tile.scales[2 * group - 1 : 2 * group + 1]
+    terms = [plus * q for q in tile.product(group - 1)]
     even = _sum(k, [(q, d(2 * i + 1 + shift)) for i, q in enumerate(terms)])
-    odd = _sum(k, [(q, d(2 * i + shift)) for i, q in enumerate(terms)])
-    return [
-        (2 * group + side, _sum(k, [(scale, even), (sign * scale * p, odd)]))
-        for side, sign, scale in (
-            (0, 1, tile.scales[2 * group - 1]),
-            (1, -1, tile.scales[2 * group]),
-        )
-    ]
+    odd = _sum(k, [(q * p, d(2 * i + shift)) for i, q in enumerate(terms)])
+    other = even - odd if plus * minus > 0 else odd - even
+    return [(2 * group, even + odd), (2 * group + 1, other)]
 
 
 def forward(k: Kernel, tile: Tile, d: Callable[[int], Vec]) -> list[tuple[int, Vec]]:
