@@ -28,15 +28,17 @@ SET_STEP = 16
 """Elements that keep frequencies off each other's L1 sets."""
 _SCRATCH = (448 << 10, 896 << 10, 1536 << 10)
 # Measured on a Zen 4 server core: the products reach 93% of the peak; a transform takes these
-# cycles for one vector of one whole patch; weights stream at these bytes per microsecond and core,
-# from memory or again from L3.
+# cycles for one vector of one whole patch, most of it waiting for V and M in L2 (in L1 they would
+# take half). Weights stream at these bytes per microsecond and core: from memory, from memory when
+# every core reads all of them and they do not stay in the last-level cache, or again from there.
 _GEMM_EFFICIENCY = 0.93
-_INPUT_CYCLES = {6: 400.0, 4: 180.0, 2: 75.0}
-_OUTPUT_CYCLES = {6: 360.0, 4: 165.0, 2: 65.0}
+_INPUT_CYCLES = {6: 620.0, 4: 270.0, 2: 90.0}
+_OUTPUT_CYCLES = {6: 520.0, 4: 213.0, 2: 71.0}
 _CYCLES = 3.7e3  # per microsecond
-_COLD, _WARM = 20e3, 37e3
+_COLD, _COLD_SHARED, _COLD_LARGE, _WARM = 20e3, 26e3, 13e3, 37e3
+_FED = 12  # rows that keep a core busy for as long as the next weights take to come from memory
 _NOMINAL_THREADS = 2
-_OVERLAP = 0.15  # share of the shorter of arithmetic and streaming that adds to the longer
+_OVERLAP = 0.2  # share of the shorter of arithmetic and streaming that adds to the longer
 _AHEAD = 64  # vectors of weights: what comes from memory takes half a microsecond
 _PART = 64 << 10  # bytes of weights in a chunk of the phased products
 
@@ -97,16 +99,18 @@ def _weights(p: Problem, s: Schedule) -> float:
 def _products(p: Problem, s: Schedule, speed: Machine) -> float:
     """Microseconds of one core for all products.
 
-    One or two rows take as long as two and a half: they wait for the panel.
+    One or two rows take as long as two and a half: they wait for the panel. When phased, the first
+    rows wait for it to come from memory.
     """
-    share = s.blocks if not s.phased else 1
-    counts = tuple(n / share for n in s.counts(p))
+    share = 1 if s.phased else s.blocks
     most = rows_in_registers(s.nv, p.target) if s.phased else usual_heights(s.nv, p.target)[0]
     total = 0.0
-    for rows, many in rows_of(counts, s.m, s.edges).items():
+    for rows, many in rows_of(tuple(n / share for n in s.counts(p)), s.m, s.edges).items():
         heights = even_heights(max(1, round(rows)), most)
-        waste = sum(max(h, 2.5) for h in heights) / sum(heights)
-        total += many * rows * waste * share
+        taken = [max(h, 2.5) for h in heights]
+        if s.phased:
+            taken[0] = max(taken[0], _FED)
+        total += many * rows * share * sum(taken) / sum(heights)
     panels = -(-p.vectors // s.nv)
     flops = 2.0 * total * p.channels * panels * s.nv * p.target.lanes
     return flops / (_GEMM_EFFICIENCY * speed.flops)
@@ -116,7 +120,8 @@ def _transforms(p: Problem, s: Schedule) -> float:
     """Microseconds of one core for both transforms."""
     tiles = sum(s.counts(p))
     vectors = -(-p.channels // p.target.lanes)
-    cycles = vectors * _INPUT_CYCLES[s.m] + p.vectors * _OUTPUT_CYCLES[s.m]
+    border = 2.5 if p.channels < p.target.lanes else 1.0
+    cycles = vectors * border * _INPUT_CYCLES[s.m] + p.vectors * _OUTPUT_CYCLES[s.m]
     return tiles * cycles / _CYCLES
 
 
@@ -141,7 +146,9 @@ def _fused(p: Problem, m: int, edges: tuple[int, int], scratch: int, speed: Mach
     s = Schedule(m, edges, False, nv, blocks)
     rounds = -(-blocks // p.threads)
     weights = _weights(p, s)
-    stream = weights / _COLD + (rounds - 1) * weights / _WARM
+    stays = weights < 0.6 * p.target.l3
+    stream = weights / (_COLD_SHARED if stays else _COLD_LARGE)
+    stream += (rounds - 1) * weights / (_WARM if stays else _COLD_LARGE)
     # V that does not stay in L2 is fetched again for every panel.
     held = row * -(-tiles // blocks)
     spilled = held if held > p.target.l2 // 2 else 0
@@ -159,12 +166,16 @@ def _phased(p: Problem, m: int, edges: tuple[int, int], nv: int, speed: Machine)
     s = Schedule(m, edges, True, nv, min(tiles, 16 * p.threads), parts, _AHEAD)
     shared = 4.0 * (m + 2) ** 2 * tiles * (p.channels + panels * filters)
     # Half of what one core writes into the shared buffers is fetched from it by another.
-    speed_between = _COLD if shared < p.target.l3 / 2 else _COLD / 2
-    handed = (1.5 if p.threads > 1 else 0.3) * shared / speed_between
+    handed = (1.5 if p.threads > 1 else 0.3) * shared / _between(shared, p.target)
     busy = (_transforms(p, s) + _products(p, s, speed)) / p.threads
     stream = _weights(p, s) / (_COLD * p.threads)
     micros = 3 * speed.step + _overlapped(busy, stream) + handed + _pictures(p, speed)
     return replace(s, micros=micros)
+
+
+def _between(shared: float, target: Target) -> float:
+    """Bytes per microsecond through shared buffers of so many bytes."""
+    return 120e3 if shared < target.l3 / 8 else 40e3 if shared < target.l3 / 3 else 22e3
 
 
 @lru_cache(maxsize=1024)
