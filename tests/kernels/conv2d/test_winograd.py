@@ -218,6 +218,32 @@ def test_interleaved_with_another_part(hold, position):
     )
 
 
+BF16 = DType.BF16
+MIXES = {
+    # picture, weights, residual, result
+    "bf16": (BF16, BF16, BF16, BF16),
+    "to-f32": (BF16, F32, F32, F32),
+    "from-f32": (F32, F32, BF16, BF16),
+}
+
+
+@pytest.mark.parametrize("phased", [False, True])
+@pytest.mark.parametrize("mix", MIXES)
+def test_bfloat16_is_only_storage(hold, mix, phased):
+    """Borders, patches inside, shorter tiles and a residual in every mix: exact on integers."""
+    rng = np.random.default_rng(5)
+    x, w, r, y = MIXES[mix]
+    shapes = ((1, 18, 7, 9), (20, 18, 3, 3), (1, 20, 7, 9))
+    arrays = [exact_operands(s, kind, rng) for s, kind in zip(shapes, (x, w, r), strict=True)]
+    arrays[1] = (arrays[1].astype(np.float32) * 4).astype(w.numpy)
+    op = Conv2d(padding=(1, 1, 1, 1), epilogue=BIAS_RELU)
+    hold(
+        KERNELS[2, phased], op, arrays, exact=True, constant=[False, True, False],
+        inputs=[nhwc_view(x, shapes[0], 21), row_major(w, shapes[1]), nhwc_view(r, shapes[2])],
+        outputs=[nhwc_view(y, shapes[2], 24)], runs=QUICK,
+    )  # fmt: skip
+
+
 @pytest.mark.parametrize("m", BASES)
 def test_error_of_many_channels(m):
     """The documented error of normal data is not exceeded, and is not far away."""
@@ -291,6 +317,7 @@ def call(op, *shapes, constant=(False, True), x=None, y=None, exact=False):
 
 X, W = (1, 8, 9, 9), (8, 8, 3, 3)
 REFUSED = [
+    ("float32", lambda: call(Conv2d(), X, W, x=nhwc_view(DType.F16, X))),
     ("rounds", lambda: call(Conv2d(), X, W, exact=True)),
     ("3x3", lambda: call(Conv2d(), X, (8, 8, 1, 1))),
     ("3x3", lambda: call(Conv2d(stride=(2, 2)), X, W)),

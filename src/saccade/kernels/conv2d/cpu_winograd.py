@@ -3,8 +3,10 @@
 Layouts: x and the result channels-last with any pitch; the result also through DepthToSpace or a
 channel interleave. Weights are transformed at load into panels of nv vectors of filters. No halo:
 what a patch reads outside the picture is zero. With taps `d` apart, every d-th row and column is
-a picture of its own, one of d² (a lattice) that do not touch each other. Refused: everything but
-3x3 with stride 1 and one group; lattices smaller than 3x3; prologues; row-major pictures; `exact`.
+a picture of its own, one of d² (a lattice) that do not touch each other. The picture, operands and
+the result are float32 or bfloat16 in any mix; transforms and products are float32. Refused:
+everything but 3x3 with stride 1 and one group; lattices smaller than 3x3; prologues; row-major
+pictures; `exact`.
 """
 
 from __future__ import annotations
@@ -13,7 +15,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 
-from saccade.ir import DType
 from saccade.ir.expr import IDENTITY
 from saccade.kernels.base import (
     Call,
@@ -27,7 +28,7 @@ from saccade.kernels.base import (
     Temp,
     Variant,
 )
-from saccade.kernels.conv2d.epilogue_spec import EpilogueSpec, conv_epilogue
+from saccade.kernels.conv2d.epilogue_spec import FLOATS, EpilogueSpec, conv_epilogue
 from saccade.kernels.conv2d.pack_winograd import packed_bytes
 from saccade.kernels.conv2d.winograd_code import WinogradConfig, emit_winograd
 from saccade.kernels.conv2d.winograd_gemm import even_heights, rows_in_registers, usual_heights
@@ -49,8 +50,8 @@ def _supports(call: Call) -> str | None:
         return "takes no prologue"
     if not call.constant[1]:
         return "weights are not known ahead"
-    if x.dtype is not DType.F32 or w.dtype is not DType.F32:
-        return "only float32"
+    if x.dtype not in FLOATS or w.dtype not in FLOATS:
+        return "only float32 and bfloat16"
     if not x.channels_last:
         return "x is not channels-last"
     spec = conv_epilogue(call)
@@ -66,7 +67,8 @@ def problem_of(call: Call, spec: EpilogueSpec) -> Problem:
     down, along = call.op.dilation
     channels = call.inputs[0].shape[1]
     images, rows, columns = n * down * along, -(-rows // down), -(-columns // along)
-    return Problem(images, rows, columns, channels, spec.vectors, call.threads, call.target)
+    sizes = (call.inputs[0].dtype.itemsize, spec.out.dtype.itemsize)
+    return Problem(images, rows, columns, channels, spec.vectors, call.threads, call.target, sizes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,12 +144,12 @@ def launch_as(
     stage = Scratch(4 * layout.squares * problem.target.lanes)
     v_bytes, m_bytes = 4 * layout.squares * layout.v_step, 4 * layout.squares * layout.m_step
     m, edges, nv, apart = chosen.m, chosen.edges, chosen.nv, call.op.dilation
-    blocks = chosen.blocks
+    blocks, x = chosen.blocks, call.inputs[0].dtype.value
     integers = _integers(call, problem, chosen, layout, blocks)
     if not chosen.phased:
         heights = usual_heights(nv, problem.target)
         operands: tuple[Operand, ...] = (In(0), u, Scratch(v_bytes + m_bytes + stage.nbytes))
-        config = WinogradConfig("fused", m, edges, apart, heights, nv, chosen.ahead, code)
+        config = WinogradConfig("fused", m, edges, apart, heights, nv, chosen.ahead, x, code)
         return (Launch(config, operands + tail[0], integers + tail[1], blocks),)
     v, sums = Temp(0, v_bytes), Temp(1, m_bytes * layout.panels)
     rows = map(int, rows_of(chosen.counts(problem), m, edges))
@@ -155,7 +157,7 @@ def launch_as(
     products = WinogradConfig("products", m, edges, (1, 1), heights, nv, chosen.ahead)
     output = WinogradConfig("output", m, edges, apart, nv=nv, epilogue=code)
     return (
-        Launch(WinogradConfig("input", m, edges, apart), (In(0), stage, v), integers, blocks),
+        Launch(WinogradConfig("input", m, edges, apart, x=x), (In(0), stage, v), integers, blocks),
         Launch(products, (v, u, sums), integers, layout.squares * chosen.parts),
         Launch(output, (sums, stage, *tail[0]), integers + tail[1], blocks * layout.panels),
     )

@@ -22,7 +22,7 @@ def pack_winograd(
     """Transform and reorder filters.
 
     Args:
-        weights: [K, C, 3, 3], float32.
+        weights: [K, C, 3, 3], float32 or bfloat16.
         m: Edge of the output tile whose points are used.
         panel: Filters side by side in a panel; the last panel is filled up with zeros.
         order: Order of the filters, see `channel_order`; padding in it becomes zeros.
@@ -43,7 +43,7 @@ def pack_winograd(
     for index, block in enumerate(packed.swapaxes(0, 1) if frequency_major else packed):
         chosen = numbers[index * panel : (index + 1) * panel]
         (filled,) = np.nonzero(chosen >= 0)
-        part = weights[chosen[filled]].reshape(-1, channels, 9)
+        part = weights[chosen[filled]].astype(np.float32).reshape(-1, channels, 9)
         taps = np.zeros((9, channels, panel), np.float32)
         taps[:, :, filled] = part.transpose(2, 1, 0)
         block[...] = (transform @ taps.reshape(9, -1)).reshape(block.shape)

@@ -38,6 +38,7 @@ class WinogradConfig:
             stage sums nothing.
         nv: Vectors of filters in a panel.
         ahead: How many vectors of weights ahead of use are asked for, 0 for none.
+        x: Element type of the picture.
         epilogue: `EpilogueSpec.code`, () where a stage stores no result.
     """
 
@@ -48,6 +49,7 @@ class WinogradConfig:
     heights: tuple[int, ...] = ()
     nv: int = 1
     ahead: int = 0
+    x: str = "float32"
     epilogue: tuple[str, ...] = ()
 
 
@@ -177,7 +179,7 @@ def emit_winograd(k: Kernel, config: WinogradConfig) -> None:
 
 
 def _emit_fused(k: Kernel, config: WinogradConfig) -> None:
-    x, u, v = k.pointer("x"), k.pointer("u"), k.scratch("block")
+    x, u, v = k.pointer("x", config.x), k.pointer("u"), k.scratch("block")
     epilogue = Epilogue(k, config.epilogue)
     code = _Code(k, config, _declare(k))
     epilogue.declare_integers()
@@ -195,7 +197,7 @@ def _emit_fused(k: Kernel, config: WinogradConfig) -> None:
 
 
 def _emit_input(k: Kernel, config: WinogradConfig) -> None:
-    x, stage, v = k.pointer("x"), k.scratch("stage_tile"), k.pointer("v")
+    x, stage, v = k.pointer("x", config.x), k.scratch("stage_tile"), k.pointer("v")
     code = _Code(k, config, _declare(k))
     with k.chunks(code.s.blocks) as chunk:
         code.forward(x, stage, v, code.tiling.shares(k, chunk, code.s.blocks, local=False))

@@ -45,7 +45,15 @@ _PART = 64 << 10  # bytes of weights in a chunk of the phased products
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Sizes: images, rows and columns of the result, channels, vectors of filters."""
+    """What estimates depend on.
+
+    Attributes:
+        images, rows, columns: Extents of the result.
+        channels, vectors: Channels of the picture, vectors of filters.
+        threads: Width of the team.
+        target: Machine.
+        sizes: Bytes of an element of the picture and of the result.
+    """
 
     images: int
     rows: int
@@ -54,6 +62,7 @@ class Problem:
     vectors: int
     threads: int
     target: Target
+    sizes: tuple[int, int] = (4, 4)
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +141,8 @@ def _overlapped(a: float, b: float) -> float:
 def _pictures(p: Problem, speed: Machine) -> float:
     """Microseconds for reading x and writing y (a written line is read first)."""
     filters = p.vectors * p.target.lanes
-    moved = 4.0 * p.images * p.rows * p.columns * (p.channels + 2 * filters)
+    pixel = p.sizes[0] * p.channels + p.sizes[1] * 2 * filters
+    moved = float(p.images * p.rows * p.columns * pixel)
     return moved / (speed.bandwidth if moved > p.target.l3 else 2 * _WARM * p.threads)
 
 
@@ -146,7 +156,7 @@ def _fused(p: Problem, m: int, edges: tuple[int, int], scratch: int, speed: Mach
     s = Schedule(m, edges, False, nv, blocks)
     rounds = -(-blocks // p.threads)
     weights = _weights(p, s)
-    stays = weights < 0.6 * p.target.l3
+    stays = weights < p.target.l3 / 2
     stream = weights / (_COLD_SHARED if stays else _COLD_LARGE)
     stream += (rounds - 1) * weights / (_WARM if stays else _COLD_LARGE)
     # V that does not stay in L2 is fetched again for every panel.

@@ -31,9 +31,9 @@ def _sum(k: Kernel, terms: Sequence[tuple[float, Vec]]) -> Vec:
     for factor, value in rest:
         if joined and abs(factor) == abs(joined[-1][0]) != 1.0:
             first, other = joined.pop()
-            value = other + value if factor == first else other - value
-            factor = first
-        joined.append((factor, value))
+            joined.append((first, other + value if factor == first else other - value))
+        else:
+            joined.append((factor, value))
     (factor, total), *rest = joined
     if factor != 1.0:
         total = total * factor
@@ -58,9 +58,9 @@ def forward_group(
             found.insert(0, (0, _sum(k, scaled)))
         return found
     p, (plus, minus) = tile.pairs[group - 1], tile.scales[2 * group - 1 : 2 * group + 1]
-    terms = [plus * q for q in tile.product(group - 1)]
-    even = _sum(k, [(q, d(2 * i + 1 + shift)) for i, q in enumerate(terms)])
-    odd = _sum(k, [(q * p, d(2 * i + shift)) for i, q in enumerate(terms)])
+    factors = [plus * q for q in tile.product(group - 1)]
+    even = _sum(k, [(q, d(2 * i + 1 + shift)) for i, q in enumerate(factors)])
+    odd = _sum(k, [(q * p, d(2 * i + shift)) for i, q in enumerate(factors)])
     other = even - odd if plus * minus > 0 else odd - even
     return [(2 * group, even + odd), (2 * group + 1, other)]
 
