@@ -14,6 +14,7 @@ from saccade.kernels.conv2d.pack import (
     pack_channels,
     pack_conv_weights,
     pack_matrix,
+    pack_pairs_of_taps,
     pack_transposed,
     zeros,
 )
@@ -34,6 +35,7 @@ FUNCTIONS: Mapping[str, Callable[..., Array]] = MappingProxyType(
         "pack_depthwise": pack_depthwise,
         "pack_few_outputs": pack_few_outputs,
         "pack_matrix": pack_matrix,
+        "pack_pairs_of_taps": pack_pairs_of_taps,
         "pack_regions": pack_regions,
         "pack_transposed": pack_transposed,
         "pack_winograd": pack_winograd,

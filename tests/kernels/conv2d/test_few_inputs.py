@@ -10,6 +10,7 @@ import pytest
 from saccade.codegen.target import host_target
 from saccade.ir import DType
 from saccade.ir.expr import parse
+from saccade.kernels import packing
 from saccade.kernels.base import Call
 from saccade.kernels.conv2d.cases import ConvCase
 from saccade.kernels.conv2d.cpu_few_inputs import CONV2D_FEW_INPUTS
@@ -170,3 +171,55 @@ def test_planted_mistakes_are_seen(mutant):
     )  # fmt: skip
     with pytest.raises(AssertionError):
         assert_exact(result, truth)
+
+
+BF16 = DType.BF16
+WITHOUT = dataclasses.replace(host_target("avx512"), bf16=False)
+PAIRS = (("avx512", True, 3, (2, 0, 1)), ("avx512", False, 1, None), (WITHOUT, False, 1, None))
+
+
+@pytest.mark.parametrize("kind", [F32, BF16])
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_bfloat16(hold, case, kind):
+    """Integers that are exact in bfloat16: pairs of taps where they are not dilated."""
+    arrays = [exact_operands(case.x, kind, RNG), exact_operands(case.w, F32, RNG)]
+    shape = case.op.reference(*(a.astype(np.float32) for a in arrays))[0].shape
+    x, y = row_major(kind, case.x), nhwc_view(BF16, shape)
+    run(hold, case.op, arrays, x=x, y=y, exact=True, runs=PAIRS)
+
+
+def test_a_result_in_float32_is_not_rounded_on_the_way(hold):
+    """Pictures that bfloat16 would round: their differences show."""
+    x = (257 + np.arange(3 * 8 * 30, dtype=np.float32)).reshape(1, 3, 8, 30)
+    w = exact_operands((20, 3, 3, 3), F32, RNG)
+    run(hold, Conv2d(padding=(1, 1, 1, 1)), [x, w], exact=True, runs=PAIRS)
+
+
+@pytest.mark.parametrize("taps", [2, 3])
+def test_what_stands_behind_the_last_tap_is_not_read(taps):
+    """One NaN in the picture reaches the windows that hold it, and no other."""
+    x = np.ones((1, 1, 3, 40), np.float32)
+    x[0, 0, 1, 20] = np.nan
+    w = np.ones((16, 1, 1, taps), np.float32)
+    op = Conv2d()
+    out = nhwc_view(BF16, (1, 16, 3, 41 - taps))
+    (result,) = run_kernel(CONV2D_FEW_INPUTS, op, [x, w], [out], constant=(False, True))
+    seen = np.isnan(result.astype(np.float32))[0, 0]
+    assert seen.sum() == taps and seen[1, 21 - taps : 21].all()
+
+
+def test_pairs_of_taps_in_another_order_are_seen(monkeypatch):
+    arrays = [exact_operands(s, F32, RNG) for s in (CASES[1].x, CASES[1].w)]
+    right = packing.FUNCTIONS["pack_pairs_of_taps"]
+    wrong = {
+        **packing.FUNCTIONS,
+        "pack_pairs_of_taps": lambda *args: right(*args)[..., ::-1].copy(),
+    }
+    monkeypatch.setattr(packing, "FUNCTIONS", wrong)
+    truth = CASES[1].op.reference(*arrays)[0]
+    (result,) = run_kernel(
+        CONV2D_FEW_INPUTS, CASES[1].op, arrays, [nhwc_view(BF16, truth.shape)],
+        constant=(False, True), isa="avx512",
+    )  # fmt: skip
+    with pytest.raises(AssertionError):
+        assert_exact(result, truth.astype(BF16.numpy))

@@ -6,6 +6,8 @@ pixels of a tile read stand at fixed distances, so that a multiply-add takes its
 from memory by one register and a constant. The tile runs along a row: `pixels` outputs times
 `vectors` vectors of filters stay in registers over all taps, which are unrolled along the row and
 over the channels.
+Where the result is bfloat16 and the target sums pairs of it, the copy is rounded to bfloat16 and
+neighbouring taps of a row are summed in pairs, unless they are dilated or `exact` is asked for.
 Layouts: x with neighbouring columns together (row-major pictures), y as the epilogue stores it.
 Refuses: more than 4 channels, groups, prologues, weights that are not constant, windows wider than
 11 taps.
@@ -13,13 +15,14 @@ Refuses: more than 4 channels, groups, prologues, weights that are not constant,
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 
 from saccade.codegen.language import Kernel, Ptr, Var
 from saccade.codegen.target import Target
-from saccade.codegen.values import Int
+from saccade.codegen.values import Int, Vec
+from saccade.ir import DType
 from saccade.ir.expr import IDENTITY
 from saccade.kernels.base import (
     Call,
@@ -33,7 +36,7 @@ from saccade.kernels.base import (
 )
 from saccade.kernels.conv2d.epilogue import Epilogue
 from saccade.kernels.conv2d.epilogue_spec import FLOATS, EpilogueSpec, conv_epilogue
-from saccade.kernels.conv2d.microkernel import anchored, fence, zero_sums
+from saccade.kernels.conv2d.microkernel import add, add_pairs, anchored, steps_of, zero_sums
 from saccade.kernels.machine import machine
 from saccade.opdefs import Conv2d
 from saccade.opdefs._taps import expr_flops
@@ -56,6 +59,7 @@ class FewInputsConfig:
         channels: Input channels.
         taps, stride, dilation: Of the convolution, along the row.
         element: Type of the input's elements.
+        pairs: Whether taps are summed in pairs of bfloat16.
         epilogue: `EpilogueSpec.code`.
     """
 
@@ -66,6 +70,7 @@ class FewInputsConfig:
     stride: int
     dilation: int
     element: str
+    pairs: bool
     epilogue: tuple[str, ...]
 
 
@@ -99,8 +104,9 @@ class _Code:
 
     def __init__(self, k: Kernel, config: FewInputsConfig) -> None:
         self.k, self.c = k, config
-        self.x, self.w = k.pointer("x", config.element), k.pointer("w")
-        self.band = k.scratch("band")
+        products = "bfloat16" if config.pairs else "float32"
+        self.x, self.w = k.pointer("x", config.element), k.pointer("w", products)
+        self.band = k.scratch("band", products)
         self.epilogue = Epilogue(k, config.epilogue)
         self.s = _Sizes(*k.integers(_NAMES))
         self.epilogue.declare_integers()
@@ -148,29 +154,45 @@ class _Code:
         """`pixels` outputs of a row."""
         k, s, c = self.k, self.s, self.c
         sums = zero_sums(k, c.pixels, c.vectors)
-        width = c.vectors * k.lanes
-        step = c.channels * c.taps * width
+        apart = 2 if c.pairs else 1  # taps of a step, and elements of a lane of its weights
+        width = c.vectors * k.lanes * apart
+        step = c.channels * steps_of(c.taps, c.pairs) * width
         weights = anchored(k, self.w + block * s.taps * step)
         with k.range(0, s.taps) as r:
             row = line + r * s.dilation * (s.pitch * c.channels)
             planes = [anchored(k, row + i * s.pitch) for i in range(c.channels)]
             panel = anchored(k, weights + r * step)
-            for t in range(c.taps):
+            for t in range(0, c.taps, apart):
                 for i, plane in enumerate(planes):
-                    self.tap(sums, plane + t * c.dilation, panel + (t * c.channels + i) * width)
+                    read = self.reader(plane + t * c.dilation, last=t + 1 == c.taps)
+                    self.step(sums, read, panel + (t // apart * c.channels + i) * width)
         self.finish(sums, at, block)
 
-    def tap(self, sums: list[list[Var]], elements: Ptr, weights: Ptr) -> None:
-        """Add the products of one tap and one channel."""
+    def reader(self, elements: Ptr, *, last: bool) -> Callable[[int], Vec]:
+        """Gives what a pixel of the tile multiplies: the elements of a tap, or of two taps."""
+        if not self.c.pairs:
+            return lambda i: elements.splat(i * self.c.stride)
+        # What stands behind the last of an odd number of taps is not its pair: it may be NaN.
+        one = elements.half_pair if last else elements.pair
+        return lambda i: self.k.broadcast(one(i * self.c.stride))
+
+    def step(self, sums: list[list[Var]], read: Callable[[int], Vec], weights: Ptr) -> None:
+        """Add the products of one tap, or of two, and one channel."""
         k, c = self.k, self.c
         held = k.target.registers - c.pixels * c.vectors - 1
-        vectors = [weights.vec(j * k.lanes) for j in range(min(c.vectors, held))]
+        vectors = [self.vector(weights, j) for j in range(min(c.vectors, held))]
         for i, totals in enumerate(sums):
-            element = elements.splat(i * c.stride)
-            more = [weights.vec(j * k.lanes) for j in range(len(vectors), c.vectors)]
-            for total, vector in zip(totals, [*vectors, *more], strict=True):
-                total.set(k.fma(element, vector, total.get()))
-            fence(k)
+            element = read(i)
+            more = [self.vector(weights, j) for j in range(len(vectors), c.vectors)]
+            if c.pairs:
+                add_pairs(k, totals, element, [*vectors, *more])
+            else:
+                add(k, totals, element, [*vectors, *more])
+
+    def vector(self, weights: Ptr, j: int) -> Vec:
+        """Vector j of the weights of a step."""
+        lanes = self.k.lanes
+        return weights.pairs(2 * j * lanes) if self.c.pairs else weights.vec(j * lanes)
 
     def finish(self, sums: list[list[Var]], at: tuple[Int, Int, Int], block: Int) -> None:
         """Epilogue and stores of the pixels that exist."""
@@ -215,6 +237,19 @@ def _supports(call: Call) -> str | None:
     if w.shape[3] > MOST_TAPS:
         return f"more than {MOST_TAPS} taps along a row"
     return conv_epilogue(call).refuse()
+
+
+def _pairs(call: Call) -> bool:
+    """Whether taps are summed in pairs of bfloat16."""
+    op: Conv2d = call.op
+    rounded = call.outputs[0].dtype is DType.BF16 and not call.exact
+    return call.target.bf16 and rounded and op.dilation[1] == 1 and call.inputs[1].shape[3] > 1
+
+
+def _steps(call: Call) -> int:
+    """Multiply-adds of one sum."""
+    _, channels, rows, columns = call.inputs[1].shape
+    return channels * rows * steps_of(columns, _pairs(call))
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,7 +306,7 @@ def _tiles(call: Call, spec: EpilogueSpec) -> list[_Tile]:
     """The tiles that can be used, the fastest first."""
     x, w = call.inputs[:2]
     images, _, rows, columns = spec.shape
-    speed, products = machine(call.target), w.shape[1] * w.shape[2] * w.shape[3]
+    speed, products = machine(call.target), _steps(call)
     rate = speed.flops / (2 * call.target.lanes * _CYCLES)  # multiply-adds per cycle
     traffic = speed.traffic(x.nbytes + call.outputs[0].nbytes, call.threads)
     found = []
@@ -306,15 +341,16 @@ def _launch(call: Call, spec: EpilogueSpec, tile: _Tile) -> tuple[Launch, ...]:
     lines, pitch = _lines(call, tile.band), _pitch(call, spec, tile.pixels)
     config = FewInputsConfig(
         tile.pixels, tile.vectors, w.shape[1], w.shape[3], op.stride[1], op.dilation[1],
-        x.dtype.value, spec.code(tile.vectors),
+        x.dtype.value, _pairs(call), spec.code(tile.vectors),
     )  # fmt: skip
     integers = (
         images, rows, columns, blocks, *x.shape[2:], *x.strides[:3], *op.padding[:2], w.shape[2],
         op.stride[0], op.dilation[0], tile.band, pitch,
     )  # fmt: skip
-    nbytes = 4 * blocks * w.shape[1] * w.shape[2] * w.shape[3] * width
-    packing = Packing("pack_conv_weights", (1, spec.order, width), (1,), nbytes)
-    operands = (In(0), Packed(packing), Scratch(4 * lines * pitch * w.shape[1]), *spec.pointers())
+    pack = "pack_pairs_of_taps" if config.pairs else "pack_conv_weights"
+    packing = Packing(pack, (1, spec.order, width), (1,), 4 * blocks * _steps(call) * width)
+    band = Scratch((2 if config.pairs else 4) * lines * pitch * w.shape[1])
+    operands = (In(0), Packed(packing), band, *spec.pointers())
     chunks = images * -(-rows // tile.band)
     return (Launch(config, operands, (*integers, *spec.integers()), chunks),)
 

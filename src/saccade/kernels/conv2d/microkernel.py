@@ -25,6 +25,8 @@ __all__ = [
     "FEW",
     "Reduction",
     "accumulate",
+    "add",
+    "add_pairs",
     "anchored",
     "fence",
     "in_pairs",
@@ -129,9 +131,9 @@ def accumulate(
                 more = _vectors(k, panel + held * lanes, masks[held:], reduction.pairs)
                 if reduction.pairs:
                     pair = _pair(k, row, (c + u) * 2, distance)
-                    _row_of_pairs(k, tile, pair, [*vectors, *more])
+                    add_pairs(k, tile, pair, [*vectors, *more])
                 else:
-                    _row(k, tile, row.splat((c + u) * distance), [*vectors, *more])
+                    add(k, tile, row.splat((c + u) * distance), [*vectors, *more])
 
     total = count // 2 if reduction.pairs else count
     if reduction.shape == "once":
@@ -149,7 +151,7 @@ def accumulate(
         vectors = _vectors(k, weights + total * pitch, masks, pairs=True)
         for row, distance, tile in zip(rows, steps, sums, strict=True):
             last = row.half_pair((count - 1) * distance)
-            _row_of_pairs(k, tile, k.broadcast(last), vectors)
+            add_pairs(k, tile, k.broadcast(last), vectors)
 
 
 def _vectors(k: Kernel, panel: Ptr, masks: Sequence[Mask | None], pairs: bool) -> list[Vec]:
@@ -166,13 +168,15 @@ def _pair(k: Kernel, row: Ptr, c: IntLike, distance: IntLike) -> Vec:
     return k.broadcast(k.join_pair(low, high))
 
 
-def _row(k: Kernel, sums: list[Var], element: Vec, vectors: list[Vec]) -> None:
+def add(k: Kernel, sums: list[Var], element: Vec, vectors: list[Vec]) -> None:
+    """A row of the tile plus an element, in every lane, times vectors of weights."""
     for total, vector in zip(sums, vectors, strict=True):
         total.set(k.fma(element, vector, total.get()))
     fence(k)
 
 
-def _row_of_pairs(k: Kernel, sums: list[Var], pair: Vec, vectors: list[Vec]) -> None:
+def add_pairs(k: Kernel, sums: list[Var], pair: Vec, vectors: list[Vec]) -> None:
+    """A row of the tile plus a pair, in every lane, times vectors of pairs of weights."""
     # The last operand can be read from memory: weights, or a pair that nobody else asks for.
     for total, vector in zip(sums, vectors, strict=True):
         operands = (pair, vector) if len(vectors) > 1 else (vector, pair)

@@ -7,7 +7,14 @@ import numpy as np
 from saccade.ir import Array, DType
 from saccade.kernels.conv2d.channel_order import channel_order
 
-__all__ = ["pack_channels", "pack_conv_weights", "pack_matrix", "pack_transposed", "zeros"]
+__all__ = [
+    "pack_channels",
+    "pack_conv_weights",
+    "pack_matrix",
+    "pack_pairs_of_taps",
+    "pack_transposed",
+    "zeros",
+]
 
 
 def zeros(count: int) -> Array:
@@ -45,6 +52,12 @@ def pack_conv_weights(
         panels.append(padded.reshape(blocks, width, c, r, s).transpose(0, 3, 4, 2, 1))
     packed = np.stack(panels)
     return pair_up(packed) if pairs else np.ascontiguousarray(packed)
+
+
+def pack_pairs_of_taps(weights: Array, groups: int, order: str, width: int) -> Array:
+    """Weights [K, C/groups, R, S] as [groups, blocks, R, ⌈S/2⌉, C/groups, width, 2] in bfloat16."""
+    taps = pack_conv_weights(weights, groups, order, width).swapaxes(-2, -3)
+    return np.ascontiguousarray(pair_up(taps).swapaxes(-3, -4))
 
 
 def pair_up(panels: Array) -> Array:
