@@ -175,7 +175,7 @@ def test_planted_mistakes_are_seen(mutant):
 
 BF16 = DType.BF16
 WITHOUT = dataclasses.replace(host_target("avx512"), bf16=False)
-PAIRS = (("avx512", True, 3, (2, 0, 1)), ("avx512", False, 1, None), (WITHOUT, False, 1, None))
+PAIRS = (("avx512", False, 3, (2, 0, 1)), (WITHOUT, False, 1, None))
 
 
 @pytest.mark.parametrize("kind", [F32, BF16])
@@ -185,7 +185,8 @@ def test_bfloat16(hold, case, kind):
     arrays = [exact_operands(case.x, kind, RNG), exact_operands(case.w, F32, RNG)]
     shape = case.op.reference(*(a.astype(np.float32) for a in arrays))[0].shape
     x, y = row_major(kind, case.x), nhwc_view(BF16, shape)
-    run(hold, case.op, arrays, x=x, y=y, exact=True, runs=PAIRS)
+    checked = (("avx512", True, 1, None),) if case.depth < 20 else ()
+    run(hold, case.op, arrays, x=x, y=y, exact=True, runs=PAIRS + checked)
 
 
 def test_a_result_in_float32_is_not_rounded_on_the_way(hold):
