@@ -3,6 +3,7 @@
 from saccade.kernels.base import CpuKernel
 from saccade.kernels.conv2d.cpu_depthwise import CONV2D_DEPTHWISE
 from saccade.kernels.conv2d.cpu_direct import CONV2D_DIRECT
+from saccade.kernels.conv2d.cpu_expand import CONV2D_EXPAND
 from saccade.kernels.conv2d.cpu_few_inputs import CONV2D_FEW_INPUTS
 from saccade.kernels.conv2d.cpu_few_outputs import CONV2D_FEW_OUTPUTS
 from saccade.kernels.conv2d.cpu_winograd import CONV2D_WINOGRAD
@@ -27,6 +28,7 @@ CPU_KERNELS: tuple[CpuKernel, ...] = (
     CONV2D_DIRECT,
     CONV2D_WINOGRAD,
     CONV2D_DEPTHWISE,
+    CONV2D_EXPAND,
     CONV2D_FEW_INPUTS,
     CONV2D_FEW_OUTPUTS,
     CONV_TRANSPOSE2D_DIRECT,

@@ -19,6 +19,7 @@ from saccade.opdefs import (
     Concat,
     Conv2d,
     ConvTranspose2d,
+    ExpandDepthwise,
     GroupNorm,
     LocalResponseNorm,
     Move,
@@ -32,7 +33,9 @@ from saccade.opdefs import (
 
 __all__ = ["Formats", "formats"]
 
-SPATIAL = (Conv2d, ConvTranspose2d, Pool2d, Resize, GroupNorm, LocalResponseNorm)
+SPATIAL = (
+    Conv2d, ConvTranspose2d, ExpandDepthwise, Pool2d, Resize, GroupNorm, LocalResponseNorm,
+)  # fmt: skip
 INDIFFERENT = (Pointwise, Concat, Pad, Reduce, Softmax)
 
 

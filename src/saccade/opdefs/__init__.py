@@ -7,6 +7,7 @@ from saccade.opdefs.conv import (
     InterleaveStore,
     StoreMap,
 )
+from saccade.opdefs.expand import ExpandDepthwise
 from saccade.opdefs.matmul import MatMul
 from saccade.opdefs.movement import Concat, Gather, Move, Pad
 from saccade.opdefs.normalize import GroupNorm, LayerNorm, LocalResponseNorm
@@ -22,6 +23,7 @@ __all__ = [
     "ConvTranspose2d",
     "CumSum",
     "DepthToSpaceStore",
+    "ExpandDepthwise",
     "Gather",
     "GroupNorm",
     "InterleaveStore",

@@ -15,14 +15,14 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from saccade.codegen.language import Kernel
-from saccade.codegen.values import Int, IntLike, Vec
+from saccade.codegen.values import Int
 from saccade.ir.expr import IDENTITY
 from saccade.kernels.base import Call, CpuKernel, In, Launch, Packed, Packing, one_way
 from saccade.kernels.conv2d.column_window import valid_taps
-from saccade.kernels.conv2d.depthwise_code import RowCode, Rows
-from saccade.kernels.conv2d.epilogue import Epilogue, Place
+from saccade.kernels.conv2d.depthwise_code import FinishRow, RowCode, Rows, groups_of
+from saccade.kernels.conv2d.epilogue import Epilogue
 from saccade.kernels.conv2d.epilogue_spec import FLOATS, EpilogueSpec, conv_epilogue
-from saccade.kernels.conv2d.row_groups import Group, RowGroups, cut_row
+from saccade.kernels.conv2d.row_groups import RowGroups, Side
 from saccade.kernels.machine import machine
 from saccade.opdefs import Conv2d
 from saccade.opdefs._taps import expr_flops
@@ -49,16 +49,10 @@ class DepthwiseConfig:
     taps: int
     stride: int
     dilation: int
-    first: tuple[tuple[int, int, int], ...]
+    first: Side
     body: int
-    last: tuple[tuple[int, int, int], ...]
+    last: Side
     epilogue: tuple[str, ...]
-
-    @property
-    def groups(self) -> RowGroups:
-        """How rows are cut."""
-        first, last = (tuple(Group(*g) for g in side) for side in (self.first, self.last))
-        return RowGroups(first, self.body, int(self.body > 0), last)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +82,8 @@ def _emit(k: Kernel, config: DepthwiseConfig) -> None:
     epilogue = Epilogue(k, config.epilogue)
     s = _Sizes(*k.integers(" ".join(_Sizes.__slots__)))
     epilogue.declare_integers()
-    code = RowCode(k, config.groups, config.taps, config.stride, config.dilation)
+    groups = RowGroups.of(config.first, config.body, config.last)
+    code = RowCode(k, groups, config.taps, config.stride, config.dilation)
     bands, blocks = (s.rows + s.band - 1) // s.band, (s.vectors + s.block - 1) // s.block
     with k.chunks(s.images * bands * blocks) as chunk:
         above = chunk // blocks
@@ -106,21 +101,7 @@ def _emit(k: Kernel, config: DepthwiseConfig) -> None:
                     corner + s.x_h * h, s.x_h * s.dilation, s.x_w, w + channel, s.pitch, taps,
                     place.mask,
                 )  # fmt: skip
-                code.emit(rows, s.repeats, _Finish(epilogue, place, n, p))
-
-
-@dataclass(frozen=True, slots=True)
-class _Finish:
-    """Stores the sums of a row's pixels."""
-
-    epilogue: Epilogue
-    place: Place
-    image: Int
-    row: Int
-
-    def __call__(self, column: IntLike, total: Vec) -> None:
-        pixel = self.epilogue.pixel(self.image, self.row, column)
-        self.epilogue.finish(total, pixel, self.place)
+                code.emit(rows, s.repeats, FinishRow(epilogue, place, n, p))
 
 
 # Planning
@@ -155,24 +136,17 @@ def _epilogue(call: Call) -> EpilogueSpec:
 
 
 def _groups(call: Call, spec: EpilogueSpec) -> RowGroups | None:
-    op, taps = call.op, call.inputs[1].shape[3]
-    # Sums, the weights of a row of taps and two columns stay in registers.
-    largest = max(4, min(8, call.target.registers - taps - 3))
-    return cut_row(
-        spec.shape[3], call.inputs[0].shape[3], taps=taps, stride=op.stride[1],
-        left=op.padding[1], dilation=op.dilation[1], largest=largest,
-    )  # fmt: skip
+    x, w = call.inputs[:2]
+    return groups_of(call.op, spec.shape[3], x.shape[3], w.shape[3], call.target)
 
 
 def _config(call: Call, spec: EpilogueSpec) -> DepthwiseConfig:
     op, (x, w) = call.op, call.inputs[:2]
     cut = _groups(call, spec)
     assert cut is not None
-    first, last = (tuple((g.pixels, g.before, g.after) for g in s) for s in (cut.first, cut.last))
     return DepthwiseConfig(
-        x.dtype.value, w.shape[3], op.stride[1], op.dilation[1], first, cut.body, last,
-        spec.code(),
-    )  # fmt: skip
+        x.dtype.value, w.shape[3], op.stride[1], op.dilation[1], *cut.code(), spec.code()
+    )
 
 
 def _split(spec: EpilogueSpec, threads: int) -> tuple[int, int]:

@@ -6,10 +6,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from saccade.codegen.language import Kernel, Ptr
+from saccade.codegen.target import Target
 from saccade.codegen.values import Int, IntLike, Mask, Vec
-from saccade.kernels.conv2d.row_groups import Group, RowGroups
+from saccade.kernels.conv2d.epilogue import Epilogue, Place
+from saccade.kernels.conv2d.row_groups import Group, RowGroups, cut_row
+from saccade.opdefs import Conv2d
 
-__all__ = ["RowCode", "Rows"]
+__all__ = ["FinishRow", "RowCode", "Rows", "groups_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +37,32 @@ class Rows:
     pitch: Int
     taps: tuple[Int, Int]
     mask: Mask | None
+
+
+def groups_of(
+    conv: Conv2d, columns: int, width: int, taps: int, target: Target
+) -> RowGroups | None:
+    """How rows of `columns` pixels are cut, for `taps` columns over pictures of `width` columns."""
+    # Sums, the weights of a row of taps and two columns stay in registers.
+    largest = max(4, min(8, target.registers - taps - 3))
+    return cut_row(
+        columns, width, taps=taps, stride=conv.stride[1], left=conv.padding[1],
+        dilation=conv.dilation[1], largest=largest,
+    )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class FinishRow:
+    """Stores the sums of a row's pixels."""
+
+    epilogue: Epilogue
+    place: Place
+    image: Int
+    row: Int
+
+    def __call__(self, column: IntLike, total: Vec) -> None:
+        pixel = self.epilogue.pixel(self.image, self.row, column)
+        self.epilogue.finish(total, pixel, self.place)
 
 
 @dataclass(frozen=True, slots=True)

@@ -52,9 +52,18 @@ class Pixel:
 
 
 class Epilogue:
-    """Emits the epilogue that `code` (of `EpilogueSpec.code`) describes."""
+    """Emits the epilogue that `code` (of `EpilogueSpec.code`) describes.
 
-    def __init__(self, k: Kernel, code: tuple[str, ...], lanes: int | None = None) -> None:
+    Args:
+        k: Builder.
+        code: What to emit.
+        lanes: Width of a vector; the target's unless given.
+        out: Where the results go; declared as the last pointer unless given.
+    """
+
+    def __init__(
+        self, k: Kernel, code: tuple[str, ...], lanes: int | None = None, out: Ptr | None = None
+    ) -> None:
         self.k, self.lanes = k, lanes or k.lanes
         self.expr = parse(code[0])
         self.kind, self.tail, *self.extra = code[1].split(":")
@@ -66,7 +75,7 @@ class Epilogue:
             self.operands.append(("part", "unit"))
             self.pointers.append(k.pointer("part", part[0]))
         self.stage = k.scratch("stage") if self.kind in ("strided", "rows") else None
-        self.out = k.pointer("y", result)
+        self.out = out or k.pointer("y", result)
         self.strides: list[tuple[Int, ...]] = []
 
     def declare_integers(self) -> None:

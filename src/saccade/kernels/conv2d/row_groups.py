@@ -10,7 +10,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["Group", "RowGroups", "cut_row"]
+__all__ = ["Group", "RowGroups", "Side", "cut_row"]
+
+Side = tuple[tuple[int, int, int], ...]
+"""Groups as plain numbers: pixels, columns before and after."""
 
 _REACH = 64  # pixels with taps outside the picture that are written out at most
 
@@ -61,6 +64,19 @@ class RowGroups:
     def count(self) -> int:
         """Groups of a row."""
         return len(self.first) + self.repeats + len(self.last)
+
+    def code(self) -> tuple[Side, int, Side]:
+        """What emitted code depends on, as plain numbers."""
+        first, last = (
+            tuple((g.pixels, g.before, g.after) for g in side) for side in (self.first, self.last)
+        )
+        return first, self.body, last
+
+    @classmethod
+    def of(cls, first: Side, body: int, last: Side) -> RowGroups:
+        """From what `code` gave; `repeats` is 1 for any number of them."""
+        ends = (tuple(Group(*g) for g in side) for side in (first, last))
+        return cls(next(ends), body, int(body > 0), next(ends))
 
 
 def cut_row(

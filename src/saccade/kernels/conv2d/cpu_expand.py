@@ -1,0 +1,184 @@
+"""A 1x1 convolution and the depthwise convolution of its result in one pass.
+
+`wide[n,h,w,c] = f(Σ_d x[n,h,w,d] · v[d,c])`, `y[n,p,q,c] = g(Σ_r,s wide[n, p·stride + r, …, c] ·
+u[r,s,c])`
+
+Chunks are (image, band of rows of the result, block of channels). A chunk computes the rows of the
+wide picture under its windows into the thread's scratch, which stays in the core's second cache,
+and then the windows over them; neighbouring bands compute the rows that they share twice. Refused:
+pictures whose rows are not evenly apart or not channels-last, stores other than plain ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+
+from saccade.ir import DType
+from saccade.kernels.base import (
+    Call,
+    CpuKernel,
+    In,
+    Launch,
+    Packed,
+    Packing,
+    Scratch,
+    Variant,
+    View,
+)
+from saccade.kernels.conv2d.depthwise_code import groups_of
+from saccade.kernels.conv2d.epilogue_spec import FLOATS, EpilogueSpec, expand
+from saccade.kernels.conv2d.expand_code import ExpandConfig, Sizes, emit_expand
+from saccade.kernels.conv2d.microkernel import Reduction, in_pairs, steps_of
+from saccade.kernels.conv2d.row_groups import RowGroups
+from saccade.kernels.machine import machine
+from saccade.opdefs import Conv2d, ExpandDepthwise
+from saccade.opdefs._taps import expr_flops
+
+__all__ = ["CONV2D_EXPAND"]
+
+_REACHED = 0.75  # share of the peak
+_EXPONENTIAL = 24  # operations that one of them counts for
+
+
+def _supports(call: Call) -> str | None:
+    op: ExpandDepthwise = call.op
+    x, inner, outer = call.inputs[:3]
+    if not all(call.constant[1:3]):
+        return "the weights are not constant"
+    if any(view.dtype not in FLOATS for view in (x, inner, outer)):
+        return "elements are neither float32 nor bfloat16"
+    if not x.channels_last or x.strides[2] != x.shape[3] * x.strides[3]:
+        return "x is not channels-last with rows evenly apart"
+    if op.depthwise.groups != outer.shape[0] or outer.shape[3] > 15:
+        return "not one filter for each channel, or more than 15 taps along a row"
+    first, second = _inner(call), _outer(call)
+    if second.kind != "plain" or second.store is not None:
+        return "the result is not stored plainly, channels-last"
+    if any("full" in word or "image" in word for word in first.code()[3:]):
+        return "an operand of the 1x1 convolution varies from picture to picture or pixel to pixel"
+    if _groups(call) is None:
+        return "too many windows leave the picture"
+    return first.refuse() or second.refuse()
+
+
+def _wide(call: Call) -> tuple[int, ...]:
+    n, _, h, w = call.inputs[0].shape
+    return n, call.inputs[1].shape[0], h, w
+
+
+def _inner(call: Call) -> EpilogueSpec:
+    """The epilogue of the 1x1 convolution, whose result is the scratch of one block."""
+    shape, op = _wide(call), call.op
+    indices = range(3, 3 + op.n_expand)
+    operands = tuple((i, expand(call.inputs[i], shape), call.constant[i]) for i in indices)
+    out = View(DType.F32, shape, (0, 1, 0, _tile(call)[0] * call.target.lanes))
+    lanes = call.target.lanes
+    return EpilogueSpec(op.expand.epilogue, None, shape, operands, None, out, 1, lanes)
+
+
+def _outer(call: Call) -> EpilogueSpec:
+    op: Conv2d = call.op.depthwise
+    sums = tuple(int(str(d)) for d in op.sum_shape(_wide(call), call.inputs[2].shape))
+    indices = range(3 + call.op.n_expand, len(call.inputs))
+    operands = tuple((i, expand(call.inputs[i], sums), call.constant[i]) for i in indices)
+    lanes = call.target.lanes
+    return EpilogueSpec(op.epilogue, op.store, sums, operands, None, call.outputs[0], 1, lanes)
+
+
+def _groups(call: Call) -> RowGroups | None:
+    columns, (_, _, _, taps) = _outer(call).shape[3], call.inputs[2].shape
+    return groups_of(call.op.depthwise, columns, call.inputs[0].shape[3], taps, call.target)
+
+
+def _tile(call: Call) -> tuple[int, int]:
+    """Vectors and pixels of a tile: sums, vectors and a broadcast fit the registers."""
+    vectors = min(2, -(-call.inputs[1].shape[0] // call.target.lanes))
+    return vectors, (call.target.registers - vectors - 2) // vectors
+
+
+def _variants(call: Call) -> Iterator[Variant]:
+    """One for each height of bands that fits half of the second cache, the fastest first."""
+    rows = _outer(call).shape[2]
+    counts = [n * call.threads for n in (1, 2, 3, 4, 6, 8, 12, 16)]
+    bands = sorted({max(1, -(-rows // n)) for n in counts}, reverse=True)
+    fitting = [b for b in bands if _scratch(call, b) <= call.target.l2 // 2] or bands[-1:]
+    timed = sorted((_micros(call, band), band) for band in fitting)
+    for micros, band in timed:
+        yield Variant(micros, partial(_launch, call, band))
+
+
+def _rows(call: Call, band: int) -> int:
+    """Rows of the wide picture under the windows of a band."""
+    op: Conv2d = call.op.depthwise
+    reach = (call.inputs[2].shape[2] - 1) * op.dilation[0] + 1
+    return min(call.inputs[0].shape[2], (band - 1) * op.stride[0] + reach)
+
+
+def _scratch(call: Call, band: int) -> int:
+    pixels = _rows(call, band) * call.inputs[0].shape[3]
+    return 4 * pixels * _tile(call)[0] * call.target.lanes
+
+
+def _micros(call: Call, band: int) -> float:
+    n, channels, _, width = _wide(call)
+    _, _, rows, columns = _outer(call).shape
+    depth, (_, _, taps_r, taps_s) = call.inputs[1].shape[1], call.inputs[2].shape
+    bands, op = -(-rows // band), call.op
+    wide = n * bands * _rows(call, band) * width * channels
+    first = 2 * depth + 2 + _heavy(op.expand)
+    second = 2 * taps_r * taps_s + 2 + _heavy(op.depthwise)
+    blocks = -(-channels // (_tile(call)[0] * call.target.lanes))
+    chunks = n * bands * blocks
+    uneven = -(-chunks // call.threads) * call.threads / max(1, chunks)
+    flops = (wide * first + n * rows * columns * channels * second) * uneven
+    moved = float(call.inputs[0].nbytes + call.outputs[0].nbytes)
+    return machine(call.target).roofline(flops, moved, call.threads, _REACHED)
+
+
+def _heavy(op: Conv2d) -> int:
+    """Operations of an epilogue."""
+    steep = any(name in str(op.epilogue) for name in ("silu", "sigmoid", "tanh", "exp"))
+    return expr_flops(op.epilogue) + _EXPONENTIAL * steep
+
+
+def _launch(call: Call, band: int) -> tuple[Launch, ...]:
+    op, spec, inner, cut = call.op, _outer(call), _inner(call), _groups(call)
+    assert cut is not None
+    x, w, u = call.inputs[:3]
+    (vectors, pixels), lanes, depth = _tile(call), call.target.lanes, w.shape[1]
+    pairs = in_pairs(call)
+    reduction = Reduction.of(depth, pairs)
+    conv, blocks = op.depthwise, -(-spec.vectors // vectors)
+    width = vectors * lanes
+    config = ExpandConfig(
+        x.dtype.value, pixels, vectors, reduction.unroll, reduction.shape, pairs, reduction.odd,
+        u.shape[3], conv.stride[1], conv.dilation[1], *cut.code(), inner.code(vectors), spec.code(),
+    )  # fmt: skip
+    pitch = spec.vectors * lanes
+    first = Packing(
+        "pack_conv_weights", (1, "natural", width, pairs), (1,),
+        4 * steps_of(depth, pairs) * width * blocks,
+    )  # fmt: skip
+    second = Packing("pack_depthwise", (pitch,), (2,), 4 * u.shape[2] * u.shape[3] * pitch)
+    n, _, rows, _ = spec.shape
+    integers = (
+        n, rows, cut.repeats, *x.shape[2:], depth, x.strides[0], *x.strides[2:], *conv.padding[:2],
+        u.shape[2], conv.stride[0], conv.dilation[0], pitch, spec.vectors, band,
+    )  # fmt: skip
+    assert len(integers) == len(Sizes.__slots__)
+    scratch = Scratch(_scratch(call, band))
+    operands = (In(0), Packed(first), Packed(second), scratch, *inner.pointers()[:-1])
+    return (
+        Launch(
+            config,
+            (*operands, *spec.pointers()),
+            (*integers, *inner.integers(), *spec.integers()),
+            n * -(-rows // band) * blocks,
+        ),
+    )
+
+
+CONV2D_EXPAND = CpuKernel(
+    "conv2d.expand_depthwise", (ExpandDepthwise,), ExpandConfig, _supports, _variants, emit_expand
+)
