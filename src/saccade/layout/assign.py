@@ -19,6 +19,7 @@ from saccade.kernels.base import View
 from saccade.kernels.machine import machine
 from saccade.layout.fitting import Fit, Fitter
 from saccade.layout.formats import Formats, formats
+from saccade.layout.join import joined
 from saccade.layout.search import Storage, search
 from saccade.layout.select import Available, Selector
 from saccade.layout.storage import Places, place
@@ -48,6 +49,7 @@ def assign(
         PlanError: If the sizes make a shape negative, divide by zero, or operands do not fit.
     """
     shapes = _shapes(graph, sizes)
+    graph = joined(graph, shapes, backend, threads)
     ops = {node: node.op.bind(sizes) for node in graph.nodes}
     for node in _guarded(graph):
         _check_guard(node, ops[node], shapes, sizes)

@@ -16,7 +16,6 @@ from saccade.passes import (
     fold_padding,
     fold_scale_shift,
     fuse_epilogue,
-    fuse_expand,
     fuse_pointwise,
     fuse_prologue,
     fuse_store,
@@ -51,7 +50,6 @@ STANDARD: tuple[Pass, ...] = (
     fuse_prologue.PASS,
     compose_moves.PASS,
     simplify_expressions.PASS,
-    fuse_expand.PASS,
 )
 """The passes of every compilation; twice where a later pass makes new work for an earlier one."""
 
