@@ -98,11 +98,11 @@ def _tile(call: Call) -> tuple[int, int]:
 
 
 def _variants(call: Call) -> Iterator[Variant]:
-    """One for each height of bands that fits half of the second cache, the fastest first."""
+    """One for each height of bands that fits a third of the second cache, the fastest first."""
     rows = _outer(call).shape[2]
     counts = [n * call.threads for n in (1, 2, 3, 4, 6, 8, 12, 16)]
     bands = sorted({max(1, -(-rows // n)) for n in counts}, reverse=True)
-    fitting = [b for b in bands if _scratch(call, b) <= call.target.l2 // 2] or bands[-1:]
+    fitting = [b for b in bands if _scratch(call, b) <= call.target.l2 // 3] or bands[-1:]
     timed = sorted((_micros(call, band), band) for band in fitting)
     for micros, band in timed:
         yield Variant(micros, partial(_launch, call, band))
@@ -128,9 +128,8 @@ def _micros(call: Call, band: int) -> float:
     wide = n * bands * _rows(call, band) * width * channels
     first = 2 * depth + 2 + _heavy(op.expand)
     second = 2 * taps_r * taps_s + 2 + _heavy(op.depthwise)
-    blocks = -(-channels // (_tile(call)[0] * call.target.lanes))
-    chunks = n * bands * blocks
-    uneven = -(-chunks // call.threads) * call.threads / max(1, chunks)
+    # A thread's share is whole bands of neighbouring rows.
+    uneven = -(-n * bands // call.threads) * band * call.threads / max(1, n * rows)
     flops = (wide * first + n * rows * columns * channels * second) * uneven
     moved = float(call.inputs[0].nbytes + call.outputs[0].nbytes)
     return machine(call.target).roofline(flops, moved, call.threads, _REACHED)
