@@ -40,7 +40,8 @@ class Priced:
                 "priced", (type(op),), CopyConfig,
                 supports=lambda call: None if self._price(call) is not None else "not in the table",
                 variants=one_way(
-                    lambda call: (Launch(CopyConfig("rows", 4, 1), (), (), 1),), self._price
+                    lambda call: (Launch(CopyConfig(type(call.op).__name__, 4, 1), (), (), 1),),
+                    self._price,
                 ),
                 emit=lambda k, config: None,
             ),
@@ -89,6 +90,18 @@ def test_a_reorder_is_made_where_it_pays():
     even = slow | {("Conv2d", "rr"): 14.0, ("Conv2d", "cc"): 8.0}
     laid = searched(graph, even)
     assert orders(laid) == ["rr"] and laid.searched.saved == 0 and not laid.notes
+
+
+def test_a_new_size_does_not_wait_for_a_reorder_to_be_compiled():
+    b = Builder((1, 8, 6, 6))
+    graph = b.graph(b.conv(b.inputs[0], 8))
+    prices = COPY | {("Conv2d", "rr"): 30.0, ("Conv2d", "cr"): 10.0, "other": 50.0}
+    for there, expected in ((True, ["rc", "cr"]), (False, ["rr"])):
+        laid = layout.assign(
+            graph, {}, Priced(prices), threads=1,
+            available=lambda kernel, config, there=there: there or config.way != "Move",
+        )  # fmt: skip
+        assert orders(laid) == expected
 
 
 def test_a_copy_is_made_once_for_all_its_readers():

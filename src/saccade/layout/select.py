@@ -66,6 +66,10 @@ class Selector:
             known = self._known[call] = self._decide(call)
         return cast("Decision", known)
 
+    def ready(self, choice: Choice, launches: tuple[Launch, ...]) -> bool:
+        """Whether nothing would have to be compiled for a choice."""
+        return choice.kernel is None or self._exists(choice.kernel, launches)
+
     def refusals(self, call: Call) -> tuple[Passed, ...]:
         """Why each candidate refuses the call."""
         found = ((k, k.supports(call)) for k in self._backend.candidates(call.op))
