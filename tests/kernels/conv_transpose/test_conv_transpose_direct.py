@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from saccade.codegen.target import host_target
-from saccade.ir import DType
+from saccade.ir import DType, storage
 from saccade.ir.expr import parse
 from saccade.kernels.base import Call
 from saccade.kernels.conv_transpose.cpu_direct import CONV_TRANSPOSE2D_DIRECT
@@ -15,7 +17,9 @@ from saccade.testing.kernels import nhwc_view, row_major
 from saccade.testing.tolerance import exact_operands, random_operands
 
 RNG = np.random.default_rng(12)
-F32 = DType.F32
+F32, BF16 = DType.F32, DType.BF16
+WITHOUT = replace(host_target("avx512"), bf16=False)
+PAIRS = (("avx512", False, 2, (1, 0)), ("avx512", True, 1, None), (WITHOUT, False, 1, None))
 FEW = (("avx512", False, 2, (1, 0)), ("avx2", True, 1, None))
 CASES = {
     "plain": ((1, 5, 4, 6), (5, 17, 3, 3), {}),
@@ -57,6 +61,20 @@ def test_epilogue(hold):
     op = ConvTranspose2d(stride=(2, 2), epilogue=parse("relu(add(add($0, $1), $2))"))
     shapes = ((2, 6, 4, 5), (6, 19, 2, 2), (1, 19, 1, 1), (2, 19, 8, 10))
     run(hold, op, [random_operands(s, F32, RNG) for s in shapes], k=24)
+
+
+@pytest.mark.parametrize("mix", [(BF16, BF16), (BF16, F32), (F32, BF16)], ids=str)
+@pytest.mark.parametrize("name", ["double", "gaps", "dilated", "grouped", "all-cut"])
+def test_bfloat16(hold, name, mix):
+    """Even and odd depths; without the instructions, sums of float32."""
+    x, w, attributes = CASES[name]
+    op, (kind, y) = ConvTranspose2d(**attributes), mix
+    arrays = [exact_operands(x, kind, RNG), exact_operands(w, F32, RNG)]
+    shape = storage.reference(op, arrays)[0].shape
+    hold(
+        CONV_TRANSPOSE2D_DIRECT, op, arrays, inputs=[nhwc_view(kind, x), row_major(F32, w)],
+        outputs=[nhwc_view(y, shape)], constant=(False, True), exact=True, runs=PAIRS,
+    )  # fmt: skip
 
 
 def test_refuses_computed_weights():
