@@ -194,7 +194,7 @@ def main() -> None:
         try:
             function, argument = pickle.load(requests)
         except EOFError:
-            return
+            os._exit(0)  # taking a large interpreter down in order takes 150 ms
         reply: tuple[SaccadeError | None, Any]
         try:
             reply = None, function(argument)

@@ -234,6 +234,8 @@ class CpuKernel:
             asks for the first only, so make the others when they are asked for.
         emit: Writes the code: declares parameters on the builder and emits the body (not `finish`).
         aliases: Pairs (input, output) that may share memory when their views are equal.
+        effort: How long the code for a config takes to compile, in tenths of a second or so: what
+            takes longest is begun first.
     """
 
     name: str
@@ -243,6 +245,7 @@ class CpuKernel:
     variants: Variants
     emit: Callable[[Builder, Any], None]
     aliases: Callable[[Call], tuple[tuple[int, int], ...]] = field(default=lambda _call: ())
+    effort: Callable[[Any], float] = field(default=lambda _config: 1.0)
 
     def best(self, call: Call) -> Variant:
         """The variant that should be fastest."""

@@ -13,8 +13,9 @@ from saccade.codegen.language import Kernel
 from saccade.codegen.target import Target
 from saccade.errors import CompileError
 from saccade.kernels import CPU_KERNELS
+from saccade.kernels.base import CpuKernel
 
-__all__ = ["Task", "compile_kernel", "sources_digest"]
+__all__ = ["Task", "compile_kernel", "effort", "sources_digest"]
 
 
 @cache
@@ -50,6 +51,16 @@ class Task:
     sources: str
 
 
+def effort(kernel: str, config: Any) -> float:  # noqa: ANN401 - any kernel's config
+    """How long this takes to compile, compared with others."""
+    return _by_name()[kernel].effort(config)
+
+
+@cache
+def _by_name() -> dict[str, CpuKernel]:
+    return {kernel.name: kernel for kernel in CPU_KERNELS}
+
+
 def compile_kernel(task: Task) -> tuple[bytes, tuple[str, ...]]:
     """Object code, and the names of its checked accesses.
 
@@ -59,7 +70,7 @@ def compile_kernel(task: Task) -> tuple[bytes, tuple[str, ...]]:
     """
     if task.sources != sources_digest():
         raise CompileError("Saccade's sources changed while this process was running: restart it")
-    kernel = next(k for k in CPU_KERNELS if k.name == task.kernel)
+    kernel = _by_name()[task.kernel]
     builder = Kernel(task.symbol, task.target, checked=task.checked)
     kernel.emit(builder, task.config)
     return object_code(str(builder.finish()), task.target), tuple(builder.accesses)

@@ -23,7 +23,7 @@ from saccade.codegen.compile import object_code
 from saccade.codegen.target import Target
 from saccade.locks import Lock, forkless
 from saccade.processes import Processes
-from saccade.runtime.cpu.compiler import Task, compile_kernel, sources_digest
+from saccade.runtime.cpu.compiler import Task, compile_kernel, effort, sources_digest
 
 __all__ = ["Key", "ObjectFile", "Objects", "llvm_version", "text_object"]
 
@@ -95,6 +95,7 @@ class Objects:
         wanted = list(dict.fromkeys(keys))
         with self._lock:
             missing = [key for key in wanted if key not in self._known]
+            missing.sort(key=lambda key: -effort(*key))
             tasks = []
             for key in missing:
                 symbol = self._symbol(key)
