@@ -47,29 +47,30 @@ def floor(plan: Plan) -> Floor:
     read = zip(plan.constants, plan.constants_read, strict=True)
     moved += sum(constant.nbytes for constant, used in read if used)
     phases = sum(len(step.phases) for step in plan.steps)
-    arithmetic = sum(_flops(s, plan.exact) / peak(s, speeds) for s in plan.steps)
+    arithmetic = sum(_arithmetic(step, speeds, plan.exact) for step in plan.steps)
     return Floor(arithmetic / plan.threads, moved / speeds.bandwidth, phases * speeds.step)
 
 
 def peak(step: Step, speeds: Machine) -> float:
     """Operations per microsecond that one core reaches at most: more for pairs of bfloat16."""
     sums = isinstance(step.op, (Conv2d, ConvTranspose2d, MatMul))
-    paired = sums and step.inputs[0].view.dtype is DType.BF16
-    return speeds.pair_flops if paired else speeds.flops
+    ends = (step.inputs[0].view.dtype, step.outputs[0].view.dtype)
+    return speeds.pair_flops if sums and DType.BF16 in ends else speeds.flops
 
 
-def _flops(step: Step, exact: bool) -> float:
-    """Operations of a step at least."""
-    flops = float(step.work.flops)
-    if isinstance(step.op, Conv2d) and not exact:
-        flops = min(flops, _winograd(step.op, *(slot.view for slot in step.inputs[:2])))
-    return flops
+def _arithmetic(step: Step, speeds: Machine, exact: bool) -> float:
+    """Microseconds of one core for a step at least."""
+    least = step.work.flops / peak(step, speeds)
+    if isinstance(step.op, Conv2d) and not exact:  # products of spectra are float32
+        products = _winograd(step.op, *(slot.view for slot in step.inputs[:2]))
+        least = min(least, products / speeds.flops)
+    return least
 
 
 def _winograd(op: Conv2d, x: View, w: View) -> float:
     """Operations of the products of Winograd's algorithm; infinite where it cannot be used."""
     plain = w.shape[2:] == (3, 3) and op.stride == op.dilation == (1, 1) and op.groups == 1
-    if not plain or x.dtype is not DType.F32:
+    if not plain or x.dtype not in (DType.F32, DType.BF16):
         return inf
     n, k, rows, columns = (evaluate(d, {}) for d in op.sum_shape(x.shape, w.shape))
     tiles = min(-(-rows // m) * -(-columns // m) * (m + 2) ** 2 for m in _TILES)
