@@ -17,7 +17,7 @@ from saccade.processes import Processes
 from saccade.runtime.bundle import Bundles
 from saccade.signature import Signature, TensorInfo
 
-__all__ = ["Engine"]
+__all__ = ["Engine", "solve"]
 
 
 class Engine:
@@ -33,6 +33,8 @@ class Engine:
         signature: Inputs and outputs.
         trace: Gives the text of the graph after the frontend and after each pass.
         backend: Of `options.device`.
+        graph: After every pass.
+        identity: Distinguishes its constants from those of other models.
     """
 
     def __init__(
@@ -48,8 +50,8 @@ class Engine:
             lowering = lowered.get(source, options, processes, identity)
         self.backend = backend.result()
         self.trace: Callable[[], Mapping[str, str]] = lowering.trace
-        self._graph = graph = lowering.graph
-        self._identity = lowering.identity
+        self.graph = graph = lowering.graph
+        self.identity = lowering.identity
         self._lasting = identity is not None
         self._options = options
         self._bundles = bundles
@@ -69,9 +71,9 @@ class Engine:
             InputError: If they do not fit the model.
             PlanError: If they fit, but some step cannot work on them.
         """
-        sizes = _solve(self._graph.inputs, shapes)
+        sizes = solve(self.graph.inputs, shapes)
         laid = layout.assign(
-            self._graph,
+            self.graph,
             sizes,
             self.backend,
             threads=self._options.resolved_threads,
@@ -80,7 +82,7 @@ class Engine:
             timings=self._timings(),
         )
         return planner.make(
-            self._graph, laid, sizes, self._options.resolved_threads, self.backend.target.isa
+            self.graph, laid, sizes, self._options.resolved_threads, self.backend.target.isa
         )
 
     def program(self, shapes: Sequence[tuple[int, ...]], others: Iterable[Any]) -> Any:  # noqa: ANN401
@@ -88,7 +90,7 @@ class Engine:
         if self.backend.idle:
             for other in others:
                 self.backend.adopt(other.plan)
-        return self.backend.build(self.plan(shapes), self._graph, self._identity, self._bundles)
+        return self.backend.build(self.plan(shapes), self.graph, self.identity, self._bundles)
 
     def tune(
         self,
@@ -101,16 +103,16 @@ class Engine:
             raise OptionError(f"only device cpu can be tuned, not {self._options.device}")
         from saccade.insitu import tune  # noqa: PLC0415 - running needs none of it
 
-        sizes = _solve(self._graph.inputs, [a.shape for a in inputs])
+        sizes = solve(self.graph.inputs, [a.shape for a in inputs])
         outcome = tune(
-            self._graph, self._identity, sizes, inputs, self.backend, self._options,
+            self.graph, self.identity, sizes, inputs, self.backend, self._options,
             self.algorithms, seconds=seconds, report=report,
         )  # fmt: skip
         known = self._algorithms or tuning.Algorithms(outcome.algorithms.machine, ())
         self._algorithms = known.replaced(outcome.calls, outcome.algorithms)
         self._bundles = None  # which is named by the choices of before
         if self._lasting:
-            tuning.keep(self._identity, self._algorithms)
+            tuning.keep(self.identity, self._algorithms)
         return outcome
 
     @property
@@ -121,7 +123,7 @@ class Engine:
     def _choices(self) -> tuning.Algorithms | None:
         if self._options.algorithms is not None:
             return tuning.load(self._options.algorithms)
-        return tuning.kept(self._identity) if self._lasting else None
+        return tuning.kept(self.identity) if self._lasting else None
 
     def _timings(self) -> tuning.Lookup | None:
         if self._algorithms is None:
@@ -139,7 +141,7 @@ def _text(shape: Sequence[object]) -> str:
     return "x".join(map(str, shape)) or "scalar"
 
 
-def _solve(inputs: Sequence[Value], shapes: Sequence[tuple[int, ...]]) -> dict[str, int]:
+def solve(inputs: Sequence[Value], shapes: Sequence[tuple[int, ...]]) -> dict[str, int]:
     """Sizes of the symbols; every input dim is an integer or a symbol."""
     sizes: dict[str, int] = {}
     for value, shape in zip(inputs, shapes, strict=True):

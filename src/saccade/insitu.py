@@ -47,23 +47,13 @@ def tune(
     report: Callable[[Progress], None],
 ) -> Outcome:
     """Search for faster choices for a model and its inputs; see `tuning.Search`."""
-    threads = options.resolved_threads
-
-    def laid(timings: Lookup | None) -> Laid:
-        return layout.assign(
-            graph, sizes, backend, threads=threads, exact=options.exact, timings=timings
-        )
-
-    machine, processes, untuned = this_machine(), Processes(), laid(None)
-    bench = InSitu(
-        graph, identity, sizes, backend, untuned,
-        lambda chosen: laid(Lookup(chosen, machine)), inputs, threads, processes,
-    )  # fmt: skip
-    store = Store(machine | {"code": backend.code}, use=options.cache)
+    processes = Processes()
+    bench = InSitu.of(graph, identity, sizes, inputs, backend, options, processes)
+    store = Store(this_machine() | {"code": backend.code}, use=options.cache)
     try:
         return Search(
-            untuned, backend.candidates, bench, store, machine, hints, time.monotonic, seconds,
-            report,
+            bench.laid, backend.candidates, bench, store, this_machine(), hints, time.monotonic,
+            seconds, report,
         ).run()  # fmt: skip
     finally:
         processes.close()
@@ -100,6 +90,36 @@ class InSitu:
         self._plan = self._make(self.laid)
         self._outputs = [np.empty(port.shape, port.dtype) for port in self._plan.outputs]
         self._untuned = self.backend.build(self._plan, self.graph, self.identity)
+
+    @classmethod
+    def of(
+        cls,
+        graph: Graph,
+        identity: str,
+        sizes: Mapping[str, int],
+        inputs: Sequence[Array],
+        backend: CpuBackend,
+        options: Options,
+        processes: Processes,
+        base: Algorithms | None = None,
+    ) -> InSitu:
+        """A bench for a model; its untuned program has the choices of `base`, if given."""
+
+        def laid(chosen: Algorithms | None) -> Laid:
+            timings = None if chosen is None else Lookup(chosen, this_machine())
+            return layout.assign(
+                graph,
+                sizes,
+                backend,
+                threads=options.resolved_threads,
+                exact=options.exact,
+                timings=timings,
+            )
+
+        return cls(
+            graph, identity, sizes, backend, laid(base), laid, inputs, options.resolved_threads,
+            processes,
+        )  # fmt: skip
 
     def compile(self, keys: Iterable[tuple[str, Any]]) -> int:
         """Make code for (kernel, config) pairs; how many there was none for."""

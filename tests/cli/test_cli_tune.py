@@ -88,7 +88,7 @@ def choices_for(network, tmp_path):
     """A file that chooses another way than the default for each convolution."""
     engine = saccade.compile(network, threads=2)._started()
     sizes = {"N": 1, "H": 20, "W": 20}
-    laid = assign(engine._graph, sizes, engine.backend, threads=2)
+    laid = assign(engine.graph, sizes, engine.backend, threads=2)
     entries = []
     for step in laid.steps:
         if not isinstance(step.op, Conv2d):

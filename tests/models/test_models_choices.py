@@ -48,7 +48,7 @@ class Forced:
 def forced_layout(model, shape, seed):
     """A layout with forced choices, which they are, and the sizes."""
     sizes = dict(zip("NHW", (shape[0], *shape[2:]), strict=True))
-    graph, backend = model._started()._graph, model._started().backend
+    graph, backend = model._started().graph, model._started().backend
     calls = {call_key(s.call) for s in layout.assign(graph, sizes, backend, threads=2).steps}
     forced = Forced(seed, FORCED / len(calls))
     laid = layout.assign(graph, sizes, backend, threads=2, timings=forced)
@@ -68,8 +68,8 @@ def test_any_choice_gives_the_same_answer(zoo, picture, name, seed):
     default = model.run({model.inputs[0].name: x})
     laid, taken, sizes = forced_layout(model, x.shape, seed)
     engine = model._started()
-    plan = planner.make(engine._graph, laid, sizes, 2, engine.backend.target.isa)
-    program = engine.backend.build(plan, engine._graph, engine._identity)
+    plan = planner.make(engine.graph, laid, sizes, 2, engine.backend.target.isa)
+    program = engine.backend.build(plan, engine.graph, engine.identity)
     names = [info.name for info in model.outputs]
     found = dict(zip(names, program.run([x]), strict=True))
     wrong = [c for c in compare_outputs(found, default) if not c.within(FP32_TOLERANCE)]
