@@ -1,4 +1,4 @@
-"""Helper modules of these tests are imported by name; the user's cache stays as it is."""
+"""Helper modules of these tests are imported by name."""
 
 import sys
 from pathlib import Path
@@ -9,8 +9,9 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "layout"))
 sys.path.insert(0, str(Path(__file__).parent))
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture
 def cache(tmp_path, monkeypatch):
+    """An empty cache folder of the test's own."""
     folder = tmp_path / "cache"
     folder.mkdir(mode=0o700)
     monkeypatch.setenv("SACCADE_CACHE_DIR", str(folder))

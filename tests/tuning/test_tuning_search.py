@@ -104,6 +104,7 @@ def test_nothing_is_measured_twice_and_never_the_untuned_way(laid):
         assert variant_id(step.launches) not in seen
 
 
+@pytest.mark.usefixtures("cache")
 def test_a_search_that_was_cut_off_goes_on(laid):
     first = FakeBench(laid, made_up, fail_at=5)
     with pytest.raises(KeyboardInterrupt):
@@ -123,6 +124,7 @@ def test_a_search_that_was_cut_off_goes_on(laid):
     assert outcome.measured + known == unbroken.measured
 
 
+@pytest.mark.usefixtures("cache")
 def test_what_is_known_is_confirmed_and_not_measured(laid):
     search(FakeBench(laid, made_up), Store({"cpu": "x"})).run()
     bench = FakeBench(laid, made_up)

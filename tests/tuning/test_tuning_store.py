@@ -8,6 +8,7 @@ import pytest
 from saccade.tuning import store as module
 from saccade.tuning.store import Measured, Store
 
+pytestmark = pytest.mark.usefixtures("cache")
 HERE = {"cpu": "this", "code": "1"}
 
 
