@@ -330,7 +330,7 @@ def _tiles(call: Call, spec: EpilogueSpec) -> list[_Tile]:
 
 def _variants(call: Call) -> Iterator[Variant]:
     spec = conv_epilogue(call)
-    for tile in _tiles(call, spec)[:12]:
+    for tile in _tiles(call, spec):
         yield Variant(tile.micros, partial(_launch, call, spec, tile))
 
 
