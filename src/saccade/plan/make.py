@@ -101,18 +101,18 @@ class _Planner:
         return any(self._find(s.buffer) == kept for s in others)
 
     def offsets(self) -> tuple[int, int]:
-        """Place buffers, temporaries and scratch; the arena's size and the live bytes of values."""
+        """Place buffers, temporaries and scratch; the arena's size and the live bytes of them."""
         keys: list[int | tuple[int, object]] = []
         blocks: list[Block] = []
         for buffer, (first, last) in self.spans.items():
             if buffer not in self.root:
                 keys.append(buffer)
                 blocks.append(Block(self.laid.buffers[buffer].nbytes, first, last))
-        live = live_bytes(blocks)
         for i, step in enumerate(self.laid.steps):
             for key, nbytes in self._workspace(step).items():
                 keys.append((i, key))
                 blocks.append(Block(nbytes, i, i))
+        live = live_bytes(blocks)
         placed, size = assign_offsets(blocks)
         for key, offset in zip(keys, placed, strict=True):
             if isinstance(key, int):

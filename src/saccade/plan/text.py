@@ -88,7 +88,7 @@ def _summary(plan: Plan) -> list[str]:
     lines = [
         f"sizes: {sizes}; {plan.threads} thread(s), {plan.isa}",
         f"arena {plan.arena_bytes / 1e6:.2f} MB, "
-        f"at most {plan.live_bytes / 1e6:.2f} MB of values live at once",
+        f"at most {plan.live_bytes / 1e6:.2f} MB live at once",
         f"constants: {packed / 1e6:.2f} MB packed, {raw / 1e6:.2f} MB as in the model",
         f"{len(plan.steps)} steps, {hosts} on the host, estimated {plan.estimate:.0f} µs"
         + (f" ({measured} measured*)" if measured else ""),

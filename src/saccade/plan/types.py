@@ -126,7 +126,7 @@ class Plan:
         constants: What to pack and hold.
         steps: In order.
         arena_bytes: Size of the arena.
-        live_bytes: The largest set of values that are live at the same time, in bytes.
+        live_bytes: The largest set of values and workspaces live at the same time, in bytes.
         notes: Remarks of the layout.
         speeds: Of the machine that it was made for; the floor goes by them.
         exact: Whether only algorithms without extra rounding were allowed.
