@@ -46,5 +46,7 @@ def pack_winograd(
         part = weights[chosen[filled]].astype(np.float32).reshape(-1, channels, 9)
         taps = np.zeros((9, channels, panel), np.float32)
         taps[:, :, filled] = part.transpose(2, 1, 0)
-        block[...] = (transform @ taps.reshape(9, -1)).reshape(block.shape)
+        # Not `@`: BLAS would wait for threads of its own beside compilers that have every core.
+        product = np.einsum("sk,kx->sx", transform, taps.reshape(9, -1))
+        block[...] = product.reshape(block.shape)
     return packed
