@@ -146,6 +146,48 @@ def test_activations(evaluate, name, isa, lanes):
         assert error[worst] <= limit, (x[worst], actual[worst], exact[worst], error[worst])
 
 
+GATES = {"sigmoid": np.ones_like, "silu": lambda x: x}
+
+
+@pytest.mark.parametrize("name", GATES)
+@pytest.mark.parametrize("isa", ["avx512", "avx2"])
+def test_gates_in_ulp(evaluate, name, isa):
+    for low, high, limit in ((-69, -18, 6), (-18, 120, 4), (-1, 1, 4)):
+        x = dense(low, high)
+        wide = x.astype(np.float64)
+        distance = ulps(
+            evaluate(f"{name}($0)", x, isa=isa), GATES[name](wide) / (1 + np.exp(-wide))
+        )
+        worst = int(np.argmax(distance))
+        assert distance[worst] <= limit, (x[worst], distance[worst])
+
+
+@pytest.mark.parametrize("name", GATES)
+def test_gates_are_the_same_on_any_number_of_lanes(evaluate, name):
+    x = np.concatenate([CORNERS, dense(-120, 120, 20_001), spread(20_001)])
+    whole = evaluate(f"{name}($0)", x, isa="avx512")
+    for isa, lanes in WIDTHS:
+        np.testing.assert_array_equal(evaluate(f"{name}($0)", x, isa=isa, lanes=lanes), whole)
+
+
+@pytest.mark.parametrize(("isa", "lanes"), WIDTHS)
+def test_gates_at_the_ends(evaluate, isa, lanes):
+    """Saturated, not NaN, at the infinities and whatever else is out of range; NaN stays."""
+    far = np.float32([-np.inf, -3.4028235e38, -1e30, -1e8, -200, -88, -87.5])
+    quiet = np.array([0x7FC00000, 0xFFC00000, 0x7FC00001, 0x7FFFFFFF], np.uint32).view(np.float32)
+    tiny = np.float32([0.0, -0.0, 1e-45, -1e-45, 1e-39, -1e-39])
+    for name, least in (("sigmoid", 2.0**-125), ("silu", 2.0**-119)):
+        text = f"{name}($0)"
+        assert np.abs(evaluate(text, far, isa=isa, lanes=lanes)).max() <= least
+        top = np.ones_like(far) if name == "sigmoid" else -far
+        np.testing.assert_array_equal(evaluate(text, -far, isa=isa, lanes=lanes), top)
+        assert np.isnan(evaluate(text, quiet, isa=isa, lanes=lanes)).all()
+        middle = tiny * 0 + np.float32(0.5) if name == "sigmoid" else tiny / 2
+        result = evaluate(text, tiny, isa=isa, lanes=lanes)
+        np.testing.assert_array_equal(result, middle)
+        np.testing.assert_array_equal(np.signbit(result), np.signbit(middle))
+
+
 @pytest.mark.parametrize(("isa", "lanes"), WIDTHS)
 def test_elu_and_hard_sigmoid(evaluate, isa, lanes):
     x = np.concatenate([dense(-20, 20, 20_001), np.float32([0, -0.0, -1e-20, 1e30, -1e30])])
