@@ -15,6 +15,7 @@ from saccade.kernels.conv2d.pack import (
     pack_conv_weights,
     pack_matrix,
     pack_pairs_of_taps,
+    pack_parts_of_channels,
     pack_transposed,
     zeros,
 )
@@ -36,6 +37,7 @@ FUNCTIONS: Mapping[str, Callable[..., Array]] = MappingProxyType(
         "pack_few_outputs": pack_few_outputs,
         "pack_matrix": pack_matrix,
         "pack_pairs_of_taps": pack_pairs_of_taps,
+        "pack_parts_of_channels": pack_parts_of_channels,
         "pack_regions": pack_regions,
         "pack_transposed": pack_transposed,
         "pack_winograd": pack_winograd,

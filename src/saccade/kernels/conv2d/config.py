@@ -40,6 +40,7 @@ class DirectConfig:
         unit: Whether neighbouring input channels are neighbours in memory.
         spread: Whether the result's pixels are apart, as in one phase of a transposed convolution.
         flat: Whether pixels are evenly apart in every operand, as in 1x1 convolutions.
+        phase: `whole` sums with their epilogue, sums of `rows` of taps, or the `sum` of parts.
         prologue: Expression applied to every loaded element; `$0` for none.
         prologue_operands: Type of the elements of each of its operands.
         epilogue: `EpilogueSpec.code`.
@@ -56,6 +57,7 @@ class DirectConfig:
     unit: bool
     spread: bool
     flat: bool
+    phase: str
     prologue: str
     prologue_operands: tuple[str, ...]
     epilogue: tuple[str, ...]
@@ -132,6 +134,7 @@ def ranked_tiles(
     unit: bool,
     target: Target,
     threads: int,
+    groups: int = 1,
 ) -> tuple[Tile, ...]:
     """The tiles that can be used, the one that takes the least time first.
 
@@ -142,6 +145,7 @@ def ranked_tiles(
         unit: Whether the summed elements of a row are neighbours.
         target: Machine.
         threads: Width of the team.
+        groups: How many times there are these pieces and vectors.
     """
     rate = 1 if target.vector_bits == 512 else 2  # fused multiply-adds, and vector loads, per cycle
     weights = max((piece.depth for piece in pieces), default=0) * target.lanes * 4  # of a vector
@@ -160,7 +164,7 @@ def ranked_tiles(
             rows = overhead * mr + _SPILLED_ROW * max(0, mr - _ROWS_IN_REGISTERS)
             total += count * (depth * step + 30 + rows + 3 * mr * nv)
             units += count
-        fair = max(units, 1) / threads
+        fair = max(units * groups, 1) / threads
         return total / max(units, 1) * (math.ceil(fair) if fair < 8 else fair)
 
     known, limit = tiles(target), target.registers - 4

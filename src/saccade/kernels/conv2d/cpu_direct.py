@@ -20,12 +20,13 @@ from saccade.kernels.base import Call, CpuKernel, Variant
 from saccade.kernels.conv2d.config import DirectConfig
 from saccade.kernels.conv2d.direct_code import emit_direct
 from saccade.kernels.conv2d.direct_launch import Window
+from saccade.kernels.conv2d.direct_split import with_splits
 from saccade.kernels.conv2d.epilogue_spec import FLOATS, EpilogueSpec, conv_epilogue
 from saccade.kernels.conv2d.microkernel import in_pairs
 from saccade.kernels.machine import machine
 from saccade.opdefs import Conv2d
 
-__all__ = ["CONV2D_DIRECT"]
+__all__ = ["CONV2D_DIRECT", "window_of"]
 
 
 def _supports(call: Call) -> str | None:
@@ -44,12 +45,13 @@ def _supports(call: Call) -> str | None:
     return conv_epilogue(call).refuse()
 
 
-def _window(call: Call, spec: EpilogueSpec) -> Window:
+def window_of(call: Call, spec: EpilogueSpec) -> Window:
+    """The windows of a call that `supports` gave None for."""
     op: Conv2d = call.op
     _, depth, taps_r, taps_s = call.inputs[1].shape
     return Window(
         depth, in_pairs(call), op.groups, (taps_r, taps_s), op.stride, op.padding[:2], op.dilation,
-        (spec.shape[2], spec.shape[3]), ("pack_conv_weights", (op.groups,)),
+        (spec.shape[2], spec.shape[3]), ("pack_conv_weights", (op.groups, spec.order)),
         prologue=op.prologue, n_prologue=op.n_prologue,
     )  # fmt: skip
 
@@ -59,7 +61,7 @@ def _variants(call: Call) -> Iterator[Variant]:
     speed, (x, w) = machine(call.target), call.inputs[:2]
     # Weights wait in memory for most of a run; pictures were written by the step before.
     traffic = speed.traffic(x.nbytes + call.outputs[0].nbytes, call.threads)
-    return _window(call, spec).variants(call, spec, traffic, w.nbytes / speed.bandwidth)
+    return with_splits(call, spec, window_of(call, spec), traffic, w.nbytes / speed.bandwidth)
 
 
 def _aliases(call: Call) -> tuple[tuple[int, int], ...]:

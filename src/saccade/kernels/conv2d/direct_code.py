@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from saccade.codegen.expressions import emit_expr
 from saccade.codegen.language import Kernel, Ptr, Var
@@ -12,6 +12,7 @@ from saccade.ir.expr import IDENTITY, parse
 from saccade.kernels.conv2d.config import DirectConfig
 from saccade.kernels.conv2d.direct_pixels import GEOMETRY, Geometry, Region, Spot, Walk
 from saccade.kernels.conv2d.direct_regions import REGION_WORDS
+from saccade.kernels.conv2d.direct_sum import emit_sum_of_parts
 from saccade.kernels.conv2d.epilogue import Epilogue
 from saccade.kernels.conv2d.microkernel import Reduction, accumulate, anchored, zero_sums
 
@@ -82,10 +83,21 @@ class _Direct:
         self, region: Region, group: Int, blocks: tuple[Int, Int], first: Int, end: Int
     ) -> None:
         k = self.k
+        if self.config.phase == "rows":
+            region = self._rows_of_part(region, group)
         if self.panel is not None:
             self._apply_prologue(region, first, end)
         with k.range(*blocks) as block, k.range(first, end) as tile:
             self._tile(region, group, block, tile, first)
+
+    def _rows_of_part(self, region: Region, group: Int) -> Region:
+        """The region with those of its rows of taps that a group of results sums."""
+        k, g = self.k, self.g
+        per_part = (g.taps_r + (g.row_parts - 1)) // g.row_parts
+        first = (group - group // g.row_parts * g.row_parts) * per_part
+        low, high = region.taps_r
+        rows = k.maximum_int(low, first), k.minimum_int(high, first + per_part)
+        return replace(region, taps_r=rows)
 
     # Products
 
@@ -94,13 +106,14 @@ class _Direct:
         sums = zero_sums(k, config.rows, config.vectors)
         first = self.walk.spot(region, tile * config.rows)
         panel = g.taps_r * g.taps_s * self._steps() * self.width
-        weights = self.w + (group * g.blocks + block) * panel
+        source = group // g.row_parts if config.phase == "rows" else group
+        weights = self.w + (source * g.blocks + block) * panel
         if self.panel is not None:
             local = (tile - chunk_first) * config.rows
             rows = [anchored(k, self.panel + (local + i) * g.depth) for i in range(config.rows)]
             self._accumulate(sums, rows, anchored(k, weights), 1)
         else:
-            spots, x = self.walk.spots(region, first), self.x + group * g.depth * g.x_c
+            spots, x = self.walk.spots(region, first), self.x + source * g.depth * g.x_c
             self._taps(region, sums, spots, x, weights)
         self._finish(region, sums, first, group, block)
 
@@ -139,7 +152,7 @@ class _Direct:
         line = column & spots[0].p.equals(spots[-1].p)  # … in one row of it
         edges = _Edges(column, line, tops, lefts)
         if self.config.shape != "once":
-            self._edge_taps(sums, starts, edges, weights)
+            self._edge_taps(region, sums, starts, edges, weights)
             return
         # With few channels the checks of every tap would cost more than its products.
         bottom = tops[-1] + (g.taps_r - 1) * g.dilation_h
@@ -149,7 +162,7 @@ class _Direct:
             with then:
                 self._inner_taps(region, sums, starts, weights)
             with other:
-                self._edge_taps(sums, starts, edges, weights)
+                self._edge_taps(region, sums, starts, edges, weights)
 
     def _panel(self, weights: Ptr, r: Int, s: Int) -> Ptr:
         pitch = self._steps() * self.width
@@ -168,11 +181,16 @@ class _Direct:
             self._accumulate(sums, moved, self._panel(weights, r, s), step)
 
     def _edge_taps(
-        self, sums: list[list[Var]], starts: list[Ptr], edges: _Edges, weights: Ptr
+        self,
+        region: Region,
+        sums: list[list[Var]],
+        starts: list[Ptr],
+        edges: _Edges,
+        weights: Ptr,
     ) -> None:
         """The taps of a tile that may leave the picture."""
         k, g = self.k, self.g
-        with k.range(0, g.taps_r) as r:
+        with k.range(*region.taps_r) as r:
             down = r * g.dilation_h
             reached = self._reached(edges.column, edges.tops, down, g.height)
             with reached, k.range(0, g.taps_s) as s:
@@ -250,4 +268,7 @@ class _Direct:
 
 def emit_direct(k: Kernel, config: DirectConfig) -> None:
     """Emit the convolution that `config` describes."""
-    _Direct(k, config).emit()
+    if config.phase == "sum":
+        emit_sum_of_parts(k, config.epilogue)
+    else:
+        _Direct(k, config).emit()

@@ -26,12 +26,18 @@ from saccade.kernels.conv2d.microkernel import FEW, Reduction, steps_of
 from saccade.kernels.machine import machine
 from saccade.opdefs._taps import expr_flops
 
-__all__ = ["Window"]
+__all__ = ["CYCLES", "Window", "beside"]
 
 _MOST_REGIONS = 64
-_CYCLES = 3.7e3  # per microsecond
+CYCLES = 3.7e3
+"""Per microsecond."""
 _EFFICIENCY = 0.97
 _OVERLAP = 0.15  # share of the shorter of products and weights that adds to the longer
+
+
+def beside(busy: float, stream: float) -> float:
+    """Microseconds of products and of reading the weights, most of them at the same time."""
+    return max(busy, stream) + _OVERLAP * min(busy, stream)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,11 +54,12 @@ class Window:
             negative.
         dilation: Distance of taps.
         size: How many windows, [rows, columns].
-        pack: Packing function of the weights and its first parameters; order and width follow.
+        pack: Packing function of the weights and its first parameters; width and pairs follow.
         step: Distance of the result's pixels.
         first: The result's pixel of the first window.
         prologue: Applied to every loaded element.
         n_prologue: How many operands it has, from input 2 on.
+        row_parts: Parts of the rows of taps, summed apart: so many groups of results for each.
     """
 
     depth: int
@@ -63,11 +70,12 @@ class Window:
     before: tuple[int, int]
     dilation: tuple[int, int]
     size: tuple[int, int]
-    pack: tuple[str, tuple[int | tuple[int, int], ...]]
+    pack: tuple[str, tuple[int | str | tuple[int, int], ...]]
     step: tuple[int, int] = (1, 1)
     first: tuple[int, int] = (0, 0)
     prologue: Expr = IDENTITY
     n_prologue: int = 0
+    row_parts: int = 1
 
     @property
     def length(self) -> int:
@@ -93,9 +101,11 @@ class Window:
         x = call.inputs[0]
         scratch = self.prologue != IDENTITY
         return ranked_tiles(
-            pieces, spec.vectors,
+            tuple(piece._replace(depth=piece.depth / self.row_parts) for piece in pieces),
+            spec.vectors,
             pitch=self._itemsize(call) * (self.depth if scratch else x.strides[3] * self.stride[1]),
             unit=scratch or x.channels_last, target=call.target, threads=call.threads,
+            groups=self.groups * self.row_parts,
         )  # fmt: skip
 
     def _itemsize(self, call: Call) -> int:
@@ -168,10 +178,17 @@ class Window:
             count, blocks,
             panel=4 * self.length * tile.vectors * call.target.lanes,
             row=self._itemsize(call) * self.depth * tile.rows * self.taps[0],
-            cycles=100 + self.length * tile.vectors * tile.rows, target=call.target,
-            threads=1 if self.groups >= 4 * call.threads else call.threads,
+            cycles=100 + self.length // self.row_parts * tile.vectors * tile.rows,
+            target=call.target,
+            threads=1 if spec.groups >= 4 * call.threads else call.threads,
             shared=self._prologue_cycles(call, tile.rows),
         )  # fmt: skip
+
+    def units(self, call: Call, spec: EpilogueSpec) -> int:
+        """Tiles of the whole grid, taken as the best ones."""
+        best = self.tiles(call, spec)[0]
+        tiles = -(-self._pixels(spec) // best.rows) * -(-spec.vectors // best.vectors)
+        return tiles * spec.groups
 
     def _prologue_cycles(self, call: Call, rows: int) -> int:
         """Of one tile: every chunk applies the prologue to its pixels anew."""
@@ -193,24 +210,24 @@ class Window:
         """
         micros = self.cost(call, spec)
         for way in self.ways(call, spec):
-            busy = micros * way[0]
-            hidden = max(busy, stream) + _OVERLAP * min(busy, stream)
-            yield Variant(traffic + hidden, partial(self._alone, call, spec, way))
+            time = traffic + beside(micros * way[0], stream)
+            yield Variant(time, partial(self._alone, call, spec, way))
 
     def _alone(self, call: Call, spec: EpilogueSpec, way: Way) -> tuple[Launch, ...]:
         return (self.launch(call, spec, way),)
 
     def cost(self, call: Call, spec: EpilogueSpec) -> float:
         """Estimated microseconds of the best way, without the traffic of operands and results."""
-        cycles = self.tiles(call, spec)[0].cycles * self.groups
-        return machine(call.target).step + cycles / (_EFFICIENCY * _CYCLES)
+        cycles = self.tiles(call, spec)[0].cycles
+        return machine(call.target).step + cycles / (_EFFICIENCY * CYCLES)
 
     def _config(self, call: Call, spec: EpilogueSpec, tile: Tile) -> DirectConfig:
         reduction, vectors = Reduction.of(self.depth, self.pairs), tile.vectors
         return DirectConfig(
             tile.rows, vectors, reduction.unroll, reduction.shape, self.pairs, reduction.odd,
             call.inputs[0].dtype.value, tile.border, call.inputs[0].channels_last,
-            self.step != (1, 1), self._flat(call, spec), str(self.prologue),
+            self.step != (1, 1), self._flat(call, spec), "rows" if self.row_parts > 1 else "whole",
+            str(self.prologue),
             tuple(v.dtype.value for v in self._prologue_views(call)),
             spec.code(vectors),
         )  # fmt: skip
@@ -229,13 +246,13 @@ class Window:
         integers = (
             *x.strides[:3], x_w, *x.shape[2:], *self.size, self.depth, *self.taps, *self.stride,
             *self.before, *self.dilation, pixels, blocks, cut.tiles, cut.blocks, cut.tile_chunks,
-            cut.block_chunks, int(cut.pixels_first), self.groups, *self.step, *self.first,
-            regions.nbytes // (8 * REGION_WORDS) if regions else 0,
+            cut.block_chunks, int(cut.pixels_first), spec.groups, *self.step, *self.first,
+            regions.nbytes // (8 * REGION_WORDS) if regions else 0, self.row_parts,
         )  # fmt: skip
         assert len(integers) == len(GEOMETRY)
         name, parameters = self.pack
         packing = Packing(
-            name, (*parameters, spec.order, width, self.pairs), (1,), panel * blocks * self.groups
+            name, (*parameters, width, self.pairs), (1,), panel * blocks * self.groups
         )
         operands: list[Operand] = [In(0), Packed(packing)]
         if tile.border == "zeros":
@@ -250,7 +267,7 @@ class Window:
             self._config(call, spec, tile),
             (*operands, *spec.pointers()),
             (*integers, *self._images(call), *spec.integers(flat)),
-            self.groups * cut.tile_chunks * cut.block_chunks,
+            spec.groups * cut.tile_chunks * cut.block_chunks,
         )
 
     def _regions(self, call: Call, spec: EpilogueSpec, tile: int) -> Packing:

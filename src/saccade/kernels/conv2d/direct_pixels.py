@@ -45,6 +45,7 @@ class Geometry:
     first_h: Int
     first_w: Int
     regions: Int
+    row_parts: Int
 
 
 GEOMETRY = tuple(f.name for f in fields(Geometry))

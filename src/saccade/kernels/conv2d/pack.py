@@ -12,6 +12,7 @@ __all__ = [
     "pack_conv_weights",
     "pack_matrix",
     "pack_pairs_of_taps",
+    "pack_parts_of_channels",
     "pack_transposed",
     "zeros",
 ]
@@ -52,6 +53,16 @@ def pack_conv_weights(
         panels.append(padded.reshape(blocks, width, c, r, s).transpose(0, 3, 4, 2, 1))
     packed = np.stack(panels)
     return pair_up(packed) if pairs else np.ascontiguousarray(packed)
+
+
+def pack_parts_of_channels(
+    weights: Array, groups: int, parts: int, order: str, width: int, pairs: bool = False
+) -> Array:
+    """Weights [K, C/groups, R, S] whose input channels are summed in parts: a group for each."""
+    k, c, r, s = weights.shape
+    apart = weights.reshape(groups, k // groups, parts, c // parts, r, s).swapaxes(1, 2)
+    rows = apart.reshape(parts * k, c // parts, r, s)
+    return pack_conv_weights(rows, groups * parts, order, width, pairs)
 
 
 def pack_pairs_of_taps(weights: Array, groups: int, order: str, width: int) -> Array:
