@@ -26,6 +26,7 @@ __all__ = ["Split", "with_splits"]
 
 _PARTS = (2, 4, 8, 16)
 _CLOSE = 1.03  # over the best estimate
+_GAIN = 0.95  # of the whole's time, below which sums in parts come first
 _LEAST = 64  # steps of a part
 _NOMINAL_THREADS = 2
 _FEW = 4  # units of the grid per thread, from which on its balance is good
@@ -71,14 +72,9 @@ class Split:
         """Estimated microseconds, without the traffic of operands and results."""
         sums, speed = self.sums(window, spec), machine(call.target)
         handed = 2 * sums.out.nbytes / (speed.cache_bandwidth * call.threads)
-        busy = self._units(spec, window) * self._cycles() / CYCLES
+        busy = _vectors(spec, window) * self._cycles() / CYCLES
         adding = speed.step + busy / min(call.threads, max(1, self._chunks(spec, window)))
         return self.window(window, spec).cost(call, sums) + handed + adding
-
-    def _units(self, spec: EpilogueSpec, window: Window) -> int:
-        """Vectors of results."""
-        images, _, rows, columns = spec.shape
-        return images * rows * columns * window.groups * spec.vectors
 
     def _cycles(self) -> int:
         return _VECTOR + _PART * self.parts
@@ -87,7 +83,7 @@ class Split:
         return -(-_SHARE // self._cycles())
 
     def _chunks(self, spec: EpilogueSpec, window: Window) -> int:
-        return -(-self._units(spec, window) // self._share())
+        return -(-_vectors(spec, window) // self._share())
 
     def launches(self, call: Call, spec: EpilogueSpec, window: Window) -> tuple[Launch, ...]:
         """Both phases."""
@@ -111,6 +107,12 @@ class Split:
                 self._chunks(spec, window),
             ),
         )  # fmt: skip
+
+
+def _vectors(spec: EpilogueSpec, window: Window) -> int:
+    """Vectors of results."""
+    images, _, rows, columns = spec.shape
+    return images * rows * columns * window.groups * spec.vectors
 
 
 def _splits(window: Window) -> Iterator[Split]:
@@ -140,21 +142,32 @@ def with_splits(
 ) -> Iterator[Variant]:
     """All variants of a call that is one window; see `Window.variants`."""
     nominal = replace(call, threads=_NOMINAL_THREADS)
-    units = window.units(nominal, spec)
-    splits: list[Split] = []
-    first = False
-    if units and units < _FEW * max(call.threads, _NOMINAL_THREADS):
-        splits = _ranked(nominal, spec, window)
-    if splits and units < _FEW * _NOMINAL_THREADS:
-        first = splits[0].cost(nominal, spec, window) < window.cost(nominal, spec)
-    apart = (
-        Variant(
-            traffic + beside(split.cost(call, spec, window), stream),
-            partial(split.launches, call, spec, window),
-        )
-        for split in splits
-    )
+    first = _may_gain(nominal, spec, window) and _gains(nominal, spec, window)
     if first:
-        yield from apart
+        yield from _apart(call, spec, window, traffic, stream)
     yield from window.variants(call, spec, traffic, stream)
-    yield from apart
+    if not first and _may_gain(call, spec, window):
+        yield from _apart(call, spec, window, traffic, stream)
+
+
+def _may_gain(call: Call, spec: EpilogueSpec, window: Window) -> bool:
+    """Whether tiles are so few that the team may be out of balance: hardly ever, and quickly so."""
+    sums = _vectors(spec, window)
+    few = _FEW * max(call.threads, _NOMINAL_THREADS)
+    return 0 < sums <= few * call.target.registers and window.units(call, spec) < few
+
+
+def _gains(nominal: Call, spec: EpilogueSpec, window: Window) -> bool:
+    """Whether the best split is expected to be faster; it saves half of the products at most."""
+    whole, step = window.cost(nominal, spec), machine(nominal.target).step
+    if whole < 3 * step:
+        return False
+    return any(s.cost(nominal, spec, window) < _GAIN * whole for s in _splits(window))
+
+
+def _apart(
+    call: Call, spec: EpilogueSpec, window: Window, traffic: float, stream: float
+) -> Iterator[Variant]:
+    for split in _ranked(replace(call, threads=_NOMINAL_THREADS), spec, window):
+        time = traffic + beside(split.cost(call, spec, window), stream)
+        yield Variant(time, partial(split.launches, call, spec, window))
