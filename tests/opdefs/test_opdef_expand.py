@@ -41,6 +41,18 @@ def test_work_leaves_out_the_wide_picture():
     assert both.bytes == first.bytes + second.bytes - written_and_read
 
 
+def test_work_over_what_is_stored_in_bfloat16():
+    """Activations are, weights and the caller's values are not."""
+    wide = [TensorType(DType.F32, s) for s in SHAPES]
+    (result,) = BOTH.infer(wide)
+    mixed = [TensorType(DType.BF16, SHAPES[0]), *wide[1:]]
+    stored = BOTH.work(mixed, [TensorType(DType.BF16, result.shape)])
+    plain = BOTH.work(wide, [result])
+    assert stored.flops == plain.flops
+    halves = int(np.prod(SHAPES[0])) + int(np.prod(result.shape))
+    assert stored.bytes == plain.bytes - 2 * halves
+
+
 @pytest.mark.parametrize(
     ("op", "change"),
     [

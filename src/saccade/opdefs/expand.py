@@ -48,7 +48,9 @@ class ExpandDepthwise(Op):
         return self.depthwise.reference(wide, inputs[2], *inputs[end:])
 
     def work(self, inputs: Sequence[TensorType], outputs: Sequence[TensorType]) -> Work:
-        wide, end = self._infer_wide(inputs), 3 + self.n_expand
-        first = self.expand.work([*inputs[:2], *inputs[3:end]], [wide])
-        second = self.depthwise.work([wide, inputs[2], *inputs[end:]], outputs)
+        # Some may be stored in bfloat16; all are computed in the same type.
+        plain = [TensorType(one.dtype.arithmetic, one.shape) for one in inputs]
+        wide, end = self._infer_wide(plain), 3 + self.n_expand
+        first = self.expand.work([*plain[:2], *plain[3:end]], [wide])
+        second = self.depthwise.work([wide, plain[2], *plain[end:]], outputs)
         return Work(first.flops + second.flops, tensor_bytes((*inputs, *outputs)))
