@@ -15,7 +15,7 @@ from benchmarks.record import Record, RecordError, ResultFile, by_key, load
 
 __all__ = ["main", "render", "replace_section"]
 
-BEGIN, END = "<!-- results:begin -->", "<!-- results:end -->"
+MARKS = ("<!-- results:begin -->", "<!-- results:end -->")
 ROOT = Path(__file__).parent.parent
 PEERS = ("onnxruntime", "openvino")
 TITLES = {"saccade": "Saccade", "onnxruntime": "ONNX Runtime", "openvino": "OpenVINO"}
@@ -46,17 +46,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def replace_section(text: str, section: str) -> str:
+def replace_section(text: str, section: str, marks: tuple[str, str] = MARKS) -> str:
     """`text` with what stands between the markers replaced.
 
     Raises:
         RecordError: The markers are not there, once each and in order.
     """
-    if text.count(BEGIN) != 1 or text.count(END) != 1 or text.index(BEGIN) > text.index(END):
-        raise RecordError(f"the page needs one {BEGIN} and one {END} after it")
-    head, _, rest = text.partition(BEGIN)
-    tail = rest.partition(END)[2]
-    return f"{head}{BEGIN}\n{section}\n{END}{tail}"
+    begin, end = marks
+    if text.count(begin) != 1 or text.count(end) != 1 or text.index(begin) > text.index(end):
+        raise RecordError(f"the page needs one {begin} and one {end} after it")
+    head, _, rest = text.partition(begin)
+    tail = rest.partition(end)[2]
+    return f"{head}{begin}\n{section}\n{end}{tail}"
 
 
 def render(folder: Path) -> str:
