@@ -87,6 +87,47 @@ def test_results_live_in_the_caller_s_memory():
     assert laid.steps[0].outputs[0].view.strides == (256, 64, 8, 1)
 
 
+def transposed(b, value, order):
+    groups = tuple((n,) for n in value.shape)
+    factors = tuple(Factor(value.shape[p], p) for p in order)
+    return b.add(Move(IndexMap(groups, factors, (1,) * len(order))), value)
+
+
+def test_what_a_result_is_a_view_of_lives_in_the_caller_s_memory():
+    """Channels-last to the caller and a reshape; with another reader as well."""
+    b = Builder((1, 3, 8, 8))
+    picture = b.conv(b.inputs[0], 4)
+    last = transposed(b, picture, (0, 2, 3, 1))
+    laid = laid_out(b.graph(last, b.conv(picture, 4)))
+    assert names(laid) == ["Conv2d", "Conv2d"]
+    assert laid.steps[0].outputs[0].view.strides == (256, 1, 32, 4)
+    assert laid.steps[0].outputs[0] == laid.steps[1].inputs[0]
+    assert kinds(laid) == [BufferKind.OUTPUT] * 2
+    b = Builder((2, 12))
+    flat = IndexMap(((2,), (12,)), (Factor(2, 0), Factor(12, 1)), (2,))
+    laid = laid_out(b.graph(b.add(Move(flat), b.add(RELU, b.inputs[0]))))
+    assert kinds(laid) == [BufferKind.OUTPUT]
+
+
+def test_views_that_are_no_whole_result_are_copied_out():
+    """A part of a value, one that two results view, an input, a value in another order."""
+    b = Builder((2, 12), (1, 3, 8, 8))
+    part = Move(IndexMap(((2,), (12,)), (Factor(2, 0), Factor(4, 1, 3)), (1, 1)))
+    turned = Move(IndexMap(((2,), (12,)), (Factor(12, 1), Factor(2, 0)), (1, 1)))
+    flat = Move(IndexMap(((2,), (12,)), (Factor(2, 0), Factor(12, 1)), (2,)))
+    value = b.add(RELU, b.inputs[0])
+    for op in (part, turned):
+        laid = laid_out(b.graph(b.add(op, value)))
+        assert kinds(laid) == [BufferKind.ARENA, BufferKind.OUTPUT]
+    whole = b.add(flat, value)
+    laid = laid_out(b.graph(whole, b.add(flat, value), b.add(flat, b.inputs[0])))
+    assert names(laid) == ["Pointwise", "Move", "Move"]
+    assert kinds(laid) == [BufferKind.OUTPUT] * 3
+    picture = b.conv(b.inputs[1], 4)
+    laid = laid_out(b.graph(transposed(b, picture, (0, 1, 3, 2))))
+    assert kinds(laid)[-2:] == [BufferKind.ARENA, BufferKind.OUTPUT]
+
+
 def test_repeated_results_and_inputs_are_copied_out():
     b = Builder((1, 3, 8, 8))
     middle = b.conv(b.inputs[0], 4)

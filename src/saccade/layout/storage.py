@@ -2,7 +2,7 @@
 
 Concats are made by their producers: an operand is placed inside the result's buffer where its
 producer may write there. Moves whose result is a view of what is stored cost nothing. Graph inputs
-and outputs live in the caller's memory, row-major.
+and outputs live in the caller's memory, row-major; so does a value whose view a graph output is.
 """
 
 from __future__ import annotations
@@ -59,6 +59,8 @@ def place(
         if value not in places.stored and value not in pictures:
             view = row_major(value.dtype, shapes[value])
             places.stored[value] = places.new(BufferKind.OUTPUT, value.name, view, i)
+    for value in graph.outputs:
+        _place_source(value, places, shapes, maps, producers, pictures)
     for node in reversed(graph.nodes):
         if isinstance(node.op, Concat):
             _place_operands(node, node.op.axis, places, shapes, producers, pictures)
@@ -68,6 +70,27 @@ def place(
                 within = _view_of_move(node, places, maps)
                 places.stored[value] = within or _own(value, places, shapes, pictures)
     return places
+
+
+def _place_source(
+    value: Value,
+    places: Places,
+    shapes: Mapping[Value, tuple[int, ...]],
+    maps: Mapping[Node, IndexMap],
+    producers: Mapping[Value, Node],
+    pictures: frozenset[Value],
+) -> None:
+    """Let what a graph output is a view of, all of it, be written to the caller's memory."""
+    node, stored = producers.get(value), places.stored.get(value)
+    if node is None or stored is None or not isinstance(node.op, Move):
+        return
+    source = node.inputs[0]
+    if source in places.stored or source not in producers:
+        return
+    dense = channels_last if source in pictures else row_major
+    view = dense(source.dtype, shapes[source])
+    if view.size == stored.view.size and moved(view, maps[node]) == (0, stored.view):
+        places.stored[source] = Stored(stored.buffer, 0, view)
 
 
 def _own(
