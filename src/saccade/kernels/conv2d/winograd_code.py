@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 
 from saccade.codegen.language import Kernel, Ptr
 from saccade.codegen.values import Int
@@ -16,7 +18,7 @@ from saccade.kernels.conv2d.winograd_stages import (
     emit_input_tile,
     emit_output_tile,
 )
-from saccade.kernels.conv2d.winograd_tiles import At, Region, Share, Tiling
+from saccade.kernels.conv2d.winograd_tiles import Share, Tiling, Where
 from saccade.opdefs._taps import expr_flops
 
 __all__ = ["Sizes", "WinogradConfig", "emit_winograd"]
@@ -119,16 +121,19 @@ class _Code:
     def panel(self) -> int:
         return self.c.nv * self.k.lanes
 
-    def pixel(self, region: Region, tile: Int) -> At:
-        """Image and first output pixel of a tile."""
-        n, row, column = self.tiling.pixel(region, tile)
-        down, along = self.c.apart
-        if down * along == 1:
-            return n, row, column
-        image = n // (down * along)
-        lattice = n - image * (down * along)
-        first = lattice // along
-        return image, row * down + first, column * along + (lattice - first * along)
+    @contextmanager
+    def tiles(self, shares: list[Share]) -> Iterator[Where]:
+        """Loop over tiles; places are those of the picture, whatever the lattice."""
+        with self.tiling.each(self.k, shares) as where:
+            down, along = self.c.apart
+            if down * along > 1:
+                n, row, column = where.at
+                image = n // (down * along)
+                lattice = n - image * (down * along)
+                first = lattice // along
+                at = image, row * down + first, column * along + (lattice - first * along)
+                where = replace(where, at=at)
+            yield where
 
     def forward(self, x: Ptr, stage: Ptr, v: Ptr, shares: list[Share]) -> None:
         """Patches of some tiles into their rows of `v`."""
@@ -136,11 +141,9 @@ class _Code:
         strides = (s.x_n, s.x_h, s.x_w)
         size = (s.height, s.width)
         picture = Picture(x, stage, s.channels, *size, strides, s.top, s.left, self.c.apart)
-        for share in shares:
-            with k.range(0, share.count) as t:
-                row = Spectrum(v + (share.row + t) * k.lanes, s.v_step, self.edge, s.v_block)
-                at = self.pixel(share.region, share.first + t)
-                emit_input_tile(k, picture, share.region, at, row)
+        with self.tiles(shares) as where:
+            row = Spectrum(v + where.row * k.lanes, s.v_step, self.edge, s.v_block)
+            emit_input_tile(k, picture, where, row)
 
     def products(self, v: Ptr, u: Ptr, m: Ptr, f: Int, shares: list[Share]) -> None:
         """One frequency and panel: rows of `v` that have it times `u` into `m`."""
@@ -157,11 +160,9 @@ class _Code:
         result = Result(ep, s.rows, s.columns, stage, inline, self.c.apart)
         first = panel * self.c.nv
         vectors = (first, k.minimum_int(s.vectors - first, self.c.nv))
-        for share in shares:
-            with k.range(0, share.count) as t:
-                row = Spectrum(m + (share.row + t) * self.panel, s.m_step, self.edge, k.lanes)
-                at = self.pixel(share.region, share.first + t)
-                emit_output_tile(k, result, share.region, at, row, vectors)
+        with self.tiles(shares) as where:
+            row = Spectrum(m + where.row * self.panel, s.m_step, self.edge, k.lanes)
+            emit_output_tile(k, result, where, row, vectors)
 
 
 def _declare(k: Kernel) -> Sizes:

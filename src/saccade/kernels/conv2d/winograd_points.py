@@ -62,6 +62,11 @@ class Tile:
         return self.m + 2
 
     @property
+    def edge(self) -> int:
+        """Frequencies of a whole tile."""
+        return self.base + 2
+
+    @property
     def zero(self) -> bool:
         """Whether 0 is among the points."""
         return self.m % 2 == 0

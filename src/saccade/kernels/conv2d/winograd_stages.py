@@ -1,27 +1,27 @@
-"""Winograd's two transforms as loops over tiles: picture to V, then M to picture.
+"""Winograd's two transforms of one tile: picture to V, then M to picture.
 
 V is [frequency][block of channels][tile][channel of the block], M is [panel][frequency][tile]
 [filter of the panel]. The distance of frequencies is a parameter: it is kept off multiples of
 4 KiB, where the streams of a tile would share one set of the L1 cache.
 
-A whole tile inside the picture goes through both dimensions in registers; tiles at the border of
-the picture and shorter ones go through scratch, first down the columns, then along the rows.
+A tile goes first down its columns into scratch that stays in L1, then along the rows. Either way
+is a loop over lines around one transform of a line, and forms of tiles (whole, shorter) are
+branches around that loop: the code of a kernel holds one copy of each transform and compiles fast.
+Transforming both dimensions in registers would save those stores, but loads every value once per
+group of rows instead, and takes eight times the code.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from saccade.kernels.conv2d.column_window import valid_taps
 from saccade.kernels.conv2d.epilogue import Epilogue, Pixel, Place
-from saccade.kernels.conv2d.winograd_tiles import At, Region
-from saccade.kernels.conv2d.winograd_transforms import (
-    forward,
-    forward_square,
-    inverse,
-    inverse_square,
-)
+from saccade.kernels.conv2d.winograd_points import Tile
+from saccade.kernels.conv2d.winograd_tiles import Axis, Where
+from saccade.kernels.conv2d.winograd_transforms import forward, inverse
 
 if TYPE_CHECKING:
     from saccade.codegen.language import Kernel, Ptr
@@ -45,10 +45,6 @@ class Spectrum:
     step: Int
     edge: int
     block: IntLike
-
-    def at(self, down: IntLike, along: IntLike) -> Int:
-        """Offset of a frequency."""
-        return self.step * (down * self.edge + along)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,60 +71,90 @@ class Picture:
     apart: tuple[int, int]
 
 
-def emit_input_tile(k: Kernel, picture: Picture, region: Region, at: At, v: Spectrum) -> None:
-    """Transform the patch of the tile at `at`.
+def _each_form(k: Kernel, axis: Axis, emit: Callable[[Tile], None]) -> None:
+    """Code for the axis' form, whole or shorter."""
+    if axis.shorter is None:
+        emit(axis.whole)
+        return
+    with k.when_else(axis.short) as (then, other):
+        with then:
+            emit(axis.shorter)
+        with other:
+            emit(axis.whole)
+
+
+def emit_input_tile(k: Kernel, picture: Picture, where: Where, v: Spectrum) -> None:
+    """Transform the patch of a tile.
 
     Whole vectors of patches inside the picture are read where they are; of border patches and of
     the last channels what does not exist reads as zero. V's rows are padded to whole vectors.
     """
-    h, w = at[1] - picture.top, at[2] - picture.left
+    n, h, w = where.at
+    h, w = h - picture.top, w - picture.left
     step_n, step_h, step_w = picture.strides
-    corner = picture.x + (step_n * at[0] + step_h * h + step_w * w)
+    corner = picture.x + (step_n * n + step_h * h + step_w * w)
     down, along = picture.apart
-    step_h, step_w = step_h * down, step_w * along
-    done = k.int(0)
-    if not region.bottom and not region.right:
-        last = region.down.count - 1
-        bottom, right = h + last * down, w + last * along
-        inside = (h >= 0) & (w >= 0) & (bottom < picture.height) & (right < picture.width)
-        done = inside.select(picture.channels - picture.channels % k.lanes, 0)
-        with k.range(0, done, k.lanes) as c:
-            target = v.first + c // k.lanes * v.block
-            forward_square(
-                k,
-                region.down,
-                lambda i, j: corner.vec(step_h * i + step_w * j + c),
-                lambda f, g, value: target.store(value, v.at(f, g)),
-            )
-    with k.when(done < picture.channels):
-        _emit_border(k, picture, region, (corner, h, w), v, done)
+    bottom = h + (where.down.whole.count - 1) * down
+    right = w + (where.along.whole.count - 1) * along
+    inside = (h >= 0) & (w >= 0) & (bottom < picture.height) & (right < picture.width)
+    inside = inside & ~where.down.short & ~where.along.short
+    whole = inside.select(picture.channels - picture.channels % k.lanes, 0)
+    with k.when(whole < picture.channels), k.range(0, v.edge * v.edge) as i:
+        picture.stage.store(k.zero(), i * k.lanes)
+    with k.range(0, picture.channels, k.lanes) as c:
+        with k.when_else(c < whole) as (then, other):
+            with then:
+                _columns_inside(k, picture, where, corner + c)
+            with other:
+                _columns_at_border(k, picture, where, (corner + c, h, w), picture.channels - c)
+        _rows_forward(k, picture.stage, where, v, v.first + c // k.lanes * v.block)
 
 
-def _emit_border(
-    k: Kernel, picture: Picture, region: Region, at: tuple[Ptr, Int, Int], v: Spectrum, done: Int
+def _columns_inside(k: Kernel, picture: Picture, where: Where, corner: Ptr) -> None:
+    """Down the columns of a patch that exists."""
+    (_, step_h, step_w), (down, along) = picture.strides, picture.apart
+    tile = where.down.whole
+    with k.range(0, tile.count) as j:
+        column = corner + step_w * along * j
+        values = [column.vec(step_h * (i * down)) for i in range(tile.count)]
+        for f, value in forward(k, tile, values.__getitem__):
+            picture.stage.store(value, (j + f * tile.edge) * k.lanes)
+
+
+def _columns_at_border(
+    k: Kernel, picture: Picture, where: Where, at: tuple[Ptr, Int, Int], channels: Int
 ) -> None:
-    """Channels from `done` on of a patch that may leave the picture."""
-    (corner, h, w), (down, along) = at, (region.down, region.along)
+    """Down the columns of a patch that may leave the picture; `channels` are left."""
+    corner, h, w = at
     _, step_h, step_w = picture.strides
-    apart = picture.apart
-    stage, lanes, edge = picture.stage, k.lanes, v.edge
-    low, high = valid_taps(k, w, picture.width, k.int(along.count), k.int(apart[1]))
-    tops = [h + i * apart[0] for i in range(down.count)]
-    exists = [(top >= 0) & (top < picture.height) for top in tops]
-    with k.range(0, edge * edge) as i:
-        stage.store(k.zero(), i * lanes)
-    with k.range(done, picture.channels, lanes) as c:
-        masks = [k.first(row.select(picture.channels - c, 0)) for row in exists]
+    down, along = picture.apart
+    low, high = valid_taps(k, w, picture.width, where.along.count, k.int(along))
+
+    def emit(tile: Tile) -> None:
+        tops = [h + i * down for i in range(tile.count)]
+        exists = [(top >= 0) & (top < picture.height) for top in tops]
+        masks = [k.first(row.select(channels, 0)) for row in exists]
         with k.range(low, high) as j:
-            column = corner + (step_w * apart[1] * j + c)
-            values = [column.vec(step_h * (i * apart[0]), mask) for i, mask in enumerate(masks)]
-            for f, value in forward(k, down, values.__getitem__):
-                stage.store(value, (j + f * edge) * lanes)
-        target = v.first + c // lanes * v.block
-        with k.range(down.first, down.first + down.count) as row:
-            line = stage + row * (edge * lanes)
-            for f, value in forward(k, along, lambda at: line.vec(at * lanes)):
-                target.store(value, v.at(row, f))
+            column = corner + step_w * along * j
+            values = [column.vec(step_h * (i * down), mask) for i, mask in enumerate(masks)]
+            for f, value in forward(k, tile, values.__getitem__):
+                picture.stage.store(value, (j + f * tile.edge) * k.lanes)
+
+    _each_form(k, where.down, emit)
+
+
+def _rows_forward(k: Kernel, stage: Ptr, where: Where, v: Spectrum, target: Ptr) -> None:
+    """Along the rows of a patch that went down its columns, into its row of V."""
+    first = where.down.first
+
+    def emit(tile: Tile) -> None:
+        with k.range(first, first + where.down.count) as row:
+            line, out = stage + row * (v.edge * k.lanes), target + v.step * v.edge * row
+            values = [line.vec(i * k.lanes) for i in range(tile.count)]
+            for f, value in forward(k, tile, values.__getitem__):
+                out.store(value, v.step * f)
+
+    _each_form(k, where.along, emit)
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +165,7 @@ class Result:
         epilogue: Finishes and stores vectors of channels.
         height, width: Extents.
         stage: Scratch for one tile of vectors.
-        inline: Whether whole tiles get their epilogue unrolled (short ones) or in a loop.
+        inline: Whether whole lines get their epilogue unrolled (short ones) or in a loop.
         apart: Distance of the rows and columns of a tile.
     """
 
@@ -154,82 +180,99 @@ class Result:
         """The pixel that many rows and columns of a tile further."""
         return _shift(self.epilogue, pixel, rows * self.apart[0], columns * self.apart[1])
 
-    def left(self, k: Kernel, h: Int, w: Int) -> tuple[Int, Int]:
-        """How many rows and columns of the tile that begins there exist."""
-        down, along = self.apart
+    def left(self, k: Kernel, where: Where) -> tuple[Int, Int]:
+        """How many rows and columns of the tile exist."""
+        (_, h, w), (down, along) = where.at, self.apart
         rows = k.maximum_int(self.height - h, 0)
         columns = k.maximum_int(self.width - w, 0)
         if down * along > 1:
             rows, columns = (rows + (down - 1)) // down, (columns + (along - 1)) // along
-        return rows, columns
+        return k.minimum_int(rows, where.down.results), k.minimum_int(columns, where.along.results)
 
 
 @dataclass(frozen=True, slots=True)
 class _Target:
-    """Where one vector of filters of one tile goes: first pixel (twice) and channels."""
+    """Where one vector of filters of one tile goes: first pixel, channels, pixels that exist."""
 
-    at: At
     corner: Pixel
     place: Place
+    rows: Int
+    columns: Int
 
 
 def emit_output_tile(
-    k: Kernel, result: Result, region: Region, at: At, m: Spectrum, vectors: tuple[Int, Int]
+    k: Kernel, result: Result, where: Where, m: Spectrum, vectors: tuple[Int, Int]
 ) -> None:
-    """Transform some vectors of filters of the tile at `at` and store their pixels.
+    """Transform some vectors of filters of a tile and store their pixels.
 
     Args:
         k: Builder.
         result: Where pixels go.
-        region: Form of the tile.
-        at: Which tile.
+        where: Which tile.
         m: Its products.
         vectors: Number of the first vector among all vectors of filters, and how many.
     """
-    corner = result.epilogue.pixel(*at)
-    _, h, w = at
-    rows, columns = result.left(k, h, w)
-    edge = region.down.m
+    corner = result.epilogue.pixel(*where.at)
+    rows, columns = result.left(k, where)
     with k.range(0, vectors[1]) as j:
-        column = Spectrum(m.first + j * m.block, m.step, m.edge, 0)
-        target = _Target(at, corner, result.epilogue.place(vectors[0] + j))
-        if region.bottom or region.right or not result.inline:
-            _store_staged(k, result, region, column, target)
-        else:
-            whole = (rows >= edge) & (columns >= edge)
-            with k.when_else(whole) as (then, other):
-                with then:
-                    _store_inline(k, result, region, column, target)
-                with other:
-                    _store_staged(k, result, region, column, target)
+        target = _Target(corner, result.epilogue.place(vectors[0] + j), rows, columns)
+        _columns_inverse(k, result.stage, where, m, m.first + j * m.block)
+        _rows_inverse(k, result, where, target)
 
 
-def _store_inline(k: Kernel, result: Result, region: Region, m: Spectrum, target: _Target) -> None:
-    """Store a whole tile from registers."""
-    epilogue = result.epilogue
+def _columns_inverse(k: Kernel, stage: Ptr, where: Where, m: Spectrum, source: Ptr) -> None:
+    """Down the columns of a square of products, into scratch."""
+    first = where.along.first
 
-    def finish(i: int, j: int, value: Vec) -> None:
-        epilogue.finish(value, result.shift(target.corner, i, j), target.place)
+    def emit(tile: Tile) -> None:
+        with k.range(first, first + where.along.count) as g:
+            column = source + m.step * g
+            values = {
+                f: column.vec(m.step * (m.edge * f))
+                for f in range(tile.first, tile.first + tile.count)
+            }
+            for row, value in inverse(k, tile, values.__getitem__):
+                stage.store(value, (g + m.edge * row) * k.lanes)
 
-    inverse_square(k, region.down, lambda f, g: m.first.vec(m.at(f, g)), finish)
+    _each_form(k, where.down, emit)
 
 
-def _store_staged(k: Kernel, result: Result, region: Region, m: Spectrum, target: _Target) -> None:
-    """Store the pixels of a tile that exist, in a loop, so that their epilogue is emitted once."""
-    (_, h, w), stage, lanes, edge = target.at, result.stage, k.lanes, m.edge
-    down, along = region.down, region.along
-    with k.range(along.first, along.first + along.count) as g:
-        for row, value in inverse(k, down, lambda f: m.first.vec(m.at(f, g))):
-            stage.store(value, (g + edge * row) * lanes)
-    rows, columns = result.left(k, h, w)
-    rows, columns = k.minimum_int(rows, down.m), k.minimum_int(columns, along.m)
-    with k.range(0, rows) as i:
-        line = stage + i * (edge * lanes)
-        for column, value in inverse(k, along, lambda f: line.vec(f * lanes)):
-            line.store(value, column * lanes)
-        with k.range(0, columns) as j:
-            pixel = result.shift(target.corner, i, j)
-            result.epilogue.finish(line.vec(j * lanes), pixel, target.place)
+def _rows_inverse(k: Kernel, result: Result, where: Where, target: _Target) -> None:
+    """Along the rows of a tile, and the pixels that exist into the result."""
+
+    def emit(tile: Tile) -> None:
+        with k.range(0, target.rows) as i:
+            line = result.stage + i * (tile.edge * k.lanes)
+            values = {f: line.vec(f * k.lanes) for f in range(tile.first, tile.first + tile.count)}
+            found = inverse(k, tile, values.__getitem__)
+            row = result.shift(target.corner, i, 0)
+            if result.inline and tile.m == tile.base:
+                with k.when_else(target.columns >= tile.m) as (then, other):
+                    with then:
+                        for j, value in found:
+                            result.epilogue.finish(value, result.shift(row, 0, j), target.place)
+                    with other:
+                        _finish_line(k, result, row, target, line, found)
+            else:
+                _finish_line(k, result, row, target, line, found)
+
+    _each_form(k, where.along, emit)
+
+
+def _finish_line(
+    k: Kernel,
+    result: Result,
+    row: Pixel,
+    target: _Target,
+    line: Ptr,
+    found: list[tuple[int, Vec]],
+) -> None:
+    """Store the pixels of a line that exist, in a loop, so that their epilogue is emitted once."""
+    for column, value in found:
+        line.store(value, column * k.lanes)
+    with k.range(0, target.columns) as j:
+        pixel = result.shift(row, 0, j)
+        result.epilogue.finish(line.vec(j * k.lanes), pixel, target.place)
 
 
 def _shift(epilogue: Epilogue, pixel: Pixel, rows: IntLike, columns: IntLike) -> Pixel:

@@ -9,7 +9,10 @@ side by side. A block takes an equal share of every region.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from saccade.kernels.conv2d.winograd_points import Tile
@@ -18,7 +21,7 @@ if TYPE_CHECKING:
     from saccade.codegen.language import Kernel
     from saccade.codegen.values import Bool, Int
 
-__all__ = ["At", "Region", "Share", "Tiling", "rows_of", "tile_counts"]
+__all__ = ["At", "Axis", "Region", "Share", "Tiling", "Where", "rows_of", "tile_counts"]
 
 At = tuple["Int", "Int", "Int"]  # image, row and column of a tile's first output pixel
 
@@ -46,6 +49,34 @@ class Share:
     first: Int
     count: Int
     row: Int
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """One axis of a tile whose form is known when the code runs.
+
+    Attributes:
+        whole, shorter: The forms that there are; no shorter one where tiles are clipped.
+        short: Whether this tile has the shorter one.
+        first, count, results: Of its form: `first` and `count` of frequencies, and `m`.
+    """
+
+    whole: Tile
+    shorter: Tile | None
+    short: Bool
+    first: Int
+    count: Int
+    results: Int
+
+
+@dataclass(frozen=True, slots=True)
+class Where:
+    """A tile: image, row and column of its first output pixel, its row of V, its form."""
+
+    at: At
+    row: Int
+    down: Axis
+    along: Axis
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,14 +127,41 @@ class Tiling:
         """Every tile."""
         return self.shares(k, k.int(0), k.int(1), local=True)
 
-    def pixel(self, region: Region, tile: Int) -> At:
-        """Where a tile begins."""
-        columns = 1 if region.right else self.columns
-        line = tile if region.right else tile // columns
-        column = self.columns if region.right else tile - line * columns
-        n = line if region.bottom else line // self.rows
-        row = self.rows if region.bottom else line - n * self.rows
-        return n, row * self.base, column * self.base
+    @contextmanager
+    def each(self, k: Kernel, shares: list[Share]) -> Iterator[Where]:
+        """Loop over the tiles of all shares: one body, whatever their forms."""
+        total = k.int(0)
+        for share in shares:
+            total = total + share.count
+        with k.range(0, total) as number:
+            tile, row = shares[0].first + number, shares[0].row + number
+            bottom, right = k.int(0), k.int(int(shares[0].region.right))
+            before = k.int(0)
+            for last, share in pairwise(shares):
+                before = before + last.count
+                there, ahead = number >= before, number - before
+                tile = there.select(share.first + ahead, tile)
+                row = there.select(share.row + ahead, row)
+                bottom = there.select(int(share.region.bottom), bottom)
+                right = there.select(int(share.region.right), right)
+            yield self._where(k, tile, row, (bottom > 0, right > 0))
+
+    def _where(self, k: Kernel, tile: Int, row: Int, short: tuple[Bool, Bool]) -> Where:
+        bottom, right = short
+        columns = right.select(1, self.columns)
+        line = tile // columns
+        column = right.select(self.columns, tile - line * columns)
+        rows = bottom.select(1, self.rows)
+        n = line // rows
+        at = n, bottom.select(self.rows, line - n * rows) * self.base, column * self.base
+        down, along = (self._axis(k, edge, is_short) for edge, is_short in zip(self.edges, short))
+        return Where(at, row, down, along)
+
+    def _axis(self, k: Kernel, edge: int, short: Bool) -> Axis:
+        whole, shorter = Tile(self.base, self.base), Tile(self.base, edge) if edge else None
+        form = shorter or whole
+        words = ((form.first, whole.first), (form.count, whole.count), (form.m, whole.m))
+        return Axis(whole, shorter, short, *(short.select(*pair) for pair in words))
 
     def rows_with(self, k: Kernel, shares: list[Share], down: Int, along: Int) -> tuple[Int, Int]:
         """First row of V that has frequency (down, along), and how many."""
