@@ -170,5 +170,5 @@ CONV2D_WINOGRAD = CpuKernel(
     supports=_supports,
     variants=_variants,
     emit=emit_winograd,
-    effort=lambda config: 8.0 if config.stage == "fused" else 2.0,
+    effort=lambda config: 3.0 if config.stage == "fused" else 1.0,
 )

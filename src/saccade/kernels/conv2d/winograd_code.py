@@ -18,7 +18,7 @@ from saccade.kernels.conv2d.winograd_stages import (
     emit_input_tile,
     emit_output_tile,
 )
-from saccade.kernels.conv2d.winograd_tiles import Share, Tiling, Where
+from saccade.kernels.conv2d.winograd_tiles import At, Share, Tiling, Where
 from saccade.opdefs._taps import expr_flops
 
 __all__ = ["Sizes", "WinogradConfig", "emit_winograd"]
@@ -125,15 +125,18 @@ class _Code:
     def tiles(self, shares: list[Share]) -> Iterator[Where]:
         """Loop over tiles; places are those of the picture, whatever the lattice."""
         with self.tiling.each(self.k, shares) as where:
-            down, along = self.c.apart
-            if down * along > 1:
-                n, row, column = where.at
-                image = n // (down * along)
-                lattice = n - image * (down * along)
-                first = lattice // along
-                at = image, row * down + first, column * along + (lattice - first * along)
-                where = replace(where, at=at)
-            yield where
+            yield replace(where, at=self._spread(where.at))
+
+    def _spread(self, at: At) -> At:
+        """The pixel of the picture that is pixel `at` of a lattice."""
+        down, along = self.c.apart
+        if down * along == 1:
+            return at
+        n, row, column = at
+        image = n // (down * along)
+        lattice = n - image * (down * along)
+        first = lattice // along
+        return image, row * down + first, column * along + (lattice - first * along)
 
     def forward(self, x: Ptr, stage: Ptr, v: Ptr, shares: list[Share]) -> None:
         """Patches of some tiles into their rows of `v`."""

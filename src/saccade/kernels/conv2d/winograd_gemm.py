@@ -27,8 +27,6 @@ __all__ = [
     "usual_heights",
 ]
 
-UNROLL = 4
-
 
 @dataclass(frozen=True, slots=True)
 class Shape:
@@ -111,25 +109,18 @@ def _emit_tile(
     (v, u, m), (height, nv) = matrices, size
     sums = [[k.var(k.zero()) for _ in range(nv)] for _ in range(height)]
 
-    def step(rows: Ptr, panel: Ptr, lane: int) -> None:
-        first = lane * nv * k.lanes
-        columns = [panel.vec(first + j * k.lanes) for j in range(nv)]
-        for j in range(nv if shape.ahead else 0):
-            k.prefetch(panel, first + (j + shape.ahead) * k.lanes, 2)
-        for i, line in enumerate(sums):
-            element = rows.splat(i * k.lanes + lane)
-            for total, column in zip(line, columns, strict=True):
-                total.set(k.fma(element, column, total.get()))
-
     with k.range(0, shape.depth, k.lanes) as c:
         rows = v + c // k.lanes * shape.block
-        count = k.minimum_int(shape.depth - c, k.lanes)
-        whole = count - count % UNROLL
-        with k.range(0, whole, UNROLL) as lane:
-            for ahead in range(UNROLL):
-                step(rows + lane, u + (c + lane) * (nv * k.lanes), ahead)
-        with k.range(whole, count) as lane:
-            step(rows + lane, u + (c + lane) * (nv * k.lanes), 0)
+        # Not unrolled: a step is long enough, and each height has code of its own to compile.
+        with k.range(0, k.minimum_int(shape.depth - c, k.lanes)) as lane:
+            panel = u + (c + lane) * (nv * k.lanes)
+            columns = [panel.vec(j * k.lanes) for j in range(nv)]
+            for j in range(nv if shape.ahead else 0):
+                k.prefetch(panel, (j + shape.ahead) * k.lanes, 2)
+            for i, line in enumerate(sums):
+                element = (rows + lane).splat(i * k.lanes)
+                for total, column in zip(line, columns, strict=True):
+                    total.set(k.fma(element, column, total.get()))
     for i, line in enumerate(sums):
         for j, total in enumerate(line):
             m.store(total.get(), (i * nv + j) * k.lanes)

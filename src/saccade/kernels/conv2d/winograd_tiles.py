@@ -144,20 +144,18 @@ class Tiling:
                 row = there.select(share.row + ahead, row)
                 bottom = there.select(int(share.region.bottom), bottom)
                 right = there.select(int(share.region.right), right)
-            yield self._where(k, tile, row, (bottom > 0, right > 0))
+            yield self._where(tile, row, bottom > 0, right > 0)
 
-    def _where(self, k: Kernel, tile: Int, row: Int, short: tuple[Bool, Bool]) -> Where:
-        bottom, right = short
+    def _where(self, tile: Int, row: Int, bottom: Bool, right: Bool) -> Where:
         columns = right.select(1, self.columns)
         line = tile // columns
         column = right.select(self.columns, tile - line * columns)
         rows = bottom.select(1, self.rows)
         n = line // rows
         at = n, bottom.select(self.rows, line - n * rows) * self.base, column * self.base
-        down, along = (self._axis(k, edge, is_short) for edge, is_short in zip(self.edges, short))
-        return Where(at, row, down, along)
+        return Where(at, row, self._axis(self.edges[0], bottom), self._axis(self.edges[1], right))
 
-    def _axis(self, k: Kernel, edge: int, short: Bool) -> Axis:
+    def _axis(self, edge: int, short: Bool) -> Axis:
         whole, shorter = Tile(self.base, self.base), Tile(self.base, edge) if edge else None
         form = shorter or whole
         words = ((form.first, whole.first), (form.count, whole.count), (form.m, whole.m))

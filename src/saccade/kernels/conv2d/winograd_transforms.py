@@ -2,9 +2,7 @@
 
 A row of Bᵀ for the pair ±p is `E ± p·O`: E and O apply the same coefficients to every other value.
 So Bᵀ splits into groups of two rows, the ends (0 and infinity) and the pairs, that share nothing;
-Aᵀ splits into even rows, which need the sums of pairs, and odd rows, which need the differences. In
-two dimensions one group at a time goes through both transforms: nothing is kept for long and little
-spills, at the price of loading values once per group.
+Aᵀ splits into even rows, which need the sums of pairs, and odd rows, which need the differences.
 """
 
 from __future__ import annotations
@@ -18,7 +16,7 @@ if TYPE_CHECKING:
     from saccade.codegen.language import Kernel
     from saccade.codegen.values import Vec
 
-__all__ = ["forward", "forward_square", "inverse", "inverse_square"]
+__all__ = ["forward", "inverse"]
 
 
 def _sum(k: Kernel, terms: Sequence[tuple[float, Vec]]) -> Vec:
@@ -45,7 +43,7 @@ def _sum(k: Kernel, terms: Sequence[tuple[float, Vec]]) -> Vec:
     return total
 
 
-def forward_group(
+def _forward_group(
     k: Kernel, tile: Tile, group: int, d: Callable[[int], Vec]
 ) -> list[tuple[int, Vec]]:
     """Group 0, the ends, or a pair of rows of `Bᵀ d`, as (frequency, value)."""
@@ -68,16 +66,14 @@ def forward_group(
 def forward(k: Kernel, tile: Tile, d: Callable[[int], Vec]) -> list[tuple[int, Vec]]:
     """`Bᵀ d`, as (frequency, value)."""
     return [
-        pair for group in range(len(tile.pairs) + 1) for pair in forward_group(k, tile, group, d)
+        pair for group in range(len(tile.pairs) + 1) for pair in _forward_group(k, tile, group, d)
     ]
 
 
-def inverse(
-    k: Kernel, tile: Tile, v: Callable[[int], Vec], parities: Sequence[int] = (0, 1)
-) -> list[tuple[int, Vec]]:
-    """The even rows of `Aᵀ v`, the odd ones or both, as (position, value); v by frequency."""
+def inverse(k: Kernel, tile: Tile, v: Callable[[int], Vec]) -> list[tuple[int, Vec]]:
+    """`Aᵀ v`, as (position, value), even positions first; v by frequency."""
     found = []
-    for parity in parities:
+    for parity in (0, 1):
         rows = range(parity, tile.m, 2)
         parts: list[Vec] = []
         for i in range(len(tile.pairs) if rows else 0):
@@ -91,37 +87,3 @@ def inverse(
                 terms.append((1.0, v(1)))
             found.append((row, _sum(k, terms)))
     return found
-
-
-def forward_square(
-    k: Kernel,
-    tile: Tile,
-    load: Callable[[int, int], Vec],
-    store: Callable[[int, int, Vec], None],
-) -> None:
-    """`Bᵀ d B` of a square patch: `load(row, column)`, `store(frequency, frequency, value)`."""
-    for group in range(len(tile.pairs) + 1):
-        columns = [forward_group(k, tile, group, _column(load, j)) for j in range(tile.count)]
-        for row in zip(*columns, strict=True):
-            values = [value for _, value in row]
-            for f, value in forward(k, tile, values.__getitem__):
-                store(row[0][0], f, value)
-
-
-def inverse_square(
-    k: Kernel,
-    tile: Tile,
-    load: Callable[[int, int], Vec],
-    store: Callable[[int, int, Vec], None],
-) -> None:
-    """`Aᵀ v A` of a square of products: `load(frequency, frequency)`, `store(row, column, …)`."""
-    for parity in (0, 1):
-        columns = [inverse(k, tile, _column(load, g), (parity,)) for g in range(tile.count)]
-        for row in zip(*columns, strict=True):
-            values = [value for _, value in row]
-            for j, value in inverse(k, tile, values.__getitem__):
-                store(row[0][0], j, value)
-
-
-def _column(load: Callable[[int, int], Vec], column: int) -> Callable[[int], Vec]:
-    return lambda row: load(row, column)
