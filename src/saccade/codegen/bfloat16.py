@@ -15,7 +15,7 @@ from typing import Any
 
 from llvmlite import ir
 
-from saccade.codegen.values import I32, Vec
+from saccade.codegen.values import I32, Vec, literal, vector_of
 from saccade.codegen.vectors import Vectors
 
 __all__ = ["BFLOAT16", "BFloat16"]
@@ -47,16 +47,16 @@ class BFloat16(Vectors):
 
     def widen_bf16(self, raw: Vec) -> Vec:
         """int16 lanes that hold bfloat16, as float32."""
-        wide = self.b.zext(raw.value, _like(I32, raw.lanes))
+        wide = self.b.zext(raw.value, vector_of(I32, raw.lanes))
         return self._float(self.b.shl(wide, _constant(16, raw.lanes)))
 
     def narrow_bf16(self, value: Vec) -> Vec:
         """float32 lanes as int16 lanes that hold bfloat16, rounded to nearest even."""
         lanes = value.lanes
         if self.target.bf16:
-            rounded = self.b.fptrunc(value.value, _like(_BFLOAT, lanes))
-            return Vec(self.b, self.b.bitcast(rounded, _like(_I16, lanes)))
-        bits = self.b.bitcast(value.value, _like(I32, lanes))
+            rounded = self.b.fptrunc(value.value, vector_of(_BFLOAT, lanes))
+            return Vec(self.b, self.b.bitcast(rounded, vector_of(_I16, lanes)))
+        bits = self.b.bitcast(value.value, vector_of(I32, lanes))
         upper = self.b.lshr(bits, _constant(16, lanes))
         bias = self.b.add(self.b.and_(upper, _constant(1, lanes)), _constant(0x7FFF, lanes))
         # A NaN must not round to infinity: it keeps its upper bits and becomes quiet.
@@ -64,7 +64,7 @@ class BFloat16(Vectors):
         nan = value.compare("!=", value)
         rounded = self.b.select(nan.value, quiet, self.b.add(bits, bias))
         halves = self.b.lshr(rounded, _constant(16, lanes))
-        return Vec(self.b, self.b.trunc(halves, _like(_I16, lanes)))
+        return Vec(self.b, self.b.trunc(halves, vector_of(_I16, lanes)))
 
     def join_pair(self, even: Vec, odd: Vec) -> Vec:
         """Pairs of two halves, each in the lower 16 bits of int32 lanes."""
@@ -80,7 +80,7 @@ class BFloat16(Vectors):
             b: The same.
         """
         if self.target.bf16 and total.lanes in (4, 8, 16):
-            kind, pairs = total.type, ir.VectorType(_BFLOAT, 2 * total.lanes)
+            kind, pairs = total.type, vector_of(_BFLOAT, 2 * total.lanes)
             name = f"llvm.x86.avx512bf16.dpbf16ps.{32 * total.lanes}"
             dot = self._intrinsic(name, kind, [kind, pairs, pairs])
             operands = [self.b.bitcast(v.value, pairs) for v in (a, b)]
@@ -98,10 +98,5 @@ class BFloat16(Vectors):
         return Vec(self.b, self.b.bitcast(bits, self.vector_type(lanes)))
 
 
-def _like(element: Any, lanes: int) -> Any:  # noqa: ANN401
-    return element if lanes == 1 else ir.VectorType(element, lanes)
-
-
 def _constant(number: int, lanes: int) -> Any:  # noqa: ANN401
-    kind = _like(I32, lanes)
-    return ir.Constant(kind, number if lanes == 1 else [number] * lanes)
+    return literal(vector_of(I32, lanes), number)

@@ -7,7 +7,7 @@ from typing import Any
 from llvmlite import ir
 
 from saccade.codegen.target import Target
-from saccade.codegen.values import I32, I64, Int, Vec
+from saccade.codegen.values import I32, I64, Int, Vec, literal, vector_of
 
 __all__ = [
     "BASES",
@@ -56,18 +56,15 @@ class _Literals:
 
     def int(self, value: _Count) -> Int:
         """A literal integer."""
-        return Int(self.b, ir.Constant(I64, value))
+        return Int(self.b, literal(I64, value))
 
     def vector_type(self, lanes: _Count | None = None, element: str = "float32") -> Any:  # noqa: ANN401
         """LLVM vector type; a scalar type for one lane."""
-        count = lanes or self.lanes
-        return ELEMENTS[element] if count == 1 else ir.VectorType(ELEMENTS[element], count)
+        return vector_of(ELEMENTS[element], lanes or self.lanes)
 
     def number(self, value: float, lanes: _Count | None = None, element: str = "float32") -> Vec:
         """A literal in every lane."""
-        kind = self.vector_type(lanes, element)
-        count = getattr(kind, "count", None)
-        return Vec(self.b, ir.Constant(kind, value if count is None else [value] * count))
+        return Vec(self.b, literal(self.vector_type(lanes, element), value))
 
     def zero(self, lanes: _Count | None = None, element: str = "float32") -> Vec:
         """0 in every lane."""
@@ -99,7 +96,7 @@ class Emitter(_Literals):
         return known or ir.Function(self.module, ir.FunctionType(result, operands), name)
 
     def _word(self, pointer: Any, index: int) -> Any:  # noqa: ANN401
-        address = self.b.gep(pointer, [ir.Constant(I64, index)], source_etype=I64)
+        address = self.b.gep(pointer, [literal(I64, index)], source_etype=I64)
         return self.b.load(address, typ=I64)
 
     def _context_pointer(self, index: int) -> Any:  # noqa: ANN401

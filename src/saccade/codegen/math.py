@@ -18,7 +18,7 @@ from typing import Any
 from llvmlite import ir
 
 from saccade.codegen.language import Kernel
-from saccade.codegen.values import I32, Mask, Vec
+from saccade.codegen.values import I32, Mask, Vec, literal, vector_of
 
 __all__ = [
     "absolute",
@@ -79,13 +79,12 @@ _ERF_FAR = (
 
 
 def _int_type(v: Vec) -> Any:  # noqa: ANN401
-    return I32 if v.lanes == 1 else ir.VectorType(I32, v.lanes)
+    return vector_of(I32, v.lanes)
 
 
 def int_constant(v: Vec, value: int) -> Any:  # noqa: ANN401
     """A 32-bit integer in as many lanes as `v` has."""
-    kind = _int_type(v)
-    return ir.Constant(kind, value if v.lanes == 1 else [value] * v.lanes)
+    return literal(_int_type(v), value)
 
 
 def bits(k: Kernel, v: Vec) -> Any:  # noqa: ANN401
@@ -95,9 +94,7 @@ def bits(k: Kernel, v: Vec) -> Any:  # noqa: ANN401
 
 def float_from(k: Kernel, integers: Any) -> Vec:  # noqa: ANN401
     """Float32 lanes from their bits."""
-    kind = ir.FloatType()
-    if isinstance(integers.type, ir.VectorType):
-        kind = ir.VectorType(kind, integers.type.count)
+    kind = vector_of(ir.FloatType(), getattr(integers.type, "count", 1))
     return Vec(k.b, k.b.bitcast(integers, kind))
 
 

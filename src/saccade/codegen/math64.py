@@ -9,11 +9,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from llvmlite import ir
-
 from saccade.codegen.language import Kernel
 from saccade.codegen.math import float_from, horner, int_constant, scale_by_power, split_exponent
-from saccade.codegen.values import I64, Mask, Vec
+from saccade.codegen.values import I64, Mask, Vec, vector_of
 
 __all__ = ["cos", "fmod", "mod", "pow_", "sin"]
 
@@ -73,7 +71,7 @@ def _quadrant(k: Kernel, x: Vec) -> tuple[Any, Vec]:
 
 
 def _integers(lanes: int) -> Any:  # noqa: ANN401
-    return I64 if lanes == 1 else ir.VectorType(I64, lanes)
+    return vector_of(I64, lanes)
 
 
 def _sine_quadrants(k: Kernel, x: Vec, shift: int) -> Vec:

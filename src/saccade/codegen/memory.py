@@ -10,7 +10,19 @@ from llvmlite import ir
 from saccade.codegen.bfloat16 import BFLOAT16, BFloat16
 from saccade.codegen.control import Control
 from saccade.codegen.emitter import BYTES, ELEMENTS, FAULT, POINTER, element_suffix
-from saccade.codegen.values import I1, I32, I64, Bool, Int, IntLike, Mask, Vec, as_int
+from saccade.codegen.values import (
+    I1,
+    I32,
+    I64,
+    Bool,
+    Int,
+    IntLike,
+    Mask,
+    Vec,
+    as_int,
+    literal,
+    vector_of,
+)
 
 __all__ = ["Memory", "Ptr"]
 
@@ -96,9 +108,7 @@ class Memory(Control, BFloat16):
             self.accesses.append(p.name)
             fault = self._context_pointer(FAULT)
             for word, value in enumerate((self.int(len(self.accesses)), offset, p.length)):
-                self.b.store(
-                    value.value, self.b.gep(fault, [ir.Constant(I64, word)], source_etype=I64)
-                )
+                self.b.store(value.value, self.b.gep(fault, [literal(I64, word)], source_etype=I64))
             self.b.ret_void()
             self.b.position_at_end(self.function.append_basic_block("unreachable"))
 
@@ -134,10 +144,10 @@ class Memory(Control, BFloat16):
         load = self._intrinsic(
             f"llvm.masked.load.v{kind.count}{suffix}.p0",
             kind,
-            [POINTER, I32, ir.VectorType(I1, kind.count), kind],
+            [POINTER, I32, vector_of(I1, kind.count), kind],
         )
-        zero = ir.Constant(kind, [0.0 if suffix.startswith("f") else 0] * kind.count)
-        return Vec(self.b, self.b.call(load, [address, ir.Constant(I32, align), mask.value, zero]))
+        zero = literal(kind, 0.0 if suffix.startswith("f") else 0)
+        return Vec(self.b, self.b.call(load, [address, literal(I32, align), mask.value, zero]))
 
     def store(self, p: Ptr, value: Vec, at: IntLike = 0, mask: Mask | None = None) -> None:
         """Store consecutive elements."""
@@ -152,9 +162,9 @@ class Memory(Control, BFloat16):
         store = self._intrinsic(
             f"llvm.masked.store.v{count}{element_suffix(p.element)}.p0",
             ir.VoidType(),
-            [value.type, POINTER, I32, ir.VectorType(I1, count)],
+            [value.type, POINTER, I32, vector_of(I1, count)],
         )
-        align = ir.Constant(I32, BYTES[p.element])
+        align = literal(I32, BYTES[p.element])
         self.b.call(store, [value.value, address, align, mask.value])
 
     def load_pairs(
@@ -196,7 +206,7 @@ class Memory(Control, BFloat16):
         """Ask for the cache line of an element, into L1 (locality 3) or L2 (2); never faults."""
         address = self.b.gep(p.base, [(p.offset + at).value], source_etype=ELEMENTS[p.element])
         fetch = self._intrinsic("llvm.prefetch.p0", ir.VoidType(), [POINTER, I32, I32, I32])
-        self.b.call(fetch, [address, *(ir.Constant(I32, v) for v in (0, locality, 1))])
+        self.b.call(fetch, [address, *(literal(I32, v) for v in (0, locality, 1))])
 
 
 def _raw(p: Ptr) -> Ptr:

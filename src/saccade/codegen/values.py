@@ -6,11 +6,15 @@ vectors read as they would on paper. Python numbers mix in freely and fold at em
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any, TypeAlias
 
 from llvmlite import ir
 
-__all__ = ["I1", "I32", "I64", "Bool", "Int", "IntLike", "Mask", "Vec", "as_int"]
+__all__ = [
+    "I1", "I32", "I64", "Bool", "Int", "IntLike", "Mask", "Vec",
+    "as_int", "lanes_picked", "literal", "vector_of",
+]  # fmt: skip
 
 I64 = ir.IntType(64)
 I32 = ir.IntType(32)
@@ -18,6 +22,40 @@ I1 = ir.IntType(1)
 
 IntLike: TypeAlias = "Int | int"
 Builder: TypeAlias = Any  # llvmlite.ir.IRBuilder, which carries no types
+
+# Types and literals are shared: llvmlite keeps the text of each object that it has printed, and a
+# third of its time went into printing the same vectors of constants again.
+
+
+@lru_cache(maxsize=256)
+def vector_of(element: Any, lanes: int) -> Any:  # noqa: ANN401
+    """LLVM's type of a vector; the element's own for one lane."""
+    return element if lanes == 1 else ir.VectorType(element, lanes)
+
+
+def literal(kind: Any, number: float) -> Any:  # noqa: ANN401
+    """A number of this type, in every lane of a vector."""
+    return _literal(kind, number, str(kind), repr(number))
+
+
+@lru_cache(maxsize=4096)
+def _literal(kind: Any, number: float, _kind: str, _number: str) -> Any:  # noqa: ANN401
+    """The texts tell apart what compares equal: -0.0 and 0.0."""
+    return (_Splat if isinstance(kind, ir.VectorType) else ir.Constant)(kind, number)
+
+
+class _Splat(ir.Constant):  # type: ignore[misc]
+    """One number in all lanes of a vector, written once."""
+
+    def _get_reference(self) -> str:
+        one = self.constant[0]
+        return f"splat ({one.type} {one.get_reference()})"
+
+
+@lru_cache(maxsize=1024)
+def lanes_picked(order: tuple[int, ...]) -> Any:  # noqa: ANN401
+    """Numbers of lanes, as a shuffle wants them."""
+    return ir.Constant(ir.VectorType(I32, len(order)), list(order))
 
 
 class Int:
@@ -33,7 +71,7 @@ class Int:
         self.value = value
 
     def _other(self, other: IntLike) -> Any:  # noqa: ANN401
-        return ir.Constant(I64, other) if isinstance(other, int) else other.value
+        return literal(I64, other) if isinstance(other, int) else other.value
 
     def _new(self, value: Any) -> Int:  # noqa: ANN401
         return Int(self.b, value)
@@ -168,9 +206,7 @@ class Vec:
 
     def like(self, number: float) -> Vec:
         """A constant of the same type, `number` in every lane."""
-        if isinstance(self.type, ir.VectorType):
-            return Vec(self.b, ir.Constant(self.type, [number] * self.type.count))
-        return Vec(self.b, ir.Constant(self.type, number))
+        return Vec(self.b, literal(self.type, number))
 
     def _other(self, other: Vec | float) -> Any:  # noqa: ANN401
         return other.value if isinstance(other, Vec) else self.like(other).value
@@ -211,4 +247,4 @@ class Vec:
 
 def as_int(builder: Builder, value: IntLike) -> Int:
     """An Int, from an Int or a Python integer."""
-    return Int(builder, ir.Constant(I64, value)) if isinstance(value, int) else value
+    return Int(builder, literal(I64, value)) if isinstance(value, int) else value

@@ -8,7 +8,17 @@ from typing import Any
 from llvmlite import ir
 
 from saccade.codegen.emitter import Emitter
-from saccade.codegen.values import I32, Bool, Int, IntLike, Mask, Vec
+from saccade.codegen.values import (
+    I32,
+    Bool,
+    Int,
+    IntLike,
+    Mask,
+    Vec,
+    lanes_picked,
+    literal,
+    vector_of,
+)
 
 __all__ = ["Vectors"]
 
@@ -21,29 +31,30 @@ class Vectors(Emitter):
         count = lanes or self.lanes
         if count == 1:
             return scalar
-        kind = ir.VectorType(scalar.type, count)
-        one = self.b.insert_element(
-            ir.Constant(kind, ir.Undefined), scalar.value, ir.Constant(I32, 0)
-        )
-        zeros = ir.Constant(ir.VectorType(I32, count), [0] * count)
-        return Vec(self.b, self.b.shuffle_vector(one, ir.Constant(kind, ir.Undefined), zeros))
+        return Vec(self.b, self._repeated(scalar.value, count))
+
+    def _repeated(self, scalar: Any, count: int) -> Any:  # noqa: ANN401
+        kind = vector_of(scalar.type, count)
+        nothing = ir.Constant(kind, ir.Undefined)
+        one = self.b.insert_element(nothing, scalar, literal(I32, 0))
+        return self.b.shuffle_vector(one, nothing, lanes_picked((0,) * count))
 
     def shuffle(self, first: Vec, second: Vec, order: Sequence[int]) -> Vec:
         """Lanes picked from the concatenation of two vectors."""
-        lanes = ir.Constant(ir.VectorType(I32, len(order)), list(order))
+        lanes = lanes_picked(tuple(order))
         return Vec(self.b, self.b.shuffle_vector(first.value, second.value, lanes))
 
     def extract(self, vector: Vec, lane: int) -> Vec:
         """One lane as a scalar."""
         if not isinstance(vector.type, ir.VectorType):
             return vector
-        return Vec(self.b, self.b.extract_element(vector.value, ir.Constant(I32, lane)))
+        return Vec(self.b, self.b.extract_element(vector.value, literal(I32, lane)))
 
     def insert(self, vector: Vec, scalar: Vec, lane: int) -> Vec:
         """The vector with one lane replaced."""
         if vector.lanes == 1:
             return scalar
-        at = ir.Constant(I32, lane)
+        at = literal(I32, lane)
         return Vec(self.b, self.b.insert_element(vector.value, scalar.value, at))
 
     def fma(self, a: Vec, b: Vec, c: Vec) -> Vec:
@@ -70,15 +81,11 @@ class Vectors(Emitter):
     def first(self, count: Int, lanes: int | None = None) -> Mask:
         """The mask of the first `count` lanes: all when `count` is larger, none when negative."""
         n = lanes or self.lanes
-        iota = ir.Constant(ir.VectorType(I32, n), list(range(n)))
+        iota = lanes_picked(tuple(range(n)))
         capped = (count < n).select(count, n)
         floor = (capped > 0).select(capped, 0)
         narrow = self.b.trunc(floor.value, I32)
-        kind = ir.VectorType(I32, n)
-        one = self.b.insert_element(ir.Constant(kind, ir.Undefined), narrow, ir.Constant(I32, 0))
-        limit = self.b.shuffle_vector(
-            one, ir.Constant(kind, ir.Undefined), ir.Constant(kind, [0] * n)
-        )
+        limit = self._repeated(narrow, n)
         return Mask(self.b, self.b.icmp_signed("<", iota, limit), floor)
 
     def any_lane(self, mask: Mask) -> Bool:

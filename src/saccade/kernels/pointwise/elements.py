@@ -7,7 +7,7 @@ from typing import Any
 from llvmlite import ir
 
 from saccade.codegen.language import Kernel, Ptr
-from saccade.codegen.values import I64, Int, IntLike, Mask, Vec
+from saccade.codegen.values import I64, Int, IntLike, Mask, Vec, literal, vector_of
 from saccade.ir import DType
 
 __all__ = [
@@ -26,11 +26,6 @@ INTEGERS = frozenset({DType.I64, DType.I32, DType.I8, DType.U8, DType.BOOL})
 _UNSIGNED = ("uint8", "bool")
 _REGISTERS = ("float32", "bfloat16")
 """Elements that are float32 lanes once they are loaded, and until they are stored."""
-
-
-def _typed(k: Kernel, lanes: int, element: Any) -> Any:  # noqa: ANN401
-    del k
-    return element if lanes == 1 else ir.VectorType(element, lanes)
 
 
 def load(
@@ -99,7 +94,7 @@ def from_float(k: Kernel, v: Vec, element: str) -> Vec:
     if element == "bool":
         return _as_bool(k, v.compare("!=", 0.0).value, v.lanes)
     wide = I64 if element == "int64" else ir.IntType(32)
-    integers = k.b.fptosi(v.value, _typed(k, v.lanes, wide))
+    integers = k.b.fptosi(v.value, vector_of(wide, v.lanes))
     return _narrowed(k, integers, v.lanes, element)
 
 
@@ -108,7 +103,7 @@ def to_integer(k: Kernel, v: Vec, element: str) -> Vec:
     if element == "int64":
         return v
     extend = k.b.zext if element in _UNSIGNED else k.b.sext
-    return Vec(k.b, extend(v.value, _typed(k, v.lanes, I64)))
+    return Vec(k.b, extend(v.value, vector_of(I64, v.lanes)))
 
 
 def from_integer(k: Kernel, v: Vec, element: str) -> Vec:
@@ -116,13 +111,12 @@ def from_integer(k: Kernel, v: Vec, element: str) -> Vec:
     if element in (*_REGISTERS, "float16"):
         return from_float(k, Vec(k.b, k.b.sitofp(v.value, k.vector_type(v.lanes))), element)
     if element == "bool":
-        zero = ir.Constant(v.type, 0 if v.lanes == 1 else [0] * v.lanes)
-        return _as_bool(k, k.b.icmp_signed("!=", v.value, zero), v.lanes)
+        return _as_bool(k, k.b.icmp_signed("!=", v.value, literal(v.type, 0)), v.lanes)
     return _narrowed(k, v.value, v.lanes, element)
 
 
 def _as_bool(k: Kernel, condition: Any, lanes: int) -> Vec:  # noqa: ANN401
-    return Vec(k.b, k.b.zext(condition, _typed(k, lanes, ir.IntType(8))))
+    return Vec(k.b, k.b.zext(condition, vector_of(ir.IntType(8), lanes)))
 
 
 def _narrowed(k: Kernel, integers: Any, lanes: int, element: str) -> Vec:  # noqa: ANN401

@@ -6,10 +6,8 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from llvmlite import ir
-
 from saccade.codegen.language import Kernel
-from saccade.codegen.values import Vec
+from saccade.codegen.values import I64, Vec, literal, vector_of
 from saccade.ir.expr import Expr
 
 __all__ = ["INTEGER_OPERATORS", "emit_integer_expr"]
@@ -38,18 +36,11 @@ def _literal(value: float, lanes: int) -> Any:  # noqa: ANN401
     """The number truncated; infinite bounds of a clip saturate."""
     low, high = _INFO
     number = (low if value < 0 else high) if math.isinf(value) else int(value)
-    kind = ir.IntType(64)
-    return (
-        ir.Constant(kind, number)
-        if lanes == 1
-        else ir.Constant(ir.VectorType(kind, lanes), [number] * lanes)
-    )
+    return literal(vector_of(I64, lanes), number)
 
 
 def _like(value: Any, number: int) -> Any:  # noqa: ANN401
-    if isinstance(value.type, ir.VectorType):
-        return ir.Constant(value.type, [number] * value.type.count)
-    return ir.Constant(value.type, number)
+    return literal(value.type, number)
 
 
 def _truth(b: Any, condition: Any, like: Any) -> Any:  # noqa: ANN401

@@ -11,11 +11,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from llvmlite import ir
-
 from saccade.codegen import math
 from saccade.codegen.language import Kernel
-from saccade.codegen.values import I32, I64, Int, Mask, Vec
+from saccade.codegen.values import I32, I64, Int, Mask, Vec, literal, vector_of
 from saccade.ir import DType
 from saccade.kernels.base import Call, CpuKernel, In, Launch, Out, one_way
 from saccade.kernels.machine import machine
@@ -165,7 +163,7 @@ class _Scan:
             best.set(better.select(v, known))
             here = k.broadcast(Vec(b, b.trunc(j.value, I32)), lanes)
             place.set(better.select(here, place.get()))
-        wide = I64 if lanes == 1 else ir.VectorType(I64, lanes)
+        wide = vector_of(I64, lanes)
         self._store(row.offsets[0], i, Vec(b, b.sext(place.get().value, wide)), mask)
 
 
@@ -174,9 +172,7 @@ def _integer(element: str) -> Any:  # noqa: ANN401
 
 
 def _spread(kind: Any, lanes: int, number: int) -> Any:  # noqa: ANN401
-    if lanes == 1:
-        return ir.Constant(kind, number)
-    return ir.Constant(ir.VectorType(kind, lanes), [number] * lanes)
+    return literal(vector_of(kind, lanes), number)
 
 
 def cost(call: Call) -> float:
