@@ -22,7 +22,8 @@ fault record (1 + access number, element offset, elements of the buffer) and the
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from llvmlite import ir
 
@@ -32,7 +33,13 @@ from saccade.codegen.memory import Memory, Ptr
 from saccade.codegen.target import Target
 from saccade.codegen.values import Int
 
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
 __all__ = ["ELEMENTS", "Kernel", "Ptr", "Var"]
+
+
+Sizes = TypeVar("Sizes", bound="DataclassInstance")
 
 
 class Kernel(Memory):
@@ -93,6 +100,10 @@ class Kernel(Memory):
     def integers(self, names: str) -> tuple[Int, ...]:
         """Declare several integer parameters, names separated by blanks."""
         return tuple(self.integer(name) for name in names.split())
+
+    def sizes(self, kind: type[Sizes]) -> Sizes:
+        """Declare an integer parameter for each field of a dataclass of them, in their order."""
+        return kind(*(self.integer(field.name) for field in fields(kind)))
 
     def finish(self) -> ir.Module:
         """Close the function and hand over the module."""

@@ -44,6 +44,7 @@ __all__ = [
     "launched_as",
     "nchw_view",
     "nhwc_view",
+    "off_by",
     "prepare",
     "row_major",
     "run_kernel",
@@ -281,6 +282,17 @@ class _Placer:
 def launched_as(kernel: CpuKernel, launch: Callable[[Call], tuple[Launch, ...]]) -> CpuKernel:
     """The kernel with one way to do a call: for forced variants and planted mistakes."""
     return replace(kernel, variants=one_way(launch, kernel.cost))
+
+
+def off_by(kernel: CpuKernel, at: int, by: int = 1) -> CpuKernel:
+    """The kernel with a planted mistake: integer parameter `at` of every phase is `by` more."""
+
+    def wrong(phase: Launch) -> Launch:
+        words = list(phase.integers)
+        words[at] += by
+        return replace(phase, integers=tuple(words))
+
+    return launched_as(kernel, lambda call: tuple(map(wrong, kernel.launch(call))))
 
 
 def run_kernel(

@@ -14,6 +14,7 @@ from saccade.kernels.base import Call
 from saccade.kernels.conv2d.cases import CASES, ConvCase
 from saccade.kernels.conv2d.cpu_direct import CONV2D_DIRECT
 from saccade.kernels.conv2d.direct_pixels import GEOMETRY
+from saccade.kernels.conv2d.grid import Grid
 from saccade.opdefs import Conv2d, DepthToSpaceStore, InterleaveStore
 from saccade.testing.kernels import nhwc_view, row_major, run_kernel
 from saccade.testing.tolerance import assert_exact, exact_operands, random_operands
@@ -237,5 +238,5 @@ def test_a_prologue_is_applied_once_where_chunks_can_hold_all_channels():
     out = (last((1, 160, 33, 33)),)
     bound = Call(op, views, out, (False, True, False), host_target("avx512"), threads=2)
     (launch,) = CONV2D_DIRECT.launch(bound)
-    integers = dict(zip(GEOMETRY, launch.integers, strict=False))
-    assert integers["blocks_chunk"] == integers["blocks"] > 1
+    grid = Grid(*launch.integers[len(GEOMETRY) :][: len(dataclasses.fields(Grid))])
+    assert grid.blocks_chunk == grid.blocks > 1

@@ -17,7 +17,7 @@ from saccade.kernels.conv2d.cpu_depthwise import CONV2D_DEPTHWISE
 from saccade.kernels.conv2d.pack_depthwise import pack_depthwise
 from saccade.kernels.conv2d.row_groups import Group, cut_row
 from saccade.opdefs import Conv2d, DepthToSpaceStore
-from saccade.testing.kernels import launched_as, nhwc_view, row_major
+from saccade.testing.kernels import nhwc_view, off_by, row_major
 from saccade.testing.tolerance import exact_operands, random_operands
 
 F32, BF16 = DType.F32, DType.BF16
@@ -149,15 +149,8 @@ MUTANTS = {
 
 @pytest.mark.parametrize("name", MUTANTS)
 def test_a_planted_mistake_is_caught(hold, name):
-    at = cpu_depthwise._Sizes.__slots__.index(name)
-
-    def launch(call):
-        (phase,) = CONV2D_DEPTHWISE.launch(call)
-        words = list(phase.integers)
-        words[at] += MUTANTS[name]
-        return (dataclasses.replace(phase, integers=tuple(words)),)
-
-    mutant = launched_as(CONV2D_DEPTHWISE, launch)
+    names = [field.name for field in dataclasses.fields(cpu_depthwise._Sizes)]
+    mutant = off_by(CONV2D_DEPTHWISE, names.index(name), MUTANTS[name])
     with pytest.raises((AssertionError, OutOfBoundsError)):
         # Checked: a stride that is off would otherwise read anything.
         check(hold, *setup(CASES[0]), kernel=mutant, runs=(("avx512", True, 1, None),))

@@ -12,8 +12,8 @@ from saccade.errors import OutOfBoundsError
 from saccade.ir import DType, TensorType
 from saccade.ir.expr import parse
 from saccade.kernels.base import Call, Variant
+from saccade.kernels.conv2d import expand_code
 from saccade.kernels.conv2d.cpu_expand import CONV2D_EXPAND
-from saccade.kernels.conv2d.expand_code import Sizes
 from saccade.opdefs import Conv2d, ExpandDepthwise
 from saccade.testing.kernels import nhwc_view, row_major
 from saccade.testing.tolerance import exact_operands, random_operands
@@ -65,6 +65,9 @@ def test_any_window_and_size(hold, case):
     check(hold, *setup(case), **more)
 
 
+NAMES = [field.name for field in dataclasses.fields(expand_code._Sizes)]
+
+
 def changed(**words):
     """The kernel with other integers than it would choose."""
 
@@ -72,7 +75,7 @@ def changed(**words):
         (launch,) = CONV2D_EXPAND.launch(call)
         integers = list(launch.integers)
         for name, value in words.items():
-            at = Sizes.__slots__.index(name)
+            at = NAMES.index(name)
             integers[at] = value(integers[at])
         return (Variant(1.0, lambda: (dataclasses.replace(launch, integers=tuple(integers)),)),)
 

@@ -16,7 +16,7 @@ from saccade.kernels.conv2d import cpu_few_outputs
 from saccade.kernels.conv2d.cpu_few_outputs import CONV2D_FEW_OUTPUTS
 from saccade.kernels.conv2d.pack_depthwise import pack_few_outputs
 from saccade.opdefs import Conv2d, DepthToSpaceStore
-from saccade.testing.kernels import launched_as, nhwc_view, row_major
+from saccade.testing.kernels import nhwc_view, off_by, row_major
 from saccade.testing.tolerance import exact_operands, random_operands
 
 F32, BF16 = DType.F32, DType.BF16
@@ -145,15 +145,8 @@ MUTANTS = {
 
 @pytest.mark.parametrize("name", MUTANTS)
 def test_a_planted_mistake_is_caught(hold, name):
-    at = cpu_few_outputs._Sizes.__slots__.index(name)
-
-    def launch(call):
-        (phase,) = CONV2D_FEW_OUTPUTS.launch(call)
-        words = list(phase.integers)
-        words[at] += MUTANTS[name]
-        return (dataclasses.replace(phase, integers=tuple(words)),)
-
-    mutant = launched_as(CONV2D_FEW_OUTPUTS, launch)
+    names = [field.name for field in dataclasses.fields(cpu_few_outputs._Sizes)]
+    mutant = off_by(CONV2D_FEW_OUTPUTS, names.index(name), MUTANTS[name])
     with pytest.raises((AssertionError, OutOfBoundsError)):
         # Checked: a stride that is off would otherwise read anything.
         check(hold, *setup(CASES[1]), kernel=mutant, runs=(("avx512", True, 1, None),))

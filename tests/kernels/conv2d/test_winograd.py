@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 import numpy as np
 import pytest
 
@@ -26,7 +24,7 @@ from saccade.kernels.conv2d.winograd_points import (
 from saccade.kernels.conv2d.winograd_schedule import Problem, Schedule, ranked, variants
 from saccade.kernels.conv2d.winograd_transforms import forward, inverse
 from saccade.opdefs import Conv2d, DepthToSpaceStore, InterleaveStore
-from saccade.testing.kernels import launched_as, nhwc_view, row_major, run_kernel
+from saccade.testing.kernels import launched_as, nhwc_view, off_by, row_major, run_kernel
 from saccade.testing.tolerance import exact_operands, random_operands
 
 F32 = DType.F32
@@ -349,18 +347,8 @@ MUTANTS = {
 
 @pytest.mark.parametrize("name", MUTANTS)
 def test_a_planted_mistake_is_caught(hold, name):
-    at, by = Sizes.__slots__.index(name), MUTANTS[name]
-
-    def launch(call):
-        done = []
-        for phase in KERNELS[2, False].launch(call):
-            words = list(phase.integers)
-            words[at] += by
-            done.append(dataclasses.replace(phase, integers=tuple(words)))
-        return tuple(done)
-
     shape = (2, 18, 5, 7, 20, (1, 1, 1, 1))
-    mutant = launched_as(KERNELS[2, False], launch)
+    mutant = off_by(KERNELS[2, False], Sizes.__slots__.index(name), MUTANTS[name])
     op = Conv2d(padding=shape[-1], epilogue=BIAS_RELU)
     with pytest.raises((AssertionError, OutOfBoundsError)):
         check(hold, mutant, op, operands(shape, 2), 2, runs=(FAST,))

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import dataclasses
 from itertools import permutations
 
 import numpy as np
@@ -12,7 +11,7 @@ from saccade.kernels.base import Call, View
 from saccade.kernels.movement.copy import copy_way
 from saccade.kernels.movement.move import COPY, map_strides
 from saccade.opdefs.movement import Move
-from saccade.testing.kernels import launched_as, nhwc_view, row_major, run_kernel
+from saccade.testing.kernels import nhwc_view, off_by, row_major, run_kernel
 
 RNG = np.random.default_rng(5)
 DTYPES = [DType.U8, DType.BF16, DType.F32, DType.I64]
@@ -160,14 +159,7 @@ def test_strides_of_a_map():
 @pytest.mark.parametrize("position", [2, 4, 6, 7])
 def test_mutants_are_caught(hold, position):
     """Any size, stride or start that is off by one is noticed."""
-
-    def launch(call):
-        (phase,) = COPY.launch(call)
-        integers = list(phase.integers)
-        integers[position] += 1
-        return (dataclasses.replace(phase, integers=tuple(integers)),)
-
-    mutant = launched_as(COPY, launch)
+    mutant = off_by(COPY, position)
     shape = (5, 7, 20)
     to = row_major(DType.F32, (5, 9, 20))
     with pytest.raises((AssertionError, IndexError)):

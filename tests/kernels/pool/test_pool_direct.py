@@ -11,7 +11,7 @@ from saccade.ir.expr import parse
 from saccade.kernels.base import Call
 from saccade.kernels.pool.direct import POOL
 from saccade.opdefs.pool import Pool2d
-from saccade.testing.kernels import launched_as, nhwc_view, row_major
+from saccade.testing.kernels import nhwc_view, off_by, row_major
 from saccade.testing.tolerance import random_operands
 
 RNG = np.random.default_rng(6)
@@ -111,14 +111,7 @@ def test_refusals():
 @pytest.mark.parametrize("position", [4, 6, 7, 8, 9, 10, 12, 14, 15])
 def test_mutants_are_caught(hold, position):
     """Sizes, taps, strides, dilations or pads that are off by one are noticed."""
-
-    def launch(call):
-        (phase,) = POOL.launch(call)
-        integers = list(phase.integers)
-        integers[position] += 1
-        return (dataclasses.replace(phase, integers=tuple(integers)),)
-
-    mutant = launched_as(POOL, launch)
+    mutant = off_by(POOL, position)
     op = Pool2d("average", (3, 3), (2, 2), (1, 1, 1, 1), (2, 2))
     x = random_operands((2, 20, 9, 9), DType.F32, RNG)
     with pytest.raises((AssertionError, IndexError)):

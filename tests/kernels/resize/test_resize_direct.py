@@ -15,7 +15,7 @@ from saccade.kernels.base import Call, View
 from saccade.kernels.resize.direct import RESIZE
 from saccade.kernels.resize.pack import axis_indices
 from saccade.opdefs.resize import Resize
-from saccade.testing.kernels import launched_as, nhwc_view, row_major, run_kernel
+from saccade.testing.kernels import nhwc_view, off_by, row_major, run_kernel
 from saccade.testing.tolerance import random_operands
 
 RNG = np.random.default_rng(10)
@@ -171,13 +171,7 @@ def test_refusals():
 @pytest.mark.parametrize("position", [3, 4, 5, 7, 8, 10, 11])
 @pytest.mark.parametrize("planar", [False, True])
 def test_mutants_are_caught(hold, position, planar):
-    def launch(call):
-        (phase,) = RESIZE.launch(call)
-        integers = list(phase.integers)
-        integers[position] += 1
-        return (dataclasses.replace(phase, integers=tuple(integers)),)
-
-    mutant = launched_as(RESIZE, launch)
+    mutant = off_by(RESIZE, position)
     x = random_operands((2, 17, 4, 5), DType.F32, RNG)
     op = Resize((2, 17, 7, 9), None, "linear")
     view = row_major(DType.F32, op.sizes) if planar else last(op.sizes, 19)

@@ -194,6 +194,13 @@ class Blocking:
     pixels_first: bool
     slowdown: float = 1.0
 
+    def integers(self, groups: int, blocks: int) -> tuple[int, ...]:
+        """The values of `grid.Grid`, for `groups` grids of so many blocks in all."""
+        return (
+            groups, blocks, self.tiles, self.blocks, self.tile_chunks, self.block_chunks,
+            int(self.pixels_first),
+        )  # fmt: skip
+
 
 @lru_cache(maxsize=1024)
 def blockings(

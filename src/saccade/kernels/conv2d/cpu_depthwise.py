@@ -18,10 +18,10 @@ from saccade.codegen.language import Kernel
 from saccade.codegen.values import Int
 from saccade.ir.expr import IDENTITY
 from saccade.kernels.base import Call, CpuKernel, In, Launch, Packed, Packing, one_way
-from saccade.kernels.conv2d.column_window import valid_taps
 from saccade.kernels.conv2d.depthwise_code import FinishRow, RowCode, Rows, groups_of
 from saccade.kernels.conv2d.epilogue import Epilogue
 from saccade.kernels.conv2d.epilogue_spec import FLOATS, EpilogueSpec, conv_epilogue
+from saccade.kernels.conv2d.row_bands import RowBands, band_integers
 from saccade.kernels.conv2d.row_groups import RowGroups, Side
 from saccade.kernels.machine import machine
 from saccade.opdefs import Conv2d
@@ -56,52 +56,35 @@ class DepthwiseConfig:
 
 
 @dataclass(frozen=True, slots=True)
-class _Sizes:
+class _Sizes(RowBands):
     """Integer parameters, in order."""
 
-    images: Int
-    rows: Int
     repeats: Int
-    height: Int
-    x_n: Int
-    x_h: Int
-    x_w: Int
-    top: Int
-    left: Int
-    taps: Int
-    stride: Int
-    dilation: Int
     pitch: Int
     vectors: Int
-    band: Int
     block: Int
 
 
 def _emit(k: Kernel, config: DepthwiseConfig) -> None:
     x, w = k.pointer("x", config.element), k.pointer("w")
     epilogue = Epilogue(k, config.epilogue)
-    s = _Sizes(*k.integers(" ".join(_Sizes.__slots__)))
+    s = k.sizes(_Sizes)
     epilogue.declare_integers()
     groups = RowGroups.of(config.first, config.body, config.last)
     code = RowCode(k, groups, config.taps, config.stride, config.dilation)
-    bands, blocks = (s.rows + s.band - 1) // s.band, (s.vectors + s.block - 1) // s.block
-    with k.chunks(s.images * bands * blocks) as chunk:
-        above = chunk // blocks
-        vector = (chunk - above * blocks) * s.block
-        n = above // bands
-        row = (above - n * bands) * s.band
+    with s.chunks(k, (s.vectors + s.block - 1) // s.block) as band:
+        vector = band.part * s.block
         with k.range(vector, k.minimum_int(vector + s.block, s.vectors)) as v:
             place = epilogue.place(v)
             channel = v * k.lanes
-            corner = x + (s.x_n * n + channel - s.x_w * s.left)
-            with k.range(row, k.minimum_int(row + s.band, s.rows)) as p:
-                h = p * s.stride - s.top
-                taps = valid_taps(k, h, s.height, s.taps, s.dilation)
+            corner = x + (s.x_n * band.image + channel - s.x_w * s.left)
+            with k.range(band.low, s.end(k, band)) as p:
+                h, taps = s.window(k, p)
                 rows = Rows(
                     corner + s.x_h * h, s.x_h * s.dilation, s.x_w, w + channel, s.pitch, taps,
                     place.mask,
                 )  # fmt: skip
-                code.emit(rows, s.repeats, FinishRow(epilogue, place, n, p))
+                code.emit(rows, s.repeats, FinishRow(epilogue, place, band.image, p))
 
 
 # Planning
@@ -172,11 +155,8 @@ def _launch(call: Call) -> tuple[Launch, ...]:
     size = 4 * w.shape[2] * w.shape[3] * pitch
     weights = Packed(Packing("pack_depthwise", (pitch,), (1,), size))
     n, _, rows, _ = spec.shape
-    integers = (
-        n, rows, cut.repeats, x.shape[2], x.strides[0], x.strides[2], x.strides[3],
-        op.padding[0], op.padding[1], w.shape[2], op.stride[0], op.dilation[0], pitch, spec.vectors,
-        band, block,
-    )  # fmt: skip
+    bands = band_integers(op, x, w.shape[2], spec.shape, band)
+    integers = (*bands, cut.repeats, pitch, spec.vectors, block)
     chunks = n * -(-rows // band) * -(-spec.vectors // block)
     operands = (In(0), weights, *spec.pointers())
     return (Launch(_config(call, spec), operands, integers + spec.integers(), chunks),)

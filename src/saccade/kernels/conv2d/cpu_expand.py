@@ -28,8 +28,9 @@ from saccade.kernels.base import (
 )
 from saccade.kernels.conv2d.depthwise_code import groups_of
 from saccade.kernels.conv2d.epilogue_spec import FLOATS, EpilogueSpec, expand
-from saccade.kernels.conv2d.expand_code import ExpandConfig, Sizes, emit_expand
+from saccade.kernels.conv2d.expand_code import ExpandConfig, emit_expand
 from saccade.kernels.conv2d.microkernel import Reduction, in_pairs, steps_of
+from saccade.kernels.conv2d.row_bands import band_integers
 from saccade.kernels.conv2d.row_groups import RowGroups
 from saccade.kernels.machine import machine
 from saccade.opdefs import Conv2d, ExpandDepthwise
@@ -161,11 +162,8 @@ def _launch(call: Call, band: int) -> tuple[Launch, ...]:
     )  # fmt: skip
     second = Packing("pack_depthwise", (pitch,), (2,), 4 * u.shape[2] * u.shape[3] * pitch)
     n, _, rows, _ = spec.shape
-    integers = (
-        n, rows, cut.repeats, *x.shape[2:], depth, x.strides[0], *x.strides[2:], *conv.padding[:2],
-        u.shape[2], conv.stride[0], conv.dilation[0], pitch, spec.vectors, band,
-    )  # fmt: skip
-    assert len(integers) == len(Sizes.__slots__)
+    bands = band_integers(conv, x, u.shape[2], spec.shape, band)
+    integers = (*bands, cut.repeats, depth, pitch, spec.vectors)
     scratch = Scratch(_scratch(call, band))
     operands = (In(0), Packed(first), Packed(second), scratch, *inner.pointers()[:-1])
     return (

@@ -37,6 +37,7 @@ from saccade.kernels.base import (
 from saccade.kernels.conv2d.epilogue import Epilogue
 from saccade.kernels.conv2d.epilogue_spec import FLOATS, EpilogueSpec, conv_epilogue
 from saccade.kernels.conv2d.microkernel import add, add_pairs, anchored, steps_of, zero_sums
+from saccade.kernels.conv2d.row_bands import Band, RowBands, band_integers
 from saccade.kernels.machine import machine
 from saccade.opdefs import Conv2d
 from saccade.opdefs._taps import expr_flops
@@ -75,28 +76,11 @@ class FewInputsConfig:
 
 
 @dataclass(frozen=True, slots=True)
-class _Sizes:
+class _Sizes(RowBands):
     """Integer parameters, in order; then those of the epilogue."""
 
-    images: Int
-    rows: Int
-    columns: Int
     blocks: Int
-    height: Int
-    width: Int
-    x_n: Int
-    x_c: Int
-    x_h: Int
-    top: Int
-    left: Int
-    taps: Int
-    stride: Int
-    dilation: Int
-    band: Int
     pitch: Int
-
-
-_NAMES = " ".join(_Sizes.__slots__)
 
 
 class _Code:
@@ -108,38 +92,36 @@ class _Code:
         self.x, self.w = k.pointer("x", config.element), k.pointer("w", products)
         self.band = k.scratch("band", products)
         self.epilogue = Epilogue(k, config.epilogue)
-        self.s = _Sizes(*k.integers(_NAMES))
+        self.s = k.sizes(_Sizes)
         self.epilogue.declare_integers()
 
     def emit(self) -> None:
         """All chunks."""
         k, s = self.k, self.s
-        bands = (s.rows + s.band - 1) // s.band
-        with k.chunks(s.images * bands) as chunk:
-            n = chunk // bands
-            first = (chunk - n * bands) * s.band
-            end = k.minimum_int(first + s.band, s.rows)
-            self.fill(n, first, end)
+        with s.chunks(k) as band:
+            end = s.end(k, band)
+            self.fill(band, end)
             with (
-                k.range(first, end) as p,
+                k.range(band.low, end) as p,
                 k.range(0, s.blocks) as block,
                 k.range(0, s.columns, self.c.pixels) as q,
             ):
-                line = self.band + (p - first) * s.stride * (s.pitch * self.c.channels)
-                self.tile((n, p, q), line + q * self.c.stride, block)
+                line = self.band + (p - band.low) * s.stride * (s.pitch * self.c.channels)
+                self.tile((band.image, p, q), line + q * self.c.stride, block)
 
-    def fill(self, n: Int, first: Int, end: Int) -> None:
+    def fill(self, band: Band, end: Int) -> None:
         """Copy the input rows of a band, [line, channel, column], zeros around them."""
         k, s = self.k, self.s
-        lines = (end - 1 - first) * s.stride + (s.taps - 1) * s.dilation + 1
-        top = first * s.stride - s.top
+        lines = (end - 1 - band.low) * s.stride + (s.taps - 1) * s.dilation + 1
+        top = band.low * s.stride - s.top
         with k.range(0, lines) as line, k.range(0, self.c.channels) as c:
             place = anchored(k, self.band + (line * self.c.channels + c) * s.pitch)
             with k.range(0, s.pitch, k.lanes) as at:
                 place.store(k.zero(), at)
             h = top + line
             with k.when((h >= 0) & (h < s.height)):
-                self.copy(anchored(k, self.x + (n * s.x_n + c * s.x_c + h * s.x_h)), place + s.left)
+                row = self.x + (band.image * s.x_n + c * s.x_c + h * s.x_h)
+                self.copy(anchored(k, row), place + s.left)
 
     def copy(self, source: Ptr, place: Ptr) -> None:
         """One row of the input."""
@@ -336,17 +318,15 @@ def _variants(call: Call) -> Iterator[Variant]:
 
 def _launch(call: Call, spec: EpilogueSpec, tile: _Tile) -> tuple[Launch, ...]:
     op, (x, w) = call.op, call.inputs[:2]
-    images, _, rows, columns = spec.shape
+    images, _, rows, _ = spec.shape
     width, blocks = tile.vectors * call.target.lanes, -(-spec.vectors // tile.vectors)
     lines, pitch = _lines(call, tile.band), _pitch(call, spec, tile.pixels)
     config = FewInputsConfig(
         tile.pixels, tile.vectors, w.shape[1], w.shape[3], op.stride[1], op.dilation[1],
         x.dtype.value, _pairs(call), spec.code(tile.vectors),
     )  # fmt: skip
-    integers = (
-        images, rows, columns, blocks, *x.shape[2:], *x.strides[:3], *op.padding[:2], w.shape[2],
-        op.stride[0], op.dilation[0], tile.band, pitch,
-    )  # fmt: skip
+    bands = band_integers(op, x, w.shape[2], spec.shape, tile.band)
+    integers = (*bands, blocks, pitch)
     pack = "pack_pairs_of_taps" if config.pairs else "pack_conv_weights"
     packing = Packing(pack, (1, spec.order, width), (1,), 4 * blocks * _steps(call) * width)
     band = Scratch((2 if config.pairs else 4) * lines * pitch * w.shape[1])

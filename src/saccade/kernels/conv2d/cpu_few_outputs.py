@@ -19,9 +19,10 @@ from saccade.codegen.target import Target
 from saccade.codegen.values import Bool, Int, Mask, Vec
 from saccade.ir.expr import IDENTITY, parse
 from saccade.kernels.base import Call, CpuKernel, In, Launch, Operand, Out, Packed, Packing, one_way
-from saccade.kernels.conv2d.column_window import ColumnWindow, valid_taps
+from saccade.kernels.conv2d.column_window import ColumnWindow
 from saccade.kernels.conv2d.epilogue_spec import FLOATS, EpilogueSpec, conv_epilogue
 from saccade.kernels.conv2d.microkernel import in_pairs, steps_of
+from saccade.kernels.conv2d.row_bands import RowBands, band_integers
 from saccade.kernels.conv2d.transpose_sums import transpose_sums
 from saccade.kernels.machine import machine
 from saccade.opdefs import Conv2d
@@ -65,25 +66,11 @@ class FewOutputsConfig:
 
 
 @dataclass(frozen=True, slots=True)
-class _Sizes:
+class _Sizes(RowBands):
     """Integer parameters, in order; then four strides for each operand and the result."""
 
-    images: Int
-    rows: Int
-    columns: Int
     channels: Int
     filters: Int
-    height: Int
-    width: Int
-    x_n: Int
-    x_h: Int
-    x_w: Int
-    top: Int
-    left: Int
-    taps: Int
-    stride: Int
-    dilation: Int
-    band: Int
     zeros: Int
 
 
@@ -106,19 +93,15 @@ def _emit(k: Kernel, config: FewOutputsConfig) -> None:
     w = k.pointer("w", "bfloat16" if config.pairs else "float32")
     names = [*(f"operand{i}" for i in range(len(config.along) - 1)), "y"]
     pointers = [k.pointer(*pair) for pair in zip(names, config.elements[1:], strict=True)]
-    s = _Sizes(*k.integers(" ".join(_Sizes.__slots__)))
+    s = k.sizes(_Sizes)
     stored = [
         _Stored(along, pointer, k.integers("n c h w"))
         for along, pointer in zip(config.along, pointers, strict=True)
     ]
-    bands = (s.rows + s.band - 1) // s.band
-    with k.chunks(s.images * bands) as chunk:
-        n = chunk // bands
-        first = (chunk - n * bands) * s.band
-        rows = k.range(first, k.minimum_int(first + s.band, s.rows))
+    with s.chunks(k) as band:
         groups = (s.filters + config.group - 1) // config.group
-        with rows as p, k.range(0, groups) as group:
-            _Code(k, config, s, x, w, stored).row(n, p, group)
+        with k.range(band.low, s.end(k, band)) as p, k.range(0, groups) as group:
+            _Code(k, config, s, x, w, stored).row(band.image, p, group)
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,8 +123,7 @@ class _Code:
     def row(self, n: Int, p: Int, group: Int) -> None:
         k, c, s = self.k, self.c, self.s
         window = ColumnWindow(c.pixels, c.taps, c.stride, c.dilation)
-        h = p * s.stride - s.top
-        rows = valid_taps(k, h, s.height, s.taps, s.dilation)
+        h, rows = s.window(k, p)
         vectors = (s.channels + self.width - 1) // self.width
         step = c.taps * c.group * self.width
         weights = self.w + group * (s.taps * vectors * step)
@@ -320,16 +302,13 @@ def _launch(call: Call) -> tuple[Launch, ...]:
     spec, op, (x, w) = conv_epilogue(call), call.op, call.inputs[:2]
     config, band = _config(call, spec), _band(spec, call.threads)
     width = config.lanes * (2 if config.pairs else 1)
-    n, filters, rows, columns = spec.shape
+    n, filters, rows, _ = spec.shape
     groups = -(-filters // config.group)
     zeros = groups * config.group * w.shape[2] * w.shape[3] * -(-w.shape[1] // width) * width
     nbytes = (zeros + width) * (2 if config.pairs else 4)
     packing = Packing("pack_few_outputs", (config.group, width, config.pairs), (1,), nbytes)
-    integers = [
-        n, rows, columns, x.shape[1], filters, x.shape[2], x.shape[3],
-        x.strides[0], x.strides[2], x.strides[3], op.padding[0], op.padding[1],
-        w.shape[2], op.stride[0], op.dilation[0], band, zeros,
-    ]  # fmt: skip
+    bands = band_integers(op, x, w.shape[2], spec.shape, band)
+    integers = [*bands, x.shape[1], filters, zeros]
     for view in (*(v for _, v, _ in spec.operands), call.outputs[0]):
         integers += view.strides
     extra: list[Operand] = [In(i) for i, _, _ in spec.operands]

@@ -10,10 +10,11 @@ from saccade.codegen.language import Kernel, Ptr, Var
 from saccade.codegen.values import Bool, Int, IntLike
 from saccade.ir.expr import IDENTITY, parse
 from saccade.kernels.conv2d.config import DirectConfig
-from saccade.kernels.conv2d.direct_pixels import GEOMETRY, Geometry, Region, Spot, Walk
+from saccade.kernels.conv2d.direct_pixels import Geometry, Region, Spot, Walk
 from saccade.kernels.conv2d.direct_regions import REGION_WORDS
 from saccade.kernels.conv2d.direct_sum import emit_sum_of_parts
 from saccade.kernels.conv2d.epilogue import Epilogue
+from saccade.kernels.conv2d.grid import Cell, Grid
 from saccade.kernels.conv2d.microkernel import Reduction, accumulate, anchored, zero_sums
 
 __all__ = ["emit_direct"]
@@ -49,7 +50,7 @@ class _Direct:
         self.operands = [k.pointer("prologue", element) for element in config.prologue_operands]
         self.panel = k.scratch("panel", products) if config.prologue != str(IDENTITY) else None
         self.epilogue = Epilogue(k, config.epilogue)
-        self.g = Geometry(*(k.integer(name) for name in GEOMETRY))
+        self.g, self.grid = k.sizes(Geometry), k.sizes(Grid)
         self.walk = Walk(k, self.g, config.rows, config.flat)
         self.operand_strides = [k.integer("n") for _ in self.operands]
         self.epilogue.declare_integers()
@@ -58,37 +59,26 @@ class _Direct:
     def emit(self) -> None:
         """All chunks."""
         k, g = self.k, self.g
-        area = g.tile_chunks * g.block_chunks
-        with k.chunks(g.groups * area) as chunk:
-            group = chunk // area
-            within = chunk - group * area
-            fast = g.pixels_first.differs(0)
-            inner = fast.select(g.tile_chunks, g.block_chunks)
-            outer_at = within // inner
-            inner_at = within - outer_at * inner
-            first = fast.select(inner_at, outer_at) * g.tiles_chunk
-            block = fast.select(outer_at, inner_at) * g.blocks_chunk
-            blocks = block, k.minimum_int(block + g.blocks_chunk, g.blocks)
-            end = first + g.tiles_chunk
+        with self.grid.chunks(k) as cell:
+            first, end = cell.tiles
             if self.table is not None:
                 with k.range(0, g.regions) as number:
                     region, begin, count = self.walk.listed(self.table + number * REGION_WORDS)
                     low = k.maximum_int(first - begin, 0)
-                    self._tiles(region, group, blocks, low, k.minimum_int(end - begin, count))
+                    self._tiles(region, cell, low, k.minimum_int(end - begin, count))
             else:
                 count = (g.pixels + (self.config.rows - 1)) // self.config.rows
-                self._tiles(self.walk.whole(), group, blocks, first, k.minimum_int(end, count))
+                self._tiles(self.walk.whole(), cell, first, k.minimum_int(end, count))
 
-    def _tiles(
-        self, region: Region, group: Int, blocks: tuple[Int, Int], first: Int, end: Int
-    ) -> None:
+    def _tiles(self, region: Region, cell: Cell, first: Int, end: Int) -> None:
+        """Tiles `first … end-1` of a region, of the blocks of a cell."""
         k = self.k
         if self.config.phase == "rows":
-            region = self._rows_of_part(region, group)
+            region = self._rows_of_part(region, cell.group)
         if self.panel is not None:
             self._apply_prologue(region, first, end)
-        with k.range(*blocks) as block, k.range(first, end) as tile:
-            self._tile(region, group, block, tile, first)
+        with k.range(*cell.blocks) as block, k.range(first, end) as tile:
+            self._tile(region, cell.group, block, tile, first)
 
     def _rows_of_part(self, region: Region, group: Int) -> Region:
         """The region with those of its rows of taps that a group of results sums."""
@@ -107,7 +97,7 @@ class _Direct:
         first = self.walk.spot(region, tile * config.rows)
         panel = g.taps_r * g.taps_s * self._steps() * self.width
         source = group // g.row_parts if config.phase == "rows" else group
-        weights = self.w + (source * g.blocks + block) * panel
+        weights = self.w + (source * self.grid.blocks + block) * panel
         if self.panel is not None:
             local = (tile - chunk_first) * config.rows
             rows = [anchored(k, self.panel + (local + i) * g.depth) for i in range(config.rows)]

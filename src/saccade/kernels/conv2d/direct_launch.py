@@ -245,8 +245,7 @@ class Window:
         x_w = (even_step(x) or 0) if flat else x.strides[3]
         integers = (
             *x.strides[:3], x_w, *x.shape[2:], *self.size, self.depth, *self.taps, *self.stride,
-            *self.before, *self.dilation, pixels, blocks, cut.tiles, cut.blocks, cut.tile_chunks,
-            cut.block_chunks, int(cut.pixels_first), spec.groups, *self.step, *self.first,
+            *self.before, *self.dilation, pixels, *self.step, *self.first,
             regions.nbytes // (8 * REGION_WORDS) if regions else 0, self.row_parts,
         )  # fmt: skip
         assert len(integers) == len(GEOMETRY)
@@ -266,7 +265,12 @@ class Window:
         return Launch(
             self._config(call, spec, tile),
             (*operands, *spec.pointers()),
-            (*integers, *self._images(call), *spec.integers(flat)),
+            (
+                *integers,
+                *cut.integers(spec.groups, blocks),
+                *self._images(call),
+                *spec.integers(flat),
+            ),
             spec.groups * cut.tile_chunks * cut.block_chunks,
         )
 

@@ -33,13 +33,6 @@ class Geometry:
     dilation_h: Int
     dilation_w: Int
     pixels: Int
-    blocks: Int
-    tiles_chunk: Int
-    blocks_chunk: Int
-    tile_chunks: Int
-    block_chunks: Int
-    pixels_first: Int
-    groups: Int
     step_h: Int
     step_w: Int
     first_h: Int

@@ -39,7 +39,7 @@ def emit_sum_of_parts(k: Kernel, code: tuple[str, ...]) -> None:
         code: `EpilogueSpec.code` for single vectors.
     """
     sums, epilogue = k.pointer("sums"), Epilogue(k, code)
-    g = _Sizes(*(k.integer(name) for name in SIZES))
+    g = k.sizes(_Sizes)
     epilogue.declare_integers()
     per_pixel = g.groups * g.vectors
     total = g.pixels * per_pixel

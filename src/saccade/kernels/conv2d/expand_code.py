@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 from saccade.codegen.language import Kernel
 from saccade.codegen.values import Int
-from saccade.kernels.conv2d.column_window import valid_taps
 from saccade.kernels.conv2d.depthwise_code import FinishRow, RowCode, Rows
 from saccade.kernels.conv2d.epilogue import Epilogue
 from saccade.kernels.conv2d.microkernel import Reduction, accumulate, anchored, zero_sums
+from saccade.kernels.conv2d.row_bands import Band, RowBands
 from saccade.kernels.conv2d.row_groups import RowGroups, Side
 
 __all__ = ["ExpandConfig", "emit_expand"]
@@ -47,38 +47,13 @@ class ExpandConfig:
 
 
 @dataclass(frozen=True, slots=True)
-class Sizes:
-    """Integer parameters, in order."""
+class _Sizes(RowBands):
+    """Integer parameters, in order; the windows are those of the depthwise convolution."""
 
-    images: Int
-    rows: Int
     repeats: Int
-    height: Int
-    width: Int
     depth: Int
-    x_n: Int
-    x_h: Int
-    x_w: Int
-    top: Int
-    left: Int
-    taps: Int
-    stride: Int
-    dilation: Int
     pitch: Int
     vectors: Int
-    band: Int
-
-
-@dataclass(frozen=True, slots=True)
-class _Part:
-    """A chunk: rows `low … high-1` of the result and `begin … end-1` of the wide picture."""
-
-    image: Int
-    low: Int
-    high: Int
-    begin: Int
-    end: Int
-    block: Int
 
 
 class _Expand:
@@ -90,7 +65,7 @@ class _Expand:
         self.wide = k.scratch("wide")
         self.inner = Epilogue(k, config.inner, out=self.wide)
         self.epilogue = Epilogue(k, config.epilogue)
-        self.s = Sizes(*k.integers(" ".join(Sizes.__slots__)))
+        self.s = k.sizes(_Sizes)
         self.inner.declare_integers()
         self.epilogue.declare_integers()
         self.pitch = config.vectors * k.lanes  # elements from pixel to pixel of the wide picture
@@ -98,32 +73,26 @@ class _Expand:
     def emit(self) -> None:
         """All chunks."""
         k, s = self.k, self.s
-        bands = (s.rows + s.band - 1) // s.band
         blocks = (s.vectors + (self.config.vectors - 1)) // self.config.vectors
         reach = s.taps * s.dilation - s.dilation + 1
-        with k.chunks(s.images * bands * blocks) as chunk:
-            above = chunk // blocks
-            image = above // bands
-            low = (above - image * bands) * s.band
-            high = k.minimum_int(low + s.band, s.rows)
-            begin = k.maximum_int(low * s.stride - s.top, 0)
-            end = k.minimum_int((high - 1) * s.stride - s.top + reach, s.height)
-            part = _Part(image, low, high, begin, end, chunk - above * blocks)
-            self._widen(part)
-            self._windows(part)
+        with s.chunks(k, blocks) as band:
+            begin = k.maximum_int(band.low * s.stride - s.top, 0)
+            end = k.minimum_int((s.end(k, band) - 1) * s.stride - s.top + reach, s.height)
+            self._widen(band, begin, end)
+            self._windows(band, begin)
 
-    def _widen(self, part: _Part) -> None:
-        """The rows of the wide picture that the chunk's windows reach, into scratch."""
+    def _widen(self, band: Band, begin: Int, end: Int) -> None:
+        """Rows `begin … end-1` of the wide picture, those under the windows, into scratch."""
         k, s, config = self.k, self.s, self.config
-        count = (part.end - part.begin) * s.width
-        x = self.x + (s.x_n * part.image + s.x_h * part.begin)
+        count = (end - begin) * s.width
+        x = self.x + (s.x_n * band.image + s.x_h * begin)
         reduction = Reduction(config.unroll, config.shape, config.pairs, config.odd)
         steps = (s.depth + 1) // 2 if config.pairs else s.depth
         step = self.pitch * (2 if config.pairs else 1)
-        panel = self.expand + part.block * steps * step
-        self.inner.out = self.wide + (0 - part.block * self.pitch)
+        panel = self.expand + band.part * steps * step
+        self.inner.out = self.wide + (0 - band.part * self.pitch)
         numbers = range(config.vectors)
-        places = [self.inner.place(part.block * config.vectors + j) for j in numbers]
+        places = [self.inner.place(band.part * config.vectors + j) for j in numbers]
         with k.range(0, count, config.pixels) as first:
             spots = [k.minimum_int(first + i, count - 1) for i in range(config.pixels)]
             rows = [anchored(k, x + s.x_w * spot) for spot in spots]
@@ -138,24 +107,23 @@ class _Expand:
                     for total, place in zip(tile, places, strict=True):
                         self.inner.finish(total.get(), pixel, place)
 
-    def _windows(self, part: _Part) -> None:
-        """The rows of the result."""
+    def _windows(self, band: Band, begin: Int) -> None:
+        """The rows of the result, from rows of the wide picture from `begin` on."""
         k, s, config = self.k, self.s, self.config
         groups = RowGroups.of(config.first, config.body, config.last)
         code = RowCode(k, groups, config.taps, config.stride, config.dilation)
         line = s.width * self.pitch
-        vector = part.block * config.vectors
+        vector = band.part * config.vectors
         with k.range(vector, k.minimum_int(vector + config.vectors, s.vectors)) as v:
             place = self.epilogue.place(v)
             corner = self.wide + ((v - vector) * k.lanes - s.left * self.pitch)
-            with k.range(part.low, part.high) as p:
-                h = p * s.stride - s.top
-                taps = valid_taps(k, h, s.height, s.taps, s.dilation)
+            with k.range(band.low, s.end(k, band)) as p:
+                h, taps = s.window(k, p)
                 rows = Rows(
-                    corner + (h - part.begin) * line, line * s.dilation, k.int(self.pitch),
+                    corner + (h - begin) * line, line * s.dilation, k.int(self.pitch),
                     self.weights + v * k.lanes, s.pitch, taps, None,
                 )  # fmt: skip
-                code.emit(rows, s.repeats, FinishRow(self.epilogue, place, part.image, p))
+                code.emit(rows, s.repeats, FinishRow(self.epilogue, place, band.image, p))
 
 
 def emit_expand(k: Kernel, config: ExpandConfig) -> None:

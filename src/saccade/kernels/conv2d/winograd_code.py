@@ -168,10 +168,6 @@ class _Code:
             emit_output_tile(k, result, where, row, vectors)
 
 
-def _declare(k: Kernel) -> Sizes:
-    return Sizes(*k.integers(" ".join(Sizes.__slots__)))
-
-
 def emit_winograd(k: Kernel, config: WinogradConfig) -> None:
     """Emit one phase."""
     {
@@ -185,7 +181,7 @@ def emit_winograd(k: Kernel, config: WinogradConfig) -> None:
 def _emit_fused(k: Kernel, config: WinogradConfig) -> None:
     x, u, v = k.pointer("x", config.x), k.pointer("u"), k.scratch("block")
     epilogue = Epilogue(k, config.epilogue)
-    code = _Code(k, config, _declare(k))
+    code = _Code(k, config, k.sizes(Sizes))
     epilogue.declare_integers()
     s = code.s
     m = v + s.v_step * code.squares
@@ -202,14 +198,14 @@ def _emit_fused(k: Kernel, config: WinogradConfig) -> None:
 
 def _emit_input(k: Kernel, config: WinogradConfig) -> None:
     x, stage, v = k.pointer("x", config.x), k.scratch("stage_tile"), k.pointer("v")
-    code = _Code(k, config, _declare(k))
+    code = _Code(k, config, k.sizes(Sizes))
     with k.chunks(code.s.blocks) as chunk:
         code.forward(x, stage, v, code.tiling.shares(k, chunk, code.s.blocks, local=False))
 
 
 def _emit_products(k: Kernel, config: WinogradConfig) -> None:
     v, u, m = k.pointer("v"), k.pointer("u"), k.pointer("m")
-    code = _Code(k, config, _declare(k))
+    code = _Code(k, config, k.sizes(Sizes))
     s = code.s
     shares = code.tiling.all(k)
     with k.chunks(s.parts * code.squares) as chunk:
@@ -224,7 +220,7 @@ def _emit_products(k: Kernel, config: WinogradConfig) -> None:
 def _emit_output(k: Kernel, config: WinogradConfig) -> None:
     m, stage = k.pointer("m"), k.scratch("stage_tile")
     epilogue = Epilogue(k, config.epilogue)
-    code = _Code(k, config, _declare(k))
+    code = _Code(k, config, k.sizes(Sizes))
     epilogue.declare_integers()
     s = code.s
     with k.chunks(s.blocks * s.panels) as chunk:

@@ -13,7 +13,7 @@ Refuses: other types, batch axes that do not merge into two.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import partial
 
 from saccade.codegen.language import Kernel, Ptr
@@ -33,6 +33,7 @@ from saccade.kernels.base import (
 from saccade.kernels.conv2d.config import Blocking, Piece, Tile, Way, blockings, ranked_tiles, ways
 from saccade.kernels.conv2d.epilogue import Epilogue
 from saccade.kernels.conv2d.epilogue_spec import FLOATS
+from saccade.kernels.conv2d.grid import Grid
 from saccade.kernels.conv2d.microkernel import Reduction, accumulate, anchored, zero_sums
 from saccade.kernels.machine import machine
 from saccade.kernels.matmul.axes import Product
@@ -54,17 +55,10 @@ class _Geometry:
     b_0: Int
     b_1: Int
     b_k: Int
-    batches: Int
     inner_batch: Int
     rows: Int
     inner: Int
     columns: Int
-    blocks: Int
-    tiles_chunk: Int
-    blocks_chunk: Int
-    tile_chunks: Int
-    block_chunks: Int
-    rows_first: Int
 
 
 class _Product:
@@ -74,29 +68,21 @@ class _Product:
         self.k, self.config = k, config
         self.a, self.b = k.pointer("a", config.a), k.pointer("b", config.b)
         self.epilogue = Epilogue(k, config.epilogue)
-        self.g = _Geometry(*(k.integer(f.name) for f in fields(_Geometry)))
+        self.g, self.grid = k.sizes(_Geometry), k.sizes(Grid)
         self.epilogue.declare_integers()
         self.width = config.vectors * k.lanes * (2 if config.pairs else 1)  # b of one step
 
     def emit(self) -> None:
         """All chunks."""
         k, g = self.k, self.g
-        area = g.tile_chunks * g.block_chunks
-        with k.chunks(g.batches * area) as chunk:
-            batch = chunk // area
-            within = chunk - batch * area
-            fast = g.rows_first.differs(0)
-            inner = fast.select(g.tile_chunks, g.block_chunks)
-            outer_at = within // inner
-            inner_at = within - outer_at * inner
-            first = fast.select(inner_at, outer_at) * g.tiles_chunk
-            block = fast.select(outer_at, inner_at) * g.blocks_chunk
+        with self.grid.chunks(k) as cell:
+            first, end = cell.tiles
             count = (g.rows + (self.config.rows - 1)) // self.config.rows
-            b0 = batch // g.inner_batch
-            where = (b0, batch - b0 * g.inner_batch)
+            b0 = cell.group // g.inner_batch
+            where = (b0, cell.group - b0 * g.inner_batch)
             with (
-                k.range(block, k.minimum_int(block + g.blocks_chunk, g.blocks)) as column,
-                k.range(first, k.minimum_int(first + g.tiles_chunk, count)) as tile,
+                k.range(*cell.blocks) as column,
+                k.range(first, k.minimum_int(end, count)) as tile,
             ):
                 self._tile(where, column, tile * self.config.rows)
 
@@ -197,9 +183,8 @@ def _launch(call: Call, product: Product, way: Way) -> tuple[Launch, ...]:
         panels.packed, spec.code(vectors),
     )  # fmt: skip
     integers = (
-        *product.a, *panels.steps, batches, product.batch[1], product.rows, product.inner,
-        product.columns, blocks, cut.tiles, cut.blocks, cut.tile_chunks, cut.block_chunks,
-        int(cut.pixels_first), *spec.integers(),
+        *product.a, *panels.steps, product.batch[1], product.rows, product.inner, product.columns,
+        *cut.integers(batches, blocks), *spec.integers(),
     )  # fmt: skip
     chunks = batches * cut.tile_chunks * cut.block_chunks
     final = Launch(config, (In(0), panels.operand, *spec.pointers()), integers, chunks)
