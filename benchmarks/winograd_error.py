@@ -1,8 +1,8 @@
 """Winograd's error on real layers: `python -m benchmarks.winograd_error --models DIR`.
 
-Every 3x3 convolution of a model for which a plan takes Winograd runs alone on its own weights and
-on what the model feeds it (random pictures in, ONNX Runtime between), and is held against float64.
-Prints each model's worst layer, with the direct sum (`exact=True`) beside it.
+Every 3x3 convolution of a model for which a plan takes Winograd or short lattices runs alone on its
+own weights and on what the model feeds it (random pictures in, ONNX Runtime between), and is held
+against float64. Prints each model's worst layer, with the direct sum (`exact=True`) beside it.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from benchmarks.models import prepare
 from saccade.opdefs import Conv2d
 
 SEED = 7
+_TRANSFORMED = ("conv2d.winograd", "conv2d.lattice")
 Array = NDArray[np.float32]
 
 
@@ -81,13 +82,14 @@ def _errors(path: Path, case: Case) -> Iterator[Error]:
         alone = _alone(layer)
         model = saccade.compile(alone)
         plan = model.plan(layer.picture.shape)
-        step = next((s for s in plan.steps if s.kernel == "conv2d.winograd"), None)
+        step = next((s for s in plan.steps if s.kernel in _TRANSFORMED), None)
         if step is None:
             continue
         wide = (layer.picture.astype(np.float64), layer.weights.astype(np.float64))
         (truth,) = layer.op.reference(*wide)
         shape = "x".join(map(str, (*layer.picture.shape[1:], len(layer.weights))))
-        variant = f"F({step.phases[0].config.m}x{step.phases[0].config.m})"
+        m = getattr(step.phases[0].config, "m", None)
+        variant = f"F({m}x{m})" if m else "short lattices"
         exact = saccade.compile(alone, exact=True)
         yield Error(
             f"{layer.node.name} ({shape})",

@@ -150,7 +150,22 @@ def test_floor_counts_the_products_of_winograd_where_it_may_be_used():
     assert floor(exact).arithmetic == pytest.approx(direct / plan.speeds.flops)
 
 
-@pytest.mark.parametrize("change", [{"stride": (2, 2)}, {"dilation": (2, 2)}, {"taps": 1}])
+@pytest.mark.parametrize(
+    ("apart", "products"),
+    [
+        (2, 4 * 64),  # lattices of 6x6: one tile of 8x8 products each
+        (5, (2 * 4 + 3 * 3) ** 2),  # of 3 and of 2: between zeros 4 and 3 products an axis
+        (8, (4 * 3 + 4 * 1) ** 2),  # of 2 and of 1: 3 and 1 products
+    ],
+)
+def test_floor_counts_the_products_of_lattices(apart, products):
+    b = Builder((1, 64, 12, 12))
+    far = Conv2d(padding=(apart,) * 4, dilation=(apart, apart))
+    plan = plan_of(b.graph(b.add(far, b.inputs[0], b.constant((32, 64, 3, 3)))))
+    assert floor(plan).arithmetic == pytest.approx(2 * 64 * 32 * products / plan.speeds.flops)
+
+
+@pytest.mark.parametrize("change", [{"stride": (2, 2)}, {"taps": 1}])
 def test_floor_counts_the_sums_where_winograd_may_not_be_used(change):
     b = Builder((1, 16, 12, 12))
     plan = plan_of(b.graph(b.conv(b.inputs[0], 16, **change)))

@@ -6,6 +6,7 @@ from saccade.kernels.conv2d.cpu_direct import CONV2D_DIRECT
 from saccade.kernels.conv2d.cpu_expand import CONV2D_EXPAND
 from saccade.kernels.conv2d.cpu_few_inputs import CONV2D_FEW_INPUTS
 from saccade.kernels.conv2d.cpu_few_outputs import CONV2D_FEW_OUTPUTS
+from saccade.kernels.conv2d.cpu_lattice import CONV2D_LATTICE
 from saccade.kernels.conv2d.cpu_winograd import CONV2D_WINOGRAD
 from saccade.kernels.conv_transpose.cpu_direct import CONV_TRANSPOSE2D_DIRECT
 from saccade.kernels.matmul.cpu_direct import MATMUL_DIRECT
@@ -27,6 +28,7 @@ __all__ = ["CPU_KERNELS"]
 CPU_KERNELS: tuple[CpuKernel, ...] = (
     CONV2D_DIRECT,
     CONV2D_WINOGRAD,
+    CONV2D_LATTICE,
     CONV2D_DEPTHWISE,
     CONV2D_EXPAND,
     CONV2D_FEW_INPUTS,

@@ -20,6 +20,7 @@ from saccade.kernels.conv2d.pack import (
     zeros,
 )
 from saccade.kernels.conv2d.pack_depthwise import pack_depthwise, pack_few_outputs
+from saccade.kernels.conv2d.pack_lattice import pack_lattice
 from saccade.kernels.conv2d.pack_winograd import pack_winograd
 from saccade.kernels.movement.pack import one_element
 from saccade.kernels.resize.pack import axis_indices, axis_weights
@@ -40,6 +41,7 @@ FUNCTIONS: Mapping[str, Callable[..., Array]] = MappingProxyType(
         "pack_parts_of_channels": pack_parts_of_channels,
         "pack_regions": pack_regions,
         "pack_transposed": pack_transposed,
+        "pack_lattice": pack_lattice,
         "pack_winograd": pack_winograd,
         "zeros": zeros,
     }

@@ -8,6 +8,8 @@ from math import inf, prod
 from saccade.ir import DType
 from saccade.ir.dim import evaluate
 from saccade.kernels.base import View
+from saccade.kernels.conv2d.lattice_forms import lengths
+from saccade.kernels.conv2d.lattice_points import LONGEST, POINTS
 from saccade.kernels.machine import Machine
 from saccade.opdefs import Conv2d, ConvTranspose2d, MatMul
 from saccade.plan.types import Plan, Port, Step
@@ -23,8 +25,8 @@ class Floor:
 
     Attributes:
         arithmetic: The operators' own operations (valid taps only) at the peak of every core; for
-            convolutions that Winograd's algorithm may take, its multiplications where they are
-            fewer, without its transforms.
+            convolutions that Winograd's algorithm or short lattices may take, their multiplications
+            where they are fewer, without transforms.
         memory: Inputs, outputs and weights as they are packed, each moved once; values in between
             may stay in cache.
         barriers: Phases that do nothing.
@@ -68,13 +70,24 @@ def _arithmetic(step: Step, speeds: Machine, exact: bool) -> float:
 
 
 def _winograd(op: Conv2d, x: View, w: View) -> float:
-    """Operations of the products of Winograd's algorithm; infinite where it cannot be used."""
-    plain = w.shape[2:] == (3, 3) and op.stride == op.dilation == (1, 1) and op.groups == 1
+    """Operations of the products of transforms; infinite where they cannot be used.
+
+    With taps apart, the results of every lattice are a picture of their own.
+    """
+    plain = w.shape[2:] == (3, 3) and op.stride == (1, 1) and op.groups == 1
     if not plain or x.dtype not in (DType.F32, DType.BF16):
         return inf
-    n, k, rows, columns = (evaluate(d, {}) for d in op.sum_shape(x.shape, w.shape))
-    tiles = min(-(-rows // m) * -(-columns // m) * (m + 2) ** 2 for m in _TILES)
+    n, k, *size = (evaluate(d, {}) for d in op.sum_shape(x.shape, w.shape))
+    axes = [lengths(extent, apart) for extent, apart in zip(size, op.dilation, strict=True)]
+    tiles = min(prod(_tiles(axis, m) * (m + 2) for axis in axes) for m in _TILES)
+    if op.padding == op.dilation * 2 and all(axis[0][0] <= LONGEST for axis in axes):
+        between_zeros = (sum(POINTS[pixels] * many for pixels, many in axis) for axis in axes)
+        tiles = min(tiles, prod(between_zeros))
     return 2.0 * n * k * x.shape[1] * tiles
+
+
+def _tiles(axis: tuple[tuple[int, int], ...], edge: int) -> int:
+    return sum(-(-pixels // edge) * many for pixels, many in axis)
 
 
 def _port_bytes(port: Port) -> int:

@@ -36,10 +36,11 @@ from saccade.kernels.conv2d.winograd_schedule import SET_STEP, Problem, Schedule
 from saccade.kernels.conv2d.winograd_tiles import rows_of
 from saccade.opdefs import Conv2d
 
-__all__ = ["CONV2D_WINOGRAD", "launch_as", "problem_of"]
+__all__ = ["CONV2D_WINOGRAD", "launch_as", "problem_of", "refuse_transforms"]
 
 
-def _supports(call: Call) -> str | None:
+def refuse_transforms(call: Call) -> str | None:
+    """What no algorithm over transformed 3x3 weights takes."""
     op: Conv2d = call.op
     x, w = call.inputs[:2]
     if call.exact:
@@ -55,11 +56,16 @@ def _supports(call: Call) -> str | None:
     if not x.channels_last:
         return "x is not channels-last"
     spec = conv_epilogue(call)
-    if any(d > 1 and size <= 2 * d for size, d in zip(spec.shape[2:], op.dilation, strict=True)):
-        return "taps so far apart leave hardly any neighbours"
     if spec.kind not in ("plain", "subpixel", "interleave"):
         return "the result is not channels-last"
     return spec.refuse()
+
+
+def _supports(call: Call) -> str | None:
+    shape, dilation = conv_epilogue(call).shape, call.op.dilation
+    if any(d > 1 and size <= 2 * d for size, d in zip(shape[2:], dilation, strict=True)):
+        return "taps so far apart leave hardly any neighbours"
+    return refuse_transforms(call)
 
 
 def problem_of(call: Call, spec: EpilogueSpec) -> Problem:

@@ -8,7 +8,7 @@ from saccade.ir import Array
 from saccade.kernels.conv2d.channel_order import channel_order
 from saccade.kernels.conv2d.winograd_points import weight_matrix
 
-__all__ = ["pack_winograd", "packed_bytes"]
+__all__ = ["pack_spectra", "pack_winograd", "packed_bytes"]
 
 
 def packed_bytes(panels: int, channels: int, m: int, panel: int) -> int:
@@ -34,10 +34,17 @@ def pack_winograd(
         products of each sum are rounded in float32 (a relative error of about 1e-7, a tenth of
         what the convolution adds).
     """
-    channels, numbers = weights.shape[1], channel_order(order, len(weights))
-    panels, squares = -(-len(numbers) // panel), (m + 2) ** 2
     g = weight_matrix(m)
-    transform = np.kron(g, g).astype(np.float32)
+    return pack_spectra(weights, np.kron(g, g), panel, order, frequency_major)
+
+
+def pack_spectra(
+    weights: Array, matrix: Array, panel: int, order: str, frequency_major: bool
+) -> Array:
+    """`pack_winograd` under any linear transform of the nine taps, `matrix` of [squares, 9]."""
+    transform = matrix.astype(np.float32)
+    channels, numbers = weights.shape[1], channel_order(order, len(weights))
+    panels, squares = -(-len(numbers) // panel), len(transform)
     first = (squares, panels) if frequency_major else (panels, squares)
     packed = np.empty((*first, channels, panel), np.float32)
     for index, block in enumerate(packed.swapaxes(0, 1) if frequency_major else packed):
