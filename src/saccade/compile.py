@@ -51,8 +51,13 @@ def compile(  # noqa: A001 - the name that users expect: saccade.compile
     bundles = runtime.bundles(identity, options)
 
     def start() -> Engine:
-        from saccade.engine import Engine  # noqa: PLC0415
+        from saccade import lowered  # noqa: PLC0415
+        from saccade.processes import Processes  # noqa: PLC0415
 
-        return Engine(source, options, identity, bundles)
+        processes = Processes()
+        lower = lowered.begin(source, options, processes, identity, runtime.compiler(options))
+        from saccade.engine import Engine  # noqa: PLC0415 - a quarter of a second, beside lowering
+
+        return Engine(lower, options, processes, bundles, lasting=identity is not None)
 
     return Model(start, bundles)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from saccade import layout, lowered, runtime, tuning
+from saccade import layout, runtime, tuning
 from saccade import plan as planner
 from saccade.errors import InputError, OptionError
 from saccade.ir import Array, Value
 from saccade.ir.dim import Affine, Dim, Symbol
+from saccade.lowered import Lowered
 from saccade.options import Options
 from saccade.plan import Plan
 from saccade.processes import Processes
@@ -24,10 +24,11 @@ class Engine:
     """The graph of a model, and the backend that turns it into programs.
 
     Args:
-        source: As the user gave it.
+        lower: Gives the graph; asked last, as it may still be in the making.
         options: The user's.
-        identity: Digest of the source and the precision; None for a model in memory.
+        processes: Where to compile.
         bundles: Where to leave programs for later starts, if anywhere.
+        lasting: Whether the graph's identity is one that later starts find again.
 
     Attributes:
         signature: Inputs and outputs.
@@ -39,20 +40,19 @@ class Engine:
 
     def __init__(
         self,
-        source: Any,  # noqa: ANN401
+        lower: Callable[[], Lowered],
         options: Options,
-        identity: str | None,
+        processes: Processes,
         bundles: Bundles | None,
+        *,
+        lasting: bool,
     ) -> None:
-        processes = Processes()
-        with ThreadPoolExecutor(1) as beside:  # it loads LLVM, and knows or measures the machine
-            backend = beside.submit(runtime.backend, options, processes)
-            lowering = lowered.get(source, options, processes, identity)
-        self.backend = backend.result()
+        self.backend = runtime.backend(options, processes)
+        lowering = lower()
         self.trace: Callable[[], Mapping[str, str]] = lowering.trace
         self.graph = graph = lowering.graph
         self.identity = lowering.identity
-        self._lasting = identity is not None
+        self._lasting = lasting
         self._options = options
         self._bundles = bundles
         self._algorithms = self._choices()

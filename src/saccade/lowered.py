@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import itertools
 import os
+import sys
 import tempfile
 from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import sha256
+from importlib.util import LazyLoader, find_spec, module_from_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,7 +30,7 @@ from saccade.processes import Processes
 if TYPE_CHECKING:
     from saccade.passes import Pass
 
-__all__ = ["Lowered", "get"]
+__all__ = ["Lowered", "begin"]
 
 _CACHE_BYTES = 8 << 30
 _fresh = itertools.count()
@@ -48,22 +51,43 @@ class Lowered:
     trace: Callable[[], Mapping[str, str]]
 
 
-def get(source: Any, options: Options, processes: Processes, identity: str | None) -> Lowered:  # noqa: ANN401
-    """The optimised graph of a source; without an identity it is not kept on disk.
+def begin(
+    source: Any,  # noqa: ANN401
+    options: Options,
+    processes: Processes,
+    identity: str | None,
+    ahead: str,
+) -> Callable[[], Lowered]:
+    """Start lowering a source; gives the function to ask for the optimised graph.
 
     On a miss, a file is lowered in a child process. What parsing and folding need never counts
-    against the memory of the user's process, and the other children start up meanwhile.
+    against the memory of the user's process, and the caller has its hands free meanwhile.
+
+    Args:
+        source: As the user gave it.
+        options: The user's.
+        processes: Where to lower.
+        identity: Digest of the source and the precision; without one nothing is kept on disk.
+        ahead: A module that the other children import meanwhile.
     """
     path = _path(identity) if identity else None
-    graph = _read(path)
-    if graph is None and path is not None and isinstance(source, (str, Path)):
-        processes.warm()
-        processes.map(_lower_file, [(source, options, path)])
+    child: Future[object] | None = None
+    if path is not None and isinstance(source, (str, Path)) and not path.exists():
+        processes.warm(ahead)
+        pool = ThreadPoolExecutor(1)
+        child = pool.submit(processes.map, _lower_file, [(source, options, path)])
+        pool.shutdown(wait=False)
+
+    def finish() -> Lowered:
+        if child is not None:
+            child.result()
         graph = _read(path)
-    if graph is None:
-        graph = _keep(_lower(source, options), path)
-    identity = identity or f"model-{next(_fresh)}"
-    return Lowered(graph, identity, lru_cache(maxsize=1)(lambda: _stages(source, options)))
+        if graph is None:
+            graph = _keep(_lower(source, options), path)
+        name = identity or f"model-{next(_fresh)}"
+        return Lowered(graph, name, lru_cache(maxsize=1)(lambda: _stages(source, options)))
+
+    return finish
 
 
 def _lower(source: Any, options: Options) -> Graph:  # noqa: ANN401
@@ -80,8 +104,18 @@ def _passes(options: Options) -> tuple[Pass, ...]:
 
 def _lower_file(task: tuple[str | Path, Options, Path]) -> None:
     """Lower a file into the cache (runs in a child process)."""
+    _when_used("sympy")  # which `onnx_ir` imports: a quarter of a second, for symbols in shapes
     source, options, path = task
     _write(_lower(source, options), path)
+
+
+def _when_used(name: str) -> None:
+    """Import a package when something of it is used, whatever imports it before."""
+    spec = None if name in sys.modules else find_spec(name)
+    if spec is not None and spec.loader is not None:
+        spec.loader = LazyLoader(spec.loader)
+        module = sys.modules[name] = module_from_spec(spec)
+        spec.loader.exec_module(module)
 
 
 def _stages(source: Any, options: Options) -> dict[str, str]:  # noqa: ANN401

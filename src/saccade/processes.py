@@ -10,6 +10,8 @@ Children live until `close`.
 
 from __future__ import annotations
 
+import gc
+import importlib
 import os
 import pickle
 import struct
@@ -34,14 +36,18 @@ R = TypeVar("R")
 _FRAME = struct.Struct("<Q")
 """Length of the pickle that follows; unbuffered pipes, so that a fork copies no half message."""
 
+_LITTER = 500_000
+"""Objects after which a child collects garbage, between calls: Python would look through all that a
+kernel's code is made of time and again while it is made."""
+
 
 class _Child:
-    """One child process."""
+    """One child process; it imports the module `ahead` before its first call."""
 
-    def __init__(self) -> None:
+    def __init__(self, ahead: str = "") -> None:
         path = os.pathsep.join(p or str(Path.cwd()) for p in sys.path)
         self._process = subprocess.Popen(
-            [sys.executable, "-P", "-c", "from saccade.processes import main; main()"],
+            [sys.executable, "-P", "-c", f"from saccade.processes import main; main({ahead!r})"],
             bufsize=0,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -101,20 +107,18 @@ class Processes:
     """As many children as there are cores, started when first needed."""
 
     def __init__(self) -> None:
-        self._children: list[_Child] = []
-        self._aside: list[_Child] = []
-        self._lock = Lock()
+        self._children: list[_Child] = []  # that have nothing to do
+        self._busy: list[_Child] = []
+        self._lock = Lock()  # held as long as a `map` lasts
+        self._hands = Lock()  # held while children change hands
         weakref.finalize(self, _close, self._children)
         _all.add(self)
 
-    def warm(self) -> None:
-        """Start the children now: there will be work soon."""
-        with self._lock:
-            self._start(default_threads())
-
-    def _start(self, count: int) -> None:
-        while len(self._children) < count:
-            self._children.append(_Child())
+    def warm(self, ahead: str = "") -> None:
+        """Start the children now; all but the first to work import the module `ahead` meanwhile."""
+        with self._hands:
+            while len(self._children) < default_threads():
+                self._children.append(_Child(ahead if self._children else ""))
 
     def map(self, function: Callable[[A], R], arguments: Sequence[A]) -> list[R]:
         """Results in order; the calls run side by side.
@@ -125,8 +129,8 @@ class Processes:
         if not arguments:
             return []
         with self._lock:
-            self._start(min(default_threads(), len(arguments)))
-            idle = list(self._children)
+            children = self._take(min(default_threads(), len(arguments)))
+            idle = list(children)
 
             def work(argument: A) -> R:
                 child = idle.pop()
@@ -139,34 +143,53 @@ class Processes:
                 with ThreadPoolExecutor(len(idle)) as threads:
                     return list(threads.map(work, arguments))
             except CompileError:
-                _close(self._children)  # a dead child must not meet the next caller
+                _close(idle)  # a dead child must not meet the next caller
                 raise
+            finally:
+                self._give_back(children, idle)
 
     def aside(self, function: Callable[[A], R], argument: A) -> R:
-        """Run one call on a child of its own, whatever the others are doing.
+        """Run one call on an idle child or a new one, whatever the others are doing.
 
         Raises:
             SaccadeError: What the function raised there, or that the child died.
         """
-        child = _Child()
-        self._aside.append(child)
+        (child,) = children = self._take(1, last=True)
         try:
             return child.call(function, argument)
-        finally:
-            self._aside.remove(child)
+        except CompileError:
             child.close()
+            children = []
+            raise
+        finally:
+            self._give_back([child], children)
+
+    def _take(self, count: int, *, last: bool = False) -> list[_Child]:
+        """The first children that have nothing to do, or the last; new ones where they are few."""
+        with self._hands:
+            while len(self._children) < count:
+                self._children.append(_Child())
+            taken = [self._children.pop(-1 if last else 0) for _ in range(count)]
+            self._busy.extend(taken)
+            return taken
+
+    def _give_back(self, taken: Sequence[_Child], alive: Sequence[_Child]) -> None:
+        with self._hands:
+            for child in taken:
+                self._busy.remove(child)
+            self._children.extend(alive)
 
     def close(self) -> None:
         """End the children."""
-        with self._lock:
+        with self._lock, self._hands:
             _close(self._children)
 
     def forget(self) -> None:
         """After a fork: the children belong to the parent."""
-        for child in (*self._children, *self._aside):
+        for child in (*self._children, *self._busy):
             child.forget()
         self._children.clear()
-        self._aside.clear()
+        self._busy.clear()
 
 
 def _close(children: list[_Child]) -> None:
@@ -186,8 +209,12 @@ def _forget() -> None:
 os.register_at_fork(after_in_child=_forget)
 
 
-def main() -> None:
-    """Serve calls from standard input until it ends."""
+def main(ahead: str) -> None:
+    """Serve calls from standard input until it ends; import a module first, if one is named."""
+    gc.disable()  # see `_LITTER`
+    if ahead:
+        importlib.import_module(ahead)
+    gc.freeze()
     requests, replies = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # whatever prints must not end up between the replies
     while True:
@@ -203,3 +230,5 @@ def main() -> None:
         message = pickle.dumps(reply)
         replies.write(_FRAME.pack(len(message)) + message)
         replies.flush()
+        if gc.get_count()[0] > _LITTER:
+            gc.collect()

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from saccade.processes import Processes
     from saccade.runtime.bundle import Bundles
 
-__all__ = ["backend", "bundles"]
+__all__ = ["backend", "bundles", "compiler"]
 
 
 def backend(options: Options, processes: Processes) -> Any:  # noqa: ANN401 - backends share a protocol, not a base
@@ -21,6 +21,11 @@ def backend(options: Options, processes: Processes) -> Any:  # noqa: ANN401 - ba
     from saccade.runtime.cpu.backend import CpuBackend  # noqa: PLC0415 - a GPU process needs no LLVM
 
     return CpuBackend(options, processes)
+
+
+def compiler(options: Options) -> str:
+    """The module whose functions the backend will call in child processes, if any."""
+    return "" if options.device == "reference" else "saccade.runtime.cpu.compiler"
 
 
 def bundles(identity: str | None, options: Options) -> Bundles | None:
