@@ -8,14 +8,12 @@ from __future__ import annotations
 
 import itertools
 import os
-import sys
 import tempfile
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import sha256
-from importlib.util import LazyLoader, find_spec, module_from_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -104,18 +102,8 @@ def _passes(options: Options) -> tuple[Pass, ...]:
 
 def _lower_file(task: tuple[str | Path, Options, Path]) -> None:
     """Lower a file into the cache (runs in a child process)."""
-    _when_used("sympy")  # which `onnx_ir` imports: a quarter of a second, for symbols in shapes
     source, options, path = task
     _write(_lower(source, options), path)
-
-
-def _when_used(name: str) -> None:
-    """Import a package when something of it is used, whatever imports it before."""
-    spec = None if name in sys.modules else find_spec(name)
-    if spec is not None and spec.loader is not None:
-        spec.loader = LazyLoader(spec.loader)
-        module = sys.modules[name] = module_from_spec(spec)
-        spec.loader.exec_module(module)
 
 
 def _stages(source: Any, options: Options) -> dict[str, str]:  # noqa: ANN401
