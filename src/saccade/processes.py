@@ -36,7 +36,7 @@ R = TypeVar("R")
 _FRAME = struct.Struct("<Q")
 """Length of the pickle that follows; unbuffered pipes, so that a fork copies no half message."""
 
-_LITTER = 500_000
+_LITTER = 50_000
 """Objects after which a child collects garbage, between calls: Python would look through all that a
 kernel's code is made of time and again while it is made."""
 
