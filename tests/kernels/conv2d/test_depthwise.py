@@ -143,7 +143,7 @@ def test_takes_what_it_does_not_refuse():
 
 MUTANTS = {
     "rows": -1, "repeats": 1, "height": 1, "x_h": 1, "x_w": -1, "top": -1, "left": 1,
-    "taps": -1, "dilation": 1, "pitch": 16, "vectors": -1,
+    "taps": -1, "dilation": 1, "vectors": -1,
 }  # fmt: skip
 
 

@@ -60,7 +60,6 @@ class _Sizes(RowBands):
     """Integer parameters, in order."""
 
     repeats: Int
-    pitch: Int
     vectors: Int
     block: Int
 
@@ -76,13 +75,13 @@ def _emit(k: Kernel, config: DepthwiseConfig) -> None:
         vector = band.part * s.block
         with k.range(vector, k.minimum_int(vector + s.block, s.vectors)) as v:
             place = epilogue.place(v)
-            channel = v * k.lanes
-            corner = x + (s.x_n * band.image + channel - s.x_w * s.left)
+            corner = x + (s.x_n * band.image + v * k.lanes - s.x_w * s.left)
+            weights = w + v * (s.taps * (config.taps * k.lanes))
             with k.range(band.low, s.end(k, band)) as p:
                 h, taps = s.window(k, p)
                 rows = Rows(
-                    corner + s.x_h * h, s.x_h * s.dilation, s.x_w, w + channel, s.pitch, taps,
-                    place.mask,
+                    corner + s.x_h * h, s.x_h * s.dilation, s.x_w, weights, k.int(k.lanes),
+                    taps, place.mask,
                 )  # fmt: skip
                 code.emit(rows, s.repeats, FinishRow(epilogue, place, band.image, p))
 
@@ -150,13 +149,13 @@ def _launch(call: Call) -> tuple[Launch, ...]:
     spec, op, (x, w) = _epilogue(call), call.op, call.inputs[:2]
     cut = _groups(call, spec)
     assert cut is not None
-    pitch = spec.vectors * call.target.lanes
     band, block = _split(spec, call.threads)
-    size = 4 * w.shape[2] * w.shape[3] * pitch
-    weights = Packed(Packing("pack_depthwise", (pitch,), (1,), size))
+    lanes = call.target.lanes
+    size = 4 * w.shape[2] * w.shape[3] * spec.vectors * lanes
+    weights = Packed(Packing("pack_depthwise", (lanes,), (1,), size))
     n, _, rows, _ = spec.shape
     bands = band_integers(op, x, w.shape[2], spec.shape, band)
-    integers = (*bands, cut.repeats, pitch, spec.vectors, block)
+    integers = (*bands, cut.repeats, spec.vectors, block)
     chunks = n * -(-rows // band) * -(-spec.vectors // block)
     operands = (In(0), weights, *spec.pointers())
     return (Launch(_config(call, spec), operands, integers + spec.integers(), chunks),)

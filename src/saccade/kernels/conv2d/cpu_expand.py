@@ -155,15 +155,15 @@ def _launch(call: Call, band: int) -> tuple[Launch, ...]:
         x.dtype.value, pixels, vectors, reduction.unroll, reduction.shape, pairs, reduction.odd,
         u.shape[3], conv.stride[1], conv.dilation[1], *cut.code(), inner.code(vectors), spec.code(),
     )  # fmt: skip
-    pitch = spec.vectors * lanes
     first = Packing(
         "pack_conv_weights", (1, "natural", width, pairs), (1,),
         4 * steps_of(depth, pairs) * width * blocks,
     )  # fmt: skip
-    second = Packing("pack_depthwise", (pitch,), (2,), 4 * u.shape[2] * u.shape[3] * pitch)
+    size = 4 * u.shape[2] * u.shape[3] * spec.vectors * lanes
+    second = Packing("pack_depthwise", (lanes,), (2,), size)
     n, _, rows, _ = spec.shape
     bands = band_integers(conv, x, u.shape[2], spec.shape, band)
-    integers = (*bands, cut.repeats, depth, pitch, spec.vectors)
+    integers = (*bands, cut.repeats, depth, spec.vectors)
     scratch = Scratch(_scratch(call, band))
     operands = (In(0), Packed(first), Packed(second), scratch, *inner.pointers()[:-1])
     return (

@@ -52,7 +52,6 @@ class _Sizes(RowBands):
 
     repeats: Int
     depth: Int
-    pitch: Int
     vectors: Int
 
 
@@ -117,11 +116,12 @@ class _Expand:
         with k.range(vector, k.minimum_int(vector + config.vectors, s.vectors)) as v:
             place = self.epilogue.place(v)
             corner = self.wide + ((v - vector) * k.lanes - s.left * self.pitch)
+            weights = self.weights + v * (s.taps * (config.taps * k.lanes))
             with k.range(band.low, s.end(k, band)) as p:
                 h, taps = s.window(k, p)
                 rows = Rows(
                     corner + (h - begin) * line, line * s.dilation, k.int(self.pitch),
-                    self.weights + v * k.lanes, s.pitch, taps, None,
+                    weights, k.int(k.lanes), taps, None,
                 )  # fmt: skip
                 code.emit(rows, s.repeats, FinishRow(self.epilogue, place, band.image, p))
 

@@ -9,20 +9,21 @@ from saccade.ir import Array, DType
 __all__ = ["pack_depthwise", "pack_few_outputs"]
 
 
-def pack_depthwise(weights: Array, pitch: int) -> Array:
-    """Taps by channels.
+def pack_depthwise(weights: Array, width: int) -> Array:
+    """Taps of a few channels side by side: what a vector of channels reads is one run of memory.
 
     Args:
         weights: [C, 1, R, S].
-        pitch: Channels of a tap in the result, the last ones zero.
+        width: Channels side by side, the last ones filled up with zeros.
 
     Returns:
-        float32, flat: [R, S, pitch].
+        float32, flat: [⌈C / width⌉, R, S, width].
     """
     channels, _, rows, columns = weights.shape
-    taps = np.zeros((rows * columns, pitch), np.float32)
-    taps[:, :channels] = weights.reshape(channels, -1).T
-    return taps.reshape(-1)
+    blocks = -(-channels // width)
+    taps = np.zeros((blocks * width, rows * columns), np.float32)
+    taps[:channels] = weights.reshape(channels, -1)
+    return taps.reshape(blocks, width, -1).transpose(0, 2, 1).reshape(-1)
 
 
 def pack_few_outputs(weights: Array, group: int, lanes: int, pairs: bool = False) -> Array:
