@@ -14,7 +14,7 @@ from saccade.tuning.keys import variant_id
 
 __all__ = ["MOST", "Candidate", "candidates", "find"]
 
-MOST = 12
+MOST = 16
 WITHIN = 1.6  # of the best estimate
 WITHIN_OTHERS = 2.5  # the same for the best of each kernel: kernels estimate less alike
 

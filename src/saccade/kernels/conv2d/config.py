@@ -30,6 +30,7 @@ class DirectConfig:
     Attributes:
         rows: Pixels of a tile.
         vectors: Vectors of output channels of a tile.
+        half: Whether the last of them is half as wide.
         unroll: Steps of one trip of the inner loop.
         shape: `once`, `whole` or `tail`, see `microkernel.Reduction`.
         pairs: Whether channels are summed in pairs of bfloat16.
@@ -48,6 +49,7 @@ class DirectConfig:
 
     rows: int
     vectors: int
+    half: bool
     unroll: int
     shape: str
     pairs: bool
@@ -70,12 +72,22 @@ _TILES_32 = (
     *((1, 24), (2, 10), (4, 4), (6, 4), (3, 5), (2, 6), (1, 7), (2, 4), (8, 2), (2, 1), (4, 1)),
     *((1, 6), (1, 4), (1, 1)),
 )
+# Where the widest multiply-add takes as long as two of half its width, 24 channels take three of
+# those rather than four.
+_HALVED = (
+    *((5, 5), (3, 8), (4, 6), (2, 10), (2, 7), (3, 5), (5, 4), (4, 4), (2, 6), (3, 4), (2, 4)),
+    *((5, 1), (3, 1), (2, 1)),
+)
 _TILES_16 = (
     *((2, 6), (3, 4), (1, 12), (2, 5), (1, 7), (2, 4), (2, 3), (4, 2), (4, 1), (2, 1), (1, 4)),
     (1, 1),
 )
 _ROWS_IN_REGISTERS = 10  # addresses of rows
-_SPILLED_ROW = 8  # cycles of a tile for every other row
+_SPILLED_ROW = 0.6  # cycles of a step for every other row
+_TILE, _SUM = 30, 3  # cycles of a tile, of each of its sums
+# A tile's first loads and its epilogue overlap with its neighbours' products as far as the core
+# looks ahead: of a large tile less does. Cycles for the squares of its rows and of its sums.
+_FAR_ROWS, _FAR_SUMS = 0.8, 0.2
 _FMA_LATENCY = 4
 _WAYS = 8
 _CLAIM = 1500  # cycles that a chunk costs beyond its tiles
@@ -83,14 +95,22 @@ _STREAM = (16, 6)  # bytes per cycle that one core reads from the last cache, fr
 _ALIAS = 4096  # bytes: rows that are so far apart compete for the same ways of the first cache
 
 
-def tiles(target: Target) -> tuple[tuple[int, int], ...]:
-    """Tiles (vectors, rows) for a target, the best ones first."""
+def tiles(target: Target, *, halves: bool = False) -> tuple[tuple[int, int, bool], ...]:
+    """Tiles (vectors, rows, whether the last vector is half as wide), the best ones first.
+
+    Args:
+        target: Machine.
+        halves: Whether half vectors can be used.
+    """
     if target.registers < 32:
-        return _TILES_16
+        return tuple((nv, mr, False) for nv, mr in _TILES_16)
     # Where a product cannot take a broadcast from memory, that and its address pass through one
     # register more.
     spare = 0 if target.isa == "avx512" else 2
-    return tuple((nv, mr) for nv, mr in _TILES_32 if nv * (mr + 1) + spare <= target.registers)
+    known = [(nv, mr, False) for nv, mr in _TILES_32 if nv * (mr + 1) + spare <= target.registers]
+    if halves and target.isa == "avx512":
+        known += [(nv, mr, True) for nv, mr in _HALVED]
+    return tuple(known)
 
 
 class Piece(NamedTuple):
@@ -104,7 +124,7 @@ class Piece(NamedTuple):
 
     pixels: int
     depth: float
-    overhead: float = 4.0
+    overhead: float = 0.0
 
 
 class Tile(NamedTuple):
@@ -115,6 +135,7 @@ class Tile(NamedTuple):
         rows: Pixels.
         slowdown: Expected time over that of the best tile.
         cycles: Expected time of the team.
+        half: Whether the last vector is half as wide.
         border: See `DirectConfig`.
     """
 
@@ -122,56 +143,75 @@ class Tile(NamedTuple):
     rows: int
     slowdown: float
     cycles: float
+    half: bool = False
     border: str = "none"
+
+    def width(self, lanes: int) -> int:
+        """Output channels, for vectors of so many lanes."""
+        return _width(self.vectors, self.half, lanes)
+
+
+def _width(vectors: int, half: bool, lanes: int) -> int:
+    return vectors * lanes - lanes // 2 * half
 
 
 @lru_cache(maxsize=1024)
 def ranked_tiles(
     pieces: tuple[Piece, ...],
-    vectors: int,
+    channels: int,
     *,
     pitch: int,
     unit: bool,
     target: Target,
     threads: int,
     groups: int = 1,
+    halves: bool = False,
 ) -> tuple[Tile, ...]:
     """The tiles that can be used, the one that takes the least time first.
 
     Args:
         pieces: Rows of the product; no tile has rows of two pieces.
-        vectors: Vectors of output channels.
+        channels: Output channels.
         pitch: Bytes from row to row.
         unit: Whether the summed elements of a row are neighbours.
         target: Machine.
         threads: Width of the team.
-        groups: How many times there are these pieces and vectors.
+        groups: How many times there are these pieces and channels.
+        halves: Whether half vectors can be used.
     """
     rate = 1 if target.vector_bits == 512 else 2  # fused multiply-adds, and vector loads, per cycle
-    weights = max((piece.depth for piece in pieces), default=0) * target.lanes * 4  # of a vector
-    stream = _STREAM[weights * vectors > target.l3]
+    weights = max((piece.depth for piece in pieces), default=0) * 4  # bytes of a channel
+    stream = _STREAM[weights * channels > target.l3]
     sets = _ALIAS // math.gcd(max(pitch, 1), _ALIAS)
 
-    def cycles(rank: int, nv: int, mr: int) -> float:
-        step = max(mr * nv / rate, (mr / 2 + nv) / rate, _FMA_LATENCY)
-        if weights * nv > target.l2 // 2:  # each tile reads weights from afar
-            step = max(step, nv * target.lanes * 4 / stream + 0.1 * mr * nv / rate)
+    def cycles(rank: int, nv: int, mr: int, half: bool) -> float:
+        width = _width(nv, half, target.lanes)
+        products = mr * width / target.lanes / rate
+        step = max(products, (mr / 2 + nv) / rate, _FMA_LATENCY)
+        if weights * width > target.l2 // 2:  # each tile reads weights from afar
+            step = max(step, width * 4 / stream + 0.1 * products)
         crowd = max(0.0, -(-mr // sets) + 1 - _WAYS)
-        step *= 1 + 0.1 * crowd + 0.002 * rank
+        step *= 1 + 0.1 * crowd + 0.001 * rank
+        step += _SPILLED_ROW * max(0, mr - _ROWS_IN_REGISTERS)
+        ends = _TILE + _SUM * mr * nv + _FAR_ROWS * mr**2 + _FAR_SUMS * (mr * nv) ** 2
         total, units = 0.0, 0
         for pixels, depth, overhead in pieces:
-            count = -(-pixels // mr) * -(-vectors // nv)
-            rows = overhead * mr + _SPILLED_ROW * max(0, mr - _ROWS_IN_REGISTERS)
-            total += count * (depth * step + 30 + rows + 3 * mr * nv)
+            count = -(-pixels // mr) * -(-channels // width)
+            total += count * (depth * step + overhead * mr + ends)
             units += count
         fair = max(units * groups, 1) / threads
         return total / max(units, 1) * (math.ceil(fair) if fair < 8 else fair)
 
-    known, limit = tiles(target), target.registers - 4
+    known, limit = tiles(target, halves=halves), target.registers - 4
     # Rows that step on their own need registers for their steps too.
-    allowed = [(nv, mr) for nv, mr in known if unit or (mr <= 12 and nv * (mr + 1) <= limit)]
-    times = sorted((cycles(known.index(tile), *tile), known.index(tile), tile) for tile in allowed)
-    return tuple(Tile(*tile, time / max(times[0][0], 1.0), time) for time, _, tile in times)
+    allowed = [
+        (rank, tile) for rank, tile in enumerate(known)
+        if unit or (tile[1] <= 12 and tile[0] * (tile[1] + 1) <= limit)
+    ]  # fmt: skip
+    times = sorted((cycles(rank, *tile), rank, tile) for rank, tile in allowed)
+    return tuple(
+        Tile(nv, mr, time / max(times[0][0], 1.0), time, half) for time, _, (nv, mr, half) in times
+    )
 
 
 @dataclass(frozen=True, slots=True)

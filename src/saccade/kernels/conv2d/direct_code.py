@@ -13,9 +13,15 @@ from saccade.kernels.conv2d.config import DirectConfig
 from saccade.kernels.conv2d.direct_pixels import Geometry, Region, Spot, Walk
 from saccade.kernels.conv2d.direct_regions import REGION_WORDS
 from saccade.kernels.conv2d.direct_sum import emit_sum_of_parts
-from saccade.kernels.conv2d.epilogue import Epilogue
+from saccade.kernels.conv2d.epilogue import Epilogue, Place
 from saccade.kernels.conv2d.grid import Cell, Grid
-from saccade.kernels.conv2d.microkernel import Reduction, accumulate, anchored, zero_sums
+from saccade.kernels.conv2d.microkernel import (
+    Reduction,
+    accumulate,
+    anchored,
+    vector_lanes,
+    zero_sums,
+)
 
 __all__ = ["emit_direct"]
 
@@ -54,7 +60,8 @@ class _Direct:
         self.walk = Walk(k, self.g, config.rows, config.flat)
         self.operand_strides = [k.integer("n") for _ in self.operands]
         self.epilogue.declare_integers()
-        self.width = config.vectors * k.lanes * (2 if config.pairs else 1)  # weights of one step
+        self.lanes = vector_lanes(k, config.vectors, config.half)
+        self.width = sum(self.lanes) * (2 if config.pairs else 1)  # weights of one step
 
     def emit(self) -> None:
         """All chunks."""
@@ -93,7 +100,7 @@ class _Direct:
 
     def _tile(self, region: Region, group: Int, block: Int, tile: Int, chunk_first: Int) -> None:
         k, g, config = self.k, self.g, self.config
-        sums = zero_sums(k, config.rows, config.vectors)
+        sums = zero_sums(k, config.rows, config.vectors, config.half)
         first = self.walk.spot(region, tile * config.rows)
         panel = g.taps_r * g.taps_s * self._steps() * self.width
         source = group // g.row_parts if config.phase == "rows" else group
@@ -112,7 +119,7 @@ class _Direct:
     ) -> None:
         accumulate(
             self.k, sums, rows, weights, step=steps, pitch=self.width, count=self.g.depth,
-            reduction=self.reduction,
+            reduction=self.reduction, half=self.config.half,
         )  # fmt: skip
 
     def _steps(self) -> Int:
@@ -217,8 +224,7 @@ class _Direct:
         self, region: Region, sums: list[list[Var]], first: Spot, group: Int, block: Int
     ) -> None:
         k, g, config = self.k, self.g, self.config
-        vectors = range(config.vectors)
-        places = [self.epilogue.place(block * config.vectors + j, group) for j in vectors]
+        places = self._places(group, block)
         for spot, tile in zip(self.walk.spots(region, first), sums, strict=True):
             with k.when(spot.number < region.pixels):
                 n, p, q = spot.n, spot.p, spot.q
@@ -227,6 +233,16 @@ class _Direct:
                 pixel = self.epilogue.pixel(n, p, q)
                 for total, place in zip(tile, places, strict=True):
                     self.epilogue.finish(total.get(), pixel, place)
+
+    def _places(self, group: Int, block: Int) -> list[Place]:
+        """Where the vectors of a tile go."""
+        if not self.config.half:
+            first = block * self.config.vectors
+            return [self.epilogue.place(first + j, group) for j in range(self.config.vectors)]
+        first = block * sum(self.lanes)
+        starts = [first + j * self.k.lanes for j in range(self.config.vectors)]
+        pairs = zip(starts, self.lanes, strict=True)
+        return [self.epilogue.place_at(start, group, lanes) for start, lanes in pairs]
 
     # Prologue
 

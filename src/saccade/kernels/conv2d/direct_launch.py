@@ -102,10 +102,10 @@ class Window:
         scratch = self.prologue != IDENTITY
         return ranked_tiles(
             tuple(piece._replace(depth=piece.depth / self.row_parts) for piece in pieces),
-            spec.vectors,
+            spec.channels,
             pitch=self._itemsize(call) * (self.depth if scratch else x.strides[3] * self.stride[1]),
             unit=scratch or x.channels_last, target=call.target, threads=call.threads,
-            groups=self.groups * self.row_parts,
+            groups=self.groups * self.row_parts, halves=spec.kind == "plain",
         )  # fmt: skip
 
     def _itemsize(self, call: Call) -> int:
@@ -123,12 +123,12 @@ class Window:
         taken = sum(n * (high - low) for _, n, low, high in rows)
         reached = taken / max(1, self.size[0] * self.taps[0])
         steps = steps_of(self.depth, self.pairs)
-        checks = 4.0 + (1 if steps <= FEW else 3) * self.taps[0] * self.taps[1]
+        checks = (1.0 if steps <= FEW else 3.0) * self.taps[0] * self.taps[1]
         found: dict[str, tuple[Piece, ...]] = {
             "zeros": (Piece(pixels, self.length * reached, checks),)
         }
         # Few channels leave little to do between the steps from tap to tap.
-        moves = 4.0 + (0.25 * self.taps[0] * self.taps[1] if steps <= FEW else 0)
+        moves = 0.25 * self.taps[0] * self.taps[1] if steps <= FEW else 0.0
         if len(rows) * len(columns) <= _MOST_REGIONS:
             found["regions"] = tuple(
                 Piece(spec.shape[0] * r[1] * s[1], steps * (r[3] - r[2]) * (s[3] - s[2]), moves)
@@ -170,15 +170,15 @@ class Window:
         return ways(self.tiles(call, spec), lambda tile: self._cuts(call, spec, tile))
 
     def _cuts(self, call: Call, spec: EpilogueSpec, tile: Tile) -> tuple[Blocking, ...]:
-        blocks = -(-spec.vectors // tile.vectors)
+        width = tile.width(call.target.lanes)
         count = -(-self._pixels(spec) // tile.rows)
         if tile.border == "regions":
             count = tile_count(*self._spans(call), spec.shape[0], tile.rows)
         return blockings(
-            count, blocks,
-            panel=4 * self.length * tile.vectors * call.target.lanes,
+            count, -(-spec.channels // width),
+            panel=4 * self.length * width,
             row=self._itemsize(call) * self.depth * tile.rows * self.taps[0],
-            cycles=100 + self.length // self.row_parts * tile.vectors * tile.rows,
+            cycles=100 + self.length // self.row_parts * width * tile.rows // call.target.lanes,
             target=call.target,
             threads=1 if spec.groups >= 4 * call.threads else call.threads,
             shared=self._prologue_cycles(call, tile.rows),
@@ -187,8 +187,8 @@ class Window:
     def units(self, call: Call, spec: EpilogueSpec) -> int:
         """Tiles of the whole grid, taken as the best ones."""
         best = self.tiles(call, spec)[0]
-        tiles = -(-self._pixels(spec) // best.rows) * -(-spec.vectors // best.vectors)
-        return tiles * spec.groups
+        blocks = -(-spec.channels // best.width(call.target.lanes))
+        return -(-self._pixels(spec) // best.rows) * blocks * spec.groups
 
     def _prologue_cycles(self, call: Call, rows: int) -> int:
         """Of one tile: every chunk applies the prologue to its pixels anew."""
@@ -222,23 +222,22 @@ class Window:
         return machine(call.target).step + cycles / (_EFFICIENCY * CYCLES)
 
     def _config(self, call: Call, spec: EpilogueSpec, tile: Tile) -> DirectConfig:
-        reduction, vectors = Reduction.of(self.depth, self.pairs), tile.vectors
+        reduction = Reduction.of(self.depth, self.pairs)
         return DirectConfig(
-            tile.rows, vectors, reduction.unroll, reduction.shape, self.pairs, reduction.odd,
-            call.inputs[0].dtype.value, tile.border, call.inputs[0].channels_last,
+            tile.rows, tile.vectors, tile.half, reduction.unroll, reduction.shape, self.pairs,
+            reduction.odd, call.inputs[0].dtype.value, tile.border, call.inputs[0].channels_last,
             self.step != (1, 1), self._flat(call, spec), "rows" if self.row_parts > 1 else "whole",
             str(self.prologue),
             tuple(v.dtype.value for v in self._prologue_views(call)),
-            spec.code(vectors),
+            spec.code(tile.vectors, tile.half),
         )  # fmt: skip
 
     def launch(self, call: Call, spec: EpilogueSpec, way: Way) -> Launch:
         """The phase that computes all windows, one of `ways`."""
         x, pixels = call.inputs[0], self._pixels(spec)
         _, tile, cut = way
-        vectors, rows = tile.vectors, tile.rows
-        width = vectors * call.target.lanes
-        blocks = -(-spec.vectors // vectors)
+        width, rows = tile.width(call.target.lanes), tile.rows
+        blocks = -(-spec.channels // width)
         panel = 4 * self.length * width
         regions = self._regions(call, spec, rows) if tile.border == "regions" else None
         flat = self._flat(call, spec)

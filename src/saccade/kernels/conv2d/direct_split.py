@@ -97,8 +97,8 @@ class Split:
         )  # fmt: skip
         assert len(sizes) == len(SIZES)
         config = DirectConfig(
-            1, 1, 1, "once", False, False, DType.F32.value, "none", True, False, False, "sum",
-            str(IDENTITY), (), spec.code(),
+            1, 1, False, 1, "once", False, False, DType.F32.value, "none", True, False, False,
+            "sum", str(IDENTITY), (), spec.code(),
         )  # fmt: skip
         return (
             replace(first, operands=(*first.operands[:-1], buffer)),

@@ -5,14 +5,14 @@ A kernel declares its own pointers, then makes an `Epilogue` (which declares the
 matching place. For every vector of channels it asks for a `place` (channel operands are loaded
 there), for every pixel for a `pixel`, and finishes each pair:
 
-    place = ep.place(vector, group)
+    place = ep.place(vector, group)  # or ep.place_at(channel, group, lanes)
     pixel = ep.pixel(n, h, w)
     ep.finish(sum, pixel, place)
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from saccade.codegen.expressions import emit_expr
 from saccade.codegen.language import Kernel, Ptr
@@ -30,6 +30,7 @@ class Place:
         channel: First channel, in the order of the channel operands.
         out: Offset of the first channel in the result, relative to a pixel.
         first: First element of the vector in its group's order of channels.
+        lanes: Width of the vector.
         count: How many lanes are channels (may be more than there are lanes, or less than 1).
         mask: These lanes; None when all of them always are.
         loaded: Operands that are the same for every pixel.
@@ -38,6 +39,7 @@ class Place:
     channel: Int
     out: Int
     first: Int
+    lanes: int
     count: Int
     mask: Mask | None
     loaded: tuple[Vec | None, ...]
@@ -90,7 +92,6 @@ class Epilogue:
 
     def place(self, vector: Int, group: IntLike = 0) -> Place:
         """Where vector `vector` of a group goes; loads what depends on channels alone."""
-        k = self.k
         first = vector * self.lanes
         if self.kind == "subpixel":
             block = int(self.extra[0])
@@ -99,21 +100,27 @@ class Epilogue:
             row = pixel // block
             out = row * self.sub_h + (pixel - row * block) * self.sub_w + within
             count = (pixel < block * block).select(self.count - within, 0)
-            channel = first
-        else:
-            count = self.count - first
-            channel = first + self.count * group if not isinstance(group, int) else first
-            factor = {"interleave": k.int(2), "plain": k.int(1)}.get(self.kind, self.out_c)
-            out = channel * factor
-        mask = k.first(count, self.lanes) if self.tail == "tail" and self.lanes > 1 else None
-        place = Place(channel, out, first, count, mask, ())
-        return Place(channel, out, first, count, mask, self._load_constant(place))
+            return self._loaded(Place(first, out, first, self.lanes, count, None, ()))
+        return self.place_at(first, group)
+
+    def place_at(self, first: Int, group: IntLike = 0, lanes: int | None = None) -> Place:
+        """Where `lanes` channels of a group from `first` on go, unless to sub-pixels."""
+        channel = first + self.count * group if not isinstance(group, int) else first
+        factor = {"interleave": self.k.int(2), "plain": self.k.int(1)}.get(self.kind, self.out_c)
+        count = self.count - first
+        at = Place(channel, channel * factor, first, lanes or self.lanes, count, None, ())
+        return self._loaded(at)
+
+    def _loaded(self, place: Place) -> Place:
+        if self.tail == "tail" and place.lanes > 1:
+            place = replace(place, mask=self.k.first(place.count, place.lanes))
+        return replace(place, loaded=self._load_constant(place))
 
     def _load_constant(self, place: Place) -> tuple[Vec | None, ...]:
         loaded: list[Vec | None] = []
         for (kind, along), pointer, strides in self._each():
             if kind == "scalar":
-                loaded.append(pointer.splat(0, self.lanes))
+                loaded.append(pointer.splat(0, place.lanes))
             elif kind == "channel":
                 loaded.append(self._channels(pointer, along, strides[1], place))
             else:
@@ -150,22 +157,22 @@ class Epilogue:
     def _channels(self, pointer: Ptr, along: str, stride: Int, place: Place) -> Vec:
         """The operand's elements for one vector of channels."""
         if along == "repeat":
-            return pointer.splat(0, self.lanes)
+            return pointer.splat(0, place.lanes)
         if along == "unit":
             # Packed operands are padded to whole vectors: only unpacked ones need the mask.
             mask = None if self.kind in ("subpixel", "rows") else place.mask
             if self.kind == "rows":
-                mask = self.k.first(self.channels - place.first, self.lanes)
-            return pointer.vec(place.channel, mask, self.lanes)
+                mask = self.k.first(self.channels - place.first, place.lanes)
+            return pointer.vec(place.channel, mask, place.lanes)
         return self._gather(pointer, stride, place)
 
     def _gather(self, pointer: Ptr, stride: Int, place: Place) -> Vec:
         k, last = self.k, self.channels - 1
-        value = k.zero(self.lanes)
-        for lane in range(self.lanes):
+        value = k.zero(place.lanes)
+        for lane in range(place.lanes):
             # Lanes past the end read the last channel; nobody stores them.
             at = k.minimum_int(place.channel + lane, last) * stride
-            value = k.insert(value, pointer.load(at), lane) if self.lanes > 1 else pointer.load(at)
+            value = k.insert(value, pointer.load(at), lane) if place.lanes > 1 else pointer.load(at)
         return value
 
     def _store(self, value: Vec, pixel: Pixel, place: Place) -> None:

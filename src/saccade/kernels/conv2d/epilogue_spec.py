@@ -159,12 +159,17 @@ class EpilogueSpec:
             return "interleaving needs channels-last storage"
         return None
 
-    def code(self, vectors: int = 1) -> tuple[str, ...]:
-        """What emitted code depends on, for tiles of `vectors` vectors of channels."""
-        whole = self.shape[1] // self.groups // self.block**2 % self.lanes == 0
-        if self.kind == "rows":
-            whole = False
-        tail = "whole" if whole and self.vectors % vectors == 0 else "tail"
+    def code(self, vectors: int = 1, half: bool = False) -> tuple[str, ...]:
+        """What emitted code depends on.
+
+        Args:
+            vectors: Vectors of channels of a tile.
+            half: Whether the last of them is half as wide, which only a plain store may ask for.
+        """
+        width = vectors * self.lanes - half * self.lanes // 2
+        padded = self.shape[1] // self.groups // self.block**2 % self.lanes and not half
+        whole = self.kind != "rows" and not padded and self.channels % width == 0
+        tail = "whole" if whole else "tail"
         extra = ""
         if self.kind == "interleave":
             assert isinstance(self.store, InterleaveStore)

@@ -31,6 +31,7 @@ __all__ = [
     "fence",
     "in_pairs",
     "steps_of",
+    "vector_lanes",
     "zero_sums",
 ]
 
@@ -80,9 +81,15 @@ class Reduction:
         return cls(4, "tail" if steps % 4 else "whole", pairs, odd)
 
 
-def zero_sums(k: Kernel, rows: int, vectors: int) -> Sums:
-    """Fresh sums: `rows` times `vectors` vectors."""
-    return [[k.var(k.zero()) for _ in range(vectors)] for _ in range(rows)]
+def vector_lanes(k: Kernel, vectors: int, half: bool = False) -> list[int]:
+    """Lanes of each vector of a tile's row, the last of which may have half of them."""
+    return [k.lanes] * (vectors - half) + [k.lanes // 2] * half
+
+
+def zero_sums(k: Kernel, rows: int, vectors: int, half: bool = False) -> Sums:
+    """Fresh sums: `rows` times `vectors` vectors, the last one half as wide if `half`."""
+    lanes = vector_lanes(k, vectors, half)
+    return [[k.var(k.zero(count)) for count in lanes] for _ in range(rows)]
 
 
 def anchored(k: Kernel, p: Ptr) -> Ptr:
@@ -103,6 +110,7 @@ def accumulate(
     count: Int,
     reduction: Reduction,
     masks: Sequence[Mask | None] | None = None,
+    half: bool = False,
 ) -> None:
     """Add `count` products to every sum.
 
@@ -116,19 +124,22 @@ def accumulate(
         count: Elements to sum.
         reduction: How to step and to unroll.
         masks: For each vector, which lanes may be read; all when None.
+        half: Whether the last vector is half as wide.
     """
     masks = masks or [None] * len(sums[0])
+    lanes = vector_lanes(k, len(masks), half)
     steps = [step] * len(rows) if isinstance(step, (int, Int)) else step
     # What registers are left beside the sums and one broadcast; other vectors are read at each use.
     held = k.target.registers - len(rows) * len(masks) - 1
-    lanes = k.lanes * (2 if reduction.pairs else 1)
+    step_lanes = k.lanes * (2 if reduction.pairs else 1)
 
     def trip(c: IntLike, unroll: int) -> None:
         for u in range(unroll):
             panel = weights + (c + u) * pitch
-            vectors = _vectors(k, panel, masks[:held], reduction.pairs)
+            vectors = _vectors(k, panel, masks[:held], lanes[:held], reduction.pairs)
             for row, distance, tile in zip(rows, steps, sums, strict=True):
-                more = _vectors(k, panel + held * lanes, masks[held:], reduction.pairs)
+                far = panel + held * step_lanes
+                more = _vectors(k, far, masks[held:], lanes[held:], reduction.pairs)
                 if reduction.pairs:
                     pair = _pair(k, row, (c + u) * 2, distance)
                     add_pairs(k, tile, pair, [*vectors, *more])
@@ -148,16 +159,19 @@ def accumulate(
             with k.range(main, total) as c:
                 trip(c, 1)
     if reduction.odd:
-        vectors = _vectors(k, weights + total * pitch, masks, pairs=True)
+        vectors = _vectors(k, weights + total * pitch, masks, lanes, pairs=True)
         for row, distance, tile in zip(rows, steps, sums, strict=True):
             last = row.half_pair((count - 1) * distance)
             add_pairs(k, tile, k.broadcast(last), vectors)
 
 
-def _vectors(k: Kernel, panel: Ptr, masks: Sequence[Mask | None], pairs: bool) -> list[Vec]:
+def _vectors(
+    k: Kernel, panel: Ptr, masks: Sequence[Mask | None], lanes: Sequence[int], pairs: bool
+) -> list[Vec]:
+    each = list(enumerate(zip(masks, lanes, strict=True)))
     if pairs:
-        return [panel.pairs(2 * j * k.lanes, mask) for j, mask in enumerate(masks)]
-    return [panel.vec(j * k.lanes, mask) for j, mask in enumerate(masks)]
+        return [panel.pairs(2 * j * k.lanes, mask, count) for j, (mask, count) in each]
+    return [panel.vec(j * k.lanes, mask, count) for j, (mask, count) in each]
 
 
 def _pair(k: Kernel, row: Ptr, c: IntLike, distance: IntLike) -> Vec:
@@ -171,7 +185,7 @@ def _pair(k: Kernel, row: Ptr, c: IntLike, distance: IntLike) -> Vec:
 def add(k: Kernel, sums: list[Var], element: Vec, vectors: list[Vec]) -> None:
     """A row of the tile plus an element, in every lane, times vectors of weights."""
     for total, vector in zip(sums, vectors, strict=True):
-        total.set(k.fma(element, vector, total.get()))
+        total.set(k.fma(_lower(k, element, vector.lanes), vector, total.get()))
     fence(k)
 
 
@@ -179,9 +193,15 @@ def add_pairs(k: Kernel, sums: list[Var], pair: Vec, vectors: list[Vec]) -> None
     """A row of the tile plus a pair, in every lane, times vectors of pairs of weights."""
     # The last operand can be read from memory: weights, or a pair that nobody else asks for.
     for total, vector in zip(sums, vectors, strict=True):
-        operands = (pair, vector) if len(vectors) > 1 else (vector, pair)
+        one = _lower(k, pair, vector.lanes)
+        operands = (one, vector) if len(vectors) > 1 else (vector, one)
         total.set(k.dot_bf16(total.get(), *operands))
     fence(k)
+
+
+def _lower(k: Kernel, value: Vec, lanes: int) -> Vec:
+    """The first lanes of a register, which are one by themselves."""
+    return value if value.lanes == lanes else k.shuffle(value, value, range(lanes))
 
 
 def fence(k: Kernel) -> None:
