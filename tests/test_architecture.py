@@ -23,6 +23,7 @@ SERVICES = {
 }
 ALLOWED = {
     "errors": set(),
+    "collector": set(),
     "locks": set(),
     "processor": set(),
     "signature": set(),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from saccade import layout, runtime, tuning
+from saccade import collector, layout, runtime, tuning
 from saccade import plan as planner
 from saccade.errors import InputError, OptionError
 from saccade.ir import Array, Value
@@ -72,18 +72,21 @@ class Engine:
             PlanError: If they fit, but some step cannot work on them.
         """
         sizes = solve(self.graph.inputs, shapes)
+        with collector.put_off():  # and no layout is left once it goes on
+            return self._plan(sizes)
+
+    def _plan(self, sizes: Mapping[str, int]) -> Plan:
+        threads = self._options.resolved_threads
         laid = layout.assign(
             self.graph,
             sizes,
             self.backend,
-            threads=self._options.resolved_threads,
+            threads=threads,
             exact=self._options.exact,
             available=self.backend.available,
             timings=self._timings(),
         )
-        return planner.make(
-            self.graph, laid, sizes, self._options.resolved_threads, self.backend.target.isa
-        )
+        return planner.make(self.graph, laid, sizes, threads, self.backend.target.isa)
 
     def program(self, shapes: Sequence[tuple[int, ...]], others: Iterable[Any]) -> Any:  # noqa: ANN401
         """The program for these input shapes; it prefers the code of the `others`."""

@@ -29,6 +29,9 @@ class DType(Enum):
     U64 = "uint64"
     BOOL = "bool"
 
+    # Members are single objects; Enum's own hash is a call of Python for every view looked up.
+    __hash__ = object.__hash__
+
     @property
     def numpy(self) -> np.dtype[Any]:
         """The NumPy dtype."""

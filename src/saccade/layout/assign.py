@@ -81,9 +81,10 @@ def _formats(graph: Graph) -> Formats:
 
 
 def _shapes(graph: Graph, sizes: Mapping[str, int]) -> dict[Value, tuple[int, ...]]:
+    fixed, varying = _fixed_shapes(graph)
     known: dict[Dim, int] = {}
-    shapes = {}
-    for value in graph.values():
+    shapes = dict(fixed)
+    for value in varying:
         dims = []
         for dim in value.shape:
             if isinstance(dim, int):
@@ -94,6 +95,20 @@ def _shapes(graph: Graph, sizes: Mapping[str, int]) -> dict[Value, tuple[int, ..
             dims.append(known[dim])
         shapes[value] = tuple(dims)
     return shapes
+
+
+@lru_cache(maxsize=64)
+def _fixed_shapes(graph: Graph) -> tuple[dict[Value, tuple[int, ...]], tuple[Value, ...]]:
+    """Shapes that depend on no size, and the values of all others."""
+    fixed: dict[Value, tuple[int, ...]] = {}
+    varying = []
+    for value in graph.values():
+        shape = tuple(dim for dim in value.shape if isinstance(dim, int))
+        if len(shape) == value.rank:
+            fixed[value] = shape
+        else:
+            varying.append(value)
+    return fixed, tuple(varying)
 
 
 def _evaluate(dim: Dim, sizes: Mapping[str, int], value: Value) -> int:

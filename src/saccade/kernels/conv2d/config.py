@@ -6,12 +6,14 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
+from operator import itemgetter
 from typing import NamedTuple
 
 from saccade.codegen.target import Target
 
 __all__ = [
     "Blocking",
+    "Borders",
     "DirectConfig",
     "Piece",
     "Tile",
@@ -127,6 +129,10 @@ class Piece(NamedTuple):
     overhead: float = 0.0
 
 
+Borders = tuple[tuple[str, tuple[Piece, ...]], ...]
+"""Names, see `DirectConfig.border`, each with what tiles are cut from."""
+
+
 class Tile(NamedTuple):
     """A tile of sums.
 
@@ -157,7 +163,7 @@ def _width(vectors: int, half: bool, lanes: int) -> int:
 
 @lru_cache(maxsize=1024)
 def ranked_tiles(
-    pieces: tuple[Piece, ...],
+    borders: Borders,
     channels: int,
     *,
     pitch: int,
@@ -170,7 +176,8 @@ def ranked_tiles(
     """The tiles that can be used, the one that takes the least time first.
 
     Args:
-        pieces: Rows of the product; no tile has rows of two pieces.
+        borders: Ways to keep taps inside the picture, each with the rows of the product; no tile
+            has rows of two pieces.
         channels: Output channels.
         pitch: Bytes from row to row.
         unit: Whether the summed elements of a row are neighbours.
@@ -179,39 +186,66 @@ def ranked_tiles(
         groups: How many times there are these pieces and channels.
         halves: Whether half vectors can be used.
     """
-    rate = 1 if target.vector_bits == 512 else 2  # fused multiply-adds, and vector loads, per cycle
-    weights = max((piece.depth for piece in pieces), default=0) * 4  # bytes of a channel
-    stream = _STREAM[weights * channels > target.l3]
     sets = _ALIAS // math.gcd(max(pitch, 1), _ALIAS)
-
-    def cycles(rank: int, nv: int, mr: int, half: bool) -> float:
-        width = _width(nv, half, target.lanes)
-        products = mr * width / target.lanes / rate
-        step = max(products, (mr / 2 + nv) / rate, _FMA_LATENCY)
-        if weights * width > target.l2 // 2:  # each tile reads weights from afar
-            step = max(step, width * 4 / stream + 0.1 * products)
-        crowd = max(0.0, -(-mr // sets) + 1 - _WAYS)
-        step *= 1 + 0.1 * crowd + 0.001 * rank
-        step += _SPILLED_ROW * max(0, mr - _ROWS_IN_REGISTERS)
-        ends = _TILE + _SUM * mr * nv + _FAR_ROWS * mr**2 + _FAR_SUMS * (mr * nv) ** 2
-        total, units = 0.0, 0
-        for pixels, depth, overhead in pieces:
-            count = -(-pixels // mr) * -(-channels // width)
-            total += count * (depth * step + overhead * mr + ends)
-            units += count
-        fair = max(units * groups, 1) / threads
-        return total / max(units, 1) * (math.ceil(fair) if fair < 8 else fair)
-
-    known, limit = tiles(target, halves=halves), target.registers - 4
-    # Rows that step on their own need registers for their steps too.
-    allowed = [
-        (rank, tile) for rank, tile in enumerate(known)
-        if unit or (tile[1] <= 12 and tile[0] * (tile[1] + 1) <= limit)
-    ]  # fmt: skip
-    times = sorted((cycles(rank, *tile), rank, tile) for rank, tile in allowed)
+    times = []
+    for border, pieces in borders:
+        weights = max((piece.depth for piece in pieces), default=0.0) * 4  # bytes of a channel
+        stream = _STREAM[weights * channels > target.l3]
+        for tile, width, close, afar, ends in _steps(target, sets, unit, halves, stream):
+            _, mr, _ = tile
+            # Each tile reads weights that do not stay in the second cache from afar.
+            step = afar if weights * width > target.l2 // 2 else close
+            blocks = -(-channels // width)
+            total, units = 0.0, 0
+            for pixels, depth, overhead in pieces:
+                count = -(-pixels // mr) * blocks
+                total += count * (depth * step + overhead * mr + ends)
+                units += count
+            if units:
+                fair = units * groups / threads
+                total *= (math.ceil(fair) if fair < 8 else fair) / units
+            times.append((total, tile, border))
+    times.sort(key=itemgetter(0))  # of equal ones the first in the table
+    best = max(times[0][0], 1.0)
     return tuple(
-        Tile(nv, mr, time / max(times[0][0], 1.0), time, half) for time, _, (nv, mr, half) in times
+        Tile(nv, mr, time / best, time, half, border) for time, (nv, mr, half), border in times
     )
+
+
+@lru_cache(maxsize=256)
+def _steps(
+    target: Target, sets: int, unit: bool, halves: bool, stream: int
+) -> tuple[tuple[tuple[int, int, bool], int, float, float, float], ...]:
+    """What the time of each tile is made of, whatever the sizes.
+
+    Args:
+        target: Machine.
+        sets: Rows that do not compete for the same ways of the first cache.
+        unit: Whether the summed elements of a row are neighbours.
+        halves: Whether half vectors can be used.
+        stream: Bytes per cycle of weights from afar.
+
+    Returns:
+        Tile; its channels; cycles of a step with weights in the second cache, and from afar; cycles
+        besides the steps and the rows' overhead.
+    """
+    rate = 1 if target.vector_bits == 512 else 2  # fused multiply-adds, and vector loads, per cycle
+    limit = target.registers - 4
+    found = []
+    for rank, (nv, mr, half) in enumerate(tiles(target, halves=halves)):
+        # Rows that step on their own need registers for their steps too.
+        if unit or (mr <= 12 and nv * (mr + 1) <= limit):
+            width = _width(nv, half, target.lanes)
+            products = mr * width / target.lanes / rate
+            close = max(products, (mr / 2 + nv) / rate, _FMA_LATENCY)
+            afar = max(close, width * 4 / stream + 0.1 * products)
+            crowd = max(0.0, -(-mr // sets) + 1 - _WAYS)
+            slower = 1 + 0.1 * crowd + 0.001 * rank
+            spilled = _SPILLED_ROW * max(0, mr - _ROWS_IN_REGISTERS)
+            ends = _TILE + _SUM * mr * nv + _FAR_ROWS * mr**2 + _FAR_SUMS * (mr * nv) ** 2
+            steps = (close * slower + spilled, afar * slower + spilled)
+            found.append(((nv, mr, half), width, *steps, ends))
+    return tuple(found)
 
 
 @dataclass(frozen=True, slots=True)

@@ -127,9 +127,9 @@ def _micros(call: Call, p: _Problem) -> float:
     speed = machine(call.target)
     most = rows_in_registers(p.nv, call.target)
     taken = sum(
-        max(rows, _LEAST_ROWS) * (_MULTIPLY + _ELEMENT / p.nv) + _VECTOR
+        pieces * (max(rows, _LEAST_ROWS) * (_MULTIPLY + _ELEMENT / p.nv) + _VECTOR)
         for many in p.rows
-        for rows in even_heights(many, most)
+        for rows, pieces in even_heights(many, most)
     )
     flops = 2.0 * taken * p.channels * p.panels * p.nv * p.lanes
     images, channels, height, width = call.inputs[0].shape
@@ -168,7 +168,7 @@ def launch_as(call: Call, spec: EpilogueSpec, nv: int) -> tuple[Launch, ...]:
     bases = (p.pixels(0)[0], p.pixels(1)[0])
     u = Packed(Packing("pack_lattice", (bases, panel, spec.order), (1,), 4 * p.weights))
     most = rows_in_registers(nv, call.target)
-    heights = {h for n in p.rows for h in even_heights(n, most)}
+    heights = {h for n in p.rows for h, _ in even_heights(n, most)}
     v, m = Temp(0, 4 * p.squares * p.v_step), Temp(1, 4 * p.squares * p.m_step * p.panels)
     stage = Scratch(4 * LONGEST**2 * p.lanes)
     blocks = max(1, min(p.tiles, _BLOCKS * call.threads))

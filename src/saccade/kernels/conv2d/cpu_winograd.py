@@ -159,7 +159,9 @@ def launch_as(
         return (Launch(config, operands + tail[0], integers + tail[1], blocks),)
     v, sums = Temp(0, v_bytes), Temp(1, m_bytes * layout.panels)
     rows = map(int, rows_of(chosen.counts(problem), m, edges))
-    heights = tuple(sorted({h for n in rows for h in even_heights(max(1, n), most)}, reverse=True))
+    heights = tuple(
+        sorted({h for n in rows for h, _ in even_heights(max(1, n), most)}, reverse=True)
+    )
     products = WinogradConfig("products", m, edges, (1, 1), heights, nv, chosen.ahead)
     output = WinogradConfig("output", m, edges, apart, nv=nv, epilogue=code)
     return (

@@ -11,6 +11,7 @@ from saccade.ir.expr import IDENTITY
 from saccade.kernels.base import Call, In, Launch, Operand, Packed, Packing, Scratch, Variant, View
 from saccade.kernels.conv2d.config import (
     Blocking,
+    Borders,
     DirectConfig,
     Piece,
     Tile,
@@ -84,25 +85,10 @@ class Window:
 
     def tiles(self, call: Call, spec: EpilogueSpec) -> tuple[Tile, ...]:
         """Tiles with what they do at the border, the best one first."""
-        borders = self._borders(call, spec)
-        if len(borders) == 1:
-            ((border, pieces),) = borders.items()
-            return tuple(tile._replace(border=border) for tile in self._rank(call, spec, pieces))
-        found = [
-            tile._replace(border=border)
-            for border, pieces in borders.items()
-            for tile in self._rank(call, spec, pieces)
-        ]
-        best = min(tile.cycles for tile in found)
-        found = [tile._replace(slowdown=tile.cycles / max(best, 1.0)) for tile in found]
-        return tuple(sorted(found, key=lambda tile: tile.cycles))
-
-    def _rank(self, call: Call, spec: EpilogueSpec, pieces: tuple[Piece, ...]) -> tuple[Tile, ...]:
         x = call.inputs[0]
         scratch = self.prologue != IDENTITY
         return ranked_tiles(
-            tuple(piece._replace(depth=piece.depth / self.row_parts) for piece in pieces),
-            spec.channels,
+            self._borders(call, spec), spec.channels,
             pitch=self._itemsize(call) * (self.depth if scratch else x.strides[3] * self.stride[1]),
             unit=scratch or x.channels_last, target=call.target, threads=call.threads,
             groups=self.groups * self.row_parts, halves=spec.kind == "plain",
@@ -113,29 +99,29 @@ class Window:
         read = call.inputs[0].dtype if self.prologue == IDENTITY else DType.F32
         return 2 if self.pairs else read.itemsize
 
-    def _borders(self, call: Call, spec: EpilogueSpec) -> dict[str, tuple[Piece, ...]]:
-        """Ways to keep taps inside the picture, with the pixels and products of each."""
-        pixels = self._pixels(spec)
+    def _borders(self, call: Call, spec: EpilogueSpec) -> Borders:
+        """Ways to keep taps inside the picture, with the pixels and products of each part."""
+        pixels, n = self._pixels(spec), spec.shape[0]
         rows, columns = self._spans(call)
-        whole = [(0, n, 0, taps) for n, taps in zip(self.size, self.taps, strict=True)]
+        whole = [(0, count, 0, taps) for count, taps in zip(self.size, self.taps, strict=True)]
         if not pixels or [rows, columns] == [(whole[0],), (whole[1],)]:
-            return {"none": (Piece(pixels, self.length),)}
-        taken = sum(n * (high - low) for _, n, low, high in rows)
+            return (("none", (Piece(pixels, self.length / self.row_parts),)),)
+        taken = sum(count * (high - low) for _, count, low, high in rows)
         reached = taken / max(1, self.size[0] * self.taps[0])
         steps = steps_of(self.depth, self.pairs)
+        part = 1 / self.row_parts
         checks = (1.0 if steps <= FEW else 3.0) * self.taps[0] * self.taps[1]
-        found: dict[str, tuple[Piece, ...]] = {
-            "zeros": (Piece(pixels, self.length * reached, checks),)
-        }
+        zeros = Piece(pixels, self.length * reached * part, checks)
         # Few channels leave little to do between the steps from tap to tap.
         moves = 0.25 * self.taps[0] * self.taps[1] if steps <= FEW else 0.0
-        if len(rows) * len(columns) <= _MOST_REGIONS:
-            found["regions"] = tuple(
-                Piece(spec.shape[0] * r[1] * s[1], steps * (r[3] - r[2]) * (s[3] - s[2]), moves)
-                for r in rows
-                for s in columns
-            )
-        return found
+        if len(rows) * len(columns) > _MOST_REGIONS:
+            return (("zeros", (zeros,)),)
+        regions = tuple(
+            Piece(n * r[1] * s[1], steps * (r[3] - r[2]) * (s[3] - s[2]) * part, moves)
+            for r in rows
+            for s in columns
+        )
+        return (("zeros", (zeros,)), ("regions", regions))
 
     def _spans(self, call: Call) -> tuple[tuple[Span, ...], tuple[Span, ...]]:
         """Rows and columns of windows, by the taps that fall on the picture."""
@@ -221,12 +207,12 @@ class Window:
         cycles = self.tiles(call, spec)[0].cycles
         return machine(call.target).step + cycles / (_EFFICIENCY * CYCLES)
 
-    def _config(self, call: Call, spec: EpilogueSpec, tile: Tile) -> DirectConfig:
+    def _config(self, call: Call, spec: EpilogueSpec, tile: Tile, flat: bool) -> DirectConfig:
         reduction = Reduction.of(self.depth, self.pairs)
         return DirectConfig(
             tile.rows, tile.vectors, tile.half, reduction.unroll, reduction.shape, self.pairs,
             reduction.odd, call.inputs[0].dtype.value, tile.border, call.inputs[0].channels_last,
-            self.step != (1, 1), self._flat(call, spec), "rows" if self.row_parts > 1 else "whole",
+            self.step != (1, 1), flat, "rows" if self.row_parts > 1 else "whole",
             str(self.prologue),
             tuple(v.dtype.value for v in self._prologue_views(call)),
             spec.code(tile.vectors, tile.half),
@@ -262,7 +248,7 @@ class Window:
         if self.prologue != IDENTITY:
             operands.append(Scratch(self._itemsize(call) * cut.tiles * rows * self.depth + 64))
         return Launch(
-            self._config(call, spec, tile),
+            self._config(call, spec, tile, flat),
             (*operands, *spec.pointers()),
             (
                 *integers,

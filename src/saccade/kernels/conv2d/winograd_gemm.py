@@ -67,13 +67,17 @@ def usual_heights(nv: int, target: Target) -> tuple[int, ...]:
     return tuple(range(min(rows_in_registers(nv, target), 12 if nv == 1 else 8), 0, -1))
 
 
-def even_heights(rows: int, most: int) -> tuple[int, ...]:
-    """How `emit_rows` cuts `rows`: as few pieces as possible, of nearly equal heights."""
+def even_heights(rows: int, most: int) -> tuple[tuple[int, int], ...]:
+    """How `emit_rows` cuts `rows`: as few pieces as possible, of nearly equal heights.
+
+    Returns:
+        Height and number of pieces, the tallest first.
+    """
     if rows == 0:
         return ()
     pieces = -(-rows // most)
     low, more = divmod(rows, pieces)
-    return (low + 1,) * more + (low,) * (pieces - more)
+    return tuple((height, n) for height, n in ((low + 1, more), (low, pieces - more)) if n)
 
 
 def emit_rows(

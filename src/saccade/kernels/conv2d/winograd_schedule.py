@@ -115,11 +115,12 @@ def _products(p: Problem, s: Schedule, speed: Machine) -> float:
     most = rows_in_registers(s.nv, p.target) if s.phased else usual_heights(s.nv, p.target)[0]
     total = 0.0
     for rows, many in rows_of(tuple(n / share for n in s.counts(p)), s.m, s.edges).items():
-        heights = even_heights(max(1, round(rows)), most)
-        taken = [max(h, 2.5) for h in heights]
+        whole = max(1, round(rows))
+        heights = even_heights(whole, most)
+        taken = sum(n * max(height, 2.5) for height, n in heights)
         if s.phased:
-            taken[0] = max(taken[0], _FED)
-        total += many * rows * share * sum(taken) / sum(heights)
+            taken += max(0.0, _FED - max(heights[0][0], 2.5))
+        total += many * rows * share * taken / whole
     panels = -(-p.vectors // s.nv)
     flops = 2.0 * total * p.channels * panels * s.nv * p.target.lanes
     return flops / (_GEMM_EFFICIENCY * speed.flops)
@@ -194,10 +195,13 @@ def ranked(p: Problem) -> tuple[Schedule, ...]:
 
     Tiles round differently, so which ones are best is asked for a fixed number of threads.
     """
-    nominal = variants(replace(p, threads=_NOMINAL_THREADS))
+    found = variants(p)
+    nominal = (
+        found if p.threads == _NOMINAL_THREADS else variants(replace(p, threads=_NOMINAL_THREADS))
+    )
     best = min(nominal, key=lambda s: s.micros)
     form = (best.m, best.edges)
-    return tuple(sorted(variants(p), key=lambda s: ((s.m, s.edges) != form, s.micros)))
+    return tuple(sorted(found, key=lambda s: ((s.m, s.edges) != form, s.micros)))
 
 
 def variants(p: Problem) -> list[Schedule]:

@@ -145,7 +145,7 @@ def _unit(product: Product) -> bool:
 
 def _tiles(call: Call, product: Product) -> tuple[Tile, ...]:
     return ranked_tiles(
-        (Piece(product.rows, product.steps),), product.epilogue.channels,
+        (("none", (Piece(product.rows, product.steps),)),), product.epilogue.channels,
         pitch=call.inputs[0].dtype.itemsize * product.a[2], unit=_unit(product),
         target=call.target, threads=call.threads,
     )  # fmt: skip
