@@ -9,6 +9,7 @@ from saccade.kernels.conv2d.cpu_few_outputs import CONV2D_FEW_OUTPUTS
 from saccade.kernels.conv2d.cpu_lattice import CONV2D_LATTICE
 from saccade.kernels.conv2d.cpu_winograd import CONV2D_WINOGRAD
 from saccade.kernels.conv_transpose.cpu_direct import CONV_TRANSPOSE2D_DIRECT
+from saccade.kernels.excite.direct import EXCITE
 from saccade.kernels.matmul.cpu_direct import MATMUL_DIRECT
 from saccade.kernels.movement.concat import CONCAT
 from saccade.kernels.movement.gather import GATHER
@@ -35,6 +36,7 @@ CPU_KERNELS: tuple[CpuKernel, ...] = (
     CONV2D_FEW_OUTPUTS,
     CONV_TRANSPOSE2D_DIRECT,
     MATMUL_DIRECT,
+    EXCITE,
     CHAIN,
     COPY,
     POOL,

@@ -22,6 +22,7 @@ from saccade.kernels.conv2d.pack import (
 from saccade.kernels.conv2d.pack_depthwise import pack_depthwise, pack_few_outputs
 from saccade.kernels.conv2d.pack_lattice import pack_lattice
 from saccade.kernels.conv2d.pack_winograd import pack_winograd
+from saccade.kernels.excite.pack import pack_gates
 from saccade.kernels.movement.pack import one_element
 from saccade.kernels.resize.pack import axis_indices, axis_weights
 
@@ -36,6 +37,7 @@ FUNCTIONS: Mapping[str, Callable[..., Array]] = MappingProxyType(
         "pack_conv_weights": pack_conv_weights,
         "pack_depthwise": pack_depthwise,
         "pack_few_outputs": pack_few_outputs,
+        "pack_gates": pack_gates,
         "pack_matrix": pack_matrix,
         "pack_pairs_of_taps": pack_pairs_of_taps,
         "pack_parts_of_channels": pack_parts_of_channels,

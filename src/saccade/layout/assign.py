@@ -17,6 +17,7 @@ from saccade.ir.dim import evaluate, is_static
 from saccade.ir.verify import describe
 from saccade.kernels.base import View
 from saccade.kernels.machine import machine
+from saccade.layout.excite import with_gates
 from saccade.layout.fitting import Fit, Fitter
 from saccade.layout.formats import Formats, formats
 from saccade.layout.join import joined
@@ -49,7 +50,8 @@ def assign(
         PlanError: If the sizes make a shape negative, divide by zero, or operands do not fit.
     """
     shapes = _shapes(graph, sizes)
-    graph = joined(graph, shapes, backend, threads)
+    graph = with_gates(joined(graph, shapes, backend, threads), shapes, backend, threads)
+    shapes |= {v: shape for v, shape in _shapes(graph, sizes).items() if v not in shapes}
     ops = {node: node.op.bind(sizes) for node in graph.nodes}
     for node in _guarded(graph):
         _check_guard(node, ops[node], shapes, sizes)

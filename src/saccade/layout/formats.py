@@ -19,6 +19,7 @@ from saccade.opdefs import (
     Concat,
     Conv2d,
     ConvTranspose2d,
+    Excite,
     ExpandDepthwise,
     GroupNorm,
     LocalResponseNorm,
@@ -28,13 +29,15 @@ from saccade.opdefs import (
     Pool2d,
     Reduce,
     Resize,
+    RowSums,
     Softmax,
 )
 
 __all__ = ["Formats", "formats"]
 
 SPATIAL = (
-    Conv2d, ConvTranspose2d, ExpandDepthwise, Pool2d, Resize, GroupNorm, LocalResponseNorm,
+    Conv2d, ConvTranspose2d, ExpandDepthwise, RowSums, Excite, Pool2d, Resize, GroupNorm,
+    LocalResponseNorm,
 )  # fmt: skip
 INDIFFERENT = (Pointwise, Concat, Pad, Reduce, Softmax)
 

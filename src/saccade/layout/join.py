@@ -24,7 +24,7 @@ from saccade.layout.types import Backend
 from saccade.layout.views import channels_last, row_major
 from saccade.opdefs import Conv2d, ExpandDepthwise
 
-__all__ = ["joined"]
+__all__ = ["is_plain_product", "is_taken", "joined"]
 
 _NOMINAL_THREADS = 2  # what is chosen must not depend on the width of the team
 
@@ -46,7 +46,7 @@ def joined(graph: Graph, shapes: Shapes, backend: Backend, threads: int) -> Grap
         pair
         for pair in _pairs(graph)
         if _is_large(shapes[pair.expand.output], pair, backend)
-        and _is_taken(graph, pair.both, shapes, backend, threads)
+        and is_taken(graph, pair.both, shapes, backend, threads)
     )
     return _rewritten(graph, chosen) if chosen else graph
 
@@ -68,7 +68,8 @@ def _is_large(shape: tuple[int, ...], pair: _Pair, backend: Backend) -> bool:
     )
 
 
-def _is_taken(graph: Graph, node: Node, shapes: Shapes, backend: Backend, threads: int) -> bool:
+def is_taken(graph: Graph, node: Node, shapes: Shapes, backend: Backend, threads: int) -> bool:
+    """Whether a kernel takes a node whose pictures are channels-last."""
     constant = tuple(value in graph.constants for value in node.inputs)
     ins, outs = (
         tuple(
@@ -92,7 +93,7 @@ def _pairs(graph: Graph) -> tuple[_Pair, ...]:
         maker = producers.get(node.inputs[0]) if node.inputs else None
         if maker is None or len(uses[node.inputs[0]]) > 1 or maker.output in graph.outputs:
             continue
-        if _is_depthwise(node, graph) and _is_expand(maker, graph):
+        if _is_depthwise(node, graph) and is_plain_product(maker, graph):
             found.append(_Pair(maker, node, _both(maker, node)))
     return tuple(found)
 
@@ -105,7 +106,8 @@ def _is_depthwise(node: Node, graph: Graph) -> bool:
     return weights.shape[:2] == (op.groups, 1) and op.store is None and weights in graph.constants
 
 
-def _is_expand(node: Node, graph: Graph) -> bool:
+def is_plain_product(node: Node, graph: Graph) -> bool:
+    """Whether it is a 1x1 convolution of whole pictures whose operands vary by channel alone."""
     op = node.op
     if not isinstance(op, Conv2d) or node.inputs[1].shape[2:] != (1, 1):
         return False

@@ -7,6 +7,7 @@ from saccade.opdefs.conv import (
     InterleaveStore,
     StoreMap,
 )
+from saccade.opdefs.excite import Excite, RowSums
 from saccade.opdefs.expand import ExpandDepthwise
 from saccade.opdefs.matmul import MatMul
 from saccade.opdefs.movement import Concat, Gather, Move, Pad
@@ -23,6 +24,7 @@ __all__ = [
     "ConvTranspose2d",
     "CumSum",
     "DepthToSpaceStore",
+    "Excite",
     "ExpandDepthwise",
     "Gather",
     "GroupNorm",
@@ -36,6 +38,7 @@ __all__ = [
     "Pool2d",
     "Reduce",
     "Resize",
+    "RowSums",
     "Softmax",
     "StoreMap",
 ]

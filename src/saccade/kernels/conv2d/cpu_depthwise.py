@@ -6,8 +6,9 @@ Vectors over channels of channels-last pictures with any pitch; several output p
 the columns that they load. Rows of taps outside the picture are skipped, columns outside are left
 out when the code is written (`row_groups`). Chunks are (image, band of rows, block of channels); a
 chunk takes one vector of channels after the other, so that its weights and the rows under the
-window stay in the first cache. Refused: more than one filter for a channel; prologues; row-major
-pictures; DepthToSpace; windows that leave the picture for more than a few dozen columns.
+window stay in the first cache. Sums of rows are taken along where they are wanted. Refused: more
+than one filter for a channel; prologues; row-major pictures; DepthToSpace; windows that leave the
+picture for more than a few dozen columns.
 """
 
 from __future__ import annotations
@@ -23,8 +24,9 @@ from saccade.kernels.conv2d.epilogue import Epilogue
 from saccade.kernels.conv2d.epilogue_spec import FLOATS, EpilogueSpec, conv_epilogue
 from saccade.kernels.conv2d.row_bands import RowBands, band_integers
 from saccade.kernels.conv2d.row_groups import RowGroups, Side
+from saccade.kernels.conv2d.row_sums import RowTotals, SumsSpec, conv_call
 from saccade.kernels.machine import machine
-from saccade.opdefs import Conv2d
+from saccade.opdefs import Conv2d, RowSums
 from saccade.opdefs._taps import expr_flops
 
 __all__ = ["CONV2D_DEPTHWISE", "DepthwiseConfig"]
@@ -43,6 +45,7 @@ class DepthwiseConfig:
             it.
         body: Pixels of a group between them, 0 if there is none.
         epilogue: `EpilogueSpec.code`.
+        sums: `SumsSpec.code`.
     """
 
     element: str
@@ -53,6 +56,7 @@ class DepthwiseConfig:
     body: int
     last: Side
     epilogue: tuple[str, ...]
+    sums: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,9 +70,10 @@ class _Sizes(RowBands):
 
 def _emit(k: Kernel, config: DepthwiseConfig) -> None:
     x, w = k.pointer("x", config.element), k.pointer("w")
-    epilogue = Epilogue(k, config.epilogue)
+    epilogue, totals = Epilogue(k, config.epilogue), RowTotals(k, config.sums)
     s = k.sizes(_Sizes)
     epilogue.declare_integers()
+    totals.declare_integers()
     groups = RowGroups.of(config.first, config.body, config.last)
     code = RowCode(k, groups, config.taps, config.stride, config.dilation)
     with s.chunks(k, (s.vectors + s.block - 1) // s.block) as band:
@@ -83,15 +88,19 @@ def _emit(k: Kernel, config: DepthwiseConfig) -> None:
                     corner + s.x_h * h, s.x_h * s.dilation, s.x_w, weights, k.int(k.lanes),
                     taps, place.mask,
                 )  # fmt: skip
-                code.emit(rows, s.repeats, FinishRow(epilogue, place, band.image, p))
+                total = totals.begin()
+                code.emit(rows, s.repeats, FinishRow(epilogue, place, band.image, p, total))
+                totals.end(total, band.image, p, place)
 
 
 # Planning
 
 
 def _supports(call: Call) -> str | None:
-    op: Conv2d = call.op
-    x, w = call.inputs[:2]
+    sums, call = SumsSpec(call), conv_call(call)
+    if not isinstance(call.op, Conv2d):
+        return "another convolution's sums"
+    op, (x, w) = call.op, call.inputs[:2]
     if op.groups != x.shape[1] or w.shape[0] != op.groups or w.shape[1] != 1:
         return "not one filter for each channel"
     if op.prologue != IDENTITY or op.n_prologue:
@@ -109,7 +118,7 @@ def _supports(call: Call) -> str | None:
         return "the result is not channels-last"
     if _groups(call, spec) is None:
         return "too many windows leave the picture"
-    return spec.refuse()
+    return spec.refuse() or sums.refuse()
 
 
 def _epilogue(call: Call) -> EpilogueSpec:
@@ -122,12 +131,18 @@ def _groups(call: Call, spec: EpilogueSpec) -> RowGroups | None:
     return groups_of(call.op, spec.shape[3], x.shape[3], w.shape[3], call.target)
 
 
-def _config(call: Call, spec: EpilogueSpec) -> DepthwiseConfig:
+def _config(call: Call, spec: EpilogueSpec, sums: SumsSpec) -> DepthwiseConfig:
     op, (x, w) = call.op, call.inputs[:2]
     cut = _groups(call, spec)
     assert cut is not None
     return DepthwiseConfig(
-        x.dtype.value, w.shape[3], op.stride[1], op.dilation[1], *cut.code(), spec.code()
+        x.dtype.value,
+        w.shape[3],
+        op.stride[1],
+        op.dilation[1],
+        *cut.code(),
+        spec.code(),
+        sums.code,
     )
 
 
@@ -146,6 +161,7 @@ def _split(spec: EpilogueSpec, threads: int) -> tuple[int, int]:
 
 
 def _launch(call: Call) -> tuple[Launch, ...]:
+    sums, call = SumsSpec(call), conv_call(call)
     spec, op, (x, w) = _epilogue(call), call.op, call.inputs[:2]
     cut = _groups(call, spec)
     assert cut is not None
@@ -157,11 +173,13 @@ def _launch(call: Call) -> tuple[Launch, ...]:
     bands = band_integers(op, x, w.shape[2], spec.shape, band)
     integers = (*bands, cut.repeats, spec.vectors, block)
     chunks = n * -(-rows // band) * -(-spec.vectors // block)
-    operands = (In(0), weights, *spec.pointers())
-    return (Launch(_config(call, spec), operands, integers + spec.integers(), chunks),)
+    operands = (In(0), weights, *spec.pointers(), *sums.pointers())
+    words = (*integers, *spec.integers(), *sums.integers())
+    return (Launch(_config(call, spec, sums), operands, words, chunks),)
 
 
 def _cost(call: Call) -> float:
+    call = conv_call(call)
     spec, (x, w), speed = _epilogue(call), call.inputs[:2], machine(call.target)
     n, _, rows, columns = spec.shape
     cut = _groups(call, spec)
@@ -175,5 +193,6 @@ def _cost(call: Call) -> float:
 
 
 CONV2D_DEPTHWISE = CpuKernel(
-    "conv2d.depthwise", (Conv2d,), DepthwiseConfig, _supports, one_way(_launch, _cost), _emit
-)
+    "conv2d.depthwise", (Conv2d, RowSums), DepthwiseConfig, _supports, one_way(_launch, _cost),
+    _emit,
+)  # fmt: skip

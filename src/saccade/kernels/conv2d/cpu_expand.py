@@ -32,8 +32,9 @@ from saccade.kernels.conv2d.expand_code import ExpandConfig, emit_expand
 from saccade.kernels.conv2d.microkernel import Reduction, in_pairs, steps_of
 from saccade.kernels.conv2d.row_bands import band_integers
 from saccade.kernels.conv2d.row_groups import RowGroups
+from saccade.kernels.conv2d.row_sums import SumsSpec, conv_call
 from saccade.kernels.machine import machine
-from saccade.opdefs import Conv2d, ExpandDepthwise
+from saccade.opdefs import Conv2d, ExpandDepthwise, RowSums
 from saccade.opdefs._taps import expr_flops
 
 __all__ = ["CONV2D_EXPAND"]
@@ -43,8 +44,10 @@ _EXPONENTIAL = 24  # operations that one of them counts for
 
 
 def _supports(call: Call) -> str | None:
-    op: ExpandDepthwise = call.op
-    x, inner, outer = call.inputs[:3]
+    sums, call = SumsSpec(call), conv_call(call)
+    if not isinstance(call.op, ExpandDepthwise):
+        return "another convolution's sums"
+    op, (x, inner, outer) = call.op, call.inputs[:3]
     if not all(call.constant[1:3]):
         return "the weights are not constant"
     if any(view.dtype not in FLOATS for view in (x, inner, outer)):
@@ -60,7 +63,7 @@ def _supports(call: Call) -> str | None:
         return "an operand of the 1x1 convolution varies from picture to picture or pixel to pixel"
     if _groups(call) is None:
         return "too many windows leave the picture"
-    return first.refuse() or second.refuse()
+    return first.refuse() or second.refuse() or sums.refuse()
 
 
 def _wide(call: Call) -> tuple[int, ...]:
@@ -100,13 +103,14 @@ def _tile(call: Call) -> tuple[int, int]:
 
 def _variants(call: Call) -> Iterator[Variant]:
     """One for each height of bands that fits a third of the second cache, the fastest first."""
+    sums, call = SumsSpec(call), conv_call(call)
     rows = _outer(call).shape[2]
     counts = [n * call.threads for n in (1, 2, 3, 4, 6, 8, 12, 16)]
     bands = sorted({max(1, -(-rows // n)) for n in counts}, reverse=True)
     fitting = [b for b in bands if _scratch(call, b) <= call.target.l2 // 3] or bands[-1:]
     timed = sorted((_micros(call, band), band) for band in fitting)
     for micros, band in timed:
-        yield Variant(micros, partial(_launch, call, band))
+        yield Variant(micros, partial(_launch, call, sums, band))
 
 
 def _rows(call: Call, band: int) -> int:
@@ -142,7 +146,7 @@ def _heavy(op: Conv2d) -> int:
     return expr_flops(op.epilogue) + _EXPONENTIAL * steep
 
 
-def _launch(call: Call, band: int) -> tuple[Launch, ...]:
+def _launch(call: Call, sums: SumsSpec, band: int) -> tuple[Launch, ...]:
     op, spec, inner, cut = call.op, _outer(call), _inner(call), _groups(call)
     assert cut is not None
     x, w, u = call.inputs[:3]
@@ -154,6 +158,7 @@ def _launch(call: Call, band: int) -> tuple[Launch, ...]:
     config = ExpandConfig(
         x.dtype.value, pixels, vectors, reduction.unroll, reduction.shape, pairs, reduction.odd,
         u.shape[3], conv.stride[1], conv.dilation[1], *cut.code(), inner.code(vectors), spec.code(),
+        sums.code,
     )  # fmt: skip
     first = Packing(
         "pack_conv_weights", (1, "natural", width, pairs), (1,),
@@ -169,13 +174,18 @@ def _launch(call: Call, band: int) -> tuple[Launch, ...]:
     return (
         Launch(
             config,
-            (*operands, *spec.pointers()),
-            (*integers, *inner.integers(), *spec.integers()),
+            (*operands, *spec.pointers(), *sums.pointers()),
+            (*integers, *inner.integers(), *spec.integers(), *sums.integers()),
             n * -(-rows // band) * blocks,
         ),
     )
 
 
 CONV2D_EXPAND = CpuKernel(
-    "conv2d.expand_depthwise", (ExpandDepthwise,), ExpandConfig, _supports, _variants, emit_expand
+    "conv2d.expand_depthwise",
+    (ExpandDepthwise, RowSums),
+    ExpandConfig,
+    _supports,
+    _variants,
+    emit_expand,
 )

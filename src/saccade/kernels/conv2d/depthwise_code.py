@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from saccade.codegen.language import Kernel, Ptr
+from saccade.codegen.language import Kernel, Ptr, Var
 from saccade.codegen.target import Target
 from saccade.codegen.values import Int, IntLike, Mask, Vec
 from saccade.kernels.conv2d.epilogue import Epilogue, Place
@@ -53,16 +53,19 @@ def groups_of(
 
 @dataclass(frozen=True, slots=True)
 class FinishRow:
-    """Stores the sums of a row's pixels."""
+    """Stores the sums of a row's pixels, and adds the results to `total`."""
 
     epilogue: Epilogue
     place: Place
     image: Int
     row: Int
+    total: Var | None = None
 
     def __call__(self, column: IntLike, total: Vec) -> None:
         pixel = self.epilogue.pixel(self.image, self.row, column)
-        self.epilogue.finish(total, pixel, self.place)
+        result = self.epilogue.finish(total, pixel, self.place)
+        if self.total is not None:
+            self.total.set(self.total.get() + result)
 
 
 @dataclass(frozen=True, slots=True)

@@ -142,8 +142,12 @@ class Epilogue:
 
     # What
 
-    def finish(self, value: Vec, pixel: Pixel, place: Place) -> None:
-        """Apply the expression to the sums of a pixel and a vector of channels, and store them."""
+    def finish(self, value: Vec, pixel: Pixel, place: Place) -> Vec:
+        """Apply the expression to the sums of a pixel and a vector of channels, and store them.
+
+        Returns:
+            What was stored, as it was before it was rounded to bfloat16.
+        """
         loaded: list[Vec] = [value]
         for index, ((kind, along), pointer, strides) in enumerate(self._each()):
             ready, offset = place.loaded[index], pixel.operands[index]
@@ -152,7 +156,9 @@ class Epilogue:
             elif kind != "part":
                 assert offset is not None
                 loaded.append(self._channels(pointer + offset, along, strides[1], place))
-        self._store(emit_expr(self.k, self.expr, loaded), pixel, place)
+        result = emit_expr(self.k, self.expr, loaded)
+        self._store(result, pixel, place)
+        return result
 
     def _channels(self, pointer: Ptr, along: str, stride: Int, place: Place) -> Vec:
         """The operand's elements for one vector of channels."""

@@ -11,6 +11,7 @@ from saccade.kernels.conv2d.epilogue import Epilogue
 from saccade.kernels.conv2d.microkernel import Reduction, accumulate, anchored, zero_sums
 from saccade.kernels.conv2d.row_bands import Band, RowBands
 from saccade.kernels.conv2d.row_groups import RowGroups, Side
+from saccade.kernels.conv2d.row_sums import RowTotals
 
 __all__ = ["ExpandConfig", "emit_expand"]
 
@@ -27,6 +28,7 @@ class ExpandConfig:
         first, body, last: How its rows are cut, see `row_groups`.
         inner: `EpilogueSpec.code` of the 1x1 convolution.
         epilogue: `EpilogueSpec.code` of the depthwise one.
+        sums: `SumsSpec.code`.
     """
 
     element: str
@@ -44,6 +46,7 @@ class ExpandConfig:
     last: Side
     inner: tuple[str, ...]
     epilogue: tuple[str, ...]
+    sums: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,9 +67,11 @@ class _Expand:
         self.wide = k.scratch("wide")
         self.inner = Epilogue(k, config.inner, out=self.wide)
         self.epilogue = Epilogue(k, config.epilogue)
+        self.totals = RowTotals(k, config.sums)
         self.s = k.sizes(_Sizes)
         self.inner.declare_integers()
         self.epilogue.declare_integers()
+        self.totals.declare_integers()
         self.pitch = config.vectors * k.lanes  # elements from pixel to pixel of the wide picture
 
     def emit(self) -> None:
@@ -123,7 +128,9 @@ class _Expand:
                     corner + (h - begin) * line, line * s.dilation, k.int(self.pitch),
                     weights, k.int(k.lanes), taps, None,
                 )  # fmt: skip
-                code.emit(rows, s.repeats, FinishRow(self.epilogue, place, band.image, p))
+                total = self.totals.begin()
+                code.emit(rows, s.repeats, FinishRow(self.epilogue, place, band.image, p, total))
+                self.totals.end(total, band.image, p, place)
 
 
 def emit_expand(k: Kernel, config: ExpandConfig) -> None:

@@ -1,0 +1,140 @@
+"""Squeeze-and-excite blocks: the gates in one step, from sums that the convolution before took.
+
+    y = conv(x)                  y, s = RowSums(conv)(x)
+    m = mean(y)             ->   g = Excite(s)
+    g = Conv2d(Conv2d(m))
+
+Left alone: means over other axes, or that anyone else reads; convolutions with more than one tap;
+batches that would rather share the weights among their pixels. Where the picture is not made by a
+depthwise convolution, or the caller gets it, the mean stays a step of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+from saccade.ir import DType, Graph, Node, Value
+from saccade.ir.expr import IDENTITY
+from saccade.layout.join import is_plain_product, is_taken
+from saccade.layout.types import Backend
+from saccade.opdefs import Conv2d, Excite, ExpandDepthwise, Reduce, RowSums
+
+__all__ = ["with_gates"]
+
+_MOST_IMAGES = 2  # whose products read the weights one after the other
+
+Shapes = Mapping[Value, tuple[int, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Block:
+    """The steps of a block.
+
+    Attributes:
+        mean: The global mean.
+        squeeze, excite: The convolutions of one pixel.
+        summed: In place of the convolution that makes the picture; None where it gives no sums.
+    """
+
+    mean: Node
+    squeeze: Node
+    excite: Node
+    summed: Node | None
+
+    def gates(self, count: int) -> Node:
+        """The gates, from sums that are divided by `count`; from the mean where it is 0."""
+        squeeze, excite = self.squeeze, self.excite
+        assert isinstance(squeeze.op, Conv2d) and isinstance(excite.op, Conv2d)
+        own, others = squeeze.inputs[2:], excite.inputs[2:]
+        op = Excite(count or 1, squeeze.op, excite.op, len(own))
+        x = self.summed.outputs[1] if self.summed and count else self.mean.output
+        inputs = (x, squeeze.inputs[1], excite.inputs[1], *own, *others)
+        return Node(op, inputs, excite.outputs, excite.name)
+
+
+def with_gates(graph: Graph, shapes: Shapes, backend: Backend, threads: int) -> Graph:
+    """The graph with every block that a kernel takes in one step."""
+    chosen = []
+    for block in _blocks(graph):
+        images, _, rows, columns = shapes[block.mean.inputs[0]]
+        if not 1 <= images <= _MOST_IMAGES or rows * columns == 0:
+            continue
+        if is_taken(graph, block.gates(0), shapes, backend, threads):
+            able = _gives_sums(graph, block, shapes, backend, threads)
+            chosen.append((block, rows * columns if able else 0))
+    return _rewritten(graph, tuple(chosen)) if chosen else graph
+
+
+def _gives_sums(
+    graph: Graph, block: _Block, shapes: Shapes, backend: Backend, threads: int
+) -> bool:
+    if block.summed is None:
+        return False
+    y, sums = block.summed.outputs
+    known = {**shapes, sums: (*shapes[y][:3], 1)}
+    return all(
+        is_taken(graph, node, known, backend, threads) for node in (block.summed, block.gates(1))
+    )
+
+
+@lru_cache(maxsize=64)
+def _rewritten(graph: Graph, chosen: tuple[tuple[_Block, int], ...]) -> Graph:
+    """The graph with gates in place of the blocks, from sums where they are counted."""
+    gone: set[Node] = set()
+    instead: dict[Value, Node] = {}
+    for block, count in chosen:
+        gone.add(block.squeeze)
+        instead[block.excite.output] = block.gates(count)
+        if count:
+            assert block.summed is not None
+            gone.add(block.mean)
+            instead[block.summed.outputs[0]] = block.summed
+    nodes = (node for node in graph.nodes if node not in gone)
+    return replace(graph, nodes=tuple(instead.get(node.outputs[0], node) for node in nodes))
+
+
+@lru_cache(maxsize=64)
+def _blocks(graph: Graph) -> tuple[_Block, ...]:
+    """Blocks whatever their sizes."""
+    producers, uses = graph.producers(), graph.uses()
+
+    def product_of(value: Value) -> Node | None:
+        """The convolution of one tap that is the only one to read a value."""
+        readers = uses[value]
+        if len(readers) != 1 or value in graph.outputs or readers[0].inputs[0] is not value:
+            return None
+        return readers[0] if is_plain_product(readers[0], graph) else None
+
+    found = []
+    for mean in filter(_is_mean, graph.nodes):
+        squeeze = product_of(mean.output)
+        excite = squeeze and product_of(squeeze.output)
+        if squeeze and excite:
+            maker = producers.get(mean.inputs[0])
+            able = maker is not None and _is_depthwise(maker, graph)
+            found.append(_Block(mean, squeeze, excite, _summed(maker) if maker and able else None))
+    return tuple(found)
+
+
+def _is_mean(node: Node) -> bool:
+    op = node.op
+    if not isinstance(op, Reduce) or node.inputs[0].rank != 4:
+        return False
+    return (op.kind, op.axes, op.keepdims, op.epilogue) == ("mean", (2, 3), True, IDENTITY)
+
+
+def _is_depthwise(node: Node, graph: Graph) -> bool:
+    """Whether it is a depthwise convolution whose result stays inside the program."""
+    op = node.op.depthwise if isinstance(node.op, ExpandDepthwise) else node.op
+    if not isinstance(op, Conv2d) or op.store is not None or node.output in graph.outputs:
+        return False
+    return op.groups > 1 and op.groups == node.output.shape[1]
+
+
+def _summed(maker: Node) -> Node:
+    assert isinstance(maker.op, (Conv2d, ExpandDepthwise))
+    y = maker.output
+    sums = Value(f"{y.name}/sums", DType.F32, (*y.shape[:3], 1))
+    return Node(RowSums(maker.op), maker.inputs, (y, sums), maker.name)
