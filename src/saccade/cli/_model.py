@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,9 +13,9 @@ from saccade.cli._progress import working
 if TYPE_CHECKING:
     import onnx
 
-    from saccade.cli._types import Model, Plan
+    from saccade.cli._types import Arrays, Model, Plan
 
-__all__ = ["compile_model", "json_text", "warn_of_refusals"]
+__all__ = ["compile_for", "compile_model", "json_text"]
 
 _MOST_WARNINGS = 5
 
@@ -36,7 +37,25 @@ def compile_model(
     return model
 
 
-def warn_of_refusals(plan: Plan) -> None:
+def compile_for(
+    path: Path,
+    files: Sequence[str] | None,
+    shapes: Mapping[str, tuple[int, ...]],
+    *,
+    algorithms: Path | None = None,
+    **options: str | int | None,
+) -> tuple[Model, Arrays]:
+    """A compiled model and what to run it on, see `make_feeds`; warns of algorithms not taken."""
+    from saccade.cli._feeds import make_feeds  # noqa: PLC0415 - NumPy, which inspect does without
+
+    compiled = compile_model(path, algorithms=algorithms, **options)
+    feeds = make_feeds(compiled.inputs, files, shapes)
+    if algorithms is not None:
+        _warn_of_refusals(compiled.plan(**{name: array.shape for name, array in feeds.items()}))
+    return compiled, feeds
+
+
+def _warn_of_refusals(plan: Plan) -> None:
     """Say on stderr which of the user's algorithms were not taken, and why."""
     for reason in plan.refused[:_MOST_WARNINGS]:
         print(f"saccade: warning: default taken for {reason}", file=sys.stderr)

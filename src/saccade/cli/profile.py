@@ -52,22 +52,13 @@ def profile(
     """Print the time, rates and share of the roofline of every step of MODEL."""
     shapes = parse_shapes(shape)
     path = existing_model(model)
-    from saccade.cli._feeds import make_feeds
-    from saccade.cli._model import compile_model, json_text, warn_of_refusals
+    from saccade.cli._model import compile_for, json_text
     from saccade.cli._peer_layers import owners, peer_layers
     from saccade.cli._progress import working
     from saccade.options import default_threads
 
-    compiled = compile_model(
-        path,
-        device=device,
-        precision=precision,
-        threads=threads,
-        algorithms=import_algorithms,
-    )
-    feeds = make_feeds(compiled.inputs, input_, shapes)
-    if import_algorithms is not None:
-        warn_of_refusals(compiled.plan(**{name: array.shape for name, array in feeds.items()}))
+    options = {"device": device, "precision": precision, "threads": threads}
+    compiled, feeds = compile_for(path, input_, shapes, algorithms=import_algorithms, **options)
     with working(f"profiling {path.name}"):
         peer = None
         if against is not None:

@@ -46,21 +46,12 @@ def run(
     """Run MODEL on files (inputs without one get random data), save or describe its outputs."""
     shapes = parse_shapes(shape)
     path = existing_model(model)
-    from saccade.cli._feeds import make_feeds
     from saccade.cli._files import write_outputs
-    from saccade.cli._model import compile_model, warn_of_refusals
+    from saccade.cli._model import compile_for
     from saccade.cli._progress import working
 
-    compiled = compile_model(
-        path,
-        device=device,
-        precision=precision,
-        threads=threads,
-        algorithms=import_algorithms,
-    )
-    feeds = make_feeds(compiled.inputs, input_, shapes)
-    if import_algorithms is not None:
-        warn_of_refusals(compiled.plan(**{name: array.shape for name, array in feeds.items()}))
+    options = {"device": device, "precision": precision, "threads": threads}
+    compiled, feeds = compile_for(path, input_, shapes, algorithms=import_algorithms, **options)
     with working(f"running {path.name}"):
         outputs = compiled.run(feeds)
     for name, array in outputs.items():

@@ -57,16 +57,11 @@ def tune(
     path = existing_model(model)
     if export_algorithms is not None and not export_algorithms.parent.is_dir():
         raise OptionError(f"--export-algorithms {export_algorithms}: there is no such folder")
-    from saccade.cli._feeds import make_feeds
-    from saccade.cli._model import compile_model, warn_of_refusals
+    from saccade.cli._model import compile_for
     from saccade.cli._progress import measuring
 
-    compiled = compile_model(
-        path, precision=precision, threads=threads, algorithms=import_algorithms
-    )
-    feeds = make_feeds(compiled.inputs, input_, shapes)
-    if import_algorithms is not None:
-        warn_of_refusals(compiled.plan(**{name: array.shape for name, array in feeds.items()}))
+    options = {"precision": precision, "threads": threads}
+    compiled, feeds = compile_for(path, input_, shapes, algorithms=import_algorithms, **options)
     with measuring(f"tuning {path.name}") as report:
         outcome = compiled.tune(*feeds.values(), seconds=seconds, report=report)
     print("\n".join(_summary(outcome)))
