@@ -1,6 +1,6 @@
 """Code for 64-bit Arm: what its inner loops consist of, and that it runs, under an emulator.
 
-Here each family has one case; `SACCADE_TEST_ARM=1 pytest tests/kernels` holds every kernel there.
+Here most families have one case; `SACCADE_TEST_ARM=1 pytest tests/kernels` runs all there are.
 """
 
 import re

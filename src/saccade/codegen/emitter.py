@@ -20,7 +20,6 @@ __all__ = [
     "THREAD",
     "WIDTH",
     "Emitter",
-    "element_suffix",
 ]
 
 POINTER = ir.PointerType()
@@ -101,9 +100,3 @@ class Emitter(_Literals):
 
     def _context_pointer(self, index: int) -> Any:  # noqa: ANN401
         return self.b.inttoptr(self._word(self._context, index), POINTER)
-
-
-def element_suffix(element: str) -> str:
-    return {"float32": "f32", "float64": "f64", "float16": "f16"}.get(
-        element, f"i{8 * BYTES[element]}"
-    )

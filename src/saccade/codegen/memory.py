@@ -7,11 +7,10 @@ from typing import Any
 
 from llvmlite import ir
 
-from saccade.codegen.bfloat16 import BFLOAT16, BFloat16
-from saccade.codegen.control import Control
-from saccade.codegen.emitter import BYTES, ELEMENTS, FAULT, POINTER, element_suffix
+from saccade.codegen.bfloat16 import BFLOAT16
+from saccade.codegen.emitter import BYTES, ELEMENTS, FAULT, POINTER
+from saccade.codegen.masked import Masked
 from saccade.codegen.values import (
-    I1,
     I32,
     I64,
     Bool,
@@ -21,7 +20,6 @@ from saccade.codegen.values import (
     Vec,
     as_int,
     literal,
-    vector_of,
 )
 
 __all__ = ["Memory", "Ptr"]
@@ -90,7 +88,7 @@ class Ptr:
         self.k.store(self, value, at, mask)
 
 
-class Memory(Control, BFloat16):
+class Memory(Masked):
     """Access to buffers."""
 
     def _address(self, p: Ptr, at: IntLike, extent: IntLike) -> Any:  # noqa: ANN401
@@ -138,16 +136,7 @@ class Memory(Control, BFloat16):
             address = self._address(p, at, count)
             return Vec(self.b, self.b.load(address, typ=kind, align=BYTES[p.element]))
         address = self._address(p, at, self._extent(mask, count))
-        return self._masked_load(address, kind, element_suffix(p.element), BYTES[p.element], mask)
-
-    def _masked_load(self, address: Any, kind: Any, suffix: str, align: int, mask: Mask) -> Vec:  # noqa: ANN401
-        load = self._intrinsic(
-            f"llvm.masked.load.v{kind.count}{suffix}.p0",
-            kind,
-            [POINTER, I32, vector_of(I1, kind.count), kind],
-        )
-        zero = literal(kind, 0.0 if suffix.startswith("f") else 0)
-        return Vec(self.b, self.b.call(load, [address, literal(I32, align), mask.value, zero]))
+        return self.load_first(address, kind, BYTES[p.element], mask)
 
     def store(self, p: Ptr, value: Vec, at: IntLike = 0, mask: Mask | None = None) -> None:
         """Store consecutive elements."""
@@ -159,13 +148,7 @@ class Memory(Control, BFloat16):
             self.b.store(value.value, self._address(p, at, count), align=BYTES[p.element])
             return
         address = self._address(p, at, self._extent(mask, count))
-        store = self._intrinsic(
-            f"llvm.masked.store.v{count}{element_suffix(p.element)}.p0",
-            ir.VoidType(),
-            [value.type, POINTER, I32, vector_of(I1, count)],
-        )
-        align = literal(I32, BYTES[p.element])
-        self.b.call(store, [value.value, address, align, mask.value])
+        self.store_first(address, value, BYTES[p.element], mask)
 
     def load_pairs(
         self, p: Ptr, at: IntLike = 0, mask: Mask | None = None, lanes: int | None = None
@@ -181,7 +164,7 @@ class Memory(Control, BFloat16):
             )
         extent = self._extent(mask, count)
         address = self._address(p, at, as_int(self.b, extent) * 2)
-        return self._masked_load(address, kind, "i32", 2, mask)
+        return self.load_first(address, kind, 2, mask)
 
     def load_half_pairs(self, p: Ptr, at: IntLike, mask: Mask | None, lanes: int | None) -> Vec:
         """Consecutive bfloat16 in the lower halves of int32 lanes."""

@@ -48,6 +48,11 @@ class Target:
         """fp32 elements in one vector."""
         return self.vector_bits // 32
 
+    @property
+    def least_masked(self) -> int | None:
+        """Bits of the smallest elements that masked loads and stores take; None: there are none."""
+        return {"avx512": 8, "avx2": 32}.get(self.isa)
+
 
 _AVX512 = ("avx512f", "avx512bw", "avx512vl", "avx512dq")
 

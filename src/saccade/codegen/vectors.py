@@ -20,7 +20,7 @@ from saccade.codegen.values import (
     vector_of,
 )
 
-__all__ = ["Vectors"]
+__all__ = ["Vectors", "type_suffix"]
 
 
 class Vectors(Emitter):
@@ -74,7 +74,7 @@ class Vectors(Emitter):
     def call(self, intrinsic: str, *operands: Vec) -> Vec:
         """An element-wise LLVM intrinsic: `fma`, `sqrt`, `fabs`, `floor`, `rint` and the like."""
         kind = operands[0].type
-        name = f"llvm.{intrinsic}.{_type_suffix(kind)}"
+        name = f"llvm.{intrinsic}.{type_suffix(kind)}"
         function = self._intrinsic(name, kind, [kind] * len(operands))
         return Vec(self.b, self.b.call(function, [o.value for o in operands]))
 
@@ -114,7 +114,8 @@ class Vectors(Emitter):
         return (a > b).select(a, b)
 
 
-def _type_suffix(kind: Any) -> str:  # noqa: ANN401
+def type_suffix(kind: Any) -> str:  # noqa: ANN401
+    """A type in the name of an intrinsic."""
     if isinstance(kind, ir.VectorType):
-        return f"v{kind.count}{_type_suffix(kind.element)}"
+        return f"v{kind.count}{type_suffix(kind.element)}"
     return {"float": "f32", "double": "f64", "half": "f16"}.get(str(kind), str(kind))
