@@ -141,6 +141,25 @@ def test_checked_accesses(isa, at, bad):
         assert (y == 0).all()
 
 
+@pytest.mark.parametrize(("at", "extent", "bad"), [(8, 8, False), (9, 8, True), (9, 0, False)])
+def test_a_range_is_checked_once(at, extent, bad):
+    def emit(k):
+        x, y, at, extent = (k.pointer("x"), k.pointer("y"), *k.integers("at extent"))
+        run_of = (x + at).within(extent)
+        for i in range(4):
+            y.store(run_of.load(i), i)
+
+    x, y = np.arange(16, dtype=np.float32), np.zeros(8, np.float32)
+    k, fault = run(emit, [x, y], [at, extent], checked=True)
+    assert k.accesses.count("x") == 1
+    assert bool(fault[0]) == bad
+    if bad:
+        assert fault[1:].tolist() == [at, 16]
+        assert (y == 0).all()
+    else:
+        assert y[:4].tolist() == x[at : at + 4].tolist()
+
+
 def test_vectors():
     def emit(k):
         x, y = k.pointer("x"), k.pointer("y")

@@ -48,6 +48,10 @@ class Ptr:
         length = None if self.length is None else self.length * ratio
         return replace(self, element=element, offset=self.offset * ratio, length=length)
 
+    def within(self, extent: IntLike) -> Ptr:
+        """The same position, checked here and now for so many elements, and no more at accesses."""
+        return self.k.within(self, extent)
+
     def load(self, at: IntLike = 0) -> Vec:
         """One element, as a scalar `Vec`."""
         return self.k.load_scalar(self, at)
@@ -109,6 +113,12 @@ class Memory(Masked):
                 self.b.store(value.value, self.b.gep(fault, [literal(I64, word)], source_etype=I64))
             self.b.ret_void()
             self.b.position_at_end(self.function.append_basic_block("unreachable"))
+
+    def within(self, p: Ptr, extent: IntLike) -> Ptr:
+        """Check a range once, for code that would check each of its elements again and again."""
+        if self.checked and p.length is not None:
+            self._check(p, p.offset, as_int(self.b, extent))
+        return replace(p, length=None)
 
     def load_scalar(self, p: Ptr, at: IntLike = 0) -> Vec:
         """One element."""

@@ -142,8 +142,9 @@ class _Code:
         weights = anchored(k, self.w + block * s.taps * step)
         with k.range(0, s.taps) as r:
             row = line + r * s.dilation * (s.pitch * c.channels)
-            planes = [anchored(k, row + i * s.pitch) for i in range(c.channels)]
-            panel = anchored(k, weights + r * step)
+            reach = (c.pixels - 1) * c.stride + (c.taps - 1) * c.dilation + 1
+            planes = [anchored(k, (row + i * s.pitch).within(reach)) for i in range(c.channels)]
+            panel = anchored(k, (weights + r * step).within(step))
             for t in range(0, c.taps, apart):
                 for i, plane in enumerate(planes):
                     read = self.reader(plane + t * c.dilation, last=t + 1 == c.taps)
