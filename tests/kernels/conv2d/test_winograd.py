@@ -5,24 +5,17 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from saccade.codegen.target import host_target
 from saccade.errors import OutOfBoundsError
 from saccade.ir import DType, TensorType
-from saccade.ir.expr import apply, arg, parse
-from saccade.kernels.base import Call
+from saccade.ir.expr import parse
 from saccade.kernels.conv2d.cpu_winograd import CONV2D_WINOGRAD, launch_as, problem_of
 from saccade.kernels.conv2d.epilogue_spec import conv_epilogue
-from saccade.kernels.conv2d.pack_winograd import pack_winograd
 from saccade.kernels.conv2d.winograd_code import Sizes
 from saccade.kernels.conv2d.winograd_points import (
     BASES,
-    Tile,
-    accurate,
     expected_error,
-    weight_matrix,
 )
-from saccade.kernels.conv2d.winograd_schedule import Problem, Schedule, ranked, variants
-from saccade.kernels.conv2d.winograd_transforms import forward, inverse
+from saccade.kernels.conv2d.winograd_schedule import Schedule
 from saccade.opdefs import Conv2d, DepthToSpaceStore, InterleaveStore
 from saccade.testing.kernels import launched_as, nhwc_view, off_by, row_major, run_kernel
 from saccade.testing.tolerance import exact_operands, random_operands
@@ -257,86 +250,6 @@ def test_error_of_many_channels(m):
     assert 0.5 < share < 1.2
 
 
-def test_tiles_that_would_round_too_much_are_no_variants():
-    target = host_target()
-
-    def bases(channels):
-        return {s.m for s in variants(Problem(8, 56, 56, channels, 4, 2, target))}
-
-    assert bases(512) == {2, 4, 6}
-    assert bases(1024) == {2, 4}
-    assert not any(accurate(m, 100_000) for m in (4, 6))
-
-
-class Number:
-    """A float64 that transforms take for a vector."""
-
-    def __init__(self, value):
-        self.value = value
-
-    def __add__(self, other):
-        return Number(self.value + other.value)
-
-    def __sub__(self, other):
-        return Number(self.value - other.value)
-
-    def __mul__(self, factor):
-        return Number(self.value * factor)
-
-    def like(self, value):
-        return Number(value)
-
-
-class Builder:
-    def fma(self, a, b, c):
-        return Number(a.value * b.value + c.value)
-
-
-@pytest.mark.parametrize(("base", "m"), [(base, m) for base in BASES for m in range(1, base + 1)])
-def test_every_tile_shares_the_weights_of_its_base(base, m):
-    rng = np.random.default_rng(base)
-    d, g, tile = rng.standard_normal(m + 2), rng.standard_normal(3), Tile(base, m)
-    weights = weight_matrix(base) @ g
-    spectrum = dict(forward(Builder(), tile, lambda i: Number(d[i])))
-    assert sorted(spectrum) == list(range(tile.first, tile.first + tile.count))
-    products = {f: v * weights[f] for f, v in spectrum.items()}
-    found = dict(inverse(Builder(), tile, products.__getitem__))
-    truth = [d[i : i + 3] @ g for i in range(m)]
-    np.testing.assert_allclose([found[i].value for i in range(m)], truth, rtol=0, atol=1e-13)
-
-
-def call(op, *shapes, constant=(False, True), x=None, y=None, exact=False):
-    inputs = [x or nhwc_view(F32, shapes[0]), *(row_major(F32, s) for s in shapes[1:])]
-    (kind,) = op.infer([TensorType(F32, v.shape) for v in inputs])
-    output = y or nhwc_view(F32, kind.shape)
-    known = constant + (True,) * (len(inputs) - 2)
-    return Call(op, tuple(inputs), (output,), known, host_target(), 2, exact)
-
-
-X, W = (1, 8, 9, 9), (8, 8, 3, 3)
-REFUSED = [
-    ("float32", lambda: call(Conv2d(), X, W, x=nhwc_view(DType.F16, X))),
-    ("rounds", lambda: call(Conv2d(), X, W, exact=True)),
-    ("3x3", lambda: call(Conv2d(), X, (8, 8, 1, 1))),
-    ("3x3", lambda: call(Conv2d(stride=(2, 2)), X, W)),
-    ("hardly any neighbours", lambda: call(Conv2d(dilation=(1, 4)), X, W)),
-    ("3x3", lambda: call(Conv2d(groups=2), X, (8, 4, 3, 3))),
-    ("prologue", lambda: call(Conv2d(prologue=apply("relu", arg(0))), X, W)),
-    ("known", lambda: call(Conv2d(), X, W, constant=(False, False))),
-    ("channels-last", lambda: call(Conv2d(), X, W, x=row_major(F32, X))),
-    ("channels-last", lambda: call(Conv2d(), X, W, y=row_major(F32, (1, 8, 7, 7)))),
-]
-
-
-@pytest.mark.parametrize(("reason", "make"), REFUSED)
-def test_refuses(reason, make):
-    assert reason in CONV2D_WINOGRAD.supports(make())
-
-
-def test_takes_what_it_does_not_refuse():
-    assert CONV2D_WINOGRAD.supports(call(Conv2d(padding=(1, 1, 1, 1)), X, W)) is None
-
-
 MUTANTS = {
     # which integer parameter is off, and by how much
     "blocks": -2, "images": -1, "tile_rows": -1, "tile_columns": 1, "channels": -1,
@@ -352,38 +265,3 @@ def test_a_planted_mistake_is_caught(hold, name):
     op = Conv2d(padding=shape[-1], epilogue=BIAS_RELU)
     with pytest.raises((AssertionError, OutOfBoundsError)):
         check(hold, mutant, op, operands(shape, 2), 2, runs=(FAST,))
-
-
-@pytest.mark.parametrize("m", BASES)
-@pytest.mark.parametrize("order", ["natural", "subpixel:CRD:2:16"])
-def test_packed_weights_are_the_transformed_ones(m, order):
-    weights = random_operands((12, 5, 3, 3), F32, np.random.default_rng(3))
-    packed = pack_winograd(weights, m, 32, order)
-    swapped = pack_winograd(weights, m, 32, order, True)
-    np.testing.assert_array_equal(packed, swapped.swapaxes(0, 1))
-    g = weight_matrix(m)
-    truth = np.einsum("ai,kcij,bj->abck", g, weights.astype(np.float64), g).reshape(-1, 5, 12)
-    if order == "natural":
-        have = packed.transpose(1, 2, 0, 3).reshape(-1, 5, packed.shape[0] * 32)
-        assert not have[..., 12:].any()
-        have = have[..., :12]
-    else:  # sub-pixel i holds channels i, i+4, i+8
-        have = packed.transpose(1, 2, 0, 3).reshape(-1, 5, 4, 16)
-        assert not have[..., 3:].any()
-        have = have[..., :3].swapaxes(2, 3).reshape(-1, 5, 12)
-    np.testing.assert_allclose(have, truth, rtol=0, atol=3e-7 * np.abs(truth).max())
-
-
-def test_large_pictures_go_block_by_block():
-    target = host_target()
-    wide = ranked(Problem(1, 180, 320, 64, 4, 2, target))[0]
-    assert wide.m > 2
-    assert not wide.phased
-
-
-def test_estimates_grow_with_the_work():
-    target = host_target()
-    sizes = [(1, 14, 14), (1, 28, 28), (1, 56, 56), (8, 56, 56)]
-    costs = [ranked(Problem(n, h, w, 64, 4, 2, target))[0].micros for n, h, w in sizes]
-    assert costs == sorted(costs)
-    assert len(variants(Problem(1, 56, 56, 64, 4, 2, target))) >= 3
