@@ -169,13 +169,9 @@ def emit_lattices(k: Kernel, config: LatticeConfig) -> None:
     )
 
 
-def _declare(k: Kernel) -> Sizes:
-    return Sizes(*k.integers(" ".join(Sizes.__slots__)))
-
-
 def _emit_input(k: Kernel, config: LatticeConfig) -> None:
     x, v = k.pointer("x", config.x), k.pointer("v")
-    code = _Code(k, config, _declare(k))
+    code = _Code(k, config, k.sizes(Sizes))
     with k.chunks(code.s.blocks) as chunk:
         for form in code.lattices.forms:
             code.forward(x, v, form, code.share(form, chunk))
@@ -183,7 +179,7 @@ def _emit_input(k: Kernel, config: LatticeConfig) -> None:
 
 def _emit_products(k: Kernel, config: LatticeConfig) -> None:
     v, u, m = k.pointer("v"), k.pointer("u"), k.pointer("m")
-    code = _Code(k, config, _declare(k))
+    code = _Code(k, config, k.sizes(Sizes))
     s, squares = code.s, code.points[0] * code.points[1]
     with k.chunks(s.panels * squares) as chunk:
         f = chunk // s.panels
@@ -195,7 +191,7 @@ def _emit_products(k: Kernel, config: LatticeConfig) -> None:
 def _emit_output(k: Kernel, config: LatticeConfig) -> None:
     m, stage = k.pointer("m"), k.scratch("stage_tile")
     epilogue = Epilogue(k, config.epilogue)
-    code = _Code(k, config, _declare(k))
+    code = _Code(k, config, k.sizes(Sizes))
     epilogue.declare_integers()
     s, squares = code.s, code.points[0] * code.points[1]
     with k.chunks(s.blocks * s.panels) as chunk:
