@@ -34,19 +34,19 @@ def dump(plan: Plan) -> str:
         "sizes": dict(plan.sizes),
         "threads": plan.threads,
         "isa": plan.isa,
-        "inputs": [dataclasses.astuple(port) for port in plan.inputs],
-        "outputs": [dataclasses.astuple(port) for port in plan.outputs],
+        "inputs": [_values(port) for port in plan.inputs],
+        "outputs": [_values(port) for port in plan.outputs],
         "constants": [_constant(constant) for constant in plan.constants],
         "steps": [_step(step) for step in plan.steps],
         "arena_bytes": plan.arena_bytes,
         "live_bytes": plan.live_bytes,
         "notes": plan.notes,
-        "speeds": dataclasses.astuple(plan.speeds),
+        "speeds": _values(plan.speeds),
         "exact": plan.exact,
-        "searched": plan.searched and dataclasses.astuple(plan.searched),
+        "searched": plan.searched and _values(plan.searched),
         "refused": plan.refused,
     }
-    return json.dumps(record)
+    return json.dumps(record, default=_named)
 
 
 def load(text: str) -> Plan:
@@ -81,7 +81,7 @@ def load(text: str) -> Plan:
 
 def _constant(constant: Constant) -> list[Any]:
     packing = constant.packing
-    return [constant.sources, packing and dataclasses.astuple(packing), constant.nbytes]
+    return [constant.sources, packing and _values(packing), constant.nbytes]
 
 
 def _read_constant(sources: list[str], packing: list[Any] | None, nbytes: int) -> Constant:
@@ -122,7 +122,7 @@ def _read_step(entry: dict[str, Any]) -> Step:
 
 def _slot(slot: Slot) -> list[Any]:
     view = slot.view
-    return [dataclasses.astuple(slot.ref), view.dtype.value, view.shape, view.strides]
+    return [_values(slot.ref), view.dtype.value, view.shape, view.strides]
 
 
 def _read_slot(ref: list[int], dtype: str, shape: list[int], strides: list[int]) -> Slot:
@@ -130,9 +130,9 @@ def _read_slot(ref: list[int], dtype: str, shape: list[int], strides: list[int])
 
 
 def _phase(phase: Phase) -> dict[str, Any]:
-    refs = [dataclasses.astuple(ref) for ref in phase.refs]
-    config = dataclasses.asdict(phase.config)
-    return {"config": config, "refs": refs, "integers": phase.integers, "chunks": phase.chunks}
+    refs = [_values(ref) for ref in phase.refs]
+    integers = phase.integers
+    return {"config": phase.config, "refs": refs, "integers": integers, "chunks": phase.chunks}
 
 
 def _read_phase(kernel: str, entry: dict[str, Any]) -> Phase:
@@ -149,6 +149,23 @@ def _configs() -> dict[str, type[Any]]:
 @lru_cache(maxsize=64)
 def _hints(kind: Any) -> dict[str, Any]:  # noqa: ANN401 - a dataclass
     return typing.get_type_hints(kind)
+
+
+@lru_cache(maxsize=64)
+def _names(kind: Any) -> tuple[str, ...]:  # noqa: ANN401 - a dataclass
+    return tuple(field.name for field in dataclasses.fields(kind))
+
+
+def _values(record: Any) -> list[Any]:  # noqa: ANN401 - a dataclass
+    """Its fields, not copied all the way down, which would take as long as planning."""
+    kind: Any = type(record)
+    return [getattr(record, name) for name in _names(kind)]
+
+
+def _named(record: Any) -> dict[str, Any]:  # noqa: ANN401 - a dataclass
+    """A config, or a record inside one."""
+    kind: Any = type(record)
+    return dict(zip(_names(kind), _values(record), strict=True))
 
 
 def _record(kind: Any, fields: dict[str, Any]) -> Any:  # noqa: ANN401 - a config
