@@ -16,7 +16,7 @@ from saccade.kernels.conv2d.cpu_direct import CONV2D_DIRECT
 from saccade.kernels.conv2d.direct_pixels import GEOMETRY
 from saccade.kernels.conv2d.grid import Grid
 from saccade.opdefs import Conv2d, DepthToSpaceStore, InterleaveStore
-from saccade.testing.kernels import nhwc_view, row_major, run_kernel
+from saccade.testing.kernels import launched_as, nhwc_view, row_major, run_kernel
 from saccade.testing.tolerance import assert_exact, exact_operands, random_operands
 
 RNG = np.random.default_rng(4)
@@ -120,6 +120,24 @@ def test_depth_to_space(hold, mode, block, channels, storage):
     arrays = [exact_operands(s, F32, RNG) for s in shapes]
     out = op.reference(*arrays)[0].shape
     run(hold, op, arrays, y=storage(out), exact=True, runs=FEW)
+
+
+def test_tiles_may_reach_beyond_the_last_sub_pixel(hold):
+    """Nine vectors in tiles of two: the tenth has no elements in a packed operand either."""
+    op = Conv2d(epilogue=parse("add($0, $1)"), store=DepthToSpaceStore(3, "CRD"))
+    arrays = [exact_operands(s, F32, RNG) for s in ((1, 5, 4, 5), (45, 5, 1, 1), (1, 45, 1, 1))]
+
+    def uneven(call):
+        found = (variant.launches for variant in CONV2D_DIRECT.variants(call))
+        return next(some for some in found if 9 % some[0].config.vectors)
+
+    kernel = launched_as(CONV2D_DIRECT, uneven)
+    views = [last(arrays[0].shape), *(row_major(F32, a.shape) for a in arrays[1:])]
+    runs = [(isa, True, 1, None) for isa in ("avx512", "avx2")]
+    hold(
+        kernel, op, arrays, inputs=views, outputs=[last((1, 5, 12, 15))],
+        constant=(False, True, True), exact=True, runs=runs,
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize("position", [0, 1])

@@ -165,12 +165,20 @@ class Epilogue:
         if along == "repeat":
             return pointer.splat(0, place.lanes)
         if along == "unit":
-            # Packed operands are padded to whole vectors: only unpacked ones need the mask.
-            mask = None if self.kind in ("subpixel", "rows") else place.mask
-            if self.kind == "rows":
-                mask = self.k.first(self.channels - place.first, place.lanes)
-            return pointer.vec(place.channel, mask, place.lanes)
+            return pointer.vec(place.channel, self._readable(place), place.lanes)
         return self._gather(pointer, stride, place)
+
+    def _readable(self, place: Place) -> Mask | None:
+        """Which elements of a vector there are in an operand along the channels."""
+        if self.kind not in ("subpixel", "rows"):
+            return place.mask
+        if self.kind == "rows":
+            return self.k.first(self.channels - place.first, place.lanes)
+        if self.tail != "tail":
+            return None
+        # The packed operand is padded at each sub-pixel, not to a whole number of a tile's vectors.
+        padded = self.per_block * (int(self.extra[0]) ** 2 * self.lanes)
+        return self.k.first(padded - place.channel, place.lanes)
 
     def _gather(self, pointer: Ptr, stride: Int, place: Place) -> Vec:
         k, last = self.k, self.channels - 1
