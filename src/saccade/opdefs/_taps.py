@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
@@ -32,6 +33,7 @@ class Windows:
         return int(self.valid(size, count).sum())
 
 
+@lru_cache(maxsize=4096)
 def expr_flops(expr: Expr) -> int:
     """Operators in an expression, each distinct subtree once, each counted as one operation."""
     seen: list[str] = []
