@@ -135,7 +135,8 @@ def test_ci_runs_the_commands_of_the_readme():
     assert os.access(ROOT / ".ci" / "run", os.X_OK)
     assert "$(readme upscale)" in script
     assert "$(readme test)" in script
-    assert "pytest" not in script  # the README says how the tests are run
+    # The README says how the tests are run; the emulated share of them is CI's own.
+    assert all("SACCADE_TEST_ARM" in line for line in script.splitlines() if "pytest" in line)
 
 
 @pytest.mark.parametrize("page", ["CONTRIBUTING.md", "ARCHITECTURE.md"])
