@@ -4,9 +4,10 @@
 
 Ours is the time from the first thread's start to the last one's end inside the running program, all
 reorders included. The copy is PyTorch's `copy_` between two arrays that are there, with as many
-threads, of half of the bytes that the caller's arrays hold: as much is read and written. The two
-take turns in phases with a pause between them, as each has threads that spin for a while when they
-are out of work. A share above 1 is faster than the copy.
+threads, of half of the bytes that the caller's arrays hold (what has to be read twice counts
+twice): as much is read and written. The two take turns in phases with a pause between them, as each
+has threads that spin for a while when they are out of work. A share above 1 is faster than the
+copy.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.bandwidth_cases import CASES, moved, sized
+from benchmarks.bandwidth_cases import CASES, SWEEPS, moved, sized
 from benchmarks.measure import commit
 from benchmarks.report import replace_section
 from saccade import layout, passes
@@ -58,14 +59,14 @@ class Bench:
         self._backend = CpuBackend(self._options, Processes())
         self._rounds, self._seconds = rounds, seconds
 
-    def measure(self, graph: Graph) -> dict[str, Any]:
-        """The figures of a record."""
+    def measure(self, graph: Graph, sweeps: int = 1) -> dict[str, Any]:
+        """The figures of a record; `sweeps` as for `moved`."""
         program = self._program(graph)
         random = np.random.default_rng(0)
         inputs = [random.standard_normal(v.shape).astype(v.dtype.numpy) for v in graph.inputs]
         outputs = [np.zeros(v.shape, v.dtype.numpy) for v in graph.outputs]
         watch = program.stopwatch(inputs, outputs)
-        half = moved(graph) // 2
+        half = moved(graph, sweeps) // 2
         source, target = (self._torch.full((half // 4,), float(i)) for i in (1, 2))
         ours, copies, steps = [], [], []
         for _ in range(self._rounds):
@@ -181,7 +182,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
     circumstances = {"commit": commit(), "taken": now}
     for case, size, dtype in _wanted(options):
-        figures = bench.measure(sized(CASES[case], DTYPES[dtype], SIZES[size]))
+        sweeps = SWEEPS.get(case, 1)
+        figures = bench.measure(sized(CASES[case], DTYPES[dtype], SIZES[size], sweeps), sweeps)
         names = {"case": case, "size": size, "dtype": dtype}
         records[case, size, dtype] = names | figures | circumstances
         phases = ", ".join(f"{kernel} {micros:.1f}" for kernel, micros in figures["phases"])

@@ -10,11 +10,13 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from saccade.ir import DType, Factor, Graph, IndexMap, Node, Op, Value, storage
-from saccade.ir.expr import parse
-from saccade.opdefs import Concat, Move, Pointwise, Pool2d, Reduce, Resize
+import numpy as np
 
-__all__ = ["CASES", "moved"]
+from saccade.ir import Array, DType, Factor, Graph, IndexMap, Node, Op, Value, storage
+from saccade.ir.expr import parse
+from saccade.opdefs import Concat, Conv2d, Move, Pointwise, Pool2d, Reduce, Resize
+
+__all__ = ["CASES", "SWEEPS", "moved", "sized"]
 
 CHANNELS = 128
 NCHW, NHWC = (0, 3, 1, 2), (0, 2, 3, 1)
@@ -27,11 +29,21 @@ class Build:
     dtype: DType
     inputs: list[Value] = field(default_factory=list)
     nodes: list[Node] = field(default_factory=list)
+    constants: dict[Value, Array] = field(default_factory=dict)
 
     def input(self, *shape: int) -> Value:
         """What the caller gives."""
         self.inputs.append(Value(f"x{len(self.inputs)}", self.dtype, shape))
         return self.inputs[-1]
+
+    def constant(self, *shape: int) -> Value:
+        """Random weights, float32."""
+        value = Value(f"w{len(self.constants)}", DType.F32, shape)
+        random = np.random.default_rng(len(self.constants))
+        array = random.standard_normal(shape).astype(np.float32)
+        array.flags.writeable = False
+        self.constants[value] = array
+        return value
 
     def op(self, op: Op, *operands: Value) -> Value:
         """The result of an operator."""
@@ -54,29 +66,35 @@ class Build:
     def graph(self, *outputs: Value) -> Graph:
         """All of it."""
         names = tuple(f"y{i}" for i in range(len(outputs)))
-        return Graph(tuple(self.inputs), outputs, tuple(self.nodes), output_names=names)
+        return Graph(tuple(self.inputs), outputs, tuple(self.nodes), self.constants, names)
 
 
 Maker = Callable[[Build, int], Value]
 """Builds a case over a picture of so many rows and columns."""
 
 
-def moved(graph: Graph) -> int:
-    """Bytes that are read and written if every value of the caller moves once."""
+def moved(graph: Graph, sweeps: int = 1) -> int:
+    """Bytes that are read and written if every value of the caller moves once.
+
+    Args:
+        graph: A case.
+        sweeps: How often its first operand has to be read.
+    """
+    again = graph.inputs[:1] * (sweeps - 1)
     return sum(
         math.prod(v.shape) * v.dtype.itemsize  # type: ignore[arg-type] - all are static
-        for v in (*graph.inputs, *graph.outputs)
+        for v in (*again, *graph.inputs, *graph.outputs)
     )
 
 
-def sized(make: Maker, dtype: DType, nbytes: int) -> Graph:
+def sized(make: Maker, dtype: DType, nbytes: int, sweeps: int = 1) -> Graph:
     """The case over the square picture, of an even side, that moves nearest to `nbytes`."""
 
     def graph(side: int) -> Graph:
         build = Build(dtype)
         return build.graph(make(build, side))
 
-    per_pixel = moved(graph(64)) / 64**2
+    per_pixel = moved(graph(64), sweeps) / 64**2
     return graph(max(4, 2 * round(math.sqrt(nbytes / per_pixel) / 2)))
 
 
@@ -131,6 +149,20 @@ def _wider(channels: int, times: int) -> Callable[[int], Op]:
     return lambda n: Resize((1, channels, times * n, times * n), None, "linear")
 
 
+def _mean_planar(b: Build, n: int) -> Value:
+    return b.op(Reduce("mean", (2, 3)), b.input(1, CHANNELS, n, n))
+
+
+def _excite(b: Build, n: int) -> Value:
+    """The mean, two small products of it, and the picture scaled by what they give."""
+    x = b.transpose(b.input(1, n, n, CHANNELS), NCHW)
+    hidden = CHANNELS // 4
+    relu, sigmoid = (Conv2d(epilogue=parse(f"{name}($0)")) for name in ("relu", "sigmoid"))
+    squeezed = b.op(relu, b.op(Reduce("mean", (2, 3)), x), b.constant(hidden, CHANNELS, 1, 1))
+    gates = b.op(sigmoid, squeezed, b.constant(CHANNELS, hidden, 1, 1))
+    return b.transpose(b.expr("mul($0, $1)", x, gates), NHWC)
+
+
 def _concat(b: Build, n: int) -> Value:
     return b.op(Concat(3), b.input(1, n, n, CHANNELS // 2), b.input(1, n, n, CHANNELS // 2))
 
@@ -163,7 +195,9 @@ CASES: Mapping[str, Maker] = {
     "maximum 3x3, stride 2": _pool("max", 3, 2),
     "maximum 3x3, stride 1": _pool("max", 3, 1),
     "mean 3x3, stride 1": _pool("average", 3, 1),
-    "mean of the picture": _last(lambda _: Reduce("mean", (2, 3))),
+    "mean of the picture, NHWC": _last(lambda _: Reduce("mean", (2, 3))),
+    "mean of the picture, NCHW": _mean_planar,
+    "squeeze and excite, NHWC": _excite,
     "NCHW to NHWC": _turned(CHANNELS, NHWC),
     "NHWC to NCHW": _turned(CHANNELS, NCHW),
     "NCHW to NHWC, 3 channels": _turned(3, NHWC),
@@ -173,3 +207,6 @@ CASES: Mapping[str, Maker] = {
     "linear 2x": _last(_wider(CHANNELS, 2)),
     "linear 8x, 21 channels, to NCHW": _resize_to_planar,
 }
+
+SWEEPS: Mapping[str, int] = {"squeeze and excite, NHWC": 2}
+"""How often the first operand has to be read, where more than once."""

@@ -141,6 +141,21 @@ def test_dot_products_follow_the_model(target, scale):
 
 
 @pytest.mark.parametrize("target", TARGETS)
+def test_a_pair_splits_into_what_its_elements_widen_to(target):
+    def emit(k):
+        x, y = k.pointer("x", "bfloat16"), k.pointer("y")
+        for i, half in enumerate(k.split_pair(x.pairs(0))):
+            y.store(half, i * k.lanes)
+
+    lanes = target.lanes
+    x = np.random.default_rng(3).standard_normal(2 * lanes).astype(BF16)
+    x[:2] = 1e-40, np.inf
+    y = np.zeros(2 * lanes, np.float32)
+    run(target, emit, [x, y], [])
+    np.testing.assert_array_equal(y, np.concatenate([x[::2], x[1::2]]).astype(np.float32))
+
+
+@pytest.mark.parametrize("target", TARGETS)
 def test_pairs_under_a_mask_and_half_a_pair(target):
     def emit(k):
         y, a, n = k.pointer("y"), k.pointer("a", "bfloat16"), k.integer("n")

@@ -71,6 +71,10 @@ class BFloat16(Vectors):
         upper = self.b.shl(odd.value, _constant(16, odd.lanes))
         return Vec(self.b, self.b.or_(even.value, upper))
 
+    def split_pair(self, pairs: Vec) -> tuple[Vec, Vec]:
+        """The even and the odd elements of int32 lanes that are pairs, as float32."""
+        return self._even(pairs), self._odd(pairs)
+
     def dot_bf16(self, total: Vec, a: Vec, b: Vec) -> Vec:
         """`total + a.odd · b.odd + a.even · b.even`, in this order.
 

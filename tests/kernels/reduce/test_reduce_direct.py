@@ -86,6 +86,77 @@ def test_a_cut_takes_two_phases():
         assert launches == REDUCE.launch(dataclasses.replace(call, threads=1))
 
 
+WIDE = {"one picture": (1, 130, 43, 44), "many": (17, 70, 15, 16), "few pixels": (2, 5000, 5, 5)}
+
+
+def wide_call(shape, kind="mean", dtype=DType.F32):
+    view = nhwc_view(dtype, shape)
+    out = nhwc_view(dtype, (*shape[:2], 1, 1))
+    return Call(Reduce(kind, (2, 3)), (view,), (out,), (False,), host_target())
+
+
+@pytest.mark.parametrize("kind", ["mean", "max", "l2"])
+@pytest.mark.parametrize("case", WIDE)
+def test_large_pictures_are_read_in_order(hold, kind, case):
+    shape = WIDE[case]
+    launches = REDUCE.launch(wide_call(shape, kind))
+    assert launches[0].config.way == "stream"
+    assert len(launches) == (2 if case == "one picture" else 1)
+    view, out = nhwc_view(DType.F32, shape), nhwc_view(DType.F32, (*shape[:2], 1, 1))
+    x, pixels = operand(shape, kind), shape[2] * shape[3]
+    results = hold(REDUCE, Reduce(kind, (2, 3)), [x], inputs=[view], outputs=[out], k=pixels)
+    if kind == "max":
+        np.testing.assert_array_equal(results[0], x.max(axis=(2, 3), keepdims=True))
+
+
+def test_large_pictures_with_gaps_and_an_epilogue(hold):
+    shape, scale = WIDE["one picture"], operand((130, 1, 1))
+    view, out = nhwc_view(DType.F32, shape, 140), nhwc_view(DType.F32, (*shape[:2], 1, 1))
+    op = Reduce("mean", (2, 3), epilogue=parse("relu(mul($0, $1))"))
+    hold(
+        REDUCE, op, [operand(shape), scale], inputs=[view, row_major(DType.F32, scale.shape)],
+        outputs=[out], k=43 * 44,
+    )  # fmt: skip
+
+
+def test_large_pictures_in_bfloat16(hold, mixed):
+    source, result = mixed
+    for shape in ((1, 130, 66, 64), (1, 200, 64, 40)):
+        view, out = nhwc_view(source, shape), nhwc_view(result, (*shape[:2], 1, 1))
+        x = operand(shape, dtype=source)
+        pixels = shape[2] * shape[3]
+        hold(REDUCE, Reduce("mean", (2, 3)), [x], inputs=[view], outputs=[out], k=pixels)
+
+
+def test_nan_in_a_large_picture(hold):
+    shape = WIDE["one picture"]
+    x = operand(shape)
+    x[0, 3, 7, 9], x[0, 129, 0, 0], x[0, 5] = np.nan, np.inf, -np.inf
+    view, out = nhwc_view(DType.F32, shape), nhwc_view(DType.F32, (*shape[:2], 1, 1))
+    hold(REDUCE, Reduce("max", (2, 3)), [x], inputs=[view], outputs=[out], k=1)
+
+
+@pytest.mark.parametrize("position", [1, 2, 3, 4])
+def test_mutants_of_streams_are_caught(hold, position):
+    """The count of a mean, pixels of a part, step and size of the axis that goes."""
+
+    def launch(call):
+        first, second = REDUCE.launch(call)
+        changed = first if position > 1 else second
+        integers = list(changed.integers)
+        integers[-position] += 1
+        made = dataclasses.replace(changed, integers=tuple(integers))
+        return (made, second) if position > 1 else (first, made)
+
+    shape = WIDE["one picture"]
+    view, out = nhwc_view(DType.F32, shape), nhwc_view(DType.F32, (*shape[:2], 1, 1))
+    with pytest.raises((AssertionError, IndexError)):
+        hold(
+            launched_as(REDUCE, launch), Reduce("mean", (2, 3)), [operand(shape)], inputs=[view],
+            outputs=[out], k=43 * 44,
+        )  # fmt: skip
+
+
 def test_epilogue(hold):
     shape = (2, 37, 5, 5)
     view, out = nhwc_view(DType.F32, shape), nhwc_view(DType.F32, (2, 37, 1, 1))

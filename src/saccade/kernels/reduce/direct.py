@@ -12,17 +12,29 @@ from collections.abc import Sequence
 
 from saccade.codegen.language import Kernel
 from saccade.ir.expr import IDENTITY
-from saccade.kernels.base import Call, CpuKernel, In, Launch, Operand, Out, Temp, View, one_way
+from saccade.kernels.base import (
+    Call,
+    CpuKernel,
+    In,
+    Launch,
+    Operand,
+    Out,
+    Scratch,
+    Temp,
+    View,
+    one_way,
+)
 from saccade.kernels.machine import machine
-from saccade.kernels.movement.strided import Loops, Nest, inner_kind, partition
+from saccade.kernels.movement.strided import Loops, Nest, Partition, inner_kind, partition
 from saccade.kernels.pointwise.elements import FLOATS
 from saccade.kernels.reduce.emit import ReduceConfig, emit_reduce
-from saccade.kernels.reduce.plan import Walk, cut_parts, plan_walk
+from saccade.kernels.reduce.plan import Cache, Walk, cut_parts, plan_walk
 from saccade.opdefs.reduce import Reduce
 
 __all__ = ["REDUCE"]
 
 _MOST_GONE = 3
+_CHUNK = 1 << 14  # elements of the operand that a chunk reads
 
 
 def _operands(call: Call) -> Sequence[View]:
@@ -31,7 +43,9 @@ def _operands(call: Call) -> Sequence[View]:
 
 def _walk(call: Call) -> Walk:
     op = call.op
-    return plan_walk(call.inputs[0], op.axes, op.keepdims, call.outputs[0], _operands(call))
+    x, out, target = call.inputs[0], call.outputs[0], call.target
+    cache = None if op.kind == "log_sum_exp" else Cache(target.l2 * 7 // 8, target.lanes)
+    return plan_walk(x, op.axes, op.keepdims, out, _operands(call), cache)
 
 
 def supports(call: Call) -> str | None:
@@ -58,7 +72,7 @@ def launch(call: Call) -> tuple[Launch, ...]:
     source, result = call.inputs[0].dtype.value, call.outputs[0].dtype.value
     if walk.parts == 1:
         every = (source, result, *elements)
-        return (_phase(call.op.kind, "whole", walk, every, text, (In(0), Out(0), *operands)),)
+        return (_phase(call, "whole", walk, every, text, (In(0), Out(0), *operands)),)
     results = walk.kept.rows * walk.kept.sizes[-1]
     temp = Temp(0, 4 * results * walk.parts)
     dense = _dense(walk.kept.sizes)
@@ -73,9 +87,9 @@ def launch(call: Call) -> tuple[Launch, ...]:
         "across", Loops(walk.kept.sizes, (dense, *walk.kept.strides[1:])), ((walk.parts, results),)
     )
     return (
-        _phase(call.op.kind, "partial", partial, (source, "float32"), "$0", (In(0), temp)),
+        _phase(call, "partial", partial, (source, "float32"), "$0", (In(0), temp)),
         _phase(
-            call.op.kind, "final", last, ("float32", result, *elements), text,
+            call, "final", last, ("float32", result, *elements), text,
             (temp, Out(0), *operands), walk.count,
         ),
     )  # fmt: skip
@@ -89,8 +103,14 @@ def _dense(sizes: Sequence[int]) -> tuple[int, ...]:
     return tuple(reversed(strides))
 
 
+def _work(walk: Walk) -> int:
+    """Elements behind one result of a phase."""
+    per_result = min(walk.per_part, walk.gone[0][0]) * (walk.count // max(1, walk.gone[0][0]))
+    return per_result if walk.parts > 1 else walk.count
+
+
 def _phase(
-    kind: str,
+    call: Call,
     stage: str,
     walk: Walk,
     elements: tuple[str, ...],
@@ -99,13 +119,18 @@ def _phase(
     count: int | None = None,
 ) -> Launch:
     kept = walk.kept
+    kinds = tuple(inner_kind(s[-1]) for s in kept.strides)
     config = ReduceConfig(
-        kind, stage, walk.way, elements, tuple(inner_kind(s[-1]) for s in kept.strides), kept.rank,
-        len(walk.gone), walk.gone[-1][1] == 1, epilogue,
+        call.op.kind, stage, walk.way, elements, kinds, kept.rank, len(walk.gone),
+        walk.gone[-1][1] == 1, epilogue,
     )  # fmt: skip
-    per_result = min(walk.per_part, walk.gone[0][0]) * (walk.count // max(1, walk.gone[0][0]))
-    work = per_result if walk.parts > 1 else walk.count
-    cut = partition(kept, max(1, (1 << 15) // max(1, work)))
+    if walk.way == "stream":
+        block = 2 * call.target.lanes
+        row = kept.sizes[-1]
+        operands = (*operands, Scratch(4 * -(-row // block) * block))
+        cut = Partition(1, row, 1, kept.rows)
+    else:
+        cut = partition(kept, max(1, _CHUNK // max(1, _work(walk))))
     integers = (
         *Nest.integers(kept, cut),
         *(n for n, _ in walk.gone),

@@ -13,6 +13,8 @@ from saccade.codegen.values import Int, Mask, Vec
 from saccade.ir.expr import parse
 from saccade.kernels.movement.strided import Nest, Row
 from saccade.kernels.pointwise.elements import from_float, load, store, to_float
+from saccade.kernels.reduce.reading import Reader
+from saccade.kernels.reduce.stream import PIXELS, Stream
 
 __all__ = ["ReduceConfig", "emit_reduce"]
 
@@ -28,7 +30,7 @@ class ReduceConfig:
     Attributes:
         kind: Kind of `Reduce`.
         stage: `whole`, or of a cut reduction `partial` (nothing is finished) and `final`.
-        way: `across` or `along` (see `plan`).
+        way: `across`, `stream` or `along` (see `plan`).
         elements: Types of operand, result, epilogue operands.
         kinds: How each of these meets the last axis that stays.
         kept: Number of axes that stay.
@@ -57,6 +59,8 @@ class _Reduce:
     def __init__(self, k: Kernel, config: ReduceConfig) -> None:
         self.k, self.config = k, config
         self.pointers = [k.pointer(f"p{i}", e) for i, e in enumerate(config.elements)]
+        self.reader = Reader(k, self.pointers[0])
+        self.scratch = k.scratch("results") if config.way == "stream" else None
         self.nest = Nest(k, config.kept, len(self.pointers))
         self.sizes = [k.integer("size") for _ in range(config.gone)]
         self.steps = [k.integer("step") for _ in range(config.gone)]
@@ -67,6 +71,8 @@ class _Reduce:
         """All results."""
         if self.config.way == "along":
             self._along()
+        elif self.config.way == "stream":
+            self._stream()
         else:
             self._across()
 
@@ -100,10 +106,11 @@ class _Reduce:
         k, kind = self.k, self.config.kinds[0]
         stride = self.nest.strides[0][-1]
 
-        def read(offset: Int, u: int) -> Vec:
-            at = i + u * lanes
-            raw = load(k, self.pointers[0], kind, offset, at, stride, mask, lanes)
-            return to_float(k, raw, self.config.elements[0])
+        def read(offset: Int) -> list[Vec]:
+            if count > 1:
+                return self.reader.vectors(offset + i, count)
+            raw = load(k, self.pointers[0], kind, offset, i, stride, mask, lanes)
+            return [to_float(k, raw, self.config.elements[0])]
 
         def sweep(visit: Callable[[Vec], Vec], start: float, combine: str) -> list[Vec]:
             # Several rows at a time where there are few vectors: sums that do not wait for each
@@ -113,8 +120,8 @@ class _Reduce:
 
             def take(offsets: list[Int]) -> None:
                 for offset, group in zip(offsets, sums, strict=False):
-                    for u, total in enumerate(group):
-                        total.set(self._combine(combine, total.get(), visit(read(offset, u))))
+                    for total, value in zip(group, read(offset), strict=True):
+                        total.set(self._combine(combine, total.get(), visit(value)))
 
             self._offsets(row, rows, take)
             return [self._merge(combine, [group[u] for group in sums]) for u in range(count)]
@@ -125,15 +132,35 @@ class _Reduce:
         else:
             combine = self._combination()
             values = sweep(self._before, _START.get(combine, 0.0), combine)
+        if count > 1:
+            values = self.reader.in_order(values)
         for u, value in enumerate(values):
             self._store(row, i + u * lanes, self._after(value), mask)
+
+    def _stream(self) -> None:
+        """The same, with the operand read in the order in which it lies."""
+        combine = self._combination()
+        assert self.scratch is not None
+        stream = Stream(
+            self.k, self.reader, self.scratch, lambda a, b: self._combine(combine, a, b),
+            _START.get(combine, 0.0),
+        )  # fmt: skip
+        with self.nest.walk() as row:
+            stream.begin(row)
+            self._offsets(row, PIXELS, lambda o: stream.take(row, o, self._before), apart=True)
+            stream.finish(row, lambda i, v, mask: self._store(row, i, self._after(v), mask))
 
     def _finite(self, top: Vec) -> Vec:
         finite = math.absolute(self.k, top).compare("<", _INF)
         return finite.select(top, top.like(0.0))
 
-    def _offsets(self, row: Row, rows: int, take: Callable[[list[Int]], None]) -> None:
-        """Visit every combination of the axes that go, several of the last at a time."""
+    def _offsets(
+        self, row: Row, rows: int, take: Callable[[list[Int]], None], *, apart: bool = False
+    ) -> None:
+        """Visit every combination of the axes that go, several of the last at a time.
+
+        These are neighbours, or as far apart as can be.
+        """
         k = self.k
         with ExitStack() as stack:
             offset = row.offsets[0]
@@ -143,8 +170,12 @@ class _Reduce:
             high = self._high(row) if len(self.sizes) == 1 else self.sizes[-1]
             step = self.steps[-1]
             whole = high // rows * rows
-            with k.range(0, whole, rows) as j:
-                take([offset + (j + r) * step for r in range(rows)])
+            if apart:
+                with k.range(0, high // rows) as j:
+                    take([offset + (j + (high // rows) * r) * step for r in range(rows)])
+            else:
+                with k.range(0, whole, rows) as j:
+                    take([offset + (j + r) * step for r in range(rows)])
             if rows > 1:
                 with k.range(whole, high) as j:
                     take([offset + j * step])
@@ -192,9 +223,9 @@ class _Reduce:
                 step = count * lanes
                 whole = low + (end - low) // step * step
                 with k.range(low, whole, step) as j:
-                    for u in range(count):
-                        raw = to_float(k, x.vec(offset + j + u * lanes), x.element)
-                        sums[u].set(self._combine(combine, sums[u].get(), visit(raw)))
+                    # In whatever order: all lanes end up in one sum.
+                    for total, v in zip(sums, self.reader.vectors(offset + j, count), strict=False):
+                        total.set(self._combine(combine, total.get(), visit(v)))
                 low = whole
             with k.when(low < end):
                 mask = k.first(end - low)

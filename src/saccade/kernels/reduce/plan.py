@@ -4,7 +4,10 @@ Axes that stay are collapsed over operand, result and epilogue operands, axes th
 operand alone. Vectors go
 
     across   along the last axis that stays (each lane is a result): the mean of channels-last
-    pictures along    along an axis that goes (lanes are partial results): sums of rows
+             pictures
+    stream   the same, over operands that exceed the second cache: these are read in order, and
+             the results wait in scratch
+    along    along an axis that goes (lanes are partial results): sums of rows
 
 A reduction of few results over many elements is cut into parts of a fixed size, so that a team can
 share it: a first phase leaves partial results in a temporary, a second reduces these. The cut
@@ -20,10 +23,12 @@ from saccade.kernels.base import View
 from saccade.kernels.movement.strided import Loops, collapse
 from saccade.kernels.pointwise.chain import broadcast_strides
 
-__all__ = ["Walk", "cut_parts", "plan_walk"]
+__all__ = ["Cache", "Walk", "cut_parts", "plan_walk"]
 
 _PART = 1 << 15  # elements that one part of a cut reduction reads at least
 _ENOUGH = 16  # results (vectors of results) that keep a team busy without a cut
+_NARROW = 4  # vectors of results that fit the registers, so that one sweep reads all of a pixel
+_LEAST = 64  # pixels of a part that is streamed: its results are handed over in memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +36,7 @@ class Walk:
     """Loops of a reduction.
 
     Attributes:
-        way: `across` or `along`.
+        way: `across`, `stream` or `along`.
         kept: Axes that stay: strides in the operand, the result, the epilogue operands.
         gone: Sizes and strides in the operand of the axes that go, outermost first, at least one.
         parts: Into how many parts the outermost of these is cut.
@@ -53,10 +58,28 @@ class Walk:
         return total
 
 
+@dataclass(frozen=True, slots=True)
+class Cache:
+    """A core's second cache.
+
+    Attributes:
+        nbytes: What it holds of an operand.
+        lanes: Elements of the vectors that are loaded from it.
+    """
+
+    nbytes: int
+    lanes: int
+
+
 def plan_walk(
-    x: View, axes: Sequence[int], keepdims: bool, out: View, operands: Sequence[View] = ()
+    x: View,
+    axes: Sequence[int],
+    keepdims: bool,
+    out: View,
+    operands: Sequence[View] = (),
+    cache: Cache | None = None,
 ) -> Walk:
-    """The loops, without a cut."""
+    """The loops, without a cut; may stream what exceeds a second cache, if one is given."""
     gone = set(axes)
     stay = [axis for axis in range(len(x.shape)) if axis not in gone]
     places = stay if keepdims else range(len(stay))
@@ -74,13 +97,20 @@ def plan_walk(
     if kept.rank == 1:
         # The same code serves one picture and several: a batch of one collapses to nothing.
         kept = Loops((1, *kept.sizes), tuple((0, *steps) for steps in kept.strides))
-    return Walk("along" if along else "across", kept, pairs)
+    if along:
+        return Walk("along", kept, pairs)
+    large = cache is not None and x.nbytes > cache.nbytes
+    wide = cache is not None and kept.sizes[-1] > _NARROW * cache.lanes
+    near = all(strides[-1] in (0, 1) for strides in kept.strides) and kept.strides[0][-1] == 1
+    return Walk("stream" if large and wide and near else "across", kept, pairs)
 
 
 def cut_parts(walk: Walk, lanes: int) -> Walk:
     """The same walk, cut where it has few results over many elements; for sums of one pass."""
     outer = walk.gone[0][0]
     inner_results = walk.kept.sizes[-1]
+    if walk.way == "stream":
+        return _cut_stream(walk)
     results = walk.kept.rows * (
         -(-inner_results // lanes) if walk.way == "across" else inner_results
     )
@@ -94,3 +124,14 @@ def cut_parts(walk: Walk, lanes: int) -> Walk:
         per_part = -(-per_part // 64) * 64 if len(walk.gone) == 1 else per_part
     parts = -(-outer // per_part)
     return walk if parts < 2 else replace(walk, parts=parts, per_part=per_part)
+
+
+def _cut_stream(walk: Walk) -> Walk:
+    """Parts of whole pixels, where there are fewer pictures than keep a team busy."""
+    outer = walk.gone[0][0]
+    pixels = max(_LEAST, _PART // max(1, walk.kept.sizes[-1]))
+    per_part = -(-pixels // max(1, walk.count // max(1, outer)))
+    parts = -(-outer // per_part)
+    if walk.kept.rows >= _ENOUGH or parts < 2:
+        return walk
+    return replace(walk, parts=parts, per_part=per_part)
