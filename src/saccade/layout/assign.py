@@ -9,12 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from itertools import zip_longest
 
-from saccade.errors import ModelError, PlanError
-from saccade.ir import Dim, Graph, Node, Op, TensorType, Value, storage
-from saccade.ir.dim import evaluate, is_static
-from saccade.ir.verify import describe
+from saccade.ir import Graph, Node, Op, Value
 from saccade.kernels.base import View
 from saccade.kernels.machine import machine
 from saccade.layout.excite import with_gates
@@ -23,6 +19,7 @@ from saccade.layout.formats import Formats, formats
 from saccade.layout.join import joined
 from saccade.layout.search import Storage, search
 from saccade.layout.select import Available, Selector
+from saccade.layout.sizes import add_shapes, check_guards, fitted, shapes_of
 from saccade.layout.storage import Places, place
 from saccade.layout.types import Backend, BufferKind, Laid, LaidStep, Stored, Timings
 from saccade.layout.views import channels_last, row_major
@@ -49,12 +46,12 @@ def assign(
     Raises:
         PlanError: If the sizes make a shape negative, divide by zero, or operands do not fit.
     """
-    shapes = _shapes(graph, sizes)
+    known = fitted(graph)
+    shapes = shapes_of(graph, sizes)
     graph = with_gates(joined(graph, shapes, backend, threads), shapes, backend, threads)
-    shapes |= {v: shape for v, shape in _shapes(graph, sizes).items() if v not in shapes}
+    add_shapes(shapes, graph, sizes)
     ops = {node: node.op.bind(sizes) for node in graph.nodes}
-    for node in _guarded(graph):
-        _check_guard(node, ops[node], shapes, sizes)
+    check_guards(graph, known, ops, shapes, sizes)
     maps = {node: op.map for node, op in ops.items() if isinstance(op, Move)}
     fitter = Fitter(Selector(backend, available, timings), backend, threads, exact)
     chosen = search(graph, shapes, ops, _formats(graph), fitter)
@@ -80,88 +77,6 @@ def assign(
 @lru_cache(maxsize=64)
 def _formats(graph: Graph) -> Formats:
     return formats(graph)
-
-
-def _shapes(graph: Graph, sizes: Mapping[str, int]) -> dict[Value, tuple[int, ...]]:
-    fixed, varying = _fixed_shapes(graph)
-    known: dict[Dim, int] = {}
-    shapes = dict(fixed)
-    for value in varying:
-        dims = []
-        for dim in value.shape:
-            if isinstance(dim, int):
-                dims.append(dim)
-                continue
-            if dim not in known:
-                known[dim] = _evaluate(dim, sizes, value)
-            dims.append(known[dim])
-        shapes[value] = tuple(dims)
-    return shapes
-
-
-@lru_cache(maxsize=64)
-def _fixed_shapes(graph: Graph) -> tuple[dict[Value, tuple[int, ...]], tuple[Value, ...]]:
-    """Shapes that depend on no size, and the values of all others."""
-    fixed: dict[Value, tuple[int, ...]] = {}
-    varying = []
-    for value in graph.values():
-        shape = tuple(dim for dim in value.shape if isinstance(dim, int))
-        if len(shape) == value.rank:
-            fixed[value] = shape
-        else:
-            varying.append(value)
-    return fixed, tuple(varying)
-
-
-def _evaluate(dim: Dim, sizes: Mapping[str, int], value: Value) -> int:
-    given = ", ".join(f"{k}={v}" for k, v in sizes.items())
-    try:
-        size = evaluate(dim, sizes)
-    except ZeroDivisionError:
-        raise PlanError(f"with {given}, dim {dim} of %{value.name} divides by zero") from None
-    if size < 0:
-        raise PlanError(
-            f"with {given}, dim {dim} of %{value.name} is {size}: "
-            "the input is too small for this model"
-        )
-    return size
-
-
-@lru_cache(maxsize=64)
-def _guarded(graph: Graph) -> tuple[Node, ...]:
-    """Nodes that fit only if dims that differ as expressions turn out equal as numbers."""
-    return tuple(node for node in graph.nodes if not _fits_for_all_sizes(graph, node))
-
-
-def _fits_for_all_sizes(graph: Graph, node: Node) -> bool:
-    inferred = storage.infer(node.op, [value.type for value in node.inputs])
-    if any(kind.shape != value.shape for kind, value in zip(inferred, node.outputs, strict=True)):
-        return False
-    if isinstance(node.op, Move):
-        return node.op.map.in_shape == node.inputs[0].shape
-    varying = [v for v in node.inputs if v not in graph.constants]
-    for axes in zip_longest(*(reversed(v.shape) for v in varying), fillvalue=1):
-        if len({dim for dim in axes if dim != 1}) > 1 and not all(map(is_static, axes)):
-            return False
-    return True
-
-
-def _check_guard(
-    node: Node, op: Op, shapes: Mapping[Value, tuple[int, ...]], sizes: Mapping[str, int]
-) -> None:
-    """Decide what shape rules had to let pass while sizes were symbols: `2*(H//2)` beside `H`."""
-    problem = ""
-    try:
-        types = storage.infer(op, [TensorType(v.dtype, shapes[v]) for v in node.inputs])
-    except ModelError as error:
-        problem = str(error)
-    else:
-        for kind, value in zip(types, node.outputs, strict=True):
-            if kind.shape != shapes[value]:
-                problem = f"%{value.name} is {list(kind.shape)}, not {list(shapes[value])}"
-    if problem:
-        given = ", ".join(f"{k}={v}" for k, v in sizes.items())
-        raise PlanError(f"with {given}, {describe(node)} does not fit: {problem}")
 
 
 @dataclass

@@ -1,0 +1,159 @@
+"""Sizes put into a graph: the shapes of its values, and whether operands fit at these sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import zip_longest
+
+from saccade.errors import ModelError, PlanError
+from saccade.ir import Dim, Graph, Node, Op, TensorType, Value, storage
+from saccade.ir.dim import evaluate, is_static
+from saccade.ir.verify import describe
+from saccade.opdefs import Move
+
+__all__ = ["add_shapes", "check_guards", "fitted", "shapes_of"]
+
+
+def shapes_of(graph: Graph, sizes: Mapping[str, int]) -> dict[Value, tuple[int, ...]]:
+    """The shape of every value.
+
+    Raises:
+        PlanError: If a dim is negative or divides by zero.
+    """
+    template = _template(graph)
+    found = [_evaluate(dim, sizes, value) for dim, value in template.dims]
+    shapes = dict(template.fixed)
+    for value, shape in template.varying:
+        shapes[value] = tuple([n if n >= 0 else found[~n] for n in shape])
+    return shapes
+
+
+def add_shapes(
+    shapes: dict[Value, tuple[int, ...]], graph: Graph, sizes: Mapping[str, int]
+) -> None:
+    """Add those of values that came into the graph since.
+
+    Raises:
+        PlanError: If a dim is negative or divides by zero.
+    """
+    for node in graph.nodes:
+        for value in node.outputs:
+            if value not in shapes:
+                shapes[value] = tuple(
+                    dim if isinstance(dim, int) else _evaluate(dim, sizes, value)
+                    for dim in value.shape
+                )
+
+
+@dataclass(frozen=True, slots=True)
+class _Template:
+    """The shapes of a graph, before its sizes are known.
+
+    Attributes:
+        fixed: Those that depend on no size.
+        dims: Every dim that does, with a value that has it.
+        varying: The shapes of all other values: a size, or ~i for the i-th of `dims`.
+    """
+
+    fixed: Mapping[Value, tuple[int, ...]]
+    dims: tuple[tuple[Dim, Value], ...]
+    varying: tuple[tuple[Value, tuple[int, ...]], ...]
+
+
+@lru_cache(maxsize=64)
+def _template(graph: Graph) -> _Template:
+    fixed: dict[Value, tuple[int, ...]] = {}
+    numbers: dict[Dim, int] = {}
+    dims: list[tuple[Dim, Value]] = []
+    varying = []
+    for value in graph.values():
+        shape = []
+        for dim in value.shape:
+            if isinstance(dim, int):
+                shape.append(dim)
+                continue
+            if dim not in numbers:
+                numbers[dim] = len(dims)
+                dims.append((dim, value))
+            shape.append(~numbers[dim])
+        if min(shape, default=0) < 0:
+            varying.append((value, tuple(shape)))
+        else:
+            fixed[value] = tuple(shape)
+    return _Template(fixed, tuple(dims), tuple(varying))
+
+
+def _evaluate(dim: Dim, sizes: Mapping[str, int], value: Value) -> int:
+    given = ", ".join(f"{k}={v}" for k, v in sizes.items())
+    try:
+        size = evaluate(dim, sizes)
+    except ZeroDivisionError:
+        raise PlanError(f"with {given}, dim {dim} of %{value.name} divides by zero") from None
+    if size < 0:
+        raise PlanError(
+            f"with {given}, dim {dim} of %{value.name} is {size}: "
+            "the input is too small for this model"
+        )
+    return size
+
+
+def check_guards(
+    graph: Graph,
+    fitted: frozenset[Node],
+    ops: Mapping[Node, Op],
+    shapes: Mapping[Value, tuple[int, ...]],
+    sizes: Mapping[str, int],
+) -> None:
+    """Decide what shape rules had to let pass while sizes were symbols: `2*(H//2)` beside `H`.
+
+    Args:
+        graph: After nodes were joined for these sizes.
+        fitted: Nodes that need no check.
+        ops: Of every node, bound.
+        shapes: Of every value.
+        sizes: For the message.
+
+    Raises:
+        PlanError: If operands do not fit.
+    """
+    for node in graph.nodes:
+        if node not in fitted and not _fits_for_all_sizes(graph, node):
+            _check_guard(node, ops[node], shapes, sizes)
+
+
+@lru_cache(maxsize=64)
+def fitted(graph: Graph) -> frozenset[Node]:
+    """Nodes that fit whatever the sizes; others, if dims that differ turn out equal as numbers."""
+    return frozenset(node for node in graph.nodes if _fits_for_all_sizes(graph, node))
+
+
+def _fits_for_all_sizes(graph: Graph, node: Node) -> bool:
+    inferred = storage.infer(node.op, [value.type for value in node.inputs])
+    if any(kind.shape != value.shape for kind, value in zip(inferred, node.outputs, strict=True)):
+        return False
+    if isinstance(node.op, Move):
+        return node.op.map.in_shape == node.inputs[0].shape
+    varying = [v for v in node.inputs if v not in graph.constants]
+    for axes in zip_longest(*(reversed(v.shape) for v in varying), fillvalue=1):
+        if len({dim for dim in axes if dim != 1}) > 1 and not all(map(is_static, axes)):
+            return False
+    return True
+
+
+def _check_guard(
+    node: Node, op: Op, shapes: Mapping[Value, tuple[int, ...]], sizes: Mapping[str, int]
+) -> None:
+    problem = ""
+    try:
+        types = storage.infer(op, [TensorType(v.dtype, shapes[v]) for v in node.inputs])
+    except ModelError as error:
+        problem = str(error)
+    else:
+        for kind, value in zip(types, node.outputs, strict=True):
+            if kind.shape != shapes[value]:
+                problem = f"%{value.name} is {list(kind.shape)}, not {list(shapes[value])}"
+    if problem:
+        given = ", ".join(f"{k}={v}" for k, v in sizes.items())
+        raise PlanError(f"with {given}, {describe(node)} does not fit: {problem}")
