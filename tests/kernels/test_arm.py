@@ -16,7 +16,7 @@ from saccade.errors import OutOfBoundsError
 from saccade.ir import DType
 from saccade.kernels import CPU_KERNELS
 from saccade.kernels.base import Call
-from saccade.opdefs import Conv2d, MatMul
+from saccade.opdefs import Conv2d, MatMul, SeparableConv2d
 from saccade.testing import emulate
 from saccade.testing.kernels import launched_as, nhwc_view, row_major, run_kernel
 
@@ -116,6 +116,19 @@ def test_matrix_products_multiply_vectors():
     body = hot_loop(kernel, kernel.launch(call)[-1])
     assert share(body) >= 0.4, "\n".join(body)
     assert count(SCALAR, body) == 0
+
+
+def test_two_convolutions_in_one_pass_multiply_vectors():
+    op = SeparableConv2d(Conv2d(padding=(1,) * 4, groups=64), Conv2d(), 0)
+    shapes = ((64, 1, 3, 3), (64, 64, 1, 1))
+    picture = nhwc_view(F32, (1, 64, 56, 56))
+    views = (picture, *(row_major(F32, shape) for shape in shapes))
+    call = Call(op, views, (picture,), (False, True, True), ARM, 2)
+    kernel = KERNELS["conv2d.separable"]
+    body = hot_loop(kernel, kernel.launch(call)[0])
+    assert share(body) >= 0.4, "\n".join(body)
+    assert count(SCALAR, body) == 0
+    assert count(r".*\[sp", body) <= 0.15 * len(body), "sums are spilled"
 
 
 @emulated

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from random import Random
 
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 from saccade import layout
 from saccade import plan as planner
 from saccade.layout import Tuned
+from saccade.opdefs import Conv2d, SeparableConv2d
 from saccade.testing.compare import FP32_TOLERANCE, compare_outputs
 from saccade.tuning.keys import call_key
 
@@ -45,6 +47,25 @@ class Forced:
         return ()
 
 
+class Joined:
+    """Timings of a model whose pairs of a depthwise and a 1x1 convolution are all one step."""
+
+    def __init__(self, joined):
+        self.joined = joined
+
+    def tuned(self, call, kernels):
+        pair = isinstance(call.op, SeparableConv2d)
+        alone = isinstance(call.op, Conv2d) and call.op.groups == call.inputs[0].shape[1] > 1
+        able = [kernel for kernel in kernels if kernel.supports(call) is None]
+        if not able or not (pair if self.joined else alone):
+            return None
+        best = next(iter(able[0].variants(call)))
+        return Tuned(able[0], best.launches, best.micros, 1.0)
+
+    def refusals(self, _steps):
+        return ()
+
+
 def forced_layout(model, shape, seed):
     """A layout with forced choices, which they are, and the sizes."""
     sizes = dict(zip("NHW", (shape[0], *shape[2:]), strict=True))
@@ -53,6 +74,23 @@ def forced_layout(model, shape, seed):
     forced = Forced(seed, FORCED / len(calls))
     laid = layout.assign(graph, sizes, backend, threads=2, timings=forced)
     return laid, forced.taken, sizes
+
+
+def test_pairs_give_the_same_bits_in_one_step_and_in_two(zoo, picture):
+    name = "shufflenet_v2_x1_0"
+    model = zoo.compiled(name)
+    x = picture(SIZES[name])
+    engine = model._started()
+    sizes = dict(zip("NHW", (x.shape[0], *x.shape[2:]), strict=True))
+    counts, results = [], []
+    for joined in (False, True):
+        laid = layout.assign(engine.graph, sizes, engine.backend, threads=2, timings=Joined(joined))
+        plan = planner.make(engine.graph, laid, sizes, 2, engine.backend.target.isa)
+        program = engine.backend.build(plan, engine.graph, engine.identity)
+        counts.append(sum(isinstance(step.op, SeparableConv2d) for step in plan.steps))
+        results.append(program.run([x]))
+    assert counts == [0, 19]
+    assert all(np.array_equal(a, b) for a, b in zip(*results, strict=True))
 
 
 @pytest.mark.parametrize("name", SIZES)

@@ -229,7 +229,7 @@ def _known(_count: int) -> dict[str, type[Op]]:
 _parse_expr = lru_cache(maxsize=4096)(expr.parse)
 
 
-def _decode(value: Any, owner: type[Op]) -> Any:  # noqa: ANN401 - walks attribute trees
+def _decode(value: Any, owner: type[Any]) -> Any:  # noqa: ANN401 - walks attribute trees
     if isinstance(value, list):
         return tuple(_decode(v, owner) for v in value)
     if not isinstance(value, dict):
@@ -241,10 +241,10 @@ def _decode(value: Any, owner: type[Op]) -> Any:  # noqa: ANN401 - walks attribu
     if "dtype" in value:
         return DType(value["dtype"])
     kind = _record(value["class"], owner)
-    return kind(**{name: _decode(field, owner) for name, field in value["fields"].items()})
+    return kind(**{name: _decode(field, kind) for name, field in value["fields"].items()})
 
 
-def _record(name: str, owner: type[Op]) -> type[Any]:
+def _record(name: str, owner: type[Any]) -> type[Any]:
     """A dataclass that operators hold: of the IR, or defined beside the operator."""
     if name in ("Factor", "IndexMap"):
         return Factor if name == "Factor" else IndexMap

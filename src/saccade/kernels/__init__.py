@@ -7,6 +7,7 @@ from saccade.kernels.conv2d.cpu_expand import CONV2D_EXPAND
 from saccade.kernels.conv2d.cpu_few_inputs import CONV2D_FEW_INPUTS
 from saccade.kernels.conv2d.cpu_few_outputs import CONV2D_FEW_OUTPUTS
 from saccade.kernels.conv2d.cpu_lattice import CONV2D_LATTICE
+from saccade.kernels.conv2d.cpu_separable import CONV2D_SEPARABLE
 from saccade.kernels.conv2d.cpu_winograd import CONV2D_WINOGRAD
 from saccade.kernels.conv_transpose.cpu_direct import CONV_TRANSPOSE2D_DIRECT
 from saccade.kernels.excite.direct import EXCITE
@@ -32,6 +33,7 @@ CPU_KERNELS: tuple[CpuKernel, ...] = (
     CONV2D_LATTICE,
     CONV2D_DEPTHWISE,
     CONV2D_EXPAND,
+    CONV2D_SEPARABLE,
     CONV2D_FEW_INPUTS,
     CONV2D_FEW_OUTPUTS,
     CONV_TRANSPOSE2D_DIRECT,

@@ -7,7 +7,7 @@ reorders.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 from saccade.ir import Graph, Node, Op, Value
@@ -16,19 +16,20 @@ from saccade.kernels.machine import machine
 from saccade.layout.excite import with_gates
 from saccade.layout.fitting import Fit, Fitter
 from saccade.layout.formats import Formats, formats
-from saccade.layout.join import joined
+from saccade.layout.join import Pair, joined, separable_pairs
 from saccade.layout.search import Storage, search
 from saccade.layout.select import Available, Selector
 from saccade.layout.sizes import add_shapes, check_guards, fitted, shapes_of
 from saccade.layout.storage import Places, place
-from saccade.layout.types import Backend, BufferKind, Laid, LaidStep, Stored, Timings
+from saccade.layout.types import Backend, BufferKind, Laid, LaidStep, Passed, Stored, Timings
 from saccade.layout.views import channels_last, row_major
-from saccade.opdefs import Concat, Move
+from saccade.opdefs import Concat, Move, SeparableConv2d
 
 __all__ = ["assign"]
 
 _ELSEWHERE = "its operand lives elsewhere"
 _FASTER = "its readers are faster with it, by more than the copy takes"
+_WORTH = 1.025  # times what one step takes are what two have to take: estimates are no better
 
 
 def assign(
@@ -50,13 +51,15 @@ def assign(
     shapes = shapes_of(graph, sizes)
     graph = with_gates(joined(graph, shapes, backend, threads), shapes, backend, threads)
     add_shapes(shapes, graph, sizes)
-    ops = {node: node.op.bind(sizes) for node in graph.nodes}
+    pairs, apart = separable_pairs(graph)
+    nodes = (*graph.nodes, *(pair.both for pair in pairs.values()))
+    ops = {node: node.op.bind(sizes) for node in nodes}
     check_guards(graph, known, ops, shapes, sizes)
     maps = {node: op.map for node, op in ops.items() if isinstance(op, Move)}
     fitter = Fitter(Selector(backend, available, timings), backend, threads, exact)
     chosen = search(graph, shapes, ops, _formats(graph), fitter)
     places = place(graph, shapes, maps, chosen.pictures)
-    work = _Assignment(graph, ops, places, chosen, fitter)
+    work = _Assignment(graph, ops, places, chosen, fitter, pairs, dict(apart))
     for node in graph.nodes:
         work.node(node)
     work.outputs()
@@ -89,6 +92,9 @@ class _Assignment:
         places: Where values live.
         chosen: Which values exist in another order too.
         fitter: Finds kernels.
+        pairs: What may be one step, by the first node.
+        apart: Why nodes are steps of their own that could be half of another one.
+        instead: The node of both for the second one of each pair that became one step.
         steps: So far.
         converted: Copies of stored values in other storage.
     """
@@ -98,11 +104,19 @@ class _Assignment:
     places: Places
     chosen: Storage
     fitter: Fitter
+    pairs: Mapping[Node, Pair]
+    apart: dict[Node, str]
+    instead: dict[Node, Node] = field(default_factory=dict)
     steps: list[LaidStep] = field(default_factory=list)
     converted: dict[tuple[Stored, View], Stored] = field(default_factory=dict)
 
     def node(self, node: Node) -> None:
-        """Append the steps of one node."""
+        """Append the steps of one node; those of a pair when its second one's turn comes."""
+        pair = self.pairs.get(node)
+        if pair is not None and self._is_one_step(pair):
+            self.instead[pair.second] = pair.both
+            return
+        node = self.instead.get(node, node)
         inputs = tuple(self.places.stored[v] for v in node.inputs)
         outputs = tuple(self.places.stored[v] for v in node.outputs)
         name = node.name or node.outputs[0].name
@@ -110,7 +124,22 @@ class _Assignment:
         if isinstance(op, Concat):
             self._concat(op, name, node.inputs, outputs[0])
         elif not (isinstance(op, Move) and inputs[0].buffer == outputs[0].buffer):
-            self._operator(name, op, node.inputs, outputs)
+            self._operator(name, node, outputs)
+
+    def _is_one_step(self, pair: Pair) -> bool:
+        """Whether a pair was measured, or else estimated, to be faster as one step."""
+        both = self._fit(pair.both)
+        if both.choice.kernel is None or both.why:
+            self.apart[pair.first] = both.why or "; ".join(map(str, both.choice.passed))
+            return False
+        if both.choice.measured is not None:
+            return True
+        fits = [self._fit(node) for node in (pair.first, pair.second)]
+        micros = sum(fit.micros for fit in fits)
+        if fits[0].choice.measured is None and both.micros * _WORTH < micros:
+            return True
+        self.apart[pair.first] = f"{both.micros:.1f} µs estimated, {micros:.1f} as two steps"
+        return False
 
     def outputs(self) -> None:
         """Copy what is not the caller's yet: inputs, constants, repeated or shared values."""
@@ -169,16 +198,22 @@ class _Assignment:
             LaidStep(name, fit.call.op, fit.call, inputs, outputs, fit.choice, fit.launches, note)
         )
 
-    def _operator(
-        self, name: str, op: Op, inputs: Sequence[Value], outputs: tuple[Stored, ...]
-    ) -> None:
+    def _fit(self, node: Node) -> Fit:
+        """How an operator would be done where its operands and results are."""
+        constant = tuple(v in self.graph.constants for v in node.inputs)
+        views = [self._views(v) for v in node.inputs]
+        results = [self.places.stored[v].view for v in node.outputs]
+        return self.fitter.step(self.ops[node], views, results, constant)
+
+    def _operator(self, name: str, node: Node, outputs: tuple[Stored, ...]) -> None:
         """The step of one operator, with reorders around it where no kernel takes the storage."""
-        constant = tuple(v in self.graph.constants for v in inputs)
-        views = [self._views(v) for v in inputs]
-        fit = self.fitter.step(op, views, [s.view for s in outputs], constant)
+        fit = self._fit(node)
+        if node in self.apart:
+            passed = (*fit.choice.passed, Passed(SeparableConv2d.__name__, self.apart[node]))
+            fit = replace(fit, choice=replace(fit.choice, passed=passed))
         ins = tuple(
             self._converted(name, self.places.stored[value], view, fit.why or _FASTER)
-            for value, view in zip(inputs, fit.call.inputs, strict=True)
+            for value, view in zip(node.inputs, fit.call.inputs, strict=True)
         )
         outs = tuple(
             s if s.view == view else self.places.new(BufferKind.ARENA, f"{name}/reordered", view)

@@ -1,4 +1,4 @@
-"""Two operators become one step where what lies between them is large.
+"""Two operators become one step where what lies between them is better nobody's value.
 
     Conv2d(Conv2d(x, w1), w2)  ->  ExpandDepthwise(x, w1, w2)
 
@@ -8,11 +8,18 @@ second cache; whole it may. Whether that pays depends on sizes, so it is decided
 pass. Left alone: wide pictures that anyone else reads, that the caller gets, that the second caches
 of a team hold or that are stored anywhere but plainly; epilogues of the first convolution with
 operands that vary from pixel to pixel or picture to picture; prologues.
+
+    Conv2d(Conv2d(x, w1), w2)  ->  SeparableConv2d(x, w1, w2)
+
+A depthwise convolution and the 1x1 convolution of the result, with any epilogues and store. Which
+is faster, two steps or one, is a matter of estimates or of what was measured, as between kernels,
+and of how the operands are stored: `assign` decides when it comes to them. `separable_pairs` finds
+what may be joined, and why other depthwise convolutions stay alone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import prod
@@ -22,9 +29,9 @@ from saccade.ir.expr import IDENTITY
 from saccade.kernels.base import Call
 from saccade.layout.types import Backend
 from saccade.layout.views import channels_last, row_major
-from saccade.opdefs import Conv2d, ExpandDepthwise
+from saccade.opdefs import Conv2d, ExpandDepthwise, SeparableConv2d
 
-__all__ = ["is_plain_product", "is_taken", "joined"]
+__all__ = ["Pair", "is_plain_product", "is_taken", "joined", "separable_pairs"]
 
 _NOMINAL_THREADS = 2  # what is chosen must not depend on the width of the team
 
@@ -32,11 +39,11 @@ Shapes = Mapping[Value, tuple[int, ...]]
 
 
 @dataclass(frozen=True, slots=True)
-class _Pair:
-    """A 1x1 convolution, the depthwise one behind it, and the node that does both."""
+class Pair:
+    """A convolution, the one that reads its result, and the node that does both."""
 
-    expand: Node
-    depthwise: Node
+    first: Node
+    second: Node
     both: Node
 
 
@@ -44,25 +51,25 @@ def joined(graph: Graph, shapes: Shapes, backend: Backend, threads: int) -> Grap
     """The graph with every pair joined that is worth it and that a kernel takes."""
     chosen = frozenset(
         pair
-        for pair in _pairs(graph)
-        if _is_large(shapes[pair.expand.output], pair, backend)
+        for pair in _expanding(graph)
+        if _is_large(shapes[pair.first.output], pair, backend)
         and is_taken(graph, pair.both, shapes, backend, threads)
     )
     return _rewritten(graph, chosen) if chosen else graph
 
 
 @lru_cache(maxsize=64)
-def _rewritten(graph: Graph, pairs: frozenset[_Pair]) -> Graph:
-    gone = {pair.expand for pair in pairs}
-    instead = {pair.depthwise: pair.both for pair in pairs}
+def _rewritten(graph: Graph, pairs: frozenset[Pair]) -> Graph:
+    gone = {pair.first for pair in pairs}
+    instead = {pair.second: pair.both for pair in pairs}
     return replace(
         graph, nodes=tuple(instead.get(node, node) for node in graph.nodes if node not in gone)
     )
 
 
-def _is_large(shape: tuple[int, ...], pair: _Pair, backend: Backend) -> bool:
+def _is_large(shape: tuple[int, ...], pair: Pair, backend: Backend) -> bool:
     """Whether one wide picture exceeds the second caches of a team."""
-    itemsize = pair.expand.output.dtype.itemsize
+    itemsize = pair.first.output.dtype.itemsize
     return bool(backend.candidates(pair.both.op)) and (
         prod(shape[1:]) * itemsize > _NOMINAL_THREADS * backend.target.l2
     )
@@ -85,7 +92,7 @@ def is_taken(graph: Graph, node: Node, shapes: Shapes, backend: Backend, threads
 
 
 @lru_cache(maxsize=64)
-def _pairs(graph: Graph) -> tuple[_Pair, ...]:
+def _expanding(graph: Graph) -> tuple[Pair, ...]:
     """Pairs that may be joined, whatever their sizes."""
     producers, uses = graph.producers(), graph.uses()
     found = []
@@ -94,13 +101,13 @@ def _pairs(graph: Graph) -> tuple[_Pair, ...]:
         if maker is None or len(uses[node.inputs[0]]) > 1 or maker.output in graph.outputs:
             continue
         if _is_depthwise(node, graph) and is_plain_product(maker, graph):
-            found.append(_Pair(maker, node, _both(maker, node)))
+            found.append(Pair(maker, node, _expanded(maker, node)))
     return tuple(found)
 
 
 def _is_depthwise(node: Node, graph: Graph) -> bool:
     op = node.op
-    if not isinstance(op, Conv2d) or op.groups == 1 or op.prologue != IDENTITY:
+    if not isinstance(op, Conv2d) or op.prologue != IDENTITY:
         return False
     weights = node.inputs[1]
     return weights.shape[:2] == (op.groups, 1) and op.store is None and weights in graph.constants
@@ -108,13 +115,19 @@ def _is_depthwise(node: Node, graph: Graph) -> bool:
 
 def is_plain_product(node: Node, graph: Graph) -> bool:
     """Whether it is a 1x1 convolution of whole pictures whose operands vary by channel alone."""
+    if not _is_pointwise(node, graph):
+        return False
+    assert isinstance(node.op, Conv2d)
+    return node.op.store is None and all(_per_channel(value, graph) for value in node.inputs[2:])
+
+
+def _is_pointwise(node: Node, graph: Graph) -> bool:
+    """Whether it is a 1x1 convolution of whole pictures."""
     op = node.op
     if not isinstance(op, Conv2d) or node.inputs[1].shape[2:] != (1, 1):
         return False
-    plain = (op.stride, op.padding, op.groups, op.store) == ((1, 1), (0, 0, 0, 0), 1, None)
-    if not plain or op.prologue != IDENTITY or node.inputs[1] not in graph.constants:
-        return False
-    return all(_per_channel(value, graph) for value in node.inputs[2:])
+    plain = (op.stride, op.padding, op.groups) == ((1, 1), (0, 0, 0, 0), 1)
+    return plain and op.prologue == IDENTITY and node.inputs[1] in graph.constants
 
 
 def _per_channel(value: Value, graph: Graph) -> bool:
@@ -122,9 +135,44 @@ def _per_channel(value: Value, graph: Graph) -> bool:
     return value in graph.constants and shape[0] == 1 and shape[2:] == (1, 1)
 
 
-def _both(expand: Node, depthwise: Node) -> Node:
+def _expanded(expand: Node, depthwise: Node) -> Node:
     assert isinstance(expand.op, Conv2d) and isinstance(depthwise.op, Conv2d)
     own, others = expand.inputs[2:], depthwise.inputs[2:]
     op = ExpandDepthwise(expand.op, depthwise.op, len(own))
     inputs = (*expand.inputs[:2], depthwise.inputs[1], *own, *others)
     return Node(op, inputs, depthwise.outputs, depthwise.name)
+
+
+@lru_cache(maxsize=64)
+def separable_pairs(graph: Graph) -> tuple[Mapping[Node, Pair], Mapping[Node, str]]:
+    """By depthwise convolution: the pairs that may be joined, and why others may not."""
+    uses, pairs, refused = graph.uses(), {}, {}
+    for node in graph.nodes:
+        if not _is_depthwise(node, graph):
+            continue
+        readers = uses[node.output]
+        reason = _refusal(node, readers, graph)
+        if reason is None:
+            pairs[node] = Pair(node, readers[0], _separable(node, readers[0]))
+        else:
+            refused[node] = reason
+    return pairs, refused
+
+
+def _refusal(node: Node, readers: Sequence[Node], graph: Graph) -> str | None:
+    """Why the readers of a depthwise convolution's result cannot do without that value."""
+    if node.output in graph.outputs:
+        return "the caller gets what lies between"
+    if len(readers) != 1:
+        return f"what lies between is read {len(readers)} times"
+    if readers[0].inputs[0] != node.output or not _is_pointwise(readers[0], graph):
+        return "what lies between is not read by a plain 1x1 convolution"
+    return None
+
+
+def _separable(depthwise: Node, pointwise: Node) -> Node:
+    assert isinstance(depthwise.op, Conv2d) and isinstance(pointwise.op, Conv2d)
+    own, others = depthwise.inputs[2:], pointwise.inputs[2:]
+    op = SeparableConv2d(depthwise.op, pointwise.op, len(own), depthwise.output.dtype)
+    inputs = (*depthwise.inputs[:2], pointwise.inputs[1], *own, *others)
+    return Node(op, inputs, pointwise.outputs, pointwise.name)

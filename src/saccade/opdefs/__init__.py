@@ -16,6 +16,7 @@ from saccade.opdefs.pointwise import Pointwise
 from saccade.opdefs.pool import Pool2d
 from saccade.opdefs.reduce import ArgReduce, CumSum, Reduce, Softmax
 from saccade.opdefs.resize import Resize
+from saccade.opdefs.separable import SeparableConv2d
 
 __all__ = [
     "ArgReduce",
@@ -39,6 +40,7 @@ __all__ = [
     "Reduce",
     "Resize",
     "RowSums",
+    "SeparableConv2d",
     "Softmax",
     "StoreMap",
 ]

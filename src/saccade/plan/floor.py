@@ -11,7 +11,7 @@ from saccade.kernels.base import View
 from saccade.kernels.conv2d.lattice_forms import lengths
 from saccade.kernels.conv2d.lattice_points import LONGEST, POINTS
 from saccade.kernels.machine import Machine
-from saccade.opdefs import Conv2d, ConvTranspose2d, MatMul
+from saccade.opdefs import Conv2d, ConvTranspose2d, ExpandDepthwise, MatMul, SeparableConv2d
 from saccade.plan.types import Plan, Port, Step
 
 __all__ = ["Floor", "floor", "peak"]
@@ -55,7 +55,7 @@ def floor(plan: Plan) -> Floor:
 
 def peak(step: Step, speeds: Machine) -> float:
     """Operations per microsecond that one core reaches at most: more for pairs of bfloat16."""
-    sums = isinstance(step.op, (Conv2d, ConvTranspose2d, MatMul))
+    sums = isinstance(step.op, (Conv2d, ConvTranspose2d, ExpandDepthwise, MatMul, SeparableConv2d))
     ends = (step.inputs[0].view.dtype, step.outputs[0].view.dtype)
     return speeds.pair_flops if sums and DType.BF16 in ends else speeds.flops
 

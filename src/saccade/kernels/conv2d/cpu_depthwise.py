@@ -19,7 +19,7 @@ from saccade.codegen.language import Kernel
 from saccade.codegen.values import Int
 from saccade.ir.expr import IDENTITY
 from saccade.kernels.base import Call, CpuKernel, In, Launch, Packed, Packing, one_way
-from saccade.kernels.conv2d.depthwise_code import FinishRow, RowCode, Rows, groups_of
+from saccade.kernels.conv2d.depthwise_code import FinishRow, RowCode, Rows, groups_of, row_micros
 from saccade.kernels.conv2d.epilogue import Epilogue
 from saccade.kernels.conv2d.epilogue_spec import FLOATS, EpilogueSpec, conv_epilogue
 from saccade.kernels.conv2d.row_bands import RowBands, band_integers
@@ -27,11 +27,8 @@ from saccade.kernels.conv2d.row_groups import RowGroups, Side
 from saccade.kernels.conv2d.row_sums import RowTotals, SumsSpec, conv_call
 from saccade.kernels.machine import machine
 from saccade.opdefs import Conv2d, RowSums
-from saccade.opdefs._taps import expr_flops
 
 __all__ = ["CONV2D_DEPTHWISE", "DepthwiseConfig"]
-
-_CYCLES = 3.7e3  # per microsecond
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,9 +181,7 @@ def _cost(call: Call) -> float:
     n, _, rows, columns = spec.shape
     cut = _groups(call, spec)
     assert cut is not None
-    fmas = columns * w.shape[3] * call.target.lanes * 2 / speed.flops
-    loads = cut.count * w.shape[3] * 1.5 / _CYCLES
-    row = w.shape[2] * (fmas + loads) + columns * (2 + expr_flops(call.op.epilogue)) / _CYCLES
+    row = row_micros(cut, columns, w.shape[2:], spec.expr, call.target)
     moved = float(x.nbytes + 2 * call.outputs[0].nbytes)
     bandwidth = speed.bandwidth if moved > call.target.l3 else speed.cache_bandwidth * call.threads
     return speed.step + max(n * rows * spec.vectors * row / call.threads, moved / bandwidth)

@@ -27,7 +27,7 @@ from saccade.kernels.base import (
     View,
 )
 from saccade.kernels.conv2d.depthwise_code import groups_of
-from saccade.kernels.conv2d.epilogue_spec import FLOATS, EpilogueSpec, expand
+from saccade.kernels.conv2d.epilogue_spec import FLOATS, EpilogueSpec, epilogue_of, static_sums
 from saccade.kernels.conv2d.expand_code import ExpandConfig, emit_expand
 from saccade.kernels.conv2d.microkernel import Reduction, in_pairs, steps_of
 from saccade.kernels.conv2d.row_bands import band_integers
@@ -74,20 +74,15 @@ def _wide(call: Call) -> tuple[int, ...]:
 def _inner(call: Call) -> EpilogueSpec:
     """The epilogue of the 1x1 convolution, whose result is the scratch of one block."""
     shape, op = _wide(call), call.op
-    indices = range(3, 3 + op.n_expand)
-    operands = tuple((i, expand(call.inputs[i], shape), call.constant[i]) for i in indices)
     out = View(DType.F32, shape, (0, 1, 0, _tile(call)[0] * call.target.lanes))
-    lanes = call.target.lanes
-    return EpilogueSpec(op.expand.epilogue, None, shape, operands, None, out, 1, lanes)
+    return epilogue_of(call, op.expand, shape, range(3, 3 + op.n_expand), out)
 
 
 def _outer(call: Call) -> EpilogueSpec:
     op: Conv2d = call.op.depthwise
-    sums = tuple(int(str(d)) for d in op.sum_shape(_wide(call), call.inputs[2].shape))
-    indices = range(3 + call.op.n_expand, len(call.inputs))
-    operands = tuple((i, expand(call.inputs[i], sums), call.constant[i]) for i in indices)
-    lanes = call.target.lanes
-    return EpilogueSpec(op.epilogue, op.store, sums, operands, None, call.outputs[0], 1, lanes)
+    sums = static_sums(op, _wide(call), call.inputs[2].shape)
+    operands = range(3 + call.op.n_expand, len(call.inputs))
+    return epilogue_of(call, op, sums, operands, call.outputs[0])
 
 
 def _groups(call: Call) -> RowGroups | None:

@@ -8,11 +8,16 @@ from dataclasses import dataclass
 from saccade.codegen.language import Kernel, Ptr, Var
 from saccade.codegen.target import Target
 from saccade.codegen.values import Int, IntLike, Mask, Vec
+from saccade.ir import Expr
 from saccade.kernels.conv2d.epilogue import Epilogue, Place
 from saccade.kernels.conv2d.row_groups import Group, RowGroups, cut_row
+from saccade.kernels.machine import machine
 from saccade.opdefs import Conv2d
+from saccade.opdefs._taps import expr_flops
 
-__all__ = ["FinishRow", "RowCode", "Rows", "groups_of"]
+__all__ = ["FinishRow", "RowCode", "Rows", "groups_of", "row_micros"]
+
+_CYCLES = 3.7e3  # per microsecond
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +54,15 @@ def groups_of(
         columns, width, taps=taps, stride=conv.stride[1], left=conv.padding[1],
         dilation=conv.dilation[1], largest=largest,
     )  # fmt: skip
+
+
+def row_micros(
+    cut: RowGroups, columns: int, taps: tuple[int, ...], epilogue: Expr, target: Target
+) -> float:
+    """Estimated microseconds of one row of one vector, `taps` being [rows, columns] of a window."""
+    fmas = columns * taps[1] * target.lanes * 2 / machine(target).flops
+    loads = cut.count * taps[1] * 1.5 / _CYCLES
+    return taps[0] * (fmas + loads) + columns * (2 + expr_flops(epilogue)) / _CYCLES
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from saccade.kernels.conv2d.config import DirectConfig
 from saccade.kernels.conv2d.direct_pixels import Geometry, Region, Spot, Walk
 from saccade.kernels.conv2d.direct_regions import REGION_WORDS
 from saccade.kernels.conv2d.direct_sum import emit_sum_of_parts
-from saccade.kernels.conv2d.epilogue import Epilogue, Place
+from saccade.kernels.conv2d.epilogue import Epilogue
 from saccade.kernels.conv2d.grid import Cell, Grid
 from saccade.kernels.conv2d.microkernel import (
     Reduction,
@@ -57,7 +57,7 @@ class _Direct:
         self.panel = k.scratch("panel", products) if config.prologue != str(IDENTITY) else None
         self.epilogue = Epilogue(k, config.epilogue)
         self.g, self.grid = k.sizes(Geometry), k.sizes(Grid)
-        self.walk = Walk(k, self.g, config.rows, config.flat)
+        self.walk = Walk(k, config.rows, config.flat)
         self.operand_strides = [k.integer("n") for _ in self.operands]
         self.epilogue.declare_integers()
         self.lanes = vector_lanes(k, config.vectors, config.half)
@@ -75,7 +75,7 @@ class _Direct:
                     self._tiles(region, cell, low, k.minimum_int(end - begin, count))
             else:
                 count = (g.pixels + (self.config.rows - 1)) // self.config.rows
-                self._tiles(self.walk.whole(), cell, first, k.minimum_int(end, count))
+                self._tiles(self.walk.whole(self.g), cell, first, k.minimum_int(end, count))
 
     def _tiles(self, region: Region, cell: Cell, first: Int, end: Int) -> None:
         """Tiles `first … end-1` of a region, of the blocks of a cell."""
@@ -224,7 +224,7 @@ class _Direct:
         self, region: Region, sums: list[list[Var]], first: Spot, group: Int, block: Int
     ) -> None:
         k, g, config = self.k, self.g, self.config
-        places = self._places(group, block)
+        places = self.epilogue.places(block, self.lanes, group)
         for spot, tile in zip(self.walk.spots(region, first), sums, strict=True):
             with k.when(spot.number < region.pixels):
                 n, p, q = spot.n, spot.p, spot.q
@@ -233,16 +233,6 @@ class _Direct:
                 pixel = self.epilogue.pixel(n, p, q)
                 for total, place in zip(tile, places, strict=True):
                     self.epilogue.finish(total.get(), pixel, place)
-
-    def _places(self, group: Int, block: Int) -> list[Place]:
-        """Where the vectors of a tile go."""
-        if not self.config.half:
-            first = block * self.config.vectors
-            return [self.epilogue.place(first + j, group) for j in range(self.config.vectors)]
-        first = block * sum(self.lanes)
-        starts = [first + j * self.k.lanes for j in range(self.config.vectors)]
-        pairs = zip(starts, self.lanes, strict=True)
-        return [self.epilogue.place_at(start, group, lanes) for start, lanes in pairs]
 
     # Prologue
 

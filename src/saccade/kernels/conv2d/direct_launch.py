@@ -27,12 +27,13 @@ from saccade.kernels.conv2d.microkernel import FEW, Reduction, steps_of
 from saccade.kernels.machine import machine
 from saccade.opdefs._taps import expr_flops
 
-__all__ = ["CYCLES", "Window", "beside"]
+__all__ = ["CYCLES", "EFFICIENCY", "Window", "beside"]
 
 _MOST_REGIONS = 64
 CYCLES = 3.7e3
 """Per microsecond."""
-_EFFICIENCY = 0.97
+EFFICIENCY = 0.97
+"""Share of the peak that full tiles reach."""
 _OVERLAP = 0.15  # share of the shorter of products and weights that adds to the longer
 
 
@@ -205,7 +206,7 @@ class Window:
     def cost(self, call: Call, spec: EpilogueSpec) -> float:
         """Estimated microseconds of the best way, without the traffic of operands and results."""
         cycles = self.tiles(call, spec)[0].cycles
-        return machine(call.target).step + cycles / (_EFFICIENCY * CYCLES)
+        return machine(call.target).step + cycles / (EFFICIENCY * CYCLES)
 
     def _config(self, call: Call, spec: EpilogueSpec, tile: Tile, flat: bool) -> DirectConfig:
         reduction = Reduction.of(self.depth, self.pairs)

@@ -8,7 +8,7 @@ from saccade.codegen.language import Kernel, Ptr
 from saccade.codegen.values import Int
 from saccade.kernels.conv2d.direct_regions import REGION_WORDS
 
-__all__ = ["GEOMETRY", "Geometry", "Region", "Spot", "Walk"]
+__all__ = ["GEOMETRY", "Geometry", "Rectangle", "Region", "Spot", "Walk"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,14 +56,20 @@ class Spot:
 
 
 @dataclass(frozen=True, slots=True)
-class Region:
-    """A rectangle of output pixels, in every image, and the range of taps that it needs."""
+class Rectangle:
+    """Neighbouring output pixels, the same ones in every image."""
 
     pixels: Int
     top: Int
     rows: Int
     left: Int
     columns: Int
+
+
+@dataclass(frozen=True, slots=True)
+class Region(Rectangle):
+    """A rectangle and the range of taps that its pixels need."""
+
     taps_r: tuple[Int, Int]
     taps_s: tuple[Int, Int]
 
@@ -74,19 +80,17 @@ class Walk:
 
     Attributes:
         k: Builder.
-        g: Sizes and strides.
         rows: Pixels of a tile.
         flat: Whether pixels are evenly apart in every operand and no window leaves the picture.
     """
 
     k: Kernel
-    g: Geometry
     rows: int
     flat: bool
 
-    def whole(self) -> Region:
+    def whole(self, g: Geometry) -> Region:
         """The whole picture, with all taps."""
-        g, zero = self.g, self.k.int(0)
+        zero = self.k.int(0)
         taps = (zero, g.taps_r), (zero, g.taps_s)
         return Region(g.pixels, zero, g.out_height, zero, g.out_width, *taps)
 
@@ -97,7 +101,7 @@ class Walk:
         region = Region(pixels, top, rows, left, columns, (taps[0], taps[1]), (taps[2], taps[3]))
         return region, first, count
 
-    def spot(self, region: Region, number: Int) -> Spot:
+    def spot(self, region: Rectangle, number: Int) -> Spot:
         """Pixel `number` of a region."""
         zero = self.k.int(0)
         if self.flat:
@@ -108,7 +112,7 @@ class Walk:
         p = rest // region.columns
         return Spot(number, n, p + region.top, rest - p * region.columns + region.left)
 
-    def _following(self, region: Region, spot: Spot) -> Spot:
+    def _following(self, region: Rectangle, spot: Spot) -> Spot:
         number = spot.number + 1
         more = number < region.pixels
         turn = more & (spot.q + 1).equals(region.left + region.columns)
@@ -118,7 +122,7 @@ class Walk:
         p = over.select(region.top, next_p)
         return Spot(number, over.select(spot.n + 1, spot.n), p, q)
 
-    def spots(self, region: Region, first: Spot) -> list[Spot]:
+    def spots(self, region: Rectangle, first: Spot) -> list[Spot]:
         """The pixels of the tile that begins with `first`."""
         if self.flat:
             return [self.spot(region, first.number + i) for i in range(self.rows)]

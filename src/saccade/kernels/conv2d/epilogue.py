@@ -12,6 +12,7 @@ there), for every pixel for a `pixel`, and finishes each pair:
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from saccade.codegen.expressions import emit_expr
@@ -102,6 +103,15 @@ class Epilogue:
             count = (pixel < block * block).select(self.count - within, 0)
             return self._loaded(Place(first, out, first, self.lanes, count, None, ()))
         return self.place_at(first, group)
+
+    def places(self, block: Int, lanes: Sequence[int], group: IntLike = 0) -> list[Place]:
+        """Where the vectors of a tile go, in block number `block` of vectors of so many lanes."""
+        if set(lanes) == {self.lanes}:
+            return [self.place(block * len(lanes) + j, group) for j in range(len(lanes))]
+        first = block * sum(lanes)
+        return [
+            self.place_at(first + sum(lanes[:j]), group, count) for j, count in enumerate(lanes)
+        ]
 
     def place_at(self, first: Int, group: IntLike = 0, lanes: int | None = None) -> Place:
         """Where `lanes` channels of a group from `first` on go, unless to sub-pixels."""

@@ -23,7 +23,15 @@ from saccade.kernels.base import Call, In, Operand, Out, Packed, Packing, Scratc
 from saccade.kernels.conv2d.channel_order import channel_order
 from saccade.opdefs import Conv2d, DepthToSpaceStore, InterleaveStore, StoreMap
 
-__all__ = ["FLOATS", "EpilogueSpec", "conv_epilogue", "even_step", "expand"]
+__all__ = [
+    "FLOATS",
+    "EpilogueSpec",
+    "conv_epilogue",
+    "epilogue_of",
+    "even_step",
+    "expand",
+    "static_sums",
+]
 
 FLOATS = (DType.F32, DType.BF16)
 """What convolutions and products read and write; all of it is float32 in registers."""
@@ -236,14 +244,37 @@ def conv_epilogue(call: Call) -> EpilogueSpec:
 
 def _conv_epilogue(call: Call) -> EpilogueSpec:
     op: Conv2d = call.op
-    shape = op.sum_shape(call.inputs[0].shape, call.inputs[1].shape)
-    sums = tuple(int(str(n)) for n in shape)
-    end = len(call.inputs) - op.n_store
-    operands = tuple(
-        (i, expand(call.inputs[i], sums), call.constant[i]) for i in range(2 + op.n_prologue, end)
+    sums = static_sums(op, call.inputs[0].shape, call.inputs[1].shape)
+    operands = range(2 + op.n_prologue, len(call.inputs))
+    return epilogue_of(call, op, sums, operands, call.outputs[0], op.groups)
+
+
+def static_sums(op: Conv2d, x: tuple[int, ...], w: tuple[int, ...]) -> tuple[int, ...]:
+    """The shape of a convolution's sums, [N, K, P, Q]."""
+    return tuple(int(str(n)) for n in op.sum_shape(x, w))
+
+
+def epilogue_of(
+    call: Call,
+    op: Conv2d,
+    sums: tuple[int, ...],
+    operands: range,
+    out: View,
+    groups: int = 1,
+) -> EpilogueSpec:
+    """The epilogue of a convolution, which may be one of several that a call does.
+
+    Args:
+        call: Whose inputs it reads.
+        op: The convolution.
+        sums: Shape of its sums.
+        operands: Which inputs of the call belong to its epilogue and its store map.
+        out: Where its result goes.
+        groups: Groups of channels that no vector holds two of.
+    """
+    end = operands.stop - op.n_store
+    read = tuple(
+        (i, expand(call.inputs[i], sums), call.constant[i]) for i in range(operands.start, end)
     )
     part = (end, call.inputs[end], call.constant[end]) if op.n_store == 1 else None
-    lanes = call.target.lanes
-    return EpilogueSpec(
-        op.epilogue, op.store, sums, operands, part, call.outputs[0], op.groups, lanes
-    )
+    return EpilogueSpec(op.epilogue, op.store, sums, read, part, out, groups, call.target.lanes)

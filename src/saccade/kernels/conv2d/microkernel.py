@@ -24,6 +24,7 @@ from saccade.kernels.base import Call
 __all__ = [
     "FEW",
     "Reduction",
+    "Sums",
     "accumulate",
     "add",
     "add_pairs",

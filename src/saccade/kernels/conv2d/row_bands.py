@@ -1,4 +1,4 @@
-"""Convolutions whose chunks are bands of rows of the result: their sizes and their windows."""
+"""Convolutions that walk the rows of their result: their sizes, their windows, their chunks."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from saccade.kernels.base import View
 from saccade.kernels.conv2d.column_window import valid_taps
 from saccade.opdefs import Conv2d
 
-__all__ = ["Band", "RowBands", "band_integers"]
+__all__ = ["Band", "RowBands", "Windows", "band_integers", "window_integers"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,7 @@ class Band:
 
 
 @dataclass(frozen=True, slots=True)
-class RowBands:
+class Windows:
     """Integer parameters, in order; a kernel derives its sizes from these and adds its own.
 
     Attributes:
@@ -35,7 +35,6 @@ class RowBands:
         top, left: Padding.
         taps, stride, dilation: Of the convolution, from row to row. Along the row they are part of
             the code.
-        band: Rows of the result in a chunk.
     """
 
     images: Int
@@ -52,6 +51,21 @@ class RowBands:
     taps: Int
     stride: Int
     dilation: Int
+
+    def window(self, k: Kernel, row: Int) -> tuple[Int, tuple[Int, Int]]:
+        """First row of the picture under a row's windows, and the taps that fall on the picture."""
+        h = row * self.stride - self.top
+        return h, valid_taps(k, h, self.height, self.taps, self.dilation)
+
+
+@dataclass(frozen=True, slots=True)
+class RowBands(Windows):
+    """The same where chunks are bands of rows of the result.
+
+    Attributes:
+        band: Rows of the result in a chunk.
+    """
+
     band: Int
 
     @contextmanager
@@ -67,26 +81,25 @@ class RowBands:
         """One past the last row of a band."""
         return k.minimum_int(band.low + self.band, self.rows)
 
-    def window(self, k: Kernel, row: Int) -> tuple[Int, tuple[Int, Int]]:
-        """First row of the picture under a row's windows, and the taps that fall on the picture."""
-        h = row * self.stride - self.top
-        return h, valid_taps(k, h, self.height, self.taps, self.dilation)
 
-
-def band_integers(
-    conv: Conv2d, x: View, taps: int, result: tuple[int, ...], band: int
-) -> tuple[int, ...]:
-    """The values of `RowBands`.
+def window_integers(conv: Conv2d, x: View, taps: int, result: tuple[int, ...]) -> tuple[int, ...]:
+    """The values of `Windows`.
 
     Args:
         conv: The convolution.
         x: Its picture.
         taps: Rows of a window.
         result: Shape of its sums.
-        band: Rows of a chunk.
     """
     images, _, rows, columns = result
     return (
         images, rows, columns, *x.shape[2:], *x.strides, *conv.padding[:2], taps, conv.stride[0],
-        conv.dilation[0], band,
+        conv.dilation[0],
     )  # fmt: skip
+
+
+def band_integers(
+    conv: Conv2d, x: View, taps: int, result: tuple[int, ...], band: int
+) -> tuple[int, ...]:
+    """The values of `RowBands`: those of `Windows`, and the rows of a chunk."""
+    return (*window_integers(conv, x, taps, result), band)
