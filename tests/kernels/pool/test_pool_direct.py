@@ -30,6 +30,10 @@ CASES = [
     ((2, 19, 6, 33), {"kernel": (3, 3), "padding": (1, 1, 1, 1)}),
     ((1, 16, 6, 31), {"kernel": (2, 2), "stride": (2, 2)}),
     ((1, 16, 3, 24), {"kernel": (2, 3), "dilation": (2, 1), "padding": (1, 2, 1, 2)}),
+    ((1, 40, 11, 14), {"kernel": (3, 3), "padding": (1, 1, 1, 1)}),
+    ((2, 24, 7, 9), {"kernel": (5, 5), "padding": (2, 2, 2, 2)}),
+    ((1, 20, 13, 9), {"kernel": (4, 3), "stride": (3, 2), "padding": (3, 2, 3, 2)}),
+    ((1, 18, 4, 7), {"kernel": (2, 3), "padding": (1, 0, 0, 2)}),
     ((0, 4, 5, 5), {"kernel": (2, 2)}),
     ((1, 0, 5, 5), {"kernel": (2, 2)}),
 ]  # fmt: skip
@@ -108,11 +112,44 @@ def test_refusals():
     assert "strided" in POOL.supports(call)
 
 
-@pytest.mark.parametrize("position", [4, 6, 7, 8, 9, 10, 12, 14, 15])
+def test_means_are_as_exact_as_divisions(hold):
+    """Nine times a number is divided by nine again, infinities stay what they are."""
+    x = np.full((1, 19, 6, 11), 1.0, np.float32) * np.arange(1, 20, dtype=np.float32)[:, None, None]
+    x[0, 3], x[0, 4], x[0, 5, 2, 2] = np.inf, -np.inf, np.inf
+    op = Pool2d("average", (3, 3), padding=(1, 1, 1, 1))
+    view = last(x.shape)
+    (y,) = hold(POOL, op, [x], inputs=[view], outputs=[view], exact=True)
+    assert np.array_equal(y[0, :3, 0, 0], [1.0, 2.0, 3.0])
+    assert np.isposinf(y[0, 5, 1, 1])
+
+
+def test_what_exceeds_the_caches_is_asked_for_ahead():
+    def fetch(side):
+        view = last((1, 64, side, side))
+        call = Call(Pool2d("max", (3, 3), (1, 1), (1,) * 4), (view,), (view,), (False,), target)
+        return POOL.launch(call)[0].config.fetch
+
+    target = dataclasses.replace(host_target(), l3=32 << 20)
+    assert not fetch(56) and fetch(224)
+
+
+# Integers of the launch: 5 channels, 6 and 7 the result's rows and columns, 8 and 9 the picture's,
+# 10 to 19 taps, strides, dilations, padding, 20 to 25 strides.
+@pytest.mark.parametrize("position", [5, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 21, 22, 24, 25])
 def test_mutants_are_caught(hold, position):
     """Sizes, taps, strides, dilations or pads that are off by one are noticed."""
-    mutant = off_by(POOL, position)
     op = Pool2d("average", (3, 3), (2, 2), (1, 1, 1, 1), (2, 2))
-    x = random_operands((2, 20, 9, 9), DType.F32, RNG)
+    assert_caught(hold, op, random_operands((2, 20, 9, 9), DType.F32, RNG), position)
+
+
+@pytest.mark.parametrize("position", [5, 7, 8, 9, 16, 17, 21, 22, 24, 25])
+@pytest.mark.parametrize("kind", ["max", "average"])
+def test_mutants_of_blocks_are_caught(hold, kind, position):
+    op = Pool2d(kind, (3, 3), padding=(1, 1, 1, 1))
+    assert_caught(hold, op, random_operands((2, 20, 9, 35), DType.F32, RNG), position)
+
+
+def assert_caught(hold, op, x, position):
+    mutant = off_by(POOL, position)
     with pytest.raises((AssertionError, IndexError)):
         run(hold, op, x, kernel=mutant)

@@ -1,0 +1,285 @@
+"""Blocks of pooling windows: a few neighbours of each of a few rows, done at once.
+
+    column[i, j] = max or sum over the rows r of window row i of x[r, j]
+    y[i, q] = max or mean over the columns j of window q of column[i, j]
+
+Rows of windows that have rows of the picture in common are done together, so that these are fetched
+once; windows of a row share what is found of a column, and of two columns. Nothing is tested at the
+borders: a maximum takes a row or column of its window that is on the picture twice, a sum takes
+zeros. Where fewer windows are left than a block has, it begins earlier and does some again.
+
+Where the operands exceed the caches, what the next rows of windows need is asked for: few channels
+make short runs, which the processor does not foresee. The maximum instruction loses NaN: it is
+looked for, and what has one in it is done again with care.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import reduce
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from saccade.codegen.language import Ptr, Var
+from saccade.codegen.values import Bool, Int, Mask, Vec
+from saccade.kernels.pointwise.elements import to_float
+
+if TYPE_CHECKING:
+    from saccade.kernels.pool.code import PoolCode
+
+__all__ = ["Blocks", "Part"]
+
+_LEAST = 2.0**-64  # so that an infinite sum times what is missing is infinite
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What a chunk does: rows of windows of one picture, and a block of its channels."""
+
+    n: Int
+    first: Int
+    end: Int
+    low: Int
+    high: Int
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """A row of the picture, or zeros; how far it is from column to column."""
+
+    x: Ptr
+    step: Int
+
+
+@dataclass(frozen=True, slots=True)
+class _Share:
+    """One over a number of taps: a float32 not above it, and what is missing.
+
+    Sums times both, added up in one `fma`, are as good as divided, and infinite ones stay that.
+    """
+
+    below: Vec
+    rest: Vec
+
+
+@dataclass(slots=True)
+class _Joined:
+    """What is found of rows or columns one by one, and of two neighbours together."""
+
+    join: Callable[[Vec, Vec], Vec]
+    found: dict[int, Vec]
+    paired: bool = True
+    pairs: dict[int, Vec] = field(default_factory=dict)
+
+    def window(self, first: int, count: int) -> Vec:
+        """All of a window's; two of which the first is an odd one are joined first, and once."""
+        parts, at, end = [], first, first + count
+        while at < end:
+            if self.paired and at % 2 and at + 1 < end:
+                if at not in self.pairs:
+                    self.pairs[at] = self.join(self.found[at], self.found[at + 1])
+                parts.append(self.pairs[at])
+                at += 2
+            else:
+                parts.append(self.found[at])
+                at += 1
+        return reduce(self.join, parts)
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """A block: its first window, and what does not change from channel to channel.
+
+    Attributes:
+        p, q: Of the first window.
+        rows: Of the picture, under the windows.
+        below: Rows that the next rows of windows need, to be asked for.
+        columns: Of the picture, counted from its first.
+        inside: For each column all bits, or none where it is replaced by zeros; empty where no
+            column ever is.
+        shares: What the sums of each window are multiplied by, row by row.
+    """
+
+    p: Int
+    q: Int
+    rows: Sequence[_Row]
+    below: Sequence[_Row]
+    columns: Sequence[Int]
+    inside: Sequence[Vec]
+    shares: Sequence[Sequence[_Share]]
+
+
+class Blocks:
+    """Emits the blocks of a chunk.
+
+    Args:
+        pool: The kernel's parameters.
+        part: Of the picture, not empty.
+        nan: Set in the lanes in which a maximum met a NaN.
+    """
+
+    def __init__(self, pool: PoolCode, part: Part, nan: Var) -> None:
+        self.pool, self.k, self.config = pool, pool.k, pool.config
+        self.part, self.nan = part, nan
+        self.maximum = pool.config.kind == "max"
+        c = pool.config
+        self.spans = tuple(
+            taps + (windows - 1) * stride
+            for taps, windows, stride in zip(
+                (c.rows, c.columns), (c.height, c.width), c.stride, strict=True
+            )
+        )
+
+    def emit(self) -> None:
+        """All blocks, from top to bottom and from left to right."""
+        k, pool, part, c = self.k, self.pool, self.part, self.config
+        with k.range(part.first, part.end, c.height) as down:
+            p = k.minimum_int(down, pool.p - c.height)
+            with k.range(0, pool.q, c.width) as along:
+                self._block(p, k.minimum_int(along, pool.q - c.width))
+
+    def _block(self, p: Int, q: Int) -> None:
+        if not self.config.zeros:
+            self._vectors(self._place(p, q, inner=True))
+            return
+        with self.k.when_else(self._inner(p, q)) as (then, other):
+            with then:
+                self._vectors(self._place(p, q, inner=True))
+            with other:
+                self._vectors(self._place(p, q, inner=False))
+
+    def _vectors(self, place: _Place) -> None:
+        """All channels of a block."""
+        k, part = self.k, self.part
+        with k.range(part.low, part.high, k.lanes) as channel:
+            if self.config.masked:
+                self._vector(place, channel, k.first(part.high - channel))
+            else:
+                self._vector(place, k.minimum_int(channel, part.high - k.lanes), None)
+
+    def _inner(self, p: Int, q: Int) -> Bool:
+        """Whether a block's windows lie on the picture."""
+        inside = None
+        for axis, at, span in zip(
+            (self.pool.down, self.pool.along), (p, q), self.spans, strict=True
+        ):
+            start = at * axis.stride - axis.before
+            here = (start >= 0) & (start + span <= axis.size)
+            inside = here if inside is None else inside & here
+        assert inside is not None
+        return inside
+
+    def _place(self, p: Int, q: Int, *, inner: bool) -> _Place:
+        k, pool, c = self.k, self.pool, self.config
+        top = p * c.stride[0] - pool.down.before
+        left = q * c.stride[1] - pool.along.before
+        coming = c.height * c.stride[0] if c.fetch else 0
+        places = [left + j for j in range(self.spans[1])]
+        columns = [self._clipped(j, pool.along.size) for j in places]
+        inside = []
+        if not inner:
+            flags = [one.equals(j).select(-1, 0) for one, j in zip(columns, places, strict=True)]
+            inside = [
+                k.broadcast(Vec(k.b, k.b.trunc(f.value, k.vector_type(1, "int32")))) for f in flags
+            ]
+        return _Place(
+            p, q,
+            [self._row(top + r) for r in range(self.spans[0])],
+            [self._row(top + self.spans[0] + r) for r in range(coming)],
+            columns, inside, [] if self.maximum else self._shares(p, q, even=inner),
+        )  # fmt: skip
+
+    def _clipped(self, at: Int, size: Int) -> Int:
+        return self.k.maximum_int(self.k.minimum_int(at, size - 1), 0)
+
+    def _row(self, h: Int) -> _Row:
+        k, pool = self.k, self.pool
+        inside = self._clipped(h, pool.down.size)
+        x = pool.x + (self.part.n * pool.x_n + inside * pool.x_h)
+        if pool.zeros is None:
+            return _Row(x, pool.x_w)
+        valid = inside.equals(h)
+        zeros = pool.zeros + (k.lanes - self.part.low)
+        return _Row(k.pick(valid, x, zeros), valid.select(pool.x_w, 0))
+
+    def _shares(self, p: Int, q: Int, *, even: bool) -> list[list[_Share]]:
+        pool, c = self.pool, self.config
+        if even:
+            return [[self._even_share(c.rows * c.columns)] * c.width] * c.height
+        across = [pool.range(pool.along, q + i).count for i in range(c.width)]
+        down = [pool.range(pool.down, p + i).count for i in range(c.height)]
+        return [[self._share(rows * columns) for columns in across] for rows in down]
+
+    def _even_share(self, taps: int) -> _Share:
+        """Of a window that lies on the picture; to the bit what `_share` finds."""
+        below = np.float32(1 / taps)
+        if float(below) * taps > 1:
+            below = np.nextafter(below, np.float32(0))
+        rest = np.float32(1 - float(below) * taps) / np.float32(taps)
+        return _Share(self.k.number(float(below)), self.k.number(max(float(rest), _LEAST)))
+
+    def _share(self, taps: Int) -> _Share:
+        k = self.k
+        one, n = k.number(1.0, 1), Vec(k.b, k.b.sitofp(taps.value, k.vector_type(1)))
+        near = one / n
+        above = k.fma(-n, near, one).compare("<", 0.0)
+        below = above.select(near * (1 - 2.0**-24), near)
+        rest = k.maximum(k.fma(-n, below, one) / n, _LEAST)
+        return _Share(k.broadcast(below), k.broadcast(rest))
+
+    def _vector(self, place: _Place, channel: Int, mask: Mask | None) -> None:
+        """One vector of channels of a block's windows."""
+        c, done = self.config, 0
+        rows = [_Joined(self._join, {}) for _ in range(c.height)]
+        for i in range(c.width):
+            first = i * c.stride[1]
+            for j in range(max(done, first), first + c.columns):
+                for row, value in zip(rows, self._down(place, j, channel, mask), strict=True):
+                    row.found[j] = value
+            done = first + c.columns
+            for down, row in enumerate(rows):
+                value = row.window(first, c.columns)
+                if not self.maximum:
+                    share = place.shares[down][i]
+                    value = self.k.fma(value, share.below, value * share.rest)
+                self._store(value, (place.p + down, place.q + i), channel, mask)
+
+    def _down(self, place: _Place, j: int, channel: Int, mask: Mask | None) -> list[Vec]:
+        """One column, for each row of windows."""
+        k, c = self.k, self.config
+        at = place.columns[j]
+        loaded = [
+            to_float(k, row.x.vec(row.step * at + channel, mask), c.element) for row in place.rows
+        ]
+        for row in place.below:
+            k.prefetch(row.x, row.step * at + channel, locality=2)
+        if self.maximum:
+            self._look_for_nan(loaded)
+        # Sums must not depend on where a chunk starts, so they share no pairs of rows.
+        found = _Joined(self._join, dict(enumerate(loaded)), paired=self.maximum)
+        values = [found.window(i * c.stride[0], c.rows) for i in range(c.height)]
+        return [self._kept(v, place.inside[j]) for v in values] if place.inside else values
+
+    def _look_for_nan(self, loaded: Sequence[Vec]) -> None:
+        """One unordered comparison sees to two vectors."""
+        k, nan = self.k, self.nan.get().value
+        for one, two in zip(loaded[::2], [*loaded[1::2], loaded[-1]], strict=False):
+            nan = k.b.or_(nan, k.b.fcmp_unordered("uno", one.value, two.value))
+        self.nan.set(Vec(k.b, nan))
+
+    def _kept(self, value: Vec, bits: Vec) -> Vec:
+        """The value, or zero."""
+        b = self.k.b
+        return Vec(b, b.bitcast(b.and_(b.bitcast(value.value, bits.type), bits.value), value.type))
+
+    def _join(self, a: Vec, b: Vec) -> Vec:
+        return self.k.maximum(a, b) if self.maximum else a + b
+
+    def _store(self, value: Vec, at: tuple[Int, Int], channel: Int, mask: Mask | None) -> None:
+        pool, n, (p, q) = self.pool, self.part.n, at
+        to = n * pool.y_n + p * pool.y_h + q * pool.y_w + channel
+        pool.y.store(pool.finish.apply(value, (n, p, q), channel, mask), to, mask)
+        if self.config.fetch:
+            self.k.prefetch(pool.y, to + pool.y_h * self.config.height, locality=2)
