@@ -44,7 +44,7 @@ NOTES = Path(__file__).parent.parent / "docs" / "performance-notes.md"
 MARKS = ("<!-- bandwidth:begin -->", "<!-- bandwidth:end -->")
 SIZES = {"L2": 512 << 10, "L3": 8 << 20, "memory": 128 << 20}  # of two cores together
 DTYPES = {"float32": DType.F32, "bfloat16": DType.BF16}
-PAUSE = 0.01  # seconds until threads out of work sleep
+PAUSE = 0.02  # seconds until threads out of work sleep
 AIM = 0.8
 
 

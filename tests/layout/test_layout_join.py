@@ -112,7 +112,7 @@ def why_apart(graph):
     return passed.reason
 
 
-NARROW, DEEP = (1, 16, 112, 112), (1, 1024, 7, 7)
+NARROW, DEEP, TINY = (1, 16, 112, 112), (1, 1024, 14, 14), (1, 16, 28, 28)
 
 
 def test_what_lies_between_is_no_value():
@@ -131,10 +131,10 @@ def test_what_lies_between_is_no_value():
 
 
 def test_a_store_map_stays_that_of_the_result():
-    b = Builder((1, 58, 28, 28))
-    x = b.conv(b.inputs[0], 58)
-    part = b.conv(x, 58)
-    _, y = separable(b, x, 58, store=InterleaveStore(2, 1), others=(part,))
+    b = Builder(NARROW)
+    x = b.conv(b.inputs[0], 16)
+    part = b.conv(x, 16)
+    _, y = separable(b, x, 16, store=InterleaveStore(2, 1), others=(part,))
     families = [s.op.family for s in steps(b.graph(b.conv(y, 8)))]
     assert families == ["Conv2d", "Conv2d", "SeparableConv2d", "Conv2d"]
 
@@ -143,6 +143,12 @@ def test_two_steps_where_they_are_estimated_to_be_as_fast():
     b = Builder(DEEP)
     graph = b.graph(b.conv(separable(b, b.conv(b.inputs[0], 1024), 1024)[1], 8))
     assert "as two steps" in why_apart(graph)
+
+
+def test_two_steps_where_the_caches_hold_what_lies_between():
+    b = Builder(TINY)
+    graph = b.graph(b.conv(separable(b, b.conv(b.inputs[0], 16))[1], 8))
+    assert "second caches" in why_apart(graph)
 
 
 def _to_the_caller(b, x):

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from math import prod
 
 from saccade.ir import Graph, Node, Op, Value
 from saccade.kernels.base import View
@@ -29,7 +30,7 @@ __all__ = ["assign"]
 
 _ELSEWHERE = "its operand lives elsewhere"
 _FASTER = "its readers are faster with it, by more than the copy takes"
-_WORTH = 1.025  # times what one step takes are what two have to take: estimates are no better
+_WORTH = 1.05  # times what one step takes are what two have to take: estimates are no better
 
 
 def assign(
@@ -59,7 +60,8 @@ def assign(
     fitter = Fitter(Selector(backend, available, timings), backend, threads, exact)
     chosen = search(graph, shapes, ops, _formats(graph), fitter)
     places = place(graph, shapes, maps, chosen.pictures)
-    work = _Assignment(graph, ops, places, chosen, fitter, pairs, dict(apart))
+    least = 0 if timings is not None else backend.target.l2 // 2
+    work = _Assignment(graph, ops, places, chosen, fitter, pairs, dict(apart), least)
     for node in graph.nodes:
         work.node(node)
     work.outputs()
@@ -94,6 +96,8 @@ class _Assignment:
         fitter: Finds kernels.
         pairs: What may be one step, by the first node.
         apart: Why nodes are steps of their own that could be half of another one.
+        least: Bytes between the nodes of a pair below which second caches hold them anyway, and
+            estimates of one step would be idle.
         instead: The node of both for the second one of each pair that became one step.
         steps: So far.
         converted: Copies of stored values in other storage.
@@ -106,6 +110,7 @@ class _Assignment:
     fitter: Fitter
     pairs: Mapping[Node, Pair]
     apart: dict[Node, str]
+    least: int
     instead: dict[Node, Node] = field(default_factory=dict)
     steps: list[LaidStep] = field(default_factory=list)
     converted: dict[tuple[Stored, View], Stored] = field(default_factory=dict)
@@ -128,6 +133,10 @@ class _Assignment:
 
     def _is_one_step(self, pair: Pair) -> bool:
         """Whether a pair was measured, or else estimated, to be faster as one step."""
+        between = self.places.stored[pair.first.output].view
+        if prod(between.shape) * between.dtype.itemsize < self.least:
+            self.apart[pair.first] = "what lies between stays in the second caches"
+            return False
         both = self._fit(pair.both)
         if both.choice.kernel is None or both.why:
             self.apart[pair.first] = both.why or "; ".join(map(str, both.choice.passed))
