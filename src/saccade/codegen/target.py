@@ -53,6 +53,16 @@ class Target:
         """Bits of the smallest elements that masked loads and stores take; None: there are none."""
         return {"avx512": 8, "avx2": 32}.get(self.isa)
 
+    @property
+    def splits_vectors(self) -> bool:
+        """Whether vectors half as wide exist beside the widest, with all of their registers."""
+        return self.isa == "avx512"
+
+    @property
+    def embedded_broadcasts(self) -> bool:
+        """Whether a product takes one element from memory for all lanes."""
+        return self.isa == "avx512"
+
 
 _AVX512 = ("avx512f", "avx512bw", "avx512vl", "avx512dq")
 

@@ -108,9 +108,9 @@ def tiles(target: Target, *, halves: bool = False) -> tuple[tuple[int, int, bool
         return tuple((nv, mr, False) for nv, mr in _TILES_16)
     # Where a product cannot take a broadcast from memory, that and its address pass through one
     # register more.
-    spare = 0 if target.isa == "avx512" else 2
+    spare = 0 if target.embedded_broadcasts else 2
     known = [(nv, mr, False) for nv, mr in _TILES_32 if nv * (mr + 1) + spare <= target.registers]
-    if halves and target.isa == "avx512":
+    if halves and target.splits_vectors:
         known += [(nv, mr, True) for nv, mr in _HALVED]
     return tuple(known)
 
