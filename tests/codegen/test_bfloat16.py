@@ -9,6 +9,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from saccade.codegen.bfloat16 import BFloat16
 from saccade.codegen.compile import assembly, object_code
 from saccade.codegen.language import Kernel
 from saccade.codegen.target import host_target
@@ -153,6 +154,39 @@ def test_a_pair_splits_into_what_its_elements_widen_to(target):
     y = np.zeros(2 * lanes, np.float32)
     run(target, emit, [x, y], [])
     np.testing.assert_array_equal(y, np.concatenate([x[::2], x[1::2]]).astype(np.float32))
+
+
+def _rounded_in_pairs(target, x, lanes):
+    """The same numbers, split into even and odd ones, rounded and put together again."""
+
+    def emit(k):
+        even, odd, y = k.pointer("even"), k.pointer("odd"), k.pointer("y", "bfloat16")
+        with k.range(0, len(x) // 2, lanes) as i:
+            y.store_halves(even.vec(i, None, lanes), odd.vec(i, None, lanes), i * 2)
+
+    y = np.zeros(len(x), BF16)
+    run(target, emit, [x[::2].copy(), x[1::2].copy(), y])
+    return y
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("registers", [1, 2, 4])
+def test_pairs_round_as_single_elements_do(target, registers):
+    rng = np.random.default_rng(4)
+    ties = ((rng.integers(0x0080, 0x7F00, 504).astype(np.uint32) << 16) | 0x8000).view(np.float32)
+    x = np.concatenate([ties, SPECIAL, -ties, rng.standard_normal(520).astype(np.float32)])
+    with np.errstate(over="ignore"):
+        wanted = x.astype(BF16).astype(np.float32)
+    y = _rounded_in_pairs(target, x, registers * target.lanes)
+    np.testing.assert_array_equal(y.astype(np.float32), wanted)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_pairs_in_the_wrong_order_are_noticed(target, monkeypatch):
+    right = BFloat16.narrow_pairs
+    monkeypatch.setattr(BFloat16, "narrow_pairs", lambda k, even, odd: right(k, odd, even))
+    x = np.arange(8 * target.lanes, dtype=np.float32)
+    assert (_rounded_in_pairs(target, x, target.lanes).astype(np.float32) != x).all()
 
 
 @pytest.mark.parametrize("target", TARGETS)

@@ -56,15 +56,39 @@ class BFloat16(Vectors):
         if self.target.bf16:
             rounded = self.b.fptrunc(value.value, vector_of(_BFLOAT, lanes))
             return Vec(self.b, self.b.bitcast(rounded, vector_of(_I16, lanes)))
+        halves = self.b.lshr(self._rounded(value), _constant(16, lanes))
+        return Vec(self.b, self.b.trunc(halves, vector_of(_I16, lanes)))
+
+    def narrow_pairs(self, even: Vec, odd: Vec) -> Vec:
+        """The even and the odd elements, float32, as int16 lanes like those of `narrow_bf16`."""
+        lanes = even.lanes
+        if self.target.bf16 and lanes % self.lanes == 0:
+            parts = zip(self.split(even, self.lanes), self.split(odd, self.lanes), strict=True)
+            return self.concat([self._narrow_two(a, b) for a, b in parts])
+        lower = self.b.lshr(self._rounded(even), _constant(16, lanes))
+        upper = self.b.and_(self._rounded(odd), _constant(-0x10000, lanes))
+        kind = vector_of(_I16, 2 * lanes)
+        return Vec(self.b, self.b.bitcast(self.b.or_(lower, upper), kind))
+
+    def _narrow_two(self, even: Vec, odd: Vec) -> Vec:
+        """One conversion for two registers, whose results then take turns."""
+        lanes, both = even.lanes, vector_of(_BFLOAT, 2 * even.lanes)
+        name = f"llvm.x86.avx512bf16.cvtne2ps2bf16.{32 * lanes}"
+        convert = self._intrinsic(name, both, [even.type, even.type])
+        rounded = self.b.call(convert, [odd.value, even.value])
+        raw = Vec(self.b, self.b.bitcast(rounded, vector_of(_I16, 2 * lanes)))
+        return self.shuffle(raw, raw, [half + i for i in range(lanes) for half in (0, lanes)])
+
+    def _rounded(self, value: Vec) -> Any:  # noqa: ANN401
+        """Bits of float32 lanes, rounded in their upper halves."""
+        lanes = value.lanes
         bits = self.b.bitcast(value.value, vector_of(I32, lanes))
         upper = self.b.lshr(bits, _constant(16, lanes))
         bias = self.b.add(self.b.and_(upper, _constant(1, lanes)), _constant(0x7FFF, lanes))
         # A NaN must not round to infinity: it keeps its upper bits and becomes quiet.
         quiet = self.b.or_(bits, _constant(0x400000, lanes))
         nan = value.compare("!=", value)
-        rounded = self.b.select(nan.value, quiet, self.b.add(bits, bias))
-        halves = self.b.lshr(rounded, _constant(16, lanes))
-        return Vec(self.b, self.b.trunc(halves, vector_of(_I16, lanes)))
+        return self.b.select(nan.value, quiet, self.b.add(bits, bias))
 
     def join_pair(self, even: Vec, odd: Vec) -> Vec:
         """Pairs of two halves, each in the lower 16 bits of int32 lanes."""

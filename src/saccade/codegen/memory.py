@@ -91,6 +91,10 @@ class Ptr:
         """Store a vector or a scalar; masked lanes stay untouched."""
         self.k.store(self, value, at, mask)
 
+    def store_halves(self, even: Vec, odd: Vec, at: IntLike = 0) -> None:
+        """Store the even and the odd elements of consecutive bfloat16."""
+        self.k.store(_raw(self), self.k.narrow_pairs(even, odd), at)
+
 
 class Memory(Masked):
     """Access to buffers."""

@@ -44,6 +44,22 @@ class Vectors(Emitter):
         lanes = lanes_picked(tuple(order))
         return Vec(self.b, self.b.shuffle_vector(first.value, second.value, lanes))
 
+    def concat(self, vectors: Sequence[Vec]) -> Vec:
+        """Side by side a power of two of vectors, which have the same number of lanes."""
+        found = list(vectors)
+        while len(found) > 1:
+            order = range(2 * found[0].lanes)
+            sides = zip(found[::2], found[1::2], strict=True)
+            found = [self.shuffle(a, b, order) for a, b in sides]
+        return found[0]
+
+    def split(self, vector: Vec, lanes: int) -> list[Vec]:
+        """Parts of so many lanes each, a divisor of the vector's."""
+        if vector.lanes == lanes:
+            return [vector]
+        starts = range(0, vector.lanes, lanes)
+        return [self.shuffle(vector, vector, range(at, at + lanes)) for at in starts]
+
     def extract(self, vector: Vec, lane: int) -> Vec:
         """One lane as a scalar."""
         if not isinstance(vector.type, ir.VectorType):

@@ -153,6 +153,26 @@ def test_bfloat16(hold, mixed):
     hold(CHAIN, op("mul($0, $0)"), [z], inputs=[planar], outputs=[last])
 
 
+@pytest.mark.parametrize("size", [31, 64, 65, 127, 128, 200, 337])
+def test_several_vectors_at_once(hold, size):
+    """Rows that end anywhere; $1 is one element for a row, $2 has the row's own."""
+    shapes = ((3, size), (3, 1), (size,))
+    for dtype in (DType.F32, DType.BF16):
+        arrays = [exact_operands(shape, dtype, RNG) for shape in shapes]
+        hold(CHAIN, op("add(mul($0, $1), $2)"), arrays, exact=True)
+    mixed = [exact_operands(shapes[0], DType.BF16, RNG), *operands(*shapes[1:])]
+    hold(CHAIN, op("add(mul($0, $1), $2)"), mixed)
+
+
+def test_every_bfloat16_passes_through_a_chain(hold):
+    bits = np.arange(1 << 16, dtype=np.uint16)
+    tiny = (bits & 0x7F80 == 0) & (bits & 0x7F != 0)  # instructions take these for zero
+    x = bits[~tiny].view(DType.BF16.numpy)
+    with np.errstate(invalid="ignore"):  # signalling NaN
+        for text in ("$0", "relu($0)", "max(neg($0), $0)"):
+            hold(CHAIN, op(text), [x], exact=True)
+
+
 def test_bfloat16_beside_float32_and_other_types(hold):
     (x,), (y,) = operands((7, 37), dtype=DType.BF16), operands((7, 37))
     mask = exact_operands((7, 37), DType.BOOL, RNG)

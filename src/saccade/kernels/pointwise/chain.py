@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
+from saccade.codegen.bfloat16 import BFLOAT16
 from saccade.codegen.expressions import emit_expr
 from saccade.codegen.language import Kernel, Ptr
 from saccade.codegen.values import Int, Mask, Vec
@@ -157,9 +158,12 @@ def emit(k: Kernel, config: ChainConfig) -> None:
     lanes = k.lanes // 2 if config.integer else k.lanes
     with nest.walk() as row:
         splats = body.splats(row, lanes)
-        whole = row.low + (row.high - row.low) // lanes * lanes
-        with k.range(row.low, whole, lanes) as i:
-            body.vector(row, i, None, lanes, splats)
+        whole = row.low
+        for count in body.widths():
+            step = count * lanes
+            low, whole = whole, whole + (row.high - whole) // step * step
+            with k.range(low, whole, step) as i:
+                body.vector(row, i, None, step, splats)
         if "strided" in config.kinds:
             with k.range(whole, row.high) as i:
                 body.vector(row, i, None, 1, {})
@@ -169,15 +173,35 @@ def emit(k: Kernel, config: ChainConfig) -> None:
 
 
 class _Body:
-    """One vector of results."""
+    """One vector of results, or several at once.
+
+    Of several vectors each operation is done for all of them before the next one: what waits for
+    its operands then has independent work beside it, which a processor finds only if it is near.
+    """
 
     def __init__(self, k: Kernel, config: ChainConfig, pointers: list[Ptr], nest: Nest) -> None:
         self.k, self.config, self.pointers, self.nest = k, config, pointers, nest
         self.expr = parse(config.expr)
 
+    def widths(self) -> tuple[int, ...]:
+        """How many vectors are done at once, the most first."""
+        config = self.config
+        several = max(2, self.k.target.registers // 8)
+        slow = config.integer or "strided" in config.kinds
+        return (1,) if slow or operators(self.expr).keys() & _FLOAT64 else (several, 1)
+
+    def _in_pairs(self, lanes: int) -> bool:
+        """Whether the vectors hold the even elements, then the odd ones: half the conversions."""
+        config = self.config
+        near = {e for e, kind in zip(config.elements, config.kinds, strict=True) if kind == "unit"}
+        return lanes > self.k.lanes and near == {BFLOAT16}
+
     def _load(self, p: int, row: Row, i: Int, mask: Mask | None, lanes: int) -> Vec:
         element, stride = self.config.elements[p], self.nest.strides[p][-1]
         kind = self.config.kinds[p]
+        if kind == "unit" and self._in_pairs(lanes):
+            pairs = self.pointers[p].pairs(row.offsets[p] + i, None, lanes // 2)
+            return self.k.concat(self.k.split_pair(pairs))
         raw = load(self.k, self.pointers[p], kind, row.offsets[p], i, stride, mask, lanes)
         convert = to_integer if self.config.integer else to_float
         return convert(self.k, raw, element)
@@ -195,17 +219,27 @@ class _Body:
     ) -> None:
         """Results from position `i` of the row on."""
         k, config = self.k, self.config
-        count = len(self.pointers)
-        operands = [splats.get(p) or self._load(p, row, i, mask, lanes) for p in range(1, count)]
+        operands = [
+            k.concat([splats[p]] * (lanes // splats[p].lanes))
+            if p in splats
+            else self._load(p, row, i, mask, lanes)
+            for p in range(1, len(self.pointers))
+        ]
         if config.integer:
             value = emit_integer_expr(k, self.expr, operands, lanes)
             value = from_integer(k, value, config.elements[0])
         else:
             value = from_float(k, emit_expr(k, self.expr, operands, lanes), config.elements[0])
         stride = self.nest.strides[0][-1]
+        if self._in_pairs(lanes):
+            even, odd = k.split(value, lanes // 2)
+            self.pointers[0].store_halves(even, odd, row.offsets[0] + i)
+            return
         store(k, self.pointers[0], config.kinds[0], row.offsets[0], i, stride, mask, value)
 
 
+_FLOAT64 = {"pow", "sin", "cos", "mod", "fmod"}
+"""Operators that need the registers for one vector alone."""
 _HEAVY = {
     "exp": 14, "sigmoid": 20, "silu": 20, "tanh": 25, "erf": 35, "gelu": 38, "softplus": 35,
     "mish": 25, "log": 25, "elu": 20, "pow": 120, "sin": 100, "cos": 100, "mod": 80, "fmod": 80,
