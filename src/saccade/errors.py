@@ -13,6 +13,7 @@ __all__ = [
     "CompileError",
     "InputError",
     "ModelError",
+    "OperandError",
     "OptionError",
     "OutOfBoundsError",
     "PlanError",
@@ -32,6 +33,10 @@ class ModelError(SaccadeError):
 
 class InputError(SaccadeError, ValueError):
     """An input's name, shape, dtype or device does not fit the model."""
+
+
+class OperandError(SaccadeError, RuntimeError):
+    """A PyTorch operator was given operands that do not fit it or each other."""
 
 
 class OptionError(SaccadeError, ValueError):

@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
-__all__ = ["CONTEXT_WORDS", "COUNTER_WORDS"]
+import struct
+
+__all__ = ["CONTEXT_WORDS", "COUNTER_WORDS", "real_word"]
 
 CONTEXT_WORDS = 6
 COUNTER_WORDS = 8
 """Words from one thread's counter to the next one's: a cache line."""
+
+
+def real_word(value: float) -> int:
+    """The integer parameter that `Kernel.real` reads as this number."""
+    word: int = struct.unpack("<q", struct.pack("<d", value))[0]
+    return word

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -58,6 +58,18 @@ class Control(Emitter):
         yield i
         following = i + step
         index.add_incoming(following.value, self.b.block)
+        self.b.branch(head)
+        self.b.position_at_end(end)
+
+    @contextmanager
+    def repeat_while(self, condition: Callable[[], Bool]) -> Iterator[None]:
+        """Loop as long as what `condition` emits holds; it is asked before every round."""
+        head, body, end = (self.function.append_basic_block(n) for n in ("while", "loop", "end"))
+        self.b.branch(head)
+        self.b.position_at_end(head)
+        self.b.cbranch(condition().value, body, end)
+        self.b.position_at_end(body)
+        yield
         self.b.branch(head)
         self.b.position_at_end(end)
 

@@ -31,7 +31,7 @@ from saccade.codegen.control import Var
 from saccade.codegen.emitter import BASES, BYTES, ELEMENTS, POINTER, THREAD
 from saccade.codegen.memory import Memory, Ptr
 from saccade.codegen.target import Target
-from saccade.codegen.values import Int
+from saccade.codegen.values import Int, Vec
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -96,6 +96,11 @@ class Kernel(Memory):
         del name
         self._words += 1
         return Int(self.b, self._word(self._args, self._words - 1))
+
+    def real(self, name: str) -> Vec:
+        """Declare a parameter that is a float64: `calling.real_word` makes the launch's integer."""
+        word = self.integer(name)
+        return Vec(self.b, self.b.bitcast(word.value, ELEMENTS["float64"]))
 
     def integers(self, names: str) -> tuple[Int, ...]:
         """Declare several integer parameters, names separated by blanks."""

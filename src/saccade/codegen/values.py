@@ -105,6 +105,22 @@ class Int:
     def __mod__(self, other: IntLike) -> Int:
         return self._new(self.b.urem(self.value, self._other(other)))
 
+    def __and__(self, other: IntLike) -> Int:
+        return self._new(self.b.and_(self.value, self._other(other)))
+
+    def __or__(self, other: IntLike) -> Int:
+        return self._new(self.b.or_(self.value, self._other(other)))
+
+    def __xor__(self, other: IntLike) -> Int:
+        return self._new(self.b.xor(self.value, self._other(other)))
+
+    def __lshift__(self, other: IntLike) -> Int:
+        return self._new(self.b.shl(self.value, self._other(other)))
+
+    def __rshift__(self, other: IntLike) -> Int:
+        """Zeros come in from above."""
+        return self._new(self.b.lshr(self.value, self._other(other)))
+
     def _compare(self, sign: str, other: IntLike) -> Bool:
         return Bool(self.b, self.b.icmp_signed(sign, self.value, self._other(other)))
 

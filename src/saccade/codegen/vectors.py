@@ -10,6 +10,7 @@ from llvmlite import ir
 from saccade.codegen.emitter import Emitter
 from saccade.codegen.values import (
     I32,
+    I64,
     Bool,
     Int,
     IntLike,
@@ -94,6 +95,23 @@ class Vectors(Emitter):
         function = self._intrinsic(name, kind, [kind] * len(operands))
         return Vec(self.b, self.b.call(function, [o.value for o in operands]))
 
+    def convert(self, value: Vec, element: str) -> Vec:
+        """Floating-point lanes in another precision, rounded to nearest even."""
+        wanted = self.vector_type(value.lanes, element)
+        have, want = (_FLOAT_BITS[type_suffix(t)[-3:]] for t in (value.type, wanted))
+        if have == want:
+            return value
+        change = self.b.fpext if have < want else self.b.fptrunc
+        return Vec(self.b, change(value.value, wanted))
+
+    def to_int(self, value: Vec) -> Int:
+        """A scalar towards zero; it must be finite and fit 64 bits."""
+        return Int(self.b, self.b.fptosi(value.value, I64))
+
+    def to_real(self, value: Int, element: str = "float32") -> Vec:
+        """An integer as a scalar, rounded to nearest even."""
+        return Vec(self.b, self.b.sitofp(value.value, self.vector_type(1, element)))
+
     def first(self, count: Int, lanes: int | None = None) -> Mask:
         """The mask of the first `count` lanes: all when `count` is larger, none when negative."""
         n = lanes or self.lanes
@@ -109,6 +127,17 @@ class Vectors(Emitter):
         lanes = mask.value.type.count
         word = self.b.bitcast(mask.value, ir.IntType(lanes))
         return Bool(self.b, self.b.icmp_unsigned("!=", word, ir.Constant(ir.IntType(lanes), 0)))
+
+    def mask_bits(self, mask: Mask) -> Int:
+        """Bit i is set where lane i is; at most 64 lanes."""
+        lanes = mask.lanes
+        word = self.b.bitcast(mask.value, ir.IntType(lanes))
+        return Int(self.b, word if lanes == 64 else self.b.zext(word, I64))
+
+    def count_trailing_zeros(self, bits: Int) -> Int:
+        """Number of the lowest bit that is set; 64 where none is."""
+        function = self._intrinsic("llvm.cttz.i64", I64, [I64, ir.IntType(1)])
+        return Int(self.b, self.b.call(function, [bits.value, literal(ir.IntType(1), 0)]))
 
     def sum_lanes(self, vector: Vec) -> Vec:
         """Horizontal sum by halves (a fixed order)."""
@@ -128,6 +157,9 @@ class Vectors(Emitter):
     def maximum_int(self, a: Int, b: IntLike) -> Int:
         """The larger integer."""
         return (a > b).select(a, b)
+
+
+_FLOAT_BITS = {"f16": 16, "f32": 32, "f64": 64}
 
 
 def type_suffix(kind: Any) -> str:  # noqa: ANN401

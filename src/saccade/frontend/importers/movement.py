@@ -8,11 +8,9 @@ from saccade.frontend.call import Call, Operand
 from saccade.frontend.moves import (
     broadcast_map,
     crop,
-    depth_to_space,
     move,
     reshaped,
     slice_map,
-    space_to_depth,
     spell,
     tile_map,
     transpose_map,
@@ -20,6 +18,7 @@ from saccade.frontend.moves import (
 from saccade.frontend.refusal import Refusal
 from saccade.ir import Dim
 from saccade.ir.dim import floordiv, product
+from saccade.ir.pixel_maps import depth_to_space, space_to_depth
 from saccade.ir.reshape_maps import divisible, infer_reshape, quotient
 from saccade.opdefs import Concat, Pad
 

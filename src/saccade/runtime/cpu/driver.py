@@ -1,11 +1,12 @@
 """The native driver: every thread of a team walks the whole table of steps; barriers between steps.
 
-Four functions in LLVM IR, written as text because they are a fixed piece of systems code, not a
+Five functions in LLVM IR, written as text because they are a fixed piece of systems code, not a
 kernel:
 
     saccade_walk(job*, thread)    walk the table of one run
     saccade_run(team*, job*)      publish a job, wake the workers, walk it as thread 0
     saccade_worker(self*)         a worker's life: wait for a job, walk it, wait again
+    saccade_region(entry*)        one thread of somebody else's pool: ask who it is, walk the job
     saccade_clock()               the counter of profiles
 
 Memory, in 64-bit words:
@@ -17,6 +18,7 @@ Memory, in 64-bit words:
            48 sleepers at the barrier  56 pauses, 57 pauses and yields at a barrier
            58 pauses, 59 pauses and yields between runs
     self   0 team*  1 thread  2 generation seen  3 thread id, once it runs
+    entry  0 job*  1 function that gives the thread  2 function that gives the width (both int32)
 
 Generation, arrivals and epoch only ever grow, so a slow thread never mistakes a new run for an old
 one. A thread that spins too long sleeps on a futex (the low half of generation or epoch).
@@ -48,7 +50,7 @@ __all__ = [
 
 JOB_WORDS = 8
 TEAM_WORDS = 64
-SYMBOLS = ("saccade_run", "saccade_walk", "saccade_worker", "saccade_clock")
+SYMBOLS = ("saccade_run", "saccade_walk", "saccade_worker", "saccade_region", "saccade_clock")
 
 _TEXT = """
 target triple = "{triple}"
@@ -238,6 +240,23 @@ go:
   ret void
 }}
 
+; All threads of a region store the same width, and each reads what it stored itself.
+define void @saccade_region(ptr %entry) {{
+  %job = load ptr, ptr %entry
+  %threadp = getelementptr i64, ptr %entry, i64 1
+  %ask_thread = load ptr, ptr %threadp
+  %widthp = getelementptr i64, ptr %entry, i64 2
+  %ask_width = load ptr, ptr %widthp
+  %t = call i32 %ask_thread()
+  %thread = sext i32 %t to i64
+  %w = call i32 %ask_width()
+  %width = sext i32 %w to i64
+  %wordp = getelementptr i64, ptr %job, i64 5
+  store atomic i64 %width, ptr %wordp monotonic, align 8
+  call void @saccade_walk(ptr %job, i64 %thread)
+  ret void
+}}
+
 define ptr @saccade_worker(ptr %self) {{
 entry:
   %team = load ptr, ptr %self
@@ -280,6 +299,8 @@ class Driver:
         self._linked = linked
         self.worker = linked.addresses["saccade_worker"]
         """Address to start a thread at; its argument is the worker's `self`."""
+        self.region = linked.addresses["saccade_region"]
+        """Address of what each thread of a borrowed pool is to call; its argument is an entry."""
         void2 = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)
         self.run = void2(linked.addresses["saccade_run"])
         """`run(team, job)`; lets go of the GIL."""

@@ -1,0 +1,15 @@
+"""Vision operators for PyTorch on Saccade's kernels, forward and backward, on the CPU.
+
+Importing this registers them as `torch.ops.saccade.*`. They need the extra `saccade[torch]`.
+"""
+
+from saccade.ops._execute import release_memory
+from saccade.ops.rearrange import depth_to_space, pixel_shuffle, pixel_unshuffle, space_to_depth
+
+__all__ = [
+    "depth_to_space",
+    "pixel_shuffle",
+    "pixel_unshuffle",
+    "release_memory",
+    "space_to_depth",
+]

@@ -1,0 +1,128 @@
+"""How an operator becomes one of PyTorch's: schema, kernel, shapes, gradient, batching.
+
+Everything goes through `torch.library`, so that `torch.compile`, `torch.export` and `torch.func`
+see an operator with known shapes rather than Python code to trace into.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+__all__ = ["Gradient", "define", "define_gradient", "each_of_batch"]
+
+_LIBRARY = torch.library.Library("saccade", "FRAGMENT")
+
+Function = Callable[..., Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Gradient:
+    """How an operator is differentiated.
+
+    Attributes:
+        keep: `keep(ctx, inputs, output)`: remember what `backward` needs.
+        backward: `backward(ctx, *grads)`: a gradient or None for each input of the schema. It looks
+            at `ctx.needs_input_grad` and computes what is asked for, no more.
+    """
+
+    keep: Function
+    backward: Function
+
+
+def define(
+    schema: str,
+    cpu: Function,
+    fake: Function,
+    *,
+    gradient: Gradient | None = None,
+    batched: Function | None = None,
+    autocast: Function | None = None,
+) -> Any:  # noqa: ANN401 - an operator of torch.ops, which carries no types
+    """Register `saccade::…`.
+
+    Args:
+        schema: As PyTorch writes it, without the namespace.
+        cpu: The operator on tensors in memory. It returns fresh tensors.
+        fake: Tensors of the right shape, dtype and strides, without contents.
+        gradient: How to differentiate it; None where nothing flows back.
+        batched: `batched(operator, info, in_dims, *arguments)`: the rule for `torch.func.vmap`,
+            one call for each part of the batch where None.
+        autocast: Called in place of the operator where autocast is on for the CPU, and not again
+            from within itself.
+
+    Returns:
+        The operator, to be called as a function.
+    """
+    name = schema.partition("(")[0]
+    qualified = f"saccade::{name}"
+    _LIBRARY.define(schema, tags=(torch.Tag.pt2_compliant_tag,))
+    _LIBRARY.impl(name, cpu, "CPU")
+    torch.library.register_fake(qualified, fake, lib=_LIBRARY)
+    if gradient is not None:
+        torch.library.register_autograd(
+            qualified, gradient.backward, setup_context=gradient.keep, lib=_LIBRARY
+        )
+    operator = getattr(torch.ops.saccade, name).default
+    rule = partial(batched or each_of_batch, operator)
+    torch.library.register_vmap(qualified, rule, lib=_LIBRARY)
+    if autocast is not None:
+        _LIBRARY.impl(name, _outside_autocast(autocast), "AutocastCPU")
+    return operator
+
+
+def define_gradient(schema: str, cpu: Function, fake: Function) -> Any:  # noqa: ANN401
+    """Register an operator that computes gradients, and that has none itself.
+
+    Differentiating it raises a RuntimeError that names it.
+    """
+    name = schema.partition("(")[0].strip("_").removesuffix("_backward")
+
+    def refuse(*_: object) -> None:
+        raise RuntimeError(f"double backward of saccade::{name} is not supported")
+
+    def keep(**_: object) -> None:
+        pass
+
+    return define(schema, cpu, fake, gradient=Gradient(keep, refuse))
+
+
+def _outside_autocast(function: Function) -> Function:
+    """The function with autocast switched off while it runs."""
+    without = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCPU)
+
+    def call(*arguments: object) -> object:
+        with torch._C._ExcludeDispatchKeyGuard(without):
+            return function(*arguments)
+
+    return call
+
+
+def each_of_batch(
+    operator: Function,
+    info: Any,  # noqa: ANN401 - torch.func's, which has no public type
+    in_dims: Sequence[int | None],
+    *arguments: object,
+) -> tuple[Any, Any]:
+    """The rule for `vmap` that works for anything: call by call."""
+
+    def part(i: int) -> list[Any]:
+        return [_select(value, dim, i) for value, dim in zip(arguments, in_dims, strict=True)]
+
+    results = [operator(*part(i)) for i in range(info.batch_size)]
+    if isinstance(results[0], Tensor):
+        return torch.stack(results), 0
+    stacked = tuple(torch.stack(group) for group in zip(*results, strict=True))
+    return stacked, (0,) * len(stacked)
+
+
+def _select(value: Any, dim: Any, i: int) -> Any:  # noqa: ANN401 - whatever a schema may hold
+    """Part `i` of an argument; lists of tensors have a dim for each."""
+    if isinstance(dim, (list, tuple)):
+        return [_select(v, d, i) for v, d in zip(value, dim, strict=True)]
+    return value if dim is None else value.select(dim, i)

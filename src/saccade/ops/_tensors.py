@@ -1,0 +1,62 @@
+"""Tensors of PyTorch as Saccade's views, and fresh ones."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from saccade.ir import DType
+from saccade.kernels.base import View
+from saccade.runtime.cpu.workspace import HUGE_PAGE, advise_huge_pages
+
+__all__ = ["DTYPES", "FLOATS", "empty_like", "fake_like", "memory_format", "view_of"]
+
+DTYPES = {
+    torch.float32: DType.F32,
+    torch.float16: DType.F16,
+    torch.bfloat16: DType.BF16,
+    torch.float64: DType.F64,
+    torch.int64: DType.I64,
+    torch.int32: DType.I32,
+    torch.int16: DType.I16,
+    torch.int8: DType.I8,
+    torch.uint8: DType.U8,
+    torch.bool: DType.BOOL,
+    torch.uint16: DType.U16,
+    torch.uint32: DType.U32,
+    torch.uint64: DType.U64,
+}
+FLOATS = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
+
+
+def view_of(tensor: Tensor) -> View:
+    """How a tensor's elements lie."""
+    return View(DTYPES[tensor.dtype], tuple(tensor.shape), tensor.stride())
+
+
+def memory_format(tensor: Tensor) -> torch.memory_format:
+    """Channels-last for pictures that are stored so and not row-major as well, else contiguous."""
+    if tensor.dim() == 4 and tensor.is_contiguous(memory_format=torch.channels_last):
+        return torch.contiguous_format if tensor.is_contiguous() else torch.channels_last
+    return torch.contiguous_format
+
+
+def fake_like(tensor: Tensor, shape: Sequence[int], dtype: torch.dtype | None = None) -> Tensor:
+    """A tensor in this tensor's memory format, for shape functions: sizes may be symbols."""
+    layout = memory_format(tensor) if len(shape) == 4 else torch.contiguous_format
+    return torch.empty(
+        tuple(shape), dtype=dtype or tensor.dtype, device=tensor.device, memory_format=layout
+    )
+
+
+def empty_like(tensor: Tensor, shape: Sequence[int], dtype: torch.dtype | None = None) -> Tensor:
+    """The same with memory, anything in it; in huge pages where it is large.
+
+    A fresh page costs a fault and its zeros; of small pages that is more than most operators take.
+    """
+    fresh = fake_like(tensor, shape, dtype)
+    if fresh.nbytes >= 2 * HUGE_PAGE:
+        advise_huge_pages(fresh.data_ptr(), fresh.nbytes)
+    return fresh
