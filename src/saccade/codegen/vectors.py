@@ -96,13 +96,20 @@ class Vectors(Emitter):
         return Vec(self.b, self.b.call(function, [o.value for o in operands]))
 
     def convert(self, value: Vec, element: str) -> Vec:
-        """Floating-point lanes in another precision, rounded to nearest even."""
+        """Floating-point lanes in another precision, rounded to nearest even.
+
+        Not from float64 to float16: no instruction rounds that once.
+        """
         wanted = self.vector_type(value.lanes, element)
         have, want = (_FLOAT_BITS[type_suffix(t)[-3:]] for t in (value.type, wanted))
         if have == want:
             return value
-        change = self.b.fpext if have < want else self.b.fptrunc
-        return Vec(self.b, change(value.value, wanted))
+        if have > want:
+            assert (have, want) != (64, 16)
+            return Vec(self.b, self.b.fptrunc(value.value, wanted))
+        if (have, want) == (16, 64):  # which would be a call into a library
+            return self.convert(self.convert(value, "float32"), element)
+        return Vec(self.b, self.b.fpext(value.value, wanted))
 
     def to_int(self, value: Vec) -> Int:
         """A scalar towards zero; it must be finite and fit 64 bits."""

@@ -48,9 +48,12 @@ def splat(k: Kernel, p: Ptr, at: IntLike, lanes: int, element: str) -> Vec:
 
 
 def store(k: Kernel, p: Ptr, value: Vec, at: IntLike, mask: Mask | None = None) -> None:
-    """Wide lanes as elements of the buffer, rounded to nearest even."""
+    """Wide lanes as elements of the buffer, rounded to nearest even.
+
+    Lanes of float64 go into float64 or float32.
+    """
     if p.element == "bfloat16":
-        p.store(k.convert(value, "float32"), at, mask)
+        p.store(value, at, mask)
         return
     narrow = k.convert(value, p.element)
     if p.element == "float16" and value.lanes > 1:

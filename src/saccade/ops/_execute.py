@@ -27,7 +27,7 @@ from saccade.runtime.cpu.linker import link
 from saccade.runtime.cpu.objects import Objects
 from saccade.runtime.cpu.openmp import OpenMpTeam, openmp_library
 from saccade.runtime.cpu.operation import LinkedCode, Operation
-from saccade.runtime.cpu.team import Inline, Team
+from saccade.runtime.cpu.team import FutexTeam, Inline, Team, shared_team
 from saccade.runtime.cpu.workspace import Workspaces
 
 __all__ = ["Describe", "execute", "release_memory"]
@@ -71,7 +71,7 @@ def execute(
         operation = library.make(describe(ins, *parameters), ins, outs, width)
         library.keep(key, operation)
     if operation.busy:
-        operation.run([t.data_ptr() for t in tensors], _team(min(width, operation.busy)))
+        _run(operation, [t.data_ptr() for t in tensors], min(width, operation.busy))
 
 
 def release_memory() -> None:
@@ -144,8 +144,28 @@ def _choose(call: Call) -> CpuKernel:
     return min(able, key=lambda kernel: kernel.cost(call)) if len(able) > 1 else able[0]
 
 
-@cache
-def _team(width: int) -> Team:
-    """PyTorch's own threads; the caller alone where PyTorch was built without OpenMP."""
+def _run(operation: Operation, pointers: Sequence[int], width: int) -> None:
+    team = _teams.get(width) or _find_team(width)
+    if isinstance(team, FutexTeam):
+        with team.lock:
+            operation.run(pointers, team)
+    else:
+        operation.run(pointers, team)
+
+
+def _find_team(width: int) -> Team:
+    """PyTorch's own threads; ours where PyTorch has no OpenMP, or lost it by a fork."""
     library = openmp_library()
-    return Inline() if library is None or width == 1 else OpenMpTeam(library, width)
+    if width == 1:
+        team: Team = Inline()
+    elif library is not None:
+        team = OpenMpTeam(library, width)
+    else:
+        team = shared_team(width)
+    _teams[width] = team
+    return team
+
+
+_teams: dict[int, Team] = {}
+
+os.register_at_fork(after_in_child=_teams.clear)

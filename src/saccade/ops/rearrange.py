@@ -11,6 +11,7 @@ operand is, channels-last included. Any dtype. Each one's gradient is its invers
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any
 
 import torch
@@ -130,7 +131,7 @@ def _gather_move(inputs: tuple[View, ...], block: int, mode: str) -> Move:
 
 def _flat(x: Tensor) -> Tensor:
     """[N, C, H, W]."""
-    rank4 = x if x.dim() == 4 else x.reshape(-1, *x.shape[-3:])
+    rank4 = x if x.dim() == 4 else x.reshape(prod(x.shape[:-3]), *x.shape[-3:])
     return rank4 if x.dtype in DTYPES else rank4.view(torch.uint8)  # eight-bit floats
 
 

@@ -8,6 +8,7 @@ their neighbours use. `GOMP_parallel` is the entry of GNU's runtime; Intel's and
 from __future__ import annotations
 
 import ctypes
+import os
 from functools import cache
 from pathlib import Path
 
@@ -25,7 +26,12 @@ _ARRIVALS, _EPOCH, _SLEEPERS = 32, 40, 48  # see `driver`
 
 @cache
 def openmp_library() -> ctypes.CDLL | None:
-    """The OpenMP runtime in this process, or None; asked for once it has been loaded."""
+    """The OpenMP runtime in this process, or None; asked for once it has been loaded.
+
+    A forked child has none: the runtime believes in threads that the parent has.
+    """
+    if _forked:
+        return None
     try:
         lines = Path("/proc/self/maps").read_text().splitlines()
     except OSError:
@@ -88,3 +94,14 @@ class OpenMpTeam:
             self._parallel(driver().region, region.entry_address, self.width, 0)
         finally:
             self._idle.append(region)
+
+
+_forked: list[bool] = []
+
+
+def _forget_library() -> None:
+    _forked.append(True)
+    openmp_library.cache_clear()
+
+
+os.register_at_fork(after_in_child=_forget_library)

@@ -1,0 +1,76 @@
+"""Operators run on PyTorch's threads, from any thread, in forked children, at any width."""
+
+from __future__ import annotations
+
+import os
+import signal
+import warnings
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+import torch
+
+from saccade import ops
+from saccade.runtime.cpu.openmp import openmp_library
+
+LIMIT = 60
+
+
+@pytest.fixture(params=[1, 2, 5])
+def threads(request):
+    before = torch.get_num_threads()
+    torch.set_num_threads(request.param)
+    yield request.param
+    torch.set_num_threads(before)
+
+
+def pictures(count):
+    return [torch.randn(2, 16, 33 + i, 40) for i in range(count)]
+
+
+def test_any_number_of_threads(threads):
+    for x in pictures(3):
+        assert torch.equal(ops.pixel_shuffle(x, 2), torch.nn.functional.pixel_shuffle(x, 2))
+
+
+def test_the_pool_is_pytorchs():
+    assert openmp_library() is not None
+
+
+def test_many_callers_at_once(threads):
+    inputs = pictures(4) * 2
+    wanted = [torch.nn.functional.pixel_shuffle(x, 2) for x in inputs]
+
+    def call(i):
+        return all(torch.equal(ops.pixel_shuffle(inputs[i], 2), wanted[i]) for _ in range(40))
+
+    with ThreadPoolExecutor(8) as pool:
+        assert all(pool.map(call, range(8), timeout=LIMIT))
+
+
+def test_a_forked_child():
+    (x,) = pictures(1)
+    same = ops.pixel_shuffle(x, 2).numpy().tobytes()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # Python 3.12: forks with threads
+        child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            signal.alarm(LIMIT)
+            # Not by `torch.equal`, which waits for OpenMP's threads: they are the parent's.
+            status = 0 if ops.pixel_shuffle(x, 2).numpy().tobytes() == same else 2
+        finally:
+            os._exit(status)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+def test_released_memory_comes_back():
+    (x,) = pictures(1)
+    wanted = ops.pixel_shuffle(x, 2)
+    ops.release_memory()
+    assert torch.equal(ops.pixel_shuffle(x, 2), wanted)
+
+
+def test_nothing_to_do():
+    assert ops.pixel_shuffle(torch.zeros(0, 4, 2, 2), 2).shape == (0, 1, 4, 4)
