@@ -9,8 +9,9 @@ borders: a maximum takes a row or column of its window that is on the picture tw
 zeros. Where fewer windows are left than a block has, it begins earlier and does some again.
 
 Where the operands exceed the caches, what the next rows of windows need is asked for: few channels
-make short runs, which the processor does not foresee. The maximum instruction loses NaN: it is
-looked for, and what has one in it is done again with care.
+make short runs, which the processor does not foresee. What a vector holds is up to `lanes`. The
+maximum instruction of float32 loses NaN: it is looked for, and what has one in it is done again
+with care.
 """
 
 from __future__ import annotations
@@ -22,9 +23,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from saccade.codegen.language import Ptr, Var
+from saccade.codegen.language import Ptr
 from saccade.codegen.values import Bool, Int, Mask, Vec
-from saccade.kernels.pointwise.elements import to_float
+from saccade.kernels.pool.lanes import Lanes, Share, Value
 
 if TYPE_CHECKING:
     from saccade.kernels.pool.code import PoolCode
@@ -53,27 +54,16 @@ class _Row:
     step: Int
 
 
-@dataclass(frozen=True, slots=True)
-class _Share:
-    """One over a number of taps: a float32 not above it, and what is missing.
-
-    Sums times both, added up in one `fma`, are as good as divided, and infinite ones stay that.
-    """
-
-    below: Vec
-    rest: Vec
-
-
 @dataclass(slots=True)
 class _Joined:
     """What is found of rows or columns one by one, and of two neighbours together."""
 
-    join: Callable[[Vec, Vec], Vec]
-    found: dict[int, Vec]
+    join: Callable[[Value, Value], Value]
+    found: dict[int, Value]
     paired: bool = True
-    pairs: dict[int, Vec] = field(default_factory=dict)
+    pairs: dict[int, Value] = field(default_factory=dict)
 
-    def window(self, first: int, count: int) -> Vec:
+    def window(self, first: int, count: int) -> Value:
         """All of a window's; two of which the first is an odd one are joined first, and once."""
         parts, at, end = [], first, first + count
         while at < end:
@@ -108,7 +98,7 @@ class _Place:
     below: Sequence[_Row]
     columns: Sequence[Int]
     inside: Sequence[Vec]
-    shares: Sequence[Sequence[_Share]]
+    shares: Sequence[Sequence[Share]]
 
 
 class Blocks:
@@ -117,12 +107,12 @@ class Blocks:
     Args:
         pool: The kernel's parameters.
         part: Of the picture, not empty.
-        nan: Set in the lanes in which a maximum met a NaN.
+        lanes: What its vectors hold.
     """
 
-    def __init__(self, pool: PoolCode, part: Part, nan: Var) -> None:
+    def __init__(self, pool: PoolCode, part: Part, lanes: Lanes) -> None:
         self.pool, self.k, self.config = pool, pool.k, pool.config
-        self.part, self.nan = part, nan
+        self.part, self.lanes = part, lanes
         self.maximum = pool.config.kind == "max"
         c = pool.config
         self.spans = tuple(
@@ -153,11 +143,12 @@ class Blocks:
     def _vectors(self, place: _Place) -> None:
         """All channels of a block."""
         k, part = self.k, self.part
-        with k.range(part.low, part.high, k.lanes) as channel:
+        width = self.lanes.width
+        with k.range(part.low, part.high, width) as channel:
             if self.config.masked:
-                self._vector(place, channel, k.first(part.high - channel))
+                self._vector(place, channel, part.high - channel)
             else:
-                self._vector(place, k.minimum_int(channel, part.high - k.lanes), None)
+                self._vector(place, k.minimum_int(channel, part.high - width), None)
 
     def _inner(self, p: Int, q: Int) -> Bool:
         """Whether a block's windows lie on the picture."""
@@ -201,10 +192,10 @@ class Blocks:
         if pool.zeros is None:
             return _Row(x, pool.x_w)
         valid = inside.equals(h)
-        zeros = pool.zeros + (k.lanes - self.part.low)
+        zeros = pool.zeros + (self.lanes.width - self.part.low)
         return _Row(k.pick(valid, x, zeros), valid.select(pool.x_w, 0))
 
-    def _shares(self, p: Int, q: Int, *, even: bool) -> list[list[_Share]]:
+    def _shares(self, p: Int, q: Int, *, even: bool) -> list[list[Share]]:
         pool, c = self.pool, self.config
         if even:
             return [[self._even_share(c.rows * c.columns)] * c.width] * c.height
@@ -212,27 +203,30 @@ class Blocks:
         down = [pool.range(pool.down, p + i).count for i in range(c.height)]
         return [[self._share(rows * columns) for columns in across] for rows in down]
 
-    def _even_share(self, taps: int) -> _Share:
+    def _even_share(self, taps: int) -> Share:
         """Of a window that lies on the picture; to the bit what `_share` finds."""
         below = np.float32(1 / taps)
         if float(below) * taps > 1:
             below = np.nextafter(below, np.float32(0))
-        rest = np.float32(1 - float(below) * taps) / np.float32(taps)
-        return _Share(self.k.number(float(below)), self.k.number(max(float(rest), _LEAST)))
+        rest = float(np.float32(1 - float(below) * taps) / np.float32(taps))
+        return Share(
+            self.k.number(float(below)), self.k.number(max(rest, _LEAST)) if rest else None
+        )
 
-    def _share(self, taps: Int) -> _Share:
+    def _share(self, taps: Int) -> Share:
         k = self.k
         one, n = k.number(1.0, 1), Vec(k.b, k.b.sitofp(taps.value, k.vector_type(1)))
         near = one / n
         above = k.fma(-n, near, one).compare("<", 0.0)
         below = above.select(near * (1 - 2.0**-24), near)
         rest = k.maximum(k.fma(-n, below, one) / n, _LEAST)
-        return _Share(k.broadcast(below), k.broadcast(rest))
+        return Share(k.broadcast(below), k.broadcast(rest))
 
-    def _vector(self, place: _Place, channel: Int, mask: Mask | None) -> None:
-        """One vector of channels of a block's windows."""
+    def _vector(self, place: _Place, channel: Int, left: Int | None) -> None:
+        """One vector of channels of a block's windows; `left` of them, where not all, exist."""
         c, done = self.config, 0
-        rows = [_Joined(self._join, {}) for _ in range(c.height)]
+        mask = None if left is None else self.k.first(left, self.lanes.width)
+        rows = [_Joined(self.lanes.join, {}) for _ in range(c.height)]
         for i in range(c.width):
             first = i * c.stride[1]
             for j in range(max(done, first), first + c.columns):
@@ -242,44 +236,25 @@ class Blocks:
             for down, row in enumerate(rows):
                 value = row.window(first, c.columns)
                 if not self.maximum:
-                    share = place.shares[down][i]
-                    value = self.k.fma(value, share.below, value * share.rest)
-                self._store(value, (place.p + down, place.q + i), channel, mask)
+                    value = self.lanes.share(value, place.shares[down][i])
+                self._store(value, (place.p + down, place.q + i), channel, left)
 
-    def _down(self, place: _Place, j: int, channel: Int, mask: Mask | None) -> list[Vec]:
+    def _down(self, place: _Place, j: int, channel: Int, mask: Mask | None) -> list[Value]:
         """One column, for each row of windows."""
-        k, c = self.k, self.config
-        at = place.columns[j]
-        loaded = [
-            to_float(k, row.x.vec(row.step * at + channel, mask), c.element) for row in place.rows
-        ]
+        c, lanes, at = self.config, self.lanes, place.columns[j]
+        loaded = [lanes.load(row.x, row.step * at + channel, mask) for row in place.rows]
         for row in place.below:
-            k.prefetch(row.x, row.step * at + channel, locality=2)
-        if self.maximum:
-            self._look_for_nan(loaded)
+            self.k.prefetch(row.x, row.step * at + channel, locality=2)
+        lanes.look(loaded)
         # Sums must not depend on where a chunk starts, so they share no pairs of rows.
-        found = _Joined(self._join, dict(enumerate(loaded)), paired=self.maximum)
+        found = _Joined(lanes.join, dict(enumerate(loaded)), paired=self.maximum)
         values = [found.window(i * c.stride[0], c.rows) for i in range(c.height)]
-        return [self._kept(v, place.inside[j]) for v in values] if place.inside else values
+        return [lanes.kept(v, place.inside[j]) for v in values] if place.inside else values
 
-    def _look_for_nan(self, loaded: Sequence[Vec]) -> None:
-        """One unordered comparison sees to two vectors."""
-        k, nan = self.k, self.nan.get().value
-        for one, two in zip(loaded[::2], [*loaded[1::2], loaded[-1]], strict=False):
-            nan = k.b.or_(nan, k.b.fcmp_unordered("uno", one.value, two.value))
-        self.nan.set(Vec(k.b, nan))
-
-    def _kept(self, value: Vec, bits: Vec) -> Vec:
-        """The value, or zero."""
-        b = self.k.b
-        return Vec(b, b.bitcast(b.and_(b.bitcast(value.value, bits.type), bits.value), value.type))
-
-    def _join(self, a: Vec, b: Vec) -> Vec:
-        return self.k.maximum(a, b) if self.maximum else a + b
-
-    def _store(self, value: Vec, at: tuple[Int, Int], channel: Int, mask: Mask | None) -> None:
+    def _store(self, value: Value, at: tuple[Int, Int], channel: Int, left: Int | None) -> None:
         pool, n, (p, q) = self.pool, self.part.n, at
-        to = n * pool.y_n + p * pool.y_h + q * pool.y_w + channel
-        pool.y.store(pool.finish.apply(value, (n, p, q), channel, mask), to, mask)
+        row = n * pool.y_n + p * pool.y_h + q * pool.y_w
+        self.lanes.store(value, (n, p, q), row, channel, left)
         if self.config.fetch:
-            self.k.prefetch(pool.y, to + pool.y_h * self.config.height, locality=2)
+            to = row + channel + pool.y_h * self.config.height
+            self.k.prefetch(pool.y, to, locality=2)

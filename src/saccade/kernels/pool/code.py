@@ -10,6 +10,7 @@ from saccade.codegen.values import Bool, Int, Mask, Vec
 from saccade.kernels.pointwise.elements import to_float
 from saccade.kernels.pointwise.finish import Finish
 from saccade.kernels.pool.blocks import Blocks, Part
+from saccade.kernels.pool.lanes import Floats, lanes_of, vector_lanes
 
 if TYPE_CHECKING:
     from saccade.kernels.pool.direct import PoolConfig
@@ -49,6 +50,7 @@ class PoolCode:
         self.x: Ptr = k.pointer("x", config.element)
         self.y: Ptr = k.pointer("y", config.finish.element)
         self.zeros = k.scratch("zeros", config.element) if config.zeros else None
+        self.width = vector_lanes(config.element, k.lanes)
         self.finish = Finish(k, config.finish)
         self.images, self.bands, self.band, self.blocks, self.block = k.integers(
             "images bands band blocks block"
@@ -84,12 +86,13 @@ class PoolCode:
     def _blocks(self, part: Part) -> None:
         k = self.k
         if self.zeros is not None:
-            with k.range(0, self.block + k.lanes, k.lanes) as i:
+            with k.range(0, self.block + self.width, k.lanes) as i:
                 self.zeros.store(k.zero(), i)
         zero = k.zero()
         nan = k.var(Vec(k.b, zero.compare("!=", zero).value))
-        Blocks(self, part, nan).emit()
-        if self.config.kind == "max":
+        lanes = lanes_of(self, nan)
+        Blocks(self, part, lanes).emit()
+        if isinstance(lanes, Floats) and self.config.kind == "max":
             with k.when(k.any_lane(Mask(k.b, nan.get().value))):  # which is rare
                 self._windows(self._touched(part))
 

@@ -18,6 +18,7 @@ from saccade.kernels.machine import machine
 from saccade.kernels.pointwise.elements import FLOATS
 from saccade.kernels.pointwise.finish import FinishCode, FinishPlan, plan_finish
 from saccade.kernels.pool.code import PoolCode
+from saccade.kernels.pool.lanes import vector_lanes
 from saccade.opdefs.pool import Pool2d
 
 __all__ = ["POOL", "PoolConfig"]
@@ -92,7 +93,7 @@ def launch(call: Call) -> tuple[Launch, ...]:
         *(out.strides[0], out.strides[2], out.strides[3]),
         *finish.integers,
     )
-    lanes = call.target.lanes
+    lanes = _lanes(call)
     row = (-(-block // lanes) + 1) * lanes * x.dtype.itemsize
     zeros: tuple[Operand, ...] = (Scratch(row),) if config.zeros else ()
     operands = (In(0), Out(0), *zeros, *finish.operands)
@@ -116,7 +117,7 @@ def _config(call: Call, finish: FinishPlan) -> PoolConfig:
         alone, rows=rows, columns=columns, stride=op.stride,
         height=tall if rows > down else 1,
         width=max(1, min((_SPAN - columns) // along + 1, out.shape[3])),
-        masked=channels < call.target.lanes, zeros=op.kind == "average" and padded, fetch=far,
+        masked=channels < _lanes(call), zeros=op.kind == "average" and padded, fetch=far,
     )  # fmt: skip
 
 
@@ -132,9 +133,14 @@ def _parts(call: Call, height: int) -> tuple[int, int]:
     bands = team * tall if rows >= 2 * team else 1
     band = -(-max(1, rows) // bands)
     band = -(-band // height) * height
-    vectors = max(1, -(-channels // call.target.lanes))
+    vectors = max(1, -(-channels // _lanes(call)))
     pieces = min(vectors, -(-call.threads // max(1, n * -(-rows // band))))
-    return band, -(-vectors // pieces) * call.target.lanes
+    return band, -(-vectors // pieces) * _lanes(call)
+
+
+def _lanes(call: Call) -> int:
+    """Elements of a vector in a block."""
+    return vector_lanes(call.inputs[0].dtype.value, call.target.lanes)
 
 
 def emit(k: Kernel, config: PoolConfig) -> None:
