@@ -17,22 +17,22 @@ from saccade.runtime.cpu.linker import link
 
 
 @cache
-def _function(text: str, count: int, lanes: int, isa: str):
+def _function(text: str, count: int, lanes: int, isa: str, stored: str):
     target = host_target(isa)
     k = Kernel("kernel", target)
     sources = [k.pointer(f"x{i}") for i in range(count)]
     result, size = k.pointer("y"), k.integer("size")
     with k.range(0, size, lanes) as i:
         operands = [s.vec(i, lanes=lanes) for s in sources]
-        result.store(emit_expr(k, parse(text), operands, lanes), i)
+        result.store(emit_expr(k, parse(text), operands, lanes, stored), i)
     return link([object_code(str(k.finish()), target)], ["kernel"])
 
 
-def _run(text: str, *operands, isa: str = "native", lanes: int | None = None):
+def _run(text: str, *operands, isa: str = "native", lanes: int | None = None, stored="float32"):
     width = lanes or host_target(isa).lanes
-    linked = _function(text, len(operands), width, isa)
+    linked = _function(text, len(operands), width, isa, stored)
     size = len(operands[0])
-    padded = -(-size // 16) * 16
+    padded = -(-size // 64) * 64
     arrays = [np.zeros(padded, np.float32) for _ in range(len(operands) + 1)]
     for array, operand in zip(arrays, operands, strict=False):
         array[:size] = operand

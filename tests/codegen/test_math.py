@@ -7,6 +7,8 @@ import math
 import numpy as np
 import pytest
 
+from saccade.codegen import gates
+
 WIDTHS = [("avx512", 16), ("avx512", 8), ("avx512", 1), ("avx2", 8), ("avx2", 4), ("avx2", 1)]
 CORNERS = np.array(
     [
@@ -152,7 +154,7 @@ GATES = {"sigmoid": np.ones_like, "silu": lambda x: x}
 @pytest.mark.parametrize("name", GATES)
 @pytest.mark.parametrize("isa", ["avx512", "avx2"])
 def test_gates_in_ulp(evaluate, name, isa):
-    for low, high, limit in ((-69, -18, 6), (-18, 120, 4), (-1, 1, 4)):
+    for low, high, limit in ((-69, -18, 7), (-18, 120, 4), (-1, 1, 4)):
         x = dense(low, high)
         wide = x.astype(np.float64)
         distance = ulps(
@@ -163,11 +165,58 @@ def test_gates_in_ulp(evaluate, name, isa):
 
 
 @pytest.mark.parametrize("name", GATES)
-def test_gates_are_the_same_on_any_number_of_lanes(evaluate, name):
+@pytest.mark.parametrize("isa", ["avx512", "avx2"])
+@pytest.mark.parametrize("stored", ["float32", "bfloat16"])
+def test_gates_are_the_same_on_any_number_of_lanes(evaluate, name, isa, stored):
     x = np.concatenate([CORNERS, dense(-120, 120, 20_001), spread(20_001)])
-    whole = evaluate(f"{name}($0)", x, isa="avx512")
-    for isa, lanes in WIDTHS:
-        np.testing.assert_array_equal(evaluate(f"{name}($0)", x, isa=isa, lanes=lanes), whole)
+    whole = evaluate(f"{name}($0)", x, isa=isa, stored=stored)
+    for lanes in (1, 4, 8, 16, 32, 64):
+        part = evaluate(f"{name}($0)", x, isa=isa, lanes=lanes, stored=stored)
+        np.testing.assert_array_equal(part, whole)
+
+
+def _every_bfloat16():
+    """All of them as float32, but NaN."""
+    x = (np.arange(1 << 16, dtype=np.uint32) << 16).view(np.float32)
+    return x[~np.isnan(x)]
+
+
+def _coarse_errors(evaluate, name, isa, x):
+    """Of what is to be rounded to bfloat16, relative to the result or to what is left of 0."""
+    with np.errstate(all="ignore"):
+        wide = x.astype(np.float64)
+        exact = GATES[name](wide) / (1 + np.exp(-wide))
+    exact[np.isneginf(x)] = 0.0
+    actual = evaluate(f"{name}($0)", x, isa=isa, stored="bfloat16").astype(np.float64)
+    same = actual == exact
+    with np.errstate(invalid="ignore"):
+        error = np.abs(actual - exact) / np.maximum(np.abs(exact), 2.0**-106)
+    return np.where(same, 0.0, error)
+
+
+@pytest.mark.parametrize("name", GATES)
+@pytest.mark.parametrize("isa", ["avx512", "avx2"])
+def test_gates_that_are_rounded_to_bfloat16(evaluate, name, isa):
+    """Of every bfloat16, and of what lies between them."""
+    normal = _every_bfloat16()
+    normal = normal[np.abs(normal) > 1e-37]
+    for x in (normal, dense(-86, 86)):
+        error = _coarse_errors(evaluate, name, isa, x)
+        worst = int(np.argmax(error))
+        assert error[worst] <= 2.0**-12.5, (x[worst], error[worst])
+
+
+@pytest.mark.parametrize("isa", ["avx512", "avx2"])
+def test_a_mistake_in_coarse_gates_is_caught(evaluate, isa, monkeypatch):
+    right = gates._table()
+    wrong = tuple(c * (1 + 0.002 * (i > 0)) for i, c in enumerate(gates._WHOLE_COARSE))
+    monkeypatch.setattr(gates, "_WHOLE_COARSE", wrong)
+    monkeypatch.setattr(gates, "_table", lambda: (0, *right[:-1]))
+
+    def mutant(text, *operands, **how):
+        return evaluate(text.replace("$0", "add($0, 0.0)"), *operands, **how)  # code of its own
+
+    assert _coarse_errors(mutant, "silu", isa, dense(-20, 20, 20_001)).max() > 2.0**-12.5
 
 
 @pytest.mark.parametrize(("isa", "lanes"), WIDTHS)

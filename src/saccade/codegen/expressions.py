@@ -5,7 +5,8 @@ from __future__ import annotations
 import math as pymath
 from collections.abc import Callable, Sequence
 
-from saccade.codegen import math, math64
+from saccade.codegen import gates, math, math64
+from saccade.codegen.bfloat16 import BFLOAT16
 from saccade.codegen.language import Kernel
 from saccade.codegen.values import Mask, Vec
 from saccade.ir.expr import ARITY, Expr
@@ -13,7 +14,10 @@ from saccade.ir.expr import ARITY, Expr
 __all__ = ["emit_expr"]
 
 
-def emit_expr(k: Kernel, expr: Expr, operands: Sequence[Vec], lanes: int | None = None) -> Vec:
+def emit_expr(
+    k: Kernel, expr: Expr, operands: Sequence[Vec], lanes: int | None = None,
+    stored: str = "float32",
+) -> Vec:  # fmt: skip
     """Code that evaluates `expr` on float32 vectors.
 
     Truth values are 1.0 and 0.0. NaN passes through `relu`, `clip`, `min` and `max` as in ONNX
@@ -24,24 +28,33 @@ def emit_expr(k: Kernel, expr: Expr, operands: Sequence[Vec], lanes: int | None 
         expr: What to compute.
         operands: The vectors `$0, $1, …`, all with the same number of lanes.
         lanes: Number of lanes, needed only where the expression has no operand.
+        stored: Element that the result is rounded to at once. What bfloat16 does not show is not
+            computed, where the relative error of the result is that of a function, or of factors.
     """
     count = lanes or (operands[0].lanes if operands else k.lanes)
-    done: dict[Expr, Vec] = {}
+    done: dict[tuple[Expr, bool], Vec] = {}
 
-    def visit(e: Expr) -> Vec:
-        if e not in done:
+    def visit(e: Expr, coarse: bool = False) -> Vec:
+        if (e, coarse) not in done:
             if e.op == "arg":
-                done[e] = operands[e.index]
-            elif e.op == "const":
-                done[e] = k.number(e.value, count)
-            else:
-                done[e] = _emit(k, e, visit)
-        return done[e]
+                return operands[e.index]
+            if e.op == "const":
+                return k.number(e.value, count)
+            done[e, coarse] = _coarse(k, e, visit) if coarse else _emit(k, e, visit)
+        return done[e, coarse]
 
-    return visit(expr)
+    return visit(expr, stored == BFLOAT16)
 
 
-def _emit(k: Kernel, e: Expr, visit: Callable[[Expr], Vec]) -> Vec:
+def _coarse(k: Kernel, e: Expr, visit: Callable[..., Vec]) -> Vec:
+    """One operator whose relative error may be one that bfloat16 hardly shows."""
+    if e.op == "mul":
+        return visit(e.args[0], coarse=True) * visit(e.args[1], coarse=True)
+    gate = {"sigmoid": gates.sigmoid, "silu": gates.silu}.get(e.op)
+    return gate(k, visit(e.args[0]), coarse=True) if gate else visit(e)
+
+
+def _emit(k: Kernel, e: Expr, visit: Callable[..., Vec]) -> Vec:
     """One operator; the forms below are cheaper than the operator taken by itself."""
     last = e.args[-1]
     if e.op == "add":
@@ -133,13 +146,13 @@ _EMIT: dict[str, Callable[..., Vec]] = {
     "round": math.round_even,
     "sign": _sign,
     "relu": lambda k, x: k.maximum(x, 0.0),
-    "sigmoid": math.sigmoid,
+    "sigmoid": gates.sigmoid,
     "tanh": math.tanh,
     "erf": math.erf,
     "softplus": math.softplus,
     "softsign": lambda k, x: x / (math.absolute(k, x) + 1.0),
     "hardswish": _hardswish,
-    "silu": math.silu,
+    "silu": gates.silu,
     "gelu": _gelu,
     "mish": math.mish,
     "sin": math64.sin,

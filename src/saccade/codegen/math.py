@@ -1,10 +1,10 @@
 """Elementary functions on float32 vectors, emitted inline.
 
-Each is at most 4 ulp from the exact value, sigmoid and silu 6 where it is below 1e-7
+Each is at most 4 ulp from the exact value
 (tests/codegen/test_math.py holds every one of them against float64), and gives what IEEE arithmetic
 would for NaN, infinities, subnormal and huge operands. No tables, no branches, no calls, so that
 they work on any number of lanes and LLVM schedules them freely. Those that need more than float32
-on the way are in `math64`.
+on the way are in `math64`, sigmoid and silu in `gates`.
 
 Coefficients are minimax fits (Lawson's weighted least squares on Chebyshev nodes) of the error
 relative to the result.
@@ -33,8 +33,6 @@ __all__ = [
     "mish",
     "round_even",
     "scale_by_power",
-    "sigmoid",
-    "silu",
     "softplus",
     "split_exponent",
     "sqrt",
@@ -46,7 +44,6 @@ _LN2_HIGH, _LN2_LOW = (
     0.693359375,
     -2.12194440054690583e-4,
 )  # the high part has 10 bits: n · it is exact
-_LN2 = 0.6931471805599453
 _MAGIC = (
     12582912.0  # 1.5 · 2^23: adding it rounds to an integer and leaves that integer in the low bits
 )
@@ -58,11 +55,6 @@ _EXP = (
     0.0083687966884030,
     0.0013814433141641,
 )
-# e^-r for |r| ≤ ln 2 / 2, within 0.8 · 2^-23, with 1 for the first: sigmoid(0) is exact.
-_GATE = (
-    1.0, -0.999999702, 0.499991477, -0.166676536, 0.0418981761, -0.00828921795,
-)  # fmt: skip
-_GATE_RANGE = 87.0  # neither e^87 nor e^-87 leaves the normal numbers
 _LOG = (
     0.3333331260405858, -0.2500000959941426, 0.2000211865906503, -0.1666799585318083,
     0.1421955235490138, -0.1240558893143887, 0.1188816232374400, -0.1167565176773712,
@@ -198,32 +190,6 @@ def expm1(k: Kernel, x: Vec) -> Vec:
     one = p.like(1.0)
     power = _scalef(k, one, n) if _has_scalef(k, p) else _scale_by_bits(k, one, shifted)
     return k.fma(power, p, power - 1.0)
-
-
-def sigmoid(k: Kernel, x: Vec) -> Vec:
-    """1 / (1 + e^-x); some 2^-126 where it is smaller."""
-    return 1.0 / _gate(k, k.maximum(x, -_GATE_RANGE))
-
-
-def silu(k: Kernel, x: Vec) -> Vec:
-    """X · sigmoid(x), with one division; some -2^-119 where it is closer to 0, as at -∞."""
-    x = k.maximum(x, -_GATE_RANGE)
-    return x / _gate(k, x)
-
-
-def _gate(k: Kernel, x: Vec) -> Vec:
-    """1 + e^-x for x ≥ -87, the same to the bit on any number of lanes and of any machine.
-
-    It stands in the epilogues of whole networks, where every instruction counts: within the range
-    2^n is a float32, so that one product scales, fused with the sum. One constant for ln 2 and a
-    degree less than `exp` cost 2 ulp more of e^-x, at -69 (where it is 1e30) 4.
-    """
-    x = k.minimum(x, _GATE_RANGE)
-    # With 127 on top the low bits are the exponent of 2^n as a float32 has it.
-    shifted = k.fma(x, x.like(-_LOG2E), x.like(_MAGIC + 127))
-    n = shifted - (_MAGIC + 127)
-    power = float_from(k, k.b.shl(bits(k, shifted), int_constant(x, 23)))
-    return k.fma(horner(k, k.fma(n, n.like(_LN2), x), _GATE), power, x.like(1.0))
 
 
 def tanh(k: Kernel, x: Vec) -> Vec:

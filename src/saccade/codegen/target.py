@@ -63,6 +63,16 @@ class Target:
         """Whether a product takes one element from memory for all lanes."""
         return self.isa == "avx512"
 
+    @property
+    def looks_up(self) -> bool:
+        """Whether one instruction picks numbers from a table that fills two vectors."""
+        return self.isa == "avx512"
+
+    @property
+    def estimates_reciprocals(self) -> bool:
+        """Whether there are estimates of reciprocals within 2^-14, exact for powers of two."""
+        return self.isa == "avx512"
+
 
 _AVX512 = ("avx512f", "avx512bw", "avx512vl", "avx512dq")
 

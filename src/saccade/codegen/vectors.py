@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from llvmlite import ir
@@ -128,6 +128,35 @@ class Vectors(Emitter):
         narrow = self.b.trunc(floor.value, I32)
         limit = self._repeated(narrow, n)
         return Mask(self.b, self.b.icmp_signed("<", iota, limit), floor)
+
+    def look_up(self, index: Vec, table: Sequence[int]) -> Vec:
+        """Entries of a table of two vectors' lanes, for the low bits of int32 lanes."""
+        n = self.lanes
+        kind = self.vector_type(n, "int32")
+        halves = [ir.Constant(kind, list(part)) for part in (table[:n], table[n:])]
+        name = f"llvm.x86.avx512.vpermi2var.d.{32 * n}"
+        pick = self._intrinsic(name, kind, [kind] * 3)
+        return self._by_registers(
+            index, lambda v: self.b.call(pick, [halves[0], v.value, halves[1]])
+        )
+
+    def reciprocal_estimate(self, x: Vec) -> Vec:
+        """1 / x within 2^-14, for targets that estimate."""
+        mask = ir.IntType(self.lanes)
+        kind, name = self.vector_type(), f"llvm.x86.avx512.rcp14.ps.{32 * self.lanes}"
+        estimate = self._intrinsic(name, kind, [kind, kind, mask])
+        every = ir.Constant(mask, -1)
+        return self._by_registers(x, lambda v: self.b.call(estimate, [v.value, v.value, every]))
+
+    def _by_registers(self, vector: Vec, body: Callable[[Vec], Any]) -> Vec:
+        """What exists for whole registers only, on any number of lanes."""
+        lanes = vector.lanes
+        if lanes == 1:
+            return self.extract(Vec(self.b, body(self.broadcast(vector))), 0)
+        if lanes < self.lanes:
+            filled = self.shuffle(vector, vector, [i % lanes for i in range(self.lanes)])
+            return self.split(Vec(self.b, body(filled)), lanes)[0]
+        return self.concat([Vec(self.b, body(part)) for part in self.split(vector, self.lanes)])
 
     def any_lane(self, mask: Mask) -> Bool:
         """Whether the mask is set anywhere."""

@@ -198,8 +198,9 @@ class _Code:
                 for operand in operands:
                     place = operand.at(n, first + j, p, q)
                     values.append(self.load(operand, place, q, mask))
-                value = emit_expr(k, parse(self.c.expr), values)
-                self.put(result, result.at(n, first + j, p, q), value, q, mask)
+                place = result.at(n, first + j, p, q)
+                value = emit_expr(k, parse(self.c.expr), values, stored=place.element)
+                self.put(result, place, value, q, mask)
 
     def load(self, operand: _Stored, place: Ptr, q: Int, mask: Mask | None) -> Vec:
         """An operand at the pixels of a vector."""

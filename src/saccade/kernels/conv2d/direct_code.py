@@ -258,7 +258,7 @@ class _Direct:
         values = [x.vec(c if self.config.unit else c * self.g.x_c, lanes=lanes)]
         for pointer, n_stride in zip(self.operands, self.operand_strides, strict=True):
             values.append(pointer.vec(spot.n * n_stride + c, lanes=lanes))
-        value = emit_expr(self.k, parse(self.config.prologue), values)
+        value = emit_expr(self.k, parse(self.config.prologue), values, stored=self.panel.element)
         self.panel.store(value, row + c)
 
 

@@ -166,7 +166,7 @@ class Epilogue:
             elif kind != "part":
                 assert offset is not None
                 loaded.append(self._channels(pointer + offset, along, strides[1], place))
-        result = emit_expr(self.k, self.expr, loaded)
+        result = emit_expr(self.k, self.expr, loaded, stored=self.out.element)
         self._store(result, pixel, place)
         return result
 

@@ -229,7 +229,8 @@ class _Body:
             value = emit_integer_expr(k, self.expr, operands, lanes)
             value = from_integer(k, value, config.elements[0])
         else:
-            value = from_float(k, emit_expr(k, self.expr, operands, lanes), config.elements[0])
+            value = emit_expr(k, self.expr, operands, lanes, config.elements[0])
+            value = from_float(k, value, config.elements[0])
         stride = self.nest.strides[0][-1]
         if self._in_pairs(lanes):
             even, odd = k.split(value, lanes // 2)

@@ -121,5 +121,5 @@ class Finish:
             else:
                 raw = pointer.splat(offset, value.lanes)
             operands.append(to_float(k, raw, element))
-        result = emit_expr(k, self.expr, operands, value.lanes)
+        result = emit_expr(k, self.expr, operands, value.lanes, self.code.element)
         return from_float(k, result, self.code.element)

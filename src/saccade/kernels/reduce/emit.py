@@ -294,6 +294,7 @@ class _Reduce:
                 k, self.pointers[p], self.config.kinds[p], row.offsets[p], i, stride, mask, lanes
             )
             operands.append(to_float(k, raw, self.config.elements[p]))
-        result = from_float(k, emit_expr(k, self.epilogue, operands), self.config.elements[1])
+        element = self.config.elements[1]
+        result = from_float(k, emit_expr(k, self.epilogue, operands, stored=element), element)
         stride = self.nest.strides[1][-1]
         store(k, self.pointers[1], self.config.kinds[1], row.offsets[1], i, stride, mask, result)
