@@ -17,18 +17,19 @@ with care.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import reduce
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from saccade.codegen.emitter import ELEMENTS
 from saccade.codegen.language import Ptr
 from saccade.codegen.values import Bool, Int, Mask, Vec
 from saccade.kernels.pool.lanes import Lanes, Share, Value
 
 if TYPE_CHECKING:
-    from saccade.kernels.pool.code import PoolCode
+    from saccade.kernels.pool.code import Axis, PoolCode
 
 __all__ = ["Blocks", "Part"]
 
@@ -48,10 +49,27 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class _Row:
-    """A row of the picture, or zeros; how far it is from column to column."""
+    """A row of the picture, or the one next to where it would be; whether it is there."""
 
     x: Ptr
-    step: Int
+    valid: Bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Lines:
+    """What a row of blocks has in common.
+
+    Attributes:
+        p: First row of windows.
+        rows: Of the picture, under the windows.
+        below: Rows that the next rows of windows need, to be asked for.
+        results: Where each row of windows goes.
+    """
+
+    p: Int
+    rows: Sequence[_Row]
+    below: Sequence[_Row]
+    results: Sequence[Ptr]
 
 
 @dataclass(slots=True)
@@ -80,24 +98,28 @@ class _Joined:
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """A block: its first window, and what does not change from channel to channel.
+    """A block: what does not change from channel to channel, and so is found before.
 
     Attributes:
-        p, q: Of the first window.
-        rows: Of the picture, under the windows.
-        below: Rows that the next rows of windows need, to be asked for.
-        columns: Of the picture, counted from its first.
+        lines: Its row of blocks.
+        q: First window in the row.
+        rows: Of the picture, or of zeros.
+        kept: For each row all bits, or none where columns of zeros are all the same one; empty
+            where no row is of zeros.
+        columns: How far each column is from the first of its row.
         inside: For each column all bits, or none where it is replaced by zeros; empty where no
             column ever is.
+        windows: How far each window's result is from the first of its row.
         shares: What the sums of each window are multiplied by, row by row.
     """
 
-    p: Int
+    lines: _Lines
     q: Int
-    rows: Sequence[_Row]
-    below: Sequence[_Row]
+    rows: Sequence[Ptr]
+    kept: Sequence[Int]
     columns: Sequence[Int]
     inside: Sequence[Vec]
+    windows: Sequence[Int]
     shares: Sequence[Sequence[Share]]
 
 
@@ -126,19 +148,44 @@ class Blocks:
         """All blocks, from top to bottom and from left to right."""
         k, pool, part, c = self.k, self.pool, self.part, self.config
         with k.range(part.first, part.end, c.height) as down:
-            p = k.minimum_int(down, pool.p - c.height)
+            lines = self._lines(k.minimum_int(down, pool.p - c.height))
             with k.range(0, pool.q, c.width) as along:
-                self._block(p, k.minimum_int(along, pool.q - c.width))
+                self._block(lines, k.minimum_int(along, pool.q - c.width))
 
-    def _block(self, p: Int, q: Int) -> None:
+    def _lines(self, p: Int) -> _Lines:
+        pool, c = self.pool, self.config
+        top = p * c.stride[0] - pool.down.before
+        coming = c.height * c.stride[0] if c.fetch else 0
+        first = self.part.n * pool.y_n
+        return _Lines(
+            p,
+            [self._row(top + r) for r in range(self.spans[0])],
+            [self._row(top + self.spans[0] + r) for r in range(coming)],
+            [self._fixed(pool.y + (first + (p + i) * pool.y_h)) for i in range(c.height)],
+        )
+
+    def _row(self, h: Int) -> _Row:
+        pool = self.pool
+        inside = self._clipped(h, pool.down.size)
+        x = pool.x + (self.part.n * pool.x_n + inside * pool.x_h)
+        return _Row(self._fixed(x), inside.equals(h))
+
+    def _fixed(self, p: Ptr) -> Ptr:
+        """The same position as an address of its own: loops would add it up for each access."""
+        if p.length is not None:
+            return p
+        base = self.k.b.gep(p.base, [p.offset.value], source_etype=ELEMENTS[p.element])
+        return replace(p, base=base, offset=self.k.int(0))
+
+    def _block(self, lines: _Lines, q: Int) -> None:
         if not self.config.zeros:
-            self._vectors(self._place(p, q, inner=True))
+            self._vectors(self._place(lines, q, inner=True))
             return
-        with self.k.when_else(self._inner(p, q)) as (then, other):
+        with self.k.when_else(self._inner(lines.p, q)) as (then, other):
             with then:
-                self._vectors(self._place(p, q, inner=True))
+                self._vectors(self._place(lines, q, inner=True))
             with other:
-                self._vectors(self._place(p, q, inner=False))
+                self._vectors(self._place(lines, q, inner=False))
 
     def _vectors(self, place: _Place) -> None:
         """All channels of a block."""
@@ -162,46 +209,46 @@ class Blocks:
         assert inside is not None
         return inside
 
-    def _place(self, p: Int, q: Int, *, inner: bool) -> _Place:
+    def _place(self, lines: _Lines, q: Int, *, inner: bool) -> _Place:
         k, pool, c = self.k, self.pool, self.config
-        top = p * c.stride[0] - pool.down.before
         left = q * c.stride[1] - pool.along.before
-        coming = c.height * c.stride[0] if c.fetch else 0
         places = [left + j for j in range(self.spans[1])]
         columns = [self._clipped(j, pool.along.size) for j in places]
-        inside = []
+        rows, kept, inside = [row.x for row in lines.rows], [], []
         if not inner:
+            assert pool.zeros is not None
+            zeros = pool.zeros + (self.lanes.width - self.part.low)
+            rows = [self._fixed(k.pick(row.valid, row.x, zeros)) for row in lines.rows]
+            kept = [row.valid.select(-1, 0) for row in lines.rows]
             flags = [one.equals(j).select(-1, 0) for one, j in zip(columns, places, strict=True)]
             inside = [
                 k.broadcast(Vec(k.b, k.b.trunc(f.value, k.vector_type(1, "int32")))) for f in flags
             ]
         return _Place(
-            p, q,
-            [self._row(top + r) for r in range(self.spans[0])],
-            [self._row(top + self.spans[0] + r) for r in range(coming)],
-            columns, inside, [] if self.maximum else self._shares(p, q, even=inner),
+            lines, q, rows, kept,
+            [column * pool.x_w for column in columns], inside,
+            [(q + i) * pool.y_w for i in range(c.width)],
+            [] if self.maximum else self._shares(lines.p, q, even=inner),
         )  # fmt: skip
 
     def _clipped(self, at: Int, size: Int) -> Int:
         return self.k.maximum_int(self.k.minimum_int(at, size - 1), 0)
 
-    def _row(self, h: Int) -> _Row:
-        k, pool = self.k, self.pool
-        inside = self._clipped(h, pool.down.size)
-        x = pool.x + (self.part.n * pool.x_n + inside * pool.x_h)
-        if pool.zeros is None:
-            return _Row(x, pool.x_w)
-        valid = inside.equals(h)
-        zeros = pool.zeros + (self.lanes.width - self.part.low)
-        return _Row(k.pick(valid, x, zeros), valid.select(pool.x_w, 0))
-
     def _shares(self, p: Int, q: Int, *, even: bool) -> list[list[Share]]:
         pool, c = self.pool, self.config
         if even:
             return [[self._even_share(c.rows * c.columns)] * c.width] * c.height
-        across = [pool.range(pool.along, q + i).count for i in range(c.width)]
-        down = [pool.range(pool.down, p + i).count for i in range(c.height)]
+        across = [self._taps(pool.along, q + i, c.columns) for i in range(c.width)]
+        down = [self._taps(pool.down, p + i, c.rows) for i in range(c.height)]
         return [[self._share(rows * columns) for columns in across] for rows in down]
+
+    def _taps(self, axis: Axis, at: Int, most: int) -> Int:
+        """How many taps of a window count; those of blocks lie side by side."""
+        k = self.k
+        start = at * axis.stride - axis.before
+        if self.config.include_pad:
+            return k.minimum_int(axis.size + axis.after - start, most)
+        return k.minimum_int(axis.size - start, most) - k.maximum_int(0 - start, 0)
 
     def _even_share(self, taps: int) -> Share:
         """Of a window that lies on the picture; to the bit what `_share` finds."""
@@ -237,24 +284,34 @@ class Blocks:
                 value = row.window(first, c.columns)
                 if not self.maximum:
                     value = self.lanes.share(value, place.shares[down][i])
-                self._store(value, (place.p + down, place.q + i), channel, left)
+                self._store(value, place, (down, i), channel, left)
 
     def _down(self, place: _Place, j: int, channel: Int, mask: Mask | None) -> list[Value]:
         """One column, for each row of windows."""
         c, lanes, at = self.config, self.lanes, place.columns[j]
-        loaded = [lanes.load(row.x, row.step * at + channel, mask) for row in place.rows]
-        for row in place.below:
-            self.k.prefetch(row.x, row.step * at + channel, locality=2)
+        offsets = [self._masked(at, bits) + channel for bits in place.kept]
+        if not offsets:
+            offsets = [at + channel] * len(place.rows)
+        loaded = [
+            lanes.load(row, offset, mask) for row, offset in zip(place.rows, offsets, strict=True)
+        ]
+        for row in place.lines.below:
+            self.k.prefetch(row.x, at + channel, locality=2)
         lanes.look(loaded)
         # Sums must not depend on where a chunk starts, so they share no pairs of rows.
         found = _Joined(lanes.join, dict(enumerate(loaded)), paired=self.maximum)
         values = [found.window(i * c.stride[0], c.rows) for i in range(c.height)]
         return [lanes.kept(v, place.inside[j]) for v in values] if place.inside else values
 
-    def _store(self, value: Value, at: tuple[Int, Int], channel: Int, left: Int | None) -> None:
-        pool, n, (p, q) = self.pool, self.part.n, at
-        row = n * pool.y_n + p * pool.y_h + q * pool.y_w
-        self.lanes.store(value, (n, p, q), row, channel, left)
+    def _masked(self, number: Int, bits: Int) -> Int:
+        return Int(self.k.b, self.k.b.and_(number.value, bits.value))
+
+    def _store(
+        self, value: Value, place: _Place, window: tuple[int, int], channel: Int, left: Int | None
+    ) -> None:
+        (down, along), lines = window, place.lines
+        y, to = lines.results[down], place.windows[along] + channel
+        at = (self.part.n, lines.p + down, place.q + along)
+        self.lanes.store(value, y + to, at, channel, left)
         if self.config.fetch:
-            to = row + channel + pool.y_h * self.config.height
-            self.k.prefetch(pool.y, to, locality=2)
+            self.k.prefetch(y, to + self.pool.y_h * self.config.height, locality=2)

@@ -89,14 +89,14 @@ class Lanes:
         raise NotImplementedError
 
     def store(
-        self, value: Value, place: Sequence[IntLike], row: Int, at: Int, left: Int | None
+        self, value: Value, y: Ptr, place: Sequence[IntLike], at: Int, left: Int | None
     ) -> None:
         """The results of one window, after the epilogue.
 
         Args:
             value: What was joined.
+            y: Where they go.
             place: Picture, row and column of the window.
-            row: Where its first channel goes.
             at: Channel of the first lane.
             left: Channels from there on that exist, where not all of the lanes do.
         """
@@ -104,7 +104,7 @@ class Lanes:
         for i, part in enumerate(self.floats(value)):
             channel = at + i * k.lanes
             mask = None if left is None else k.first(left - i * k.lanes)
-            pool.y.store(pool.finish.apply(part, place, channel, mask), row + channel, mask)
+            y.store(pool.finish.apply(part, place, channel, mask), i * k.lanes, mask)
 
     @property
     def plain(self) -> bool:
@@ -112,9 +112,9 @@ class Lanes:
         code = self.pool.config.finish
         return code.expr == str(IDENTITY) and code.element == BFLOAT16
 
-    def _store_raw(self, raw: Vec, row: Int, at: Int, left: Int | None) -> None:
+    def _store_raw(self, raw: Vec, y: Ptr, left: Int | None) -> None:
         mask = None if left is None else self.k.first(left, raw.lanes)
-        self.pool.y.viewed("int16").store(raw, row + at, mask)
+        y.viewed("int16").store(raw, mask=mask)
 
 
 class Floats(Lanes):
@@ -165,12 +165,12 @@ class Ordered(Lanes):
         return [k.widen_bf16(k.shuffle(raw, raw, half)) for half in halves]
 
     def store(
-        self, value: Value, place: Sequence[IntLike], row: Int, at: Int, left: Int | None
+        self, value: Value, y: Ptr, place: Sequence[IntLike], at: Int, left: Int | None
     ) -> None:
         if self.plain:
-            self._store_raw(self._key(*value), row, at, left)
+            self._store_raw(self._key(*value), y, left)
         else:
-            super().store(value, place, row, at, left)
+            super().store(value, y, place, at, left)
 
     def _key(self, raw: Vec) -> Vec:
         b = self.k.b
@@ -202,15 +202,13 @@ class Halves(Lanes):
         return [self.k.shuffle(even, odd, order[i : i + lanes]) for i in (0, lanes)]
 
     def store(
-        self, value: Value, place: Sequence[IntLike], row: Int, at: Int, left: Int | None
+        self, value: Value, y: Ptr, place: Sequence[IntLike], at: Int, left: Int | None
     ) -> None:
         if not self.plain:
-            super().store(value, place, row, at, left)
+            super().store(value, y, place, at, left)
             return
-        (even, odd), k, lanes = value, self.k, self.k.lanes
-        rounded = k.narrow_bf16(k.shuffle(even, odd, range(2 * lanes)))
-        order = [i + half for i in range(lanes) for half in (0, lanes)]
-        self._store_raw(k.shuffle(rounded, rounded, order), row, at, left)
+        even, odd = value
+        self._store_raw(self.k.narrow_pairs(even, odd), y, left)
 
 
 def lanes_of(pool: PoolCode, nan: Var) -> Lanes:
