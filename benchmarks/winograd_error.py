@@ -46,7 +46,8 @@ class Layer:
     def op(self) -> Conv2d:
         """What the layer computes, without its bias."""
         dilation, padding = self.attribute("dilations", [1, 1]), self.attribute("pads", [0] * 4)
-        return Conv2d(padding=padding, dilation=dilation)  # type: ignore[arg-type]
+        stride = self.attribute("strides", [1, 1])
+        return Conv2d(padding=padding, stride=stride, dilation=dilation)  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +91,7 @@ def _errors(path: Path, case: Case) -> Iterator[Error]:
         shape = "x".join(map(str, (*layer.picture.shape[1:], len(layer.weights))))
         m = getattr(step.phases[0].config, "m", None)
         variant = f"F({m}x{m})" if m else "short lattices"
+        variant += ", stride 2" if layer.op.stride == (2, 2) else ""
         exact = saccade.compile(alone, exact=True)
         yield Error(
             f"{layer.node.name} ({shape})",
@@ -104,7 +106,7 @@ def _distance(found: Array, truth: NDArray[np.float64]) -> float:
 
 
 def _layers(path: Path, case: Case) -> Iterator[Layer]:
-    """3x3 convolutions with stride 1, with what ONNX Runtime feeds them on a random picture."""
+    """3x3 convolutions of one group, with what ONNX Runtime feeds them on a random picture."""
     model = onnx.load(str(path))
     weights = {one.name: one for one in model.graph.initializer}
     nodes = [
@@ -130,17 +132,19 @@ def _layers(path: Path, case: Case) -> Iterator[Layer]:
 
 
 def _plain(node: onnx.NodeProto) -> bool:
-    """Stride 1 and one group."""
+    """Stride 1 or 2 and one group."""
     attributes = {a.name: list(a.ints) or a.i for a in node.attribute}
-    return attributes.get("strides", [1, 1]) == [1, 1] and attributes.get("group", 1) == 1
+    strides = attributes.get("strides", [1, 1])
+    return strides in ([1, 1], [2, 2]) and attributes.get("group", 1) == 1
 
 
 def _alone(layer: Layer) -> bytes:
     """A model of the one convolution."""
     op = layer.op
     node = helper.make_node(
-        "Conv", ["x", "w"], ["y"], pads=list(op.padding), dilations=list(op.dilation)
-    )
+        "Conv", ["x", "w"], ["y"], pads=list(op.padding), dilations=list(op.dilation),
+        strides=list(op.stride),
+    )  # fmt: skip
     graph = helper.make_graph(
         [node],
         "alone",

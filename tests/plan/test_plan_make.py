@@ -151,6 +151,19 @@ def test_floor_counts_the_products_of_winograd_where_it_may_be_used():
 
 
 @pytest.mark.parametrize(
+    ("size", "products"),
+    [
+        (12, 4 * 7 * 7),  # four tiles of 3x3 results
+        (28, 4 * 15 * 15),  # four of 7x7
+    ],
+)
+def test_floor_counts_the_products_of_winograd_with_stride_2(size, products):
+    b = Builder((1, 64, size, size))
+    plan = plan_of(b.graph(b.conv(b.inputs[0], 32, stride=(2, 2))))
+    assert floor(plan).arithmetic == pytest.approx(2 * 64 * 32 * products / plan.speeds.flops)
+
+
+@pytest.mark.parametrize(
     ("apart", "products"),
     [
         (2, 4 * 64),  # lattices of 6x6: one tile of 8x8 products each
@@ -165,7 +178,7 @@ def test_floor_counts_the_products_of_lattices(apart, products):
     assert floor(plan).arithmetic == pytest.approx(2 * 64 * 32 * products / plan.speeds.flops)
 
 
-@pytest.mark.parametrize("change", [{"stride": (2, 2)}, {"taps": 1}])
+@pytest.mark.parametrize("change", [{"stride": (3, 3)}, {"taps": 1}])
 def test_floor_counts_the_sums_where_winograd_may_not_be_used(change):
     b = Builder((1, 16, 12, 12))
     plan = plan_of(b.graph(b.conv(b.inputs[0], 16, **change)))

@@ -10,13 +10,12 @@ from saccade.ir.dim import evaluate
 from saccade.kernels.base import View
 from saccade.kernels.conv2d.lattice_forms import lengths
 from saccade.kernels.conv2d.lattice_points import LONGEST, POINTS
+from saccade.kernels.conv2d.winograd_points import Tile, bases
 from saccade.kernels.machine import Machine
 from saccade.opdefs import Conv2d, ConvTranspose2d, ExpandDepthwise, MatMul, SeparableConv2d
 from saccade.plan.types import Plan, Port, Step
 
 __all__ = ["Floor", "floor", "peak"]
-
-_TILES = (2, 4, 6)  # edges of the tiles of results that Winograd's algorithm is used with
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,13 +73,20 @@ def _winograd(op: Conv2d, x: View, w: View) -> float:
 
     With taps apart, the results of every lattice are a picture of their own.
     """
-    plain = w.shape[2:] == (3, 3) and op.stride == (1, 1) and op.groups == 1
-    if not plain or x.dtype not in (DType.F32, DType.BF16):
+    plain = w.shape[2:] == (3, 3) and op.groups == 1
+    forms = (((1, 1), op.dilation), ((2, 2), (1, 1)))  # strides with the distances that they allow
+    if not plain or (op.stride, op.dilation) not in forms or x.dtype not in (DType.F32, DType.BF16):
         return inf
     n, k, *size = (evaluate(d, {}) for d in op.sum_shape(x.shape, w.shape))
     axes = [lengths(extent, apart) for extent, apart in zip(size, op.dilation, strict=True)]
-    tiles = min(prod(_tiles(axis, m) * (m + 2) for axis in axes) for m in _TILES)
-    if op.padding == op.dilation * 2 and all(axis[0][0] <= LONGEST for axis in axes):
+    stride = op.stride[0]
+    whole = [Tile(m, m, stride) for m in bases(stride)]
+    tiles = min(prod(_tiles(axis, tile.m) * tile.count for axis in axes) for tile in whole)
+    if (
+        stride == 1
+        and op.padding == op.dilation * 2
+        and all(axis[0][0] <= LONGEST for axis in axes)
+    ):
         between_zeros = (sum(POINTS[pixels] * many for pixels, many in axis) for axis in axes)
         tiles = min(tiles, prod(between_zeros))
     return 2.0 * n * k * x.shape[1] * tiles

@@ -1,4 +1,4 @@
-"""Winograd's convolution: exact where F(2x2) is exact, within its documented error elsewhere."""
+"""Winograd's convolution: exact with points 0, ±1, within its documented error elsewhere."""
 
 from __future__ import annotations
 
@@ -11,10 +11,7 @@ from saccade.ir.expr import parse
 from saccade.kernels.conv2d.cpu_winograd import CONV2D_WINOGRAD, launch_as, problem_of
 from saccade.kernels.conv2d.epilogue_spec import conv_epilogue
 from saccade.kernels.conv2d.winograd_code import Sizes
-from saccade.kernels.conv2d.winograd_points import (
-    BASES,
-    expected_error,
-)
+from saccade.kernels.conv2d.winograd_points import bases, expected_error
 from saccade.kernels.conv2d.winograd_schedule import Schedule
 from saccade.opdefs import Conv2d, DepthToSpaceStore, InterleaveStore
 from saccade.testing.kernels import launched_as, nhwc_view, off_by, row_major, run_kernel
@@ -22,7 +19,8 @@ from saccade.testing.tolerance import exact_operands, random_operands
 
 F32 = DType.F32
 BIAS_RELU = parse("relu(add($0, $1))")
-GROWTH = {2: 1, 4: 2, 6: 4}  # how much more than a plain sum F(m x m) rounds
+GROWTH = {2: 1, 3: 1, 4: 2, 5: 2, 6: 4, 7: 4}  # how much more than a plain sum a tile rounds
+EXACT = (2, 3)
 FAST = ("avx512", False, 1, None)
 QUICK = (FAST, ("avx2", False, 3, (1, 2, 0)))
 CHECKED = (*QUICK, ("avx512", True, 2, (1, 0)))
@@ -37,6 +35,11 @@ SHAPES = [
 ]
 
 
+def stride_of(m):
+    """Every tile has stride 1 or 2."""
+    return 1 if m in bases(1) else 2
+
+
 def forced(m, phased=False, nv=2, blocks=3, clipped=False):
     """One variant, whatever its cost; there are several blocks and shorter tiles at the edges."""
 
@@ -44,21 +47,22 @@ def forced(m, phased=False, nv=2, blocks=3, clipped=False):
         spec = conv_epilogue(call)
         problem = problem_of(call, spec)
         edges = (0, 0) if clipped else (problem.rows % m, problem.columns % m)
-        chosen = Schedule(m, edges, phased, nv, blocks, parts=2, ahead=4 if phased else 0)
+        chosen = Schedule(m, edges, phased, nv, blocks, 2, 4 if phased else 0, stride_of(m))
         return launch_as(call, spec, problem, chosen)
 
     return launched_as(CONV2D_WINOGRAD, launch)
 
 
 # Kernels compare by their functions: one of each keeps the compiled code shared.
-KERNELS = {(m, phased): forced(m, phased) for m in BASES for phased in (False, True)}
-CLIPPED = {m: forced(m, clipped=True) for m in BASES}
+TILES = (*bases(1), *bases(2))
+KERNELS = {(m, phased): forced(m, phased) for m in TILES for phased in (False, True)}
+CLIPPED = {m: forced(m, clipped=True) for m in TILES}
 
 
 def operands(shape, m, seed=0):
     n, c, h, w, k, _ = shape
     rng = np.random.default_rng(seed)
-    if m == 2:  # G halves twice: multiples of 4 keep everything an integer
+    if m in EXACT:  # G halves twice: multiples of 4 keep everything an integer
         x, weights = (
             exact_operands((n, c, h, w), F32, rng),
             4 * exact_operands((k, c, 3, 3), F32, rng),
@@ -87,7 +91,7 @@ def check(hold, kernel, op, arrays, m, *, inputs=None, outputs=None, **more):
         inputs=inputs or views(arrays, 3),
         outputs=outputs or stored(op, arrays, 2),
         constant=constant,
-        exact=m == 2,
+        exact=m in EXACT,
         k=depth * GROWTH[m] ** 2,
         **more,
     )
@@ -101,14 +105,43 @@ def test_exact_at_any_size_padding_and_channel_count(hold, phased, shape):
     check(hold, KERNELS[2, phased], op, operands(shape, 2), 2, runs=runs)
 
 
+STRIDED = [
+    # odd and even extents: results are 7x6, 4x3, 3x7, 1x1, 8x5, 9x4
+    (1, 3, 13, 12, 17, (1, 1, 1, 1)),
+    (2, 17, 7, 5, 3, (0, 1, 2, 0)),
+    (1, 48, 4, 13, 48, (1, 0, 1, 2)),
+    (1, 1, 1, 1, 2, (1, 1, 1, 1)),
+    (2, 16, 9, 3, 96, (3, 4, 5, 3)),
+    (0, 5, 6, 6, 7, (1, 1, 1, 1)),
+    (1, 960, 17, 8, 16, (1, 1, 1, 1)),
+]
+
+
+@pytest.mark.parametrize("phased", [False, True])
+@pytest.mark.parametrize("shape", STRIDED, ids=str)
+def test_stride_2_is_exact_at_any_size_padding_and_channel_count(hold, phased, shape):
+    op = Conv2d(padding=shape[-1], stride=(2, 2), epilogue=BIAS_RELU)
+    runs = CHECKED if shape in (STRIDED[1], STRIDED[6]) else QUICK[phased:][:1]
+    check(hold, KERNELS[3, phased], op, operands(shape, 3), 3, runs=runs)
+
+
 @pytest.mark.parametrize("phased", [False, True])
 @pytest.mark.parametrize(
     ("m", "shape", "runs"),
-    [(4, SHAPES[0], QUICK), (4, SHAPES[2], (FAST,)), (6, SHAPES[0], QUICK), (6, SHAPES[3], QUICK)],
+    [
+        (4, SHAPES[0], QUICK),
+        (4, SHAPES[2], (FAST,)),
+        (6, SHAPES[0], QUICK),
+        (6, SHAPES[3], QUICK),
+        (5, STRIDED[0], QUICK),
+        (5, STRIDED[2], (FAST,)),
+        (7, STRIDED[0], QUICK),
+        (7, STRIDED[4], (FAST,)),
+    ],
     ids=str,
 )
 def test_larger_tiles(hold, m, phased, shape, runs):
-    op = Conv2d(padding=shape[-1], epilogue=BIAS_RELU)
+    op = Conv2d(padding=shape[-1], stride=(stride_of(m),) * 2, epilogue=BIAS_RELU)
     check(hold, KERNELS[m, phased], op, operands(shape, m), m, runs=runs)
 
 
@@ -117,6 +150,13 @@ def test_every_shorter_tile(hold, rest):
     shape = (2, 18, 6 + rest[0], 12 + rest[1], 16, (1, 1, 1, 1))
     op = Conv2d(padding=shape[-1])
     check(hold, KERNELS[6, False], op, operands(shape, 6)[:2], 6, runs=(FAST,))
+
+
+@pytest.mark.parametrize("rest", [(0, 0), (1, 2), (3, 4), (5, 6)], ids=str)
+def test_every_shorter_tile_with_stride_2(hold, rest):
+    shape = (2, 18, 2 * (7 + rest[0]), 2 * (14 + rest[1]), 16, (1, 1, 1, 1))
+    op = Conv2d(padding=shape[-1], stride=(2, 2))
+    check(hold, KERNELS[7, False], op, operands(shape, 7)[:2], 7, runs=(FAST,))
 
 
 FAR = [
@@ -147,10 +187,10 @@ def test_the_parts_of_every_lattice_are_interleaved(hold):
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("m", BASES)
+@pytest.mark.parametrize("m", TILES)
 def test_tiles_that_leave_the_picture_are_clipped(hold, m):
     shape = (2, 17, 11, 9, 20, (1, 1, 1, 1))
-    op = Conv2d(padding=shape[-1], epilogue=BIAS_RELU)
+    op = Conv2d(padding=shape[-1], stride=(stride_of(m),) * 2, epilogue=BIAS_RELU)
     check(hold, CLIPPED[m], op, operands(shape, m), m, runs=CHECKED if m == 4 else (FAST,))
 
 
@@ -218,50 +258,56 @@ MIXES = {
 }
 
 
-@pytest.mark.parametrize("phased", [False, True])
+@pytest.mark.parametrize(("m", "phased"), [(2, False), (2, True), (3, False), (3, True)])
 @pytest.mark.parametrize("mix", MIXES)
-def test_bfloat16_is_only_storage(hold, mix, phased):
+def test_bfloat16_is_only_storage(hold, mix, m, phased):
     """Borders, patches inside, shorter tiles and a residual in every mix: exact on integers."""
     rng = np.random.default_rng(5)
     x, w, r, y = MIXES[mix]
-    shapes = ((1, 18, 7, 9), (20, 18, 3, 3), (1, 20, 7, 9))
+    stride = stride_of(m)
+    shapes = ((1, 18, 7 * stride, 9 * stride), (20, 18, 3, 3), (1, 20, 7, 9))
     arrays = [exact_operands(s, kind, rng) for s, kind in zip(shapes, (x, w, r), strict=True)]
     arrays[1] = (arrays[1].astype(np.float32) * 4).astype(w.numpy)
-    op = Conv2d(padding=(1, 1, 1, 1), epilogue=BIAS_RELU)
+    op = Conv2d(padding=(1, 1, 1, 1), stride=(stride, stride), epilogue=BIAS_RELU)
     hold(
-        KERNELS[2, phased], op, arrays, exact=True, constant=[False, True, False],
+        KERNELS[m, phased], op, arrays, exact=True, constant=[False, True, False],
         inputs=[nhwc_view(x, shapes[0], 21), row_major(w, shapes[1]), nhwc_view(r, shapes[2])],
         outputs=[nhwc_view(y, shapes[2], 24)], runs=QUICK,
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("m", BASES)
+@pytest.mark.parametrize("m", TILES)
 def test_error_of_many_channels(m):
     """The documented error of normal data is not exceeded, and is not far away."""
-    shape = (1, 256, 14, 14, 32, (1, 1, 1, 1))
+    stride = stride_of(m)
+    shape = (1, 256, 14 * stride, 14 * stride, 32, (1, 1, 1, 1))
     arrays = operands(shape, 4)[:2]
-    op = Conv2d(padding=shape[-1])
+    op = Conv2d(padding=shape[-1], stride=(stride, stride))
     truth = op.reference(*(a.astype(np.float64) for a in arrays))[0]
     (y,) = run_kernel(
         KERNELS[m, True], op, arrays, stored(op, arrays), inputs=views(arrays),
         constant=[False, True],
     )  # fmt: skip
-    share = np.linalg.norm(y - truth) / np.linalg.norm(truth) / expected_error(m, 256)
+    share = np.linalg.norm(y - truth) / np.linalg.norm(truth)
+    share /= expected_error(m, 256, stride)
     assert 0.5 < share < 1.2
 
 
 MUTANTS = {
     # which integer parameter is off, and by how much
-    "blocks": -2, "images": -1, "tile_rows": -1, "tile_columns": 1, "channels": -1,
+    "blocks": -2, "images": -1, "tile_rows": -1, "tile_columns": -1, "channels": -1,
     "v_block": -16, "v_step": -33, "vectors": -1, "height": -1, "width": 1, "x_h": 1, "x_w": -1,
     "top": 1, "left": -1, "rows": -1, "columns": -1,
 }  # fmt: skip
 
 
+@pytest.mark.parametrize("m", EXACT)
 @pytest.mark.parametrize("name", MUTANTS)
-def test_a_planted_mistake_is_caught(hold, name):
-    shape = (2, 18, 5, 7, 20, (1, 1, 1, 1))
-    mutant = off_by(KERNELS[2, False], Sizes.__slots__.index(name), MUTANTS[name])
-    op = Conv2d(padding=shape[-1], epilogue=BIAS_RELU)
+def test_a_planted_mistake_is_caught(hold, name, m):
+    stride = stride_of(m)
+    # Odd extents: taps reach beyond the picture on all sides.
+    shape = (2, 18, 4 * stride + 1, 6 * stride + 1, 20, (1, 1, 1, 1))
+    mutant = off_by(KERNELS[m, False], Sizes.__slots__.index(name), MUTANTS[name])
+    op = Conv2d(padding=shape[-1], stride=(stride, stride), epilogue=BIAS_RELU)
     with pytest.raises((AssertionError, OutOfBoundsError)):
-        check(hold, mutant, op, operands(shape, 2), 2, runs=(FAST,))
+        check(hold, mutant, op, operands(shape, m), m, runs=(FAST,))

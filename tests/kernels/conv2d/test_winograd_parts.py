@@ -11,7 +11,7 @@ from saccade.ir.expr import apply, arg
 from saccade.kernels.base import Call
 from saccade.kernels.conv2d.cpu_winograd import CONV2D_WINOGRAD
 from saccade.kernels.conv2d.pack_winograd import pack_winograd
-from saccade.kernels.conv2d.winograd_points import BASES, Tile, accurate, weight_matrix
+from saccade.kernels.conv2d.winograd_points import Tile, accurate, bases, weight_matrix
 from saccade.kernels.conv2d.winograd_schedule import Problem, ranked, variants
 from saccade.kernels.conv2d.winograd_transforms import forward, inverse
 from saccade.opdefs import Conv2d
@@ -56,17 +56,23 @@ class Builder:
         return Number(a.value * b.value + c.value)
 
 
-@pytest.mark.parametrize(("base", "m"), [(base, m) for base in BASES for m in range(1, base + 1)])
-def test_every_tile_shares_the_weights_of_its_base(base, m):
-    rng = np.random.default_rng(base)
-    d, g, tile = rng.standard_normal(m + 2), rng.standard_normal(3), Tile(base, m)
-    weights = weight_matrix(base) @ g
+TILES = [
+    Tile(base, m, stride) for stride in (1, 2) for base in bases(stride) for m in range(1, base + 1)
+]
+
+
+@pytest.mark.parametrize("tile", TILES, ids=str)
+def test_every_tile_shares_the_weights_of_its_base(tile):
+    rng = np.random.default_rng(tile.base)
+    d, g = rng.standard_normal(tile.count), rng.standard_normal(3)
+    weights = weight_matrix(tile.base, tile.stride) @ g
+    assert len(weights) == tile.weights
     spectrum = dict(forward(Builder(), tile, lambda i: Number(d[i])))
-    assert sorted(spectrum) == list(range(tile.first, tile.first + tile.count))
-    products = {f: v * weights[f] for f, v in spectrum.items()}
+    assert sorted(spectrum) == list(tile.frequencies)
+    products = {f: v * weights[min(f, tile.weights - 1)] for f, v in spectrum.items()}
     found = dict(inverse(Builder(), tile, products.__getitem__))
-    truth = [d[i : i + 3] @ g for i in range(m)]
-    np.testing.assert_allclose([found[i].value for i in range(m)], truth, rtol=0, atol=1e-13)
+    truth = [d[i * tile.stride :][:3] @ g for i in range(tile.m)]
+    np.testing.assert_allclose([found[i].value for i in range(tile.m)], truth, rtol=0, atol=1e-13)
 
 
 def call(op, *shapes, constant=(False, True), x=None, y=None, exact=False):
@@ -82,7 +88,9 @@ REFUSED = [
     ("float32", lambda: call(Conv2d(), X, W, x=nhwc_view(DType.F16, X))),
     ("rounds", lambda: call(Conv2d(), X, W, exact=True)),
     ("3x3", lambda: call(Conv2d(), X, (8, 8, 1, 1))),
-    ("3x3", lambda: call(Conv2d(stride=(2, 2)), X, W)),
+    ("both ways", lambda: call(Conv2d(stride=(2, 1)), X, W)),
+    ("both ways", lambda: call(Conv2d(stride=(3, 3)), X, W)),
+    ("neighbouring", lambda: call(Conv2d(stride=(2, 2), dilation=(2, 2)), X, W)),
     ("hardly any neighbours", lambda: call(Conv2d(dilation=(1, 4)), X, W)),
     ("3x3", lambda: call(Conv2d(groups=2), X, (8, 4, 3, 3))),
     ("prologue", lambda: call(Conv2d(prologue=apply("relu", arg(0))), X, W)),
@@ -101,7 +109,7 @@ def test_takes_what_it_does_not_refuse():
     assert CONV2D_WINOGRAD.supports(call(Conv2d(padding=(1, 1, 1, 1)), X, W)) is None
 
 
-@pytest.mark.parametrize("m", BASES)
+@pytest.mark.parametrize("m", bases(1))
 @pytest.mark.parametrize("order", ["natural", "subpixel:CRD:2:16"])
 def test_packed_weights_are_the_transformed_ones(m, order):
     weights = random_operands((12, 5, 3, 3), F32, np.random.default_rng(3))

@@ -58,6 +58,8 @@ def _supports(call: Call) -> str | None:
     reason = refuse_transforms(call)
     if reason is not None:
         return reason
+    if op.stride != (1, 1):
+        return "only stride 1"
     if op.padding != op.dilation * 2:
         return "the padding is not the distance of the taps"
     if any(size > LONGEST * d for size, d in zip(x.shape[2:], op.dilation, strict=True)):

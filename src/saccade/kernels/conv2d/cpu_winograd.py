@@ -1,12 +1,12 @@
-"""Winograd's convolution on the CPU: F(2x2), F(4x4) and F(6x6, 3x3) over channels-last pictures.
+"""Winograd's convolution on the CPU, 3x3 with stride 1 or 2, over channels-last pictures.
 
 Layouts: x and the result channels-last with any pitch; the result also through DepthToSpace or a
 channel interleave. Weights are transformed at load into panels of nv vectors of filters. No halo:
 what a patch reads outside the picture is zero. With taps `d` apart, every d-th row and column is
 a picture of its own, one of d² (a lattice) that do not touch each other. The picture, operands and
 the result are float32 or bfloat16 in any mix; transforms and products are float32. Refused:
-everything but 3x3 with stride 1 and one group; lattices smaller than 3x3; prologues; row-major
-pictures; `exact`.
+everything but 3x3 with one group and stride 1 or 2; stride 2 with taps apart; lattices smaller than
+3x3; prologues; row-major pictures; `exact`.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ def refuse_transforms(call: Call) -> str | None:
     x, w = call.inputs[:2]
     if call.exact:
         return "Winograd rounds more than the direct sum"
-    if w.shape[2:] != (3, 3) or op.stride != (1, 1) or op.groups != 1:
-        return "only 3x3 with stride 1 and one group"
+    if w.shape[2:] != (3, 3) or op.groups != 1:
+        return "only 3x3 with one group"
     if op.prologue != IDENTITY or op.n_prologue:
         return "takes no prologue"
     if not call.constant[1]:
@@ -63,6 +63,8 @@ def refuse_transforms(call: Call) -> str | None:
 
 def _supports(call: Call) -> str | None:
     shape, dilation = conv_epilogue(call).shape, call.op.dilation
+    if call.op.stride != (1, 1) and (call.op.stride != (2, 2) or dilation != (1, 1)):
+        return "only stride 1, or 2 both ways with neighbouring taps"
     if any(d > 1 and size <= 2 * d for size, d in zip(shape[2:], dilation, strict=True)):
         return "taps so far apart leave hardly any neighbours"
     return refuse_transforms(call)
@@ -74,7 +76,10 @@ def problem_of(call: Call, spec: EpilogueSpec) -> Problem:
     channels = call.inputs[0].shape[1]
     images, rows, columns = n * down * along, -(-rows // down), -(-columns // along)
     sizes = (call.inputs[0].dtype.itemsize, spec.out.dtype.itemsize)
-    return Problem(images, rows, columns, channels, spec.vectors, call.threads, call.target, sizes)
+    vectors, stride = spec.vectors, call.op.stride[0]
+    return Problem(
+        images, rows, columns, channels, vectors, call.threads, call.target, sizes, stride
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +109,7 @@ def _layout(problem: Problem, chosen: Schedule) -> _Layout:
     return _Layout(
         rows,
         -(-problem.vectors // chosen.nv),
-        (chosen.m + 2) ** 2,
+        chosen.tile.count**2,
         rows * lanes,
         rows * lanes * -(-problem.channels // lanes) + SET_STEP,
         rows * lanes * chosen.nv + SET_STEP,
@@ -142,30 +147,30 @@ def launch_as(
     """The phases of a call under a given schedule."""
     layout = _layout(problem, chosen)
     panel = chosen.nv * problem.target.lanes
-    size = packed_bytes(layout.panels, problem.channels, chosen.m, panel)
-    packing = (chosen.m, panel, spec.order, chosen.phased)
+    size = packed_bytes(layout.panels, problem.channels, chosen.m, panel, chosen.stride)
+    packing = (chosen.m, panel, spec.order, chosen.phased, chosen.stride)
     u = Packed(Packing("pack_winograd", packing, (1,), size))
     code, tail = spec.code(), (spec.pointers(), spec.integers())
     most = rows_in_registers(chosen.nv, problem.target)
     stage = Scratch(4 * layout.squares * problem.target.lanes)
     v_bytes, m_bytes = 4 * layout.squares * layout.v_step, 4 * layout.squares * layout.m_step
-    m, edges, nv, apart = chosen.m, chosen.edges, chosen.nv, call.op.dilation
+    form, nv, apart = (chosen.m, chosen.stride, chosen.edges), chosen.nv, call.op.dilation
     blocks, x = chosen.blocks, call.inputs[0].dtype.value
     integers = _integers(call, problem, chosen, layout, blocks)
     if not chosen.phased:
         heights = usual_heights(nv, problem.target)
         operands: tuple[Operand, ...] = (In(0), u, Scratch(v_bytes + m_bytes + stage.nbytes))
-        config = WinogradConfig("fused", m, edges, apart, heights, nv, chosen.ahead, x, code)
+        config = WinogradConfig("fused", *form, apart, heights, nv, chosen.ahead, x, code)
         return (Launch(config, operands + tail[0], integers + tail[1], blocks),)
     v, sums = Temp(0, v_bytes), Temp(1, m_bytes * layout.panels)
-    rows = map(int, rows_of(chosen.counts(problem), m, edges))
+    rows = map(int, rows_of(chosen.counts(problem), chosen.m, chosen.edges, chosen.stride))
     heights = tuple(
         sorted({h for n in rows for h, _ in even_heights(max(1, n), most)}, reverse=True)
     )
-    products = WinogradConfig("products", m, edges, (1, 1), heights, nv, chosen.ahead)
-    output = WinogradConfig("output", m, edges, apart, nv=nv, epilogue=code)
+    products = WinogradConfig("products", *form, (1, 1), heights, nv, chosen.ahead)
+    output = WinogradConfig("output", *form, apart, nv=nv, epilogue=code)
     return (
-        Launch(WinogradConfig("input", m, edges, apart, x=x), (In(0), stage, v), integers, blocks),
+        Launch(WinogradConfig("input", *form, apart, x=x), (In(0), stage, v), integers, blocks),
         Launch(products, (v, u, sums), integers, layout.squares * chosen.parts),
         Launch(output, (sums, stage, *tail[0]), integers + tail[1], blocks * layout.panels),
     )

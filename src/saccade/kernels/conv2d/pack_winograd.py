@@ -6,18 +6,23 @@ import numpy as np
 
 from saccade.ir import Array
 from saccade.kernels.conv2d.channel_order import channel_order
-from saccade.kernels.conv2d.winograd_points import weight_matrix
+from saccade.kernels.conv2d.winograd_points import Tile, weight_matrix
 
 __all__ = ["pack_spectra", "pack_winograd", "packed_bytes"]
 
 
-def packed_bytes(panels: int, channels: int, m: int, panel: int) -> int:
+def packed_bytes(panels: int, channels: int, m: int, panel: int, stride: int) -> int:
     """Size of `pack_winograd`'s result."""
-    return 4 * panels * (m + 2) ** 2 * channels * panel
+    return 4 * panels * Tile(m, m, stride).weights ** 2 * channels * panel
 
 
 def pack_winograd(
-    weights: Array, m: int, panel: int, order: str = "natural", frequency_major: bool = False
+    weights: Array,
+    m: int,
+    panel: int,
+    order: str = "natural",
+    frequency_major: bool = False,
+    stride: int = 1,
 ) -> Array:
     """Transform and reorder filters.
 
@@ -28,13 +33,14 @@ def pack_winograd(
         order: Order of the filters, see `channel_order`; padding in it becomes zeros.
         frequency_major: Whether all panels of a frequency lie together, or all frequencies of a
             panel.
+        stride: Of the convolution.
 
     Returns:
-        float32: [⌈K / panel⌉, (m+2)², C, panel], or with the first two axes swapped. The nine
+        float32: [⌈K / panel⌉, `Tile.weights`², C, panel], or with the first two axes swapped. The
         products of each sum are rounded in float32 (a relative error of about 1e-7, a tenth of
         what the convolution adds).
     """
-    g = weight_matrix(m)
+    g = weight_matrix(m, stride)
     return pack_spectra(weights, np.kron(g, g), panel, order, frequency_major)
 
 

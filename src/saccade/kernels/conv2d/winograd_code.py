@@ -11,6 +11,7 @@ from saccade.codegen.values import Int
 from saccade.ir.expr import parse
 from saccade.kernels.conv2d.epilogue import Epilogue
 from saccade.kernels.conv2d.winograd_gemm import Shape, emit_rows
+from saccade.kernels.conv2d.winograd_points import Tile
 from saccade.kernels.conv2d.winograd_stages import (
     Picture,
     Result,
@@ -33,6 +34,7 @@ class WinogradConfig:
     Attributes:
         stage: `fused`, or one of the phases `input`, `products`, `output`.
         m: Edge of a whole tile.
+        stride: Of the convolution, 1 or 2.
         edges: Heights of the tiles at the bottom and widths of those at the right; 0 where there
             are none (tiles that leave the picture are then clipped).
         apart: Distance of taps, rows and columns: a tile's pixels are as far apart.
@@ -46,6 +48,7 @@ class WinogradConfig:
 
     stage: str
     m: int
+    stride: int
     edges: tuple[int, int]
     apart: tuple[int, int] = (1, 1)
     heights: tuple[int, ...] = ()
@@ -107,15 +110,30 @@ class _Code:
     @property
     def tiling(self) -> Tiling:
         s = self.s
-        return Tiling(self.c.m, self.c.edges, s.images, s.tile_rows, s.tile_columns)
+        return Tiling(self.c.m, self.c.edges, self.c.stride, s.images, s.tile_rows, s.tile_columns)
+
+    @property
+    def tile(self) -> Tile:
+        return Tile(self.c.m, self.c.m, self.c.stride)
 
     @property
     def edge(self) -> int:
-        return self.c.m + 2
+        return self.tile.count
 
     @property
     def squares(self) -> int:
         return self.edge**2
+
+    def weights(self, f: Int) -> tuple[Int, int]:
+        """Number of the transformed weights of a frequency, and of how many."""
+        distinct = self.tile.weights
+        if distinct == self.edge:
+            return f, self.squares
+        down = f // self.edge
+        along = f - down * self.edge
+        last = distinct - 1
+        number = self.k.minimum_int(down, last) * distinct + self.k.minimum_int(along, last)
+        return number, distinct**2
 
     @property
     def panel(self) -> int:
@@ -191,7 +209,8 @@ def _emit_fused(k: Kernel, config: WinogradConfig) -> None:
         code.forward(x, stage, v, shares)
         with k.range(0, s.panels) as panel:
             with k.range(0, code.squares) as f:
-                weights = u + (panel * code.squares + f) * s.channels * code.panel
+                number, distinct = code.weights(f)
+                weights = u + (panel * distinct + number) * s.channels * code.panel
                 code.products(v + f * s.v_step, weights, m + f * s.m_step, f, shares)
             code.back(m, stage, epilogue, shares, panel)
 
@@ -212,7 +231,7 @@ def _emit_products(k: Kernel, config: WinogradConfig) -> None:
         f = chunk // s.parts
         part = chunk - f * s.parts
         with k.range(s.panels * part // s.parts, s.panels * (part + 1) // s.parts) as panel:
-            weights = u + (f * s.panels + panel) * s.channels * code.panel
+            weights = u + (code.weights(f)[0] * s.panels + panel) * s.channels * code.panel
             sums = m + (panel * code.squares + f) * s.m_step
             code.products(v + f * s.v_step, weights, sums, f, shares)
 

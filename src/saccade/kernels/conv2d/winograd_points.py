@@ -1,16 +1,20 @@
-"""The algebra of Winograd's convolution F(m, 3) in one dimension, for nested sets of sample points.
+"""The algebra of Winograd's convolution in one dimension, for nested sets of sample points.
 
 `y = Aᵀ [(G g) ⊙ (Bᵀ d)]` (Lavin and Gray, "Fast algorithms for convolutional neural networks",
-2016): m results from m+2 products, the values of two polynomials at m+2 points. The points of a
-base are 0, infinity and pairs ±p. A shorter tile takes some of the same points, so that it shares
-the base's transformed weights: F(m) takes the first ⌈m/2⌉ pairs, infinity, and 0 where m is even.
-Frequencies are numbered 0, infinity, +p, -p of the first pair, and so on: those of a shorter tile
-are neighbours.
+2016). With stride 1, F(m, 3): m results from m+2 products, the values of two polynomials at m+2
+points. With stride 2, `y_i = (g0 d_2i + g2 d_2i+2) + g1 d_2i+1`: even pixels and two taps are an
+F(m, 2) at m+1 points; odd pixels are multiplied as they are, all m with the same weight; the way
+back adds the two, so that m results take 2m+1 products rather than 3m.
+
+The points of a base are 0, infinity and pairs ±p. A shorter tile takes some of the same points, so
+that it shares the base's transformed weights: n points are the first ⌊(n-1)/2⌋ pairs, infinity, and
+0 where n is even. Frequencies are numbered 0, infinity, +p, -p of the first pair, and so on, then
+the odd pixels: the points of a shorter tile are neighbours, and so are its odd pixels.
 
 Points decide the error. In fp32 against a float64 reference (relative L2, normal data, 16 to 512
-channels) F(2x2) is at 0.7 times the direct sum, F(4x4) at twice with 0, ±√½, ±√2 (four times with
-0, ±1, ±2), F(6x6) at ten times with 0, ±½, ±1, ±2; a search over 0, ±a, ±b, ±c found none better
-by more than the noise.
+channels) F(2x2, 3x3) is at 0.7 times the direct sum, F(4x4) at twice with 0, ±√½, ±√2 (four times
+with 0, ±1, ±2), F(6x6) at ten times with 0, ±½, ±1, ±2; a search over 0, ±a, ±b, ±c found none
+better by more than the noise. With stride 2 as many points have about the same error.
 """
 
 from __future__ import annotations
@@ -23,63 +27,95 @@ import numpy as np
 
 from saccade.ir import Array
 
-__all__ = ["BASES", "Tile", "accurate", "expected_error", "weight_matrix"]
+__all__ = ["Tile", "accurate", "bases", "expected_error", "weight_matrix"]
 
-_PAIRS = {2: (1.0,), 4: (0.5**0.5, 2**0.5), 6: (1.0, 2.0, 0.5)}
-BASES = tuple(_PAIRS)
-"""Edges of tiles whose points are known."""
+_TAPS = {1: 3, 2: 2}  # that meet at points, by stride
+_PAIRS = {4: (1.0,), 6: (0.5**0.5, 2**0.5), 8: (1.0, 2.0, 0.5)}  # by the number of points
 # Relative L2 error in units of 1e-6: √(first² + second² · channels), fitted to 16 … 512 channels.
-_ERRORS = {2: (0.1, 0.033), 4: (0.3, 0.1), 6: (1.5, 0.37)}
+_ERRORS = {4: (0.1, 0.033), 6: (0.3, 0.1), 8: (1.5, 0.37)}
 _LIMIT = 1e-5
 
 
-def expected_error(base: int, channels: int) -> float:
-    """Relative L2 error of F(base x base, 3x3) in fp32 over normal data."""
-    fixed, grows = _ERRORS[base]
+def bases(stride: int) -> tuple[int, ...]:
+    """Edges of the tiles of results whose points are known."""
+    return tuple(points - _TAPS[stride] + 1 for points in _PAIRS)
+
+
+def expected_error(base: int, channels: int, stride: int = 1) -> float:
+    """Relative L2 error of tiles of base x base results in fp32 over normal data."""
+    fixed, grows = _ERRORS[base + _TAPS[stride] - 1]
     return 1e-6 * float((fixed**2 + grows**2 * channels) ** 0.5)
 
 
-def accurate(base: int, channels: int) -> bool:
-    """Whether F(base x base, 3x3) stays below a relative error of 1e-5."""
-    return expected_error(base, channels) < _LIMIT
+def accurate(base: int, channels: int, stride: int = 1) -> bool:
+    """Whether tiles of base x base results stay below a relative error of 1e-5."""
+    return expected_error(base, channels, stride) < _LIMIT
 
 
 @dataclass(frozen=True)
 class Tile:
-    """F(m, 3) on points of F(base, 3), m ≤ base.
+    """m results on the points of a tile of `base` results, m ≤ base.
 
     Attributes:
         base: Whose points and transformed weights are used.
         m: Results.
+        stride: Pixels from result to result, 1 or 2.
     """
 
     base: int
     m: int
+    stride: int = 1
+
+    @property
+    def points(self) -> int:
+        """Products at points, those of every `stride`-th pixel."""
+        return self.m + _TAPS[self.stride] - 1
 
     @property
     def count(self) -> int:
         """Products, and values of the data."""
-        return self.m + 2
+        return self.points + self.m * (self.stride - 1)
+
+    @property
+    def whole(self) -> Tile:
+        """The tile of the base."""
+        return Tile(self.base, self.base, self.stride)
 
     @property
     def edge(self) -> int:
         """Frequencies of a whole tile."""
-        return self.base + 2
+        return self.whole.count
+
+    @property
+    def weights(self) -> int:
+        """Frequencies that differ in their weights: those of odd pixels share the last one."""
+        return self.whole.points + self.stride - 1
 
     @property
     def zero(self) -> bool:
         """Whether 0 is among the points."""
-        return self.m % 2 == 0
+        return self.points % 2 == 0
 
     @property
     def first(self) -> int:
-        """Number of the first frequency; the others follow."""
+        """Number of the first frequency at a point; the others follow."""
         return 0 if self.zero else 1
+
+    @property
+    def gap(self) -> int:
+        """Frequencies of the whole tile between its last point and the first odd pixel."""
+        return self.whole.points - self.first - self.points if self.stride > 1 else 0
+
+    @property
+    def frequencies(self) -> tuple[int, ...]:
+        """Their numbers."""
+        found = range(self.first, self.first + self.count)
+        return tuple(f if i < self.points else f + self.gap for i, f in enumerate(found))
 
     @property
     def pairs(self) -> tuple[float, ...]:
         """The p of all pairs ±p."""
-        return _PAIRS[self.base][: (self.m + 1) // 2]
+        return _PAIRS[self.whole.points][: (self.points - 1) // 2]
 
     def product(self, without: int | None = None) -> tuple[float, ...]:
         """Coefficients of ∏ (y - p²) over all pairs but one, lowest power of y first."""
@@ -94,7 +130,7 @@ class Tile:
         tile would have divided by the product over its own.
         """
         own = [p for i, p in enumerate(_finite(self.pairs)) if i or self.zero]
-        whole = _finite(_PAIRS[self.base])
+        whole = _finite(self.whole.pairs)
         return tuple(_denominator(p, whole) / _denominator(p, own) for p in _finite(self.pairs))
 
 
@@ -106,8 +142,14 @@ def _denominator(point: float, points: Sequence[float]) -> float:
     return float(np.prod([point - p for p in points if p != point]))
 
 
-def weight_matrix(base: int) -> Array:
-    """`G`: [base+2, 3] in float64."""
-    points = _finite(_PAIRS[base])
-    rows = [[p**i / _denominator(p, points) for i in range(3)] for p in points]
-    return np.array([rows[0], [0.0, 0.0, 1.0], *rows[1:]])
+def weight_matrix(base: int, stride: int = 1) -> Array:
+    """`G` without the rows that repeat its last one: [`Tile.weights`, 3] in float64."""
+    points = _finite(Tile(base, base, stride).pairs)
+    taps = range(0, 3, stride)
+    rows = np.zeros((len(points) + stride, 3))
+    for row, p in zip((0, *range(2, len(points) + 1)), points, strict=True):
+        rows[row, ::stride] = [p**i / _denominator(p, points) for i, _ in enumerate(taps)]
+    rows[1, 2] = 1.0
+    if stride > 1:
+        rows[-1, 1] = 1.0
+    return rows

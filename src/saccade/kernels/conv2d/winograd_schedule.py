@@ -18,7 +18,7 @@ from saccade.kernels.conv2d.winograd_gemm import (
     rows_in_registers,
     usual_heights,
 )
-from saccade.kernels.conv2d.winograd_points import BASES, accurate
+from saccade.kernels.conv2d.winograd_points import Tile, accurate, bases
 from saccade.kernels.conv2d.winograd_tiles import rows_of, tile_counts
 from saccade.kernels.machine import Machine, machine
 
@@ -32,8 +32,14 @@ _SCRATCH = (448 << 10, 896 << 10, 1536 << 10)
 # take half). Weights stream at these bytes per microsecond and core: from memory, from memory when
 # every core reads all of them and they do not stay in the last-level cache, or again from there.
 _GEMM_EFFICIENCY = 0.93
-_INPUT_CYCLES = {6: 620.0, 4: 270.0, 2: 90.0}
-_OUTPUT_CYCLES = {6: 520.0, 4: 213.0, 2: 71.0}
+_INPUT_CYCLES = {
+    **{(1, 6): 620.0, (1, 4): 270.0, (1, 2): 90.0},
+    **{(2, 7): 2100.0, (2, 5): 1100.0, (2, 3): 380.0},
+}
+_OUTPUT_CYCLES = {
+    **{(1, 6): 520.0, (1, 4): 213.0, (1, 2): 71.0},
+    **{(2, 7): 1700.0, (2, 5): 900.0, (2, 3): 300.0},
+}
 _CYCLES = 3.7e3  # per microsecond
 _COLD, _COLD_SHARED, _COLD_LARGE, _WARM = 20e3, 26e3, 13e3, 37e3
 _FED = 12  # rows that keep a core busy for as long as the next weights take to come from memory
@@ -53,6 +59,7 @@ class Problem:
         threads: Width of the team.
         target: Machine.
         sizes: Bytes of an element of the picture and of the result.
+        stride: Pixels from result to result, 1 or 2.
     """
 
     images: int
@@ -63,6 +70,7 @@ class Problem:
     threads: int
     target: Target
     sizes: tuple[int, int] = (4, 4)
+    stride: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +86,7 @@ class Schedule:
         blocks: Chunks that the tiles are divided into.
         parts: Chunks that the panels of a frequency are divided into, when phased.
         ahead: Vectors of weights ahead of use that are asked for.
+        stride: Of the convolution.
         micros: Expected microseconds.
     """
 
@@ -88,7 +97,13 @@ class Schedule:
     blocks: int
     parts: int = 1
     ahead: int = 0
+    stride: int = 1
     micros: float = 0.0
+
+    @property
+    def tile(self) -> Tile:
+        """A whole tile."""
+        return Tile(self.m, self.m, self.stride)
 
     def counts(self, p: Problem) -> tuple[int, ...]:
         """Tiles in each region."""
@@ -102,28 +117,34 @@ def _pitch(channels: int, target: Target) -> int:
 def _weights(p: Problem, s: Schedule) -> float:
     """Bytes of transformed weights."""
     panels = -(-p.vectors // s.nv)
-    return 4.0 * (s.m + 2) ** 2 * p.channels * panels * s.nv * p.target.lanes
+    return 4.0 * s.tile.weights**2 * p.channels * panels * s.nv * p.target.lanes
 
 
 def _products(p: Problem, s: Schedule, speed: Machine) -> float:
     """Microseconds of one core for all products.
 
     One or two rows take as long as two and a half: they wait for the panel. When phased, the first
-    rows wait for it to come from memory.
+    rows wait for it to come from memory, unless the frequency before had the same weights.
     """
+    fresh = (s.tile.weights / s.tile.count) ** 2
     share = 1 if s.phased else s.blocks
     most = rows_in_registers(s.nv, p.target) if s.phased else usual_heights(s.nv, p.target)[0]
     total = 0.0
-    for rows, many in rows_of(tuple(n / share for n in s.counts(p)), s.m, s.edges).items():
+    for rows, many in _shares(p, s, share).items():
         whole = max(1, round(rows))
         heights = even_heights(whole, most)
         taken = sum(n * max(height, 2.5) for height, n in heights)
         if s.phased:
-            taken += max(0.0, _FED - max(heights[0][0], 2.5))
+            taken += fresh * max(0.0, _FED - max(heights[0][0], 2.5))
         total += many * rows * share * taken / whole
     panels = -(-p.vectors // s.nv)
     flops = 2.0 * total * p.channels * panels * s.nv * p.target.lanes
     return flops / (_GEMM_EFFICIENCY * speed.flops)
+
+
+def _shares(p: Problem, s: Schedule, blocks: int) -> dict[float, int]:
+    """`rows_of` one of so many blocks."""
+    return rows_of(tuple(n / blocks for n in s.counts(p)), s.m, s.edges, p.stride)
 
 
 def _transforms(p: Problem, s: Schedule) -> float:
@@ -131,7 +152,8 @@ def _transforms(p: Problem, s: Schedule) -> float:
     tiles = sum(s.counts(p))
     vectors = -(-p.channels // p.target.lanes)
     border = 2.5 if p.channels < p.target.lanes else 1.0
-    cycles = vectors * border * _INPUT_CYCLES[s.m] + p.vectors * _OUTPUT_CYCLES[s.m]
+    cycles = vectors * border * _INPUT_CYCLES[p.stride, s.m]
+    cycles += p.vectors * _OUTPUT_CYCLES[p.stride, s.m]
     return tiles * cycles / _CYCLES
 
 
@@ -142,7 +164,7 @@ def _overlapped(a: float, b: float) -> float:
 def _pictures(p: Problem, speed: Machine) -> float:
     """Microseconds for reading x and writing y (a written line is read first)."""
     filters = p.vectors * p.target.lanes
-    pixel = p.sizes[0] * p.channels + p.sizes[1] * 2 * filters
+    pixel = p.sizes[0] * p.channels * p.stride**2 + p.sizes[1] * 2 * filters
     moved = float(p.images * p.rows * p.columns * pixel)
     return moved / (speed.bandwidth if moved > p.target.l3 else 2 * _WARM * p.threads)
 
@@ -150,11 +172,11 @@ def _pictures(p: Problem, speed: Machine) -> float:
 def _fused(p: Problem, m: int, edges: tuple[int, int], scratch: int, speed: Machine) -> Schedule:
     nv = panel_vectors(p.vectors, p.target)
     tiles = max(1, sum(tile_counts(p.images, p.rows, p.columns, m, edges)))
-    row = 4 * (m + 2) ** 2 * (_pitch(p.channels, p.target) + nv * p.target.lanes)
+    row = 4 * Tile(m, m, p.stride).count ** 2 * (_pitch(p.channels, p.target) + nv * p.target.lanes)
     # Equal blocks, the same number for every thread.
     blocks = -(-tiles // max(1, scratch // row))
     blocks = max(1, min(-(-blocks // p.threads) * p.threads, tiles))
-    s = Schedule(m, edges, False, nv, blocks)
+    s = Schedule(m, edges, False, nv, blocks, stride=p.stride)
     rounds = -(-blocks // p.threads)
     weights = _weights(p, s)
     stays = weights < p.target.l3 / 2
@@ -174,8 +196,8 @@ def _phased(p: Problem, m: int, edges: tuple[int, int], nv: int, speed: Machine)
     panels = -(-p.vectors // nv)
     filters = nv * p.target.lanes
     parts = max(1, min(panels, round(4.0 * p.channels * panels * filters / _PART)))
-    s = Schedule(m, edges, True, nv, min(tiles, 16 * p.threads), parts, _AHEAD)
-    shared = 4.0 * (m + 2) ** 2 * tiles * (p.channels + panels * filters)
+    s = Schedule(m, edges, True, nv, min(tiles, 16 * p.threads), parts, _AHEAD, p.stride)
+    shared = 4.0 * s.tile.count**2 * tiles * (p.channels + panels * filters)
     # Half of what one core writes into the shared buffers is fetched from it by another.
     handed = (1.5 if p.threads > 1 else 0.3) * shared / _between(shared, p.target)
     busy = (_transforms(p, s) + _products(p, s, speed)) / p.threads
@@ -217,8 +239,8 @@ def variants(p: Problem) -> list[Schedule]:
 
 def _forms(p: Problem) -> Iterator[tuple[int, tuple[int, int]]]:
     """Tiles that are accurate enough: with shorter ones at the edges, or clipped."""
-    for m in BASES:
-        if accurate(m, p.channels):
+    for m in bases(p.stride):
+        if accurate(m, p.channels, p.stride):
             edges = (p.rows % m, p.columns % m)
             yield m, edges
             if edges != (0, 0):

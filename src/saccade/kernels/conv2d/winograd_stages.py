@@ -90,7 +90,8 @@ def emit_input_tile(k: Kernel, picture: Picture, where: Where, v: Spectrum) -> N
     the last channels what does not exist reads as zero. V's rows are padded to whole vectors.
     """
     n, h, w = where.at
-    h, w = h - picture.top, w - picture.left
+    stride = where.down.whole.stride
+    h, w = h * stride - picture.top, w * stride - picture.left
     step_n, step_h, step_w = picture.strides
     corner = picture.x + (step_n * n + step_h * h + step_w * w)
     down, along = picture.apart
@@ -145,10 +146,10 @@ def _columns_at_border(
 
 def _rows_forward(k: Kernel, stage: Ptr, where: Where, v: Spectrum, target: Ptr) -> None:
     """Along the rows of a patch that went down its columns, into its row of V."""
-    first = where.down.first
 
     def emit(tile: Tile) -> None:
-        with k.range(first, first + where.down.count) as row:
+        with k.range(0, where.down.count) as number:
+            row = where.down.frequency(number)
             line, out = stage + row * (v.edge * k.lanes), target + v.step * v.edge * row
             values = [line.vec(i * k.lanes) for i in range(tile.count)]
             for f, value in forward(k, tile, values.__getitem__):
@@ -222,15 +223,12 @@ def emit_output_tile(
 
 def _columns_inverse(k: Kernel, stage: Ptr, where: Where, m: Spectrum, source: Ptr) -> None:
     """Down the columns of a square of products, into scratch."""
-    first = where.along.first
 
     def emit(tile: Tile) -> None:
-        with k.range(first, first + where.along.count) as g:
+        with k.range(0, where.along.count) as number:
+            g = where.along.frequency(number)
             column = source + m.step * g
-            values = {
-                f: column.vec(m.step * (m.edge * f))
-                for f in range(tile.first, tile.first + tile.count)
-            }
+            values = {f: column.vec(m.step * (m.edge * f)) for f in tile.frequencies}
             for row, value in inverse(k, tile, values.__getitem__):
                 stage.store(value, (g + m.edge * row) * k.lanes)
 
@@ -243,7 +241,7 @@ def _rows_inverse(k: Kernel, result: Result, where: Where, target: _Target) -> N
     def emit(tile: Tile) -> None:
         with k.range(0, target.rows) as i:
             line = result.stage + i * (tile.edge * k.lanes)
-            values = {f: line.vec(f * k.lanes) for f in range(tile.first, tile.first + tile.count)}
+            values = {f: line.vec(f * k.lanes) for f in tile.frequencies}
             found = inverse(k, tile, values.__getitem__)
             row = result.shift(target.corner, i, 0)
             if result.inline and tile.m == tile.base:

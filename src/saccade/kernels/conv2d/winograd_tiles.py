@@ -59,6 +59,8 @@ class Axis:
         whole, shorter: The forms that there are; no shorter one where tiles are clipped.
         short: Whether this tile has the shorter one.
         first, count, results: Of its form: `first` and `count` of frequencies, and `m`.
+        points, gap: Of its form: how many frequencies follow `first`, and how many of the whole
+            tile's lie between them and the rest.
     """
 
     whole: Tile
@@ -67,6 +69,14 @@ class Axis:
     first: Int
     count: Int
     results: Int
+    points: Int
+    gap: Int
+
+    def frequency(self, number: Int) -> Int:
+        """The one with a number below `count`."""
+        if self.whole.stride == 1:
+            return self.first + number
+        return self.first + number + (number < self.points).select(0, self.gap)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,11 +96,13 @@ class Tiling:
     Attributes:
         base: Edge of a whole tile.
         edges: Heights of the tiles at the bottom and widths of those at the right, 0 for none.
+        stride: Of the convolution.
         images, rows, columns: Extents, in whole tiles.
     """
 
     base: int
     edges: tuple[int, int]
+    stride: int
     images: Int
     rows: Int
     columns: Int
@@ -98,8 +110,8 @@ class Tiling:
     @property
     def regions(self) -> tuple[Region, ...]:
         """In the order of their rows of V."""
-        whole = Tile(self.base, self.base)
-        down, along = (Tile(self.base, edge) if edge else None for edge in self.edges)
+        whole = self._tile(self.base)
+        down, along = (self._tile(edge) if edge else None for edge in self.edges)
         found = [Region(whole, along, False, True)] if along else []
         found.append(Region(whole, whole, False, False))
         if down:
@@ -107,6 +119,9 @@ class Tiling:
         if down and along:
             found.append(Region(down, along, True, True))
         return tuple(found)
+
+    def _tile(self, m: int) -> Tile:
+        return Tile(self.base, m, self.stride)
 
     def _size(self, region: Region) -> Int:
         rows = self.images if region.bottom else self.images * self.rows
@@ -156,10 +171,11 @@ class Tiling:
         return Where(at, row, self._axis(self.edges[0], bottom), self._axis(self.edges[1], right))
 
     def _axis(self, edge: int, short: Bool) -> Axis:
-        whole, shorter = Tile(self.base, self.base), Tile(self.base, edge) if edge else None
+        whole, shorter = self._tile(self.base), self._tile(edge) if edge else None
         form = shorter or whole
-        words = ((form.first, whole.first), (form.count, whole.count), (form.m, whole.m))
-        return Axis(whole, shorter, short, *(short.select(*pair) for pair in words))
+        words = ("first", "count", "m", "points", "gap")
+        pairs = ((getattr(form, word), getattr(whole, word)) for word in words)
+        return Axis(whole, shorter, short, *(short.select(*pair) for pair in pairs))
 
     def rows_with(self, k: Kernel, shares: list[Share], down: Int, along: Int) -> tuple[Int, Int]:
         """First row of V that has frequency (down, along), and how many."""
@@ -178,7 +194,11 @@ class Tiling:
 
 
 def _within(tile: Tile, frequency: Int) -> Bool:
-    return (frequency >= tile.first) & (frequency < tile.first + tile.count)
+    found = (frequency >= tile.first) & (frequency < tile.first + tile.points)
+    if tile.stride > 1:
+        odd = tile.whole.points
+        found = found | ((frequency >= odd) & (frequency < odd + tile.m))
+    return found
 
 
 def tile_counts(
@@ -199,11 +219,13 @@ def tile_counts(
     )
 
 
-def rows_of(counts: tuple[float, ...], base: int, edges: tuple[int, int]) -> dict[float, int]:
+def rows_of(
+    counts: tuple[float, ...], base: int, edges: tuple[int, int], stride: int
+) -> dict[float, int]:
     """For each number of rows that a frequency has, how many frequencies have it."""
     found: dict[float, int] = {}
-    n = base + 2
-    short_down, short_along = (edge + 2 if edge else 0 for edge in edges)
+    n = Tile(base, base, stride).count
+    short_down, short_along = (Tile(base, m, stride).count if m else 0 for m in edges)
     for down, many_down in ((True, short_down), (False, n - short_down)):
         for along, many_along in ((True, short_along), (False, n - short_along)):
             right, whole, bottom, corner = counts

@@ -3,6 +3,8 @@
 A row of Bᵀ for the pair ±p is `E ± p·O`: E and O apply the same coefficients to every other value.
 So Bᵀ splits into groups of two rows, the ends (0 and infinity) and the pairs, that share nothing;
 Aᵀ splits into even rows, which need the sums of pairs, and odd rows, which need the differences.
+With stride 2 this is so for even pixels; the odd ones pass as they are, and each is added to the
+result that it belongs to.
 """
 
 from __future__ import annotations
@@ -65,9 +67,10 @@ def _forward_group(
 
 def forward(k: Kernel, tile: Tile, d: Callable[[int], Vec]) -> list[tuple[int, Vec]]:
     """`Bᵀ d`, as (frequency, value)."""
-    return [
-        pair for group in range(len(tile.pairs) + 1) for pair in _forward_group(k, tile, group, d)
-    ]
+    found = []
+    for group in range(len(tile.pairs) + 1):
+        found += _forward_group(k, tile, group, lambda i: d(i * tile.stride))
+    return found + [(f, d(2 * i + 1)) for i, f in enumerate(tile.frequencies[tile.points :])]
 
 
 def inverse(k: Kernel, tile: Tile, v: Callable[[int], Vec]) -> list[tuple[int, Vec]]:
@@ -85,5 +88,7 @@ def inverse(k: Kernel, tile: Tile, v: Callable[[int], Vec]) -> list[tuple[int, V
                 terms.append((1.0, v(0)))
             if row == tile.m - 1:
                 terms.append((1.0, v(1)))
+            if tile.stride > 1:
+                terms.append((1.0, v(tile.frequencies[tile.points + row])))
             found.append((row, _sum(k, terms)))
     return found
