@@ -2,11 +2,13 @@
 
 Axes are collapsed over destination and source; what is left is done in one of these ways:
 
-    rows          both contiguous innermost: vector copies (or scalar ones of longer elements) fill
-    the source repeats one element transpose     the source is contiguous along another axis:
-    squares in registers interleave    the same, where the innermost axis has 2 to 8 elements and
-    the destination is dense deinterleave  the same, where the other axis has 2 to 8 elements and
-    the source is dense scalar        anything else
+    rows          both contiguous innermost: vector copies (or scalar ones of longer elements)
+    fill          the source repeats one element
+    transpose     the source is contiguous along another axis: `movement.turned`
+    interleave    the same, where the innermost axis has 2 to 8 elements and the destination is
+                  dense
+    deinterleave  the same, where the other axis has 2 to 8 elements and the source is dense
+    scalar        anything else
 
 Short contiguous runs of 2, 4 or 8 elements are first taken for one element of up to 8 bytes.
 Memory-bound: rows and transposes reach a copy's speed once rows are longer than a few vectors.
@@ -20,13 +22,13 @@ from dataclasses import dataclass
 from saccade.codegen.language import Kernel, Ptr
 from saccade.codegen.values import Int, Vec
 from saccade.kernels.base import Launch, Operand
-from saccade.kernels.movement.networks import deinterleave, interleave, transpose
+from saccade.kernels.movement.networks import deinterleave, interleave
 from saccade.kernels.movement.strided import Loops, Nest, Row, collapse, partition
+from saccade.kernels.movement.turned import Turned, turned_operands, turned_plan
 
 __all__ = ["ELEMENT", "CopyConfig", "copy_launch", "copy_way", "emit_copy", "emit_row"]
 
 ELEMENT = {1: "int8", 2: "int16", 4: "int32", 8: "int64"}
-_TILE = 16
 _FEW = 8  # longest axis that is interleaved
 
 
@@ -38,14 +40,15 @@ class CopyConfig:
         way: See the module.
         itemsize: Bytes of an element.
         rank: Axes of the nest.
-        few: Length of the short axis of `interleave` and `deinterleave`, side of the squares of
-            `transpose`, else 0.
+        few: Length of the short axis of `interleave` and `deinterleave`, else 0.
+        tile: Rectangles of `transpose`.
     """
 
     way: str
     itemsize: int
     rank: int
     few: int = 0
+    tile: tuple[int, int] = (0, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +58,7 @@ class _Plan:
     loops: Loops
     starts: tuple[int, int]
     few: int = 0
-    other: tuple[int, int, int] = (1, 0, 0)  # size and strides of the axis across the innermost
+    across: int = 0  # number of the axis across the innermost
 
 
 def _plan(
@@ -68,16 +71,15 @@ def _plan(
     to, source = (s[-1] for s in loops.strides)
     if to == 1 and source in (0, 1):
         return _Plan("rows" if source else "fill", itemsize, loops, starts)
-    across = next((i for i, s in enumerate(loops.strides[1][:-1]) if s == 1), None)
-    if to != 1 or across is None:
+    if not turned_operands(loops):
         return _Plan("scalar", itemsize, loops, starts)
+    across = loops.strides[1].index(1)
     size, inner = loops.sizes[across], loops.sizes[-1]
-    other = (size, loops.strides[0][across], 1)
-    if inner <= _FEW and other[1] == inner:
-        return _Plan("interleave", itemsize, _without(loops, across), starts, inner, other)
+    if inner <= _FEW and loops.strides[0][across] == inner:
+        return _Plan("interleave", itemsize, loops, starts, inner, across)
     if size <= _FEW and source == size:
-        return _Plan("deinterleave", itemsize, _without(loops, across), starts, size, other)
-    return _Plan("transpose", itemsize, _without(loops, across), starts, 0, other)
+        return _Plan("deinterleave", itemsize, loops, starts, size, across)
+    return _Plan("transpose", itemsize, loops, starts, 0, across)
 
 
 def _widen(
@@ -133,54 +135,44 @@ def copy_launch(
         threads: Width of the team.
     """
     plan = _plan(sizes, (to, source), starts, itemsize)
-    tile = _tile(plan, 4 * lanes // plan.itemsize)
-    loops, extra = _arrange(plan, tile)
-    total = 1
-    for n in sizes:
-        total *= n
-    moved = total * itemsize // plan.itemsize
-    elements = max((32 << 10) // plan.itemsize, moved // (8 * threads))
-    cut = partition(loops, max(1, elements // max(1, tile, plan.few)), 64)
-    config = CopyConfig(plan.way, plan.itemsize, loops.rank, plan.few or tile)
+    if plan.way == "transpose":
+        vector = 4 * lanes // plan.itemsize
+        turned = turned_plan(plan.loops, 1, (vector, vector), plan.itemsize, threads)
+        config = CopyConfig(plan.way, plan.itemsize, turned.loops.rank, 0, turned.tile)
+        return Launch(config, operands, turned.integers(plan.starts), turned.cut.chunks)
+    loops, extra = _arrange(plan)
+    total = loops.rows * loops.sizes[-1] * max(1, plan.few)
+    elements = max((32 << 10) // plan.itemsize, total // (8 * threads))
+    cut = partition(loops, max(1, elements // max(1, plan.few)), 64)
+    config = CopyConfig(plan.way, plan.itemsize, loops.rank, plan.few)
     return Launch(config, operands, (*Nest.integers(loops, cut, plan.starts), *extra), cut.chunks)
 
 
-def _tile(plan: _Plan, vector: int) -> int:
-    """Side of the squares of a transpose; the smaller one where it leaves fewer lanes empty."""
-    if plan.way != "transpose":
-        return 0
-    side = min(vector, _TILE)
-    short = min(plan.other[0], plan.loops.sizes[-1])
-    return side // 2 if side > 8 and short < 4 * side and 0 < short % side <= side // 2 else side
-
-
-def _arrange(plan: _Plan, tile: int) -> tuple[Loops, tuple[int, ...]]:
-    """The nest's axes, and the short or blocked axis that the code walks itself."""
-    loops, (size, *steps) = plan.loops, plan.other
-    if plan.way == "transpose":
-        # Blocks of the other axis become the last axis before the innermost.
-        blocked = tuple(
-            (*s[:-1], step * tile, s[-1]) for s, step in zip(loops.strides, steps, strict=True)
-        )
-        return Loops((*loops.sizes[:-1], -(-size // tile), loops.sizes[-1]), blocked), plan.other
-    if plan.way == "interleave":
-        # Vectors go along the long axis: it becomes the innermost, and the short one goes along.
-        short = (loops.sizes[-1], *(s[-1] for s in loops.strides))
-        long = tuple((*s[:-1], step) for s, step in zip(loops.strides, steps, strict=True))
-        return Loops((*loops.sizes[:-1], size), long), short
-    return loops, plan.other if plan.way == "deinterleave" else ()
+def _arrange(plan: _Plan) -> tuple[Loops, tuple[int, ...]]:
+    """The nest's axes, and the short axis that the code walks itself."""
+    if not plan.few:
+        return plan.loops, ()
+    loops = _without(plan.loops, plan.across)
+    size, *steps = (v[plan.across] for v in (plan.loops.sizes, *plan.loops.strides))
+    if plan.way == "deinterleave":
+        return loops, (size, *steps)
+    # Vectors go along the long axis: it becomes the innermost, and the short one goes along.
+    short = (loops.sizes[-1], *(s[-1] for s in loops.strides))
+    long = tuple((*s[:-1], step) for s, step in zip(loops.strides, steps, strict=True))
+    return Loops((*loops.sizes[:-1], size), long), short
 
 
 def emit_copy(k: Kernel, config: CopyConfig) -> None:
     """The code of one configuration."""
     to, source = (k.pointer(name, ELEMENT[config.itemsize]) for name in ("to", "source"))
+    if config.way == "transpose":
+        _transpose(to, source, Turned(k, config.rank, 2, config.tile))
+        return
     nest = Nest(k, config.rank, 2)
     vector = 4 * k.lanes // config.itemsize
     if config.way in ("rows", "fill"):
         with nest.walk() as row:
             emit_row(k, to, source, row, config, vector)
-    elif config.way == "transpose":
-        _Transpose(k, to, source, nest, config.few).emit()
     elif config.way in ("interleave", "deinterleave"):
         _few(k, to, source, nest, config, vector)
     else:
@@ -242,51 +234,8 @@ def _few(k: Kernel, to: Ptr, source: Ptr, nest: Nest, config: CopyConfig, lanes:
                     to.store(source.load(origin + i * few + f), at + to_step * f + i)
 
 
-class _Transpose:
-    """Squares: contiguous in the destination along one axis, in the source along the other."""
-
-    def __init__(self, k: Kernel, to: Ptr, source: Ptr, nest: Nest, tile: int) -> None:
-        self.k, self.to, self.source, self.nest, self.tile = k, to, source, nest, tile
-        self.size, self.to_step, _ = k.integers("size to source")
-
-    def emit(self) -> None:
-        """All rows of squares."""
-        k, tile = self.k, self.tile
-        with self.nest.walk() as row:
-            across = k.minimum_int(self.size - row.indices[-1] * tile, tile)
-            with k.range(row.low, row.high, tile) as i:
-                along = k.minimum_int(row.high - i, tile)
-                full = across.equals(tile) & along.equals(tile)
-                with k.when_else(full) as (then, other):
-                    with then:
-                        self._square(row, i, None, None)
-                    with other:
-                        self._rest(row, i, across, along)
-
-    def _origin(self, row: Row, i: Int, along: int | Int) -> Int:
-        return row.offsets[1] + self.nest.strides[1][-1] * (i + along)
-
-    def _square(self, row: Row, i: Int, across: Int | None, along: Int | None) -> None:
-        k, tile = self.k, self.tile
-        rows = []
-        for step in range(tile):
-            mask = None
-            if across is not None and along is not None:
-                mask = k.first((along > step).select(across, 0), tile)
-            rows.append(self.source.vec(self._origin(row, i, step), mask, tile))
-        for step, v in enumerate(transpose(k, rows)):
-            mask = None
-            if across is not None and along is not None:
-                mask = k.first((across > step).select(along, 0), tile)
-            self.to.store(v, row.offsets[0] + self.to_step * step + i, mask)
-
-    def _rest(self, row: Row, i: Int, across: Int, along: Int) -> None:
-        """A square at the border."""
-        k = self.k
-        if self.to.element in ("int32", "int64"):
-            self._square(row, i, across, along)
-            return
-        # There are no masked accesses of small elements on every target.
-        with k.range(0, across) as j, k.range(0, along) as step:
-            value = self.source.load(self._origin(row, i, step) + j)
-            self.to.store(value, row.offsets[0] + self.to_step * j + i + step)
+def _transpose(to: Ptr, source: Ptr, turned: Turned) -> None:
+    """Contiguous in the destination along one axis, in the source along another."""
+    with turned.walk() as (at, origin):
+        for row, values in enumerate(turned.read(source, 1, origin)):
+            to.store(values, at + turned.steps[0] * row)

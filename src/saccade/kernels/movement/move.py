@@ -12,6 +12,7 @@ from saccade.ir import IndexMap
 from saccade.kernels.base import Call, CpuKernel, In, Launch, Out, View, one_way
 from saccade.kernels.machine import machine
 from saccade.kernels.movement.copy import CopyConfig, copy_launch, copy_way, emit_copy
+from saccade.kernels.movement.turned import MICROS
 from saccade.opdefs.movement import Concat, Move
 
 __all__ = ["COPY", "copy_cost", "map_strides", "refuse_views"]
@@ -75,7 +76,7 @@ def launch(call: Call) -> tuple[Launch, ...]:
 
 
 # Microseconds of one core for 1000 elements beside their traffic, as measured on a Zen 4 core.
-_SLOWNESS = {"scalar": 1.0, "transpose": 0.35, "interleave": 0.15, "deinterleave": 0.02}
+_SLOWNESS = {"scalar": 1.0, "transpose": MICROS, "interleave": 0.15, "deinterleave": 0.02}
 
 
 def copy_cost(call: Call, way: str, size: int, itemsize: int) -> float:

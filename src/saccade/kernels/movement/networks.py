@@ -1,37 +1,64 @@
-"""Networks of register shuffles: square transposes, interleaving and its inverse.
+"""Networks of register shuffles: transposes, interleaving and its inverse.
 
 Vectors hold integers of the element's size: what moves is bits, NaN payloads included.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from saccade.codegen.language import Kernel
 from saccade.codegen.values import Vec
 
-__all__ = ["deinterleave", "interleave", "transpose"]
+__all__ = ["deinterleave", "interleave", "transpose", "turn"]
 
 
-def transpose(k: Kernel, rows: Sequence[Vec]) -> list[Vec]:
-    """The transpose of a square of `len(rows)` (a power of two) rows of as many lanes.
+def transpose(k: Kernel, rows: Sequence[Vec]) -> Iterator[Vec]:
+    """The transposes of the squares that `len(rows)` rows (a power of two) are made of.
 
-    Each stage swaps the off-diagonal blocks of all squares of one size, so there are log2(n)
-    stages of n shuffles.
+    Rows hold one square or several side by side. Each stage swaps the off-diagonal blocks of all
+    squares of one size, so there are log2(n) stages of n shuffles; after each, both halves of the
+    rows go on by themselves, the first to its end.
     """
-    n = len(rows)
-    result = list(rows)
-    half = n // 2
-    while half:
-        low = [lane if not lane & half else n + lane - half for lane in range(n)]
-        high = [lane + half if not lane & half else n + lane for lane in range(n)]
-        for i in range(n):
-            if not i & half:
-                a, b = result[i], result[i + half]
-                result[i] = k.shuffle(a, b, low)
-                result[i + half] = k.shuffle(a, b, high)
-        half //= 2
-    return result
+    if len(rows) == 1:
+        yield from rows
+        return
+    lanes, half = rows[0].lanes, len(rows) // 2
+    low = [lane if not lane & half else lanes + lane - half for lane in range(lanes)]
+    high = [lane + half if not lane & half else lanes + lane for lane in range(lanes)]
+    pairs = list(zip(rows[:half], rows[half:], strict=True))
+    halves = [(k.shuffle(a, b, low), k.shuffle(a, b, high)) for a, b in pairs]
+    yield from transpose(k, [first for first, _ in halves])
+    yield from transpose(k, [second for _, second in halves])
+
+
+def turn(k: Kernel, rows: Sequence[Vec]) -> Iterator[Vec]:
+    """The transpose of a rectangle, both of whose sides are powers of two, row by row.
+
+    Of a wide one, the squares that it consists of are turned side by side and cut apart; of a high
+    one they are first put side by side. Rows come as soon as they are done: whoever stores them
+    at once keeps fewer of them in registers.
+    """
+    count, lanes = len(rows), rows[0].lanes
+    if count > lanes:
+        yield from transpose(k, [_joined(k, rows[i::lanes]) for i in range(lanes)])
+        return
+    turned = transpose(k, rows)
+    if count == lanes:
+        yield from turned
+        return
+    parts = list(turned)
+    for start in range(0, lanes, count):
+        yield from (k.shuffle(v, v, range(start, start + count)) for v in parts)
+
+
+def _joined(k: Kernel, parts: Sequence[Vec]) -> Vec:
+    """Vectors one behind the other as one."""
+    if len(parts) == 1:
+        return parts[0]
+    half = len(parts) // 2
+    first, second = _joined(k, parts[:half]), _joined(k, parts[half:])
+    return k.shuffle(first, second, range(2 * first.lanes))
 
 
 def interleave(k: Kernel, parts: Sequence[Vec]) -> list[Vec]:
