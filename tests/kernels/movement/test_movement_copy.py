@@ -41,7 +41,10 @@ def values(shape, dtype=DType.F32):
 @pytest.mark.parametrize("dtype", DTYPES, ids=lambda d: d.value)
 @pytest.mark.parametrize(
     "shape",
-    [(2, 16, 4, 8), (1, 17, 5, 7), (1, 3, 9, 11), (2, 33, 1, 37), (1, 70, 8, 16), (1, 5, 3, 50)],
+    [
+        (2, 16, 4, 8), (1, 17, 5, 7), (1, 3, 9, 11), (2, 33, 1, 37), (1, 70, 8, 16), (1, 5, 3, 50),
+        (1, 21, 7, 9), (1, 48, 3, 11),
+    ],
     ids=str,
 )  # fmt: skip
 def test_between_layouts(hold, shape, dtype):
@@ -154,6 +157,13 @@ def test_strides_of_a_map():
     op = transposed((4, 6), (1, 0))
     view = row_major(DType.F32, (4, 6))
     assert map_strides(op.map, view, row_major(DType.F32, (6, 4))) == ((6, 4), (4, 1), (1, 6), 0)
+
+
+@pytest.mark.parametrize("position", [2, -4, -3, -2, -1])
+def test_mutants_of_transposes_are_caught(hold, position):
+    shape = (2, 100, 70)
+    with pytest.raises((AssertionError, IndexError)):
+        hold(off_by(COPY, position), transposed(shape, (0, 2, 1)), [values(shape)], exact=True)
 
 
 @pytest.mark.parametrize("position", [2, 4, 6, 7])

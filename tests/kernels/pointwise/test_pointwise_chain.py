@@ -67,6 +67,78 @@ def test_mixed_layouts_and_strides(hold):
     hold(CHAIN, op("silu($0)"), [x], inputs=[spaced], outputs=[spaced])
 
 
+@pytest.mark.parametrize(
+    ("channels", "dtype"),
+    [*((n, DType.F32) for n in (1, 2, 3, 17, 21, 48)), (21, DType.I64), (21, DType.U8)],
+)
+def test_operands_in_the_other_order(hold, channels, dtype):
+    shape = (2, channels, 5, 13)
+    x, y, scale = (
+        exact_operands(s, dtype, RNG) for s in (shape, shape, (1, channels, 1, 1))
+    )  # fmt: skip
+    last, planar = nhwc_view(dtype, shape), row_major(dtype, shape)
+    for views, out in [
+        ((last, planar), planar),
+        ((planar, last), last),
+        ((last, last), View(dtype, shape, (8000, 80, 16, 1))),
+        ((planar, planar), nhwc_view(dtype, shape, channels + 5)),
+    ]:
+        operands = [*views, row_major(dtype, scale.shape)]
+        hold(
+            CHAIN, op("relu(add(add($0, $2), $1))", dtype), [x, y, scale], inputs=operands,
+            outputs=[out], exact=True,
+        )  # fmt: skip
+
+
+@pytest.mark.parametrize("channels", [3, 21, 48])
+def test_bfloat16_in_the_other_order(hold, mixed, channels):
+    source, result = mixed
+    shape = (1, channels, 6, 11)
+    x, y = operands(shape, shape, dtype=source)
+    last, planar = nhwc_view(source, shape), row_major(source, shape)
+    for out in (nhwc_view(result, shape), row_major(result, shape)):
+        hold(CHAIN, op("relu(add($0, $1))"), [x, y], inputs=[last, planar], outputs=[out], k=1)
+
+
+def test_many_blocks_in_the_other_order(hold):
+    for shape in ((1, 70, 37, 41), (1, 600, 3, 3)):
+        (x,) = operands(shape)
+        last, planar = nhwc_view(DType.F32, shape), row_major(DType.F32, shape)
+        hold(CHAIN, op("neg($0)"), [x], inputs=[last], outputs=[planar], exact=True)
+        hold(CHAIN, op("neg($0)"), [x], inputs=[planar], outputs=[last], exact=True)
+
+
+def test_rectangles_write_over_no_operand():
+    shape = (1, 17, 5, 7)
+    last, planar = nhwc_view(DType.F32, shape), row_major(DType.F32, shape)
+    for views, allowed in (((last, planar), ()), ((planar, planar), ((0, 0), (1, 0)))):
+        call = Call(op("add($0, $1)"), views, (planar,), (False, False), host_target())
+        assert CHAIN.aliases(call) == allowed
+
+
+@pytest.mark.parametrize("mutation", ["expr", "kinds", "size", "block", "step"])
+def test_mutants_of_the_other_order_are_caught(hold, mutation):
+    shape = (1, 70, 9, 9)
+
+    def launch(call):
+        (phase,) = CHAIN.launch(call)
+        changes = {"expr": "sub($1, $0)", "kinds": ("unit", "unit", "turned")}
+        if mutation in changes:
+            config = dataclasses.replace(phase.config, **{mutation: changes[mutation]})
+            return (dataclasses.replace(phase, config=config),)
+        integers = list(phase.integers)
+        integers[{"size": -5, "block": -4, "step": -2}[mutation]] -= 1
+        return (dataclasses.replace(phase, integers=tuple(integers)),)
+
+    x, y = operands(shape, shape)
+    last, planar = nhwc_view(DType.F32, shape), row_major(DType.F32, shape)
+    with pytest.raises((AssertionError, IndexError)):
+        hold(
+            launched_as(CHAIN, launch), op("sub($0, $1)"), [x, y], inputs=[last, planar],
+            outputs=[planar],
+        )  # fmt: skip
+
+
 def test_many_rows_and_long_rows(hold):
     hold(CHAIN, op("sigmoid($0)"), operands((1, 70_001)))
     hold(CHAIN, op("mul($0, $1)"), operands((700, 33, 3), (700, 1, 3)))

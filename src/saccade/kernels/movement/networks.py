@@ -41,7 +41,7 @@ def turn(k: Kernel, rows: Sequence[Vec]) -> Iterator[Vec]:
     """
     count, lanes = len(rows), rows[0].lanes
     if count > lanes:
-        yield from transpose(k, [_joined(k, rows[i::lanes]) for i in range(lanes)])
+        yield from transpose(k, [k.concat(rows[i::lanes]) for i in range(lanes)])
         return
     turned = transpose(k, rows)
     if count == lanes:
@@ -50,15 +50,6 @@ def turn(k: Kernel, rows: Sequence[Vec]) -> Iterator[Vec]:
     parts = list(turned)
     for start in range(0, lanes, count):
         yield from (k.shuffle(v, v, range(start, start + count)) for v in parts)
-
-
-def _joined(k: Kernel, parts: Sequence[Vec]) -> Vec:
-    """Vectors one behind the other as one."""
-    if len(parts) == 1:
-        return parts[0]
-    half = len(parts) // 2
-    first, second = _joined(k, parts[:half]), _joined(k, parts[half:])
-    return k.shuffle(first, second, range(2 * first.lanes))
 
 
 def interleave(k: Kernel, parts: Sequence[Vec]) -> list[Vec]:

@@ -27,7 +27,8 @@ __all__ = ["MICROS", "Turned", "TurnedPlan", "turned_operands", "turned_plan"]
 MICROS = 0.06
 """Of one core for 1000 elements beside their traffic, as measured on a Zen 4 core."""
 _ROWS = 32  # of a rectangle, at most: each is a vector until it is turned
-_RUN = 512  # elements of a block across, where they lie side by side in far apart rows
+_RUN = 512  # elements of a block across, where they lie side by side in rows far apart
+_SHORT = 256  # bytes of rows that are read whole, as pieces of them share lines
 _LEAST = 32 << 10  # bytes of a chunk, at least
 
 
@@ -70,7 +71,8 @@ def turned_plan(
     tile = (_side(loops.sizes[-1], most[0]), _side(size, most[1]))
     # The side whose rows are far apart, each in pages of its own, goes by long runs.
     apart = abs(strides[operand][-1]) > abs(strides[0][axis])
-    block = min(-(-size // tile[1]), _RUN // tile[1] if apart else 1) * tile[1]
+    run = _RUN if apart or size * itemsize < _SHORT else tile[1]
+    block = min(-(-size // tile[1]), run // tile[1]) * tile[1]
     elements = max(_LEAST // itemsize, loops.rows * loops.sizes[-1] // (8 * threads))
 
     def blocked(values: tuple[int, ...], last: int) -> tuple[int, ...]:

@@ -3,7 +3,8 @@
 Axes are collapsed over all operands together (`movement.strided`), and the innermost in the
 result's memory order is vectorised: channels of a channels-last picture, columns of a planar one.
 An operand meets that axis with neighbours (`unit`), with one element for the whole row (`zero`,
-loaded once) or at a stride (`strided`, element by element).
+loaded once) or at a stride: as part of rectangles that are turned in registers where it has
+neighbours along another axis (`turned`), else element by element (`strided`).
 
 Floating-point operands are computed with in float32, integers in int64; float16 and bfloat16
 convert at loads and stores. Refuses float64 and types the kernel language has no element for, and
@@ -14,7 +15,7 @@ speed up to about 20 operations per element.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from saccade.codegen.bfloat16 import BFLOAT16
@@ -34,6 +35,7 @@ from saccade.kernels.movement.strided import (
     inner_kind,
     partition,
 )
+from saccade.kernels.movement.turned import MICROS, TurnedPlan, turned_operands, turned_plan
 from saccade.kernels.pointwise.elements import (
     FLOATS,
     INTEGERS,
@@ -45,6 +47,7 @@ from saccade.kernels.pointwise.elements import (
     to_integer,
 )
 from saccade.kernels.pointwise.integers import INTEGER_OPERATORS, emit_integer_expr
+from saccade.kernels.pointwise.turned import emit_turned
 from saccade.opdefs.pointwise import Pointwise
 
 __all__ = ["CHAIN", "ChainConfig", "broadcast_strides", "operators"]
@@ -60,6 +63,7 @@ class ChainConfig:
         kinds: How each of these meets the innermost axis.
         rank: Axes after collapsing.
         integer: Whether arithmetic is in int64.
+        tile: The rectangles, if any operand is turned (`movement.turned`).
     """
 
     expr: str
@@ -67,6 +71,7 @@ class ChainConfig:
     kinds: tuple[str, ...]
     rank: int
     integer: bool
+    tile: tuple[int, int] = (0, 0)
 
 
 @lru_cache(maxsize=4096)
@@ -130,29 +135,49 @@ def _loops(call: Call, used: Sequence[int]) -> Loops:
     return collapse(out.shape, [out.strides, *operands])
 
 
+def _kinds(loops: Loops) -> tuple[str, ...]:
+    """How result and operands meet the innermost axis."""
+    turned = turned_operands(loops)
+    to, *others = (strides[-1] for strides in loops.strides)
+    found = ("turned" if p in turned else inner_kind(s) for p, s in enumerate(others, 1))
+    return ("unit" if to == 1 else "strided", *found)
+
+
+def _turned_plan(call: Call, loops: Loops, config: ChainConfig) -> TurnedPlan:
+    """Rectangles of vectors of the narrowest elements, but of few registers in arithmetic."""
+    sizes = [DType(element).itemsize for element in config.elements]
+    turned = [p for p, kind in enumerate(config.kinds) if kind == "turned"]
+    lanes = call.target.lanes
+    narrow = min(sizes[p] for p in turned)
+    most = tuple(min(4 * lanes // size, 2 * lanes) for size in (sizes[0], narrow))
+    return turned_plan(loops, turned[0], (most[0], most[1]), sizes[0], call.threads)
+
+
 def launch(call: Call) -> tuple[Launch, ...]:
     """One phase."""
     used, text = _used(call.op.expr)
     loops = _loops(call, used)
-    inner = [strides[-1] for strides in loops.strides]
     views = [call.outputs[0], *(call.inputs[i] for i in used)]
     config = ChainConfig(
-        text,
-        tuple(v.dtype.value for v in views),
-        ("unit" if inner[0] == 1 else "strided", *map(inner_kind, inner[1:])),
-        loops.rank,
-        _is_integer(call),
+        text, tuple(v.dtype.value for v in views), _kinds(loops), loops.rank, _is_integer(call)
     )
+    operands: tuple[Operand, ...] = (Out(0), *(In(i) for i in used))
+    if "turned" in config.kinds:
+        plan = _turned_plan(call, loops, config)
+        config = replace(config, rank=plan.loops.rank, tile=plan.tile)
+        return (Launch(config, operands, plan.integers(), plan.cut.chunks),)
     total = call.outputs[0].size
     light = sum(operators(call.op.expr).values()) <= 4
     cut = partition(loops, max(16384 if light else 4096, -(-total // (8 * call.threads))))
-    operands: tuple[Operand, ...] = (Out(0), *(In(i) for i in used))
     return (Launch(config, operands, Nest.integers(loops, cut), cut.chunks),)
 
 
 def emit(k: Kernel, config: ChainConfig) -> None:
     """The code of one configuration."""
     pointers = [k.pointer(f"p{i}", element) for i, element in enumerate(config.elements)]
+    if "turned" in config.kinds:
+        emit_turned(k, config, pointers)
+        return
     nest = Nest(k, config.rank, len(pointers))
     body = _Body(k, config, pointers, nest)
     lanes = k.lanes // 2 if config.integer else k.lanes
@@ -257,14 +282,20 @@ def cost(call: Call) -> float:
     views = [call.outputs[0], *(call.inputs[i] for i in used)]
     nbytes = sum(min(v.size, call.outputs[0].size) * v.dtype.itemsize for v in views)
     instructions = sum(_HEAVY.get(op, 2) * n for op, n in operators(call.op.expr).items())
-    loops = _loops(call, used)
-    slow = sum(_STRIDED for strides in loops.strides if inner_kind(strides[-1]) == "strided")
-    flops = call.outputs[0].size * (2 + instructions + slow * call.target.lanes / 8)
-    return m.roofline(flops, nbytes, call.threads, 0.5)
+    kinds, size = _kinds(_loops(call, used)), call.outputs[0].size
+    flops = size * (2 + instructions + kinds.count("strided") * _STRIDED * call.target.lanes / 8)
+    turning = MICROS * kinds.count("turned") * size / 1000 / call.threads
+    return turning + m.roofline(flops, nbytes, call.threads, 0.5)
 
 
 def aliases(call: Call) -> tuple[tuple[int, int], ...]:
-    """Every operand may be overwritten: an element is read before it is written."""
+    """Every operand may be overwritten: an element is read before it is written.
+
+    None if any is turned: the rectangles at the border do again what others have done.
+    """
+    used, _ = _used(call.op.expr)
+    if "turned" in _kinds(_loops(call, used)):
+        return ()
     size = call.outputs[0].dtype.itemsize
     return tuple((i, 0) for i, view in enumerate(call.inputs) if view.dtype.itemsize == size)
 

@@ -1,0 +1,77 @@
+"""Chains whose result is stored in another order than some operands.
+
+The rectangles of `movement.turned`: of operands in the other order the rows are turned in
+registers, of all others they are loaded as they lie; the expression follows row by row, before
+anything is stored. Nothing is in memory twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from saccade.codegen.bfloat16 import BFLOAT16
+from saccade.codegen.expressions import emit_expr
+from saccade.codegen.language import Kernel, Ptr
+from saccade.codegen.values import Int, Vec
+from saccade.ir.expr import parse
+from saccade.kernels.movement.turned import Turned
+from saccade.kernels.pointwise.elements import (
+    from_float,
+    from_integer,
+    load,
+    to_float,
+    to_integer,
+)
+from saccade.kernels.pointwise.integers import emit_integer_expr
+
+if TYPE_CHECKING:
+    from saccade.kernels.pointwise.chain import ChainConfig
+
+__all__ = ["emit_turned"]
+
+
+def emit_turned(k: Kernel, config: ChainConfig, pointers: list[Ptr]) -> None:
+    """The code of a configuration with operands of kind `turned`."""
+    rows = _Rows(k, config, pointers)
+    with rows.turned.walk() as offsets:
+        rows.emit(offsets)
+
+
+class _Rows:
+    """The rows of one rectangle."""
+
+    def __init__(self, k: Kernel, config: ChainConfig, pointers: list[Ptr]) -> None:
+        self.k, self.config, self.pointers = k, config, pointers
+        self.expr, self.lanes = parse(config.expr), config.tile[0]
+        self.turned = Turned(k, config.rank, len(pointers), config.tile)
+
+    def emit(self, offsets: tuple[Int, ...]) -> None:
+        """All of them, one after the other."""
+        operands = [self._rows(p, offsets[p]) for p in range(1, len(self.pointers))]
+        for row in range(self.config.tile[1]):
+            value = self._value([next(rows) for rows in operands])
+            self.pointers[0].store(value, offsets[0] + self.turned.steps[0] * row)
+
+    def _rows(self, p: int, at: Int) -> Iterator[Vec]:
+        """An operand's rows, as arithmetic takes them."""
+        k, element, pointer = self.k, self.config.elements[p], self.pointers[p]
+        convert = to_integer if self.config.integer else to_float
+        stride, step = self.turned.nest.strides[p][-1], self.turned.steps[p]
+        kind = self.config.kinds[p]
+        if kind == "turned":
+            halves = element == BFLOAT16
+            raw = pointer.viewed("int16") if halves else pointer
+            for vector in self.turned.read(raw, p, at):
+                yield convert(k, k.widen_bf16(vector) if halves else vector, element)
+            return
+        for row in range(self.config.tile[1]):
+            first = at + step * row
+            raw_row = load(k, pointer, kind, first, k.int(0), stride, None, self.lanes)
+            yield convert(k, raw_row, element)
+
+    def _value(self, operands: list[Vec]) -> Vec:
+        k, element = self.k, self.config.elements[0]
+        if self.config.integer:
+            return from_integer(k, emit_integer_expr(k, self.expr, operands, self.lanes), element)
+        return from_float(k, emit_expr(k, self.expr, operands, self.lanes), element)
