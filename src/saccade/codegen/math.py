@@ -141,11 +141,14 @@ def _exp_minus_one(k: Kernel, r: Vec) -> Vec:
 
 
 def _has_scalef(k: Kernel, v: Vec) -> bool:
-    return k.target.isa == "avx512" and v.lanes in (8, 16)
+    return k.target.isa == "avx512" and v.lanes % 8 == 0
 
 
 def _scalef(k: Kernel, p: Vec, n: Vec) -> Vec:
     """AVX-512's `p · 2^n`, correctly rounded also where the result is subnormal."""
+    if p.lanes > k.lanes:
+        parts = zip(k.split(p, k.lanes), k.split(n, k.lanes), strict=True)
+        return k.concat([_scalef(k, *part) for part in parts])
     width = 32 * p.lanes
     mask = ir.IntType(p.lanes)
     kinds = [p.type, p.type, p.type, mask]
