@@ -11,6 +11,7 @@ from saccade.ir import DType
 from saccade.ir.expr import parse
 from saccade.kernels.base import Call, View
 from saccade.kernels.reduce.direct import REDUCE
+from saccade.kernels.reduce.reading import Reader
 from saccade.opdefs.reduce import Reduce
 from saccade.testing.kernels import launched_as, nhwc_view, row_major
 from saccade.testing.tolerance import exact_operands, random_operands
@@ -126,6 +127,31 @@ def test_large_pictures_in_bfloat16(hold, mixed):
         x = operand(shape, dtype=source)
         pixels = shape[2] * shape[3]
         hold(REDUCE, Reduce("mean", (2, 3)), [x], inputs=[view], outputs=[out], k=pixels)
+
+
+@pytest.mark.parametrize("shape", [(1, 130, 65, 63), (2, 164, 61, 63), (17, 96, 31, 45)], ids=str)
+def test_sums_of_large_pictures_in_bfloat16_are_exact(hold, shape):
+    """Odd numbers of pixels, channels that leave parts of a vector, infinities and NaN."""
+    x = exact_operands(shape, DType.BF16, RNG)
+    x[0, 3, 7, 9], x[0, 95, 0, 0], x[0, 5], x[0, 8, 2, 1] = np.nan, np.inf, -np.inf, np.inf
+    view, out = nhwc_view(DType.BF16, shape), nhwc_view(DType.F32, (*shape[:2], 1, 1))
+    op = Reduce("sum", (2, 3))
+    found = hold(REDUCE, op, [x], inputs=[view], outputs=[out], k=4)
+    truth = x.astype(np.float64).sum(axis=(2, 3), keepdims=True)
+    np.testing.assert_array_equal(found[0], truth.astype(np.float32))
+
+
+def test_sums_in_the_wrong_order_are_caught(hold, monkeypatch):
+    if not host_target().bf16:
+        pytest.skip("this machine has no dot products of bfloat16")
+    right = Reader.in_order_of_two
+    monkeypatch.setattr(Reader, "in_order_of_two", lambda self, sums: right(self, sums[::-1]))
+    shape = (1, 130, 66, 64)
+    view, out = nhwc_view(DType.BF16, shape), nhwc_view(DType.F32, (*shape[:2], 1, 1))
+    mutant = launched_as(REDUCE, REDUCE.launch)
+    with pytest.raises(AssertionError):
+        x = operand(shape, dtype=DType.BF16)
+        hold(mutant, Reduce("sum", (2, 3)), [x], inputs=[view], outputs=[out], k=4)
 
 
 def test_nan_in_a_large_picture(hold):

@@ -143,7 +143,7 @@ class _Reduce:
         assert self.scratch is not None
         stream = Stream(
             self.k, self.reader, self.scratch, lambda a, b: self._combine(combine, a, b),
-            _START.get(combine, 0.0),
+            _START.get(combine, 0.0), plain=self.config.kind in ("sum", "mean"),
         )  # fmt: skip
         with self.nest.walk() as row:
             stream.begin(row)

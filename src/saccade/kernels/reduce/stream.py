@@ -29,6 +29,7 @@ class Stream:
         results: Scratch of a row of results in whole blocks.
         combine: Of two vectors.
         start: Neutral element of it.
+        plain: Whether elements are summed as they are.
     """
 
     def __init__(
@@ -38,7 +39,10 @@ class Stream:
         results: Ptr,
         combine: Callable[[Vec, Vec], Vec],
         start: float,
+        *,
+        plain: bool,
     ) -> None:
+        self.plain = plain and reader.together > 1 and k.target.bf16
         self.k, self.reader, self.results = k, reader, results
         self.combine, self.start = combine, start
         self.block = reader.together * k.lanes
@@ -69,6 +73,9 @@ class Stream:
         offsets: Sequence[Int],
         visit: Callable[[Vec], Vec],
     ) -> None:
+        if self.plain:
+            self._add(low, i, mask, offsets)
+            return
         pixels = [self.reader.vectors(o + low + i, self.reader.together, mask) for o in offsets]
         for u, vectors in enumerate(zip(*pixels, strict=True)):
             values = [visit(v) for v in vectors]
@@ -77,13 +84,25 @@ class Stream:
             at = i + u * self.k.lanes
             self.results.store(self.combine(self.results.vec(at), values[0]), at)
 
+    def _add(self, low: Int, i: Int, mask: Mask | None, offsets: Sequence[Int]) -> None:
+        """The same for plain sums of bfloat16, two pixels at a time."""
+        places = [i, i + self.k.lanes]
+        sums = [self.results.vec(at) for at in places]
+        pixels = [self.reader.source.pairs(o + low + i, mask) for o in offsets]
+        for j in range(0, len(pixels), 2):
+            second = pixels[j + 1] if j + 1 < len(pixels) else None
+            sums = self.reader.add_two(sums, pixels[j], second)
+        for at, total in zip(places, sums, strict=True):
+            self.results.store(total, at)
+
     def finish(self, row: Row, store: Callable[[Int, Vec, Mask | None], None]) -> None:
         """Hand over the results: position, vector and which of it there are."""
         k = self.k
 
         def block(i: Int, mask: Mask | None) -> None:
             vectors = range(self.reader.together)
-            found = self.reader.in_order([self.results.vec(i + u * k.lanes) for u in vectors])
+            in_order = self.reader.in_order_of_two if self.plain else self.reader.in_order
+            found = in_order([self.results.vec(i + u * k.lanes) for u in vectors])
             for u, value in enumerate(found):
                 at = row.low + i + u * k.lanes
                 store(at, value, None if mask is None else k.first(row.high - at))
