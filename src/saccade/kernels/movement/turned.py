@@ -27,6 +27,7 @@ __all__ = ["MICROS", "Turned", "TurnedPlan", "turned_operands", "turned_plan"]
 MICROS = 0.06
 """Of one core for 1000 elements beside their traffic, as measured on a Zen 4 core."""
 _ROWS = 32  # of a rectangle, at most: each is a vector until it is turned
+_APART = 16  # rows far apart that are read side by side, at most: each is in a page of its own
 _RUN = 512  # elements of a block across, where they lie side by side in rows far apart
 _SHORT = 256  # bytes of rows that are read whole, as pieces of them share lines
 _LEAST = 32 << 10  # bytes of a chunk, at least
@@ -68,9 +69,12 @@ def turned_plan(
     axis, strides = _side_by_side(loops, operand), loops.strides
     assert axis is not None
     size = loops.sizes[axis]
-    tile = (_side(loops.sizes[-1], most[0]), _side(size, most[1]))
     # The side whose rows are far apart, each in pages of its own, goes by long runs.
     apart = abs(strides[operand][-1]) > abs(strides[0][axis])
+    tile = (
+        _side(loops.sizes[-1], min(most[0], _APART) if apart else most[0]),
+        _side(size, most[1]),
+    )
     run = _RUN if apart or size * itemsize < _SHORT else tile[1]
     block = min(-(-size // tile[1]), run // tile[1]) * tile[1]
     elements = max(_LEAST // itemsize, loops.rows * loops.sizes[-1] // (8 * threads))

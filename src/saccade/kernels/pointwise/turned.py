@@ -46,12 +46,25 @@ class _Rows:
         self.expr, self.lanes = parse(config.expr), config.tile[0]
         self.turned = Turned(k, config.rank, len(pointers), config.tile)
 
+    @property
+    def _in_pairs(self) -> bool:
+        """Whether vectors hold the even elements, then the odd ones: half the conversions."""
+        config = self.config
+        near = {e for e, kind in zip(config.elements, config.kinds, strict=True) if kind != "zero"}
+        return self.lanes > 2 and near == {BFLOAT16} and "strided" not in config.kinds
+
     def emit(self, offsets: tuple[Int, ...]) -> None:
         """All of them, one after the other."""
+        k, (to, *_) = self.k, self.pointers
         operands = [self._rows(p, offsets[p]) for p in range(1, len(self.pointers))]
         for row in range(self.config.tile[1]):
             value = self._value([next(rows) for rows in operands])
-            self.pointers[0].store(value, offsets[0] + self.turned.steps[0] * row)
+            at = offsets[0] + self.turned.steps[0] * row
+            if self._in_pairs:
+                even, odd = k.split(value, self.lanes // 2)
+                to.store_halves(even, odd, at)
+            else:
+                to.store(value, at)
 
     def _rows(self, p: int, at: Int) -> Iterator[Vec]:
         """An operand's rows, as arithmetic takes them."""
@@ -63,12 +76,23 @@ class _Rows:
             halves = element == BFLOAT16
             raw = pointer.viewed("int16") if halves else pointer
             for vector in self.turned.read(raw, p, at):
-                yield convert(k, k.widen_bf16(vector) if halves else vector, element)
+                yield self._widened(vector) if halves else convert(k, vector, element)
             return
         for row in range(self.config.tile[1]):
             first = at + step * row
-            raw_row = load(k, pointer, kind, first, k.int(0), stride, None, self.lanes)
-            yield convert(k, raw_row, element)
+            if kind == "unit" and self._in_pairs:
+                yield k.concat(k.split_pair(pointer.pairs(first, None, self.lanes // 2)))
+            else:
+                loaded = load(k, pointer, kind, first, k.int(0), stride, None, self.lanes)
+                yield convert(k, loaded, element)
+
+    def _widened(self, raw: Vec) -> Vec:
+        """int16 lanes that hold bfloat16, as float32."""
+        k = self.k
+        if not self._in_pairs:
+            return k.widen_bf16(raw)
+        pairs = k.b.bitcast(raw.value, k.vector_type(self.lanes // 2, "int32"))
+        return k.concat(k.split_pair(Vec(k.b, pairs)))
 
     def _value(self, operands: list[Vec]) -> Vec:
         k, element = self.k, self.config.elements[0]
