@@ -90,7 +90,7 @@ def test_operands_in_the_other_order(hold, channels, dtype):
         )  # fmt: skip
 
 
-@pytest.mark.parametrize("channels", [3, 21, 48])
+@pytest.mark.parametrize("channels", [3, 21, 48, 64])
 def test_bfloat16_in_the_other_order(hold, mixed, channels):
     source, result = mixed
     shape = (1, channels, 6, 11)

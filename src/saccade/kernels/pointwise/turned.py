@@ -51,7 +51,7 @@ class _Rows:
         """Whether vectors hold the even elements, then the odd ones: half the conversions."""
         config = self.config
         near = {e for e, kind in zip(config.elements, config.kinds, strict=True) if kind != "zero"}
-        return self.lanes > 2 and near == {BFLOAT16} and "strided" not in config.kinds
+        return self.lanes > self.k.lanes and near == {BFLOAT16} and "strided" not in config.kinds
 
     def emit(self, offsets: tuple[Int, ...]) -> None:
         """All of them, one after the other."""
