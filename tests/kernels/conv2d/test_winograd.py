@@ -209,6 +209,15 @@ def test_every_width_of_panel(hold, nv, phased):
     check(hold, forced(2, phased, nv), op, operands(shape, 2)[:2], 2, runs=(FAST,))
 
 
+@pytest.mark.parametrize("m", EXACT)
+def test_pictures_beyond_the_second_caches(hold, m):
+    """The next patch is asked for early: nothing else changes, at the ends of rows neither."""
+    stride = stride_of(m)
+    shape = (1, 40, 120, 130, 16, (1, 1, 1, 1))
+    op = Conv2d(padding=shape[-1], stride=(stride, stride), epilogue=BIAS_RELU)
+    check(hold, KERNELS[m, False], op, operands(shape, m), m, runs=(FAST,))
+
+
 def test_the_variant_that_is_chosen(hold):
     shape = (1, 32, 30, 30, 64, (1, 1, 1, 1))
     op = Conv2d(padding=shape[-1], epilogue=BIAS_RELU)

@@ -11,10 +11,12 @@ everything but 3x3 with one group and stride 1 or 2; stride 2 with taps apart; l
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 
+from saccade.ir import DType
 from saccade.ir.expr import IDENTITY
 from saccade.kernels.base import (
     Call,
@@ -141,6 +143,15 @@ def _variants(call: Call) -> Iterator[Variant]:
         yield Variant(chosen.micros, partial(launch_as, call, spec, problem, chosen))
 
 
+def _far(call: Call) -> bool:
+    """Whether a picture is larger than the second caches, so that patches come from afar.
+
+    Two cores' caches, whatever the team: widths share their code. Of bfloat16 it was not measured.
+    """
+    x = call.inputs[0]
+    return x.dtype is DType.F32 and 4 * math.prod(x.shape) > 2 * call.target.l2
+
+
 def launch_as(
     call: Call, spec: EpilogueSpec, problem: Problem, chosen: Schedule
 ) -> tuple[Launch, ...]:
@@ -160,7 +171,8 @@ def launch_as(
     if not chosen.phased:
         heights = usual_heights(nv, problem.target)
         operands: tuple[Operand, ...] = (In(0), u, Scratch(v_bytes + m_bytes + stage.nbytes))
-        config = WinogradConfig("fused", *form, apart, heights, nv, chosen.ahead, x, code)
+        far = _far(call)
+        config = WinogradConfig("fused", *form, apart, heights, nv, chosen.ahead, x, code, far)
         return (Launch(config, operands + tail[0], integers + tail[1], blocks),)
     v, sums = Temp(0, v_bytes), Temp(1, m_bytes * layout.panels)
     rows = map(int, rows_of(chosen.counts(problem), chosen.m, chosen.edges, chosen.stride))

@@ -44,6 +44,7 @@ class WinogradConfig:
         ahead: How many vectors of weights ahead of use are asked for, 0 for none.
         x: Element type of the picture.
         epilogue: `EpilogueSpec.code`, () where a stage stores no result.
+        far: Whether the next patch is asked for early.
     """
 
     stage: str
@@ -56,6 +57,7 @@ class WinogradConfig:
     ahead: int = 0
     x: str = "float32"
     epilogue: tuple[str, ...] = ()
+    far: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +163,9 @@ class _Code:
         s, k = self.s, self.k
         strides = (s.x_n, s.x_h, s.x_w)
         size = (s.height, s.width)
-        picture = Picture(x, stage, s.channels, *size, strides, s.top, s.left, self.c.apart)
+        picture = Picture(
+            x, stage, s.channels, *size, strides, s.top, s.left, self.c.apart, self.c.far
+        )
         with self.tiles(shares) as where:
             row = Spectrum(v + where.row * k.lanes, s.v_step, self.edge, s.v_block)
             emit_input_tile(k, picture, where, row)

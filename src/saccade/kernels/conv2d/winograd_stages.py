@@ -58,6 +58,7 @@ class Picture:
         strides: Elements between images, rows, columns.
         top, left: Padding.
         apart: Distance of the rows and columns of a patch.
+        far: Whether the next patch is asked for while one is read.
     """
 
     x: Ptr
@@ -69,6 +70,7 @@ class Picture:
     top: Int
     left: Int
     apart: tuple[int, int]
+    far: bool
 
 
 def _each_form(k: Kernel, axis: Axis, emit: Callable[[Tile], None]) -> None:
@@ -102,22 +104,30 @@ def emit_input_tile(k: Kernel, picture: Picture, where: Where, v: Spectrum) -> N
     whole = inside.select(picture.channels - picture.channels % k.lanes, 0)
     with k.when(whole < picture.channels), k.range(0, v.edge * v.edge) as i:
         picture.stage.store(k.zero(), i * k.lanes)
+    right_tile = step_w * (where.along.whole.m * stride * along)
     with k.range(0, picture.channels, k.lanes) as c:
         with k.when_else(c < whole) as (then, other):
             with then:
-                _columns_inside(k, picture, where, corner + c)
+                following = (c + k.lanes < whole).select(c + k.lanes, right_tile)
+                _columns_inside(k, picture, where, corner + c, corner + following)
             with other:
                 _columns_at_border(k, picture, where, (corner + c, h, w), picture.channels - c)
         _rows_forward(k, picture.stage, where, v, v.first + c // k.lanes * v.block)
 
 
-def _columns_inside(k: Kernel, picture: Picture, where: Where, corner: Ptr) -> None:
-    """Down the columns of a patch that exists."""
+def _columns_inside(k: Kernel, picture: Picture, where: Where, corner: Ptr, following: Ptr) -> None:
+    """Down the columns of a patch that exists; of a far picture the one that follows is fetched.
+
+    A patch has too few pixels side by side for the processor to see by itself what comes next.
+    """
     (_, step_h, step_w), (down, along) = picture.strides, picture.apart
     tile = where.down.whole
     with k.range(0, tile.count) as j:
         column = corner + step_w * along * j
         values = [column.vec(step_h * (i * down)) for i in range(tile.count)]
+        for i in range(tile.count):
+            if picture.far:
+                k.prefetch(following + step_w * along * j, step_h * (i * down), 2)
         for f, value in forward(k, tile, values.__getitem__):
             picture.stage.store(value, (j + f * tile.edge) * k.lanes)
 
