@@ -91,6 +91,10 @@ class Ptr:
         """Store a vector or a scalar; masked lanes stay untouched."""
         self.k.store(self, value, at, mask)
 
+    def store_int(self, value: IntLike, at: IntLike = 0) -> None:
+        """Store an integer, of which a narrower element takes the lower bits."""
+        self.k.store_int(self, value, at)
+
     def store_halves(self, even: Vec, odd: Vec, at: IntLike = 0) -> None:
         """Store the even and the odd elements of consecutive bfloat16."""
         self.k.store(_raw(self), self.k.narrow_pairs(even, odd), at)
@@ -163,6 +167,11 @@ class Memory(Masked):
             return
         address = self._address(p, at, self._extent(mask, count))
         self.store_first(address, value, BYTES[p.element], mask)
+
+    def store_int(self, p: Ptr, value: IntLike, at: IntLike = 0) -> None:
+        """One integer."""
+        raw, kind = as_int(self.b, value).value, ELEMENTS[p.element]
+        self.store(p, Vec(self.b, raw if kind is I64 else self.b.trunc(raw, kind)), at)
 
     def load_pairs(
         self, p: Ptr, at: IntLike = 0, mask: Mask | None = None, lanes: int | None = None

@@ -16,6 +16,7 @@ from saccade.kernels.movement.concat import CONCAT
 from saccade.kernels.movement.gather import GATHER
 from saccade.kernels.movement.move import COPY
 from saccade.kernels.movement.pad import PAD
+from saccade.kernels.nms.direct import NMS
 from saccade.kernels.normalize.local_response import LOCAL_RESPONSE
 from saccade.kernels.normalize.statistics import GROUP_NORM, LAYER_NORM
 from saccade.kernels.pointwise.chain import CHAIN
@@ -53,4 +54,5 @@ CPU_KERNELS: tuple[CpuKernel, ...] = (
     LOCAL_RESPONSE,
     CUMSUM,
     ARG_REDUCE,
+    NMS,
 )

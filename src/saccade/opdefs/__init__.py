@@ -11,6 +11,7 @@ from saccade.opdefs.excite import Excite, RowSums
 from saccade.opdefs.expand import ExpandDepthwise
 from saccade.opdefs.matmul import MatMul
 from saccade.opdefs.movement import Concat, Gather, Move, Pad
+from saccade.opdefs.nms import Nms
 from saccade.opdefs.normalize import GroupNorm, LayerNorm, LocalResponseNorm
 from saccade.opdefs.pointwise import Pointwise
 from saccade.opdefs.pool import Pool2d
@@ -34,6 +35,7 @@ __all__ = [
     "LocalResponseNorm",
     "MatMul",
     "Move",
+    "Nms",
     "Pad",
     "Pointwise",
     "Pool2d",

@@ -4,10 +4,13 @@ Importing this registers them as `torch.ops.saccade.*`. They need the extra `sac
 """
 
 from saccade.ops._execute import release_memory
+from saccade.ops.nms import batched_nms, nms
 from saccade.ops.rearrange import depth_to_space, pixel_shuffle, pixel_unshuffle, space_to_depth
 
 __all__ = [
+    "batched_nms",
     "depth_to_space",
+    "nms",
     "pixel_shuffle",
     "pixel_unshuffle",
     "release_memory",

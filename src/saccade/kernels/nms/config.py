@@ -1,0 +1,47 @@
+"""What the phases of suppression depend on, and how their temporaries lie."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["DIGITS", "FIELDS", "RADIX", "RECORD", "NmsConfig", "most_strips", "room"]
+
+RADIX = 256
+"""Values of a digit that is sorted by."""
+
+DIGITS = {"float32": 4, "float64": 8, "int64": 8}
+"""Digits of a key, by the type that it is made of."""
+
+RECORD = 8
+"""Numbers noted of a box: x1, y1, x2, y2, area, bound, centre, nothing."""
+
+FIELDS = 6
+"""Of these, how many are kept of a box that stays."""
+
+_SHARE = 128  # boxes of a strip, so that those that stay fill some vectors
+_MOST = 128
+
+
+@dataclass(frozen=True)
+class NmsConfig:
+    """The code of one phase.
+
+    Attributes:
+        phase: "scores" and "groups" sort by these, "greedy" suppresses.
+        element: What is sorted by, or the element of the boxes.
+        grouped: Whether boxes of different groups leave each other alone.
+    """
+
+    phase: str
+    element: str
+    grouped: bool = False
+
+
+def most_strips(count: int) -> int:
+    """How many strips so many boxes may be distributed over."""
+    return max(1, min(count // _SHARE, _MOST))
+
+
+def room(count: int, lanes: int) -> int:
+    """Vectors that hold the boxes of all strips, each of them begun anew."""
+    return -(-count // lanes) + most_strips(count)

@@ -1,0 +1,151 @@
+"""Non-maximum suppression of boxes, all of one kind or by classes.
+
+    nms            as `torchvision.ops.nms`
+    batched_nms    as `torchvision.ops.batched_nms`, but exact: see there
+
+float32, float64, bfloat16 and float16; overlaps are computed in float32, in float64 for float64.
+The boxes that stay are found one after the other by a single thread, see `kernels.nms.direct`.
+"""
+
+from __future__ import annotations
+
+import ctypes
+
+import torch
+from torch import Tensor
+
+from saccade.errors import OperandError
+from saccade.kernels.base import View
+from saccade.opdefs import Nms
+from saccade.ops._execute import execute
+from saccade.ops._register import define
+from saccade.ops._tensors import FLOATS
+
+__all__ = ["batched_nms", "nms"]
+
+
+def nms(boxes: Tensor, scores: Tensor, iou_threshold: float) -> Tensor:
+    """Indices of the boxes that no better one overlaps too much, as `torchvision.ops.nms`.
+
+    The box with the highest score stays and drops every other one whose intersection with it over
+    their union is above the threshold (not equal to it); then the best of what is left, and so on.
+    To the last bit what torchvision's kernel for the CPU gives: equal scores keep the order of
+    their boxes, NaN is the highest score, a box with a NaN coordinate or with an infinite area
+    stays and drops nothing, and so does one with x2 <= x1 or y2 <= y1 unless the threshold is
+    negative.
+
+    Args:
+        boxes: [N, 4] as (x1, y1, x2, y2), in any unit and of any strides.
+        scores: [N], of any floating-point dtype.
+        iou_threshold: What the ratio has to exceed.
+
+    Returns:
+        int64, by falling score.
+
+    Raises:
+        OperandError: If the shapes or dtypes are other ones.
+    """
+    kept: Tensor = _NMS(boxes, scores, iou_threshold)
+    return kept
+
+
+def batched_nms(boxes: Tensor, scores: Tensor, idxs: Tensor, iou_threshold: float) -> Tensor:
+    """`nms` where only boxes of the same class drop each other, as `torchvision.ops.batched_nms`.
+
+    Classes are compared as they are. Torchvision moves the boxes of each class to a place of their
+    own instead, unless there are many: that rounds coordinates, so that boxes near the threshold
+    may stay or go where they should not, and overflows in float16.
+
+    Args:
+        boxes: [N, 4] as (x1, y1, x2, y2), in any unit and of any strides.
+        scores: [N], of any floating-point dtype.
+        idxs: [N], the class of each box; any numbers.
+        iou_threshold: What the ratio has to exceed.
+
+    Returns:
+        int64, by falling score, whatever the class.
+
+    Raises:
+        OperandError: If the shapes or dtypes are other ones.
+    """
+    if boxes.numel() == 0:  # torchvision looks at nothing else then
+        return torch.empty((0,), dtype=torch.int64, device=boxes.device)
+    kept: Tensor = _BATCHED_NMS(boxes, scores, idxs, iou_threshold)
+    return kept
+
+
+def _check(boxes: Tensor, scores: Tensor) -> None:
+    """Torchvision's messages, where it has any."""
+    if boxes.dim() != 2:
+        raise OperandError(f"nms: boxes should be a 2d tensor, got {boxes.dim()}D")
+    if boxes.shape[1] != 4:
+        raise OperandError(
+            f"nms: boxes should have 4 elements in dimension 1, got {boxes.shape[1]}"
+        )
+    if scores.dim() != 1:
+        raise OperandError(f"nms: scores should be a 1d tensor, got {scores.dim()}D")
+    if boxes.shape[0] != scores.shape[0]:
+        raise OperandError(
+            "nms: boxes and scores should have same number of elements in dimension 0, got "
+            f"{boxes.shape[0]} and {scores.shape[0]}"
+        )
+    if boxes.dtype not in FLOATS or scores.dtype not in FLOATS:
+        raise OperandError(
+            f"nms: boxes and scores should be floating point, are {boxes.dtype} and {scores.dtype}"
+        )
+
+
+def _check_classes(boxes: Tensor, idxs: Tensor) -> None:
+    if idxs.shape != boxes.shape[:1]:
+        raise OperandError(
+            f"batched_nms: idxs should be [{boxes.shape[0]}], are {list(idxs.shape)}"
+        )
+    if idxs.is_complex():
+        raise OperandError("batched_nms: idxs are complex")
+
+
+def _nms(boxes: Tensor, scores: Tensor, iou_threshold: float) -> Tensor:
+    _check(boxes, scores)
+    return _kept((boxes, scores), iou_threshold)
+
+
+def _batched_nms(boxes: Tensor, scores: Tensor, idxs: Tensor, iou_threshold: float) -> Tensor:
+    _check(boxes, scores)
+    _check_classes(boxes, idxs)
+    if idxs.is_floating_point():  # equal numbers as equal integers, 0 and -0 too
+        classes = (idxs.to(torch.float64) + 0.0).view(torch.int64)
+    else:
+        classes = idxs.to(torch.int64)
+    return _kept((boxes, scores, classes), iou_threshold)
+
+
+def _kept(inputs: tuple[Tensor, ...], iou_threshold: float) -> Tensor:
+    size = inputs[0].shape[0]
+    result = torch.empty(size + 1, dtype=torch.int64)
+    execute(_describe, (iou_threshold,), inputs, (result,))
+    last = ctypes.c_int64.from_address(result.data_ptr() + 8 * size)
+    return result.narrow(0, 0, last.value)
+
+
+def _describe(_inputs: tuple[View, ...], iou_threshold: float) -> Nms:
+    return Nms(iou_threshold)
+
+
+def _fake_nms(boxes: Tensor, scores: Tensor, iou_threshold: float) -> Tensor:
+    del iou_threshold
+    _check(boxes, scores)
+    count = torch.library.get_ctx().new_dynamic_size()
+    return boxes.new_empty(count, dtype=torch.int64)
+
+
+def _fake_batched_nms(boxes: Tensor, scores: Tensor, idxs: Tensor, iou_threshold: float) -> Tensor:
+    _check_classes(boxes, idxs)
+    return _fake_nms(boxes, scores, iou_threshold)
+
+
+_NMS = define("nms(Tensor boxes, Tensor scores, float iou_threshold) -> Tensor", _nms, _fake_nms)
+_BATCHED_NMS = define(
+    "batched_nms(Tensor boxes, Tensor scores, Tensor idxs, float iou_threshold) -> Tensor",
+    _batched_nms,
+    _fake_batched_nms,
+)
