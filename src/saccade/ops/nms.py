@@ -76,18 +76,17 @@ def batched_nms(boxes: Tensor, scores: Tensor, idxs: Tensor, iou_threshold: floa
 
 def _check(boxes: Tensor, scores: Tensor) -> None:
     """Torchvision's messages, where it has any."""
-    if boxes.dim() != 2:
-        raise OperandError(f"nms: boxes should be a 2d tensor, got {boxes.dim()}D")
-    if boxes.shape[1] != 4:
-        raise OperandError(
-            f"nms: boxes should have 4 elements in dimension 1, got {boxes.shape[1]}"
-        )
-    if scores.dim() != 1:
-        raise OperandError(f"nms: scores should be a 1d tensor, got {scores.dim()}D")
-    if boxes.shape[0] != scores.shape[0]:
+    shape, scored = boxes.shape, scores.shape
+    if len(shape) != 2:
+        raise OperandError(f"nms: boxes should be a 2d tensor, got {len(shape)}D")
+    if shape[1] != 4:
+        raise OperandError(f"nms: boxes should have 4 elements in dimension 1, got {shape[1]}")
+    if len(scored) != 1:
+        raise OperandError(f"nms: scores should be a 1d tensor, got {len(scored)}D")
+    if shape[0] != scored[0]:
         raise OperandError(
             "nms: boxes and scores should have same number of elements in dimension 0, got "
-            f"{boxes.shape[0]} and {scores.shape[0]}"
+            f"{shape[0]} and {scored[0]}"
         )
     if boxes.dtype not in FLOATS or scores.dtype not in FLOATS:
         raise OperandError(
@@ -112,11 +111,12 @@ def _nms(boxes: Tensor, scores: Tensor, iou_threshold: float) -> Tensor:
 def _batched_nms(boxes: Tensor, scores: Tensor, idxs: Tensor, iou_threshold: float) -> Tensor:
     _check(boxes, scores)
     _check_classes(boxes, idxs)
-    if idxs.is_floating_point():  # equal numbers as equal integers, 0 and -0 too
-        classes = (idxs.to(torch.float64) + 0.0).view(torch.int64)
-    else:
-        classes = idxs.to(torch.int64)
-    return _kept((boxes, scores, classes), iou_threshold)
+    if idxs.dtype is not torch.int64:
+        if idxs.is_floating_point():  # equal numbers as equal integers, 0 and -0 too
+            idxs = (idxs.to(torch.float64) + 0.0).view(torch.int64)
+        else:
+            idxs = idxs.to(torch.int64)
+    return _kept((boxes, scores, idxs), iou_threshold)
 
 
 def _kept(inputs: tuple[Tensor, ...], iou_threshold: float) -> Tensor:
@@ -124,7 +124,7 @@ def _kept(inputs: tuple[Tensor, ...], iou_threshold: float) -> Tensor:
     result = torch.empty(size + 1, dtype=torch.int64)
     execute(_describe, (iou_threshold,), inputs, (result,))
     last = ctypes.c_int64.from_address(result.data_ptr() + 8 * size)
-    return result.narrow(0, 0, last.value)
+    return result.resize_(last.value)  # moves nothing; a view would take twice as long
 
 
 def _describe(_inputs: tuple[View, ...], iou_threshold: float) -> Nms:

@@ -38,7 +38,7 @@ def strip_words(threshold: float, count: int) -> tuple[int, ...]:
     t = threshold * (1 - _ROUNDING)
     reach = max(1 - t, (1 / t - 1) / 2, 0.0)
     most = most_strips(count)
-    return (most, -(-count // most), real_word(2 * reach * (1 + _ROUNDING)))
+    return (most, max(1, -(-count // most)), real_word(2 * reach * (1 + _ROUNDING)))
 
 
 class Strips:
