@@ -66,9 +66,9 @@ class _Greedy:
         group, end = self.classes.load_int(start), k.var(start + 1)
 
         def same() -> Bool:
-            inside = end.get() < self.size
-            at = inside.select(end.get(), start)
-            return inside & self.classes.load_int(at).equals(group)
+            place: Int = end.get()
+            inside = place < self.size
+            return inside & self.classes.load_int(inside.select(place, start)).equals(group)
 
         with k.repeat_while(same):
             end.set(end.get() + 1)

@@ -116,22 +116,24 @@ class Strips:
             self.filled.store_int(0, i)
         contents = [k.number(v, lanes, self.element) for v in (0.0, 0.0, 0.0, 0.0, nan, inf)]
         with k.range(0, vectors.get()) as vector:
-            for i, content in enumerate(contents):
-                self.vectors.store(content, (vector * FIELDS + i) * lanes)
+            for field, content in enumerate(contents):
+                self.vectors.store(content, (vector * FIELDS + field) * lanes)
 
     def look(self, pairs: Pairs, box: Box, dropped: Var) -> None:
         """Set `dropped` if a box that stays drops this one."""
         k, size = self.k, FIELDS * self.lanes
         half = box.height * self.reach + self.slack
-        strip, end = k.var(self._strip(box.centre - half)), self._strip(box.centre + half)
+        strip, end = k.var(self._strip(box.centre - half)), self._strip(box.centre + half) + 1
 
-        def undecided(more: Bool) -> Bool:
-            return more & dropped.get().equals(0)
+        def undecided(at: Var, end: Int) -> Bool:
+            place, found = at.get(), dropped.get()
+            more: Bool = (place < end) & found.equals(0)
+            return more
 
-        with k.repeat_while(lambda: undecided(strip.get() <= end)):
+        with k.repeat_while(lambda: undecided(strip, end)):
             first, filled = (p.load_int(strip.get()) for p in (self.firsts, self.filled))
             at, stop = k.var(first * size), (first * self.lanes + filled) * FIELDS
-            with k.repeat_while(lambda: undecided(at.get() < stop)):
+            with k.repeat_while(lambda: undecided(at, stop)):
                 others = self.vectors + at.get()
                 near = k.any_lane(pairs.near(box, others))
                 with k.when(near), k.when(k.any_lane(pairs.exceed(box, others))):
