@@ -13,7 +13,7 @@ from saccade.codegen.language import Kernel
 from saccade.codegen.math import float_from, horner, int_constant, scale_by_power, split_exponent
 from saccade.codegen.values import I64, Mask, Vec, vector_of
 
-__all__ = ["cos", "fmod", "mod", "pow_", "sin"]
+__all__ = ["cos", "fmod", "mod", "pow_", "power", "sin"]
 
 _INF = float("inf")
 # 2/π in pieces of 28 bits (a float32 times a piece is exact in float64), then the rest.
@@ -105,18 +105,22 @@ def cos(k: Kernel, x: Vec) -> Vec:
 def pow_(k: Kernel, x: Vec, y: Vec) -> Vec:
     """x^y with the special cases of C's `pow`."""
     magnitude = _abs(k, x)
-    finite = magnitude.compare("<", _INF)
-    inside = (finite & magnitude.compare(">", 0.0)).select(magnitude, magnitude.like(1.0))
-    logarithm = _log2(k, inside)
-    infinite = logarithm.like(_INF)
-    logarithm = magnitude.compare("==", 0.0).select(-infinite, logarithm)
-    logarithm = finite.select(logarithm, _wide(k, magnitude))  # inf and NaN
-    value = _exp2(k, logarithm * _wide(k, y))
-    value = _signed(k, x, y, value, finite)
+    value = power(k, magnitude, _wide(k, y))
+    value = _signed(k, x, y, value, magnitude.compare("<", _INF))
     one = value.like(1.0)
     # 1 to any power and anything to the power 0 are 1, NaN included; so is -1 to an infinite power.
     value = (x.compare("==", 1.0) | y.compare("==", 0.0)).select(one, value)
     return (x.compare("==", -1.0) & _abs(k, y).compare("==", _INF)).select(one, value)
+
+
+def power(k: Kernel, x: Vec, y: Vec) -> Vec:
+    """x^y for x ≥ 0 and float64 lanes y other than 0; NaN stays."""
+    finite = x.compare("<", _INF)
+    inside = (finite & x.compare(">", 0.0)).select(x, x.like(1.0))
+    logarithm = _log2(k, inside)
+    logarithm = x.compare("==", 0.0).select(logarithm.like(-_INF), logarithm)
+    logarithm = finite.select(logarithm, _wide(k, x))  # inf and NaN
+    return _exp2(k, logarithm * y)
 
 
 def _signed(k: Kernel, x: Vec, y: Vec, value: Vec, finite: Mask) -> Vec:

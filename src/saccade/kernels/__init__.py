@@ -17,11 +17,12 @@ from saccade.kernels.movement.gather import GATHER
 from saccade.kernels.movement.move import COPY
 from saccade.kernels.movement.pad import PAD
 from saccade.kernels.nms.direct import NMS
+from saccade.kernels.norm.gradient import NORM_GRAD
 from saccade.kernels.normalize.local_response import LOCAL_RESPONSE
 from saccade.kernels.normalize.statistics import GROUP_NORM, LAYER_NORM
 from saccade.kernels.pointwise.chain import CHAIN
 from saccade.kernels.pool.direct import POOL
-from saccade.kernels.reduce.direct import REDUCE
+from saccade.kernels.reduce.direct import NORM, REDUCE
 from saccade.kernels.reduce.scan import ARG_REDUCE, CUMSUM
 from saccade.kernels.resize.direct import RESIZE
 from saccade.kernels.softmax.direct import SOFTMAX
@@ -44,6 +45,8 @@ CPU_KERNELS: tuple[CpuKernel, ...] = (
     COPY,
     POOL,
     REDUCE,
+    NORM,
+    NORM_GRAD,
     CONCAT,
     PAD,
     GATHER,

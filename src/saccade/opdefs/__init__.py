@@ -12,6 +12,7 @@ from saccade.opdefs.expand import ExpandDepthwise
 from saccade.opdefs.matmul import MatMul
 from saccade.opdefs.movement import Concat, Gather, Move, Pad
 from saccade.opdefs.nms import Nms
+from saccade.opdefs.norm import VectorNorm, VectorNormGrad
 from saccade.opdefs.normalize import GroupNorm, LayerNorm, LocalResponseNorm
 from saccade.opdefs.pointwise import Pointwise
 from saccade.opdefs.pool import Pool2d
@@ -45,4 +46,6 @@ __all__ = [
     "SeparableConv2d",
     "Softmax",
     "StoreMap",
+    "VectorNorm",
+    "VectorNormGrad",
 ]

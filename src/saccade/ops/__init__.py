@@ -6,6 +6,7 @@ Importing this registers them as `torch.ops.saccade.*`. They need the extra `sac
 from saccade.ops._execute import release_memory
 from saccade.ops.nms import batched_nms, nms
 from saccade.ops.rearrange import depth_to_space, pixel_shuffle, pixel_unshuffle, space_to_depth
+from saccade.ops.vector_norm import vector_norm
 
 __all__ = [
     "batched_nms",
@@ -15,4 +16,5 @@ __all__ = [
     "pixel_unshuffle",
     "release_memory",
     "space_to_depth",
+    "vector_norm",
 ]

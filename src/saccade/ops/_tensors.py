@@ -11,7 +11,7 @@ from saccade.ir import DType
 from saccade.kernels.base import View
 from saccade.runtime.cpu.workspace import HUGE_PAGE, advise_huge_pages
 
-__all__ = ["DTYPES", "FLOATS", "empty_like", "fake_like", "memory_format", "view_of"]
+__all__ = ["DTYPES", "FLOATS", "empty_as", "empty_like", "fake_like", "memory_format", "view_of"]
 
 DTYPES = {
     torch.float32: DType.F32,
@@ -56,7 +56,15 @@ def empty_like(tensor: Tensor, shape: Sequence[int], dtype: torch.dtype | None =
 
     A fresh page costs a fault and its zeros; of small pages that is more than most operators take.
     """
-    fresh = fake_like(tensor, shape, dtype)
+    return _in_huge_pages(fake_like(tensor, shape, dtype))
+
+
+def empty_as(tensor: Tensor) -> Tensor:
+    """The same for a result of the same sizes and dtype, its axes in the same order in memory."""
+    return _in_huge_pages(torch.empty_like(tensor))
+
+
+def _in_huge_pages(fresh: Tensor) -> Tensor:
     if fresh.nbytes >= 2 * HUGE_PAGE:
         advise_huge_pages(fresh.data_ptr(), fresh.nbytes)
     return fresh

@@ -7,19 +7,21 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 
 from saccade.codegen import math
+from saccade.codegen.bfloat16 import BFLOAT16
 from saccade.codegen.expressions import emit_expr
-from saccade.codegen.language import Kernel, Var
+from saccade.codegen.language import Kernel
 from saccade.codegen.values import Int, Mask, Vec
-from saccade.ir.expr import parse
+from saccade.ir.expr import IDENTITY, parse
+from saccade.kernels.floats import lanes_of
 from saccade.kernels.movement.strided import Nest, Row
-from saccade.kernels.pointwise.elements import from_float, load, store, to_float
+from saccade.kernels.pointwise.elements import load, store, to_float
+from saccade.kernels.reduce.arithmetic import Arithmetic
 from saccade.kernels.reduce.reading import Reader
 from saccade.kernels.reduce.stream import PIXELS, Stream
 
 __all__ = ["ReduceConfig", "emit_reduce"]
 
 _INF = float("inf")
-_START = {"max": -_INF, "min": _INF, "prod": 1.0}
 _UNROLL = 4
 
 
@@ -28,7 +30,7 @@ class ReduceConfig:
     """What the code depends on.
 
     Attributes:
-        kind: Kind of `Reduce`.
+        kind: See `arithmetic`.
         stage: `whole`, or of a cut reduction `partial` (nothing is finished) and `final`.
         way: `across`, `stream` or `along` (see `plan`).
         elements: Types of operand, result, epilogue operands.
@@ -36,7 +38,8 @@ class ReduceConfig:
         kept: Number of axes that stay.
         gone: Number of axes that go.
         dense: Whether the last axis that goes has neighbours in memory.
-        epilogue: Expression of the result.
+        epilogue: Expression of the result; `$0` for float64.
+        wide: Element that sums are kept in: "float32" or "float64".
     """
 
     kind: str
@@ -48,6 +51,7 @@ class ReduceConfig:
     gone: int
     dense: bool
     epilogue: str
+    wide: str = "float32"
 
 
 def emit_reduce(k: Kernel, config: ReduceConfig) -> None:
@@ -59,12 +63,15 @@ class _Reduce:
     def __init__(self, k: Kernel, config: ReduceConfig) -> None:
         self.k, self.config = k, config
         self.pointers = [k.pointer(f"p{i}", e) for i, e in enumerate(config.elements)]
-        self.reader = Reader(k, self.pointers[0])
-        self.scratch = k.scratch("results") if config.way == "stream" else None
+        self.lanes = lanes_of(k, config.wide)
+        self.reader = Reader(k, self.pointers[0], config.wide)
+        self.scratch = k.scratch("results", config.wide) if config.way == "stream" else None
         self.nest = Nest(k, config.kept, len(self.pointers))
         self.sizes = [k.integer("size") for _ in range(config.gone)]
         self.steps = [k.integer("step") for _ in range(config.gone)]
-        self.per_part, self.count = k.integers("per_part count")
+        self.per_part, count = k.integers("per_part count")
+        reals = [k.real(name) for name in ("p", "root")] if config.kind == "power" else []
+        self.does = Arithmetic(k, config.kind, config.stage, config.wide, count, *reals)
         self.epilogue = parse(config.epilogue)
 
     def emit(self) -> None:
@@ -79,7 +86,7 @@ class _Reduce:
     # Lanes are results
 
     def _across(self) -> None:
-        k, lanes = self.k, self.k.lanes
+        k, lanes = self.k, self.lanes
         strided = "strided" in self.config.kinds
         with self.nest.walk() as row:
             low = row.low
@@ -94,7 +101,7 @@ class _Reduce:
                     self._results(row, i, 1, 1, None)
             else:
                 with k.when(low < row.high):
-                    self._results(row, low, 1, lanes, k.first(row.high - low))
+                    self._results(row, low, 1, lanes, k.first(row.high - low, lanes))
 
     def _widths(self) -> tuple[int, ...]:
         """Vectors of results at a time: several share the arithmetic of addresses."""
@@ -110,45 +117,45 @@ class _Reduce:
             if count > 1:
                 return self.reader.vectors(offset + i, count)
             raw = load(k, self.pointers[0], kind, offset, i, stride, mask, lanes)
-            return [to_float(k, raw, self.config.elements[0])]
+            return [k.convert(raw, self.config.wide)]
 
         def sweep(visit: Callable[[Vec], Vec], start: float, combine: str) -> list[Vec]:
             # Several rows at a time where there are few vectors: sums that do not wait for each
             # other.
             rows = 1 if count > 1 else _UNROLL
-            sums = [[k.var(k.number(start, lanes)) for _ in range(count)] for _ in range(rows)]
+            zero = k.number(start, lanes, self.config.wide)
+            sums = [[k.var(zero) for _ in range(count)] for _ in range(rows)]
 
             def take(offsets: list[Int]) -> None:
                 for offset, group in zip(offsets, sums, strict=False):
                     for total, value in zip(group, read(offset), strict=True):
-                        total.set(self._combine(combine, total.get(), visit(value)))
+                        total.set(self.does.combine(combine, total.get(), visit(value)))
 
             self._offsets(row, rows, take)
-            return [self._merge(combine, [group[u] for group in sums]) for u in range(count)]
+            return [self.does.merge(combine, [group[u] for group in sums]) for u in range(count)]
 
         if self.config.kind == "log_sum_exp":
             top = self._finite(sweep(lambda v: v, -_INF, "max")[0])
             values = [math.log(k, sweep(lambda v: math.exp(k, v - top), 0.0, "add")[0]) + top]
         else:
-            combine = self._combination()
-            values = sweep(self._before, _START.get(combine, 0.0), combine)
+            values = sweep(self.does.before, self.does.start, self.does.combination)
         if count > 1:
             values = self.reader.in_order(values)
         for u, value in enumerate(values):
-            self._store(row, i + u * lanes, self._after(value), mask)
+            self._store(row, i + u * lanes, self.does.after(value), mask)
 
     def _stream(self) -> None:
         """The same, with the operand read in the order in which it lies."""
-        combine = self._combination()
+        does = self.does
         assert self.scratch is not None
         stream = Stream(
-            self.k, self.reader, self.scratch, lambda a, b: self._combine(combine, a, b),
-            _START.get(combine, 0.0), plain=self.config.kind in ("sum", "mean"),
+            self.k, self.reader, self.scratch, lambda a, b: does.combine(does.combination, a, b),
+            does.start, plain=does.kind in ("sum", "mean"),
         )  # fmt: skip
         with self.nest.walk() as row:
             stream.begin(row)
-            self._offsets(row, PIXELS, lambda o: stream.take(row, o, self._before), apart=True)
-            stream.finish(row, lambda i, v, mask: self._store(row, i, self._after(v), mask))
+            self._offsets(row, PIXELS, lambda o: stream.take(row, o, self.does.before), apart=True)
+            stream.finish(row, lambda i, v, mask: self._store(row, i, self.does.after(v), mask))
 
     def _finite(self, top: Vec) -> Vec:
         finite = math.absolute(self.k, top).compare("<", _INF)
@@ -202,16 +209,17 @@ class _Reduce:
 
                 value = math.log(k, self._line(row, offset, power, 0.0, "add")) + top
             else:
-                combine = self._combination()
-                value = self._line(row, offset, self._before, _START.get(combine, 0.0), combine)
-            self._store(row, i, self._after(value), None)
+                does = self.does
+                value = self._line(row, offset, does.before, does.start, does.combination)
+            self._store(row, i, self.does.after(value), None)
 
     def _line(
         self, row: Row, origin: Int, visit: Callable[[Vec], Vec], start: float, combine: str
     ) -> Vec:
         """One result, as a scalar."""
-        k, lanes, x = self.k, self.k.lanes, self.pointers[0]
-        sums = [k.var(k.number(start)) for _ in range(_UNROLL)]
+        k, lanes, x = self.k, self.lanes, self.pointers[0]
+        neutral = k.number(start, lanes, self.config.wide)
+        sums = [k.var(neutral) for _ in range(_UNROLL)]
         with ExitStack() as stack:
             offset = origin
             for axis in range(len(self.sizes) - 1):
@@ -225,65 +233,14 @@ class _Reduce:
                 with k.range(low, whole, step) as j:
                     # In whatever order: all lanes end up in one sum.
                     for total, v in zip(sums, self.reader.vectors(offset + j, count), strict=False):
-                        total.set(self._combine(combine, total.get(), visit(v)))
+                        total.set(self.does.combine(combine, total.get(), visit(v)))
                 low = whole
             with k.when(low < end):
-                mask = k.first(end - low)
-                v = visit(to_float(k, x.vec(offset + low, mask), x.element))
-                v = mask.select(v, k.number(start))
-                sums[0].set(self._combine(combine, sums[0].get(), v))
-        return self._fold_lanes(combine, self._merge(combine, sums))
-
-    def _fold_lanes(self, combine: str, vector: Vec) -> Vec:
-        k = self.k
-        while vector.lanes > 1:
-            half = vector.lanes // 2
-            if half == 1:
-                return self._combine(combine, k.extract(vector, 0), k.extract(vector, 1))
-            low = k.shuffle(vector, vector, range(half))
-            high = k.shuffle(vector, vector, range(half, 2 * half))
-            vector = self._combine(combine, low, high)
-        return vector
-
-    # Arithmetic
-
-    def _combination(self) -> str:
-        return self.config.kind if self.config.kind in ("max", "min", "prod") else "add"
-
-    def _combine(self, how: str, a: Vec, b: Vec) -> Vec:
-        if how == "add":
-            return a + b
-        if how == "prod":
-            return a * b
-        pick = self.k.maximum if how == "max" else self.k.minimum
-        return math.is_nan(b).select(b, pick(a, b))
-
-    def _merge(self, how: str, sums: list[Var]) -> Vec:
-        values: list[Vec] = [s.get() for s in sums]
-        while len(values) > 1:
-            values = [
-                self._combine(how, values[i], values[i + 1]) if i + 1 < len(values) else values[i]
-                for i in range(0, len(values), 2)
-            ]
-        return values[0]
-
-    def _before(self, v: Vec) -> Vec:
-        if self.config.stage == "final":
-            return v
-        if self.config.kind == "l1":
-            return math.absolute(self.k, v)
-        return v * v if self.config.kind in ("l2", "sum_square") else v
-
-    def _after(self, v: Vec) -> Vec:
-        k = self.k
-        if self.config.stage == "partial":
-            return v
-        if self.config.kind == "mean":
-            count = Vec(k.b, k.b.sitofp(self.count.value, k.vector_type(1)))
-            return v / k.broadcast(count, v.lanes)
-        if self.config.kind == "l2":
-            return math.sqrt(k, v)
-        return math.log(k, v) if self.config.kind == "log_sum" else v
+                mask = k.first(end - low, lanes)
+                v = visit(k.convert(x.vec(offset + low, mask, lanes), self.config.wide))
+                v = mask.select(v, neutral)
+                sums[0].set(self.does.combine(combine, sums[0].get(), v))
+        return self.does.fold_lanes(combine, self.does.merge(combine, sums))
 
     def _store(self, row: Row, i: Int, value: Vec, mask: Mask | None) -> None:
         k, lanes = self.k, value.lanes
@@ -295,6 +252,8 @@ class _Reduce:
             )
             operands.append(to_float(k, raw, self.config.elements[p]))
         element = self.config.elements[1]
-        result = from_float(k, emit_expr(k, self.epilogue, operands, stored=element), element)
+        if self.epilogue != IDENTITY:
+            value = emit_expr(k, self.epilogue, operands, stored=element)
+        result = value if element == BFLOAT16 else k.convert(value, element)
         stride = self.nest.strides[1][-1]
         store(k, self.pointers[1], self.config.kinds[1], row.offsets[1], i, stride, mask, result)

@@ -1,4 +1,4 @@
-"""Neighbouring elements as float32 lanes, bfloat16 two vectors at a time.
+"""Neighbouring elements as the lanes that sums are kept in, bfloat16 two vectors at a time.
 
 Two neighbours in bfloat16 are the halves of 32 bits: a shift gives the lower one as float32, a mask
 the upper one. That takes half the instructions that widening takes, and leaves the even elements in
@@ -14,17 +14,29 @@ from dataclasses import dataclass
 from saccade.codegen.bfloat16 import BFLOAT16
 from saccade.codegen.language import Kernel, Ptr
 from saccade.codegen.values import I32, Int, Mask, Vec, literal, vector_of
-from saccade.kernels.pointwise.elements import to_float
+from saccade.kernels.floats import lanes_of
 
 __all__ = ["Reader"]
 
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """Reads a buffer."""
+    """Reads a buffer.
+
+    Attributes:
+        k: Builder.
+        source: The buffer.
+        wide: Element of the lanes: "float32", or "float64" for float32 and float64.
+    """
 
     k: Kernel
     source: Ptr
+    wide: str = "float32"
+
+    @property
+    def lanes(self) -> int:
+        """Lanes of a vector."""
+        return lanes_of(self.k, self.wide)
 
     @property
     def together(self) -> int:
@@ -39,17 +51,17 @@ class Reader:
             count: How many vectors.
             mask: Which elements may be read (the others are 0), for one read of `together` vectors.
         """
-        k, lanes = self.k, self.k.lanes
+        k, lanes = self.k, self.lanes
         if self._in_pairs(count):
             starts = range(0, count * lanes, 2 * lanes)
             halves = [k.split_pair(self.source.pairs(at + i, mask)) for i in starts]
             return [half for pair in halves for half in pair]
-        raw = [self.source.vec(at + u * lanes, mask) for u in range(count)]
-        return [to_float(k, v, self.source.element) for v in raw]
+        raw = [self.source.vec(at + u * lanes, mask, lanes) for u in range(count)]
+        return [k.convert(v, self.wide) for v in raw]
 
     def in_order(self, vectors: Sequence[Vec]) -> list[Vec]:
         """What became of the elements of as many vectors, in their order."""
-        k, lanes = self.k, self.k.lanes
+        k, lanes = self.k, self.lanes
         if not self._in_pairs(len(vectors)):
             return list(vectors)
         found = []
@@ -90,4 +102,4 @@ class Reader:
         return [k.shuffle(low, high, order[:lanes]), k.shuffle(low, high, order[lanes:])]
 
     def _in_pairs(self, count: int) -> bool:
-        return count % self.together == 0 and self.together == 2 and self.k.lanes > 1
+        return count % self.together == 0 and self.together == 2 and self.lanes > 1

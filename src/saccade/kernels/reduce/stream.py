@@ -45,13 +45,15 @@ class Stream:
         self.plain = plain and reader.together > 1 and k.target.bf16
         self.k, self.reader, self.results = k, reader, results
         self.combine, self.start = combine, start
-        self.block = reader.together * k.lanes
+        self.lanes = reader.lanes
+        self.block = reader.together * self.lanes
 
     def begin(self, row: Row) -> None:
         """Nothing taken in yet."""
         with self.k.range(0, row.high - row.low, self.block) as i:
             for u in range(self.reader.together):
-                self.results.store(self.k.number(self.start), i + u * self.k.lanes)
+                start = self.k.number(self.start, self.lanes, self.reader.wide)
+                self.results.store(start, i + u * self.lanes)
 
     def take(self, row: Row, offsets: Sequence[Int], visit: Callable[[Vec], Vec]) -> None:
         """Take in the pixels at these offsets."""
@@ -81,8 +83,9 @@ class Stream:
             values = [visit(v) for v in vectors]
             while len(values) > 1:
                 values = [self.combine(*values[j : j + 2]) for j in range(0, len(values), 2)]
-            at = i + u * self.k.lanes
-            self.results.store(self.combine(self.results.vec(at), values[0]), at)
+            at = i + u * self.lanes
+            so_far = self.results.vec(at, lanes=self.lanes)
+            self.results.store(self.combine(so_far, values[0]), at)
 
     def _add(self, low: Int, i: Int, mask: Mask | None, offsets: Sequence[Int]) -> None:
         """The same for plain sums of bfloat16, two pixels at a time."""
@@ -97,14 +100,14 @@ class Stream:
 
     def finish(self, row: Row, store: Callable[[Int, Vec, Mask | None], None]) -> None:
         """Hand over the results: position, vector and which of it there are."""
-        k = self.k
+        k, lanes = self.k, self.lanes
 
         def block(i: Int, mask: Mask | None) -> None:
-            vectors = range(self.reader.together)
+            starts = [i + u * lanes for u in range(self.reader.together)]
             in_order = self.reader.in_order_of_two if self.plain else self.reader.in_order
-            found = in_order([self.results.vec(i + u * k.lanes) for u in vectors])
+            found = in_order([self.results.vec(at, lanes=lanes) for at in starts])
             for u, value in enumerate(found):
-                at = row.low + i + u * k.lanes
-                store(at, value, None if mask is None else k.first(row.high - at))
+                at = row.low + i + u * lanes
+                store(at, value, None if mask is None else k.first(row.high - at, lanes))
 
         self._blocks(row, block)

@@ -1,0 +1,257 @@
+"""`vector_norm`: any p-norm over any axes, as `torch.linalg.vector_norm`, differentiable twice.
+
+One read of x forward; backward x is read once and the gradient written once, with one factor for
+each result (see `kernels.norm`). The gradient of ±∞ needs the number of ties, so that x is read
+twice, the second time from the cache unless rows are longer than half of it.
+
+Powers are summed in float32 (float64 for float64) by many partial sums, and rounded once; 16-bit
+results come from a norm in float32, and so does their gradient (PyTorch takes the rounded norm).
+Nothing is scaled, as in PyTorch: powers overflow to inf and underflow to 0.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from saccade.errors import OperandError
+from saccade.ir import DType
+from saccade.kernels.base import View
+from saccade.opdefs import VectorNorm, VectorNormGrad
+from saccade.ops._execute import execute
+from saccade.ops._norm_slopes import flow_back
+from saccade.ops._register import Gradient, define
+from saccade.ops._tensors import DTYPES, FLOATS, empty_as, empty_like, fake_like
+
+__all__ = ["backward_into", "forward_into", "vector_norm"]
+
+_NAMES = {"fro": 2.0, "inf": math.inf, "-inf": -math.inf}
+
+
+def vector_norm(
+    x: Tensor,
+    ord: float | str = 2,  # noqa: A002 - PyTorch's name
+    dim: int | Sequence[int] | None = None,
+    keepdim: bool = False,
+    *,
+    dtype: torch.dtype | None = None,
+) -> Tensor:
+    """`(Σ |x|^ord)^(1/ord)` over `dim`, as `torch.linalg.vector_norm`.
+
+    Args:
+        x: Float or complex, of any strides.
+        ord: Any number: the count of elements other than 0 for 0, the largest magnitude for inf,
+            the smallest for -inf. "fro" is 2.
+        dim: Axes that go; all of them for None or ().
+        keepdim: Whether they stay as axes of 1.
+        dtype: What x is taken for before, and the type of the result (the real one of a complex
+            type); it may only widen.
+
+    Returns:
+        A contiguous tensor of x's dtype, or `dtype`. Its gradient is 0 for `ord` 0, is 0 where a
+        norm is 0, and is shared equally between elements that are the largest or smallest alike.
+
+    Raises:
+        OperandError: If x is neither float nor complex, `dtype` is narrower or of another kind,
+            `dim` repeats or has no such axis, or a norm with ord < 0 or inf goes over no elements.
+    """
+    p = _power(ord)
+    if dtype is not None:
+        _check_dtype(x.dtype, dtype)
+    if x.is_complex():
+        return vector_norm((x if dtype is None else x.to(dtype)).abs(), p, dim, keepdim)
+    if x.dtype not in FLOATS:
+        raise OperandError(
+            "linalg.vector_norm: Expected a floating point or complex tensor as input. "
+            f"Got {x.dtype}"
+        )
+    axes = _axes(x, dim)
+    if p < 0 or p == math.inf:
+        _check_identity(x, axes, p, dim)
+    wanted = dtype or x.dtype
+    wide = torch.float64 if wanted is torch.float64 else torch.float32
+    if wide is torch.float64 and x.dtype in (torch.float16, torch.bfloat16):
+        x = x.to(torch.float32)
+    norm: Tensor = _NORM(x, p, axes, keepdim, wide)
+    return norm if wanted is wide else norm.to(wanted)
+
+
+def _power(given: float | str) -> float:
+    if isinstance(given, str):
+        if given not in _NAMES:
+            raise OperandError(f"linalg.vector_norm: ord {given!r} is no norm of vectors")
+        return _NAMES[given]
+    if isinstance(given, complex):
+        raise OperandError("linalg.vector_norm: Expected a non-complex scalar as the order of norm")
+    return float(given)
+
+
+def _check_dtype(have: torch.dtype, dtype: torch.dtype) -> None:
+    if not (dtype.is_floating_point or dtype.is_complex):
+        raise OperandError(
+            f"linalg.vector_norm: dtype should be floating point or complex, but got {dtype}"
+        )
+    if dtype.is_complex != have.is_complex:
+        kind = "complex" if have.is_complex else "real"
+        raise OperandError(
+            f"linalg.vector_norm: dtype should be {kind} for {kind} inputs, but got {dtype}"
+        )
+    if torch.promote_types(have, dtype) != dtype:
+        raise OperandError(
+            f"linalg.vector_norm: the dtype of the input ({have}) should be convertible without "
+            f"narrowing to the specified dtype ({dtype})"
+        )
+
+
+def _axes(x: Tensor, dim: int | Sequence[int] | None) -> list[int]:
+    """Axes that go, sorted, counted from 0."""
+    rank = x.dim()
+    dims = (dim,) if isinstance(dim, int) else tuple(dim or ())
+    if not dims:
+        return list(range(rank))
+    found = set()
+    for axis in dims:
+        if not -max(rank, 1) <= axis < max(rank, 1):
+            raise OperandError(
+                f"Dimension out of range (expected to be in range of [{-max(rank, 1)}, "
+                f"{max(rank, 1) - 1}], but got {axis})"
+            )
+        at = axis % max(rank, 1)
+        if at in found:
+            raise OperandError(f"dim {at} appears multiple times in the list of dims")
+        found.add(at)
+    return sorted(found) if rank else []
+
+
+def _check_identity(x: Tensor, axes: list[int], p: float, dim: int | Sequence[int] | None) -> None:
+    """Refuse extremes of no elements."""
+    empty = [axis for axis in axes if x.shape[axis] == 0]
+    if dim is None or dim == ():
+        if x.numel() == 0:
+            raise OperandError(
+                f"linalg.vector_norm cannot compute the {p:g} norm on an empty tensor because the "
+                "operation does not have an identity"
+            )
+    elif empty:
+        raise OperandError(
+            f"linalg.vector_norm cannot compute the {p:g} norm on the dimension {empty[0]} because "
+            "this dimension is empty and the operation does not have an identity"
+        )
+
+
+def _shape(x: Tensor, axes: Sequence[int], keepdim: bool) -> list[int]:
+    if keepdim:
+        return [1 if i in axes else n for i, n in enumerate(x.shape)]
+    return [n for i, n in enumerate(x.shape) if i not in axes]
+
+
+def forward_into(x: Tensor, out: Tensor, p: float, axes: Sequence[int], keepdim: bool) -> None:
+    """The norm into a result that is there."""
+    execute(_describe, (p, tuple(axes), keepdim, DTYPES[out.dtype]), [x], [out])
+
+
+def backward_into(
+    grad: Tensor, x: Tensor, norm: Tensor, out: Tensor, p: float, axes: Sequence[int], keepdim: bool
+) -> None:
+    """What flows back to x, for a power other than 0, into a result that is there."""
+    execute(_describe_gradient, (p, tuple(axes), keepdim), [grad, x, norm], [out])
+
+
+def _describe(
+    inputs: tuple[View, ...], p: float, axes: tuple[int, ...], keepdim: bool, dtype: DType
+) -> VectorNorm:
+    del inputs
+    return VectorNorm(p, axes, keepdim, dtype)
+
+
+def _describe_gradient(
+    inputs: tuple[View, ...], p: float, axes: tuple[int, ...], keepdim: bool
+) -> VectorNormGrad:
+    del inputs
+    return VectorNormGrad(p, axes, keepdim)
+
+
+def _norm(x: Tensor, p: float, axes: list[int], keepdim: bool, dtype: torch.dtype) -> Tensor:
+    out = empty_like(x, _shape(x, axes, keepdim), dtype)
+    forward_into(x, out, p, axes, keepdim)
+    return out
+
+
+def _gradient(
+    grad: Tensor, x: Tensor, norm: Tensor, p: float, axes: list[int], keepdim: bool
+) -> Tensor:
+    out = empty_as(x)
+    if p == 0:
+        return out.zero_()
+    backward_into(grad, x, norm, out, p, axes, keepdim)
+    return out
+
+
+def _keep(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:  # noqa: ANN401
+    x, *ctx.how, _ = inputs
+    ctx.save_for_backward(x, output)
+
+
+def _backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:  # noqa: ANN401
+    x, norm = ctx.saved_tensors
+    flow = None if ctx.how[0] == 0 else _GRADIENT(grad, x, norm, *ctx.how)
+    return flow, None, None, None, None
+
+
+def _keep_first(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:  # noqa: ANN401
+    del output
+    ctx.how = inputs[3:]
+    ctx.save_for_backward(*inputs[:3])
+
+
+def _backward_twice(ctx: Any, flow: Tensor) -> tuple[Tensor | None, ...]:  # noqa: ANN401
+    return *flow_back(flow, *ctx.saved_tensors, *ctx.how), None, None, None
+
+
+def _batched(
+    operator: Any,  # noqa: ANN401 - torch.ops carries no types
+    _info: object,
+    dims: tuple[int | None, ...],
+    x: Tensor,
+    p: float,
+    axes: list[int],
+    *rest: object,
+) -> tuple[Tensor, int]:
+    """The rule for `vmap`: the batch is one more axis that stays."""
+    assert dims[0] is not None
+    return operator(x.movedim(dims[0], 0), p, [axis + 1 for axis in axes], *rest), 0
+
+
+def _batched_gradient(
+    operator: Any,  # noqa: ANN401
+    info: Any,  # noqa: ANN401
+    dims: tuple[int | None, ...],
+    *arguments: Any,  # noqa: ANN401
+) -> tuple[Tensor, int]:
+    tensors = [
+        t.expand(info.batch_size, *t.shape) if dim is None else t.movedim(dim, 0)
+        for t, dim in zip(arguments[:3], dims, strict=False)
+    ]
+    p, axes, keepdim = arguments[3:]
+    return operator(*tensors, p, [axis + 1 for axis in axes], keepdim), 0
+
+
+_NORM = define(
+    "vector_norm(Tensor x, float ord, int[] dim, bool keepdim, ScalarType dtype) -> Tensor",
+    _norm,
+    lambda x, p, axes, keepdim, dtype: fake_like(x, _shape(x, axes, keepdim), dtype),
+    gradient=Gradient(_keep, _backward),
+    batched=_batched,
+)
+_GRADIENT = define(
+    "_vector_norm_backward(Tensor grad, Tensor x, Tensor norm, float ord, int[] dim, bool keepdim)"
+    " -> Tensor",
+    _gradient,
+    lambda grad, x, *_: torch.empty_like(x),
+    gradient=Gradient(_keep_first, _backward_twice),
+    batched=_batched_gradient,
+)
