@@ -203,7 +203,8 @@ class _Plan:
         x = self.call.inputs[1]
         block = self.call.target.l2 // 2 // max(1, walk.count * x.dtype.itemsize)
         least = 1 if walk.along else min(walk.kept.sizes[-1], 4 * self.lanes)
-        block = min(block, max(least, _CHUNK // max(1, walk.count)))
+        if walk.along:
+            block = min(block, max(1, _CHUNK // max(1, walk.count)))
         if block < least:
             return 0
         few = partition(walk.kept, block).chunks < _ENOUGH and x.size > 2 * _PART

@@ -88,8 +88,8 @@ class _Counting(Phase):
         k, counts = self.k, self.counts
         strided = "strided" in self.config.kinds
 
-        def clear(i: Int, lanes: int, mask: Mask | None) -> None:
-            counts.store(k.zero(lanes, self.config.wide), i - row.low, mask)
+        def clear(i: Int, lanes: int, _mask: Mask | None) -> None:
+            counts.store(k.zero(lanes, self.config.wide), i - row.low)
 
         self.vectors(row.low, row.high, strided, clear)
         with self.swept(row, self.config.gone) as offsets:
@@ -97,16 +97,19 @@ class _Counting(Phase):
             def visit(i: Int, lanes: int, mask: Mask | None) -> None:
                 x = self.read(self.x, offsets[self.x], i, lanes, mask)
                 norm = self.read(self.norm, row.offsets[self.norm], i, lanes, mask)
-                before = self.counted(row, i, lanes, mask)
-                tied = rules.tied(k, x, norm).select(before + 1.0, before)
-                counts.store(tied, i - row.low, mask)
+                tied = rules.tied(k, x, norm).select(x.like(1.0), x.like(0.0))
+                counts.store(self.counted(row, i, lanes) + tied, i - row.low)
 
             self.vectors(row.low, row.high, strided, visit)
 
-    def counted(self, row: Row, i: Int, lanes: int, mask: Mask | None) -> Vec:
-        """What stands in scratch for results from `i` on."""
+    def counted(self, row: Row, i: Int, lanes: int) -> Vec:
+        """What stands in scratch for results from `i` on.
+
+        It has room for whole vectors: what is stored under a mask is slow to load again (which is
+        also why 0 or 1 is added, where a choice of two sums became a masked store).
+        """
         at = i - row.low
-        found: Vec = self.counts.load(at) if lanes == 1 else self.counts.vec(at, mask, lanes)
+        found: Vec = self.counts.load(at) if lanes == 1 else self.counts.vec(at, lanes=lanes)
         return found
 
     @property
@@ -149,10 +152,9 @@ class Rows(_Counting):
         self.count_across(row)
 
         def divide(i: Int, lanes: int, mask: Mask | None) -> None:
-            count = k.maximum(self.counted(row, i, lanes, mask), 1.0)
-            self.counts.store(
-                self.read(2, row.offsets[2], i, lanes, mask) / count, i - row.low, mask
-            )
+            count = k.maximum(self.counted(row, i, lanes), 1.0)
+            factor = self.read(2, row.offsets[2], i, lanes, mask) / count
+            self.counts.store(factor, i - row.low)
 
         self.vectors(row.low, row.high, strided, divide)
         with self.swept(row, self.config.gone) as offsets:
@@ -161,7 +163,7 @@ class Rows(_Counting):
                 x = self.read(1, offsets[1], i, lanes, mask)
                 norm = self.read(3, row.offsets[3], i, lanes, mask)
                 shape = rules.shape(k, self.config.rule, x, None, norm)
-                self.write(offsets[0], i, shape * self.counted(row, i, lanes, mask), mask)
+                self.write(offsets[0], i, shape * self.counted(row, i, lanes), mask)
 
             self.vectors(row.low, row.high, strided, visit)
 
@@ -183,7 +185,7 @@ class Ties(_Counting):
             strided = "strided" in self.config.kinds
 
             def put(i: Int, lanes: int, mask: Mask | None) -> None:
-                self.write(row.offsets[0], i, self.counted(row, i, lanes, mask), mask)
+                self.write(row.offsets[0], i, self.counted(row, i, lanes), mask)
 
             self.vectors(row.low, row.high, strided, put)
 

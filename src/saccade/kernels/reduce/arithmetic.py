@@ -24,7 +24,7 @@ from dataclasses import dataclass
 
 from saccade.codegen import math, powers
 from saccade.codegen.language import Kernel, Var
-from saccade.codegen.values import Int, Vec
+from saccade.codegen.values import I32, I64, Int, Vec, vector_of
 
 __all__ = ["Arithmetic"]
 
@@ -70,8 +70,17 @@ class Arithmetic:
             return a + b
         if how == "prod":
             return a * b
+        if self.kind == "largest":
+            return self._larger_bits(a, b)
         pick = self.k.maximum if how == "max" else self.k.minimum
         return math.is_nan(b).select(b, pick(a, b))
+
+    def _larger_bits(self, a: Vec, b: Vec) -> Vec:
+        """The larger of numbers without a sign, by their bits as integers: NaN is the largest."""
+        bits = I64 if self.wide == "float64" else I32
+        left, right = (self.k.b.bitcast(v.value, vector_of(bits, v.lanes)) for v in (a, b))
+        larger = self.k.b.icmp_signed(">", left, right)
+        return Vec(self.k.b, self.k.b.select(larger, a.value, b.value))
 
     def merge(self, how: str, sums: list[Var]) -> Vec:
         """Several results so far as one, in pairs."""

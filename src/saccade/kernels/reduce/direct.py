@@ -10,7 +10,7 @@ pictures streams its operand.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from saccade.codegen.calling import real_word
 from saccade.codegen.language import Kernel
@@ -47,6 +47,10 @@ _NORMS = {
     0.0: "nonzero", 1.0: "l1", 2.0: "l2", 3.0: "l3", float("inf"): "largest",
     float("-inf"): "smallest",
 }  # fmt: skip
+
+
+_SLOW_ENDS = ("l3", "power")
+_LONG = 1 << 12  # elements behind one result that hide what its end takes
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,15 +120,19 @@ def _refuse_places(call: Call) -> str | None:
 
 
 def launch(call: Call) -> tuple[Launch, ...]:
-    """One phase, or two where the reduction is cut."""
+    """One phase, or two where the reduction is cut or its end is better done in vectors."""
     walk, task = _walk(call), _task(call)
     if task.kind != "log_sum_exp":
         walk = cut_parts(walk, task.lanes(call))
+    # Results of rows are scalars: roots that take a hundred instructions wait for a second phase.
+    apart = task.kind in _SLOW_ENDS and walk.way == "along" and walk.count < _LONG
+    if apart and walk.parts == 1:
+        walk = replace(walk, per_part=walk.gone[0][0])
     operands = tuple(In(1 + i) for i in range(len(_operands(call))))
     elements = tuple(v.dtype.value for v in _operands(call))
     text = _epilogue(call)
     source, result = call.inputs[0].dtype.value, call.outputs[0].dtype.value
-    if walk.parts == 1:
+    if walk.parts == 1 and not apart:
         every = (source, result, *elements)
         return (_phase(call, "whole", walk, every, text, (In(0), Out(0), *operands)),)
     results = walk.kept.rows * walk.kept.sizes[-1]

@@ -1,0 +1,237 @@
+"""Norms against PyTorch's own: values, gradients twice, corners, and what PyTorch sees of them."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from saccade import ops
+from saccade.errors import OperandError
+from saccade.ops.vector_norm import vector_norm
+
+INF = math.inf
+POWERS = [0, 1, 2, 3, INF, -INF, 2.5, 1.5, 0.5, -1]
+DTYPES = {torch.float32: 3e-6, torch.float64: 1e-14, torch.bfloat16: 8e-3, torch.float16: 1e-3}
+theirs = torch.linalg.vector_norm
+
+
+def both(x, *how, **options):
+    """Results and gradients of ours, and of PyTorch's in float64."""
+    found = []
+    for function, leaf in ((vector_norm, x.detach()), (theirs, x.detach().double())):
+        leaf.requires_grad_()
+        y = function(leaf, *how, **options)
+        grad = torch.linspace(0.5, 2, y.numel(), dtype=y.dtype).reshape(y.shape)
+        (dx,) = torch.autograd.grad(y, leaf, grad, allow_unused=True)
+        found += [y, dx]
+    return found
+
+
+def agree(x, *how, tolerance=3e-6, **options):
+    y, dx, true, slope = both(x, *how, **options)
+    assert y.shape == true.shape
+    torch.testing.assert_close(y.double(), true, rtol=tolerance, atol=tolerance, equal_nan=True)
+    if slope is None:
+        assert dx is None
+        return
+    assert dx.dtype == x.dtype
+    top = max(1.0, slope.abs().nan_to_num(0).max().item()) if slope.numel() else 1.0
+    torch.testing.assert_close(
+        dx.double(), slope, rtol=4 * tolerance, atol=4 * tolerance * top, equal_nan=True
+    )
+
+
+@pytest.mark.parametrize("p", POWERS)
+def test_powers(p):
+    x = torch.randn(7, 33)
+    x[0, ::5] = 0
+    agree(x.abs() + 0.1 if p < 0 else x, p, 1)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("p", [2, INF])
+def test_dtypes(dtype, p):
+    x = torch.randn(7, 33, dtype=dtype)
+    agree(x, p, 0, tolerance=DTYPES[dtype])
+    assert vector_norm(x, p).dtype == dtype
+    assert vector_norm(x, p, 1, dtype=torch.float64).dtype == torch.float64
+
+
+@settings(max_examples=25, deadline=None)
+@given(data=st.data())
+def test_any_shape_strides_and_axes(data):
+    shape = data.draw(st.lists(st.integers(1, 9), max_size=4))
+    rank = len(shape)
+    axes = (
+        data.draw(st.one_of(st.none(), st.lists(st.integers(0, rank - 1), unique=True)))
+        if rank
+        else None
+    )
+    keepdim, p = data.draw(st.booleans()), data.draw(st.sampled_from([2, INF]))
+    order = data.draw(st.permutations(range(rank)))
+    step = data.draw(st.integers(1, 2))
+    count = math.prod(shape) * step
+    x = (torch.arange(count) % 7 - 3.0)[::step].reshape(shape).permute(order)
+    if rank and data.draw(st.booleans()):
+        x = x.narrow(0, 0, 1).expand(x.shape)
+    agree(x, p, axes and [a - rank * (a % 2) for a in axes], keepdim)
+
+
+@pytest.mark.parametrize("p", POWERS)
+def test_corners(p):
+    """NaN, zeros, ties, infinities, powers out of range; then gradients that are not finite."""
+    nan, far = math.nan, 1e30
+    rows = [[1.0, nan, -2], [0, 0, 0], [2, -2, 2], [0, 0, 1], [INF, 1, -INF], [far, far, 1]]
+    leaf, twin = (torch.tensor(rows, requires_grad=True) for _ in range(2))
+    y, true = vector_norm(leaf, p, 1), theirs(twin, p, 1)
+    torch.testing.assert_close(y, true, equal_nan=True)
+    if p != 0:
+        for grad in (torch.arange(6.0) - 2, torch.tensor([nan, nan, INF, -INF, 1, 0])):
+            (dx,) = torch.autograd.grad(y, leaf, grad, retain_graph=True)
+            (want,) = torch.autograd.grad(true, twin, grad, retain_graph=True)
+            torch.testing.assert_close(dx, want, equal_nan=True)
+
+
+@pytest.mark.parametrize("p", [2, 0, 3, INF, -1])
+def test_no_elements(p):
+    for shape, dim in (((0, 3), 1), ((0, 3), 0), ((0, 3), None), ((2, 0), ()), ((0,), 0)):
+        x = torch.zeros(shape)
+        try:
+            want = theirs(x, p, dim)
+        except RuntimeError:
+            with pytest.raises(OperandError, match="does not have an identity"):
+                vector_norm(x, p, dim)
+        else:
+            assert torch.equal(vector_norm(x, p, dim), want)
+
+
+@pytest.mark.parametrize("p", [1, 2, 3, INF, -INF, 2.5, 1.5, 0.5, -1])
+def test_gradients_twice(p):
+    torch.manual_seed(3)
+    x = (torch.randn(3, 5, dtype=torch.float64) + 3 * torch.randn(3, 5).sign()).requires_grad_()
+
+    def call(t):
+        return vector_norm(t, p, 1, p in (2, INF))
+
+    assert torch.autograd.gradcheck(call, x)
+    assert torch.autograd.gradgradcheck(call, x)
+
+
+def test_a_hessian_with_zeros_is_finite():
+    x = torch.tensor([[0.0, 3, 4], [0, 0, 0]], dtype=torch.float64)
+    for p in (1.5, 2, 3):
+        found = torch.autograd.functional.hessian(lambda t, p=p: vector_norm(t, p, 1).sum(), x)
+        assert found.isfinite().all()
+
+
+@pytest.mark.parametrize("shape", [(300, 250, 3), (4, 70_000)])
+def test_threads_change_no_bit(shape):
+    x, before = torch.randn(shape), torch.get_num_threads()
+    found = []
+    try:
+        for threads in (1, 2):
+            torch.set_num_threads(threads)
+            leaf = x.clone().requires_grad_()
+            for p in (2, INF):
+                y = vector_norm(leaf, p, 1)
+                found.append((y, torch.autograd.grad(y.sum(), leaf)[0]))
+    finally:
+        torch.set_num_threads(before)
+    for a, b in zip(found[:2], found[2:], strict=True):
+        assert all(torch.equal(*pair) for pair in zip(a, b, strict=True))
+
+
+def test_formats_stay():
+    x = torch.randn(2, 5, 4, 3).to(memory_format=torch.channels_last).requires_grad_()
+    y = vector_norm(x, 2, 1)
+    (dx,) = torch.autograd.grad(y.sum(), x)
+    assert y.is_contiguous()
+    assert dx.stride() == x.stride()
+    torch.testing.assert_close(y, vector_norm(x.contiguous(), 2, 1))
+
+
+def test_16_bit_gradients_come_from_the_exact_norm():
+    x = torch.randn(1, 4000).bfloat16().requires_grad_()
+    (dx,) = torch.autograd.grad(vector_norm(x, 10, 1).sum(), x)
+    wide = x.detach().double().requires_grad_()
+    (want,) = torch.autograd.grad(theirs(wide, 10, 1).sum(), wide)
+    torch.testing.assert_close(dx.double(), want, rtol=2**-8, atol=1e-30)
+
+
+def test_sums_of_many_numbers():
+    x = torch.rand(3_000_000) + 0.5
+    for p in (1, 2, 3):
+        torch.testing.assert_close(
+            vector_norm(x, p).double(), theirs(x.double(), p), rtol=3e-7, atol=0
+        )
+
+
+def test_complex_is_its_magnitude():
+    z = torch.randn(4, 5, dtype=torch.complex64, requires_grad=True)
+    y, want = vector_norm(z, 3, 1), theirs(z, 3, 1)
+    torch.testing.assert_close(y, want)
+    grads = [torch.autograd.grad(v.sum(), z)[0] for v in (y, want)]
+    torch.testing.assert_close(*grads)
+    assert vector_norm(z, dtype=torch.complex128).dtype == torch.float64
+
+
+def test_pytorch_sees_an_operator():
+    x = torch.randn(3, 4, 5, requires_grad=True)
+    for p, dims in ((2.0, [1]), (INF, [0, 2])):
+        arguments = (x, p, dims, False, torch.float32)
+        torch.library.opcheck(torch.ops.saccade.vector_norm.default, arguments)
+    y = vector_norm(x, 3, 1).detach()
+    torch.library.opcheck(
+        torch.ops.saccade._vector_norm_backward.default,
+        (y.clone().requires_grad_(), x, y, 3.0, [1], False),
+    )
+    compiled = torch.compile(
+        lambda t: vector_norm(t, "fro", (0, -1)) * 2, fullgraph=True, backend="aot_eager"
+    )
+    torch.testing.assert_close(compiled(x), 2 * theirs(x, 2, (0, 2)))
+    torch.testing.assert_close(
+        torch.autograd.grad(compiled(x).sum(), x),
+        torch.autograd.grad(2 * theirs(x, 2, (0, 2)).sum(), x),
+    )
+
+
+def test_batches():
+    x = torch.randn(3, 4, 5)
+    y = torch.func.vmap(lambda t: vector_norm(t, 2), 1)(x)
+    torch.testing.assert_close(y, theirs(x, 2, (0, 2)))
+    backward = torch.ops.saccade._vector_norm_backward.default
+    many = torch.func.vmap(lambda g, t, n: backward(g, t, n, 2.0, [0], False), (None, 1, None))
+    g, n = torch.randn(5), torch.rand(5) + 1
+    torch.testing.assert_close(many(g, x, n)[2], x[:, 2] * (g / n))
+
+
+def test_autocast_keeps_dtypes():
+    with torch.autocast("cpu", torch.bfloat16):
+        assert vector_norm(torch.randn(4).bfloat16()).dtype == torch.bfloat16
+        assert vector_norm(torch.randn(4)).dtype == torch.float32
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: vector_norm(torch.zeros(3, dtype=torch.int32)), "Expected a floating point"),
+        (lambda: vector_norm(torch.zeros(3), dtype=torch.bfloat16), "without narrowing"),
+        (lambda: vector_norm(torch.zeros(3), dtype=torch.int32), "should be floating point"),
+        (lambda: vector_norm(torch.zeros(3), dtype=torch.complex64), "should be real"),
+        (lambda: vector_norm(torch.zeros(3, 3), dim=2), "out of range"),
+        (lambda: vector_norm(torch.zeros(3, 3), dim=(0, -2)), "appears multiple times"),
+        (lambda: vector_norm(torch.zeros(3), "nuc"), "no norm of vectors"),
+        (lambda: vector_norm(torch.zeros(3), 1j), "non-complex"),
+    ],
+)
+def test_refusals(call, message):
+    with pytest.raises(OperandError, match=message):
+        call()
+
+
+def test_exported():
+    assert ops.vector_norm is vector_norm
