@@ -25,6 +25,8 @@ from saccade.kernels.pool.direct import POOL
 from saccade.kernels.reduce.direct import NORM, REDUCE
 from saccade.kernels.reduce.scan import ARG_REDUCE, CUMSUM
 from saccade.kernels.resize.direct import RESIZE
+from saccade.kernels.roi.align import ROI_ALIGN
+from saccade.kernels.roi.align_gradient import ROI_ALIGN_GRADIENT
 from saccade.kernels.softmax.direct import SOFTMAX
 
 __all__ = ["CPU_KERNELS"]
@@ -58,4 +60,6 @@ CPU_KERNELS: tuple[CpuKernel, ...] = (
     CUMSUM,
     ARG_REDUCE,
     NMS,
+    ROI_ALIGN,
+    ROI_ALIGN_GRADIENT,
 )

@@ -18,6 +18,7 @@ from saccade.opdefs.pointwise import Pointwise
 from saccade.opdefs.pool import Pool2d
 from saccade.opdefs.reduce import ArgReduce, CumSum, Reduce, Softmax
 from saccade.opdefs.resize import Resize
+from saccade.opdefs.roi_align import RoiAlign, RoiAlignGradient
 from saccade.opdefs.separable import SeparableConv2d
 
 __all__ = [
@@ -42,6 +43,8 @@ __all__ = [
     "Pool2d",
     "Reduce",
     "Resize",
+    "RoiAlign",
+    "RoiAlignGradient",
     "RowSums",
     "SeparableConv2d",
     "Softmax",

@@ -4,17 +4,22 @@ Importing this registers them as `torch.ops.saccade.*`. They need the extra `sac
 """
 
 from saccade.ops._execute import release_memory
+from saccade.ops.multi_scale import MultiScaleRoIAlign
 from saccade.ops.nms import batched_nms, nms
 from saccade.ops.rearrange import depth_to_space, pixel_shuffle, pixel_unshuffle, space_to_depth
+from saccade.ops.roi_align import RoIAlign, roi_align
 from saccade.ops.vector_norm import vector_norm
 
 __all__ = [
+    "MultiScaleRoIAlign",
+    "RoIAlign",
     "batched_nms",
     "depth_to_space",
     "nms",
     "pixel_shuffle",
     "pixel_unshuffle",
     "release_memory",
+    "roi_align",
     "space_to_depth",
     "vector_norm",
 ]

@@ -43,20 +43,34 @@ def memory_format(tensor: Tensor) -> torch.memory_format:
     return torch.contiguous_format
 
 
-def fake_like(tensor: Tensor, shape: Sequence[int], dtype: torch.dtype | None = None) -> Tensor:
-    """A tensor in this tensor's memory format, for shape functions: sizes may be symbols."""
-    layout = memory_format(tensor) if len(shape) == 4 else torch.contiguous_format
+def fake_like(
+    tensor: Tensor,
+    shape: Sequence[int],
+    dtype: torch.dtype | None = None,
+    layout: torch.memory_format | None = None,
+) -> Tensor:
+    """A tensor in this tensor's memory format (or another), for shape functions.
+
+    Sizes may be symbols.
+    """
+    if layout is None:
+        layout = memory_format(tensor) if len(shape) == 4 else torch.contiguous_format
     return torch.empty(
         tuple(shape), dtype=dtype or tensor.dtype, device=tensor.device, memory_format=layout
     )
 
 
-def empty_like(tensor: Tensor, shape: Sequence[int], dtype: torch.dtype | None = None) -> Tensor:
+def empty_like(
+    tensor: Tensor,
+    shape: Sequence[int],
+    dtype: torch.dtype | None = None,
+    layout: torch.memory_format | None = None,
+) -> Tensor:
     """The same with memory, anything in it; in huge pages where it is large.
 
     A fresh page costs a fault and its zeros; of small pages that is more than most operators take.
     """
-    return _in_huge_pages(fake_like(tensor, shape, dtype))
+    return _in_huge_pages(fake_like(tensor, shape, dtype, layout))
 
 
 def empty_as(tensor: Tensor) -> Tensor:

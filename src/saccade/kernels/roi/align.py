@@ -1,0 +1,163 @@
+"""RoiAlign: every bin of a box is the mean, or the largest, of bilinear samples of its picture.
+
+    y[k, c, p, q] = mean over the samples (i, j) of bin (p, q) of box k: x[n(k), c] at (y_i, x_j)
+
+Phases: tables of samples of all boxes, which are put in order by picture; then, for some pictures
+and a block of channels that stay in the last-level cache together, boxes in that order
+(`sample`). Pictures whose channels are not neighbours in memory are copied block by block into
+a temporary where they are. Sums are kept in float32 or float64. Refuses results whose channels are
+not neighbours and whose bins are not either.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from saccade.codegen.language import Kernel
+from saccade.kernels.base import Call, CpuKernel, In, Launch, Operand, Out, Scratch, Temp, one_way
+from saccade.kernels.floats import FLOATS, wide
+from saccade.kernels.machine import machine
+from saccade.kernels.movement.copy import CopyConfig, emit_copy
+from saccade.kernels.roi.boxes import refuse_boxes
+from saccade.kernels.roi.planes import NO_COPY, flat_planes, gather_block
+from saccade.kernels.roi.sample import SampleCode, emit_sample
+from saccade.kernels.roi.tables import TablesCode, TablesPlan, emit_tables
+from saccade.opdefs.roi_align import RoiAlign
+
+__all__ = ["ROI_ALIGN", "RoiAlignConfig"]
+
+_BLOCK = 256  # bytes of a pixel's channels in a block: what makes a run of a few cache lines
+_VECTORS = 4
+_PART = 512 << 10  # multiply-adds of a chunk at least
+_PARTS = 256
+_BINS = 128  # in scratch, or a row of them
+_BLOCK_TEMP = 5
+
+
+@dataclass(frozen=True)
+class RoiAlignConfig:
+    """What the code of one phase depends on.
+
+    Attributes:
+        phase: `tables`, `copy` or `sample`.
+        tables, copy, sample: Of the phase.
+    """
+
+    phase: str
+    tables: TablesCode = field(default_factory=TablesCode)
+    copy: CopyConfig = NO_COPY
+    sample: SampleCode = field(default_factory=SampleCode)
+
+
+def supports(call: Call) -> str | None:
+    """Why this kernel cannot take the call."""
+    x, out = call.inputs[0], call.outputs[0]
+    for view in (x, out):
+        if view.dtype not in FLOATS:
+            return f"elements of type {view.dtype.value}"
+    if out.dtype is not x.dtype and wide(out.dtype.value) != wide(x.dtype.value):
+        return f"{out.dtype.value} from {x.dtype.value}"
+    if not (out.channels_last or flat_planes(out)):
+        return "neither channels nor bins of the result are neighbours in memory"
+    return refuse_boxes(call)
+
+
+def launch(call: Call) -> tuple[Launch, ...]:
+    """The phases."""
+    n, _, h, w = call.inputs[0].shape
+    tables = TablesPlan.of(call, (n, h, w))
+    bad: Operand = Out(1) if call.op.report else Temp(4, 64)
+    operands, integers, chunks = tables.launch(bad)
+    first = Launch(RoiAlignConfig("tables", tables.code), operands, integers, chunks)
+    if 0 in call.outputs[0].shape:
+        return (first,)
+    return (first, *_blocks(call, tables))
+
+
+def _blocks(call: Call, tables: TablesPlan) -> Iterator[Launch]:
+    """For each group of pictures and block of channels, what copies it and what samples it."""
+    x = call.inputs[0]
+    n, channels, h, w = x.shape
+    lanes = call.target.lanes * 4 // max(4, min(8, x.dtype.itemsize))
+    budget = call.target.l3 // 2
+    pixels = max(1, h * w)
+    whole = max(lanes, budget // (pixels * x.dtype.itemsize) // lanes * lanes)
+    block = min(channels, max(whole, _BLOCK // x.dtype.itemsize if x.channels_last else lanes))
+    group = max(1, budget // (pixels * block * x.dtype.itemsize))
+    for first in range(0, max(1, n), group):
+        pictures = (first, min(first + group, max(1, n)))
+        for c in range(0, channels, block):
+            part = (c, min(c + block, channels))
+            if not x.channels_last and x.size:
+                temp = Temp(_BLOCK_TEMP, group * pixels * block * x.dtype.itemsize)
+                args = (pictures, part, call.target, call.threads)
+                copy = gather_block(x, In(0), temp, *args)
+                config = RoiAlignConfig("copy", copy=copy.config)
+                yield Launch(config, copy.operands, copy.integers, copy.chunks)
+                yield _sample(call, tables, temp, pictures, part)
+            else:
+                yield _sample(call, tables, In(0), pictures, part)
+
+
+def _sample(
+    call: Call,
+    tables: TablesPlan,
+    source: Operand,
+    pictures: tuple[int, int],
+    part: tuple[int, int],
+) -> Launch:
+    x, out = call.inputs[0], call.outputs[0]
+    (c0, c1), (_, _, h, w) = part, x.shape
+    count, bins = c1 - c0, out.shape[2] * out.shape[3]
+    steps = (h * w * count, w * count, count)
+    start = 0
+    if isinstance(source, In):
+        steps = (x.strides[0], x.strides[2], x.strides[3])
+        start = pictures[0] * x.strides[0] + c0 * x.strides[1]
+    planar = not out.channels_last
+    lanes = call.target.lanes * 4 // tables.weight_bytes
+    vectors = max(1, min(_VECTORS, count // lanes))
+    vectors = max(2, vectors // 2 * 2) if x.dtype.value == "bfloat16" else vectors
+    tall = min(out.shape[2], max(1, _BINS // out.shape[3]))
+    pitch = -(-count // lanes) * lanes
+    rows = -(-tall * out.shape[3] // lanes) * lanes
+    scratch = (Scratch(rows * pitch * tables.weight_bytes),)
+    work = 4 * (call.op.ratio if call.op.ratio > 0 else 2) ** 2 * bins * count
+    per_part = max(1, _PART * lanes // 16 // max(1, work))
+    parts = max(1, min(_PARTS, -(-out.shape[0] // per_part)))
+    code = SampleCode(
+        tables.code, x.dtype.value, out.dtype.value, vectors, planar, call.op.mode == "max"
+    )
+    step = out.strides[1] if planar else out.strides[3]
+    integers = (
+        *tables.integers,
+        *(parts, *pictures, count),
+        *(*steps, start),
+        *(out.strides[0], out.strides[2], step, c0 * out.strides[1], pitch, tall),
+    )
+    operands = (source, Out(0), *tables.operands, *(scratch if planar else ()))
+    return Launch(RoiAlignConfig("sample", sample=code), operands, integers, parts)
+
+
+def emit(k: Kernel, config: RoiAlignConfig) -> None:
+    """The code of one configuration."""
+    if config.phase == "tables":
+        emit_tables(k, config.tables)
+    elif config.phase == "copy":
+        emit_copy(k, config.copy)
+    else:
+        emit_sample(k, config.sample)
+
+
+def cost(call: Call) -> float:
+    """Microseconds: four multiply-adds a sample."""
+    op, out = call.op, call.outputs[0]
+    samples = max(1, op.ratio if op.ratio > 0 else 2) ** 2
+    nbytes = call.inputs[0].nbytes + out.nbytes
+    return machine(call.target).roofline(8.0 * samples * out.size, nbytes, call.threads, 0.3)
+
+
+ROI_ALIGN = CpuKernel(
+    "roi.align", (RoiAlign,), RoiAlignConfig, supports, one_way(launch, cost), emit
+)

@@ -1,0 +1,90 @@
+"""Blocks of channels in and out: pictures as the phases between want them, channels innermost.
+
+gather    [N, C, H, W] of any strides, some pictures and channels of it -> [n][h][w][c] dense
+scatter   [position][c] in scratch -> channels whose positions are neighbours in memory
+"""
+
+from __future__ import annotations
+
+from saccade.codegen.language import Kernel, Ptr
+from saccade.codegen.target import Target
+from saccade.codegen.values import Int
+from saccade.kernels.base import In, Launch, Temp, View
+from saccade.kernels.floats import lanes_of, load, store
+from saccade.kernels.movement.copy import CopyConfig, copy_launch
+from saccade.kernels.movement.networks import transpose
+
+__all__ = ["NO_COPY", "flat_planes", "gather_block", "scatter_block"]
+
+NO_COPY = CopyConfig("", 0, 0)
+"""Of phases that copy nothing."""
+
+
+def flat_planes(view: View) -> bool:
+    """Whether the positions of each channel are neighbours in memory, first rows first."""
+    _, _, h, w = view.shape
+    return (view.strides[3] == 1 or w == 1) and (view.strides[2] == w or h == 1)
+
+
+def gather_block(
+    view: View,
+    operand: In,
+    temp: Temp,
+    pictures: tuple[int, int],
+    channels: tuple[int, int],
+    target: Target,
+    threads: int,
+) -> Launch:
+    """A phase that copies a range of pictures and of channels; its config is a `CopyConfig`."""
+    (n0, n1), (c0, c1) = pictures, channels
+    _, _, h, w = view.shape
+    count = c1 - c0
+    start = n0 * view.strides[0] + c0 * view.strides[1]
+    return copy_launch(
+        (n1 - n0, count, h, w),
+        (h * w * count, 1, w * count, count),
+        view.strides,
+        view.dtype.itemsize,
+        (temp, operand),
+        starts=(0, start),
+        lanes=target.lanes,
+        threads=threads,
+    )
+
+
+def scatter_block(
+    k: Kernel,
+    block: Ptr,
+    pitch: Int,
+    sizes: tuple[Int, Int],
+    to: Ptr,
+    channel_step: Int,
+    element: str,
+) -> None:
+    """Write a block of channels, position by position side by side.
+
+    Args:
+        k: Builder.
+        block: Elements of `element`; it is read in squares of positions and channels.
+        pitch: Elements from position to position.
+        sizes: Positions and channels.
+        to: The first position of the first channel.
+        channel_step: Elements from channel to channel.
+        element: Type of what is read, float32 or float64.
+    """
+    positions, channels = sizes
+    side = lanes_of(k, element)
+
+    def square(c: Int, first: Int, count: Int | None) -> None:
+        mask = None if count is None else k.first(count, side)
+        rows = [load(k, block, (first + i) * pitch + c, side, element) for i in range(side)]
+        for i, row in enumerate(transpose(k, rows)):
+            with k.when(c + i < channels):
+                store(k, to, row, (c + i) * channel_step + first, mask)
+
+    whole = positions // side * side
+    with k.range(0, channels, side) as c:
+        with k.range(0, whole, side) as first:
+            square(c, first, None)
+        with k.when(whole < positions):
+            square(c, whole, positions - whole)

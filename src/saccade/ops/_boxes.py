@@ -1,0 +1,63 @@
+"""Boxes as the operators over regions take them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from saccade.errors import OperandError
+from saccade.ops._tensors import FLOATS
+
+__all__ = ["Boxes", "check_regions", "joined_boxes", "refuse_bad_boxes"]
+
+Boxes = Tensor | Sequence[Tensor]
+"""[K, 5] of (picture, x1, y1, x2, y2), or for each picture [L, 4] of (x1, y1, x2, y2)."""
+
+
+def joined_boxes(boxes: Boxes) -> Tensor:
+    """Boxes of either kind as [K, 5].
+
+    Raises:
+        OperandError: If they are not of either kind.
+    """
+    if isinstance(boxes, Tensor):
+        if boxes.dim() != 2 or boxes.shape[1] != 5:
+            raise OperandError(
+                f"The boxes tensor shape is not correct as Tensor[K, 5]: {list(boxes.shape)}"
+            )
+        return boxes
+    if not isinstance(boxes, (list, tuple)):
+        raise OperandError("boxes is expected to be a Tensor[K, 5] or a List[Tensor[L, 4]]")
+    for one in boxes:
+        if one.dim() != 2 or one.shape[1] != 4:
+            raise OperandError(
+                "The shape of the tensor in the boxes list is not correct as List[Tensor[L, 4]]: "
+                f"{list(one.shape)}"
+            )
+    if not boxes:
+        return torch.zeros(0, 5)
+    # Half precision has no number for every picture.
+    exact = [one.float() if one.dtype.itemsize < 4 else one for one in boxes]
+    return torch.cat([torch.nn.functional.pad(one, (1, 0), value=i) for i, one in enumerate(exact)])
+
+
+def check_regions(name: str, pictures: Tensor, boxes: Tensor) -> None:
+    """Raise unless these are pictures [N, C, H, W] and boxes [K, 5], both floating point."""
+    if pictures.dim() != 4:
+        raise OperandError(f"{name}: input must be [N, C, H, W], is {list(pictures.shape)}")
+    if boxes.dim() != 2 or boxes.shape[1] != 5:
+        raise OperandError(f"{name}: rois must have shape as Tensor[K, 5], is {list(boxes.shape)}")
+    for what, tensor in (("input", pictures), ("rois", boxes)):
+        if tensor.dtype not in FLOATS:
+            raise OperandError(f"{name}: {what} of {tensor.dtype} is not floating point")
+
+
+def refuse_bad_boxes(name: str, bad: Tensor) -> None:
+    """Raise if a kernel counted boxes of pictures that are not there."""
+    count = bad.item()
+    if count:
+        raise OperandError(
+            f"{name}: rois batch index must be in [0, batch_size), is not in {count} of them"
+        )

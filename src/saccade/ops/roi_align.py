@@ -1,0 +1,220 @@
+"""RoIAlign: bins of boxes as means of bilinear samples of a feature map.
+
+Semantics of torchvision's `roi_align`; the documentation of the functions says where they differ.
+See `kernels.roi.align` and `kernels.roi.align_gradient` for how it is done.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from saccade.errors import OperandError
+from saccade.kernels.base import View
+from saccade.opdefs import RoiAlign, RoiAlignGradient
+from saccade.ops._boxes import Boxes, check_regions, joined_boxes, refuse_bad_boxes
+from saccade.ops._execute import execute
+from saccade.ops._register import Gradient, define, define_gradient
+from saccade.ops._tensors import empty_like, fake_like, memory_format
+
+__all__ = ["RoIAlign", "roi_align"]
+
+
+def roi_align(
+    input: Tensor,  # noqa: A002 - torchvision's name
+    boxes: Boxes,
+    output_size: int | tuple[int, int] | list[int],
+    spatial_scale: float = 1.0,
+    sampling_ratio: int = -1,
+    aligned: bool = False,
+) -> Tensor:
+    """Means of bilinear samples in the bins of boxes, as `torchvision.ops.roi_align`.
+
+    Sums are kept in float32 (float64 for float64) and rounded once; positions are computed in
+    float32, or in float64 where input or boxes are. (torchvision computes all of it in half
+    precision where the input is.)
+
+    Args:
+        input: Feature maps [N, C, H, W] of any strides, or one of them [C, H, W]; float32, float64,
+            bfloat16 or float16. The result is channels-last where it is.
+        boxes: [K, 5] of (picture, x1, y1, x2, y2), or a list with boxes [L, 4] for each picture.
+            Of any floating-point type, which need not be the input's. Boxes that are not finite
+            give zeros.
+        output_size: Bins of a box, down and along.
+        spatial_scale: Pixels of the feature map to a unit of the boxes.
+        sampling_ratio: Samples of a bin along each axis; 0 or less for as many as it takes for them
+            to be at most a pixel apart. Never more than 2²⁰ along an axis of a bin; time does not
+            grow with samples outside.
+        aligned: Subtract half a pixel from scaled boxes; without it, boxes are at least one pixel
+            large.
+
+    Returns:
+        [K, C, *output_size], of the input's type. Its gradient with respect to the input is
+        deterministic; boxes have none.
+
+    Raises:
+        OperandError: If shapes or types do not fit, or a box names a picture that is not there.
+    """
+    pictures = input if input.dim() != 3 else input.unsqueeze(0)
+    height, width = _pair(output_size)
+    arguments = (spatial_scale, height, width, sampling_ratio, aligned)
+    result: Tensor = _ALIGN(pictures, joined_boxes(boxes), *arguments)
+    return result
+
+
+class RoIAlign(nn.Module):
+    """`roi_align` as a module; see there."""
+
+    def __init__(
+        self,
+        output_size: int | tuple[int, int] | list[int],
+        spatial_scale: float,
+        sampling_ratio: int,
+        aligned: bool = False,
+    ) -> None:
+        super().__init__()
+        self.output_size = output_size
+        self.spatial_scale = spatial_scale
+        self.sampling_ratio = sampling_ratio
+        self.aligned = aligned
+
+    def forward(self, input: Tensor, rois: Boxes) -> Tensor:  # noqa: A002 - torchvision's name
+        """[K, C, *output_size]."""
+        return roi_align(
+            input, rois, self.output_size, self.spatial_scale, self.sampling_ratio, self.aligned
+        )
+
+    def extra_repr(self) -> str:
+        """The attributes."""
+        return (
+            f"output_size={self.output_size}, spatial_scale={self.spatial_scale}, "
+            f"sampling_ratio={self.sampling_ratio}, aligned={self.aligned}"
+        )
+
+
+def _pair(size: int | tuple[int, int] | list[int]) -> tuple[int, int]:
+    if isinstance(size, (tuple, list)):
+        height, width = size if len(size) == 2 else (size[0], size[0])
+        return height, width
+    return size, size
+
+
+def _check(x: Tensor, boxes: Tensor, *bins: int) -> None:
+    check_regions("roi_align", x, boxes)
+    if min(bins) < 0:
+        raise OperandError(f"roi_align: output_size must not be negative, is {list(bins)}")
+
+
+def _align(
+    x: Tensor, boxes: Tensor, scale: float, height: int, width: int, ratio: int, aligned: bool
+) -> Tensor:
+    _check(x, boxes, height, width)
+    out = empty_like(x, (boxes.shape[0], x.shape[1], height, width))
+    bad = torch.empty(1, dtype=torch.int32)
+    execute(_describe, (height, width, scale, ratio, aligned), [x, boxes], [out, bad])
+    refuse_bad_boxes("roi_align", bad)
+    return out
+
+
+def _describe(
+    inputs: tuple[View, ...], height: int, width: int, scale: float, ratio: int, aligned: bool
+) -> RoiAlign:
+    del inputs
+    return RoiAlign((height, width), scale, ratio, aligned, report=True)
+
+
+def _fake_align(
+    x: Tensor, boxes: Tensor, scale: float, height: int, width: int, ratio: int, aligned: bool
+) -> Tensor:
+    del scale, ratio, aligned
+    check_regions("roi_align", x, boxes)
+    return fake_like(x, (boxes.shape[0], x.shape[1], height, width))
+
+
+def _layout(channels_last: bool) -> torch.memory_format:
+    return torch.channels_last if channels_last else torch.contiguous_format
+
+
+def _gradient(
+    grad: Tensor,
+    boxes: Tensor,
+    scale: float,
+    pictures: tuple[int, int, int],
+    ratio: int,
+    aligned: bool,
+    channels_last: bool,
+) -> Tensor:
+    check_regions("roi_align_backward", grad, boxes)
+    n, h, w = pictures
+    shape = (n, grad.shape[1], h, w)
+    out = empty_like(grad, shape, layout=_layout(channels_last))
+    bad = torch.empty(1, dtype=torch.int32)
+    bins = (grad.shape[2], grad.shape[3])
+    parameters = (*bins, scale, ratio, aligned, n, h, w)
+    execute(_describe_gradient, parameters, [grad, boxes], [out, bad])
+    refuse_bad_boxes("roi_align_backward", bad)
+    return out
+
+
+def _describe_gradient(
+    inputs: tuple[View, ...],
+    height: int,
+    width: int,
+    scale: float,
+    ratio: int,
+    aligned: bool,
+    *pictures: int,
+) -> RoiAlignGradient:
+    del inputs
+    n, h, w = pictures
+    bins = (height, width)
+    return RoiAlignGradient(bins, scale, ratio, aligned, report=True, pictures=(n, h, w))
+
+
+def _fake_gradient(
+    grad: Tensor,
+    boxes: Tensor,
+    scale: float,
+    pictures: tuple[int, int, int],
+    ratio: int,
+    aligned: bool,
+    channels_last: bool,
+) -> Tensor:
+    del boxes, scale, ratio, aligned
+    n, h, w = pictures
+    return fake_like(grad, (n, grad.shape[1], h, w), layout=_layout(channels_last))
+
+
+def _keep(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:  # noqa: ANN401
+    del output
+    x, boxes, ctx.scale, _, _, ctx.ratio, ctx.aligned = inputs
+    ctx.save_for_backward(boxes)
+    ctx.pictures = (x.shape[0], x.shape[2], x.shape[3])
+    ctx.channels_last = memory_format(x) is torch.channels_last
+
+
+def _backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:  # noqa: ANN401
+    dx = None
+    if ctx.needs_input_grad[0]:
+        (boxes,) = ctx.saved_tensors
+        dx = _GRADIENT(
+            grad, boxes, ctx.scale, ctx.pictures, ctx.ratio, ctx.aligned, ctx.channels_last
+        )
+    return (dx, None, None, None, None, None, None)
+
+
+_ALIGN = define(
+    "roi_align(Tensor input, Tensor rois, float spatial_scale, SymInt pooled_height, "
+    "SymInt pooled_width, int sampling_ratio, bool aligned) -> Tensor",
+    _align,
+    _fake_align,
+    gradient=Gradient(_keep, _backward),
+)
+_GRADIENT = define_gradient(
+    "_roi_align_backward(Tensor grad, Tensor rois, float spatial_scale, SymInt[3] pictures, "
+    "int sampling_ratio, bool aligned, bool channels_last) -> Tensor",
+    _gradient,
+    _fake_gradient,
+)
