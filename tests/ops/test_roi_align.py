@@ -165,7 +165,7 @@ def test_hostile_boxes(corners, ratio, aligned):
     assert y.isfinite().all()
     assert y.abs().max() <= x.abs().max() * 1.001
     assert x.grad.isfinite().all()
-    assert not y[~boxes.isfinite().all(1)].any()
+    assert not y[boxes.isnan().any(1)].any()
     usual = (boxes.abs() < 1000).all(1)
     if usual.any():
         truth = reference(x.detach().double(), boxes[usual], (2, 3), 0.5, ratio, aligned)

@@ -76,7 +76,7 @@ class RoiAlign(_Sampled):
     Operands: x [N, C, H, W], then boxes [K, 5] of (picture, x1, y1, x2, y2), or boxes [K, 4] and
     the pictures' numbers [K].
     Results: [K, C, P, Q], and where `report` is set int32 [1]: how many boxes name a picture that
-    is not there. Their bins are zeros, as are those of boxes that are not finite.
+    is not there. Their bins are zeros, as are those of boxes of NaN or of infinite size.
 
     Attributes:
         bins: P and Q.

@@ -40,8 +40,8 @@ def roi_align(
         input: Feature maps [N, C, H, W] of any strides, or one of them [C, H, W]; float32, float64,
             bfloat16 or float16. The result is channels-last where it is.
         boxes: [K, 5] of (picture, x1, y1, x2, y2), or a list with boxes [L, 4] for each picture.
-            Of any floating-point type, which need not be the input's. Boxes that are not finite
-            give zeros.
+            Of any floating-point type, which need not be the input's. NaN and boxes of infinite
+            size give zeros.
         output_size: Bins of a box, down and along.
         spatial_scale: Pixels of the feature map to a unit of the boxes.
         sampling_ratio: Samples of a bin along each axis; 0 or less for as many as it takes for them
