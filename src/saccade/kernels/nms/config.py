@@ -18,7 +18,7 @@ RECORD = 8
 FIELDS = 6
 """Of these, how many are kept of a box that stays."""
 
-_SHARE = 128  # boxes of a strip, so that those that stay fill some vectors
+_SHARE = 64  # boxes of a strip, so that those that stay fill some vectors
 _MOST = 128
 
 

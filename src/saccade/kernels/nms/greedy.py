@@ -106,7 +106,7 @@ class _Greedy:
         k, strips, record = self.k, self.strips, self.records + place * RECORD
         strip, dropped = strips.places.load_int(place), k.var(0)
         with k.when(strip >= 0):
-            strips.look(self.pairs, self.pairs.box(record), dropped)
+            strips.look(self.pairs, self.pairs.box(record), strip, dropped)
             with k.when(dropped.get().equals(0)):
                 strips.join(strip, record)
         stays = dropped.get().equals(0)

@@ -119,27 +119,33 @@ class Strips:
             for field, content in enumerate(contents):
                 self.vectors.store(content, (vector * FIELDS + field) * lanes)
 
-    def look(self, pairs: Pairs, box: Box, dropped: Var) -> None:
-        """Set `dropped` if a box that stays drops this one."""
+    def look(self, pairs: Pairs, box: Box, own: Int, dropped: Var) -> None:
+        """Set `dropped` if a box that stays drops this one.
+
+        It begins in the box's own strip, which is the likeliest to have one.
+        """
         k, size = self.k, FIELDS * self.lanes
         half = box.height * self.reach + self.slack
-        strip, end = k.var(self._strip(box.centre - half)), self._strip(box.centre + half) + 1
+        first, end = self._strip(box.centre - half), self._strip(box.centre + half) + 1
+        number = k.var(0)
 
-        def undecided(at: Var, end: Int) -> Bool:
+        def undecided(at: Var, stop: Int) -> Bool:
             place, found = at.get(), dropped.get()
-            more: Bool = (place < end) & found.equals(0)
+            more: Bool = (place < stop) & found.equals(0)
             return more
 
-        with k.repeat_while(lambda: undecided(strip, end)):
-            first, filled = (p.load_int(strip.get()) for p in (self.firsts, self.filled))
-            at, stop = k.var(first * size), (first * self.lanes + filled) * FIELDS
+        with k.repeat_while(lambda: undecided(number, end - first)):
+            strip = own + number.get()
+            strip = (strip < end).select(strip, strip - (end - first))
+            vector, filled = self.firsts.load_int(strip), self.filled.load_int(strip)
+            at, stop = k.var(vector * size), (vector * self.lanes + filled) * FIELDS
             with k.repeat_while(lambda: undecided(at, stop)):
                 others = self.vectors + at.get()
                 near = k.any_lane(pairs.near(box, others))
                 with k.when(near), k.when(k.any_lane(pairs.exceed(box, others))):
                     dropped.set(1)
                 at.set(at.get() + size)
-            strip.set(strip.get() + 1)
+            number.set(number.get() + 1)
 
     def join(self, strip: Int, record: Ptr) -> None:
         """A box that stays."""
