@@ -56,6 +56,15 @@ CASES = {
         'y = Conv<auto_pad="SAME_LOWER", strides=[2,2]>(x, w, b)', weights=CONV
     ),
     "conv_valid": Case('y = Conv<auto_pad="VALID">(x, w, b)', weights=CONV),
+    "deform_conv": Case(
+        "o = Conv<pads=[1,1,1,1]>(x, v)\ny = DeformConv<pads=[1,1,1,1], kernel_shape=[3,3]>(x, w, o)",
+        opset=19, weights={"w": _w(4, 3, 3, 3), "v": _w(18, 3, 3, 3)},
+    ),
+    "deform_conv_mask": Case(
+        "o = Conv<strides=[2,1], pads=[0,1,1,0]>(x, v)\nm = Conv<strides=[2,1], pads=[0,1,1,0]>(x, u)\n"
+        "y = DeformConv<strides=[2,1], pads=[0,1,1,0], group=3, offset_group=3>(x, w, o, b, m)",
+        opset=22, weights={"w": _w(6, 1, 2, 2), "v": _w(24, 3, 2, 2), "u": _w(12, 3, 2, 2), "b": _w(6)},
+    ),
     "conv_1d": Case(
         "y = Conv<pads=[1,0], strides=[2]>(x, w, b)",
         LINE,

@@ -10,6 +10,8 @@ from saccade.kernels.conv2d.cpu_lattice import CONV2D_LATTICE
 from saccade.kernels.conv2d.cpu_separable import CONV2D_SEPARABLE
 from saccade.kernels.conv2d.cpu_winograd import CONV2D_WINOGRAD
 from saccade.kernels.conv_transpose.cpu_direct import CONV_TRANSPOSE2D_DIRECT
+from saccade.kernels.deform.forward import DEFORM_CONV2D
+from saccade.kernels.deform.gradient import DEFORM_CONV2D_GRADIENT
 from saccade.kernels.excite.direct import EXCITE
 from saccade.kernels.matmul.cpu_direct import MATMUL_DIRECT
 from saccade.kernels.movement.concat import CONCAT
@@ -41,6 +43,8 @@ CPU_KERNELS: tuple[CpuKernel, ...] = (
     CONV2D_FEW_INPUTS,
     CONV2D_FEW_OUTPUTS,
     CONV_TRANSPOSE2D_DIRECT,
+    DEFORM_CONV2D,
+    DEFORM_CONV2D_GRADIENT,
     MATMUL_DIRECT,
     EXCITE,
     CHAIN,

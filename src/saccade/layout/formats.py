@@ -19,6 +19,7 @@ from saccade.opdefs import (
     Concat,
     Conv2d,
     ConvTranspose2d,
+    DeformConv2d,
     Excite,
     ExpandDepthwise,
     GroupNorm,
@@ -36,8 +37,8 @@ from saccade.opdefs import (
 __all__ = ["Formats", "formats"]
 
 SPATIAL = (
-    Conv2d, ConvTranspose2d, ExpandDepthwise, RowSums, Excite, Pool2d, Resize, GroupNorm,
-    LocalResponseNorm,
+    Conv2d, ConvTranspose2d, DeformConv2d, ExpandDepthwise, RowSums, Excite, Pool2d, Resize,
+    GroupNorm, LocalResponseNorm,
 )  # fmt: skip
 INDIFFERENT = (Pointwise, Concat, Pad, Reduce, Softmax)
 

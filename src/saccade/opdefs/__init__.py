@@ -7,6 +7,7 @@ from saccade.opdefs.conv import (
     InterleaveStore,
     StoreMap,
 )
+from saccade.opdefs.deform import DeformConv2d, DeformConv2dGradient
 from saccade.opdefs.excite import Excite, RowSums
 from saccade.opdefs.expand import ExpandDepthwise
 from saccade.opdefs.matmul import MatMul
@@ -27,6 +28,8 @@ __all__ = [
     "Conv2d",
     "ConvTranspose2d",
     "CumSum",
+    "DeformConv2d",
+    "DeformConv2dGradient",
     "DepthToSpaceStore",
     "Excite",
     "ExpandDepthwise",

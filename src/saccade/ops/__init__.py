@@ -4,6 +4,7 @@ Importing this registers them as `torch.ops.saccade.*`. They need the extra `sac
 """
 
 from saccade.ops._execute import release_memory
+from saccade.ops.deform import DeformConv2d, deform_conv2d
 from saccade.ops.multi_scale import MultiScaleRoIAlign
 from saccade.ops.nms import batched_nms, nms
 from saccade.ops.rearrange import depth_to_space, pixel_shuffle, pixel_unshuffle, space_to_depth
@@ -11,9 +12,11 @@ from saccade.ops.roi_align import RoIAlign, roi_align
 from saccade.ops.vector_norm import vector_norm
 
 __all__ = [
+    "DeformConv2d",
     "MultiScaleRoIAlign",
     "RoIAlign",
     "batched_nms",
+    "deform_conv2d",
     "depth_to_space",
     "nms",
     "pixel_shuffle",

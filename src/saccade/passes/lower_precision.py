@@ -8,15 +8,25 @@ Concat, Pad, Gather) takes and gives one type, so what it moves is rounded first
 
 Must not touch: what the model takes and gives; what these only move; operands of a softmax and of
 other exponentials and logarithms, whose errors grow; what is compared, ranked or rounded, where a
-small difference decides; periodic functions; running sums; floats that hold integers, of which
-bfloat16 has those up to 256.
+small difference decides; periodic functions; running sums; offsets of samples; floats that hold
+integers, of which bfloat16 has those up to 256.
 """
 
 from __future__ import annotations
 
 from saccade.ir import DType, Node, Value
 from saccade.ir.expr import IDENTITY, Expr, subtrees
-from saccade.opdefs import ArgReduce, Concat, CumSum, Gather, Move, Pad, Pointwise, Softmax
+from saccade.opdefs import (
+    ArgReduce,
+    Concat,
+    CumSum,
+    DeformConv2d,
+    Gather,
+    Move,
+    Pad,
+    Pointwise,
+    Softmax,
+)
 from saccade.passes._editor import Editor
 from saccade.passes._pass import Pass, Rule
 
@@ -68,6 +78,8 @@ def _wanted_by(editor: Editor, reader: Node, value: Value) -> str | None:
         return "a small error decides in a ranking"
     if isinstance(reader.op, CumSum):
         return "errors add up in running sums"
+    if isinstance(reader.op, DeformConv2d) and value is reader.inputs[2]:
+        return "a small error moves samples"
     if isinstance(reader.op, Pointwise):
         return _sensitive(reader)
     if isinstance(reader.op, _MOVES) and value in _moved(reader):

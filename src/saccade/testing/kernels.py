@@ -212,7 +212,8 @@ class _Placer:
 
     def place(self, launches: tuple[Launch, ...], target: Target) -> Prepared:
         words = [
-            [w for o in launch.operands for w in self._words(o)] + list(launch.integers)
+            [w for i, o in enumerate(launch.operands) for w in self._words(o, i)]
+            + list(launch.integers)
             for launch in launches
         ]
         outs = []
@@ -243,7 +244,7 @@ class _Placer:
             guards,
         )
 
-    def _words(self, operand: Operand) -> tuple[int, int, int]:
+    def _words(self, operand: Operand, position: int) -> tuple[int, int, int]:
         if isinstance(operand, In):
             return (0, *self._input(operand))
         if isinstance(operand, Out):
@@ -255,7 +256,7 @@ class _Placer:
             return (0, *self._span(operand, operand.nbytes))
         assert isinstance(operand, Scratch)
         offset, _ = self._span(
-            ("scratch", operand.nbytes), operand.nbytes * 8
+            ("scratch", position, operand.nbytes), operand.nbytes * 8
         )  # room for 8 logical threads
         return 0, offset, operand.nbytes
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from saccade.frontend.call import Importer
 from saccade.frontend.importers import (
     convolution,
+    deform,
     indexing,
     matrix,
     movement,
@@ -32,6 +33,7 @@ _DEFAULT: dict[str, Importer] = {
     "Conv": convolution.import_conv,
     "ConvTranspose": convolution.import_conv_transpose,
     "CumSum": reduction.import_cumsum,
+    "DeformConv": deform.import_deform_conv,
     "DepthToSpace": movement.import_depth_to_space,
     "Expand": with_contents("Expand", movement.import_expand),
     "Flatten": movement.import_flatten,

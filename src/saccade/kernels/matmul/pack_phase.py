@@ -12,7 +12,7 @@ from saccade.codegen.language import Kernel, Ptr
 from saccade.codegen.values import Bool, Int, IntLike, Mask, Vec
 from saccade.kernels.matmul.config import MatMulConfig
 
-__all__ = ["emit_pack"]
+__all__ = ["emit_pack", "transposed"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +88,7 @@ def _pack_columns(k: Kernel, p: _Panel, end: Int) -> None:
         for i in range(k.lanes):
             inside = k.first((column + i < p.left).select(k.lanes, 0))
             rows.append(_steps(p, p.source + (column + i) * p.by_column, at, inside))
-        for i, row in enumerate(_transposed(k, rows)):
+        for i, row in enumerate(transposed(k, rows)):
             p.target.store(row, (at + i) * p.width + column)
 
 
@@ -115,7 +115,7 @@ def _or_zero(k: Kernel, condition: Bool, value: Vec) -> Vec:
     return Vec(k.b, k.b.select(condition.value, value.value, value.like(0).value))
 
 
-def _transposed(k: Kernel, rows: list[Vec]) -> list[Vec]:
+def transposed(k: Kernel, rows: list[Vec]) -> list[Vec]:
     """A square of vectors, transposed by halving: log2(lanes) rounds of shuffles."""
     n, step = k.lanes, k.lanes // 2
     while step:

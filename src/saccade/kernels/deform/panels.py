@@ -1,0 +1,186 @@
+"""Packs weights for the products of deformable convolution, and their gradient back.
+
+    outputs     panels[group, panel, block, step, channel of the result]: the result; a block's
+                steps are (tap, channel of the block), then zeros up to a whole number of trips
+    channels    panels[block, tap, panel, channel of the result, channel of the block]: the gradient
+                of columns; channels of the result are filled up with zeros
+    gradient    [part, block, channel of the result, step] summed into the weights' gradient
+
+In pairs, 32 bits are two steps of a column (`kernels.matmul.pack_phase` has the same order).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from saccade.codegen.language import Kernel, Ptr
+from saccade.codegen.values import Int, IntLike, Vec
+from saccade.kernels import floats
+from saccade.kernels.base import Launch, Operand, View
+from saccade.kernels.deform.config import COLUMNS, DeformConfig, Geometry, Sizes, element_of
+
+__all__ = ["emit_panels", "emit_weight_gradient", "panels_launch", "weight_gradient_launch"]
+
+
+@dataclass(frozen=True, slots=True)
+class _Strides:
+    """Integer parameters: the weights' strides, the steps of a panel, and how many chunks."""
+
+    output: Int
+    channel: Int
+    row: Int
+    column: Int
+    room: Int
+    panels: Int
+    chunks: Int
+
+
+@dataclass(frozen=True, slots=True)
+class _Panel:
+    """Rows of a panel: `target[first + i, j] = source[i · by_row + j · by_column]`."""
+
+    source: Ptr
+    target: Ptr
+    by_row: Int
+    by_column: Int
+    first: IntLike
+    rows: IntLike
+    columns: Int
+
+
+def emit_panels(k: Kernel, config: DeformConfig) -> None:
+    """One chunk for each panel of a block."""
+    source = k.pointer("weights", config.source)
+    target = k.pointer("panels", config.target)
+    s, g = k.sizes(_Strides), k.sizes(Sizes)
+    width = config.vectors * k.lanes
+    with k.chunks(s.chunks) as chunk:
+        panel = target + chunk * s.room * width
+        if config.form == "outputs":
+            _outputs(k, config, s, g, chunk, source, panel)
+        else:
+            _channels(k, config, s, g, chunk, source, panel)
+
+
+def _outputs(
+    k: Kernel, config: DeformConfig, s: _Strides, g: Sizes, chunk: Int, source: Ptr, target: Ptr
+) -> None:
+    place = chunk // g.per_group
+    group = place // g.panels
+    block = group * g.per_group + (chunk - place * g.per_group)
+    before = (place - group * g.panels) * (config.vectors * k.lanes)
+    first, count = g.channels_of(block)
+    inner = first - group * (g.per_group // g.per * g.unit)
+    weights = source + ((group * g.outputs + before) * s.output + inner * s.channel)
+    left = g.outputs - before
+    with k.range(0, g.taps) as tap:
+        row = tap // g.tap_columns
+        at = weights + (row * s.row + (tap - row * g.tap_columns) * s.column)
+        rows = _Panel(at, target, s.channel, s.output, tap * count, count, left)
+        _copy(k, config, rows)
+    used = g.taps * count
+    rest = (used + (COLUMNS - 1)) // COLUMNS * COLUMNS - used
+    _copy(k, config, _Panel(weights, target, s.channel, s.output, used, rest, k.int(0)))
+
+
+def _channels(
+    k: Kernel, config: DeformConfig, s: _Strides, g: Sizes, chunk: Int, source: Ptr, target: Ptr
+) -> None:
+    place = chunk // s.panels
+    block = place // g.taps
+    tap = place - block * g.taps
+    before = (chunk - place * s.panels) * (config.vectors * k.lanes)
+    group = block // g.per_group
+    first, count = g.channels_of(block)
+    inner = first - group * (g.per_group // g.per * g.unit) + before
+    row = tap // g.tap_columns
+    at = row * s.row + (tap - row * g.tap_columns) * s.column
+    weights = source + (group * g.outputs * s.output + inner * s.channel + at)
+    left = count - before
+    _copy(k, config, _Panel(weights, target, s.output, s.channel, 0, g.outputs, left))
+    rest = s.room - g.outputs
+    _copy(k, config, _Panel(weights, target, s.output, s.channel, g.outputs, rest, k.int(0)))
+
+
+def _copy(k: Kernel, config: DeformConfig, p: _Panel) -> None:
+    """Element by element; columns that are not there become zeros."""
+    width = config.vectors * k.lanes
+    zero = k.zero(1, config.wide)
+    with k.range(0, p.rows) as i, k.range(0, width) as j:
+        there = j < p.columns
+        at = there.select(i * p.by_row + j * p.by_column, 0)
+        with k.when_else(there) as (inside, outside):
+            with inside:
+                value = floats.load_one(k, p.source, at, config.wide)
+                _put(k, config, p, value, i, j, width)
+            with outside:
+                _put(k, config, p, zero, i, j, width)
+
+
+def _put(
+    k: Kernel, config: DeformConfig, p: _Panel, value: Vec, i: Int, j: Int, width: int
+) -> None:
+    step = i + p.first
+    if config.pairs:
+        half = step // 2
+        floats.store(k, p.target, value, (half * width + j) * 2 + (step - half * 2))
+    else:
+        floats.store(k, p.target, value, step * width + j)
+
+
+def panels_launch(
+    view: View, source: Operand, target: Operand, g: Geometry, config: DeformConfig,
+    *, room: int, panels: int,
+) -> Launch:  # fmt: skip
+    """The phase that packs weights.
+
+    Args:
+        view: The weights.
+        source: Operand.
+        target: Operand.
+        g: Sizes.
+        config: Form, elements and tile.
+        room: Steps of a panel.
+        panels: Panels of a block and tap, or of a group.
+    """
+    if config.form == "outputs":
+        chunks = g.groups * panels * g.per_group
+    else:
+        chunks = g.blocks * g.taps * panels
+    integers = (*view.strides, room, panels, chunks, *g.integers())
+    return Launch(config, (source, target), integers, chunks)
+
+
+def emit_weight_gradient(k: Kernel, config: DeformConfig) -> None:
+    """One chunk for each channel of the result."""
+    sums = k.pointer("sums", config.wide)
+    result = k.pointer("result", config.target)
+    s, g = k.sizes(_Strides), k.sizes(Sizes)
+    (parts,) = k.integers("parts")
+    apart = g.blocks * g.outputs * s.room
+    with k.chunks(s.chunks) as chunk, k.range(0, g.per_group) as number:
+        group = chunk // g.outputs
+        block = group * g.per_group + number
+        first, count = g.channels_of(block)
+        inner = first - group * (g.per_group // g.per * g.unit)
+        source = sums + (block * g.outputs + (chunk - group * g.outputs)) * s.room
+        target = result + (chunk * s.output + inner * s.channel)
+        with k.range(0, g.taps) as tap:
+            row = tap // g.tap_columns
+            at = row * s.row + (tap - row * g.tap_columns) * s.column
+            with k.range(0, count) as channel:
+                place = source + (tap * count + channel)
+                total = k.var(place.load())
+                with k.range(1, parts) as part:
+                    total.set(total.get() + place.load(part * apart))
+                floats.store(k, target, total.get(), at + channel * s.channel)
+
+
+def weight_gradient_launch(
+    view: View, source: Operand, target: Operand, g: Geometry, *, room: int, parts: int, wide: str
+) -> Launch:
+    """The phase that sums parts into the weights' gradient."""
+    config = DeformConfig("weight_gradient", "", element_of(view), wide)
+    chunks = g.groups * g.outputs
+    integers = (*view.strides, room, 0, chunks, *g.integers(), parts)
+    return Launch(config, (source, target), integers, chunks)

@@ -1,0 +1,109 @@
+"""Columns: samples of a block of channels for a tile of pixels, side by side for a product."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+from saccade.codegen.language import Kernel, Ptr
+from saccade.codegen.values import Int, IntLike, Vec
+from saccade.kernels.deform.config import COLUMNS, Sizes
+from saccade.kernels.deform.plan import Plan
+
+__all__ = ["Corners", "corners_of", "over_vectors", "sample_pairs", "sample_rows", "sampled"]
+
+_UNROLL = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Corners:
+    """Four pixels' first channels, and their shares in every lane."""
+
+    pixels: tuple[Ptr, ...]
+    shares: tuple[Vec, ...]
+
+
+def corners_of(k: Kernel, plan: Plan, picture: Ptr, tap: Int, pixel: IntLike) -> Corners:
+    """The corners of a sample; `picture` is the block's."""
+    pixels, shares = [], []
+    for corner in range(4):
+        at = (tap * 4 + corner) * plan.room + pixel
+        pixels.append(picture + plan.index.load_int(at) * plan.sizes.pitch)
+        shares.append(plan.share.splat(at))
+    return Corners(tuple(pixels), tuple(shares))
+
+
+def sampled(k: Kernel, c: Corners, at: IntLike) -> Vec:
+    """A vector of channels."""
+    total = c.shares[0] * c.pixels[0].vec(at, None, k.lanes)
+    for share, pixel in zip(c.shares[1:], c.pixels[1:], strict=True):
+        total = k.fma(share, pixel.vec(at, None, k.lanes), total)
+    return total
+
+
+def over_vectors(k: Kernel, g: Sizes, emit: Callable[[Int], None]) -> None:
+    """Call `emit` for the first channel of each vector of a block."""
+    step = _UNROLL * k.lanes
+    whole = g.pitch // step * step
+    with k.range(0, whole, step) as at:
+        for u in range(_UNROLL):
+            emit(at + u * k.lanes)
+    with k.range(whole, g.pitch, k.lanes) as at:
+        emit(at)
+
+
+def sample_rows(
+    k: Kernel, plan: Plan, picture: Ptr, columns: Ptr, channels: Int, count: Int, pitch: IntLike
+) -> Int:
+    """Columns of a tile: a row for each pixel, (tap, channel), and zeros up to whole trips.
+
+    A tap's vectors run past its channels into the next one's place, which is written after.
+
+    Returns:
+        How many elements a row has.
+    """
+    used, padded = _lengths(plan.sizes, channels)
+    zero = k.zero(1, plan.config.wide)
+    with k.range(0, count) as pixel:
+        row = columns + pixel * pitch
+        with k.range(used, padded) as at:
+            row.store(zero, at)
+        with k.range(0, plan.sizes.taps) as tap:
+            corners = corners_of(k, plan, picture, tap, pixel)
+            start = row + tap * channels
+            over_vectors(k, plan.sizes, partial(_store, k, start, corners))
+    return padded
+
+
+def _store(k: Kernel, target: Ptr, corners: Corners, at: Int) -> None:
+    target.store(sampled(k, corners, at), at)
+
+
+def sample_pairs(
+    k: Kernel, plan: Plan, picture: Ptr, columns: Ptr, channels: Int, count: Int, pitch: IntLike
+) -> None:
+    """The same in bfloat16 for sums over pixels: a row for two pixels, in pairs of them.
+
+    An odd count is filled up with a pixel of zeros.
+    """
+    with k.range(0, count, 2) as pixel:
+        row = columns + pixel * pitch
+        with k.range(0, plan.sizes.taps) as tap:
+            even = corners_of(k, plan, picture, tap, pixel)
+            last = (pixel + 1 < count).select(pixel + 1, pixel)
+            odd = corners_of(k, plan, picture, tap, last)
+            there = k.broadcast(k.to_real((pixel + 1 < count).select(1, 0)))
+            odd = Corners(odd.pixels, tuple(share * there for share in odd.shares))
+            start = row + tap * channels * 2
+            over_vectors(k, plan.sizes, partial(_store_pair, k, start, even, odd))
+
+
+def _store_pair(k: Kernel, target: Ptr, even: Corners, odd: Corners, at: Int) -> None:
+    target.store_halves(sampled(k, even, at), sampled(k, odd, at), at * 2)
+
+
+def _lengths(g: Sizes, channels: Int) -> tuple[Int, Int]:
+    """Elements of a row, without and with the zeros."""
+    used = g.taps * channels
+    return used, (used + (COLUMNS - 1)) // COLUMNS * COLUMNS

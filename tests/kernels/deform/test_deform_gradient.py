@@ -1,0 +1,75 @@
+"""Gradients of deformable convolution against their definition."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from deform_cases import CASES, RNG, operands, results, stored
+
+from saccade.ir import DType
+from saccade.kernels.deform.gradient import DEFORM_CONV2D_GRADIENT
+from saccade.opdefs import DeformConv2dGradient
+from saccade.testing.tolerance import exact_operands, random_operands
+
+RUNS = (
+    ("avx512", False, 1, None),
+    ("avx512", True, 7, (6, 2, 4, 0, 1, 5, 3)),
+    ("avx2", True, 2, (1, 0)),
+)
+FEW = (RUNS[0], RUNS[1])
+ALL = DeformConv2dGradient.WANTED
+
+
+def gradient_operands(op, shape, outputs, window, dtype=DType.F32, other=None, exact=False):
+    x, w, offset, _, mask = operands(RNG, op, shape, outputs, window, dtype, other, exact)
+    size = (shape[0], outputs, *offset.shape[2:])
+    grad = (exact_operands if exact else random_operands)(size, dtype, RNG)
+    return [grad, x, w, offset, *([mask] if op.mask else [])]
+
+
+def held(hold, op, arrays, *, last=False, exact=False, kernel=DEFORM_CONV2D_GRADIENT, **more):
+    views = [stored(a, last, 3 * (i < 2)) for i, a in enumerate(arrays)]
+    outs = [stored(r, last) for r in results(op, arrays)]
+    k = arrays[0].size // max(1, arrays[0].shape[1]) + arrays[2].shape[0]
+    return hold(kernel, op, arrays, inputs=views, outputs=outs, k=k, exact=exact, **more)
+
+
+@pytest.mark.parametrize("last", [False, True], ids=["planar", "last"])
+@pytest.mark.parametrize(("shape", "outputs", "window", "attributes"), CASES, ids=str)
+def test_exact(hold, shape, outputs, window, attributes, last):
+    wanted = tuple(name for name in ALL if not last or name != "mask")
+    op = DeformConv2dGradient(mask=not last, wanted=wanted, **attributes)
+    arrays = gradient_operands(op, shape, outputs, window, exact=True)
+    held(hold, op, arrays, last=last, exact=True, runs=FEW if last else RUNS)
+
+
+@pytest.mark.parametrize("wanted", [("x",), ("weight",), ("offset",), ("bias",), ("mask",),
+                                    ("x", "offset"), ("weight", "bias", "mask")])  # fmt: skip
+def test_only_what_is_wanted(hold, wanted):
+    op = DeformConv2dGradient(mask=True, wanted=wanted, padding=(1, 0, 1, 0))
+    arrays = gradient_operands(op, (2, 18, 5, 6), 7, (2, 2))
+    held(hold, op, arrays, runs=FEW)
+
+
+@pytest.mark.parametrize("dtype", [DType.F64, DType.F16], ids=str)
+def test_dtypes(hold, dtype):
+    op = DeformConv2dGradient(mask=True, wanted=ALL, padding=(1, 1, 1, 1), offset_groups=2)
+    arrays = gradient_operands(op, (2, 38, 6, 7), 21, (3, 3), dtype, DType.F32)
+    held(hold, op, arrays, runs=FEW)
+
+
+def test_bfloat16(hold):
+    """Samples are rounded where the target multiplies pairs; whole ones need none."""
+    op = DeformConv2dGradient(mask=True, wanted=ALL, padding=(1, 1, 1, 1), groups=3)
+    shape = (2, 51, 5, 7)
+    arrays = gradient_operands(op, shape, 21, (3, 3), DType.BF16, DType.F32, exact=True)
+    arrays[3], arrays[4] = np.round(arrays[3]), np.round(arrays[4])
+    held(hold, op, arrays, exact=True, runs=FEW)
+
+
+def test_wherever_offsets_point(hold):
+    op = DeformConv2dGradient(wanted=("x", "weight", "offset"), padding=(1, 1, 1, 1))
+    arrays = gradient_operands(op, (1, 19, 5, 6), 8, (3, 3))
+    special = [-1.0, 1.0, 5.0, 6.0, -2.0, 1e9, -1e30, 3e38, np.inf, -np.inf, 0.5]
+    arrays[3][...] = RNG.choice(np.array(special, np.float32), arrays[3].shape)
+    held(hold, op, arrays, runs=FEW)
