@@ -20,6 +20,7 @@ from saccade.opdefs.pool import Pool2d
 from saccade.opdefs.reduce import ArgReduce, CumSum, Reduce, Softmax
 from saccade.opdefs.resize import Resize
 from saccade.opdefs.roi_align import RoiAlign, RoiAlignGradient
+from saccade.opdefs.roi_pool import RoiPool, RoiPoolGradient
 from saccade.opdefs.separable import SeparableConv2d
 
 __all__ = [
@@ -48,6 +49,8 @@ __all__ = [
     "Resize",
     "RoiAlign",
     "RoiAlignGradient",
+    "RoiPool",
+    "RoiPoolGradient",
     "RowSums",
     "SeparableConv2d",
     "Softmax",

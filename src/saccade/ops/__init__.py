@@ -9,12 +9,14 @@ from saccade.ops.multi_scale import MultiScaleRoIAlign
 from saccade.ops.nms import batched_nms, nms
 from saccade.ops.rearrange import depth_to_space, pixel_shuffle, pixel_unshuffle, space_to_depth
 from saccade.ops.roi_align import RoIAlign, roi_align
+from saccade.ops.roi_pool import RoIPool, roi_pool
 from saccade.ops.vector_norm import vector_norm
 
 __all__ = [
     "DeformConv2d",
     "MultiScaleRoIAlign",
     "RoIAlign",
+    "RoIPool",
     "batched_nms",
     "deform_conv2d",
     "depth_to_space",
@@ -23,6 +25,7 @@ __all__ = [
     "pixel_unshuffle",
     "release_memory",
     "roi_align",
+    "roi_pool",
     "space_to_depth",
     "vector_norm",
 ]
