@@ -10,6 +10,7 @@ import typer
 from typer.core import TyperGroup
 
 from saccade.cli.bench import bench
+from saccade.cli.bench_ops import bench_ops
 from saccade.cli.compare import compare
 from saccade.cli.inspect import inspect
 from saccade.cli.profile import profile
@@ -67,5 +68,5 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,  # a traceback is for bugs, and should look like one
 )
-for command in (run, bench, tune, profile, inspect, compare):
+for command in (run, bench, bench_ops, tune, profile, inspect, compare):
     app.command()(command)

@@ -107,15 +107,25 @@ def _check(name: str, x: Tensor, block: int, mode: str) -> None:
         raise OperandError(f"{name}: mode {mode!r} is neither DCR nor CRD")
 
 
+def spread_into(x: Tensor, out: Tensor, block: int, mode: str) -> None:
+    """Depth to space into a result that is there: rank 4 on both sides, any strides."""
+    execute(_spread_move, (block, mode), [x], [out])
+
+
+def gather_into(x: Tensor, out: Tensor, block: int, mode: str) -> None:
+    """Space to depth into a result that is there: rank 4 on both sides, any strides."""
+    execute(_gather_move, (block, mode), [x], [out])
+
+
 def _spread(x: Tensor, block: int, mode: str) -> Tensor:
     out = empty_like(x, _spread_shape(x, block, mode))
-    execute(_spread_move, (block, mode), [_flat(x)], [_flat(out)])
+    spread_into(_flat(x), _flat(out), block, mode)
     return out
 
 
 def _gather(x: Tensor, block: int, mode: str) -> Tensor:
     out = empty_like(x, _gather_shape(x, block, mode))
-    execute(_gather_move, (block, mode), [_flat(x)], [_flat(out)])
+    gather_into(_flat(x), _flat(out), block, mode)
     return out
 
 

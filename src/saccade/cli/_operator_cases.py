@@ -1,0 +1,266 @@
+"""What `saccade bench-ops` times: operators, operands, their peers, what is aimed at.
+
+Peers are torchvision and PyTorch, called with the same tensors in the same process; `copy_` stands
+for the speed of memory, where an operator is bound by it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from saccade import ops
+from saccade.ops.rearrange import gather_into, spread_into
+
+__all__ = ["Bout", "OperatorCase", "cases"]
+
+Function = Callable[..., Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Bout:
+    """Two functions that take turns.
+
+    Attributes:
+        ours: Ours; called without arguments.
+        theirs: The peer's. Where both give tensors, they are compared before anything is timed.
+        compared: Whether their results say the same.
+    """
+
+    ours: Callable[[], Any]
+    theirs: Callable[[], Any]
+    compared: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorCase:
+    """One line of the table.
+
+    Attributes:
+        operator: Its name in `saccade.ops`.
+        name: Operands, layout, and what of it: forward, backward.
+        peer: "torchvision", "torch", or "copy".
+        aim: The peer's time over ours that is aimed at.
+        make: Gives the bout for a dtype; operands are made there.
+    """
+
+    operator: str
+    name: str
+    peer: str
+    aim: float
+    make: Callable[[torch.dtype], Bout]
+
+
+def cases() -> tuple[OperatorCase, ...]:
+    """All of them."""
+    return (*_deform(), *_rois(), *_suppression(), *_norms(), *_shuffles())
+
+
+def _ours(name: str) -> Function:
+    found: Function = getattr(ops, name)
+    return found
+
+
+def _peer(name: str) -> Function:
+    import torchvision.ops  # noqa: PLC0415 - an environment of its own: it wants CUDA's PyTorch
+
+    found: Function = getattr(torchvision.ops, name)
+    return found
+
+
+def _trained(function: Function, operands: list[Tensor], grad: Tensor) -> Callable[[], Any]:
+    """Forward and backward, with fresh gradients."""
+
+    def run() -> Any:  # noqa: ANN401
+        leaves = [t.detach().requires_grad_() for t in operands]
+        function(*leaves).backward(grad)
+        return [leaf.grad for leaf in leaves]
+
+    return run
+
+
+def _deform() -> Iterator[OperatorCase]:
+    def operands(dtype: torch.dtype) -> list[Tensor]:
+        random = torch.Generator().manual_seed(0)
+        shapes = ((6, 512, 19, 34), (6, 18, 19, 34), (256, 512, 3, 3), (6, 9, 19, 34))
+        x, offset, weight, mask = (torch.randn(s, generator=random) for s in shapes)
+        return [t.to(dtype) for t in (x, offset, weight / 68, mask.sigmoid())]
+
+    def call(function: Function) -> Function:
+        return lambda x, offset, weight, mask: function(x, offset, weight, padding=1, mask=mask)
+
+    def forward(dtype: torch.dtype) -> Bout:
+        given = operands(dtype)
+        theirs = [t.float() for t in given] if dtype is torch.bfloat16 else given
+        return Bout(
+            lambda: call(_ours("deform_conv2d"))(*given),
+            lambda: call(_peer("deform_conv2d"))(*theirs),
+        )
+
+    def trained(dtype: torch.dtype) -> Bout:
+        given = operands(dtype)
+        grad = torch.randn(6, 256, 19, 34).to(dtype)
+        wide = dtype is torch.bfloat16
+        theirs = [t.float() for t in given] if wide else given
+        return Bout(
+            _trained(call(_ours("deform_conv2d")), given, grad),
+            _trained(call(_peer("deform_conv2d")), theirs, grad.float() if wide else grad),
+        )
+
+    shape = "6x512x19x34, 256 filters 3x3, masks"
+    yield OperatorCase("deform_conv2d", f"{shape}, forward", "torchvision", 6.0, forward)
+    yield OperatorCase(
+        "deform_conv2d", f"{shape}, forward and backward", "torchvision", 15.0, trained
+    )
+
+
+def detector_boxes(count: int, dtype: torch.dtype) -> Tensor:
+    """[count, 5]: two images of 800x1216 in turns, corners and sizes uniform in [0, 400)."""
+    random = torch.Generator().manual_seed(0)
+    corner = 400 * torch.rand(count, 2, generator=random)
+    size = 400 * torch.rand(count, 2, generator=random)
+    image = (torch.arange(count) % 2)[:, None]
+    return torch.cat([image, corner, corner + size], 1).to(dtype)
+
+
+def _rois() -> Iterator[OperatorCase]:
+    aims = {"roi_align": (20.0, 30.0, 15.0), "roi_pool": (15.0, 15.0, 15.0)}
+    layouts = {"NCHW": torch.contiguous_format, "channels-last": torch.channels_last}
+    for name in ("roi_align", "roi_pool", "ps_roi_align", "ps_roi_pool"):
+        channels = 392 if name.startswith("ps") else 256
+        plain, last, trained = aims.get(name, (8.0, 8.0, 8.0))
+        for layout, aim in zip(layouts, (plain, last), strict=True):
+            for backward in (False, True):
+                yield OperatorCase(
+                    name,
+                    f"2x{channels}x200x304, 1000 boxes, {layout}, "
+                    + ("forward and backward" if backward else "forward"),
+                    "torchvision",
+                    trained if backward else aim,
+                    _roi_bout(name, channels, layouts[layout], backward),
+                )
+
+
+def _roi_bout(
+    name: str, channels: int, layout: torch.memory_format, backward: bool
+) -> Callable[[torch.dtype], Bout]:
+    options: dict[str, Any] = {"output_size": (7, 7), "spatial_scale": 0.25}
+    if name.endswith("align"):
+        options["sampling_ratio"] = 2
+    if name == "roi_align":
+        options["aligned"] = True
+
+    def make(dtype: torch.dtype) -> Bout:
+        random = torch.Generator().manual_seed(1)
+        x = torch.randn(2, channels, 200, 304, generator=random).to(dtype)
+        x = x.contiguous(memory_format=layout)
+        boxes = detector_boxes(1000, torch.float32)
+        wide = x.float() if dtype is torch.bfloat16 else x
+
+        def run(function: Function, source: Tensor) -> Callable[[], Any]:
+            if not backward:
+                return lambda: function(source, boxes, **options)
+            kept = channels // 49 if name.startswith("ps") else channels
+            grad = torch.ones(1000, kept, 7, 7, dtype=source.dtype)
+            return _trained(lambda t: function(t, boxes, **options), [source], grad)
+
+        return Bout(run(_ours(name), x), run(_peer(name), wide))
+
+    return make
+
+
+def _suppression() -> Iterator[OperatorCase]:
+    for count, aim in ((1000, 5.0), (4000, 10.0), (20000, 20.0)):
+
+        def make(dtype: torch.dtype, count: int = count) -> Bout:
+            random = torch.Generator().manual_seed(2)
+            boxes = detector_boxes(count, dtype)[:, 1:].contiguous()
+            scores = torch.rand(count, generator=random).to(dtype)
+            wide = dtype is torch.bfloat16
+            theirs = (boxes.float(), scores.float()) if wide else (boxes, scores)
+            return Bout(
+                lambda: _ours("nms")(boxes, scores, 0.5),
+                lambda: _peer("nms")(*theirs, 0.5),
+                not wide,
+            )
+
+        yield OperatorCase("nms", f"{count} boxes", "torchvision", aim, make)
+
+
+def _norms() -> Iterator[OperatorCase]:
+    for dim in (-1, 1):
+        for p in (1.0, 2.0, 3.0, math.inf):
+            text = f"300x250x250, dim {dim}, p = {p:g}"
+            yield OperatorCase("vector_norm", f"{text}, forward", "torch", 2.0, _norm(p, dim))
+            yield OperatorCase(
+                "vector_norm", f"{text}, backward", "torch", 2.0, _norm_gradient(p, dim)
+            )
+
+
+def _norm(p: float, dim: int) -> Callable[[torch.dtype], Bout]:
+    def make(dtype: torch.dtype) -> Bout:
+        x = torch.randn(300, 250, 250).to(dtype)
+        return Bout(
+            lambda: _ours("vector_norm")(x, p, dim), lambda: torch.linalg.vector_norm(x, p, dim)
+        )
+
+    return make
+
+
+def _norm_gradient(p: float, dim: int) -> Callable[[torch.dtype], Bout]:
+    def make(dtype: torch.dtype) -> Bout:
+        x = torch.randn(300, 250, 250).to(dtype)
+
+        def run(function: Function) -> Callable[[], Any]:
+            leaf = x.detach().requires_grad_()
+            y = function(leaf, p, dim)
+            grad = torch.ones_like(y)
+            return lambda: torch.autograd.grad(y, leaf, grad, retain_graph=True)
+
+        return Bout(run(_ours("vector_norm")), run(torch.linalg.vector_norm))
+
+    return make
+
+
+def _shuffles() -> Iterator[OperatorCase]:
+    layouts = {"NCHW": torch.contiguous_format, "channels-last": torch.channels_last}
+    for layout, kind in layouts.items():
+        for name, shape in (
+            ("pixel_shuffle", (1, 128, 720, 640)),
+            ("pixel_unshuffle", (1, 32, 1440, 1280)),
+        ):
+            text = f"{'x'.join(map(str, shape))}, factor 2, {layout}"
+            yield OperatorCase(name, text, "torch", 2.0, _shuffle(name, shape, kind))
+            yield OperatorCase(
+                name, f"{text}, into a result", "copy", 0.83, _shuffle_into(name, shape, kind)
+            )
+
+
+def _shuffle(
+    name: str, shape: tuple[int, ...], layout: torch.memory_format
+) -> Callable[[torch.dtype], Bout]:
+    def make(dtype: torch.dtype) -> Bout:
+        x = torch.randn(shape).to(dtype).contiguous(memory_format=layout)
+        theirs = getattr(torch.nn.functional, name)
+        return Bout(lambda: _ours(name)(x, 2), lambda: theirs(x, 2))
+
+    return make
+
+
+def _shuffle_into(
+    name: str, shape: tuple[int, ...], layout: torch.memory_format
+) -> Callable[[torch.dtype], Bout]:
+    into = spread_into if name == "pixel_shuffle" else gather_into
+
+    def make(dtype: torch.dtype) -> Bout:
+        x = torch.randn(shape).to(dtype).contiguous(memory_format=layout)
+        out, copied = _ours(name)(x, 2), torch.empty_like(x)
+        copied.zero_()
+        return Bout(lambda: into(x, out, 2, "CRD"), lambda: copied.copy_(x), compared=False)
+
+    return make

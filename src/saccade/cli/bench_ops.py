@@ -1,0 +1,201 @@
+"""`saccade bench-ops`: the PyTorch operators beside torchvision's and PyTorch's own."""
+
+# ruff: noqa: PLC0415 - PyTorch is imported when the command runs, not for --help
+
+from __future__ import annotations
+
+import statistics
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from saccade.cli._options import ThreadsOption
+from saccade.errors import OptionError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from saccade.cli._operator_cases import Bout, OperatorCase
+
+__all__ = ["bench_ops"]
+
+_PEERS = ("torchvision", "torch", "copy")
+_DTYPES = ("float32", "bfloat16", "float16", "float64")
+_LEAST_RUNS = 3
+
+NamesArgument = Annotated[
+    list[str] | None, typer.Argument(metavar="[NAME…]", help="Operators; all without any.")
+]
+AgainstOption = Annotated[
+    str,
+    typer.Option(metavar=",".join(_PEERS), help="Whom to be timed beside, of those that fit."),
+]
+DTypeOption = Annotated[str, typer.Option(metavar="|".join(_DTYPES), help="Of the operands.")]
+RoundsOption = Annotated[int, typer.Option(min=1, metavar="N", help="Turns of each side.")]
+SecondsOption = Annotated[float, typer.Option(min=0.0, metavar="S", help="Length of a turn.")]
+JsonOption = Annotated[
+    Path | None,
+    typer.Option("--json", metavar="FILE", help="Add the figures to a record."),
+]
+
+
+def bench_ops(
+    names: NamesArgument = None,
+    *,
+    against: AgainstOption = "torchvision,torch,copy",
+    dtype: DTypeOption = "float32",
+    threads: ThreadsOption = None,
+    rounds: RoundsOption = 5,
+    seconds: SecondsOption = 0.3,
+    json: JsonOption = None,
+) -> None:
+    """Time operators, ours and the peers' by turns in one process; ratios are peer over ours."""
+    if dtype not in _DTYPES:
+        raise OptionError(f"--dtype {dtype!r} is not one of {', '.join(_DTYPES)}")
+    peers = [name.strip() for name in against.split(",") if name.strip()]
+    for peer in peers:
+        if peer not in _PEERS:
+            raise OptionError(f"--against {peer!r} is not one of {', '.join(_PEERS)}")
+    wanted = _wanted(names or [], peers)
+    import torch
+
+    from saccade.cli._progress import working
+    from saccade.options import default_threads
+
+    torch.set_num_threads(threads or default_threads())
+    rows: list[dict[str, Any]] = []
+    width = max(len(case.name) for case in wanted)
+    head = (
+        f"{'operator':15} {'case':{width}} {'ours ms':>9} {'peer ms':>9} {'ratio':>7}  {'aim':>5}"
+    )
+    print(f"{dtype}, {torch.get_num_threads()} thread(s)\n{head}  peer")
+    with working("operators") as report:
+        for case in wanted:
+            report(f"{case.operator}: {case.name}")
+            row = _measure(case, case.make(getattr(torch, dtype)), rounds, seconds)
+            rows.append({"dtype": dtype, "threads": torch.get_num_threads(), **row})
+            print(_line(row, width), flush=True)
+    if json is not None:
+        _write(json, rows)
+
+
+def _wanted(names: Sequence[str], peers: Sequence[str]) -> list[OperatorCase]:
+    try:
+        from saccade.cli._operator_cases import cases
+    except ModuleNotFoundError as error:
+        raise OptionError(f"bench-ops needs {error.name}: pip install 'saccade[torch]'") from error
+    everything = cases()
+    known = {case.operator for case in everything}
+    for name in names:
+        if name not in known:
+            raise OptionError(f"operator {name!r} is not one of {', '.join(sorted(known))}")
+    return [
+        case for case in everything if (not names or case.operator in names) and case.peer in peers
+    ]
+
+
+def _measure(case: OperatorCase, bout: Bout, rounds: int, seconds: float) -> dict[str, Any]:
+    """The figures of one case, in milliseconds.
+
+    Raises:
+        OptionError: The peer is not installed, or says something else.
+    """
+    try:
+        ours, theirs = bout.ours(), bout.theirs()
+    except ModuleNotFoundError as error:
+        raise OptionError(f"{case.peer} is not installed; see --against") from error
+    if bout.compared:
+        _compare(case, ours, theirs)
+    times: dict[str, list[list[float]]] = {"ours": [], "theirs": []}
+    del ours, theirs
+    for _ in range(rounds):
+        times["ours"].append(_turn(bout.ours, seconds))
+        times["theirs"].append(_turn(bout.theirs, seconds))
+    figures = {side: sorted(ms for turn in turns for ms in turn) for side, turns in times.items()}
+    medians = {side: statistics.median(runs) for side, runs in figures.items()}
+    return {
+        "operator": case.operator,
+        "case": case.name,
+        "peer": case.peer,
+        "ours_ms": medians["ours"],
+        "peer_ms": medians["theirs"],
+        "ours_min_ms": figures["ours"][0],
+        "peer_min_ms": figures["theirs"][0],
+        "ratio": medians["theirs"] / medians["ours"],
+        "ratios": [
+            statistics.median(b) / statistics.median(a)
+            for a, b in zip(times["ours"], times["theirs"], strict=True)
+        ],
+        "aim": case.aim,
+    }
+
+
+def _turn(function: Callable[[], Any], seconds: float) -> list[float]:
+    """Milliseconds of each run; results are freed outside the clock."""
+    found: list[float] = []
+    function()
+    until = time.perf_counter() + seconds
+    while len(found) < _LEAST_RUNS or time.perf_counter() < until:
+        began = time.perf_counter()
+        result = function()
+        found.append(1e3 * (time.perf_counter() - began))
+        del result
+    return found
+
+
+def _compare(case: OperatorCase, ours: Any, theirs: Any) -> None:  # noqa: ANN401 - tensors, nested
+    import torch
+
+    pairs = zip(_tensors(ours), _tensors(theirs), strict=True)
+    for a, b in pairs:
+        error = (a.double() - b.double()).norm() / b.double().norm().clamp(min=1e-30)
+        bound = 3e-2 if a.dtype in (torch.bfloat16, torch.float16) else 1e-5
+        if not error <= bound:
+            raise OptionError(
+                f"{case.operator}, {case.name}: {case.peer} says something else (relative L2 "
+                f"{float(error):.1e}); nothing was timed"
+            )
+
+
+def _tensors(value: Any) -> Iterator[Any]:  # noqa: ANN401
+    if isinstance(value, (list, tuple)):
+        for one in value:
+            yield from _tensors(one)
+    else:
+        yield value
+
+
+def _line(row: dict[str, Any], width: int) -> str:
+    mark = "" if row["ratio"] >= row["aim"] else "  below"
+    return (
+        f"{row['operator']:15} {row['case']:{width}} {row['ours_ms']:9.3f} {row['peer_ms']:9.3f} "
+        f"{row['ratio']:6.2f}x  {row['aim']:5g}  {row['peer']}{mark}"
+    )
+
+
+def _write(path: Path, rows: list[dict[str, Any]]) -> None:
+    """Put rows in place of those of the same operator, case, peer, dtype and width."""
+    import datetime
+    from importlib.metadata import PackageNotFoundError, version
+    from json import loads
+
+    from saccade.cli._machine import describe_machine
+    from saccade.cli._model import json_text
+
+    def key(row: dict[str, Any]) -> tuple[Any, ...]:
+        return tuple(row[k] for k in ("operator", "case", "peer", "dtype", "threads"))
+
+    versions = {}
+    for package in ("torch", "torchvision"):
+        try:
+            versions[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    taken = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+    old = loads(path.read_text())["results"] if path.exists() else []
+    known = {key(row): row for row in old}
+    known |= {key(row): {**row, "taken": taken, "versions": versions} for row in rows}
+    document = {"machine": describe_machine(), "results": list(known.values())}
+    path.write_text(json_text(document) + "\n")
