@@ -1,0 +1,75 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from saccade import ops  # noqa: E402
+from saccade.cli import _operator_cases  # noqa: E402
+from saccade.cli._operator_cases import Bout, OperatorCase  # noqa: E402
+
+
+def shuffle_case(theirs, aim=1e-9):
+    def make(dtype):
+        x = torch.arange(64.0).reshape(1, 16, 2, 2).to(dtype)
+        return Bout(lambda: ops.pixel_shuffle(x, 2), lambda: theirs(x, 2))
+
+    return OperatorCase("pixel_shuffle", "small", "torch", aim, make)
+
+
+@pytest.fixture
+def one_case(monkeypatch):
+    def use(case):
+        monkeypatch.setattr(_operator_cases, "cases", lambda: (case,))
+
+    return use
+
+
+def bench(saccade_cli, *more):
+    return saccade_cli("bench-ops", "--rounds", 2, "--seconds", 0, *more)
+
+
+def test_the_table_and_the_record(saccade_cli, one_case, tmp_path):
+    one_case(shuffle_case(torch.nn.functional.pixel_shuffle))
+    file = tmp_path / "operators.json"
+    for dtype in ("float32", "bfloat16", "bfloat16"):
+        result = bench(saccade_cli, "pixel_shuffle", "--dtype", dtype, "--json", file)
+        assert result.exit_code == 0, result.stderr
+        assert "below" not in result.stdout
+    rows = json.loads(file.read_text())["results"]
+    assert [row["dtype"] for row in rows] == ["float32", "bfloat16"], "later figures replace"
+    row = rows[0]
+    assert row["operator"] == "pixel_shuffle"
+    assert row["peer"] == "torch"
+    assert row["ratio"] == pytest.approx(row["peer_ms"] / row["ours_ms"])
+    assert len(row["ratios"]) == 2
+    assert row["versions"]["torch"]
+
+
+def test_a_missed_aim_is_shown(saccade_cli, one_case):
+    one_case(shuffle_case(torch.nn.functional.pixel_shuffle, aim=1e9))
+    assert "below" in bench(saccade_cli).stdout
+
+
+def test_nothing_is_timed_where_results_differ(refused, one_case):
+    one_case(shuffle_case(lambda x, _: -torch.nn.functional.pixel_shuffle(x, 2)))
+    assert "nothing was timed" in refused("bench-ops")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("pixel_shufle",), "'pixel_shufle' is not one of"),
+        (("--dtype", "int8"), "--dtype 'int8' is not one of"),
+        (("--against", "tensorflow"), "--against 'tensorflow' is not one of"),
+    ],
+)
+def test_refusals(refused, arguments, message):
+    assert message in refused("bench-ops", *arguments)
+
+
+def test_every_case_names_an_operator_once():
+    cases = _operator_cases.cases()
+    assert len({(case.operator, case.name, case.peer) for case in cases}) == len(cases)
