@@ -51,7 +51,7 @@ ALLOWED["compile"] = ENGINE | {"engine", "model"}
 ALLOWED["__init__"] = ENGINE | {"model", "compile"}
 ALLOWED["testing"] = ENGINE | {"model", "compile"}
 ALLOWED["ops"] = ENGINE | {"model", "compile", "__init__"}
-ALLOWED["cli"] = ENGINE | {"model", "compile", "testing", "__init__"}
+ALLOWED["cli"] = ENGINE | {"model", "compile", "testing", "ops", "__init__"}
 
 GPU = ("ops/", "runtime/cuda/", "kernels/*/cuda_*.py")
 PEERS = {"onnxruntime", "openvino", "torch", "triton"}
