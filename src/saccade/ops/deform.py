@@ -173,7 +173,6 @@ def _shape(
 ) -> tuple[int, ...]:  # fmt: skip
     """The result's shape; the messages are torchvision's where its tests read them."""
     _check_ranks(x, weight, offset)
-    _check_dtypes(x, weight, offset, bias, mask)
     n, c, h, w = x.shape
     o, inner, kh, kw = weight.shape
     if min(*stride, *dilation) <= 0 or min(padding) < 0:
@@ -199,6 +198,7 @@ def _shape(
         _check_plan("mask", mask, n, offset_groups * kh * kw, size)
     if bias is not None and bias.shape != (o,):
         raise OperandError(f"deform_conv2d: bias {list(bias.shape)} for {o} channels")
+    _check_dtypes(x, weight, offset, bias, mask)
     return (n, o, *size)
 
 
