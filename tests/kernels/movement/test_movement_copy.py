@@ -7,8 +7,8 @@ import pytest
 
 from saccade.codegen.target import host_target
 from saccade.ir import DType, Factor, IndexMap
-from saccade.kernels.base import Call, View
-from saccade.kernels.movement.copy import copy_way
+from saccade.kernels.base import Call, In, Out, View
+from saccade.kernels.movement.copy import copy_launch, copy_way
 from saccade.kernels.movement.move import COPY, map_strides
 from saccade.opdefs.movement import Move
 from saccade.testing.kernels import nhwc_view, off_by, row_major, run_kernel
@@ -91,6 +91,16 @@ def test_depth_to_space(hold, block, channels, mode):
     for source in (row_major(DType.F32, x.shape), nhwc_view(DType.F32, x.shape)):
         for to in (row_major(DType.F32, out), nhwc_view(DType.F32, out)):
             hold(COPY, op, [x], inputs=[source], outputs=[to], exact=True)
+
+
+def test_few_planes_are_written_side_by_side():
+    """Two rows of blocks of channels: the source is read once, in its order."""
+    to, source = (80, 4000, 40, 1), (160, 40, 80, 1)
+    launch = copy_launch((30, 2, 50, 40), to, source, 4, (Out(0), In(0)))
+    assert launch.config.way == "rows"
+    assert launch.integers[:4] == (30, 50, 2, 40)
+    launch = copy_launch((30, 9, 50, 40), to, (800, 40, 360, 1), 4, (Out(0), In(0)))
+    assert launch.integers[:4] == (30, 9, 50, 40)
 
 
 @pytest.mark.parametrize("groups", [2, 3])

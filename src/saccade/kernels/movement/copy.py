@@ -30,6 +30,7 @@ __all__ = ["ELEMENT", "CopyConfig", "copy_launch", "copy_way", "emit_copy", "emi
 
 ELEMENT = {1: "int8", 2: "int16", 4: "int32", 8: "int64"}
 _FEW = 8  # longest axis that is interleaved
+_STREAMS = 4  # planes of the destination, at most, that are written side by side
 
 
 @dataclass(frozen=True)
@@ -68,6 +69,7 @@ def _plan(
     itemsize: int,
 ) -> _Plan:
     loops, starts, itemsize = _widen(collapse(sizes, strides), starts, itemsize)
+    loops = _streams_inside(loops)
     to, source = (s[-1] for s in loops.strides)
     if to == 1 and source in (0, 1):
         return _Plan("rows" if source else "fill", itemsize, loops, starts)
@@ -97,6 +99,28 @@ def _widen(
     strides = [tuple(step // run for step in s[:-1]) for s in loops.strides]
     wide = collapse(loops.sizes[:-1], strides)
     return wide, (starts[0] // run, starts[1] // run), itemsize * run
+
+
+def _streams_inside(loops: Loops) -> Loops:
+    """A few planes of the destination side by side, where the source has them row by row.
+
+    One after the other, they would each read a part of the same rows of the source.
+    """
+    order = list(range(loops.rank))
+    for axis in range(loops.rank - 2, -1, -1):
+        step = abs(loops.strides[1][axis])
+        if loops.sizes[axis] > _STREAMS or not step:
+            continue
+        later = order[order.index(axis) + 1 : -1]
+        outer = [i for i in later if loops.sizes[i] > _STREAMS and abs(loops.strides[1][i]) > step]
+        if outer:
+            order.remove(axis)
+            order.insert(order.index(outer[-1]) + 1, axis)
+
+    def arranged(values: tuple[int, ...]) -> tuple[int, ...]:
+        return tuple(values[i] for i in order)
+
+    return Loops(arranged(loops.sizes), tuple(arranged(s) for s in loops.strides))
 
 
 def _without(loops: Loops, axis: int) -> Loops:
