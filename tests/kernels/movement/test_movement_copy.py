@@ -95,11 +95,13 @@ def test_depth_to_space(hold, block, channels, mode):
 
 def test_few_planes_are_written_side_by_side():
     """Two rows of blocks of channels: the source is read once, in its order."""
-    to, source = (80, 4000, 40, 1), (160, 40, 80, 1)
+    to, source = (4000, 2000, 40, 1), (4000, 40, 80, 1)
     launch = copy_launch((30, 2, 50, 40), to, source, 4, (Out(0), In(0)))
     assert launch.config.way == "rows"
     assert launch.integers[:4] == (30, 50, 2, 40)
-    launch = copy_launch((30, 9, 50, 40), to, (800, 40, 360, 1), 4, (Out(0), In(0)))
+    launch = copy_launch(
+        (30, 9, 50, 40), (18000, 2000, 40, 1), (18000, 40, 360, 1), 4, (Out(0), In(0))
+    )
     assert launch.integers[:4] == (30, 9, 50, 40)
 
 
