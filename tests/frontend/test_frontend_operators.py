@@ -135,6 +135,7 @@ CASES = {
         opset=21,
         weights={"s": _w(4), "b": _w(4)},
     ),
+    "lp_normalization": Case("a = LpNormalization<axis=1>(x) y = LpNormalization<p=1>(a)"),
     "lrn": Case("y = LRN<size=3, alpha=0.1, bias=2.0>(x)"),
     "relu": Case("y = Relu(x)"),
     "leaky_relu": Case("y = LeakyRelu<alpha=0.3>(x)"),

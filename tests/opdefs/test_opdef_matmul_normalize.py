@@ -9,7 +9,7 @@ from saccade.errors import ModelError
 from saccade.ir import DType, TensorType
 from saccade.ir.dim import symbol
 from saccade.ir.expr import parse
-from saccade.opdefs import GroupNorm, LayerNorm, LocalResponseNorm, MatMul
+from saccade.opdefs import GroupNorm, LayerNorm, LocalResponseNorm, LpNormalize, MatMul
 from saccade.testing.tolerance import assert_exact, exact_operands, random_operands
 
 F32 = DType.F32
@@ -96,6 +96,20 @@ def test_lrn_agrees(size, rng, peer, agrees):
     x = random_operands((2, 7, 3, 2), F32, rng) * 3
     op = LocalResponseNorm(size, 0.3, 0.6, 1.5)
     agrees(op, (x,), peer("LRN", (x,), size=size, alpha=0.3, beta=0.6, bias=1.5), k=16)
+
+
+@pytest.mark.parametrize("p", [1, 2])
+@pytest.mark.parametrize("axis", [0, 1, 2])
+def test_lp_normalization_agrees(p, axis, rng, peer, agrees):
+    x = random_operands((3, 7, 5), F32, rng)
+    agrees(LpNormalize(axis, p), (x,), peer("LpNormalization", (x,), axis=axis, p=p), k=16)
+
+
+def test_a_row_of_zeros_stays_one():
+    x = np.array([[0.0, 0.0], [3.0, -4.0]], np.float32)
+    for p, want in ((1, [3 / 7, -4 / 7]), (2, [0.6, -0.8])):
+        (got,) = LpNormalize(1, p).reference(x)
+        np.testing.assert_allclose(got, [[0, 0], want], rtol=1e-6)
 
 
 def test_lrn_of_even_size_reaches_further_up():

@@ -21,6 +21,7 @@ from saccade.kernels.movement.pad import PAD
 from saccade.kernels.nms.direct import NMS
 from saccade.kernels.norm.gradient import NORM_GRAD
 from saccade.kernels.normalize.local_response import LOCAL_RESPONSE
+from saccade.kernels.normalize.lp import LP_NORMALIZE
 from saccade.kernels.normalize.statistics import GROUP_NORM, LAYER_NORM
 from saccade.kernels.pointwise.chain import CHAIN
 from saccade.kernels.pool.direct import POOL
@@ -61,6 +62,7 @@ CPU_KERNELS: tuple[CpuKernel, ...] = (
     LAYER_NORM,
     GROUP_NORM,
     LOCAL_RESPONSE,
+    LP_NORMALIZE,
     CUMSUM,
     ARG_REDUCE,
     NMS,

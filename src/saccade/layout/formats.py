@@ -24,6 +24,7 @@ from saccade.opdefs import (
     ExpandDepthwise,
     GroupNorm,
     LocalResponseNorm,
+    LpNormalize,
     Move,
     Pad,
     Pointwise,
@@ -40,7 +41,7 @@ SPATIAL = (
     Conv2d, ConvTranspose2d, DeformConv2d, ExpandDepthwise, RowSums, Excite, Pool2d, Resize,
     GroupNorm, LocalResponseNorm,
 )  # fmt: skip
-INDIFFERENT = (Pointwise, Concat, Pad, Reduce, Softmax)
+INDIFFERENT = (Pointwise, Concat, Pad, Reduce, Softmax, LpNormalize)
 
 
 @dataclass(frozen=True, slots=True)

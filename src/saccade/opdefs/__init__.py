@@ -14,7 +14,7 @@ from saccade.opdefs.matmul import MatMul
 from saccade.opdefs.movement import Concat, Gather, Move, Pad
 from saccade.opdefs.nms import Nms
 from saccade.opdefs.norm import VectorNorm, VectorNormGrad
-from saccade.opdefs.normalize import GroupNorm, LayerNorm, LocalResponseNorm
+from saccade.opdefs.normalize import GroupNorm, LayerNorm, LocalResponseNorm, LpNormalize
 from saccade.opdefs.pointwise import Pointwise
 from saccade.opdefs.pool import Pool2d
 from saccade.opdefs.reduce import ArgReduce, CumSum, Reduce, Softmax
@@ -38,6 +38,7 @@ __all__ = [
     "InterleaveStore",
     "LayerNorm",
     "LocalResponseNorm",
+    "LpNormalize",
     "MatMul",
     "Move",
     "Nms",

@@ -23,7 +23,7 @@ from saccade.opdefs._rules import (
 )
 from saccade.opdefs.expr_numpy import accumulator
 
-__all__ = ["GroupNorm", "LayerNorm", "LocalResponseNorm"]
+__all__ = ["GroupNorm", "LayerNorm", "LocalResponseNorm", "LpNormalize"]
 
 
 def _standardise(x: Array, axes: tuple[int, ...], epsilon: float) -> Array:
@@ -155,3 +155,38 @@ class LocalResponseNorm(Op):
     def work(self, inputs: Sequence[TensorType], outputs: Sequence[TensorType]) -> Work:
         operations = self.size + 5
         return Work(operations * static_count(inputs[0].shape), tensor_bytes((*inputs, *outputs)))
+
+
+@dataclass(frozen=True)
+class LpNormalize(Op):
+    """Every element over the p-norm of its row; ONNX LpNormalization 1 and 22. Operands: x.
+
+    A row of zeros stays one.
+
+    Attributes:
+        axis: Along which rows lie, counted from 0.
+        p: 1 (sum of magnitudes) or 2 (root of the sum of squares).
+    """
+
+    axis: int
+    p: int = 2
+
+    def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
+        expect_count(self, inputs, 1)
+        expect_float(self, inputs[0], "x")
+        expect_axis(self, self.axis, len(inputs[0].shape))
+        expect(self, self.p in (1, 2), f"p is {self.p}, neither 1 nor 2")
+        return (inputs[0],)
+
+    def reference(self, *inputs: Array) -> tuple[Array, ...]:
+        dtype = inputs[0].dtype
+        x = inputs[0].astype(accumulator(dtype), copy=False)
+        if self.p == 1:
+            norm = np.abs(x).sum(self.axis, keepdims=True, dtype=x.dtype)
+        else:
+            norm = np.sqrt((x * x).sum(self.axis, keepdims=True, dtype=x.dtype))
+        result = x / np.where(norm == 0, x.dtype.type(1), norm)
+        return (result.astype(dtype, copy=False),)
+
+    def work(self, inputs: Sequence[TensorType], outputs: Sequence[TensorType]) -> Work:
+        return Work(3 * static_count(inputs[0].shape), tensor_bytes((*inputs, *outputs)))

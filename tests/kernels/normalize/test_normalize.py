@@ -9,8 +9,9 @@ from saccade.codegen.target import host_target
 from saccade.ir import DType
 from saccade.kernels.base import Call, View
 from saccade.kernels.normalize.local_response import LOCAL_RESPONSE
+from saccade.kernels.normalize.lp import LP_NORMALIZE
 from saccade.kernels.normalize.statistics import GROUP_NORM, LAYER_NORM
-from saccade.opdefs.normalize import GroupNorm, LayerNorm, LocalResponseNorm
+from saccade.opdefs.normalize import GroupNorm, LayerNorm, LocalResponseNorm, LpNormalize
 from saccade.testing.kernels import launched_as, nhwc_view, row_major
 from saccade.testing.tolerance import random_operands
 
@@ -81,6 +82,31 @@ def test_local_response_half_precision(hold):
     hold(LOCAL_RESPONSE, LocalResponseNorm(5, 0.1), [x], k=1)
 
 
+@pytest.mark.parametrize("p", [1, 2])
+def test_lp(hold, p):
+    """Along and across, with a row of zeros, channels-last, in half precision."""
+    (x,) = operands((5, 37, 20))
+    x[2], x[:, :, 3] = 0, 0
+    for axis in (1, 2):
+        hold(LP_NORMALIZE, LpNormalize(axis, p), [x], k=37)
+    (x,) = operands((2, 37, 3, 4))
+    view, out = nhwc_view(DType.F32, x.shape, 40), nhwc_view(DType.F32, x.shape)
+    hold(LP_NORMALIZE, LpNormalize(1, p), [x], inputs=[view], outputs=[out], k=37)
+    (x,) = operands((3, 50), dtype=DType.F16)
+    hold(LP_NORMALIZE, LpNormalize(1, p), [x], outputs=[row_major(DType.F16, x.shape)], k=1)
+
+
+def test_an_lp_mistake_is_caught(hold):
+    (x,) = operands((5, 37))
+
+    def wrong(call):
+        (phase,) = LP_NORMALIZE.launch(call)
+        return (dataclasses.replace(phase, config=dataclasses.replace(phase.config, p=1)),)
+
+    with pytest.raises(AssertionError):
+        hold(launched_as(LP_NORMALIZE, wrong), LpNormalize(1, 2), [x], k=37)
+
+
 def test_bfloat16(hold, mixed):
     source, result = mixed
     x = random_operands((2, 24, 5, 7), source, RNG)
@@ -94,6 +120,7 @@ def test_bfloat16(hold, mixed):
         LAYER_NORM, LayerNorm(1), [random_operands((4, 24), source, RNG), s, b], stored=result, k=24
     )
     hold(LOCAL_RESPONSE, LocalResponseNorm(5, 0.1), [x], stored=result, k=4)
+    hold(LP_NORMALIZE, LpNormalize(1), [x], stored=result, k=24)
 
 
 def test_refusals():

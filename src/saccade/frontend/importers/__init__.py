@@ -46,6 +46,7 @@ _DEFAULT: dict[str, Importer] = {
     "LRN": normalization.import_lrn,
     "LayerNormalization": normalization.import_layer_normalization,
     "LogSoftmax": reduction.import_log_softmax,
+    "LpNormalization": normalization.import_lp_normalization,
     "MatMul": matrix.import_matmul,
     "MaxPool": pooling.import_max_pool,
     "Pad": movement.import_pad,

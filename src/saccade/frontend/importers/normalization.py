@@ -11,13 +11,14 @@ from saccade.frontend.importers._elementwise import pointwise
 from saccade.frontend.refusal import Refusal
 from saccade.ir import Array, Expr, Value
 from saccade.ir.expr import apply
-from saccade.opdefs import GroupNorm, LayerNorm, LocalResponseNorm
+from saccade.opdefs import GroupNorm, LayerNorm, LocalResponseNorm, LpNormalize
 
 __all__ = [
     "import_batch_normalization",
     "import_group_normalization",
     "import_instance_normalization",
     "import_layer_normalization",
+    "import_lp_normalization",
     "import_lrn",
 ]
 
@@ -84,6 +85,15 @@ def import_group_normalization(call: Call) -> Sequence[Operand]:
         )
     op = GroupNorm(groups=groups, epsilon=call.number("epsilon", 1e-5))
     return [call.emit(op, x, scale, bias)]
+
+
+def import_lp_normalization(call: Call) -> Sequence[Operand]:
+    """ONNX LpNormalization 1 and 22."""
+    x = call.value(0)
+    p = call.integer("p", 2)
+    if p not in (1, 2):
+        raise call.broken(f"p = {p}")
+    return [call.emit(LpNormalize(call.axis(call.integer("axis", -1), x.rank), p), x)]
 
 
 def import_lrn(call: Call) -> Sequence[Operand]:
