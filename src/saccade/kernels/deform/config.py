@@ -11,9 +11,9 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from math import gcd
 
-from saccade.codegen.target import Target
 from saccade.codegen.values import Int
 from saccade.kernels.base import Call, View
+from saccade.kernels.conv2d.config import Piece, ranked_tiles
 from saccade.kernels.floats import FLOATS, wide
 
 __all__ = [
@@ -217,10 +217,23 @@ def ceil_to(count: int, multiple: int) -> int:
     return -(-count // multiple) * multiple
 
 
-def tile_shape(target: Target, element: str, outputs: int) -> tuple[int, int]:
-    """Vectors and rows of a product's tile: its sums fill the registers."""
-    vectors = 1 if element == "float64" or outputs <= target.lanes else 2
-    return vectors, (target.registers - 4) // 2
+def tile_shape(call: Call, element: str, *, rows: int, depth: int, columns: int) -> tuple[int, int]:
+    """Vectors and rows of a product's tile: the one that convolutions would take.
+
+    Args:
+        call: The call.
+        element: In which sums are kept.
+        rows: Of the product.
+        depth: Elements of a sum.
+        columns: Of the product.
+    """
+    if element == "float64":  # a vector of them takes two registers
+        return 1, (call.target.registers - 4) // 2
+    borders = (("none", (Piece(max(1, rows), depth),)),)
+    best = ranked_tiles(
+        borders, columns, pitch=4 * depth, unit=True, target=call.target, threads=1
+    )[0]  # fmt: skip
+    return best.vectors, best.rows
 
 
 def linear(view: View) -> bool:

@@ -44,14 +44,14 @@ from saccade.kernels.deform.planes import (
     store_square,
 )
 from saccade.kernels.deform.product import Operands, product
-from saccade.kernels.deform.sample import sample_rows
+from saccade.kernels.deform.sample import Rows, sample_rows
 from saccade.kernels.machine import machine
 from saccade.opdefs import DeformConv2d
 
 __all__ = ["DEFORM_CONV2D"]
 
 _STEPS = 1152  # elements of a pixel's columns: with a tile of pixels a quarter of the L2
-_TILES = 4  # of rows of a product in a tile of pixels
+_TILE = 56  # pixels
 _CHUNKS = 32  # what keeps a large team busy
 
 
@@ -89,14 +89,15 @@ class _Forward:
         k, g = self.k, self.g
         shared, group = block // g.per_offset, block // g.per_group
         with k.when((block - shared * g.per_offset).equals(0)):
-            self.plan.fill(image, shared, first, count)
+            self.plan.fill(image, shared, first, count, (0, g.taps))
         within = block - group * g.per_group
         pitch = g.panels * self.width
         with k.when(within.equals(0)), k.range(0, g.tile * pitch, k.lanes) as at:
             self.sums.store(k.zero(k.lanes, self.config.wide), at)
         _, channels = g.channels_of(block)
         picture = self.x + (image * g.blocks + block) * (g.height * g.width + 1) * g.pitch
-        steps = sample_rows(k, self.plan, picture, self.columns, channels, count, g.steps)
+        rows = Rows(self.columns, g.steps, channels, count, 0, g.taps)
+        steps = sample_rows(k, self.plan, picture, rows)
         step = self.width * (2 if self.config.pairs else 1)
         with k.range(0, g.panels) as panel:
             number = (group * g.panels + panel) * g.per_group + within
@@ -181,8 +182,11 @@ def _config(call: Call) -> DeformConfig:
     mask = call.inputs[-1] if call.op.mask else None
     pairs = in_pairs(call)
     element = "float64" if "float64" in (sums_of(x), sums_of(weight)) else "float32"
-    outputs = weight.shape[0] // call.op.groups
-    vectors, rows = tile_shape(call.target, element, outputs)
+    y, taps = call.outputs[0], weight.shape[2] * weight.shape[3]
+    vectors, rows = tile_shape(
+        call, element, rows=y.shape[2] * y.shape[3], depth=min(_STEPS, weight.shape[1] * taps),
+        columns=weight.shape[0] // call.op.groups,
+    )  # fmt: skip
     apart = any(pixel_stride(v) != 1 for v in (offset, mask) if v is not None)
     return DeformConfig(
         "forward", "", element_of(call.outputs[0]), element, pairs, form_of(call.outputs[0]),
@@ -196,7 +200,7 @@ def _geometry(call: Call, config: DeformConfig) -> Geometry:
     taps, lanes = weight.shape[2] * weight.shape[3], call.target.lanes
     most = max(lanes, min(512, _STEPS // taps // lanes * lanes))
     tiles = y.shape[2] * y.shape[3] / config.rows * x.shape[0]
-    many = max(1, min(_TILES, int(tiles / _CHUNKS)))
+    many = max(1, min(_TILE // config.rows, int(tiles / _CHUNKS)))
     return geometry(
         call, x, weight, y, most=most, tile=many * config.rows, panel=config.vectors * lanes
     )

@@ -64,8 +64,10 @@ from saccade.opdefs import DeformConv2dGradient
 __all__ = ["DEFORM_CONV2D_GRADIENT"]
 
 _BLOCK = 64  # channels that one chunk owns: their gradient of a small picture stays in the L2
-_TILES = 4  # of rows of a product in a tile of pixels
-_WEIGHT_TILE = 128  # pixels: sums are fetched and stored once for so many products
+_TILE = 56  # pixels
+_WEIGHT_TILE = 256  # pixels: sums are fetched and stored once for so many products
+_WEIGHT_COLUMNS = 256  # of a chunk: with so many pixels a quarter of the L2, sums as much again
+_SLOPES_TILE = 128  # pixels
 _CHUNKS = 16  # what a phase should have at least, in parts if need be
 
 _X, _GRAD, _PLANES, _PANELS, _PICTURE, _SLOPES, _WEIGHTS = range(7)  # temporaries
@@ -112,15 +114,12 @@ class _Launches:
             strided=any(pixel_stride(v) != 1 for v in given),
         )  # fmt: skip
 
-    def _tiled(self, channels: int, **changes: object) -> DeformConfig:
-        """The configuration with a tile for products with panels of so many channels."""
-        vectors, rows = tile_shape(self.call.target, self.config.wide, channels)
-        return replace(self.config, vectors=vectors, rows=rows, **changes)  # type: ignore[arg-type]
-
-    @cached_property
-    def _width(self) -> int:
-        vectors, _ = tile_shape(self.call.target, self.config.wide, self._geometry(1, 1).block)
-        return vectors * self.call.target.lanes
+    def _tiled(self, phase: str, rows: int, depth: int, columns: int) -> DeformConfig:
+        """The configuration of a phase with a tile for its product."""
+        vectors, most = tile_shape(
+            self.call, self.config.wide, rows=rows, depth=depth, columns=columns
+        )  # fmt: skip
+        return replace(self.config, phase=phase, vectors=vectors, rows=most)
 
     def _geometry(self, tile: int, panel: int) -> Geometry:
         grad, x, weight, _ = self._views
@@ -186,24 +185,27 @@ class _Launches:
         grad, _, weight, _ = self._views
         target, size = self.call.target, self._size
         element, narrow = self._narrow
-        block = self._geometry(1, 1).block
         slopes, spreads = bool({"offset", "mask"} & set(self._wanted)), "x" in self._wanted
         makes = ("slopes",) * slopes + ("x",) * spreads
-        config = self._tiled(block, phase="columns", wanted=makes)
-        g = self._geometry(_TILES * config.rows, 1)
+        g = self._geometry(1, 1)
         steps = ceil_to(g.outputs, max(COLUMNS, target.lanes))
+        config = replace(self._tiled("columns", g.pixels, steps, g.block), wanted=makes)
+        g, width = (
+            self._geometry(_TILE // config.rows * config.rows, 1),
+            config.vectors * target.lanes,
+        )
         rows = Temp(_GRAD, narrow * g.images * g.groups * g.pixels * steps)
         first = blocks_launch(
             grad, In(0), rows, element, g, units=(g.groups, g.outputs, 1, g.outputs),
             pitch=steps, extra=0, wide=config.wide,
         )  # fmt: skip
-        panels = -(-g.pitch // self._width)
+        panels = -(-g.pitch // width)
         packed = replace(
             config, phase="panels", source=element_of(weight), target=element, form="channels",
             offset="", mask="", strided=False, wanted=(),
         )  # fmt: skip
         count = g.blocks * g.taps * panels
-        right = Temp(_PANELS, narrow * count * steps * self._width)
+        right = Temp(_PANELS, narrow * count * steps * width)
         second = panels_launch(weight, In(2), right, g, packed, room=steps, panels=panels)
         pieces = g.images * g.blocks
         parts = max(1, min(g.tiles, _CHUNKS // max(1, pieces)))
@@ -213,7 +215,7 @@ class _Launches:
             rows, right, *((self._picture(_X), sums) if slopes else ()),
             *((self._picture(_PICTURE, parts),) if spreads else ()), *self._given[0],
             *plan_scratch(g, config, target.lanes),
-            Scratch(size * g.tile * g.taps * panels * self._width),
+            Scratch(size * g.tile * g.taps * panels * width),
         )  # fmt: skip
         chunks = pieces * parts
         integers = (*g.integers(), *self._given[1], steps, g.groups, parts, room, chunks)
@@ -232,7 +234,7 @@ class _Launches:
         views = tuple(view for _, view in results)
         apart = self.config.strided or any(pixel_stride(v) != 1 for v in views)
         config = replace(self.config, phase="slopes", wanted=names, pairs=False, strided=apart)
-        g = self._geometry(_WEIGHT_TILE, 1)
+        g = self._geometry(_SLOPES_TILE, 1)
         return slopes_launch(
             config, g, self.call.target.lanes, operands=(sums, *(out for out, _ in results)),
             given=self._given[0], given_strides=self._given[1], targets=views, room=room,
@@ -240,27 +242,29 @@ class _Launches:
 
     def _weight(self) -> list[Launch]:
         grad, lanes = self._views[0], self.call.target.lanes
-        block = self._geometry(1, 1).block
-        config = self._tiled(block * self._geometry(1, 1).taps, phase="weight")
-        width = config.vectors * lanes
-        g = self._geometry(_WEIGHT_TILE, 1)
-        room = ceil_to(g.taps * g.block, max(width, COLUMNS))
-        tiles = g.images * g.tiles
-        parts = max(1, min(tiles, -(-_CHUNKS // g.blocks)))
-        sums = Temp(_WEIGHTS, self._size * parts * g.blocks * g.outputs * room)
-        columns = Scratch(self._narrow[1] * (_WEIGHT_TILE * room + 2 * lanes))
+        pixels = self._geometry(1, 1).pixels
+        tile = ceil_to(-(-pixels // -(-pixels // _WEIGHT_TILE)), max(COLUMNS, lanes))
+        g = self._geometry(tile, 1)
+        sets = -(-g.taps // max(1, _WEIGHT_COLUMNS // g.pitch))
+        each = -(-g.taps // sets)
+        sets = -(-g.taps // each)
+        config = self._tiled("weight", g.outputs, tile, each * g.block)
+        room = ceil_to(each * g.block, max(config.vectors * lanes, COLUMNS))
+        parts = max(1, min(g.images * g.tiles, -(-_CHUNKS // (g.blocks * sets))))
+        sums = Temp(_WEIGHTS, self._size * parts * g.blocks * sets * g.outputs * room)
+        columns = Scratch(self._narrow[1] * (tile * room + 2 * lanes))
         operands = (
             self._picture(_X), self._planes_temp, sums, *self._given[0],
             *plan_scratch(g, config, lanes), columns,
         )  # fmt: skip
-        chunks = parts * g.blocks
+        chunks = parts * g.blocks * sets
         integers = (
             *g.integers(), *self._given[1], g.images, grad.shape[1], self._plane, parts, room,
-            chunks,
+            each, sets, chunks,
         )  # fmt: skip
         result, view = self._out("weight")
         last = weight_gradient_launch(
-            view, sums, result, g, room=room, parts=parts, wide=config.wide
+            view, sums, result, g, room=room, parts=parts, taps=(each, sets), wide=config.wide
         )
         return [Launch(config, operands, integers, chunks), last]
 

@@ -5,8 +5,8 @@ its samples add to; it goes through the pixels in order. For a tile of them, the
 times the weights gives the gradient of the columns, in scratch; one pass over it adds to the
 picture's four pixels at each sample, and sums over the channels what the sample's slopes need.
 
-Weights: a chunk owns a block of channels and a part of all tiles, samples its columns anew and
-multiplies the result's gradient with them.
+Weights: a chunk owns some taps of a block of channels and a part of all tiles, samples its columns
+anew and multiplies the result's gradient with them. Its sums and columns share the cache.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from saccade.kernels.deform.plan import Plan
 from saccade.kernels.deform.product import Operands, product
 from saccade.kernels.deform.sample import (
     Corners,
+    Rows,
     corners_of,
     over_vectors,
     sample_pairs,
@@ -73,7 +74,7 @@ class ColumnsGradient:
                 first = tile * g.tile
                 count = k.minimum_int(g.tile, g.pixels - first)
                 self.plan.start(first, count)
-                self.plan.fill(image, block // g.per_offset, first, count)
+                self.plan.fill(image, block // g.per_offset, first, count, (0, g.taps))
                 self._product(image, block, first, count)
                 self._pass(place, first, count, source, target)
 
@@ -142,9 +143,10 @@ class WeightGradient:
         self.columns = k.scratch("columns", narrow)
         self.g = k.sizes(Sizes)
         self.plan.declare(self.g)
-        self.images, self.outputs, self.plane, self.parts, self.room, self.chunks = k.integers(
-            "images outputs plane parts room chunks"
+        self.images, self.outputs, self.plane, self.parts, self.room = k.integers(
+            "images outputs plane parts room"
         )
+        self.each, self.sets, self.chunks = k.integers("each sets chunks")
         self.width = config.vectors * k.lanes
 
     def emit(self) -> None:
@@ -153,24 +155,27 @@ class WeightGradient:
         every = self.images * g.tiles
         each = (every + self.parts - 1) // self.parts
         with k.chunks(self.chunks) as chunk:
-            part = chunk // g.blocks
-            block = chunk - part * g.blocks
+            place = chunk // self.sets
+            first_tap = (chunk - place * self.sets) * self.each
+            taps = (first_tap, k.minimum_int(first_tap + self.each, g.taps))
+            part = place // g.blocks
+            block = place - part * g.blocks
             sums = self.sums + chunk * g.outputs * self.room
             with k.range(0, g.outputs * self.room, k.lanes) as at:
                 sums.store(k.zero(k.lanes, self.config.wide), at)
             with k.range(part * each, k.minimum_int((part + 1) * each, every)) as number:
                 image = number // g.tiles
-                self._tile(block, image, (number - image * g.tiles) * g.tile, sums)
+                self._tile(block, image, (number - image * g.tiles) * g.tile, taps, sums)
 
-    def _tile(self, block: Int, image: Int, first: Int, sums: Ptr) -> None:
+    def _tile(self, block: Int, image: Int, first: Int, taps: tuple[Int, Int], sums: Ptr) -> None:
         k, g, columns, room = self.k, self.g, self.columns, self.room
         count = k.minimum_int(g.tile, g.pixels - first)
         self.plan.start(first, count)
-        self.plan.fill(image, block // g.per_offset, first, count)
+        self.plan.fill(image, block // g.per_offset, first, count, taps)
         picture = self.x + (image * g.blocks + block) * (g.height * g.width + 1) * g.pitch
         _, channels = g.channels_of(block)
-        sample = sample_pairs if self.config.pairs else sample_rows
-        sample(k, self.plan, picture, columns, channels, count, room)
+        rows = Rows(columns, room, channels, count, *taps)
+        (sample_pairs if self.config.pairs else sample_rows)(k, self.plan, picture, rows)
         padded = (count + (COLUMNS - 1)) // COLUMNS * COLUMNS
         filled = (count + 1) // 2 * 2 if self.config.pairs else count
         with k.range(filled * room, padded * room, k.lanes) as at:

@@ -4,7 +4,8 @@
                 steps are (tap, channel of the block), then zeros up to a whole number of trips
     channels    panels[block, tap, panel, channel of the result, channel of the block]: the gradient
                 of columns; channels of the result are filled up with zeros
-    gradient    [part, block, channel of the result, step] summed into the weights' gradient
+    gradient    [part, block, set of taps, channel of the result, step] summed into the weights'
+                gradient
 
 In pairs, 32 bits are two steps of a column (`kernels.matmul.pack_phase` has the same order).
 """
@@ -156,20 +157,22 @@ def emit_weight_gradient(k: Kernel, config: DeformConfig) -> None:
     sums = k.pointer("sums", config.wide)
     result = k.pointer("result", config.target)
     s, g = k.sizes(_Strides), k.sizes(Sizes)
-    (parts,) = k.integers("parts")
-    apart = g.blocks * g.outputs * s.room
+    parts, each, sets = k.integers("parts each sets")
+    apart = g.blocks * sets * g.outputs * s.room
     with k.chunks(s.chunks) as chunk, k.range(0, g.per_group) as number:
         group = chunk // g.outputs
         block = group * g.per_group + number
         first, count = g.channels_of(block)
         inner = first - group * (g.per_group // g.per * g.unit)
-        source = sums + (block * g.outputs + (chunk - group * g.outputs)) * s.room
         target = result + (chunk * s.output + inner * s.channel)
         with k.range(0, g.taps) as tap:
             row = tap // g.tap_columns
             at = row * s.row + (tap - row * g.tap_columns) * s.column
+            number_of_set = tap // each
+            output = chunk - group * g.outputs
+            source = sums + ((block * sets + number_of_set) * g.outputs + output) * s.room
             with k.range(0, count) as channel:
-                place = source + (tap * count + channel)
+                place = source + ((tap - number_of_set * each) * count + channel)
                 total = k.var(place.load())
                 with k.range(1, parts) as part:
                     total.set(total.get() + place.load(part * apart))
@@ -177,10 +180,11 @@ def emit_weight_gradient(k: Kernel, config: DeformConfig) -> None:
 
 
 def weight_gradient_launch(
-    view: View, source: Operand, target: Operand, g: Geometry, *, room: int, parts: int, wide: str
-) -> Launch:
-    """The phase that sums parts into the weights' gradient."""
+    view: View, source: Operand, target: Operand, g: Geometry,
+    *, room: int, parts: int, taps: tuple[int, int], wide: str,
+) -> Launch:  # fmt: skip
+    """The phase that sums parts into the weights' gradient; `taps` of a set, and sets."""
     config = DeformConfig("weight_gradient", "", element_of(view), wide)
     chunks = g.groups * g.outputs
-    integers = (*view.strides, room, 0, chunks, *g.integers(), parts)
+    integers = (*view.strides, room, 0, chunks, *g.integers(), parts, *taps)
     return Launch(config, (source, target), integers, chunks)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from saccade.codegen.language import Kernel, Ptr
-from saccade.codegen.values import Int, Mask, Vec
+from saccade.codegen.values import Int, IntLike, Mask, Vec
 from saccade.kernels import floats
 from saccade.kernels.base import Operand, Scratch
 from saccade.kernels.deform.config import DeformConfig, Geometry, Sizes, Strides, ceil_to
@@ -82,10 +82,12 @@ class Plan:
             ):  # fmt: skip
                 self.base.store(k.to_real(place, self.place), i + self.room * axis)
 
-    def fill(self, image: Int, group: Int, first: Int, count: Int) -> None:
-        """The plan of an offset group for the tile."""
-        k, g = self.k, self.sizes
-        with k.range(0, g.taps) as tap, k.range(0, count, k.lanes) as at:
+    def fill(
+        self, image: Int, group: Int, first: Int, count: Int, taps: tuple[IntLike, IntLike]
+    ) -> None:
+        """The plan of an offset group for the tile, and for taps from one to before another."""
+        k = self.k
+        with k.range(*taps) as tap, k.range(0, count, k.lanes) as at:
             where = self.at(image, group, tap, first, at, count)
             shares = [k.convert(v, self.config.wide) for v in where.shares()]
             factor = self.factor(image, group, tap, first + at, count - at)

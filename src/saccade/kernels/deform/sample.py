@@ -11,7 +11,15 @@ from saccade.codegen.values import Int, IntLike, Vec
 from saccade.kernels.deform.config import COLUMNS, Sizes
 from saccade.kernels.deform.plan import Plan
 
-__all__ = ["Corners", "corners_of", "over_vectors", "sample_pairs", "sample_rows", "sampled"]
+__all__ = [
+    "Corners",
+    "Rows",
+    "corners_of",
+    "over_vectors",
+    "sample_pairs",
+    "sample_rows",
+    "sampled",
+]
 
 _UNROLL = 4
 
@@ -22,6 +30,27 @@ class Corners:
 
     pixels: tuple[Ptr, ...]
     shares: tuple[Vec, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Where columns go: a row for each pixel, (tap, channel).
+
+    Attributes:
+        target: The first row.
+        pitch: From row to row.
+        channels: Of the block.
+        count: Pixels.
+        first: The first tap.
+        end: The tap that is none any more.
+    """
+
+    target: Ptr
+    pitch: IntLike
+    channels: Int
+    count: Int
+    first: IntLike
+    end: Int
 
 
 def corners_of(k: Kernel, plan: Plan, picture: Ptr, tap: Int, pixel: IntLike) -> Corners:
@@ -53,25 +82,24 @@ def over_vectors(k: Kernel, g: Sizes, emit: Callable[[Int], None]) -> None:
         emit(at)
 
 
-def sample_rows(
-    k: Kernel, plan: Plan, picture: Ptr, columns: Ptr, channels: Int, count: Int, pitch: IntLike
-) -> Int:
-    """Columns of a tile: a row for each pixel, (tap, channel), and zeros up to whole trips.
+def sample_rows(k: Kernel, plan: Plan, picture: Ptr, rows: Rows) -> Int:
+    """Columns of a tile, with zeros up to whole trips.
 
     A tap's vectors run past its channels into the next one's place, which is written after.
 
     Returns:
         How many elements a row has.
     """
-    used, padded = _lengths(plan.sizes, channels)
+    used = (rows.end - rows.first) * rows.channels
+    padded = (used + (COLUMNS - 1)) // COLUMNS * COLUMNS
     zero = k.zero(1, plan.config.wide)
-    with k.range(0, count) as pixel:
-        row = columns + pixel * pitch
+    with k.range(0, rows.count) as pixel:
+        row = rows.target + pixel * rows.pitch
         with k.range(used, padded) as at:
             row.store(zero, at)
-        with k.range(0, plan.sizes.taps) as tap:
+        with k.range(rows.first, rows.end) as tap:
             corners = corners_of(k, plan, picture, tap, pixel)
-            start = row + tap * channels
+            start = row + (tap - rows.first) * rows.channels
             over_vectors(k, plan.sizes, partial(_store, k, start, corners))
     return padded
 
@@ -80,30 +108,23 @@ def _store(k: Kernel, target: Ptr, corners: Corners, at: Int) -> None:
     target.store(sampled(k, corners, at), at)
 
 
-def sample_pairs(
-    k: Kernel, plan: Plan, picture: Ptr, columns: Ptr, channels: Int, count: Int, pitch: IntLike
-) -> None:
+def sample_pairs(k: Kernel, plan: Plan, picture: Ptr, rows: Rows) -> None:
     """The same in bfloat16 for sums over pixels: a row for two pixels, in pairs of them.
 
     An odd count is filled up with a pixel of zeros.
     """
-    with k.range(0, count, 2) as pixel:
-        row = columns + pixel * pitch
-        with k.range(0, plan.sizes.taps) as tap:
+    with k.range(0, rows.count, 2) as pixel:
+        row = rows.target + pixel * rows.pitch
+        there = pixel + 1 < rows.count
+        last = there.select(pixel + 1, pixel)
+        factor = k.broadcast(k.to_real(there.select(1, 0)))
+        with k.range(rows.first, rows.end) as tap:
             even = corners_of(k, plan, picture, tap, pixel)
-            last = (pixel + 1 < count).select(pixel + 1, pixel)
             odd = corners_of(k, plan, picture, tap, last)
-            there = k.broadcast(k.to_real((pixel + 1 < count).select(1, 0)))
-            odd = Corners(odd.pixels, tuple(share * there for share in odd.shares))
-            start = row + tap * channels * 2
+            odd = Corners(odd.pixels, tuple(share * factor for share in odd.shares))
+            start = row + (tap - rows.first) * rows.channels * 2
             over_vectors(k, plan.sizes, partial(_store_pair, k, start, even, odd))
 
 
 def _store_pair(k: Kernel, target: Ptr, even: Corners, odd: Corners, at: Int) -> None:
     target.store_halves(sampled(k, even, at), sampled(k, odd, at), at * 2)
-
-
-def _lengths(g: Sizes, channels: Int) -> tuple[Int, Int]:
-    """Elements of a row, without and with the zeros."""
-    used = g.taps * channels
-    return used, (used + (COLUMNS - 1)) // COLUMNS * COLUMNS
