@@ -19,6 +19,7 @@ SIZES = {
     "efficientnet_b0": CLASSIFIER,
     "densenet121": CLASSIFIER,
     "deeplabv3_mobilenet": CLASSIFIER,
+    "dcnv2_small": ((1, 3, 128, 128),),  # all that the file allows
     "vgg16": ((1, 3, 224, 224), (2, 3, 224, 224), (3, 3, 224, 224)),
 }
 EXACT = ("subpixel_x4", "resnet50", "mobilenet_v3_large", "densenet121", "deeplabv3_mobilenet")
