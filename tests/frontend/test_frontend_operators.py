@@ -95,6 +95,10 @@ CASES = {
     "max_pool_dilated": Case("y = MaxPool<kernel_shape=[2,3], dilations=[2,2]>(x)"),
     "max_pool_same": Case('y = MaxPool<kernel_shape=[3,3], strides=[2,2], auto_pad="SAME_UPPER">(x)'),
     "max_pool_1d": Case("y = MaxPool<kernel_shape=[3], strides=[2]>(x)", LINE, (2, 3, 9)),
+    "max_roi_pool": Case(
+        "y = MaxRoiPool<pooled_shape=[3,2], spatial_scale=0.5>(x, b)",
+        weights={"b": np.asarray([[1, 0, 2, 9, 11], [0, 3, 3, 3, 3], [1, -9, -9, 40, 7], [0, 30, 30, 50, 50]], np.float32)},
+    ),
     "average_pool": Case("y = AveragePool<kernel_shape=[3,2], pads=[1,1,1,0]>(x)"),
     "average_pool_padding": Case(
         "y = AveragePool<kernel_shape=[3,2], pads=[1,1,1,0], count_include_pad=1>(x)"

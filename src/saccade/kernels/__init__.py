@@ -30,6 +30,10 @@ from saccade.kernels.reduce.scan import ARG_REDUCE, CUMSUM
 from saccade.kernels.resize.direct import RESIZE
 from saccade.kernels.roi.align import ROI_ALIGN
 from saccade.kernels.roi.align_gradient import ROI_ALIGN_GRADIENT
+from saccade.kernels.roi.pool import ROI_POOL
+from saccade.kernels.roi.pool_gradient import ROI_POOL_GRADIENT
+from saccade.kernels.roi.ps import PS_ROI
+from saccade.kernels.roi.ps_gradient import PS_ROI_GRADIENT
 from saccade.kernels.softmax.direct import SOFTMAX
 
 __all__ = ["CPU_KERNELS"]
@@ -68,4 +72,8 @@ CPU_KERNELS: tuple[CpuKernel, ...] = (
     NMS,
     ROI_ALIGN,
     ROI_ALIGN_GRADIENT,
+    ROI_POOL,
+    ROI_POOL_GRADIENT,
+    PS_ROI,
+    PS_ROI_GRADIENT,
 )

@@ -31,6 +31,7 @@ from saccade.opdefs import (
     Pool2d,
     Reduce,
     Resize,
+    RoiPool,
     RowSums,
     Softmax,
 )
@@ -39,7 +40,7 @@ __all__ = ["Formats", "formats"]
 
 SPATIAL = (
     Conv2d, ConvTranspose2d, DeformConv2d, ExpandDepthwise, RowSums, Excite, Pool2d, Resize,
-    GroupNorm, LocalResponseNorm,
+    RoiPool, GroupNorm, LocalResponseNorm,
 )  # fmt: skip
 INDIFFERENT = (Pointwise, Concat, Pad, Reduce, Softmax, LpNormalize)
 

@@ -17,9 +17,11 @@ from saccade.opdefs.norm import VectorNorm, VectorNormGrad
 from saccade.opdefs.normalize import GroupNorm, LayerNorm, LocalResponseNorm, LpNormalize
 from saccade.opdefs.pointwise import Pointwise
 from saccade.opdefs.pool import Pool2d
+from saccade.opdefs.ps_roi import PsRoi, PsRoiGradient
 from saccade.opdefs.reduce import ArgReduce, CumSum, Reduce, Softmax
 from saccade.opdefs.resize import Resize
 from saccade.opdefs.roi_align import RoiAlign, RoiAlignGradient
+from saccade.opdefs.roi_pool import RoiPool, RoiPoolGradient
 from saccade.opdefs.separable import SeparableConv2d
 
 __all__ = [
@@ -45,10 +47,14 @@ __all__ = [
     "Pad",
     "Pointwise",
     "Pool2d",
+    "PsRoi",
+    "PsRoiGradient",
     "Reduce",
     "Resize",
     "RoiAlign",
     "RoiAlignGradient",
+    "RoiPool",
+    "RoiPoolGradient",
     "RowSums",
     "SeparableConv2d",
     "Softmax",

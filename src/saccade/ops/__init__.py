@@ -8,14 +8,19 @@ from saccade.ops.deform import DeformConv2d, deform_conv2d
 from saccade.ops.multi_scale import MultiScaleRoIAlign
 from saccade.ops.nms import batched_nms, nms
 from saccade.ops.patch import TorchvisionPatch, patch_torchvision
+from saccade.ops.ps_roi import PSRoIAlign, PSRoIPool, ps_roi_align, ps_roi_pool
 from saccade.ops.rearrange import depth_to_space, pixel_shuffle, pixel_unshuffle, space_to_depth
 from saccade.ops.roi_align import RoIAlign, roi_align
+from saccade.ops.roi_pool import RoIPool, roi_pool
 from saccade.ops.vector_norm import vector_norm
 
 __all__ = [
     "DeformConv2d",
     "MultiScaleRoIAlign",
+    "PSRoIAlign",
+    "PSRoIPool",
     "RoIAlign",
+    "RoIPool",
     "TorchvisionPatch",
     "batched_nms",
     "deform_conv2d",
@@ -24,8 +29,11 @@ __all__ = [
     "patch_torchvision",
     "pixel_shuffle",
     "pixel_unshuffle",
+    "ps_roi_align",
+    "ps_roi_pool",
     "release_memory",
     "roi_align",
+    "roi_pool",
     "space_to_depth",
     "vector_norm",
 ]

@@ -25,6 +25,7 @@ from saccade.opdefs import (
     Move,
     Pad,
     Pointwise,
+    RoiPool,
     Softmax,
 )
 from saccade.passes._editor import Editor
@@ -80,6 +81,8 @@ def _wanted_by(editor: Editor, reader: Node, value: Value) -> str | None:
         return "errors add up in running sums"
     if isinstance(reader.op, DeformConv2d) and value is reader.inputs[2]:
         return "a small error moves samples"
+    if isinstance(reader.op, RoiPool) and value is reader.inputs[1]:
+        return "a small error moves boxes"
     if isinstance(reader.op, Pointwise):
         return _sensitive(reader)
     if isinstance(reader.op, _MOVES) and value in _moved(reader):

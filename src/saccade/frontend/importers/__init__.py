@@ -49,6 +49,7 @@ _DEFAULT: dict[str, Importer] = {
     "LpNormalization": normalization.import_lp_normalization,
     "MatMul": matrix.import_matmul,
     "MaxPool": pooling.import_max_pool,
+    "MaxRoiPool": pooling.import_max_roi_pool,
     "Pad": movement.import_pad,
     "Range": shape.import_range,
     "ReduceProd": with_contents("ReduceProd", reduction.REDUCTIONS["ReduceProd"]),

@@ -1,4 +1,4 @@
-"""MaxPool, AveragePool and their global forms."""
+"""MaxPool, AveragePool and their global forms; MaxRoiPool."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ from saccade.frontend.importers._window import Window, read_window
 from saccade.frontend.moves import reshaped
 from saccade.frontend.refusal import Refusal
 from saccade.ir import Dim, Value
-from saccade.opdefs import Pad, Pool2d, Reduce
+from saccade.opdefs import Pad, Pool2d, Reduce, RoiPool
 
 __all__ = [
     "import_average_pool",
     "import_global_average_pool",
     "import_global_max_pool",
     "import_max_pool",
+    "import_max_roi_pool",
 ]
 
 
@@ -85,3 +86,12 @@ def import_global_average_pool(call: Call) -> Sequence[Operand]:
 def import_global_max_pool(call: Call) -> Sequence[Operand]:
     """ONNX GlobalMaxPool."""
     return [_global(call, "max")]
+
+
+def import_max_roi_pool(call: Call) -> Sequence[Operand]:
+    """ONNX MaxRoiPool 1 and 22; boxes that name a picture that is not there have empty bins."""
+    bins = call.integers("pooled_shape")
+    if bins is None or len(bins) != 2:
+        raise call.broken("pooled_shape is not two integers")
+    op = RoiPool((bins[0], bins[1]), call.number("spatial_scale", 1.0))
+    return [call.emit(op, call.value(0), call.value(1))]

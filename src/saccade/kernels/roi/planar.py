@@ -1,0 +1,88 @@
+"""Blocks of channels as dense planes, for phases that walk one channel at a time.
+
+    in     operand [N, C, H, W] of any strides -> temporary [n][c][h][w]
+    out    temporary [n][c][h][w] -> result [N, C, H, W] of any strides
+
+What has dense planes already is used where it lies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from math import prod
+
+from saccade.codegen.target import Target
+from saccade.kernels.base import Call, Launch, Operand, Temp, View
+from saccade.kernels.movement.copy import copy_launch
+from saccade.kernels.roi.planes import flat_planes
+
+__all__ = ["Planar", "channel_blocks"]
+
+_LEAST = 16  # channels of a block: whole lines of channels-last pictures
+
+
+@dataclass(frozen=True, slots=True)
+class Planar:
+    """A block of channels of an operand or a result.
+
+    Attributes:
+        view, operand: All of it.
+        temp: Where its planes are put if they are not dense.
+        channels: First and last + 1.
+    """
+
+    view: View
+    operand: Operand
+    temp: int
+    channels: tuple[int, int]
+
+    @property
+    def _shape(self) -> tuple[int, int, int, int]:
+        n, _, h, w = self.view.shape
+        return n, self.channels[1] - self.channels[0], h, w
+
+    @property
+    def place(self) -> Operand:
+        """Where the planes are."""
+        if flat_planes(self.view):
+            return self.operand
+        return Temp(self.temp, prod(self._shape) * self.view.dtype.itemsize)
+
+    @property
+    def steps(self) -> tuple[int, int, int]:
+        """From picture to picture, from channel to channel, and to the block's first element."""
+        if flat_planes(self.view):
+            picture, channel, *_ = self.view.strides
+            return picture, channel, self.channels[0] * channel
+        _, count, h, w = self._shape
+        return count * h * w, h * w, 0
+
+    def copied(self, target: Target, threads: int, *, back: bool = False) -> Launch | None:
+        """The phase that fills the temporary, or empties it; None where there is nothing to do."""
+        n, count, h, w = self._shape
+        if flat_planes(self.view) or 0 in self._shape:
+            return None
+        dense, start = (count * h * w, h * w, w, 1), self.channels[0] * self.view.strides[1]
+        sides = (dense, 0, self.place), (self.view.strides, start, self.operand)
+        to, source = sides[::-1] if back else sides
+        return copy_launch(
+            (n, count, h, w),
+            to[0],
+            source[0],
+            self.view.dtype.itemsize,
+            (to[2], source[2]),
+            starts=(to[1], source[1]),
+            lanes=target.lanes,
+            threads=threads,
+        )
+
+
+def channel_blocks(call: Call, views: Iterable[View], channels: int) -> list[tuple[int, int]]:
+    """Channels in blocks whose copies stay in the last-level cache; views have as many channels."""
+    copied = [view for view in views if not flat_planes(view)]
+    nbytes = sum(view.nbytes for view in copied)
+    if not nbytes:
+        return [(0, channels)]
+    most = max(1, call.target.l3 // 2 * channels // nbytes // _LEAST) * _LEAST
+    return [(c, min(c + most, channels)) for c in range(0, channels, most)]

@@ -1,0 +1,147 @@
+"""The gradient of PsRoi with respect to the pictures, without atomics.
+
+Each plane of the result belongs to one bin of every box of its picture. Phases: boxes
+(`ps_regions`), then each plane by itself (`plane_sums`), and where the result's planes are not
+dense, copies from planes, block by block.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from saccade.codegen.language import Kernel, Ptr
+from saccade.codegen.values import Int, Vec
+from saccade.kernels.base import Call, CpuKernel, In, Launch, Out, Scratch, one_way
+from saccade.kernels.floats import FLOATS, lanes_of, load_one, wide
+from saccade.kernels.machine import machine
+from saccade.kernels.roi.axis import Axis
+from saccade.kernels.roi.boxes import refuse_boxes
+from saccade.kernels.roi.planar import Planar, channel_blocks
+from saccade.kernels.roi.plane_sums import Planes
+from saccade.kernels.roi.ps_regions import (
+    PsCode,
+    PsConfig,
+    Regions,
+    emit_regions,
+    first_phases,
+    own_bin,
+    regions,
+)
+from saccade.kernels.roi.ranges import Ranges, RangesPlan
+from saccade.kernels.roi.tables import Tables, TablesPlan
+from saccade.opdefs.ps_roi import PsRoiGradient
+
+__all__ = ["PS_ROI_GRADIENT"]
+
+_PICTURES = 6  # a temporary
+
+
+def supports(call: Call) -> str | None:
+    """Why this kernel cannot take the call."""
+    grad, out = call.inputs[0], call.outputs[0]
+    if grad.dtype not in FLOATS or out.dtype is not grad.dtype:
+        return f"{out.dtype.value} from {grad.dtype.value}"
+    return refuse_boxes(call)
+
+
+def launch(call: Call) -> tuple[Launch, ...]:
+    """The phases."""
+    out = call.outputs[0]
+    plan = regions(call, call.op.pictures)
+    phases = first_phases(plan, Out(1) if call.op.report else None, blanks=False)
+    if not out.size:
+        return phases
+    blocks = channel_blocks(call, (out,), out.shape[1])
+    return (*phases, *(phase for block in blocks for phase in _block(call, plan, block)))
+
+
+def _block(
+    call: Call, plan: TablesPlan | RangesPlan, channels: tuple[int, int]
+) -> Iterator[Launch]:
+    """The phases of a block of channels."""
+    grad, out = call.inputs[0], Planar(call.outputs[0], Out(0), _PICTURES, channels)
+    n, _, h, w = out.view.shape
+    count, element = channels[1] - channels[0], grad.dtype.value
+    nbytes = 8 if wide(element) == "float64" else 4
+    integers = (*plan.integers, n, count, h * w, *out.steps, channels[0], w, *grad.strides)
+    code = PsCode(align=False, element=element)
+    if isinstance(plan, TablesPlan):
+        code = PsCode(plan.code, align=True, element=element)
+    operands = (In(0), out.place, *plan.operands, Scratch((h * w + call.target.lanes) * nbytes))
+    yield Launch(PsConfig("planes", planes=code), operands, integers, n * count)
+    copy = out.copied(call.target, call.threads, back=True)
+    if copy is not None:
+        yield PsConfig.copied(copy)
+
+
+def emit(k: Kernel, config: PsConfig) -> None:
+    """The code of one configuration."""
+    if config.phase == "planes":
+        _emit_planes(k, config.planes)
+    else:
+        emit_regions(k, config)
+
+
+def _emit_planes(k: Kernel, code: PsCode) -> None:
+    grad, out = k.pointer("grad", code.element), k.pointer("out", code.element)
+    found: Regions = Tables(k, code.tables) if code.align else Ranges(k)
+    plane = k.scratch("plane", wide(code.element))
+    found.declare_integers()
+    planes = k.sizes(Planes)
+    first, width = k.integers("first w")
+    grad_k, grad_c, grad_h, grad_w = k.integers("grad_k grad_c grad_h grad_w")
+
+    def add(_picture: Int, channel: Int, box: Int) -> None:
+        c, p, q = own_bin(first + channel, found.rows, found.columns)
+        at = box * grad_k + c * grad_c + p * grad_h + q * grad_w
+        value = load_one(k, grad, at, plane.element)
+        if isinstance(found, Tables):
+            _samples(k, plane, found.of(box), (p, q), value, width)
+        else:
+            _pixels(k, plane, found, box, (p, q), value, width)
+
+    planes.each(k, out, plane, found.order, add)
+
+
+def _samples(
+    k: Kernel, plane: Ptr, axes: tuple[Axis, Axis], number: tuple[Int, Int], value: Vec, width: Int
+) -> None:
+    """What a bin gives to the pixels under its samples."""
+    (down, along), (p, q) = axes, number
+    columns = along.first(q), along.first(q + 1)
+    with k.range(down.first(p), down.first(p + 1)) as i:
+        row, weight = plane + down.pixel(i) * width, down.weight(i)
+        with k.range(*columns) as j:
+            column = along.pixel(j)
+            total = k.fma(value, weight * along.weight(j), row.load(column))
+            row.store(total, column)
+
+
+def _pixels(
+    k: Kernel, plane: Ptr, ranges: Ranges, box: Int, number: tuple[Int, Int], value: Vec, width: Int
+) -> None:
+    """What a bin gives to each of its pixels."""
+    lanes = lanes_of(k, plane.element)
+    (top, bottom), (left, right) = (
+        ranges.pair(table, i) for table, i in zip(ranges.of(box), number, strict=True)
+    )
+    area = k.to_real((bottom - top) * (right - left), plane.element)
+    share = k.broadcast(value / area, lanes)
+    with k.range(top, bottom) as row:
+        line = plane + row * width
+        with k.range(left, right, lanes) as column:
+            mask = k.first(right - column, lanes)
+            line.store(line.vec(column, mask, lanes) + share, column, mask)
+
+
+def cost(call: Call) -> float:
+    """Microseconds: four multiply-adds a sample, and what is read and written."""
+    op, grad = call.op, call.inputs[0]
+    samples = max(1, op.ratio if op.ratio > 0 else 2) ** 2
+    nbytes = call.outputs[0].nbytes + grad.nbytes
+    return machine(call.target).roofline(8.0 * samples * grad.size, nbytes, call.threads, 0.1)
+
+
+PS_ROI_GRADIENT = CpuKernel(
+    "roi.ps_gradient", (PsRoiGradient,), PsConfig, supports, one_way(launch, cost), emit
+)

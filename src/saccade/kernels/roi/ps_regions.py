@@ -1,0 +1,145 @@
+"""What position-sensitive pooling and its gradient share: the pixels of boxes, and their phases.
+
+Bins of bilinear samples use the tables of RoiAlign (`tables`), bins of pixels the ranges of RoiPool
+(`ranges`). Channels are walked plane by plane: a bin reads one channel only.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from saccade.codegen.calling import real_word
+from saccade.codegen.language import Kernel
+from saccade.codegen.values import Bool, Int, Vec
+from saccade.kernels.base import Call, Launch, Operand, Temp
+from saccade.kernels.floats import wide
+from saccade.kernels.movement.copy import CopyConfig, emit_copy
+from saccade.kernels.roi.axis import Sampling
+from saccade.kernels.roi.boxes import Boxes, BoxesCode, plan_boxes, truth
+from saccade.kernels.roi.planes import NO_COPY
+from saccade.kernels.roi.ranges import Ranges, RangesCode, RangesPlan, emit_ranges
+from saccade.kernels.roi.tables import Tables, TablesCode, TablesPlan, emit_tables
+
+__all__ = ["PsCode", "PsConfig", "Regions", "emit_regions", "first_phases", "own_bin", "regions"]
+
+_TABLES, _BAD, _BLANKS = 0, 4, 5  # temporaries; others start at 6
+
+
+@dataclass(frozen=True)
+class PsCode:
+    """What the code of the phase over planes depends on.
+
+    Attributes:
+        tables: How the tables were made; of ranges, what sums are kept in.
+        align: Whether bins are of samples.
+        element: Type of the pictures and of the bins.
+    """
+
+    tables: TablesCode = field(default_factory=TablesCode)
+    align: bool = True
+    element: str = "float32"
+
+
+@dataclass(frozen=True)
+class PsConfig:
+    """What the code of one phase depends on.
+
+    Attributes:
+        phase: `tables`, `ranges`, `blanks`, `mapping`, `copy` or `planes`.
+        tables, ranges, boxes, copy, planes: Of the phase; `boxes` of `blanks`.
+    """
+
+    phase: str
+    tables: TablesCode = field(default_factory=TablesCode)
+    ranges: RangesCode = field(default_factory=RangesCode)
+    boxes: BoxesCode = field(default_factory=BoxesCode)
+    copy: CopyConfig = NO_COPY
+    planes: PsCode = field(default_factory=PsCode)
+
+    @classmethod
+    def copied(cls, found: Launch) -> Launch:
+        """A phase of copying as one of this kernel."""
+        return Launch(cls("copy", copy=found.config), found.operands, found.integers, found.chunks)
+
+
+Regions = Tables | Ranges
+
+
+def regions(call: Call, pictures: tuple[int, int, int]) -> TablesPlan | RangesPlan:
+    """The boxes of a call over so many pictures of so many rows and columns."""
+    op, data = call.op, call.inputs[0]
+    if op.mode == "pool":
+        return RangesPlan.of(call, data, pictures)
+    boxes = plan_boxes(call, data, pictures[0])
+    code = TablesCode(boxes.code, wide(data.dtype.value))
+    return TablesPlan(
+        boxes, code, op.bins, pictures[1:], max(0, op.ratio), op.scale, aligned=True, temp=_TABLES
+    )
+
+
+def first_phases(
+    plan: TablesPlan | RangesPlan, bad: Operand | None, *, blanks: bool
+) -> tuple[Launch, ...]:
+    """Those that read the boxes.
+
+    Args:
+        plan: The boxes.
+        bad: Gets how many boxes have no picture.
+        blanks: Whether it is wanted which boxes are NaN.
+    """
+    operands, integers, chunks = plan.launch(bad or Temp(_BAD, 64))
+    if isinstance(plan, RangesPlan):
+        return (Launch(PsConfig("ranges", ranges=plan.code), operands, integers, chunks),)
+    first = Launch(PsConfig("tables", tables=plan.code), operands, integers, chunks)
+    if not blanks:
+        return (first,)
+    config = PsConfig("blanks", tables=plan.code)
+    numbers = (
+        *(*plan.boxes.integers, *plan.bins),
+        *(real_word(plan.scale), plan.ratio),
+    )
+    return first, Launch(config, (*plan.boxes.operands, blanks_of(plan)), numbers, 1)
+
+
+def blanks_of(plan: TablesPlan) -> Temp:
+    """NaN or 0 for each box."""
+    return Temp(_BLANKS, plan.weight_bytes * plan.boxes.count)
+
+
+def emit_regions(k: Kernel, config: PsConfig) -> None:
+    """The code of the phases that read boxes, and of copies."""
+    if config.phase == "tables":
+        emit_tables(k, config.tables)
+    elif config.phase == "ranges":
+        emit_ranges(k, config.ranges)
+    elif config.phase == "blanks":
+        _emit_blanks(k, config.tables)
+    else:
+        emit_copy(k, config.copy)
+
+
+def _emit_blanks(k: Kernel, code: TablesCode) -> None:
+    """Bins with 0 samples along an axis are 0 / 0; torchvision divides by a product of counts."""
+    boxes, blanks = Boxes(k, code.boxes), k.pointer("blanks", code.weight)
+    boxes.declare_integers()
+    bins = k.integers("ph pw")
+    geometry = code.boxes.geometry
+    scale = k.convert(k.real("scale"), geometry)
+    ratio = k.integer("ratio")
+    sampling = Sampling(scale, scale.like(0.5), scale.like(float("-inf")), ratio)
+    with k.chunks(k.int(1)), k.range(0, boxes.count) as box:
+        some = (ratio > 0) | ~boxes.picture(box)[1]
+        both: Bool | None = None
+        for axis in (0, 1):
+            corners = boxes.corner(box, 1 - axis), boxes.corner(box, 3 - axis)
+            count = k.call("ceil", sampling.span(k, *corners, bins[axis]).bin_size)
+            found = truth(k, count - count, "==", 0.0) & truth(k, count, "!=", 0.0)
+            both = found if both is None else both & found
+        assert both is not None
+        values = (k.number(v, 1, code.weight).value for v in (0.0, float("nan")))
+        blanks.store(Vec(k.b, k.b.select((some | both).value, *values)), box)
+
+
+def own_bin(channel: Int, rows: Int, columns: Int) -> tuple[Int, Int, Int]:
+    """Of a channel of the pictures: the channel of the bins, and the bin that it belongs to."""
+    return channel // (rows * columns), channel // columns % rows, channel % columns

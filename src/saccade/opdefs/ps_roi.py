@@ -1,0 +1,202 @@
+"""Position-sensitive pooling: a bin of a box has channels of its own (torchvision's ps_roi_*)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from saccade.ir.dtype import DType
+from saccade.ir.op import Array, Op, TensorType, Work
+from saccade.opdefs._ranges_numpy import bin_ranges
+from saccade.opdefs._roi_numpy import Samples
+from saccade.opdefs._rules import (
+    expect,
+    expect_float,
+    expect_rank,
+    static_count,
+    tensor_bytes,
+    unify,
+)
+from saccade.opdefs.expr_numpy import accumulator
+from saccade.opdefs.roi_align import expect_boxes
+
+__all__ = ["PsRoi", "PsRoiGradient"]
+
+_REPORT = TensorType(DType.I32, (1,))
+
+
+@dataclass(frozen=True)
+class _PositionSensitive(Op):
+    """What the operator and its gradient share; see `PsRoi`."""
+
+    bins: tuple[int, int]
+    scale: float = 1.0
+    mode: str = "align"
+    ratio: int = 0
+    report: bool = False
+    inclusive: ClassVar[bool] = False
+    aligned: ClassVar[bool] = True
+
+    def _expect_attributes(self) -> None:
+        expect(self, min(self.bins) >= 1, f"bins {self.bins} must be positive")
+        expect(self, self.mode in ("align", "pool"), f"mode {self.mode!r}")
+
+    def _reported(self, bad: int) -> tuple[Array, ...]:
+        return (np.array([bad], np.int32),) if self.report else ()
+
+    def _weights(
+        self,
+        corners: Sequence[Any],
+        sizes: tuple[int, int],
+        dtype: Any,  # noqa: ANN401
+    ) -> Array:
+        """What every pixel counts in every bin: [P, Q, H, W]; NaN where it is 0 / 0."""
+        if self.mode == "align":
+            samples = Samples(dtype, self.bins, self.scale, self.ratio, aligned=True)
+            p, q = self.bins
+            one = np.eye(p * q, dtype=dtype).reshape(p * q, p, q)
+            spread = samples.spread(one, corners, sizes).reshape(p, q, *sizes)
+            return spread * np.nan if self._nothing(corners, dtype) else spread
+        rows, columns = bin_ranges(
+            corners, self.scale, self.bins, sizes, dtype, inclusive=self.inclusive
+        )
+        weights = np.zeros((*self.bins, *sizes), dtype)
+        for p, (top, bottom) in enumerate(rows):
+            for q, (left, right) in enumerate(columns):
+                if top < bottom and left < right:
+                    weights[p, q, top:bottom, left:right] = 1
+        return weights
+
+    def _nothing(self, corners: Sequence[Any], dtype: Any) -> bool:  # noqa: ANN401
+        """Whether a bin has 0 samples along an axis, by its size; an inverted box has some."""
+        if self.ratio > 0:
+            return False
+        kind = np.dtype(dtype).type
+        x1, y1, x2, y2 = (kind(v) * kind(self.scale) - kind(0.5) for v in corners)
+        with np.errstate(all="ignore"):
+            counts = np.ceil([(y2 - y1) / kind(self.bins[0]), (x2 - x1) / kind(self.bins[1])])
+        return not np.isfinite(counts).all() or 0 in counts
+
+    def _valid(self, boxes: Array, pictures: int) -> Iterator[tuple[int, int, list[Any]]]:
+        for box, (picture, *corners) in enumerate(boxes):
+            if 0 <= picture < pictures:
+                yield box, int(picture), corners
+
+    def _bad(self, boxes: Array, pictures: int) -> int:
+        return len(boxes) - sum(1 for _ in self._valid(boxes, pictures))
+
+    def _work(self, grid: TensorType, both: Sequence[TensorType]) -> Work:
+        samples = max(1, self.ratio if self.ratio > 0 else 2) ** 2
+        return Work(8 * samples * static_count(grid.shape), tensor_bytes(both))
+
+
+@dataclass(frozen=True)
+class PsRoi(_PositionSensitive):
+    """Every bin of every box is a mean over the box's picture, in a channel that is the bin's own.
+
+        y[k, c, p, q] = mean of x[n(k), (c · P + p) · Q + q] in the bin
+
+    Operands: x [N, C · P · Q, H, W], then boxes [K, 5] of (picture, x1, y1, x2, y2).
+    Results: [K, C, P, Q]; where `mapping` is set int32 [K, C, P, Q]: each bin's channel; where
+    `report` is set int32 [1]: how many boxes name a picture that is not there. The bins of those
+    are zeros.
+
+    Attributes:
+        bins: P and Q.
+        scale: Pixels to a unit of the boxes.
+        mode: "align": of bilinear samples, half a pixel subtracted from scaled boxes. "pool": of
+            pixels, scaled boxes rounded, their last pixel not belonging to them, and bins not
+            reaching the last row and column of the picture; 0 where there is none.
+        ratio: Samples of a bin along each axis; 0 or less for as many as it takes for them to be at
+            most a pixel apart. Then bins without any, and those of boxes that are not finite, are
+            NaN, except that the bins of a box that is inverted by at least their size are 0.
+        report: Whether bad boxes are counted.
+        mapping: Whether the bins' channels are wanted.
+    """
+
+    mapping: bool = False
+
+    def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
+        expect(self, len(inputs) == 2, "takes x and boxes")
+        x, boxes = inputs
+        expect_rank(self, x, 4, "x")
+        expect_float(self, x, "x")
+        expect_boxes(self, [boxes])
+        self._expect_attributes()
+        channels, bins = static_count((x.shape[1],)), self.bins[0] * self.bins[1]
+        expect(self, channels % bins == 0, f"{channels} channels are no multiple of {bins} bins")
+        shape = (boxes.shape[0], channels // bins, *self.bins)
+        mapping = (TensorType(DType.I32, shape),) if self.mapping else ()
+        return (TensorType(x.dtype, shape), *mapping, *((_REPORT,) if self.report else ()))
+
+    def reference(self, *inputs: Array) -> tuple[Array, ...]:
+        x, boxes = inputs
+        n, channels, h, w = x.shape
+        p, q = self.bins
+        kind = accumulator(x.dtype)
+        geometry = accumulator(np.result_type(x.dtype, boxes.dtype))
+        result = np.zeros((len(boxes), channels // (p * q), p, q), kind)
+        for box, picture, corners in self._valid(boxes, n):
+            weights = self._weights(corners, (h, w), geometry).astype(kind)
+            own = x[picture].reshape(-1, p, q, h, w).astype(kind)
+            if self.mode == "align":
+                result[box] = np.einsum("cpqhw,pqhw->cpq", own, weights)
+            else:
+                total = np.where(weights > 0, own, 0).sum(axis=(3, 4), dtype=kind)
+                result[box] = total / np.maximum(weights.sum(axis=(2, 3)), 1)
+        own = np.arange(channels, dtype=np.int32).reshape(1, *result.shape[1:])
+        mapping = (np.repeat(own, len(boxes), axis=0),) if self.mapping else ()
+        return (result.astype(x.dtype), *mapping, *self._reported(self._bad(boxes, n)))
+
+    def work(self, inputs: Sequence[TensorType], outputs: Sequence[TensorType]) -> Work:
+        return self._work(outputs[0], (*inputs, *outputs))
+
+
+@dataclass(frozen=True)
+class PsRoiGradient(_PositionSensitive):
+    """The gradient of `PsRoi` with respect to x.
+
+    Operands: grad [K, C, P, Q], then boxes as there.
+    Results: [N, C · P · Q, H, W], and where `report` is set how many boxes are bad. What is NaN in
+    `PsRoi` gives nothing here.
+
+    Attributes:
+        pictures: N, H and W.
+    """
+
+    pictures: tuple[int, int, int] = (0, 0, 0)
+
+    def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
+        expect(self, len(inputs) == 2, "takes grad and boxes")
+        grad, boxes = inputs
+        expect_rank(self, grad, 4, "grad")
+        expect_float(self, grad, "grad")
+        expect_boxes(self, [boxes])
+        self._expect_attributes()
+        unify(self, grad.shape[0], boxes.shape[0], "the number of boxes")
+        expect(self, grad.shape[2:] == self.bins, f"grad has bins {grad.shape[2:]}")
+        n, h, w = self.pictures
+        channels = static_count(grad.shape[1:])
+        result = TensorType(grad.dtype, (n, channels, h, w))
+        return (result, _REPORT) if self.report else (result,)
+
+    def reference(self, *inputs: Array) -> tuple[Array, ...]:
+        grad, boxes = inputs
+        n, h, w = self.pictures
+        kind = accumulator(grad.dtype)
+        geometry = accumulator(np.result_type(grad.dtype, boxes.dtype))
+        result = np.zeros((n, *grad.shape[1:], h, w), kind)
+        for box, picture, corners in self._valid(boxes, n):
+            weights = np.nan_to_num(self._weights(corners, (h, w), geometry)).astype(kind)
+            own = grad[box].astype(kind)
+            if self.mode == "pool":
+                own = own / np.maximum(weights.sum(axis=(2, 3)), 1)
+            result[picture] += own[..., None, None] * weights
+        planes = result.reshape(n, -1, h, w).astype(grad.dtype)
+        return (planes, *self._reported(self._bad(boxes, n)))
+
+    def work(self, inputs: Sequence[TensorType], outputs: Sequence[TensorType]) -> Work:
+        return self._work(inputs[0], (*inputs, *outputs))

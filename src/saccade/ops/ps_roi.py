@@ -1,0 +1,305 @@
+"""PSRoIAlign and PSRoIPool: bins of boxes as means, each bin in channels of its own.
+
+Semantics of torchvision's `ps_roi_align` and `ps_roi_pool`; the documentation of the functions says
+where they differ. See `kernels.roi.ps` and `kernels.roi.ps_gradient` for how it is done.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from saccade.errors import OperandError
+from saccade.kernels.base import View
+from saccade.opdefs import PsRoi, PsRoiGradient
+from saccade.ops._boxes import Boxes, check_regions, joined_boxes, refuse_bad_boxes
+from saccade.ops._execute import execute
+from saccade.ops._register import Gradient, define, define_gradient
+from saccade.ops._tensors import empty_like, fake_like, memory_format
+from saccade.ops.roi_pool import Size, pair
+
+__all__ = ["PSRoIAlign", "PSRoIPool", "ps_roi_align", "ps_roi_pool"]
+
+
+def ps_roi_align(
+    input: Tensor,  # noqa: A002 - torchvision's name
+    boxes: Boxes,
+    output_size: Size,
+    spatial_scale: float = 1.0,
+    sampling_ratio: int = -1,
+) -> Tensor:
+    """Means of bilinear samples, each bin in channels of its own: `torchvision.ops.ps_roi_align`.
+
+        y[k, c, p, q] = mean of input[n(k), (c · P + p) · Q + q] in the bin (p, q) of box k
+
+    Half a pixel is subtracted from scaled boxes. Sums are kept in float32 (float64 for float64) and
+    rounded once; positions are computed in float32, or in float64 where input or boxes are. (In
+    torchvision, all of it in half precision where the input is.)
+
+    Args:
+        input: Feature maps [N, C · P · Q, H, W] of any strides, or one of them without N; float32,
+            float64, bfloat16 or float16. The result is channels-last where it is.
+        boxes: [K, 5] of (picture, x1, y1, x2, y2), or a list with boxes [L, 4] for each picture.
+            Of any floating-point type, which need not be the input's.
+        output_size: P and Q, the bins of a box, down and along.
+        spatial_scale: Pixels of the feature map to a unit of the boxes.
+        sampling_ratio: Samples of a bin along each axis; 0 or less for as many as it takes for them
+            to be at most a pixel apart. Then bins without a sample along an axis are 0 / 0 = NaN,
+            and so are those of boxes that are not finite.
+
+    Returns:
+        [K, C, P, Q], of the input's type. Its gradient with respect to the input is deterministic;
+        boxes have none.
+
+    Raises:
+        OperandError: If shapes or types do not fit, or a box names a picture that is not there.
+    """
+    pictures = input if input.dim() != 3 else input.unsqueeze(0)
+    arguments = (spatial_scale, *pair(output_size), sampling_ratio)
+    result: Tensor = _ALIGN(pictures, joined_boxes(boxes), *arguments)[0]
+    return result
+
+
+def ps_roi_pool(
+    input: Tensor,  # noqa: A002 - torchvision's name
+    boxes: Boxes,
+    output_size: Size,
+    spatial_scale: float = 1.0,
+) -> Tensor:
+    """Means of pixels, each bin in channels of its own, as `torchvision.ops.ps_roi_pool`.
+
+        y[k, c, p, q] = mean of input[n(k), (c · P + p) · Q + q] over the bin (p, q) of box k
+
+    Scaled corners are rounded, halves away from zero; the last pixel does not belong to the box,
+    and as in torchvision no bin reaches the last row or column of a picture. The gradient is that
+    of this mean. (torchvision's backward lets bins reach the last row and column though its forward
+    does not: there its gradients are not those of its results.) Bins without pixels are 0, and so
+    are those of boxes that are not finite. Positions and sums are kept as in `ps_roi_align`.
+
+    Args:
+        input: As in `ps_roi_align`, and so are the others.
+        boxes: [K, 5] or a list.
+        output_size: P and Q.
+        spatial_scale: Pixels of the feature map to a unit of the boxes.
+
+    Returns:
+        [K, C, P, Q], of the input's type. Its gradient with respect to the input is deterministic;
+        boxes have none.
+
+    Raises:
+        OperandError: If shapes or types do not fit, or a box names a picture that is not there.
+    """
+    pictures = input if input.dim() != 3 else input.unsqueeze(0)
+    arguments = (spatial_scale, *pair(output_size))
+    result: Tensor = _POOL(pictures, joined_boxes(boxes), *arguments)[0]
+    return result
+
+
+class PSRoIAlign(nn.Module):
+    """`ps_roi_align` as a module; see there."""
+
+    def __init__(self, output_size: Size, spatial_scale: float, sampling_ratio: int) -> None:
+        super().__init__()
+        self.output_size = output_size
+        self.spatial_scale = spatial_scale
+        self.sampling_ratio = sampling_ratio
+
+    def forward(self, input: Tensor, rois: Boxes) -> Tensor:  # noqa: A002 - torchvision's name
+        """[K, C, *output_size]."""
+        return ps_roi_align(input, rois, self.output_size, self.spatial_scale, self.sampling_ratio)
+
+    def extra_repr(self) -> str:
+        """The attributes."""
+        return (
+            f"output_size={self.output_size}, spatial_scale={self.spatial_scale}, "
+            f"sampling_ratio={self.sampling_ratio}"
+        )
+
+
+class PSRoIPool(nn.Module):
+    """`ps_roi_pool` as a module; see there."""
+
+    def __init__(self, output_size: Size, spatial_scale: float) -> None:
+        super().__init__()
+        self.output_size = output_size
+        self.spatial_scale = spatial_scale
+
+    def forward(self, input: Tensor, rois: Boxes) -> Tensor:  # noqa: A002 - torchvision's name
+        """[K, C, *output_size]."""
+        return ps_roi_pool(input, rois, self.output_size, self.spatial_scale)
+
+    def extra_repr(self) -> str:
+        """The attributes."""
+        return f"output_size={self.output_size}, spatial_scale={self.spatial_scale}"
+
+
+# Both operators are one to the kernels; `ratio` is None for the one that averages pixels.
+
+
+def _name(ratio: int | None) -> str:
+    return "ps_roi_pool" if ratio is None else "ps_roi_align"
+
+
+def _shape(x: Tensor, boxes: Tensor, height: int, width: int, ratio: int | None) -> tuple[int, ...]:
+    name = _name(ratio)
+    check_regions(name, x, boxes)
+    if min(height, width) < 1:
+        raise OperandError(f"{name}: output_size must be positive, is {[height, width]}")
+    if x.shape[1] % (height * width):
+        raise OperandError(
+            f"{name}: input channels must be a multiple of pooling height * pooling width: "
+            f"{x.shape[1]} of {height} * {width}"
+        )
+    return (boxes.shape[0], x.shape[1] // (height * width), height, width)
+
+
+def _forward(
+    x: Tensor, boxes: Tensor, scale: float, height: int, width: int, ratio: int | None = None
+) -> tuple[Tensor, Tensor]:
+    shape = _shape(x, boxes, height, width, ratio)
+    out, mapping = empty_like(x, shape), torch.empty(shape, dtype=torch.int32)
+    bad = torch.empty(1, dtype=torch.int32)
+    execute(_describe, (height, width, scale, ratio), [x, boxes], [out, mapping, bad])
+    refuse_bad_boxes(_name(ratio), bad)
+    return out, mapping
+
+
+def _describe(
+    inputs: tuple[View, ...], height: int, width: int, scale: float, ratio: int | None
+) -> PsRoi:
+    del inputs
+    mode = "pool" if ratio is None else "align"
+    return PsRoi((height, width), scale, mode, ratio or 0, report=True, mapping=True)
+
+
+def _fake_forward(
+    x: Tensor, boxes: Tensor, scale: float, height: int, width: int, ratio: int | None = None
+) -> tuple[Tensor, Tensor]:
+    del scale
+    shape = _shape(x, boxes, height, width, ratio)
+    return fake_like(x, shape), x.new_empty(shape, dtype=torch.int32)
+
+
+def _layout(channels_last: bool) -> torch.memory_format:
+    return torch.channels_last if channels_last else torch.contiguous_format
+
+
+def _gradient(
+    grad: Tensor,
+    boxes: Tensor,
+    scale: float,
+    bins: tuple[int, int],
+    ratio: int | None,
+    pictures: tuple[int, int, int, int],
+    channels_last: bool,
+) -> Tensor:
+    name = f"{_name(ratio)}_backward"
+    check_regions(name, grad, boxes)
+    n, channels, h, w = pictures
+    height, width = bins
+    shape = (boxes.shape[0], channels // (height * width), height, width)
+    if grad.shape != shape or channels % (height * width):
+        raise OperandError(
+            f"{name}: grad must have shape {list(shape)} for {channels} channels, has "
+            f"{list(grad.shape)}"
+        )
+    out = empty_like(grad, pictures, layout=_layout(channels_last))
+    bad = torch.empty(1, dtype=torch.int32)
+    parameters = (height, width, scale, ratio, n, h, w)
+    execute(_describe_gradient, parameters, [grad, boxes], [out, bad])
+    refuse_bad_boxes(name, bad)
+    return out
+
+
+def _describe_gradient(
+    inputs: tuple[View, ...],
+    height: int,
+    width: int,
+    scale: float,
+    ratio: int | None,
+    *pictures: int,
+) -> PsRoiGradient:
+    del inputs
+    n, h, w = pictures
+    mode = "pool" if ratio is None else "align"
+    return PsRoiGradient((height, width), scale, mode, ratio or 0, report=True, pictures=(n, h, w))
+
+
+def _align_gradient(
+    grad: Tensor,
+    boxes: Tensor,
+    mapping: Tensor,
+    scale: float,
+    height: int,
+    width: int,
+    ratio: int,
+    *rest: int,
+) -> Tensor:
+    del mapping
+    n, c, h, w, last = rest
+    return _gradient(grad, boxes, scale, (height, width), ratio, (n, c, h, w), bool(last))
+
+
+def _pool_gradient(
+    grad: Tensor, boxes: Tensor, mapping: Tensor, scale: float, height: int, width: int, *rest: int
+) -> Tensor:
+    del mapping
+    n, c, h, w, last = rest
+    return _gradient(grad, boxes, scale, (height, width), None, (n, c, h, w), bool(last))
+
+
+def _fake_gradient(grad: Tensor, *rest: Any) -> Tensor:  # noqa: ANN401
+    *_, n, c, h, w, last = rest
+    return fake_like(grad, (n, c, h, w), layout=_layout(last))
+
+
+def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:  # noqa: ANN401
+    x, boxes, *ctx.geometry = inputs
+    ctx.mark_non_differentiable(output[1])
+    ctx.save_for_backward(boxes, output[1])
+    ctx.pictures, ctx.channels_last = tuple(x.shape), memory_format(x) is torch.channels_last
+
+
+def _backward(
+    gradient: Any,  # noqa: ANN401
+    ctx: Any,  # noqa: ANN401
+    grad: Tensor,
+    _mapping: object,
+) -> tuple[Tensor | None, ...]:
+    dx = None
+    if ctx.needs_input_grad[0]:
+        boxes, mapping = ctx.saved_tensors
+        dx = gradient(grad, boxes, mapping, *ctx.geometry, *ctx.pictures, ctx.channels_last)
+    return (dx, *(None for _ in ctx.needs_input_grad[1:]))
+
+
+_BINS = "float spatial_scale, SymInt pooled_height, SymInt pooled_width"
+_PICTURES = "SymInt batch_size, SymInt channels, SymInt height, SymInt width, bool channels_last"
+
+_ALIGN_GRADIENT = define_gradient(
+    f"_ps_roi_align_backward(Tensor grad, Tensor rois, Tensor channel_mapping, {_BINS}, "
+    f"int sampling_ratio, {_PICTURES}) -> Tensor",
+    _align_gradient,
+    _fake_gradient,
+)
+_POOL_GRADIENT = define_gradient(
+    f"_ps_roi_pool_backward(Tensor grad, Tensor rois, Tensor channel_mapping, {_BINS}, "
+    f"{_PICTURES}) -> Tensor",
+    _pool_gradient,
+    _fake_gradient,
+)
+_ALIGN = define(
+    f"ps_roi_align(Tensor input, Tensor rois, {_BINS}, int sampling_ratio) -> (Tensor, Tensor)",
+    _forward,
+    _fake_forward,
+    gradient=Gradient(_keep, partial(_backward, _ALIGN_GRADIENT)),
+)
+_POOL = define(
+    f"ps_roi_pool(Tensor input, Tensor rois, {_BINS}) -> (Tensor, Tensor)",
+    _forward,
+    _fake_forward,
+    gradient=Gradient(_keep, partial(_backward, _POOL_GRADIENT)),
+)

@@ -1,0 +1,198 @@
+"""RoIPool: bins of boxes as largest pixels of a feature map.
+
+Semantics of torchvision's `roi_pool`; the documentation of the function says where they differ.
+See `kernels.roi.pool` and `kernels.roi.pool_gradient` for how it is done.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from saccade.errors import OperandError
+from saccade.kernels.base import View
+from saccade.opdefs import RoiPool, RoiPoolGradient
+from saccade.ops._boxes import Boxes, check_regions, joined_boxes, refuse_bad_boxes
+from saccade.ops._execute import execute
+from saccade.ops._register import Gradient, define, define_gradient
+from saccade.ops._tensors import empty_like, fake_like, memory_format
+
+__all__ = ["RoIPool", "roi_pool"]
+
+Size = int | tuple[int, int] | list[int]
+
+
+def roi_pool(
+    input: Tensor,  # noqa: A002 - torchvision's name
+    boxes: Boxes,
+    output_size: Size,
+    spatial_scale: float = 1.0,
+) -> Tensor:
+    """Largest pixels in the bins of boxes, as `torchvision.ops.roi_pool`.
+
+    Scaled corners are rounded, halves away from zero, and the last pixel belongs to the box. They
+    are computed in float32, or in float64 where input or boxes are (in torchvision, in half
+    precision where the input is). Bins overlap by the pixels that they share. A bin without pixels
+    is 0; NaN is never the largest, and where nothing exceeds -FLT_MAX, that is the result.
+
+    Args:
+        input: Feature maps [N, C, H, W] of any strides, or one of them [C, H, W]; float32, float64,
+            bfloat16 or float16. The result is channels-last where it is.
+        boxes: [K, 5] of (picture, x1, y1, x2, y2), or a list with boxes [L, 4] for each picture.
+            Of any floating-point type, which need not be the input's. The bins of boxes that are
+            not finite are empty.
+        output_size: Bins of a box, down and along.
+        spatial_scale: Pixels of the feature map to a unit of the boxes.
+
+    Returns:
+        [K, C, *output_size], of the input's type. Its gradient with respect to the input goes to
+        the first of the largest pixels and is deterministic; boxes have none.
+
+    Raises:
+        OperandError: If shapes or types do not fit, or a box names a picture that is not there.
+    """
+    pictures = input if input.dim() != 3 else input.unsqueeze(0)
+    height, width = pair(output_size)
+    result: Tensor = _POOL(pictures, joined_boxes(boxes), spatial_scale, height, width)[0]
+    return result
+
+
+class RoIPool(nn.Module):
+    """`roi_pool` as a module; see there."""
+
+    def __init__(self, output_size: Size, spatial_scale: float) -> None:
+        super().__init__()
+        self.output_size = output_size
+        self.spatial_scale = spatial_scale
+
+    def forward(self, input: Tensor, rois: Boxes) -> Tensor:  # noqa: A002 - torchvision's name
+        """[K, C, *output_size]."""
+        return roi_pool(input, rois, self.output_size, self.spatial_scale)
+
+    def extra_repr(self) -> str:
+        """The attributes."""
+        return f"output_size={self.output_size}, spatial_scale={self.spatial_scale}"
+
+
+def pair(size: Size) -> tuple[int, int]:
+    """Bins down and along."""
+    if isinstance(size, (tuple, list)):
+        height, width = size if len(size) == 2 else (size[0], size[0])
+        return height, width
+    return size, size
+
+
+def _shape(x: Tensor, boxes: Tensor, *bins: int) -> tuple[int, ...]:
+    check_regions("roi_pool", x, boxes)
+    if min(bins) < 0:
+        raise OperandError(f"roi_pool: output_size must not be negative, is {list(bins)}")
+    return (boxes.shape[0], x.shape[1], *bins)
+
+
+def _pool(x: Tensor, boxes: Tensor, scale: float, height: int, width: int) -> tuple[Tensor, Tensor]:
+    shape = _shape(x, boxes, height, width)
+    out, places = empty_like(x, shape), empty_like(x, shape, torch.int32)
+    bad = torch.empty(1, dtype=torch.int32)
+    execute(_describe, (height, width, scale), [x, boxes], [out, places, bad])
+    refuse_bad_boxes("roi_pool", bad)
+    return out, places
+
+
+def _describe(inputs: tuple[View, ...], height: int, width: int, scale: float) -> RoiPool:
+    del inputs
+    return RoiPool((height, width), scale, places=True, report=True)
+
+
+def _fake_pool(
+    x: Tensor, boxes: Tensor, scale: float, height: int, width: int
+) -> tuple[Tensor, Tensor]:
+    del scale
+    shape = _shape(x, boxes, height, width)
+    return fake_like(x, shape), fake_like(x, shape, torch.int32)
+
+
+def _layout(channels_last: bool) -> torch.memory_format:
+    return torch.channels_last if channels_last else torch.contiguous_format
+
+
+def _gradient(
+    grad: Tensor,
+    boxes: Tensor,
+    places: Tensor,
+    scale: float,
+    height: int,
+    width: int,
+    batch: int,
+    channels: int,
+    rows: int,
+    columns: int,
+    channels_last: bool,
+) -> Tensor:
+    del scale
+    check_regions("roi_pool_backward", grad, boxes)
+    shape = (boxes.shape[0], channels, height, width)
+    if grad.shape != shape or places.shape != shape or places.dtype is not torch.int32:
+        raise OperandError(
+            f"roi_pool_backward: grad {list(grad.shape)} and int32 argmax {list(places.shape)} "
+            f"must both have shape {list(shape)}"
+        )
+    out = empty_like(grad, (batch, channels, rows, columns), layout=_layout(channels_last))
+    bad = torch.empty(1, dtype=torch.int32)
+    execute(_describe_gradient, (batch, rows, columns), [grad, places, boxes], [out, bad])
+    refuse_bad_boxes("roi_pool_backward", bad)
+    return out
+
+
+def _describe_gradient(inputs: tuple[View, ...], n: int, h: int, w: int) -> RoiPoolGradient:
+    del inputs
+    return RoiPoolGradient((n, h, w), report=True)
+
+
+def _fake_gradient(
+    grad: Tensor,
+    boxes: Tensor,
+    places: Tensor,
+    scale: float,
+    height: int,
+    width: int,
+    batch: int,
+    channels: int,
+    rows: int,
+    columns: int,
+    channels_last: bool,
+) -> Tensor:
+    del boxes, places, scale, height, width
+    return fake_like(grad, (batch, channels, rows, columns), layout=_layout(channels_last))
+
+
+def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:  # noqa: ANN401
+    x, boxes, *ctx.geometry = inputs
+    ctx.mark_non_differentiable(output[1])
+    ctx.save_for_backward(boxes, output[1])
+    ctx.pictures, ctx.channels_last = tuple(x.shape), memory_format(x) is torch.channels_last
+
+
+def _backward(ctx: Any, grad: Tensor, _places: object) -> tuple[Tensor | None, ...]:  # noqa: ANN401
+    dx = None
+    if ctx.needs_input_grad[0]:
+        boxes, places = ctx.saved_tensors
+        dx = _GRADIENT(grad, boxes, places, *ctx.geometry, *ctx.pictures, ctx.channels_last)
+    return (dx, None, None, None, None)
+
+
+_POOL = define(
+    "roi_pool(Tensor input, Tensor rois, float spatial_scale, SymInt pooled_height, "
+    "SymInt pooled_width) -> (Tensor, Tensor)",
+    _pool,
+    _fake_pool,
+    gradient=Gradient(_keep, _backward),
+)
+_GRADIENT = define_gradient(
+    "_roi_pool_backward(Tensor grad, Tensor rois, Tensor argmax, float spatial_scale, "
+    "SymInt pooled_height, SymInt pooled_width, SymInt batch_size, SymInt channels, "
+    "SymInt height, SymInt width, bool channels_last) -> Tensor",
+    _gradient,
+    _fake_gradient,
+)
