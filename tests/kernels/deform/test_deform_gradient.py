@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 from deform_cases import CASES, RNG, operands, results, stored
 
+from saccade.errors import OutOfBoundsError
 from saccade.ir import DType
 from saccade.kernels.deform.gradient import DEFORM_CONV2D_GRADIENT
 from saccade.opdefs import DeformConv2dGradient
+from saccade.testing.kernels import launched_as
 from saccade.testing.tolerance import exact_operands, random_operands
 
 RUNS = (
@@ -73,3 +77,36 @@ def test_wherever_offsets_point(hold):
     special = [-1.0, 1.0, 5.0, 6.0, -2.0, 1e9, -1e30, 3e38, np.inf, -np.inf, 0.5]
     arrays[3][...] = RNG.choice(np.array(special, np.float32), arrays[3].shape)
     held(hold, op, arrays, runs=FEW)
+
+
+# Phase, then integers of it: strides, blocks and rows of a copy; steps, groups, parts and rooms of
+# the phases that sample, counted from the end.
+MUTANTS = [
+    ("blocks", (0, 1, 2, 8)), ("pictures", (0, 1, 7)), ("columns", (0, 1, 3, 6, -2, -5)),
+    ("weight", (0, 1, 3, 6, -4, -6, -7)), ("slopes", (0, 2, 7, 9, -3)),
+    ("weight_gradient", (0, 1, 2, 3)), ("bias", (0, 2)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("phase", "positions"), MUTANTS)
+def test_mutants_are_caught(hold, phase, positions):
+    attributes = {"stride": (2, 1), "dilation": (1, 2), "padding": (1, 2, 1, 2)}
+    op = DeformConv2dGradient(mask=True, wanted=ALL, groups=2, offset_groups=4, **attributes)
+    arrays = gradient_operands(op, (2, 40, 9, 12), 44, (3, 3))
+    for position in positions:
+
+        def launch(call, position=position):
+            return tuple(_less(p, phase, position) for p in DEFORM_CONV2D_GRADIENT.launch(call))
+
+        with pytest.raises((AssertionError, OutOfBoundsError)):
+            mutant = launched_as(DEFORM_CONV2D_GRADIENT, launch)
+            held(hold, op, arrays, kernel=mutant, runs=FEW[1:2])
+
+
+def _less(launch, phase, position):
+    """The phase with one of its integers less by one."""
+    if launch.config.phase != phase:
+        return launch
+    words = list(launch.integers)
+    words[position] -= 1
+    return dataclasses.replace(launch, integers=tuple(words))
