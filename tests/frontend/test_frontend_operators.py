@@ -46,6 +46,8 @@ def _s(value: float) -> np.ndarray:
 
 CONV = {"w": _w(4, 3, 3, 3), "b": _w(4)}
 LINE = "float[N, 3, L] x"
+BOXES = np.array([[0, 0, 9, 6], [-3, 2.5, 4, 11], [3, 1, 3.5, 4]], np.float32)
+
 CASES = {
     "conv": Case("y = Conv<pads=[1,1,1,1]>(x, w, b)", weights=CONV),
     "conv_asymmetric": Case("y = Conv<pads=[0,1,2,0], strides=[2,3]>(x, w, b)", weights=CONV),
@@ -253,6 +255,12 @@ CASES = {
     ),
     "resize_axes": Case('y = Resize<mode="linear", axes=[3]>(x, , , s)', opset=18, weights={"s": _i(17)},
                         inputs="float[2, 3, 7, 10] x"),
+    "roi_align": Case("y = RoiAlign<output_height=2, output_width=3, sampling_ratio=2, spatial_scale=0.75>(x, b, n)",
+                      weights={"b": BOXES, "n": _i(0, 1, 1)}),
+    "roi_align_10": Case("y = RoiAlign<output_height=3, output_width=2>(x, b, n)", opset=10,
+                         weights={"b": BOXES, "n": _i(1, 0, 1)}),
+    "roi_align_max": Case('y = RoiAlign<mode="max", coordinate_transformation_mode="output_half_pixel">(x, b, n)',
+                          weights={"b": BOXES, "n": _i(1, 0, 0)}),
     "resize_10": Case('y = Resize<mode="nearest">(x, s)', opset=10, weights={"s": _f(1, 1, 2, 3)}),
     "upsample": Case('y = Upsample<mode="nearest">(x, s)', opset=9, weights={"s": _f(1, 1, 2, 3)}),
     "upsample_7": Case('y = Upsample<mode="linear", scales=[1.0, 1.0, 2.0, 2.0]>(x)', opset=7),

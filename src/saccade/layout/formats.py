@@ -31,6 +31,7 @@ from saccade.opdefs import (
     Pool2d,
     Reduce,
     Resize,
+    RoiAlign,
     RoiPool,
     RowSums,
     Softmax,
@@ -40,7 +41,7 @@ __all__ = ["Formats", "formats"]
 
 SPATIAL = (
     Conv2d, ConvTranspose2d, DeformConv2d, ExpandDepthwise, RowSums, Excite, Pool2d, Resize,
-    RoiPool, GroupNorm, LocalResponseNorm,
+    RoiAlign, RoiPool, GroupNorm, LocalResponseNorm,
 )  # fmt: skip
 INDIFFERENT = (Pointwise, Concat, Pad, Reduce, Softmax, LpNormalize)
 

@@ -8,8 +8,8 @@ Concat, Pad, Gather) takes and gives one type, so what it moves is rounded first
 
 Must not touch: what the model takes and gives; what these only move; operands of a softmax and of
 other exponentials and logarithms, whose errors grow; what is compared, ranked or rounded, where a
-small difference decides; periodic functions; running sums; offsets of samples; floats that hold
-integers, of which bfloat16 has those up to 256.
+small difference decides; periodic functions; running sums; offsets of samples, and boxes; floats
+that hold integers, of which bfloat16 has those up to 256.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from saccade.opdefs import (
     Move,
     Pad,
     Pointwise,
+    RoiAlign,
     RoiPool,
     Softmax,
 )
@@ -81,7 +82,7 @@ def _wanted_by(editor: Editor, reader: Node, value: Value) -> str | None:
         return "errors add up in running sums"
     if isinstance(reader.op, DeformConv2d) and value is reader.inputs[2]:
         return "a small error moves samples"
-    if isinstance(reader.op, RoiPool) and value is reader.inputs[1]:
+    if isinstance(reader.op, (RoiAlign, RoiPool)) and value is reader.inputs[1]:
         return "a small error moves boxes"
     if isinstance(reader.op, Pointwise):
         return _sensitive(reader)

@@ -12,6 +12,7 @@ from saccade.frontend.importers import (
     normalization,
     pooling,
     reduction,
+    regions,
     resize,
     shape,
 )
@@ -55,6 +56,7 @@ _DEFAULT: dict[str, Importer] = {
     "ReduceProd": with_contents("ReduceProd", reduction.REDUCTIONS["ReduceProd"]),
     "Reshape": with_contents("Reshape", movement.import_reshape),
     "Resize": resize.import_resize,
+    "RoiAlign": regions.import_roi_align,
     "Shape": shape.import_shape,
     "Size": shape.import_size,
     "Slice": indexing.import_slice,

@@ -27,8 +27,8 @@ from saccade.opdefs.roi_align import RoiAlign
 
 __all__ = ["ROI_ALIGN", "RoiAlignConfig"]
 
-_BLOCK = 256  # bytes of a pixel's channels in a block: what makes a run of a few cache lines
-_VECTORS = 4
+_BLOCK = 1024  # bytes of a pixel's channels in a block at least: few pages, long runs
+_VECTORS = (8, 4, 2, 1)
 _PART = 512 << 10  # multiply-adds of a chunk at least
 _PARTS = 256
 _BINS = 128  # in scratch, or a row of them
@@ -117,8 +117,7 @@ def _sample(
         start = pictures[0] * x.strides[0] + c0 * x.strides[1]
     planar = not out.channels_last
     lanes = call.target.lanes * 4 // tables.weight_bytes
-    vectors = max(1, min(_VECTORS, count // lanes))
-    vectors = max(2, vectors // 2 * 2) if x.dtype.value == "bfloat16" else vectors
+    vectors = _vectors(count // lanes, pairs=x.dtype.value == "bfloat16")
     tall = min(out.shape[2], max(1, _BINS // out.shape[3]))
     pitch = -(-count // lanes) * lanes
     rows = -(-tall * out.shape[3] // lanes) * lanes
@@ -138,6 +137,12 @@ def _sample(
     )
     operands = (source, Out(0), *tables.operands, *(scratch if planar else ()))
     return Launch(RoiAlignConfig("sample", sample=code), operands, integers, parts)
+
+
+def _vectors(count: int, *, pairs: bool) -> int:
+    """How many of so many vectors are summed side by side: what leaves the fewest passes."""
+    able = _VECTORS[:-1] if pairs else _VECTORS
+    return min(able, key=lambda v: count // v + count % v)
 
 
 def emit(k: Kernel, config: RoiAlignConfig) -> None:

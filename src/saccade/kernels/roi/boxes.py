@@ -1,4 +1,4 @@
-"""Boxes of regions: read in any floating type, checked, ordered by picture.
+"""Boxes of regions: read in any floating type, checked, ordered by picture and by rows.
 
 A box is a row (picture, x1, y1, x2, y2) of one operand [K, 5], or (x1, y1, x2, y2) of [K, 4] beside
 integers [K] that name the pictures. What a box says is never trusted: a picture that does not exist
@@ -7,6 +7,7 @@ is counted, and its box stands with those of the first picture.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from saccade.codegen.language import Kernel, Ptr
@@ -15,7 +16,20 @@ from saccade.ir import DType
 from saccade.kernels.base import Call, In, Operand, Temp, View
 from saccade.kernels.floats import FLOATS, load_one, wide
 
-__all__ = ["Boxes", "BoxesCode", "BoxesPlan", "Order", "plan_boxes", "put", "refuse_boxes", "truth"]
+__all__ = [
+    "STRIPS",
+    "Boxes",
+    "BoxesCode",
+    "BoxesPlan",
+    "Order",
+    "plan_boxes",
+    "put",
+    "refuse_boxes",
+    "truth",
+]
+
+STRIPS = 16
+"""Of a picture, which boxes may be ordered by."""
 
 
 def put(p: Ptr, value: IntLike, at: IntLike = 0) -> None:
@@ -126,10 +140,10 @@ class Boxes:
 
 
 class Order:
-    """Boxes by picture, in their own order within a picture; a shared temporary of int32.
+    """Boxes by picture and strip, in their own order within a strip; a shared temporary of int32.
 
-    It holds where each picture's boxes start (one more than there are pictures), each box's
-    picture, and the numbers of the boxes in order.
+    It holds where each strip's boxes start (one more than there are strips), each box's picture,
+    and the numbers of the boxes in order.
     """
 
     def __init__(self, k: Kernel) -> None:
@@ -138,18 +152,18 @@ class Order:
     @staticmethod
     def extra(pictures: int) -> int:
         """Elements before the two for each box."""
-        return max(1, pictures) + 2
+        return max(1, pictures) * STRIPS + 2
 
     def sized(self, boxes: Int, pictures: Int) -> Order:
         """After the integers are known, on which the places of the parts depend."""
-        self.pictures = self.k.maximum_int(pictures, 1)
-        self._picture = self.memory + (self.pictures + 2)
+        self.strips = self.k.maximum_int(pictures, 1) * STRIPS
+        self._picture = self.memory + (self.strips + 2)
         self._box = self._picture + boxes
         return self
 
     def start(self, picture: Int) -> Int:
         """Where the boxes of a picture start; for the number of pictures, where all end."""
-        return self.memory.load_int(picture)
+        return self.memory.load_int(picture * STRIPS)
 
     def picture(self, box: Int) -> Int:
         """The picture of a box."""
@@ -159,28 +173,35 @@ class Order:
         """The number of a box, by its place in the order."""
         return self._box.load_int(at)
 
-    def build(self, boxes: Boxes, bad: Ptr) -> None:
+    def build(self, boxes: Boxes, bad: Ptr, strip: Callable[[Int], Int] | None = None) -> None:
         """Sort by counting. One thread does all of it.
 
         Args:
             boxes: What is sorted.
             bad: int32; gets how many boxes name a picture that is not there.
+            strip: The strip of a box, below `STRIPS`: neighbours in the order then read the same
+                rows, which caches still have.
         """
         k, starts = self.k, self.memory
-        with k.range(0, self.pictures + 2) as n:
+
+        def bucket(box: Int, picture: Int) -> Int:
+            return picture * STRIPS + (strip(box) if strip else 0)
+
+        with k.range(0, self.strips + 2) as n:
             put(starts, 0, n)
         missing = k.var(0)
         with k.range(0, boxes.count) as box:
             n, valid = boxes.picture(box)
             missing.set(missing.get() + valid.select(0, 1))
             put(self._picture, n, box)
-            put(starts, starts.load_int(n + 2) + 1, n + 2)
+            after = bucket(box, n) + 2
+            put(starts, starts.load_int(after) + 1, after)
         put(bad, missing.get())
-        with k.range(2, self.pictures + 2) as n:
+        with k.range(2, self.strips + 2) as n:
             put(starts, starts.load_int(n) + starts.load_int(n - 1), n)
-        # Place n + 1 is where picture n goes on, and in the end where the next one starts.
+        # Place n + 1 is where strip n goes on, and in the end where the next one starts.
         with k.range(0, boxes.count) as box:
-            n = self._picture.load_int(box)
+            n = bucket(box, self._picture.load_int(box))
             place = starts.load_int(n + 1)
             put(self._box, box, place)
             put(starts, place + 1, n + 1)

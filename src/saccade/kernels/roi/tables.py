@@ -10,11 +10,11 @@ from dataclasses import dataclass, field
 
 from saccade.codegen.calling import real_word
 from saccade.codegen.language import Kernel
-from saccade.codegen.values import Int, Vec
+from saccade.codegen.values import Int, Mask, Vec
 from saccade.kernels.base import Call, Operand, Temp
 from saccade.kernels.floats import wide
 from saccade.kernels.roi.axis import Axis, Sampling, marks, room
-from saccade.kernels.roi.boxes import Boxes, BoxesCode, BoxesPlan, Order, plan_boxes
+from saccade.kernels.roi.boxes import STRIPS, Boxes, BoxesCode, BoxesPlan, Order, plan_boxes, truth
 
 __all__ = ["Tables", "TablesCode", "TablesPlan", "emit_tables"]
 
@@ -125,14 +125,14 @@ class Tables:
         """After all pointers."""
         k = self.k
         self.boxes, self.pictures, self.rows, self.columns = k.integers("boxes pictures ph pw")
-        self._height, self._width, self._down, self._along = k.integers("h w down along")
+        self.height, self._width, self._down, self._along = k.integers("h w down along")
         self.order.sized(self.boxes, self.pictures)
 
     def of(self, box: Int) -> tuple[Axis, Axis]:
         """The tables of one box, down and along."""
         at = box * (self._down + self._along)
         mark = box * (marks_of(self.rows) + marks_of(self.columns))
-        down = self._axis(at, mark, (self.rows, self._height, self._down))
+        down = self._axis(at, mark, (self.rows, self.height, self._down))
         right, beside = at + self._down, mark + marks_of(self.rows)
         return down, self._axis(right, beside, (self.columns, self._width, self._along))
 
@@ -158,7 +158,7 @@ def emit_tables(k: Kernel, code: TablesCode) -> None:
     sampling = Sampling(scale, offset, least, ratio)
     with k.chunks(chunks) as chunk:
         with k.when(chunk.equals(0)):
-            tables.order.build(boxes, bad)
+            tables.order.build(boxes, bad, lambda box: _strip(k, tables, boxes, box, scale))
         first, last = boxes.count * chunk // chunks, boxes.count * (chunk + 1) // chunks
         with k.range(first, last) as box:
             down, along = tables.of(box)
@@ -169,6 +169,16 @@ def emit_tables(k: Kernel, code: TablesCode) -> None:
                 with other:
                     down.empty()
                     along.empty()
+
+
+def _strip(k: Kernel, tables: Tables, boxes: Boxes, box: Int, scale: Vec) -> Int:
+    """Which strip of the picture the middle of a box lies in, or the nearest."""
+    middle = (boxes.corner(box, 1) + boxes.corner(box, 3)) * 0.5 * scale
+    strip = middle * float(STRIPS) / k.to_real(tables.height, boxes.code.geometry)
+    strip = k.minimum(k.maximum(strip, 0.0), float(STRIPS - 1))
+    # NaN is left, which is no integer.
+    finite = Mask(k.b, truth(k, strip, ">=", 0.0).value)
+    return k.to_int(finite.select(strip, strip.like(0.0)))
 
 
 def _fill(
