@@ -2,17 +2,17 @@
 
     y[k, c, p, q] = mean over the samples (i, j) of bin (p, q) of box k: x[n(k), c] at (y_i, x_j)
 
-Phases: tables of samples of all boxes, which are put in order by picture; then, for some pictures
-and a block of channels that stay in the last-level cache together, boxes in that order
-(`sample`). Pictures whose channels are not neighbours in memory are copied block by block into
-a temporary where they are. Sums are kept in float32 or float64. Refuses results whose channels are
-not neighbours and whose bins are not either.
+Phases: tables of samples of all boxes, which are put in order by picture and rows; then, for some
+pictures and a block of channels that stay in the last-level cache together, boxes in that order
+(`sample`). Of pictures whose channels are not neighbours in memory, what boxes read is copied block
+by block into a temporary where they are (`window`). Sums are kept in float32 or float64. Refuses
+results whose channels are not neighbours and whose bins are not either.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from saccade.codegen.language import Kernel
 from saccade.kernels.base import Call, CpuKernel, In, Launch, Operand, Out, Scratch, Temp, one_way
@@ -23,6 +23,7 @@ from saccade.kernels.roi.boxes import refuse_boxes
 from saccade.kernels.roi.planes import NO_COPY, flat_planes, gather_block
 from saccade.kernels.roi.sample import SampleCode, emit_sample
 from saccade.kernels.roi.tables import TablesCode, TablesPlan, emit_tables
+from saccade.kernels.roi.window import WindowCode, emit_window, window_phase
 from saccade.opdefs.roi_align import RoiAlign
 
 __all__ = ["ROI_ALIGN", "RoiAlignConfig"]
@@ -40,12 +41,13 @@ class RoiAlignConfig:
     """What the code of one phase depends on.
 
     Attributes:
-        phase: `tables`, `copy` or `sample`.
-        tables, copy, sample: Of the phase.
+        phase: `tables`, `window`, `copy` or `sample`.
+        tables, window, copy, sample: Of the phase.
     """
 
     phase: str
     tables: TablesCode = field(default_factory=TablesCode)
+    window: WindowCode = field(default_factory=WindowCode)
     copy: CopyConfig = NO_COPY
     sample: SampleCode = field(default_factory=SampleCode)
 
@@ -91,13 +93,24 @@ def _blocks(call: Call, tables: TablesPlan) -> Iterator[Launch]:
             part = (c, min(c + block, channels))
             if not x.channels_last and x.size:
                 temp = Temp(_BLOCK_TEMP, group * pixels * block * x.dtype.itemsize)
-                args = (pictures, part, call.target, call.threads)
-                copy = gather_block(x, In(0), temp, *args)
-                config = RoiAlignConfig("copy", copy=copy.config)
-                yield Launch(config, copy.operands, copy.integers, copy.chunks)
+                yield _copy(call, tables, temp, pictures, part)
                 yield _sample(call, tables, temp, pictures, part)
             else:
                 yield _sample(call, tables, In(0), pictures, part)
+
+
+def _copy(
+    call: Call, tables: TablesPlan, temp: Temp, pictures: tuple[int, int], part: tuple[int, int]
+) -> Launch:
+    """What brings the channels together, as far as boxes read them where that is known."""
+    x = call.inputs[0]
+    if x.strides[3] == 1:
+        phase = window_phase(x, temp, tables, pictures, part)
+        config = RoiAlignConfig("window", window=phase.config)
+    else:
+        phase = gather_block(x, In(0), temp, pictures, part, call.target, call.threads)
+        config = RoiAlignConfig("copy", copy=phase.config)
+    return replace(phase, config=config)
 
 
 def _sample(
@@ -149,6 +162,8 @@ def emit(k: Kernel, config: RoiAlignConfig) -> None:
     """The code of one configuration."""
     if config.phase == "tables":
         emit_tables(k, config.tables)
+    elif config.phase == "window":
+        emit_window(k, config.window)
     elif config.phase == "copy":
         emit_copy(k, config.copy)
     else:
