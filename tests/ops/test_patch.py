@@ -44,7 +44,7 @@ def deform_conv2d(vision, x):
 
 
 def plain_deform_conv2d(vision, x):
-    return vision.ops.deform_conv2d(x, x, x[:4, :4, :2, :2].contiguous(), padding=(1, 0))
+    return vision.ops.deform_conv2d(x, x, x[:4, :4, :2, :2].contiguous(), padding=1, dilation=2)
 
 
 def nms(vision, x):
@@ -53,7 +53,9 @@ def nms(vision, x):
     return vision.ops.nms(boxes, corners.sum(1), 0.3)
 
 
-OPERATORS = [roi_align, deform_conv2d, nms]
+OPERATORS = [
+    roi_align, roi_pool, ps_roi_align, ps_roi_pool, deform_conv2d, plain_deform_conv2d, nms,
+]  # fmt: skip
 DIFFERENTIABLE = [case for case in OPERATORS if case is not nms]
 
 
@@ -214,12 +216,17 @@ def test_gradient_operators_by_name(vision):
     rois, sizes = ROIS.to(x), (*x.shape,)
     offset, weight = torch.randn(4, 18, 11, 12).to(x), torch.randn(4, 8, 3, 3).to(x)
 
+    _, argmax = torchvision.roi_pool(x, rois, 0.9, 2, 2)
+    _, mapping = torchvision.ps_roi_align(x, rois, 0.9, 2, 2, 2)
+
     def results():
         deform = torchvision._deform_conv2d_backward
         tall, geometry = torch.ones(4, 4, 11, 12).to(x), (1, 1, 0, 0, 1, 1, 1, 1)
         mask, bias = torch.rand(4, 9, 11, 12).to(x), torch.zeros(4).to(x)
         return [
             torchvision._roi_align_backward(grad, rois, 0.9, 2, 2, *sizes, 2, True),
+            torchvision._roi_pool_backward(grad, rois, argmax, 0.9, 2, 2, *sizes),
+            torchvision._ps_roi_align_backward(grad[:, :2], rois, mapping, 0.9, 2, 2, 2, *sizes),
             *deform(tall, x, weight, offset, mask, bias, *geometry, True),
             *deform(tall, x, weight, offset, torch.zeros(4, 1).to(x), bias, *geometry, False),
         ]

@@ -31,9 +31,11 @@ __all__ = ["TorchvisionPatch", "patch_torchvision"]
 
 Function = Callable[..., Any]
 
-_SAME = ("nms", "roi_align")
+_SAME = ("nms", "roi_align", "roi_pool", "ps_roi_align", "ps_roi_pool")
 """Operators that take and give what torchvision's do."""
 
+
+_PLANAR = ("_roi_pool_backward", "_ps_roi_align_backward", "_ps_roi_pool_backward")
 
 _TAG = "+saccade"
 
@@ -202,7 +204,18 @@ def _roi_align_backward(
     return result
 
 
+def _planar(operator: str) -> Function:
+    """A gradient whose operator takes torchvision's arguments and the memory format."""
+
+    def backward(*arguments: object) -> Tensor:
+        result: Tensor = getattr(torch.ops.saccade, operator)(*arguments, False)
+        return result
+
+    return backward
+
+
 _BACKWARD: dict[str, Function] = {
+    **{name: _planar(name) for name in _PLANAR},
     "_roi_align_backward": _roi_align_backward,
     "_deform_conv2d_backward": _deform_conv2d_backward,
 }
