@@ -10,12 +10,14 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
+from benchmarks import operators
 from benchmarks.cases import Case, cases_of
 from benchmarks.record import Record, RecordError, ResultFile, by_key, load
 
 __all__ = ["main", "render", "replace_section"]
 
 MARKS = ("<!-- results:begin -->", "<!-- results:end -->")
+OPERATORS = ("<!-- operators:begin -->", "<!-- operators:end -->")
 ROOT = Path(__file__).parent.parent
 PEERS = ("onnxruntime", "openvino")
 TITLES = {"saccade": "Saccade", "onnxruntime": "ONNX Runtime", "openvino": "OpenVINO"}
@@ -32,6 +34,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         old = options.readme.read_text()
         new = replace_section(old, render(options.results))
+        timed = options.results / operators.FILE
+        if timed.exists():
+            new = replace_section(new, operators.render(timed), OPERATORS)
     except (OSError, RecordError) as error:
         print(f"benchmarks: {error}", file=sys.stderr)
         return 1

@@ -24,6 +24,9 @@ FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 
 
+RUNS = re.compile(r"<!-- runs in CI -->\n```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
 def blocks(language):
     return [code for kind, code in FENCE.findall(README) if kind == language]
 
@@ -37,7 +40,7 @@ def command(name):
 def test_the_python_example_runs(tmp_path, monkeypatch, capsys):
     (tmp_path / "examples").symlink_to(ROOT / "examples")
     monkeypatch.chdir(tmp_path)
-    (code,) = blocks("python")
+    code, _ = RUNS.findall(README)
     exec(compile(code, "README.md", "exec"), {"__name__": "readme"})
     with Image.open("examples/upscale/photo.png") as photo, Image.open("photo_2x.png") as upscaled:
         assert upscaled.size == (2 * photo.width, 2 * photo.height)
@@ -45,6 +48,15 @@ def test_the_python_example_runs(tmp_path, monkeypatch, capsys):
         difference = np.abs(np.asarray(upscaled, np.float64) - plain).mean()
     assert 0.5 < difference < 10  # of 255: much like bicubic, and not the same
     assert "floor" in capsys.readouterr().out
+
+
+def test_the_operators_example_runs():
+    pytest.importorskip("torch")
+    _, code = RUNS.findall(README)
+    names = {}
+    exec(compile(code, "README.md", "exec"), names)
+    assert names["features"].grad.abs().sum() > 0
+    assert names["kept"].tolist() == [0, 1]
 
 
 def test_the_commands_set_up_everything_themselves():
@@ -75,7 +87,7 @@ def glance():
 
 def test_every_command_is_shown():
     shown = {words[1] for words in glance()}
-    assert shown == {info.callback.__name__ for info in app.registered_commands}
+    assert shown == {info.callback.__name__.replace("_", "-") for info in app.registered_commands}
 
 
 @pytest.mark.parametrize("words", glance(), ids=lambda words: words[1])

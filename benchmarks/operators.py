@@ -1,0 +1,73 @@
+"""The table of PyTorch operators in the README, from what `saccade bench-ops --json` recorded."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks.record import RecordError
+
+__all__ = ["FILE", "render"]
+
+FILE = "operators.json"
+DTYPES = {"float32": "fp32", "bfloat16": "bf16"}
+PEERS = {"torchvision": "torchvision", "torch": "PyTorch", "copy": "a copy"}
+_KEYS = ("operator", "case", "peer", "dtype", "threads", "ours_ms", "peer_ms", "ratio", "aim")
+
+
+def render(path: Path) -> str:
+    """Markdown: a row for each case, its figures in each dtype side by side.
+
+    Raises:
+        RecordError: A row is not what `bench-ops` writes.
+    """
+    document = json.loads(path.read_text())
+    rows = document["results"]
+    for row in rows:
+        if any(key not in row for key in _KEYS) or not _positive(row["ours_ms"], row["peer_ms"]):
+            raise RecordError(f"{path.name}: not a row of bench-ops: {row}")
+    if not rows:
+        raise RecordError(f"{path.name}: no rows")
+    return "\n".join((_circumstances(document["machine"], rows), "", *_table(rows)))
+
+
+def _positive(*values: float) -> bool:
+    return all(math.isfinite(value) and value > 0 for value in values)
+
+
+def _circumstances(machine: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> str:
+    days = sorted({row["taken"][:10] for row in rows})
+    when = days[0] if days[0] == days[-1] else f"{days[0]} to {days[-1]}"
+    versions: dict[str, str] = {}
+    for row in rows:
+        versions |= row["versions"]
+    peers = ", ".join(f"{name} {version}" for name, version in sorted(versions.items()))
+    widths = "/".join(str(n) for n in sorted({row["threads"] for row in rows}))
+    return (
+        f"{machine['cpu']} (family {machine['family']}, model {machine['model']}), "
+        f"{widths} threads, medians; {peers}; measured {when}."
+    )
+
+
+def _table(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    head = ["operator", "case", "beside"]
+    for name in DTYPES.values():
+        head += [f"{name}: ours, ms", "peer, ms", "peer over ours"]
+    yield f"| {' | '.join((*head, 'aim'))} |"
+    yield "|---" * (len(head) + 1) + "|"
+    known = {(r["operator"], r["case"], r["peer"], r["dtype"]): r for r in rows}
+    for operator, case, peer in dict.fromkeys(key[:3] for key in known):
+        cells, aim = [operator, case, PEERS[peer]], 0.0
+        for dtype in DTYPES:
+            row = known.get((operator, case, peer, dtype))
+            aim = aim if row is None else row["aim"]
+            cells += ["", "", ""] if row is None else _figures(row)
+        yield f"| {' | '.join((*cells, f'{aim:g}x'))} |"
+
+
+def _figures(row: Mapping[str, Any]) -> list[str]:
+    ratio = f"{row['ratio']:.2f}x" if row["ratio"] < 10 else f"{row['ratio']:.0f}x"
+    return [f"{row['ours_ms']:.3g}", f"{row['peer_ms']:.3g}", ratio]

@@ -1,0 +1,36 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+from benchmarks.operators import render
+from benchmarks.record import RecordError
+
+
+def row(**changes):
+    return {
+        "operator": "nms", "case": "1000 boxes", "peer": "torchvision", "dtype": "float32",
+        "threads": 2, "ours_ms": 0.05, "peer_ms": 2.5, "ratio": 50.0, "aim": 5.0,
+        "taken": "2026-11-21T18:00:00+00:00", "versions": {"torch": "2.15"}, **changes,
+    }  # fmt: skip
+
+
+def write(path, rows):
+    machine = {"cpu": "Fast", "family": "1", "model": "2"}
+    path.write_text(json.dumps({"machine": machine, "results": rows}))
+    return path
+
+
+def test_dtypes_stand_side_by_side(tmp_path):
+    rows = [row(), row(dtype="bfloat16", ours_ms=0.1, ratio=2.25), row(operator="roi_pool")]
+    text = render(write(tmp_path / "operators.json", rows))
+    assert "Fast (family 1, model 2), 2 threads, medians; torch 2.15; measured 2026-11-21." in text
+    both = "| nms | 1000 boxes | torchvision | 0.05 | 2.5 | 50x | 0.1 | 2.5 | 2.25x | 5x |"
+    assert both in text
+    assert "| roi_pool | 1000 boxes | torchvision | 0.05 | 2.5 | 50x |  |  |  | 5x |" in text
+
+
+@pytest.mark.parametrize("rows", [[], [row(ours_ms=0.0)], [{"operator": "nms"}]])
+def test_what_bench_ops_did_not_write_makes_no_table(tmp_path, rows):
+    with pytest.raises(RecordError):
+        render(write(tmp_path / "operators.json", rows))
