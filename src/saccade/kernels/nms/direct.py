@@ -6,8 +6,7 @@ boxes of a group side by side, so that each group is a suppression of its own an
 group ever meets a coordinate. Any float types and any strides of boxes and scores; groups are
 int64.
 
-One thread does it all. Where the next box is looked at depends on what became of those before it,
-and vectors in strips leave little enough that another thread would wait more than it helps.
+One thread does it all: what a box is compared with depends on what became of those before it.
 """
 
 from __future__ import annotations
