@@ -53,9 +53,9 @@ LAYERS: Mapping[str, tuple[tuple[int, ...], tuple[str, ...]]] = {
         CLASSIFIER,
         (
             "/features/features.0/features.0.2/HardSwish",
-            "/features/features.2/block/block.0/block.0.2/Relu",
+            "/features/features.4/block/block.0/block.0.2/Relu",
             "/features/features.12/block/block.0/block.0.2/HardSwish",
-            "/features/features.14/block/block.2/activation/Relu",
+            "/features/features.16/features.16.2/HardSwish",
             "/features/features.14/Add",
         ),
     ),
