@@ -70,4 +70,9 @@ def _table(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
 
 def _figures(row: Mapping[str, Any]) -> list[str]:
     ratio = f"{row['ratio']:.2f}x" if row["ratio"] < 10 else f"{row['ratio']:.0f}x"
-    return [f"{row['ours_ms']:.3g}", f"{row['peer_ms']:.3g}", ratio]
+    return [_number(row["ours_ms"]), _number(row["peer_ms"]), ratio]
+
+
+def _number(value: float) -> str:
+    """Three significant digits without an exponent."""
+    return f"{value:.0f}" if value >= 100 else f"{value:.3g}"
