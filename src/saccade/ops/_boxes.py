@@ -10,10 +10,22 @@ from torch import Tensor
 from saccade.errors import OperandError
 from saccade.ops._tensors import FLOATS
 
-__all__ = ["Boxes", "check_regions", "joined_boxes", "refuse_bad_boxes"]
+__all__ = ["Boxes", "Size", "bins_of", "check_regions", "joined_boxes", "refuse_bad_boxes"]
 
 Boxes = Tensor | Sequence[Tensor]
 """[K, 5] of (picture, x1, y1, x2, y2), or for each picture [L, 4] of (x1, y1, x2, y2)."""
+
+
+Size = int | tuple[int, int] | list[int]
+"""Bins of a box, down and along; one number for both."""
+
+
+def bins_of(size: Size) -> tuple[int, int]:
+    """Bins down and along."""
+    if isinstance(size, (tuple, list)):
+        height, width = size if len(size) == 2 else (size[0], size[0])
+        return height, width
+    return size, size
 
 
 def joined_boxes(boxes: Boxes) -> Tensor:

@@ -11,7 +11,16 @@ from saccade.ir import DType
 from saccade.kernels.base import View
 from saccade.runtime.cpu.workspace import HUGE_PAGE, advise_huge_pages
 
-__all__ = ["DTYPES", "FLOATS", "empty_as", "empty_like", "fake_like", "memory_format", "view_of"]
+__all__ = [
+    "DTYPES",
+    "FLOATS",
+    "empty_as",
+    "empty_like",
+    "fake_like",
+    "layout_of",
+    "memory_format",
+    "view_of",
+]
 
 DTYPES = {
     torch.float32: DType.F32,
@@ -41,6 +50,11 @@ def memory_format(tensor: Tensor) -> torch.memory_format:
     if tensor.dim() == 4 and tensor.is_contiguous(memory_format=torch.channels_last):
         return torch.contiguous_format if tensor.is_contiguous() else torch.channels_last
     return torch.contiguous_format
+
+
+def layout_of(channels_last: bool) -> torch.memory_format:
+    """The memory format of pictures, as gradients' operators are told it."""
+    return torch.channels_last if channels_last else torch.contiguous_format
 
 
 def fake_like(

@@ -15,11 +15,10 @@ from torch import Tensor, nn
 from saccade.errors import OperandError
 from saccade.kernels.base import View
 from saccade.opdefs import PsRoi, PsRoiGradient
-from saccade.ops._boxes import Boxes, check_regions, joined_boxes, refuse_bad_boxes
+from saccade.ops._boxes import Boxes, Size, bins_of, check_regions, joined_boxes, refuse_bad_boxes
 from saccade.ops._execute import execute
 from saccade.ops._register import Gradient, define, define_gradient
-from saccade.ops._tensors import empty_like, fake_like, memory_format
-from saccade.ops.roi_pool import Size, pair
+from saccade.ops._tensors import empty_like, fake_like, layout_of, memory_format
 
 __all__ = ["PSRoIAlign", "PSRoIPool", "ps_roi_align", "ps_roi_pool"]
 
@@ -58,7 +57,7 @@ def ps_roi_align(
         OperandError: If shapes or types do not fit, or a box names a picture that is not there.
     """
     pictures = input if input.dim() != 3 else input.unsqueeze(0)
-    arguments = (spatial_scale, *pair(output_size), sampling_ratio)
+    arguments = (spatial_scale, *bins_of(output_size), sampling_ratio)
     result: Tensor = _ALIGN(pictures, joined_boxes(boxes), *arguments)[0]
     return result
 
@@ -93,7 +92,7 @@ def ps_roi_pool(
         OperandError: If shapes or types do not fit, or a box names a picture that is not there.
     """
     pictures = input if input.dim() != 3 else input.unsqueeze(0)
-    arguments = (spatial_scale, *pair(output_size))
+    arguments = (spatial_scale, *bins_of(output_size))
     result: Tensor = _POOL(pictures, joined_boxes(boxes), *arguments)[0]
     return result
 
@@ -183,10 +182,6 @@ def _fake_forward(
     return fake_like(x, shape), x.new_empty(shape, dtype=torch.int32)
 
 
-def _layout(channels_last: bool) -> torch.memory_format:
-    return torch.channels_last if channels_last else torch.contiguous_format
-
-
 def _gradient(
     grad: Tensor,
     boxes: Tensor,
@@ -206,7 +201,7 @@ def _gradient(
             f"{name}: grad must have shape {list(shape)} for {channels} channels, has "
             f"{list(grad.shape)}"
         )
-    out = empty_like(grad, pictures, layout=_layout(channels_last))
+    out = empty_like(grad, pictures, layout=layout_of(channels_last))
     bad = torch.empty(1, dtype=torch.int32)
     parameters = (height, width, scale, ratio, n, h, w)
     execute(_describe_gradient, parameters, [grad, boxes], [out, bad])
@@ -253,7 +248,7 @@ def _pool_gradient(
 
 def _fake_gradient(grad: Tensor, *rest: Any) -> Tensor:  # noqa: ANN401
     *_, n, c, h, w, last = rest
-    return fake_like(grad, (n, c, h, w), layout=_layout(last))
+    return fake_like(grad, (n, c, h, w), layout=layout_of(last))
 
 
 def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:  # noqa: ANN401

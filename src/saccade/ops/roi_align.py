@@ -14,10 +14,10 @@ from torch import Tensor, nn
 from saccade.errors import OperandError
 from saccade.kernels.base import View
 from saccade.opdefs import RoiAlign, RoiAlignGradient
-from saccade.ops._boxes import Boxes, check_regions, joined_boxes, refuse_bad_boxes
+from saccade.ops._boxes import Boxes, Size, bins_of, check_regions, joined_boxes, refuse_bad_boxes
 from saccade.ops._execute import execute
 from saccade.ops._register import Gradient, define, define_gradient
-from saccade.ops._tensors import empty_like, fake_like, memory_format
+from saccade.ops._tensors import empty_like, fake_like, layout_of, memory_format
 
 __all__ = ["RoIAlign", "roi_align"]
 
@@ -25,7 +25,7 @@ __all__ = ["RoIAlign", "roi_align"]
 def roi_align(
     input: Tensor,  # noqa: A002 - torchvision's name
     boxes: Boxes,
-    output_size: int | tuple[int, int] | list[int],
+    output_size: Size,
     spatial_scale: float = 1.0,
     sampling_ratio: int = -1,
     aligned: bool = False,
@@ -58,7 +58,7 @@ def roi_align(
         OperandError: If shapes or types do not fit, or a box names a picture that is not there.
     """
     pictures = input if input.dim() != 3 else input.unsqueeze(0)
-    height, width = _pair(output_size)
+    height, width = bins_of(output_size)
     arguments = (spatial_scale, height, width, sampling_ratio, aligned)
     result: Tensor = _ALIGN(pictures, joined_boxes(boxes), *arguments)
     return result
@@ -69,7 +69,7 @@ class RoIAlign(nn.Module):
 
     def __init__(
         self,
-        output_size: int | tuple[int, int] | list[int],
+        output_size: Size,
         spatial_scale: float,
         sampling_ratio: int,
         aligned: bool = False,
@@ -92,13 +92,6 @@ class RoIAlign(nn.Module):
             f"output_size={self.output_size}, spatial_scale={self.spatial_scale}, "
             f"sampling_ratio={self.sampling_ratio}, aligned={self.aligned}"
         )
-
-
-def _pair(size: int | tuple[int, int] | list[int]) -> tuple[int, int]:
-    if isinstance(size, (tuple, list)):
-        height, width = size if len(size) == 2 else (size[0], size[0])
-        return height, width
-    return size, size
 
 
 def _check(x: Tensor, boxes: Tensor, *bins: int) -> None:
@@ -133,10 +126,6 @@ def _fake_align(
     return fake_like(x, (boxes.shape[0], x.shape[1], height, width))
 
 
-def _layout(channels_last: bool) -> torch.memory_format:
-    return torch.channels_last if channels_last else torch.contiguous_format
-
-
 def _gradient(
     grad: Tensor,
     boxes: Tensor,
@@ -149,7 +138,7 @@ def _gradient(
     check_regions("roi_align_backward", grad, boxes)
     n, h, w = pictures
     shape = (n, grad.shape[1], h, w)
-    out = empty_like(grad, shape, layout=_layout(channels_last))
+    out = empty_like(grad, shape, layout=layout_of(channels_last))
     bad = torch.empty(1, dtype=torch.int32)
     bins = (grad.shape[2], grad.shape[3])
     parameters = (*bins, scale, ratio, aligned, n, h, w)
@@ -184,7 +173,7 @@ def _fake_gradient(
 ) -> Tensor:
     del boxes, scale, ratio, aligned
     n, h, w = pictures
-    return fake_like(grad, (n, grad.shape[1], h, w), layout=_layout(channels_last))
+    return fake_like(grad, (n, grad.shape[1], h, w), layout=layout_of(channels_last))
 
 
 def _keep(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:  # noqa: ANN401

@@ -14,14 +14,12 @@ from torch import Tensor, nn
 from saccade.errors import OperandError
 from saccade.kernels.base import View
 from saccade.opdefs import RoiPool, RoiPoolGradient
-from saccade.ops._boxes import Boxes, check_regions, joined_boxes, refuse_bad_boxes
+from saccade.ops._boxes import Boxes, Size, bins_of, check_regions, joined_boxes, refuse_bad_boxes
 from saccade.ops._execute import execute
 from saccade.ops._register import Gradient, define, define_gradient
-from saccade.ops._tensors import empty_like, fake_like, memory_format
+from saccade.ops._tensors import empty_like, fake_like, layout_of, memory_format
 
 __all__ = ["RoIPool", "roi_pool"]
-
-Size = int | tuple[int, int] | list[int]
 
 
 def roi_pool(
@@ -54,7 +52,7 @@ def roi_pool(
         OperandError: If shapes or types do not fit, or a box names a picture that is not there.
     """
     pictures = input if input.dim() != 3 else input.unsqueeze(0)
-    height, width = pair(output_size)
+    height, width = bins_of(output_size)
     result: Tensor = _POOL(pictures, joined_boxes(boxes), spatial_scale, height, width)[0]
     return result
 
@@ -74,14 +72,6 @@ class RoIPool(nn.Module):
     def extra_repr(self) -> str:
         """The attributes."""
         return f"output_size={self.output_size}, spatial_scale={self.spatial_scale}"
-
-
-def pair(size: Size) -> tuple[int, int]:
-    """Bins down and along."""
-    if isinstance(size, (tuple, list)):
-        height, width = size if len(size) == 2 else (size[0], size[0])
-        return height, width
-    return size, size
 
 
 def _shape(x: Tensor, boxes: Tensor, *bins: int) -> tuple[int, ...]:
@@ -113,10 +103,6 @@ def _fake_pool(
     return fake_like(x, shape), fake_like(x, shape, torch.int32)
 
 
-def _layout(channels_last: bool) -> torch.memory_format:
-    return torch.channels_last if channels_last else torch.contiguous_format
-
-
 def _gradient(
     grad: Tensor,
     boxes: Tensor,
@@ -138,7 +124,7 @@ def _gradient(
             f"roi_pool_backward: grad {list(grad.shape)} and int32 argmax {list(places.shape)} "
             f"must both have shape {list(shape)}"
         )
-    out = empty_like(grad, (batch, channels, rows, columns), layout=_layout(channels_last))
+    out = empty_like(grad, (batch, channels, rows, columns), layout=layout_of(channels_last))
     bad = torch.empty(1, dtype=torch.int32)
     execute(_describe_gradient, (batch, rows, columns), [grad, places, boxes], [out, bad])
     refuse_bad_boxes("roi_pool_backward", bad)
@@ -164,7 +150,7 @@ def _fake_gradient(
     channels_last: bool,
 ) -> Tensor:
     del boxes, places, scale, height, width
-    return fake_like(grad, (batch, channels, rows, columns), layout=_layout(channels_last))
+    return fake_like(grad, (batch, channels, rows, columns), layout=layout_of(channels_last))
 
 
 def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:  # noqa: ANN401

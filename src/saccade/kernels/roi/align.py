@@ -20,7 +20,7 @@ from saccade.kernels.floats import FLOATS, wide
 from saccade.kernels.machine import machine
 from saccade.kernels.movement.copy import CopyConfig, emit_copy
 from saccade.kernels.roi.boxes import refuse_boxes
-from saccade.kernels.roi.planes import NO_COPY, flat_planes, gather_block
+from saccade.kernels.roi.planes import NO_COPY, cached_blocks, flat_planes, gather_block
 from saccade.kernels.roi.sample import SampleCode, emit_sample
 from saccade.kernels.roi.tables import TablesCode, TablesPlan, emit_tables
 from saccade.kernels.roi.window import WindowCode, emit_window, window_phase
@@ -80,23 +80,13 @@ def launch(call: Call) -> tuple[Launch, ...]:
 def _blocks(call: Call, tables: TablesPlan) -> Iterator[Launch]:
     """For each group of pictures and block of channels, what copies it and what samples it."""
     x = call.inputs[0]
-    n, channels, h, w = x.shape
-    lanes = call.target.lanes * 4 // max(4, min(8, x.dtype.itemsize))
-    budget = call.target.l3 // 2
-    pixels = max(1, h * w)
-    whole = max(lanes, budget // (pixels * x.dtype.itemsize) // lanes * lanes)
-    block = min(channels, max(whole, _BLOCK // x.dtype.itemsize if x.channels_last else lanes))
-    group = max(1, budget // (pixels * block * x.dtype.itemsize))
-    for first in range(0, max(1, n), group):
-        pictures = (first, min(first + group, max(1, n)))
-        for c in range(0, channels, block):
-            part = (c, min(c + block, channels))
-            if not x.channels_last and x.size:
-                temp = Temp(_BLOCK_TEMP, group * pixels * block * x.dtype.itemsize)
-                yield _copy(call, tables, temp, pictures, part)
-                yield _sample(call, tables, temp, pictures, part)
-            else:
-                yield _sample(call, tables, In(0), pictures, part)
+    for pictures, part, nbytes in cached_blocks(x, call.target, _BLOCK):
+        if x.channels_last or not x.size:
+            yield _sample(call, tables, In(0), pictures, part)
+            continue
+        temp = Temp(_BLOCK_TEMP, nbytes)
+        yield _copy(call, tables, temp, pictures, part)
+        yield _sample(call, tables, temp, pictures, part)
 
 
 def _copy(

@@ -6,6 +6,8 @@ scatter   [position][c] in scratch -> channels whose positions are neighbours in
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from saccade.codegen.language import Kernel, Ptr
 from saccade.codegen.target import Target
 from saccade.codegen.values import Int
@@ -14,7 +16,7 @@ from saccade.kernels.floats import lanes_of, load, store
 from saccade.kernels.movement.copy import CopyConfig, copy_launch
 from saccade.kernels.movement.networks import transpose
 
-__all__ = ["NO_COPY", "flat_planes", "gather_block", "scatter_block"]
+__all__ = ["NO_COPY", "cached_blocks", "flat_planes", "gather_block", "scatter_block"]
 
 NO_COPY = CopyConfig("", 0, 0)
 """Of phases that copy nothing."""
@@ -24,6 +26,32 @@ def flat_planes(view: View) -> bool:
     """Whether the positions of each channel are neighbours in memory, first rows first."""
     _, _, h, w = view.shape
     return (view.strides[3] == 1 or w == 1) and (view.strides[2] == w or h == 1)
+
+
+def cached_blocks(
+    view: View, target: Target, least: int
+) -> Iterator[tuple[tuple[int, int], tuple[int, int], int]]:
+    """Ranges of pictures and of channels that half of the last-level cache holds together.
+
+    Args:
+        view: The pictures.
+        target: Machine.
+        least: Bytes of a pixel's channels in a block, where they are neighbours in memory.
+
+    Yields:
+        First and end of the pictures, of the channels, and bytes of the largest block.
+    """
+    n, channels, h, w = view.shape
+    size = view.dtype.itemsize
+    lanes = target.lanes * 4 // max(4, min(8, size))
+    budget, pixels = target.l3 // 2, max(1, h * w)
+    whole = max(lanes, budget // (pixels * size) // lanes * lanes)
+    block = min(channels, max(whole, least // size if view.channels_last else lanes))
+    group = max(1, budget // (pixels * block * size))
+    for first in range(0, max(1, n), group):
+        pictures = (first, min(first + group, max(1, n)))
+        for c in range(0, channels, block):
+            yield pictures, (c, min(c + block, channels)), group * pixels * block * size
 
 
 def gather_block(

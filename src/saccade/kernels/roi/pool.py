@@ -18,7 +18,7 @@ from saccade.kernels.machine import machine
 from saccade.kernels.movement.copy import CopyConfig, emit_copy
 from saccade.kernels.roi.boxes import refuse_boxes
 from saccade.kernels.roi.maxima import MaximaCode, emit_maxima
-from saccade.kernels.roi.planes import NO_COPY, flat_planes, gather_block
+from saccade.kernels.roi.planes import NO_COPY, cached_blocks, flat_planes, gather_block
 from saccade.kernels.roi.ranges import RangesCode, RangesPlan, emit_ranges
 from saccade.opdefs.roi_pool import RoiPool
 
@@ -79,26 +79,15 @@ def launch(call: Call) -> tuple[Launch, ...]:
 def _blocks(call: Call, ranges: RangesPlan) -> Iterator[Launch]:
     """For each group of pictures and block of channels, what copies it and what searches it."""
     x = call.inputs[0]
-    n, channels, h, w = x.shape
-    lanes = call.target.lanes * 4 // max(4, min(8, x.dtype.itemsize))
-    budget = call.target.l3 // 2
-    pixels = max(1, h * w)
-    whole = max(lanes, budget // (pixels * x.dtype.itemsize) // lanes * lanes)
-    block = min(channels, max(whole, _BLOCK // x.dtype.itemsize if x.channels_last else lanes))
-    group = max(1, budget // (pixels * block * x.dtype.itemsize))
-    for first in range(0, max(1, n), group):
-        pictures = (first, min(first + group, max(1, n)))
-        for c in range(0, channels, block):
-            part = (c, min(c + block, channels))
-            if x.channels_last or not x.size:
-                yield _maxima(call, ranges, In(0), pictures, part)
-                continue
-            temp = Temp(_PICTURES, group * pixels * block * x.dtype.itemsize)
-            args = (pictures, part, call.target, call.threads)
-            copy = gather_block(x, In(0), temp, *args)
-            config = RoiPoolConfig("copy", copy=copy.config)
-            yield Launch(config, copy.operands, copy.integers, copy.chunks)
-            yield _maxima(call, ranges, temp, pictures, part)
+    for pictures, part, nbytes in cached_blocks(x, call.target, _BLOCK):
+        if x.channels_last or not x.size:
+            yield _maxima(call, ranges, In(0), pictures, part)
+            continue
+        temp = Temp(_PICTURES, nbytes)
+        copy = gather_block(x, In(0), temp, pictures, part, call.target, call.threads)
+        config = RoiPoolConfig("copy", copy=copy.config)
+        yield Launch(config, copy.operands, copy.integers, copy.chunks)
+        yield _maxima(call, ranges, temp, pictures, part)
 
 
 def _maxima(
