@@ -19,14 +19,13 @@ from torch import Tensor, nn
 from saccade.errors import OperandError
 from saccade.kernels.base import View
 from saccade.opdefs import DeformConv2d as DeformConv2dOp
-from saccade.opdefs import DeformConv2dGradient
+from saccade.ops._deform_checks import Pair, check_ranks, result_shape
+from saccade.ops._deform_gradient import GRADIENT, PARAMETERS, linear
 from saccade.ops._execute import execute
-from saccade.ops._register import Gradient, define, define_gradient
-from saccade.ops._tensors import FLOATS, empty_like, fake_like
+from saccade.ops._register import define
+from saccade.ops._tensors import empty_like, fake_like
 
 __all__ = ["DeformConv2d", "deform_conv2d"]
-
-Pair = tuple[int, int]
 
 
 def deform_conv2d(
@@ -62,7 +61,7 @@ def deform_conv2d(
     Raises:
         OperandError: If shapes or dtypes do not fit.
     """
-    _check_ranks(input, weight, offset)
+    check_ranks(input, weight, offset)
     taps = weight.shape[2] * weight.shape[3]
     offset_groups = offset.shape[1] // (2 * taps)
     if offset_groups == 0:
@@ -158,96 +157,20 @@ def _pair(value: int | Sequence[int]) -> Pair:
     return rows, columns
 
 
-def _check_ranks(x: Tensor, weight: Tensor, offset: Tensor) -> None:
-    for tensor, name in ((x, "input"), (weight, "weight"), (offset, "offset")):
-        if tensor.dim() != 4:
-            raise OperandError(f"deform_conv2d: {name} must have 4 axes, is {list(tensor.shape)}")
-    if 0 in weight.shape or x.shape[1] < weight.shape[1]:
-        raise OperandError(f"deform_conv2d: weights {list(weight.shape)} for {x.shape[1]} channels")
-
-
-def _shape(
-    x: Tensor, weight: Tensor, offset: Tensor, bias: Tensor | None, mask: Tensor | None,
-    stride: Sequence[int], padding: Sequence[int], dilation: Sequence[int], groups: int,
-    offset_groups: int,
-) -> tuple[int, ...]:  # fmt: skip
-    """The result's shape; the messages are torchvision's where its tests read them."""
-    _check_ranks(x, weight, offset)
-    n, c, h, w = x.shape
-    o, inner, kh, kw = weight.shape
-    if min(*stride, *dilation) <= 0 or min(padding) < 0:
-        raise OperandError(
-            f"deform_conv2d: stride {tuple(stride)}, padding {tuple(padding)}, dilation "
-            f"{tuple(dilation)}"
-        )
-    if inner * groups != c or o % groups or c % offset_groups:
-        raise OperandError(
-            f"deform_conv2d: {c} channels and weights {list(weight.shape)} in {groups} groups and "
-            f"{offset_groups} offset groups"
-        )
-    size = tuple(
-        (have + 2 * pad - (step * (taps - 1) + 1)) // apart + 1
-        for have, pad, step, taps, apart in zip(
-            (h, w), padding, dilation, (kh, kw), stride, strict=True
-        )
-    )
-    if min(size) <= 0:
-        raise OperandError(f"deform_conv2d: calculated output size too small: {list(size)}")
-    _check_plan("offset", offset, n, 2 * offset_groups * kh * kw, size)
-    if mask is not None:
-        _check_plan("mask", mask, n, offset_groups * kh * kw, size)
-    if bias is not None and bias.shape != (o,):
-        raise OperandError(f"deform_conv2d: bias {list(bias.shape)} for {o} channels")
-    _check_dtypes(x, weight, offset, bias, mask)
-    return (n, o, *size)
-
-
-def _check_dtypes(
-    x: Tensor, weight: Tensor, offset: Tensor, bias: Tensor | None, mask: Tensor | None
-) -> None:
-    for name, tensor in (("input", x), ("offset", offset), ("mask", mask)):
-        if tensor is not None and tensor.dtype not in FLOATS:
-            raise OperandError(f"deform_conv2d: {name} is {tensor.dtype}")
-    for name, tensor in (("weight", weight), ("bias", bias)):
-        if tensor is not None and tensor.dtype != x.dtype:
-            raise OperandError(
-                f"deform_conv2d: {name} is {tensor.dtype}, input {x.dtype}: they must be the same"
-            )
-
-
-def _check_plan(name: str, tensor: Tensor, batch: int, channels: int, size: Sequence[int]) -> None:
-    if tensor.dim() != 4 or tensor.shape[0] != batch:
-        raise OperandError(f"deform_conv2d: invalid batch size of {name}: {list(tensor.shape)}")
-    if tensor.shape[1] != channels:
-        raise OperandError(
-            f"{name}.shape[1] is not valid: got: {tensor.shape[1]} expected: {channels}"
-        )
-    if tuple(tensor.shape[2:]) != tuple(size):
-        raise OperandError(
-            f"deform_conv2d: {name} output dims: ({tensor.shape[2]}, {tensor.shape[3]}) - computed "
-            f"output dims: ({size[0]}, {size[1]})"
-        )
-
-
-def _linear(tensor: Tensor) -> Tensor:
-    """The tensor, or a copy where its rows do not follow each other as its pixels do."""
-    _, _, height, width = tensor.shape
-    _, _, down, along = tensor.stride()
-    return tensor if height <= 1 or width <= 1 or down == width * along else tensor.contiguous()
-
-
 def _forward(
     x: Tensor, weight: Tensor, offset: Tensor, bias: Tensor | None, mask: Tensor | None,
     stride: Sequence[int], padding: Sequence[int], dilation: Sequence[int], groups: int,
     offset_groups: int,
 ) -> Tensor:  # fmt: skip
-    shape = _shape(x, weight, offset, bias, mask, stride, padding, dilation, groups, offset_groups)
+    shape = result_shape(
+        x, weight, offset, bias, mask, stride, padding, dilation, groups, offset_groups
+    )
     out = empty_like(x, shape)
-    inputs = [_linear(x), weight, _linear(offset)]
+    inputs = [linear(x), weight, linear(offset)]
     if bias is not None:
         inputs.append(bias)
     if mask is not None:
-        inputs.append(_linear(mask))
+        inputs.append(linear(mask))
     parameters = (
         tuple(stride), tuple(padding), tuple(dilation), groups, offset_groups, bias is not None,
         mask is not None,
@@ -264,7 +187,7 @@ def _describe(
 
 
 def _fake(x: Tensor, weight: Tensor, *rest: Any) -> Tensor:  # noqa: ANN401
-    return fake_like(x, _shape(x, weight, *rest))
+    return fake_like(x, result_shape(x, weight, *rest))
 
 
 def _autocast(
@@ -280,89 +203,11 @@ def _autocast(
     return result
 
 
-def _keep(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:  # noqa: ANN401
-    del output
-    x, weight, offset, _, mask, *ctx.parameters = inputs
-    ctx.save_for_backward(x, weight, offset, mask)
-
-
-def _differentiate(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:  # noqa: ANN401
-    x, weight, offset, mask = ctx.saved_tensors
-    wanted = list(ctx.needs_input_grad[:5])
-    grads = _BACKWARD(grad, x, weight, offset, mask, wanted, *ctx.parameters)
-    found = [g if want else None for g, want in zip(grads, wanted, strict=True)]
-    return (*found, *[None] * len(ctx.parameters))
-
-
-def _backward(
-    grad: Tensor, x: Tensor, weight: Tensor, offset: Tensor, mask: Tensor | None,
-    wanted: Sequence[bool], stride: Sequence[int], padding: Sequence[int],
-    dilation: Sequence[int], groups: int, offset_groups: int,
-) -> tuple[Tensor, ...]:  # fmt: skip
-    """Gradients of x, weights, offset, bias and mask; tensors without elements for the others."""
-    results = _gradients(empty_like, x, weight, offset, mask, wanted)
-    inputs = [_linear(grad), _linear(x), weight, _linear(offset)]
-    if mask is not None:
-        inputs.append(_linear(mask))
-    order = [name for name in DeformConv2dGradient.WANTED if name in results]
-    parameters = (
-        tuple(stride), tuple(padding), tuple(dilation), groups, offset_groups, mask is not None,
-        tuple(order),
-    )  # fmt: skip
-    if order:
-        execute(_describe_gradient, parameters, inputs, [results[name] for name in order])
-    return tuple(
-        results[name] if name in results else x.new_empty(0)
-        for name in ("x", "weight", "offset", "bias", "mask")
-    )
-
-
-def _gradients(
-    make: Any, x: Tensor, weight: Tensor, offset: Tensor, mask: Tensor | None,  # noqa: ANN401
-    wanted: Sequence[bool],
-) -> dict[str, Tensor]:  # fmt: skip
-    """Fresh tensors for the gradients that are wanted."""
-    likes = {"x": x, "weight": weight, "offset": offset, "bias": weight, "mask": mask}
-    return {
-        name: make(like, like.shape[:1] if name == "bias" else like.shape)
-        for (name, like), want in zip(likes.items(), wanted, strict=True)
-        if want and like is not None
-    }
-
-
-def _describe_gradient(
-    _inputs: tuple[View, ...], stride: Pair, padding: Pair, dilation: Pair, groups: int,
-    offset_groups: int, mask: bool, wanted: tuple[str, ...],
-) -> DeformConv2dGradient:  # fmt: skip
-    return DeformConv2dGradient(
-        stride, (*padding, *padding), dilation, groups, offset_groups, mask, wanted
-    )
-
-
-def _fake_backward(
-    grad: Tensor, x: Tensor, weight: Tensor, offset: Tensor, mask: Tensor | None,
-    wanted: Sequence[bool], *_: object,
-) -> tuple[Tensor, ...]:  # fmt: skip
-    del grad
-    results = _gradients(fake_like, x, weight, offset, mask, wanted)
-    return tuple(
-        results[name] if name in results else x.new_empty(0)
-        for name in ("x", "weight", "offset", "bias", "mask")
-    )
-
-
-_SHAPE = "int[] stride, int[] padding, int[] dilation, SymInt groups, SymInt offset_groups"
 _FORWARD = define(
     "deform_conv2d(Tensor x, Tensor weight, Tensor offset, Tensor? bias, Tensor? mask, "
-    f"{_SHAPE}) -> Tensor",
+    f"{PARAMETERS}) -> Tensor",
     _forward,
     _fake,
-    gradient=Gradient(_keep, _differentiate),
+    gradient=GRADIENT,
     autocast=_autocast,
-)
-_BACKWARD = define_gradient(
-    "_deform_conv2d_backward(Tensor grad, Tensor x, Tensor weight, Tensor offset, Tensor? mask, "
-    f"bool[] wanted, {_SHAPE}) -> (Tensor, Tensor, Tensor, Tensor, Tensor)",
-    _backward,
-    _fake_backward,
 )

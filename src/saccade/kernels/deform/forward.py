@@ -5,7 +5,8 @@
 Phases: x into blocks of channels with one more pixel of zeros; the weights into panels; then a
 chunk for each tile of pixels. For every block of channels it samples the tile's columns into
 scratch, where the product with the block's panels finds them, and adds to the tile's sums, also in
-scratch. Columns of more than a tile and a block never exist.
+scratch. Columns of more than a tile and a block never exist. Where pictures have few tiles, a
+tile's panels are cut into parts, each with a chunk of its own that samples for itself.
 
 Layouts: pictures are row-major or channels-last or anything else whose pixels are equally far
 apart; float32, float64, float16 and bfloat16. Two bfloat16 are multiplied in pairs where the target
@@ -52,7 +53,7 @@ __all__ = ["DEFORM_CONV2D"]
 
 _STEPS = 1152  # elements of a pixel's columns: with a tile of pixels a quarter of the L2
 _TILE = 56  # pixels
-_CHUNKS = 32  # what keeps a large team busy
+_CHUNKS = 64  # what keeps a large team busy
 
 
 class _Forward:
@@ -71,27 +72,35 @@ class _Forward:
         self.plan.declare(self.g)
         self.by_y = k.sizes(Strides)
         (self.by_bias,) = k.integers("by_bias")
-        (self.chunks,) = k.integers("chunks")
+        self.parts, self.each, self.chunks = k.integers("parts each chunks")
         self.width = config.vectors * k.lanes
 
     def emit(self) -> None:
         """All chunks."""
         k, g = self.k, self.g
         with k.chunks(self.chunks) as chunk:
-            image = chunk // g.tiles
-            first = (chunk - image * g.tiles) * g.tile
+            tile = chunk // self.parts
+            low = (chunk - tile * self.parts) * self.each
+            panels = low, k.minimum_int(low + self.each, g.panels)
+            image = tile // g.tiles
+            first = (tile - image * g.tiles) * g.tile
             count = k.minimum_int(g.tile, g.pixels - first)
             self.plan.start(first, count)
             with k.range(0, g.blocks) as block:
-                self._block(image, block, first, count)
+                self._block(image, block, (first, count), panels)
 
-    def _block(self, image: Int, block: Int, first: Int, count: Int) -> None:
+    def _block(
+        self, image: Int, block: Int, pixels: tuple[Int, Int], panels: tuple[Int, Int]
+    ) -> None:
+        """A block of channels of a tile (first pixel, count) into its sums of some panels."""
         k, g = self.k, self.g
+        first, count = pixels
+        low, high = panels
         shared, group = block // g.per_offset, block // g.per_group
         with k.when((block - shared * g.per_offset).equals(0)):
             self.plan.fill(image, shared, first, count, (0, g.taps))
         within = block - group * g.per_group
-        pitch = g.panels * self.width
+        pitch = self.each * self.width
         with k.when(within.equals(0)), k.range(0, g.tile * pitch, k.lanes) as at:
             self.sums.store(k.zero(k.lanes, self.config.wide), at)
         _, channels = g.channels_of(block)
@@ -99,22 +108,27 @@ class _Forward:
         rows = Rows(self.columns, g.steps, channels, count, 0, g.taps)
         steps = sample_rows(k, self.plan, picture, rows)
         step = self.width * (2 if self.config.pairs else 1)
-        with k.range(0, g.panels) as panel:
+        with k.range(low, high) as panel:
             number = (group * g.panels + panel) * g.per_group + within
             right = self.panels + number * g.steps * self.width
+            sums = self.sums + (panel - low) * self.width
             product(k, self.config, Operands(
-                self.columns, g.steps, count, right, step, steps, self.sums + panel * self.width,
-                pitch, add=True,
+                self.columns, g.steps, count, right, step, steps, sums, pitch, add=True,
             ))  # fmt: skip
         with k.when(within.equals(g.per_group - 1)):
-            self._finish(image, group, first, count, pitch)
+            left = k.minimum_int(high * self.width, g.outputs) - low * self.width
+            output = group * g.outputs + low * self.width
+            self._finish(image, pixels, (output, left), pitch)
 
-    def _finish(self, image: Int, group: Int, first: Int, count: Int, pitch: Int) -> None:
-        """Add the bias and store."""
-        k, g, by = self.k, self.g, self.by_y
-        start = self.y + (image * by.image + group * g.outputs * by.channel)
-        with k.range(0, count, k.lanes) as pixel, k.range(0, g.outputs, k.lanes) as channel:
-            bias = self._bias(group * g.outputs + channel, g.outputs - channel)
+    def _finish(
+        self, image: Int, pixels: tuple[Int, Int], outputs: tuple[Int, Int], pitch: Int
+    ) -> None:
+        """Add the bias and store a range of pixels (first, count), of outputs."""
+        k, by = self.k, self.by_y
+        (first, count), (output, outputs_left) = pixels, outputs
+        start = self.y + (image * by.image + output * by.channel)
+        with k.range(0, count, k.lanes) as pixel, k.range(0, outputs_left, k.lanes) as channel:
+            bias = self._bias(output + channel, outputs_left - channel)
 
             def load(i: int) -> Vec:
                 row = k.minimum_int(pixel + i, count - 1) * pitch
@@ -124,7 +138,7 @@ class _Forward:
             store_square(
                 k, self.config.form, [load(i) for i in range(k.lanes)], start,
                 (by.channel, by.pixel), (first + pixel, channel),
-                (count - pixel, g.outputs - channel),
+                (count - pixel, outputs_left - channel),
             )  # fmt: skip
 
     def _bias(self, first: Int, left: Int) -> Vec | None:
@@ -146,7 +160,7 @@ def _supports(call: Call) -> str | None:
 def _launch(call: Call) -> tuple[Launch, ...]:
     x, weight, offset = call.inputs[:3]
     y, config = call.outputs[0], _config(call)
-    g = _geometry(call, config)
+    g, parts = _geometry(call, config)
     lanes, size = call.target.lanes, 8 if config.wide == "float64" else 4
     narrow = 2 if config.pairs else size
     blocks = Temp(0, size * g.images * g.blocks * (g.area + 1) * g.pitch)
@@ -164,15 +178,16 @@ def _launch(call: Call) -> tuple[Launch, ...]:
     mask = (In(len(call.inputs) - 1),) if call.op.mask else ()
     bias = (In(3),) if call.op.bias else ()
     columns = Scratch(narrow * (g.tile * g.steps + lanes))
-    sums = Scratch(size * g.tile * g.panels * width)
+    each = -(-g.panels // parts)
+    sums = Scratch(size * g.tile * each * width)
     operands = (
         blocks, panels, Out(0), In(2), *mask, *plan_scratch(g, config, lanes), *bias, columns, sums,
     )  # fmt: skip
     by_mask = strides_of(call.inputs[-1]) if call.op.mask else (0, 0, 0)
     by_bias = call.inputs[3].strides[0] if call.op.bias else 0
-    chunks = g.images * g.tiles
+    chunks = g.images * g.tiles * parts
     integers = (
-        *g.integers(), *strides_of(offset), *by_mask, *strides_of(y), by_bias, chunks,
+        *g.integers(), *strides_of(offset), *by_mask, *strides_of(y), by_bias, parts, each, chunks,
     )  # fmt: skip
     return first, second, Launch(config, operands, integers, chunks)
 
@@ -195,15 +210,33 @@ def _config(call: Call) -> DeformConfig:
     )  # fmt: skip
 
 
-def _geometry(call: Call, config: DeformConfig) -> Geometry:
+def _geometry(call: Call, config: DeformConfig) -> tuple[Geometry, int]:
+    """Sizes, and how many parts the panels of a tile are cut into."""
     x, weight, y = *call.inputs[:2], call.outputs[0]
     taps, lanes = weight.shape[2] * weight.shape[3], call.target.lanes
     most = max(lanes, min(512, _STEPS // taps // lanes * lanes))
-    tiles = y.shape[2] * y.shape[3] / config.rows * x.shape[0]
-    many = max(1, min(_TILE // config.rows, int(tiles / _CHUNKS)))
-    return geometry(
-        call, x, weight, y, most=most, tile=many * config.rows, panel=config.vectors * lanes
-    )
+    width = config.vectors * lanes
+    panels = -(-(weight.shape[0] // call.op.groups) // width)
+    many, parts = _cut(-(-y.shape[2] * y.shape[3] // config.rows) * x.shape[0], config.rows, panels)
+    g = geometry(call, x, weight, y, most=most, tile=many * config.rows, panel=width)
+    return g, parts
+
+
+def _cut(strips: int, rows: int, panels: int) -> tuple[int, int]:
+    """Strips of a tile, and parts that its panels are cut into, so that there are chunks enough.
+
+    Parts come before small tiles: a chunk of fewer pixels reads as many weights, one of fewer
+    panels only samples again, which takes a seventh of a product with a panel.
+
+    Args:
+        strips: What all pictures have of as many pixels as a product's tile has rows.
+        rows: These pixels.
+        panels: Of a group's weights.
+    """
+    most = max(1, _TILE // rows)
+    short_of = -(-_CHUNKS * most // max(1, strips))
+    parts = -(-panels // -(-panels // min(panels, short_of)))
+    return max(1, min(most, strips * parts // _CHUNKS)), parts
 
 
 def _emit(k: Kernel, config: DeformConfig) -> None:
