@@ -6,7 +6,7 @@ Phases: x into blocks of channels with one more pixel of zeros; the weights into
 chunk for each tile of pixels. For every block of channels it samples the tile's columns into
 scratch, where the product with the block's panels finds them, and adds to the tile's sums, also in
 scratch. Columns of more than a tile and a block never exist. Where pictures have few tiles, a
-tile's panels are cut into parts, each with a chunk of its own that samples for itself.
+tile's panels are cut into parts, each in a chunk of its own that samples for itself.
 
 Layouts: pictures are row-major or channels-last or anything else whose pixels are equally far
 apart; float32, float64, float16 and bfloat16. Two bfloat16 are multiplied in pairs where the target
@@ -217,26 +217,25 @@ def _geometry(call: Call, config: DeformConfig) -> tuple[Geometry, int]:
     most = max(lanes, min(512, _STEPS // taps // lanes * lanes))
     width = config.vectors * lanes
     panels = -(-(weight.shape[0] // call.op.groups) // width)
-    many, parts = _cut(-(-y.shape[2] * y.shape[3] // config.rows) * x.shape[0], config.rows, panels)
+    strips = -(-y.shape[2] * y.shape[3] // config.rows) * x.shape[0]
+    many, parts = _cut(strips, _TILE // config.rows, panels)
     g = geometry(call, x, weight, y, most=most, tile=many * config.rows, panel=width)
     return g, parts
 
 
-def _cut(strips: int, rows: int, panels: int) -> tuple[int, int]:
+def _cut(strips: int, most: int, panels: int) -> tuple[int, int]:
     """Strips of a tile, and parts that its panels are cut into, so that there are chunks enough.
 
-    Parts come before small tiles: a chunk of fewer pixels reads as many weights, one of fewer
-    panels only samples again, which takes a seventh of a product with a panel.
+    Tiles of one strip cost next to nothing, parts the samples again: a few percent each.
 
     Args:
         strips: What all pictures have of as many pixels as a product's tile has rows.
-        rows: These pixels.
+        most: Strips of a tile, at most.
         panels: Of a group's weights.
     """
-    most = max(1, _TILE // rows)
-    short_of = -(-_CHUNKS * most // max(1, strips))
-    parts = -(-panels // -(-panels // min(panels, short_of)))
-    return max(1, min(most, strips * parts // _CHUNKS)), parts
+    many = max(1, min(most, strips // _CHUNKS))
+    parts = max(1, min(panels, _CHUNKS // max(1, -(-strips // many))))
+    return many, -(-panels // -(-panels // parts))
 
 
 def _emit(k: Kernel, config: DeformConfig) -> None:
