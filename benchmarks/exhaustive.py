@@ -24,7 +24,7 @@ import numpy as np
 import saccade
 from benchmarks.models import prepare
 from saccade.cli._machine import describe_machine
-from saccade.engine import Engine, solve
+from saccade.engine import Engine, sizes_of
 from saccade.insitu import InSitu
 from saccade.options import Options
 from saccade.processes import Processes
@@ -112,7 +112,7 @@ class Sweep:
 
     def _bench(self, processes: Processes, base: Any) -> InSitu:  # noqa: ANN401
         engine = self.engine
-        sizes = solve(engine.graph.inputs, [x.shape for x in self.inputs])
+        sizes = sizes_of(engine.graph, [x.shape for x in self.inputs])
         return InSitu.of(
             engine.graph, engine.identity, sizes, self.inputs, engine.backend, self.options,
             processes, base,

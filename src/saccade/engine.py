@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from saccade import collector, layout, runtime, tuning
 from saccade import plan as planner
 from saccade.errors import InputError, OptionError
-from saccade.ir import Array, Value
-from saccade.ir.dim import Affine, Dim, Symbol
+from saccade.ir import Array, Dim, Graph, Value
+from saccade.ir.dim import Affine, Symbol, symbol
 from saccade.lowered import Lowered
 from saccade.options import Options
 from saccade.plan import Plan
@@ -17,7 +18,7 @@ from saccade.processes import Processes
 from saccade.runtime.bundle import Bundles
 from saccade.signature import Signature, TensorInfo
 
-__all__ = ["Engine", "solve"]
+__all__ = ["Engine", "sizes_of"]
 
 
 class Engine:
@@ -57,9 +58,10 @@ class Engine:
         self._bundles = bundles
         self._algorithms = self._choices()
         names = graph.output_names or tuple(v.name for v in graph.outputs)
+        bounds = {symbol(c.symbol): f"{c.symbol}<={c.bound}" for c in graph.counts}
         self.signature = Signature(
             tuple(_info(v, v.name) for v in graph.inputs),
-            tuple(_info(v, n) for v, n in zip(graph.outputs, names, strict=True)),
+            tuple(_info(v, n, bounds) for v, n in zip(graph.results, names, strict=False)),
         )
         if bundles is not None:
             bundles.keep_signature(self.signature)
@@ -71,7 +73,7 @@ class Engine:
             InputError: If they do not fit the model.
             PlanError: If they fit, but some step cannot work on them.
         """
-        sizes = solve(self.graph.inputs, shapes)
+        sizes = sizes_of(self.graph, shapes)
         with collector.put_off():  # and no layout is left once it goes on
             return self._plan(sizes)
 
@@ -106,7 +108,7 @@ class Engine:
             raise OptionError(f"only device cpu can be tuned, not {self._options.device}")
         from saccade.insitu import tune  # noqa: PLC0415 - running needs none of it
 
-        sizes = solve(self.graph.inputs, [a.shape for a in inputs])
+        sizes = sizes_of(self.graph, [a.shape for a in inputs])
         outcome = tune(
             self.graph, self.identity, sizes, inputs, self.backend, self._options,
             self.algorithms, seconds=seconds, report=report,
@@ -135,8 +137,8 @@ class Engine:
         return tuning.Lookup(self._algorithms, tuning.this_machine(), whole=imported)
 
 
-def _info(value: Value, name: str) -> TensorInfo:
-    shape = tuple(d if isinstance(d, int) else str(d) for d in value.shape)
+def _info(value: Value, name: str, bounds: Mapping[Dim, str] = MappingProxyType({})) -> TensorInfo:
+    shape = tuple(d if isinstance(d, int) else bounds.get(d, str(d)) for d in value.shape)
     return TensorInfo(name, value.dtype.value, shape)
 
 
@@ -144,7 +146,12 @@ def _text(shape: Sequence[object]) -> str:
     return "x".join(map(str, shape)) or "scalar"
 
 
-def solve(inputs: Sequence[Value], shapes: Sequence[tuple[int, ...]]) -> dict[str, int]:
+def sizes_of(graph: Graph, shapes: Sequence[tuple[int, ...]]) -> dict[str, int]:
+    """The sizes that are planned for: of the inputs' symbols, and bounds of those found later."""
+    return graph.with_bounds(_solve(graph.inputs, shapes))
+
+
+def _solve(inputs: Sequence[Value], shapes: Sequence[tuple[int, ...]]) -> dict[str, int]:
     """Sizes of the symbols; every input dim is an integer or a symbol."""
     sizes: dict[str, int] = {}
     for value, shape in zip(inputs, shapes, strict=True):

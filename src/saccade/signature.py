@@ -14,7 +14,8 @@ class TensorInfo:
     Attributes:
         name: As in the file.
         dtype: NumPy's name of the element type.
-        shape: Sizes; the names of symbols (or their expressions) where they vary.
+        shape: Sizes; the names of symbols (or their expressions) where they vary, with a bound
+            (`selected<=100`) where a size depends on what is in the inputs.
     """
 
     name: str

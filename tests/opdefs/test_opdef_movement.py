@@ -10,7 +10,7 @@ import pytest
 from saccade.errors import InputError, ModelError
 from saccade.ir import DType, Factor, IndexMap, TensorType
 from saccade.ir.dim import add, floordiv, mul, symbol
-from saccade.opdefs import Concat, Gather, Move, Pad
+from saccade.opdefs import Concat, Gather, GatherNd, Move, Pad
 from saccade.testing.tolerance import assert_exact
 
 F32 = DType.F32
@@ -157,3 +157,29 @@ def test_gather_refuses():
         Gather(0).reference(np.zeros(2), np.array([-3]))
     with pytest.raises(ModelError, match="indices are float32"):
         Gather(0).infer([TensorType(F32, (2,)), TensorType(F32, (2,))])
+
+
+@pytest.mark.parametrize(
+    ("batch", "where"),
+    [(0, (2, 1)), (0, (2, 3)), (0, (3, 2, 2)), (1, (3, 1)), (1, (3, 6, 2)), (2, (3, 4, 1)),
+     (0, (0, 2)), (0, (3,))],
+)  # fmt: skip
+def test_gather_nd_agrees(batch, where, rng, peer, agrees_exactly):
+    x = rng.standard_normal((3, 4, 5)).astype(np.float32)
+    sizes = np.array(x.shape[batch : batch + where[-1]])
+    at = rng.integers(-sizes, sizes, where)
+    agrees_exactly(GatherNd(batch), (x, at), peer("GatherND", (x, at), batch_dims=batch))
+
+
+def test_gather_nd_refuses():
+    x, two = TensorType(F32, (3, 4)), TensorType(DType.I64, (7, 2))
+    with pytest.raises(InputError, match="outside axis 1 of 4"):
+        GatherNd().reference(np.zeros((3, 4)), np.array([[0, 3], [2, 4]]))
+    with pytest.raises(ModelError, match="indices are float32"):
+        GatherNd().infer([x, x])
+    with pytest.raises(ModelError, match="tuples of 2 indices"):
+        GatherNd(1).infer([x, TensorType(DType.I64, (3, 2))])
+    with pytest.raises(ModelError, match="axis 0"):
+        GatherNd(1).infer([TensorType(F32, (3, 4, 5)), two])
+    with pytest.raises(ModelError, match="2 leading axes"):
+        GatherNd(2).infer([x, two])

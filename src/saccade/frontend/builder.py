@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from types import MappingProxyType
 
@@ -10,8 +11,10 @@ import numpy as np
 
 from saccade.errors import ModelError
 from saccade.frontend.refusal import Refusal
+from saccade.frontend.rows import refuse_mixing
 from saccade.frontend.symbolic import Symbolic, check_size
-from saccade.ir import Array, Dim, DType, Graph, Node, Op, TensorType, Value
+from saccade.ir import Array, Count, Dim, DType, Graph, Node, Op, TensorType, Value
+from saccade.ir.dim import symbol, symbols_of
 
 __all__ = ["Builder", "whole_dims"]
 
@@ -27,11 +30,14 @@ class Builder:
     Attributes:
         nodes: In topological order.
         constants: Known values, arrays read-only.
+        symbols: Names of all symbols, so that new ones get others.
     """
 
     def __init__(self) -> None:
         self.nodes: list[Node] = []
         self.constants: dict[Value, Array] = {}
+        self.symbols: set[str] = set()
+        self._counts: dict[str, tuple[Count, Value]] = {}
         self._names: set[str] = set()
         self._views: dict[tuple[Value, tuple[int, ...]], Value] = {}
 
@@ -43,6 +49,26 @@ class Builder:
             fresh = f"{name}.{count}"
         self._names.add(fresh)
         return fresh
+
+    def symbol(self, label: str) -> Dim:
+        """A new symbol, named after what the file calls it."""
+        name = re.sub(r"\W", "_", label)
+        name = f"_{name}" if name[:1].isdigit() else name
+        while name in self.symbols:
+            name += "_"
+        self.symbols.add(name)
+        return symbol(name)
+
+    def counted(self, size: Dim, bound: Dim, value: Value) -> None:
+        """From now on, the size of a symbol is what a step finds out.
+
+        Args:
+            size: The symbol.
+            bound: What it never exceeds.
+            value: Where the step leaves it, int64 [1].
+        """
+        (name,) = symbols_of(size)
+        self._counts[name] = Count(name, bound), value
 
     def value(self, name: str, dtype: DType, shape: Sequence[Dim]) -> Value:
         """A new value under a free name.
@@ -89,8 +115,13 @@ class Builder:
 
         Raises:
             ModelError: If the operands do not fit.
+            Refusal: If it would mix what is true and what is not of an axis whose size depends on
+                data.
         """
-        types = op.infer([value.type for value in inputs])
+        operands = [value.type for value in inputs]
+        types = op.infer(operands)
+        if self._counts:
+            refuse_mixing(op, operands, types, self._counts)
         if inputs and all(value in self.constants for value in inputs):
             folded = self._fold(op, inputs, types, name)
             if folded is not None:
@@ -125,7 +156,17 @@ class Builder:
             if needed.intersection(node.outputs):
                 needed.update(node.inputs)
                 kept.append(node)
-        empty = Graph(tuple(inputs), tuple(outputs), (), MappingProxyType({}), tuple(names), title)
+        results = {value for node in kept for value in node.outputs}
+        counts = [(count, value) for count, value in self._counts.values() if value in results]
+        empty = Graph(
+            tuple(inputs),
+            (*outputs, *(value for _, value in counts)),
+            (),
+            MappingProxyType({}),
+            (*names, *(count.symbol for count, _ in counts)),
+            title,
+            counts=tuple(count for count, _ in counts),
+        )
         return empty.with_nodes(tuple(reversed(kept)), self.constants)
 
 

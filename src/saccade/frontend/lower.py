@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
@@ -16,7 +15,6 @@ from saccade.frontend.refusal import Refusal
 from saccade.frontend.survey import Survey
 from saccade.frontend.symbolic import Symbolic, is_static
 from saccade.ir import Array, Dim, DType, Graph, Value
-from saccade.ir.dim import symbol
 from saccade.ir.expr import IDENTITY
 from saccade.opdefs import Pointwise
 
@@ -92,12 +90,7 @@ class _Lowering:
         label = getattr(extent, "value", None)
         given = str(label) if label else f"{name}_dim_{axis}"
         if given not in self.symbols:
-            clean = re.sub(r"\W", "_", given)
-            clean = f"_{clean}" if clean[:1].isdigit() else clean
-            taken = {str(d) for d in self.symbols.values()}
-            while clean in taken:
-                clean += "_"
-            self.symbols[given] = symbol(clean)
+            self.symbols[given] = self.build.symbol(given)
         return self.symbols[given]
 
     def _output(self, source: onnx_ir.Value, operand: Operand) -> Value:

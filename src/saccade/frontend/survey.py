@@ -14,7 +14,7 @@ __all__ = ["Survey"]
 
 _FIRST_NODES = 3
 
-_DATA_DEPENDENT = frozenset({"NonZero", "NonMaxSuppression", "Unique", "Compress", "TopK"})
+_DATA_DEPENDENT = frozenset({"NonZero", "Unique", "Compress", "TopK"})
 _CONTROL_FLOW = frozenset({"If", "Loop", "Scan", "SequenceMap"})
 _QUANTISED = frozenset({"QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear"})
 

@@ -1,5 +1,6 @@
 """The small intermediate representation: operator families over dims and index maps."""
 
+from saccade.ir.counts import Count
 from saccade.ir.dim import Dim
 from saccade.ir.dtype import DType
 from saccade.ir.expr import Expr
@@ -9,6 +10,7 @@ from saccade.ir.op import Array, Op, TensorType, Work
 
 __all__ = [
     "Array",
+    "Count",
     "DType",
     "Dim",
     "Expr",

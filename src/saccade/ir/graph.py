@@ -6,7 +6,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
-from saccade.ir.dim import Dim
+from saccade.ir.counts import Count
+from saccade.ir.dim import Dim, evaluate
 from saccade.ir.dtype import DType
 from saccade.ir.op import Array, Op, TensorType
 
@@ -76,6 +77,8 @@ class Graph:
         constants: Values known at compile time (weights). Arrays are read-only.
         name: For people.
         remarks: What passes have to say to whoever reads a plan.
+        counts: Symbols whose sizes steps find out. The last outputs, as many, are these sizes
+            (int64, one element each): not the file's and not the caller's.
     """
 
     inputs: tuple[Value, ...]
@@ -85,6 +88,16 @@ class Graph:
     output_names: tuple[str, ...] = ()
     name: str = ""
     remarks: tuple[str, ...] = ()
+    counts: tuple[Count, ...] = ()
+
+    @property
+    def results(self) -> tuple[Value, ...]:
+        """The outputs that the caller gets."""
+        return self.outputs[: len(self.outputs) - len(self.counts)]
+
+    def with_bounds(self, sizes: Mapping[str, int]) -> dict[str, int]:
+        """Sizes of the inputs' symbols, and those that are planned for where steps find out."""
+        return {**sizes, **{c.symbol: evaluate(c.bound, sizes) for c in self.counts}}
 
     def values(self) -> Iterator[Value]:
         """Inputs, constants and results, each once."""

@@ -34,6 +34,8 @@ def _lines(graph: Graph) -> Iterator[str]:
     names = graph.output_names or tuple(value.name for value in graph.outputs)
     for name, value in zip(names, graph.outputs, strict=True):
         yield f"  output {name} = %{value.name}"
+    for count in graph.counts:
+        yield f"  found while running: {count.symbol} <= {count.bound}"
 
 
 def format_node(node: Node) -> str:

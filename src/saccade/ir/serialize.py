@@ -25,6 +25,7 @@ import numpy as np
 
 from saccade.errors import CacheError
 from saccade.ir import expr
+from saccade.ir.counts import Count
 from saccade.ir.dim import Affine, Dim, parse_dims
 from saccade.ir.dtype import DType
 from saccade.ir.expr import Expr
@@ -35,7 +36,7 @@ from saccade.ir.op import Array, Op
 __all__ = ["decode_op", "encode_op", "load", "save"]
 
 _MAGIC = b"SACCADE\0"
-_VERSION = 2
+_VERSION = 3
 _PREFIX = struct.Struct("<8sIQ32s")
 _ALIGN = 64
 _MALFORMED = (KeyError, TypeError, ValueError, IndexError, AttributeError, RecursionError)
@@ -131,6 +132,7 @@ def _header(
         "nodes": [_node(node, index) for node in graph.nodes],
         "constants": constants,
         "remarks": graph.remarks,
+        "counts": [[count.symbol, _dim(count.bound)] for count in graph.counts],
         "bytes": end,
     }
     return header, blobs
@@ -176,7 +178,7 @@ def _encode(value: Any) -> Any:  # noqa: ANN401 - walks attribute trees
 
 def _graph(header: dict[str, Any], blobs: Array, path: str | os.PathLike[str]) -> Graph:
     values = [
-        Value(name, DType(dtype), tuple(d if isinstance(d, int) else parse_dims(d) for d in shape))
+        Value(name, DType(dtype), tuple(map(_read_dim, shape)))
         for name, dtype, shape in header["values"]
     ]
     constants: dict[Value, Array] = {}
@@ -193,7 +195,12 @@ def _graph(header: dict[str, Any], blobs: Array, path: str | os.PathLike[str]) -
         output_names=tuple(header["output_names"]),
         name=header["name"],
         remarks=tuple(header["remarks"]),
+        counts=tuple(Count(symbol, _read_dim(bound)) for symbol, bound in header["counts"]),
     )
+
+
+def _read_dim(dim: int | str) -> Dim:
+    return dim if isinstance(dim, int) else parse_dims(dim)
 
 
 def _decode_node(entry: list[Any], values: list[Value]) -> Node:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from saccade.errors import ModelError
 from saccade.ir import storage
 from saccade.ir.dim import sub
+from saccade.ir.dtype import DType
 from saccade.ir.graph import Graph, Node, Value
 from saccade.ir.op import Array, TensorType
 
@@ -49,6 +50,9 @@ def verify(graph: Graph) -> None:
     if len(graph.output_names) not in (0, len(graph.outputs)):
         names, outputs = len(graph.output_names), len(graph.outputs)
         raise VerifyError(f"the graph has {outputs} outputs but {names} names for them")
+    for count, value in zip(graph.counts, graph.outputs[len(graph.results) :], strict=True):
+        if value.type != TensorType(DType.I64, (1,)):
+            raise VerifyError(f"the size of {count.symbol!r} is {value!r}")
 
 
 def describe(node: Node) -> str:

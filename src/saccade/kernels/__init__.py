@@ -18,6 +18,7 @@ from saccade.kernels.movement.concat import CONCAT
 from saccade.kernels.movement.gather import GATHER
 from saccade.kernels.movement.move import COPY
 from saccade.kernels.movement.pad import PAD
+from saccade.kernels.nms.classes import NMS_CLASSES
 from saccade.kernels.nms.direct import NMS
 from saccade.kernels.norm.gradient import NORM_GRAD
 from saccade.kernels.normalize.local_response import LOCAL_RESPONSE
@@ -70,6 +71,7 @@ CPU_KERNELS: tuple[CpuKernel, ...] = (
     CUMSUM,
     ARG_REDUCE,
     NMS,
+    NMS_CLASSES,
     ROI_ALIGN,
     ROI_ALIGN_GRADIENT,
     ROI_POOL,

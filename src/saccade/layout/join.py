@@ -98,7 +98,7 @@ def _expanding(graph: Graph) -> tuple[Pair, ...]:
     found = []
     for node in graph.nodes:
         maker = producers.get(node.inputs[0]) if node.inputs else None
-        if maker is None or len(uses[node.inputs[0]]) > 1 or maker.output in graph.outputs:
+        if maker is None or len(uses[node.inputs[0]]) > 1 or node.inputs[0] in graph.outputs:
             continue
         if _is_depthwise(node, graph) and is_plain_product(maker, graph):
             found.append(Pair(maker, node, _expanded(maker, node)))

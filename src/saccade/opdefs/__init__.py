@@ -11,8 +11,8 @@ from saccade.opdefs.deform import DeformConv2d, DeformConv2dGradient
 from saccade.opdefs.excite import Excite, RowSums
 from saccade.opdefs.expand import ExpandDepthwise
 from saccade.opdefs.matmul import MatMul
-from saccade.opdefs.movement import Concat, Gather, Move, Pad
-from saccade.opdefs.nms import Nms
+from saccade.opdefs.movement import Concat, Gather, GatherNd, Move, Pad
+from saccade.opdefs.nms import Nms, NonMaxSuppression
 from saccade.opdefs.norm import VectorNorm, VectorNormGrad
 from saccade.opdefs.normalize import GroupNorm, LayerNorm, LocalResponseNorm, LpNormalize
 from saccade.opdefs.pointwise import Pointwise
@@ -36,6 +36,7 @@ __all__ = [
     "Excite",
     "ExpandDepthwise",
     "Gather",
+    "GatherNd",
     "GroupNorm",
     "InterleaveStore",
     "LayerNorm",
@@ -44,6 +45,7 @@ __all__ = [
     "MatMul",
     "Move",
     "Nms",
+    "NonMaxSuppression",
     "Pad",
     "Pointwise",
     "Pool2d",

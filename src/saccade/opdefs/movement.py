@@ -1,4 +1,4 @@
-"""Operators that only move elements: index maps, Concat, Pad, Gather."""
+"""Operators that only move elements: index maps, Concat, Pad, gathering by indices."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from saccade.opdefs._rules import (
     unify,
 )
 
-__all__ = ["Concat", "Gather", "Move", "Pad"]
+__all__ = ["Concat", "Gather", "GatherNd", "Move", "Pad"]
 
 
 @dataclass(frozen=True)
@@ -200,6 +200,62 @@ class Gather(Op):
                 f"they run from {indices.min()} to {indices.max()}"
             )
         return (np.take(data, indices, axis=self.axis),)
+
+    def work(self, inputs: Sequence[TensorType], outputs: Sequence[TensorType]) -> Work:
+        return Work(0, tensor_bytes(inputs[1:]) + 2 * tensor_bytes(outputs))
+
+
+@dataclass(frozen=True)
+class GatherNd(Op):
+    """Slices of data by tuples of indices: [B…, D1…Dk, R…] and [B…, I…, k] give [B…, I…, R…].
+
+    Operands: data, indices (int32 or int64; negative ones count from the end).
+
+    Attributes:
+        batch: How many leading axes the two share, B….
+    """
+
+    batch: int = 0
+
+    def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
+        expect_count(self, inputs, 2)
+        data, indices = inputs
+        integer = indices.dtype in (DType.I32, DType.I64)
+        expect(self, integer, f"indices are {indices.dtype.value}, not int32 or int64")
+        apart = 0 <= self.batch < min(len(data.shape), len(indices.shape))
+        shapes = f"{text(data.shape)} and {text(indices.shape)}"
+        expect(self, apart, f"{self.batch} leading axes of {shapes}")
+        depth = indices.shape[-1]
+        expect(self, isinstance(depth, int), f"tuples of {depth} indices")
+        fits = isinstance(depth, int) and 1 <= depth <= len(data.shape) - self.batch
+        expect(self, fits, f"tuples of {depth} indices into {text(data.shape[self.batch :])}")
+        assert isinstance(depth, int)
+        shared = tuple(
+            unify(self, a, b, f"axis {axis}")
+            for axis, (a, b) in enumerate(
+                zip(data.shape[: self.batch], indices.shape[: self.batch], strict=True)
+            )
+        )
+        rest = data.shape[self.batch + depth :]
+        return (TensorType(data.dtype, (*shared, *indices.shape[self.batch : -1], *rest)),)
+
+    def reference(self, *inputs: Array) -> tuple[Array, ...]:
+        data, indices = inputs
+        depth = indices.shape[-1]
+        where: list[Array] = []
+        for axis in range(self.batch):
+            spread = (-1, *(1,) * (indices.ndim - 2 - axis))
+            where.append(np.arange(data.shape[axis]).reshape(spread))
+        for axis in range(depth):
+            size, index = data.shape[self.batch + axis], indices[..., axis]
+            if index.size and (index.min() < -size or index.max() >= size):
+                raise InputError(
+                    f"GatherND: an index lies outside axis {self.batch + axis} of {size} elements: "
+                    f"they run from {index.min()} to {index.max()}"
+                )
+            where.append(index)
+        shape = (*indices.shape[:-1], *data.shape[self.batch + depth :])
+        return (data[tuple(where)].reshape(shape),)
 
     def work(self, inputs: Sequence[TensorType], outputs: Sequence[TensorType]) -> Work:
         return Work(0, tensor_bytes(inputs[1:]) + 2 * tensor_bytes(outputs))

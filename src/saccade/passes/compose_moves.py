@@ -97,7 +97,7 @@ def _not_negative(dim: Dim) -> bool:
 
 def _stores(editor: Editor, node: Node) -> bool:
     source = editor.producer(node.inputs[0])
-    if source is None or not editor.single_use(source.output):
+    if source is None or not editor.single_use(node.inputs[0]):
         return False
     if as_depth_to_space(_map(node)) is not None:
         return _convolved(editor, node.inputs[0])

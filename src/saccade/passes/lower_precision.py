@@ -4,7 +4,7 @@
 
 Arithmetic stays in float32 registers; a result is rounded once, where it is stored. Constants stay
 float32 in the graph: kernels round those that they pack for dot products. What only moves (Move,
-Concat, Pad, Gather) takes and gives one type, so what it moves is rounded first.
+Concat, Pad, gathering) takes and gives one type, so what it moves is rounded first.
 
 Must not touch: what the model takes and gives; what these only move; operands of a softmax and of
 other exponentials and logarithms, whose errors grow; what is compared, ranked or rounded, where a
@@ -22,7 +22,9 @@ from saccade.opdefs import (
     CumSum,
     DeformConv2d,
     Gather,
+    GatherNd,
     Move,
+    NonMaxSuppression,
     Pad,
     Pointwise,
     RoiAlign,
@@ -34,7 +36,7 @@ from saccade.passes._pass import Pass, Rule
 
 __all__ = ["PASS"]
 
-_MOVES = (Move, Concat, Pad, Gather)
+_MOVES = (Move, Concat, Pad, Gather, GatherNd)
 _STEEPEST_POWER = 4.0
 _SENSITIVE = {
     **dict.fromkeys(("exp", "log", "pow"), "errors of an operand of {} grow"),
@@ -78,6 +80,8 @@ def _wanted_by(editor: Editor, reader: Node, value: Value) -> str | None:
         return "errors of an operand of softmax grow"
     if isinstance(reader.op, ArgReduce):
         return "a small error decides in a ranking"
+    if isinstance(reader.op, NonMaxSuppression):
+        return "a small error decides which boxes stay"
     if isinstance(reader.op, CumSum):
         return "errors add up in running sums"
     if isinstance(reader.op, DeformConv2d) and value is reader.inputs[2]:

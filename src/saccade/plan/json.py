@@ -19,11 +19,11 @@ from saccade.kernels import CPU_KERNELS
 from saccade.kernels.base import Packing, View
 from saccade.kernels.machine import Machine
 from saccade.layout.types import Searched
-from saccade.plan.types import Constant, Phase, Plan, Port, Ref, Slot, Step
+from saccade.plan.types import Constant, Cut, Phase, Plan, Port, Ref, Slot, Step
 
 __all__ = ["dump", "load"]
 
-_VERSION = 3
+_VERSION = 4
 _MALFORMED = (KeyError, TypeError, ValueError, IndexError, AttributeError, RecursionError)
 
 
@@ -45,6 +45,8 @@ def dump(plan: Plan) -> str:
         "exact": plan.exact,
         "searched": plan.searched and _values(plan.searched),
         "refused": plan.refused,
+        "counts": plan.counts,
+        "cuts": [_values(cut) for cut in plan.cuts],
     }
     return json.dumps(record, default=_named)
 
@@ -74,6 +76,8 @@ def load(text: str) -> Plan:
             record["exact"],
             record["searched"] and Searched(*record["searched"]),
             tuple(record["refused"]),
+            record["counts"],
+            tuple(Cut(*cut) for cut in record["cuts"]),
         )
     except _MALFORMED as error:
         raise PlanError(f"this is not a plan: {error!r}") from error

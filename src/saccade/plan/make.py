@@ -6,10 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from saccade.ir import Graph
+from saccade.ir.counts import multiple_of
+from saccade.ir.dim import evaluate
 from saccade.kernels.base import In, Operand, Out, Packed, Packing, Scratch, View
 from saccade.layout import BufferKind, Laid, LaidStep, Stored
 from saccade.plan.offsets import Block, assign_offsets, live_bytes
-from saccade.plan.types import Constant, Phase, Plan, Port, Ref, Slot, Step
+from saccade.plan.types import Constant, Cut, Phase, Plan, Port, Ref, Slot, Step
 
 __all__ = ["make"]
 
@@ -37,7 +39,21 @@ def make(graph: Graph, laid: Laid, sizes: Mapping[str, int], threads: int, isa: 
         laid.exact,
         laid.searched,
         laid.refused,
+        len(graph.counts),
+        _cuts(graph, sizes),
     )
+
+
+def _cuts(graph: Graph, sizes: Mapping[str, int]) -> tuple[Cut, ...]:
+    """Axes of the outputs whose size steps find out."""
+    at = {c.symbol: len(graph.results) + i for i, c in enumerate(graph.counts)}
+    cuts = []
+    for output, value in enumerate(graph.results):
+        for axis, dim in enumerate(value.shape):
+            found = multiple_of(dim, at)
+            if found is not None:
+                cuts.append(Cut(output, axis, at[found[0]], evaluate(found[1], sizes)))
+    return tuple(cuts)
 
 
 def _ports(names: Sequence[str], views: Sequence[View]) -> tuple[Port, ...]:

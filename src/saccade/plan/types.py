@@ -13,7 +13,7 @@ from saccade.kernels.base import Packing, View
 from saccade.kernels.machine import Machine
 from saccade.layout.types import Searched
 
-__all__ = ["Constant", "Phase", "Plan", "Port", "Ref", "Slot", "Step"]
+__all__ = ["Constant", "Cut", "Phase", "Plan", "Port", "Ref", "Slot", "Step"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,12 +114,30 @@ class Port:
     shape: tuple[int, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """An axis of an output whose size a step finds out.
+
+    Attributes:
+        output: Which output.
+        axis: Which of its axes; the port's shape has the size that is planned for.
+        count: Which output holds the number that was found.
+        factor: How many elements of the axis there are for each of that number.
+    """
+
+    output: int
+    axis: int
+    count: int
+    factor: int
+
+
 @dataclass(frozen=True)
 class Plan:
     """Everything that a run needs, apart from code and weights.
 
     Attributes:
-        sizes: The sizes of the model's symbols that it was made for.
+        sizes: The sizes of the model's symbols that it was made for; bounds of those that steps
+            find out.
         threads: Width of the team.
         isa: Instruction set of the kernels.
         inputs, outputs: The caller's arrays, row-major.
@@ -133,6 +151,9 @@ class Plan:
         searched: What the search for the cheapest storage came to; None where there was nothing to
             choose.
         refused: Tuned choices that could not be taken, and why.
+        counts: How many of the outputs, the last ones, are numbers that steps find out: they are
+            not the caller's.
+        cuts: What these numbers say of the other outputs.
     """
 
     sizes: Mapping[str, int]
@@ -149,6 +170,8 @@ class Plan:
     exact: bool = False
     searched: Searched | None = None
     refused: tuple[str, ...] = ()
+    counts: int = 0
+    cuts: tuple[Cut, ...] = ()
 
     @property
     def estimate(self) -> float:

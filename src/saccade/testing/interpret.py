@@ -38,6 +38,8 @@ def interpret(
 ) -> dict[str, Array]:
     """All outputs by the names in `graph.output_names`.
 
+    Axes whose size steps find out are as long as their bounds; those sizes are among the outputs.
+
     Args:
         graph: Any graph.
         inputs: An array for each input, by name.
@@ -48,7 +50,7 @@ def interpret(
         AssertionError: If an operator's result is not of the shape and element type that the graph
             states.
     """
-    known = dict(sizes_of(graph, inputs) if sizes is None else sizes)
+    known = graph.with_bounds(sizes_of(graph, inputs) if sizes is None else sizes)
     found: dict[Value, Array] = dict(graph.constants)
     for value in graph.inputs:
         array = np.asarray(inputs[value.name])

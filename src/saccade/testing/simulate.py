@@ -25,6 +25,7 @@ from saccade.kernels.base import Call, Scratch, Temp
 from saccade.plan import Phase, Plan, Ref, Slot, Step
 from saccade.runtime.cpu.program import CpuProgram
 from saccade.runtime.host import run_host_step
+from saccade.runtime.lengths import cut_outputs
 
 __all__ = ["PlayError", "live_masks", "simulate"]
 
@@ -116,7 +117,8 @@ class _Play:
             ends = (block[:GUARD], block[GUARD + nbytes :])
             if any((end != _PATTERN).any() for end in ends):
                 raise PlayError("a guard band was written to")
-        return tuple(output.copy() for output in outputs)
+        tables = self.program.tables
+        return cut_outputs([output.copy() for output in outputs], tables.counts, tables.cuts)
 
     def _guard(self, nbytes: int) -> Array:
         block = np.full(nbytes + 2 * GUARD + 64, _PATTERN, np.uint8)

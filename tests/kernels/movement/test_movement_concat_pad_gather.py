@@ -11,7 +11,7 @@ from saccade.kernels.base import Call, View
 from saccade.kernels.movement.concat import CONCAT
 from saccade.kernels.movement.gather import GATHER
 from saccade.kernels.movement.pad import PAD
-from saccade.opdefs.movement import Concat, Gather, Pad
+from saccade.opdefs.movement import Concat, Gather, GatherNd, Pad
 from saccade.testing.kernels import launched_as, nhwc_view, row_major, run_kernel
 
 RNG = np.random.default_rng(9)
@@ -116,6 +116,35 @@ def test_gather_stays_inside_whatever_the_indices():
     out = [row_major(DType.F32, (4, 20))]
     (y,) = run_kernel(GATHER, Gather(0), [x, picks], out, checked=True)
     np.testing.assert_array_equal(y, x[[4, 0, 4, 0]])
+
+
+@pytest.mark.parametrize("index", [DType.I64, DType.I32], ids=lambda d: d.value)
+@pytest.mark.parametrize(
+    ("shape", "batch", "where"),
+    [((9, 37), 0, (5, 1)), ((9, 37), 0, (5, 2)), ((3, 8, 40), 0, (4, 6, 2)), ((3, 8, 5), 1, (3, 1)),
+     ((3, 8, 5), 1, (3, 7, 2)), ((2, 3, 8, 5), 2, (2, 3, 4, 1)), ((7,), 0, (1,)),
+     ((3, 4), 0, (0, 2)), ((2, 3, 4, 5), 0, (70, 4)), ((3, 0), 0, (2, 1))],
+    ids=str,
+)  # fmt: skip
+def test_gather_nd(hold, shape, batch, where, index):
+    sizes = np.array(shape[batch : batch + where[-1]])
+    indices = RNG.integers(-sizes, sizes, where).astype(index.numpy)
+    hold(GATHER, GatherNd(batch), [values(shape), indices], exact=True)
+
+
+def test_gather_nd_of_channels(hold):
+    x = values((2, 9, 3, 5))
+    view = nhwc_view(DType.F32, x.shape, 11)
+    picks = np.array([[1, 8], [0, -1], [-2, 3]], np.int64)
+    stored = View(DType.I64, (3, 2), (1, 4))
+    hold(GATHER, GatherNd(), [x, picks], inputs=[view, stored], exact=True)
+
+
+def test_gather_nd_stays_inside_whatever_the_indices():
+    x = values((5, 20))
+    picks = np.array([[2**40, -(2**40)], [5, -21], [-6, 20]], np.int64)
+    (y,) = run_kernel(GATHER, GatherNd(), [x, picks], [row_major(DType.F32, (3,))], checked=True)
+    np.testing.assert_array_equal(y, x[[4, 4, 0], [0, 0, 19]])
 
 
 def test_gather_refusals():

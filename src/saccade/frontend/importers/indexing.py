@@ -1,4 +1,4 @@
-"""Slice and Gather: index maps where the indices are known, also over symbolic contents."""
+"""Slice and Gathers: index maps where the indices are known, also over symbolic contents."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from saccade.frontend.refusal import Refusal
 from saccade.frontend.symbolic import Symbolic, non_negative
 from saccade.ir import Dim, DType, Value
 from saccade.ir.dim import add, ceildiv, minimum, sub
-from saccade.opdefs import Gather
+from saccade.opdefs import Gather, GatherNd
 
-__all__ = ["import_gather", "import_slice"]
+__all__ = ["import_gather", "import_gather_nd", "import_slice"]
 
 _FAR = 2**31 - 1
 """Exporters write this and more for "to the end"."""
@@ -143,3 +143,14 @@ def _as_slice(call: Call, data: Value, where: Value, axis: int) -> Value | None:
     start = add(size, flat[0]) if flat[0] < 0 else flat[0]
     drop = (axis,) if indices.ndim == 0 else ()
     return move(call, data, slice_map(data.shape, {axis: (start, len(flat), steps.pop())}, drop))
+
+
+def import_gather_nd(call: Call) -> Sequence[Operand]:
+    """ONNX GatherND 11 to 13."""
+    data, indices = call.value(0), call.value(1)
+    if indices.dtype is not DType.I64:
+        raise call.broken(f"indices of type {indices.dtype.value}")
+    batch = call.integer("batch_dims", 0)
+    if not indices.rank or not isinstance(indices.shape[-1], int):
+        raise Refusal("takes tuples of indices of unknown length")
+    return [call.emit(GatherNd(batch), data, indices)]

@@ -1,15 +1,20 @@
-"""RoiAlign 10 to 22."""
+"""RoiAlign and NonMaxSuppression."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from saccade.frontend.call import Call, Operand
 from saccade.frontend.refusal import Refusal
-from saccade.opdefs import RoiAlign
+from saccade.ir.dim import minimum, product
+from saccade.opdefs import NonMaxSuppression, RoiAlign
 
-__all__ = ["import_roi_align"]
+__all__ = ["import_non_max_suppression", "import_roi_align"]
 
+_FAR = 2**31 - 1
+"""Exporters write this and more for "all of them"."""
 _MODES = {"avg": "average", "max": "max"}
 
 
@@ -31,3 +36,46 @@ def import_roi_align(call: Call) -> Sequence[Operand]:
         mode=_MODES[mode],
     )
     return [call.emit(op, x, boxes, pictures)]
+
+
+def import_non_max_suppression(call: Call) -> Sequence[Operand]:
+    """ONNX NonMaxSuppression 10 and 11; limit and thresholds must be constants."""
+    boxes, scores = call.value(0), call.value(1)
+    if boxes.rank != 3 or scores.rank != 3:
+        raise call.broken(f"boxes of {boxes.rank} axes, scores of {scores.rank}")
+    count = scores.shape[2]
+    most = int(_number(call, 2, "max_output_boxes_per_class") or 0)
+    bound = product((*scores.shape[:2], count if most >= _FAR else minimum(count, max(most, 0))))
+    if bound == 0:  # no limit means no boxes
+        return [call.build.constant(np.zeros((0, 3), np.int64), call.name)]
+    iou = _number(call, 3, "iou_threshold") or 0.0
+    if not 0 <= iou <= 1:
+        raise call.broken(f"iou_threshold {iou}")
+    rows = call.build.symbol(_label(call))
+    op = NonMaxSuppression(
+        rows=rows,
+        most=min(most, _FAR),
+        iou_threshold=iou,
+        score_threshold=_number(call, 4, "score_threshold"),
+        centred=bool(call.integer("center_point_box", 0)),
+    )
+    selected, found = call.build.emit(op, [boxes, scores], call.name)
+    call.build.counted(rows, bound, found)
+    return [selected]
+
+
+def _number(call: Call, index: int, name: str) -> float | None:
+    """An optional operand of one element."""
+    if not call.has(index):
+        return None
+    array = call.constant(index, name)
+    if array.size > 1:
+        raise call.broken(f"{array.size} elements of {name}")
+    return array.item() if array.size else None
+
+
+def _label(call: Call) -> str:
+    """What the file calls the number of boxes that stay."""
+    shape = call.node.outputs[0].shape
+    label = getattr(shape[0], "value", None) if shape else None
+    return label if isinstance(label, str) else "selected"

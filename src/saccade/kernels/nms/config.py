@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["DIGITS", "FIELDS", "RADIX", "RECORD", "NmsConfig", "most_strips", "room"]
+__all__ = [
+    "DIGITS",
+    "FIELDS",
+    "RADIX",
+    "RECORD",
+    "ClassesConfig",
+    "NmsConfig",
+    "most_strips",
+    "room",
+]
 
 RADIX = 256
 """Values of a digit that is sorted by."""
@@ -35,6 +44,22 @@ class NmsConfig:
     phase: str
     element: str
     grouped: bool = False
+
+
+@dataclass(frozen=True)
+class ClassesConfig:
+    """The code of one phase of `nms.classes`.
+
+    Attributes:
+        phase: "select" suppresses each class, "places" counts, "rows" writes what stays.
+        boxes, scores: Their elements.
+        centred: Whether boxes are given by their centres.
+    """
+
+    phase: str
+    boxes: str = "float32"
+    scores: str = "float32"
+    centred: bool = False
 
 
 def most_strips(count: int) -> int:

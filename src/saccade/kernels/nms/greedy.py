@@ -12,14 +12,60 @@ and collected at the end.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from saccade.codegen.language import Kernel, Ptr, Var
-from saccade.codegen.values import Bool, Int
+from saccade.codegen.values import Bool, Int, Vec
 from saccade.kernels import floats
 from saccade.kernels.nms.config import RECORD, NmsConfig
 from saccade.kernels.nms.pairs import Pairs
 from saccade.kernels.nms.strips import Strips
 
-__all__ = ["emit_greedy"]
+__all__ = ["Run", "emit_greedy"]
+
+
+class Run:
+    """One suppression: boxes in falling order of scores, each asked about in turn.
+
+    Attributes:
+        records: What is noted of each box, by its place in the order.
+    """
+
+    def __init__(self, k: Kernel, records: Ptr, strips: Strips, pairs: Pairs) -> None:
+        self.k, self.records, self.strips, self.pairs = k, records, strips, pairs
+
+    def begin(self, start: Int, end: Int, corners: Callable[[Int], list[Vec]]) -> None:
+        """Read all boxes; `corners` gives x1, y1, x2, y2 of the one at a place."""
+        k, strips = self.k, self.strips
+        strips.begin()
+        with k.range(start, end) as place:
+            self._record(place, corners(place))
+        strips.divide(end - start)
+        with k.range(start, end) as place:
+            strips.reserve(place, self._of(place))
+        strips.clear()
+
+    def stays(self, place: Int) -> Bool:
+        """Whether a box stays; it then drops others."""
+        k, strips, record = self.k, self.strips, self._of(place)
+        strip, dropped = strips.places.load_int(place), k.var(0)
+        with k.when(strip >= 0):
+            strips.look(self.pairs, self.pairs.box(record), strip, dropped)
+            with k.when(dropped.get().equals(0)):
+                strips.join(strip, record)
+        found: Bool = dropped.get().equals(0)
+        return found
+
+    def _of(self, place: Int) -> Ptr:
+        return self.records + place * RECORD
+
+    def _record(self, place: Int, corners: list[Vec]) -> None:
+        area, bound = self.pairs.measure(corners)
+        centre = corners[1] + corners[3]
+        record = self._of(place)
+        for i, value in enumerate((*corners, area, bound, centre)):
+            record.store(value, i)
+        self.strips.note(area, centre)
 
 
 def emit_greedy(k: Kernel, config: NmsConfig) -> None:
@@ -36,12 +82,12 @@ class _Greedy:
         if self.grouped:
             self.ranks, self.classes = (k.pointer(n, "int64") for n in ("ranks", "classes"))
             self.stays = k.pointer("stays", "int8")
-        self.records = k.pointer("records", element)
-        self.strips = Strips(k, element)
+        records = k.pointer("records", element)
+        strips = Strips(k, element)
         self.kept = k.pointer("kept", "int64")
         self.size, self.row, self.column = k.integers("size row column")
-        self.strips.declare_integers()
-        self.pairs = Pairs(k, element)
+        strips.declare_integers()
+        self.run = Run(k, records, strips, Pairs(k, element))
         self.count: Var
 
     def emit(self) -> None:
@@ -77,44 +123,21 @@ class _Greedy:
 
     def _run(self, start: Int, end: Int) -> None:
         """The boxes of one group, in order."""
-        k, strips = self.k, self.strips
-        strips.begin()
-        with k.range(start, end) as place:
-            self._record(place)
-        strips.divide(end - start)
-        with k.range(start, end) as place:
-            strips.reserve(place, self.records + place * RECORD)
-        strips.clear()
-        with k.range(start, end) as place:
-            self._decide(place)
+        self.run.begin(start, end, self._corners)
+        with self.k.range(start, end) as place:
+            stays = self.run.stays(place)
+            if self.grouped:
+                self.stays.store_int(stays.select(1, 0), self._rank(place))
+            else:
+                with self.k.when(stays):
+                    self._append(place)
 
-    def _record(self, place: Int) -> None:
-        """Read a box and note what will be asked of it."""
-        k, record = self.k, self.records + place * RECORD
+    def _corners(self, place: Int) -> list[Vec]:
         at = self.order.load_int(self._rank(place)) * self.row
-        corners = [
-            floats.load_one(k, self.boxes, at + self.column * i, self.element) for i in range(4)
+        return [
+            floats.load_one(self.k, self.boxes, at + self.column * i, self.element)
+            for i in range(4)
         ]
-        area, bound = self.pairs.measure(corners)
-        centre = corners[1] + corners[3]
-        for i, value in enumerate((*corners, area, bound, centre)):
-            record.store(value, i)
-        self.strips.note(area, centre)
-
-    def _decide(self, place: Int) -> None:
-        """Whether a box stays."""
-        k, strips, record = self.k, self.strips, self.records + place * RECORD
-        strip, dropped = strips.places.load_int(place), k.var(0)
-        with k.when(strip >= 0):
-            strips.look(self.pairs, self.pairs.box(record), strip, dropped)
-            with k.when(dropped.get().equals(0)):
-                strips.join(strip, record)
-        stays = dropped.get().equals(0)
-        if self.grouped:
-            self.stays.store_int(stays.select(1, 0), self._rank(place))
-        else:
-            with k.when(stays):
-                self._append(place)
 
     def _rank(self, place: Int) -> Int:
         """Of a box in the order by scores."""

@@ -14,85 +14,56 @@ from saccade.codegen.values import I32, I64, Int, Vec, literal
 from saccade.kernels import floats
 from saccade.kernels.nms.config import DIGITS, RADIX, NmsConfig
 
-__all__ = ["emit_order"]
+__all__ = ["RadixSort", "emit_order", "falling"]
 
 
-def emit_order(k: Kernel, config: NmsConfig) -> None:
-    """The phase that sorts by scores, or places of that order by groups."""
-    _Order(k, config).emit()
-
-
-class _Order:
-    """Parameters: what is sorted by; for groups the order by scores and the sorted keys; results.
+class RadixSort:
+    """Sorts items by integer keys, for as many as are noted.
 
     The two halves of `keys` and `items` take turns as source and destination of a pass.
+
+    Attributes:
+        keys, items: Two halves, of as many int64 as there are items at most.
+        histogram: Counters of all values of all digits.
+        digits: Of a key.
     """
 
-    def __init__(self, k: Kernel, config: NmsConfig) -> None:
-        self.k, self.grouped = k, config.phase == "groups"
-        self.source: Ptr = k.pointer("source", config.element)
-        if self.grouped:
-            self.ranks = k.pointer("ranks", "int64")
-            self.classes = k.pointer("classes", "int64")
-        self.order = k.pointer("order", "int64")
-        self.keys, self.items = k.pointer("keys", "int64"), k.pointer("items", "int64")
-        self.histogram = k.pointer("histogram", "int32")
-        self.size, self.stride = k.integers("size stride")
-        self.kind = "int64" if self.grouped else floats.wide(config.element)
-        self.digits = DIGITS[self.kind]
+    def __init__(self, k: Kernel, keys: Ptr, items: Ptr, histogram: Ptr, digits: int) -> None:
+        self.k, self.keys, self.items, self.histogram = k, keys, items, histogram
+        self.digits = digits
 
-    def emit(self) -> None:
-        """Keys, a pass for each digit, the result."""
-        k = self.k
-        with k.chunks(k.minimum_int(self.size, 1)):
-            self._clear()
-            self._make_keys()
-            source = k.var(0)
-            with k.range(0, self.digits) as digit:
-                counters = self.histogram + digit * RADIX
-                shift = digit * 8
-                same = self._digit(self.keys.load_int(source.get()), shift)
-                with k.when(counters.load_int(same).differs(self.size)):
-                    start = source.get()
-                    other = self.size - start
-                    self._accumulate(counters)
-                    self._scatter(counters, shift, start, other)
-                    source.set(other)
-            self._copy(self.items, source.get(), self.order)
-            if self.grouped:
-                self._copy(self.keys, source.get(), self.classes)
-
-    def _clear(self) -> None:
+    def clear(self) -> None:
+        """Nothing is noted."""
         k = self.k
         zero = Vec(k.b, literal(k.vector_type(k.lanes, "int32"), 0))
         with k.range(0, self.digits * RADIX, k.lanes) as i:
             self.histogram.store(zero, i)
 
-    def _make_keys(self) -> None:
-        k = self.k
-        with k.range(0, self.size) as i:
-            if self.grouped:
-                key = self.source.load_int(self.ranks.load_int(i) * self.stride)
-            else:
-                key = self._falling(floats.load_one(k, self.source, i * self.stride, self.kind))
-            self.keys.store_int(key, i)
-            self.items.store_int(i, i)
-            for digit in range(self.digits):
-                counters = self.histogram + digit * RADIX
-                at = self._digit(key, digit * 8)
-                counters.store_int(counters.load_int(at) + 1, at)
+    def note(self, key: Int, item: Int, place: Int) -> None:
+        """Another item, at the next place."""
+        self.keys.store_int(key, place)
+        self.items.store_int(item, place)
+        for digit in range(self.digits):
+            counters = self.histogram + digit * RADIX
+            at = self._digit(key, digit * 8)
+            counters.store_int(counters.load_int(at) + 1, at)
 
-    def _falling(self, score: Vec) -> Int:
-        """Bits that fall, as an unsigned number, where the score rises."""
-        b = self.k.b
-        kind, width = (I64, 64) if self.kind == "float64" else (I32, 32)
-        positive_zero = score + 0.0
-        bits = b.bitcast(positive_zero.value, kind)
-        sign = b.ashr(bits, literal(kind, width - 1))
-        # Complements of: bits with the highest one set, or all inverted where it is set.
-        flipped = b.xor(bits, b.and_(b.not_(sign), ir.Constant(kind, (1 << (width - 1)) - 1)))
-        key = b.select(score.compare("!=", score).value, literal(kind, 0), flipped)
-        return Int(b, key if width == 64 else b.zext(key, I64))
+    def sort(self, size: Int) -> Int:
+        """Sort the first `size` of them, one at least; where the sorted half begins."""
+        k = self.k
+        source = k.var(0)
+        with k.range(0, self.digits) as digit:
+            counters = self.histogram + digit * RADIX
+            shift = digit * 8
+            same = self._digit(self.keys.load_int(source.get()), shift)
+            with k.when(counters.load_int(same).differs(size)):
+                start = source.get()
+                other = size - start
+                self._accumulate(counters)
+                self._scatter(counters, shift, start, other, size)
+                source.set(other)
+        found: Int = source.get()
+        return found
 
     def _digit(self, key: Int, shift: Int | int) -> Int:
         return (key >> shift) & (RADIX - 1)
@@ -106,15 +77,68 @@ class _Order:
             counters.store_int(total.get(), value)
             total.set(total.get() + count)
 
-    def _scatter(self, counters: Ptr, shift: Int, start: Int, other: Int) -> None:
+    def _scatter(self, counters: Ptr, shift: Int, start: Int, other: Int, size: Int) -> None:
         k = self.k
-        with k.range(0, self.size) as i:
+        with k.range(0, size) as i:
             key = self.keys.load_int(start + i)
             digit = self._digit(key, shift)
             place = counters.load_int(digit)
             counters.store_int(place + 1, digit)
             self.keys.store_int(key, other + place)
             self.items.store_int(self.items.load_int(start + i), other + place)
+
+
+def falling(k: Kernel, score: Vec, kind: str) -> Int:
+    """Bits that fall, as an unsigned number, where the score rises."""
+    b = k.b
+    integer, width = (I64, 64) if kind == "float64" else (I32, 32)
+    positive_zero = score + 0.0
+    bits = b.bitcast(positive_zero.value, integer)
+    sign = b.ashr(bits, literal(integer, width - 1))
+    # Complements of: bits with the highest one set, or all inverted where it is set.
+    flipped = b.xor(bits, b.and_(b.not_(sign), ir.Constant(integer, (1 << (width - 1)) - 1)))
+    key = b.select(score.compare("!=", score).value, literal(integer, 0), flipped)
+    return Int(b, key if width == 64 else b.zext(key, I64))
+
+
+def emit_order(k: Kernel, config: NmsConfig) -> None:
+    """The phase that sorts by scores, or places of that order by groups."""
+    _Order(k, config).emit()
+
+
+class _Order:
+    """Parameters: what is sorted by; for groups the order by scores and sorted keys; results."""
+
+    def __init__(self, k: Kernel, config: NmsConfig) -> None:
+        self.k, self.grouped = k, config.phase == "groups"
+        self.source: Ptr = k.pointer("source", config.element)
+        if self.grouped:
+            self.ranks = k.pointer("ranks", "int64")
+            self.classes = k.pointer("classes", "int64")
+        self.order = k.pointer("order", "int64")
+        keys, items = k.pointer("keys", "int64"), k.pointer("items", "int64")
+        self.kind = "int64" if self.grouped else floats.wide(config.element)
+        histogram = k.pointer("histogram", "int32")
+        self.sort = RadixSort(k, keys, items, histogram, DIGITS[self.kind])
+        self.size, self.stride = k.integers("size stride")
+
+    def emit(self) -> None:
+        """Keys, a pass for each digit, the result."""
+        k, sort = self.k, self.sort
+        with k.chunks(k.minimum_int(self.size, 1)):
+            sort.clear()
+            with k.range(0, self.size) as i:
+                sort.note(self._key(i), i, i)
+            start = sort.sort(self.size)
+            self._copy(sort.items, start, self.order)
+            if self.grouped:
+                self._copy(sort.keys, start, self.classes)
+
+    def _key(self, i: Int) -> Int:
+        if self.grouped:
+            return self.source.load_int(self.ranks.load_int(i) * self.stride)
+        score = floats.load_one(self.k, self.source, i * self.stride, self.kind)
+        return falling(self.k, score, self.kind)
 
     def _copy(self, source: Ptr, start: Int, to: Ptr) -> None:
         k, half = self.k, self.k.lanes // 2

@@ -44,15 +44,17 @@ def strip_words(threshold: float, count: int) -> tuple[int, ...]:
 class Strips:
     """Emits their making and use, for one run of boxes after the other.
 
-    Pointers are declared at once, integers by `declare_integers`.
+    Pointers are declared at once, to scratch if each thread has strips of its own; integers by
+    `declare_integers`.
     """
 
-    def __init__(self, k: Kernel, element: str) -> None:
+    def __init__(self, k: Kernel, element: str, *, scratch: bool = False) -> None:
         self.k, self.element = k, element
         self.lanes = floats.lanes_of(k, element)
-        self.vectors = k.pointer("vectors", element)
+        declare = k.scratch if scratch else k.pointer
+        self.vectors = declare("vectors", element)
         self.firsts, self.filled, self.places = (
-            k.pointer(name, "int64") for name in ("firsts", "filled", "places")
+            declare(name, "int64") for name in ("firsts", "filled", "places")
         )
         self.low: Vec
         self.scale: Vec

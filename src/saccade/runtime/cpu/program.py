@@ -15,6 +15,7 @@ from saccade.runtime.cpu.driver import JOB_WORDS, nanoseconds_per_tick
 from saccade.runtime.cpu.image import Linked
 from saccade.runtime.cpu.tables import Host, Native, Tables
 from saccade.runtime.cpu.team import Inline, Team, shared_team
+from saccade.runtime.lengths import cut_outputs
 
 if TYPE_CHECKING:
     from saccade.ir import Array
@@ -169,7 +170,7 @@ class CpuProgram:
         """Results for contiguous inputs of the plan's shapes and dtypes, in fresh arrays."""
         outputs = tuple(np.empty(shape, dtype) for shape, dtype in self.tables.outputs)
         self.run_into(inputs, outputs, team)
-        return outputs
+        return cut_outputs(outputs, self.tables.counts, self.tables.cuts)
 
     def run_into(
         self, inputs: Sequence[Array], outputs: Sequence[Array], team: Team | None = None

@@ -38,6 +38,8 @@ def save_program(bundles: Bundles, program: CpuProgram, image: Image) -> None:
         "inputs": tables.inputs,
         "outputs": tables.outputs,
         "constants": tables.constants,
+        "counts": tables.counts,
+        "cuts": tables.cuts,
         "codes": [[code.symbol, *code.accesses] for code in tables.codes],
         "segments": [_segment(segment) for segment in tables.segments],
         "image": [len(image.code), dict(image.symbols), image.slots, image.imports],
@@ -105,5 +107,7 @@ def _tables(header: dict[str, Any], content: bytes, at: int) -> tuple[Tables, in
         tuple(header["constants"]),
         tuple(Code(symbol, tuple(accesses)) for symbol, *accesses in header["codes"]),
         tuple(segments),
+        header["counts"],
+        tuple(tuple(cut) for cut in header["cuts"]),
     )
     return tables, at

@@ -63,6 +63,8 @@ class Tables:
         constants: Names of the constants (`constants.key_of`); empty where nothing reads one.
         codes: The functions.
         segments: What runs, in order.
+        counts: How many of the outputs, the last ones, are numbers that the run finds out.
+        cuts: What these say of other outputs; see `runtime.lengths`.
     """
 
     threads: int
@@ -72,6 +74,8 @@ class Tables:
     constants: tuple[str, ...]
     codes: tuple[Code, ...]
     segments: tuple[Native | Host, ...]
+    counts: int = 0
+    cuts: tuple[tuple[int, int, int, int], ...] = ()
 
     @property
     def constant_base(self) -> int:
@@ -102,6 +106,8 @@ def tables_of(plan: Plan, files: Mapping[Key, ObjectFile]) -> Tables:
         ),
         tuple(known),
         tuple(segments),
+        plan.counts,
+        tuple((cut.output, cut.axis, cut.count, cut.factor) for cut in plan.cuts),
     )
 
 

@@ -11,6 +11,7 @@ from saccade.plan import Plan, Step
 from saccade.runtime.constants import constants_of
 from saccade.runtime.cpu.backend import CpuBackend
 from saccade.runtime.host import run_host_step
+from saccade.runtime.lengths import cut_outputs
 
 __all__ = ["ReferenceBackend", "ReferenceProgram"]
 
@@ -29,7 +30,8 @@ class ReferenceProgram:
         memory = (arena, *inputs, *outputs, *self._constants)
         for step in self.plan.steps:
             run_host_step(step, memory)
-        return outputs
+        cuts = [(cut.output, cut.axis, cut.count, cut.factor) for cut in self.plan.cuts]
+        return cut_outputs(outputs, self.plan.counts, cuts)
 
     def profile(self, inputs: Sequence[Array], repeat: int) -> list[tuple[Step, Array]]:
         """Nothing to say: the reference's time means nothing."""
