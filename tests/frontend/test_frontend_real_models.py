@@ -39,7 +39,7 @@ FREE = {"vgg16", "vit_b_16", "resnet50_dynamo"}
 
 DETECTORS = {
     "fasterrcnn_resnet50_fpn": {"NonZero", "TopK", "If", "ScatterElements"},
-    "ssdlite320_mobilenet": {"NonZero", "TopK", "GatherND", "If"},
+    "ssdlite320_mobilenet": {"NonZero", "TopK", "If"},
 }
 
 

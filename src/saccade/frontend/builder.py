@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from types import MappingProxyType
 
 import numpy as np
@@ -155,9 +155,9 @@ class Builder:
         for node in reversed(self.nodes):
             if needed.intersection(node.outputs):
                 needed.update(node.inputs)
+                needed.update(self._counts_of(node))
                 kept.append(node)
-        results = {value for node in kept for value in node.outputs}
-        counts = [(count, value) for count, value in self._counts.values() if value in results]
+        counts = [(count, value) for count, value in self._counts.values() if value in needed]
         empty = Graph(
             tuple(inputs),
             (*outputs, *(value for _, value in counts)),
@@ -168,6 +168,12 @@ class Builder:
             counts=tuple(count for count, _ in counts),
         )
         return empty.with_nodes(tuple(reversed(kept)), self.constants)
+
+    def _counts_of(self, node: Node) -> Iterator[Value]:
+        """Where steps leave the sizes that a node's results depend on."""
+        for dim in (dim for value in node.outputs for dim in value.shape):
+            for name in symbols_of(dim) & self._counts.keys():
+                yield self._counts[name][1]
 
 
 def _known(extent: Dim) -> int:
