@@ -10,7 +10,7 @@ from torch import Tensor
 from saccade.errors import OperandError
 from saccade.ops._tensors import FLOATS
 
-__all__ = ["Boxes", "Size", "bins_of", "check_regions", "joined_boxes", "refuse_bad_boxes"]
+__all__ = ["Boxes", "Size", "bins_of", "check_regions", "joined_boxes"]
 
 Boxes = Tensor | Sequence[Tensor]
 """[K, 5] of (picture, x1, y1, x2, y2), or for each picture [L, 4] of (x1, y1, x2, y2)."""
@@ -64,12 +64,3 @@ def check_regions(name: str, pictures: Tensor, boxes: Tensor) -> None:
     for what, tensor in (("input", pictures), ("rois", boxes)):
         if tensor.dtype not in FLOATS:
             raise OperandError(f"{name}: {what} of {tensor.dtype} is not floating point")
-
-
-def refuse_bad_boxes(name: str, bad: Tensor) -> None:
-    """Raise if a kernel counted boxes of pictures that are not there."""
-    count = bad.item()
-    if count:
-        raise OperandError(
-            f"{name}: rois batch index must be in [0, batch_size), is not in {count} of them"
-        )

@@ -7,14 +7,13 @@ from typing import Any
 
 from torch import Tensor
 
-from saccade.kernels.base import View
 from saccade.opdefs import DeformConv2dGradient
 from saccade.ops._deform_checks import Pair
-from saccade.ops._execute import execute
+from saccade.ops._execute import Described, Operator
 from saccade.ops._register import Gradient, define_gradient
 from saccade.ops._tensors import empty_like, fake_like
 
-__all__ = ["GRADIENT", "PARAMETERS", "linear"]
+__all__ = ["GRADIENT", "PARAMETERS", "lying_apart"]
 
 PARAMETERS = "int[] stride, int[] padding, int[] dilation, SymInt groups, SymInt offset_groups"
 """The numbers in the schemas of the operator and of its gradient."""
@@ -22,11 +21,22 @@ PARAMETERS = "int[] stride, int[] padding, int[] dilation, SymInt groups, SymInt
 _NAMES = ("x", "weight", "offset", "bias", "mask")
 
 
-def linear(tensor: Tensor) -> Tensor:
-    """The tensor, or a copy where its rows do not follow each other as its pixels do."""
-    _, _, height, width = tensor.shape
-    _, _, down, along = tensor.stride()
-    return tensor if height <= 1 or width <= 1 or down == width * along else tensor.contiguous()
+def lying_apart(operands: Sequence[Tensor], *, weights: int) -> tuple[int, ...]:
+    """Numbers of pictures whose rows do not follow each other as their pixels do.
+
+    Args:
+        operands: Pictures, but for the weights and a bias.
+        weights: Number of the weights.
+    """
+    return tuple(
+        i for i, t in enumerate(operands) if i != weights and t.dim() == 4 and _lies_apart(t)
+    )
+
+
+def _lies_apart(picture: Tensor) -> bool:
+    _, _, height, width = picture.shape
+    _, _, down, along = picture.stride()
+    return height > 1 and width > 1 and down != width * along
 
 
 def _keep(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:  # noqa: ANN401
@@ -49,18 +59,28 @@ def _backward(
     dilation: Sequence[int], groups: int, offset_groups: int,
 ) -> tuple[Tensor, ...]:  # fmt: skip
     """Gradients of x, weights, offset, bias and mask; tensors without elements for the others."""
-    results = _gradients(empty_like, x, weight, offset, mask, wanted)
-    inputs = [linear(grad), linear(x), weight, linear(offset)]
+    operands = [grad, x, weight, offset]
     if mask is not None:
-        inputs.append(linear(mask))
-    order = [name for name in DeformConv2dGradient.WANTED if name in results]
-    parameters = (
-        tuple(stride), tuple(padding), tuple(dilation), groups, offset_groups, mask is not None,
-        tuple(order),
-    )  # fmt: skip
-    if order:
-        execute(_describe_gradient, parameters, inputs, [results[name] for name in order])
-    return _in_order(results, x)
+        operands.append(mask)
+    asked = dict(zip(_NAMES, (*wanted[:4], wanted[4] and mask is not None), strict=True))
+    order = tuple(name for name in DeformConv2dGradient.WANTED if asked[name])
+    parameters = (order, tuple(stride), tuple(padding), tuple(dilation), groups, offset_groups)
+    found = _ON_MEMORY(operands, parameters) if order else []
+    return _in_order(dict(zip(order, found, strict=True)), x)
+
+
+def _describe(
+    operands: list[Tensor], order: tuple[str, ...], stride: Pair, padding: Pair, dilation: Pair,
+    groups: int, offset_groups: int,
+) -> Described:  # fmt: skip
+    _, x, weight, offset, *masks = operands
+    mask = masks[0] if masks else None
+    results = _gradients(empty_like, x, weight, offset, mask, [name in order for name in _NAMES])
+    op = DeformConv2dGradient(
+        stride, (*padding, *padding), dilation, groups, offset_groups, mask is not None, order
+    )
+    results_in_order = [results[name] for name in order]
+    return Described(op, results_in_order, dense=lying_apart(operands, weights=2))
 
 
 def _gradients(
@@ -81,15 +101,6 @@ def _in_order(results: dict[str, Tensor], x: Tensor) -> tuple[Tensor, ...]:
     return tuple(results[name] if name in results else x.new_empty(0) for name in _NAMES)
 
 
-def _describe_gradient(
-    _inputs: tuple[View, ...], stride: Pair, padding: Pair, dilation: Pair, groups: int,
-    offset_groups: int, mask: bool, wanted: tuple[str, ...],
-) -> DeformConv2dGradient:  # fmt: skip
-    return DeformConv2dGradient(
-        stride, (*padding, *padding), dilation, groups, offset_groups, mask, wanted
-    )
-
-
 def _fake_backward(
     grad: Tensor, x: Tensor, weight: Tensor, offset: Tensor, mask: Tensor | None,
     wanted: Sequence[bool], *_: object,
@@ -99,6 +110,7 @@ def _fake_backward(
     return _in_order(results, x)
 
 
+_ON_MEMORY = Operator("deform_conv2d_backward", _describe)
 _BACKWARD = define_gradient(
     "_deform_conv2d_backward(Tensor grad, Tensor x, Tensor weight, Tensor offset, Tensor? mask, "
     f"bool[] wanted, {PARAMETERS}) -> (Tensor, Tensor, Tensor, Tensor, Tensor)",

@@ -1,48 +1,255 @@
-"""Runs an operator of the small IR on tensors: chooses the kernel, compiles it once, calls it.
+"""Runs operators on tensors: finds what a call has in common with those before it, and runs that.
 
-Equal calls (operator, dtypes, shapes, strides, number of threads) share an `Operation`; calls that
-differ in sizes only share the code. The threads are those of PyTorch's own pool.
+Equal calls (parameters; dtypes, strides and sizes of the operands; number of threads) share a plan:
+their operands have been checked, and what their results look like is known. A count, such as the
+number of boxes, is no part of that: from one count to the next, tables of a few integers are made
+anew. The threads are those of PyTorch's own pool.
 """
 
 from __future__ import annotations
 
 import os
+import sys
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
-from functools import cache
+from dataclasses import dataclass, replace
+from math import prod
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from saccade.codegen.target import host_target
-from saccade.errors import OptionError
-from saccade.ir import Op
-from saccade.kernels import CPU_KERNELS
-from saccade.kernels.base import Call, CpuKernel, Launch, View
+from saccade.errors import OperandError
+from saccade.ir import DType, Op
+from saccade.kernels.base import View
 from saccade.locks import Lock
-from saccade.ops._tensors import view_of
-from saccade.processes import Processes
-from saccade.runtime.cpu.linker import link
-from saccade.runtime.cpu.objects import Objects
+from saccade.ops._library import library
+from saccade.ops._tensors import in_huge_pages, view_of
+from saccade.runtime.cpu.formula import Formula, Number, UntraceableError
 from saccade.runtime.cpu.openmp import OpenMpTeam, openmp_library
-from saccade.runtime.cpu.operation import LinkedCode, Operation
-from saccade.runtime.cpu.team import FutexTeam, Inline, Team, shared_team
-from saccade.runtime.cpu.workspace import Workspaces
+from saccade.runtime.cpu.operation import Operation, Tables
+from saccade.runtime.cpu.team import FutexTeam, Team, shared_team
 
-__all__ = ["Describe", "execute", "release_memory"]
+__all__ = ["Described", "Operator", "execute", "release_memory"]
 
-_KEPT = 4096  # operations; detectors ask for another number of boxes every time
-_NOMINAL_THREADS = 2  # kernels are chosen for such a team, whatever its width
+_PLANS = 1024  # kept of an operator
+_COUNTS = 64  # kept of a plan
+_TRACES = 16  # of a plan: where comparisons come out in more ways, counts are made one by one
+_REPORT = View(DType.I32, (1,), (1,))
 
-Describe = Callable[..., Op]
-"""`describe(views of the inputs, *parameters)`."""
 
-_workspaces = Workspaces()
+@dataclass(frozen=True, slots=True)
+class Described:
+    """A call whose operands fit.
+
+    Attributes:
+        op: What to do.
+        results: Fresh ones.
+        counted: Whether their first axes are the count, or it and a constant.
+        report: Whether the operator has one more result, an int32 that says how many boxes name a
+            picture that is not there.
+        dense: Operands that have to be made contiguous before.
+    """
+
+    op: Op
+    results: Sequence[Tensor]
+    counted: bool = False
+    report: bool = False
+    dense: tuple[int, ...] = ()
+
+
+class Operator:
+    """An operator on tensors in memory.
+
+    Args:
+        name: For messages.
+        describe: `describe(operands, *parameters)` checks a call. What it gives follows from the
+            parameters and from dtypes, sizes and strides of the operands.
+        counted: Number of the first operand whose first axis is the count, as is that of all after
+            it. None of the results' strides and nothing of the `Op` depends on it.
+    """
+
+    def __init__(
+        self, name: str, describe: Callable[..., Described], *, counted: int | None = None
+    ) -> None:
+        self._name, self._describe = name, describe
+        self._counted = sys.maxsize if counted is None else counted
+        self._plans: OrderedDict[Hashable, _Plan] = OrderedDict()
+        self._lock = Lock()
+
+    def __call__(self, operands: list[Tensor], parameters: tuple[Hashable, ...]) -> list[Tensor]:
+        """The results.
+
+        Args:
+            operands: CPU tensors of any strides.
+            parameters: Whatever else decides what the operator does.
+
+        Raises:
+            OperandError: If the operands do not fit, or boxes name pictures that are not there.
+            OptionError: If no kernel takes the call.
+            CompileError: If its kernel cannot be compiled.
+        """
+        key, count = self._key(operands, parameters)
+        plan = self._plans.get(key)
+        if plan is None:
+            plan = self._plan(key, operands, parameters, count)
+        tables = plan.tables.get(count)
+        if tables is None:
+            tables = plan.at(count)
+        for i in plan.dense:
+            operands[i] = operands[i].contiguous()
+        results = plan.results(count)
+        if tables.busy:
+            missing = _run(tables, [t.data_ptr() for t in (*operands, *results)])
+            if missing:
+                raise OperandError(
+                    f"{self._name}: rois batch index must be in [0, batch_size), is not in "
+                    f"{missing} of them"
+                )
+        return results
+
+    def _key(
+        self, operands: Sequence[Tensor], parameters: tuple[Hashable, ...]
+    ) -> tuple[Hashable, int]:
+        """What plans are known by, and the count; -1 where there is none."""
+        key: list[Hashable] = [torch.get_num_threads(), parameters]
+        count = -1
+        for number, tensor in enumerate(operands):
+            shape = tensor.shape
+            if number < self._counted:
+                key += (tensor.dtype, tensor.stride(), shape)
+                continue
+            key += (tensor.dtype, tensor.stride(), shape[1:])
+            if not shape or shape[0] != count != -1:
+                # Counts that differ: `describe` says what that means.
+                return (*key[:2], *[(t.dtype, t.stride(), t.shape) for t in operands]), -1
+            count = shape[0]
+        return tuple(key), count
+
+    def _plan(
+        self, key: Hashable, operands: list[Tensor], parameters: tuple[Hashable, ...], count: int
+    ) -> _Plan:
+        call = self._describe(operands, *parameters)
+        operands = [t.contiguous() if i in call.dense else t for i, t in enumerate(operands)]
+        counted = [i >= self._counted for i in range(len(operands))]
+        plan = _Plan(call, operands, counted, count, torch.get_num_threads())
+        plan.at(count)
+        with self._lock:
+            self._plans[key] = plan
+            while len(self._plans) > _PLANS:
+                self._plans.popitem(last=False)
+        return plan
+
+
+class _Plan:
+    """Calls that differ in their count only.
+
+    Args:
+        call: One of them.
+        operands: Its operands.
+        counted: Which of them have the count as their first axis.
+        count: Its count; -1 for none.
+        width: The widest team that will run it.
+
+    Attributes:
+        dense: As `Described` has it.
+        tables: What was made for a count.
+    """
+
+    def __init__(
+        self,
+        call: Described,
+        operands: Sequence[Tensor],
+        counted: Sequence[bool],
+        count: int,
+        width: int,
+    ) -> None:
+        self.dense = call.dense
+        self.tables: dict[int, Tables] = {}
+        self._op, self._report, self._width = call.op, call.report, width
+        of_results = [call.counted and count >= 0] * len(call.results)
+        self._inputs = [
+            _Shape(t, c and count >= 0, count) for t, c in zip(operands, counted, strict=True)
+        ]
+        self._outputs = [_Shape(t, c, count) for t, c in zip(call.results, of_results, strict=True)]
+        self._operations: list[Operation] = []
+        self._traces = 0
+        self._lock = Lock()
+
+    def results(self, count: int) -> list[Tensor]:
+        """Fresh ones."""
+        return [shape.empty(count) for shape in self._outputs]
+
+    def at(self, count: int) -> Tables:
+        """The tables for a count that has none, and keep them."""
+        for operation in self._operations:
+            tables = operation.tables(count)
+            if tables is not None:
+                break
+        else:
+            tables = self._trace(count) or self._make(count).tables()
+        assert tables is not None
+        with self._lock:
+            if len(self.tables) >= _COUNTS:
+                del self.tables[next(iter(self.tables))]
+            self.tables[count] = tables
+        return tables
+
+    def _trace(self, count: int) -> Tables | None:
+        """The tables for a count, and the operation for those like it, if there is one."""
+        if count < 0 or self._traces == _TRACES:
+            return None
+        self._traces += 1
+        formula = Formula(count)
+        try:
+            operation = self._make(formula.count, formula)
+        except UntraceableError:
+            return None
+        self._operations.append(operation)
+        return operation.tables(count)
+
+    def _make(self, count: int | Number, formula: Formula | None = None) -> Operation:
+        ins, outs = (
+            tuple(s.view(count) for s in shapes) for shapes in (self._inputs, self._outputs)
+        )
+        if self._report:
+            outs += (_REPORT,)
+        return library().make(
+            self._op, ins, outs, self._width, report=self._report, formula=formula
+        )
+
+
+class _Shape:
+    """How an operand or a result lies, for any count.
+
+    Args:
+        tensor: One of them.
+        counted: Whether its first axis is the count, or it and a constant.
+        count: The count.
+    """
+
+    def __init__(self, tensor: Tensor, counted: bool, count: int) -> None:
+        self._view, self._dtype, self._counted = view_of(tensor), tensor.dtype, counted
+        self._rest = self._view.shape[1:]
+        self._more = self._view.shape[0] - count if counted else 0
+        self._bytes_of_one = prod(self._rest) * tensor.dtype.itemsize
+
+    def view(self, count: int | Number) -> View:
+        """The view for a count, which may be that of a formula."""
+        if not self._counted:
+            return self._view
+        extent: Any = count + self._more  # a number does as well
+        return replace(self._view, shape=(extent, *self._rest))
+
+    def empty(self, count: int) -> Tensor:
+        """A fresh tensor."""
+        size = (count + self._more, *self._rest) if self._counted else self._view.shape
+        fresh = torch.empty_strided(size, self._view.strides, dtype=self._dtype, device="cpu")
+        return in_huge_pages(fresh)
 
 
 def execute(
-    describe: Describe,
+    describe: Callable[..., Op],
     parameters: tuple[Hashable, ...],
     inputs: Sequence[Tensor],
     outputs: Sequence[Tensor],
@@ -50,7 +257,7 @@ def execute(
     """Do an operator: `outputs` are written, `inputs` only read.
 
     Args:
-        describe: Gives the operator for views of the inputs and the parameters. A function of a
+        describe: `describe(views of the inputs, *parameters)` gives the operator. A function of a
             module: it stands for the operator's name in the table of calls that were seen.
         parameters: Whatever else decides what the operator does.
         inputs: CPU tensors of any strides.
@@ -64,104 +271,43 @@ def execute(
     tensors = (*inputs, *outputs)
     width = torch.get_num_threads()
     key = (describe, parameters, width, *[(t.dtype, t.shape, t.stride()) for t in tensors])
-    library = _library()
-    operation = library.operations.get(key)
-    if operation is None:
+    tables = _executed.get(key)
+    if tables is None:
         ins, outs = (tuple(map(view_of, group)) for group in (inputs, outputs))
-        operation = library.make(describe(ins, *parameters), ins, outs, width)
-        library.keep(key, operation)
-    if operation.busy:
-        _run(operation, [t.data_ptr() for t in tensors], min(width, operation.busy))
+        operation = library().make(describe(ins, *parameters), ins, outs, width)
+        tables = operation.tables()
+        assert tables is not None
+        with _lock:
+            _executed[key] = tables
+            while len(_executed) > _PLANS:
+                _executed.popitem(last=False)
+    if tables.busy:
+        _run(tables, [t.data_ptr() for t in tensors])
+
+
+_executed: OrderedDict[Hashable, Tables] = OrderedDict()
+_lock = Lock()
 
 
 def release_memory() -> None:
     """Give back what operators keep for their next call (up to 512 MiB)."""
-    _workspaces.clear()
+    library().workspaces.clear()
 
 
-class _Library:
-    """The process's operations and their code."""
-
-    def __init__(self) -> None:
-        # As an option of `compile` is, but for all operators: tests run them in checked mode.
-        checked = os.environ.get("SACCADE_CHECKED", "") not in ("", "0")
-        self._target = host_target()
-        self._objects = Objects(self._target, checked=checked)
-        self._processes = Processes()
-        self._codes: dict[str, tuple[Any, LinkedCode]] = {}
-        self.operations: OrderedDict[Hashable, Operation] = OrderedDict()
-        self._lock = Lock()
-
-    def make(
-        self, op: Op, inputs: tuple[View, ...], outputs: tuple[View, ...], threads: int
-    ) -> Operation:
-        """The operation of a new call."""
-        constant = (False,) * len(inputs)
-        call = Call(op, inputs, outputs, constant, self._target, _NOMINAL_THREADS)
-        kernel = _choose(call)
-        launches = kernel.launch(call)
-        return Operation(call, launches, self._code(kernel, launches), threads, _workspaces)
-
-    def keep(self, key: Hashable, operation: Operation) -> None:
-        """Know it again; the oldest goes where there are too many."""
-        with self._lock:
-            self.operations[key] = operation
-            while len(self.operations) > _KEPT:
-                self.operations.popitem(last=False)
-
-    def _code(self, kernel: CpuKernel, launches: Sequence[Launch]) -> list[LinkedCode]:
-        keys = [(kernel.name, launch.config) for launch in launches]
-        try:
-            files = self._objects.get(keys, self._processes)
-        finally:
-            self._processes.close()
-        with self._lock:
-            for file in files.values():
-                if file.symbol not in self._codes:
-                    linked = link([file.code], [file.symbol])
-                    code = (linked.addresses[file.symbol], file.accesses)
-                    self._codes[file.symbol] = (linked, code)
-            return [self._codes[files[key].symbol][1] for key in keys]
-
-
-@cache
-def _library() -> _Library:
-    return _Library()
-
-
-def _choose(call: Call) -> CpuKernel:
-    """The cheapest kernel of those that take the call."""
-    able, refusals = [], []
-    for kernel in CPU_KERNELS:
-        if type(call.op) in kernel.ops:
-            reason = kernel.supports(call)
-            if reason is None:
-                able.append(kernel)
-            else:
-                refusals.append(f"{kernel.name}: {reason}")
-    if not able:
-        raise OptionError(f"no kernel takes {call.op.family} ({'; '.join(refusals)})")
-    return min(able, key=lambda kernel: kernel.cost(call)) if len(able) > 1 else able[0]
-
-
-def _run(operation: Operation, pointers: Sequence[int], width: int) -> None:
-    team = _teams.get(width) or _find_team(width)
+def _run(tables: Tables, pointers: Sequence[int]) -> int:
+    if tables.busy == 1:
+        return tables.operation.run(tables, pointers, None)
+    team = _teams.get(tables.busy) or _find_team(tables.busy)
     if isinstance(team, FutexTeam):
         with team.lock:
-            operation.run(pointers, team)
-    else:
-        operation.run(pointers, team)
+            return tables.operation.run(tables, pointers, team)
+    return tables.operation.run(tables, pointers, team)
 
 
 def _find_team(width: int) -> Team:
     """PyTorch's own threads; ours where PyTorch has no OpenMP, or lost it by a fork."""
-    library = openmp_library()
-    if width == 1:
-        team: Team = Inline()
-    elif library is not None:
-        team = OpenMpTeam(library, width)
-    else:
-        team = shared_team(width)
+    known = openmp_library()
+    team: Team = shared_team(width) if known is None else OpenMpTeam(known, width)
     _teams[width] = team
     return team
 

@@ -17,6 +17,7 @@ __all__ = [
     "empty_as",
     "empty_like",
     "fake_like",
+    "in_huge_pages",
     "layout_of",
     "memory_format",
     "view_of",
@@ -84,15 +85,16 @@ def empty_like(
 
     A fresh page costs a fault and its zeros; of small pages that is more than most operators take.
     """
-    return _in_huge_pages(fake_like(tensor, shape, dtype, layout))
+    return in_huge_pages(fake_like(tensor, shape, dtype, layout))
 
 
 def empty_as(tensor: Tensor) -> Tensor:
     """The same for a result of the same sizes and dtype, its axes in the same order in memory."""
-    return _in_huge_pages(torch.empty_like(tensor))
+    return in_huge_pages(torch.empty_like(tensor))
 
 
-def _in_huge_pages(fresh: Tensor) -> Tensor:
+def in_huge_pages(fresh: Tensor) -> Tensor:
+    """The tensor, which nobody has written yet, in huge pages where it is large."""
     if fresh.nbytes >= 2 * HUGE_PAGE:
         advise_huge_pages(fresh.data_ptr(), fresh.nbytes)
     return fresh

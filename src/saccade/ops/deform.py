@@ -17,11 +17,10 @@ import torch
 from torch import Tensor, nn
 
 from saccade.errors import OperandError
-from saccade.kernels.base import View
 from saccade.opdefs import DeformConv2d as DeformConv2dOp
 from saccade.ops._deform_checks import Pair, check_ranks, result_shape
-from saccade.ops._deform_gradient import GRADIENT, PARAMETERS, linear
-from saccade.ops._execute import execute
+from saccade.ops._deform_gradient import GRADIENT, PARAMETERS, lying_apart
+from saccade.ops._execute import Described, Operator
 from saccade.ops._register import define
 from saccade.ops._tensors import empty_like, fake_like
 
@@ -162,28 +161,31 @@ def _forward(
     stride: Sequence[int], padding: Sequence[int], dilation: Sequence[int], groups: int,
     offset_groups: int,
 ) -> Tensor:  # fmt: skip
-    shape = result_shape(
-        x, weight, offset, bias, mask, stride, padding, dilation, groups, offset_groups
-    )
-    out = empty_like(x, shape)
-    inputs = [linear(x), weight, linear(offset)]
+    operands = [x, weight, offset]
     if bias is not None:
-        inputs.append(bias)
+        operands.append(bias)
     if mask is not None:
-        inputs.append(linear(mask))
+        operands.append(mask)
     parameters = (
-        tuple(stride), tuple(padding), tuple(dilation), groups, offset_groups, bias is not None,
-        mask is not None,
+        bias is not None, mask is not None, tuple(stride), tuple(padding), tuple(dilation), groups,
+        offset_groups,
     )  # fmt: skip
-    execute(_describe, parameters, inputs, [out])
-    return out
+    return _ON_MEMORY(operands, parameters)[0]
 
 
 def _describe(
-    _inputs: tuple[View, ...], stride: Pair, padding: Pair, dilation: Pair, groups: int,
-    offset_groups: int, bias: bool, mask: bool,
-) -> DeformConv2dOp:  # fmt: skip
-    return DeformConv2dOp(stride, (*padding, *padding), dilation, groups, offset_groups, bias, mask)
+    operands: list[Tensor], biased: bool, masked: bool, stride: Pair, padding: Pair, dilation: Pair,
+    groups: int, offset_groups: int,
+) -> Described:  # fmt: skip
+    x, weight, offset, *rest = operands
+    bias = rest[0] if biased else None
+    mask = rest[-1] if masked else None
+    shape = result_shape(
+        x, weight, offset, bias, mask, stride, padding, dilation, groups, offset_groups
+    )
+    both = (*padding, *padding)
+    op = DeformConv2dOp(stride, both, dilation, groups, offset_groups, biased, masked)
+    return Described(op, [empty_like(x, shape)], dense=lying_apart(operands, weights=1))
 
 
 def _fake(x: Tensor, weight: Tensor, *rest: Any) -> Tensor:  # noqa: ANN401
@@ -203,6 +205,7 @@ def _autocast(
     return result
 
 
+_ON_MEMORY = Operator("deform_conv2d", _describe)
 _FORWARD = define(
     "deform_conv2d(Tensor x, Tensor weight, Tensor offset, Tensor? bias, Tensor? mask, "
     f"{PARAMETERS}) -> Tensor",

@@ -15,9 +15,8 @@ import torch
 from torch import Tensor
 
 from saccade.errors import OperandError
-from saccade.kernels.base import View
 from saccade.opdefs import Nms
-from saccade.ops._execute import execute
+from saccade.ops._execute import Described, Operator
 from saccade.ops._register import define
 from saccade.ops._tensors import FLOATS
 
@@ -104,31 +103,38 @@ def _check_classes(boxes: Tensor, idxs: Tensor) -> None:
 
 
 def _nms(boxes: Tensor, scores: Tensor, iou_threshold: float) -> Tensor:
-    _check(boxes, scores)
-    return _kept((boxes, scores), iou_threshold)
+    return _kept([boxes, scores], iou_threshold)
 
 
 def _batched_nms(boxes: Tensor, scores: Tensor, idxs: Tensor, iou_threshold: float) -> Tensor:
-    _check(boxes, scores)
-    _check_classes(boxes, idxs)
     if idxs.dtype is not torch.int64:
-        if idxs.is_floating_point():  # equal numbers as equal integers, 0 and -0 too
-            idxs = (idxs.to(torch.float64) + 0.0).view(torch.int64)
-        else:
-            idxs = idxs.to(torch.int64)
-    return _kept((boxes, scores, idxs), iou_threshold)
+        idxs = _integers(idxs)
+    return _kept([boxes, scores, idxs], iou_threshold)
 
 
-def _kept(inputs: tuple[Tensor, ...], iou_threshold: float) -> Tensor:
-    size = inputs[0].shape[0]
-    result = torch.empty(size + 1, dtype=torch.int64)
-    execute(_describe, (iou_threshold,), inputs, (result,))
+def _integers(idxs: Tensor) -> Tensor:
+    """Equal integers for equal numbers."""
+    if idxs.is_complex():
+        raise OperandError("batched_nms: idxs are complex")
+    if idxs.is_floating_point():
+        return (idxs.to(torch.float64) + 0.0).view(torch.int64)  # + 0.0 as 0 and -0 are equal
+    return idxs.to(torch.int64)
+
+
+def _kept(operands: list[Tensor], iou_threshold: float) -> Tensor:
+    (result,) = _ON_MEMORY(operands, (iou_threshold,))
+    size = result.shape[0] - 1
     last = ctypes.c_int64.from_address(result.data_ptr() + 8 * size)
     return result.resize_(last.value)  # moves nothing; a view would take twice as long
 
 
-def _describe(_inputs: tuple[View, ...], iou_threshold: float) -> Nms:
-    return Nms(iou_threshold)
+def _describe(operands: list[Tensor], iou_threshold: float) -> Described:
+    boxes, scores, *classes = operands
+    _check(boxes, scores)
+    for idxs in classes:
+        _check_classes(boxes, idxs)
+    result = torch.empty(boxes.shape[0] + 1, dtype=torch.int64)
+    return Described(Nms(iou_threshold), [result], counted=True)
 
 
 def _fake_nms(boxes: Tensor, scores: Tensor, iou_threshold: float) -> Tensor:
@@ -143,6 +149,7 @@ def _fake_batched_nms(boxes: Tensor, scores: Tensor, idxs: Tensor, iou_threshold
     return _fake_nms(boxes, scores, iou_threshold)
 
 
+_ON_MEMORY = Operator("nms", _describe, counted=0)
 _NMS = define("nms(Tensor boxes, Tensor scores, float iou_threshold) -> Tensor", _nms, _fake_nms)
 _BATCHED_NMS = define(
     "batched_nms(Tensor boxes, Tensor scores, Tensor idxs, float iou_threshold) -> Tensor",

@@ -13,10 +13,9 @@ import torch
 from torch import Tensor, nn
 
 from saccade.errors import OperandError
-from saccade.kernels.base import View
 from saccade.opdefs import PsRoi, PsRoiGradient
-from saccade.ops._boxes import Boxes, Size, bins_of, check_regions, joined_boxes, refuse_bad_boxes
-from saccade.ops._execute import execute
+from saccade.ops._boxes import Boxes, Size, bins_of, check_regions, joined_boxes
+from saccade.ops._execute import Described, Operator
 from saccade.ops._register import Gradient, define, define_gradient
 from saccade.ops._tensors import empty_like, fake_like, layout_of, memory_format
 
@@ -155,23 +154,22 @@ def _shape(x: Tensor, boxes: Tensor, height: int, width: int, ratio: int | None)
     return (boxes.shape[0], x.shape[1] // (height * width), height, width)
 
 
-def _forward(
-    x: Tensor, boxes: Tensor, scale: float, height: int, width: int, ratio: int | None = None
-) -> tuple[Tensor, Tensor]:
+def _describe(
+    operands: list[Tensor], scale: float, height: int, width: int, ratio: int | None = None
+) -> Described:
+    x, boxes = operands
     shape = _shape(x, boxes, height, width, ratio)
     out, mapping = empty_like(x, shape), torch.empty(shape, dtype=torch.int32)
-    bad = torch.empty(1, dtype=torch.int32)
-    execute(_describe, (height, width, scale, ratio), [x, boxes], [out, mapping, bad])
-    refuse_bad_boxes(_name(ratio), bad)
-    return out, mapping
-
-
-def _describe(
-    inputs: tuple[View, ...], height: int, width: int, scale: float, ratio: int | None
-) -> PsRoi:
-    del inputs
     mode = "pool" if ratio is None else "align"
-    return PsRoi((height, width), scale, mode, ratio or 0, report=True, mapping=True)
+    op = PsRoi((height, width), scale, mode, ratio or 0, report=True, mapping=True)
+    return Described(op, [out, mapping], counted=True, report=True)
+
+
+def _forward(
+    on_memory: Operator, x: Tensor, boxes: Tensor, *parameters: float
+) -> tuple[Tensor, Tensor]:
+    out, mapping = on_memory([x, boxes], parameters)
+    return out, mapping
 
 
 def _fake_forward(
@@ -182,68 +180,41 @@ def _fake_forward(
     return fake_like(x, shape), x.new_empty(shape, dtype=torch.int32)
 
 
-def _gradient(
-    grad: Tensor,
-    boxes: Tensor,
-    scale: float,
-    bins: tuple[int, int],
-    ratio: int | None,
-    pictures: tuple[int, int, int, int],
-    channels_last: bool,
-) -> Tensor:
+def _describe_gradient(
+    operands: list[Tensor], scale: float, height: int, width: int, ratio: int | None, *rest: int
+) -> Described:
+    grad, boxes = operands
+    n, channels, h, w, channels_last = rest
     name = f"{_name(ratio)}_backward"
     check_regions(name, grad, boxes)
-    n, channels, h, w = pictures
-    height, width = bins
     shape = (boxes.shape[0], channels // (height * width), height, width)
     if grad.shape != shape or channels % (height * width):
         raise OperandError(
             f"{name}: grad must have shape {list(shape)} for {channels} channels, has "
             f"{list(grad.shape)}"
         )
-    out = empty_like(grad, pictures, layout=layout_of(channels_last))
-    bad = torch.empty(1, dtype=torch.int32)
-    parameters = (height, width, scale, ratio, n, h, w)
-    execute(_describe_gradient, parameters, [grad, boxes], [out, bad])
-    refuse_bad_boxes(name, bad)
-    return out
-
-
-def _describe_gradient(
-    inputs: tuple[View, ...],
-    height: int,
-    width: int,
-    scale: float,
-    ratio: int | None,
-    *pictures: int,
-) -> PsRoiGradient:
-    del inputs
-    n, h, w = pictures
+    out = empty_like(grad, (n, channels, h, w), layout=layout_of(bool(channels_last)))
     mode = "pool" if ratio is None else "align"
-    return PsRoiGradient((height, width), scale, mode, ratio or 0, report=True, pictures=(n, h, w))
+    op = PsRoiGradient((height, width), scale, mode, ratio or 0, report=True, pictures=(n, h, w))
+    return Described(op, [out], report=True)
 
 
-def _align_gradient(
+def _align_gradient(grad: Tensor, boxes: Tensor, mapping: Tensor, *parameters: float) -> Tensor:
+    del mapping
+    return _ALIGN_GRADIENT_ON_MEMORY([grad, boxes], parameters)[0]
+
+
+def _pool_gradient(
     grad: Tensor,
     boxes: Tensor,
     mapping: Tensor,
     scale: float,
     height: int,
     width: int,
-    ratio: int,
-    *rest: int,
+    *pictures: int,
 ) -> Tensor:
     del mapping
-    n, c, h, w, last = rest
-    return _gradient(grad, boxes, scale, (height, width), ratio, (n, c, h, w), bool(last))
-
-
-def _pool_gradient(
-    grad: Tensor, boxes: Tensor, mapping: Tensor, scale: float, height: int, width: int, *rest: int
-) -> Tensor:
-    del mapping
-    n, c, h, w, last = rest
-    return _gradient(grad, boxes, scale, (height, width), None, (n, c, h, w), bool(last))
+    return _POOL_GRADIENT_ON_MEMORY([grad, boxes], (scale, height, width, None, *pictures))[0]
 
 
 def _fake_gradient(grad: Tensor, *rest: Any) -> Tensor:  # noqa: ANN401
@@ -274,6 +245,10 @@ def _backward(
 _BINS = "float spatial_scale, SymInt pooled_height, SymInt pooled_width"
 _PICTURES = "SymInt batch_size, SymInt channels, SymInt height, SymInt width, bool channels_last"
 
+_ALIGN_ON_MEMORY = Operator("ps_roi_align", _describe, counted=1)
+_POOL_ON_MEMORY = Operator("ps_roi_pool", _describe, counted=1)
+_ALIGN_GRADIENT_ON_MEMORY = Operator("ps_roi_align_backward", _describe_gradient, counted=0)
+_POOL_GRADIENT_ON_MEMORY = Operator("ps_roi_pool_backward", _describe_gradient, counted=0)
 _ALIGN_GRADIENT = define_gradient(
     f"_ps_roi_align_backward(Tensor grad, Tensor rois, Tensor channel_mapping, {_BINS}, "
     f"int sampling_ratio, {_PICTURES}) -> Tensor",
@@ -288,13 +263,13 @@ _POOL_GRADIENT = define_gradient(
 )
 _ALIGN = define(
     f"ps_roi_align(Tensor input, Tensor rois, {_BINS}, int sampling_ratio) -> (Tensor, Tensor)",
-    _forward,
+    partial(_forward, _ALIGN_ON_MEMORY),
     _fake_forward,
     gradient=Gradient(_keep, partial(_backward, _ALIGN_GRADIENT)),
 )
 _POOL = define(
     f"ps_roi_pool(Tensor input, Tensor rois, {_BINS}) -> (Tensor, Tensor)",
-    _forward,
+    partial(_forward, _POOL_ON_MEMORY),
     _fake_forward,
     gradient=Gradient(_keep, partial(_backward, _POOL_GRADIENT)),
 )

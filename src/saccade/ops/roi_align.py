@@ -12,10 +12,9 @@ import torch
 from torch import Tensor, nn
 
 from saccade.errors import OperandError
-from saccade.kernels.base import View
 from saccade.opdefs import RoiAlign, RoiAlignGradient
-from saccade.ops._boxes import Boxes, Size, bins_of, check_regions, joined_boxes, refuse_bad_boxes
-from saccade.ops._execute import execute
+from saccade.ops._boxes import Boxes, Size, bins_of, check_regions, joined_boxes
+from saccade.ops._execute import Described, Operator
 from saccade.ops._register import Gradient, define, define_gradient
 from saccade.ops._tensors import empty_like, fake_like, layout_of, memory_format
 
@@ -100,22 +99,18 @@ def _check(x: Tensor, boxes: Tensor, *bins: int) -> None:
         raise OperandError(f"roi_align: output_size must not be negative, is {list(bins)}")
 
 
-def _align(
-    x: Tensor, boxes: Tensor, scale: float, height: int, width: int, ratio: int, aligned: bool
-) -> Tensor:
-    _check(x, boxes, height, width)
-    out = empty_like(x, (boxes.shape[0], x.shape[1], height, width))
-    bad = torch.empty(1, dtype=torch.int32)
-    execute(_describe, (height, width, scale, ratio, aligned), [x, boxes], [out, bad])
-    refuse_bad_boxes("roi_align", bad)
-    return out
+def _align(x: Tensor, boxes: Tensor, *parameters: float) -> Tensor:
+    return _ON_MEMORY([x, boxes], parameters)[0]
 
 
 def _describe(
-    inputs: tuple[View, ...], height: int, width: int, scale: float, ratio: int, aligned: bool
-) -> RoiAlign:
-    del inputs
-    return RoiAlign((height, width), scale, ratio, aligned, report=True)
+    operands: list[Tensor], scale: float, height: int, width: int, ratio: int, aligned: bool
+) -> Described:
+    x, boxes = operands
+    _check(x, boxes, height, width)
+    out = empty_like(x, (boxes.shape[0], x.shape[1], height, width))
+    op = RoiAlign((height, width), scale, ratio, aligned, report=True)
+    return Described(op, [out], counted=True, report=True)
 
 
 def _fake_align(
@@ -126,40 +121,26 @@ def _fake_align(
     return fake_like(x, (boxes.shape[0], x.shape[1], height, width))
 
 
-def _gradient(
-    grad: Tensor,
-    boxes: Tensor,
+def _gradient(grad: Tensor, boxes: Tensor, *parameters: Any) -> Tensor:  # noqa: ANN401
+    scale, pictures, *rest = parameters
+    return _GRADIENT_ON_MEMORY([grad, boxes], (scale, tuple(pictures), *rest))[0]
+
+
+def _describe_gradient(
+    operands: list[Tensor],
     scale: float,
     pictures: tuple[int, int, int],
     ratio: int,
     aligned: bool,
     channels_last: bool,
-) -> Tensor:
+) -> Described:
+    grad, boxes = operands
     check_regions("roi_align_backward", grad, boxes)
     n, h, w = pictures
-    shape = (n, grad.shape[1], h, w)
-    out = empty_like(grad, shape, layout=layout_of(channels_last))
-    bad = torch.empty(1, dtype=torch.int32)
+    out = empty_like(grad, (n, grad.shape[1], h, w), layout=layout_of(channels_last))
     bins = (grad.shape[2], grad.shape[3])
-    parameters = (*bins, scale, ratio, aligned, n, h, w)
-    execute(_describe_gradient, parameters, [grad, boxes], [out, bad])
-    refuse_bad_boxes("roi_align_backward", bad)
-    return out
-
-
-def _describe_gradient(
-    inputs: tuple[View, ...],
-    height: int,
-    width: int,
-    scale: float,
-    ratio: int,
-    aligned: bool,
-    *pictures: int,
-) -> RoiAlignGradient:
-    del inputs
-    n, h, w = pictures
-    bins = (height, width)
-    return RoiAlignGradient(bins, scale, ratio, aligned, report=True, pictures=(n, h, w))
+    op = RoiAlignGradient(bins, scale, ratio, aligned, report=True, pictures=pictures)
+    return Described(op, [out], report=True)
 
 
 def _fake_gradient(
@@ -194,6 +175,8 @@ def _backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:  # noqa: ANN
     return (dx, None, None, None, None, None, None)
 
 
+_ON_MEMORY = Operator("roi_align", _describe, counted=1)
+_GRADIENT_ON_MEMORY = Operator("roi_align_backward", _describe_gradient, counted=0)
 _ALIGN = define(
     "roi_align(Tensor input, Tensor rois, float spatial_scale, SymInt pooled_height, "
     "SymInt pooled_width, int sampling_ratio, bool aligned) -> Tensor",

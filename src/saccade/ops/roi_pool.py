@@ -12,10 +12,9 @@ import torch
 from torch import Tensor, nn
 
 from saccade.errors import OperandError
-from saccade.kernels.base import View
 from saccade.opdefs import RoiPool, RoiPoolGradient
-from saccade.ops._boxes import Boxes, Size, bins_of, check_regions, joined_boxes, refuse_bad_boxes
-from saccade.ops._execute import execute
+from saccade.ops._boxes import Boxes, Size, bins_of, check_regions, joined_boxes
+from saccade.ops._execute import Described, Operator
 from saccade.ops._register import Gradient, define, define_gradient
 from saccade.ops._tensors import empty_like, fake_like, layout_of, memory_format
 
@@ -81,18 +80,17 @@ def _shape(x: Tensor, boxes: Tensor, *bins: int) -> tuple[int, ...]:
     return (boxes.shape[0], x.shape[1], *bins)
 
 
-def _pool(x: Tensor, boxes: Tensor, scale: float, height: int, width: int) -> tuple[Tensor, Tensor]:
-    shape = _shape(x, boxes, height, width)
-    out, places = empty_like(x, shape), empty_like(x, shape, torch.int32)
-    bad = torch.empty(1, dtype=torch.int32)
-    execute(_describe, (height, width, scale), [x, boxes], [out, places, bad])
-    refuse_bad_boxes("roi_pool", bad)
+def _pool(x: Tensor, boxes: Tensor, *parameters: float) -> tuple[Tensor, Tensor]:
+    out, places = _ON_MEMORY([x, boxes], parameters)
     return out, places
 
 
-def _describe(inputs: tuple[View, ...], height: int, width: int, scale: float) -> RoiPool:
-    del inputs
-    return RoiPool((height, width), scale, places=True, report=True)
+def _describe(operands: list[Tensor], scale: float, height: int, width: int) -> Described:
+    x, boxes = operands
+    shape = _shape(x, boxes, height, width)
+    out, places = empty_like(x, shape), empty_like(x, shape, torch.int32)
+    op = RoiPool((height, width), scale, places=True, report=True)
+    return Described(op, [out, places], counted=True, report=True)
 
 
 def _fake_pool(
@@ -108,6 +106,14 @@ def _gradient(
     boxes: Tensor,
     places: Tensor,
     scale: float,
+    *parameters: int,
+) -> Tensor:
+    del scale
+    return _GRADIENT_ON_MEMORY([grad, places, boxes], parameters)[0]
+
+
+def _describe_gradient(
+    operands: list[Tensor],
     height: int,
     width: int,
     batch: int,
@@ -115,8 +121,8 @@ def _gradient(
     rows: int,
     columns: int,
     channels_last: bool,
-) -> Tensor:
-    del scale
+) -> Described:
+    grad, places, boxes = operands
     check_regions("roi_pool_backward", grad, boxes)
     shape = (boxes.shape[0], channels, height, width)
     if grad.shape != shape or places.shape != shape or places.dtype is not torch.int32:
@@ -125,15 +131,8 @@ def _gradient(
             f"must both have shape {list(shape)}"
         )
     out = empty_like(grad, (batch, channels, rows, columns), layout=layout_of(channels_last))
-    bad = torch.empty(1, dtype=torch.int32)
-    execute(_describe_gradient, (batch, rows, columns), [grad, places, boxes], [out, bad])
-    refuse_bad_boxes("roi_pool_backward", bad)
-    return out
-
-
-def _describe_gradient(inputs: tuple[View, ...], n: int, h: int, w: int) -> RoiPoolGradient:
-    del inputs
-    return RoiPoolGradient((n, h, w), report=True)
+    op = RoiPoolGradient((batch, rows, columns), report=True)
+    return Described(op, [out], report=True)
 
 
 def _fake_gradient(
@@ -168,6 +167,8 @@ def _backward(ctx: Any, grad: Tensor, _places: object) -> tuple[Tensor | None, .
     return (dx, None, None, None, None)
 
 
+_ON_MEMORY = Operator("roi_pool", _describe, counted=1)
+_GRADIENT_ON_MEMORY = Operator("roi_pool_backward", _describe_gradient, counted=0)
 _POOL = define(
     "roi_pool(Tensor input, Tensor rois, float spatial_scale, SymInt pooled_height, "
     "SymInt pooled_width) -> (Tensor, Tensor)",

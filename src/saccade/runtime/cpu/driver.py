@@ -12,7 +12,8 @@ kernel:
 Memory, in 64-bit words:
 
     job    0 phases*  1 count  2 bases*  3 counters* (phase by phase one for each thread,
-           8 words apart)  4 team*  5 width  6 fault*  7 clock* or 0
+           8 words apart; they hold 0, but a thread that is alone sees to that itself)
+           4 team*  5 width  6 fault*  7 clock* or 0
     phase  0 code*  1 arguments*
     team   0 generation  8 job*  16 sleeping workers  24 stop  32 arrivals  40 epoch
            48 sleepers at the barrier  56 pauses, 57 pauses and yields at a barrier
@@ -193,6 +194,11 @@ body:
   %counter = getelementptr i64, ptr %counters, i64 %far
   %counteri = ptrtoint ptr %counter to i64
   store i64 %counteri, ptr %c1
+  br i1 %together, label %begin, label %clear
+clear:
+  store i64 0, ptr %counter
+  br label %begin
+begin:
   br i1 %timed, label %start, label %work
 start:
   %row = mul i64 %i, %rowlen

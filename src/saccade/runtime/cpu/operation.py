@@ -1,66 +1,95 @@
 """One call of a kernel by itself, on memory that the caller owns: what operators stand on.
 
 A program is many steps over one arena; an operation is the phases of a single call, whose operands
-and results lie wherever the caller has them. Only their addresses change from run to run.
+and results lie wherever the caller has them. From run to run only their addresses change, and where
+a count is another one in every call (see `formula`), the numbers that follow from it: these are
+`Tables`, made in microseconds.
 """
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from functools import reduce
+from typing import Any, NoReturn
 
 import numpy as np
 
 from saccade.codegen.calling import COUNTER_WORDS
 from saccade.errors import OutOfBoundsError
 from saccade.kernels.base import Call, In, Launch, Operand, Out, Scratch, Temp, View
-from saccade.runtime.cpu.driver import JOB_WORDS
+from saccade.runtime.cpu.driver import JOB_WORDS, driver
+from saccade.runtime.cpu.formula import Formula, Number, larger, smaller
 from saccade.runtime.cpu.team import Team
 from saccade.runtime.cpu.workspace import Workspaces
 
-if TYPE_CHECKING:
-    from saccade.ir import Array
-
-__all__ = ["LinkedCode", "Operation"]
+__all__ = ["LinkedCode", "Operation", "Tables"]
 
 LinkedCode = tuple[int, tuple[str, ...]]
 """Address of a phase's function, and the names of its checked accesses."""
 
+# Words of a flight: the driver's job, the record of a fault, the status, the table of bases.
+_TABLE, _COUNT, _BASES, _COUNTERS, _WIDTH, _FAULT = 0, 1, 2, 3, 5, 6
+_RECORD = JOB_WORDS
+_STATUS = _RECORD + 8
+_ARENA = _STATUS + 1
+_LINE = 64
+
 
 class _Flight:
-    """The tables of one run in flight."""
+    """What a run in flight writes: its job, and the counters of its phases."""
 
     def __init__(self, operation: Operation) -> None:
-        self.count = operation.count
-        self.bases = np.zeros(1 + operation.operands, np.int64)
-        self.fault = np.zeros(8, np.int64)
-        self.counters = np.zeros(self.count * operation.threads * COUNTER_WORDS, np.int64)
-        self.words = np.zeros(JOB_WORDS, np.int64)
-        self.address = self.words.ctypes.data
-        self.words[:4] = (
-            operation.table.ctypes.data,
-            self.count,
-            self.bases.ctypes.data,
-            self.counters.ctypes.data,
-        )
-        self.words[6] = self.fault.ctypes.data
+        self.count = operation.phases
+        self.words = array("q", bytes(8 * (_ARENA + 1 + operation.operands)))
+        self.address, _ = self.words.buffer_info()
+        width = operation.threads * COUNTER_WORDS
+        self._memory = np.zeros(self.count * width + COUNTER_WORDS, np.int64)
+        start = -self._memory.ctypes.data % _LINE // 8
+        self.counters = self._memory[start : start + self.count * width]
+        self.words[_COUNT] = self.count
+        self.words[_BASES] = self.address + 8 * _ARENA
+        self.words[_COUNTERS] = self.counters.ctypes.data
+        self.words[_FAULT] = self.address + 8 * _RECORD
+        if operation.report:
+            self.words[_ARENA + operation.operands] = self.address + 8 * _STATUS
+
+
+class Tables:
+    """What the driver walks, for one count.
+
+    Attributes:
+        operation: Whose they are.
+        address: Of the table: for each phase its code and its arguments, which follow.
+        busy: How many threads find anything to do.
+        nbytes: Of temporaries and scratch.
+    """
+
+    __slots__ = ("_words", "address", "busy", "nbytes", "operation")
+
+    def __init__(self, operation: Operation, words: array[int], busy: int, nbytes: int) -> None:
+        self.operation, self.busy, self.nbytes, self._words = operation, busy, nbytes, words
+        self.address, _ = words.buffer_info()
+        for phase, start in enumerate(operation.starts):
+            words[2 * phase + 1] = self.address + 8 * start
 
 
 class Operation:
-    """The phases of one call; any number of runs at once.
+    """The phases of a call; any number of runs at once.
 
     Args:
         call: Operands and results; none of them constant.
-        launches: Its phases.
+        launches: Its phases. What depends on the count of a formula is a `Number`.
         codes: Their functions.
         threads: The widest team that will run it.
         workspaces: Where temporaries and scratch come from.
+        report: Whether the last result is one int32 that runs return, and nobody gives memory for.
+        formula: Where the numbers come from.
 
     Attributes:
-        count: Number of phases.
-        operands: Number of operands and results.
-        table: What the driver walks.
-        busy: How many threads find anything to do.
+        phases: How many there are.
+        operands: Number of operands and results, the report included.
+        starts: Where each phase's arguments start in `Tables`, in words.
     """
 
     def __init__(
@@ -70,21 +99,43 @@ class Operation:
         codes: Sequence[LinkedCode],
         threads: int,
         workspaces: Workspaces,
+        *,
+        report: bool = False,
+        formula: Formula | None = None,
     ) -> None:
-        self.count, self.threads = len(launches), threads
+        self.phases, self.threads, self.report = len(launches), threads, report
         self.operands = len(call.inputs) + len(call.outputs)
-        self.busy = min(threads, max((launch.chunks for launch in launches), default=0))
-        self._call, self._workspaces = call, workspaces
+        self._call, self._workspaces, self._formula = call, workspaces, formula
         self._accesses = [accesses for _, accesses in codes]
+        most = reduce(larger, (launch.chunks for launch in launches), 0)
+        self._busy = smaller(threads, most)
         self._temps, self._shared = _place_temps(launches)
         self._nbytes = self._shared
-        words = [[*self._refs(launch.operands), *launch.integers] for launch in launches]
-        self._arguments = np.array([w for block in words for w in block], np.int64)
-        starts = np.cumsum([0, *map(len, words)])[:-1]
-        self.table = np.empty((self.count, 2), np.int64)
-        self.table[:, 0] = [address for address, _ in codes]
-        self.table[:, 1] = self._arguments.ctypes.data + 8 * starts
+        blocks = [[*self._refs(launch.operands), *launch.integers] for launch in launches]
+        words: list[Any] = [word for address, _ in codes for word in (address, 0)]
+        self.starts = []
+        for block in blocks:
+            self.starts.append(len(words))
+            words += block
+        # Numbers are put in place for each count; the formula's are all there is to compute then.
+        self._open = [(i, word.place) for i, word in enumerate(words) if isinstance(word, Number)]
+        self._words = array("q", [0 if isinstance(word, Number) else word for word in words])
         self._idle: list[_Flight] = []
+
+    def tables(self, count: int = 0) -> Tables | None:
+        """The tables for a count; None where the formula does not hold for it."""
+        words = self._words[:]
+        if self._formula is None:
+            return Tables(self, words, self._busy, self._nbytes)
+        values = self._formula.at(count)
+        if values is None:
+            return None
+        for at, place in self._open:
+            words[at] = values[place]
+        busy, nbytes = (
+            values[n.place] if isinstance(n, Number) else n for n in (self._busy, self._nbytes)
+        )
+        return Tables(self, words, busy, nbytes)
 
     def _refs(self, operands: Sequence[Operand]) -> list[int]:
         """For each pointer parameter its base, its offset and its length in bytes."""
@@ -104,11 +155,19 @@ class Operation:
                 scratch += self.threads * _lines(operand.nbytes)
             else:
                 raise TypeError(f"an operation has no packed constants: {operand}")
-        self._nbytes = max(self._nbytes, scratch)
+        self._nbytes = larger(self._nbytes, scratch)
         return found
 
-    def run(self, pointers: Sequence[int], team: Team) -> None:
+    def run(self, tables: Tables, pointers: Sequence[int], team: Team | None) -> int:
         """Do it with operands, then results, at these addresses.
+
+        Args:
+            tables: Those of the count.
+            pointers: Addresses, without that of the report.
+            team: Who does it; the calling thread alone where None.
+
+        Returns:
+            The report, else 0.
 
         Raises:
             OutOfBoundsError: If checked code leaves a buffer.
@@ -117,22 +176,33 @@ class Operation:
             flight = self._idle.pop()
         except IndexError:
             flight = _Flight(self)
-        block = self._workspaces.take(self._nbytes) if self._nbytes else None
+        block = self._workspaces.take(tables.nbytes) if tables.nbytes else None
+        words = flight.words
         try:
-            flight.bases[1:] = pointers
-            flight.bases[0] = 0 if block is None else block.ctypes.data
-            flight.counters.fill(0)
-            team.run(flight)
-            if flight.fault[0]:
-                self._raise(flight.fault)
+            words[_TABLE] = tables.address
+            at = _ARENA
+            if block is not None:
+                words[at] = block.address
+            for pointer in pointers:
+                at += 1
+                words[at] = pointer
+            if team is None:
+                words[_WIDTH] = 1
+                driver().walk(flight.address, 0)
+            else:
+                flight.counters.fill(0)
+                team.run(flight)
+            if words[_RECORD]:
+                self._raise(words)
+            return words[_STATUS]
         finally:
             if block is not None:
                 self._workspaces.give_back(block)
             self._idle.append(flight)
 
-    def _raise(self, fault: Array) -> None:
-        access, offset, length = (int(v) for v in fault[:3])
-        fault[:] = 0
+    def _raise(self, words: array[int]) -> NoReturn:
+        access, offset, length = words[_RECORD : _RECORD + 3]
+        words[_RECORD] = 0
         names = {name for known in self._accesses for name in known[access - 1 : access]}
         where = ", ".join(sorted(names)) or f"number {access}"
         raise OutOfBoundsError(

@@ -12,7 +12,7 @@ import ctypes
 import os
 import threading
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -32,12 +32,24 @@ PATIENCE_AT_BARRIER = (600, 5_000)
 PATIENCE_BETWEEN_RUNS = (5_000, 8_000)
 
 
+class Words(Protocol):
+    """Integers of 64 bits in memory."""
+
+    def __getitem__(self, at: int, /) -> Any: ...  # noqa: ANN401 - an integer, of NumPy or Python
+
+    def __setitem__(self, at: int, value: int, /) -> None: ...
+
+
 class Job(Protocol):
     """One run of a program, described natively."""
 
     address: int
     """Of the job's words (see `driver`)."""
-    words: Array
+
+    @property
+    def words(self) -> Words:
+        """The driver's, and perhaps more."""
+
     count: int
     """Number of phases."""
 
@@ -133,7 +145,7 @@ class SimulatedTeam:
 
     def run(self, job: Job) -> None:
         """Walk the job, one logical thread after the other within each phase."""
-        _, count, bases, _, _, _, fault, _ = (int(w) for w in job.words[:8])
+        _, count, bases, _, _, _, fault, _ = (int(job.words[i]) for i in range(8))
         phases = _words_at(int(job.words[0]), 2 * count)
         counters = np.zeros(self.width * COUNTER_WORDS, np.int64)
         for code, arguments in phases.reshape(-1, 2).tolist():

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import mmap
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,9 +17,10 @@ from saccade.locks import Lock
 if TYPE_CHECKING:
     from saccade.ir import Array
 
-__all__ = ["HUGE_PAGE", "Workspaces", "advise_huge_pages"]
+__all__ = ["HUGE_PAGE", "Block", "Workspaces", "advise_huge_pages"]
 
 HUGE_PAGE = 2 << 20
+_SMALL = 256 << 10  # calls that need no more are so short that a search would be noticed
 _MADV_HUGEPAGE = 14
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -31,43 +33,68 @@ def advise_huge_pages(address: int, nbytes: int) -> None:
         _libc.madvise(ctypes.c_void_p(first), ctypes.c_size_t(last - first), _MADV_HUGEPAGE)
 
 
+@dataclass(frozen=True, slots=True)
+class Block:
+    """So many bytes from a cache line's start on, and what keeps them alive."""
+
+    address: int
+    nbytes: int
+    memory: Array
+
+
 class Workspaces:
     """Blocks of memory for calls in flight.
 
     Args:
-        keep: Bytes that may lie idle.
+        keep: Bytes of large blocks that may lie idle. (There are as many small ones as there ever
+            were small calls at once.)
     """
 
     def __init__(self, keep: int = 512 << 20) -> None:
         self._keep = keep
-        self._idle: list[Array] = []  # the smallest first
+        self._small: list[Block] = []  # all of one size
+        self._idle: list[Block] = []  # the smallest first
         self._lock = Lock()
 
-    def take(self, nbytes: int) -> Array:
-        """At least `nbytes`, at a cache line's start, with anything in them."""
+    def take(self, nbytes: int) -> Block:
+        """At least `nbytes`, with anything in them."""
+        if nbytes <= _SMALL:
+            try:
+                return self._small.pop()  # a single step, which needs no lock
+            except IndexError:
+                return _fresh(_SMALL)
         with self._lock:
             for i, block in enumerate(self._idle):
-                if len(block) >= nbytes:
+                if block.nbytes >= nbytes:
                     return self._idle.pop(i)
             if self._idle:
                 self._idle.pop()  # outgrown
-        if nbytes < HUGE_PAGE:
-            memory = np.empty(nbytes + 64, np.uint8)
-            start = -memory.ctypes.data % 64
-            return memory[start : start + nbytes]
-        block = np.frombuffer(mmap.mmap(-1, nbytes + HUGE_PAGE), np.uint8)
-        advise_huge_pages(block.ctypes.data, len(block))
-        return block
+        return _fresh(nbytes)
 
-    def give_back(self, block: Array) -> None:
+    def give_back(self, block: Block) -> None:
         """Let others have it."""
+        if block.nbytes == _SMALL:
+            self._small.append(block)
+            return
         with self._lock:
             self._idle.append(block)
-            self._idle.sort(key=len)
-            while sum(map(len, self._idle)) > self._keep:
+            self._idle.sort(key=lambda idle: idle.nbytes)
+            while sum(idle.nbytes for idle in self._idle) > self._keep:
                 self._idle.pop()
 
     def clear(self) -> None:
         """Release what lies idle."""
         with self._lock:
+            self._small.clear()
             self._idle.clear()
+
+
+def _fresh(nbytes: int) -> Block:
+    if nbytes < HUGE_PAGE:
+        memory = np.empty(nbytes + 64, np.uint8)
+        address = memory.ctypes.data
+        return Block(address + -address % 64, nbytes, memory)
+    memory = np.frombuffer(mmap.mmap(-1, nbytes + HUGE_PAGE), np.uint8)
+    address = memory.ctypes.data
+    advise_huge_pages(address, len(memory))
+    return Block(address, len(memory), memory)
