@@ -25,7 +25,7 @@ from saccade.kernels.base import View
 from saccade.locks import Lock
 from saccade.ops._library import library
 from saccade.ops._tensors import in_huge_pages, view_of
-from saccade.runtime.cpu.formula import Formula, Number, UntraceableError
+from saccade.runtime.cpu.formula import Formula, Number
 from saccade.runtime.cpu.openmp import OpenMpTeam, openmp_library
 from saccade.runtime.cpu.operation import Operation, Tables
 from saccade.runtime.cpu.team import FutexTeam, Team, shared_team
@@ -203,7 +203,7 @@ class _Plan:
         formula = Formula(count)
         try:
             operation = self._make(formula.count, formula)
-        except UntraceableError:
+        except TypeError:  # `UntraceableError`, or of what does not take a number at all
             return None
         self._operations.append(operation)
         return operation.tables(count)

@@ -79,10 +79,10 @@ def _parts(call: Call, tables: TablesPlan) -> Iterator[Launch]:
         return
     block = _BLOCK // tables.weight_bytes
     bytes_of_channel = count * p * q * grad.dtype.itemsize
-    room = max(1, call.target.l3 // 2 // bytes_of_channel // block) * block
+    room = min(channels, max(1, call.target.l3 // 2 // bytes_of_channel // block) * block)
     for c in range(0, channels, room):
         part = (c, min(c + room, channels))
-        temp = Temp(_GRAD_TEMP, bytes_of_channel * min(room, channels))
+        temp = Temp(_GRAD_TEMP, bytes_of_channel * room)
         copy = gather_block(grad, In(0), temp, (0, count), part, call.target, call.threads)
         config = RoiAlignGradientConfig("copy", copy=copy.config)
         yield Launch(config, copy.operands, copy.integers, copy.chunks)

@@ -84,5 +84,5 @@ def channel_blocks(call: Call, views: Iterable[View], channels: int) -> list[tup
     nbytes = sum(view.nbytes for view in copied)
     if not nbytes:
         return [(0, channels)]
-    most = max(1, call.target.l3 // 2 * channels // nbytes // _LEAST) * _LEAST
+    most = min(channels, max(1, call.target.l3 // 2 * channels // nbytes // _LEAST) * _LEAST)
     return [(c, min(c + most, channels)) for c in range(0, channels, most)]

@@ -1,0 +1,64 @@
+"""Formulas: what is computed from one count holds for others, or says that it does not."""
+
+import operator
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from saccade.runtime.cpu.formula import Formula, Number, larger, smaller
+
+COUNTS = st.integers(0, 5000)
+
+
+def chunks(count, most, share):
+    """As kernels do it: sizes, alignment, limits, a choice."""
+    parts = max(1, min(most, -(-count // share)))
+    rest = count % share if count > most else share - count % 7
+    loads = [abs(rest - 5), 3 * count + parts, 2 - count, (count + 1) * (count - parts)]
+    if not count:
+        loads.append(-1)
+    elif 8.0 * count / (parts + 0.5) <= 40.0 and count != 6:
+        loads[0] += 1
+    return [*loads, larger(parts, 5), smaller(count, 100), 64]
+
+
+def values(found, formula, count):
+    at = formula.at(count)
+    if at is None:
+        return None
+    return [at[v.place] if isinstance(v, Number) else v for v in found]
+
+
+@given(COUNTS, COUNTS, st.integers(1, 200), st.integers(1, 50))
+def test_another_count_has_the_same_numbers_or_another_formula(first, second, most, share):
+    formula = Formula(first)
+    found = chunks(formula.count, most, share)
+    assert values(found, formula, first) == chunks(first, most, share)
+    assert values(found, formula, second) in (None, chunks(second, most, share))
+
+
+def test_a_formula_holds_where_comparisons_come_out_the_same():
+    formula = Formula(1000)
+    found = chunks(formula.count, 20, 10)
+    assert values(found, formula, 700) == chunks(700, 20, 10)
+    assert values(found, formula, 8) is None
+
+
+def test_the_number_itself():
+    count = Formula(7).count
+    assert (count.value, (count * 3).value, (count / 2).value) == (7, 21, 3.5)
+
+
+@pytest.mark.parametrize(
+    "use", [hash, int, float, range, operator.index, operator.invert, lambda n: n.bit_length()]
+)
+def test_nothing_is_decided_unnoticed(use):
+    with pytest.raises(TypeError):
+        use(Formula(7).count)
+
+
+def test_a_limit_of_two_numbers_decides_nothing():
+    formula = Formula(3)
+    found = [larger(formula.count, 10), smaller(formula.count, 10)]
+    assert [values(found, formula, count) for count in (3, 30)] == [[10, 3], [30, 10]]
