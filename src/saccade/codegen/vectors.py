@@ -9,6 +9,7 @@ from llvmlite import ir
 
 from saccade.codegen.emitter import Emitter
 from saccade.codegen.values import (
+    I1,
     I32,
     I64,
     Bool,
@@ -169,6 +170,12 @@ class Vectors(Emitter):
         lanes = mask.lanes
         word = self.b.bitcast(mask.value, ir.IntType(lanes))
         return Int(self.b, word if lanes == 64 else self.b.zext(word, I64))
+
+    def lanes_set(self, bits: Int, lanes: int) -> Mask:
+        """The mask that `mask_bits` gives these bits for."""
+        word = ir.IntType(lanes)
+        narrow = bits.value if lanes == 64 else self.b.trunc(bits.value, word)
+        return Mask(self.b, self.b.bitcast(narrow, vector_of(I1, lanes)))
 
     def count_trailing_zeros(self, bits: Int) -> Int:
         """Number of the lowest bit that is set; 64 where none is."""

@@ -143,6 +143,7 @@ class PsRoi(_PositionSensitive):
             weights = self._weights(corners, (h, w), geometry).astype(kind)
             own = x[picture].reshape(-1, p, q, h, w).astype(kind)
             if self.mode == "align":
+                own = np.where(weights == 0, 0, own)  # whatever stands there
                 result[box] = np.einsum("cpqhw,pqhw->cpq", own, weights)
             else:
                 total = np.where(weights > 0, own, 0).sum(axis=(3, 4), dtype=kind)

@@ -108,3 +108,27 @@ def test_mistakes_are_caught(at, by, *, rng, hold):
     x, boxes = whole(rng, (N, 24, H, W), DType.F32), some_boxes(rng)
     with pytest.raises((AssertionError, IndexError)):
         hold(off_by(PS_ROI, at, by), op, (x, boxes), runs=(("avx512", True, 1, None),))
+
+
+@pytest.mark.parametrize("layout", VIEWS)
+@pytest.mark.parametrize(("mode", "ratio"), [("align", 0), ("align", 3), ("pool", 0)])
+def test_bins_wider_than_a_vector(mode, ratio, layout, *, rng, hold):
+    """Several runs of a row's pixels, whole squares of channels-last pictures, groups of planes."""
+    bins, (n, c, h, w) = (2, 3), (2, 30, 21, 75)
+    low, high = rng.uniform(0, 1, (2, 9, 2)) * 0.4
+    ends = np.array([w - 4, h - 4])
+    corners = 2 + low * ends, 2 + (1 - high) * ends  # no sample is moved to a border
+    boxes = np.concatenate([rng.integers(0, n, (9, 1)), *corners], 1)
+    x, boxes = whole(rng, (n, c, h, w), DType.F32), boxes.astype(np.float32)
+    grad = whole(rng, (9, c // 6, *bins), DType.F32)
+    if mode == "align":
+        x[:, :, :, ::9] = np.inf  # under samples, and between them
+    views = [VIEWS[layout](DType.F32, a.shape) for a in (x, grad)]
+    where = row_major(DType.F32, boxes.shape)
+    op = PsRoi(bins, 1.0, mode, ratio)
+    hold(PS_ROI, op, (x, boxes), inputs=(views[0], where), outputs=views[1:], runs=FEW, k=256)
+    op = PsRoiGradient(bins, 1.0, mode, ratio, pictures=(n, h, w))
+    hold(
+        PS_ROI_GRADIENT, op, (grad, boxes), inputs=(views[1], where), outputs=views[:1],
+        runs=FEW, k=64,
+    )  # fmt: skip

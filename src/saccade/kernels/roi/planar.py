@@ -8,7 +8,7 @@ What has dense planes already is used where it lies.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from math import prod
 
@@ -17,7 +17,7 @@ from saccade.kernels.base import Call, Launch, Operand, Temp, View
 from saccade.kernels.movement.copy import copy_launch
 from saccade.kernels.roi.planes import flat_planes
 
-__all__ = ["Planar", "channel_blocks"]
+__all__ = ["Planar", "channel_blocks", "picture_blocks"]
 
 _LEAST = 16  # channels of a block: whole lines of channels-last pictures
 
@@ -30,17 +30,31 @@ class Planar:
         view, operand: All of it.
         temp: Where its planes are put if they are not dense.
         channels: First and last + 1.
+        pictures: The same, or None for all.
     """
 
     view: View
     operand: Operand
     temp: int
     channels: tuple[int, int]
+    pictures: tuple[int, int] | None = None
 
     @property
     def _shape(self) -> tuple[int, int, int, int]:
-        n, _, h, w = self.view.shape
-        return n, self.channels[1] - self.channels[0], h, w
+        _, _, h, w = self.view.shape
+        (first, last), (c0, c1) = self.block
+        return last - first, c1 - c0, h, w
+
+    @property
+    def _start(self) -> int:
+        picture, channel, *_ = self.view.strides
+        (first, _), (c0, _) = self.block
+        return first * picture + c0 * channel
+
+    @property
+    def block(self) -> tuple[tuple[int, int], tuple[int, int]]:
+        """Pictures and channels."""
+        return self.pictures or (0, self.view.shape[0]), self.channels
 
     @property
     def place(self) -> Operand:
@@ -54,7 +68,7 @@ class Planar:
         """From picture to picture, from channel to channel, and to the block's first element."""
         if flat_planes(self.view):
             picture, channel, *_ = self.view.strides
-            return picture, channel, self.channels[0] * channel
+            return picture, channel, self._start
         _, count, h, w = self._shape
         return count * h * w, h * w, 0
 
@@ -63,8 +77,8 @@ class Planar:
         n, count, h, w = self._shape
         if flat_planes(self.view) or 0 in self._shape:
             return None
-        dense, start = (count * h * w, h * w, w, 1), self.channels[0] * self.view.strides[1]
-        sides = (dense, 0, self.place), (self.view.strides, start, self.operand)
+        dense = (count * h * w, h * w, w, 1)
+        sides = (dense, 0, self.place), (self.view.strides, self._start, self.operand)
         to, source = sides[::-1] if back else sides
         return copy_launch(
             (n, count, h, w),
@@ -86,3 +100,19 @@ def channel_blocks(call: Call, views: Iterable[View], channels: int) -> list[tup
         return [(0, channels)]
     most = min(channels, max(1, call.target.l3 // 2 * channels // nbytes // _LEAST) * _LEAST)
     return [(c, min(c + most, channels)) for c in range(0, channels, most)]
+
+
+def picture_blocks(
+    view: View, target: Target, unit: int
+) -> Iterator[tuple[tuple[int, int], tuple[int, int]]]:
+    """Pictures, and channels by `unit`, whose copies stay in the last-level cache."""
+    n, channels, h, w = view.shape
+    if flat_planes(view):
+        yield (0, n), (0, channels)
+        return
+    room = target.l3 * 3 // 4 // max(1, h * w * view.dtype.itemsize)
+    most = min(channels, max(1, room // unit) * unit)
+    group = max(1, room // most)
+    for first in range(0, n, group):
+        for c in range(0, channels, most):
+            yield (first, min(first + group, n)), (c, min(c + most, channels))

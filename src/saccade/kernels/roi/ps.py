@@ -8,32 +8,37 @@ meanwhile. Pictures whose planes are not dense are copied to planes, block by bl
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
+from math import prod
 
 from saccade.codegen.language import Kernel, Ptr
 from saccade.codegen.values import I32, Int, Vec, lanes_picked
-from saccade.kernels.base import Call, CpuKernel, In, Launch, Operand, Out, one_way
-from saccade.kernels.floats import FLOATS, lanes_of, load, load_one, store, wide
+from saccade.kernels.base import Call, CpuKernel, In, Launch, Operand, Out, Temp, one_way
+from saccade.kernels.floats import FLOATS, lanes_of, load, store, wide
 from saccade.kernels.machine import machine
 from saccade.kernels.roi.axis import Axis
 from saccade.kernels.roi.boxes import refuse_boxes
-from saccade.kernels.roi.planar import Planar, channel_blocks
+from saccade.kernels.roi.planar import Planar, picture_blocks
 from saccade.kernels.roi.ps_regions import (
     PsCode,
     PsConfig,
     Regions,
+    RegionsPlan,
     blanks_of,
     emit_regions,
     first_phases,
-    own_bin,
     regions,
 )
 from saccade.kernels.roi.ranges import Ranges, RangesPlan
-from saccade.kernels.roi.tables import Tables, TablesPlan
+from saccade.kernels.roi.runs import BoxRuns, Runs, RunsPlan
+from saccade.kernels.roi.window import window_phase
 from saccade.opdefs.ps_roi import PsRoi
 
 __all__ = ["PS_ROI"]
 
-_PICTURES = 6  # a temporary
+_PICTURES = 8  # a temporary
+_SIDE_BY_SIDE = (8, 4, 2, 1)  # planes
+_SHARED = 1.5  # what planes side by side share, in times of a plane
 _MAPPED = 1 << 14  # channels that a chunk writes at least
 
 
@@ -58,8 +63,7 @@ def launch(call: Call) -> tuple[Launch, ...]:
         return phases
     if op.mapping:
         phases += (_mapping(call.outputs[0].shape[0], channels),)
-    blocks = channel_blocks(call, (x,), channels)
-    return (*phases, *(phase for block in blocks for phase in _block(call, plan, block)))
+    return (*phases, *_planes(call, plan))
 
 
 def _mapping(boxes: int, channels: int) -> Launch:
@@ -67,25 +71,43 @@ def _mapping(boxes: int, channels: int) -> Launch:
     return Launch(PsConfig("mapping"), (Out(1),), (boxes, channels, chunks), chunks)
 
 
-def _block(
-    call: Call, plan: TablesPlan | RangesPlan, channels: tuple[int, int]
-) -> Iterator[Launch]:
-    """The phases of a block of channels."""
-    x, out = Planar(call.inputs[0], In(0), _PICTURES, channels), call.outputs[0]
-    copy = x.copied(call.target, call.threads)
-    if copy is not None:
-        yield PsConfig.copied(copy)
-    n, _, _, w = x.view.shape
-    count = channels[1] - channels[0]
-    integers = (*plan.integers, n, count, channels[0], w, *x.steps, *out.strides)
-    operands: tuple[Operand, ...] = (x.place, Out(0), *plan.operands)
-    element = x.view.dtype.value
-    if isinstance(plan, TablesPlan):
+def _planes(call: Call, plan: RegionsPlan) -> Iterator[Launch]:
+    """For some pictures and channels at a time, what makes planes of them and what pools them."""
+    (x, out), bins = (call.inputs[0], call.outputs[0]), prod(call.op.bins)
+    operands: tuple[Operand, ...] = plan.operands
+    code = PsCode(align=False, element=x.dtype.value)
+    if isinstance(plan, RunsPlan):
         operands += (blanks_of(plan),)
-        code = PsCode(plan.code, align=True, element=element)
-    else:
-        code = PsCode(align=False, element=element)
-    yield Launch(PsConfig("planes", planes=code), operands, integers, n * count)
+        code = replace(code, tables=plan.tables.code, align=True)
+    for pictures, channels in picture_blocks(x, call.target, bins):
+        planar = Planar(x, In(0), _PICTURES, channels, pictures)
+        yield from _copies(call, plan, planar)
+        n, count = pictures[1] - pictures[0], (channels[1] - channels[0]) // bins
+        side = min(_SIDE_BY_SIDE, key=lambda s: -(-count // s) * (s + _SHARED))
+        groups, start = -(-count // side), channels[0] // bins * out.strides[1]
+        integers = (
+            *plan.integers,
+            *(pictures[0], n, count, groups, x.shape[3], *planar.steps),
+            *(*out.strides, start),
+        )
+        config = PsConfig("planes", planes=replace(code, channels=side))
+        yield Launch(config, (planar.place, Out(0), *operands), integers, n * groups * bins)
+
+
+def _copies(call: Call, plan: RegionsPlan, planar: Planar) -> Iterator[Launch]:
+    """What makes planes of pictures, as far as boxes read them where that is known."""
+    place = planar.place
+    if not isinstance(place, Temp):
+        return
+    if planar.view.channels_last:
+        boxes = plan if isinstance(plan, RangesPlan) else plan.tables
+        found = window_phase(planar.view, place, boxes, *planar.block)
+        config = PsConfig("window", window=found.config)
+        yield replace(found, config=config)
+        return
+    copy = planar.copied(call.target, call.threads)
+    assert copy is not None
+    yield PsConfig.copied(copy)
 
 
 def emit(k: Kernel, config: PsConfig) -> None:
@@ -100,62 +122,87 @@ def emit(k: Kernel, config: PsConfig) -> None:
 
 def _emit_planes(k: Kernel, code: PsCode) -> None:
     x, out = k.pointer("x", code.element), k.pointer("out", code.element)
-    found: Regions = Tables(k, code.tables) if code.align else Ranges(k)
+    found: Regions = Runs(k, code.tables) if code.align else Ranges(k)
     blanks = k.pointer("blanks", code.tables.weight) if code.align else None
     found.declare_integers()
-    pictures, channels, first, width = k.integers("n channels first w")
+    first, pictures, channels, groups, width = k.integers("first n channels groups w")
     x_n, x_c, x_start = k.integers("x_n x_c x_start")
-    out_k, out_c, out_h, out_w = k.integers("out_k out_c out_h out_w")
-    with k.chunks(pictures * channels) as chunk:
-        picture, channel = chunk // channels, chunk % channels
-        plane = x + (x_start + picture * x_n + channel * x_c)
-        c, p, q = own_bin(first + channel, found.rows, found.columns)
-        to = out + (c * out_c + p * out_h + q * out_w)
-        with k.range(found.order.start(picture), found.order.start(picture + 1)) as at:
+    out_k, out_c, out_h, out_w, out_start = k.integers("out_k out_c out_h out_w out_start")
+    bins = found.rows * found.columns
+    with k.chunks(pictures * groups * bins) as chunk:
+        number, rest = chunk % bins, chunk // bins
+        picture, group = rest // groups, rest % groups * code.channels
+        p, q = number // found.columns, number % found.columns
+        # Past the last channel comes the last one again.
+        own = [k.minimum_int(group + i, channels - 1) for i in range(code.channels)]
+        start = x + (x_start + picture * x_n)
+        planes = [start + (c * bins + number) * x_c for c in own]
+        to = [out + (out_start + c * out_c + p * out_h + q * out_w) for c in own]
+        boxes = (found.order.start(first + picture + i) for i in range(2))
+        with k.range(*boxes) as at:
             box = found.order.box(at)
-            if isinstance(found, Tables):
+            if isinstance(found, Runs):
                 assert blanks is not None
-                value = _samples(k, plane, found.of(box), (p, q), width) + blanks.load(box)
+                blank = blanks.load(box)
+                sums = _samples(k, planes, found.of(box), (p, q), width)
+                values = [sum_ + blank for sum_ in sums]
             else:
-                value = _pixels(k, plane, found, box, (p, q), width)
-            store(k, to, value, box * out_k)
+                values = _pixels(k, planes, found, box, (p, q), width)
+            for place, value in zip(to, values, strict=True):
+                store(k, place, value, box * out_k)
 
 
 def _samples(
-    k: Kernel, plane: Ptr, axes: tuple[Axis, Axis], number: tuple[Int, Int], width: Int
-) -> Vec:
-    """The mean of the bilinear samples of a bin."""
+    k: Kernel,
+    planes: list[Ptr],
+    axes: tuple[Axis, BoxRuns],
+    number: tuple[Int, Int],
+    width: Int,
+) -> list[Vec]:
+    """The means of the bilinear samples of a bin, in some planes."""
     (down, along), (p, q) = axes, number
-    total = k.var(k.zero(1, wide(plane.element)))
-    columns = along.first(q), along.first(q + 1)
-    with k.range(down.first(p), down.first(p + 1)) as i:
-        row, weight = plane + down.pixel(i) * width, down.weight(i)
-        with k.range(*columns) as j:
-            pixel = load_one(k, row, along.pixel(j), wide(plane.element))
-            total.set(k.fma(pixel, weight * along.weight(j), total.get()))
-    result: Vec = total.get()
-    return result
+    element = wide(planes[0].element)
+    lanes = lanes_of(k, element)
+    totals = [k.var(k.zero(lanes, element)) for _ in planes]
+    rows = down.first(p), down.first(p + 1)
+    with k.range(*along.of(q)) as at:
+        run = along.run(at)
+        columns = [k.var(k.zero(lanes, element)) for _ in planes]
+        with k.range(*rows) as i:
+            place = down.pixel(i) * width + run.first
+            weight = k.broadcast(down.weight(i), lanes)
+            for plane, column in zip(planes, columns, strict=True):
+                pixels = load(k, plane, place, lanes, element, run.span)
+                column.set(k.fma(pixels, weight, column.get()))
+        for total, column in zip(totals, columns, strict=True):
+            total.set(k.fma(run.only(column.get()), run.weights, total.get()))
+    return [k.sum_lanes(total.get()) for total in totals]
 
 
 def _pixels(
-    k: Kernel, plane: Ptr, ranges: Ranges, box: Int, number: tuple[Int, Int], width: Int
-) -> Vec:
-    """The mean of the pixels of a bin; 0 of none."""
-    element = wide(plane.element)
+    k: Kernel,
+    planes: list[Ptr],
+    ranges: Ranges,
+    box: Int,
+    number: tuple[Int, Int],
+    width: Int,
+) -> list[Vec]:
+    """The means of the pixels of a bin, in some planes; 0 of none."""
+    element = wide(planes[0].element)
     lanes = lanes_of(k, element)
     (top, bottom), (left, right) = (
         ranges.pair(table, i) for table, i in zip(ranges.of(box), number, strict=True)
     )
-    total = k.var(k.zero(lanes, element))
-    with k.range(top, bottom) as row:
-        line = plane + row * width
-        with k.range(left, right, lanes) as column:
-            part = load(k, line, column, lanes, element, k.first(right - column, lanes))
-            total.set(total.get() + part)
+    totals = [k.var(k.zero(lanes, element)) for _ in planes]
+    with k.range(left, right, lanes) as column:
+        mask = k.first(right - column, lanes)
+        with k.range(top, bottom) as row:
+            place = row * width + column
+            for plane, total in zip(planes, totals, strict=True):
+                total.set(total.get() + load(k, plane, place, lanes, element, mask))
     some = (top < bottom) & (left < right)
-    area = some.select((bottom - top) * (right - left), 1)
-    sum_: Vec = k.sum_lanes(total.get())
-    return sum_ / k.to_real(area, element)
+    area = k.to_real(some.select((bottom - top) * (right - left), 1), element)
+    return [k.sum_lanes(total.get()) / area for total in totals]
 
 
 def _emit_mapping(k: Kernel) -> None:

@@ -22,18 +22,19 @@ from saccade.kernels.roi.ps_regions import (
     PsCode,
     PsConfig,
     Regions,
+    RegionsPlan,
     emit_regions,
     first_phases,
     own_bin,
     regions,
 )
-from saccade.kernels.roi.ranges import Ranges, RangesPlan
-from saccade.kernels.roi.tables import Tables, TablesPlan
+from saccade.kernels.roi.ranges import Ranges
+from saccade.kernels.roi.runs import BoxRuns, Runs, RunsPlan
 from saccade.opdefs.ps_roi import PsRoiGradient
 
 __all__ = ["PS_ROI_GRADIENT"]
 
-_PICTURES = 6  # a temporary
+_PICTURES = 8  # a temporary
 
 
 def supports(call: Call) -> str | None:
@@ -55,9 +56,7 @@ def launch(call: Call) -> tuple[Launch, ...]:
     return (*phases, *(phase for block in blocks for phase in _block(call, plan, block)))
 
 
-def _block(
-    call: Call, plan: TablesPlan | RangesPlan, channels: tuple[int, int]
-) -> Iterator[Launch]:
+def _block(call: Call, plan: RegionsPlan, channels: tuple[int, int]) -> Iterator[Launch]:
     """The phases of a block of channels."""
     grad, out = call.inputs[0], Planar(call.outputs[0], Out(0), _PICTURES, channels)
     n, _, h, w = out.view.shape
@@ -65,8 +64,8 @@ def _block(
     nbytes = 8 if wide(element) == "float64" else 4
     integers = (*plan.integers, n, count, h * w, *out.steps, channels[0], w, *grad.strides)
     code = PsCode(align=False, element=element)
-    if isinstance(plan, TablesPlan):
-        code = PsCode(plan.code, align=True, element=element)
+    if isinstance(plan, RunsPlan):
+        code = PsCode(plan.tables.code, align=True, element=element)
     operands = (In(0), out.place, *plan.operands, Scratch((h * w + call.target.lanes) * nbytes))
     yield Launch(PsConfig("planes", planes=code), operands, integers, n * count)
     copy = out.copied(call.target, call.threads, back=True)
@@ -84,7 +83,7 @@ def emit(k: Kernel, config: PsConfig) -> None:
 
 def _emit_planes(k: Kernel, code: PsCode) -> None:
     grad, out = k.pointer("grad", code.element), k.pointer("out", code.element)
-    found: Regions = Tables(k, code.tables) if code.align else Ranges(k)
+    found: Regions = Runs(k, code.tables) if code.align else Ranges(k)
     plane = k.scratch("plane", wide(code.element))
     found.declare_integers()
     planes = k.sizes(Planes)
@@ -95,7 +94,7 @@ def _emit_planes(k: Kernel, code: PsCode) -> None:
         c, p, q = own_bin(first + channel, found.rows, found.columns)
         at = box * grad_k + c * grad_c + p * grad_h + q * grad_w
         value = load_one(k, grad, at, plane.element)
-        if isinstance(found, Tables):
+        if isinstance(found, Runs):
             _samples(k, plane, found.of(box), (p, q), value, width)
         else:
             _pixels(k, plane, found, box, (p, q), value, width)
@@ -104,17 +103,23 @@ def _emit_planes(k: Kernel, code: PsCode) -> None:
 
 
 def _samples(
-    k: Kernel, plane: Ptr, axes: tuple[Axis, Axis], number: tuple[Int, Int], value: Vec, width: Int
+    k: Kernel,
+    plane: Ptr,
+    axes: tuple[Axis, BoxRuns],
+    number: tuple[Int, Int],
+    value: Vec,
+    width: Int,
 ) -> None:
-    """What a bin gives to the pixels under its samples."""
+    """What a bin gives to the pixels under its samples; to those between them 0."""
     (down, along), (p, q) = axes, number
-    columns = along.first(q), along.first(q + 1)
-    with k.range(down.first(p), down.first(p + 1)) as i:
-        row, weight = plane + down.pixel(i) * width, down.weight(i)
-        with k.range(*columns) as j:
-            column = along.pixel(j)
-            total = k.fma(value, weight * along.weight(j), row.load(column))
-            row.store(total, column)
+    lanes = lanes_of(k, plane.element)
+    rows = down.first(p), down.first(p + 1)
+    with k.range(*along.of(q)) as at:
+        run = along.run(at)
+        shares, to = run.only(run.weights * k.broadcast(value, lanes)), plane + run.first
+        with k.range(*rows) as i:
+            row, weight = down.pixel(i) * width, k.broadcast(down.weight(i), lanes)
+            to.store(k.fma(shares, weight, to.vec(row, None, lanes)), row)
 
 
 def _pixels(

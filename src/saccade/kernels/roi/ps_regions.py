@@ -1,7 +1,8 @@
 """What position-sensitive pooling and its gradient share: the pixels of boxes, and their phases.
 
-Bins of bilinear samples use the tables of RoiAlign (`tables`), bins of pixels the ranges of RoiPool
-(`ranges`). Channels are walked plane by plane: a bin reads one channel only.
+Bins of bilinear samples use the tables of RoiAlign (`tables`), their columns as vectors (`runs`),
+bins of pixels the ranges of RoiPool (`ranges`). Channels are walked plane by plane: a bin reads one
+channel only.
 """
 
 from __future__ import annotations
@@ -15,14 +16,25 @@ from saccade.kernels.base import Call, Launch, Operand, Temp
 from saccade.kernels.floats import wide
 from saccade.kernels.movement.copy import CopyConfig, emit_copy
 from saccade.kernels.roi.axis import Sampling
-from saccade.kernels.roi.boxes import Boxes, BoxesCode, plan_boxes, truth
+from saccade.kernels.roi.boxes import Boxes, plan_boxes, truth
 from saccade.kernels.roi.planes import NO_COPY
 from saccade.kernels.roi.ranges import Ranges, RangesCode, RangesPlan, emit_ranges
-from saccade.kernels.roi.tables import Tables, TablesCode, TablesPlan, emit_tables
+from saccade.kernels.roi.runs import Runs, RunsPlan, emit_runs
+from saccade.kernels.roi.tables import TablesCode, TablesPlan, emit_tables
+from saccade.kernels.roi.window import WindowCode, emit_window
 
-__all__ = ["PsCode", "PsConfig", "Regions", "emit_regions", "first_phases", "own_bin", "regions"]
+__all__ = [
+    "PsCode",
+    "PsConfig",
+    "Regions",
+    "RegionsPlan",
+    "emit_regions",
+    "first_phases",
+    "own_bin",
+    "regions",
+]
 
-_TABLES, _BAD, _BLANKS = 0, 4, 5  # temporaries; others start at 6
+_TABLES, _BAD, _BLANKS, _RUNS = 0, 4, 5, 6  # temporaries; others start at 8
 
 
 @dataclass(frozen=True)
@@ -33,11 +45,13 @@ class PsCode:
         tables: How the tables were made; of ranges, what sums are kept in.
         align: Whether bins are of samples.
         element: Type of the pictures and of the bins.
+        channels: Planes that are pooled side by side.
     """
 
     tables: TablesCode = field(default_factory=TablesCode)
     align: bool = True
     element: str = "float32"
+    channels: int = 1
 
 
 @dataclass(frozen=True)
@@ -45,14 +59,14 @@ class PsConfig:
     """What the code of one phase depends on.
 
     Attributes:
-        phase: `tables`, `ranges`, `blanks`, `mapping`, `copy` or `planes`.
-        tables, ranges, boxes, copy, planes: Of the phase; `boxes` of `blanks`.
+        phase: `tables`, `runs`, `ranges`, `blanks`, `mapping`, `window`, `copy` or `planes`.
+        tables, ranges, window, copy, planes: Of the phase; `tables` of `runs` and `blanks` too.
     """
 
     phase: str
     tables: TablesCode = field(default_factory=TablesCode)
     ranges: RangesCode = field(default_factory=RangesCode)
-    boxes: BoxesCode = field(default_factory=BoxesCode)
+    window: WindowCode = field(default_factory=WindowCode)
     copy: CopyConfig = NO_COPY
     planes: PsCode = field(default_factory=PsCode)
 
@@ -62,24 +76,24 @@ class PsConfig:
         return Launch(cls("copy", copy=found.config), found.operands, found.integers, found.chunks)
 
 
-Regions = Tables | Ranges
+Regions = Runs | Ranges
+RegionsPlan = RunsPlan | RangesPlan
 
 
-def regions(call: Call, pictures: tuple[int, int, int]) -> TablesPlan | RangesPlan:
+def regions(call: Call, pictures: tuple[int, int, int]) -> RegionsPlan:
     """The boxes of a call over so many pictures of so many rows and columns."""
     op, data = call.op, call.inputs[0]
     if op.mode == "pool":
         return RangesPlan.of(call, data, pictures)
     boxes = plan_boxes(call, data, pictures[0])
     code = TablesCode(boxes.code, wide(data.dtype.value))
-    return TablesPlan(
+    tables = TablesPlan(
         boxes, code, op.bins, pictures[1:], max(0, op.ratio), op.scale, aligned=True, temp=_TABLES
     )
+    return RunsPlan(tables, call.target.lanes * 4 // tables.weight_bytes, _RUNS)
 
 
-def first_phases(
-    plan: TablesPlan | RangesPlan, bad: Operand | None, *, blanks: bool
-) -> tuple[Launch, ...]:
+def first_phases(plan: RegionsPlan, bad: Operand | None, *, blanks: bool) -> tuple[Launch, ...]:
     """Those that read the boxes.
 
     Args:
@@ -87,33 +101,39 @@ def first_phases(
         bad: Gets how many boxes have no picture.
         blanks: Whether it is wanted which boxes are NaN.
     """
-    operands, integers, chunks = plan.launch(bad or Temp(_BAD, 64))
+    tables = plan if isinstance(plan, RangesPlan) else plan.tables
+    operands, integers, chunks = tables.launch(bad or Temp(_BAD, 64))
     if isinstance(plan, RangesPlan):
         return (Launch(PsConfig("ranges", ranges=plan.code), operands, integers, chunks),)
-    first = Launch(PsConfig("tables", tables=plan.code), operands, integers, chunks)
-    if not blanks:
-        return (first,)
-    config = PsConfig("blanks", tables=plan.code)
-    numbers = (
-        *(*plan.boxes.integers, *plan.bins),
-        *(real_word(plan.scale), plan.ratio),
+    code, runs = plan.tables.code, plan.launch()
+    first = (
+        Launch(PsConfig("tables", tables=code), operands, integers, chunks),
+        Launch(PsConfig("runs", tables=code), runs.operands, runs.integers, runs.chunks),
     )
-    return first, Launch(config, (*plan.boxes.operands, blanks_of(plan)), numbers, 1)
+    if not blanks:
+        return first
+    boxes, numbers = plan.tables.boxes, (real_word(plan.tables.scale), plan.tables.ratio)
+    config, operands = PsConfig("blanks", tables=code), (*boxes.operands, blanks_of(plan))
+    return *first, Launch(config, operands, (*boxes.integers, *plan.tables.bins, *numbers), 1)
 
 
-def blanks_of(plan: TablesPlan) -> Temp:
+def blanks_of(plan: RunsPlan) -> Temp:
     """NaN or 0 for each box."""
-    return Temp(_BLANKS, plan.weight_bytes * plan.boxes.count)
+    return Temp(_BLANKS, plan.tables.weight_bytes * plan.tables.boxes.count)
 
 
 def emit_regions(k: Kernel, config: PsConfig) -> None:
     """The code of the phases that read boxes, and of copies."""
     if config.phase == "tables":
         emit_tables(k, config.tables)
+    elif config.phase == "runs":
+        emit_runs(k, config.tables)
     elif config.phase == "ranges":
         emit_ranges(k, config.ranges)
     elif config.phase == "blanks":
         _emit_blanks(k, config.tables)
+    elif config.phase == "window":
+        emit_window(k, config.window)
     else:
         emit_copy(k, config.copy)
 

@@ -90,6 +90,14 @@ class Ranges:
         at = self._table + box * ((self.rows + self.columns) * 2)
         return at, at + self.rows * 2
 
+    def reach(self, box: Int) -> tuple[tuple[Int, Int], tuple[Int, Int]]:
+        """The first and the last row that a box meets, and columns; none end before they start."""
+        down, along = (
+            (table.load_int(0), table.load_int(bins * 2 - 1) - 1)
+            for table, bins in zip(self.of(box), (self.rows, self.columns), strict=True)
+        )
+        return down, along
+
     @staticmethod
     def pair(table: Ptr, number: Int) -> tuple[Int, Int]:
         """The range of one bin."""

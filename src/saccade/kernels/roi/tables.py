@@ -136,6 +136,11 @@ class Tables:
         right, beside = at + self._down, mark + marks_of(self.rows)
         return down, self._axis(right, beside, (self.columns, self._width, self._along))
 
+    def reach(self, box: Int) -> tuple[tuple[Int, Int], tuple[Int, Int]]:
+        """The first and the last row that a box meets, and columns; none end before they start."""
+        down, along = self.of(box)
+        return down.reach(), along.reach()
+
     def _axis(self, at: Int, mark: Int, sizes: tuple[Int, Int, Int]) -> Axis:
         return Axis(self.k, self._index + at, self._weight + at, self._mark + mark, sizes)
 

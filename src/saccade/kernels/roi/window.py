@@ -1,6 +1,7 @@
-"""The phase that copies what boxes read of planar pictures, channels innermost.
+"""The phase that turns what boxes read of pictures the other way: planes to channels, or back.
 
-    x [N, C, H, W], rows with neighbouring columns -> [n][h][w][c] dense, a block of channels
+    x [N, C, H, W], rows with neighbouring columns      -> [n][h][w][c] dense, a block of channels
+    x [N, C, H, W], pixels with neighbouring channels   -> [n][c][h][w] dense, the same
 
 Of a band of rows only the columns are copied that some box of the picture meets there, in squares
 that are transposed in registers; the rest of the temporary holds anything and is not read.
@@ -8,13 +9,15 @@ that are transposed in registers; the rest of the temporary holds anything and i
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from contextlib import ExitStack
+from dataclasses import dataclass
 
 from saccade.codegen.language import Kernel
-from saccade.codegen.values import Int, Mask
+from saccade.codegen.values import Int
 from saccade.kernels.base import In, Launch, Temp, View
 from saccade.kernels.movement.copy import ELEMENT
 from saccade.kernels.movement.networks import transpose
+from saccade.kernels.roi.ranges import Ranges, RangesPlan
 from saccade.kernels.roi.tables import Tables, TablesCode, TablesPlan
 
 __all__ = ["WindowCode", "emit_window", "window_phase"]
@@ -24,27 +27,43 @@ _BAND = 8  # rows
 
 @dataclass(frozen=True)
 class WindowCode:
-    """What the code depends on: how the tables were made, and bytes of an element."""
+    """What the code depends on.
 
-    tables: TablesCode = field(default_factory=TablesCode)
+    Attributes:
+        tables: How the boxes' tables were made; None where they have ranges of pixels.
+        itemsize: Bytes of an element.
+        planes: Whether channels are taken apart, not brought together.
+    """
+
+    tables: TablesCode | None = None
     itemsize: int = 4
+    planes: bool = False
 
 
 def window_phase(
-    x: View, temp: Temp, tables: TablesPlan, pictures: tuple[int, int], channels: tuple[int, int]
+    x: View,
+    temp: Temp,
+    boxes: TablesPlan | RangesPlan,
+    pictures: tuple[int, int],
+    channels: tuple[int, int],
 ) -> Launch:
-    """The phase for some pictures and channels of input 0; its config is a `WindowCode`."""
+    """The phase for some pictures and channels of input 0; its config is a `WindowCode`.
+
+    Planes are made of pictures whose channels are neighbours in memory, pixels of others.
+    """
     (n0, n1), (c0, c1) = pictures, channels
     _, _, h, w = x.shape
+    planes = x.channels_last
     bands = -(-h // _BAND)
     integers = (
-        *tables.integers,
+        *boxes.integers,
         *(n0, n1 - n0, bands, h, w, c1 - c0),
-        *(x.strides[0], x.strides[1], x.strides[2]),
+        *(x.strides[0], x.strides[2], x.strides[3 if planes else 1]),
         n0 * x.strides[0] + c0 * x.strides[1],
     )
-    code = WindowCode(tables.code, x.dtype.itemsize)
-    return Launch(code, (In(0), temp, *tables.operands), integers, (n1 - n0) * bands)
+    tables = boxes.code if isinstance(boxes, TablesPlan) else None
+    code = WindowCode(tables, x.dtype.itemsize, planes)
+    return Launch(code, (In(0), temp, *boxes.operands), integers, (n1 - n0) * bands)
 
 
 def emit_window(k: Kernel, code: WindowCode) -> None:
@@ -54,15 +73,15 @@ def emit_window(k: Kernel, code: WindowCode) -> None:
 
 class _Window:
     def __init__(self, k: Kernel, code: WindowCode) -> None:
-        self.k = k
+        self.k, self.planes = k, code.planes
         element = ELEMENT[code.itemsize]
         self.side = min(16, 4 * k.lanes // code.itemsize)
         self.x, self.to = k.pointer("x", element), k.pointer("to", element)
-        self.tables = Tables(k, code.tables)
-        self.tables.declare_integers()
+        self.boxes = Ranges(k) if code.tables is None else Tables(k, code.tables)
+        self.boxes.declare_integers()
         self.first, self.pictures, self.bands = k.integers("first pictures bands")
         self.height, self.width, self.channels = k.integers("height width channels")
-        self.x_n, self.x_c, self.x_h, self.x_start = k.integers("x_n x_c x_h x_start")
+        self.x_n, self.x_h, self.x_step, self.x_start = k.integers("x_n x_h x_step x_start")
 
     def emit(self) -> None:
         """A chunk is a band of rows."""
@@ -71,45 +90,60 @@ class _Window:
             picture, top = chunk // self.bands, chunk % self.bands * _BAND
             last = k.minimum_int(top + _BAND, self.height)
             low, high = self._columns(picture + self.first, top, last)
-            with (
-                k.range(0, self.channels, self.side) as c,
-                k.range(top, last) as row,
-                k.range(low, high, self.side) as column,
-            ):
-                source = self.x_start + picture * self.x_n + row * self.x_h + column
-                to = ((picture * self.height + row) * self.width + column) * self.channels + c
-                left, above = high - column, self.channels - c
-                whole = (left >= self.side) & (above >= self.side)
-                with k.when_else(whole) as (then, other):
-                    with then:
-                        self._square(source, to, c, None)
-                    with other:
-                        self._square(source, to, c, left)
+            loops = ((0, self.channels, self.side), (top, last, 1), (low, high, self.side))
+            # What a pixel or a row has side by side is read at once.
+            order = (1, 2, 0) if self.planes else (0, 1, 2)
+            with ExitStack() as stack:
+                found = {n: stack.enter_context(k.range(*loops[n])) for n in order}
+                self._place(picture, found[1], found[2], found[0], high)
 
     def _columns(self, picture: Int, top: Int, last: Int) -> tuple[Int, Int]:
         """The first column that boxes meet on these rows, and one past the last."""
-        k, tables = self.k, self.tables
+        k, boxes = self.k, self.boxes
         low, high = k.var(self.width), k.var(0)
-        with k.range(tables.order.start(picture), tables.order.start(picture + 1)) as at:
-            down, along = tables.of(tables.order.box(at))
-            above, below = down.reach()
+        with k.range(boxes.order.start(picture), boxes.order.start(picture + 1)) as at:
+            (above, below), (left, right) = boxes.reach(boxes.order.box(at))
             with k.when((above < last) & (below >= top)):
-                left, right = along.reach()
                 low.set(k.minimum_int(low.get(), left))
                 high.set(k.maximum_int(high.get(), right + 1))
         return low.get(), high.get()
 
-    def _square(self, source: Int, to: Int, channel: Int, left: Int | None) -> None:
-        """Columns of `side` channels; where `left` is given, no more of either than there are."""
+    def _place(self, picture: Int, row: Int, column: Int, channel: Int, high: Int) -> None:
+        """A square, or what is left of one."""
+        k = self.k
+        start = self.x_start + picture * self.x_n + row * self.x_h
+        left, above = high - column, self.channels - channel
+        if self.planes:
+            source = start + column * self.x_step + channel
+            to = ((picture * self.channels + channel) * self.height + row) * self.width + column
+            step, sizes = self.height * self.width, (above, left)
+        else:
+            source = start + column + channel * self.x_step
+            to = ((picture * self.height + row) * self.width + column) * self.channels + channel
+            step, sizes = self.channels, (left, above)
+        with k.when_else((left >= self.side) & (above >= self.side)) as (then, other):
+            with then:
+                self._square(source, to, step, None)
+            with other:
+                self._square(source, to, step, sizes)
+
+    def _square(self, source: Int, to: Int, step: Int, sizes: tuple[Int, Int] | None) -> None:
+        """`side` rows of neighbours in x become neighbours in the temporary.
+
+        Args:
+            source: Where the first row lies.
+            to: Where the first neighbours go.
+            step: From there to the second ones.
+            sizes: Neighbours in x, and rows, where there are not as many as `side`.
+        """
         k, side = self.k, self.side
-        columns: Mask | None = None if left is None else k.first(left, side)
+        mask = None if sizes is None else k.first(sizes[0], side)
         rows = []
         for i in range(side):
-            c = channel + i if left is None else k.minimum_int(channel + i, self.channels - 1)
-            rows.append(self.x.vec(source + c * self.x_c, columns, side))
-        above = None if left is None else self.channels - channel
-        for i, pixel in enumerate(transpose(k, rows)):
-            mask = None
-            if left is not None and above is not None:
-                mask = k.first((left > i).select(above, 0), side)
-            self.to.store(pixel, to + self.channels * i, mask)
+            row = i if sizes is None else k.minimum_int(k.int(i), sizes[1] - 1)
+            rows.append(self.x.vec(source + self.x_step * row, mask, side))
+        for i, turned in enumerate(transpose(k, rows)):
+            kept = None
+            if sizes is not None:
+                kept = k.first((sizes[0] > i).select(sizes[1], 0), side)
+            self.to.store(turned, to + step * i, kept)
