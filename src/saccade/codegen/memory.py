@@ -10,6 +10,7 @@ from llvmlite import ir
 from saccade.codegen.bfloat16 import BFLOAT16
 from saccade.codegen.emitter import BYTES, ELEMENTS, FAULT, POINTER
 from saccade.codegen.masked import Masked
+from saccade.codegen.streams import LINE, Streams
 from saccade.codegen.values import (
     I32,
     I64,
@@ -29,7 +30,8 @@ __all__ = ["Memory", "Ptr"]
 class Ptr:
     """A position: `base` is the buffer, `offset` counts elements, `length` bounds them.
 
-    Elements of type bfloat16 load as float32, and float32 is rounded where it is stored.
+    Elements of type bfloat16 load as float32, and float32 is rounded where it is stored. Where
+    `streamed`, whole lines of cache go past the caches (`Streams`).
     """
 
     k: Memory
@@ -38,9 +40,10 @@ class Ptr:
     base: Any
     offset: Int
     length: Int | None
+    streamed: bool = False
 
     def __add__(self, elements: IntLike) -> Ptr:
-        return Ptr(self.k, self.name, self.element, self.base, self.offset + elements, self.length)
+        return replace(self, offset=self.offset + elements)
 
     def viewed(self, element: str) -> Ptr:
         """The same position in a buffer of other elements, whose size divides that of its own."""
@@ -100,7 +103,7 @@ class Ptr:
         self.k.store(_raw(self), self.k.narrow_pairs(even, odd), at)
 
 
-class Memory(Masked):
+class Memory(Masked, Streams):
     """Access to buffers."""
 
     def _address(self, p: Ptr, at: IntLike, extent: IntLike) -> Any:  # noqa: ANN401
@@ -163,7 +166,11 @@ class Memory(Masked):
             return
         count = value.lanes
         if mask is None or count == 1:
-            self.b.store(value.value, self._address(p, at, count), align=BYTES[p.element])
+            address = self._address(p, at, count)
+            if p.streamed and count * BYTES[p.element] % LINE == 0:
+                self.store_past(address, value)
+            else:
+                self.b.store(value.value, address, align=BYTES[p.element])
             return
         address = self._address(p, at, self._extent(mask, count))
         self.store_first(address, value, BYTES[p.element], mask)

@@ -64,6 +64,11 @@ class Target:
         return self.isa == "avx512"
 
     @property
+    def fills_lines(self) -> bool:
+        """Whether a vector fills a line of cache, and can be stored past the caches."""
+        return self.isa == "avx512"
+
+    @property
     def looks_up(self) -> bool:
         """Whether one instruction picks numbers from a table that fills two vectors."""
         return self.isa == "avx512"

@@ -7,7 +7,7 @@ from math import log2
 
 from saccade.codegen.target import Target
 
-__all__ = ["Machine", "machine", "nominal"]
+__all__ = ["Machine", "beyond_caches", "machine", "nominal"]
 
 _PER_OCTAVE = 8
 
@@ -81,3 +81,11 @@ def nominal(target: Target) -> Machine:
 def machine(target: Target) -> Machine:
     """Measured speeds where the target has them, else nominal ones."""
     return nominal(target) if target.speeds is None else Machine(*target.speeds)
+
+
+def beyond_caches(target: Target, nbytes: int) -> bool:
+    """Whether a result of so many bytes is better stored past the caches.
+
+    The last-level cache does not hold it until it is read, whatever else is read meanwhile.
+    """
+    return target.fills_lines and nbytes > target.l3

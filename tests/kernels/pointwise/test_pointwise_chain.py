@@ -291,3 +291,25 @@ def test_mutants_are_caught(hold, mutation):
     x, y = operands((3, 37), (3, 1))
     with pytest.raises((AssertionError, IndexError)):
         hold(launched_as(CHAIN, launch), op("add($0, $1)"), [x, y])
+
+
+@pytest.mark.parametrize("stored", [DType.F32, DType.BF16], ids=lambda d: d.value)
+def test_results_past_the_caches(hold, past_caches, stored):
+    shape = (2, 64, 3, 5)
+    x, scale, y = operands(shape, (1, 64, 1, 1), shape, dtype=stored)
+    text = op("relu(add(mul($0, $1), $2))")
+    wide, dense = nhwc_view(stored, shape, 96), nhwc_view(stored, shape)
+    for out in (dense, wide, nhwc_view(stored, shape, 68)):
+        views = [wide, row_major(stored, scale.shape), dense]
+        hold(CHAIN, text, [x, scale, y], inputs=views, outputs=[out], runs=past_caches)
+    hold(CHAIN, op("silu($0)"), operands((1000,), dtype=stored), k=64, runs=past_caches)
+
+
+def test_only_rows_of_whole_lines_go_past_the_caches(past_caches):
+    shape, target = (1, 64, 8, 8), past_caches[0][0]
+    for pitch, streamed in ((64, True), (80, True), (72, False)):
+        x, y = nhwc_view(DType.F32, shape), nhwc_view(DType.F32, shape, pitch)
+        for l3, expected in ((0, streamed), (y.nbytes, False)):
+            machine = dataclasses.replace(target, l3=l3)
+            call = Call(op("relu($0)"), (x,), (y,), (False,), machine, 2)
+            assert CHAIN.launch(call)[0].config.streamed == (expected and target.fills_lines)

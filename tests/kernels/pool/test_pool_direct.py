@@ -153,3 +153,27 @@ def assert_caught(hold, op, x, position):
     mutant = off_by(POOL, position)
     with pytest.raises((AssertionError, IndexError)):
         run(hold, op, x, kernel=mutant)
+
+
+@pytest.mark.parametrize("stored", [DType.F32, DType.BF16], ids=lambda d: d.value)
+@pytest.mark.parametrize("kind", ["max", "average"])
+def test_results_past_the_caches(hold, past_caches, kind, stored):
+    op = Pool2d(kind, (3, 3), (1, 1), (1, 1, 1, 1), epilogue=parse("relu($0)"))
+    x = random_operands((2, 64, 9, 7), stored, RNG)
+    x[0, 5, 4, 4] = np.nan if kind == "max" else 1.0  # what is done again goes the same way
+    views = {"inputs": [nhwc_view(stored, x.shape)], "outputs": [nhwc_view(stored, x.shape)]}
+    hold(POOL, op, [x], k=16, runs=past_caches, **views)
+
+
+@pytest.mark.parametrize(
+    ("channels", "pitch", "streamed"),
+    [(64, 64, True), (64, 80, True), (64, 72, False), (72, 80, False), (8, 16, False)],
+)
+def test_only_whole_lines_go_past_the_caches(past_caches, channels, pitch, streamed):
+    target = past_caches[0][0]
+    view = nhwc_view(DType.F32, (1, channels, 8, 8), pitch)
+    op = Pool2d("max", (3, 3), (1, 1), (1, 1, 1, 1))
+    for size, expected in ((0, streamed), (view.nbytes, False)):
+        machine = dataclasses.replace(target, l3=size)
+        (phase,) = POOL.launch(Call(op, (view,), (view,), (False,), machine, 2))
+        assert phase.config.streamed == (expected and target.fills_lines)

@@ -21,11 +21,12 @@ from functools import lru_cache
 from saccade.codegen.bfloat16 import BFLOAT16
 from saccade.codegen.expressions import emit_expr
 from saccade.codegen.language import Kernel, Ptr
+from saccade.codegen.streams import LINE
 from saccade.codegen.values import Int, Mask, Vec
 from saccade.ir import DType
 from saccade.ir.expr import Expr, arg, fold, parse, substitute
 from saccade.kernels.base import Call, CpuKernel, In, Launch, Operand, Out, View, one_way
-from saccade.kernels.machine import machine
+from saccade.kernels.machine import beyond_caches, machine
 from saccade.kernels.movement.strided import (
     MAX_RANK,
     Loops,
@@ -64,6 +65,7 @@ class ChainConfig:
         rank: Axes after collapsing.
         integer: Whether arithmetic is in int64.
         tile: The rectangles, if any operand is turned (`movement.turned`).
+        streamed: Whether results go past the caches.
     """
 
     expr: str
@@ -72,6 +74,7 @@ class ChainConfig:
     rank: int
     integer: bool
     tile: tuple[int, int] = (0, 0)
+    streamed: bool = False
 
 
 @lru_cache(maxsize=4096)
@@ -153,6 +156,15 @@ def _turned_plan(call: Call, loops: Loops, config: ChainConfig) -> TurnedPlan:
     return turned_plan(loops, turned[0], (most[0], most[1]), sizes[0], call.threads)
 
 
+def _streamed(call: Call, loops: Loops) -> bool:
+    """Whether results are rows of whole lines that the caches would not hold."""
+    out = call.outputs[0]
+    line = LINE // out.dtype.itemsize
+    *outer, inner = loops.strides[0]
+    whole = inner == 1 and all(stride % line == 0 for stride in outer)
+    return whole and beyond_caches(call.target, out.nbytes)
+
+
 def launch(call: Call) -> tuple[Launch, ...]:
     """One phase."""
     used, text = _used(call.op.expr)
@@ -166,6 +178,7 @@ def launch(call: Call) -> tuple[Launch, ...]:
         plan = _turned_plan(call, loops, config)
         config = replace(config, rank=plan.loops.rank, tile=plan.tile)
         return (Launch(config, operands, plan.integers(), plan.cut.chunks),)
+    config = replace(config, streamed=_streamed(call, loops))
     total = call.outputs[0].size
     light = sum(operators(call.op.expr).values()) <= 4
     cut = partition(loops, max(16384 if light else 4096, -(-total // (8 * call.threads))))
@@ -179,6 +192,16 @@ def emit(k: Kernel, config: ChainConfig) -> None:
         emit_turned(k, config, pointers)
         return
     nest = Nest(k, config.rank, len(pointers))
+    if not config.streamed:
+        _emit_rows(k, config, pointers, nest)
+        return
+    with k.streams(pointers[0], pointers[1:]) as ways:
+        for result in ways:
+            _emit_rows(k, config, [result, *pointers[1:]], nest)
+
+
+def _emit_rows(k: Kernel, config: ChainConfig, pointers: list[Ptr], nest: Nest) -> None:
+    """All rows, from neighbour to neighbour."""
     body = _Body(k, config, pointers, nest)
     lanes = k.lanes // 2 if config.integer else k.lanes
     with nest.walk() as row:

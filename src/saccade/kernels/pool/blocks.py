@@ -313,5 +313,5 @@ class Blocks:
         y, to = lines.results[down], place.windows[along] + channel
         at = (self.part.n, lines.p + down, place.q + along)
         self.lanes.store(value, y + to, at, channel, left)
-        if self.config.fetch:
+        if self.config.fetch and not y.streamed:
             self.k.prefetch(y, to + self.pool.y_h * self.config.height, locality=2)

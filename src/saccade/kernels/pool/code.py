@@ -66,7 +66,16 @@ class PoolCode:
         self.finish.declare_integers()
 
     def emit(self) -> None:
-        """All chunks: picture by picture, band of rows by band, block of channels by block."""
+        """All chunks, with results past the caches where they are to go there and can."""
+        if not self.config.streamed:
+            self._chunks()
+            return
+        with self.k.streams(self.y, []) as ways:
+            for self.y in ways:
+                self._chunks()
+
+    def _chunks(self) -> None:
+        """Picture by picture, band of rows by band, block of channels by block."""
         k = self.k
         with k.chunks(self.images * self.bands * self.blocks) as chunk:
             above, piece = chunk // self.blocks, chunk % self.blocks

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 from saccade.codegen.language import Kernel
 from saccade.kernels.base import Call, CpuKernel, In, Launch, Operand, Out, Scratch, one_way
-from saccade.kernels.machine import machine
+from saccade.kernels.machine import beyond_caches, machine
 from saccade.kernels.pointwise.elements import FLOATS
 from saccade.kernels.pointwise.finish import FinishCode, FinishPlan, plan_finish
 from saccade.kernels.pool.code import PoolCode
@@ -48,6 +48,7 @@ class PoolConfig:
         masked: Whether there are fewer channels than lanes.
         zeros: Whether what is outside the picture is taken for zeros.
         fetch: Whether what the next blocks need is asked for.
+        streamed: Whether results go past the caches.
     """
 
     kind: str
@@ -63,6 +64,7 @@ class PoolConfig:
     masked: bool = False
     zeros: bool = False
     fetch: bool = False
+    streamed: bool = False
 
 
 def supports(call: Call) -> str | None:
@@ -113,11 +115,14 @@ def _config(call: Call, finish: FinishPlan) -> PoolConfig:
     padded = max(top, left, below, beyond) > 0
     far = x.nbytes + out.nbytes > call.target.l3 // 2
     tall = min(_FAR_HEIGHT if far else _HEIGHT, out.shape[2])
+    lanes = _lanes(call)
+    lines = all(n % lanes == 0 for n in (channels, *out.strides[2:], out.strides[0]))
     return replace(
         alone, rows=rows, columns=columns, stride=op.stride,
         height=tall if rows > down else 1,
         width=max(1, min((_SPAN - columns) // along + 1, out.shape[3])),
-        masked=channels < _lanes(call), zeros=op.kind == "average" and padded, fetch=far,
+        masked=channels < lanes, zeros=op.kind == "average" and padded, fetch=far,
+        streamed=lines and beyond_caches(call.target, out.nbytes),
     )  # fmt: skip
 
 
