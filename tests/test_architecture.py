@@ -17,6 +17,7 @@ LEAVES = MEANING | {"opdefs"}
 SERVICES = {
     "caches",
     "locks",
+    "nursery",
     "options",
     "processes",
     "processor",
@@ -29,7 +30,8 @@ ALLOWED = {
     "signature": set(),
     "options": BASE,
     "caches": BASE | {"options"},
-    "processes": BASE | {"locks", "options"},
+    "nursery": BASE,
+    "processes": BASE | {"locks", "nursery", "options"},
     "ir": BASE,
     "opdefs": MEANING,
     "codegen": LEAVES,

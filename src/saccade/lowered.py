@@ -10,7 +10,6 @@ import itertools
 import os
 import tempfile
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import sha256
@@ -66,19 +65,19 @@ def begin(
         options: The user's.
         processes: Where to lower.
         identity: Digest of the source and the precision; without one nothing is kept on disk.
-        ahead: A module that the other children import meanwhile.
+        ahead: A module that later calls will need, if any: imported for them meanwhile.
     """
     path = _path(identity) if identity else None
-    child: Future[object] | None = None
+    lowering: Callable[[], None] | None = None
     if path is not None and isinstance(source, (str, Path)) and not path.exists():
-        processes.warm(ahead)
-        pool = ThreadPoolExecutor(1)
-        child = pool.submit(processes.map, _lower_file, [(source, options, path)])
-        pool.shutdown(wait=False)
+        processes.warm("saccade.opdefs")  # which those that follow need as well
+        lowering = processes.start(_lower_file, (source, options, path))
+        if ahead:
+            processes.warm(ahead)
 
     def finish() -> Lowered:
-        if child is not None:
-            child.result()
+        if lowering is not None:
+            lowering()
         graph = _read(path)
         if graph is None:
             graph = _keep(_lower(source, options), path)
@@ -88,10 +87,10 @@ def begin(
     return finish
 
 
-def _lower(source: Any, options: Options) -> Graph:  # noqa: ANN401
+def _lower(source: Any, options: Options, *, mapped: bool = False) -> Graph:  # noqa: ANN401
     from saccade import passes  # noqa: PLC0415 - a warm start needs none of them
 
-    return passes.run(frontend.load(source, options), _passes(options))
+    return passes.run(frontend.load(source, options, mapped=mapped), _passes(options))
 
 
 def _passes(options: Options) -> tuple[Pass, ...]:
@@ -103,7 +102,7 @@ def _passes(options: Options) -> tuple[Pass, ...]:
 def _lower_file(task: tuple[str | Path, Options, Path]) -> None:
     """Lower a file into the cache (runs in a child process)."""
     source, options, path = task
-    _write(_lower(source, options), path)
+    _write(_lower(source, options, mapped=True), path)
 
 
 def _stages(source: Any, options: Options) -> dict[str, str]:  # noqa: ANN401

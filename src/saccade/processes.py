@@ -3,65 +3,115 @@
 Whatever dies there does not take the user's process down, nor does what it needed stay in the
 user's memory.
 
-A child is a plain interpreter running `main`; calls go in and results come out over pipes. Both
-ends are the same program under the same user, connected privately, so pickles are safe here.
-Children live until `close`.
+One plain interpreter, the nursery, imports what the functions need and does nothing else; every
+call is made in a fork of it, so that modules are imported once however many calls run at a time.
+The nursery has a single thread, which is what makes the forks safe. Calls go in and results come
+out over sockets. Both ends are the same program under the same user, connected privately, so
+pickles are safe here. A child lives as long as its calls, the nursery until `close`.
 """
 
 from __future__ import annotations
 
-import gc
-import importlib
 import os
 import pickle
-import struct
+import socket
 import subprocess
 import sys
 import weakref
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
-from saccade.errors import CompileError, SaccadeError
+from saccade.errors import CompileError
 from saccade.locks import Lock
+from saccade.nursery import FRAME, PID, receive
 from saccade.options import default_threads
 
-__all__ = ["Processes", "main"]
+__all__ = ["Processes"]
 
 A = TypeVar("A")
 R = TypeVar("R")
 
+_ONE_THREAD = ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS")
+"""NumPy's BLAS would start threads, which no fork survives."""
 
-_FRAME = struct.Struct("<Q")
-"""Length of the pickle that follows; unbuffered pipes, so that a fork copies no half message."""
 
-_LITTER = 50_000
-"""Objects after which a child collects garbage, between calls: Python would look through all that a
-kernel's code is made of time and again while it is made."""
+class _Nursery:
+    """The process that children are forked from; it follows the commands of `nursery.serve`."""
+
+    def __init__(self) -> None:
+        path = os.pathsep.join(p or str(Path.cwd()) for p in sys.path)
+        self._commands, theirs = socket.socketpair()
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, "-P", "-c", "from saccade.nursery import serve; serve()"],
+                stdin=theirs.fileno(),
+                env=dict(os.environ, PYTHONPATH=path, **dict.fromkeys(_ONE_THREAD, "1")),
+            )
+        self._imported: set[str] = set()
+        self._lock = Lock()  # a command and its reply
+
+    def bring(self, module: str) -> None:
+        """Import a module; children forked from now on have it."""
+        with self._lock, suppress(BrokenPipeError):
+            if module not in self._imported:
+                self._imported.add(module)
+                name = module.encode()
+                self._commands.sendall(b"i" + FRAME.pack(len(name)) + name)
+
+    def child(self) -> socket.socket:
+        """Fork; gives the connection, which may be written to before the child is there."""
+        ours, theirs = socket.socketpair()
+        with self._lock, theirs, suppress(BrokenPipeError):
+            socket.send_fds(self._commands, [b"f"], [theirs.fileno()])
+        return ours  # which has come to its end if the nursery died
+
+    def status(self, pid: int) -> int:
+        """The exit status of a child that died, or of the nursery where that was what died."""
+        try:
+            with self._lock:
+                self._commands.sendall(b"w" + PID.pack(pid))
+                (status,) = PID.unpack(receive(self._commands, PID.size))
+        except (EOFError, OSError):
+            status = self._process.wait()
+        return int(status)
+
+    def close(self) -> None:
+        """End the process."""
+        self._commands.close()
+        self._process.wait()
+
+    def forget(self) -> None:
+        """After a fork: the process belongs to the parent."""
+        self._commands.close()
+        self._process.returncode = 0
 
 
 class _Child:
-    """One child process; it imports the module `ahead` before its first call."""
+    """One fork of the nursery."""
 
-    def __init__(self, ahead: str = "") -> None:
-        path = os.pathsep.join(p or str(Path.cwd()) for p in sys.path)
-        self._process = subprocess.Popen(
-            [sys.executable, "-P", "-c", f"from saccade.processes import main; main({ahead!r})"],
-            bufsize=0,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            env=dict(os.environ, PYTHONPATH=path),
-        )
+    def __init__(self, nursery: _Nursery) -> None:
+        self._nursery = nursery
+        self._socket = nursery.child()
+        self._pid = 0
 
-    def call(self, function: Callable[[A], R], argument: A) -> R:
-        """Run a module-level function on an argument there."""
+    def begin(self, function: Callable[[A], R], argument: A) -> None:
+        """Send a call of a module-level function."""
+        message = pickle.dumps((function, argument))
+        with suppress(ConnectionError):  # `end` will find out more
+            self._socket.sendall(FRAME.pack(len(message)) + message)
+
+    def end(self, function: Callable[[A], R]) -> R:
+        """The result of the call that was begun."""
         try:
-            self._send(pickle.dumps((function, argument)))
-            (length,) = _FRAME.unpack(self._receive(_FRAME.size))
-            error, result = pickle.loads(self._receive(length))
-        except (EOFError, BrokenPipeError) as broken:
-            status = self._process.wait()
+            if not self._pid:
+                (self._pid,) = PID.unpack(receive(self._socket, PID.size))
+            (length,) = FRAME.unpack(receive(self._socket, FRAME.size))
+            error, result = pickle.loads(receive(self._socket, length))
+        except (EOFError, OSError) as broken:
+            status = self._nursery.status(self._pid)
             raise CompileError(
                 f"the process that ran {function.__qualname__} died (status {status})"
             ) from broken
@@ -70,55 +120,28 @@ class _Child:
         value: R = result
         return value
 
-    def _send(self, message: bytes) -> None:
-        assert self._process.stdin is not None
-        rest = memoryview(message)
-        while rest:
-            rest = rest[self._process.stdin.write(rest) :]
-
-    def _receive(self, count: int) -> bytes:
-        assert self._process.stdout is not None
-        parts: list[bytes] = []
-        while count:
-            part = self._process.stdout.read(count)
-            if not part:
-                raise EOFError
-            parts.append(part)
-            count -= len(part)
-        return b"".join(parts)
-
     def close(self) -> None:
-        """End the process."""
-        self._close_pipes()
-        self._process.wait()
-
-    def forget(self) -> None:
-        """After a fork: the process belongs to the parent."""
-        self._close_pipes()
-        self._process.returncode = 0
-
-    def _close_pipes(self) -> None:
-        for pipe in (self._process.stdin, self._process.stdout):
-            assert pipe is not None
-            pipe.close()
+        """Let the child end; it does so once it finds nobody there."""
+        self._socket.close()
 
 
 class Processes:
-    """As many children as there are cores, started when first needed."""
+    """Children as they are needed, at most as many at a time in a `map` as there are cores."""
 
     def __init__(self) -> None:
-        self._children: list[_Child] = []  # that have nothing to do
-        self._busy: list[_Child] = []
+        self._nursery: list[_Nursery] = []  # one, once something was asked for
+        self._busy: set[_Child] = set()
         self._lock = Lock()  # held as long as a `map` lasts
-        self._hands = Lock()  # held while children change hands
-        weakref.finalize(self, _close, self._children)
+        self._hands = Lock()  # held while the nursery is told something
+        weakref.finalize(self, _close, self._nursery)
         _all.add(self)
 
-    def warm(self, ahead: str = "") -> None:
-        """Start the children now; all but the first to work import the module `ahead` meanwhile."""
+    def warm(self, *modules: str) -> None:
+        """Import modules for calls that begin from now on."""
         with self._hands:
-            while len(self._children) < default_threads():
-                self._children.append(_Child(ahead if self._children else ""))
+            nursery = self._started()
+            for module in modules:
+                nursery.bring(module)
 
     def map(self, function: Callable[[A], R], arguments: Sequence[A]) -> list[R]:
         """Results in order; the calls run side by side.
@@ -129,73 +152,78 @@ class Processes:
         if not arguments:
             return []
         with self._lock:
-            children = self._take(min(default_threads(), len(arguments)))
+            children = [self._fork(function) for _ in range(min(default_threads(), len(arguments)))]
             idle = list(children)
 
             def work(argument: A) -> R:
                 child = idle.pop()
+                child.begin(function, argument)
                 try:
-                    return child.call(function, argument)
+                    return child.end(function)
                 finally:
                     idle.append(child)
 
             try:
-                with ThreadPoolExecutor(len(idle)) as threads:
+                with ThreadPoolExecutor(len(children)) as threads:
                     return list(threads.map(work, arguments))
-            except CompileError:
-                _close(idle)  # a dead child must not meet the next caller
-                raise
             finally:
-                self._give_back(children, idle)
+                for child in children:
+                    self._end(child)
 
-    def aside(self, function: Callable[[A], R], argument: A) -> R:
-        """Run one call on an idle child or a new one, whatever the others are doing.
+    def start(self, function: Callable[[A], R], argument: A) -> Callable[[], R]:
+        """Begin one call, whatever the others are doing; gives the function to ask for its result.
 
-        Raises:
-            SaccadeError: What the function raised there, or that the child died.
+        That raises what the function raised there, or a `CompileError` if the child died.
         """
-        (child,) = children = self._take(1, last=True)
-        try:
-            return child.call(function, argument)
-        except CompileError:
-            child.close()
-            children = []
-            raise
-        finally:
-            self._give_back([child], children)
+        child = self._fork(function)
+        child.begin(function, argument)
 
-    def _take(self, count: int, *, last: bool = False) -> list[_Child]:
-        """The first children that have nothing to do, or the last; new ones where they are few."""
-        with self._hands:
-            while len(self._children) < count:
-                self._children.append(_Child())
-            taken = [self._children.pop(-1 if last else 0) for _ in range(count)]
-            self._busy.extend(taken)
-            return taken
+        def finish() -> R:
+            try:
+                return child.end(function)
+            finally:
+                self._end(child)
 
-    def _give_back(self, taken: Sequence[_Child], alive: Sequence[_Child]) -> None:
-        with self._hands:
-            for child in taken:
-                self._busy.remove(child)
-            self._children.extend(alive)
+        return finish
 
     def close(self) -> None:
-        """End the children."""
+        """End the nursery; whoever needs children later starts another one."""
         with self._lock, self._hands:
-            _close(self._children)
+            _close(self._nursery)
 
     def forget(self) -> None:
         """After a fork: the children belong to the parent."""
-        for child in (*self._children, *self._busy):
-            child.forget()
-        self._children.clear()
+        for child in self._busy:
+            child.close()
+        for nursery in self._nursery:
+            nursery.forget()
         self._busy.clear()
+        self._nursery.clear()
 
+    def _started(self) -> _Nursery:
+        if not self._nursery:
+            self._nursery.append(_Nursery())
+        return self._nursery[0]
 
-def _close(children: list[_Child]) -> None:
-    for child in children:
+    def _fork(self, function: Callable[[A], R]) -> _Child:
+        """A child that has the function's module."""
+        with self._hands:
+            nursery = self._started()
+            nursery.bring(function.__module__)
+            child = _Child(nursery)
+            self._busy.add(child)
+            return child
+
+    def _end(self, child: _Child) -> None:
         child.close()
-    children.clear()
+        with self._hands:
+            self._busy.discard(child)
+
+
+def _close(nurseries: list[_Nursery]) -> None:
+    for nursery in nurseries:
+        nursery.close()
+    nurseries.clear()
 
 
 _all = weakref.WeakSet[Processes]()
@@ -207,28 +235,3 @@ def _forget() -> None:
 
 
 os.register_at_fork(after_in_child=_forget)
-
-
-def main(ahead: str) -> None:
-    """Serve calls from standard input until it ends; import a module first, if one is named."""
-    gc.disable()  # see `_LITTER`
-    if ahead:
-        importlib.import_module(ahead)
-    gc.freeze()
-    requests, replies = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # whatever prints must not end up between the replies
-    while True:
-        try:
-            function, argument = pickle.load(requests)
-        except EOFError:
-            os._exit(0)  # taking a large interpreter down in order takes 150 ms
-        reply: tuple[SaccadeError | None, Any]
-        try:
-            reply = None, function(argument)
-        except SaccadeError as error:
-            reply = error, None
-        message = pickle.dumps(reply)
-        replies.write(_FRAME.pack(len(message)) + message)
-        replies.flush()
-        if gc.get_count()[0] > _LITTER:
-            gc.collect()

@@ -4,9 +4,11 @@ import contextlib
 import importlib
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
+import time
 import warnings
 from pathlib import Path
 
@@ -160,6 +162,29 @@ def double(argument):
     return 2 * argument
 
 
+def own_number(_argument):
+    return os.getpid()
+
+
+def threads_and_input(_argument):
+    return len(list(Path("/proc/self/task").iterdir())), os.read(0, 1)
+
+
+def parent(_argument):
+    return os.getppid()
+
+
+def gone(pid):
+    """Whether a process, a child's child perhaps, has ended or does so soon."""
+    for _ in range(500):
+        try:
+            os.kill(pid, 0)
+        except ProcessLookupError:
+            return True
+        time.sleep(0.01)
+    return False
+
+
 @pytest.fixture
 def processes(monkeypatch):
     monkeypatch.syspath_prepend(str(Path(__file__).parent))
@@ -191,6 +216,51 @@ def test_large_results_arrive_whole(processes):
     assert found == b"x" * 6_000_002
 
 
+def test_calls_are_made_in_forks_of_one_process(processes):
+    parents = processes.map(module_function("parent"), [0, 0, 0])
+    assert len(set(parents)) == 1
+    assert processes.start(module_function("parent"), 0)() == parents[0]
+    processes.close()
+    assert gone(parents[0])
+    assert processes.map(module_function("parent"), [0]) != parents[:1]
+
+
+def test_calls_that_were_begun_run_side_by_side_with_others(processes):
+    pending = [processes.start(module_function("double"), n) for n in range(5)]
+    assert processes.map(module_function("double"), [9, 8]) == [18, 16]
+    assert [finish() for finish in reversed(pending)] == [8, 6, 4, 2, 0]
+
+
+def test_a_call_that_was_begun_and_failed_says_so_when_it_is_asked_for(processes):
+    broken = processes.start(module_function("die"), 1)
+    refused = processes.start(module_function("refuse"), 2)
+    with pytest.raises(CompileError, match="no code for 2"):
+        refused()
+    with pytest.raises(CompileError, match=r"die died \(status -6\)"):
+        broken()
+
+
+def test_where_the_nursery_dies_calls_fail_and_later_ones_get_another(processes):
+    assert processes.map(module_function("double"), [1]) == [2]
+    (nursery,) = processes._nursery
+    os.kill(nursery._process.pid, signal.SIGKILL)
+    assert nursery._process.wait() == -signal.SIGKILL
+    with pytest.raises(CompileError, match=r"double died \(status -9\)"):
+        processes.map(module_function("double"), [1, 2, 3])
+    processes.close()
+    assert processes.map(module_function("double"), [1]) == [2]
+
+
+def test_a_module_that_cannot_be_imported_is_an_error_of_the_call(processes):
+    processes.warm("saccade.no_such_module")
+    with pytest.raises(CompileError, match=r"double died \(status 1\)"):
+        processes.start(module_function("double"), 1)()
+
+
+def test_children_have_one_thread_and_no_input(processes):
+    assert processes.map(module_function("threads_and_input"), [0]) == [(1, b"")]
+
+
 def test_an_abort_inside_the_compiler_reaches_the_caller(folder, monkeypatch):
     """The process survives; the next call compiles again."""
     monkeypatch.syspath_prepend(str(Path(__file__).parent))
@@ -203,17 +273,17 @@ def test_an_abort_inside_the_compiler_reaches_the_caller(folder, monkeypatch):
 
 
 def test_children_end_with_what_started_them(monkeypatch):
+    monkeypatch.syspath_prepend(str(Path(__file__).parent))
     found = Processes()
     assert found.map(len, ["abc"]) == [3]
-    pids = [child._process.pid for child in found._children]
-    assert pids
+    (nursery,) = found._nursery
+    pids = [nursery._process.pid, *found.map(module_function("own_number"), [0, 0])]
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         del found
     assert not caught
     for pid in pids:
-        with pytest.raises(ProcessLookupError):
-            os.kill(pid, 0)
+        assert gone(pid)
 
 
 SCRIPT = """

@@ -37,9 +37,9 @@ def test_speeds_are_measured_once_and_kept(tmp_path, monkeypatch):
     target, asked = host_target(), []
 
     class Fake(Processes):
-        def aside(self, function, argument):
+        def start(self, function, argument):
             asked.append(function)
-            return nominal(argument)
+            return lambda: nominal(argument)
 
     first = Speeds(target, Fake()).get()
     assert first == nominal(target) and asked == [measure_speeds]
@@ -77,8 +77,11 @@ def test_absurd_speeds_are_dropped(tmp_path):
 
 def test_where_measuring_fails_speeds_are_nominal(tmp_path):
     class Broken(Processes):
-        def aside(self, function, argument):
-            raise CompileError("the process died")
+        def start(self, function, argument):
+            def finish():
+                raise CompileError("the process died")
+
+            return finish
 
     assert Speeds(host_target(), Broken()).get() is None
     assert not list((tmp_path / "machine").glob("*.json"))

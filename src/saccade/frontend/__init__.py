@@ -17,12 +17,14 @@ if TYPE_CHECKING:
 __all__ = ["digest", "load"]
 
 
-def load(source: object, options: Options | None = None) -> Graph:
+def load(source: object, options: Options | None = None, *, mapped: bool = False) -> Graph:
     """The small IR of a model.
 
     Args:
         source: A path, the bytes of a file, an `onnx.ModelProto` or an `onnx_ir.Model`.
         options: Not read yet; every device gets the same graph.
+        mapped: Whether the graph's constants may be views of the file, which is fast, but leaves it
+            to the caller that the file stays as it is.
 
     Returns:
         The graph, inputs and outputs in the file's order. Models of float16 keep it at the inputs
@@ -37,7 +39,7 @@ def load(source: object, options: Options | None = None) -> Graph:
     from saccade.frontend.normalise import array_reader, normalise  # noqa: PLC0415
     from saccade.frontend.read import read  # noqa: PLC0415
 
-    given = read(source)
-    references = check(given.proto, given.folder)
+    given = read(source, mapped=mapped)
+    references = check(given.proto, given.folder, given.own)
     model = normalise(given.proto)
     return lower(model, array_reader(references))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from saccade.errors import ModelError
 from saccade.frontend import external
-from saccade.frontend.check_tensor import check_tensor
+from saccade.frontend.check_tensor import check_size, check_tensor
 
 if TYPE_CHECKING:
     import onnx
@@ -22,12 +22,13 @@ _NODES = 1_000_000
 _RANK = 64
 
 
-def check(model: onnx.ModelProto, folder: Path | None) -> References:
+def check(model: onnx.ModelProto, folder: Path | None, own: Path | None = None) -> References:
     """Check a parsed file.
 
     Args:
         model: Anything that protobuf could parse.
         folder: Where external data may lie; None forbids it.
+        own: The file that all external data lies in, if it was read without its weights.
 
     Returns:
         The checked places of external tensors.
@@ -45,7 +46,7 @@ def check(model: onnx.ModelProto, folder: Path | None) -> References:
     for tensor in external.tensors(model):
         size = check_tensor(tensor)
         if tensor.data_location == tensor.EXTERNAL:
-            found = external.find(tensor, folder, size)
+            found = external.find(tensor, folder, size) if own is None else _in(own, tensor, size)
             references[_place(tensor), found.offset, found.length] = found
     _check_graph(model.graph, frozenset(), 0)
     if not model.graph.output:
@@ -55,6 +56,13 @@ def check(model: onnx.ModelProto, folder: Path | None) -> References:
 
 def _place(tensor: Any) -> str:  # noqa: ANN401 - protobuf classes are made at run time
     return str(next(e.value for e in tensor.external_data if e.key == "location"))
+
+
+def _in(own: Path, tensor: Any, size: int) -> external.Reference:  # noqa: ANN401
+    """The place that `skeleton` noted."""
+    entries = {entry.key: entry.value for entry in tensor.external_data}
+    check_size(tensor, size, int(entries["length"]))
+    return external.Reference(own, int(entries["offset"]), size)
 
 
 def _check_graph(graph: Any, outer: frozenset[str], depth: int) -> None:  # noqa: ANN401

@@ -7,7 +7,7 @@ from typing import Any
 
 from saccade.errors import ModelError
 
-__all__ = ["check_tensor"]
+__all__ = ["check_size", "check_tensor"]
 
 _RANK = 64
 _BITS = {
@@ -54,9 +54,7 @@ def check_tensor(tensor: Any) -> int:  # noqa: ANN401 - protobuf classes are mad
 def _check_data(tensor: Any, name: str, elements: int, size: int) -> None:  # noqa: ANN401
     """The one field that holds the data has to be full."""
     if tensor.HasField("raw_data"):
-        held = len(tensor.raw_data)
-        if held != size:
-            raise ModelError(f"{name} of shape {list(tensor.dims)} takes {size} bytes, has {held}")
+        check_size(tensor, size, len(tensor.raw_data))
         return
     count = len(getattr(tensor, _FIELDS.get(tensor.data_type, "int32_data")))
     bits = _BITS[tensor.data_type]
@@ -66,3 +64,10 @@ def _check_data(tensor: Any, name: str, elements: int, size: int) -> None:  # no
     expected = (elements * bits + 7) // 8 if bits < 8 else elements
     if count != expected:
         raise ModelError(f"{name} of shape {list(tensor.dims)} has {count} elements")
+
+
+def check_size(tensor: Any, size: int, held: int) -> None:  # noqa: ANN401
+    """Hold the raw data of a tensor against what it takes."""
+    if held != size:
+        shape = list(tensor.dims)
+        raise ModelError(f"tensor {tensor.name!r} of shape {shape} takes {size} bytes, has {held}")

@@ -15,6 +15,7 @@ import numpy as np
 from saccade.errors import ModelError
 from saccade.frontend import external
 from saccade.frontend.check import References
+from saccade.frontend.skeleton import OWN_FILE
 from saccade.ir import Array
 
 if TYPE_CHECKING:
@@ -85,4 +86,5 @@ def _array(tensor: Any, references: References) -> Array:  # noqa: ANN401
     raw = external.map_bytes(references[place])
     shape = tuple(int(extent) for extent in tensor.shape)
     array: Array = raw.view(tensor.dtype.numpy()).reshape(shape)
-    return array if array.flags.aligned else array.copy()
+    # Weights among other fields hardly ever are aligned; they are about to be written elsewhere.
+    return array if array.flags.aligned or tensor.location == OWN_FILE else array.copy()

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from saccade.errors import ModelError
 from saccade.frontend.remembered import recall, remember
+from saccade.frontend.skeleton import skeleton
 from saccade.frontend.wire import mentions_external_data
 
 if TYPE_CHECKING:
@@ -30,15 +31,22 @@ class Source:
         proto: The parsed file; nothing in it is checked yet.
         folder: Folder of the file; None if the model did not come from one.
         where: What messages call it.
+        own: The file itself, if large initializers of `proto` only name their place in there
+            (`skeleton.OWN_FILE`).
     """
 
     proto: onnx.ModelProto
     folder: Path | None
     where: str
+    own: Path | None = None
 
 
-def read(source: object) -> Source:
+def read(source: object, *, mapped: bool = False) -> Source:
     """Parse a path, bytes, an `onnx.ModelProto` or an `onnx_ir.Model`.
+
+    Args:
+        source: The model.
+        mapped: Whether the weights of a file may stay in there.
 
     Raises:
         ModelError: If there is no such file or it is not ONNX.
@@ -46,6 +54,9 @@ def read(source: object) -> Source:
     """
     if isinstance(source, (str, os.PathLike)):
         path = Path(source)
+        short = _skeleton_of(path) if mapped else None
+        if short is not None:
+            return Source(_parse(short, str(path)), path.parent, str(path), path)
         return Source(_parse(_read_file(path), str(path)), path.parent, str(path))
     if isinstance(source, (bytes, bytearray, memoryview)):
         return Source(_parse(bytes(source), "the given bytes"), None, "the given bytes")
@@ -64,13 +75,31 @@ def read(source: object) -> Source:
 
 def _read_file(path: Path) -> bytes:
     try:
-        if not path.is_file():
-            raise ModelError(f"{path}: there is no such file")
-        if path.stat().st_size >= _LARGEST_FILE:
-            raise ModelError(f"{path}: larger than 2 GiB, which no ONNX file can be")
+        _check_size(path)
         return path.read_bytes()
     except OSError as error:
         raise ModelError(f"{path}: {error.strerror}") from error
+
+
+def _skeleton_of(path: Path) -> bytes | None:
+    """The file without its weights; None if it has to be read whole."""
+    try:
+        if not _check_size(path):
+            return None
+        with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as view:
+            return None if mentions_external_data(view) else skeleton(view)
+    except OSError as error:
+        raise ModelError(f"{path}: {error.strerror}") from error
+
+
+def _check_size(path: Path) -> int:
+    """Bytes of the file."""
+    if not path.is_file():
+        raise ModelError(f"{path}: there is no such file")
+    size = path.stat().st_size
+    if size >= _LARGEST_FILE:
+        raise ModelError(f"{path}: larger than 2 GiB, which no ONNX file can be")
+    return size
 
 
 def _parse(data: bytes, where: str) -> onnx.ModelProto:

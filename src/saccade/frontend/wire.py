@@ -1,4 +1,4 @@
-"""Whether a serialised model has external data, seen without parsing it: skips over the weights.
+"""What lies where in a serialised model, seen without parsing it: skips over the weights.
 
 Searching 100 MB of weights for a name takes 40 ms, and parsing them longer; a warm start wants
 neither.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from mmap import mmap
 
-__all__ = ["mentions_external_data"]
+__all__ = ["field", "mentions_external_data", "varint"]
 
 _EXTERNAL = 13
 _INSIDE: dict[str, dict[int, str]] = {
@@ -33,8 +33,8 @@ def mentions_external_data(data: mmap | bytes) -> bool:
             kind, at, end = waiting.pop()
             inside = _INSIDE[kind]
             while at < end:
-                tag, at = _varint(data, at)
-                start, at = _field(data, at, tag & 7)
+                tag, at = varint(data, at)
+                start, at = field(data, at, tag & 7)
                 if at > end or (kind == "tensor" and tag >> 3 == _EXTERNAL):
                     return True
                 if tag >> 3 in inside:
@@ -44,7 +44,8 @@ def mentions_external_data(data: mmap | bytes) -> bool:
     return False
 
 
-def _varint(data: mmap | bytes, at: int) -> tuple[int, int]:
+def varint(data: mmap | bytes, at: int) -> tuple[int, int]:
+    """A number of variable length and the position behind it."""
     value = shift = 0
     while True:
         byte = data[at]
@@ -57,12 +58,12 @@ def _varint(data: mmap | bytes, at: int) -> tuple[int, int]:
             raise ValueError("a number of more than ten bytes")
 
 
-def _field(data: mmap | bytes, at: int, wire_type: int) -> tuple[int, int]:
+def field(data: mmap | bytes, at: int, wire_type: int) -> tuple[int, int]:
     """Start of the field's contents and the position behind it."""
     if wire_type == 0:
-        return at, _varint(data, at)[1]
+        return at, varint(data, at)[1]
     if wire_type == 2:
-        length, at = _varint(data, at)
+        length, at = varint(data, at)
         return at, at + length
     if wire_type in (1, 5):
         return at, at + (8 if wire_type == 1 else 4)

@@ -10,16 +10,17 @@ from __future__ import annotations
 import json
 import os
 import tempfile
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import fields
 from hashlib import sha256
 from pathlib import Path
-from threading import Thread
 
 from saccade.caches import trusted_folder
 from saccade.codegen.target import Target
 from saccade.errors import SaccadeError
 from saccade.kernels.machine import Machine, nominal
+from saccade.locks import Lock
 from saccade.options import default_threads
 from saccade.processes import Processes
 
@@ -90,19 +91,20 @@ class Speeds:
     """
 
     def __init__(self, target: Target, processes: Processes) -> None:
+        self._target = target
         self._found = kept_speeds(target)
-        self._thread: Thread | None = None
+        self._pending: Callable[[], Machine] | None = None
+        self._lock = Lock()
         if self._found is None:
-            self._thread = Thread(target=self._measure, args=(target, processes), daemon=True)
-            self._thread.start()
+            with suppress(OSError):
+                self._pending = processes.start(measure_speeds, target)
 
     def get(self) -> Machine | None:
         """The speeds; None if they cannot be measured."""
-        if self._thread is not None:
-            self._thread.join()
+        with self._lock:
+            pending, self._pending = self._pending, None
+            if pending is not None:
+                with suppress(SaccadeError, OSError):
+                    self._found = pending()
+                    keep_speeds(self._target, self._found)
         return self._found
-
-    def _measure(self, target: Target, processes: Processes) -> None:
-        with suppress(SaccadeError, OSError):
-            self._found = processes.aside(measure_speeds, target)
-            keep_speeds(target, self._found)

@@ -1,0 +1,119 @@
+"""What runs in the processes that `saccade.processes` starts: the nursery, and its forks."""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import os
+import pickle
+import socket
+import struct
+from typing import Any
+
+from saccade.errors import SaccadeError
+
+__all__ = ["FRAME", "PID", "receive", "serve"]
+
+FRAME = struct.Struct("<Q")
+"""Length of what follows: a name or a pickle."""
+PID = struct.Struct("<q")
+"""What a child says first, and what the nursery is asked the exit status of; also the status."""
+
+_LITTER = 50_000
+"""Objects after which a child collects garbage, between calls: Python would look through all that a
+kernel's code is made of time and again while it is made."""
+
+
+def receive(source: socket.socket, count: int) -> bytes:
+    """So many bytes.
+
+    Raises:
+        EOFError: If there are fewer.
+    """
+    found = bytearray(count)
+    rest = memoryview(found)
+    while rest:
+        got = source.recv_into(rest)
+        if not got:
+            raise EOFError
+        rest = rest[got:]
+    return bytes(found)
+
+
+def serve() -> None:
+    """Follow the commands from standard input until it ends.
+
+    A command is a letter and what belongs to it: `i` import a module, `f` fork a child that serves
+    the socket that comes with it, `w` wait for a child and tell its exit status.
+    """
+    commands = socket.socket(fileno=os.dup(0))
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.close(nothing)
+    os.dup2(2, 1)  # whatever prints must not get between what the user's process prints
+    gc.disable()  # see `_LITTER`
+    statuses: dict[int, int] = {}
+    while True:
+        letter, descriptors, _, _ = socket.recv_fds(commands, 1, 1)
+        if letter == b"i":
+            (length,) = FRAME.unpack(receive(commands, FRAME.size))
+            importlib.import_module(receive(commands, length).decode())
+        elif letter == b"f":
+            _fork(commands, descriptors[0])
+        elif letter == b"w":
+            (pid,) = PID.unpack(receive(commands, PID.size))
+            commands.sendall(PID.pack(_status(pid, statuses)))
+        else:
+            os._exit(0)  # taking a large interpreter down in order takes 150 ms
+        _reap(statuses)
+
+
+def _fork(commands: socket.socket, descriptor: int) -> None:
+    gc.freeze()  # children share what is there, and look through none of it
+    if os.fork():
+        os.close(descriptor)
+        return
+    commands.close()
+    _answer(socket.socket(fileno=descriptor))
+
+
+def _status(pid: int, statuses: dict[int, int]) -> int:
+    """Exit status of a child; waits for it to end. -1 for one that never said its number."""
+    if pid and pid not in statuses:
+        statuses[pid] = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    return statuses.get(pid, -1)
+
+
+def _reap(statuses: dict[int, int]) -> None:
+    """Note what became of the children that ended."""
+    try:
+        while True:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+            if not pid:
+                return
+            statuses[pid] = os.waitstatus_to_exitcode(status)
+    except ChildProcessError:
+        return
+
+
+def _answer(calls: socket.socket) -> None:
+    """Serve calls until nobody is there any more; does not return."""
+    calls.sendall(PID.pack(os.getpid()))
+    while True:
+        try:
+            (length,) = FRAME.unpack(receive(calls, FRAME.size))
+            function, argument = pickle.loads(receive(calls, length))
+        except (EOFError, ConnectionError):
+            os._exit(0)
+        reply: tuple[SaccadeError | None, Any]
+        try:
+            reply = None, function(argument)
+        except SaccadeError as error:
+            reply = error, None
+        message = pickle.dumps(reply)
+        try:
+            calls.sendall(FRAME.pack(len(message)) + message)
+        except ConnectionError:
+            os._exit(0)
+        if gc.get_count()[0] > _LITTER:
+            gc.collect()
