@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from saccade.engine import Engine
     from saccade.model import Model
+    from saccade.options import Options
+    from saccade.processes import Processes
 
 __all__ = ["compile"]
 
@@ -46,6 +48,7 @@ def compile(  # noqa: A001 - the name that users expect: saccade.compile
     from saccade.options import Options  # noqa: PLC0415
 
     options = Options.make(device, precision, threads, exact, **more)
+    early = _early(options, source)
     digest = frontend.digest(source) if options.cache else None
     identity = f"{digest}/{options.precision.value}" if digest else None  # what constants depend on
     bundles = runtime.bundles(identity, options)
@@ -54,10 +57,26 @@ def compile(  # noqa: A001 - the name that users expect: saccade.compile
         from saccade import lowered  # noqa: PLC0415
         from saccade.processes import Processes  # noqa: PLC0415
 
-        processes = Processes()
+        processes = early.pop() if early else Processes()
         lower = lowered.begin(source, options, processes, identity, runtime.compiler(options))
         from saccade.engine import Engine  # noqa: PLC0415 - a quarter of a second, beside lowering
 
         return Engine(lower, options, processes, bundles, lasting=identity is not None)
 
-    return Model(start, bundles)
+    model = Model(start, bundles)
+    while early:  # an earlier start left everything
+        early.pop().close()
+    return model
+
+
+def _early(options: Options, source: object) -> list[Processes]:
+    """Children that get ready while a file is digested, if it was never seen before."""
+    from saccade import frontend  # noqa: PLC0415
+
+    if not options.cache or frontend.seen(source):
+        return []
+    from saccade.processes import Processes  # noqa: PLC0415 - a warm start needs none
+
+    processes = Processes()
+    processes.warm("saccade.opdefs", "saccade.lowered")
+    return [processes]

@@ -65,7 +65,7 @@ def begin(
         options: The user's.
         processes: Where to lower.
         identity: Digest of the source and the precision; without one nothing is kept on disk.
-        ahead: A module that later calls will need, if any: imported for them meanwhile.
+        ahead: What later calls will need, if anything (`Processes.warm`).
     """
     path = _path(identity) if identity else None
     lowering: Callable[[], None] | None = None
@@ -101,7 +101,10 @@ def _passes(options: Options) -> tuple[Pass, ...]:
 
 def _lower_file(task: tuple[str | Path, Options, Path]) -> None:
     """Lower a file into the cache (runs in a child process)."""
+    from saccade.frontend.late import put_off_sympy  # noqa: PLC0415 - for a process of its own
+
     source, options, path = task
+    put_off_sympy()
     _write(_lower(source, options, mapped=True), path)
 
 

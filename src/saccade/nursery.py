@@ -43,8 +43,9 @@ def receive(source: socket.socket, count: int) -> bytes:
 def serve() -> None:
     """Follow the commands from standard input until it ends.
 
-    A command is a letter and what belongs to it: `i` import a module, `f` fork a child that serves
-    the socket that comes with it, `w` wait for a child and tell its exit status.
+    A command is a letter and what belongs to it: `i` import a module, and maybe run a function of
+    it, `f` fork a child that serves the socket that comes with it, `w` wait for a child and tell
+    its exit status.
     """
     commands = socket.socket(fileno=os.dup(0))
     nothing = os.open(os.devnull, os.O_RDONLY)
@@ -57,15 +58,24 @@ def serve() -> None:
         letter, descriptors, _, _ = socket.recv_fds(commands, 1, 1)
         if letter == b"i":
             (length,) = FRAME.unpack(receive(commands, FRAME.size))
-            importlib.import_module(receive(commands, length).decode())
+            _bring(receive(commands, length).decode())
         elif letter == b"f":
             _fork(commands, descriptors[0])
         elif letter == b"w":
             (pid,) = PID.unpack(receive(commands, PID.size))
             commands.sendall(PID.pack(_status(pid, statuses)))
         else:
-            os._exit(0)  # taking a large interpreter down in order takes 150 ms
-        _reap(statuses)
+            break
+        _reap(statuses, os.WNOHANG)
+    _reap(statuses, 0)
+    os._exit(0)  # taking a large interpreter down in order takes 150 ms
+
+
+def _bring(name: str) -> None:
+    module, _, function = name.partition(":")
+    found = importlib.import_module(module)
+    if function:
+        getattr(found, function)()
 
 
 def _fork(commands: socket.socket, descriptor: int) -> None:
@@ -84,11 +94,11 @@ def _status(pid: int, statuses: dict[int, int]) -> int:
     return statuses.get(pid, -1)
 
 
-def _reap(statuses: dict[int, int]) -> None:
-    """Note what became of the children that ended."""
+def _reap(statuses: dict[int, int], how: int) -> None:
+    """Note what became of the children that ended, or wait until all have."""
     try:
         while True:
-            pid, status = os.waitpid(-1, os.WNOHANG)
+            pid, status = os.waitpid(-1, how)
             if not pid:
                 return
             statuses[pid] = os.waitstatus_to_exitcode(status)

@@ -51,10 +51,11 @@ class _Nursery:
                 env=dict(os.environ, PYTHONPATH=path, **dict.fromkeys(_ONE_THREAD, "1")),
             )
         self._imported: set[str] = set()
+        self._forked = False
         self._lock = Lock()  # a command and its reply
 
     def bring(self, module: str) -> None:
-        """Import a module; children forked from now on have it."""
+        """Import a module, `module:function` also runs something; children forked later have it."""
         with self._lock, suppress(BrokenPipeError):
             if module not in self._imported:
                 self._imported.add(module)
@@ -64,6 +65,7 @@ class _Nursery:
     def child(self) -> socket.socket:
         """Fork; gives the connection, which may be written to before the child is there."""
         ours, theirs = socket.socketpair()
+        self._forked = True
         with self._lock, theirs, suppress(BrokenPipeError):
             socket.send_fds(self._commands, [b"f"], [theirs.fileno()])
         return ours  # which has come to its end if the nursery died
@@ -81,6 +83,8 @@ class _Nursery:
     def close(self) -> None:
         """End the process."""
         self._commands.close()
+        if not self._forked:  # then nothing is lost, and it may still be importing
+            self._process.kill()
         self._process.wait()
 
     def forget(self) -> None:
@@ -137,7 +141,7 @@ class Processes:
         _all.add(self)
 
     def warm(self, *modules: str) -> None:
-        """Import modules for calls that begin from now on."""
+        """Import modules for calls that begin from now on; `module:function` also runs that."""
         with self._hands:
             nursery = self._started()
             for module in modules:

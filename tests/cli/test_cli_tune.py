@@ -10,7 +10,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import saccade
-from saccade.kernels import CPU_KERNELS
+from saccade.kernels import all_kernels
 from saccade.layout import assign
 from saccade.opdefs import Conv2d
 from saccade.tuning import Algorithms, Entry, this_machine
@@ -93,7 +93,7 @@ def choices_for(network, tmp_path):
     for step in laid.steps:
         if not isinstance(step.op, Conv2d):
             continue
-        kernels = [k for k in CPU_KERNELS if isinstance(step.op, k.ops)]
+        kernels = [k for k in all_kernels() if isinstance(step.op, k.ops)]
         way = next(
             w for w in candidates(step.call, kernels, within=9.0) if w.launches != step.launches
         )

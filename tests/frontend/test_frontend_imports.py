@@ -55,3 +55,29 @@ def test_bytes_and_file_have_the_same_content_but_memory_has_no_digest(tmp_path:
     onnx.save(text_model("y = Relu(x)"), path)
     assert frontend.digest(path) == frontend.digest(path)
     assert frontend.digest(path.read_bytes()) == frontend.digest(bytearray(path.read_bytes()))
+
+
+LATE = """
+import sys
+from saccade.frontend.late import put_off_sympy
+put_off_sympy()
+from saccade import frontend
+graph = frontend.load(sys.argv[1])
+assert "onnx_ir" in sys.modules
+print(sum(name.partition(".")[0] == "sympy" for name in sys.modules), len(graph.nodes))
+import onnx_ir, sympy
+print(onnx_ir.SymbolicDim("N") + 1, sympy.simplify("2 * x - x"))
+print(sum(name.partition(".")[0] == "sympy" for name in sys.modules) > 100)
+"""
+
+
+def test_lowering_needs_no_sympy_where_it_is_put_off(tmp_path: Path) -> None:
+    """It is there for whoever asks it for something."""
+    path = tmp_path / "model.onnx"
+    onnx.save(text_model("s = Shape(x) y = Reshape(x, s)"), path)
+    done = subprocess.run(
+        [sys.executable, "-c", LATE, str(path)], capture_output=True, text=True, check=True
+    )
+    lines = done.stdout.splitlines()
+    assert lines[0].split()[0] == "1", "the module that stands in its place, no more"
+    assert lines[1:] == ["N + 1 x", "True"]

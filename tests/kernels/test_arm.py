@@ -14,14 +14,14 @@ from saccade.codegen.language import Kernel
 from saccade.codegen.target import foreign_target
 from saccade.errors import OutOfBoundsError
 from saccade.ir import DType
-from saccade.kernels import CPU_KERNELS
+from saccade.kernels import all_kernels
 from saccade.kernels.base import Call
 from saccade.opdefs import Conv2d, MatMul, SeparableConv2d
 from saccade.testing import emulate
 from saccade.testing.kernels import launched_as, nhwc_view, row_major, run_kernel
 
 F32 = DType.F32
-KERNELS = {kernel.name: kernel for kernel in CPU_KERNELS}
+KERNELS = {kernel.name: kernel for kernel in all_kernels()}
 ARM = foreign_target("neon")
 RNG = np.random.default_rng(3)
 

@@ -6,7 +6,7 @@ import pytest
 from layout_graphs import backend
 from tuning_fakes import convolutions, layout_of
 
-from saccade.kernels import CPU_KERNELS
+from saccade.kernels import all_kernels
 from saccade.kernels.base import Variant
 from saccade.kernels.conv2d.cpu_direct import CONV2D_DIRECT
 from saccade.tuning.candidates import MOST, candidates, find
@@ -64,7 +64,7 @@ def test_every_kernel_that_could_win_is_tried(steps):
 
 def test_the_first_variant_is_the_best_and_they_are_few(steps):
     for step in steps:
-        for kernel in CPU_KERNELS:
+        for kernel in all_kernels():
             if isinstance(step.op, kernel.ops) and kernel.supports(step.call) is None:
                 variants = list(kernel.variants(step.call))
                 assert 1 <= len(variants) <= 128

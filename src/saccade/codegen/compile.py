@@ -8,11 +8,12 @@ from typing import Any
 from saccade.codegen.target import Target
 from saccade.errors import CompileError
 
-__all__ = ["assembly", "object_code"]
+__all__ = ["assembly", "load_llvm", "object_code"]
 
 
 @lru_cache(maxsize=1)
-def _llvm() -> Any:  # noqa: ANN401 - llvmlite carries no types
+def load_llvm() -> Any:  # noqa: ANN401 - llvmlite carries no types
+    """Llvmlite's binding, ready to compile."""
     import llvmlite.binding as llvm  # noqa: PLC0415 - 40 ms; needed only where something is compiled
 
     # Kernels are written in the order that keeps their sums in registers; LLVM's scheduler hoists
@@ -25,14 +26,14 @@ def _llvm() -> Any:  # noqa: ANN401 - llvmlite carries no types
 
 @lru_cache(maxsize=8)
 def _machine(target: Target) -> Any:  # noqa: ANN401
-    llvm = _llvm()
+    llvm = load_llvm()
     return llvm.Target.from_triple(target.triple).create_target_machine(
         cpu=target.cpu, features=target.features, opt=3, reloc="pic", codemodel="small"
     )
 
 
 def _optimised(ir_text: str, target: Target) -> tuple[Any, Any]:
-    llvm = _llvm()
+    llvm = load_llvm()
     machine = _machine(target)
     try:
         module = llvm.parse_assembly(ir_text)
@@ -54,7 +55,7 @@ def _passes() -> Any:  # noqa: ANN401
     long for code of the same speed. Selecting instructions removes what is computed twice within a
     block, and moves what does not change out of loops that test at their end.
     """
-    passes = _llvm().create_new_function_pass_manager()
+    passes = load_llvm().create_new_function_pass_manager()
     passes.add_sroa_pass()
     passes.add_simplify_cfg_pass()
     passes.add_loop_rotate_pass()

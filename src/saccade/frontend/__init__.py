@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from saccade.frontend.read import digest
+from saccade.frontend.read import digest, seen
 
 if TYPE_CHECKING:
     from saccade.ir import Graph
     from saccade.options import Options
 
-__all__ = ["digest", "load"]
+__all__ = ["digest", "load", "seen"]
 
 
 def load(source: object, options: Options | None = None, *, mapped: bool = False) -> Graph:

@@ -17,7 +17,7 @@ from saccade.frontend.wire import mentions_external_data
 if TYPE_CHECKING:
     import onnx
 
-__all__ = ["Source", "digest", "read"]
+__all__ = ["Source", "digest", "read", "seen"]
 
 _LARGEST_FILE = 1 << 31
 """Protobuf cannot hold more; larger models keep their weights in external files."""
@@ -124,6 +124,16 @@ def _to_proto(model: Any) -> onnx.ModelProto:  # noqa: ANN401 - onnx_ir has no s
         return onnx_ir.to_proto(inside)
     except (onnx_ir.serde.SerdeError, ValueError, OSError) as error:
         raise ModelError(f"the given onnx_ir.Model: {error}") from error
+
+
+def seen(source: object) -> bool:
+    """Whether the digest of a file is known already; also for whatever is no file."""
+    if not isinstance(source, (str, os.PathLike)):
+        return True
+    try:
+        return recall(Path(source)) is not None
+    except OSError:
+        return True  # which `digest` will have more to say about
 
 
 def digest(source: object) -> str | None:

@@ -1,81 +1,126 @@
-"""How operators are done: one folder per family, an explicit list of all kernels."""
+"""How operators are done: one folder per family, an explicit list of all kernels.
 
-from saccade.kernels.base import CpuKernel
-from saccade.kernels.conv2d.cpu_depthwise import CONV2D_DEPTHWISE
-from saccade.kernels.conv2d.cpu_direct import CONV2D_DIRECT
-from saccade.kernels.conv2d.cpu_expand import CONV2D_EXPAND
-from saccade.kernels.conv2d.cpu_few_inputs import CONV2D_FEW_INPUTS
-from saccade.kernels.conv2d.cpu_few_outputs import CONV2D_FEW_OUTPUTS
-from saccade.kernels.conv2d.cpu_lattice import CONV2D_LATTICE
-from saccade.kernels.conv2d.cpu_separable import CONV2D_SEPARABLE
-from saccade.kernels.conv2d.cpu_winograd import CONV2D_WINOGRAD
-from saccade.kernels.conv_transpose.cpu_direct import CONV_TRANSPOSE2D_DIRECT
-from saccade.kernels.deform.forward import DEFORM_CONV2D
-from saccade.kernels.deform.gradient import DEFORM_CONV2D_GRADIENT
-from saccade.kernels.excite.direct import EXCITE
-from saccade.kernels.matmul.cpu_direct import MATMUL_DIRECT
-from saccade.kernels.movement.concat import CONCAT
-from saccade.kernels.movement.gather import GATHER
-from saccade.kernels.movement.move import COPY
-from saccade.kernels.movement.pad import PAD
-from saccade.kernels.nms.classes import NMS_CLASSES
-from saccade.kernels.nms.direct import NMS
-from saccade.kernels.norm.gradient import NORM_GRAD
-from saccade.kernels.normalize.local_response import LOCAL_RESPONSE
-from saccade.kernels.normalize.lp import LP_NORMALIZE
-from saccade.kernels.normalize.statistics import GROUP_NORM, LAYER_NORM
-from saccade.kernels.pointwise.chain import CHAIN
-from saccade.kernels.pool.direct import POOL
-from saccade.kernels.reduce.direct import NORM, REDUCE
-from saccade.kernels.reduce.scan import ARG_REDUCE, CUMSUM
-from saccade.kernels.resize.direct import RESIZE
-from saccade.kernels.roi.align import ROI_ALIGN
-from saccade.kernels.roi.align_gradient import ROI_ALIGN_GRADIENT
-from saccade.kernels.roi.pool import ROI_POOL
-from saccade.kernels.roi.pool_gradient import ROI_POOL_GRADIENT
-from saccade.kernels.roi.ps import PS_ROI
-from saccade.kernels.roi.ps_gradient import PS_ROI_GRADIENT
-from saccade.kernels.softmax.direct import SOFTMAX
+Most models need few of them, so a kernel's module is imported when the kernel is first asked for,
+by one of its operators or by its name.
+"""
 
-__all__ = ["CPU_KERNELS"]
+from __future__ import annotations
 
-CPU_KERNELS: tuple[CpuKernel, ...] = (
-    CONV2D_DIRECT,
-    CONV2D_WINOGRAD,
-    CONV2D_LATTICE,
-    CONV2D_DEPTHWISE,
-    CONV2D_EXPAND,
-    CONV2D_SEPARABLE,
-    CONV2D_FEW_INPUTS,
-    CONV2D_FEW_OUTPUTS,
-    CONV_TRANSPOSE2D_DIRECT,
-    DEFORM_CONV2D,
-    DEFORM_CONV2D_GRADIENT,
-    MATMUL_DIRECT,
-    EXCITE,
-    CHAIN,
-    COPY,
-    POOL,
-    REDUCE,
-    NORM,
-    NORM_GRAD,
-    CONCAT,
-    PAD,
-    GATHER,
-    RESIZE,
-    SOFTMAX,
-    LAYER_NORM,
-    GROUP_NORM,
-    LOCAL_RESPONSE,
-    LP_NORMALIZE,
-    CUMSUM,
-    ARG_REDUCE,
-    NMS,
-    NMS_CLASSES,
-    ROI_ALIGN,
-    ROI_ALIGN_GRADIENT,
-    ROI_POOL,
-    ROI_POOL_GRADIENT,
-    PS_ROI,
-    PS_ROI_GRADIENT,
+from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from saccade.kernels.base import CpuKernel
+
+__all__ = ["CPU_KERNELS", "Listed", "all_kernels", "bring_usual", "kernel_named", "kernels_for"]
+
+_USUAL = ("Conv2d", "MatMul", "Pool2d", "Reduce", "Pointwise", "Move")
+"""Operators that nearly every model of vision has."""
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """Where a kernel is.
+
+    Attributes:
+        name: `CpuKernel.name`.
+        ops: Names of the classes in `CpuKernel.ops`.
+        module: In `saccade.kernels`.
+        value: What the `CpuKernel` is called there.
+    """
+
+    name: str
+    ops: tuple[str, ...]
+    module: str
+    value: str
+
+
+# fmt: off
+CPU_KERNELS: tuple[Listed, ...] = (
+    Listed("conv2d.direct", ("Conv2d",), "conv2d.cpu_direct", "CONV2D_DIRECT"),
+    Listed("conv2d.winograd", ("Conv2d",), "conv2d.cpu_winograd", "CONV2D_WINOGRAD"),
+    Listed("conv2d.lattice", ("Conv2d",), "conv2d.cpu_lattice", "CONV2D_LATTICE"),
+    Listed("conv2d.depthwise", ("Conv2d", "RowSums"), "conv2d.cpu_depthwise", "CONV2D_DEPTHWISE"),
+    Listed(
+        "conv2d.expand_depthwise", ("ExpandDepthwise", "RowSums"),
+        "conv2d.cpu_expand", "CONV2D_EXPAND",
+    ),
+    Listed("conv2d.separable", ("SeparableConv2d",), "conv2d.cpu_separable", "CONV2D_SEPARABLE"),
+    Listed("conv2d.few_inputs", ("Conv2d",), "conv2d.cpu_few_inputs", "CONV2D_FEW_INPUTS"),
+    Listed("conv2d.few_outputs", ("Conv2d",), "conv2d.cpu_few_outputs", "CONV2D_FEW_OUTPUTS"),
+    Listed(
+        "conv_transpose2d.direct", ("ConvTranspose2d",),
+        "conv_transpose.cpu_direct", "CONV_TRANSPOSE2D_DIRECT",
+    ),
+    Listed("deform.forward", ("DeformConv2d",), "deform.forward", "DEFORM_CONV2D"),
+    Listed(
+        "deform.gradient", ("DeformConv2dGradient",),
+        "deform.gradient", "DEFORM_CONV2D_GRADIENT",
+    ),
+    Listed("matmul.direct", ("MatMul",), "matmul.cpu_direct", "MATMUL_DIRECT"),
+    Listed("excite.direct", ("Excite",), "excite.direct", "EXCITE"),
+    Listed("pointwise.chain", ("Pointwise",), "pointwise.chain", "CHAIN"),
+    Listed("movement.copy", ("Move",), "movement.move", "COPY"),
+    Listed("pool.direct", ("Pool2d",), "pool.direct", "POOL"),
+    Listed("reduce.direct", ("Reduce",), "reduce.direct", "REDUCE"),
+    Listed("reduce.norm", ("VectorNorm",), "reduce.direct", "NORM"),
+    Listed("norm.gradient", ("VectorNormGrad",), "norm.gradient", "NORM_GRAD"),
+    Listed("movement.concat", ("Concat",), "movement.concat", "CONCAT"),
+    Listed("movement.pad", ("Pad",), "movement.pad", "PAD"),
+    Listed("movement.gather", ("Gather", "GatherNd"), "movement.gather", "GATHER"),
+    Listed("resize.direct", ("Resize",), "resize.direct", "RESIZE"),
+    Listed("softmax.direct", ("Softmax",), "softmax.direct", "SOFTMAX"),
+    Listed("normalize.layer", ("LayerNorm",), "normalize.statistics", "LAYER_NORM"),
+    Listed("normalize.group", ("GroupNorm",), "normalize.statistics", "GROUP_NORM"),
+    Listed(
+        "normalize.local_response", ("LocalResponseNorm",),
+        "normalize.local_response", "LOCAL_RESPONSE",
+    ),
+    Listed("normalize.lp", ("LpNormalize",), "normalize.lp", "LP_NORMALIZE"),
+    Listed("reduce.scan", ("CumSum",), "reduce.scan", "CUMSUM"),
+    Listed("reduce.arg", ("ArgReduce",), "reduce.scan", "ARG_REDUCE"),
+    Listed("nms.direct", ("Nms",), "nms.direct", "NMS"),
+    Listed("nms.classes", ("NonMaxSuppression",), "nms.classes", "NMS_CLASSES"),
+    Listed("roi.align", ("RoiAlign",), "roi.align", "ROI_ALIGN"),
+    Listed("roi.align_gradient", ("RoiAlignGradient",), "roi.align_gradient", "ROI_ALIGN_GRADIENT"),
+    Listed("roi.pool", ("RoiPool",), "roi.pool", "ROI_POOL"),
+    Listed("roi.pool_gradient", ("RoiPoolGradient",), "roi.pool_gradient", "ROI_POOL_GRADIENT"),
+    Listed("roi.ps", ("PsRoi",), "roi.ps", "PS_ROI"),
+    Listed("roi.ps_gradient", ("PsRoiGradient",), "roi.ps_gradient", "PS_ROI_GRADIENT"),
 )
+# fmt: on
+
+
+@cache
+def kernels_for(op: str) -> tuple[CpuKernel, ...]:
+    """The kernels that may be asked about an operator, by its class's name, in the list's order."""
+    return tuple(_load(entry) for entry in CPU_KERNELS if op in entry.ops)
+
+
+def kernel_named(name: str) -> CpuKernel:
+    """The kernel of this name."""
+    return _load(_entries()[name])
+
+
+def all_kernels() -> tuple[CpuKernel, ...]:
+    """Every kernel there is: imports them all."""
+    return tuple(map(_load, CPU_KERNELS))
+
+
+def bring_usual() -> None:
+    """Import what most models need, where there is time while something else is waited for."""
+    for op in _USUAL:
+        kernels_for(op)
+
+
+@cache
+def _entries() -> dict[str, Listed]:
+    return {entry.name: entry for entry in CPU_KERNELS}
+
+
+@cache
+def _load(entry: Listed) -> CpuKernel:
+    found: CpuKernel = getattr(import_module(f"saccade.kernels.{entry.module}"), entry.value)
+    return found

@@ -12,7 +12,7 @@ from functools import cache
 from saccade.codegen.target import host_target
 from saccade.errors import OptionError
 from saccade.ir import Op
-from saccade.kernels import CPU_KERNELS
+from saccade.kernels import kernels_for
 from saccade.kernels.base import Call, CpuKernel, Launch, Variant, View
 from saccade.locks import Lock
 from saccade.processes import Processes
@@ -104,13 +104,12 @@ def library() -> Library:
 def _choose(call: Call) -> tuple[CpuKernel, Variant]:
     """The cheapest kernel of those that take the call, and its best way."""
     able, refusals = [], []
-    for kernel in CPU_KERNELS:
-        if type(call.op) in kernel.ops:
-            reason = kernel.supports(call)
-            if reason is None:
-                able.append((kernel, kernel.best(call)))
-            else:
-                refusals.append(f"{kernel.name}: {reason}")
+    for kernel in kernels_for(call.op.family):
+        reason = kernel.supports(call)
+        if reason is None:
+            able.append((kernel, kernel.best(call)))
+        else:
+            refusals.append(f"{kernel.name}: {reason}")
     if not able:
         raise OptionError(f"no kernel takes {call.op.family} ({'; '.join(refusals)})")
     return min(able, key=lambda found: found[1].micros)

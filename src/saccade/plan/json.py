@@ -9,13 +9,13 @@ from __future__ import annotations
 import dataclasses
 import json
 import typing
-from functools import cache, lru_cache
+from functools import lru_cache
 from typing import Any
 
 from saccade.errors import PlanError
 from saccade.ir import DType
 from saccade.ir.serialize import decode_op, encode_op
-from saccade.kernels import CPU_KERNELS
+from saccade.kernels import kernel_named
 from saccade.kernels.base import Packing, View
 from saccade.kernels.machine import Machine
 from saccade.layout.types import Searched
@@ -140,14 +140,9 @@ def _phase(phase: Phase) -> dict[str, Any]:
 
 
 def _read_phase(kernel: str, entry: dict[str, Any]) -> Phase:
-    config = _record(_configs()[kernel], entry["config"])
+    config = _record(kernel_named(kernel).config, entry["config"])
     refs = tuple(Ref(*ref) for ref in entry["refs"])
     return Phase(config, refs, tuple(entry["integers"]), entry["chunks"])
-
-
-@cache
-def _configs() -> dict[str, type[Any]]:
-    return {kernel.name: kernel.config for kernel in CPU_KERNELS}
 
 
 @lru_cache(maxsize=64)

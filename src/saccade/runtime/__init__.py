@@ -24,8 +24,8 @@ def backend(options: Options, processes: Processes) -> Any:  # noqa: ANN401 - ba
 
 
 def compiler(options: Options) -> str:
-    """The module whose functions the backend will call in child processes, if any."""
-    return "" if options.device == "reference" else "saccade.runtime.cpu.compiler"
+    """What gets child processes ready for the backend's calls (see `Processes.warm`), if any."""
+    return "" if options.device == "reference" else "saccade.runtime.cpu.compiler:get_ready"
 
 
 def bundles(identity: str | None, options: Options) -> Bundles | None:

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from saccade.codegen.calling import CONTEXT_WORDS, COUNTER_WORDS
 from saccade.codegen.target import host_target
 from saccade.ir import Array
-from saccade.kernels import CPU_KERNELS
+from saccade.kernels import kernel_named
 from saccade.kernels.base import Call, Scratch, Temp
 from saccade.plan import Phase, Plan, Ref, Slot, Step
 from saccade.runtime.cpu.program import CpuProgram
@@ -174,7 +174,8 @@ class _Play:
     def _operands(self, step: Step, phase: Phase) -> Sequence[object]:
         """What the refs of a phase are, from the kernel that asked for them."""
         plan = self.program.plan
-        kernel = next(k for k in CPU_KERNELS if k.name == step.kernel)
+        assert step.kernel is not None, "the host does not play"
+        kernel = kernel_named(step.kernel)
         constant = tuple(slot.ref.base >= plan.constant_base for slot in step.inputs)
         ins, outs = (tuple(s.view for s in slots) for slots in (step.inputs, step.outputs))
         call = Call(step.op, ins, outs, constant, host_target(plan.isa), plan.threads)

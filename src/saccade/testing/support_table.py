@@ -13,7 +13,7 @@ from saccade import opdefs
 from saccade.frontend.call import Importer
 from saccade.frontend.importers import IMPORTERS
 from saccade.ir import Op
-from saccade.kernels import CPU_KERNELS
+from saccade.kernels import kernels_for
 
 __all__ = ["support_table"]
 
@@ -72,7 +72,7 @@ def _families() -> Iterator[str]:
         family = getattr(opdefs, name)
         if isinstance(family, type) and issubclass(family, Op):
             meaning = (family.__doc__ or "").partition("\n")[0]
-            kernels = ", ".join(f"`{k.name}`" for k in CPU_KERNELS if family in k.ops)
+            kernels = ", ".join(f"`{k.name}`" for k in kernels_for(name))
             yield f"| `{name}` | {meaning} | {kernels} |"
 
 

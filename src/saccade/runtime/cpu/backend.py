@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import astuple, replace
 from functools import cached_property
 
 from saccade.codegen.target import Target, host_target
 from saccade.ir import Graph, Op
-from saccade.kernels import CPU_KERNELS
+from saccade.kernels import bring_usual, kernels_for
 from saccade.kernels.base import CpuKernel
 from saccade.options import Options
 from saccade.plan import Plan
@@ -18,7 +17,7 @@ from saccade.processes import Processes
 from saccade.runtime.bundle import Bundles
 from saccade.runtime.constants import constants_of
 from saccade.runtime.cpu.compiler import sources_digest
-from saccade.runtime.cpu.driver import SYMBOLS, compile_driver, provide
+from saccade.runtime.cpu.driver import SYMBOLS, compile_driver, driver_kept, provide
 from saccade.runtime.cpu.linker import link
 from saccade.runtime.cpu.objects import Key, ObjectFile, Objects, llvm_version
 from saccade.runtime.cpu.program import CpuProgram
@@ -37,11 +36,7 @@ class CpuBackend:
         self._speeds = Speeds(self._host, processes) if options.cache else None
         self.objects = Objects(self._host, checked=options.checked, disk=options.cache)
         self._processes = processes
-        by_op: dict[type[Op], list[CpuKernel]] = defaultdict(list)
-        for kernel in CPU_KERNELS:
-            for op in kernel.ops:
-                by_op[op].append(kernel)
-        self._by_op: Mapping[type[Op], Sequence[CpuKernel]] = by_op
+        bring_usual()  # the graph may still be in the making
 
     @cached_property
     def target(self) -> Target:
@@ -51,7 +46,7 @@ class CpuBackend:
 
     def candidates(self, op: Op) -> Sequence[CpuKernel]:
         """Kernels for the operator's family."""
-        return self._by_op.get(type(op), ())
+        return kernels_for(op.family)
 
     def available(self, kernel: str, config: object) -> bool:
         """Whether the code exists; for the first plan, everything counts as available."""
@@ -98,7 +93,7 @@ class CpuBackend:
         before = self.objects.compiled
         try:
             files = self.objects.get(_keys(plan), self._processes)
-            if self.objects.compiled > before:
+            if self.objects.compiled > before and not driver_kept(host_target()):
                 # Where kernels had to be compiled, so has the driver: not in the user's memory.
                 self._processes.map(compile_driver, [host_target()])
         finally:

@@ -8,14 +8,16 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from saccade.codegen.compile import object_code
+from saccade.codegen.compile import load_llvm, object_code
 from saccade.codegen.language import Kernel
 from saccade.codegen.target import Target
 from saccade.errors import CompileError
-from saccade.kernels import CPU_KERNELS
-from saccade.kernels.base import CpuKernel
+from saccade.kernels import bring_usual, kernel_named
 
-__all__ = ["Task", "compile_kernel", "effort", "sources_digest"]
+__all__ = ["GET_READY", "Task", "compile_kernel", "effort", "get_ready", "sources_digest"]
+
+GET_READY = "saccade.runtime.cpu.compiler:get_ready"
+"""For `Processes.warm`."""
 
 
 @cache
@@ -53,12 +55,14 @@ class Task:
 
 def effort(kernel: str, config: Any) -> float:  # noqa: ANN401 - any kernel's config
     """How long this takes to compile, compared with others."""
-    return _by_name()[kernel].effort(config)
+    return kernel_named(kernel).effort(config)
 
 
-@cache
-def _by_name() -> dict[str, CpuKernel]:
-    return {kernel.name: kernel for kernel in CPU_KERNELS}
+def get_ready() -> None:
+    """What compiling takes time for but once: run where compilers are forked from."""
+    load_llvm()
+    bring_usual()
+    sources_digest()
 
 
 def compile_kernel(task: Task) -> tuple[bytes, tuple[str, ...]]:
@@ -70,7 +74,7 @@ def compile_kernel(task: Task) -> tuple[bytes, tuple[str, ...]]:
     """
     if task.sources != sources_digest():
         raise CompileError("Saccade's sources changed while this process was running: restart it")
-    kernel = _by_name()[task.kernel]
+    kernel = kernel_named(task.kernel)
     builder = Kernel(task.symbol, task.target, checked=task.checked)
     kernel.emit(builder, task.config)
     return object_code(str(builder.finish()), task.target), tuple(builder.accesses)

@@ -44,6 +44,7 @@ __all__ = [
     "Driver",
     "compile_driver",
     "driver",
+    "driver_kept",
     "driver_text",
     "nanoseconds_per_tick",
     "provide",
@@ -337,6 +338,13 @@ def compile_driver(target: Target) -> bytes:
     from saccade.runtime.cpu.objects import text_object  # noqa: PLC0415 - a warm start has it linked
 
     return text_object(driver_text(target), target)
+
+
+def driver_kept(target: Target) -> bool:
+    """Whether `compile_driver` would find it in the folder."""
+    from saccade.runtime.cpu.objects import kept_text  # noqa: PLC0415 - see above
+
+    return kept_text(driver_text(target), target) is not None
 
 
 _current: list[Driver] = []

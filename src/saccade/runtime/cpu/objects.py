@@ -23,9 +23,9 @@ from saccade.codegen.compile import object_code
 from saccade.codegen.target import Target
 from saccade.locks import Lock, forkless
 from saccade.processes import Processes
-from saccade.runtime.cpu.compiler import Task, compile_kernel, effort, sources_digest
+from saccade.runtime.cpu.compiler import GET_READY, Task, compile_kernel, effort, sources_digest
 
-__all__ = ["Key", "ObjectFile", "Objects", "llvm_version", "text_object"]
+__all__ = ["Key", "ObjectFile", "Objects", "kept_text", "llvm_version", "text_object"]
 
 _MAGIC = b"saccade object 1\n"
 
@@ -106,6 +106,8 @@ class Objects:
                     )
                 else:
                     self._known[key] = found
+            if tasks:
+                pool.warm(GET_READY)
             for (key, task), (code, accesses) in zip(
                 tasks, pool.map(compile_kernel, [t for _, t in tasks]), strict=True
             ):
@@ -152,14 +154,21 @@ class _Folder:
 
 def text_object(text: str, target: Target) -> bytes:
     """Object code of a piece of LLVM IR text, from the folder if it is there."""
-    folder = _Folder(use=True)
-    symbol = "text_" + _digest(text, repr(target), llvm_version())
-    found = folder.read(symbol)
+    found = kept_text(text, target)
     if found is None:
         with forkless:
-            found = ObjectFile(symbol, object_code(text, target), ())
-        folder.write(found)
+            found = ObjectFile(_text_symbol(text, target), object_code(text, target), ())
+        _Folder(use=True).write(found)
     return found.code
+
+
+def kept_text(text: str, target: Target) -> ObjectFile | None:
+    """What `text_object` would find in the folder."""
+    return _Folder(use=True).read(_text_symbol(text, target))
+
+
+def _text_symbol(text: str, target: Target) -> str:
+    return "text_" + _digest(text, repr(target), llvm_version())
 
 
 def _digest(*parts: str) -> str:
