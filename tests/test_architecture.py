@@ -13,9 +13,10 @@ SOURCE = Path(__file__).parents[1] / "src" / "saccade"
 BASE = {"errors"}
 MEANING = BASE | {"ir"}
 LEAVES = MEANING | {"opdefs"}
-# What the operating system gives:
+# What the operating system and the interpreter give:
 SERVICES = {
     "caches",
+    "collector",
     "locks",
     "nursery",
     "options",

@@ -12,6 +12,7 @@ import pytest
 from frontend_models import text_model
 
 from saccade import frontend
+from saccade.frontend.remembered import recall
 
 SCRIPT = """
 import sys
@@ -55,6 +56,22 @@ def test_bytes_and_file_have_the_same_content_but_memory_has_no_digest(tmp_path:
     onnx.save(text_model("y = Relu(x)"), path)
     assert frontend.digest(path) == frontend.digest(path)
     assert frontend.digest(path.read_bytes()) == frontend.digest(bytearray(path.read_bytes()))
+
+
+def test_a_file_is_known_once_it_was_digested_and_believed_once_it_settled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SACCADE_CACHE_DIR", str(tmp_path / "cache"))
+    path = tmp_path / "model.onnx"
+    onnx.save(text_model("y = Relu(x)"), path)
+    assert not frontend.seen(path) and frontend.seen(path.read_bytes())
+    digest = frontend.digest(path)
+    assert frontend.seen(path) and recall(path) is None, "it changed a moment ago"
+    monkeypatch.setattr("saccade.frontend.remembered._SETTLED_NS", 0)
+    assert frontend.digest(path) == digest and recall(path) == digest
+    onnx.save(text_model("y = Sigmoid(x)"), path)
+    assert not frontend.seen(path) and frontend.digest(path) != digest
+    assert frontend.seen(tmp_path / "missing.onnx")
 
 
 LATE = """

@@ -333,6 +333,30 @@ def test_processes_fill_a_folder_together_and_import_little_later(cache, bare, t
     assert not list((cache / "bundles").glob("*/.new-*"))
 
 
+CHILDREN = """
+import os
+try:
+    print(os.waitpid(-1, os.WNOHANG))
+except ChildProcessError:
+    print("none")
+"""
+
+
+def test_a_file_that_looks_new_starts_children_and_ends_them_if_all_is_there(cache, tmp_path):
+    path = tmp_path / "small.onnx"
+    path.write_bytes(convolutions().SerializeToString())
+    folder = Path(__file__).parent
+    y, ready, _ = answer(start(folder, path))
+    assert not ready
+    shutil.rmtree(cache / "digests")
+    script = SCRIPT.format(folder=str(folder), path=str(path)) + CHILDREN
+    command = [sys.executable, "-c", script]
+    done = subprocess.run(command, stdout=subprocess.PIPE, timeout=120, check=True)
+    same, children = done.stdout.decode().splitlines()
+    assert json.loads(same)[:2] == [y, True] and "socket" in json.loads(same)[2]
+    assert children == "none"
+
+
 def test_a_forked_child_runs_what_was_found_ready(cache, first):
     model = compiled(convolutions(), threads=1)
     assert np.array_equal(model(X), first)

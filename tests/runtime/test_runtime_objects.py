@@ -61,6 +61,20 @@ def test_entries_are_compiled_once_and_read_ever_after(folder, keys):
     assert all(link([f.code], [f.symbol]).addresses[f.symbol] for f in made.values())
 
 
+def test_little_is_compiled_here_and_much_by_others(folder, keys):
+    made = get(objects(disk=False), keys)
+
+    class Nobody(Processes):
+        def map(self, function, arguments):
+            raise CompileError("others were asked")
+
+    here = objects(disk=False)
+    assert here.get(keys, Nobody(), here=float(len(keys))) == made and here.compiled == len(keys)
+    with pytest.raises(CompileError, match="others were asked"):
+        objects(disk=False).get(keys, Nobody(), here=len(keys) - 0.5)
+    assert here.get(keys, Nobody()) == made, "what is known needs nobody"
+
+
 def damage(name, path, other):
     whole = path.read_bytes()
     if name == "flipped bit":

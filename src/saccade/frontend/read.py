@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from saccade.errors import ModelError
-from saccade.frontend.remembered import recall, remember
+from saccade.frontend.remembered import noted, recall, remember
 from saccade.frontend.skeleton import skeleton
 from saccade.frontend.wire import mentions_external_data
 
@@ -127,11 +127,11 @@ def _to_proto(model: Any) -> onnx.ModelProto:  # noqa: ANN401 - onnx_ir has no s
 
 
 def seen(source: object) -> bool:
-    """Whether the digest of a file is known already; also for whatever is no file."""
+    """Whether a file was digested before as it is now; also for whatever is no file."""
     if not isinstance(source, (str, os.PathLike)):
         return True
     try:
-        return recall(Path(source)) is not None
+        return noted(Path(source))
     except OSError:
         return True  # which `digest` will have more to say about
 
@@ -156,8 +156,7 @@ def digest(source: object) -> str | None:
         for part in [path, *external]:
             with part.open("rb") as file:
                 total.update(hashlib.file_digest(file, "sha256").digest())
-        if not external:
-            remember(path, total.hexdigest())
+        remember(path, "" if external else total.hexdigest())
     except OSError as error:
         raise ModelError(f"{path}: {error}") from error
     return total.hexdigest()

@@ -1,8 +1,8 @@
 """Digests of files seen before, by what the file system says of them: hashing 100 MB takes 80 ms.
 
 A note is believed only for the same device, inode, size, time of modification and time of change,
-and none is taken of a file that changed within the last seconds, when a second change could leave
-all of these as they are.
+and an empty one is taken of a file that changed within the last seconds, when a second change could
+leave all of these as they are.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 
 from saccade.caches import trusted_folder
 
-__all__ = ["recall", "remember"]
+__all__ = ["noted", "recall", "remember"]
 
 _SETTLED_NS = 2_000_000_000
 
@@ -31,16 +31,24 @@ def recall(path: Path) -> str | None:
     return text if re.fullmatch(r"[0-9a-f]{64}", text) else None
 
 
+def noted(path: Path) -> bool:
+    """Whether there is a note for a file as it is now, if only an empty one."""
+    note = _note(path)
+    return note is not None and note.exists()
+
+
 def remember(path: Path, digest: str) -> None:
-    """Note the digest of a file; a disk that cannot be written to is no reason to fail."""
-    if time.time_ns() - path.stat().st_ctime_ns < _SETTLED_NS:
-        return
+    """Note the digest of a file; a disk that cannot be written to is no reason to fail.
+
+    An empty digest is that of a file that is not all there is of its model.
+    """
+    settled = time.time_ns() - path.stat().st_ctime_ns >= _SETTLED_NS
     note = _note(path)
     if note is None:
         return
     try:
         fresh = note.with_suffix(f".{time.monotonic_ns()}")
-        fresh.write_text(digest, encoding="ascii")
+        fresh.write_text(digest if settled else "", encoding="ascii")
         fresh.replace(note)
     except OSError:
         return

@@ -24,6 +24,7 @@ from saccade.runtime.cpu.workspace import Workspaces
 
 __all__ = ["Library", "library"]
 
+_EFFORT_HERE = 3.0  # of compiling in the caller's process; what is more goes to several others
 _NOMINAL_THREADS = 2  # kernels are chosen for such a team, whatever its width
 _ALONE = 6.0  # estimated microseconds of a team; entering its region costs more than it saves
 
@@ -83,7 +84,7 @@ class Library:
     def _code(self, kernel: CpuKernel, launches: Sequence[Launch]) -> list[LinkedCode]:
         keys = [(kernel.name, launch.config) for launch in launches]
         try:
-            files = self._objects.get(keys, self._processes)
+            files = self._objects.get(keys, self._processes, here=_EFFORT_HERE)
         finally:
             self._processes.close()
         with self._lock:

@@ -12,12 +12,13 @@ import hashlib
 import json
 import os
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+from saccade import collector
 from saccade.caches import trusted_folder
 from saccade.codegen.compile import object_code
 from saccade.codegen.target import Target
@@ -86,8 +87,16 @@ class Objects:
                 if found is not None:
                     self._known[key] = found
 
-    def get(self, keys: Iterable[Key], pool: Processes) -> dict[Key, ObjectFile]:
+    def get(
+        self, keys: Iterable[Key], pool: Processes, *, here: float = 0.0
+    ) -> dict[Key, ObjectFile]:
         """Code for all keys; what is missing is compiled side by side.
+
+        Args:
+            keys: What is wanted.
+            pool: Where to compile.
+            here: What may be compiled in this process instead, in units of `CpuKernel.effort`:
+                starting others takes half a second.
 
         Raises:
             CompileError: If a kernel cannot be compiled.
@@ -106,11 +115,12 @@ class Objects:
                     )
                 else:
                     self._known[key] = found
-            if tasks:
+            if sum(effort(*key) for key, _ in tasks) <= here:
+                made = _compiled_here([t for _, t in tasks])
+            else:
                 pool.warm(GET_READY)
-            for (key, task), (code, accesses) in zip(
-                tasks, pool.map(compile_kernel, [t for _, t in tasks]), strict=True
-            ):
+                made = pool.map(compile_kernel, [t for _, t in tasks])
+            for (key, task), (code, accesses) in zip(tasks, made, strict=True):
                 self._known[key] = ObjectFile(task.symbol, code, accesses)
                 self.compiled += 1
                 self._folder.write(self._known[key])
@@ -120,6 +130,11 @@ class Objects:
         name, config = key
         parts = (sources_digest(), llvm_version(), repr(self.target), name, repr(config))
         return f"{name.replace('.', '_')}_{_digest(*parts, str(self.checked))}"
+
+
+def _compiled_here(tasks: Sequence[Task]) -> list[tuple[bytes, tuple[str, ...]]]:
+    with forkless, collector.put_off():  # emitting makes garbage, but little of it in cycles
+        return [compile_kernel(task) for task in tasks]
 
 
 class _Folder:
