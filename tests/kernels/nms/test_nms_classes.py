@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from saccade.codegen.target import host_target
 from saccade.ir import DType
 from saccade.kernels.base import Call, View
 from saccade.kernels.nms import classes
@@ -89,6 +90,27 @@ def test_nothing_stays_and_much_room(hold):
     scores = scores_with_ties(1, 3, PADDED)
     boxes = boxes_on_a_grid(1, PADDED)
     hold(NMS_CLASSES, suppression(scores, score=2.0), [boxes, scores], exact=True, runs=ONCE)
+
+
+@pytest.mark.parametrize("alike", [1, 40, 500])
+@pytest.mark.parametrize("most", [1, 20])
+def test_the_best_alone_first(hold, most, alike):
+    """Few are wanted of many, which drop each other now and then, or nearly always."""
+    corner = np.repeat(RNG.random((1, 3000 // alike, 2)) * 900, alike, 1)
+    boxes = np.concatenate([corner, corner + RNG.random(corner.shape) + 50], 2).astype(np.float32)
+    scores = RNG.random((1, 2, boxes.shape[1]), np.float32)
+    scores[0, 1, ::3] = np.nan
+    for score in (None, 0.97):
+        op = suppression(scores, most, 0.5, score)
+        (phase, *_) = NMS_CLASSES.launch(call_of(op, boxes, scores))
+        assert phase.integers[10] > 0
+        hold(NMS_CLASSES, op, [boxes, scores], exact=True, runs=ONCE)
+
+
+def call_of(op, *arrays):
+    outputs = row_major(DType.I64, (op.rows, 3)), row_major(DType.I64, (1,))
+    views = tuple(row_major(DType.F32, a.shape) for a in arrays)
+    return Call(op, views, outputs, (False, False), host_target())
 
 
 def test_strides(hold):

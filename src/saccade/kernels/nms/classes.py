@@ -34,7 +34,7 @@ from saccade.kernels.nms.config import (
 )
 from saccade.kernels.nms.pairs import pair_words
 from saccade.kernels.nms.rows import PADDED, emit_places, emit_rows
-from saccade.kernels.nms.select import emit_select
+from saccade.kernels.nms.select import SAMPLED, emit_select
 from saccade.kernels.nms.strips import strip_words
 from saccade.opdefs.nms import NonMaxSuppression
 
@@ -42,6 +42,8 @@ __all__ = ["NMS_CLASSES"]
 
 _KEPT, _COUNTS, _STARTS = range(3)
 _ELEMENT = "float32"
+_ASKED = 4  # boxes that are tried for each that is wanted
+_FEW = 256
 
 
 def supports(call: Call) -> str | None:
@@ -93,8 +95,8 @@ def _select(call: Call, kept: Temp, counts: Temp) -> Launch:
     )  # fmt: skip
     integers = (
         pictures * classes, classes, count, _most(call), *boxes.strides, *scores.strides[:2],
-        real_word(_least(op.score_threshold)), *strip_words(op.iou_threshold, count),
-        *pair_words(op.iou_threshold),
+        real_word(_least(op.score_threshold)), _rank(_most(call), count),
+        *strip_words(op.iou_threshold, count), *pair_words(op.iou_threshold),
     )  # fmt: skip
     config = ClassesConfig("select", boxes.dtype.value, scores.dtype.value, op.centred)
     return Launch(config, operands, integers, pictures * classes)
@@ -106,6 +108,12 @@ def _least(threshold: float | None) -> float:
         return -inf
     near = np.float32(threshold)
     return float(np.nextafter(near, np.float32(inf))) if near < inf else nan
+
+
+def _rank(most: int, count: int) -> int:
+    """The score of a sample that enough boxes should reach; -1 where a sample is not worth it."""
+    enough = _ASKED * most + _FEW
+    return enough // SAMPLED if count > 2 * enough else -1
 
 
 def emit(k: Kernel, config: ClassesConfig) -> None:

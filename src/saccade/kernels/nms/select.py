@@ -1,4 +1,10 @@
-"""The boxes of one class that stay, in falling order of their scores."""
+"""The boxes of one class that stay, in falling order of their scores.
+
+Where few boxes are wanted of many, the best of them are tried alone first: a sample of the scores
+says from which score on there should be enough. Greedy suppression never looks back, so what stays
+of the best is what would stay of them among all; only where they are used up before enough stay,
+all are tried.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +17,10 @@ from saccade.kernels.nms.order import RadixSort, falling
 from saccade.kernels.nms.pairs import Pairs
 from saccade.kernels.nms.strips import Strips
 
-__all__ = ["emit_select"]
+__all__ = ["SAMPLED", "emit_select"]
+
+SAMPLED = 16
+"""One vector of so many is looked at for a sample."""
 
 _ELEMENT = "float32"
 
@@ -36,6 +45,7 @@ class _Select:
         self.picture, self.row, self.column = k.integers("picture row column")
         self.score_picture, self.score_class = k.integers("score_picture score_class")
         self.least = k.convert(k.real("least"), _ELEMENT)
+        self.rank = k.integer("rank")
         strips.declare_integers()
         self.run = Run(k, records, strips, Pairs(k, _ELEMENT))
 
@@ -45,21 +55,44 @@ class _Select:
         with k.chunks(self.runs) as number:
             picture, group = number // self.classes, number % self.classes
             scores = self.scores + (picture * self.score_picture + group * self.score_class)
-            self.sort.clear()
-            found = self._candidates(scores)
-            count = k.var(0)
-            with k.when(found > 0):
-                start = self.sort.sort(found)
-                order, boxes = self.sort.items + start, self.boxes + picture * self.picture
-                self.run.begin(k.int(0), found, lambda place: self._corners(boxes, order, place))
-                self._choose(order, found, self.kept + number * self.most, count)
+            boxes, kept = self.boxes + picture * self.picture, self.kept + number * self.most
+            count, tries, bar = k.var(0), k.var(1), k.var(self.least)
+            self._raise(scores, bar, tries)
+            with k.repeat_while(lambda: tries.get() > 0):
+                count.set(0)
+                self._try(scores, bar.get(), boxes, kept, count)
+                short: Bool = count.get() < self.most
+                tries.set(short.select(tries.get() - 1, 0))
+                bar.set(self.least)
             self.counts.store_int(count.get(), number)
 
-    def _candidates(self, scores: Ptr) -> Int:
-        """Note the boxes that take part; how many they are. Most vectors have none."""
+    def _raise(self, scores: Ptr, bar: Var, tries: Var) -> None:
+        """Begin at a higher score, where there should be enough boxes from it on."""
+        k = self.k
+        with k.when(self.rank >= 0):
+            found = self._candidates(scores, self.least, SAMPLED)
+            with k.when(found > self.rank):
+                best = self.sort.items + self.sort.sort(found)
+                bar.set(floats.load_one(k, scores, best.load_int(self.rank), _ELEMENT))
+                tries.set(2)
+
+    def _try(self, scores: Ptr, bar: Vec, boxes: Ptr, kept: Ptr, count: Var) -> None:
+        """What stays of the boxes with such a score or a better one."""
+        found = self._candidates(scores, bar, 1)
+        with self.k.when(found > 0):
+            order = self.sort.items + self.sort.sort(found)
+            self.run.begin(self.k.int(0), found, lambda place: self._corners(boxes, order, place))
+            self._choose(order, found, kept, count)
+
+    def _candidates(self, scores: Ptr, bar: Vec, step: int) -> Int:
+        """Note boxes with such a score or a better one; how many they are. Most vectors have none.
+
+        Only one of `step` vectors is looked at.
+        """
         k, count = self.k, self.k.var(0)
-        least = k.broadcast(self.least)
-        with k.range(0, self.size, k.lanes) as first:
+        self.sort.clear()
+        least = k.broadcast(bar)
+        with k.range(0, self.size, step * k.lanes) as first:
             inside = k.first(self.size - first)
             vector = floats.load(k, scores, first, k.lanes, _ELEMENT, inside)
             bits = k.var(k.mask_bits(vector.compare(">=", least) & inside))
