@@ -47,7 +47,7 @@ KEEPS = {
     "ten of them": ROWS + "y = Slice(s, v0, ten, v0)",
     "two of them": ROWS + "y = Slice(s, v0, v2, v0)",
     "repeated as a whole": ROWS + "c = Unsqueeze(s, v1) y = Reshape(c, threes)",
-    "arithmetic": FLOATS + "c = Add(f, f) d = Exp(c) y = Where(e, d, f)",
+    "arithmetic": FLOATS + "c = Add(f, f) d = Exp(c) e = Greater(d, c) y = Where(e, d, f)",
     "sums of rows": FLOATS + "y = ReduceSum<keepdims=0>(f, v1)",
     "the best of a row": FLOATS + "y = ArgMax<axis=1, keepdims=0>(f)",
     "shares of a row": FLOATS + "y = Softmax<axis=1>(f)",
@@ -63,8 +63,10 @@ KEEPS = {
     "channels": ROWS + "c = Gather<axis=1>(s, i0) y = Gather<axis=1>(x, c)",
     "regions": REGIONS + "y = Identity(r)",
     "a network over regions": REGIONS + "c = Conv(r, k) d = MaxPool<kernel_shape=[2,1]>(c) e = GlobalAveragePool(d) y = Flatten(e)",
+    "their number": ROWS + "y = Shape<end=1>(s)",
+    "their number as a scalar of 32 bits": ROWS + "c = Shape(s) d = Gather(c, i0) y = Cast<to=6>(d)",
+    "shares of their number": FLOATS + "c = Shape<end=1>(s) d = Cast<to=1>(c) y = Div(f, d)",
 }  # fmt: skip
-KEEPS["arithmetic"] = FLOATS + "c = Add(f, f) d = Exp(c) e = Greater(d, c) y = Where(e, d, f)"
 
 
 def model(body, outputs="y", **weights):
@@ -122,7 +124,7 @@ REFUSED = {
     },
     "depends on data|symbolic|not equal for all": {
         "pairs of halves": FLOATS + "y = Reshape(f, pairs)",
-        "their number": ROWS + "c = Shape<end=1>(s) y = Add(c, c)",
+        "twice their number": ROWS + "c = Shape<end=1>(s) y = Add(c, c)",
         "as many as the boxes": ROWS + "c = Shape<end=1>(s) d = Shape<start=1, end=2>(b) e = Sub(d, c) y = ConstantOfShape(e)",
     },
     "must be a constant": {

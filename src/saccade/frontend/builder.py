@@ -15,6 +15,9 @@ from saccade.frontend.rows import refuse_mixing
 from saccade.frontend.symbolic import Symbolic, check_size
 from saccade.ir import Array, Count, Dim, DType, Graph, Node, Op, TensorType, Value
 from saccade.ir.dim import symbol, symbols_of
+from saccade.ir.expr import IDENTITY
+from saccade.ir.reshape_maps import reshape
+from saccade.opdefs import Move, Pointwise
 
 __all__ = ["Builder", "whole_dims"]
 
@@ -109,6 +112,16 @@ class Builder:
         elements = np.empty(array.shape, dtype=object)
         elements[...] = array.astype(object)
         return Symbolic(operand.dtype, elements)
+
+    def found(self, content: Symbolic, name: str) -> Value | None:
+        """The size that a step finds out as a tensor, if that is all that there is of contents."""
+        for count, value in self._counts.values():
+            if content.elements() == [symbol(count.symbol)]:
+                (cast,) = self.emit(Pointwise(IDENTITY, content.dtype), [value], name)
+                index_map = reshape(value.shape, content.shape)
+                assert index_map is not None, "one element has any shape"
+                return self.emit(Move(index_map), [cast], name)[0]
+        return None
 
     def emit(self, op: Op, inputs: Sequence[Value], name: str) -> tuple[Value, ...]:
         """Apply an operator; computed at once where all operands are known and the result is small.

@@ -107,11 +107,15 @@ class Call:
         """An operand as a tensor of the graph.
 
         Raises:
-            Refusal: If it is made of symbolic sizes, or of double precision and not known.
+            Refusal: If it is made of symbolic sizes (but for one that a step finds out), or of
+                double precision and not known.
         """
         found = self.operand(index)
         if isinstance(found, Symbolic):
-            raise Refusal("computes with symbolic sizes as data")
+            size = self.build.found(found, self.name)
+            if size is None:
+                raise Refusal("computes with symbolic sizes as data")
+            return size
         if found.dtype is DType.F64 and found not in self.build.constants:
             raise Refusal("double precision")
         return found

@@ -95,6 +95,9 @@ class _Lowering:
 
     def _output(self, source: onnx_ir.Value, operand: Operand) -> Value:
         if isinstance(operand, Symbolic):
+            size = self.build.found(operand, source.name or "")
+            if size is not None:
+                return size
             reason = "returns symbolic sizes"
             self.survey.refuse("(output)", operand.dtype.name, reason, source.name or "")
             return self.build.constant(np.zeros(operand.shape, operand.dtype.numpy))

@@ -69,23 +69,22 @@ def cast_to(call: Call, value: Value, dtype: DType) -> Value:
 
 
 def with_symbols(importer: Importer) -> Importer:
-    """An importer that computes on symbolic contents as soon as an operand has them."""
+    """An importer that computes on symbolic contents where no operand is more than that."""
 
     @wraps(importer)
     def wrapped(call: Call) -> Sequence[Operand]:
         if any(isinstance(operand, Symbolic) for operand in call.operands):
-            return [_on_symbols(call)]
+            contents = [call.content(index) for index in range(len(call.operands))]
+            known = [content for content in contents if content is not None]
+            if len(known) == len(contents):
+                return [_on_symbols(call, known)]
         return importer(call)
 
     return wrapped
 
 
-def _on_symbols(call: Call) -> Symbolic:
-    contents = [call.content(index) for index in range(len(call.operands))]
-    known = [content for content in contents if content is not None]
+def _on_symbols(call: Call, known: Sequence[Symbolic]) -> Symbolic:
     kind = call.node.op_type
-    if len(known) != len(contents):
-        raise Refusal("computes with symbolic sizes as data")
     dtype = known[1].dtype if kind == "Where" else known[0].dtype
     if kind == "Div" and dtype.is_float:
         kind = "TrueDiv"
