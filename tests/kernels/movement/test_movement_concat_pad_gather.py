@@ -171,3 +171,13 @@ def test_a_dropped_phase_is_noticed(hold, drop):
     mutant = launched_as(PAD, launch)
     with pytest.raises(AssertionError):
         hold(mutant, Pad(((1, 1), (0, 2)), "edge"), [values((5, 9))], exact=True)
+
+
+@pytest.mark.parametrize("parts", [(64, 32), (40, 56), (64, 64)], ids=str)
+def test_concat_past_the_caches(hold, past_caches, parts):
+    arrays = [values((1, n, 5, 3)) for n in parts]
+    views = [nhwc_view(DType.F32, a.shape) for a in arrays]
+    out = nhwc_view(DType.F32, (1, sum(parts), 5, 3))
+    hold(
+        CONCAT, Concat(1), arrays, inputs=views, outputs=[out], exact=True, runs=past_caches
+    )  # fmt: skip

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 from itertools import permutations
 
 import numpy as np
@@ -189,3 +190,36 @@ def test_mutants_are_caught(hold, position):
             mutant, identity(shape), [values(shape)],
             outputs=[View(DType.F32, shape, to.strides)], exact=True,
         )  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=lambda d: d.value)
+@pytest.mark.parametrize("channels", [64, 96, 80])
+def test_reorders_past_the_caches(hold, past_caches, channels, dtype):
+    shape = (2, channels, 8, 8)
+    x = values(shape, dtype)
+    dense, last, wide = (
+        row_major(dtype, shape), nhwc_view(dtype, shape), nhwc_view(dtype, shape, channels + 64)
+    )  # fmt: skip
+    for source, to in [(dense, last), (dense, wide), (last, dense), (last, wide)]:
+        hold(
+            COPY, identity(shape), [x], inputs=[source], outputs=[to], exact=True, runs=past_caches
+        )
+
+
+@pytest.mark.parametrize(
+    ("shape", "pitch", "streamed"),
+    [
+        ((1, 64, 8, 9), 64, True),
+        ((1, 64, 8, 9), 80, True),
+        ((1, 64, 8, 9), 72, False),
+        ((1, 72, 8, 9), 80, False),  # its last rectangle begins inside a line
+    ],
+    ids=str,
+)
+def test_only_whole_lines_go_past_the_caches(past_caches, shape, pitch, streamed):
+    target = past_caches[0][0]
+    x, y = row_major(DType.F32, shape), nhwc_view(DType.F32, shape, pitch)
+    for l3, expected in ((0, streamed), (y.nbytes, False)):
+        machine = dataclasses.replace(target, l3=l3)
+        (phase,) = COPY.launch(Call(identity(shape), (x,), (y,), (False,), machine, 2))
+        assert phase.config.streamed == (expected and target.fills_lines)

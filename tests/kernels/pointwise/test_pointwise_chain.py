@@ -313,3 +313,12 @@ def test_only_rows_of_whole_lines_go_past_the_caches(past_caches):
             machine = dataclasses.replace(target, l3=l3)
             call = Call(op("relu($0)"), (x,), (y,), (False,), machine, 2)
             assert CHAIN.launch(call)[0].config.streamed == (expected and target.fills_lines)
+
+
+@pytest.mark.parametrize("stored", [DType.F32, DType.BF16], ids=lambda d: d.value)
+def test_operands_in_the_other_order_past_the_caches(hold, past_caches, stored):
+    shape = (2, 64, 8, 9)
+    x, y = operands(shape, shape, dtype=stored)
+    last, planar = nhwc_view(stored, shape), row_major(stored, shape)
+    for views, out in [([planar, last], last), ([last, last], planar), ([planar, planar], last)]:
+        hold(CHAIN, op("relu(add($0, $1))"), [x, y], inputs=views, outputs=[out], runs=past_caches)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from saccade.kernels.base import Call, CpuKernel, In, Launch, Out, one_way
+from saccade.kernels.machine import beyond_caches
 from saccade.kernels.movement.copy import CopyConfig, copy_launch, copy_way, emit_copy
 from saccade.kernels.movement.move import copy_cost, refuse_views
 from saccade.opdefs.movement import Concat
@@ -18,12 +19,13 @@ def supports(call: Call) -> str | None:
 def launch(call: Call) -> tuple[Launch, ...]:
     """One phase per operand."""
     out, axis = call.outputs[0], call.op.axis
+    far = beyond_caches(call.target, out.nbytes)
     phases, start = [], 0
     for index, view in enumerate(call.inputs):
         phases.append(
             copy_launch(
                 view.shape, out.strides, view.strides, out.dtype.itemsize, (Out(0), In(index)),
-                starts=(start, 0), lanes=call.target.lanes, threads=call.threads,
+                starts=(start, 0), lanes=call.target.lanes, threads=call.threads, far=far,
             )
         )  # fmt: skip
         start += view.shape[axis] * out.strides[axis]

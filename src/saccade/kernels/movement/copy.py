@@ -20,10 +20,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from saccade.codegen.language import Kernel, Ptr
+from saccade.codegen.streams import LINE
 from saccade.codegen.values import Int, Vec
 from saccade.kernels.base import Launch, Operand
 from saccade.kernels.movement.networks import deinterleave, interleave
-from saccade.kernels.movement.strided import Loops, Nest, Row, collapse, partition
+from saccade.kernels.movement.strided import Loops, Nest, Row, collapse, in_lines, partition
 from saccade.kernels.movement.turned import Turned, turned_operands, turned_plan
 
 __all__ = ["ELEMENT", "CopyConfig", "copy_launch", "copy_way", "emit_copy", "emit_row"]
@@ -43,6 +44,7 @@ class CopyConfig:
         rank: Axes of the nest.
         few: Length of the short axis of `interleave` and `deinterleave`, else 0.
         tile: Rectangles of `transpose`.
+        streamed: Whether what is written goes past the caches.
     """
 
     way: str
@@ -50,6 +52,7 @@ class CopyConfig:
     rank: int
     few: int = 0
     tile: tuple[int, int] = (0, 0)
+    streamed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +148,7 @@ def copy_launch(
     starts: tuple[int, int] = (0, 0),
     lanes: int = 16,
     threads: int = 1,
+    far: bool = False,
 ) -> Launch:
     """The phase that copies `source[i…] to[i…]` for all indices below `sizes`.
 
@@ -157,18 +161,23 @@ def copy_launch(
         starts: First element in each.
         lanes: fp32 elements of a vector of the target.
         threads: Width of the team.
+        far: Whether the caches do not hold the destination.
     """
     plan = _plan(sizes, (to, source), starts, itemsize)
+    far = far and plan.starts[0] * plan.itemsize % LINE == 0
     if plan.way == "transpose":
         vector = 4 * lanes // plan.itemsize
-        turned = turned_plan(plan.loops, 1, (vector, vector), plan.itemsize, threads)
-        config = CopyConfig(plan.way, plan.itemsize, turned.loops.rank, 0, turned.tile)
+        turned = turned_plan(plan.loops, 1, (vector, vector), plan.itemsize, threads, far=far)
+        config = CopyConfig(
+            plan.way, plan.itemsize, turned.loops.rank, 0, turned.tile, turned.streamed
+        )
         return Launch(config, operands, turned.integers(plan.starts), turned.cut.chunks)
     loops, extra = _arrange(plan)
     total = loops.rows * loops.sizes[-1] * max(1, plan.few)
     elements = max((32 << 10) // plan.itemsize, total // (8 * threads))
     cut = partition(loops, max(1, elements // max(1, plan.few)), 64)
-    config = CopyConfig(plan.way, plan.itemsize, loops.rank, plan.few)
+    streamed = far and plan.way in ("rows", "fill") and in_lines(loops, plan.itemsize)
+    config = CopyConfig(plan.way, plan.itemsize, loops.rank, plan.few, streamed=streamed)
     return Launch(config, operands, (*Nest.integers(loops, cut, plan.starts), *extra), cut.chunks)
 
 
@@ -189,12 +198,22 @@ def _arrange(plan: _Plan) -> tuple[Loops, tuple[int, ...]]:
 def emit_copy(k: Kernel, config: CopyConfig) -> None:
     """The code of one configuration."""
     to, source = (k.pointer(name, ELEMENT[config.itemsize]) for name in ("to", "source"))
-    if config.way == "transpose":
-        _transpose(to, source, Turned(k, config.rank, 2, config.tile))
+    turned = config.way == "transpose"
+    nest = Turned(k, config.rank, 2, config.tile) if turned else Nest(k, config.rank, 2)
+    if not config.streamed:
+        _emit_way(k, to, source, nest, config)
         return
-    nest = Nest(k, config.rank, 2)
+    with k.streams(to, [source]) as ways:
+        for result in ways:
+            _emit_way(k, result, source, nest, config)
+
+
+def _emit_way(k: Kernel, to: Ptr, source: Ptr, nest: Nest | Turned, config: CopyConfig) -> None:
+    """All chunks, in the way of the configuration."""
     vector = 4 * k.lanes // config.itemsize
-    if config.way in ("rows", "fill"):
+    if isinstance(nest, Turned):
+        _transpose(to, source, nest)
+    elif config.way in ("rows", "fill"):
         with nest.walk() as row:
             emit_row(k, to, source, row, config, vector)
     elif config.way in ("interleave", "deinterleave"):

@@ -10,7 +10,7 @@ from typing import Any
 
 from saccade.ir import IndexMap
 from saccade.kernels.base import Call, CpuKernel, In, Launch, Out, View, one_way
-from saccade.kernels.machine import machine
+from saccade.kernels.machine import beyond_caches, machine
 from saccade.kernels.movement.copy import CopyConfig, copy_launch, copy_way, emit_copy
 from saccade.kernels.movement.turned import MICROS
 from saccade.opdefs.movement import Concat, Move
@@ -71,6 +71,7 @@ def launch(call: Call) -> tuple[Launch, ...]:
         copy_launch(
             sizes, to, steps, out.dtype.itemsize, (Out(0), In(0)), starts=(0, start),
             lanes=call.target.lanes, threads=call.threads,
+            far=beyond_caches(call.target, out.nbytes),
         ),
     )  # fmt: skip
 

@@ -13,9 +13,19 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from saccade.codegen.language import Kernel, Var
+from saccade.codegen.streams import LINE
 from saccade.codegen.values import Int
 
-__all__ = ["Loops", "Nest", "Partition", "Row", "collapse", "inner_kind", "partition"]
+__all__ = [
+    "Loops",
+    "Nest",
+    "Partition",
+    "Row",
+    "collapse",
+    "in_lines",
+    "inner_kind",
+    "partition",
+]
 
 MAX_RANK = 8
 
@@ -44,6 +54,12 @@ class Loops:
         for n in self.sizes[:-1]:
             total *= n
         return total
+
+
+def in_lines(loops: Loops, itemsize: int) -> bool:
+    """Whether the first operand's rows all begin at a line of cache where its first one does."""
+    *outer, inner = loops.strides[0]
+    return inner == 1 and all(step * itemsize % LINE == 0 for step in outer)
 
 
 def collapse(sizes: Sequence[int], strides: Sequence[Sequence[int]]) -> Loops:

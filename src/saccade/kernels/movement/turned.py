@@ -18,9 +18,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from saccade.codegen.language import Kernel, Ptr
+from saccade.codegen.streams import LINE
 from saccade.codegen.values import Int, Vec
 from saccade.kernels.movement.networks import turn
-from saccade.kernels.movement.strided import Loops, Nest, Partition, partition
+from saccade.kernels.movement.strided import Loops, Nest, Partition, in_lines, partition
 
 __all__ = ["MICROS", "Turned", "TurnedPlan", "turned_operands", "turned_plan"]
 
@@ -42,12 +43,14 @@ class TurnedPlan:
         cut: Its chunks.
         tile: Elements of a rectangle along and across, part of the code's config.
         across: Extent of the axis across, elements of a block, then each operand's stride.
+        streamed: Whether the destination is written in whole lines past the caches.
     """
 
     loops: Loops
     cut: Partition
     tile: tuple[int, int]
     across: tuple[int, ...]
+    streamed: bool
 
     def integers(self, starts: Sequence[int] | None = None) -> tuple[int, ...]:
         """Values of the parameters of `Turned`; `starts` are first elements of the operands."""
@@ -55,7 +58,7 @@ class TurnedPlan:
 
 
 def turned_plan(
-    loops: Loops, operand: int, most: tuple[int, int], itemsize: int, threads: int
+    loops: Loops, operand: int, most: tuple[int, int], itemsize: int, threads: int, *, far: bool
 ) -> TurnedPlan:
     """Rectangles and chunks.
 
@@ -65,16 +68,17 @@ def turned_plan(
         most: Elements of a vector as it is written and as what is turned is read.
         itemsize: Bytes of an element of the destination.
         threads: Width of the team.
+        far: Whether the caches do not hold the destination.
     """
     axis, strides = _side_by_side(loops, operand), loops.strides
     assert axis is not None
     size = loops.sizes[axis]
     # The side whose rows are far apart, each in pages of its own, goes by long runs.
     apart = abs(strides[operand][-1]) > abs(strides[0][axis])
-    tile = (
-        _side(loops.sizes[-1], min(most[0], _APART) if apart else most[0]),
-        _side(size, most[1]),
-    )
+    along, whole = (_side(loops.sizes[-1], n) for n in (min(most[0], _APART), most[0]))
+    lines = whole * itemsize % LINE == 0 and loops.sizes[-1] % whole == 0
+    streamed = far and lines and in_lines(loops, itemsize)
+    tile = (along if apart and not streamed else whole, _side(size, most[1]))
     run = _RUN if apart or size * itemsize < _SHORT else tile[1]
     block = min(-(-size // tile[1]), run // tile[1]) * tile[1]
     elements = max(_LEAST // itemsize, loops.rows * loops.sizes[-1] // (8 * threads))
@@ -88,7 +92,7 @@ def turned_plan(
         tuple(blocked(s, step * block) for s, step in zip(strides, steps, strict=True)),
     )
     cut = partition(walked, max(1, elements // block))
-    return TurnedPlan(walked, cut, tile, (size, block, *steps))
+    return TurnedPlan(walked, cut, tile, (size, block, *steps), streamed)
 
 
 def turned_operands(loops: Loops) -> tuple[int, ...]:

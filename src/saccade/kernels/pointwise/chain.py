@@ -18,40 +18,38 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from saccade.codegen.bfloat16 import BFLOAT16
-from saccade.codegen.expressions import emit_expr
 from saccade.codegen.language import Kernel, Ptr
-from saccade.codegen.streams import LINE
-from saccade.codegen.values import Int, Mask, Vec
 from saccade.ir import DType
-from saccade.ir.expr import Expr, arg, fold, parse, substitute
+from saccade.ir.expr import Expr, arg, fold, substitute
 from saccade.kernels.base import Call, CpuKernel, In, Launch, Operand, Out, View, one_way
 from saccade.kernels.machine import beyond_caches, machine
 from saccade.kernels.movement.strided import (
     MAX_RANK,
     Loops,
     Nest,
-    Row,
     collapse,
+    in_lines,
     inner_kind,
     partition,
 )
-from saccade.kernels.movement.turned import MICROS, TurnedPlan, turned_operands, turned_plan
+from saccade.kernels.movement.turned import (
+    MICROS,
+    Turned,
+    TurnedPlan,
+    turned_operands,
+    turned_plan,
+)
 from saccade.kernels.pointwise.elements import (
     FLOATS,
     INTEGERS,
-    from_float,
-    from_integer,
-    load,
-    store,
-    to_float,
-    to_integer,
 )
-from saccade.kernels.pointwise.integers import INTEGER_OPERATORS, emit_integer_expr
+from saccade.kernels.pointwise.integers import INTEGER_OPERATORS
+from saccade.kernels.pointwise.operators import operators
+from saccade.kernels.pointwise.rows import emit_rows
 from saccade.kernels.pointwise.turned import emit_turned
 from saccade.opdefs.pointwise import Pointwise
 
-__all__ = ["CHAIN", "ChainConfig", "broadcast_strides", "operators"]
+__all__ = ["CHAIN", "ChainConfig", "broadcast_strides"]
 
 
 @dataclass(frozen=True)
@@ -75,18 +73,6 @@ class ChainConfig:
     integer: bool
     tile: tuple[int, int] = (0, 0)
     streamed: bool = False
-
-
-@lru_cache(maxsize=4096)
-def operators(expr: Expr) -> dict[str, int]:
-    """How often each operator occurs, each distinct subtree once."""
-    count: dict[str, int] = {}
-
-    def on_apply(op: str, _args: tuple[None, ...]) -> None:
-        count[op] = count.get(op, 0) + 1
-
-    fold(expr, lambda _: None, lambda _: None, on_apply)
-    return count
 
 
 @lru_cache(maxsize=4096)
@@ -146,23 +132,14 @@ def _kinds(loops: Loops) -> tuple[str, ...]:
     return ("unit" if to == 1 else "strided", *found)
 
 
-def _turned_plan(call: Call, loops: Loops, config: ChainConfig) -> TurnedPlan:
+def _turned_plan(call: Call, loops: Loops, config: ChainConfig, *, far: bool) -> TurnedPlan:
     """Rectangles of vectors of the narrowest elements, but of few registers in arithmetic."""
     sizes = [DType(element).itemsize for element in config.elements]
     turned = [p for p, kind in enumerate(config.kinds) if kind == "turned"]
     lanes = call.target.lanes
     narrow = min(sizes[p] for p in turned)
     most = tuple(min(4 * lanes // size, 2 * lanes) for size in (sizes[0], narrow))
-    return turned_plan(loops, turned[0], (most[0], most[1]), sizes[0], call.threads)
-
-
-def _streamed(call: Call, loops: Loops) -> bool:
-    """Whether results are rows of whole lines that the caches would not hold."""
-    out = call.outputs[0]
-    line = LINE // out.dtype.itemsize
-    *outer, inner = loops.strides[0]
-    whole = inner == 1 and all(stride % line == 0 for stride in outer)
-    return whole and beyond_caches(call.target, out.nbytes)
+    return turned_plan(loops, turned[0], (most[0], most[1]), sizes[0], call.threads, far=far)
 
 
 def launch(call: Call) -> tuple[Launch, ...]:
@@ -174,12 +151,14 @@ def launch(call: Call) -> tuple[Launch, ...]:
         text, tuple(v.dtype.value for v in views), _kinds(loops), loops.rank, _is_integer(call)
     )
     operands: tuple[Operand, ...] = (Out(0), *(In(i) for i in used))
+    out = call.outputs[0]
+    far = beyond_caches(call.target, out.nbytes)
     if "turned" in config.kinds:
-        plan = _turned_plan(call, loops, config)
-        config = replace(config, rank=plan.loops.rank, tile=plan.tile)
+        plan = _turned_plan(call, loops, config, far=far)
+        config = replace(config, rank=plan.loops.rank, tile=plan.tile, streamed=plan.streamed)
         return (Launch(config, operands, plan.integers(), plan.cut.chunks),)
-    config = replace(config, streamed=_streamed(call, loops))
-    total = call.outputs[0].size
+    config = replace(config, streamed=far and in_lines(loops, out.dtype.itemsize))
+    total = out.size
     light = sum(operators(call.op.expr).values()) <= 4
     cut = partition(loops, max(16384 if light else 4096, -(-total // (8 * call.threads))))
     return (Launch(config, operands, Nest.integers(loops, cut), cut.chunks),)
@@ -188,107 +167,26 @@ def launch(call: Call) -> tuple[Launch, ...]:
 def emit(k: Kernel, config: ChainConfig) -> None:
     """The code of one configuration."""
     pointers = [k.pointer(f"p{i}", element) for i, element in enumerate(config.elements)]
+    nest: Turned | Nest
     if "turned" in config.kinds:
-        emit_turned(k, config, pointers)
-        return
-    nest = Nest(k, config.rank, len(pointers))
+        nest = Turned(k, config.rank, len(pointers), config.tile)
+    else:
+        nest = Nest(k, config.rank, len(pointers))
     if not config.streamed:
-        _emit_rows(k, config, pointers, nest)
+        _emit_walk(k, config, pointers, nest)
         return
     with k.streams(pointers[0], pointers[1:]) as ways:
         for result in ways:
-            _emit_rows(k, config, [result, *pointers[1:]], nest)
+            _emit_walk(k, config, [result, *pointers[1:]], nest)
 
 
-def _emit_rows(k: Kernel, config: ChainConfig, pointers: list[Ptr], nest: Nest) -> None:
-    """All rows, from neighbour to neighbour."""
-    body = _Body(k, config, pointers, nest)
-    lanes = k.lanes // 2 if config.integer else k.lanes
-    with nest.walk() as row:
-        splats = body.splats(row, lanes)
-        whole = row.low
-        for count in body.widths():
-            step = count * lanes
-            low, whole = whole, whole + (row.high - whole) // step * step
-            with k.range(low, whole, step) as i:
-                body.vector(row, i, None, step, splats)
-        if "strided" in config.kinds:
-            with k.range(whole, row.high) as i:
-                body.vector(row, i, None, 1, {})
-        else:
-            with k.when(whole < row.high):
-                body.vector(row, whole, k.first(row.high - whole, lanes), lanes, splats)
+def _emit_walk(k: Kernel, config: ChainConfig, pointers: list[Ptr], nest: Turned | Nest) -> None:
+    if isinstance(nest, Turned):
+        emit_turned(k, config, pointers, nest)
+    else:
+        emit_rows(k, config, pointers, nest)
 
 
-class _Body:
-    """One vector of results, or several at once.
-
-    Of several vectors each operation is done for all of them before the next one: what waits for
-    its operands then has independent work beside it, which a processor finds only if it is near.
-    """
-
-    def __init__(self, k: Kernel, config: ChainConfig, pointers: list[Ptr], nest: Nest) -> None:
-        self.k, self.config, self.pointers, self.nest = k, config, pointers, nest
-        self.expr = parse(config.expr)
-
-    def widths(self) -> tuple[int, ...]:
-        """How many vectors are done at once, the most first."""
-        config = self.config
-        several = max(2, self.k.target.registers // 8)
-        slow = config.integer or "strided" in config.kinds
-        return (1,) if slow or operators(self.expr).keys() & _FLOAT64 else (several, 1)
-
-    def _in_pairs(self, lanes: int) -> bool:
-        """Whether the vectors hold the even elements, then the odd ones: half the conversions."""
-        config = self.config
-        near = {e for e, kind in zip(config.elements, config.kinds, strict=True) if kind == "unit"}
-        return lanes > self.k.lanes and near == {BFLOAT16}
-
-    def _load(self, p: int, row: Row, i: Int, mask: Mask | None, lanes: int) -> Vec:
-        element, stride = self.config.elements[p], self.nest.strides[p][-1]
-        kind = self.config.kinds[p]
-        if kind == "unit" and self._in_pairs(lanes):
-            pairs = self.pointers[p].pairs(row.offsets[p] + i, None, lanes // 2)
-            return self.k.concat(self.k.split_pair(pairs))
-        raw = load(self.k, self.pointers[p], kind, row.offsets[p], i, stride, mask, lanes)
-        convert = to_integer if self.config.integer else to_float
-        return convert(self.k, raw, element)
-
-    def splats(self, row: Row, lanes: int) -> dict[int, Vec]:
-        """Operands that are one element for the whole row."""
-        return {
-            p: self._load(p, row, row.low, None, lanes)
-            for p in range(1, len(self.pointers))
-            if self.config.kinds[p] == "zero"
-        }
-
-    def vector(
-        self, row: Row, i: Int, mask: Mask | None, lanes: int, splats: dict[int, Vec]
-    ) -> None:
-        """Results from position `i` of the row on."""
-        k, config = self.k, self.config
-        operands = [
-            k.concat([splats[p]] * (lanes // splats[p].lanes))
-            if p in splats
-            else self._load(p, row, i, mask, lanes)
-            for p in range(1, len(self.pointers))
-        ]
-        if config.integer:
-            value = emit_integer_expr(k, self.expr, operands, lanes)
-            value = from_integer(k, value, config.elements[0])
-        else:
-            value = emit_expr(k, self.expr, operands, lanes, config.elements[0])
-            value = from_float(k, value, config.elements[0])
-        stride = self.nest.strides[0][-1]
-        if self._in_pairs(lanes):
-            even, odd = k.split(value, lanes // 2)
-            self.pointers[0].store_halves(even, odd, row.offsets[0] + i)
-            return
-        store(k, self.pointers[0], config.kinds[0], row.offsets[0], i, stride, mask, value)
-
-
-_FLOAT64 = {"pow", "sin", "cos", "mod", "fmod"}
-"""Operators that need the registers for one vector alone."""
 _HEAVY = {
     "exp": 14, "sigmoid": 20, "silu": 20, "tanh": 25, "erf": 35, "gelu": 38, "softplus": 35,
     "mish": 25, "log": 25, "elu": 20, "pow": 120, "sin": 100, "cos": 100, "mod": 80, "fmod": 80,

@@ -31,20 +31,19 @@ if TYPE_CHECKING:
 __all__ = ["emit_turned"]
 
 
-def emit_turned(k: Kernel, config: ChainConfig, pointers: list[Ptr]) -> None:
+def emit_turned(k: Kernel, config: ChainConfig, pointers: list[Ptr], turned: Turned) -> None:
     """The code of a configuration with operands of kind `turned`."""
-    rows = _Rows(k, config, pointers)
-    with rows.turned.walk() as offsets:
+    rows = _Rows(k, config, pointers, turned)
+    with turned.walk() as offsets:
         rows.emit(offsets)
 
 
 class _Rows:
     """The rows of one rectangle."""
 
-    def __init__(self, k: Kernel, config: ChainConfig, pointers: list[Ptr]) -> None:
-        self.k, self.config, self.pointers = k, config, pointers
+    def __init__(self, k: Kernel, config: ChainConfig, pointers: list[Ptr], turned: Turned) -> None:
+        self.k, self.config, self.pointers, self.turned = k, config, pointers, turned
         self.expr, self.lanes = parse(config.expr), config.tile[0]
-        self.turned = Turned(k, config.rank, len(pointers), config.tile)
 
     @property
     def _in_pairs(self) -> bool:
