@@ -52,7 +52,9 @@ def test_16_bits(hold, p, dtype):
 @pytest.mark.parametrize(
     ("shape", "axes", "stages"),
     [
-        ((37, 41), (0,), ["rows"]),
+        ((37, 41), (0,), ["blocks"]),
+        ((37, 3), (0,), ["rows"]),
+        ((37, 41), (1,), ["rows"]),
         ((3, 50_000), (1,), ["ties", "sums", "apply"]),
         ((50_000, 3), (0,), ["ties", "sums", "apply"]),
         ((70_001,), (0,), ["ties", "sums", "apply"]),
@@ -64,6 +66,27 @@ def test_ties_of_short_and_long_rows(hold, shape, axes, stages):
     call = Call(op, tuple(types), (types[1],), (False,) * 3, host_target(), 2)
     assert [launch.config.stage for launch in NORM_GRAD.launch(call)] == stages
     hold(NORM_GRAD, op, arrays, k=1)
+
+
+@pytest.mark.parametrize("dtype", [DType.BF16, DType.F16, DType.F32])
+@pytest.mark.parametrize(
+    ("shape", "axes"), [((37, 75), (0,)), ((2, 5, 33), (1,)), ((3, 2, 120), (0, 1))]
+)
+def test_ties_bit_by_bit(hold, shape, axes, dtype):
+    """Denormal and infinite ones, zeros of either sign, NaN, norms that no element is."""
+    arrays, op = operands(INF, shape, axes, dtype)
+    grad, x, norm = arrays
+    small = 2.0**-23 if dtype is DType.F16 else 2.0**-130
+    x[..., 1], x[..., 2] = small, -0.0
+    x[0, ..., 3] = -np.inf
+    x[0, ..., 4] = np.nan
+    norm[...] = np.abs(x.astype(norm.dtype)).max(axis=axes)
+    norm[..., 5] += norm.dtype.type(1e-4)
+    grad[..., 6], grad[..., 7] = np.nan, -np.inf
+    types = [row_major(DType.of(norm.dtype), grad.shape), row_major(dtype, shape)]
+    call = Call(op, (*types, types[0]), (types[1],), (False,) * 3, host_target(), 2)
+    assert [launch.config.stage for launch in NORM_GRAD.launch(call)] == ["blocks"]
+    hold(NORM_GRAD, op, arrays, outputs=[types[1]])
 
 
 @pytest.mark.parametrize(("p", "keepdims"), [(2.0, True), (INF, False)])
@@ -101,10 +124,10 @@ def test_refusals():
     assert "repeats" in reason(DType.F32, DType.F32, (0, 1))
 
 
-@pytest.mark.parametrize(("p", "at"), [(2.0, 1), (INF, 0), (2.5, -1)])
-def test_planted_mistakes_are_caught(hold, p, at):
+@pytest.mark.parametrize(("p", "at", "axis"), [(2.0, 1, 1), (INF, 0, 1), (INF, 0, 0), (2.5, -1, 1)])
+def test_planted_mistakes_are_caught(hold, p, at, axis):
     """A row too many, and another exponent."""
-    arrays, op = operands(p, (9, 41), (1,))
+    arrays, op = operands(p, (9, 41), (axis,))
     wrong = off_by(NORM_GRAD, at, -1 if at >= 0 else 1 << 45)
     with pytest.raises(AssertionError):
         hold(wrong, op, arrays, k=1, runs=RUN)

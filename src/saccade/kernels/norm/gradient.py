@@ -6,8 +6,9 @@
 
 For p = 1 the factor is the gradient itself. For p = ±∞ it needs the number of ties, for which x
 is read before: where what one result or a few neighbours look at fits half of the second cache,
-`rows` counts and applies in one phase, and the second read comes from there. Longer rows, or too
-few to share, are counted in parts by `ties`, and x is read from memory twice.
+`rows` counts and applies in one phase, and the second read comes from there (`blocks` does the same
+for a few vectors of results side by side). Longer rows, or too few to share, are counted in parts
+by `ties`, and x is read from memory twice.
 
 Refuses integers, and float64 beside 16-bit elements.
 """
@@ -15,7 +16,7 @@ Refuses integers, and float64 beside 16-bit elements.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
 from saccade.codegen.calling import real_word
@@ -43,6 +44,7 @@ from saccade.kernels.movement.strided import (
     inner_kind,
     partition,
 )
+from saccade.kernels.norm.blocks import Blocks, vectors_across
 from saccade.kernels.norm.elementwise import Apply, Factors, Sums
 from saccade.kernels.norm.phase import NormGradConfig, Phase
 from saccade.kernels.norm.rules import rule_of
@@ -56,7 +58,7 @@ _PART = 1 << 15  # elements behind one part of a count
 _ENOUGH = 16  # chunks that keep a team busy
 _GRAD, _X, _NORM = In(0), In(1), In(2)
 _PHASES: dict[str, type[Phase]] = {
-    "factors": Factors, "apply": Apply, "rows": Rows, "ties": Ties, "sums": Sums,
+    "factors": Factors, "apply": Apply, "rows": Rows, "blocks": Blocks, "ties": Ties, "sums": Sums,
 }  # fmt: skip
 
 
@@ -216,13 +218,25 @@ class _Plan:
         dx = self.call.outputs[0]
         kept = Loops(walk.kept.sizes, walk.kept.strides[:4])
         cut = partition(kept, block, self.lanes)
-        config = self._config("rows", self._types(dx, x, grad, norm), kept, walk)
+        vectors = 0 if walk.along else self._vectors(kept, cut, walk.count)
+        stage = "blocks" if vectors else "rows"
+        config = self._config(stage, self._types(dx, x, grad, norm), kept, walk)
+        config = replace(config, vectors=vectors)
         gone = (*walk.gone.sizes, *(s for steps in walk.gone.strides for s in steps))
         words = (*Nest.integers(kept, cut), *gone)
-        operands = (Out(0), _X, _GRAD, _NORM, self._scratch(cut))
+        operands = (Out(0), _X, _GRAD, _NORM, *(() if vectors else (self._scratch(cut),)))
         return Launch(config, operands, words, cut.chunks)
 
+    def _vectors(self, kept: Loops, cut: Partition, count: int) -> int:
+        """Vectors of a row of results that `blocks` would take; 0 where it is no good."""
+        dx, x = self.call.outputs[0].dtype, self.call.inputs[1].dtype
+        near = all(strides[-1] == 1 for strides in kept.strides)
+        if x is not dx or not near or cut.inner != kept.sizes[-1]:
+            return 0
+        return vectors_across(self.call.target, x, cut.inner, count)
+
     def _scratch(self, cut: Partition) -> Scratch:
+        """Counts of a row of results, in whole vectors."""
         lanes = self.lanes
         return Scratch(self.itemsize * (-(-cut.inner // lanes) * lanes))
 

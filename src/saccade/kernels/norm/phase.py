@@ -22,14 +22,15 @@ class NormGradConfig:
     """What the code depends on.
 
     Attributes:
-        stage: `factors`, `apply`, `rows`, `ties` or `sums` (see `gradient`).
+        stage: `factors`, `apply`, `rows`, `blocks`, `ties` or `sums` (see `gradient`).
         rule: See `rules`.
         elements: Types of the operands of the nest, the result's first.
         kinds: How each of these meets the innermost axis.
         rank: Axes of the nest.
         wide: Element that is computed in.
-        gone: Number of axes that go (of `rows` and `ties`).
+        gone: Number of axes that go (of stages that count).
         along: Whether vectors go along the last of these, rather than along neighbouring results.
+        vectors: Of `blocks`: how many are swept side by side.
     """
 
     stage: str
@@ -40,6 +41,7 @@ class NormGradConfig:
     wide: str
     gone: int = 0
     along: bool = False
+    vectors: int = 0
 
 
 class Phase:

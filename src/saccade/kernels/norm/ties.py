@@ -11,11 +11,11 @@ from saccade.kernels.movement.strided import Row
 from saccade.kernels.norm import rules
 from saccade.kernels.norm.phase import Phase, narrowed
 
-__all__ = ["Rows", "Ties"]
+__all__ = ["Counting", "Rows", "Ties"]
 
 
-class _Counting(Phase):
-    """What `rows` and `ties` share: sweeps over the axes that go, and counts of ties.
+class Counting(Phase):
+    """What phases that count share: sweeps over the axes that go, and counts of ties.
 
     Attributes:
         x, norm: Which operands of the nest these are.
@@ -119,7 +119,7 @@ class _Counting(Phase):
         return self.scratch
 
 
-class Rows(_Counting):
+class Rows(Counting):
     """Counts and gradient of rows that stay in the cache."""
 
     x, norm = 1, 3
@@ -168,7 +168,7 @@ class Rows(_Counting):
             self.vectors(row.low, row.high, strided, visit)
 
 
-class Ties(_Counting):
+class Ties(Counting):
     """Counts of parts of long rows; the first axis of the nest numbers the parts."""
 
     x, norm = 1, 2
