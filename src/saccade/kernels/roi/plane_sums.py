@@ -34,7 +34,7 @@ class Planes:
     start: Int
 
     def each(
-        self, k: Kernel, out: Ptr, plane: Ptr, order: Order, add: Callable[[Int, Int, Int], None]
+        self, k: Kernel, out: Ptr, plane: Ptr, order: Order, add: Callable[[Int, Int], None]
     ) -> None:
         """Emit the phase.
 
@@ -43,7 +43,7 @@ class Planes:
             out: The result.
             plane: Scratch for a plane and a vector more.
             order: Boxes by picture.
-            add: `add(picture, channel, box)` emits what a box gives to the plane.
+            add: `add(channel, at)` emits what the box at that place gives to the plane.
         """
         with k.chunks(self.pictures * self.channels) as chunk:
             picture, channel = chunk // self.channels, chunk % self.channels
@@ -52,7 +52,7 @@ class Planes:
             with k.range(0, self.pixels, lanes) as at:
                 plane.store(zero, at)
             with k.range(order.start(picture), order.start(picture + 1)) as at:
-                add(picture, channel, order.box(at))
+                add(channel, at)
             to = out + (self.start + picture * self.picture_step + channel * self.channel_step)
             whole = self.pixels // lanes * lanes
             with k.range(0, whole, lanes) as at:

@@ -131,7 +131,8 @@ def _emit_scatter(k: Kernel, element: str) -> None:
     planes = k.sizes(Planes)
     bins, *steps = k.integers("bins grad_k grad_c grad_start places_k places_c places_start")
 
-    def add(_picture: Int, channel: Int, box: Int) -> None:
+    def add(channel: Int, number: Int) -> None:
+        box = order.box(number)
         values, at = (
             p + (start + box * step + channel * channel_step)
             for p, (step, channel_step, start) in ((grad, steps[:3]), (places, steps[3:]))

@@ -16,7 +16,6 @@ from saccade.codegen.values import I32, Int, Vec, lanes_picked
 from saccade.kernels.base import Call, CpuKernel, In, Launch, Operand, Out, Temp, one_way
 from saccade.kernels.floats import FLOATS, lanes_of, load, store, wide
 from saccade.kernels.machine import machine
-from saccade.kernels.roi.axis import Axis
 from saccade.kernels.roi.boxes import refuse_boxes
 from saccade.kernels.roi.planar import Planar, picture_blocks
 from saccade.kernels.roi.ps_regions import (
@@ -30,13 +29,13 @@ from saccade.kernels.roi.ps_regions import (
     regions,
 )
 from saccade.kernels.roi.ranges import Ranges, RangesPlan
-from saccade.kernels.roi.runs import BoxRuns, Runs, RunsPlan
+from saccade.kernels.roi.runs import Runs, RunsPlan
 from saccade.kernels.roi.window import window_phase
 from saccade.opdefs.ps_roi import PsRoi
 
 __all__ = ["PS_ROI"]
 
-_PICTURES = 8  # a temporary
+_PICTURES = 12  # a temporary
 _SIDE_BY_SIDE = (8, 4, 2, 1)  # planes
 _SHARED = 1.5  # what planes side by side share, in times of a plane
 _MAPPED = 1 << 14  # channels that a chunk writes at least
@@ -144,7 +143,7 @@ def _emit_planes(k: Kernel, code: PsCode) -> None:
             if isinstance(found, Runs):
                 assert blanks is not None
                 blank = blanks.load(box)
-                sums = _samples(k, planes, found.of(box), (p, q), width)
+                sums = _samples(k, planes, found, at, (p, q), width)
                 values = [sum_ + blank for sum_ in sums]
             else:
                 values = _pixels(k, planes, found, box, (p, q), width)
@@ -155,25 +154,25 @@ def _emit_planes(k: Kernel, code: PsCode) -> None:
 def _samples(
     k: Kernel,
     planes: list[Ptr],
-    axes: tuple[Axis, BoxRuns],
+    found: Runs,
+    at: Int,
     number: tuple[Int, Int],
     width: Int,
 ) -> list[Vec]:
     """The means of the bilinear samples of a bin, in some planes."""
-    (down, along), (p, q) = axes, number
     element = wide(planes[0].element)
     lanes = lanes_of(k, element)
     totals = [k.var(k.zero(lanes, element)) for _ in planes]
-    rows = down.first(p), down.first(p + 1)
-    with k.range(*along.of(q)) as at:
-        run = along.run(at)
+    rows = found.rows_of(at, number[0])
+    with k.range(*found.runs_of(at, number[1])) as entry:
+        run = found.run(entry)
         columns = [k.var(k.zero(lanes, element)) for _ in planes]
         with k.range(*rows) as i:
-            place = down.pixel(i) * width + run.first
-            weight = k.broadcast(down.weight(i), lanes)
+            row, weight = found.row(i)
+            place, factor = row * width + run.first, k.broadcast(weight, lanes)
             for plane, column in zip(planes, columns, strict=True):
                 pixels = load(k, plane, place, lanes, element, run.span)
-                column.set(k.fma(pixels, weight, column.get()))
+                column.set(k.fma(pixels, factor, column.get()))
         for total, column in zip(totals, columns, strict=True):
             total.set(k.fma(run.only(column.get()), run.weights, total.get()))
     return [k.sum_lanes(total.get()) for total in totals]

@@ -14,7 +14,6 @@ from saccade.codegen.values import Int, Vec
 from saccade.kernels.base import Call, CpuKernel, In, Launch, Out, Scratch, one_way
 from saccade.kernels.floats import FLOATS, lanes_of, load_one, wide
 from saccade.kernels.machine import machine
-from saccade.kernels.roi.axis import Axis
 from saccade.kernels.roi.boxes import refuse_boxes
 from saccade.kernels.roi.planar import Planar, channel_blocks
 from saccade.kernels.roi.plane_sums import Planes
@@ -29,12 +28,12 @@ from saccade.kernels.roi.ps_regions import (
     regions,
 )
 from saccade.kernels.roi.ranges import Ranges
-from saccade.kernels.roi.runs import BoxRuns, Runs, RunsPlan
+from saccade.kernels.roi.runs import Runs, RunsPlan
 from saccade.opdefs.ps_roi import PsRoiGradient
 
 __all__ = ["PS_ROI_GRADIENT"]
 
-_PICTURES = 8  # a temporary
+_PICTURES = 12  # a temporary
 
 
 def supports(call: Call) -> str | None:
@@ -90,12 +89,13 @@ def _emit_planes(k: Kernel, code: PsCode) -> None:
     first, width = k.integers("first w")
     grad_k, grad_c, grad_h, grad_w = k.integers("grad_k grad_c grad_h grad_w")
 
-    def add(_picture: Int, channel: Int, box: Int) -> None:
+    def add(channel: Int, at: Int) -> None:
+        box = found.order.box(at)
         c, p, q = own_bin(first + channel, found.rows, found.columns)
-        at = box * grad_k + c * grad_c + p * grad_h + q * grad_w
-        value = load_one(k, grad, at, plane.element)
+        own = box * grad_k + c * grad_c + p * grad_h + q * grad_w
+        value = load_one(k, grad, own, plane.element)
         if isinstance(found, Runs):
-            _samples(k, plane, found.of(box), (p, q), value, width)
+            _samples(k, plane, found, at, (p, q), value, width)
         else:
             _pixels(k, plane, found, box, (p, q), value, width)
 
@@ -105,21 +105,22 @@ def _emit_planes(k: Kernel, code: PsCode) -> None:
 def _samples(
     k: Kernel,
     plane: Ptr,
-    axes: tuple[Axis, BoxRuns],
+    found: Runs,
+    at: Int,
     number: tuple[Int, Int],
     value: Vec,
     width: Int,
 ) -> None:
     """What a bin gives to the pixels under its samples; to those between them 0."""
-    (down, along), (p, q) = axes, number
     lanes = lanes_of(k, plane.element)
-    rows = down.first(p), down.first(p + 1)
-    with k.range(*along.of(q)) as at:
-        run = along.run(at)
+    rows = found.rows_of(at, number[0])
+    with k.range(*found.runs_of(at, number[1])) as entry:
+        run = found.run(entry)
         shares, to = run.only(run.weights * k.broadcast(value, lanes)), plane + run.first
         with k.range(*rows) as i:
-            row, weight = down.pixel(i) * width, k.broadcast(down.weight(i), lanes)
-            to.store(k.fma(shares, weight, to.vec(row, None, lanes)), row)
+            row, weight = found.row(i)
+            place, factor = row * width, k.broadcast(weight, lanes)
+            to.store(k.fma(shares, factor, to.vec(place, None, lanes)), place)
 
 
 def _pixels(

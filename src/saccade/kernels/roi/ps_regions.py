@@ -1,6 +1,6 @@
 """What position-sensitive pooling and its gradient share: the pixels of boxes, and their phases.
 
-Bins of bilinear samples use the tables of RoiAlign (`tables`), their columns as vectors (`runs`),
+Bins of bilinear samples use the tables of RoiAlign (`tables`), packed bin by bin (`runs`),
 bins of pixels the ranges of RoiPool (`ranges`). Channels are walked plane by plane: a bin reads one
 channel only.
 """
@@ -34,7 +34,7 @@ __all__ = [
     "regions",
 ]
 
-_TABLES, _BAD, _BLANKS, _RUNS = 0, 4, 5, 6  # temporaries; others start at 8
+_TABLES, _BAD, _BLANKS, _RUNS = 0, 4, 5, 6  # temporaries; others start at 12
 
 
 @dataclass(frozen=True)

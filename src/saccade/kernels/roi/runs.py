@@ -1,28 +1,35 @@
-"""The phase that makes vectors of the columns of bins: bilinear weights, pixel by pixel.
+"""The phase that packs what bins are sampled at, for channels in planes.
 
     y[p, q] = Σ_runs columns[q, run] · Σ_i rows[p, i] · x[h(p, i), first(run) … first(run) + lanes)
 
-Channels that lie in planes have their pixels side by side along rows only, so that a row of a bin's
-entries (`axis`) is taken as one vector where it is no longer than that: a run has its first pixel,
-how many it spans, which of these are entries, and their weights, 0 between them.
+Of channels that lie in planes only a row's pixels are neighbours, so the entries of a bin's columns
+(`axis`) are taken as vectors: a run has its first pixel, how many it spans, which of these are
+entries, and their weights, 0 between them.
+
+A plane asks for one bin of every box, in their order. So entries of neighbouring boxes are packed
+bin by bin: what a plane reads is a short stream, where tables box by box would have it fetch some
+lines of each.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
-from saccade.codegen.language import Kernel, Ptr
+from saccade.codegen.language import Kernel, Var
 from saccade.codegen.values import Int, Mask, Vec
 from saccade.kernels.base import Launch, Operand, Temp
 from saccade.kernels.floats import lanes_of
 from saccade.kernels.roi.axis import Axis
-from saccade.kernels.roi.boxes import put
+from saccade.kernels.roi.boxes import Order, put
 from saccade.kernels.roi.tables import Tables, TablesCode, TablesPlan
 
-__all__ = ["BoxRuns", "Run", "Runs", "RunsPlan", "emit_runs"]
+__all__ = ["Run", "Runs", "RunsPlan", "emit_runs"]
 
-_BOXES = 32  # of a chunk
-_NUMBERS = 3  # of a run
+_GROUP = 32  # boxes that are packed together
+_OF_ROW, _OF_RUN = 1, 3  # integers of an entry
+
+_Append = Callable[[Int, Int, Var], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +39,7 @@ class RunsPlan:
     Attributes:
         tables: Where their entries come from.
         lanes: Of a vector of weights.
-        temp: Number of the first of two temporaries.
+        temp: Number of the first of six temporaries.
     """
 
     tables: TablesPlan
@@ -40,29 +47,47 @@ class RunsPlan:
     temp: int
 
     @property
-    def room(self) -> int:
-        """Most runs of a box: one for each bin, and one more wherever the entries of one go on."""
-        bins, entries = self.tables.bins[1], self.tables.rooms[1]
-        return min(entries, bins + (self.tables.sizes[1] + 2 * bins) // self.lanes)
+    def rooms(self) -> tuple[int, int]:
+        """Most rows of a box, and most runs: one a bin, and one wherever its entries go on."""
+        (down, along), bins = self.tables.rooms, self.tables.bins[1]
+        return down, min(along, bins + (self.tables.sizes[1] + 2 * bins) // self.lanes)
 
     @property
     def operands(self) -> tuple[Operand, ...]:
         """Pointer parameters of `Runs`."""
-        boxes, room = self.tables.boxes.count, self.room
-        numbers = self.tables.bins[1] + 1 + _NUMBERS * room
-        nbytes = self.tables.weight_bytes * self.lanes * room
-        own = Temp(self.temp, 4 * numbers * boxes), Temp(self.temp + 1, nbytes * boxes)
-        return (*self.tables.operands, *own)
+        return (self.tables.operands[0], *self._packed)
+
+    @property
+    def _packed(self) -> tuple[Operand, ...]:
+        temps: list[Operand] = []
+        of_entries = ((_OF_ROW, 1), (_OF_RUN, self.lanes))
+        for bins, room, (numbers, weights) in zip(
+            self.tables.bins, self.rooms, of_entries, strict=True
+        ):
+            entries = room * _GROUP * self._groups
+            for nbytes in (
+                4 * (bins * _GROUP + 1) * self._groups,
+                4 * numbers * entries,
+                self.tables.weight_bytes * weights * entries,
+            ):
+                temps.append(Temp(self.temp + len(temps), nbytes))
+        return tuple(temps)
+
+    @property
+    def _groups(self) -> int:
+        return max(1, -(-self.tables.boxes.count // _GROUP))
 
     @property
     def integers(self) -> tuple[int, ...]:
         """Integer parameters of `Runs`."""
-        return (*self.tables.integers, self.room)
+        boxes = self.tables.boxes
+        return (boxes.count, boxes.pictures, *self.tables.bins, *self.rooms)
 
     def launch(self) -> Launch:
         """The phase; its config is a `TablesCode`."""
-        chunks = max(1, -(-self.tables.boxes.count // _BOXES))
-        return Launch(self.tables.code, self.operands, (*self.integers, chunks), chunks)
+        operands = (*self.tables.operands, *self._packed)
+        integers = (*self.tables.integers, *self.rooms, self._groups)
+        return Launch(self.tables.code, operands, integers, self._groups)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,88 +112,128 @@ class Run:
 
 
 class Runs:
-    """The emitted access to what `emit_runs` left, and to the tables that it is made of."""
+    """The emitted access to what `emit_runs` left, by the boxes' places in their order."""
 
     def __init__(self, k: Kernel, code: TablesCode) -> None:
-        self.k, self._lanes, self.tables = k, lanes_of(k, code.weight), Tables(k, code)
-        self.order = self.tables.order
-        self._numbers = k.pointer("runs", "int32")
-        self._weights = k.pointer("run_weights", code.weight)
+        self.k, self._lanes, self.order = k, lanes_of(k, code.weight), Order(k)
+        self._down, self._along = _packed_pair(k, code)
 
     def declare_integers(self) -> None:
         """After all pointers."""
-        self.tables.declare_integers()
-        self.rows, self.columns = self.tables.rows, self.tables.columns
-        self._room = self.k.integer("run_room")
+        boxes, pictures, self.rows, self.columns = self.k.integers("boxes pictures ph pw")
+        self.order.sized(boxes, pictures)
+        self._down.sized(self.rows, self.k.integer("row_room"))
+        self._along.sized(self.columns, self.k.integer("run_room"))
 
-    def of(self, box: Int) -> tuple[Axis, BoxRuns]:
-        """The rows of a box, and the runs of its columns."""
-        down, _ = self.tables.of(box)
-        return down, self.along(box)
+    def rows_of(self, at: Int, number: Int) -> tuple[Int, Int]:
+        """The first row of a bin, and one past its last."""
+        return self._down.of(at, number)
 
-    def along(self, box: Int) -> BoxRuns:
-        """The runs of a box."""
-        marks = self._numbers + box * (self.columns + 1 + self._room * _NUMBERS)
-        weights = self._weights + box * (self._room * self._lanes)
-        return BoxRuns(self.k, marks, marks + (self.columns + 1), weights, self._room)
+    def row(self, entry: Int) -> tuple[Int, Vec]:
+        """Its pixel, and its weight, a scalar."""
+        return self._down.numbers.load_int(entry), self._down.weights.load(entry)
 
-
-class BoxRuns:
-    """The runs of one box.
-
-    Args:
-        k: Builder.
-        marks: int32: the first run of each bin, and one past the last.
-        numbers: int32: first pixel, lanes up to the last entry, bits of the entries.
-        weights: A vector for each run.
-        room: How many runs there is room for.
-    """
-
-    def __init__(self, k: Kernel, marks: Ptr, numbers: Ptr, weights: Ptr, room: Int) -> None:
-        self.k, self._lanes, self._room = k, lanes_of(k, weights.element), room
-        self._marks, self._numbers, self._weights = marks, numbers, weights
-
-    def of(self, number: Int) -> tuple[Int, Int]:
+    def runs_of(self, at: Int, number: Int) -> tuple[Int, Int]:
         """The first run of a bin, and one past its last."""
-        return self._marks.load_int(number), self._marks.load_int(number + 1)
+        return self._along.of(at, number)
 
-    def run(self, number: Int) -> Run:
-        """One that `of` counted."""
-        k, lanes, at = self.k, self._lanes, number * _NUMBERS
-        first, span, entries = (self._numbers.load_int(at + i) for i in range(_NUMBERS))
-        weights = self._weights.vec(number * lanes, None, lanes)
+    def run(self, entry: Int) -> Run:
+        """One of them."""
+        k, lanes, along = self.k, self._lanes, self._along
+        first, span, entries = (along.numbers.load_int(entry * _OF_RUN + i) for i in range(_OF_RUN))
+        weights = along.weights.vec(entry * lanes, None, lanes)
         return Run(first, k.first(span, lanes), k.lanes_set(entries, lanes), weights)
 
-    def fill(self, along: Axis) -> None:
-        """Write those of a table, whose pixels ascend within a bin."""
-        k, lanes = self.k, self._lanes
-        count, first, bits = k.var(0), k.var(0), k.var(0)
-        with k.range(0, along.bins) as number:
-            put(self._marks, count.get(), number)
-            bits.set(0)
-            with k.range(along.first(number), along.first(number + 1)) as entry:
-                pixel = along.pixel(entry)
-                lane = pixel - first.get()
-                fits = bits.get().differs(0) & (lane >= 0) & (lane < lanes)
-                with k.when(~fits):
-                    count.set(k.minimum_int(count.get() + 1, self._room))
-                    first.set(pixel)
-                    bits.set(0)
-                    zero = k.zero(lanes, self._weights.element)
-                    self._weights.store(zero, (count.get() - 1) * lanes)
-                run, lane = count.get() - 1, pixel - first.get()
-                bits.set(bits.get() | (k.int(1) << lane))
-                for i, value in enumerate((first.get(), lane + 1, bits.get())):
-                    put(self._numbers, value, run * _NUMBERS + i)
-                self._weights.store(along.weight(entry), run * lanes + lane)
-        put(self._marks, count.get(), along.bins)
+
+class _Packed:
+    """Entries of groups of boxes, bin by bin, within a bin box by box in their order."""
+
+    def __init__(self, k: Kernel, name: str, weight: str) -> None:
+        self.k = k
+        self._marks = k.pointer(f"{name}_marks", "int32")
+        self.numbers = k.pointer(f"{name}_numbers", "int32")
+        self.weights = k.pointer(f"{name}_weights", weight)
+
+    def sized(self, bins: Int, room: Int) -> None:
+        """Bins, and the most entries of a box."""
+        self._bins, self._room = bins, room * _GROUP
+
+    def mark(self, at: Int, number: Int) -> Int:
+        """Where the first entry of a bin is noted; the next mark is one past its last."""
+        group, place = at // _GROUP, at % _GROUP
+        return group * (self._bins * _GROUP + 1) + number * _GROUP + place
+
+    def of(self, at: Int, number: Int) -> tuple[Int, Int]:
+        """The first entry of a bin, and one past its last."""
+        mark = self.mark(at, number)
+        return self._marks.load_int(mark), self._marks.load_int(mark + 1)
+
+    def fill(self, group: Int, boxes: tuple[Int, Int], append: _Append) -> None:
+        """Pack a group: `append(at, bin, count)` adds what a box has there, and counts it."""
+        k, (first, last) = self.k, boxes
+        count = k.var(group * self._room)
+        with k.range(0, self._bins) as number:
+            with k.range(first, last) as at:
+                put(self._marks, count.get(), self.mark(at, number))
+                append(at, number, count)
+            put(self._marks, count.get(), self.mark(last - 1, number) + 1)
+
+    def next(self, group: Int, count: Var) -> Int:
+        """A place for one more entry, which is counted; the last one if there were too many."""
+        at = self.k.minimum_int(count.get(), (group + 1) * self._room - 1)
+        count.set(at + 1)
+        return at
+
+
+def _packed_pair(k: Kernel, code: TablesCode) -> tuple[_Packed, _Packed]:
+    return _Packed(k, "rows", code.weight), _Packed(k, "runs", code.weight)
 
 
 def emit_runs(k: Kernel, code: TablesCode) -> None:
-    """The code of one configuration."""
-    runs = Runs(k, code)
-    runs.declare_integers()
-    chunks, boxes = k.integer("chunks"), runs.tables.boxes
-    with k.chunks(chunks) as n, k.range(boxes * n // chunks, boxes * (n + 1) // chunks) as box:
-        _, along = runs.tables.of(box)
-        runs.along(box).fill(along)
+    """The code of one configuration. A chunk is a group of boxes."""
+    tables = Tables(k, code)
+    down, along = _packed_pair(k, code)
+    tables.declare_integers()
+    for packed, bins in ((down, tables.rows), (along, tables.columns)):
+        packed.sized(bins, k.integer("room"))
+    groups = k.integer("groups")
+    with k.chunks(groups) as group:
+        first = group * _GROUP
+        last = k.minimum_int(first + _GROUP, tables.boxes)
+
+        def rows(at: Int, number: Int, count: Var) -> None:
+            table, _ = tables.of(tables.order.box(at))
+            with k.range(table.first(number), table.first(number + 1)) as entry:
+                to = down.next(group, count)
+                put(down.numbers, table.pixel(entry), to)
+                down.weights.store(table.weight(entry), to)
+
+        def runs(at: Int, number: Int, count: Var) -> None:
+            _, table = tables.of(tables.order.box(at))
+            _fill_runs(k, table, number, along, lambda: along.next(group, count))
+
+        with k.when(first < last):
+            down.fill(group, (first, last), rows)
+            along.fill(group, (first, last), runs)
+
+
+def _fill_runs(
+    k: Kernel, table: Axis, number: Int, along: _Packed, place: Callable[[], Int]
+) -> None:
+    """The runs of one bin of a table, whose pixels ascend there."""
+    lanes = lanes_of(k, along.weights.element)
+    run, first, bits = k.var(0), k.var(0), k.var(0)
+    with k.range(table.first(number), table.first(number + 1)) as entry:
+        pixel = table.pixel(entry)
+        lane = pixel - first.get()
+        fits = bits.get().differs(0) & (lane >= 0) & (lane < lanes)
+        with k.when(~fits):
+            run.set(place())
+            first.set(pixel)
+            bits.set(0)
+            along.weights.store(k.zero(lanes, along.weights.element), run.get() * lanes)
+        lane = pixel - first.get()
+        bits.set(bits.get() | (k.int(1) << lane))
+        for i, value in enumerate((first.get(), lane + 1, bits.get())):
+            put(along.numbers, value, run.get() * _OF_RUN + i)
+        along.weights.store(table.weight(entry), run.get() * lanes + lane)
