@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from math import prod
 
 from saccade.codegen.target import Target
 from saccade.kernels.base import Call, Launch, Operand, Temp, View
@@ -20,6 +19,8 @@ from saccade.kernels.roi.planes import flat_planes
 __all__ = ["Planar", "channel_blocks", "picture_blocks"]
 
 _LEAST = 16  # channels of a block: whole lines of channels-last pictures
+_LINE = 64  # bytes
+_PADDED = 64  # lines of a plane from which on one more is not noticed
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +62,8 @@ class Planar:
         """Where the planes are."""
         if flat_planes(self.view):
             return self.operand
-        return Temp(self.temp, prod(self._shape) * self.view.dtype.itemsize)
+        n, count, _, _ = self._shape
+        return Temp(self.temp, n * count * self.pitch * self.view.dtype.itemsize)
 
     @property
     def steps(self) -> tuple[int, int, int]:
@@ -69,16 +71,28 @@ class Planar:
         if flat_planes(self.view):
             picture, channel, *_ = self.view.strides
             return picture, channel, self._start
-        _, count, h, w = self._shape
-        return count * h * w, h * w, 0
+        count = self._shape[1]
+        return count * self.pitch, self.pitch, 0
+
+    @property
+    def pitch(self) -> int:
+        """Elements from plane to plane of the temporary.
+
+        Large planes lie an odd number of cache lines apart, so that the same pixel of neighbouring
+        channels does not come to lie in a few of the caches' sets.
+        """
+        _, _, h, w = self._shape
+        line = _LINE // self.view.dtype.itemsize
+        lines = -(-h * w // line)
+        return (lines | 1) * line if lines >= _PADDED else h * w
 
     def copied(self, target: Target, threads: int, *, back: bool = False) -> Launch | None:
         """The phase that fills the temporary, or empties it; None where there is nothing to do."""
         n, count, h, w = self._shape
         if flat_planes(self.view) or 0 in self._shape:
             return None
-        dense = (count * h * w, h * w, w, 1)
-        sides = (dense, 0, self.place), (self.view.strides, self._start, self.operand)
+        planes = (count * self.pitch, self.pitch, w, 1)
+        sides = (planes, 0, self.place), (self.view.strides, self._start, self.operand)
         to, source = sides[::-1] if back else sides
         return copy_launch(
             (n, count, h, w),

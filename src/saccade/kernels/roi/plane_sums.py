@@ -34,7 +34,13 @@ class Planes:
     start: Int
 
     def each(
-        self, k: Kernel, out: Ptr, plane: Ptr, order: Order, add: Callable[[Int, Int], None]
+        self,
+        k: Kernel,
+        out: Ptr,
+        plane: Ptr,
+        order: Order,
+        add: Callable[[Int, Int], None],
+        first: Int | int = 0,
     ) -> None:
         """Emit the phase.
 
@@ -44,6 +50,7 @@ class Planes:
             plane: Scratch for a plane and a vector more.
             order: Boxes by picture.
             add: `add(channel, at)` emits what the box at that place gives to the plane.
+            first: The first of the pictures.
         """
         with k.chunks(self.pictures * self.channels) as chunk:
             picture, channel = chunk // self.channels, chunk % self.channels
@@ -51,7 +58,8 @@ class Planes:
             zero = k.zero(lanes, plane.element)
             with k.range(0, self.pixels, lanes) as at:
                 plane.store(zero, at)
-            with k.range(order.start(picture), order.start(picture + 1)) as at:
+            own = picture + first
+            with k.range(order.start(own), order.start(own + 1)) as at:
                 add(channel, at)
             to = out + (self.start + picture * self.picture_step + channel * self.channel_step)
             whole = self.pixels // lanes * lanes

@@ -100,7 +100,7 @@ def _copies(call: Call, plan: RegionsPlan, planar: Planar) -> Iterator[Launch]:
         return
     if planar.view.channels_last:
         boxes = plan if isinstance(plan, RangesPlan) else plan.tables
-        found = window_phase(planar.view, place, boxes, *planar.block)
+        found = window_phase(planar.view, place, boxes, *planar.block, planar.pitch)
         config = PsConfig("window", window=found.config)
         yield replace(found, config=config)
         return

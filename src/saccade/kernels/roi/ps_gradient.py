@@ -8,6 +8,7 @@ dense, copies from planes, block by block.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import prod
 
 from saccade.codegen.language import Kernel, Ptr
 from saccade.codegen.values import Int, Vec
@@ -15,7 +16,7 @@ from saccade.kernels.base import Call, CpuKernel, In, Launch, Out, Scratch, one_
 from saccade.kernels.floats import FLOATS, lanes_of, load_one, wide
 from saccade.kernels.machine import machine
 from saccade.kernels.roi.boxes import refuse_boxes
-from saccade.kernels.roi.planar import Planar, channel_blocks
+from saccade.kernels.roi.planar import Planar, picture_blocks
 from saccade.kernels.roi.plane_sums import Planes
 from saccade.kernels.roi.ps_regions import (
     PsCode,
@@ -51,25 +52,30 @@ def launch(call: Call) -> tuple[Launch, ...]:
     phases = first_phases(plan, Out(1) if call.op.report else None, blanks=False)
     if not out.size:
         return phases
-    blocks = channel_blocks(call, (out,), out.shape[1])
-    return (*phases, *(phase for block in blocks for phase in _block(call, plan, block)))
+    return (*phases, *_planes(call, plan))
 
 
-def _block(call: Call, plan: RegionsPlan, channels: tuple[int, int]) -> Iterator[Launch]:
-    """The phases of a block of channels."""
-    grad, out = call.inputs[0], Planar(call.outputs[0], Out(0), _PICTURES, channels)
-    n, _, h, w = out.view.shape
-    count, element = channels[1] - channels[0], grad.dtype.value
+def _planes(call: Call, plan: RegionsPlan) -> Iterator[Launch]:
+    """For some pictures and channels at a time, what sums planes and what brings them together."""
+    grad, view = call.inputs[0], call.outputs[0]
+    (_, _, h, w), element = view.shape, grad.dtype.value
     nbytes = 8 if wide(element) == "float64" else 4
-    integers = (*plan.integers, n, count, h * w, *out.steps, channels[0], w, *grad.strides)
     code = PsCode(align=False, element=element)
     if isinstance(plan, RunsPlan):
         code = PsCode(plan.tables.code, align=True, element=element)
-    operands = (In(0), out.place, *plan.operands, Scratch((h * w + call.target.lanes) * nbytes))
-    yield Launch(PsConfig("planes", planes=code), operands, integers, n * count)
-    copy = out.copied(call.target, call.threads, back=True)
-    if copy is not None:
-        yield PsConfig.copied(copy)
+    for pictures, channels in picture_blocks(view, call.target, prod(call.op.bins)):
+        out = Planar(view, Out(0), _PICTURES, channels, pictures)
+        n, count = pictures[1] - pictures[0], channels[1] - channels[0]
+        integers = (
+            *(*plan.integers, n, count, h * w, *out.steps, pictures[0], channels[0], w),
+            *grad.strides,
+        )
+        scratch = Scratch((h * w + call.target.lanes) * nbytes)
+        operands = (In(0), out.place, *plan.operands, scratch)
+        yield Launch(PsConfig("planes", planes=code), operands, integers, n * count)
+        copy = out.copied(call.target, call.threads, back=True)
+        if copy is not None:
+            yield PsConfig.copied(copy)
 
 
 def emit(k: Kernel, config: PsConfig) -> None:
@@ -86,7 +92,7 @@ def _emit_planes(k: Kernel, code: PsCode) -> None:
     plane = k.scratch("plane", wide(code.element))
     found.declare_integers()
     planes = k.sizes(Planes)
-    first, width = k.integers("first w")
+    picture, first, width = k.integers("picture first w")
     grad_k, grad_c, grad_h, grad_w = k.integers("grad_k grad_c grad_h grad_w")
 
     def add(channel: Int, at: Int) -> None:
@@ -99,7 +105,7 @@ def _emit_planes(k: Kernel, code: PsCode) -> None:
         else:
             _pixels(k, plane, found, box, (p, q), value, width)
 
-    planes.each(k, out, plane, found.order, add)
+    planes.each(k, out, plane, found.order, add, picture)
 
 
 def _samples(

@@ -46,10 +46,19 @@ def window_phase(
     boxes: TablesPlan | RangesPlan,
     pictures: tuple[int, int],
     channels: tuple[int, int],
+    pitch: int = 0,
 ) -> Launch:
     """The phase for some pictures and channels of input 0; its config is a `WindowCode`.
 
     Planes are made of pictures whose channels are neighbours in memory, pixels of others.
+
+    Args:
+        x: The pictures.
+        temp: Where the block is put.
+        boxes: What reads it.
+        pictures: First and last + 1.
+        channels: The same.
+        pitch: Elements from plane to plane.
     """
     (n0, n1), (c0, c1) = pictures, channels
     _, _, h, w = x.shape
@@ -59,7 +68,7 @@ def window_phase(
         *boxes.integers,
         *(n0, n1 - n0, bands, h, w, c1 - c0),
         *(x.strides[0], x.strides[2], x.strides[3 if planes else 1]),
-        n0 * x.strides[0] + c0 * x.strides[1],
+        *(n0 * x.strides[0] + c0 * x.strides[1], pitch),
     )
     tables = boxes.code if isinstance(boxes, TablesPlan) else None
     code = WindowCode(tables, x.dtype.itemsize, planes)
@@ -82,6 +91,7 @@ class _Window:
         self.first, self.pictures, self.bands = k.integers("first pictures bands")
         self.height, self.width, self.channels = k.integers("height width channels")
         self.x_n, self.x_h, self.x_step, self.x_start = k.integers("x_n x_h x_step x_start")
+        self.pitch = k.integer("pitch")
 
     def emit(self) -> None:
         """A chunk is a band of rows."""
@@ -106,7 +116,7 @@ class _Window:
             with k.when((above < last) & (below >= top)):
                 low.set(k.minimum_int(low.get(), left))
                 high.set(k.maximum_int(high.get(), right + 1))
-        return low.get(), high.get()
+        return low.get() // self.side * self.side, high.get()  # whole lines
 
     def _place(self, picture: Int, row: Int, column: Int, channel: Int, high: Int) -> None:
         """A square, or what is left of one."""
@@ -115,8 +125,8 @@ class _Window:
         left, above = high - column, self.channels - channel
         if self.planes:
             source = start + column * self.x_step + channel
-            to = ((picture * self.channels + channel) * self.height + row) * self.width + column
-            step, sizes = self.height * self.width, (above, left)
+            plane = (picture * self.channels + channel) * self.pitch
+            to, step, sizes = plane + row * self.width + column, self.pitch, (above, left)
         else:
             source = start + column + channel * self.x_step
             to = ((picture * self.height + row) * self.width + column) * self.channels + channel
