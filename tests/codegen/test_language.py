@@ -176,6 +176,7 @@ def test_vectors():
             y.store(value, 32 + i)
         with k.when(k.thread.equals(0)):
             k.prefetch(x, 1 << 40)
+            k.prefetch(y, 1 << 40, 2, write=True)
 
     for isa in ISAS:
         lanes = host_target(isa).lanes

@@ -124,6 +124,20 @@ def test_a_result_is_made_as_its_producer_likes_and_copied_to_the_caller():
     assert orders(laid) == ["rc", "cr"] and total(laid) == 4
 
 
+def test_a_part_of_an_input_is_copied_by_itself_where_that_pays():
+    """It is a view of the caller's memory, and open as well as the input is."""
+    b = Builder((3, 8, 6, 6))
+    one = IndexMap(((3,), (8,), (6,), (6,)), (Factor(1, 0, 1), *map(Factor, (8, 6, 6), (1, 2, 3))),
+                   (1, 1, 1, 1))  # fmt: skip
+    graph = b.graph(b.conv(b.add(Move(one), b.inputs[0]), 8))
+    prices = COPY | {("Conv2d", "rr"): 30.0, ("Conv2d", "cr"): 10.0, "other": 30.0}
+    laid = searched(graph, prices)
+    assert orders(laid) == ["rc", "cr"] and total(laid) == 15 and laid.searched.saved == 15
+    assert laid.steps[0].inputs[0].view.shape[0] == 1
+    laid = searched(graph, prices | {("Conv2d", "rr"): 14.0})
+    assert orders(laid) == ["rr"] and laid.steps[0].inputs[0].offset == 8 * 36 * 4
+
+
 def test_what_a_movement_makes_of_its_operand_is_part_of_the_price():
     """A permutation of a channels-last value is a dense view; the softmax after it needs that."""
     b = Builder((1, 8, 6, 6))

@@ -215,11 +215,18 @@ class Memory(Masked, Streams):
             length = condition.select(then.length, other.length)
         return Ptr(self, f"{then.name}|{other.name}", then.element, base, offset, length)
 
-    def prefetch(self, p: Ptr, at: IntLike = 0, locality: int = 3) -> None:
-        """Ask for the cache line of an element, into L1 (locality 3) or L2 (2); never faults."""
+    def prefetch(self, p: Ptr, at: IntLike = 0, locality: int = 3, *, write: bool = False) -> None:
+        """Ask for the cache line of an element, into L1 (locality 3) or L2 (2); never faults.
+
+        Args:
+            p: Where the buffer is.
+            at: Which element.
+            locality: How near.
+            write: Whether it will be written: other cores give it up then.
+        """
         address = self.b.gep(p.base, [(p.offset + at).value], source_etype=ELEMENTS[p.element])
         fetch = self._intrinsic("llvm.prefetch.p0", ir.VoidType(), [POINTER, I32, I32, I32])
-        self.b.call(fetch, [address, *(literal(I32, v) for v in (0, locality, 1))])
+        self.b.call(fetch, [address, *(literal(I32, v) for v in (int(write), locality, 1))])
 
 
 def _raw(p: Ptr) -> Ptr:

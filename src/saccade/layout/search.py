@@ -194,7 +194,7 @@ class _Search:
 
             return cost
 
-        return [((i,), copy(v, i)) for v, i in self._variable.items()]
+        return [(self._scope[v], copy(v, i)) for v, i in self._variable.items()]
 
     def _outputs(self) -> list[tuple[tuple[int, ...], Cost]]:
         """Copies of results to the caller's memory."""
@@ -243,11 +243,13 @@ class _Search:
 
     def _views(self, value: Value, states: Mapping[int, _State]) -> tuple[View, ...]:
         """How a value is stored, and its copy if there is one."""
-        found = self._seen(value, states)
-        if found is not None:
-            return (found,)
         shape = self._shapes[value]
         state = states.get(self._variable.get(value, -1))
+        found = self._seen(value, states)
+        if found is not None:
+            if state is None or not state.both:
+                return (found,)
+            return found, (row_major if state.last else channels_last)(value.dtype, shape)
         last = value in self._pictures if state is None else state.last
         orders = (channels_last, row_major) if last else (row_major, channels_last)
         return tuple(

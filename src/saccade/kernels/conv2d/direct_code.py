@@ -13,7 +13,7 @@ from saccade.kernels.conv2d.config import DirectConfig
 from saccade.kernels.conv2d.direct_pixels import Geometry, Region, Spot, Walk
 from saccade.kernels.conv2d.direct_regions import REGION_WORDS
 from saccade.kernels.conv2d.direct_sum import emit_sum_of_parts
-from saccade.kernels.conv2d.epilogue import Epilogue
+from saccade.kernels.conv2d.epilogue import Epilogue, Pixel
 from saccade.kernels.conv2d.grid import Cell, Grid
 from saccade.kernels.conv2d.microkernel import (
     Reduction,
@@ -102,6 +102,8 @@ class _Direct:
         k, g, config = self.k, self.g, self.config
         sums = zero_sums(k, config.rows, config.vectors, config.half)
         first = self.walk.spot(region, tile * config.rows)
+        with k.when(g.far.differs(0)):
+            self._fetch(region, first, group, block)
         panel = g.taps_r * g.taps_s * self._steps() * self.width
         source = group // g.row_parts if config.phase == "rows" else group
         weights = self.w + (source * self.grid.blocks + block) * panel
@@ -115,11 +117,16 @@ class _Direct:
         self._finish(region, sums, first, group, block)
 
     def _accumulate(
-        self, sums: list[list[Var]], rows: list[Ptr], weights: Ptr, steps: IntLike | list[Int]
+        self,
+        sums: list[list[Var]],
+        rows: list[Ptr],
+        weights: Ptr,
+        steps: IntLike | list[Int],
+        following: Int | None = None,
     ) -> None:
         accumulate(
             self.k, sums, rows, weights, step=steps, pitch=self.width, count=self.g.depth,
-            reduction=self.reduction, half=self.config.half,
+            reduction=self.reduction, half=self.config.half, following=following,
         )  # fmt: skip
 
     def _steps(self) -> Int:
@@ -133,7 +140,8 @@ class _Direct:
         if self.config.flat:
             rows = [anchored(k, x + s.q * g.x_w) for s in spots]
             step = 1 if self.config.unit else g.x_c
-            self._accumulate(sums, rows, anchored(k, weights), step)
+            following = g.far * self.config.rows * g.x_w
+            self._accumulate(sums, rows, anchored(k, weights), step, following)
             return
         tops = [s.p * g.stride_h - g.pad_top for s in spots]
         lefts = [s.q * g.stride_w - g.pad_left for s in spots]
@@ -223,16 +231,27 @@ class _Direct:
     def _finish(
         self, region: Region, sums: list[list[Var]], first: Spot, group: Int, block: Int
     ) -> None:
-        k, g, config = self.k, self.g, self.config
+        k = self.k
         places = self.epilogue.places(block, self.lanes, group)
         for spot, tile in zip(self.walk.spots(region, first), sums, strict=True):
             with k.when(spot.number < region.pixels):
-                n, p, q = spot.n, spot.p, spot.q
-                if config.spread:
-                    p, q = p * g.step_h + g.first_h, q * g.step_w + g.first_w
-                pixel = self.epilogue.pixel(n, p, q)
+                pixel = self._pixel(spot)
                 for total, place in zip(tile, places, strict=True):
                     self.epilogue.finish(total.get(), pixel, place)
+
+    def _pixel(self, spot: Spot) -> Pixel:
+        g, p, q = self.g, spot.p, spot.q
+        if self.config.spread:
+            p, q = p * g.step_h + g.first_h, q * g.step_w + g.first_w
+        return self.epilogue.pixel(spot.n, p, q)
+
+    def _fetch(self, region: Region, first: Spot, group: Int, block: Int) -> None:
+        """Ask for what a tile writes and for its residual, while the products take their time."""
+        places = self.epilogue.places(block, self.lanes, group)
+        for spot in self.walk.spots(region, first):
+            pixel = self._pixel(spot)
+            for place in places:
+                self.epilogue.fetch(pixel, place)
 
     # Prologue
 

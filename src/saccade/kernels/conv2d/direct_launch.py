@@ -42,6 +42,11 @@ def beside(busy: float, stream: float) -> float:
     return max(busy, stream) + _OVERLAP * min(busy, stream)
 
 
+def _far(call: Call) -> int:
+    """Whether pictures come from beyond the second caches, of two cores whatever the team."""
+    return int(call.inputs[0].nbytes + call.outputs[0].nbytes > 2 * call.target.l2)
+
+
 @dataclass(frozen=True, slots=True)
 class Window:
     """Windows that slide over input 0 of a call, each summed with packed weights.
@@ -232,7 +237,7 @@ class Window:
         integers = (
             *x.strides[:3], x_w, *x.shape[2:], *self.size, self.depth, *self.taps, *self.stride,
             *self.before, *self.dilation, pixels, *self.step, *self.first,
-            regions.nbytes // (8 * REGION_WORDS) if regions else 0, self.row_parts,
+            regions.nbytes // (8 * REGION_WORDS) if regions else 0, self.row_parts, _far(call),
         )  # fmt: skip
         assert len(integers) == len(GEOMETRY)
         name, parameters = self.pack

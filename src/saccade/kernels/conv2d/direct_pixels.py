@@ -39,6 +39,7 @@ class Geometry:
     first_w: Int
     regions: Int
     row_parts: Int
+    far: Int
 
 
 GEOMETRY = tuple(f.name for f in fields(Geometry))

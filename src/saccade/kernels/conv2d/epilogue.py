@@ -152,6 +152,15 @@ class Epilogue:
 
     # What
 
+    def fetch(self, pixel: Pixel, place: Place) -> None:
+        """Ask for the elements that `finish` will write, and for those that it reads with them."""
+        if self.kind in ("plain", "subpixel"):
+            self.k.prefetch(self.out, pixel.out + place.out, write=True)
+        for index, ((kind, along), pointer, _) in enumerate(self._each()):
+            offset = pixel.operands[index]
+            if (kind, along) == ("full", "unit") and offset is not None:
+                self.k.prefetch(pointer + offset, place.channel)
+
     def finish(self, value: Vec, pixel: Pixel, place: Place) -> Vec:
         """Apply the expression to the sums of a pixel and a vector of channels, and store them.
 

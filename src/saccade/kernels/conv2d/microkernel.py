@@ -112,6 +112,7 @@ def accumulate(
     reduction: Reduction,
     masks: Sequence[Mask | None] | None = None,
     half: bool = False,
+    following: Int | None = None,
 ) -> None:
     """Add `count` products to every sum.
 
@@ -126,6 +127,7 @@ def accumulate(
         reduction: How to step and to unroll.
         masks: For each vector, which lanes may be read; all when None.
         half: Whether the last vector is half as wide.
+        following: From each pixel's first element to one that is asked for early, and as many more.
     """
     masks = masks or [None] * len(sums[0])
     lanes = vector_lanes(k, len(masks), half)
@@ -135,6 +137,9 @@ def accumulate(
     step_lanes = k.lanes * (2 if reduction.pairs else 1)
 
     def trip(c: IntLike, unroll: int) -> None:
+        for row, distance in zip(rows, steps, strict=True):
+            if following is not None:
+                k.prefetch(row, c * (2 if reduction.pairs else 1) * distance + following, 2)
         for u in range(unroll):
             panel = weights + (c + u) * pitch
             vectors = _vectors(k, panel, masks[:held], lanes[:held], reduction.pairs)

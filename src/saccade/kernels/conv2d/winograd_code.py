@@ -44,7 +44,7 @@ class WinogradConfig:
         ahead: How many vectors of weights ahead of use are asked for, 0 for none.
         x: Element type of the picture.
         epilogue: `EpilogueSpec.code`, () where a stage stores no result.
-        far: Whether the next patch is asked for early.
+        far: Whether the next patch is asked for early, and what the next tile writes.
     """
 
     stage: str
@@ -182,7 +182,7 @@ class _Code:
         """The panel `m` of some tiles into the result."""
         s, k = self.s, self.k
         inline = expr_flops(parse(self.c.epilogue[0])) <= INLINE_OPS
-        result = Result(ep, s.rows, s.columns, stage, inline, self.c.apart)
+        result = Result(ep, s.rows, s.columns, stage, inline, self.c.apart, self.c.far)
         first = panel * self.c.nv
         vectors = (first, k.minimum_int(s.vectors - first, self.c.nv))
         with self.tiles(shares) as where:

@@ -178,6 +178,7 @@ class Result:
         stage: Scratch for one tile of vectors.
         inline: Whether whole lines get their epilogue unrolled (short ones) or in a loop.
         apart: Distance of the rows and columns of a tile.
+        far: Whether what the tile to the right writes is asked for while one is written.
     """
 
     epilogue: Epilogue
@@ -186,6 +187,7 @@ class Result:
     stage: Ptr
     inline: bool
     apart: tuple[int, int]
+    far: bool
 
     def shift(self, pixel: Pixel, rows: IntLike, columns: IntLike) -> Pixel:
         """The pixel that many rows and columns of a tile further."""
@@ -258,6 +260,9 @@ def _rows_inverse(k: Kernel, result: Result, where: Where, target: _Target) -> N
                 with k.when_else(target.columns >= tile.m) as (then, other):
                     with then:
                         for j, value in found:
+                            if result.far:
+                                right = result.shift(row, 0, j + tile.m)
+                                result.epilogue.fetch(right, target.place)
                             result.epilogue.finish(value, result.shift(row, 0, j), target.place)
                     with other:
                         _finish_line(k, result, row, target, line, found)
