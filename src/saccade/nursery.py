@@ -6,6 +6,7 @@ import gc
 import importlib
 import os
 import pickle
+import signal
 import socket
 import struct
 from typing import Any
@@ -54,6 +55,13 @@ def serve() -> None:
     os.dup2(2, 1)  # whatever prints must not get between what the user's process prints
     gc.disable()  # see `_LITTER`
     statuses: dict[int, int] = {}
+
+    def end(*_: object) -> None:
+        _reap(statuses, 0)
+        os._exit(0)  # taking a large interpreter down in order takes 150 ms
+
+    signal.signal(signal.SIGTERM, end)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the user's process decides what that means
     while True:
         letter, descriptors, _, _ = socket.recv_fds(commands, 1, 1)
         if letter == b"i":
@@ -65,10 +73,8 @@ def serve() -> None:
             (pid,) = PID.unpack(receive(commands, PID.size))
             commands.sendall(PID.pack(_status(pid, statuses)))
         else:
-            break
+            end()
         _reap(statuses, os.WNOHANG)
-    _reap(statuses, 0)
-    os._exit(0)  # taking a large interpreter down in order takes 150 ms
 
 
 def _bring(name: str) -> None:
@@ -83,6 +89,7 @@ def _fork(commands: socket.socket, descriptor: int) -> None:
     if os.fork():
         os.close(descriptor)
         return
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
     commands.close()
     _answer(socket.socket(fileno=descriptor))
 

@@ -51,7 +51,6 @@ class _Nursery:
                 env=dict(os.environ, PYTHONPATH=path, **dict.fromkeys(_ONE_THREAD, "1")),
             )
         self._imported: set[str] = set()
-        self._forked = False
         self._lock = Lock()  # a command and its reply
 
     def bring(self, module: str) -> None:
@@ -65,7 +64,6 @@ class _Nursery:
     def child(self) -> socket.socket:
         """Fork; gives the connection, which may be written to before the child is there."""
         ours, theirs = socket.socketpair()
-        self._forked = True
         with self._lock, theirs, suppress(BrokenPipeError):
             socket.send_fds(self._commands, [b"f"], [theirs.fileno()])
         return ours  # which has come to its end if the nursery died
@@ -81,10 +79,9 @@ class _Nursery:
         return int(status)
 
     def close(self) -> None:
-        """End the process."""
+        """End the process, whatever it is importing, once its children have ended."""
         self._commands.close()
-        if not self._forked:  # then nothing is lost, and it may still be importing
-            self._process.kill()
+        self._process.terminate()
         self._process.wait()
 
     def forget(self) -> None:

@@ -184,6 +184,16 @@ def threads_and_input(_argument):
     return len(list(Path("/proc/self/task").iterdir())), os.read(0, 1)
 
 
+def take_a_minute():
+    time.sleep(60)
+    Path(os.environ["SLOW_MODULE_DONE"]).touch()
+
+
+def interrupt_oneself(argument):
+    os.kill(os.getpid(), signal.SIGINT)
+    return argument
+
+
 def parent(_argument):
     return os.getppid()
 
@@ -269,6 +279,21 @@ def test_a_module_that_cannot_be_imported_is_an_error_of_the_call(processes):
     processes.warm("saccade.no_such_module")
     with pytest.raises(CompileError, match=r"double died \(status 1\)"):
         processes.start(module_function("double"), 1)()
+
+
+def test_closing_does_not_wait_for_what_is_being_imported(processes, tmp_path, monkeypatch):
+    monkeypatch.setenv("SLOW_MODULE_DONE", str(tmp_path / "done"))
+    processes.warm("test_runtime_objects:take_a_minute")
+    time.sleep(0.5)
+    processes.close()
+    assert not (tmp_path / "done").exists()
+
+
+def test_an_interrupt_from_the_keyboard_is_left_to_the_user_s_process(processes):
+    assert processes.map(module_function("double"), [1]) == [2]
+    (nursery,) = processes._nursery
+    os.kill(nursery._process.pid, signal.SIGINT)
+    assert processes.map(module_function("interrupt_oneself"), [3]) == [3]
 
 
 def test_children_have_one_thread_and_no_input(processes):
