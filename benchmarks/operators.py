@@ -31,7 +31,11 @@ def render(path: Path) -> str:
             raise RecordError(f"{path.name}: not a row of bench-ops: {row}")
     if not rows:
         raise RecordError(f"{path.name}: no rows")
-    return "\n".join((_circumstances(document["machine"], rows), "", *_table(rows)))
+    beside = [row for row in rows if row["peer"] != "empty"]
+    calls = [row for row in rows if row["peer"] == "empty"]
+    return "\n".join((
+        _circumstances(document["machine"], rows), "", *_table(beside), *_calls(calls),
+    ))  # fmt: skip
 
 
 def _positive(*values: float) -> bool:
@@ -66,6 +70,21 @@ def _table(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
             aim = aim if row is None else row["aim"]
             cells += ["", "", ""] if row is None else _figures(row)
         yield f"| {' | '.join((*cells, f'{aim:g}x'))} |"
+
+
+def _calls(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """What small calls take beside operators that do nothing."""
+    if not rows:
+        return
+    yield from ("", "Calls of 8 channels, microseconds over an operator that does nothing:", "")
+    yield f"| operator | call | {' | '.join(DTYPES.values())} | aim |"
+    yield "|---" * (len(DTYPES) + 3) + "|"
+    known = {(r["operator"], r["case"], r["dtype"]): r for r in rows}
+    for operator, case in dict.fromkeys(key[:2] for key in known):
+        found = [known.get((operator, case, dtype)) for dtype in DTYPES]
+        cells = ["" if row is None else _number(row["over_us"]) for row in found]
+        aim = next(row["aim"] for row in found if row is not None)
+        yield f"| {' | '.join((operator, case, *cells))} | {aim:g} |"
 
 
 def _figures(row: Mapping[str, Any]) -> list[str]:

@@ -34,3 +34,11 @@ def test_dtypes_stand_side_by_side(tmp_path):
 def test_what_bench_ops_did_not_write_makes_no_table(tmp_path, rows):
     with pytest.raises(RecordError):
         render(write(tmp_path / "operators.json", rows))
+
+
+def test_small_calls_have_a_table_of_their_own(tmp_path):
+    call = row(peer="empty", case="16 boxes", ours_ms=0.03, peer_ms=0.01, over_us=20.0, aim=15.0)
+    other = {**call, "dtype": "bfloat16", "over_us": 9.125}
+    text = render(write(tmp_path / "operators.json", [row(), call, other]))
+    assert "| nms | 16 boxes | 20 | 9.12 | 15 |" in text
+    assert "empty" not in text

@@ -7,8 +7,9 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from saccade import ops  # noqa: E402
-from saccade.cli import _operator_cases  # noqa: E402
+from saccade.cli import _call_cases, _operator_cases  # noqa: E402
 from saccade.cli._operator_cases import Bout, OperatorCase  # noqa: E402
+from saccade.ops import _execute  # noqa: E402
 
 
 def shuffle_case(theirs, aim=1e-9):
@@ -23,6 +24,7 @@ def shuffle_case(theirs, aim=1e-9):
 def one_case(monkeypatch):
     def use(case):
         monkeypatch.setattr(_operator_cases, "cases", lambda: (case,))
+        monkeypatch.setattr(_call_cases, "call_cases", tuple)
 
     return use
 
@@ -70,6 +72,27 @@ def test_refusals(refused, arguments, message):
     assert message in refused("bench-ops", *arguments)
 
 
+def test_small_calls_are_timed_beside_empty_operators(saccade_cli, monkeypatch, tmp_path):
+    monkeypatch.setattr(_operator_cases, "cases", tuple)
+    file = tmp_path / "operators.json"
+    result = bench(saccade_cli, "--json", file)
+    assert result.exit_code == 0, result.stderr
+    rows = json.loads(file.read_text())["results"]
+    assert {row["operator"] for row in rows} == {
+        "roi_align", "roi_pool", "ps_roi_align", "nms", "batched_nms", "deform_conv2d",
+    }  # fmt: skip
+    for row in rows:
+        assert row["over_us"] == pytest.approx(1e3 * (row["ours_ms"] - row["peer_ms"]))
+        over = f"{row['over_us']:.1f}us"
+        line = next(li for li in result.stdout.splitlines() if row["case"] in li and over in li)
+        assert ("above" in line) == (row["over_us"] > 15)
+
+
+def test_every_call_has_another_number_of_boxes():
+    counts = _call_cases._COUNTS
+    assert len(counts) > _execute._COUNTS, "the oldest is forgotten when it comes again"
+
+
 def test_every_case_names_an_operator_once():
-    cases = _operator_cases.cases()
+    cases = (*_operator_cases.cases(), *_call_cases.call_cases())
     assert len({(case.operator, case.name, case.peer) for case in cases}) == len(cases)

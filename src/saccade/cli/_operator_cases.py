@@ -44,8 +44,8 @@ class OperatorCase:
     Attributes:
         operator: Its name in `saccade.ops`.
         name: Operands, layout, and what of it: forward, backward.
-        peer: "torchvision", "torch", or "copy".
-        aim: The peer's time over ours that is aimed at.
+        peer: "torchvision", "torch", "copy", or "empty" (see `_call_cases`).
+        aim: The peer's time over ours that is aimed at; microseconds over that of an empty one.
         make: Gives the bout for a dtype; operands are made there.
     """
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["bench_ops"]
 
-_PEERS = ("torchvision", "torch", "copy")
+_PEERS = ("torchvision", "torch", "copy", "empty")
 _DTYPES = ("float32", "bfloat16", "float16", "float64")
 _LEAST_RUNS = 2
 
@@ -44,14 +44,17 @@ JsonOption = Annotated[
 def bench_ops(
     names: NamesArgument = None,
     *,
-    against: AgainstOption = "torchvision,torch,copy",
+    against: AgainstOption = "torchvision,torch,copy,empty",
     dtype: DTypeOption = "float32",
     threads: ThreadsOption = None,
     rounds: RoundsOption = 5,
     seconds: SecondsOption = 0.3,
     json: JsonOption = None,
 ) -> None:
-    """Time operators, ours and the peers' by turns in one process; ratios are peer over ours."""
+    """Time operators, ours and the peers' by turns in one process; ratios are peer over ours.
+
+    Small calls are timed beside operators that do nothing: what they take more, in microseconds.
+    """
     if dtype not in _DTYPES:
         raise OptionError(f"--dtype {dtype!r} is not one of {', '.join(_DTYPES)}")
     peers = [name.strip() for name in against.split(",") if name.strip()]
@@ -83,10 +86,11 @@ def bench_ops(
 
 def _wanted(names: Sequence[str], peers: Sequence[str]) -> list[OperatorCase]:
     try:
+        from saccade.cli._call_cases import call_cases
         from saccade.cli._operator_cases import cases
     except ModuleNotFoundError as error:
         raise OptionError(f"bench-ops needs {error.name}: pip install 'saccade[torch]'") from error
-    everything = cases()
+    everything = (*cases(), *call_cases())
     known = {case.operator for case in everything}
     for name in names:
         if name not in known:
@@ -123,6 +127,7 @@ def _measure(case: OperatorCase, bout: Bout, rounds: int, seconds: float) -> dic
         "peer_ms": medians["theirs"],
         "ours_min_ms": figures["ours"][0],
         "peer_min_ms": figures["theirs"][0],
+        "over_us": 1e3 * (medians["ours"] - medians["theirs"]),
         "ratio": medians["theirs"] / medians["ours"],
         "ratios": [
             statistics.median(b) / statistics.median(a)
@@ -167,10 +172,12 @@ def _tensors(value: Any) -> Iterator[Any]:  # noqa: ANN401
 
 
 def _line(row: dict[str, Any], width: int) -> str:
-    mark = "" if row["ratio"] >= row["aim"] else "  below"
+    found, mark = f"{row['ratio']:6.2f}x", "" if row["ratio"] >= row["aim"] else "  below"
+    if row["peer"] == "empty":
+        found, mark = f"{row['over_us']:5.1f}us", "" if row["over_us"] <= row["aim"] else "  above"
     return (
         f"{row['operator']:15} {row['case']:{width}} {row['ours_ms']:9.3f} {row['peer_ms']:9.3f} "
-        f"{row['ratio']:6.2f}x  {row['aim']:5g}  {row['peer']}{mark}"
+        f"{found}  {row['aim']:5g}  {row['peer']}{mark}"
     )
 
 

@@ -33,7 +33,7 @@ from saccade.runtime.cpu.team import FutexTeam, Team, shared_team
 __all__ = ["Described", "Operator", "execute", "release_memory"]
 
 _PLANS = 1024  # kept of an operator
-_COUNTS = 64  # kept of a plan
+_COUNTS = 16  # kept of a plan
 _TRACES = 16  # of a plan: where comparisons come out in more ways, counts are made one by one
 _REPORT = View(DType.I32, (1,), (1,))
 
