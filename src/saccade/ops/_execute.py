@@ -29,12 +29,14 @@ from saccade.runtime.cpu.formula import Formula, Number
 from saccade.runtime.cpu.openmp import OpenMpTeam, openmp_library
 from saccade.runtime.cpu.operation import Operation, Tables
 from saccade.runtime.cpu.team import FutexTeam, Team, shared_team
+from saccade.runtime.cpu.workspace import HUGE_PAGE
 
 __all__ = ["Described", "Operator", "execute", "release_memory"]
 
 _PLANS = 1024  # kept of an operator
 _COUNTS = 16  # kept of a plan
 _TRACES = 16  # of a plan: where comparisons come out in more ways, counts are made one by one
+_CPU = torch.device("cpu")  # whatever the default device is
 _REPORT = View(DType.I32, (1,), (1,))
 
 
@@ -230,8 +232,9 @@ class _Shape:
 
     def __init__(self, tensor: Tensor, counted: bool, count: int) -> None:
         self._view, self._dtype, self._counted = view_of(tensor), tensor.dtype, counted
-        self._rest = self._view.shape[1:]
-        self._more = self._view.shape[0] - count if counted else 0
+        self._size, self._strides = self._view.shape, self._view.strides
+        self._rest = self._size[1:]
+        self._more = self._size[0] - count if counted else 0
         self._bytes_of_one = prod(self._rest) * tensor.dtype.itemsize
 
     def view(self, count: int | Number) -> View:
@@ -243,9 +246,9 @@ class _Shape:
 
     def empty(self, count: int) -> Tensor:
         """A fresh tensor."""
-        size = (count + self._more, *self._rest) if self._counted else self._view.shape
-        fresh = torch.empty_strided(size, self._view.strides, dtype=self._dtype, device="cpu")
-        return in_huge_pages(fresh)
+        size = (count + self._more, *self._rest) if self._counted else self._size
+        fresh = torch.empty_strided(size, self._strides, dtype=self._dtype, device=_CPU)
+        return fresh if size[0] * self._bytes_of_one < HUGE_PAGE else in_huge_pages(fresh)
 
 
 def execute(

@@ -25,6 +25,7 @@ __all__ = ["MOST_SAMPLES", "Axis", "Sampling", "Span", "marks", "room"]
 MOST_SAMPLES = 1 << 20
 """Samples along an axis of a bin; more are cut to that."""
 
+_FEW = 8  # samples of a bin that are all looked at, wherever they lie
 _SLACK = 4  # samples by which rounding may move the first and the last one on the picture
 
 
@@ -141,11 +142,14 @@ class Axis:
             writer.begin()
             inside = k.var(0)
             base = span.start + k.to_real(number, _element(span.start)) * span.bin_size
-            first, last = self._window(span, base)
+            first, last = k.var(0), k.var(span.count)
+            with k.when(span.count > _FEW):
+                for end, found in zip((first, last), self._window(span, base), strict=True):
+                    end.set(found)
             # Upwards in any case, so that neighbouring samples are found to share pixels.
             backwards = truth(k, span.bin_size, "<", 0.0)
-            with k.range(first, last) as i:
-                at = backwards.select(first + last - 1 - i, i)
+            with k.range(first.get(), last.get()) as i:
+                at = backwards.select(first.get() + last.get() - 1 - i, i)
                 self._sample(span, base, at, writer, inside)
             some = inside.get().equals(span.count) & (span.count > 0)
             put(self._mark, some.select(0, 1), self.bins + 3 + number)
