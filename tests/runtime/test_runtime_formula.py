@@ -15,7 +15,15 @@ def chunks(count, most, share):
     """As kernels do it: sizes, alignment, limits, a choice."""
     parts = max(1, min(most, -(-count // share)))
     rest = count % share if count > most else share - count % 7
-    loads = [abs(rest - 5), 3 * count + parts, 2 - count, (count + 1) * (count - parts)]
+    again = 7 - (2 * (5 - count) + 3) * 4 - (count * 2 - count) * 0
+    loads = [
+        again,
+        (again - 8 * count) * count,
+        abs(rest - 5),
+        3 * count + parts,
+        2 - count,
+        (count + 1) * (count - parts),
+    ]
     if not count:
         loads.append(-1)
     elif 8.0 * count / (parts + 0.5) <= 40.0 and count != 6:
@@ -24,6 +32,7 @@ def chunks(count, most, share):
 
 
 def values(found, formula, count):
+    formula.keep([v.place for v in found if isinstance(v, Number)])
     at = formula.at(count)
     if at is None:
         return None
@@ -43,6 +52,15 @@ def test_a_formula_holds_where_comparisons_come_out_the_same():
     found = chunks(formula.count, 20, 10)
     assert values(found, formula, 700) == chunks(700, 20, 10)
     assert values(found, formula, 8) is None
+
+
+def test_chains_are_short_and_what_nobody_asks_for_is_not_computed():
+    formula = Formula(5)
+    found = (((formula.count * 3 + 1) * 4 - 2) * -1 + 0) * 1
+    assert values([found], formula, 7) == [-86]
+    assert len(formula._steps) == 2
+    formula.keep([])
+    assert formula._steps == []
 
 
 def test_the_number_itself():

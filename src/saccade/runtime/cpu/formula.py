@@ -10,7 +10,7 @@ as comparisons come out the same.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, NoReturn
 
 __all__ = ["Formula", "Number", "UntraceableError", "larger", "smaller"]
@@ -25,6 +25,10 @@ _OPPOSITE: dict[Binary, Binary] = {
     operator.eq: operator.ne,
     operator.ne: operator.eq,
 }
+
+
+Line = tuple[int, int, int]
+"""A place, and what its value is multiplied with before something is added."""
 
 
 class UntraceableError(TypeError):
@@ -45,6 +49,7 @@ class Formula:
         self._values: list[Any] = [count]
         self._steps: list[tuple[int, Binary, int, int]] = []
         self._places: dict[Any, int] = {}
+        self._lines: dict[int, Line] = {}
         self.count = Number(self, 0)
 
     def at(self, count: int) -> list[Any] | None:
@@ -65,14 +70,40 @@ class Formula:
 
     def number(self, function: Binary, left: Any, right: Any) -> Number:  # noqa: ANN401
         """The result of a function, for now and for later."""
-        a, b = self._place(left), self._place(right)
-        key = (function, a, b)
-        place = self._places.get(key)
-        if place is None:
-            self._values.append(function(self._values[a], self._values[b]))
-            place = self._places[key] = len(self._values) - 1
-            self._steps.append((place, function, a, b))
+        a, b = self._line(left), self._line(right)
+        line = None if a is None or b is None else _combined(function, a, b)
+        if line is None:
+            return Number(self, self._step(function, self._place(left), self._place(right)))
+        # Chains of sums and products with integers are one product and one sum.
+        root, scale, more = line
+        place = root if scale == 1 else self._step(operator.mul, root, self._place(scale))
+        place = place if more == 0 else self._step(operator.add, place, self._place(more))
+        self._lines[place] = line
         return Number(self, place)
+
+    def _line(self, value: Any) -> Line | None:  # noqa: ANN401
+        """An integer as a multiple of the value at a place and more."""
+        if isinstance(value, Number):
+            integral = isinstance(self._values[value.place], int)
+            return self._lines.get(value.place, (value.place, 1, 0)) if integral else None
+        return (0, 0, value) if isinstance(value, int) else None
+
+    def _step(self, function: Binary, a: int, b: int) -> int:
+        key = (function, a, b)
+        if key not in self._places:
+            self._values.append(function(self._values[a], self._values[b]))
+            self._places[key] = len(self._values) - 1
+            self._steps.append((self._places[key], function, a, b))
+        return self._places[key]
+
+    def keep(self, places: Iterable[int]) -> None:
+        """No more than these numbers will be asked for."""
+        needed, kept = set(places), []
+        for step in reversed(self._steps):
+            if not step[0] or step[0] in needed:
+                kept.append(step)
+                needed.update(step[2:])
+        self._steps = kept[::-1]
 
     def decide(self, function: Binary, left: Any, right: Any) -> bool:  # noqa: ANN401
         """The result of a comparison, which has to be the same for other counts."""
@@ -94,6 +125,20 @@ class Formula:
             self._values.append(value)
             self._places[key] = len(self._values) - 1
         return self._places[key]
+
+
+def _combined(function: Binary, left: Line, right: Line) -> Line | None:
+    """The sum, difference or product of two, if that is one as well.
+
+    A constant is 0 times any place.
+    """
+    (a, m, more), (b, n, rest) = left, right
+    if function is operator.mul and 0 in (m, n):
+        return (b, n * more, rest * more) if m == 0 else (a, m * rest, more * rest)
+    if function in (operator.add, operator.sub) and (a == b or 0 in (m, n)):
+        sign = 1 if function is operator.add else -1
+        return (a if m else b), m + sign * n, more + sign * rest
+    return None
 
 
 def _forward(function: Binary) -> Any:  # noqa: ANN401 - a method
@@ -166,6 +211,8 @@ def smaller(left: int, right: int) -> int:
 
 
 def _extreme(function: Binary, left: Any, right: Any) -> Any:  # noqa: ANN401
+    if isinstance(left, Number) and isinstance(right, Number) and left.place == right.place:
+        return left
     for value in (left, right):
         if isinstance(value, Number):
             return value.formula.number(function, left, right)

@@ -119,6 +119,10 @@ class Operation:
             words += block
         # Numbers are put in place for each count; the formula's are all there is to compute then.
         self._open = [(i, word.place) for i, word in enumerate(words) if isinstance(word, Number)]
+        if formula is not None:
+            sizes: tuple[Any, ...] = (self._busy, self._nbytes)
+            own = [size.place for size in sizes if isinstance(size, Number)]
+            formula.keep([*own, *(place for _, place in self._open)])
         self._words = array("q", [0 if isinstance(word, Number) else word for word in words])
         self._idle: list[_Flight] = []
 
