@@ -14,6 +14,8 @@ import torch
 
 from saccade import ops
 
+pytestmark = pytest.mark.filterwarnings("ignore")  # PyTorch's compiler warns of parts of itself
+
 BOXES = torch.tensor([[0, 1.0, 1.0, 7.0, 6.0], [1, 0.0, 0.0, 10.0, 8.0], [1, 2.0, 3.0, 4.0, 7.0]])
 LAYOUTS = (torch.contiguous_format, torch.channels_last)
 
@@ -22,7 +24,7 @@ LAYOUTS = (torch.contiguous_format, torch.channels_last)
 def compiler():
     """Skips where PyTorch finds none that works."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # PyTorch's, of its own modules
+        warnings.simplefilter("ignore")
         importlib.import_module("torch._inductor.compile_fx")
         builder = importlib.import_module("torch._inductor.cpp_builder")
     try:

@@ -26,7 +26,7 @@ __all__ = ["Library", "library"]
 
 _EFFORT_HERE = 3.0  # of compiling in the caller's process; what is more goes to several others
 _NOMINAL_THREADS = 2  # kernels are chosen for such a team, whatever its width
-_ALONE = 6.0  # estimated microseconds of a team; entering its region costs more than it saves
+_ALONE = 8.0  # estimated microseconds of a team; entering its region costs more than it saves
 
 
 class Library:
