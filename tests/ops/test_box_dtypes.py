@@ -49,16 +49,20 @@ def test_half_boxes_mean_what_they_say(name, dtype, boxes):
         assert torch.equal(found, wanted)
 
 
-@pytest.mark.parametrize("name", REGIONS)
-def test_precise_boxes_stay_precise(name):
-    """A coordinate that bfloat16 and float32 would round to a neighbour decides in float64."""
-    x = torch.randn(2, 8, 20, 22, generator=torch.Generator().manual_seed(5))
-    for half in HALVES:
-        exact = REGIONS[name](x.double(), boxes_of(torch.float64))
-        found = REGIONS[name](x.to(half), boxes_of(torch.float64))
-        torch.testing.assert_close(found.double(), exact, atol=0.1, rtol=0.1)
-        rounded = REGIONS[name](x.double(), boxes_of(half))
-        assert (rounded - exact).abs().max() > 1e-3, "rounded boxes are other boxes"
+@pytest.mark.parametrize("half", HALVES)
+@pytest.mark.parametrize("name", ["roi_align", "ps_roi_align"])
+def test_precise_boxes_stay_precise(name, half):
+    x = torch.randn(2, 8, 20, 22, generator=torch.Generator().manual_seed(5)).to(half)
+    exact = REGIONS[name](x.double(), boxes_of(torch.float64))
+    torch.testing.assert_close(
+        REGIONS[name](x, boxes_of(torch.float64)).double(),
+        exact,
+        atol=0.01,
+        rtol=0.01,
+        equal_nan=True,
+    )
+    rounded = REGIONS[name](x.double(), boxes_of(half))
+    assert (rounded - exact).nan_to_num().abs().mean() > 1e-4, "rounded boxes are other boxes"
 
 
 @pytest.mark.parametrize("dtype", HALVES)
