@@ -112,7 +112,7 @@ def test_mistakes_are_caught(at, by, *, rng, hold):
 
 @pytest.mark.parametrize("layout", VIEWS)
 @pytest.mark.parametrize(("mode", "ratio"), [("align", 0), ("align", 3), ("pool", 0)])
-def test_bins_wider_than_a_vector(mode, ratio, layout, *, rng, hold):
+def test_bins_wider_than_a_vector(mode, ratio, layout, *, rng, hold, past_caches):
     """Several runs of a row's pixels, whole squares of channels-last pictures, groups of planes."""
     bins, (n, c, h, w) = (2, 3), (2, 30, 21, 75)
     low, high = rng.uniform(0, 1, (2, 9, 2)) * 0.4
@@ -125,8 +125,9 @@ def test_bins_wider_than_a_vector(mode, ratio, layout, *, rng, hold):
         x[:, :, :, ::9] = np.inf  # under samples, and between them
     views = [VIEWS[layout](DType.F32, a.shape) for a in (x, grad)]
     where = row_major(DType.F32, boxes.shape)
-    op = PsRoi(bins, 1.0, mode, ratio)
-    hold(PS_ROI, op, (x, boxes), inputs=(views[0], where), outputs=views[1:], runs=FEW, k=256)
+    op, pooled = PsRoi(bins, 1.0, mode, ratio), {"inputs": (views[0], where), "outputs": views[1:]}
+    hold(PS_ROI, op, (x, boxes), **pooled, runs=FEW, k=256)
+    hold(PS_ROI, op, (x, boxes), **pooled, runs=past_caches[:2], k=256)
     op = PsRoiGradient(bins, 1.0, mode, ratio, pictures=(n, h, w))
     hold(
         PS_ROI_GRADIENT, op, (grad, boxes), inputs=(views[1], where), outputs=views[:1],

@@ -32,6 +32,7 @@ class Planar:
         temp: Where its planes are put if they are not dense.
         channels: First and last + 1.
         pictures: The same, or None for all.
+        lines: Whether rows of the temporary begin cache lines.
     """
 
     view: View
@@ -39,6 +40,7 @@ class Planar:
     temp: int
     channels: tuple[int, int]
     pictures: tuple[int, int] | None = None
+    lines: bool = False
 
     @property
     def _shape(self) -> tuple[int, int, int, int]:
@@ -75,23 +77,29 @@ class Planar:
         return count * self.pitch, self.pitch, 0
 
     @property
+    def row(self) -> int:
+        """Elements from row to row of a plane."""
+        _, _, _, w = self._shape
+        line = _LINE // self.view.dtype.itemsize
+        return -(-w // line) * line if self.lines and not flat_planes(self.view) else w
+
+    @property
     def pitch(self) -> int:
         """Elements from plane to plane of the temporary.
 
         Large planes lie an odd number of cache lines apart, so that the same pixel of neighbouring
         channels does not come to lie in a few of the caches' sets.
         """
-        _, _, h, w = self._shape
-        line = _LINE // self.view.dtype.itemsize
-        lines = -(-h * w // line)
-        return (lines | 1) * line if lines >= _PADDED else h * w
+        dense, line = self._shape[2] * self.row, _LINE // self.view.dtype.itemsize
+        lines = -(-dense // line)
+        return (lines | 1) * line if self.lines or lines >= _PADDED else dense
 
     def copied(self, target: Target, threads: int, *, back: bool = False) -> Launch | None:
         """The phase that fills the temporary, or empties it; None where there is nothing to do."""
         n, count, h, w = self._shape
         if flat_planes(self.view) or 0 in self._shape:
             return None
-        planes = (count * self.pitch, self.pitch, w, 1)
+        planes = (count * self.pitch, self.pitch, self.row, 1)
         sides = (planes, 0, self.place), (self.view.strides, self._start, self.operand)
         to, source = sides[::-1] if back else sides
         return copy_launch(
@@ -117,14 +125,14 @@ def channel_blocks(call: Call, views: Iterable[View], channels: int) -> list[tup
 
 
 def picture_blocks(
-    view: View, target: Target, unit: int
+    view: View, budget: int, unit: int
 ) -> Iterator[tuple[tuple[int, int], tuple[int, int]]]:
-    """Pictures, and channels by `unit`, whose copies stay in the last-level cache."""
+    """Pictures, and channels by `unit`, whose copies take so many bytes or are a single unit."""
     n, channels, h, w = view.shape
     if flat_planes(view):
         yield (0, n), (0, channels)
         return
-    room = target.l3 * 3 // 4 // max(1, h * w * view.dtype.itemsize)
+    room = budget // max(1, h * w * view.dtype.itemsize)
     most = min(channels, max(1, room // unit) * unit)
     group = max(1, room // most)
     for first in range(0, n, group):

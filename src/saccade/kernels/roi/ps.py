@@ -12,10 +12,11 @@ from dataclasses import replace
 from math import prod
 
 from saccade.codegen.language import Kernel, Ptr
+from saccade.codegen.streams import LINE
 from saccade.codegen.values import I32, Int, Vec, lanes_picked
 from saccade.kernels.base import Call, CpuKernel, In, Launch, Operand, Out, Temp, one_way
 from saccade.kernels.floats import FLOATS, lanes_of, load, store, wide
-from saccade.kernels.machine import machine
+from saccade.kernels.machine import beyond_caches, machine
 from saccade.kernels.roi.boxes import refuse_boxes
 from saccade.kernels.roi.planar import Planar, picture_blocks
 from saccade.kernels.roi.ps_regions import (
@@ -37,6 +38,7 @@ __all__ = ["PS_ROI"]
 
 _PICTURES = 12  # a temporary
 _SIDE_BY_SIDE = (8, 4, 2, 1)  # planes
+_FAR = 4  # last-level caches that planes may take which go past them
 _SHARED = 1.5  # what planes side by side share, in times of a plane
 _MAPPED = 1 << 14  # channels that a chunk writes at least
 
@@ -78,29 +80,42 @@ def _planes(call: Call, plan: RegionsPlan) -> Iterator[Launch]:
     if isinstance(plan, RunsPlan):
         operands += (blanks_of(plan),)
         code = replace(code, tables=plan.tables.code, align=True)
-    for pictures, channels in picture_blocks(x, call.target, bins):
-        planar = Planar(x, In(0), _PICTURES, channels, pictures)
-        yield from _copies(call, plan, planar)
+    streamed = x.channels_last and _streamed(call)
+    budget = call.target.l3 * _FAR if streamed else call.target.l3 * 3 // 4
+    for pictures, channels in picture_blocks(x, budget, bins):
+        planar = Planar(x, In(0), _PICTURES, channels, pictures, lines=streamed)
+        yield from _copies(call, plan, planar, streamed=streamed)
         n, count = pictures[1] - pictures[0], (channels[1] - channels[0]) // bins
         side = min(_SIDE_BY_SIDE, key=lambda s: -(-count // s) * (s + _SHARED))
         groups, start = -(-count // side), channels[0] // bins * out.strides[1]
         integers = (
             *plan.integers,
-            *(pictures[0], n, count, groups, x.shape[3], *planar.steps),
+            *(pictures[0], n, count, groups, planar.row, *planar.steps),
             *(*out.strides, start),
         )
         config = PsConfig("planes", planes=replace(code, channels=side))
         yield Launch(config, (planar.place, Out(0), *operands), integers, n * groups * bins)
 
 
-def _copies(call: Call, plan: RegionsPlan, planar: Planar) -> Iterator[Launch]:
+def _streamed(call: Call) -> bool:
+    """Whether planes go through memory: all channels of a pixel are read while it is there.
+
+    That takes vectors of a line, and pictures that the caches do not hold.
+    """
+    x, target = call.inputs[0], call.target
+    return 4 * target.lanes == LINE == 16 * x.dtype.itemsize and beyond_caches(target, x.nbytes)
+
+
+def _copies(call: Call, plan: RegionsPlan, planar: Planar, *, streamed: bool) -> Iterator[Launch]:
     """What makes planes of pictures, as far as boxes read them where that is known."""
     place = planar.place
     if not isinstance(place, Temp):
         return
     if planar.view.channels_last:
         boxes = plan if isinstance(plan, RangesPlan) else plan.tables
-        found = window_phase(planar.view, place, boxes, *planar.block, planar.pitch)
+        found = window_phase(
+            planar.view, place, boxes, *planar.block, (planar.pitch, planar.row), streamed=streamed
+        )
         config = PsConfig("window", window=found.config)
         yield replace(found, config=config)
         return

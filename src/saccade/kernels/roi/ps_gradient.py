@@ -63,7 +63,7 @@ def _planes(call: Call, plan: RegionsPlan) -> Iterator[Launch]:
     code = PsCode(align=False, element=element)
     if isinstance(plan, RunsPlan):
         code = PsCode(plan.tables.code, align=True, element=element)
-    for pictures, channels in picture_blocks(view, call.target, prod(call.op.bins)):
+    for pictures, channels in picture_blocks(view, call.target.l3 * 3 // 4, prod(call.op.bins)):
         out = Planar(view, Out(0), _PICTURES, channels, pictures)
         n, count = pictures[1] - pictures[0], channels[1] - channels[0]
         integers = (

@@ -33,11 +33,13 @@ class WindowCode:
         tables: How the boxes' tables were made; None where they have ranges of pixels.
         itemsize: Bytes of an element.
         planes: Whether channels are taken apart, not brought together.
+        streamed: Whether planes, whose rows begin lines, are written past the caches.
     """
 
     tables: TablesCode | None = None
     itemsize: int = 4
     planes: bool = False
+    streamed: bool = False
 
 
 def window_phase(
@@ -46,7 +48,9 @@ def window_phase(
     boxes: TablesPlan | RangesPlan,
     pictures: tuple[int, int],
     channels: tuple[int, int],
-    pitch: int = 0,
+    pitches: tuple[int, int] = (0, 0),
+    *,
+    streamed: bool = False,
 ) -> Launch:
     """The phase for some pictures and channels of input 0; its config is a `WindowCode`.
 
@@ -58,7 +62,8 @@ def window_phase(
         boxes: What reads it.
         pictures: First and last + 1.
         channels: The same.
-        pitch: Elements from plane to plane.
+        pitches: Of planes: elements from one to the next, and from row to row.
+        streamed: Whether planes are written past the caches; then both are whole lines.
     """
     (n0, n1), (c0, c1) = pictures, channels
     _, _, h, w = x.shape
@@ -68,10 +73,10 @@ def window_phase(
         *boxes.integers,
         *(n0, n1 - n0, bands, h, w, c1 - c0),
         *(x.strides[0], x.strides[2], x.strides[3 if planes else 1]),
-        *(n0 * x.strides[0] + c0 * x.strides[1], pitch),
+        *(n0 * x.strides[0] + c0 * x.strides[1], *pitches),
     )
     tables = boxes.code if isinstance(boxes, TablesPlan) else None
-    code = WindowCode(tables, x.dtype.itemsize, planes)
+    code = WindowCode(tables, x.dtype.itemsize, planes, streamed)
     return Launch(code, (In(0), temp, *boxes.operands), integers, (n1 - n0) * bands)
 
 
@@ -82,7 +87,7 @@ def emit_window(k: Kernel, code: WindowCode) -> None:
 
 class _Window:
     def __init__(self, k: Kernel, code: WindowCode) -> None:
-        self.k, self.planes = k, code.planes
+        self.k, self.planes, self.streamed = k, code.planes, code.streamed
         element = ELEMENT[code.itemsize]
         self.side = min(16, 4 * k.lanes // code.itemsize)
         self.x, self.to = k.pointer("x", element), k.pointer("to", element)
@@ -91,9 +96,18 @@ class _Window:
         self.first, self.pictures, self.bands = k.integers("first pictures bands")
         self.height, self.width, self.channels = k.integers("height width channels")
         self.x_n, self.x_h, self.x_step, self.x_start = k.integers("x_n x_h x_step x_start")
-        self.pitch = k.integer("pitch")
+        self.pitch, self.row = k.integers("pitch row")
 
     def emit(self) -> None:
+        """All chunks."""
+        if not self.streamed:
+            self._chunks()
+            return
+        with self.k.streams(self.to, []) as ways:
+            for self.to in ways:
+                self._chunks()
+
+    def _chunks(self) -> None:
         """A chunk is a band of rows."""
         k = self.k
         with k.chunks(self.pictures * self.bands) as chunk:
@@ -105,7 +119,7 @@ class _Window:
             order = (1, 2, 0) if self.planes else (0, 1, 2)
             with ExitStack() as stack:
                 found = {n: stack.enter_context(k.range(*loops[n])) for n in order}
-                self._place(picture, found[1], found[2], found[0], high)
+                self._place(picture, found[1], found[2], found[0])
 
     def _columns(self, picture: Int, top: Int, last: Int) -> tuple[Int, Int]:
         """The first column that boxes meet on these rows, and one past the last."""
@@ -118,15 +132,15 @@ class _Window:
                 high.set(k.maximum_int(high.get(), right + 1))
         return low.get() // self.side * self.side, high.get()  # whole lines
 
-    def _place(self, picture: Int, row: Int, column: Int, channel: Int, high: Int) -> None:
+    def _place(self, picture: Int, row: Int, column: Int, channel: Int) -> None:
         """A square, or what is left of one."""
         k = self.k
         start = self.x_start + picture * self.x_n + row * self.x_h
-        left, above = high - column, self.channels - channel
+        left, above = self.width - column, self.channels - channel
         if self.planes:
             source = start + column * self.x_step + channel
             plane = (picture * self.channels + channel) * self.pitch
-            to, step, sizes = plane + row * self.width + column, self.pitch, (above, left)
+            to, step, sizes = plane + row * self.row + column, self.pitch, (above, left)
         else:
             source = start + column + channel * self.x_step
             to = ((picture * self.height + row) * self.width + column) * self.channels + channel
