@@ -124,7 +124,8 @@ class Strips:
     def look(self, pairs: Pairs, box: Box, own: Int, dropped: Var) -> None:
         """Set `dropped` if a box that stays drops this one.
 
-        It begins in the box's own strip, which is the likeliest to have one.
+        It begins in the box's own strip, which is the likeliest to have one, and goes on to both
+        sides in turn.
         """
         k, size = self.k, FIELDS * self.lanes
         half = box.height * self.reach + self.slack
@@ -136,17 +137,19 @@ class Strips:
             more: Bool = (place < stop) & found.equals(0)
             return more
 
-        with k.repeat_while(lambda: undecided(number, end - first)):
-            strip = own + number.get()
-            strip = (strip < end).select(strip, strip - (end - first))
-            vector, filled = self.firsts.load_int(strip), self.filled.load_int(strip)
-            at, stop = k.var(vector * size), (vector * self.lanes + filled) * FIELDS
-            with k.repeat_while(lambda: undecided(at, stop)):
-                others = self.vectors + at.get()
-                near = k.any_lane(pairs.near(box, others))
-                with k.when(near), k.when(k.any_lane(pairs.exceed(box, others))):
-                    dropped.set(1)
-                at.set(at.get() + size)
+        furthest = k.maximum_int(own - first, end - 1 - own)
+        with k.repeat_while(lambda: undecided(number, furthest * 2 + 1)):
+            step = (number.get() + 1) >> 1
+            strip = own + (number.get() & 1).differs(0).select(step, 0 - step)
+            with k.when((strip >= first) & (strip < end)):
+                vector, filled = self.firsts.load_int(strip), self.filled.load_int(strip)
+                at, stop = k.var(vector * size), (vector * self.lanes + filled) * FIELDS
+                with k.repeat_while(lambda: undecided(at, stop)):
+                    others = self.vectors + at.get()
+                    near = k.any_lane(pairs.near(box, others))
+                    with k.when(near), k.when(k.any_lane(pairs.exceed(box, others))):
+                        dropped.set(1)
+                    at.set(at.get() + size)
             number.set(number.get() + 1)
 
     def join(self, strip: Int, record: Ptr) -> None:
