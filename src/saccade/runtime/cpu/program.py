@@ -57,7 +57,7 @@ class _NativeJob:
 
 
 class _RunState:
-    """Arena, bases and counters of one run in flight."""
+    """Arena, bases and counters of one run in flight, and outputs of unknown length."""
 
     def __init__(
         self,
@@ -74,6 +74,8 @@ class _RunState:
         self.bases[0] = self.arena.ctypes.data
         self.bases[tables.constant_base :] = [c.ctypes.data for c in constants]
         self.fault = np.zeros(8, np.int64)
+        # Room for the most that there could be; the caller gets a copy of what there is.
+        self.rooms = {i: np.empty(*tables.outputs[i]) for i in {cut[0] for cut in tables.cuts}}
         self.jobs = [
             None if isinstance(s, Host) else _NativeJob(s, tables.threads, self.bases, self.fault)
             for s in segments
@@ -167,18 +169,18 @@ class CpuProgram:
         return self._get_plan()
 
     def run(self, inputs: Sequence[Array], team: Team | None = None) -> tuple[Array, ...]:
-        """Results for contiguous inputs of the plan's shapes and dtypes, in fresh arrays."""
-        outputs = tuple(np.empty(shape, dtype) for shape, dtype in self.tables.outputs)
-        self.run_into(inputs, outputs, team)
-        return cut_outputs(outputs, self.tables.counts, self.tables.cuts)
+        """Results for contiguous inputs of the plan's shapes and dtypes, in fresh arrays.
 
-    def run_into(
-        self, inputs: Sequence[Array], outputs: Sequence[Array], team: Team | None = None
-    ) -> None:
-        """The same into given arrays; a `team` that is given is the caller's alone."""
-        state = self._take_state()
+        A `team` that is given is the caller's alone.
+        """
+        tables, state = self.tables, self._take_state()
         try:
+            outputs = tuple(
+                state.rooms[i] if i in state.rooms else np.empty(shape, dtype)
+                for i, (shape, dtype) in enumerate(tables.outputs)
+            )
             self._run_state(state, inputs, outputs, team)
+            return cut_outputs(outputs, tables.counts, tables.cuts)
         finally:
             self._idle.append(state)
 
