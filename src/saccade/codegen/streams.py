@@ -36,18 +36,25 @@ class Streams(Control):
         store.set_metadata("nontemporal", self.module.add_metadata([literal(I32, 1)]))
 
     @contextmanager
-    def streams(self, result: Ptr, operands: Sequence[Ptr]) -> Iterator[Iterator[Ptr]]:
+    def streams(
+        self, result: Ptr, operands: Sequence[Ptr], wanted: bool = True
+    ) -> Iterator[Iterator[Ptr]]:
         """Emit code twice: for a result that goes past the caches, and where it cannot.
 
-            with k.streams(y, [x]) as ways:
+            with k.streams(y, [x], config.streamed) as ways:
                 for to in ways:
                     ...  # with stores to `to`
+
+        Once only where that is not wanted.
 
         It cannot where it begins inside a line, which is only known when the code runs, nor pays
         where it overwrites an operand, whose lines are in the caches anyway. The caller sees to it
         that every unmasked store of whole lines begins a whole number of lines from the result.
         What was stored is there for other threads once the code is left.
         """
+        if not wanted:
+            yield iter((result,))
+            return
         b = self.b
         place = Int(b, b.ptrtoint(result.base, I64))
         free = (place & (LINE - 1)).equals(0)

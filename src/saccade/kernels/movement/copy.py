@@ -200,10 +200,7 @@ def emit_copy(k: Kernel, config: CopyConfig) -> None:
     to, source = (k.pointer(name, ELEMENT[config.itemsize]) for name in ("to", "source"))
     turned = config.way == "transpose"
     nest = Turned(k, config.rank, 2, config.tile) if turned else Nest(k, config.rank, 2)
-    if not config.streamed:
-        _emit_way(k, to, source, nest, config)
-        return
-    with k.streams(to, [source]) as ways:
+    with k.streams(to, [source], config.streamed) as ways:
         for result in ways:
             _emit_way(k, result, source, nest, config)
 

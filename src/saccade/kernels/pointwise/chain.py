@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from saccade.codegen.language import Kernel, Ptr
+from saccade.codegen.language import Kernel
 from saccade.ir import DType
 from saccade.ir.expr import Expr, arg, fold, substitute
 from saccade.kernels.base import Call, CpuKernel, In, Launch, Operand, Out, View, one_way
@@ -172,19 +172,13 @@ def emit(k: Kernel, config: ChainConfig) -> None:
         nest = Turned(k, config.rank, len(pointers), config.tile)
     else:
         nest = Nest(k, config.rank, len(pointers))
-    if not config.streamed:
-        _emit_walk(k, config, pointers, nest)
-        return
-    with k.streams(pointers[0], pointers[1:]) as ways:
-        for result in ways:
-            _emit_walk(k, config, [result, *pointers[1:]], nest)
-
-
-def _emit_walk(k: Kernel, config: ChainConfig, pointers: list[Ptr], nest: Turned | Nest) -> None:
-    if isinstance(nest, Turned):
-        emit_turned(k, config, pointers, nest)
-    else:
-        emit_rows(k, config, pointers, nest)
+    result, *operands = pointers
+    with k.streams(result, operands, config.streamed) as ways:
+        for to in ways:
+            if isinstance(nest, Turned):
+                emit_turned(k, config, [to, *operands], nest)
+            else:
+                emit_rows(k, config, [to, *operands], nest)
 
 
 _HEAVY = {

@@ -67,10 +67,7 @@ class PoolCode:
 
     def emit(self) -> None:
         """All chunks, with results past the caches where they are to go there and can."""
-        if not self.config.streamed:
-            self._chunks()
-            return
-        with self.k.streams(self.y, []) as ways:
+        with self.k.streams(self.y, [], self.config.streamed) as ways:
             for self.y in ways:
                 self._chunks()
 
