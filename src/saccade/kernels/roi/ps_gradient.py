@@ -1,8 +1,8 @@
 """The gradient of PsRoi with respect to the pictures, without atomics.
 
 Each plane of the result belongs to one bin of every box of its picture. Phases: boxes
-(`ps_regions`), then each plane by itself (`plane_sums`), and where the result's planes are not
-dense, copies from planes, block by block.
+(`ps_regions`), then each plane by itself (`plane_sums`); of results whose channels are neighbours
+row by row (`ps_spread`). Where neither planes nor pixels are dense, planes are copied.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from saccade.kernels.machine import machine
 from saccade.kernels.roi.boxes import refuse_boxes
 from saccade.kernels.roi.planar import Planar, picture_blocks
 from saccade.kernels.roi.plane_sums import Planes
+from saccade.kernels.roi.planes import flat_planes
 from saccade.kernels.roi.ps_regions import (
     PsCode,
     PsConfig,
@@ -28,13 +29,14 @@ from saccade.kernels.roi.ps_regions import (
     own_bin,
     regions,
 )
-from saccade.kernels.roi.ranges import Ranges
+from saccade.kernels.roi.ps_spread import emit_spread, spread_phases
+from saccade.kernels.roi.ranges import Ranges, RangesPlan
 from saccade.kernels.roi.runs import Runs, RunsPlan
 from saccade.opdefs.ps_roi import PsRoiGradient
 
 __all__ = ["PS_ROI_GRADIENT"]
 
-_PICTURES = 12  # a temporary
+_PICTURES, _GRAD = 12, 13  # temporaries
 
 
 def supports(call: Call) -> str | None:
@@ -49,9 +51,14 @@ def launch(call: Call) -> tuple[Launch, ...]:
     """The phases."""
     out = call.outputs[0]
     plan = regions(call, call.op.pictures)
-    phases = first_phases(plan, Out(1) if call.op.report else None, blanks=False)
+    beside = out.channels_last and not flat_planes(out)
+    bad = Out(1) if call.op.report else None
+    phases = first_phases(plan, bad, blanks=False, packed=not beside)
     if not out.size:
         return phases
+    if beside:
+        boxes = plan if isinstance(plan, RangesPlan) else plan.tables
+        return (*phases, *spread_phases(call, boxes, _GRAD))
     return (*phases, *_planes(call, plan))
 
 
@@ -82,6 +89,8 @@ def emit(k: Kernel, config: PsConfig) -> None:
     """The code of one configuration."""
     if config.phase == "planes":
         _emit_planes(k, config.planes)
+    elif config.phase == "spread":
+        emit_spread(k, config.planes)
     else:
         emit_regions(k, config)
 

@@ -59,8 +59,10 @@ class PsConfig:
     """What the code of one phase depends on.
 
     Attributes:
-        phase: `tables`, `runs`, `ranges`, `blanks`, `mapping`, `window`, `copy` or `planes`.
-        tables, ranges, window, copy, planes: Of the phase; `tables` of `runs` and `blanks` too.
+        phase: `tables`, `runs`, `ranges`, `blanks`, `mapping`, `window`, `copy`, `planes` or
+            `spread`.
+        tables, ranges, window, copy, planes: Of the phase; `tables` of `runs` and `blanks` too,
+            `planes` of `spread`.
     """
 
     phase: str
@@ -93,23 +95,28 @@ def regions(call: Call, pictures: tuple[int, int, int]) -> RegionsPlan:
     return RunsPlan(tables, call.target.lanes * 4 // tables.weight_bytes, _RUNS)
 
 
-def first_phases(plan: RegionsPlan, bad: Operand | None, *, blanks: bool) -> tuple[Launch, ...]:
+def first_phases(
+    plan: RegionsPlan, bad: Operand | None, *, blanks: bool, packed: bool = True
+) -> tuple[Launch, ...]:
     """Those that read the boxes.
 
     Args:
         plan: The boxes.
         bad: Gets how many boxes have no picture.
         blanks: Whether it is wanted which boxes are NaN.
+        packed: Whether tables are packed bin by bin.
     """
     tables = plan if isinstance(plan, RangesPlan) else plan.tables
     operands, integers, chunks = tables.launch(bad or Temp(_BAD, 64))
     if isinstance(plan, RangesPlan):
         return (Launch(PsConfig("ranges", ranges=plan.code), operands, integers, chunks),)
     code, runs = plan.tables.code, plan.launch()
-    first = (
+    first: tuple[Launch, ...] = (
         Launch(PsConfig("tables", tables=code), operands, integers, chunks),
-        Launch(PsConfig("runs", tables=code), runs.operands, runs.integers, runs.chunks),
     )
+    if packed:
+        config = PsConfig("runs", tables=code)
+        first += (Launch(config, runs.operands, runs.integers, runs.chunks),)
     if not blanks:
         return first
     boxes, numbers = plan.tables.boxes, (real_word(plan.tables.scale), plan.tables.ratio)
