@@ -1,8 +1,9 @@
 """PsRoi: every bin of a box is a mean over its picture, in a channel that is the bin's own.
 
-Phases: boxes (`ps_regions`); then plane by plane, a chunk being one channel of one picture, the
-bin of each box of that picture that the channel belongs to. A plane stays in the second-level cache
-meanwhile. Pictures whose planes are not dense are copied to planes, block by block.
+Phases: boxes (`ps_regions`); then plane by plane, a chunk being one bin of some channels of one
+picture, for each box of that picture: these planes share the tables, and wait for memory side by
+side. Pictures whose planes are not dense are copied to planes first, those whose channels are
+neighbours as far as boxes read them (`window`).
 """
 
 from __future__ import annotations
