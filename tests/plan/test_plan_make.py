@@ -137,14 +137,23 @@ def test_floor_counts_what_has_to_happen():
     assert least.total == max(least.arithmetic, least.memory) + least.barriers
 
 
-def test_floor_counts_the_products_of_winograd_where_it_may_be_used():
-    b = Builder((2, 64, 12, 12))
+@pytest.mark.parametrize(
+    ("size", "along"),
+    [
+        (12, 8 + 8),  # two tiles of 6 results
+        (14, 8 + 8 + 4),  # what is left over takes a shorter one
+        (7, 8 + 3),
+    ],
+)
+def test_floor_counts_the_products_of_winograd_where_it_may_be_used(size, along):
+    b = Builder((2, 64, size, size))
     graph = b.graph(b.conv(b.inputs[0], 32))
     plan = plan_of(graph)
     (step,) = (s for s in plan.steps if isinstance(s.op, Conv2d))
     direct = step.work.flops
-    assert direct == 2 * 2 * 64 * 32 * 34 * 34, "taps outside the picture are no work"
-    products = 2 * 2 * 64 * 32 * 4 * 64  # four tiles of 6x6 results, 8x8 products each
+    valid = 3 * size - 2
+    assert direct == 2 * 2 * 64 * 32 * valid**2, "taps outside the picture are no work"
+    products = 2 * 2 * 64 * 32 * along**2
     assert floor(plan).arithmetic == pytest.approx(products / plan.speeds.flops)
     exact = replace(plan, exact=True)
     assert floor(exact).arithmetic == pytest.approx(direct / plan.speeds.flops)
@@ -153,8 +162,9 @@ def test_floor_counts_the_products_of_winograd_where_it_may_be_used():
 @pytest.mark.parametrize(
     ("size", "products"),
     [
-        (12, 4 * 7 * 7),  # four tiles of 3x3 results
+        (12, 13 * 13),  # one tile of 6x6 results
         (28, 4 * 15 * 15),  # four of 7x7
+        (32, (15 + 15 + 5) ** 2),  # two of 7 and one of 2 along each axis
     ],
 )
 def test_floor_counts_the_products_of_winograd_with_stride_2(size, products):

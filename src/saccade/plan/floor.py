@@ -80,8 +80,7 @@ def _winograd(op: Conv2d, x: View, w: View) -> float:
     n, k, *size = (evaluate(d, {}) for d in op.sum_shape(x.shape, w.shape))
     axes = [lengths(extent, apart) for extent, apart in zip(size, op.dilation, strict=True)]
     stride = op.stride[0]
-    whole = [Tile(m, m, stride) for m in bases(stride)]
-    tiles = min(prod(_tiles(axis, tile.m) * tile.count for axis in axes) for tile in whole)
+    tiles = prod(_products(axis, stride) for axis in axes)
     if (
         stride == 1
         and op.padding == op.dilation * 2
@@ -92,8 +91,15 @@ def _winograd(op: Conv2d, x: View, w: View) -> float:
     return 2.0 * n * k * x.shape[1] * tiles
 
 
-def _tiles(axis: tuple[tuple[int, int], ...], edge: int) -> int:
-    return sum(-(-pixels // edge) * many for pixels, many in axis)
+def _products(axis: tuple[tuple[int, int], ...], stride: int) -> int:
+    """Of an axis of lattices: the longest tiles, what is left over by a shorter one."""
+    base = max(bases(stride))
+    found = 0
+    for pixels, many in axis:
+        tiles, rest = divmod(pixels, base)
+        found += many * (tiles * Tile(base, base, stride).count)
+        found += many * (Tile(base, rest, stride).count if rest else 0)
+    return found
 
 
 def _port_bytes(port: Port) -> int:
