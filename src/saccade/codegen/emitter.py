@@ -10,6 +10,9 @@ from saccade.codegen.target import Target
 from saccade.codegen.values import I32, I64, Int, Vec, literal, vector_of
 
 __all__ = [
+    "AHEAD",
+    "AHEAD_END",
+    "AHEAD_NEXT",
     "BASES",
     "BYTES",
     "COUNTERS",
@@ -41,7 +44,7 @@ BYTES = {
 }  # fmt: skip
 
 
-BASES, COUNTERS, WIDTH, THREAD, FAULT, REACH = range(6)
+BASES, COUNTERS, WIDTH, THREAD, FAULT, REACH, AHEAD, AHEAD_END, AHEAD_NEXT = range(9)
 """Words of the context."""
 
 _Count = int

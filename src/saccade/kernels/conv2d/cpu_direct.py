@@ -80,4 +80,5 @@ CONV2D_DIRECT = CpuKernel(
     variants=_variants,
     emit=emit_direct,
     aliases=_aliases,
+    asks_ahead=True,
 )

@@ -183,4 +183,5 @@ CONV2D_EXPAND = CpuKernel(
     _supports,
     _variants,
     emit_expand,
+    asks_ahead=True,
 )
