@@ -234,7 +234,7 @@ class Memory(Masked, Streams):
             write: Whether it will be written: other cores give it up then.
         """
         address = self.b.gep(p.base, [(p.offset + at).value], source_etype=ELEMENTS[p.element])
-        self._fetch(address, locality)
+        self._fetch(address, locality, write=write)
 
     def ask_ahead(self, lines: int) -> None:
         """Ask for the next lines of what later phases read (`plan.ahead`), if any are left."""
@@ -260,7 +260,7 @@ class Memory(Masked, Streams):
         at = self.b.gep(self._context, [literal(I64, index)], source_etype=I64)
         self.b.store(value.value, at)
 
-    def _fetch(self, address: Any, locality: int) -> None:  # noqa: ANN401
+    def _fetch(self, address: Any, locality: int, *, write: bool = False) -> None:  # noqa: ANN401
         fetch = self._intrinsic("llvm.prefetch.p0", ir.VoidType(), [POINTER, I32, I32, I32])
         self.b.call(fetch, [address, *(literal(I32, v) for v in (int(write), locality, 1))])
 
