@@ -38,7 +38,7 @@ ALLOWED = {
     "codegen": LEAVES,
     "frontend": LEAVES | {"caches", "options"},
     "passes": LEAVES,
-    "kernels": LEAVES | {"codegen"},
+    "kernels": LEAVES | {"codegen", "locks"},
     "layout": LEAVES | {"codegen", "kernels"},
     "tuning": LEAVES | {"caches", "processor", "codegen", "kernels", "layout"},
     "plan": LEAVES | {"codegen", "kernels", "layout", "tuning"},

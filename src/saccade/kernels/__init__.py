@@ -11,11 +11,15 @@ from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from saccade.locks import Lock
+
 if TYPE_CHECKING:
     from saccade.kernels.base import CpuKernel
 
 __all__ = ["CPU_KERNELS", "Listed", "all_kernels", "bring_usual", "kernel_named", "kernels_for"]
 
+_lock = Lock()
+"""Python refuses imports of threads that wait for each other's packages."""
 _USUAL = ("Conv2d", "MatMul", "Pool2d", "Reduce", "Pointwise", "Move")
 """Operators that nearly every model of vision has."""
 
@@ -122,5 +126,6 @@ def _entries() -> dict[str, Listed]:
 
 @cache
 def _load(entry: Listed) -> CpuKernel:
-    found: CpuKernel = getattr(import_module(f"saccade.kernels.{entry.module}"), entry.value)
+    with _lock:
+        found: CpuKernel = getattr(import_module(f"saccade.kernels.{entry.module}"), entry.value)
     return found
