@@ -128,8 +128,13 @@ def _boxes(count: int) -> Tensor:
 
 
 def _regions(count: int, dtype: torch.dtype) -> Arguments:
-    boxes = torch.cat([torch.zeros(count, 1), _boxes(count)], 1)
-    return torch.randn(1, _CHANNELS, _SIDE, _SIDE).to(dtype), boxes
+    return _picture(dtype), torch.cat([torch.zeros(count, 1), _boxes(count)], 1)
+
+
+@cache
+def _picture(dtype: torch.dtype) -> Tensor:
+    """The same for all numbers of boxes."""
+    return torch.randn(1, _CHANNELS, _SIDE, _SIDE).to(dtype)
 
 
 def _suppressed(count: int, dtype: torch.dtype) -> Arguments:

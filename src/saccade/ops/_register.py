@@ -18,6 +18,9 @@ __all__ = ["Gradient", "define", "define_gradient", "each_of_batch"]
 
 _LIBRARY = torch.library.Library("saccade", "FRAGMENT")
 
+# Results lie as operands do: compiled code has to hand over what shape functions have seen.
+_AS_TRACED = getattr(torch.Tag, "needs_exact_strides", torch.Tag.needs_fixed_stride_order)
+
 Function = Callable[..., Any]
 
 
@@ -61,7 +64,7 @@ def define(
     """
     name = schema.partition("(")[0]
     qualified = f"saccade::{name}"
-    _LIBRARY.define(schema, tags=(torch.Tag.pt2_compliant_tag,))
+    _LIBRARY.define(schema, tags=(torch.Tag.pt2_compliant_tag, _AS_TRACED))
     _LIBRARY.impl(name, cpu, "CPU")
     torch.library.register_fake(qualified, fake, lib=_LIBRARY)
     if gradient is not None:
