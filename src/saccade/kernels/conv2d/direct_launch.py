@@ -35,16 +35,12 @@ CYCLES = 3.7e3
 EFFICIENCY = 0.97
 """Share of the peak that full tiles reach."""
 _OVERLAP = 0.15  # share of the shorter of products and weights that adds to the longer
+_COVERED = 512  # multiply-adds of a tile beside which its lines may be asked for
 
 
 def beside(busy: float, stream: float) -> float:
     """Microseconds of products and of reading the weights, most of them at the same time."""
     return max(busy, stream) + _OVERLAP * min(busy, stream)
-
-
-def _far(call: Call) -> int:
-    """Whether pictures come from beyond the second caches, of two cores whatever the team."""
-    return int(call.inputs[0].nbytes + call.outputs[0].nbytes > 2 * call.target.l2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,7 +233,8 @@ class Window:
         integers = (
             *x.strides[:3], x_w, *x.shape[2:], *self.size, self.depth, *self.taps, *self.stride,
             *self.before, *self.dilation, pixels, *self.step, *self.first,
-            regions.nbytes // (8 * REGION_WORDS) if regions else 0, self.row_parts, _far(call),
+            regions.nbytes // (8 * REGION_WORDS) if regions else 0,
+            self.row_parts, self._far(call, tile),
         )  # fmt: skip
         assert len(integers) == len(GEOMETRY)
         name, parameters = self.pack
@@ -264,6 +261,14 @@ class Window:
             ),
             spec.groups * cut.tile_chunks * cut.block_chunks,
         )
+
+    def _far(self, call: Call, tile: Tile) -> int:
+        """Whether to ask early for what tiles touch: pictures exceed the second caches.
+
+        Of two cores, whatever the team. Few products would not cover it.
+        """
+        covered = self.length * tile.rows * tile.vectors >= _COVERED
+        return int(covered and call.inputs[0].nbytes + call.outputs[0].nbytes > 2 * call.target.l2)
 
     def _regions(self, call: Call, spec: EpilogueSpec, tile: int) -> Packing:
         rows, columns = self._spans(call)
