@@ -134,7 +134,7 @@ class Processes:
         self._busy: set[_Child] = set()
         self._lock = Lock()  # held as long as a `map` lasts
         self._hands = Lock()  # held while the nursery is told something
-        weakref.finalize(self, _close, self._nursery)
+        weakref.finalize(self, _abandon, self._nursery, self._busy)
         _all.add(self)
 
     def warm(self, *modules: str) -> None:
@@ -225,6 +225,14 @@ def _close(nurseries: list[_Nursery]) -> None:
     for nursery in nurseries:
         nursery.close()
     nurseries.clear()
+
+
+def _abandon(nurseries: list[_Nursery], children: set[_Child]) -> None:
+    """What is left when nobody can ask for results any more, not even for those that were begun."""
+    for child in children:
+        child.close()
+    children.clear()
+    _close(nurseries)
 
 
 _all = weakref.WeakSet[Processes]()

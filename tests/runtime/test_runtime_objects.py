@@ -319,6 +319,7 @@ def test_children_end_with_what_started_them(monkeypatch):
     pids = [nursery._process.pid, *found.map(module_function("own_number"), [0, 0])]
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
+        found.start(module_function("double"), 1)  # and nobody asks for the result
         del found
     assert not caught
     for pid in pids:
