@@ -28,7 +28,7 @@ def _skip_connection() -> Graph:
 
 
 def test_a_size_that_breaks_an_assumption_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("saccade.frontend.load", lambda *_: _skip_connection())
+    monkeypatch.setattr("saccade.frontend.load", lambda *_, **_options: _skip_connection())
     model = saccade.compile(object(), threads=1)
     assert model(np.ones((1, 4, 6, 8), np.float32)).shape == (1, 8, 6, 8)
     with pytest.raises(PlanError, match=r"with H=7, .*'beside'.* 6 on one side and 7"):
