@@ -7,9 +7,9 @@ import ctypes
 import numpy as np
 import pytest
 
-from saccade.codegen.calling import LINE
 from saccade.codegen.compile import assembly, object_code
 from saccade.codegen.language import Kernel
+from saccade.codegen.streams import LINE
 from saccade.codegen.target import host_target
 from saccade.runtime.cpu.linker import link
 

@@ -10,7 +10,6 @@ import pytest
 
 from saccade.codegen.calling import COUNTER_WORDS
 from saccade.codegen.compile import object_code
-from saccade.codegen.emitter import AHEAD
 from saccade.codegen.language import Kernel
 from saccade.codegen.target import host_target
 from saccade.runtime.cpu.driver import JOB_WORDS, TEAM_WORDS, driver, nanoseconds_per_tick
@@ -236,48 +235,3 @@ def test_team_memory_is_on_its_own_lines():
     team = FutexTeam(2)
     assert team._address % 64 == 0 and len(team._words) == TEAM_WORDS
     assert ctypes.sizeof(ctypes.c_int64) == 8 and os.sched_getaffinity(0)
-
-
-def emit_asking(k):
-    """Three tiles of three trips: where each stands after it has asked, for either thread."""
-    seen = k.pointer("seen", "int64")
-    with k.range(0, 3) as tile:
-        k.next_ahead()
-        with k.range(0, 3) as trip:
-            k.ask_ahead(2)
-            at = k._context_int(AHEAD)
-            seen.store_int(at, k.thread * 9 + tile * 3 + trip)
-
-
-@pytest.fixture(scope="module")
-def asking():
-    kernel = Kernel("asking", host_target())
-    emit_asking(kernel)
-    return link([object_code(str(kernel.finish()), kernel.target)], ["asking"])
-
-
-def test_threads_ask_for_range_after_range(asking):
-    job = Job(asking.addresses["asking"], 1, 2)
-    job.arguments[:3] = 0, 8 * FIRST, 8 * COUNT
-    memory = np.zeros(4096, np.uint8)
-    start = memory.ctypes.data
-    ranges = np.array([start, start + 256, start + 1024, start + 1088, 0, 0, 0, 0], np.int64)
-    lists = np.array([ranges.ctypes.data, ranges.ctypes.data + 48], np.int64)
-    job.words[8] = lists.ctypes.data
-    team = FutexTeam(2)
-    with team.lock:
-        team.run(job)
-    first, second = job.memory[FIRST : FIRST + 18].reshape(2, 9)
-    # Two lines a trip, nothing more at the end of a range, the next range with the next tile.
-    assert (first - start).tolist() == [128, 256, 256, *[1024 + 128] * 3, *[-start] * 3]
-    assert not second.any(), "an empty list"
-    stop(team)
-
-
-def test_nothing_is_asked_for_without_a_list(asking):
-    job = Job(asking.addresses["asking"], 2, 1)
-    job.arguments[:3] = 0, 8 * FIRST, 8 * COUNT
-    for team in (Inline(), SimulatedTeam(1)):
-        job.memory[FIRST:] = -1
-        team.run(job)
-        assert not job.memory[FIRST : FIRST + 9].any()

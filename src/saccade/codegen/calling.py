@@ -4,17 +4,11 @@ from __future__ import annotations
 
 import struct
 
-__all__ = ["CONTEXT_WORDS", "COUNTER_WORDS", "LINE", "NOTHING_AHEAD", "real_word"]
+__all__ = ["CONTEXT_WORDS", "COUNTER_WORDS", "real_word"]
 
-CONTEXT_WORDS = 9
-NOTHING_AHEAD = (0, 0, 0)
-"""The last words of a context where there is nothing to ask for."""
-
+CONTEXT_WORDS = 6
 COUNTER_WORDS = 8
 """Words from one thread's counter to the next one's: a cache line."""
-
-LINE = 64
-"""Bytes of a cache line."""
 
 
 def real_word(value: float) -> int:

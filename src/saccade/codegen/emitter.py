@@ -10,9 +10,6 @@ from saccade.codegen.target import Target
 from saccade.codegen.values import I32, I64, Int, Vec, literal, vector_of
 
 __all__ = [
-    "AHEAD",
-    "AHEAD_END",
-    "AHEAD_NEXT",
     "BASES",
     "BYTES",
     "COUNTERS",
@@ -44,7 +41,7 @@ BYTES = {
 }  # fmt: skip
 
 
-BASES, COUNTERS, WIDTH, THREAD, FAULT, REACH, AHEAD, AHEAD_END, AHEAD_NEXT = range(9)
+BASES, COUNTERS, WIDTH, THREAD, FAULT, REACH = range(6)
 """Words of the context."""
 
 _Count = int

@@ -13,8 +13,7 @@ Calling convention of every kernel: `void name(i64* args, i64* context)`.
              scratch the length is per thread), then one word per integer parameter, in order of
              declaration
     context  bases*, counters* (one of each thread), threads, logical thread, fault*, reach (of how
-             many threads' shares of the chunks this one may claim, its own first), what to ask for
-             ahead (next address, end of its range, address of the pairs (start, end) behind it)
+             many threads' shares of the chunks this one may claim, its own first)
 
 In checked mode every access is compared with the length of the buffer that it belongs to; a
 violation fills the

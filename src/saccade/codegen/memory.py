@@ -8,18 +8,9 @@ from typing import Any
 from llvmlite import ir
 
 from saccade.codegen.bfloat16 import BFLOAT16
-from saccade.codegen.calling import LINE
-from saccade.codegen.emitter import (
-    AHEAD,
-    AHEAD_END,
-    AHEAD_NEXT,
-    BYTES,
-    ELEMENTS,
-    FAULT,
-    POINTER,
-)
+from saccade.codegen.emitter import BYTES, ELEMENTS, FAULT, POINTER
 from saccade.codegen.masked import Masked
-from saccade.codegen.streams import Streams
+from saccade.codegen.streams import LINE, Streams
 from saccade.codegen.values import (
     I32,
     I64,
@@ -234,33 +225,6 @@ class Memory(Masked, Streams):
             write: Whether it will be written: other cores give it up then.
         """
         address = self.b.gep(p.base, [(p.offset + at).value], source_etype=ELEMENTS[p.element])
-        self._fetch(address, locality, write=write)
-
-    def ask_ahead(self, lines: int) -> None:
-        """Ask for the next lines of what later phases read (`plan.ahead`), if any are left."""
-        at, end = self._context_int(AHEAD), self._context_int(AHEAD_END)
-        with self.when(at < end):
-            for line in range(lines):
-                self._fetch(self.b.inttoptr((at + LINE * line).value, POINTER), 2)
-            self._set_context(AHEAD, at + LINE * lines)
-
-    def next_ahead(self) -> None:
-        """Go on to the next range once `ask_ahead` is through with one."""
-        at, end = self._context_int(AHEAD), self._context_int(AHEAD_END)
-        with self.when(at >= end):
-            following = self._context_int(AHEAD_NEXT)
-            with self.when(following.differs(0)):
-                pair = self.b.inttoptr(following.value, POINTER)
-                start, stop = (Int(self.b, self._word(pair, i)) for i in range(2))
-                self._set_context(AHEAD, start)
-                self._set_context(AHEAD_END, stop)
-                self._set_context(AHEAD_NEXT, start.differs(0).select(following + 16, 0))
-
-    def _set_context(self, index: int, value: Int) -> None:
-        at = self.b.gep(self._context, [literal(I64, index)], source_etype=I64)
-        self.b.store(value.value, at)
-
-    def _fetch(self, address: Any, locality: int, *, write: bool = False) -> None:  # noqa: ANN401
         fetch = self._intrinsic("llvm.prefetch.p0", ir.VoidType(), [POINTER, I32, I32, I32])
         self.b.call(fetch, [address, *(literal(I32, v) for v in (int(write), locality, 1))])
 

@@ -15,14 +15,16 @@ from typing import TYPE_CHECKING, Any
 
 from llvmlite import ir
 
-from saccade.codegen.calling import LINE
 from saccade.codegen.control import Control
 from saccade.codegen.values import I32, I64, Int, Vec, literal
 
 if TYPE_CHECKING:
     from saccade.codegen.memory import Ptr
 
-__all__ = ["Streams"]
+__all__ = ["LINE", "Streams"]
+
+LINE = 64
+"""Bytes of a line of cache."""
 
 
 class Streams(Control):

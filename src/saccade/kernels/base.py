@@ -236,7 +236,6 @@ class CpuKernel:
         aliases: Pairs (input, output) that may share memory when their views are equal.
         effort: How long the code for a config takes to compile, in tenths of a second or so: what
             takes longest is begun first.
-        asks_ahead: Whether its loops ask for what later phases read (`Kernel.ask_ahead`).
     """
 
     name: str
@@ -247,7 +246,6 @@ class CpuKernel:
     emit: Callable[[Builder, Any], None]
     aliases: Callable[[Call], tuple[tuple[int, int], ...]] = field(default=lambda _call: ())
     effort: Callable[[Any], float] = field(default=lambda _config: 1.0)
-    asks_ahead: bool = False
 
     def best(self, call: Call) -> Variant:
         """The variant that should be fastest."""

@@ -46,10 +46,6 @@ class KernelLike(Protocol):
     def aliases(self) -> Any:  # noqa: ANN401
         """Call -> pairs of an input and an output that may share memory."""
 
-    @property
-    def asks_ahead(self) -> bool:
-        """Whether its loops ask for what later phases read."""
-
 
 class Backend(Protocol):
     """A device, as layout and the planner see it."""

@@ -136,21 +136,13 @@ def _read_slot(ref: list[int], dtype: str, shape: list[int], strides: list[int])
 def _phase(phase: Phase) -> dict[str, Any]:
     refs = [_values(ref) for ref in phase.refs]
     integers = phase.integers
-    ahead = [_values(ref) for ref in phase.ahead]
-    return {
-        "config": phase.config,
-        "refs": refs,
-        "integers": integers,
-        "chunks": phase.chunks,
-        "ahead": ahead,
-    }
+    return {"config": phase.config, "refs": refs, "integers": integers, "chunks": phase.chunks}
 
 
 def _read_phase(kernel: str, entry: dict[str, Any]) -> Phase:
     config = _record(kernel_named(kernel).config, entry["config"])
     refs = tuple(Ref(*ref) for ref in entry["refs"])
-    ahead = tuple(Ref(*ref) for ref in entry["ahead"])
-    return Phase(config, refs, tuple(entry["integers"]), entry["chunks"], ahead)
+    return Phase(config, refs, tuple(entry["integers"]), entry["chunks"])
 
 
 @lru_cache(maxsize=64)

@@ -10,7 +10,6 @@ from saccade.ir.counts import multiple_of
 from saccade.ir.dim import evaluate
 from saccade.kernels.base import In, Operand, Out, Packed, Packing, Scratch, View
 from saccade.layout import BufferKind, Laid, LaidStep, Stored
-from saccade.plan.ahead import asking_ahead
 from saccade.plan.offsets import Block, assign_offsets, live_bytes
 from saccade.plan.types import Constant, Cut, Phase, Plan, Port, Ref, Slot, Step
 
@@ -24,9 +23,6 @@ def make(graph: Graph, laid: Laid, sizes: Mapping[str, int], threads: int, isa: 
     planner.merge_aliases()
     arena, live = planner.offsets()
     steps = tuple(planner.step(i, step) for i, step in enumerate(laid.steps))
-    kernels = (step.choice.kernel for step in laid.steps)
-    asking = frozenset(kernel.name for kernel in kernels if kernel and kernel.asks_ahead)
-    steps = asking_ahead(steps, planner.first_constant, asking, laid.speeds)
     names = graph.output_names or tuple(v.name for v in graph.outputs)
     return Plan(
         dict(sizes),
@@ -76,11 +72,6 @@ class _Planner:
     constants: dict[tuple[tuple[str, ...], Packing | None], int] = field(default_factory=dict)
     sizes: list[int] = field(default_factory=list)
     refs: dict[Stored, Ref] = field(default_factory=dict)
-
-    @property
-    def first_constant(self) -> int:
-        """Entry of the first constant in the table of bases."""
-        return 1 + len(self.laid.inputs) + len(self.laid.outputs)
 
     def lifetimes(self) -> None:
         """First and last step that touches each arena buffer."""
@@ -207,7 +198,8 @@ class _Planner:
         if key not in self.constants:
             self.constants[key] = len(self.constants)
             self.sizes.append(nbytes)
-        return Ref(self.first_constant + self.constants[key], 0, nbytes)
+        before = 1 + len(self.laid.inputs) + len(self.laid.outputs)
+        return Ref(before + self.constants[key], 0, nbytes)
 
     def _stored(self, stored: Stored) -> Ref:
         found = self.refs.get(stored)

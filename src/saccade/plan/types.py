@@ -46,14 +46,12 @@ class Phase:
             parts lie side by side.
         integers: Integer parameters, in order.
         chunks: How many chunks there are to claim.
-        ahead: Parts of constants that later phases read and that this one asks for, in order.
     """
 
     config: Any
     refs: tuple[Ref, ...]
     integers: tuple[int, ...]
     chunks: int
-    ahead: tuple[Ref, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -54,7 +54,7 @@ int main(int count, char **names) {
     int64_t *counters = calloc(threads, 64);
     for (int64_t t = 0; t < threads && !fault[0]; t++) {
       int64_t context[] = {(int64_t)bases, (int64_t)counters, threads, order[t],
-                           (int64_t)fault, 1, 0, 0, 0};
+                           (int64_t)fault, 1};
       ((kernel)code)(args, context);
     }
   }

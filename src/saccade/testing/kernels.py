@@ -15,7 +15,7 @@ from functools import cached_property
 
 import numpy as np
 
-from saccade.codegen.calling import CONTEXT_WORDS, COUNTER_WORDS, NOTHING_AHEAD
+from saccade.codegen.calling import CONTEXT_WORDS, COUNTER_WORDS
 from saccade.codegen.compile import object_code
 from saccade.codegen.language import Kernel
 from saccade.codegen.target import Target, foreign_target, host_target
@@ -126,7 +126,6 @@ class Prepared:
                         thread,
                         self.fault.ctypes.data,
                         1,
-                        *NOTHING_AHEAD,
                     ],
                     np.int64,
                 )

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from saccade.codegen.calling import CONTEXT_WORDS, COUNTER_WORDS, NOTHING_AHEAD
+from saccade.codegen.calling import CONTEXT_WORDS, COUNTER_WORDS
 from saccade.codegen.target import host_target
 from saccade.ir import Array
 from saccade.kernels import kernel_named
@@ -144,7 +144,7 @@ class _Play:
         for thread in self.order:
             before = self.arena.copy()
             words = (self.bases.ctypes.data, counters.ctypes.data, width, thread, fault.ctypes.data)
-            context = np.array([*words, 1, *NOTHING_AHEAD], np.int64)
+            context = np.array([*words, 1], np.int64)
             assert len(context) == CONTEXT_WORDS
             function(arguments, context.ctypes.data)
             changed = self.arena != before

@@ -80,5 +80,4 @@ CONV2D_DIRECT = CpuKernel(
     variants=_variants,
     emit=emit_direct,
     aliases=_aliases,
-    asks_ahead=True,
 )

@@ -183,5 +183,4 @@ CONV2D_EXPAND = CpuKernel(
     _supports,
     _variants,
     emit_expand,
-    asks_ahead=True,
 )

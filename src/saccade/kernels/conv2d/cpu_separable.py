@@ -223,5 +223,5 @@ def _aliases(call: Call) -> tuple[tuple[int, int], ...]:
 
 CONV2D_SEPARABLE = CpuKernel(
     "conv2d.separable", (SeparableConv2d,), SeparableConfig, _supports, _variants,
-    emit_separable, _aliases, asks_ahead=True,
+    emit_separable, _aliases,
 )  # fmt: skip

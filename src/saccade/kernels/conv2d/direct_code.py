@@ -127,7 +127,6 @@ class _Direct:
         accumulate(
             self.k, sums, rows, weights, step=steps, pitch=self.width, count=self.g.depth,
             reduction=self.reduction, half=self.config.half, following=following,
-            asking=True,
         )  # fmt: skip
 
     def _steps(self) -> Int:

@@ -103,7 +103,7 @@ class _Expand:
             sums = zero_sums(k, config.pixels, config.vectors)
             accumulate(
                 k, sums, rows, anchored(k, panel), step=1, pitch=step, count=s.depth,
-                reduction=reduction, asking=True,
+                reduction=reduction,
             )  # fmt: skip
             for i, tile in enumerate(sums):
                 with k.when(first + i < count):

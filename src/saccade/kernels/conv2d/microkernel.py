@@ -38,8 +38,6 @@ __all__ = [
 
 Sums = list[list[Var]]
 
-_LINES = 2  # of a trip that are asked for ahead
-
 FEW = 4
 """Elements that are summed without a loop."""
 
@@ -115,7 +113,6 @@ def accumulate(
     masks: Sequence[Mask | None] | None = None,
     half: bool = False,
     following: Int | None = None,
-    asking: bool = False,
 ) -> None:
     """Add `count` products to every sum.
 
@@ -131,7 +128,6 @@ def accumulate(
         masks: For each vector, which lanes may be read; all when None.
         half: Whether the last vector is half as wide.
         following: From each pixel's first element to one that is asked for early, and as many more.
-        asking: Whether to ask for what later phases read, see `plan.ahead`.
     """
     masks = masks or [None] * len(sums[0])
     lanes = vector_lanes(k, len(masks), half)
@@ -163,11 +159,7 @@ def accumulate(
         # Checked code does not unroll: its checks would take seconds to compile.
         unroll = 1 if k.checked else reduction.unroll
         main = total if reduction.shape == "whole" else total // unroll * unroll
-        if asking:
-            k.next_ahead()
         with k.range(0, main, unroll) as c:
-            if asking:
-                k.ask_ahead(_LINES)
             trip(c, unroll)
         if reduction.shape == "tail" and unroll > 1:
             with k.range(main, total) as c:

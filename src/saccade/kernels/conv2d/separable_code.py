@@ -170,7 +170,7 @@ class _Separable:
             weights = anchored(k, panel + plane * (of_plane * width))
             accumulate(
                 k, sums, rows, weights, step=1, pitch=width, count=count, reduction=reduction,
-                half=config.half, asking=True,
+                half=config.half,
             )  # fmt: skip
 
         full = s.depth // k.lanes

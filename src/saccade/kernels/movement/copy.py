@@ -19,8 +19,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from saccade.codegen.calling import LINE
 from saccade.codegen.language import Kernel, Ptr
+from saccade.codegen.streams import LINE
 from saccade.codegen.values import Int, Vec
 from saccade.kernels.base import Launch, Operand
 from saccade.kernels.movement.networks import deinterleave, interleave

@@ -12,8 +12,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from saccade.codegen.calling import LINE
 from saccade.codegen.language import Kernel, Var
+from saccade.codegen.streams import LINE
 from saccade.codegen.values import Int
 
 __all__ = [

@@ -17,8 +17,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from saccade.codegen.calling import LINE
 from saccade.codegen.language import Kernel, Ptr
+from saccade.codegen.streams import LINE
 from saccade.codegen.values import Int, Vec
 from saccade.kernels.movement.networks import turn
 from saccade.kernels.movement.strided import Loops, Nest, Partition, in_lines, partition

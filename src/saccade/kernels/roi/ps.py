@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from math import prod
 
-from saccade.codegen.calling import LINE
 from saccade.codegen.language import Kernel, Ptr
+from saccade.codegen.streams import LINE
 from saccade.codegen.values import I32, Int, Vec, lanes_picked
 from saccade.kernels.base import Call, CpuKernel, In, Launch, Operand, Out, Temp, one_way
 from saccade.kernels.floats import FLOATS, lanes_of, load, store, wide

@@ -13,8 +13,7 @@ Memory, in 64-bit words:
 
     job    0 phases*  1 count  2 bases*  3 counters* (phase by phase one for each thread,
            8 words apart; they hold 0, but a thread that is alone sees to that itself)
-           4 team*  5 width  6 fault*  7 clock* or 0  8 what to ask for ahead or 0: phase by phase,
-           for each thread, the address of pairs (start, end), 0 behind the last
+           4 team*  5 width  6 fault*  7 clock* or 0
     phase  0 code*  1 arguments*
     team   0 generation  8 job*  16 sleeping workers  24 stop  32 arrivals  40 epoch
            48 sleepers at the barrier  56 pauses, 57 pauses and yields at a barrier
@@ -51,7 +50,7 @@ __all__ = [
     "provide",
 ]
 
-JOB_WORDS = 9
+JOB_WORDS = 8
 TEAM_WORDS = 64
 SYMBOLS = ("saccade_run", "saccade_walk", "saccade_worker", "saccade_region", "saccade_clock")
 
@@ -150,7 +149,7 @@ out:
 
 define void @saccade_walk(ptr %job, i64 %thread) {{
 entry:
-  %context = alloca [9 x i64], align 64
+  %context = alloca [6 x i64], align 64
   %phases = load ptr, ptr %job
   %countp = getelementptr i64, ptr %job, i64 1
   %count = load i64, ptr %countp
@@ -178,15 +177,6 @@ entry:
   store i64 %fault, ptr %c4
   %c5 = getelementptr i64, ptr %context, i64 5
   store i64 %width, ptr %c5
-  %c6 = getelementptr i64, ptr %context, i64 6
-  store i64 0, ptr %c6
-  %c7 = getelementptr i64, ptr %context, i64 7
-  store i64 0, ptr %c7
-  %c8 = getelementptr i64, ptr %context, i64 8
-  store i64 0, ptr %c8
-  %aheadp = getelementptr i64, ptr %job, i64 8
-  %ahead = load ptr, ptr %aheadp
-  %asks = icmp ne ptr %ahead, null
   %apart = mul i64 %width, 8
   %rowlen = mul i64 %width, 2
   %column = mul i64 %thread, 2
@@ -210,17 +200,6 @@ clear:
   store i64 0, ptr %counter
   br label %begin
 begin:
-  br i1 %asks, label %list, label %ready
-list:
-  %lists = mul i64 %i, %width
-  %listat = add i64 %lists, %thread
-  %listp = getelementptr i64, ptr %ahead, i64 %listat
-  %ranges = load i64, ptr %listp
-  store i64 0, ptr %c6
-  store i64 0, ptr %c7
-  store i64 %ranges, ptr %c8
-  br label %ready
-ready:
   br i1 %timed, label %start, label %work
 start:
   %row = mul i64 %i, %rowlen

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from functools import cached_property
-from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from saccade.codegen.calling import COUNTER_WORDS, LINE
+from saccade.codegen.calling import COUNTER_WORDS
 from saccade.errors import OutOfBoundsError
 from saccade.runtime.cpu.driver import JOB_WORDS, nanoseconds_per_tick
 from saccade.runtime.cpu.image import Linked
@@ -30,13 +29,7 @@ PAGE = 4096
 class _Segment:
     """A run of native steps as the driver reads it, the same for every run."""
 
-    def __init__(
-        self,
-        native: Native,
-        tables: Tables,
-        addresses: Mapping[str, int],
-        constants: Sequence[Array],
-    ) -> None:
+    def __init__(self, native: Native, tables: Tables, addresses: Mapping[str, int]) -> None:
         self.count = len(native.phases)
         self._arguments = np.array(native.arguments, np.int64)  # a copy is aligned
         used = [addresses[code.symbol] for code in tables.codes]
@@ -44,25 +37,6 @@ class _Segment:
         self.table[:, 0] = np.array(used, np.int64)[native.phases[:, 0]]
         self.table[:, 1] = self._arguments.ctypes.data + 8 * native.phases[:, 1]
         self.codes = [tables.codes[i] for i in sorted(set(native.phases[:, 0].tolist()))]
-        self._ranges, self.ahead = _asked(native, tables.threads, constants)
-
-
-def _asked(native: Native, threads: int, constants: Sequence[Array]) -> tuple[Array, Array]:
-    """What threads ask for in each phase, a share each: ranges, and where each list begins.
-
-    Returns:
-        Pairs (start, end) of addresses, each list with zeros behind it; addresses of the lists,
-        [phases, threads].
-    """
-    lists: list[list[tuple[int, int]]] = [[] for _ in range(len(native.phases) * threads)]
-    for phase, constant, offset, nbytes in native.ahead.tolist():
-        start = constants[constant].ctypes.data + offset
-        cuts = [start + nbytes * t // threads // LINE * LINE for t in range(threads)]
-        for t, (low, high) in enumerate(pairwise([*cuts, start + nbytes])):
-            lists[phase * threads + t].append((low, high))
-    ranges = np.array([pair for found in lists for pair in (*found, (0, 0))], np.int64)
-    begins = np.cumsum([0, *(len(found) + 1 for found in lists)])[:-1]
-    return ranges, ranges.ctypes.data + 16 * begins.astype(np.int64)
 
 
 class _NativeJob:
@@ -79,7 +53,6 @@ class _NativeJob:
             self.counters.ctypes.data,
         )
         self.words[6] = fault.ctypes.data
-        self.ahead = segment.ahead.ctypes.data  # shares of a team of the usual width
         self.address = self.words.ctypes.data
 
 
@@ -184,7 +157,7 @@ class CpuProgram:
         self._linked = linked
         self._get_plan = plan
         self._segments = [
-            s if isinstance(s, Host) else _Segment(s, tables, linked.addresses, self._constants)
+            s if isinstance(s, Host) else _Segment(s, tables, linked.addresses)
             for s in tables.segments
         ]
         self._idle: list[_RunState] = []
@@ -237,10 +210,8 @@ class CpuProgram:
 
     def _run_job(self, job: _NativeJob, given: Team | None) -> None:
         if given is not None:
-            job.words[8] = job.ahead if given.width == self.tables.threads else 0
             given.run(job)
             return
-        job.words[8] = job.ahead
         if self.tables.threads == 1:
             self._inline.run(job)
             return

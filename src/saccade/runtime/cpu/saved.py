@@ -31,12 +31,7 @@ _LENGTH = struct.Struct("<Q")
 def save_program(bundles: Bundles, program: CpuProgram, image: Image) -> None:
     """Keep a program for the next start, as far as the disk allows."""
     tables = program.tables
-    arrays = [
-        a
-        for s in tables.segments
-        if isinstance(s, Native)
-        for a in (s.arguments, s.phases, s.ahead)
-    ]
+    arrays = [a for s in tables.segments if isinstance(s, Native) for a in (s.arguments, s.phases)]
     header = {
         "threads": tables.threads,
         "arena_bytes": tables.arena_bytes,
@@ -90,21 +85,20 @@ def load_program(bundles: Bundles, shapes: Sequence[Sequence[int]]) -> CpuProgra
 def _segment(segment: Native | Host) -> list[Any]:
     if isinstance(segment, Host):
         return ["host", segment.first, segment.end]
-    return ["native", len(segment.arguments), len(segment.phases), len(segment.ahead)]
+    return ["native", len(segment.arguments), len(segment.phases)]
 
 
 def _tables(header: dict[str, Any], content: bytes, at: int) -> tuple[Tables, int]:
     """The tables, and where what follows them starts."""
     segments: list[Native | Host] = []
-    for kind, *counts in header["segments"]:
+    for kind, first, second in header["segments"]:
         if kind == "host":
-            segments.append(Host(*counts))
+            segments.append(Host(first, second))
             continue
-        words, phases, asked = counts
-        array = np.frombuffer(content, np.int64, words + 2 * phases + 4 * asked, at)
-        parts = np.split(array, (words, words + 2 * phases))
-        segments.append(Native(parts[0], parts[1].reshape(-1, 2), parts[2].reshape(-1, 4)))
-        at += array.nbytes
+        arguments = np.frombuffer(content, np.int64, first, at)
+        phases = np.frombuffer(content, np.int64, 2 * second, at + 8 * first)
+        segments.append(Native(arguments, phases.reshape(-1, 2)))
+        at += 8 * (first + 2 * second)
     tables = Tables(
         header["threads"],
         header["arena_bytes"],

@@ -37,12 +37,10 @@ class Native:
     Attributes:
         arguments: The argument blocks of all phases, int64.
         phases: For each phase, which of the codes and where its block starts: int64 [count, 2].
-        ahead: What phases ask for: phase, constant, offset, length in bytes: int64 [count, 4].
     """
 
     arguments: Array
     phases: Array
-    ahead: Array
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +93,7 @@ def tables_of(plan: Plan, files: Mapping[Key, ObjectFile]) -> Tables:
         if host:
             segments.append(Host(at, at + len(steps)))
         else:
-            segments.append(_native(steps, files, codes, known, plan.constant_base))
+            segments.append(_native(steps, files, codes, known))
         at += len(steps)
     return Tables(
         plan.threads,
@@ -114,28 +112,18 @@ def tables_of(plan: Plan, files: Mapping[Key, ObjectFile]) -> Tables:
 
 
 def _native(
-    steps: Sequence[Step],
-    files: Mapping[Key, ObjectFile],
-    codes: dict[str, int],
-    known: list[Code],
-    constants: int,
+    steps: Sequence[Step], files: Mapping[Key, ObjectFile], codes: dict[str, int], known: list[Code]
 ) -> Native:
     words: list[int] = []
     table: list[tuple[int, int]] = []
-    ahead: list[tuple[int, int, int, int]] = []
     for kernel, phase in ((step.kernel or "", phase) for step in steps for phase in step.phases):
         file = files[kernel, phase.config]
         if file.symbol not in codes:
             codes[file.symbol] = len(known)
             known.append(Code(file.symbol, file.accesses))
-        ahead += [(len(table), r.base - constants, r.offset, r.nbytes) for r in phase.ahead]
         table.append((codes[file.symbol], len(words)))
         words += _arguments(phase)
-    return Native(
-        np.array(words, np.int64),
-        np.array(table, np.int64).reshape(-1, 2),
-        np.array(ahead, np.int64).reshape(-1, 4),
-    )
+    return Native(np.array(words, np.int64), np.array(table, np.int64).reshape(-1, 2))
 
 
 def _arguments(phase: Phase) -> list[Any]:

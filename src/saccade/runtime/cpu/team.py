@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from saccade.codegen.calling import CONTEXT_WORDS, COUNTER_WORDS, NOTHING_AHEAD
+from saccade.codegen.calling import CONTEXT_WORDS, COUNTER_WORDS
 from saccade.runtime.cpu.driver import TEAM_WORDS, driver
 
 if TYPE_CHECKING:
@@ -145,7 +145,7 @@ class SimulatedTeam:
 
     def run(self, job: Job) -> None:
         """Walk the job, one logical thread after the other within each phase."""
-        _, count, bases, _, _, _, fault = (int(job.words[i]) for i in range(7))
+        _, count, bases, _, _, _, fault, _ = (int(job.words[i]) for i in range(8))
         phases = _words_at(int(job.words[0]), 2 * count)
         counters = np.zeros(self.width * COUNTER_WORDS, np.int64)
         for code, arguments in phases.reshape(-1, 2).tolist():
@@ -153,7 +153,6 @@ class SimulatedTeam:
             counters.fill(0)
             for thread in self.order:
                 words = [bases, counters.ctypes.data, self.width, thread, fault, 1]
-                words += NOTHING_AHEAD
                 context = np.array(words, np.int64)
                 assert len(context) == CONTEXT_WORDS
                 function(arguments, context.ctypes.data)
