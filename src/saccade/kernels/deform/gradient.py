@@ -167,7 +167,8 @@ class _Launches:
 
     @cached_property
     def _plane(self) -> int:
-        return planes_pitch(self._geometry(1, 1).pixels, self.call.target.lanes)
+        # Products read whole groups of columns, of the last plane too.
+        return planes_pitch(self._geometry(1, 1).pixels, max(COLUMNS, self.call.target.lanes))
 
     @cached_property
     def _planes_temp(self) -> Temp:

@@ -251,6 +251,6 @@ def pictures_launch(
     return Launch(config, (source, target), integers, chunks)
 
 
-def planes_pitch(pixels: int, lanes: int) -> int:
-    """Elements from plane to plane: an odd number of vectors, so that planes share no cache set."""
-    return (ceil_to(max(1, pixels), lanes) // lanes | 1) * lanes
+def planes_pitch(pixels: int, unit: int) -> int:
+    """Elements from plane to plane: an odd number of units, so that planes share no cache set."""
+    return (ceil_to(max(1, pixels), unit) // unit | 1) * unit
