@@ -57,11 +57,11 @@ class Engine:
         self._options = options
         self._bundles = bundles
         self._algorithms = self._choices()
-        names = graph.output_names or tuple(v.name for v in graph.outputs)
+        names = (graph.output_names or [v.name for v in graph.outputs])[: len(graph.results)]
         bounds = {symbol(c.symbol): f"{c.symbol}<={c.bound}" for c in graph.counts}
         self.signature = Signature(
             tuple(_info(v, v.name) for v in graph.inputs),
-            tuple(_info(v, n, bounds) for v, n in zip(graph.results, names, strict=False)),
+            tuple(_info(v, n, bounds) for v, n in zip(graph.results, names, strict=True)),
         )
         if bundles is not None:
             bundles.keep_signature(self.signature)

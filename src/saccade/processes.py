@@ -8,6 +8,9 @@ call is made in a fork of it, so that modules are imported once however many cal
 The nursery has a single thread, which is what makes the forks safe. Calls go in and results come
 out over sockets. Both ends are the same program under the same user, connected privately, so
 pickles are safe here. A child lives as long as its calls, the nursery until `close`.
+
+(The fork server of `multiprocessing` would import the user's main module in its children, and with
+it whatever that does unguarded.)
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ only the rest, some kilobytes, is parsed.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from mmap import mmap
 
 from saccade.frontend.wire import field, varint
@@ -44,37 +44,39 @@ def _graph(data: mmap, start: int, end: int) -> bytes:
 
 def _replaced(data: mmap, start: int, end: int, number: int, rewrite: _Rewrite) -> bytes:
     """A message whose fields of this number, messages themselves, are rewritten."""
-    parts, at = [], start
+    parts = []
+    for tag, begin, inside, after in _fields(data, start, end):
+        if tag == number << 3 | 2:
+            parts.append(_message(number, rewrite(data, inside, after)))
+        else:
+            parts.append(data[begin:after])
+    return b"".join(parts)
+
+
+def _fields(data: mmap, start: int, end: int) -> Iterator[tuple[int, int, int, int]]:
+    """Of a message's fields the tag, where they begin, where their content does, and their end."""
+    at = start
     while at < end:
         begin = at
         tag, at = varint(data, at)
         inside, at = field(data, at, tag & 7)
         if at > end:
             raise ValueError("a field is longer than what it is in")
-        if tag == number << 3 | 2:
-            parts.append(_message(number, rewrite(data, inside, at)))
-        else:
-            parts.append(data[begin:at])
-    return b"".join(parts)
+        yield tag, begin, inside, at
 
 
 def _tensor(data: mmap, start: int, end: int) -> bytes:
     """A `TensorProto`, its raw data left where it is if that is large and plain."""
-    parts, at, kind, raw = [], start, 0, []
-    while at < end:
-        begin = at
-        tag, at = varint(data, at)
-        inside, at = field(data, at, tag & 7)
-        if at > end:
-            raise ValueError("a field is longer than what it is in")
+    parts, kind, raw = [], 0, []
+    for tag, begin, inside, after in _fields(data, start, end):
         if tag == _RAW_DATA << 3 | 2:
-            raw.append((inside, at - inside))
+            raw.append((inside, after - inside))
             continue
         if tag == _DATA_TYPE << 3:
             kind = varint(data, inside)[0]
         elif tag >> 3 == _DATA_LOCATION:
             return data[start:end]
-        parts.append(data[begin:at])
+        parts.append(data[begin:after])
     if kind not in _PLAIN or len(raw) != 1 or raw[0][1] < _LEAST:
         return data[start:end]
     ((offset, length),) = raw

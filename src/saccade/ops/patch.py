@@ -34,8 +34,8 @@ Function = Callable[..., Any]
 _SAME = ("nms", "roi_align", "roi_pool", "ps_roi_align", "ps_roi_pool")
 """Operators that take and give what torchvision's do."""
 
-
 _PLANAR = ("_roi_pool_backward", "_ps_roi_align_backward", "_ps_roi_pool_backward")
+"""Gradients whose operators are also told the memory format; torchvision's are in planes."""
 
 _TAG = "+saccade"
 
