@@ -7,6 +7,7 @@ import dataclasses
 import numpy as np
 import pytest
 
+from saccade.codegen.language import Kernel
 from saccade.codegen.target import host_target
 from saccade.ir import DType
 from saccade.ir.expr import parse
@@ -247,6 +248,24 @@ def test_one_code_serves_many_layers():
         bound = Call(case.op, views, (out,), (False, True), host_target("avx512"), threads=2)
         configs.add(CONV2D_DIRECT.launch(bound)[0].config)
     assert len(configs) == 1
+
+
+@pytest.mark.parametrize(
+    ("batch", "channels", "far"), [(1, 64, 0), (8, 64, 1), (8, 4, 0)], ids=["near", "far", "few"]
+)
+def test_lines_are_asked_for_early_where_pictures_are_far_and_products_enough(batch, channels, far):
+    views = (last((batch, channels, 56, 56)), row_major(F32, (64, channels, 1, 1)))
+    out = (last((batch, 64, 56, 56)),)
+    target = dataclasses.replace(host_target("avx512"), l2=1 << 20)
+    bound = Call(Conv2d(), views, out, (False, True), target, threads=2)
+    (launch,) = CONV2D_DIRECT.launch(bound)
+    assert launch.integers[GEOMETRY.index("far")] == far
+    builder = Kernel("k", target)
+    CONV2D_DIRECT.emit(builder, launch.config)
+    asked = [
+        line for line in str(builder.finish()).splitlines() if "call" in line and "prefetch" in line
+    ]
+    assert any("i32 1, i32 3, i32 1)" in line for line in asked)  # lines that will be written
 
 
 def test_a_prologue_is_applied_once_where_chunks_can_hold_all_channels():
