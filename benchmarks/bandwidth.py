@@ -40,7 +40,7 @@ from saccade.runtime.cpu.program import CpuProgram, Stopwatch
 __all__ = ["MARKS", "NOTES", "RESULTS", "main", "table"]
 
 RESULTS = Path(__file__).parent / "results" / "bandwidth.json"
-NOTES = Path(__file__).parent.parent / "docs" / "performance-notes.md"
+NOTES = Path(__file__).parent.parent / "docs" / "performance" / "bandwidth.md"
 MARKS = ("<!-- bandwidth:begin -->", "<!-- bandwidth:end -->")
 SIZES = {"L2": 512 << 10, "L3": 8 << 20, "memory": 128 << 20}  # of two cores together
 DTYPES = {"float32": DType.F32, "bfloat16": DType.BF16}
