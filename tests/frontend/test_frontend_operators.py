@@ -190,6 +190,17 @@ CASES = {
     "reduce_mean": Case("y = ReduceMean<axes=[-1,1]>(x)"),
     "reduce_mean_18": Case("y = ReduceMean<keepdims=0>(x, a)", opset=18, weights={"a": _i(2, 3)}),
     "reduce_none": Case("y = ReduceMax<noop_with_empty_axes=1>(x)", opset=18),
+    "reduce_none_l1": Case("y = ReduceL1<noop_with_empty_axes=1>(x)", opset=18),
+    "reduce_none_l2": Case("y = ReduceL2<noop_with_empty_axes=1>(x, a)", opset=18, weights={"a": _i()}),
+    "reduce_none_sum_square": Case("y = ReduceSumSquare<noop_with_empty_axes=1>(x)", opset=18),
+    "reduce_none_log_sum": Case("y = ReduceLogSum<noop_with_empty_axes=1>(x)", opset=18, low=0.5),
+    "reduce_none_log_sum_exp": Case("y = ReduceLogSumExp<noop_with_empty_axes=1>(x)", opset=18),
+    "reduce_scalar": Case(
+        "a = ReduceL1(x)\nb = ReduceL2<keepdims=0>(x)\nc = ReduceSumSquare(x)\nd = ReduceLogSum(b)\n"
+        "e = Reshape(a, one)\nf = Reshape(b, one)\ng = Reshape(c, one)\nh = Reshape(d, one)\n"
+        "y = Concat<axis=0>(e, f, g, h)",
+        "float x", (), weights={"one": _i(1)},
+    ),
     "reduce_all": Case("y = ReduceL2<keepdims=0>(x)", k=512),
     "reduce_kinds": Case(
         "a = ReduceSum(x, i) b = ReduceL1<axes=[1]>(x) c = ReduceProd<axes=[1]>(x) "

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from saccade.frontend.call import Call, Importer, Operand
+from saccade.frontend.importers._elementwise import pointwise
 from saccade.frontend.moves import reshaped
+from saccade.ir import Expr, Value
 from saccade.ir.dim import product
+from saccade.ir.expr import apply
 from saccade.opdefs import ArgReduce, CumSum, Reduce, Softmax
 
 __all__ = [
@@ -30,15 +33,29 @@ def _reduce(call: Call, kind: str) -> Sequence[Operand]:
     if call.opset >= since:
         given = call.integers_of(1, "the axes") if call.has(1) else ()
         if not given and call.integer("noop_with_empty_axes", 0):
-            return [x]
+            return [_of_each(call, kind, x)]
     else:
         given = call.integers("axes") or ()
     axes = call.axes(given, x.rank) if given else tuple(range(x.rank))
     keepdims = bool(call.integer("keepdims", 1))
     if not axes:
-        return [x]
+        return [_of_each(call, kind, x)]
     return [call.emit(Reduce(kind=kind, axes=axes, keepdims=keepdims), x)]
 
+
+def _of_each(call: Call, kind: str, x: Value) -> Value:
+    """The reduction over no axes: what is done before and after summing is still done."""
+    step = _OF_ONE.get(kind)
+    return x if step is None else pointwise(call, step, [x])
+
+
+_OF_ONE: dict[str, Callable[[Expr], Expr]] = {
+    "l1": lambda e: apply("abs", e),
+    "l2": lambda e: apply("abs", e),
+    "sum_square": lambda e: apply("mul", e, e),
+    "log_sum": lambda e: apply("log", e),
+}
+"""Reductions of a single element that are not that element."""
 
 REDUCTIONS: dict[str, Importer] = {
     f"Reduce{onnx_name}": partial(_reduce, kind=kind)
