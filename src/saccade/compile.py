@@ -29,7 +29,7 @@ def compile(  # noqa: A001 - the name that users expect: saccade.compile
         device: `cpu`, or `reference` (NumPy; slow, for comparisons).
         precision: `fp32`, or `bf16`: activations stored in bfloat16, sums in float32. fp16 files
             are computed in fp32.
-        threads: Width of the team; as many as affinity and quota allow unless given.
+        threads: Width of the team, at most 1024; as many as affinity and quota allow unless given.
         exact: Refuse algorithms that trade rounding for speed (Winograd).
         more: `checked`, `isa`, `cache` and `algorithms`; see `Options`.
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from saccade.errors import OptionError
 
-__all__ = ["Options", "Precision", "cache_dir", "default_threads"]
+__all__ = ["MOST_THREADS", "Options", "Precision", "cache_dir", "default_threads"]
 
 
 class Precision(Enum):
@@ -25,6 +25,9 @@ class Precision(Enum):
 
 DEVICES = ("cpu", "reference")
 
+MOST_THREADS = 1024
+"""More than any machine has; a mistyped number must not use up all that a system can have."""
+
 
 @dataclass(frozen=True, slots=True)
 class Options:
@@ -33,7 +36,7 @@ class Options:
     Attributes:
         device: `cpu`, or `reference` (NumPy, for tests and comparisons).
         precision: Arithmetic type; storage follows it.
-        threads: Width of the team; None takes `default_threads()`.
+        threads: Width of the team, at most `MOST_THREADS`; None takes `default_threads()`.
         exact: Refuse algorithms that trade rounding for speed (Winograd).
         checked: Compile every load and store with a bounds check.
         isa: CPU instruction set, `avx512`, `avx2` or `native`.
@@ -55,9 +58,13 @@ class Options:
         if self.device not in DEVICES:
             raise OptionError(f"device={self.device!r} is not one of {', '.join(DEVICES)}")
         if self.threads is not None and (
-            isinstance(self.threads, bool) or not isinstance(self.threads, int) or self.threads < 1
+            isinstance(self.threads, bool)
+            or not isinstance(self.threads, int)
+            or not 1 <= self.threads <= MOST_THREADS
         ):
-            raise OptionError(f"threads={self.threads!r} must be a positive integer or None")
+            raise OptionError(
+                f"threads={self.threads!r} must be an integer from 1 to {MOST_THREADS}, or None"
+            )
         object.__setattr__(self, "resolved_threads", self.threads or default_threads())
 
     @classmethod

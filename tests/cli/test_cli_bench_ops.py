@@ -66,10 +66,21 @@ def test_nothing_is_timed_where_results_differ(refused, one_case):
         (("pixel_shufle",), "'pixel_shufle' is not one of"),
         (("--dtype", "int8"), "--dtype 'int8' is not one of"),
         (("--against", "tensorflow"), "--against 'tensorflow' is not one of"),
+        (("--against", ","), "nothing to time"),
+        (("nms", "--against", "copy"), "nothing to time: nms beside copy"),
+        (("--json", "/nowhere/at/all.json"), "/nowhere/at"),
     ],
 )
 def test_refusals(refused, arguments, message):
     assert message in refused("bench-ops", *arguments)
+
+
+@pytest.mark.parametrize("text", ["", "nothing", "[1]", "{}", '{"results": [{}]}', "\xff"])
+def test_a_file_that_is_no_record_is_refused_before_anything_is_timed(refused, tmp_path, text):
+    file = tmp_path / "operators.json"
+    file.write_text(text, encoding="latin-1")
+    assert f"{file} is not a record of bench-ops" in refused("bench-ops", "--json", file)
+    assert file.read_text(encoding="latin-1") == text
 
 
 def test_small_calls_are_timed_beside_empty_operators(saccade_cli, monkeypatch, tmp_path):

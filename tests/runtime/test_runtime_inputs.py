@@ -171,7 +171,7 @@ def test_an_input_may_be_a_result():
     "options",
     [
         {"device": "gpu"}, {"precision": "fp8"}, {"threads": 0}, {"threads": 2.5},
-        {"threads": True}, {"isa": "sse2"},
+        {"threads": 1025}, {"threads": True}, {"isa": "sse2"},
     ],
 )  # fmt: skip
 def test_senseless_options_are_refused(options):

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from saccade.errors import ModelError, OptionError
+from saccade.options import MOST_THREADS
 
 __all__ = [
     "DeviceOption",
@@ -36,7 +37,8 @@ InputOption = Annotated[
 DeviceOption = Annotated[str, typer.Option(metavar="cpu|reference", help="Where to run.")]
 PrecisionOption = Annotated[str, typer.Option(metavar="fp32|bf16", help="Arithmetic.")]
 ThreadsOption = Annotated[
-    int | None, typer.Option(min=1, metavar="N", help="Threads; default: all allowed.")
+    int | None,
+    typer.Option(min=1, max=MOST_THREADS, metavar="N", help="Threads; default: all allowed."),
 ]
 JsonOption = Annotated[
     Path | None, typer.Option("--json", metavar="FILE", help="Write the figures as JSON.")

@@ -24,9 +24,10 @@ __all__ = ["bench_ops"]
 _PEERS = ("torchvision", "torch", "copy", "empty")
 _DTYPES = ("float32", "bfloat16", "float16", "float64")
 _LEAST_RUNS = 2
+_KEY = ("operator", "case", "peer", "dtype", "threads")
 
 NamesArgument = Annotated[
-    list[str] | None, typer.Argument(metavar="[NAME…]", help="Operators; all without any.")
+    list[str] | None, typer.Argument(metavar="NAME", help="Operators; all without any.")
 ]
 AgainstOption = Annotated[
     str,
@@ -62,6 +63,7 @@ def bench_ops(
         if peer not in _PEERS:
             raise OptionError(f"--against {peer!r} is not one of {', '.join(_PEERS)}")
     wanted = _wanted(names or [], peers)
+    known = {} if json is None else _known(json)
     import torch
 
     from saccade.cli._progress import working
@@ -81,7 +83,7 @@ def bench_ops(
             rows.append({"dtype": dtype, "threads": torch.get_num_threads(), **row})
             print(_line(row, width), flush=True)
     if json is not None:
-        _write(json, rows)
+        _write(json, known, rows)
 
 
 def _wanted(names: Sequence[str], peers: Sequence[str]) -> list[OperatorCase]:
@@ -95,9 +97,13 @@ def _wanted(names: Sequence[str], peers: Sequence[str]) -> list[OperatorCase]:
     for name in names:
         if name not in known:
             raise OptionError(f"operator {name!r} is not one of {', '.join(sorted(known))}")
-    return [
+    found = [
         case for case in everything if (not names or case.operator in names) and case.peer in peers
     ]
+    if not found:
+        whom = ", ".join(peers) or "nobody"
+        raise OptionError(f"nothing to time: {', '.join(names) or 'operators'} beside {whom}")
+    return found
 
 
 def _measure(case: OperatorCase, bout: Bout, rounds: int, seconds: float) -> dict[str, Any]:
@@ -181,17 +187,37 @@ def _line(row: dict[str, Any], width: int) -> str:
     )
 
 
-def _write(path: Path, rows: list[dict[str, Any]]) -> None:
+def _known(path: Path) -> dict[tuple[Any, ...], dict[str, Any]]:
+    """The rows of a record, none where there is no file.
+
+    Raises:
+        OptionError: It is something else, or cannot be there.
+    """
+    from json import loads
+
+    if not path.parent.is_dir():
+        raise OptionError(f"--json: there is no folder {path.parent}")
+    if not path.exists():
+        return {}
+    try:
+        return {_key(row): row for row in loads(path.read_text("utf-8"))["results"]}
+    except (ValueError, TypeError, KeyError) as error:
+        raise OptionError(f"{path} is not a record of bench-ops") from error
+
+
+def _key(row: dict[str, Any]) -> tuple[Any, ...]:
+    return tuple(row[name] for name in _KEY)
+
+
+def _write(
+    path: Path, known: dict[tuple[Any, ...], dict[str, Any]], rows: list[dict[str, Any]]
+) -> None:
     """Put rows in place of those of the same operator, case, peer, dtype and width."""
     import datetime
     from importlib.metadata import PackageNotFoundError, version
-    from json import loads
 
     from saccade.cli._machine import describe_machine
     from saccade.cli._model import json_text
-
-    def key(row: dict[str, Any]) -> tuple[Any, ...]:
-        return tuple(row[k] for k in ("operator", "case", "peer", "dtype", "threads"))
 
     versions = {}
     for package in ("torch", "torchvision"):
@@ -200,8 +226,6 @@ def _write(path: Path, rows: list[dict[str, Any]]) -> None:
         except PackageNotFoundError:
             continue
     taken = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-    old = loads(path.read_text())["results"] if path.exists() else []
-    known = {key(row): row for row in old}
-    known |= {key(row): {**row, "taken": taken, "versions": versions} for row in rows}
+    known = known | {_key(row): {**row, "taken": taken, "versions": versions} for row in rows}
     document = {"machine": describe_machine(), "results": list(known.values())}
     path.write_text(json_text(document) + "\n")
