@@ -162,7 +162,7 @@ def test_without_a_limit_nothing_stays(body):
 
 BAD = {
     "much": np.array([1.5], np.float32), "cb": np.ones((1, 3, 4), np.float32),
-    "cs": np.ones((1, 1, 4), np.float32),
+    "cs": np.ones((1, 1, 4), np.float32), "nan": np.array(np.nan, np.float32), "no": _i(0),
 }  # fmt: skip
 
 
@@ -172,7 +172,14 @@ BAD = {
         ("y = NonMaxSuppression(b, p, most, much)", "iou_threshold 1.5"),
         ("y = NonMaxSuppression(b, p, v12)", "2 elements of max_output"),
         ("y = NonMaxSuppression(cb, cs, most)", "the number of boxes"),
+        ("y = NonMaxSuppression(cb, cs, no)", "the number of boxes"),
         ("y = NonMaxSuppression(b, x, most)", "scores of 4"),
+        ("y = NonMaxSuppression(b, p, iou, most)", "max_output_boxes_per_class of type float32"),
+        ("y = NonMaxSuppression(b, p, nan)", "max_output_boxes_per_class of type float32"),
+        ("y = NonMaxSuppression(b, p, most, v0)", "iou_threshold of type int64"),
+        ("y = NonMaxSuppression(b, p, most, nan)", "iou_threshold nan"),
+        ("y = NonMaxSuppression(b, p, most, iou, v0)", "score_threshold of type int64"),
+        ("y = NonMaxSuppression<center_point_box=2>(b, p, most)", "center_point_box 2"),
     ],
 )
 def test_what_is_broken(body, message):

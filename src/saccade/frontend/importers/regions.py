@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -43,32 +44,38 @@ def import_non_max_suppression(call: Call) -> Sequence[Operand]:
     boxes, scores = call.value(0), call.value(1)
     if boxes.rank != 3 or scores.rank != 3:
         raise call.broken(f"boxes of {boxes.rank} axes, scores of {scores.rank}")
+    most = int(_number(call, 2, "max_output_boxes_per_class", np.int64) or 0)
+    iou = _number(call, 3, "iou_threshold", np.float32) or 0.0
+    centred = call.integer("center_point_box", 0)
+    if centred not in (0, 1):
+        raise call.broken(f"center_point_box {centred}")
     count = scores.shape[2]
-    most = int(_number(call, 2, "max_output_boxes_per_class") or 0)
     bound = product((*scores.shape[:2], count if most >= _FAR else minimum(count, max(most, 0))))
-    if bound == 0:  # no limit means no boxes
-        return [call.build.constant(np.zeros((0, 3), np.int64), call.name)]
-    iou = _number(call, 3, "iou_threshold") or 0.0
-    if not 0 <= iou <= 1:
-        raise call.broken(f"iou_threshold {iou}")
-    rows = call.build.symbol(_label(call))
     op = NonMaxSuppression(
-        rows=rows,
-        most=min(most, _FAR),
+        rows=bound,
+        most=max(1, min(most, _FAR)),
         iou_threshold=iou,
-        score_threshold=_number(call, 4, "score_threshold"),
-        centred=bool(call.integer("center_point_box", 0)),
+        score_threshold=_number(call, 4, "score_threshold", np.float32),
+        centred=bool(centred),
     )
-    selected, found = call.build.emit(op, [boxes, scores], call.name)
+    if bound == 0:  # no limit means no boxes
+        op.infer([boxes.type, scores.type])
+        return [call.build.constant(np.zeros((0, 3), np.int64), call.name)]
+    rows = call.build.symbol(_label(call))
+    selected, found = call.build.emit(replace(op, rows=rows), [boxes, scores], call.name)
     call.build.counted(rows, bound, found)
     return [selected]
 
 
-def _number(call: Call, index: int, name: str) -> float | None:
+def _number(
+    call: Call, index: int, name: str, kind: type[np.int64] | type[np.float32]
+) -> float | None:
     """An optional operand of one element."""
     if not call.has(index):
         return None
     array = call.constant(index, name)
+    if array.dtype != kind:
+        raise call.broken(f"{name} of type {array.dtype}")
     if array.size > 1:
         raise call.broken(f"{array.size} elements of {name}")
     return array.item() if array.size else None
