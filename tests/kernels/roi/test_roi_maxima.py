@@ -4,36 +4,18 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from roi_operands import FEW, REPORT, VIEWS, H, N, W, some_boxes
 
 from saccade.ir import DType
 from saccade.kernels.roi.pool import ROI_POOL
 from saccade.kernels.roi.pool_gradient import ROI_POOL_GRADIENT
 from saccade.opdefs import RoiPool, RoiPoolGradient
-from saccade.testing.kernels import nchw_view, nhwc_view, off_by, row_major
-
-N, H, W = 3, 13, 11
-FEW = (("avx512", False, 1, None), ("avx512", True, 5, (3, 1, 4, 0, 2)))
-REPORT = row_major(DType.I32, (1,))
-VIEWS = {"planar": nchw_view, "last": nhwc_view}
+from saccade.testing.kernels import nchw_view, off_by, row_major
 
 
 @pytest.fixture
 def rng():
     return np.random.default_rng(7)
-
-
-def some_boxes(rng, count=12):
-    """Multiples of 1/8: inside, outside, across borders, empty, not finite, without a picture."""
-    boxes = rng.integers(-32, 160, (count, 5)) / 8.0
-    boxes[:, 0] = rng.integers(0, N, count)
-    boxes[0, 1:] = (-60, -60, -40, -40)
-    boxes[1, 1:] = (2, 3, 2, 3)
-    boxes[2, 1:] = (np.nan, 0, 5, 5)
-    boxes[3, 1:] = (0, -np.inf, 5, np.inf)
-    boxes[4, 1:] = (-40, -24, 40, 72)
-    boxes[5, 0] = N
-    boxes[6, 0] = np.nan
-    return boxes.astype(np.float32)
 
 
 def equal_pixels(rng, shape, dtype):

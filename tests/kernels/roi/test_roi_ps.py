@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from roi_operands import FEW, REPORT, VIEWS, H, N, W, some_boxes
 
 from saccade.ir import DType
 from saccade.kernels.roi.ps import PS_ROI
 from saccade.kernels.roi.ps_gradient import PS_ROI_GRADIENT
 from saccade.opdefs import PsRoi, PsRoiGradient
-from saccade.testing.kernels import nchw_view, nhwc_view, off_by, row_major
+from saccade.testing.kernels import nchw_view, off_by, row_major
 
-N, H, W = 3, 13, 11
-FEW = (("avx512", False, 1, None), ("avx512", True, 5, (3, 1, 4, 0, 2)))
-REPORT = row_major(DType.I32, (1,))
-VIEWS = {"planar": nchw_view, "last": nhwc_view}
 FORMS = [
     ("align", 2, "planar", DType.F32),
     ("align", 2, "last", DType.F32),
@@ -34,19 +31,6 @@ def rng():
     return np.random.default_rng(7)
 
 
-def some_boxes(rng, count=12):
-    """Multiples of 1/8: inside, outside, across borders, without a picture."""
-    boxes = rng.integers(-32, 160, (count, 5)) / 8.0
-    boxes[:, 0] = rng.integers(0, N, count)
-    boxes[0, 1:] = (-60, -60, -40, -40)
-    boxes[1, 1:] = (2, 3, 2, 3)
-    boxes[2, 1:] = (0, 0, 2 * W + 4, 2 * H + 4)  # the last row and column
-    boxes[4, 1:] = (-40, -24, 40, 72)
-    boxes[5, 0] = N
-    boxes[6, 0] = np.nan
-    return boxes.astype(np.float32)
-
-
 def whole(rng, shape, dtype):
     return (64 * rng.integers(-2, 3, shape)).astype(np.float32).astype(dtype.numpy)
 
@@ -54,7 +38,7 @@ def whole(rng, shape, dtype):
 @pytest.mark.parametrize(("mode", "ratio", "layout", "dtype"), FORMS)
 def test_exact(mode, ratio, layout, dtype, *, rng, hold):
     op = PsRoi((4, 2), 0.5, mode, ratio, report=True, mapping=True)
-    x, boxes = whole(rng, (N, 24, H, W), dtype), some_boxes(rng)
+    x, boxes = whole(rng, (N, 24, H, W), dtype), some_boxes(rng, finite=True)
     if dtype in (DType.BF16, DType.F16):
         x = (x.astype(np.float32) / 32).astype(dtype.numpy)
     shape = (len(boxes), 3, 4, 2)
@@ -68,7 +52,7 @@ def test_exact(mode, ratio, layout, dtype, *, rng, hold):
 @pytest.mark.parametrize("mode", ["align", "pool"])
 def test_grids_of_any_size_and_boxes_that_are_not_finite(mode, rng, hold):
     op = PsRoi((2, 4), 0.5, mode, 0)
-    x, boxes = whole(rng, (N, 16, H, W), DType.F32), some_boxes(rng)
+    x, boxes = whole(rng, (N, 16, H, W), DType.F32), some_boxes(rng, finite=True)
     boxes[7, 1:] = (np.nan, 0, 5, 5)
     boxes[8, 1:] = (0, -np.inf, 5, np.inf)
     boxes[9, 1:] = (9, 9, 8, 8)  # no samples: 0 / 0
@@ -81,7 +65,7 @@ def test_grids_of_any_size_and_boxes_that_are_not_finite(mode, rng, hold):
 @pytest.mark.parametrize(("mode", "ratio", "layout", "dtype"), FORMS)
 def test_gradient(mode, ratio, layout, dtype, *, rng, hold):
     op = PsRoiGradient((4, 2), 0.5, mode, ratio, report=True, pictures=(N, H, W))
-    boxes = some_boxes(rng)
+    boxes = some_boxes(rng, finite=True)
     grad = whole(rng, (len(boxes), 3, 4, 2), dtype)
     outputs = (VIEWS[layout](dtype, (N, 24, H, W)), REPORT)
     inputs = (VIEWS[layout](dtype, grad.shape), row_major(DType.F32, boxes.shape))
@@ -92,7 +76,7 @@ def test_gradient(mode, ratio, layout, dtype, *, rng, hold):
 @pytest.mark.parametrize("mode", ["align", "pool"])
 def test_gradients_are_repeated_and_nothing_is_pooled(mode, rng, hold):
     op = PsRoiGradient((4, 2), 0.5, mode, 2, pictures=(N, H, W))
-    boxes = some_boxes(rng, 8)
+    boxes = some_boxes(rng, 8, finite=True)
     grad = np.full((8, 3, 4, 2), 64, np.float32)
     once = nchw_view(DType.F32, grad.shape)
     once = type(once)(DType.F32, grad.shape, (0, 0, 0, 0))
@@ -105,7 +89,7 @@ def test_gradients_are_repeated_and_nothing_is_pooled(mode, rng, hold):
 @pytest.mark.parametrize(("at", "by"), [(2, 1), (5, 1), (7, 1), (8, -1)])
 def test_mistakes_are_caught(at, by, *, rng, hold):
     op = PsRoi((4, 2), 0.5, "pool")
-    x, boxes = whole(rng, (N, 24, H, W), DType.F32), some_boxes(rng)
+    x, boxes = whole(rng, (N, 24, H, W), DType.F32), some_boxes(rng, finite=True)
     with pytest.raises((AssertionError, IndexError)):
         hold(off_by(PS_ROI, at, by), op, (x, boxes), runs=(("avx512", True, 1, None),))
 

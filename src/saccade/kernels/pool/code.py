@@ -9,8 +9,9 @@ from saccade.codegen.language import Kernel, Ptr, Var
 from saccade.codegen.values import Bool, Int, Mask, Vec
 from saccade.kernels.pointwise.elements import to_float
 from saccade.kernels.pointwise.finish import Finish
-from saccade.kernels.pool.blocks import Blocks, Part
+from saccade.kernels.pool.blocks import Blocks
 from saccade.kernels.pool.lanes import Floats, lanes_of, vector_lanes
+from saccade.kernels.pool.places import Part
 
 if TYPE_CHECKING:
     from saccade.kernels.pool.direct import PoolConfig
