@@ -140,6 +140,11 @@ class Processes:
         weakref.finalize(self, _abandon, self._nursery, self._busy)
         _all.add(self)
 
+    @property
+    def started(self) -> bool:
+        """Whether the nursery runs, so that a call costs no start of an interpreter."""
+        return bool(self._nursery)
+
     def warm(self, *modules: str) -> None:
         """Import modules for calls that begin from now on; `module:function` also runs that."""
         with self._hands:

@@ -37,6 +37,15 @@ def test_noise_is_rounded_away():
     assert m.rounded().flops == pytest.approx(m.flops, rel=0.05)
 
 
+def test_the_better_of_two_measurements_counts():
+    one = Machine(1e5, 2e5, 2e4, 9e4, 2.0, 2.0**25)
+    other = Machine(1.2e5, 2.4e5, 1e4, 9e4, 1.0, 2.0**25)
+    best = Machine(1.2e5, 2.4e5, 2e4, 9e4, 1.0, 2.0**25)
+    assert one.improved(other) == other.improved(one) == best
+    assert one.improved(other, 1.25) == replace(one, step=1.0)
+    assert other.improved(one, 2.5) == other
+
+
 def test_what_makes_no_sense_is_not_plausible():
     usual = nominal(TARGET)
     assert usual.plausible(usual) and replace(usual, flops=usual.flops / 3).plausible(usual)

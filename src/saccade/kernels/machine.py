@@ -61,6 +61,25 @@ class Machine:
             self.cache,
         )
 
+    def improved(self, later: Machine, least: float = 1.0) -> Machine:
+        """Each speed of a later measurement that is at least so many times as high, else this one.
+
+        Whatever else a machine does makes it slower and never faster, so that the better of two
+        measurements is nearer to the truth.
+        """
+
+        def better(kept: float, found: float) -> float:
+            return found if found >= least * kept else kept
+
+        return Machine(
+            better(self.flops, later.flops),
+            better(self.pair_flops, later.pair_flops),
+            better(self.bandwidth, later.bandwidth),
+            better(self.cache_bandwidth, later.cache_bandwidth),
+            1 / better(1 / self.step, 1 / later.step),
+            self.cache,
+        )
+
     def plausible(self, other: Machine) -> bool:
         """Whether every speed is within a factor of 16 of another machine's."""
         pairs = zip(astuple(self), astuple(other), strict=True)

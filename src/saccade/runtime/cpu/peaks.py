@@ -2,7 +2,7 @@
 
 The loops are emitted the way kernels are, so that the ceiling is the one that generated code meets
 and not the data sheet's. A time is the best of several short looks: a busy neighbour takes some of
-them, hardly ever all.
+them, hardly ever all, and the shorter they are the fewer.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from saccade.runtime.cpu.driver import JOB_WORDS
 from saccade.runtime.cpu.linker import Linked, link
 from saccade.runtime.cpu.team import FutexTeam
 
-__all__ = ["Peaks", "empty_phase"]
+__all__ = ["Peaks"]
 
 CHAINS = 12  # more than latency times throughput of any present core
 _KINDS = ("fma", "read", "copy", "nothing")
@@ -58,65 +58,69 @@ class Peaks:
         call = self._function("fma")
         start = self._buffer.ctypes.data
 
-        def work(k: int) -> None:
+        def work(k: int, _: int) -> None:
             call(start + 4096 * k, start + 4096 * k, rounds)
 
         return 2.0 * self._lanes * CHAINS * rounds * threads / _micros(work, threads, looks)
 
-    def read(self, nbytes: int, threads: int, looks: int, repeat: int = 1) -> float:
-        """Bytes per microsecond that so many cores read of a buffer that they share out."""
-        return self._stream("read", nbytes, threads, looks, repeat)
+    def read(self, nbytes: int, threads: int, looks: int, parts: int = 1) -> float:
+        """Bytes per microsecond that so many cores read of a buffer that they share out.
 
-    def copy(self, nbytes: int, threads: int, looks: int, repeat: int = 1) -> float:
-        """Bytes read and written per microsecond, from one half of a buffer to the other."""
-        return self._stream("copy", nbytes, threads, looks, repeat)
+        Each look takes the next of `parts` parts of the buffer, so that short looks at a large one
+        do not find in a cache what the look before has read. The first third does not count: there
+        the caches still hold what others left, and take lines without writing any back.
+        """
+        return self._stream("read", nbytes, threads, looks, parts)
 
-    def _stream(self, kind: str, nbytes: int, threads: int, looks: int, repeat: int) -> float:
+    def copy(self, nbytes: int, threads: int, looks: int, parts: int = 1) -> float:
+        """Bytes read and written per microsecond, from one half of each part to the other."""
+        return self._stream("copy", nbytes, threads, looks, parts)
+
+    def phase(self, threads: int, looks: int, phases: int) -> float:
+        """Microseconds of a phase that does nothing: calls, counters and the barrier."""
+        nothing = self._linked.addresses["nothing"]
+        job = _Job(np.tile(np.array([nothing, 0], np.int64), (phases, 1)), threads)
+        team = FutexTeam(threads)
+        best = float("inf")
+        for _ in range(looks):
+            began = time.perf_counter()
+            team.run(job)
+            best = min(best, time.perf_counter() - began)
+        return best * 1e6 / phases
+
+    def _stream(self, kind: str, nbytes: int, threads: int, looks: int, parts: int) -> float:
         call, copied = self._function(kind), kind == "copy"
-        start, half = self._buffer.ctypes.data, nbytes // 2 if copied else nbytes
+        part = nbytes // parts
+        half = part // 2 if copied else part
         rounds = half // threads // self._step
         sink = np.zeros(threads * 64, np.float32)
+        start = self._buffer.ctypes.data
 
-        def work(k: int) -> None:
-            at = start + k * rounds * self._step
-            to = at + half if copied else sink[64 * k :].ctypes.data
-            for _ in range(repeat):
-                call(at, to, rounds)
+        def work(k: int, look: int) -> None:
+            at = start + look % parts * part + k * rounds * self._step
+            call(at, at + half if copied else sink[64 * k :].ctypes.data, rounds)
 
-        moved = rounds * self._step * threads * repeat * (2 if copied else 1)
-        return moved / _micros(work, threads, looks)
+        moved = rounds * self._step * threads * (2 if copied else 1)
+        return moved / _micros(work, threads, looks, skipped=parts // 3)
 
     def _function(self, kind: str) -> Callable[[int, int, int], None]:
         prototype = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)
         return prototype(self._linked.addresses[kind])
 
 
-def empty_phase(target: Target, threads: int, looks: int, phases: int = 200) -> float:
-    """Microseconds of a phase that does nothing: calls, counters and the barrier."""
-    linked = link([object_code(_text(target), target)], _KINDS)
-    table = np.tile(np.array([linked.addresses["nothing"], 0], np.int64), (phases, 1))
-    counters = np.zeros(phases * threads * COUNTER_WORDS, np.int64)
-    job = _Job(table, counters)
-    team = FutexTeam(threads)
-    best = float("inf")
-    for _ in range(looks):
-        began = time.perf_counter()
-        team.run(job)
-        best = min(best, time.perf_counter() - began)
-    return best * 1e6 / phases
-
-
 class _Job:
-    def __init__(self, table: Any, counters: Any) -> None:  # noqa: ANN401 - arrays
+    def __init__(self, table: Any, threads: int) -> None:  # noqa: ANN401 - an array
         self.count = len(table)
+        counters = np.zeros(self.count * threads * COUNTER_WORDS, np.int64)
+        self._kept = table, counters  # which the words point to
         self.words = np.zeros(JOB_WORDS, np.int64)
         self.words[:4] = table.ctypes.data, self.count, table.ctypes.data, counters.ctypes.data
         self.words[6] = counters.ctypes.data
         self.address = self.words.ctypes.data
 
 
-def _micros(work: Callable[[int], None], threads: int, looks: int) -> float:
-    """Best time of `work(0) … work(threads - 1)`, each on a core of its own."""
+def _micros(work: Callable[[int, int], None], threads: int, looks: int, skipped: int = 0) -> float:
+    """Best time of a look: `work(0, look) … work(threads - 1, look)`, each on a core of its own."""
     cores = sorted(os.sched_getaffinity(0))[:threads]
     barrier = threading.Barrier(threads)
     spans: list[list[tuple[float, float]]] = [[] for _ in range(looks)]
@@ -127,7 +131,7 @@ def _micros(work: Callable[[int], None], threads: int, looks: int) -> float:
         for look in range(looks):
             barrier.wait()
             start = time.perf_counter()
-            work(k)
+            work(k, look)
             spans[look].append((start, time.perf_counter()))
 
     team = [threading.Thread(target=one, args=(k,)) for k in range(threads)]
@@ -135,7 +139,8 @@ def _micros(work: Callable[[int], None], threads: int, looks: int) -> float:
         thread.start()
     for thread in team:
         thread.join()
-    return 1e6 * min(max(end for _, end in s) - min(start for start, _ in s) for s in spans)
+    counted = spans[skipped:]
+    return 1e6 * min(max(end for _, end in s) - min(start for start, _ in s) for s in counted)
 
 
 def _text(target: Target) -> str:
