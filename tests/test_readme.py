@@ -142,6 +142,12 @@ def test_the_table_of_operators_is_up_to_date():
     assert (ROOT / "docs" / "support.md").read_text() == support_table()
 
 
+def test_the_notes_on_performance_list_all_of_their_pages():
+    index = (ROOT / "docs" / "performance-notes.md").read_text()
+    listed = re.findall(r"\]\(performance/([\w-]+\.md)\)[^|]*\|", index)
+    assert {p.name for p in ROOT.glob("docs/performance/*.md")} == set(listed)
+
+
 def test_ci_runs_the_commands_of_the_readme():
     script = (ROOT / ".ci" / "run").read_text()
     assert os.access(ROOT / ".ci" / "run", os.X_OK)
