@@ -85,7 +85,30 @@ def seeds() -> list[onnx.ModelProto]:
             "co": np.asarray(True),
         },
     )
-    return [chain, pictures, matrix]
+    regions = text_model(
+        "o = Conv<pads=[1,1,1,1]>(x, v) m = Conv<pads=[1,1,1,1]>(x, u) "
+        "d = DeformConv<pads=[1,1,1,1], group=1, offset_group=1>(x, w, o, b, m) "
+        "n = LpNormalization<axis=1, p=1>(d) s = SpaceToDepth<blocksize=1>(n) "
+        "k = NonMaxSuppression<center_point_box=0>(boxes, scores, most, iou, least) "
+        "at = Gather<axis=1>(k, c02) bx = GatherND(boxes, at) g = Gather<axis=1>(k, c0) "
+        'r = RoiAlign<output_height=2, output_width=2, mode="max">(s, bx, g) '
+        "p = MaxRoiPool<pooled_shape=[2,2], spatial_scale=0.5>(s, five) l = ReduceL1(p, ax) "
+        "y = ReduceL2<keepdims=0>(r, ax) z = Identity(l)",
+        "float[N, 3, 6, 6] x, float[1, 9, 4] boxes, float[1, 2, 9] scores",
+        "float y, float z",
+        22,
+        weights(w=(4, 3, 3, 3), v=(18, 3, 3, 3), u=(9, 3, 3, 3), b=(4,))
+        | {
+            "most": np.asarray([3]),
+            "iou": np.asarray([0.5], np.float32),
+            "least": np.asarray([0.1], np.float32),
+            "c02": np.asarray([0, 2]),
+            "c0": np.asarray(0),
+            "five": np.asarray([[0, 0, 0, 4, 5]], np.float32),
+            "ax": np.asarray([1, 2, 3]),
+        },
+    )
+    return [chain, pictures, matrix, regions]
 
 
 def mutate_bytes(data: bytes, dice: random.Random) -> bytes:

@@ -179,7 +179,7 @@ BAD = {
         ("y = NonMaxSuppression(b, p, most, v0)", "iou_threshold of type int64"),
         ("y = NonMaxSuppression(b, p, most, nan)", "iou_threshold nan"),
         ("y = NonMaxSuppression(b, p, most, iou, v0)", "score_threshold of type int64"),
-        ("y = NonMaxSuppression<center_point_box=2>(b, p, most)", "center_point_box 2"),
+        ("y = NonMaxSuppression<center_point_box=2>(b, p, most)", "center_point_box is 2"),
     ],
 )
 def test_what_is_broken(body, message):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import isfinite
 from typing import TYPE_CHECKING
 
 from saccade.errors import ModelError
@@ -60,6 +61,17 @@ class Call:
         value = self._attribute(name, ("INT",))
         return default if value is None else int(value)  # type: ignore[call-overload]
 
+    def flag(self, name: str, *, default: bool = False) -> bool:
+        """An INT attribute that is 0 or 1.
+
+        Raises:
+            ModelError: If it is another number.
+        """
+        value = self.integer(name, int(default))
+        if value not in (0, 1):
+            raise self.broken(f"{name} is {value}, neither 0 nor 1")
+        return bool(value)
+
     def integers(self, name: str) -> tuple[int, ...] | None:
         """An INTS attribute."""
         value = self._attribute(name, ("INTS",))
@@ -69,6 +81,17 @@ class Call:
         """A FLOAT attribute."""
         value = self._attribute(name, ("FLOAT",))
         return default if value is None else float(value)  # type: ignore[arg-type]
+
+    def finite(self, name: str, default: float) -> float:
+        """A FLOAT attribute that is neither NaN nor infinite.
+
+        Raises:
+            ModelError: If it is.
+        """
+        value = self.number(name, default)
+        if not isfinite(value):
+            raise self.broken(f"{name} is {value}")
+        return value
 
     def numbers(self, name: str) -> tuple[float, ...] | None:
         """A FLOATS attribute."""

@@ -12,6 +12,7 @@ from saccade.frontend.builder import Builder
 from saccade.frontend.call import Call, Operand
 from saccade.frontend.importers import IMPORTERS
 from saccade.frontend.refusal import Refusal
+from saccade.frontend.schemas import fault
 from saccade.frontend.survey import Survey
 from saccade.frontend.symbolic import Symbolic, is_static
 from saccade.ir import Array, Dim, DType, Graph, Value
@@ -134,6 +135,9 @@ class _Lowering:
             self.lost.update(node.outputs)
             return
         call = Call(node, self._operands(node), self._opset(node), self.build, self.array_of)
+        wrong = fault(node, call.opset)
+        if wrong is not None:
+            raise ModelError(f"{node.op_type} {call.name!r} {wrong}")
         try:
             results = importer(call)
         except Refusal as refusal:

@@ -88,7 +88,7 @@ def _on_symbols(call: Call, known: Sequence[Symbolic]) -> Symbolic:
     dtype = known[1].dtype if kind == "Where" else known[0].dtype
     if kind == "Div" and dtype.is_float:
         kind = "TrueDiv"
-    if kind == "Mod" and call.integer("fmod", 0):
+    if kind == "Mod" and call.flag("fmod"):
         raise Refusal("fmod of symbolic sizes")
     function = ELEMENTWISE.get(kind)
     if function is None:

@@ -11,7 +11,7 @@ from saccade.frontend.call import Call, Operand
 from saccade.frontend.moves import move, slice_map
 from saccade.frontend.refusal import Refusal
 from saccade.frontend.symbolic import Symbolic, non_negative
-from saccade.ir import Dim, DType, Value
+from saccade.ir import Array, Dim, DType, Value
 from saccade.ir.dim import add, ceildiv, minimum, sub
 from saccade.opdefs import Gather, GatherNd
 
@@ -130,19 +130,24 @@ def _as_slice(call: Call, data: Value, where: Value, axis: int) -> Value | None:
     """The gather as a movement, if its indices are known, evenly spaced and of rank 0 or 1."""
     indices = call.build.constants.get(where)
     size = data.shape[axis]
-    if indices is None or indices.ndim > 1 or indices.size == 0:
+    if indices is None or indices.size == 0:
         return None
-    if indices.ndim == 0 and data.rank == 1:
+    _check_indices(call, indices, size)
+    if indices.ndim > 1 or (indices.ndim == 0 and data.rank == 1):
         return None
     flat = [int(i) for i in indices.ravel()]
-    if isinstance(size, int) and not all(-size <= i < size for i in flat):
-        raise call.broken(f"an index outside of {size} elements")
     steps = {b - a for a, b in pairwise(flat)} or {1}
     if len(steps) != 1 or 0 in steps or (min(flat) < 0) != (max(flat) < 0):
         return None
     start = add(size, flat[0]) if flat[0] < 0 else flat[0]
     drop = (axis,) if indices.ndim == 0 else ()
     return move(call, data, slice_map(data.shape, {axis: (start, len(flat), steps.pop())}, drop))
+
+
+def _check_indices(call: Call, indices: Array, size: Dim) -> None:
+    """Raise where known indices, some at least, are outside of an axis of known size."""
+    if isinstance(size, int) and not -size <= indices.min() <= indices.max() < size:
+        raise call.broken(f"an index outside of {size} elements")
 
 
 def import_gather_nd(call: Call) -> Sequence[Operand]:
@@ -153,4 +158,10 @@ def import_gather_nd(call: Call) -> Sequence[Operand]:
     batch = call.integer("batch_dims", 0)
     if not indices.rank or not isinstance(indices.shape[-1], int):
         raise Refusal("takes tuples of indices of unknown length")
+    known = call.build.constants.get(indices)
+    if known is not None and known.size:
+        for column, size in zip(
+            np.moveaxis(known, -1, 0), data.shape[max(batch, 0) :], strict=False
+        ):
+            _check_indices(call, column, size)
     return [call.emit(GatherNd(batch), data, indices)]

@@ -43,8 +43,8 @@ def import_gemm(call: Call) -> Sequence[Operand]:
         operands.append(call.value(2))
         epilogue = apply("add", epilogue, _scaled(beta))
     op = MatMul(
-        transpose_a=bool(call.integer("transA", 0)),
-        transpose_b=bool(call.integer("transB", 0)),
+        transpose_a=call.flag("transA"),
+        transpose_b=call.flag("transB"),
         epilogue=epilogue,
     )
     return [call.emit(op, *operands)]

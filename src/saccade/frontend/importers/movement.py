@@ -44,7 +44,7 @@ def import_reshape(call: Call) -> Sequence[Operand]:
     """ONNX Reshape 5 to 25."""
     x = call.value(0)
     target = list(call.dims(1, "the target of a reshape"))
-    if not call.integer("allowzero", 0):
+    if not call.flag("allowzero"):
         if any(d == 0 and axis >= x.rank for axis, d in enumerate(target)):
             raise call.broken(f"target {spell(target)} keeps axes that {spell(x.shape)} lacks")
         target = [x.shape[axis] if d == 0 else d for axis, d in enumerate(target)]

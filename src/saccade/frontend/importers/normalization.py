@@ -26,7 +26,7 @@ __all__ = [
 def import_batch_normalization(call: Call) -> Sequence[Operand]:
     """ONNX BatchNormalization 7 to 15 at inference: `x · k + b`, k and b computed in float64."""
     x = call.value(0)
-    if call.integer("training_mode", 0) or not call.integer("spatial", 1):
+    if call.flag("training_mode") or not call.flag("spatial", default=True):
         raise Refusal("batch normalization in training mode or per activation")
     scale, bias, mean, variance = (
         call.constant(index, "a parameter of a batch normalization").astype(np.float64)

@@ -121,7 +121,7 @@ def _pow(call: Call) -> Sequence[Operand]:
 
 
 def _mod(call: Call) -> Sequence[Operand]:
-    return _same(call, "fmod" if call.integer("fmod", 0) else "mod")
+    return _same(call, "fmod" if call.flag("fmod") else "mod")
 
 
 def _where(call: Call) -> Sequence[Operand]:

@@ -49,9 +49,8 @@ def _pool(call: Call, kind: str) -> Value:
         stride=(window.stride[0], window.stride[1]),
         padding=padding,
         dilation=(window.dilation[0], window.dilation[1]),
-        ceil_mode=bool(call.integer("ceil_mode", 0))
-        and call.text("auto_pad", "NOTSET") == "NOTSET",
-        count_include_pad=bool(call.integer("count_include_pad", 0)),
+        ceil_mode=call.flag("ceil_mode") and call.text("auto_pad", "NOTSET") == "NOTSET",
+        count_include_pad=call.flag("count_include_pad"),
     )
     y = call.emit(op, x)
     return reshaped(call, y, (y.shape[0], y.shape[1], y.shape[3])) if original == 3 else y
@@ -93,5 +92,5 @@ def import_max_roi_pool(call: Call) -> Sequence[Operand]:
     bins = call.integers("pooled_shape")
     if bins is None or len(bins) != 2:
         raise call.broken("pooled_shape is not two integers")
-    op = RoiPool((bins[0], bins[1]), call.number("spatial_scale", 1.0))
+    op = RoiPool((bins[0], bins[1]), call.finite("spatial_scale", 1.0))
     return [call.emit(op, call.value(0), call.value(1))]

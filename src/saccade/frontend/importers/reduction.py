@@ -32,12 +32,12 @@ def _reduce(call: Call, kind: str) -> Sequence[Operand]:
     since = _SUM_AXES_INPUT_SINCE if call.node.op_type == "ReduceSum" else _AXES_INPUT_SINCE
     if call.opset >= since:
         given = call.integers_of(1, "the axes") if call.has(1) else ()
-        if not given and call.integer("noop_with_empty_axes", 0):
+        if not given and call.flag("noop_with_empty_axes"):
             return [_of_each(call, kind, x)]
     else:
         given = call.integers("axes") or ()
     axes = call.axes(given, x.rank) if given else tuple(range(x.rank))
-    keepdims = bool(call.integer("keepdims", 1))
+    keepdims = call.flag("keepdims", default=True)
     if not axes:
         return [_of_each(call, kind, x)]
     return [call.emit(Reduce(kind=kind, axes=axes, keepdims=keepdims), x)]
@@ -80,8 +80,8 @@ def _arg_reduce(call: Call, kind: str) -> Sequence[Operand]:
     op = ArgReduce(
         kind=kind,
         axis=call.axis(call.integer("axis", 0), x.rank),
-        keepdims=bool(call.integer("keepdims", 1)),
-        select_last=bool(call.integer("select_last_index", 0)),
+        keepdims=call.flag("keepdims", default=True),
+        select_last=call.flag("select_last_index"),
     )
     return [call.emit(op, x)]
 
@@ -125,7 +125,7 @@ def import_cumsum(call: Call) -> Sequence[Operand]:
         raise call.broken(f"axis {list(axes)}")
     op = CumSum(
         axis=call.axis(axes[0], x.rank),
-        exclusive=bool(call.integer("exclusive", 0)),
-        reverse=bool(call.integer("reverse", 0)),
+        exclusive=call.flag("exclusive"),
+        reverse=call.flag("reverse"),
     )
     return [call.emit(op, x)]

@@ -31,7 +31,7 @@ def import_roi_align(call: Call) -> Sequence[Operand]:
         raise Refusal(f"coordinates {coordinates!r}")
     op = RoiAlign(
         bins=(call.integer("output_height", 1), call.integer("output_width", 1)),
-        scale=call.number("spatial_scale", 1.0),
+        scale=call.finite("spatial_scale", 1.0),
         ratio=call.integer("sampling_ratio", 0),
         aligned=coordinates == "half_pixel",
         mode=_MODES[mode],
@@ -46,9 +46,6 @@ def import_non_max_suppression(call: Call) -> Sequence[Operand]:
         raise call.broken(f"boxes of {boxes.rank} axes, scores of {scores.rank}")
     most = int(_number(call, 2, "max_output_boxes_per_class", np.int64) or 0)
     iou = _number(call, 3, "iou_threshold", np.float32) or 0.0
-    centred = call.integer("center_point_box", 0)
-    if centred not in (0, 1):
-        raise call.broken(f"center_point_box {centred}")
     count = scores.shape[2]
     bound = product((*scores.shape[:2], count if most >= _FAR else minimum(count, max(most, 0))))
     op = NonMaxSuppression(
@@ -56,7 +53,7 @@ def import_non_max_suppression(call: Call) -> Sequence[Operand]:
         most=max(1, min(most, _FAR)),
         iou_threshold=iou,
         score_threshold=_number(call, 4, "score_threshold", np.float32),
-        centred=bool(centred),
+        centred=call.flag("center_point_box"),
     )
     if bound == 0:  # no limit means no boxes
         op.infer([boxes.type, scores.type])

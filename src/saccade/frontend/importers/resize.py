@@ -37,7 +37,7 @@ def import_resize(call: Call) -> Sequence[Operand]:
     coordinate = call.text("coordinate_transformation_mode", "half_pixel")
     if coordinate == "tf_crop_and_resize":
         raise Refusal("resizes a region of interest")
-    if call.integer("antialias", 0):
+    if call.flag("antialias"):
         raise Refusal("resizes with antialiasing")
     if call.text("keep_aspect_ratio_policy", "stretch") != "stretch":
         raise Refusal("resizes with a kept aspect ratio")
@@ -139,6 +139,6 @@ def _resize(
         coordinate=coordinate,
         nearest=nearest,
         cubic_a=call.number("cubic_coeff_a", -0.75),
-        exclude_outside=bool(call.integer("exclude_outside", 0)),
+        exclude_outside=call.flag("exclude_outside"),
     )
     return call.emit(op, x)

@@ -158,7 +158,7 @@ def _reduce_prod(call: Call) -> Sequence[Operand]:
     content = _contents_of(call, 0)
     if len(content.shape) != 1 or content.dtype.is_float:
         raise Refusal("a product over symbolic sizes of rank other than 1")
-    result = np.empty((1,) if call.integer("keepdims", 1) else (), dtype=object)
+    result = np.empty((1,) if call.flag("keepdims", default=True) else (), dtype=object)
     result[...] = product(content.array)
     return [Symbolic(content.dtype, result)]
 

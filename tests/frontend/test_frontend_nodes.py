@@ -1,0 +1,51 @@
+# ruff: noqa: E501 - a table with one model a line
+"""Nodes that contradict their operator set or themselves are refused with the reason."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from frontend_models import text_model
+
+from saccade import frontend
+from saccade.errors import ModelError
+
+WEIGHTS = {
+    "axis": np.array([1]), "b": np.ones((2, 4), np.float32), "i": np.zeros(2, np.int64),
+    "three": np.array([[0, 3]]), "below": np.array([[-3, 0], [0, 0]]), "w": np.ones((3, 3, 1, 1), np.float32),
+    "r": np.ones((2, 5), np.float32),
+}  # fmt: skip
+
+BROKEN = {
+    "an attribute that became an input": ("y = ReduceMax<axes=[1]>(x)", 18, "no attribute 'axes' in operator set 18"),
+    "an input that was an attribute": ("y = ReduceL2(x, axis)", 17, "at most 1 inputs in operator set 17, not 2"),
+    "another operator's attribute": ("y = DepthToSpace<blocksize=1, axis=2>(x)", 17, "no attribute 'axis'"),
+    "one input too many": ("y = Relu(x, x)", 17, "at most 1 inputs"),
+    "an operator of a later set": ("y = GatherND(x, three)", 10, "GatherND .* is not in operator set 10"),
+    "a flag of two": ("y = ReduceSum<keepdims=2>(x)", 17, "keepdims is 2, neither 0 nor 1"),
+    "a flag below zero": ("y = ReduceSum<noop_with_empty_axes=-1>(x)", 17, "noop_with_empty_axes is -1"),
+    "a scale that is no number": ("y = RoiAlign<spatial_scale=nan>(x, b, i)", 22, "spatial_scale is nan"),
+    "an infinite scale": ("y = MaxRoiPool<pooled_shape=[1, 1], spatial_scale=inf>(x, r)", 22, "spatial_scale is inf"),
+    "an index in a table": ("y = Gather<axis=0>(x, three)", 17, "an index outside of 2 elements"),
+    "an index in a tuple": ("y = GatherND(x, three)", 17, "an index outside of 3 elements"),
+    "an index below an axis": ("y = GatherND(x, below)", 17, "an index outside of 2 elements"),
+}  # fmt: skip
+
+
+def attributed(body: str, opset: int):
+    """ONNX's text form has no word for NaN and infinity."""
+    model = text_model(
+        body.replace("=nan", "=0.25").replace("=inf", "=0.25"), "float[2, 3, 4, 5] x",
+        opset=opset, weights=WEIGHTS,
+    )  # fmt: skip
+    for attribute in model.graph.node[0].attribute:
+        if attribute.name == "spatial_scale":
+            attribute.f = float("nan" if "=nan" in body else "inf")
+    return model
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_what_is_broken(name: str) -> None:
+    body, opset, message = BROKEN[name]
+    with pytest.raises(ModelError, match=message):
+        frontend.load(attributed(body, opset))
