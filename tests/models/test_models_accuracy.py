@@ -32,6 +32,7 @@ BFLOAT16 = {
     "efficientnet_b0": 2.5e-2,
     "densenet121": 8e-3,
     "deeplabv3_mobilenet": 5e-3,
+    "dcnv2_small": 3.2e-3,
 }
 PLAYED = {"subpixel_x4": (1, 3, 12, 10), "shufflenet_v2_x1_0": (1, 3, 33, 40)}
 
@@ -85,7 +86,7 @@ def test_checked_mode_agrees(zoo, picture, name):
 def test_bfloat16_is_as_close_as_it_can_be(zoo, picture, name):
     """The bounds are twice what was measured; OpenVINO's own bfloat16 is off as far."""
     model = zoo.compiled(name, precision="bf16")
-    x = picture(SIZES[name][1])
+    x = picture(SIZES[name][:2][-1])
     truth = zoo.truth(name, x)
     compared = compare_outputs(model.run({model.inputs[0].name: x}), truth)
     wrong = [c for c in compared if not c.within(BFLOAT16[name])]
