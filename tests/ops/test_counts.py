@@ -11,7 +11,8 @@ import torch
 import saccade.ops  # noqa: F401 - registers the operators
 from saccade import ops
 from saccade.errors import OperandError
-from saccade.ops import _execute
+from saccade.ops import _execute, _plan
+from saccade.runtime.cpu.operation import _Flight
 
 LIMIT = 60
 COUNTS = (16, 0, 1, 2, 15, 17, 31, 32, 33, 63, 64, 65, 100, 127, 129, 500, 1000, 1023, 4097, 20000)
@@ -92,24 +93,26 @@ def threads(request):
     torch.set_num_threads(before)
 
 
-def contents(tables):
-    """All words but addresses of tables; what is needed beside them."""
-    words, phases = tables._words.tolist(), tables.operation.phases
-    return words[0 : 2 * phases : 2], words[2 * phases :], tables.busy, tables.nbytes
+def contents(operation, count):
+    """All words of a flight but addresses in it; what is needed beside them."""
+    flight = _Flight(operation)
+    assert flight.fill(operation._fill, count)
+    codes = flight.words[operation.table : operation.starts[0] : 2]
+    return codes, flight.words[operation.starts[0] :], flight.busy, flight.nbytes
 
 
 @pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last], ids=str)
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.__name__)
 def test_tables_for_another_count_are_those_of_that_count(case, layout, threads):
     operator, operands, parameters = case(COUNTS[0], layout)
+    operator._plans.clear()
     operator(operands, parameters)
-    key, _ = operator._key(operands, parameters)
-    plan = operator._plans[key]
+    (plan,) = operator._plans.values()
     for count in COUNTS:
-        direct = plan._make(count).tables()
-        assert contents(plan.at(count)) == contents(direct), count
+        direct = contents(plan._make(count), count)
+        assert contents(plan.operation(count), count) == direct, count
     for count in range(3000):
-        plan.at(count)
+        plan.operation(count)
     assert plan._traces == len(plan._operations) <= 12, "few formulas serve all counts"
 
 
@@ -124,7 +127,7 @@ def test_a_new_count_gives_what_a_new_plan_gives(layout, monkeypatch):
                 "fresh", operators[0]._describe, counted=operators[0]._counted
             )
             with monkeypatch.context() as patch:
-                patch.setattr(_execute, "_TRACES", 0)
+                patch.setattr(_plan, "_TRACES", 0)
                 again = fresh(list(given), how)
             assert all(map(torch.equal, again, wanted))
 
@@ -137,21 +140,21 @@ def test_what_no_formula_follows_is_made_count_by_count(monkeypatch):
         def __init__(self, _count):
             self.count = object()
 
-    monkeypatch.setattr(_execute, "Formula", Opaque)
+    monkeypatch.setattr(_plan, "Formula", Opaque)
     assert torch.equal(fresh(*call)[0], operator(*call)[0])
 
 
 def test_plans_and_counts_that_are_kept_are_few(monkeypatch):
     monkeypatch.setattr(_execute, "_PLANS", 2)
-    monkeypatch.setattr(_execute, "_COUNTS", 3)
+    monkeypatch.setattr(_plan, "_COUNTS", 3)
     operator, *_ = align(1, torch.contiguous_format)
     fresh = _execute.Operator("fresh", operator._describe, counted=1)
     for scale in (1.0, 0.5, 0.25):
         for count in (1, 2, 3, 4, 1):
             _, operands, (_, *rest) = align(count, torch.contiguous_format)
             fresh(operands, (scale, *rest))
-    assert len(fresh._plans) == 2
-    assert all(len(plan.tables) == 3 for plan in fresh._plans.values())
+            assert len(fresh._plans) <= 2
+            assert all(len(plan._known) <= 3 for plan in fresh._plans.values())
 
 
 def test_many_callers_with_counts_of_their_own():

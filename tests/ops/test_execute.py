@@ -11,6 +11,8 @@ import pytest
 import torch
 
 from saccade import ops
+from saccade.errors import OperandError
+from saccade.ops.rearrange import spread_into
 from saccade.runtime.cpu.openmp import openmp_library
 
 LIMIT = 60
@@ -70,6 +72,39 @@ def test_released_memory_comes_back():
     wanted = ops.pixel_shuffle(x, 2)
     ops.release_memory()
     assert torch.equal(ops.pixel_shuffle(x, 2), wanted)
+
+
+def test_results_go_where_they_are_asked_to():
+    x = torch.randn(2, 16, 9, 10)
+    wanted = torch.nn.functional.pixel_shuffle(x, 2)
+    for room in (torch.empty(2, 4, 18, 20), torch.empty(2, 18, 30, 4).permute(0, 3, 1, 2)):
+        out = room[..., :20]
+        for _ in range(2):
+            spread_into(x, out, 2, "CRD")
+            assert torch.equal(out, wanted)
+
+
+@pytest.mark.parametrize(
+    "out",
+    [torch.empty(2, 4, 18, 19), torch.empty(2, 4, 18, 20, dtype=torch.float64)],
+    ids=["shape", "dtype"],
+)
+def test_results_of_other_sizes_are_refused(out):
+    with pytest.raises(OperandError, match=r"results are torch\.float32 \[2, 4, 18, 20\]"):
+        spread_into(torch.randn(2, 16, 9, 10), out, 2, "CRD")
+
+
+def test_a_plan_made_in_inference_mode_serves_training():
+    x = torch.randn(1, 4, 3, 47)
+    with torch.inference_mode():
+        first = ops.vector_norm(x, 2, 3)
+        assert first.is_inference()
+    x.requires_grad_()
+    norm = ops.vector_norm(x, 2, 3)
+    assert torch.equal(norm, first)
+    assert not norm.is_inference()
+    norm.sum().backward()
+    assert x.grad is not None
 
 
 def test_nothing_to_do():

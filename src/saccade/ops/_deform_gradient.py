@@ -9,7 +9,8 @@ from torch import Tensor
 
 from saccade.opdefs import DeformConv2dGradient
 from saccade.ops._deform_checks import Pair
-from saccade.ops._execute import Described, Operator
+from saccade.ops._execute import Operator
+from saccade.ops._plan import Described
 from saccade.ops._register import Gradient, define_gradient
 from saccade.ops._tensors import empty_like, fake_like
 

@@ -20,7 +20,8 @@ from saccade.errors import OperandError
 from saccade.opdefs import DeformConv2d as DeformConv2dOp
 from saccade.ops._deform_checks import Pair, check_ranks, result_shape
 from saccade.ops._deform_gradient import GRADIENT, PARAMETERS, lying_apart
-from saccade.ops._execute import Described, Operator
+from saccade.ops._execute import Operator
+from saccade.ops._plan import Described
 from saccade.ops._register import define
 from saccade.ops._tensors import empty_like, fake_like
 

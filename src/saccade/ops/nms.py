@@ -16,7 +16,8 @@ from torch import Tensor
 
 from saccade.errors import OperandError
 from saccade.opdefs import Nms
-from saccade.ops._execute import Described, Operator
+from saccade.ops._execute import Operator
+from saccade.ops._plan import Described
 from saccade.ops._register import define
 from saccade.ops._tensors import FLOATS
 

@@ -15,7 +15,8 @@ from torch import Tensor, nn
 from saccade.errors import OperandError
 from saccade.opdefs import PsRoi, PsRoiGradient
 from saccade.ops._boxes import Boxes, Size, bins_of, check_regions, joined_boxes
-from saccade.ops._execute import Described, Operator
+from saccade.ops._execute import Operator
+from saccade.ops._plan import Described
 from saccade.ops._register import Gradient, define, define_gradient
 from saccade.ops._tensors import empty_like, fake_like, layout_of, memory_format
 

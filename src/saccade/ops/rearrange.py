@@ -11,6 +11,7 @@ operand is, channels-last included. Any dtype. Each one's gradient is its invers
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import prod
 from typing import Any
 
@@ -20,9 +21,9 @@ from torch import Tensor
 from saccade.errors import OperandError
 from saccade.ir.pixel_maps import depth_to_space as spread_map
 from saccade.ir.pixel_maps import space_to_depth as gather_map
-from saccade.kernels.base import View
 from saccade.opdefs import Move
-from saccade.ops._execute import execute
+from saccade.ops._execute import Operator
+from saccade.ops._plan import Described
 from saccade.ops._register import Gradient, define
 from saccade.ops._tensors import DTYPES, empty_like, fake_like
 
@@ -109,12 +110,12 @@ def _check(name: str, x: Tensor, block: int, mode: str) -> None:
 
 def spread_into(x: Tensor, out: Tensor, block: int, mode: str) -> None:
     """Depth to space into a result that is there: rank 4 on both sides, any strides."""
-    execute(_spread_move, (block, mode), [x], [out])
+    _SPREAD_ON_MEMORY([x], (block, mode), [out])
 
 
 def gather_into(x: Tensor, out: Tensor, block: int, mode: str) -> None:
     """Space to depth into a result that is there: rank 4 on both sides, any strides."""
-    execute(_gather_move, (block, mode), [x], [out])
+    _GATHER_ON_MEMORY([x], (block, mode), [out])
 
 
 def _spread(x: Tensor, block: int, mode: str) -> Tensor:
@@ -129,14 +130,20 @@ def _gather(x: Tensor, block: int, mode: str) -> Tensor:
     return out
 
 
-def _spread_move(inputs: tuple[View, ...], block: int, mode: str) -> Move:
-    shape = inputs[0].shape
-    return Move(spread_map(shape, block, shape[1] // block**2, mode))
+def _describe_spread(operands: Sequence[Tensor], block: int, mode: str) -> Described:
+    (x,) = operands
+    shape = _spread_shape(x, block, mode)
+    return Described(
+        Move(spread_map(tuple(x.shape), block, shape[1], mode)), [empty_like(x, shape)]
+    )
 
 
-def _gather_move(inputs: tuple[View, ...], block: int, mode: str) -> Move:
-    shape = inputs[0].shape
-    return Move(gather_map(shape, block, shape[2] // block, shape[3] // block, mode))
+def _describe_gather(operands: Sequence[Tensor], block: int, mode: str) -> Described:
+    (x,) = operands
+    shape = _gather_shape(x, block, mode)
+    return Described(
+        Move(gather_map(tuple(x.shape), block, shape[2], shape[3], mode)), [empty_like(x, shape)]
+    )
 
 
 def _flat(x: Tensor) -> Tensor:
@@ -170,6 +177,8 @@ def _leading(
     return operator(x.movedim(dims[0], 0), block, mode), 0
 
 
+_SPREAD_ON_MEMORY = Operator("depth_to_space", _describe_spread)
+_GATHER_ON_MEMORY = Operator("space_to_depth", _describe_gather)
 _SPREAD = define(
     "depth_to_space(Tensor x, int blocksize, str mode) -> Tensor",
     _spread,

@@ -19,11 +19,10 @@ import torch
 from torch import Tensor
 
 from saccade.errors import OperandError
-from saccade.ir import DType
-from saccade.kernels.base import View
 from saccade.opdefs import VectorNorm, VectorNormGrad
-from saccade.ops._execute import execute
+from saccade.ops._execute import Operator
 from saccade.ops._norm_slopes import flow_back
+from saccade.ops._plan import Described
 from saccade.ops._register import Gradient, define
 from saccade.ops._tensors import DTYPES, FLOATS, empty_as, empty_like, fake_like
 
@@ -151,44 +150,40 @@ def _shape(x: Tensor, axes: Sequence[int], keepdim: bool) -> list[int]:
 
 def forward_into(x: Tensor, out: Tensor, p: float, axes: Sequence[int], keepdim: bool) -> None:
     """The norm into a result that is there."""
-    execute(_describe, (p, tuple(axes), keepdim, DTYPES[out.dtype]), [x], [out])
+    _ON_MEMORY([x], (p, tuple(axes), keepdim, out.dtype), [out])
 
 
 def backward_into(
     grad: Tensor, x: Tensor, norm: Tensor, out: Tensor, p: float, axes: Sequence[int], keepdim: bool
 ) -> None:
     """What flows back to x, for a power other than 0, into a result that is there."""
-    execute(_describe_gradient, (p, tuple(axes), keepdim), [grad, x, norm], [out])
+    _GRADIENT_ON_MEMORY([grad, x, norm], (p, tuple(axes), keepdim), [out])
 
 
 def _describe(
-    inputs: tuple[View, ...], p: float, axes: tuple[int, ...], keepdim: bool, dtype: DType
-) -> VectorNorm:
-    del inputs
-    return VectorNorm(p, axes, keepdim, dtype)
+    operands: Sequence[Tensor], p: float, axes: tuple[int, ...], keepdim: bool, dtype: torch.dtype
+) -> Described:
+    (x,) = operands
+    out = empty_like(x, _shape(x, axes, keepdim), dtype)
+    return Described(VectorNorm(p, axes, keepdim, DTYPES[dtype]), [out])
 
 
 def _describe_gradient(
-    inputs: tuple[View, ...], p: float, axes: tuple[int, ...], keepdim: bool
-) -> VectorNormGrad:
-    del inputs
-    return VectorNormGrad(p, axes, keepdim)
+    operands: Sequence[Tensor], p: float, axes: tuple[int, ...], keepdim: bool
+) -> Described:
+    return Described(VectorNormGrad(p, axes, keepdim), [empty_as(operands[1])])
 
 
 def _norm(x: Tensor, p: float, axes: list[int], keepdim: bool, dtype: torch.dtype) -> Tensor:
-    out = empty_like(x, _shape(x, axes, keepdim), dtype)
-    forward_into(x, out, p, axes, keepdim)
-    return out
+    return _ON_MEMORY([x], (p, tuple(axes), keepdim, dtype))[0]
 
 
 def _gradient(
     grad: Tensor, x: Tensor, norm: Tensor, p: float, axes: list[int], keepdim: bool
 ) -> Tensor:
-    out = empty_as(x)
     if p == 0:
-        return out.zero_()
-    backward_into(grad, x, norm, out, p, axes, keepdim)
-    return out
+        return empty_as(x).zero_()
+    return _GRADIENT_ON_MEMORY([grad, x, norm], (p, tuple(axes), keepdim))[0]
 
 
 def _keep(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:  # noqa: ANN401
@@ -240,6 +235,8 @@ def _batched_gradient(
     return operator(*tensors, p, [axis + 1 for axis in axes], keepdim), 0
 
 
+_ON_MEMORY = Operator("vector_norm", _describe)
+_GRADIENT_ON_MEMORY = Operator("vector_norm_backward", _describe_gradient)
 _NORM = define(
     "vector_norm(Tensor x, float ord, int[] dim, bool keepdim, ScalarType dtype) -> Tensor",
     _norm,

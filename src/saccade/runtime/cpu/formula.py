@@ -3,32 +3,47 @@
 Kernels derive sizes, offsets and numbers of chunks from shapes, in plain Python, which takes a
 hundred microseconds. Where an extent is another one in nearly every call, as the boxes of a
 detector, it is given to them as a `Number`: it remembers what was computed from it, and how
-comparisons came out. `Formula.at` does that arithmetic alone for another count, which holds as long
-as comparisons come out the same.
+comparisons came out. `Formula.filling` does that arithmetic alone for another count, as Python
+code of its own; it holds as long as comparisons come out the same.
 """
 
 from __future__ import annotations
 
+import math
 import operator
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn
 
-__all__ = ["Formula", "Number", "UntraceableError", "larger", "smaller"]
+__all__ = ["Filling", "Formula", "Number", "UntraceableError", "larger", "smaller"]
 
 Binary = Callable[[Any, Any], Any]
+Filling = Callable[[Any, int], tuple[Any, ...] | None]
 
-_OPPOSITE: dict[Binary, Binary] = {
-    operator.lt: operator.ge,
-    operator.le: operator.gt,
-    operator.gt: operator.le,
-    operator.ge: operator.lt,
-    operator.eq: operator.ne,
-    operator.ne: operator.eq,
+_TEXTS: dict[Binary, str] = {
+    operator.add: "{0} + {1}",
+    operator.sub: "{0} - {1}",
+    operator.mul: "{0} * {1}",
+    operator.floordiv: "{0} // {1}",
+    operator.truediv: "{0} / {1}",
+    operator.mod: "{0} % {1}",
+    operator.lt: "{0} < {1}",
+    operator.le: "{0} <= {1}",
+    operator.gt: "{0} > {1}",
+    operator.ge: "{0} >= {1}",
+    operator.eq: "{0} == {1}",
+    operator.ne: "{0} != {1}",
+    max: "{1} if {1} > {0} else {0}",
+    min: "{1} if {1} < {0} else {0}",
 }
-
 
 Line = tuple[int, int, int]
 """A place, and what its value is multiplied with before something is added."""
+
+Step = tuple[int, Binary, int, int]
+"""The place of a result, how it is computed, the places of both operands. Comparisons have a
+negative place, which says how they came out."""
+
+_TRUE, _FALSE = -1, -2
 
 
 class UntraceableError(TypeError):
@@ -47,22 +62,47 @@ class Formula:
 
     def __init__(self, count: int) -> None:
         self._values: list[Any] = [count]
-        self._steps: list[tuple[int, Binary, int, int]] = []
+        self._steps: list[Step] = []
         self._places: dict[Any, int] = {}
         self._lines: dict[int, Line] = {}
         self.count = Number(self, 0)
 
-    def at(self, count: int) -> list[Any] | None:
-        """All numbers for another count, each at its `place`; None where comparisons differ."""
-        values = self._values.copy()
-        values[0] = count
-        for place, function, left, right in self._steps:
-            found = function(values[left], values[right])
-            if place:
-                values[place] = found
-            elif not found:
-                return None
-        return values
+    def filling(self, places: Mapping[int, Number], given: Sequence[int | Number]) -> Filling:
+        """`fill(words, count)`, which writes numbers to their places in `words` and gives others.
+
+        It gives None and writes nothing where comparisons differ. It is Python code of its own: a
+        loop over the steps would take four times as long.
+        """
+        asked = [
+            number.place for number in (*places.values(), *given) if isinstance(number, Number)
+        ]
+        steps = self._needed(asked)
+        names = [_literal(value) for value in self._values]
+        for place in (0, *(place for place, *_ in steps if place > 0)):
+            names[place] = f"n{place}"
+        lines = ["def fill(words, n0):"]
+        for place, function, left, right in steps:
+            text = _TEXTS[function].format(names[left], names[right])
+            if place > 0:
+                lines.append(f"    n{place} = {text}")
+            else:
+                lines.append(f"    if {'not ' if place == _TRUE else ''}({text}): return None")
+        lines += [f"    words[{at}] = {names[number.place]}" for at, number in places.items()]
+        results = [names[n.place] if isinstance(n, Number) else _literal(n) for n in given]
+        lines.append(f"    return ({''.join(result + ', ' for result in results)})")
+        scope: dict[str, Any] = {"inf": math.inf, "nan": math.nan}
+        exec("\n".join(lines), scope)
+        fill: Filling = scope["fill"]
+        return fill
+
+    def _needed(self, places: Sequence[int]) -> list[Step]:
+        """All comparisons, and the steps that they and these places depend on."""
+        needed, kept = set(places), []
+        for step in reversed(self._steps):
+            if step[0] < 0 or step[0] in needed:
+                kept.append(step)
+                needed.update(step[2:])
+        return kept[::-1]
 
     def value(self, place: int) -> Any:  # noqa: ANN401 - an integer or a float
         """What a number is for the first count."""
@@ -96,23 +136,14 @@ class Formula:
             self._steps.append((self._places[key], function, a, b))
         return self._places[key]
 
-    def keep(self, places: Iterable[int]) -> None:
-        """No more than these numbers will be asked for."""
-        needed, kept = set(places), []
-        for step in reversed(self._steps):
-            if not step[0] or step[0] in needed:
-                kept.append(step)
-                needed.update(step[2:])
-        self._steps = kept[::-1]
-
     def decide(self, function: Binary, left: Any, right: Any) -> bool:  # noqa: ANN401
         """The result of a comparison, which has to be the same for other counts."""
         a, b = self._place(left), self._place(right)
         found = bool(function(self._values[a], self._values[b]))
         key = (function, a, b)
         if key not in self._places:
-            self._places[key] = 0
-            self._steps.append((0, function if found else _OPPOSITE[function], a, b))
+            self._places[key] = _TRUE if found else _FALSE
+            self._steps.append((self._places[key], function, a, b))
         return found
 
     def _place(self, value: Any) -> int:  # noqa: ANN401
@@ -139,6 +170,10 @@ def _combined(function: Binary, left: Line, right: Line) -> Line | None:
         sign = 1 if function is operator.add else -1
         return (a if m else b), m + sign * n, more + sign * rest
     return None
+
+
+def _literal(value: Any) -> str:  # noqa: ANN401 - an integer or a float
+    return f"({value!r})" if value < 0 else repr(value)
 
 
 def _forward(function: Binary) -> Any:  # noqa: ANN401 - a method

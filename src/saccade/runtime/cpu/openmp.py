@@ -15,9 +15,9 @@ from pathlib import Path
 import numpy as np
 
 from saccade.runtime.cpu.driver import TEAM_WORDS, driver
-from saccade.runtime.cpu.team import PATIENCE_AT_BARRIER, Inline, Job
+from saccade.runtime.cpu.team import PATIENCE_AT_BARRIER, FutexTeam, Inline, Job, shared_team
 
-__all__ = ["OpenMpTeam", "openmp_library"]
+__all__ = ["OpenMpTeam", "openmp_library", "run_on_pool"]
 
 _NAMES = ("libgomp", "libiomp5", "libomp")
 _ENTRY_WORDS = 8
@@ -96,11 +96,30 @@ class OpenMpTeam:
             self._idle.append(region)
 
 
+def run_on_pool(job: Job, width: int) -> None:
+    """Walk a job with the pool's threads; with ours where there is none, or a fork lost it."""
+    team = _teams.get(width) or _find_team(width)
+    if isinstance(team, FutexTeam):
+        with team.lock:
+            team.run(job)
+    else:
+        team.run(job)
+
+
+def _find_team(width: int) -> OpenMpTeam | FutexTeam:
+    known = openmp_library()
+    team = shared_team(width) if known is None else OpenMpTeam(known, width)
+    _teams[width] = team
+    return team
+
+
+_teams: dict[int, OpenMpTeam | FutexTeam] = {}
 _forked: list[bool] = []
 
 
 def _forget_library() -> None:
     _forked.append(True)
+    _teams.clear()
     openmp_library.cache_clear()
 
 

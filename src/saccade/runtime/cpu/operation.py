@@ -2,8 +2,7 @@
 
 A program is many steps over one arena; an operation is the phases of a single call, whose operands
 and results lie wherever the caller has them. From run to run only their addresses change, and where
-a count is another one in every call (see `formula`), the numbers that follow from it: these are
-`Tables`, made in microseconds.
+a count is another one in every call (see `formula`), the numbers that follow from it.
 """
 
 from __future__ import annotations
@@ -11,6 +10,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Sequence
 from functools import reduce
+from struct import Struct
 from typing import Any, NoReturn
 
 import numpy as np
@@ -19,16 +19,17 @@ from saccade.codegen.calling import COUNTER_WORDS
 from saccade.errors import OutOfBoundsError
 from saccade.kernels.base import Call, In, Launch, Operand, Out, Scratch, Temp, View
 from saccade.runtime.cpu.driver import JOB_WORDS, driver
-from saccade.runtime.cpu.formula import Formula, Number, larger, smaller
-from saccade.runtime.cpu.team import Team
+from saccade.runtime.cpu.formula import Filling, Formula, Number, larger, smaller
+from saccade.runtime.cpu.openmp import run_on_pool
 from saccade.runtime.cpu.workspace import Workspaces
 
-__all__ = ["LinkedCode", "Operation", "Tables"]
+__all__ = ["LinkedCode", "Operation"]
 
 LinkedCode = tuple[int, tuple[str, ...]]
 """Address of a phase's function, and the names of its checked accesses."""
 
-# Words of a flight: the driver's job, the record of a fault, the status, the table of bases.
+# Words of a flight: the driver's job, the record of a fault, the status, the table of bases, the
+# table of phases, their arguments.
 _TABLE, _COUNT, _BASES, _COUNTERS, _WIDTH, _FAULT = 0, 1, 2, 3, 5, 6
 _RECORD = JOB_WORDS
 _STATUS = _RECORD + 8
@@ -37,41 +38,42 @@ _LINE = 64
 
 
 class _Flight:
-    """What a run in flight writes: its job, and the counters of its phases."""
+    """What a run reads and writes: its job, its arguments, and the counters of its phases.
+
+    Attributes:
+        filled: The count that its arguments are for; they stay as they are for the next run.
+        busy: How many threads find anything to do then.
+        nbytes: Of temporaries and scratch then.
+    """
 
     def __init__(self, operation: Operation) -> None:
+        self.filled: int | None = None
+        self.busy = self.nbytes = 0
         self.count = operation.phases
-        self.words = array("q", bytes(8 * (_ARENA + 1 + operation.operands)))
-        self.address, _ = self.words.buffer_info()
+        self.words = words = operation.words[:]
+        self.address, _ = words.buffer_info()
         width = operation.threads * COUNTER_WORDS
         self._memory = np.zeros(self.count * width + COUNTER_WORDS, np.int64)
         start = -self._memory.ctypes.data % _LINE // 8
         self.counters = self._memory[start : start + self.count * width]
-        self.words[_COUNT] = self.count
-        self.words[_BASES] = self.address + 8 * _ARENA
-        self.words[_COUNTERS] = self.counters.ctypes.data
-        self.words[_FAULT] = self.address + 8 * _RECORD
-        if operation.report:
-            self.words[_ARENA + operation.operands] = self.address + 8 * _STATUS
-
-
-class Tables:
-    """What the driver walks, for one count.
-
-    Attributes:
-        operation: Whose they are.
-        address: Of the table: for each phase its code and its arguments, which follow.
-        busy: How many threads find anything to do.
-        nbytes: Of temporaries and scratch.
-    """
-
-    __slots__ = ("_words", "address", "busy", "nbytes", "operation")
-
-    def __init__(self, operation: Operation, words: array[int], busy: int, nbytes: int) -> None:
-        self.operation, self.busy, self.nbytes, self._words = operation, busy, nbytes, words
-        self.address, _ = words.buffer_info()
+        words[_TABLE] = self.address + 8 * operation.table
+        words[_COUNT] = self.count
+        words[_BASES] = self.address + 8 * _ARENA
+        words[_COUNTERS] = self.counters.ctypes.data
+        words[_FAULT] = self.address + 8 * _RECORD
         for phase, start in enumerate(operation.starts):
-            words[2 * phase + 1] = self.address + 8 * start
+            words[operation.table + 2 * phase + 1] = self.address + 8 * start
+        if operation.report:
+            words[operation.table - 1] = self.address + 8 * _STATUS
+
+    def fill(self, fill: Filling, count: int) -> bool:
+        """Put the arguments for a count in place; False where they do not follow from it."""
+        sizes = fill(self.words, count)
+        if sizes is None:
+            return False
+        self.busy, self.nbytes = sizes
+        self.filled = count
+        return True
 
 
 class Operation:
@@ -88,8 +90,9 @@ class Operation:
 
     Attributes:
         phases: How many there are.
-        operands: Number of operands and results, the report included.
-        starts: Where each phase's arguments start in `Tables`, in words.
+        words: Of a flight, as far as they are the same for all.
+        table: Which of them is the first of the table of phases.
+        starts: Where each phase's arguments start.
     """
 
     def __init__(
@@ -104,42 +107,44 @@ class Operation:
         formula: Formula | None = None,
     ) -> None:
         self.phases, self.threads, self.report = len(launches), threads, report
-        self.operands = len(call.inputs) + len(call.outputs)
-        self._call, self._workspaces, self._formula = call, workspaces, formula
+        self._call, self._workspaces = call, workspaces
+        self._walk = driver().walk
         self._accesses = [accesses for _, accesses in codes]
         most = reduce(larger, (launch.chunks for launch in launches), 0)
         self._busy = smaller(threads, most)
         self._temps, self._shared = _place_temps(launches)
         self._nbytes = self._shared
-        blocks = [[*self._refs(launch.operands), *launch.integers] for launch in launches]
-        words: list[Any] = [word for address, _ in codes for word in (address, 0)]
+        operands = len(call.inputs) + len(call.outputs)
+        self._put = Struct(f"{1 + operands - report}q").pack_into
+        self.table = _ARENA + 1 + operands
+        words: list[Any] = [0] * self.table
+        words += [word for address, _ in codes for word in (address, 0)]
         self.starts = []
-        for block in blocks:
+        for launch in launches:
             self.starts.append(len(words))
-            words += block
-        # Numbers are put in place for each count; the formula's are all there is to compute then.
-        self._open = [(i, word.place) for i, word in enumerate(words) if isinstance(word, Number)]
-        if formula is not None:
-            sizes: tuple[Any, ...] = (self._busy, self._nbytes)
-            own = [size.place for size in sizes if isinstance(size, Number)]
-            formula.keep([*own, *(place for _, place in self._open)])
-        self._words = array("q", [0 if isinstance(word, Number) else word for word in words])
+            words += [*self._refs(launch.operands), *launch.integers]
+        # Numbers are put in place for each count.
+        places = {at: word for at, word in enumerate(words) if isinstance(word, Number)}
+        sizes = (self._busy, self._nbytes)
+        self._fill: Filling = (
+            (lambda *_: sizes) if formula is None else formula.filling(places, sizes)
+        )
+        self.words = array("q", [0 if isinstance(word, Number) else word for word in words])
         self._idle: list[_Flight] = []
 
-    def tables(self, count: int = 0) -> Tables | None:
-        """The tables for a count; None where the formula does not hold for it."""
-        words = self._words[:]
-        if self._formula is None:
-            return Tables(self, words, self._busy, self._nbytes)
-        values = self._formula.at(count)
-        if values is None:
-            return None
-        for at, place in self._open:
-            words[at] = values[place]
-        busy, nbytes = (
-            values[n.place] if isinstance(n, Number) else n for n in (self._busy, self._nbytes)
-        )
-        return Tables(self, words, busy, nbytes)
+    def fits(self, count: int) -> bool:
+        """Whether it can run for a count: always without a formula."""
+        flight = self._flight()
+        try:
+            return flight.fill(self._fill, count)
+        finally:
+            self._idle.append(flight)
+
+    def _flight(self) -> _Flight:
+        try:
+            return self._idle.pop()
+        except IndexError:
+            return _Flight(self)
 
     def _refs(self, operands: Sequence[Operand]) -> list[int]:
         """For each pointer parameter its base, its offset and its length in bytes."""
@@ -162,13 +167,12 @@ class Operation:
         self._nbytes = larger(self._nbytes, scratch)
         return found
 
-    def run(self, tables: Tables, pointers: Sequence[int], team: Team | None) -> int:
+    def run(self, count: int, pointers: Sequence[int]) -> int:
         """Do it with operands, then results, at these addresses.
 
         Args:
-            tables: Those of the count.
+            count: One that fits.
             pointers: Addresses, without that of the report.
-            team: Who does it; the calling thread alone where None.
 
         Returns:
             The report, else 0.
@@ -176,26 +180,22 @@ class Operation:
         Raises:
             OutOfBoundsError: If checked code leaves a buffer.
         """
+        flight = self._flight()
+        words, block = flight.words, None
         try:
-            flight = self._idle.pop()
-        except IndexError:
-            flight = _Flight(self)
-        block = self._workspaces.take(tables.nbytes) if tables.nbytes else None
-        words = flight.words
-        try:
-            words[_TABLE] = tables.address
-            at = _ARENA
-            if block is not None:
-                words[at] = block.address
-            for pointer in pointers:
-                at += 1
-                words[at] = pointer
-            if team is None:
+            if flight.filled != count:
+                flight.fill(self._fill, count)
+            if flight.nbytes:
+                block = self._workspaces.take(flight.nbytes)
+            self._put(words, 8 * _ARENA, 0 if block is None else block.address, *pointers)
+            if flight.busy == 1:
                 words[_WIDTH] = 1
-                driver().walk(flight.address, 0)
-            else:
+                self._walk(flight.address, 0)
+            elif flight.busy:
                 flight.counters.fill(0)
-                team.run(flight)
+                run_on_pool(flight, flight.busy)
+            else:
+                words[_STATUS] = 0
             if words[_RECORD]:
                 self._raise(words)
             return words[_STATUS]
