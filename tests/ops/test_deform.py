@@ -256,3 +256,5 @@ def test_refusals():
     ):
         with pytest.raises(OperandError, match=message):
             call(**changes)
+    with pytest.raises(OperandError, match="one number or two"):
+        ops.deform_conv2d(x, offset, weight, stride=(1, 1, 1))

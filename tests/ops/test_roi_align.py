@@ -183,6 +183,9 @@ def test_pictures_that_are_not_there(picture):
         ops.roi_align(torch.randn(2, 3, 8, 8), boxes, 2)
 
 
+LEVELS = ops.MultiScaleRoIAlign(["a", "b"], 3, 2)
+
+
 @pytest.mark.parametrize(
     ("call", "message"),
     [
@@ -192,6 +195,11 @@ def test_pictures_that_are_not_there(picture):
         (lambda x: ops.roi_align(x[0, 0], torch.zeros(1, 5), 2), r"\[N, C, H, W\]"),
         (lambda x: ops.roi_align(x.int(), torch.zeros(1, 5), 2), "floating point"),
         (lambda x: ops.roi_align(x, torch.zeros(1, 5), -2), "must not be negative"),
+        (lambda x: ops.roi_align(x, torch.zeros(1, 5), (1, 2, 3)), "one number or two"),
+        (lambda x: ops.roi_align(x, torch.zeros(1, 5), ()), "one number or two"),
+        (lambda x: ops.roi_align(x, [None], 2), "NoneType"),
+        (lambda x: LEVELS({"a": x, "b": x}, [torch.zeros(1, 4)] * 2, [(0, 8)]), "no rows"),
+        (lambda x: LEVELS({}, [torch.zeros(1, 4)] * 2, [(8, 8)]), "needs a feature map"),
     ],
 )
 def test_refusals(call, message):

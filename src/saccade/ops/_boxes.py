@@ -21,11 +21,16 @@ Size = int | tuple[int, int] | list[int]
 
 
 def bins_of(size: Size) -> tuple[int, int]:
-    """Bins down and along."""
-    if isinstance(size, (tuple, list)):
-        height, width = size if len(size) == 2 else (size[0], size[0])
-        return height, width
-    return size, size
+    """Bins down and along.
+
+    Raises:
+        OperandError: If there are other numbers than one or two.
+    """
+    if not isinstance(size, (tuple, list)):
+        return size, size
+    if len(size) not in (1, 2):
+        raise OperandError(f"output_size should be one number or two, is {list(size)}")
+    return size[0], size[-1]
 
 
 def joined_boxes(boxes: Boxes) -> Tensor:
@@ -43,10 +48,11 @@ def joined_boxes(boxes: Boxes) -> Tensor:
     if not isinstance(boxes, (list, tuple)):
         raise OperandError("boxes is expected to be a Tensor[K, 5] or a List[Tensor[L, 4]]")
     for one in boxes:
-        if one.dim() != 2 or one.shape[1] != 4:
+        if not isinstance(one, Tensor) or one.dim() != 2 or one.shape[1] != 4:
+            found = list(one.shape) if isinstance(one, Tensor) else type(one).__name__
             raise OperandError(
                 "The shape of the tensor in the boxes list is not correct as List[Tensor[L, 4]]: "
-                f"{list(one.shape)}"
+                f"{found}"
             )
     if not boxes:
         return torch.zeros(0, 5)

@@ -153,8 +153,9 @@ class DeformConv2d(nn.Module):
 def _pair(value: int | Sequence[int]) -> Pair:
     if isinstance(value, int):
         return value, value
-    rows, columns = value
-    return rows, columns
+    if len(value) != 2:
+        raise OperandError(f"deform_conv2d: {list(value)} should be one number or two")
+    return value[0], value[1]
 
 
 def _forward(

@@ -61,11 +61,17 @@ class MultiScaleRoIAlign(nn.Module):
 
         Returns:
             [K, C, *output_size], boxes in the order in which they came.
+
+        Raises:
+            OperandError: If there are no feature maps or no pictures, or they have no rows; else as
+                `roi_align`.
         """
         maps = [value for name, value in x.items() if name in self.featmap_names]
         if not maps or not image_shapes:
             raise OperandError("MultiScaleRoIAlign needs a feature map and pictures")
         height = max(rows for rows, _ in image_shapes)
+        if height < 1 or not all(one.shape[-2] for one in maps):
+            raise OperandError("MultiScaleRoIAlign: feature maps or pictures have no rows")
         scales = [_scale(one, height) for one in maps]
         rois = joined_boxes(boxes)
         if len(maps) == 1:
