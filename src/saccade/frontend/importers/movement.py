@@ -181,7 +181,7 @@ def _split_sizes(call: Call, size: Dim) -> list[int]:
 
 
 def import_depth_to_space(call: Call) -> Sequence[Operand]:
-    """ONNX DepthToSpace 1 to 13."""
+    """ONNX DepthToSpace 1 to 28."""
     x = call.value(0)
     block, mode = call.integer("blocksize", 0), call.text("mode", "DCR")
     if x.rank != 4 or not 1 <= block <= 1 << 12 or mode not in ("DCR", "CRD"):
