@@ -6,7 +6,8 @@ import pytest
 from fake_engine import save_model
 from onnx import TensorProto
 
-from saccade.cli._reference import every_value
+from saccade.cli._reference import every_value, onnxruntime_answers
+from saccade.errors import OptionError
 
 pytestmark = pytest.mark.usefixtures("engine")
 
@@ -43,6 +44,15 @@ def test_files_of_fp16_have_a_tolerance_of_their_own(saccade_cli, engine, tmp_pa
 
     engine.model.corrupt = scale
     assert compare(saccade_cli, path).exit_code == code
+
+
+@pytest.mark.parametrize(("error", "code"), [(4e-2, 0), (6e-2, 1)])
+def test_bf16_has_a_tolerance_of_its_own(saccade_cli, engine, model_file, error, code):
+    def scale(results):
+        results["output"] *= np.float32(1 + error)
+
+    engine.model.corrupt = scale
+    assert compare(saccade_cli, model_file, "--precision", "bf16").exit_code == code
 
 
 def test_a_wrong_border_fails_although_the_whole_is_close(saccade_cli, engine, model_file):
@@ -83,6 +93,23 @@ def test_onnxruntime_gives_the_expected_answers(saccade_cli, engine, model_file)
     assert saccade_cli(*arguments).exit_code == 1
     engine.model.corrupt = relu_of_negation
     assert saccade_cli(*arguments).exit_code == 0
+
+
+def test_what_onnxruntime_does_not_run_is_told_in_one_line(tmp_path):
+    pytest.importorskip("onnxruntime")
+    gather = onnx.helper.make_node("Gather", ["x", "i"], ["y"])
+    kinds = {"x": TensorProto.FLOAT, "i": TensorProto.INT64, "y": TensorProto.FLOAT}
+    x, i, y = (onnx.helper.make_tensor_value_info(n, kind, [3]) for n, kind in kinds.items())
+    graph = onnx.helper.make_graph([gather], "g", [x, i], [y])
+    opsets = [onnx.helper.make_opsetid("", 17)]
+    model = onnx.helper.make_model(graph, opset_imports=opsets, ir_version=8)
+    feeds = {"x": np.zeros(3, np.float32), "i": np.array([0, 1, 7])}
+    with pytest.raises(OptionError, match=r"onnxruntime does not run this: .*out of") as caught:
+        onnxruntime_answers(model, feeds)
+    assert "\n" not in str(caught.value)
+    (tmp_path / "broken.onnx").write_bytes(b"no model")
+    with pytest.raises(OptionError, match="does not run this"):
+        onnxruntime_answers(tmp_path / "broken.onnx", feeds)
 
 
 def test_layers_compares_the_hidden_values_too(saccade_cli, engine, model_file):

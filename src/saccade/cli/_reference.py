@@ -28,7 +28,7 @@ def onnxruntime_answers(source: Source, feeds: Arrays) -> Arrays:
         feeds: Arrays by input name.
 
     Raises:
-        OptionError: ONNX Runtime is not installed.
+        OptionError: ONNX Runtime is not installed, or does not run this.
     """
     try:
         import onnxruntime
@@ -39,11 +39,15 @@ def onnxruntime_answers(source: Source, feeds: Arrays) -> Arrays:
             "onnxruntime is not installed: pip install 'saccade[onnxruntime]'"
         ) from None
     options = onnxruntime.SessionOptions()
-    options.log_severity_level = 3
+    options.log_severity_level = 4  # what it has against a model is in its error
     model = str(source) if isinstance(source, Path) else source.SerializeToString()
-    session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
-    names = [output.name for output in session.get_outputs()]
-    return dict(zip(names, session.run(names, feeds), strict=True))
+    try:
+        session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+        names = [output.name for output in session.get_outputs()]
+        return dict(zip(names, session.run(names, feeds), strict=True))
+    except Exception as error:  # its errors have no base of their own
+        what = " ".join(str(error).split())
+        raise OptionError(f"onnxruntime does not run this: {what}") from error
 
 
 def reference_answers(source: Source, feeds: Arrays) -> Arrays:

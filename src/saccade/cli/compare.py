@@ -55,11 +55,18 @@ def compare(
     from saccade.cli._reference import EXPECTATIONS, every_value
     from saccade.cli._signature import is_half
     from saccade.errors import OptionError
-    from saccade.testing.compare import FP16_TOLERANCE, FP32_TOLERANCE, compare_outputs
+    from saccade.testing.compare import (
+        BF16_TOLERANCE,
+        FP16_TOLERANCE,
+        FP32_TOLERANCE,
+        compare_outputs,
+    )
 
     if against not in EXPECTATIONS:
         raise OptionError(f"--against {against!r} is not one of {', '.join(EXPECTATIONS)}")
     tolerance = FP16_TOLERANCE if is_half(path) else FP32_TOLERANCE
+    if precision == "bf16":
+        tolerance = BF16_TOLERANCE
     source = every_value(path) if layers else path
     compiled = compile_model(source, device=device, precision=precision, threads=threads)
     feeds = make_feeds(compiled.inputs, input_, shapes)
