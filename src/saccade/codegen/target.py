@@ -73,6 +73,10 @@ class Target:
         """Whether one instruction picks numbers from a table that fills two vectors."""
         return self.isa == "avx512"
 
+    def permutes(self, nbytes: int) -> bool:
+        """Whether one instruction puts a register's elements of so many bytes in any order."""
+        return {"avx512": nbytes in (4, 8), "avx2": nbytes == 4}.get(self.isa, False)
+
     @property
     def estimates_reciprocals(self) -> bool:
         """Whether there are estimates of reciprocals within 2^-14, exact for powers of two."""

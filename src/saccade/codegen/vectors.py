@@ -141,6 +141,44 @@ class Vectors(Emitter):
             index, lambda v: self.b.call(pick, [halves[0], v.value, halves[1]])
         )
 
+    def permuted(self, index: Vec, first: Vec, second: Vec | None = None) -> Vec:
+        """Lanes of one vector of a register's width, or of two after each other.
+
+        Args:
+            index: int32 lanes, as many; only the bits that number the lanes count.
+            first: Lanes of 32 bits, or of 64 where the target `permutes` these.
+            second: Of the same type.
+        """
+        element, lanes = str(first.type.element), first.lanes
+        number = self._wide_index(index, first)
+        if second is None:
+            of_eight = {"float": "avx2.permps", "i32": "avx2.permd"}
+            names = {"float": "sf.512", "i32": "si.512", "double": "df.512"}
+            name = of_eight.get(element) if lanes == 8 else None
+            return self._permute(name or f"avx512.permvar.{names[element]}", first, number)
+        if self.target.isa == "avx512":
+            letter = {"float": "ps", "i32": "d", "double": "pd"}[element]
+            bits = lanes * (64 if element == "double" else 32)
+            name = f"llvm.x86.avx512.vpermi2var.{letter}.{bits}"
+            permute = self._intrinsic(name, first.type, [first.type, number.type, first.type])
+            return Vec(self.b, self.b.call(permute, [first.value, number, second.value]))
+        low, high = (self.permuted(index, vector) for vector in (first, second))
+        beyond = self.b.and_(index.value, literal(index.type, lanes))
+        return Mask(self.b, self.b.icmp_signed("!=", beyond, literal(index.type, 0))).select(
+            high, low
+        )
+
+    def _wide_index(self, index: Vec, vector: Vec) -> Any:  # noqa: ANN401
+        """Numbers of lanes in integers as wide as these."""
+        if str(vector.type.element) != "double":
+            return index.value
+        return self.b.zext(index.value, vector_of(I64, vector.lanes))
+
+    def _permute(self, name: str, vector: Vec, index: Any) -> Vec:  # noqa: ANN401
+        kind = vector.type
+        function = self._intrinsic(f"llvm.x86.{name}", kind, [kind, index.type])
+        return Vec(self.b, self.b.call(function, [vector.value, index]))
+
     def reciprocal_estimate(self, x: Vec) -> Vec:
         """1 / x within 2^-14, for targets that estimate."""
         mask = ir.IntType(self.lanes)

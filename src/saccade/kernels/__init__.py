@@ -90,6 +90,7 @@ CPU_KERNELS: tuple[Listed, ...] = (
     Listed("roi.align", ("RoiAlign",), "roi.align", "ROI_ALIGN"),
     Listed("roi.align_gradient", ("RoiAlignGradient",), "roi.align_gradient", "ROI_ALIGN_GRADIENT"),
     Listed("roi.pool", ("RoiPool",), "roi.pool", "ROI_POOL"),
+    Listed("roi.pool_few", ("RoiPool",), "roi.pool_few", "ROI_POOL_FEW"),
     Listed("roi.pool_gradient", ("RoiPoolGradient",), "roi.pool_gradient", "ROI_POOL_GRADIENT"),
     Listed("roi.ps", ("PsRoi",), "roi.ps", "PS_ROI"),
     Listed("roi.ps_gradient", ("PsRoiGradient",), "roi.ps_gradient", "PS_ROI_GRADIENT"),

@@ -148,11 +148,12 @@ class _Maxima:
         largest = [k.var(empty) for _ in range(vectors)]
         places = [k.var(nowhere) for _ in range(vectors if self.code.places else 0)]
         with k.range(top, bottom) as row:
-            line, number = source + row * self.x_h, row * self.width
+            line, number = source + row * self.x_h, row * self.width + left
+            # Counted in a vector: a number in every lane is dear, and would be wanted each time.
+            here = k.var(k.broadcast(Vec(k.b, k.b.trunc(number.value, I32)), lanes))
             with k.range(left, right) as column:
-                pixel = line + column * self.x_w
-                here = Vec(k.b, k.b.trunc((number + column).value, I32))
-                place = k.broadcast(here, lanes)
+                pixel, place = line + column * self.x_w, here.get()
+                here.set(Vec(k.b, k.b.add(place.value, literal(place.type, 1))))
                 for v in range(vectors):
                     value = load(k, pixel, v * lanes, lanes, lane, mask)
                     found = largest[v].get()

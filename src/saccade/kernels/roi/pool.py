@@ -27,7 +27,9 @@ __all__ = ["ROI_POOL", "RoiPoolConfig"]
 _BLOCK = 256  # bytes of a pixel's channels in a block: what makes a run of a few cache lines
 _VECTORS = 4
 _PART = 1 << 20  # comparisons of a chunk at least
-_PIXELS = 64  # of a bin, guessed
+_PIXELS = 64  # of a bin, guessed where there is enough to do for several chunks
+_SIDE = 32  # of a box, guessed where pictures are large
+_BIN, _VECTOR = 30.0, 4.0  # cycles of a bin, and of a vector of a pixel
 _PARTS = 256
 _BINS = 128  # in scratch, or a row of them
 _BAD, _PICTURES = 2, 3  # temporaries after those of the ranges
@@ -137,11 +139,24 @@ def emit(k: Kernel, config: RoiPoolConfig) -> None:
         emit_maxima(k, config.maxima)
 
 
+def guessed_pixels(call: Call) -> tuple[float, float]:
+    """The side of a box, and the pixels of its bins: boxes are no part of what is known here."""
+    _, _, h, w = call.inputs[0].shape
+    side = min(_SIDE, max(h, w) / 4)
+    _, _, rows, columns = call.outputs[0].shape
+    return side, (side / max(1, rows) + 1) * (side / max(1, columns) + 1)
+
+
 def cost(call: Call) -> float:
-    """Microseconds: so many comparisons a bin."""
-    out = call.outputs[0]
-    nbytes = call.inputs[0].nbytes + sum(view.nbytes for view in call.outputs)
-    return machine(call.target).roofline(_PIXELS * out.size, nbytes, call.threads, 0.3)
+    """Microseconds: so many cycles a bin and a vector of each of its pixels, and what is copied."""
+    x, out, speeds = call.inputs[0], call.outputs[0], machine(call.target)
+    lanes = call.target.lanes * 4 // max(4, x.dtype.itemsize)
+    _, pixels = guessed_pixels(call)
+    cycles = _BIN + pixels * _VECTOR * -(-x.shape[1] // lanes)
+    busy = out.shape[0] * (out.shape[2] * out.shape[3] * cycles * 2 * call.target.lanes)
+    moved = 0 if x.channels_last else 2 * x.nbytes
+    nothing = speeds.step + speeds.traffic(moved, call.threads)
+    return nothing + busy * (1.0 / speeds.flops / call.threads)
 
 
 ROI_POOL = CpuKernel("roi.pool", (RoiPool,), RoiPoolConfig, supports, one_way(launch, cost), emit)

@@ -9,15 +9,18 @@ integer is cut to ±2³⁰, and a box that is not finite has empty bins.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from saccade.codegen.calling import real_word
 from saccade.codegen.language import Kernel, Ptr
-from saccade.codegen.values import Bool, Int, Vec
+from saccade.codegen.values import I32, Bool, Int, Vec, lanes_picked, literal
+from saccade.codegen.vectors import type_suffix
 from saccade.kernels.base import Call, Operand, Temp, View
 from saccade.kernels.roi.boxes import Boxes, BoxesCode, BoxesPlan, Order, plan_boxes, put, truth
 
-__all__ = ["Ranges", "RangesCode", "RangesPlan", "emit_ranges"]
+__all__ = ["Ranges", "RangesCode", "RangesPlan", "Span", "emit_ranges", "spans"]
 
 _BOXES = 32  # of a chunk
 _MOST = float(1 << 30)
@@ -104,6 +107,94 @@ class Ranges:
         return table.load_int(number * 2), table.load_int(number * 2 + 1)
 
 
+@dataclass(frozen=True, slots=True)
+class Span:
+    """One axis of a box.
+
+    Attributes:
+        k: Builder.
+        start: Its first pixel.
+        step: Pixels to a bin, a scalar of the geometry's type.
+        bins: How many there are.
+        limit: Where bins are cut; 0 where all are empty.
+    """
+
+    k: Kernel
+    start: Int
+    step: Vec
+    bins: Int
+    limit: Int
+
+    def pair(self, p: Int) -> tuple[Int, Int]:
+        """The range of bin `p`."""
+        k, element = self.k, type_suffix(self.step.type)
+        geometry = {"f32": "float32", "f64": "float64"}[element]
+        low = k.to_int(k.call("floor", k.to_real(p, geometry) * self.step))
+        high = k.to_int(k.call("ceil", k.to_real(p + 1, geometry) * self.step))
+        return self._cut(low + self.start), self._cut(high + self.start)
+
+    def _cut(self, place: Int) -> Int:
+        return self.k.minimum_int(self.k.maximum_int(place, 0), self.limit)
+
+    def pairs(self, numbers: Sequence[int]) -> tuple[Vec, Vec]:
+        """The ranges of bins as int32 lanes; numbers beyond the last bin stand for that."""
+        k, b, count = self.k, self.k.b, len(numbers)
+        named, last = lanes_picked(tuple(numbers)), self._spread(self.bins - 1, count)
+        p = b.select(b.icmp_signed("<", named, last), named, last)
+        step = k.broadcast(self.step, count)
+        low = k.call("floor", Vec(b, b.sitofp(p, step.type)) * step)
+        after = b.add(p, literal(p.type, 1))
+        high = k.call("ceil", Vec(b, b.sitofp(after, step.type)) * step)
+        return self._cut_lanes(low), self._cut_lanes(high)
+
+    def _cut_lanes(self, offset: Vec) -> Vec:
+        """Offsets are below 2³², and what they are added to wraps to the true sum."""
+        b, kind = self.k.b, self.k.vector_type(offset.lanes, "int32")
+        place = b.add(b.fptoui(offset.value, kind), self._spread(self.start, offset.lanes))
+        zero, limit = literal(kind, 0), self._spread(self.limit, offset.lanes)
+        place = b.select(b.icmp_signed(">", place, zero), place, zero)
+        return Vec(b, b.select(b.icmp_signed("<", place, limit), place, limit))
+
+    def _spread(self, value: Int, lanes: int) -> Any:  # noqa: ANN401
+        narrow = Vec(self.k.b, self.k.b.trunc(value.value, I32))
+        return self.k.broadcast(narrow, lanes).value
+
+
+def spans(
+    boxes: Boxes,
+    box: Int,
+    scale: Vec,
+    counts: tuple[Int, Int],
+    sizes: tuple[Int, Int],
+    *,
+    inclusive: bool,
+) -> tuple[Span, Span]:
+    """A box down and along.
+
+    Args:
+        boxes: Where it is read.
+        box: Its number.
+        scale: Pixels to a unit of the boxes, of the geometry's type.
+        counts: Bins.
+        sizes: Rows and columns of a picture.
+        inclusive: As `RangesCode` has it.
+    """
+    k, geometry = boxes.k, boxes.code.geometry
+    _, valid = boxes.picture(box)
+    corners = [boxes.corner(box, which) * scale for which in range(4)]
+    for corner in corners:
+        valid &= truth(k, k.call("fabs", corner), "<", float("inf"))
+
+    def axis(number: int) -> Span:
+        start, end = (_rounded(k, corners[i - number], valid) for i in (1, 3))
+        extent = k.maximum_int(end - start + int(inclusive), 1)
+        step = k.to_real(extent, geometry) / k.to_real(counts[number], geometry)
+        limit = sizes[number] if inclusive else k.maximum_int(sizes[number] - 1, 0)
+        return Span(k, start, step, counts[number], valid.select(limit, 0))
+
+    return axis(0), axis(1)
+
+
 def emit_ranges(k: Kernel, code: RangesCode) -> None:
     """The first chunk also puts the boxes in order."""
     ranges = Ranges(k)
@@ -111,46 +202,20 @@ def emit_ranges(k: Kernel, code: RangesCode) -> None:
     bad = k.pointer("bad", "int32")
     ranges.declare_integers()
     boxes.declare_integers()
-    sizes = k.integers("h w")
+    height, width = k.integers("h w")
     scale = k.convert(k.real("scale"), code.boxes.geometry)
     chunks = k.integer("chunks")
+    counts = (ranges.rows, ranges.columns)
     with k.chunks(chunks) as chunk:
         with k.when(chunk.equals(0)):
             ranges.order.build(boxes, bad)
         first, last = boxes.count * chunk // chunks, boxes.count * (chunk + 1) // chunks
         with k.range(first, last) as box:
-            _, valid = boxes.picture(box)
-            corners = [boxes.corner(box, which) * scale for which in range(4)]
-            for corner in corners:
-                valid &= truth(k, k.call("fabs", corner), "<", float("inf"))
-            down, along = ranges.of(box)
-            counts = (ranges.rows, ranges.columns)
-            for axis, (to, bins, size) in enumerate(zip((down, along), counts, sizes, strict=True)):
-                span = corners[1 - axis], corners[3 - axis]
-                _fill(k, to, span, (bins, size), valid, code)
-
-
-def _fill(
-    k: Kernel,
-    to: Ptr,
-    span: tuple[Vec, Vec],
-    sizes: tuple[Int, Int],
-    valid: Bool,
-    code: RangesCode,
-) -> None:
-    """The ranges along one axis of a box."""
-    bins, size = sizes
-    geometry = code.boxes.geometry
-    start, end = (_rounded(k, value, valid) for value in span)
-    extent = k.maximum_int(end - start + int(code.inclusive), 1)
-    step = k.to_real(extent, geometry) / k.to_real(bins, geometry)
-    limit = size if code.inclusive else k.maximum_int(size - 1, 0)
-    with k.range(0, bins) as p:
-        low = k.to_int(k.call("floor", k.to_real(p, geometry) * step)) + start
-        high = k.to_int(k.call("ceil", k.to_real(p + 1, geometry) * step)) + start
-        for place, at in ((low, 0), (high, 1)):
-            cut = k.minimum_int(k.maximum_int(place, 0), limit)
-            put(to, valid.select(cut, 0), p * 2 + at)
+            found = spans(boxes, box, scale, counts, (height, width), inclusive=code.inclusive)
+            for to, span in zip(ranges.of(box), found, strict=True):
+                with k.range(0, span.bins) as p:
+                    for at, place in enumerate(span.pair(p)):
+                        put(to, place, p * 2 + at)
 
 
 def _rounded(k: Kernel, value: Vec, valid: Bool) -> Int:
