@@ -54,8 +54,9 @@ def some_boxes(count=12, pictures=3):
 
 @pytest.mark.parametrize("layout", FORMATS)
 @pytest.mark.parametrize("dtype", TOLERANCE)
-def test_every_dtype_and_layout(dtype, layout):
-    x = torch.randn(3, 72, 21, 30).to(dtype).to(memory_format=layout).requires_grad_()
+@pytest.mark.parametrize("channels", [72, 3])
+def test_every_dtype_and_layout(channels, dtype, layout):
+    x = torch.randn(3, channels, 21, 30).to(dtype).to(memory_format=layout).requires_grad_()
     wide = x.detach().double().requires_grad_()
     boxes = some_boxes()
     for ratio, aligned in ((2, True), (-1, False)):
@@ -70,8 +71,9 @@ def test_every_dtype_and_layout(dtype, layout):
             assert (ours - true).abs().max() <= TOLERANCE[dtype] * true.abs().max()
 
 
-def test_layouts_and_threads_agree_bit_by_bit():
-    x, boxes, before = torch.randn(3, 72, 21, 30), some_boxes(40), torch.get_num_threads()
+@pytest.mark.parametrize("channels", [72, 5])
+def test_layouts_and_threads_agree_bit_by_bit(channels):
+    x, boxes, before = torch.randn(3, channels, 21, 30), some_boxes(40), torch.get_num_threads()
     results = []
     for layout in FORMATS:
         for threads in (1, 2, 5):

@@ -88,6 +88,7 @@ CPU_KERNELS: tuple[Listed, ...] = (
     Listed("nms.direct", ("Nms",), "nms.direct", "NMS"),
     Listed("nms.classes", ("NonMaxSuppression",), "nms.classes", "NMS_CLASSES"),
     Listed("roi.align", ("RoiAlign",), "roi.align", "ROI_ALIGN"),
+    Listed("roi.align_separable", ("RoiAlign",), "roi.separable", "ROI_ALIGN_SEPARABLE"),
     Listed("roi.align_gradient", ("RoiAlignGradient",), "roi.align_gradient", "ROI_ALIGN_GRADIENT"),
     Listed("roi.pool", ("RoiPool",), "roi.pool", "ROI_POOL"),
     Listed("roi.pool_few", ("RoiPool",), "roi.pool_few", "ROI_POOL_FEW"),
