@@ -12,9 +12,22 @@ from saccade.codegen.language import Kernel, Ptr
 from saccade.codegen.values import IntLike, Mask, Vec
 from saccade.ir import DType
 
-__all__ = ["FLOATS", "lanes_of", "load", "load_one", "splat", "store", "wide"]
+__all__ = [
+    "FLOATS",
+    "HALVES",
+    "lanes_of",
+    "load",
+    "load_one",
+    "narrow_pairs",
+    "splat",
+    "store",
+    "wide",
+]
 
 FLOATS = frozenset({DType.F32, DType.F16, DType.BF16, DType.F64})
+
+HALVES = frozenset({"bfloat16", "float16"})
+"""Elements of which two are as long as one of their sums."""
 
 
 def wide(*elements: str) -> str:
@@ -61,3 +74,14 @@ def store(k: Kernel, p: Ptr, value: Vec, at: IntLike, mask: Mask | None = None) 
         replace(p, element="int16").store(bits, at, mask)
         return
     p.store(narrow, at, mask)
+
+
+def narrow_pairs(k: Kernel, even: Vec, odd: Vec, element: str) -> Vec:
+    """float32 lanes as one of `HALVES`, rounded: int32 lanes, the even one in the lower half."""
+    if element == "bfloat16":
+        bits = k.narrow_pairs(even, odd)
+    else:
+        kind, lanes = k.vector_type(even.lanes, "int16"), even.lanes
+        low, high = (Vec(k.b, k.b.bitcast(k.convert(v, element).value, kind)) for v in (even, odd))
+        bits = k.shuffle(low, high, [half + i for i in range(lanes) for half in (0, lanes)])
+    return Vec(k.b, k.b.bitcast(bits.value, k.vector_type(even.lanes, "int32")))

@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from roi_operands import FEW, REPORT, H, N, W, some_boxes
 
+from saccade.errors import OutOfBoundsError
 from saccade.ir import DType
 from saccade.kernels.roi.align import ROI_ALIGN
 from saccade.kernels.roi.align_gradient import ROI_ALIGN_GRADIENT
 from saccade.opdefs import RoiAlign, RoiAlignGradient
-from saccade.testing.kernels import nchw_view, nhwc_view, off_by, row_major, run_kernel
+from saccade.testing.kernels import (
+    launched_as,
+    nchw_view,
+    nhwc_view,
+    off_by,
+    row_major,
+    run_kernel,
+)
 from saccade.testing.tolerance import exact_operands, random_operands
 
 
@@ -107,6 +117,22 @@ def test_huge_boxes_take_no_longer(rng, hold):
     assert np.isfinite(result).all()
 
 
+@pytest.mark.parametrize(
+    ("layout", "dtype"),
+    [("planar", DType.F32), ("planar", DType.BF16), ("planar", DType.F16), ("last", DType.BF16)],
+)
+def test_gradient_past_the_caches(layout, dtype, *, rng, hold, past_caches):
+    """Results of whole lines, several bands of them, two blocks of channels."""
+    pictures, channels = (N, 22, 48), 96
+    boxes = some_boxes(rng, 24) * np.float32([1, 3, 1, 3, 1])
+    grad = 64 * exact_operands((len(boxes), channels, 4, 2), dtype, rng)
+    inputs = (views(grad.shape, dtype)[layout], row_major(DType.F32, boxes.shape))
+    outputs = (views((N, channels, *pictures[1:]), dtype)[layout],)
+    op = RoiAlignGradient((4, 2), 0.5, 2, True, pictures=pictures)
+    hold(ROI_ALIGN_GRADIENT, op, (grad, boxes), inputs=inputs, outputs=outputs, stored=dtype, k=64,
+         runs=past_caches[: 4 if dtype is DType.BF16 else 2])  # fmt: skip
+
+
 @pytest.mark.parametrize(("n", "count"), [(0, 0), (2, 0), (0, 3)])
 def test_nothing(n, count, *, hold):
     boxes = np.zeros((count, 5), np.float32)
@@ -123,6 +149,25 @@ def test_a_mistake_shows(rng, hold):
     for at in (2, 3):  # bins, down and along
         with pytest.raises(AssertionError):
             hold(off_by(ROI_ALIGN, at, -1), op, arrays, exact=True, runs=FEW[:1])
+
+
+def test_a_mistake_in_bands_shows(rng, hold):
+    """Bins that are left out, and rows that are listed for another band."""
+    grad, boxes = exact_operands((60, 4, 4, 2), DType.F32, rng), some_boxes(rng, 60)
+    op = RoiAlignGradient((4, 2), 2.0, 2, True, pictures=(N, 4 * H, 16 * W))
+    for at in (2, -1):
+
+        def wrong(phase, at=at):
+            words = list(phase.integers)
+            words[at] -= phase.config.phase == "bands"
+            return replace(phase, integers=tuple(words))
+
+        kernel = launched_as(
+            ROI_ALIGN_GRADIENT,
+            lambda call, wrong=wrong: tuple(map(wrong, ROI_ALIGN_GRADIENT.launch(call))),
+        )
+        with pytest.raises((AssertionError, OutOfBoundsError)):
+            hold(kernel, op, (grad, boxes), exact=True, runs=FEW[1:])
 
 
 def test_refusals(rng):

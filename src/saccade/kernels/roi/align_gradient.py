@@ -2,21 +2,25 @@
 
     dx[n, c, h, w] = Σ over the boxes of n, in order, Σ over bins: rows[p, h] · columns[q, w] · dy
 
-Phases: tables of samples, as forward; then for as many channels as stay in the last-level cache
-with all bins: a copy of dy with its channels innermost, where they are not, and sums (`spread`).
-Every element of dx is written once, zeros included. Sums are kept in float32 or float64.
+Phases: tables of samples, as forward; what gives to each band of rows (`band_lists`); then for as
+many channels as stay in the last-level cache with all bins: a copy of dy with its channels
+innermost, where they are not, and sums (`spread`). Every element of dx is written once, zeros
+included, past the caches where they do not hold it. Sums are kept in float32 or float64.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from math import gcd
 
 from saccade.codegen.language import Kernel
+from saccade.codegen.streams import LINE
 from saccade.kernels.base import Call, CpuKernel, In, Launch, Operand, Out, Scratch, Temp, one_way
 from saccade.kernels.floats import FLOATS, wide
-from saccade.kernels.machine import machine
+from saccade.kernels.machine import beyond_caches, machine
 from saccade.kernels.movement.copy import CopyConfig, emit_copy
+from saccade.kernels.roi.band_lists import BandListsPlan, emit_band_lists
 from saccade.kernels.roi.boxes import refuse_boxes
 from saccade.kernels.roi.planes import NO_COPY, flat_planes, gather_block
 from saccade.kernels.roi.spread import SpreadCode, emit_spread
@@ -28,7 +32,7 @@ __all__ = ["ROI_ALIGN_GRADIENT", "RoiAlignGradientConfig"]
 _BLOCK = 256  # bytes of sums of a pixel
 _SMALL = 64 << 10  # bytes of sums that one thread does
 _CHUNKS = 8  # at least, of a larger result
-_GRAD_TEMP = 5
+_GRAD_TEMP, _LISTS = 5, 6  # temporaries
 
 
 @dataclass(frozen=True)
@@ -36,8 +40,8 @@ class RoiAlignGradientConfig:
     """What the code of one phase depends on.
 
     Attributes:
-        phase: `tables`, `copy` or `spread`.
-        tables, copy, spread: Of the phase.
+        phase: `tables`, `bands`, `copy` or `spread`.
+        tables, copy, spread: Of the phase; `bands` has the first.
     """
 
     phase: str
@@ -67,17 +71,39 @@ def launch(call: Call) -> tuple[Launch, ...]:
     first = Launch(RoiAlignGradientConfig("tables", tables.code), operands, integers, chunks)
     if 0 in call.outputs[0].shape:
         return (first,)
-    return (first, *_parts(call, tables))
+    lists = BandListsPlan(tables, _band(call, tables), _LISTS)
+    bands = replace(lists.launch(), config=RoiAlignGradientConfig("bands", tables.code))
+    return (first, bands, *_parts(call, lists))
 
 
-def _parts(call: Call, tables: TablesPlan) -> Iterator[Launch]:
+def _pitch(call: Call, tables: TablesPlan) -> int:
+    """Elements of a pixel's sums: a block of channels in whole vectors."""
+    lanes = call.target.lanes * 4 // tables.weight_bytes
+    block = min(call.outputs[0].shape[1], _BLOCK // tables.weight_bytes)
+    return -(-block // lanes) * lanes
+
+
+def _band(call: Call, tables: TablesPlan) -> int:
+    """Rows of a band: the second-level cache holds their sums, and the next one begins a line."""
+    out, pitch = call.outputs[0], _pitch(call, tables)
+    n, channels, h, w = out.shape
+    row, blocks = w * pitch * tables.weight_bytes, -(-channels // pitch)
+    band = max(1, min(h, call.target.l2 // 2 // row))
+    if n * h * row * blocks > _SMALL:
+        wanted = -(-_CHUNKS // (n * blocks))
+        band = min(band, -(-h // wanted))
+    lines = LINE // gcd(LINE, out.strides[2] * out.dtype.itemsize)
+    return max(band // lines * lines, min(band, lines - 1))
+
+
+def _parts(call: Call, lists: BandListsPlan) -> Iterator[Launch]:
     """All channels at once, or as many as may be copied."""
     grad = call.inputs[0]
     count, channels, p, q = grad.shape
     if grad.channels_last or not grad.size:
-        yield _spread(call, tables, In(0), (0, channels))
+        yield _spread(call, lists, In(0), (0, channels))
         return
-    block = _BLOCK // tables.weight_bytes
+    block = _BLOCK // lists.tables.weight_bytes
     bytes_of_channel = count * p * q * grad.dtype.itemsize
     room = min(channels, max(1, call.target.l3 // 2 // bytes_of_channel // block) * block)
     for c in range(0, channels, room):
@@ -86,11 +112,11 @@ def _parts(call: Call, tables: TablesPlan) -> Iterator[Launch]:
         copy = gather_block(grad, In(0), temp, (0, count), part, call.target, call.threads)
         config = RoiAlignGradientConfig("copy", copy=copy.config)
         yield Launch(config, copy.operands, copy.integers, copy.chunks)
-        yield _spread(call, tables, temp, part)
+        yield _spread(call, lists, temp, part)
 
 
-def _spread(call: Call, tables: TablesPlan, source: Operand, part: tuple[int, int]) -> Launch:
-    grad, out = call.inputs[0], call.outputs[0]
+def _spread(call: Call, lists: BandListsPlan, source: Operand, part: tuple[int, int]) -> Launch:
+    tables, grad, out = lists.tables, call.inputs[0], call.outputs[0]
     (c0, c1), (n, _, h, w) = part, out.shape
     count, (p, q) = c1 - c0, tables.bins
     steps, start = (p * q * count, q * count, count), 0
@@ -98,36 +124,40 @@ def _spread(call: Call, tables: TablesPlan, source: Operand, part: tuple[int, in
         steps, start = (grad.strides[0], grad.strides[2], grad.strides[3]), c0 * grad.strides[1]
     lanes = call.target.lanes * 4 // tables.weight_bytes
     block = min(count, _BLOCK // tables.weight_bytes)
-    blocks, pitch = -(-count // block), -(-block // lanes) * lanes
-    row = w * pitch * tables.weight_bytes
-    band = max(1, min(h, call.target.l2 // 2 // row))
-    if n * h * row * blocks > _SMALL:
-        wanted = -(-_CHUNKS // (n * blocks))
-        band = min(band, -(-h // wanted))
-    bands = -(-h // band)
-    planar = not out.channels_last
+    blocks, pitch = -(-count // block), _pitch(call, tables)
+    planar, vectors = not out.channels_last, max(1, block // lanes)
     code = SpreadCode(
-        tables.code, grad.dtype.value, out.dtype.value, max(1, block // lanes), planar
+        tables.code, grad.dtype.value, out.dtype.value, vectors, planar, _streamed(call, lists.band)
     )
     integers = (
-        *tables.integers,
+        *(*tables.integers, *lists.integers),
         *(n, h, w, count),
-        *(bands, band, blocks, block),
-        *(pitch, *steps),
-        *(start, c0 * out.strides[1], out.strides[0], out.strides[2], out.strides[3]),
-        out.strides[1],
+        *(blocks, block, pitch),
+        *(*steps, start),
+        *(c0 * out.strides[1], out.strides[0], out.strides[2], out.strides[3], out.strides[1]),
     )
     # Squares of positions are read past the last one.
-    rows = band * w + lanes
-    operands = (source, Out(0), *tables.operands, Scratch(rows * pitch * tables.weight_bytes))
-    chunks = blocks * n * bands
-    return Launch(RoiAlignGradientConfig("spread", spread=code), operands, integers, chunks)
+    sums = Scratch((lists.band * w + lanes) * pitch * tables.weight_bytes)
+    operands = (source, Out(0), *tables.operands, *lists.operands, sums)
+    config = RoiAlignGradientConfig("spread", spread=code)
+    return Launch(config, operands, integers, blocks * n * lists.bands)
+
+
+def _streamed(call: Call, band: int) -> bool:
+    """Whether whole lines of a result are written that the caches do not hold."""
+    out = call.outputs[0]
+    n, c, h, w = out.strides
+    steps = (n, h, w) if out.channels_last else (n, band * h, c)
+    lines = all(step * out.dtype.itemsize % LINE == 0 for step in steps)
+    return lines and beyond_caches(call.target, out.nbytes)
 
 
 def emit(k: Kernel, config: RoiAlignGradientConfig) -> None:
     """The code of one configuration."""
     if config.phase == "tables":
         emit_tables(k, config.tables)
+    elif config.phase == "bands":
+        emit_band_lists(k, config.tables)
     elif config.phase == "copy":
         emit_copy(k, config.copy)
     else:

@@ -7,12 +7,13 @@ scatter   [position][c] in scratch -> channels whose positions are neighbours in
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from saccade.codegen.language import Kernel, Ptr
 from saccade.codegen.target import Target
-from saccade.codegen.values import Int
+from saccade.codegen.values import Int, Vec
 from saccade.kernels.base import In, Launch, Temp, View
-from saccade.kernels.floats import lanes_of, load, store
+from saccade.kernels.floats import HALVES, lanes_of, load, narrow_pairs, store
 from saccade.kernels.movement.copy import CopyConfig, copy_launch
 from saccade.kernels.movement.networks import transpose
 
@@ -91,6 +92,8 @@ def scatter_block(
 ) -> None:
     """Write a block of channels, position by position side by side.
 
+    Elements of 16 bits are turned in pairs of positions, which fill whole vectors.
+
     Args:
         k: Builder.
         block: Elements of `element`; it is read in squares of positions and channels.
@@ -102,17 +105,38 @@ def scatter_block(
     """
     positions, channels = sizes
     side = lanes_of(k, element)
+    halves = to.element in HALVES
+
+    def read(position: Int, c: Int) -> Vec:
+        return load(k, block, position * pitch + c, side, element)
+
+    def each(c: Int, rows: list[Vec]) -> Iterator[tuple[Int, Vec]]:
+        """Where the channels' rows go."""
+        for i, row in enumerate(transpose(k, rows)):
+            with k.when(c + i < channels):
+                yield (c + i) * channel_step, row
 
     def square(c: Int, first: Int, count: Int | None) -> None:
         mask = None if count is None else k.first(count, side)
-        rows = [load(k, block, (first + i) * pitch + c, side, element) for i in range(side)]
-        for i, row in enumerate(transpose(k, rows)):
-            with k.when(c + i < channels):
-                store(k, to, row, (c + i) * channel_step + first, mask)
+        for at, row in each(c, [read(first + i, c) for i in range(side)]):
+            store(k, to, row, at + first, mask)
 
-    whole = positions // side * side
+    def pairs(c: Int, first: Int) -> None:
+        words = [
+            narrow_pairs(k, read(first + i, c), read(first + i + 1, c), to.element)
+            for i in range(0, 2 * side, 2)
+        ]
+        kind, bits = k.vector_type(2 * side, "int16"), replace(to, element="int16")
+        for at, row in each(c, words):
+            bits.store(Vec(k.b, k.b.bitcast(row.value, kind)), at + first)
+
+    step = 2 * side if halves else side
+    whole = positions // step * step
     with k.range(0, channels, side) as c:
-        with k.range(0, whole, side) as first:
-            square(c, first, None)
-        with k.when(whole < positions):
-            square(c, whole, positions - whole)
+        with k.range(0, whole, step) as first:
+            if halves:
+                pairs(c, first)
+            else:
+                square(c, first, None)
+        with k.range(whole, positions, side) as first:
+            square(c, first, positions - first)

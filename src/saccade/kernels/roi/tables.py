@@ -125,15 +125,15 @@ class Tables:
         """After all pointers."""
         k = self.k
         self.boxes, self.pictures, self.rows, self.columns = k.integers("boxes pictures ph pw")
-        self.height, self._width, self._down, self._along = k.integers("h w down along")
+        self.height, self._width, self.room, self._along = k.integers("h w down along")
         self.order.sized(self.boxes, self.pictures)
 
     def of(self, box: Int) -> tuple[Axis, Axis]:
         """The tables of one box, down and along."""
-        at = box * (self._down + self._along)
+        at = box * (self.room + self._along)
         mark = box * (marks_of(self.rows) + marks_of(self.columns))
-        down = self._axis(at, mark, (self.rows, self.height, self._down))
-        right, beside = at + self._down, mark + marks_of(self.rows)
+        down = self._axis(at, mark, (self.rows, self.height, self.room))
+        right, beside = at + self.room, mark + marks_of(self.rows)
         return down, self._axis(right, beside, (self.columns, self._width, self._along))
 
     def reach(self, box: Int) -> tuple[tuple[Int, Int], tuple[Int, Int]]:
