@@ -41,3 +41,29 @@ def test_export(name):
     targets = [str(node.target) for node in exported.graph.nodes]
     assert any(target.startswith("saccade.") for target in targets)
     assert torch.equal(exported.module()(*operands), function(*operands))
+
+
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
+def test_pictures_as_many_as_boxes_are_kept(layout):
+    """Nobody knows how many there are when this is traced, not even whether there are any."""
+
+    class Heads(torch.nn.Module):
+        def forward(self, x, boxes):
+            kept = boxes[ops.nms(boxes, boxes[:, 0], 0.5)]
+            y = ops.roi_align(x, torch.nn.functional.pad(kept, (1, 0)), 4)
+            y = ops.pixel_unshuffle(ops.pixel_shuffle(y, 2), 2)
+            y = ops.deform_conv2d(y, torch.zeros(y.shape[0], 18, 2, 2), torch.ones(4, 4, 3, 3))
+            corners = torch.nn.functional.pad(kept, (1, 0))[:, :1] * 0 + torch.tensor(
+                [0, 0, 0, 2, 2]
+            )
+            return ops.roi_pool(y, corners, 1), ops.vector_norm(y, 3, 1, keepdim=True)
+
+    torch.manual_seed(3)
+    x = torch.randn(1, 4, 9, 8).contiguous(memory_format=layout)
+    boxes = torch.rand(12, 4) * 4
+    boxes[:, 2:] += boxes[:, :2]
+    exported = torch.export.export(Heads(), (x, boxes), strict=False).module()
+    for given in (boxes, boxes[:, [1, 0, 3, 2]], boxes * 0 + boxes[0]):
+        for one, other in zip(exported(x, given), Heads()(x, given), strict=True):
+            assert torch.equal(one, other)
+            assert one.stride() == other.stride()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -94,6 +95,18 @@ def test_corners(p):
             (dx,) = torch.autograd.grad(y, leaf, grad, retain_graph=True)
             (want,) = torch.autograd.grad(true, twin, grad, retain_graph=True)
             torch.testing.assert_close(dx, want, equal_nan=True)
+
+
+@pytest.mark.parametrize("axis", [0, 1, -1])
+def test_axes_of_other_integers(axis):
+    x = torch.randn(3, 4)
+    for dim in (
+        np.int64(axis),
+        [np.int32(axis)],
+        torch.tensor(axis),
+        range(axis % 2, axis % 2 + 1),
+    ):
+        assert torch.equal(vector_norm(x, 2, dim), vector_norm(x, 2, axis))
 
 
 @pytest.mark.parametrize("p", [2, 0, 3, INF, -1])

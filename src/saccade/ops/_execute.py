@@ -65,10 +65,12 @@ class Operator:
         if plan is None:
             plan = self._plan(operands, parameters, into, count)
             keep(self._plans, _PLANS, key, plan)
+        results = into or plan.results(count)
+        if plan.hollow:
+            return results
         operation = plan.operation(count)
         if plan.dense:
             operands = _made_dense(operands, plan.dense)
-        results = into or plan.results(count)
         missing = operation.run(count, [*map(_address, operands), *map(_address, results)])
         if missing:
             raise OperandError(

@@ -68,6 +68,7 @@ class Plan:
 
     Attributes:
         dense: Operands that have to be made contiguous before.
+        hollow: Whether no result has an element, whatever the count: there is nothing to do.
     """
 
     def __init__(
@@ -85,6 +86,7 @@ class Plan:
             _Shape(t, i >= counted and count >= 0, count) for i, t in enumerate(operands)
         ]
         self._outputs = [_Shape(t, call.counted and count >= 0, count) for t in results]
+        self.hollow = all(shape.hollow for shape in self._outputs)
         self._large = min((shape.large for shape in self._outputs), default=sys.maxsize)
         self._operations: list[Operation] = []
         self._known: dict[int, Operation] = {}
@@ -140,6 +142,7 @@ class _Shape:
         count: The count.
 
     Attributes:
+        hollow: Whether it has no element, whatever the count.
         large: The least count for which it may be worth huge pages.
     """
 
@@ -149,6 +152,7 @@ class _Shape:
         self._rest = self._size[1:]
         self._more = self._size[0] - count if counted else 0
         nbytes = prod(self._rest if counted else self._size) * tensor.dtype.itemsize
+        self.hollow = nbytes == 0
         if counted:
             self.large = HUGE_PAGE // max(nbytes, 1)
         else:

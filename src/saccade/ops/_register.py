@@ -13,15 +13,41 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 
 __all__ = ["Gradient", "define", "define_gradient", "each_of_batch"]
-
-_LIBRARY = torch.library.Library("saccade", "FRAGMENT")
 
 # Results lie as operands do: compiled code has to hand over what shape functions have seen.
 _AS_TRACED = getattr(torch.Tag, "needs_exact_strides", torch.Tag.needs_fixed_stride_order)
 
 Function = Callable[..., Any]
+
+
+class _Library(torch.library.Library):
+    """PyTorch's, but that operators with gradients refuse forward mode: it would be zeros."""
+
+    def impl(self, op_name: Any, fn: Function, *rest: Any, **options: Any) -> None:  # noqa: ANN401
+        if rest[:1] == ("Autograd",):
+            fn = _without_tangents(op_name, fn)
+        super().impl(op_name, fn, *rest, **options)
+
+
+def _without_tangents(name: str, kernel: Function) -> Function:
+    """What `register_autograd` makes; where nothing requires a gradient, it drops tangents."""
+
+    def call(keyset: object, *arguments: object) -> object:
+        if forward_ad._current_level >= 0 and any(map(_has_tangent, arguments)):
+            raise RuntimeError(f"forward-mode derivatives of saccade::{name} are not supported")
+        return kernel(keyset, *arguments)
+
+    return call
+
+
+def _has_tangent(value: object) -> bool:
+    return isinstance(value, Tensor) and forward_ad.unpack_dual(value).tangent is not None
+
+
+_LIBRARY = _Library("saccade", "FRAGMENT")
 
 
 @dataclass(frozen=True, slots=True)

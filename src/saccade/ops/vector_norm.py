@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from operator import index
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -109,7 +110,12 @@ def _check_dtype(have: torch.dtype, dtype: torch.dtype) -> None:
 def _axes(x: Tensor, dim: int | Sequence[int] | None) -> list[int]:
     """Axes that go, sorted, counted from 0."""
     rank = x.dim()
-    dims = (dim,) if isinstance(dim, int) else tuple(dim or ())
+    if dim is None:
+        dims: tuple[int, ...] = ()
+    elif isinstance(dim, (tuple, list, range)):
+        dims = tuple(dim)
+    else:
+        dims = (index(cast(int, dim)),)  # NumPy's integers as well
     if not dims:
         return list(range(rank))
     found = set()

@@ -121,8 +121,8 @@ def _copies(call: Call, plan: RegionsPlan, planar: Planar, *, streamed: bool) ->
         yield replace(found, config=config)
         return
     copy = planar.copied(call.target, call.threads)
-    assert copy is not None
-    yield PsConfig.copied(copy)
+    if copy is not None:  # pictures without pixels
+        yield PsConfig.copied(copy)
 
 
 def emit(k: Kernel, config: PsConfig) -> None:
