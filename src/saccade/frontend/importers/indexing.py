@@ -110,7 +110,7 @@ def _slice_contents(
 
 
 def import_gather(call: Call) -> Sequence[Operand]:
-    """ONNX Gather 1 to 13; indices that are known and evenly spaced make it a slice."""
+    """ONNX Gather 1 to 13; computed indices beyond the axis are clamped to its ends."""
     x = call.operand(0)
     axis = call.axis(call.integer("axis", 0), len(x.shape))
     if isinstance(x, Symbolic):
@@ -151,7 +151,7 @@ def _check_indices(call: Call, indices: Array, size: Dim) -> None:
 
 
 def import_gather_nd(call: Call) -> Sequence[Operand]:
-    """ONNX GatherND 11 to 13."""
+    """ONNX GatherND 11 to 13; computed indices beyond an axis are clamped to its ends."""
     data, indices = call.value(0), call.value(1)
     if indices.dtype is not DType.I64:
         raise call.broken(f"indices of type {indices.dtype.value}")
