@@ -20,7 +20,7 @@ from saccade.layout.formats import Formats, formats
 from saccade.layout.join import Pair, joined, separable_pairs
 from saccade.layout.search import Storage, search
 from saccade.layout.select import Available, Selector
-from saccade.layout.sizes import add_shapes, check_guards, fitted, shapes_of
+from saccade.layout.sizes import add_shapes, check_empty, check_guards, fitted, shapes_of
 from saccade.layout.storage import Places, place
 from saccade.layout.types import Backend, BufferKind, Laid, LaidStep, Passed, Stored, Timings
 from saccade.layout.views import channels_last, row_major
@@ -50,6 +50,7 @@ def assign(
     """
     known = fitted(graph)
     shapes = shapes_of(graph, sizes)
+    check_empty(graph, shapes, sizes)
     graph = with_gates(joined(graph, shapes, backend, threads), shapes, backend, threads)
     add_shapes(shapes, graph, sizes)
     pairs, apart = separable_pairs(graph)

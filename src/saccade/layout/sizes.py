@@ -13,7 +13,7 @@ from saccade.ir.dim import evaluate, is_static
 from saccade.ir.verify import describe
 from saccade.opdefs import Move
 
-__all__ = ["add_shapes", "check_guards", "fitted", "shapes_of"]
+__all__ = ["add_shapes", "check_empty", "check_guards", "fitted", "shapes_of"]
 
 
 def shapes_of(graph: Graph, sizes: Mapping[str, int]) -> dict[Value, tuple[int, ...]]:
@@ -97,6 +97,26 @@ def _evaluate(dim: Dim, sizes: Mapping[str, int], value: Value) -> int:
             "the input is too small for this model"
         )
     return size
+
+
+def check_empty(
+    graph: Graph, shapes: Mapping[Value, tuple[int, ...]], sizes: Mapping[str, int]
+) -> None:
+    """Ask the rules of what gives nothing once more: a window may be larger than all there is.
+
+    Symbols never look too small, and one row too few is a result of none.
+
+    Args:
+        graph: As it was lowered.
+        shapes: Of every value.
+        sizes: What the symbols are.
+
+    Raises:
+        PlanError: If an operator does not take sizes like these.
+    """
+    for node in graph.nodes:
+        if any(0 in shapes[value] for value in node.outputs):
+            _check_guard(node, node.op.bind(sizes), shapes, sizes)
 
 
 def check_guards(
