@@ -53,6 +53,8 @@ class BFloat16(Vectors):
     def narrow_bf16(self, value: Vec) -> Vec:
         """float32 lanes as int16 lanes that hold bfloat16, rounded to nearest even."""
         lanes = value.lanes
+        if self.target.bf16 and lanes == 2 * self.lanes:
+            return self._narrow_two(*self.split(value, self.lanes))
         if self.target.bf16:
             rounded = self.b.fptrunc(value.value, vector_of(_BFLOAT, lanes))
             return Vec(self.b, self.b.bitcast(rounded, vector_of(_I16, lanes)))
@@ -64,20 +66,21 @@ class BFloat16(Vectors):
         lanes = even.lanes
         if self.target.bf16 and lanes % self.lanes == 0:
             parts = zip(self.split(even, self.lanes), self.split(odd, self.lanes), strict=True)
-            return self.concat([self._narrow_two(a, b) for a, b in parts])
+            turns = [half + i for i in range(self.lanes) for half in (0, self.lanes)]
+            rounded = (self._narrow_two(a, b) for a, b in parts)
+            return self.concat([self.shuffle(raw, raw, turns) for raw in rounded])
         lower = self.b.lshr(self._rounded(even), _constant(16, lanes))
         upper = self.b.and_(self._rounded(odd), _constant(-0x10000, lanes))
         kind = vector_of(_I16, 2 * lanes)
         return Vec(self.b, self.b.bitcast(self.b.or_(lower, upper), kind))
 
-    def _narrow_two(self, even: Vec, odd: Vec) -> Vec:
-        """One conversion for two registers, whose results then take turns."""
-        lanes, both = even.lanes, vector_of(_BFLOAT, 2 * even.lanes)
+    def _narrow_two(self, first: Vec, second: Vec) -> Vec:
+        """One conversion for two registers, side by side."""
+        lanes, both = first.lanes, vector_of(_BFLOAT, 2 * first.lanes)
         name = f"llvm.x86.avx512bf16.cvtne2ps2bf16.{32 * lanes}"
-        convert = self._intrinsic(name, both, [even.type, even.type])
-        rounded = self.b.call(convert, [odd.value, even.value])
-        raw = Vec(self.b, self.b.bitcast(rounded, vector_of(_I16, 2 * lanes)))
-        return self.shuffle(raw, raw, [half + i for i in range(lanes) for half in (0, lanes)])
+        convert = self._intrinsic(name, both, [first.type, first.type])
+        rounded = self.b.call(convert, [second.value, first.value])
+        return Vec(self.b, self.b.bitcast(rounded, vector_of(_I16, 2 * lanes)))
 
     def _rounded(self, value: Vec) -> Any:  # noqa: ANN401
         """Bits of float32 lanes, rounded in their upper halves."""

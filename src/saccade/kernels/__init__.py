@@ -75,6 +75,7 @@ CPU_KERNELS: tuple[Listed, ...] = (
     Listed("movement.pad", ("Pad",), "movement.pad", "PAD"),
     Listed("movement.gather", ("Gather", "GatherNd"), "movement.gather", "GATHER"),
     Listed("resize.direct", ("Resize",), "resize.direct", "RESIZE"),
+    Listed("resize.rows", ("Resize",), "resize.rows", "RESIZE_ROWS"),
     Listed("softmax.direct", ("Softmax",), "softmax.direct", "SOFTMAX"),
     Listed("normalize.layer", ("LayerNorm",), "normalize.statistics", "LAYER_NORM"),
     Listed("normalize.group", ("GroupNorm",), "normalize.statistics", "GROUP_NORM"),
