@@ -150,7 +150,7 @@ def test_refusals():
     assert "neither" in RESIZE_ROWS.supports(Call(op, (source,), (apart,), (False,), target))
 
 
-@pytest.mark.parametrize("position", [0, 1, 3, 6, 8, 9, 10, 11, 12, 13, 14])
+@pytest.mark.parametrize("position", [0, 1, 3, 6, 9, 10, 11, 12, 13, 14])
 @pytest.mark.parametrize("kind", ["planar", "runs"])
 def test_mutants_are_caught(hold, position, kind):
     mutant = off_by(RESIZE_ROWS, position)
