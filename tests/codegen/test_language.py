@@ -97,6 +97,29 @@ def test_control_flow():
     assert y.tolist() == [1, 1, 1, 2, 2, 2, 2, 2, 0, 0, 0, 0, 3, *[0] * 7]
 
 
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("element", ["float32", "int32", "float64"])
+def test_lanes_in_any_order(isa, element):
+    """Of one register and of two; higher bits of an index do not count."""
+    itemsize = np.dtype(element).itemsize
+    lanes = host_target(isa).lanes * 4 // itemsize
+    if not host_target(isa).permutes(itemsize):
+        pytest.skip("not on this target")
+
+    def emit(k):
+        x, y, index = k.pointer("x", element), k.pointer("y", element), k.pointer("i", "int32")
+        order = index.vec(0, None, lanes)
+        first, second = x.vec(0, None, lanes), x.vec(lanes, None, lanes)
+        y.store(k.permuted(order, first), 0)
+        y.store(k.permuted(order, first, second), lanes)
+
+    x, y = (100 - np.arange(2 * lanes)).astype(element), np.zeros(2 * lanes, element)
+    index = (np.arange(lanes) * 7 + 3 + 64 * (np.arange(lanes) % 2)).astype(np.int32)
+    run(emit, [x, y, index], isa=isa)
+    assert y[:lanes].tolist() == x[index % lanes].tolist()
+    assert y[lanes:].tolist() == x[index % (2 * lanes)].tolist()
+
+
 def test_chunks_are_shared_by_claim():
     def emit(k):
         y, n = k.pointer("y"), k.integer("n")

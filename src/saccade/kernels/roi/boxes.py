@@ -11,13 +11,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from saccade.codegen.language import Kernel, Ptr
-from saccade.codegen.values import I32, Bool, Int, IntLike, Vec
+from saccade.codegen.values import I32, Bool, Int, IntLike, Mask, Vec
 from saccade.ir import DType
 from saccade.kernels.base import Call, In, Operand, Temp, View
 from saccade.kernels.floats import FLOATS, load_one, wide
 
 __all__ = [
-    "STRIPS",
     "Boxes",
     "BoxesCode",
     "BoxesPlan",
@@ -28,7 +27,7 @@ __all__ = [
     "truth",
 ]
 
-STRIPS = 16
+_STRIPS = 16
 """Of a picture, which boxes may be ordered by."""
 
 
@@ -138,6 +137,22 @@ class Boxes:
         safe = Vec(k.b, k.b.select(valid.value, number.value, number.like(0.0).value))
         return k.to_int(safe), valid
 
+    def strip(self, height: Int, scale: Vec, box: Int) -> Int:
+        """Which strip of a picture the middle of a box lies in, or the nearest.
+
+        Args:
+            height: Rows of a picture.
+            scale: Pixels to a unit of the boxes, of the geometry's type.
+            box: Its number.
+        """
+        k = self.k
+        middle = (self.corner(box, 1) + self.corner(box, 3)) * 0.5 * scale
+        strip = middle * float(_STRIPS) / k.to_real(height, self.code.geometry)
+        strip = k.minimum(k.maximum(strip, 0.0), float(_STRIPS - 1))
+        # NaN is left, which is no integer.
+        finite = Mask(k.b, truth(k, strip, ">=", 0.0).value)
+        return k.to_int(finite.select(strip, strip.like(0.0)))
+
 
 class Order:
     """Boxes by picture and strip, in their own order within a strip; a shared temporary of int32.
@@ -152,18 +167,18 @@ class Order:
     @staticmethod
     def extra(pictures: int) -> int:
         """Elements before the two for each box."""
-        return max(1, pictures) * STRIPS + 2
+        return max(1, pictures) * _STRIPS + 2
 
     def sized(self, boxes: Int, pictures: Int) -> Order:
         """After the integers are known, on which the places of the parts depend."""
-        self.strips = self.k.maximum_int(pictures, 1) * STRIPS
+        self.strips = self.k.maximum_int(pictures, 1) * _STRIPS
         self._picture = self.memory + (self.strips + 2)
         self._box = self._picture + boxes
         return self
 
     def start(self, picture: Int) -> Int:
         """Where the boxes of a picture start; for the number of pictures, where all end."""
-        return self.memory.load_int(picture * STRIPS)
+        return self.memory.load_int(picture * _STRIPS)
 
     def picture(self, box: Int) -> Int:
         """The picture of a box."""
@@ -179,13 +194,13 @@ class Order:
         Args:
             boxes: What is sorted.
             bad: int32; gets how many boxes name a picture that is not there.
-            strip: The strip of a box, below `STRIPS`: neighbours in the order then read the same
+            strip: The strip of a box, below `_STRIPS`: neighbours in the order then read the same
                 rows, which caches still have.
         """
         k, starts = self.k, self.memory
 
         def bucket(box: Int, picture: Int) -> Int:
-            return picture * STRIPS + (strip(box) if strip else 0)
+            return picture * _STRIPS + (strip(box) if strip else 0)
 
         with k.range(0, self.strips + 2) as n:
             put(starts, 0, n)

@@ -1,7 +1,8 @@
 """RoiPool: every bin of a box is the largest pixel of its picture there, with its place.
 
-Phases: boxes rounded to pixels and put in order by picture (`ranges`); then, for some pictures and
-a block of channels that stay in the last-level cache together, boxes in that order (`maxima`).
+Phases: boxes rounded to pixels and put in order by picture and rows (`ranges`); then, for some
+pictures and a block of channels that stay in the last-level cache together, boxes in that order
+(`maxima`).
 Pictures whose channels are not neighbours in memory are copied block by block into a temporary
 where they are. Refuses results whose channels are not neighbours and whose bins are not either.
 """
@@ -69,7 +70,7 @@ def launch(call: Call) -> tuple[Launch, ...]:
     """The phases."""
     x = call.inputs[0]
     n, _, h, w = x.shape
-    ranges = RangesPlan.of(call, x, (n, h, w))
+    ranges = RangesPlan.of(call, x, (n, h, w), strips=True)
     bad: Operand = Out(1 + call.op.places) if call.op.report else Temp(_BAD, 64)
     operands, integers, chunks = ranges.launch(bad)
     first = Launch(RoiPoolConfig("ranges", ranges.code), operands, integers, chunks)

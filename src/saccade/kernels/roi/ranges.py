@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from saccade.codegen.calling import real_word
@@ -34,10 +35,12 @@ class RangesCode:
         boxes: How boxes are read.
         inclusive: Whether a box's last pixel belongs to it. (RoIPool's does; PSRoIPool's does not,
             and neither do its bins reach a picture's last row and column.)
+        strips: Whether boxes of a picture are in the order of its strips.
     """
 
     boxes: BoxesCode = field(default_factory=BoxesCode)
     inclusive: bool = True
+    strips: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,11 +54,21 @@ class RangesPlan:
     scale: float
 
     @classmethod
-    def of(cls, call: Call, data: View, pictures: tuple[int, int, int], at: int = 1) -> RangesPlan:
+    def of(
+        cls,
+        call: Call,
+        data: View,
+        pictures: tuple[int, int, int],
+        at: int = 1,
+        *,
+        strips: bool = False,
+    ) -> RangesPlan:
         """Of an operator with `bins`, `scale` and `inclusive`, whose boxes are operand `at`."""
         op = call.op
         boxes = plan_boxes(call, data, pictures[0], at)
-        return cls(boxes, RangesCode(boxes.code, op.inclusive), op.bins, pictures[1:], op.scale)
+        return cls(
+            boxes, RangesCode(boxes.code, op.inclusive, strips), op.bins, pictures[1:], op.scale
+        )
 
     @property
     def operands(self) -> tuple[Operand, ...]:
@@ -208,7 +221,8 @@ def emit_ranges(k: Kernel, code: RangesCode) -> None:
     counts = (ranges.rows, ranges.columns)
     with k.chunks(chunks) as chunk:
         with k.when(chunk.equals(0)):
-            ranges.order.build(boxes, bad)
+            strip = partial(boxes.strip, height, scale) if code.strips else None
+            ranges.order.build(boxes, bad, strip)
         first, last = boxes.count * chunk // chunks, boxes.count * (chunk + 1) // chunks
         with k.range(first, last) as box:
             found = spans(boxes, box, scale, counts, (height, width), inclusive=code.inclusive)

@@ -7,14 +7,15 @@ channels, find them ready.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
 
 from saccade.codegen.calling import real_word
 from saccade.codegen.language import Kernel
-from saccade.codegen.values import Int, Mask, Vec
+from saccade.codegen.values import Int, Vec
 from saccade.kernels.base import Call, Operand, Temp
 from saccade.kernels.floats import wide
 from saccade.kernels.roi.axis import Axis, Sampling, marks, room
-from saccade.kernels.roi.boxes import STRIPS, Boxes, BoxesCode, BoxesPlan, Order, plan_boxes, truth
+from saccade.kernels.roi.boxes import Boxes, BoxesCode, BoxesPlan, Order, plan_boxes
 
 __all__ = ["Tables", "TablesCode", "TablesPlan", "emit_tables"]
 
@@ -163,7 +164,7 @@ def emit_tables(k: Kernel, code: TablesCode) -> None:
     sampling = Sampling(scale, offset, least, ratio)
     with k.chunks(chunks) as chunk:
         with k.when(chunk.equals(0)):
-            tables.order.build(boxes, bad, lambda box: _strip(k, tables, boxes, box, scale))
+            tables.order.build(boxes, bad, partial(boxes.strip, tables.height, scale))
         first, last = boxes.count * chunk // chunks, boxes.count * (chunk + 1) // chunks
         with k.range(first, last) as box:
             down, along = tables.of(box)
@@ -174,16 +175,6 @@ def emit_tables(k: Kernel, code: TablesCode) -> None:
                 with other:
                     down.empty()
                     along.empty()
-
-
-def _strip(k: Kernel, tables: Tables, boxes: Boxes, box: Int, scale: Vec) -> Int:
-    """Which strip of the picture the middle of a box lies in, or the nearest."""
-    middle = (boxes.corner(box, 1) + boxes.corner(box, 3)) * 0.5 * scale
-    strip = middle * float(STRIPS) / k.to_real(tables.height, boxes.code.geometry)
-    strip = k.minimum(k.maximum(strip, 0.0), float(STRIPS - 1))
-    # NaN is left, which is no integer.
-    finite = Mask(k.b, truth(k, strip, ">=", 0.0).value)
-    return k.to_int(finite.select(strip, strip.like(0.0)))
 
 
 def _fill(
