@@ -8,7 +8,7 @@ import pytest
 from frontend_models import text_model
 
 from saccade import frontend
-from saccade.errors import ModelError
+from saccade.errors import ModelError, UnsupportedModelError
 
 WEIGHTS = {
     "axis": np.array([1]), "b": np.ones((2, 4), np.float32), "i": np.zeros(2, np.int64),
@@ -49,3 +49,9 @@ def test_what_is_broken(name: str) -> None:
     body, opset, message = BROKEN[name]
     with pytest.raises(ModelError, match=message):
         frontend.load(attributed(body, opset))
+
+
+def test_logarithms_of_integers_are_refused() -> None:
+    body = "c = Cast<to=6>(x) y = ReduceLogSum(c)"
+    with pytest.raises(UnsupportedModelError, match="logarithms of integers"):
+        frontend.load(text_model(body, outputs="int32 y"))

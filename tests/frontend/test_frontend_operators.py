@@ -62,6 +62,10 @@ CASES = {
         "o = Conv<pads=[1,1,1,1]>(x, v)\ny = DeformConv<pads=[1,1,1,1], kernel_shape=[3,3]>(x, w, o)",
         opset=19, weights={"w": _w(4, 3, 3, 3), "v": _w(18, 3, 3, 3)},
     ),
+    "deform_conv_open": Case(
+        "o = Conv<pads=[1,1,1,1]>(x, v)\ny = DeformConv<pads=[1,1,1,1], offset_group=3>(x, w, o)",
+        "float[N, C, H, W] x", opset=19, weights={"w": _w(4, 3, 3, 3), "v": _w(54, 3, 3, 3)},
+    ),
     "deform_conv_mask": Case(
         "o = Conv<strides=[2,1], pads=[0,1,1,0]>(x, v)\nm = Conv<strides=[2,1], pads=[0,1,1,0]>(x, u)\n"
         "y = DeformConv<strides=[2,1], pads=[0,1,1,0], group=3, offset_group=3>(x, w, o, b, m)",
@@ -235,6 +239,7 @@ CASES = {
     "concat": Case("a = Relu(x) y = Concat<axis=-3>(x, a, x)"),
     "depth_to_space": Case('y = DepthToSpace<blocksize=2, mode="CRD">(x)', "float[N, 8, H, W] x", (2, 8, 3, 5)),
     "depth_to_space_dcr": Case("y = DepthToSpace<blocksize=2>(x)", "float[N, 8, H, W] x", (2, 8, 3, 5)),
+    "depth_to_space_open": Case("y = DepthToSpace<blocksize=2>(x)", "float[N, C, H, W] x", (2, 8, 3, 5)),
     "space_to_depth": Case("y = SpaceToDepth<blocksize=2>(x)", "float[N, 3, 4, 6] x", (2, 3, 4, 6)),
     "pad": Case("y = Pad(x, p, v)", weights={"p": _i(0, 0, 1, 2, 0, 1, 0, 3), "v": _s(1.5)}),
     "pad_reflect": Case('y = Pad<mode="reflect">(x, p)', weights={"p": _i(0, 0, 1, 2, 0, 0, 0, 3)}),

@@ -7,6 +7,7 @@ import pytest
 from onnx import numpy_helper
 
 import saccade
+from saccade.errors import PlanError
 from saccade.testing.compare import FP32_TOLERANCE, compare_outputs
 
 BFLOAT16 = 8e-3  # twice what was measured
@@ -69,7 +70,7 @@ GRAPHS = {
     ),
     "pooled": (
         POOLED,
-        ", float[K,4] b, int64[K] i",
+        ", float[K,F] b, int64[L] i",
         "float[K,5,4,3] h, float[K,16,4,3] y, float[K,16,1,1] g, float[N,16,H,W] f",
     ),
     "moved": (MOVED, "", "float[N,12,P,Q] y, float[N,4] l, float[N,32,R,S] p, float[N,4,T,U] w"),
@@ -81,7 +82,7 @@ def model_of(name):
     opset = 19 if name == "sampled" else 18
     header = f'<ir_version: 8, opset_import: ["" : {opset}]>'
     model = onnx.parser.parse_model(
-        f"{header} g (float[N,3,H,W] x{more}) => ({outputs}) {{ {body} }}"
+        f"{header} g (float[N,C,H,W] x{more}) => ({outputs}) {{ {body} }}"
     )
     rng = np.random.default_rng(3)
     for key, shape in WEIGHTS.items():
@@ -154,3 +155,23 @@ def test_pictures_that_are_not_there_and_boxes_of_any_contents(truth):
     assert np.isfinite(found["y"]).all()
     for name in ("h", "y"):
         assert np.allclose(found[name][[0, 6]], wanted[name][[0, 6]], rtol=1e-4, atol=1e-5), name
+
+
+@pytest.mark.parametrize("size", [(7, 3), (6, 4)])
+def test_operands_that_do_not_fit_each_other(size):
+    model = saccade.compile(model_of("pooled"), threads=1)
+    feeds = feeds_of("pooled", 2, 12, 16)
+    feeds["b"] = np.zeros(size, np.float32)
+    with pytest.raises(PlanError, match=f"with .*F={size[1]}.* RoiAlign"):
+        model.run(feeds)
+
+
+def test_channels_that_do_not_make_blocks():
+    model = onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["" : 13]> g (float[1,C,4,4] x) => (float[1,D,8,8] y) '
+        "{ y = DepthToSpace<blocksize = 2>(x) }"
+    )
+    compiled = saccade.compile(model, threads=1)
+    assert compiled(np.zeros((1, 8, 4, 4), np.float32)).shape == (1, 2, 8, 8)
+    with pytest.raises(PlanError, match="with C=6"):
+        compiled(np.zeros((1, 6, 4, 4), np.float32))

@@ -71,9 +71,10 @@ class DeformGeometry(Op):
         taps = weight.shape[2:]
         known = all(isinstance(t, int) and t >= 1 for t in taps)
         expect(self, known, f"the window {text(taps)} is not known")
-        channels, outputs = x.shape[1], weight.shape[0]
+        outputs = weight.shape[0]
         assert isinstance(outputs, int)
-        unify(self, channels, mul(weight.shape[1], self.groups), "the number of channels")
+        total = mul(weight.shape[1], self.groups)
+        channels = unify(self, x.shape[1], total, "the number of channels")
         expect(self, outputs % self.groups == 0, f"{outputs} channels in {self.groups} groups")
         shared = isinstance(channels, int) and channels % self.offset_groups == 0
         expect(self, shared, f"{channels} channels in {self.offset_groups} offset groups")

@@ -11,6 +11,7 @@ from saccade.ir.dim import Dim, add
 from saccade.ir.dtype import DType
 from saccade.ir.op import Array, Op, TensorType, Work
 from saccade.opdefs._rules import (
+    differ,
     expect,
     expect_count,
     expect_float,
@@ -116,7 +117,7 @@ class NonMaxSuppression(Op):
         boxes, scores = inputs
         expect_float(self, boxes, "boxes")
         expect_float(self, scores, "scores")
-        shaped = len(boxes.shape) == 3 and boxes.shape[2] == 4
+        shaped = len(boxes.shape) == 3 and not differ(boxes.shape[2], 4)
         expect(self, shaped, f"boxes must be [B, N, 4], are {text(boxes.shape)}")
         expect(self, len(scores.shape) == 3, f"scores must be [B, C, N], are {text(scores.shape)}")
         unify(self, boxes.shape[0], scores.shape[0], "the number of pictures")

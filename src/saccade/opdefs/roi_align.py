@@ -11,6 +11,7 @@ from saccade.ir.dtype import DType
 from saccade.ir.op import Array, Op, TensorType, Work
 from saccade.opdefs import _roi_numpy
 from saccade.opdefs._rules import (
+    differ,
     expect,
     expect_float,
     expect_rank,
@@ -32,7 +33,8 @@ def expect_boxes(op: Op, operands: Sequence[TensorType]) -> None:
     expect_rank(op, boxes, 2, "boxes")
     expect_float(op, boxes, "boxes")
     wide = 6 - len(operands)
-    expect(op, boxes.shape[1] == wide, f"boxes of {boxes.shape[1]} numbers, not {wide}")
+    fits = not differ(boxes.shape[1], wide)
+    expect(op, fits, f"boxes of {boxes.shape[1]} numbers, not {wide}")
     if len(operands) == 2:
         expect_rank(op, operands[1], 1, "pictures")
         integer = operands[1].dtype in (DType.I64, DType.I32)

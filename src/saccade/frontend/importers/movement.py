@@ -188,7 +188,9 @@ def import_depth_to_space(call: Call) -> Sequence[Operand]:
         raise call.broken(f"blocksize {block}, mode {mode!r} of {spell(x.shape)}")
     depth = quotient(x.shape[1], block * block)
     if depth is None:
-        raise call.broken(f"{x.shape[1]} channels do not make blocks of {block}")
+        if isinstance(x.shape[1], int):
+            raise call.broken(f"{x.shape[1]} channels do not make blocks of {block}")
+        depth = floordiv(x.shape[1], block * block)  # the plan checks that it divides
     return [move(call, x, depth_to_space(x.shape, block, depth, mode))]
 
 

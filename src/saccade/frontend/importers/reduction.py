@@ -8,6 +8,7 @@ from functools import partial
 from saccade.frontend.call import Call, Importer, Operand
 from saccade.frontend.importers._elementwise import pointwise
 from saccade.frontend.moves import reshaped
+from saccade.frontend.refusal import Refusal
 from saccade.ir import Expr, Value
 from saccade.ir.dim import product
 from saccade.ir.expr import apply
@@ -29,6 +30,8 @@ _ONE_AXIS_SINCE = 13
 
 def _reduce(call: Call, kind: str) -> Sequence[Operand]:
     x = call.value(0)
+    if kind.startswith("log") and not x.dtype.is_float:
+        raise Refusal("logarithms of integers")
     since = _SUM_AXES_INPUT_SINCE if call.node.op_type == "ReduceSum" else _AXES_INPUT_SINCE
     if call.opset >= since:
         given = call.integers_of(1, "the axes") if call.has(1) else ()
