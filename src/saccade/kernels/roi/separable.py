@@ -25,8 +25,7 @@ from saccade.kernels.base import (
     one_way,
 )
 from saccade.kernels.floats import FLOATS, wide
-from saccade.kernels.machine import machine
-from saccade.kernels.roi.align import per_box
+from saccade.kernels.roi.align import estimate, per_box
 from saccade.kernels.roi.boxes import plan_boxes, refuse_boxes
 from saccade.kernels.roi.grid import GridCode, table
 from saccade.kernels.roi.products import ProductsCode, emit_products
@@ -40,7 +39,7 @@ _MOST_ELEMENTS = 1600  # of a row, all channels: what lies between samples is re
 _PARTS = 256
 _PART = 4.0  # microseconds of a chunk at least
 _BOX, _ROW, _COLUMN = 0.06, 0.002, 0.0004  # microseconds of a box, of a row and a column of one
-_ROWS, _PLANES = 8, 4  # that are summed side by side
+_ROWS, _PLANES = 8, 8  # that are summed side by side
 
 
 def supports(call: Call) -> str | None:
@@ -86,8 +85,7 @@ def launch(call: Call) -> tuple[Launch, ...]:
     planes, step = (1, channels) if last else (channels, 1)
     rows, length = (ph, pw * channels) if last else (1, channels * ph * pw)
     pitch = length + code.channels
-    boxes_of_part = int(_PART / _per_box(call)) + 1
-    parts = max(1, min(_PARTS, -(-out.shape[0] // boxes_of_part)))
+    parts = min(_PARTS, out.shape[0] // max(1, int(_PART / _per_box(call))) + 1)
     offset, least = (0.5, float("-inf")) if op.aligned else (0.0, 1.0)
     bad: Operand = Out(1) if op.report else Temp(0, 64)
     integers = (
@@ -169,9 +167,7 @@ def _per_box(call: Call) -> float:
 
 def cost(call: Call) -> float:
     """Microseconds."""
-    speeds, out = machine(call.target), call.outputs[0]
-    moved = speeds.traffic(call.inputs[0].nbytes + out.nbytes, call.threads)
-    return speeds.step + moved + out.shape[0] * _per_box(call) / call.threads
+    return estimate(call, 1, _per_box(call))
 
 
 ROI_ALIGN_SEPARABLE = CpuKernel(
