@@ -9,7 +9,6 @@ torch = pytest.importorskip("torch")
 from saccade import ops  # noqa: E402
 from saccade.cli import _call_cases, _operator_cases  # noqa: E402
 from saccade.cli._operator_cases import Bout, OperatorCase  # noqa: E402
-from saccade.ops import _plan  # noqa: E402
 
 
 def shuffle_case(theirs, aim=1e-9):
@@ -97,11 +96,6 @@ def test_small_calls_are_timed_beside_empty_operators(saccade_cli, monkeypatch, 
         over = f"{row['over_us']:.1f}us"
         line = next(li for li in result.stdout.splitlines() if row["case"] in li and over in li)
         assert ("above" in line) == (row["over_us"] > 15)
-
-
-def test_every_call_has_another_number_of_boxes():
-    counts = _call_cases._COUNTS
-    assert len(counts) > _plan._COUNTS, "the oldest is forgotten when it comes again"
 
 
 def test_every_case_names_an_operator_once():

@@ -106,13 +106,14 @@ def contents(operation, count):
 def test_tables_for_another_count_are_those_of_that_count(case, layout, threads):
     operator, operands, parameters = case(COUNTS[0], layout)
     operator._plans.clear()
+    operator._ready.clear()
     operator(operands, parameters)
     (plan,) = operator._plans.values()
     for count in COUNTS:
         direct = contents(plan._make(count), count)
-        assert contents(plan.operation(count), count) == direct, count
+        assert contents(plan.at(count).operation, count) == direct, count
     for count in range(3000):
-        plan.operation(count)
+        plan.at(count)
     assert plan._traces == len(plan._operations) <= 12, "few formulas serve all counts"
 
 
@@ -145,8 +146,7 @@ def test_what_no_formula_follows_is_made_count_by_count(monkeypatch):
 
 
 def test_plans_and_counts_that_are_kept_are_few(monkeypatch):
-    monkeypatch.setattr(_execute, "_PLANS", 2)
-    monkeypatch.setattr(_plan, "_COUNTS", 3)
+    monkeypatch.setattr(_execute, "_KEPT", 2)
     operator, *_ = align(1, torch.contiguous_format)
     fresh = _execute.Operator("fresh", operator._describe, counted=1)
     for scale in (1.0, 0.5, 0.25):
@@ -154,7 +154,7 @@ def test_plans_and_counts_that_are_kept_are_few(monkeypatch):
             _, operands, (_, *rest) = align(count, torch.contiguous_format)
             fresh(operands, (scale, *rest))
             assert len(fresh._plans) <= 2
-            assert all(len(plan._known) <= 3 for plan in fresh._plans.values())
+            assert len(fresh._ready) <= 2
 
 
 def test_many_callers_with_counts_of_their_own():

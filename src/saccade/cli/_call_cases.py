@@ -23,7 +23,7 @@ __all__ = ["call_cases"]
 
 _AIM = 15.0  # microseconds
 _BOXES, _CHANNELS, _SIDE = 16, 8, 32
-_COUNTS = range(_BOXES - 8, _BOXES + 9)  # one more than a plan keeps, so that each is new again
+_COUNTS = range(_BOXES - 8, _BOXES + 9)  # one after the other
 
 Arguments = tuple[Any, ...]
 

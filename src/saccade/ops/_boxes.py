@@ -34,16 +34,12 @@ def bins_of(size: Size) -> tuple[int, int]:
 
 
 def joined_boxes(boxes: Boxes) -> Tensor:
-    """Boxes of either kind as [K, 5].
+    """Boxes of either kind as [K, 5]; a tensor is what operators check themselves.
 
     Raises:
         OperandError: If they are not of either kind.
     """
     if isinstance(boxes, Tensor):
-        if boxes.dim() != 2 or boxes.shape[1] != 5:
-            raise OperandError(
-                f"The boxes tensor shape is not correct as Tensor[K, 5]: {list(boxes.shape)}"
-            )
         return boxes
     if not isinstance(boxes, (list, tuple)):
         raise OperandError("boxes is expected to be a Tensor[K, 5] or a List[Tensor[L, 4]]")

@@ -15,13 +15,13 @@ Pair = tuple[int, int]
 """Of rows, of columns."""
 
 
-def check_ranks(x: Tensor, weight: Tensor, offset: Tensor) -> None:
-    """Refuse what has no four axes, and weights that no group of channels fits."""
-    for tensor, name in ((x, "input"), (weight, "weight"), (offset, "offset")):
-        if tensor.dim() != 4:
-            raise OperandError(f"deform_conv2d: {name} must have 4 axes, is {list(tensor.shape)}")
-    if 0 in weight.shape or x.shape[1] < weight.shape[1]:
-        raise OperandError(f"deform_conv2d: weights {list(weight.shape)} for {x.shape[1]} channels")
+def check_ranks(x: Sequence[int], weight: Sequence[int], offset: Sequence[int]) -> None:
+    """Refuse shapes without four axes, and weights that no group of channels fits."""
+    for shape, name in ((x, "input"), (weight, "weight"), (offset, "offset")):
+        if len(shape) != 4:
+            raise OperandError(f"deform_conv2d: {name} must have 4 axes, is {list(shape)}")
+    if 0 in weight or x[1] < weight[1]:
+        raise OperandError(f"deform_conv2d: weights {list(weight)} for {x[1]} channels")
 
 
 def result_shape(
@@ -34,7 +34,7 @@ def result_shape(
     Raises:
         OperandError: If shapes or dtypes do not fit.
     """
-    check_ranks(x, weight, offset)
+    check_ranks(x.shape, weight.shape, offset.shape)
     n, c, h, w = x.shape
     o, inner, kh, kw = weight.shape
     if min(*stride, *dilation) <= 0 or min(padding) < 0:

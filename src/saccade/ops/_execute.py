@@ -9,19 +9,24 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Hashable, Sequence
+from operator import attrgetter
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 
 from saccade.errors import OperandError
 from saccade.ops._library import library
-from saccade.ops._plan import Described, Plan, keep
+from saccade.ops._plan import Described, Plan, Ready
 
 __all__ = ["Operator", "release_memory"]
 
-_PLANS = 1024  # kept of an operator
+K = TypeVar("K")
+V = TypeVar("V")
 
-_address, _strides = Tensor.data_ptr, Tensor.stride
+_KEPT = 1024  # of an operator: plans, and calls
+
+_address, _strides, _kind = Tensor.data_ptr, Tensor.stride, attrgetter("dtype", "shape")
 
 
 class Operator:
@@ -40,6 +45,8 @@ class Operator:
     ) -> None:
         self._name, self._describe = name, describe
         self._counted = sys.maxsize if counted is None else counted
+        # Threads that make the same entry at the same time do it twice; nothing else is shared.
+        self._ready: dict[Hashable, Ready] = {}
         self._plans: dict[Hashable, Plan] = {}
 
     def __call__(
@@ -60,18 +67,22 @@ class Operator:
             OptionError: If no kernel takes the call.
             CompileError: If its kernel cannot be compiled.
         """
-        key, count = self._key(operands, parameters, into)
-        plan = self._plans.get(key)
-        if plan is None:
-            plan = self._plan(operands, parameters, into, count)
-            keep(self._plans, _PLANS, key, plan)
-        results = into or plan.results(count)
-        if plan.hollow:
+        tensors = (*operands, *into)
+        key = (
+            torch.get_num_threads(), parameters, len(into), *map(_strides, tensors),
+            *map(_kind, tensors),
+        )  # fmt: skip
+        ready = self._ready.get(key)
+        if ready is None:
+            ready = self._prepare(key, operands, parameters, into)
+            _keep(self._ready, key, ready)
+        results = into or ready.results()
+        if ready.operation is None:
             return results
-        operation = plan.operation(count)
-        if plan.dense:
-            operands = _made_dense(operands, plan.dense)
-        missing = operation.run(count, [*map(_address, operands), *map(_address, results)])
+        if ready.dense:
+            operands = _made_dense(operands, ready.dense)
+        addresses = [*map(_address, operands), *map(_address, results)]
+        missing = ready.operation.run(ready.number, addresses)
         if missing:
             raise OperandError(
                 f"{self._name}: rois batch index must be in [0, batch_size), is not in "
@@ -79,27 +90,27 @@ class Operator:
             )
         return results
 
-    def _key(
+    def _prepare(
         self,
+        key: tuple[Any, ...],
         operands: Sequence[Tensor],
         parameters: tuple[Hashable, ...],
         into: Sequence[Tensor],
-    ) -> tuple[Hashable, int]:
-        """What plans are known by, and the count; -1 where there is none."""
-        key: list[Hashable] = [torch.get_num_threads(), parameters, *map(_strides, operands)]
-        fixed, counted = operands[: self._counted], operands[self._counted :]
-        count = -1
-        for tensor in fixed:
-            key += (tensor.dtype, tensor.shape)
-        for tensor in counted:
-            first, *rest = tensor.shape or (-1,)
-            if first != count != -1:  # `describe` says what that means
-                return (*key[:2], *[(t.dtype, t.stride(), t.shape) for t in operands]), -1
-            count = first
-            key += (tensor.dtype, *rest)
-        for tensor in into:
-            key += (tensor.dtype, tensor.shape, tensor.stride())
-        return tuple(key), count
+    ) -> Ready:
+        """A call that was not seen before, by the plan of those that differ in the count only."""
+        fixed = len(key) - len(into) - max(len(operands) - self._counted, 0)
+        counted = key[fixed : len(key) - len(into)]
+        counts = {shape[0] if shape else -1 for _, shape in counted}
+        # Counts that differ: `describe` says what that means.
+        count = counts.pop() if len(counts) == 1 else -1
+        if count >= 0:
+            rest = [(dtype, shape[1:]) for dtype, shape in counted]
+            key = (*key[:fixed], *rest, *key[fixed + len(rest) :])
+        plan = self._plans.get(key)
+        if plan is None:
+            plan = self._plan(operands, parameters, into, count)
+            _keep(self._plans, key, plan)
+        return plan.at(count)
 
     def _plan(
         self,
@@ -118,6 +129,13 @@ class Operator:
         operands = _made_dense(operands, call.dense)
         results = into or call.results
         return Plan(call, operands, results, self._counted, count, torch.get_num_threads())
+
+
+def _keep(table: dict[K, V], key: K, value: V) -> None:
+    """Add to a table, which is emptied when it is full."""
+    if len(table) >= _KEPT:
+        table.clear()
+    table[key] = value
 
 
 def _made_dense(operands: Sequence[Tensor], numbers: Sequence[int]) -> list[Tensor]:

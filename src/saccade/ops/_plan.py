@@ -6,11 +6,10 @@ of boxes, is no part of it: a call that differs in its count only takes a few in
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from math import prod
-from typing import Any, TypeVar
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -23,12 +22,8 @@ from saccade.runtime.cpu.formula import Formula, Number
 from saccade.runtime.cpu.operation import Operation
 from saccade.runtime.cpu.workspace import HUGE_PAGE
 
-__all__ = ["Described", "Plan", "keep"]
+__all__ = ["Described", "Plan", "Ready"]
 
-K = TypeVar("K")
-V = TypeVar("V")
-
-_COUNTS = 16  # kept of a plan
 _TRACES = 16  # of a plan: where comparisons come out in more ways, counts are made one by one
 _CPU = torch.device("cpu")  # whatever the default device is
 _REPORT = View(DType.I32, (1,), (1,))
@@ -54,6 +49,32 @@ class Described:
     dense: tuple[int, ...] = ()
 
 
+class Ready(NamedTuple):
+    """A call that only waits for its operands.
+
+    Attributes:
+        operation: What does it; None where no result has an element.
+        number: Its count; -1 for none.
+        dense: Operands that have to be made contiguous before.
+        fresh: For each result what makes it, its size and its strides.
+        large: Whether any may be worth huge pages.
+    """
+
+    operation: Operation | None
+    number: int
+    dense: tuple[int, ...]
+    fresh: Sequence[tuple[Callable[..., Tensor], tuple[int, ...], tuple[int, ...]]]
+    large: bool
+
+    def results(self) -> list[Tensor]:
+        """Fresh ones."""
+        found = [make(size, strides) for make, size, strides in self.fresh]
+        if self.large:
+            for result in found:
+                in_huge_pages(result)
+        return found
+
+
 class Plan:
     """Calls that differ in their count only.
 
@@ -65,10 +86,6 @@ class Plan:
             it.
         count: Its count; -1 for none.
         width: The widest team that will run it.
-
-    Attributes:
-        dense: Operands that have to be made contiguous before.
-        hollow: Whether no result has an element, whatever the count: there is nothing to do.
     """
 
     def __init__(
@@ -80,34 +97,27 @@ class Plan:
         count: int,
         width: int,
     ) -> None:
-        self.dense = call.dense
-        self._op, self._report, self._width = call.op, call.report, width
+        self._op, self._report, self._dense, self._width = call.op, call.report, call.dense, width
         self._inputs = [
             _Shape(t, i >= counted and count >= 0, count) for i, t in enumerate(operands)
         ]
         self._outputs = [_Shape(t, call.counted and count >= 0, count) for t in results]
-        self.hollow = all(shape.hollow for shape in self._outputs)
-        self._large = min((shape.large for shape in self._outputs), default=sys.maxsize)
         self._operations: list[Operation] = []
-        self._known: dict[int, Operation] = {}
         self._traces = 0
 
-    def results(self, count: int) -> list[Tensor]:
-        """Fresh ones."""
-        found = [shape.empty(count) for shape in self._outputs]
-        if count >= self._large:
-            for fresh in found:
-                in_huge_pages(fresh)
-        return found
+    def at(self, count: int) -> Ready:
+        """The call for a count."""
+        fresh = [(shape.make, shape.size(count), shape.strides) for shape in self._outputs]
+        large = any(8 * prod(size) >= HUGE_PAGE for _, size, _ in fresh)
+        return Ready(self._operation(count), count, self._dense, fresh, large)
 
-    def operation(self, count: int) -> Operation:
-        """What does it for a count."""
-        found = self._known.get(count)
-        if found is None:
-            fitting = (one for one in self._operations if one.fits(count))
-            found = next(fitting, None) or self._trace(count) or self._make(count)
-            keep(self._known, _COUNTS, count, found)
-        return found
+    def _operation(self, count: int) -> Operation | None:
+        if all(shape.hollow for shape in self._outputs):
+            return None
+        for operation in self._operations:
+            if operation.fits(count):
+                return operation
+        return self._trace(count) or self._make(count)
 
     def _trace(self, count: int) -> Operation | None:
         """The operation for a count and those like it, if there is one."""
@@ -143,27 +153,22 @@ class _Shape:
 
     Attributes:
         hollow: Whether it has no element, whatever the count.
-        large: The least count for which it may be worth huge pages.
+        make: `make(size, strides)` gives a fresh tensor of its type.
+        strides: Whatever the count.
     """
 
     def __init__(self, tensor: Tensor, counted: bool, count: int) -> None:
         self._view, self._counted = view_of(tensor), counted
-        self._size, self._strides = self._view.shape, self._view.strides
+        self._size, self.strides = self._view.shape, self._view.strides
         self._rest = self._size[1:]
         self._more = self._size[0] - count if counted else 0
-        nbytes = prod(self._rest if counted else self._size) * tensor.dtype.itemsize
-        self.hollow = nbytes == 0
-        if counted:
-            self.large = HUGE_PAGE // max(nbytes, 1)
-        else:
-            self.large = -1 if nbytes >= HUGE_PAGE else sys.maxsize
+        self.hollow = 0 in (self._rest if counted else self._size)
         # Of all functions that make tensors, this one has the least to look at.
-        self._make = torch.empty(0, dtype=tensor.dtype, device=_CPU).new_empty_strided
+        self.make = torch.empty(0, dtype=tensor.dtype, device=_CPU).new_empty_strided
 
-    def empty(self, count: int) -> Tensor:
-        """A fresh tensor."""
-        size = (count + self._more, *self._rest) if self._counted else self._size
-        return self._make(size, self._strides)
+    def size(self, count: int) -> tuple[int, ...]:
+        """For a count."""
+        return (count + self._more, *self._rest) if self._counted else self._size
 
     def view(self, count: int | Number) -> View:
         """The view for a count, which may be that of a formula."""
@@ -171,13 +176,3 @@ class _Shape:
             return self._view
         extent: Any = count + self._more  # a number does as well
         return replace(self._view, shape=(extent, *self._rest))
-
-
-def keep(table: dict[K, V], most: int, key: K, value: V) -> None:
-    """Add to a table, which is emptied when it is full.
-
-    Threads that do it at the same time may do their work twice, but never harm.
-    """
-    if len(table) >= most:
-        table.clear()
-    table[key] = value

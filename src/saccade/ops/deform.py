@@ -61,16 +61,17 @@ def deform_conv2d(
     Raises:
         OperandError: If shapes or dtypes do not fit.
     """
-    check_ranks(input, weight, offset)
-    taps = weight.shape[2] * weight.shape[3]
-    offset_groups = offset.shape[1] // (2 * taps)
+    shapes = input.shape, weight.shape, offset.shape
+    check_ranks(*shapes)
+    (_, channels, _, _), (_, inner, rows, columns), (_, coordinates, _, _) = shapes
+    offset_groups = coordinates // (2 * rows * columns)
     if offset_groups == 0:
         raise OperandError(
             "the shape of the offset tensor at dimension 1 is not valid. It should be a multiple "
-            f"of 2 * weight.size[2] * weight.size[3].\nGot offset.shape[1]={offset.shape[1]}, "
-            f"while 2 * weight.size[2] * weight.size[3]={2 * taps}"
+            f"of 2 * weight.size[2] * weight.size[3].\nGot offset.shape[1]={coordinates}, "
+            f"while 2 * weight.size[2] * weight.size[3]={2 * rows * columns}"
         )
-    groups = input.shape[1] // weight.shape[1]
+    groups = channels // inner
     result: Tensor = _FORWARD(
         input, weight, offset, bias, mask, _pair(stride), _pair(padding), _pair(dilation), groups,
         offset_groups,

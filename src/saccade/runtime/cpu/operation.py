@@ -110,6 +110,7 @@ class Operation:
         self._call, self._workspaces = call, workspaces
         self._walk = driver().walk
         self._accesses = [accesses for _, accesses in codes]
+        self._checked = any(self._accesses)
         most = reduce(larger, (launch.chunks for launch in launches), 0)
         self._busy = smaller(threads, most)
         self._temps, self._shared = _place_temps(launches)
@@ -134,30 +135,32 @@ class Operation:
 
     def fits(self, count: int) -> bool:
         """Whether it can run for a count: always without a formula."""
-        flight = self._flight()
+        try:
+            flight = self._idle.pop()
+        except IndexError:
+            flight = _Flight(self)
         try:
             return flight.fill(self._fill, count)
         finally:
             self._idle.append(flight)
 
-    def _flight(self) -> _Flight:
-        try:
-            return self._idle.pop()
-        except IndexError:
-            return _Flight(self)
-
     def _refs(self, operands: Sequence[Operand]) -> list[int]:
-        """For each pointer parameter its base, its offset and its length in bytes."""
+        """For each pointer parameter its base, its offset and its length in bytes.
+
+        Lengths that only checked code looks at are 0 without it: fewer numbers to put in place.
+        """
         found: list[int] = []
+        call, checked = self._call, self._checked
         scratch = self._shared  # phases follow each other and share it
         for operand in operands:
             if isinstance(operand, In):
-                found += (1 + operand.index, 0, _nbytes(self._call.inputs[operand.index]))
+                nbytes = _nbytes(call.inputs[operand.index]) if checked else 0
+                found += (1 + operand.index, 0, nbytes)
             elif isinstance(operand, Out):
-                base = 1 + len(self._call.inputs) + operand.index
-                found += (base, 0, _nbytes(self._call.outputs[operand.index]))
+                nbytes = _nbytes(call.outputs[operand.index]) if checked else 0
+                found += (1 + len(call.inputs) + operand.index, 0, nbytes)
             elif isinstance(operand, Temp):
-                found += (0, self._temps[operand.index], operand.nbytes)
+                found += (0, self._temps[operand.index], operand.nbytes if checked else 0)
             elif isinstance(operand, Scratch):
                 # Whole lines, so that the next thread's block is aligned too.
                 found += (0, scratch, _lines(operand.nbytes))
@@ -180,7 +183,10 @@ class Operation:
         Raises:
             OutOfBoundsError: If checked code leaves a buffer.
         """
-        flight = self._flight()
+        try:
+            flight = self._idle.pop()
+        except IndexError:
+            flight = _Flight(self)
         words, block = flight.words, None
         try:
             if flight.filled != count:
