@@ -218,22 +218,24 @@ def _geometry(call: Call, config: DeformConfig) -> tuple[Geometry, int]:
     width = config.vectors * lanes
     panels = -(-(weight.shape[0] // call.op.groups) // width)
     strips = -(-y.shape[2] * y.shape[3] // config.rows) * x.shape[0]
-    many, parts = _cut(strips, _TILE // config.rows, panels)
+    many, parts = _cut(strips, (-(-lanes // config.rows), _TILE // config.rows), panels)
     g = geometry(call, x, weight, y, most=most, tile=many * config.rows, panel=width)
     return g, parts
 
 
-def _cut(strips: int, most: int, panels: int) -> tuple[int, int]:
+def _cut(strips: int, limits: tuple[int, int], panels: int) -> tuple[int, int]:
     """Strips of a tile, and parts that its panels are cut into, so that there are chunks enough.
 
-    Tiles of one strip cost next to nothing, parts the samples again: a few percent each.
+    Parts cost the samples again, a few percent each; tiles smaller than a vector of pixels cost
+    all of its places and a whole square of the result.
 
     Args:
         strips: What all pictures have of as many pixels as a product's tile has rows.
-        most: Strips of a tile, at most.
+        limits: Strips of a tile: at least, at most.
         panels: Of a group's weights.
     """
-    many = max(1, min(most, strips // _CHUNKS))
+    least, most = limits
+    many = max(least, min(most, strips // _CHUNKS))
     parts = max(1, min(panels, _CHUNKS // max(1, -(-strips // many))))
     return many, -(-panels // -(-panels // parts))
 

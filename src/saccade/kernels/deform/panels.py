@@ -15,10 +15,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from saccade.codegen.language import Kernel, Ptr
-from saccade.codegen.values import Int, IntLike, Vec
+from saccade.codegen.values import Int, IntLike
 from saccade.kernels import floats
 from saccade.kernels.base import Launch, Operand, View
-from saccade.kernels.deform.config import COLUMNS, DeformConfig, Geometry, Sizes, element_of
+from saccade.kernels.deform.config import DeformConfig, Geometry, Sizes, element_of
 
 __all__ = ["emit_panels", "emit_weight_gradient", "panels_launch", "weight_gradient_launch"]
 
@@ -57,6 +57,8 @@ def emit_panels(k: Kernel, config: DeformConfig) -> None:
     width = config.vectors * k.lanes
     with k.chunks(s.chunks) as chunk:
         panel = target + chunk * s.room * width
+        with k.range(0, s.room * width, k.lanes) as at:
+            floats.store(k, panel, k.zero(k.lanes, config.wide), at)
         if config.form == "outputs":
             _outputs(k, config, s, g, chunk, source, panel)
         else:
@@ -79,9 +81,6 @@ def _outputs(
         at = weights + (row * s.row + (tap - row * g.tap_columns) * s.column)
         rows = _Panel(at, target, s.channel, s.output, tap * count, count, left)
         _copy(k, config, rows)
-    used = g.taps * count
-    rest = (used + (COLUMNS - 1)) // COLUMNS * COLUMNS - used
-    _copy(k, config, _Panel(weights, target, s.channel, s.output, used, rest, k.int(0)))
 
 
 def _channels(
@@ -99,34 +98,19 @@ def _channels(
     weights = source + (group * g.outputs * s.output + inner * s.channel + at)
     left = count - before
     _copy(k, config, _Panel(weights, target, s.output, s.channel, 0, g.outputs, left))
-    rest = s.room - g.outputs
-    _copy(k, config, _Panel(weights, target, s.output, s.channel, g.outputs, rest, k.int(0)))
 
 
 def _copy(k: Kernel, config: DeformConfig, p: _Panel) -> None:
-    """Element by element; columns that are not there become zeros."""
+    """Element by element, between zeros."""
     width = config.vectors * k.lanes
-    zero = k.zero(1, config.wide)
-    with k.range(0, p.rows) as i, k.range(0, width) as j:
-        there = j < p.columns
-        at = there.select(i * p.by_row + j * p.by_column, 0)
-        with k.when_else(there) as (inside, outside):
-            with inside:
-                value = floats.load_one(k, p.source, at, config.wide)
-                _put(k, config, p, value, i, j, width)
-            with outside:
-                _put(k, config, p, zero, i, j, width)
-
-
-def _put(
-    k: Kernel, config: DeformConfig, p: _Panel, value: Vec, i: Int, j: Int, width: int
-) -> None:
-    step = i + p.first
-    if config.pairs:
-        half = step // 2
-        floats.store(k, p.target, value, (half * width + j) * 2 + (step - half * 2))
-    else:
-        floats.store(k, p.target, value, step * width + j)
+    with k.range(0, p.rows) as i, k.range(0, k.minimum_int(p.columns, width)) as j:
+        value = floats.load_one(k, p.source, i * p.by_row + j * p.by_column, config.wide)
+        step = i + p.first
+        if config.pairs:
+            half = step // 2
+            floats.store(k, p.target, value, (half * width + j) * 2 + (step - half * 2))
+        else:
+            floats.store(k, p.target, value, step * width + j)
 
 
 def panels_launch(

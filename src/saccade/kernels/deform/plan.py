@@ -74,13 +74,16 @@ class Plan:
     def start(self, first: Int, count: Int) -> None:
         """Rows and columns of a tile's pixels before any tap or offset."""
         k, g = self.k, self.sizes
+        above = first // g.across
+        row, column = k.var(above), k.var(first - above * g.across)
         with k.range(0, count) as i:
-            row = (first + i) // g.across
-            column = first + i - row * g.across
-            for axis, place in enumerate(
-                (row * g.stride_y - g.top, column * g.stride_x - g.left)
-            ):  # fmt: skip
+            down, along = row.get() * g.stride_y - g.top, column.get() * g.stride_x - g.left
+            for axis, place in enumerate((down, along)):
                 self.base.store(k.to_real(place, self.place), i + self.room * axis)
+            after = column.get() + 1  # a division for each pixel would be noticed
+            ends = after.equals(g.across)
+            column.set(ends.select(0, after))
+            row.set(row.get() + ends.select(1, 0))
 
     def fill(
         self, image: Int, group: Int, first: Int, count: Int, taps: tuple[IntLike, IntLike]

@@ -56,8 +56,9 @@ class Rows:
 def corners_of(k: Kernel, plan: Plan, picture: Ptr, tap: Int, pixel: IntLike) -> Corners:
     """The corners of a sample; `picture` is the block's."""
     pixels, shares = [], []
+    first = tap * 4 * plan.room + pixel
     for corner in range(4):
-        at = (tap * 4 + corner) * plan.room + pixel
+        at = first + plan.room * corner
         pixels.append(picture + plan.index.load_int(at) * plan.sizes.pitch)
         shares.append(plan.share.splat(at))
     return Corners(tuple(pixels), tuple(shares))
