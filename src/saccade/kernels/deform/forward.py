@@ -54,6 +54,7 @@ __all__ = ["DEFORM_CONV2D"]
 _STEPS = 1152  # elements of a pixel's columns: with a tile of pixels a quarter of the L2
 _TILE = 56  # pixels
 _CHUNKS = 64  # what keeps a large team busy
+_SHORT = 100_000  # flops of a strip, about a microsecond; what else it takes is noticed below
 
 
 class _Forward:
@@ -218,7 +219,9 @@ def _geometry(call: Call, config: DeformConfig) -> tuple[Geometry, int]:
     width = config.vectors * lanes
     panels = -(-(weight.shape[0] // call.op.groups) // width)
     strips = -(-y.shape[2] * y.shape[3] // config.rows) * x.shape[0]
-    many, parts = _cut(strips, (-(-lanes // config.rows), _TILE // config.rows), panels)
+    flops = 2 * config.rows * y.shape[1] * weight.shape[1] * taps
+    least = min(-(-lanes // config.rows), -(-_SHORT // flops))
+    many, parts = _cut(strips, (least, _TILE // config.rows), panels)
     g = geometry(call, x, weight, y, most=most, tile=many * config.rows, panel=width)
     return g, parts
 
@@ -226,8 +229,8 @@ def _geometry(call: Call, config: DeformConfig) -> tuple[Geometry, int]:
 def _cut(strips: int, limits: tuple[int, int], panels: int) -> tuple[int, int]:
     """Strips of a tile, and parts that its panels are cut into, so that there are chunks enough.
 
-    Parts cost the samples again, a few percent each; tiles smaller than a vector of pixels cost
-    all of its places and a whole square of the result.
+    Parts cost the samples again, and tiles of less than a vector of pixels all of its places and a
+    whole square of the result: a few percent, unless products are short.
 
     Args:
         strips: What all pictures have of as many pixels as a product's tile has rows.

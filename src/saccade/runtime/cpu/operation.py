@@ -135,14 +135,17 @@ class Operation:
 
     def fits(self, count: int) -> bool:
         """Whether it can run for a count: always without a formula."""
-        try:
-            flight = self._idle.pop()
-        except IndexError:
-            flight = _Flight(self)
+        flight = self._flight()
         try:
             return flight.fill(self._fill, count)
         finally:
             self._idle.append(flight)
+
+    def _flight(self) -> _Flight:
+        try:
+            return self._idle.pop()
+        except IndexError:
+            return _Flight(self)
 
     def _refs(self, operands: Sequence[Operand]) -> list[int]:
         """For each pointer parameter its base, its offset and its length in bytes.
@@ -183,10 +186,7 @@ class Operation:
         Raises:
             OutOfBoundsError: If checked code leaves a buffer.
         """
-        try:
-            flight = self._idle.pop()
-        except IndexError:
-            flight = _Flight(self)
+        flight = self._flight()
         words, block = flight.words, None
         try:
             if flight.filled != count:
