@@ -220,6 +220,11 @@ class Vectors(Emitter):
         function = self._intrinsic("llvm.cttz.i64", I64, [I64, ir.IntType(1)])
         return Int(self.b, self.b.call(function, [bits.value, literal(ir.IntType(1), 0)]))
 
+    def count_ones(self, bits: Int) -> Int:
+        """How many bits are set."""
+        function = self._intrinsic("llvm.ctpop.i64", I64, [I64])
+        return Int(self.b, self.b.call(function, [bits.value]))
+
     def sum_lanes(self, vector: Vec) -> Vec:
         """Horizontal sum by halves (a fixed order)."""
         while vector.lanes > 1:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 
@@ -55,9 +57,9 @@ def test_16_bits(hold, p, dtype):
         ((37, 41), (0,), ["blocks"]),
         ((37, 3), (0,), ["rows"]),
         ((37, 41), (1,), ["rows"]),
-        ((3, 50_000), (1,), ["ties", "sums", "apply"]),
-        ((50_000, 3), (0,), ["ties", "sums", "apply"]),
-        ((70_001,), (0,), ["ties", "sums", "apply"]),
+        ((3, 50_000), (1,), ["ties", "sums", "mark"]),
+        ((50_000, 3), (0,), ["ties", "sums", "mark"]),
+        ((70_001,), (0,), ["ties", "sums", "mark"]),
     ],
 )
 def test_ties_of_short_and_long_rows(hold, shape, axes, stages):
@@ -66,6 +68,45 @@ def test_ties_of_short_and_long_rows(hold, shape, axes, stages):
     call = Call(op, tuple(types), (types[1],), (False,) * 3, host_target(), 2)
     assert [launch.config.stage for launch in NORM_GRAD.launch(call)] == stages
     hold(NORM_GRAD, op, arrays, k=1)
+
+
+SMALL = dataclasses.replace(host_target(), l2=1 << 12, l3=1 << 10)
+"""A machine whose caches hold next to nothing: dx goes past them, ties are counted in parts."""
+
+
+@pytest.mark.parametrize("dtype", [DType.BF16, DType.F32])
+@pytest.mark.parametrize(
+    ("shape", "axes", "stages"),
+    [
+        ((70, 4200), (0,), ["ties", "sums", "paint"]),
+        ((2, 3, 40, 4099), (0, 2), ["ties", "sums", "paint"]),
+        ((3, 300, 70), (1,), ["ties", "sums", "mark"]),
+        ((3, 9000), (1,), ["ties", "sums", "mark"]),
+        ((40, 450), (1,), ["rows"]),
+    ],
+)
+def test_past_the_caches(hold, shape, axes, stages, dtype):
+    arrays, op = operands(-INF if axes == (1,) else INF, shape, axes, dtype)
+    grad, x, norm = arrays
+    grad.reshape(-1)[-1], x.reshape(-1)[-2] = np.inf, np.nan
+    with np.errstate(all="ignore"):
+        norm[...] = VectorNorm(op.p, axes, False, DType.F32).reference(x.astype(np.float32))[0]
+    types = [row_major(DType.F32, grad.shape), row_major(dtype, shape)]
+    call = Call(op, (*types, types[0]), (types[1],), (False,) * 3, SMALL, 2)
+    assert [launch.config.stage for launch in NORM_GRAD.launch(call)] == stages
+    runs = ((SMALL, False, 1, None), (SMALL, True, 7, (6, 2, 4, 0, 1, 5, 3)))
+    hold(NORM_GRAD, op, arrays, outputs=[types[1]], runs=runs)
+
+
+@pytest.mark.parametrize(("p", "axis"), [(1.0, 0), (2.0, 1), (3.0, 0)])
+@pytest.mark.parametrize("dtype", [DType.BF16, DType.F32])
+def test_factors_past_the_caches(hold, p, axis, dtype):
+    arrays, op = operands(p, (5, 4099), (axis,), dtype)
+    types = [row_major(DType.F32, arrays[0].shape), row_major(dtype, (5, 4099))]
+    call = Call(op, (*types, types[0]), (types[1],), (False,) * 3, SMALL, 2)
+    assert NORM_GRAD.launch(call)[-1].config.streamed == SMALL.fills_lines
+    runs = ((SMALL, False, 1, None), (SMALL, True, 3, (2, 0, 1)))
+    hold(NORM_GRAD, op, arrays, outputs=[types[1]], runs=runs)
 
 
 @pytest.mark.parametrize("dtype", [DType.BF16, DType.F16, DType.F32])
@@ -122,6 +163,14 @@ def test_refusals():
     assert reason(DType.F32, DType.F64) is None
     assert "bfloat16, float64" in reason(DType.BF16, DType.F64)
     assert "repeats" in reason(DType.F32, DType.F32, (0, 1))
+    call = Call(
+        VectorNormGrad(2.0, (0,), False),
+        (row_major(DType.F32, ()),) + (row_major(DType.F32, (4,)),) * 2,
+        (row_major(DType.BF16, (4,)),),
+        (False,) * 3,
+        host_target(),
+    )
+    assert "differ in type" in NORM_GRAD.supports(call)
 
 
 @pytest.mark.parametrize(("p", "at", "axis"), [(2.0, 1, 1), (INF, 0, 1), (INF, 0, 0), (2.5, -1, 1)])

@@ -6,7 +6,7 @@
     l3        3        x |x|                          g / n², 0 where n = 0
     above     p > 1    sgn(x) |x|^(p-1)               g / n^(p-1), 0 where n = 0
     below     p < 1    sgn(x) |x|^(p-1), 0 at x = 0   g · n^(1-p)
-    extreme   ±∞       sgn(x) where |x| = n, else 0   g / ties
+    extreme   ±∞       sgn(x) where |x| = n, else 0   g / ties; in `bits`
 
 A product with 0 stands where PyTorch has one, so that infinite and NaN gradients come out alike.
 """
@@ -15,9 +15,9 @@ from __future__ import annotations
 
 from saccade.codegen import math, powers
 from saccade.codegen.language import Kernel
-from saccade.codegen.values import Mask, Vec
+from saccade.codegen.values import Vec
 
-__all__ = ["factor", "rule_of", "shape", "tied"]
+__all__ = ["factor", "rule_of", "shape"]
 
 
 def rule_of(p: float) -> str:
@@ -27,7 +27,7 @@ def rule_of(p: float) -> str:
     return {1.0: "l1", 2.0: "l2", 3.0: "l3"}.get(p, "below" if p < 1 else "above")
 
 
-def shape(k: Kernel, rule: str, x: Vec, exponent: Vec | None, norm: Vec | None) -> Vec:
+def shape(k: Kernel, rule: str, x: Vec, exponent: Vec | None) -> Vec:
     """What is multiplied by the factor; `exponent` is p - 1, a float64 scalar."""
     if rule == "l2":
         return x
@@ -38,16 +38,7 @@ def shape(k: Kernel, rule: str, x: Vec, exponent: Vec | None, norm: Vec | None) 
         power = powers.power(k, math.absolute(k, x), exponent)
         signed = math.copysign(k, power, x)
         return signed if rule == "above" else x.compare("==", 0.0).select(x.like(0.0), signed)
-    sign = _sign(x)
-    if rule == "l1":
-        return sign
-    assert norm is not None
-    return tied(k, x, norm).select(sign, x.like(0.0))
-
-
-def tied(k: Kernel, x: Vec, norm: Vec) -> Mask:
-    """Where the magnitude is the extreme one."""
-    return math.absolute(k, x).compare("==", norm)
+    return _sign(x)
 
 
 def _sign(x: Vec) -> Vec:
