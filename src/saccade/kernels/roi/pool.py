@@ -29,7 +29,7 @@ _BLOCK = 256  # bytes of a pixel's channels in a block: what makes a run of a fe
 _VECTORS = 4
 _PART = 1 << 20  # comparisons of a chunk at least
 _PIXELS = 64  # of a bin, guessed where there is enough to do for several chunks
-_SIDE = 32  # of a box, guessed where pictures are large
+_SIDE, _SHARE = 32.0, 0.3  # of a box, guessed: pixels at most, and part of the picture
 _BIN, _VECTOR = 30.0, 4.0  # cycles of a bin, and of a vector of a pixel
 _PARTS = 256
 _BINS = 128  # in scratch, or a row of them
@@ -143,7 +143,7 @@ def emit(k: Kernel, config: RoiPoolConfig) -> None:
 def guessed_pixels(call: Call) -> tuple[float, float]:
     """The side of a box, and the pixels of its bins: boxes are no part of what is known here."""
     _, _, h, w = call.inputs[0].shape
-    side = min(_SIDE, max(h, w) / 4)
+    side = min(_SIDE, _SHARE * max(h, w))
     _, _, rows, columns = call.outputs[0].shape
     return side, (side / max(1, rows) + 1) * (side / max(1, columns) + 1)
 
