@@ -96,6 +96,15 @@ def test_mutants_are_caught(hold, position):
         held(hold, op, arrays, kernel=launched_as(DEFORM_CONV2D, launch), runs=FEW[1:2])
 
 
+def test_tiles_of_short_products_are_vectors_of_pixels():
+    op = DeformConv2d(padding=(1, 1, 1, 1))
+    shapes = [(1, 8, 8, 8), (8, 8, 3, 3), (1, 18, 8, 8)]
+    inputs = tuple(row_major(DType.F32, s) for s in shapes)
+    out = row_major(DType.F32, (1, 8, 8, 8))
+    call = Call(op, inputs, (out,), (False,) * 3, host_target())
+    assert DEFORM_CONV2D.launch(call)[-1].chunks <= 64 // host_target().lanes
+
+
 @pytest.mark.parametrize(("images", "side"), [(1, 12), (1, 14), (1, 28), (2, 20), (1, 56), (6, 26)])
 def test_small_pictures_spread(images, side):
     """A picture, or a few, has chunks for a large team."""
