@@ -133,6 +133,29 @@ def test_gradient_past_the_caches(layout, dtype, *, rng, hold, past_caches):
          runs=past_caches[: 4 if dtype is DType.BF16 else 2])  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    ("layout", "dtype", "width"),
+    [
+        ("planar", DType.F32, 101),
+        ("planar", DType.BF16, 101),
+        ("planar", DType.BF16, 7),
+        ("last", DType.BF16, 64),
+    ],
+)
+def test_columns_without_a_gradient(layout, dtype, width, *, rng, hold):
+    """Boxes on a few columns of one picture; there are none in the others."""
+    boxes = np.zeros((6, 5), np.float32)
+    boxes[:, 0] = 1
+    boxes[:, 1:3] = rng.integers(0, 40, (6, 2)) / 8 + np.float32([0.4 * width, 1])
+    boxes[:, 3:] = boxes[:, 1:3] + rng.integers(8, 40, (6, 2)) / 8
+    grad = random_operands((6, 38, 3, 3), dtype, rng)
+    inputs = (views(grad.shape, dtype)[layout], row_major(DType.F32, boxes.shape))
+    outputs = (views((N, 38, H, width), dtype)[layout],)
+    op = RoiAlignGradient((3, 3), 1.0, 2, True, pictures=(N, H, width))
+    hold(ROI_ALIGN_GRADIENT, op, (grad, boxes), inputs=inputs, outputs=outputs, stored=dtype, k=64,
+         runs=FEW)  # fmt: skip
+
+
 @pytest.mark.parametrize(("n", "count"), [(0, 0), (2, 0), (0, 3)])
 def test_nothing(n, count, *, hold):
     boxes = np.zeros((count, 5), np.float32)

@@ -6,18 +6,18 @@ scatter   [position][c] in scratch -> channels whose positions are neighbours in
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 
 from saccade.codegen.language import Kernel, Ptr
 from saccade.codegen.target import Target
-from saccade.codegen.values import Int, Vec
+from saccade.codegen.values import Bool, Int, Vec
 from saccade.kernels.base import In, Launch, Temp, View
 from saccade.kernels.floats import HALVES, lanes_of, load, narrow_pairs, store
 from saccade.kernels.movement.copy import CopyConfig, copy_launch
 from saccade.kernels.movement.networks import transpose
 
-__all__ = ["NO_COPY", "cached_blocks", "flat_planes", "gather_block", "scatter_block"]
+__all__ = ["NO_COPY", "at_once", "cached_blocks", "flat_planes", "gather_block", "scatter_block"]
 
 NO_COPY = CopyConfig("", 0, 0)
 """Of phases that copy nothing."""
@@ -89,6 +89,7 @@ def scatter_block(
     to: Ptr,
     channel_step: Int,
     element: str,
+    some: Callable[[Int, int], Bool] | None = None,
 ) -> None:
     """Write a block of channels, position by position side by side.
 
@@ -102,41 +103,69 @@ def scatter_block(
         to: The first position of the first channel.
         channel_step: Elements from channel to channel.
         element: Type of what is read, float32 or float64.
+        some: Whether there is anything at so many positions from one on; where there is not, the
+            block is not read (but for the last `at_once` positions), and zeros are written.
     """
     positions, channels = sizes
-    side = lanes_of(k, element)
+    side, step = lanes_of(k, element), at_once(k, to.element, element)
     halves = to.element in HALVES
 
     def read(position: Int, c: Int) -> Vec:
         return load(k, block, position * pitch + c, side, element)
 
-    def each(c: Int, rows: list[Vec]) -> Iterator[tuple[Int, Vec]]:
+    def each(c: Int, rows: Iterable[Vec]) -> Iterator[tuple[Int, Vec]]:
         """Where the channels' rows go."""
-        for i, row in enumerate(transpose(k, rows)):
+        for i, row in enumerate(rows):
             with k.when(c + i < channels):
                 yield (c + i) * channel_step, row
 
     def square(c: Int, first: Int, count: Int | None) -> None:
         mask = None if count is None else k.first(count, side)
-        for at, row in each(c, [read(first + i, c) for i in range(side)]):
+        rows = transpose(k, [read(first + i, c) for i in range(side)])
+        for at, row in each(c, rows):
             store(k, to, row, at + first, mask)
 
     def pairs(c: Int, first: Int) -> None:
         words = [
             narrow_pairs(k, read(first + i, c), read(first + i + 1, c), to.element)
-            for i in range(0, 2 * side, 2)
+            for i in range(0, step, 2)
         ]
-        kind, bits = k.vector_type(2 * side, "int16"), replace(to, element="int16")
+        put_words(c, first, transpose(k, words))
+
+    def put_words(c: Int, first: Int, words: Iterable[Vec]) -> None:
+        kind, bits = k.vector_type(step, "int16"), replace(to, element="int16")
         for at, row in each(c, words):
             bits.store(Vec(k.b, k.b.bitcast(row.value, kind)), at + first)
 
-    step = 2 * side if halves else side
-    whole = positions // step * step
+    def zeros(c: Int, first: Int) -> None:
+        rows = [k.zero(side, element)] * side
+        if halves:
+            put_words(c, first, rows)
+            return
+        for at, row in each(c, rows):
+            store(k, to, row, at + first)
+
+    def whole(c: Int, first: Int) -> None:
+        if halves:
+            pairs(c, first)
+        else:
+            square(c, first, None)
+
+    end = positions // step * step
     with k.range(0, channels, side) as c:
-        with k.range(0, whole, step) as first:
-            if halves:
-                pairs(c, first)
+        with k.range(0, end, step) as first:
+            if some is None:
+                whole(c, first)
             else:
-                square(c, first, None)
-        with k.range(whole, positions, side) as first:
+                with k.when_else(some(first, step)) as (then, other):
+                    with then:
+                        whole(c, first)
+                    with other:
+                        zeros(c, first)
+        with k.range(end, positions, side) as first:
             square(c, first, positions - first)
+
+
+def at_once(k: Kernel, out: str, element: str) -> int:
+    """Positions of a channel that are written by one instruction."""
+    return lanes_of(k, element) * (2 if out in HALVES else 1)

@@ -2,9 +2,9 @@
 
 A chunk owns a block of channels of a band of a picture's rows: it clears sums for it in scratch,
 which fits the second-level cache, adds what the band's list (`band_lists`) names, in its order, and
-stores the band once. So nothing is shared, and every sum has the same order whatever the team and
-the bands. What will be added next is asked for early: a row of bins is short, and the next one lies
-anywhere.
+stores the band once; columns that nothing is given to are neither cleared nor read. So nothing is
+shared, and every sum has the same order whatever the team and the bands. What will be added next is
+asked for early: a row of bins is short, and the next one lies anywhere.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from dataclasses import dataclass, field
 from saccade.codegen.emitter import BYTES
 from saccade.codegen.language import Kernel, Ptr
 from saccade.codegen.streams import LINE
-from saccade.codegen.values import Int, Mask, Vec
+from saccade.codegen.values import Bool, Int, Mask, Vec
 from saccade.kernels.floats import HALVES, lanes_of, load, store
 from saccade.kernels.roi.axis import Axis
 from saccade.kernels.roi.band_lists import BandLists, Part
-from saccade.kernels.roi.planes import scatter_block
+from saccade.kernels.roi.planes import at_once, scatter_block
 from saccade.kernels.roi.tables import Tables, TablesCode
 
 __all__ = ["SpreadCode", "emit_spread"]
@@ -62,6 +62,7 @@ class _Band:
     rows: Int
     channel: Int
     channels: Int
+    parts: tuple[Int, Int]
     grad: Ptr
 
 
@@ -88,26 +89,51 @@ class _Spread:
             number, rest = chunk % lists.bands, chunk // lists.bands
             top = number * lists.band
             picture, channel = rest % self.pictures, rest // self.pictures * self.block
+            parts = lists.of(picture, number)
             band = _Band(
                 picture, top, k.minimum_int(self.height - top, lists.band), channel,
-                k.minimum_int(self.channels - channel, self.block),
+                k.minimum_int(self.channels - channel, self.block), parts,
                 self.grad + (self.grad_start + channel),
             )  # fmt: skip
-            self._clear(band)
-            first, end = lists.of(picture, number)
-            with k.range(first, end) as at:
-                part, following = lists.part(at), lists.part(k.minimum_int(at + _AHEAD, end - 1))
-                self._part(band, part, self._source(band, following))
-            self._store(band)
+            columns = self._columns(band)
+            self._clear(band, columns)
+            with k.range(*parts) as at:
+                following = lists.part(k.minimum_int(at + _AHEAD, parts[1] - 1))
+                self._part(band, lists.part(at), self._source(band, following))
+            self._store(band, columns)
+
+    def _columns(self, band: _Band) -> tuple[Int, Int]:
+        """The first column that anything is given to, and one past the last."""
+        k = self.k
+        low, high = k.var(self.width), k.var(0)
+        with k.range(*band.parts) as at:
+            _, along = self.tables.of(self.lists.part(at).box)
+            first, last = along.reach()
+            low.set(k.minimum_int(low.get(), first))
+            high.set(k.maximum_int(high.get(), last + 1))
+        return low.get(), high.get()
 
     def _source(self, band: _Band, part: Part) -> Ptr:
         return band.grad + (part.box * self.grad_k + part.bins * self.grad_h)
 
-    def _clear(self, band: _Band) -> None:
-        k = self.k
-        zero = k.zero(self.lanes, self.code.tables.weight)
-        with k.range(0, band.rows * self.width * self.pitch, self.lanes) as at:
-            self.sums.store(zero, at)
+    def _clear(self, band: _Band, columns: tuple[Int, Int]) -> None:
+        """What will be read: columns of each row, and what is stored at once with the nearest."""
+        k, (low, high), element = self.k, columns, self.code.tables.weight
+        positions = band.rows * self.width
+        beside = at_once(k, self.code.out, element) if self.code.planar else 0
+        done = k.var(0)
+
+        def clear(first: Int, end: Int) -> None:
+            first = k.maximum_int(first, done.get())
+            end = k.maximum_int(k.minimum_int(end, positions), first)
+            with k.range(first * self.pitch, end * self.pitch, self.lanes) as at:
+                self.sums.store(k.zero(self.lanes, element), at)
+            done.set(end)
+
+        with k.when(low < high), k.range(0, positions, self.width) as row:
+            clear(row + low - beside, row + high + beside)
+        if self.code.planar:
+            clear(positions - beside, positions)
 
     def _part(self, band: _Band, part: Part, ahead: Ptr) -> None:
         """What a row of bins gives to a band; `ahead` is where one that comes soon lies."""
@@ -155,29 +181,46 @@ class _Spread:
                     at = v * lanes
                     pixel.store(k.fma(share, weight, pixel.vec(at, None, lanes)), at)
 
-    def _store(self, band: _Band) -> None:
+    def _store(self, band: _Band, columns: tuple[Int, Int]) -> None:
         start = self.out_start + band.picture * self.out_n + band.top * self.out_h
         with self.k.streams(self.out, [], self.code.streamed) as ways:
             for out in ways:
                 to = out + (start + band.channel * self.out_c)
                 if self.code.planar:
-                    sizes = band.rows * self.width, band.channels
-                    element = self.code.tables.weight
-                    scatter_block(self.k, self.sums, self.pitch, sizes, to, self.out_c, element)
+                    self._planes(band, columns, to)
                 else:
-                    self._pixels(band, to)
+                    self._pixels(band, columns, to)
 
-    def _pixels(self, band: _Band, to: Ptr) -> None:
+    def _planes(self, band: _Band, columns: tuple[Int, Int], to: Ptr) -> None:
+        width, (low, high) = self.width, columns
+
+        def some(first: Int, count: int) -> Bool:
+            row = first // width * width
+            here = (first < row + high) & (first + count > row + low)
+            return (low < high) & (here | (first + count > row + width + low))
+
+        sizes = band.rows * width, band.channels
+        element = self.code.tables.weight
+        scatter_block(self.k, self.sums, self.pitch, sizes, to, self.out_c, element, some)
+
+    def _pixels(self, band: _Band, columns: tuple[Int, Int], to: Ptr) -> None:
         """Pixel by pixel; two vectors of elements of 16 bits fill a line."""
-        k, lanes = self.k, self.lanes
+        k, lanes, (low, high) = self.k, self.lanes, columns
         parts = 2 if self.code.out in HALVES else 1
-        with k.range(0, band.rows) as row, k.range(0, self.width) as column:
-            source = self.sums + (row * self.width + column) * self.pitch
-            pixel = to + (row * self.out_h + column * self.out_w)
-            whole = band.channels // (parts * lanes) * (parts * lanes)
-            with k.range(0, whole, parts * lanes) as c:
-                vectors = [source.vec(c + v * lanes, None, lanes) for v in range(parts)]
-                store(k, pixel, k.concat(vectors), c)
-            with k.range(whole, band.channels, lanes) as c:
-                mask = k.first(band.channels - c, lanes)
-                store(k, pixel, source.vec(c, None, lanes), c, mask)
+        zero = k.zero(lanes, self.code.tables.weight)
+        whole = band.channels // (parts * lanes) * (parts * lanes)
+        low = k.minimum_int(low, high)  # where there is nothing, both are 0
+        with k.range(0, band.rows) as row:
+            for first, end, some in ((0, low, False), (low, high, True), (high, self.width, False)):
+                with k.range(first, end) as column:
+                    source = self.sums + (row * self.width + column) * self.pitch
+                    pixel = to + (row * self.out_h + column * self.out_w)
+                    with k.range(0, whole, parts * lanes) as c:
+                        vectors = [
+                            source.vec(c + v * lanes, None, lanes) if some else zero
+                            for v in range(parts)
+                        ]
+                        store(k, pixel, k.concat(vectors), c)
+                    with k.range(whole, band.channels, lanes) as c:
+                        mask = k.first(band.channels - c, lanes)
+                        store(k, pixel, source.vec(c, None, lanes) if some else zero, c, mask)
