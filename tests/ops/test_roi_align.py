@@ -191,7 +191,10 @@ LEVELS = ops.MultiScaleRoIAlign(["a", "b"], 3, 2)
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda x: ops.roi_align(x, torch.zeros(1, 4), 2), r"correct as Tensor\[K, 5\]"),
+        (
+            lambda x: ops.roi_align(x, torch.zeros(1, 4), 2),
+            r"rois must have shape as Tensor\[K, 5\]",
+        ),
         (lambda x: ops.roi_align(x, [torch.zeros(1, 3)], 2), r"List\[Tensor\[L, 4\]\]"),
         (lambda x: ops.roi_align(x, 3, 2), "boxes is expected"),
         (lambda x: ops.roi_align(x[0, 0], torch.zeros(1, 5), 2), r"\[N, C, H, W\]"),
