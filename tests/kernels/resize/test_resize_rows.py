@@ -55,12 +55,12 @@ def test_modes(hold, kind, mode, shape, size):
 
 @pytest.mark.parametrize("kind", ["planar", "runs", "flat"])
 def test_several_bands_and_parts(hold, kind):
-    """Each thread begins with other rows, and with other columns of a row too wide for L1."""
+    """Each thread begins with other rows, and with other columns or channels."""
     x = random_operands((2, 40, 24, 16), DType.F32, RNG)
     op = Resize((2, 40, 72, 100), None, "linear", "align_corners")
     out = result_view(kind, op.sizes)
     call = Call(op, (inner(x),), (out,), (False,), host_target(), threads=7)
-    *_, bands, _, parts, _, _ = RESIZE_ROWS.launch(call)[0].integers[:6]
+    _, bands, _, parts, *_ = RESIZE_ROWS.launch(call)[0].integers
     assert bands > 1
     assert parts > 1
     hold(RESIZE_ROWS, op, [x], inputs=[inner(x)], outputs=[out], k=300)
@@ -105,10 +105,10 @@ def test_a_planar_result_equals_a_channels_last_one():
 @pytest.mark.parametrize("kind", ["planar", "flat"])
 @pytest.mark.parametrize("dtype", [DType.F32, DType.BF16])
 def test_results_beyond_the_caches(hold, monkeypatch, kind, dtype):
-    """Written past them where rows begin lines, and where the result does not."""
+    """Written past them where the result begins at a line, and where it does not."""
     monkeypatch.setattr("saccade.kernels.resize.rows.beyond_caches", lambda *_: True)
     x = random_operands((1, 32, 3, 6), dtype, RNG)
-    op = Resize((1, 32, 9, 64), None, "linear")
+    op = Resize((1, 32, 9, 75), None, "linear")
     out = row_major(dtype, op.sizes) if kind == "planar" else nhwc_view(dtype, op.sizes)
     call = Call(op, (inner(x),), (out,), (False,), host_target())
     assert RESIZE_ROWS.launch(call)[0].config.streamed
@@ -150,7 +150,7 @@ def test_refusals():
     assert "neither" in RESIZE_ROWS.supports(Call(op, (source,), (apart,), (False,), target))
 
 
-@pytest.mark.parametrize("position", [0, 1, 3, 6, 9, 10, 11, 12, 13, 14])
+@pytest.mark.parametrize("position", [0, 1, 3, 10, 11, 12, 13, 14])
 @pytest.mark.parametrize("kind", ["planar", "runs"])
 def test_mutants_are_caught(hold, position, kind):
     mutant = off_by(RESIZE_ROWS, position)
