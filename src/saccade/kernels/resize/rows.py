@@ -16,6 +16,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from saccade.codegen.language import Kernel
+from saccade.codegen.streams import LINE
 from saccade.kernels.base import Call, CpuKernel, In, Launch, Out, Scratch, View, one_way
 from saccade.kernels.machine import beyond_caches, machine
 from saccade.kernels.pointwise.finish import plan_finish
@@ -31,6 +32,7 @@ __all__ = ["RESIZE_ROWS"]
 _CHUNKS = 8  # for each thread, where that makes no short bands
 _BAND = 4  # rows of the picture between the first and the last of a band, at least
 _PART = 4  # pixels in a chunk, at least
+_TOGETHER = 4  # rows of the result that are written at once, at most
 _KEPT = 4  # what a band of planes keeps is at most one such part of the second cache
 
 
@@ -126,10 +128,11 @@ def launch(call: Call) -> tuple[Launch, ...]:
     planar = not out.channels_last
     cut = _planar_cut(call, rows) if planar else _last_cut(call, rows)
     y_run, y_column = (out.strides[1], 1) if planar else (out.strides[3], out.strides[3])
+    streamed = beyond_caches(call.target, out.nbytes)
     config = RowsConfig(
         rows.taps, columns.taps, x.dtype.value, finish.code, cut.part if planar else 0,
         flat=not planar and not finish.operands and y_run == channels,
-        streamed=beyond_caches(call.target, out.nbytes),
+        together=_together(rows, out, streamed=streamed), streamed=streamed,
     )  # fmt: skip
     chunks = n * cut.bands * cut.parts if channels and q else 0
     integers = (
@@ -142,6 +145,13 @@ def launch(call: Call) -> tuple[Launch, ...]:
     scratch = Scratch(4 * cut.slots * cut.slot)
     operands = (In(0), Out(0), *tables, scratch, *finish.operands)
     return (Launch(config, operands, integers, chunks),)
+
+
+def _together(rows: Axis, out: View, *, streamed: bool) -> int:
+    """Half of the rows that sum the same rows, or fewer; they begin at the same place of a line."""
+    if rows.after < 2 * rows.before or (streamed and out.strides[2] * out.dtype.itemsize % LINE):
+        return 1
+    return _TOGETHER if rows.after >= 2 * _TOGETHER * rows.before else 2
 
 
 def emit(k: Kernel, config: RowsConfig) -> None:

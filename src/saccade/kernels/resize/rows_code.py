@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from saccade.codegen.emitter import BYTES
 from saccade.codegen.language import Kernel, Ptr, Var
 from saccade.codegen.streams import LINE
-from saccade.codegen.values import Int, IntLike, Vec
+from saccade.codegen.values import Bool, Int, IntLike, Vec
 from saccade.kernels.pointwise.elements import to_float
 from saccade.kernels.pointwise.finish import Finish, FinishCode
 from saccade.kernels.resize.axes import weighted
 
-__all__ = ["RowsCode", "RowsConfig", "Taps"]
+__all__ = ["Result", "RowsCode", "RowsConfig", "Taps", "missing"]
 
 Taps = tuple[list[Int], list[Vec]]
 """Offsets into a row of the picture, and weights."""
@@ -30,6 +30,7 @@ class RowsConfig:
         finish: The epilogue.
         side: Channels of a chunk, a power of two, where the result is planar, else 0.
         flat: Whether the pixels of a row of the result are one run of elements.
+        together: Rows of the result that are written at once, where they sum the same rows.
         streamed: Whether results go past the caches.
     """
 
@@ -39,7 +40,25 @@ class RowsConfig:
     finish: FinishCode
     side: int
     flat: bool
+    together: int
     streamed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """Neighbouring elements of one row of the result.
+
+    Attributes:
+        weights: Of the rows of the picture.
+        to: Where they go.
+        place: Their position along the other axes, for the epilogue.
+        first: Position of the first of them.
+    """
+
+    weights: Sequence[Vec]
+    to: Ptr
+    place: Sequence[IntLike]
+    first: IntLike = 0
 
 
 class RowsCode:
@@ -87,6 +106,48 @@ class RowsCode:
         taps = self.config.rows
         return [self.row_at.load_int(p * taps + i) for i in range(taps)]
 
+    def down(
+        self,
+        band: tuple[Int, Int],
+        first: Callable[[list[Int]], None],
+        write: Callable[[list[Int], list[Int]], None],
+    ) -> None:
+        """From the top of a band to its end.
+
+        Args:
+            band: Rows of the result.
+            first: What has to be done about the rows of the picture.
+            write: Writes these rows of the result, which sum these of the picture.
+        """
+        k, (low, high), together = self.k, band, self.config.together
+        p = k.var(low)
+
+        def several(count: int, rows: list[Int]) -> None:
+            at: Int = p.get()
+            write([at + i for i in range(count)], rows)
+            p.set(at + count)
+
+        with k.repeat_while(lambda: p.get() < high):
+            rows = self.rows_under(p.get())
+            first(rows)
+            if together == 1:
+                several(1, rows)
+            else:
+                with k.when_else(self._alike(p.get() + together, rows, high)) as (then, other):
+                    with then:
+                        several(together, rows)
+                    with other:
+                        several(1, rows)
+
+    def _alike(self, end: Int, rows: Sequence[Int], high: Int) -> Bool:
+        """Whether all rows of the result up to `end`, which exist, sum these."""
+        alike = end <= high
+        for one, other in zip(
+            rows, self.rows_under(self.k.minimum_int(end, high) - 1), strict=True
+        ):
+            alike = alike & one.equals(other)
+        return alike
+
     # Along the rows of the picture
 
     def taps(self, q: Int, lanes: int) -> Taps:
@@ -110,15 +171,8 @@ class RowsCode:
         taps = self.config.rows
         return [self.row_weights.splat(p * taps + i, 2 * self.k.lanes) for i in range(taps)]
 
-    def run(
-        self,
-        rows: Sequence[Ptr],
-        weights: Sequence[Vec],
-        to: Ptr,
-        size: Int,
-        place: tuple[Sequence[IntLike], IntLike],
-    ) -> None:
-        """Neighbouring elements of a row of the result; their place is for the epilogue.
+    def run(self, rows: Sequence[Ptr], results: Sequence[Result], size: Int) -> None:
+        """Neighbouring elements of rows of the result.
 
         Two vectors at a time; what goes past the caches begins at a line.
         """
@@ -126,10 +180,13 @@ class RowsCode:
 
         def step(e: IntLike, count: Int | None) -> None:
             mask = None if count is None else k.first(count, wide)
-            value = weighted(k, [row.vec(e, None, wide) for row in rows], weights)
-            to.store(self.finish.apply(value, place[0], place[1] + e, mask), e, mask)
+            values = [row.vec(e, None, wide) for row in rows]
+            for result in results:
+                value = weighted(k, values, result.weights)
+                value = self.finish.apply(value, result.place, result.first + e, mask)
+                result.to.store(value, e, mask)
 
-        head = k.int(0)
+        head, to = k.int(0), results[0].to
         if to.streamed:
             head = k.minimum_int(-to.offset & (LINE // BYTES[to.element] - 1), size)
             with k.when(head > 0):
