@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import signal
 import warnings
@@ -14,6 +15,7 @@ from saccade import ops
 from saccade.errors import OperandError
 from saccade.ops.rearrange import spread_into
 from saccade.runtime.cpu.openmp import openmp_library
+from saccade.runtime.cpu.workspace import Workspaces
 
 LIMIT = 60
 
@@ -65,6 +67,26 @@ def test_a_forked_child():
         finally:
             os._exit(status)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+@pytest.mark.parametrize("nbytes", [1 << 10, 8 << 20])
+def test_temporary_memory_is_not_shared_with_forks(nbytes):
+    """Parent and children work at the same time, as the workers of a `DataLoader` do."""
+    spaces = Workspaces()
+    block = spaces.take(nbytes)
+    spaces.give_back(block)
+    ctypes.memset(block.address, 1, 64)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        child = os.fork()
+    if child == 0:
+        try:
+            ctypes.memset(spaces.take(nbytes).address, 2, 64)
+        finally:
+            os._exit(0)
+    os.waitpid(child, 0)
+    assert spaces.take(nbytes).address == block.address
+    assert ctypes.string_at(block.address, 64) == bytes([1]) * 64
 
 
 def test_released_memory_comes_back():

@@ -94,7 +94,9 @@ def _fresh(nbytes: int) -> Block:
         memory = np.empty(nbytes + 64, np.uint8)
         address = memory.ctypes.data
         return Block(address + -address % 64, nbytes, memory)
-    memory = np.frombuffer(mmap.mmap(-1, nbytes + HUGE_PAGE), np.uint8)
+    # Of this process alone: a mapping is by default shared with its forks.
+    mapped = mmap.mmap(-1, nbytes + HUGE_PAGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    memory = np.frombuffer(mapped, np.uint8)
     address = memory.ctypes.data
     advise_huge_pages(address, len(memory))
     return Block(address, len(memory), memory)
