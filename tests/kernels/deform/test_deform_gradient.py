@@ -8,11 +8,13 @@ import numpy as np
 import pytest
 from deform_cases import CASES, RNG, operands, results, stored
 
+from saccade.codegen.target import host_target
 from saccade.errors import OutOfBoundsError
 from saccade.ir import DType
+from saccade.kernels.base import Call
 from saccade.kernels.deform.gradient import DEFORM_CONV2D_GRADIENT
 from saccade.opdefs import DeformConv2dGradient
-from saccade.testing.kernels import launched_as
+from saccade.testing.kernels import launched_as, row_major
 from saccade.testing.tolerance import exact_operands, random_operands
 
 RUNS = (
@@ -77,6 +79,28 @@ def test_wherever_offsets_point(hold):
     special = [-1.0, 1.0, 5.0, 6.0, -2.0, 1e9, -1e30, 3e38, np.inf, -np.inf, 0.5]
     arrays[3][...] = RNG.choice(np.array(special, np.float32), arrays[3].shape)
     held(hold, op, arrays, runs=FEW)
+
+
+def test_small_pictures_have_chunks_for_a_large_team():
+    """And those of the gradients' parts follow from sizes, not from the team's."""
+    shape, weight = (1, 512, 28, 28), (256, 512, 3, 3)
+    sizes = ((1, 256, 28, 28), shape, weight, (1, 18, 28, 28))
+    views = tuple(row_major(DType.F32, s) for s in sizes)
+    op = DeformConv2dGradient(wanted=("x", "weight", "offset"), padding=(1, 1, 1, 1))
+    outs = tuple(views[i] for i in (1, 2, 3))
+    found = [
+        [
+            (phase.config.phase, phase.chunks)
+            for phase in DEFORM_CONV2D_GRADIENT.launch(
+                Call(op, views, outs, (False,) * 4, host_target(), threads)
+            )
+        ]
+        for threads in (1, 64)
+    ]
+    assert found[0] == found[1]
+    chunks = dict(found[0])
+    assert chunks["columns"] >= 64
+    assert chunks["weight"] >= 64
 
 
 # Phase, then integers of it: strides, blocks and rows of a copy; steps, groups, parts and rooms of

@@ -68,7 +68,7 @@ _TILE = 56  # pixels
 _WEIGHT_TILE = 256  # pixels: sums are fetched and stored once for so many products
 _WEIGHT_COLUMNS = 256  # of a chunk: with so many pixels a quarter of the L2, sums as much again
 _SLOPES_TILE = 128  # pixels
-_CHUNKS = 16  # what a phase should have at least, in parts if need be
+_CHUNKS = 64  # what keeps a large team busy: parts, as far as a picture has tiles
 
 _X, _GRAD, _PLANES, _PANELS, _PICTURE, _SLOPES, _WEIGHTS = range(7)  # temporaries
 
