@@ -25,9 +25,17 @@ def test_dtypes_stand_side_by_side(tmp_path):
     rows = [row(), row(dtype="bfloat16", ours_ms=0.1, ratio=2.25), row(operator="roi_pool")]
     text = render(write(tmp_path / "operators.json", rows))
     assert "Fast (family 1, model 2), 2 threads, medians; torch 2.15; measured 2026-11-21." in text
-    both = "| nms | 1000 boxes | torchvision | 0.05 | 2.5 | 50x | 0.1 | 2.5 | 2.25x | 5x |"
+    both = "| nms | 1000 boxes | torchvision | 0.05 | 2.5 | 50x | 0.1 | 2.5 | 2.25x | 5x |  |"
     assert both in text
-    assert "| roi_pool | 1000 boxes | torchvision | 0.05 | 2.5 | 50x |  |  |  | 5x |" in text
+    assert "| roi_pool | 1000 boxes | torchvision | 0.05 | 2.5 | 50x |  |  |  | 5x |  |" in text
+
+
+def test_what_bfloat16_gains_is_a_column(tmp_path):
+    rows = [row(), row(peer="float32", dtype="bfloat16", ratio=1.625, aim=1.0)]
+    lines = render(write(tmp_path / "operators.json", rows)).splitlines()
+    assert [line for line in lines if "1000 boxes" in line] == [
+        "| nms | 1000 boxes | torchvision | 0.05 | 2.5 | 50x |  |  |  | 5x | 1.62x |"
+    ]
 
 
 @pytest.mark.parametrize("rows", [[], [row(ours_ms=0.0)], [{"operator": "nms"}]])

@@ -54,6 +54,20 @@ def test_a_missed_aim_is_shown(saccade_cli, one_case):
     assert "below" in bench(saccade_cli).stdout
 
 
+def test_another_dtype_beside_float32(saccade_cli, one_case, refused):
+    seen = []
+
+    def make(dtype):
+        return Bout(lambda: seen.append(dtype), lambda: pytest.fail("the peer is not called"))
+
+    one_case(OperatorCase("pixel_shuffle", "small", "torch", 2.0, make))
+    result = bench(saccade_cli, "--dtype", "bfloat16", "--against", "float32")
+    assert result.exit_code == 0, result.stderr
+    assert result.stdout.splitlines()[-1].split()[-1].startswith(("float32", "below"))
+    assert set(seen) == {torch.bfloat16, torch.float32}
+    assert "another --dtype" in refused("bench-ops", "--against", "float32")
+
+
 def test_nothing_is_timed_where_results_differ(refused, one_case):
     one_case(shuffle_case(lambda x, _: -torch.nn.functional.pixel_shuffle(x, 2)))
     assert "nothing was timed" in refused("bench-ops")

@@ -17,7 +17,7 @@ from torch import Tensor
 from saccade import ops
 from saccade.ops.rearrange import gather_into, spread_into
 
-__all__ = ["Bout", "OperatorCase", "cases"]
+__all__ = ["Bout", "OperatorCase", "beside_float32", "cases"]
 
 Function = Callable[..., Any]
 
@@ -44,7 +44,8 @@ class OperatorCase:
     Attributes:
         operator: Its name in `saccade.ops`.
         name: Operands, layout, and what of it: forward, backward.
-        peer: "torchvision", "torch", "copy", or "empty" (see `_call_cases`).
+        peer: "torchvision", "torch", "copy", "float32" (see `beside_float32`), or "empty" (see
+            `_call_cases`).
         aim: The peer's time over ours that is aimed at; microseconds over that of an empty one.
         make: Gives the bout for a dtype; operands are made there.
     """
@@ -59,6 +60,15 @@ class OperatorCase:
 def cases() -> tuple[OperatorCase, ...]:
     """All of them."""
     return (*_deform(), *_rois(), *_suppression(), *_norms(), *_shuffles())
+
+
+def beside_float32(case: OperatorCase) -> OperatorCase:
+    """The same operands, ours in their dtype and ours in float32: what fewer bytes gain."""
+
+    def make(dtype: torch.dtype) -> Bout:
+        return Bout(case.make(dtype).ours, case.make(torch.float32).ours, compared=False)
+
+    return OperatorCase(case.operator, case.name, "float32", 1.0, make)
 
 
 def _ours(name: str) -> Function:

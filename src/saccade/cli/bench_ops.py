@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["bench_ops"]
 
-_PEERS = ("torchvision", "torch", "copy", "empty")
+_PEERS = ("torchvision", "torch", "copy", "empty", "float32")
 _DTYPES = ("float32", "bfloat16", "float16", "float64")
 _LEAST_RUNS = 2
 _KEY = ("operator", "case", "peer", "dtype", "threads")
@@ -31,7 +31,10 @@ NamesArgument = Annotated[
 ]
 AgainstOption = Annotated[
     str,
-    typer.Option(metavar=",".join(_PEERS), help="Whom to be timed beside, of those that fit."),
+    typer.Option(
+        metavar=",".join(_PEERS),
+        help="Whom to be timed beside, of those that fit; float32: ours in that dtype.",
+    ),
 ]
 DTypeOption = Annotated[str, typer.Option(metavar="|".join(_DTYPES), help="Of the operands.")]
 RoundsOption = Annotated[int, typer.Option(min=1, metavar="N", help="Turns of each side.")]
@@ -62,6 +65,8 @@ def bench_ops(
     for peer in peers:
         if peer not in _PEERS:
             raise OptionError(f"--against {peer!r} is not one of {', '.join(_PEERS)}")
+    if dtype == "float32" and "float32" in peers:
+        raise OptionError("--against float32 wants another --dtype")
     wanted = _wanted(names or [], peers)
     known = {} if json is None else _known(json)
     import torch
@@ -89,10 +94,10 @@ def bench_ops(
 def _wanted(names: Sequence[str], peers: Sequence[str]) -> list[OperatorCase]:
     try:
         from saccade.cli._call_cases import call_cases
-        from saccade.cli._operator_cases import cases
+        from saccade.cli._operator_cases import beside_float32, cases
     except ModuleNotFoundError as error:
         raise OptionError(f"bench-ops needs {error.name}: pip install 'saccade[torch]'") from error
-    everything = (*cases(), *call_cases())
+    everything = (*cases(), *map(beside_float32, cases()), *call_cases())
     known = {case.operator for case in everything}
     for name in names:
         if name not in known:
