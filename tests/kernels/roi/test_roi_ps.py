@@ -117,3 +117,19 @@ def test_bins_wider_than_a_vector(mode, ratio, layout, *, rng, hold, past_caches
         PS_ROI_GRADIENT, op, (grad, boxes), inputs=(views[1], where), outputs=views[:1],
         runs=FEW, k=64,
     )  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", [DType.BF16, DType.F16, DType.F64])
+@pytest.mark.parametrize(("width", "channels"), [(75, 54), (64, 96), (31, 17 * 6)])
+def test_planes_past_the_caches(dtype, width, channels, *, rng, hold, past_caches):
+    """Lines of two squares or of one, those that a border cuts, and channels that are left."""
+    x = whole(rng, (2, channels, 9, width), dtype)
+    corners = rng.uniform(0, 1, (9, 2)) * (width / 2, 3)
+    ends = corners + rng.uniform(0, 1, (9, 2)) * (width / 2, 3)
+    boxes = np.concatenate([rng.integers(0, 2, (9, 1)), corners, ends], 1).astype(np.float32)
+    views = VIEWS["last"](dtype, x.shape), row_major(DType.F32, boxes.shape)
+    out = VIEWS["last"](dtype, (9, channels // 6, 2, 3))
+    hold(
+        PS_ROI, PsRoi((2, 3), 1.0, "pool"), (x, boxes), inputs=views, outputs=[out],
+        runs=past_caches[:2], k=4,
+    )  # fmt: skip

@@ -13,7 +13,6 @@ from dataclasses import replace
 from math import prod
 
 from saccade.codegen.language import Kernel, Ptr
-from saccade.codegen.streams import LINE
 from saccade.codegen.values import I32, Int, Vec, lanes_picked
 from saccade.kernels.base import Call, CpuKernel, In, Launch, Operand, Out, Temp, one_way
 from saccade.kernels.floats import FLOATS, lanes_of, load, store, wide
@@ -81,7 +80,8 @@ def _planes(call: Call, plan: RegionsPlan) -> Iterator[Launch]:
     if isinstance(plan, RunsPlan):
         operands += (blanks_of(plan),)
         code = replace(code, tables=plan.tables.code, align=True)
-    streamed = x.channels_last and _streamed(call)
+    # Planes then go through memory: all channels of a pixel are read while it is there.
+    streamed = x.channels_last and beyond_caches(call.target, x.nbytes)
     budget = call.target.l3 * _FAR if streamed else call.target.l3 * 3 // 4
     for pictures, channels in picture_blocks(x, budget, bins):
         planar = Planar(x, In(0), _PICTURES, channels, pictures, lines=streamed)
@@ -96,15 +96,6 @@ def _planes(call: Call, plan: RegionsPlan) -> Iterator[Launch]:
         )
         config = PsConfig("planes", planes=replace(code, channels=side))
         yield Launch(config, (planar.place, Out(0), *operands), integers, n * groups * bins)
-
-
-def _streamed(call: Call) -> bool:
-    """Whether planes go through memory: all channels of a pixel are read while it is there.
-
-    That takes vectors of a line, and pictures that the caches do not hold.
-    """
-    x, target = call.inputs[0], call.target
-    return 4 * target.lanes == LINE == 16 * x.dtype.itemsize and beyond_caches(target, x.nbytes)
 
 
 def _copies(call: Call, plan: RegionsPlan, planar: Planar, *, streamed: bool) -> Iterator[Launch]:

@@ -4,7 +4,8 @@
     x [N, C, H, W], pixels with neighbouring channels   -> [n][c][h][w] dense, the same
 
 Of a band of rows only the columns are copied that some box of the picture meets there, in squares
-that are transposed in registers; the rest of the temporary holds anything and is not read.
+that are transposed in registers, or in rectangles as long as a line of cache where that is written
+past the caches; the rest of the temporary holds anything and is not read.
 """
 
 from __future__ import annotations
@@ -13,10 +14,11 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 
 from saccade.codegen.language import Kernel
+from saccade.codegen.streams import LINE
 from saccade.codegen.values import Int
 from saccade.kernels.base import In, Launch, Temp, View
 from saccade.kernels.movement.copy import ELEMENT
-from saccade.kernels.movement.networks import transpose
+from saccade.kernels.movement.networks import turn
 from saccade.kernels.roi.ranges import Ranges, RangesPlan
 from saccade.kernels.roi.tables import Tables, TablesCode, TablesPlan
 
@@ -90,6 +92,7 @@ class _Window:
         self.k, self.planes, self.streamed = k, code.planes, code.streamed
         element = ELEMENT[code.itemsize]
         self.side = min(16, 4 * k.lanes // code.itemsize)
+        self.along = max(self.side, LINE // code.itemsize) if code.streamed else self.side
         self.x, self.to = k.pointer("x", element), k.pointer("to", element)
         self.boxes = Ranges(k) if code.tables is None else Tables(k, code.tables)
         self.boxes.declare_integers()
@@ -114,7 +117,7 @@ class _Window:
             picture, top = chunk // self.bands, chunk % self.bands * _BAND
             last = k.minimum_int(top + _BAND, self.height)
             low, high = self._columns(picture + self.first, top, last)
-            loops = ((0, self.channels, self.side), (top, last, 1), (low, high, self.side))
+            loops = ((0, self.channels, self.side), (top, last, 1), (low, high, self.along))
             # What a pixel or a row has side by side is read at once.
             order = (1, 2, 0) if self.planes else (0, 1, 2)
             with ExitStack() as stack:
@@ -130,43 +133,48 @@ class _Window:
             with k.when((above < last) & (below >= top)):
                 low.set(k.minimum_int(low.get(), left))
                 high.set(k.maximum_int(high.get(), right + 1))
-        return low.get() // self.side * self.side, high.get()  # whole lines
+        return low.get() // self.along * self.along, high.get()  # whole lines
 
     def _place(self, picture: Int, row: Int, column: Int, channel: Int) -> None:
-        """A square, or what is left of one."""
+        """Squares side by side, or what is left of them."""
         k = self.k
         start = self.x_start + picture * self.x_n + row * self.x_h
         left, above = self.width - column, self.channels - channel
         if self.planes:
             source = start + column * self.x_step + channel
             plane = (picture * self.channels + channel) * self.pitch
-            to, step, sizes = plane + row * self.row + column, self.pitch, (above, left)
+            to, step = plane + row * self.row + column, self.pitch
         else:
             source = start + column + channel * self.x_step
             to = ((picture * self.height + row) * self.width + column) * self.channels + channel
-            step, sizes = self.channels, (left, above)
-        with k.when_else((left >= self.side) & (above >= self.side)) as (then, other):
+            step = self.channels
+        with k.when_else((left >= self.along) & (above >= self.side)) as (then, other):
             with then:
                 self._square(source, to, step, None)
             with other:
-                self._square(source, to, step, sizes)
+                for at in range(0, self.along, self.side):
+                    rest = left - at
+                    with k.when(rest > 0):
+                        sizes = (above, rest) if self.planes else (rest, above)
+                        self._square(source + self.x_step * at, to + at, step, sizes)
 
     def _square(self, source: Int, to: Int, step: Int, sizes: tuple[Int, Int] | None) -> None:
-        """`side` rows of neighbours in x become neighbours in the temporary.
+        """Rows of `side` neighbours in x become neighbours in the temporary.
 
         Args:
             source: Where the first row lies.
             to: Where the first neighbours go.
             step: From there to the second ones.
-            sizes: Neighbours in x, and rows, where there are not as many as `side`.
+            sizes: Neighbours in x, and rows, of one square that may be cut off; without it there
+                are `along` rows.
         """
         k, side = self.k, self.side
         mask = None if sizes is None else k.first(sizes[0], side)
         rows = []
-        for i in range(side):
+        for i in range(self.along if sizes is None else side):
             row = i if sizes is None else k.minimum_int(k.int(i), sizes[1] - 1)
             rows.append(self.x.vec(source + self.x_step * row, mask, side))
-        for i, turned in enumerate(transpose(k, rows)):
+        for i, turned in enumerate(turn(k, rows)):
             kept = None
             if sizes is not None:
                 kept = k.first((sizes[0] > i).select(sizes[1], 0), side)
