@@ -7,7 +7,7 @@ scatter   [position][c] in scratch -> channels whose positions are neighbours in
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from saccade.codegen.language import Kernel, Ptr
 from saccade.codegen.target import Target
@@ -106,64 +106,82 @@ def scatter_block(
         some: Whether there is anything at so many positions from one on; where there is not, the
             block is not read (but for the last `at_once` positions), and zeros are written.
     """
-    positions, channels = sizes
-    side, step = lanes_of(k, element), at_once(k, to.element, element)
-    halves = to.element in HALVES
+    _Scatter(k, block, pitch, sizes, to, channel_step, element).emit(some)
 
-    def read(position: Int, c: Int) -> Vec:
-        return load(k, block, position * pitch + c, side, element)
 
-    def each(c: Int, rows: Iterable[Vec]) -> Iterator[tuple[Int, Vec]]:
+@dataclass(frozen=True, slots=True)
+class _Scatter:
+    """The parameters of `scatter_block`."""
+
+    k: Kernel
+    block: Ptr
+    pitch: Int
+    sizes: tuple[Int, Int]
+    to: Ptr
+    channel_step: Int
+    element: str
+
+    def emit(self, some: Callable[[Int, int], Bool] | None) -> None:
+        k, (positions, channels) = self.k, self.sizes
+        side, step = lanes_of(k, self.element), at_once(k, self.to.element, self.element)
+        whole: Callable[[Int, Int], None] = self._square
+        zeros = self._zeros
+        if self.to.element in HALVES:
+            whole, zeros = self._pairs, self._zero_pairs
+        end = positions // step * step
+        with k.range(0, channels, side) as c:
+            with k.range(0, end, step) as first:
+                if some is None:
+                    whole(c, first)
+                else:
+                    with k.when_else(some(first, step)) as (then, other):
+                        with then:
+                            whole(c, first)
+                        with other:
+                            zeros(c, first)
+            with k.range(end, positions, side) as first:
+                self._square(c, first, positions - first)
+
+    def _read(self, position: Int, c: Int) -> Vec:
+        side = lanes_of(self.k, self.element)
+        return load(self.k, self.block, position * self.pitch + c, side, self.element)
+
+    def _each(self, c: Int, rows: Iterable[Vec]) -> Iterator[tuple[Int, Vec]]:
         """Where the channels' rows go."""
         for i, row in enumerate(rows):
-            with k.when(c + i < channels):
-                yield (c + i) * channel_step, row
+            with self.k.when(c + i < self.sizes[1]):
+                yield (c + i) * self.channel_step, row
 
-    def square(c: Int, first: Int, count: Int | None) -> None:
+    def _square(self, c: Int, first: Int, count: Int | None = None) -> None:
+        k, side = self.k, lanes_of(self.k, self.element)
         mask = None if count is None else k.first(count, side)
-        rows = transpose(k, [read(first + i, c) for i in range(side)])
-        for at, row in each(c, rows):
-            store(k, to, row, at + first, mask)
+        rows = transpose(k, [self._read(first + i, c) for i in range(side)])
+        for at, row in self._each(c, rows):
+            store(k, self.to, row, at + first, mask)
 
-    def pairs(c: Int, first: Int) -> None:
+    def _zeros(self, c: Int, first: Int) -> None:
+        k, side = self.k, lanes_of(self.k, self.element)
+        for at, row in self._each(c, [k.zero(side, self.element)] * side):
+            store(k, self.to, row, at + first)
+
+    def _pairs(self, c: Int, first: Int) -> None:
+        """Positions two by two, each pair in a word."""
+        k, step = self.k, at_once(self.k, self.to.element, self.element)
         words = [
-            narrow_pairs(k, read(first + i, c), read(first + i + 1, c), to.element)
+            narrow_pairs(k, self._read(first + i, c), self._read(first + i + 1, c), self.to.element)
             for i in range(0, step, 2)
         ]
-        put_words(c, first, transpose(k, words))
+        self._put_words(c, first, transpose(k, words))
 
-    def put_words(c: Int, first: Int, words: Iterable[Vec]) -> None:
-        kind, bits = k.vector_type(step, "int16"), replace(to, element="int16")
-        for at, row in each(c, words):
+    def _zero_pairs(self, c: Int, first: Int) -> None:
+        side = lanes_of(self.k, self.element)
+        self._put_words(c, first, [self.k.zero(side, self.element)] * side)
+
+    def _put_words(self, c: Int, first: Int, words: Iterable[Vec]) -> None:
+        k, step = self.k, at_once(self.k, self.to.element, self.element)
+        kind, bits = k.vector_type(step, "int16"), replace(self.to, element="int16")
+        for at, row in self._each(c, words):
             bits.store(Vec(k.b, k.b.bitcast(row.value, kind)), at + first)
-
-    def zeros(c: Int, first: Int) -> None:
-        rows = [k.zero(side, element)] * side
-        if halves:
-            put_words(c, first, rows)
-            return
-        for at, row in each(c, rows):
-            store(k, to, row, at + first)
-
-    def whole(c: Int, first: Int) -> None:
-        if halves:
-            pairs(c, first)
-        else:
-            square(c, first, None)
-
-    end = positions // step * step
-    with k.range(0, channels, side) as c:
-        with k.range(0, end, step) as first:
-            if some is None:
-                whole(c, first)
-            else:
-                with k.when_else(some(first, step)) as (then, other):
-                    with then:
-                        whole(c, first)
-                    with other:
-                        zeros(c, first)
-        with k.range(end, positions, side) as first:
-            square(c, first, positions - first)
 
 
 def at_once(k: Kernel, out: str, element: str) -> int:
