@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from saccade import tuning
     from saccade.engine import Engine
     from saccade.ir import Array
+    from saccade.kernels.machine import Machine
     from saccade.plan import Plan
     from saccade.profile import Profile
     from saccade.runtime.bundle import Bundles
@@ -42,6 +43,9 @@ class Program(Protocol):
 
     def profile(self, inputs: Sequence[Array], repeat: int) -> Any:  # noqa: ANN401
         """Clock readings."""
+
+    def speeds(self) -> Machine:
+        """Of the machine, measured."""
 
 
 class Model:
@@ -89,7 +93,7 @@ class Model:
         from saccade.profile import Profile  # noqa: PLC0415 - running needs none of it
 
         program = self._program(tuple(a.shape for a in arrays))
-        return Profile.of(program.plan, program.profile(arrays, repeat))
+        return Profile.of(program.plan, program.profile(arrays, repeat), program.speeds())
 
     def tune(
         self,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
@@ -42,6 +43,7 @@ class Options:
         isa: CPU instruction set, `avx512`, `avx2` or `native`.
         cache: Whether the on-disk caches may be used.
         algorithms: A file of tuned choices to take, in place of those that `tune` kept.
+        machine: Plan as this machine would (`machines.MACHINES`): to look at, not to run.
     """
 
     device: str = "cpu"
@@ -52,6 +54,7 @@ class Options:
     isa: str = "native"
     cache: bool = True
     algorithms: str | os.PathLike[str] | None = None
+    machine: str | None = None
     resolved_threads: int = field(init=False, default=0)
 
     def __post_init__(self) -> None:
@@ -65,7 +68,8 @@ class Options:
             raise OptionError(
                 f"threads={self.threads!r} must be an integer from 1 to {MOST_THREADS}, or None"
             )
-        object.__setattr__(self, "resolved_threads", self.threads or default_threads())
+        usual = default_threads if self.machine is None else _cores_of(self.machine)
+        object.__setattr__(self, "resolved_threads", self.threads or usual())
 
     @classmethod
     def make(
@@ -83,6 +87,14 @@ class Options:
             known = ", ".join(p.value for p in Precision)
             raise OptionError(f"precision={precision!r} is not one of {known}") from None
         return cls(device=device, precision=chosen, threads=threads, exact=exact, **more)  # type: ignore[arg-type]
+
+
+def _cores_of(name: str) -> Callable[[], int]:
+    """The number of cores of a described machine."""
+    from saccade.machines import description  # noqa: PLC0415 - only who looks at plans asks
+
+    known = description(name)
+    return lambda: known.cores
 
 
 def default_threads() -> int:

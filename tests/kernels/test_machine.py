@@ -4,21 +4,25 @@ from dataclasses import replace
 
 import pytest
 
-from saccade.codegen.target import Target
-from saccade.kernels.machine import Machine, machine, nominal
+from saccade.codegen.target import Target, described_target
+from saccade.errors import OptionError
+from saccade.kernels.machine import Machine, machine
+from saccade.machines import MACHINES, nearest
 
-TARGET = Target("avx512", 512, 32, "", "", "")
-
-
-def test_a_target_is_as_fast_as_was_measured():
-    assert machine(TARGET) == nominal(TARGET)
-    speeds = (1e5, 2e5, 2e4, 5e4, 2.0, 2.0**25)
-    assert machine(replace(TARGET, speeds=speeds)) == Machine(*speeds)
+TARGET = Target("avx512", 512, 32, "", "", "", machine="zen4")
 
 
-def test_code_does_not_depend_on_speeds():
-    measured = replace(TARGET, speeds=(1e5, 2e5, 2e4, 5e4, 2.0, 2.0**25))
-    assert repr(measured) == repr(TARGET) and measured != TARGET
+def test_a_target_is_as_fast_as_its_machine():
+    zen4 = machine(TARGET)
+    assert zen4.name == "zen4" and zen4.flops == 2 * 16 * 3.7e3 and zen4.pair_flops == zen4.flops
+    assert machine(replace(TARGET, bf16=True)).pair_flops == 2 * zen4.flops
+    assert machine(replace(TARGET, machine="zen5")).flops > 2 * zen4.flops
+    assert machine(replace(TARGET, l3=5 << 20)).cache == 5 << 20
+
+
+def test_code_does_not_depend_on_the_description():
+    other = replace(TARGET, machine="zen5")
+    assert repr(other) == repr(TARGET) and other != TARGET
 
 
 def test_traffic_comes_from_the_cache_until_it_does_not_fit():
@@ -30,24 +34,42 @@ def test_traffic_comes_from_the_cache_until_it_does_not_fit():
     assert times == sorted(times)
 
 
-def test_noise_is_rounded_away():
-    m = Machine(1.17e5, 2.34e5, 3.1e4, 9.1e4, 1.02, 2.0**25)
-    again = Machine(1.172e5, 2.344e5, 3.11e4, 9.12e4, 1.021, 2.0**25)
-    assert m.rounded() == again.rounded()
-    assert m.rounded().flops == pytest.approx(m.flops, rel=0.05)
+@pytest.mark.parametrize(
+    ("isa", "vendor", "family", "model", "name"),
+    [
+        ("avx512", "AuthenticAMD", 25, 17, "zen4"),
+        ("avx512", "AuthenticAMD", 26, 2, "zen5"),
+        ("avx512", "AuthenticAMD", 99, 1, "zen4"),
+        ("avx512", "GenuineIntel", 6, 207, "sapphire-rapids"),
+        ("avx512", "GenuineIntel", 6, 85, "sapphire-rapids"),
+        ("avx2", "GenuineIntel", 6, 85, "desktop-avx2"),
+        ("avx2", "AuthenticAMD", 23, 49, "desktop-avx2"),
+        ("avx512", "SomebodyElse", 1, 1, "zen4"),
+        ("neon", "", 0, 0, "neoverse-n1"),
+    ],
+)
+def test_a_processor_counts_as_the_nearest_machine(isa, vendor, family, model, name):
+    assert nearest(isa, vendor, family, model).name == name
 
 
-def test_the_better_of_two_measurements_counts():
-    one = Machine(1e5, 2e5, 2e4, 9e4, 2.0, 2.0**25)
-    other = Machine(1.2e5, 2.4e5, 1e4, 9e4, 1.0, 2.0**25)
-    best = Machine(1.2e5, 2.4e5, 2e4, 9e4, 1.0, 2.0**25)
-    assert one.improved(other) == other.improved(one) == best
-    assert one.improved(other, 1.25) == replace(one, step=1.0)
-    assert other.improved(one, 2.5) == other
+@pytest.mark.parametrize("name", MACHINES)
+def test_every_machine_is_a_target(name):
+    target = described_target(name)
+    assert (target.isa, target.machine) == (MACHINES[name].isa, name)
+    assert (target.l1, target.l2, target.l3) == (
+        MACHINES[name].l1, MACHINES[name].l2, MACHINES[name].l3,
+    )  # fmt: skip
 
 
-def test_what_makes_no_sense_is_not_plausible():
-    usual = nominal(TARGET)
-    assert usual.plausible(usual) and replace(usual, flops=usual.flops / 3).plausible(usual)
-    for wrong in (0.0, -1.0, float("inf"), float("nan"), 1e9):
-        assert not replace(usual, bandwidth=wrong).plausible(usual)
+def test_an_older_instruction_set_of_a_machine():
+    target = described_target("zen5", "avx2")
+    assert (target.isa, target.lanes, target.registers, target.bf16) == ("avx2", 8, 16, False)
+    assert machine(target).flops == machine(described_target("zen5")).flops / 2
+
+
+@pytest.mark.parametrize(
+    ("name", "isa"), [("pentium", "native"), ("desktop-avx2", "avx512"), ("zen4", "neon")]
+)
+def test_what_is_no_machine_is_refused(name, isa):
+    with pytest.raises(OptionError, match=name):
+        described_target(name, isa)

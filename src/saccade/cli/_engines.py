@@ -100,12 +100,14 @@ class SaccadeEngine:
 
     def work(self, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, int]:
         """Flops and bytes of the plan's operators at `shapes`, its arena and its floor."""
+        from saccade.codegen.target import host_target
         from saccade.plan.floor import floor
+        from saccade.runtime.cpu.speeds import measured_speeds
 
         plan = self._model.plan(**shapes)
         work = [step.work for step in plan.steps]
         return {
-            "floor_us": round(floor(plan).total),
+            "floor_us": round(floor(plan, measured_speeds(host_target(plan.isa))).total),
             "flops": sum(one.flops for one in work),
             "bytes": sum(one.bytes for one in work),
             "arena_bytes": plan.arena_bytes,

@@ -29,6 +29,10 @@ __all__ = ["inspect"]
 StageOption = Annotated[
     str | None, typer.Option(metavar="PASS", help="Print the graph after this pass.")
 ]
+MachineOption = Annotated[
+    str | None,
+    typer.Option(metavar="NAME", help="Plan as another machine would: zen4, sapphire-rapids, …"),
+]
 
 
 def inspect(
@@ -43,6 +47,7 @@ def inspect(
     precision: PrecisionOption = "fp32",
     threads: ThreadsOption = None,
     import_algorithms: ImportOption = None,
+    machine: MachineOption = None,
 ) -> None:
     """Print MODEL's signature, its graph after a pass, its plan, or the reasons for its kernels."""
     if sum((stage is not None, plan, reasons, stages)) > 1:
@@ -58,6 +63,7 @@ def inspect(
         precision=precision,
         threads=threads,
         algorithms=import_algorithms,
+        machine=machine,
     )
     if stages:
         print("\n".join(compiled.stages))

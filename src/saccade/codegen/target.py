@@ -6,8 +6,17 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 
 from saccade.errors import OptionError
+from saccade.machines import Description, description, nearest
+from saccade.processor import cpuinfo
 
-__all__ = ["Isa", "Target", "cache_sizes", "foreign_target", "host_target"]
+__all__ = [
+    "Isa",
+    "Target",
+    "cache_sizes",
+    "described_target",
+    "foreign_target",
+    "host_target",
+]
 
 Isa = str
 """`avx512`, `avx2` or `neon`."""
@@ -26,9 +35,8 @@ class Target:
         features: LLVM feature string.
         bf16: Whether there are instructions to round to bfloat16 and for dot products of it.
         l1, l2, l3: Cache sizes in bytes (l1, l2 of one core; l3 shared).
-        speeds: What was measured on this machine, the fields of `kernels.machine.Machine`; None for
-            nominal ones. Code does not depend on them, so that they are no part of `repr`, which
-            names it.
+        machine: The description that choices go by (`machines`). Code does not depend on
+            it, so that it is no part of `repr`, which names code.
     """
 
     isa: Isa
@@ -41,7 +49,7 @@ class Target:
     l1: int = 32 << 10
     l2: int = 1 << 20
     l3: int = 16 << 20
-    speeds: tuple[float, ...] | None = field(default=None, repr=False)
+    machine: str = field(default="zen4", repr=False)
 
     @property
     def lanes(self) -> int:
@@ -98,7 +106,8 @@ def host_target(isa: Isa = "native") -> Target:
     flags = llvm.get_host_cpu_features()
     triple = llvm.get_process_triple()
     if triple.startswith(("aarch64", "arm64")):
-        return Target("neon", 128, 32, triple, llvm.get_host_cpu_name(), flags.flatten())
+        cpu, like = llvm.get_host_cpu_name(), nearest("neon", "", 0, 0).name
+        return Target("neon", 128, 32, triple, cpu, flags.flatten(), machine=like)
     has512 = all(flags.get(f, False) for f in _AVX512)
     has2 = flags.get("avx2", False) and flags.get("fma", False)
     chosen = ("avx512" if has512 else "avx2") if isa == "native" else isa
@@ -107,17 +116,46 @@ def host_target(isa: Isa = "native") -> Target:
     if not has2 or (chosen == "avx512" and not has512):
         raise OptionError(f"this machine's processor does not have {chosen}")
     l1, l2, l3 = cache_sizes()
+    like = _like("avx512" if has512 else "avx2").name
     if chosen == "avx512":
         features = flags.flatten() + ",-prefer-256-bit"
         bf16 = flags.get("avx512bf16", False)
         return Target(
-            "avx512", 512, 32, triple, llvm.get_host_cpu_name(), features, bf16, l1, l2, l3
+            "avx512", 512, 32, triple, llvm.get_host_cpu_name(), features, bf16, l1, l2, l3, like
         )
     kept = {
         k: v for k, v in flags.items() if "avx512" not in k and "evex" not in k and "avx10" not in k
     }
     features = ",".join(f"{'+' if v else '-'}{k}" for k, v in sorted(kept.items())) + ",-avx512f"
-    return Target("avx2", 256, 16, triple, "x86-64-v3", features, False, l1, l2, l3)
+    return Target("avx2", 256, 16, triple, "x86-64-v3", features, False, l1, l2, l3, like)
+
+
+def _like(isa: Isa) -> Description:
+    """The description that this processor is nearest to."""
+    info = cpuinfo()
+    family, model = (
+        int(text) if text.isdigit() else 0
+        for text in (info.get("cpu family", ""), info.get("model", ""))
+    )
+    return nearest(isa, info.get("vendor_id", ""), family, model)
+
+
+def described_target(name: str, isa: Isa = "native") -> Target:
+    """The target of a described machine, on any machine: to plan for it and to emit its code.
+
+    Raises:
+        OptionError: If no machine is called so, or if it cannot run `isa`.
+    """
+    one = description(name)
+    chosen = one.isa if isa == "native" else isa
+    if chosen != one.isa and (chosen, one.isa) != ("avx2", "avx512"):
+        raise OptionError(f"isa={isa!r} does not run on machine={name!r}")
+    bits, registers = {"avx512": (512, 32), "avx2": (256, 16), "neon": (128, 32)}[chosen]
+    older = chosen != one.isa
+    return Target(
+        chosen, bits, registers, one.triple, "x86-64-v3" if older else one.cpu, "",
+        one.bf16 and not older, one.l1, one.l2, one.l3, one.name,
+    )  # fmt: skip
 
 
 def foreign_target(isa: Isa) -> Target:
@@ -128,9 +166,7 @@ def foreign_target(isa: Isa) -> Target:
     """
     if isa != "neon":
         raise OptionError(f"isa={isa!r} is not one of neon")
-    return Target(
-        "neon", 128, 32, "aarch64-unknown-linux-gnu", "neoverse-n1", "", l1=64 << 10, l3=32 << 20
-    )
+    return described_target("neoverse-n1")
 
 
 def cache_sizes() -> tuple[int, int, int]:

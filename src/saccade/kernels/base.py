@@ -9,7 +9,7 @@ shared by every call that asks for an equal config, so configs hold only what th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -93,7 +93,8 @@ class Call:
         target: The machine.
         threads: Width of the team.
         exact: Whether only algorithms without extra rounding are allowed.
-        memo: What kernels derived from the call and will ask for again, by name.
+        memo: What kernels derived from the call and will ask for again, by name. A copy with other
+            fields (`dataclasses.replace`) starts with an empty one.
     """
 
     op: Any  # the Op subclass that the kernel names in `ops`
@@ -103,7 +104,7 @@ class Call:
     target: Target
     threads: int = 1
     exact: bool = False
-    memo: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)
+    memo: dict[str, Any] = field(default_factory=dict, init=False, compare=False, repr=False)
 
     def __hash__(self) -> int:
         # Hashing walks all views; selection asks for it several times.
@@ -195,10 +196,14 @@ class Variant:
     Attributes:
         micros: Estimated microseconds.
         build: Gives the phases. Most variants are only asked for their time.
+        rounding: Equal for those variants of a kernel that give the same bits: what says in which
+            order sums are made and over which transforms. Tiles, panels and chunks are no part of
+            it. A call's comes from its nominal team, so that it depends on no team.
     """
 
     micros: float
     build: Callable[[], tuple[Launch, ...]]
+    rounding: Hashable = None
 
     @property
     def launches(self) -> tuple[Launch, ...]:

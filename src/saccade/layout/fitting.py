@@ -19,7 +19,6 @@ from saccade.opdefs import Move
 __all__ = ["Fit", "Fitter"]
 
 _HOST = 1e5  # microseconds; a step on the host is what no reorder can be as bad as
-_COMPILE = 5e4  # and what a new size should not wait for, if there is another way
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,10 +84,7 @@ class Fitter:
 
     def _plain(self, call: Call) -> Fit | None:
         found = self._selector.select(call)
-        if found is None:
-            return None
-        wait = 0.0 if self._selector.ready(*found) else _COMPILE
-        return Fit(call, found[0], found[1], found[0].cost + wait)
+        return None if found is None else Fit(call, *found, found[0].cost)
 
     def _host(self, call: Call) -> Fit:
         return Fit(call, Choice(None, 0.0, self._selector.refusals(call)), (), _HOST)

@@ -1,14 +1,14 @@
 """The kernel of each step.
 
 The one that was measured to be fastest; where nothing was measured, the cheapest by its own
-estimate of those that take the call.
+estimate of those that take the call. What rounds is settled by the call and the machine's
+description alone; only between ways that give the same bits may it matter which code exists.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from itertools import chain, islice
 from typing import Any, cast
 
 from saccade.kernels.base import Call, Launch, Variant
@@ -17,6 +17,8 @@ from saccade.layout.types import Backend, Choice, KernelLike, Passed, Timings
 __all__ = ["Available", "Selector"]
 
 _NOMINAL_THREADS = 2
+_SLOWER = 1.5
+"""Times the estimate of the best way that one with code may take; beyond, the best is compiled."""
 
 Available = Callable[[str, Any], bool]
 """Whether code for (kernel, config) exists already."""
@@ -43,8 +45,7 @@ class Selector:
 
     Args:
         backend: Where candidates come from.
-        available: If given, kernels whose code exists are preferred to those that would have to be
-            compiled.
+        available: If given, ways whose code exists are preferred to others with the same bits.
         timings: What was measured, if anything was.
     """
 
@@ -65,10 +66,6 @@ class Selector:
         if known is _UNKNOWN:
             known = self._known[call] = self._decide(call)
         return cast("Decision", known)
-
-    def ready(self, choice: Choice, launches: tuple[Launch, ...]) -> bool:
-        """Whether nothing would have to be compiled for a choice."""
-        return choice.kernel is None or self._exists(choice.kernel, launches)
 
     def refusals(self, call: Call) -> tuple[Passed, ...]:
         """Why each candidate refuses the call."""
@@ -98,7 +95,8 @@ class Selector:
             kernel, launches, measured = tuned.kernel, tuned.launches, tuned.micros
             cost = able[0].micros * tuned.ratio
         else:
-            first, launches = self._first_available(call, able, reuse=call is nominal)
+            first = able[0]
+            launches = self._way(call, first)
             kernel, cost, measured = first.kernel, first.micros, None
         passed += [
             Passed(other.kernel.name, f"{other.micros:.1f} µs estimated")
@@ -107,23 +105,22 @@ class Selector:
         ]
         return Choice(kernel, cost, tuple(passed), kernel.aliases(call), measured), launches
 
-    def _first_available(
-        self, call: Call, able: list[_Candidate], *, reuse: bool
-    ) -> tuple[_Candidate, tuple[Launch, ...]]:
-        """The cheapest whose code exists; the cheapest of all where none exists."""
-        best = None
-        for candidate in able:
-            variants = cast("Iterable[Variant]", candidate.kernel.variants(call))
-            for variant in (
-                chain([candidate.best], islice(variants, 1, None)) if reuse else variants
-            ):
-                launches = variant.launches
-                best = best or (candidate, launches)
-                if self._exists(candidate.kernel, launches):
-                    return candidate, launches
-        assert best is not None
-        return best
+    def _way(self, call: Call, chosen: _Candidate) -> tuple[Launch, ...]:
+        """The phases: of the ways with the chosen one's bits the fastest, or one with code."""
+        variants = cast("Iterable[Variant]", chosen.kernel.variants(call))
+        alike = (one for one in variants if one.rounding == chosen.best.rounding)
+        first = next(alike)
+        launches = first.launches
+        if self._available is None or self._exists(chosen.kernel, launches):
+            return launches
+        for other in alike:
+            if other.micros > _SLOWER * first.micros:
+                break
+            if self._exists(chosen.kernel, other.launches):
+                return other.launches
+        return launches
 
     def _exists(self, kernel: KernelLike, launches: tuple[Launch, ...]) -> bool:
         available = self._available
-        return available is None or all(available(kernel.name, one.config) for one in launches)
+        assert available is not None
+        return all(available(kernel.name, one.config) for one in launches)

@@ -41,9 +41,9 @@ class Floor:
         return max(self.arithmetic, self.memory) + self.barriers
 
 
-def floor(plan: Plan) -> Floor:
-    """The floor of a plan on its machine, which need not be the one that reads it."""
-    speeds = plan.speeds
+def floor(plan: Plan, speeds: Machine | None = None) -> Floor:
+    """The floor of a plan at given speeds, else at those of the machine that it was made for."""
+    speeds = speeds or plan.speeds
     moved = sum(map(_port_bytes, (*plan.inputs, *plan.outputs)))
     read = zip(plan.constants, plan.constants_read, strict=True)
     moved += sum(constant.nbytes for constant, used in read if used)

@@ -86,7 +86,7 @@ def _summary(plan: Plan) -> list[str]:
     sizes = ", ".join(f"{name}={size}" for name, size in plan.sizes.items()) or "none"
     measured = sum(step.measured for step in plan.steps)
     lines = [
-        f"sizes: {sizes}; {plan.threads} thread(s), {plan.isa}",
+        f"sizes: {sizes}; {plan.threads} thread(s), {plan.isa}, planned for {plan.speeds.name}",
         f"arena {plan.arena_bytes / 1e6:.2f} MB, "
         f"at most {plan.live_bytes / 1e6:.2f} MB live at once",
         f"constants: {packed / 1e6:.2f} MB packed, {raw / 1e6:.2f} MB as in the model",

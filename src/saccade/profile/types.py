@@ -120,9 +120,9 @@ class Profile:
     spans: tuple[tuple[tuple[tuple[float, float], ...], ...], ...]
 
     @staticmethod
-    def of(plan: Plan, readings: Sequence[Reading]) -> Profile:
-        """From the clock readings of a program, in nanoseconds, [repeat, threads, (start, end)]."""
-        least = floor(plan).total
+    def of(plan: Plan, readings: Sequence[Reading], speeds: Machine) -> Profile:
+        """From clock readings in nanoseconds, [repeat, threads, (start, end)], and the machine."""
+        least = floor(plan, speeds).total
         if not readings:
             return Profile((), 0.0, least, Shares(0.0, 0.0, 0.0), plan.threads, ())
         clocks = np.stack([clock for _, _, clock in readings], axis=1) / 1000.0
@@ -133,7 +133,7 @@ class Profile:
         for _, group in groupby(readings, key=lambda reading: id(reading[0])):
             phases = list(group)
             of_step = clocks[:, at : at + len(phases)]
-            steps.append(_step_time(phases[0][0], phases[0][1], of_step, plan.speeds))
+            steps.append(_step_time(phases[0][0], phases[0][1], of_step, speeds))
             spans.append(tuple(_spans(phase) for phase in middle[at : at + len(phases)]))
             at += len(phases)
         total = float(np.median(lengths))

@@ -32,4 +32,6 @@ def bundles(identity: str | None, options: Options) -> Bundles | None:
     """What earlier starts left of a model, and where to leave more; None if it has no identity."""
     from saccade.runtime.bundle import bundles_of  # noqa: PLC0415 - only the CPU's programs are kept
 
-    return None if identity is None else bundles_of(identity, options)
+    if identity is None or options.machine is not None:
+        return None
+    return bundles_of(identity, options)

@@ -140,7 +140,8 @@ def _variants(call: Call) -> Iterator[Variant]:
     spec = conv_epilogue(call)
     problem = problem_of(call, spec)
     for chosen in ranked(problem):
-        yield Variant(chosen.micros, partial(launch_as, call, spec, problem, chosen))
+        build = partial(launch_as, call, spec, problem, chosen)
+        yield Variant(chosen.micros, build, (chosen.m, chosen.edges))
 
 
 def _far(call: Call) -> bool:

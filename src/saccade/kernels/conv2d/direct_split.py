@@ -170,4 +170,4 @@ def _apart(
 ) -> Iterator[Variant]:
     for split in _ranked(replace(call, threads=_NOMINAL_THREADS), spec, window):
         time = traffic + beside(split.cost(call, spec, window), stream)
-        yield Variant(time, partial(split.launches, call, spec, window))
+        yield Variant(time, partial(split.launches, call, spec, window), split)

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import astuple, replace
-from functools import cached_property
 
-from saccade.codegen.target import Target, host_target
+from saccade.codegen.target import described_target, host_target
+from saccade.errors import OptionError
 from saccade.ir import Graph, Op
 from saccade.kernels import bring_usual, kernels_for
 from saccade.kernels.base import CpuKernel
@@ -22,7 +21,6 @@ from saccade.runtime.cpu.linker import link
 from saccade.runtime.cpu.objects import Key, ObjectFile, Objects, llvm_version
 from saccade.runtime.cpu.program import CpuProgram
 from saccade.runtime.cpu.saved import save_program
-from saccade.runtime.cpu.speeds import Speeds
 from saccade.runtime.cpu.tables import tables_of
 
 __all__ = ["CpuBackend"]
@@ -32,17 +30,15 @@ class CpuBackend:
     """Kernels emitted as LLVM code for this machine, run by a team of threads."""
 
     def __init__(self, options: Options, processes: Processes) -> None:
-        self._host = host_target(options.isa)
-        self._speeds = Speeds(self._host, processes) if options.cache else None
-        self.objects = Objects(self._host, checked=options.checked, disk=options.cache)
+        self._elsewhere = options.machine
+        self.target = (
+            host_target(options.isa)
+            if options.machine is None
+            else described_target(options.machine, options.isa)
+        )
+        self.objects = Objects(self.target, checked=options.checked, disk=options.cache)
         self._processes = processes
         bring_usual()  # the graph may still be in the making
-
-    @cached_property
-    def target(self) -> Target:
-        """This machine; as fast as was measured where caches may be used, as usual elsewhere."""
-        speeds = self._speeds and self._speeds.get()
-        return replace(self._host, speeds=astuple(speeds)) if speeds else self._host
 
     def candidates(self, op: Op) -> Sequence[CpuKernel]:
         """Kernels for the operator's family."""
@@ -75,7 +71,14 @@ class CpuBackend:
     def build(
         self, plan: Plan, graph: Graph, identity: str, bundles: Bundles | None = None
     ) -> CpuProgram:
-        """Compile what is missing, pack meanwhile, link; leave it all in `bundles` if given."""
+        """Compile what is missing, pack meanwhile, link; leave it all in `bundles` if given.
+
+        Raises:
+            OptionError: If plans are for another machine.
+            CompileError: If a kernel cannot be compiled.
+        """
+        if self._elsewhere is not None:
+            raise OptionError(f"plans for machine={self._elsewhere!r} are not run here")
         with ThreadPoolExecutor(1) as beside:
             code = beside.submit(self._code, plan)
             constants = constants_of(graph, identity, plan.constants, plan.constants_read, bundles)

@@ -19,6 +19,7 @@ from saccade.runtime.lengths import cut_outputs
 
 if TYPE_CHECKING:
     from saccade.ir import Array
+    from saccade.kernels.machine import Machine
     from saccade.plan import Phase, Plan, Step
 
 __all__ = ["CpuProgram", "Stopwatch"]
@@ -253,6 +254,13 @@ class CpuProgram:
     ) -> Stopwatch:
         """Clocked runs; arrays for the outputs and memory for the arena let programs share them."""
         return Stopwatch(self, inputs, outputs, memory)
+
+    def speeds(self) -> Machine:
+        """Of this machine, measured once per process."""
+        from saccade.codegen.target import host_target  # noqa: PLC0415 - running needs no LLVM
+        from saccade.runtime.cpu.speeds import measured_speeds  # noqa: PLC0415
+
+        return measured_speeds(host_target(self.plan.isa))
 
     @property
     def constants(self) -> tuple[Array, ...]:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from saccade.ir import Array, Graph
+from saccade.kernels.machine import Machine
 from saccade.plan import Plan, Step
 from saccade.runtime.constants import constants_of
 from saccade.runtime.cpu.backend import CpuBackend
@@ -37,6 +38,10 @@ class ReferenceProgram:
         """Nothing to say: the reference's time means nothing."""
         del inputs, repeat
         return []
+
+    def speeds(self) -> Machine:
+        """Those that the plan was made for."""
+        return self.plan.speeds
 
 
 class ReferenceBackend(CpuBackend):
