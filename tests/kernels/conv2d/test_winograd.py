@@ -11,7 +11,7 @@ from saccade.ir.expr import parse
 from saccade.kernels.conv2d.cpu_winograd import CONV2D_WINOGRAD, launch_as, problem_of
 from saccade.kernels.conv2d.epilogue_spec import conv_epilogue
 from saccade.kernels.conv2d.winograd_code import Sizes
-from saccade.kernels.conv2d.winograd_points import bases, expected_error
+from saccade.kernels.conv2d.winograd_points import bases, edge_for, expected_error
 from saccade.kernels.conv2d.winograd_schedule import Schedule
 from saccade.opdefs import Conv2d, DepthToSpaceStore, InterleaveStore
 from saccade.testing.kernels import launched_as, nhwc_view, off_by, row_major, run_kernel
@@ -46,8 +46,9 @@ def forced(m, phased=False, nv=2, blocks=3, clipped=False):
     def launch(call):
         spec = conv_epilogue(call)
         problem = problem_of(call, spec)
-        edges = (0, 0) if clipped else (problem.rows % m, problem.columns % m)
-        chosen = Schedule(m, edges, phased, nv, blocks, 2, 4 if phased else 0, stride_of(m))
+        stride, sizes = stride_of(m), (problem.rows, problem.columns)
+        edges = (0, 0) if clipped else tuple(edge_for(size, m, stride) for size in sizes)
+        chosen = Schedule(m, edges, phased, nv, blocks, 2, 4 if phased else 0, stride)
         return launch_as(call, spec, problem, chosen)
 
     return launched_as(CONV2D_WINOGRAD, launch)

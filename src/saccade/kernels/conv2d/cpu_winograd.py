@@ -33,9 +33,9 @@ from saccade.kernels.base import (
 from saccade.kernels.conv2d.epilogue_spec import FLOATS, EpilogueSpec, conv_epilogue
 from saccade.kernels.conv2d.pack_winograd import packed_bytes
 from saccade.kernels.conv2d.winograd_code import WinogradConfig, emit_winograd
-from saccade.kernels.conv2d.winograd_gemm import even_heights, rows_in_registers, usual_heights
+from saccade.kernels.conv2d.winograd_gemm import phased_heights, usual_heights
+from saccade.kernels.conv2d.winograd_points import TAPS, shorter
 from saccade.kernels.conv2d.winograd_schedule import SET_STEP, Problem, Schedule, ranked
-from saccade.kernels.conv2d.winograd_tiles import rows_of
 from saccade.opdefs import Conv2d
 
 __all__ = ["CONV2D_WINOGRAD", "launch_as", "problem_of", "refuse_transforms"]
@@ -122,17 +122,18 @@ def _integers(
     call: Call, problem: Problem, chosen: Schedule, layout: _Layout, blocks: int
 ) -> tuple[int, ...]:
     x, op, result = call.inputs[0], call.op, conv_epilogue(call).shape[2:]
-    m, edges = chosen.m, chosen.edges
+    m, edges, tile = chosen.m, chosen.edges, chosen.tile
     down, along = (
         size // m if edge else -(-size // m)
         for size, edge in zip((problem.rows, problem.columns), edges, strict=True)
     )
     return (
-        blocks, chosen.parts, problem.images, down, along,
+        blocks, chosen.parts, problem.images, down, along, *edges,
         problem.channels, layout.v_block, layout.v_step, layout.m_step,
         layout.panels, problem.vectors, x.shape[2], x.shape[3],
         x.strides[0], x.strides[2], x.strides[3],
         *op.padding[:2], *result,
+        tile.count, tile.points, tile.weights, TAPS[tile.stride],
     )  # fmt: skip
 
 
@@ -163,10 +164,10 @@ def launch_as(
     packing = (chosen.m, panel, spec.order, chosen.phased, chosen.stride)
     u = Packed(Packing("pack_winograd", packing, (1,), size))
     code, tail = spec.code(), (spec.pointers(), spec.integers())
-    most = rows_in_registers(chosen.nv, problem.target)
     stage = Scratch(4 * layout.squares * problem.target.lanes)
     v_bytes, m_bytes = 4 * layout.squares * layout.v_step, 4 * layout.squares * layout.m_step
-    form, nv, apart = (chosen.m, chosen.stride, chosen.edges), chosen.nv, call.op.dilation
+    form = (chosen.m, chosen.stride, shorter(chosen.m, chosen.stride))
+    nv, apart = chosen.nv, call.op.dilation
     blocks, x = chosen.blocks, call.inputs[0].dtype.value
     integers = _integers(call, problem, chosen, layout, blocks)
     if not chosen.phased:
@@ -176,11 +177,8 @@ def launch_as(
         config = WinogradConfig("fused", *form, apart, heights, nv, chosen.ahead, x, code, far)
         return (Launch(config, operands + tail[0], integers + tail[1], blocks),)
     v, sums = Temp(0, v_bytes), Temp(1, m_bytes * layout.panels)
-    rows = map(int, rows_of(chosen.counts(problem), chosen.m, chosen.edges, chosen.stride))
-    heights = tuple(
-        sorted({h for n in rows for h, _ in even_heights(max(1, n), most)}, reverse=True)
-    )
-    products = WinogradConfig("products", *form, (1, 1), heights, nv, chosen.ahead)
+    heights = phased_heights(nv, problem.target)
+    products = WinogradConfig("products", 1, 1, (), heights=heights, nv=nv, ahead=chosen.ahead)
     output = WinogradConfig("output", *form, apart, nv=nv, epilogue=code)
     return (
         Launch(WinogradConfig("input", *form, apart, x=x), (In(0), stage, v), integers, blocks),

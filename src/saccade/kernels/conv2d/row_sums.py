@@ -24,7 +24,7 @@ def conv_call(call: Call) -> Call:
         return call
     found: Call | None = call.memo.get("conv")
     if found is None:
-        found = replace(call, op=call.op.conv, outputs=call.outputs[:1], memo={})
+        found = replace(call, op=call.op.conv, outputs=call.outputs[:1])
         call.memo["conv"] = found
     return found
 

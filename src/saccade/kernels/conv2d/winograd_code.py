@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
@@ -19,7 +19,7 @@ from saccade.kernels.conv2d.winograd_stages import (
     emit_input_tile,
     emit_output_tile,
 )
-from saccade.kernels.conv2d.winograd_tiles import At, Share, Tiling, Where
+from saccade.kernels.conv2d.winograd_tiles import At, Frequencies, Share, Tiling, Where
 from saccade.opdefs._taps import expr_flops
 
 __all__ = ["Sizes", "WinogradConfig", "emit_winograd"]
@@ -34,9 +34,9 @@ class WinogradConfig:
     Attributes:
         stage: `fused`, or one of the phases `input`, `products`, `output`.
         m: Edge of a whole tile.
-        stride: Of the convolution, 1 or 2.
-        edges: Heights of the tiles at the bottom and widths of those at the right; 0 where there
-            are none (tiles that leave the picture are then clipped).
+        stride: Of the convolution, 1 or 2. The phase of the products serves all tiles and strides:
+            `m` is 1 there.
+        shorter: Lengths of the tiles at the edges that there is code for.
         apart: Distance of taps, rows and columns: a tile's pixels are as far apart.
         heights: Numbers of tiles whose sums stay in registers, the largest first; () where a
             stage sums nothing.
@@ -50,7 +50,7 @@ class WinogradConfig:
     stage: str
     m: int
     stride: int
-    edges: tuple[int, int]
+    shorter: tuple[int, ...]
     apart: tuple[int, int] = (1, 1)
     heights: tuple[int, ...] = ()
     nv: int = 1
@@ -69,6 +69,8 @@ class Sizes:
         parts: Into how many parts the panels of a frequency are divided (of the products).
         images: Pictures, those of every lattice.
         tile_rows, tile_columns: Extents of one in whole tiles.
+        edge_rows, edge_columns: Heights of the tiles at the bottom and widths of those at the
+            right; 0 where there are none (tiles that leave the picture are then clipped).
         channels: Length of the sums.
         v_block: Elements of V from one vector of channels to the next.
         v_step, m_step: Elements of V and M from frequency to frequency.
@@ -77,6 +79,7 @@ class Sizes:
         x_n, x_h, x_w: Elements between its images, rows, columns.
         top, left: Padding.
         rows, columns: Extents of the result.
+        frequencies, points, distinct, taps: See `Frequencies`.
     """
 
     blocks: Int
@@ -84,6 +87,8 @@ class Sizes:
     images: Int
     tile_rows: Int
     tile_columns: Int
+    edge_rows: Int
+    edge_columns: Int
     channels: Int
     v_block: Int
     v_step: Int
@@ -99,6 +104,10 @@ class Sizes:
     left: Int
     rows: Int
     columns: Int
+    frequencies: Int
+    points: Int
+    distinct: Int
+    taps: Int
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +121,8 @@ class _Code:
     @property
     def tiling(self) -> Tiling:
         s = self.s
-        return Tiling(self.c.m, self.c.edges, self.c.stride, s.images, s.tile_rows, s.tile_columns)
+        edges = (s.edge_rows, s.edge_columns)
+        return Tiling(edges, s.images, s.tile_rows, s.tile_columns, self.tile, self.c.shorter)
 
     @property
     def tile(self) -> Tile:
@@ -125,17 +135,6 @@ class _Code:
     @property
     def squares(self) -> int:
         return self.edge**2
-
-    def weights(self, f: Int) -> tuple[Int, int]:
-        """Number of the transformed weights of a frequency, and of how many."""
-        distinct = self.tile.weights
-        if distinct == self.edge:
-            return f, self.squares
-        down = f // self.edge
-        along = f - down * self.edge
-        last = distinct - 1
-        number = self.k.minimum_int(down, last) * distinct + self.k.minimum_int(along, last)
-        return number, distinct**2
 
     @property
     def panel(self) -> int:
@@ -170,12 +169,22 @@ class _Code:
             row = Spectrum(v + where.row * k.lanes, s.v_step, self.edge, s.v_block)
             emit_input_tile(k, picture, where, row)
 
-    def products(self, v: Ptr, u: Ptr, m: Ptr, f: Int, shares: list[Share]) -> None:
-        """One frequency and panel: rows of `v` that have it times `u` into `m`."""
-        down = f // self.edge
-        first, count = self.tiling.rows_with(self.k, shares, down, f - down * self.edge)
+    def products(
+        self,
+        known: Frequencies,
+        v: Ptr,
+        u: Callable[[Int], Ptr],
+        m: Ptr,
+        f: Int,
+        shares: list[Share],
+    ) -> None:
+        """One frequency and panel: rows of `v` that have it times `u(weights)` into `m`."""
+        down = f // known.count
+        along = f - down * known.count
+        first, count = known.rows(self.k, shares, self.tiling.edges, down, along)
         shape = Shape(count, self.s.channels, self.s.v_block, self.c.ahead)
-        matrices = (v + first * self.k.lanes, u, m + first * self.panel)
+        weights = u(known.weights(self.k, down, along))
+        matrices = (v + first * self.k.lanes, weights, m + first * self.panel)
         emit_rows(self.k, shape, matrices, self.c.heights, self.c.nv)
 
     def back(self, m: Ptr, stage: Ptr, ep: Epilogue, shares: list[Share], panel: Int) -> None:
@@ -211,11 +220,15 @@ def _emit_fused(k: Kernel, config: WinogradConfig) -> None:
     with k.chunks(s.blocks) as chunk:
         shares = code.tiling.shares(k, chunk, s.blocks, local=True)
         code.forward(x, stage, v, shares)
+        known = Frequencies.of(code.tile)
         with k.range(0, s.panels) as panel:
+            before = panel * code.tile.weights**2
             with k.range(0, code.squares) as f:
-                number, distinct = code.weights(f)
-                weights = u + (panel * distinct + number) * s.channels * code.panel
-                code.products(v + f * s.v_step, weights, m + f * s.m_step, f, shares)
+                code.products(
+                    known, v + f * s.v_step,
+                    lambda number: u + (before + number) * s.channels * code.panel,
+                    m + f * s.m_step, f, shares,
+                )  # fmt: skip
             code.back(m, stage, epilogue, shares, panel)
 
 
@@ -231,13 +244,17 @@ def _emit_products(k: Kernel, config: WinogradConfig) -> None:
     code = _Code(k, config, k.sizes(Sizes))
     s = code.s
     shares = code.tiling.all(k)
-    with k.chunks(s.parts * code.squares) as chunk:
+    known = Frequencies(s.frequencies, s.points, s.distinct, s.taps)
+    squares = s.frequencies * s.frequencies
+    with k.chunks(s.parts * squares) as chunk:
         f = chunk // s.parts
         part = chunk - f * s.parts
         with k.range(s.panels * part // s.parts, s.panels * (part + 1) // s.parts) as panel:
-            weights = u + (code.weights(f)[0] * s.panels + panel) * s.channels * code.panel
-            sums = m + (panel * code.squares + f) * s.m_step
-            code.products(v + f * s.v_step, weights, sums, f, shares)
+            code.products(
+                known, v + f * s.v_step,
+                lambda number: u + (number * s.panels + panel) * s.channels * code.panel,
+                m + (panel * squares + f) * s.m_step, f, shares,
+            )  # fmt: skip
 
 
 def _emit_output(k: Kernel, config: WinogradConfig) -> None:

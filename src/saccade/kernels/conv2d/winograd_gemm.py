@@ -23,9 +23,14 @@ __all__ = [
     "emit_rows",
     "even_heights",
     "panel_vectors",
+    "phased_heights",
     "rows_in_registers",
     "usual_heights",
 ]
+
+
+_MOST_PHASED = 16
+"""Rows that cover the time in which the next weights come: 12 did on a Zen 4 server."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +70,14 @@ def usual_heights(nv: int, target: Target) -> tuple[int, ...]:
     Fewer than registers allow where panels are narrow: each takes its time to compile.
     """
     return tuple(range(min(rows_in_registers(nv, target), 12 if nv == 1 else 8), 0, -1))
+
+
+def phased_heights(nv: int, target: Target) -> tuple[int, ...]:
+    """Heights where a product's rows are few and its weights come from memory, the tallest first.
+
+    More rows at a time than usual: what waits for weights does so once.
+    """
+    return tuple(range(min(rows_in_registers(nv, target), _MOST_PHASED), 0, -1))
 
 
 def even_heights(rows: int, most: int) -> tuple[tuple[int, int], ...]:

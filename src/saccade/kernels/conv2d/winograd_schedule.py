@@ -15,10 +15,10 @@ from saccade.codegen.target import Target
 from saccade.kernels.conv2d.winograd_gemm import (
     even_heights,
     panel_vectors,
-    rows_in_registers,
+    phased_heights,
     usual_heights,
 )
-from saccade.kernels.conv2d.winograd_points import Tile, accurate, bases
+from saccade.kernels.conv2d.winograd_points import Tile, accurate, bases, edge_for
 from saccade.kernels.conv2d.winograd_tiles import rows_of, tile_counts
 from saccade.kernels.machine import Machine, machine
 
@@ -128,7 +128,7 @@ def _products(p: Problem, s: Schedule, speed: Machine) -> float:
     """
     fresh = (s.tile.weights / s.tile.count) ** 2
     share = 1 if s.phased else s.blocks
-    most = rows_in_registers(s.nv, p.target) if s.phased else usual_heights(s.nv, p.target)[0]
+    most = (phased_heights if s.phased else usual_heights)(s.nv, p.target)[0]
     total = 0.0
     for rows, many in _shares(p, s, share).items():
         whole = max(1, round(rows))
@@ -241,7 +241,7 @@ def _forms(p: Problem) -> Iterator[tuple[int, tuple[int, int]]]:
     """Tiles that are accurate enough: with shorter ones at the edges, or clipped."""
     for m in bases(p.stride):
         if accurate(m, p.channels, p.stride):
-            edges = (p.rows % m, p.columns % m)
+            edges = (edge_for(p.rows, m, p.stride), edge_for(p.columns, m, p.stride))
             yield m, edges
             if edges != (0, 0):
                 yield m, (0, 0)

@@ -74,13 +74,12 @@ class Picture:
 
 
 def _each_form(k: Kernel, axis: Axis, emit: Callable[[Tile], None]) -> None:
-    """Code for the axis' form, whole or shorter."""
-    if axis.shorter is None:
-        emit(axis.whole)
-        return
+    """Code for the axis' form, whole or one of the shorter ones."""
     with k.when_else(axis.short) as (then, other):
         with then:
-            emit(axis.shorter)
+            for form in axis.shorter:
+                with k.when(axis.results.equals(form.m)):
+                    emit(form)
         with other:
             emit(axis.whole)
 

@@ -1,10 +1,11 @@
 """How Winograd's tiles are numbered.
 
 An image is cut into whole tiles from the top left; what is left at the right and at the bottom are
-shorter tiles (unless tiles are clipped instead). So there are up to four regions, each of one form:
-whole tiles, the right edge, the bottom edge, the corner. The rows of V and of M are sorted: right
-edge, whole, bottom edge, corner. A frequency that a shorter tile lacks then still finds its rows
-side by side. A block takes an equal share of every region.
+shorter tiles (unless tiles are clipped instead). So there are four regions, each of one form:
+the right edge, whole tiles, the bottom edge, the corner. The rows of V and of M are in this order:
+a frequency that a shorter tile lacks then still finds its rows side by side. A block takes an equal
+share of every region. How long the shorter tiles are is known when the code runs, so that one code
+serves every size; an edge of length 0 is a region without tiles.
 """
 
 from __future__ import annotations
@@ -15,30 +16,37 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from saccade.kernels.conv2d.winograd_points import Tile
+from saccade.kernels.conv2d.winograd_points import TAPS, Tile
 
 if TYPE_CHECKING:
     from saccade.codegen.language import Kernel
-    from saccade.codegen.values import Bool, Int
+    from saccade.codegen.values import Bool, Int, IntLike
 
-__all__ = ["At", "Axis", "Region", "Share", "Tiling", "Where", "rows_of", "tile_counts"]
+__all__ = [
+    "At",
+    "Axis",
+    "Frequencies",
+    "Region",
+    "Share",
+    "Tiling",
+    "Where",
+    "rows_of",
+    "tile_counts",
+]
 
 At = tuple["Int", "Int", "Int"]  # image, row and column of a tile's first output pixel
 
 
 @dataclass(frozen=True, slots=True)
 class Region:
-    """Tiles of one form.
+    """Tiles of one form: whether they lie below, and to the right of, all whole tiles."""
 
-    Attributes:
-        down, along: The tile's two axes.
-        bottom, right: Whether they lie below, and to the right of, all whole tiles.
-    """
-
-    down: Tile
-    along: Tile
     bottom: bool
     right: bool
+
+
+_REGIONS = (Region(False, True), Region(False, False), Region(True, False), Region(True, True))
+"""In the order of their rows of V."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,27 +64,38 @@ class Axis:
     """One axis of a tile whose form is known when the code runs.
 
     Attributes:
-        whole, shorter: The forms that there are; no shorter one where tiles are clipped.
-        short: Whether this tile has the shorter one.
-        first, count, results: Of its form: `first` and `count` of frequencies, and `m`.
-        points, gap: Of its form: how many frequencies follow `first`, and how many of the whole
-            tile's lie between them and the rest.
+        whole: The form of whole tiles.
+        shorter: The others that there is code for.
+        short: Whether this tile has one of these.
+        results: How many results it has, which tells its form.
     """
 
     whole: Tile
-    shorter: Tile | None
+    shorter: tuple[Tile, ...]
     short: Bool
-    first: Int
-    count: Int
     results: Int
-    points: Int
-    gap: Int
+
+    @property
+    def points(self) -> Int:
+        """How many frequencies follow `first`."""
+        return self.results + (TAPS[self.whole.stride] - 1)
+
+    @property
+    def first(self) -> Int:
+        """Number of the first frequency: 0 is among an even number of points."""
+        return self.points % 2
+
+    @property
+    def count(self) -> Int:
+        """How many frequencies it has."""
+        return self.points + self.results * (self.whole.stride - 1)
 
     def frequency(self, number: Int) -> Int:
         """The one with a number below `count`."""
         if self.whole.stride == 1:
             return self.first + number
-        return self.first + number + (number < self.points).select(0, self.gap)
+        gap = self.whole.points - self.first - self.points
+        return self.first + number + (number < self.points).select(0, gap)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,43 +113,29 @@ class Tiling:
     """The tiles of a batch.
 
     Attributes:
-        base: Edge of a whole tile.
         edges: Heights of the tiles at the bottom and widths of those at the right, 0 for none.
-        stride: Of the convolution.
         images, rows, columns: Extents, in whole tiles.
+        whole: The form of whole tiles; nothing that only counts tiles asks for it.
+        shorter: Lengths that edges may have.
     """
 
-    base: int
-    edges: tuple[int, int]
-    stride: int
+    edges: tuple[Int, Int]
     images: Int
     rows: Int
     columns: Int
-
-    @property
-    def regions(self) -> tuple[Region, ...]:
-        """In the order of their rows of V."""
-        whole = self._tile(self.base)
-        down, along = (self._tile(edge) if edge else None for edge in self.edges)
-        found = [Region(whole, along, False, True)] if along else []
-        found.append(Region(whole, whole, False, False))
-        if down:
-            found.append(Region(down, whole, True, False))
-        if down and along:
-            found.append(Region(down, along, True, True))
-        return tuple(found)
-
-    def _tile(self, m: int) -> Tile:
-        return Tile(self.base, m, self.stride)
+    whole: Tile
+    shorter: tuple[int, ...]
 
     def _size(self, region: Region) -> Int:
-        rows = self.images if region.bottom else self.images * self.rows
-        return rows if region.right else rows * self.columns
+        """How many tiles a region has."""
+        below, beside = ((edge > 0).select(1, 0) for edge in self.edges)
+        rows = self.images * (below if region.bottom else self.rows)
+        return rows * (beside if region.right else self.columns)
 
     def shares(self, k: Kernel, block: Int, blocks: Int, *, local: bool) -> list[Share]:
         """Block number `block` of `blocks`; rows of V are the block's own or of the whole batch."""
         found, row = [], k.int(0)
-        for region in self.regions:
+        for region in _REGIONS:
             size = self._size(region)
             first = size * block // blocks
             count = size * (block + 1) // blocks - first
@@ -166,39 +171,63 @@ class Tiling:
         line = tile // columns
         column = right.select(self.columns, tile - line * columns)
         rows = bottom.select(1, self.rows)
-        n = line // rows
-        at = n, bottom.select(self.rows, line - n * rows) * self.base, column * self.base
+        n, base = line // rows, self.whole.m
+        at = n, bottom.select(self.rows, line - n * rows) * base, column * base
         return Where(at, row, self._axis(self.edges[0], bottom), self._axis(self.edges[1], right))
 
-    def _axis(self, edge: int, short: Bool) -> Axis:
-        whole, shorter = self._tile(self.base), self._tile(edge) if edge else None
-        form = shorter or whole
-        words = ("first", "count", "m", "points", "gap")
-        pairs = ((getattr(form, word), getattr(whole, word)) for word in words)
-        return Axis(whole, shorter, short, *(short.select(*pair) for pair in pairs))
+    def _axis(self, edge: Int, short: Bool) -> Axis:
+        base, stride = self.whole.m, self.whole.stride
+        forms = tuple(Tile(base, m, stride) for m in self.shorter)
+        return Axis(self.whole, forms, short, short.select(edge, base))
 
-    def rows_with(self, k: Kernel, shares: list[Share], down: Int, along: Int) -> tuple[Int, Int]:
-        """First row of V that has frequency (down, along), and how many."""
+
+@dataclass(frozen=True, slots=True)
+class Frequencies:
+    """The frequencies of whole tiles along an axis, as numbers that may be known late.
+
+    Attributes:
+        count: How many there are.
+        points: How many of them are at points; what follows are odd pixels.
+        distinct: How many differ in their weights: all odd pixels share the last one's.
+        taps: Taps that meet at points.
+    """
+
+    count: IntLike
+    points: IntLike
+    distinct: IntLike
+    taps: IntLike
+
+    @classmethod
+    def of(cls, whole: Tile) -> Frequencies:
+        """Those of a tile that is known."""
+        return cls(whole.count, whole.points, whole.weights, TAPS[whole.stride])
+
+    def weights(self, k: Kernel, down: Int, along: Int) -> Int:
+        """Number of the transformed weights of a frequency, among `distinct`²."""
+        last = self.distinct - 1
+        return k.minimum_int(down, last) * self.distinct + k.minimum_int(along, last)
+
+    def rows(
+        self, k: Kernel, shares: list[Share], edges: tuple[Int, Int], down: Int, along: Int
+    ) -> tuple[Int, Int]:
+        """First row of V that has a frequency, and how many have it."""
         first, count = k.int(0), k.int(0)
+        at_right, at_bottom = self._within(edges[1], along), self._within(edges[0], down)
         for share in shares:
-            region = share.region
             have = share.count
-            if region.right:
-                have = _within(region.along, along).select(have, 0)
-            if region.bottom:
-                have = _within(region.down, down).select(have, 0)
+            have = at_right.select(have, 0) if share.region.right else have
+            have = at_bottom.select(have, 0) if share.region.bottom else have
             count = count + have
-            if region.right and not region.bottom:
+            if share.region == _REGIONS[0]:
                 first = share.count - have
         return first, count
 
-
-def _within(tile: Tile, frequency: Int) -> Bool:
-    found = (frequency >= tile.first) & (frequency < tile.first + tile.points)
-    if tile.stride > 1:
-        odd = tile.whole.points
-        found = found | ((frequency >= odd) & (frequency < odd + tile.m))
-    return found
+    def _within(self, edge: Int, frequency: Int) -> Bool:
+        """Whether a tile of that length has a frequency."""
+        points = edge + (self.taps - 1)
+        first = points % 2
+        at_points = (frequency >= first) & (frequency < first + points)
+        return at_points | ((frequency >= self.points) & (frequency < edge + self.points))
 
 
 def tile_counts(
