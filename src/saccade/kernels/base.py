@@ -199,11 +199,14 @@ class Variant:
         rounding: Equal for those variants of a kernel that give the same bits: what says in which
             order sums are made and over which transforms. Tiles, panels and chunks are no part of
             it. A call's comes from its nominal team, so that it depends on no team.
+        code: Equal only for those variants of a call that have the same configs, if it is not None:
+            what there is no code for is then found out once.
     """
 
     micros: float
     build: Callable[[], tuple[Launch, ...]]
     rounding: Hashable = None
+    code: Hashable = None
 
     @property
     def launches(self) -> tuple[Launch, ...]:

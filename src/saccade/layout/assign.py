@@ -204,8 +204,9 @@ class _Assignment:
         outputs: tuple[Stored, ...],
         note: str = "",
     ) -> None:
+        launches = self.fitter.launches(fit)
         self.steps.append(
-            LaidStep(name, fit.call.op, fit.call, inputs, outputs, fit.choice, fit.launches, note)
+            LaidStep(name, fit.call.op, fit.call, inputs, outputs, fit.choice, launches, note)
         )
 
     def _fit(self, node: Node) -> Fit:

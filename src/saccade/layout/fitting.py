@@ -28,14 +28,12 @@ class Fit:
     Attributes:
         call: With the operands as the kernel reads them and the results as it writes them.
         choice: The kernel.
-        launches: Its phases.
         micros: Estimate, reorders that are needed for this step alone included.
         why: Why these reorders are needed; empty without any.
     """
 
     call: Call
     choice: Choice
-    launches: tuple[Launch, ...]
     micros: float
     why: str = ""
 
@@ -75,6 +73,10 @@ class Fitter:
         call = self._call(op, (source,), (target,), (False,))
         return self._plain(call) or self._host(call)
 
+    def launches(self, fit: Fit) -> tuple[Launch, ...]:
+        """The phases of a step; none on the host."""
+        return () if fit.choice.kernel is None else self._selector.launches(fit.call)
+
     def _call(
         self, op: Op, inputs: Sequence[View], outputs: Sequence[View], constant: tuple[bool, ...]
     ) -> Call:
@@ -84,10 +86,10 @@ class Fitter:
 
     def _plain(self, call: Call) -> Fit | None:
         found = self._selector.select(call)
-        return None if found is None else Fit(call, *found, found[0].cost)
+        return None if found is None else Fit(call, found, found.cost)
 
     def _host(self, call: Call) -> Fit:
-        return Fit(call, Choice(None, 0.0, self._selector.refusals(call)), (), _HOST)
+        return Fit(call, Choice(None, 0.0, self._selector.refusals(call)), _HOST)
 
     def _reordered(self, asked: Call) -> Fit:
         """The step with dense results, operands or both, where no kernel takes it as it is."""

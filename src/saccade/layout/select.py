@@ -7,8 +7,9 @@ description alone; only between ways that give the same bits may it matter which
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any, cast
 
 from saccade.kernels.base import Call, Launch, Variant
@@ -26,17 +27,26 @@ Available = Callable[[str, Any], bool]
 
 @dataclass(frozen=True, slots=True)
 class _Candidate:
-    """A kernel that takes the call, and its best variant for a nominal team."""
+    """A kernel that takes the call, its best variant for a nominal team, and the others."""
 
     kernel: KernelLike
     best: Variant
+    others: Iterator[Variant]
 
     @property
     def micros(self) -> float:
         return self.best.micros
 
 
-Decision = tuple[Choice, tuple[Launch, ...]] | None
+@dataclass(frozen=True, slots=True)
+class _Decision:
+    """What a call takes: by the chosen candidate, or as it was measured to be fastest."""
+
+    choice: Choice
+    chosen: _Candidate
+    tuned: tuple[Launch, ...] | None
+
+
 _UNKNOWN = object()
 
 
@@ -58,21 +68,36 @@ class Selector:
         self._backend = backend
         self._available = available
         self._timings = timings
-        self._known: dict[Call, Decision] = {}
+        self._known: dict[Call, _Decision | None] = {}
+        self._launches: dict[Call, tuple[Launch, ...]] = {}
 
-    def select(self, call: Call) -> Decision:
-        """The choice and its phases, or None if no kernel takes the call as it is stored."""
+    def select(self, call: Call) -> Choice | None:
+        """The choice, or None if no kernel takes the call as it is stored."""
+        decision = self._decision(call)
+        return None if decision is None else decision.choice
+
+    def launches(self, call: Call) -> tuple[Launch, ...]:
+        """The phases of a call's choice."""
+        found = self._launches.get(call)
+        if found is None:
+            decision = self._decision(call)
+            assert decision is not None
+            found = decision.tuned or self._way(call, decision.chosen)
+            self._launches[call] = found
+        return found
+
+    def _decision(self, call: Call) -> _Decision | None:
         known = self._known.get(call, _UNKNOWN)
         if known is _UNKNOWN:
             known = self._known[call] = self._decide(call)
-        return cast("Decision", known)
+        return cast("_Decision | None", known)
 
     def refusals(self, call: Call) -> tuple[Passed, ...]:
         """Why each candidate refuses the call."""
         found = ((k, k.supports(call)) for k in self._backend.candidates(call.op))
         return tuple(Passed(k.name, reason) for k, reason in found if reason is not None)
 
-    def _decide(self, call: Call) -> Decision:
+    def _decide(self, call: Call) -> _Decision | None:
         passed: list[Passed] = []
         able: list[_Candidate] = []
         # Algorithms round differently: the choice, and so the result, must not depend on the team.
@@ -82,7 +107,8 @@ class Selector:
         for kernel in self._backend.candidates(call.op):
             reason = kernel.supports(call)
             if reason is None:
-                able.append(_Candidate(kernel, next(iter(kernel.variants(nominal)))))
+                variants = iter(kernel.variants(nominal))
+                able.append(_Candidate(kernel, next(variants), variants))
             else:
                 passed.append(Passed(kernel.name, reason))
         if not able:
@@ -91,33 +117,37 @@ class Selector:
         tuned = None
         if self._timings is not None:
             tuned = self._timings.tuned(call, self._backend.candidates(call.op))
+        kernel, cost, measured = able[0].kernel, able[0].micros, None
         if tuned is not None:
-            kernel, launches, measured = tuned.kernel, tuned.launches, tuned.micros
-            cost = able[0].micros * tuned.ratio
-        else:
-            first = able[0]
-            launches = self._way(call, first)
-            kernel, cost, measured = first.kernel, first.micros, None
+            kernel, cost, measured = tuned.kernel, cost * tuned.ratio, tuned.micros
         passed += [
             Passed(other.kernel.name, f"{other.micros:.1f} µs estimated")
             for other in able
             if other.kernel is not kernel
         ]
-        return Choice(kernel, cost, tuple(passed), kernel.aliases(call), measured), launches
+        choice = Choice(kernel, cost, tuple(passed), kernel.aliases(call), measured)
+        return _Decision(choice, able[0], None if tuned is None else tuned.launches)
 
     def _way(self, call: Call, chosen: _Candidate) -> tuple[Launch, ...]:
         """The phases: of the ways with the chosen one's bits the fastest, or one with code."""
-        variants = cast("Iterable[Variant]", chosen.kernel.variants(call))
+        variants: Iterable[Variant] = chain([chosen.best], chosen.others)
+        if call.threads != _NOMINAL_THREADS:
+            variants = chosen.kernel.variants(call)
         alike = (one for one in variants if one.rounding == chosen.best.rounding)
         first = next(alike)
         launches = first.launches
         if self._available is None or self._exists(chosen.kernel, launches):
             return launches
+        missing = {first.code} - {None}
         for other in alike:
             if other.micros > _SLOWER * first.micros:
                 break
-            if self._exists(chosen.kernel, other.launches):
-                return other.launches
+            if other.code not in missing:
+                others = other.launches
+                if self._exists(chosen.kernel, others):
+                    return others
+                if other.code is not None:
+                    missing.add(other.code)
         return launches
 
     def _exists(self, kernel: KernelLike, launches: tuple[Launch, ...]) -> bool:

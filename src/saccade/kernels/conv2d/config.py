@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
+from heapq import heappop, heappush
 from operator import itemgetter
 from typing import NamedTuple
 
@@ -339,14 +340,13 @@ _MANY_CUTS, _CUTS = 4, 6  # tiles of which several cuts are worth measuring, and
 
 
 def ways(tiles: tuple[Tile, ...], cuts: Callable[[Tile], tuple[Blocking, ...]]) -> Iterator[Way]:
-    """Every tile with its best cuts, the best pair first; the others only when asked for."""
-    best = tiles[0]
-    yield 1.0, best, cuts(best)[0]
-    others = [
-        (tile.slowdown * cut.slowdown, rank, place, tile, cut)
-        for rank, tile in enumerate(tiles)
-        for place, cut in enumerate(cuts(tile)[: _CUTS if rank < _MANY_CUTS else 1])
-        if rank or place
-    ]
-    for slowdown, _, _, tile, cut in sorted(others, key=lambda way: way[:3]):
-        yield slowdown, tile, cut
+    """Every tile with its best cuts, the best pair first; each is only made when asked for."""
+    waiting = [(tile.slowdown, rank, 0) for rank, tile in enumerate(tiles)]
+    found: dict[int, tuple[Blocking, ...]] = {}
+    while waiting:
+        slowdown, rank, place = heappop(waiting)  # of equal ones the first tile
+        if rank not in found:  # the best cut of a tile takes no longer than the tile says
+            found[rank] = cuts(tiles[rank])[: _CUTS if rank < _MANY_CUTS else 1]
+            for other, cut in enumerate(found[rank][1:], 1):
+                heappush(waiting, (tiles[rank].slowdown * cut.slowdown, rank, other))
+        yield slowdown, tiles[rank], found[rank][place]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -196,18 +196,22 @@ class Window:
             traffic: Microseconds of reading pictures and writing results.
             stream: Microseconds of reading the weights, most of them beside the products.
         """
-        micros = self.cost(call, spec)
-        for way in self.ways(call, spec):
-            time = traffic + beside(micros * way[0], stream)
-            yield Variant(time, partial(self._alone, call, spec, way))
+        tiles = self.tiles(call, spec)
+        micros = self._micros(call, tiles)
+        for way in ways(tiles, lambda tile: self._cuts(call, spec, tile)):
+            time, tile = traffic + beside(micros * way[0], stream), way[1]
+            code = (tile.vectors, tile.rows, tile.half, tile.border)
+            yield Variant(time, partial(self._alone, call, spec, way), code=code)
 
     def _alone(self, call: Call, spec: EpilogueSpec, way: Way) -> tuple[Launch, ...]:
         return (self.launch(call, spec, way),)
 
     def cost(self, call: Call, spec: EpilogueSpec) -> float:
         """Estimated microseconds of the best way, without the traffic of operands and results."""
-        cycles = self.tiles(call, spec)[0].cycles
-        return machine(call.target).step + cycles / (EFFICIENCY * CYCLES)
+        return self._micros(call, self.tiles(call, spec))
+
+    def _micros(self, call: Call, tiles: Sequence[Tile]) -> float:
+        return machine(call.target).step + tiles[0].cycles / (EFFICIENCY * CYCLES)
 
     def _config(self, call: Call, spec: EpilogueSpec, tile: Tile, flat: bool) -> DirectConfig:
         reduction = Reduction.of(self.depth, self.pairs)

@@ -230,7 +230,8 @@ def variants(p: Problem) -> list[Schedule]:
     """All variants worth measuring."""
     found = []
     speed = machine(p.target)
-    widths = range(1, panel_vectors(p.vectors, p.target) + 1)
+    # Narrow panels wait for weights once, wide ones share theirs with the fused variants.
+    widths = {1, panel_vectors(p.vectors, p.target)}
     for m, edges in _forms(p):
         found += [_fused(p, m, edges, scratch, speed) for scratch in _SCRATCH]
         found += [_phased(p, m, edges, nv, speed) for nv in widths]

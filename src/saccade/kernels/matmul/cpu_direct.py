@@ -167,7 +167,8 @@ def _variants(call: Call) -> Iterator[Variant]:
     tiles = _tiles(call, product)
     traffic, arithmetic = _times(call, product, tiles[0])
     for way in ways(tiles, lambda tile: _cuts(call, product, tile)):
-        yield Variant(traffic + way[0] * arithmetic, partial(_launch, call, product, way))
+        build = partial(_launch, call, product, way)
+        yield Variant(traffic + way[0] * arithmetic, build, code=way[1][:2])
 
 
 def _launch(call: Call, product: Product, way: Way) -> tuple[Launch, ...]:
