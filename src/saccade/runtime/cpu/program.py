@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from functools import cached_property
 from typing import TYPE_CHECKING
+from weakref import WeakSet, finalize
 
 import numpy as np
 
@@ -15,6 +16,7 @@ from saccade.runtime.cpu.driver import JOB_WORDS, nanoseconds_per_tick
 from saccade.runtime.cpu.image import Linked
 from saccade.runtime.cpu.tables import Host, Native, Tables
 from saccade.runtime.cpu.team import Inline, Team, shared_team
+from saccade.runtime.cpu.workspace import Workspaces
 from saccade.runtime.lengths import cut_outputs
 
 if TYPE_CHECKING:
@@ -25,6 +27,15 @@ if TYPE_CHECKING:
 __all__ = ["CpuProgram", "Stopwatch"]
 
 PAGE = 4096
+
+_arenas = Workspaces(keep=1 << 60)
+"""Of runs in flight: programs share them, so that a new size finds pages that are there."""
+_alive: WeakSet[CpuProgram] = WeakSet()
+
+
+def _release() -> None:
+    """Let go of what no program needs that is left."""
+    _arenas.shrink(max((program.tables.arena_bytes for program in _alive), default=0))
 
 
 class _Segment:
@@ -58,21 +69,12 @@ class _NativeJob:
 
 
 class _RunState:
-    """Arena, bases and counters of one run in flight, and outputs of unknown length."""
+    """Bases and counters of one run in flight, and outputs of unknown length."""
 
     def __init__(
-        self,
-        tables: Tables,
-        constants: Sequence[Array],
-        segments: Sequence[_Segment | Host],
-        memory: Array | None = None,
+        self, tables: Tables, constants: Sequence[Array], segments: Sequence[_Segment | Host]
     ) -> None:
-        size = tables.arena_bytes + PAGE
-        self._memory = np.empty(size, np.uint8) if memory is None else memory[:size]
-        start = -self._memory.ctypes.data % 64
-        self.arena = self._memory[start : start + tables.arena_bytes]
         self.bases = np.zeros(tables.constant_base + len(constants), np.int64)
-        self.bases[0] = self.arena.ctypes.data
         self.bases[tables.constant_base :] = [c.ctypes.data for c in constants]
         self.fault = np.zeros(8, np.int64)
         # Room for the most that there could be; the caller gets a copy of what there is.
@@ -102,7 +104,11 @@ class Stopwatch:
         self._program, self._inputs = program, tuple(inputs)
         fresh = (np.empty(shape, dtype) for shape, dtype in tables.outputs)
         self._outputs = tuple(fresh if outputs is None else outputs)
-        self._state = _RunState(tables, program._constants, program._segments, memory)
+        self._state = _RunState(tables, program._constants, program._segments)
+        size = tables.arena_bytes + PAGE
+        self._memory = np.empty(size, np.uint8) if memory is None else memory[:size]
+        start = -self._memory.ctypes.data % 64
+        self._arena = self._memory[start : start + tables.arena_bytes]
         steps = (step for step in program.plan.steps if step.kernel is not None)
         self.phases = [(step, phase) for step in steps for phase in step.phases]
         self.fresh = [i == 0 for segment in native for i in range(segment.count)]
@@ -128,7 +134,9 @@ class Stopwatch:
                 stack.enter_context(shared.lock)
                 team = shared
             for reading in readings:
-                self._program._run_state(self._state, self._inputs, self._outputs, team)
+                self._program._run_state(
+                    self._state, self._arena, self._inputs, self._outputs, team
+                )
                 at = 0
                 for clock, segment in zip(self._clocks, self._program._native(), strict=True):
                     reading[at : at + segment.count] = clock[: segment.count]
@@ -163,6 +171,8 @@ class CpuProgram:
         ]
         self._idle: list[_RunState] = []
         self._inline = Inline()
+        _alive.add(self)
+        finalize(self, _release).atexit = False
 
     @cached_property
     def plan(self) -> Plan:
@@ -175,28 +185,32 @@ class CpuProgram:
         A `team` that is given is the caller's alone.
         """
         tables, state = self.tables, self._take_state()
+        block = _arenas.take(tables.arena_bytes)
         try:
             outputs = tuple(
                 state.rooms[i] if i in state.rooms else np.empty(shape, dtype)
                 for i, (shape, dtype) in enumerate(tables.outputs)
             )
-            self._run_state(state, inputs, outputs, team)
+            self._run_state(state, block.array(tables.arena_bytes), inputs, outputs, team)
             return cut_outputs(outputs, tables.counts, tables.cuts)
         finally:
+            _arenas.give_back(block)
             self._idle.append(state)
 
     def _run_state(
         self,
         state: _RunState,
+        arena: Array,
         inputs: Sequence[Array],
         outputs: Sequence[Array],
         team: Team | None,
     ) -> None:
-        state.bases[1 : self.tables.constant_base] = [a.ctypes.data for a in (*inputs, *outputs)]
+        arrays = (arena, *inputs, *outputs)
+        state.bases[: self.tables.constant_base] = [a.ctypes.data for a in arrays]
         for job, segment in zip(state.jobs, self._segments, strict=True):
             if job is None or isinstance(segment, Host):
                 assert isinstance(segment, Host)
-                self._run_hosts(segment, (state.arena, *inputs, *outputs, *self._constants))
+                self._run_hosts(segment, (*arrays, *self._constants))
             elif job.count:
                 job.counters.fill(0)
                 self._run_job(job, team)

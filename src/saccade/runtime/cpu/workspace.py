@@ -41,6 +41,11 @@ class Block:
     nbytes: int
     memory: Array
 
+    def array(self, nbytes: int) -> Array:
+        """Its first bytes."""
+        start = self.address - self.memory.ctypes.data
+        return self.memory[start : start + nbytes]
+
 
 class Workspaces:
     """Blocks of memory for calls in flight.
@@ -84,9 +89,15 @@ class Workspaces:
 
     def clear(self) -> None:
         """Release what lies idle."""
+        self.shrink(0)
+
+    def shrink(self, most: int) -> None:
+        """Release what lies idle and is larger than anybody asks for; all of it for 0 bytes."""
         with self._lock:
-            self._small.clear()
-            self._idle.clear()
+            self._idle = [block for block in self._idle if block.nbytes < 2 * most + HUGE_PAGE]
+            if not most:
+                self._small.clear()
+                self._idle.clear()
 
 
 def _fresh(nbytes: int) -> Block:
