@@ -20,7 +20,7 @@ from saccade.runtime.cpu.driver import SYMBOLS, compile_driver, driver_kept, pro
 from saccade.runtime.cpu.linker import link
 from saccade.runtime.cpu.objects import Key, ObjectFile, Objects, llvm_version
 from saccade.runtime.cpu.program import CpuProgram
-from saccade.runtime.cpu.saved import save_program
+from saccade.runtime.cpu.saved import save_beside, save_program
 from saccade.runtime.cpu.tables import tables_of
 
 __all__ = ["CpuBackend"]
@@ -79,6 +79,7 @@ class CpuBackend:
         """
         if self._elsewhere is not None:
             raise OptionError(f"plans for machine={self._elsewhere!r} are not run here")
+        first = self.idle
         with ThreadPoolExecutor(1) as beside:
             code = beside.submit(self._code, plan)
             constants = constants_of(graph, identity, plan.constants, plan.constants_read, bundles)
@@ -88,7 +89,8 @@ class CpuBackend:
         provide(linked)
         program = CpuProgram(tables_of(plan, files), constants, linked, lambda: plan)
         if bundles is not None and linked.image is not None:
-            save_program(bundles, program, linked.image)
+            # The first one is worth a wait: it is what the next start looks for.
+            (save_program if first else save_beside)(bundles, program, linked.image)
         return program
 
     def _code(self, plan: Plan) -> tuple[dict[Key, ObjectFile], bytes]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import struct
+import threading
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -23,9 +24,31 @@ if TYPE_CHECKING:
     from saccade.plan import Plan
     from saccade.runtime.bundle import Bundles
 
-__all__ = ["load_program", "save_program"]
+__all__ = ["load_program", "save_beside", "save_program"]
 
 _LENGTH = struct.Struct("<Q")
+_saving: set[threading.Thread] = set()
+"""What reads waits for these, so that no answer depends on how far they are."""
+
+
+def save_beside(bundles: Bundles, program: CpuProgram, image: Image) -> None:
+    """`save_program` while the program runs for the first time; the process waits for it to end."""
+
+    def work() -> None:
+        try:
+            save_program(bundles, program, image)
+        finally:
+            _saving.discard(thread)
+
+    thread = threading.Thread(target=work, name="saccade-save")
+    _saving.add(thread)
+    thread.start()
+
+
+def _settle() -> None:
+    """Wait until programs that are being kept are there."""
+    for thread in tuple(_saving):
+        thread.join()
 
 
 def save_program(bundles: Bundles, program: CpuProgram, image: Image) -> None:
@@ -58,6 +81,7 @@ def save_program(bundles: Bundles, program: CpuProgram, image: Image) -> None:
 
 def load_program(bundles: Bundles, shapes: Sequence[Sequence[int]]) -> CpuProgram | None:
     """The program kept for these input shapes, if all of it is there."""
+    _settle()
     content = bundles.read(bundles.program_name(shapes))
     if content is None:
         return None
