@@ -130,7 +130,12 @@ def test_boxes_that_are_wild(operator, ratio):
     y = operator(x, boxes, 2, 1.0, *ratio)
     assert y.shape == (42, 1, 2, 2)
     assert torch.autograd.grad(y.sum(), x)[0].isfinite().all()
-    if not ratio:
+    sizes = (boxes[:, 3:] - 0.5) - (boxes[:, 1:3] - 0.5)
+    finite = sizes.isfinite().all(1)
+    assert not y[~finite].any(), "0, not NaN"
+    if ratio:
+        assert y[finite & (sizes == 0).any(1)].isnan().all(), "0 / 0"
+    else:
         assert y.isfinite().all()
 
 

@@ -78,7 +78,7 @@ class _PositionSensitive(Op):
         x1, y1, x2, y2 = (kind(v) * kind(self.scale) - kind(0.5) for v in corners)
         with np.errstate(all="ignore"):
             counts = np.ceil([(y2 - y1) / kind(self.bins[0]), (x2 - x1) / kind(self.bins[1])])
-        return not np.isfinite(counts).all() or 0 in counts
+        return bool(np.isfinite(counts).all()) and 0 in counts
 
     def _valid(self, boxes: Array, pictures: int) -> Iterator[tuple[int, int, list[Any]]]:
         for box, (picture, *corners) in enumerate(boxes):
@@ -111,8 +111,8 @@ class PsRoi(_PositionSensitive):
             pixels, scaled boxes rounded, their last pixel not belonging to them, and bins not
             reaching the last row and column of the picture; 0 where there is none.
         ratio: Samples of a bin along each axis; 0 or less for as many as it takes for them to be at
-            most a pixel apart. Then bins without any, and those of boxes that are not finite, are
-            NaN, except that the bins of a box that is inverted by at least their size are 0.
+            most a pixel apart. Then bins without any are NaN, except that the bins of a box that is
+            inverted by at least their size are 0. Those of boxes that are not finite are 0.
         report: Whether bad boxes are counted.
         mapping: Whether the bins' channels are wanted.
     """

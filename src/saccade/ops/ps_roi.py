@@ -42,12 +42,12 @@ def ps_roi_align(
         input: Feature maps [N, C · P · Q, H, W] of any strides, or one of them without N; float32,
             float64, bfloat16 or float16. The result is channels-last where it is.
         boxes: [K, 5] of (picture, x1, y1, x2, y2), or a list with boxes [L, 4] for each picture.
-            Of any floating-point type, which need not be the input's.
+            Of any floating-point type, which need not be the input's. The bins of boxes that are
+            not finite are zeros.
         output_size: P and Q, the bins of a box, down and along.
         spatial_scale: Pixels of the feature map to a unit of the boxes.
         sampling_ratio: Samples of a bin along each axis; 0 or less for as many as it takes for them
-            to be at most a pixel apart. Then bins without a sample along an axis are 0 / 0 = NaN,
-            and so are those of boxes that are not finite.
+            to be at most a pixel apart. Then bins without a sample along an axis are 0 / 0 = NaN.
 
     Returns:
         [K, C, P, Q], of the input's type. Its gradient with respect to the input is deterministic;

@@ -57,9 +57,10 @@ def test_grids_of_any_size_and_boxes_that_are_not_finite(mode, rng, hold):
     boxes[8, 1:] = (0, -np.inf, 5, np.inf)
     boxes[9, 1:] = (9, 9, 8, 8)  # no samples: 0 / 0
     boxes[10, 1:] = (20, 20, -8, -8)  # some, none of which count
+    boxes[11, 1:] = (0, 3, np.nan, 3)  # not finite along one axis, 0 samples down the other
     (y,) = hold(PS_ROI, op, (x, boxes), k=64)
-    assert np.isnan(y[7:10]).all() == (mode == "align")
-    assert not y[10].any()
+    assert np.isnan(y[9]).all() == (mode == "align")
+    assert not y[[7, 8, 10, 11]].any()
 
 
 @pytest.mark.parametrize(("mode", "ratio", "layout", "dtype"), FORMS)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from saccade.codegen.calling import real_word
 from saccade.codegen.language import Kernel
-from saccade.codegen.values import Bool, Int, Vec
+from saccade.codegen.values import Int, Vec
 from saccade.kernels.base import Call, Launch, Operand, Temp
 from saccade.kernels.floats import wide
 from saccade.kernels.movement.copy import CopyConfig, emit_copy
@@ -103,7 +103,7 @@ def first_phases(
     Args:
         plan: The boxes.
         bad: Gets how many boxes have no picture.
-        blanks: Whether it is wanted which boxes are NaN.
+        blanks: Whether it is wanted which boxes have bins of 0 / 0.
         packed: Whether tables are packed bin by bin.
     """
     tables = plan if isinstance(plan, RangesPlan) else plan.tables
@@ -146,7 +146,11 @@ def emit_regions(k: Kernel, config: PsConfig) -> None:
 
 
 def _emit_blanks(k: Kernel, code: TablesCode) -> None:
-    """Bins with 0 samples along an axis are 0 / 0; torchvision divides by a product of counts."""
+    """Bins with 0 samples along an axis are 0 / 0; torchvision divides by a product of counts.
+
+    Boxes that are not finite have no samples either, but their bins are 0, as in all of RoI's
+    operators.
+    """
     boxes, blanks = Boxes(k, code.boxes), k.pointer("blanks", code.weight)
     boxes.declare_integers()
     bins = k.integers("ph pw")
@@ -155,16 +159,20 @@ def _emit_blanks(k: Kernel, code: TablesCode) -> None:
     ratio = k.integer("ratio")
     sampling = Sampling(scale, scale.like(0.5), scale.like(float("-inf")), ratio)
     with k.chunks(k.int(1)), k.range(0, boxes.count) as box:
-        some = (ratio > 0) | ~boxes.picture(box)[1]
-        both: Bool | None = None
-        for axis in (0, 1):
-            corners = boxes.corner(box, 1 - axis), boxes.corner(box, 3 - axis)
-            count = k.call("ceil", sampling.span(k, *corners, bins[axis]).bin_size)
-            found = truth(k, count - count, "==", 0.0) & truth(k, count, "!=", 0.0)
-            both = found if both is None else both & found
-        assert both is not None
-        values = (k.number(v, 1, code.weight).value for v in (0.0, float("nan")))
-        blanks.store(Vec(k.b, k.b.select((some | both).value, *values)), box)
+        down, along = (
+            k.call(
+                "ceil",
+                sampling.span(
+                    k, boxes.corner(box, 1 - axis), boxes.corner(box, 3 - axis), bins[axis]
+                ).bin_size,
+            )
+            for axis in (0, 1)
+        )
+        finite = truth(k, down - down, "==", 0.0) & truth(k, along - along, "==", 0.0)
+        none = truth(k, down, "==", 0.0) | truth(k, along, "==", 0.0)
+        blank = finite & none & ~(ratio > 0) & boxes.picture(box)[1]
+        values = (k.number(v, 1, code.weight).value for v in (float("nan"), 0.0))
+        blanks.store(Vec(k.b, k.b.select(blank.value, *values)), box)
 
 
 def own_bin(channel: Int, rows: Int, columns: Int) -> tuple[Int, Int, Int]:
