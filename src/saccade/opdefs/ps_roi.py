@@ -141,7 +141,7 @@ class PsRoi(_PositionSensitive):
         result = np.zeros((len(boxes), channels // (p * q), p, q), kind)
         for box, picture, corners in self._valid(boxes, n):
             weights = self._weights(corners, (h, w), geometry).astype(kind)
-            own = x[picture].reshape(-1, p, q, h, w).astype(kind)
+            own = x[picture].reshape(result.shape[1], p, q, h, w).astype(kind)
             if self.mode == "align":
                 own = np.where(weights == 0, 0, own)  # whatever stands there
                 result[box] = np.einsum("cpqhw,pqhw->cpq", own, weights)

@@ -1,6 +1,11 @@
 """Vision operators for PyTorch on Saccade's kernels, forward and backward, on the CPU.
 
 Importing this registers them as `torch.ops.saccade.*`. They need the extra `saccade[torch]`.
+
+All operands of a call are dense tensors on the CPU; whatever else stands in their place, and every
+number that makes no sense, raises `OperandError`, a RuntimeError. A number of another Python type
+than the signature says raises what PyTorch raises for its own operators: a RuntimeError that names
+the argument, or a TypeError.
 """
 
 from saccade.ops._execute import release_memory

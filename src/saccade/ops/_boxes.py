@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import isfinite
 
 import torch
 from torch import Tensor
 
 from saccade.errors import OperandError
-from saccade.ops._tensors import FLOATS
+from saccade.ops._tensors import FLOATS, refuse_type
 
-__all__ = ["Boxes", "Size", "bins_of", "check_regions", "joined_boxes"]
+__all__ = [
+    "Boxes",
+    "Size",
+    "bins_of",
+    "check_bins",
+    "check_regions",
+    "check_scale",
+    "joined_boxes",
+    "pictures_of",
+]
 
 Boxes = Tensor | Sequence[Tensor]
 """[K, 5] of (picture, x1, y1, x2, y2), or for each picture [L, 4] of (x1, y1, x2, y2)."""
@@ -33,11 +43,24 @@ def bins_of(size: Size) -> tuple[int, int]:
     return size[0], size[-1]
 
 
-def joined_boxes(boxes: Boxes) -> Tensor:
+def pictures_of(name: str, given: Tensor) -> Tensor:
+    """Feature maps [N, C, H, W], given so or as one of them [C, H, W].
+
+    Raises:
+        OperandError: If it is not a tensor.
+    """
+    if not isinstance(given, Tensor):
+        refuse_type(name, "input", given)
+    if given.dim() != 3 or given.is_nested:
+        return given
+    return given.unsqueeze(0)
+
+
+def joined_boxes(boxes: Boxes, pictures: Tensor) -> Tensor:
     """Boxes of either kind as [K, 5]; a tensor is what operators check themselves.
 
     Raises:
-        OperandError: If they are not of either kind.
+        OperandError: If they are not of either kind, or lie on more than one device.
     """
     if isinstance(boxes, Tensor):
         return boxes
@@ -51,7 +74,13 @@ def joined_boxes(boxes: Boxes) -> Tensor:
                 f"{found}"
             )
     if not boxes:
-        return torch.zeros(0, 5)
+        return torch.zeros(0, 5, device=pictures.device)
+    devices = {str(one.device) for one in boxes}
+    if len(devices) > 1:
+        raise OperandError(f"boxes are on {' and '.join(sorted(devices))}, not on one device")
+    for one in boxes:
+        if one.layout is not torch.strided or one.is_quantized:
+            raise OperandError(f"boxes must be dense tensors, are {one.layout} of {one.dtype}")
     # Half precision has no number for every picture.
     exact = [one.float() if one.dtype.itemsize < 4 else one for one in boxes]
     return torch.cat([torch.nn.functional.pad(one, (1, 0), value=i) for i, one in enumerate(exact)])
@@ -66,3 +95,15 @@ def check_regions(name: str, pictures: Tensor, boxes: Tensor) -> None:
     for what, tensor in (("input", pictures), ("rois", boxes)):
         if tensor.dtype not in FLOATS:
             raise OperandError(f"{name}: {what} of {tensor.dtype} is not floating point")
+
+
+def check_bins(name: str, *bins: int) -> None:
+    """Raise for a negative number of bins."""
+    if min(bins) < 0:
+        raise OperandError(f"{name}: output_size must not be negative, is {list(bins)}")
+
+
+def check_scale(name: str, scale: float) -> None:
+    """Raise for a scale that no box has a place with."""
+    if not isfinite(scale):
+        raise OperandError(f"{name}: spatial_scale must be finite, is {scale}")

@@ -11,6 +11,8 @@ from saccade.ops._tensors import FLOATS
 
 __all__ = ["Pair", "check_ranks", "result_shape"]
 
+_FARTHEST = 2**31 - 1  # pixels: farther apart than those of any picture
+
 Pair = tuple[int, int]
 """Of rows, of columns."""
 
@@ -37,11 +39,7 @@ def result_shape(
     check_ranks(x.shape, weight.shape, offset.shape)
     n, c, h, w = x.shape
     o, inner, kh, kw = weight.shape
-    if min(*stride, *dilation) <= 0 or min(padding) < 0:
-        raise OperandError(
-            f"deform_conv2d: stride {tuple(stride)}, padding {tuple(padding)}, dilation "
-            f"{tuple(dilation)}"
-        )
+    _check_numbers(stride, padding, dilation, groups, offset_groups)
     if inner * groups != c or o % groups or c % offset_groups:
         raise OperandError(
             f"deform_conv2d: {c} channels and weights {list(weight.shape)} in {groups} groups and "
@@ -62,6 +60,25 @@ def result_shape(
         raise OperandError(f"deform_conv2d: bias {list(bias.shape)} for {o} channels")
     _check_dtypes(x, weight, offset, bias, mask)
     return (n, o, *size)
+
+
+def _check_numbers(
+    stride: Sequence[int], padding: Sequence[int], dilation: Sequence[int], groups: int,
+    offset_groups: int,
+) -> None:  # fmt: skip
+    pairs = all(len(pair) == 2 for pair in (stride, padding, dilation))
+    if not pairs or min(*stride, *dilation) <= 0 or min(padding) < 0:
+        raise OperandError(
+            f"deform_conv2d: stride {tuple(stride)}, padding {tuple(padding)}, dilation "
+            f"{tuple(dilation)}"
+        )
+    if max(*stride, *padding, *dilation) > _FARTHEST:
+        raise OperandError(
+            f"deform_conv2d: stride {tuple(stride)}, padding {tuple(padding)} and dilation "
+            f"{tuple(dilation)} must be {_FARTHEST} at most"
+        )
+    if groups < 1 or offset_groups < 1:
+        raise OperandError(f"deform_conv2d: {groups} groups and {offset_groups} offset groups")
 
 
 def _check_dtypes(

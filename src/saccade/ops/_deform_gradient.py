@@ -7,8 +7,9 @@ from typing import Any
 
 from torch import Tensor
 
+from saccade.errors import OperandError
 from saccade.opdefs import DeformConv2dGradient
-from saccade.ops._deform_checks import Pair
+from saccade.ops._deform_checks import Pair, result_shape
 from saccade.ops._execute import Operator
 from saccade.ops._plan import Described
 from saccade.ops._register import Gradient, define_gradient
@@ -74,8 +75,15 @@ def _describe(
     operands: list[Tensor], order: tuple[str, ...], stride: Pair, padding: Pair, dilation: Pair,
     groups: int, offset_groups: int,
 ) -> Described:  # fmt: skip
-    _, x, weight, offset, *masks = operands
+    grad, x, weight, offset, *masks = operands
     mask = masks[0] if masks else None
+    shape = result_shape(
+        x, weight, offset, None, mask, stride, padding, dilation, groups, offset_groups
+    )
+    if grad.shape != shape:
+        raise OperandError(
+            f"deform_conv2d_backward: grad must be {list(shape)}, is {list(grad.shape)}"
+        )
     results = _gradients(empty_like, x, weight, offset, mask, [name in order for name in _NAMES])
     op = DeformConv2dGradient(
         stride, (*padding, *padding), dilation, groups, offset_groups, mask is not None, order

@@ -15,9 +15,12 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
-from saccade.errors import OperandError
+from saccade.errors import ModelError, OperandError
+from saccade.ir import DType
+from saccade.ir.op import TensorType
 from saccade.ops._library import library
 from saccade.ops._plan import Described, Plan, Ready
+from saccade.ops._tensors import DTYPES, PLAIN, plain
 
 __all__ = ["Operator", "release_memory"]
 
@@ -68,6 +71,9 @@ class Operator:
             CompileError: If its kernel cannot be compiled.
         """
         tensors = (*operands, *into)
+        if not PLAIN.issuperset(map(type, tensors)):
+            operands, into = plain(self._name, operands), plain(self._name, into)
+            tensors = (*operands, *into)
         key = (
             torch.get_num_threads(), parameters, len(into), *map(_strides, tensors),
             *map(_kind, tensors),
@@ -82,6 +88,8 @@ class Operator:
         if ready.dense:
             operands = _made_dense(operands, ready.dense)
         addresses = [*map(_address, operands), *map(_address, results)]
+        if 0 in addresses:
+            self._check_memory(operands)
         missing = ready.operation.run(ready.number, addresses)
         if missing:
             raise OperandError(
@@ -120,6 +128,7 @@ class Operator:
         count: int,
     ) -> Plan:
         call = self._describe(operands, *parameters)
+        self._check_meaning(call, operands)
         for given, fresh in zip(into, call.results, strict=bool(into)):
             if (given.dtype, given.shape) != (fresh.dtype, fresh.shape):
                 raise OperandError(
@@ -129,6 +138,30 @@ class Operator:
         operands = _made_dense(operands, call.dense)
         results = into or call.results
         return Plan(call, operands, results, self._counted, count, torch.get_num_threads())
+
+    def _check_meaning(self, call: Described, operands: Sequence[Tensor]) -> None:
+        """Hold operands and results against what the operator says of them.
+
+        Kernels believe sizes: they read and write what follows from them.
+        """
+        results = [TensorType(DTYPES[t.dtype], tuple(t.shape)) for t in call.results]
+        if call.report:
+            results.append(TensorType(DType.I32, (1,)))
+        try:
+            types = [TensorType(DTYPES[t.dtype], tuple(t.shape)) for t in operands]
+            wanted = list(call.op.infer(types))
+        except KeyError as error:
+            raise OperandError(f"{self._name}: operands of {error}") from error
+        except ModelError as error:
+            raise OperandError(f"{self._name}: {error}") from error
+        if results != wanted:
+            raise OperandError(f"{self._name}: operands give {wanted}, not {results}")
+
+    def _check_memory(self, operands: Sequence[Tensor]) -> None:
+        """Refuse tensors whose elements are nowhere; those without elements may be."""
+        for number, tensor in enumerate(operands, 1):
+            if tensor.numel() and not _address(tensor):
+                raise OperandError(f"{self._name}: operand {number} has no memory")
 
 
 def _keep(table: dict[K, V], key: K, value: V) -> None:

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from saccade.errors import OperandError
 from saccade.ir import DType, Op
 from saccade.kernels.base import View
 from saccade.ops._library import library
@@ -67,8 +68,16 @@ class Ready(NamedTuple):
     large: bool
 
     def results(self) -> list[Tensor]:
-        """Fresh ones."""
-        found = [make(size, strides) for make, size, strides in self.fresh]
+        """Fresh ones.
+
+        Raises:
+            OperandError: If there is no memory for them.
+        """
+        try:
+            found = [make(size, strides) for make, size, strides in self.fresh]
+        except RuntimeError as error:
+            shapes = ", ".join(str(list(size)) for _, size, _ in self.fresh)
+            raise OperandError(f"there is no memory for results of {shapes}: {error}") from error
         if self.large:
             for result in found:
                 in_huge_pages(result)

@@ -15,6 +15,9 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
+from saccade.errors import OperandError
+from saccade.ops._tensors import refuse_type
+
 __all__ = ["Gradient", "define", "define_gradient", "each_of_batch"]
 
 # Results lie as operands do: compiled code has to hand over what shape functions have seen.
@@ -91,18 +94,67 @@ def define(
     name = schema.partition("(")[0]
     qualified = f"saccade::{name}"
     _LIBRARY.define(schema, tags=(torch.Tag.pt2_compliant_tag, _AS_TRACED))
+    operator = getattr(torch.ops.saccade, name).default
+    arguments = operator._schema.arguments
+    names = [argument.name for argument in arguments]
+    needed = [argument.name for argument in arguments if str(argument.type) == "Tensor"]
     _LIBRARY.impl(name, cpu, "CPU")
-    torch.library.register_fake(qualified, fake, lib=_LIBRARY)
+    for key in ("CompositeExplicitAutograd", "AutogradNestedTensor", "NestedTensorCPU"):
+        _LIBRARY.impl(name, _refusing(qualified, names), key)
+    shapes = _on_one_device(qualified, names, needed, fake)
+    torch.library.register_fake(qualified, shapes, lib=_LIBRARY)
     if gradient is not None:
         torch.library.register_autograd(
             qualified, gradient.backward, setup_context=gradient.keep, lib=_LIBRARY
         )
-    operator = getattr(torch.ops.saccade, name).default
     rule = partial(batched or each_of_batch, operator)
     torch.library.register_vmap(qualified, rule, lib=_LIBRARY)
     if autocast is not None:
         _LIBRARY.impl(name, _outside_autocast(autocast), "AutocastCPU")
     return operator
+
+
+def _refusing(name: str, names: Sequence[str]) -> Function:
+    """The operator on all devices and storages that have no kernel of their own."""
+
+    def refuse(*arguments: object) -> None:
+        tensors = {n: a for n, a in zip(names, arguments, strict=False) if isinstance(a, Tensor)}
+        found = ", ".join(f"{n} is {_kind(tensor)}" for n, tensor in tensors.items())
+        raise OperandError(
+            f"{name}: operands must be dense tensors on the CPU: {found or 'there is none'}"
+        )
+
+    return refuse
+
+
+def _kind(tensor: Tensor) -> str:
+    """Where and how a tensor is stored."""
+    layout = str(tensor.layout).removeprefix("torch.")
+    nested = "nested " if tensor.is_nested else ""
+    return f"{nested}{layout} {tensor.dtype} on {tensor.device}"
+
+
+def _on_one_device(
+    name: str, names: Sequence[str], needed: Sequence[str], fake: Function
+) -> Function:
+    """A shape function that refuses operands that are missing or on several devices.
+
+    PyTorch asks it for the result of any call with an operand on `meta`, and would take what it
+    gives for a tensor with contents.
+    """
+
+    def call(*arguments: object) -> object:
+        given = dict(zip(names, arguments, strict=False))
+        for operand in needed:
+            if given.get(operand) is None:  # which PyTorch lets pass
+                refuse_type(name, operand, None)
+        places = {n: a.device for n, a in given.items() if isinstance(a, Tensor)}
+        if len(set(places.values())) > 1:
+            found = ", ".join(f"{n} is on {device}" for n, device in places.items())
+            raise OperandError(f"{name}: operands must be on one device: {found}")
+        return fake(*arguments)
+
+    return call
 
 
 def define_gradient(schema: str, cpu: Function, fake: Function) -> Any:  # noqa: ANN401

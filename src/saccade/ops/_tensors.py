@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+from collections.abc import Iterable, Sequence
+from typing import NoReturn
 
 import torch
 from torch import Tensor
 
+from saccade.errors import OperandError
 from saccade.ir import DType
 from saccade.kernels.base import View
 from saccade.runtime.cpu.workspace import HUGE_PAGE, advise_huge_pages
@@ -14,12 +17,16 @@ from saccade.runtime.cpu.workspace import HUGE_PAGE, advise_huge_pages
 __all__ = [
     "DTYPES",
     "FLOATS",
+    "PLAIN",
     "empty_as",
     "empty_like",
     "fake_like",
     "in_huge_pages",
     "layout_of",
     "memory_format",
+    "plain",
+    "refuse_others",
+    "refuse_type",
     "view_of",
 ]
 
@@ -39,6 +46,38 @@ DTYPES = {
     torch.uint64: DType.U64,
 }
 FLOATS = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
+PLAIN = frozenset((Tensor, torch.nn.Parameter))
+"""Types whose methods are PyTorch's own: what they say of sizes and strides is true."""
+
+_MEMORY = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")  # bytes of the machine
+
+
+def plain(name: str, tensors: Iterable[object]) -> list[Tensor]:
+    """The tensors behind those of other types, whose own methods may say anything.
+
+    Raises:
+        OperandError: If one is not a tensor.
+    """
+    found = []
+    with torch._C.DisableTorchFunctionSubclass():
+        for number, tensor in enumerate(tensors, 1):
+            if not isinstance(tensor, Tensor):
+                refuse_type(name, f"operand {number}", tensor)
+            own = type(tensor) in PLAIN
+            found.append(tensor if own else Tensor.as_subclass(tensor, Tensor))
+    return found
+
+
+def refuse_others(name: str, **operands: object) -> None:
+    """Refuse the first that is not a tensor."""
+    for operand, given in operands.items():
+        if not isinstance(given, Tensor):
+            refuse_type(name, operand, given)
+
+
+def refuse_type(name: str, operand: str, given: object) -> NoReturn:
+    """Raise for what is not a tensor."""
+    raise OperandError(f"{name}: {operand} is a {type(given).__name__}, not a tensor")
 
 
 def view_of(tensor: Tensor) -> View:
@@ -88,12 +127,20 @@ def fake_like(
     """A tensor in this tensor's memory format (or another), for shape functions.
 
     Sizes may be symbols.
+
+    Raises:
+        OperandError: If there is no memory for so many elements, or no number of them.
     """
     if layout is None:
         layout = memory_format(tensor) if len(shape) == 4 else torch.contiguous_format
-    return torch.empty(
-        tuple(shape), dtype=dtype or tensor.dtype, device=tensor.device, memory_format=layout
-    )
+    try:
+        return torch.empty(
+            tuple(shape), dtype=dtype or tensor.dtype, device=tensor.device, memory_format=layout
+        )
+    except RuntimeError as error:
+        if type(error) is not RuntimeError or any(isinstance(n, torch.SymInt) for n in shape):
+            raise
+        raise OperandError(f"there is no memory for a result of {list(shape)}: {error}") from error
 
 
 def empty_like(
@@ -115,7 +162,16 @@ def empty_as(tensor: Tensor) -> Tensor:
 
 
 def in_huge_pages(fresh: Tensor) -> Tensor:
-    """The tensor, which nobody has written yet, in huge pages where it is large."""
+    """The tensor, which nobody has written yet, in huge pages where it is large.
+
+    Raises:
+        OperandError: If the machine does not have the memory, whatever its system promises.
+    """
     if fresh.nbytes >= 2 * HUGE_PAGE:
+        if fresh.nbytes > _MEMORY:
+            raise OperandError(
+                f"a result of {list(fresh.shape)} takes {fresh.nbytes} bytes, the machine has "
+                f"{_MEMORY}"
+            )
         advise_huge_pages(fresh.data_ptr(), fresh.nbytes)
     return fresh

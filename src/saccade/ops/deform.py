@@ -23,7 +23,7 @@ from saccade.ops._deform_gradient import GRADIENT, PARAMETERS, lying_apart
 from saccade.ops._execute import Operator
 from saccade.ops._plan import Described
 from saccade.ops._register import define
-from saccade.ops._tensors import empty_like, fake_like
+from saccade.ops._tensors import empty_like, fake_like, refuse_others
 
 __all__ = ["DeformConv2d", "deform_conv2d"]
 
@@ -61,6 +61,7 @@ def deform_conv2d(
     Raises:
         OperandError: If shapes or dtypes do not fit.
     """
+    refuse_others("deform_conv2d", input=input, offset=offset, weight=weight)
     shapes = input.shape, weight.shape, offset.shape
     check_ranks(*shapes)
     (_, channels, _, _), (_, inner, rows, columns), (_, coordinates, _, _) = shapes

@@ -69,11 +69,15 @@ class MultiScaleRoIAlign(nn.Module):
         maps = [value for name, value in x.items() if name in self.featmap_names]
         if not maps or not image_shapes:
             raise OperandError("MultiScaleRoIAlign needs a feature map and pictures")
+        for one in maps:
+            if not isinstance(one, Tensor) or one.dim() != 4:
+                found = list(one.shape) if isinstance(one, Tensor) else type(one).__name__
+                raise OperandError(f"MultiScaleRoIAlign: feature maps are [N, C, H, W], not {found}")
         height = max(rows for rows, _ in image_shapes)
         if height < 1 or not all(one.shape[-2] for one in maps):
             raise OperandError("MultiScaleRoIAlign: feature maps or pictures have no rows")
         scales = [_scale(one, height) for one in maps]
-        rois = joined_boxes(boxes)
+        rois = joined_boxes(boxes, maps[0])
         if len(maps) == 1:
             return self._pool(maps[0], rois, scales[0])
         levels = self._levels(rois, scales)

@@ -19,7 +19,7 @@ from saccade.opdefs import Nms
 from saccade.ops._execute import Operator
 from saccade.ops._plan import Described
 from saccade.ops._register import define
-from saccade.ops._tensors import FLOATS
+from saccade.ops._tensors import FLOATS, PLAIN, refuse_type
 
 __all__ = ["batched_nms", "nms"]
 
@@ -68,6 +68,8 @@ def batched_nms(boxes: Tensor, scores: Tensor, idxs: Tensor, iou_threshold: floa
     Raises:
         OperandError: If the shapes or dtypes are other ones.
     """
+    if not isinstance(boxes, Tensor):
+        refuse_type("batched_nms", "boxes", boxes)
     if boxes.numel() == 0:  # torchvision looks at nothing else then
         return torch.empty((0,), dtype=torch.int64, device=boxes.device)
     kept: Tensor = _BATCHED_NMS(boxes, scores, idxs, iou_threshold)
@@ -108,6 +110,8 @@ def _nms(boxes: Tensor, scores: Tensor, iou_threshold: float) -> Tensor:
 
 
 def _batched_nms(boxes: Tensor, scores: Tensor, idxs: Tensor, iou_threshold: float) -> Tensor:
+    if not isinstance(idxs, Tensor):
+        refuse_type("batched_nms", "idxs", idxs)
     if idxs.dtype is not torch.int64:
         idxs = _integers(idxs)
     return _kept([boxes, scores, idxs], iou_threshold)
@@ -141,6 +145,8 @@ def _describe(operands: list[Tensor], iou_threshold: float) -> Described:
 def _fake_nms(boxes: Tensor, scores: Tensor, iou_threshold: float) -> Tensor:
     del iou_threshold
     _check(boxes, scores)
+    if boxes.is_meta and type(boxes) in PLAIN:
+        raise OperandError("nms: tensors on meta do not tell how many boxes stay")
     count = torch.library.get_ctx().new_dynamic_size()
     return boxes.new_empty(count, dtype=torch.int64)
 

@@ -14,7 +14,15 @@ from torch import Tensor, nn
 
 from saccade.errors import OperandError
 from saccade.opdefs import PsRoi, PsRoiGradient
-from saccade.ops._boxes import Boxes, Size, bins_of, check_regions, joined_boxes
+from saccade.ops._boxes import (
+    Boxes,
+    Size,
+    bins_of,
+    check_regions,
+    check_scale,
+    joined_boxes,
+    pictures_of,
+)
 from saccade.ops._execute import Operator
 from saccade.ops._plan import Described
 from saccade.ops._register import Gradient, define, define_gradient
@@ -56,9 +64,9 @@ def ps_roi_align(
     Raises:
         OperandError: If shapes or types do not fit, or a box names a picture that is not there.
     """
-    pictures = input if input.dim() != 3 else input.unsqueeze(0)
+    pictures = pictures_of("ps_roi_align", input)
     arguments = (spatial_scale, *bins_of(output_size), sampling_ratio)
-    result: Tensor = _ALIGN(pictures, joined_boxes(boxes), *arguments)[0]
+    result: Tensor = _ALIGN(pictures, joined_boxes(boxes, pictures), *arguments)[0]
     return result
 
 
@@ -91,9 +99,9 @@ def ps_roi_pool(
     Raises:
         OperandError: If shapes or types do not fit, or a box names a picture that is not there.
     """
-    pictures = input if input.dim() != 3 else input.unsqueeze(0)
+    pictures = pictures_of("ps_roi_pool", input)
     arguments = (spatial_scale, *bins_of(output_size))
-    result: Tensor = _POOL(pictures, joined_boxes(boxes), *arguments)[0]
+    result: Tensor = _POOL(pictures, joined_boxes(boxes, pictures), *arguments)[0]
     return result
 
 
@@ -160,6 +168,7 @@ def _describe(
 ) -> Described:
     x, boxes = operands
     shape = _shape(x, boxes, height, width, ratio)
+    check_scale(_name(ratio), scale)
     out, mapping = empty_like(x, shape), torch.empty(shape, dtype=torch.int32)
     mode = "pool" if ratio is None else "align"
     op = PsRoi((height, width), scale, mode, ratio or 0, report=True, mapping=True)
@@ -188,6 +197,9 @@ def _describe_gradient(
     n, channels, h, w, channels_last = rest
     name = f"{_name(ratio)}_backward"
     check_regions(name, grad, boxes)
+    check_scale(name, scale)
+    if min(height, width) < 1:
+        raise OperandError(f"{name}: output_size must be positive, is {[height, width]}")
     shape = (boxes.shape[0], channels // (height * width), height, width)
     if grad.shape != shape or channels % (height * width):
         raise OperandError(
@@ -227,7 +239,7 @@ def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> N
     x, boxes, *ctx.geometry = inputs
     ctx.mark_non_differentiable(output[1])
     ctx.save_for_backward(boxes, output[1])
-    ctx.pictures, ctx.channels_last = tuple(x.shape), memory_format(x) is torch.channels_last
+    ctx.pictures, ctx.channels_last = Tensor.size(x), memory_format(x) is torch.channels_last
 
 
 def _backward(

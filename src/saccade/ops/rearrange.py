@@ -25,7 +25,7 @@ from saccade.opdefs import Move
 from saccade.ops._execute import Operator
 from saccade.ops._plan import Described
 from saccade.ops._register import Gradient, define
-from saccade.ops._tensors import DTYPES, empty_like, fake_like
+from saccade.ops._tensors import DTYPES, empty_like, fake_like, refuse_type
 
 __all__ = ["depth_to_space", "pixel_shuffle", "pixel_unshuffle", "space_to_depth"]
 
@@ -65,6 +65,8 @@ def depth_to_space(x: Tensor, blocksize: int, mode: str = "DCR") -> Tensor:
     Raises:
         OperandError: If x has less than three axes, or channels that b² does not divide.
     """
+    if not isinstance(x, Tensor):
+        refuse_type("depth_to_space", "x", x)
     if x.is_complex():
         return torch.complex(*(depth_to_space(p, blocksize, mode) for p in (x.real, x.imag)))
     result: Tensor = _SPREAD(x, blocksize, mode)
@@ -77,6 +79,8 @@ def space_to_depth(x: Tensor, blocksize: int, mode: str = "DCR") -> Tensor:
     Raises:
         OperandError: If x has less than three axes, or rows or columns that b does not divide.
     """
+    if not isinstance(x, Tensor):
+        refuse_type("space_to_depth", "x", x)
     if x.is_complex():
         return torch.complex(*(space_to_depth(p, blocksize, mode) for p in (x.real, x.imag)))
     result: Tensor = _GATHER(x, blocksize, mode)

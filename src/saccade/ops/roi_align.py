@@ -11,9 +11,17 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from saccade.errors import OperandError
 from saccade.opdefs import RoiAlign, RoiAlignGradient
-from saccade.ops._boxes import Boxes, Size, bins_of, check_regions, joined_boxes
+from saccade.ops._boxes import (
+    Boxes,
+    Size,
+    bins_of,
+    check_bins,
+    check_regions,
+    check_scale,
+    joined_boxes,
+    pictures_of,
+)
 from saccade.ops._execute import Operator
 from saccade.ops._plan import Described
 from saccade.ops._register import Gradient, define, define_gradient
@@ -57,10 +65,10 @@ def roi_align(
     Raises:
         OperandError: If shapes or types do not fit, or a box names a picture that is not there.
     """
-    pictures = input if input.dim() != 3 else input.unsqueeze(0)
+    pictures = pictures_of("roi_align", input)
     height, width = bins_of(output_size)
     arguments = (spatial_scale, height, width, sampling_ratio, aligned)
-    result: Tensor = _ALIGN(pictures, joined_boxes(boxes), *arguments)
+    result: Tensor = _ALIGN(pictures, joined_boxes(boxes, pictures), *arguments)
     return result
 
 
@@ -96,8 +104,7 @@ class RoIAlign(nn.Module):
 
 def _check(x: Tensor, boxes: Tensor, *bins: int) -> None:
     check_regions("roi_align", x, boxes)
-    if min(bins) < 0:
-        raise OperandError(f"roi_align: output_size must not be negative, is {list(bins)}")
+    check_bins("roi_align", *bins)
 
 
 def _align(x: Tensor, boxes: Tensor, *parameters: float) -> Tensor:
@@ -109,6 +116,7 @@ def _describe(
 ) -> Described:
     x, boxes = operands
     _check(x, boxes, height, width)
+    check_scale("roi_align", scale)
     out = empty_like(x, (boxes.shape[0], x.shape[1], height, width))
     op = RoiAlign((height, width), scale, ratio, aligned, report=True)
     return Described(op, [out], counted=True, report=True)
@@ -118,7 +126,7 @@ def _fake_align(
     x: Tensor, boxes: Tensor, scale: float, height: int, width: int, ratio: int, aligned: bool
 ) -> Tensor:
     del scale, ratio, aligned
-    check_regions("roi_align", x, boxes)
+    _check(x, boxes, height, width)
     return fake_like(x, (boxes.shape[0], x.shape[1], height, width))
 
 
@@ -137,6 +145,7 @@ def _describe_gradient(
 ) -> Described:
     grad, boxes = operands
     check_regions("roi_align_backward", grad, boxes)
+    check_scale("roi_align_backward", scale)
     n, h, w = pictures
     out = empty_like(grad, (n, grad.shape[1], h, w), layout=layout_of(channels_last))
     bins = (grad.shape[2], grad.shape[3])
@@ -162,7 +171,8 @@ def _keep(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:  # noqa: A
     del output
     x, boxes, ctx.scale, _, _, ctx.ratio, ctx.aligned = inputs
     ctx.save_for_backward(boxes)
-    ctx.pictures = (x.shape[0], x.shape[2], x.shape[3])
+    n, _, h, w = Tensor.size(x)  # whatever a subclass says
+    ctx.pictures = (n, h, w)
     ctx.channels_last = memory_format(x) is torch.channels_last
 
 

@@ -13,7 +13,16 @@ from torch import Tensor, nn
 
 from saccade.errors import OperandError
 from saccade.opdefs import RoiPool, RoiPoolGradient
-from saccade.ops._boxes import Boxes, Size, bins_of, check_regions, joined_boxes
+from saccade.ops._boxes import (
+    Boxes,
+    Size,
+    bins_of,
+    check_bins,
+    check_regions,
+    check_scale,
+    joined_boxes,
+    pictures_of,
+)
 from saccade.ops._execute import Operator
 from saccade.ops._plan import Described
 from saccade.ops._register import Gradient, define, define_gradient
@@ -51,9 +60,9 @@ def roi_pool(
     Raises:
         OperandError: If shapes or types do not fit, or a box names a picture that is not there.
     """
-    pictures = input if input.dim() != 3 else input.unsqueeze(0)
+    pictures = pictures_of("roi_pool", input)
     height, width = bins_of(output_size)
-    result: Tensor = _POOL(pictures, joined_boxes(boxes), spatial_scale, height, width)[0]
+    result: Tensor = _POOL(pictures, joined_boxes(boxes, pictures), spatial_scale, height, width)[0]
     return result
 
 
@@ -76,8 +85,7 @@ class RoIPool(nn.Module):
 
 def _shape(x: Tensor, boxes: Tensor, *bins: int) -> tuple[int, ...]:
     check_regions("roi_pool", x, boxes)
-    if min(bins) < 0:
-        raise OperandError(f"roi_pool: output_size must not be negative, is {list(bins)}")
+    check_bins("roi_pool", *bins)
     return (boxes.shape[0], x.shape[1], *bins)
 
 
@@ -89,6 +97,7 @@ def _pool(x: Tensor, boxes: Tensor, *parameters: float) -> tuple[Tensor, Tensor]
 def _describe(operands: list[Tensor], scale: float, height: int, width: int) -> Described:
     x, boxes = operands
     shape = _shape(x, boxes, height, width)
+    check_scale("roi_pool", scale)
     out, places = empty_like(x, shape), empty_like(x, shape, torch.int32)
     op = RoiPool((height, width), scale, places=True, report=True)
     return Described(op, [out, places], counted=True, report=True)
@@ -157,7 +166,7 @@ def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> N
     x, boxes, *ctx.geometry = inputs
     ctx.mark_non_differentiable(output[1])
     ctx.save_for_backward(boxes, output[1])
-    ctx.pictures, ctx.channels_last = tuple(x.shape), memory_format(x) is torch.channels_last
+    ctx.pictures, ctx.channels_last = Tensor.size(x), memory_format(x) is torch.channels_last
 
 
 def _backward(ctx: Any, grad: Tensor, _places: object) -> tuple[Tensor | None, ...]:  # noqa: ANN401

@@ -25,7 +25,7 @@ from saccade.ops._execute import Operator
 from saccade.ops._norm_slopes import flow_back
 from saccade.ops._plan import Described
 from saccade.ops._register import Gradient, define
-from saccade.ops._tensors import DTYPES, FLOATS, empty_as, empty_like, fake_like
+from saccade.ops._tensors import DTYPES, FLOATS, empty_as, empty_like, fake_like, refuse_type
 
 __all__ = ["backward_into", "forward_into", "vector_norm"]
 
@@ -45,7 +45,7 @@ def vector_norm(
     Args:
         x: Float or complex, of any strides.
         ord: Any number: the count of elements other than 0 for 0, the largest magnitude for inf,
-            the smallest for -inf. "fro" is 2.
+            the smallest for -inf. "fro" is 2, and NaN gives NaN.
         dim: Axes that go; all of them for None or ().
         keepdim: Whether they stay as axes of 1.
         dtype: What x is taken for before, and the type of the result (the real one of a complex
@@ -59,6 +59,8 @@ def vector_norm(
         OperandError: If x is neither float nor complex, `dtype` is narrower or of another kind,
             `dim` repeats or has no such axis, or a norm with ord < 0 or inf goes over no elements.
     """
+    if not isinstance(x, Tensor):
+        refuse_type("vector_norm", "x", x)
     p = _power(ord)
     if dtype is not None:
         _check_dtype(x.dtype, dtype)
@@ -91,6 +93,8 @@ def _power(given: float | str) -> float:
 
 
 def _check_dtype(have: torch.dtype, dtype: torch.dtype) -> None:
+    if not isinstance(dtype, torch.dtype):
+        raise OperandError(f"linalg.vector_norm: {dtype!r} is no dtype")
     if not (dtype.is_floating_point or dtype.is_complex):
         raise OperandError(
             f"linalg.vector_norm: dtype should be floating point or complex, but got {dtype}"
@@ -113,9 +117,9 @@ def _axes(x: Tensor, dim: int | Sequence[int] | None) -> list[int]:
     if dim is None:
         dims: tuple[int, ...] = ()
     elif isinstance(dim, (tuple, list, range)):
-        dims = tuple(dim)
+        dims = tuple(index(axis) for axis in dim)  # NumPy's integers as well
     else:
-        dims = (index(cast(int, dim)),)  # NumPy's integers as well
+        dims = (index(cast(int, dim)),)
     if not dims:
         return list(range(rank))
     found = set()
@@ -135,7 +139,7 @@ def _axes(x: Tensor, dim: int | Sequence[int] | None) -> list[int]:
 def _check_identity(x: Tensor, axes: list[int], p: float, dim: int | Sequence[int] | None) -> None:
     """Refuse extremes of no elements."""
     empty = [axis for axis in axes if x.shape[axis] == 0]
-    if dim is None or dim == ():
+    if dim is None or (isinstance(dim, tuple) and not dim):
         if x.numel() == 0:
             raise OperandError(
                 f"linalg.vector_norm cannot compute the {p:g} norm on an empty tensor because the "
