@@ -6,11 +6,13 @@ import sys
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from math import prod
+from operator import index
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from saccade.errors import InputError
+from saccade.errors import InputError, OptionError
 from saccade.locks import Lock
 from saccade.signature import TensorInfo
 
@@ -26,6 +28,9 @@ if TYPE_CHECKING:
 __all__ = ["Model", "TensorInfo"]
 
 PLANS_KEPT = 16
+_MOST_RUNS = 1 << 20  # of a profile, which keeps the times of all of them
+_MOST_ELEMENTS = 1 << 47  # of an input: a process has no more addresses
+_UNREADABLE = (BufferError, RuntimeError, TypeError, ValueError, AttributeError)
 
 Shapes = tuple[tuple[int, ...], ...]
 """Of the inputs, in order."""
@@ -77,18 +82,36 @@ class Model:
         return results[0] if len(results) == 1 else results
 
     def run(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
-        """All outputs by name, for inputs by name."""
+        """All outputs by name, for inputs by name.
+
+        Raises:
+            InputError: As of a call, or if the inputs are not given by name.
+        """
+        if not isinstance(inputs, Mapping):
+            raise InputError(
+                f"run takes inputs by name in a mapping, not a {type(inputs).__name__}"
+            )
         results = self._run(self._named((), inputs))
         return {info.name: result for info, result in zip(self.outputs, results, strict=True)}
 
     def plan(self, *args: Any, **shapes: Any) -> Plan:  # noqa: ANN401
-        """The plan for these input shapes (tuples, by position or name); compiles nothing."""
+        """The plan for these input shapes (tuples, by position or name); compiles nothing.
+
+        Raises:
+            InputError: If they are no shapes, or do not fit the model.
+        """
         given = self._named(args, shapes)
-        wanted = tuple(tuple(int(n) for n in given[i.name]) for i in self.inputs)
+        wanted = tuple(_as_shape(info, given[info.name]) for info in self.inputs)
         return self._started().plan(wanted)
 
     def profile(self, *args: Any, repeat: int = 20, **kwargs: Any) -> Profile:  # noqa: ANN401
-        """Time every step inside the running program, `repeat` times; medians."""
+        """Time every step inside the running program, `repeat` times; medians.
+
+        Raises:
+            InputError: If an input does not fit.
+            OptionError: If `repeat` is not 1 to 2²⁰.
+        """
+        _check_repeat(repeat)
         arrays = self._arrays(self._named(args, kwargs))
         from saccade.profile import Profile  # noqa: PLC0415 - running needs none of it
 
@@ -116,8 +139,9 @@ class Model:
 
         Raises:
             InputError: If an input does not fit.
-            OptionError: If the device is not the CPU.
+            OptionError: If the device is not the CPU, or `seconds` is negative or no number.
         """
+        _check_seconds(seconds)
         arrays = self._arrays(self._named(args, kwargs))
         outcome = self._started().tune(arrays, seconds, report)
         with self._lock:
@@ -136,9 +160,13 @@ class Model:
         return tuple(self._started().trace())
 
     def graph(self, stage: str) -> str:
-        """The graph after a stage, as text."""
+        """The graph after a stage, as text.
+
+        Raises:
+            InputError: If there is no such stage.
+        """
         stages = self._started().trace()
-        if stage not in stages:
+        if not isinstance(stage, str) or stage not in stages:
             raise InputError(f"there is no stage {stage!r}; there are {', '.join(stages)}")
         return stages[stage]
 
@@ -200,45 +228,100 @@ class Model:
         return self._engine
 
 
+def _as_array(info: TensorInfo, value: Any) -> Array:  # noqa: ANN401
+    """Elements of the input's type and shape, one after the other in memory."""
+    array: Array = value if type(value) is np.ndarray else _as_numpy(info, value)
+    if array.dtype != np.dtype(info.dtype):  # which the names of byte-swapped types hide
+        raise InputError(
+            f"input {info.name!r} must be {info.dtype} of shape {_text(info.shape)}, "
+            f"given is {array.dtype if array.dtype.isnative else array.dtype.str} "
+            f"of shape {_text(array.shape)}"
+        )
+    fits = len(array.shape) == len(info.shape) and all(
+        isinstance(want, str) or want == have
+        for want, have in zip(info.shape, array.shape, strict=True)
+    )
+    if not fits:
+        raise InputError(
+            f"input {info.name!r} must have shape {_text(info.shape)}, "
+            f"given is {_text(array.shape)}"
+        )
+    return np.require(array, requirements=["C", "A"])
+
+
 def _as_numpy(info: TensorInfo, value: Any) -> Array:  # noqa: ANN401
-    if not hasattr(value, "__dlpack__"):
-        return np.asarray(value)
+    """Another library's array, or a kind of NumPy's, as one whose sizes are true."""
+    masked = sys.modules.get("numpy.ma")
+    if masked is not None and isinstance(value, masked.MaskedArray):
+        raise InputError(
+            f"input {info.name!r} is a masked array, give what stands for masked elements: "
+            ".filled(value)"
+        )
+    if isinstance(value, np.ndarray):
+        return np.asarray(value)  # subclasses may say anything of themselves
+    if not hasattr(value, "__dlpack__") and not hasattr(value, "__array__"):
+        raise InputError(f"input {info.name!r} is a {type(value).__name__}, not an array")
+    device = getattr(value, "device", "cpu")
+    if str(getattr(device, "type", device)) != "cpu":
+        raise InputError(f"input {info.name!r} is on {device}, the model runs on the CPU")
+    value = _detached(info, value)
+    exchanged = hasattr(value, "__dlpack__")
     try:
-        return np.from_dlpack(value)
-    except (BufferError, RuntimeError) as error:  # bfloat16, for one, which NumPy does not have
+        array: Array = np.from_dlpack(value) if exchanged else np.asarray(value)
+    except _UNREADABLE as error:  # bfloat16, for one, which NumPy does not have
         given = getattr(value, "dtype", type(value).__name__)
         raise InputError(
             f"input {info.name!r} must be {info.dtype} of shape {_text(info.shape)}, "
             f"given is {given}, which NumPy cannot read: {error}"
         ) from error
+    if exchanged and array.size and array.flags.owndata:  # NumPy's own, as there was none
+        raise InputError(f"input {info.name!r} is a {type(value).__name__} without memory")
+    return array
 
 
-def _as_array(info: TensorInfo, value: Any) -> Array:  # noqa: ANN401
-    if not isinstance(value, np.ndarray):
-        if not hasattr(value, "__dlpack__") and not hasattr(value, "__array__"):
-            raise InputError(f"input {info.name!r} is a {type(value).__name__}, not an array")
+def _detached(info: TensorInfo, value: Any) -> Any:  # noqa: ANN401
+    """Another library's array without its gradient; of PyTorch's the elements as they count."""
+    torch = sys.modules.get("torch")
+    if torch is None or not isinstance(value, torch.Tensor):
         detach = getattr(value, "detach", None)
-        value = detach() if detach is not None else value
-        device = getattr(value, "device", "cpu")
-        if str(getattr(device, "type", device)) != "cpu":
-            raise InputError(f"input {info.name!r} is on {device}, the model runs on the CPU")
-        value = _as_numpy(info, value)
-    if value.dtype != np.dtype(info.dtype):  # which the names of byte-swapped types hide
+        return detach() if detach is not None else value
+    kind = type(value)
+    if kind.__torch_dispatch__ is not torch.Tensor.__torch_dispatch__:  # `FakeTensor`, for one
+        raise InputError(f"input {info.name!r} is a {kind.__name__}, not a tensor with elements")
+    if value.layout is not torch.strided:
+        raise InputError(f"input {info.name!r} is a {value.layout} tensor, not a dense one")
+    with torch._C.DisableTorchFunctionSubclass():
+        plain = torch.Tensor.as_subclass(value, torch.Tensor).detach()
+    # DLPack knows of addresses and strides only.
+    return torch.zeros_like(plain) if plain._is_zerotensor() else plain.resolve_conj().resolve_neg()
+
+
+def _as_shape(info: TensorInfo, value: Any) -> tuple[int, ...]:  # noqa: ANN401
+    try:
+        shape = tuple(index(size) for size in value)
+    except TypeError:
+        short = isinstance(value, (tuple, list, str, int, float))
+        given = repr(value) if short else f"a {type(value).__name__}"
         raise InputError(
-            f"input {info.name!r} must be {info.dtype} of shape {_text(info.shape)}, "
-            f"given is {value.dtype if value.dtype.isnative else value.dtype.str} "
-            f"of shape {_text(value.shape)}"
-        )
-    fits = len(value.shape) == len(info.shape) and all(
-        isinstance(want, str) or want == have
-        for want, have in zip(info.shape, value.shape, strict=True)
-    )
-    if not fits:
-        raise InputError(
-            f"input {info.name!r} must have shape {_text(info.shape)}, "
-            f"given is {_text(value.shape)}"
-        )
-    return np.require(value, requirements=["C", "A"])
+            f"input {info.name!r} needs a shape, a tuple of integers, given is {given}"
+        ) from None
+    if min(shape, default=0) < 0 or prod(max(size, 1) for size in shape) > _MOST_ELEMENTS:
+        raise InputError(f"input {info.name!r} cannot have shape {_text(shape)}")
+    return shape
+
+
+def _check_repeat(repeat: Any) -> None:  # noqa: ANN401
+    whole = isinstance(repeat, (int, np.integer)) and not isinstance(repeat, bool)
+    if not whole or not 1 <= repeat <= _MOST_RUNS:
+        raise OptionError(f"repeat must be an integer from 1 to {_MOST_RUNS}, is {repeat!r}")
+
+
+def _check_seconds(seconds: Any) -> None:  # noqa: ANN401
+    if seconds is None:
+        return
+    number = isinstance(seconds, (int, float, np.integer, np.floating))
+    if not number or isinstance(seconds, bool) or not seconds >= 0:  # NaN is not
+        raise OptionError(f"seconds must be a number, 0 or more, is {seconds!r}")
 
 
 def _text(shape: Sequence[object]) -> str:

@@ -72,7 +72,9 @@ class MultiScaleRoIAlign(nn.Module):
         for one in maps:
             if not isinstance(one, Tensor) or one.dim() != 4:
                 found = list(one.shape) if isinstance(one, Tensor) else type(one).__name__
-                raise OperandError(f"MultiScaleRoIAlign: feature maps are [N, C, H, W], not {found}")
+                raise OperandError(
+                    f"MultiScaleRoIAlign: feature maps are [N, C, H, W], not {found}"
+                )
         height = max(rows for rows, _ in image_shapes)
         if height < 1 or not all(one.shape[-2] for one in maps):
             raise OperandError("MultiScaleRoIAlign: feature maps or pictures have no rows")
