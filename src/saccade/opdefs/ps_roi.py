@@ -53,13 +53,12 @@ class _PositionSensitive(Op):
         sizes: tuple[int, int],
         dtype: Any,  # noqa: ANN401
     ) -> Array:
-        """What every pixel counts in every bin: [P, Q, H, W]; NaN where it is 0 / 0."""
+        """What every pixel counts in every bin: [P, Q, H, W]."""
         if self.mode == "align":
             samples = Samples(dtype, self.bins, self.scale, self.ratio, aligned=True)
             p, q = self.bins
             one = np.eye(p * q, dtype=dtype).reshape(p * q, p, q)
-            spread = samples.spread(one, corners, sizes).reshape(p, q, *sizes)
-            return spread * np.nan if self._nothing(corners, dtype) else spread
+            return samples.spread(one, corners, sizes).reshape(p, q, *sizes)
         rows, columns = bin_ranges(
             corners, self.scale, self.bins, sizes, dtype, inclusive=self.inclusive
         )
@@ -145,6 +144,8 @@ class PsRoi(_PositionSensitive):
             if self.mode == "align":
                 own = np.where(weights == 0, 0, own)  # whatever stands there
                 result[box] = np.einsum("cpqhw,pqhw->cpq", own, weights)
+                if self._nothing(corners, geometry):  # pictures without pixels included
+                    result[box] = np.nan
             else:
                 total = np.where(weights > 0, own, 0).sum(axis=(3, 4), dtype=kind)
                 result[box] = total / np.maximum(weights.sum(axis=(2, 3)), 1)
@@ -191,7 +192,7 @@ class PsRoiGradient(_PositionSensitive):
         geometry = accumulator(np.result_type(grad.dtype, boxes.dtype))
         result = np.zeros((n, *grad.shape[1:], h, w), kind)
         for box, picture, corners in self._valid(boxes, n):
-            weights = np.nan_to_num(self._weights(corners, (h, w), geometry)).astype(kind)
+            weights = self._weights(corners, (h, w), geometry).astype(kind)
             own = grad[box].astype(kind)
             if self.mode == "pool":
                 own = own / np.maximum(weights.sum(axis=(2, 3)), 1)

@@ -63,6 +63,12 @@ def test_grids_of_any_size_and_boxes_that_are_not_finite(mode, rng, hold):
     assert not y[[7, 8, 10, 11]].any()
 
 
+def test_bins_without_samples_of_pictures_without_pixels(hold):
+    boxes = np.array([[0, 1, 1, 1, 1], [0, 0, 0, 4, 4]], np.float32)
+    (y,) = hold(PS_ROI, PsRoi((1, 1), 1.0, "align", 0), (np.zeros((1, 1, 5, 0), np.float32), boxes))
+    assert np.isnan(y[0]).all() and not y[1].any()
+
+
 @pytest.mark.parametrize(("mode", "ratio", "layout", "dtype"), FORMS)
 def test_gradient(mode, ratio, layout, dtype, *, rng, hold):
     op = PsRoiGradient((4, 2), 0.5, mode, ratio, report=True, pictures=(N, H, W))
