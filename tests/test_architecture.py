@@ -32,7 +32,7 @@ ALLOWED = {
     "signature": set(),
     "machines": {"errors"},
     "options": BASE | {"machines"},
-    "caches": BASE | {"options"},
+    "caches": BASE | {"locks", "options"},
     "nursery": BASE,
     "processes": BASE | {"locks", "nursery", "options"},
     "ir": BASE,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from saccade.compile import compile  # noqa: A004 - the name that users expect
 from saccade.errors import (
     CacheError,
+    CacheWarning,
     CompileError,
     InputError,
     ModelError,
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CacheError",
+    "CacheWarning",
     "CompileError",
     "InputError",
     "Model",

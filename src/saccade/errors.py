@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 __all__ = [
     "CacheError",
+    "CacheWarning",
     "CompileError",
     "InputError",
     "ModelError",
@@ -53,6 +54,13 @@ class CompileError(SaccadeError):
 
 class CacheError(SaccadeError):
     """The cache folder cannot be used."""
+
+
+class CacheWarning(UserWarning):
+    """A part of the cache is not used, because others could have written it or it cannot be used.
+
+    Everything works without it, but each start compiles anew.
+    """
 
 
 class OutOfBoundsError(SaccadeError, IndexError):

@@ -7,8 +7,6 @@ graph are mapped from the file, so that every process of a machine shares them.
 from __future__ import annotations
 
 import itertools
-import os
-import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -17,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from saccade import frontend
-from saccade.caches import trusted_folder
+from saccade.caches import CacheFolder, cache_folder
 from saccade.errors import CacheError
 from saccade.ir import Graph, serialize
 from saccade.ir.printer import format_graph
@@ -29,7 +27,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Lowered", "begin"]
 
-_CACHE_BYTES = 8 << 30
 _fresh = itertools.count()
 
 
@@ -67,20 +64,20 @@ def begin(
         identity: Digest of the source and the precision; without one nothing is kept on disk.
         ahead: What later calls will need, if anything (`Processes.warm`).
     """
-    path = _path(identity) if identity else None
+    place = _place(identity) if identity else None
     lowering: Callable[[], None] | None = None
-    if path is not None and isinstance(source, (str, Path)) and not path.exists():
+    if place is not None and isinstance(source, (str, Path)) and not place.exists():
         processes.warm("saccade.opdefs")  # which those that follow need as well
-        lowering = processes.start(_lower_file, (source, options, path))
+        lowering = processes.start(_lower_file, (source, options, place))
         if ahead:
             processes.warm(ahead)
 
     def finish() -> Lowered:
         if lowering is not None:
             lowering()
-        graph = _read(path)
+        graph = _read(place)
         if graph is None:
-            graph = _keep(_lower(source, options), path)
+            graph = _keep(_lower(source, options), place)
         name = identity or f"model-{next(_fresh)}"
         return Lowered(graph, name, lru_cache(maxsize=1)(lambda: _stages(source, options)))
 
@@ -99,13 +96,13 @@ def _passes(options: Options) -> tuple[Pass, ...]:
     return passes.BFLOAT16 if options.precision is Precision.BF16 else passes.STANDARD
 
 
-def _lower_file(task: tuple[str | Path, Options, Path]) -> None:
+def _lower_file(task: tuple[str | Path, Options, _Place]) -> None:
     """Lower a file into the cache (runs in a child process)."""
     from saccade.frontend.late import put_off_sympy  # noqa: PLC0415 - for a process of its own
 
-    source, options, path = task
+    source, options, place = task
     put_off_sympy()
-    _write(_lower(source, options, mapped=True), path)
+    _write(_lower(source, options, mapped=True), place)
 
 
 def _stages(source: Any, options: Options) -> dict[str, str]:  # noqa: ANN401
@@ -133,50 +130,43 @@ def _code_digest() -> str:
     return digest.hexdigest()
 
 
-def _path(identity: str) -> Path | None:
-    folder = trusted_folder("graphs")
-    if folder is None:
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where a graph is kept."""
+
+    folder: CacheFolder
+    name: str
+
+    def exists(self) -> bool:
+        return self.folder.exists(self.name)
+
+
+def _place(identity: str) -> _Place | None:
+    folder = cache_folder("graphs")
+    if not folder.usable():
         return None
     key = sha256(f"{identity}/{_code_digest()}".encode()).hexdigest()
-    return folder / f"{key}.graph"
+    return _Place(folder, f"{key}.graph")
 
 
-def _read(path: Path | None) -> Graph | None:
-    if path is None or not path.exists():
+def _read(place: _Place | None) -> Graph | None:
+    if place is None:
         return None
-    try:
-        graph = serialize.load(path)
-        os.utime(path)
-    except (CacheError, OSError):
-        return None
-    return graph
+    with place.folder.opened(place.name) as entry:
+        try:
+            return None if entry is None else serialize.load(entry.file, entry.where, entry.seal)
+        except CacheError:
+            return None
 
 
-def _keep(graph: Graph, path: Path | None) -> Graph:
+def _keep(graph: Graph, place: _Place | None) -> Graph:
     """Write the graph to the cache and map it from there, so that memory is held once."""
-    if path is None:
+    if place is None:
         return graph
-    _write(graph, path)
-    return _read(path) or graph
+    _write(graph, place)
+    return _read(place) or graph
 
 
-def _write(graph: Graph, path: Path) -> None:
+def _write(graph: Graph, place: _Place) -> None:
     """Add a graph to the cache; a full or read-only disk leaves the cache as it is."""
-    try:
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=".new-")
-        os.close(handle)
-        serialize.save(graph, Path(name))
-        Path(name).replace(path)
-        _trim(path.parent)
-    except OSError:
-        return
-
-
-def _trim(folder: Path) -> None:
-    """Forget the least recently used graphs beyond the cache's size."""
-    files = sorted(folder.glob("*.graph"), key=lambda f: f.stat().st_mtime, reverse=True)
-    total = 0
-    for file in files:
-        total += file.stat().st_size
-        if total > _CACHE_BYTES:
-            file.unlink(missing_ok=True)
+    place.folder.add(place.name, lambda entry: serialize.save(graph, entry.file, entry.seal))

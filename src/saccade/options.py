@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
@@ -10,7 +11,15 @@ from pathlib import Path
 
 from saccade.errors import OptionError
 
-__all__ = ["MOST_THREADS", "Options", "Precision", "cache_dir", "default_threads"]
+__all__ = [
+    "MOST_THREADS",
+    "Options",
+    "Precision",
+    "cache_bytes",
+    "cache_dir",
+    "default_threads",
+    "parse_bytes",
+]
 
 
 class Precision(Enum):
@@ -28,6 +37,9 @@ DEVICES = ("cpu", "reference")
 
 MOST_THREADS = 1024
 """More than any machine has; a mistyped number must not use up all that a system can have."""
+
+_CACHE_BYTES = 8 << 30
+_UNITS = {"": 0, "K": 10, "M": 20, "G": 30, "T": 40}
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,3 +140,30 @@ def cache_dir() -> Path:
     from platformdirs import user_cache_path  # noqa: PLC0415 - 10 ms that most imports never need
 
     return user_cache_path("saccade")
+
+
+def cache_bytes() -> int:
+    """How many bytes the caches may take on disk: `SACCADE_CACHE_BYTES`, or 8 GiB.
+
+    Raises:
+        OptionError: If the variable is no size.
+    """
+    given = os.environ.get("SACCADE_CACHE_BYTES")
+    if not given:
+        return _CACHE_BYTES
+    try:
+        return parse_bytes(given)
+    except OptionError as error:
+        raise OptionError(f"SACCADE_CACHE_BYTES: {error}") from None
+
+
+def parse_bytes(text: str) -> int:
+    """Bytes from a text such as `500M`, `2GiB` or `1073741824`; units are powers of 1024.
+
+    Raises:
+        OptionError: If it is no such text.
+    """
+    found = re.fullmatch(r"(\d{1,15})\s*([KMGT]?)(?:i?B)?", text.strip(), re.ASCII | re.IGNORECASE)
+    if found is None:
+        raise OptionError(f"{text!r} is not a size such as 500M, 2G or 1073741824")
+    return int(found[1]) << _UNITS[found[2].upper()]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import numpy as np
@@ -10,11 +11,20 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from saccade.errors import CacheError
-from saccade.ir import DType, Factor, Graph, IndexMap, Node, Value
+from saccade.ir import DType, Factor, Graph, IndexMap, Node, Value, serialize
 from saccade.ir.dim import parse_dims
 from saccade.ir.expr import parse
-from saccade.ir.serialize import load, save
 from saccade.opdefs import Conv2d, DepthToSpaceStore, Move, Pad, Pointwise, Resize
+
+
+def save(graph: Graph, path: Path) -> None:
+    with path.open("wb") as file:
+        serialize.save(graph, file.fileno())
+
+
+def load(path: Path) -> Graph:
+    with path.open("rb") as file:
+        return serialize.load(file.fileno(), str(path))
 
 
 def _graph() -> Graph:
@@ -125,6 +135,46 @@ def test_every_changed_byte_is_noticed(tmp_path: Path) -> None:
             continue
         with pytest.raises(CacheError):
             load(path)
+        with pytest.raises(CacheError), path.open("rb") as file:
+            serialize.check(file.fileno(), str(path))
+    path.write_bytes(data)
+    with path.open("rb") as file:
+        serialize.check(file.fileno(), str(path))
+
+
+def test_a_graph_that_somebody_else_sealed_is_an_error(tmp_path: Path) -> None:
+    path = tmp_path / "g"
+    with path.open("wb") as file:
+        serialize.save(_graph(), file.fileno(), lambda text: serialize.digest(b"key" + text))
+    for read in (serialize.load, serialize.check):
+        with path.open("rb") as file:
+            read(file.fileno(), "", lambda text: serialize.digest(b"key" + text))
+            with pytest.raises(CacheError, match="damaged"):
+                read(file.fileno(), "")
+
+
+def test_no_page_of_a_saved_graph_is_a_hole(tmp_path: Path) -> None:
+    """On a full disk in memory, one that is looked at through a mapping ends the process."""
+    written: list[bytes] = []
+
+    class Watched:
+        def __init__(self, file: object) -> None:
+            self.at = 0
+
+        def __enter__(self) -> Watched:
+            return self
+
+        def __exit__(self, *_: object) -> None:
+            pass
+
+        def write(self, data: bytes | memoryview) -> None:
+            written.append(bytes(data))
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(serialize.os, "fdopen", lambda file, *_, **__: Watched(file))
+        serialize.save(_graph(), 0)
+    save(_graph(), tmp_path / "g")
+    assert b"".join(written) == (tmp_path / "g").read_bytes(), "nothing was left out"
 
 
 def test_every_truncation_and_extension_is_noticed(tmp_path: Path) -> None:
@@ -152,11 +202,13 @@ def test_foreign_files_are_errors(tmp_path: Path, data: bytes) -> None:
         load(path)
 
 
-def test_missing_file_and_folder_are_errors(tmp_path: Path) -> None:
-    for path in (tmp_path / "none", tmp_path):
+def test_folders_and_empty_files_are_errors(tmp_path: Path) -> None:
+    (tmp_path / "empty").touch()
+    for path in (tmp_path, tmp_path / "empty"):
+        file = os.open(path, os.O_RDONLY)
         with pytest.raises(CacheError):
-            load(path)
-    assert list(tmp_path.iterdir()) == []
+            serialize.load(file, str(path))
+        os.close(file)
 
 
 def test_what_cannot_be_written_is_an_error(tmp_path: Path) -> None:

@@ -1,10 +1,15 @@
 """Measured times survive the process, other writers, and damage."""
 
 import json
+import os
 import threading
+from dataclasses import asdict
+from hashlib import sha256
 
 import pytest
 
+from saccade.caches import cache_folder
+from saccade.errors import CacheWarning
 from saccade.tuning import store as module
 from saccade.tuning.store import Measured, Store
 
@@ -68,6 +73,7 @@ def test_lines_that_make_no_sense_are_passed_over(cache, line):
     store.add([measured(0)])
     with the_file(cache).open("a", encoding="latin-1") as file:
         file.write(line)
+    append(cache, line)
     store.add([measured(1)])
     again = Store(HERE)
     assert again.get("call 0", "v1", "v0") == measured(0)
@@ -78,12 +84,30 @@ def test_lines_that_make_no_sense_are_passed_over(cache, line):
 def test_records_with_wrong_fields_are_passed_over(cache, change):
     store = Store(HERE)
     store.add([measured(0)])
-    record = json.loads(the_file(cache).read_text().splitlines()[-1]) | {"call": "wrong"} | change
-    with the_file(cache).open("a") as file:
-        file.write(json.dumps(record) + "\n")
+    record = asdict(measured(0)) | {"call": "wrong"}
+    append(cache, json.dumps(record | change))
     again = Store(HERE)
     assert again.get("call 0", "v1", "v0") == measured(0)
     assert again.get("wrong", "v1", "v0") is None
+    append(cache, json.dumps(record))
+    assert Store(HERE).get("wrong", "v1", "v0").ratio == measured(0).ratio, "but for the fields"
+
+
+def test_lines_that_others_wrote_are_passed_over(cache):
+    store = Store(HERE)
+    store.add([measured(0)])
+    append(cache, json.dumps(asdict(measured(1))), lambda text: sha256(text).digest())
+    with the_file(cache).open("a") as file:
+        file.write(json.dumps(asdict(measured(2))) + "\n")
+    again = Store(HERE)
+    assert again.get("call 0", "v1", "v0") == measured(0)
+    assert again.get("call 1", "v1", "v0") is None and again.get("call 2", "v1", "v0") is None
+
+
+def append(cache, text, seal=None):
+    with cache_folder("timings").appending(the_file(cache).name) as log:
+        seal = (seal or log.seal)(text.encode()).hex()
+        os.write(log.file, f"\n{seal} {text}\n".encode())
 
 
 def test_writers_share_the_file():
@@ -114,7 +138,8 @@ def test_a_file_that_is_too_long_forgets_the_oldest(cache, monkeypatch):
 
 def test_a_folder_that_cannot_be_used_is_no_error(cache):
     (cache / "timings").write_text("in the way")
-    store = Store(HERE)
+    with pytest.warns(CacheWarning, match="timings cannot be opened"):
+        store = Store(HERE)
     store.add([measured()])
     assert store.get("call 0", "v1", "v0") == measured()
     assert Store(HERE).get("call 0", "v1", "v0") is None

@@ -12,7 +12,7 @@ import re
 import time
 from pathlib import Path
 
-from saccade.caches import trusted_folder
+from saccade.caches import CacheFolder, cache_folder
 
 __all__ = ["noted", "recall", "remember"]
 
@@ -21,20 +21,16 @@ _SETTLED_NS = 2_000_000_000
 
 def recall(path: Path) -> str | None:
     """The digest noted for a file as it is now, or None."""
-    note = _note(path)
+    note = _notes().read(_note(path))
     if note is None:
         return None
-    try:
-        text = note.read_text(encoding="ascii")
-    except (OSError, UnicodeDecodeError):
-        return None
+    text = note.decode("ascii", "replace")
     return text if re.fullmatch(r"[0-9a-f]{64}", text) else None
 
 
 def noted(path: Path) -> bool:
     """Whether there is a note for a file as it is now, if only an empty one."""
-    note = _note(path)
-    return note is not None and note.exists()
+    return _notes().exists(_note(path))
 
 
 def remember(path: Path, digest: str) -> None:
@@ -43,21 +39,14 @@ def remember(path: Path, digest: str) -> None:
     An empty digest is that of a file that is not all there is of its model.
     """
     settled = time.time_ns() - path.stat().st_ctime_ns >= _SETTLED_NS
-    note = _note(path)
-    if note is None:
-        return
-    try:
-        fresh = note.with_suffix(f".{time.monotonic_ns()}")
-        fresh.write_text(digest if settled else "", encoding="ascii")
-        fresh.replace(note)
-    except OSError:
-        return
+    _notes().write(_note(path), (digest if settled else "").encode("ascii"))
 
 
-def _note(path: Path) -> Path | None:
-    folder = trusted_folder("digests")
-    if folder is None:
-        return None
+def _notes() -> CacheFolder:
+    return cache_folder("digests")
+
+
+def _note(path: Path) -> str:
     s = path.stat()
     state = (s.st_dev, s.st_ino, s.st_size, s.st_mtime_ns, s.st_ctime_ns)
-    return folder / hashlib.sha256(repr(state).encode()).hexdigest()
+    return f"{hashlib.sha256(repr(state).encode()).hexdigest()}.digest"

@@ -1,6 +1,6 @@
 """A graph as one file: a checked JSON header and raw constants that come back memory-mapped.
 
-    magic (8)  version (4)  header bytes (8)  SHA-256 of the header (32)  header  constants, each
+    magic (8)  version (4)  header bytes (8)  seal of the header (32)  header  constants, each
     64-byte aligned
 
 Operators are written as class name and fields, dims and expressions as their text; nothing is
@@ -12,12 +12,14 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import hmac
 import json
+import mmap
 import os
 import struct
 import sys
+from collections.abc import Callable
 from functools import lru_cache
-from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
@@ -33,17 +35,32 @@ from saccade.ir.graph import Graph, Node, Value
 from saccade.ir.index_map import Factor, IndexMap
 from saccade.ir.op import Array, Op
 
-__all__ = ["decode_op", "encode_op", "load", "save"]
+__all__ = ["check", "decode_op", "digest", "encode_op", "load", "save"]
 
 _MAGIC = b"SACCADE\0"
-_VERSION = 3
+_VERSION = 4
 _PREFIX = struct.Struct("<8sIQ32s")
 _ALIGN = 64
+_LARGEST_HEADER = 1 << 28
 _MALFORMED = (KeyError, TypeError, ValueError, IndexError, AttributeError, RecursionError)
 
 
-def save(graph: Graph, path: str | os.PathLike[str]) -> None:
+Seal = Callable[[bytes], bytes]
+"""32 bytes that stand for some contents: a digest, or what only the owner of a key can tell."""
+
+
+def digest(content: bytes) -> bytes:
+    """The seal that anybody can make: it shows damage, and not who wrote."""
+    return hashlib.sha256(content).digest()
+
+
+def save(graph: Graph, file: int, seal: Seal = digest) -> None:
     """Write a graph; the caller sees to it that nobody reads the file before it is whole.
+
+    Args:
+        graph: The graph.
+        file: Descriptor of an empty file.
+        seal: Of the header, which holds the sums of the constants.
 
     Raises:
         OSError: If the file cannot be written.
@@ -51,45 +68,79 @@ def save(graph: Graph, path: str | os.PathLike[str]) -> None:
     arrays = {value: np.ascontiguousarray(array) for value, array in graph.constants.items()}
     header, blobs = _header(graph, arrays)
     text = json.dumps(header, separators=(",", ":")).encode()
-    start = _aligned(_PREFIX.size + len(text))
-    with Path(path).open("wb") as file:
-        digest = hashlib.sha256(text).digest()
-        file.write(_PREFIX.pack(_MAGIC, _VERSION, len(text), digest))
-        file.write(text)
-        for offset, blob in blobs:
-            file.seek(start + offset)
-            file.write(blob.data)
-        file.truncate(start + header["bytes"])
+    start, at = _aligned(_PREFIX.size + len(text)), _PREFIX.size + len(text)
+    with os.fdopen(file, "wb", closefd=False) as stream:
+        stream.write(_PREFIX.pack(_MAGIC, _VERSION, len(text), seal(text)) + text)
+        for offset, blob in [*blobs, (header["bytes"], np.empty(0, np.uint8))]:
+            stream.write(bytes(start + offset - at))  # no holes: the file will be mapped
+            stream.write(blob.data)
+            at = start + offset + blob.size
 
 
-def load(path: str | os.PathLike[str]) -> Graph:
+def load(file: int, where: str, seal: Seal = digest) -> Graph:
     """Read a graph back; its constants are read-only and mapped from the file.
 
     The classes of its operators have to be imported (`saccade.opdefs`).
 
+    Args:
+        file: Descriptor of the file.
+        where: Its path, for messages.
+        seal: As when it was saved.
+
     Raises:
-        CacheError: If the file is missing, damaged, or of another version.
+        CacheError: If the file is damaged, of another version, or sealed by somebody else.
     """
+    header, blobs = _opened(file, where, seal)
     try:
-        data = np.memmap(path, np.uint8, mode="r")
+        return _graph(header, blobs, where)
+    except _MALFORMED as error:
+        raise CacheError(f"{where}: not a graph of this version: {error!r}") from error
+
+
+def check(file: int, where: str, seal: Seal = digest) -> None:
+    """See whether a file is exactly what was saved, by whatever version; arguments as of `load`.
+
+    Raises:
+        CacheError: If it is not.
+    """
+    header, blobs = _opened(file, where, seal)
+    try:
+        for position, offset, checksum, size in header["constants"]:
+            _sound(blobs, offset, checksum, size, f"{where}: constant {position}")
+    except _MALFORMED as error:
+        raise CacheError(f"{where}: not a graph: {error!r}") from error
+
+
+def _opened(file: int, where: str, seal: Seal) -> tuple[dict[str, Any], Array]:
+    """The header, and the constants' bytes, which are not checked yet."""
+    try:
+        data = np.frombuffer(mmap.mmap(file, 0, access=mmap.ACCESS_READ), np.uint8)
     except (OSError, ValueError) as error:
-        raise CacheError(f"{path}: {error}") from error
+        raise CacheError(f"{where}: {error}") from error
     if data.size < _PREFIX.size:
-        raise CacheError(f"{path}: cut short")
-    magic, version, size, digest = _PREFIX.unpack(data[: _PREFIX.size].tobytes())
+        raise CacheError(f"{where}: cut short")
+    magic, version, size, expected = _PREFIX.unpack(data[: _PREFIX.size].tobytes())
     if magic != _MAGIC or version != _VERSION:
-        raise CacheError(f"{path}: not a graph of this version")
-    text = data[_PREFIX.size : _PREFIX.size + min(size, data.size)].tobytes()
-    if len(text) != size or hashlib.sha256(text).digest() != digest:
-        raise CacheError(f"{path}: the header is damaged")
+        raise CacheError(f"{where}: not a graph of this version")
+    text = data[_PREFIX.size : _PREFIX.size + min(size, data.size, _LARGEST_HEADER)].tobytes()
+    if len(text) != size or not hmac.compare_digest(seal(text), expected):
+        raise CacheError(f"{where}: the header is damaged")
     try:
         header = json.loads(text)
         blobs = data[_aligned(_PREFIX.size + size) :]
         if blobs.size != header["bytes"]:
-            raise CacheError(f"{path}: {blobs.size} bytes of constants, not {header['bytes']}")
-        return _graph(header, blobs, path)
+            raise CacheError(f"{where}: {blobs.size} bytes of constants, not {header['bytes']}")
     except _MALFORMED as error:
-        raise CacheError(f"{path}: not a graph of this version: {error!r}") from error
+        raise CacheError(f"{where}: not a graph of this version: {error!r}") from error
+    return header, blobs
+
+
+def _sound(blobs: Array, offset: int, checksum: int, size: int, what: str) -> Array:
+    """The bytes of a constant."""
+    raw = blobs[offset : offset + size]
+    if raw.size != size or _checksum(raw) != checksum:
+        raise CacheError(f"{what} is damaged")
+    return raw
 
 
 def _aligned(offset: int) -> int:
@@ -176,16 +227,15 @@ def _encode(value: Any) -> Any:  # noqa: ANN401 - walks attribute trees
 # -- reading ------------------------------------------------------------
 
 
-def _graph(header: dict[str, Any], blobs: Array, path: str | os.PathLike[str]) -> Graph:
+def _graph(header: dict[str, Any], blobs: Array, where: str) -> Graph:
     values = [
         Value(name, DType(dtype), tuple(map(_read_dim, shape)))
         for name, dtype, shape in header["values"]
     ]
     constants: dict[Value, Array] = {}
     for position, offset, checksum, size in header["constants"]:
-        value, raw = values[position], blobs[offset : offset + size]
-        if raw.size != size or _checksum(raw) != checksum:
-            raise CacheError(f"{path}: the constant {value.name!r} is damaged")
+        value = values[position]
+        raw = _sound(blobs, offset, checksum, size, f"{where}: the constant {value.name!r}")
         constants[value] = raw.view(value.dtype.numpy).reshape(value.shape)
     return Graph(
         inputs=tuple(values[i] for i in header["inputs"]),

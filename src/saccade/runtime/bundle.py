@@ -9,15 +9,14 @@ One folder per model (the file's digest, the precision, Saccade's code) with
 - `*.weights`: packed constants, shared by all programs of the model and by all processes.
 
 Neither the graph nor LLVM is needed to run what is there. Every entry is checked in full before it
-is used; one that is damaged, or a folder that others may write to, counts as absent. Files are
-written under another name first, so that processes can share the folder; those that cannot be
-written are left out, and nothing fails for it.
+is used; one that is damaged, or that others could have written, counts as absent (`caches`). Those
+that cannot be written are left out, and nothing fails for it.
 """
 
 from __future__ import annotations
 
 import json
-import os
+import stat
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import astuple
@@ -25,11 +24,12 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from saccade.caches import choices_file, trusted_folder
+from saccade.caches import CacheFolder, Item, cache_folder, choices_entry
 from saccade.errors import CacheError
+from saccade.options import cache_bytes
 from saccade.processor import this_machine
 from saccade.runtime.identity import code_digest, llvm_identity, machine_identity
-from saccade.runtime.weights import Placed, Put, index_of, map_weights, write_weights
+from saccade.runtime.weights import Placed, Put, index_of, map_weights, size_of, write_weights
 from saccade.signature import Signature, TensorInfo
 
 if TYPE_CHECKING:
@@ -39,9 +39,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Bundles", "bundles_of"]
 
-_CACHE_BYTES = 8 << 30
 _PROGRAMS = 64
-_MAGIC = b"saccade bundle 1"
 
 
 def bundles_of(identity: str, options: Options) -> Bundles | None:
@@ -54,10 +52,10 @@ def bundles_of(identity: str, options: Options) -> Bundles | None:
     machine, llvm = machine_identity(), llvm_identity()
     if options.device != "cpu" or machine is None or llvm is None:
         return None
-    top = trusted_folder("bundles")
-    if top is None:
+    top = cache_folder("bundles")
+    if not top.usable():
         return None
-    folder = top / _short(identity, code_digest())
+    folder = top.folder(_short(identity, code_digest()))
     how = repr((options.resolved_threads, options.exact, options.checked, options.isa))
     return Bundles(folder, identity, _short(how, machine, llvm, _choices(identity, options)))
 
@@ -65,12 +63,14 @@ def bundles_of(identity: str, options: Options) -> Bundles | None:
 def _choices(identity: str, options: Options) -> str:
     """Names the tuned choices that plans are made with: by the contents of their file."""
     given = options.algorithms
-    path = choices_file(identity, this_machine()) if given is None else Path(given)
-    try:
-        content = b"" if path is None else path.read_bytes()
-    except OSError:  # nothing was tuned; or the engine will say what is wrong with a given file
-        content = b""
-    return f"{given is None} {sha256(content).hexdigest()}"
+    if given is None:
+        content = cache_folder("algorithms").read(choices_entry(identity, this_machine()))
+    else:
+        try:
+            content = Path(given).read_bytes()
+        except OSError:  # the engine will say what is wrong with it
+            content = None
+    return f"{given is None} {sha256(content or b'').hexdigest()}"
 
 
 class Bundles:
@@ -82,7 +82,7 @@ class Bundles:
         variant: Names what programs depend on besides shapes.
     """
 
-    def __init__(self, folder: Path, identity: str, variant: str) -> None:
+    def __init__(self, folder: CacheFolder, identity: str, variant: str) -> None:
         self.folder = folder
         self.identity = identity
         self._variant = variant
@@ -92,10 +92,13 @@ class Bundles:
         found = self.read(f"{self._variant}.signature")
         if found is None:
             return None
-        inputs, outputs = (
-            tuple(TensorInfo(name, dtype, tuple(shape)) for name, dtype, shape in infos)
-            for infos in json.loads(found)
-        )
+        try:
+            inputs, outputs = (
+                tuple(TensorInfo(name, dtype, tuple(shape)) for name, dtype, shape in infos)
+                for infos in json.loads(found)
+            )
+        except (TypeError, ValueError):
+            return None
         return Signature(inputs, outputs)
 
     def keep_signature(self, signature: Signature) -> None:
@@ -115,94 +118,70 @@ class Bundles:
 
     def read(self, name: str) -> bytes | None:
         """The contents of an entry, or None if it is absent, damaged, or another one."""
-        try:
-            content = (self.folder / name).read_bytes()
-        except OSError:
-            return None
-        with suppress(OSError):  # used now: the last to be forgotten
-            os.utime(self.folder / name)
-            os.utime(self.folder)
-        head = len(_MAGIC)
-        payload = content[head + 32 :]
-        sound = content[:head] == _MAGIC and content[head : head + 32] == _seal(name, payload)
-        return payload if sound else None
+        return self.folder.read(name)
 
     def write(self, name: str, payload: bytes) -> bool:
         """Add an entry; whether that was possible."""
+        written = self.folder.write(name, payload)
+        for item in self._files(".program")[_PROGRAMS:] if written else ():
+            self.folder.remove(item.name)
+        return written
 
-        def fill(file: int) -> None:
-            with os.fdopen(file, "wb", closefd=False) as stream:
-                stream.write(_MAGIC + _seal(name, payload) + payload)
-
-        return self.add(name, fill)
-
-    def weights(self) -> list[tuple[Path, set[str]]]:
+    def weights(self) -> list[tuple[str, set[str]]]:
         """The files of constants, each with the names that it says it holds."""
         found = []
-        for path in self.folder.glob("*.weights"):
-            with suppress(CacheError, OSError):
-                found.append((path, {name for name, _, _ in index_of(path)}))
+        for item in self._files(".weights"):
+            with self.folder.opened(item.name, use=False) as entry, suppress(CacheError, OSError):
+                if entry is not None:
+                    found.append((item.name, {name for name, _, _ in index_of(entry)}))
         return found
 
-    def map(self, path: Path) -> dict[str, Array]:
+    def map(self, file: str) -> dict[str, Array]:
         """The constants of a file; none, and the file is deleted, if it is damaged."""
-        try:
-            return map_weights(path)
-        except CacheError:
-            path.unlink(missing_ok=True)
-        except OSError:
-            pass
+        with self.folder.opened(file) as entry:
+            try:
+                return {} if entry is None else map_weights(entry)
+            except CacheError:
+                self.folder.remove(file)
+            except OSError:
+                pass
         return {}
 
-    def keep_weights(self, placed: Sequence[Placed], fill: Callable[[Put], None]) -> bool:
-        """Write a file of constants; whether that was possible."""
-        name = _short(*(name for name, _, _ in placed)) + ".weights"
-        return self.add(name, lambda file: write_weights(file, placed, fill))
+    def keep_weights(
+        self, placed: Sequence[Placed], fill: Callable[[Put], None], most: int | None = None
+    ) -> bool:
+        """Write a file of constants; whether that was possible.
 
-    def add(self, name: str, fill: Callable[[int], None]) -> bool:
-        """Add a file that `fill` writes into a descriptor; whether that was possible."""
-        import tempfile  # noqa: PLC0415 - a warm start writes nothing
-
-        fresh = None
-        try:
-            self.folder.mkdir(mode=0o700, exist_ok=True)
-            handle, fresh = tempfile.mkstemp(dir=self.folder, prefix=".new-")
-            try:
-                fill(handle)
-            finally:
-                os.close(handle)
-            Path(fresh).replace(self.folder / name)
-        except OSError:
-            if fresh is not None:
-                Path(fresh).unlink(missing_ok=True)
+        Args:
+            placed: What will be in there.
+            fill: Puts it there.
+            most: Bytes that all files of the model's constants may take; without it there is no
+                limit but that of the cache. Files that hold nothing but what others hold go first.
+        """
+        size = size_of(placed)
+        if size > cache_bytes() or (most is not None and self._weights_bytes() + size > most):
             return False
-        with suppress(OSError):  # another process may be tidying up too
-            _trim(self.folder)
-        return True
+        name = _short(*(name for name, _, _ in placed)) + ".weights"
+        return self.folder.add(name, lambda entry: write_weights(entry, placed, fill))
 
+    def _weights_bytes(self) -> int:
+        """Bytes of the files of constants, once those that others make superfluous are gone."""
+        files = dict(self.weights())
+        for name in [*files]:
+            others = [held for other, held in files.items() if other != name]
+            if files[name] <= set().union(*others):
+                self.folder.remove(name)
+                del files[name]
+        return sum(item.size for item in self._files(".weights"))
 
-def _seal(name: str, payload: bytes) -> bytes:
-    """An entry is worth nothing under another name."""
-    return sha256(name.encode() + b"\0" + payload).digest()
+    def _files(self, suffix: str) -> list[Item]:
+        """Those of a kind, the last to have been used first."""
+        return [
+            item
+            for item in self.folder.items()
+            if item.name.endswith(suffix) and item.kind == stat.S_IFREG
+        ]
 
 
 def _short(*parts: str) -> str:
     return sha256("\0".join(parts).encode()).hexdigest()[:40]
-
-
-def _trim(kept: Path) -> None:
-    """Forget the programs of a model that are one too many, and models beyond the cache's size."""
-    import shutil  # noqa: PLC0415 - see `Bundles.add`
-
-    programs = sorted(kept.glob("*.program"), key=_age)
-    for path in programs[_PROGRAMS:]:
-        path.unlink(missing_ok=True)
-    total = 0
-    for folder in sorted(kept.parent.iterdir(), key=_age):
-        total += sum(path.stat().st_size for path in folder.iterdir())
-        if total > _CACHE_BYTES and folder != kept:
-            shutil.rmtree(folder, ignore_errors=True)
-
-
-def _age(path: Path) -> float:
-    return -path.stat().st_mtime

@@ -1,22 +1,24 @@
 """Packed constants on disk: a file that every process maps, and that is checked before it is used.
 
-    magic (16)  index bytes (8)  SHA-256 of what follows, up to the constants, and of the sums (32)
+    magic (16)  index bytes (8)  seal of what follows, up to the constants, and of the sums (32)
     index  pad  constants
 
 The index is JSON: name, offset and size of each constant. The sums are of the 64-bit words of each
 page of constants. Adding up words takes as long as reading them, which the first run does anyway;
-so every opening checks every byte. The digest over the sums notices pages in the wrong order.
+so every opening checks every byte for damage. The seal over the sums notices pages in the wrong
+order, and files that are somebody else's or of another place. Who meant to could change words and
+keep their sums: that only the user can write the file is what `caches.trust` sees to.
 """
 
 from __future__ import annotations
 
-import hashlib
+import errno
+import hmac
 import json
 import mmap
 import os
 import struct
 from collections.abc import Callable, Iterable, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -24,9 +26,10 @@ import numpy as np
 from saccade.errors import CacheError
 
 if TYPE_CHECKING:
+    from saccade.caches import Entry
     from saccade.ir import Array
 
-__all__ = ["Placed", "Put", "index_of", "map_weights", "place", "write_weights"]
+__all__ = ["Placed", "Put", "index_of", "map_weights", "place", "size_of", "write_weights"]
 
 Placed = tuple[str, int, int]
 """A constant's name, its offset among the constants, and its bytes."""
@@ -34,7 +37,7 @@ Placed = tuple[str, int, int]
 Put = Callable[[int, "Array"], None]
 """Writes an array at an offset among the constants; may be called from any thread."""
 
-_MAGIC = b"saccade weights1"
+_MAGIC = b"saccade weights2"
 _PREFIX = struct.Struct("<16sQ32s")
 _PAGE = 4096
 _ALIGN = 64
@@ -50,82 +53,119 @@ def place(sizes: Iterable[tuple[str, int]]) -> list[Placed]:
     return placed
 
 
-def write_weights(file: int, placed: Sequence[Placed], fill: Callable[[Put], None]) -> None:
+def size_of(placed: Sequence[Placed]) -> int:
+    """Bytes of the file that holds these."""
+    return _size(_start(len(_index(placed))), placed)
+
+
+def write_weights(entry: Entry, placed: Sequence[Placed], fill: Callable[[Put], None]) -> None:
     """Write all into an empty file, open for reading and writing; `fill` puts the constants.
 
     Raises:
         OSError: If it cannot be written.
     """
-    index = json.dumps(placed, separators=(",", ":")).encode()
+    index = _index(placed)
     start = _start(len(index))
+    size = _size(start, placed)
+    _reserve(entry.file, size)
 
     def put(offset: int, array: Array) -> None:
-        rest, at = array.reshape(-1).view(np.uint8).data, start + offset
-        while rest:
-            done = os.pwrite(file, rest, at)
-            rest, at = rest[done:], at + done
+        _write_at(entry.file, array.reshape(-1).view(np.uint8).data, start + offset)
 
     fill(put)
-    os.ftruncate(file, _size(start, placed))
-    os.pwrite(file, index, _PREFIX.size)
-    content = mmap.mmap(file, 0, access=mmap.ACCESS_READ)
-    os.pwrite(file, _PREFIX.pack(_MAGIC, len(index), _digest(content, start)), 0)
+    _write_at(entry.file, index, _PREFIX.size)
+    content = mmap.mmap(entry.file, size, access=mmap.ACCESS_READ)
+    head = _PREFIX.pack(_MAGIC, len(index), _seal(entry, content, start))
+    _write_at(entry.file, head, 0)
 
 
-def index_of(path: Path) -> list[Placed]:
+def index_of(entry: Entry) -> list[Placed]:
     """What a file says that it holds; not checked yet.
 
     Raises:
         CacheError: If it does not look like one of these files.
         OSError: If it cannot be read.
     """
-    with path.open("rb") as file:
-        return _parse(path, _read_index(path, file.fileno())[0])
+    return _parse(entry, _read_index(entry)[0])
 
 
-def map_weights(path: Path) -> dict[str, Array]:
+def map_weights(entry: Entry) -> dict[str, Array]:
     """The constants of a file by name, read-only, as bytes.
 
     Raises:
         CacheError: If the file is not exactly what was written.
         OSError: If it cannot be read.
     """
-    with path.open("rb") as file:
-        index, digest = _read_index(path, file.fileno())
-        placed = _parse(path, index)
-        start = _start(len(index))
-        if os.fstat(file.fileno()).st_size != _size(start, placed):
-            raise CacheError(f"{path}: of another size than its index says")
-        # All page tables at once where the system can: one by one they take longer than checking.
-        flags = mmap.MAP_SHARED | getattr(mmap, "MAP_POPULATE", 0)
-        content = mmap.mmap(file.fileno(), 0, flags=flags, prot=mmap.PROT_READ)
-    if _digest(content, start) != digest:
-        raise CacheError(f"{path}: damaged")
+    index, seal = _read_index(entry)
+    placed = _parse(entry, index)
+    start = _start(len(index))
+    size = _size(start, placed)
+    if os.fstat(entry.file).st_size != size:
+        raise CacheError(f"{entry.where}: of another size than its index says")
+    # All page tables at once where the system can: one by one they take longer than checking.
+    flags = mmap.MAP_SHARED | getattr(mmap, "MAP_POPULATE", 0)
+    content = mmap.mmap(entry.file, size, flags=flags, prot=mmap.PROT_READ)
+    if not hmac.compare_digest(_seal(entry, content, start), seal):
+        raise CacheError(f"{entry.where}: damaged")
     data = np.frombuffer(content, np.uint8, offset=start)
     return {name: data[at : at + nbytes] for name, at, nbytes in placed}
 
 
-def _read_index(path: Path, file: int) -> tuple[bytes, bytes]:
-    head = os.pread(file, _PREFIX.size, 0)
-    if len(head) != _PREFIX.size:
-        raise CacheError(f"{path}: cut short")
-    magic, length, digest = _PREFIX.unpack(head)
-    if magic != _MAGIC or length > _LARGEST_INDEX:
-        raise CacheError(f"{path}: no weights of this version")
-    return os.pread(file, length, _PREFIX.size), digest
+def _reserve(file: int, size: int) -> None:
+    """Have the disk give all room before anything is mapped.
 
-
-def _parse(path: Path, index: bytes) -> list[Placed]:
+    A page for which a full tmpfs has no room is a fault (SIGBUS) when it is looked at.
+    """
     try:
-        return [(str(name), int(at), int(nbytes)) for name, at, nbytes in json.loads(index)]
-    except (TypeError, ValueError) as error:
-        raise CacheError(f"{path}: the index is damaged") from error
+        os.posix_fallocate(file, 0, size)
+    except OSError as error:
+        if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS):
+            raise
+        block = bytes(1 << 20)
+        for at in range(0, size, len(block)):
+            _write_at(file, memoryview(block)[: size - at], at)
 
 
-def _digest(content: mmap.mmap, start: int) -> bytes:
+def _write_at(file: int, data: bytes | memoryview, at: int) -> None:
+    rest = memoryview(data)
+    while rest:
+        done = os.pwrite(file, rest, at)
+        if not done:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        rest, at = rest[done:], at + done
+
+
+def _index(placed: Sequence[Placed]) -> bytes:
+    return json.dumps(placed, separators=(",", ":")).encode()
+
+
+def _read_index(entry: Entry) -> tuple[bytes, bytes]:
+    head = os.pread(entry.file, _PREFIX.size, 0)
+    if len(head) != _PREFIX.size:
+        raise CacheError(f"{entry.where}: cut short")
+    magic, length, seal = _PREFIX.unpack(head)
+    if magic != _MAGIC or length > _LARGEST_INDEX:
+        raise CacheError(f"{entry.where}: no weights of this version")
+    index = os.pread(entry.file, length, _PREFIX.size)
+    if len(index) != length:
+        raise CacheError(f"{entry.where}: cut short")
+    return index, seal
+
+
+def _parse(entry: Entry, index: bytes) -> list[Placed]:
+    try:
+        placed = [(str(name), int(at), int(nbytes)) for name, at, nbytes in json.loads(index)]
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:
+        raise CacheError(f"{entry.where}: the index is damaged") from error
+    if any(at < 0 or nbytes < 0 for _, at, nbytes in placed):
+        raise CacheError(f"{entry.where}: the index is damaged")
+    return placed
+
+
+def _seal(entry: Entry, content: mmap.mmap, start: int) -> bytes:
     words = np.frombuffer(content, np.uint64, offset=start).reshape(-1, _PAGE // 8)
     sums = np.add.reduce(words, axis=1)
-    return hashlib.sha256(content[_PREFIX.size : start] + sums.tobytes()).digest()
+    return entry.seal(content[_PREFIX.size : start] + sums.tobytes())
 
 
 def _start(index: int) -> int:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from pathlib import Path
 
-from saccade.caches import choices_file
+from saccade.caches import cache_folder, choices_entry
 from saccade.errors import OptionError
 from saccade.processor import this_machine
 from saccade.tuning.algorithms import Algorithms
@@ -31,24 +30,15 @@ def load(path: str | os.PathLike[str]) -> Algorithms:
 
 def kept(model: str) -> Algorithms | None:
     """What `keep` kept for a model (by its digest) on this machine; None if there is nothing."""
-    path = choices_file(model, this_machine())
-    if path is None or not path.exists():
-        return None
+    name = choices_entry(model, this_machine())
+    found = cache_folder("algorithms").read(name)
     try:
-        return load(path)
-    except OptionError:  # damaged, or of another version: tuning writes it again
+        return None if found is None else Algorithms.parse(found.decode(), name)
+    except (OptionError, UnicodeDecodeError):  # of another version: tuning writes it again
         return None
 
 
 def keep(model: str, algorithms: Algorithms) -> None:
     """Replace what is kept for a model; a full or read-only disk leaves it as it is."""
-    path = choices_file(model, algorithms.machine)
-    if path is None:
-        return
-    try:
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=".new-")
-        with os.fdopen(handle, "w") as file:
-            file.write(algorithms.to_json())
-        Path(name).replace(path)
-    except OSError:
-        return
+    name = choices_entry(model, algorithms.machine)
+    cache_folder("algorithms").write(name, algorithms.to_json().encode())

@@ -2,27 +2,25 @@
 
 A line says how long one way to do a call took inside a running program, and how long the untuned
 way took there, in turns with it: only their ratio outlives the day. Lines are appended under a
-lock, so that writers can share the file and a run that was cut off keeps what it measured. Lines
-that make no sense are passed over. A file that has grown too long forgets its oldest half.
+lock, so that writers can share the file and a run that was cut off keeps what it measured. Each
+begins with its seal; lines that others wrote, or that make no sense, are passed over. A file that
+has grown too long forgets its oldest half.
 """
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
+import hmac
 import json
 import math
 import os
-import tempfile
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
-from saccade.caches import trusted_folder
+from saccade.caches import CacheFolder, Entry, Seal, cache_folder, write_all
 
-__all__ = ["Measured", "Store"]
+__all__ = ["Measured", "Store", "damaged", "sealed_line"]
 
 MOST_BYTES = 8 << 20
 
@@ -69,11 +67,12 @@ class Store:
     def __init__(self, identity: Mapping[str, str], *, use: bool = True) -> None:
         self._header = json.dumps({"machine": dict(identity)}, sort_keys=True)
         digest = hashlib.sha256(self._header.encode()).hexdigest()[:16]
-        folder = trusted_folder("timings") if use else None
-        self._path = None if folder is None else folder / f"{digest}.jsonl"
+        self._folder = cache_folder("timings") if use else None
+        self._name = f"{digest}.jsonl"
         self._known: dict[_Key, Measured] = {}
-        if self._path is not None:
-            self._known = {_key(m): m for m in _read(self._path)}
+        if self._folder is not None:
+            with self._folder.opened(self._name) as log:
+                self._known = {_key(m): m for m in _measurements(log)}
 
     def get(self, call: str, variant: str, against: str) -> Measured | None:
         """What was measured, or None."""
@@ -83,46 +82,73 @@ class Store:
         """Keep measurements; a full or read-only disk ends the use of the file."""
         fresh = {_key(m): m for m in measured}
         self._known |= fresh
-        if self._path is None or not fresh:
+        if self._folder is None or not fresh:
             return
-        lines = "".join(json.dumps(asdict(m)) + "\n" for m in fresh.values())
         try:
-            with _locked(self._path):
-                self._append(lines)
+            with self._folder.appending(self._name) as log:
+                _append(self._folder, self._name, log, self._header, fresh.values())
         except OSError:
-            self._path = None
+            self._folder = None
 
-    def _append(self, lines: str) -> None:
-        assert self._path is not None
-        size = self._path.stat().st_size if self._path.exists() else 0
-        if size + len(lines) > MOST_BYTES:
-            kept = list({_key(m): m for m in _read(self._path)}.values())
-            lines = "".join(json.dumps(asdict(m)) + "\n" for m in kept[len(kept) // 2 :]) + lines
-            _replace(self._path, f"{self._header}\n{lines}")
-            return
-        # A line that was cut off must not swallow the next one.
-        start = f"{self._header}\n" if size == 0 else "\n"
-        with self._path.open("a") as file:
-            file.write(start + lines)
+
+def _append(
+    folder: CacheFolder, name: str, log: Entry, header: str, fresh: Iterable[Measured]
+) -> None:
+    text = "".join(sealed_line(m, log.seal) for m in fresh)
+    size = os.fstat(log.file).st_size
+    if size + len(text) > MOST_BYTES:
+        kept = list({_key(m): m for m in _measurements(log)}.values())
+        lines = "".join(sealed_line(m, log.seal) for m in kept[len(kept) // 2 :]) + text
+        folder.add(name, lambda new: write_all(new.file, f"{header}\n{lines}".encode()))
+        return
+    # A line that was cut off must not swallow the next one.
+    start = f"{header}\n" if size == 0 else "\n"
+    write_all(log.file, (start + text).encode())
+
+
+def sealed_line(measured: Measured, seal: Seal) -> str:
+    """The line of a log for a measurement."""
+    text = json.dumps(asdict(measured))
+    return f"{seal(text.encode()).hex()} {text}\n"
+
+
+def damaged(log: Entry) -> bool:
+    """Whether there is a line that nobody with the key wrote; the header means nothing."""
+    lines = [line for line in _lines(log) if line and not line.startswith("{")]
+    return any(_text(line, log.seal) is None for line in lines)
 
 
 def _key(measured: Measured) -> _Key:
     return measured.call, measured.variant, measured.against
 
 
-def _read(path: Path) -> Iterator[Measured]:
+def _measurements(log: Entry | None) -> Iterator[Measured]:
     """Every line that is a measurement, oldest first."""
-    try:
-        lines = path.read_text(errors="replace").splitlines()
-    except OSError:
+    if log is None:
         return
-    for line in lines:
+    for line in _lines(log):
+        text = _text(line, log.seal)
         try:
-            found = _measured(json.loads(line))
+            found = None if text is None else _measured(json.loads(text))
         except (ValueError, RecursionError):
             continue
         if found is not None:
             yield found
+
+
+def _lines(log: Entry) -> list[str]:
+    try:
+        content = os.pread(log.file, min(os.fstat(log.file).st_size, 2 * MOST_BYTES), 0)
+    except OSError:
+        return []
+    return content.decode(errors="replace").splitlines()
+
+
+def _text(line: str, seal: Seal) -> str | None:
+    """What a line says, if it is sealed."""
+    given, _, text = line.partition(" ")
+    sealed = seal(text.encode()).hex()
+    return text if hmac.compare_digest(given.encode(), sealed.encode()) else None
 
 
 def _measured(record: Any) -> Measured | None:  # noqa: ANN401 - whatever stands in the file
@@ -134,18 +160,3 @@ def _measured(record: Any) -> Measured | None:  # noqa: ANN401 - whatever stands
     found = Measured(**record)
     sane = all(math.isfinite(t) and t > 0 for t in (found.micros, found.before))
     return found if sane else None
-
-
-def _replace(path: Path, text: str) -> None:
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=".new-")
-    with os.fdopen(handle, "w") as file:
-        file.write(text)
-    Path(name).replace(path)
-
-
-@contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    """Only one process writes at a time; the lock is a file of its own, which is never replaced."""
-    with path.with_suffix(".lock").open("a") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield

@@ -1,25 +1,22 @@
 """Object code by (kernel, config): from memory, from disk, or from the compiler's processes.
 
 An entry on disk is named by a digest of everything that the code depends on: sources of the
-language and of the kernels, kernel, config, LLVM version, target, checked mode. It carries its own
-digest; one that does not match, or a folder that others could write to, is never trusted. Writes
-are atomic, so processes can share the folder.
+language and of the kernels, kernel, config, LLVM version, target, checked mode. It is sealed with a
+key of the user's own (`caches`), and one that is not is never linked. Writes are atomic, so
+processes can share the folder.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-import os
-import tempfile
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 from saccade import collector
-from saccade.caches import trusted_folder
+from saccade.caches import cache_folder
 from saccade.codegen.compile import object_code
 from saccade.codegen.target import Target
 from saccade.locks import Lock, forkless
@@ -27,8 +24,6 @@ from saccade.processes import Processes
 from saccade.runtime.cpu.compiler import GET_READY, Task, compile_kernel, effort, sources_digest
 
 __all__ = ["Key", "ObjectFile", "Objects", "kept_text", "llvm_version", "text_object"]
-
-_MAGIC = b"saccade object 1\n"
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,33 +133,20 @@ def _compiled_here(tasks: Sequence[Task]) -> list[tuple[bytes, tuple[str, ...]]]
 
 
 class _Folder:
-    """Entries on disk; silently absent when the folder cannot be trusted or used."""
+    """Entries on disk, where the disk is used."""
 
     def __init__(self, *, use: bool) -> None:
-        self._path = trusted_folder("objects") if use else None
+        self._folder = cache_folder("objects") if use else None
 
     def read(self, symbol: str) -> ObjectFile | None:
         """The entry of this name, or None."""
-        if self._path is None:
-            return None
-        try:
-            content = (self._path / f"{symbol}.bin").read_bytes()
-        except OSError:
-            return None
-        return _decode(symbol, content)
+        payload = None if self._folder is None else self._folder.read(f"{symbol}.bin")
+        return None if payload is None else _decode(symbol, payload)
 
     def write(self, entry: ObjectFile) -> None:
-        """Keep an entry; a full or read-only disk ends the use of the folder."""
-        if self._path is None:
-            return
-        content = _encode(entry)
-        try:
-            handle, name = tempfile.mkstemp(dir=self._path, prefix=".new-")
-            with os.fdopen(handle, "wb") as file:
-                file.write(content)
-            Path(name).replace(self._path / f"{entry.symbol}.bin")
-        except OSError:
-            self._path = None
+        """Keep an entry, as far as the disk allows."""
+        if self._folder is not None:
+            self._folder.write(f"{entry.symbol}.bin", _encode(entry))
 
 
 def text_object(text: str, target: Target) -> bytes:
@@ -191,16 +173,14 @@ def _digest(*parts: str) -> str:
 
 
 def _encode(entry: ObjectFile) -> bytes:
-    payload = json.dumps([entry.symbol, *entry.accesses]).encode() + b"\n" + entry.code
-    return _MAGIC + hashlib.sha256(payload).digest() + payload
+    return json.dumps([entry.symbol, *entry.accesses]).encode() + b"\n" + entry.code
 
 
-def _decode(symbol: str, content: bytes) -> ObjectFile | None:
-    """The entry, or None if the content is not exactly what `_encode` wrote for this symbol."""
-    head = len(_MAGIC)
-    payload = content[head + 32 :]
-    if content[:head] != _MAGIC or hashlib.sha256(payload).digest() != content[head : head + 32]:
-        return None
+def _decode(symbol: str, payload: bytes) -> ObjectFile | None:
+    """The entry, or None if the payload is not what `_encode` wrote for this symbol."""
     line, _, code = payload.partition(b"\n")
-    name, *accesses = json.loads(line)
-    return ObjectFile(symbol, code, tuple(accesses)) if name == symbol else None
+    try:
+        name, *accesses = json.loads(line)
+    except (TypeError, ValueError):
+        return None
+    return ObjectFile(symbol, code, tuple(map(str, accesses))) if name == symbol else None

@@ -83,17 +83,15 @@ def load_program(bundles: Bundles, shapes: Sequence[Sequence[int]]) -> CpuProgra
     """The program kept for these input shapes, if all of it is there."""
     _settle()
     content = bundles.read(bundles.program_name(shapes))
-    if content is None:
+    parsed = None if content is None else _parse(content)
+    if parsed is None:
         return None
-    (length,) = _LENGTH.unpack_from(content)
-    header: dict[str, Any] = json.loads(content[_LENGTH.size : _LENGTH.size + length])
-    tables, at = _tables(header, content, _LENGTH.size + length)
+    tables, image, text = parsed
     constants = stored_constants(bundles, tables.constants)
     if constants is None:
         return None
-    size, symbols, slots, imports = header["image"]
     try:
-        linked = map_image(Image(content[at : at + size], symbols, slots, tuple(imports)))
+        linked = map_image(image)
     except (CacheError, OSError):  # a system that allows no such memory: LLVM may know a way
         return None
     provide(linked)
@@ -101,9 +99,25 @@ def load_program(bundles: Bundles, shapes: Sequence[Sequence[int]]) -> CpuProgra
     def plan() -> Plan:
         from saccade.plan import Plan  # noqa: PLC0415 - running needs none of its classes
 
-        return Plan.from_json(content[at + size :].decode())
+        return Plan.from_json(text.decode())
 
     return CpuProgram(tables, constants, linked, plan)
+
+
+def _parse(content: bytes) -> tuple[Tables, Image, bytes] | None:
+    """Tables, code and the plan's text; None if they are not as `save_program` writes them."""
+    try:
+        (length,) = _LENGTH.unpack_from(content)
+        header: dict[str, Any] = json.loads(content[_LENGTH.size : _LENGTH.size + length])
+        tables, at = _tables(header, content, _LENGTH.size + length)
+        size, symbols, slots, imports = header["image"]
+        image = Image(content[at : at + size], symbols, slots, tuple(imports))
+        inside = [slots, slots + 8 * len(image.imports), *symbols.values()]
+        if len(image.code) != size or not all(0 <= offset <= size for offset in inside):
+            return None
+    except (struct.error, ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
+        return None
+    return tables, image, content[at + size :]
 
 
 def _segment(segment: Native | Host) -> list[Any]:

@@ -1,0 +1,45 @@
+"""The caches on disk: entries that only their user can have written, or that are not used at all.
+
+`trust` opens directories and files so that nobody else can have put there what is in them, `key`
+seals contents with a key of the user's own, `folder` is how every store reads and writes, `limit`
+keeps the whole within its size.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from hashlib import sha256
+from pathlib import Path
+
+from saccade.caches.folder import CacheFolder, Entry, Item
+from saccade.caches.key import Seal, write_all
+from saccade.options import cache_dir
+
+__all__ = [
+    "CacheFolder",
+    "Entry",
+    "Item",
+    "Seal",
+    "cache_folder",
+    "choices_entry",
+    "trusted_folder",
+    "write_all",
+]
+
+
+def cache_folder(name: str) -> CacheFolder:
+    """A folder of the cache, by its path within the cache; nothing is opened or made yet."""
+    return CacheFolder(os.path.abspath(cache_dir()), name)  # noqa: PTH100 - resolve follows links
+
+
+def choices_entry(model: str, machine: Mapping[str, str]) -> str:
+    """Which entry of `algorithms` is for a model (by its digest) and a machine."""
+    key = "\0".join((model, *(f"{name}={value}" for name, value in sorted(machine.items()))))
+    return f"{sha256(key.encode()).hexdigest()}.json"
+
+
+def trusted_folder(name: str) -> Path | None:
+    """A folder of the cache for those who go by paths; None where it may not be used."""
+    folder = cache_folder(name)
+    return folder.path if folder.usable() else None

@@ -1,0 +1,265 @@
+"""How every store reads and writes: one folder of the cache, its entries opened by descriptor.
+
+A sealed entry is one line, magic and seal, and then the payload. Stores with formats of their own
+(mapped constants, logs) get the descriptor and the seal. Whatever may not be used, cannot be read
+or is damaged counts as absent, and the first says so (`CacheWarning`); what cannot be written is
+left out. Entries are written under another name and renamed once they are whole, so that processes
+can share the cache and none ever sees, or leaves, half of one.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hmac
+import os
+import shutil
+import stat
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from saccade.caches.key import SEAL_BYTES, Seal, fresh_file, read_key, seal_of, write_all
+from saccade.caches.trust import UnusableError, enter, open_file, open_root, warn
+
+__all__ = ["CacheFolder", "Entry", "Item"]
+
+_MAGIC = b"saccade entry 1 "
+_HEAD = len(_MAGIC) + 2 * SEAL_BYTES + 1
+_LARGEST = 1 << 30  # bytes of a sealed entry, which is read into memory
+_BLOCK = 4096
+_APPEND = os.O_RDWR | os.O_APPEND | os.O_CREAT
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """An opened entry.
+
+    Attributes:
+        file: Descriptor, which whoever opened the entry closes.
+        where: Its path, for messages.
+        seal: Seals contents for this entry.
+    """
+
+    file: int
+    where: str
+    seal: Seal
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """A file as it is listed; nothing is checked yet.
+
+    Attributes:
+        folder: The folder within the cache.
+        name: Within the folder.
+        size: Bytes on disk: whole blocks of 4096.
+        used: When it was last used, in seconds since the epoch.
+        kind: What it is, as `stat.S_IFMT` gives it.
+    """
+
+    folder: str
+    name: str
+    size: int
+    used: float
+    kind: int
+
+    @property
+    def fresh(self) -> bool:
+        """Whether it is still being written, or was when its writer died."""
+        return self.name.startswith(".new-")
+
+
+@dataclass(frozen=True, slots=True)
+class CacheFolder:
+    """A folder in the cache.
+
+    Attributes:
+        root: Absolute path of the cache.
+        name: Path of the folder within it.
+    """
+
+    root: str
+    name: str
+
+    @property
+    def path(self) -> Path:
+        """Where it lies: for messages and tests."""
+        return Path(self.root, self.name)
+
+    def folder(self, name: str) -> CacheFolder:
+        """A folder in this one."""
+        return CacheFolder(self.root, f"{self.name}/{name}")
+
+    def usable(self) -> bool:
+        """Whether entries can be kept here; the folder and the key are made if need be."""
+        try:
+            with self._opened(make=True):
+                return True
+        except UnusableError as error:
+            warn(error)
+        except OSError:
+            pass
+        return False
+
+    @contextmanager
+    def opened(self, name: str, *, use: bool = True) -> Iterator[Entry | None]:
+        """An entry to read, or None; if `use`, it becomes the last to be forgotten."""
+        with ExitStack() as stack:
+            entry = None
+            try:
+                folder, key = stack.enter_context(self._opened())
+                file = open_file(folder, str(self.path), name)
+                stack.callback(os.close, file)
+                entry = self._entry(file, name, key)
+            except UnusableError as error:
+                warn(error)
+            except OSError:
+                pass
+            if use and entry is not None:
+                with suppress(OSError):  # a read-only disk
+                    os.utime(entry.file)
+            yield entry
+
+    def exists(self, name: str) -> bool:
+        """Whether there is an entry that may be read."""
+        with self.opened(name, use=False) as entry:
+            return entry is not None
+
+    def read(self, name: str, *, use: bool = True) -> bytes | None:
+        """The payload of a sealed entry; None if it is absent, damaged, or of another place."""
+        with self.opened(name, use=use) as entry:
+            if entry is None:
+                return None
+            try:
+                if os.fstat(entry.file).st_size > _LARGEST:
+                    return None
+                with os.fdopen(entry.file, "rb", closefd=False) as stream:
+                    content = stream.read()
+            except OSError:
+                return None
+        payload = content[_HEAD:]
+        sound = hmac.compare_digest(content[:_HEAD], _head(entry.seal(payload)))
+        return payload if sound else None
+
+    def write(self, name: str, payload: bytes) -> bool:
+        """Replace a sealed entry; whether that was possible."""
+
+        def fill(entry: Entry) -> None:
+            write_all(entry.file, _head(entry.seal(payload)))
+            write_all(entry.file, payload)
+
+        return self.add(name, fill)
+
+    def add(self, name: str, fill: Callable[[Entry], None]) -> bool:
+        """Replace an entry by what `fill` writes into an empty file; whether that was possible.
+
+        Raises:
+            OptionError: If `SACCADE_CACHE_BYTES` is no size.
+        """
+        from saccade.caches.limit import note, too_large  # noqa: PLC0415 - a warm start writes nothing
+
+        try:
+            with self._opened(make=True) as (folder, key), fresh_file(folder) as (file, fresh):
+                fill(self._entry(file, name, key))
+                size = os.fstat(file).st_size
+                if too_large(size):
+                    return False
+                os.replace(fresh, name, src_dir_fd=folder, dst_dir_fd=folder)
+        except UnusableError as error:
+            warn(error)
+            return False
+        except OSError:
+            return False
+        note(self, name, size)
+        return True
+
+    @contextmanager
+    def appending(self, name: str) -> Iterator[Entry]:
+        """A log to add to, made if need be; only one process at a time has it.
+
+        The lock is a file of its own, which is never replaced.
+
+        Raises:
+            OSError: If the log cannot be used.
+        """
+        with ExitStack() as stack:
+            try:
+                folder, key = stack.enter_context(self._opened(make=True))
+                place = str(self.path)
+                lock = open_file(folder, place, f"{name}.lock", _APPEND)
+                stack.callback(os.close, lock)
+                fcntl.flock(lock, fcntl.LOCK_EX)
+                file = open_file(folder, place, name, _APPEND)
+                stack.callback(os.close, file)
+            except UnusableError as error:
+                warn(error)
+                raise
+            yield self._entry(file, name, key)
+
+    def items(self) -> list[Item]:
+        """Everything that lies here, the last to have been used first."""
+        found = []
+        with suppress(OSError), self._directory() as (_, folder), os.scandir(folder) as listing:
+            for each in listing:
+                with suppress(OSError):  # gone meanwhile
+                    found.append(self._item(each.name, each.stat(follow_symlinks=False)))
+        return sorted(found, key=lambda item: -item.used)
+
+    def remove(self, name: str) -> None:
+        """Forget an entry, or whatever else lies there under this name."""
+        with suppress(OSError), self._directory() as (_, folder):
+            try:
+                os.unlink(name, dir_fd=folder)
+            except (IsADirectoryError, PermissionError):
+                shutil.rmtree(name, dir_fd=folder)
+
+    def remove_empty(self, name: str) -> None:
+        """Forget a folder in this one if nothing is in there."""
+        with suppress(OSError), self._directory() as (_, folder):
+            os.rmdir(name, dir_fd=folder)
+
+    def _item(self, name: str, status: os.stat_result) -> Item:
+        size = -(-status.st_size // _BLOCK) * _BLOCK
+        return Item(self.name, name, size, status.st_mtime, stat.S_IFMT(status.st_mode))
+
+    def _entry(self, file: int, name: str, key: bytes) -> Entry:
+        return Entry(file, str(self.path / name), seal_of(key, f"{self.name}/{name}"))
+
+    @contextmanager
+    def _opened(self, *, make: bool = False) -> Iterator[tuple[int, bytes]]:
+        """A descriptor of the folder, and the key.
+
+        Raises:
+            FileNotFoundError: If one of them is not there and not to be made.
+            UnusableError: If one of them may not or cannot be used.
+        """
+        with self._directory(make=make) as (root, folder):
+            yield folder, read_key(root, _resolved(self.root), make=make)
+
+    @contextmanager
+    def _directory(self, *, make: bool = False) -> Iterator[tuple[int, int]]:
+        """Descriptors of the cache and of the folder; errors as those of `_opened`."""
+        with ExitStack() as stack:
+            here = _resolved(self.root)
+            root = folder = open_root(here, make=make)
+            stack.callback(os.close, root)
+            for part in filter(None, self.name.split("/")):
+                here = f"{here}/{part}"
+                folder = enter(folder, here, make=make)
+                stack.callback(os.close, folder)
+            yield root, folder
+
+
+def _head(seal: bytes) -> bytes:
+    return _MAGIC + seal.hex().encode() + b"\n"
+
+
+@cache
+def _resolved(root: str) -> str:
+    """The cache's path without symbolic links, as it was when this process first asked.
+
+    A link above the cache is common (/home elsewhere); one that comes later is never followed.
+    """
+    return os.path.realpath(root)

@@ -1,0 +1,112 @@
+"""The key that seals what is in the cache: 32 random bytes, in a file that only its user can read.
+
+Whoever cannot read the key cannot make an entry that is believed, wherever it is put. It is made
+with the first entry; where it was lost, another one is made, and old entries count as damaged.
+"""
+
+from __future__ import annotations
+
+import errno
+import hmac
+import os
+import stat
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
+
+from saccade.caches.trust import UnusableError, open_file
+
+__all__ = ["SEAL_BYTES", "Seal", "fresh_file", "read_key", "seal_of", "write_all"]
+
+Seal = Callable[[bytes], bytes]
+"""32 bytes that only who has the key can tell of some contents and the place they are for."""
+
+NAME = "key"
+SEAL_BYTES = 32
+_KEY_BYTES = 32
+
+
+def seal_of(key: bytes, place: str) -> Seal:
+    """HMAC-SHA256 over a place in the cache and contents: worth nothing in another place."""
+    return partial(_seal, key, place.encode() + b"\0")
+
+
+def _seal(key: bytes, place: bytes, content: bytes) -> bytes:
+    digest = hmac.new(key, place, "sha256")
+    digest.update(content)
+    return digest.digest()
+
+
+def read_key(root: int, place: str, *, make: bool = False) -> bytes:
+    """The key of a cache.
+
+    Args:
+        root: Descriptor of the cache's directory.
+        place: Its path.
+        make: Whether to make one if there is none.
+
+    Raises:
+        FileNotFoundError: If there is none and none is to be made.
+        UnusableError: If it is not a key that only the user can read, or none can be made.
+    """
+    try:
+        file = open_file(root, place, NAME)
+    except FileNotFoundError:
+        if not make:
+            raise
+        _make(root, place)
+        file = open_file(root, place, NAME)
+    try:
+        key = os.read(file, _KEY_BYTES + 1)
+        private = not os.fstat(file).st_mode & (stat.S_IRWXG | stat.S_IRWXO)
+    except OSError as error:
+        raise UnusableError(place, f"{place}/{NAME} cannot be read ({error.strerror})") from error
+    finally:
+        os.close(file)
+    if len(key) != _KEY_BYTES or not private:
+        reason = "can be read by others" if len(key) == _KEY_BYTES else "is damaged"
+        raise UnusableError(
+            place, f"{place}/{NAME} {reason}", "delete it: another one will be made"
+        )
+    return key
+
+
+def _make(root: int, place: str) -> None:
+    """Of processes that make one at once, the first wins: a link replaces nothing."""
+    try:
+        with fresh_file(root) as (file, name):
+            write_all(file, os.urandom(_KEY_BYTES))
+            os.fsync(file)  # a key without its bytes would have to be deleted by hand
+            with suppress(FileExistsError):
+                os.link(name, NAME, src_dir_fd=root, dst_dir_fd=root, follow_symlinks=False)
+    except OSError as error:
+        raise UnusableError(place, f"{place}/{NAME} cannot be made ({error.strerror})") from error
+
+
+@contextmanager
+def fresh_file(folder: int) -> Iterator[tuple[int, str]]:
+    """An empty file in a directory, to be renamed or linked once it is whole; gone otherwise."""
+    name, file = f".new-{os.urandom(8).hex()}", -1
+    flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    try:
+        file = os.open(name, flags, 0o600, dir_fd=folder)
+        yield file, name
+    finally:
+        if file >= 0:
+            os.close(file)
+        with suppress(OSError):  # most often it has its own name by now
+            os.unlink(name, dir_fd=folder)
+
+
+def write_all(file: int, data: bytes | memoryview) -> None:
+    """Write all of it at a descriptor's position.
+
+    Raises:
+        OSError: If not all could be written.
+    """
+    rest = memoryview(data)
+    while rest:
+        done = os.write(file, rest)
+        if not done:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        rest = rest[done:]

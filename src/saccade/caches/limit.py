@@ -1,0 +1,140 @@
+"""How much the cache may take on disk, over all that is in it: the least recently used goes first.
+
+A process walks the cache when it first writes, and again when what it wrote since then may have
+made it too large, or is a lot: others write too.
+"""
+
+from __future__ import annotations
+
+import stat
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from saccade.caches.folder import CacheFolder, Item
+from saccade.locks import Lock
+from saccade.options import cache_bytes
+
+__all__ = ["KINDS", "Kind", "note", "too_large", "trim", "walk"]
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A folder of the cache.
+
+    Attributes:
+        what: What is in it, for people.
+        suffixes: How its entries' names end.
+        nested: Whether they lie in folders, one for each model.
+    """
+
+    what: str
+    suffixes: tuple[str, ...]
+    nested: bool = False
+
+
+KINDS: Mapping[str, Kind] = {
+    "objects": Kind("compiled kernels", (".bin",)),
+    "graphs": Kind("lowered graphs", (".graph",)),
+    "bundles": Kind("models ready to run", (".signature", ".program", ".weights"), nested=True),
+    "algorithms": Kind("tuned choices", (".json",)),
+    "timings": Kind("measured times", (".jsonl", ".jsonl.lock")),
+    "digests": Kind("digests of files", (".digest",)),
+}
+"""Whatever else lies in the cache's directory is none of ours, and is left alone."""
+
+_STEP = 64 << 20  # bytes that a process writes before it looks what others wrote
+_STALE = 3600.0  # seconds after which whoever wrote a fresh file must have died
+_lock = Lock()
+
+
+@dataclass(slots=True)
+class _Count:
+    total: int
+    written: int = 0
+
+
+_counts: dict[str, _Count] = {}
+"""By cache: its bytes when it was last walked, and what this process wrote since."""
+
+
+def too_large(nbytes: int) -> bool:
+    """Whether one entry would not fit even if there were no other."""
+    return nbytes > cache_bytes()
+
+
+def note(folder: CacheFolder, name: str, nbytes: int) -> None:
+    """An entry was written: forget others if there are too many by now."""
+    most = cache_bytes()
+    with _lock:
+        count = _counts.get(folder.root)
+        if count is not None:
+            count.written += nbytes
+            if count.total + count.written <= most and count.written <= _STEP:
+                return
+        found = list(walk(folder.root))
+        _sweep(folder.root, found)
+        total = sum(item.size for item in found)
+        if total > most:  # by an eighth more, so that the next entries find room
+            gone = trim(folder.root, most - most // 8, kept=(folder.name, name), found=found)
+            total -= sum(item.size for item in gone)
+        _counts[folder.root] = _Count(total)
+
+
+def walk(root: str) -> Iterator[Item]:
+    """Everything that lies where entries may lie."""
+    for name, kind in KINDS.items():
+        folder = CacheFolder(root, name)
+        for item in folder.items():
+            if kind.nested and item.kind == stat.S_IFDIR:
+                yield from folder.folder(item.name).items()
+            else:
+                yield item
+
+
+def trim(
+    root: str,
+    most: int,
+    *,
+    kept: tuple[str, str] | None = None,
+    found: list[Item] | None = None,
+) -> list[Item]:
+    """Forget the least recently used entries until the rest takes at most so many bytes.
+
+    Args:
+        root: Of the cache.
+        most: Bytes.
+        kept: Folder and name of an entry that stays.
+        found: What `walk` gave, if it was walked.
+
+    Returns:
+        What was forgotten.
+    """
+    items = sorted(walk(root) if found is None else found, key=lambda item: item.used)
+    total = sum(item.size for item in items)
+    gone = []
+    for item in items:
+        if total <= most:
+            break
+        if (item.folder, item.name) == kept or item.kind != stat.S_IFREG or not item.size:
+            continue
+        CacheFolder(root, item.folder).remove(item.name)
+        total -= item.size
+        gone.append(item)
+    _close_up(root, {item.folder for item in gone})
+    return gone
+
+
+def _sweep(root: str, found: list[Item]) -> None:
+    """Delete what writers left that died."""
+    for item in [*found, *CacheFolder(root, "").items()]:
+        if item.fresh and time.time() - item.used > _STALE:
+            CacheFolder(root, item.folder).remove(item.name)
+
+
+def _close_up(root: str, folders: set[str]) -> None:
+    """Delete models' folders that are empty by now."""
+    for folder in folders:
+        kind, _, model = folder.partition("/")
+        if model:
+            CacheFolder(root, kind).remove_empty(model)
