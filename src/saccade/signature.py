@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import json
+from dataclasses import astuple, dataclass
 
 __all__ = ["Signature", "TensorInfo"]
 
@@ -29,3 +30,27 @@ class Signature:
 
     inputs: tuple[TensorInfo, ...]
     outputs: tuple[TensorInfo, ...]
+
+    def to_json(self) -> str:
+        """As text."""
+        return json.dumps(
+            [[astuple(info) for info in side] for side in (self.inputs, self.outputs)]
+        )
+
+    @classmethod
+    def from_json(cls, text: bytes) -> Signature:
+        """Back from text.
+
+        Raises:
+            ValueError: If it is none of ours.
+        """
+        try:
+            inputs, outputs = (
+                tuple(
+                    TensorInfo(str(name), str(dtype), tuple(shape)) for name, dtype, shape in side
+                )
+                for side in json.loads(text)
+            )
+        except (TypeError, RecursionError) as error:
+            raise ValueError(f"no signature: {error}") from error
+        return cls(inputs, outputs)

@@ -83,5 +83,7 @@ def test_the_command_line_imports_nothing_heavy():
     tops = {name.partition(".")[0] for name in loaded}
     assert not tops & {"numpy", "onnx", "PIL", "rich", "llvmlite", "onnxruntime", "openvino"}
     ours = {name for name in loaded if name.startswith("saccade.")}
-    commands = {f"saccade.cli.{name}" for name in (*COMMANDS, "bench_ops", "_app", "_options")}
+    commands = {
+        f"saccade.cli.{name}" for name in (*COMMANDS, "bench_ops", "cache", "_app", "_options")
+    }
     assert ours <= commands | {"saccade.cli", "saccade.errors"}

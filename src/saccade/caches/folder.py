@@ -90,7 +90,7 @@ class CacheFolder:
 
     def folder(self, name: str) -> CacheFolder:
         """A folder in this one."""
-        return CacheFolder(self.root, f"{self.name}/{name}")
+        return CacheFolder(self.root, f"{self.name}/{name}" if self.name else name)
 
     def usable(self) -> bool:
         """Whether entries can be kept here; the folder and the key are made if need be."""
@@ -103,23 +103,45 @@ class CacheFolder:
             pass
         return False
 
+    def check(self) -> None:
+        """See whether the folder and the key may be used; the cache itself may have no key yet.
+
+        Raises:
+            FileNotFoundError: If there is no such folder.
+            UnusableError: If one of them may not or cannot be used; the text says why.
+        """
+        with self._directory() as (root, _), suppress(*(() if self.name else (_NoKeyError,))):
+            self._key(root)
+
+    @contextmanager
+    def checked(self, name: str) -> Iterator[Entry]:
+        """An entry to read.
+
+        Raises:
+            FileNotFoundError: If it is not there.
+            UnusableError: If it may not or cannot be used; the text says why.
+        """
+        with self._opened() as (folder, key):
+            file = open_file(folder, str(self.path), name)
+            try:
+                yield self._entry(file, name, key)
+            finally:
+                os.close(file)
+
     @contextmanager
     def opened(self, name: str, *, use: bool = True) -> Iterator[Entry | None]:
         """An entry to read, or None; if `use`, it becomes the last to be forgotten."""
         with ExitStack() as stack:
             entry = None
             try:
-                folder, key = stack.enter_context(self._opened())
-                file = open_file(folder, str(self.path), name)
-                stack.callback(os.close, file)
-                entry = self._entry(file, name, key)
+                entry = stack.enter_context(self.checked(name))
+                if use:
+                    with suppress(OSError):  # a read-only disk
+                        os.utime(entry.file)
             except UnusableError as error:
                 warn(error)
             except OSError:
                 pass
-            if use and entry is not None:
-                with suppress(OSError):  # a read-only disk
-                    os.utime(entry.file)
             yield entry
 
     def exists(self, name: str) -> bool:
@@ -236,7 +258,14 @@ class CacheFolder:
             UnusableError: If one of them may not or cannot be used.
         """
         with self._directory(make=make) as (root, folder):
-            yield folder, read_key(root, _resolved(self.root), make=make)
+            yield folder, self._key(root)
+
+    def _key(self, root: int) -> bytes:
+        place = _resolved(self.root)
+        try:
+            return read_key(root, place)
+        except FileNotFoundError:
+            raise _NoKeyError(place) from None
 
     @contextmanager
     def _directory(self, *, make: bool = False) -> Iterator[tuple[int, int]]:
@@ -245,11 +274,19 @@ class CacheFolder:
             here = _resolved(self.root)
             root = folder = open_root(here, make=make)
             stack.callback(os.close, root)
+            if make:  # before any folder: where there is a folder and no key, the key was lost
+                read_key(root, here, make=True)
             for part in filter(None, self.name.split("/")):
                 here = f"{here}/{part}"
                 folder = enter(folder, here, make=make)
                 stack.callback(os.close, folder)
             yield root, folder
+
+
+class _NoKeyError(UnusableError):
+    def __init__(self, place: str) -> None:
+        reason = f"{place}/key, which seals what is in there, is missing"
+        super().__init__(place, reason, "let it be written anew, with another key")
 
 
 def _head(seal: bytes) -> bytes:

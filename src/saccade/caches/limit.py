@@ -15,7 +15,7 @@ from saccade.caches.folder import CacheFolder, Item
 from saccade.locks import Lock
 from saccade.options import cache_bytes
 
-__all__ = ["KINDS", "Kind", "note", "too_large", "trim", "walk"]
+__all__ = ["KINDS", "STALE_SECONDS", "Kind", "note", "prune_to", "too_large", "walk"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ KINDS: Mapping[str, Kind] = {
 """Whatever else lies in the cache's directory is none of ours, and is left alone."""
 
 _STEP = 64 << 20  # bytes that a process writes before it looks what others wrote
-_STALE = 3600.0  # seconds after which whoever wrote a fresh file must have died
+STALE_SECONDS = 3600.0  # seconds after which whoever wrote a fresh file must have died
 _lock = Lock()
 
 
@@ -72,12 +72,8 @@ def note(folder: CacheFolder, name: str, nbytes: int) -> None:
             count.written += nbytes
             if count.total + count.written <= most and count.written <= _STEP:
                 return
-        found = list(walk(folder.root))
-        _sweep(folder.root, found)
-        total = sum(item.size for item in found)
-        if total > most:  # by an eighth more, so that the next entries find room
-            gone = trim(folder.root, most - most // 8, kept=(folder.name, name), found=found)
-            total -= sum(item.size for item in gone)
+        # Where some must go, an eighth more does, so that the next entries find room.
+        total = _trim(folder.root, most, most - most // 8, (folder.name, name))
         _counts[folder.root] = _Count(total)
 
 
@@ -92,43 +88,39 @@ def walk(root: str) -> Iterator[Item]:
                 yield item
 
 
-def trim(
-    root: str,
-    most: int,
-    *,
-    kept: tuple[str, str] | None = None,
-    found: list[Item] | None = None,
-) -> list[Item]:
-    """Forget the least recently used entries until the rest takes at most so many bytes.
+def prune_to(root: str, most: int) -> None:
+    """Forget the least recently used entries until the rest takes at most so many bytes."""
+    _trim(root, most, most)
 
-    Args:
-        root: Of the cache.
-        most: Bytes.
-        kept: Folder and name of an entry that stays.
-        found: What `walk` gave, if it was walked.
+
+def _trim(root: str, most: int, aim: int, kept: tuple[str, str] | None = None) -> int:
+    """If there are more bytes than `most`, forget entries until `aim` are left, but for `kept`.
 
     Returns:
-        What was forgotten.
+        How many are left.
     """
-    items = sorted(walk(root) if found is None else found, key=lambda item: item.used)
+    items = sorted(walk(root), key=lambda item: item.used)
+    _sweep(root, items)
     total = sum(item.size for item in items)
-    gone = []
+    if total <= most:
+        return total
+    gone = set()
     for item in items:
-        if total <= most:
+        # A lock is nothing: whoever waits for it must find the one that others hold.
+        if item.size and item.kind == stat.S_IFREG and (item.folder, item.name) != kept:
+            CacheFolder(root, item.folder).remove(item.name)
+            total -= item.size
+            gone.add(item.folder)
+        if total <= aim:
             break
-        if (item.folder, item.name) == kept or item.kind != stat.S_IFREG or not item.size:
-            continue
-        CacheFolder(root, item.folder).remove(item.name)
-        total -= item.size
-        gone.append(item)
-    _close_up(root, {item.folder for item in gone})
-    return gone
+    _close_up(root, gone)
+    return total
 
 
 def _sweep(root: str, found: list[Item]) -> None:
     """Delete what writers left that died."""
     for item in [*found, *CacheFolder(root, "").items()]:
-        if item.fresh and time.time() - item.used > _STALE:
+        if item.fresh and time.time() - item.used > STALE_SECONDS:
             CacheFolder(root, item.folder).remove(item.name)
 
 

@@ -11,6 +11,7 @@ from typer.core import TyperGroup
 
 from saccade.cli.bench import bench
 from saccade.cli.bench_ops import bench_ops
+from saccade.cli.cache import cache
 from saccade.cli.compare import compare
 from saccade.cli.inspect import inspect
 from saccade.cli.profile import profile
@@ -70,3 +71,4 @@ app = typer.Typer(
 )
 for command in (run, bench, bench_ops, tune, profile, inspect, compare):
     app.command()(command)
+app.add_typer(cache, name="cache")

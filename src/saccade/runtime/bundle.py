@@ -15,11 +15,8 @@ that cannot be written are left out, and nothing fails for it.
 
 from __future__ import annotations
 
-import json
-import stat
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import astuple
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -30,7 +27,7 @@ from saccade.options import cache_bytes
 from saccade.processor import this_machine
 from saccade.runtime.identity import code_digest, llvm_identity, machine_identity
 from saccade.runtime.weights import Placed, Put, index_of, map_weights, size_of, write_weights
-from saccade.signature import Signature, TensorInfo
+from saccade.signature import Signature
 
 if TYPE_CHECKING:
     from saccade.ir import Array
@@ -90,21 +87,14 @@ class Bundles:
     def signature(self) -> Signature | None:
         """What the model takes and gives, if that is known."""
         found = self.read(f"{self._variant}.signature")
-        if found is None:
-            return None
         try:
-            inputs, outputs = (
-                tuple(TensorInfo(name, dtype, tuple(shape)) for name, dtype, shape in infos)
-                for infos in json.loads(found)
-            )
-        except (TypeError, ValueError):
+            return None if found is None else Signature.from_json(found)
+        except ValueError:
             return None
-        return Signature(inputs, outputs)
 
     def keep_signature(self, signature: Signature) -> None:
         """Write it."""
-        infos = [[astuple(info) for info in side] for side in (signature.inputs, signature.outputs)]
-        self.write(f"{self._variant}.signature", json.dumps(infos).encode())
+        self.write(f"{self._variant}.signature", signature.to_json().encode())
 
     def program(self, shapes: Sequence[Sequence[int]]) -> CpuProgram | None:
         """The program for these input shapes, if it is there."""
@@ -166,7 +156,7 @@ class Bundles:
 
     def _weights_bytes(self) -> int:
         """Bytes of the files of constants, once those that others make superfluous are gone."""
-        files = dict(self.weights())
+        files = dict(sorted(self.weights(), key=lambda file: len(file[1])))
         for name in [*files]:
             others = [held for other, held in files.items() if other != name]
             if files[name] <= set().union(*others):
@@ -176,11 +166,7 @@ class Bundles:
 
     def _files(self, suffix: str) -> list[Item]:
         """Those of a kind, the last to have been used first."""
-        return [
-            item
-            for item in self.folder.items()
-            if item.name.endswith(suffix) and item.kind == stat.S_IFREG
-        ]
+        return [item for item in self.folder.items() if item.name.endswith(suffix)]
 
 
 def _short(*parts: str) -> str:

@@ -19,8 +19,9 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from saccade.caches import CacheFolder, Entry, Seal, cache_folder, write_all
+from saccade.errors import CacheError
 
-__all__ = ["Measured", "Store", "damaged", "sealed_line"]
+__all__ = ["Measured", "Store", "check", "sealed_line"]
 
 MOST_BYTES = 8 << 20
 
@@ -112,10 +113,15 @@ def sealed_line(measured: Measured, seal: Seal) -> str:
     return f"{seal(text.encode()).hex()} {text}\n"
 
 
-def damaged(log: Entry) -> bool:
-    """Whether there is a line that nobody with the key wrote; the header means nothing."""
+def check(log: Entry) -> None:
+    """See whether all of a log was written with the user's key; the header means nothing.
+
+    Raises:
+        CacheError: If there is a line that was not.
+    """
     lines = [line for line in _lines(log) if line and not line.startswith("{")]
-    return any(_text(line, log.seal) is None for line in lines)
+    if any(_text(line, log.seal) is None for line in lines):
+        raise CacheError(f"{log.where}: damaged, or sealed with another key")
 
 
 def _key(measured: Measured) -> _Key:

@@ -1,0 +1,134 @@
+"""`saccade cache`: what the caches on disk hold, whether it is sound, and how to get rid of it."""
+
+# ruff: noqa: PLC0415 - the caches and the engine are imported when a command runs, not for --help
+
+from __future__ import annotations
+
+import stat
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from saccade.errors import OptionError
+
+if TYPE_CHECKING:
+    from saccade.caches import CacheFolder, Item
+
+__all__ = ["cache"]
+
+cache = typer.Typer(help="List, verify or prune the caches on disk.", no_args_is_help=True)
+
+RemoveOption = Annotated[bool, typer.Option("--remove", help="Delete what is listed.")]
+ToOption = Annotated[
+    str | None, typer.Option("--to", metavar="SIZE", help="Such as 500M; default: the limit.")
+]
+AllOption = Annotated[bool, typer.Option("--all", help="Delete every entry.")]
+
+
+@cache.command()
+def ls() -> None:
+    """List kinds of entries and models, with their sizes and when they were last used."""
+    from saccade.caches.audit import existing_cache
+    from saccade.caches.limit import KINDS, walk
+    from saccade.options import cache_bytes, cache_dir
+
+    top = existing_cache()
+    items = [] if top is None else list(walk(top.root))
+    for name, kind in KINDS.items():
+        mine = [item for item in items if item.folder.partition("/")[0] == name]
+        print(_row(name, mine, kind.what))
+        if top is not None and kind.nested:
+            for folder in sorted({item.folder for item in mine if "/" in item.folder}):
+                inside = [item for item in mine if item.folder == folder]
+                model = top.folder(folder)
+                print(_row(f"  {folder.partition('/')[2][:12]}", inside, _inputs(model, inside)))
+    total = sum(item.size for item in items)
+    where = cache_dir() if top is None else top.path
+    print(f"{_size(total)} of at most {_size(cache_bytes())} in {where}")
+
+
+@cache.command()
+def verify(*, remove: RemoveOption = False) -> None:
+    """Check seal, owner, mode and contents of every entry.
+
+    The exit status is 1 if any of them is not sound.
+    """
+    from saccade.caches.audit import audit, existing_cache
+    from saccade.ir import serialize
+    from saccade.runtime.weights import map_weights
+    from saccade.tuning.store import check
+
+    top = existing_cache()
+    formats = {
+        ".weights": map_weights,
+        ".graph": lambda entry: serialize.check(entry.file, entry.where, entry.seal),
+        ".jsonl": check,
+    }
+    found = [] if top is None else list(audit(top, formats))
+    for finding in found:
+        print(finding.problem)
+        if remove:
+            finding.folder.remove(finding.name)
+    print(f"{len(found)} not sound{', removed' if remove and found else ''}")
+    if found:
+        raise typer.Exit(1)
+
+
+@cache.command()
+def prune(*, to: ToOption = None, everything: AllOption = False) -> None:
+    """Delete the entries that were used least recently, until the rest fits."""
+    from saccade.caches.audit import existing_cache
+    from saccade.caches.limit import KINDS, prune_to, walk
+    from saccade.options import cache_bytes, parse_bytes
+
+    if everything and to is not None:
+        raise OptionError("choose one of --to and --all")
+    most = cache_bytes() if to is None else parse_bytes(to)
+    top = existing_cache()
+    if top is None:
+        print("there is no cache yet")
+        return
+    before = sum(item.size for item in walk(top.root))
+    if everything:
+        for name in KINDS:
+            top.remove(name)
+    else:
+        prune_to(top.root, most)
+    after = sum(item.size for item in walk(top.root))
+    print(f"{_size(before - after)} deleted, {_size(after)} left")
+
+
+def _row(name: str, items: Sequence[Item], what: str) -> str:
+    used = max((item.used for item in items), default=None)
+    when = "" if used is None else time.strftime("%Y-%m-%d %H:%M", time.localtime(used))
+    files = sum(item.kind == stat.S_IFREG for item in items)
+    size = _size(sum(item.size for item in items))
+    return f"{name:<14} {files:>6} files {size:>10}  {when:<16}  {what}".rstrip()
+
+
+def _inputs(model: CacheFolder, items: Sequence[Item]) -> str:
+    """What a model takes, as its signature says."""
+    from saccade.signature import Signature
+
+    for item in items:
+        found = model.read(item.name, use=False) if item.name.endswith(".signature") else None
+        try:
+            infos = () if found is None else Signature.from_json(found).inputs
+        except ValueError:
+            continue
+        if infos:
+            shapes = ("x".join(map(str, info.shape)) or "scalar" for info in infos)
+            named = zip(infos, shapes, strict=True)
+            return ", ".join(f"{info.name}: {info.dtype} {shape}" for info, shape in named)
+    return ""
+
+
+def _size(nbytes: int) -> str:
+    value, unit = float(nbytes), "B"
+    for larger in ("KiB", "MiB", "GiB", "TiB"):
+        if value < 1024:
+            break
+        value, unit = value / 1024, larger
+    return f"{value:.0f} B" if unit == "B" else f"{value:.1f} {unit}"
