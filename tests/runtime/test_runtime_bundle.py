@@ -1,5 +1,6 @@
 """Bundles: what a start leaves on disk for the next one, and what becomes of damaged ones."""
 
+import errno
 import gc
 import json
 import os
@@ -284,6 +285,64 @@ def test_a_model_s_oldest_programs_go(cache, first, monkeypatch):
         model(picture(1, 3, 9, width))
     folder = folder_of(cache)
     assert len(list(folder.glob("*.program"))) == 2
+
+
+def keep(bundles, names, most=None, nbytes=8000):
+    placed = place((name, nbytes) for name in names)
+
+    def fill(put):
+        for name, at, _ in placed:
+            put(at, np.full(nbytes, ord(name), np.uint8))
+
+    return bundles.keep_weights(placed, fill, most)
+
+
+def test_a_model_s_constants_may_be_limited(cache, monkeypatch):
+    bundles = bundle.Bundles(cache_folder("bundles").folder("model"), "model", "variant")
+    size = size_of(place([("a", 8000)]))
+    assert not keep(bundles, "a", size - 1) and not bundles.weights()
+    assert keep(bundles, "a", size) and not keep(bundles, "b", 2 * size - 1)
+    assert keep(bundles, "b", 2 * size) and keep(bundles, "c")
+    assert sorted(min(names) for _, names in bundles.weights()) == ["a", "b", "c"]
+    # What others hold too makes room, and all that was held still is.
+    assert keep(bundles, "abc")
+    assert keep(bundles, "d", size_of(place((n, 8000) for n in "abc")) + size)
+    assert sorted("".join(sorted(names)) for _, names in bundles.weights()) == ["abc", "d"]
+    constants = {n: a for path, _ in bundles.weights() for n, a in bundles.map(path).items()}
+    assert all((constants[name] == ord(name)).all() for name in "abcd")
+    monkeypatch.setenv("SACCADE_CACHE_BYTES", str(size - 1))
+    assert not keep(bundles, "e"), "nor does the cache take what is larger than it"
+
+
+def test_equal_files_do_not_make_each_other_superfluous(cache):
+    bundles = bundle.Bundles(cache_folder("bundles").folder("model"), "model", "variant")
+    assert keep(bundles, "ab") and keep(bundles, "bc") and keep(bundles, "ca")
+    assert keep(bundles, "d", 1 << 20)
+    assert {name for _, names in bundles.weights() for name in names} == set("abcd")
+    assert len(bundles.weights()) == 3
+
+
+def test_where_no_room_can_be_reserved_it_is_filled(cache, monkeypatch):
+    """As some file systems want it: no page may be a hole, even where nothing is put."""
+
+    def refuse(*_args):
+        raise OSError(errno.EOPNOTSUPP, "Operation not supported")
+
+    written = set()
+    real = os.pwrite
+
+    def watch(file, data, at):
+        written.update(range(at // 4096, -(-(at + len(data)) // 4096)))
+        return real(file, data, at)
+
+    monkeypatch.setattr(os, "posix_fallocate", refuse)
+    monkeypatch.setattr(os, "pwrite", watch)
+    bundles = bundle.Bundles(cache_folder("bundles").folder("model"), "model", "variant")
+    placed = place([("a", 3_000_000)])
+    assert bundles.keep_weights(placed, lambda put: put(5000, np.ones(3, np.uint8)))
+    assert written == set(range(size_of(placed) // 4096))
+    (found,) = (bundles.map(path)["a"] for path, _ in bundles.weights())
+    assert found.sum() == 3 and found[5000:5003].all()
 
 
 def test_constants_are_held_once_per_process(cache, first):
