@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+import warnings
 from hashlib import sha256
 from pathlib import Path
 
@@ -15,8 +16,9 @@ import pytest
 from runtime_models import compiled, convolutions, picture, two_inputs
 
 from saccade import tuning
-from saccade.caches import Entry, cache_folder, choices_entry
+from saccade.caches import Entry, cache_folder, choices_entry, limit
 from saccade.errors import CacheError, CacheWarning, OptionError
+from saccade.options import parse_bytes
 from saccade.processor import this_machine
 from saccade.runtime import bundle, constants
 from saccade.runtime.identity import machine_identity
@@ -285,6 +287,39 @@ def test_a_model_s_oldest_programs_go(cache, first, monkeypatch):
         model(picture(1, 3, 9, width))
     folder = folder_of(cache)
     assert len(list(folder.glob("*.program"))) == 2
+
+
+@pytest.mark.parametrize("most", ["0", "8K", "64K"])
+def test_a_cache_that_is_too_small_only_means_more_work(cache, first, monkeypatch, most):
+    monkeypatch.setenv("SACCADE_CACHE_BYTES", most)
+    monkeypatch.setattr(limit, "_counts", {})
+    model = compiled(convolutions(), threads=1)
+    assert np.array_equal(model(X), first)
+    model(OTHER)
+    assert sum(item.size for item in limit.walk(str(cache))) <= parse_bytes(most)
+    assert np.array_equal(compiled(convolutions(), threads=1)(X), first)
+
+
+@pytest.mark.parametrize("how", [*HOW, "another entry", "fifo", "folder", "link to itself"])
+def test_everything_is_damaged_at_once(cache, first, how):
+    """Objects, graphs, bundles, notes: what is left is what the model says."""
+    found = [path for kind in limit.KINDS for path in sorted((cache / kind).rglob("*"))]
+    paths = [path for path in found if path.is_file()]
+    assert {path.relative_to(cache).parts[0] for path in paths} >= {"bundles", "graphs", "objects"}
+    contents = [path.read_bytes() for path in paths]
+    for path, content in zip(paths, contents[1:] + contents[:1], strict=True):
+        if how in HOW:
+            damage(how, path)
+        elif how == "another entry":
+            path.write_bytes(content)
+        else:
+            path.unlink()
+            make = {"fifo": os.mkfifo, "folder": os.mkdir}
+            make.get(how, lambda path: path.symlink_to(path))(path)
+    with warnings.catch_warnings():
+        if how not in HOW:
+            warnings.simplefilter("ignore", CacheWarning)
+        assert not found_ready(first)
 
 
 def keep(bundles, names, most=None, nbytes=8000):

@@ -12,7 +12,6 @@ from __future__ import annotations
 import fcntl
 import hmac
 import os
-import shutil
 import stat
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -186,16 +185,16 @@ class CacheFolder:
             with self._opened(make=True) as (folder, key), fresh_file(folder) as (file, fresh):
                 fill(self._entry(file, name, key))
                 size = os.fstat(file).st_size
-                if too_large(size):
-                    return False
-                os.replace(fresh, name, src_dir_fd=folder, dst_dir_fd=folder)
+                fits = not too_large(size)
+                if fits:
+                    os.replace(fresh, name, src_dir_fd=folder, dst_dir_fd=folder)
         except UnusableError as error:
             warn(error)
             return False
         except OSError:
             return False
-        note(self, name, size)
-        return True
+        note(self, name, size if fits else 0)
+        return fits
 
     @contextmanager
     def appending(self, name: str) -> Iterator[Entry]:
@@ -235,6 +234,8 @@ class CacheFolder:
             try:
                 os.unlink(name, dir_fd=folder)
             except (IsADirectoryError, PermissionError):
+                import shutil  # noqa: PLC0415 - 2 ms for what hardly ever happens
+
                 shutil.rmtree(name, dir_fd=folder)
 
     def remove_empty(self, name: str) -> None:
