@@ -4,6 +4,7 @@ What the others prepare here is a whole cache with bundles for the same file, as
 machine can make one. A model that starts its engine did not run what they prepared.
 """
 
+import gc
 import os
 import shutil
 import stat
@@ -52,6 +53,7 @@ def cache(tmp_path, monkeypatch):
 @pytest.fixture
 def own(cache, theirs):
     """A cache of our own with the same in it: they know what is there."""
+    gc.collect()  # what other tests left: constants that a process holds are not read again
     shutil.copytree(theirs[0], cache)
     for path in (cache.parent, cache):
         path.chmod(0o700)
@@ -80,6 +82,11 @@ def ready(wanted, x=X, **options):
     return model._engine is None
 
 
+def assert_close(y, wanted):
+    """Equal but for the order of sums: a plan made without their code may be another."""
+    np.testing.assert_allclose(y, wanted, rtol=1e-4, atol=1e-5)
+
+
 def test_what_is_sealed_with_another_key_is_not_run(rekeyed, theirs):
     assert not ready(theirs[1][0])
     assert ready(theirs[1][0]), "it was made again"
@@ -98,7 +105,7 @@ def test_a_folder_that_is_moved_in_between_two_sizes(own, prepared, theirs, leve
     source.rename(inside)
     with pytest.warns(CacheWarning, match="can be written to by others"):
         y = model(OTHER)
-    assert np.array_equal(y, theirs[1][1])
+    assert_close(y, theirs[1][1])
     assert model._engine is not None, "what they prepared was run"
 
 
@@ -109,12 +116,12 @@ def test_a_folder_that_is_moved_in_and_given_back_its_mode(own, prepared, theirs
     (own / "key").write_bytes(os.urandom(32))
     shutil.rmtree(own / "bundles")
     (prepared / "bundles").rename(own / "bundles")
-    assert np.array_equal(model(OTHER), theirs[1][1])
+    assert_close(model(OTHER), theirs[1][1])
     assert model._engine is not None
 
 
 def model_folder(cache):
-    (folder,) = (path.parent for path in (cache / "bundles").glob("*/*.weights"))
+    (folder,) = {path.parent for path in (cache / "bundles").glob("*/*.weights")}
     return folder
 
 
@@ -168,7 +175,9 @@ def test_a_fifo_among_the_entries_is_passed_over(own, theirs, kind):
     assert ready(theirs[1][0]), "and replaced"
 
 
-@pytest.mark.parametrize("payload", [b"", b"\1", bytes(8), b"\xff" * 64, b"\2" + bytes(7) + b"{}"])
+@pytest.mark.parametrize(
+    "payload", [b"", b"\1", bytes(8), b"\xff" * 64, b"\2" + bytes(7) + b"{}"], ids=range(5)
+)
 @pytest.mark.parametrize("kind", ["program", "signature"])
 def test_whatever_is_sealed_and_makes_no_sense_is_made_again(own, theirs, kind, payload):
     """Only a mistake of ours could write that; it is no reason to fail."""
