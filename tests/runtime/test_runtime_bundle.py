@@ -31,14 +31,6 @@ OTHER = picture(1, 3, 9, 11)
 SUMS = picture(2, 4), picture(2, 4), np.array([1, -2, 3])
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _usual_speeds():
-    """Plans depend on nothing that is measured: results are compared bit by bit."""
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("saccade.runtime.cpu.backend.Speeds", lambda *_: None, raising=False)
-        yield
-
-
 @pytest.fixture
 def cache(tmp_path, monkeypatch):
     monkeypatch.setenv("SACCADE_CACHE_DIR", str(tmp_path))
@@ -46,7 +38,7 @@ def cache(tmp_path, monkeypatch):
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory, _usual_speeds):
+def made(tmp_path_factory):
     """A cache that a first start filled, and its result."""
     folder = tmp_path_factory.mktemp("made")
     with pytest.MonkeyPatch.context() as patched:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from hashlib import sha256
-from pathlib import Path
 
 from saccade.caches.folder import CacheFolder, Entry, Item
 from saccade.caches.key import Seal, write_all
@@ -23,7 +22,6 @@ __all__ = [
     "Seal",
     "cache_folder",
     "choices_entry",
-    "trusted_folder",
     "write_all",
 ]
 
@@ -37,9 +35,3 @@ def choices_entry(model: str, machine: Mapping[str, str]) -> str:
     """Which entry of `algorithms` is for a model (by its digest) and a machine."""
     key = "\0".join((model, *(f"{name}={value}" for name, value in sorted(machine.items()))))
     return f"{sha256(key.encode()).hexdigest()}.json"
-
-
-def trusted_folder(name: str) -> Path | None:
-    """A folder of the cache for those who go by paths; None where it may not be used."""
-    folder = cache_folder(name)
-    return folder.path if folder.usable() else None

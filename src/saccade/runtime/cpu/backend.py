@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-from saccade.codegen.target import described_target, host_target
+from saccade.codegen.target import Target, described_target, host_target
 from saccade.errors import OptionError
 from saccade.ir import Graph, Op
 from saccade.kernels import bring_usual, kernels_for
@@ -16,7 +16,7 @@ from saccade.processes import Processes
 from saccade.runtime.bundle import Bundles
 from saccade.runtime.constants import constants_of
 from saccade.runtime.cpu.compiler import sources_digest
-from saccade.runtime.cpu.driver import SYMBOLS, compile_driver, driver_kept, provide
+from saccade.runtime.cpu.driver import SYMBOLS, compile_driver, driver_code, provide
 from saccade.runtime.cpu.linker import link
 from saccade.runtime.cpu.objects import Key, ObjectFile, Objects, llvm_version
 from saccade.runtime.cpu.program import CpuProgram
@@ -38,6 +38,7 @@ class CpuBackend:
         )
         self.objects = Objects(self.target, checked=options.checked, disk=options.cache)
         self._processes = processes
+        self._disk = options.cache
         bring_usual()  # the graph may still be in the making
 
     def candidates(self, op: Op) -> Sequence[CpuKernel]:
@@ -98,12 +99,16 @@ class CpuBackend:
         before = self.objects.compiled
         try:
             files = self.objects.get(_keys(plan), self._processes)
-            if self.objects.compiled > before and not driver_kept(host_target()):
-                # Where kernels had to be compiled, so has the driver: not in the user's memory.
-                self._processes.map(compile_driver, [host_target()])
+            make = compile_driver
+            if self.objects.compiled > before:  # and so the driver's may be: not in our memory
+                make = self._compiled_there
+            return files, driver_code(host_target(), make, disk=self._disk)
         finally:
             self._processes.close()
-        return files, compile_driver(host_target())
+
+    def _compiled_there(self, target: Target) -> bytes:
+        """The driver, compiled in a child."""
+        return self._processes.map(compile_driver, [target])[0]
 
 
 def _keys(plan: Plan) -> list[Key]:

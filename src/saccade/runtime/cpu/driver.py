@@ -29,10 +29,12 @@ from __future__ import annotations
 
 import ctypes
 import time
+from collections.abc import Callable
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from saccade.codegen.target import Target, host_target
+from saccade.locks import forkless
 
 if TYPE_CHECKING:
     from saccade.runtime.cpu.image import Linked
@@ -44,7 +46,7 @@ __all__ = [
     "Driver",
     "compile_driver",
     "driver",
-    "driver_kept",
+    "driver_code",
     "driver_text",
     "nanoseconds_per_tick",
     "provide",
@@ -334,17 +336,24 @@ def driver_text(target: Target) -> str:
 
 
 def compile_driver(target: Target) -> bytes:
-    """The driver's object code, from the folder on disk if it is there."""
-    from saccade.runtime.cpu.objects import text_object  # noqa: PLC0415 - a warm start has it linked
+    """The driver's object code."""
+    from saccade.codegen.compile import object_code  # noqa: PLC0415 - a warm start has it linked
 
-    return text_object(driver_text(target), target)
+    with forkless:
+        return object_code(driver_text(target), target)
 
 
-def driver_kept(target: Target) -> bool:
-    """Whether `compile_driver` would find it in the folder."""
-    from saccade.runtime.cpu.objects import kept_text  # noqa: PLC0415 - see above
+def driver_code(target: Target, make: Callable[[Target], bytes], *, disk: bool) -> bytes:
+    """The driver's object code, from the folder on disk if it may be used and has it."""
+    from saccade.runtime.cpu.objects import keep_text, kept_text  # noqa: PLC0415 - see above
 
-    return kept_text(driver_text(target), target) is not None
+    text = driver_text(target)
+    found = kept_text(text, target) if disk else None
+    if found is None:
+        found = make(target)
+        if disk:
+            keep_text(text, target, found)
+    return found
 
 
 _current: list[Driver] = []
@@ -362,7 +371,8 @@ def driver() -> Driver:
     if not _current:
         from saccade.runtime.cpu.linker import link  # noqa: PLC0415 - see `compile_driver`
 
-        provide(link([compile_driver(host_target())], SYMBOLS))
+        code = driver_code(host_target(), compile_driver, disk=True)
+        provide(link([code], SYMBOLS))
     return _current[0]
 
 

@@ -17,13 +17,12 @@ from typing import Any
 
 from saccade import collector
 from saccade.caches import cache_folder
-from saccade.codegen.compile import object_code
 from saccade.codegen.target import Target
 from saccade.locks import Lock, forkless
 from saccade.processes import Processes
 from saccade.runtime.cpu.compiler import GET_READY, Task, compile_kernel, effort, sources_digest
 
-__all__ = ["Key", "ObjectFile", "Objects", "kept_text", "llvm_version", "text_object"]
+__all__ = ["Key", "ObjectFile", "Objects", "keep_text", "kept_text", "llvm_version"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,19 +148,15 @@ class _Folder:
             self._folder.write(f"{entry.symbol}.bin", _encode(entry))
 
 
-def text_object(text: str, target: Target) -> bytes:
-    """Object code of a piece of LLVM IR text, from the folder if it is there."""
-    found = kept_text(text, target)
-    if found is None:
-        with forkless:
-            found = ObjectFile(_text_symbol(text, target), object_code(text, target), ())
-        _Folder(use=True).write(found)
-    return found.code
+def kept_text(text: str, target: Target) -> bytes | None:
+    """Object code of a piece of LLVM IR text, if the folder has it."""
+    found = _Folder(use=True).read(_text_symbol(text, target))
+    return None if found is None else found.code
 
 
-def kept_text(text: str, target: Target) -> ObjectFile | None:
-    """What `text_object` would find in the folder."""
-    return _Folder(use=True).read(_text_symbol(text, target))
+def keep_text(text: str, target: Target, code: bytes) -> None:
+    """Leave it there."""
+    _Folder(use=True).write(ObjectFile(_text_symbol(text, target), code, ()))
 
 
 def _text_symbol(text: str, target: Target) -> str:
