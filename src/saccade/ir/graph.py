@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
+from typing import Any
 
 from saccade.ir.counts import Count
 from saccade.ir.dim import Dim, evaluate
@@ -79,6 +80,7 @@ class Graph:
         remarks: What passes have to say to whoever reads a plan.
         counts: Symbols whose sizes steps find out. The last outputs, as many, are these sizes
             (int64, one element each): not the file's and not the caller's.
+        derived: Of `ir.derived`: what functions found out about it, by function and arguments.
     """
 
     inputs: tuple[Value, ...]
@@ -89,6 +91,7 @@ class Graph:
     name: str = ""
     remarks: tuple[str, ...] = ()
     counts: tuple[Count, ...] = ()
+    derived: dict[object, dict[Any, Any]] = field(default_factory=dict, init=False, repr=False)
 
     @property
     def results(self) -> tuple[Value, ...]:

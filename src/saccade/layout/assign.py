@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
 from math import prod
 
 from saccade.ir import Graph, Node, Op, Value
+from saccade.ir.derived import derived
 from saccade.kernels.base import View
 from saccade.kernels.machine import machine
 from saccade.layout.excite import with_gates
@@ -80,7 +80,7 @@ def assign(
     )
 
 
-@lru_cache(maxsize=64)
+@derived
 def _formats(graph: Graph) -> Formats:
     return formats(graph)
 

@@ -13,9 +13,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import lru_cache
 
 from saccade.ir import DType, Graph, Node, Value
+from saccade.ir.derived import derived
 from saccade.ir.expr import IDENTITY
 from saccade.layout.join import is_plain_product, is_taken
 from saccade.layout.types import Backend
@@ -79,7 +79,7 @@ def _gives_sums(
     )
 
 
-@lru_cache(maxsize=64)
+@derived
 def _rewritten(graph: Graph, chosen: tuple[tuple[_Block, int], ...]) -> Graph:
     """The graph with gates in place of the blocks, from sums where they are counted."""
     gone: set[Node] = set()
@@ -95,7 +95,7 @@ def _rewritten(graph: Graph, chosen: tuple[tuple[_Block, int], ...]) -> Graph:
     return replace(graph, nodes=tuple(instead.get(node.outputs[0], node) for node in nodes))
 
 
-@lru_cache(maxsize=64)
+@derived
 def _blocks(graph: Graph) -> tuple[_Block, ...]:
     """Blocks whatever their sizes."""
     producers, uses = graph.producers(), graph.uses()

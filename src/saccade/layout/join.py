@@ -21,10 +21,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from math import prod
 
 from saccade.ir import Graph, Node, Value
+from saccade.ir.derived import derived
 from saccade.ir.expr import IDENTITY
 from saccade.kernels.base import Call
 from saccade.layout.types import Backend
@@ -58,7 +58,7 @@ def joined(graph: Graph, shapes: Shapes, backend: Backend, threads: int) -> Grap
     return _rewritten(graph, chosen) if chosen else graph
 
 
-@lru_cache(maxsize=64)
+@derived
 def _rewritten(graph: Graph, pairs: frozenset[Pair]) -> Graph:
     gone = {pair.first for pair in pairs}
     instead = {pair.second: pair.both for pair in pairs}
@@ -91,7 +91,7 @@ def is_taken(graph: Graph, node: Node, shapes: Shapes, backend: Backend, threads
     return any(kernel.supports(call) is None for kernel in backend.candidates(node.op))
 
 
-@lru_cache(maxsize=64)
+@derived
 def _expanding(graph: Graph) -> tuple[Pair, ...]:
     """Pairs that may be joined, whatever their sizes."""
     producers, uses = graph.producers(), graph.uses()
@@ -143,7 +143,7 @@ def _expanded(expand: Node, depthwise: Node) -> Node:
     return Node(op, inputs, depthwise.outputs, depthwise.name)
 
 
-@lru_cache(maxsize=64)
+@derived
 def separable_pairs(graph: Graph) -> tuple[Mapping[Node, Pair], Mapping[Node, str]]:
     """By depthwise convolution: the pairs that may be joined, and why others may not."""
     uses, pairs, refused = graph.uses(), {}, {}

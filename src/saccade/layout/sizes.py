@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 from itertools import zip_longest
 
 from saccade.errors import ModelError, PlanError
 from saccade.ir import Dim, Graph, Node, Op, TensorType, Value, storage
+from saccade.ir.derived import derived
 from saccade.ir.dim import evaluate, is_static
 from saccade.ir.verify import describe
 from saccade.opdefs import Move
@@ -62,7 +62,7 @@ class _Template:
     varying: tuple[tuple[Value, tuple[int, ...]], ...]
 
 
-@lru_cache(maxsize=64)
+@derived
 def _template(graph: Graph) -> _Template:
     fixed: dict[Value, tuple[int, ...]] = {}
     numbers: dict[Dim, int] = {}
@@ -143,7 +143,7 @@ def check_guards(
             _check_guard(node, ops[node], shapes, sizes)
 
 
-@lru_cache(maxsize=64)
+@derived
 def fitted(graph: Graph) -> frozenset[Node]:
     """Nodes that fit whatever the sizes; others, if dims that differ turn out equal as numbers."""
     return frozenset(node for node in graph.nodes if _fits_for_all_sizes(graph, node))
