@@ -18,6 +18,7 @@ from saccade.errors import (
     SaccadeError,
     UnsupportedModelError,
 )
+from saccade.locks import forkless
 from saccade.options import Options, Precision
 
 if TYPE_CHECKING:
@@ -52,6 +53,7 @@ def __getattr__(name: str) -> Any:  # noqa: ANN401
     """Import the classes of the engine when they are first asked for."""
     if name not in _HOME:
         raise AttributeError(f"module 'saccade' has no attribute {name!r}")
-    value = getattr(import_module(f"saccade.{_HOME[name]}"), name)
+    with forkless:
+        value = getattr(import_module(f"saccade.{_HOME[name]}"), name)
     globals()[name] = value
     return value

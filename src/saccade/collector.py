@@ -8,14 +8,19 @@ that the process holds, for several times as long as the planning takes.
 from __future__ import annotations
 
 import gc
+import os
 import threading
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from saccade.locks import Lock
+
 __all__ = ["put_off"]
 
-_lock = threading.Lock()
-_inside = 0
+_lock = Lock()
+_inside = Counter[int]()
+"""How many times each thread is inside; only those that are."""
 _was_on = False
 
 
@@ -27,16 +32,33 @@ def put_off() -> Iterator[None]:
     Where it was off when the first thread entered it stays off; whoever switches it meanwhile may
     see that undone.
     """
-    global _inside, _was_on  # noqa: PLW0603 - the collector is one for the process
+    global _was_on  # noqa: PLW0603 - the collector is one for the process
+    thread = threading.get_ident()
+    # Whatever is switched off is so by someone who is inside, at every moment: see `_end_others`.
     with _lock:
-        if _inside == 0:
+        if not _inside:
             _was_on = gc.isenabled()
-            gc.disable()
-        _inside += 1
+        _inside[thread] += 1
+        gc.disable()
     try:
         yield
     finally:
         with _lock:
-            _inside -= 1
-            if _inside == 0 and _was_on:
+            if _inside.total() == 1 and _was_on:
                 gc.enable()
+            _inside[thread] -= 1
+            if not _inside[thread]:
+                del _inside[thread]
+
+
+def _end_others() -> None:
+    """Threads that a forked child does not have never leave."""
+    thread = threading.get_ident()
+    others = [other for other in _inside if other != thread]
+    for other in others:
+        del _inside[other]
+    if others and not _inside and _was_on:
+        gc.enable()
+
+
+os.register_at_fork(after_in_child=_end_others)

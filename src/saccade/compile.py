@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from saccade.locks import forkless, preload
+
 if TYPE_CHECKING:
     from saccade.engine import Engine
     from saccade.model import Model
@@ -11,6 +13,10 @@ if TYPE_CHECKING:
     from saccade.processes import Processes
 
 __all__ = ["compile"]
+
+_AT_FORK = ("logging", "concurrent.futures.thread")
+"""What engines import that has hooks for forks: before anything that a fork waits long for, as a
+hook that is registered meanwhile would run after that fork without having run before it."""
 
 
 def compile(  # noqa: A001 - the name that users expect: saccade.compile
@@ -43,9 +49,11 @@ def compile(  # noqa: A001 - the name that users expect: saccade.compile
     """
     # Imported here: `import saccade` costs those who want its errors or its CLI next to nothing,
     # and a start that finds a bundle needs no engine.
-    from saccade import frontend, runtime  # noqa: PLC0415
-    from saccade.model import Model  # noqa: PLC0415
-    from saccade.options import Options  # noqa: PLC0415
+    with forkless:
+        from saccade import frontend, runtime  # noqa: PLC0415
+        from saccade.model import Model  # noqa: PLC0415
+        from saccade.options import Options  # noqa: PLC0415
+    preload("encodings.ascii")  # of notes about files
 
     options = Options.make(device, precision, threads, exact, **more)
     early = _early(options, source)
@@ -54,12 +62,15 @@ def compile(  # noqa: A001 - the name that users expect: saccade.compile
     bundles = runtime.bundles(identity, options)
 
     def start() -> Engine:
-        from saccade import lowered  # noqa: PLC0415
-        from saccade.processes import Processes  # noqa: PLC0415
+        preload(*_AT_FORK)
+        with forkless:
+            from saccade import lowered  # noqa: PLC0415
+            from saccade.processes import Processes  # noqa: PLC0415
 
         processes = early.pop() if early else Processes()
         lower = lowered.begin(source, options, processes, identity, runtime.compiler(options))
-        from saccade.engine import Engine  # noqa: PLC0415 - a quarter of a second, beside lowering
+        with forkless:
+            from saccade.engine import Engine  # noqa: PLC0415 - 0.25 s, beside lowering
 
         return Engine(lower, options, processes, bundles, lasting=identity is not None)
 
@@ -71,11 +82,14 @@ def compile(  # noqa: A001 - the name that users expect: saccade.compile
 
 def _early(options: Options, source: object) -> list[Processes]:
     """Children that get ready while a file is digested, if it was never seen before."""
-    from saccade import frontend  # noqa: PLC0415
+    with forkless:
+        from saccade import frontend  # noqa: PLC0415
 
     if not options.cache or frontend.seen(source):
         return []
-    from saccade.processes import Processes  # noqa: PLC0415 - a warm start needs none
+    preload(*_AT_FORK, "saccade.frontend.external")  # which digests need
+    with forkless:
+        from saccade.processes import Processes  # noqa: PLC0415 - a warm start needs none
 
     processes = Processes()
     processes.warm("saccade.opdefs", "saccade.lowered")

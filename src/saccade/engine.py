@@ -11,6 +11,7 @@ from saccade import plan as planner
 from saccade.errors import InputError, OptionError
 from saccade.ir import Array, Dim, Graph, Value
 from saccade.ir.dim import Affine, Symbol, symbol
+from saccade.locks import forkless, preload
 from saccade.lowered import Lowered
 from saccade.options import Options
 from saccade.plan import Plan
@@ -92,6 +93,7 @@ class Engine:
 
     def program(self, shapes: Sequence[tuple[int, ...]], others: Iterable[Any]) -> Any:  # noqa: ANN401
         """The program for these input shapes; it prefers the code of the `others`."""
+        preload("saccade.kernels.packing")
         if self.backend.idle:
             for other in others:
                 self.backend.adopt(other.plan)
@@ -106,7 +108,9 @@ class Engine:
         """Search for faster choices on these inputs, and keep them; see `Model.tune`."""
         if self._options.device != "cpu":
             raise OptionError(f"only device cpu can be tuned, not {self._options.device}")
-        from saccade.insitu import tune  # noqa: PLC0415 - running needs none of it
+        with forkless:
+            from saccade.insitu import tune  # noqa: PLC0415 - running needs none of it
+        preload("saccade.kernels.packing", "numpy.ma")  # which medians import
 
         sizes = sizes_of(self.graph, [a.shape for a in inputs])
         outcome = tune(

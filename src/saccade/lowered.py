@@ -19,6 +19,7 @@ from saccade.caches import CacheFolder, cache_folder
 from saccade.errors import CacheError
 from saccade.ir import Graph, serialize
 from saccade.ir.printer import format_graph
+from saccade.locks import forkless, preload
 from saccade.options import Options, Precision
 from saccade.processes import Processes
 
@@ -27,6 +28,12 @@ if TYPE_CHECKING:
 
 __all__ = ["Lowered", "begin"]
 
+_READERS = (
+    *("onnx", "onnx.defs", "google.protobuf.message", "onnx_ir", "onnx_ir.passes.common"),
+    *(f"saccade.frontend.{name}" for name in ("check", "external", "lower", "normalise", "read")),
+    "saccade.passes",
+)
+"""Modules that reading a source and its passes need."""
 _fresh = itertools.count()
 
 
@@ -85,13 +92,15 @@ def begin(
 
 
 def _lower(source: Any, options: Options, *, mapped: bool = False) -> Graph:  # noqa: ANN401
+    preload(*_READERS)
     from saccade import passes  # noqa: PLC0415 - a warm start needs none of them
 
     return passes.run(frontend.load(source, options, mapped=mapped), _passes(options))
 
 
 def _passes(options: Options) -> tuple[Pass, ...]:
-    from saccade import passes  # noqa: PLC0415 - a warm start needs none of them
+    with forkless:
+        from saccade import passes  # noqa: PLC0415 - a warm start needs none of them
 
     return passes.BFLOAT16 if options.precision is Precision.BF16 else passes.STANDARD
 
@@ -106,6 +115,7 @@ def _lower_file(task: tuple[str | Path, Options, _Place]) -> None:
 
 
 def _stages(source: Any, options: Options) -> dict[str, str]:  # noqa: ANN401
+    preload(*_READERS)
     from saccade import passes  # noqa: PLC0415 - a warm start needs none of them
 
     graph = frontend.load(source, options)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from saccade.errors import InputError, OptionError
-from saccade.locks import Lock
+from saccade.locks import Lock, forkless, preload
 from saccade.signature import TensorInfo
 
 if TYPE_CHECKING:
@@ -113,7 +113,9 @@ class Model:
         """
         _check_repeat(repeat)
         arrays = self._arrays(self._named(args, kwargs))
-        from saccade.profile import Profile  # noqa: PLC0415 - running needs none of it
+        with forkless:
+            from saccade.profile import Profile  # noqa: PLC0415 - running needs none of it
+        preload("numpy.ma")  # which medians import
 
         program = self._program(tuple(a.shape for a in arrays))
         return Profile.of(program.plan, program.profile(arrays, repeat), program.speeds())
@@ -214,7 +216,10 @@ class Model:
 
     def _left(self, shapes: Shapes) -> Program | None:
         """A program that an earlier start left."""
-        return self._bundles.program(shapes) if self._bundles is not None else None
+        if self._bundles is None:
+            return None
+        preload("saccade.runtime.cpu.saved")
+        return self._bundles.program(shapes)
 
     def _build(self, shapes: Shapes) -> Program:
         """A program of our own making; it prefers the code of those that are there."""

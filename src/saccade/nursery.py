@@ -9,6 +9,7 @@ import pickle
 import signal
 import socket
 import struct
+from contextlib import suppress
 from typing import Any
 
 from saccade.errors import SaccadeError
@@ -115,7 +116,8 @@ def _reap(statuses: dict[int, int], how: int) -> None:
 
 def _answer(calls: socket.socket) -> None:
     """Serve calls until nobody is there any more; does not return."""
-    calls.sendall(PID.pack(os.getpid()))
+    with suppress(ConnectionError):  # what is received next says so as well
+        calls.sendall(PID.pack(os.getpid()))
     while True:
         try:
             (length,) = FRAME.unpack(receive(calls, FRAME.size))

@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from saccade.errors import CompileError
-from saccade.locks import Lock
+from saccade.locks import Lock, forkless
 from saccade.nursery import FRAME, PID, receive
 from saccade.options import default_threads
 
@@ -211,7 +211,8 @@ class Processes:
 
     def _started(self) -> _Nursery:
         if not self._nursery:
-            self._nursery.append(_Nursery())
+            with forkless:  # a copy of a socket that `forget` cannot find would never be closed
+                self._nursery.append(_Nursery())
         return self._nursery[0]
 
     def _fork(self, function: Callable[[A], R]) -> _Child:
@@ -219,8 +220,9 @@ class Processes:
         with self._hands:
             nursery = self._started()
             nursery.bring(function.__module__)
-            child = _Child(nursery)
-            self._busy.add(child)
+            with forkless:
+                child = _Child(nursery)
+                self._busy.add(child)
             return child
 
     def _end(self, child: _Child) -> None:

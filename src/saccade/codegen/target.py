@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 
 from saccade.errors import OptionError
+from saccade.locks import forkless
 from saccade.machines import Description, description, nearest
 from saccade.processor import cpuinfo
 
@@ -101,6 +102,11 @@ def host_target(isa: Isa = "native") -> Target:
     Raises:
         OptionError: If this machine cannot run `isa`.
     """
+    with forkless:
+        return _host_target(isa)
+
+
+def _host_target(isa: Isa) -> Target:
     import llvmlite.binding as llvm  # noqa: PLC0415 - 40 ms; plans that are only read need no LLVM
 
     flags = llvm.get_host_cpu_features()

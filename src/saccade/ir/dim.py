@@ -18,6 +18,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from math import gcd
 
+from saccade.locks import forkless
+
 __all__ = [
     "Affine",
     "Dim",
@@ -353,6 +355,7 @@ def _evaluate_atom(atom: Symbol | Term, sizes: Mapping[str, int]) -> int:
 @lru_cache(maxsize=4096)
 def parse_dims(text: str) -> Dim:
     """Inverse of `str(dim)`; understands `+ - * // / %`, parentheses, `min` and `max`."""
-    from saccade.ir._dim_parser import parse  # noqa: PLC0415 - only caches and plans read text
+    with forkless:
+        from saccade.ir._dim_parser import parse  # noqa: PLC0415 - only caches and plans read text
 
     return parse(text)

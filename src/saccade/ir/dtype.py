@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from saccade.errors import ModelError
+from saccade.locks import forkless
 
 __all__ = ["DType"]
 
@@ -37,7 +38,8 @@ class DType(Enum):
         """The NumPy dtype."""
         kind: Any = self.value
         if self is DType.BF16:
-            import ml_dtypes  # noqa: PLC0415 - 5 ms that only reduced precision needs
+            with forkless:
+                import ml_dtypes  # noqa: PLC0415 - 5 ms that only reduced precision needs
 
             kind = ml_dtypes.bfloat16
         found: np.dtype[Any] = np.dtype(kind)

@@ -11,15 +11,13 @@ from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from saccade.locks import Lock
+from saccade.locks import forkless
 
 if TYPE_CHECKING:
     from saccade.kernels.base import CpuKernel
 
 __all__ = ["CPU_KERNELS", "Listed", "all_kernels", "bring_usual", "kernel_named", "kernels_for"]
 
-_lock = Lock()
-"""Python refuses imports of threads that wait for each other's packages."""
 _USUAL = ("Conv2d", "MatMul", "Pool2d", "Reduce", "Pointwise", "Move")
 """Operators that nearly every model of vision has."""
 
@@ -129,6 +127,6 @@ def _entries() -> dict[str, Listed]:
 
 @cache
 def _load(entry: Listed) -> CpuKernel:
-    with _lock:
+    with forkless:  # and one at a time: Python refuses imports that wait for each other
         found: CpuKernel = getattr(import_module(f"saccade.kernels.{entry.module}"), entry.value)
     return found

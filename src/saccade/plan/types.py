@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import groupby
 from typing import Any
 
@@ -12,6 +11,7 @@ from saccade.ir import Op, TensorType, Work
 from saccade.kernels.base import Packing, View
 from saccade.kernels.machine import Machine
 from saccade.layout.types import Searched
+from saccade.locks import cached_property, forkless
 
 __all__ = ["Constant", "Cut", "Phase", "Plan", "Port", "Ref", "Slot", "Step"]
 
@@ -209,19 +209,22 @@ class Plan:
             yield host, tuple(steps)
 
     def __str__(self) -> str:
-        from saccade.plan.text import table  # noqa: PLC0415 - only people read it
+        with forkless:
+            from saccade.plan.text import table  # noqa: PLC0415 - only people read it
 
         return table(self)
 
     def to_json(self) -> str:
         """The plan as JSON; `Plan.from_json` reads it back."""
-        from saccade.plan.json import dump  # noqa: PLC0415 - only tools need it
+        with forkless:
+            from saccade.plan.json import dump  # noqa: PLC0415 - only tools need it
 
         return dump(self)
 
     @staticmethod
     def from_json(text: str) -> Plan:
         """The plan that `to_json` wrote."""
-        from saccade.plan.json import load  # noqa: PLC0415
+        with forkless:
+            from saccade.plan.json import load  # noqa: PLC0415
 
         return load(text)

@@ -6,7 +6,6 @@ import json
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from functools import cached_property
 from itertools import groupby
 from typing import Any
 
@@ -14,6 +13,7 @@ import numpy as np
 
 from saccade.ir import Array
 from saccade.kernels.machine import Machine
+from saccade.locks import cached_property, forkless
 from saccade.plan import Phase, Plan, Step
 from saccade.plan.floor import floor, peak
 from saccade.plan.text import short_config
@@ -165,7 +165,8 @@ class Profile:
 
     def table(self, peer: PeerLayers | None = None) -> str:
         """Steps, families and shares as text, a peer's times beside ours where names match."""
-        from saccade.profile.text import table  # noqa: PLC0415 - only people read it
+        with forkless:
+            from saccade.profile.text import table  # noqa: PLC0415 - only people read it
 
         return table(self, peer)
 

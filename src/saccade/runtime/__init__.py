@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from saccade.locks import forkless
+
 if TYPE_CHECKING:
     from saccade.options import Options
     from saccade.processes import Processes
@@ -15,10 +17,12 @@ __all__ = ["backend", "bundles", "compiler"]
 def backend(options: Options, processes: Processes) -> Any:  # noqa: ANN401 - backends share a protocol, not a base
     """The backend of `options.device`; it compiles in `processes`."""
     if options.device == "reference":
-        from saccade.runtime.reference import ReferenceBackend  # noqa: PLC0415 - only tests use it
+        with forkless:
+            from saccade.runtime.reference import ReferenceBackend  # noqa: PLC0415 - for tests
 
         return ReferenceBackend(options, processes)
-    from saccade.runtime.cpu.backend import CpuBackend  # noqa: PLC0415 - a GPU process needs no LLVM
+    with forkless:
+        from saccade.runtime.cpu.backend import CpuBackend  # noqa: PLC0415 - a GPU process needs no LLVM
 
     return CpuBackend(options, processes)
 
@@ -30,7 +34,8 @@ def compiler(options: Options) -> str:
 
 def bundles(identity: str | None, options: Options) -> Bundles | None:
     """What earlier starts left of a model, and where to leave more; None if it has no identity."""
-    from saccade.runtime.bundle import bundles_of  # noqa: PLC0415 - only the CPU's programs are kept
+    with forkless:
+        from saccade.runtime.bundle import bundles_of  # noqa: PLC0415 - only the CPU's are kept
 
     if identity is None or options.machine is not None:
         return None

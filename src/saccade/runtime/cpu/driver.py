@@ -337,7 +337,8 @@ def driver_text(target: Target) -> str:
 
 def compile_driver(target: Target) -> bytes:
     """The driver's object code."""
-    from saccade.codegen.compile import object_code  # noqa: PLC0415 - a warm start has it linked
+    with forkless:
+        from saccade.codegen.compile import object_code  # noqa: PLC0415 - a warm start has it linked
 
     with forkless:
         return object_code(driver_text(target), target)
@@ -345,7 +346,8 @@ def compile_driver(target: Target) -> bytes:
 
 def driver_code(target: Target, make: Callable[[Target], bytes], *, disk: bool) -> bytes:
     """The driver's object code, from the folder on disk if it may be used and has it."""
-    from saccade.runtime.cpu.objects import keep_text, kept_text  # noqa: PLC0415 - see above
+    with forkless:
+        from saccade.runtime.cpu.objects import keep_text, kept_text  # noqa: PLC0415 - see above
 
     text = driver_text(target)
     found = kept_text(text, target) if disk else None
@@ -369,7 +371,8 @@ def provide(linked: Linked) -> None:
 def driver() -> Driver:
     """The driver, one for the whole process."""
     if not _current:
-        from saccade.runtime.cpu.linker import link  # noqa: PLC0415 - see `compile_driver`
+        with forkless:
+            from saccade.runtime.cpu.linker import link  # noqa: PLC0415 - see `compile_driver`
 
         code = driver_code(host_target(), compile_driver, disk=True)
         provide(link([code], SYMBOLS))

@@ -24,11 +24,11 @@ def link(objects: Iterable[bytes], symbols: Iterable[str]) -> Linked:
 
 def _llvm_link(objects: Sequence[bytes], symbols: Iterable[str]) -> Linked:
     """The same for other machines and formats, in an engine of LLVM's."""
-    import llvmlite.binding as llvm  # noqa: PLC0415 - 40 ms; needed only to run
-
-    llvm.initialize_native_target()
-    llvm.initialize_native_asmprinter()
     with forkless:
+        import llvmlite.binding as llvm  # noqa: PLC0415 - 40 ms; needed only to run
+
+        llvm.initialize_native_target()
+        llvm.initialize_native_asmprinter()
         machine = llvm.Target.from_default_triple().create_target_machine()
         engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine)
         for code in objects:

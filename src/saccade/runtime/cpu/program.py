@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from functools import cached_property
 from typing import TYPE_CHECKING
 from weakref import WeakSet, finalize
 
@@ -12,6 +11,7 @@ import numpy as np
 
 from saccade.codegen.calling import COUNTER_WORDS
 from saccade.errors import OutOfBoundsError
+from saccade.locks import cached_property, forkless
 from saccade.runtime.cpu.driver import JOB_WORDS, nanoseconds_per_tick
 from saccade.runtime.cpu.image import Linked
 from saccade.runtime.cpu.tables import Host, Native, Tables
@@ -237,7 +237,8 @@ class CpuProgram:
             team.run(job)
 
     def _run_hosts(self, host: Host, memory: Sequence[Array]) -> None:
-        from saccade.runtime.host import run_host_step  # noqa: PLC0415 - few programs have any
+        with forkless:
+            from saccade.runtime.host import run_host_step  # noqa: PLC0415 - few programs have any
 
         for step in self.plan.steps[host.first : host.end]:
             run_host_step(step, memory)

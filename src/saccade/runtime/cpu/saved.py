@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from saccade.errors import CacheError
+from saccade.locks import forkless
 from saccade.runtime.constants import stored_constants
 from saccade.runtime.cpu.driver import provide
 from saccade.runtime.cpu.image import Image, map_image
@@ -97,7 +98,8 @@ def load_program(bundles: Bundles, shapes: Sequence[Sequence[int]]) -> CpuProgra
     provide(linked)
 
     def plan() -> Plan:
-        from saccade.plan import Plan  # noqa: PLC0415 - running needs none of its classes
+        with forkless:
+            from saccade.plan import Plan  # noqa: PLC0415 - running needs none of its classes
 
         return Plan.from_json(text.decode())
 
