@@ -17,6 +17,7 @@ __all__ = [
     "OperandError",
     "OptionError",
     "OutOfBoundsError",
+    "OutOfMemoryError",
     "PlanError",
     "SaccadeError",
     "Unsupported",
@@ -46,6 +47,18 @@ class OptionError(SaccadeError, ValueError):
 
 class PlanError(SaccadeError):
     """No plan exists for these sizes."""
+
+
+class OutOfMemoryError(PlanError, MemoryError):
+    """What a run needs for inputs of these sizes is more memory than the system gives."""
+
+    @staticmethod
+    def of(arena: int, outputs: int) -> OutOfMemoryError:
+        """The error of a plan, for bytes of its arena and of its outputs."""
+        return OutOfMemoryError(
+            f"inputs of these sizes need {arena + outputs} bytes of memory ({arena} while it runs, "
+            f"{outputs} for the outputs), which the system does not give: use smaller ones"
+        )
 
 
 class CompileError(SaccadeError):

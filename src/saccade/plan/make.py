@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from saccade.errors import OutOfMemoryError
 from saccade.ir import Graph
 from saccade.ir.counts import multiple_of
 from saccade.ir.dim import evaluate
@@ -15,16 +16,23 @@ from saccade.plan.types import Constant, Cut, Phase, Plan, Port, Ref, Slot, Step
 
 __all__ = ["make"]
 
+_ADDRESSES = 1 << 47
+"""Bytes that a process can address, on the machines that there are."""
+
 
 def make(graph: Graph, laid: Laid, sizes: Mapping[str, int], threads: int, isa: str) -> Plan:
-    """The plan of a laid-out graph."""
+    """The plan of a laid-out graph.
+
+    Raises:
+        OutOfMemoryError: If it needs more memory than there are addresses.
+    """
     planner = _Planner(graph, laid, threads)
     planner.lifetimes()
     planner.merge_aliases()
     arena, live = planner.offsets()
     steps = tuple(planner.step(i, step) for i, step in enumerate(laid.steps))
     names = graph.output_names or tuple(v.name for v in graph.outputs)
-    return Plan(
+    plan = Plan(
         dict(sizes),
         threads,
         isa,
@@ -42,6 +50,9 @@ def make(graph: Graph, laid: Laid, sizes: Mapping[str, int], threads: int, isa: 
         len(graph.counts),
         _cuts(graph, sizes),
     )
+    if plan.arena_bytes + plan.output_bytes > _ADDRESSES:
+        raise OutOfMemoryError.of(plan.arena_bytes, plan.output_bytes)
+    return plan
 
 
 def _cuts(graph: Graph, sizes: Mapping[str, int]) -> tuple[Cut, ...]:

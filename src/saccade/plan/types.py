@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import groupby
+from math import prod
 from typing import Any
 
-from saccade.ir import Op, TensorType, Work
+from saccade.ir import DType, Op, TensorType, Work
 from saccade.kernels.base import Packing, View
 from saccade.kernels.machine import Machine
 from saccade.layout.types import Searched
@@ -202,6 +203,11 @@ class Plan:
     def reorders(self) -> tuple[Step, ...]:
         """Steps that only move values, each with its reason in `note`."""
         return tuple(step for step in self.steps if step.is_reorder)
+
+    @property
+    def output_bytes(self) -> int:
+        """Size of the outputs, of those whose length steps find out for the most there could be."""
+        return sum(prod(p.shape) * DType(p.dtype).itemsize for p in self.outputs)
 
     def segments(self) -> Iterator[tuple[bool, tuple[Step, ...]]]:
         """Runs of native steps and of host steps, in order: (is host, steps)."""

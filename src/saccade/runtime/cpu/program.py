@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
+from math import prod
 from typing import TYPE_CHECKING
 from weakref import WeakSet, finalize
 
 import numpy as np
 
 from saccade.codegen.calling import COUNTER_WORDS
-from saccade.errors import OutOfBoundsError
+from saccade.errors import OutOfBoundsError, OutOfMemoryError
 from saccade.locks import cached_property, forkless
 from saccade.runtime.cpu.driver import JOB_WORDS, nanoseconds_per_tick
 from saccade.runtime.cpu.image import Linked
 from saccade.runtime.cpu.tables import Host, Native, Tables
 from saccade.runtime.cpu.team import Inline, Team, shared_team
-from saccade.runtime.cpu.workspace import Workspaces
+from saccade.runtime.cpu.workspace import Block, Workspaces
 from saccade.runtime.lengths import cut_outputs
 
 if TYPE_CHECKING:
@@ -183,19 +184,33 @@ class CpuProgram:
         """Results for contiguous inputs of the plan's shapes and dtypes, in fresh arrays.
 
         A `team` that is given is the caller's alone.
+
+        Raises:
+            OutOfMemoryError: If the system does not give what it needs.
         """
-        tables, state = self.tables, self._take_state()
-        block = _arenas.take(tables.arena_bytes)
         try:
-            outputs = tuple(
-                state.rooms[i] if i in state.rooms else np.empty(shape, dtype)
-                for i, (shape, dtype) in enumerate(tables.outputs)
-            )
-            self._run_state(state, block.array(tables.arena_bytes), inputs, outputs, team)
-            return cut_outputs(outputs, tables.counts, tables.cuts)
-        finally:
-            _arenas.give_back(block)
-            self._idle.append(state)
+            block = _arenas.take(self.tables.arena_bytes)
+            try:
+                state = self._take_state()
+                try:
+                    return self._run(state, block, inputs, team)
+                finally:
+                    self._idle.append(state)
+            finally:
+                _arenas.give_back(block)
+        except MemoryError as error:
+            raise self._out_of_memory() from error
+
+    def _run(
+        self, state: _RunState, block: Block, inputs: Sequence[Array], team: Team | None
+    ) -> tuple[Array, ...]:
+        tables = self.tables
+        outputs = tuple(
+            state.rooms[i] if i in state.rooms else np.empty(shape, dtype)
+            for i, (shape, dtype) in enumerate(tables.outputs)
+        )
+        self._run_state(state, block.array(tables.arena_bytes), inputs, outputs, team)
+        return cut_outputs(outputs, tables.counts, tables.cuts)
 
     def _run_state(
         self,
@@ -243,6 +258,10 @@ class CpuProgram:
         for step in self.plan.steps[host.first : host.end]:
             run_host_step(step, memory)
 
+    def _out_of_memory(self) -> OutOfMemoryError:
+        outputs = (prod(shape) * np.dtype(dtype).itemsize for shape, dtype in self.tables.outputs)
+        return OutOfMemoryError.of(self.tables.arena_bytes, sum(outputs))
+
     def _raise_fault(self, state: _RunState, segment: _Segment) -> None:
         access, offset, length = (int(v) for v in state.fault[:3])
         state.fault[:] = 0
@@ -267,13 +286,21 @@ class CpuProgram:
         outputs: Sequence[Array] | None = None,
         memory: Array | None = None,
     ) -> Stopwatch:
-        """Clocked runs; arrays for the outputs and memory for the arena let programs share them."""
-        return Stopwatch(self, inputs, outputs, memory)
+        """Clocked runs; arrays for the outputs and memory for the arena let programs share them.
+
+        Raises:
+            OutOfMemoryError: If the system does not give what it needs.
+        """
+        try:
+            return Stopwatch(self, inputs, outputs, memory)
+        except MemoryError as error:
+            raise self._out_of_memory() from error
 
     def speeds(self) -> Machine:
         """Of this machine, measured once per process."""
-        from saccade.codegen.target import host_target  # noqa: PLC0415 - running needs no LLVM
-        from saccade.runtime.cpu.speeds import measured_speeds  # noqa: PLC0415
+        with forkless:
+            from saccade.codegen.target import host_target  # noqa: PLC0415 - running needs no LLVM
+            from saccade.runtime.cpu.speeds import measured_speeds  # noqa: PLC0415
 
         return measured_speeds(host_target(self.plan.isa))
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from saccade.errors import OutOfMemoryError
 from saccade.locks import Lock
 
 if TYPE_CHECKING:
@@ -62,7 +63,11 @@ class Workspaces:
         self._lock = Lock()
 
     def take(self, nbytes: int) -> Block:
-        """At least `nbytes`, with anything in them."""
+        """At least `nbytes`, with anything in them.
+
+        Raises:
+            OutOfMemoryError: If the system does not give them.
+        """
         if nbytes <= _SMALL:
             try:
                 return self._small.pop()  # a single step, which needs no lock
@@ -74,7 +79,13 @@ class Workspaces:
                     return self._idle.pop(i)
             if self._idle:
                 self._idle.pop()  # outgrown
-        return _fresh(nbytes)
+        try:
+            return _fresh(nbytes)
+        except (OSError, MemoryError) as error:
+            raise OutOfMemoryError(
+                f"this call needs {nbytes} bytes of memory while it runs, which the system does "
+                "not give: use smaller operands"
+            ) from error
 
     def give_back(self, block: Block) -> None:
         """Let others have it."""

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from saccade.errors import OutOfMemoryError
 from saccade.ir import Array, Graph
 from saccade.kernels.machine import Machine
 from saccade.plan import Plan, Step
@@ -25,7 +26,17 @@ class ReferenceProgram:
         self._constants = tuple(constants)
 
     def run(self, inputs: Sequence[Array]) -> tuple[Array, ...]:
-        """Results for contiguous inputs that fit the plan; the arena starts poisoned."""
+        """Results for contiguous inputs that fit the plan; the arena starts poisoned.
+
+        Raises:
+            OutOfMemoryError: If the system does not give what it needs.
+        """
+        try:
+            return self._run(inputs)
+        except MemoryError as error:
+            raise OutOfMemoryError.of(self.plan.arena_bytes, self.plan.output_bytes) from error
+
+    def _run(self, inputs: Sequence[Array]) -> tuple[Array, ...]:
         arena = np.full(self.plan.arena_bytes, 0xFF, np.uint8)
         outputs = tuple(np.empty(port.shape, port.dtype) for port in self.plan.outputs)
         memory = (arena, *inputs, *outputs, *self._constants)
