@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import signal
 import socket
 import subprocess
 import sys
@@ -47,12 +48,17 @@ class _Nursery:
     def __init__(self) -> None:
         path = os.pathsep.join(p or str(Path.cwd()) for p in sys.path)
         self._commands, theirs = socket.socketpair()
-        with theirs:
-            self._process = subprocess.Popen(
-                [sys.executable, "-P", "-c", "from saccade.nursery import serve; serve()"],
-                stdin=theirs.fileno(),
-                env=dict(os.environ, PYTHONPATH=path, **dict.fromkeys(_ONE_THREAD, "1")),
-            )
+        # Ctrl-C goes to every process of a terminal; the nursery has yet to say that it ignores it.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        try:
+            with theirs:
+                self._process = subprocess.Popen(
+                    [sys.executable, "-P", "-c", "from saccade.nursery import serve; serve()"],
+                    stdin=theirs.fileno(),
+                    env=dict(os.environ, PYTHONPATH=path, **dict.fromkeys(_ONE_THREAD, "1")),
+                )
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
         self._imported: set[str] = set()
         self._lock = Lock()  # a command and its reply
 
