@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import threading
 
 import numpy as np
@@ -69,3 +70,23 @@ def test_planning_puts_it_off(monkeypatch, tmp_path):
     model(np.zeros((3, 8), np.float32))
     assert seen == [False]
     assert gc.isenabled()
+
+
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
+def test_a_forked_child_does_not_wait_for_threads_that_it_does_not_have():
+    inside, leave = threading.Event(), threading.Event()
+
+    def other():
+        with collector.put_off():
+            inside.set()
+            leave.wait(10)
+
+    thread = threading.Thread(target=other)
+    thread.start()
+    assert inside.wait(10)
+    child = os.fork()
+    if not child:
+        os._exit(0 if gc.isenabled() else 1)
+    leave.set()
+    thread.join()
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0

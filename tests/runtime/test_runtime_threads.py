@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from runtime_models import compiled, convolutions, picture
 
-from saccade.locks import Lock, forkless
+from saccade.locks import Lock, cached_property, forkless
 from saccade.runtime.cpu.team import shared_team
 
 LIMIT = 60  # seconds after which a test counts as hung
@@ -195,3 +195,31 @@ def test_processes_end_cleanly_while_workers_spin():
             capture_output=True, text=True, timeout=LIMIT, check=False,
         )  # fmt: skip
         assert (done.returncode, done.stdout, done.stderr) == (0, "True\n", "")
+
+
+class Slow:
+    @cached_property
+    def value(self):
+        started.set()
+        finish.wait(LIMIT)
+        return object()
+
+
+started, finish = threading.Event(), threading.Event()
+
+
+def test_a_fork_while_another_thread_computes_a_property():
+    computing = threading.Thread(target=lambda: Slow().value)
+    computing.start()
+    started.wait(LIMIT)
+
+    def in_the_child():
+        finish.set()
+        mine = Slow()
+        return mine.value is mine.value
+
+    try:
+        assert in_child(in_the_child) == 0
+    finally:
+        finish.set()
+        computing.join(LIMIT)
