@@ -59,7 +59,7 @@ class Model:
     def __init__(self, start: Callable[[], Engine], bundles: Bundles | None) -> None:
         self._start = start
         self._bundles = bundles
-        self._lock = Lock()
+        self._lock, self._starting = Lock(), Lock()
         self._engine: Engine | None = None
         self._programs: OrderedDict[Shapes, Program] = OrderedDict()
         signature = bundles.signature() if bundles is not None else None
@@ -228,9 +228,10 @@ class Model:
 
     def _started(self) -> Engine:
         """The engine; most warm starts never need it."""
-        if self._engine is None:
-            self._engine = self._start()
-        return self._engine
+        with self._starting:
+            if self._engine is None:
+                self._engine = self._start()
+            return self._engine
 
 
 def _as_array(info: TensorInfo, value: Any) -> Array:  # noqa: ANN401

@@ -162,7 +162,7 @@ def _width(vectors: int, half: bool, lanes: int) -> int:
     return vectors * lanes - lanes // 2 * half
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=256)
 def ranked_tiles(
     borders: Borders,
     channels: int,
