@@ -87,11 +87,13 @@ class Engine:
         self.reference = FakeModel()
         self.compiled = []
         self.error = None
+        self.machine = None
 
-    def compile(self, source, *, device="cpu", precision="fp32", threads=None):
+    def compile(self, source, *, device="cpu", precision="fp32", threads=None, machine=None):
         if self.error is not None:
             raise self.error
         self.compiled.append((source, device, precision, threads))
+        self.machine = machine
         return self.reference if device == "reference" else self.model
 
 

@@ -57,6 +57,14 @@ def test_inspect_shows_each_view(saccade_cli, model_file):
         assert result.stdout == text
 
 
+def test_inspect_plans_as_another_machine_would(saccade_cli, engine, model_file):
+    shown = ("inspect", model_file, "--plan", "--shape", "1x3x8x8")
+    for machine in ("sapphire-rapids", None):
+        given = () if machine is None else ("--machine", machine)
+        assert saccade_cli(*shown, *given).exit_code == 0
+        assert engine.machine == machine
+
+
 def test_inspect_refuses_unknown_and_contradicting_views(refused, model_file):
     assert "'magic' is not one of import, fuse" in refused(
         "inspect", model_file, "--stage", "magic"

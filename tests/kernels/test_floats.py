@@ -11,10 +11,10 @@ import pytest
 from saccade.codegen.calling import real_word
 from saccade.codegen.compile import object_code
 from saccade.codegen.language import Kernel
-from saccade.codegen.target import host_target
 from saccade.codegen.values import Vec
 from saccade.kernels.floats import lanes_of, load, load_one, splat, store, wide
 from saccade.runtime.cpu.linker import link
+from saccade.testing.targets import runnable_target
 
 NUMPY = {
     "float32": np.float32,
@@ -25,7 +25,7 @@ NUMPY = {
 
 
 def run(isa, emit, arrays, integers=()):
-    target = host_target(isa)
+    target = runnable_target(isa)
     k = Kernel("kernel", target)
     emit(k)
     linked = link([object_code(str(k.finish()), target)], ["kernel"])

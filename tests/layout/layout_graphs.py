@@ -55,14 +55,16 @@ class Builder:
         return Graph(self.inputs, outputs, tuple(self.nodes), self.constants, names)
 
 
-def backend(threads=1, device_isa="native"):
-    options = Options.make(threads=threads, isa=device_isa)
+def backend(threads=1, machine="zen4"):
+    """Plans for a described machine; None: for this one, to run."""
+    options = Options.make(threads=threads, machine=machine)
     return CpuBackend(options, Processes())
 
 
-def laid_out(graph, threads=1):
-    return layout.assign(graph, {}, backend(threads), threads=threads)
+def laid_out(graph, threads=1, machine="zen4"):
+    return layout.assign(graph, {}, backend(threads, machine), threads=threads)
 
 
-def plan_of(graph, threads=1):
-    return planner.make(graph, laid_out(graph, threads), {}, threads, backend(threads).target.isa)
+def plan_of(graph, threads=1, machine="zen4"):
+    laid, isa = laid_out(graph, threads, machine), backend(threads, machine).target.isa
+    return planner.make(graph, laid, {}, threads, isa)

@@ -9,7 +9,9 @@ from layout_graphs import RELU, Builder, plan_of
 from onnx import TensorProto, helper
 
 from saccade.cli._peer_layers import owners
+from saccade.kernels.machine import machine
 from saccade.profile import PeerLayer, PeerLayers, Profile
+from saccade.testing.targets import ZEN4
 
 
 @pytest.fixture
@@ -31,7 +33,7 @@ def readings(plan, spans):
 def profile(plan):
     assert all(len(step.phases) == 1 for step in plan.steps), "the times below are of one phase"
     spans = [((10 + 30 * i, 30 + 30 * i), (10 + 30 * i, 20 + 30 * i)) for i in range(9)]
-    return Profile.of(plan, readings(plan, spans[: len(plan.steps)]))
+    return Profile.of(plan, readings(plan, spans[: len(plan.steps)]), machine(ZEN4))
 
 
 def test_shares_tell_imbalance_from_barriers(profile):
@@ -111,4 +113,4 @@ def test_a_trace_has_a_row_per_thread(profile):
 
 
 def test_nothing_native_is_said(plan):
-    assert "nothing to time" in str(Profile.of(plan, []))
+    assert "nothing to time" in str(Profile.of(plan, [], machine(ZEN4)))

@@ -31,7 +31,7 @@ def mixed():
 
 
 def build(graph, threads=1):
-    return backend(threads).build(plan_of(graph, threads), graph, f"test-{id(graph)}")
+    return backend(threads, None).build(plan_of(graph, threads, None), graph, f"test-{id(graph)}")
 
 
 @pytest.mark.parametrize("threads", [1, 2, 3])
@@ -63,10 +63,10 @@ def test_a_stored_value_is_a_view_of_memory():
 def test_packed_weights_are_held_once():
     b = Builder((1, 3, 8, 8))
     graph = b.graph(b.conv(b.inputs[0], 16))
-    shared = backend()
-    first = shared.build(plan_of(graph), graph, "one model")
-    second = shared.build(plan_of(graph), graph, "one model")
-    other = shared.build(plan_of(graph), graph, "another model")
+    shared = backend(machine=None)
+    first = shared.build(plan_of(graph, machine=None), graph, "one model")
+    second = shared.build(plan_of(graph, machine=None), graph, "one model")
+    other = shared.build(plan_of(graph, machine=None), graph, "another model")
     packed = [i for i, c in enumerate(first.plan.constants) if c.packing is not None]
     assert packed
     for i in packed:

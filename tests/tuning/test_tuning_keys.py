@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from tuning_fakes import convolutions, layout_of
 
-from saccade.codegen.target import host_target
+from saccade.codegen.target import described_target
 from saccade.ir import DType
 from saccade.kernels.base import Call, View
 from saccade.tuning.keys import call_key, config_record, variant_id
@@ -30,7 +30,7 @@ def changed(call):
         "inputs": [(other, *call.inputs[1:]), (typed, *call.inputs[1:])],
         "outputs": [(other,)],
         "constant": [(True,) * len(call.constant)],
-        "target": [host_target("avx2")],
+        "target": [described_target("zen4", "avx2")],
         "threads": [call.threads + 1],
         "exact": [not call.exact],
     }
@@ -95,5 +95,5 @@ def test_an_identity_changes_with_anything_in_a_launch():
 
 @pytest.mark.parametrize("isa", ["avx512", "avx2"])
 def test_a_key_names_the_instruction_set(isa):
-    call = dataclasses.replace(a_call(), target=host_target(isa))
+    call = dataclasses.replace(a_call(), target=described_target("zen4", isa))
     assert f"; {isa}," in call_key(call)

@@ -26,14 +26,15 @@ def compile_model(
     algorithms: Path | None = None,
     **options: str | int | None,
 ) -> Model:
-    """`saccade.compile`, with a spinner; `source` is a path or an `onnx.ModelProto`."""
+    """`saccade.compile`, with a spinner and the options that are given (are not None)."""
     import saccade  # noqa: PLC0415 - NumPy and the engine are not needed before
 
     package: Any = saccade
     label = source if isinstance(source, Path) else "the model"
     with working(f"compiling {label}"):
-        chosen = {} if algorithms is None else {"algorithms": algorithms}
-        model: Model = package.compile(source, **options, **chosen)
+        given = {**options, "algorithms": algorithms}
+        chosen = {name: value for name, value in given.items() if value is not None}
+        model: Model = package.compile(source, **chosen)
     return model
 
 

@@ -18,7 +18,7 @@ import numpy as np
 from saccade.codegen.calling import CONTEXT_WORDS, COUNTER_WORDS
 from saccade.codegen.compile import object_code
 from saccade.codegen.language import Kernel
-from saccade.codegen.target import Target, foreign_target, host_target
+from saccade.codegen.target import Target, host_target
 from saccade.errors import OutOfBoundsError
 from saccade.ir import Array, DType, Op
 from saccade.kernels import packing
@@ -37,6 +37,7 @@ from saccade.kernels.base import (
 )
 from saccade.runtime.cpu.linker import Linked, link
 from saccade.testing import emulate
+from saccade.testing.targets import runnable_target
 
 __all__ = [
     "Prepared",
@@ -168,11 +169,14 @@ def prepare(
 ) -> Prepared:
     """Compile a kernel for `op` over `arrays` (logical order; stored as `inputs`, or row-major).
 
+    It is planned for `isa`, a target, or as `runnable_target` names it.
+
     Raises:
+        OptionError: If this machine cannot run `isa`.
         ValueError: If the kernel does not support the call (the message is its reason).
     """
     views = tuple(inputs or (row_major(DType.of(a.dtype), a.shape) for a in arrays))
-    target = isa if isinstance(isa, Target) else _target(isa)
+    target = isa if isinstance(isa, Target) else runnable_target(isa)
     known = tuple(constant or (False,) * len(views))
     call = Call(op, views, tuple(outputs), known, target, threads, exact)
     reason = kernel.supports(call)
@@ -180,11 +184,6 @@ def prepare(
         raise ValueError(reason)
     launches = kernel.launch(call)
     return _Placer(kernel, call, arrays, checked).place(launches, target)
-
-
-def _target(isa: str) -> Target:
-    """This machine's target, or one that is emulated."""
-    return foreign_target(isa) if _foreign(isa) else host_target(isa)
 
 
 def _foreign(isa: str) -> bool:

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from saccade.codegen.language import Kernel
-from saccade.codegen.target import host_target
 from saccade.ir import DType
 from saccade.ir.expr import parse
 from saccade.kernels.base import Call
@@ -18,6 +17,7 @@ from saccade.kernels.conv2d.direct_pixels import GEOMETRY
 from saccade.kernels.conv2d.grid import Grid
 from saccade.opdefs import Conv2d, DepthToSpaceStore, InterleaveStore
 from saccade.testing.kernels import launched_as, nhwc_view, row_major, run_kernel
+from saccade.testing.targets import ZEN4
 from saccade.testing.tolerance import assert_exact, exact_operands, random_operands
 
 RNG = np.random.default_rng(4)
@@ -167,7 +167,7 @@ def call(op, *, w=(16, 8, 1, 1), more=(), constant=(False, True), dtype=F32, y=N
     views = [last((1, 8, 6, 6)), row_major(dtype, w), *more]
     out = y or last((1, 16, 6, 6))
     known = (*constant, *(False for _ in more))
-    return Call(op, tuple(views), (out,), known, host_target())
+    return Call(op, tuple(views), (out,), known, ZEN4)
 
 
 REFUSED = [
@@ -245,7 +245,7 @@ def test_one_code_serves_many_layers():
         case = ConvCase("", (1, c, size, size), (k, c, 1, 1))
         views = (last(case.x), row_major(F32, case.w))
         out = last((1, k, size, size))
-        bound = Call(case.op, views, (out,), (False, True), host_target("avx512"), threads=2)
+        bound = Call(case.op, views, (out,), (False, True), ZEN4, threads=2)
         configs.add(CONV2D_DIRECT.launch(bound)[0].config)
     assert len(configs) == 1
 
@@ -256,7 +256,7 @@ def test_one_code_serves_many_layers():
 def test_lines_are_asked_for_early_where_pictures_are_far_and_products_enough(batch, channels, far):
     views = (last((batch, channels, 56, 56)), row_major(F32, (64, channels, 1, 1)))
     out = (last((batch, 64, 56, 56)),)
-    target = dataclasses.replace(host_target("avx512"), l2=1 << 20)
+    target = dataclasses.replace(ZEN4, l2=1 << 20)
     bound = Call(Conv2d(), views, out, (False, True), target, threads=2)
     (launch,) = CONV2D_DIRECT.launch(bound)
     assert launch.integers[GEOMETRY.index("far")] == far
@@ -273,7 +273,7 @@ def test_a_prologue_is_applied_once_where_chunks_can_hold_all_channels():
     shapes = ((1, 960, 33, 33), (160, 960, 1, 1), (1, 960, 1, 1))
     views = (last(shapes[0]), row_major(F32, shapes[1]), last(shapes[2]))
     out = (last((1, 160, 33, 33)),)
-    bound = Call(op, views, out, (False, True, False), host_target("avx512"), threads=2)
+    bound = Call(op, views, out, (False, True, False), ZEN4, threads=2)
     (launch,) = CONV2D_DIRECT.launch(bound)
     grid = Grid(*launch.integers[len(GEOMETRY) :][: len(dataclasses.fields(Grid))])
     assert grid.blocks_chunk == grid.blocks > 1

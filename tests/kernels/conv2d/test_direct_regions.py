@@ -8,7 +8,6 @@ import itertools
 import numpy as np
 import pytest
 
-from saccade.codegen.target import host_target
 from saccade.ir import DType
 from saccade.kernels.base import Call, Packed, Packing
 from saccade.kernels.conv2d.cases import CASES, ConvCase
@@ -16,6 +15,7 @@ from saccade.kernels.conv2d.cpu_direct import CONV2D_DIRECT
 from saccade.kernels.conv2d.direct_regions import REGION_WORDS, Axis, pack_regions, spans
 from saccade.opdefs import Conv2d
 from saccade.testing.kernels import launched_as, nhwc_view, row_major, run_kernel
+from saccade.testing.targets import ZEN4
 from saccade.testing.tolerance import assert_exact, exact_operands
 
 RNG = np.random.default_rng(7)
@@ -87,7 +87,7 @@ def bound(case):
     views = (nhwc_view(F32, case.x), row_major(F32, case.w))
     shape = tuple(int(str(n)) for n in case.op.sum_shape(case.x, case.w))
     out = (nhwc_view(F32, shape),)
-    return Call(case.op, views, out, (False, True), host_target("avx512"), threads=2)
+    return Call(case.op, views, out, (False, True), ZEN4, threads=2)
 
 
 def test_far_taps_are_skipped_and_near_ones_are_not():

@@ -8,7 +8,6 @@ import itertools
 import numpy as np
 import pytest
 
-from saccade.codegen.target import host_target
 from saccade.ir import DType
 from saccade.ir.expr import parse
 from saccade.kernels.base import Call
@@ -20,6 +19,7 @@ from saccade.kernels.conv2d.direct_sum import SIZES
 from saccade.kernels.conv2d.epilogue_spec import conv_epilogue
 from saccade.opdefs import Conv2d, DepthToSpaceStore, InterleaveStore
 from saccade.testing.kernels import launched_as, nhwc_view, row_major, run_kernel
+from saccade.testing.targets import ZEN4
 from saccade.testing.tolerance import assert_exact, exact_operands, random_operands
 
 RNG = np.random.default_rng(11)
@@ -117,7 +117,7 @@ def test_interleaving(hold):
 def bound(case, threads=2, op=None):
     shape = tuple(int(str(n)) for n in case.op.sum_shape(case.x, case.w))
     views, out = (LAST(F32, case.x), row_major(F32, case.w)), (LAST(F32, shape),)
-    return Call(op or case.op, views, out, (False, True), host_target("avx512"), threads)
+    return Call(op or case.op, views, out, (False, True), ZEN4, threads)
 
 
 def in_parts(call):

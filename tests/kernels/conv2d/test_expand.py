@@ -7,7 +7,6 @@ import dataclasses
 import numpy as np
 import pytest
 
-from saccade.codegen.target import host_target
 from saccade.errors import OutOfBoundsError
 from saccade.ir import DType, TensorType
 from saccade.ir.expr import parse
@@ -16,6 +15,7 @@ from saccade.kernels.conv2d import expand_code
 from saccade.kernels.conv2d.cpu_expand import CONV2D_EXPAND
 from saccade.opdefs import Conv2d, ExpandDepthwise
 from saccade.testing.kernels import nhwc_view, row_major
+from saccade.testing.targets import ZEN4
 from saccade.testing.tolerance import exact_operands, random_operands
 
 F32, BF16 = DType.F32, DType.BF16
@@ -109,7 +109,7 @@ def call(op=None, change=None):
     op, arrays = setup(CASES[0]) if op is None else (op, setup(CASES[0])[1])
     inputs, outputs = views_of(op, arrays, F32)
     constant = [False, True, True, True, True]
-    made = Call(op, tuple(inputs), tuple(outputs), tuple(constant), host_target(), 2)
+    made = Call(op, tuple(inputs), tuple(outputs), tuple(constant), ZEN4, 2)
     return made if change is None else dataclasses.replace(made, **change(made))
 
 

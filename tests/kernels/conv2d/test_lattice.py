@@ -7,7 +7,6 @@ import dataclasses
 import numpy as np
 import pytest
 
-from saccade.codegen.target import host_target
 from saccade.errors import OutOfBoundsError
 from saccade.ir import DType, TensorType
 from saccade.ir.expr import apply, arg, parse
@@ -28,6 +27,7 @@ from saccade.kernels.conv2d.lattice_points import (
 from saccade.kernels.conv2d.pack_lattice import pack_lattice
 from saccade.opdefs import Conv2d, DepthToSpaceStore, InterleaveStore
 from saccade.testing.kernels import launched_as, nhwc_view, row_major, run_kernel
+from saccade.testing.targets import ZEN4
 from saccade.testing.tolerance import exact_operands, random_operands
 
 F32, BF16 = DType.F32, DType.BF16
@@ -217,7 +217,7 @@ def call(op, x, w, constant=(False, True), view=None, exact=False):
     inputs = (view or nhwc_view(F32, x), row_major(F32, w))
     (kind,) = op.infer([TensorType(F32, v.shape) for v in inputs])
     output = nhwc_view(F32, kind.shape)
-    return Call(op, inputs, (output,), constant, host_target(), 2, exact)
+    return Call(op, inputs, (output,), constant, ZEN4, 2, exact)
 
 
 X, W, FAR = (1, 8, 9, 9), (8, 8, 3, 3), Conv2d(padding=(3, 3, 3, 3), dilation=(3, 3))

@@ -7,7 +7,6 @@ import dataclasses
 import numpy as np
 import pytest
 
-from saccade.codegen.target import host_target
 from saccade.errors import OutOfBoundsError
 from saccade.ir import DType, TensorType
 from saccade.ir.expr import parse
@@ -17,6 +16,7 @@ from saccade.kernels.conv2d.cpu_depthwise import CONV2D_DEPTHWISE
 from saccade.kernels.conv2d.cpu_expand import CONV2D_EXPAND
 from saccade.opdefs import Conv2d, ExpandDepthwise, RowSums
 from saccade.testing.kernels import nhwc_view, row_major
+from saccade.testing.targets import ZEN4
 from saccade.testing.tolerance import exact_operands, random_operands
 
 F32, BF16 = DType.F32, DType.BF16
@@ -104,7 +104,7 @@ def names(kernel):
 def made(op, arrays, outputs=None):
     inputs, stored = views_of(op, arrays, (F32, F32))
     constant = (False,) + (True,) * (len(arrays) - 1)
-    return Call(op, tuple(inputs), tuple(outputs or stored), constant, host_target(), 2)
+    return Call(op, tuple(inputs), tuple(outputs or stored), constant, ZEN4, 2)
 
 
 def test_each_kernel_takes_sums_of_its_own_convolution():

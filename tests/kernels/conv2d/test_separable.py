@@ -7,7 +7,6 @@ import dataclasses
 import numpy as np
 import pytest
 
-from saccade.codegen.target import host_target
 from saccade.errors import OutOfBoundsError
 from saccade.ir import DType, TensorType
 from saccade.ir.expr import parse
@@ -18,6 +17,7 @@ from saccade.kernels.conv2d.cpu_direct import CONV2D_DIRECT
 from saccade.kernels.conv2d.cpu_separable import CONV2D_SEPARABLE
 from saccade.opdefs import Conv2d, DepthToSpaceStore, InterleaveStore, SeparableConv2d
 from saccade.testing.kernels import nhwc_view, row_major, run_kernel
+from saccade.testing.targets import ZEN4, runnable_target
 from saccade.testing.tolerance import exact_operands, random_operands
 
 F32, BF16 = DType.F32, DType.BF16
@@ -189,7 +189,7 @@ def test_a_row_major_result(hold):
 
 @pytest.mark.parametrize(("isa", "between"), [("avx512", F32), ("avx512", BF16), ("avx2", F32)])
 def test_the_same_bits_as_in_two_steps(isa, between):
-    if between is BF16 and not host_target(isa).bf16:
+    if between is BF16 and not runnable_target(isa).bf16:
         pytest.skip("this machine has no products of pairs: what lies between is not rounded")
     op, arrays = setup(CASES[0], make=random_operands, kinds=(between, between))
     x, u, w, first_bias, second_bias = arrays
@@ -215,7 +215,7 @@ def call(change=None, case=CASES[0], threads=2):
     op, arrays = setup(case)
     inputs, outputs = views_of(op, arrays)
     known = (False, True, True, True, True)
-    made = Call(op, tuple(inputs), tuple(outputs), known, host_target(), threads)
+    made = Call(op, tuple(inputs), tuple(outputs), known, ZEN4, threads)
     return made if change is None else dataclasses.replace(made, **change(made))
 
 
@@ -263,7 +263,7 @@ def test_a_residual_may_give_its_memory_to_the_result():
     arrays.append(np.zeros(sums_of(op, arrays), np.float32))
     inputs, _ = views_of(op, arrays)
     known = (False, *[True] * 4, False)
-    made = Call(op, tuple(inputs), (inputs[5],), known, host_target(), 2)
+    made = Call(op, tuple(inputs), (inputs[5],), known, ZEN4, 2)
     assert CONV2D_SEPARABLE.aliases(made) == ((5, 0),)
     other = dataclasses.replace(made, outputs=(nhwc_view(F32, arrays[5].shape, 40),))
     assert CONV2D_SEPARABLE.aliases(other) == ()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from saccade.codegen.target import host_target
 from saccade.ir import DType, TensorType
 from saccade.ir.expr import apply, arg
 from saccade.kernels.base import Call
@@ -16,13 +15,14 @@ from saccade.kernels.conv2d.winograd_schedule import Problem, ranked, variants
 from saccade.kernels.conv2d.winograd_transforms import forward, inverse
 from saccade.opdefs import Conv2d
 from saccade.testing.kernels import nhwc_view, row_major
+from saccade.testing.targets import ZEN4
 from saccade.testing.tolerance import random_operands
 
 F32 = DType.F32
 
 
 def test_tiles_that_would_round_too_much_are_no_variants():
-    target = host_target()
+    target = ZEN4
 
     def bases(channels):
         return {s.m for s in variants(Problem(8, 56, 56, channels, 4, 2, target))}
@@ -80,7 +80,7 @@ def call(op, *shapes, constant=(False, True), x=None, y=None, exact=False):
     (kind,) = op.infer([TensorType(F32, v.shape) for v in inputs])
     output = y or nhwc_view(F32, kind.shape)
     known = constant + (True,) * (len(inputs) - 2)
-    return Call(op, tuple(inputs), (output,), known, host_target(), 2, exact)
+    return Call(op, tuple(inputs), (output,), known, ZEN4, 2, exact)
 
 
 X, W = (1, 8, 9, 9), (8, 8, 3, 3)
@@ -130,14 +130,14 @@ def test_packed_weights_are_the_transformed_ones(m, order):
 
 
 def test_large_pictures_go_block_by_block():
-    target = host_target()
+    target = ZEN4
     wide = ranked(Problem(1, 180, 320, 64, 4, 2, target))[0]
     assert wide.m > 2
     assert not wide.phased
 
 
 def test_estimates_grow_with_the_work():
-    target = host_target()
+    target = ZEN4
     sizes = [(1, 14, 14), (1, 28, 28), (1, 56, 56), (8, 56, 56)]
     costs = [ranked(Problem(n, h, w, 64, 4, 2, target))[0].micros for n, h, w in sizes]
     assert costs == sorted(costs)

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 from deform_cases import CASES, RNG, chosen, operands, results, stored
 
-from saccade.codegen.target import host_target
 from saccade.errors import OutOfBoundsError
 from saccade.ir import DType
 from saccade.kernels.base import Call, View
 from saccade.kernels.deform.forward import DEFORM_CONV2D
 from saccade.opdefs import DeformConv2d
 from saccade.testing.kernels import launched_as, row_major
+from saccade.testing.targets import ZEN4
 
 RUNS = (
     ("avx512", False, 1, None),
@@ -101,8 +101,8 @@ def test_tiles_of_short_products_are_vectors_of_pixels():
     shapes = [(1, 8, 8, 8), (8, 8, 3, 3), (1, 18, 8, 8)]
     inputs = tuple(row_major(DType.F32, s) for s in shapes)
     out = row_major(DType.F32, (1, 8, 8, 8))
-    call = Call(op, inputs, (out,), (False,) * 3, host_target())
-    assert DEFORM_CONV2D.launch(call)[-1].chunks <= 64 // host_target().lanes
+    call = Call(op, inputs, (out,), (False,) * 3, ZEN4)
+    assert DEFORM_CONV2D.launch(call)[-1].chunks <= 64 // ZEN4.lanes
 
 
 @pytest.mark.parametrize(("images", "side"), [(1, 12), (1, 14), (1, 28), (2, 20), (1, 56), (6, 26)])
@@ -112,7 +112,7 @@ def test_small_pictures_spread(images, side):
     shapes = [(images, 512, side, side), (256, 512, 3, 3), (images, 18, side, side)]
     out = row_major(DType.F32, (images, 256, side, side))
     inputs = tuple(row_major(DType.F32, s) for s in shapes)
-    call = Call(op, inputs, (out,), (False,) * 3, host_target())
+    call = Call(op, inputs, (out,), (False,) * 3, ZEN4)
     assert DEFORM_CONV2D.launch(call)[-1].chunks >= 40
 
 
@@ -123,7 +123,7 @@ def test_refusals():
 
     def reason(x, y=out):
         known = (False,) * 3
-        return DEFORM_CONV2D.supports(Call(op, (x, *views[1:]), (y,), known, host_target()))
+        return DEFORM_CONV2D.supports(Call(op, (x, *views[1:]), (y,), known, ZEN4))
 
     assert reason(views[0]) is None
     assert "int32" in reason(row_major(DType.I32, (1, 4, 5, 5)))

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 from deform_cases import CASES, RNG, operands, results, stored
 
-from saccade.codegen.target import host_target
 from saccade.errors import OutOfBoundsError
 from saccade.ir import DType
 from saccade.kernels.base import Call
 from saccade.kernels.deform.gradient import DEFORM_CONV2D_GRADIENT
 from saccade.opdefs import DeformConv2dGradient
 from saccade.testing.kernels import launched_as, row_major
+from saccade.testing.targets import ZEN4
 from saccade.testing.tolerance import exact_operands, random_operands
 
 RUNS = (
@@ -92,7 +92,7 @@ def test_small_pictures_have_chunks_for_a_large_team():
         [
             (phase.config.phase, phase.chunks)
             for phase in DEFORM_CONV2D_GRADIENT.launch(
-                Call(op, views, outs, (False,) * 4, host_target(), threads)
+                Call(op, views, outs, (False,) * 4, ZEN4, threads)
             )
         ]
         for threads in (1, 64)

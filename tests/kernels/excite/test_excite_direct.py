@@ -7,7 +7,6 @@ import dataclasses
 import numpy as np
 import pytest
 
-from saccade.codegen.target import host_target
 from saccade.errors import OutOfBoundsError
 from saccade.ir import DType, TensorType
 from saccade.ir.expr import parse
@@ -18,6 +17,7 @@ from saccade.kernels.excite.direct import EXCITE
 from saccade.kernels.excite.pack import pack_gates
 from saccade.opdefs import Conv2d, Excite
 from saccade.testing.kernels import launched_as, nhwc_view, row_major
+from saccade.testing.targets import ZEN4
 from saccade.testing.tolerance import exact_operands, random_operands
 
 F32, BF16 = DType.F32, DType.BF16
@@ -112,7 +112,7 @@ def test_blocks_of_filters_are_packed_without_gaps():
 
 def made(op, inputs, outputs, threads=2):
     constant = (False,) + (True,) * (len(inputs) - 1)
-    return Call(op, tuple(inputs), tuple(outputs), constant, host_target(), threads)
+    return Call(op, tuple(inputs), tuple(outputs), constant, ZEN4, threads)
 
 
 def test_refusals():

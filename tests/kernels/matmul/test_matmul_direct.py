@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from saccade.codegen.target import host_target
 from saccade.ir import DType
 from saccade.ir.expr import parse
 from saccade.kernels.base import Call, Temp, View
 from saccade.kernels.matmul.cpu_direct import MATMUL_DIRECT
 from saccade.opdefs import MatMul
 from saccade.testing.kernels import row_major, run_kernel
+from saccade.testing.targets import ZEN4
 from saccade.testing.tolerance import assert_exact, exact_operands, random_operands
 
 RNG = np.random.default_rng(9)
@@ -104,14 +104,12 @@ def _first_operands(call):
 
 def _call(a, b, y, dtype=F32, views=None):
     inputs = views or tuple(row_major(dtype, s) for s in (a, b))
-    return Call(MatMul(), inputs, (row_major(dtype, y),), (False, False), host_target())
+    return Call(MatMul(), inputs, (row_major(dtype, y),), (False, False), ZEN4)
 
 
 def test_in_place_residual_is_offered():
     views = tuple(row_major(F32, s) for s in ((5, 6), (6, 7), (5, 7)))
-    call = Call(
-        MatMul(epilogue=parse("add($0, $1)")), views, views[2:], (False,) * 3, host_target()
-    )
+    call = Call(MatMul(epilogue=parse("add($0, $1)")), views, views[2:], (False,) * 3, ZEN4)
     assert MATMUL_DIRECT.aliases(call) == ((2, 0),)
 
 

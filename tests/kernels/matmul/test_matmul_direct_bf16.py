@@ -7,19 +7,18 @@ import dataclasses
 import numpy as np
 import pytest
 
-from saccade.codegen.target import host_target
 from saccade.ir import DType, storage
 from saccade.ir.expr import parse
 from saccade.kernels.base import Call, View
 from saccade.kernels.matmul.cpu_direct import MATMUL_DIRECT
 from saccade.opdefs import MatMul
 from saccade.testing.kernels import row_major, run_kernel
+from saccade.testing.targets import ZEN4
 from saccade.testing.tolerance import assert_exact, exact_operands, random_operands
 
 RNG = np.random.default_rng(10)
 F32, BF16 = DType.F32, DType.BF16
-NATIVE = host_target("avx512")
-WITHOUT = dataclasses.replace(NATIVE, bf16=False)
+WITHOUT = "avx512-plain"  # without dot products of bfloat16
 EACH = (
     ("avx512", False, 2, (1, 0)),
     ("avx512", True, 3, (2, 0, 1)),
@@ -107,11 +106,11 @@ def _phases(rows, target, constant):
 
 
 def test_pairs_are_used_where_they_pay():
-    pairs = NATIVE.bf16
-    assert [launch.config.pairs for launch in _phases(1, NATIVE, True)] == [pairs]
-    assert [launch.config.pairs for launch in _phases(1, NATIVE, False)] == [False]
-    assert [launch.config.pairs for launch in _phases(40, NATIVE, False)][-1] is pairs
-    assert [launch.config.pairs for launch in _phases(40, WITHOUT, True)] == [False]
+    assert [launch.config.pairs for launch in _phases(1, ZEN4, True)] == [True]
+    assert [launch.config.pairs for launch in _phases(1, ZEN4, False)] == [False]
+    assert [launch.config.pairs for launch in _phases(40, ZEN4, False)][-1] is True
+    without = dataclasses.replace(ZEN4, bf16=False)
+    assert [launch.config.pairs for launch in _phases(40, without, True)] == [False]
 
 
 @pytest.mark.parametrize("constant", [False, True])

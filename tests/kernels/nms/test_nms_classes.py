@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from saccade.codegen.target import host_target
 from saccade.ir import DType
 from saccade.kernels.base import Call, View
 from saccade.kernels.nms import classes
@@ -18,6 +17,7 @@ from saccade.kernels.nms.classes import NMS_CLASSES
 from saccade.kernels.nms.rows import PADDED
 from saccade.opdefs import NonMaxSuppression
 from saccade.testing.kernels import launched_as, row_major, run_kernel
+from saccade.testing.targets import ZEN4
 
 RNG = np.random.default_rng(0)
 ONCE = (("avx512", False, 2, (1, 0)),)
@@ -110,7 +110,7 @@ def test_the_best_alone_first(hold, most, alike):
 def call_of(op, *arrays):
     outputs = row_major(DType.I64, (op.rows, 3)), row_major(DType.I64, (1,))
     views = tuple(row_major(DType.F32, a.shape) for a in arrays)
-    return Call(op, views, outputs, (False, False), host_target())
+    return Call(op, views, outputs, (False, False), ZEN4)
 
 
 def test_strides(hold):

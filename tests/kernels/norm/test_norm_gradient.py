@@ -7,12 +7,12 @@ import dataclasses
 import numpy as np
 import pytest
 
-from saccade.codegen.target import host_target
 from saccade.ir import DType
 from saccade.kernels.base import Call, View
 from saccade.kernels.norm.gradient import NORM_GRAD
 from saccade.opdefs import VectorNorm, VectorNormGrad
 from saccade.testing.kernels import off_by, row_major
+from saccade.testing.targets import ZEN4, runnable_target
 from saccade.testing.tolerance import random_operands
 
 RNG = np.random.default_rng(4)
@@ -65,12 +65,12 @@ def test_16_bits(hold, p, dtype):
 def test_ties_of_short_and_long_rows(hold, shape, axes, stages):
     arrays, op = operands(INF, shape, axes)
     types = [row_major(DType.F32, a.shape) for a in arrays]
-    call = Call(op, tuple(types), (types[1],), (False,) * 3, host_target(), 2)
+    call = Call(op, tuple(types), (types[1],), (False,) * 3, ZEN4, 2)
     assert [launch.config.stage for launch in NORM_GRAD.launch(call)] == stages
     hold(NORM_GRAD, op, arrays, k=1)
 
 
-SMALL = dataclasses.replace(host_target(), l2=1 << 12, l3=1 << 10)
+SMALL = dataclasses.replace(runnable_target(), l2=1 << 12, l3=1 << 10)
 """A machine whose caches hold next to nothing: dx goes past them, ties are counted in parts."""
 
 
@@ -125,7 +125,7 @@ def test_ties_bit_by_bit(hold, shape, axes, dtype):
     norm[..., 5] += norm.dtype.type(1e-4)
     grad[..., 6], grad[..., 7] = np.nan, -np.inf
     types = [row_major(DType.of(norm.dtype), grad.shape), row_major(dtype, shape)]
-    call = Call(op, (*types, types[0]), (types[1],), (False,) * 3, host_target(), 2)
+    call = Call(op, (*types, types[0]), (types[1],), (False,) * 3, ZEN4, 2)
     assert [launch.config.stage for launch in NORM_GRAD.launch(call)] == ["blocks"]
     hold(NORM_GRAD, op, arrays, outputs=[types[1]])
 
@@ -158,7 +158,7 @@ def test_refusals():
         views = (row_major(norm, (4,)), row_major(x, (4, 5)), row_major(norm, (4,)))
         out = View(x, (4, 5), strides)
         op = VectorNormGrad(2.0, (1,), False)
-        return NORM_GRAD.supports(Call(op, views, (out,), (False,) * 3, host_target()))
+        return NORM_GRAD.supports(Call(op, views, (out,), (False,) * 3, ZEN4))
 
     assert reason(DType.F32, DType.F64) is None
     assert "bfloat16, float64" in reason(DType.BF16, DType.F64)
@@ -168,7 +168,7 @@ def test_refusals():
         (row_major(DType.F32, ()),) + (row_major(DType.F32, (4,)),) * 2,
         (row_major(DType.BF16, (4,)),),
         (False,) * 3,
-        host_target(),
+        ZEN4,
     )
     assert "differ in type" in NORM_GRAD.supports(call)
 

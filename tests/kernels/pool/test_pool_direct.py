@@ -5,13 +5,13 @@ import dataclasses
 import numpy as np
 import pytest
 
-from saccade.codegen.target import host_target
 from saccade.ir import DType
 from saccade.ir.expr import parse
 from saccade.kernels.base import Call
 from saccade.kernels.pool.direct import POOL
 from saccade.opdefs.pool import Pool2d
 from saccade.testing.kernels import nhwc_view, off_by, row_major
+from saccade.testing.targets import ZEN4
 from saccade.testing.tolerance import random_operands
 
 RNG = np.random.default_rng(6)
@@ -103,7 +103,7 @@ def test_bfloat16(hold, mixed, kind):
 def test_refusals():
     planar, inner = row_major(DType.F32, (1, 8, 4, 4)), last((1, 8, 4, 4))
     op = Pool2d("max", (1, 1))
-    target = host_target()
+    target = ZEN4
     assert "planar" in POOL.supports(Call(op, (planar,), (inner,), (False,), target))
     wide = nhwc_view(DType.F64, (1, 8, 4, 4))
     assert "float64" in POOL.supports(Call(op, (wide,), (wide,), (False,), target))
@@ -129,7 +129,7 @@ def test_what_exceeds_the_caches_is_asked_for_ahead():
         call = Call(Pool2d("max", (3, 3), (1, 1), (1,) * 4), (view,), (view,), (False,), target)
         return POOL.launch(call)[0].config.fetch
 
-    target = dataclasses.replace(host_target(), l3=32 << 20)
+    target = dataclasses.replace(ZEN4, l3=32 << 20)
     assert not fetch(56) and fetch(224)
 
 

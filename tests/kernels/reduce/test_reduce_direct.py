@@ -6,7 +6,6 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from saccade.codegen.target import host_target
 from saccade.ir import DType
 from saccade.ir.expr import parse
 from saccade.kernels.base import Call, View
@@ -14,6 +13,7 @@ from saccade.kernels.reduce.direct import REDUCE
 from saccade.kernels.reduce.reading import Reader
 from saccade.opdefs.reduce import Reduce
 from saccade.testing.kernels import launched_as, nhwc_view, row_major
+from saccade.testing.targets import ZEN4, runnable_target
 from saccade.testing.tolerance import exact_operands, random_operands
 
 RNG = np.random.default_rng(8)
@@ -80,7 +80,7 @@ def test_a_cut_takes_two_phases():
     out = nhwc_view(DType.F32, (1, 16, 1, 1))
     op = Reduce("mean", (2, 3))
     for threads in (1, 8):
-        call = Call(op, (view,), (out,), (False,), host_target(), threads)
+        call = Call(op, (view,), (out,), (False,), ZEN4, threads)
         launches = REDUCE.launch(call)
         assert len(launches) == 2
         assert launches[0].chunks >= 4
@@ -93,7 +93,7 @@ WIDE = {"one picture": (1, 130, 43, 44), "many": (17, 70, 15, 16), "few pixels":
 def wide_call(shape, kind="mean", dtype=DType.F32):
     view = nhwc_view(dtype, shape)
     out = nhwc_view(dtype, (*shape[:2], 1, 1))
-    return Call(Reduce(kind, (2, 3)), (view,), (out,), (False,), host_target())
+    return Call(Reduce(kind, (2, 3)), (view,), (out,), (False,), ZEN4)
 
 
 @pytest.mark.parametrize("kind", ["mean", "max", "l2"])
@@ -142,7 +142,7 @@ def test_sums_of_large_pictures_in_bfloat16_are_exact(hold, shape):
 
 
 def test_sums_in_the_wrong_order_are_caught(hold, monkeypatch):
-    if not host_target().bf16:
+    if not runnable_target().bf16:
         pytest.skip("this machine has no dot products of bfloat16")
     right = Reader.in_order_of_two
     monkeypatch.setattr(Reader, "in_order_of_two", lambda self, sums: right(self, sums[::-1]))
@@ -226,7 +226,7 @@ def test_bfloat16(hold, mixed):
 
 
 def test_refusals():
-    op, target = Reduce("sum", (0,)), host_target()
+    op, target = Reduce("sum", (0,)), ZEN4
     view = row_major(DType.I64, (4, 4))
     assert "int64" in REDUCE.supports(Call(op, (view,), (view,), (False,), target))
     x = View(DType.F32, (4, 3), (3, 1))

@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from saccade.codegen.target import host_target
 from saccade.ir import DType
 from saccade.kernels.base import Call, View
 from saccade.kernels.reduce.direct import NORM
 from saccade.opdefs import VectorNorm
 from saccade.testing.kernels import off_by, row_major
+from saccade.testing.targets import ZEN4
 from saccade.testing.tolerance import exact_operands, random_operands
 
 RNG = np.random.default_rng(18)
@@ -79,7 +79,7 @@ def test_over_no_elements(hold):
 def test_refusals():
     def reason(source, result):
         views = row_major(source, (4, 5)), row_major(result, (4,))
-        call = Call(norm(2.0, (1,), result), views[:1], views[1:], (False,), host_target())
+        call = Call(norm(2.0, (1,), result), views[:1], views[1:], (False,), ZEN4)
         return NORM.supports(call)
 
     assert reason(DType.F32, DType.F64) is None

@@ -5,7 +5,6 @@ import dataclasses
 import numpy as np
 import pytest
 
-from saccade.codegen.target import host_target
 from saccade.ir import DType
 from saccade.ir.expr import parse
 from saccade.kernels.base import Call, View
@@ -13,6 +12,7 @@ from saccade.kernels.resize.direct import RESIZE
 from saccade.kernels.resize.rows import RESIZE_ROWS
 from saccade.opdefs.resize import Resize
 from saccade.testing.kernels import nhwc_view, off_by, row_major, run_kernel
+from saccade.testing.targets import ZEN4
 from saccade.testing.tolerance import random_operands
 
 RNG = np.random.default_rng(11)
@@ -59,7 +59,7 @@ def test_several_bands_and_parts(hold, kind):
     x = random_operands((2, 40, 24, 16), DType.F32, RNG)
     op = Resize((2, 40, 72, 100), None, "linear", "align_corners")
     out = result_view(kind, op.sizes)
-    call = Call(op, (inner(x),), (out,), (False,), host_target(), threads=7)
+    call = Call(op, (inner(x),), (out,), (False,), ZEN4, threads=7)
     _, bands, _, parts, *_ = RESIZE_ROWS.launch(call)[0].integers
     assert bands > 1
     assert parts > 1
@@ -111,7 +111,7 @@ def test_results_beyond_the_caches(hold, monkeypatch, kind, dtype):
     x = random_operands((1, 32, 3, 6), dtype, RNG)
     op = Resize((1, 32, 9, 75), None, "linear")
     out = row_major(dtype, op.sizes) if kind == "planar" else nhwc_view(dtype, op.sizes)
-    call = Call(op, (inner(x),), (out,), (False,), host_target())
+    call = Call(op, (inner(x),), (out,), (False,), ZEN4)
     assert RESIZE_ROWS.launch(call)[0].config.streamed
     runs = [("avx512", checked, 1, None) for checked in (False, True)]
     hold(RESIZE_ROWS, op, [x], inputs=[inner(x)], outputs=[out], k=300, runs=runs)
@@ -131,7 +131,7 @@ def test_few_rows_of_the_picture_for_many_of_the_result():
         op = Resize((1, 64, *size), None, mode)
         x = nhwc_view(DType.F32, (1, 64, 40, 40))
         out = row_major(DType.F32, op.sizes) if planar else nhwc_view(DType.F32, op.sizes)
-        call = Call(op, (x,), (out,), (False,), host_target(), threads=2)
+        call = Call(op, (x,), (out,), (False,), ZEN4, threads=2)
         costs = {k.name: k.cost(call) for k in (RESIZE, RESIZE_ROWS) if not k.supports(call)}
         return min(costs, key=costs.__getitem__)
 
@@ -143,7 +143,7 @@ def test_few_rows_of_the_picture_for_many_of_the_result():
 
 
 def test_refusals():
-    op, target = Resize((1, 4, 8, 8)), host_target()
+    op, target = Resize((1, 4, 8, 8)), ZEN4
     source, out = row_major(DType.F32, (1, 4, 4, 4)), nhwc_view(DType.F32, (1, 4, 8, 8))
     assert "planar" in RESIZE_ROWS.supports(Call(op, (source,), (out,), (False,), target))
     apart = View(DType.F32, (1, 4, 8, 8), (512, 128, 16, 2))

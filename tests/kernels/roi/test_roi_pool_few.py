@@ -8,7 +8,7 @@ import os
 import numpy as np
 import pytest
 
-from saccade.codegen.target import host_target
+from saccade.codegen.target import described_target
 from saccade.ir import DType
 from saccade.kernels.base import Call
 from saccade.kernels.roi.pool_few import ROI_POOL_FEW
@@ -120,7 +120,7 @@ def test_refusals():
 
     def reason(x, out, isa="avx512", op=op):
         places = dataclasses.replace(out, dtype=DType.I32)
-        call = Call(op, (x, boxes), (out, places), (False,) * 2, host_target(isa), 2)
+        call = Call(op, (x, boxes), (out, places), (False,) * 2, described_target("zen4", isa), 2)
         return ROI_POOL_FEW.supports(call)
 
     x, fine = nchw_view(DType.F32, shape), nchw_view(DType.F32, (5, 4, 2, 2))

@@ -1,0 +1,55 @@
+"""Targets of tests: described machines to plan for, and the same with code that runs here."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from saccade.codegen.target import Target, described_target, foreign_target, host_target
+from saccade.errors import OptionError
+
+__all__ = ["ZEN4", "lacking", "runnable_target"]
+
+ZEN4 = described_target("zen4")
+"""What tests plan for where any machine will do; its code is not for every processor."""
+
+_PLAIN = "avx512-plain"
+
+
+def runnable_target(isa: str = "native", machine: str = "zen4") -> Target:
+    """A target whose code runs here, planned as a described machine would.
+
+    Instruction set, processor and features are this machine's; caches and speeds, which decide on
+    kernels, tiles and chunks, are the described one's.
+
+    Args:
+        isa: As for `host_target`; or `avx512-plain`, AVX-512 without bfloat16; or `neon`, which
+            is emulated where this machine is none.
+        machine: Of `machines.MACHINES`; one for 64-bit Arm stands in where code is for that.
+
+    Raises:
+        OptionError: If this machine cannot run `isa`.
+    """
+    if isa == "neon" and host_target().isa != "neon":
+        return foreign_target(isa)
+    host = host_target("avx512" if isa == _PLAIN else isa)
+    as_planned = (
+        described_target("neoverse-n1")
+        if host.isa == "neon"
+        else described_target(machine, host.isa)
+    )
+    return replace(
+        as_planned,
+        triple=host.triple,
+        cpu=host.cpu,
+        features=host.features,
+        bf16=as_planned.bf16 and host.bf16 and isa != _PLAIN,
+    )
+
+
+def lacking(isa: str) -> str | None:
+    """Why code for `isa` (as for `runnable_target`) cannot run here, or None if it can."""
+    try:
+        runnable_target(isa)
+    except OptionError as refusal:
+        return str(refusal)
+    return None

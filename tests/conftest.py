@@ -1,0 +1,36 @@
+"""What tests of all rooms share: machines that are less able than this one."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from llvmlite import binding as llvm
+
+from saccade.errors import OptionError
+
+_NEWER = re.compile("avx512|avx10|evex")
+
+
+def pytest_addoption(parser):
+    parser.addoption(
+        "--isa", choices=["avx2"], help="Run as on a machine whose processor has no more than that."
+    )
+
+
+def pytest_configure(config):
+    if config.getoption("--isa") is not None:
+        features = llvm.get_host_cpu_features()
+        features.update((name, False) for name in features if _NEWER.search(name))
+        llvm.get_host_cpu_features = lambda: features
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item):
+    """A test that asks for code which this processor cannot run is skipped, and says so."""
+    try:
+        return (yield)
+    except OptionError as refusal:
+        if "this machine's processor does not have" in str(refusal):
+            pytest.skip(str(refusal))
+        raise
