@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import sys
 from functools import lru_cache
 from pathlib import Path
 
@@ -12,6 +13,8 @@ import onnxruntime as ort
 import pytest
 
 import saccade
+
+sys.path.insert(0, str(Path(__file__).parent))
 
 REPOSITORY = Path(__file__).parents[2]
 FOLDER = Path(os.environ.get("SACCADE_MODELS") or REPOSITORY.parent / "shared" / "models")

@@ -1,0 +1,51 @@
+"""Layouts and plans of real models as described machines would make them."""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+from functools import lru_cache
+
+import saccade
+from saccade import layout
+from saccade import plan as planner
+from saccade.engine import sizes_of
+from saccade.machines import MACHINES
+from saccade.options import Options
+from saccade.processes import Processes
+from saccade.runtime.cpu.backend import CpuBackend
+
+
+@lru_cache(maxsize=2)
+def graph_of(path, precision="fp32"):
+    """The graph after every pass; it is the same for all machines."""
+    return saccade.compile(path, precision=precision, threads=1)._started().graph
+
+
+def laid_out(graph, shape, machine, threads=None):
+    """The layout on as many threads as the machine has cores, or on so many, and the sizes."""
+    options = Options.make(machine=machine, threads=threads)
+    backend, sizes = CpuBackend(options, Processes()), sizes_of(graph, [shape])
+    laid = layout.assign(
+        graph, sizes, backend, threads=options.resolved_threads, available=backend.available
+    )
+    assert backend.objects.compiled == 0
+    return laid, sizes
+
+
+def plan_of(graph, shape, machine, threads=None):
+    options = Options.make(machine=machine, threads=threads)
+    laid, sizes = laid_out(graph, shape, machine, threads)
+    isa = MACHINES[machine].isa
+    return planner.make(graph, laid, sizes, options.resolved_threads, isa)
+
+
+def digests(path, shape):
+    """Of each machine's plan."""
+    graph = graph_of(path)
+    plans = [plan_of(graph, shape, machine).to_json() for machine in MACHINES]
+    return [hashlib.sha256(text.encode()).hexdigest() for text in plans]
+
+
+if __name__ == "__main__":
+    print(*digests(sys.argv[1], tuple(map(int, sys.argv[2:]))), sep="\n")
