@@ -1,0 +1,133 @@
+"""The kernel of a call, and which of its ways: bits first, then code that exists."""
+
+import dataclasses
+
+import pytest
+
+from saccade.ir import DType
+from saccade.kernels.base import Call, CpuKernel, Launch, Variant
+from saccade.kernels.movement.copy import CopyConfig
+from saccade.layout.select import Selector
+from saccade.opdefs import Conv2d
+from saccade.testing.kernels import nhwc_view, row_major
+from saccade.testing.targets import ZEN4
+
+CALL = Call(
+    Conv2d(),
+    (nhwc_view(DType.F32, (1, 8, 6, 6)), row_major(DType.F32, (8, 8, 1, 1))),
+    (nhwc_view(DType.F32, (1, 8, 6, 6)),),
+    (False, True),
+    ZEN4,
+    2,
+)
+
+
+def kernel(name, variants):
+    """Ways by name: `variants(call)` gives (name, microseconds, rounding)."""
+
+    def ways(call):
+        for way, micros, rounding in variants(call):
+            launches = (Launch(CopyConfig(way, 4, 1), (), (), 1),)
+            yield Variant(micros, lambda launches=launches: launches, rounding)
+
+    return CpuKernel(
+        name, (Conv2d,), CopyConfig, lambda _call: None, ways, lambda _k, _config: None
+    )
+
+
+class Kernels:
+    """A backend of given kernels."""
+
+    target = ZEN4
+
+    def __init__(self, *kernels):
+        self._kernels = kernels
+
+    def candidates(self, _op):
+        return self._kernels
+
+
+def chosen(*kernels, there=None, call=CALL):
+    """Name of the way that is taken where code exists for the ways `there`."""
+    available = None if there is None else (lambda _kernel, config: config.way in there)
+    choice, (launch,) = Selector(Kernels(*kernels), available).select(call)
+    return choice.kernel.name, launch.config.way
+
+
+def ways(*known):
+    return kernel("k", lambda _call: known)
+
+
+@pytest.mark.parametrize("there", [None, (), ("second",), ("first",), ("first", "second")])
+def test_code_that_rounds_otherwise_is_never_taken(there):
+    assert chosen(ways(("first", 1.0, "a"), ("second", 1.1, "b")), there=there) == ("k", "first")
+
+
+@pytest.mark.parametrize(
+    ("micros", "there", "taken"),
+    [
+        (1.4, None, "first"), (1.4, (), "first"), (1.4, ("second",), "second"),
+        (1.4, ("first", "second"), "first"), (1.6, ("second",), "first"),
+    ],
+)  # fmt: skip
+def test_code_with_the_same_bits_is_taken_unless_it_is_much_slower(micros, there, taken):
+    found = ways(("first", 1.0, "a"), ("other", 1.1, "b"), ("second", micros, "a"))
+    assert chosen(found, there=there) == ("k", taken)
+
+
+def test_the_kernel_does_not_depend_on_which_code_exists():
+    fast, slow = (
+        kernel(name, lambda _call, name=name, micros=micros: [(name, micros, None)])
+        for name, micros in (("fast", 1.0), ("slow", 1.01))
+    )
+    for there in ((), ("slow",), ("fast",)):
+        assert chosen(slow, fast, there=there) == ("fast", "fast")
+
+
+def test_kernel_and_rounding_are_those_of_a_nominal_team():
+    """For eight threads other ways and another kernel would be faster."""
+
+    def whole_or_parts(call):
+        found = [("whole", 8.0 / call.threads, "whole"), ("parts", 5.0, "parts")]
+        return sorted(found, key=lambda way: way[1], reverse=call.threads > 4)
+
+    serial = kernel("serial", lambda _call: [("serial", 4.5, None)])
+    found = kernel("k", whole_or_parts)
+    for threads in (1, 2, 3, 8, 64):
+        call = dataclasses.replace(CALL, threads=threads)
+        assert chosen(found, serial, call=call) == ("k", "whole")
+
+
+def test_a_team_s_own_tiles_are_taken():
+    """Of equal bits the way that is best for the team that there is."""
+
+    def tiles(call):
+        return [(f"tile for {call.threads}", 1.0, "a"), ("tile for 2", 1.2, "a")]
+
+    found = kernel("k", tiles)
+    call = dataclasses.replace(CALL, threads=8)
+    assert chosen(found, call=call) == ("k", "tile for 8")
+    assert chosen(found, call=call, there=("tile for 2",)) == ("k", "tile for 2")
+
+
+def test_a_copy_of_a_call_has_a_memo_of_its_own():
+    """With its source's, it had its source's hash, so that equal calls differed."""
+    hash(CALL)
+    CALL.memo["of a kernel"] = "derived from two threads"
+    copy = dataclasses.replace(CALL, threads=8)
+    assert "of a kernel" not in copy.memo and copy.memo is not CALL.memo
+    again = dataclasses.replace(copy, threads=2)
+    assert again == CALL and hash(again) == hash(CALL) and copy != CALL
+    fields = (CALL.op, CALL.inputs, CALL.outputs, CALL.constant, CALL.target)
+    assert hash(copy) == hash(Call(*fields, threads=8))
+    with pytest.raises(ValueError, match="memo"):
+        dataclasses.replace(CALL, memo={})
+
+
+def test_equal_calls_are_decided_once():
+    asked = []
+    found = kernel("k", lambda call: asked.append(call) or [("only", 1.0, None)])
+    selector = Selector(Kernels(found))
+    first = selector.select(CALL)
+    count = len(asked)
+    assert selector.select(dataclasses.replace(CALL)) is first and len(asked) == count
