@@ -132,6 +132,8 @@ class Engine:
     def _choices(self) -> tuning.Algorithms | None:
         if self._options.algorithms is not None:
             return tuning.load(self._options.algorithms)
+        if self._options.machine is not None:
+            return None  # what is kept was measured here
         return tuning.kept(self.identity) if self._lasting else None
 
     def _timings(self) -> tuning.Lookup | None:
