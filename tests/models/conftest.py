@@ -41,6 +41,10 @@ class Zoo:
         options.setdefault("threads", 2)
         return saccade.compile(self.path(name), **options)
 
+    def planned(self, name: str):
+        """The model as Zen 4 would run it: plans that do not depend on where the tests run."""
+        return self.compiled(name, machine="zen4")
+
     def _session(self, name: str) -> ort.InferenceSession:
         options = ort.SessionOptions()
         options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL

@@ -116,7 +116,7 @@ def test_any_choice_gives_the_same_answer(zoo, picture, name, seed):
 
 def test_choices_are_forced(zoo):
     """The test above would find nothing if the defaults were taken."""
-    model = zoo.compiled("subpixel_x4")
+    model = zoo.planned("subpixel_x4")
     kernels = set()
     for seed in range(4):
         laid, taken, _ = forced_layout(model, SIZES["subpixel_x4"], seed)

@@ -23,7 +23,7 @@ BATCHES = {"resnet50_dynamo": (1,), "subpixel_x4_dynamo": (1,)}  # what their fi
 
 @pytest.mark.parametrize("name", STANDARD)
 def test_the_arena_is_little_more_than_what_is_live(zoo, name):
-    model = zoo.compiled(name)
+    model = zoo.planned(name)
     for batch in BATCHES.get(name, (1, 8)):
         plan = model.plan((batch, 3, *STANDARD[name]))
         assert plan.arena_bytes <= 1.15 * plan.live_bytes, f"batch {batch}"
@@ -31,7 +31,7 @@ def test_the_arena_is_little_more_than_what_is_live(zoo, name):
 
 @pytest.mark.parametrize("name", STANDARD)
 def test_json_and_text_lose_nothing(zoo, name):
-    plan = zoo.compiled(name).plan((BATCHES.get(name, (2,))[0], 3, *STANDARD[name]))
+    plan = zoo.planned(name).plan((BATCHES.get(name, (2,))[0], 3, *STANDARD[name]))
     again = Plan.from_json(plan.to_json())
     assert again == plan
     assert again.to_json() == plan.to_json()
@@ -48,14 +48,14 @@ def test_json_and_text_lose_nothing(zoo, name):
 @pytest.mark.parametrize("name", STANDARD)
 def test_only_what_pays_is_reordered(zoo, name):
     """Storage is searched exactly, costs no more than by rule, and no kernel forces a copy."""
-    plan = zoo.compiled(name).plan((1, 3, *STANDARD[name]))
+    plan = zoo.planned(name).plan((1, 3, *STANDARD[name]))
     assert plan.searched.gap == 0 and plan.searched.saved >= 0
     assert all("faster" in s.note for s in plan.reorders), [s.note for s in plan.reorders]
 
 
 @pytest.mark.parametrize("name", STANDARD)
 def test_nothing_runs_on_the_host(zoo, name):
-    plan = zoo.compiled(name).plan((1, 3, *STANDARD[name]))
+    plan = zoo.planned(name).plan((1, 3, *STANDARD[name]))
     assert [(s.name, s.reasons) for s in plan.steps if s.kernel is None] == []
 
 
@@ -84,6 +84,6 @@ def test_programs_are_kept_by_size(zoo, picture):
 
 def test_concatenations_of_densenet_cost_nothing(zoo):
     """Every layer writes beside its predecessors: prefixes of one buffer per block, no copies."""
-    plan = zoo.compiled("densenet121").plan((1, 3, 224, 224))
+    plan = zoo.planned("densenet121").plan((1, 3, 224, 224))
     assert not [s.name for s in plan.steps if s.op.family == "Concat"]
     assert plan.reorders == ()
