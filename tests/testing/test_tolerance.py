@@ -101,6 +101,16 @@ def test_zeros_infinities_and_nans():
     assert_close(np.zeros((0, 2), np.float32), np.zeros((0, 2)), dtype=F32, k=1)
 
 
+@pytest.mark.parametrize("bits", [0x7FC0, 0x7F81, 0xFF81])
+def test_any_nan_of_bfloat16_is_wrong(bits):
+    """Signalling ones too, of which NumPy would warn."""
+    truth = np.ones(40)
+    actual = truth.astype(DType.BF16.numpy)
+    actual.view(np.uint16)[7] = bits
+    with pytest.raises(AssertionError, match="of its own"):
+        assert_close(actual, truth, dtype=DType.BF16, k=4)
+
+
 def test_the_message_names_the_worst_element():
     wrong = np.ones((2, 3), np.float32)
     wrong[1, 2] = 2

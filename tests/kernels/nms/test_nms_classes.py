@@ -60,7 +60,10 @@ def test_many_strips(hold):
     hold(NMS_CLASSES, suppression(scores, iou=0.4), [boxes, scores], exact=True)
 
 
-@pytest.mark.parametrize("score", [None, -np.inf, 0.0, -0.0, 3e38, np.inf, np.nan])
+LARGEST = float(np.finfo(np.float32).max)
+
+
+@pytest.mark.parametrize("score", [None, -np.inf, 0.0, -0.0, 3e38, LARGEST, np.inf, np.nan])
 @pytest.mark.parametrize("centred", [False, True])
 def test_what_is_no_box_and_no_score(hold, score, centred):
     special = np.array([0, 1, 3, -0.0, -2, np.inf, -np.inf, np.nan, 3e38, -3e38, 1e-45], np.float32)

@@ -107,7 +107,8 @@ def _least(threshold: float | None) -> float:
     if threshold is None:
         return -inf
     near = np.float32(threshold)
-    return float(np.nextafter(near, np.float32(inf))) if near < inf else nan
+    with np.errstate(over="ignore"):  # infinity follows the largest number
+        return float(np.nextafter(near, np.float32(inf))) if near < inf else nan
 
 
 def _rank(most: int, count: int) -> int:
