@@ -35,6 +35,7 @@ __all__ = [
     "Variants",
     "View",
     "one_way",
+    "spare_configs",
 ]
 
 
@@ -217,6 +218,16 @@ class Variant:
 Variants = Callable[[Call], Iterable[Variant]]
 
 
+def spare_configs(calls: Iterable[tuple[CpuKernel, Call]]) -> tuple[tuple[str, Any], ...]:
+    """What other sizes of a plan's steps will want, each (name of the kernel, config) once.
+
+    Args:
+        calls: The kernel and the call of each step.
+    """
+    found = ((kernel.name, config) for kernel, call in calls for config in kernel.spares(call))
+    return tuple(dict.fromkeys(found))
+
+
 def one_way(
     launch: Callable[[Call], tuple[Launch, ...]], cost: Callable[[Call], float]
 ) -> Variants:
@@ -244,6 +255,10 @@ class CpuKernel:
         aliases: Pairs (input, output) that may share memory when their views are equal.
         effort: How long the code for a config takes to compile, in tenths of a second or so: what
             takes longest is begun first.
+        spares: Configs that other sizes of the same call will want and that serve all of them with
+            the bits of the best variant: worth compiling ahead where sizes are free. A variant that
+            uses them is among `variants`, and not the first. Empty where the best variant's own
+            code serves every size.
     """
 
     name: str
@@ -254,6 +269,7 @@ class CpuKernel:
     emit: Callable[[Builder, Any], None]
     aliases: Callable[[Call], tuple[tuple[int, int], ...]] = field(default=lambda _call: ())
     effort: Callable[[Any], float] = field(default=lambda _config: 1.0)
+    spares: Callable[[Call], tuple[Any, ...]] = field(default=lambda _call: ())
 
     def best(self, call: Call) -> Variant:
         """The variant that should be fastest."""

@@ -13,13 +13,22 @@ picture for more than a few dozen columns.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 
 from saccade.codegen.language import Kernel
 from saccade.codegen.values import Int
 from saccade.ir.expr import IDENTITY
-from saccade.kernels.base import Call, CpuKernel, In, Launch, Packed, Packing, one_way
-from saccade.kernels.conv2d.depthwise_code import FinishRow, RowCode, Rows, groups_of, row_micros
+from saccade.kernels.base import Call, CpuKernel, In, Launch, Packed, Packing, Variant
+from saccade.kernels.conv2d.depthwise_code import (
+    FinishRow,
+    RowCode,
+    Rows,
+    any_groups,
+    groups_of,
+    row_micros,
+)
 from saccade.kernels.conv2d.epilogue import Epilogue
 from saccade.kernels.conv2d.epilogue_spec import FLOATS, EpilogueSpec, conv_epilogue
 from saccade.kernels.conv2d.row_bands import RowBands, band_integers
@@ -41,6 +50,7 @@ class DepthwiseConfig:
         first, last: Groups of pixels at the borders: pixels, columns left of the picture, right of
             it.
         body: Pixels of a group between them, 0 if there is none.
+        any_width: Whether all groups are the body's, and find out by themselves where borders are.
         epilogue: `EpilogueSpec.code`.
         sums: `SumsSpec.code`.
     """
@@ -52,6 +62,7 @@ class DepthwiseConfig:
     first: Side
     body: int
     last: Side
+    any_width: bool
     epilogue: tuple[str, ...]
     sums: str
 
@@ -71,8 +82,8 @@ def _emit(k: Kernel, config: DepthwiseConfig) -> None:
     s = k.sizes(_Sizes)
     epilogue.declare_integers()
     totals.declare_integers()
-    groups = RowGroups.of(config.first, config.body, config.last)
-    code = RowCode(k, groups, config.taps, config.stride, config.dilation)
+    groups = RowGroups.of(config.first, config.body, config.last, config.any_width)
+    code = RowCode(k, groups, config.taps, config.stride, config.dilation, s)
     with s.chunks(k, (s.vectors + s.block - 1) // s.block) as band:
         vector = band.part * s.block
         with k.range(vector, k.minimum_int(vector + s.block, s.vectors)) as v:
@@ -128,10 +139,8 @@ def _groups(call: Call, spec: EpilogueSpec) -> RowGroups | None:
     return groups_of(call.op, spec.shape[3], x.shape[3], w.shape[3], call.target)
 
 
-def _config(call: Call, spec: EpilogueSpec, sums: SumsSpec) -> DepthwiseConfig:
+def _config(call: Call, spec: EpilogueSpec, sums: SumsSpec, cut: RowGroups) -> DepthwiseConfig:
     op, (x, w) = call.op, call.inputs[:2]
-    cut = _groups(call, spec)
-    assert cut is not None
     return DepthwiseConfig(
         x.dtype.value,
         w.shape[3],
@@ -157,11 +166,30 @@ def _split(spec: EpilogueSpec, threads: int) -> tuple[int, int]:
     return max(1, -(-rows // bands)), -(-spec.vectors // blocks)
 
 
-def _launch(call: Call) -> tuple[Launch, ...]:
+def _any_groups(call: Call, spec: EpilogueSpec) -> RowGroups:
+    return any_groups(spec.shape[3], call.inputs[1].shape[3], call.target)
+
+
+def _variants(call: Call) -> Iterator[Variant]:
+    """Code for rows as they are cut, then code for rows of any length."""
+    conv = conv_call(call)
+    spec = _epilogue(conv)
+    cut = _groups(conv, spec)
+    assert cut is not None
+    yield Variant(_micros(conv, spec, cut), partial(_launch, call, cut))
+    free = _any_groups(conv, spec)
+    yield Variant(_micros(conv, spec, free), partial(_launch, call, free))
+
+
+def _spares(call: Call) -> tuple[DepthwiseConfig, ...]:
+    sums, conv = SumsSpec(call), conv_call(call)
+    spec = _epilogue(conv)
+    return (_config(conv, spec, sums, _any_groups(conv, spec)),)
+
+
+def _launch(call: Call, cut: RowGroups) -> tuple[Launch, ...]:
     sums, call = SumsSpec(call), conv_call(call)
     spec, op, (x, w) = _epilogue(call), call.op, call.inputs[:2]
-    cut = _groups(call, spec)
-    assert cut is not None
     band, block = _split(spec, call.threads)
     lanes = call.target.lanes
     size = 4 * w.shape[2] * w.shape[3] * spec.vectors * lanes
@@ -172,15 +200,12 @@ def _launch(call: Call) -> tuple[Launch, ...]:
     chunks = n * -(-rows // band) * -(-spec.vectors // block)
     operands = (In(0), weights, *spec.pointers(), *sums.pointers())
     words = (*integers, *spec.integers(), *sums.integers())
-    return (Launch(_config(call, spec, sums), operands, words, chunks),)
+    return (Launch(_config(call, spec, sums, cut), operands, words, chunks),)
 
 
-def _cost(call: Call) -> float:
-    call = conv_call(call)
-    spec, (x, w), speed = _epilogue(call), call.inputs[:2], machine(call.target)
+def _micros(call: Call, spec: EpilogueSpec, cut: RowGroups) -> float:
+    (x, w), speed = call.inputs[:2], machine(call.target)
     n, _, rows, columns = spec.shape
-    cut = _groups(call, spec)
-    assert cut is not None
     row = row_micros(cut, columns, w.shape[2:], spec.expr, call.target)
     moved = float(x.nbytes + 2 * call.outputs[0].nbytes)
     bandwidth = speed.bandwidth if moved > call.target.l3 else speed.cache_bandwidth * call.threads
@@ -188,6 +213,6 @@ def _cost(call: Call) -> float:
 
 
 CONV2D_DEPTHWISE = CpuKernel(
-    "conv2d.depthwise", (Conv2d, RowSums), DepthwiseConfig, _supports, one_way(_launch, _cost),
-    _emit,
+    "conv2d.depthwise", (Conv2d, RowSums), DepthwiseConfig, _supports, _variants, _emit,
+    spares=_spares,
 )  # fmt: skip

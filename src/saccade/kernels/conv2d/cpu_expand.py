@@ -26,7 +26,7 @@ from saccade.kernels.base import (
     Variant,
     View,
 )
-from saccade.kernels.conv2d.depthwise_code import groups_of
+from saccade.kernels.conv2d.depthwise_code import any_groups, groups_of, testing_micros
 from saccade.kernels.conv2d.epilogue_spec import FLOATS, EpilogueSpec, epilogue_of, static_sums
 from saccade.kernels.conv2d.expand_code import ExpandConfig, emit_expand
 from saccade.kernels.conv2d.microkernel import Reduction, in_pairs, steps_of
@@ -90,6 +90,10 @@ def _groups(call: Call) -> RowGroups | None:
     return groups_of(call.op.depthwise, columns, call.inputs[0].shape[3], taps, call.target)
 
 
+def _any_groups(call: Call) -> RowGroups:
+    return any_groups(_outer(call).shape[3], call.inputs[2].shape[3], call.target)
+
+
 def _tile(call: Call) -> tuple[int, int]:
     """Vectors and pixels of a tile: sums, vectors and a broadcast fit the registers."""
     vectors = min(2, -(-call.inputs[1].shape[0] // call.target.lanes))
@@ -97,15 +101,31 @@ def _tile(call: Call) -> tuple[int, int]:
 
 
 def _variants(call: Call) -> Iterator[Variant]:
-    """One for each height of bands that fits a third of the second cache, the fastest first."""
+    """One for each height of bands that fits a third of the second cache, the fastest first.
+
+    Beside the fastest, one whose code serves every width.
+    """
     sums, call = SumsSpec(call), conv_call(call)
-    rows = _outer(call).shape[2]
+    cut, outer = _groups(call), _outer(call)
+    assert cut is not None
+    n, _, rows, _ = outer.shape
     counts = [n * call.threads for n in (1, 2, 3, 4, 6, 8, 12, 16)]
     bands = sorted({max(1, -(-rows // n)) for n in counts}, reverse=True)
     fitting = [b for b in bands if _scratch(call, b) <= call.target.l2 // 3] or bands[-1:]
     timed = sorted((_micros(call, band), band) for band in fitting)
-    for micros, band in timed:
-        yield Variant(micros, partial(_launch, call, sums, band))
+    ways = [Variant(micros, partial(_launch, call, sums, band, cut)) for micros, band in timed]
+    yield ways[0]
+    micros, band = timed[0]
+    free = _any_groups(call)
+    tests = n * rows * outer.vectors * testing_micros(free, call.inputs[2].shape[2:])
+    any_width = partial(_launch, call, sums, band, free)
+    ways.append(Variant(micros + tests / call.threads, any_width))
+    yield from sorted(ways[1:], key=lambda way: way.micros)
+
+
+def _spares(call: Call) -> tuple[ExpandConfig, ...]:
+    sums, call = SumsSpec(call), conv_call(call)
+    return (_config(call, sums, _any_groups(call)),)
 
 
 def _rows(call: Call, band: int) -> int:
@@ -141,20 +161,23 @@ def _heavy(op: Conv2d) -> int:
     return expr_flops(op.epilogue) + _EXPONENTIAL * steep
 
 
-def _launch(call: Call, sums: SumsSpec, band: int) -> tuple[Launch, ...]:
-    op, spec, inner, cut = call.op, _outer(call), _inner(call), _groups(call)
-    assert cut is not None
-    x, w, u = call.inputs[:3]
-    (vectors, pixels), lanes, depth = _tile(call), call.target.lanes, w.shape[1]
-    pairs = in_pairs(call)
-    reduction = Reduction.of(depth, pairs)
-    conv, blocks = op.depthwise, -(-spec.vectors // vectors)
-    width = vectors * lanes
-    config = ExpandConfig(
+def _config(call: Call, sums: SumsSpec, cut: RowGroups) -> ExpandConfig:
+    (x, w, u), conv = call.inputs[:3], call.op.depthwise
+    (vectors, pixels), pairs = _tile(call), in_pairs(call)
+    reduction = Reduction.of(w.shape[1], pairs)
+    return ExpandConfig(
         x.dtype.value, pixels, vectors, reduction.unroll, reduction.shape, pairs, reduction.odd,
-        u.shape[3], conv.stride[1], conv.dilation[1], *cut.code(), inner.code(vectors), spec.code(),
-        sums.code,
+        u.shape[3], conv.stride[1], conv.dilation[1], *cut.code(), _inner(call).code(vectors),
+        _outer(call).code(), sums.code,
     )  # fmt: skip
+
+
+def _launch(call: Call, sums: SumsSpec, band: int, cut: RowGroups) -> tuple[Launch, ...]:
+    conv, spec, inner = call.op.depthwise, _outer(call), _inner(call)
+    x, w, u = call.inputs[:3]
+    config, lanes, depth = _config(call, sums, cut), call.target.lanes, w.shape[1]
+    blocks, width = -(-spec.vectors // config.vectors), config.vectors * lanes
+    pairs = config.pairs
     first = Packing(
         "pack_conv_weights", (1, "natural", width, pairs), (1,),
         4 * steps_of(depth, pairs) * width * blocks,
@@ -183,4 +206,5 @@ CONV2D_EXPAND = CpuKernel(
     _supports,
     _variants,
     emit_expand,
+    spares=_spares,
 )

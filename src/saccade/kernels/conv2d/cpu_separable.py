@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from operator import itemgetter
+from typing import NamedTuple
 
 from saccade.ir import DType
 from saccade.ir.expr import IDENTITY
@@ -33,7 +34,7 @@ from saccade.kernels.base import (
     View,
 )
 from saccade.kernels.conv2d.config import Piece, Tile, ranked_tiles
-from saccade.kernels.conv2d.depthwise_code import groups_of, row_micros
+from saccade.kernels.conv2d.depthwise_code import any_groups, groups_of, row_micros
 from saccade.kernels.conv2d.direct_launch import CYCLES, EFFICIENCY, beside
 from saccade.kernels.conv2d.epilogue_spec import FLOATS, EpilogueSpec, epilogue_of, static_sums
 from saccade.kernels.conv2d.microkernel import Reduction, steps_of
@@ -60,12 +61,14 @@ class _Parts:
         inner: Epilogue of the depthwise convolution, whose result is planes in scratch.
         outer: Epilogue of the 1x1 convolution.
         cut: How rows of windows are cut; None where too many leave the picture.
+        free: How code that serves every width cuts them.
         pairs: Whether products are summed in pairs of bfloat16.
     """
 
     inner: EpilogueSpec
     outer: EpilogueSpec
     cut: RowGroups | None
+    free: RowGroups
     pairs: bool
 
     def lines(self, share: int) -> int:
@@ -93,7 +96,8 @@ def _made_parts(call: Call) -> _Parts:
     sums = static_sums(op.pointwise, between, weights.shape)
     outer = epilogue_of(call, op.pointwise, sums, range(first, end), call.outputs[0])
     cut = groups_of(op.depthwise, columns, x.shape[3], taps.shape[3], call.target)
-    return _Parts(inner, outer, cut, pairs)
+    free = any_groups(columns, taps.shape[3], call.target)
+    return _Parts(inner, outer, cut, free, pairs)
 
 
 def _supports(call: Call) -> str | None:
@@ -120,10 +124,40 @@ def _supports(call: Call) -> str | None:
 # Planning
 
 
+class _Way(NamedTuple):
+    """Microseconds, pixels of a chunk, the tile, how rows are cut."""
+
+    micros: float
+    share: int
+    tile: Tile
+    cut: RowGroups
+
+
 def _variants(call: Call) -> Iterator[Variant]:
-    """One for each share of the pixels and each tile, the fastest first."""
-    for micros, share, tile in sorted(_timed(call), key=itemgetter(0)):
-        yield Variant(micros, partial(_launch, call, share, tile))
+    """One for each share of the pixels and each tile, the fastest first.
+
+    Beside each tile's fastest, one whose code serves every width.
+    """
+    parts = _parts(call)
+    assert parts.cut is not None
+    known = sorted(_timed(call, parts.cut), key=itemgetter(0))
+    yield _variant(call, known[0])
+    free: dict[Tile, _Way] = {}
+    for way in sorted(_timed(call, parts.free), key=itemgetter(0)):
+        free.setdefault(way.tile, way)
+    for way in sorted((*known[1:], *free.values()), key=itemgetter(0)):
+        yield _variant(call, way)
+
+
+def _variant(call: Call, way: _Way) -> Variant:
+    return Variant(way.micros, partial(_launch, call, way))
+
+
+def _spares(call: Call) -> tuple[SeparableConfig, ...]:
+    """For tiles of the size that is the fastest one here."""
+    parts = _parts(call)
+    assert parts.cut is not None
+    return (_config(call, min(_timed(call, parts.cut), key=itemgetter(0)).tile, parts.free),)
 
 
 def _shares(call: Call) -> list[int]:
@@ -138,11 +172,10 @@ def _shares(call: Call) -> list[int]:
     return [share for share in shares if share <= most] or shares[:1]
 
 
-def _timed(call: Call) -> Iterator[tuple[float, int, Tile]]:
+def _timed(call: Call, cut: RowGroups) -> Iterator[_Way]:
     """Estimated microseconds with each share and tile."""
     parts, speed = _parts(call), machine(call.target)
-    inner, outer, cut = parts.inner, parts.outer, parts.cut
-    assert cut is not None
+    inner, outer = parts.inner, parts.outer
     n, depth, rows, columns = inner.shape
     pixels, steps = n * rows * columns, steps_of(depth, parts.pairs)
     row = row_micros(cut, columns, call.inputs[1].shape[2:], inner.expr, call.target)
@@ -166,20 +199,25 @@ def _timed(call: Call) -> Iterator[tuple[float, int, Tile]]:
         others = speed.step + max(windows, reading) + writing
         for tile, cost in costs:
             products = turns * -(-share // tile.rows) * cost
-            yield others + beside(products, stream), share, tile
+            yield _Way(others + beside(products, stream), share, tile, cut)
 
 
-def _launch(call: Call, share: int, tile: Tile) -> tuple[Launch, ...]:
+def _config(call: Call, tile: Tile, cut: RowGroups) -> SeparableConfig:
     parts, (x, taps), conv = _parts(call), call.inputs[:2], call.op.depthwise
-    inner, outer, cut, pairs = parts.inner, parts.outer, parts.cut, parts.pairs
-    assert cut is not None
-    lanes, (n, depth, rows, columns) = call.target.lanes, inner.shape
-    reduction = Reduction.of(depth % lanes, pairs)
-    config = SeparableConfig(
+    inner, outer, pairs = parts.inner, parts.outer, parts.pairs
+    reduction = Reduction.of(inner.shape[1] % call.target.lanes, pairs)
+    return SeparableConfig(
         x.dtype.value, inner.out.dtype.value, taps.shape[3], conv.stride[1], conv.dilation[1],
         *cut.code(), tile.rows, tile.vectors, tile.half, reduction.unroll, reduction.shape, pairs,
         reduction.odd, outer.flat, inner.code(), outer.code(tile.vectors, tile.half),
     )  # fmt: skip
+
+
+def _launch(call: Call, way: _Way) -> tuple[Launch, ...]:
+    parts, (x, taps), conv = _parts(call), call.inputs[:2], call.op.depthwise
+    inner, outer, (_, share, tile, cut) = parts.inner, parts.outer, way
+    config = _config(call, tile, cut)
+    lanes, (n, depth, rows, columns) = call.target.lanes, inner.shape
     plane = (parts.lines(share) * columns + tile.rows) * lanes  # a tile may read past its end
     blocks = -(-outer.channels // tile.width(lanes))
     windows = window_integers(conv, x, taps.shape[2], inner.shape)
@@ -223,5 +261,5 @@ def _aliases(call: Call) -> tuple[tuple[int, int], ...]:
 
 CONV2D_SEPARABLE = CpuKernel(
     "conv2d.separable", (SeparableConv2d,), SeparableConfig, _supports, _variants,
-    emit_separable, _aliases,
+    emit_separable, _aliases, spares=_spares,
 )  # fmt: skip

@@ -25,7 +25,7 @@ class ExpandConfig:
         pixels, vectors: Of a tile of the wide picture; a chunk has as many vectors of channels.
         unroll, shape, pairs, odd: See `microkernel.Reduction`.
         taps, stride, dilation: Of the depthwise convolution, along the row.
-        first, body, last: How its rows are cut, see `row_groups`.
+        first, body, last, any_width: How its rows are cut, see `row_groups`.
         inner: `EpilogueSpec.code` of the 1x1 convolution.
         epilogue: `EpilogueSpec.code` of the depthwise one.
         sums: `SumsSpec.code`.
@@ -44,6 +44,7 @@ class ExpandConfig:
     first: Side
     body: int
     last: Side
+    any_width: bool
     inner: tuple[str, ...]
     epilogue: tuple[str, ...]
     sums: str
@@ -114,8 +115,8 @@ class _Expand:
     def _windows(self, band: Band, begin: Int) -> None:
         """The rows of the result, from rows of the wide picture from `begin` on."""
         k, s, config = self.k, self.s, self.config
-        groups = RowGroups.of(config.first, config.body, config.last)
-        code = RowCode(k, groups, config.taps, config.stride, config.dilation)
+        groups = RowGroups.of(config.first, config.body, config.last, config.any_width)
+        code = RowCode(k, groups, config.taps, config.stride, config.dilation, s)
         line = s.width * self.pitch
         vector = band.part * config.vectors
         with k.range(vector, k.minimum_int(vector + config.vectors, s.vectors)) as v:

@@ -4,13 +4,16 @@ Each column that a group reads is loaded once and serves every tap that falls on
 lie outside the picture is known for every group when its code is written: nothing is tested and
 taps in the padding cost nothing. Groups near the borders are written out; those between them are
 alike and share one loop.
+
+Rows may also be cut into groups that are all alike (`any_cut`), whatever the width: code for these
+tests at run time what groups at the ends of a row read, so that every row can use it.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["Group", "RowGroups", "Side", "cut_row"]
+__all__ = ["Group", "RowGroups", "Side", "any_cut", "cut_row"]
 
 Side = tuple[tuple[int, int, int], ...]
 """Groups as plain numbers: pixels, columns before and after."""
@@ -53,30 +56,38 @@ class RowGroups:
         body: Pixels of each group between the borders.
         repeats: How many of these there are.
         last: Groups at the right border.
+        any_width: Whether nothing is known of borders: all groups are the body's, and those at the
+            ends of a row test which columns and pixels there are.
     """
 
     first: tuple[Group, ...]
     body: int
     repeats: int
     last: tuple[Group, ...]
+    any_width: bool = False
 
     @property
     def count(self) -> int:
         """Groups of a row."""
         return len(self.first) + self.repeats + len(self.last)
 
-    def code(self) -> tuple[Side, int, Side]:
+    def code(self) -> tuple[Side, int, Side, bool]:
         """What emitted code depends on, as plain numbers."""
         first, last = (
             tuple((g.pixels, g.before, g.after) for g in side) for side in (self.first, self.last)
         )
-        return first, self.body, last
+        return first, self.body, last, self.any_width
 
     @classmethod
-    def of(cls, first: Side, body: int, last: Side) -> RowGroups:
+    def of(cls, first: Side, body: int, last: Side, any_width: bool) -> RowGroups:
         """From what `code` gave; `repeats` is 1 for any number of them."""
         ends = (tuple(Group(*g) for g in side) for side in (first, last))
-        return cls(next(ends), body, int(body > 0), next(ends))
+        return cls(next(ends), body, int(body > 0), next(ends), any_width)
+
+
+def any_cut(columns: int, largest: int) -> RowGroups:
+    """Groups of `largest` pixels, alike for rows of any length."""
+    return RowGroups((), largest, -(-columns // largest), (), any_width=True)
 
 
 def cut_row(

@@ -38,7 +38,7 @@ class SeparableConfig:
         element: Element type of the picture.
         between: Element type of the planes.
         taps, stride, dilation: Of the depthwise convolution, along the row.
-        first, body, last: How its rows are cut, see `row_groups`.
+        first, body, last, any_width: How its rows are cut, see `row_groups`.
         pixels, vectors: Of a tile of the result.
         half: Whether its last vector is half as wide.
         unroll, shape, pairs, odd: How the channels of the last plane are summed if it is not full,
@@ -56,6 +56,7 @@ class SeparableConfig:
     first: Side
     body: int
     last: Side
+    any_width: bool
     pixels: int
     vectors: int
     half: bool
@@ -120,8 +121,8 @@ class _Separable:
     def _windows(self, chunk: _Chunk, vector: Int) -> None:
         """One plane."""
         k, s, config = self.k, self.s, self.config
-        groups = RowGroups.of(config.first, config.body, config.last)
-        code = RowCode(k, groups, config.taps, config.stride, config.dilation)
+        groups = RowGroups.of(config.first, config.body, config.last, config.any_width)
+        code = RowCode(k, groups, config.taps, config.stride, config.dilation, s)
         place = self.inner.place(vector)
         channel = vector * k.lanes
         # Where the plane would begin if it held every row, and place by place every vector.
