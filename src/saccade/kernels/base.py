@@ -255,10 +255,9 @@ class CpuKernel:
         aliases: Pairs (input, output) that may share memory when their views are equal.
         effort: How long the code for a config takes to compile, in tenths of a second or so: what
             takes longest is begun first.
-        spares: Configs that other sizes of the same call will want and that serve all of them with
-            the bits of the best variant: worth compiling ahead where sizes are free. A variant that
-            uses them is among `variants`, and not the first. Empty where the best variant's own
-            code serves every size.
+        spares: Configs that other sizes of a call will want, so that their code is worth compiling
+            ahead where sizes are free: selection prefers ways with code among those that give the
+            same bits. Empty where the best variant's own code serves every size.
     """
 
     name: str

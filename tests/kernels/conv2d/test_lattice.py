@@ -246,9 +246,32 @@ def test_estimates_choose_it_where_it_saves_products():
         assert (CONV2D_LATTICE.cost(far) < min(k.cost(far) for k in others)) is better
 
 
+def test_code_serves_sizes_whose_lattices_are_as_long():
+    def configs(h, w, kernel=CONV2D_LATTICE):
+        op = Conv2d(padding=(6, 6, 6, 6), dilation=(6, 6))
+        return [one.config for one in kernel.launch(call(op, (1, 8, h, w), (8, 8, 3, 3)))]
+
+    assert len({tuple(configs(h, w)) for h in range(1, 13) for w in range(1, 13)}) == 1
+    assert len({configs(h, w)[1] for h in range(1, 19) for w in range(1, 19)}) == 1
+    assert len({tuple(configs(h, w)) for h in range(13, 19) for w in range(1, 13)}) == 1
+
+
+def test_spares_are_the_code_of_every_size():
+    op = Conv2d(padding=(6, 6, 6, 6), dilation=(6, 6))
+    calls = [call(op, (1, 8, h, w), (8, 8, 3, 3)) for h in range(1, 19) for w in (1, 7, 12, 13, 18)]
+    wanted = {one.config for each in calls for one in CONV2D_LATTICE.launch(each)}
+    assert all(set(CONV2D_LATTICE.spares(each)) == wanted for each in calls[::7])
+
+
+@pytest.mark.parametrize("size", [(1, 6), (5, 7), (12, 3), (13, 12), (18, 18), (14, 2)], ids=str)
+def test_one_code_for_every_length(hold, size):
+    check(hold, CONV2D_LATTICE, (2, 18, *size, 20, (6, 6)), runs=(FAST, WATCHED))
+
+
 MUTANTS = {
     "images": -1, "long_rows": -1, "short_rows": -1, "long_columns": -1,
-    "short_columns": 1, "row_step": 1, "column_step": -1, "channels": -1, "v_block": -16,
+    "short_columns": 1, "row_points": -1, "column_points": -1, "short_row_points": -1,
+    "short_column_points": -1, "row_step": 1, "column_step": -1, "channels": -1, "v_block": -16,
     "v_step": -160, "m_step": -160, "panels": -1, "vectors": -1, "x_h": 1, "x_w": -1, "x_n": 1,
 }  # fmt: skip
 

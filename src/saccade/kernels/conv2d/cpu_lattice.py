@@ -16,8 +16,9 @@ dilation; longer lattices; prologues; row-major pictures; `exact`.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
+from itertools import product
 
 from saccade.kernels.base import (
     Call,
@@ -33,9 +34,9 @@ from saccade.kernels.base import (
 from saccade.kernels.conv2d.cpu_winograd import refuse_transforms
 from saccade.kernels.conv2d.epilogue_spec import EpilogueSpec, conv_epilogue
 from saccade.kernels.conv2d.lattice_code import LatticeConfig, emit_lattices
-from saccade.kernels.conv2d.lattice_forms import frequency_rows, lengths
-from saccade.kernels.conv2d.lattice_points import LONGEST
-from saccade.kernels.conv2d.winograd_gemm import even_heights, panel_vectors, rows_in_registers
+from saccade.kernels.conv2d.lattice_forms import LONG, frequency_rows, lengths, long_of
+from saccade.kernels.conv2d.lattice_points import LONGEST, POINTS, points_of
+from saccade.kernels.conv2d.winograd_gemm import even_heights, panel_vectors, phased_heights
 from saccade.kernels.machine import machine
 from saccade.opdefs import Conv2d
 
@@ -106,9 +107,17 @@ class _Problem:
     def weights(self) -> int:
         return self.squares * self.panels * self.nv * self.lanes * self.channels
 
-    def pixels(self, axis: int) -> tuple[int, ...]:
-        """Lengths of the lattices."""
-        return tuple(n for n, _ in self.axes[axis])
+    @property
+    def bases(self) -> tuple[int, int]:
+        """Lengths of the longest lattices."""
+        down, along = (axis[0][0] for axis in self.axes)
+        return down, along
+
+    @property
+    def long(self) -> tuple[int, int]:
+        """Of the lattices that the code calls long."""
+        down, along = map(long_of, self.axes)
+        return down, along
 
 
 def _problem(call: Call, spec: EpilogueSpec, nv: int) -> _Problem:
@@ -127,7 +136,7 @@ def _problem(call: Call, spec: EpilogueSpec, nv: int) -> _Problem:
 def _micros(call: Call, p: _Problem) -> float:
     """Estimated microseconds."""
     speed = machine(call.target)
-    most = rows_in_registers(p.nv, call.target)
+    most = phased_heights(p.nv, call.target)[0]
     taken = sum(
         pieces * (max(rows, _LEAST_ROWS) * (_MULTIPLY + _ELEMENT / p.nv) + _VECTOR)
         for many in p.rows
@@ -156,35 +165,54 @@ def _variants(call: Call) -> Iterator[Variant]:
 
 def _integers(call: Call, p: _Problem, blocks: int) -> tuple[int, ...]:
     x, op = call.inputs[0], call.op
-    counts = [n for axis in p.axes for n in (*(count for _, count in axis), 0)[:2]]
+    counts = [
+        dict(axis).get(n, 0)
+        for axis, long in zip(p.axes, p.long, strict=True)
+        for n in (long, long - 1)
+    ]
+    points = [POINTS[base] for base in p.bases]
+    points += [points_of(long, long - 1) for long in p.long]
     return (
-        blocks, x.shape[0], *counts, *op.dilation, p.channels, p.tiles * p.lanes, p.v_step,
-        p.m_step, p.panels, p.vectors, x.strides[0], x.strides[2], x.strides[3],
+        blocks, x.shape[0], *counts, *points, *op.dilation, p.channels, p.tiles * p.lanes,
+        p.v_step, p.m_step, p.panels, p.vectors, x.strides[0], x.strides[2], x.strides[3],
     )  # fmt: skip
+
+
+def _configs(
+    call: Call, spec: EpilogueSpec, nv: int, long: tuple[int, int]
+) -> tuple[LatticeConfig, LatticeConfig, LatticeConfig]:
+    """Of the phases."""
+    return (
+        LatticeConfig("input", *long, x=call.inputs[0].dtype.value),
+        LatticeConfig("products", heights=phased_heights(nv, call.target), nv=nv, ahead=_AHEAD),
+        LatticeConfig("output", *long, nv=nv, epilogue=spec.code()),
+    )
 
 
 def launch_as(call: Call, spec: EpilogueSpec, nv: int) -> tuple[Launch, ...]:
     """The phases of a call with panels of nv vectors."""
     p = _problem(call, spec, nv)
-    panel, x = nv * p.lanes, call.inputs[0].dtype.value
-    bases = (p.pixels(0)[0], p.pixels(1)[0])
-    u = Packed(Packing("pack_lattice", (bases, panel, spec.order), (1,), 4 * p.weights))
-    most = rows_in_registers(nv, call.target)
-    heights = {h for n in p.rows for h, _ in even_heights(n, most)}
+    panel = nv * p.lanes
+    u = Packed(Packing("pack_lattice", (p.bases, panel, spec.order), (1,), 4 * p.weights))
     v, m = Temp(0, 4 * p.squares * p.v_step), Temp(1, 4 * p.squares * p.m_step * p.panels)
     stage = Scratch(4 * LONGEST**2 * p.lanes)
     blocks = max(1, min(p.tiles, _BLOCKS * call.threads))
-    base = LatticeConfig("input", p.pixels(0), p.pixels(1))
-    tallest_first = tuple(sorted(heights, reverse=True)) or (1,)
-    products = replace(base, stage="products", heights=tallest_first, nv=nv, ahead=_AHEAD)
-    output = replace(base, stage="output", nv=nv, epilogue=spec.code())
     integers = _integers(call, p, blocks)
     tail = integers + spec.integers()
+    forward, products, output = _configs(call, spec, nv, p.long)
     return (
-        Launch(replace(base, x=x), (In(0), v), integers, blocks),
+        Launch(forward, (In(0), v), integers, blocks),
         Launch(products, (v, u, m), integers, p.squares * p.panels),
         Launch(output, (m, stage, *spec.pointers()), tail, blocks * p.panels),
     )
+
+
+def _spares(call: Call) -> tuple[LatticeConfig, ...]:
+    """For lattices of every length, in panels of the width that is the fastest one here."""
+    spec = conv_epilogue(call)
+    nv = next(_variants(call)).launches[1].config.nv
+    found = [_configs(call, spec, nv, long) for long in product(LONG, LONG)]
+    return tuple(dict.fromkeys(config for configs in found for config in configs))
 
 
 CONV2D_LATTICE = CpuKernel(
@@ -195,4 +223,5 @@ CONV2D_LATTICE = CpuKernel(
     variants=_variants,
     emit=emit_lattices,
     effort=lambda config: 2.0 if config.stage == "products" else 1.0,
+    spares=_spares,
 )

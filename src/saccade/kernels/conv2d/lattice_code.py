@@ -8,7 +8,7 @@ from saccade.codegen.language import Kernel, Ptr
 from saccade.codegen.values import Int, Mask, Vec
 from saccade.kernels.conv2d.epilogue import Epilogue
 from saccade.kernels.conv2d.lattice_forms import Axis, Form, Lattices
-from saccade.kernels.conv2d.lattice_points import POINTS, forward, inverse, points_of
+from saccade.kernels.conv2d.lattice_points import forward, inverse, points_of
 from saccade.kernels.conv2d.winograd_gemm import Shape, emit_rows
 
 __all__ = ["LatticeConfig", "Sizes", "emit_lattices"]
@@ -20,7 +20,8 @@ class LatticeConfig:
 
     Attributes:
         stage: `input`, `products` or `output`.
-        rows, columns: Lengths of lattices along an axis, the longest first.
+        rows, columns: Pixels of long lattices down and along, see `lattice_forms.LONG`; 0 for
+            products, which take any.
         heights: Numbers of rows whose sums stay in registers, the largest first (of products).
         nv: Vectors of filters in a panel.
         ahead: How many vectors of weights ahead of use are asked for.
@@ -29,8 +30,8 @@ class LatticeConfig:
     """
 
     stage: str
-    rows: tuple[int, ...]
-    columns: tuple[int, ...]
+    rows: int = 0
+    columns: int = 0
     heights: tuple[int, ...] = ()
     nv: int = 1
     ahead: int = 0
@@ -46,6 +47,8 @@ class Sizes:
         blocks: Into how many blocks the tiles of a form are divided.
         images: Images.
         long_rows, short_rows, long_columns, short_columns: How many lattices have which length.
+        row_points, column_points: Frequencies down and along.
+        short_row_points, short_column_points: Those that short lattices have.
         row_step, column_step: Distance of taps.
         channels: Length of the sums.
         v_block: Elements of V from one vector of channels to the next.
@@ -60,6 +63,10 @@ class Sizes:
     short_rows: Int
     long_columns: Int
     short_columns: Int
+    row_points: Int
+    column_points: Int
+    short_row_points: Int
+    short_column_points: Int
     row_step: Int
     column_step: Int
     channels: Int
@@ -84,14 +91,19 @@ class _Code:
     @property
     def lattices(self) -> Lattices:
         s, c = self.s, self.c
-        down = Axis(c.rows, (s.long_rows, s.short_rows), s.row_step)
-        along = Axis(c.columns, (s.long_columns, s.short_columns), s.column_step)
+        down = Axis(
+            c.rows, (s.long_rows, s.short_rows), (s.row_points, s.short_row_points), s.row_step
+        )
+        along = Axis(
+            c.columns, (s.long_columns, s.short_columns), (s.column_points, s.short_column_points),
+            s.column_step,
+        )  # fmt: skip
         return Lattices(s.images, (down, along))
 
     @property
-    def points(self) -> tuple[int, int]:
-        """Frequencies down and along."""
-        return POINTS[self.c.rows[0]], POINTS[self.c.columns[0]]
+    def squares(self) -> Int:
+        """Frequencies."""
+        return self.s.row_points * self.s.column_points
 
     @property
     def panel(self) -> int:
@@ -123,11 +135,11 @@ class _Code:
         ]
         for f, line in enumerate(zip(*columns, strict=True)):
             for g, value in enumerate(forward(k, c, line)):
-                target.store(value, s.v_step * (f * self.points[1] + g))
+                target.store(value, s.v_step * (s.column_points * f + g))
 
     def products(self, v: Ptr, u: Ptr, m: Ptr, f: Int) -> None:
         """Rows of `v` that have a frequency, times one panel `u`, into `m`."""
-        along = self.points[1]
+        along = self.s.column_points
         down = f // along
         first, count = self.lattices.rows_with(self.k, down, f - down * along)
         shape = Shape(count, self.s.channels, self.s.v_block, self.c.ahead)
@@ -150,11 +162,11 @@ class _Code:
 
     def _results(self, source: Ptr, form: Form) -> list[Vec]:
         """The pixels of a tile, row by row."""
-        k, step, pitch = self.k, self.s.m_step, self.points[1]
+        k, step, pitch = self.k, self.s.m_step, self.s.column_points
         (b, c), (down, along) = self.lattices.bases, form.pixels
         columns = [
             inverse(
-                k, b, down, [source.vec(step * (f * pitch + g)) for f in range(points_of(b, down))]
+                k, b, down, [source.vec(step * (pitch * f + g)) for f in range(points_of(b, down))]
             )
             for g in range(points_of(c, along))
         ]
@@ -180,7 +192,7 @@ def _emit_input(k: Kernel, config: LatticeConfig) -> None:
 def _emit_products(k: Kernel, config: LatticeConfig) -> None:
     v, u, m = k.pointer("v"), k.pointer("u"), k.pointer("m")
     code = _Code(k, config, k.sizes(Sizes))
-    s, squares = code.s, code.points[0] * code.points[1]
+    s, squares = code.s, code.squares
     with k.chunks(s.panels * squares) as chunk:
         f = chunk // s.panels
         panel = chunk - f * s.panels
@@ -193,7 +205,7 @@ def _emit_output(k: Kernel, config: LatticeConfig) -> None:
     epilogue = Epilogue(k, config.epilogue)
     code = _Code(k, config, k.sizes(Sizes))
     epilogue.declare_integers()
-    s, squares = code.s, code.points[0] * code.points[1]
+    s, squares = code.s, code.squares
     with k.chunks(s.blocks * s.panels) as chunk:
         block = chunk // s.panels
         panel = chunk - block * s.panels

@@ -5,6 +5,9 @@ With taps `d` apart, every d-th pixel of an axis belongs to one lattice. Of `siz
 up to four forms of tiles, each tile a whole lattice of one image. Rows are sorted: (long, short),
 (long, long), (short, long), (short, short), so that frequencies which short tiles lack find their
 rows side by side.
+
+Code knows two sorts of axes, of lattices of 3 and 2 pixels and of 2 and 1; how many there are of
+each is a number of the run, which may be zero.
 """
 
 from __future__ import annotations
@@ -19,9 +22,11 @@ if TYPE_CHECKING:
     from saccade.codegen.language import Kernel
     from saccade.codegen.values import Int
 
-__all__ = ["Axis", "Form", "Lattices", "frequency_rows", "lengths"]
+__all__ = ["LONG", "Axis", "Form", "Lattices", "frequency_rows", "lengths", "long_of"]
 
 _ORDER = ((0, 1), (0, 0), (1, 0), (1, 1))
+LONG = (2, 3)
+"""Lengths of an axis's long lattices that there is code for; the short ones have a pixel less."""
 
 
 def lengths(size: int, apart: int) -> tuple[tuple[int, int], ...]:
@@ -29,6 +34,11 @@ def lengths(size: int, apart: int) -> tuple[tuple[int, int], ...]:
     pixels, more = divmod(size, apart)
     found = ((pixels + 1, more), (pixels, apart - more))
     return tuple((n, count) for n, count in found if n and count)
+
+
+def long_of(axis: tuple[tuple[int, int], ...]) -> int:
+    """Which of `LONG` an axis with these `lengths` takes."""
+    return max(LONG[0], axis[0][0])
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,13 +84,15 @@ class Axis:
     """One axis while the code runs.
 
     Attributes:
-        pixels: Lengths of lattices, the longest first.
-        counts: How many lattices have that length.
+        long: Pixels of long lattices, of `LONG`; 0 where the code does not depend on it.
+        counts: How many long and short lattices there are.
+        points: Products of the longest lattice that there is, and of a short one.
         apart: Distance of the pixels of one.
     """
 
-    pixels: tuple[int, ...]
+    long: int
     counts: tuple[Int, Int]
+    points: tuple[Int, Int]
     apart: Int
 
 
@@ -99,12 +111,13 @@ class Lattices:
     @property
     def forms(self) -> list[Form]:
         """In the order of their rows."""
-        return _forms((self.axes[0].pixels, self.axes[1].pixels))
+        down, along = self.bases
+        return _forms(((down, down - 1), (along, along - 1)))
 
     @property
     def bases(self) -> tuple[int, int]:
-        """The longest lengths."""
-        return self.axes[0].pixels[0], self.axes[1].pixels[0]
+        """Lengths of the long lattices."""
+        return self.axes[0].long, self.axes[1].long
 
     def size(self, form: Form) -> Int:
         """How many tiles have this form."""
@@ -134,8 +147,10 @@ class Lattices:
         """The first row that has frequency (down, along), and how many."""
         first, count = k.int(0), k.int(0)
         for form in self.forms:
-            sizes = [points_of(b, n) for b, n in zip(self.bases, form.pixels, strict=True)]
-            have = ((down < sizes[0]) & (along < sizes[1])).select(self.size(form), 0)
+            rows, columns = (
+                axis.points[short] for axis, short in zip(self.axes, form.short, strict=True)
+            )
+            have = ((down < rows) & (along < columns)).select(self.size(form), 0)
             count = count + have
             if form.short == (False, True):
                 first = self.size(form) - have
