@@ -1,5 +1,6 @@
 """The cache of objects on disk, and the processes that compile."""
 
+import contextlib
 import importlib
 import os
 import shutil
