@@ -19,6 +19,7 @@ from saccade.errors import (
     SaccadeError,
     UnsupportedModelError,
 )
+from saccade.limits import Limits
 from saccade.locks import forkless
 from saccade.options import Options, Precision
 
@@ -32,6 +33,7 @@ __all__ = [
     "CacheWarning",
     "CompileError",
     "InputError",
+    "Limits",
     "Model",
     "ModelError",
     "OptionError",

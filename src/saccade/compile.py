@@ -37,15 +37,15 @@ def compile(  # noqa: A001 - the name that users expect: saccade.compile
             are computed in fp32.
         threads: Width of the team, at most 1024; as many as affinity and quota allow unless given.
         exact: Refuse algorithms that trade rounding for speed (Winograd).
-        more: `checked`, `isa`, `cache` and `algorithms`; see `Options`.
+        more: `checked`, `isa`, `cache`, `algorithms` and `limits`; see `Options`.
 
     Returns:
         A `Model`: call it on arrays, or ask for its `plan` or `profile`.
 
     Raises:
-        ModelError: If the file is broken or hostile.
+        ModelError: If the file is broken or hostile, or exceeds a bound of `Limits`.
         UnsupportedModelError: If the model uses what cannot be run; lists everything at once.
-        OptionError: If an option makes no sense.
+        OptionError: If there is no such option, or it makes no sense.
     """
     # Imported here: `import saccade` costs those who want its errors or its CLI next to nothing,
     # and a start that finds a bundle needs no engine.
@@ -58,7 +58,7 @@ def compile(  # noqa: A001 - the name that users expect: saccade.compile
     options = Options.make(device, precision, threads, exact, **more)
     early = _early(options, source)
     digest = frontend.digest(source) if options.cache else None
-    identity = f"{digest}/{options.precision.value}" if digest else None  # what constants depend on
+    identity = _identity(digest, options) if digest else None
     bundles = runtime.bundles(identity, options)
 
     def start() -> Engine:
@@ -78,6 +78,12 @@ def compile(  # noqa: A001 - the name that users expect: saccade.compile
     while early:  # an earlier start left everything
         early.pop().close()
     return model
+
+
+def _identity(digest: str, options: Options) -> str:
+    """What constants depend on; bounds of one's own must not be met by what was kept without."""
+    bounds = "" if options.limits == type(options.limits)() else f"/{options.limits}"
+    return f"{digest}/{options.precision.value}{bounds}"
 
 
 def _early(options: Options, source: object) -> list[Processes]:

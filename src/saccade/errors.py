@@ -1,6 +1,7 @@
 """Every error that a user can cause.
 
-All derive from `SaccadeError`, and each message says what is wrong, where, and what to do.
+All derive from `SaccadeError`, and each message says what is wrong, where, and what to do. Messages
+quote files, which anyone may have written: whatever a terminal would obey is escaped in their text.
 """
 
 from __future__ import annotations
@@ -22,11 +23,43 @@ __all__ = [
     "SaccadeError",
     "Unsupported",
     "UnsupportedModelError",
+    "printable",
 ]
+
+_LONGEST_NAME, _LONGEST_CELL, _LONGEST_MESSAGE = 200, 100, 4000  # characters
+_MOST_ROWS = 200
+
+
+def printable(text: object, longest: int = _LONGEST_NAME) -> str:
+    r"""Text from a file as one line that is safe to show.
+
+    Control characters, line breaks, marks that turn the direction of writing, lone surrogates and
+    whatever else does not print are spelled as Python would (`\x1b`, `\n`, `\u202e`).
+
+    Args:
+        text: A name, or anything with a text.
+        longest: Characters of the result at most; of longer texts the middle is left out.
+    """
+    line = str(text)
+    if len(line) > longest:
+        half = (longest - 1) // 2
+        line = f"{line[:half]}…{line[-half:]}"
+    if line.isprintable():
+        return line
+    escaped = "".join(c if c.isprintable() else _escape(c) for c in line)
+    return escaped if len(escaped) <= longest else escaped[: longest - 1] + "…"
+
+
+def _escape(character: str) -> str:
+    return character.encode("unicode_escape").decode("ascii")
 
 
 class SaccadeError(Exception):
     """Base of every error that a user of Saccade can cause."""
+
+    def __str__(self) -> str:
+        """The message as one line; `args` has it as it was given."""
+        return printable(super().__str__(), _LONGEST_MESSAGE)
 
 
 class ModelError(SaccadeError):
@@ -39,6 +72,10 @@ class InputError(SaccadeError, ValueError):
 
 class OperandError(SaccadeError, RuntimeError):
     """A PyTorch operator was given operands that do not fit it or each other."""
+
+    def __str__(self) -> str:
+        """The message as it is: no operator quotes a file, and some say what torchvision says."""
+        return Exception.__str__(self)
 
 
 class OptionError(SaccadeError, ValueError):
@@ -104,18 +141,31 @@ class UnsupportedModelError(ModelError):
 
     def __init__(self, rows: Sequence[Unsupported]) -> None:
         self.rows = tuple(rows)
-        head = ("operator", "dtype", "count", "reason", "first nodes")
-        body = [
-            (row.operator, row.dtype, str(row.count), row.reason, ", ".join(row.nodes))
-            for row in rows
-        ]
-        widths = [max(len(line[i]) for line in [head, *body]) for i in range(len(head))]
-        lines = [
-            "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
-            for line in [head, *body]
-        ]
-        total = sum(row.count for row in rows)
-        super().__init__(f"{total} node(s) of this model are not supported:\n" + "\n".join(lines))
+        super().__init__(_table(self.rows))
+
+    def __str__(self) -> str:
+        """The table: a line for each row, whose cells are escaped."""
+        return str(self.args[0])
 
     def __reduce__(self) -> tuple[type[UnsupportedModelError], tuple[tuple[Unsupported, ...]]]:
         return type(self), (self.rows,)
+
+
+def _table(rows: Sequence[Unsupported]) -> str:
+    head = ("operator", "dtype", "count", "reason", "first nodes")
+    body = [_cells(row) for row in rows[:_MOST_ROWS]]
+    widths = [max(len(line[i]) for line in [head, *body]) for i in range(len(head))]
+    lines = [
+        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
+        for line in [head, *body]
+    ]
+    if len(rows) > _MOST_ROWS:
+        lines.append(f"and {len(rows) - _MOST_ROWS} more rows; see the error's `rows`")
+    total = sum(row.count for row in rows)
+    return f"{total} node(s) of this model are not supported:\n" + "\n".join(lines)
+
+
+def _cells(row: Unsupported) -> tuple[str, ...]:
+    nodes = ", ".join(printable(name, _LONGEST_CELL) for name in row.nodes)
+    cells = (printable(text, _LONGEST_CELL) for text in (row.operator, row.dtype))
+    return (*cells, str(row.count), printable(row.reason, 4 * _LONGEST_CELL), nodes)

@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+import operator
 import os
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from enum import Enum
 from pathlib import Path
 
 from saccade.errors import OptionError
+from saccade.limits import Limits
 
 __all__ = [
     "MOST_THREADS",
+    "Limits",
     "Options",
     "Precision",
     "cache_bytes",
     "cache_dir",
     "default_threads",
     "parse_bytes",
+    "usable_path",
 ]
 
 
@@ -56,6 +60,10 @@ class Options:
         cache: Whether the on-disk caches may be used.
         algorithms: A file of tuned choices to take, in place of those that `tune` kept.
         machine: Plan as this machine would (`machines.MACHINES`): to look at, not to run.
+        limits: How large and how slow things may become before they are refused.
+
+    Raises:
+        OptionError: If one is of another type, or none of the values it may have.
     """
 
     device: str = "cpu"
@@ -67,19 +75,19 @@ class Options:
     cache: bool = True
     algorithms: str | os.PathLike[str] | None = None
     machine: str | None = None
+    limits: Limits = field(default_factory=Limits)
     resolved_threads: int = field(init=False, default=0)
 
     def __post_init__(self) -> None:
         if self.device not in DEVICES:
             raise OptionError(f"device={self.device!r} is not one of {', '.join(DEVICES)}")
-        if self.threads is not None and (
-            isinstance(self.threads, bool)
-            or not isinstance(self.threads, int)
-            or not 1 <= self.threads <= MOST_THREADS
-        ):
-            raise OptionError(
-                f"threads={self.threads!r} must be an integer from 1 to {MOST_THREADS}, or None"
-            )
+        for name, kind in _KINDS.items():
+            given = getattr(self, name)
+            if not isinstance(given, kind):
+                raise OptionError(f"{name}={given!r} must be {_SPELLED[kind]}")
+        if self.algorithms is not None:
+            _check_file("algorithms", self.algorithms)
+        object.__setattr__(self, "threads", _threads(self.threads))
         usual = default_threads if self.machine is None else _cores_of(self.machine)
         object.__setattr__(self, "resolved_threads", self.threads or usual())
 
@@ -92,12 +100,20 @@ class Options:
         exact: bool = False,
         **more: object,
     ) -> Options:
-        """Options from the loosely typed arguments of `saccade.compile`."""
+        """Options from the loosely typed arguments of `saccade.compile`.
+
+        Raises:
+            OptionError: If there is no such option, or it makes no sense.
+        """
+        known = [one.name for one in fields(cls) if one.init]
+        unknown = [name for name in more if name not in known]
+        if unknown:
+            raise OptionError(f"there is no option {unknown[0]!r}; there are {', '.join(known)}")
         try:
             chosen = Precision(precision)
         except ValueError:
-            known = ", ".join(p.value for p in Precision)
-            raise OptionError(f"precision={precision!r} is not one of {known}") from None
+            kinds = ", ".join(p.value for p in Precision)
+            raise OptionError(f"precision={precision!r} is not one of {kinds}") from None
         return cls(device=device, precision=chosen, threads=threads, exact=exact, **more)  # type: ignore[arg-type]
 
 
@@ -107,6 +123,47 @@ def _cores_of(name: str) -> Callable[[], int]:
 
     known = description(name)
     return lambda: known.cores
+
+
+_KINDS: dict[str, type] = {
+    "exact": bool, "checked": bool, "cache": bool, "isa": str, "precision": Precision,
+    "limits": Limits,
+}  # fmt: skip
+_SPELLED: dict[type, str] = {
+    bool: "True or False",
+    str: "a string",
+    Precision: "a Precision",
+    Limits: "Limits(...)",
+}
+
+
+def _threads(given: object) -> int | None:
+    """The width of the team: anything that counts as an integer, but for a bool."""
+    if given is None:
+        return None
+    try:
+        width = 0 if isinstance(given, bool) else operator.index(given)  # type: ignore[arg-type]
+    except TypeError:
+        width = 0
+    if not 1 <= width <= MOST_THREADS:
+        raise OptionError(f"threads={given!r} must be an integer from 1 to {MOST_THREADS}, or None")
+    return width
+
+
+def _check_file(name: str, given: object) -> None:
+    if not isinstance(given, str | os.PathLike) or usable_path(given) is None:
+        raise OptionError(f"{name}={given!r} must be the path of a file")
+
+
+def usable_path(given: str | os.PathLike[str]) -> Path | None:
+    """A path that the file system could have; None for one with a NUL or half a character."""
+    text = os.fspath(given)
+    try:
+        encoded = os.fsencode(text)
+    except UnicodeEncodeError:
+        return None
+    usable = isinstance(text, str) and b"\0" not in encoded
+    return Path(text) if usable else None
 
 
 def default_threads() -> int:

@@ -92,6 +92,7 @@ def test_the_command_line_imports_nothing_heavy():
     assert not tops & {"numpy", "onnx", "PIL", "rich", "llvmlite", "onnxruntime", "openvino"}
     ours = {name for name in loaded if name.startswith("saccade.")}
     commands = {
-        f"saccade.cli.{name}" for name in (*COMMANDS, "bench_ops", "cache", "_app", "_options")
+        f"saccade.cli.{name}"
+        for name in (*COMMANDS, "bench_ops", "cache", "_app", "_options", "_print")
     }
     assert ours <= commands | {"saccade.cli", "saccade.errors"}

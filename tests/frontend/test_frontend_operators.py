@@ -362,9 +362,9 @@ def test_known_operands_are_folded() -> None:
 
 def test_large_results_are_not_folded() -> None:
     body = "a = ConstantOfShape(s) y = Mul(x, a)"
-    model = text_model(body, "float[1] x", weights={"s": _i(1 << 20, 1 << 20)})
+    model = text_model(body, "float[1] x", weights={"s": _i(1 << 16, 1 << 16)})
     graph = frontend.load(model)
-    assert graph.outputs[0].shape == (1 << 20, 1 << 20)
+    assert graph.outputs[0].shape == (1 << 16, 1 << 16)
     assert max(array.size for array in graph.constants.values()) == 1
 
 

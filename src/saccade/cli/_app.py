@@ -17,9 +17,11 @@ from saccade.cli.inspect import inspect
 from saccade.cli.profile import profile
 from saccade.cli.run import run
 from saccade.cli.tune import tune
-from saccade.errors import SaccadeError
+from saccade.errors import SaccadeError, printable
 
 __all__ = ["app"]
+
+_LONGEST = 4000  # characters
 
 # Typer depended on Click once and carries it inside now; its public error leads to either.
 _COMMAND_LINE_ERROR: Any = next(
@@ -44,13 +46,15 @@ class _OneLineErrors(TyperGroup):
                 args, prog_name or "saccade", complete_var, False, windows_expand_args, **extra
             )
         except _COMMAND_LINE_ERROR as error:
-            _refuse(error.format_message() or "a command is missing; see saccade --help")
+            said = error.format_message() or "a command is missing; see saccade --help"
+            _refuse(printable(said, _LONGEST))
         except SaccadeError as error:
-            _refuse(str(error))
+            _refuse(str(error))  # which is escaped, and may be a table
         except BrokenPipeError:
             raise  # the reader of our output went away; not an error of the user's
         except OSError as error:
-            _refuse(str(error) if error.filename is None else f"{error.filename}: {error.strerror}")
+            what = error if error.filename is None else f"{error.filename}: {error.strerror}"
+            _refuse(printable(what, _LONGEST))
         except typer.Abort:
             sys.exit(130)
         sys.exit(status if isinstance(status, int) else 0)

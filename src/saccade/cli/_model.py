@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from saccade.cli._print import say
 from saccade.cli._progress import working
 
 if TYPE_CHECKING:
@@ -59,10 +60,10 @@ def compile_for(
 def _warn_of_refusals(plan: Plan) -> None:
     """Say on stderr which of the user's algorithms were not taken, and why."""
     for reason in plan.refused[:_MOST_WARNINGS]:
-        print(f"saccade: warning: default taken for {reason}", file=sys.stderr)
+        say(f"saccade: warning: default taken for {reason}", sys.stderr)
     more = len(plan.refused) - _MOST_WARNINGS
     if more > 0:
-        print(f"saccade: warning: and for {more} more; see inspect --reasons", file=sys.stderr)
+        say(f"saccade: warning: and for {more} more; see inspect --reasons", sys.stderr)
 
 
 def json_text(document: object) -> str:

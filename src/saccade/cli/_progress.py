@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from saccade.errors import printable
+
 if TYPE_CHECKING:
     from saccade.tuning import Progress
 
@@ -20,9 +22,10 @@ def working(text: str) -> Iterator[Callable[[str], None]]:
         yield lambda _text: None
         return
     from rich.console import Console  # noqa: PLC0415 - 50 ms, and a pipe needs none of it
+    from rich.text import Text  # noqa: PLC0415
 
-    with Console(stderr=True).status(text) as status:
-        yield status.update
+    with Console(stderr=True).status(Text(printable(text))) as status:
+        yield lambda line: status.update(Text(printable(line)))
 
 
 @contextmanager
@@ -41,7 +44,7 @@ def measuring(title: str) -> Iterator[Callable[[Progress], None]]:
         TextColumn("{task.fields[left]}  {task.description}", markup=False),
     )
     with Bars(*columns, console=Console(stderr=True), transient=True) as bars:
-        task = bars.add_task("", total=1.0, title=title, left="")
+        task = bars.add_task("", total=1.0, title=printable(title), left="")
 
         def report(progress: Progress) -> None:
             whole = progress.elapsed + progress.remaining
@@ -49,7 +52,7 @@ def measuring(title: str) -> Iterator[Callable[[Progress], None]]:
             bars.update(
                 task,
                 completed=progress.elapsed / whole if whole > 0 else 0.0,
-                description=progress.text,
+                description=printable(progress.text),
                 left=f"{minutes}:{seconds:02} left",
             )
 

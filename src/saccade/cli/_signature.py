@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from saccade.cli._print import say
 from saccade.errors import InputError, ModelError
 
 if TYPE_CHECKING:
@@ -113,7 +114,7 @@ def fixed_shapes(
         shapes[name] = given[name] if name in given else _default_shape(info)
         if name not in given and shapes[name] != tuple(info.shape):
             text = "x".join(map(str, shapes[name]))
-            print(f"saccade: {name} has no fixed shape, assuming {text}", file=sys.stderr)
+            say(f"saccade: {name} has no fixed shape, assuming {text}", sys.stderr)
     return shapes
 
 

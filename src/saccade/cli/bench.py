@@ -20,6 +20,7 @@ from saccade.cli._options import (
     existing_model,
     parse_shapes,
 )
+from saccade.cli._print import say, say_all
 from saccade.errors import OptionError
 
 if TYPE_CHECKING:
@@ -79,10 +80,10 @@ def bench(
         result = run_bench(setup, report)
     if differing := result.differing(setup.tolerance):
         for line in _differences(result, setup, differing):
-            print(line, file=sys.stderr)
+            say(line, sys.stderr)
         raise typer.Exit(1)
     document = _document(setup, result)
-    print("\n".join(_table(document)))
+    say_all(_table(document))
     if json is not None:
         json.write_text(json_text(document) + "\n")
 

@@ -18,6 +18,7 @@ from saccade.cli._options import (
     existing_model,
     parse_shapes,
 )
+from saccade.cli._print import say_all
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -73,7 +74,7 @@ def compare(
     with working(f"running {against}"):
         expected = EXPECTATIONS[against](source, feeds)
     results = compare_outputs(compiled.run(feeds), expected)
-    print("\n".join(_table(results, tolerance)))
+    say_all(_table(results, tolerance))
     if not all(result.within(tolerance) for result in results):
         raise typer.Exit(1)
 

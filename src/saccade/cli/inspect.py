@@ -19,6 +19,7 @@ from saccade.cli._options import (
     existing_model,
     parse_shapes,
 )
+from saccade.cli._print import say_all
 from saccade.errors import OptionError
 
 if TYPE_CHECKING:
@@ -66,20 +67,19 @@ def inspect(
         machine=machine,
     )
     if stages:
-        print("\n".join(compiled.stages))
+        say_all(compiled.stages)
     elif stage is not None:
         if stage not in compiled.stages:
             raise OptionError(f"--stage {stage!r} is not one of {', '.join(compiled.stages)}")
-        print(compiled.graph(stage))
+        print(compiled.graph(stage))  # escaped, as the plan is
     elif plan:
         print(compiled.plan(**fixed_shapes(compiled.inputs, shapes)))
     elif reasons:
         made = compiled.plan(**fixed_shapes(compiled.inputs, shapes))
-        print("\n".join(line for step in made.steps for line in _reasons(step)))
-        for reason in made.refused:
-            print(f"tuned choice not taken for {reason}")
+        say_all(line for step in made.steps for line in _reasons(step))
+        say_all(f"tuned choice not taken for {reason}" for reason in made.refused)
     else:
-        print("\n".join(_signature(compiled)))
+        say_all(_signature(compiled))
 
 
 def _signature(compiled: Model) -> Iterator[str]:

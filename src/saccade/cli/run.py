@@ -20,6 +20,7 @@ from saccade.cli._options import (
     existing_model,
     parse_shapes,
 )
+from saccade.cli._print import say
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -55,10 +56,10 @@ def run(
     with working(f"running {path.name}"):
         outputs = compiled.run(feeds)
     for name, array in outputs.items():
-        print(_describe(name, array))
+        say(_describe(name, array))
     if output is not None:
         for file in write_outputs(output, outputs):
-            print(f"wrote {file}")
+            say(f"wrote {file}")
 
 
 def _describe(name: str, array: NDArray[Any]) -> str:

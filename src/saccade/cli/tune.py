@@ -20,6 +20,7 @@ from saccade.cli._options import (
     existing_model,
     parse_shapes,
 )
+from saccade.cli._print import say_all
 from saccade.errors import OptionError
 
 if TYPE_CHECKING:
@@ -64,7 +65,7 @@ def tune(
     compiled, feeds = compile_for(path, input_, shapes, algorithms=import_algorithms, **options)
     with measuring(f"tuning {path.name}") as report:
         outcome = compiled.tune(*feeds.values(), seconds=seconds, report=report)
-    print("\n".join(_summary(outcome)))
+    say_all(_summary(outcome))
     if export_algorithms is not None:
         export_algorithms.write_text(compiled.algorithms.to_json())
 

@@ -22,7 +22,7 @@ def load(source: object, options: Options | None = None, *, mapped: bool = False
 
     Args:
         source: A path, the bytes of a file, an `onnx.ModelProto` or an `onnx_ir.Model`.
-        options: Not read yet; every device gets the same graph.
+        options: Whose `limits` hold; every device gets the same graph.
         mapped: Whether the graph's constants may be views of the file, which is fast, but leaves it
             to the caller that the file stays as it is.
 
@@ -31,15 +31,19 @@ def load(source: object, options: Options | None = None, *, mapped: bool = False
         and outputs and compute in float32. Unnamed dynamic axes are called `input_dim_0`.
 
     Raises:
-        ModelError: If the file is broken or hostile.
+        ModelError: If the file is broken or hostile, or exceeds a bound of `Limits`.
+        PlanError: If the import takes longer than `Limits.seconds`.
         UnsupportedModelError: If it uses what Saccade cannot run; lists all of it.
     """
     from saccade.frontend.check import check  # noqa: PLC0415 - see above
     from saccade.frontend.lower import lower  # noqa: PLC0415
     from saccade.frontend.normalise import array_reader, normalise  # noqa: PLC0415
     from saccade.frontend.read import read  # noqa: PLC0415
+    from saccade.limits import Deadline, Limits  # noqa: PLC0415
 
+    limits = Limits() if options is None else options.limits
+    deadline = Deadline("importing the model", limits)
     given = read(source, mapped=mapped)
-    references = check(given.proto, given.folder, given.own)
+    references = check(given.proto, given.folder, given.own, limits)
     model = normalise(given.proto)
-    return lower(model, array_reader(references))
+    return lower(model, array_reader(references), limits, deadline)

@@ -17,7 +17,9 @@ from saccade.ir import Array, Count, Dim, DType, Graph, Node, Op, TensorType, Va
 from saccade.ir.dim import symbol, symbols_of
 from saccade.ir.expr import IDENTITY
 from saccade.ir.reshape_maps import reshape
+from saccade.limits import Limits
 from saccade.opdefs import Move, Pointwise
+from saccade.opdefs.bounds import too_long, too_many
 
 __all__ = ["Builder", "whole_dims"]
 
@@ -25,18 +27,25 @@ FOLD_ELEMENTS = 1 << 20
 """Largest result, in elements, that is computed while importing; the passes fold larger ones."""
 FOLD_FLOPS = 1 << 26
 CONTENT_ELEMENTS = 4096
+_LONGEST_SYMBOL = 100  # characters
 
 
 class Builder:
     """The graph under construction.
 
+    Args:
+        limits: What values and folded constants may come to; the default ones if None.
+
     Attributes:
+        limits: The bounds.
         nodes: In topological order.
         constants: Known values, arrays read-only.
         symbols: Names of all symbols, so that new ones get others.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, limits: Limits | None = None) -> None:
+        self.limits = limits or Limits()
+        self._folded = 0
         self.nodes: list[Node] = []
         self.constants: dict[Value, Array] = {}
         self.symbols: set[str] = set()
@@ -55,7 +64,7 @@ class Builder:
 
     def symbol(self, label: str) -> Dim:
         """A new symbol, named after what the file calls it."""
-        name = re.sub(r"\W", "_", label)
+        name = re.sub(r"\W", "_", label[:_LONGEST_SYMBOL])
         name = f"_{name}" if name[:1].isdigit() else name
         while name in self.symbols:
             name += "_"
@@ -77,12 +86,15 @@ class Builder:
         """A new value under a free name.
 
         Raises:
-            ModelError: If an extent is negative or too large to count.
+            ModelError: If an extent is negative, or there are more elements than a value may have.
         """
         for extent in shape:
             check_size(extent)
             if isinstance(extent, int) and extent < 0:
                 raise ModelError(f"value {name!r} would have the shape {list(shape)}")
+        problem = too_many(shape, self.limits)
+        if problem is not None:
+            raise ModelError(f"value {name!r}: {problem}")
         return Value(self.unique(name or "value"), dtype, tuple(shape))
 
     def constant(self, array: Array, name: str = "constant") -> Value:
@@ -133,6 +145,7 @@ class Builder:
         """
         operands = [value.type for value in inputs]
         types = op.infer(operands)
+        self._check(op, operands, types, name)
         if self._counts:
             refuse_mixing(op, operands, types, self._counts)
         if inputs and all(value in self.constants for value in inputs):
@@ -143,15 +156,27 @@ class Builder:
         self.nodes.append(Node(op, tuple(inputs), outputs, name))
         return outputs
 
+    def _check(
+        self, op: Op, operands: Sequence[TensorType], types: Sequence[TensorType], name: str
+    ) -> None:
+        problem = too_long(op, [t.shape for t in (*operands[:1], *types)], self.limits)
+        for kind in types:
+            problem = problem or too_many(kind.shape, self.limits)
+        if problem is not None:
+            raise ModelError(f"node {name!r}: {problem}")
+
     def _fold(
         self, op: Op, inputs: Sequence[Value], types: Sequence[TensorType], name: str
     ) -> tuple[Value, ...] | None:
         if any(not isinstance(d, int) or d < 0 for t in types for d in t.shape):
             return None
-        if sum(math.prod(map(_known, t.shape)) for t in types) > FOLD_ELEMENTS:
+        counts = [math.prod(map(_known, t.shape)) for t in types]
+        nbytes = sum(n * t.dtype.itemsize for n, t in zip(counts, types, strict=True))
+        if sum(counts) > FOLD_ELEMENTS or self._folded + nbytes > self.limits.folded_bytes:
             return None
         if op.work([value.type for value in inputs], types).flops > FOLD_FLOPS:
             return None
+        self._folded += nbytes
         with np.errstate(all="ignore"):
             arrays = op.reference(*(self.constants[value] for value in inputs))
         return tuple(

@@ -6,32 +6,44 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from saccade.errors import ModelError
 from saccade.frontend import external
+from saccade.frontend.check_counts import check_counts, graphs_of
 from saccade.frontend.check_tensor import check_size, check_tensor
+from saccade.limits import Limits
 
 if TYPE_CHECKING:
+    from mmap import mmap
+
     import onnx
 
 __all__ = ["References", "check"]
 
-References = dict[tuple[str, int, int], external.Reference]
+References = dict[external.Place, external.Bytes]
+"""The bytes of external tensors by their place."""
 
 _DEPTH = 16
-_NODES = 1_000_000
 _RANK = 64
 
 
-def check(model: onnx.ModelProto, folder: Path | None, own: Path | None = None) -> References:
+def check(
+    model: onnx.ModelProto,
+    folder: Path | None,
+    own: mmap | None = None,
+    limits: Limits | None = None,
+) -> References:
     """Check a parsed file.
 
     Args:
         model: Anything that protobuf could parse.
         folder: Where external data may lie; None forbids it.
         own: The file that all external data lies in, if it was read without its weights.
+        limits: How many nodes there may be, and how long attributes; the default ones if None.
 
     Returns:
-        The checked places of external tensors.
+        The checked and mapped external tensors.
 
     Raises:
         ModelError: If the file is broken or hostile; names the first thing that is wrong.
@@ -42,27 +54,27 @@ def check(model: onnx.ModelProto, folder: Path | None, own: Path | None = None) 
         raise ModelError("not an ONNX model: it names no operator set")
     _check_text(model.graph.name, *(entry.domain for entry in model.opset_import))
     _check_functions(model)
+    check_counts(model, limits or Limits())
     references: References = {}
+    store = external.Store(folder)
+    inside = None if own is None else np.frombuffer(own, np.uint8)
     for tensor in external.tensors(model):
         size = check_tensor(tensor)
         if tensor.data_location == tensor.EXTERNAL:
-            found = external.find(tensor, folder, size) if own is None else _in(own, tensor, size)
-            references[_place(tensor), found.offset, found.length] = found
+            found = store.find(tensor, size) if inside is None else _in(inside, tensor, size)
+            references[found[0]] = found[1]
     _check_graph(model.graph, frozenset(), 0)
     if not model.graph.output:
         raise ModelError("the graph has no outputs")
     return references
 
 
-def _place(tensor: Any) -> str:  # noqa: ANN401 - protobuf classes are made at run time
-    return str(next(e.value for e in tensor.external_data if e.key == "location"))
-
-
-def _in(own: Path, tensor: Any, size: int) -> external.Reference:  # noqa: ANN401
+def _in(own: external.Bytes, tensor: Any, size: int) -> tuple[external.Place, external.Bytes]:  # noqa: ANN401
     """The place that `skeleton` noted."""
     entries = {entry.key: entry.value for entry in tensor.external_data}
     check_size(tensor, size, int(entries["length"]))
-    return external.Reference(own, int(entries["offset"]), size)
+    offset = int(entries["offset"])
+    return external.key(entries["location"], offset, size), own[offset : offset + size]
 
 
 def _check_graph(graph: Any, outer: frozenset[str], depth: int) -> None:  # noqa: ANN401
@@ -140,15 +152,9 @@ def _check_order(graph: Any, known: set[str], produced: dict[str, int], depth: i
                 )
         edges.append(before)
         for attribute in node.attribute:
-            for inner in _graphs(attribute):
+            for inner in graphs_of(attribute):
                 _check_graph(inner, frozenset(known | produced.keys()), depth + 1)
     _check_acyclic(edges, graph)
-
-
-def _graphs(attribute: Any) -> Iterator[Any]:  # noqa: ANN401
-    if attribute.HasField("g"):
-        yield attribute.g
-    yield from attribute.graphs
 
 
 def _reads(node: Any) -> Iterator[str]:  # noqa: ANN401
@@ -158,7 +164,7 @@ def _reads(node: Any) -> Iterator[str]:  # noqa: ANN401
         current = waiting.pop()
         yield from (name for name in current.input if name)
         for attribute in current.attribute:
-            for graph in _graphs(attribute):
+            for graph in graphs_of(attribute):
                 waiting.extend(graph.node)
                 yield from (value.name for value in graph.output)
 
@@ -186,37 +192,11 @@ def _check_acyclic(edges: list[set[int]], graph: Any) -> None:  # noqa: ANN401
 
 
 def _check_functions(model: Any) -> None:  # noqa: ANN401
-    """Functions may call each other, but neither themselves nor more nodes than can be inlined."""
+    """Functions make every name once, and none is there twice."""
     for function in model.functions:
         _check_text(function.domain, function.name, *function.input, *function.output)
         for node in function.node:
             _check_text(node.op_type, node.domain, node.name, *node.input, *node.output)
-    functions = {(f.domain, f.name): f for f in model.functions}
-    if len(functions) != len(model.functions):
-        raise ModelError("a function is defined twice")
-    sizes: dict[tuple[str, str], int] = {}
-    open_calls: set[tuple[str, str]] = set()
-
-    def expanded(nodes: Iterable[Any]) -> int:
-        total = 0
-        for node in nodes:
-            target = (node.domain, node.op_type)
-            total += size_of(target) if target in functions else 1
-            for attribute in node.attribute:
-                total += sum(expanded(graph.node) for graph in _graphs(attribute))
-            if total > _NODES:
-                raise ModelError(f"functions expand to more than {_NODES} nodes")
-        return total
-
-    def size_of(target: tuple[str, str]) -> int:
-        if target in open_calls or len(open_calls) > _DEPTH * 4:
-            raise ModelError(f"function {target[1]!r} calls itself, or is nested too deeply")
-        if target not in sizes:
-            open_calls.add(target)
-            sizes[target] = expanded(functions[target].node)
-            open_calls.remove(target)
-        return sizes[target]
-
-    for function in model.functions:
         _produced(function, set(function.input), f" in function {function.name!r}")
-    expanded(model.graph.node)
+    if len({(f.domain, f.name) for f in model.functions}) != len(model.functions):
+        raise ModelError("a function is defined twice")

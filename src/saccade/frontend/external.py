@@ -3,72 +3,77 @@
 from __future__ import annotations
 
 import os
-import stat
 from collections.abc import Iterator
-from dataclasses import dataclass
+from io import BufferedReader
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from saccade.errors import ModelError
+from saccade.frontend.files import map_file, open_inside
 
 if TYPE_CHECKING:
     import onnx
 
-__all__ = ["Reference", "find", "key", "locations", "map_bytes", "tensors"]
+__all__ = ["Bytes", "Place", "Store", "files", "key", "tensors"]
+
+Bytes = np.ndarray[Any, np.dtype[np.uint8]]
+"""A part of a file, mapped read-only."""
+Place = tuple[str, int, int]
+"""Location, offset and length, as a file has them."""
 
 
-@dataclass(frozen=True, slots=True)
-class Reference:
-    """Where a tensor's bytes lie: checked to be inside the model's folder and inside the file."""
-
-    path: Path
-    offset: int
-    length: int
-
-
-def key(location: object, offset: int | None, length: int) -> tuple[str, int, int]:
+def key(location: object, offset: int | None, length: int) -> Place:
     """What tells one place from another, before and after `onnx_ir` has read the model."""
     return str(location), offset or 0, length
 
 
-def find(tensor: onnx.TensorProto, folder: Path | None, size: int) -> Reference:
-    """The checked place of an external tensor of `size` bytes.
+class Store:
+    """The external data of one model: each of its files is opened, checked and mapped once.
 
-    Raises:
-        ModelError: If the place is absolute, outside the folder, a link, no regular file, or does
-            not hold the tensor.
+    Args:
+        folder: Where it may lie; None where the model did not come from a file.
     """
-    entries = {entry.key: entry.value for entry in tensor.external_data}
-    location = entries.get("location", "")
-    name = f"external data {location!r} of {tensor.name!r}"
-    if folder is None:
-        raise ModelError(f"{name}: give the model as a path, so that its folder is known")
-    path = _inside(folder, location, name)
-    offset, length = _number(entries, "offset", 0, name), _number(entries, "length", size, name)
+
+    def __init__(self, folder: Path | None) -> None:
+        self._folder = folder
+        self._mapped: dict[str, Bytes] = {}
+
+    def find(self, tensor: onnx.TensorProto, size: int) -> tuple[Place, Bytes]:
+        """Where a tensor of `size` bytes lies, and its bytes.
+
+        Raises:
+            ModelError: If the place is absolute, outside the folder, a link of either kind, no
+                regular file, or does not hold the tensor.
+        """
+        entries = {entry.key: entry.value for entry in tensor.external_data}
+        location = entries.get("location", "")
+        name = f"external data {location!r} of {tensor.name!r}"
+        offset, length = _number(entries, "offset", 0, name), _number(entries, "length", size, name)
+        data = self._map(location, name)
+        if length != size:
+            raise ModelError(f"{name}: {length} bytes for a tensor of {size}")
+        if offset + length > data.size:
+            raise ModelError(f"{name}: bytes {offset} to {offset + length} of {data.size}")
+        return key(location, offset, length), data[offset : offset + length]
+
+    def _map(self, location: str, name: str) -> Bytes:
+        if self._folder is None:
+            raise ModelError(f"{name}: give the model as a path, so that its folder is known")
+        if location not in self._mapped:
+            with open_inside(self._folder, location, name) as file:
+                self._mapped[location] = _mapped(file, name)
+        return self._mapped[location]
+
+
+def _mapped(file: BufferedReader, name: str) -> Bytes:
+    if os.fstat(file.fileno()).st_size == 0:
+        return np.empty(0, np.uint8)
     try:
-        status = path.stat(follow_symlinks=False)
+        return np.frombuffer(map_file(file), np.uint8)
     except (OSError, ValueError) as error:
-        raise ModelError(f"{name}: there is no such file") from error
-    if not stat.S_ISREG(status.st_mode):
-        raise ModelError(f"{name}: not a regular file")
-    if length != size:
-        raise ModelError(f"{name}: {length} bytes for a tensor of {size}")
-    if offset + length > status.st_size:
-        raise ModelError(f"{name}: bytes {offset} to {offset + length} of {status.st_size}")
-    return Reference(path, offset, length)
-
-
-def _inside(folder: Path, location: str, name: str) -> Path:
-    parts = Path(location).parts
-    if not parts or "\0" in location or Path(location).is_absolute() or ".." in parts:
-        raise ModelError(f"{name}: only files in the model's own folder are read")
-    root = Path(os.path.realpath(folder))
-    path = root / location
-    if Path(os.path.realpath(path)) != path:
-        raise ModelError(f"{name}: links are not followed")
-    return path
+        raise ModelError(f"{name}: {error}") from error
 
 
 def _number(entries: dict[str, str], key: str, default: int, name: str) -> int:
@@ -78,24 +83,6 @@ def _number(entries: dict[str, str], key: str, default: int, name: str) -> int:
     if not text.isascii() or not text.isdigit() or len(text) > 18:
         raise ModelError(f"{name}: {key} {text[:40]!r} is not a number of bytes")
     return int(text)
-
-
-def map_bytes(reference: Reference) -> np.ndarray[tuple[int], np.dtype[np.uint8]]:
-    """The bytes, mapped read-only.
-
-    Raises:
-        ModelError: If the file is not what it was when it was checked.
-    """
-    if reference.length == 0:
-        return np.empty(0, np.uint8)
-    try:
-        descriptor = os.open(reference.path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0))
-        with os.fdopen(descriptor, "rb") as file:
-            return np.memmap(
-                file, np.uint8, mode="r", offset=reference.offset, shape=(reference.length,)
-            )
-    except (OSError, ValueError) as error:
-        raise ModelError(f"{reference.path}: {error}") from error
 
 
 def tensors(model: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
@@ -117,16 +104,19 @@ def tensors(model: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
             waiting.extend(attribute.graphs)
 
 
-def locations(model: onnx.ModelProto, folder: Path) -> list[Path]:
-    """Files that hold external data of a model and lie in its folder, sorted.
+def files(model: onnx.ModelProto, folder: Path) -> Iterator[BufferedReader]:
+    """The files that hold external data of a model, opened one after the other, in order of name.
 
     Raises:
-        ModelError: If one would lie elsewhere.
+        ModelError: If one lies elsewhere or is none that is read.
     """
-    found: set[Path] = set()
-    for tensor in tensors(model):
-        if tensor.data_location == tensor.EXTERNAL:
-            for entry in tensor.external_data:
-                if entry.key == "location":
-                    found.add(_inside(folder, entry.value, f"external data {entry.value!r}"))
-    return sorted(found)
+    found = {
+        entry.value
+        for tensor in tensors(model)
+        if tensor.data_location == tensor.EXTERNAL
+        for entry in tensor.external_data
+        if entry.key == "location"
+    }
+    for location in sorted(found):
+        with open_inside(folder, location, f"external data {location!r}") as file:
+            yield file

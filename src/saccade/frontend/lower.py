@@ -17,6 +17,7 @@ from saccade.frontend.survey import Survey
 from saccade.frontend.symbolic import Symbolic, is_static
 from saccade.ir import Array, Dim, DType, Graph, Value
 from saccade.ir.expr import IDENTITY
+from saccade.limits import Deadline, Limits
 from saccade.opdefs import Pointwise
 
 if TYPE_CHECKING:
@@ -25,30 +26,48 @@ if TYPE_CHECKING:
 __all__ = ["lower"]
 
 _DEPTH = 32
+_MALFORMED = (ValueError, TypeError, LookupError, ArithmeticError, MemoryError, RecursionError)
 
 
-def lower(model: onnx_ir.Model, array_of: Callable[[object], Array]) -> Graph:
+def lower(
+    model: onnx_ir.Model,
+    array_of: Callable[[object], Array],
+    limits: Limits | None = None,
+    deadline: Deadline | None = None,
+) -> Graph:
     """The small IR of a checked and normalised model.
 
     Args:
         model: From `normalise`.
         array_of: Reads an `onnx_ir` tensor; float16 comes as float32.
+        limits: What values may come to; the default ones if None.
+        deadline: When to be done; `limits.seconds` from now if None.
 
     Raises:
-        ModelError: If the model contradicts itself.
+        ModelError: If the model contradicts itself, or a value exceeds its bound.
+        PlanError: After the deadline.
         UnsupportedModelError: If it uses what Saccade cannot run; lists everything.
     """
     with np.errstate(all="ignore"):  # folding computes what the file says, infinities included
-        return _Lowering(model, array_of).run()
+        limits = limits or Limits()
+        deadline = deadline or Deadline("importing the model", limits)
+        return _Lowering(model, array_of, Builder(limits), deadline).run()
 
 
 class _Lowering:
     """State of one import: what each ONNX value became, and which are behind unsupported nodes."""
 
-    def __init__(self, model: onnx_ir.Model, array_of: Callable[[object], Array]) -> None:
+    def __init__(
+        self,
+        model: onnx_ir.Model,
+        array_of: Callable[[object], Array],
+        build: Builder,
+        deadline: Deadline,
+    ) -> None:
         self.model = model
         self.array_of = array_of
-        self.build = Builder()
+        self.build = build
+        self.deadline = deadline
         self.survey = Survey()
         self.found: dict[onnx_ir.Value, Operand] = {}
         self.lost: set[onnx_ir.Value] = set()
@@ -60,8 +79,10 @@ class _Lowering:
         self._nodes(graph, 0)
         outputs = [(v, self.found.get(v)) for v in graph.outputs]
         known = [self._output(v, operand) for v, operand in outputs if operand is not None]
-        if self.survey.rows or len(known) != len(outputs):
+        if self.survey.rows:
             raise UnsupportedModelError(self.survey.table())
+        if len(known) != len(outputs):
+            raise ModelError("an output of the graph is made by nothing")
         names = [v.name or "" for v in graph.outputs]
         present = [value for value in inputs if value is not None]
         return self.build.graph(present, known, names, graph.name or "")
@@ -119,9 +140,13 @@ class _Lowering:
             if self.survey.is_numeric(value.const_value.dtype):
                 array = self.array_of(value.const_value)
                 self.found[value] = self.build.constant(array, value.name or "constant")
-            else:
+            elif value.uses() or value.is_graph_output():
+                reason = "initializers must be of a numeric type"
+                dtype = str(value.const_value.dtype.name)
+                self.survey.refuse("(initializer)", dtype, reason, value.name or "")
                 self.lost.add(value)
         for node in graph:
+            self.deadline.check()
             self._node(node, depth)
 
     def _node(self, node: onnx_ir.Node, depth: int) -> None:
@@ -143,8 +168,8 @@ class _Lowering:
         except Refusal as refusal:
             self._refuse(node, str(refusal))
             return
-        except (ValueError, TypeError, IndexError, ArithmeticError) as error:
-            raise ModelError(f"{node.op_type} {call.name!r} is malformed: {error}") from error
+        except _MALFORMED as error:
+            raise ModelError(f"{node.op_type} {call.name!r} is malformed: {error}") from None
         self._bind(node, results)
 
     def _refuse(self, node: onnx_ir.Node, reason: str) -> None:

@@ -25,6 +25,10 @@ if TYPE_CHECKING:
 __all__ = ["array_reader", "normalise"]
 
 _OLDEST, _DOMAINS = 6, ("", "ai.onnx")
+_CONTRADICTIONS = (
+    ValueError, TypeError, KeyError, AttributeError, IndexError, RecursionError, MemoryError,
+)  # fmt: skip
+"""What onnx-ir and NumPy raise; their messages may quote the file, so no traceback shows them."""
 
 
 def normalise(proto: onnx.ModelProto) -> onnx_ir.Model:
@@ -47,9 +51,9 @@ def normalise(proto: onnx.ModelProto) -> onnx_ir.Model:
         for step in steps:
             model = step(model).model
     except (onnx_ir.serde.SerdeError, onnx_ir.passes.PassError) as error:
-        raise ModelError(f"onnx-ir cannot read this model: {error}") from error
-    except (ValueError, TypeError, KeyError, AttributeError, IndexError) as error:
-        raise ModelError(f"this model contradicts itself: {error}") from error
+        raise ModelError(f"onnx-ir cannot read this model: {error}") from None
+    except _CONTRADICTIONS as error:
+        raise ModelError(f"this model contradicts itself: {error}") from None
     _check_opset(model)
     return model
 
@@ -72,8 +76,8 @@ def array_reader(references: References) -> Callable[[Any], Array]:
     def read(tensor: Any) -> Array:  # noqa: ANN401 - several unrelated classes of onnx_ir
         try:
             array = _array(tensor, references)
-        except (ValueError, TypeError, OverflowError, KeyError) as error:
-            raise ModelError(f"tensor {tensor.name!r} cannot be read: {error}") from error
+        except (*_CONTRADICTIONS, OverflowError) as error:
+            raise ModelError(f"tensor {tensor.name!r} cannot be read: {error}") from None
         return array.astype(np.float32) if array.dtype == np.float16 else array
 
     return read
@@ -83,7 +87,7 @@ def _array(tensor: Any, references: References) -> Array:  # noqa: ANN401
     if type(tensor).__name__ != "ExternalTensor":
         return np.asarray(tensor.numpy())
     place = external.key(tensor.location, tensor.offset, tensor.nbytes)
-    raw = external.map_bytes(references[place])
+    raw = references[place]
     shape = tuple(int(extent) for extent in tensor.shape)
     array: Array = raw.view(tensor.dtype.numpy()).reshape(shape)
     # Weights among other fields hardly ever are aligned; they are about to be written elsewhere.

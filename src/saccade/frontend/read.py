@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import hashlib
-import mmap
 import os
+from contextlib import suppress
 from dataclasses import dataclass
+from io import BufferedReader
+from mmap import mmap
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from saccade.errors import ModelError
+from saccade.frontend.files import map_file, model_path, open_model
 from saccade.frontend.remembered import noted, recall, remember
 from saccade.frontend.skeleton import skeleton
 from saccade.frontend.wire import mentions_external_data
@@ -31,14 +34,14 @@ class Source:
         proto: The parsed file; nothing in it is checked yet.
         folder: Folder of the file; None if the model did not come from one.
         where: What messages call it.
-        own: The file itself, if large initializers of `proto` only name their place in there
-            (`skeleton.OWN_FILE`).
+        own: The file itself, mapped, if large initializers of `proto` only name their place in
+            there (`skeleton.OWN_FILE`).
     """
 
     proto: onnx.ModelProto
     folder: Path | None
     where: str
-    own: Path | None = None
+    own: mmap | None = None
 
 
 def read(source: object, *, mapped: bool = False) -> Source:
@@ -49,15 +52,10 @@ def read(source: object, *, mapped: bool = False) -> Source:
         mapped: Whether the weights of a file may stay in there.
 
     Raises:
-        ModelError: If there is no such file or it is not ONNX.
-        TypeError: If the source is none of these.
+        ModelError: If there is no such file, it is not ONNX, or the source is none of these.
     """
     if isinstance(source, (str, os.PathLike)):
-        path = Path(source)
-        short = _skeleton_of(path) if mapped else None
-        if short is not None:
-            return Source(_parse(short, str(path)), path.parent, str(path), path)
-        return Source(_parse(_read_file(path), str(path)), path.parent, str(path))
+        return _read_path(model_path(source), mapped)
     if isinstance(source, (bytes, bytearray, memoryview)):
         return Source(_parse(bytes(source), "the given bytes"), None, "the given bytes")
     import onnx  # noqa: PLC0415 - warm starts need neither onnx nor onnx_ir
@@ -68,37 +66,29 @@ def read(source: object, *, mapped: bool = False) -> Source:
 
     if isinstance(source, onnx_ir.Model):
         return Source(_to_proto(source), None, "the given onnx_ir.Model")
-    raise TypeError(
-        f"a model must be a path, bytes, ModelProto or onnx_ir.Model, not {type(source)}"
-    )
+    kind = type(source).__name__
+    raise ModelError(f"a model must be a path, bytes, ModelProto or onnx_ir.Model, not {kind}")
 
 
-def _read_file(path: Path) -> bytes:
-    try:
-        _check_size(path)
-        return path.read_bytes()
-    except OSError as error:
-        raise ModelError(f"{path}: {error.strerror}") from error
+def _read_path(path: Path, mapped: bool) -> Source:
+    where = str(path)
+    with open_model(path) as file:
+        try:
+            view = map_file(file) if _size_of(file, where) and mapped else None
+            short = None
+            if view is not None and not mentions_external_data(view):
+                short = skeleton(view)  # None for what has to be read whole
+            data = file.read() if short is None else short
+        except OSError as error:
+            raise ModelError(f"{where}: {error.strerror}") from error
+    return Source(_parse(data, where), path.parent, where, None if short is None else view)
 
 
-def _skeleton_of(path: Path) -> bytes | None:
-    """The file without its weights; None if it has to be read whole."""
-    try:
-        if not _check_size(path):
-            return None
-        with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as view:
-            return None if mentions_external_data(view) else skeleton(view)
-    except OSError as error:
-        raise ModelError(f"{path}: {error.strerror}") from error
-
-
-def _check_size(path: Path) -> int:
+def _size_of(file: BufferedReader, where: str) -> int:
     """Bytes of the file."""
-    if not path.is_file():
-        raise ModelError(f"{path}: there is no such file")
-    size = path.stat().st_size
+    size = os.fstat(file.fileno()).st_size
     if size >= _LARGEST_FILE:
-        raise ModelError(f"{path}: larger than 2 GiB, which no ONNX file can be")
+        raise ModelError(f"{where}: larger than 2 GiB, which no ONNX file can be")
     return size
 
 
@@ -130,10 +120,9 @@ def seen(source: object) -> bool:
     """Whether a file was digested before as it is now; also for whatever is no file."""
     if not isinstance(source, (str, os.PathLike)):
         return True
-    try:
-        return noted(Path(source))
-    except OSError:
-        return True  # which `digest` will have more to say about
+    with suppress(OSError):  # which `digest` will have more to say about
+        return noted(model_path(source))
+    return True
 
 
 def digest(source: object) -> str | None:
@@ -146,29 +135,30 @@ def digest(source: object) -> str | None:
         return hashlib.sha256(source).hexdigest()
     if not isinstance(source, (str, os.PathLike)):
         return None
-    path = Path(source)
+    path = model_path(source)
     try:
         known = recall(path)
         if known is not None:
             return known
-        total = hashlib.sha256()
-        external = _external_files(path)
-        for part in [path, *external]:
-            with part.open("rb") as file:
-                total.update(hashlib.file_digest(file, "sha256").digest())
-        remember(path, "" if external else total.hexdigest())
+        with open_model(path) as file:
+            parts = [hashlib.file_digest(file, "sha256").digest()]
+            parts += _external_digests(file, path)
+        found = hashlib.sha256(b"".join(parts)).hexdigest()
+        remember(path, "" if len(parts) > 1 else found)
     except OSError as error:
-        raise ModelError(f"{path}: {error}") from error
-    return total.hexdigest()
+        raise ModelError(f"{path}: {error.strerror}") from error
+    return found
 
 
-def _external_files(path: Path) -> list[Path]:
-    """Files that the model refers to; it is only parsed if there are any."""
-    from saccade.frontend.external import locations  # noqa: PLC0415 - most models have none
-
-    if path.stat().st_size == 0:
+def _external_digests(file: BufferedReader, path: Path) -> list[bytes]:
+    """Of the files that the model refers to; it is only parsed if there are any."""
+    if _size_of(file, str(path)) == 0:
         return []
-    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as view:
+    with map_file(file) as view:
         if not mentions_external_data(view):
             return []
-    return locations(_parse(_read_file(path), str(path)), path.parent)
+    from saccade.frontend.external import files  # noqa: PLC0415 - most models have none
+
+    file.seek(0)
+    model = _parse(file.read(), str(path))
+    return [hashlib.file_digest(part, "sha256").digest() for part in files(model, path.parent)]

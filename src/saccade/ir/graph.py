@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
+from saccade.errors import printable
 from saccade.ir.counts import Count
 from saccade.ir.dim import Dim, evaluate
 from saccade.ir.dtype import DType
@@ -30,7 +31,8 @@ class Value:
     shape: tuple[Dim, ...]
 
     def __repr__(self) -> str:
-        return f"%{self.name}: {self.dtype.value}[{', '.join(map(str, self.shape))}]"
+        shape = ", ".join(map(printable, self.shape))
+        return f"%{printable(self.name)}: {self.dtype.value}[{shape}]"
 
     @property
     def rank(self) -> int:

@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Iterator
 from typing import Any
 
+from saccade.errors import printable
 from saccade.ir.dim import Dim
 from saccade.ir.expr import Expr
 from saccade.ir.graph import Graph, Node, Value
@@ -14,17 +15,20 @@ from saccade.ir.op import Op
 
 __all__ = ["format_graph", "format_map", "format_node", "format_op"]
 
+_LONGEST_LINE = 100_000  # characters
+
 
 def format_graph(graph: Graph) -> str:
     """The graph as text: inputs, constants, nodes with shapes and attributes, outputs.
 
-    Attributes at their defaults are left out; elements of constants are not shown.
+    Attributes at their defaults are left out; elements of constants are not shown. Names come
+    from a file and are escaped (`printable`).
     """
-    return "\n".join(_lines(graph)) + "\n"
+    return "\n".join(printable(line, _LONGEST_LINE) for line in _lines(graph)) + "\n"
 
 
 def _lines(graph: Graph) -> Iterator[str]:
-    yield f"graph {graph.name}".rstrip()
+    yield f"graph {printable(graph.name)}".rstrip()
     for value in graph.inputs:
         yield f"  input {value!r}"
     for value in graph.constants:
@@ -33,7 +37,7 @@ def _lines(graph: Graph) -> Iterator[str]:
         yield f"  {format_node(node)}"
     names = graph.output_names or tuple(value.name for value in graph.outputs)
     for name, value in zip(names, graph.outputs, strict=True):
-        yield f"  output {name} = %{value.name}"
+        yield f"  output {printable(name)} = {_name(value)}"
     for count in graph.counts:
         yield f"  found while running: {count.symbol} <= {count.bound}"
 
@@ -42,7 +46,7 @@ def format_node(node: Node) -> str:
     """A node: results with types, operator, operands, and what it was in the model."""
     results = ", ".join(map(repr, node.outputs))
     operands = ", ".join(map(_name, node.inputs))
-    comment = f"  # {node.name}" if node.name else ""
+    comment = f"  # {printable(node.name)}" if node.name else ""
     return f"{results} = {format_op(node.op)}({operands}){comment}"
 
 
@@ -91,7 +95,7 @@ def _letter(index: int) -> str:
 
 
 def _name(value: Value) -> str:
-    return f"%{value.name}"
+    return f"%{printable(value.name)}"
 
 
 def _format(value: Any) -> str:  # noqa: ANN401 - walks attribute trees

@@ -5,7 +5,7 @@ Run between passes, so that a broken rewrite is found where it happened.
 
 from __future__ import annotations
 
-from saccade.errors import ModelError
+from saccade.errors import ModelError, printable
 from saccade.ir import storage
 from saccade.ir.dim import sub
 from saccade.ir.dtype import DType
@@ -57,8 +57,8 @@ def verify(graph: Graph) -> None:
 
 def describe(node: Node) -> str:
     """How messages name a node."""
-    results = ", ".join(f"%{value.name}" for value in node.outputs)
-    return f"node {node.name!r} ({results} = {node.op.family})"
+    results = ", ".join(f"%{printable(value.name)}" for value in node.outputs)
+    return f"node {printable(node.name)!r} ({results} = {node.op.family})"
 
 
 def _check_values(graph: Graph) -> None:

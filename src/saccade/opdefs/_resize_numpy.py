@@ -1,4 +1,4 @@
-"""Interpolation in NumPy: per axis either a list of indices or a matrix."""
+"""Interpolation in NumPy: per axis either a list of indices, or a few taps and their weights."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from saccade.ir.op import Array
 if TYPE_CHECKING:
     from saccade.opdefs.resize import Resize
 
-__all__ = ["axis_matrix", "coordinates", "nearest_indices", "resize"]
+__all__ = ["coordinates", "nearest_indices", "resize", "taps_of"]
 
 
 def resize(op: Resize, x: Array, sizes: tuple[int, ...]) -> Array:
@@ -27,9 +27,18 @@ def resize(op: Resize, x: Array, sizes: tuple[int, ...]) -> Array:
         if op.mode == "nearest":
             x = np.take(x, nearest_indices(op.nearest, positions, before), axis=axis)
         else:
-            weights = axis_matrix(op, positions, before).astype(x.dtype)
-            x = np.moveaxis(np.tensordot(x, weights, axes=(axis, 1)), -1, axis)
+            taps, weights = taps_of(op, positions, before)
+            x = _weighted(x, axis, taps, weights.astype(x.dtype))
     return x
+
+
+def _weighted(x: Array, axis: int, taps: Array, weights: Array) -> Array:
+    """The sum over taps, one tap after the other."""
+    along = (-1, *(1 for _ in x.shape[axis + 1 :]))
+    total: Array = np.zeros((), x.dtype)
+    for at, weight in zip(taps.T, weights.T, strict=True):
+        total = total + np.take(x, at, axis=axis) * weight.reshape(along)
+    return total
 
 
 def coordinates(kind: str, before: int, after: int, scale: float) -> Array:
@@ -58,8 +67,11 @@ def nearest_indices(rounding: str, positions: Array, before: int) -> Array:
     return np.clip(rules[rounding](positions), 0, before - 1).astype(np.intp)
 
 
-def axis_matrix(op: Resize, positions: Array, before: int) -> Array:
-    """[after, before], float64: the weight of each element of the operand in each of the result."""
+def taps_of(op: Resize, positions: Array, before: int) -> tuple[Array, Array]:
+    """Indices into the operand and their weights (float64), [after, taps] each.
+
+    Taps beyond an edge read the edge: their weights go to the tap that is there, if one is.
+    """
     base = np.floor(positions)
     offsets = (0, 1) if op.mode == "linear" else (-1, 0, 1, 2)
     taps = np.stack([base + offset for offset in offsets], axis=1)
@@ -68,10 +80,12 @@ def axis_matrix(op: Resize, positions: Array, before: int) -> Array:
     if op.exclude_outside:
         weights = np.where((taps >= 0) & (taps < before), weights, 0)
         weights = weights / weights.sum(axis=1, keepdims=True)
-    matrix = np.zeros((len(positions), before))
-    rows = np.arange(len(positions))[:, None]
-    np.add.at(matrix, (rows, np.clip(taps, 0, before - 1).astype(np.intp)), weights)
-    return matrix
+    indices = np.clip(taps, 0, before - 1).astype(np.intp)
+    for tap in range(len(offsets) - 1):  # equal indices are neighbours
+        same = indices[:, tap] == indices[:, tap + 1]
+        weights[:, tap + 1] += np.where(same, weights[:, tap], 0)
+        weights[:, tap] = np.where(same, 0, weights[:, tap])
+    return indices, weights
 
 
 def _cubic(distance: Array, a: float) -> Array:

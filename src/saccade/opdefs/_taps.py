@@ -24,9 +24,10 @@ class Windows:
 
     def valid(self, size: int, count: int) -> Array:
         """For each of `count` windows, how many of its taps fall on one of `size` elements."""
-        first = np.arange(count)[:, None] * self.stride - self.pad
-        at = first + np.arange(self.taps)[None, :] * self.dilation
-        return np.asarray(np.count_nonzero((at >= 0) & (at < size), axis=1))
+        first = np.arange(count) * self.stride - self.pad
+        low = np.maximum(0, -(first // self.dilation))
+        high = np.minimum(self.taps - 1, (size - 1 - first) // self.dilation)
+        return np.asarray(np.maximum(0, high - low + 1))
 
     def total(self, size: int, count: int) -> int:
         """Valid taps of all windows together."""

@@ -81,6 +81,8 @@ class Resize(Op):
             known = not isinstance(size, int) or size >= 0
             expect(self, known, f"sizes {text(self.sizes)} are negative")
             expect(self, dim != 0 or size in (0, 1) or not known, f"cannot make {size} out of none")
+            emptied = size == 0 and isinstance(dim, int) and dim > 0
+            expect(self, not emptied, f"sizes {text(self.sizes)} leave nothing of {text(x.shape)}")
         result = TensorType(x.dtype, self.sizes)
         expect_epilogue(self, self.epilogue, inputs[1:], result)
         return (result,)

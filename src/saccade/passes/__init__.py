@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from saccade.errors import CompileError, SaccadeError
+from saccade.errors import CompileError, PlanError, SaccadeError
 from saccade.ir import Graph
 from saccade.ir.verify import verify
+from saccade.limits import Deadline, Limits
 from saccade.passes import (
     canonicalise,
     compose_moves,
@@ -63,6 +64,7 @@ def run(
     trace: Trace | None = None,
     *,
     check: bool = False,
+    limits: Limits | None = None,
 ) -> Graph:
     """The graph after all passes.
 
@@ -71,21 +73,29 @@ def run(
         passes: In order.
         trace: Told of every pass.
         check: Verify the graph before the first pass and after each.
+        limits: What rewrites may come to, and how long all of it may take; the default ones if
+            None.
 
     Raises:
+        PlanError: If it takes longer than `limits.seconds`; names the pass.
         CompileError: If a pass fails or breaks the graph; names the pass.
     """
     if check:
         verify(graph)
+    limits = limits or Limits()
+    deadline = Deadline("optimising the graph", limits)
     for step in passes:
         try:
-            graph, notes = apply(step, graph)
+            graph, notes = apply(step, graph, limits, deadline)
             if check:
                 verify(graph)
+        except PlanError as late:
+            raise PlanError(f"pass {step.name}: {late}") from None
         except (
             ArithmeticError,
             AssertionError,
             LookupError,
+            MemoryError,
             RuntimeError,
             SaccadeError,
             ValueError,

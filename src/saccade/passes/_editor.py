@@ -7,6 +7,7 @@ from dataclasses import replace
 from types import MappingProxyType
 
 from saccade.ir import Array, Dim, DType, Graph, Node, Op, Value, storage
+from saccade.limits import Limits
 
 __all__ = ["Editor"]
 
@@ -18,9 +19,14 @@ class Editor:
     that readers stay as they are. A fused node therefore stands where the last of its parts
     stood, which is where all its operands are known. Nodes whose results nobody reads disappear
     at once.
+
+    Args:
+        graph: Left as it is.
+        limits: What rewrites may come to.
     """
 
-    def __init__(self, graph: Graph) -> None:
+    def __init__(self, graph: Graph, limits: Limits | None = None) -> None:
+        self.limits = limits or Limits()
         self._graph = graph
         self._outputs = list(graph.outputs)
         self._constants = dict(graph.constants)
@@ -31,6 +37,8 @@ class Editor:
         self._names = {value.name for value in graph.values()}
         self._output_set = set(graph.outputs)
         self.touched: list[Node] = []
+        self.known_bytes = sum(array.nbytes for array in graph.constants.values())
+        self.added_bytes = 0  # of all constants that were added, also those that went again
         for node in reversed(graph.nodes):
             self._sweep(node)
 
@@ -84,6 +92,7 @@ class Editor:
     def add_constant(self, array: Array, near: str) -> Value:
         """A new constant, named after the value `near`."""
         array.flags.writeable = False
+        self.added_bytes += array.nbytes
         value = self.new_value(near, DType.of(array.dtype), array.shape)
         self._constants[value] = array
         self._readers[value] = []

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from saccade.ir import DType, Expr, Node, Value
 from saccade.ir.expr import ARITY, fold
 from saccade.opdefs import Pointwise
+from saccade.opdefs._taps import expr_flops
 from saccade.passes._editor import Editor
-from saccade.passes._operands import inline
+from saccade.passes._operands import inline, too_large
 
 __all__ = [
     "MOST_OPERANDS",
@@ -17,7 +18,7 @@ __all__ = [
     "inner_candidates",
     "is_cheap",
     "merge",
-    "merged",
+    "operands_of",
     "refuse_merge",
 ]
 
@@ -46,6 +47,12 @@ def inner_candidates(editor: Editor, node: Node) -> list[Merge]:
     return [Merge(node, n) for n in found if n is not None and isinstance(n.op, Pointwise)]
 
 
+def operands_of(pair: Merge) -> tuple[Value, ...]:
+    """The operands of what both would be."""
+    others = (value for value in pair.outer.inputs if value is not pair.inner.output)
+    return tuple(dict.fromkeys((*pair.inner.inputs, *others)))
+
+
 def merged(pair: Merge) -> tuple[Expr, tuple[Value, ...]]:
     """The expression of both, and its operands."""
     outer, inner = pair.outer.op, pair.inner.op
@@ -61,16 +68,26 @@ def merge(editor: Editor, pair: Merge) -> None:
 
 
 def refuse_merge(editor: Editor, pair: Merge) -> str | None:
-    """What holds for every merge: one reader, one type of arithmetic, few operands."""
+    """What holds for every merge: one reader, one type of arithmetic, and few operands."""
     if not editor.single_use(pair.inner.output):
         return f"%{pair.inner.output.name} is also read elsewhere"
     reason = _refuse_types(pair)
     if reason is not None:
         return reason
-    _, inputs = merged(pair)
-    if len(inputs) > MOST_OPERANDS:
-        return f"together they have {len(inputs)} operands, more than {MOST_OPERANDS}"
-    return None
+    count = len(operands_of(pair))
+    if count > MOST_OPERANDS:
+        return f"together they have {count} operands, more than {MOST_OPERANDS}"
+    return _refuse_length(editor, pair)
+
+
+def _refuse_length(editor: Editor, pair: Merge) -> str | None:
+    """Composed only where the lengths of both do not tell: they may share parts."""
+    outer, inner = pair.outer.op, pair.inner.op
+    assert isinstance(outer, Pointwise)
+    assert isinstance(inner, Pointwise)
+    if expr_flops(outer.expr) + expr_flops(inner.expr) <= editor.limits.expression:
+        return None
+    return too_large(merged(pair)[0], editor.limits)
 
 
 def _refuse_types(pair: Merge) -> str | None:

@@ -8,7 +8,9 @@ import numpy as np
 
 from saccade.ir import Array, Expr, Node, Op, Value
 from saccade.ir import expr as e
+from saccade.limits import Limits
 from saccade.opdefs import Conv2d, ConvTranspose2d, MatMul, Pool2d, Reduce, Resize
+from saccade.opdefs._taps import expr_flops
 
 __all__ = [
     "Fusible",
@@ -18,6 +20,7 @@ __all__ = [
     "epilogue_operands",
     "first_epilogue_operand",
     "inline",
+    "too_large",
 ]
 
 Fusible = Conv2d | ConvTranspose2d | MatMul | Pool2d | Reduce | Resize
@@ -88,6 +91,16 @@ def _affine_step(op: str, args: Sequence[tuple[Array, Array]]) -> tuple[Array, A
     if op == "div" and not c.any() and d.all():
         return a / d, b / d
     return None
+
+
+def too_large(expr: Expr, limits: Limits) -> str | None:
+    """Why an expression must not be fused: long ones compile slowly, and Python recurses in them.
+
+    Where none exceeds the bound, the expression of two has at most twice as many operators.
+    """
+    count = expr_flops(expr)
+    most = limits.expression
+    return f"the expression has {count} operators, more than {most}" if count > most else None
 
 
 def inline(

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
 from saccade.ir import Graph, Node
+from saccade.limits import Deadline, Limits
 from saccade.passes._editor import Editor
 
 __all__ = ["Note", "Pass", "Rule", "apply"]
@@ -65,16 +66,27 @@ class Pass:
     remarks: str = ""
 
 
-def apply(step: Pass, graph: Graph) -> tuple[Graph, tuple[Note, ...]]:
+def apply(
+    step: Pass, graph: Graph, limits: Limits | None = None, deadline: Deadline | None = None
+) -> tuple[Graph, tuple[Note, ...]]:
     """The rewritten graph, and why nodes were left alone.
 
+    Args:
+        step: The pass.
+        graph: Left as it is.
+        limits: What rewrites may come to; the default ones if None.
+        deadline: When to be done; `limits.seconds` from now if None.
+
     Raises:
+        PlanError: After the deadline.
         RuntimeError: If the rules undo each other (a bug in Saccade).
     """
-    editor = Editor(graph)
+    limits = limits or Limits()
+    deadline = deadline or Deadline(f"pass {step.name}", limits)
+    editor = Editor(graph, limits)
     refused: dict[tuple[Node, str], None] = {}
     for rule in step.rules:
-        _exhaust(rule, editor, refused)
+        _exhaust(rule, editor, refused, deadline)
     notes = tuple(Note(n.name, step.name, reason) for n, reason in refused if editor.alive(n))
     result = editor.graph()
     if step.remarks:
@@ -83,10 +95,13 @@ def apply(step: Pass, graph: Graph) -> tuple[Graph, tuple[Note, ...]]:
     return result, notes
 
 
-def _exhaust(rule: Rule[M], editor: Editor, refused: dict[tuple[Node, str], None]) -> None:
+def _exhaust(
+    rule: Rule[M], editor: Editor, refused: dict[tuple[Node, str], None], deadline: Deadline
+) -> None:
     queue = deque(editor.nodes())
     budget = _REWRITES_PER_NODE * (len(queue) + 1)
     while queue:
+        deadline.check()
         node = queue.popleft()
         found = rule.match(editor, node) if editor.alive(node) else None
         if found is None:

@@ -5,8 +5,8 @@
     Pool2d over the whole picture             ->  Reduce over rows and columns
     Reduce(keepdims), Move that squeezes      ->  Reduce without keepdims
 
-Must not touch casts to another type, inner Concats that others read, or pooling whose windows
-reach into padding.
+Must not touch casts to another type, inner Concats that others read or that are read twice (every
+level would double the operands), or pooling whose windows reach into padding.
 """
 
 from __future__ import annotations
@@ -78,7 +78,9 @@ def match_concat(editor: Editor, node: Node) -> _Pair | None:
 
 
 def refuse_concat(editor: Editor, found: _Pair) -> str | None:
-    """An inner Concat that is needed anyway."""
+    """An inner Concat that is needed anyway, or that is made once and copied as often as read."""
+    if found.outer.inputs.count(found.inner.output) > 1:
+        return "the inner Concat is read twice"
     if not editor.single_use(found.inner.output):
         return "the inner Concat is also read elsewhere"
     return None

@@ -2,8 +2,8 @@
 
     op(c1, c2, …)  ->  constant        when every operand is a constant
 
-Must not touch nodes whose result is much larger than their operands: an Expand of one number to a
-picture is cheaper to repeat than to store.
+Must not touch nodes whose result is much larger than their operands (an Expand of one number to a
+picture is cheaper to repeat than to store), or takes long to compute with NumPy.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ __all__ = ["PASS"]
 _MOST_BYTES = 64 << 20
 _SMALL_BYTES = 64 << 10
 _GROWTH = 4
+_MOST_FLOPS = 1 << 32  # seconds of NumPy
 
 
 def match(editor: Editor, node: Node) -> Node | None:
@@ -37,7 +38,11 @@ def refuse(editor: Editor, node: Node) -> str | None:
     read = sum(array.nbytes for v in node.inputs if (array := editor.constant(v)) is not None)
     if total > _MOST_BYTES or total > max(_GROWTH * read, _SMALL_BYTES):
         return f"the result would take {total} bytes in place of {read}"
-    return None
+    most = editor.known_bytes + editor.limits.folded_bytes
+    if editor.added_bytes + total > most:
+        return f"folded constants would take more than {most} bytes"
+    flops = node.op.work([v.type for v in node.inputs], [v.type for v in node.outputs]).flops
+    return f"takes {flops} operations" if flops > _MOST_FLOPS else None
 
 
 def rewrite(editor: Editor, node: Node) -> None:

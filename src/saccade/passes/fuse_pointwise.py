@@ -4,7 +4,7 @@
 
 Must not touch: results that are read elsewhere; a costly expression over a smaller tensor (it would
 be computed again for every element that it is broadcast to); more than eight operands; changes of
-the element type on the way.
+the element type on the way; expressions longer than a bound.
 """
 
 from __future__ import annotations

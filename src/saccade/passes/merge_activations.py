@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from saccade.ir import Node
 from saccade.passes._editor import Editor
-from saccade.passes._merge import Merge, inner_candidates, merge, merged, refuse_merge
+from saccade.passes._merge import Merge, inner_candidates, merge, operands_of, refuse_merge
 from saccade.passes._pass import Pass, Rule
 
 __all__ = ["PASS"]
@@ -23,8 +23,7 @@ __all__ = ["PASS"]
 def match(editor: Editor, node: Node) -> Merge | None:
     """A Pointwise over another one, which together read one tensor of the result's shape."""
     for pair in inner_candidates(editor, node):
-        _, inputs = merged(pair)
-        tensors = [value for value in inputs if editor.constant(value) is None]
+        tensors = [value for value in operands_of(pair) if editor.constant(value) is None]
         if len(tensors) == 1 and tensors[0].shape == node.output.shape:
             return pair
     return None

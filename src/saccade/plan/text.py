@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
+from saccade.errors import printable
 from saccade.plan.floor import floor
 from saccade.plan.types import Plan, Ref, Step
 
@@ -13,18 +14,21 @@ __all__ = ["short_config", "table"]
 
 _HEAD = ("#", "step", "op", "kernel", "config", "chunks", "µs", "MFLOP", "MB", "output", "passed")
 _RIGHT = frozenset({"#", "chunks", "µs", "MFLOP", "MB", "passed"})
-_WIDEST = 40
+_WIDEST, _LONGEST_LINE = 40, 2000  # characters
 
 
 def table(plan: Plan) -> str:
     """The plan as text; MB is what each operator reads and writes at least.
 
-    µs are estimates; those with a star were measured inside a program.
+    µs are estimates; those with a star were measured inside a program. Names come from a file and
+    are escaped (`printable`).
     """
-    rows = [_HEAD, *(_row(plan, i, step) for i, step in enumerate(plan.steps))]
+    body = (_row(plan, i, step) for i, step in enumerate(plan.steps))
+    rows = [_HEAD, *(tuple(map(printable, row)) for row in body)]
     widths = [max(len(row[i]) for row in rows) for i in range(len(_HEAD))]
     lines = [_line(row, widths) for row in rows]
-    return "\n".join([*lines, "", *_summary(plan)])
+    summary = [printable(line, _LONGEST_LINE) for line in _summary(plan)]
+    return "\n".join([*lines, "", *summary])
 
 
 def _line(row: Sequence[str], widths: Sequence[int]) -> str:
@@ -38,7 +42,7 @@ def _line(row: Sequence[str], widths: Sequence[int]) -> str:
 def _row(plan: Plan, i: int, step: Step) -> tuple[str, ...]:
     return (
         str(i),
-        _cut(step.name),
+        _cut(printable(step.name)),
         step.op.family,
         step.kernel or "reference (host)",
         short_config(step.phases[0].config) if step.phases else "",
@@ -73,8 +77,8 @@ def _where(plan: Plan, ref: Ref) -> str:
     if ref.base == 0:
         return f"arena+{ref.offset}"
     if ref.base < plan.output_base:
-        return f"{plan.inputs[ref.base - 1].name}+{ref.offset}"
-    return f"{plan.outputs[ref.base - plan.output_base].name}+{ref.offset}"
+        return f"{printable(plan.inputs[ref.base - 1].name)}+{ref.offset}"
+    return f"{printable(plan.outputs[ref.base - plan.output_base].name)}+{ref.offset}"
 
 
 def _summary(plan: Plan) -> list[str]:
@@ -97,9 +101,11 @@ def _summary(plan: Plan) -> list[str]:
         _layouts(plan),
         f"{len(plan.reorders)} reorder(s)",
     ]
-    lines += [f"  {step.name}: {step.note}" for step in plan.reorders]
+    lines += [f"  {printable(step.name)}: {step.note}" for step in plan.reorders]
     lines += [
-        f"  on the host: {s.name}: {'; '.join(s.reasons)}" for s in plan.steps if s.kernel is None
+        f"  on the host: {printable(s.name)}: {'; '.join(s.reasons)}"
+        for s in plan.steps
+        if s.kernel is None
     ]
     lines += [f"note: {note}" for note in plan.notes]
     lines += [f"tuned choice not taken: {reason}" for reason in plan.refused]

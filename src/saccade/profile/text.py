@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from saccade.errors import printable
 from saccade.profile.peer import PeerLayer, PeerLayers
 
 if TYPE_CHECKING:
@@ -97,10 +98,11 @@ def _peer_ending(
     ]
     longest = sorted(left, key=lambda layer: -layer.microseconds)[:5]
     lines += [f"  {la.microseconds:.1f} µs {la.kind} {la.names[0]}" for la in longest]
-    return lines
+    return list(map(printable, lines))
 
 
 def _aligned(head: Row, rows: Sequence[Row]) -> list[str]:
+    rows = [tuple(map(printable, row)) for row in rows]
     widths = [max(len(row[i]) for row in [head, *rows]) for i in range(len(head))]
     return [
         "  ".join(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import partial, reduce
 
 import numpy as np
 
@@ -21,6 +21,8 @@ __all__ = ["POINTWISE"]
 _SELU_ALPHA, _SELU_GAMMA = 1.67326319217681884765625, 1.05070102214813232421875
 _SINCE_INPUTS = 11
 _SINCE_NUMPY = 7
+_MOST_OPERANDS = 8
+"""Of one sum, minimum or maximum: more are several, so that no expression is without bound."""
 
 _DTYPES = {
     1: DType.F32, 2: DType.U8, 3: DType.I8, 4: DType.U16, 5: DType.I16, 6: DType.I32,
@@ -67,14 +69,20 @@ def _variadic(call: Call, op: str, *, mean: bool = False) -> Sequence[Operand]:
     if not operands:
         raise call.broken("no inputs")
 
+    count = len(operands)
+
+    def chain(*parts: Expr) -> Expr:
+        return reduce(partial(apply, op), parts)
+
     def make(*parts: Expr) -> Expr:
-        total = parts[0]
-        for part in parts[1:]:
-            total = apply(op, total, part)
-        return apply("mul", total, const(1 / len(parts))) if mean else total
+        total = chain(*parts)
+        return apply("mul", total, const(1 / count)) if mean else total
 
     if len(operands) == 1:
         return operands
+    while len(operands) > _MOST_OPERANDS:  # in the same order, a few at a time
+        first = pointwise(call, chain, operands[:_MOST_OPERANDS])
+        operands = [first, *operands[_MOST_OPERANDS:]]
     return [pointwise(call, make, operands)]
 
 

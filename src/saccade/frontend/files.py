@@ -1,0 +1,132 @@
+"""Opening files that a model consists of: regular ones only, and nothing that could block.
+
+Whatever is learned of a file is learned from its descriptor, and what is mapped is that same file,
+whatever happens to its name meanwhile.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import stat
+from io import BufferedReader
+from pathlib import Path
+
+from saccade.errors import ModelError
+from saccade.options import usable_path
+
+__all__ = ["map_file", "model_path", "open_inside", "open_model"]
+
+_READ = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NONBLOCK", 0)
+_NO_LINK = _READ | getattr(os, "O_NOFOLLOW", 0)
+_FOLDER = getattr(os, "O_DIRECTORY", 0)
+_KINDS = (
+    (stat.S_ISDIR, "a folder"),
+    (stat.S_ISFIFO, "a pipe"),
+    (stat.S_ISSOCK, "a socket"),
+    (stat.S_ISLNK, "a link"),
+    (stat.S_ISCHR, "a device"),
+    (stat.S_ISBLK, "a device"),
+)
+
+
+def model_path(source: str | os.PathLike[str]) -> Path:
+    """The path of a model.
+
+    Raises:
+        ModelError: If no file can be called that.
+    """
+    path = usable_path(source)
+    if path is None:
+        raise ModelError(f"{source!r} cannot be the path of a file")
+    return path
+
+
+def open_model(path: Path) -> BufferedReader:
+    """The file of a model, for reading; links are followed.
+
+    Raises:
+        ModelError: If there is none, or it is no regular file.
+    """
+    try:
+        descriptor = os.open(path, _READ)
+    except OSError as error:
+        raise ModelError(f"{path}: {_why(error)}") from None
+    return _regular(descriptor, str(path))
+
+
+def open_inside(folder: Path, location: str, name: str) -> BufferedReader:
+    """A file of external data, opened part by part so that no link on the way is followed.
+
+    Args:
+        folder: Of the model.
+        location: Relative to it.
+        name: What messages call it.
+
+    Raises:
+        ModelError: If it would lie elsewhere, is reached through a link, has another name as well
+            (a hard link), is no regular file, or cannot be read.
+    """
+    parts = _parts(location, name)
+    try:
+        at = os.open(folder, _READ | _FOLDER)
+    except (OSError, ValueError) as error:
+        raise ModelError(f"{name}: {folder}: {error}") from None
+    try:
+        for part in parts[:-1]:
+            inner = _step(at, part, _NO_LINK | _FOLDER, name)
+            os.close(at)
+            at = inner
+        file = _regular(_step(at, parts[-1], _NO_LINK, name), name)
+    finally:
+        os.close(at)
+    if os.fstat(file.fileno()).st_nlink > 1:
+        file.close()
+        raise ModelError(
+            f"{name}: the file has other names as well (hard links), which may lie anywhere; "
+            "put a copy of it beside the model"
+        )
+    return file
+
+
+def map_file(file: BufferedReader) -> mmap.mmap:
+    """All of a file that is not empty, mapped read-only."""
+    return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+
+
+def _parts(location: str, name: str) -> tuple[str, ...]:
+    path = usable_path(location)
+    parts = () if path is None else path.parts
+    if path is None or not parts or path.is_absolute() or ".." in parts:
+        raise ModelError(f"{name}: only files in the model's own folder are read")
+    return parts
+
+
+def _step(folder: int, part: str, flags: int, name: str) -> int:
+    """The descriptor of an entry of an open folder."""
+    try:
+        return os.open(part, flags, dir_fd=folder)
+    except OSError as error:
+        problem = error
+    try:
+        link = stat.S_ISLNK(os.stat(part, dir_fd=folder, follow_symlinks=False).st_mode)
+    except OSError:
+        link = False
+    if link:
+        raise ModelError(f"{name}: links are not followed; put a copy of the file there")
+    raise ModelError(f"{name}: {_why(problem)}")
+
+
+def _regular(descriptor: int, name: str) -> BufferedReader:
+    mode = os.fstat(descriptor).st_mode
+    if not stat.S_ISREG(mode):
+        os.close(descriptor)
+        kind = next((kind for test, kind in _KINDS if test(mode)), "something else")
+        raise ModelError(f"{name}: {kind}, not a regular file")
+    return os.fdopen(descriptor, "rb")
+
+
+def _why(error: OSError) -> str:
+    if isinstance(error, FileNotFoundError | NotADirectoryError):
+        return "there is no such file"
+    return error.strerror or "cannot be opened"

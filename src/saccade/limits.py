@@ -1,0 +1,79 @@
+"""How large and how slow things may become: a small file must not take all that a machine has.
+
+Each bound is checked where the thing that it bounds is made. None depends on the machine, and all
+are far beyond what models of today come to.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, fields
+
+from saccade.errors import OptionError, PlanError
+
+__all__ = ["Deadline", "Limits"]
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Bounds; what exceeds one is refused with a `ModelError` or a `PlanError` that names it.
+
+    Attributes:
+        nodes: Nodes of a file, functions expanded, subgraphs included.
+        attribute: Numbers in a list attribute of a node; tensors are not bounded by it.
+        elements: Elements of a value, whether or not it ever lies in memory.
+        extent: Elements along an axis that windows slide over or that is resampled.
+        expression: Operators of one fused elementwise expression; what would be longer stays in
+            several steps.
+        folded_bytes: Bytes of constants that are computed while lowering, beyond as many as the
+            file holds; what exceeds them is computed at each run.
+        arena_bytes: Bytes of the memory that a run keeps its intermediate values in.
+        seconds: Of each of the two stages of lowering a file, the import and the passes. It only
+            ever ends in an error: what comes out never depends on it.
+
+    Raises:
+        OptionError: If one is not a positive number.
+    """
+
+    nodes: int = 100_000
+    attribute: int = 1 << 20
+    elements: int = 1 << 34
+    extent: int = 1 << 24
+    expression: int = 64
+    folded_bytes: int = 1 << 30
+    arena_bytes: int = 256 << 30
+    seconds: float = 300.0
+
+    def __post_init__(self) -> None:
+        for bound in fields(self):
+            value = getattr(self, bound.name)
+            kinds = (int, float) if bound.name == "seconds" else (int,)
+            if isinstance(value, bool) or not isinstance(value, kinds) or not value > 0:
+                what = "a number" if bound.name == "seconds" else "an integer"
+                raise OptionError(f"Limits: {bound.name}={value!r} must be {what} above 0")
+
+
+class Deadline:
+    """When a stage has to be done; asked in its loops.
+
+    Args:
+        stage: What it is called in the error.
+        limits: `seconds` from now on.
+    """
+
+    def __init__(self, stage: str, limits: Limits) -> None:
+        self._stage = stage
+        self._seconds = limits.seconds
+        self._end = time.monotonic() + limits.seconds
+
+    def check(self) -> None:
+        """Raise once the time is over.
+
+        Raises:
+            PlanError: Naming the stage.
+        """
+        if time.monotonic() > self._end:
+            raise PlanError(
+                f"{self._stage} takes longer than {self._seconds:g} seconds; a model that may "
+                "take longer needs larger Limits.seconds"
+            )

@@ -1,0 +1,45 @@
+"""Which operators run along whole axes, and how long such an axis may be."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from math import prod
+
+from saccade.ir.dim import Dim
+from saccade.ir.op import Op
+from saccade.limits import Limits
+from saccade.opdefs.conv import Conv2d, ConvTranspose2d
+from saccade.opdefs.deform import DeformConv2d
+from saccade.opdefs.pool import Pool2d
+from saccade.opdefs.resize import Resize
+from saccade.opdefs.roi_align import RoiAlign
+from saccade.opdefs.roi_pool import RoiPool
+
+__all__ = ["too_long", "too_many"]
+
+_ALONG = (Conv2d, ConvTranspose2d, DeformConv2d, Pool2d, Resize, RoiAlign, RoiPool)
+
+
+def too_many(shape: Sequence[Dim], limits: Limits) -> str | None:
+    """What is wrong with a shape that holds more elements than a value may have."""
+    count = prod(d for d in shape if isinstance(d, int))
+    if count <= limits.elements or not all(isinstance(d, int) for d in shape):
+        return None
+    return (
+        f"the shape {list(shape)} holds {count} elements, more than {limits.elements} "
+        "(Limits.elements)"
+    )
+
+
+def too_long(op: Op, shapes: Iterable[Sequence[Dim]], limits: Limits) -> str | None:
+    """What is wrong with the shapes around an operator that slides windows, or resamples."""
+    if not isinstance(op, _ALONG):
+        return None
+    for shape in shapes:
+        for size in shape[0 if isinstance(op, Resize) else 2 :]:
+            if isinstance(size, int) and size > limits.extent:
+                return (
+                    f"an axis of {size} elements, more than {limits.extent} for {op.family} "
+                    "(Limits.extent)"
+                )
+    return None
