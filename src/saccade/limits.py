@@ -42,7 +42,7 @@ class Limits:
     expression: int = 64
     folded_bytes: int = 1 << 30
     arena_bytes: int = 256 << 30
-    seconds: float = 300.0
+    seconds: float = 120.0
 
     def __post_init__(self) -> None:
         for bound in fields(self):

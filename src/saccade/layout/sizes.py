@@ -5,29 +5,52 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import zip_longest
+from math import prod
 
-from saccade.errors import ModelError, PlanError
+from saccade.errors import ModelError, PlanError, printable
 from saccade.ir import Dim, Graph, Node, Op, TensorType, Value, storage
 from saccade.ir.derived import derived
 from saccade.ir.dim import evaluate, is_static
 from saccade.ir.verify import describe
+from saccade.limits import Limits
 from saccade.opdefs import Move
+from saccade.opdefs.bounds import ALONG, too_long, too_many
 
 __all__ = ["add_shapes", "check_empty", "check_guards", "fitted", "shapes_of"]
 
 
-def shapes_of(graph: Graph, sizes: Mapping[str, int]) -> dict[Value, tuple[int, ...]]:
+def shapes_of(
+    graph: Graph, sizes: Mapping[str, int], limits: Limits | None = None
+) -> dict[Value, tuple[int, ...]]:
     """The shape of every value.
 
+    Args:
+        graph: As it was lowered, which holds all that depends on no size to the same bounds.
+        sizes: What the symbols are.
+        limits: How many elements a value may have; the default ones if None.
+
     Raises:
-        PlanError: If a dim is negative or divides by zero.
+        PlanError: If a dim is negative or divides by zero, or a shape exceeds its bound.
     """
+    limits = limits or Limits()
     template = _template(graph)
     found = [_evaluate(dim, sizes, value) for dim, value in template.dims]
     shapes = dict(template.fixed)
     for value, shape in template.varying:
-        shapes[value] = tuple([n if n >= 0 else found[~n] for n in shape])
+        shapes[value] = here = tuple([n if n >= 0 else found[~n] for n in shape])
+        if prod(here) > limits.elements:
+            _refuse(f"%{printable(value.name)}", too_many(here, limits), sizes)
+    for node in template.long:
+        around = [shapes[value] for value in (node.inputs[0], *node.outputs)]
+        if max(map(max, filter(None, around)), default=0) > limits.extent:
+            _refuse(describe(node), too_long(node.op, around, limits), sizes)
     return shapes
+
+
+def _refuse(what: str, problem: str | None, sizes: Mapping[str, int]) -> None:
+    if problem is not None:
+        given = ", ".join(f"{k}={v}" for k, v in sizes.items())
+        raise PlanError(f"with {given}, {what}: {problem}")
 
 
 def add_shapes(
@@ -55,11 +78,13 @@ class _Template:
         fixed: Those that depend on no size.
         dims: Every dim that does, with a value that has it.
         varying: The shapes of all other values: a size, or ~i for the i-th of `dims`.
+        long: Nodes with a bound on the axes that they run along.
     """
 
     fixed: Mapping[Value, tuple[int, ...]]
     dims: tuple[tuple[Dim, Value], ...]
     varying: tuple[tuple[Value, tuple[int, ...]], ...]
+    long: tuple[Node, ...]
 
 
 @derived
@@ -82,19 +107,22 @@ def _template(graph: Graph) -> _Template:
             varying.append((value, tuple(shape)))
         else:
             fixed[value] = tuple(shape)
-    return _Template(fixed, tuple(dims), tuple(varying))
+    long = tuple(node for node in graph.nodes if isinstance(node.op, ALONG))
+    return _Template(fixed, tuple(dims), tuple(varying), long)
 
 
 def _evaluate(dim: Dim, sizes: Mapping[str, int], value: Value) -> int:
     given = ", ".join(f"{k}={v}" for k, v in sizes.items())
+    where = f"%{printable(value.name)}"
     try:
         size = evaluate(dim, sizes)
     except ZeroDivisionError:
-        raise PlanError(f"with {given}, dim {dim} of %{value.name} divides by zero") from None
+        raise PlanError(
+            f"with {given}, dim {dim} of %{printable(value.name)} divides by zero"
+        ) from None
     if size < 0:
         raise PlanError(
-            f"with {given}, dim {dim} of %{value.name} is {size}: "
-            "the input is too small for this model"
+            f"with {given}, dim {dim} of {where} is {size}: the input is too small for this model"
         )
     return size
 
@@ -173,7 +201,9 @@ def _check_guard(
     else:
         for kind, value in zip(types, node.outputs, strict=True):
             if kind.shape != shapes[value]:
-                problem = f"%{value.name} is {list(kind.shape)}, not {list(shapes[value])}"
+                problem = (
+                    f"%{printable(value.name)} is {list(kind.shape)}, not {list(shapes[value])}"
+                )
     if problem:
         given = ", ".join(f"{k}={v}" for k, v in sizes.items())
         raise PlanError(f"with {given}, {describe(node)} does not fit: {problem}")

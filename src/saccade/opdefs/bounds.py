@@ -15,9 +15,10 @@ from saccade.opdefs.resize import Resize
 from saccade.opdefs.roi_align import RoiAlign
 from saccade.opdefs.roi_pool import RoiPool
 
-__all__ = ["too_long", "too_many"]
+__all__ = ["ALONG", "too_long", "too_many"]
 
-_ALONG = (Conv2d, ConvTranspose2d, DeformConv2d, Pool2d, Resize, RoiAlign, RoiPool)
+ALONG = (Conv2d, ConvTranspose2d, DeformConv2d, Pool2d, Resize, RoiAlign, RoiPool)
+"""Operators that slide windows along the axes of their first operand, or sample it anew."""
 
 
 def too_many(shape: Sequence[Dim], limits: Limits) -> str | None:
@@ -33,7 +34,7 @@ def too_many(shape: Sequence[Dim], limits: Limits) -> str | None:
 
 def too_long(op: Op, shapes: Iterable[Sequence[Dim]], limits: Limits) -> str | None:
     """What is wrong with the shapes around an operator that slides windows, or resamples."""
-    if not isinstance(op, _ALONG):
+    if not isinstance(op, ALONG):
         return None
     for shape in shapes:
         for size in shape[0 if isinstance(op, Resize) else 2 :]:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from saccade.errors import OutOfMemoryError
+from saccade.errors import OutOfMemoryError, PlanError
 from saccade.ir import Graph
 from saccade.ir.counts import multiple_of
 from saccade.ir.dim import evaluate
 from saccade.kernels.base import In, Operand, Out, Packed, Packing, Scratch, View
 from saccade.layout import BufferKind, Laid, LaidStep, Stored
+from saccade.limits import Limits
 from saccade.plan.offsets import Block, assign_offsets, live_bytes
 from saccade.plan.types import Constant, Cut, Phase, Plan, Port, Ref, Slot, Step
 
@@ -20,16 +21,39 @@ _ADDRESSES = 1 << 47
 """Bytes that a process can address, on the machines that there are."""
 
 
-def make(graph: Graph, laid: Laid, sizes: Mapping[str, int], threads: int, isa: str) -> Plan:
+def make(
+    graph: Graph,
+    laid: Laid,
+    sizes: Mapping[str, int],
+    threads: int,
+    isa: str,
+    limits: Limits | None = None,
+) -> Plan:
     """The plan of a laid-out graph.
 
+    Args:
+        graph: What was laid out.
+        laid: Its steps and buffers.
+        sizes: What its symbols are.
+        threads: Width of the team.
+        isa: Of the kernels.
+        limits: How large the arena may be; the default ones if None.
+
     Raises:
+        PlanError: If the arena would be larger.
         OutOfMemoryError: If it needs more memory than there are addresses.
     """
     planner = _Planner(graph, laid, threads)
     planner.lifetimes()
     planner.merge_aliases()
     arena, live = planner.offsets()
+    most = (limits or Limits()).arena_bytes
+    if arena > most:
+        given = ", ".join(f"{name}={size}" for name, size in sizes.items()) or "these sizes"
+        raise PlanError(
+            f"with {given}, intermediate values take {arena} bytes, more than {most} "
+            "(Limits.arena_bytes)"
+        )
     steps = tuple(planner.step(i, step) for i, step in enumerate(laid.steps))
     names = graph.output_names or tuple(v.name for v in graph.outputs)
     plan = Plan(
