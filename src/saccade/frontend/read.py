@@ -113,7 +113,7 @@ def _to_proto(model: Any) -> onnx.ModelProto:  # noqa: ANN401 - onnx_ir has no s
         inside = onnx_ir.external_data.load_to_model(model.clone())
         return onnx_ir.to_proto(inside)
     except (onnx_ir.serde.SerdeError, ValueError, OSError) as error:
-        raise ModelError(f"the given onnx_ir.Model: {error}") from error
+        raise ModelError(f"the given onnx_ir.Model: {error}") from None
 
 
 def seen(source: object) -> bool:
