@@ -15,7 +15,7 @@ from pathlib import Path
 from saccade.errors import ModelError
 from saccade.options import usable_path
 
-__all__ = ["map_file", "model_path", "open_inside", "open_model"]
+__all__ = ["map_file", "model_path", "open_inside", "open_model", "why"]
 
 _READ = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NONBLOCK", 0)
 _NO_LINK = _READ | getattr(os, "O_NOFOLLOW", 0)
@@ -51,7 +51,7 @@ def open_model(path: Path) -> BufferedReader:
     try:
         descriptor = os.open(path, _READ)
     except OSError as error:
-        raise ModelError(f"{path}: {_why(error)}") from None
+        raise ModelError(f"{path}: {why(error)}") from None
     return _regular(descriptor, str(path))
 
 
@@ -114,7 +114,7 @@ def _step(folder: int, part: str, flags: int, name: str) -> int:
         link = False
     if link:
         raise ModelError(f"{name}: links are not followed; put a copy of the file there")
-    raise ModelError(f"{name}: {_why(problem)}")
+    raise ModelError(f"{name}: {why(problem)}")
 
 
 def _regular(descriptor: int, name: str) -> BufferedReader:
@@ -126,7 +126,8 @@ def _regular(descriptor: int, name: str) -> BufferedReader:
     return os.fdopen(descriptor, "rb")
 
 
-def _why(error: OSError) -> str:
+def why(error: OSError) -> str:
+    """What messages say of a file that cannot be read."""
     if isinstance(error, FileNotFoundError | NotADirectoryError):
         return "there is no such file"
     return error.strerror or "cannot be opened"

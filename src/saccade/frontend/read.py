@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from saccade.errors import ModelError
-from saccade.frontend.files import map_file, model_path, open_model
+from saccade.frontend.files import map_file, model_path, open_model, why
 from saccade.frontend.remembered import noted, recall, remember
 from saccade.frontend.skeleton import skeleton
 from saccade.frontend.wire import mentions_external_data
@@ -80,7 +80,7 @@ def _read_path(path: Path, mapped: bool) -> Source:
                 short = skeleton(view)  # None for what has to be read whole
             data = file.read() if short is None else short
         except OSError as error:
-            raise ModelError(f"{where}: {error.strerror}") from error
+            raise ModelError(f"{where}: {why(error)}") from error
     return Source(_parse(data, where), path.parent, where, None if short is None else view)
 
 
@@ -146,7 +146,7 @@ def digest(source: object) -> str | None:
         found = hashlib.sha256(b"".join(parts)).hexdigest()
         remember(path, "" if len(parts) > 1 else found)
     except OSError as error:
-        raise ModelError(f"{path}: {error.strerror}") from error
+        raise ModelError(f"{path}: {why(error)}") from error
     return found
 
 

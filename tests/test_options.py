@@ -1,0 +1,88 @@
+"""What options may be, and that anything else is one clear error."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import saccade
+from saccade import Limits, Options
+from saccade.errors import ModelError, OptionError, SaccadeError
+from saccade.options import MOST_THREADS, Precision
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"exact": "no"}, "exact='no' must be True or False"),
+        ({"exact": 1}, "exact=1 must be True or False"),
+        ({"checked": "x"}, "checked='x' must be True or False"),
+        ({"cache": "x"}, "cache='x' must be True or False"),
+        ({"cache": None}, "cache=None must be True or False"),
+        ({"isa": 512}, "isa=512 must be a string"),
+        ({"limits": {}}, "limits={} must be Limits"),
+        ({"algorithms": 5}, "algorithms=5 must be the path of a file"),
+        ({"algorithms": b"a"}, "algorithms=b'a' must be the path of a file"),
+        ({"algorithms": "a\0b"}, "must be the path of a file"),
+        ({"algorithms": "a\ud800"}, "must be the path of a file"),
+        ({"threads": True}, "threads=True must be an integer from 1 to 1024"),
+        ({"threads": 2.0}, "threads=2.0 must be"),
+        ({"threads": "2"}, "threads='2' must be"),
+        ({"threads": 0}, "threads=0 must be"),
+        ({"threads": np.bool_(True)}, "must be an integer"),
+        ({"threads": MOST_THREADS + 1}, "must be an integer"),
+        ({"threads": np.array([2, 3])}, "must be an integer"),
+        ({"precision": "fp64"}, "precision='fp64' is not one of fp32, bf16"),
+        ({"precision": ["fp32"]}, "is not one of fp32, bf16"),
+        ({"device": "gpu"}, "device='gpu' is not one of"),
+        ({"device": ["cpu"]}, "is not one of"),
+        ({"turbo": 1}, "there is no option 'turbo'; there are device, precision, threads, exact"),
+        ({"resolved_threads": 1}, "there is no option 'resolved_threads'"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(given, says):
+    with pytest.raises(OptionError, match=r"(?s)^.*$") as caught:
+        saccade.compile(b"", **given)
+    assert says in str(caught.value)
+
+
+@pytest.mark.parametrize("width", [2, np.int64(2), np.uint8(2), np.array(2)])
+def test_any_integer_is_a_number_of_threads(width):
+    options = Options.make(threads=width)
+    assert options.threads == options.resolved_threads == 2
+    assert type(options.threads) is int
+
+
+def test_the_defaults():
+    options = Options.make()
+    assert options == Options() and options.limits == Limits()
+    assert options.precision is Precision.FP32 and options.threads is None
+
+
+@pytest.mark.parametrize("source", [None, 5, object(), [b"a"], {"path": "a"}])
+def test_what_is_no_model_is_refused(source):
+    with pytest.raises(ModelError, match="a model must be a path, bytes, ModelProto or onnx_ir"):
+        saccade.compile(source)
+
+
+@pytest.mark.parametrize("cache", [True, False])
+@pytest.mark.parametrize("path", ["a\0b.onnx", "a\ud800b.onnx", "\0", ""])
+def test_what_no_file_can_be_called_is_refused(path, cache):
+    for source in (path, Path(path)):
+        with pytest.raises(ModelError):
+            saccade.compile(source, cache=cache)
+
+
+@pytest.mark.parametrize("bound", Limits.__dataclass_fields__)
+@pytest.mark.parametrize("value", [0, -1, True, "5", None, float("nan")])
+def test_bounds_are_positive_numbers(bound, value):
+    with pytest.raises(OptionError, match=f"Limits: {bound}="):
+        Limits(**{bound: value})
+
+
+def test_bounds_are_integers_but_for_seconds():
+    assert Limits(seconds=0.5).seconds == 0.5
+    with pytest.raises(SaccadeError, match=r"elements=0.5 must be an integer above 0"):
+        Limits(elements=0.5)
