@@ -23,8 +23,8 @@ class Limits:
         attribute: Numbers in a list attribute of a node; tensors are not bounded by it.
         elements: Elements of a value, whether or not it ever lies in memory.
         extent: Elements along an axis that windows slide over or that is resampled.
-        expression: Operators of one fused elementwise expression; what would be longer stays in
-            several steps.
+        expression: Operators of one fused elementwise expression, and a sixteenth of its terms as
+            it is written; what would be longer stays in several steps.
         folded_bytes: Bytes of constants that are computed while lowering, beyond as many as the
             file holds; what exceeds them is computed at each run.
         arena_bytes: Bytes of the memory that a run keeps its intermediate values in.

@@ -62,6 +62,14 @@ def chain(count: int, *op_types: str) -> onnx.ModelProto:
     return _model(nodes, ["N", 3], {})
 
 
+def _repeated(count: int, op_type: str) -> onnx.ModelProto:
+    """v + v, again and again: few operators, but twice as many terms at each."""
+    model = chain(count, op_type)
+    for node in model.graph.node:
+        node.input.append(node.input[0])
+    return model
+
+
 def _doubled(depth: int, weights: dict[str, np.ndarray]) -> onnx.ModelProto:
     """Concat(v, v), as often as that."""
     first = next(iter(weights), "x")
@@ -154,6 +162,8 @@ CASES: dict[str, Callable[[], onnx.ModelProto]] = {
     "input": lambda: one_node("Relu", ["x"], {}, [1 << 62, 3]),
     "relu": lambda: chain(2000, "Relu"),
     "mixed": lambda: chain(2000, "Sin", "Tanh", "Exp"),
+    "added": lambda: _repeated(300, "Add"),
+    "multiplied": lambda: _repeated(300, "Mul"),
     "nodes": lambda: chain(100_001, "Relu"),
     "maximum": lambda: one_node("Max", ["x"] * 5000, {}),
     "sum": lambda: one_node("Sum", ["x"] * 5000, {}),

@@ -28,6 +28,8 @@ FINE = {
     "mixed",
     "maximum",
     "sum",
+    "added",
+    "multiplied",
     "folded_convolution",
 }
 SAYS = {

@@ -10,7 +10,7 @@ import numpy as np
 from saccade.ir.expr import Expr, fold
 from saccade.ir.op import Array
 
-__all__ = ["Windows", "expr_flops"]
+__all__ = ["Windows", "expr_flops", "expr_length"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +32,12 @@ class Windows:
     def total(self, size: int, count: int) -> int:
         """Valid taps of all windows together."""
         return int(self.valid(size, count).sum())
+
+
+@lru_cache(maxsize=4096)
+def expr_length(expr: Expr) -> int:
+    """Operators, operands and literals of an expression as it is written, shared parts repeated."""
+    return fold(expr, lambda _: 1, lambda _: 1, lambda _, parts: 1 + sum(parts))
 
 
 @lru_cache(maxsize=4096)

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from saccade.ir import DType, Expr, Node, Value
 from saccade.ir.expr import ARITY, fold
 from saccade.opdefs import Pointwise
-from saccade.opdefs._taps import expr_flops
 from saccade.passes._editor import Editor
 from saccade.passes._operands import inline, too_large
 
@@ -77,17 +76,11 @@ def refuse_merge(editor: Editor, pair: Merge) -> str | None:
     count = len(operands_of(pair))
     if count > MOST_OPERANDS:
         return f"together they have {count} operands, more than {MOST_OPERANDS}"
-    return _refuse_length(editor, pair)
-
-
-def _refuse_length(editor: Editor, pair: Merge) -> str | None:
-    """Composed only where the lengths of both do not tell: they may share parts."""
     outer, inner = pair.outer.op, pair.inner.op
     assert isinstance(outer, Pointwise)
     assert isinstance(inner, Pointwise)
-    if expr_flops(outer.expr) + expr_flops(inner.expr) <= editor.limits.expression:
-        return None
-    return too_large(merged(pair)[0], editor.limits)
+    between = pair.inner.output
+    return too_large(outer.expr, pair.outer.inputs, between, inner.expr, editor.limits)
 
 
 def _refuse_types(pair: Merge) -> str | None:

@@ -10,7 +10,7 @@ from saccade.ir import Array, Expr, Node, Op, Value
 from saccade.ir import expr as e
 from saccade.limits import Limits
 from saccade.opdefs import Conv2d, ConvTranspose2d, MatMul, Pool2d, Reduce, Resize
-from saccade.opdefs._taps import expr_flops
+from saccade.opdefs._taps import expr_flops, expr_length
 
 __all__ = [
     "Fusible",
@@ -22,6 +22,9 @@ __all__ = [
     "inline",
     "too_large",
 ]
+
+_REPEATED = 16
+"""Terms of an expression as it is written, for each operator that it may have."""
 
 Fusible = Conv2d | ConvTranspose2d | MatMul | Pool2d | Reduce | Resize
 """Operators with an epilogue."""
@@ -93,13 +96,25 @@ def _affine_step(op: str, args: Sequence[tuple[Array, Array]]) -> tuple[Array, A
     return None
 
 
-def too_large(expr: Expr, limits: Limits) -> str | None:
-    """Why an expression must not be fused: long ones compile slowly, and Python recurses in them.
+def too_large(
+    outer: Expr, inputs: Sequence[Value], value: Value, inner: Expr, limits: Limits
+) -> str | None:
+    """Why `inner` must not be put for `value` in `outer`, which is over `inputs`.
 
-    Where none exceeds the bound, the expression of two has at most twice as many operators.
+    Long expressions compile slowly, and Python recurses in them. What reads itself twice at each
+    step (`x + x` of `x + x`) has few operators, but is written and compared at twice the length:
+    that is told from the parts, as the whole could not be handled.
     """
-    count = expr_flops(expr)
+    at = [expr_length(inner) if operand is value else 1 for operand in inputs]
+    length = e.fold(outer, at.__getitem__, lambda _: 1, lambda _, parts: 1 + sum(parts))
     most = limits.expression
+    if length > _REPEATED * most:
+        return f"the expression is written with {length} terms, more than {_REPEATED * most}"
+    if expr_flops(outer) + expr_flops(inner) <= most:
+        return None
+    apart = e.substitute(inner, {i: e.arg(len(inputs) + i) for i in range(inner.operands)})
+    whole = e.substitute(outer, {i: apart for i, v in enumerate(inputs) if v is value})
+    count = expr_flops(whole)
     return f"the expression has {count} operators, more than {most}" if count > most else None
 
 

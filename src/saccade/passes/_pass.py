@@ -7,6 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
+import numpy as np
+
 from saccade.ir import Graph, Node
 from saccade.limits import Deadline, Limits
 from saccade.passes._editor import Editor
@@ -85,8 +87,9 @@ def apply(
     deadline = deadline or Deadline(f"pass {step.name}", limits)
     editor = Editor(graph, limits)
     refused: dict[tuple[Node, str], None] = {}
-    for rule in step.rules:
-        _exhaust(rule, editor, refused, deadline)
+    with np.errstate(all="ignore"):  # folding computes what the file says, infinities included
+        for rule in step.rules:
+            _exhaust(rule, editor, refused, deadline)
     notes = tuple(Note(n.name, step.name, reason) for n, reason in refused if editor.alive(n))
     result = editor.graph()
     if step.remarks:

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cmp_to_key
 
-from saccade.ir import DType, Expr, Node, Value
+from saccade.ir import DType, Node, Value
 from saccade.opdefs import Conv2d, ConvTranspose2d, MatMul, Pointwise
 from saccade.passes._editor import Editor
 from saccade.passes._operands import (
@@ -72,8 +72,14 @@ def _refuse(editor: Editor, pointwise: Node, maker: Node) -> str | None:
         return f"the element type changes from {value.dtype.value} to {result.dtype.value}"
     if isinstance(maker.op, Conv2d) and maker.op.store is not None:
         return f"%{value.name} is stored by a map"
-    epilogue, _ = _fused(pointwise, maker)
-    return _refuse_operands(pointwise, maker) or too_large(epilogue, editor.limits)
+    return _refuse_operands(pointwise, maker) or _refuse_length(editor, pointwise, maker)
+
+
+def _refuse_length(editor: Editor, pointwise: Node, maker: Node) -> str | None:
+    assert isinstance(pointwise.op, Pointwise)
+    assert isinstance(maker.op, Fusible)
+    between, epilogue = maker.output, maker.op.epilogue
+    return too_large(pointwise.op.expr, pointwise.inputs, between, epilogue, editor.limits)
 
 
 def _refuse_operands(pointwise: Node, maker: Node) -> str | None:
@@ -100,22 +106,16 @@ def _fits(operand: Value, result: Value, channel: int) -> bool:
     return varies in allowed
 
 
-def _fused(pointwise: Node, maker: Node) -> tuple[Expr, tuple[Value, ...]]:
-    """The epilogue of both, and its operands."""
-    assert isinstance(pointwise.op, Pointwise)
-    assert isinstance(maker.op, Fusible)
-    operands = epilogue_operands(maker)
-    return inline(
-        pointwise.op.expr, pointwise.inputs, maker.output, maker.op.epilogue, operands, offset=1
-    )
-
-
 def rewrite(editor: Editor, found: _Match) -> None:
     """Compute the Pointwise where the result is still in registers."""
     pointwise = found.pointwise
     maker = next(m for m in found.makers if _refuse(editor, pointwise, m) is None)
+    assert isinstance(pointwise.op, Pointwise)
     assert isinstance(maker.op, Fusible)
-    epilogue, operands = _fused(pointwise, maker)
+    operands = epilogue_operands(maker)
+    epilogue, operands = inline(
+        pointwise.op.expr, pointwise.inputs, maker.output, maker.op.epilogue, operands, offset=1
+    )
     inputs = (*maker.inputs[: first_epilogue_operand(maker.op)], *operands)
     editor.replace(pointwise, replace(maker.op, epilogue=epilogue), inputs)
 
