@@ -94,6 +94,7 @@ CPU_KERNELS: tuple[Listed, ...] = (
     Listed("roi.pool_gradient", ("RoiPoolGradient",), "roi.pool_gradient", "ROI_POOL_GRADIENT"),
     Listed("roi.ps", ("PsRoi",), "roi.ps", "PS_ROI"),
     Listed("roi.ps_gradient", ("PsRoiGradient",), "roi.ps_gradient", "PS_ROI_GRADIENT"),
+    Listed("pack.panels", (), "pack.code", "PACK"),
 )
 # fmt: on
 

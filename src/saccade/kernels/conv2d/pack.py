@@ -1,19 +1,31 @@
-"""How constants are laid out for the direct convolution and for matrix products."""
+"""How constants are laid out for the direct convolution and for matrix products.
+
+Beside the functions of arrays stand those that describe the same to native packers, from the
+source's shape: `conv_panels` for `pack_conv_weights`, and so on.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
 
 import numpy as np
 
 from saccade.ir import Array, DType
 from saccade.kernels.conv2d.channel_order import channel_order
+from saccade.kernels.pack.panels import Panels, column_panels, element_panels, row_panels
 
 __all__ = [
+    "conv_panels",
+    "matrix_panels",
     "pack_channels",
     "pack_conv_weights",
     "pack_matrix",
     "pack_pairs_of_taps",
     "pack_parts_of_channels",
     "pack_transposed",
+    "parts_of_channels_panels",
+    "transposed_panels",
     "zeros",
 ]
 
@@ -65,6 +77,32 @@ def pack_parts_of_channels(
     return pack_conv_weights(rows, groups * parts, order, width, pairs)
 
 
+def conv_panels(
+    shape: Sequence[int], groups: int, order: str, width: int, pairs: bool = False
+) -> tuple[Panels, ...]:
+    """`pack_conv_weights` of weights of this shape."""
+    return parts_of_channels_panels(shape, groups, 1, order, width, pairs)
+
+
+def parts_of_channels_panels(
+    shape: Sequence[int], groups: int, parts: int, order: str, width: int, pairs: bool = False
+) -> tuple[Panels, ...]:
+    """`pack_parts_of_channels` of weights of this shape."""
+    k, c, *kernel = shape
+    taps, length = prod(kernel), c // parts * prod(kernel)
+    filters = k // groups
+    firsts = np.arange(groups)[:, None] * filters * c * taps + np.arange(parts) * length
+    return row_panels(
+        _starts(firsts, order, filters, c * taps), width, c // parts, taps, pairs=pairs
+    )
+
+
+def _starts(firsts: Array, order: str, filters: int, apart: int) -> Array:
+    """Where the filters of each group begin, in the wanted order: int64 [..., filters]."""
+    positions = channel_order(order, filters)
+    return np.where(positions < 0, -1, firsts[..., None] + positions * apart)
+
+
 def pack_pairs_of_taps(weights: Array, groups: int, order: str, width: int) -> Array:
     """Weights [K, C/groups, R, S] as [groups, blocks, R, ⌈S/2⌉, C/groups, width, 2] in bfloat16."""
     taps = pack_conv_weights(weights, groups, order, width).swapaxes(-2, -3)
@@ -95,6 +133,18 @@ def pack_matrix(matrix: Array, transposed: bool, width: int, pairs: bool = False
     return pair_up(panels) if pairs else np.ascontiguousarray(panels)
 
 
+def matrix_panels(
+    shape: Sequence[int], transposed: bool, width: int, pairs: bool = False
+) -> tuple[Panels, ...]:
+    """`pack_matrix` of matrices of this shape."""
+    *batch, rows, columns = shape
+    k, n = (columns, rows) if transposed else (rows, columns)
+    firsts = np.arange(prod(batch))[:, None] * (k * n)
+    if transposed:
+        return row_panels(firsts + np.arange(n) * k, width, k, 1, pairs=pairs)
+    return column_panels(firsts + np.arange(n), width, k, n, pairs=pairs)
+
+
 def pack_transposed(
     weights: Array,
     groups: int,
@@ -115,3 +165,21 @@ def pack_transposed(
     return pack_conv_weights(
         by_group.reshape(groups * k, c // groups, *taps.shape[2:]), groups, order, width, pairs
     )
+
+
+def transposed_panels(
+    shape: Sequence[int],
+    groups: int,
+    first: tuple[int, int],
+    step: tuple[int, int],
+    order: str,
+    width: int,
+    pairs: bool = False,
+) -> tuple[Panels, ...]:
+    """`pack_transposed` of weights of this shape."""
+    c, k, rows, columns = shape
+    taps = np.arange(rows * columns).reshape(rows, columns)
+    places = taps[first[0] :: step[0], first[1] :: step[1]][::-1, ::-1].reshape(-1)
+    firsts = np.arange(groups) * (c // groups * k * taps.size)
+    starts = _starts(firsts, order, k, taps.size)
+    return element_panels(starts, width, c // groups, k * taps.size, places.tolist(), pairs=pairs)

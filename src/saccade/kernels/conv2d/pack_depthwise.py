@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from saccade.ir import Array, DType
+from saccade.kernels.pack.panels import Panels, row_panels
 
-__all__ = ["pack_depthwise", "pack_few_outputs"]
+__all__ = ["depthwise_panels", "pack_depthwise", "pack_few_outputs"]
 
 
 def pack_depthwise(weights: Array, width: int) -> Array:
@@ -24,6 +27,12 @@ def pack_depthwise(weights: Array, width: int) -> Array:
     taps = np.zeros((blocks * width, rows * columns), np.float32)
     taps[:channels] = weights.reshape(channels, -1)
     return taps.reshape(blocks, width, -1).transpose(0, 2, 1).reshape(-1)
+
+
+def depthwise_panels(shape: Sequence[int], width: int) -> tuple[Panels, ...]:
+    """`pack_depthwise` of weights of this shape, for native packers."""
+    channels, _, rows, columns = shape
+    return row_panels(np.arange(channels) * (rows * columns), width, 1, rows * columns)
 
 
 def pack_few_outputs(weights: Array, group: int, lanes: int, pairs: bool = False) -> Array:

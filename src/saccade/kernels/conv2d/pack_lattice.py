@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import numpy as np
+from collections.abc import Sequence
 
 from saccade.ir import Array
 from saccade.kernels.conv2d.lattice_points import weight_matrix
-from saccade.kernels.conv2d.pack_winograd import pack_spectra
+from saccade.kernels.conv2d.pack_winograd import pack_spectra, spectra_panels
+from saccade.kernels.pack.panels import Panels, Spectra
 
-__all__ = ["pack_lattice"]
+__all__ = ["lattice_panels", "pack_lattice"]
 
 
 def pack_lattice(
@@ -26,7 +27,16 @@ def pack_lattice(
         float32: [frequencies, ⌈K / panel⌉, C, panel]. The sums are of integer multiples of the
         taps, divided at the end, so that they are exact where the taps are multiples of 144.
     """
+    return pack_spectra(weights, _spectra(bases), panel, order)
+
+
+def lattice_panels(
+    shape: Sequence[int], bases: tuple[int, int], panel: int, order: str = "natural"
+) -> tuple[Panels, ...]:
+    """`pack_lattice` of weights of this shape, for native packers."""
+    return spectra_panels(shape, _spectra(bases), panel, order)
+
+
+def _spectra(bases: tuple[int, int]) -> Spectra:
     (down, by_down), (along, by_along) = map(weight_matrix, bases)
-    packed = pack_spectra(weights, np.kron(down, along), panel, order, frequency_major=True)
-    divisor = by_down * by_along
-    return packed if divisor == 1 else np.divide(packed, np.float32(divisor), out=packed)
+    return Spectra(down, along, by_down * by_along, frequency_major=True)

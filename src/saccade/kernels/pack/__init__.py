@@ -1,0 +1,1 @@
+"""Native packers: constants laid out as kernels read them, by generated code on all cores."""
