@@ -7,25 +7,22 @@ the next start packs nothing. Without one they live in memory.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, TypeVar
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
 
 import numpy as np
 
 from saccade.locks import Lock
-from saccade.options import default_threads
-from saccade.runtime.weights import Put, place
+from saccade.runtime.weights import place
 
 if TYPE_CHECKING:
     from saccade.ir import Array, Graph
     from saccade.plan import Constant
     from saccade.runtime.bundle import Bundles
+    from saccade.runtime.cpu.packers import Packers
 
-__all__ = ["constants_of", "key_of", "stored_constants"]
-
-A = TypeVar("A")
-R = TypeVar("R")
+__all__ = ["constants_of", "key_of", "stored_constants", "unknown_constants"]
 
 _held: WeakValueDictionary[tuple[str, str], Array] = WeakValueDictionary()
 """By the identity of the model and the name of the constant."""
@@ -43,6 +40,7 @@ def constants_of(
     wanted: Sequence[Constant],
     used: Sequence[bool],
     bundles: Bundles | None = None,
+    packers: Packers | None = None,
 ) -> list[Array]:
     """The arrays of a plan's constants, in order; those not `used` come as empty arrays.
 
@@ -52,8 +50,10 @@ def constants_of(
         wanted: The plan's constants.
         used: Which of them the program reads.
         bundles: Where to keep them on disk, if anywhere.
+        packers: Native code for what is missing; without it, or where it is not ready, functions
+            of NumPy give the same bits.
     """
-    names = [key_of(c) if needed else "" for c, needed in zip(wanted, used, strict=True)]
+    names = _names(wanted, used)
     needed = {name: c for name, c in zip(names, wanted, strict=True) if name}
     with _lock:
         found = _known(identity, needed)
@@ -61,9 +61,22 @@ def constants_of(
             found |= _from_disk(bundles, set(needed) - set(found))
         missing = {name: c for name, c in needed.items() if name not in found}
         if missing:
-            found |= _packed(graph, missing, bundles)
+            found |= _packed(graph, missing, bundles, packers)
         _hold(identity, found)
     return _in_order(names, found)
+
+
+def unknown_constants(
+    identity: str, wanted: Sequence[Constant], used: Sequence[bool]
+) -> dict[str, Constant]:
+    """Those of the constants used, by name, that no program of this process holds."""
+    names = _names(wanted, used)
+    held = _known(identity, names)
+    return {n: c for n, c in zip(names, wanted, strict=True) if n and n not in held}
+
+
+def _names(wanted: Sequence[Constant], used: Sequence[bool]) -> list[str]:
+    return [key_of(c) if needed else "" for c, needed in zip(wanted, used, strict=True)]
 
 
 def stored_constants(bundles: Bundles, names: Sequence[str]) -> list[Array] | None:
@@ -104,38 +117,20 @@ def _from_disk(bundles: Bundles, names: set[str]) -> dict[str, Array]:
 
 
 def _packed(
-    graph: Graph, missing: Mapping[str, Constant], bundles: Bundles | None
+    graph: Graph,
+    missing: Mapping[str, Constant],
+    bundles: Bundles | None,
+    packers: Packers | None,
 ) -> dict[str, Array]:
-    by_name = {value.name: array for value, array in graph.constants.items()}
+    from saccade.runtime import packing  # noqa: PLC0415 - a warm start packs nothing
+
+    work = packing.unpacked(graph, missing)
     found: dict[str, Array] = {}
     if bundles is not None:
         placed = place((name, constant.nbytes) for name, constant in missing.items())
-
-        def fill(put: Put) -> None:
-            _side_by_side(lambda one: put(one[1], _pack(missing[one[0]], by_name)), placed)
-
-        if bundles.keep_weights(placed, fill):
+        if bundles.keep_weights(
+            placed, lambda put: packing.pack_into_file(work, placed, put, packers)
+        ):
             found = _from_disk(bundles, set(missing))
-    rest = [name for name in missing if name not in found]
-    return found | dict(
-        zip(rest, _side_by_side(lambda name: _pack(missing[name], by_name), rest), strict=True)
-    )
-
-
-def _side_by_side(work: Callable[[A], R], items: Sequence[A]) -> list[R]:
-    from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415 - a warm start packs nothing
-
-    with ThreadPoolExecutor(default_threads()) as pool:
-        return list(pool.map(work, items))
-
-
-def _pack(constant: Constant, by_name: Mapping[str, Array]) -> Array:
-    from saccade.kernels import packing  # noqa: PLC0415 - a warm start packs nothing
-
-    sources = [by_name[name] for name in constant.sources]
-    if constant.packing is None:
-        return np.ascontiguousarray(sources[0])
-    function = packing.FUNCTIONS[constant.packing.function]
-    packed = np.ascontiguousarray(function(*sources, *constant.packing.parameters))
-    assert packed.nbytes == constant.nbytes, (constant, packed.nbytes)
-    return packed
+    rest = {name: one for name, one in work.items() if name not in found}
+    return found | packing.pack_into_memory(rest, packers)

@@ -14,14 +14,16 @@ from saccade.options import Options
 from saccade.plan import Plan
 from saccade.processes import Processes
 from saccade.runtime.bundle import Bundles
-from saccade.runtime.constants import constants_of
+from saccade.runtime.constants import constants_of, unknown_constants
 from saccade.runtime.cpu.compiler import sources_digest
 from saccade.runtime.cpu.driver import SYMBOLS, compile_driver, driver_code, provide
 from saccade.runtime.cpu.linker import link
 from saccade.runtime.cpu.objects import Key, ObjectFile, Objects, llvm_version
+from saccade.runtime.cpu.packers import Packers
 from saccade.runtime.cpu.program import CpuProgram
 from saccade.runtime.cpu.saved import save_beside, save_program
 from saccade.runtime.cpu.tables import tables_of
+from saccade.runtime.packing import unpacked
 
 __all__ = ["CpuBackend"]
 
@@ -37,6 +39,7 @@ class CpuBackend:
             else described_target(options.machine, options.isa)
         )
         self.objects = Objects(self.target, checked=options.checked, disk=options.cache)
+        self._packers = Packers(self.objects)
         self._processes = processes
         self._disk = options.cache
         bring_usual()  # the graph may still be in the making
@@ -81,10 +84,17 @@ class CpuBackend:
         if self._elsewhere is not None:
             raise OptionError(f"plans for machine={self._elsewhere!r} are not run here")
         first = self.idle
+        wanted, used = plan.constants, plan.constants_read
+        missing = unpacked(graph, unknown_constants(identity, wanted, used))
+        panels = [panels for one in missing.values() for panels in one.panels]
+        packers = self._packers.prepare(panels, self._processes)
         with ThreadPoolExecutor(1) as beside:
-            code = beside.submit(self._code, plan)
-            constants = constants_of(graph, identity, plan.constants, plan.constants_read, bundles)
-            files, driver_code = code.result()
+            code = beside.submit(self._code, [*_keys(plan), *packers])
+            if packers:  # packing by NumPy meanwhile would take longer than this wait
+                self._packers.take(code.result()[0])
+            constants = constants_of(graph, identity, wanted, used, bundles, self._packers)
+            everything, driver_code = code.result()
+        files = {key: everything[key] for key in _keys(plan)}
         unique = {file.symbol: file.code for file in files.values()}
         linked = link([driver_code, *unique.values()], [*SYMBOLS, *unique])
         provide(linked)
@@ -94,11 +104,11 @@ class CpuBackend:
             (save_program if first else save_beside)(bundles, program, linked.image)
         return program
 
-    def _code(self, plan: Plan) -> tuple[dict[Key, ObjectFile], bytes]:
-        """The objects of a plan, and the driver's."""
+    def _code(self, keys: Sequence[Key]) -> tuple[dict[Key, ObjectFile], bytes]:
+        """The objects of a plan and of packers, and the driver's."""
         before = self.objects.compiled
         try:
-            files = self.objects.get(_keys(plan), self._processes)
+            files = self.objects.get(keys, self._processes)
             make = compile_driver
             if self.objects.compiled > before:  # and so the driver's may be: not in our memory
                 make = self._compiled_there

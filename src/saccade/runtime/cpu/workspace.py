@@ -18,7 +18,7 @@ from saccade.locks import Lock
 if TYPE_CHECKING:
     from saccade.ir import Array
 
-__all__ = ["HUGE_PAGE", "Block", "Workspaces", "advise_huge_pages"]
+__all__ = ["HUGE_PAGE", "Block", "Workspaces", "advise_huge_pages", "fresh_block"]
 
 HUGE_PAGE = 2 << 20
 _SMALL = 256 << 10  # calls that need no more are so short that a search would be noticed
@@ -72,7 +72,7 @@ class Workspaces:
             try:
                 return self._small.pop()  # a single step, which needs no lock
             except IndexError:
-                return _fresh(_SMALL)
+                return fresh_block(_SMALL)
         with self._lock:
             for i, block in enumerate(self._idle):
                 if block.nbytes >= nbytes:
@@ -80,7 +80,7 @@ class Workspaces:
             if self._idle:
                 self._idle.pop()  # outgrown
         try:
-            return _fresh(nbytes)
+            return fresh_block(nbytes)
         except (OSError, MemoryError) as error:
             raise OutOfMemoryError(
                 f"this call needs {nbytes} bytes of memory while it runs, which the system does "
@@ -111,7 +111,8 @@ class Workspaces:
                 self._idle.clear()
 
 
-def _fresh(nbytes: int) -> Block:
+def fresh_block(nbytes: int) -> Block:
+    """Memory that nobody had before; much of it asks for huge pages."""
     if nbytes < HUGE_PAGE:
         memory = np.empty(nbytes + 64, np.uint8)
         address = memory.ctypes.data

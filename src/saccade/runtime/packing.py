@@ -1,0 +1,229 @@
+"""Constants packed by all threads: native code where there is some, NumPy functions for the rest.
+
+Which of the two does not show in the result: they give the same bits (see `kernels.packing`). Large
+constants are cut between panels, and parts go to whichever thread is free, the largest constants
+first. For a file a part is packed in a thread's own buffer, which stays in its caches, and put from
+there: a process needs no memory for what it maps afterwards.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from saccade.kernels import packing
+from saccade.kernels.pack.panels import Panels
+from saccade.options import default_threads
+from saccade.runtime.cpu.workspace import HUGE_PAGE, fresh_block
+
+if TYPE_CHECKING:
+    from saccade.ir import Array, Graph
+    from saccade.plan import Constant
+    from saccade.runtime.cpu.packers import Packers
+    from saccade.runtime.weights import Placed, Put
+
+__all__ = ["Unpacked", "pack_into_file", "pack_into_memory", "unpacked"]
+
+_PAGE = 4096
+_OWN_BLOCK = 4 << 20
+"""Constants of so many bytes have memory of their own; it goes when they do."""
+_PART = 1 << 20
+"""Bytes that a thread packs at a time, at least."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unpacked:
+    """A constant and what it is made of.
+
+    Attributes:
+        constant: The plan's.
+        sources: Its arrays.
+        panels: What a native packer would do; empty where none can.
+    """
+
+    constant: Constant
+    sources: tuple[Array, ...]
+    panels: tuple[Panels, ...]
+
+    def pack(self) -> Array:
+        """By the NumPy function."""
+        wanted = self.constant.packing
+        if wanted is None:
+            return np.ascontiguousarray(self.sources[0])
+        function = packing.FUNCTIONS[wanted.function]
+        packed = np.ascontiguousarray(function(*self.sources, *wanted.parameters))
+        assert packed.nbytes == self.constant.nbytes, (self.constant, packed.nbytes)
+        return packed
+
+
+def unpacked(graph: Graph, wanted: Mapping[str, Constant]) -> dict[str, Unpacked]:
+    """What constants are made of, by their names; the sources are the graph's."""
+    by_name = {value.name: array for value, array in graph.constants.items()}
+    found = {}
+    for name, constant in wanted.items():
+        sources, how = tuple(by_name[source] for source in constant.sources), constant.packing
+        panels = () if how is None else packing.panels_of(how.function, how.parameters, sources)
+        assert not panels or sum(p.nbytes for p in panels) == constant.nbytes, constant
+        found[name] = Unpacked(constant, sources, panels)
+    return found
+
+
+def pack_into_memory(
+    work: Mapping[str, Unpacked], packers: Packers | None = None
+) -> dict[str, Array]:
+    """The constants by name: as bytes, on huge pages, where native code packs them."""
+    native, others = _split(work, packers)
+    found = _rooms({name: one.constant.nbytes for name, one in native.items()})
+    tasks: list[_Task] = []
+
+    def by_function(name: str, one: Unpacked) -> None:
+        found[name] = one.pack()
+
+    for name, one in others.items():
+        tasks.append((one.constant.nbytes, partial(by_function, name, one)))
+    for name, one in native.items():
+        assert packers is not None
+        for panels in one.panels:
+            strides = panels.strides(panels.count)
+            for part in _parts(panels):
+                target = found[name].ctypes.data + panels.start + part.start * strides[0]
+                do = partial(packers.pack, panels, one.sources[0], part, target, strides)
+                tasks.append((len(part) * panels.panel_bytes, do))
+    _side_by_side(tasks)
+    return found
+
+
+def pack_into_file(
+    work: Mapping[str, Unpacked], placed: Iterable[Placed], put: Put, packers: Packers | None = None
+) -> None:
+    """Put the constants where they are placed.
+
+    Raises:
+        OSError: What `put` raises.
+    """
+    native, others = _split(work, packers)
+    offsets = {name: at for name, at, _ in placed}
+    tasks: list[_Task] = []
+
+    def by_function(at: int, one: Unpacked) -> None:
+        put(at, one.pack())
+
+    for name, one in others.items():
+        tasks.append((one.constant.nbytes, partial(by_function, offsets[name], one)))
+    buffers = _Buffers()
+    for name, one in native.items():
+        assert packers is not None
+        for panels in one.panels:
+            for part in _parts(panels):
+                at = offsets[name] + panels.start
+                do = partial(_put_part, packers, panels, one.sources[0], part, buffers, at, put)
+                tasks.append((len(part) * panels.panel_bytes, do))
+    _side_by_side(tasks)
+
+
+def _put_part(
+    packers: Packers,
+    panels: Panels,
+    source: Array,
+    part: range,
+    buffers: _Buffers,
+    at: int,
+    put: Put,
+) -> None:
+    """Pack some panels in a buffer, and put them at their places behind `at`."""
+    nbytes = len(part) * panels.panel_bytes
+    strides = panels.strides(len(part))
+    buffer = buffers.take(nbytes)
+    packers.pack(panels, source, part, buffer.ctypes.data, strides)
+    runs = panels.squares if panels.scattered else 1
+    apart = panels.strides(panels.count)
+    for run, content in enumerate(buffer[:nbytes].reshape(runs, -1)):
+        put(at + part.start * apart[0] + run * apart[1], content)
+    buffers.give_back(buffer)
+
+
+class _Buffers:
+    """One for each thread that packs at a time, as large as its largest part so far."""
+
+    def __init__(self) -> None:
+        self._idle: list[Array] = []
+
+    def take(self, nbytes: int) -> Array:
+        """At least so many bytes."""
+        try:
+            buffer = self._idle.pop()
+        except IndexError:
+            return _room(nbytes)
+        return buffer if len(buffer) >= nbytes else _room(nbytes)
+
+    def give_back(self, buffer: Array) -> None:
+        """Let another part have it."""
+        self._idle.append(buffer)
+
+
+_Task = tuple[int, Callable[[], None]]
+"""Bytes that it packs, and what to call."""
+
+
+def _split(
+    work: Mapping[str, Unpacked], packers: Packers | None
+) -> tuple[dict[str, Unpacked], dict[str, Unpacked]]:
+    """Those that native code packs, and the others."""
+    native = {
+        name: one
+        for name, one in work.items()
+        if packers is not None and one.panels and all(map(packers.ready, one.panels))
+    }
+    return native, {name: one for name, one in work.items() if name not in native}
+
+
+def _parts(panels: Panels) -> list[range]:
+    """Panels that one thread packs at a time."""
+    step = max(1, _PART // panels.panel_bytes)
+    count = panels.count
+    return [range(at, min(at + step, count)) for at in range(0, count, step)]
+
+
+def _side_by_side(tasks: Sequence[_Task]) -> None:
+    """All tasks on as many threads as there are cores, the largest first."""
+    ordered = [do for _, do in sorted(tasks, key=lambda task: -task[0])]
+    threads = min(default_threads(), len(ordered))
+    if threads <= 1:
+        for do in ordered:
+            do()
+        return
+    with ThreadPoolExecutor(threads) as pool:
+        for _ in pool.map(_call, ordered):
+            pass
+
+
+def _call(task: Callable[[], None]) -> None:
+    task()
+
+
+def _rooms(sizes: Mapping[str, int]) -> dict[str, Array]:
+    """Memory for constants of these sizes, each at the start of a page."""
+    small = {name: nbytes for name, nbytes in sizes.items() if nbytes < _OWN_BLOCK}
+    found = {name: _room(nbytes) for name, nbytes in sizes.items() if name not in small}
+    shared, at = _room(sum(_up(nbytes) for nbytes in small.values())), 0
+    for name, nbytes in small.items():
+        found[name] = shared[at : at + nbytes]
+        at += _up(nbytes)
+    return found
+
+
+def _up(nbytes: int) -> int:
+    return -(-nbytes // _PAGE) * _PAGE
+
+
+def _room(nbytes: int) -> Array:
+    """So many bytes from the start of a page on, of a huge one if there are enough."""
+    block = fresh_block(nbytes + _PAGE)
+    unit = HUGE_PAGE if nbytes >= HUGE_PAGE else _PAGE
+    start = -block.memory.ctypes.data % unit
+    return block.memory[start : start + nbytes]
