@@ -58,6 +58,7 @@ class Engine:
         self._options = options
         self._bundles = bundles
         self._algorithms = self._choices()
+        self._free = any(not isinstance(dim, int) for v in graph.inputs for dim in v.shape)
         names = (graph.output_names or [v.name for v in graph.outputs])[: len(graph.results)]
         bounds = {symbol(c.symbol): f"{c.symbol}<={c.bound}" for c in graph.counts}
         self.signature = Signature(
@@ -76,20 +77,23 @@ class Engine:
         """
         sizes = sizes_of(self.graph, shapes)
         with collector.put_off():  # and no layout is left once it goes on
-            return self._plan(sizes)
+            return self._plan(self._lay_out(sizes), sizes)
 
-    def _plan(self, sizes: Mapping[str, int]) -> Plan:
-        threads = self._options.resolved_threads
-        laid = layout.assign(
+    def _lay_out(self, sizes: Mapping[str, int]) -> layout.Laid:
+        return layout.assign(
             self.graph,
             sizes,
             self.backend,
-            threads=threads,
+            threads=self._options.resolved_threads,
             exact=self._options.exact,
             available=self.backend.available,
             timings=self._timings(),
+            limits=self._options.limits,
         )
-        return planner.make(self.graph, laid, sizes, threads, self.backend.target.isa)
+
+    def _plan(self, laid: layout.Laid, sizes: Mapping[str, int]) -> Plan:
+        threads, isa = self._options.resolved_threads, self.backend.target.isa
+        return planner.make(self.graph, laid, sizes, threads, isa, self._options.limits)
 
     def program(self, shapes: Sequence[tuple[int, ...]], others: Iterable[Any]) -> Any:  # noqa: ANN401
         """The program for these input shapes; it prefers the code of the `others`."""
@@ -97,7 +101,12 @@ class Engine:
         if self.backend.idle:
             for other in others:
                 self.backend.adopt(other.plan)
-        return self.backend.build(self.plan(shapes), self.graph, self.identity, self._bundles)
+        sizes = sizes_of(self.graph, shapes)
+        with collector.put_off():
+            laid = self._lay_out(sizes)
+            plan = self._plan(laid, sizes)
+        ahead = self.backend.spares(laid) if self._free and self.backend.idle else ()
+        return self.backend.build(plan, self.graph, self.identity, self._bundles, ahead)
 
     def tune(
         self,

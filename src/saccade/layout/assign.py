@@ -24,6 +24,7 @@ from saccade.layout.sizes import add_shapes, check_empty, check_guards, fitted, 
 from saccade.layout.storage import Places, place
 from saccade.layout.types import Backend, BufferKind, Laid, LaidStep, Passed, Stored, Timings
 from saccade.layout.views import channels_last, row_major
+from saccade.limits import Deadline, Limits
 from saccade.opdefs import Concat, Move, SeparableConv2d
 
 __all__ = ["assign"]
@@ -42,14 +43,18 @@ def assign(
     exact: bool = False,
     available: Available | None = None,
     timings: Timings | None = None,
+    limits: Limits | None = None,
 ) -> Laid:
     """Lay out `graph` for the given sizes of its symbols.
 
     Raises:
-        PlanError: If the sizes make a shape negative, divide by zero, or operands do not fit.
+        PlanError: If the sizes make a shape negative, divide by zero, or operands do not fit; if
+            a value would be larger than `limits` allow, or if it takes longer.
     """
+    limits = limits or Limits()
+    deadline = Deadline("planning", limits)
     known = fitted(graph)
-    shapes = shapes_of(graph, sizes)
+    shapes = shapes_of(graph, sizes, limits)
     check_empty(graph, shapes, sizes)
     graph = with_gates(joined(graph, shapes, backend, threads), shapes, backend, threads)
     add_shapes(shapes, graph, sizes)
@@ -64,6 +69,7 @@ def assign(
     least = 0 if timings is not None else backend.target.l2 // 2
     work = _Assignment(graph, ops, places, chosen, fitter, pairs, dict(apart), least)
     for node in graph.nodes:
+        deadline.check()
         work.node(node)
     work.outputs()
     dense = {v: row_major(v.dtype, shapes[v]) for v in (*graph.inputs, *graph.outputs)}

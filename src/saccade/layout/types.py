@@ -43,6 +43,10 @@ class KernelLike(Protocol):
         """Call -> ways to do it, the one that should be fastest first."""
 
     @property
+    def spares(self) -> Any:  # noqa: ANN401
+        """Call -> configs that other sizes of it will want."""
+
+    @property
     def aliases(self) -> Any:  # noqa: ANN401
         """Call -> pairs of an input and an output that may share memory."""
 

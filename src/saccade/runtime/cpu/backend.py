@@ -9,7 +9,8 @@ from saccade.codegen.target import Target, described_target, host_target
 from saccade.errors import OptionError
 from saccade.ir import Graph, Op
 from saccade.kernels import bring_usual, kernels_for
-from saccade.kernels.base import CpuKernel
+from saccade.kernels.base import CpuKernel, spare_configs
+from saccade.layout import Laid
 from saccade.options import Options
 from saccade.plan import Plan
 from saccade.processes import Processes
@@ -26,6 +27,8 @@ from saccade.runtime.cpu.tables import tables_of
 from saccade.runtime.packing import unpacked
 
 __all__ = ["CpuBackend"]
+
+_EFFORT_HERE = 4.0  # of compiling in the user's process, once there is a program
 
 
 class CpuBackend:
@@ -50,7 +53,12 @@ class CpuBackend:
 
     def available(self, kernel: str, config: object) -> bool:
         """Whether the code exists; for the first plan, everything counts as available."""
-        return self.objects.empty or self.objects.has(kernel, config)
+        return self.objects.empty or self.objects.exists((kernel, config))
+
+    def spares(self, laid: Laid) -> tuple[Key, ...]:
+        """Code that other sizes will want."""
+        taken = [(s.choice.kernel, s.call) for s in laid.steps]
+        return spare_configs([(k, call) for k, call in taken if isinstance(k, CpuKernel)])
 
     @property
     def idle(self) -> bool:
@@ -73,9 +81,21 @@ class CpuBackend:
         return self.objects.compiled - before
 
     def build(
-        self, plan: Plan, graph: Graph, identity: str, bundles: Bundles | None = None
+        self,
+        plan: Plan,
+        graph: Graph,
+        identity: str,
+        bundles: Bundles | None = None,
+        ahead: Sequence[Key] = (),
     ) -> CpuProgram:
         """Compile what is missing, pack meanwhile, link; leave it all in `bundles` if given.
+
+        Args:
+            plan: What to build.
+            graph: Holds the constants.
+            identity: Of the graph's constants.
+            bundles: Where to leave the program for later starts.
+            ahead: What to compile beside it, as other sizes will want it.
 
         Raises:
             OptionError: If plans are for another machine.
@@ -89,7 +109,7 @@ class CpuBackend:
         panels = [panels for one in missing.values() for panels in one.panels]
         packers = self._packers.prepare(panels, self._processes)
         with ThreadPoolExecutor(1) as beside:
-            code = beside.submit(self._code, [*_keys(plan), *packers])
+            code = beside.submit(self._code, [*_keys(plan), *packers, *ahead])
             if packers:  # packing by NumPy meanwhile would take longer than this wait
                 self._packers.take(code.result()[0])
             constants = constants_of(graph, identity, wanted, used, bundles, self._packers)
@@ -108,7 +128,9 @@ class CpuBackend:
         """The objects of a plan and of packers, and the driver's."""
         before = self.objects.compiled
         try:
-            files = self.objects.get(keys, self._processes)
+            # A new size may lack a kernel or two: starting compilers takes longer than these.
+            here = 0.0 if self.idle else _EFFORT_HERE
+            files = self.objects.get(keys, self._processes, here=here)
             make = compile_driver
             if self.objects.compiled > before:  # and so the driver's may be: not in our memory
                 make = self._compiled_there

@@ -60,6 +60,7 @@ class Objects:
         self.target, self.checked = target, checked
         self._folder = _Folder(use=disk)
         self._known: dict[Key, ObjectFile] = {}
+        self._absent: set[Key] = set()  # on disk, when they were asked for
         self._lock = Lock()
         self.compiled = 0
         """How many kernels this process had compiled (tests count)."""
@@ -67,6 +68,14 @@ class Objects:
     def has(self, kernel: str, config: object) -> bool:
         """Whether the code is in memory."""
         return (kernel, config) in self._known
+
+    def exists(self, key: Key) -> bool:
+        """Whether the code is in memory, or on disk, from where it then is taken."""
+        if key not in self._known and key not in self._absent:
+            self.recall([key])
+            if key not in self._known:
+                self._absent.add(key)
+        return key in self._known
 
     @property
     def empty(self) -> bool:

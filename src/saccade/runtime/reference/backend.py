@@ -59,9 +59,14 @@ class ReferenceBackend(CpuBackend):
     """Plans exactly as the CPU does; only the program differs."""
 
     def build(  # type: ignore[override]
-        self, plan: Plan, graph: Graph, identity: str, bundles: None = None
+        self,
+        plan: Plan,
+        graph: Graph,
+        identity: str,
+        bundles: None = None,
+        ahead: Sequence[object] = (),
     ) -> ReferenceProgram:
         """A program over the plan's unpacked constants."""
-        del bundles
+        del bundles, ahead
         used = [constant.packing is None for constant in plan.constants]
         return ReferenceProgram(plan, constants_of(graph, identity, plan.constants, used))
