@@ -21,8 +21,13 @@ if TYPE_CHECKING:
     from saccade.plan import Constant
     from saccade.runtime.bundle import Bundles
     from saccade.runtime.cpu.packers import Packers
+    from saccade.runtime.weights import Put
 
-__all__ = ["constants_of", "key_of", "stored_constants", "unknown_constants"]
+__all__ = ["constants_of", "keep_constants", "key_of", "stored_constants", "unknown_constants"]
+
+_MOST = 2.2
+"""Bytes of all packed constants of a model on disk, over those of its weights. A first program's
+are always kept, whatever its algorithms make of the weights."""
 
 _held: WeakValueDictionary[tuple[str, str], Array] = WeakValueDictionary()
 """By the identity of the model and the name of the constant."""
@@ -41,6 +46,8 @@ def constants_of(
     used: Sequence[bool],
     bundles: Bundles | None = None,
     packers: Packers | None = None,
+    *,
+    keep: bool = True,
 ) -> list[Array]:
     """The arrays of a plan's constants, in order; those not `used` come as empty arrays.
 
@@ -49,7 +56,9 @@ def constants_of(
         identity: Distinguishes graphs whose values share names.
         wanted: The plan's constants.
         used: Which of them the program reads.
-        bundles: Where to keep them on disk, if anywhere.
+        bundles: Where they are on disk, if anywhere.
+        keep: Whether to pack what is missing into a file there, and map it. What is not kept so is
+            packed into memory, which is faster; `keep_constants` writes that later.
         packers: Native code for what is missing; without it, or where it is not ready, functions
             of NumPy give the same bits.
     """
@@ -61,7 +70,7 @@ def constants_of(
             found |= _from_disk(bundles, set(needed) - set(found))
         missing = {name: c for name, c in needed.items() if name not in found}
         if missing:
-            found |= _packed(graph, missing, bundles, packers)
+            found |= _packed(graph, missing, bundles if keep else None, packers)
         _hold(identity, found)
     return _in_order(names, found)
 
@@ -77,6 +86,34 @@ def unknown_constants(
 
 def _names(wanted: Sequence[Constant], used: Sequence[bool]) -> list[str]:
     return [key_of(c) if needed else "" for c, needed in zip(wanted, used, strict=True)]
+
+
+def keep_constants(
+    bundles: Bundles, graph: Graph, wanted: Sequence[Constant], arrays: Sequence[Array]
+) -> None:
+    """Write what no file of a model holds yet of a plan's constants, as far as there is room.
+
+    Args:
+        bundles: Of the model.
+        graph: Whose constants they are made of.
+        wanted: The plan's constants.
+        arrays: As `constants_of` gave them.
+    """
+    held = set().union(*(names for _, names in bundles.weights()))
+    fresh = {
+        name: array
+        for name, array in zip(map(key_of, wanted), arrays, strict=True)
+        if array.nbytes and name not in held
+    }
+    placed = place((name, array.nbytes) for name, array in fresh.items())
+
+    def fill(put: Put) -> None:
+        for name, at, _ in placed:
+            put(at, fresh[name])
+
+    if fresh:
+        weights = sum(array.nbytes for array in graph.constants.values())
+        bundles.keep_weights(placed, fill, int(_MOST * weights))
 
 
 def stored_constants(bundles: Bundles, names: Sequence[str]) -> list[Array] | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 from saccade.codegen.target import Target, described_target, host_target
 from saccade.errors import OptionError
@@ -15,7 +16,7 @@ from saccade.options import Options
 from saccade.plan import Plan
 from saccade.processes import Processes
 from saccade.runtime.bundle import Bundles
-from saccade.runtime.constants import constants_of, unknown_constants
+from saccade.runtime.constants import constants_of, keep_constants, unknown_constants
 from saccade.runtime.cpu.compiler import sources_digest
 from saccade.runtime.cpu.driver import SYMBOLS, compile_driver, driver_code, provide
 from saccade.runtime.cpu.linker import link
@@ -112,7 +113,9 @@ class CpuBackend:
             code = beside.submit(self._code, [*_keys(plan), *packers, *ahead])
             if packers:  # packing by NumPy meanwhile would take longer than this wait
                 self._packers.take(code.result()[0])
-            constants = constants_of(graph, identity, wanted, used, bundles, self._packers)
+            constants = constants_of(
+                graph, identity, wanted, used, bundles, self._packers, keep=first
+            )
             everything, driver_code = code.result()
         files = {key: everything[key] for key in _keys(plan)}
         unique = {file.symbol: file.code for file in files.values()}
@@ -120,8 +123,12 @@ class CpuBackend:
         provide(linked)
         program = CpuProgram(tables_of(plan, files), constants, linked, lambda: plan)
         if bundles is not None and linked.image is not None:
-            # The first one is worth a wait: it is what the next start looks for.
-            (save_program if first else save_beside)(bundles, program, linked.image)
+            save = partial(save_program, bundles, program, linked.image)
+            if first:  # which is worth a wait: it is what the next start looks for
+                save()
+            else:
+                keep = partial(keep_constants, bundles, graph, wanted, constants)
+                save_beside(keep, save)
         return program
 
     def _code(self, keys: Sequence[Key]) -> tuple[dict[Key, ObjectFile], bytes]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import struct
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -32,16 +32,17 @@ _saving: set[threading.Thread] = set()
 """What reads waits for these, so that no answer depends on how far they are."""
 
 
-def save_beside(bundles: Bundles, program: CpuProgram, image: Image) -> None:
-    """`save_program` while the program runs for the first time; the process waits for it to end."""
+def save_beside(*work: Callable[[], None]) -> None:
+    """Keep things while a program runs for the first time; the process waits for the last one."""
 
-    def work() -> None:
+    def keep() -> None:
         try:
-            save_program(bundles, program, image)
+            for one in work:
+                one()
         finally:
             _saving.discard(thread)
 
-    thread = threading.Thread(target=work, name="saccade-save")
+    thread = threading.Thread(target=keep, name="saccade-save")
     _saving.add(thread)
     thread.start()
 
