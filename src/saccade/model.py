@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from saccade.errors import InputError, OptionError
+from saccade.errors import InputError, OptionError, OutOfMemoryError
 from saccade.locks import Lock, forkless, preload
 from saccade.signature import TensorInfo
 
@@ -252,7 +252,13 @@ def _as_array(info: TensorInfo, value: Any) -> Array:  # noqa: ANN401
             f"input {info.name!r} must have shape {_text(info.shape)}, "
             f"given is {_text(array.shape)}"
         )
-    return np.require(array, requirements=["C", "A"])
+    try:
+        return np.require(array, requirements=["C", "A"])
+    except MemoryError as error:  # of a broadcast view, for one
+        raise OutOfMemoryError(
+            f"input {info.name!r} has to be copied to {array.nbytes} contiguous bytes, which the "
+            "system does not give: use a smaller one"
+        ) from error
 
 
 def _as_numpy(info: TensorInfo, value: Any) -> Array:  # noqa: ANN401

@@ -7,6 +7,7 @@ import pytest
 from runtime_models import compiled, convolutions, picture, two_inputs
 
 from saccade import InputError, OptionError
+from saccade.errors import OutOfMemoryError
 
 
 @pytest.fixture(scope="module")
@@ -64,6 +65,12 @@ def test_arrays_of_other_classes(pictures, tmp_path):
         assert np.array_equal(pictures(given), wanted), type(given)
     one = np.broadcast_to(X[:, :1], X.shape)
     assert np.array_equal(pictures(one), pictures(one.copy()))
+
+
+def test_a_broadcast_input_that_memory_does_not_hold(pictures):
+    huge = np.broadcast_to(np.float32(0), (1, 3, 1 << 22, 1 << 22))
+    with pytest.raises(OutOfMemoryError, match="has to be copied to 211106232532992 contiguous"):
+        pictures(huge)
 
 
 @pytest.mark.parametrize(
