@@ -87,7 +87,8 @@ def glance():
 
 def test_every_command_is_shown():
     shown = {words[1] for words in glance()}
-    assert shown == {info.callback.__name__.replace("_", "-") for info in app.registered_commands}
+    commands = {info.callback.__name__.replace("_", "-") for info in app.registered_commands}
+    assert shown == commands | {group.name for group in app.registered_groups}
 
 
 @pytest.mark.parametrize("words", glance(), ids=lambda words: words[1])
