@@ -1,9 +1,11 @@
 """The driver and its teams: every thread walks every phase, nobody passes a barrier early."""
 
 import ctypes
+import gc
 import os
 import threading
 import time
+import weakref
 
 import numpy as np
 import pytest
@@ -235,3 +237,12 @@ def test_team_memory_is_on_its_own_lines():
     team = FutexTeam(2)
     assert team._address % 64 == 0 and len(team._words) == TEAM_WORDS
     assert ctypes.sizeof(ctypes.c_int64) == 8 and os.sched_getaffinity(0)
+
+
+def test_a_team_that_goes_leaves_its_workers_what_they_read():
+    team = FutexTeam(2)
+    team._start()
+    read = [weakref.ref(array) for array in (team._memory, team._selves)]
+    del team
+    gc.collect()
+    assert all(array() is not None for array in read)

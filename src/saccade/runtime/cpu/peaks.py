@@ -80,7 +80,7 @@ class Peaks:
         """Microseconds of a phase that does nothing: calls, counters and the barrier."""
         nothing = self._linked.addresses["nothing"]
         job = _Job(np.tile(np.array([nothing, 0], np.int64), (phases, 1)), threads)
-        team = shared_team(threads)  # one that is dropped would take its memory from its workers
+        team = shared_team(threads)
         best = float("inf")
         with team.lock:
             for _ in range(looks):

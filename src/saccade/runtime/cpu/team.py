@@ -96,6 +96,10 @@ class FutexTeam:
 
     def _start(self) -> None:
         """Start the workers: native threads, so that Python does not wait for them at exit."""
+        # They are joined by nobody and may still spin when the team or the interpreter goes: what
+        # they read is never freed.
+        for read in (self._memory, self._selves):
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(read))
         create = ctypes.CDLL(None).pthread_create
         for i in range(self.width - 1):
             self._selves[i, :3] = self._address, i + 1, 0
