@@ -200,9 +200,7 @@ def test_the_arena(monkeypatch: pytest.MonkeyPatch) -> None:
     need = model.plan((1000, 3)).arena_bytes
     assert need > 0
     make = plan.make
-    monkeypatch.setattr(
-        plan, "make", lambda *args: make(*args, limits=Limits(arena_bytes=need - 1))
-    )
+    monkeypatch.setattr(plan, "make", lambda *args: make(*args[:-1], Limits(arena_bytes=need - 1)))
     with pytest.raises(PlanError, match=f"with N=1000, .* {need} bytes, more than {need - 1}"):
         engine.plan([(1000, 3)])
 

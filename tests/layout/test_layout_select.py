@@ -50,7 +50,8 @@ class Kernels:
 def chosen(*kernels, there=None, call=CALL):
     """Name of the way that is taken where code exists for the ways `there`."""
     available = None if there is None else (lambda _kernel, config: config.way in there)
-    choice, (launch,) = Selector(Kernels(*kernels), available).select(call)
+    selector = Selector(Kernels(*kernels), available)
+    choice, (launch,) = selector.select(call), selector.launches(call)
     return choice.kernel.name, launch.config.way
 
 

@@ -93,7 +93,7 @@ def test_neither_at_a_warm_start(file, tmp_path):
 
 
 FORKS = """
-import os, random, signal, sys, threading, time, warnings
+import concurrent.futures.thread, os, random, signal, sys, threading, time, warnings
 warnings.simplefilter("ignore", DeprecationWarning)  # Python 3.12: forks with threads
 import numpy as np
 import saccade
@@ -142,8 +142,9 @@ def test_a_fork_while_the_first_model_is_compiled(seed, file, wanted, tmp_path):
     assert answers(script, tmp_path).split() == ["0", "0"]
 
 
+# Python prints about its own hooks where a fork waits while `logging` is imported for the first time.
 POOL = """
-import multiprocessing, sys, threading, warnings
+import concurrent.futures.thread, multiprocessing, sys, threading, warnings
 warnings.simplefilter("ignore", DeprecationWarning)
 import numpy as np
 import saccade

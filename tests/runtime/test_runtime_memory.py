@@ -178,7 +178,8 @@ def test_a_profile_says_so_too(little_memory):
 @pytest.mark.parametrize("reduced", [False, True], ids=["an output", "the arena"])
 @pytest.mark.parametrize("power", [46, 58, 62])
 def test_no_plan_is_made_for_more_than_there_are_addresses(power, reduced):
-    model = compiled(expanded(power, reduced=reduced), threads=1)
+    most = saccade.Limits(elements=1 << 62, folded_bytes=1 << 62, arena_bytes=1 << 70)
+    model = compiled(expanded(power, reduced=reduced), threads=1, limits=most)
     with pytest.raises(OutOfMemoryError, match="bytes of memory"):
         model.plan((1, 1), (1, 1))
 

@@ -21,6 +21,7 @@ from pathlib import Path
 
 from saccade.caches.key import SEAL_BYTES, Seal, fresh_file, read_key, seal_of, write_all
 from saccade.caches.trust import UnusableError, enter, open_file, open_root, warn
+from saccade.locks import forkless
 
 __all__ = ["CacheFolder", "Entry", "Item"]
 
@@ -179,7 +180,11 @@ class CacheFolder:
         Raises:
             OptionError: If `SACCADE_CACHE_BYTES` is no size.
         """
-        from saccade.caches.limit import note, too_large  # noqa: PLC0415 - a warm start writes nothing
+        with forkless:
+            from saccade.caches.limit import (  # noqa: PLC0415 - a warm start writes nothing
+                note,
+                too_large,
+            )
 
         try:
             with self._opened(make=True) as (folder, key), fresh_file(folder) as (file, fresh):

@@ -209,9 +209,9 @@ def test_other_widths_take_the_spares(name):
     there = {(kernel.name, spare)}
     selector = Selector(Backend(kernel), available=lambda *key: key in there)
     for width in (35, 37, 44):
-        _, (launch,) = selector.select(call_of(name, width, height=30))
+        (launch,) = selector.launches(call_of(name, width, height=30))
         assert launch.config == spare
-    _, (launch,) = Selector(Backend(kernel)).select(call_of(name, 37, height=30))
+    (launch,) = Selector(Backend(kernel)).launches(call_of(name, 37, height=30))
     assert not launch.config.any_width
 
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from saccade.plan import Plan
     from saccade.runtime.bundle import Bundles
 
-__all__ = ["load_program", "save_beside", "save_program"]
+__all__ = ["load_program", "save_beside", "save_program", "settle"]
 
 _LENGTH = struct.Struct("<Q")
 _saving: set[threading.Thread] = set()
@@ -47,7 +47,7 @@ def save_beside(*work: Callable[[], None]) -> None:
     thread.start()
 
 
-def _settle() -> None:
+def settle() -> None:
     """Wait until programs that are being kept are there."""
     for thread in tuple(_saving):
         thread.join()
@@ -83,7 +83,7 @@ def save_program(bundles: Bundles, program: CpuProgram, image: Image) -> None:
 
 def load_program(bundles: Bundles, shapes: Sequence[Sequence[int]]) -> CpuProgram | None:
     """The program kept for these input shapes, if all of it is there."""
-    _settle()
+    settle()
     content = bundles.read(bundles.program_name(shapes))
     parsed = None if content is None else _parse(content)
     if parsed is None:
