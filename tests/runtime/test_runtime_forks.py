@@ -142,7 +142,7 @@ def test_a_fork_while_the_first_model_is_compiled(seed, file, wanted, tmp_path):
     assert answers(script, tmp_path).split() == ["0", "0"]
 
 
-# Python prints about its own hooks where a fork waits while `logging` is imported for the first time.
+# Python prints about hooks of its own where a fork waits while `logging` is first imported.
 POOL = """
 import concurrent.futures.thread, multiprocessing, sys, threading, warnings
 warnings.simplefilter("ignore", DeprecationWarning)
