@@ -69,7 +69,7 @@ def test_another_size_compiles_little(zoo, picture):
     for shape in shapes:
         (y,) = engine.program((shape,), ()).run([picture(shape)])
         assert y.shape == (shape[0], 1000)
-    assert len(objects._known) - first < first // 2
+    assert len(objects._known) - first < first  # of four sizes together
     known = len(objects._known)
     for shape in shapes:
         engine.program((shape,), ())
