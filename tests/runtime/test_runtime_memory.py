@@ -197,3 +197,14 @@ def test_a_small_run_works_after_one_that_was_too_large(little_memory):
 def test_temporaries_that_are_not_there(little_memory):
     with pytest.raises(OutOfMemoryError, match=f"{64 << 30} bytes"):
         Workspaces().take(64 << 30)
+
+
+def test_a_program_may_go_while_memory_is_taken():
+    """Its finalizer runs wherever garbage is collected, also where the lock is held."""
+    spaces = Workspaces()
+    spaces.give_back(spaces.take(4 << 20))
+    with spaces._lock:
+        spaces.shrink(0)
+    assert spaces._idle
+    spaces.shrink(0)
+    assert not spaces._idle

@@ -100,15 +100,24 @@ class Workspaces:
 
     def clear(self) -> None:
         """Release what lies idle."""
-        self.shrink(0)
+        with self._lock:
+            self._small.clear()
+            self._idle.clear()
 
     def shrink(self, most: int) -> None:
-        """Release what lies idle and is larger than anybody asks for; all of it for 0 bytes."""
-        with self._lock:
+        """Release what lies idle and is larger than anybody asks for; all of it for 0 bytes.
+
+        Does nothing while somebody takes or gives back: a finalizer may ask, on the very thread.
+        """
+        if not self._lock.acquire(blocking=False):
+            return
+        try:
             self._idle = [block for block in self._idle if block.nbytes < 2 * most + HUGE_PAGE]
             if not most:
                 self._small.clear()
                 self._idle.clear()
+        finally:
+            self._lock.release()
 
 
 def fresh_block(nbytes: int) -> Block:
