@@ -173,6 +173,8 @@ def neg(dim: Dim) -> Dim:
 
 def sub(left: Dim, right: Dim) -> Dim:
     """Difference."""
+    if isinstance(left, int) and isinstance(right, int):
+        return left - right
     return add(left, neg(right))
 
 
@@ -203,13 +205,13 @@ def _factor_quotient(left: Dim, right: Dim) -> Dim | None:
 
 def floordiv(left: Dim, right: Dim) -> Dim:
     """Quotient rounded towards minus infinity."""
+    if isinstance(left, int) and isinstance(right, int):
+        return left // right
     if right == 1:
         return left
     exact = _exact_quotient(left, right)
     if exact is not None:
         return exact
-    if isinstance(left, int) and isinstance(right, int):
-        return left // right
     if isinstance(right, int) and right > 0 and isinstance(left, Affine):
         whole = {a: c // right for a, c in left.terms if c % right == 0}
         if whole:  # floor((r·A + B) / r) = A + floor(B / r)

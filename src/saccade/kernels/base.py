@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, field
-from functools import partial
-from typing import TYPE_CHECKING, Any
+from functools import partial, wraps
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from saccade.ir import DType, Op
 
@@ -35,8 +35,11 @@ __all__ = [
     "Variants",
     "View",
     "one_way",
+    "per_call",
     "spare_configs",
 ]
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,8 +97,8 @@ class Call:
         target: The machine.
         threads: Width of the team.
         exact: Whether only algorithms without extra rounding are allowed.
-        memo: What kernels derived from the call and will ask for again, by name. A copy with other
-            fields (`dataclasses.replace`) starts with an empty one.
+        memo: What was derived from the call and will be asked for again, see `per_call`. A copy
+            with other fields (`dataclasses.replace`) starts with an empty one.
     """
 
     op: Any  # the Op subclass that the kernel names in `ops`
@@ -105,7 +108,7 @@ class Call:
     target: Target
     threads: int = 1
     exact: bool = False
-    memo: dict[str, Any] = field(default_factory=dict, init=False, compare=False, repr=False)
+    memo: dict[Any, Any] = field(default_factory=dict, init=False, compare=False, repr=False)
 
     def __hash__(self) -> int:
         # Hashing walks all views; selection asks for it several times.
@@ -114,6 +117,19 @@ class Call:
             parts = (self.op, self.inputs, self.outputs, self.constant, self.threads, self.exact)
             found = self.memo["hash"] = hash(parts)
         return found
+
+
+def per_call(function: Callable[[Call], T]) -> Callable[[Call], T]:
+    """Find out once for each call what a function of it says, which must not be None."""
+
+    @wraps(function)
+    def remembered(call: Call) -> T:
+        found: T | None = call.memo.get(function)
+        if found is None:
+            found = call.memo[function] = function(call)
+        return found
+
+    return remembered
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,17 +218,26 @@ class Variant:
             it. A call's comes from its nominal team, so that it depends on no team.
         code: Equal only for those variants of a call that have the same configs, if it is not None:
             what there is no code for is then found out once.
+        configs: Gives the configs of the phases; without it, the phases themselves do.
     """
 
     micros: float
     build: Callable[[], tuple[Launch, ...]]
     rounding: Hashable = None
     code: Hashable = None
+    configs: Callable[[], tuple[Any, ...]] | None = None
 
     @property
     def launches(self) -> tuple[Launch, ...]:
         """The phases."""
         return self.build()
+
+    @property
+    def needs(self) -> tuple[Any, ...]:
+        """The configs of the phases, in order: what there has to be code for."""
+        if self.configs is not None:
+            return self.configs()
+        return tuple(launch.config for launch in self.build())
 
 
 Variants = Callable[[Call], Iterable[Variant]]

@@ -135,26 +135,25 @@ class Selector:
             variants = chosen.kernel.variants(call)
         alike = (one for one in variants if one.rounding == chosen.best.rounding)
         first = next(alike)
-        launches = first.launches
-        if self._available is None or self._exists(chosen.kernel, launches):
-            return launches
+        if self._available is None or self._exists(chosen.kernel, first.needs):
+            return first.launches
         missing, spare = {first.code} - {None}, None
         spares = frozenset(chosen.kernel.spares(call))
         for other in alike:
             if other.micros > _SLOWER * first.micros:
                 break
             if other.code not in missing:
-                others = other.launches
-                if self._exists(chosen.kernel, others):
-                    return others
-                if spare is None and spares.issuperset(one.config for one in others):
-                    spare = others
+                needs = other.needs
+                if self._exists(chosen.kernel, needs):
+                    return other.launches
+                if spare is None and spares.issuperset(needs):
+                    spare = other
                 if other.code is not None:
                     missing.add(other.code)
         # What has to be compiled had better serve the sizes after this one, too.
-        return spare or launches
+        return (spare or first).launches
 
-    def _exists(self, kernel: KernelLike, launches: tuple[Launch, ...]) -> bool:
+    def _exists(self, kernel: KernelLike, configs: tuple[Any, ...]) -> bool:
         available = self._available
         assert available is not None
-        return all(available(kernel.name, one.config) for one in launches)
+        return all(available(kernel.name, config) for config in configs)

@@ -9,23 +9,20 @@ from typing import Any
 
 from saccade.ir import Op
 from saccade.ir.serialize import encode_op
-from saccade.kernels.base import Call, Launch, View
+from saccade.kernels.base import Call, Launch, View, per_call
 
 __all__ = ["call_key", "config_record", "variant_id"]
 
 _SHOWN = {"op", "inputs", "outputs", "constant", "target"}
 
 
+@per_call
 def call_key(call: Call) -> str:
     """All that a call is, in one line; calls are equal when their keys are."""
-    found: str | None = call.memo.get("key")
-    if found is None:
-        pairs = zip(call.inputs, call.constant, strict=True)
-        operands = ", ".join(f"{'const ' if known else ''}{_view(v)}" for v, known in pairs)
-        results = ", ".join(map(_view, call.outputs))
-        found = f"{_op(call.op)}: {operands} -> {results}; {call.target.isa}{_settings(call)}"
-        call.memo["key"] = found
-    return found
+    pairs = zip(call.inputs, call.constant, strict=True)
+    operands = ", ".join(f"{'const ' if known else ''}{_view(v)}" for v, known in pairs)
+    results = ", ".join(map(_view, call.outputs))
+    return f"{_op(call.op)}: {operands} -> {results}; {call.target.isa}{_settings(call)}"
 
 
 def _settings(call: Call) -> str:

@@ -333,8 +333,19 @@ def _waste(grid: tuple[int, int], cut: tuple[int, int], cycles: int, threads: in
     return max(1.0, slowest / (tiles * blocks)) * grains + 0.02 / t + 0.002 / b
 
 
-Way = tuple[float, Tile, Blocking]
-"""Expected time over that of the best way, tile, cut into chunks."""
+class Way(NamedTuple):
+    """A tile and how its grid is cut into chunks.
+
+    Attributes:
+        slowdown: Expected time over that of the best way.
+        tile: The tile.
+        place: Of the cut among the tile's `blockings`.
+    """
+
+    slowdown: float
+    tile: Tile
+    place: int
+
 
 _MANY_CUTS, _CUTS = 4, 6  # tiles of which several cuts are worth measuring, and how many
 
@@ -342,11 +353,11 @@ _MANY_CUTS, _CUTS = 4, 6  # tiles of which several cuts are worth measuring, and
 def ways(tiles: tuple[Tile, ...], cuts: Callable[[Tile], tuple[Blocking, ...]]) -> Iterator[Way]:
     """Every tile with its best cuts, the best pair first; each is only made when asked for."""
     waiting = [(tile.slowdown, rank, 0) for rank, tile in enumerate(tiles)]
-    found: dict[int, tuple[Blocking, ...]] = {}
     while waiting:
         slowdown, rank, place = heappop(waiting)  # of equal ones the first tile
-        if rank not in found:  # the best cut of a tile takes no longer than the tile says
-            found[rank] = cuts(tiles[rank])[: _CUTS if rank < _MANY_CUTS else 1]
-            for other, cut in enumerate(found[rank][1:], 1):
-                heappush(waiting, (tiles[rank].slowdown * cut.slowdown, rank, other))
-        yield slowdown, tiles[rank], found[rank][place]
+        tile = tiles[rank]
+        yield Way(slowdown, tile, place)
+        # The best cut of a tile takes no longer than the tile says.
+        if place == 0 and rank < _MANY_CUTS:
+            for other, cut in enumerate(cuts(tile)[1:_CUTS], 1):
+                heappush(waiting, (tile.slowdown * cut.slowdown, rank, other))

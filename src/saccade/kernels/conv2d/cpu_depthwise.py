@@ -20,7 +20,7 @@ from functools import partial
 from saccade.codegen.language import Kernel
 from saccade.codegen.values import Int
 from saccade.ir.expr import IDENTITY
-from saccade.kernels.base import Call, CpuKernel, In, Launch, Packed, Packing, Variant
+from saccade.kernels.base import Call, CpuKernel, In, Launch, Packed, Packing, Variant, per_call
 from saccade.kernels.conv2d.depthwise_code import (
     FinishRow,
     RowCode,
@@ -129,6 +129,7 @@ def _supports(call: Call) -> str | None:
     return spec.refuse() or sums.refuse()
 
 
+@per_call
 def _epilogue(call: Call) -> EpilogueSpec:
     # Channels are counted through all groups: a vector holds one channel of each of several.
     return replace(conv_epilogue(call), groups=1)

@@ -25,6 +25,7 @@ from saccade.kernels.base import (
     Scratch,
     Variant,
     View,
+    per_call,
 )
 from saccade.kernels.conv2d.depthwise_code import any_groups, groups_of, testing_micros
 from saccade.kernels.conv2d.epilogue_spec import FLOATS, EpilogueSpec, epilogue_of, static_sums
@@ -71,6 +72,7 @@ def _wide(call: Call) -> tuple[int, ...]:
     return n, call.inputs[1].shape[0], h, w
 
 
+@per_call
 def _inner(call: Call) -> EpilogueSpec:
     """The epilogue of the 1x1 convolution, whose result is the scratch of one block."""
     shape, op = _wide(call), call.op
@@ -78,6 +80,7 @@ def _inner(call: Call) -> EpilogueSpec:
     return epilogue_of(call, op.expand, shape, range(3, 3 + op.n_expand), out)
 
 
+@per_call
 def _outer(call: Call) -> EpilogueSpec:
     op: Conv2d = call.op.depthwise
     sums = static_sums(op, _wide(call), call.inputs[2].shape)
@@ -113,7 +116,10 @@ def _variants(call: Call) -> Iterator[Variant]:
     bands = sorted({max(1, -(-rows // n)) for n in counts}, reverse=True)
     fitting = [b for b in bands if _scratch(call, b) <= call.target.l2 // 3] or bands[-1:]
     timed = sorted((_micros(call, band), band) for band in fitting)
-    ways = [Variant(micros, partial(_launch, call, sums, band, cut)) for micros, band in timed]
+    ways = [
+        Variant(micros, partial(_launch, call, sums, band, cut), code="bands")
+        for micros, band in timed
+    ]
     yield ways[0]
     micros, band = timed[0]
     free = _any_groups(call)

@@ -32,6 +32,7 @@ from saccade.kernels.base import (
     Scratch,
     Variant,
     View,
+    per_call,
 )
 from saccade.kernels.conv2d.config import Piece, Tile, ranked_tiles
 from saccade.kernels.conv2d.depthwise_code import any_groups, groups_of, row_micros
@@ -77,14 +78,8 @@ class _Parts:
         return min(n * rows, -(-share // columns) + (share % columns > 0))
 
 
+@per_call
 def _parts(call: Call) -> _Parts:
-    found: _Parts | None = call.memo.get("separable")
-    if found is None:
-        found = call.memo["separable"] = _made_parts(call)
-    return found
-
-
-def _made_parts(call: Call) -> _Parts:
     op, (x, taps, weights), lanes = call.op, call.inputs[:3], call.target.lanes
     pairs = call.target.bf16 and op.between is DType.BF16
     between = static_sums(op.depthwise, x.shape, taps.shape)
@@ -150,14 +145,17 @@ def _variants(call: Call) -> Iterator[Variant]:
 
 
 def _variant(call: Call, way: _Way) -> Variant:
-    return Variant(way.micros, partial(_launch, call, way))
+    tile, cut = way.tile, way.cut
+    code = (tile.vectors, tile.rows, tile.half, cut.any_width)
+    configs = partial(_configs, call, tile, cut)
+    return Variant(way.micros, partial(_launch, call, way), None, code, configs)
 
 
 def _spares(call: Call) -> tuple[SeparableConfig, ...]:
     """For tiles of the size that is the fastest one here."""
     parts = _parts(call)
     assert parts.cut is not None
-    return (_config(call, min(_timed(call, parts.cut), key=itemgetter(0)).tile, parts.free),)
+    return _configs(call, min(_timed(call, parts.cut), key=itemgetter(0)).tile, parts.free)
 
 
 def _shares(call: Call) -> list[int]:
@@ -200,6 +198,10 @@ def _timed(call: Call, cut: RowGroups) -> Iterator[_Way]:
         for tile, cost in costs:
             products = turns * -(-share // tile.rows) * cost
             yield _Way(others + beside(products, stream), share, tile, cut)
+
+
+def _configs(call: Call, tile: Tile, cut: RowGroups) -> tuple[SeparableConfig]:
+    return (_config(call, tile, cut),)
 
 
 def _config(call: Call, tile: Tile, cut: RowGroups) -> SeparableConfig:

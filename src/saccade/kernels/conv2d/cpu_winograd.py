@@ -142,7 +142,8 @@ def _variants(call: Call) -> Iterator[Variant]:
     problem = problem_of(call, spec)
     for chosen in ranked(problem):
         build = partial(launch_as, call, spec, problem, chosen)
-        yield Variant(chosen.micros, build, (chosen.m, chosen.edges))
+        code = (chosen.phased, chosen.nv)
+        yield Variant(chosen.micros, build, (chosen.m, chosen.edges), code)
 
 
 def _far(call: Call) -> bool:

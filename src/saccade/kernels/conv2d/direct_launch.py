@@ -199,9 +199,10 @@ class Window:
         tiles = self.tiles(call, spec)
         micros = self._micros(call, tiles)
         for way in ways(tiles, lambda tile: self._cuts(call, spec, tile)):
-            time, tile = traffic + beside(micros * way[0], stream), way[1]
+            time, tile = traffic + beside(micros * way.slowdown, stream), way.tile
             code = (tile.vectors, tile.rows, tile.half, tile.border)
-            yield Variant(time, partial(self._alone, call, spec, way), code=code)
+            configs = partial(self._configs, call, spec, tile)
+            yield Variant(time, partial(self._alone, call, spec, way), None, code, configs)
 
     def _alone(self, call: Call, spec: EpilogueSpec, way: Way) -> tuple[Launch, ...]:
         return (self.launch(call, spec, way),)
@@ -212,6 +213,9 @@ class Window:
 
     def _micros(self, call: Call, tiles: Sequence[Tile]) -> float:
         return machine(call.target).step + tiles[0].cycles / (EFFICIENCY * CYCLES)
+
+    def _configs(self, call: Call, spec: EpilogueSpec, tile: Tile) -> tuple[DirectConfig, ...]:
+        return (self._config(call, spec, tile, self._flat(call, spec)),)
 
     def _config(self, call: Call, spec: EpilogueSpec, tile: Tile, flat: bool) -> DirectConfig:
         reduction = Reduction.of(self.depth, self.pairs)
@@ -227,7 +231,7 @@ class Window:
     def launch(self, call: Call, spec: EpilogueSpec, way: Way) -> Launch:
         """The phase that computes all windows, one of `ways`."""
         x, pixels = call.inputs[0], self._pixels(spec)
-        _, tile, cut = way
+        tile, cut = way.tile, self._cuts(call, spec, way.tile)[way.place]
         width, rows = tile.width(call.target.lanes), tile.rows
         blocks = -(-spec.channels // width)
         panel = 4 * self.length * width

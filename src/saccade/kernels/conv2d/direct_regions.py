@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import chain
 
 import numpy as np
 
@@ -48,6 +49,13 @@ class Axis:
         high = max(0, -(-(self.size - start) // self.dilation))
         return (low, min(high, self.taps)) if low < min(high, self.taps) else (0, 0)
 
+    @property
+    def inner(self) -> range:
+        """The outputs of which all taps fall on the input."""
+        first = min(self.count, max(0, -(-self.before // self.stride)))
+        last = (self.size - 1 - (self.taps - 1) * self.dilation + self.before) // self.stride
+        return range(first, max(first, min(last + 1, self.count)))
+
 
 Span = tuple[int, int, int, int]
 """Outputs with the same taps: first output, how many, first tap, one past the last tap."""
@@ -56,14 +64,15 @@ Span = tuple[int, int, int, int]
 @lru_cache(maxsize=1024)
 def spans(axis: Axis) -> tuple[Span, ...]:
     """The outputs of an axis, by the taps that they need."""
-    found: list[Span] = []
-    for output in range(axis.count):
+    inner, found = axis.inner, list[Span]()
+    outside = ((o, 1) for o in chain(range(inner.start), range(inner.stop, axis.count)))
+    for output, many in sorted([*outside, *[(inner.start, len(inner))] * bool(inner)]):
         taps = axis.valid(output)
         if found and found[-1][2:] == taps:
             first, count, *_ = found[-1]
-            found[-1] = (first, count + 1, *taps)
+            found[-1] = (first, count + many, *taps)
         else:
-            found.append((output, 1, *taps))
+            found.append((output, many, *taps))
     return tuple(found)
 
 

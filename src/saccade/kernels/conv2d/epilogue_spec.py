@@ -19,8 +19,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from saccade.ir import DType, Expr
-from saccade.kernels.base import Call, In, Operand, Out, Packed, Packing, Scratch, View
+from saccade.kernels.base import Call, In, Operand, Out, Packed, Packing, Scratch, View, per_call
 from saccade.kernels.conv2d.channel_order import channel_order
+from saccade.locks import cached_property
 from saccade.opdefs import Conv2d, DepthToSpaceStore, InterleaveStore, StoreMap
 
 __all__ = [
@@ -73,7 +74,7 @@ def _classify(view: View) -> tuple[str, str]:
     return ("channel", along) if c else ("scalar", along)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class EpilogueSpec:
     """The epilogue and the store of one call.
 
@@ -103,7 +104,7 @@ class EpilogueSpec:
         """Edge of the block of DepthToSpace, else 1."""
         return self.store.block if isinstance(self.store, DepthToSpaceStore) else 1
 
-    @property
+    @cached_property
     def kind(self) -> str:
         """Name of the store."""
         unit = self.out.strides[1] == 1 or self.out.shape[1] == 1
@@ -113,7 +114,7 @@ class EpilogueSpec:
             return "interleave"
         return "plain" if unit else "strided"
 
-    @property
+    @cached_property
     def order(self) -> str:
         """In which order the channels of the sums are wanted, see `channel_order`."""
         if not isinstance(self.store, DepthToSpaceStore):
@@ -122,7 +123,7 @@ class EpilogueSpec:
             return f"subpixel:{self.store.mode}:{self.block}:{self.lanes}"
         return f"rows:{self.store.mode}:{self.block}"
 
-    @property
+    @cached_property
     def channels(self) -> int:
         """Channels of one group in the wanted order, padding between sub-pixels included."""
         return len(channel_order(self.order, self.shape[1] // self.groups))
@@ -132,7 +133,7 @@ class EpilogueSpec:
         """Vectors that hold the channels of one group."""
         return -(-self.channels // self.lanes)
 
-    @property
+    @cached_property
     def flat(self) -> bool:
         """Whether pixels are evenly apart in the result and in every operand."""
         views = [self.out, *self._read()]
@@ -177,7 +178,12 @@ class EpilogueSpec:
         width = vectors * self.lanes - half * self.lanes // 2
         padded = self.shape[1] // self.groups // self.block**2 % self.lanes and not half
         whole = self.kind != "rows" and not padded and self.channels % width == 0
-        tail = "whole" if whole else "tail"
+        expr, kind, extra, *words = self._words
+        return (expr, f"{kind}:{'whole' if whole else 'tail'}:{extra}", *words)
+
+    @cached_property
+    def _words(self) -> tuple[str, ...]:
+        """The expression; the store, what else it is about; types of elements; each operand."""
         extra = ""
         if self.kind == "interleave":
             assert isinstance(self.store, InterleaveStore)
@@ -190,7 +196,7 @@ class EpilogueSpec:
         ends = [self.out, *([self.part[1]] if self.part else [])]
         elements = ":".join(view.dtype.value for view in ends)
         words = [":".join((*_classify(v), self._element(v))) for _, v, _ in self.operands]
-        return (str(self.expr), f"{self.kind}:{tail}:{extra}", elements, *words)
+        return (str(self.expr), self.kind, extra, elements, *words)
 
     def _packed(self, view: View) -> bool:
         """Whether an operand is brought into the wanted order of channels."""
@@ -234,15 +240,9 @@ class EpilogueSpec:
         return tuple(words)
 
 
+@per_call
 def conv_epilogue(call: Call) -> EpilogueSpec:
     """The epilogue of a call of `Conv2d`."""
-    spec: EpilogueSpec | None = call.memo.get("epilogue")
-    if spec is None:
-        spec = call.memo["epilogue"] = _conv_epilogue(call)
-    return spec
-
-
-def _conv_epilogue(call: Call) -> EpilogueSpec:
     op: Conv2d = call.op
     sums = static_sums(op, call.inputs[0].shape, call.inputs[1].shape)
     operands = range(2 + op.n_prologue, len(call.inputs))

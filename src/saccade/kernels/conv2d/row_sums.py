@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from saccade.codegen.language import Kernel, Var
 from saccade.codegen.values import Int
-from saccade.kernels.base import Call, Operand, Out
+from saccade.kernels.base import Call, Operand, Out, per_call
 from saccade.kernels.conv2d.epilogue import Place
 from saccade.kernels.conv2d.epilogue_spec import FLOATS
 from saccade.opdefs import RowSums
@@ -20,13 +20,12 @@ __all__ = ["RowTotals", "SumsSpec", "conv_call"]
 
 def conv_call(call: Call) -> Call:
     """The convolution alone, without the sums of its rows."""
-    if not isinstance(call.op, RowSums):
-        return call
-    found: Call | None = call.memo.get("conv")
-    if found is None:
-        found = replace(call, op=call.op.conv, outputs=call.outputs[:1])
-        call.memo["conv"] = found
-    return found
+    return _alone(call) if isinstance(call.op, RowSums) else call
+
+
+@per_call
+def _alone(call: Call) -> Call:
+    return replace(call, op=call.op.conv, outputs=call.outputs[:1])
 
 
 class SumsSpec:

@@ -114,46 +114,79 @@ def _pitch(channels: int, target: Target) -> int:
     return -(-channels // target.lanes) * target.lanes
 
 
-def _weights(p: Problem, s: Schedule) -> float:
-    """Bytes of transformed weights."""
-    panels = -(-p.vectors // s.nv)
-    return 4.0 * s.tile.weights**2 * p.channels * panels * s.nv * p.target.lanes
+@dataclass(frozen=True, slots=True)
+class _Form:
+    """Tiles of a problem: what all variants over them share.
+
+    Attributes:
+        p: The problem.
+        m: Edge of a whole tile.
+        edges: As in `Schedule`.
+        speed: Of the machine.
+        tiles: How many.
+        shares: For each number of rows that a frequency has, how many frequencies have it.
+        transforms: Microseconds of one core for both transforms.
+        pictures: Microseconds for reading and writing them.
+    """
+
+    p: Problem
+    m: int
+    edges: tuple[int, int]
+    speed: Machine
+    tiles: int
+    shares: tuple[tuple[float, int], ...]
+    transforms: float
+    pictures: float
+
+    @classmethod
+    def of(cls, p: Problem, m: int, edges: tuple[int, int], speed: Machine) -> _Form:
+        """Those of a problem."""
+        counts = tile_counts(p.images, p.rows, p.columns, m, edges)
+        tiles = sum(counts)
+        shares = tuple(rows_of(counts, m, edges, p.stride).items())
+        return cls(p, m, edges, speed, tiles, shares, _transforms(p, m, tiles), _pictures(p, speed))
+
+    @property
+    def tile(self) -> Tile:
+        """A whole tile."""
+        return Tile(self.m, self.m, self.p.stride)
+
+    def weights(self, nv: int) -> float:
+        """Bytes of transformed weights in panels of so many vectors."""
+        p = self.p
+        return 4.0 * self.tile.weights**2 * p.channels * -(-p.vectors // nv) * nv * p.target.lanes
 
 
-def _products(p: Problem, s: Schedule, speed: Machine) -> float:
+def _products(form: _Form, nv: int, blocks: int, *, phased: bool) -> float:
     """Microseconds of one core for all products.
 
     One or two rows take as long as two and a half: they wait for the panel. When phased, the first
     rows wait for it to come from memory, unless the frequency before had the same weights.
     """
-    fresh = (s.tile.weights / s.tile.count) ** 2
-    share = 1 if s.phased else s.blocks
-    most = (phased_heights if s.phased else usual_heights)(s.nv, p.target)[0]
+    p = form.p
+    fresh = (form.tile.weights / form.tile.count) ** 2 if phased else 0.0
+    most = (phased_heights if phased else usual_heights)(nv, p.target)[0]
     total = 0.0
-    for rows, many in _shares(p, s, share).items():
-        whole = max(1, round(rows))
-        heights = even_heights(whole, most)
-        taken = sum(n * max(height, 2.5) for height, n in heights)
-        if s.phased:
-            taken += fresh * max(0.0, _FED - max(heights[0][0], 2.5))
-        total += many * rows * share * taken / whole
-    panels = -(-p.vectors // s.nv)
-    flops = 2.0 * total * p.channels * panels * s.nv * p.target.lanes
-    return flops / (_GEMM_EFFICIENCY * speed.flops)
+    for rows, many in form.shares:
+        whole = max(1, round(rows / blocks))
+        total += many * rows * _taken(whole, most, fresh) / whole
+    flops = 2.0 * total * p.channels * -(-p.vectors // nv) * nv * p.target.lanes
+    return flops / (_GEMM_EFFICIENCY * form.speed.flops)
 
 
-def _shares(p: Problem, s: Schedule, blocks: int) -> dict[float, int]:
-    """`rows_of` one of so many blocks."""
-    return rows_of(tuple(n / blocks for n in s.counts(p)), s.m, s.edges, p.stride)
+@lru_cache(maxsize=1024)
+def _taken(rows: int, most: int, fresh: float) -> float:
+    """How many rows take as long as the products of so many."""
+    heights = even_heights(rows, most)
+    taken = sum(n * max(height, 2.5) for height, n in heights)
+    return taken + fresh * max(0.0, _FED - max(heights[0][0], 2.5))
 
 
-def _transforms(p: Problem, s: Schedule) -> float:
+def _transforms(p: Problem, m: int, tiles: int) -> float:
     """Microseconds of one core for both transforms."""
-    tiles = sum(s.counts(p))
     vectors = -(-p.channels // p.target.lanes)
     border = 2.5 if p.channels < p.target.lanes else 1.0
-    cycles = vectors * border * _INPUT_CYCLES[p.stride, s.m]
-    cycles += p.vectors * _OUTPUT_CYCLES[p.stride, s.m]
+    cycles = vectors * border * _INPUT_CYCLES[p.stride, m] + p.vectors * _OUTPUT_CYCLES[p.stride, m]
     return tiles * cycles / _CYCLES
 
 
@@ -169,41 +202,49 @@ def _pictures(p: Problem, speed: Machine) -> float:
     return moved / (speed.bandwidth if moved > p.target.l3 else 2 * _WARM * p.threads)
 
 
-def _fused(p: Problem, m: int, edges: tuple[int, int], scratch: int, speed: Machine) -> Schedule:
+def _fused(form: _Form) -> Iterator[Schedule]:
+    """Blocks of tiles whose V and M fit a share of the second cache."""
+    p, tiles = form.p, max(1, form.tiles)
     nv = panel_vectors(p.vectors, p.target)
-    tiles = max(1, sum(tile_counts(p.images, p.rows, p.columns, m, edges)))
-    row = 4 * Tile(m, m, p.stride).count ** 2 * (_pitch(p.channels, p.target) + nv * p.target.lanes)
-    # Equal blocks, the same number for every thread.
-    blocks = -(-tiles // max(1, scratch // row))
-    blocks = max(1, min(-(-blocks // p.threads) * p.threads, tiles))
-    s = Schedule(m, edges, False, nv, blocks, stride=p.stride)
+    row = 4 * form.tile.count**2 * (_pitch(p.channels, p.target) + nv * p.target.lanes)
+    cuts = []
+    for scratch in _SCRATCH:
+        # Equal blocks, the same number for every thread.
+        blocks = -(-tiles // max(1, scratch // row))
+        cuts.append(max(1, min(-(-blocks // p.threads) * p.threads, tiles)))
+    for blocks in dict.fromkeys(cuts):
+        micros = _fused_micros(form, nv, row, blocks)
+        yield Schedule(form.m, form.edges, False, nv, blocks, stride=p.stride, micros=micros)
+
+
+def _fused_micros(form: _Form, nv: int, row: int, blocks: int) -> float:
+    p = form.p
     rounds = -(-blocks // p.threads)
-    weights = _weights(p, s)
+    weights = form.weights(nv)
     stays = weights < p.target.l3 / 2
     stream = weights / (_COLD_SHARED if stays else _COLD_LARGE)
     stream += (rounds - 1) * weights / (_WARM if stays else _COLD_LARGE)
     # V that does not stay in L2 is fetched again for every panel.
-    held = row * -(-tiles // blocks)
+    held = row * -(-max(1, form.tiles) // blocks)
     spilled = held if held > p.target.l2 // 2 else 0
-    busy = (_transforms(p, s) + _products(p, s, speed)) * rounds / blocks
-    micros = speed.step + _overlapped(busy, stream) + _pictures(p, speed)
-    micros += rounds * 0.5 * -(-p.vectors // nv) * spilled / _WARM
-    return replace(s, micros=micros)
+    busy = (form.transforms + _products(form, nv, blocks, phased=False)) * rounds / blocks
+    micros = form.speed.step + _overlapped(busy, stream) + form.pictures
+    return micros + rounds * 0.5 * -(-p.vectors // nv) * spilled / _WARM
 
 
-def _phased(p: Problem, m: int, edges: tuple[int, int], nv: int, speed: Machine) -> Schedule:
-    tiles = max(1, sum(tile_counts(p.images, p.rows, p.columns, m, edges)))
+def _phased(form: _Form, nv: int) -> Schedule:
+    p, tiles = form.p, max(1, form.tiles)
     panels = -(-p.vectors // nv)
     filters = nv * p.target.lanes
     parts = max(1, min(panels, round(4.0 * p.channels * panels * filters / _PART)))
-    s = Schedule(m, edges, True, nv, min(tiles, 16 * p.threads), parts, _AHEAD, p.stride)
-    shared = 4.0 * s.tile.count**2 * tiles * (p.channels + panels * filters)
+    shared = 4.0 * form.tile.count**2 * tiles * (p.channels + panels * filters)
     # Half of what one core writes into the shared buffers is fetched from it by another.
     handed = (1.5 if p.threads > 1 else 0.3) * shared / _between(shared, p.target)
-    busy = (_transforms(p, s) + _products(p, s, speed)) / p.threads
-    stream = _weights(p, s) / (_COLD * p.threads)
-    micros = 3 * speed.step + _overlapped(busy, stream) + handed + _pictures(p, speed)
-    return replace(s, micros=micros)
+    busy = (form.transforms + _products(form, nv, 1, phased=True)) / p.threads
+    stream = form.weights(nv) / (_COLD * p.threads)
+    micros = 3 * form.speed.step + _overlapped(busy, stream) + handed + form.pictures
+    blocks = min(tiles, 16 * p.threads)
+    return Schedule(form.m, form.edges, True, nv, blocks, parts, _AHEAD, p.stride, micros)
 
 
 def _between(shared: float, target: Target) -> float:
@@ -233,9 +274,9 @@ def variants(p: Problem) -> list[Schedule]:
     # Narrow panels wait for weights once, wide ones share theirs with the fused variants.
     widths = {1, panel_vectors(p.vectors, p.target)}
     for m, edges in _forms(p):
-        found += [_fused(p, m, edges, scratch, speed) for scratch in _SCRATCH]
-        found += [_phased(p, m, edges, nv, speed) for nv in widths]
-    return list({(s.m, s.edges, s.phased, s.nv, s.blocks): s for s in found}.values())
+        form = _Form.of(p, m, edges, speed)
+        found += [*_fused(form), *(_phased(form, nv) for nv in widths)]
+    return found
 
 
 def _forms(p: Problem) -> Iterator[tuple[int, tuple[int, int]]]:

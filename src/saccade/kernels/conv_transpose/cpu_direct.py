@@ -112,7 +112,7 @@ def _variants(call: Call) -> Iterator[Variant]:
     micros = [window.cost(call, spec) for window in windows]
     together = zip(*(window.ways(call, spec) for window in windows), strict=False)
     for ways in together if windows else [()]:
-        time = sum(way[0] * alone for way, alone in zip(ways, micros, strict=True))
+        time = sum(way.slowdown * alone for way, alone in zip(ways, micros, strict=True))
         yield Variant(traffic + time, partial(_launch, call, spec, windows, ways))
 
 

@@ -30,6 +30,7 @@ from saccade.kernels.base import (
     Temp,
     Variant,
     View,
+    per_call,
 )
 from saccade.kernels.conv2d.epilogue_spec import FLOATS, EpilogueSpec, expand
 from saccade.kernels.excite.code import ExciteConfig, Sizes, emit_excite
@@ -76,11 +77,13 @@ def _spec(call: Call, hidden: bool) -> EpilogueSpec:
     return EpilogueSpec(conv.epilogue, conv.store, shape, operands, None, out, 1, lanes)
 
 
+@per_call
 def _inner(call: Call) -> EpilogueSpec:
     """The epilogue of the first product, whose result is scratch."""
     return _spec(call, hidden=True)
 
 
+@per_call
 def _outer(call: Call) -> EpilogueSpec:
     return _spec(call, hidden=False)
 
@@ -106,19 +109,19 @@ class _Shape:
     parts: int
     per_part: int
 
-    @staticmethod
-    def of(call: Call) -> _Shape:
-        """Of a call."""
-        lanes, most = call.target.lanes, call.target.registers // 2
-        channels, hidden = max(1, call.inputs[1].shape[1]), _inner(call).vectors
-        sizes = range(min(_BLOCK, most), 0, -1)
-        exciting = min(sizes, key=lambda size: _longest(_outer(call).vectors, size))
-        most_parts = min(_MOST_PARTS, call.inputs[1].size // _LEAST)
-        wanted = range(1, max(1, most_parts) + 1)
-        vectors = -(-channels // lanes)
-        per_part = min((-(-vectors // n) for n in wanted), key=lambda n: (_longest(vectors, n), n))
-        blocks = max(1, -(-hidden // most))
-        return _Shape(-(-hidden // blocks), exciting, -(-vectors // per_part), per_part * lanes)
+
+@per_call
+def _shape(call: Call) -> _Shape:
+    lanes, most = call.target.lanes, call.target.registers // 2
+    channels, hidden = max(1, call.inputs[1].shape[1]), _inner(call).vectors
+    sizes = range(min(_BLOCK, most), 0, -1)
+    exciting = min(sizes, key=lambda size: _longest(_outer(call).vectors, size))
+    most_parts = min(_MOST_PARTS, call.inputs[1].size // _LEAST)
+    wanted = range(1, max(1, most_parts) + 1)
+    vectors = -(-channels // lanes)
+    per_part = min((-(-vectors // n) for n in wanted), key=lambda n: (_longest(vectors, n), n))
+    blocks = max(1, -(-hidden // most))
+    return _Shape(-(-hidden // blocks), exciting, -(-vectors // per_part), per_part * lanes)
 
 
 def _element(call: Call) -> DType:
@@ -173,7 +176,7 @@ def _exciting(call: Call, shape: _Shape) -> _Stage:
 
 
 def _phase(call: Call, name: str, stages: tuple[_Stage, ...], chunks: int) -> Launch:
-    x, shape, inner, outer = call.inputs[0], _Shape.of(call), _inner(call), _outer(call)
+    x, shape, inner, outer = call.inputs[0], _shape(call), _inner(call), _outer(call)
     n, channels, rows, columns = x.shape
     lanes, squeezes, excites = call.target.lanes, name != "excite", name != "squeeze"
     full = (
@@ -198,13 +201,13 @@ def _phase(call: Call, name: str, stages: tuple[_Stage, ...], chunks: int) -> La
 
 
 def _whole(call: Call) -> tuple[Launch, ...]:
-    shape = _Shape.of(call)
+    shape = _shape(call)
     stages = (_squeezing(call, shape), _exciting(call, shape))
     return (_phase(call, "whole", stages, 1),)
 
 
 def _apart(call: Call) -> tuple[Launch, ...]:
-    shape = _Shape.of(call)
+    shape = _shape(call)
     blocks = -(-_outer(call).vectors // shape.exciting)
     return (
         _phase(call, "squeeze", (_squeezing(call, shape),), shape.parts),

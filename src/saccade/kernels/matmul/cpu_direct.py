@@ -168,12 +168,12 @@ def _variants(call: Call) -> Iterator[Variant]:
     traffic, arithmetic = _times(call, product, tiles[0])
     for way in ways(tiles, lambda tile: _cuts(call, product, tile)):
         build = partial(_launch, call, product, way)
-        yield Variant(traffic + way[0] * arithmetic, build, code=way[1][:2])
+        yield Variant(traffic + way.slowdown * arithmetic, build, code=way.tile[:2])
 
 
 def _launch(call: Call, product: Product, way: Way) -> tuple[Launch, ...]:
     spec, batches = product.epilogue, product.batch[0] * product.batch[1]
-    _, (vectors, rows, *_), cut = way
+    (vectors, rows, *_), cut = way.tile, _cuts(call, product, way.tile)[way.place]
     blocks = -(-spec.vectors // vectors)
     width = vectors * call.target.lanes
     panels = _panels(call, product, blocks, width)

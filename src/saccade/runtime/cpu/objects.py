@@ -71,11 +71,15 @@ class Objects:
 
     def exists(self, key: Key) -> bool:
         """Whether the code is in memory, or on disk, from where it then is taken."""
-        if key not in self._known and key not in self._absent:
-            self.recall([key])
-            if key not in self._known:
-                self._absent.add(key)
-        return key in self._known
+        if key in self._known:
+            return True
+        if key in self._absent:
+            return False
+        self.recall([key])
+        if key in self._known:
+            return True
+        self._absent.add(key)
+        return False
 
     @property
     def empty(self) -> bool:
