@@ -17,7 +17,7 @@ from saccade.kernels.machine import machine
 from saccade.layout.excite import with_gates
 from saccade.layout.fitting import Fit, Fitter
 from saccade.layout.formats import Formats, formats
-from saccade.layout.join import Pair, joined, separable_pairs
+from saccade.layout.join import Pair, joined, made, separable_pairs
 from saccade.layout.search import Storage, search
 from saccade.layout.select import Available, Selector
 from saccade.layout.sizes import add_shapes, check_empty, check_guards, fitted, shapes_of
@@ -53,7 +53,7 @@ def assign(
     """
     limits = limits or Limits()
     deadline = Deadline("planning", limits)
-    known = fitted(graph)
+    known = fitted(graph, made(graph))
     shapes = shapes_of(graph, sizes, limits)
     check_empty(graph, shapes, sizes)
     graph = with_gates(joined(graph, shapes, backend, threads), shapes, backend, threads)
@@ -237,9 +237,9 @@ class _Assignment:
             for s, view in zip(outputs, fit.call.outputs, strict=True)
         )
         self._append(name, fit, ins, outs)
-        for made, wanted in zip(outs, outputs, strict=True):
-            if made != wanted:
-                self._copy(name, made, wanted, fit.why)
+        for own, wanted in zip(outs, outputs, strict=True):
+            if own != wanted:
+                self._copy(name, own, wanted, fit.why)
 
     def _converted(self, name: str, stored: Stored, wanted: View, why: str) -> Stored:
         if wanted == stored.view:

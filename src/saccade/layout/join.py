@@ -31,7 +31,7 @@ from saccade.layout.types import Backend
 from saccade.layout.views import channels_last, row_major
 from saccade.opdefs import Conv2d, ExpandDepthwise, SeparableConv2d
 
-__all__ = ["Pair", "is_plain_product", "is_taken", "joined", "separable_pairs"]
+__all__ = ["Pair", "is_plain_product", "is_taken", "joined", "made", "separable_pairs"]
 
 _NOMINAL_THREADS = 2  # what is chosen must not depend on the width of the team
 
@@ -56,6 +56,13 @@ def joined(graph: Graph, shapes: Shapes, backend: Backend, threads: int) -> Grap
         and is_taken(graph, pair.both, shapes, backend, threads)
     )
     return _rewritten(graph, chosen) if chosen else graph
+
+
+@derived
+def made(graph: Graph) -> tuple[Node, ...]:
+    """The nodes that may take the place of two."""
+    pairs = (*_expanding(graph), *separable_pairs(graph)[0].values())
+    return tuple(pair.both for pair in pairs)
 
 
 @derived

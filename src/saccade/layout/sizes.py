@@ -158,8 +158,8 @@ def check_guards(
 
     Args:
         graph: After nodes were joined for these sizes.
-        fitted: Nodes that need no check. Those that joining made are asked with numbers, which
-            costs less than asking them with symbols.
+        fitted: Nodes that need no check. Others are asked with numbers, which costs less than
+            asking them with symbols.
         ops: Of every node, bound.
         shapes: Of every value.
         sizes: For the message.
@@ -173,9 +173,14 @@ def check_guards(
 
 
 @derived
-def fitted(graph: Graph) -> frozenset[Node]:
-    """Nodes that fit whatever the sizes; others, if dims that differ turn out equal as numbers."""
-    return frozenset(node for node in graph.nodes if _fits_for_all_sizes(graph, node))
+def fitted(graph: Graph, made: tuple[Node, ...]) -> frozenset[Node]:
+    """Nodes that fit whatever the sizes; others, if dims that differ turn out equal as numbers.
+
+    Args:
+        graph: As it was lowered.
+        made: Nodes that may come into it for some sizes.
+    """
+    return frozenset(node for node in (*graph.nodes, *made) if _fits_for_all_sizes(graph, node))
 
 
 def _fits_for_all_sizes(graph: Graph, node: Node) -> bool:

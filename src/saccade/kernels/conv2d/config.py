@@ -95,6 +95,7 @@ _FMA_LATENCY = 4
 _WAYS = 8
 _CLAIM = 1500  # cycles that a chunk costs beyond its tiles
 _STREAM = (16, 6)  # bytes per cycle that one core reads from the last cache, from memory
+_MANY_CUTS, _CUTS = 4, 6  # tiles of which several cuts are worth measuring, and how many
 _ALIAS = 4096  # bytes: rows that are so far apart compete for the same ways of the first cache
 
 
@@ -249,8 +250,7 @@ def _steps(
     return tuple(found)
 
 
-@dataclass(frozen=True, slots=True)
-class Blocking:
+class Blocking(NamedTuple):
     """How the grid of tiles is cut into chunks.
 
     Attributes:
@@ -289,7 +289,7 @@ def blockings(
     threads: int,
     shared: int = 0,
 ) -> tuple[Blocking, ...]:
-    """Ways to cut a grid of `tiles` times `blocks` into chunks, the best one first.
+    """Ways to cut a grid of `tiles` times `blocks` into chunks, the best one first, a few at most.
 
     Args:
         tiles: Tiles of pixels.
@@ -313,7 +313,7 @@ def blockings(
     )
     return tuple(
         Blocking(t, b, -(-tiles // t), -(-blocks // b), channels_stay, time / times[0][0])
-        for time, _, (t, b) in times
+        for time, _, (t, b) in times[:_CUTS]
     )
 
 
@@ -347,9 +347,6 @@ class Way(NamedTuple):
     place: int
 
 
-_MANY_CUTS, _CUTS = 4, 6  # tiles of which several cuts are worth measuring, and how many
-
-
 def ways(tiles: tuple[Tile, ...], cuts: Callable[[Tile], tuple[Blocking, ...]]) -> Iterator[Way]:
     """Every tile with its best cuts, the best pair first; each is only made when asked for."""
     waiting = [(tile.slowdown, rank, 0) for rank, tile in enumerate(tiles)]
@@ -359,5 +356,5 @@ def ways(tiles: tuple[Tile, ...], cuts: Callable[[Tile], tuple[Blocking, ...]]) 
         yield Way(slowdown, tile, place)
         # The best cut of a tile takes no longer than the tile says.
         if place == 0 and rank < _MANY_CUTS:
-            for other, cut in enumerate(cuts(tile)[1:_CUTS], 1):
+            for other, cut in enumerate(cuts(tile)[1:], 1):
                 heappush(waiting, (tile.slowdown * cut.slowdown, rank, other))

@@ -163,7 +163,8 @@ def _micros(call: Call, band: int) -> float:
 
 def _heavy(op: Conv2d) -> int:
     """Operations of an epilogue."""
-    steep = any(name in str(op.epilogue) for name in ("silu", "sigmoid", "tanh", "exp"))
+    text = str(op.epilogue)
+    steep = any(name in text for name in ("silu", "sigmoid", "tanh", "exp"))
     return expr_flops(op.epilogue) + _EXPONENTIAL * steep
 
 

@@ -18,7 +18,7 @@ from typing import Any
 from saccade import collector
 from saccade.caches import cache_folder
 from saccade.codegen.target import Target
-from saccade.locks import Lock, forkless
+from saccade.locks import Lock, cached_property, forkless
 from saccade.processes import Processes
 from saccade.runtime.cpu.compiler import GET_READY, Task, compile_kernel, effort, sources_digest
 
@@ -70,16 +70,19 @@ class Objects:
         return (kernel, config) in self._known
 
     def exists(self, key: Key) -> bool:
-        """Whether the code is in memory, or on disk, from where it then is taken."""
+        """Whether the code is in memory, or on disk, from where it then is taken.
+
+        What others left on disk since this was first asked does not count.
+        """
         if key in self._known:
             return True
         if key in self._absent:
             return False
-        self.recall([key])
-        if key in self._known:
-            return True
-        self._absent.add(key)
-        return False
+        if self._folder.listed(self._symbol(key)):
+            self.recall([key])
+        if key not in self._known:
+            self._absent.add(key)
+        return key in self._known
 
     @property
     def empty(self) -> bool:
@@ -135,8 +138,13 @@ class Objects:
 
     def _symbol(self, key: Key) -> str:
         name, config = key
-        parts = (sources_digest(), llvm_version(), repr(self.target), name, repr(config))
-        return f"{name.replace('.', '_')}_{_digest(*parts, str(self.checked))}"
+        digest = _digest(*self._code, name, repr(config), str(self.checked))
+        return f"{name.replace('.', '_')}_{digest}"
+
+    @cached_property
+    def _code(self) -> tuple[str, str, str]:
+        """What code depends on besides its config."""
+        return sources_digest(), llvm_version(), repr(self.target)
 
 
 def _compiled_here(tasks: Sequence[Task]) -> list[tuple[bytes, tuple[str, ...]]]:
@@ -149,6 +157,16 @@ class _Folder:
 
     def __init__(self, *, use: bool) -> None:
         self._folder = cache_folder("objects") if use else None
+
+    @cached_property
+    def _names(self) -> frozenset[str]:
+        """Of the entries that were there when this was first asked."""
+        items = () if self._folder is None else self._folder.items()
+        return frozenset(item.name for item in items)
+
+    def listed(self, symbol: str) -> bool:
+        """Whether an entry of this name was there; reading it may still show that it is broken."""
+        return f"{symbol}.bin" in self._names
 
     def read(self, symbol: str) -> ObjectFile | None:
         """The entry of this name, or None."""
