@@ -137,8 +137,7 @@ class Selector:
         first = next(alike)
         if self._available is None or self._exists(chosen.kernel, first.needs):
             return first.launches
-        missing, spare = {first.code} - {None}, None
-        spares = frozenset(chosen.kernel.spares(call))
+        missing, others = {first.code} - {None}, []
         for other in alike:
             if other.micros > _SLOWER * first.micros:
                 break
@@ -146,12 +145,13 @@ class Selector:
                 needs = other.needs
                 if self._exists(chosen.kernel, needs):
                     return other.launches
-                if spare is None and spares.issuperset(needs):
-                    spare = other
+                others.append((other, needs))
                 if other.code is not None:
                     missing.add(other.code)
         # What has to be compiled had better serve the sizes after this one, too.
-        return (spare or first).launches
+        spares = frozenset(chosen.kernel.spares(call))
+        spare = next((one for one, needs in others if spares.issuperset(needs)), first)
+        return spare.launches
 
     def _exists(self, kernel: KernelLike, configs: tuple[Any, ...]) -> bool:
         available = self._available

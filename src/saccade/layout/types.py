@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from saccade.ir import Op
 from saccade.kernels.base import Call, Launch, View
@@ -98,8 +98,7 @@ class Stored:
     view: View
 
 
-@dataclass(frozen=True, slots=True)
-class Passed:
+class Passed(NamedTuple):
     """A candidate that was not taken, and why."""
 
     kernel: str

@@ -32,6 +32,8 @@ __all__ = ["Unpacked", "pack_into_file", "pack_into_memory", "unpacked"]
 _PAGE = 4096
 _OWN_BLOCK = 4 << 20
 """Constants of so many bytes have memory of their own; it goes when they do."""
+_ALONE = 1 << 17
+"""Bytes that are packed before other threads have begun."""
 _PART = 1 << 20
 """Bytes that a thread packs at a time, at least."""
 
@@ -192,7 +194,8 @@ def _parts(panels: Panels) -> list[range]:
 def _side_by_side(tasks: Sequence[_Task]) -> None:
     """All tasks on as many threads as there are cores, the largest first."""
     ordered = [do for _, do in sorted(tasks, key=lambda task: -task[0])]
-    threads = min(default_threads(), len(ordered))
+    small = sum(nbytes for nbytes, _ in tasks) < _ALONE
+    threads = 1 if small else min(default_threads(), len(ordered))
     if threads <= 1:
         for do in ordered:
             do()

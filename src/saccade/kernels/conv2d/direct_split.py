@@ -141,7 +141,9 @@ def with_splits(
     call: Call, spec: EpilogueSpec, window: Window, traffic: float, stream: float
 ) -> Iterator[Variant]:
     """All variants of a call that is one window; see `Window.variants`."""
-    nominal = replace(call, threads=_NOMINAL_THREADS)
+    nominal = call
+    if call.threads != _NOMINAL_THREADS:
+        nominal = replace(call, threads=_NOMINAL_THREADS)
     first = _may_gain(nominal, spec, window) and _gains(nominal, spec, window)
     if first:
         yield from _apart(call, spec, window, traffic, stream)

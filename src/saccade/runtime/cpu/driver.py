@@ -346,6 +346,9 @@ def compile_driver(target: Target) -> bytes:
 
 def driver_code(target: Target, make: Callable[[Target], bytes], *, disk: bool) -> bytes:
     """The driver's object code, from the folder on disk if it may be used and has it."""
+    known = _codes.get(target)
+    if known is not None:
+        return known
     with forkless:
         from saccade.runtime.cpu.objects import keep_text, kept_text  # noqa: PLC0415 - see above
 
@@ -355,9 +358,11 @@ def driver_code(target: Target, make: Callable[[Target], bytes], *, disk: bool) 
         found = make(target)
         if disk:
             keep_text(text, target, found)
-    return found
+    return _codes.setdefault(target, found)
 
 
+_codes: dict[Target, bytes] = {}
+"""Object code of drivers, once it was asked for: every program is linked with it."""
 _current: list[Driver] = []
 """The process's driver, once there is one: teams outlive the programs whose code it came with."""
 
