@@ -115,12 +115,8 @@ class Conv2d(Op):
 
     def _windows(self, size: Dim, taps: Dim, axis: int) -> Dim:
         around = self.padding[axis] + self.padding[axis + 2]
-        if isinstance(size, int) and isinstance(taps, int):  # as planning asks, thousands of times
-            reach: Dim = (taps - 1) * self.dilation[axis] + 1
-            room: Dim = size + around - reach
-        else:
-            reach = add(mul(sub(taps, 1), self.dilation[axis]), 1)
-            room = sub(add(size, around), reach)
+        reach = add(mul(sub(taps, 1), self.dilation[axis]), 1)
+        room = sub(add(size, around), reach)
         if isinstance(room, int) and room < 0:
             where = "rows" if axis == 0 else "columns"
             refuse(self, f"{size} {where} and padding are less than the window of {reach}")
