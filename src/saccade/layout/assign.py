@@ -14,7 +14,7 @@ from saccade.ir import Graph, Node, Op, Value
 from saccade.ir.derived import derived
 from saccade.kernels.base import View
 from saccade.kernels.machine import machine
-from saccade.layout.excite import with_gates
+from saccade.layout.excite import gates_made, with_gates
 from saccade.layout.fitting import Fit, Fitter
 from saccade.layout.formats import Formats, formats
 from saccade.layout.join import Pair, joined, made, separable_pairs
@@ -53,10 +53,11 @@ def assign(
     """
     limits = limits or Limits()
     deadline = Deadline("planning", limits)
-    known = fitted(graph, made(graph))
     shapes = shapes_of(graph, sizes, limits)
     check_empty(graph, shapes, sizes)
-    graph = with_gates(joined(graph, shapes, backend, threads), shapes, backend, threads)
+    joint = joined(graph, shapes, backend, threads)
+    known = fitted(graph, graph.nodes + made(graph)) | fitted(joint, gates_made(joint))
+    graph = with_gates(joint, shapes, backend, threads)
     add_shapes(shapes, graph, sizes)
     pairs, apart = separable_pairs(graph)
     nodes = (*graph.nodes, *(pair.both for pair in pairs.values()))

@@ -14,14 +14,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from saccade.ir import DType, Graph, Node, Value
+from saccade.ir import Dim, DType, Graph, Node, Value
 from saccade.ir.derived import derived
+from saccade.ir.dim import mul
 from saccade.ir.expr import IDENTITY
 from saccade.layout.join import is_plain_product, is_taken
 from saccade.layout.types import Backend
 from saccade.opdefs import Conv2d, Excite, ExpandDepthwise, Reduce, RowSums
 
-__all__ = ["with_gates"]
+__all__ = ["gates_made", "with_gates"]
 
 _MOST_IMAGES = 2  # whose products read the weights one after the other
 
@@ -30,28 +31,22 @@ Shapes = Mapping[Value, tuple[int, ...]]
 
 @dataclass(frozen=True, slots=True)
 class _Block:
-    """The steps of a block.
+    """The steps of a block, and what may take their place.
 
     Attributes:
         mean: The global mean.
         squeeze, excite: The convolutions of one pixel.
+        gates: In place of these two.
         summed: In place of the convolution that makes the picture; None where it gives no sums.
+        gates_of_sums: With it, in place of the mean too.
     """
 
     mean: Node
     squeeze: Node
     excite: Node
-    summed: Node | None
-
-    def gates(self, count: int) -> Node:
-        """The gates, from sums that are divided by `count`; from the mean where it is 0."""
-        squeeze, excite = self.squeeze, self.excite
-        assert isinstance(squeeze.op, Conv2d) and isinstance(excite.op, Conv2d)
-        own, others = squeeze.inputs[2:], excite.inputs[2:]
-        op = Excite(count or 1, squeeze.op, excite.op, len(own))
-        x = self.summed.outputs[1] if self.summed and count else self.mean.output
-        inputs = (x, squeeze.inputs[1], excite.inputs[1], *own, *others)
-        return Node(op, inputs, excite.outputs, excite.name)
+    gates: Node
+    summed: Node | None = None
+    gates_of_sums: Node | None = None
 
 
 def with_gates(graph: Graph, shapes: Shapes, backend: Backend, threads: int) -> Graph:
@@ -61,36 +56,41 @@ def with_gates(graph: Graph, shapes: Shapes, backend: Backend, threads: int) -> 
         images, _, rows, columns = shapes[block.mean.inputs[0]]
         if not 1 <= images <= _MOST_IMAGES or rows * columns == 0:
             continue
-        if is_taken(graph, block.gates(0), shapes, backend, threads):
-            able = _gives_sums(graph, block, shapes, backend, threads)
-            chosen.append((block, rows * columns if able else 0))
+        if is_taken(graph, block.gates, shapes, backend, threads):
+            chosen.append((block, _gives_sums(graph, block, shapes, backend, threads)))
     return _rewritten(graph, tuple(chosen)) if chosen else graph
+
+
+def gates_made(graph: Graph) -> tuple[Node, ...]:
+    """The nodes that may take the place of others."""
+    found = ((b.gates, b.summed, b.gates_of_sums) for b in _blocks(graph))
+    return tuple(node for nodes in found for node in nodes if node is not None)
 
 
 def _gives_sums(
     graph: Graph, block: _Block, shapes: Shapes, backend: Backend, threads: int
 ) -> bool:
-    if block.summed is None:
+    if block.summed is None or block.gates_of_sums is None:
         return False
     y, sums = block.summed.outputs
     known = {**shapes, sums: (*shapes[y][:3], 1)}
-    return all(
-        is_taken(graph, node, known, backend, threads) for node in (block.summed, block.gates(1))
-    )
+    nodes = (block.summed, block.gates_of_sums)
+    return all(is_taken(graph, node, known, backend, threads) for node in nodes)
 
 
 @derived
-def _rewritten(graph: Graph, chosen: tuple[tuple[_Block, int], ...]) -> Graph:
-    """The graph with gates in place of the blocks, from sums where they are counted."""
+def _rewritten(graph: Graph, chosen: tuple[tuple[_Block, bool], ...]) -> Graph:
+    """The graph with gates in place of the blocks, from sums where there are some."""
     gone: set[Node] = set()
     instead: dict[Value, Node] = {}
-    for block, count in chosen:
+    for block, from_sums in chosen:
         gone.add(block.squeeze)
-        instead[block.excite.output] = block.gates(count)
-        if count:
-            assert block.summed is not None
+        instead[block.excite.output] = block.gates
+        if from_sums:
+            assert block.summed is not None and block.gates_of_sums is not None
             gone.add(block.mean)
             instead[block.summed.outputs[0]] = block.summed
+            instead[block.excite.output] = block.gates_of_sums
     nodes = (node for node in graph.nodes if node not in gone)
     return replace(graph, nodes=tuple(instead.get(node.outputs[0], node) for node in nodes))
 
@@ -114,8 +114,27 @@ def _blocks(graph: Graph) -> tuple[_Block, ...]:
         if squeeze and excite:
             maker = producers.get(mean.inputs[0])
             able = maker is not None and _is_depthwise(maker, graph)
-            found.append(_Block(mean, squeeze, excite, _summed(maker) if maker and able else None))
+            found.append(_block(mean, squeeze, excite, maker if able else None))
     return tuple(found)
+
+
+def _block(mean: Node, squeeze: Node, excite: Node, maker: Node | None) -> _Block:
+    """With the nodes that may take the place of others."""
+    alone = _gates(squeeze, excite, mean.output, 1)
+    if maker is None:
+        return _Block(mean, squeeze, excite, alone)
+    summed, pixels = _summed(maker), mul(*mean.inputs[0].shape[2:])
+    joint = _gates(squeeze, excite, summed.outputs[1], pixels)
+    return _Block(mean, squeeze, excite, alone, summed, joint)
+
+
+def _gates(squeeze: Node, excite: Node, x: Value, count: Dim) -> Node:
+    """The gates, from what divided by `count` is the mean."""
+    assert isinstance(squeeze.op, Conv2d) and isinstance(excite.op, Conv2d)
+    own, others = squeeze.inputs[2:], excite.inputs[2:]
+    op = Excite(count, squeeze.op, excite.op, len(own))
+    inputs = (x, squeeze.inputs[1], excite.inputs[1], *own, *others)
+    return Node(op, inputs, excite.outputs, excite.name)
 
 
 def _is_mean(node: Node) -> bool:

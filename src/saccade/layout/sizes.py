@@ -173,14 +173,12 @@ def check_guards(
 
 
 @derived
-def fitted(graph: Graph, made: tuple[Node, ...]) -> frozenset[Node]:
-    """Nodes that fit whatever the sizes; others, if dims that differ turn out equal as numbers.
+def fitted(graph: Graph, nodes: tuple[Node, ...]) -> frozenset[Node]:
+    """Which of these, of a graph or made for it, fit whatever the sizes.
 
-    Args:
-        graph: As it was lowered.
-        made: Nodes that may come into it for some sizes.
+    Others do if dims that differ turn out equal as numbers.
     """
-    return frozenset(node for node in (*graph.nodes, *made) if _fits_for_all_sizes(graph, node))
+    return frozenset(node for node in nodes if _fits_for_all_sizes(graph, node))
 
 
 def _fits_for_all_sizes(graph: Graph, node: Node) -> bool:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from saccade.ir.dim import Dim
 from saccade.ir.op import Array, Op, TensorType, Work
 from saccade.opdefs._rules import expect, expect_rank, static_count, tensor_bytes
 from saccade.opdefs.conv import Conv2d
@@ -59,15 +60,18 @@ class Excite(Op):
         n_squeeze: How many epilogue operands `squeeze` has.
     """
 
-    count: int
+    count: Dim
     squeeze: Conv2d
     excite: Conv2d
     n_squeeze: int
 
+    _dim_fields = frozenset({"count"})
+
     def _means(self, inputs: Sequence[TensorType]) -> TensorType:
         least = 3 + self.n_squeeze
         expect(self, len(inputs) >= least, f"takes {least} operands or more, got {len(inputs)}")
-        expect(self, self.count >= 1, f"divides by {self.count}")
+        if isinstance(self.count, int):
+            expect(self, self.count >= 1, f"divides by {self.count}")
         expect_rank(self, inputs[0], 4, "x")
         return TensorType(inputs[0].dtype, (*inputs[0].shape[:2], 1, 1))
 
@@ -87,7 +91,7 @@ class Excite(Op):
         end = 3 + self.n_squeeze
         x = inputs[0]
         sums = x.sum(axis=(2, 3), keepdims=True, dtype=np.result_type(x.dtype, np.float32))
-        means = (sums / self.count).astype(x.dtype)
+        means = (sums / static_count((self.count,))).astype(x.dtype)
         (hidden,) = self.squeeze.reference(means, inputs[1], *inputs[3:end])
         return self.excite.reference(hidden, inputs[2], *inputs[end:])
 
