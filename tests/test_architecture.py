@@ -50,6 +50,7 @@ ALLOWED = {
     "insitu": LEAVES | SERVICES | {"codegen", "kernels", "layout", "tuning", "plan", "runtime"},
     "profile": LEAVES | {"codegen", "kernels", "plan"},
 }
+ALLOWED["ahead"] = LEAVES | {"codegen", "kernels", "layout"}
 ENGINE = set().union(*ALLOWED.values()) | set(ALLOWED)
 ALLOWED["engine"] = ENGINE
 ALLOWED["model"] = ENGINE | {"engine"}

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from types import MappingProxyType
 from typing import Any
 
 from saccade import collector, layout, runtime, tuning
 from saccade import plan as planner
+from saccade.ahead import Key, kernels_ahead, kernels_of
 from saccade.errors import InputError, OptionError
 from saccade.ir import Array, Dim, Graph, Value
 from saccade.ir.dim import Affine, Symbol, symbol
@@ -77,16 +79,16 @@ class Engine:
         """
         sizes = sizes_of(self.graph, shapes)
         with collector.put_off():  # and no layout is left once it goes on
-            return self._plan(self._lay_out(sizes), sizes)
+            return self._plan(self._lay_out(sizes, self.backend.available), sizes)
 
-    def _lay_out(self, sizes: Mapping[str, int]) -> layout.Laid:
+    def _lay_out(self, sizes: Mapping[str, int], available: layout.Available) -> layout.Laid:
         return layout.assign(
             self.graph,
             sizes,
             self.backend,
             threads=self._options.resolved_threads,
             exact=self._options.exact,
-            available=self.backend.available,
+            available=available,
             timings=self._timings(),
             limits=self._options.limits,
         )
@@ -103,10 +105,17 @@ class Engine:
                 self.backend.adopt(other.plan)
         sizes = sizes_of(self.graph, shapes)
         with collector.put_off():
-            laid = self._lay_out(sizes)
+            laid = self._lay_out(sizes, self.backend.available)
             plan = self._plan(laid, sizes)
-        ahead = self.backend.spares(laid) if self._free and self.backend.idle else ()
+        ahead = partial(self._ahead, laid, sizes) if self._free and self.backend.idle else None
         return self.backend.build(plan, self.graph, self.identity, self._bundles, ahead)
+
+    def _ahead(self, laid: layout.Laid, sizes: Mapping[str, int]) -> list[Key]:
+        """What to compile beside the first program, as other sizes will want it."""
+        own, spares = kernels_of(laid), self.backend.spares(laid)
+        with collector.put_off():
+            others = kernels_ahead(self.graph, sizes, self._lay_out, {*own, *spares})
+        return [*spares, *others]
 
     def tune(
         self,

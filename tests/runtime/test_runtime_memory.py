@@ -208,3 +208,20 @@ def test_a_program_may_go_while_memory_is_taken():
     assert spaces._idle
     spaces.shrink(0)
     assert not spaces._idle
+
+
+def test_growing_calls_find_the_pages_of_smaller_ones():
+    """With room, a larger call gets the same block; what it used is what counts against `keep`."""
+    spaces = Workspaces(keep=16 << 20, room=4)
+    first = spaces.take(4 << 20)
+    assert first.nbytes >= 16 << 20 and first.used == 4 << 20
+    spaces.give_back(first)
+    second = spaces.take(9 << 20)
+    assert second.memory is first.memory and second.used == 9 << 20
+    spaces.give_back(second)
+    third = spaces.take(1 << 20)
+    assert third.memory is first.memory and third.used == 9 << 20
+    spaces.give_back(third)
+    assert spaces.take(40 << 20).memory is not first.memory
+    spaces.shrink(2 << 20)
+    assert not spaces._idle

@@ -1,6 +1,7 @@
 """Graph and sizes to storage and kernels, chosen together."""
 
 from saccade.layout.assign import assign
+from saccade.layout.select import Available
 from saccade.layout.types import (
     Backend,
     Buffer,
@@ -17,6 +18,7 @@ from saccade.layout.types import (
 )
 
 __all__ = [
+    "Available",
     "Backend",
     "Buffer",
     "BufferKind",

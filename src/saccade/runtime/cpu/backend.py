@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
 from functools import partial
+from typing import Any
 
 from saccade.codegen.target import Target, described_target, host_target
 from saccade.errors import OptionError
@@ -87,7 +89,7 @@ class CpuBackend:
         graph: Graph,
         identity: str,
         bundles: Bundles | None = None,
-        ahead: Sequence[Key] = (),
+        ahead: Callable[[], Sequence[Key]] | None = None,
     ) -> CpuProgram:
         """Compile what is missing, pack meanwhile, link; leave it all in `bundles` if given.
 
@@ -96,7 +98,8 @@ class CpuBackend:
             graph: Holds the constants.
             identity: Of the graph's constants.
             bundles: Where to leave the program for later starts.
-            ahead: What to compile beside it, as other sizes will want it.
+            ahead: What else to compile if anything has to be, as other sizes will want it; asked
+                while compilers work.
 
         Raises:
             OptionError: If plans are for another machine.
@@ -109,14 +112,20 @@ class CpuBackend:
         missing = unpacked(graph, unknown_constants(identity, wanted, used))
         panels = [panels for one in missing.values() for panels in one.panels]
         packers = self._packers.prepare(panels, self._processes)
-        with ThreadPoolExecutor(1) as beside:
-            code = beside.submit(self._code, [*_keys(plan), *packers, *ahead])
+        rest: Future[Any] | None = None
+        whole = all(self.objects.exists(key) for key in _keys(plan))
+        with closing(self._processes), ThreadPoolExecutor(1) as beside:
+            code = beside.submit(self._code, [*_keys(plan), *packers])
+            if ahead is not None and not whole:
+                rest = beside.submit(self.objects.get, ahead(), self._processes)
             if packers:  # packing by NumPy meanwhile would take longer than this wait
                 self._packers.take(code.result()[0])
             constants = constants_of(
                 graph, identity, wanted, used, bundles, self._packers, keep=first
             )
             everything, driver_code = code.result()
+            if rest is not None:
+                rest.result()
         files = {key: everything[key] for key in _keys(plan)}
         unique = {file.symbol: file.code for file in files.values()}
         linked = link([driver_code, *unique.values()], [*SYMBOLS, *unique])
@@ -134,16 +143,13 @@ class CpuBackend:
     def _code(self, keys: Sequence[Key]) -> tuple[dict[Key, ObjectFile], bytes]:
         """The objects of a plan and of packers, and the driver's."""
         before = self.objects.compiled
-        try:
-            # A new size may lack a kernel or two: starting compilers takes longer than these.
-            here = 0.0 if self.idle else _EFFORT_HERE
-            files = self.objects.get(keys, self._processes, here=here)
-            make = compile_driver
-            if self.objects.compiled > before:  # and so the driver's may be: not in our memory
-                make = self._compiled_there
-            return files, driver_code(host_target(), make, disk=self._disk)
-        finally:
-            self._processes.close()
+        # A new size may lack a kernel or two: starting compilers takes longer than these.
+        here = 0.0 if self.idle else _EFFORT_HERE
+        files = self.objects.get(keys, self._processes, here=here)
+        make = compile_driver
+        if self.objects.compiled > before:  # and so the driver's may be: not in our memory
+            make = self._compiled_there
+        return files, driver_code(host_target(), make, disk=self._disk)
 
     def _compiled_there(self, target: Target) -> bytes:
         """The driver, compiled in a child."""

@@ -29,7 +29,7 @@ __all__ = ["CpuProgram", "Stopwatch"]
 
 PAGE = 4096
 
-_arenas = Workspaces(keep=1 << 60)
+_arenas = Workspaces(keep=1 << 60, room=4)
 """Of runs in flight: programs share them, so that a new size finds pages that are there."""
 _alive: WeakSet[CpuProgram] = WeakSet()
 

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import ctypes
 import mmap
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -36,11 +37,19 @@ def advise_huge_pages(address: int, nbytes: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """So many bytes from a cache line's start on, and what keeps them alive."""
+    """Memory from a cache line's start on.
+
+    Attributes:
+        address: Where it starts.
+        nbytes: Its size; pages of it that nobody ever touched take up nothing.
+        memory: What keeps it alive.
+        used: Bytes that were asked for at most.
+    """
 
     address: int
     nbytes: int
     memory: Array
+    used: int
 
     def array(self, nbytes: int) -> Array:
         """Its first bytes."""
@@ -54,10 +63,13 @@ class Workspaces:
     Args:
         keep: Bytes of large blocks that may lie idle. (There are as many small ones as there ever
             were small calls at once.)
+        room: Times what is asked for that a large block has addresses for. A call that needs more
+            than the last one finds its pages there, and touches only the others for the first time.
     """
 
-    def __init__(self, keep: int = 512 << 20) -> None:
+    def __init__(self, keep: int = 512 << 20, room: int = 1) -> None:
         self._keep = keep
+        self._room = room
         self._small: list[Block] = []  # all of one size
         self._idle: list[Block] = []  # the smallest first
         self._lock = Lock()
@@ -76,9 +88,12 @@ class Workspaces:
         with self._lock:
             for i, block in enumerate(self._idle):
                 if block.nbytes >= nbytes:
-                    return self._idle.pop(i)
+                    return replace(self._idle.pop(i), used=max(block.used, nbytes))
             if self._idle:
                 self._idle.pop()  # outgrown
+        if self._room > 1:
+            with suppress(OSError, MemoryError):  # where addresses are scarce
+                return fresh_block(nbytes, room=self._room)
         try:
             return fresh_block(nbytes)
         except (OSError, MemoryError) as error:
@@ -95,7 +110,7 @@ class Workspaces:
         with self._lock:
             self._idle.append(block)
             self._idle.sort(key=lambda idle: idle.nbytes)
-            while sum(idle.nbytes for idle in self._idle) > self._keep:
+            while sum(idle.used for idle in self._idle) > self._keep:
                 self._idle.pop()
 
     def clear(self) -> None:
@@ -112,7 +127,7 @@ class Workspaces:
         if not self._lock.acquire(blocking=False):
             return
         try:
-            self._idle = [block for block in self._idle if block.nbytes < 2 * most + HUGE_PAGE]
+            self._idle = [block for block in self._idle if block.used < 2 * most + HUGE_PAGE]
             if not most:
                 self._small.clear()
                 self._idle.clear()
@@ -120,15 +135,21 @@ class Workspaces:
             self._lock.release()
 
 
-def fresh_block(nbytes: int) -> Block:
-    """Memory that nobody had before; much of it asks for huge pages."""
+def fresh_block(nbytes: int, room: int = 1) -> Block:
+    """Memory that nobody had before; much of it asks for huge pages.
+
+    Args:
+        nbytes: At least so many.
+        room: Times so many that there are addresses for, if that is much.
+    """
     if nbytes < HUGE_PAGE:
         memory = np.empty(nbytes + 64, np.uint8)
         address = memory.ctypes.data
-        return Block(address + -address % 64, nbytes, memory)
+        return Block(address + -address % 64, nbytes, memory, nbytes)
     # Of this process alone: a mapping is by default shared with its forks.
-    mapped = mmap.mmap(-1, nbytes + HUGE_PAGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
+    mapped = mmap.mmap(-1, room * nbytes + HUGE_PAGE, flags=flags)
     memory = np.frombuffer(mapped, np.uint8)
     address = memory.ctypes.data
     advise_huge_pages(address, len(memory))
-    return Block(address, len(memory), memory)
+    return Block(address, len(memory), memory, nbytes)

@@ -1,0 +1,75 @@
+"""Kernels that other sizes of a model will want, found out by planning for a few of them.
+
+Which algorithm a layer takes depends on its size, and a kernel that is missing when a size is first
+run costs a tenth of a second. Plans around the first size name most of those that sizes from half
+to one and a half times as large will ever want.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping
+from typing import Any
+
+from saccade.errors import PlanError
+from saccade.ir import Graph
+from saccade.ir.dim import Affine
+from saccade.layout import Available, Laid
+
+__all__ = ["kernels_ahead", "kernels_of"]
+
+Key = tuple[str, Any]
+"""Name of a kernel, and a config."""
+
+# Even and odd symbols in turn: pictures grow and shrink, and become wide and tall.
+_AROUND = ((0.51, 0.53), (1.49, 1.47), (0.75, 1.25), (1.3, 0.6), (0.6, 0.8), (1.2, 1.15))
+
+
+def kernels_of(laid: Laid) -> list[Key]:
+    """The kernels of a plan."""
+    return [
+        (step.choice.kernel.name, launch.config)
+        for step in laid.steps
+        if step.choice.kernel is not None
+        for launch in step.launches
+    ]
+
+
+def kernels_ahead(
+    graph: Graph,
+    sizes: Mapping[str, int],
+    lay_out: Callable[[Mapping[str, int], Available], Laid],
+    known: Collection[Key],
+) -> list[Key]:
+    """What plans for sizes around these take beside the kernels that are known.
+
+    Args:
+        graph: The model.
+        sizes: Of its symbols.
+        lay_out: Plans for other sizes, with the code that is said to be available.
+        known: Kernels that there is or will be code for.
+    """
+    found = dict.fromkeys(known)
+
+    def available(kernel: str, config: object) -> bool:
+        return (kernel, config) in found
+
+    for around in _sizes_around(graph, sizes):
+        try:
+            laid = lay_out(around, available)
+        except PlanError:  # too small for the model, or too large
+            continue
+        found.update(dict.fromkeys(kernels_of(laid)))
+    return [key for key in found if key not in known]
+
+
+def _sizes_around(graph: Graph, sizes: Mapping[str, int]) -> Iterator[dict[str, int]]:
+    """Others for the symbols of the inputs; bounds of what is found later follow from them."""
+    atoms = (dim.terms[0][0] for v in graph.inputs for dim in v.shape if isinstance(dim, Affine))
+    names = list(dict.fromkeys(map(str, atoms)))
+    seen = [{name: sizes[name] for name in names}]
+    for factors in _AROUND:
+        scaled = (max(1, round(sizes[name] * factors[i % 2])) for i, name in enumerate(names))
+        around = dict(zip(names, scaled, strict=True))
+        if around not in seen:
+            seen.append(around)
+            yield graph.with_bounds(around)
