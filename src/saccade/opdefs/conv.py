@@ -93,6 +93,8 @@ class Conv2d(Op):
         n_prologue: How many operands `$1…` the prologue has.
         epilogue: Applied to every sum `$0`; `$1…` are the epilogue operands.
         store: Where the result's elements go; None leaves [N, K, P, Q].
+        finite: Whether all weights are known to be finite, or taken to be: products with zero may
+            be left out or added. Where not, padding is a Pad's (`passes/keep_infinities.py`).
     """
 
     stride: tuple[int, int] = (1, 1)
@@ -103,6 +105,7 @@ class Conv2d(Op):
     n_prologue: int = 0
     epilogue: Expr = IDENTITY
     store: StoreMap | None = None
+    finite: bool = True
 
     @property
     def n_store(self) -> int:
@@ -201,6 +204,7 @@ class ConvTranspose2d(Op):
         dilation: Distance of taps.
         groups: Groups of channels.
         epilogue: Applied to every sum `$0`; `$1…` are the epilogue operands.
+        finite: As for `Conv2d`; there is no padding, and no product beside those of x.
     """
 
     stride: tuple[int, int] = (1, 1)
@@ -209,6 +213,7 @@ class ConvTranspose2d(Op):
     dilation: tuple[int, int] = (1, 1)
     groups: int = 1
     epilogue: Expr = IDENTITY
+    finite: bool = True
 
     def _size(self, size: Dim, taps: Dim, axis: int) -> Dim:
         reach = add(mul(sub(taps, 1), self.dilation[axis]), 1 + self.output_padding[axis])

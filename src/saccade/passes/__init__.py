@@ -20,6 +20,7 @@ from saccade.passes import (
     fuse_pointwise,
     fuse_prologue,
     fuse_store,
+    keep_infinities,
     lower_precision,
     merge_activations,
     merge_duplicates,
@@ -51,6 +52,7 @@ STANDARD: tuple[Pass, ...] = (
     fuse_prologue.PASS,
     compose_moves.PASS,
     simplify_expressions.PASS,
+    keep_infinities.PASS,
 )
 """The passes of every compilation; twice where a later pass makes new work for an earlier one."""
 

@@ -52,7 +52,7 @@ def window_of(call: Call, spec: EpilogueSpec) -> Window:
     return Window(
         depth, in_pairs(call), op.groups, (taps_r, taps_s), op.stride, op.padding[:2], op.dilation,
         (spec.shape[2], spec.shape[3]), ("pack_conv_weights", (op.groups, spec.order)),
-        prologue=op.prologue, n_prologue=op.n_prologue,
+        prologue=op.prologue, n_prologue=op.n_prologue, finite=op.finite,
     )  # fmt: skip
 
 

@@ -6,7 +6,7 @@ what a patch reads outside the picture is zero. With taps `d` apart, every d-th 
 a picture of its own, one of d² (a lattice) that do not touch each other. The picture, operands and
 the result are float32 or bfloat16 in any mix; transforms and products are float32. Refused:
 everything but 3x3 with one group and stride 1 or 2; stride 2 with taps apart; lattices smaller than
-3x3; prologues; row-major pictures; `exact`.
+3x3; prologues; row-major pictures; weights that are not finite; `exact`.
 """
 
 from __future__ import annotations
@@ -47,6 +47,8 @@ def refuse_transforms(call: Call) -> str | None:
     x, w = call.inputs[:2]
     if call.exact:
         return "Winograd rounds more than the direct sum"
+    if not op.finite:
+        return "weights are not finite, their transforms less so"
     if w.shape[2:] != (3, 3) or op.groups != 1:
         return "only 3x3 with one group"
     if op.prologue != IDENTITY or op.n_prologue:

@@ -63,6 +63,8 @@ class Window:
         prologue: Applied to every loaded element.
         n_prologue: How many operands it has, from input 2 on.
         row_parts: Parts of the rows of taps, summed apart: so many groups of results for each.
+        finite: Whether taps outside the picture may be products with zero; no tile may decide that
+            where weights are not finite.
     """
 
     depth: int
@@ -79,6 +81,7 @@ class Window:
     prologue: Expr = IDENTITY
     n_prologue: int = 0
     row_parts: int = 1
+    finite: bool = True
 
     @property
     def length(self) -> int:
@@ -116,14 +119,15 @@ class Window:
         zeros = Piece(pixels, self.length * reached * part, checks)
         # Few channels leave little to do between the steps from tap to tap.
         moves = 0.25 * self.taps[0] * self.taps[1] if steps <= FEW else 0.0
-        if len(rows) * len(columns) > _MOST_REGIONS:
+        if self.finite and len(rows) * len(columns) > _MOST_REGIONS:
             return (("zeros", (zeros,)),)
         regions = tuple(
             Piece(n * r[1] * s[1], steps * (r[3] - r[2]) * (s[3] - s[2]) * part, moves)
             for r in rows
             for s in columns
         )
-        return (("zeros", (zeros,)), ("regions", regions))
+        alone = (("regions", regions),)
+        return (("zeros", (zeros,)), *alone) if self.finite else alone
 
     def _spans(self, call: Call) -> tuple[tuple[Span, ...], tuple[Span, ...]]:
         """Rows and columns of windows, by the taps that fall on the picture."""

@@ -87,7 +87,7 @@ def _windows(call: Call) -> list[Window]:
             w.shape[0] // op.groups, in_pairs(call), op.groups, (r.taps, s.taps), (1, 1),
             (r.before, s.before), (r.dilation, s.dilation), (r.size, s.size),
             ("pack_transposed", (op.groups, (r.first, s.first), (r.step, s.step), "natural")),
-            step=op.stride, first=(r.start, s.start),
+            step=op.stride, first=(r.start, s.start), finite=op.finite,
         )
         for r in rows
         for s in columns
