@@ -5,6 +5,9 @@ import inspect
 import os
 import re
 import shlex
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -156,6 +159,44 @@ def test_ci_runs_the_commands_of_the_readme():
     assert "$(readme test)" in script
     # The README says how the tests are run; the emulated share of them is CI's own.
     assert all("SACCADE_TEST_ARM" in line for line in script.splitlines() if "pytest" in line)
+
+
+def executable(path, text):
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(0o755)
+
+
+def emulated_step(folder, tools):
+    """What CI's step says on a machine that has these commands, its pytest being an echo."""
+    executable(folder / "bin" / "python", f'exec "{sys.executable}" "$@"')
+    executable(folder / "bin" / "pytest", 'echo "pytest ran, $SACCADE_TEST_ARM: $*"')
+    for tool in tools:
+        executable(folder / "tools" / tool, "exit 1")
+    script = (ROOT / ".ci" / "run").read_text()
+    (step,) = re.findall(r'^step "kernels on emulated Arm" ".*?[^\\]"$', script, re.M | re.S)
+    bash = shutil.which("bash")
+    done = subprocess.run(
+        [bash, "-euc", f'bin={folder}/bin\nstep() {{ {bash} -euo pipefail -c "$2"; }}\n{step}'],
+        check=False, capture_output=True, text=True,
+        env=os.environ | {"PATH": str(folder / "tools")},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+TOOLS = [*(f"aarch64-linux-gnu-{tool}" for tool in ("gcc", "ld", "objcopy")), "qemu-aarch64"]
+
+
+def test_ci_runs_kernels_for_arm_where_there_is_an_emulator(tmp_path):
+    assert emulated_step(tmp_path, TOOLS) == "pytest ran, 16: -n 2 tests/kernels\n"
+
+
+@pytest.mark.parametrize("lacking", [TOOLS, TOOLS[:1], TOOLS[3:]], ids=" ".join)
+def test_ci_says_in_one_line_what_the_emulator_lacks(tmp_path, lacking):
+    told = emulated_step(tmp_path, [tool for tool in TOOLS if tool not in lacking])
+    assert told.startswith(f"Left out: this machine lacks {' '.join(lacking)} (Debian: ")
+    assert told.count("\n") == 1
 
 
 @pytest.mark.parametrize("page", ["CONTRIBUTING.md", "ARCHITECTURE.md"])

@@ -20,7 +20,7 @@ import numpy as np
 
 from saccade.ir import Array
 
-__all__ = ["Job", "available", "play"]
+__all__ = ["Job", "available", "missing", "play"]
 
 _TOOLS = "aarch64-linux-gnu-"
 _MACHINE = "qemu-aarch64"
@@ -112,7 +112,13 @@ class Job:
 
 def available() -> bool:
     """Whether the emulator and the cross compiler are installed."""
-    return all(map(shutil.which, (f"{_TOOLS}gcc", f"{_TOOLS}ld", f"{_TOOLS}objcopy", _MACHINE)))
+    return not missing()
+
+
+def missing() -> tuple[str, ...]:
+    """The commands of the emulator and the cross compiler that are not installed."""
+    needed = (f"{_TOOLS}gcc", f"{_TOOLS}ld", f"{_TOOLS}objcopy", _MACHINE)
+    return tuple(command for command in needed if shutil.which(command) is None)
 
 
 def play(job: Job) -> tuple[int, tuple[int, int, int]]:
