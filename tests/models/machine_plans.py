@@ -40,6 +40,25 @@ def plan_of(graph, shape, machine, threads=None):
     return planner.make(graph, laid, sizes, options.resolved_threads, isa)
 
 
+def compiled_by_size(path, shapes, machine, threads=None):
+    """How many kernels each size would compile, one after the other, where no cache helps."""
+    options = {"machine": machine, "threads": threads, "cache": False}
+    engine = saccade.compile(path, **options)._started()
+    known, counts = engine.backend.objects._known, []
+
+    def build(plan, _graph, _identity, _bundles, ahead):
+        taken = {(step.kernel, one.config) for step in plan.steps for one in step.phases}
+        missing = (taken | set(ahead)) - set(known)
+        counts.append(len(missing))
+        known.update(dict.fromkeys(missing))
+
+    engine.backend.build = build
+    for shape in shapes:
+        engine.program((shape,), ())
+    assert engine.backend.objects.compiled == 0
+    return counts
+
+
 def digests(path, shape):
     """Of each machine's plan."""
     graph = graph_of(path)
