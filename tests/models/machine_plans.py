@@ -48,7 +48,7 @@ def compiled_by_size(path, shapes, machine, threads=None):
 
     def build(plan, _graph, _identity, _bundles, ahead):
         taken = {(step.kernel, one.config) for step in plan.steps for one in step.phases}
-        missing = (taken | set(ahead)) - set(known)
+        missing = (taken | set(ahead() if ahead else ())) - set(known)
         counts.append(len(missing))
         known.update(dict.fromkeys(missing))
 

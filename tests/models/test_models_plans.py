@@ -1,5 +1,7 @@
 """Plans of real models: small arenas, no stand-alone reorders, cached, plain data."""
 
+import random
+
 import numpy as np
 import pytest
 from machine_plans import compiled_by_size
@@ -71,6 +73,25 @@ def test_another_size_compiles_little(zoo, name, machine):
     fresh, again = others[: len(sizes)], others[len(sizes) :]
     assert max(fresh) <= first / 4 and sum(fresh) < first / 2
     assert not any(again)
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+@pytest.mark.parametrize("name", ["resnet50", "deeplabv3_mobilenet"])
+def test_random_sizes_compile_nothing(zoo, name, machine):
+    """What they take was compiled beside the first program, but for one in ten."""
+    rows, columns = STANDARD[name]
+    draw = random.Random(5)
+    sizes = [
+        (
+            1,
+            3,
+            draw.randrange(rows // 2, rows * 3 // 2),
+            draw.randrange(columns // 2, columns * 3 // 2),
+        )
+        for _ in range(10)
+    ]
+    first, *others = compiled_by_size(zoo.path(name), ((1, 3, rows, columns), *sizes), machine)
+    assert first > 20 and sum(map(bool, others)) <= 1 and sum(others) <= 2
 
 
 def test_programs_are_kept_by_size(zoo, picture):

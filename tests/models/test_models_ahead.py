@@ -1,0 +1,62 @@
+"""Kernels for other sizes: which sizes are asked about, and what becomes of the answers."""
+
+import pytest
+
+import saccade
+from saccade.ahead import kernels_ahead, kernels_of
+from saccade.engine import sizes_of
+from saccade.errors import PlanError
+from saccade.ir import DType, Graph, Value
+from saccade.ir.dim import symbol
+
+SIZES = {"n": 1, "h": 200, "w": 300}
+
+
+def graph_of(*shapes):
+    values = tuple(Value(f"x{i}", DType.F32, shape) for i, shape in enumerate(shapes))
+    return Graph(inputs=values, outputs=values, nodes=(), constants={})
+
+
+def asked(graph, sizes):
+    """The sizes that are planned for."""
+    found = []
+
+    def lay_out(around, available):
+        del available
+        found.append(around)
+        raise PlanError("too small")
+
+    assert kernels_ahead(graph, sizes, lay_out, ()) == []
+    return found
+
+
+def test_pictures_grow_shrink_and_change_their_form():
+    n, h, w = map(symbol, "nhw")
+    found = asked(graph_of((n, 3, h, w)), SIZES)
+    assert len(found) == 6 and SIZES not in found
+    assert all(each["n"] >= 1 for each in found)
+    forms = {(each["h"] > 200, each["w"] > 300) for each in found}
+    assert forms >= {(False, False), (True, True)} and len(forms) > 2
+    assert all(0.5 <= each[name] / SIZES[name] <= 1.5 for each in found for name in "hw")
+
+
+def test_a_symbol_has_one_size_wherever_it_stands():
+    h = symbol("h")
+    found = asked(graph_of((1, 3, h, h), (1, h)), {"h": 64})
+    assert len(found) == len({each["h"] for each in found}) == 6
+
+
+@pytest.mark.parametrize("sizes", [{}, {"n": 1}])
+def test_what_cannot_change_is_not_asked_about(sizes):
+    dims = tuple(map(symbol, sizes))
+    found = asked(graph_of((*dims, 3, 8, 8)), sizes)
+    assert all(each["n"] == 1 for each in found) and len(found) <= 1
+
+
+def test_known_code_is_preferred_and_not_named_again(zoo):
+    engine = saccade.compile(zoo.path("resnet50"), machine="zen4", cache=False)._started()
+    sizes = sizes_of(engine.graph, [(1, 3, 224, 224)])
+    own = kernels_of(engine._lay_out(sizes, engine.backend.available))
+    first = kernels_ahead(engine.graph, sizes, engine._lay_out, own)
+    assert first and not set(first) & set(own) and len(first) < len(set(own)) / 2
+    assert kernels_ahead(engine.graph, sizes, engine._lay_out, {*own, *first}) == []
