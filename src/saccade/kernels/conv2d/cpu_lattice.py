@@ -126,7 +126,7 @@ def _problem(call: Call, spec: EpilogueSpec, nv: int) -> _Problem:
     tiles = images
     for axis in (down, along):
         tiles *= sum(count for _, count in axis)
-    rows = tuple(frequency_rows(images, (down, along)))
+    rows = frequency_rows(images, (down, along))
     panels = -(-spec.vectors // nv)
     return _Problem(
         (down, along), rows, tiles, channels, nv, panels, spec.vectors, call.target.lanes

@@ -146,11 +146,14 @@ class Window:
         """Whether window number i reads pixel i and writes pixel i, evenly apart."""
         x = call.inputs[0]
         same = (self.taps, self.stride, self.before, self.step) == (*[(1, 1)] * 2, (0, 0), (1, 1))
-        even = x.shape[2:] == self.size and even_step(x) is not None and spec.flat
-        return same and even and not any(self._images(call))
+        if not same or x.shape[2:] != self.size:
+            return False
+        return even_step(x) is not None and spec.flat and not any(self._images(call))
 
     def _images(self, call: Call) -> list[int]:
         """Elements from image to image of each operand of the prologue."""
+        if not self.n_prologue:
+            return []
         shape = (call.inputs[0].shape[0], self.depth, 1, 1)
         return [expand(v, shape).strides[0] for v in self._prologue_views(call)]
 

@@ -13,6 +13,7 @@ each is a number of the run, which may be zero.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import product
 from typing import TYPE_CHECKING
 
@@ -61,14 +62,15 @@ def _has(bases: tuple[int, int], form: Form, frequency: tuple[int, int]) -> bool
     )
 
 
+@lru_cache(maxsize=256)
 def frequency_rows(
     images: int, axes: tuple[tuple[tuple[int, int], ...], tuple[tuple[int, int], ...]]
-) -> list[int]:
+) -> tuple[int, ...]:
     """Rows of every frequency, in order; `axes` are `lengths` of both."""
     counts = [dict(axis) for axis in axes]
     forms = _forms((tuple(counts[0]), tuple(counts[1])))
     bases = axes[0][0][0], axes[1][0][0]
-    return [
+    return tuple(
         images
         * sum(
             counts[0][form.pixels[0]] * counts[1][form.pixels[1]]
@@ -76,7 +78,7 @@ def frequency_rows(
             if _has(bases, form, (down, along))
         )
         for down, along in product(*(range(POINTS[base]) for base in bases))
-    ]
+    )
 
 
 @dataclass(frozen=True, slots=True)

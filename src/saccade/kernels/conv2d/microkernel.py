@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from llvmlite import ir
 
@@ -76,10 +77,15 @@ class Reduction:
     @classmethod
     def of(cls, count: int, pairs: bool = False) -> Reduction:
         """For `count` elements; one shape serves many counts."""
-        steps, odd = (count // 2, count % 2 == 1) if pairs else (count, False)
-        if steps <= FEW:
-            return cls(steps, "once", pairs, odd)
-        return cls(4, "tail" if steps % 4 else "whole", pairs, odd)
+        return _reduction(count, pairs)
+
+
+@lru_cache(maxsize=1024)
+def _reduction(count: int, pairs: bool) -> Reduction:
+    steps, odd = (count // 2, count % 2 == 1) if pairs else (count, False)
+    if steps <= FEW:
+        return Reduction(steps, "once", pairs, odd)
+    return Reduction(4, "tail" if steps % 4 else "whole", pairs, odd)
 
 
 def vector_lanes(k: Kernel, vectors: int, half: bool = False) -> list[int]:

@@ -12,6 +12,7 @@ tests at run time what groups at the ends of a row read, so that every row can u
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 __all__ = ["Group", "RowGroups", "Side", "any_cut", "cut_row"]
 
@@ -90,6 +91,7 @@ def any_cut(columns: int, largest: int) -> RowGroups:
     return RowGroups((), largest, -(-columns // largest), (), any_width=True)
 
 
+@lru_cache(maxsize=1024)
 def cut_row(
     columns: int, width: int, *, taps: int, stride: int, left: int, dilation: int, largest: int
 ) -> RowGroups | None:

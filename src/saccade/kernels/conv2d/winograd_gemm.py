@@ -9,6 +9,7 @@ broadcast; rows · nv sums stay in registers.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -80,6 +81,7 @@ def phased_heights(nv: int, target: Target) -> tuple[int, ...]:
     return tuple(range(min(rows_in_registers(nv, target), _MOST_PHASED), 0, -1))
 
 
+@lru_cache(maxsize=4096)
 def even_heights(rows: int, most: int) -> tuple[tuple[int, int], ...]:
     """How `emit_rows` cuts `rows`: as few pieces as possible, of nearly equal heights.
 
