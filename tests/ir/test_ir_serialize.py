@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import struct
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from saccade import graphfile
 from saccade.errors import CacheError
 from saccade.ir import DType, Factor, Graph, IndexMap, Node, Value, serialize
 from saccade.ir.dim import parse_dims
@@ -151,6 +153,33 @@ def test_a_graph_that_somebody_else_sealed_is_an_error(tmp_path: Path) -> None:
             read(file.fileno(), "", lambda text: serialize.digest(b"key" + text))
             with pytest.raises(CacheError, match="damaged"):
                 read(file.fileno(), "")
+
+
+def _raw(path: Path, names: set[str]) -> dict[str, bytes]:
+    with path.open("rb") as file:
+        found = graphfile.raw_constants(file.fileno(), str(path), serialize.digest, names)
+    return {name: read().tobytes() for name, read in found.items()}
+
+
+def test_constants_can_be_read_without_the_graph(tmp_path: Path) -> None:
+    path = tmp_path / "g"
+    save(_graph(), path)
+    truth = {value.name: array.tobytes() for value, array in _graph().constants.items()}
+    assert len(truth) > 3 and _raw(path, set(truth)) == truth
+    one = {"odd": truth["odd"]}
+    assert _raw(path, {"odd", "who?"}) == one
+    data = path.read_bytes()
+    noticed = 0
+    for position in range(len(data)):
+        changed = bytearray(data)
+        changed[position] ^= 0x10
+        path.write_bytes(changed)
+        try:
+            assert _raw(path, {"odd"}) == one
+        except CacheError:
+            noticed += 1
+    (length,) = struct.unpack_from("<Q", data, 12)
+    assert noticed == 52 + length + len(truth["odd"]), "all of the header, and what is read"
 
 
 def test_no_page_of_a_saved_graph_is_a_hole(tmp_path: Path) -> None:

@@ -1,24 +1,15 @@
 """A graph as one file: a checked JSON header and raw constants that come back memory-mapped.
 
-    magic (8)  version (4)  header bytes (8)  seal of the header (32)  header  constants, each
-    64-byte aligned
-
-Operators are written as class name and fields, dims and expressions as their text; nothing is
-pickled. The header holds a checksum of each constant, so that a damaged file is an error and never
-a wrong graph.
+The file's format is `graphfile`'s. Operators are written as class name and fields, dims and
+expressions as their text; nothing is pickled.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import hashlib
-import hmac
 import json
-import mmap
 import os
-import struct
 import sys
-from collections.abc import Callable
 from functools import lru_cache
 from types import MappingProxyType
 from typing import Any
@@ -26,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from saccade.errors import CacheError
+from saccade.graphfile import MALFORMED, Seal, aligned, checksum, digest, open_graph, prefix, sound
 from saccade.ir import expr
 from saccade.ir.counts import Count
 from saccade.ir.dim import Affine, Dim, parse_dims
@@ -36,22 +28,6 @@ from saccade.ir.index_map import Factor, IndexMap
 from saccade.ir.op import Array, Op
 
 __all__ = ["check", "decode_op", "digest", "encode_op", "load", "save"]
-
-_MAGIC = b"SACCADE\0"
-_VERSION = 4
-_PREFIX = struct.Struct("<8sIQ32s")
-_ALIGN = 64
-_LARGEST_HEADER = 1 << 28
-_MALFORMED = (KeyError, TypeError, ValueError, IndexError, AttributeError, RecursionError)
-
-
-Seal = Callable[[bytes], bytes]
-"""32 bytes that stand for some contents: a digest, or what only the owner of a key can tell."""
-
-
-def digest(content: bytes) -> bytes:
-    """The seal that anybody can make: it shows damage, and not who wrote."""
-    return hashlib.sha256(content).digest()
 
 
 def save(graph: Graph, file: int, seal: Seal = digest) -> None:
@@ -68,9 +44,10 @@ def save(graph: Graph, file: int, seal: Seal = digest) -> None:
     arrays = {value: np.ascontiguousarray(array) for value, array in graph.constants.items()}
     header, blobs = _header(graph, arrays)
     text = json.dumps(header, separators=(",", ":")).encode()
-    start, at = _aligned(_PREFIX.size + len(text)), _PREFIX.size + len(text)
+    head = prefix(text, seal) + text
+    start, at = aligned(len(head)), len(head)
     with os.fdopen(file, "wb", closefd=False) as stream:
-        stream.write(_PREFIX.pack(_MAGIC, _VERSION, len(text), seal(text)) + text)
+        stream.write(head)
         for offset, blob in [*blobs, (header["bytes"], np.empty(0, np.uint8))]:
             stream.write(bytes(start + offset - at))  # no holes: the file will be mapped
             stream.write(blob.data)
@@ -90,10 +67,10 @@ def load(file: int, where: str, seal: Seal = digest) -> Graph:
     Raises:
         CacheError: If the file is damaged, of another version, or sealed by somebody else.
     """
-    header, blobs = _opened(file, where, seal)
+    header, blobs = open_graph(file, where, seal)
     try:
         return _graph(header, blobs, where)
-    except _MALFORMED as error:
+    except MALFORMED as error:
         raise CacheError(f"{where}: not a graph of this version: {error!r}") from error
 
 
@@ -103,55 +80,12 @@ def check(file: int, where: str, seal: Seal = digest) -> None:
     Raises:
         CacheError: If it is not.
     """
-    header, blobs = _opened(file, where, seal)
+    header, blobs = open_graph(file, where, seal)
     try:
-        for position, offset, checksum, size in header["constants"]:
-            _sound(blobs, offset, checksum, size, f"{where}: constant {position}")
-    except _MALFORMED as error:
+        for position, offset, total, size in header["constants"]:
+            sound(blobs, offset, total, size, f"{where}: constant {position}")
+    except MALFORMED as error:
         raise CacheError(f"{where}: not a graph: {error!r}") from error
-
-
-def _opened(file: int, where: str, seal: Seal) -> tuple[dict[str, Any], Array]:
-    """The header, and the constants' bytes, which are not checked yet."""
-    try:
-        data = np.frombuffer(mmap.mmap(file, 0, access=mmap.ACCESS_READ), np.uint8)
-    except (OSError, ValueError) as error:
-        raise CacheError(f"{where}: {error}") from error
-    if data.size < _PREFIX.size:
-        raise CacheError(f"{where}: cut short")
-    magic, version, size, expected = _PREFIX.unpack(data[: _PREFIX.size].tobytes())
-    if magic != _MAGIC or version != _VERSION:
-        raise CacheError(f"{where}: not a graph of this version")
-    text = data[_PREFIX.size : _PREFIX.size + min(size, data.size, _LARGEST_HEADER)].tobytes()
-    if len(text) != size or not hmac.compare_digest(seal(text), expected):
-        raise CacheError(f"{where}: the header is damaged")
-    try:
-        header = json.loads(text)
-        blobs = data[_aligned(_PREFIX.size + size) :]
-        if blobs.size != header["bytes"]:
-            raise CacheError(f"{where}: {blobs.size} bytes of constants, not {header['bytes']}")
-    except _MALFORMED as error:
-        raise CacheError(f"{where}: not a graph of this version: {error!r}") from error
-    return header, blobs
-
-
-def _sound(blobs: Array, offset: int, checksum: int, size: int, what: str) -> Array:
-    """The bytes of a constant."""
-    raw = blobs[offset : offset + size]
-    if raw.size != size or _checksum(raw) != checksum:
-        raise CacheError(f"{what} is damaged")
-    return raw
-
-
-def _aligned(offset: int) -> int:
-    return -(-offset // _ALIGN) * _ALIGN
-
-
-def _checksum(raw: Array) -> int:
-    """Sum of the 64-bit words and the trailing bytes: as fast as memory, unlike a digest."""
-    whole = raw.size // 8 * 8
-    total = int(np.add.reduce(raw[:whole].view(np.uint64), dtype=np.uint64)) if whole else 0
-    return total ^ int.from_bytes(raw[whole:].tobytes(), "little")
 
 
 # -- writing ------------------------------------------------------------
@@ -169,8 +103,8 @@ def _header(
         raw = array.reshape(-1).view(np.uint8)
         key = (raw.ctypes.data, raw.size)
         if key not in placed:
-            offset = _aligned(end)
-            placed[key] = (offset, _checksum(raw))
+            offset = aligned(end)
+            placed[key] = (offset, checksum(raw))
             blobs.append((offset, raw))
             end = offset + raw.size
         constants.append([index[value], *placed[key], raw.size])
@@ -233,9 +167,9 @@ def _graph(header: dict[str, Any], blobs: Array, where: str) -> Graph:
         for name, dtype, shape in header["values"]
     ]
     constants: dict[Value, Array] = {}
-    for position, offset, checksum, size in header["constants"]:
+    for position, offset, total, size in header["constants"]:
         value = values[position]
-        raw = _sound(blobs, offset, checksum, size, f"{where}: the constant {value.name!r}")
+        raw = sound(blobs, offset, total, size, f"{where}: the constant {value.name!r}")
         constants[value] = raw.view(value.dtype.numpy).reshape(value.shape)
     return Graph(
         inputs=tuple(values[i] for i in header["inputs"]),
