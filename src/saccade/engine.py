@@ -58,7 +58,7 @@ class Engine:
         self.identity = lowering.identity
         self._lasting = lasting
         self._options = options
-        self._bundles = bundles
+        self._bundles = None if bundles is None else bundles.with_graph(lowering.entry)
         self._algorithms = self._choices()
         self._free = any(not isinstance(dim, int) for v in graph.inputs for dim in v.shape)
         names = (graph.output_names or [v.name for v in graph.outputs])[: len(graph.results)]

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from saccade import frontend
-from saccade.caches import CacheFolder, cache_folder
+from saccade.caches import GRAPHS, CacheFolder, cache_folder
 from saccade.errors import CacheError
 from saccade.ir import Graph, serialize
 from saccade.ir.printer import format_graph
@@ -45,11 +45,13 @@ class Lowered:
         graph: The graph.
         identity: Equal for equal contents; distinguishes the constants of different models.
         trace: Gives the text of the graph after the frontend and after each pass.
+        entry: Name of the graph's entry in its folder of the cache, if it has a place there.
     """
 
     graph: Graph
     identity: str
     trace: Callable[[], Mapping[str, str]]
+    entry: str | None = None
 
 
 def begin(
@@ -86,7 +88,8 @@ def begin(
         if graph is None:
             graph = _keep(_lower(source, options), place)
         name = identity or f"model-{next(_fresh)}"
-        return Lowered(graph, name, lru_cache(maxsize=1)(lambda: _stages(source, options)))
+        trace = lru_cache(maxsize=1)(lambda: _stages(source, options))
+        return Lowered(graph, name, trace, None if place is None else place.name)
 
     return finish
 
@@ -152,7 +155,7 @@ class _Place:
 
 
 def _place(identity: str) -> _Place | None:
-    folder = cache_folder("graphs")
+    folder = cache_folder(GRAPHS)
     if not folder.usable():
         return None
     key = sha256(f"{identity}/{_code_digest()}".encode()).hexdigest()

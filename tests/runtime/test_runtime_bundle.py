@@ -349,6 +349,19 @@ def test_a_model_s_constants_may_be_limited(cache, monkeypatch):
     assert not keep(bundles, "e"), "nor does the cache take what is larger than it"
 
 
+def test_two_processes_that_write_at_once_keep_to_the_limit(cache):
+    """Each found room before the other wrote: whoever is last takes its own file back."""
+    bundles = bundle.Bundles(cache_folder("bundles").folder("model"), "model", "variant")
+    size = size_of(place([("a", 8000)]))
+
+    def meanwhile(put):
+        assert keep(bundles, "b", 2 * size - 1)
+        put(0, np.ones(8000, np.uint8))
+
+    assert not bundles.keep_weights(place([("a", 8000)]), meanwhile, 2 * size - 1)
+    assert [names for _, names in bundles.weights()] == [{"b"}]
+
+
 def test_equal_files_do_not_make_each_other_superfluous(cache):
     bundles = bundle.Bundles(cache_folder("bundles").folder("model"), "model", "variant")
     assert keep(bundles, "ab") and keep(bundles, "bc") and keep(bundles, "ca")

@@ -1,7 +1,9 @@
 """Constants are packed by all threads, in memory or into a file; their bits do not say how."""
 
 import gc
+import json
 import shutil
+from collections import Counter
 from types import SimpleNamespace
 
 import numpy as np
@@ -10,11 +12,12 @@ from onnx import helper
 from runtime_models import compiled, model_of, picture, tensor, weights
 
 from saccade.codegen.target import host_target
+from saccade.errors import CacheError, OutOfMemoryError
 from saccade.ir import DType, Value
 from saccade.kernels.base import Packing
 from saccade.plan.types import Constant
 from saccade.processes import Processes
-from saccade.runtime import packing
+from saccade.runtime import derived, native_packing, packing
 from saccade.runtime.cpu import packers as native
 from saccade.runtime.cpu.objects import Objects
 from saccade.runtime.cpu.packers import Packers
@@ -73,12 +76,12 @@ def packers(work):
 
 @pytest.fixture(params=[1, 2, 7])
 def threads(request, monkeypatch):
-    monkeypatch.setattr(packing, "default_threads", lambda: request.param)
+    monkeypatch.setattr(native_packing, "default_threads", lambda: request.param)
 
 
 @pytest.fixture(params=[1 << 10, 1 << 20])
 def part(request, monkeypatch):
-    monkeypatch.setattr(packing, "_PART", request.param)
+    monkeypatch.setattr(native_packing, "_PART", request.param)
 
 
 @pytest.mark.usefixtures("threads", "part")
@@ -194,3 +197,107 @@ def test_little_to_pack_compiles_no_packer(tmp_path, monkeypatch):
     again = Packers(Objects(host_target()))
     assert again.prepare(panels, processes) == [] and again.ready(panels[0])
     processes.close()
+
+
+# -- records ------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def wanted(work):
+    """How to derive what can be derived of some constants."""
+    return {
+        name: derived.Derived(name, one.sources[0].nbytes, one.constant.nbytes, one.panels)
+        for name, one in work.items()
+        if one.panels or one.constant.packing is None
+    }
+
+
+@pytest.fixture(scope="module")
+def symbols(wanted):
+    configs = {panels.config for one in wanted.values() for panels in one.panels}
+    return {config: f"pack_{config.gather}_{config.result}" for config in configs}
+
+
+@pytest.fixture
+def raw(work):
+    """Bytes of the sources, as a graph's file gives them."""
+    found = {name: one.sources[0].reshape(-1).view(np.uint8) for name, one in work.items()}
+    return {name: lambda array=array: array for name, array in found.items()}
+
+
+def restored(wanted, symbols):
+    header, words = derived.encode(wanted, symbols)
+    return derived.decode(json.loads(json.dumps(header)), np.frombuffer(words.tobytes(), np.int32))
+
+
+def test_records_come_back_and_give_the_same_bits(work, packers, wanted, symbols, raw):
+    assert {"raw", "panels", "frequencies", "columns", "gates"} <= wanted.keys()
+    found, names = restored(wanted, symbols)
+    assert names == symbols and found.keys() == wanted.keys()
+    have = derived.derive(found, raw, packers)
+    truth = packing.pack_into_memory({name: work[name] for name in wanted}, None)
+    assert all(have[name].tobytes() == truth[name].tobytes() for name in wanted)
+    assert have["raw"].ctypes.data != raw["raw"]().ctypes.data, "the graph is let go"
+
+
+def test_a_source_that_is_missing_damaged_or_another_is_an_error(packers, wanted, raw):
+    def damaged():
+        raise CacheError("it is damaged")
+
+    for change, message in (
+        ({"panels": lambda: np.zeros(4, np.uint8)}, "'panels' is another one"),
+        ({"panels": damaged}, "it is damaged"),
+    ):
+        with pytest.raises(CacheError, match=message):
+            derived.derive(wanted, raw | change, packers)
+    raw.pop("raw")
+    with pytest.raises(CacheError, match="no constant 'raw'"):
+        derived.derive(wanted, raw, packers)
+
+
+def test_words_that_are_missing_are_noticed(wanted, symbols):
+    header, words = derived.encode(wanted, symbols)
+    with pytest.raises(ValueError, match="more numbers"):
+        derived.decode(header, words[:-1])
+
+
+def test_numbers_that_are_too_large_for_a_word_are_no_words():
+    with pytest.raises(AssertionError):
+        derived._words(np.array([1 << 40]))
+
+
+# -- side by side -------------------------------------------------------
+
+
+@pytest.mark.parametrize("threads", [1, 2, 7])
+def test_every_task_is_done_once(monkeypatch, threads):
+    monkeypatch.setattr(native_packing, "default_threads", lambda: threads)
+    done = Counter()
+    size = native_packing._ALONE  # or one thread does it all
+    native_packing.side_by_side([(i % 5 * size, lambda i=i: done.update([i])) for i in range(100)])
+    assert done == Counter(range(100))
+    native_packing.side_by_side([])
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_the_largest_task_is_first_and_errors_are_raised(monkeypatch, threads):
+    monkeypatch.setattr(native_packing, "default_threads", lambda: threads)
+    order = []
+
+    def fail():
+        order.append("large")
+        raise KeyError("large")
+
+    with pytest.raises(KeyError, match="large"):
+        native_packing.side_by_side([(1, lambda: order.append("small")), (1 << 20, fail)])
+    assert threads > 1 or order == ["large"], "the rest is left out"
+    assert "large" in order
+
+
+def test_memory_that_is_not_there_is_one_clear_error(monkeypatch):
+    def refuse(_nbytes):
+        raise OSError(12, "Cannot allocate memory")
+
+    monkeypatch.setattr(native_packing, "fresh_block", refuse)
+    with pytest.raises(OutOfMemoryError, match="packed weights take 8388608 bytes"):
+        native_packing.rooms({"a": 8 << 20})

@@ -16,6 +16,7 @@ from saccade.caches.key import Seal, write_all
 from saccade.options import cache_dir
 
 __all__ = [
+    "GRAPHS",
     "CacheFolder",
     "Entry",
     "Item",
@@ -24,6 +25,10 @@ __all__ = [
     "choices_entry",
     "write_all",
 ]
+
+
+GRAPHS = "graphs"
+"""The folder of lowered graphs: two rooms read it."""
 
 
 def cache_folder(name: str) -> CacheFolder:

@@ -8,20 +8,22 @@ One folder per model (the file's digest, the precision, Saccade's code) with
   image, and the plan (read only by who asks for it);
 - `*.weights`: packed constants, shared by all programs of the model and by all processes.
 
-Neither the graph nor LLVM is needed to run what is there. Every entry is checked in full before it
-is used; one that is damaged, or that others could have written, counts as absent (`caches`). Those
-that cannot be written are left out, and nothing fails for it.
+What has no room there (`keeping`) a start packs from the graph's file, with code in the program's
+image (`derived`). Neither the graph's nodes nor LLVM is needed to run what is there. Every entry is
+checked in full before it is used; one that is damaged, or that others could have written, counts as
+absent (`caches`). Those that cannot be written are left out, and nothing fails for it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import os
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from saccade.caches import CacheFolder, Item, cache_folder, choices_entry
+from saccade.caches import GRAPHS, CacheFolder, Item, cache_folder, choices_entry
 from saccade.errors import CacheError
 from saccade.options import cache_bytes
 from saccade.processor import this_machine
@@ -30,6 +32,7 @@ from saccade.runtime.weights import Placed, Put, index_of, map_weights, size_of,
 from saccade.signature import Signature
 
 if TYPE_CHECKING:
+    from saccade.graphfile import RawConstant
     from saccade.ir import Array
     from saccade.options import Options
     from saccade.runtime.cpu.program import CpuProgram
@@ -77,12 +80,20 @@ class Bundles:
         folder: The model's.
         identity: Distinguishes its constants in memory from those of other models.
         variant: Names what programs depend on besides shapes.
+        graph: Name of the entry that holds the model's graph, where that is known.
     """
 
-    def __init__(self, folder: CacheFolder, identity: str, variant: str) -> None:
+    def __init__(
+        self, folder: CacheFolder, identity: str, variant: str, graph: str | None = None
+    ) -> None:
         self.folder = folder
         self.identity = identity
+        self.graph = graph
         self._variant = variant
+
+    def with_graph(self, name: str | None) -> Bundles:
+        """The same entries, and where the model's graph lies."""
+        return Bundles(self.folder, self.identity, self._variant, name)
 
     def signature(self) -> Signature | None:
         """What the model takes and gives, if that is known."""
@@ -117,6 +128,34 @@ class Bundles:
             self.folder.remove(item.name)
         return written
 
+    def graph_bytes(self) -> int | None:
+        """Size of the graph's entry; None if it is not there."""
+        if self.graph is None:
+            return None
+        with self._graphs.opened(self.graph, use=False) as entry:
+            return None if entry is None else os.fstat(entry.file).st_size
+
+    def sources(self, graph: str, names: Collection[str]) -> dict[str, RawConstant] | None:
+        """Constants of a graph's entry, mapped as long as one of them is held.
+
+        Returns:
+            None if the entry is not there or damaged; each constant is checked when it is read.
+        """
+        from saccade.graphfile import raw_constants  # noqa: PLC0415 - few programs derive any
+
+        with self._graphs.opened(graph) as entry, suppress(CacheError, OSError):
+            if entry is not None:
+                return raw_constants(entry.file, entry.where, entry.seal, names)
+        return None
+
+    @property
+    def _graphs(self) -> CacheFolder:
+        return CacheFolder(self.folder.root, GRAPHS)
+
+    def held(self) -> set[str]:
+        """Names of all constants that files say they hold."""
+        return set().union(*(names for _, names in self.weights()))
+
     def weights(self) -> list[tuple[str, set[str]]]:
         """The files of constants, each with the names that it says it holds."""
         found = []
@@ -149,12 +188,16 @@ class Bundles:
                 limit but that of the cache. Files that hold nothing but what others hold go first.
         """
         size = size_of(placed)
-        if size > cache_bytes() or (most is not None and self._weights_bytes() + size > most):
+        if size > cache_bytes() or (most is not None and self.weights_bytes() + size > most):
             return False
         name = _short(*(name for name, _, _ in placed)) + ".weights"
-        return self.folder.add(name, lambda entry: write_weights(entry, placed, fill))
+        added = self.folder.add(name, lambda entry: write_weights(entry, placed, fill))
+        if added and most is not None and self.weights_bytes() > most:  # others wrote meanwhile
+            self.folder.remove(name)
+            return False
+        return added
 
-    def _weights_bytes(self) -> int:
+    def weights_bytes(self) -> int:
         """Bytes of the files of constants, once those that others make superfluous are gone."""
         files = dict(sorted(self.weights(), key=lambda file: len(file[1])))
         for name in [*files]:

@@ -1,13 +1,13 @@
 """Constants as kernels read them; each is held once per process, for all plans of its model.
 
-With a bundle they are packed into a file and mapped from there, so that processes share them and
-the next start packs nothing. Without one they live in memory.
+With a bundle, most are packed into a file and mapped from there, so that processes share them and
+the next start packs less. Others live in memory; `keeping` says which.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
 
@@ -20,14 +20,18 @@ if TYPE_CHECKING:
     from saccade.ir import Array, Graph
     from saccade.plan import Constant
     from saccade.runtime.bundle import Bundles
-    from saccade.runtime.cpu.packers import Packers
+    from saccade.runtime.cpu.packer_code import PackerCode
+    from saccade.runtime.keeping import Share
     from saccade.runtime.weights import Put
 
-__all__ = ["constants_of", "keep_constants", "key_of", "stored_constants", "unknown_constants"]
-
-_MOST = 2.2
-"""Bytes of all packed constants of a model on disk, over those of its weights. A first program's
-are always kept, whatever its algorithms make of the weights."""
+__all__ = [
+    "constants_of",
+    "keep_constants",
+    "key_of",
+    "stored_constants",
+    "unknown_constants",
+    "used_constants",
+]
 
 _held: WeakValueDictionary[tuple[str, str], Array] = WeakValueDictionary()
 """By the identity of the model and the name of the constant."""
@@ -45,9 +49,8 @@ def constants_of(
     wanted: Sequence[Constant],
     used: Sequence[bool],
     bundles: Bundles | None = None,
-    packers: Packers | None = None,
-    *,
-    keep: bool = True,
+    packers: PackerCode | None = None,
+    share: Share | None = None,
 ) -> list[Array]:
     """The arrays of a plan's constants, in order; those not `used` come as empty arrays.
 
@@ -57,72 +60,78 @@ def constants_of(
         wanted: The plan's constants.
         used: Which of them the program reads.
         bundles: Where they are on disk, if anywhere.
-        keep: Whether to pack what is missing into a file there, and map it. What is not kept so is
-            packed into memory, which is faster; `keep_constants` writes that later.
         packers: Native code for what is missing; without it, or where it is not ready, functions
             of NumPy give the same bits.
+        share: What of that to pack into a file there, and map. What is not is packed into memory,
+            which is faster; `keep_constants` may write it later.
     """
     names = _names(wanted, used)
-    needed = {name: c for name, c in zip(names, wanted, strict=True) if name}
+    needed = used_constants(wanted, used)
     with _lock:
         found = _known(identity, needed)
         if bundles is not None and len(found) < len(needed):
             found |= _from_disk(bundles, set(needed) - set(found))
         missing = {name: c for name, c in needed.items() if name not in found}
         if missing:
-            found |= _packed(graph, missing, bundles if keep else None, packers)
+            found |= _packed(graph, missing, bundles, packers, share)
         _hold(identity, found)
     return _in_order(names, found)
+
+
+def used_constants(wanted: Sequence[Constant], used: Sequence[bool]) -> dict[str, Constant]:
+    """The constants that a program reads, by name."""
+    return {n: c for n, c in zip(_names(wanted, used), wanted, strict=True) if n}
 
 
 def unknown_constants(
     identity: str, wanted: Sequence[Constant], used: Sequence[bool]
 ) -> dict[str, Constant]:
     """Those of the constants used, by name, that no program of this process holds."""
-    names = _names(wanted, used)
-    held = _known(identity, names)
-    return {n: c for n, c in zip(names, wanted, strict=True) if n and n not in held}
+    needed = used_constants(wanted, used)
+    held = _known(identity, needed)
+    return {name: one for name, one in needed.items() if name not in held}
 
 
 def _names(wanted: Sequence[Constant], used: Sequence[bool]) -> list[str]:
     return [key_of(c) if needed else "" for c, needed in zip(wanted, used, strict=True)]
 
 
-def keep_constants(
-    bundles: Bundles, graph: Graph, wanted: Sequence[Constant], arrays: Sequence[Array]
-) -> None:
-    """Write what no file of a model holds yet of a plan's constants, as far as there is room.
+def keep_constants(bundles: Bundles, share: Share, arrays: Mapping[str, Array]) -> bool:
+    """Write what of a program's constants is to be kept packed; whether that was possible.
 
     Args:
         bundles: Of the model.
-        graph: Whose constants they are made of.
-        wanted: The plan's constants.
-        arrays: As `constants_of` gave them.
+        share: What to keep.
+        arrays: The program's constants by name.
     """
-    held = set().union(*(names for _, names in bundles.weights()))
-    fresh = {
-        name: array
-        for name, array in zip(map(key_of, wanted), arrays, strict=True)
-        if array.nbytes and name not in held
-    }
-    placed = place((name, array.nbytes) for name, array in fresh.items())
+    placed = place((name, array.nbytes) for name, array in arrays.items() if name in share.packed)
 
     def fill(put: Put) -> None:
         for name, at, _ in placed:
-            put(at, fresh[name])
+            put(at, arrays[name])
 
-    if fresh:
-        weights = sum(array.nbytes for array in graph.constants.values())
-        bundles.keep_weights(placed, fill, int(_MOST * weights))
+    return not placed or bundles.keep_weights(placed, fill, share.most)
 
 
-def stored_constants(bundles: Bundles, names: Sequence[str]) -> list[Array] | None:
-    """The constants of these names, in order, if all are in memory or on disk."""
+def stored_constants(
+    bundles: Bundles,
+    names: Sequence[str],
+    derive: Callable[[set[str]], Mapping[str, Array] | None],
+) -> list[Array] | None:
+    """The constants of these names, in order, if all are in memory, on disk, or can be made.
+
+    Args:
+        bundles: Of the model.
+        names: Of the constants; empty where nothing reads one.
+        derive: Makes the rest; None if it cannot make all of it.
+    """
     needed, identity = {name for name in names if name}, bundles.identity
     with _lock:
         found = _known(identity, needed)
         if len(found) < len(needed):
             found |= _from_disk(bundles, needed - set(found))
+        if len(found) < len(needed):
+            found |= derive(needed - set(found)) or {}
         _hold(identity, found)
     return _in_order(names, found) if len(found) == len(needed) else None
 
@@ -157,17 +166,19 @@ def _packed(
     graph: Graph,
     missing: Mapping[str, Constant],
     bundles: Bundles | None,
-    packers: Packers | None,
+    packers: PackerCode | None,
+    share: Share | None,
 ) -> dict[str, Array]:
-    from saccade.runtime import packing  # noqa: PLC0415 - a warm start packs nothing
+    from saccade.runtime import packing  # noqa: PLC0415 - a warm start needs only a part of it
 
     work = packing.unpacked(graph, missing)
     found: dict[str, Array] = {}
-    if bundles is not None:
-        placed = place((name, constant.nbytes) for name, constant in missing.items())
-        if bundles.keep_weights(
-            placed, lambda put: packing.pack_into_file(work, placed, put, packers)
+    if bundles is not None and share is not None:
+        kept = {name: one for name, one in work.items() if name in share.packed}
+        placed = place((name, one.constant.nbytes) for name, one in kept.items())
+        if kept and bundles.keep_weights(
+            placed, lambda put: packing.pack_into_file(kept, placed, put, packers), share.most
         ):
-            found = _from_disk(bundles, set(missing))
+            found = _from_disk(bundles, set(kept))
     rest = {name: one for name, one in work.items() if name not in found}
     return found | packing.pack_into_memory(rest, packers)

@@ -8,8 +8,7 @@ there: a process needs no memory for what it maps afterwards.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
@@ -18,24 +17,15 @@ import numpy as np
 
 from saccade.kernels import packing
 from saccade.kernels.pack.panels import Panels
-from saccade.options import default_threads
-from saccade.runtime.cpu.workspace import HUGE_PAGE, fresh_block
+from saccade.runtime.native_packing import Task, parts, room, rooms, side_by_side, tasks_into
 
 if TYPE_CHECKING:
     from saccade.ir import Array, Graph
     from saccade.plan import Constant
-    from saccade.runtime.cpu.packers import Packers
+    from saccade.runtime.cpu.packer_code import PackerCode
     from saccade.runtime.weights import Placed, Put
 
 __all__ = ["Unpacked", "pack_into_file", "pack_into_memory", "unpacked"]
-
-_PAGE = 4096
-_OWN_BLOCK = 4 << 20
-"""Constants of so many bytes have memory of their own; it goes when they do."""
-_ALONE = 1 << 17
-"""Bytes that are packed before other threads have begun."""
-_PART = 1 << 20
-"""Bytes that a thread packs at a time, at least."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,12 +66,12 @@ def unpacked(graph: Graph, wanted: Mapping[str, Constant]) -> dict[str, Unpacked
 
 
 def pack_into_memory(
-    work: Mapping[str, Unpacked], packers: Packers | None = None
+    work: Mapping[str, Unpacked], packers: PackerCode | None = None
 ) -> dict[str, Array]:
     """The constants by name: as bytes, on huge pages, where native code packs them."""
     native, others = _split(work, packers)
-    found = _rooms({name: one.constant.nbytes for name, one in native.items()})
-    tasks: list[_Task] = []
+    found = rooms({name: one.constant.nbytes for name, one in native.items()})
+    tasks: list[Task] = []
 
     def by_function(name: str, one: Unpacked) -> None:
         found[name] = one.pack()
@@ -91,17 +81,16 @@ def pack_into_memory(
     for name, one in native.items():
         assert packers is not None
         for panels in one.panels:
-            strides = panels.strides(panels.count)
-            for part in _parts(panels):
-                target = found[name].ctypes.data + panels.start + part.start * strides[0]
-                do = partial(packers.pack, panels, one.sources[0], part, target, strides)
-                tasks.append((len(part) * panels.panel_bytes, do))
-    _side_by_side(tasks)
+            tasks += tasks_into(found[name], panels, one.sources[0], packers)
+    side_by_side(tasks)
     return found
 
 
 def pack_into_file(
-    work: Mapping[str, Unpacked], placed: Iterable[Placed], put: Put, packers: Packers | None = None
+    work: Mapping[str, Unpacked],
+    placed: Iterable[Placed],
+    put: Put,
+    packers: PackerCode | None = None,
 ) -> None:
     """Put the constants where they are placed.
 
@@ -110,7 +99,7 @@ def pack_into_file(
     """
     native, others = _split(work, packers)
     offsets = {name: at for name, at, _ in placed}
-    tasks: list[_Task] = []
+    tasks: list[Task] = []
 
     def by_function(at: int, one: Unpacked) -> None:
         put(at, one.pack())
@@ -121,15 +110,15 @@ def pack_into_file(
     for name, one in native.items():
         assert packers is not None
         for panels in one.panels:
-            for part in _parts(panels):
+            for part in parts(panels):
                 at = offsets[name] + panels.start
                 do = partial(_put_part, packers, panels, one.sources[0], part, buffers, at, put)
                 tasks.append((len(part) * panels.panel_bytes, do))
-    _side_by_side(tasks)
+    side_by_side(tasks)
 
 
 def _put_part(
-    packers: Packers,
+    packers: PackerCode,
     panels: Panels,
     source: Array,
     part: range,
@@ -160,20 +149,16 @@ class _Buffers:
         try:
             buffer = self._idle.pop()
         except IndexError:
-            return _room(nbytes)
-        return buffer if len(buffer) >= nbytes else _room(nbytes)
+            return room(nbytes)
+        return buffer if len(buffer) >= nbytes else room(nbytes)
 
     def give_back(self, buffer: Array) -> None:
         """Let another part have it."""
         self._idle.append(buffer)
 
 
-_Task = tuple[int, Callable[[], None]]
-"""Bytes that it packs, and what to call."""
-
-
 def _split(
-    work: Mapping[str, Unpacked], packers: Packers | None
+    work: Mapping[str, Unpacked], packers: PackerCode | None
 ) -> tuple[dict[str, Unpacked], dict[str, Unpacked]]:
     """Those that native code packs, and the others."""
     native = {
@@ -182,51 +167,3 @@ def _split(
         if packers is not None and one.panels and all(map(packers.ready, one.panels))
     }
     return native, {name: one for name, one in work.items() if name not in native}
-
-
-def _parts(panels: Panels) -> list[range]:
-    """Panels that one thread packs at a time."""
-    step = max(1, _PART // panels.panel_bytes)
-    count = panels.count
-    return [range(at, min(at + step, count)) for at in range(0, count, step)]
-
-
-def _side_by_side(tasks: Sequence[_Task]) -> None:
-    """All tasks on as many threads as there are cores, the largest first."""
-    ordered = [do for _, do in sorted(tasks, key=lambda task: -task[0])]
-    small = sum(nbytes for nbytes, _ in tasks) < _ALONE
-    threads = 1 if small else min(default_threads(), len(ordered))
-    if threads <= 1:
-        for do in ordered:
-            do()
-        return
-    with ThreadPoolExecutor(threads) as pool:
-        for _ in pool.map(_call, ordered):
-            pass
-
-
-def _call(task: Callable[[], None]) -> None:
-    task()
-
-
-def _rooms(sizes: Mapping[str, int]) -> dict[str, Array]:
-    """Memory for constants of these sizes, each at the start of a page."""
-    small = {name: nbytes for name, nbytes in sizes.items() if nbytes < _OWN_BLOCK}
-    found = {name: _room(nbytes) for name, nbytes in sizes.items() if name not in small}
-    shared, at = _room(sum(_up(nbytes) for nbytes in small.values())), 0
-    for name, nbytes in small.items():
-        found[name] = shared[at : at + nbytes]
-        at += _up(nbytes)
-    return found
-
-
-def _up(nbytes: int) -> int:
-    return -(-nbytes // _PAGE) * _PAGE
-
-
-def _room(nbytes: int) -> Array:
-    """So many bytes from the start of a page on, of a huge one if there are enough."""
-    block = fresh_block(nbytes + _PAGE)
-    unit = HUGE_PAGE if nbytes >= HUGE_PAGE else _PAGE
-    start = -block.memory.ctypes.data % unit
-    return block.memory[start : start + nbytes]

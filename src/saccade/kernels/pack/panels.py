@@ -12,10 +12,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import prod
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from saccade.ir import Array
+if TYPE_CHECKING:
+    from saccade.ir import Array
 
 __all__ = [
     "PITCH",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from functools import partial
@@ -15,18 +15,20 @@ from saccade.kernels import bring_usual, kernels_for
 from saccade.kernels.base import CpuKernel, spare_configs
 from saccade.layout import Laid
 from saccade.options import Options
-from saccade.plan import Plan
+from saccade.plan import Constant, Plan
 from saccade.processes import Processes
 from saccade.runtime.bundle import Bundles
-from saccade.runtime.constants import constants_of, keep_constants, unknown_constants
+from saccade.runtime.constants import constants_of, unknown_constants
 from saccade.runtime.cpu.compiler import sources_digest
 from saccade.runtime.cpu.driver import SYMBOLS, compile_driver, driver_code, provide
+from saccade.runtime.cpu.keep import keep_program, share_of
 from saccade.runtime.cpu.linker import link
 from saccade.runtime.cpu.objects import Key, ObjectFile, Objects, llvm_version
 from saccade.runtime.cpu.packers import Packers
 from saccade.runtime.cpu.program import CpuProgram
-from saccade.runtime.cpu.saved import save_beside, save_program
+from saccade.runtime.cpu.saved import save_beside
 from saccade.runtime.cpu.tables import tables_of
+from saccade.runtime.keeping import Share
 from saccade.runtime.packing import unpacked
 
 __all__ = ["CpuBackend"]
@@ -109,9 +111,8 @@ class CpuBackend:
             raise OptionError(f"plans for machine={self._elsewhere!r} are not run here")
         first = self.idle
         wanted, used = plan.constants, plan.constants_read
-        missing = unpacked(graph, unknown_constants(identity, wanted, used))
-        panels = [panels for one in missing.values() for panels in one.panels]
-        packers = self._packers.prepare(panels, self._processes)
+        share = share_of(bundles, graph, plan) if first and bundles is not None else None
+        packers = self._prepared(graph, unknown_constants(identity, wanted, used), share)
         rest: Future[Any] | None = None
         whole = all(self.objects.exists(key) for key in _keys(plan))
         with closing(self._processes), ThreadPoolExecutor(1) as beside:
@@ -120,25 +121,33 @@ class CpuBackend:
                 rest = beside.submit(self.objects.get, ahead(), self._processes)
             if packers:  # packing by NumPy meanwhile would take longer than this wait
                 self._packers.take(code.result()[0])
-            constants = constants_of(
-                graph, identity, wanted, used, bundles, self._packers, keep=first
-            )
+            constants = constants_of(graph, identity, wanted, used, bundles, self._packers, share)
             everything, driver_code = code.result()
             if rest is not None:
                 rest.result()
         files = {key: everything[key] for key in _keys(plan)}
         unique = {file.symbol: file.code for file in files.values()}
-        linked = link([driver_code, *unique.values()], [*SYMBOLS, *unique])
+        objects = [driver_code, *unique.values()]
+        linked = link(objects, [*SYMBOLS, *unique])
         provide(linked)
         program = CpuProgram(tables_of(plan, files), constants, linked, lambda: plan)
         if bundles is not None and linked.image is not None:
-            save = partial(save_program, bundles, program, linked.image)
+            keep = partial(
+                keep_program, bundles, graph, program, objects, self._packers, self._processes
+            )
             if first:  # which is worth a wait: it is what the next start looks for
-                save()
+                keep()
             else:
-                keep = partial(keep_constants, bundles, graph, wanted, constants)
-                save_beside(keep, save)
+                save_beside(keep)
         return program
+
+    def _prepared(
+        self, graph: Graph, missing: Mapping[str, Constant], share: Share | None
+    ) -> list[Key]:
+        """Make the packers ready that there are; what to compile for those that there are not."""
+        work = [p for one in unpacked(graph, missing).values() for p in one.panels]
+        needed = () if share is None else share.configs
+        return self._packers.prepare(work, self._processes, needed)
 
     def _code(self, keys: Sequence[Key]) -> tuple[dict[Key, ObjectFile], bytes]:
         """The objects of a plan and of packers, and the driver's."""

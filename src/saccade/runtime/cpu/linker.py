@@ -6,9 +6,9 @@ from collections.abc import Iterable, Sequence
 
 from saccade.locks import forkless
 from saccade.runtime.cpu.elf import Unknown, flatten
-from saccade.runtime.cpu.image import Linked, map_image
+from saccade.runtime.cpu.image import Image, Linked, map_image
 
-__all__ = ["Linked", "link"]
+__all__ = ["Linked", "image_of", "link"]
 
 
 def link(objects: Iterable[bytes], symbols: Iterable[str]) -> Linked:
@@ -20,6 +20,14 @@ def link(objects: Iterable[bytes], symbols: Iterable[str]) -> Linked:
     except (Unknown, OSError):  # LLVM has other ways to come by executable memory
         return _llvm_link(contents, symbols)
     return Linked(linked, {name: linked.addresses[name] for name in symbols}, image)
+
+
+def image_of(objects: Iterable[bytes]) -> Image | None:
+    """Relocatable objects as one image to keep; None where they cannot be laid flat."""
+    try:
+        return flatten(objects)
+    except Unknown:
+        return None
 
 
 def _llvm_link(objects: Sequence[bytes], symbols: Iterable[str]) -> Linked:

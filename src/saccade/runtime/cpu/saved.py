@@ -1,6 +1,7 @@
 """Programs in a bundle: tables, code and plan in one entry, constants in files beside it.
 
-An entry is: header bytes (8)  header (JSON)  tables (int64)  code  plan (JSON).
+An entry is: header bytes (8)  header (JSON)  tables (int64)  derived (int32)  code  plan (JSON).
+Constants that no file holds are derived from the graph's, by packers among the code (`derived`).
 """
 
 from __future__ import annotations
@@ -8,8 +9,9 @@ from __future__ import annotations
 import json
 import struct
 import threading
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -17,28 +19,32 @@ from saccade.errors import CacheError
 from saccade.locks import forkless
 from saccade.runtime.constants import stored_constants
 from saccade.runtime.cpu.driver import provide
-from saccade.runtime.cpu.image import Image, map_image
+from saccade.runtime.cpu.image import Image, Linked, map_image
 from saccade.runtime.cpu.program import CpuProgram
 from saccade.runtime.cpu.tables import Code, Host, Native, Tables
 
 if TYPE_CHECKING:
+    from saccade.ir import Array
+    from saccade.kernels.pack.panels import PackConfig
     from saccade.plan import Plan
     from saccade.runtime.bundle import Bundles
+    from saccade.runtime.derived import Derived
 
 __all__ = ["load_program", "save_beside", "save_program", "settle"]
 
 _LENGTH = struct.Struct("<Q")
+_MALFORMED = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
+"""What comes of data of another form."""
 _saving: set[threading.Thread] = set()
 """What reads waits for these, so that no answer depends on how far they are."""
 
 
-def save_beside(*work: Callable[[], None]) -> None:
+def save_beside(work: Callable[[], None]) -> None:
     """Keep things while a program runs for the first time; the process waits for the last one."""
 
     def keep() -> None:
         try:
-            for one in work:
-                one()
+            work()
         finally:
             _saving.discard(thread)
 
@@ -53,8 +59,22 @@ def settle() -> None:
         thread.join()
 
 
-def save_program(bundles: Bundles, program: CpuProgram, image: Image) -> None:
-    """Keep a program for the next start, as far as the disk allows."""
+def save_program(
+    bundles: Bundles,
+    program: CpuProgram,
+    image: Image,
+    derived: Mapping[str, Derived],
+    packers: Mapping[PackConfig, str],
+) -> None:
+    """Keep a program for the next start, as far as the disk allows.
+
+    Args:
+        bundles: Of the model.
+        program: What to keep.
+        image: Its code, with the driver and what packs the constants that are derived.
+        derived: How to make the constants that no file holds, by name.
+        packers: Symbols of the code for that.
+    """
     tables = program.tables
     arrays = [a for s in tables.segments if isinstance(s, Native) for a in (s.arguments, s.phases)]
     header = {
@@ -69,11 +89,19 @@ def save_program(bundles: Bundles, program: CpuProgram, image: Image) -> None:
         "segments": [_segment(segment) for segment in tables.segments],
         "image": [len(image.code), dict(image.symbols), image.slots, image.imports],
     }
+    words = b""
+    if derived:
+        with forkless:
+            from saccade.runtime.derived import encode  # noqa: PLC0415 - few programs derive any
+
+        header["derived"], numbers = encode(derived, packers)
+        header["graph"], words = bundles.graph, numbers.tobytes()
     text = json.dumps(header, separators=(",", ":")).encode()
     parts = (
         _LENGTH.pack(len(text)),
         text,
         *(np.ascontiguousarray(array, np.int64).tobytes() for array in arrays),
+        words,
         image.code,
         program.plan.to_json().encode(),
     )
@@ -88,13 +116,13 @@ def load_program(bundles: Bundles, shapes: Sequence[Sequence[int]]) -> CpuProgra
     parsed = None if content is None else _parse(content)
     if parsed is None:
         return None
-    tables, image, text = parsed
-    constants = stored_constants(bundles, tables.constants)
-    if constants is None:
-        return None
     try:
-        linked = map_image(image)
+        linked = map_image(parsed.image)
     except (CacheError, OSError):  # a system that allows no such memory: LLVM may know a way
+        return None
+    derive = partial(_derive, bundles, parsed, linked)
+    constants = stored_constants(bundles, parsed.tables.constants, derive)
+    if constants is None:
         return None
     provide(linked)
 
@@ -102,25 +130,71 @@ def load_program(bundles: Bundles, shapes: Sequence[Sequence[int]]) -> CpuProgra
         with forkless:
             from saccade.plan import Plan  # noqa: PLC0415 - running needs none of its classes
 
-        return Plan.from_json(text.decode())
+        return Plan.from_json(parsed.plan.decode())
 
-    return CpuProgram(tables, constants, linked, plan)
+    return CpuProgram(parsed.tables, constants, linked, plan)
 
 
-def _parse(content: bytes) -> tuple[Tables, Image, bytes] | None:
-    """Tables, code and the plan's text; None if they are not as `save_program` writes them."""
+def _derive(
+    bundles: Bundles, entry: _Parsed, linked: Linked, names: set[str]
+) -> dict[str, Array] | None:
+    """Constants that no file holds, made from the graph's; None if that cannot be."""
+    if entry.graph is None or entry.derived is None:
+        return None
+    with forkless:
+        from saccade.runtime import derived  # noqa: PLC0415 - few programs derive any
+        from saccade.runtime.cpu.packer_code import PackerCode  # noqa: PLC0415
+
+    try:
+        known, symbols = derived.decode(entry.derived, entry.words)
+        wanted = {name: known[name] for name in names}
+        packers = PackerCode({config: linked.addresses[s] for config, s in symbols.items()})
+    except _MALFORMED:
+        return None
+    sources = bundles.sources(entry.graph, {one.source for one in wanted.values()})
+    try:
+        return None if sources is None else derived.derive(wanted, sources, packers)
+    except CacheError:
+        return None
+
+
+class _Parsed(NamedTuple):  # which a start makes in a fifth of a dataclass's time
+    """An entry.
+
+    Attributes:
+        tables: Of the program.
+        image: The code.
+        plan: JSON.
+        graph: Name of the entry that has the sources of what is derived.
+        derived: How constants are made, for `derived.decode`.
+        words: The numbers that go with it.
+    """
+
+    tables: Tables
+    image: Image
+    plan: bytes
+    graph: str | None
+    derived: dict[str, Any] | None
+    words: Array
+
+
+def _parse(content: bytes) -> _Parsed | None:
+    """An entry's parts; None if they are not as `save_program` writes them."""
     try:
         (length,) = _LENGTH.unpack_from(content)
         header: dict[str, Any] = json.loads(content[_LENGTH.size : _LENGTH.size + length])
         tables, at = _tables(header, content, _LENGTH.size + length)
+        graph, derived = header.get("graph"), header.get("derived")
+        words = np.frombuffer(content, np.int32, derived["words"] if derived else 0, at)
+        at += words.nbytes
         size, symbols, slots, imports = header["image"]
         image = Image(content[at : at + size], symbols, slots, tuple(imports))
         inside = [slots, slots + 8 * len(image.imports), *symbols.values()]
         if len(image.code) != size or not all(0 <= offset <= size for offset in inside):
             return None
-    except (struct.error, ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
+    except (struct.error, *_MALFORMED):
         return None
-    return tables, image, content[at + size :]
+    return _Parsed(tables, image, content[at + size :], graph, derived, words)
 
 
 def _segment(segment: Native | Host) -> list[Any]:

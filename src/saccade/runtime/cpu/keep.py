@@ -1,0 +1,59 @@
+"""A program that was built is left on disk for later starts, as far as its model has room there."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from saccade.runtime.constants import keep_constants, used_constants
+from saccade.runtime.cpu.linker import image_of
+from saccade.runtime.cpu.saved import save_program
+from saccade.runtime.keeping import Share, share_out
+
+if TYPE_CHECKING:
+    from saccade.ir import Graph
+    from saccade.plan import Plan
+    from saccade.processes import Processes
+    from saccade.runtime.bundle import Bundles
+    from saccade.runtime.cpu.packers import Packers
+    from saccade.runtime.cpu.program import CpuProgram
+
+__all__ = ["keep_program", "share_of"]
+
+
+def share_of(bundles: Bundles, graph: Graph, plan: Plan) -> Share | None:
+    """What becomes on disk of a plan's constants that are not there; None if they have no room."""
+    used = used_constants(plan.constants, plan.constants_read)
+    held = bundles.held()
+    return share_out(bundles, graph, {n: one for n, one in used.items() if n not in held})
+
+
+def keep_program(
+    bundles: Bundles,
+    graph: Graph,
+    program: CpuProgram,
+    objects: Sequence[bytes],
+    packers: Packers,
+    processes: Processes,
+) -> None:
+    """Keep a program and its constants, or neither.
+
+    Args:
+        bundles: Of the model.
+        graph: Holds the sources of the constants.
+        program: What to keep.
+        objects: Its code and the driver's, which can be laid flat.
+        packers: Packers of the backend; those that starts will need are compiled if need be.
+        processes: The backend's.
+    """
+    share = share_of(bundles, graph, program.plan)
+    if share is None:
+        return
+    arrays = dict(zip(program.tables.constants, program.constants, strict=True))
+    if not keep_constants(bundles, share, arrays):
+        return
+    files = packers.files(share.configs, processes)
+    image = image_of([*objects, *(file.code for file in files.values())])
+    if image is not None:
+        symbols = {config: file.symbol for config, file in files.items()}
+        save_program(bundles, program, image, share.derived, symbols)
