@@ -46,6 +46,9 @@ class Program(Protocol):
     def run(self, inputs: Sequence[Array]) -> tuple[Array, ...]:
         """Results for contiguous inputs."""
 
+    def asked_again(self) -> None:
+        """Told whenever the program is taken once more."""
+
     def profile(self, inputs: Sequence[Array], repeat: int) -> Any:  # noqa: ANN401
         """Clock readings."""
 
@@ -206,6 +209,7 @@ class Model:
         if program is not None:
             with suppress(KeyError):  # another caller may have dropped it meanwhile
                 self._programs.move_to_end(shapes)
+            program.asked_again()
             return program
         with self._lock:
             if shapes not in self._programs:

@@ -20,9 +20,9 @@ from saccade.processes import Processes
 from saccade.runtime.bundle import Bundles
 from saccade.runtime.constants import constants_of, unknown_constants
 from saccade.runtime.cpu.compiler import sources_digest
-from saccade.runtime.cpu.driver import SYMBOLS, compile_driver, driver_code, provide
+from saccade.runtime.cpu.driver import compile_driver, driver_code, provide_code
 from saccade.runtime.cpu.keep import keep_program, share_of
-from saccade.runtime.cpu.linker import link
+from saccade.runtime.cpu.linker import SharedCode
 from saccade.runtime.cpu.objects import Key, ObjectFile, Objects, llvm_version
 from saccade.runtime.cpu.packers import Packers
 from saccade.runtime.cpu.program import CpuProgram
@@ -48,6 +48,7 @@ class CpuBackend:
         )
         self.objects = Objects(self.target, checked=options.checked, disk=options.cache)
         self._packers = Packers(self.objects)
+        self._linked = SharedCode()
         self._processes = processes
         self._disk = options.cache
         bring_usual()  # the graph may still be in the making
@@ -99,7 +100,8 @@ class CpuBackend:
             plan: What to build.
             graph: Holds the constants.
             identity: Of the graph's constants.
-            bundles: Where to leave the program for later starts.
+            bundles: Where to leave the program for later starts: the first one at once, others when
+                they are asked for again. Sizes that come but once are not worth the disk.
             ahead: What else to compile if anything has to be, as other sizes will want it; asked
                 while compilers work.
 
@@ -127,18 +129,16 @@ class CpuBackend:
                 rest.result()
         files = {key: everything[key] for key in _keys(plan)}
         unique = {file.symbol: file.code for file in files.values()}
-        objects = [driver_code, *unique.values()]
-        linked = link(objects, [*SYMBOLS, *unique])
-        provide(linked)
+        provide_code(lambda: driver_code)
+        linked = self._linked.link(unique)
         program = CpuProgram(tables_of(plan, files), constants, linked, lambda: plan)
-        if bundles is not None and linked.image is not None:
-            keep = partial(
-                keep_program, bundles, graph, program, objects, self._packers, self._processes
-            )
+        if bundles is not None:
+            objects = (driver_code, *unique.values())
+            keep = partial(keep_program, bundles, graph, objects, self._packers, self._processes)
             if first:  # which is worth a wait: it is what the next start looks for
-                keep()
+                keep(program)
             else:
-                save_beside(keep)
+                program.once_asked_again(lambda again: save_beside(partial(keep, again)))
         return program
 
     def _prepared(

@@ -50,6 +50,7 @@ __all__ = [
     "driver_text",
     "nanoseconds_per_tick",
     "provide",
+    "provide_code",
 ]
 
 JOB_WORDS = 8
@@ -373,14 +374,18 @@ def provide(linked: Linked) -> None:
         _current.append(Driver(linked))
 
 
-def driver() -> Driver:
-    """The driver, one for the whole process."""
+def provide_code(code: Callable[[], bytes]) -> None:
+    """The same from its object code, which is only asked for if there is none."""
     if not _current:
         with forkless:
             from saccade.runtime.cpu.linker import link  # noqa: PLC0415 - see `compile_driver`
 
-        code = driver_code(host_target(), compile_driver, disk=True)
-        provide(link([code], SYMBOLS))
+        provide(link([code()], SYMBOLS))
+
+
+def driver() -> Driver:
+    """The driver, one for the whole process."""
+    provide_code(lambda: driver_code(host_target(), compile_driver, disk=True))
     return _current[0]
 
 

@@ -36,15 +36,11 @@ class Linked:
 
     Attributes:
         addresses: Address of each function.
-        image: The same as flat bytes, unless LLVM had to link it.
     """
 
-    def __init__(
-        self, keep: object, addresses: Mapping[str, int], image: Image | None = None
-    ) -> None:
+    def __init__(self, keep: object, addresses: Mapping[str, int]) -> None:
         self._keep = keep
         self.addresses = addresses
-        self.image = image
 
 
 class _Memory:
@@ -95,7 +91,7 @@ def map_image(image: Image) -> Linked:
         OSError: If the system allows no such memory.
     """
     if not image.code:
-        return Linked(None, {}, image)
+        return Linked(None, {})
     # Memory without a file: what happens to the file later does not matter, and the cache may lie
     # on a file system that allows no code.
     memory = _Memory(len(image.code))
@@ -105,4 +101,4 @@ def map_image(image: Image) -> Linked:
     table[:] = [memory.function(name) for name in image.imports]
     memory.make_executable()
     addresses = {name: base + offset for name, offset in image.symbols.items()}
-    return Linked(memory, addresses, image)
+    return Linked(memory, addresses)

@@ -31,29 +31,27 @@ def share_of(bundles: Bundles, graph: Graph, plan: Plan) -> Share | None:
 def keep_program(
     bundles: Bundles,
     graph: Graph,
-    program: CpuProgram,
     objects: Sequence[bytes],
     packers: Packers,
     processes: Processes,
+    program: CpuProgram,
 ) -> None:
     """Keep a program and its constants, or neither.
 
     Args:
         bundles: Of the model.
         graph: Holds the sources of the constants.
-        program: What to keep.
-        objects: Its code and the driver's, which can be laid flat.
+        objects: The program's code, and the driver's.
         packers: Packers of the backend; those that starts will need are compiled if need be.
         processes: The backend's.
+        program: What to keep.
     """
     share = share_of(bundles, graph, program.plan)
     if share is None:
         return
-    arrays = dict(zip(program.tables.constants, program.constants, strict=True))
-    if not keep_constants(bundles, share, arrays):
-        return
     files = packers.files(share.configs, processes)
     image = image_of([*objects, *(file.code for file in files.values())])
-    if image is not None:
+    arrays = dict(zip(program.tables.constants, program.constants, strict=True))
+    if image is not None and keep_constants(bundles, share, arrays):
         symbols = {config: file.symbol for config, file in files.items()}
         save_program(bundles, program, image, share.derived, symbols)

@@ -2,24 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
-from saccade.locks import forkless
+from saccade.locks import Lock, forkless
 from saccade.runtime.cpu.elf import Unknown, flatten
 from saccade.runtime.cpu.image import Image, Linked, map_image
 
-__all__ = ["Linked", "image_of", "link"]
+__all__ = ["Linked", "SharedCode", "image_of", "link"]
+
+
+class SharedCode:
+    """Objects that are linked once and called by any number of programs; safe to call from threads.
+
+    A kernel lies in memory once, however many programs call it.
+    """
+
+    def __init__(self) -> None:
+        self._addresses: dict[str, int] = {}
+        self._parts: list[Linked] = []
+        self._lock = Lock()
+
+    def link(self, objects: Mapping[str, bytes]) -> Linked:
+        """Code of these functions, each with an object of its own."""
+        with self._lock:
+            fresh = {name: code for name, code in objects.items() if name not in self._addresses}
+            if fresh:
+                self._parts.append(link(fresh.values(), fresh))
+                self._addresses |= self._parts[-1].addresses
+            addresses = {name: self._addresses[name] for name in objects}
+            return Linked(tuple(self._parts), addresses)
 
 
 def link(objects: Iterable[bytes], symbols: Iterable[str]) -> Linked:
     """Link relocatable objects and look the symbols up."""
     contents = list(objects)
     try:
-        image = flatten(contents)
-        linked = map_image(image)
+        linked = map_image(flatten(contents))
     except (Unknown, OSError):  # LLVM has other ways to come by executable memory
         return _llvm_link(contents, symbols)
-    return Linked(linked, {name: linked.addresses[name] for name in symbols}, image)
+    return Linked(linked, {name: linked.addresses[name] for name in symbols})
 
 
 def image_of(objects: Iterable[bytes]) -> Image | None:

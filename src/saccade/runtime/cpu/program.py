@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from math import prod
 from typing import TYPE_CHECKING
 from weakref import WeakSet, finalize
@@ -171,6 +171,7 @@ class CpuProgram:
             for s in tables.segments
         ]
         self._idle: list[_RunState] = []
+        self._later: list[Callable[[CpuProgram], None]] = []
         self._inline = Inline()
         _alive.add(self)
         finalize(self, _release).atexit = False
@@ -179,6 +180,16 @@ class CpuProgram:
     def plan(self) -> Plan:
         """What it runs, step by step."""
         return self._get_plan()
+
+    def once_asked_again(self, then: Callable[[CpuProgram], None]) -> None:
+        """Do something when the program is first taken for another run."""
+        self._later.append(then)
+
+    def asked_again(self) -> None:
+        """Say that it is."""
+        while self._later:
+            with suppress(IndexError):  # another thread was first
+                self._later.pop()(self)
 
     def run(self, inputs: Sequence[Array], team: Team | None = None) -> tuple[Array, ...]:
         """Results for contiguous inputs of the plan's shapes and dtypes, in fresh arrays.
