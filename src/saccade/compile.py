@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from saccade.locks import forkless, preload
+from saccade.locks import forkless, preload, preload_hooks
 
 if TYPE_CHECKING:
     from saccade.engine import Engine
@@ -13,10 +13,6 @@ if TYPE_CHECKING:
     from saccade.processes import Processes
 
 __all__ = ["compile"]
-
-_AT_FORK = ("logging", "concurrent.futures.thread")
-"""What engines import that has hooks for forks: before anything that a fork waits long for, as a
-hook that is registered meanwhile would run after that fork without having run before it."""
 
 
 def compile(  # noqa: A001 - the name that users expect: saccade.compile
@@ -62,7 +58,7 @@ def compile(  # noqa: A001 - the name that users expect: saccade.compile
     bundles = runtime.bundles(identity, options)
 
     def start() -> Engine:
-        preload(*_AT_FORK)
+        preload_hooks()
         with forkless:
             from saccade import lowered  # noqa: PLC0415
             from saccade.processes import Processes  # noqa: PLC0415
@@ -93,7 +89,8 @@ def _early(options: Options, source: object) -> list[Processes]:
 
     if not options.cache or frontend.seen(source):
         return []
-    preload(*_AT_FORK, "saccade.frontend.external")  # which digests need
+    preload_hooks()
+    preload("saccade.frontend.external")  # which digests need
     with forkless:
         from saccade.processes import Processes  # noqa: PLC0415 - a warm start needs none
 

@@ -20,10 +20,12 @@ import os
 import threading
 import weakref
 from collections.abc import Callable
+from functools import cache, partial
 from importlib import import_module
+from threading import get_ident
 from typing import Any, Generic, Self, TypeVar, overload
 
-__all__ = ["Lock", "cached_property", "forkless", "preload"]
+__all__ = ["Lock", "cached_property", "forkless", "preload", "preload_hooks"]
 
 T = TypeVar("T")
 
@@ -80,15 +82,78 @@ class cached_property(Generic[T]):  # noqa: N801 - named as the one that it stan
 
 _locks = weakref.WeakSet[Lock]()
 
+_register_at_fork = os.register_at_fork
+
 forkless = threading.RLock()
 """Hold this around what must not be cut in two by a fork; keep it short."""
 
 
 def preload(*modules: str) -> None:
-    """Import modules that code which knows nothing of forks is going to import."""
+    """Import modules that code which knows nothing of forks is going to import.
+
+    Hooks that they register for forks become those of `_register`.
+    """
     with forkless:
-        for module in modules:
-            import_module(module)
+        register = os.register_at_fork
+        os.register_at_fork = _register  # for as long as this takes
+        try:
+            for module in modules:
+                import_module(module)
+        finally:
+            os.register_at_fork = register
+
+
+@cache
+def preload_hooks() -> None:
+    """Import what registers hooks for forks, before any import that a fork may wait long for.
+
+    And come before the hooks of all that others have imported: forks run the latest first. One that
+    waits for an import while it holds the lock of `logging` would never see that import ask for a
+    logger and go on.
+    """
+    preload("logging", "concurrent.futures.thread")
+    _register()
+    import_module("logging").getLogger("saccade")  # once a fork has ended that has its lock now
+
+
+def _register(
+    *,
+    before: Callable[[], object] | None = None,
+    after_in_parent: Callable[[], object] | None = None,
+    after_in_child: Callable[[], object] | None = None,
+) -> None:
+    """As `os.register_at_fork`, for hooks that forks run while they hold `forkless`.
+
+    And in pairs: a fork that has begun before this runs no hook for after it, as it ran none for
+    before it.
+    """
+    forking = set[int]()  # threads
+
+    def begin() -> None:
+        forkless.acquire()
+        forking.add(get_ident())
+        if before is not None:
+            before()
+
+    def end(after: Callable[[], object] | None) -> None:
+        begun = get_ident() in forking
+        forking.discard(get_ident())
+        if after is not None and begun:
+            after()
+        if begun:
+            forkless.release()
+
+    def end_in_child() -> None:
+        begun = get_ident() in forking
+        forking.clear()
+        if after_in_child is not None:  # which renews locks, whoever held them
+            after_in_child()
+        if begun:
+            forkless.release()
+
+    _register_at_fork(
+        before=begin, after_in_parent=partial(end, after_in_parent), after_in_child=end_in_child
+    )
 
 
 def _renew() -> None:

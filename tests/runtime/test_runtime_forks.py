@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-from pathlib import Path
-
 import numpy as np
 import pytest
 from runtime_models import convolutions, picture
+from runtime_processes import LIMIT, answers
 
 import saccade
-
-HERE = str(Path(__file__).parent)
-LIMIT = 240  # seconds after which something counts as hung
 
 
 @pytest.fixture(scope="module")
@@ -30,17 +23,6 @@ X = picture(1, 3, 14, 14)
 @pytest.fixture(scope="module")
 def wanted(file):
     return saccade.compile(file, threads=1, cache=False)(X)
-
-
-def answers(script, folder, **environment):
-    """Standard output of an interpreter of its own that ended as it should, with empty caches."""
-    done = subprocess.run(
-        [sys.executable, "-c", script],
-        capture_output=True, text=True, timeout=LIMIT, check=False,
-        env=dict(os.environ, SACCADE_CACHE_DIR=str(folder), **environment),
-    )  # fmt: skip
-    assert (done.returncode, done.stderr) == (0, "")
-    return done.stdout
 
 
 # Every module's finder is asked while the importing thread holds what forks wait for, or not.
@@ -93,7 +75,7 @@ def test_neither_at_a_warm_start(file, tmp_path):
 
 
 FORKS = """
-import concurrent.futures.thread, os, random, signal, sys, threading, time, warnings
+import os, random, signal, sys, threading, time, warnings
 warnings.simplefilter("ignore", DeprecationWarning)  # Python 3.12: forks with threads
 import numpy as np
 import saccade
@@ -142,9 +124,8 @@ def test_a_fork_while_the_first_model_is_compiled(seed, file, wanted, tmp_path):
     assert answers(script, tmp_path).split() == ["0", "0"]
 
 
-# Python prints about hooks of its own where a fork waits while `logging` is first imported.
 POOL = """
-import concurrent.futures.thread, multiprocessing, sys, threading, warnings
+import multiprocessing, sys, threading, warnings
 warnings.simplefilter("ignore", DeprecationWarning)
 import numpy as np
 import saccade
@@ -167,12 +148,7 @@ if __name__ == "__main__":
 def test_workers_compile_while_their_parent_does(method, file, tmp_path):
     script = tmp_path / "main.py"
     script.write_text(POOL.format(file=str(file), method=method))
-    done = subprocess.run(
-        [sys.executable, str(script)],
-        capture_output=True, text=True, timeout=LIMIT, check=False,
-        env=dict(os.environ, SACCADE_CACHE_DIR=str(tmp_path)),
-    )  # fmt: skip
-    assert (done.returncode, done.stdout, done.stderr) == (0, "True\n", "")
+    assert answers(script, tmp_path) == "True\n"
 
 
 LEFT = """

@@ -14,7 +14,7 @@ from saccade.errors import OptionError
 from saccade.ir import Op
 from saccade.kernels import kernels_for
 from saccade.kernels.base import Call, CpuKernel, Launch, Variant, View
-from saccade.locks import Lock
+from saccade.locks import Lock, preload_hooks
 from saccade.processes import Processes
 from saccade.runtime.cpu.formula import Formula
 from saccade.runtime.cpu.linker import link
@@ -33,6 +33,7 @@ class Library:
     """The process's kernels, and what runs of them share."""
 
     def __init__(self) -> None:
+        preload_hooks()
         # As an option of `compile` is, but for all operators: tests run them in checked mode.
         checked = os.environ.get("SACCADE_CHECKED", "") not in ("", "0")
         self._target = host_target()
