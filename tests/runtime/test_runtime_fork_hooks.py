@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import threading
+
 import pytest
 from runtime_models import convolutions
 from runtime_processes import answers
+
+from saccade.runtime.cpu import saved
 
 # A fork waits for a thread that imports `logging`, and registers hooks thereby.
 LATE = """
@@ -116,3 +121,33 @@ def test_forks_all_the_time_while_a_model_is_compiled(source, tmp_path):
     file.write_bytes(convolutions().SerializeToString())
     script = ALL_THE_TIME.format(source=source.format(file=str(file)))
     assert answers(script, tmp_path / "cache") == "done\n"
+
+
+def test_nobody_waits_for_what_is_not_begun(monkeypatch):
+    """Another thread, or a forked child, may ask at any moment."""
+    asked = []
+
+    class Hesitant(threading.Thread):
+        def start(self):
+            saved.settle()
+            asked.append(True)
+            super().start()
+
+    monkeypatch.setattr(saved.threading, "Thread", Hesitant)
+    kept = []
+    saved.save_beside(lambda: kept.append(True))
+    saved.settle()
+    assert kept == asked == [True]
+    assert not saved._saving
+
+
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
+def test_a_child_waits_for_nothing_that_its_parent_keeps():
+    go = threading.Event()
+    saved.save_beside(go.wait)
+    child = os.fork()
+    if not child:
+        os._exit(len(saved._saving))
+    go.set()
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    saved.settle()

@@ -11,7 +11,7 @@ pytest.importorskip("torch")
 
 # What every process computes: each operator for the first time, and a model at new sizes.
 WORK = """
-import hashlib, os, signal, sys, threading, time, warnings
+import faulthandler, hashlib, os, sys, threading, time, traceback, warnings
 warnings.simplefilter("ignore", DeprecationWarning)  # Python 3.12: forks with threads
 import numpy as np
 import saccade
@@ -75,8 +75,12 @@ def compiled(*, first):
 
 FORKS = """
 def in_child(model):
-    signal.alarm({limit})
-    return 0 if answer(model) == sys.argv[1] else 3
+    faulthandler.dump_traceback_later({limit}, exit=True)
+    try:
+        return 0 if answer(model) == sys.argv[1] else 3
+    except BaseException:
+        traceback.print_exc()
+        return 2
 
 model = compiled(first={first})
 began = time.perf_counter()
@@ -86,11 +90,7 @@ for offset in {offsets}:
     time.sleep(max(0.0, began + offset - time.perf_counter()))
     child = os.fork()
     if not child:
-        status = 2
-        try:
-            status = in_child(model)
-        finally:
-            os._exit(status)
+        os._exit(in_child(model))
     children.append(child)
 statuses = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
 for thread in threads:
@@ -102,7 +102,7 @@ POOL = """
 import multiprocessing
 
 def task(_):
-    signal.alarm({limit})
+    faulthandler.dump_traceback_later({limit}, exit=True)
     return answer(model)
 
 if __name__ == "__main__":
@@ -123,7 +123,7 @@ class Pictures(Dataset):
         return 12
 
     def __getitem__(self, i):
-        signal.alarm({limit})
+        faulthandler.dump_traceback_later({limit}, exit=True)
         found = of_operator(i) if i < len(OPERATORS) else of_size(model, i % len(SIZES))
         return i, hashlib.sha256(found).hexdigest()
 

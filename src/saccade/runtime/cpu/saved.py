@@ -7,6 +7,7 @@ Constants that no file holds are derived from the graph's, by packers among the 
 from __future__ import annotations
 
 import json
+import os
 import struct
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -49,14 +50,19 @@ def save_beside(work: Callable[[], None]) -> None:
             _saving.discard(thread)
 
     thread = threading.Thread(target=keep, name="saccade-save")
-    _saving.add(thread)
     thread.start()
+    _saving.add(thread)  # not before: nobody can wait for what has not begun
+    if not thread.is_alive():
+        _saving.discard(thread)
 
 
 def settle() -> None:
     """Wait until programs that are being kept are there."""
     for thread in tuple(_saving):
         thread.join()
+
+
+os.register_at_fork(after_in_child=_saving.clear)  # it has none of these threads
 
 
 def save_program(
