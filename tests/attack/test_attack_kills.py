@@ -69,3 +69,4 @@ def test_killed_starts_leave_a_sound_cache(attacked, length, how):
         assert not members(process.pid), number
         if number % 3 == 2 or number == 4 * length - 1:
             assert told(start(path, own)) == truth, number
+    print("killed:", 4 * length, "starts by", how.name)  # shown by -rP

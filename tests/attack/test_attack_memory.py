@@ -8,11 +8,28 @@ from pathlib import Path
 from random import Random
 
 import numpy as np
+import pytest
 from attack_models import network, picture
 
 import saccade
 
 MIB = 1 << 20
+
+
+@pytest.fixture
+def flat():
+    """Call it with a bound, in MiB, and that of descriptors, once before and once after."""
+    before = []
+
+    def look(more=0, files=None):
+        now = resident(), mappings(), descriptors()
+        before.append(now)
+        print("resident MiB, mappings, descriptors:", now)  # shown by -rP
+        assert now[0] - before[0][0] <= more
+        assert now[1] - before[0][1] < 64
+        assert files is None or now[2] <= before[0][2] + files
+
+    return look
 
 
 def resident():
@@ -30,7 +47,7 @@ def mappings():
     return len(Path("/proc/self/maps").read_text().splitlines())
 
 
-def test_calls_over_many_sizes_need_flat_memory(attacked, length):
+def test_calls_over_many_sizes_need_flat_memory(attacked, length, flat):
     path, _ = attacked
     model, random = saccade.compile(path, threads=2), Random("sizes")
     sizes = [(random.randrange(5, 60), random.randrange(5, 60)) for _ in range(25 * length)]
@@ -43,14 +60,14 @@ def test_calls_over_many_sizes_need_flat_memory(attacked, length):
 
     for _ in range(150):
         call()
-    before = resident(), mappings()
+    flat()
     for _ in range(500 * length):
         call()
-    assert resident() - before[0] < 24
-    assert mappings() - before[1] < 64
+    print(500 * length, "calls over", len(truth), "sizes")
+    flat(more=24)
 
 
-def test_models_that_go_leave_nothing(tmp_path, monkeypatch, length):
+def test_models_that_go_leave_nothing(tmp_path, monkeypatch, length, flat):
     monkeypatch.setenv("SACCADE_CACHE_DIR", str(tmp_path / "cache"))
 
     def one(seed):
@@ -61,9 +78,8 @@ def test_models_that_go_leave_nothing(tmp_path, monkeypatch, length):
 
     for seed in range(6):
         one(seed)
-    before = resident(), mappings(), descriptors()
+    flat()
     for seed in range(6, 6 + 10 * length):
         one(seed)
-    assert resident() - before[0] < 16
-    assert mappings() - before[1] < 64
-    assert descriptors() <= before[2]
+    print(10 * length, "models")
+    flat(more=16, files=0)
