@@ -127,6 +127,15 @@ def test_peers_and_gpus_stay_out_of_cpu_inference(path):
     assert not heavy, f"{name} imports {heavy}"
 
 
+@pytest.mark.parametrize("path", files(), ids=lambda p: str(p.relative_to(SOURCE)))
+def test_no_property_is_computed_under_a_lock_that_forks_leave_held(path):
+    """Python 3.11 has one for all instances: `saccade.locks` has the property without it."""
+    tree = ast.parse(path.read_text())
+    imported = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
+    taken = {alias.name for node in imported if node.module == "functools" for alias in node.names}
+    assert "cached_property" not in taken
+
+
 def loaded_by(code):
     """Names of the modules that a fresh interpreter has after some code."""
     found = subprocess.run(

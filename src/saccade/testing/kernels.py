@@ -11,7 +11,6 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 
 import numpy as np
 
@@ -35,6 +34,7 @@ from saccade.kernels.base import (
     View,
     one_way,
 )
+from saccade.locks import cached_property
 from saccade.runtime.cpu.linker import Linked, link
 from saccade.testing import emulate
 from saccade.testing.targets import runnable_target

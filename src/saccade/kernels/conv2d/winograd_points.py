@@ -21,11 +21,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 
 from saccade.ir import Array
+from saccade.locks import cached_property
 
 __all__ = [
     "TAPS",

@@ -13,7 +13,6 @@ in the forward kernel; pairs of bfloat16 too.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import cached_property
 
 from saccade.codegen.language import Kernel
 from saccade.kernels.base import (
@@ -59,6 +58,7 @@ from saccade.kernels.deform.planes import (
 )
 from saccade.kernels.deform.slopes import Slopes, slopes_launch
 from saccade.kernels.machine import machine
+from saccade.locks import cached_property
 from saccade.opdefs import DeformConv2dGradient
 
 __all__ = ["DEFORM_CONV2D_GRADIENT"]
