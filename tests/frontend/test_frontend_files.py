@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import onnx
+import onnx_ir
 import pytest
 from frontend_models import text_model
 from onnx import TensorProto
@@ -23,6 +24,11 @@ CALLS: list[Callable[[Path], object]] = [
     frontend.digest,
     frontend.load,
     lambda path: frontend.load(path, mapped=True),
+]
+EXTERNAL_CALLS = [
+    *CALLS,
+    lambda path: frontend.load(onnx_ir.load(path)),
+    lambda path: frontend.load(_in_attribute(onnx_ir.load(path))),
 ]
 WITHIN = 60  # seconds, after which a process counts as stuck
 
@@ -38,6 +44,15 @@ def _model(folder: Path, location: str) -> Path:
     path = folder / "model.onnx"
     onnx.save_model(model, path)
     return path
+
+
+def _in_attribute(model: onnx_ir.Model) -> onnx_ir.Model:
+    """The weights are a constant's instead of the graph's."""
+    weights = model.graph.initializers.pop("w")
+    node = onnx_ir.node("Constant", [], {"value": weights.const_value})
+    weights.replace_all_uses_with(node.outputs[0])
+    model.graph.insert_before(model.graph[0], node)
+    return model
 
 
 def _weights(path: Path, value: float = 1.0) -> None:
@@ -110,7 +125,7 @@ def test_a_pipe_is_no_external_data(tmp_path: Path) -> None:
     assert len(said) == 3 and all(line.endswith("a pipe, not a regular file") for line in said)
 
 
-@pytest.mark.parametrize("call", CALLS)
+@pytest.mark.parametrize("call", EXTERNAL_CALLS)
 def test_a_hard_link_is_no_external_data(call: Callable[[Path], object], tmp_path: Path) -> None:
     path = _model(tmp_path / "model", "weights.bin")
     _weights(tmp_path / "secret")
@@ -121,7 +136,7 @@ def test_a_hard_link_is_no_external_data(call: Callable[[Path], object], tmp_pat
     assert call(path)
 
 
-@pytest.mark.parametrize("call", CALLS)
+@pytest.mark.parametrize("call", EXTERNAL_CALLS)
 @pytest.mark.parametrize("linked", ["file", "folder", "dangling"])
 def test_a_symbolic_link_is_no_external_data(
     linked: str, call: Callable[[Path], object], tmp_path: Path
@@ -137,6 +152,76 @@ def test_a_symbolic_link_is_no_external_data(
         (inner / "weights.bin").symlink_to(tmp_path / "secret" / target)
     with pytest.raises(ModelError, match="links are not followed; put a copy"):
         call(path)
+
+
+OF_IR = """
+import sys, onnx_ir
+from saccade import frontend
+from saccade.errors import ModelError
+model = onnx_ir.load(sys.argv[1])
+try:
+    print(len(frontend.load(model).constants))
+except ModelError as error:
+    print(error)
+"""
+
+
+@pytest.mark.parametrize("found", ["a pipe", "a device", "a folder"])
+def test_nor_is_that_of_a_model_in_memory(found: str, tmp_path: Path) -> None:
+    """In a process that may not get stuck."""
+    location = "null" if found == "a device" else "weights.bin"
+    path = _model(tmp_path / "model", location)
+    if found == "a pipe":
+        os.mkfifo(tmp_path / "model" / location)
+    elif found == "a folder":
+        (tmp_path / "model" / location).mkdir()
+    script = OF_IR
+    if found == "a device":
+        change = "model.graph.initializers['w'].const_value.base_dir = '/dev'"
+        script = OF_IR.replace("try:", f"{change}\ntry:")
+    done = subprocess.run(
+        [sys.executable, "-c", script, str(path)],
+        capture_output=True, text=True, timeout=WITHIN, check=False,
+    )  # fmt: skip
+    assert done.stdout.endswith(f"{found}, not a regular file\n"), done.stderr
+
+
+@pytest.mark.parametrize("location", ["../secret", "{folder}/secret"])
+@pytest.mark.parametrize("folder", ["{folder}/model", ""])
+def test_a_model_in_memory_reads_nothing_elsewhere(
+    folder: str, location: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "model").mkdir()
+    monkeypatch.chdir(tmp_path / "model")
+    _weights(tmp_path / "secret")
+    model = onnx_ir.load(_model(tmp_path / "model", location.format(folder=tmp_path)))
+    model.graph.initializers["w"].const_value.base_dir = folder.format(folder=tmp_path)
+    said = "only files in the model's own folder are read" if folder else "give the model as a path"
+    with pytest.raises(ModelError, match=said):
+        frontend.load(model)
+
+
+def test_external_data_of_a_model_in_memory(tmp_path: Path) -> None:
+    path = _model(tmp_path, "weights.bin")
+    _weights(tmp_path / "weights.bin", 3.0)
+    given = onnx_ir.load(path)
+    for model in (given, _in_attribute(onnx_ir.load(path))):
+        (array,) = (a for a in frontend.load(model).constants.values() if a.ndim == 4)
+        np.testing.assert_array_equal(array, 3)
+    weights = given.graph.initializers["w"].const_value
+    assert isinstance(weights, onnx_ir.ExternalTensor)  # the model is left as it is
+
+
+def test_external_data_of_a_model_in_memory_is_in_one_folder(tmp_path: Path) -> None:
+    model = onnx_ir.load(_model(tmp_path, "weights.bin"))
+    _weights(tmp_path / "weights.bin")
+    weights = model.graph.initializers["w"].const_value
+    other = onnx_ir.ExternalTensor(
+        "weights.bin", 0, 432, weights.dtype, shape=weights.shape, name="v", base_dir="/"
+    )
+    model.graph.initializers["v"] = onnx_ir.val("v", const_value=other)
+    with pytest.raises(ModelError, match="in 2 folders; it must be in one"):
+        frontend.load(model)
 
 
 @pytest.mark.parametrize("location", ["weights.bin", "./weights.bin", "a/b/weights.bin"])

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from io import BufferedReader
 from mmap import mmap
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from saccade.errors import ModelError
 from saccade.frontend.files import map_file, model_path, open_model, why
@@ -18,7 +18,10 @@ from saccade.frontend.skeleton import skeleton
 from saccade.frontend.wire import mentions_external_data
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     import onnx
+    import onnx_ir
 
 __all__ = ["Source", "digest", "read", "seen"]
 
@@ -65,7 +68,7 @@ def read(source: object, *, mapped: bool = False) -> Source:
     import onnx_ir  # noqa: PLC0415
 
     if isinstance(source, onnx_ir.Model):
-        return Source(_to_proto(source), None, "the given onnx_ir.Model")
+        return _of_ir(source)
     kind = type(source).__name__
     raise ModelError(f"a model must be a path, bytes, ModelProto or onnx_ir.Model, not {kind}")
 
@@ -106,14 +109,34 @@ def _parse(data: bytes, where: str) -> onnx.ModelProto:
     return model
 
 
-def _to_proto(model: Any) -> onnx.ModelProto:  # noqa: ANN401 - onnx_ir has no stubs
+def _of_ir(model: onnx_ir.Model) -> Source:
+    """Its external data stays where it is, to be checked as that of a file."""
     import onnx_ir  # noqa: PLC0415
 
+    where = "the given onnx_ir.Model"
+    folders = {os.fspath(tensor.base_dir) for tensor in _external(model)}
+    if len(folders) > 1:
+        raise ModelError(f"{where}: external data in {len(folders)} folders; it must be in one")
     try:
-        inside = onnx_ir.external_data.load_to_model(model.clone())
-        return onnx_ir.to_proto(inside)
+        proto = onnx_ir.to_proto(model)
     except (onnx_ir.serde.SerdeError, ValueError, OSError) as error:
-        raise ModelError(f"the given onnx_ir.Model: {error}") from None
+        raise ModelError(f"{where}: {error}") from None
+    folder = next(iter(folders), "")
+    return Source(proto, model_path(folder) if folder else None, where)
+
+
+def _external(model: onnx_ir.Model) -> Iterator[onnx_ir.ExternalTensor]:
+    """The tensors whose elements lie in files."""
+    import onnx_ir  # noqa: PLC0415
+
+    for graph in model.graphs():
+        found = [value.const_value for value in graph.initializers.values()]
+        yield from (tensor for tensor in found if isinstance(tensor, onnx_ir.ExternalTensor))
+    for part in (*model.graphs(), *model.functions.values()):
+        for attribute in (one for node in part for one in node.attributes.values()):
+            held = attribute.value
+            values = held if isinstance(held, (tuple, list)) else (held,)
+            yield from (one for one in values if isinstance(one, onnx_ir.ExternalTensor))
 
 
 def seen(source: object) -> bool:
