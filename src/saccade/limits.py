@@ -28,8 +28,9 @@ class Limits:
         folded_bytes: Bytes of constants that are computed while lowering, beyond as many as the
             file holds; what exceeds them is computed at each run.
         arena_bytes: Bytes of the memory that a run keeps its intermediate values in.
-        seconds: Of each of the two stages of lowering a file, the import and the passes. It only
-            ever ends in an error: what comes out never depends on it.
+        seconds: Of each of the two stages of lowering a file, the import and the passes, and of
+            planning a size, its layout and its memory. It only ever ends in an error: what comes
+            out never depends on it.
 
     Raises:
         OptionError: If one is not a positive number.

@@ -9,8 +9,9 @@ from saccade.errors import PlanError
 from saccade.ir import DType, Factor, IndexMap
 from saccade.ir.expr import apply, arg
 from saccade.layout import BufferKind
+from saccade.limits import Limits
 from saccade.opdefs import Conv2d, Move, Pointwise
-from saccade.plan import Plan
+from saccade.plan import Plan, make
 from saccade.plan.floor import floor
 from saccade.testing.simulate import PlayError, live_masks
 
@@ -219,3 +220,10 @@ def test_only_the_arena_has_lifetimes():
     assert kinds == {
         BufferKind.ARENA, BufferKind.INPUT, BufferKind.OUTPUT, BufferKind.CONSTANT
     }  # fmt: skip
+
+
+def test_memory_is_planned_within_the_deadline():
+    graph = chain(3)
+    laid = laid_out(graph)
+    with pytest.raises(PlanError, match="planning memory takes longer than 1e-09 seconds"):
+        make(graph, laid, {}, 1, "avx512", Limits(seconds=1e-9))

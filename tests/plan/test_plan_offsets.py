@@ -4,6 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from saccade.errors import PlanError
+from saccade.limits import Deadline, Limits
 from saccade.plan.offsets import ALIGNMENT, Block, assign_offsets, live_bytes
 
 
@@ -50,3 +52,10 @@ def test_live_bytes_is_the_largest_sum_of_any_step(found):
 )
 def test_known_cases_reach_the_bound(found, size):
     assert assign_offsets(found)[1] == size == live_bytes(found)
+
+
+def test_a_deadline_ends_it():
+    """Where many live at once, the time grows with their square."""
+    many = [Block(64 + i % 7, 0, 1) for i in range(20_000)]  # nearly a minute
+    with pytest.raises(PlanError, match=r"planning memory takes longer than 0\.2 seconds"):
+        assign_offsets(many, Deadline("planning memory", Limits(seconds=0.2)))

@@ -11,7 +11,7 @@ from saccade.ir.counts import multiple_of
 from saccade.ir.dim import evaluate
 from saccade.kernels.base import In, Operand, Out, Packed, Packing, Scratch, View
 from saccade.layout import BufferKind, Laid, LaidStep, Stored
-from saccade.limits import Limits
+from saccade.limits import Deadline, Limits
 from saccade.plan.offsets import Block, assign_offsets, live_bytes
 from saccade.plan.types import Constant, Cut, Phase, Plan, Port, Ref, Slot, Step
 
@@ -37,17 +37,19 @@ def make(
         sizes: What its symbols are.
         threads: Width of the team.
         isa: Of the kernels.
-        limits: How large the arena may be; the default ones if None.
+        limits: How large the arena may be, and how long placing what lies in it may take; the
+            default ones if None.
 
     Raises:
-        PlanError: If the arena would be larger.
+        PlanError: If the arena would be larger, or if it takes longer.
         OutOfMemoryError: If it needs more memory than there are addresses.
     """
     planner = _Planner(graph, laid, threads)
     planner.lifetimes()
     planner.merge_aliases()
-    arena, live = planner.offsets()
-    most = (limits or Limits()).arena_bytes
+    limits = limits or Limits()
+    arena, live = planner.offsets(Deadline("planning memory", limits))
+    most = limits.arena_bytes
     if arena > most:
         given = ", ".join(f"{name}={size}" for name, size in sizes.items()) or "these sizes"
         raise PlanError(
@@ -151,7 +153,7 @@ class _Planner:
         others = (s for i, s in enumerate(step.inputs) if i != operand)
         return any(self._find(s.buffer) == kept for s in others)
 
-    def offsets(self) -> tuple[int, int]:
+    def offsets(self, deadline: Deadline) -> tuple[int, int]:
         """Place buffers, temporaries and scratch; the arena's size and the live bytes of them."""
         keys: list[int | tuple[int, object]] = []
         blocks: list[Block] = []
@@ -164,7 +166,7 @@ class _Planner:
                 keys.append((i, key))
                 blocks.append(Block(nbytes, i, i))
         live = live_bytes(blocks)
-        placed, size = assign_offsets(blocks)
+        placed, size = assign_offsets(blocks, deadline)
         for key, offset in zip(keys, placed, strict=True):
             if isinstance(key, int):
                 self.where[key] = offset

@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from saccade.limits import Deadline
+
 __all__ = ["ALIGNMENT", "Block", "assign_offsets", "live_bytes"]
 
 ALIGNMENT = 64
@@ -50,12 +52,23 @@ _ORDERS: tuple[Callable[[Block], tuple[int, ...]], ...] = (
 )
 
 
-def assign_offsets(blocks: Sequence[Block]) -> tuple[list[int], int]:
-    """Offset of each block, and the size of the arena."""
+def assign_offsets(
+    blocks: Sequence[Block], deadline: Deadline | None = None
+) -> tuple[list[int], int]:
+    """Offset of each block, and the size of the arena.
+
+    Args:
+        blocks: What has to lie somewhere.
+        deadline: Asked for every block: where many live at once, the time grows with their square.
+
+    Raises:
+        PlanError: After the deadline.
+    """
     bound = live_bytes(blocks)
     best: tuple[list[int], int] | None = None
     for order in _ORDERS:
-        offsets, size = _place(blocks, sorted(range(len(blocks)), key=lambda i: order(blocks[i])))
+        ranked = sorted(range(len(blocks)), key=lambda i: order(blocks[i]))
+        offsets, size = _place(blocks, ranked, deadline)
         if best is None or size < best[1]:
             best = offsets, size
         if best[1] <= bound * 1.02:
@@ -63,11 +76,15 @@ def assign_offsets(blocks: Sequence[Block]) -> tuple[list[int], int]:
     return best or ([], 0)
 
 
-def _place(blocks: Sequence[Block], order: Sequence[int]) -> tuple[list[int], int]:
+def _place(
+    blocks: Sequence[Block], order: Sequence[int], deadline: Deadline | None
+) -> tuple[list[int], int]:
     offsets = [0] * len(blocks)
     placed: list[tuple[int, int, int, int]] = []  # start, end, first, last; sorted by start
     size = 0
     for i in order:
+        if deadline is not None:
+            deadline.check()
         block = blocks[i]
         need = _aligned(block.nbytes)
         at = _best_gap(placed, need, block.first, block.last) if need else 0
