@@ -25,6 +25,7 @@ def test_all_sizes_take_little_and_start_warm(zoo, picture, name, tmp_path, monk
     path, inputs = zoo.path(name), [picture(size) for size in SIZES[name]]
     model = saccade.compile(path, threads=2)
     wanted = [model(x) for x in inputs]
+    assert all(np.array_equal(model(x), y) for x, y in zip(inputs, wanted, strict=True))
     settle()
     weights = sum(array.nbytes for array in model._started().graph.constants.values())
     kept = [*tmp_path.rglob("*.graph"), *tmp_path.rglob("*.weights")]

@@ -102,9 +102,16 @@ def found_ready(y, x=X, **options):
     return model._engine is None
 
 
+def twice(model, x):
+    """What comes again is kept."""
+    y = model(x)
+    assert np.array_equal(model(x), y)
+    return y
+
+
 def test_all_sizes_together_stay_within_the_bound(cache):
     model = compiled(deep(), threads=2)
-    wanted = [model(picture(*size)) for size in SIZES]
+    wanted = [twice(model, picture(*size)) for size in SIZES]
     settle()
     raw = sum(array.nbytes for array in model._started().graph.constants.values())
     assert of(cache, "weights"), "there is room for some"
@@ -159,7 +166,7 @@ def test_a_later_size_may_be_the_first_that_needs_packers(cache, monkeypatch):
     monkeypatch.setattr(keeping, "_MOST", 1.0)
     monkeypatch.setattr(keeping, "_LEAST", 1 << 14)
     other = picture(*SIZES[1])
-    y = model(other)
+    y = twice(model, other)
     settle()
     del model
     assert found_ready(y, other)
@@ -314,6 +321,7 @@ model = saccade.compile({path!r}, threads=2)
 for size in {sizes!r}:
     x = np.random.default_rng(sum(size)).standard_normal(size).astype(np.float32)
     answers.append(model(x).tobytes().hex())
+    model(x)  # what comes again is kept
 maps = open("/proc/self/maps").read()
 print(json.dumps([answers, model._engine is None, sorted(sys.modules), ".graph" in maps]))
 """
@@ -353,3 +361,18 @@ def test_processes_share_a_folder_and_derive_with_little(cache, tmp_path):
         assert kernels in (set(), NEEDED)
     graph, total = of(cache, "graph")[0].stat().st_size, on_disk(cache)
     assert total <= 2.2 * graph and not list(cache.rglob(".new-*"))
+
+
+def test_sizes_that_come_but_once_are_not_written(cache):
+    """The first program of a process is; of the others those that are asked for again."""
+    model = compiled(deep(), threads=2)
+    for size in SIZES[:3]:
+        model(picture(*size))
+    settle()
+    assert len(of(cache, "program")) == 1
+    model(picture(*SIZES[1]))
+    settle()
+    assert len(of(cache, "program")) == 2
+    model(picture(*SIZES[1]))
+    settle()
+    assert len(of(cache, "program")) == 2
