@@ -90,6 +90,7 @@ class Bundles:
         self.identity = identity
         self.graph = graph
         self._variant = variant
+        self._held: dict[tuple[str, int], set[str]] = {}  # by file and size: what it says it holds
 
     def with_graph(self, name: str | None) -> Bundles:
         """The same entries, and where the model's graph lies."""
@@ -157,13 +158,18 @@ class Bundles:
         return set().union(*(names for _, names in self.weights()))
 
     def weights(self) -> list[tuple[str, set[str]]]:
-        """The files of constants, each with the names that it says it holds."""
-        found = []
-        for item in self._files(".weights"):
-            with self.folder.opened(item.name, use=False) as entry, suppress(CacheError, OSError):
+        """The files of constants, each with the names that it says it holds.
+
+        What a file says is read once; what it holds is checked when it is mapped.
+        """
+        files = {(item.name, item.size): item.name for item in self._files(".weights")}
+        for key, name in files.items():
+            if key in self._held:
+                continue
+            with self.folder.opened(name, use=False) as entry, suppress(CacheError, OSError):
                 if entry is not None:
-                    found.append((item.name, {name for name, _, _ in index_of(entry)}))
-        return found
+                    self._held[key] = {name for name, _, _ in index_of(entry)}
+        return [(name, self._held[key]) for key, name in files.items() if key in self._held]
 
     def map(self, file: str) -> dict[str, Array]:
         """The constants of a file; none, and the file is deleted, if it is damaged."""

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from heapq import heappop, heappush
 from operator import itemgetter
-from typing import NamedTuple
+from typing import NamedTuple, overload
 
 from saccade.codegen.target import Target
 
@@ -17,6 +17,7 @@ __all__ = [
     "Borders",
     "DirectConfig",
     "Piece",
+    "Ranked",
     "Tile",
     "Way",
     "blockings",
@@ -163,6 +164,34 @@ def _width(vectors: int, half: bool, lanes: int) -> int:
     return vectors * lanes - lanes // 2 * half
 
 
+class Ranked(Sequence[Tile]):
+    """Tiles, the one that takes the least time first; each is made when it is asked for.
+
+    Args:
+        times: Cycles of each, in order, with (vectors, rows, half) and the border.
+    """
+
+    def __init__(self, times: list[tuple[float, tuple[int, int, bool], str]]) -> None:
+        self._times = times
+        self._best = max(times[0][0], 1.0)
+
+    def __len__(self) -> int:
+        return len(self._times)
+
+    @overload
+    def __getitem__(self, place: int) -> Tile: ...
+    @overload
+    def __getitem__(self, place: slice) -> tuple[Tile, ...]: ...
+    def __getitem__(self, place: int | slice) -> Tile | tuple[Tile, ...]:
+        if isinstance(place, slice):
+            return tuple(map(self._tile, self._times[place]))
+        return self._tile(self._times[place])
+
+    def _tile(self, entry: tuple[float, tuple[int, int, bool], str]) -> Tile:
+        time, (vectors, rows, half), border = entry
+        return Tile(vectors, rows, time / self._best, time, half, border)
+
+
 @lru_cache(maxsize=256)
 def ranked_tiles(
     borders: Borders,
@@ -174,7 +203,7 @@ def ranked_tiles(
     threads: int,
     groups: int = 1,
     halves: bool = False,
-) -> tuple[Tile, ...]:
+) -> Ranked:
     """The tiles that can be used, the one that takes the least time first.
 
     Args:
@@ -208,10 +237,7 @@ def ranked_tiles(
                 total *= (math.ceil(fair) if fair < 8 else fair) / units
             times.append((total, tile, border))
     times.sort(key=itemgetter(0))  # of equal ones the first in the table
-    best = max(times[0][0], 1.0)
-    return tuple(
-        Tile(nv, mr, time / best, time, half, border) for time, (nv, mr, half), border in times
-    )
+    return Ranked(times)
 
 
 @lru_cache(maxsize=256)
@@ -347,14 +373,18 @@ class Way(NamedTuple):
     place: int
 
 
-def ways(tiles: tuple[Tile, ...], cuts: Callable[[Tile], tuple[Blocking, ...]]) -> Iterator[Way]:
+def ways(tiles: Sequence[Tile], cuts: Callable[[Tile], tuple[Blocking, ...]]) -> Iterator[Way]:
     """Every tile with its best cuts, the best pair first; each is only made when asked for."""
-    waiting = [(tile.slowdown, rank, 0) for rank, tile in enumerate(tiles)]
+    waiting: list[tuple[float, int, int]] = []
+    for rank, tile in enumerate(tiles):
+        # The best cut of a tile takes no longer than the tile says; of equal ones the first tile.
+        while waiting and waiting[0] < (tile.slowdown, rank, 0):
+            slowdown, other, place = heappop(waiting)
+            yield Way(slowdown, tiles[other], place)
+        yield Way(tile.slowdown, tile, 0)
+        if rank < _MANY_CUTS:
+            for place, cut in enumerate(cuts(tile)[1:], 1):
+                heappush(waiting, (tile.slowdown * cut.slowdown, rank, place))
     while waiting:
-        slowdown, rank, place = heappop(waiting)  # of equal ones the first tile
-        tile = tiles[rank]
-        yield Way(slowdown, tile, place)
-        # The best cut of a tile takes no longer than the tile says.
-        if place == 0 and rank < _MANY_CUTS:
-            for other, cut in enumerate(cuts(tile)[1:], 1):
-                heappush(waiting, (tile.slowdown * cut.slowdown, rank, other))
+        slowdown, other, place = heappop(waiting)
+        yield Way(slowdown, tiles[other], place)

@@ -88,7 +88,7 @@ class Window:
         """Steps of one sum: a product of float32 or two of bfloat16, 32 bits of weights a lane."""
         return steps_of(self.depth, self.pairs) * self.taps[0] * self.taps[1]
 
-    def tiles(self, call: Call, spec: EpilogueSpec) -> tuple[Tile, ...]:
+    def tiles(self, call: Call, spec: EpilogueSpec) -> Sequence[Tile]:
         """Tiles with what they do at the border, the best one first."""
         x = call.inputs[0]
         scratch = self.prologue != IDENTITY

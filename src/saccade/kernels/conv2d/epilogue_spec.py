@@ -178,12 +178,11 @@ class EpilogueSpec:
         width = vectors * self.lanes - half * self.lanes // 2
         padded = self.shape[1] // self.groups // self.block**2 % self.lanes and not half
         whole = self.kind != "rows" and not padded and self.channels % width == 0
-        expr, kind, extra, *words = self._words
-        return (expr, f"{kind}:{'whole' if whole else 'tail'}:{extra}", *words)
+        return self._codes[whole]
 
     @cached_property
-    def _words(self) -> tuple[str, ...]:
-        """The expression; the store, what else it is about; types of elements; each operand."""
+    def _codes(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """`code` where some vectors hold fewer channels than lanes, and where none does."""
         extra = ""
         if self.kind == "interleave":
             assert isinstance(self.store, InterleaveStore)
@@ -196,7 +195,11 @@ class EpilogueSpec:
         ends = [self.out, *([self.part[1]] if self.part else [])]
         elements = ":".join(view.dtype.value for view in ends)
         words = [":".join((*_classify(v), self._element(v))) for _, v, _ in self.operands]
-        return (str(self.expr), self.kind, extra, elements, *words)
+        expr, kind = str(self.expr), self.kind
+        tail, whole = (
+            (expr, f"{kind}:{end}:{extra}", elements, *words) for end in ("tail", "whole")
+        )
+        return tail, whole
 
     def _packed(self, view: View) -> bool:
         """Whether an operand is brought into the wanted order of channels."""

@@ -12,7 +12,7 @@ Refuses: other types, batch axes that do not merge into two.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -143,7 +143,7 @@ def _unit(product: Product) -> bool:
     return product.a[3] == 1 or product.inner == 1
 
 
-def _tiles(call: Call, product: Product) -> tuple[Tile, ...]:
+def _tiles(call: Call, product: Product) -> Sequence[Tile]:
     return ranked_tiles(
         (("none", (Piece(product.rows, product.steps),)),), product.epilogue.channels,
         pitch=call.inputs[0].dtype.itemsize * product.a[2], unit=_unit(product),
