@@ -332,14 +332,21 @@ def blockings(
     channels_stay = panel * blocks > target.l2 // 2
     wide = 1 if channels_stay and not shared else blocks
     reuse = max(1, target.l2 // 4 // max(row, 1)) if wide > 1 else tiles
-    cuts = [(t, b) for b in _halves(wide) for t in _halves(min(tiles, reuse))]
-    times = sorted(
-        (_waste((tiles, blocks), cut, cycles, threads) + shared / (cut[1] * cycles), place, cut)
-        for place, cut in enumerate(cuts)
-    )
+    found: list[tuple[float, int, int, int, int, int]] = []
+    for b in _halves(wide):
+        for t in _halves(min(tiles, reuse)):
+            # Time against perfect balance, with a charge for every chunk, for weights that are
+            # read again, and for what is shared.
+            many, across = -(-tiles // t), -(-blocks // b)
+            chunks = many * across
+            slowest = -(-chunks // threads) * t * b * threads / (tiles * blocks)
+            grains = 1 + 0.5 / max(1, chunks / threads) + _CLAIM / (t * b * cycles)
+            waste = max(1.0, slowest) * grains + 0.02 / t + 0.002 / b
+            found.append((waste + shared / (b * cycles), len(found), t, b, many, across))
+    found.sort()
     return tuple(
-        Blocking(t, b, -(-tiles // t), -(-blocks // b), channels_stay, time / times[0][0])
-        for time, _, (t, b) in times[:_CUTS]
+        Blocking(t, b, many, across, channels_stay, time / found[0][0])
+        for time, _, t, b, many, across in found[:_CUTS]
     )
 
 
@@ -348,15 +355,6 @@ def _halves(count: int) -> list[int]:
     while found[-1] > 1:
         found.append(-(-found[-1] // 2))
     return found
-
-
-def _waste(grid: tuple[int, int], cut: tuple[int, int], cycles: int, threads: int) -> float:
-    """Time against perfect balance, with a charge for every chunk and for weights read again."""
-    (tiles, blocks), (t, b) = grid, cut
-    chunks = -(-tiles // t) * -(-blocks // b)
-    slowest = -(-chunks // threads) * t * b * threads
-    grains = 1 + 0.5 / max(1, chunks / threads) + _CLAIM / (t * b * cycles)
-    return max(1.0, slowest / (tiles * blocks)) * grains + 0.02 / t + 0.002 / b
 
 
 class Way(NamedTuple):

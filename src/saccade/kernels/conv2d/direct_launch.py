@@ -107,10 +107,9 @@ class Window:
     def _borders(self, call: Call, spec: EpilogueSpec) -> Borders:
         """Ways to keep taps inside the picture, with the pixels and products of each part."""
         pixels, n = self._pixels(spec), spec.shape[0]
-        rows, columns = self._spans(call)
-        whole = [(0, count, 0, taps) for count, taps in zip(self.size, self.taps, strict=True)]
-        if not pixels or [rows, columns] == [(whole[0],), (whole[1],)]:
+        if not pixels or self._inside(call):
             return (("none", (Piece(pixels, self.length / self.row_parts),)),)
+        rows, columns = self._spans(call)
         taken = sum(count * (high - low) for _, count, low, high in rows)
         reached = taken / max(1, self.size[0] * self.taps[0])
         steps = steps_of(self.depth, self.pairs)
@@ -128,6 +127,19 @@ class Window:
         )
         alone = (("regions", regions),)
         return (("zeros", (zeros,)), *alone) if self.finite else alone
+
+    def _inside(self, call: Call) -> bool:
+        """Whether all windows lie on the picture."""
+        if max(self.before) > 0:
+            return False
+        down, along = (
+            (count - 1) * step - before + (taps - 1) * apart
+            for count, step, before, taps, apart in zip(
+                self.size, self.stride, self.before, self.taps, self.dilation, strict=True
+            )
+        )
+        rows, columns = call.inputs[0].shape[2:]
+        return down < rows and along < columns
 
     def _spans(self, call: Call) -> tuple[tuple[Span, ...], tuple[Span, ...]]:
         """Rows and columns of windows, by the taps that fall on the picture."""
