@@ -197,5 +197,5 @@ CONV2D_WINOGRAD = CpuKernel(
     supports=_supports,
     variants=_variants,
     emit=emit_winograd,
-    effort=lambda config: 3.0 if config.stage == "fused" else 1.0,
+    effort=lambda config: {"fused": 3.0, "products": 2.0}.get(config.stage, 1.0),
 )
