@@ -14,7 +14,7 @@ from saccade.ir import Graph, Node, Op, Value
 from saccade.ir.derived import derived
 from saccade.kernels.base import View
 from saccade.kernels.machine import machine
-from saccade.layout.excite import gates_made, with_gates
+from saccade.layout.excite import gates_of, with_gates
 from saccade.layout.fitting import Fit, Fitter
 from saccade.layout.formats import Formats, formats
 from saccade.layout.join import Pair, joined, made, separable_pairs
@@ -56,7 +56,8 @@ def assign(
     shapes = shapes_of(graph, sizes, limits)
     check_empty(graph, shapes, sizes)
     joint = joined(graph, shapes, backend, threads)
-    known = fitted(graph, graph.nodes + made(graph)) | fitted(joint, gates_made(joint))
+    known = fitted(graph, graph.nodes + made(graph))
+    known |= gates_of(joint, known)  # which fit where what they stand for does
     graph = with_gates(joint, shapes, backend, threads)
     add_shapes(shapes, graph, sizes)
     pairs, apart = separable_pairs(graph)

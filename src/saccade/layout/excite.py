@@ -22,7 +22,7 @@ from saccade.layout.join import is_plain_product, is_taken
 from saccade.layout.types import Backend
 from saccade.opdefs import Conv2d, Excite, ExpandDepthwise, Reduce, RowSums
 
-__all__ = ["gates_made", "with_gates"]
+__all__ = ["gates_of", "with_gates"]
 
 _MOST_IMAGES = 2  # whose products read the weights one after the other
 
@@ -37,7 +37,8 @@ class _Block:
         mean: The global mean.
         squeeze, excite: The convolutions of one pixel.
         gates: In place of these two.
-        summed: In place of the convolution that makes the picture; None where it gives no sums.
+        maker: The convolution that makes the picture; None where it gives no sums.
+        summed: In place of it.
         gates_of_sums: With it, in place of the mean too.
     """
 
@@ -45,6 +46,7 @@ class _Block:
     squeeze: Node
     excite: Node
     gates: Node
+    maker: Node | None = None
     summed: Node | None = None
     gates_of_sums: Node | None = None
 
@@ -61,10 +63,16 @@ def with_gates(graph: Graph, shapes: Shapes, backend: Backend, threads: int) -> 
     return _rewritten(graph, tuple(chosen)) if chosen else graph
 
 
-def gates_made(graph: Graph) -> tuple[Node, ...]:
-    """The nodes that may take the place of others."""
-    found = ((b.gates, b.summed, b.gates_of_sums) for b in _blocks(graph))
-    return tuple(node for nodes in found for node in nodes if node is not None)
+@derived
+def gates_of(graph: Graph, known: frozenset[Node]) -> frozenset[Node]:
+    """The nodes that may take the place of nodes that are known."""
+    found = set[Node | None]()
+    for block in _blocks(graph):
+        if {block.mean, block.squeeze, block.excite} <= known:
+            found.add(block.gates)
+            if block.maker in known:
+                found |= {block.summed, block.gates_of_sums}
+    return frozenset(node for node in found if node is not None)
 
 
 def _gives_sums(
@@ -125,7 +133,7 @@ def _block(mean: Node, squeeze: Node, excite: Node, maker: Node | None) -> _Bloc
         return _Block(mean, squeeze, excite, alone)
     summed, pixels = _summed(maker), mul(*mean.inputs[0].shape[2:])
     joint = _gates(squeeze, excite, summed.outputs[1], pixels)
-    return _Block(mean, squeeze, excite, alone, summed, joint)
+    return _Block(mean, squeeze, excite, alone, maker, summed, joint)
 
 
 def _gates(squeeze: Node, excite: Node, x: Value, count: Dim) -> Node:
