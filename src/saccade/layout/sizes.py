@@ -112,19 +112,19 @@ def _template(graph: Graph) -> _Template:
 
 
 def _evaluate(dim: Dim, sizes: Mapping[str, int], value: Value) -> int:
-    given = ", ".join(f"{k}={v}" for k, v in sizes.items())
-    where = f"%{printable(value.name)}"
     try:
         size = evaluate(dim, sizes)
     except ZeroDivisionError:
-        raise PlanError(
-            f"with {given}, dim {dim} of %{printable(value.name)} divides by zero"
-        ) from None
+        raise PlanError(_about(dim, sizes, value, "divides by zero")) from None
     if size < 0:
-        raise PlanError(
-            f"with {given}, dim {dim} of {where} is {size}: the input is too small for this model"
-        )
+        problem = f"is {size}: the input is too small for this model"
+        raise PlanError(_about(dim, sizes, value, problem))
     return size
+
+
+def _about(dim: Dim, sizes: Mapping[str, int], value: Value, problem: str) -> str:
+    given = ", ".join(f"{k}={v}" for k, v in sizes.items())
+    return f"with {given}, dim {dim} of %{printable(value.name)} {problem}"
 
 
 def check_empty(
