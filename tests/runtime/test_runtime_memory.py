@@ -111,12 +111,14 @@ SIZES = """
 import sys
 sys.path.insert(0, {folder!r})
 from test_runtime_memory import compiled, convolutions, gc, held, picture
+from saccade.runtime.cpu.saved import settle
 model = compiled(convolutions(), threads=2, cache={cache})
 for _ in range(4):
     for size in range(100):
         x = picture(1, 3, 4 + size % 10, 4 + size // 10)
         for _ in range(5):
             model(x)
+    settle()
     gc.collect()
     print(*held())
 """

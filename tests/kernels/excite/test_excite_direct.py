@@ -147,7 +147,7 @@ def test_variants_are_one_phase_and_two(threads):
 def test_parts_do_not_depend_on_the_team():
     op, arrays = setup(CASES[5])
     views = views_of(op, arrays)
-    shapes = {direct._Shape.of(made(op, *views, threads)) for threads in (1, 2, 8)}
+    shapes = {direct._shape(made(op, *views, threads)) for threads in (1, 2, 8)}
     assert len(shapes) == 1
 
 

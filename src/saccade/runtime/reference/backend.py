@@ -45,6 +45,9 @@ class ReferenceProgram:
         cuts = [(cut.output, cut.axis, cut.count, cut.factor) for cut in self.plan.cuts]
         return cut_outputs(outputs, self.plan.counts, cuts)
 
+    def asked_again(self) -> None:
+        """There is nothing to keep."""
+
     def profile(self, inputs: Sequence[Array], repeat: int) -> list[tuple[Step, Array]]:
         """Nothing to say: the reference's time means nothing."""
         del inputs, repeat
