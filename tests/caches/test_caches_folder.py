@@ -130,7 +130,8 @@ def test_a_limit_on_the_size_of_files_is_noticed(cache):
 
 
 WRITER = """
-import os, sys, time
+import os, signal, sys, time
+signal.signal(signal.SIGINT, signal.default_int_handler)  # shells ignore it for what runs behind
 from saccade.caches import cache_folder, write_all
 def fill(entry):
     write_all(entry.file, b"half")
