@@ -147,3 +147,16 @@ def test_ways_that_round_apart_are_seen():
     kernel, call, arrays = a_call("direct-parts", F32, runnable_target())
     ways = [variants[0] for variants in by_rounding(kernel, call).values()]
     assert len({bits(kernel, call, arrays, way) for way in ways}) > 1
+
+
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("threads", [1, 2, 7])
+def test_what_a_way_needs_is_what_its_phases_are_made_of(name, threads):
+    """Selection looks for code by that alone, and once for ways of the same key."""
+    kernel, call, _ = a_call(name, F32, ZEN4, threads)
+    assert kernel.supports(call) is None
+    by_code = {}
+    for one in kernel.variants(call):
+        assert one.needs == tuple(launch.config for launch in one.launches)
+        if one.code is not None:
+            assert by_code.setdefault((one.rounding, one.code), one.needs) == one.needs
