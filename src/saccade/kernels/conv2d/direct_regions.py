@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import chain
 
 import numpy as np
 
@@ -65,8 +64,11 @@ Span = tuple[int, int, int, int]
 def spans(axis: Axis) -> tuple[Span, ...]:
     """The outputs of an axis, by the taps that they need."""
     inner, found = axis.inner, list[Span]()
-    outside = ((o, 1) for o in chain(range(inner.start), range(inner.stop, axis.count)))
-    for output, many in sorted([*outside, *[(inner.start, len(inner))] * bool(inner)]):
+    runs = [(output, 1) for output in range(inner.start)]
+    if inner:
+        runs.append((inner.start, len(inner)))
+    runs += [(output, 1) for output in range(inner.stop, axis.count)]
+    for output, many in runs:
         taps = axis.valid(output)
         if found and found[-1][2:] == taps:
             first, count, *_ = found[-1]
