@@ -8,17 +8,15 @@ to one and a half times as large will ever want.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
-from typing import Any
 
 from saccade.errors import PlanError
 from saccade.ir import Graph
 from saccade.ir.dim import Affine
+from saccade.kernels.base import Key
 from saccade.layout import Available, Laid
+from saccade.limits import Deadline, Limits
 
 __all__ = ["kernels_ahead", "kernels_of"]
-
-Key = tuple[str, Any]
-"""Name of a kernel, and a config."""
 
 # Even and odd symbols in turn: pictures grow and shrink, and become wide and tall.
 _AROUND = ((0.51, 0.53), (1.49, 1.47), (0.75, 1.25), (1.3, 0.6), (0.6, 0.8), (1.2, 1.15))
@@ -39,6 +37,7 @@ def kernels_ahead(
     sizes: Mapping[str, int],
     lay_out: Callable[[Mapping[str, int], Available], Laid],
     known: Collection[Key],
+    limits: Limits,
 ) -> list[Key]:
     """What plans for sizes around these take beside the kernels that are known.
 
@@ -47,16 +46,18 @@ def kernels_ahead(
         sizes: Of its symbols.
         lay_out: Plans for other sizes, with the code that is said to be available.
         known: Kernels that there is or will be code for.
+        limits: `seconds` for all of it; what is not planned by then is not looked at.
     """
-    found = dict.fromkeys(known)
+    found, deadline = dict.fromkeys(known), Deadline("planning for other sizes", limits)
 
     def available(kernel: str, config: object) -> bool:
         return (kernel, config) in found
 
     for around in _sizes_around(graph, sizes):
         try:
+            deadline.check()
             laid = lay_out(around, available)
-        except PlanError:  # too small for the model, or too large
+        except PlanError:  # too small for the model, too large, or too late
             continue
         found.update(dict.fromkeys(kernels_of(laid)))
     return [key for key in found if key not in known]

@@ -9,10 +9,11 @@ from typing import Any
 
 from saccade import collector, layout, runtime, tuning
 from saccade import plan as planner
-from saccade.ahead import Key, kernels_ahead, kernels_of
+from saccade.ahead import kernels_ahead, kernels_of
 from saccade.errors import InputError, OptionError
 from saccade.ir import Array, Dim, Graph, Value
 from saccade.ir.dim import Affine, Symbol, symbol
+from saccade.kernels.base import Key
 from saccade.locks import forkless, preload
 from saccade.lowered import Lowered
 from saccade.options import Options
@@ -114,7 +115,9 @@ class Engine:
         """What to compile beside the first program, as other sizes will want it."""
         own, spares = kernels_of(laid), self.backend.spares(laid)
         with collector.put_off():
-            others = kernels_ahead(self.graph, sizes, self._lay_out, {*own, *spares})
+            others = kernels_ahead(
+                self.graph, sizes, self._lay_out, {*own, *spares}, self._options.limits
+            )
         return [*spares, *others]
 
     def tune(

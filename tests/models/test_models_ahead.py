@@ -1,5 +1,7 @@
 """Kernels for other sizes: which sizes are asked about, and what becomes of the answers."""
 
+import time
+
 import pytest
 
 import saccade
@@ -8,6 +10,7 @@ from saccade.engine import sizes_of
 from saccade.errors import PlanError
 from saccade.ir import DType, Graph, Value
 from saccade.ir.dim import symbol
+from saccade.limits import Limits
 
 SIZES = {"n": 1, "h": 200, "w": 300}
 
@@ -26,7 +29,7 @@ def asked(graph, sizes):
         found.append(around)
         raise PlanError("too small")
 
-    assert kernels_ahead(graph, sizes, lay_out, ()) == []
+    assert kernels_ahead(graph, sizes, lay_out, (), Limits()) == []
     return found
 
 
@@ -57,6 +60,19 @@ def test_known_code_is_preferred_and_not_named_again(zoo):
     engine = saccade.compile(zoo.path("resnet50"), machine="zen4", cache=False)._started()
     sizes = sizes_of(engine.graph, [(1, 3, 224, 224)])
     own = kernels_of(engine._lay_out(sizes, engine.backend.available))
-    first = kernels_ahead(engine.graph, sizes, engine._lay_out, own)
+    first = kernels_ahead(engine.graph, sizes, engine._lay_out, own, Limits())
     assert first and not set(first) & set(own) and len(first) < len(set(own)) / 2
-    assert kernels_ahead(engine.graph, sizes, engine._lay_out, {*own, *first}) == []
+    assert kernels_ahead(engine.graph, sizes, engine._lay_out, {*own, *first}, Limits()) == []
+
+
+def test_planning_for_other_sizes_has_a_deadline_of_its_own():
+    asked, graph = [], graph_of((1, 3, symbol("h"), symbol("w")))
+
+    def lay_out(around, available):
+        del available
+        asked.append(around)
+        time.sleep(0.05)
+        raise PlanError("too small")
+
+    assert kernels_ahead(graph, SIZES, lay_out, (), Limits(seconds=0.01)) == []
+    assert len(asked) == 1

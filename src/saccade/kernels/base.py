@@ -24,6 +24,7 @@ __all__ = [
     "Call",
     "CpuKernel",
     "In",
+    "Key",
     "Launch",
     "Operand",
     "Out",
@@ -40,6 +41,9 @@ __all__ = [
 ]
 
 T = TypeVar("T")
+
+Key = tuple[str, Any]
+"""What code goes by: the name of its kernel, and its config."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,8 +246,8 @@ class Variant(NamedTuple):
 Variants = Callable[[Call], Iterable[Variant]]
 
 
-def spare_configs(calls: Iterable[tuple[CpuKernel, Call]]) -> tuple[tuple[str, Any], ...]:
-    """What other sizes of a plan's steps will want, each (name of the kernel, config) once.
+def spare_configs(calls: Iterable[tuple[CpuKernel, Call]]) -> tuple[Key, ...]:
+    """What other sizes of a plan's steps will want, each once.
 
     Args:
         calls: The kernel and the call of each step.

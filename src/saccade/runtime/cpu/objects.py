@@ -13,11 +13,11 @@ import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
 
 from saccade import collector
 from saccade.caches import cache_folder
 from saccade.codegen.target import Target
+from saccade.kernels.base import Key
 from saccade.locks import Lock, cached_property, forkless
 from saccade.processes import Processes
 from saccade.runtime.cpu.compiler import GET_READY, Task, compile_kernel, effort, sources_digest
@@ -32,10 +32,6 @@ class ObjectFile:
     symbol: str
     code: bytes
     accesses: tuple[str, ...]
-
-
-Key = tuple[str, Any]
-"""Kernel name and config."""
 
 
 @cache
