@@ -135,16 +135,30 @@ def test_nobody_waits_for_what_is_not_begun(monkeypatch):
 
     monkeypatch.setattr(saved.threading, "Thread", Hesitant)
     kept = []
-    saved.save_beside(lambda: kept.append(True))
+    saved.save_beside("one", lambda: kept.append(True))
     saved.settle()
     assert kept == asked == [True]
     assert not saved._saving
 
 
+def test_only_who_reads_an_entry_waits_for_it():
+    go, late = threading.Event(), []
+    saved.save_beside("one", lambda: (go.wait(), late.append(True)))
+    saved.settle("another")
+    assert not late
+    waiting = threading.Thread(target=saved.settle, args=("one",))
+    waiting.start()
+    waiting.join(0.1)
+    assert waiting.is_alive()
+    go.set()
+    waiting.join()
+    assert late == [True]
+
+
 @pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
 def test_a_child_waits_for_nothing_that_its_parent_keeps():
     go = threading.Event()
-    saved.save_beside(go.wait)
+    saved.save_beside("one", go.wait)
     child = os.fork()
     if not child:
         os._exit(len(saved._saving))

@@ -138,7 +138,8 @@ class CpuBackend:
             if first:  # which is worth a wait: it is what the next start looks for
                 keep(program)
             else:
-                program.once_asked_again(lambda again: save_beside(partial(keep, again)))
+                name = partial(bundles.program_name, [port.shape for port in plan.inputs])
+                program.once_asked_again(lambda again: save_beside(name(), partial(keep, again)))
         return program
 
     def _prepared(

@@ -36,30 +36,32 @@ __all__ = ["load_program", "save_beside", "save_program", "settle"]
 _LENGTH = struct.Struct("<Q")
 _MALFORMED = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 """What comes of data of another form."""
-_saving: set[threading.Thread] = set()
-"""What reads waits for these, so that no answer depends on how far they are."""
+_saving: dict[threading.Thread, str] = {}
+"""Entries that are being written: who reads one waits, so that no answer depends on how far it is.
+Others go on."""
 
 
-def save_beside(work: Callable[[], None]) -> None:
-    """Keep things while a program runs for the first time; the process waits for the last one."""
+def save_beside(entry: str, work: Callable[[], None]) -> None:
+    """Keep things under a name while a program runs; the process waits for the last one."""
 
     def keep() -> None:
         try:
             work()
         finally:
-            _saving.discard(thread)
+            _saving.pop(thread, None)
 
     thread = threading.Thread(target=keep, name="saccade-save")
     thread.start()
-    _saving.add(thread)  # not before: nobody can wait for what has not begun
+    _saving[thread] = entry  # not before: nobody can wait for what has not begun
     if not thread.is_alive():
-        _saving.discard(thread)
+        _saving.pop(thread, None)
 
 
-def settle() -> None:
-    """Wait until programs that are being kept are there."""
-    for thread in tuple(_saving):
-        thread.join()
+def settle(entry: str | None = None) -> None:
+    """Wait until what is being kept under a name is there, under any name if it is None."""
+    for thread, name in tuple(_saving.items()):
+        if entry in (None, name):
+            thread.join()
 
 
 os.register_at_fork(after_in_child=_saving.clear)  # it has none of these threads
@@ -117,8 +119,9 @@ def save_program(
 
 def load_program(bundles: Bundles, shapes: Sequence[Sequence[int]]) -> CpuProgram | None:
     """The program kept for these input shapes, if all of it is there."""
-    settle()
-    content = bundles.read(bundles.program_name(shapes))
+    name = bundles.program_name(shapes)
+    settle(name)
+    content = bundles.read(name)
     parsed = None if content is None else _parse(content)
     if parsed is None:
         return None
