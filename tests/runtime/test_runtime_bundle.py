@@ -31,12 +31,6 @@ OTHER = picture(1, 3, 9, 11)
 SUMS = picture(2, 4), picture(2, 4), np.array([1, -2, 3])
 
 
-@pytest.fixture
-def cache(tmp_path, monkeypatch):
-    monkeypatch.setenv("SACCADE_CACHE_DIR", str(tmp_path))
-    return tmp_path
-
-
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
     """A cache that a first start filled, and its result."""

@@ -50,12 +50,6 @@ def deep(layers=6):
     )
 
 
-@pytest.fixture
-def cache(tmp_path, monkeypatch):
-    monkeypatch.setenv("SACCADE_CACHE_DIR", str(tmp_path))
-    return tmp_path
-
-
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
     """A cache that a first start filled which had to leave out what it could, and its result."""
