@@ -105,10 +105,13 @@ class Engine:
             for other in others:
                 self.backend.adopt(other.plan)
         sizes = sizes_of(self.graph, shapes)
-        with collector.put_off():
+        ahead = None
+        with collector.put_off():  # and of a later size, no layout is left once it goes on
             laid = self._lay_out(sizes, self.backend.available)
             plan = self._plan(laid, sizes)
-        ahead = partial(self._ahead, laid, sizes) if self._free and self.backend.idle else None
+            if self._free and self.backend.idle:
+                ahead = partial(self._ahead, laid, sizes)
+            del laid
         return self.backend.build(plan, self.graph, self.identity, self._bundles, ahead)
 
     def _ahead(self, laid: layout.Laid, sizes: Mapping[str, int]) -> list[Key]:

@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import warnings
+import weakref
 from hashlib import sha256
 from pathlib import Path
 
@@ -397,6 +398,29 @@ def test_constants_are_held_once_per_process(cache, first):
     del models, model, one, two
     gc.collect()
     assert len(constants._held) < before, "and go with the last program"
+
+
+def test_constants_outlive_their_programs_for_sizes_to_come(cache):
+    model = compiled(convolutions(), threads=1)
+    model(X)
+    asked = [array.ctypes.data for array in model._program((X.shape,)).constants if array.size]
+    model._programs.clear()
+    gc.collect()
+    model(X)
+    assert [a.ctypes.data for a in model._program((X.shape,)).constants if a.size] == asked
+
+
+def test_of_recent_constants_the_oldest_go_first():
+    recent, arrays = constants.RecentConstants(300), [np.zeros(100, np.uint8) for _ in range(5)]
+    alive = [weakref.ref(array) for array in arrays]
+    recent.keep(arrays[:3])
+    recent.keep(arrays[:1])  # again, and of no more bytes
+    recent.keep(arrays[3:4])
+    arrays.clear()
+    gc.collect()
+    assert [ref() is not None for ref in alive] == [True, False, True, True, False]
+    recent.keep([np.zeros(400, np.uint8)])
+    assert not any(ref() is not None for ref in alive)
 
 
 def test_several_inputs_and_outputs(cache, first):

@@ -7,6 +7,7 @@ the next start packs less. Others live in memory; `keeping` says which.
 from __future__ import annotations
 
 import hashlib
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from saccade.runtime.weights import Put
 
 __all__ = [
+    "RecentConstants",
     "constants_of",
     "keep_constants",
     "key_of",
@@ -76,6 +78,32 @@ def constants_of(
             found |= _packed(graph, missing, bundles, packers, share)
         _hold(identity, found)
     return _in_order(names, found)
+
+
+class RecentConstants:
+    """The constants that programs of a model asked for last, whether or not these are still there.
+
+    A size that comes back after others often reads what a program that was dropped had read.
+
+    Args:
+        most: Bytes of all together; the ones that were asked for longest ago go first.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._arrays: OrderedDict[int, Array] = OrderedDict()
+        self._nbytes = 0
+
+    def keep(self, arrays: Iterable[Array]) -> None:
+        """Hold what a program reads."""
+        for array in arrays:
+            if id(array) not in self._arrays:
+                self._nbytes += array.nbytes
+            self._arrays[id(array)] = array
+            self._arrays.move_to_end(id(array))
+        while self._nbytes > self._most:
+            _, gone = self._arrays.popitem(last=False)
+            self._nbytes -= gone.nbytes
 
 
 def used_constants(wanted: Sequence[Constant], used: Sequence[bool]) -> dict[str, Constant]:

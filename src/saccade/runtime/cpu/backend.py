@@ -10,7 +10,7 @@ from typing import Any
 
 from saccade.codegen.target import Target, described_target, host_target
 from saccade.errors import OptionError
-from saccade.ir import Graph, Op
+from saccade.ir import Array, Graph, Op
 from saccade.kernels import bring_usual, kernels_for
 from saccade.kernels.base import CpuKernel, spare_configs
 from saccade.layout import Laid
@@ -18,7 +18,7 @@ from saccade.options import Options
 from saccade.plan import Constant, Plan
 from saccade.processes import Processes
 from saccade.runtime.bundle import Bundles
-from saccade.runtime.constants import constants_of, unknown_constants
+from saccade.runtime.constants import RecentConstants, constants_of, unknown_constants
 from saccade.runtime.cpu.compiler import sources_digest
 from saccade.runtime.cpu.driver import compile_driver, driver_code, provide_code
 from saccade.runtime.cpu.keep import keep_program, share_of
@@ -33,6 +33,9 @@ from saccade.runtime.packing import unpacked
 
 __all__ = ["CpuBackend"]
 
+_RECENT, _RECENT_BYTES = 2.0, 256 << 20
+"""Bytes of constants that are held whether or not programs read them: over those of the weights,
+and at most."""
 _EFFORT_HERE = 4.0  # of compiling in the user's process, once there is a program
 
 
@@ -49,6 +52,7 @@ class CpuBackend:
         self.objects = Objects(self.target, checked=options.checked, disk=options.cache)
         self._packers = Packers(self.objects)
         self._linked = SharedCode()
+        self._recent: RecentConstants | None = None
         self._processes = processes
         self._disk = options.cache
         bring_usual()  # the graph may still be in the making
@@ -124,6 +128,7 @@ class CpuBackend:
             if packers:  # packing by NumPy meanwhile would take longer than this wait
                 self._packers.take(code.result()[0])
             constants = constants_of(graph, identity, wanted, used, bundles, self._packers, share)
+            self._keep(graph, constants)
             everything, driver_code = code.result()
             if rest is not None:
                 rest.result()
@@ -141,6 +146,13 @@ class CpuBackend:
                 name = partial(bundles.program_name, [port.shape for port in plan.inputs])
                 program.once_asked_again(lambda again: save_beside(name(), partial(keep, again)))
         return program
+
+    def _keep(self, graph: Graph, constants: Sequence[Array]) -> None:
+        """Hold what sizes after this one may read once its program is gone."""
+        if self._recent is None:
+            weights = sum(array.nbytes for array in graph.constants.values())
+            self._recent = RecentConstants(min(int(_RECENT * weights), _RECENT_BYTES))
+        self._recent.keep(constants)
 
     def _prepared(
         self, graph: Graph, missing: Mapping[str, Constant], share: Share | None

@@ -15,6 +15,7 @@ from saccade.errors import OutOfBoundsError, OutOfMemoryError
 from saccade.locks import cached_property, forkless
 from saccade.runtime.cpu.driver import JOB_WORDS, nanoseconds_per_tick
 from saccade.runtime.cpu.image import Linked
+from saccade.runtime.cpu.results import Results
 from saccade.runtime.cpu.tables import Host, Native, Tables
 from saccade.runtime.cpu.team import Inline, Team, shared_team
 from saccade.runtime.cpu.workspace import Block, Workspaces
@@ -31,12 +32,15 @@ PAGE = 4096
 
 _arenas = Workspaces(keep=1 << 60, room=4)
 """Of runs in flight: programs share them, so that a new size finds pages that are there."""
+_results = Results()
 _alive: WeakSet[CpuProgram] = WeakSet()
 
 
 def _release() -> None:
     """Let go of what no program needs that is left."""
     _arenas.shrink(max((program.tables.arena_bytes for program in _alive), default=0))
+    if not _alive:
+        _results.clear()
 
 
 class _Segment:
@@ -217,7 +221,7 @@ class CpuProgram:
     ) -> tuple[Array, ...]:
         tables = self.tables
         outputs = tuple(
-            state.rooms[i] if i in state.rooms else np.empty(shape, dtype)
+            state.rooms[i] if i in state.rooms else _results.empty(shape, dtype)
             for i, (shape, dtype) in enumerate(tables.outputs)
         )
         self._run_state(state, block.array(tables.arena_bytes), inputs, outputs, team)
