@@ -23,9 +23,9 @@ import numpy as np
 
 import saccade
 from benchmarks.models import prepare
+from saccade.backends.cpu.insitu import InSitu
 from saccade.cli._machine import describe_machine
 from saccade.engine import Engine, sizes_of
-from saccade.insitu import InSitu
 from saccade.options import Options
 from saccade.processes import Processes
 from saccade.tuning import Measured, Store, Swaps, this_machine

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from saccade.codegen.target import host_target
-from saccade.runtime.cpu.peaks import Peaks
+from saccade.backends.cpu.runtime.peaks import Peaks
+from saccade.backends.cpu.target import host_target
 
 __all__ = ["measure"]
 

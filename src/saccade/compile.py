@@ -46,7 +46,8 @@ def compile(  # noqa: A001 - the name that users expect: saccade.compile
     # Imported here: `import saccade` costs those who want its errors or its CLI next to nothing,
     # and a start that finds a bundle needs no engine.
     with forkless:
-        from saccade import frontend, runtime  # noqa: PLC0415
+        from saccade import backends as runtime  # noqa: PLC0415
+        from saccade.frontend import onnx as frontend  # noqa: PLC0415
         from saccade.model import Model  # noqa: PLC0415
         from saccade.options import Options  # noqa: PLC0415
     preload("encodings.ascii")  # of notes about files
@@ -85,12 +86,12 @@ def _identity(digest: str, options: Options) -> str:
 def _early(options: Options, source: object) -> list[Processes]:
     """Children that get ready while a file is digested, if it was never seen before."""
     with forkless:
-        from saccade import frontend  # noqa: PLC0415
+        from saccade.frontend import onnx as frontend  # noqa: PLC0415
 
     if not options.cache or frontend.seen(source):
         return []
     preload_hooks()
-    preload("saccade.frontend.external")  # which digests need
+    preload("saccade.frontend.onnx.external")  # which digests need
     with forkless:
         from saccade.processes import Processes  # noqa: PLC0415 - a warm start needs none
 

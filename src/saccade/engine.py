@@ -7,9 +7,11 @@ from functools import partial
 from types import MappingProxyType
 from typing import Any
 
-from saccade import collector, layout, runtime, tuning
+from saccade import backends as runtime
+from saccade import collector, layout, tuning
 from saccade import plan as planner
 from saccade.ahead import kernels_ahead, kernels_of
+from saccade.backends.cpu.store.bundle import Bundles
 from saccade.errors import InputError, OptionError
 from saccade.ir import Array, Dim, Graph, Value
 from saccade.ir.dim import Affine, Symbol, symbol
@@ -19,7 +21,6 @@ from saccade.lowered import Lowered
 from saccade.options import Options
 from saccade.plan import Plan
 from saccade.processes import Processes
-from saccade.runtime.bundle import Bundles
 from saccade.signature import Signature, TensorInfo
 
 __all__ = ["Engine", "sizes_of"]
@@ -100,7 +101,7 @@ class Engine:
 
     def program(self, shapes: Sequence[tuple[int, ...]], others: Iterable[Any]) -> Any:  # noqa: ANN401
         """The program for these input shapes; it prefers the code of the `others`."""
-        preload("saccade.kernels.packing")
+        preload("saccade.kernels.cpu.packing")
         if self.backend.idle:
             for other in others:
                 self.backend.adopt(other.plan)
@@ -133,8 +134,8 @@ class Engine:
         if self._options.device != "cpu":
             raise OptionError(f"only device cpu can be tuned, not {self._options.device}")
         with forkless:
-            from saccade.insitu import tune  # noqa: PLC0415 - running needs none of it
-        preload("saccade.kernels.packing", "numpy.ma")  # which medians import
+            from saccade.backends.cpu.insitu import tune  # noqa: PLC0415 - running needs none of it
+        preload("saccade.kernels.cpu.packing", "numpy.ma")  # which medians import
 
         sizes = sizes_of(self.graph, [a.shape for a in inputs])
         outcome = tune(

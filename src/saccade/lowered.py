@@ -14,14 +14,15 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from saccade import frontend
 from saccade.caches import GRAPHS, CacheFolder, cache_folder
 from saccade.errors import CacheError
+from saccade.frontend import onnx as frontend
 from saccade.ir import Graph, serialize
 from saccade.ir.printer import format_graph
 from saccade.locks import forkless, preload
 from saccade.options import Options, Precision
 from saccade.processes import Processes
+from saccade.sources import sources_digest
 
 if TYPE_CHECKING:
     from saccade.passes import Pass
@@ -30,7 +31,10 @@ __all__ = ["Lowered", "begin"]
 
 _READERS = (
     *("onnx", "onnx.defs", "google.protobuf.message", "onnx_ir", "onnx_ir.passes.common"),
-    *(f"saccade.frontend.{name}" for name in ("check", "external", "lower", "normalise", "read")),
+    *(
+        f"saccade.frontend.onnx.{name}"
+        for name in ("check", "external", "lower", "normalise", "read")
+    ),
     "saccade.passes",
 )
 """Modules that reading a source and its passes need."""
@@ -110,7 +114,7 @@ def _passes(options: Options) -> tuple[Pass, ...]:
 
 def _lower_file(task: tuple[str | Path, Options, _Place]) -> None:
     """Lower a file into the cache (runs in a child process)."""
-    from saccade.frontend.late import put_off_sympy  # noqa: PLC0415 - for a process of its own
+    from saccade.frontend.onnx.late import put_off_sympy  # noqa: PLC0415 - for a process of its own
 
     source, options, place = task
     put_off_sympy()
@@ -132,17 +136,6 @@ def _stages(source: Any, options: Options) -> dict[str, str]:  # noqa: ANN401
     return found
 
 
-@lru_cache(maxsize=1)
-def _code_digest() -> str:
-    """Digest of the sources that decide what a lowered graph is."""
-    package = Path(__file__).parent
-    digest = sha256()
-    for folder in ("frontend", "ir", "opdefs", "passes"):
-        for file in sorted((package / folder).rglob("*.py")):
-            digest.update(file.read_bytes())
-    return digest.hexdigest()
-
-
 @dataclass(frozen=True, slots=True)
 class _Place:
     """Where a graph is kept."""
@@ -158,7 +151,8 @@ def _place(identity: str) -> _Place | None:
     folder = cache_folder(GRAPHS)
     if not folder.usable():
         return None
-    key = sha256(f"{identity}/{_code_digest()}".encode()).hexdigest()
+    code = sources_digest("frontend", "ir", "opdefs", "passes")
+    key = sha256(f"{identity}/{code}".encode()).hexdigest()
     return _Place(folder, f"{key}.graph")
 
 

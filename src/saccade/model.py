@@ -18,12 +18,12 @@ from saccade.signature import TensorInfo
 
 if TYPE_CHECKING:
     from saccade import tuning
+    from saccade.backends.cpu.store.bundle import Bundles
     from saccade.engine import Engine
     from saccade.ir import Array
     from saccade.kernels.machine import Machine
     from saccade.plan import Plan
     from saccade.profile import Profile
-    from saccade.runtime.bundle import Bundles
 
 __all__ = ["Model", "TensorInfo"]
 
@@ -222,7 +222,7 @@ class Model:
         """A program that an earlier start left."""
         if self._bundles is None:
             return None
-        preload("saccade.runtime.cpu.saved")
+        preload("saccade.backends.cpu.store.saved")
         return self._bundles.program(shapes)
 
     def _build(self, shapes: Shapes) -> Program:

@@ -119,7 +119,7 @@ class Options:
 
 def _cores_of(name: str) -> Callable[[], int]:
     """The number of cores of a described machine."""
-    from saccade.machines import description  # noqa: PLC0415 - only who looks at plans asks
+    from saccade.backends.cpu.machines import description  # noqa: PLC0415 - only who looks at plans asks
 
     known = description(name)
     return lambda: known.cores

@@ -29,8 +29,8 @@ from pathlib import Path
 from typing import TypeVar
 
 from saccade.errors import CompileError
+from saccade.fork_server import FRAME, PID, receive
 from saccade.locks import Lock, forkless
-from saccade.nursery import FRAME, PID, receive
 from saccade.options import default_threads
 
 __all__ = ["Processes"]
@@ -53,7 +53,7 @@ class _Nursery:
         try:
             with theirs:
                 self._process = subprocess.Popen(
-                    [sys.executable, "-P", "-c", "from saccade.nursery import serve; serve()"],
+                    [sys.executable, "-P", "-c", "from saccade.fork_server import serve; serve()"],
                     stdin=theirs.fileno(),
                     env=dict(os.environ, PYTHONPATH=path, **dict.fromkeys(_ONE_THREAD, "1")),
                 )

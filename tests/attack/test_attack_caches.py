@@ -15,7 +15,7 @@ import pytest
 from attack_models import picture
 
 import saccade
-from saccade.runtime.cpu.saved import settle
+from saccade.backends.cpu.store.saved import settle
 
 SHAPES = ((1, 3, 12, 20), (2, 3, 33, 17))
 SECONDS = 60  # that one answer may take at most

@@ -195,8 +195,8 @@ def test_a_full_file_system_in_memory(tiny):
 WEIGHTS = """
 import numpy as np
 from saccade.caches import cache_folder
-from saccade.runtime.bundle import Bundles
-from saccade.runtime.weights import place
+from saccade.backends.cpu.store.bundle import Bundles
+from saccade.backends.cpu.store.weights import place
 bundles = Bundles(cache_folder("bundles/model"), "model", "variant")
 def keep(name, nbytes):
     placed = place([(name, nbytes)])

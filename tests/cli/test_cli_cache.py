@@ -10,10 +10,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from saccade.backends.cpu.store.bundle import Bundles
+from saccade.backends.cpu.store.weights import place
 from saccade.caches import cache_folder, limit, trust
 from saccade.ir import DType, Graph, Value, serialize
-from saccade.runtime.bundle import Bundles
-from saccade.runtime.weights import place
 from saccade.signature import Signature, TensorInfo
 from saccade.tuning.store import Measured, Store
 

@@ -10,7 +10,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import saccade
-from saccade.kernels import all_kernels
+from saccade.kernels.cpu import all_kernels
 from saccade.layout import assign
 from saccade.opdefs import Conv2d
 from saccade.tuning import Algorithms, Entry, this_machine

@@ -8,12 +8,12 @@ from functools import cache
 import numpy as np
 import pytest
 
-from saccade.codegen.compile import object_code
-from saccade.codegen.expressions import emit_expr
-from saccade.codegen.language import Kernel
-from saccade.codegen.target import host_target
+from saccade.backends.cpu.codegen.compile import object_code
+from saccade.backends.cpu.codegen.expressions import emit_expr
+from saccade.backends.cpu.codegen.language import Kernel
+from saccade.backends.cpu.runtime.linker import link
+from saccade.backends.cpu.target import host_target
 from saccade.ir.expr import parse
-from saccade.runtime.cpu.linker import link
 
 
 @cache

@@ -9,11 +9,11 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from saccade.codegen.bfloat16 import BFloat16
-from saccade.codegen.compile import assembly, object_code
-from saccade.codegen.language import Kernel
-from saccade.codegen.target import host_target
-from saccade.runtime.cpu.linker import link
+from saccade.backends.cpu.codegen.bfloat16 import BFloat16
+from saccade.backends.cpu.codegen.compile import assembly, object_code
+from saccade.backends.cpu.codegen.language import Kernel
+from saccade.backends.cpu.runtime.linker import link
+from saccade.backends.cpu.target import host_target
 
 BF16 = ml_dtypes.bfloat16
 SPECIAL = np.array([0.0, -0.0, np.inf, -np.inf, np.nan, -np.nan, 3.4e38, -3.4e38], np.float32)

@@ -3,9 +3,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from saccade.codegen.expressions import emit_expr
-from saccade.codegen.language import Kernel
-from saccade.codegen.target import host_target
+from saccade.backends.cpu.codegen.expressions import emit_expr
+from saccade.backends.cpu.codegen.language import Kernel
+from saccade.backends.cpu.target import host_target
 from saccade.ir.expr import ARITY, parse
 from saccade.opdefs.expr_numpy import evaluate as reference
 

@@ -5,12 +5,12 @@ import ctypes
 import numpy as np
 import pytest
 
-from saccade.codegen.calling import COUNTER_WORDS
-from saccade.codegen.compile import assembly, object_code
-from saccade.codegen.language import ELEMENTS, Kernel
-from saccade.codegen.target import host_target
+from saccade.backends.cpu.codegen.calling import COUNTER_WORDS
+from saccade.backends.cpu.codegen.compile import assembly, object_code
+from saccade.backends.cpu.codegen.language import ELEMENTS, Kernel
+from saccade.backends.cpu.runtime.linker import link
+from saccade.backends.cpu.target import host_target
 from saccade.errors import CompileError, OptionError
-from saccade.runtime.cpu.linker import link
 
 ISAS = ["avx512", "avx2"]
 

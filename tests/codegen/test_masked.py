@@ -9,11 +9,11 @@ import re
 import numpy as np
 import pytest
 
-from saccade.codegen.compile import assembly, object_code
-from saccade.codegen.emitter import BYTES
-from saccade.codegen.language import Kernel
-from saccade.codegen.target import foreign_target, host_target
-from saccade.runtime.cpu.linker import link
+from saccade.backends.cpu.codegen.compile import assembly, object_code
+from saccade.backends.cpu.codegen.emitter import BYTES
+from saccade.backends.cpu.codegen.language import Kernel
+from saccade.backends.cpu.runtime.linker import link
+from saccade.backends.cpu.target import foreign_target, host_target
 from saccade.testing import emulate
 
 AVX2, NEON = host_target("avx2"), foreign_target("neon")

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from saccade.codegen import gates
+from saccade.backends.cpu.codegen import gates
 
 WIDTHS = [("avx512", 16), ("avx512", 8), ("avx512", 1), ("avx2", 8), ("avx2", 4), ("avx2", 1)]
 CORNERS = np.array(

@@ -8,12 +8,12 @@ from functools import cache
 import numpy as np
 import pytest
 
-from saccade.codegen import powers
-from saccade.codegen.calling import real_word
-from saccade.codegen.compile import object_code
-from saccade.codegen.language import Kernel
-from saccade.codegen.target import host_target
-from saccade.runtime.cpu.linker import link
+from saccade.backends.cpu.codegen import powers
+from saccade.backends.cpu.codegen.calling import real_word
+from saccade.backends.cpu.codegen.compile import object_code
+from saccade.backends.cpu.codegen.language import Kernel
+from saccade.backends.cpu.runtime.linker import link
+from saccade.backends.cpu.target import host_target
 
 CASES = [
     ("avx512", "float32", 16), ("avx2", "float32", 1), ("avx512", "float64", 8),

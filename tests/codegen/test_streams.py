@@ -7,11 +7,11 @@ import ctypes
 import numpy as np
 import pytest
 
-from saccade.codegen.compile import assembly, object_code
-from saccade.codegen.language import Kernel
-from saccade.codegen.streams import LINE
-from saccade.codegen.target import host_target
-from saccade.runtime.cpu.linker import link
+from saccade.backends.cpu.codegen.compile import assembly, object_code
+from saccade.backends.cpu.codegen.language import Kernel
+from saccade.backends.cpu.codegen.streams import LINE
+from saccade.backends.cpu.runtime.linker import link
+from saccade.backends.cpu.target import host_target
 
 COUNT = 200
 

@@ -22,8 +22,9 @@ from frontend_models import text_model
 from hostile_names import TRAP, is_safe
 from onnx import TensorProto, helper
 
-from saccade import Limits, Options, frontend, passes
+from saccade import Limits, Options, passes
 from saccade.errors import CompileError, SaccadeError, UnsupportedModelError
+from saccade.frontend import onnx as frontend
 from saccade.ir import Graph
 from saccade.ir.dim import symbols_of
 from saccade.ir.printer import format_graph

@@ -14,8 +14,9 @@ from frontend_models import run_onnxruntime, text_model
 from hostile_sizes import CASES, chain, one_node
 
 import saccade
-from saccade import Limits, Options, frontend, passes, plan
+from saccade import Limits, Options, passes, plan
 from saccade.errors import ModelError, PlanError
+from saccade.frontend import onnx as frontend
 from saccade.ir.expr import Expr
 from saccade.layout.sizes import shapes_of
 from saccade.opdefs import Concat, Conv2d, Pointwise

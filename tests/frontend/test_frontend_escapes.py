@@ -12,7 +12,7 @@ import pytest
 from hostile_names import TRAP, is_safe, supported, unsupported
 
 import saccade
-from saccade import frontend, passes
+from saccade import passes
 from saccade.errors import (
     ModelError,
     PlanError,
@@ -21,6 +21,7 @@ from saccade.errors import (
     UnsupportedModelError,
     printable,
 )
+from saccade.frontend import onnx as frontend
 from saccade.ir.printer import format_graph
 
 REFUSED = unsupported()

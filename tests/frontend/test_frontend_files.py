@@ -16,9 +16,9 @@ import pytest
 from frontend_models import text_model
 from onnx import TensorProto
 
-from saccade import frontend
 from saccade.errors import ModelError
-from saccade.frontend import external, files
+from saccade.frontend import onnx as frontend
+from saccade.frontend.onnx import external, files
 
 CALLS: list[Callable[[Path], object]] = [
     frontend.digest,
@@ -63,7 +63,7 @@ def _weights(path: Path, value: float = 1.0) -> None:
 def _said(path: Path) -> list[str]:
     """What each way to read a model says, in a process that may not get stuck."""
     code = (
-        "import sys; from pathlib import Path; from saccade import frontend\n"
+        "import sys; from pathlib import Path; from saccade.frontend import onnx as frontend\n"
         "from saccade.errors import ModelError\n"
         "path = Path(sys.argv[1])\n"
         "for call in (frontend.digest, frontend.load, lambda p: frontend.load(p, mapped=True)):\n"
@@ -156,7 +156,7 @@ def test_a_symbolic_link_is_no_external_data(
 
 OF_IR = """
 import sys, onnx_ir
-from saccade import frontend
+from saccade.frontend import onnx as frontend
 from saccade.errors import ModelError
 model = onnx_ir.load(sys.argv[1])
 try:

@@ -13,7 +13,7 @@ from frontend_mutants import mutate, problem, seeds
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from saccade import frontend
+from saccade.frontend import onnx as frontend
 
 MODELS = seeds()
 

@@ -11,12 +11,12 @@ import onnx_ir
 import pytest
 from frontend_models import text_model
 
-from saccade import frontend
-from saccade.frontend.remembered import recall
+from saccade.frontend import onnx as frontend
+from saccade.frontend.onnx.remembered import recall
 
 SCRIPT = """
 import sys
-from saccade import frontend
+from saccade.frontend import onnx as frontend
 frontend.digest(sys.argv[1])
 slow = ("onnx", "onnx_ir", "onnxscript", "google.protobuf")
 print([name for name in slow if name in sys.modules])
@@ -67,7 +67,7 @@ def test_a_file_is_known_once_it_was_digested_and_believed_once_it_settled(
     assert not frontend.seen(path) and frontend.seen(path.read_bytes())
     digest = frontend.digest(path)
     assert frontend.seen(path) and recall(path) is None, "it changed a moment ago"
-    monkeypatch.setattr("saccade.frontend.remembered._SETTLED_NS", 0)
+    monkeypatch.setattr("saccade.frontend.onnx.remembered._SETTLED_NS", 0)
     assert frontend.digest(path) == digest and recall(path) == digest
     onnx.save(text_model("y = Sigmoid(x)"), path)
     assert not frontend.seen(path) and frontend.digest(path) != digest
@@ -76,9 +76,9 @@ def test_a_file_is_known_once_it_was_digested_and_believed_once_it_settled(
 
 LATE = """
 import sys
-from saccade.frontend.late import put_off_sympy
+from saccade.frontend.onnx.late import put_off_sympy
 put_off_sympy()
-from saccade import frontend
+from saccade.frontend import onnx as frontend
 graph = frontend.load(sys.argv[1])
 assert "onnx_ir" in sys.modules
 print(sum(name.partition(".")[0] == "sympy" for name in sys.modules), len(graph.nodes))

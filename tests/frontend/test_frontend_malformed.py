@@ -13,8 +13,8 @@ import pytest
 from frontend_models import text_model
 from onnx import TensorProto, helper, numpy_helper
 
-from saccade import frontend
 from saccade.errors import ModelError, UnsupportedModelError
+from saccade.frontend import onnx as frontend
 
 Change = Callable[[onnx.ModelProto], None]
 

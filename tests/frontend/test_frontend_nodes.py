@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from frontend_models import text_model
 
-from saccade import frontend
 from saccade.errors import ModelError, UnsupportedModelError
+from saccade.frontend import onnx as frontend
 
 WEIGHTS = {
     "axis": np.array([1]), "b": np.ones((2, 4), np.float32), "i": np.zeros(2, np.int64),

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from frontend_models import run_onnxruntime, text_model
 
-from saccade import frontend
+from saccade.frontend import onnx as frontend
 from saccade.ir import DType, Graph
 from saccade.testing.interpret import interpret
 from saccade.testing.tolerance import assert_close

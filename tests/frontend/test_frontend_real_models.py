@@ -11,8 +11,8 @@ import onnx
 import pytest
 from frontend_models import run_onnxruntime
 
-from saccade import frontend
 from saccade.errors import UnsupportedModelError
+from saccade.frontend import onnx as frontend
 from saccade.ir import DType
 from saccade.testing.compare import FP16_TOLERANCE, FP32_TOLERANCE, relative_l2
 from saccade.testing.interpret import interpret

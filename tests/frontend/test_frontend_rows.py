@@ -9,8 +9,8 @@ import pytest
 from frontend_models import run_onnxruntime, text_model
 
 import saccade
-from saccade import frontend
 from saccade.errors import ModelError, UnsupportedModelError
+from saccade.frontend import onnx as frontend
 from saccade.testing.compare import FP32_TOLERANCE, compare_outputs
 
 

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from frontend_models import run_onnxruntime, text_model
 
-from saccade import frontend
 from saccade.errors import ModelError, UnsupportedModelError
+from saccade.frontend import onnx as frontend
 from saccade.ir import Graph, TensorType
 from saccade.testing.interpret import interpret
 

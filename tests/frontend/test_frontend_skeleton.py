@@ -13,10 +13,10 @@ from frontend_models import text_model
 from frontend_mutants import mutate_bytes, seeds
 from onnx import TensorProto, numpy_helper
 
-from saccade import frontend
 from saccade.errors import ModelError, SaccadeError
-from saccade.frontend import read
-from saccade.frontend.skeleton import OWN_FILE
+from saccade.frontend import onnx as frontend
+from saccade.frontend.onnx import read
+from saccade.frontend.onnx.skeleton import OWN_FILE
 from saccade.ir import Graph
 from saccade.ir.printer import format_graph
 

@@ -9,13 +9,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 
-from saccade.codegen.compile import assembly
-from saccade.codegen.language import Kernel
-from saccade.codegen.target import foreign_target
+from saccade.backends.cpu.codegen.compile import assembly
+from saccade.backends.cpu.codegen.language import Kernel
+from saccade.backends.cpu.target import foreign_target
 from saccade.errors import OutOfBoundsError
 from saccade.ir import DType
-from saccade.kernels import all_kernels
 from saccade.kernels.base import Call
+from saccade.kernels.cpu import all_kernels
 from saccade.opdefs import Conv2d, MatMul, SeparableConv2d
 from saccade.testing import emulate
 from saccade.testing.kernels import launched_as, nhwc_view, row_major, run_kernel

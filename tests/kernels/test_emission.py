@@ -10,7 +10,7 @@ from pathlib import Path
 
 from test_rounding import CASES, a_call
 
-from saccade.codegen.language import Kernel
+from saccade.backends.cpu.codegen.language import Kernel
 from saccade.ir import DType
 from saccade.testing.targets import ZEN4
 

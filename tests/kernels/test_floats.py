@@ -8,12 +8,12 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from saccade.codegen.calling import real_word
-from saccade.codegen.compile import object_code
-from saccade.codegen.language import Kernel
-from saccade.codegen.values import Vec
-from saccade.kernels.floats import lanes_of, load, load_one, splat, store, wide
-from saccade.runtime.cpu.linker import link
+from saccade.backends.cpu.codegen.calling import real_word
+from saccade.backends.cpu.codegen.compile import object_code
+from saccade.backends.cpu.codegen.language import Kernel
+from saccade.backends.cpu.codegen.values import Vec
+from saccade.backends.cpu.runtime.linker import link
+from saccade.kernels.cpu.floats import lanes_of, load, load_one, splat, store, wide
 from saccade.testing.targets import runnable_target
 
 NUMPY = {

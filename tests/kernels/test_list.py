@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-import saccade.kernels
+import saccade.kernels.cpu
 from saccade import opdefs
-from saccade.kernels import CPU_KERNELS, all_kernels, kernel_named, kernels_for
 from saccade.kernels.base import CpuKernel
+from saccade.kernels.cpu import CPU_KERNELS, all_kernels, kernel_named, kernels_for
 
 
 @pytest.mark.parametrize("entry", CPU_KERNELS, ids=lambda entry: entry.name)
@@ -22,7 +22,7 @@ def test_every_entry_loads_and_says_what_the_kernel_says(entry):
 
 
 def test_every_kernel_there_is_is_listed():
-    modules = Path(saccade.kernels.__file__).parent.rglob("*.py")
+    modules = Path(saccade.kernels.cpu.__file__).parent.rglob("*.py")
     made = sum(path.read_text().count(" = CpuKernel(") for path in modules)
     assert made == len(CPU_KERNELS) == len({entry.name for entry in CPU_KERNELS})
     assert all(isinstance(kernel, CpuKernel) for kernel in all_kernels())
@@ -40,21 +40,21 @@ def loaded_by(code):
     found = subprocess.run(
         [sys.executable, "-c", command], capture_output=True, text=True, check=True, timeout=120
     )
-    names = {name for name in found.stdout.split() if name.startswith("saccade.kernels.")}
-    return {name.split(".")[2] for name in names}
+    names = {name for name in found.stdout.split() if name.startswith("saccade.kernels.cpu.")}
+    return {name.split(".")[3] for name in names}
 
 
 def test_kernels_that_nobody_asked_for_are_not_imported():
-    assert loaded_by("import saccade.runtime.cpu.compiler, saccade.ops.patch") <= {
-        "base", "floats", "machine", "packing",
+    assert loaded_by("import saccade.backends.cpu.runtime.compiler, saccade.ops.patch") <= {
+        "floats", "packing",
     }  # fmt: skip
-    usual = loaded_by("from saccade.kernels import bring_usual\nbring_usual()")
+    usual = loaded_by("from saccade.kernels.cpu import bring_usual\nbring_usual()")
     assert "conv2d" in usual and not usual & {"roi", "deform", "nms", "norm", "resize"}
 
 
 CODE = """
 from concurrent.futures import ThreadPoolExecutor
-from saccade.kernels import CPU_KERNELS, kernel_named, kernels_for
+from saccade.kernels.cpu import CPU_KERNELS, kernel_named, kernels_for
 names = [entry.name for entry in CPU_KERNELS]
 with ThreadPoolExecutor(8) as pool:
     found = list(pool.map(kernel_named, names * 8))

@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from saccade.codegen.target import Target, described_target
+from saccade.backends.cpu.machines import MACHINES, nearest
+from saccade.backends.cpu.target import Target, described_target
 from saccade.errors import OptionError
 from saccade.kernels.machine import Machine, machine
-from saccade.machines import MACHINES, nearest
 
 TARGET = Target("avx512", 512, 32, "", "", "", machine="zen4")
 

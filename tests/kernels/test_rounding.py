@@ -10,19 +10,19 @@ from random import Random
 import numpy as np
 import pytest
 
-from saccade.codegen.target import described_target
+from saccade.backends.cpu.target import described_target
 from saccade.ir import DType, TensorType, storage
 from saccade.ir.expr import parse
 from saccade.kernels.base import Call
-from saccade.kernels.conv2d.cpu_direct import CONV2D_DIRECT
-from saccade.kernels.conv2d.cpu_expand import CONV2D_EXPAND
-from saccade.kernels.conv2d.cpu_few_inputs import CONV2D_FEW_INPUTS
-from saccade.kernels.conv2d.cpu_lattice import CONV2D_LATTICE
-from saccade.kernels.conv2d.cpu_separable import CONV2D_SEPARABLE
-from saccade.kernels.conv2d.cpu_winograd import CONV2D_WINOGRAD
-from saccade.kernels.conv_transpose.cpu_direct import CONV_TRANSPOSE2D_DIRECT
-from saccade.kernels.excite.direct import EXCITE
-from saccade.kernels.matmul.cpu_direct import MATMUL_DIRECT
+from saccade.kernels.cpu.conv2d.direct import CONV2D_DIRECT
+from saccade.kernels.cpu.conv2d.expand import CONV2D_EXPAND
+from saccade.kernels.cpu.conv2d.few_inputs import CONV2D_FEW_INPUTS
+from saccade.kernels.cpu.conv2d.lattice import CONV2D_LATTICE
+from saccade.kernels.cpu.conv2d.separable import CONV2D_SEPARABLE
+from saccade.kernels.cpu.conv2d.winograd import CONV2D_WINOGRAD
+from saccade.kernels.cpu.conv_transpose.direct import CONV_TRANSPOSE2D_DIRECT
+from saccade.kernels.cpu.excite.direct import EXCITE
+from saccade.kernels.cpu.matmul.direct import MATMUL_DIRECT
 from saccade.opdefs import (
     Conv2d,
     ConvTranspose2d,

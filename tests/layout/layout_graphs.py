@@ -6,12 +6,12 @@ import numpy as np
 
 from saccade import layout
 from saccade import plan as planner
+from saccade.backends.cpu.backend import CpuBackend
 from saccade.ir import DType, Graph, Node, Value
 from saccade.ir.expr import apply, arg
 from saccade.opdefs import Concat, Conv2d, Pointwise
 from saccade.options import Options
 from saccade.processes import Processes
-from saccade.runtime.cpu.backend import CpuBackend
 
 RELU = Pointwise(apply("relu", arg(0)), DType.F32)
 ADD = Pointwise(apply("add", arg(0), arg(1)), DType.F32)

@@ -28,7 +28,7 @@ def _skip_connection() -> Graph:
 
 
 def test_a_size_that_breaks_an_assumption_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("saccade.frontend.load", lambda *_, **_options: _skip_connection())
+    monkeypatch.setattr("saccade.frontend.onnx.load", lambda *_, **_options: _skip_connection())
     model = saccade.compile(object(), threads=1)
     assert model(np.ones((1, 4, 6, 8), np.float32)).shape == (1, 8, 6, 8)
     with pytest.raises(PlanError, match=r"with H=7, .*'beside'.* 6 on one side and 7"):
@@ -41,7 +41,7 @@ def test_a_picture_smaller_than_a_window_is_an_error(monkeypatch: pytest.MonkeyP
     w = Value("w", DType.F32, (4, 3, 3, 3))
     node = Node(Conv2d(padding=(1, 1, 1, 1)), (x, w), (y,), "small")
     graph = Graph((x,), (y,), (node,), {w: np.ones((4, 3, 3, 3), np.float32)}, ("y",))
-    monkeypatch.setattr("saccade.frontend.load", lambda *_, **_options: graph)
+    monkeypatch.setattr("saccade.frontend.onnx.load", lambda *_, **_options: graph)
     model = saccade.compile(object(), threads=1)
     assert model(np.ones((1, 3, 1, 8), np.float32)).shape == (1, 4, 1, 8)
     with pytest.raises(PlanError, match=r"with H=0, .*'small'.* 0 rows and padding are less than"):

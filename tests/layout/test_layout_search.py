@@ -9,16 +9,16 @@ from layout_graphs import ADD, RELU, Builder, backend, plan_of
 
 from saccade import layout
 from saccade import plan as planner
+from saccade.backends.reference import ReferenceBackend
 from saccade.ir import Factor, IndexMap
 from saccade.kernels.base import CpuKernel, Launch, one_way
-from saccade.kernels.movement.copy import CopyConfig
+from saccade.kernels.cpu.movement.copy import CopyConfig
 from saccade.layout.elimination import minimise
 from saccade.layout.formats import formats
 from saccade.opdefs import Move, Softmax
 from saccade.options import Options
 from saccade.plan import Plan
 from saccade.processes import Processes
-from saccade.runtime.reference import ReferenceBackend
 from saccade.testing.targets import ZEN4
 
 PERMUTE = IndexMap(

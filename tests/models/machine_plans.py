@@ -9,11 +9,11 @@ from functools import lru_cache
 import saccade
 from saccade import layout
 from saccade import plan as planner
+from saccade.backends.cpu.backend import CpuBackend
+from saccade.backends.cpu.machines import MACHINES
 from saccade.engine import sizes_of
-from saccade.machines import MACHINES
 from saccade.options import Options
 from saccade.processes import Processes
-from saccade.runtime.cpu.backend import CpuBackend
 
 
 @lru_cache(maxsize=2)

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import saccade
-from saccade.runtime.cpu.saved import settle
-from saccade.runtime.identity import machine_identity
+from saccade.backends.cpu.store.identity import machine_identity
+from saccade.backends.cpu.store.saved import settle
 
 pytestmark = pytest.mark.skipif(machine_identity() is None, reason="no bundles on this machine")
 

@@ -12,8 +12,8 @@ from llvmlite import binding as llvm
 from machine_plans import digests, graph_of, laid_out, plan_of
 
 from saccade import options as saccade_options
-from saccade.codegen import target
-from saccade.machines import MACHINES
+from saccade.backends.cpu import target
+from saccade.backends.cpu.machines import MACHINES
 from saccade.plan import Plan
 
 SIZES = {
@@ -46,7 +46,7 @@ def no_host(monkeypatch):
         (saccade_options, "default_threads"),
     ):  # fmt: skip
         monkeypatch.setattr(module, name, asked)
-    monkeypatch.setattr("saccade.runtime.cpu.backend.host_target", asked)
+    monkeypatch.setattr("saccade.backends.cpu.backend.host_target", asked)
 
 
 @pytest.fixture(params=SIZES)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from machine_plans import compiled_by_size
 
-from saccade.machines import MACHINES
+from saccade.backends.cpu.machines import MACHINES
 from saccade.plan import Plan
 
 STANDARD = {

@@ -10,9 +10,9 @@ import torch
 
 import saccade.ops  # noqa: F401 - registers the operators
 from saccade import ops
+from saccade.backends.cpu.runtime.operation import _Flight
 from saccade.errors import OperandError
 from saccade.ops import _execute, _plan
-from saccade.runtime.cpu.operation import _Flight
 
 LIMIT = 60
 COUNTS = (16, 0, 1, 2, 15, 17, 31, 32, 33, 63, 64, 65, 100, 127, 129, 500, 1000, 1023, 4097, 20000)

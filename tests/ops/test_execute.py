@@ -12,10 +12,10 @@ import pytest
 import torch
 
 from saccade import ops
+from saccade.backends.cpu.runtime.openmp import openmp_library
+from saccade.backends.cpu.runtime.workspace import Workspaces
 from saccade.errors import OperandError
 from saccade.ops.rearrange import spread_into
-from saccade.runtime.cpu.openmp import openmp_library
-from saccade.runtime.cpu.workspace import Workspaces
 
 LIMIT = 60
 

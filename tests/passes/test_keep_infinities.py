@@ -8,8 +8,8 @@ from pass_graphs import Build, fused, ops
 
 from saccade.ir import DType
 from saccade.kernels.base import Call
-from saccade.kernels.conv2d.cpu_direct import CONV2D_DIRECT
-from saccade.kernels.conv2d.cpu_winograd import CONV2D_WINOGRAD
+from saccade.kernels.cpu.conv2d.direct import CONV2D_DIRECT
+from saccade.kernels.cpu.conv2d.winograd import CONV2D_WINOGRAD
 from saccade.opdefs import Conv2d, ConvTranspose2d, Pad
 from saccade.passes.keep_infinities import PASS
 from saccade.testing.kernels import nhwc_view, row_major

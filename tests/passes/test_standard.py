@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from pass_graphs import Build, assert_refused, assert_same, ops, run
 
-from saccade import frontend
 from saccade.errors import CompileError
+from saccade.frontend import onnx as frontend
 from saccade.ir import Node
 from saccade.ir.printer import format_graph
 from saccade.opdefs import Conv2d, DepthToSpaceStore, InterleaveStore, MatMul, Move

@@ -17,13 +17,13 @@ import pytest
 from runtime_models import compiled, convolutions, picture, two_inputs
 
 from saccade import tuning
+from saccade.backends.cpu.processor import this_machine
+from saccade.backends.cpu.store import bundle, constants
+from saccade.backends.cpu.store.identity import machine_identity
+from saccade.backends.cpu.store.weights import index_of, map_weights, place, size_of, write_weights
 from saccade.caches import Entry, cache_folder, choices_entry, limit
 from saccade.errors import CacheError, CacheWarning, OptionError
 from saccade.options import parse_bytes
-from saccade.processor import this_machine
-from saccade.runtime import bundle, constants
-from saccade.runtime.identity import machine_identity
-from saccade.runtime.weights import index_of, map_weights, place, size_of, write_weights
 
 pytestmark = pytest.mark.skipif(machine_identity() is None, reason="no bundles on this machine")
 
@@ -202,7 +202,7 @@ def test_other_code_another_model_or_other_options_start_anew(cache, first, monk
     other = compiled(two_inputs())
     other(*SUMS)
     assert other._engine is None, "each model has a folder of its own"
-    for changed in ("code_digest", "llvm_identity", "machine_identity"):
+    for changed in ("sources_digest", "llvm_identity", "machine_identity"):
         with monkeypatch.context() as patched:
             patched.setattr(bundle, changed, lambda: "another")
             assert not ready()
@@ -261,7 +261,7 @@ def test_a_disk_that_fills_up_leaves_no_half_file(cache, bare, monkeypatch):
     def refuse(_file, _data, _at):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("saccade.runtime.weights.os.pwrite", refuse)
+    monkeypatch.setattr("saccade.backends.cpu.store.weights.os.pwrite", refuse)
     assert not found_ready(bare)
     assert not [p for p in (cache / "bundles").rglob("*") if p.suffix == ".weights"]
     assert not list((cache / "bundles").glob("*/.new-*"))
@@ -271,7 +271,7 @@ def test_memory_that_may_not_hold_code_is_no_reason_to_fail(cache, first, monkey
     def refuse(_self):
         raise OSError(13, "Permission denied")
 
-    monkeypatch.setattr("saccade.runtime.cpu.image._Memory.make_executable", refuse)
+    monkeypatch.setattr("saccade.backends.cpu.runtime.image._Memory.make_executable", refuse)
     assert not found_ready(first)
 
 

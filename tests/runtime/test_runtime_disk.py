@@ -15,10 +15,10 @@ from onnx import helper
 from runtime_models import compiled, model_of, picture, tensor, weights
 from test_runtime_bundle import HOW, damage
 
-from saccade.runtime import keeping
-from saccade.runtime.cpu import packers as native
-from saccade.runtime.cpu.saved import settle
-from saccade.runtime.identity import machine_identity
+from saccade.backends.cpu.store import keeping
+from saccade.backends.cpu.store import packers as native
+from saccade.backends.cpu.store.identity import machine_identity
+from saccade.backends.cpu.store.saved import settle
 
 pytestmark = pytest.mark.skipif(machine_identity() is None, reason="no bundles on this machine")
 
@@ -280,7 +280,7 @@ def test_without_room_for_what_cannot_be_derived_nothing_is_kept(cache, monkeypa
     def no_panels(*_):
         return ()
 
-    monkeypatch.setattr("saccade.runtime.packing.packing.panels_of", no_panels)
+    monkeypatch.setattr("saccade.backends.cpu.store.packing.packing.panels_of", no_panels)
     monkeypatch.setattr(keeping, "_MOST", 1.1)
     monkeypatch.setattr(keeping, "_LEAST", 0)
     y = compiled(deep(), threads=2)(X)
@@ -319,7 +319,7 @@ for size in {sizes!r}:
 maps = open("/proc/self/maps").read()
 print(json.dumps([answers, model._engine is None, sorted(sys.modules), ".graph" in maps]))
 """
-NEEDED = {"saccade.kernels", "saccade.kernels.pack", "saccade.kernels.pack.panels"}
+NEEDED = {"saccade.kernels.cpu", "saccade.kernels.cpu.pack", "saccade.kernels.cpu.pack.panels"}
 
 
 def start(path, sizes):
@@ -351,7 +351,7 @@ def test_processes_share_a_folder_and_derive_with_little(cache, tmp_path):
         assert not loaded & {"onnx", "onnx_ir", "llvmlite", "google", "subprocess", "concurrent"}
         rooms = {name.split(".")[1] for name in modules if name.startswith("saccade.")}
         assert not rooms & {"engine", "lowered", "passes", "layout", "plan", "opdefs", "ir"}
-        kernels = {name for name in modules if name.startswith("saccade.kernels")}
+        kernels = {name for name in modules if name.startswith("saccade.kernels.cpu")}
         assert kernels in (set(), NEEDED)
     graph, total = of(cache, "graph")[0].stat().st_size, on_disk(cache)
     assert total <= 2.2 * graph and not list(cache.rglob(".new-*"))

@@ -10,13 +10,13 @@ import weakref
 import numpy as np
 import pytest
 
-from saccade.codegen.calling import COUNTER_WORDS
-from saccade.codegen.compile import object_code
-from saccade.codegen.language import Kernel
-from saccade.codegen.target import host_target
-from saccade.runtime.cpu.driver import JOB_WORDS, TEAM_WORDS, driver, nanoseconds_per_tick
-from saccade.runtime.cpu.linker import link
-from saccade.runtime.cpu.team import FutexTeam, Inline, SimulatedTeam
+from saccade.backends.cpu.codegen.calling import COUNTER_WORDS
+from saccade.backends.cpu.codegen.compile import object_code
+from saccade.backends.cpu.codegen.language import Kernel
+from saccade.backends.cpu.runtime.driver import JOB_WORDS, TEAM_WORDS, driver, nanoseconds_per_tick
+from saccade.backends.cpu.runtime.linker import link
+from saccade.backends.cpu.runtime.team import FutexTeam, Inline, SimulatedTeam
+from saccade.backends.cpu.target import host_target
 
 # Each thread adds 1 to word `thread` of base 0, and to word 8 the number of threads that are not at
 # the same count: after a barrier all of them are. Arguments: unused. Context: bases, counters,

@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 from runtime_models import compiled, convolutions, picture
 
+from saccade.backends.cpu.store.identity import machine_identity
+from saccade.backends.cpu.store.saved import settle
 from saccade.caches import trust
 from saccade.errors import CacheWarning
-from saccade.runtime.cpu.saved import settle
-from saccade.runtime.identity import machine_identity
 
 pytestmark = pytest.mark.skipif(machine_identity() is None, reason="no bundles on this machine")
 
@@ -28,7 +28,7 @@ OTHER = picture(1, 3, 9, 11)
 def _usual_speeds():
     """Plans depend on nothing that is measured: results are compared bit by bit."""
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("saccade.runtime.cpu.backend.Speeds", lambda *_: None, raising=False)
+        patched.setattr("saccade.backends.cpu.backend.Speeds", lambda *_: None, raising=False)
         yield
 
 
@@ -188,7 +188,7 @@ def test_whatever_is_sealed_and_makes_no_sense_is_made_again(own, theirs, kind, 
 @pytest.mark.parametrize("offset", [-8, 1 << 40])
 @pytest.mark.parametrize("which", ["symbol", "slots"])
 def test_code_whose_table_leads_out_of_it_is_not_mapped(own, theirs, which, offset):
-    from saccade.runtime.cpu.saved import _LENGTH, _parse, json  # noqa: PLC0415
+    from saccade.backends.cpu.store.saved import _LENGTH, _parse, json  # noqa: PLC0415
 
     model = compiled(convolutions(), threads=1)
     name = next(path.name for path in model_folder(own).glob("*.program"))

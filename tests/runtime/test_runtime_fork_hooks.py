@@ -9,7 +9,7 @@ import pytest
 from runtime_models import convolutions
 from runtime_processes import answers
 
-from saccade.runtime.cpu import saved
+from saccade.backends.cpu.store import saved
 
 # A fork waits for a thread that imports `logging`, and registers hooks thereby.
 LATE = """

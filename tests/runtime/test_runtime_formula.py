@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from saccade.runtime.cpu.formula import Formula, Number, larger, smaller
+from saccade.backends.cpu.runtime.formula import Formula, Number, larger, smaller
 
 COUNTS = st.integers(0, 5000)
 

@@ -7,13 +7,13 @@ import pytest
 from layout_graphs import Builder, backend, plan_of
 from runtime_models import picture
 
+from saccade.backends.host import array_at
 from saccade.ir import DType
 from saccade.ir.expr import apply, arg
 from saccade.kernels.base import View
 from saccade.layout.views import channels_last
 from saccade.opdefs import Pointwise
 from saccade.plan import Ref, Slot
-from saccade.runtime.host import array_at
 from saccade.testing.interpret import interpret
 from saccade.testing.simulate import PlayError, simulate
 

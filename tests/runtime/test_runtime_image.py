@@ -6,13 +6,13 @@ import struct
 import pytest
 from runtime_models import compiled, convolutions
 
-from saccade.codegen.compile import object_code
-from saccade.codegen.target import host_target
+from saccade.backends.cpu.codegen.compile import object_code
+from saccade.backends.cpu.runtime.elf import Unknown, flatten
+from saccade.backends.cpu.runtime.image import Image, map_image
+from saccade.backends.cpu.runtime.linker import image_of, link
+from saccade.backends.cpu.store.identity import machine_identity
+from saccade.backends.cpu.target import host_target
 from saccade.errors import CacheError
-from saccade.runtime.cpu.elf import Unknown, flatten
-from saccade.runtime.cpu.image import Image, map_image
-from saccade.runtime.cpu.linker import image_of, link
-from saccade.runtime.identity import machine_identity
 
 pytestmark = pytest.mark.skipif(machine_identity() is None, reason="x86-64 ELF only")
 

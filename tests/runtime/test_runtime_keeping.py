@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from saccade.runtime import keeping
+from saccade.backends.cpu.store import keeping
 
 
 class Disk:

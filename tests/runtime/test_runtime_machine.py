@@ -5,8 +5,8 @@ import pytest
 from runtime_models import compiled, convolutions, picture
 
 from saccade import tuning
+from saccade.backends.cpu.machines import MACHINES
 from saccade.errors import OptionError
-from saccade.machines import MACHINES
 
 X = picture(1, 3, 40, 40)
 

@@ -17,8 +17,8 @@ from onnx import helper, numpy_helper
 from runtime_models import compiled, convolutions, model_of, picture, tensor
 
 import saccade
+from saccade.backends.cpu.runtime.workspace import Workspaces
 from saccade.errors import OutOfMemoryError, PlanError
-from saccade.runtime.cpu.workspace import Workspaces
 
 LIMIT = 300  # seconds after which a test counts as hung
 HERE = str(Path(__file__).parent)
@@ -111,7 +111,7 @@ SIZES = """
 import sys
 sys.path.insert(0, {folder!r})
 from test_runtime_memory import compiled, convolutions, gc, held, picture
-from saccade.runtime.cpu.saved import settle
+from saccade.backends.cpu.store.saved import settle
 model = compiled(convolutions(), threads=2, cache={cache})
 for _ in range(4):
     for size in range(100):

@@ -15,11 +15,11 @@ import numpy as np
 import pytest
 from runtime_models import compiled, convolutions, picture
 
-from saccade.codegen.target import described_target, host_target
+from saccade.backends.cpu.runtime.linker import link
+from saccade.backends.cpu.runtime.objects import Objects
+from saccade.backends.cpu.target import described_target, host_target
 from saccade.errors import CacheWarning, CompileError
 from saccade.processes import Processes
-from saccade.runtime.cpu.linker import link
-from saccade.runtime.cpu.objects import Objects
 
 X = picture(1, 3, 9, 9)
 NO_WARNING = contextlib.nullcontext()
@@ -304,7 +304,9 @@ def test_an_abort_inside_the_compiler_reaches_the_caller(folder, monkeypatch):
     monkeypatch.syspath_prepend(str(Path(__file__).parent))
     model = compiled(convolutions(), threads=1)
     with monkeypatch.context() as planted:
-        planted.setattr("saccade.runtime.cpu.objects.compile_kernel", module_function("die"))
+        planted.setattr(
+            "saccade.backends.cpu.runtime.objects.compile_kernel", module_function("die")
+        )
         with pytest.raises(CompileError, match="died"):
             model(X)
     assert model(X).shape == (1, 5, 9, 9)

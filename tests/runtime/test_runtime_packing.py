@@ -11,17 +11,17 @@ import pytest
 from onnx import helper
 from runtime_models import compiled, model_of, picture, tensor, weights
 
-from saccade.codegen.target import host_target
+from saccade.backends.cpu.runtime.objects import Objects
+from saccade.backends.cpu.store import derived, native_packing, packing
+from saccade.backends.cpu.store import packers as native
+from saccade.backends.cpu.store.packers import Packers
+from saccade.backends.cpu.store.weights import place
+from saccade.backends.cpu.target import host_target
 from saccade.errors import CacheError, OutOfMemoryError
 from saccade.ir import DType, Value
 from saccade.kernels.base import Packing
 from saccade.plan.types import Constant
 from saccade.processes import Processes
-from saccade.runtime import derived, native_packing, packing
-from saccade.runtime.cpu import packers as native
-from saccade.runtime.cpu.objects import Objects
-from saccade.runtime.cpu.packers import Packers
-from saccade.runtime.weights import place
 
 WORK = {
     "conv": ("pack_conv_weights", (1, "natural", 64), (200, 300, 3, 3)),

@@ -4,8 +4,8 @@ from itertools import pairwise
 
 import pytest
 
-from saccade.codegen.target import host_target
-from saccade.runtime.cpu.peaks import Peaks
+from saccade.backends.cpu.runtime.peaks import Peaks
+from saccade.backends.cpu.target import host_target
 
 MIB = 1 << 20
 

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from runtime_models import compiled, convolutions, picture
 
-from saccade.runtime.cpu.results import Results
-from saccade.runtime.cpu.workspace import fresh_block
+from saccade.backends.cpu.runtime.results import Results
+from saccade.backends.cpu.runtime.workspace import fresh_block
 
 LARGE = (9, 1 << 20)  # 36 MiB of float32
 
@@ -63,7 +63,7 @@ def test_no_memory_is_a_memory_error(monkeypatch):
     def refuse(_nbytes):
         raise OSError("no")
 
-    monkeypatch.setattr("saccade.runtime.cpu.results.fresh_block", refuse)
+    monkeypatch.setattr("saccade.backends.cpu.runtime.results.fresh_block", refuse)
     with pytest.raises(MemoryError):
         Results().empty(LARGE, "float32")
 
@@ -93,7 +93,7 @@ def test_a_model_keeps_no_result_and_drops_what_waits(monkeypatch):
         taken.append(nbytes)
         return fresh_block(nbytes)
 
-    monkeypatch.setattr("saccade.runtime.cpu.results.fresh_block", fresh)
+    monkeypatch.setattr("saccade.backends.cpu.runtime.results.fresh_block", fresh)
     model = compiled(convolutions(), threads=2)
     x = picture(1, 3, 1400, 1400)
     want = model(x).copy()

@@ -4,9 +4,9 @@ from dataclasses import astuple
 
 import pytest
 
-from saccade.codegen.target import host_target
+from saccade.backends.cpu.runtime.speeds import measured_speeds
+from saccade.backends.cpu.target import host_target
 from saccade.kernels.machine import machine
-from saccade.runtime.cpu.speeds import measured_speeds
 
 WIDTHS = ["native", "avx2"]
 

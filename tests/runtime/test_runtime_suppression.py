@@ -9,8 +9,8 @@ from onnx import TensorProto, helper, numpy_helper
 from runtime_models import model_of, tensor, weights
 
 import saccade
+from saccade.backends.cpu.store.identity import machine_identity
 from saccade.plan import Plan
-from saccade.runtime.identity import machine_identity
 from saccade.testing.simulate import simulate
 
 INT64 = TensorProto.INT64

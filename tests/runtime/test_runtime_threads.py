@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 from runtime_models import compiled, convolutions, picture
 
+from saccade.backends.cpu.runtime.team import shared_team
 from saccade.locks import Lock, cached_property, forkless
-from saccade.runtime.cpu.team import shared_team
 
 LIMIT = 60  # seconds after which a test counts as hung
 

@@ -3,9 +3,9 @@
 import pytest
 from llvmlite import binding as llvm
 
-from saccade.codegen.target import described_target, foreign_target, host_target
+from saccade.backends.cpu.machines import MACHINES
+from saccade.backends.cpu.target import described_target, foreign_target, host_target
 from saccade.errors import OptionError
-from saccade.machines import MACHINES
 from saccade.testing.targets import ZEN4, lacking, runnable_target
 
 

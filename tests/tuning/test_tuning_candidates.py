@@ -6,9 +6,9 @@ import pytest
 from layout_graphs import backend
 from tuning_fakes import convolutions, layout_of
 
-from saccade.kernels import all_kernels
 from saccade.kernels.base import Variant
-from saccade.kernels.conv2d.cpu_direct import CONV2D_DIRECT
+from saccade.kernels.cpu import all_kernels
+from saccade.kernels.cpu.conv2d.direct import CONV2D_DIRECT
 from saccade.tuning.candidates import MOST, candidates, find
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from tuning_fakes import convolutions, layout_of
 
-from saccade.codegen.target import described_target
+from saccade.backends.cpu.target import described_target
 from saccade.ir import DType
 from saccade.kernels.base import Call, View
 from saccade.tuning.keys import call_key, config_record, variant_id

@@ -100,9 +100,9 @@ class SaccadeEngine:
 
     def work(self, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, int]:
         """Flops and bytes of the plan's operators at `shapes`, its arena and its floor."""
-        from saccade.codegen.target import host_target
+        from saccade.backends.cpu.runtime.speeds import measured_speeds
+        from saccade.backends.cpu.target import host_target
         from saccade.plan.floor import floor
-        from saccade.runtime.cpu.speeds import measured_speeds
 
         plan = self._model.plan(**shapes)
         work = [step.work for step in plan.steps]

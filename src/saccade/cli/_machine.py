@@ -6,7 +6,7 @@ import os
 import platform
 from typing import Any
 
-from saccade.processor import cpuinfo
+from saccade.backends.cpu.processor import cpuinfo
 
 __all__ = ["describe_machine"]
 

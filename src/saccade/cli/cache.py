@@ -55,9 +55,9 @@ def verify(*, remove: RemoveOption = False) -> None:
 
     The exit status is 1 if any of them is not sound.
     """
+    from saccade.backends.cpu.store.weights import map_weights
     from saccade.caches.audit import audit, existing_cache
     from saccade.ir import serialize
-    from saccade.runtime.weights import map_weights
     from saccade.tuning.store import check
 
     top = existing_cache()

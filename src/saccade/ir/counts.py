@@ -5,7 +5,7 @@ an axis, and room for the most that there can be: memory, kernels and all that f
 for that bound, and what lies beyond the true number is computed like the rest and never shown. That
 is right as long as every element that is shown comes from elements that are: an axis may be
 repeated, reordered against others, merged with axes inside it, or cut short at its end, but nothing
-may add up, rank or shift its elements (`frontend/rows.py` refuses that).
+may add up, rank or shift its elements (`frontend/onnx/rows.py` refuses that).
 """
 
 from __future__ import annotations

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from saccade.ir import DType, Op
 
 if TYPE_CHECKING:
-    from saccade.codegen.language import Kernel as Builder
-    from saccade.codegen.target import Target
+    from saccade.backends.cpu.codegen.language import Kernel as Builder
+    from saccade.backends.cpu.target import Target
 
 __all__ = [
     "Call",

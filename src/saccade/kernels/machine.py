@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import lru_cache
 
-from saccade.codegen.target import Target
-from saccade.machines import description
+from saccade.backends.cpu.machines import description
+from saccade.backends.cpu.target import Target
 
 __all__ = ["Machine", "beyond_caches", "machine"]
 

@@ -9,18 +9,18 @@ import os
 from collections.abc import Sequence
 from functools import cache
 
-from saccade.codegen.target import host_target
+from saccade.backends.cpu.runtime.formula import Formula
+from saccade.backends.cpu.runtime.linker import link
+from saccade.backends.cpu.runtime.objects import Objects
+from saccade.backends.cpu.runtime.operation import LinkedCode, Operation
+from saccade.backends.cpu.runtime.workspace import Workspaces
+from saccade.backends.cpu.target import host_target
 from saccade.errors import OptionError
 from saccade.ir import Op
-from saccade.kernels import kernels_for
 from saccade.kernels.base import Call, CpuKernel, Launch, Variant, View
+from saccade.kernels.cpu import kernels_for
 from saccade.locks import Lock, preload_hooks
 from saccade.processes import Processes
-from saccade.runtime.cpu.formula import Formula
-from saccade.runtime.cpu.linker import link
-from saccade.runtime.cpu.objects import Objects
-from saccade.runtime.cpu.operation import LinkedCode, Operation
-from saccade.runtime.cpu.workspace import Workspaces
 
 __all__ = ["Library", "library"]
 

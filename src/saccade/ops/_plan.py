@@ -14,14 +14,14 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from saccade.backends.cpu.runtime.formula import Formula, Number
+from saccade.backends.cpu.runtime.operation import Operation
+from saccade.backends.cpu.runtime.workspace import HUGE_PAGE
 from saccade.errors import OperandError
 from saccade.ir import DType, Op
 from saccade.kernels.base import View
 from saccade.ops._library import library
 from saccade.ops._tensors import in_huge_pages, view_of
-from saccade.runtime.cpu.formula import Formula, Number
-from saccade.runtime.cpu.operation import Operation
-from saccade.runtime.cpu.workspace import HUGE_PAGE
 
 __all__ = ["Described", "Plan", "Ready"]
 

@@ -9,10 +9,10 @@ from typing import NoReturn
 import torch
 from torch import Tensor
 
+from saccade.backends.cpu.runtime.workspace import HUGE_PAGE, advise_huge_pages
 from saccade.errors import OperandError
 from saccade.ir import DType
 from saccade.kernels.base import View
-from saccade.runtime.cpu.workspace import HUGE_PAGE, advise_huge_pages
 
 __all__ = [
     "DTYPES",

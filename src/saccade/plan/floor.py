@@ -8,9 +8,9 @@ from math import inf, prod
 from saccade.ir import DType
 from saccade.ir.dim import evaluate
 from saccade.kernels.base import View
-from saccade.kernels.conv2d.lattice_forms import lengths
-from saccade.kernels.conv2d.lattice_points import LONGEST, POINTS
-from saccade.kernels.conv2d.winograd_points import Tile, bases
+from saccade.kernels.cpu.conv2d.lattice_forms import lengths
+from saccade.kernels.cpu.conv2d.lattice_points import LONGEST, POINTS
+from saccade.kernels.cpu.conv2d.winograd_points import Tile, bases
 from saccade.kernels.machine import Machine
 from saccade.opdefs import Conv2d, ConvTranspose2d, ExpandDepthwise, MatMul, SeparableConv2d
 from saccade.plan.types import Plan, Port, Step

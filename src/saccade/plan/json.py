@@ -15,8 +15,8 @@ from typing import Any
 from saccade.errors import PlanError
 from saccade.ir import DType
 from saccade.ir.serialize import decode_op, encode_op
-from saccade.kernels import kernel_named
 from saccade.kernels.base import Packing, View
+from saccade.kernels.cpu import kernel_named
 from saccade.kernels.machine import Machine
 from saccade.layout.types import Searched
 from saccade.plan.types import Constant, Cut, Phase, Plan, Port, Ref, Slot, Step

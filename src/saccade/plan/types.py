@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from hashlib import sha256
 from itertools import groupby
 from math import prod
 from typing import Any
@@ -104,6 +105,11 @@ class Constant:
     sources: tuple[str, ...]
     packing: Packing | None
     nbytes: int
+
+    @property
+    def key(self) -> str:
+        """Its name within its model: equal for equal sources and packing."""
+        return sha256(repr((self.sources, self.packing)).encode()).hexdigest()[:32]
 
 
 @dataclass(frozen=True, slots=True)

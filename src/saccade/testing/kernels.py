@@ -14,13 +14,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from saccade.codegen.calling import CONTEXT_WORDS, COUNTER_WORDS
-from saccade.codegen.compile import object_code
-from saccade.codegen.language import Kernel
-from saccade.codegen.target import Target, host_target
+from saccade.backends.cpu.codegen.calling import CONTEXT_WORDS, COUNTER_WORDS
+from saccade.backends.cpu.codegen.compile import object_code
+from saccade.backends.cpu.codegen.language import Kernel
+from saccade.backends.cpu.runtime.linker import Linked, link
+from saccade.backends.cpu.target import Target, host_target
 from saccade.errors import OutOfBoundsError
 from saccade.ir import Array, DType, Op
-from saccade.kernels import packing
 from saccade.kernels.base import (
     Call,
     CpuKernel,
@@ -34,8 +34,8 @@ from saccade.kernels.base import (
     View,
     one_way,
 )
+from saccade.kernels.cpu import packing
 from saccade.locks import cached_property
-from saccade.runtime.cpu.linker import Linked, link
 from saccade.testing import emulate
 from saccade.testing.targets import runnable_target
 

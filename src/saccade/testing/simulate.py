@@ -17,15 +17,15 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from saccade.codegen.calling import CONTEXT_WORDS, COUNTER_WORDS
-from saccade.codegen.target import host_target
+from saccade.backends.cpu.codegen.calling import CONTEXT_WORDS, COUNTER_WORDS
+from saccade.backends.cpu.runtime.program import CpuProgram
+from saccade.backends.cpu.target import host_target
+from saccade.backends.host import run_host_step
+from saccade.backends.lengths import cut_outputs
 from saccade.ir import Array
-from saccade.kernels import kernel_named
 from saccade.kernels.base import Call, Scratch, Temp
+from saccade.kernels.cpu import kernel_named
 from saccade.plan import Phase, Plan, Ref, Slot, Step
-from saccade.runtime.cpu.program import CpuProgram
-from saccade.runtime.host import run_host_step
-from saccade.runtime.lengths import cut_outputs
 
 __all__ = ["PlayError", "live_masks", "simulate"]
 

@@ -10,10 +10,10 @@ from collections.abc import Iterator
 from functools import partial
 
 from saccade import opdefs
-from saccade.frontend.call import Importer
-from saccade.frontend.importers import IMPORTERS
+from saccade.frontend.onnx.call import Importer
+from saccade.frontend.onnx.importers import IMPORTERS
 from saccade.ir import Op
-from saccade.kernels import kernels_for
+from saccade.kernels.cpu import kernels_for
 
 __all__ = ["support_table"]
 

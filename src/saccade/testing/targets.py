@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from saccade.codegen.target import Target, described_target, foreign_target, host_target
+from saccade.backends.cpu.target import Target, described_target, foreign_target, host_target
 from saccade.errors import OptionError
 
 __all__ = ["ZEN4", "lacking", "runnable_target"]

@@ -1,6 +1,6 @@
 """Choices by measurement: what to try, what was measured, what was chosen."""
 
-from saccade.processor import this_machine
+from saccade.backends.cpu.processor import this_machine
 from saccade.tuning.algorithms import Algorithms, Entry
 from saccade.tuning.kept import keep, kept, load
 from saccade.tuning.lookup import Lookup

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from saccade.backends.cpu.processor import this_machine
 from saccade.caches import cache_folder, choices_entry
 from saccade.errors import OptionError
-from saccade.processor import this_machine
 from saccade.tuning.algorithms import Algorithms
 
 __all__ = ["keep", "kept", "load"]

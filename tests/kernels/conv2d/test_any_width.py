@@ -8,16 +8,16 @@ from functools import cache
 import numpy as np
 import pytest
 
-from saccade.codegen.target import host_target
+from saccade.backends.cpu.target import host_target
 from saccade.errors import OutOfBoundsError
 from saccade.ir import DType, TensorType
 from saccade.ir.expr import parse
 from saccade.kernels.base import Call, spare_configs
-from saccade.kernels.conv2d import depthwise_code
-from saccade.kernels.conv2d.cpu_depthwise import CONV2D_DEPTHWISE
-from saccade.kernels.conv2d.cpu_direct import CONV2D_DIRECT
-from saccade.kernels.conv2d.cpu_expand import CONV2D_EXPAND
-from saccade.kernels.conv2d.cpu_separable import CONV2D_SEPARABLE
+from saccade.kernels.cpu.conv2d import depthwise_code
+from saccade.kernels.cpu.conv2d.depthwise import CONV2D_DEPTHWISE
+from saccade.kernels.cpu.conv2d.direct import CONV2D_DIRECT
+from saccade.kernels.cpu.conv2d.expand import CONV2D_EXPAND
+from saccade.kernels.cpu.conv2d.separable import CONV2D_SEPARABLE
 from saccade.layout.select import Selector
 from saccade.opdefs import Conv2d, ExpandDepthwise, RowSums, SeparableConv2d
 from saccade.testing.kernels import launched_as, nhwc_view, off_by, row_major, run_kernel

@@ -7,13 +7,13 @@ import dataclasses
 import numpy as np
 import pytest
 
-from saccade.codegen.target import described_target
+from saccade.backends.cpu.target import described_target
 from saccade.ir import DType, storage
 from saccade.ir.expr import parse
-from saccade.kernels import packing
 from saccade.kernels.base import Call
-from saccade.kernels.conv2d.cases import CASES, ConvCase
-from saccade.kernels.conv2d.cpu_direct import CONV2D_DIRECT
+from saccade.kernels.cpu import packing
+from saccade.kernels.cpu.conv2d.cases import CASES, ConvCase
+from saccade.kernels.cpu.conv2d.direct import CONV2D_DIRECT
 from saccade.opdefs import Conv2d, DepthToSpaceStore, InterleaveStore
 from saccade.testing.kernels import nhwc_view, row_major, run_kernel
 from saccade.testing.targets import ZEN4

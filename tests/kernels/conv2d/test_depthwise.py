@@ -11,10 +11,10 @@ from saccade.errors import OutOfBoundsError
 from saccade.ir import DType, TensorType
 from saccade.ir.expr import apply, arg, parse
 from saccade.kernels.base import Call
-from saccade.kernels.conv2d import cpu_depthwise
-from saccade.kernels.conv2d.cpu_depthwise import CONV2D_DEPTHWISE
-from saccade.kernels.conv2d.pack_depthwise import pack_depthwise
-from saccade.kernels.conv2d.row_groups import Group, cut_row
+from saccade.kernels.cpu.conv2d import depthwise as cpu_depthwise
+from saccade.kernels.cpu.conv2d.depthwise import CONV2D_DEPTHWISE
+from saccade.kernels.cpu.conv2d.pack_depthwise import pack_depthwise
+from saccade.kernels.cpu.conv2d.row_groups import Group, cut_row
 from saccade.opdefs import Conv2d, DepthToSpaceStore
 from saccade.testing.kernels import nhwc_view, off_by, row_major
 from saccade.testing.targets import ZEN4

@@ -11,12 +11,12 @@ import pytest
 from saccade.ir import DType
 from saccade.ir.expr import parse
 from saccade.kernels.base import Call
-from saccade.kernels.conv2d.cases import CASES, RESNET_CASES, ConvCase
-from saccade.kernels.conv2d.cpu_direct import CONV2D_DIRECT, window_of
-from saccade.kernels.conv2d.direct_pixels import GEOMETRY
-from saccade.kernels.conv2d.direct_split import Split
-from saccade.kernels.conv2d.direct_sum import SIZES
-from saccade.kernels.conv2d.epilogue_spec import conv_epilogue
+from saccade.kernels.cpu.conv2d.cases import CASES, RESNET_CASES, ConvCase
+from saccade.kernels.cpu.conv2d.direct import CONV2D_DIRECT, window_of
+from saccade.kernels.cpu.conv2d.direct_pixels import GEOMETRY
+from saccade.kernels.cpu.conv2d.direct_split import Split
+from saccade.kernels.cpu.conv2d.direct_sum import SIZES
+from saccade.kernels.cpu.conv2d.epilogue_spec import conv_epilogue
 from saccade.opdefs import Conv2d, DepthToSpaceStore, InterleaveStore
 from saccade.testing.kernels import launched_as, nhwc_view, row_major, run_kernel
 from saccade.testing.targets import ZEN4

@@ -4,8 +4,8 @@ import itertools
 
 import pytest
 
-from saccade.codegen.target import described_target
-from saccade.kernels.conv2d.config import Piece, blockings, ranked_tiles, ways
+from saccade.backends.cpu.target import described_target
+from saccade.kernels.cpu.conv2d.config import Piece, blockings, ranked_tiles, ways
 
 ZEN4 = described_target("zen4", "avx512")
 BORDERS = (

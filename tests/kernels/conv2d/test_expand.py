@@ -11,8 +11,8 @@ from saccade.errors import OutOfBoundsError
 from saccade.ir import DType, TensorType
 from saccade.ir.expr import parse
 from saccade.kernels.base import Call, Variant
-from saccade.kernels.conv2d import expand_code
-from saccade.kernels.conv2d.cpu_expand import CONV2D_EXPAND
+from saccade.kernels.cpu.conv2d import expand_code
+from saccade.kernels.cpu.conv2d.expand import CONV2D_EXPAND
 from saccade.opdefs import Conv2d, ExpandDepthwise
 from saccade.testing.kernels import nhwc_view, row_major
 from saccade.testing.targets import ZEN4

@@ -9,10 +9,10 @@ import pytest
 
 from saccade.ir import DType
 from saccade.ir.expr import parse
-from saccade.kernels import packing
 from saccade.kernels.base import Call
-from saccade.kernels.conv2d.cases import ConvCase
-from saccade.kernels.conv2d.cpu_few_inputs import CONV2D_FEW_INPUTS
+from saccade.kernels.cpu import packing
+from saccade.kernels.cpu.conv2d.cases import ConvCase
+from saccade.kernels.cpu.conv2d.few_inputs import CONV2D_FEW_INPUTS
 from saccade.opdefs import Conv2d, DepthToSpaceStore, InterleaveStore
 from saccade.testing.kernels import launched_as, nhwc_view, row_major, run_kernel
 from saccade.testing.targets import ZEN4

@@ -11,9 +11,9 @@ from saccade.errors import OutOfBoundsError
 from saccade.ir import DType, TensorType
 from saccade.ir.expr import apply, arg, parse
 from saccade.kernels.base import Call
-from saccade.kernels.conv2d import cpu_few_outputs
-from saccade.kernels.conv2d.cpu_few_outputs import CONV2D_FEW_OUTPUTS
-from saccade.kernels.conv2d.pack_depthwise import pack_few_outputs
+from saccade.kernels.cpu.conv2d import few_outputs as cpu_few_outputs
+from saccade.kernels.cpu.conv2d.few_outputs import CONV2D_FEW_OUTPUTS
+from saccade.kernels.cpu.conv2d.pack_depthwise import pack_few_outputs
 from saccade.opdefs import Conv2d, DepthToSpaceStore
 from saccade.testing.kernels import nhwc_view, off_by, row_major
 from saccade.testing.targets import ZEN4

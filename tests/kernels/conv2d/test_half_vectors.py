@@ -6,13 +6,13 @@ import dataclasses
 
 import pytest
 
-from saccade.codegen.target import described_target
+from saccade.backends.cpu.target import described_target
 from saccade.errors import OutOfBoundsError
 from saccade.ir import DType
 from saccade.ir.expr import parse
 from saccade.kernels.base import Call
-from saccade.kernels.conv2d.config import tiles
-from saccade.kernels.conv2d.cpu_direct import CONV2D_DIRECT
+from saccade.kernels.cpu.conv2d.config import tiles
+from saccade.kernels.cpu.conv2d.direct import CONV2D_DIRECT
 from saccade.opdefs import Conv2d, DepthToSpaceStore
 from saccade.testing.kernels import launched_as, nhwc_view, row_major, run_kernel
 from saccade.testing.targets import ZEN4

@@ -11,20 +11,20 @@ from saccade.errors import OutOfBoundsError
 from saccade.ir import DType, TensorType
 from saccade.ir.expr import apply, arg, parse
 from saccade.kernels.base import Call
-from saccade.kernels.conv2d.cpu_direct import CONV2D_DIRECT
-from saccade.kernels.conv2d.cpu_lattice import CONV2D_LATTICE, launch_as
-from saccade.kernels.conv2d.cpu_winograd import CONV2D_WINOGRAD
-from saccade.kernels.conv2d.epilogue_spec import conv_epilogue
-from saccade.kernels.conv2d.lattice_code import Sizes
-from saccade.kernels.conv2d.lattice_forms import frequency_rows, lengths
-from saccade.kernels.conv2d.lattice_points import (
+from saccade.kernels.cpu.conv2d.direct import CONV2D_DIRECT
+from saccade.kernels.cpu.conv2d.epilogue_spec import conv_epilogue
+from saccade.kernels.cpu.conv2d.lattice import CONV2D_LATTICE, launch_as
+from saccade.kernels.cpu.conv2d.lattice_code import Sizes
+from saccade.kernels.cpu.conv2d.lattice_forms import frequency_rows, lengths
+from saccade.kernels.cpu.conv2d.lattice_points import (
     POINTS,
     forward,
     inverse,
     points_of,
     weight_matrix,
 )
-from saccade.kernels.conv2d.pack_lattice import pack_lattice
+from saccade.kernels.cpu.conv2d.pack_lattice import pack_lattice
+from saccade.kernels.cpu.conv2d.winograd import CONV2D_WINOGRAD
 from saccade.opdefs import Conv2d, DepthToSpaceStore, InterleaveStore
 from saccade.testing.kernels import launched_as, nhwc_view, row_major, run_kernel
 from saccade.testing.targets import ZEN4

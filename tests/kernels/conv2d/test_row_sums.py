@@ -11,9 +11,10 @@ from saccade.errors import OutOfBoundsError
 from saccade.ir import DType, TensorType
 from saccade.ir.expr import parse
 from saccade.kernels.base import Call, Variant
-from saccade.kernels.conv2d import cpu_depthwise, expand_code
-from saccade.kernels.conv2d.cpu_depthwise import CONV2D_DEPTHWISE
-from saccade.kernels.conv2d.cpu_expand import CONV2D_EXPAND
+from saccade.kernels.cpu.conv2d import depthwise as cpu_depthwise
+from saccade.kernels.cpu.conv2d import expand_code
+from saccade.kernels.cpu.conv2d.depthwise import CONV2D_DEPTHWISE
+from saccade.kernels.cpu.conv2d.expand import CONV2D_EXPAND
 from saccade.opdefs import Conv2d, ExpandDepthwise, RowSums
 from saccade.testing.kernels import nhwc_view, row_major
 from saccade.testing.targets import ZEN4

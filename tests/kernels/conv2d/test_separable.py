@@ -11,10 +11,10 @@ from saccade.errors import OutOfBoundsError
 from saccade.ir import DType, TensorType
 from saccade.ir.expr import parse
 from saccade.kernels.base import Call, Scratch, Variant
-from saccade.kernels.conv2d import separable_code
-from saccade.kernels.conv2d.cpu_depthwise import CONV2D_DEPTHWISE
-from saccade.kernels.conv2d.cpu_direct import CONV2D_DIRECT
-from saccade.kernels.conv2d.cpu_separable import CONV2D_SEPARABLE
+from saccade.kernels.cpu.conv2d import separable_code
+from saccade.kernels.cpu.conv2d.depthwise import CONV2D_DEPTHWISE
+from saccade.kernels.cpu.conv2d.direct import CONV2D_DIRECT
+from saccade.kernels.cpu.conv2d.separable import CONV2D_SEPARABLE
 from saccade.opdefs import Conv2d, DepthToSpaceStore, InterleaveStore, SeparableConv2d
 from saccade.testing.kernels import nhwc_view, row_major, run_kernel
 from saccade.testing.targets import ZEN4, runnable_target

@@ -8,11 +8,11 @@ import pytest
 from saccade.errors import OutOfBoundsError
 from saccade.ir import DType, TensorType
 from saccade.ir.expr import parse
-from saccade.kernels.conv2d.cpu_winograd import CONV2D_WINOGRAD, launch_as, problem_of
-from saccade.kernels.conv2d.epilogue_spec import conv_epilogue
-from saccade.kernels.conv2d.winograd_code import Sizes
-from saccade.kernels.conv2d.winograd_points import bases, edge_for, expected_error
-from saccade.kernels.conv2d.winograd_schedule import Schedule
+from saccade.kernels.cpu.conv2d.epilogue_spec import conv_epilogue
+from saccade.kernels.cpu.conv2d.winograd import CONV2D_WINOGRAD, launch_as, problem_of
+from saccade.kernels.cpu.conv2d.winograd_code import Sizes
+from saccade.kernels.cpu.conv2d.winograd_points import bases, edge_for, expected_error
+from saccade.kernels.cpu.conv2d.winograd_schedule import Schedule
 from saccade.opdefs import Conv2d, DepthToSpaceStore, InterleaveStore
 from saccade.testing.kernels import launched_as, nhwc_view, off_by, row_major, run_kernel
 from saccade.testing.tolerance import exact_operands, random_operands

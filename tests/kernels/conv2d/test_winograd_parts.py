@@ -8,11 +8,11 @@ import pytest
 from saccade.ir import DType, TensorType
 from saccade.ir.expr import apply, arg
 from saccade.kernels.base import Call
-from saccade.kernels.conv2d.cpu_winograd import CONV2D_WINOGRAD
-from saccade.kernels.conv2d.pack_winograd import pack_winograd
-from saccade.kernels.conv2d.winograd_points import Tile, accurate, bases, weight_matrix
-from saccade.kernels.conv2d.winograd_schedule import Problem, ranked, variants
-from saccade.kernels.conv2d.winograd_transforms import forward, inverse
+from saccade.kernels.cpu.conv2d.pack_winograd import pack_winograd
+from saccade.kernels.cpu.conv2d.winograd import CONV2D_WINOGRAD
+from saccade.kernels.cpu.conv2d.winograd_points import Tile, accurate, bases, weight_matrix
+from saccade.kernels.cpu.conv2d.winograd_schedule import Problem, ranked, variants
+from saccade.kernels.cpu.conv2d.winograd_transforms import forward, inverse
 from saccade.opdefs import Conv2d
 from saccade.testing.kernels import nhwc_view, row_major
 from saccade.testing.targets import ZEN4

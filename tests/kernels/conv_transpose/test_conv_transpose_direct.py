@@ -8,7 +8,7 @@ import pytest
 from saccade.ir import DType, storage
 from saccade.ir.expr import parse
 from saccade.kernels.base import Call
-from saccade.kernels.conv_transpose.cpu_direct import CONV_TRANSPOSE2D_DIRECT
+from saccade.kernels.cpu.conv_transpose.direct import CONV_TRANSPOSE2D_DIRECT
 from saccade.opdefs import ConvTranspose2d
 from saccade.testing.kernels import nhwc_view, row_major
 from saccade.testing.targets import ZEN4

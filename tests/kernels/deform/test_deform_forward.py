@@ -11,7 +11,7 @@ from deform_cases import CASES, RNG, chosen, operands, results, stored
 from saccade.errors import OutOfBoundsError
 from saccade.ir import DType
 from saccade.kernels.base import Call, View
-from saccade.kernels.deform.forward import DEFORM_CONV2D
+from saccade.kernels.cpu.deform.forward import DEFORM_CONV2D
 from saccade.opdefs import DeformConv2d
 from saccade.testing.kernels import launched_as, row_major
 from saccade.testing.targets import ZEN4

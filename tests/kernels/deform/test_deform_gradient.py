@@ -11,7 +11,7 @@ from deform_cases import CASES, RNG, operands, results, stored
 from saccade.errors import OutOfBoundsError
 from saccade.ir import DType
 from saccade.kernels.base import Call
-from saccade.kernels.deform.gradient import DEFORM_CONV2D_GRADIENT
+from saccade.kernels.cpu.deform.gradient import DEFORM_CONV2D_GRADIENT
 from saccade.opdefs import DeformConv2dGradient
 from saccade.testing.kernels import launched_as, row_major
 from saccade.testing.targets import ZEN4

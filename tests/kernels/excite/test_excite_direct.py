@@ -11,10 +11,10 @@ from saccade.errors import OutOfBoundsError
 from saccade.ir import DType, TensorType
 from saccade.ir.expr import parse
 from saccade.kernels.base import Call, Variant
-from saccade.kernels.excite import direct
-from saccade.kernels.excite.code import Sizes
-from saccade.kernels.excite.direct import EXCITE
-from saccade.kernels.excite.pack import pack_gates
+from saccade.kernels.cpu.excite import direct
+from saccade.kernels.cpu.excite.direct import EXCITE
+from saccade.kernels.cpu.excite.direct_code import Sizes
+from saccade.kernels.cpu.excite.pack import pack_gates
 from saccade.opdefs import Conv2d, Excite
 from saccade.testing.kernels import launched_as, nhwc_view, row_major
 from saccade.testing.targets import ZEN4

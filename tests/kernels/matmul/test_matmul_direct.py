@@ -8,7 +8,7 @@ import pytest
 from saccade.ir import DType
 from saccade.ir.expr import parse
 from saccade.kernels.base import Call, Temp, View
-from saccade.kernels.matmul.cpu_direct import MATMUL_DIRECT
+from saccade.kernels.cpu.matmul.direct import MATMUL_DIRECT
 from saccade.opdefs import MatMul
 from saccade.testing.kernels import row_major, run_kernel
 from saccade.testing.targets import ZEN4

@@ -7,9 +7,9 @@ import pytest
 
 from saccade.ir import DType
 from saccade.kernels.base import Call, View
-from saccade.kernels.movement.concat import CONCAT
-from saccade.kernels.movement.gather import GATHER
-from saccade.kernels.movement.pad import PAD
+from saccade.kernels.cpu.movement.concat import CONCAT
+from saccade.kernels.cpu.movement.gather import GATHER
+from saccade.kernels.cpu.movement.pad import PAD
 from saccade.opdefs.movement import Concat, Gather, GatherNd, Pad
 from saccade.testing.kernels import launched_as, nhwc_view, row_major, run_kernel
 from saccade.testing.targets import ZEN4

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from saccade.ir import DType
 from saccade.kernels.base import Call, View
-from saccade.kernels.nms import classes
-from saccade.kernels.nms.classes import NMS_CLASSES
-from saccade.kernels.nms.rows import PADDED
+from saccade.kernels.cpu.nms import classes
+from saccade.kernels.cpu.nms.classes import NMS_CLASSES
+from saccade.kernels.cpu.nms.rows import PADDED
 from saccade.opdefs import NonMaxSuppression
 from saccade.testing.kernels import launched_as, row_major, run_kernel
 from saccade.testing.targets import ZEN4

@@ -10,7 +10,7 @@ import pytest
 
 from saccade.ir import DType
 from saccade.kernels.base import View
-from saccade.kernels.nms.direct import NMS
+from saccade.kernels.cpu.nms.direct import NMS
 from saccade.opdefs import Nms
 from saccade.testing.kernels import launched_as, row_major, run_kernel
 

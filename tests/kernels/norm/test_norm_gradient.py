@@ -9,7 +9,7 @@ import pytest
 
 from saccade.ir import DType
 from saccade.kernels.base import Call, View
-from saccade.kernels.norm.gradient import NORM_GRAD
+from saccade.kernels.cpu.norm.gradient import NORM_GRAD
 from saccade.opdefs import VectorNorm, VectorNormGrad
 from saccade.testing.kernels import off_by, row_major
 from saccade.testing.targets import ZEN4, runnable_target

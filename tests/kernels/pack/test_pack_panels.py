@@ -6,15 +6,15 @@ from functools import cache
 import numpy as np
 import pytest
 
-from saccade.codegen.target import host_target
+from saccade.backends.cpu.runtime.objects import Objects
+from saccade.backends.cpu.store.packers import Packers
+from saccade.backends.cpu.target import host_target
 from saccade.errors import OutOfBoundsError
 from saccade.ir import DType
-from saccade.kernels import packing
-from saccade.kernels.conv2d.winograd_points import bases, weight_matrix
-from saccade.kernels.pack.panels import PackConfig
+from saccade.kernels.cpu import packing
+from saccade.kernels.cpu.conv2d.winograd_points import bases, weight_matrix
+from saccade.kernels.cpu.pack.panels import PackConfig
 from saccade.processes import Processes
-from saccade.runtime.cpu.objects import Objects
-from saccade.runtime.cpu.packers import Packers
 
 CONFIGS = [
     PackConfig("rows", "float32"),

@@ -8,7 +8,7 @@ import pytest
 from saccade.ir import DType
 from saccade.ir.expr import ARITY, parse
 from saccade.kernels.base import Call, View
-from saccade.kernels.pointwise.chain import CHAIN
+from saccade.kernels.cpu.pointwise.chain import CHAIN
 from saccade.opdefs.pointwise import Pointwise
 from saccade.testing.kernels import launched_as, nhwc_view, row_major
 from saccade.testing.targets import ZEN4

@@ -9,8 +9,8 @@ import pytest
 
 from saccade.ir import DType
 from saccade.ir.expr import parse
-from saccade.kernels.pool import lanes
-from saccade.kernels.pool.direct import POOL
+from saccade.kernels.cpu.pool import lanes
+from saccade.kernels.cpu.pool.direct import POOL
 from saccade.opdefs.pool import Pool2d
 from saccade.testing.kernels import nhwc_view, off_by, row_major
 from saccade.testing.tolerance import random_operands

@@ -8,7 +8,7 @@ import pytest
 from saccade.ir import DType
 from saccade.ir.expr import parse
 from saccade.kernels.base import Call
-from saccade.kernels.pool.direct import POOL
+from saccade.kernels.cpu.pool.direct import POOL
 from saccade.opdefs.pool import Pool2d
 from saccade.testing.kernels import nhwc_view, off_by, row_major
 from saccade.testing.targets import ZEN4

@@ -7,7 +7,7 @@ import pytest
 
 from saccade.ir import DType
 from saccade.kernels.base import Call, View
-from saccade.kernels.reduce.direct import NORM
+from saccade.kernels.cpu.reduce.direct import NORM
 from saccade.opdefs import VectorNorm
 from saccade.testing.kernels import off_by, row_major
 from saccade.testing.targets import ZEN4

@@ -7,7 +7,7 @@ import pytest
 
 from saccade.ir import DType
 from saccade.kernels.base import Call
-from saccade.kernels.reduce.scan import ARG_REDUCE, CUMSUM
+from saccade.kernels.cpu.reduce.scan import ARG_REDUCE, CUMSUM
 from saccade.opdefs.reduce import ArgReduce, CumSum
 from saccade.testing.kernels import launched_as, nhwc_view, row_major
 from saccade.testing.targets import ZEN4

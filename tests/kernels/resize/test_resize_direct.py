@@ -11,8 +11,8 @@ from onnx import helper
 from saccade.ir import DType
 from saccade.ir.expr import parse
 from saccade.kernels.base import Call
-from saccade.kernels.resize.direct import RESIZE
-from saccade.kernels.resize.pack import axis_indices
+from saccade.kernels.cpu.resize.direct import RESIZE
+from saccade.kernels.cpu.resize.pack import axis_indices
 from saccade.opdefs.resize import Resize
 from saccade.testing.kernels import nhwc_view, off_by, row_major, run_kernel
 from saccade.testing.targets import ZEN4

@@ -8,8 +8,8 @@ import pytest
 from saccade.ir import DType
 from saccade.ir.expr import parse
 from saccade.kernels.base import Call, View
-from saccade.kernels.resize.direct import RESIZE
-from saccade.kernels.resize.rows import RESIZE_ROWS
+from saccade.kernels.cpu.resize.direct import RESIZE
+from saccade.kernels.cpu.resize.rows import RESIZE_ROWS
 from saccade.opdefs.resize import Resize
 from saccade.testing.kernels import nhwc_view, off_by, row_major, run_kernel
 from saccade.testing.targets import ZEN4
@@ -106,7 +106,7 @@ def test_a_planar_result_equals_a_channels_last_one():
 @pytest.mark.parametrize("dtype", [DType.F32, DType.BF16])
 def test_results_beyond_the_caches(hold, monkeypatch, kind, dtype):
     """Written past them where the result begins at a line, and where it does not."""
-    far = "saccade.kernels.resize.rows.beyond_caches"
+    far = "saccade.kernels.cpu.resize.rows.beyond_caches"
     monkeypatch.setattr(far, lambda target, _: target.fills_lines)
     x = random_operands((1, 32, 3, 6), dtype, RNG)
     op = Resize((1, 32, 9, 75), None, "linear")

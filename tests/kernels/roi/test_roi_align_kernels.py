@@ -10,8 +10,8 @@ from roi_operands import FEW, REPORT, H, N, W, some_boxes
 
 from saccade.errors import OutOfBoundsError
 from saccade.ir import DType
-from saccade.kernels.roi.align import ROI_ALIGN
-from saccade.kernels.roi.align_gradient import ROI_ALIGN_GRADIENT
+from saccade.kernels.cpu.roi.align import ROI_ALIGN
+from saccade.kernels.cpu.roi.align_gradient import ROI_ALIGN_GRADIENT
 from saccade.opdefs import RoiAlign, RoiAlignGradient
 from saccade.testing.kernels import (
     launched_as,

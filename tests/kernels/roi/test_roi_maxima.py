@@ -7,8 +7,8 @@ import pytest
 from roi_operands import FEW, REPORT, VIEWS, H, N, W, some_boxes
 
 from saccade.ir import DType
-from saccade.kernels.roi.pool import ROI_POOL
-from saccade.kernels.roi.pool_gradient import ROI_POOL_GRADIENT
+from saccade.kernels.cpu.roi.pool import ROI_POOL
+from saccade.kernels.cpu.roi.pool_gradient import ROI_POOL_GRADIENT
 from saccade.opdefs import RoiPool, RoiPoolGradient
 from saccade.testing.kernels import nchw_view, off_by, row_major
 

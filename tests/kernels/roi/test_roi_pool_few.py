@@ -8,10 +8,10 @@ import os
 import numpy as np
 import pytest
 
-from saccade.codegen.target import described_target
+from saccade.backends.cpu.target import described_target
 from saccade.ir import DType
 from saccade.kernels.base import Call
-from saccade.kernels.roi.pool_few import ROI_POOL_FEW
+from saccade.kernels.cpu.roi.pool_few import ROI_POOL_FEW
 from saccade.opdefs import RoiPool
 from saccade.testing.kernels import nchw_view, nhwc_view, off_by, row_major
 

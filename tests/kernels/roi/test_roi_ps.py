@@ -7,8 +7,8 @@ import pytest
 from roi_operands import FEW, REPORT, VIEWS, H, N, W, some_boxes
 
 from saccade.ir import DType
-from saccade.kernels.roi.ps import PS_ROI
-from saccade.kernels.roi.ps_gradient import PS_ROI_GRADIENT
+from saccade.kernels.cpu.roi.ps import PS_ROI
+from saccade.kernels.cpu.roi.ps_gradient import PS_ROI_GRADIENT
 from saccade.opdefs import PsRoi, PsRoiGradient
 from saccade.testing.kernels import nchw_view, off_by, row_major
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from saccade.ir import DType
-from saccade.kernels.roi.separable import ROI_ALIGN_SEPARABLE
+from saccade.kernels.cpu.roi.separable import ROI_ALIGN_SEPARABLE
 from saccade.opdefs import RoiAlign
 from saccade.testing.kernels import nchw_view, nhwc_view, off_by, row_major, run_kernel
 from saccade.testing.tolerance import exact_operands, random_operands

@@ -7,7 +7,7 @@ import pytest
 
 from saccade.ir import DType
 from saccade.kernels.base import Call, View
-from saccade.kernels.softmax.direct import SOFTMAX
+from saccade.kernels.cpu.softmax.direct import SOFTMAX
 from saccade.opdefs.reduce import Softmax
 from saccade.testing.kernels import launched_as, nhwc_view, row_major
 from saccade.testing.targets import ZEN4

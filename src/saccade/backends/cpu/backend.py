@@ -1,0 +1,187 @@
+"""The CPU as a backend: its kernels, its code, its programs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
+from functools import partial
+from typing import Any
+
+from saccade.backends.cpu.runtime.compiler import code_digest
+from saccade.backends.cpu.runtime.driver import compile_driver, driver_code, provide_code
+from saccade.backends.cpu.runtime.linker import SharedCode
+from saccade.backends.cpu.runtime.objects import Key, ObjectFile, Objects, llvm_version
+from saccade.backends.cpu.runtime.program import CpuProgram
+from saccade.backends.cpu.runtime.tables import tables_of
+from saccade.backends.cpu.store.bundle import Bundles
+from saccade.backends.cpu.store.constants import RecentConstants, constants_of, unknown_constants
+from saccade.backends.cpu.store.keep import keep_program, share_of
+from saccade.backends.cpu.store.keeping import Share
+from saccade.backends.cpu.store.packers import Packers
+from saccade.backends.cpu.store.packing import unpacked
+from saccade.backends.cpu.store.saved import save_beside
+from saccade.backends.cpu.target import Target, described_target, host_target
+from saccade.errors import OptionError
+from saccade.ir import Array, Graph, Op
+from saccade.kernels.base import CpuKernel, spare_configs
+from saccade.kernels.cpu import bring_usual, kernels_for
+from saccade.layout import Laid
+from saccade.options import Options
+from saccade.plan import Constant, Plan
+from saccade.processes import Processes
+
+__all__ = ["CpuBackend"]
+
+_RECENT, _RECENT_BYTES = 2.0, 256 << 20
+"""Bytes of constants that are held whether or not programs read them: over those of the weights,
+and at most."""
+_EFFORT_HERE = 4.0  # of compiling in the user's process, once there is a program
+
+
+class CpuBackend:
+    """Kernels emitted as LLVM code for this machine, run by a team of threads."""
+
+    def __init__(self, options: Options, processes: Processes) -> None:
+        self._elsewhere = options.machine
+        self.target = (
+            host_target(options.isa)
+            if options.machine is None
+            else described_target(options.machine, options.isa)
+        )
+        self.objects = Objects(self.target, checked=options.checked, disk=options.cache)
+        self._packers = Packers(self.objects)
+        self._linked = SharedCode()
+        self._recent: RecentConstants | None = None
+        self._processes = processes
+        self._disk = options.cache
+        bring_usual()  # the graph may still be in the making
+
+    def candidates(self, op: Op) -> Sequence[CpuKernel]:
+        """Kernels for the operator's family."""
+        return kernels_for(op.family)
+
+    def available(self, kernel: str, config: object) -> bool:
+        """Whether the code exists; for the first plan, everything counts as available."""
+        return self.objects.empty or self.objects.exists((kernel, config))
+
+    def spares(self, laid: Laid) -> tuple[Key, ...]:
+        """Code that other sizes will want."""
+        taken = [(s.choice.kernel, s.call) for s in laid.steps]
+        return spare_configs([(k, call) for k, call in taken if isinstance(k, CpuKernel)])
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing was built yet."""
+        return self.objects.empty
+
+    def adopt(self, plan: Plan) -> None:
+        """Count the code of a plan that another process built as available."""
+        self.objects.recall(_keys(plan))
+
+    @property
+    def code(self) -> str:
+        """Names everything that the speed of the code depends on, besides the machine."""
+        return f"{code_digest()[:16]} LLVM {llvm_version()}"
+
+    def prepare(self, keys: Iterable[Key], processes: Processes) -> int:
+        """Compile what there is no code for, and count it; `processes` are the caller's."""
+        before = self.objects.compiled
+        self.objects.get(keys, processes)
+        return self.objects.compiled - before
+
+    def build(
+        self,
+        plan: Plan,
+        graph: Graph,
+        identity: str,
+        bundles: Bundles | None = None,
+        ahead: Callable[[], Sequence[Key]] | None = None,
+    ) -> CpuProgram:
+        """Compile what is missing, pack meanwhile, link; leave it all in `bundles` if given.
+
+        Args:
+            plan: What to build.
+            graph: Holds the constants.
+            identity: Of the graph's constants.
+            bundles: Where to leave the program for later starts: the first one at once, others when
+                they are asked for again. Sizes that come but once are not worth the disk.
+            ahead: What else to compile if anything has to be, as other sizes will want it; asked
+                while compilers work.
+
+        Raises:
+            OptionError: If plans are for another machine.
+            CompileError: If a kernel cannot be compiled.
+        """
+        if self._elsewhere is not None:
+            raise OptionError(f"plans for machine={self._elsewhere!r} are not run here")
+        first = self.idle
+        wanted, used = plan.constants, plan.constants_read
+        share = share_of(bundles, graph, plan) if first and bundles is not None else None
+        packers = self._prepared(graph, unknown_constants(identity, wanted, used), share)
+        rest: Future[Any] | None = None
+        whole = all(self.objects.exists(key) for key in _keys(plan))
+        with closing(self._processes), ThreadPoolExecutor(1) as beside:
+            code = beside.submit(self._code, [*_keys(plan), *packers])
+            if ahead is not None and not whole:
+                rest = beside.submit(self.objects.get, ahead(), self._processes)
+            if packers:  # packing by NumPy meanwhile would take longer than this wait
+                self._packers.take(code.result()[0])
+            constants = constants_of(graph, identity, wanted, used, bundles, self._packers, share)
+            self._keep(graph, constants)
+            everything, driver_code = code.result()
+            if rest is not None:
+                rest.result()
+        files = {key: everything[key] for key in _keys(plan)}
+        unique = {file.symbol: file.code for file in files.values()}
+        provide_code(lambda: driver_code)
+        linked = self._linked.link(unique)
+        program = CpuProgram(tables_of(plan, files), constants, linked, lambda: plan)
+        if bundles is not None:
+            objects = (driver_code, *unique.values())
+            keep = partial(keep_program, bundles, graph, objects, self._packers, self._processes)
+            if first:  # which is worth a wait: it is what the next start looks for
+                keep(program)
+            else:
+                name = partial(bundles.program_name, [port.shape for port in plan.inputs])
+                program.once_asked_again(lambda again: save_beside(name(), partial(keep, again)))
+        return program
+
+    def _keep(self, graph: Graph, constants: Sequence[Array]) -> None:
+        """Hold what sizes after this one may read once its program is gone."""
+        if self._recent is None:
+            weights = sum(array.nbytes for array in graph.constants.values())
+            self._recent = RecentConstants(min(int(_RECENT * weights), _RECENT_BYTES))
+        self._recent.keep(constants)
+
+    def _prepared(
+        self, graph: Graph, missing: Mapping[str, Constant], share: Share | None
+    ) -> list[Key]:
+        """Make the packers ready that there are; what to compile for those that there are not."""
+        work = [p for one in unpacked(graph, missing).values() for p in one.panels]
+        needed = () if share is None else share.configs
+        return self._packers.prepare(work, self._processes, needed)
+
+    def _code(self, keys: Sequence[Key]) -> tuple[dict[Key, ObjectFile], bytes]:
+        """The objects of a plan and of packers, and the driver's."""
+        before = self.objects.compiled
+        # A new size may lack a kernel or two: starting compilers takes longer than these.
+        here = 0.0 if self.idle else _EFFORT_HERE
+        files = self.objects.get(keys, self._processes, here=here)
+        make = compile_driver
+        if self.objects.compiled > before:  # and so the driver's may be: not in our memory
+            make = self._compiled_there
+        return files, driver_code(host_target(), make, disk=self._disk)
+
+    def _compiled_there(self, target: Target) -> bytes:
+        """The driver, compiled in a child."""
+        return self._processes.map(compile_driver, [target])[0]
+
+
+def _keys(plan: Plan) -> list[Key]:
+    return [
+        (step.kernel, phase.config)
+        for step in plan.steps
+        if step.kernel is not None
+        for phase in step.phases
+    ]

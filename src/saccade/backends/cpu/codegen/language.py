@@ -1,0 +1,122 @@
+"""The CPU kernel language: a thin, typed layer over `llvmlite.ir`.
+
+A kernel is a Python function that takes a `Kernel` builder and emits one LLVM function. Structured
+control flow
+is `with k.range(lo, hi, step) as i:`, `with k.when(condition):`; a Python `for` unrolls. Mutable
+variables
+(`k.var`) are allocas that LLVM promotes to registers. The vector width comes from the target.
+
+Calling convention of every kernel: `void name(i64* args, i64* context)`.
+
+    args     three words per pointer parameter (index into the table of bases, byte offset, length
+    in bytes; for
+             scratch the length is per thread), then one word per integer parameter, in order of
+             declaration
+    context  bases*, counters* (one of each thread), threads, logical thread, fault*, reach (of how
+             many threads' shares of the chunks this one may claim, its own first)
+
+In checked mode every access is compared with the length of the buffer that it belongs to; a
+violation fills the
+fault record (1 + access number, element offset, elements of the buffer) and the kernel returns.
+"""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from llvmlite import ir
+
+from saccade.backends.cpu.codegen.control import Var
+from saccade.backends.cpu.codegen.emitter import BASES, BYTES, ELEMENTS, POINTER, THREAD
+from saccade.backends.cpu.codegen.memory import Memory, Ptr
+from saccade.backends.cpu.codegen.values import Int, Vec
+from saccade.backends.cpu.target import Target
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+__all__ = ["ELEMENTS", "Kernel", "Ptr", "Var"]
+
+
+Sizes = TypeVar("Sizes", bound="DataclassInstance")
+
+
+class Kernel(Memory):
+    """Builds one kernel.
+
+    Args:
+        name: Symbol of the function.
+        target: Machine to emit for.
+        checked: Whether accesses are compared with their buffers.
+    """
+
+    def __init__(self, name: str, target: Target, *, checked: bool = False) -> None:
+        self.name, self.target, self.checked = name, target, checked
+        self.lanes = target.lanes
+        self.module = ir.Module(name)
+        self.module.triple = target.triple
+        signature = ir.FunctionType(ir.VoidType(), [POINTER, POINTER])
+        self.function = ir.Function(self.module, signature, name)
+        self.function.attributes.add("nounwind")
+        for argument in self.function.args:
+            argument.add_attribute("noalias")
+        self._allocas = self.function.append_basic_block("allocas")
+        self._body = self.function.append_basic_block("body")
+        self.b: Any = ir.IRBuilder(self._body)
+        self._entry: Any = ir.IRBuilder(self._allocas)
+        self._words = 0
+        self.accesses: list[str] = []
+        args, context = self.function.args
+        self._args, self._context = args, context
+        self._bases = self._context_pointer(BASES)
+        self.thread = Int(self.b, self._word(context, THREAD))
+
+    def pointer(self, name: str, element: str = "float32") -> Ptr:
+        """Declare a buffer parameter."""
+        base, _ = self._buffer()
+        length = Int(self.b, self._word(self._args, self._words - 1)) // BYTES[element]
+        return Ptr(self, name, element, base, self.int(0), length if self.checked else None)
+
+    def scratch(self, name: str, element: str = "float32") -> Ptr:
+        """Declare this thread's scratch buffer."""
+        base, per_thread = self._buffer()
+        base = self.b.gep(base, [(self.thread * per_thread).value], source_etype=ir.IntType(8))
+        length = per_thread // BYTES[element] if self.checked else None
+        return Ptr(self, name, element, base, self.int(0), length)
+
+    def _buffer(self) -> tuple[Any, Int]:
+        index, offset, length = (self._word(self._args, self._words + i) for i in range(3))
+        self._words += 3
+        base = self.b.load(self.b.gep(self._bases, [index], source_etype=POINTER), typ=POINTER)
+        return self.b.gep(base, [offset], source_etype=ir.IntType(8)), Int(self.b, length)
+
+    def integer(self, name: str) -> Int:
+        """Declare an integer parameter."""
+        del name
+        self._words += 1
+        return Int(self.b, self._word(self._args, self._words - 1))
+
+    def real(self, name: str) -> Vec:
+        """Declare a parameter that is a float64: `calling.real_word` makes the launch's integer."""
+        word = self.integer(name)
+        return Vec(self.b, self.b.bitcast(word.value, ELEMENTS["float64"]))
+
+    def integers(self, names: str) -> tuple[Int, ...]:
+        """Declare several integer parameters, names separated by blanks."""
+        return tuple(self.integer(name) for name in names.split())
+
+    def sizes(self, kind: type[Sizes]) -> Sizes:
+        """Declare an integer parameter for each field of a dataclass of them, in their order."""
+        return kind(*(self.integer(field.name) for field in fields(kind)))
+
+    def finish(self) -> ir.Module:
+        """Close the function and hand over the module."""
+        if not self.b.block.is_terminated:
+            self.b.ret_void()
+        for block in self.function.blocks:
+            if block.is_terminated or block is self._allocas:
+                continue
+            ir.IRBuilder(block).unreachable()
+        self._entry.branch(self._body)
+        return self.module

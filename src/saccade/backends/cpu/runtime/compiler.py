@@ -1,0 +1,71 @@
+"""One kernel to one object: what the compiler processes run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from saccade.backends.cpu.codegen.compile import load_llvm, object_code
+from saccade.backends.cpu.codegen.language import Kernel
+from saccade.backends.cpu.target import Target
+from saccade.errors import CompileError
+from saccade.kernels.cpu import bring_usual, kernel_named
+from saccade.sources import sources_digest
+
+__all__ = ["GET_READY", "Task", "code_digest", "compile_kernel", "effort", "get_ready"]
+
+GET_READY = "saccade.backends.cpu.runtime.compiler:get_ready"
+"""For `Processes.warm`."""
+
+
+def code_digest() -> str:
+    """Digest of the sources that emitted code depends on."""
+    return sources_digest("backends/cpu", "ir", "kernels")
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """One kernel to compile.
+
+    Attributes:
+        symbol: What the function is called in the object.
+        kernel: Name of the kernel.
+        config: What to specialise it for.
+        target: Machine.
+        checked: Whether the code checks its bounds.
+        sources: `code_digest` of whoever asks.
+    """
+
+    symbol: str
+    kernel: str
+    config: Any
+    target: Target
+    checked: bool
+    sources: str
+
+
+def effort(kernel: str, config: Any) -> float:  # noqa: ANN401 - any kernel's config
+    """How long this takes to compile, compared with others."""
+    return kernel_named(kernel).effort(config)
+
+
+def get_ready() -> None:
+    """What compiling takes time for but once: run where compilers are forked from."""
+    load_llvm()
+    bring_usual()
+    code_digest()
+
+
+def compile_kernel(task: Task) -> tuple[bytes, tuple[str, ...]]:
+    """Object code, and the names of its checked accesses.
+
+    Raises:
+        CompileError: If the emitted code is not valid, or if the sources changed since the process
+            that asks imported them: its arguments would not fit this code.
+    """
+    if task.sources != code_digest():
+        raise CompileError("Saccade's sources changed while this process was running: restart it")
+    kernel = kernel_named(task.kernel)
+    builder = Kernel(task.symbol, task.target, checked=task.checked)
+    kernel.emit(builder, task.config)
+    return object_code(str(builder.finish()), task.target), tuple(builder.accesses)

@@ -1,0 +1,214 @@
+"""Object code by (kernel, config): from memory, from disk, or from the compiler's processes.
+
+An entry on disk is named by a digest of everything that the code depends on: sources of the
+language and of the kernels, kernel, config, LLVM version, target, checked mode. It is sealed with a
+key of the user's own (`caches`), and one that is not is never linked. Writes are atomic, so
+processes can share the folder.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cache
+
+from saccade import collector
+from saccade.backends.cpu.runtime.compiler import (
+    GET_READY,
+    Task,
+    code_digest,
+    compile_kernel,
+    effort,
+)
+from saccade.backends.cpu.target import Target
+from saccade.caches import cache_folder
+from saccade.kernels.base import Key
+from saccade.locks import Lock, cached_property, forkless
+from saccade.processes import Processes
+
+__all__ = ["Key", "ObjectFile", "Objects", "keep_text", "kept_text", "llvm_version"]
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectFile:
+    """Relocatable code that defines `symbol`, and the names of its checked accesses."""
+
+    symbol: str
+    code: bytes
+    accesses: tuple[str, ...]
+
+
+@cache
+def llvm_version() -> str:
+    """Versions of llvmlite and LLVM."""
+    import llvmlite  # noqa: PLC0415 - only when objects are asked for
+    import llvmlite.binding as llvm  # noqa: PLC0415
+
+    return f"{llvmlite.__version__}/{'.'.join(map(str, llvm.llvm_version_info))}"
+
+
+class Objects:
+    """The process's objects for one target.
+
+    Args:
+        target: Machine.
+        checked: Whether the code checks its bounds.
+        disk: Whether the folder on disk may be used.
+    """
+
+    def __init__(self, target: Target, *, checked: bool = False, disk: bool = True) -> None:
+        self.target, self.checked = target, checked
+        self._folder = _Folder(use=disk)
+        self._known: dict[Key, ObjectFile] = {}
+        self._absent: set[Key] = set()  # on disk, when they were asked for
+        self._lock = Lock()
+        self.compiled = 0
+        """How many kernels this process had compiled (tests count)."""
+
+    def has(self, kernel: str, config: object) -> bool:
+        """Whether the code is in memory."""
+        return (kernel, config) in self._known
+
+    def exists(self, key: Key) -> bool:
+        """Whether the code is in memory, or on disk, from where it then is taken.
+
+        What others left on disk since this was first asked does not count.
+        """
+        if key in self._known:
+            return True
+        if key in self._absent:
+            return False
+        if self._folder.listed(self._symbol(key)):
+            self.recall([key])
+        if key not in self._known:
+            self._absent.add(key)
+        return key in self._known
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing is in memory yet."""
+        return not self._known
+
+    def recall(self, keys: Iterable[Key]) -> None:
+        """Take into memory what is on disk of these."""
+        with self._lock:
+            for key in dict.fromkeys(keys):
+                found = self._folder.read(self._symbol(key)) if key not in self._known else None
+                if found is not None:
+                    self._known[key] = found
+
+    def get(
+        self, keys: Iterable[Key], pool: Processes, *, here: float = 0.0
+    ) -> dict[Key, ObjectFile]:
+        """Code for all keys; what is missing is compiled side by side.
+
+        Args:
+            keys: What is wanted.
+            pool: Where to compile.
+            here: What may be compiled in this process instead, in units of `CpuKernel.effort`:
+                starting others takes half a second.
+
+        Raises:
+            CompileError: If a kernel cannot be compiled.
+        """
+        wanted = list(dict.fromkeys(keys))
+        with self._lock:
+            missing = [key for key in wanted if key not in self._known]
+            missing.sort(key=lambda key: -effort(*key))
+            tasks = []
+            for key in missing:
+                symbol = self._symbol(key)
+                found = self._folder.read(symbol)
+                if found is None:
+                    tasks.append(
+                        (key, Task(symbol, *key, self.target, self.checked, code_digest()))
+                    )
+                else:
+                    self._known[key] = found
+            if sum(effort(*key) for key, _ in tasks) <= here:
+                made = _compiled_here([t for _, t in tasks])
+            else:
+                pool.warm(GET_READY)
+                made = pool.map(compile_kernel, [t for _, t in tasks])
+            for (key, task), (code, accesses) in zip(tasks, made, strict=True):
+                self._known[key] = ObjectFile(task.symbol, code, accesses)
+                self.compiled += 1
+                self._folder.write(self._known[key])
+            return {key: self._known[key] for key in wanted}
+
+    def _symbol(self, key: Key) -> str:
+        name, config = key
+        digest = _digest(*self._code, name, repr(config), str(self.checked))
+        return f"{name.replace('.', '_')}_{digest}"
+
+    @cached_property
+    def _code(self) -> tuple[str, str, str]:
+        """What code depends on besides its config."""
+        return code_digest(), llvm_version(), repr(self.target)
+
+
+def _compiled_here(tasks: Sequence[Task]) -> list[tuple[bytes, tuple[str, ...]]]:
+    with forkless, collector.put_off():  # emitting makes garbage, but little of it in cycles
+        return [compile_kernel(task) for task in tasks]
+
+
+class _Folder:
+    """Entries on disk, where the disk is used."""
+
+    def __init__(self, *, use: bool) -> None:
+        self._folder = cache_folder("objects") if use else None
+
+    @cached_property
+    def _names(self) -> frozenset[str]:
+        """Of the entries that were there when this was first asked."""
+        items = () if self._folder is None else self._folder.items()
+        return frozenset(item.name for item in items)
+
+    def listed(self, symbol: str) -> bool:
+        """Whether an entry of this name was there; reading it may still show that it is broken."""
+        return f"{symbol}.bin" in self._names
+
+    def read(self, symbol: str) -> ObjectFile | None:
+        """The entry of this name, or None."""
+        payload = None if self._folder is None else self._folder.read(f"{symbol}.bin")
+        return None if payload is None else _decode(symbol, payload)
+
+    def write(self, entry: ObjectFile) -> None:
+        """Keep an entry, as far as the disk allows."""
+        if self._folder is not None:
+            self._folder.write(f"{entry.symbol}.bin", _encode(entry))
+
+
+def kept_text(text: str, target: Target) -> bytes | None:
+    """Object code of a piece of LLVM IR text, if the folder has it."""
+    found = _Folder(use=True).read(_text_symbol(text, target))
+    return None if found is None else found.code
+
+
+def keep_text(text: str, target: Target, code: bytes) -> None:
+    """Leave it there."""
+    _Folder(use=True).write(ObjectFile(_text_symbol(text, target), code, ()))
+
+
+def _text_symbol(text: str, target: Target) -> str:
+    return "text_" + _digest(text, repr(target), llvm_version())
+
+
+def _digest(*parts: str) -> str:
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]
+
+
+def _encode(entry: ObjectFile) -> bytes:
+    return json.dumps([entry.symbol, *entry.accesses]).encode() + b"\n" + entry.code
+
+
+def _decode(symbol: str, payload: bytes) -> ObjectFile | None:
+    """The entry, or None if the payload is not what `_encode` wrote for this symbol."""
+    line, _, code = payload.partition(b"\n")
+    try:
+        name, *accesses = json.loads(line)
+    except (TypeError, ValueError):
+        return None
+    return ObjectFile(symbol, code, tuple(map(str, accesses))) if name == symbol else None

@@ -1,0 +1,240 @@
+"""One call of a kernel by itself, on memory that the caller owns: what operators stand on.
+
+A program is many steps over one arena; an operation is the phases of a single call, whose operands
+and results lie wherever the caller has them. From run to run only their addresses change, and where
+a count is another one in every call (see `formula`), the numbers that follow from it.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Sequence
+from functools import reduce
+from struct import Struct
+from typing import Any, NoReturn
+
+import numpy as np
+
+from saccade.backends.cpu.codegen.calling import COUNTER_WORDS
+from saccade.backends.cpu.runtime.driver import JOB_WORDS, driver
+from saccade.backends.cpu.runtime.formula import Filling, Formula, Number, larger, smaller
+from saccade.backends.cpu.runtime.openmp import run_on_pool
+from saccade.backends.cpu.runtime.workspace import Workspaces
+from saccade.errors import OutOfBoundsError
+from saccade.kernels.base import Call, In, Launch, Operand, Out, Scratch, Temp, View
+
+__all__ = ["LinkedCode", "Operation"]
+
+LinkedCode = tuple[int, tuple[str, ...]]
+"""Address of a phase's function, and the names of its checked accesses."""
+
+# Words of a flight: the driver's job, the record of a fault, the status, the table of bases, the
+# table of phases, their arguments.
+_TABLE, _COUNT, _BASES, _COUNTERS, _WIDTH, _FAULT = 0, 1, 2, 3, 5, 6
+_RECORD = JOB_WORDS
+_STATUS = _RECORD + 8
+_ARENA = _STATUS + 1
+_LINE = 64
+
+
+class _Flight:
+    """What a run reads and writes: its job, its arguments, and the counters of its phases.
+
+    Attributes:
+        filled: The count that its arguments are for; they stay as they are for the next run.
+        busy: How many threads find anything to do then.
+        nbytes: Of temporaries and scratch then.
+    """
+
+    def __init__(self, operation: Operation) -> None:
+        self.filled: int | None = None
+        self.busy = self.nbytes = 0
+        self.count = operation.phases
+        self.words = words = operation.words[:]
+        self.address, _ = words.buffer_info()
+        width = operation.threads * COUNTER_WORDS
+        self._memory = np.zeros(self.count * width + COUNTER_WORDS, np.int64)
+        start = -self._memory.ctypes.data % _LINE // 8
+        self.counters = self._memory[start : start + self.count * width]
+        words[_TABLE] = self.address + 8 * operation.table
+        words[_COUNT] = self.count
+        words[_BASES] = self.address + 8 * _ARENA
+        words[_COUNTERS] = self.counters.ctypes.data
+        words[_FAULT] = self.address + 8 * _RECORD
+        for phase, start in enumerate(operation.starts):
+            words[operation.table + 2 * phase + 1] = self.address + 8 * start
+        if operation.report:
+            words[operation.table - 1] = self.address + 8 * _STATUS
+
+    def fill(self, fill: Filling, count: int) -> bool:
+        """Put the arguments for a count in place; False where they do not follow from it."""
+        sizes = fill(self.words, count)
+        if sizes is None:
+            return False
+        self.busy, self.nbytes = sizes
+        self.filled = count
+        return True
+
+
+class Operation:
+    """The phases of a call; any number of runs at once.
+
+    Args:
+        call: Operands and results; none of them constant.
+        launches: Its phases. What depends on the count of a formula is a `Number`.
+        codes: Their functions.
+        threads: The widest team that will run it.
+        workspaces: Where temporaries and scratch come from.
+        report: Whether the last result is one int32 that runs return, and nobody gives memory for.
+        formula: Where the numbers come from.
+
+    Attributes:
+        phases: How many there are.
+        words: Of a flight, as far as they are the same for all.
+        table: Which of them is the first of the table of phases.
+        starts: Where each phase's arguments start.
+    """
+
+    def __init__(
+        self,
+        call: Call,
+        launches: Sequence[Launch],
+        codes: Sequence[LinkedCode],
+        threads: int,
+        workspaces: Workspaces,
+        *,
+        report: bool = False,
+        formula: Formula | None = None,
+    ) -> None:
+        self.phases, self.threads, self.report = len(launches), threads, report
+        self._call, self._workspaces = call, workspaces
+        self._walk = driver().walk
+        self._accesses = [accesses for _, accesses in codes]
+        self._checked = any(self._accesses)
+        most = reduce(larger, (launch.chunks for launch in launches), 0)
+        self._busy = smaller(threads, most)
+        self._temps, self._shared = _place_temps(launches)
+        self._nbytes = self._shared
+        operands = len(call.inputs) + len(call.outputs)
+        self._put = Struct(f"{1 + operands - report}q").pack_into
+        self.table = _ARENA + 1 + operands
+        words: list[Any] = [0] * self.table
+        words += [word for address, _ in codes for word in (address, 0)]
+        self.starts = []
+        for launch in launches:
+            self.starts.append(len(words))
+            words += [*self._refs(launch.operands), *launch.integers]
+        # Numbers are put in place for each count.
+        places = {at: word for at, word in enumerate(words) if isinstance(word, Number)}
+        sizes = (self._busy, self._nbytes)
+        self._fill: Filling = (
+            (lambda *_: sizes) if formula is None else formula.filling(places, sizes)
+        )
+        self.words = array("q", [0 if isinstance(word, Number) else word for word in words])
+        self._idle: list[_Flight] = []
+
+    def fits(self, count: int) -> bool:
+        """Whether it can run for a count: always without a formula."""
+        flight = self._flight()
+        try:
+            return flight.fill(self._fill, count)
+        finally:
+            self._idle.append(flight)
+
+    def _flight(self) -> _Flight:
+        try:
+            return self._idle.pop()
+        except IndexError:
+            return _Flight(self)
+
+    def _refs(self, operands: Sequence[Operand]) -> list[int]:
+        """For each pointer parameter its base, its offset and its length in bytes.
+
+        Lengths that only checked code looks at are 0 without it: fewer numbers to put in place.
+        """
+        found: list[int] = []
+        call, checked = self._call, self._checked
+        scratch = self._shared  # phases follow each other and share it
+        for operand in operands:
+            if isinstance(operand, In):
+                nbytes = _nbytes(call.inputs[operand.index]) if checked else 0
+                found += (1 + operand.index, 0, nbytes)
+            elif isinstance(operand, Out):
+                nbytes = _nbytes(call.outputs[operand.index]) if checked else 0
+                found += (1 + len(call.inputs) + operand.index, 0, nbytes)
+            elif isinstance(operand, Temp):
+                found += (0, self._temps[operand.index], operand.nbytes if checked else 0)
+            elif isinstance(operand, Scratch):
+                # Whole lines, so that the next thread's block is aligned too.
+                found += (0, scratch, _lines(operand.nbytes))
+                scratch += self.threads * _lines(operand.nbytes)
+            else:
+                raise TypeError(f"an operation has no packed constants: {operand}")
+        self._nbytes = larger(self._nbytes, scratch)
+        return found
+
+    def run(self, count: int, pointers: Sequence[int]) -> int:
+        """Do it with operands, then results, at these addresses.
+
+        Args:
+            count: One that fits.
+            pointers: Addresses, without that of the report.
+
+        Returns:
+            The report, else 0.
+
+        Raises:
+            OutOfBoundsError: If checked code leaves a buffer.
+        """
+        flight = self._flight()
+        words, block = flight.words, None
+        try:
+            if flight.filled != count:
+                flight.fill(self._fill, count)
+            if flight.nbytes:
+                block = self._workspaces.take(flight.nbytes)
+            self._put(words, 8 * _ARENA, 0 if block is None else block.address, *pointers)
+            if flight.busy == 1:
+                words[_WIDTH] = 1
+                self._walk(flight.address, 0)
+            elif flight.busy:
+                flight.counters.fill(0)
+                run_on_pool(flight, flight.busy)
+            else:
+                words[_STATUS] = 0
+            if words[_RECORD]:
+                self._raise(words)
+            return words[_STATUS]
+        finally:
+            if block is not None:
+                self._workspaces.give_back(block)
+            self._idle.append(flight)
+
+    def _raise(self, words: array[int]) -> NoReturn:
+        access, offset, length = words[_RECORD : _RECORD + 3]
+        words[_RECORD] = 0
+        names = {name for known in self._accesses for name in known[access - 1 : access]}
+        where = ", ".join(sorted(names)) or f"number {access}"
+        raise OutOfBoundsError(
+            f"{self._call.op.family}: access {where} reached element {offset} of a buffer of "
+            f"{length}"
+        )
+
+
+def _place_temps(launches: Sequence[Launch]) -> tuple[dict[int, int], int]:
+    """Where each temporary lies, and the bytes of all of them."""
+    offsets: dict[int, int] = {}
+    total = 0
+    for operand in (o for launch in launches for o in launch.operands):
+        if isinstance(operand, Temp) and operand.index not in offsets:
+            offsets[operand.index] = total
+            total += _lines(operand.nbytes)
+    return offsets, total
+
+
+def _nbytes(view: View) -> int:
+    return view.extent * view.dtype.itemsize
+
+
+def _lines(nbytes: int) -> int:
+    return -(-nbytes // 64) * 64

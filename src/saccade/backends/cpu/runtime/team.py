@@ -1,0 +1,188 @@
+"""Teams: how many threads walk a program, and whose they are.
+
+A `Team` takes a job (the native description of one run) and returns when every thread has walked
+it. The futex team owns native threads that spin briefly between runs and then sleep; the inline
+team is the calling thread alone; the simulated team (tests) plays any number of logical threads on
+one, in a given order.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import threading
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+
+from saccade.backends.cpu.codegen.calling import CONTEXT_WORDS, COUNTER_WORDS
+from saccade.backends.cpu.runtime.driver import TEAM_WORDS, driver
+
+if TYPE_CHECKING:
+    from saccade.ir import Array
+
+__all__ = ["FutexTeam", "Inline", "Job", "SimulatedTeam", "Team", "shared_team"]
+
+_current_core = ctypes.CDLL(None).sched_getcpu
+
+# Pauses, then pauses and yields together, before a thread sleeps. A pause takes about 20 ns, a
+# yield 300 ns or more.
+PATIENCE_AT_BARRIER = (600, 5_000)
+PATIENCE_BETWEEN_RUNS = (5_000, 8_000)
+
+
+class Words(Protocol):
+    """Integers of 64 bits in memory."""
+
+    def __getitem__(self, at: int, /) -> Any: ...  # noqa: ANN401 - an integer, of NumPy or Python
+
+    def __setitem__(self, at: int, value: int, /) -> None: ...
+
+
+class Job(Protocol):
+    """One run of a program, described natively."""
+
+    address: int
+    """Of the job's words (see `driver`)."""
+
+    @property
+    def words(self) -> Words:
+        """The driver's, and perhaps more."""
+
+    count: int
+    """Number of phases."""
+
+
+class Team(Protocol):
+    """Runs jobs."""
+
+    width: int
+
+    def run(self, job: Job) -> None:
+        """Walk the job with every thread of the team."""
+
+
+class Inline:
+    """The calling thread alone."""
+
+    width = 1
+
+    def run(self, job: Job) -> None:
+        """Walk the job."""
+        job.words[5] = 1
+        driver().walk(job.address, 0)
+
+
+class FutexTeam:
+    """Native threads of our own; one run at a time.
+
+    Args:
+        width: How many threads walk a job, the caller included.
+    """
+
+    def __init__(self, width: int) -> None:
+        self.width = width
+        self.lock = threading.Lock()
+        """Held by whoever runs a job on the team."""
+        self._memory = np.zeros(TEAM_WORDS + 16, np.int64)
+        start = (-self._memory.ctypes.data % 64) // 8
+        self._words = self._memory[start : start + TEAM_WORDS]
+        self._words[56:60] = (*PATIENCE_AT_BARRIER, *PATIENCE_BETWEEN_RUNS)
+        self._address = self._words.ctypes.data
+        self._selves = np.zeros((max(width - 1, 1), 8), np.int64)
+        self._started = False
+        self._avoided = -1
+
+    def _start(self) -> None:
+        """Start the workers: native threads, so that Python does not wait for them at exit."""
+        # They are joined by nobody and may still spin when the team or the interpreter goes: what
+        # they read is never freed.
+        for read in (self._memory, self._selves):
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(read))
+        create = ctypes.CDLL(None).pthread_create
+        for i in range(self.width - 1):
+            self._selves[i, :3] = self._address, i + 1, 0
+            handle = ctypes.c_uint64()
+            code = create(
+                ctypes.byref(handle),
+                None,
+                ctypes.c_void_p(driver().worker),
+                ctypes.c_void_p(self._selves[i].ctypes.data),
+            )
+            if code:
+                raise OSError(code, f"cannot start a thread: {os.strerror(code)}")
+        self._started = True
+
+    def _spread(self) -> None:
+        """Keep workers off the caller's core: Linux wakes them there, and moves them late."""
+        core = _current_core()
+        if core == self._avoided:
+            return
+        others = os.sched_getaffinity(0) - {core}
+        workers = self._selves[: self.width - 1, 3].tolist()
+        if others and all(workers):  # a worker that has just been started has not said its id yet
+            for thread in workers:
+                os.sched_setaffinity(thread, others)
+            self._avoided = core
+
+    def run(self, job: Job) -> None:
+        """Walk the job with the whole team; the caller holds `lock`."""
+        if not self._started:
+            self._start()
+        self._spread()
+        job.words[4], job.words[5] = self._address, self.width
+        driver().run(self._address, job.address)
+
+
+class SimulatedTeam:
+    """Plays `width` logical threads on the calling thread.
+
+    Args:
+        width: Number of logical threads; each gets its own share of a phase's chunks.
+        order: In which they take their turns in every phase.
+    """
+
+    def __init__(self, width: int, order: Sequence[int] | None = None) -> None:
+        self.width = width
+        self.order = tuple(order if order is not None else range(width))
+
+    def run(self, job: Job) -> None:
+        """Walk the job, one logical thread after the other within each phase."""
+        _, count, bases, _, _, _, fault, _ = (int(job.words[i]) for i in range(8))
+        phases = _words_at(int(job.words[0]), 2 * count)
+        counters = np.zeros(self.width * COUNTER_WORDS, np.int64)
+        for code, arguments in phases.reshape(-1, 2).tolist():
+            function = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)(code)
+            counters.fill(0)
+            for thread in self.order:
+                words = [bases, counters.ctypes.data, self.width, thread, fault, 1]
+                context = np.array(words, np.int64)
+                assert len(context) == CONTEXT_WORDS
+                function(arguments, context.ctypes.data)
+
+
+def _words_at(address: int, count: int) -> Array:
+    return np.ctypeslib.as_array((ctypes.c_int64 * count).from_address(address))
+
+
+_teams: dict[int, FutexTeam] = {}
+_teams_lock = threading.Lock()
+
+
+def shared_team(width: int) -> FutexTeam:
+    """The process's team of this width."""
+    with _teams_lock:
+        if width not in _teams:
+            _teams[width] = FutexTeam(width)
+        return _teams[width]
+
+
+def _forget_teams() -> None:
+    """A forked child has no workers, and a lock may be held by a thread that it does not have."""
+    global _teams_lock  # noqa: PLW0603 - replaced, not shared, in the child
+    _teams_lock = threading.Lock()
+    _teams.clear()
+
+
+os.register_at_fork(after_in_child=_forget_teams)

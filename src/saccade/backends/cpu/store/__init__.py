@@ -1,0 +1,1 @@
+"""What starts of a model leave for later ones: programs, code, packed weights."""

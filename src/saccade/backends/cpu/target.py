@@ -1,0 +1,192 @@
+"""The machine that code is emitted for: instruction set, vector width, LLVM names."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+from saccade.backends.cpu.machines import Description, description, nearest
+from saccade.backends.cpu.processor import cpuinfo
+from saccade.errors import OptionError
+from saccade.locks import forkless
+
+__all__ = [
+    "Isa",
+    "Target",
+    "cache_sizes",
+    "described_target",
+    "foreign_target",
+    "host_target",
+]
+
+Isa = str
+"""`avx512`, `avx2` or `neon`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What a kernel may use; part of every cache key.
+
+    Attributes:
+        isa: Instruction set that kernels are parametrised by.
+        vector_bits: Width of a vector register.
+        registers: How many vector registers there are.
+        triple: LLVM target triple.
+        cpu: LLVM CPU name, for scheduling.
+        features: LLVM feature string.
+        bf16: Whether there are instructions to round to bfloat16 and for dot products of it.
+        l1, l2, l3: Cache sizes in bytes (l1, l2 of one core; l3 shared).
+        machine: The description that choices go by (`machines`). Code does not depend on
+            it, so that it is no part of `repr`, which names code.
+    """
+
+    isa: Isa
+    vector_bits: int
+    registers: int
+    triple: str
+    cpu: str
+    features: str
+    bf16: bool = False
+    l1: int = 32 << 10
+    l2: int = 1 << 20
+    l3: int = 16 << 20
+    machine: str = field(default="zen4", repr=False)
+
+    @property
+    def lanes(self) -> int:
+        """fp32 elements in one vector."""
+        return self.vector_bits // 32
+
+    @property
+    def least_masked(self) -> int | None:
+        """Bits of the smallest elements that masked loads and stores take; None: there are none."""
+        return {"avx512": 8, "avx2": 32}.get(self.isa)
+
+    @property
+    def splits_vectors(self) -> bool:
+        """Whether vectors half as wide exist beside the widest, with all of their registers."""
+        return self.isa == "avx512"
+
+    @property
+    def embedded_broadcasts(self) -> bool:
+        """Whether a product takes one element from memory for all lanes."""
+        return self.isa == "avx512"
+
+    @property
+    def fills_lines(self) -> bool:
+        """Whether a vector fills a line of cache, and can be stored past the caches."""
+        return self.isa == "avx512"
+
+    @property
+    def looks_up(self) -> bool:
+        """Whether one instruction picks numbers from a table that fills two vectors."""
+        return self.isa == "avx512"
+
+    def permutes(self, nbytes: int) -> bool:
+        """Whether one instruction puts a register's elements of so many bytes in any order."""
+        return {"avx512": nbytes in (4, 8), "avx2": nbytes == 4}.get(self.isa, False)
+
+    @property
+    def estimates_reciprocals(self) -> bool:
+        """Whether there are estimates of reciprocals within 2^-14, exact for powers of two."""
+        return self.isa == "avx512"
+
+
+_AVX512 = ("avx512f", "avx512bw", "avx512vl", "avx512dq")
+
+
+@lru_cache(maxsize=8)
+def host_target(isa: Isa = "native") -> Target:
+    """The target for this machine, or for an older instruction set that it still runs.
+
+    Raises:
+        OptionError: If this machine cannot run `isa`.
+    """
+    with forkless:
+        return _host_target(isa)
+
+
+def _host_target(isa: Isa) -> Target:
+    import llvmlite.binding as llvm  # noqa: PLC0415 - 40 ms; plans that are only read need no LLVM
+
+    flags = llvm.get_host_cpu_features()
+    triple = llvm.get_process_triple()
+    if triple.startswith(("aarch64", "arm64")):
+        cpu, like = llvm.get_host_cpu_name(), nearest("neon", "", 0, 0).name
+        return Target("neon", 128, 32, triple, cpu, flags.flatten(), machine=like)
+    has512 = all(flags.get(f, False) for f in _AVX512)
+    has2 = flags.get("avx2", False) and flags.get("fma", False)
+    chosen = ("avx512" if has512 else "avx2") if isa == "native" else isa
+    if chosen not in ("avx512", "avx2"):
+        raise OptionError(f"isa={isa!r} is not one of native, avx512, avx2")
+    if not has2 or (chosen == "avx512" and not has512):
+        raise OptionError(f"this machine's processor does not have {chosen}")
+    l1, l2, l3 = cache_sizes()
+    like = _like("avx512" if has512 else "avx2").name
+    if chosen == "avx512":
+        features = flags.flatten() + ",-prefer-256-bit"
+        bf16 = flags.get("avx512bf16", False)
+        return Target(
+            "avx512", 512, 32, triple, llvm.get_host_cpu_name(), features, bf16, l1, l2, l3, like
+        )
+    kept = {
+        k: v for k, v in flags.items() if "avx512" not in k and "evex" not in k and "avx10" not in k
+    }
+    features = ",".join(f"{'+' if v else '-'}{k}" for k, v in sorted(kept.items())) + ",-avx512f"
+    return Target("avx2", 256, 16, triple, "x86-64-v3", features, False, l1, l2, l3, like)
+
+
+def _like(isa: Isa) -> Description:
+    """The description that this processor is nearest to."""
+    info = cpuinfo()
+    family, model = (
+        int(text) if text.isdigit() else 0
+        for text in (info.get("cpu family", ""), info.get("model", ""))
+    )
+    return nearest(isa, info.get("vendor_id", ""), family, model)
+
+
+def described_target(name: str, isa: Isa = "native") -> Target:
+    """The target of a described machine, on any machine: to plan for it and to emit its code.
+
+    Raises:
+        OptionError: If no machine is called so, or if it cannot run `isa`.
+    """
+    one = description(name)
+    chosen = one.isa if isa == "native" else isa
+    if chosen != one.isa and (chosen, one.isa) != ("avx2", "avx512"):
+        raise OptionError(f"isa={isa!r} does not run on machine={name!r}")
+    bits, registers = {"avx512": (512, 32), "avx2": (256, 16), "neon": (128, 32)}[chosen]
+    older = chosen != one.isa
+    return Target(
+        chosen, bits, registers, one.triple, "x86-64-v3" if older else one.cpu, "",
+        one.bf16 and not older, one.l1, one.l2, one.l3, one.name,
+    )  # fmt: skip
+
+
+def foreign_target(isa: Isa) -> Target:
+    """A target that code can be emitted for on any machine: `neon`, a common 64-bit Arm server.
+
+    Raises:
+        OptionError: If no such target is described.
+    """
+    if isa != "neon":
+        raise OptionError(f"isa={isa!r} is not one of neon")
+    return described_target("neoverse-n1")
+
+
+def cache_sizes() -> tuple[int, int, int]:
+    """L1 data, L2 and L3 bytes from sysfs, with common sizes where it is silent."""
+    from pathlib import Path  # noqa: PLC0415
+
+    found = {1: 32 << 10, 2: 1 << 20, 3: 16 << 20}
+    for index in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*"):
+        try:
+            kind = (index / "type").read_text().strip()
+            level = int((index / "level").read_text())
+            size = (index / "size").read_text().strip()
+        except (OSError, ValueError):
+            continue
+        if kind != "Instruction" and size[-1:] in "KM":
+            found[level] = int(size[:-1]) << (10 if size.endswith("K") else 20)
+    return found[1], found[2], found[3]

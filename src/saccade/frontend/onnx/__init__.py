@@ -1,0 +1,49 @@
+"""Source -> Graph: reads, checks and normalises an ONNX model and lowers it to the small IR.
+
+Importing this package imports neither onnx nor onnx_ir: a warm start loads the lowered graph from
+the cache and needs only `digest`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from saccade.frontend.onnx.read import digest, seen
+
+if TYPE_CHECKING:
+    from saccade.ir import Graph
+    from saccade.options import Options
+
+__all__ = ["digest", "load", "seen"]
+
+
+def load(source: object, options: Options | None = None, *, mapped: bool = False) -> Graph:
+    """The small IR of a model.
+
+    Args:
+        source: A path, the bytes of a file, an `onnx.ModelProto` or an `onnx_ir.Model`.
+        options: Whose `limits` hold; every device gets the same graph.
+        mapped: Whether the graph's constants may be views of the file, which is fast, but leaves it
+            to the caller that the file stays as it is.
+
+    Returns:
+        The graph, inputs and outputs in the file's order. Models of float16 keep it at the inputs
+        and outputs and compute in float32. Unnamed dynamic axes are called `input_dim_0`.
+
+    Raises:
+        ModelError: If the file is broken or hostile, or exceeds a bound of `Limits`.
+        PlanError: If the import takes longer than `Limits.seconds`.
+        UnsupportedModelError: If it uses what Saccade cannot run; lists all of it.
+    """
+    from saccade.frontend.onnx.check import check  # noqa: PLC0415 - see above
+    from saccade.frontend.onnx.lower import lower  # noqa: PLC0415
+    from saccade.frontend.onnx.normalise import array_reader, normalise  # noqa: PLC0415
+    from saccade.frontend.onnx.read import read  # noqa: PLC0415
+    from saccade.limits import Deadline, Limits  # noqa: PLC0415
+
+    limits = Limits() if options is None else options.limits
+    deadline = Deadline("importing the model", limits)
+    given = read(source, mapped=mapped)
+    references = check(given.proto, given.folder, given.own, limits)
+    model = normalise(given.proto)
+    return lower(model, array_reader(references), limits, deadline)

@@ -1,0 +1,230 @@
+"""Collects the nodes and constants of the graph that is being imported, and folds what is known."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Sequence
+from types import MappingProxyType
+
+import numpy as np
+
+from saccade.errors import ModelError
+from saccade.frontend.onnx.refusal import Refusal
+from saccade.frontend.onnx.rows import refuse_mixing
+from saccade.frontend.onnx.symbolic import Symbolic, check_size
+from saccade.ir import Array, Count, Dim, DType, Graph, Node, Op, TensorType, Value
+from saccade.ir.dim import symbol, symbols_of
+from saccade.ir.expr import IDENTITY
+from saccade.ir.reshape_maps import reshape
+from saccade.limits import Limits
+from saccade.opdefs import Move, Pointwise
+from saccade.opdefs.bounds import too_long, too_many
+
+__all__ = ["Builder", "whole_dims"]
+
+FOLD_ELEMENTS = 1 << 20
+"""Largest result, in elements, that is computed while importing; the passes fold larger ones."""
+FOLD_FLOPS = 1 << 26
+CONTENT_ELEMENTS = 4096
+_LONGEST_SYMBOL = 100  # characters
+
+
+class Builder:
+    """The graph under construction.
+
+    Args:
+        limits: What values and folded constants may come to; the default ones if None.
+
+    Attributes:
+        limits: The bounds.
+        nodes: In topological order.
+        constants: Known values, arrays read-only.
+        symbols: Names of all symbols, so that new ones get others.
+    """
+
+    def __init__(self, limits: Limits | None = None) -> None:
+        self.limits = limits or Limits()
+        self._folded = 0
+        self.nodes: list[Node] = []
+        self.constants: dict[Value, Array] = {}
+        self.symbols: set[str] = set()
+        self._counts: dict[str, tuple[Count, Value]] = {}
+        self._names: set[str] = set()
+        self._views: dict[tuple[Value, tuple[int, ...]], Value] = {}
+
+    def unique(self, name: str) -> str:
+        """`name`, with a number if it is taken."""
+        fresh, count = name, 0
+        while fresh in self._names:
+            count += 1
+            fresh = f"{name}.{count}"
+        self._names.add(fresh)
+        return fresh
+
+    def symbol(self, label: str) -> Dim:
+        """A new symbol, named after what the file calls it."""
+        name = re.sub(r"\W", "_", label[:_LONGEST_SYMBOL])
+        name = f"_{name}" if name[:1].isdigit() else name
+        while name in self.symbols:
+            name += "_"
+        self.symbols.add(name)
+        return symbol(name)
+
+    def counted(self, size: Dim, bound: Dim, value: Value) -> None:
+        """From now on, the size of a symbol is what a step finds out.
+
+        Args:
+            size: The symbol.
+            bound: What it never exceeds.
+            value: Where the step leaves it, int64 [1].
+        """
+        (name,) = symbols_of(size)
+        self._counts[name] = Count(name, bound), value
+
+    def value(self, name: str, dtype: DType, shape: Sequence[Dim]) -> Value:
+        """A new value under a free name.
+
+        Raises:
+            ModelError: If an extent is negative, or there are more elements than a value may have.
+        """
+        for extent in shape:
+            check_size(extent)
+            if isinstance(extent, int) and extent < 0:
+                raise ModelError(f"value {name!r} would have the shape {list(shape)}")
+        problem = too_many(shape, self.limits)
+        if problem is not None:
+            raise ModelError(f"value {name!r}: {problem}")
+        return Value(self.unique(name or "value"), dtype, tuple(shape))
+
+    def constant(self, array: Array, name: str = "constant") -> Value:
+        """A known value; the array is made read-only, not copied."""
+        array = np.asarray(array)
+        value = self.value(name, DType.of(array.dtype), array.shape)
+        array.setflags(write=False)
+        self.constants[value] = array
+        return value
+
+    def viewed(self, value: Value, shape: tuple[int, ...]) -> Value:
+        """A constant under another shape, the same value each time it is asked for."""
+        if value.shape == shape:
+            return value
+        if (value, shape) not in self._views:
+            array = self.constants[value].reshape(shape)
+            self._views[value, shape] = self.constant(array, value.name)
+        return self._views[value, shape]
+
+    def content(self, operand: Value | Symbolic) -> Symbolic | None:
+        """The elements of an operand as far as they are known: symbolic, or a small constant."""
+        if isinstance(operand, Symbolic):
+            return operand
+        array = self.constants.get(operand)
+        if array is None or array.size > CONTENT_ELEMENTS:
+            return None
+        elements = np.empty(array.shape, dtype=object)
+        elements[...] = array.astype(object)
+        return Symbolic(operand.dtype, elements)
+
+    def found(self, content: Symbolic, name: str) -> Value | None:
+        """The size that a step finds out as a tensor, if that is all that there is of contents."""
+        for count, value in self._counts.values():
+            if content.elements() == [symbol(count.symbol)]:
+                (cast,) = self.emit(Pointwise(IDENTITY, content.dtype), [value], name)
+                index_map = reshape(value.shape, content.shape)
+                assert index_map is not None, "one element has any shape"
+                return self.emit(Move(index_map), [cast], name)[0]
+        return None
+
+    def emit(self, op: Op, inputs: Sequence[Value], name: str) -> tuple[Value, ...]:
+        """Apply an operator; computed at once where all operands are known and the result is small.
+
+        Raises:
+            ModelError: If the operands do not fit.
+            Refusal: If it would mix what is true and what is not of an axis whose size depends on
+                data.
+        """
+        operands = [value.type for value in inputs]
+        types = op.infer(operands)
+        self._check(op, operands, types, name)
+        if self._counts:
+            refuse_mixing(op, operands, types, self._counts)
+        if inputs and all(value in self.constants for value in inputs):
+            folded = self._fold(op, inputs, types, name)
+            if folded is not None:
+                return folded
+        outputs = tuple(self.value(name, t.dtype, t.shape) for t in types)
+        self.nodes.append(Node(op, tuple(inputs), outputs, name))
+        return outputs
+
+    def _check(
+        self, op: Op, operands: Sequence[TensorType], types: Sequence[TensorType], name: str
+    ) -> None:
+        problem = too_long(op, [t.shape for t in (*operands[:1], *types)], self.limits)
+        for kind in types:
+            problem = problem or too_many(kind.shape, self.limits)
+        if problem is not None:
+            raise ModelError(f"node {name!r}: {problem}")
+
+    def _fold(
+        self, op: Op, inputs: Sequence[Value], types: Sequence[TensorType], name: str
+    ) -> tuple[Value, ...] | None:
+        if any(not isinstance(d, int) or d < 0 for t in types for d in t.shape):
+            return None
+        counts = [math.prod(map(_known, t.shape)) for t in types]
+        nbytes = sum(n * t.dtype.itemsize for n, t in zip(counts, types, strict=True))
+        if sum(counts) > FOLD_ELEMENTS or self._folded + nbytes > self.limits.folded_bytes:
+            return None
+        if op.work([value.type for value in inputs], types).flops > FOLD_FLOPS:
+            return None
+        self._folded += nbytes
+        with np.errstate(all="ignore"):
+            arrays = op.reference(*(self.constants[value] for value in inputs))
+        return tuple(
+            self.constant(np.asarray(array).astype(t.dtype.numpy, copy=False), name)
+            for array, t in zip(arrays, types, strict=True)
+        )
+
+    def graph(
+        self, inputs: Sequence[Value], outputs: Sequence[Value], names: Sequence[str], title: str
+    ) -> Graph:
+        """What was collected, without what no output needs."""
+        needed = set(outputs)
+        kept: list[Node] = []
+        for node in reversed(self.nodes):
+            if needed.intersection(node.outputs):
+                needed.update(node.inputs)
+                needed.update(self._counts_of(node))
+                kept.append(node)
+        counts = [(count, value) for count, value in self._counts.values() if value in needed]
+        empty = Graph(
+            tuple(inputs),
+            (*outputs, *(value for _, value in counts)),
+            (),
+            MappingProxyType({}),
+            (*names, *(count.symbol for count, _ in counts)),
+            title,
+            counts=tuple(count for count, _ in counts),
+        )
+        return empty.with_nodes(tuple(reversed(kept)), self.constants)
+
+    def _counts_of(self, node: Node) -> Iterator[Value]:
+        """Where steps leave the sizes that a node's results depend on."""
+        for dim in (dim for value in node.outputs for dim in value.shape):
+            for name in symbols_of(dim) & self._counts.keys():
+                yield self._counts[name][1]
+
+
+def _known(extent: Dim) -> int:
+    assert isinstance(extent, int), "checked by the caller"
+    return extent
+
+
+def whole_dims(content: Symbolic) -> tuple[Dim, ...]:
+    """The elements of an integer tensor as dims.
+
+    Raises:
+        Refusal: If they are not integers.
+    """
+    if content.dtype.is_float or content.dtype is DType.BOOL:
+        raise Refusal("a shape must be made of integers")
+    return tuple(content.elements())

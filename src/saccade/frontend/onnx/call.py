@@ -1,0 +1,211 @@
+"""One ONNX node as an importer sees it: typed attributes, operands, and the way to emit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import isfinite
+from typing import TYPE_CHECKING
+
+from saccade.errors import ModelError
+from saccade.frontend.onnx.builder import Builder, whole_dims
+from saccade.frontend.onnx.refusal import Refusal
+from saccade.frontend.onnx.symbolic import Symbolic, is_static
+from saccade.ir import Array, Dim, DType, Op, Value
+
+if TYPE_CHECKING:
+    import onnx_ir
+
+__all__ = ["Call", "Importer", "Operand"]
+
+Operand = Value | Symbolic
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One node.
+
+    Attributes:
+        node: As `onnx_ir` holds it.
+        operands: Resolved inputs; None where an optional one is absent.
+        opset: Version of the node's operator set.
+        build: The graph under construction.
+        array_of: Reads a tensor attribute.
+    """
+
+    node: onnx_ir.Node
+    operands: tuple[Operand | None, ...]
+    opset: int
+    build: Builder
+    array_of: Callable[[object], Array]
+
+    @property
+    def name(self) -> str:
+        """Name for messages and for the results."""
+        return self.node.name or (self.node.outputs[0].name if self.node.outputs else "") or ""
+
+    def _attribute(self, name: str, kinds: Sequence[str]) -> object | None:
+        attribute = self.node.attributes.get(name)
+        if attribute is None:
+            return None
+        if attribute.type.name not in kinds:
+            raise ModelError(
+                f"attribute {name!r} of {self.node.op_type} {self.name!r} is of type "
+                f"{attribute.type.name}, not {kinds[0]}"
+            )
+        value: object = attribute.value
+        return value
+
+    def integer(self, name: str, default: int) -> int:
+        """An INT attribute."""
+        value = self._attribute(name, ("INT",))
+        return default if value is None else int(value)  # type: ignore[call-overload]
+
+    def flag(self, name: str, *, default: bool = False) -> bool:
+        """An INT attribute that is 0 or 1.
+
+        Raises:
+            ModelError: If it is another number.
+        """
+        value = self.integer(name, int(default))
+        if value not in (0, 1):
+            raise self.broken(f"{name} is {value}, neither 0 nor 1")
+        return bool(value)
+
+    def integers(self, name: str) -> tuple[int, ...] | None:
+        """An INTS attribute."""
+        value = self._attribute(name, ("INTS",))
+        return None if value is None else tuple(int(v) for v in value)  # type: ignore[attr-defined]
+
+    def number(self, name: str, default: float) -> float:
+        """A FLOAT attribute."""
+        value = self._attribute(name, ("FLOAT",))
+        return default if value is None else float(value)  # type: ignore[arg-type]
+
+    def finite(self, name: str, default: float) -> float:
+        """A FLOAT attribute that is neither NaN nor infinite.
+
+        Raises:
+            ModelError: If it is.
+        """
+        value = self.number(name, default)
+        if not isfinite(value):
+            raise self.broken(f"{name} is {value}")
+        return value
+
+    def numbers(self, name: str) -> tuple[float, ...] | None:
+        """A FLOATS attribute."""
+        value = self._attribute(name, ("FLOATS",))
+        return None if value is None else tuple(float(v) for v in value)  # type: ignore[attr-defined]
+
+    def text(self, name: str, default: str) -> str:
+        """A STRING attribute."""
+        value = self._attribute(name, ("STRING",))
+        if isinstance(value, bytes):
+            return value.decode("utf-8", "replace")
+        return default if value is None else str(value)
+
+    def tensor(self, name: str) -> Array | None:
+        """A TENSOR attribute."""
+        value = self._attribute(name, ("TENSOR",))
+        return None if value is None else self.array_of(value)
+
+    def has(self, index: int) -> bool:
+        """Whether the operand is there."""
+        return index < len(self.operands) and self.operands[index] is not None
+
+    def operand(self, index: int) -> Operand:
+        """An operand, whatever is known of it.
+
+        Raises:
+            ModelError: If it is absent.
+        """
+        if not self.has(index):
+            raise ModelError(f"{self.node.op_type} {self.name!r} lacks its input {index}")
+        found = self.operands[index]
+        assert found is not None
+        return found
+
+    def value(self, index: int) -> Value:
+        """An operand as a tensor of the graph.
+
+        Raises:
+            Refusal: If it is made of symbolic sizes (but for one that a step finds out), or of
+                double precision and not known.
+        """
+        found = self.operand(index)
+        if isinstance(found, Symbolic):
+            size = self.build.found(found, self.name)
+            if size is None:
+                raise Refusal("computes with symbolic sizes as data")
+            return size
+        if found.dtype is DType.F64 and found not in self.build.constants:
+            raise Refusal("double precision")
+        return found
+
+    def constant(self, index: int, what: str) -> Array:
+        """The array of an operand that has to be known.
+
+        Raises:
+            Refusal: If it is not.
+        """
+        found = self.operand(index)
+        array = None if isinstance(found, Symbolic) else self.build.constants.get(found)
+        if array is None:
+            raise Refusal(f"{what} must be a constant")
+        return array
+
+    def content(self, index: int) -> Symbolic | None:
+        """The elements of an operand as far as they are known; None if computed at run time."""
+        return self.build.content(self.operand(index))
+
+    def dims(self, index: int, what: str) -> tuple[Dim, ...]:
+        """The elements of an integer operand as dims.
+
+        Raises:
+            Refusal: If they depend on data.
+        """
+        content = self.content(index)
+        if content is None:
+            raise Refusal(f"{what} depends on data")
+        return whole_dims(content)
+
+    def integers_of(self, index: int, what: str) -> tuple[int, ...]:
+        """The elements of an integer operand that must not depend on symbols either."""
+        found = self.dims(index, what)
+        if not all(is_static(element) for element in found):
+            raise Refusal(f"{what} must not depend on the size of the input")
+        return tuple(int(element) for element in found)  # type: ignore[arg-type]
+
+    def shape(self, index: int) -> tuple[Dim, ...]:
+        """Shape of an operand."""
+        return self.operand(index).shape
+
+    def axis(self, axis: int, rank: int) -> int:
+        """A non-negative axis.
+
+        Raises:
+            ModelError: If there is no such axis.
+        """
+        if not -rank <= axis < rank:
+            raise ModelError(f"{self.node.op_type} {self.name!r}: no axis {axis} in rank {rank}")
+        return axis % rank
+
+    def axes(self, axes: Sequence[int], rank: int) -> tuple[int, ...]:
+        """Non-negative axes, sorted, none twice."""
+        found = sorted(self.axis(axis, rank) for axis in axes)
+        if len(set(found)) != len(found):
+            raise ModelError(f"{self.node.op_type} {self.name!r}: axes {list(axes)} repeat")
+        return tuple(found)
+
+    def emit(self, op: Op, *inputs: Value) -> Value:
+        """Apply an operator with one result."""
+        (output,) = self.build.emit(op, inputs, self.name)
+        return output
+
+    def broken(self, message: str) -> ModelError:
+        """The error for a node that contradicts itself."""
+        return ModelError(f"{self.node.op_type} {self.name!r}: {message}")
+
+
+Importer = Callable[[Call], Sequence[Operand]]

@@ -1,0 +1,103 @@
+"""Emitting expressions over operands, and the same operators on symbolic contents."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import wraps
+
+import numpy as np
+
+from saccade.frontend.onnx.call import Call, Importer, Operand
+from saccade.frontend.onnx.refusal import Refusal
+from saccade.frontend.onnx.symbolic import ELEMENTWISE, Symbolic
+from saccade.ir import DType, Expr, Value
+from saccade.ir.expr import IDENTITY, arg, const
+from saccade.opdefs import Pointwise
+
+__all__ = ["cast_to", "pointwise", "with_symbols"]
+
+_EXACT = 2**53
+_COMPARISONS = frozenset(
+    {"Equal", "Less", "Greater", "LessOrEqual", "GreaterOrEqual", "Not", "And", "Or"}
+)
+
+
+def pointwise(
+    call: Call,
+    make: Callable[..., Expr],
+    operands: Sequence[Value],
+    dtype: DType | None = None,
+) -> Value:
+    """Emit `make($0, $1, …)`; constants of one element become literals of the expression.
+
+    Args:
+        call: The node.
+        make: Builds the expression from those of the operands.
+        operands: Broadcast as in NumPy.
+        dtype: Element type of the result; that of the first operand if None.
+    """
+    literals = [_literal(call, value) for value in operands]
+    rank = max(
+        (v.rank for v, lit in zip(operands, literals, strict=True) if lit is None), default=-1
+    )
+    live: list[Value] = []
+    parts: list[Expr] = []
+    for value, literal in zip(operands, literals, strict=True):
+        if literal is not None and value.rank <= rank:
+            parts.append(const(literal))
+            continue
+        if value not in live:
+            live.append(value)
+        parts.append(arg(live.index(value)))
+    result = operands[0].dtype if dtype is None else dtype
+    return call.emit(Pointwise(expr=make(*parts), dtype=result), *live)
+
+
+def _literal(call: Call, value: Value) -> float | None:
+    array = call.build.constants.get(value)
+    if array is None or array.size != 1:
+        return None
+    number = array.item()
+    return float(number) if value.dtype.is_float or abs(number) <= _EXACT else None
+
+
+def cast_to(call: Call, value: Value, dtype: DType) -> Value:
+    """The value in another element type."""
+    if value.dtype is dtype:
+        return value
+    return call.emit(Pointwise(expr=IDENTITY, dtype=dtype), value)
+
+
+def with_symbols(importer: Importer) -> Importer:
+    """An importer that computes on symbolic contents where no operand is more than that."""
+
+    @wraps(importer)
+    def wrapped(call: Call) -> Sequence[Operand]:
+        if any(isinstance(operand, Symbolic) for operand in call.operands):
+            contents = [call.content(index) for index in range(len(call.operands))]
+            known = [content for content in contents if content is not None]
+            if len(known) == len(contents):
+                return [_on_symbols(call, known)]
+        return importer(call)
+
+    return wrapped
+
+
+def _on_symbols(call: Call, known: Sequence[Symbolic]) -> Symbolic:
+    kind = call.node.op_type
+    dtype = known[1].dtype if kind == "Where" else known[0].dtype
+    if kind == "Div" and dtype.is_float:
+        kind = "TrueDiv"
+    if kind == "Mod" and call.flag("fmod"):
+        raise Refusal("fmod of symbolic sizes")
+    function = ELEMENTWISE.get(kind)
+    if function is None:
+        raise Refusal("computes with symbolic sizes as data")
+    arrays = [content.array for content in known]
+    if kind in ("Min", "Max"):
+        result = arrays[0]
+        for array in arrays[1:]:
+            result = np.asarray(np.frompyfunc(function, 2, 1)(result, array), dtype=object)
+    else:
+        result = np.asarray(np.frompyfunc(function, len(arrays), 1)(*arrays), dtype=object)
+    return Symbolic(DType.BOOL if kind in _COMPARISONS else dtype, result)

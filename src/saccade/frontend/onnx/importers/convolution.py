@@ -1,0 +1,145 @@
+"""Conv and ConvTranspose, of pictures and of sequences (as pictures of one row)."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+from saccade.frontend.onnx.call import Call, Operand
+from saccade.frontend.onnx.importers._window import Window, read_window
+from saccade.frontend.onnx.moves import crop, move, reshaped
+from saccade.frontend.onnx.refusal import Refusal
+from saccade.ir import Dim, Value
+from saccade.ir.expr import apply, arg
+from saccade.opdefs import Conv2d, ConvTranspose2d, Pad
+
+__all__ = ["import_conv", "import_conv_transpose"]
+
+_BIAS = apply("add", arg(0), arg(1))
+
+
+def import_conv(call: Call) -> Sequence[Operand]:
+    """ONNX Conv 1 to 22."""
+    x, w = call.value(0), call.value(1)
+    window = read_window(call, x.shape, _taps(call, w))
+    if x.rank != w.rank:
+        raise call.broken(f"{x.rank} axes of x and {w.rank} of the weights")
+    groups = call.integer("group", 1)
+    if x.rank == 3:
+        x, w, window = _as_row(call, x), _as_row(call, w), window.as_row()
+    elif x.rank != 4:
+        raise Refusal(f"convolution over {x.rank - 2} axes")
+    x, padding = _padded(call, x, window)
+    conv = Conv2d(
+        stride=(window.stride[0], window.stride[1]),
+        padding=padding,
+        dilation=(window.dilation[0], window.dilation[1]),
+        groups=groups,
+    )
+    return [_finish(call, conv, x, w)]
+
+
+def _taps(call: Call, w: Value) -> tuple[int, ...]:
+    """Window of the kernel, which has to be known and what `kernel_shape` says."""
+    taps = tuple(t for t in w.shape[2:] if isinstance(t, int))
+    if len(taps) != w.rank - 2:
+        raise Refusal("the window depends on the size of the input")
+    given = call.integers("kernel_shape")
+    if given is not None and given != taps:
+        raise call.broken(f"kernel_shape {list(given)} for weights {list(w.shape)}")
+    return taps
+
+
+def _finish(call: Call, op: Conv2d | ConvTranspose2d, x: Value, w: Value) -> Value:
+    """Emit, with the bias in the epilogue; back to a sequence if it was one."""
+    operands = [x, w]
+    if call.has(2):
+        bias = call.value(2)
+        if bias.rank != 1:
+            raise call.broken(f"bias {list(bias.shape)} is not one number per channel")
+        operands.append(reshaped(call, bias, (1, bias.shape[0], 1, 1)))
+        op = dataclasses.replace(op, epilogue=_BIAS)
+    y = call.emit(op, *operands)
+    if len(call.shape(0)) == 3:
+        y = reshaped(call, y, (y.shape[0], y.shape[1], y.shape[3]))
+    return y
+
+
+def _as_row(call: Call, x: Value) -> Value:
+    return reshaped(call, x, (x.shape[0], x.shape[1], 1, x.shape[2]))
+
+
+def _padded(call: Call, x: Value, window: Window) -> tuple[Value, tuple[int, int, int, int]]:
+    """Padding that the convolution does itself; negative is cropped, symbolic becomes a Pad."""
+    if all(isinstance(p, int) for p in window.padding):
+        top, left, bottom, right = (int(p) for p in window.padding)  # type: ignore[arg-type]
+        if min(top, left, bottom, right) < 0:
+            cut = {2: (max(0, -top), max(0, -bottom)), 3: (max(0, -left), max(0, -right))}
+            x = move(call, x, crop(x.shape, cut))
+        return x, (max(0, top), max(0, left), max(0, bottom), max(0, right))
+    pads: list[tuple[Dim, Dim]] = [(0, 0), (0, 0)]
+    half = len(window.padding) // 2
+    pads += list(zip(window.padding[:half], window.padding[half:], strict=True))
+    return call.emit(Pad(pads=tuple(pads)), x), (0, 0, 0, 0)
+
+
+def import_conv_transpose(call: Call) -> Sequence[Operand]:
+    """ONNX ConvTranspose 1 to 22; `output_shape` and SAME padding for sizes that are known."""
+    x, w = call.value(0), call.value(1)
+    if x.rank != w.rank:
+        raise call.broken(f"{x.rank} axes of x and {w.rank} of the weights")
+    taps = _taps(call, w)
+    spatial = x.rank - 2
+    extra = call.integers("output_padding") or (0,) * spatial
+    if len(extra) != spatial:
+        raise call.broken(f"output_padding {list(extra)} for {spatial} axes")
+    window = read_window(call, x.shape, taps, transposed=True)
+    padding, extra = _transposed_padding(call, x, window, extra)
+    window = dataclasses.replace(window, padding=padding)
+    if x.rank == 3:
+        x, w, window, extra = _as_row(call, x), _as_row(call, w), window.as_row(), (0, *extra)
+    elif x.rank != 4:
+        raise Refusal(f"convolution over {x.rank - 2} axes")
+    top, left, bottom, right = (int(p) for p in window.padding)  # type: ignore[arg-type]
+    if min(top, left, bottom, right) < 0:
+        raise Refusal("negative padding of a transposed convolution")
+    op = ConvTranspose2d(
+        stride=(window.stride[0], window.stride[1]),
+        padding=(top, left, bottom, right),
+        output_padding=(extra[0], extra[1]),
+        dilation=(window.dilation[0], window.dilation[1]),
+        groups=call.integer("group", 1),
+    )
+    return [_finish(call, op, x, w)]
+
+
+def _transposed_padding(
+    call: Call, x: Value, window: Window, extra: tuple[int, ...]
+) -> tuple[tuple[Dim, ...], tuple[int, ...]]:
+    """Padding and output padding: explicit, or what `output_shape` or SAME padding comes to."""
+    wanted = call.integers("output_shape")
+    auto = call.text("auto_pad", "NOTSET")
+    spatial = x.rank - 2
+    if wanted is None and auto in ("NOTSET", "VALID"):
+        return window.padding, extra
+    if wanted is not None and len(wanted) < spatial:
+        raise call.broken(f"output_shape {list(wanted)} for {spatial} axes")
+    before: list[int] = []
+    after: list[int] = []
+    added = list(extra)
+    for axis in range(spatial):
+        size = x.shape[2 + axis]
+        reach = (window.kernel[axis] - 1) * window.dilation[axis] + 1
+        if wanted is None:  # SAME: the result is stride times as large
+            total = reach + extra[axis] - window.stride[axis]
+        elif isinstance(size, int):
+            full = window.stride[axis] * (size - 1) + extra[axis] + reach
+            total = full - wanted[-spatial:][axis]
+        else:
+            raise Refusal("output_shape for a symbolic size")
+        added[axis] += max(-total, 0)  # larger than what all taps reach: zeros at the end
+        total = max(total, 0)
+        small, large = total // 2, total - total // 2
+        before.append(small if auto == "SAME_UPPER" else large)
+        after.append(large if auto == "SAME_UPPER" else small)
+    return (*before, *after), tuple(added)

@@ -1,0 +1,167 @@
+"""Slice and Gathers: index maps where the indices are known, also over symbolic contents."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+import numpy as np
+
+from saccade.frontend.onnx.call import Call, Operand
+from saccade.frontend.onnx.moves import move, slice_map
+from saccade.frontend.onnx.refusal import Refusal
+from saccade.frontend.onnx.symbolic import Symbolic, non_negative
+from saccade.ir import Array, Dim, DType, Value
+from saccade.ir.dim import add, ceildiv, minimum, sub
+from saccade.opdefs import Gather, GatherNd
+
+__all__ = ["import_gather", "import_gather_nd", "import_slice"]
+
+_FAR = 2**31 - 1
+"""Exporters write this and more for "to the end"."""
+
+
+def import_slice(call: Call) -> Sequence[Operand]:
+    """ONNX Slice 1 (attributes) to 13."""
+    x = call.operand(0)
+    rank = len(x.shape)
+    ranges: dict[int, tuple[Dim, Dim, int]] = {}
+    for axis, start, end, step in _bounds(call, rank):
+        if axis in ranges:
+            raise call.broken(f"slices axis {axis} twice")
+        ranges[axis] = _range(call, x.shape[axis], start, end, step)
+    if isinstance(x, Symbolic):
+        return [Symbolic(x.dtype, _slice_contents(x, ranges))]
+    return [move(call, call.value(0), slice_map(x.shape, ranges))]
+
+
+def _bounds(call: Call, rank: int) -> list[tuple[int, Dim, Dim, int]]:
+    starts: Sequence[Dim]
+    ends: Sequence[Dim]
+    if call.opset < 10:
+        starts, ends = call.integers("starts") or (), call.integers("ends") or ()
+        axes = call.integers("axes") or tuple(range(len(starts)))
+        steps: tuple[int, ...] = (1,) * len(starts)
+    else:
+        starts, ends = call.dims(1, "the start of a slice"), call.dims(2, "the end of a slice")
+        axes = call.integers_of(3, "the axes") if call.has(3) else tuple(range(len(starts)))
+        steps = call.integers_of(4, "the steps") if call.has(4) else (1,) * len(starts)
+    if not len(starts) == len(ends) == len(axes) == len(steps):
+        raise call.broken("starts, ends, axes and steps differ in number")
+    if 0 in steps:
+        raise call.broken("a step of 0")
+    axes = tuple(call.axis(axis, rank) for axis in axes)
+    return list(zip(axes, starts, ends, steps, strict=True))
+
+
+def _range(call: Call, size: Dim, start: Dim, end: Dim, step: int) -> tuple[Dim, Dim, int]:
+    """Start, count and step after clamping as ONNX does.
+
+    A known start inside a symbolic axis is taken to be inside for all sizes; the plan refuses a
+    negative extent.
+    """
+    low, top = (0, size) if step > 0 else (-1, sub(size, 1))
+    first = _position(size, start)
+    first = _clamped(first, low, top) if _decided(first, top) else first
+    last = _clamped(_position(size, end), low, top)
+    span = sub(last, first) if step > 0 else sub(first, last)
+    count = ceildiv(span, abs(step))
+    if isinstance(count, int):
+        count = max(count, 0)
+        first = first if count else 0
+    elif not isinstance(start, int) and not (non_negative(first) and non_negative(span)):
+        raise Refusal("slices from a symbolic position")
+    return first, count, step
+
+
+def _position(size: Dim, at: Dim) -> Dim:
+    """A bound with negative ones counted from the end."""
+    if isinstance(at, int) and -_FAR < at < 0:
+        return add(size, at)
+    return at
+
+
+def _decided(at: Dim, top: Dim) -> bool:
+    return isinstance(sub(top, at), int) or (isinstance(at, int) and abs(at) >= _FAR)
+
+
+def _clamped(at: Dim, low: int, top: Dim) -> Dim:
+    """The position between `low` and `top`."""
+    if isinstance(at, int):
+        if at >= _FAR:
+            return top
+        if at <= low:
+            return low
+    if isinstance(at, int) and isinstance(top, int):
+        return max(low, min(at, top))
+    return at if non_negative(sub(top, at)) else minimum(at, top)
+
+
+def _slice_contents(
+    x: Symbolic, ranges: dict[int, tuple[Dim, Dim, int]]
+) -> np.ndarray[tuple[int, ...], np.dtype[np.object_]]:
+    array = x.array
+    for axis, (start, count, step) in ranges.items():
+        if not isinstance(start, int) or not isinstance(count, int):
+            raise Refusal("slices a shape at a symbolic position")
+        indices = start + step * np.arange(count)
+        array = np.take(array, indices, axis=axis)
+    return array
+
+
+def import_gather(call: Call) -> Sequence[Operand]:
+    """ONNX Gather 1 to 13; computed indices beyond the axis are clamped to its ends."""
+    x = call.operand(0)
+    axis = call.axis(call.integer("axis", 0), len(x.shape))
+    if isinstance(x, Symbolic):
+        indices = np.asarray(call.integers_of(1, "an index into a shape"), dtype=np.int64)
+        if indices.size and not -x.shape[axis] <= indices.min() <= indices.max() < x.shape[axis]:
+            raise call.broken(f"an index outside of {x.shape[axis]} elements")
+        picked = np.take(x.array, indices.reshape(call.shape(1)), axis=axis)  # type: ignore[arg-type]
+        return [Symbolic(x.dtype, np.asarray(picked, dtype=object))]
+    data, where = call.value(0), call.value(1)
+    if where.dtype not in (DType.I32, DType.I64):
+        raise call.broken(f"indices of type {where.dtype.value}")
+    sliced = _as_slice(call, data, where, axis)
+    return [call.emit(Gather(axis=axis), data, where) if sliced is None else sliced]
+
+
+def _as_slice(call: Call, data: Value, where: Value, axis: int) -> Value | None:
+    """The gather as a movement, if its indices are known, evenly spaced and of rank 0 or 1."""
+    indices = call.build.constants.get(where)
+    size = data.shape[axis]
+    if indices is None or indices.size == 0:
+        return None
+    _check_indices(call, indices, size)
+    if indices.ndim > 1 or (indices.ndim == 0 and data.rank == 1):
+        return None
+    flat = [int(i) for i in indices.ravel()]
+    steps = {b - a for a, b in pairwise(flat)} or {1}
+    if len(steps) != 1 or 0 in steps or (min(flat) < 0) != (max(flat) < 0):
+        return None
+    start = add(size, flat[0]) if flat[0] < 0 else flat[0]
+    drop = (axis,) if indices.ndim == 0 else ()
+    return move(call, data, slice_map(data.shape, {axis: (start, len(flat), steps.pop())}, drop))
+
+
+def _check_indices(call: Call, indices: Array, size: Dim) -> None:
+    """Raise where known indices, some at least, are outside of an axis of known size."""
+    if isinstance(size, int) and not -size <= indices.min() <= indices.max() < size:
+        raise call.broken(f"an index outside of {size} elements")
+
+
+def import_gather_nd(call: Call) -> Sequence[Operand]:
+    """ONNX GatherND 11 to 13; computed indices beyond an axis are clamped to its ends."""
+    data, indices = call.value(0), call.value(1)
+    if indices.dtype is not DType.I64:
+        raise call.broken(f"indices of type {indices.dtype.value}")
+    batch = call.integer("batch_dims", 0)
+    if not indices.rank or not isinstance(indices.shape[-1], int):
+        raise Refusal("takes tuples of indices of unknown length")
+    known = call.build.constants.get(indices)
+    if known is not None and known.size:
+        for column, size in zip(
+            np.moveaxis(known, -1, 0), data.shape[max(batch, 0) :], strict=False
+        ):
+            _check_indices(call, column, size)
+    return [call.emit(GatherNd(batch), data, indices)]

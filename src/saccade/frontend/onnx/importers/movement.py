@@ -1,0 +1,263 @@
+"""Operators that only move elements: all but Concat and Pad become one `Move`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from saccade.frontend.onnx.call import Call, Operand
+from saccade.frontend.onnx.moves import (
+    broadcast_map,
+    crop,
+    move,
+    reshaped,
+    slice_map,
+    spell,
+    tile_map,
+    transpose_map,
+)
+from saccade.frontend.onnx.refusal import Refusal
+from saccade.ir import Dim
+from saccade.ir.dim import floordiv, product
+from saccade.ir.pixel_maps import depth_to_space, space_to_depth
+from saccade.ir.reshape_maps import divisible, infer_reshape, quotient
+from saccade.opdefs import Concat, Pad
+
+__all__ = [
+    "import_concat",
+    "import_depth_to_space",
+    "import_expand",
+    "import_flatten",
+    "import_pad",
+    "import_reshape",
+    "import_space_to_depth",
+    "import_split",
+    "import_squeeze",
+    "import_tile",
+    "import_transpose",
+    "import_unsqueeze",
+]
+
+_PADS_INPUT_SINCE = 11
+
+
+def import_reshape(call: Call) -> Sequence[Operand]:
+    """ONNX Reshape 5 to 25."""
+    x = call.value(0)
+    target = list(call.dims(1, "the target of a reshape"))
+    if not call.flag("allowzero"):
+        if any(d == 0 and axis >= x.rank for axis, d in enumerate(target)):
+            raise call.broken(f"target {spell(target)} keeps axes that {spell(x.shape)} lacks")
+        target = [x.shape[axis] if d == 0 else d for axis, d in enumerate(target)]
+    if target.count(-1) > 1 or any(isinstance(d, int) and d < -1 for d in target):
+        raise call.broken(f"target {spell(target)}")
+    shape = infer_reshape(x.shape, target)
+    if shape is None:
+        shape = infer_reshape(divisible(x.shape, target), target, assume=True)
+    if shape is None:
+        raise _mismatch(call, x.shape, target)
+    counts = product(x.shape), product(shape)
+    if isinstance(counts[0], int) and isinstance(counts[1], int) and counts[0] != counts[1]:
+        raise call.broken(f"reshapes {spell(x.shape)} to {spell(shape)}")
+    return [reshaped(call, x, shape)]
+
+
+def _mismatch(call: Call, shape: Sequence[Dim], target: Sequence[Dim]) -> Exception:
+    """The error for a -1 that is no whole number, or not known to be one."""
+    message = f"reshapes {spell(shape)} to {spell(target)}"
+    if all(isinstance(d, int) for d in (*shape, *target)):
+        return call.broken(message)
+    return Refusal(f"{message}, which does not divide for all sizes")
+
+
+def import_flatten(call: Call) -> Sequence[Operand]:
+    """ONNX Flatten 1 to 25."""
+    x = call.value(0)
+    axis = call.integer("axis", 1)
+    axis = x.rank if axis == x.rank else call.axis(axis, x.rank)
+    return [reshaped(call, x, (product(x.shape[:axis]), product(x.shape[axis:])))]
+
+
+def _axes_argument(call: Call) -> tuple[int, ...] | None:
+    """Axes of Squeeze and Unsqueeze: an attribute up to version 11, an input from 13 on."""
+    if call.has(1):
+        return call.integers_of(1, "the axes")
+    return call.integers("axes")
+
+
+def import_squeeze(call: Call) -> Sequence[Operand]:
+    """ONNX Squeeze 1 to 25."""
+    x = call.value(0)
+    given = _axes_argument(call)
+    if given is None:
+        if any(not isinstance(d, int) for d in x.shape):
+            raise Refusal("squeezes whichever axes are 1, of symbolic sizes")
+        axes = tuple(axis for axis, d in enumerate(x.shape) if d == 1)
+    else:
+        axes = call.axes(given, x.rank)
+    for axis in axes:
+        if isinstance(x.shape[axis], int) and x.shape[axis] != 1:
+            raise call.broken(f"axis {axis} of {spell(x.shape)} is not 1")
+        if x.shape[axis] != 1:
+            raise Refusal("squeezes an axis of symbolic size")
+    return [reshaped(call, x, [d for axis, d in enumerate(x.shape) if axis not in axes])]
+
+
+def import_unsqueeze(call: Call) -> Sequence[Operand]:
+    """ONNX Unsqueeze 1 to 25."""
+    x = call.value(0)
+    given = _axes_argument(call)
+    if given is None:
+        raise call.broken("no axes")
+    if len(given) + x.rank > 64:
+        raise call.broken(f"{len(given) + x.rank} axes")
+    axes = call.axes(given, x.rank + len(given))
+    shape: list[Dim] = list(x.shape)
+    for axis in axes:
+        shape.insert(axis, 1)
+    return [reshaped(call, x, shape)]
+
+
+def import_transpose(call: Call) -> Sequence[Operand]:
+    """ONNX Transpose 1 to 25."""
+    x = call.value(0)
+    order = call.integers("perm")
+    if order is None:
+        order = tuple(reversed(range(x.rank)))
+    if sorted(order) != list(range(x.rank)):
+        raise call.broken(f"perm {list(order)} of {x.rank} axes")
+    return [move(call, x, transpose_map(x.shape, order))]
+
+
+def import_expand(call: Call) -> Sequence[Operand]:
+    """ONNX Expand 8 and 13."""
+    x = call.value(0)
+    wanted = call.dims(1, "the shape of an expand")
+    if len(wanted) > 64 or any(isinstance(d, int) and d < 0 for d in wanted):
+        raise call.broken(f"expands to {spell(wanted)}")
+    rank = max(x.rank, len(wanted))
+    have = (*(1,) * (rank - x.rank), *x.shape)
+    want = (*(1,) * (rank - len(wanted)), *wanted)
+    target = tuple(h if w == 1 else w for h, w in zip(have, want, strict=True))
+    return [move(call, x, broadcast_map(x.shape, target))]
+
+
+def import_tile(call: Call) -> Sequence[Operand]:
+    """ONNX Tile 6 and 13."""
+    x = call.value(0)
+    repeats = call.dims(1, "the repeats of a tile")
+    if len(repeats) != x.rank or any(isinstance(d, int) and d < 0 for d in repeats):
+        raise call.broken(f"repeats {spell(repeats)} of {spell(x.shape)}")
+    return [move(call, x, tile_map(x.shape, repeats))]
+
+
+def import_split(call: Call) -> Sequence[Operand]:
+    """ONNX Split 2 to 18: one `Move` for each part."""
+    x = call.value(0)
+    axis = call.axis(call.integer("axis", 0), x.rank)
+    parts = []
+    start = 0
+    for size in _split_sizes(call, x.shape[axis]):
+        parts.append(move(call, x, slice_map(x.shape, {axis: (start, size, 1)})))
+        start += size
+    return parts
+
+
+def _split_sizes(call: Call, size: Dim) -> list[int]:
+    given = call.integers_of(1, "the sizes of a split") if call.has(1) else call.integers("split")
+    count = len(call.node.outputs)
+    if given is not None:
+        if len(given) != count or min(given) < 0 or (isinstance(size, int) and sum(given) != size):
+            raise call.broken(f"splits {size} into {list(given)} for {count} outputs")
+        return list(given)
+    if not isinstance(size, int):
+        raise Refusal("splits an axis of symbolic size evenly")
+    if call.integer("num_outputs", count) != count:
+        raise call.broken(f"num_outputs for {count} outputs")
+    each = -(-size // count)
+    sizes = [each] * (count - 1) + [size - each * (count - 1)]
+    if sizes[-1] < 0 or (call.opset < 18 and sizes[-1] != each):
+        raise call.broken(f"splits {size} into {count} parts")
+    return sizes
+
+
+def import_depth_to_space(call: Call) -> Sequence[Operand]:
+    """ONNX DepthToSpace 1 to 28."""
+    x = call.value(0)
+    block, mode = call.integer("blocksize", 0), call.text("mode", "DCR")
+    if x.rank != 4 or not 1 <= block <= 1 << 12 or mode not in ("DCR", "CRD"):
+        raise call.broken(f"blocksize {block}, mode {mode!r} of {spell(x.shape)}")
+    depth = quotient(x.shape[1], block * block)
+    if depth is None:
+        if isinstance(x.shape[1], int):
+            raise call.broken(f"{x.shape[1]} channels do not make blocks of {block}")
+        depth = floordiv(x.shape[1], block * block)  # the plan checks that it divides
+    return [move(call, x, depth_to_space(x.shape, block, depth, mode))]
+
+
+def import_space_to_depth(call: Call) -> Sequence[Operand]:
+    """ONNX SpaceToDepth 1 to 28."""
+    x = call.value(0)
+    block, mode = call.integer("blocksize", 0), call.text("mode", "DCR")
+    if x.rank != 4 or not 1 <= block <= 1 << 12 or mode not in ("DCR", "CRD"):
+        raise call.broken(f"blocksize {block}, mode {mode!r} of {spell(x.shape)}")
+    rows, columns = (floordiv(extent, block) for extent in x.shape[2:])
+    if any(isinstance(d, int) and d % block for d in x.shape[2:]):
+        raise call.broken(f"blocks of {block} in {spell(x.shape)}")
+    # that symbolic sizes divide too is left to the plan to check
+    return [move(call, x, space_to_depth(x.shape, block, rows, columns, mode))]
+
+
+def import_concat(call: Call) -> Sequence[Operand]:
+    """ONNX Concat 4 to 13."""
+    parts = [call.value(index) for index in range(len(call.operands))]
+    if not parts:
+        raise call.broken("no inputs")
+    axis = call.axis(call.integer("axis", 1 if call.opset < 4 else 0), parts[0].rank)
+    if len(parts) == 1:
+        return parts
+    return [call.emit(Concat(axis=axis), *parts)]
+
+
+def import_pad(call: Call) -> Sequence[Operand]:
+    """ONNX Pad 2 to 25; negative pads crop first."""
+    x = call.value(0)
+    pads = _pads(call, x.rank)
+    mode = call.text("mode", "constant")
+    if mode not in ("constant", "reflect", "edge", "wrap"):
+        raise call.broken(f"mode {mode!r}")
+    value = call.number("value", 0.0)
+    if call.has(2):
+        constant = call.constant(2, "the value of a pad")
+        if constant.size != 1:
+            raise call.broken(f"a pad value of {constant.size} elements")
+        value = float(constant.item())
+    cut = {
+        axis: (max(0, -before), max(0, -after))
+        for axis, (before, after) in enumerate(pads)
+        if isinstance(before, int) and isinstance(after, int)
+    }
+    x = move(call, x, crop(x.shape, cut))
+    kept = tuple(
+        (max(0, a) if isinstance(a, int) else a, max(0, b) if isinstance(b, int) else b)
+        for a, b in pads
+    )
+    if all(pair == (0, 0) for pair in kept):
+        return [x]
+    return [call.emit(Pad(pads=kept, mode=mode, value=value), x)]
+
+
+def _pads(call: Call, rank: int) -> list[tuple[Dim, Dim]]:
+    """Before and after for each axis."""
+    flat: Sequence[Dim] = call.integers("pads") or ()
+    if call.opset >= _PADS_INPUT_SINCE:
+        flat = call.dims(1, "the padding")
+    axes = list(range(rank))
+    if call.has(3):
+        axes = [call.axis(a, rank) for a in call.integers_of(3, "the axes")]
+    count = len(axes)
+    if len(flat) != 2 * count or len(set(axes)) != count:
+        raise call.broken(f"pads {spell(flat)} for {count} axes")
+    pads: list[tuple[Dim, Dim]] = [(0, 0)] * rank
+    for position, axis in enumerate(axes):
+        pads[axis] = (flat[position], flat[count + position])
+    return pads

@@ -1,0 +1,107 @@
+"""Normalisations: at inference most are a scale and a shift per channel."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from saccade.frontend.onnx.call import Call, Operand
+from saccade.frontend.onnx.importers._elementwise import pointwise
+from saccade.frontend.onnx.refusal import Refusal
+from saccade.ir import Array, Expr, Value
+from saccade.ir.expr import apply
+from saccade.opdefs import GroupNorm, LayerNorm, LocalResponseNorm, LpNormalize
+
+__all__ = [
+    "import_batch_normalization",
+    "import_group_normalization",
+    "import_instance_normalization",
+    "import_layer_normalization",
+    "import_lp_normalization",
+    "import_lrn",
+]
+
+
+def import_batch_normalization(call: Call) -> Sequence[Operand]:
+    """ONNX BatchNormalization 7 to 15 at inference: `x · k + b`, k and b computed in float64."""
+    x = call.value(0)
+    if call.flag("training_mode") or not call.flag("spatial", default=True):
+        raise Refusal("batch normalization in training mode or per activation")
+    scale, bias, mean, variance = (
+        call.constant(index, "a parameter of a batch normalization").astype(np.float64)
+        for index in range(1, 5)
+    )
+    channels = scale.shape
+    if x.rank < 2 or len(channels) != 1 or {bias.shape, mean.shape, variance.shape} != {channels}:
+        raise call.broken("parameters that are not one number per channel")
+    with np.errstate(all="ignore"):
+        factor = scale / np.sqrt(variance + call.number("epsilon", 1e-5))
+        shift = bias - mean * factor
+    parts = [_per_channel(call, array, x) for array in (factor, shift)]
+
+    def make(e: Expr, k: Expr, b: Expr) -> Expr:
+        return apply("add", apply("mul", e, k), b)
+
+    return [pointwise(call, make, [x, *parts])]
+
+
+def _per_channel(call: Call, array: Array, x: Value) -> Value:
+    shaped = array.astype(x.dtype.numpy).reshape((1, -1, *(1,) * (x.rank - 2)))
+    return call.build.constant(shaped, f"{call.name}.parameter")
+
+
+def import_layer_normalization(call: Call) -> Sequence[Operand]:
+    """ONNX LayerNormalization 17."""
+    x = call.value(0)
+    op = LayerNorm(
+        axis=call.axis(call.integer("axis", -1), x.rank), epsilon=call.number("epsilon", 1e-5)
+    )
+    operands = [call.value(1)] + ([call.value(2)] if call.has(2) else [])
+    return [call.emit(op, x, *operands)]
+
+
+def import_instance_normalization(call: Call) -> Sequence[Operand]:
+    """ONNX InstanceNormalization 6 and 22."""
+    x = call.value(0)
+    if x.rank < 3 or not isinstance(x.shape[1], int):
+        raise Refusal("instance normalization of an unknown number of channels")
+    op = GroupNorm(groups=x.shape[1], epsilon=call.number("epsilon", 1e-5))
+    return [call.emit(op, x, call.value(1), call.value(2))]
+
+
+def import_group_normalization(call: Call) -> Sequence[Operand]:
+    """ONNX GroupNormalization 18 (parameters per group) and 21 (per channel)."""
+    x = call.value(0)
+    groups = call.integer("num_groups", 0)
+    scale, bias = call.value(1), call.value(2)
+    if x.rank < 3 or not isinstance(x.shape[1], int) or groups < 1 or x.shape[1] % groups:
+        raise call.broken(f"{groups} groups")
+    if call.opset < 21:
+        each = x.shape[1] // groups
+        scale, bias = (
+            call.build.constant(np.repeat(call.constant(index, "a parameter"), each), call.name)
+            for index in (1, 2)
+        )
+    op = GroupNorm(groups=groups, epsilon=call.number("epsilon", 1e-5))
+    return [call.emit(op, x, scale, bias)]
+
+
+def import_lp_normalization(call: Call) -> Sequence[Operand]:
+    """ONNX LpNormalization 1 and 22."""
+    x = call.value(0)
+    p = call.integer("p", 2)
+    if p not in (1, 2):
+        raise call.broken(f"p = {p}")
+    return [call.emit(LpNormalize(call.axis(call.integer("axis", -1), x.rank), p), x)]
+
+
+def import_lrn(call: Call) -> Sequence[Operand]:
+    """ONNX LRN 1 and 13."""
+    op = LocalResponseNorm(
+        size=call.integer("size", 0),
+        alpha=call.number("alpha", 1e-4),
+        beta=call.number("beta", 0.75),
+        bias=call.number("bias", 1.0),
+    )
+    return [call.emit(op, call.value(0))]

@@ -1,0 +1,292 @@
+"""Everything that works element by element becomes one `Pointwise` with an expression."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from functools import partial, reduce
+
+import numpy as np
+
+from saccade.frontend.onnx.call import Call, Importer, Operand
+from saccade.frontend.onnx.importers._elementwise import cast_to, pointwise, with_symbols
+from saccade.frontend.onnx.moves import reshaped
+from saccade.frontend.onnx.refusal import Refusal
+from saccade.frontend.onnx.symbolic import Symbolic, cast
+from saccade.ir import DType, Expr, Value
+from saccade.ir.expr import apply, const
+
+__all__ = ["POINTWISE"]
+
+_SELU_ALPHA, _SELU_GAMMA = 1.67326319217681884765625, 1.05070102214813232421875
+_SINCE_INPUTS = 11
+_SINCE_NUMPY = 7
+_MOST_OPERANDS = 8
+"""Of one sum, minimum or maximum: more are several, so that no expression is without bound."""
+
+_DTYPES = {
+    1: DType.F32, 2: DType.U8, 3: DType.I8, 4: DType.U16, 5: DType.I16, 6: DType.I32,
+    7: DType.I64, 9: DType.BOOL, 10: DType.F32, 11: DType.F64, 12: DType.U32, 13: DType.U64,
+}  # fmt: skip
+"""`onnx.TensorProto` element types; float16 is computed in float32."""
+
+
+def _same(call: Call, op: str, dtype: DType | None = None) -> Sequence[Operand]:
+    """An operator of expressions that takes the node's operands as they are."""
+    operands = [call.value(index) for index in range(len(call.operands))]
+    return [pointwise(call, partial(apply, op), operands, dtype)]
+
+
+def _binary(call: Call, op: str, dtype: DType | None = None) -> Sequence[Operand]:
+    """Two operands; up to version 6 an `axis` says where the second one's axes begin."""
+    left, right = call.value(0), call.value(1)
+    if call.opset < _SINCE_NUMPY and right.rank < left.rank and "axis" in call.node.attributes:
+        start = call.axis(call.integer("axis", 0), left.rank)
+        right = _spread(call, right, left.rank - start)
+    return [pointwise(call, partial(apply, op), [left, right], dtype)]
+
+
+def _spread(call: Call, value: Value, rank: int) -> Value:
+    """The value with axes of 1 behind its own, `rank` in all."""
+    if rank < value.rank:
+        raise call.broken(f"broadcasts {value.rank} axes to {rank}")
+    return reshaped(call, value, (*value.shape, *(1,) * (rank - value.rank)))
+
+
+def _prelu(call: Call) -> Sequence[Operand]:
+    x, slope = call.value(0), call.value(1)
+    if call.opset < _SINCE_NUMPY and slope.rank == 1 and x.rank > 1:
+        slope = _spread(call, slope, x.rank - 1)
+    return [pointwise(call, partial(apply, "leaky_relu"), [x, slope])]
+
+
+def _unary(call: Call, make: Callable[[Expr], Expr]) -> Sequence[Operand]:
+    return [pointwise(call, make, [call.value(0)])]
+
+
+def _variadic(call: Call, op: str, *, mean: bool = False) -> Sequence[Operand]:
+    operands = [call.value(index) for index in range(len(call.operands))]
+    if not operands:
+        raise call.broken("no inputs")
+
+    count = len(operands)
+
+    def chain(*parts: Expr) -> Expr:
+        return reduce(partial(apply, op), parts)
+
+    def make(*parts: Expr) -> Expr:
+        total = chain(*parts)
+        return apply("mul", total, const(1 / count)) if mean else total
+
+    if len(operands) == 1:
+        return operands
+    while len(operands) > _MOST_OPERANDS:  # in the same order, a few at a time
+        first = pointwise(call, chain, operands[:_MOST_OPERANDS])
+        operands = [first, *operands[_MOST_OPERANDS:]]
+    return [pointwise(call, make, operands)]
+
+
+def _with_number(call: Call, op: str, attribute: str, default: float) -> Sequence[Operand]:
+    number = const(call.number(attribute, default))
+    return _unary(call, lambda x: apply(op, x, number))
+
+
+def _clip(call: Call) -> Sequence[Operand]:
+    x = call.value(0)
+    if call.opset < _SINCE_INPUTS:
+        limits = call.number("min", -math.inf), call.number("max", math.inf)
+        low, high = (None if math.isinf(v) else const(v) for v in limits)
+        return [pointwise(call, lambda e: _clipped(e, low, high), [x])]
+    bounds = [call.value(index) if call.has(index) else None for index in (1, 2)]
+
+    def make(e: Expr, *given: Expr) -> Expr:
+        rest = list(given)
+        first, second = (None if bound is None else rest.pop(0) for bound in bounds)
+        return _clipped(e, first, second)
+
+    return [pointwise(call, make, [x, *(bound for bound in bounds if bound is not None)])]
+
+
+def _clipped(x: Expr, low: Expr | None, high: Expr | None) -> Expr:
+    if low is not None and high is not None:
+        return apply("clip", x, low, high)
+    if low is not None:
+        return apply("max", x, low)
+    return x if high is None else apply("min", x, high)
+
+
+def _pow(call: Call) -> Sequence[Operand]:
+    base, exponent = call.value(0), call.value(1)
+    array = call.build.constants.get(exponent)
+    power = float(array.item()) if array is not None and array.size == 1 else None
+    if power is not None and base.dtype.is_float and exponent.rank <= base.rank:
+        if power == 2:
+            return [pointwise(call, lambda x: apply("mul", x, x), [base])]
+        if power == 0.5:
+            return [pointwise(call, partial(apply, "sqrt"), [base])]
+    operands = [base, cast_to(call, exponent, base.dtype)]
+    return [pointwise(call, partial(apply, "pow"), operands)]
+
+
+def _mod(call: Call) -> Sequence[Operand]:
+    return _same(call, "fmod" if call.flag("fmod") else "mod")
+
+
+def _where(call: Call) -> Sequence[Operand]:
+    operands = [call.value(index) for index in range(3)]
+    return [pointwise(call, partial(apply, "where"), operands, operands[1].dtype)]
+
+
+def _hard_sigmoid(call: Call) -> Sequence[Operand]:
+    alpha, beta = call.number("alpha", 0.2), call.number("beta", 0.5)
+    return _unary(call, lambda x: apply("hard_sigmoid", x, const(alpha), const(beta)))
+
+
+def _gelu(call: Call) -> Sequence[Operand]:
+    form = call.text("approximate", "none")
+    if form == "none":
+        return _unary(call, partial(apply, "gelu"))
+    if form != "tanh":
+        raise call.broken(f"approximate {form!r}")
+
+    def make(x: Expr) -> Expr:
+        cube = apply("mul", apply("mul", x, apply("mul", x, x)), const(0.044715))
+        inner = apply("mul", apply("add", x, cube), const(math.sqrt(2 / math.pi)))
+        half = apply("mul", x, const(0.5))
+        return apply("mul", half, apply("add", apply("tanh", inner), const(1)))
+
+    return _unary(call, make)
+
+
+def _selu(call: Call) -> Sequence[Operand]:
+    alpha, gamma = call.number("alpha", _SELU_ALPHA), call.number("gamma", _SELU_GAMMA)
+    return _unary(call, lambda x: apply("mul", apply("elu", x, const(alpha)), const(gamma)))
+
+
+def _celu(call: Call) -> Sequence[Operand]:
+    alpha = const(call.number("alpha", 1.0))
+    inner = const(1.0)
+    return _unary(call, lambda x: apply("mul", apply("elu", apply("div", x, alpha), inner), alpha))
+
+
+def _thresholded_relu(call: Call) -> Sequence[Operand]:
+    alpha = const(call.number("alpha", 1.0))
+    return _unary(call, lambda x: apply("where", apply("greater", x, alpha), x, const(0)))
+
+
+def _swish(call: Call) -> Sequence[Operand]:
+    alpha = call.number("alpha", 1.0)
+    if alpha == 1:
+        return _unary(call, partial(apply, "silu"))
+    return _unary(call, lambda x: apply("mul", x, apply("sigmoid", apply("mul", x, const(alpha)))))
+
+
+def _shrink(call: Call) -> Sequence[Operand]:
+    threshold, bias = const(call.number("lambd", 0.5)), const(call.number("bias", 0.0))
+
+    def make(x: Expr) -> Expr:
+        below, above = apply("add", x, bias), apply("sub", x, bias)
+        rest = apply("where", apply("greater", x, threshold), above, const(0))
+        return apply("where", apply("less", x, apply("neg", threshold)), below, rest)
+
+    return _unary(call, make)
+
+
+def _exponentials(call: Call, sign: str) -> Sequence[Operand]:
+    """Sinh and Cosh."""
+
+    def make(x: Expr) -> Expr:
+        both = apply(sign, apply("exp", x), apply("exp", apply("neg", x)))
+        return apply("mul", both, const(0.5))
+
+    return _unary(call, make)
+
+
+def _tan(call: Call) -> Sequence[Operand]:
+    return _unary(call, lambda x: apply("div", apply("sin", x), apply("cos", x)))
+
+
+def _dropout(call: Call) -> Sequence[Operand]:
+    if call.has(2) and bool(call.constant(2, "training_mode").any()):
+        raise Refusal("dropout in training mode")
+    return [call.operand(0)]
+
+
+def _identity(call: Call) -> Sequence[Operand]:
+    return [call.operand(0)]
+
+
+def _cast(call: Call) -> Sequence[Operand]:
+    dtype = _DTYPES.get(call.integer("to", 0))
+    if dtype is None:
+        raise Refusal("casts to an element type that Saccade does not have")
+    return [_as_type(call, dtype)]
+
+
+def _cast_like(call: Call) -> Sequence[Operand]:
+    return [_as_type(call, call.operand(1).dtype)]
+
+
+def _as_type(call: Call, dtype: DType) -> Operand:
+    x = call.operand(0)
+    if isinstance(x, Symbolic):
+        elements = np.frompyfunc(lambda e: cast(e, dtype), 1, 1)(x.array)
+        return Symbolic(dtype, np.asarray(elements, dtype=object))
+    value: Value = call.value(0)
+    if dtype is DType.F64 and value not in call.build.constants:
+        raise Refusal("double precision")
+    return cast_to(call, value, dtype)
+
+
+def _table() -> dict[str, Importer]:
+    unary = {
+        "Neg": "neg", "Abs": "abs", "Exp": "exp", "Log": "log", "Sqrt": "sqrt", "Floor": "floor",
+        "Ceil": "ceil", "Round": "round", "Sign": "sign", "Relu": "relu", "Sigmoid": "sigmoid",
+        "Tanh": "tanh", "Erf": "erf", "Softplus": "softplus", "Softsign": "softsign",
+        "HardSwish": "hardswish", "Mish": "mish", "Sin": "sin", "Cos": "cos",
+        "Reciprocal": "reciprocal",
+    }  # fmt: skip
+    binary = {"Add": "add", "Sub": "sub", "Mul": "mul", "Div": "div"}
+    logic = {
+        "Equal": "equal", "Less": "less", "LessOrEqual": "less_equal", "Greater": "greater",
+        "GreaterOrEqual": "greater_equal", "And": "and", "Or": "or", "Xor": "xor",
+    }  # fmt: skip
+    plain: dict[str, Importer] = {name: partial(_same, op=op) for name, op in unary.items()}
+    plain |= {name: partial(_binary, op=op) for name, op in binary.items()}
+    plain |= {name: partial(_binary, op=op, dtype=DType.BOOL) for name, op in logic.items()}
+    plain |= {
+        "Sum": partial(_variadic, op="add"),
+        "Mean": partial(_variadic, op="add", mean=True),
+        "Min": partial(_variadic, op="min"),
+        "Max": partial(_variadic, op="max"),
+        "LeakyRelu": partial(_with_number, op="leaky_relu", attribute="alpha", default=0.01),
+        "Elu": partial(_with_number, op="elu", attribute="alpha", default=1.0),
+        "Not": partial(_same, op="not", dtype=DType.BOOL),
+        "IsNaN": partial(_same, op="isnan", dtype=DType.BOOL),
+        "PRelu": _prelu,
+        "Clip": _clip,
+        "Pow": _pow,
+        "Mod": _mod,
+        "Where": _where,
+        "HardSigmoid": _hard_sigmoid,
+        "Gelu": _gelu,
+        "Selu": _selu,
+        "Celu": _celu,
+        "ThresholdedRelu": _thresholded_relu,
+        "Swish": _swish,
+        "Shrink": _shrink,
+        "Sinh": partial(_exponentials, sign="sub"),
+        "Cosh": partial(_exponentials, sign="add"),
+        "Tan": _tan,
+    }
+    table = {name: with_symbols(importer) for name, importer in plain.items()}
+    return table | {
+        "Cast": _cast,
+        "CastLike": _cast_like,
+        "Dropout": _dropout,
+        "Identity": _identity,
+    }
+
+
+POINTWISE = _table()
+"""Importers of the default domain by operator."""

@@ -1,0 +1,134 @@
+"""Reductions, ArgMax, Softmax, CumSum."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from saccade.frontend.onnx.call import Call, Importer, Operand
+from saccade.frontend.onnx.importers._elementwise import pointwise
+from saccade.frontend.onnx.moves import reshaped
+from saccade.frontend.onnx.refusal import Refusal
+from saccade.ir import Expr, Value
+from saccade.ir.dim import product
+from saccade.ir.expr import apply
+from saccade.opdefs import ArgReduce, CumSum, Reduce, Softmax
+
+__all__ = [
+    "REDUCTIONS",
+    "import_arg_max",
+    "import_arg_min",
+    "import_cumsum",
+    "import_log_softmax",
+    "import_softmax",
+]
+
+_AXES_INPUT_SINCE = 18
+_SUM_AXES_INPUT_SINCE = 13
+_ONE_AXIS_SINCE = 13
+
+
+def _reduce(call: Call, kind: str) -> Sequence[Operand]:
+    x = call.value(0)
+    if kind.startswith("log") and not x.dtype.is_float:
+        raise Refusal("logarithms of integers")
+    since = _SUM_AXES_INPUT_SINCE if call.node.op_type == "ReduceSum" else _AXES_INPUT_SINCE
+    if call.opset >= since:
+        given = call.integers_of(1, "the axes") if call.has(1) else ()
+        if not given and call.flag("noop_with_empty_axes"):
+            return [_of_each(call, kind, x)]
+    else:
+        given = call.integers("axes") or ()
+    axes = call.axes(given, x.rank) if given else tuple(range(x.rank))
+    keepdims = call.flag("keepdims", default=True)
+    if not axes:
+        return [_of_each(call, kind, x)]
+    return [call.emit(Reduce(kind=kind, axes=axes, keepdims=keepdims), x)]
+
+
+def _of_each(call: Call, kind: str, x: Value) -> Value:
+    """The reduction over no axes: what is done before and after summing is still done."""
+    step = _OF_ONE.get(kind)
+    return x if step is None else pointwise(call, step, [x])
+
+
+_OF_ONE: dict[str, Callable[[Expr], Expr]] = {
+    "l1": lambda e: apply("abs", e),
+    "l2": lambda e: apply("abs", e),
+    "sum_square": lambda e: apply("mul", e, e),
+    "log_sum": lambda e: apply("log", e),
+}
+"""Reductions of a single element that are not that element."""
+
+REDUCTIONS: dict[str, Importer] = {
+    f"Reduce{onnx_name}": partial(_reduce, kind=kind)
+    for onnx_name, kind in {
+        "Sum": "sum",
+        "Mean": "mean",
+        "Max": "max",
+        "Min": "min",
+        "Prod": "prod",
+        "L1": "l1",
+        "L2": "l2",
+        "SumSquare": "sum_square",
+        "LogSum": "log_sum",
+        "LogSumExp": "log_sum_exp",
+    }.items()
+}
+"""ONNX Reduce*, versions 1 to 20."""
+
+
+def _arg_reduce(call: Call, kind: str) -> Sequence[Operand]:
+    x = call.value(0)
+    op = ArgReduce(
+        kind=kind,
+        axis=call.axis(call.integer("axis", 0), x.rank),
+        keepdims=call.flag("keepdims", default=True),
+        select_last=call.flag("select_last_index"),
+    )
+    return [call.emit(op, x)]
+
+
+def import_arg_max(call: Call) -> Sequence[Operand]:
+    """ONNX ArgMax 1 to 13."""
+    return _arg_reduce(call, "argmax")
+
+
+def import_arg_min(call: Call) -> Sequence[Operand]:
+    """ONNX ArgMin 1 to 13."""
+    return _arg_reduce(call, "argmin")
+
+
+def _softmax(call: Call, *, log: bool) -> Sequence[Operand]:
+    x = call.value(0)
+    old = call.opset < _ONE_AXIS_SINCE
+    axis = call.axis(call.integer("axis", 1 if old else -1), x.rank)
+    if not old or all(d == 1 for d in x.shape[axis + 1 :]):
+        return [call.emit(Softmax(axis=axis, log=log), x)]
+    # up to version 11 all axes from `axis` on were one
+    flat = reshaped(call, x, (*x.shape[:axis], product(x.shape[axis:])))
+    return [reshaped(call, call.emit(Softmax(axis=axis, log=log), flat), x.shape)]
+
+
+def import_softmax(call: Call) -> Sequence[Operand]:
+    """ONNX Softmax 1 to 13."""
+    return _softmax(call, log=False)
+
+
+def import_log_softmax(call: Call) -> Sequence[Operand]:
+    """ONNX LogSoftmax 1 to 13."""
+    return _softmax(call, log=True)
+
+
+def import_cumsum(call: Call) -> Sequence[Operand]:
+    """ONNX CumSum 11 and 14."""
+    x = call.value(0)
+    axes = call.integers_of(1, "the axis of a running sum")
+    if len(axes) != 1:
+        raise call.broken(f"axis {list(axes)}")
+    op = CumSum(
+        axis=call.axis(axes[0], x.rank),
+        exclusive=call.flag("exclusive"),
+        reverse=call.flag("reverse"),
+    )
+    return [call.emit(op, x)]

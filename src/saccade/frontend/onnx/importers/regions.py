@@ -1,0 +1,85 @@
+"""RoiAlign and NonMaxSuppression."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from saccade.frontend.onnx.call import Call, Operand
+from saccade.frontend.onnx.refusal import Refusal
+from saccade.ir.dim import minimum, product
+from saccade.opdefs import NonMaxSuppression, RoiAlign
+
+__all__ = ["import_non_max_suppression", "import_roi_align"]
+
+_FAR = 2**31 - 1
+"""Exporters write this and more for "all of them"."""
+_MODES = {"avg": "average", "max": "max"}
+
+
+def import_roi_align(call: Call) -> Sequence[Operand]:
+    """ONNX RoiAlign 10 to 22; what names a picture that is not there gives zeros."""
+    x, boxes, pictures = (call.value(i) for i in range(3))
+    mode = call.text("mode", "avg").lower()
+    if mode not in _MODES:
+        raise call.broken(f"mode {mode!r}")
+    usual = "half_pixel" if call.opset >= 16 else "output_half_pixel"
+    coordinates = call.text("coordinate_transformation_mode", usual)
+    if coordinates not in ("half_pixel", "output_half_pixel"):
+        raise Refusal(f"coordinates {coordinates!r}")
+    op = RoiAlign(
+        bins=(call.integer("output_height", 1), call.integer("output_width", 1)),
+        scale=call.finite("spatial_scale", 1.0),
+        ratio=call.integer("sampling_ratio", 0),
+        aligned=coordinates == "half_pixel",
+        mode=_MODES[mode],
+    )
+    return [call.emit(op, x, boxes, pictures)]
+
+
+def import_non_max_suppression(call: Call) -> Sequence[Operand]:
+    """ONNX NonMaxSuppression 10 and 11; limit and thresholds must be constants."""
+    boxes, scores = call.value(0), call.value(1)
+    if boxes.rank != 3 or scores.rank != 3:
+        raise call.broken(f"boxes of {boxes.rank} axes, scores of {scores.rank}")
+    most = int(_number(call, 2, "max_output_boxes_per_class", np.int64) or 0)
+    iou = _number(call, 3, "iou_threshold", np.float32) or 0.0
+    count = scores.shape[2]
+    bound = product((*scores.shape[:2], count if most >= _FAR else minimum(count, max(most, 0))))
+    op = NonMaxSuppression(
+        rows=bound,
+        most=max(1, min(most, _FAR)),
+        iou_threshold=iou,
+        score_threshold=_number(call, 4, "score_threshold", np.float32),
+        centred=call.flag("center_point_box"),
+    )
+    if bound == 0:  # no limit means no boxes
+        op.infer([boxes.type, scores.type])
+        return [call.build.constant(np.zeros((0, 3), np.int64), call.name)]
+    rows = call.build.symbol(_label(call))
+    selected, found = call.build.emit(replace(op, rows=rows), [boxes, scores], call.name)
+    call.build.counted(rows, bound, found)
+    return [selected]
+
+
+def _number(
+    call: Call, index: int, name: str, kind: type[np.int64] | type[np.float32]
+) -> float | None:
+    """An optional operand of one element."""
+    if not call.has(index):
+        return None
+    array = call.constant(index, name)
+    if array.dtype != kind:
+        raise call.broken(f"{name} of type {array.dtype}")
+    if array.size > 1:
+        raise call.broken(f"{array.size} elements of {name}")
+    return array.item() if array.size else None
+
+
+def _label(call: Call) -> str:
+    """What the file calls the number of boxes that stay."""
+    shape = call.node.outputs[0].shape
+    label = getattr(shape[0], "value", None) if shape else None
+    return label if isinstance(label, str) else "selected"

@@ -1,0 +1,195 @@
+"""Shape, Size, ConstantOfShape, Range, and the movement of symbolic contents."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from functools import wraps
+
+import numpy as np
+
+from saccade.frontend.onnx.builder import FOLD_ELEMENTS
+from saccade.frontend.onnx.call import Call, Importer, Operand
+from saccade.frontend.onnx.moves import broadcast_map, move
+from saccade.frontend.onnx.refusal import Refusal
+from saccade.frontend.onnx.symbolic import MAX_ELEMENTS, Symbolic
+from saccade.ir import Array, DType
+from saccade.ir.dim import product
+
+__all__ = [
+    "MOVES_OF_CONTENTS",
+    "import_constant",
+    "import_constant_of_shape",
+    "import_range",
+    "import_shape",
+    "import_size",
+    "with_contents",
+]
+
+
+def _contents(elements: Sequence[object], dtype: DType = DType.I64) -> Symbolic:
+    array = np.empty(len(elements), dtype=object)
+    array[:] = elements
+    return Symbolic(dtype, array)
+
+
+def import_shape(call: Call) -> Sequence[Operand]:
+    """ONNX Shape 1 to 25."""
+    shape = call.shape(0)
+    start, end = call.integer("start", 0), call.integer("end", len(shape))
+    return [_contents(shape[slice(start, end)])]
+
+
+def import_size(call: Call) -> Sequence[Operand]:
+    """ONNX Size 1 to 25."""
+    array = np.empty((), dtype=object)
+    array[()] = product(call.shape(0))
+    return [Symbolic(DType.I64, array)]
+
+
+def import_constant(call: Call) -> Sequence[Operand]:
+    """ONNX Constant 1 to 25, all kinds of numeric values."""
+    return [call.build.constant(_constant(call), call.name)]
+
+
+def _constant(call: Call) -> Array:
+    tensor = call.tensor("value")
+    if tensor is not None:
+        return tensor
+    if "value_int" in call.node.attributes:
+        return np.asarray(call.integer("value_int", 0), np.int64)
+    if "value_float" in call.node.attributes:
+        return np.asarray(call.number("value_float", 0.0), np.float32)
+    integers = call.integers("value_ints")
+    if integers is not None:
+        return np.asarray(integers, np.int64)
+    numbers = call.numbers("value_floats")
+    if numbers is not None:
+        return np.asarray(numbers, np.float32)
+    raise Refusal("a constant of strings or of a sparse tensor")
+
+
+def import_constant_of_shape(call: Call) -> Sequence[Operand]:
+    """ONNX ConstantOfShape 9 to 25: one element, repeated."""
+    shape = call.dims(0, "the shape of a constant")
+    if len(shape) > 64 or any(isinstance(d, int) and d < 0 for d in shape):
+        raise call.broken(f"shape {list(shape)}")
+    given = call.tensor("value")
+    element = np.zeros((), np.float32) if given is None else given
+    if element.size != 1:
+        raise call.broken(f"a value of {element.size} elements")
+    scalar = call.build.constant(element.reshape(()), call.name)
+    return [move(call, scalar, broadcast_map((), shape))]
+
+
+def import_range(call: Call) -> Sequence[Operand]:
+    """ONNX Range 11, of known numbers."""
+    start, limit, delta = (call.constant(index, "a bound of a range") for index in range(3))
+    if start.size != 1 or limit.size != 1 or delta.size != 1:
+        raise call.broken("a bound that is not one number")
+    first, last, step = start.item(), limit.item(), delta.item()
+    if step == 0 or not all(map(math.isfinite, (first, last, step))):
+        raise call.broken(f"a range from {first} to {last} by {step}")
+    count = max(0, math.ceil((last - first) / step))
+    if count > FOLD_ELEMENTS:
+        raise Refusal(f"a range of {count} numbers")
+    values = first + step * np.arange(count)
+    return [call.build.constant(values.astype(start.dtype), call.name)]
+
+
+# -- movement of symbolic contents: plain NumPy ----------------------------------------------------
+
+
+def _contents_of(call: Call, index: int) -> Symbolic:
+    content = call.content(index)
+    if content is None:
+        raise Refusal("mixes symbolic sizes with data")
+    return content
+
+
+def _move(
+    change: Callable[[Call, np.ndarray[tuple[int, ...], np.dtype[np.object_]]], object],
+) -> Importer:
+    def importer(call: Call) -> Sequence[Operand]:
+        content = _contents_of(call, 0)
+        return [Symbolic(content.dtype, np.asarray(change(call, content.array), dtype=object))]
+
+    return importer
+
+
+def _concat(call: Call) -> Sequence[Operand]:
+    parts = [_contents_of(call, index) for index in range(len(call.operands))]
+    axis = call.axis(call.integer("axis", 0), len(parts[0].shape))
+    return [Symbolic(parts[0].dtype, np.concatenate([p.array for p in parts], axis=axis))]
+
+
+def _target(call: Call, size: int) -> tuple[int, ...]:
+    target = call.integers_of(1, "the target of a reshape")
+    if any(abs(d) > MAX_ELEMENTS for d in target) or (size == 0 and -1 in target):
+        raise call.broken(f"reshapes {size} elements to {list(target)}")
+    return target
+
+
+def _axes(call: Call) -> tuple[int, ...]:
+    given = call.integers_of(1, "the axes") if call.has(1) else call.integers("axes")
+    return tuple(given or ())
+
+
+def _squeeze(call: Call, array: np.ndarray[tuple[int, ...], np.dtype[np.object_]]) -> object:
+    axes = _axes(call)
+    return array.squeeze(axes or None)
+
+
+def _split(call: Call) -> Sequence[Operand]:
+    content = _contents_of(call, 0)
+    axis = call.axis(call.integer("axis", 0), len(content.shape))
+    count = len(call.node.outputs)
+    sizes = call.integers_of(1, "the sizes") if call.has(1) else call.integers("split")
+    if sizes is None:
+        each = -(-content.shape[axis] // count)
+        sizes = (each,) * (count - 1) + (content.shape[axis] - each * (count - 1),)
+    if len(sizes) != count or min(sizes) < 0 or sum(sizes) != content.shape[axis]:
+        raise call.broken(f"splits {content.shape[axis]} into {list(sizes)}")
+    parts = np.split(content.array, np.cumsum(sizes)[:-1], axis=axis)
+    return [Symbolic(content.dtype, part) for part in parts]
+
+
+def _reduce_prod(call: Call) -> Sequence[Operand]:
+    content = _contents_of(call, 0)
+    if len(content.shape) != 1 or content.dtype.is_float:
+        raise Refusal("a product over symbolic sizes of rank other than 1")
+    result = np.empty((1,) if call.flag("keepdims", default=True) else (), dtype=object)
+    result[...] = product(content.array)
+    return [Symbolic(content.dtype, result)]
+
+
+def _expand(call: Call, array: np.ndarray[tuple[int, ...], np.dtype[np.object_]]) -> object:
+    target = _target(call, array.size)
+    if math.prod(target) > MAX_ELEMENTS:
+        raise Refusal("repeats symbolic sizes too often")
+    return np.broadcast_to(array, np.broadcast_shapes(array.shape, target))
+
+
+MOVES_OF_CONTENTS: dict[str, Importer] = {
+    "Concat": _concat,
+    "Expand": _move(_expand),
+    "ReduceProd": _reduce_prod,
+    "Reshape": _move(lambda call, a: a.reshape(_target(call, a.size))),
+    "Split": _split,
+    "Squeeze": _move(_squeeze),
+    "Unsqueeze": _move(lambda call, a: np.expand_dims(a, _axes(call))),
+}
+
+
+def with_contents(name: str, importer: Importer) -> Importer:
+    """An importer that also works on symbolic contents of its first operand (of Concat: any)."""
+    symbolic = MOVES_OF_CONTENTS[name]
+
+    @wraps(importer)
+    def wrapped(call: Call) -> Sequence[Operand]:
+        operands = call.operands if name == "Concat" else call.operands[:1]
+        if any(isinstance(operand, Symbolic) for operand in operands):
+            return symbolic(call)
+        return importer(call)
+
+    return wrapped

@@ -1,0 +1,235 @@
+"""onnx-ir model -> Graph: walks the nodes in order and calls the importer of each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from saccade.errors import ModelError, UnsupportedModelError
+from saccade.frontend.onnx.builder import Builder
+from saccade.frontend.onnx.call import Call, Operand
+from saccade.frontend.onnx.importers import IMPORTERS
+from saccade.frontend.onnx.refusal import Refusal
+from saccade.frontend.onnx.schemas import fault
+from saccade.frontend.onnx.survey import Survey
+from saccade.frontend.onnx.symbolic import Symbolic, is_static
+from saccade.ir import Array, Dim, DType, Graph, Value
+from saccade.ir.expr import IDENTITY
+from saccade.limits import Deadline, Limits
+from saccade.opdefs import Pointwise
+
+if TYPE_CHECKING:
+    import onnx_ir
+
+__all__ = ["lower"]
+
+_DEPTH = 32
+_MALFORMED = (ValueError, TypeError, LookupError, ArithmeticError, MemoryError, RecursionError)
+
+
+def lower(
+    model: onnx_ir.Model,
+    array_of: Callable[[object], Array],
+    limits: Limits | None = None,
+    deadline: Deadline | None = None,
+) -> Graph:
+    """The small IR of a checked and normalised model.
+
+    Args:
+        model: From `normalise`.
+        array_of: Reads an `onnx_ir` tensor; float16 comes as float32.
+        limits: What values may come to; the default ones if None.
+        deadline: When to be done; `limits.seconds` from now if None.
+
+    Raises:
+        ModelError: If the model contradicts itself, or a value exceeds its bound.
+        PlanError: After the deadline.
+        UnsupportedModelError: If it uses what Saccade cannot run; lists everything.
+    """
+    with np.errstate(all="ignore"):  # folding computes what the file says, infinities included
+        limits = limits or Limits()
+        deadline = deadline or Deadline("importing the model", limits)
+        return _Lowering(model, array_of, Builder(limits), deadline).run()
+
+
+class _Lowering:
+    """State of one import: what each ONNX value became, and which are behind unsupported nodes."""
+
+    def __init__(
+        self,
+        model: onnx_ir.Model,
+        array_of: Callable[[object], Array],
+        build: Builder,
+        deadline: Deadline,
+    ) -> None:
+        self.model = model
+        self.array_of = array_of
+        self.build = build
+        self.deadline = deadline
+        self.survey = Survey()
+        self.found: dict[onnx_ir.Value, Operand] = {}
+        self.lost: set[onnx_ir.Value] = set()
+        self.symbols: dict[str, Dim] = {}
+
+    def run(self) -> Graph:
+        graph = self.model.graph
+        inputs = [self._input(v) for v in graph.inputs if v.name not in graph.initializers]
+        self._nodes(graph, 0)
+        outputs = [(v, self.found.get(v)) for v in graph.outputs]
+        known = [self._output(v, operand) for v, operand in outputs if operand is not None]
+        if self.survey.rows:
+            raise UnsupportedModelError(self.survey.table())
+        if len(known) != len(outputs):
+            raise ModelError("an output of the graph is made by nothing")
+        names = [v.name or "" for v in graph.outputs]
+        present = [value for value in inputs if value is not None]
+        return self.build.graph(present, known, names, graph.name or "")
+
+    # -- interface -------------------------------------------------------------------------------
+
+    def _input(self, source: onnx_ir.Value) -> Value | None:
+        name = source.name or ""
+        dtype = self.survey.dtype_of(source)
+        if dtype is None or source.shape is None:
+            reason = "inputs must be tensors of a numeric type and known rank"
+            self.survey.refuse("(input)", self.survey.type_name(source), reason, name)
+            self.lost.add(source)
+            return None
+        shape = tuple(self._dim(name, axis, d) for axis, d in enumerate(source.shape))
+        value = self.build.value(name, dtype, shape)
+        self.found[source] = value
+        if dtype is DType.F16:
+            (self.found[source],) = self.build.emit(
+                Pointwise(expr=IDENTITY, dtype=DType.F32), [value], f"{name}.float32"
+            )
+        return value
+
+    def _dim(self, name: str, axis: int, extent: object) -> Dim:
+        if isinstance(extent, int):
+            return extent
+        label = getattr(extent, "value", None)
+        given = str(label) if label else f"{name}_dim_{axis}"
+        if given not in self.symbols:
+            self.symbols[given] = self.build.symbol(given)
+        return self.symbols[given]
+
+    def _output(self, source: onnx_ir.Value, operand: Operand) -> Value:
+        if isinstance(operand, Symbolic):
+            size = self.build.found(operand, source.name or "")
+            if size is not None:
+                return size
+            reason = "returns symbolic sizes"
+            self.survey.refuse("(output)", operand.dtype.name, reason, source.name or "")
+            return self.build.constant(np.zeros(operand.shape, operand.dtype.numpy))
+        if self.survey.dtype_of(source) is DType.F16 and operand.dtype is DType.F32:
+            (operand,) = self.build.emit(
+                Pointwise(expr=IDENTITY, dtype=DType.F16), [operand], f"{source.name}.float16"
+            )
+        return operand
+
+    # -- nodes -----------------------------------------------------------------------------------
+
+    def _nodes(self, graph: onnx_ir.Graph, depth: int) -> None:
+        if depth > _DEPTH:
+            raise ModelError(f"subgraphs are nested deeper than {_DEPTH}")
+        for value in graph.initializers.values():
+            if value.const_value is None:
+                raise ModelError(f"initializer {value.name!r} has no data")
+            if self.survey.is_numeric(value.const_value.dtype):
+                array = self.array_of(value.const_value)
+                self.found[value] = self.build.constant(array, value.name or "constant")
+            elif value.uses() or value.is_graph_output():
+                reason = "initializers must be of a numeric type"
+                dtype = str(value.const_value.dtype.name)
+                self.survey.refuse("(initializer)", dtype, reason, value.name or "")
+                self.lost.add(value)
+        for node in graph:
+            self.deadline.check()
+            self._node(node, depth)
+
+    def _node(self, node: onnx_ir.Node, depth: int) -> None:
+        importer = IMPORTERS.get((_domain(node.domain), node.op_type))
+        if node.op_type == "If" and not _domain(node.domain) and self._branch(node, depth):
+            return
+        if importer is None:
+            self._refuse(node, self.survey.why(node))
+            return
+        if any(value in self.lost for value in node.inputs if value is not None):
+            self.lost.update(node.outputs)
+            return
+        call = Call(node, self._operands(node), self._opset(node), self.build, self.array_of)
+        wrong = fault(node, call.opset)
+        if wrong is not None:
+            raise ModelError(f"{node.op_type} {call.name!r} {wrong}")
+        try:
+            results = importer(call)
+        except Refusal as refusal:
+            self._refuse(node, str(refusal))
+            return
+        except _MALFORMED as error:
+            raise ModelError(f"{node.op_type} {call.name!r} is malformed: {error}") from None
+        self._bind(node, results)
+
+    def _refuse(self, node: onnx_ir.Node, reason: str) -> None:
+        first = next((self.found[v] for v in node.inputs if v in self.found), None)
+        self.survey.refuse_node(node, reason, None if first is None else first.dtype)
+        self.lost.update(node.outputs)
+
+    def _operands(self, node: onnx_ir.Node) -> tuple[Operand | None, ...]:
+        operands: list[Operand | None] = []
+        for value in node.inputs:
+            if value is None:
+                operands.append(None)
+            elif value in self.found:
+                operands.append(self.found[value])
+            else:
+                raise ModelError(
+                    f"{node.op_type} {node.name!r} reads {value.name!r}, which nothing produces"
+                )
+        return tuple(operands)
+
+    def _opset(self, node: onnx_ir.Node) -> int:
+        imports = self.model.opset_imports
+        return node.version or imports.get(node.domain) or imports.get("") or 1
+
+    def _bind(self, node: onnx_ir.Node, results: Sequence[Operand]) -> None:
+        for position, value in enumerate(node.outputs):
+            if position < len(results):
+                self.found[value] = self._settled(results[position], value.name or "")
+            elif value.name and (value.uses() or value.is_graph_output()):
+                self._refuse(node, f"its output {position} is used")
+
+    def _settled(self, result: Operand, name: str) -> Operand:
+        """Symbolic contents that turn out to be plain numbers become a constant."""
+        if isinstance(result, Symbolic) and all(is_static(e) for e in result.elements()):
+            return self.build.constant(result.array.astype(result.dtype.numpy), name)
+        return result
+
+    def _branch(self, node: onnx_ir.Node, depth: int) -> bool:
+        """Import the taken branch of an `If` whose condition is known."""
+        condition = self.found.get(node.inputs[0]) if node.inputs and node.inputs[0] else None
+        array = None if isinstance(condition, Symbolic) else self.build.constants.get(condition)  # type: ignore[arg-type]
+        if array is None or array.size != 1:
+            return False
+        attribute = node.attributes.get("then_branch" if array.item() else "else_branch")
+        if attribute is None or attribute.type.name != "GRAPH":
+            raise ModelError(f"If {node.name!r} lacks a branch")
+        graph = attribute.value
+        self._nodes(graph, depth + 1)
+        if len(graph.outputs) != len(node.outputs):
+            raise ModelError(f"If {node.name!r} and its branch differ in their outputs")
+        self._alias(graph.outputs, node.outputs)
+        return True
+
+    def _alias(self, inner: Iterable[onnx_ir.Value], outer: Iterable[onnx_ir.Value]) -> None:
+        for result, value in zip(inner, outer, strict=True):
+            if result in self.found:
+                self.found[value] = self.found[result]
+            else:
+                self.lost.add(value)
+
+
+def _domain(name: str) -> str:
+    return "" if name == "ai.onnx" else name

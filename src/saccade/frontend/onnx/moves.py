@@ -1,0 +1,152 @@
+"""Index maps of single steps, and how to emit them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from saccade.frontend.onnx.call import Call
+from saccade.frontend.onnx.refusal import Refusal
+from saccade.ir import Dim, Factor, IndexMap, Value
+from saccade.ir.dim import sub
+from saccade.ir.reshape_maps import divisible, meeting, reshape
+from saccade.opdefs import Move
+
+__all__ = [
+    "broadcast_map",
+    "crop",
+    "move",
+    "reshaped",
+    "slice_map",
+    "spell",
+    "tile_map",
+    "transpose_map",
+]
+
+
+def spell(shape: Sequence[Dim]) -> str:
+    """A shape for people."""
+    return f"[{', '.join(map(str, shape))}]"
+
+
+def move(call: Call, x: Value, index_map: IndexMap) -> Value:
+    """Emit a movement, unless it moves nothing."""
+    if _moves_nothing(index_map):
+        return x
+    return call.emit(Move(map=index_map), x)
+
+
+def _moves_nothing(index_map: IndexMap) -> bool:
+    groups = tuple(map(len, index_map.in_factors))
+    sizes = [size for group in index_map.in_factors for size in group]
+    plain = tuple(Factor(size, index) for index, size in enumerate(sizes))
+    return groups == index_map.out_groups and plain == index_map.factors
+
+
+def reshaped(call: Call, x: Value, shape: Sequence[Dim]) -> Value:
+    """The same elements under another shape; a constant is only looked at differently.
+
+    Raises:
+        Refusal: If the two shapes do not hold equally many elements for all sizes.
+    """
+    if x.shape == tuple(shape):
+        return x
+    known = tuple(d for d in shape if isinstance(d, int))
+    if x in call.build.constants and len(known) == len(shape):
+        return call.build.viewed(x, known)
+    if len(known) == len(shape) and 0 in known and 0 in x.shape:
+        return call.build.constant(np.zeros(known, x.dtype.numpy), call.name)
+    index_map = reshape(x.shape, shape) or reshape(divisible(x.shape, shape), shape)
+    if index_map is not None:
+        return move(call, x, index_map)
+    between = meeting(x.shape, shape)
+    if between is None:
+        raise Refusal(f"reshapes {spell(x.shape)} to {spell(shape)}, not equal for all sizes")
+    for target in (between, shape):
+        step = reshape(x.shape, target)
+        assert step is not None, "merging and splitting axes always has a map"
+        x = move(call, x, step)
+    return x
+
+
+def _axes(shape: Sequence[Dim]) -> tuple[tuple[Dim, ...], ...]:
+    return tuple((size,) for size in shape)
+
+
+def transpose_map(shape: Sequence[Dim], order: Sequence[int]) -> IndexMap:
+    """Axis `order[i]` becomes axis i."""
+    return IndexMap(
+        _axes(shape), tuple(Factor(shape[axis], axis) for axis in order), (1,) * len(shape)
+    )
+
+
+def slice_map(
+    shape: Sequence[Dim], ranges: Mapping[int, tuple[Dim, Dim, int]], drop: Sequence[int] = ()
+) -> IndexMap:
+    """Part of some axes.
+
+    Args:
+        shape: Of the operand.
+        ranges: Start, size and step for each axis that is not taken whole.
+        drop: Axes of size 1 in the result that disappear from its shape; some other axis must be
+            left.
+    """
+    factors = []
+    for axis, size in enumerate(shape):
+        start, count, step = ranges.get(axis, (0, size, 1))
+        factors.append(Factor(count, axis, start, step))
+    groups: list[int] = []
+    waiting = 0  # factors of dropped axes go with the next axis that is left, or the last one
+    for axis in range(len(shape)):
+        waiting += 1
+        if axis not in drop:
+            groups.append(waiting)
+            waiting = 0
+    if waiting:
+        groups[-1] += waiting
+    return IndexMap(_axes(shape), tuple(factors), tuple(groups))
+
+
+def crop(shape: Sequence[Dim], cut: Mapping[int, tuple[int, int]]) -> IndexMap:
+    """Cut elements off both ends of some axes."""
+    ranges = {
+        axis: (before, sub(sub(shape[axis], before), after), 1)
+        for axis, (before, after) in cut.items()
+        if before or after
+    }
+    return slice_map(shape, ranges)
+
+
+def broadcast_map(shape: Sequence[Dim], target: Sequence[Dim]) -> IndexMap:
+    """Repeat axes of 1 (and new leading axes) up to `target`; other axes must be equal.
+
+    Raises:
+        Refusal: If an axis neither is 1 nor equals the target.
+    """
+    lead = len(target) - len(shape)
+    factors = [Factor(size, None) for size in target[:lead]]
+    in_factors: list[tuple[Dim, ...]] = []
+    source = 0
+    for have, want in zip(shape, target[lead:], strict=True):
+        if have == 1:
+            in_factors.append(())
+            factors.append(Factor(want, None))
+            continue
+        if have != want:
+            raise Refusal(f"broadcasts {spell(shape)} to {spell(target)}")
+        in_factors.append((have,))
+        factors.append(Factor(have, source))
+        source += 1
+    return IndexMap(tuple(in_factors), tuple(factors), (1,) * len(target))
+
+
+def tile_map(shape: Sequence[Dim], repeats: Sequence[Dim]) -> IndexMap:
+    """Repeat whole axes."""
+    factors: list[Factor] = []
+    groups: list[int] = []
+    for axis, (size, count) in enumerate(zip(shape, repeats, strict=True)):
+        repeated = () if count == 1 else (Factor(count, None),)
+        factors += [*repeated, Factor(size, axis)]
+        groups.append(1 + len(repeated))
+    return IndexMap(_axes(shape), tuple(factors), tuple(groups))

@@ -1,0 +1,94 @@
+"""Checked protobuf -> onnx-ir model with functions inlined, in order, without dead nodes.
+
+Of the normalisations that onnx-ir and onnxscript offer only those run here that the importers do
+not give for free: they alias Identity, fold constants and shapes, and drop what no output needs
+while they walk the graph. The optimizer of onnxscript would double the time of a cold start.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from saccade.errors import ModelError
+from saccade.frontend.onnx import external
+from saccade.frontend.onnx.check import References
+from saccade.frontend.onnx.skeleton import OWN_FILE
+from saccade.ir import Array
+
+if TYPE_CHECKING:
+    import onnx
+    import onnx_ir
+
+__all__ = ["array_reader", "normalise"]
+
+_OLDEST, _DOMAINS = 6, ("", "ai.onnx")
+_CONTRADICTIONS = (
+    ValueError, TypeError, KeyError, AttributeError, IndexError, RecursionError, MemoryError,
+)  # fmt: skip
+"""What onnx-ir and NumPy raise; their messages may quote the file, so no traceback shows them."""
+
+
+def normalise(proto: onnx.ModelProto) -> onnx_ir.Model:
+    """The model as onnx-ir holds it.
+
+    Raises:
+        ModelError: If onnx-ir cannot read it or its functions cannot be inlined.
+    """
+    import onnx_ir  # noqa: PLC0415 - warm starts need neither onnx nor onnx_ir
+    from onnx_ir.passes.common import (  # noqa: PLC0415
+        InlinePass,
+        RemoveUnusedNodesPass,
+        TopologicalSortPass,
+    )
+
+    steps: list[Any] = [InlinePass()] if proto.functions else []
+    steps += [TopologicalSortPass(), RemoveUnusedNodesPass()]
+    try:
+        model = onnx_ir.from_proto(proto)
+        for step in steps:
+            model = step(model).model
+    except (onnx_ir.serde.SerdeError, onnx_ir.passes.PassError) as error:
+        raise ModelError(f"onnx-ir cannot read this model: {error}") from None
+    except _CONTRADICTIONS as error:
+        raise ModelError(f"this model contradicts itself: {error}") from None
+    _check_opset(model)
+    return model
+
+
+def _check_opset(model: onnx_ir.Model) -> None:
+    from onnx.defs import onnx_opset_version  # noqa: PLC0415
+
+    for domain in _DOMAINS:
+        version = model.opset_imports.get(domain)
+        if version is not None and not _OLDEST <= version <= onnx_opset_version():
+            raise ModelError(
+                f"operator set {version} is not one of {_OLDEST} to {onnx_opset_version()}; "
+                "convert the model with onnx.version_converter"
+            )
+
+
+def array_reader(references: References) -> Callable[[Any], Array]:
+    """Turns onnx-ir tensors into arrays; float16 becomes float32, external data stays mapped."""
+
+    def read(tensor: Any) -> Array:  # noqa: ANN401 - several unrelated classes of onnx_ir
+        try:
+            array = _array(tensor, references)
+        except (*_CONTRADICTIONS, OverflowError) as error:
+            raise ModelError(f"tensor {tensor.name!r} cannot be read: {error}") from None
+        return array.astype(np.float32) if array.dtype == np.float16 else array
+
+    return read
+
+
+def _array(tensor: Any, references: References) -> Array:  # noqa: ANN401
+    if type(tensor).__name__ != "ExternalTensor":
+        return np.asarray(tensor.numpy())
+    place = external.key(tensor.location, tensor.offset, tensor.nbytes)
+    raw = references[place]
+    shape = tuple(int(extent) for extent in tensor.shape)
+    array: Array = raw.view(tensor.dtype.numpy()).reshape(shape)
+    # Weights among other fields hardly ever are aligned; they are about to be written elsewhere.
+    return array if array.flags.aligned or tensor.location == OWN_FILE else array.copy()

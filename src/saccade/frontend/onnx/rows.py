@@ -1,0 +1,199 @@
+"""Which operators may meet an axis whose size a step finds out, and how.
+
+Such an axis is planned for its bound; its first elements are true, as many as the step finds, and
+the rest is to be cut off what the caller gets (`ir/counts.py`). An operator may have it as long as
+no element that is true comes from one that is not. Here each operator says so for itself; those
+that are not in the table may not have it at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from itertools import zip_longest
+from typing import Any
+
+from saccade.frontend.onnx.refusal import Refusal
+from saccade.ir import Dim, IndexMap, Op, TensorType
+from saccade.ir.counts import depends, multiple_of
+from saccade.opdefs import (
+    ArgReduce,
+    Concat,
+    Conv2d,
+    ConvTranspose2d,
+    CumSum,
+    Gather,
+    GatherNd,
+    GroupNorm,
+    LayerNorm,
+    LpNormalize,
+    MatMul,
+    Move,
+    Pad,
+    Pointwise,
+    Pool2d,
+    Reduce,
+    Resize,
+    RoiAlign,
+    RoiPool,
+    Softmax,
+)
+
+__all__ = ["refuse_mixing"]
+
+_MIXES = "mixes elements along an axis whose size depends on data"
+_PICKS = "picks elements of an axis whose size depends on data"
+_MEETS = "combines an axis whose size depends on data with one of another size"
+
+
+def refuse_mixing(
+    op: Op, inputs: Sequence[TensorType], outputs: Sequence[TensorType], counted: Collection[str]
+) -> None:
+    """Raise unless the operator keeps apart what is true of its operands and what is not.
+
+    Args:
+        op: The operator.
+        inputs: Of its operands.
+        outputs: Of its results.
+        counted: Symbols whose sizes steps find out.
+
+    Raises:
+        Refusal: With the reason.
+    """
+    case = _Case(op, [t.shape for t in inputs], [t.shape for t in outputs], counted)
+    if not any(map(case.open, (*case.inputs, *case.outputs))):
+        return
+    rule = _RULES.get(type(op))
+    reason = _MIXES if rule is None else rule(case)
+    if reason is not None:
+        raise Refusal(reason)
+    for dim in (dim for shape in case.outputs for dim in shape):
+        if case.open((dim,)) and multiple_of(dim, counted) is None:
+            raise Refusal(f"makes an axis of {dim} elements, which depends on data")
+
+
+@dataclass(frozen=True, slots=True)
+class _Case:
+    """An operator and the shapes around it."""
+
+    op: Any
+    inputs: Sequence[tuple[Dim, ...]]
+    outputs: Sequence[tuple[Dim, ...]]
+    counted: Collection[str]
+
+    def open(self, dims: Sequence[Dim]) -> bool:
+        """Whether the size of one of these axes depends on data."""
+        return any(depends(dim, self.counted) for dim in dims)
+
+    def meet(self, shapes: Sequence[tuple[Dim, ...]]) -> str | None:
+        """What is wrong with shapes that broadcast to each other."""
+        for dims in zip_longest(*map(reversed, shapes), fillvalue=1):
+            if self.open(dims) and len({d for d in dims if d != 1}) > 1:
+                return _MEETS
+        return None
+
+
+def _pointwise(case: _Case) -> str | None:
+    return case.meet(case.inputs)
+
+
+def _along(case: _Case) -> str | None:
+    """Operators that mix elements along one axis, or several."""
+    shape = case.inputs[0]
+    axes = case.op.axes if isinstance(case.op, Reduce) else (case.op.axis,)
+    if isinstance(case.op, LayerNorm):
+        axes = tuple(range(case.op.axis, len(shape)))
+    others = any(map(case.open, case.inputs[1:]))
+    return _MIXES if others or case.open([shape[axis] for axis in axes]) else None
+
+
+def _concat(case: _Case) -> str | None:
+    axis = case.op.axis
+    if case.open([shape[axis] for shape in case.inputs]):
+        return _MIXES
+    return case.meet([shape[:axis] + shape[axis + 1 :] for shape in case.inputs])
+
+
+def _pad(case: _Case) -> str | None:
+    for dim, pair in zip(case.inputs[0], case.op.pads, strict=True):
+        if case.open(pair) or (case.open((dim,)) and pair != (0, 0)):
+            return _MIXES
+    return None
+
+
+def _gather(case: _Case) -> str | None:
+    return _PICKS if case.open((case.inputs[0][case.op.axis],)) else None
+
+
+def _gather_nd(case: _Case) -> str | None:
+    data, indices = case.inputs
+    depth = indices[-1]
+    picked = data[case.op.batch : case.op.batch + (depth if isinstance(depth, int) else 0)]
+    if case.open(picked):
+        return _PICKS
+    shared = case.op.batch
+    return case.meet([data[:shared], indices[:shared]])
+
+
+def _matmul(case: _Case) -> str | None:
+    a, b = case.inputs[:2]
+    summed = a[-2] if case.op.transpose_a else a[-1], b[-1] if case.op.transpose_b else b[-2]
+    if case.open(summed):
+        return _MIXES
+    return case.meet([a[:-2], b[:-2]]) or case.meet([*case.outputs, *case.inputs[2:]])
+
+
+def _pictures(case: _Case) -> str | None:
+    """Operators that treat each picture of a batch for itself."""
+    data, *others = case.inputs
+    kept = case.outputs[0][:1] == data[:1]
+    return None if kept and not any(map(case.open, (data[1:], *others))) else _MIXES
+
+
+def _regions(case: _Case) -> str | None:
+    x, boxes, *pictures = case.inputs
+    if case.open((*x, *boxes[1:])):
+        return _MIXES
+    return case.meet([boxes[:1], *pictures])
+
+
+def _move(case: _Case) -> str | None:
+    """An open axis, or the outermost part of one, stays the outermost part of an axis."""
+    index_map: IndexMap = case.op.map
+    sizes = [size for group in index_map.in_factors for size in group]
+    if any(case.open(group[1:]) for group in index_map.in_factors):
+        return _MIXES
+    for axis in index_map.out_axes:
+        for place, factor in enumerate(axis):
+            source = 1 if factor.source is None else sizes[factor.source]
+            if not case.open((source, factor.size, factor.start)):
+                continue
+            if not case.open((factor.size,)) or factor.start != 0 or factor.step != 1:
+                return _PICKS
+            if any(outer.size != 1 for outer in axis[:place]):
+                return _MIXES
+    return None
+
+
+_RULES: dict[type[Op], Callable[[_Case], str | None]] = {
+    ArgReduce: _along,
+    Concat: _concat,
+    Conv2d: _pictures,
+    ConvTranspose2d: _pictures,
+    CumSum: _along,
+    Gather: _gather,
+    GatherNd: _gather_nd,
+    GroupNorm: _pictures,
+    LayerNorm: _along,
+    LpNormalize: _along,
+    MatMul: _matmul,
+    Move: _move,
+    Pad: _pad,
+    Pointwise: _pointwise,
+    Pool2d: _pictures,
+    Reduce: _along,
+    Resize: _pictures,
+    RoiAlign: _regions,
+    RoiPool: _regions,
+    Softmax: _along,
+}

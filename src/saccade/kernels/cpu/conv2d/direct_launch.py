@@ -1,0 +1,313 @@
+"""The parameters of the direct convolution's code, for windows of any operator that slides them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from saccade.ir import DType, Expr
+from saccade.ir.expr import IDENTITY
+from saccade.kernels.base import (
+    Call,
+    In,
+    Launch,
+    Operand,
+    Packed,
+    Packing,
+    Scratch,
+    Variant,
+    View,
+)
+from saccade.kernels.cpu.conv2d.config import (
+    Blocking,
+    Borders,
+    DirectConfig,
+    Piece,
+    Tile,
+    Way,
+    blockings,
+    ranked_tiles,
+    ways,
+)
+from saccade.kernels.cpu.conv2d.direct_pixels import GEOMETRY
+from saccade.kernels.cpu.conv2d.direct_regions import REGION_WORDS, Axis, Span, spans, tile_count
+from saccade.kernels.cpu.conv2d.epilogue_spec import EpilogueSpec, even_step, expand
+from saccade.kernels.cpu.conv2d.microkernel import FEW, Reduction, steps_of
+from saccade.kernels.machine import machine
+from saccade.opdefs._taps import expr_flops
+
+__all__ = ["CYCLES", "EFFICIENCY", "Window", "beside"]
+
+_MOST_REGIONS = 64
+CYCLES = 3.7e3
+"""Per microsecond."""
+EFFICIENCY = 0.97
+"""Share of the peak that full tiles reach."""
+_OVERLAP = 0.15  # share of the shorter of products and weights that adds to the longer
+_COVERED = 512  # multiply-adds of a tile beside which its lines may be asked for
+
+
+def beside(busy: float, stream: float) -> float:
+    """Microseconds of products and of reading the weights, most of them at the same time."""
+    return max(busy, stream) + _OVERLAP * min(busy, stream)
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """Windows that slide over input 0 of a call, each summed with packed weights.
+
+    Attributes:
+        depth: Input channels of a group.
+        pairs: Whether they are summed in pairs of bfloat16.
+        groups: Groups of channels.
+        taps: Rows and columns of a window.
+        stride: Distance of windows.
+        before: Rows above and columns left of the picture where the first window starts; may be
+            negative.
+        dilation: Distance of taps.
+        size: How many windows, [rows, columns].
+        pack: Packing function of the weights and its first parameters; width and pairs follow.
+        step: Distance of the result's pixels.
+        first: The result's pixel of the first window.
+        prologue: Applied to every loaded element.
+        n_prologue: How many operands it has, from input 2 on.
+        row_parts: Parts of the rows of taps, summed apart: so many groups of results for each.
+        finite: Whether taps outside the picture may be products with zero; no tile may decide that
+            where weights are not finite.
+    """
+
+    depth: int
+    pairs: bool
+    groups: int
+    taps: tuple[int, int]
+    stride: tuple[int, int]
+    before: tuple[int, int]
+    dilation: tuple[int, int]
+    size: tuple[int, int]
+    pack: tuple[str, tuple[int | str | tuple[int, int], ...]]
+    step: tuple[int, int] = (1, 1)
+    first: tuple[int, int] = (0, 0)
+    prologue: Expr = IDENTITY
+    n_prologue: int = 0
+    row_parts: int = 1
+    finite: bool = True
+
+    @property
+    def length(self) -> int:
+        """Steps of one sum: a product of float32 or two of bfloat16, 32 bits of weights a lane."""
+        return steps_of(self.depth, self.pairs) * self.taps[0] * self.taps[1]
+
+    def tiles(self, call: Call, spec: EpilogueSpec) -> Sequence[Tile]:
+        """Tiles with what they do at the border, the best one first."""
+        x = call.inputs[0]
+        scratch = self.prologue != IDENTITY
+        return ranked_tiles(
+            self._borders(call, spec), spec.channels,
+            pitch=self._itemsize(call) * (self.depth if scratch else x.strides[3] * self.stride[1]),
+            unit=scratch or x.channels_last, target=call.target, threads=call.threads,
+            groups=self.groups * self.row_parts, halves=spec.kind == "plain",
+        )  # fmt: skip
+
+    def _itemsize(self, call: Call) -> int:
+        """Bytes of an element as the products read it, from the input or after the prologue."""
+        read = call.inputs[0].dtype if self.prologue == IDENTITY else DType.F32
+        return 2 if self.pairs else read.itemsize
+
+    def _borders(self, call: Call, spec: EpilogueSpec) -> Borders:
+        """Ways to keep taps inside the picture, with the pixels and products of each part."""
+        pixels, n = self._pixels(spec), spec.shape[0]
+        if not pixels or self._inside(call):
+            return (("none", (Piece(pixels, self.length / self.row_parts),)),)
+        rows, columns = self._spans(call)
+        taken = sum(count * (high - low) for _, count, low, high in rows)
+        reached = taken / max(1, self.size[0] * self.taps[0])
+        steps = steps_of(self.depth, self.pairs)
+        part = 1 / self.row_parts
+        checks = (1.0 if steps <= FEW else 3.0) * self.taps[0] * self.taps[1]
+        zeros = Piece(pixels, self.length * reached * part, checks)
+        # Few channels leave little to do between the steps from tap to tap.
+        moves = 0.25 * self.taps[0] * self.taps[1] if steps <= FEW else 0.0
+        if self.finite and len(rows) * len(columns) > _MOST_REGIONS:
+            return (("zeros", (zeros,)),)
+        regions = tuple(
+            Piece(n * r[1] * s[1], steps * (r[3] - r[2]) * (s[3] - s[2]) * part, moves)
+            for r in rows
+            for s in columns
+        )
+        alone = (("regions", regions),)
+        return (("zeros", (zeros,)), *alone) if self.finite else alone
+
+    def _inside(self, call: Call) -> bool:
+        """Whether all windows lie on the picture."""
+        if max(self.before) > 0:
+            return False
+        down, along = (
+            (count - 1) * step - before + (taps - 1) * apart
+            for count, step, before, taps, apart in zip(
+                self.size, self.stride, self.before, self.taps, self.dilation, strict=True
+            )
+        )
+        rows, columns = call.inputs[0].shape[2:]
+        return down < rows and along < columns
+
+    def _spans(self, call: Call) -> tuple[tuple[Span, ...], tuple[Span, ...]]:
+        """Rows and columns of windows, by the taps that fall on the picture."""
+        size = call.inputs[0].shape[2:]
+        rows, columns = (
+            spans(Axis(size[i], self.size[i], self.taps[i], self.stride[i], self.before[i],
+                       self.dilation[i]))
+            for i in range(2)
+        )  # fmt: skip
+        return rows, columns
+
+    def _pixels(self, spec: EpilogueSpec) -> int:
+        return spec.shape[0] * self.size[0] * self.size[1]
+
+    def _flat(self, call: Call, spec: EpilogueSpec) -> bool:
+        """Whether window number i reads pixel i and writes pixel i, evenly apart."""
+        x = call.inputs[0]
+        same = (self.taps, self.stride, self.before, self.step) == (*[(1, 1)] * 2, (0, 0), (1, 1))
+        if not same or x.shape[2:] != self.size:
+            return False
+        return even_step(x) is not None and spec.flat and not any(self._images(call))
+
+    def _images(self, call: Call) -> list[int]:
+        """Elements from image to image of each operand of the prologue."""
+        if not self.n_prologue:
+            return []
+        shape = (call.inputs[0].shape[0], self.depth, 1, 1)
+        return [expand(v, shape).strides[0] for v in self._prologue_views(call)]
+
+    def _prologue_views(self, call: Call) -> tuple[View, ...]:
+        return call.inputs[2 : 2 + self.n_prologue]
+
+    def ways(self, call: Call, spec: EpilogueSpec) -> Iterator[Way]:
+        """Tiles and their cuts into chunks, the best first."""
+        return ways(self.tiles(call, spec), lambda tile: self._cuts(call, spec, tile))
+
+    def _cuts(self, call: Call, spec: EpilogueSpec, tile: Tile) -> tuple[Blocking, ...]:
+        width = tile.width(call.target.lanes)
+        count = -(-self._pixels(spec) // tile.rows)
+        if tile.border == "regions":
+            count = tile_count(*self._spans(call), spec.shape[0], tile.rows)
+        return blockings(
+            count, -(-spec.channels // width),
+            panel=4 * self.length * width,
+            row=self._itemsize(call) * self.depth * tile.rows * self.taps[0],
+            cycles=100 + self.length // self.row_parts * width * tile.rows // call.target.lanes,
+            target=call.target,
+            threads=1 if spec.groups >= 4 * call.threads else call.threads,
+            shared=self._prologue_cycles(call, tile.rows),
+        )  # fmt: skip
+
+    def units(self, call: Call, spec: EpilogueSpec) -> int:
+        """Tiles of the whole grid, taken as the best ones."""
+        best = self.tiles(call, spec)[0]
+        blocks = -(-spec.channels // best.width(call.target.lanes))
+        return -(-self._pixels(spec) // best.rows) * blocks * spec.groups
+
+    def _prologue_cycles(self, call: Call, rows: int) -> int:
+        """Of one tile: every chunk applies the prologue to its pixels anew."""
+        if self.prologue == IDENTITY:
+            return 0
+        moves = 2 + self.n_prologue + expr_flops(self.prologue)
+        return int(rows * self.depth * moves / call.target.lanes)
+
+    def variants(
+        self, call: Call, spec: EpilogueSpec, traffic: float, stream: float
+    ) -> Iterator[Variant]:
+        """The ways as variants of a call that is this window alone.
+
+        Args:
+            call: The call.
+            spec: Its epilogue.
+            traffic: Microseconds of reading pictures and writing results.
+            stream: Microseconds of reading the weights, most of them beside the products.
+        """
+        tiles = self.tiles(call, spec)
+        micros = self._micros(call, tiles)
+        for way in ways(tiles, lambda tile: self._cuts(call, spec, tile)):
+            time, tile = traffic + beside(micros * way.slowdown, stream), way.tile
+            code = (tile.vectors, tile.rows, tile.half, tile.border)
+            configs = partial(self._configs, call, spec, tile)
+            yield Variant(time, partial(self._alone, call, spec, way), None, code, configs)
+
+    def _alone(self, call: Call, spec: EpilogueSpec, way: Way) -> tuple[Launch, ...]:
+        return (self.launch(call, spec, way),)
+
+    def cost(self, call: Call, spec: EpilogueSpec) -> float:
+        """Estimated microseconds of the best way, without the traffic of operands and results."""
+        return self._micros(call, self.tiles(call, spec))
+
+    def _micros(self, call: Call, tiles: Sequence[Tile]) -> float:
+        return machine(call.target).step + tiles[0].cycles / (EFFICIENCY * CYCLES)
+
+    def _configs(self, call: Call, spec: EpilogueSpec, tile: Tile) -> tuple[DirectConfig, ...]:
+        return (self._config(call, spec, tile, self._flat(call, spec)),)
+
+    def _config(self, call: Call, spec: EpilogueSpec, tile: Tile, flat: bool) -> DirectConfig:
+        reduction = Reduction.of(self.depth, self.pairs)
+        return DirectConfig(
+            tile.rows, tile.vectors, tile.half, reduction.unroll, reduction.shape, self.pairs,
+            reduction.odd, call.inputs[0].dtype.value, tile.border, call.inputs[0].channels_last,
+            self.step != (1, 1), flat, "rows" if self.row_parts > 1 else "whole",
+            str(self.prologue),
+            tuple(v.dtype.value for v in self._prologue_views(call)),
+            spec.code(tile.vectors, tile.half),
+        )  # fmt: skip
+
+    def launch(self, call: Call, spec: EpilogueSpec, way: Way) -> Launch:
+        """The phase that computes all windows, one of `ways`."""
+        x, pixels = call.inputs[0], self._pixels(spec)
+        tile, cut = way.tile, self._cuts(call, spec, way.tile)[way.place]
+        width, rows = tile.width(call.target.lanes), tile.rows
+        blocks = -(-spec.channels // width)
+        panel = 4 * self.length * width
+        regions = self._regions(call, spec, rows) if tile.border == "regions" else None
+        flat = self._flat(call, spec)
+        x_w = (even_step(x) or 0) if flat else x.strides[3]
+        integers = (
+            *x.strides[:3], x_w, *x.shape[2:], *self.size, self.depth, *self.taps, *self.stride,
+            *self.before, *self.dilation, pixels, *self.step, *self.first,
+            regions.nbytes // (8 * REGION_WORDS) if regions else 0,
+            self.row_parts, self._far(call, tile),
+        )  # fmt: skip
+        assert len(integers) == len(GEOMETRY)
+        name, parameters = self.pack
+        packing = Packing(
+            name, (*parameters, width, self.pairs), (1,), panel * blocks * self.groups
+        )
+        operands: list[Operand] = [In(0), Packed(packing)]
+        if tile.border == "zeros":
+            # Elements that step on their own stay on one zero.
+            zeros = self.depth if x.channels_last else 1
+            operands.append(Packed(Packing("zeros", (zeros,), (), 4 * zeros)))
+        operands += [Packed(regions)] if regions else []
+        operands += [In(2 + i) for i in range(self.n_prologue)]
+        if self.prologue != IDENTITY:
+            operands.append(Scratch(self._itemsize(call) * cut.tiles * rows * self.depth + 64))
+        return Launch(
+            self._config(call, spec, tile, flat),
+            (*operands, *spec.pointers()),
+            (
+                *integers,
+                *cut.integers(spec.groups, blocks),
+                *self._images(call),
+                *spec.integers(flat),
+            ),
+            spec.groups * cut.tile_chunks * cut.block_chunks,
+        )
+
+    def _far(self, call: Call, tile: Tile) -> int:
+        """Whether to ask early for what tiles touch: pictures exceed the second caches.
+
+        Of two cores, whatever the team. Few products would not cover it.
+        """
+        covered = self.length * tile.rows * tile.vectors >= _COVERED
+        return int(covered and call.inputs[0].nbytes + call.outputs[0].nbytes > 2 * call.target.l2)
+
+    def _regions(self, call: Call, spec: EpilogueSpec, tile: int) -> Packing:
+        rows, columns = self._spans(call)
+        nbytes = 8 * REGION_WORDS * len(rows) * len(columns)
+        return Packing("pack_regions", (rows, columns, spec.shape[0], tile), (), nbytes)

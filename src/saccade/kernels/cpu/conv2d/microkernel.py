@@ -1,0 +1,222 @@
+"""The inner loop of convolutions and matrix products: a tile of sums that stays in registers.
+
+`sums[i][j] += rows[i][c] · weights[c][j]` for pixels i and vectors of channels j: for every c
+the vectors are loaded once and every pixel's element is broadcast.
+
+bfloat16 is summed in pairs: `weights[c/2][j]` holds the products' right sides of c and c + 1 side
+by side, one broadcast takes both elements of a pixel, and one instruction does both products. What
+is missing from the last pair is zero on both sides, so that nothing is read past a pixel and no
+NaN of a neighbour is multiplied by zero.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+from llvmlite import ir
+
+from saccade.backends.cpu.codegen.language import Kernel, Ptr, Var
+from saccade.backends.cpu.codegen.values import Int, IntLike, Mask, Vec
+from saccade.ir import DType
+from saccade.kernels.base import Call
+
+__all__ = [
+    "FEW",
+    "Reduction",
+    "Sums",
+    "accumulate",
+    "add",
+    "add_pairs",
+    "anchored",
+    "fence",
+    "in_pairs",
+    "steps_of",
+    "vector_lanes",
+    "zero_sums",
+]
+
+Sums = list[list[Var]]
+
+FEW = 4
+"""Elements that are summed without a loop."""
+
+
+def in_pairs(call: Call) -> bool:
+    """Whether products of the first two operands are summed in pairs of bfloat16.
+
+    The second is rounded where it is packed if it is a float32 constant.
+    """
+    a, b = call.inputs[:2]
+    known = call.constant[1] and b.dtype is DType.F32
+    return call.target.bf16 and a.dtype is DType.BF16 and (b.dtype is DType.BF16 or known)
+
+
+def steps_of(count: int, pairs: bool) -> int:
+    """Multiply-adds, and vectors of weights, for `count` elements: 32 bits of each side a lane."""
+    return -(-count // 2) if pairs else count
+
+
+@dataclass(frozen=True, slots=True)
+class Reduction:
+    """How the loop over c is written, in steps of one element or of one pair.
+
+    Attributes:
+        unroll: Steps of one trip.
+        shape: `once` (exactly `unroll` steps), `whole` (a multiple of them) or `tail` (any).
+        pairs: Whether a step is a pair of bfloat16.
+        odd: Whether one element is left after the pairs.
+    """
+
+    unroll: int
+    shape: str
+    pairs: bool = False
+    odd: bool = False
+
+    @classmethod
+    def of(cls, count: int, pairs: bool = False) -> Reduction:
+        """For `count` elements; one shape serves many counts."""
+        return _reduction(count, pairs)
+
+
+@lru_cache(maxsize=1024)
+def _reduction(count: int, pairs: bool) -> Reduction:
+    steps, odd = (count // 2, count % 2 == 1) if pairs else (count, False)
+    if steps <= FEW:
+        return Reduction(steps, "once", pairs, odd)
+    return Reduction(4, "tail" if steps % 4 else "whole", pairs, odd)
+
+
+def vector_lanes(k: Kernel, vectors: int, half: bool = False) -> list[int]:
+    """Lanes of each vector of a tile's row, the last of which may have half of them."""
+    return [k.lanes] * (vectors - half) + [k.lanes // 2] * half
+
+
+def zero_sums(k: Kernel, rows: int, vectors: int, half: bool = False) -> Sums:
+    """Fresh sums: `rows` times `vectors` vectors, the last one half as wide if `half`."""
+    lanes = vector_lanes(k, vectors, half)
+    return [[k.var(k.zero(count)) for count in lanes] for _ in range(rows)]
+
+
+def anchored(k: Kernel, p: Ptr) -> Ptr:
+    """The same position with its offset folded into the base, so that loops carry one pointer."""
+    if k.checked:
+        return p
+    return Ptr(k, p.name, p.element, k._address(p, 0, 1), k.int(0), None)
+
+
+def accumulate(
+    k: Kernel,
+    sums: Sums,
+    rows: Sequence[Ptr],
+    weights: Ptr,
+    *,
+    step: IntLike | Sequence[Int],
+    pitch: IntLike,
+    count: Int,
+    reduction: Reduction,
+    masks: Sequence[Mask | None] | None = None,
+    half: bool = False,
+    following: Int | None = None,
+) -> None:
+    """Add `count` products to every sum.
+
+    Args:
+        k: Builder.
+        sums: The tile.
+        rows: Each pixel's first element.
+        weights: The first vectors.
+        step: Distance of a pixel's elements, for all pixels or for each.
+        pitch: Distance of the vectors of neighbouring steps.
+        count: Elements to sum.
+        reduction: How to step and to unroll.
+        masks: For each vector, which lanes may be read; all when None.
+        half: Whether the last vector is half as wide.
+        following: From each pixel's first element to one that is asked for early, and as many more.
+    """
+    masks = masks or [None] * len(sums[0])
+    lanes = vector_lanes(k, len(masks), half)
+    steps = [step] * len(rows) if isinstance(step, (int, Int)) else step
+    # What registers are left beside the sums and one broadcast; other vectors are read at each use.
+    held = k.target.registers - len(rows) * len(masks) - 1
+    step_lanes = k.lanes * (2 if reduction.pairs else 1)
+
+    def trip(c: IntLike, unroll: int) -> None:
+        for row, distance in zip(rows, steps, strict=True):
+            if following is not None:
+                k.prefetch(row, c * (2 if reduction.pairs else 1) * distance + following, 2)
+        for u in range(unroll):
+            panel = weights + (c + u) * pitch
+            vectors = _vectors(k, panel, masks[:held], lanes[:held], reduction.pairs)
+            for row, distance, tile in zip(rows, steps, sums, strict=True):
+                far = panel + held * step_lanes
+                more = _vectors(k, far, masks[held:], lanes[held:], reduction.pairs)
+                if reduction.pairs:
+                    pair = _pair(k, row, (c + u) * 2, distance)
+                    add_pairs(k, tile, pair, [*vectors, *more])
+                else:
+                    add(k, tile, row.splat((c + u) * distance), [*vectors, *more])
+
+    total = count // 2 if reduction.pairs else count
+    if reduction.shape == "once":
+        trip(0, reduction.unroll)
+    else:
+        # Checked code does not unroll: its checks would take seconds to compile.
+        unroll = 1 if k.checked else reduction.unroll
+        main = total if reduction.shape == "whole" else total // unroll * unroll
+        with k.range(0, main, unroll) as c:
+            trip(c, unroll)
+        if reduction.shape == "tail" and unroll > 1:
+            with k.range(main, total) as c:
+                trip(c, 1)
+    if reduction.odd:
+        vectors = _vectors(k, weights + total * pitch, masks, lanes, pairs=True)
+        for row, distance, tile in zip(rows, steps, sums, strict=True):
+            last = row.half_pair((count - 1) * distance)
+            add_pairs(k, tile, k.broadcast(last), vectors)
+
+
+def _vectors(
+    k: Kernel, panel: Ptr, masks: Sequence[Mask | None], lanes: Sequence[int], pairs: bool
+) -> list[Vec]:
+    each = list(enumerate(zip(masks, lanes, strict=True)))
+    if pairs:
+        return [panel.pairs(2 * j * k.lanes, mask, count) for j, (mask, count) in each]
+    return [panel.vec(j * k.lanes, mask, count) for j, (mask, count) in each]
+
+
+def _pair(k: Kernel, row: Ptr, c: IntLike, distance: IntLike) -> Vec:
+    """Elements c and c + 1 of a pixel in every lane."""
+    if isinstance(distance, int) and distance == 1:
+        return k.broadcast(row.pair(c))
+    low, high = (row.half_pair((c + i) * distance) for i in range(2))
+    return k.broadcast(k.join_pair(low, high))
+
+
+def add(k: Kernel, sums: list[Var], element: Vec, vectors: list[Vec]) -> None:
+    """A row of the tile plus an element, in every lane, times vectors of weights."""
+    for total, vector in zip(sums, vectors, strict=True):
+        total.set(k.fma(_lower(k, element, vector.lanes), vector, total.get()))
+    fence(k)
+
+
+def add_pairs(k: Kernel, sums: list[Var], pair: Vec, vectors: list[Vec]) -> None:
+    """A row of the tile plus a pair, in every lane, times vectors of pairs of weights."""
+    # The last operand can be read from memory: weights, or a pair that nobody else asks for.
+    for total, vector in zip(sums, vectors, strict=True):
+        one = _lower(k, pair, vector.lanes)
+        operands = (one, vector) if len(vectors) > 1 else (vector, one)
+        total.set(k.dot_bf16(total.get(), *operands))
+    fence(k)
+
+
+def _lower(k: Kernel, value: Vec, lanes: int) -> Vec:
+    """The first lanes of a register, which are one by themselves."""
+    return value if value.lanes == lanes else k.shuffle(value, value, range(lanes))
+
+
+def fence(k: Kernel) -> None:
+    """Keep loads on their side: elements hoisted from later rows would push sums out."""
+    nothing = ir.FunctionType(ir.VoidType(), [])
+    k.b.asm(nothing, "", "~{memory}", [], side_effect=True)

@@ -1,0 +1,105 @@
+"""Convolutions that walk the rows of their result: their sizes, their windows, their chunks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from saccade.backends.cpu.codegen.language import Kernel
+from saccade.backends.cpu.codegen.values import Int, IntLike
+from saccade.kernels.base import View
+from saccade.kernels.cpu.conv2d.column_window import valid_taps
+from saccade.opdefs import Conv2d
+
+__all__ = ["Band", "RowBands", "Windows", "band_integers", "window_integers"]
+
+
+@dataclass(frozen=True, slots=True)
+class Band:
+    """A chunk: first row of a band of an image of the result, and which part of the band."""
+
+    image: Int
+    low: Int
+    part: Int
+
+
+@dataclass(frozen=True, slots=True)
+class Windows:
+    """Integer parameters, in order; a kernel derives its sizes from these and adds its own.
+
+    Attributes:
+        images, rows, columns: Extents of the result.
+        height, width: Extents of the picture.
+        x_n, x_c, x_h, x_w: Elements between its images, channels, rows, columns.
+        top, left: Padding.
+        taps, stride, dilation: Of the convolution, from row to row. Along the row they are part of
+            the code.
+    """
+
+    images: Int
+    rows: Int
+    columns: Int
+    height: Int
+    width: Int
+    x_n: Int
+    x_c: Int
+    x_h: Int
+    x_w: Int
+    top: Int
+    left: Int
+    taps: Int
+    stride: Int
+    dilation: Int
+
+    def window(self, k: Kernel, row: Int) -> tuple[Int, tuple[Int, Int]]:
+        """First row of the picture under a row's windows, and the taps that fall on the picture."""
+        h = row * self.stride - self.top
+        return h, valid_taps(k, h, self.height, self.taps, self.dilation)
+
+
+@dataclass(frozen=True, slots=True)
+class RowBands(Windows):
+    """The same where chunks are bands of rows of the result.
+
+    Attributes:
+        band: Rows of the result in a chunk.
+    """
+
+    band: Int
+
+    @contextmanager
+    def chunks(self, k: Kernel, parts: IntLike = 1) -> Iterator[Band]:
+        """Claim chunks: every band of every image in so many parts, neighbours of each other."""
+        bands = (self.rows + self.band - 1) // self.band
+        with k.chunks(self.images * bands * parts) as chunk:
+            above = chunk // parts
+            image = above // bands
+            yield Band(image, (above - image * bands) * self.band, chunk - above * parts)
+
+    def end(self, k: Kernel, band: Band) -> Int:
+        """One past the last row of a band."""
+        return k.minimum_int(band.low + self.band, self.rows)
+
+
+def window_integers(conv: Conv2d, x: View, taps: int, result: tuple[int, ...]) -> tuple[int, ...]:
+    """The values of `Windows`.
+
+    Args:
+        conv: The convolution.
+        x: Its picture.
+        taps: Rows of a window.
+        result: Shape of its sums.
+    """
+    images, _, rows, columns = result
+    return (
+        images, rows, columns, *x.shape[2:], *x.strides, *conv.padding[:2], taps, conv.stride[0],
+        conv.dilation[0],
+    )  # fmt: skip
+
+
+def band_integers(
+    conv: Conv2d, x: View, taps: int, result: tuple[int, ...], band: int
+) -> tuple[int, ...]:
+    """The values of `RowBands`: those of `Windows`, and the rows of a chunk."""
+    return (*window_integers(conv, x, taps, result), band)

@@ -1,0 +1,289 @@
+"""Which of Winograd's variants a call takes, and what it is expected to cost.
+
+`fused`: a chunk is a block of tiles; V and M of the block live in the thread's L2, and the
+transformed weights are read once per block. `phased`: V and M of all tiles are shared buffers, and
+the weights are read once per run, which pays when they are large and the tiles few.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+from saccade.backends.cpu.target import Target
+from saccade.kernels.cpu.conv2d.winograd_gemm import (
+    even_heights,
+    panel_vectors,
+    phased_heights,
+    usual_heights,
+)
+from saccade.kernels.cpu.conv2d.winograd_points import Tile, accurate, bases, edge_for
+from saccade.kernels.cpu.conv2d.winograd_tiles import rows_of, tile_counts
+from saccade.kernels.machine import Machine, machine
+
+__all__ = ["SET_STEP", "Problem", "Schedule", "ranked", "variants"]
+
+SET_STEP = 16
+"""Elements that keep frequencies off each other's L1 sets."""
+_SCRATCH = (448 << 10, 896 << 10, 1536 << 10)
+# Measured on a Zen 4 server core: the products reach 93% of the peak; a transform takes these
+# cycles for one vector of one whole patch, most of it waiting for V and M in L2 (in L1 they would
+# take half). Weights stream at these bytes per microsecond and core: from memory, from memory when
+# every core reads all of them and they do not stay in the last-level cache, or again from there.
+_GEMM_EFFICIENCY = 0.93
+_INPUT_CYCLES = {
+    **{(1, 6): 620.0, (1, 4): 270.0, (1, 2): 90.0},
+    **{(2, 7): 2100.0, (2, 5): 1100.0, (2, 3): 380.0},
+}
+_OUTPUT_CYCLES = {
+    **{(1, 6): 520.0, (1, 4): 213.0, (1, 2): 71.0},
+    **{(2, 7): 1700.0, (2, 5): 900.0, (2, 3): 300.0},
+}
+_CYCLES = 3.7e3  # per microsecond
+_COLD, _COLD_SHARED, _COLD_LARGE, _WARM = 20e3, 26e3, 13e3, 37e3
+_FED = 12  # rows that keep a core busy for as long as the next weights take to come from memory
+_NOMINAL_THREADS = 2
+_OVERLAP = 0.2  # share of the shorter of arithmetic and streaming that adds to the longer
+_AHEAD = 64  # vectors of weights: what comes from memory takes half a microsecond
+_PART = 64 << 10  # bytes of weights in a chunk of the phased products
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """What estimates depend on.
+
+    Attributes:
+        images, rows, columns: Extents of the result.
+        channels, vectors: Channels of the picture, vectors of filters.
+        threads: Width of the team.
+        target: Machine.
+        sizes: Bytes of an element of the picture and of the result.
+        stride: Pixels from result to result, 1 or 2.
+    """
+
+    images: int
+    rows: int
+    columns: int
+    channels: int
+    vectors: int
+    threads: int
+    target: Target
+    sizes: tuple[int, int] = (4, 4)
+    stride: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """One variant.
+
+    Attributes:
+        m: Edge of a whole tile.
+        edges: Heights of the tiles at the bottom and widths of those at the right; 0 where there
+            are none or where they are whole tiles that are clipped.
+        phased: Three phases over shared buffers, or one over blocks of tiles.
+        nv: Vectors in a panel.
+        blocks: Chunks that the tiles are divided into.
+        parts: Chunks that the panels of a frequency are divided into, when phased.
+        ahead: Vectors of weights ahead of use that are asked for.
+        stride: Of the convolution.
+        micros: Expected microseconds.
+    """
+
+    m: int
+    edges: tuple[int, int]
+    phased: bool
+    nv: int
+    blocks: int
+    parts: int = 1
+    ahead: int = 0
+    stride: int = 1
+    micros: float = 0.0
+
+    @property
+    def tile(self) -> Tile:
+        """A whole tile."""
+        return Tile(self.m, self.m, self.stride)
+
+    def counts(self, p: Problem) -> tuple[int, ...]:
+        """Tiles in each region."""
+        return tile_counts(p.images, p.rows, p.columns, self.m, self.edges)
+
+
+def _pitch(channels: int, target: Target) -> int:
+    return -(-channels // target.lanes) * target.lanes
+
+
+@dataclass(frozen=True, slots=True)
+class _Form:
+    """Tiles of a problem: what all variants over them share.
+
+    Attributes:
+        p: The problem.
+        m: Edge of a whole tile.
+        edges: As in `Schedule`.
+        speed: Of the machine.
+        tiles: How many.
+        shares: For each number of rows that a frequency has, how many frequencies have it.
+        transforms: Microseconds of one core for both transforms.
+        pictures: Microseconds for reading and writing them.
+    """
+
+    p: Problem
+    m: int
+    edges: tuple[int, int]
+    speed: Machine
+    tiles: int
+    shares: tuple[tuple[float, int], ...]
+    transforms: float
+    pictures: float
+
+    @classmethod
+    def of(cls, p: Problem, m: int, edges: tuple[int, int], speed: Machine) -> _Form:
+        """Those of a problem."""
+        counts = tile_counts(p.images, p.rows, p.columns, m, edges)
+        tiles = sum(counts)
+        shares = tuple(rows_of(counts, m, edges, p.stride).items())
+        return cls(p, m, edges, speed, tiles, shares, _transforms(p, m, tiles), _pictures(p, speed))
+
+    @property
+    def tile(self) -> Tile:
+        """A whole tile."""
+        return Tile(self.m, self.m, self.p.stride)
+
+    def weights(self, nv: int) -> float:
+        """Bytes of transformed weights in panels of so many vectors."""
+        p = self.p
+        return 4.0 * self.tile.weights**2 * p.channels * -(-p.vectors // nv) * nv * p.target.lanes
+
+
+def _products(form: _Form, nv: int, blocks: int, *, phased: bool) -> float:
+    """Microseconds of one core for all products.
+
+    One or two rows take as long as two and a half: they wait for the panel. When phased, the first
+    rows wait for it to come from memory, unless the frequency before had the same weights.
+    """
+    p = form.p
+    fresh = (form.tile.weights / form.tile.count) ** 2 if phased else 0.0
+    most = (phased_heights if phased else usual_heights)(nv, p.target)[0]
+    total = 0.0
+    for rows, many in form.shares:
+        whole = max(1, round(rows / blocks))
+        total += many * rows * _taken(whole, most, fresh) / whole
+    flops = 2.0 * total * p.channels * -(-p.vectors // nv) * nv * p.target.lanes
+    return flops / (_GEMM_EFFICIENCY * form.speed.flops)
+
+
+@lru_cache(maxsize=1024)
+def _taken(rows: int, most: int, fresh: float) -> float:
+    """How many rows take as long as the products of so many."""
+    heights = even_heights(rows, most)
+    taken = sum(n * max(height, 2.5) for height, n in heights)
+    return taken + fresh * max(0.0, _FED - max(heights[0][0], 2.5))
+
+
+def _transforms(p: Problem, m: int, tiles: int) -> float:
+    """Microseconds of one core for both transforms."""
+    vectors = -(-p.channels // p.target.lanes)
+    border = 2.5 if p.channels < p.target.lanes else 1.0
+    cycles = vectors * border * _INPUT_CYCLES[p.stride, m] + p.vectors * _OUTPUT_CYCLES[p.stride, m]
+    return tiles * cycles / _CYCLES
+
+
+def _overlapped(a: float, b: float) -> float:
+    return max(a, b) + _OVERLAP * min(a, b)
+
+
+def _pictures(p: Problem, speed: Machine) -> float:
+    """Microseconds for reading x and writing y (a written line is read first)."""
+    filters = p.vectors * p.target.lanes
+    pixel = p.sizes[0] * p.channels * p.stride**2 + p.sizes[1] * 2 * filters
+    moved = float(p.images * p.rows * p.columns * pixel)
+    return moved / (speed.bandwidth if moved > p.target.l3 else 2 * _WARM * p.threads)
+
+
+def _fused(form: _Form) -> Iterator[Schedule]:
+    """Blocks of tiles whose V and M fit a share of the second cache."""
+    p, tiles = form.p, max(1, form.tiles)
+    nv = panel_vectors(p.vectors, p.target)
+    row = 4 * form.tile.count**2 * (_pitch(p.channels, p.target) + nv * p.target.lanes)
+    cuts = []
+    for scratch in _SCRATCH:
+        # Equal blocks, the same number for every thread.
+        blocks = -(-tiles // max(1, scratch // row))
+        cuts.append(max(1, min(-(-blocks // p.threads) * p.threads, tiles)))
+    for blocks in dict.fromkeys(cuts):
+        micros = _fused_micros(form, nv, row, blocks)
+        yield Schedule(form.m, form.edges, False, nv, blocks, stride=p.stride, micros=micros)
+
+
+def _fused_micros(form: _Form, nv: int, row: int, blocks: int) -> float:
+    p = form.p
+    rounds = -(-blocks // p.threads)
+    weights = form.weights(nv)
+    stays = weights < p.target.l3 / 2
+    stream = weights / (_COLD_SHARED if stays else _COLD_LARGE)
+    stream += (rounds - 1) * weights / (_WARM if stays else _COLD_LARGE)
+    # V that does not stay in L2 is fetched again for every panel.
+    held = row * -(-max(1, form.tiles) // blocks)
+    spilled = held if held > p.target.l2 // 2 else 0
+    busy = (form.transforms + _products(form, nv, blocks, phased=False)) * rounds / blocks
+    micros = form.speed.step + _overlapped(busy, stream) + form.pictures
+    return micros + rounds * 0.5 * -(-p.vectors // nv) * spilled / _WARM
+
+
+def _phased(form: _Form, nv: int) -> Schedule:
+    p, tiles = form.p, max(1, form.tiles)
+    panels = -(-p.vectors // nv)
+    filters = nv * p.target.lanes
+    parts = max(1, min(panels, round(4.0 * p.channels * panels * filters / _PART)))
+    shared = 4.0 * form.tile.count**2 * tiles * (p.channels + panels * filters)
+    # Half of what one core writes into the shared buffers is fetched from it by another.
+    handed = (1.5 if p.threads > 1 else 0.3) * shared / _between(shared, p.target)
+    busy = (form.transforms + _products(form, nv, 1, phased=True)) / p.threads
+    stream = form.weights(nv) / (_COLD * p.threads)
+    micros = 3 * form.speed.step + _overlapped(busy, stream) + handed + form.pictures
+    blocks = min(tiles, 16 * p.threads)
+    return Schedule(form.m, form.edges, True, nv, blocks, parts, _AHEAD, p.stride, micros)
+
+
+def _between(shared: float, target: Target) -> float:
+    """Bytes per microsecond through shared buffers of so many bytes."""
+    return 120e3 if shared < target.l3 / 8 else 40e3 if shared < target.l3 / 3 else 22e3
+
+
+@lru_cache(maxsize=1024)
+def ranked(p: Problem) -> tuple[Schedule, ...]:
+    """All variants, the fastest first.
+
+    Tiles round differently, so which ones are best is asked for a fixed number of threads.
+    """
+    found = variants(p)
+    nominal = (
+        found if p.threads == _NOMINAL_THREADS else variants(replace(p, threads=_NOMINAL_THREADS))
+    )
+    best = min(nominal, key=lambda s: s.micros)
+    form = (best.m, best.edges)
+    return tuple(sorted(found, key=lambda s: ((s.m, s.edges) != form, s.micros)))
+
+
+def variants(p: Problem) -> list[Schedule]:
+    """All variants worth measuring."""
+    found = []
+    speed = machine(p.target)
+    # Narrow panels wait for weights once, wide ones share theirs with the fused variants.
+    widths = {1, panel_vectors(p.vectors, p.target)}
+    for m, edges in _forms(p):
+        form = _Form.of(p, m, edges, speed)
+        found += [*_fused(form), *(_phased(form, nv) for nv in widths)]
+    return found
+
+
+def _forms(p: Problem) -> Iterator[tuple[int, tuple[int, int]]]:
+    """Tiles that are accurate enough: with shorter ones at the edges, or clipped."""
+    for m in bases(p.stride):
+        if accurate(m, p.channels, p.stride):
+            edges = (edge_for(p.rows, m, p.stride), edge_for(p.columns, m, p.stride))
+            yield m, edges
+            if edges != (0, 0):
+                yield m, (0, 0)

@@ -1,0 +1,316 @@
+"""Gradients of deformable convolution, those that are wanted, never with all columns in memory.
+
+    x               blocks of the picture's gradient, each summed by the one chunk that owns it (by
+                    several where there are too few: parts, summed in order), then into the picture
+    offset, mask    sums over each block's channels, then slopes
+    weight          parts, each summed by one chunk, then into the weights' order
+    bias            sums of the result's gradient
+
+Nothing is summed by two threads at once, and parts depend on sizes alone. Elements and layouts as
+in the forward kernel; pairs of bfloat16 too.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from saccade.backends.cpu.codegen.language import Kernel
+from saccade.kernels.base import (
+    Call,
+    CpuKernel,
+    In,
+    Launch,
+    Operand,
+    Out,
+    Scratch,
+    Temp,
+    View,
+    one_way,
+)
+from saccade.kernels.cpu.deform.config import (
+    COLUMNS,
+    DeformConfig,
+    Geometry,
+    ceil_to,
+    element_of,
+    geometry,
+    pixel_stride,
+    refuse,
+    strides_of,
+    sums_of,
+    tile_shape,
+)
+from saccade.kernels.cpu.deform.gradient_code import ColumnsGradient, WeightGradient, emit_bias
+from saccade.kernels.cpu.deform.panels import (
+    emit_panels,
+    emit_weight_gradient,
+    panels_launch,
+    weight_gradient_launch,
+)
+from saccade.kernels.cpu.deform.plan import plan_scratch
+from saccade.kernels.cpu.deform.planes import (
+    blocks_launch,
+    emit_blocks,
+    emit_pictures,
+    pictures_launch,
+    planes_launch,
+    planes_pitch,
+)
+from saccade.kernels.cpu.deform.slopes import Slopes, slopes_launch
+from saccade.kernels.machine import machine
+from saccade.locks import cached_property
+from saccade.opdefs import DeformConv2dGradient
+
+__all__ = ["DEFORM_CONV2D_GRADIENT"]
+
+_BLOCK = 64  # channels that one chunk owns: their gradient of a small picture stays in the L2
+_TILE = 56  # pixels
+_WEIGHT_TILE = 256  # pixels: sums are fetched and stored once for so many products
+_WEIGHT_COLUMNS = 256  # of a chunk: with so many pixels a quarter of the L2, sums as much again
+_SLOPES_TILE = 128  # pixels
+_CHUNKS = 64  # what keeps a large team busy: parts, as far as a picture has tiles
+
+_X, _GRAD, _PLANES, _PANELS, _PICTURE, _SLOPES, _WEIGHTS = range(7)  # temporaries
+
+
+@dataclass(frozen=True)
+class _Launches:
+    """Makes the phases of a call."""
+
+    call: Call
+
+    @property
+    def _wanted(self) -> tuple[str, ...]:
+        return tuple(self.call.op.wanted)
+
+    def _out(self, name: str) -> tuple[Out, View]:
+        index = self._wanted.index(name)
+        return Out(index), self.call.outputs[index]
+
+    @cached_property
+    def _views(self) -> tuple[View, View, View, View]:
+        grad, x, weight, offset = self.call.inputs[:4]
+        return grad, x, weight, offset
+
+    @cached_property
+    def _given(self) -> tuple[tuple[Operand, ...], tuple[int, ...]]:
+        """Offset and mask, and their strides."""
+        offset = self._views[3]
+        if not self.call.op.mask:
+            return (In(3),), (*strides_of(offset), 0, 0, 0)
+        return (In(3), In(4)), (*strides_of(offset), *strides_of(self.call.inputs[4]))
+
+    @cached_property
+    def config(self) -> DeformConfig:
+        """What phases that sample have in common."""
+        grad, x, weight, offset = self._views
+        mask = self.call.inputs[4] if self.call.op.mask else None
+        kinds = {element_of(v) for v in (grad, x, weight)}
+        element = "float64" if "float64" in map(sums_of, (grad, x, weight)) else "float32"
+        given = [v for v in (offset, mask) if v is not None]
+        return DeformConfig(
+            "", wide=element, pairs=self.call.target.bf16 and kinds == {"bfloat16"},
+            offset=element_of(offset), mask=element_of(mask) if mask else "",
+            strided=any(pixel_stride(v) != 1 for v in given),
+        )  # fmt: skip
+
+    def _tiled(self, phase: str, rows: int, depth: int, columns: int) -> DeformConfig:
+        """The configuration of a phase with a tile for its product."""
+        vectors, most = tile_shape(
+            self.call, self.config.wide, rows=rows, depth=depth, columns=columns
+        )  # fmt: skip
+        return replace(self.config, phase=phase, vectors=vectors, rows=most)
+
+    def _geometry(self, tile: int, panel: int) -> Geometry:
+        grad, x, weight, _ = self._views
+        most = max(_BLOCK, self.call.target.lanes)
+        return geometry(self.call, x, weight, grad, most=most, tile=tile, panel=panel)
+
+    @property
+    def _size(self) -> int:
+        return 8 if self.config.wide == "float64" else 4
+
+    @property
+    def _narrow(self) -> tuple[str, int]:
+        """Elements of products' operands, and their bytes."""
+        return ("bfloat16", 2) if self.config.pairs else (self.config.wide, self._size)
+
+    def all(self) -> tuple[Launch, ...]:
+        """The phases, in order."""
+        wanted = set(self._wanted)
+        columns = bool(wanted & {"x", "offset", "mask"})
+        phases: list[Launch] = []
+        if wanted & {"weight", "offset", "mask"}:
+            phases.append(self._blocks())
+        if wanted & {"weight", "bias"}:
+            phases.append(self._planes())
+        if columns:
+            phases += self._columns()
+        if "weight" in wanted:
+            phases += self._weight()
+        if "bias" in wanted:
+            phases.append(self._bias())
+        return tuple(phases)
+
+    def _blocks(self) -> Launch:
+        x, g = self._views[1], self._geometry(1, 1)
+        return blocks_launch(
+            x, In(1), self._picture(_X), self.config.wide, g,
+            units=(g.blocks, g.unit, g.per, g.block), pitch=g.pitch, extra=1,
+            wide=self.config.wide,
+        )  # fmt: skip
+
+    def _picture(self, index: int, parts: int = 1) -> Temp:
+        """Blocks of a picture."""
+        g = self._geometry(1, 1)
+        return Temp(index, self._size * parts * g.images * g.blocks * (g.area + 1) * g.pitch)
+
+    @cached_property
+    def _plane(self) -> int:
+        # Products read whole groups of columns, of the last plane too.
+        return planes_pitch(self._geometry(1, 1).pixels, max(COLUMNS, self.call.target.lanes))
+
+    @cached_property
+    def _planes_temp(self) -> Temp:
+        grad = self._views[0]
+        return Temp(_PLANES, self._narrow[1] * grad.shape[0] * grad.shape[1] * self._plane)
+
+    def _planes(self) -> Launch:
+        return planes_launch(
+            self._views[0], In(0), self._planes_temp, self._narrow[0], self._geometry(1, 1),
+            pitch=self._plane, wide=self.config.wide,
+        )  # fmt: skip
+
+    def _columns(self) -> list[Launch]:
+        """The phases behind the gradients of x, offset and mask."""
+        grad, _, weight, _ = self._views
+        target, size = self.call.target, self._size
+        element, narrow = self._narrow
+        slopes, spreads = bool({"offset", "mask"} & set(self._wanted)), "x" in self._wanted
+        makes = ("slopes",) * slopes + ("x",) * spreads
+        g = self._geometry(1, 1)
+        steps = ceil_to(g.outputs, max(COLUMNS, target.lanes))
+        config = replace(self._tiled("columns", g.pixels, steps, g.block), wanted=makes)
+        g, width = (
+            self._geometry(_TILE // config.rows * config.rows, 1),
+            config.vectors * target.lanes,
+        )
+        rows = Temp(_GRAD, narrow * g.images * g.groups * g.pixels * steps)
+        first = blocks_launch(
+            grad, In(0), rows, element, g, units=(g.groups, g.outputs, 1, g.outputs),
+            pitch=steps, extra=0, wide=config.wide,
+        )  # fmt: skip
+        panels = -(-g.pitch // width)
+        packed = replace(
+            config, phase="panels", source=element_of(weight), target=element, form="channels",
+            offset="", mask="", strided=False, wanted=(),
+        )  # fmt: skip
+        count = g.blocks * g.taps * panels
+        right = Temp(_PANELS, narrow * count * steps * width)
+        second = panels_launch(weight, In(2), right, g, packed, room=steps, panels=panels)
+        pieces = g.images * g.blocks
+        parts = max(1, min(g.tiles, _CHUNKS // max(1, pieces)))
+        room = ceil_to(g.pixels, target.lanes)
+        sums = Temp(_SLOPES, size * pieces * g.taps * room * 4)
+        operands = (
+            rows, right, *((self._picture(_X), sums) if slopes else ()),
+            *((self._picture(_PICTURE, parts),) if spreads else ()), *self._given[0],
+            *plan_scratch(g, config, target.lanes),
+            Scratch(size * g.tile * g.taps * panels * width),
+        )  # fmt: skip
+        chunks = pieces * parts
+        integers = (*g.integers(), *self._given[1], steps, g.groups, parts, room, chunks)
+        phases = [first, second, Launch(config, operands, integers, chunks)]
+        if spreads:
+            result, view = self._out("x")
+            picture = self._picture(_PICTURE, parts)
+            phases.append(pictures_launch(view, picture, result, g, parts=parts, wide=config.wide))
+        if slopes:
+            phases.append(self._slopes(sums, room))
+        return phases
+
+    def _slopes(self, sums: Temp, room: int) -> Launch:
+        names = tuple(n for n in ("offset", "mask") if n in self._wanted)
+        results = [self._out(name) for name in names]
+        views = tuple(view for _, view in results)
+        apart = self.config.strided or any(pixel_stride(v) != 1 for v in views)
+        config = replace(self.config, phase="slopes", wanted=names, pairs=False, strided=apart)
+        g = self._geometry(_SLOPES_TILE, 1)
+        return slopes_launch(
+            config, g, self.call.target.lanes, operands=(sums, *(out for out, _ in results)),
+            given=self._given[0], given_strides=self._given[1], targets=views, room=room,
+        )  # fmt: skip
+
+    def _weight(self) -> list[Launch]:
+        grad, lanes = self._views[0], self.call.target.lanes
+        pixels = self._geometry(1, 1).pixels
+        tile = ceil_to(-(-pixels // -(-pixels // _WEIGHT_TILE)), max(COLUMNS, lanes))
+        g = self._geometry(tile, 1)
+        sets = -(-g.taps // max(1, _WEIGHT_COLUMNS // g.pitch))
+        each = -(-g.taps // sets)
+        sets = -(-g.taps // each)
+        config = self._tiled("weight", g.outputs, tile, each * g.block)
+        room = ceil_to(each * g.block, max(config.vectors * lanes, COLUMNS))
+        parts = max(1, min(g.images * g.tiles, -(-_CHUNKS // (g.blocks * sets))))
+        sums = Temp(_WEIGHTS, self._size * parts * g.blocks * sets * g.outputs * room)
+        columns = Scratch(self._narrow[1] * (tile * room + 2 * lanes))
+        operands = (
+            self._picture(_X), self._planes_temp, sums, *self._given[0],
+            *plan_scratch(g, config, lanes), columns,
+        )  # fmt: skip
+        chunks = parts * g.blocks * sets
+        integers = (
+            *g.integers(), *self._given[1], g.images, grad.shape[1], self._plane, parts, room,
+            each, sets, chunks,
+        )  # fmt: skip
+        result, view = self._out("weight")
+        last = weight_gradient_launch(
+            view, sums, result, g, room=room, parts=parts, taps=(each, sets), wide=config.wide
+        )
+        return [Launch(config, operands, integers, chunks), last]
+
+    def _bias(self) -> Launch:
+        result, view = self._out("bias")
+        config = DeformConfig("bias", self._narrow[0], element_of(view), self.config.wide)
+        grad = self._views[0]
+        integers = (grad.shape[0], grad.shape[1], self._plane, view.strides[0])
+        return Launch(config, (self._planes_temp, result), integers, grad.shape[1])
+
+
+def _supports(call: Call) -> str | None:
+    names = dict(zip(call.op.wanted, call.outputs, strict=True))
+    results = tuple(view for name, view in names.items() if name not in ("weight", "bias"))
+    inputs = tuple(view for i, view in enumerate(call.inputs) if i != 2)
+    return refuse(call, (*inputs, *results))
+
+
+def _launch(call: Call) -> tuple[Launch, ...]:
+    return _Launches(call).all()
+
+
+def _cost(call: Call) -> float:
+    grad, x, weight = call.inputs[:3]
+    flops = 4.0 * grad.size * weight.size / max(1, weight.shape[0])
+    nbytes = 4 * x.nbytes + 2 * grad.nbytes + 4 * weight.nbytes
+    return machine(call.target).roofline(flops, nbytes, call.threads, 0.7)
+
+
+def _emit(k: Kernel, config: DeformConfig) -> None:
+    if config.phase == "columns":
+        ColumnsGradient(k, config).emit()
+    elif config.phase == "weight":
+        WeightGradient(k, config).emit()
+    elif config.phase == "slopes":
+        Slopes(k, config).emit()
+    else:
+        phases = {
+            "blocks": emit_blocks, "pictures": emit_pictures, "panels": emit_panels,
+            "weight_gradient": emit_weight_gradient, "bias": emit_bias,
+        }  # fmt: skip
+        phases[config.phase](k, config)
+
+
+DEFORM_CONV2D_GRADIENT = CpuKernel(
+    "deform.gradient", (DeformConv2dGradient,), DeformConfig, _supports, one_way(_launch, _cost),
+    _emit,
+)  # fmt: skip

@@ -1,0 +1,174 @@
+"""Packs weights for the products of deformable convolution, and their gradient back.
+
+    outputs     panels[group, panel, block, step, channel of the result]: the result; a block's
+                steps are (tap, channel of the block), then zeros up to a whole number of trips
+    channels    panels[block, tap, panel, channel of the result, channel of the block]: the gradient
+                of columns; channels of the result are filled up with zeros
+    gradient    [part, block, set of taps, channel of the result, step] summed into the weights'
+                gradient
+
+In pairs, 32 bits are two steps of a column (`kernels.matmul.pack_phase` has the same order).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from saccade.backends.cpu.codegen.language import Kernel, Ptr
+from saccade.backends.cpu.codegen.values import Int, IntLike
+from saccade.kernels.base import Launch, Operand, View
+from saccade.kernels.cpu import floats
+from saccade.kernels.cpu.deform.config import DeformConfig, Geometry, Sizes, element_of
+
+__all__ = ["emit_panels", "emit_weight_gradient", "panels_launch", "weight_gradient_launch"]
+
+
+@dataclass(frozen=True, slots=True)
+class _Strides:
+    """Integer parameters: the weights' strides, the steps of a panel, and how many chunks."""
+
+    output: Int
+    channel: Int
+    row: Int
+    column: Int
+    room: Int
+    panels: Int
+    chunks: Int
+
+
+@dataclass(frozen=True, slots=True)
+class _Panel:
+    """Rows of a panel: `target[first + i, j] = source[i · by_row + j · by_column]`."""
+
+    source: Ptr
+    target: Ptr
+    by_row: Int
+    by_column: Int
+    first: IntLike
+    rows: IntLike
+    columns: Int
+
+
+def emit_panels(k: Kernel, config: DeformConfig) -> None:
+    """One chunk for each panel of a block."""
+    source = k.pointer("weights", config.source)
+    target = k.pointer("panels", config.target)
+    s, g = k.sizes(_Strides), k.sizes(Sizes)
+    width = config.vectors * k.lanes
+    with k.chunks(s.chunks) as chunk:
+        panel = target + chunk * s.room * width
+        with k.range(0, s.room * width, k.lanes) as at:
+            floats.store(k, panel, k.zero(k.lanes, config.wide), at)
+        if config.form == "outputs":
+            _outputs(k, config, s, g, chunk, source, panel)
+        else:
+            _channels(k, config, s, g, chunk, source, panel)
+
+
+def _outputs(
+    k: Kernel, config: DeformConfig, s: _Strides, g: Sizes, chunk: Int, source: Ptr, target: Ptr
+) -> None:
+    place = chunk // g.per_group
+    group = place // g.panels
+    block = group * g.per_group + (chunk - place * g.per_group)
+    before = (place - group * g.panels) * (config.vectors * k.lanes)
+    first, count = g.channels_of(block)
+    inner = first - group * (g.per_group // g.per * g.unit)
+    weights = source + ((group * g.outputs + before) * s.output + inner * s.channel)
+    left = g.outputs - before
+    with k.range(0, g.taps) as tap:
+        row = tap // g.tap_columns
+        at = weights + (row * s.row + (tap - row * g.tap_columns) * s.column)
+        rows = _Panel(at, target, s.channel, s.output, tap * count, count, left)
+        _copy(k, config, rows)
+
+
+def _channels(
+    k: Kernel, config: DeformConfig, s: _Strides, g: Sizes, chunk: Int, source: Ptr, target: Ptr
+) -> None:
+    place = chunk // s.panels
+    block = place // g.taps
+    tap = place - block * g.taps
+    before = (chunk - place * s.panels) * (config.vectors * k.lanes)
+    group = block // g.per_group
+    first, count = g.channels_of(block)
+    inner = first - group * (g.per_group // g.per * g.unit) + before
+    row = tap // g.tap_columns
+    at = row * s.row + (tap - row * g.tap_columns) * s.column
+    weights = source + (group * g.outputs * s.output + inner * s.channel + at)
+    left = count - before
+    _copy(k, config, _Panel(weights, target, s.output, s.channel, 0, g.outputs, left))
+
+
+def _copy(k: Kernel, config: DeformConfig, p: _Panel) -> None:
+    """Element by element, between zeros."""
+    width = config.vectors * k.lanes
+    with k.range(0, p.rows) as i, k.range(0, k.minimum_int(p.columns, width)) as j:
+        value = floats.load_one(k, p.source, i * p.by_row + j * p.by_column, config.wide)
+        step = i + p.first
+        if config.pairs:
+            half = step // 2
+            floats.store(k, p.target, value, (half * width + j) * 2 + (step - half * 2))
+        else:
+            floats.store(k, p.target, value, step * width + j)
+
+
+def panels_launch(
+    view: View, source: Operand, target: Operand, g: Geometry, config: DeformConfig,
+    *, room: int, panels: int,
+) -> Launch:  # fmt: skip
+    """The phase that packs weights.
+
+    Args:
+        view: The weights.
+        source: Operand.
+        target: Operand.
+        g: Sizes.
+        config: Form, elements and tile.
+        room: Steps of a panel.
+        panels: Panels of a block and tap, or of a group.
+    """
+    if config.form == "outputs":
+        chunks = g.groups * panels * g.per_group
+    else:
+        chunks = g.blocks * g.taps * panels
+    integers = (*view.strides, room, panels, chunks, *g.integers())
+    return Launch(config, (source, target), integers, chunks)
+
+
+def emit_weight_gradient(k: Kernel, config: DeformConfig) -> None:
+    """One chunk for each channel of the result."""
+    sums = k.pointer("sums", config.wide)
+    result = k.pointer("result", config.target)
+    s, g = k.sizes(_Strides), k.sizes(Sizes)
+    parts, each, sets = k.integers("parts each sets")
+    apart = g.blocks * sets * g.outputs * s.room
+    with k.chunks(s.chunks) as chunk, k.range(0, g.per_group) as number:
+        group = chunk // g.outputs
+        block = group * g.per_group + number
+        first, count = g.channels_of(block)
+        inner = first - group * (g.per_group // g.per * g.unit)
+        target = result + (chunk * s.output + inner * s.channel)
+        with k.range(0, g.taps) as tap:
+            row = tap // g.tap_columns
+            at = row * s.row + (tap - row * g.tap_columns) * s.column
+            number_of_set = tap // each
+            output = chunk - group * g.outputs
+            source = sums + ((block * sets + number_of_set) * g.outputs + output) * s.room
+            with k.range(0, count) as channel:
+                place = source + ((tap - number_of_set * each) * count + channel)
+                total = k.var(place.load())
+                with k.range(1, parts) as part:
+                    total.set(total.get() + place.load(part * apart))
+                floats.store(k, target, total.get(), at + channel * s.channel)
+
+
+def weight_gradient_launch(
+    view: View, source: Operand, target: Operand, g: Geometry,
+    *, room: int, parts: int, taps: tuple[int, int], wide: str,
+) -> Launch:  # fmt: skip
+    """The phase that sums parts into the weights' gradient; `taps` of a set, and sets."""
+    config = DeformConfig("weight_gradient", "", element_of(view), wide)
+    chunks = g.groups * g.outputs
+    integers = (*view.strides, room, 0, chunks, *g.integers(), parts, *taps)
+    return Launch(config, (source, target), integers, chunks)

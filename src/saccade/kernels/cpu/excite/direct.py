@@ -1,0 +1,218 @@
+"""The gates of a squeeze-and-excite block, in one step.
+
+`h[n,k] = f(Σ_c mean[n,c] · v[k,c])`, `y[n,m] = g(Σ_k h[n,k] · u[m,k])`, mean being the sum of
+x[n,c] over its pixels, divided
+
+Vectors go over filters; weights stream once. The first product is summed in parts of the channels,
+each by whoever has the means of these channels, and every chunk of the second one adds the parts in
+their order: one barrier, where means, products and activation would each have one. Where parts end
+depends on sizes alone. Where weights are few one thread does it all, which rounds the same way.
+Weights are bfloat16 where the gates are. Refused: weights that are not constant, pictures that are
+not channels-last, operands between the products that vary from picture to picture.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+
+from saccade.ir import DType
+from saccade.ir.expr import IDENTITY
+from saccade.kernels.base import (
+    Call,
+    CpuKernel,
+    In,
+    Launch,
+    Operand,
+    Packed,
+    Packing,
+    Scratch,
+    Temp,
+    Variant,
+    View,
+    per_call,
+)
+from saccade.kernels.cpu.conv2d.epilogue_spec import FLOATS, EpilogueSpec, expand
+from saccade.kernels.cpu.excite.direct_code import ExciteConfig, Sizes, emit_excite
+from saccade.kernels.machine import machine
+from saccade.opdefs import Excite
+
+__all__ = ["EXCITE"]
+
+_MOST_PARTS = 8
+_LEAST = 4096  # weights of a part
+_BLOCK = 8  # vectors of filters of the second product
+_NOMINAL_THREADS = 2  # that parts and blocks are shared out to evenly
+_ALONE = 0.6  # of the memory's speed that one thread reaches on short streams
+
+
+def _supports(call: Call) -> str | None:
+    op: Excite = call.op
+    x = call.inputs[0]
+    if not all(call.constant[1:3]):
+        return "the weights are not constant"
+    if any(view.dtype not in FLOATS for view in call.inputs[:3]):
+        return "elements are neither float32 nor bfloat16"
+    if not x.channels_last:
+        return "x is not channels-last"
+    if op.squeeze.prologue != IDENTITY or op.excite.prologue != IDENTITY:
+        return "takes no prologue"
+    first, second = _inner(call), _outer(call)
+    if second.kind != "plain" or second.store is not None or op.squeeze.store is not None:
+        return "the result is not stored plainly"
+    if any("full" in word or "image" in word for word in first.code()[3:]):
+        return "an operand between the products varies from picture to picture"
+    return first.refuse() or second.refuse()
+
+
+def _spec(call: Call, hidden: bool) -> EpilogueSpec:
+    op: Excite = call.op
+    n, lanes = call.inputs[0].shape[0], call.target.lanes
+    shape = (n, call.inputs[1 if hidden else 2].shape[0], 1, 1)
+    end = 3 + op.n_squeeze
+    indices = range(3, end) if hidden else range(end, len(call.inputs))
+    operands = tuple((i, expand(call.inputs[i], shape), call.constant[i]) for i in indices)
+    out = View(DType.F32, shape, (0, 1, 0, 0)) if hidden else call.outputs[0]
+    conv = op.squeeze if hidden else op.excite
+    return EpilogueSpec(conv.epilogue, conv.store, shape, operands, None, out, 1, lanes)
+
+
+@per_call
+def _inner(call: Call) -> EpilogueSpec:
+    """The epilogue of the first product, whose result is scratch."""
+    return _spec(call, hidden=True)
+
+
+@per_call
+def _outer(call: Call) -> EpilogueSpec:
+    return _spec(call, hidden=False)
+
+
+def _longest(count: int, size: int) -> int:
+    """Elements of the largest share of a nominal team, in pieces of `size`."""
+    pieces = -(-count // size)
+    return -(-pieces // _NOMINAL_THREADS) * size
+
+
+@dataclass(frozen=True, slots=True)
+class _Shape:
+    """How both products are cut: nothing that depends on the team.
+
+    Attributes:
+        squeezing, exciting: Vectors of filters of a block.
+        parts: Of the channels.
+        per_part: Channels of one.
+    """
+
+    squeezing: int
+    exciting: int
+    parts: int
+    per_part: int
+
+
+@per_call
+def _shape(call: Call) -> _Shape:
+    lanes, most = call.target.lanes, call.target.registers // 2
+    channels, hidden = max(1, call.inputs[1].shape[1]), _inner(call).vectors
+    sizes = range(min(_BLOCK, most), 0, -1)
+    exciting = min(sizes, key=lambda size: _longest(_outer(call).vectors, size))
+    most_parts = min(_MOST_PARTS, call.inputs[1].size // _LEAST)
+    wanted = range(1, max(1, most_parts) + 1)
+    vectors = -(-channels // lanes)
+    per_part = min((-(-vectors // n) for n in wanted), key=lambda n: (_longest(vectors, n), n))
+    blocks = max(1, -(-hidden // most))
+    return _Shape(-(-hidden // blocks), exciting, -(-vectors // per_part), per_part * lanes)
+
+
+def _element(call: Call) -> DType:
+    """Of the weights as they are packed."""
+    return call.outputs[0].dtype
+
+
+def _variants(call: Call) -> list[Variant]:
+    """One phase and two; both round the same way, so any team may take either."""
+    speed, outer = machine(call.target), call.outputs[0]
+    weights = sum(w.size for w in call.inputs[1:3])
+    moved = float(call.inputs[0].nbytes + outer.nbytes + weights * _element(call).itemsize)
+    flops = 2.0 * weights * outer.shape[0] + call.inputs[0].size
+
+    def micros(threads: int, phases: int) -> float:
+        stream = moved / (speed.bandwidth * (_ALONE if threads == 1 else 1.0))
+        return phases * speed.step + stream + flops / (speed.flops * threads)
+
+    alone, apart = micros(1, 1), micros(call.threads, 2)
+    found = [Variant(alone, partial(_whole, call)), Variant(apart, partial(_apart, call))]
+    return sorted(found, key=lambda variant: variant.micros)
+
+
+@dataclass(frozen=True, slots=True)
+class _Stage:
+    """What a phase needs."""
+
+    operands: tuple[Operand, ...] = ()
+    integers: tuple[int, ...] = ()
+
+
+def _packed(call: Call, index: int, vectors: int) -> Packed:
+    width, element = vectors * call.target.lanes, _element(call)
+    size = call.inputs[index].size * element.itemsize
+    return Packed(Packing("pack_gates", (width, element.value), (index,), size))
+
+
+def _squeezing(call: Call, shape: _Shape) -> _Stage:
+    return _Stage((In(0), _packed(call, 1, shape.squeezing), Scratch(4 * shape.per_part)))
+
+
+def _exciting(call: Call, shape: _Shape) -> _Stage:
+    inner, outer = _inner(call), _outer(call)
+    scratch = Scratch(4 * inner.vectors * call.target.lanes)
+    operands = (
+        _packed(call, 2, shape.exciting),
+        scratch,
+        *inner.pointers()[:-1],
+        *outer.pointers(),
+    )
+    return _Stage(operands, (*inner.integers(), *outer.integers()))
+
+
+def _phase(call: Call, name: str, stages: tuple[_Stage, ...], chunks: int) -> Launch:
+    x, shape, inner, outer = call.inputs[0], _shape(call), _inner(call), _outer(call)
+    n, channels, rows, columns = x.shape
+    lanes, squeezes, excites = call.target.lanes, name != "excite", name != "squeeze"
+    full = (
+        not squeezes or inner.shape[1] % (shape.squeezing * lanes) == 0,
+        not excites or outer.shape[1] % (shape.exciting * lanes) == 0,
+    )
+    coded = (inner.code(), outer.code(shape.exciting)) if excites else ((), ())
+    config = ExciteConfig(
+        name, x.dtype.value if squeezes else "", _element(call).value, shape.squeezing,
+        shape.exciting if excites else 0, full, *coded,
+    )  # fmt: skip
+    integers = (
+        n, channels, rows, columns, x.strides[0], *x.strides[2:], call.op.count, shape.per_part,
+        shape.parts, inner.shape[1], outer.shape[1],
+    )  # fmt: skip
+    assert len(integers) == len(Sizes.__slots__)
+    pitch = -(-inner.vectors // shape.squeezing) * shape.squeezing * lanes
+    parts = Temp(0, 4 * max(1, n) * shape.parts * pitch)
+    operands = [operand for stage in stages for operand in stage.operands]
+    more = [word for stage in stages for word in stage.integers]
+    return Launch(config, (parts, *operands), (*integers, *more), chunks)
+
+
+def _whole(call: Call) -> tuple[Launch, ...]:
+    shape = _shape(call)
+    stages = (_squeezing(call, shape), _exciting(call, shape))
+    return (_phase(call, "whole", stages, 1),)
+
+
+def _apart(call: Call) -> tuple[Launch, ...]:
+    shape = _shape(call)
+    blocks = -(-_outer(call).vectors // shape.exciting)
+    return (
+        _phase(call, "squeeze", (_squeezing(call, shape),), shape.parts),
+        _phase(call, "excite", (_exciting(call, shape),), blocks),
+    )
+
+
+EXCITE = CpuKernel("excite.direct", (Excite,), ExciteConfig, _supports, _variants, emit_excite)

@@ -1,0 +1,288 @@
+"""Matrix products on the micro-kernel of convolutions.
+
+`y[.., m, n] = Σ_k a[.., m, k] · b[.., k, n]`
+
+Layouts: a, b and y with any strides; up to two batch axes after merging. Constant b is packed ahead
+into panels of whole vectors; computed b is read in place when its columns are neighbours, and
+packed by a phase of its own when not. One row (a vector times a matrix) streams b once, with as
+many sums as hide the latency. Elements are float32 or bfloat16 in any mix; where the target can,
+two bfloat16 matrices are summed in pairs: a computed b is packed into them unless rows are few.
+Refuses: other types, batch axes that do not merge into two.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from saccade.backends.cpu.codegen.language import Kernel, Ptr
+from saccade.backends.cpu.codegen.values import Int, IntLike, Mask
+from saccade.ir import DType
+from saccade.kernels.base import (
+    Call,
+    CpuKernel,
+    In,
+    Launch,
+    Operand,
+    Packed,
+    Packing,
+    Temp,
+    Variant,
+)
+from saccade.kernels.cpu.conv2d.config import (
+    Blocking,
+    Piece,
+    Tile,
+    Way,
+    blockings,
+    ranked_tiles,
+    ways,
+)
+from saccade.kernels.cpu.conv2d.epilogue import Epilogue
+from saccade.kernels.cpu.conv2d.epilogue_spec import FLOATS
+from saccade.kernels.cpu.conv2d.grid import Grid
+from saccade.kernels.cpu.conv2d.microkernel import Reduction, accumulate, anchored, zero_sums
+from saccade.kernels.cpu.matmul.axes import Product
+from saccade.kernels.cpu.matmul.config import MatMulConfig
+from saccade.kernels.cpu.matmul.pack_phase import emit_pack
+from saccade.kernels.machine import machine
+from saccade.opdefs import MatMul
+
+__all__ = ["MATMUL_DIRECT"]
+
+
+@dataclass(frozen=True, slots=True)
+class _Geometry:
+    """The integer parameters of the product, in order; for packed b, `b_*` step over panels."""
+
+    a_0: Int
+    a_1: Int
+    a_m: Int
+    a_k: Int
+    b_0: Int
+    b_1: Int
+    b_k: Int
+    inner_batch: Int
+    rows: Int
+    inner: Int
+    columns: Int
+
+
+class _Product:
+    """Emits the product."""
+
+    def __init__(self, k: Kernel, config: MatMulConfig) -> None:
+        self.k, self.config = k, config
+        self.a, self.b = k.pointer("a", config.a), k.pointer("b", config.b)
+        self.epilogue = Epilogue(k, config.epilogue)
+        self.g, self.grid = k.sizes(_Geometry), k.sizes(Grid)
+        self.epilogue.declare_integers()
+        self.width = config.vectors * k.lanes * (2 if config.pairs else 1)  # b of one step
+
+    def emit(self) -> None:
+        """All chunks."""
+        k, g = self.k, self.g
+        with self.grid.chunks(k) as cell:
+            first, end = cell.tiles
+            count = (g.rows + (self.config.rows - 1)) // self.config.rows
+            b0 = cell.group // g.inner_batch
+            where = (b0, cell.group - b0 * g.inner_batch)
+            with (
+                k.range(*cell.blocks) as column,
+                k.range(first, k.minimum_int(end, count)) as tile,
+            ):
+                self._tile(where, column, tile * self.config.rows)
+
+    def _tile(self, batch: tuple[Int, Int], block: Int, first: Int) -> None:
+        k, g, config = self.k, self.g, self.config
+        sums = zero_sums(k, config.rows, config.vectors)
+        a = self.a + (batch[0] * g.a_0 + batch[1] * g.a_1)
+        # Rows past the last repeat it; nobody stores them.
+        numbers = [k.minimum_int(first + i, g.rows - 1) for i in range(config.rows)]
+        rows = [anchored(k, a + number * g.a_m) for number in numbers]
+        b, pitch = self._panel(batch, block)
+        step: IntLike = 1 if config.unit else g.a_k
+        reduction = Reduction(config.unroll, config.shape, config.pairs, config.odd)
+        accumulate(
+            k, sums, rows, b, step=step, pitch=pitch, count=g.inner, reduction=reduction,
+            masks=self._masks(block),
+        )  # fmt: skip
+        vectors = range(config.vectors)
+        places = [self.epilogue.place(block * config.vectors + j) for j in vectors]
+        for i, tile in enumerate(sums):
+            with k.when(first + i < g.rows):
+                pixel = self.epilogue.pixel(*batch, first + i)
+                for total, place in zip(tile, places, strict=True):
+                    self.epilogue.finish(total.get(), pixel, place)
+
+    def _panel(self, batch: tuple[Int, Int], block: Int) -> tuple[Ptr, IntLike]:
+        g = self.g
+        b = self.b + (batch[0] * g.b_0 + batch[1] * g.b_1)
+        if self.config.packed:
+            steps = (g.inner + 1) // 2 if self.config.pairs else g.inner
+            return anchored(self.k, b + block * steps * self.width), self.width
+        return anchored(self.k, b + block * self.width), g.b_k
+
+    def _masks(self, block: Int) -> list[Mask | None] | None:
+        if self.config.packed or ":tail:" not in self.config.epilogue[1]:
+            return None
+        k, left = self.k, self.g.columns - block * self.width
+        return [k.first(left - j * k.lanes) for j in range(self.config.vectors)]
+
+
+def _supports(call: Call) -> str | None:
+    for view in call.inputs[:2]:
+        if view.dtype not in FLOATS:
+            return f"elements are {view.dtype.value}"
+    product = Product.of(call)
+    if product is None:
+        return "the batch axes do not merge into two"
+    return product.epilogue.refuse()
+
+
+def _product(call: Call) -> Product:
+    product = Product.of(call)
+    assert product is not None  # `supports` was asked
+    return product
+
+
+def _unit(product: Product) -> bool:
+    return product.a[3] == 1 or product.inner == 1
+
+
+def _tiles(call: Call, product: Product) -> Sequence[Tile]:
+    return ranked_tiles(
+        (("none", (Piece(product.rows, product.steps),)),), product.epilogue.channels,
+        pitch=call.inputs[0].dtype.itemsize * product.a[2], unit=_unit(product),
+        target=call.target, threads=call.threads,
+    )  # fmt: skip
+
+
+def _cuts(call: Call, product: Product, tile: Tile) -> tuple[Blocking, ...]:
+    batches = product.batch[0] * product.batch[1]
+    return blockings(
+        -(-product.rows // tile.rows), -(-product.epilogue.vectors // tile.vectors),
+        panel=4 * product.steps * tile.vectors * call.target.lanes,
+        row=call.inputs[0].dtype.itemsize * product.inner * tile.rows,
+        cycles=100 + product.steps * tile.vectors * tile.rows, target=call.target,
+        threads=1 if batches >= 4 * call.threads else call.threads,
+    )  # fmt: skip
+
+
+def _variants(call: Call) -> Iterator[Variant]:
+    product = _product(call)
+    tiles = _tiles(call, product)
+    traffic, arithmetic = _times(call, product, tiles[0])
+    for way in ways(tiles, lambda tile: _cuts(call, product, tile)):
+        build = partial(_launch, call, product, way)
+        yield Variant(traffic + way.slowdown * arithmetic, build, code=way.tile[:2])
+
+
+def _launch(call: Call, product: Product, way: Way) -> tuple[Launch, ...]:
+    spec, batches = product.epilogue, product.batch[0] * product.batch[1]
+    (vectors, rows, *_), cut = way.tile, _cuts(call, product, way.tile)[way.place]
+    blocks = -(-spec.vectors // vectors)
+    width = vectors * call.target.lanes
+    panels = _panels(call, product, blocks, width)
+    reduction = Reduction.of(product.inner, product.pairs)
+    config = MatMulConfig(
+        "product", vectors, rows, reduction.unroll, reduction.shape, reduction.pairs,
+        reduction.odd, call.inputs[0].dtype.value, panels.element.value, _unit(product),
+        panels.packed, spec.code(vectors),
+    )  # fmt: skip
+    integers = (
+        *product.a, *panels.steps, product.batch[1], product.rows, product.inner, product.columns,
+        *cut.integers(batches, blocks), *spec.integers(),
+    )  # fmt: skip
+    chunks = batches * cut.tile_chunks * cut.block_chunks
+    final = Launch(config, (In(0), panels.operand, *spec.pointers()), integers, chunks)
+    return (*panels.phases, final)
+
+
+@dataclass(frozen=True, slots=True)
+class _Panels:
+    """Where the product reads b.
+
+    Attributes:
+        operand: The matrix or its panels.
+        element: Type of its elements.
+        steps: Strides (b0, b1, k); k in steps of the sum.
+        packed: Whether in panels.
+        phases: What has to run before.
+    """
+
+    operand: Operand
+    element: DType
+    steps: tuple[int, int, int]
+    packed: bool
+    phases: tuple[Launch, ...] = ()
+
+
+def _panels(call: Call, product: Product, blocks: int, width: int) -> _Panels:
+    b0, b1, bk, bn = product.b
+    element = DType.BF16 if product.pairs else DType.F32
+    step = width * 4 // element.itemsize
+    panel = product.steps * step * blocks
+    if call.constant[1]:
+        size = max(1, product.inner * product.columns)
+        nbytes = element.itemsize * panel * (call.inputs[1].size // size)
+        parameters = (call.op.transpose_b, width, product.pairs)
+        packing = Packing("pack_matrix", parameters, (1,), nbytes)
+        apart = (b0 // size * panel, b1 // size * panel, step)
+        return _Panels(Packed(packing), element, apart, True)
+    stored = call.inputs[1].dtype
+    if bn == 1 and not product.pairs and not _worth_packing(product):
+        return _Panels(In(1), stored, (b0, b1, bk), False)
+    outer, inner = (n if apart else 1 for n, apart in zip(product.batch, (b0, b1), strict=True))
+    chunks = outer * inner * blocks
+    together = "rows" if bn == 1 else "columns" if bk == 1 else "nothing"
+    config = MatMulConfig(
+        "pack", width // call.target.lanes, shape=together, pairs=product.pairs, b=stored.value
+    )
+    integers = (product.inner, product.columns, inner, blocks, chunks, b0, b1, bk, bn)
+    temp = Temp(0, element.itemsize * panel * outer * inner)
+    phase = Launch(config, (In(1), temp), integers, chunks)
+    apart = (panel * inner if b0 else 0, panel if b1 else 0, step)
+    return _Panels(temp, element, apart, True, (phase,))
+
+
+def _worth_packing(product: Product) -> bool:
+    """Whether rows are so far apart, and used so often, that gathering them first pays."""
+    return product.rows >= 96 and product.b[2] >= 512
+
+
+def _times(call: Call, product: Product, best: Tile) -> tuple[float, float]:
+    """Microseconds of a call's traffic, and of the rest in the best tiles."""
+    batches, speed = product.batch[0] * product.batch[1], machine(call.target)
+    if batches * product.rows * product.columns == 0:
+        return 0.0, speed.step
+    vectors, rows, *_ = best
+    padded = -(-product.epilogue.vectors // vectors) * vectors * call.target.lanes
+    flops = 2.0 * batches * (-(-product.rows // rows) * rows) * padded * product.steps
+    nbytes = float(sum(view.nbytes for view in (*call.inputs[:2], call.outputs[0])))
+    return nbytes / speed.bandwidth, speed.roofline(flops, 0.0, call.threads, 0.9)
+
+
+def _aliases(call: Call) -> tuple[tuple[int, int], ...]:
+    """A residual may give its memory to the result: every element is read before it is written."""
+    last = len(call.inputs)
+    return tuple((i, 0) for i in range(2, last) if call.inputs[i] == call.outputs[0])
+
+
+def _emit(k: Kernel, config: MatMulConfig) -> None:
+    if config.phase == "pack":
+        emit_pack(k, config)
+    else:
+        _Product(k, config).emit()
+
+
+MATMUL_DIRECT = CpuKernel(
+    name="matmul.direct",
+    ops=(MatMul,),
+    config=MatMulConfig,
+    supports=_supports,
+    variants=_variants,
+    emit=_emit,
+    aliases=_aliases,
+)

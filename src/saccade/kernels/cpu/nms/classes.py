@@ -1,0 +1,139 @@
+"""Greedy suppression of every class of every picture by itself, as ONNX has it.
+
+Three phases:
+
+- `select`, a chunk for each class: boxes whose score is high enough, sorted, one after the other
+  against those that stay (as in `direct`), until there are as many as are wanted;
+- `places`, one chunk: where the rows of each class begin, and how many rows there are;
+- `rows`: picture, class and box of all that stay, and zeros behind them.
+
+The classes of a picture share its boxes and nothing else, so any number of threads gives the same
+rows. Any float types of 32 bits and less; any strides of the boxes, scores of a class side by side.
+"""
+
+from __future__ import annotations
+
+from math import inf, nan
+
+import numpy as np
+
+from saccade.backends.cpu.codegen.calling import real_word
+from saccade.backends.cpu.codegen.language import Kernel
+from saccade.ir import DType
+from saccade.kernels.base import Call, CpuKernel, In, Launch, Out, Scratch, Temp, one_way
+from saccade.kernels.cpu import floats
+from saccade.kernels.cpu.nms.config import (
+    DIGITS,
+    FIELDS,
+    RADIX,
+    RECORD,
+    ClassesConfig,
+    most_strips,
+    room,
+)
+from saccade.kernels.cpu.nms.pairs import pair_words
+from saccade.kernels.cpu.nms.rows import PADDED, emit_places, emit_rows
+from saccade.kernels.cpu.nms.select import SAMPLED, emit_select
+from saccade.kernels.cpu.nms.strips import strip_words
+from saccade.kernels.machine import machine
+from saccade.opdefs.nms import NonMaxSuppression
+
+__all__ = ["NMS_CLASSES"]
+
+_KEPT, _COUNTS, _STARTS = range(3)
+_ELEMENT = "float32"
+_ASKED = 4  # boxes that are tried for each that is wanted
+_FEW = 256
+
+
+def supports(call: Call) -> str | None:
+    """Why this kernel cannot take the call."""
+    for view in call.inputs:
+        if view.dtype not in floats.FLOATS or view.dtype is DType.F64:
+            return f"elements of type {view.dtype.value}"
+    if call.inputs[1].strides[2] != 1 and call.inputs[1].shape[2] > 1:
+        return "scores of a class that are not side by side"
+    selected = call.outputs[0]
+    if selected.shape[0] > 1 and selected.strides != (3, 1):
+        return "the result is not contiguous"
+    return None
+
+
+def launch(call: Call) -> tuple[Launch, ...]:
+    """Suppression, places, rows."""
+    pictures, classes, _ = call.inputs[1].shape
+    runs, rows, most = pictures * classes, call.outputs[0].shape[0], _most(call)
+    kept = Temp(_KEPT, 4 * runs * most)
+    counts, starts = Temp(_COUNTS, 8 * runs), Temp(_STARTS, 8 * runs)
+    fill = -(-rows // PADDED)
+    return (
+        _select(call, kept, counts),
+        Launch(ClassesConfig("places"), (counts, starts, Out(1)), (runs,), 1),
+        Launch(
+            ClassesConfig("rows"), (kept, counts, starts, Out(1), Out(0)),
+            (runs, classes, most, rows, fill), runs + fill,
+        ),
+    )  # fmt: skip
+
+
+def _most(call: Call) -> int:
+    """Boxes of a class that stay at most."""
+    most: int = call.op.most
+    return min(most, call.inputs[1].shape[2])
+
+
+def _select(call: Call, kept: Temp, counts: Temp) -> Launch:
+    boxes, scores, op = call.inputs[0], call.inputs[1], call.op
+    pictures, classes, count = scores.shape
+    lanes, words = call.target.vector_bits // 8, 8 * count
+    vectors = room(count, lanes // 4) * FIELDS * lanes
+    strips = 8 * most_strips(count)
+    operands = (
+        In(0), In(1), kept, counts, Scratch(2 * words), Scratch(2 * words),
+        Scratch(4 * DIGITS[_ELEMENT] * RADIX), Scratch(4 * RECORD * count), Scratch(vectors),
+        Scratch(strips), Scratch(strips), Scratch(words),
+    )  # fmt: skip
+    integers = (
+        pictures * classes, classes, count, _most(call), *boxes.strides, *scores.strides[:2],
+        real_word(_least(op.score_threshold)), _rank(_most(call), count),
+        *strip_words(op.iou_threshold, count), *pair_words(op.iou_threshold),
+    )  # fmt: skip
+    config = ClassesConfig("select", boxes.dtype.value, scores.dtype.value, op.centred)
+    return Launch(config, operands, integers, pictures * classes)
+
+
+def _least(threshold: float | None) -> float:
+    """The smallest score of float32 that exceeds the threshold; NaN if none does."""
+    if threshold is None:
+        return -inf
+    near = np.float32(threshold)
+    with np.errstate(over="ignore"):  # infinity follows the largest number
+        return float(np.nextafter(near, np.float32(inf))) if near < inf else nan
+
+
+def _rank(most: int, count: int) -> int:
+    """The score of a sample that enough boxes should reach; -1 where a sample is not worth it."""
+    enough = _ASKED * most + _FEW
+    return enough // SAMPLED if count > 2 * enough else -1
+
+
+def emit(k: Kernel, config: ClassesConfig) -> None:
+    """The code of one phase."""
+    if config.phase == "select":
+        emit_select(k, config)
+    else:
+        (emit_places if config.phase == "places" else emit_rows)(k)
+
+
+def cost(call: Call) -> float:
+    """Microseconds: every box that takes part, perhaps a tenth, against a share of the others."""
+    pictures, classes, count = call.inputs[1].shape
+    part = count / 10
+    flops = pictures * classes * (count + 12.0 * part * (part / most_strips(count) + 32))
+    traffic = 4.0 * pictures * classes * count + 24.0 * call.outputs[0].shape[0]
+    return machine(call.target).roofline(flops, traffic, call.threads, 0.5)
+
+
+NMS_CLASSES = CpuKernel(
+    "nms.classes", (NonMaxSuppression,), ClassesConfig, supports, one_way(launch, cost), emit
+)

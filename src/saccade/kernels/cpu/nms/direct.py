@@ -1,0 +1,132 @@
+"""Greedy non-maximum suppression, exact to the last bit of the definition.
+
+Two phases, of one chunk each: an order by falling score (`order`), and the boxes one after the
+other against those that stay so far (`greedy`). With groups, another phase between them lays the
+boxes of a group side by side, so that each group is a suppression of its own and no number of a
+group ever meets a coordinate. Any float types and any strides of boxes and scores; groups are
+int64.
+
+One thread does it all: what a box is compared with depends on what became of those before it.
+"""
+
+from __future__ import annotations
+
+from math import isfinite
+
+import numpy as np
+
+from saccade.backends.cpu.codegen.language import Kernel
+from saccade.ir import DType
+from saccade.kernels.base import (
+    Call,
+    CpuKernel,
+    In,
+    Launch,
+    Operand,
+    Out,
+    Scratch,
+    Temp,
+    one_way,
+)
+from saccade.kernels.cpu import floats
+from saccade.kernels.cpu.nms.config import (
+    DIGITS,
+    FIELDS,
+    RADIX,
+    RECORD,
+    NmsConfig,
+    most_strips,
+    room,
+)
+from saccade.kernels.cpu.nms.greedy import emit_greedy
+from saccade.kernels.cpu.nms.order import emit_order
+from saccade.kernels.cpu.nms.pairs import pair_words
+from saccade.kernels.cpu.nms.strips import strip_words
+from saccade.kernels.machine import machine
+from saccade.opdefs.nms import Nms
+
+__all__ = ["NMS"]
+
+_ORDER, _RANKS, _CLASSES, _KEYS, _ITEMS, _STAYS, _RECORDS, _VECTORS, _FIRSTS, _FILLED, _PLACES = (
+    range(11)
+)
+
+
+def supports(call: Call) -> str | None:
+    """Why this kernel cannot take the call."""
+    for view in call.inputs[:2]:
+        if view.dtype not in floats.FLOATS:
+            return f"elements of type {view.dtype.value}"
+    if call.inputs[2:] and call.inputs[2].dtype is not DType.I64:
+        return f"groups of type {call.inputs[2].dtype.value}"
+    if call.outputs[0].strides != (1,):
+        return "the result is not contiguous"
+    return None
+
+
+def launch(call: Call) -> tuple[Launch, ...]:
+    """Orders, then suppression."""
+    scores, groups = call.inputs[1], call.inputs[2:]
+    order = _sort("scores", scores.dtype.value, call.inputs[1].shape[0], scores.strides[0])
+    between = tuple(
+        _sort("groups", "int64", groups[0].shape[0], groups[0].strides[0]) for _ in groups
+    )
+    return (order, *between, _greedy(call))
+
+
+def _sort(phase: str, element: str, count: int, stride: int) -> Launch:
+    words = 8 * count
+    kind = element if phase == "groups" else floats.wide(element)
+    operands: tuple[Operand, ...] = (In(1), Temp(_ORDER, words))
+    if phase == "groups":
+        operands = (In(2), Temp(_ORDER, words), Temp(_CLASSES, words), Temp(_RANKS, words))
+    work = (
+        Temp(_KEYS, 2 * words), Temp(_ITEMS, 2 * words), Scratch(4 * DIGITS[kind] * RADIX),
+    )  # fmt: skip
+    return Launch(NmsConfig(phase, element), (*operands, *work), (count, stride), 1)
+
+
+def _greedy(call: Call) -> Launch:
+    boxes, grouped = call.inputs[0], len(call.inputs) > 2
+    count, element = boxes.shape[0], floats.wide(boxes.dtype.value)
+    size, lanes = DType(element).itemsize, call.target.vector_bits // 8
+    words, strips = 8 * count, 8 * most_strips(count)
+    operands: list[Operand] = [In(0), Temp(_ORDER, words)]
+    if grouped:
+        operands += [Temp(_RANKS, words), Temp(_CLASSES, words), Temp(_STAYS, count)]
+    vectors = room(count, lanes // size) * FIELDS * lanes
+    operands += [
+        Temp(_RECORDS, RECORD * size * count), Temp(_VECTORS, vectors), Temp(_FIRSTS, strips),
+        Temp(_FILLED, strips), Temp(_PLACES, words), Out(0),
+    ]  # fmt: skip
+    threshold = _threshold(call.op.iou_threshold, element)
+    integers = (
+        count, *boxes.strides, *strip_words(threshold, count), *pair_words(threshold),
+    )  # fmt: skip
+    config = NmsConfig("greedy", boxes.dtype.value, grouped)
+    return Launch(config, tuple(operands), integers, 1)
+
+
+def _threshold(number: float, element: str) -> float:
+    """The largest of the element's numbers up to this one: what exceeds it exceeds either."""
+    if element == "float64" or not isfinite(number):
+        return number
+    with np.errstate(over="ignore"):
+        near = np.float32(number)
+    # As Python's floats: NumPy would round the number before it compares.
+    return float(np.nextafter(near, np.float32(-np.inf)) if float(near) > number else near)
+
+
+def emit(k: Kernel, config: NmsConfig) -> None:
+    """The code of one phase."""
+    (emit_greedy if config.phase == "greedy" else emit_order)(k, config)
+
+
+def cost(call: Call) -> float:
+    """Microseconds: every box against a share of the others, one vector at a time."""
+    count = call.inputs[0].shape[0]
+    flops = 12.0 * count * (count / most_strips(count) + 32)
+    return machine(call.target).roofline(flops, 64.0 * count, 1, 0.5)
+
+
+NMS = CpuKernel("nms.direct", (Nms,), NmsConfig, supports, one_way(launch, cost), emit)

@@ -1,0 +1,75 @@
+"""The gradient of a p-norm over any axes of any storage: x is read once, dx written once.
+
+    factors   one factor for each result (see `rules`), into a temporary of the results' size
+    apply     dx = shape(x) · factor, in the order of dx's memory; the factor is one number for a
+              row, or a vector beside it, and never repeated in memory
+
+For p = 1 the factor is the gradient itself. For p = ±∞ it needs the number of ties, for which x
+is read before (`extreme`): where what one result or a row of them look at fits half of the second
+cache, `rows` counts and applies in one phase, and the second read comes from there (`blocks` does
+the same for a few vectors of results side by side). Longer rows, or too few to share, are counted
+in parts by `ties`, and x is read from memory twice. What the caches do not hold is written past
+them.
+
+Refuses integers, float64 beside 16-bit elements, and x of another type than its gradient.
+"""
+
+from __future__ import annotations
+
+from saccade.backends.cpu.codegen.language import Kernel
+from saccade.ir import DType
+from saccade.kernels.base import Call, CpuKernel, Launch, one_way
+from saccade.kernels.cpu.floats import FLOATS
+from saccade.kernels.cpu.norm.blocks import Blocks
+from saccade.kernels.cpu.norm.elementwise import Apply, Factors, Mark, Sums
+from saccade.kernels.cpu.norm.extreme import ExtremePlan
+from saccade.kernels.cpu.norm.phase import NormGradConfig, Phase
+from saccade.kernels.cpu.norm.plan import Plan
+from saccade.kernels.cpu.norm.rules import rule_of
+from saccade.kernels.cpu.norm.ties import Paint, Rows, Ties
+from saccade.kernels.machine import machine
+from saccade.opdefs.norm import VectorNormGrad
+
+__all__ = ["NORM_GRAD"]
+
+_PHASES: dict[str, type[Phase]] = {
+    "factors": Factors, "apply": Apply, "rows": Rows, "blocks": Blocks, "ties": Ties, "sums": Sums,
+    "mark": Mark, "paint": Paint,
+}  # fmt: skip
+
+
+def supports(call: Call) -> str | None:
+    """Why this kernel cannot take the call."""
+    views = (*call.inputs, *call.outputs)
+    types = {view.dtype for view in views}
+    if not types <= FLOATS or (DType.F64 in types and types & {DType.F16, DType.BF16}):
+        return f"elements of types {', '.join(sorted(t.value for t in types))}"
+    out = call.outputs[0]
+    if out.dtype is not call.inputs[1].dtype:
+        return "x and its gradient differ in type"
+    if out.size and any(s == 0 and n > 1 for n, s in zip(out.shape, out.strides, strict=True)):
+        return "the result repeats elements"
+    return None
+
+
+def launch(call: Call) -> tuple[Launch, ...]:
+    """One to three phases."""
+    extreme = rule_of(call.op.p) == "extreme"
+    return (ExtremePlan if extreme else Plan)(call).launches()
+
+
+def emit(k: Kernel, config: NormGradConfig) -> None:
+    """The code of one phase."""
+    _PHASES[config.stage](k, config).emit()
+
+
+def cost(call: Call) -> float:
+    """Microseconds: x is read and dx written."""
+    x = call.inputs[1]
+    flops = 60.0 if rule_of(call.op.p) in ("above", "below") else 4.0
+    return machine(call.target).roofline(flops * x.size, 2 * x.nbytes, call.threads, 0.5)
+
+
+NORM_GRAD = CpuKernel(
+    "norm.gradient", (VectorNormGrad,), NormGradConfig, supports, one_way(launch, cost), emit
+)

@@ -1,0 +1,85 @@
+"""LpNormalization: every element over the p-norm of its row, p = 1 or 2.
+
+    y = x / norm,  0 where the norm is 0
+
+Two sweeps: the second one finds its row in the cache.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from saccade.backends.cpu.codegen import math
+from saccade.backends.cpu.codegen.language import Kernel
+from saccade.backends.cpu.codegen.values import Vec
+from saccade.kernels.base import Call, CpuKernel, In, Launch, Out, one_way
+from saccade.kernels.cpu.normalize.sweep import Place, Step, Sweep, SweepCode, plan_sweep
+from saccade.kernels.cpu.pointwise.elements import FLOATS
+from saccade.kernels.machine import machine
+from saccade.opdefs.normalize import LpNormalize
+
+__all__ = ["LP_NORMALIZE", "LpNormalizeConfig"]
+
+
+@dataclass(frozen=True)
+class LpNormalizeConfig:
+    """What the code depends on: the sweep and the power."""
+
+    sweep: SweepCode
+    p: int
+
+
+def supports(call: Call) -> str | None:
+    """Why this kernel cannot take the call."""
+    out = call.outputs[0]
+    for view in (call.inputs[0], out):
+        if view.dtype not in FLOATS:
+            return f"elements of type {view.dtype.value}"
+    if out.size and any(s == 0 and n > 1 for n, s in zip(out.shape, out.strides, strict=True)):
+        return "the result repeats elements"
+    return None
+
+
+def launch(call: Call) -> tuple[Launch, ...]:
+    """One phase."""
+    x, out = call.inputs[0], call.outputs[0]
+    plan = plan_sweep(x.shape, [out.strides, x.strides], [out, x], (call.op.axis,))
+    config = LpNormalizeConfig(plan.code, call.op.p)
+    return (Launch(config, (Out(0), In(0)), plan.integers, plan.chunks),)
+
+
+def emit(k: Kernel, config: LpNormalizeConfig) -> None:
+    """The code of one configuration."""
+    sweep = Sweep(k, config.sweep)
+    sweep.declare_integers()
+
+    def size(step: Step) -> Vec:
+        x = step.load(1)
+        return math.absolute(k, x) if config.p == 1 else x * x
+
+    def body(place: Place) -> None:
+        total = place.reduce(size, "add")
+        norm = total if config.p == 1 else math.sqrt(k, total)
+        # Over 1 where all are zero: zeros stay.
+        norm = norm.compare("==", 0.0).select(norm.like(1.0), norm)
+        place.each(lambda step: step.store(0, step.load(1) / norm))
+
+    sweep.places(body)
+
+
+def cost(call: Call) -> float:
+    """Microseconds: two sweeps, of which the second reads the cache."""
+    x = call.inputs[0]
+    nbytes = 2 * x.nbytes + call.outputs[0].nbytes
+    return machine(call.target).roofline(8.0 * x.size, nbytes, call.threads, 0.5)
+
+
+LP_NORMALIZE = CpuKernel(
+    "normalize.lp",
+    (LpNormalize,),
+    LpNormalizeConfig,
+    supports,
+    one_way(launch, cost),
+    emit,
+    lambda _call: ((0, 0),),
+)

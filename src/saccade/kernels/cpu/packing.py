@@ -1,0 +1,93 @@
+"""The table of packing functions: how constants are laid out for the kernels that read them.
+
+Each is a pure function of arrays and plain parameters, so that a plan can name it. Those whose
+results may be large have a description too, from which generated code packs the same bits on all
+cores, at the speed of memory; so it does not matter for a result who packed its constants.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from saccade.ir import Array
+from saccade.kernels.cpu.conv2d.direct_regions import pack_regions
+from saccade.kernels.cpu.conv2d.pack import (
+    conv_panels,
+    matrix_panels,
+    pack_channels,
+    pack_conv_weights,
+    pack_matrix,
+    pack_pairs_of_taps,
+    pack_parts_of_channels,
+    pack_transposed,
+    parts_of_channels_panels,
+    transposed_panels,
+    zeros,
+)
+from saccade.kernels.cpu.conv2d.pack_depthwise import (
+    depthwise_panels,
+    pack_depthwise,
+    pack_few_outputs,
+)
+from saccade.kernels.cpu.conv2d.pack_lattice import lattice_panels, pack_lattice
+from saccade.kernels.cpu.conv2d.pack_winograd import pack_winograd, winograd_panels
+from saccade.kernels.cpu.excite.pack import gates_panels, pack_gates
+from saccade.kernels.cpu.movement.pack import one_element
+from saccade.kernels.cpu.pack.panels import Panels
+from saccade.kernels.cpu.resize.pack import axis_indices, axis_weights
+
+__all__ = ["FUNCTIONS", "PANELS", "panels_of"]
+
+FUNCTIONS: Mapping[str, Callable[..., Array]] = MappingProxyType(
+    {
+        "axis_indices": axis_indices,
+        "axis_weights": axis_weights,
+        "one_element": one_element,
+        "pack_channels": pack_channels,
+        "pack_conv_weights": pack_conv_weights,
+        "pack_depthwise": pack_depthwise,
+        "pack_few_outputs": pack_few_outputs,
+        "pack_gates": pack_gates,
+        "pack_matrix": pack_matrix,
+        "pack_pairs_of_taps": pack_pairs_of_taps,
+        "pack_parts_of_channels": pack_parts_of_channels,
+        "pack_regions": pack_regions,
+        "pack_transposed": pack_transposed,
+        "pack_lattice": pack_lattice,
+        "pack_winograd": pack_winograd,
+        "zeros": zeros,
+    }
+)
+
+PANELS: Mapping[str, Callable[..., tuple[Panels, ...]]] = MappingProxyType(
+    {
+        "pack_conv_weights": conv_panels,
+        "pack_depthwise": depthwise_panels,
+        "pack_gates": gates_panels,
+        "pack_lattice": lattice_panels,
+        "pack_matrix": matrix_panels,
+        "pack_parts_of_channels": parts_of_channels_panels,
+        "pack_transposed": transposed_panels,
+        "pack_winograd": winograd_panels,
+    }
+)
+
+
+def panels_of(
+    function: str, parameters: Sequence[Any], sources: Sequence[Array]
+) -> tuple[Panels, ...]:
+    """What a native packer would make of these; nothing where it cannot.
+
+    Sources must be float32 and contiguous: others go through the functions.
+    """
+    describe = PANELS.get(function)
+    if describe is None or len(sources) != 1:
+        return ()
+    (source,) = sources
+    if source.dtype != np.float32 or not source.flags.c_contiguous:
+        return ()
+    return describe(source.shape, *parameters)

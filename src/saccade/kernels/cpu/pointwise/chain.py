@@ -1,0 +1,220 @@
+"""A whole expression in one pass over operands of any strides, with NumPy's broadcasting.
+
+Axes are collapsed over all operands together (`movement.strided`), and the innermost in the
+result's memory order is vectorised: channels of a channels-last picture, columns of a planar one.
+An operand meets that axis with neighbours (`unit`), with one element for the whole row (`zero`,
+loaded once) or at a stride: as part of rectangles that are turned in registers where it has
+neighbours along another axis (`turned`), else element by element (`strided`).
+
+Floating-point operands are computed with in float32, integers in int64; float16 and bfloat16
+convert at loads and stores. Refuses float64 and types the kernel language has no element for, and
+functions such as `exp` on integers. Bandwidth-bound: activations of dense tensors run at a copy's
+speed up to about 20 operations per element.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+from saccade.backends.cpu.codegen.language import Kernel
+from saccade.ir import DType
+from saccade.ir.expr import Expr, arg, fold, substitute
+from saccade.kernels.base import Call, CpuKernel, In, Launch, Operand, Out, View, one_way
+from saccade.kernels.cpu.movement.strided import (
+    MAX_RANK,
+    Loops,
+    Nest,
+    collapse,
+    in_lines,
+    inner_kind,
+    partition,
+)
+from saccade.kernels.cpu.movement.turned import (
+    MICROS,
+    Turned,
+    TurnedPlan,
+    turned_operands,
+    turned_plan,
+)
+from saccade.kernels.cpu.pointwise.elements import (
+    FLOATS,
+    INTEGERS,
+)
+from saccade.kernels.cpu.pointwise.integers import INTEGER_OPERATORS
+from saccade.kernels.cpu.pointwise.operators import operators
+from saccade.kernels.cpu.pointwise.rows import emit_rows
+from saccade.kernels.cpu.pointwise.turned import emit_turned
+from saccade.kernels.machine import beyond_caches, machine
+from saccade.opdefs.pointwise import Pointwise
+
+__all__ = ["CHAIN", "ChainConfig", "broadcast_strides"]
+
+
+@dataclass(frozen=True)
+class ChainConfig:
+    """What the code depends on.
+
+    Attributes:
+        expr: The expression, over the used operands renumbered from 0.
+        elements: Element type of the result, then of each operand.
+        kinds: How each of these meets the innermost axis.
+        rank: Axes after collapsing.
+        integer: Whether arithmetic is in int64.
+        tile: The rectangles, if any operand is turned (`movement.turned`).
+        streamed: Whether results go past the caches.
+    """
+
+    expr: str
+    elements: tuple[str, ...]
+    kinds: tuple[str, ...]
+    rank: int
+    integer: bool
+    tile: tuple[int, int] = (0, 0)
+    streamed: bool = False
+
+
+@lru_cache(maxsize=4096)
+def _used(expr: Expr) -> tuple[tuple[int, ...], str]:
+    """The operands that occur, and the expression with these renumbered from 0."""
+    found: set[int] = set()
+    fold(expr, found.add, lambda _: None, lambda _op, _args: None)
+    used = tuple(sorted(found))
+    return used, str(substitute(expr, {old: arg(new) for new, old in enumerate(used)}))
+
+
+def _is_integer(call: Call) -> bool:
+    """Whether arithmetic is in integers: the operands' type, or the result's if all are bool."""
+    dtypes = [v.dtype for v in call.inputs if v.dtype is not DType.BOOL]
+    if dtypes:
+        return not dtypes[0].is_float
+    result: DType = call.op.dtype
+    return not result.is_float and result is not DType.BOOL
+
+
+def supports(call: Call) -> str | None:
+    """Why this kernel cannot take the call."""
+    known = FLOATS | INTEGERS
+    for view in (*call.inputs, *call.outputs):
+        if view.dtype not in known:
+            return f"elements of type {view.dtype.value}"
+    out = call.outputs[0]
+    if out.size and any(s == 0 and n > 1 for n, s in zip(out.shape, out.strides, strict=True)):
+        return "the result repeats elements"
+    if len(out.shape) > MAX_RANK:
+        return f"more than {MAX_RANK} axes"
+    if _is_integer(call):
+        missing = sorted(operators(call.op.expr).keys() - INTEGER_OPERATORS)
+        if missing:
+            return f"{missing[0]} of integers"
+    return None
+
+
+def broadcast_strides(view: View, shape: Sequence[int]) -> tuple[int, ...]:
+    """Strides of an operand along the axes of the result that it broadcasts to."""
+    missing = len(shape) - len(view.shape)
+    own = (s if n != 1 else 0 for n, s in zip(view.shape, view.strides, strict=True))
+    return (*(0,) * missing, *own)
+
+
+def _loops(call: Call, used: Sequence[int]) -> Loops:
+    out = call.outputs[0]
+    operands = [broadcast_strides(call.inputs[i], out.shape) for i in used]
+    return collapse(out.shape, [out.strides, *operands])
+
+
+def _kinds(loops: Loops) -> tuple[str, ...]:
+    """How result and operands meet the innermost axis."""
+    turned = turned_operands(loops)
+    to, *others = (strides[-1] for strides in loops.strides)
+    found = ("turned" if p in turned else inner_kind(s) for p, s in enumerate(others, 1))
+    return ("unit" if to == 1 else "strided", *found)
+
+
+def _turned_plan(call: Call, loops: Loops, config: ChainConfig, *, far: bool) -> TurnedPlan:
+    """Rectangles of vectors of the narrowest elements, but of few registers in arithmetic."""
+    sizes = [DType(element).itemsize for element in config.elements]
+    turned = [p for p, kind in enumerate(config.kinds) if kind == "turned"]
+    lanes = call.target.lanes
+    narrow = min(sizes[p] for p in turned)
+    most = tuple(min(4 * lanes // size, 2 * lanes) for size in (sizes[0], narrow))
+    return turned_plan(loops, turned[0], (most[0], most[1]), sizes[0], call.threads, far=far)
+
+
+def launch(call: Call) -> tuple[Launch, ...]:
+    """One phase."""
+    used, text = _used(call.op.expr)
+    loops = _loops(call, used)
+    views = [call.outputs[0], *(call.inputs[i] for i in used)]
+    config = ChainConfig(
+        text, tuple(v.dtype.value for v in views), _kinds(loops), loops.rank, _is_integer(call)
+    )
+    operands: tuple[Operand, ...] = (Out(0), *(In(i) for i in used))
+    out = call.outputs[0]
+    far = beyond_caches(call.target, out.nbytes)
+    if "turned" in config.kinds:
+        plan = _turned_plan(call, loops, config, far=far)
+        config = replace(config, rank=plan.loops.rank, tile=plan.tile, streamed=plan.streamed)
+        return (Launch(config, operands, plan.integers(), plan.cut.chunks),)
+    config = replace(config, streamed=far and in_lines(loops, out.dtype.itemsize))
+    total = out.size
+    light = sum(operators(call.op.expr).values()) <= 4
+    cut = partition(loops, max(16384 if light else 4096, -(-total // (8 * call.threads))))
+    return (Launch(config, operands, Nest.integers(loops, cut), cut.chunks),)
+
+
+def emit(k: Kernel, config: ChainConfig) -> None:
+    """The code of one configuration."""
+    pointers = [k.pointer(f"p{i}", element) for i, element in enumerate(config.elements)]
+    nest: Turned | Nest
+    if "turned" in config.kinds:
+        nest = Turned(k, config.rank, len(pointers), config.tile)
+    else:
+        nest = Nest(k, config.rank, len(pointers))
+    result, *operands = pointers
+    with k.streams(result, operands, config.streamed) as ways:
+        for to in ways:
+            if isinstance(nest, Turned):
+                emit_turned(k, config, [to, *operands], nest)
+            else:
+                emit_rows(k, config, [to, *operands], nest)
+
+
+_HEAVY = {
+    "exp": 14, "sigmoid": 20, "silu": 20, "tanh": 25, "erf": 35, "gelu": 38, "softplus": 35,
+    "mish": 25, "log": 25, "elu": 20, "pow": 120, "sin": 100, "cos": 100, "mod": 80, "fmod": 80,
+    "div": 6, "sqrt": 6, "rsqrt": 12, "reciprocal": 6,
+}  # fmt: skip
+"""Instructions per vector of the operators that take more than two."""
+_STRIDED = 50  # and of an operand whose elements are apart: lane by lane, a line of cache for each
+
+
+def cost(call: Call) -> float:
+    """Microseconds: bytes from memory or cache against instructions, whichever is slower."""
+    m = machine(call.target)
+    used, _ = _used(call.op.expr)
+    views = [call.outputs[0], *(call.inputs[i] for i in used)]
+    nbytes = sum(min(v.size, call.outputs[0].size) * v.dtype.itemsize for v in views)
+    instructions = sum(_HEAVY.get(op, 2) * n for op, n in operators(call.op.expr).items())
+    kinds, size = _kinds(_loops(call, used)), call.outputs[0].size
+    flops = size * (2 + instructions + kinds.count("strided") * _STRIDED * call.target.lanes / 8)
+    turning = MICROS * kinds.count("turned") * size / 1000 / call.threads
+    return turning + m.roofline(flops, nbytes, call.threads, 0.5)
+
+
+def aliases(call: Call) -> tuple[tuple[int, int], ...]:
+    """Every operand may be overwritten: an element is read before it is written.
+
+    None if any is turned: the rectangles at the border do again what others have done.
+    """
+    used, _ = _used(call.op.expr)
+    if "turned" in _kinds(_loops(call, used)):
+        return ()
+    size = call.outputs[0].dtype.itemsize
+    return tuple((i, 0) for i, view in enumerate(call.inputs) if view.dtype.itemsize == size)
+
+
+CHAIN = CpuKernel(
+    "pointwise.chain", (Pointwise,), ChainConfig, supports, one_way(launch, cost), emit, aliases
+)

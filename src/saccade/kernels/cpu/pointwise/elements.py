@@ -1,0 +1,124 @@
+"""Elements of any type, at any stride, as float32 or int64 vectors, and back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from llvmlite import ir
+
+from saccade.backends.cpu.codegen.language import Kernel, Ptr
+from saccade.backends.cpu.codegen.values import I64, Int, IntLike, Mask, Vec, literal, vector_of
+from saccade.ir import DType
+
+__all__ = [
+    "FLOATS",
+    "INTEGERS",
+    "from_float",
+    "from_integer",
+    "load",
+    "store",
+    "to_float",
+    "to_integer",
+]
+
+FLOATS = frozenset({DType.F32, DType.F16, DType.BF16})
+INTEGERS = frozenset({DType.I64, DType.I32, DType.I8, DType.U8, DType.BOOL})
+_UNSIGNED = ("uint8", "bool")
+_REGISTERS = ("float32", "bfloat16")
+"""Elements that are float32 lanes once they are loaded, and until they are stored."""
+
+
+def load(
+    k: Kernel,
+    p: Ptr,
+    kind: str,
+    at: Int,
+    inner: IntLike,
+    stride: Int,
+    mask: Mask | None,
+    lanes: int,
+) -> Vec:
+    """`lanes` elements of a row from position `inner` on, in their own type.
+
+    Args:
+        k: Builder.
+        p: Buffer.
+        kind: `unit`, `zero` or `strided` (see `strided.inner_kind`).
+        at: Offset of the row.
+        inner: First position.
+        stride: Elements between positions (of kind `strided`).
+        mask: Lanes to load (of kind `unit`); None for all.
+        lanes: Number of lanes.
+    """
+    if kind == "zero":
+        return k.broadcast(p.load(at), lanes)
+    if kind == "unit":
+        return p.vec(at + inner, mask, lanes) if lanes > 1 else p.load(at + inner)
+    vector = p.load(at + stride * inner)
+    if lanes == 1:
+        return vector
+    vector = k.broadcast(vector, lanes)
+    for lane in range(1, lanes):
+        vector = k.insert(vector, p.load(at + stride * (inner + lane)), lane)
+    return vector
+
+
+def store(
+    k: Kernel, p: Ptr, kind: str, at: Int, inner: Int, stride: Int, mask: Mask | None, value: Vec
+) -> None:
+    """The mirror image of `load`, for kinds `unit` and `strided`."""
+    if kind != "strided":
+        p.store(value, at + inner, mask)
+        return
+    for lane in range(value.lanes):
+        p.store(k.extract(value, lane), at + stride * (inner + lane))
+
+
+def to_float(k: Kernel, v: Vec, element: str) -> Vec:
+    """Elements of type `element` as float32 lanes."""
+    kind = k.vector_type(v.lanes)
+    if element in _REGISTERS:
+        return v
+    if element == "float16":
+        return Vec(k.b, k.b.fpext(v.value, kind))
+    convert = k.b.uitofp if element in _UNSIGNED else k.b.sitofp
+    return Vec(k.b, convert(v.value, kind))
+
+
+def from_float(k: Kernel, v: Vec, element: str) -> Vec:
+    """Float32 lanes as `element`: towards zero for integers, `!= 0` for bool (ONNX Cast)."""
+    if element in _REGISTERS:
+        return v
+    if element == "float16":
+        return Vec(k.b, k.b.fptrunc(v.value, k.vector_type(v.lanes, "float16")))
+    if element == "bool":
+        return _as_bool(k, v.compare("!=", 0.0).value, v.lanes)
+    wide = I64 if element == "int64" else ir.IntType(32)
+    integers = k.b.fptosi(v.value, vector_of(wide, v.lanes))
+    return _narrowed(k, integers, v.lanes, element)
+
+
+def to_integer(k: Kernel, v: Vec, element: str) -> Vec:
+    """Integer elements as int64 lanes."""
+    if element == "int64":
+        return v
+    extend = k.b.zext if element in _UNSIGNED else k.b.sext
+    return Vec(k.b, extend(v.value, vector_of(I64, v.lanes)))
+
+
+def from_integer(k: Kernel, v: Vec, element: str) -> Vec:
+    """Int64 lanes as `element`; integers wrap around."""
+    if element in (*_REGISTERS, "float16"):
+        return from_float(k, Vec(k.b, k.b.sitofp(v.value, k.vector_type(v.lanes))), element)
+    if element == "bool":
+        return _as_bool(k, k.b.icmp_signed("!=", v.value, literal(v.type, 0)), v.lanes)
+    return _narrowed(k, v.value, v.lanes, element)
+
+
+def _as_bool(k: Kernel, condition: Any, lanes: int) -> Vec:  # noqa: ANN401
+    return Vec(k.b, k.b.zext(condition, vector_of(ir.IntType(8), lanes)))
+
+
+def _narrowed(k: Kernel, integers: Any, lanes: int, element: str) -> Vec:  # noqa: ANN401
+    kind = k.vector_type(lanes, element)
+    return Vec(k.b, integers if kind == integers.type else k.b.trunc(integers, kind))

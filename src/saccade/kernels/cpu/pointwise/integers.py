@@ -1,0 +1,128 @@
+"""Expressions on int64 vectors: what index arithmetic, masks and integer pictures need."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from saccade.backends.cpu.codegen.language import Kernel
+from saccade.backends.cpu.codegen.values import I64, Vec, literal, vector_of
+from saccade.ir.expr import Expr
+
+__all__ = ["INTEGER_OPERATORS", "emit_integer_expr"]
+
+_INFO = (-(2**63), 2**63 - 1)
+
+
+def emit_integer_expr(k: Kernel, expr: Expr, operands: Sequence[Vec], lanes: int) -> Vec:
+    """Code that evaluates `expr` on int64 vectors; truth values are 1 and 0, `div` truncates."""
+    done: dict[Expr, Any] = {}
+
+    def visit(e: Expr) -> Any:  # noqa: ANN401 - LLVM values
+        if e not in done:
+            if e.op == "arg":
+                done[e] = operands[e.index].value
+            elif e.op == "const":
+                done[e] = _literal(e.value, lanes)
+            else:
+                done[e] = _EMIT[e.op](k.b, *(visit(a) for a in e.args))
+        return done[e]
+
+    return Vec(k.b, visit(expr))
+
+
+def _literal(value: float, lanes: int) -> Any:  # noqa: ANN401
+    """The number truncated; infinite bounds of a clip saturate."""
+    low, high = _INFO
+    number = (low if value < 0 else high) if math.isinf(value) else int(value)
+    return literal(vector_of(I64, lanes), number)
+
+
+def _like(value: Any, number: int) -> Any:  # noqa: ANN401
+    return literal(value.type, number)
+
+
+def _truth(b: Any, condition: Any, like: Any) -> Any:  # noqa: ANN401
+    return b.zext(condition, like.type)
+
+
+def _holds(b: Any, value: Any) -> Any:  # noqa: ANN401
+    return b.icmp_signed("!=", value, _like(value, 0))
+
+
+def _pick(sign: str) -> Callable[..., Any]:
+    return lambda b, x, y: b.select(b.icmp_signed(sign, x, y), x, y)
+
+
+def _comparison(sign: str) -> Callable[..., Any]:
+    return lambda b, x, y: _truth(b, b.icmp_signed(sign, x, y), x)
+
+
+def _logic(name: str) -> Callable[..., Any]:
+    return lambda b, x, y: _truth(b, getattr(b, name)(_holds(b, x), _holds(b, y)), x)
+
+
+def _safe_divisor(b: Any, y: Any) -> Any:  # noqa: ANN401
+    """The divisor, 1 in place of 0; a quotient by 0 is then made 0."""
+    return b.select(_holds(b, y), y, _like(y, 1))
+
+
+def _div(b: Any, x: Any, y: Any) -> Any:  # noqa: ANN401
+    return b.select(_holds(b, y), b.sdiv(x, _safe_divisor(b, y)), _like(x, 0))
+
+
+def _fmod(b: Any, x: Any, y: Any) -> Any:  # noqa: ANN401
+    return b.select(_holds(b, y), b.srem(x, _safe_divisor(b, y)), _like(x, 0))
+
+
+def _mod(b: Any, x: Any, y: Any) -> Any:  # noqa: ANN401
+    r = _fmod(b, x, y)
+    opposite = b.icmp_signed("<", b.xor(r, y), _like(x, 0))
+    return b.select(b.and_(opposite, _holds(b, r)), b.add(r, y), r)
+
+
+def _abs(b: Any, x: Any) -> Any:  # noqa: ANN401
+    return b.select(b.icmp_signed("<", x, _like(x, 0)), b.neg(x), x)
+
+
+def _sign(b: Any, x: Any) -> Any:  # noqa: ANN401
+    zero = _like(x, 0)
+    positive = _truth(b, b.icmp_signed(">", x, zero), x)
+    return b.sub(positive, _truth(b, b.icmp_signed("<", x, zero), x))
+
+
+def _clip(b: Any, x: Any, low: Any, high: Any) -> Any:  # noqa: ANN401
+    return _pick("<")(b, _pick(">")(b, x, low), high)
+
+
+_EMIT: dict[str, Callable[..., Any]] = {
+    "neg": lambda b, x: b.neg(x),
+    "abs": _abs,
+    "sign": _sign,
+    "floor": lambda _b, x: x,
+    "ceil": lambda _b, x: x,
+    "round": lambda _b, x: x,
+    "relu": lambda b, x: _pick(">")(b, x, _like(x, 0)),
+    "not": lambda b, x: _truth(b, b.icmp_signed("==", x, _like(x, 0)), x),
+    "isnan": lambda _b, x: _like(x, 0),
+    "add": lambda b, x, y: b.add(x, y),
+    "sub": lambda b, x, y: b.sub(x, y),
+    "mul": lambda b, x, y: b.mul(x, y),
+    "div": _div,
+    "mod": _mod,
+    "fmod": _fmod,
+    "min": _pick("<"),
+    "max": _pick(">"),
+    "equal": _comparison("=="),
+    "less": _comparison("<"),
+    "less_equal": _comparison("<="),
+    "greater": _comparison(">"),
+    "greater_equal": _comparison(">="),
+    "and": _logic("and_"),
+    "or": _logic("or_"),
+    "xor": _logic("xor"),
+    "where": lambda b, c, x, y: b.select(_holds(b, c), x, y),
+    "clip": _clip,
+}
+INTEGER_OPERATORS = frozenset(_EMIT)

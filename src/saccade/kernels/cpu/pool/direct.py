@@ -1,0 +1,164 @@
+"""Pooling of channels-last pictures: vectors over channels, windows clipped at the borders.
+
+    y[n, c, p, q] = epilogue(max or mean over the taps (r, s) that lie on the picture)
+
+Small windows that lie side by side are done in blocks, which share what is found of their rows and
+columns (`blocks`). The others walk their valid rows and columns one by one (`code`). No padding is
+ever read. A mean divides by the exact number of taps. NaN wins a maximum. Refuses planar pictures
+(the layout converts), float64 and integers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from saccade.backends.cpu.codegen.language import Kernel
+from saccade.kernels.base import Call, CpuKernel, In, Launch, Operand, Out, Scratch, one_way
+from saccade.kernels.cpu.pointwise.elements import FLOATS
+from saccade.kernels.cpu.pointwise.finish import FinishCode, FinishPlan, plan_finish
+from saccade.kernels.cpu.pool.direct_code import PoolCode
+from saccade.kernels.cpu.pool.lanes import vector_lanes
+from saccade.kernels.machine import beyond_caches, machine
+from saccade.opdefs.pool import Pool2d
+
+__all__ = ["POOL", "PoolConfig"]
+
+_MOST_COLUMNS = 8  # columns of a window that are unrolled
+_MOST_TAPS = 25  # of windows that are done in blocks
+_SPAN = 6  # columns of the picture under a block
+_HEIGHT = 4  # rows of windows in a block, where they have rows in common
+_FAR_HEIGHT = 2  # the same beyond the caches: memory follows fewer rows at a time
+_BANDS = 2  # of rows of windows, for each thread
+_ROWS = 8  # of a band at least
+
+
+@dataclass(frozen=True)
+class PoolConfig:
+    """What the code depends on.
+
+    Attributes:
+        kind: `max` or `average`.
+        element: Element type of the picture.
+        include_pad: Whether means count taps in the padding.
+        finish: The epilogue.
+        unrolled: Taps per row of a window that is done alone where they are unrolled, else 0.
+        rows, columns: Taps of a window where there are blocks, else 0.
+        stride: From window to window, down and along, where there are blocks.
+        height, width: Windows of a block, down and along.
+        masked: Whether there are fewer channels than lanes.
+        zeros: Whether what is outside the picture is taken for zeros.
+        fetch: Whether what the next blocks need is asked for.
+        streamed: Whether results go past the caches.
+    """
+
+    kind: str
+    element: str
+    include_pad: bool
+    finish: FinishCode
+    unrolled: int = 0
+    rows: int = 0
+    columns: int = 0
+    stride: tuple[int, int] = (0, 0)
+    height: int = 1
+    width: int = 1
+    masked: bool = False
+    zeros: bool = False
+    fetch: bool = False
+    streamed: bool = False
+
+
+def supports(call: Call) -> str | None:
+    """Why this kernel cannot take the call."""
+    x, out = call.inputs[0], call.outputs[0]
+    if x.dtype not in FLOATS:
+        return f"elements of type {x.dtype.value}"
+    if not (x.channels_last and out.channels_last):
+        return "planar pictures"
+    plan = plan_finish(call.op.epilogue, call.inputs[1:], 1, out, 1)
+    return plan if isinstance(plan, str) else None
+
+
+def launch(call: Call) -> tuple[Launch, ...]:
+    """One phase; a chunk is a band of rows of windows, or a block of its channels."""
+    op, x, out = call.op, call.inputs[0], call.outputs[0]
+    finish = plan_finish(op.epilogue, call.inputs[1:], 1, out, 1)
+    assert not isinstance(finish, str)
+    n, channels, p, q = out.shape
+    config = _config(call, finish)
+    band, block = _parts(call, config.height)
+    bands, blocks = -(-p // band), -(-channels // block) if q else 0
+    integers = (
+        *(n, bands, band, blocks, block),
+        *(channels, p, q, x.shape[2], x.shape[3]),
+        *(*op.kernel, *op.stride, *op.dilation, *op.padding),
+        *(x.strides[0], x.strides[2], x.strides[3]),
+        *(out.strides[0], out.strides[2], out.strides[3]),
+        *finish.integers,
+    )
+    lanes = _lanes(call)
+    row = (-(-block // lanes) + 1) * lanes * x.dtype.itemsize
+    zeros: tuple[Operand, ...] = (Scratch(row),) if config.zeros else ()
+    operands = (In(0), Out(0), *zeros, *finish.operands)
+    return (Launch(config, operands, integers, n * bands * blocks),)
+
+
+def _config(call: Call, finish: FinishPlan) -> PoolConfig:
+    op, (x, out) = call.op, (call.inputs[0], call.outputs[0])
+    (rows, columns), (down, along) = op.kernel, op.stride
+    unrolled = columns if columns <= _MOST_COLUMNS else 0
+    alone = PoolConfig(op.kind, x.dtype.value, op.count_include_pad, finish.code, unrolled)
+    if op.dilation != (1, 1) or rows * columns > _MOST_TAPS or 0 in out.shape:
+        return alone
+    (top, left, _, _), (_, channels, height, width) = op.padding, x.shape
+    below = (out.shape[2] - 1) * down - top + rows - height
+    beyond = (out.shape[3] - 1) * along - left + columns - width
+    padded = max(top, left, below, beyond) > 0
+    far = x.nbytes + out.nbytes > call.target.l3 // 2
+    tall = min(_FAR_HEIGHT if far else _HEIGHT, out.shape[2])
+    lanes = _lanes(call)
+    lines = all(n % lanes == 0 for n in (channels, *out.strides[2:], out.strides[0]))
+    return replace(
+        alone, rows=rows, columns=columns, stride=op.stride,
+        height=tall if rows > down else 1,
+        width=max(1, min((_SPAN - columns) // along + 1, out.shape[3])),
+        masked=channels < lanes, zeros=op.kind == "average" and padded, fetch=far,
+        streamed=lines and beyond_caches(call.target, out.nbytes),
+    )  # fmt: skip
+
+
+def _parts(call: Call, height: int) -> tuple[int, int]:
+    """Rows of windows in a band, a multiple of `height`, and channels of a chunk.
+
+    Neighbouring bands read some rows twice, and few channels make short runs: there are no more of
+    either than it takes to keep the team busy.
+    """
+    n, channels, rows, _ = call.outputs[0].shape
+    team = -(-call.threads // max(1, n)) if call.threads > 1 else 1
+    tall = max(1, min(_BANDS, rows // (_ROWS * team)))
+    bands = team * tall if rows >= 2 * team else 1
+    band = -(-max(1, rows) // bands)
+    band = -(-band // height) * height
+    vectors = max(1, -(-channels // _lanes(call)))
+    pieces = min(vectors, -(-call.threads // max(1, n * -(-rows // band))))
+    return band, -(-vectors // pieces) * _lanes(call)
+
+
+def _lanes(call: Call) -> int:
+    """Elements of a vector in a block."""
+    return vector_lanes(call.inputs[0].dtype.value, call.target.lanes)
+
+
+def emit(k: Kernel, config: PoolConfig) -> None:
+    """The code of one configuration."""
+    PoolCode(k, config).emit()
+
+
+def cost(call: Call) -> float:
+    """Microseconds: a load and an operation per valid tap."""
+    out, x = call.outputs[0], call.inputs[0]
+    taps = call.op.kernel[0] * call.op.kernel[1]
+    nbytes = x.nbytes + out.nbytes
+    return machine(call.target).roofline(4.0 * taps * out.size, nbytes, call.threads, 0.5)
+
+
+POOL = CpuKernel("pool.direct", (Pool2d,), PoolConfig, supports, one_way(launch, cost), emit)

@@ -1,0 +1,222 @@
+"""Reductions over any axes of any storage: sums, means, extrema, products, norms, log-sum-exp.
+
+    y = epilogue(finish(combine over the axes of before(x)))
+
+accumulated in float32 with several partial sums; norms of float64 in float64. Refuses integers. See
+`plan` for the ways to walk and `arithmetic` for the kinds. Reading bound: a mean over channels-last
+pictures streams its operand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from saccade.backends.cpu.codegen.calling import real_word
+from saccade.backends.cpu.codegen.language import Kernel
+from saccade.ir import DType
+from saccade.ir.expr import IDENTITY
+from saccade.kernels.base import (
+    Call,
+    CpuKernel,
+    In,
+    Launch,
+    Operand,
+    Out,
+    Scratch,
+    Temp,
+    View,
+    one_way,
+)
+from saccade.kernels.cpu.floats import wide
+from saccade.kernels.cpu.movement.strided import Loops, Nest, Partition, inner_kind, partition
+from saccade.kernels.cpu.pointwise.elements import FLOATS
+from saccade.kernels.cpu.reduce.emit import ReduceConfig, emit_reduce
+from saccade.kernels.cpu.reduce.plan import Cache, Walk, cut_parts, plan_walk
+from saccade.kernels.machine import machine
+from saccade.opdefs.norm import VectorNorm
+from saccade.opdefs.reduce import Reduce
+
+__all__ = ["NORM", "REDUCE"]
+
+_MOST_GONE = 3
+_CHUNK = 1 << 14  # elements of the operand that a chunk reads
+
+
+_NORMS = {
+    0.0: "nonzero", 1.0: "l1", 2.0: "l2", 3.0: "l3", float("inf"): "largest",
+    float("-inf"): "smallest",
+}  # fmt: skip
+
+
+_SLOW_ENDS = ("l3", "power")
+_LONG = 1 << 12  # elements behind one result that hide what its end takes
+
+
+@dataclass(frozen=True, slots=True)
+class _Task:
+    """What is asked for: kind, element of sums, the kind's numbers as words of a launch."""
+
+    kind: str
+    wide: str
+    reals: tuple[int, ...] = ()
+
+    @property
+    def itemsize(self) -> int:
+        return DType(self.wide).itemsize
+
+    def lanes(self, call: Call) -> int:
+        return call.target.lanes * 4 // self.itemsize
+
+
+def _task(call: Call) -> _Task:
+    op = call.op
+    if isinstance(op, Reduce):
+        return _Task(op.kind, "float32")
+    kind = _NORMS.get(op.p, "power")
+    reals = (real_word(op.p), real_word(1 / op.p)) if kind == "power" else ()
+    return _Task(kind, wide(call.inputs[0].dtype.value, call.outputs[0].dtype.value), reals)
+
+
+def _epilogue(call: Call) -> str:
+    return str(call.op.epilogue if isinstance(call.op, Reduce) else IDENTITY)
+
+
+def _operands(call: Call) -> Sequence[View]:
+    return () if _epilogue(call) == str(IDENTITY) else call.inputs[1:]
+
+
+def _walk(call: Call) -> Walk:
+    op, task = call.op, _task(call)
+    x, out, target = call.inputs[0], call.outputs[0], call.target
+    cache = Cache(target.l2 * 7 // 8, task.lanes(call))
+    several = task.kind == "log_sum_exp"
+    return plan_walk(x, op.axes, op.keepdims, out, _operands(call), None if several else cache)
+
+
+def supports(call: Call) -> str | None:
+    """Why this kernel cannot take the call."""
+    for view in (*call.inputs, *call.outputs):
+        if view.dtype not in FLOATS:
+            return f"elements of type {view.dtype.value}"
+    return _refuse_places(call)
+
+
+def supports_norm(call: Call) -> str | None:
+    """Why this kernel cannot take the norm."""
+    types = {call.inputs[0].dtype, call.outputs[0].dtype}
+    if not (types <= FLOATS or types <= {DType.F32, DType.F64}):
+        return f"elements of types {', '.join(sorted(t.value for t in types))}"
+    return _refuse_places(call)
+
+
+def _refuse_places(call: Call) -> str | None:
+    out = call.outputs[0]
+    if out.size and any(s == 0 and n > 1 for n, s in zip(out.shape, out.strides, strict=True)):
+        return "the result repeats elements"
+    if len(_walk(call).gone) > _MOST_GONE:
+        return f"more than {_MOST_GONE} separate axes that go"
+    return None
+
+
+def launch(call: Call) -> tuple[Launch, ...]:
+    """One phase, or two where the reduction is cut or its end is better done in vectors."""
+    walk, task = _walk(call), _task(call)
+    if task.kind != "log_sum_exp":
+        walk = cut_parts(walk, task.lanes(call))
+    # Results of rows are scalars: roots that take a hundred instructions wait for a second phase.
+    apart = task.kind in _SLOW_ENDS and walk.way == "along" and walk.count < _LONG
+    if apart and walk.parts == 1:
+        walk = replace(walk, per_part=walk.gone[0][0])
+    operands = tuple(In(1 + i) for i in range(len(_operands(call))))
+    elements = tuple(v.dtype.value for v in _operands(call))
+    text = _epilogue(call)
+    source, result = call.inputs[0].dtype.value, call.outputs[0].dtype.value
+    if walk.parts == 1 and not apart:
+        every = (source, result, *elements)
+        return (_phase(call, "whole", walk, every, text, (In(0), Out(0), *operands)),)
+    results = walk.kept.rows * walk.kept.sizes[-1]
+    temp = Temp(0, task.itemsize * results * walk.parts)
+    dense = _dense(walk.kept.sizes)
+    # The part is one more axis that stays, the outermost; partial results lie part by part.
+    sizes = (walk.parts, *walk.kept.sizes)
+    first = Loops(
+        sizes,
+        ((walk.per_part * walk.gone[0][1], *walk.kept.strides[0]), (results, *dense)),
+    )
+    partial = Walk(walk.way, first, walk.gone, walk.parts, walk.per_part)
+    last = Walk(
+        "across", Loops(walk.kept.sizes, (dense, *walk.kept.strides[1:])), ((walk.parts, results),)
+    )
+    return (
+        _phase(call, "partial", partial, (source, task.wide), "$0", (In(0), temp)),
+        _phase(
+            call, "final", last, (task.wide, result, *elements), text,
+            (temp, Out(0), *operands), walk.count,
+        ),
+    )  # fmt: skip
+
+
+def _dense(sizes: Sequence[int]) -> tuple[int, ...]:
+    strides, step = [], 1
+    for n in reversed(sizes):
+        strides.append(step)
+        step *= n
+    return tuple(reversed(strides))
+
+
+def _work(walk: Walk) -> int:
+    """Elements behind one result of a phase."""
+    per_result = min(walk.per_part, walk.gone[0][0]) * (walk.count // max(1, walk.gone[0][0]))
+    return per_result if walk.parts > 1 else walk.count
+
+
+def _phase(
+    call: Call,
+    stage: str,
+    walk: Walk,
+    elements: tuple[str, ...],
+    epilogue: str,
+    operands: tuple[Operand, ...],
+    count: int | None = None,
+) -> Launch:
+    kept, task = walk.kept, _task(call)
+    kinds = tuple(inner_kind(s[-1]) for s in kept.strides)
+    config = ReduceConfig(
+        task.kind, stage, walk.way, elements, kinds, kept.rank, len(walk.gone),
+        walk.gone[-1][1] == 1, epilogue, task.wide,
+    )  # fmt: skip
+    if walk.way == "stream":
+        block = 2 * task.lanes(call)
+        row = kept.sizes[-1]
+        operands = (*operands, Scratch(task.itemsize * -(-row // block) * block))
+        cut = Partition(1, row, 1, kept.rows)
+    else:
+        cut = partition(kept, max(1, _CHUNK // max(1, _work(walk))))
+    integers = (
+        *Nest.integers(kept, cut),
+        *(n for n, _ in walk.gone),
+        *(s for _, s in walk.gone),
+        walk.per_part,
+        walk.count if count is None else count,
+        *task.reals,
+    )
+    return Launch(config, operands, integers, cut.chunks)
+
+
+def emit(k: Kernel, config: ReduceConfig) -> None:
+    """The code of one configuration."""
+    emit_reduce(k, config)
+
+
+def cost(call: Call) -> float:
+    """Microseconds: the operand is read once."""
+    x, walk = call.inputs[0], _walk(call)
+    slow = 8.0 if walk.kept.strides[0][-1] != 1 and walk.way == "across" else 1.0
+    return machine(call.target).roofline(4.0 * slow * x.size, x.nbytes, call.threads, 0.5)
+
+
+REDUCE = CpuKernel("reduce.direct", (Reduce,), ReduceConfig, supports, one_way(launch, cost), emit)
+NORM = CpuKernel(
+    "reduce.norm", (VectorNorm,), ReduceConfig, supports_norm, one_way(launch, cost), emit
+)

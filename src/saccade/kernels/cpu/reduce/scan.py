@@ -1,0 +1,190 @@
+"""CumSum, ArgMax and ArgMin: an axis is walked element by element, vectors go across.
+
+Where the walked axis is the only one with neighbours in memory, lanes are gathered. A reversed sum
+walks from the end with a negative step. NaN counts as the largest and as the smallest element, the
+first one of them, as in NumPy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from saccade.backends.cpu.codegen import math
+from saccade.backends.cpu.codegen.language import Kernel
+from saccade.backends.cpu.codegen.values import I32, I64, Int, Mask, Vec, literal, vector_of
+from saccade.ir import DType
+from saccade.kernels.base import Call, CpuKernel, In, Launch, Out, one_way
+from saccade.kernels.cpu.movement.strided import Loops, Nest, Row, collapse, inner_kind, partition
+from saccade.kernels.cpu.pointwise.elements import FLOATS, from_float, load, store, to_float
+from saccade.kernels.machine import machine
+from saccade.opdefs.reduce import ArgReduce, CumSum
+
+__all__ = ["ARG_REDUCE", "CUMSUM", "ScanConfig"]
+
+
+@dataclass(frozen=True)
+class ScanConfig:
+    """What the code depends on.
+
+    Attributes:
+        kind: `sum`, `exclusive`, `argmax` or `argmin`.
+        last: Of equal elements the last is wanted, not the first.
+        elements: Element types of result and operand.
+        kinds: How these meet the innermost axis that stays.
+        rank: Axes that stay.
+    """
+
+    kind: str
+    last: bool
+    elements: tuple[str, str]
+    kinds: tuple[str, ...]
+    rank: int
+
+
+def _refuse_result(call: Call) -> str | None:
+    out = call.outputs[0]
+    if out.size and any(s == 0 and n > 1 for n, s in zip(out.shape, out.strides, strict=True)):
+        return "the result repeats elements"
+    return None
+
+
+def _sum_supports(call: Call) -> str | None:
+    if call.inputs[0].dtype not in FLOATS | {DType.I64, DType.I32}:
+        return f"elements of type {call.inputs[0].dtype.value}"
+    return _refuse_result(call)
+
+
+def _arg_supports(call: Call) -> str | None:
+    if call.inputs[0].dtype not in FLOATS:
+        return f"elements of type {call.inputs[0].dtype.value}"
+    return _refuse_result(call)
+
+
+def _phase(
+    call: Call, kind: str, last: bool, loops: Loops, walked: tuple[int, int, int], starts: list[int]
+) -> Launch:
+    x, out = call.inputs[0], call.outputs[0]
+    config = ScanConfig(
+        kind, last, (out.dtype.value, x.dtype.value),
+        tuple(inner_kind(s[-1]) for s in loops.strides), loops.rank,
+    )  # fmt: skip
+    cut = partition(loops, max(1, 16384 // max(1, walked[0])), 16)
+    integers = (*Nest.integers(loops, cut, starts), *walked)
+    return Launch(config, (Out(0), In(0)), integers, cut.chunks)
+
+
+def _sum_launch(call: Call) -> tuple[Launch, ...]:
+    op, x, out = call.op, call.inputs[0], call.outputs[0]
+    stay = [a for a in range(len(x.shape)) if a != op.axis]
+    loops = collapse([x.shape[a] for a in stay], [[v.strides[a] for a in stay] for v in (out, x)])
+    n, steps = x.shape[op.axis], [v.strides[op.axis] for v in (out, x)]
+    starts = [max(n - 1, 0) * s if op.reverse else 0 for s in steps]
+    signed = [-s if op.reverse else s for s in steps]
+    kind = "exclusive" if op.exclusive else "sum"
+    return (_phase(call, kind, False, loops, (n, signed[0], signed[1]), starts),)
+
+
+def _arg_launch(call: Call) -> tuple[Launch, ...]:
+    op, x, out = call.op, call.inputs[0], call.outputs[0]
+    stay = [a for a in range(len(x.shape)) if a != op.axis]
+    places = stay if op.keepdims else list(range(len(stay)))
+    strides = [[out.strides[p] for p in places], [x.strides[a] for a in stay]]
+    loops = collapse([x.shape[a] for a in stay], strides)
+    walked = (x.shape[op.axis], 0, x.strides[op.axis])
+    return (_phase(call, op.kind, op.select_last, loops, walked, [0, 0]),)
+
+
+def emit(k: Kernel, config: ScanConfig) -> None:
+    """The code of one configuration."""
+    _Scan(k, config).emit()
+
+
+class _Scan:
+    def __init__(self, k: Kernel, config: ScanConfig) -> None:
+        self.k, self.config = k, config
+        self.pointers = [k.pointer(n, e) for n, e in zip("yx", config.elements, strict=True)]
+        self.nest = Nest(k, config.rank, 2)
+        self.size, self.to_step, self.step = k.integers("size to_step step")
+        self.floats = DType(config.elements[1]).is_float
+
+    def emit(self) -> None:
+        """All results."""
+        k, lanes = self.k, self.k.lanes
+        body: Callable[..., None] = self._arg if self.config.kind.startswith("arg") else self._sum
+        with self.nest.walk() as row:
+            whole = row.low + (row.high - row.low) // lanes * lanes
+            with k.range(row.low, whole, lanes) as i:
+                body(row, i, lanes, None)
+            if "strided" in self.config.kinds:
+                with k.range(whole, row.high) as i:
+                    body(row, i, 1, None)
+            else:
+                with k.when(whole < row.high):
+                    body(row, whole, lanes, k.first(row.high - whole))
+
+    def _load(self, row: Row, j: Int, i: Int, lanes: int, mask: Mask | None) -> Vec:
+        k, stride = self.k, self.nest.strides[1][-1]
+        offset = row.offsets[1] + j * self.step
+        v = load(k, self.pointers[1], self.config.kinds[1], offset, i, stride, mask, lanes)
+        return to_float(k, v, self.config.elements[1]) if self.floats else v
+
+    def _store(self, offset: Int, i: Int, value: Vec, mask: Mask | None) -> None:
+        stride = self.nest.strides[0][-1]
+        store(self.k, self.pointers[0], self.config.kinds[0], offset, i, stride, mask, value)
+
+    def _sum(self, row: Row, i: Int, lanes: int, mask: Mask | None) -> None:
+        k, element = self.k, self.config.elements[0]
+        zero = k.zero(lanes) if self.floats else Vec(k.b, _spread(_integer(element), lanes, 0))
+        total = k.var(zero)
+
+        def put(j: Int, value: Vec) -> None:
+            converted = from_float(k, value, element) if self.floats else value
+            self._store(row.offsets[0] + j * self.to_step, i, converted, mask)
+
+        with k.range(0, self.size) as j:
+            v, before = self._load(row, j, i, lanes, mask), total.get()
+            after = before + v if self.floats else Vec(k.b, k.b.add(before.value, v.value))
+            total.set(after)
+            put(j, before if self.config.kind == "exclusive" else after)
+
+    def _arg(self, row: Row, i: Int, lanes: int, mask: Mask | None) -> None:
+        k, b = self.k, self.k.b
+        best = k.var(self._load(row, k.int(0), i, lanes, mask))
+        place = k.var(Vec(b, _spread(I32, lanes, 0)))
+        sign = (">" if self.config.kind == "argmax" else "<") + ("=" if self.config.last else "")
+        with k.range(1, self.size) as j:
+            v, known = self._load(row, j, i, lanes, mask), best.get()
+            known_nan, nan = math.is_nan(known), math.is_nan(v)
+            better = (v.compare(sign, known) & ~known_nan) | (nan & ~known_nan)
+            if self.config.last:
+                better = better | (nan & known_nan)
+            best.set(better.select(v, known))
+            here = k.broadcast(Vec(b, b.trunc(j.value, I32)), lanes)
+            place.set(better.select(here, place.get()))
+        wide = vector_of(I64, lanes)
+        self._store(row.offsets[0], i, Vec(b, b.sext(place.get().value, wide)), mask)
+
+
+def _integer(element: str) -> Any:  # noqa: ANN401
+    return I64 if element == "int64" else I32
+
+
+def _spread(kind: Any, lanes: int, number: int) -> Any:  # noqa: ANN401
+    return literal(vector_of(kind, lanes), number)
+
+
+def cost(call: Call) -> float:
+    """Microseconds: every element is read once, one vector at a time."""
+    x = call.inputs[0]
+    nbytes = x.nbytes + call.outputs[0].nbytes
+    return machine(call.target).roofline(24.0 * x.size, nbytes, call.threads, 0.5)
+
+
+CUMSUM = CpuKernel(
+    "reduce.scan", (CumSum,), ScanConfig, _sum_supports, one_way(_sum_launch, cost), emit
+)
+ARG_REDUCE = CpuKernel(
+    "reduce.arg", (ArgReduce,), ScanConfig, _arg_supports, one_way(_arg_launch, cost), emit
+)

@@ -1,0 +1,202 @@
+"""RoiAlign: every bin of a box is the mean, or the largest, of bilinear samples of its picture.
+
+    y[k, c, p, q] = mean over the samples (i, j) of bin (p, q) of box k: x[n(k), c] at (y_i, x_j)
+
+Phases: tables of samples of all boxes, which are put in order by picture and rows; then, for some
+pictures and a block of channels that stay in the last-level cache together, boxes in that order
+(`sample`). Of pictures whose channels are not neighbours in memory, what boxes read is copied block
+by block into a temporary where they are (`window`). Sums are kept in float32 or float64. Refuses
+results whose channels are not neighbours and whose bins are not either.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from math import prod
+
+from saccade.backends.cpu.codegen.language import Kernel
+from saccade.kernels.base import (
+    Call,
+    CpuKernel,
+    In,
+    Launch,
+    Operand,
+    Out,
+    Scratch,
+    Temp,
+    one_way,
+)
+from saccade.kernels.cpu.floats import FLOATS, wide
+from saccade.kernels.cpu.movement.copy import CopyConfig, emit_copy
+from saccade.kernels.cpu.roi.boxes import refuse_boxes
+from saccade.kernels.cpu.roi.planes import NO_COPY, cached_blocks, flat_planes, gather_block
+from saccade.kernels.cpu.roi.sample import SampleCode, emit_sample
+from saccade.kernels.cpu.roi.tables import TablesCode, TablesPlan, emit_tables
+from saccade.kernels.cpu.roi.window import WindowCode, emit_window, window_phase
+from saccade.kernels.machine import machine
+from saccade.opdefs.roi_align import RoiAlign
+
+__all__ = ["ROI_ALIGN", "RoiAlignConfig", "estimate", "per_box"]
+
+_BLOCK = 1024  # bytes of a pixel's channels in a block at least: few pages, long runs
+_VECTORS = (8, 4, 2, 1)
+_PART = 512 << 10  # multiply-adds of a chunk at least
+_PARTS = 256
+_BINS = 128  # in scratch, or a row of them
+_BLOCK_TEMP = 5
+_SAMPLE, _BIN = 0.018, 0.012  # microseconds of a sample in the tables, of a bin besides its sums
+
+
+@dataclass(frozen=True)
+class RoiAlignConfig:
+    """What the code of one phase depends on.
+
+    Attributes:
+        phase: `tables`, `window`, `copy` or `sample`.
+        tables, window, copy, sample: Of the phase.
+    """
+
+    phase: str
+    tables: TablesCode = field(default_factory=TablesCode)
+    window: WindowCode = field(default_factory=WindowCode)
+    copy: CopyConfig = NO_COPY
+    sample: SampleCode = field(default_factory=SampleCode)
+
+
+def supports(call: Call) -> str | None:
+    """Why this kernel cannot take the call."""
+    x, out = call.inputs[0], call.outputs[0]
+    for view in (x, out):
+        if view.dtype not in FLOATS:
+            return f"elements of type {view.dtype.value}"
+    if out.dtype is not x.dtype and wide(out.dtype.value) != wide(x.dtype.value):
+        return f"{out.dtype.value} from {x.dtype.value}"
+    if not (out.channels_last or flat_planes(out)):
+        return "neither channels nor bins of the result are neighbours in memory"
+    return refuse_boxes(call)
+
+
+def launch(call: Call) -> tuple[Launch, ...]:
+    """The phases."""
+    n, _, h, w = call.inputs[0].shape
+    tables = TablesPlan.of(call, (n, h, w))
+    bad: Operand = Out(1) if call.op.report else Temp(4, 64)
+    operands, integers, chunks = tables.launch(bad)
+    first = Launch(RoiAlignConfig("tables", tables.code), operands, integers, chunks)
+    if 0 in call.outputs[0].shape:
+        return (first,)
+    return (first, *_blocks(call, tables))
+
+
+def _blocks(call: Call, tables: TablesPlan) -> Iterator[Launch]:
+    """For each group of pictures and block of channels, what copies it and what samples it."""
+    x = call.inputs[0]
+    for pictures, part, nbytes in cached_blocks(x, call.target, _BLOCK):
+        if x.channels_last or not x.size:
+            yield _sample(call, tables, In(0), pictures, part)
+            continue
+        temp = Temp(_BLOCK_TEMP, nbytes)
+        yield _copy(call, tables, temp, pictures, part)
+        yield _sample(call, tables, temp, pictures, part)
+
+
+def _copy(
+    call: Call, tables: TablesPlan, temp: Temp, pictures: tuple[int, int], part: tuple[int, int]
+) -> Launch:
+    """What brings the channels together, as far as boxes read them where that is known."""
+    x = call.inputs[0]
+    if x.strides[3] == 1:
+        phase = window_phase(x, temp, tables, pictures, part)
+        config = RoiAlignConfig("window", window=phase.config)
+    else:
+        phase = gather_block(x, In(0), temp, pictures, part, call.target, call.threads)
+        config = RoiAlignConfig("copy", copy=phase.config)
+    return replace(phase, config=config)
+
+
+def _sample(
+    call: Call,
+    tables: TablesPlan,
+    source: Operand,
+    pictures: tuple[int, int],
+    part: tuple[int, int],
+) -> Launch:
+    x, out = call.inputs[0], call.outputs[0]
+    (c0, c1), (_, _, h, w) = part, x.shape
+    count, bins = c1 - c0, out.shape[2] * out.shape[3]
+    steps = (h * w * count, w * count, count)
+    start = 0
+    if isinstance(source, In):
+        steps = (x.strides[0], x.strides[2], x.strides[3])
+        start = pictures[0] * x.strides[0] + c0 * x.strides[1]
+    planar = not out.channels_last
+    lanes = call.target.lanes * 4 // tables.weight_bytes
+    vectors = _vectors(count // lanes, pairs=x.dtype.value == "bfloat16")
+    tall = min(out.shape[2], max(1, _BINS // out.shape[3]))
+    pitch = -(-count // lanes) * lanes
+    rows = -(-tall * out.shape[3] // lanes) * lanes
+    scratch = (Scratch(rows * pitch * tables.weight_bytes),)
+    work = 4 * (call.op.ratio if call.op.ratio > 0 else 2) ** 2 * bins * count
+    per_part = max(1, _PART * lanes // 16 // max(1, work))
+    parts = max(1, min(_PARTS, -(-out.shape[0] // per_part)))
+    code = SampleCode(
+        tables.code, x.dtype.value, out.dtype.value, vectors, planar, call.op.mode == "max"
+    )
+    step = out.strides[1] if planar else out.strides[3]
+    integers = (
+        *tables.integers,
+        *(parts, *pictures, count),
+        *(*steps, start),
+        *(out.strides[0], out.strides[2], step, c0 * out.strides[1], pitch, tall),
+    )
+    operands = (source, Out(0), *tables.operands, *(scratch if planar else ()))
+    return Launch(RoiAlignConfig("sample", sample=code), operands, integers, parts)
+
+
+def _vectors(count: int, *, pairs: bool) -> int:
+    """How many of so many vectors are summed side by side: what leaves the fewest passes."""
+    able = _VECTORS[:-1] if pairs else _VECTORS
+    return min(able, key=lambda v: count // v + count % v)
+
+
+def emit(k: Kernel, config: RoiAlignConfig) -> None:
+    """The code of one configuration."""
+    if config.phase == "tables":
+        emit_tables(k, config.tables)
+    elif config.phase == "window":
+        emit_window(k, config.window)
+    elif config.phase == "copy":
+        emit_copy(k, config.copy)
+    else:
+        emit_sample(k, config.sample)
+
+
+def per_box(call: Call) -> float:
+    """Microseconds of a box on one thread: its tables, its bins, four multiply-adds a sample."""
+    op, (ph, pw) = call.op, call.op.bins
+    ratio: int = op.ratio if op.ratio > 0 else 2
+    flops = float(8 * ratio**2 * ph * pw * call.inputs[0].shape[1])
+    busy = flops / (0.3 * machine(call.target).flops)
+    return float(_SAMPLE * ratio * (ph + pw) + _BIN * ph * pw) + busy
+
+
+def estimate(call: Call, phases: int, each: float) -> float:
+    """Microseconds, where a box takes `each` on one thread: a line over the number of boxes.
+
+    So the estimates of both ways and of other numbers are quickly compared.
+    """
+    speeds, (x, *_), out = machine(call.target), call.inputs, call.outputs[0]
+    results = prod(out.shape[1:]) * out.dtype.itemsize
+    fixed = phases * speeds.step + speeds.traffic(x.nbytes, call.threads)
+    return fixed + out.shape[0] * ((each + results / speeds.cache_bandwidth) / call.threads)
+
+
+def cost(call: Call) -> float:
+    """Microseconds."""
+    return estimate(call, 3, per_box(call))
+
+
+ROI_ALIGN = CpuKernel(
+    "roi.align", (RoiAlign,), RoiAlignConfig, supports, one_way(launch, cost), emit
+)

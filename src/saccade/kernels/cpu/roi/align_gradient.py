@@ -1,0 +1,192 @@
+"""The gradient of RoiAlign with respect to the pictures, without atomics.
+
+    dx[n, c, h, w] = Σ over the boxes of n, in order, Σ over bins: rows[p, h] · columns[q, w] · dy
+
+Phases: tables of samples, as forward; what gives to each band of rows (`band_lists`); then for as
+many channels as stay in the last-level cache with all bins: a copy of dy with its channels
+innermost, where they are not, and sums (`spread`). Every element of dx is written once, zeros
+included, past the caches where they do not hold it. Sums are kept in float32 or float64.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from math import gcd
+
+from saccade.backends.cpu.codegen.language import Kernel
+from saccade.backends.cpu.codegen.streams import LINE
+from saccade.kernels.base import (
+    Call,
+    CpuKernel,
+    In,
+    Launch,
+    Operand,
+    Out,
+    Scratch,
+    Temp,
+    one_way,
+)
+from saccade.kernels.cpu.floats import FLOATS, wide
+from saccade.kernels.cpu.movement.copy import CopyConfig, emit_copy
+from saccade.kernels.cpu.roi.band_lists import BandListsPlan, emit_band_lists
+from saccade.kernels.cpu.roi.boxes import refuse_boxes
+from saccade.kernels.cpu.roi.planes import NO_COPY, flat_planes, gather_block
+from saccade.kernels.cpu.roi.spread import SpreadCode, emit_spread
+from saccade.kernels.cpu.roi.tables import TablesCode, TablesPlan, emit_tables
+from saccade.kernels.machine import beyond_caches, machine
+from saccade.opdefs.roi_align import RoiAlignGradient
+
+__all__ = ["ROI_ALIGN_GRADIENT", "RoiAlignGradientConfig"]
+
+_BLOCK = 256  # bytes of sums of a pixel
+_SMALL = 64 << 10  # bytes of sums that one thread does
+_CHUNKS = 8  # at least, of a larger result
+_GRAD_TEMP, _LISTS = 5, 6  # temporaries
+
+
+@dataclass(frozen=True)
+class RoiAlignGradientConfig:
+    """What the code of one phase depends on.
+
+    Attributes:
+        phase: `tables`, `bands`, `copy` or `spread`.
+        tables, copy, spread: Of the phase; `bands` has the first.
+    """
+
+    phase: str
+    tables: TablesCode = field(default_factory=TablesCode)
+    copy: CopyConfig = NO_COPY
+    spread: SpreadCode = field(default_factory=SpreadCode)
+
+
+def supports(call: Call) -> str | None:
+    """Why this kernel cannot take the call."""
+    grad, out = call.inputs[0], call.outputs[0]
+    for view in (grad, out):
+        if view.dtype not in FLOATS:
+            return f"elements of type {view.dtype.value}"
+    if wide(out.dtype.value) != wide(grad.dtype.value):
+        return f"{out.dtype.value} from {grad.dtype.value}"
+    if not (out.channels_last or flat_planes(out)):
+        return "neither channels nor pixels of the result are neighbours in memory"
+    return refuse_boxes(call)
+
+
+def launch(call: Call) -> tuple[Launch, ...]:
+    """The phases."""
+    tables = TablesPlan.of(call, call.op.pictures)
+    bad: Operand = Out(1) if call.op.report else Temp(4, 64)
+    operands, integers, chunks = tables.launch(bad)
+    first = Launch(RoiAlignGradientConfig("tables", tables.code), operands, integers, chunks)
+    if 0 in call.outputs[0].shape:
+        return (first,)
+    lists = BandListsPlan(tables, _band(call, tables), _LISTS)
+    bands = replace(lists.launch(), config=RoiAlignGradientConfig("bands", tables.code))
+    return (first, bands, *_parts(call, lists))
+
+
+def _pitch(call: Call, tables: TablesPlan) -> int:
+    """Elements of a pixel's sums: a block of channels in whole vectors."""
+    lanes = call.target.lanes * 4 // tables.weight_bytes
+    block = min(call.outputs[0].shape[1], _BLOCK // tables.weight_bytes)
+    return -(-block // lanes) * lanes
+
+
+def _band(call: Call, tables: TablesPlan) -> int:
+    """Rows of a band: the second-level cache holds their sums, and the next one begins a line."""
+    out, pitch = call.outputs[0], _pitch(call, tables)
+    n, channels, h, w = out.shape
+    row, blocks = w * pitch * tables.weight_bytes, -(-channels // pitch)
+    band = max(1, min(h, call.target.l2 // 2 // row))
+    if n * h * row * blocks > _SMALL:
+        wanted = -(-_CHUNKS // (n * blocks))
+        band = min(band, -(-h // wanted))
+    lines = LINE // gcd(LINE, out.strides[2] * out.dtype.itemsize)
+    return max(band // lines * lines, min(band, lines - 1))
+
+
+def _parts(call: Call, lists: BandListsPlan) -> Iterator[Launch]:
+    """All channels at once, or as many as may be copied."""
+    grad = call.inputs[0]
+    count, channels, p, q = grad.shape
+    if grad.channels_last or not grad.size:
+        yield _spread(call, lists, In(0), (0, channels))
+        return
+    block = _BLOCK // lists.tables.weight_bytes
+    bytes_of_channel = count * p * q * grad.dtype.itemsize
+    room = min(channels, max(1, call.target.l3 // 2 // bytes_of_channel // block) * block)
+    for c in range(0, channels, room):
+        part = (c, min(c + room, channels))
+        temp = Temp(_GRAD_TEMP, bytes_of_channel * room)
+        copy = gather_block(grad, In(0), temp, (0, count), part, call.target, call.threads)
+        config = RoiAlignGradientConfig("copy", copy=copy.config)
+        yield Launch(config, copy.operands, copy.integers, copy.chunks)
+        yield _spread(call, lists, temp, part)
+
+
+def _spread(call: Call, lists: BandListsPlan, source: Operand, part: tuple[int, int]) -> Launch:
+    tables, grad, out = lists.tables, call.inputs[0], call.outputs[0]
+    (c0, c1), (n, _, h, w) = part, out.shape
+    count, (p, q) = c1 - c0, tables.bins
+    steps, start = (p * q * count, q * count, count), 0
+    if isinstance(source, In):
+        steps, start = (grad.strides[0], grad.strides[2], grad.strides[3]), c0 * grad.strides[1]
+    lanes = call.target.lanes * 4 // tables.weight_bytes
+    block = min(count, _BLOCK // tables.weight_bytes)
+    blocks, pitch = -(-count // block), _pitch(call, tables)
+    planar, vectors = not out.channels_last, max(1, block // lanes)
+    code = SpreadCode(
+        tables.code, grad.dtype.value, out.dtype.value, vectors, planar, _streamed(call, lists.band)
+    )
+    integers = (
+        *(*tables.integers, *lists.integers),
+        *(n, h, w, count),
+        *(blocks, block, pitch),
+        *(*steps, start),
+        *(c0 * out.strides[1], out.strides[0], out.strides[2], out.strides[3], out.strides[1]),
+    )
+    # Squares of positions are read past the last one.
+    sums = Scratch((lists.band * w + lanes) * pitch * tables.weight_bytes)
+    operands = (source, Out(0), *tables.operands, *lists.operands, sums)
+    config = RoiAlignGradientConfig("spread", spread=code)
+    return Launch(config, operands, integers, blocks * n * lists.bands)
+
+
+def _streamed(call: Call, band: int) -> bool:
+    """Whether whole lines of a result are written that the caches do not hold."""
+    out = call.outputs[0]
+    n, c, h, w = out.strides
+    steps = (n, h, w) if out.channels_last else (n, band * h, c)
+    lines = all(step * out.dtype.itemsize % LINE == 0 for step in steps)
+    return lines and beyond_caches(call.target, out.nbytes)
+
+
+def emit(k: Kernel, config: RoiAlignGradientConfig) -> None:
+    """The code of one configuration."""
+    if config.phase == "tables":
+        emit_tables(k, config.tables)
+    elif config.phase == "bands":
+        emit_band_lists(k, config.tables)
+    elif config.phase == "copy":
+        emit_copy(k, config.copy)
+    else:
+        emit_spread(k, config.spread)
+
+
+def cost(call: Call) -> float:
+    """Microseconds: four multiply-adds a sample."""
+    op, grad = call.op, call.inputs[0]
+    samples = max(1, op.ratio if op.ratio > 0 else 2) ** 2
+    nbytes = call.outputs[0].nbytes + grad.nbytes
+    return machine(call.target).roofline(8.0 * samples * grad.size, nbytes, call.threads, 0.2)
+
+
+ROI_ALIGN_GRADIENT = CpuKernel(
+    "roi.align_gradient",
+    (RoiAlignGradient,),
+    RoiAlignGradientConfig,
+    supports,
+    one_way(launch, cost),
+    emit,
+)

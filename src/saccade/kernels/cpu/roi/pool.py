@@ -1,0 +1,173 @@
+"""RoiPool: every bin of a box is the largest pixel of its picture there, with its place.
+
+Phases: boxes rounded to pixels and put in order by picture and rows (`ranges`); then, for some
+pictures and a block of channels that stay in the last-level cache together, boxes in that order
+(`maxima`).
+Pictures whose channels are not neighbours in memory are copied block by block into a temporary
+where they are. Refuses results whose channels are not neighbours and whose bins are not either.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from saccade.backends.cpu.codegen.language import Kernel
+from saccade.kernels.base import (
+    Call,
+    CpuKernel,
+    In,
+    Launch,
+    Operand,
+    Out,
+    Scratch,
+    Temp,
+    one_way,
+)
+from saccade.kernels.cpu.floats import FLOATS, wide
+from saccade.kernels.cpu.movement.copy import CopyConfig, emit_copy
+from saccade.kernels.cpu.roi.boxes import refuse_boxes
+from saccade.kernels.cpu.roi.maxima import MaximaCode, emit_maxima
+from saccade.kernels.cpu.roi.planes import NO_COPY, cached_blocks, flat_planes, gather_block
+from saccade.kernels.cpu.roi.ranges import RangesCode, RangesPlan, emit_ranges
+from saccade.kernels.machine import machine
+from saccade.opdefs.roi_pool import RoiPool
+
+__all__ = ["ROI_POOL", "RoiPoolConfig"]
+
+_BLOCK = 256  # bytes of a pixel's channels in a block: what makes a run of a few cache lines
+_VECTORS = 4
+_PART = 1 << 20  # comparisons of a chunk at least
+_PIXELS = 64  # of a bin, guessed where there is enough to do for several chunks
+_SIDE, _SHARE = 32.0, 0.3  # of a box, guessed: pixels at most, and part of the picture
+_BIN, _VECTOR = 30.0, 4.0  # cycles of a bin, and of a vector of a pixel
+_PARTS = 256
+_BINS = 128  # in scratch, or a row of them
+_BAD, _PICTURES = 2, 3  # temporaries after those of the ranges
+
+
+@dataclass(frozen=True)
+class RoiPoolConfig:
+    """What the code of one phase depends on.
+
+    Attributes:
+        phase: `ranges`, `copy` or `maxima`.
+        ranges, copy, maxima: Of the phase.
+    """
+
+    phase: str
+    ranges: RangesCode = field(default_factory=RangesCode)
+    copy: CopyConfig = NO_COPY
+    maxima: MaximaCode = field(default_factory=MaximaCode)
+
+
+def supports(call: Call) -> str | None:
+    """Why this kernel cannot take the call."""
+    x, *results = call.inputs[0], *call.outputs[: 1 + call.op.places]
+    if x.dtype not in FLOATS or results[0].dtype is not x.dtype:
+        return f"{results[0].dtype.value} from {x.dtype.value}"
+    planar = _planar(call)
+    if not all(flat_planes(view) if planar else view.channels_last for view in results):
+        return "neither channels nor bins of the results are neighbours in memory"
+    return refuse_boxes(call)
+
+
+def _planar(call: Call) -> bool:
+    return not all(view.channels_last for view in call.outputs[: 1 + call.op.places])
+
+
+def launch(call: Call) -> tuple[Launch, ...]:
+    """The phases."""
+    x = call.inputs[0]
+    n, _, h, w = x.shape
+    ranges = RangesPlan.of(call, x, (n, h, w), strips=True)
+    bad: Operand = Out(1 + call.op.places) if call.op.report else Temp(_BAD, 64)
+    operands, integers, chunks = ranges.launch(bad)
+    first = Launch(RoiPoolConfig("ranges", ranges.code), operands, integers, chunks)
+    if 0 in call.outputs[0].shape:
+        return (first,)
+    return (first, *_blocks(call, ranges))
+
+
+def _blocks(call: Call, ranges: RangesPlan) -> Iterator[Launch]:
+    """For each group of pictures and block of channels, what copies it and what searches it."""
+    x = call.inputs[0]
+    for pictures, part, nbytes in cached_blocks(x, call.target, _BLOCK):
+        if x.channels_last or not x.size:
+            yield _maxima(call, ranges, In(0), pictures, part)
+            continue
+        temp = Temp(_PICTURES, nbytes)
+        copy = gather_block(x, In(0), temp, pictures, part, call.target, call.threads)
+        config = RoiPoolConfig("copy", copy=copy.config)
+        yield Launch(config, copy.operands, copy.integers, copy.chunks)
+        yield _maxima(call, ranges, temp, pictures, part)
+
+
+def _maxima(
+    call: Call,
+    ranges: RangesPlan,
+    source: Operand,
+    pictures: tuple[int, int],
+    part: tuple[int, int],
+) -> Launch:
+    x, results = call.inputs[0], call.outputs[: 1 + call.op.places]
+    (c0, c1), (_, _, h, w) = part, x.shape
+    count, (boxes, _, rows, columns) = c1 - c0, results[0].shape
+    steps, start = (h * w * count, w * count, count), 0
+    if isinstance(source, In):
+        steps = (x.strides[0], x.strides[2], x.strides[3])
+        start = pictures[0] * x.strides[0] + c0 * x.strides[1]
+    planar, lanes = _planar(call), call.target.lanes
+    wide_bytes = 8 if wide(x.dtype.value) == "float64" else 4
+    vectors = max(1, min(_VECTORS, count // (lanes * 4 // wide_bytes)))
+    tall = min(rows, max(1, _BINS // columns))
+    pitch = -(-count // lanes) * lanes
+    kept = -(-tall * columns // lanes) * lanes * pitch  # squares reach past the last bin
+    scratch = (Scratch(kept * (wide_bytes + 4 * call.op.places)),)
+    work = _PIXELS * rows * columns * count
+    parts = max(1, min(_PARTS, -(-boxes * work // _PART), boxes))
+    integers = [*ranges.integers, parts, *pictures, count, *steps, start, w, pitch, tall, kept]
+    for view in results:
+        step = view.strides[1] if planar else view.strides[3]
+        integers += (view.strides[0], view.strides[2], step, c0 * view.strides[1])
+    operands: list[Operand] = [source, *map(Out, range(len(results))), *ranges.operands]
+    code = MaximaCode(x.dtype.value, vectors, planar, call.op.places)
+    return Launch(
+        RoiPoolConfig("maxima", maxima=code),
+        (*operands, *(scratch if planar else ())),
+        tuple(integers),
+        parts,
+    )
+
+
+def emit(k: Kernel, config: RoiPoolConfig) -> None:
+    """The code of one configuration."""
+    if config.phase == "ranges":
+        emit_ranges(k, config.ranges)
+    elif config.phase == "copy":
+        emit_copy(k, config.copy)
+    else:
+        emit_maxima(k, config.maxima)
+
+
+def guessed_pixels(call: Call) -> tuple[float, float]:
+    """The side of a box, and the pixels of its bins: boxes are no part of what is known here."""
+    _, _, h, w = call.inputs[0].shape
+    side = min(_SIDE, _SHARE * max(h, w))
+    _, _, rows, columns = call.outputs[0].shape
+    return side, (side / max(1, rows) + 1) * (side / max(1, columns) + 1)
+
+
+def cost(call: Call) -> float:
+    """Microseconds: so many cycles a bin and a vector of each of its pixels, and what is copied."""
+    x, out, speeds = call.inputs[0], call.outputs[0], machine(call.target)
+    lanes = call.target.lanes * 4 // max(4, x.dtype.itemsize)
+    _, pixels = guessed_pixels(call)
+    cycles = _BIN + pixels * _VECTOR * -(-x.shape[1] // lanes)
+    busy = out.shape[0] * (out.shape[2] * out.shape[3] * cycles * 2 * call.target.lanes)
+    moved = 0 if x.channels_last else 2 * x.nbytes
+    nothing = speeds.step + speeds.traffic(moved, call.threads)
+    return nothing + busy * (1.0 / speeds.flops / call.threads)
+
+
+ROI_POOL = CpuKernel("roi.pool", (RoiPool,), RoiPoolConfig, supports, one_way(launch, cost), emit)

@@ -1,0 +1,168 @@
+"""The gradient of PsRoi with respect to the pictures, without atomics.
+
+Each plane of the result belongs to one bin of every box of its picture. Phases: boxes
+(`ps_regions`), then each plane by itself (`plane_sums`); of results whose channels are neighbours
+row by row (`ps_spread`). Where neither planes nor pixels are dense, planes are copied.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import prod
+
+from saccade.backends.cpu.codegen.language import Kernel, Ptr
+from saccade.backends.cpu.codegen.values import Int, Vec
+from saccade.kernels.base import Call, CpuKernel, In, Launch, Out, Scratch, one_way
+from saccade.kernels.cpu.floats import FLOATS, lanes_of, load_one, wide
+from saccade.kernels.cpu.roi.boxes import refuse_boxes
+from saccade.kernels.cpu.roi.planar import Planar, picture_blocks
+from saccade.kernels.cpu.roi.plane_sums import Planes
+from saccade.kernels.cpu.roi.planes import flat_planes
+from saccade.kernels.cpu.roi.ps_regions import (
+    PsCode,
+    PsConfig,
+    Regions,
+    RegionsPlan,
+    emit_regions,
+    first_phases,
+    own_bin,
+    regions,
+)
+from saccade.kernels.cpu.roi.ps_spread import emit_spread, spread_phases
+from saccade.kernels.cpu.roi.ranges import Ranges, RangesPlan
+from saccade.kernels.cpu.roi.runs import Runs, RunsPlan
+from saccade.kernels.machine import machine
+from saccade.opdefs.ps_roi import PsRoiGradient
+
+__all__ = ["PS_ROI_GRADIENT"]
+
+_PICTURES, _GRAD = 12, 13  # temporaries
+
+
+def supports(call: Call) -> str | None:
+    """Why this kernel cannot take the call."""
+    grad, out = call.inputs[0], call.outputs[0]
+    if grad.dtype not in FLOATS or out.dtype is not grad.dtype:
+        return f"{out.dtype.value} from {grad.dtype.value}"
+    return refuse_boxes(call)
+
+
+def launch(call: Call) -> tuple[Launch, ...]:
+    """The phases."""
+    out = call.outputs[0]
+    plan = regions(call, call.op.pictures)
+    beside = out.channels_last and not flat_planes(out)
+    bad = Out(1) if call.op.report else None
+    phases = first_phases(plan, bad, blanks=False, packed=not beside)
+    if not out.size:
+        return phases
+    if beside:
+        boxes = plan if isinstance(plan, RangesPlan) else plan.tables
+        return (*phases, *spread_phases(call, boxes, _GRAD))
+    return (*phases, *_planes(call, plan))
+
+
+def _planes(call: Call, plan: RegionsPlan) -> Iterator[Launch]:
+    """For some pictures and channels at a time, what sums planes and what brings them together."""
+    grad, view = call.inputs[0], call.outputs[0]
+    (_, _, h, w), element = view.shape, grad.dtype.value
+    nbytes = 8 if wide(element) == "float64" else 4
+    code = PsCode(align=False, element=element)
+    if isinstance(plan, RunsPlan):
+        code = PsCode(plan.tables.code, align=True, element=element)
+    for pictures, channels in picture_blocks(view, call.target.l3 * 3 // 4, prod(call.op.bins)):
+        out = Planar(view, Out(0), _PICTURES, channels, pictures)
+        n, count = pictures[1] - pictures[0], channels[1] - channels[0]
+        integers = (
+            *(*plan.integers, n, count, h * w, *out.steps, pictures[0], channels[0], w),
+            *grad.strides,
+        )
+        scratch = Scratch((h * w + call.target.lanes) * nbytes)
+        operands = (In(0), out.place, *plan.operands, scratch)
+        yield Launch(PsConfig("planes", planes=code), operands, integers, n * count)
+        copy = out.copied(call.target, call.threads, back=True)
+        if copy is not None:
+            yield PsConfig.copied(copy)
+
+
+def emit(k: Kernel, config: PsConfig) -> None:
+    """The code of one configuration."""
+    if config.phase == "planes":
+        _emit_planes(k, config.planes)
+    elif config.phase == "spread":
+        emit_spread(k, config.planes)
+    else:
+        emit_regions(k, config)
+
+
+def _emit_planes(k: Kernel, code: PsCode) -> None:
+    grad, out = k.pointer("grad", code.element), k.pointer("out", code.element)
+    found: Regions = Runs(k, code.tables) if code.align else Ranges(k)
+    plane = k.scratch("plane", wide(code.element))
+    found.declare_integers()
+    planes = k.sizes(Planes)
+    picture, first, width = k.integers("picture first w")
+    grad_k, grad_c, grad_h, grad_w = k.integers("grad_k grad_c grad_h grad_w")
+
+    def add(channel: Int, at: Int) -> None:
+        box = found.order.box(at)
+        c, p, q = own_bin(first + channel, found.rows, found.columns)
+        own = box * grad_k + c * grad_c + p * grad_h + q * grad_w
+        value = load_one(k, grad, own, plane.element)
+        if isinstance(found, Runs):
+            _samples(k, plane, found, at, (p, q), value, width)
+        else:
+            _pixels(k, plane, found, box, (p, q), value, width)
+
+    planes.each(k, out, plane, found.order, add, picture)
+
+
+def _samples(
+    k: Kernel,
+    plane: Ptr,
+    found: Runs,
+    at: Int,
+    number: tuple[Int, Int],
+    value: Vec,
+    width: Int,
+) -> None:
+    """What a bin gives to the pixels under its samples; to those between them 0."""
+    lanes = lanes_of(k, plane.element)
+    rows = found.rows_of(at, number[0])
+    with k.range(*found.runs_of(at, number[1])) as entry:
+        run = found.run(entry)
+        shares, to = run.only(run.weights * k.broadcast(value, lanes)), plane + run.first
+        with k.range(*rows) as i:
+            row, weight = found.row(i)
+            place, factor = row * width, k.broadcast(weight, lanes)
+            to.store(k.fma(shares, factor, to.vec(place, None, lanes)), place)
+
+
+def _pixels(
+    k: Kernel, plane: Ptr, ranges: Ranges, box: Int, number: tuple[Int, Int], value: Vec, width: Int
+) -> None:
+    """What a bin gives to each of its pixels."""
+    lanes = lanes_of(k, plane.element)
+    (top, bottom), (left, right) = (
+        ranges.pair(table, i) for table, i in zip(ranges.of(box), number, strict=True)
+    )
+    area = k.to_real((bottom - top) * (right - left), plane.element)
+    share = k.broadcast(value / area, lanes)
+    with k.range(top, bottom) as row:
+        line = plane + row * width
+        with k.range(left, right, lanes) as column:
+            mask = k.first(right - column, lanes)
+            line.store(line.vec(column, mask, lanes) + share, column, mask)
+
+
+def cost(call: Call) -> float:
+    """Microseconds: four multiply-adds a sample, and what is read and written."""
+    op, grad = call.op, call.inputs[0]
+    samples = max(1, op.ratio if op.ratio > 0 else 2) ** 2
+    nbytes = call.outputs[0].nbytes + grad.nbytes
+    return machine(call.target).roofline(8.0 * samples * grad.size, nbytes, call.threads, 0.1)
+
+
+PS_ROI_GRADIENT = CpuKernel(
+    "roi.ps_gradient", (PsRoiGradient,), PsConfig, supports, one_way(launch, cost), emit
+)

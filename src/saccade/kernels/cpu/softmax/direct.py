@@ -1,0 +1,108 @@
+"""Softmax and its logarithm along any axis of any storage.
+
+    y = exp(x - max) / Σ exp(x - max)        log: y = x - max - log Σ exp(x - max)
+
+Three sweeps of a row that stays in the first-level cache; see `normalize.sweep` for how vectors go.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from saccade.backends.cpu.codegen import math
+from saccade.backends.cpu.codegen.language import Kernel
+from saccade.backends.cpu.codegen.values import Vec
+from saccade.kernels.base import Call, CpuKernel, In, Launch, Out, one_way
+from saccade.kernels.cpu.normalize.sweep import Place, Step, Sweep, SweepCode, SweepPlan, plan_sweep
+from saccade.kernels.cpu.pointwise.elements import FLOATS
+from saccade.kernels.machine import machine
+from saccade.opdefs.reduce import Softmax
+
+__all__ = ["SOFTMAX", "SoftmaxConfig"]
+
+
+@dataclass(frozen=True)
+class SoftmaxConfig:
+    """What the code depends on: the sweep, and whether the logarithm is wanted."""
+
+    sweep: SweepCode
+    log: bool
+
+
+def _plan(call: Call) -> SweepPlan:
+    x, out = call.inputs[0], call.outputs[0]
+    return plan_sweep(x.shape, [out.strides, x.strides], [out, x], [call.op.axis])
+
+
+def supports(call: Call) -> str | None:
+    """Why this kernel cannot take the call."""
+    out = call.outputs[0]
+    for view in (call.inputs[0], out):
+        if view.dtype not in FLOATS:
+            return f"elements of type {view.dtype.value}"
+    if out.size and any(s == 0 and n > 1 for n, s in zip(out.shape, out.strides, strict=True)):
+        return "the result repeats elements"
+    return None
+
+
+def launch(call: Call) -> tuple[Launch, ...]:
+    """One phase."""
+    plan = _plan(call)
+    config = SoftmaxConfig(plan.code, call.op.log)
+    return (Launch(config, (Out(0), In(0)), plan.integers, plan.chunks),)
+
+
+def emit(k: Kernel, config: SoftmaxConfig) -> None:
+    """The code of one configuration."""
+    sweep = Sweep(k, config.sweep)
+    sweep.declare_integers()
+    # Powers wait in the result where it holds them exactly; elsewhere they are computed twice.
+    kept = not config.log and config.sweep.elements[0] == "float32"
+
+    def body(place: Place) -> None:
+        top = place.reduce(lambda step: step.load(1), "max")
+
+        def power(step: Step) -> Vec:
+            value = math.exp(k, step.load(1) - top)
+            if kept:
+                step.store(0, value)
+            return value
+
+        total = place.reduce(power, "add")
+        shift, scale = math.log(k, total), 1.0 / total
+
+        def finish(step: Step) -> None:
+            if config.log:
+                step.store(0, step.load(1) - top - shift)
+            elif kept:
+                step.store(0, step.load(0) * scale)
+            else:
+                step.store(0, math.exp(k, step.load(1) - top) * scale)
+
+        place.each(finish)
+
+    sweep.places(body)
+
+
+def cost(call: Call) -> float:
+    """Microseconds: an exponential and three sweeps."""
+    x, out = call.inputs[0], call.outputs[0]
+    slow = (
+        1.0
+        if "strided" not in _plan(call).code.kept_kinds or _plan(call).code.way == "along"
+        else 4.0
+    )
+    return machine(call.target).roofline(
+        30.0 * slow * x.size, x.nbytes + out.nbytes, call.threads, 0.5
+    )
+
+
+SOFTMAX = CpuKernel(
+    "softmax.direct",
+    (Softmax,),
+    SoftmaxConfig,
+    supports,
+    one_way(launch, cost),
+    emit,
+    lambda _call: ((0, 0),),
+)
