@@ -3,11 +3,9 @@
 from saccade.layout.assign import assign
 from saccade.layout.select import Available
 from saccade.layout.types import (
-    Backend,
     Buffer,
     BufferKind,
     Choice,
-    KernelLike,
     Laid,
     LaidStep,
     Passed,
@@ -19,11 +17,9 @@ from saccade.layout.types import (
 
 __all__ = [
     "Available",
-    "Backend",
     "Buffer",
     "BufferKind",
     "Choice",
-    "KernelLike",
     "Laid",
     "LaidStep",
     "Passed",

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
+from typing import TYPE_CHECKING
 
 from saccade.ir import Graph, Node, Op, Value
 from saccade.ir.derived import derived
 from saccade.kernels.base import View
-from saccade.kernels.machine import machine
 from saccade.layout.excite import gates_of, with_gates
 from saccade.layout.fitting import Fit, Fitter
 from saccade.layout.formats import Formats, formats
@@ -22,10 +22,13 @@ from saccade.layout.search import Storage, search
 from saccade.layout.select import Available, Selector
 from saccade.layout.sizes import add_shapes, check_empty, check_guards, fitted, shapes_of
 from saccade.layout.storage import Places, place
-from saccade.layout.types import Backend, BufferKind, Laid, LaidStep, Passed, Stored, Timings
+from saccade.layout.types import BufferKind, Laid, LaidStep, Passed, Stored, Timings
 from saccade.layout.views import channels_last, row_major
 from saccade.limits import Deadline, Limits
 from saccade.opdefs import Concat, Move, SeparableConv2d
+
+if TYPE_CHECKING:
+    from saccade.backend import Backend
 
 __all__ = ["assign"]
 
@@ -81,10 +84,11 @@ def assign(
         tuple(dense[v] for v in graph.inputs),
         tuple(dense[v] for v in graph.outputs),
         (*chosen.notes, *places.notes),
-        machine(backend.target),
+        backend.speeds,
         exact,
         chosen.searched,
         () if timings is None else timings.refusals([step.name for step in work.steps]),
+        backend.device,
     )
 
 
@@ -212,9 +216,10 @@ class _Assignment:
         outputs: tuple[Stored, ...],
         note: str = "",
     ) -> None:
-        launches = self.fitter.launches(fit)
+        launches, op = self.fitter.launches(fit), fit.call.op
+        least = self.fitter.least_flops(fit)
         self.steps.append(
-            LaidStep(name, fit.call.op, fit.call, inputs, outputs, fit.choice, launches, note)
+            LaidStep(name, op, fit.call, inputs, outputs, fit.choice, launches, note, least)
         )
 
     def _fit(self, node: Node) -> Fit:

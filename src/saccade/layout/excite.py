@@ -13,14 +13,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from saccade.ir import Dim, DType, Graph, Node, Value
 from saccade.ir.derived import derived
 from saccade.ir.dim import mul
 from saccade.ir.expr import IDENTITY
 from saccade.layout.join import is_plain_product, is_taken
-from saccade.layout.types import Backend
 from saccade.opdefs import Conv2d, Excite, ExpandDepthwise, Reduce, RowSums
+
+if TYPE_CHECKING:
+    from saccade.backend import Backend
 
 __all__ = ["gates_of", "with_gates"]
 

@@ -8,13 +8,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import product
+from typing import TYPE_CHECKING
 
 from saccade.ir import Factor, IndexMap, Op
 from saccade.kernels.base import Call, Launch, View
 from saccade.layout.select import Selector
-from saccade.layout.types import Backend, Choice
+from saccade.layout.types import Choice
 from saccade.layout.views import channels_last, row_major
 from saccade.opdefs import Move
+
+if TYPE_CHECKING:
+    from saccade.backend import Backend
 
 __all__ = ["Fit", "Fitter"]
 
@@ -76,6 +80,10 @@ class Fitter:
     def launches(self, fit: Fit) -> tuple[Launch, ...]:
         """The phases of a step; none on the host."""
         return () if fit.choice.kernel is None else self._selector.launches(fit.call)
+
+    def least_flops(self, fit: Fit) -> float | None:
+        """See `Backend.least_flops`."""
+        return self._backend.least_flops(fit.call.op, fit.call.inputs)
 
     def _call(
         self, op: Op, inputs: Sequence[View], outputs: Sequence[View], constant: tuple[bool, ...]

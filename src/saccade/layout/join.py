@@ -22,14 +22,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
+from typing import TYPE_CHECKING
 
 from saccade.ir import Graph, Node, Value
 from saccade.ir.derived import derived
 from saccade.ir.expr import IDENTITY
 from saccade.kernels.base import Call
-from saccade.layout.types import Backend
 from saccade.layout.views import channels_last, row_major
 from saccade.opdefs import Conv2d, ExpandDepthwise, SeparableConv2d
+
+if TYPE_CHECKING:
+    from saccade.backend import Backend
 
 __all__ = ["Pair", "is_plain_product", "is_taken", "joined", "made", "separable_pairs"]
 

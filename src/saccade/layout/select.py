@@ -7,13 +7,16 @@ description alone; only between ways that give the same bits may it matter which
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import chain
-from typing import Any, cast
+from typing import TYPE_CHECKING, cast
 
 from saccade.kernels.base import Call, Launch, Variant
-from saccade.layout.types import Backend, Choice, KernelLike, Passed, Timings
+from saccade.layout.types import Choice, Passed, Timings
+
+if TYPE_CHECKING:
+    from saccade.backend import Backend, Kernel
 
 __all__ = ["Available", "Selector"]
 
@@ -21,7 +24,7 @@ _NOMINAL_THREADS = 2
 _SLOWER = 1.5
 """Times the estimate of the best way that one with code may take; beyond, the best is compiled."""
 
-Available = Callable[[str, Any], bool]
+Available = Callable[[str, Hashable], bool]
 """Whether code for (kernel, config) exists already."""
 
 
@@ -29,7 +32,7 @@ Available = Callable[[str, Any], bool]
 class _Candidate:
     """A kernel that takes the call, its best variant for a nominal team, and the others."""
 
-    kernel: KernelLike
+    kernel: Kernel
     best: Variant
     others: Iterator[Variant]
 
@@ -153,7 +156,7 @@ class Selector:
         spare = next((one for one, needs in others if spares.issuperset(needs)), first)
         return spare.launches
 
-    def _exists(self, kernel: KernelLike, configs: tuple[Any, ...]) -> bool:
+    def _exists(self, kernel: Kernel, configs: tuple[Hashable, ...]) -> bool:
         available = self._available
         assert available is not None
         return all(available(kernel.name, config) for config in configs)

@@ -5,18 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from saccade.ir import Op
 from saccade.kernels.base import Call, Launch, View
 from saccade.kernels.machine import Machine
 
+if TYPE_CHECKING:
+    from saccade.backend import Kernel
+
 __all__ = [
-    "Backend",
     "Buffer",
     "BufferKind",
     "Choice",
-    "KernelLike",
     "Laid",
     "LaidStep",
     "Passed",
@@ -25,41 +26,6 @@ __all__ = [
     "Timings",
     "Tuned",
 ]
-
-
-class KernelLike(Protocol):
-    """What selection needs to know of a kernel, whatever the device."""
-
-    @property
-    def name(self) -> str:
-        """`family.algorithm`."""
-
-    @property
-    def supports(self) -> Any:  # noqa: ANN401
-        """Call -> reason | None."""
-
-    @property
-    def variants(self) -> Any:  # noqa: ANN401
-        """Call -> ways to do it, the one that should be fastest first."""
-
-    @property
-    def spares(self) -> Any:  # noqa: ANN401
-        """Call -> configs that other sizes of it will want."""
-
-    @property
-    def aliases(self) -> Any:  # noqa: ANN401
-        """Call -> pairs of an input and an output that may share memory."""
-
-
-class Backend(Protocol):
-    """A device, as layout and the planner see it."""
-
-    @property
-    def target(self) -> Any:  # noqa: ANN401
-        """The machine; opaque here, handed on to kernels."""
-
-    def candidates(self, op: Op) -> Sequence[KernelLike]:
-        """Kernels that may be asked about an operator, in order of preference among equals."""
 
 
 class BufferKind(Enum):
@@ -122,7 +88,7 @@ class Choice:
         measured: Microseconds that were measured inside a program, if any were.
     """
 
-    kernel: KernelLike | None
+    kernel: Kernel | None
     cost: float
     passed: tuple[Passed, ...]
     aliases: tuple[tuple[int, int], ...] = ()
@@ -140,7 +106,7 @@ class Tuned:
         ratio: Over those of the untuned choice, measured in turns with it.
     """
 
-    kernel: KernelLike
+    kernel: Kernel
     launches: tuple[Launch, ...]
     micros: float
     ratio: float
@@ -149,7 +115,7 @@ class Tuned:
 class Timings(Protocol):
     """What was measured, as selection asks for it."""
 
-    def tuned(self, call: Call, kernels: Sequence[KernelLike]) -> Tuned | None:
+    def tuned(self, call: Call, kernels: Sequence[Kernel]) -> Tuned | None:
         """The measured choice for a call among these kernels, or None."""
 
     def refusals(self, steps: Sequence[str]) -> tuple[str, ...]:
@@ -158,7 +124,7 @@ class Timings(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class LaidStep:
-    """One operator with its storage and its kernel."""
+    """One operator with its storage and its kernel; for `least_flops` see `plan.Step`."""
 
     name: str
     op: Op
@@ -168,6 +134,7 @@ class LaidStep:
     choice: Choice
     launches: tuple[Launch, ...]
     note: str = ""
+    least_flops: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,6 +165,7 @@ class Laid:
         exact: Whether only algorithms without extra rounding were allowed.
         searched: What the search for storage came to; None where there was nothing to choose.
         refused: Tuned choices that could not be taken, and why.
+        device: The device that it was made for.
     """
 
     steps: tuple[LaidStep, ...]
@@ -209,3 +177,4 @@ class Laid:
     exact: bool = False
     searched: Searched | None = None
     refused: tuple[str, ...] = ()
+    device: str = ""
