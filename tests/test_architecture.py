@@ -1,8 +1,11 @@
 """Imports go one way, heavy packages stay out of inference, and the package's root stays light."""
 
 import ast
+import io
+import re
 import subprocess
 import sys
+import tokenize
 from graphlib import TopologicalSorter
 from pathlib import Path
 
@@ -206,6 +209,9 @@ IMPORTS = {
     },
 }
 
+# Rooms whose types are all told: mypy can hold each use against each definition.
+TYPED = ("frontend", "opdefs", "passes", "profile", "tuning")
+
 PEERS = {"onnxruntime", "openvino", "torch", "triton"}
 MAY_IMPORT_PEERS = ("ops/", "cli/")
 
@@ -290,6 +296,56 @@ def test_no_property_is_computed_under_a_lock_that_forks_leave_held(path):
     imported = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
     taken = {alias.name for node in imported if node.module == "functools" for alias in node.names}
     assert "cached_property" not in taken
+
+
+def untyped(text):
+    """Lines on which a file gives up on types: the name `Any`, or a comment that silences mypy."""
+    tree = ast.parse(text)
+    parents = {id(child): node for node in ast.walk(tree) for child in ast.iter_child_nodes(node)}
+    for node in ast.walk(tree):
+        names = [getattr(node, "id", None), getattr(node, "attr", None)]
+        if isinstance(node, ast.alias):
+            names = [node.name]
+        # Annotations may be quoted; docstrings only talk.
+        if isinstance(node, ast.Constant) and not isinstance(parents[id(node)], ast.Expr):
+            names = re.findall(r"\w+", str(node.value))
+        if "Any" in names:
+            yield node.lineno
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type == tokenize.COMMENT and re.search(r"type:\s*ignore|mypy:", token.string):
+            yield token.start[0]
+
+
+@pytest.mark.parametrize("name", TYPED)
+def test_seams_are_typed(name):
+    found = [path for path in files() if room(path.relative_to(SOURCE).as_posix()) == name]
+    assert found, f"there is no room {name}"
+    given_up = [
+        f"{path.relative_to(SOURCE)}:{line}" for path in found for line in untyped(path.read_text())
+    ]
+    assert given_up == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "from typing import Any",
+        "from typing import Any as Whatever",
+        "import typing\nx: typing.Any = 1",
+        "def f(x: Any) -> None: ...",
+        "def f(x: 'list[Any]') -> None: ...",
+        "x = cast('Any', 1)",
+        "x = f(1)  # type: ignore[arg-type]",
+        "x = f(1)  # noqa: E501  # type:ignore",
+        "# mypy: ignore-errors",
+    ],
+)
+def test_what_is_not_typed_is_found(text):
+    assert list(untyped(text))
+
+
+def test_words_are_no_types():
+    assert not list(untyped('"""Any of them."""\n# Any type may be ignored\nAnything = anys = 1'))
 
 
 def loaded_by(code):
