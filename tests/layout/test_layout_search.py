@@ -12,7 +12,7 @@ from saccade import plan as planner
 from saccade.backends.reference import ReferenceBackend
 from saccade.ir import Factor, IndexMap
 from saccade.kernels.base import CpuKernel, Launch, one_way
-from saccade.kernels.cpu.movement.copy import CopyConfig
+from saccade.kernels.cpu.movement.copy_code import CopyConfig
 from saccade.layout.elimination import minimise
 from saccade.layout.formats import formats
 from saccade.opdefs import Move, Softmax
