@@ -25,6 +25,7 @@ INNER = (
     "backends/host",
     "backends/lengths",
     "backends/reference",
+    "kernels/cases",
     "kernels/cpu",
 )
 # Room -> rooms that it imports besides itself: all of them, and no other. Files at the root of the
@@ -50,6 +51,7 @@ IMPORTS = {
     "backends/cpu/codegen": {"backends/cpu/target", "errors", "ir"},
     "kernels": {"backends/cpu/machines", "backends/cpu/target", "ir"},
     "opdefs": {"errors", "ir", "limits"},
+    "kernels/cases": {"opdefs"},
     "caches": {"errors", "locks", "options"},
     "processes": {"errors", "fork_server", "locks", "options"},
     "kernels/cpu": {

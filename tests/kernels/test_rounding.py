@@ -15,12 +15,12 @@ from saccade.ir import DType, TensorType, storage
 from saccade.ir.expr import parse
 from saccade.kernels.base import Call
 from saccade.kernels.cpu.conv2d.direct import CONV2D_DIRECT
-from saccade.kernels.cpu.conv2d.expand import CONV2D_EXPAND
+from saccade.kernels.cpu.conv2d.expand_depthwise import CONV2D_EXPAND
 from saccade.kernels.cpu.conv2d.few_inputs import CONV2D_FEW_INPUTS
 from saccade.kernels.cpu.conv2d.lattice import CONV2D_LATTICE
 from saccade.kernels.cpu.conv2d.separable import CONV2D_SEPARABLE
 from saccade.kernels.cpu.conv2d.winograd import CONV2D_WINOGRAD
-from saccade.kernels.cpu.conv_transpose.direct import CONV_TRANSPOSE2D_DIRECT
+from saccade.kernels.cpu.conv_transpose2d.direct import CONV_TRANSPOSE2D_DIRECT
 from saccade.kernels.cpu.excite.direct import EXCITE
 from saccade.kernels.cpu.matmul.direct import MATMUL_DIRECT
 from saccade.opdefs import (

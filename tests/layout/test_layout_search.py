@@ -12,7 +12,7 @@ from saccade import plan as planner
 from saccade.devices import device_named
 from saccade.ir import Factor, IndexMap
 from saccade.kernels.base import CpuKernel, Launch, one_way
-from saccade.kernels.cpu.movement.copy import CopyConfig
+from saccade.kernels.cpu.movement.copy_code import CopyConfig
 from saccade.kernels.machine import machine
 from saccade.layout.elimination import minimise
 from saccade.layout.formats import formats

@@ -6,7 +6,7 @@ import pytest
 
 from saccade.ir import DType
 from saccade.kernels.base import Call, CpuKernel, Launch, Variant
-from saccade.kernels.cpu.movement.copy import CopyConfig
+from saccade.kernels.cpu.movement.copy_code import CopyConfig
 from saccade.layout.select import Selector
 from saccade.opdefs import Conv2d
 from saccade.testing.kernels import nhwc_view, row_major

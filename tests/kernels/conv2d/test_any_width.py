@@ -16,7 +16,7 @@ from saccade.kernels.base import Call, spare_configs
 from saccade.kernels.cpu.conv2d import depthwise_code
 from saccade.kernels.cpu.conv2d.depthwise import CONV2D_DEPTHWISE
 from saccade.kernels.cpu.conv2d.direct import CONV2D_DIRECT
-from saccade.kernels.cpu.conv2d.expand import CONV2D_EXPAND
+from saccade.kernels.cpu.conv2d.expand_depthwise import CONV2D_EXPAND
 from saccade.kernels.cpu.conv2d.separable import CONV2D_SEPARABLE
 from saccade.layout.select import Selector
 from saccade.opdefs import Conv2d, ExpandDepthwise, RowSums, SeparableConv2d

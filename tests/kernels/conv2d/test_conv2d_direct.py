@@ -11,10 +11,10 @@ from saccade.backends.cpu.codegen.language import Kernel
 from saccade.ir import DType
 from saccade.ir.expr import parse
 from saccade.kernels.base import Call
-from saccade.kernels.cpu.conv2d.cases import CASES, ConvCase
+from saccade.kernels.cases.conv2d import CASES, ConvCase
 from saccade.kernels.cpu.conv2d.direct import CONV2D_DIRECT
 from saccade.kernels.cpu.conv2d.direct_pixels import GEOMETRY
-from saccade.kernels.cpu.conv2d.grid import Grid
+from saccade.kernels.cpu.conv2d.tile_grid import Grid
 from saccade.opdefs import Conv2d, DepthToSpaceStore, InterleaveStore
 from saccade.testing.kernels import launched_as, nhwc_view, row_major, run_kernel
 from saccade.testing.targets import ZEN4

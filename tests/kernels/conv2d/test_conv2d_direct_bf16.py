@@ -11,8 +11,8 @@ from saccade.backends.cpu.target import described_target
 from saccade.ir import DType, storage
 from saccade.ir.expr import parse
 from saccade.kernels.base import Call
+from saccade.kernels.cases.conv2d import CASES, ConvCase
 from saccade.kernels.cpu import packing
-from saccade.kernels.cpu.conv2d.cases import CASES, ConvCase
 from saccade.kernels.cpu.conv2d.direct import CONV2D_DIRECT
 from saccade.opdefs import Conv2d, DepthToSpaceStore, InterleaveStore
 from saccade.testing.kernels import nhwc_view, row_major, run_kernel

@@ -10,9 +10,10 @@ import pytest
 
 from saccade.ir import DType
 from saccade.kernels.base import Call, Packed, Packing
-from saccade.kernels.cpu.conv2d.cases import CASES, ConvCase
+from saccade.kernels.cases.conv2d import CASES, ConvCase
 from saccade.kernels.cpu.conv2d.direct import CONV2D_DIRECT
-from saccade.kernels.cpu.conv2d.direct_regions import REGION_WORDS, Axis, pack_regions, spans
+from saccade.kernels.cpu.conv2d.direct_regions import REGION_WORDS, Axis, spans
+from saccade.kernels.cpu.conv2d.pack_regions import pack_regions
 from saccade.opdefs import Conv2d
 from saccade.testing.kernels import launched_as, nhwc_view, row_major, run_kernel
 from saccade.testing.targets import ZEN4

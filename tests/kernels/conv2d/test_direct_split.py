@@ -11,7 +11,7 @@ import pytest
 from saccade.ir import DType
 from saccade.ir.expr import parse
 from saccade.kernels.base import Call
-from saccade.kernels.cpu.conv2d.cases import CASES, RESNET_CASES, ConvCase
+from saccade.kernels.cases.conv2d import CASES, RESNET_CASES, ConvCase
 from saccade.kernels.cpu.conv2d.direct import CONV2D_DIRECT, window_of
 from saccade.kernels.cpu.conv2d.direct_pixels import GEOMETRY
 from saccade.kernels.cpu.conv2d.direct_split import Split

@@ -5,7 +5,7 @@ import itertools
 import pytest
 
 from saccade.backends.cpu.target import described_target
-from saccade.kernels.cpu.conv2d.config import Piece, blockings, ranked_tiles, ways
+from saccade.kernels.cpu.conv2d.direct_config import Piece, blockings, ranked_tiles, ways
 
 ZEN4 = described_target("zen4", "avx512")
 BORDERS = (

@@ -10,8 +10,8 @@ import pytest
 from saccade.ir import DType
 from saccade.ir.expr import parse
 from saccade.kernels.base import Call
+from saccade.kernels.cases.conv2d import ConvCase
 from saccade.kernels.cpu import packing
-from saccade.kernels.cpu.conv2d.cases import ConvCase
 from saccade.kernels.cpu.conv2d.few_inputs import CONV2D_FEW_INPUTS
 from saccade.opdefs import Conv2d, DepthToSpaceStore, InterleaveStore
 from saccade.testing.kernels import launched_as, nhwc_view, row_major, run_kernel

@@ -12,9 +12,9 @@ from saccade.ir import DType, TensorType
 from saccade.ir.expr import parse
 from saccade.kernels.base import Call, Variant
 from saccade.kernels.cpu.conv2d import depthwise as cpu_depthwise
-from saccade.kernels.cpu.conv2d import expand_code
+from saccade.kernels.cpu.conv2d import expand_depthwise_code
 from saccade.kernels.cpu.conv2d.depthwise import CONV2D_DEPTHWISE
-from saccade.kernels.cpu.conv2d.expand import CONV2D_EXPAND
+from saccade.kernels.cpu.conv2d.expand_depthwise import CONV2D_EXPAND
 from saccade.opdefs import Conv2d, ExpandDepthwise, RowSums
 from saccade.testing.kernels import nhwc_view, row_major
 from saccade.testing.targets import ZEN4
@@ -98,7 +98,7 @@ def test_bands_do_not_change_the_sums(hold, name):
 
 
 def names(kernel):
-    module = cpu_depthwise if kernel is CONV2D_DEPTHWISE else expand_code
+    module = cpu_depthwise if kernel is CONV2D_DEPTHWISE else expand_depthwise_code
     return [field.name for field in dataclasses.fields(module._Sizes)]
 
 

@@ -14,7 +14,7 @@ from saccade.kernels.base import Call, Variant
 from saccade.kernels.cpu.excite import direct
 from saccade.kernels.cpu.excite.direct import EXCITE
 from saccade.kernels.cpu.excite.direct_code import Sizes
-from saccade.kernels.cpu.excite.pack import pack_gates
+from saccade.kernels.cpu.excite.pack_gates import pack_gates
 from saccade.opdefs import Conv2d, Excite
 from saccade.testing.kernels import launched_as, nhwc_view, row_major
 from saccade.testing.targets import ZEN4

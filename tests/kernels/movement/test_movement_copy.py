@@ -8,8 +8,8 @@ import pytest
 
 from saccade.ir import DType, Factor, IndexMap
 from saccade.kernels.base import Call, In, Out, View
-from saccade.kernels.cpu.movement.copy import copy_launch, copy_way
-from saccade.kernels.cpu.movement.move import COPY, map_strides
+from saccade.kernels.cpu.movement.copy import COPY, map_strides
+from saccade.kernels.cpu.movement.copy_code import copy_launch, copy_way
 from saccade.opdefs.movement import Move
 from saccade.testing.kernels import nhwc_view, off_by, row_major, run_kernel
 from saccade.testing.targets import ZEN4

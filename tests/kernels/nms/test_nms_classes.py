@@ -14,7 +14,7 @@ from saccade.ir import DType
 from saccade.kernels.base import Call, View
 from saccade.kernels.cpu.nms import classes
 from saccade.kernels.cpu.nms.classes import NMS_CLASSES
-from saccade.kernels.cpu.nms.rows import PADDED
+from saccade.kernels.cpu.nms.classes_rows import PADDED
 from saccade.opdefs import NonMaxSuppression
 from saccade.testing.kernels import launched_as, row_major, run_kernel
 from saccade.testing.targets import ZEN4

@@ -9,7 +9,7 @@ from saccade.ir import DType
 from saccade.kernels.base import Call, View
 from saccade.kernels.cpu.normalize.local_response import LOCAL_RESPONSE
 from saccade.kernels.cpu.normalize.lp import LP_NORMALIZE
-from saccade.kernels.cpu.normalize.statistics import GROUP_NORM, LAYER_NORM
+from saccade.kernels.cpu.normalize.mean_variance import GROUP_NORM, LAYER_NORM
 from saccade.opdefs.normalize import GroupNorm, LayerNorm, LocalResponseNorm, LpNormalize
 from saccade.testing.kernels import launched_as, nhwc_view, row_major
 from saccade.testing.targets import ZEN4

@@ -13,7 +13,7 @@ from saccade.errors import OutOfBoundsError
 from saccade.ir import DType
 from saccade.kernels.cpu import packing
 from saccade.kernels.cpu.conv2d.winograd_points import bases, weight_matrix
-from saccade.kernels.cpu.pack.panels import PackConfig
+from saccade.kernels.cpu.pack.panels_config import PackConfig
 from saccade.processes import Processes
 
 CONFIGS = [

@@ -9,7 +9,7 @@ import pytest
 
 from saccade.ir import DType
 from saccade.ir.expr import parse
-from saccade.kernels.cpu.pool import lanes
+from saccade.kernels.cpu.pool import direct_lanes
 from saccade.kernels.cpu.pool.direct import POOL
 from saccade.opdefs.pool import Pool2d
 from saccade.testing.kernels import nhwc_view, off_by, row_major
@@ -122,7 +122,7 @@ def test_mutants_are_caught(hold, kind, position):
 
 def test_a_wrong_order_is_caught(hold, monkeypatch):
     """Bits as they are put negative numbers in the wrong order, and negative NaN below all."""
-    monkeypatch.setattr(lanes.Ordered, "_key", lambda _self, raw: raw)
+    monkeypatch.setattr(direct_lanes.Ordered, "_key", lambda _self, raw: raw)
     emitter = dataclasses.replace(POOL, name="pool.mutant")
     x, op = -abs(random_operands((1, 40, 6, 7), BF16, RNG)), Pool2d("max", (3, 3))
     with pytest.raises(AssertionError):

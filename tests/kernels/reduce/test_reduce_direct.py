@@ -10,7 +10,7 @@ from saccade.ir import DType
 from saccade.ir.expr import parse
 from saccade.kernels.base import Call, View
 from saccade.kernels.cpu.reduce.direct import REDUCE
-from saccade.kernels.cpu.reduce.reading import Reader
+from saccade.kernels.cpu.reduce.direct_loads import Reader
 from saccade.opdefs.reduce import Reduce
 from saccade.testing.kernels import launched_as, nhwc_view, row_major
 from saccade.testing.targets import ZEN4, runnable_target

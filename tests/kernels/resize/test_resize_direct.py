@@ -12,7 +12,7 @@ from saccade.ir import DType
 from saccade.ir.expr import parse
 from saccade.kernels.base import Call
 from saccade.kernels.cpu.resize.direct import RESIZE
-from saccade.kernels.cpu.resize.pack import axis_indices
+from saccade.kernels.cpu.resize.pack_axes import axis_indices
 from saccade.opdefs.resize import Resize
 from saccade.testing.kernels import nhwc_view, off_by, row_major, run_kernel
 from saccade.testing.targets import ZEN4

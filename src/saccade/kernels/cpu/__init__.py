@@ -2,6 +2,20 @@
 
 Most models need few of them, so a kernel's module is imported when the kernel is first asked for,
 by one of its operators or by its name.
+
+Every family's folder has the same names of files:
+
+    <algorithm>.py         the kernel `family.algorithm`: what it computes and refuses, its config,
+                           its launches and costs, and the one `CpuKernel(...)` value. A few kernels
+                           that are one file's share it (`Listed.module`).
+    <algorithm>_code.py    the code that is emitted for it, where that is another file
+    <algorithm>_config.py  what that code depends on, where others need it without the code
+    <algorithm>_launch.py  how a call is cut into phases, where that is another file
+    <algorithm>_<part>.py  any other part of that algorithm; other kernels may use it too
+    pack_<what>.py         how constants are packed: functions that `packing.FUNCTIONS` lists
+    <thing>_<part>.py      what several kernels share, none of which it belongs to, by the field's
+                           name for it: `loop_nest`, `row_bands`, `box_iou`; single words are
+                           `config` (of all of the family's kernels), `epilogue`, `microkernel`
 """
 
 from __future__ import annotations
@@ -45,14 +59,14 @@ CPU_KERNELS: tuple[Listed, ...] = (
     Listed("conv2d.depthwise", ("Conv2d", "RowSums"), "conv2d.depthwise", "CONV2D_DEPTHWISE"),
     Listed(
         "conv2d.expand_depthwise", ("ExpandDepthwise", "RowSums"),
-        "conv2d.expand", "CONV2D_EXPAND",
+        "conv2d.expand_depthwise", "CONV2D_EXPAND",
     ),
     Listed("conv2d.separable", ("SeparableConv2d",), "conv2d.separable", "CONV2D_SEPARABLE"),
     Listed("conv2d.few_inputs", ("Conv2d",), "conv2d.few_inputs", "CONV2D_FEW_INPUTS"),
     Listed("conv2d.few_outputs", ("Conv2d",), "conv2d.few_outputs", "CONV2D_FEW_OUTPUTS"),
     Listed(
         "conv_transpose2d.direct", ("ConvTranspose2d",),
-        "conv_transpose.direct", "CONV_TRANSPOSE2D_DIRECT",
+        "conv_transpose2d.direct", "CONV_TRANSPOSE2D_DIRECT",
     ),
     Listed("deform.forward", ("DeformConv2d",), "deform.forward", "DEFORM_CONV2D"),
     Listed(
@@ -62,7 +76,7 @@ CPU_KERNELS: tuple[Listed, ...] = (
     Listed("matmul.direct", ("MatMul",), "matmul.direct", "MATMUL_DIRECT"),
     Listed("excite.direct", ("Excite",), "excite.direct", "EXCITE"),
     Listed("pointwise.chain", ("Pointwise",), "pointwise.chain", "CHAIN"),
-    Listed("movement.copy", ("Move",), "movement.move", "COPY"),
+    Listed("movement.copy", ("Move",), "movement.copy", "COPY"),
     Listed("pool.direct", ("Pool2d",), "pool.direct", "POOL"),
     Listed("reduce.direct", ("Reduce",), "reduce.direct", "REDUCE"),
     Listed("reduce.norm", ("VectorNorm",), "reduce.direct", "NORM"),
@@ -73,8 +87,8 @@ CPU_KERNELS: tuple[Listed, ...] = (
     Listed("resize.direct", ("Resize",), "resize.direct", "RESIZE"),
     Listed("resize.rows", ("Resize",), "resize.rows", "RESIZE_ROWS"),
     Listed("softmax.direct", ("Softmax",), "softmax.direct", "SOFTMAX"),
-    Listed("normalize.layer", ("LayerNorm",), "normalize.statistics", "LAYER_NORM"),
-    Listed("normalize.group", ("GroupNorm",), "normalize.statistics", "GROUP_NORM"),
+    Listed("normalize.layer", ("LayerNorm",), "normalize.mean_variance", "LAYER_NORM"),
+    Listed("normalize.group", ("GroupNorm",), "normalize.mean_variance", "GROUP_NORM"),
     Listed(
         "normalize.local_response", ("LocalResponseNorm",),
         "normalize.local_response", "LOCAL_RESPONSE",
@@ -85,14 +99,14 @@ CPU_KERNELS: tuple[Listed, ...] = (
     Listed("nms.direct", ("Nms",), "nms.direct", "NMS"),
     Listed("nms.classes", ("NonMaxSuppression",), "nms.classes", "NMS_CLASSES"),
     Listed("roi.align", ("RoiAlign",), "roi.align", "ROI_ALIGN"),
-    Listed("roi.align_separable", ("RoiAlign",), "roi.separable", "ROI_ALIGN_SEPARABLE"),
+    Listed("roi.align_separable", ("RoiAlign",), "roi.align_separable", "ROI_ALIGN_SEPARABLE"),
     Listed("roi.align_gradient", ("RoiAlignGradient",), "roi.align_gradient", "ROI_ALIGN_GRADIENT"),
     Listed("roi.pool", ("RoiPool",), "roi.pool", "ROI_POOL"),
     Listed("roi.pool_few", ("RoiPool",), "roi.pool_few", "ROI_POOL_FEW"),
     Listed("roi.pool_gradient", ("RoiPoolGradient",), "roi.pool_gradient", "ROI_POOL_GRADIENT"),
     Listed("roi.ps", ("PsRoi",), "roi.ps", "PS_ROI"),
     Listed("roi.ps_gradient", ("PsRoiGradient",), "roi.ps_gradient", "PS_ROI_GRADIENT"),
-    Listed("pack.panels", (), "pack.panels_code", "PACK"),
+    Listed("pack.panels", (), "pack.panels", "PACK"),
 )
 # fmt: on
 

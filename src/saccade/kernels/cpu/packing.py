@@ -14,8 +14,12 @@ from typing import Any
 import numpy as np
 
 from saccade.ir import Array
-from saccade.kernels.cpu.conv2d.direct_regions import pack_regions
-from saccade.kernels.cpu.conv2d.pack import (
+from saccade.kernels.cpu.conv2d.pack_depthwise import (
+    depthwise_panels,
+    pack_depthwise,
+    pack_few_outputs,
+)
+from saccade.kernels.cpu.conv2d.pack_direct import (
     conv_panels,
     matrix_panels,
     pack_channels,
@@ -28,17 +32,13 @@ from saccade.kernels.cpu.conv2d.pack import (
     transposed_panels,
     zeros,
 )
-from saccade.kernels.cpu.conv2d.pack_depthwise import (
-    depthwise_panels,
-    pack_depthwise,
-    pack_few_outputs,
-)
 from saccade.kernels.cpu.conv2d.pack_lattice import lattice_panels, pack_lattice
+from saccade.kernels.cpu.conv2d.pack_regions import pack_regions
 from saccade.kernels.cpu.conv2d.pack_winograd import pack_winograd, winograd_panels
-from saccade.kernels.cpu.excite.pack import gates_panels, pack_gates
-from saccade.kernels.cpu.movement.pack import one_element
-from saccade.kernels.cpu.pack.panels import Panels
-from saccade.kernels.cpu.resize.pack import axis_indices, axis_weights
+from saccade.kernels.cpu.excite.pack_gates import gates_panels, pack_gates
+from saccade.kernels.cpu.movement.pack_element import one_element
+from saccade.kernels.cpu.pack.panels_config import Panels
+from saccade.kernels.cpu.resize.pack_axes import axis_indices, axis_weights
 
 __all__ = ["FUNCTIONS", "PANELS", "panels_of"]
 

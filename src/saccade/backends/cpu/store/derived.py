@@ -15,7 +15,7 @@ import numpy as np
 
 from saccade.backends.cpu.store.native_packing import Task, rooms, side_by_side, tasks_into
 from saccade.errors import CacheError
-from saccade.kernels.cpu.pack.panels import PITCH, PackConfig, Panels, Spectra
+from saccade.kernels.cpu.pack.panels_config import PITCH, PackConfig, Panels, Spectra
 
 if TYPE_CHECKING:
     from saccade.backends.cpu.store.packer_code import PackerCode

@@ -19,7 +19,7 @@ from saccade.options import cache_bytes
 if TYPE_CHECKING:
     from saccade.backends.cpu.store.bundle import Bundles
     from saccade.ir import Graph
-    from saccade.kernels.cpu.pack.panels import PackConfig
+    from saccade.kernels.cpu.pack.panels_config import PackConfig
     from saccade.plan import Constant
 
 __all__ = ["Share", "share_out"]

@@ -17,7 +17,7 @@ from saccade.options import default_threads
 if TYPE_CHECKING:
     from saccade.backends.cpu.store.packer_code import PackerCode
     from saccade.ir import Array
-    from saccade.kernels.cpu.pack.panels import Panels
+    from saccade.kernels.cpu.pack.panels_config import Panels
 
 __all__ = ["Task", "parts", "room", "rooms", "side_by_side", "tasks_into"]
 

@@ -13,7 +13,7 @@ from saccade.errors import OutOfBoundsError
 
 if TYPE_CHECKING:
     from saccade.ir import Array
-    from saccade.kernels.cpu.pack.panels import PackConfig, Panels
+    from saccade.kernels.cpu.pack.panels_config import PackConfig, Panels
 
 __all__ = ["PackerCode"]
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from saccade.backends.cpu.runtime.linker import link
 from saccade.backends.cpu.runtime.objects import Key, ObjectFile, Objects
 from saccade.backends.cpu.store.packer_code import PackerCode
-from saccade.kernels.cpu.pack.panels import PackConfig, Panels
+from saccade.kernels.cpu.pack.panels_config import PackConfig, Panels
 from saccade.locks import Lock
 
 if TYPE_CHECKING:

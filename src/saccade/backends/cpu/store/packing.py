@@ -24,7 +24,7 @@ from saccade.backends.cpu.store.native_packing import (
     tasks_into,
 )
 from saccade.kernels.cpu import packing
-from saccade.kernels.cpu.pack.panels import Panels
+from saccade.kernels.cpu.pack.panels_config import Panels
 
 if TYPE_CHECKING:
     from saccade.backends.cpu.store.packer_code import PackerCode

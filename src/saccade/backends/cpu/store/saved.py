@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from saccade.backends.cpu.store.bundle import Bundles
     from saccade.backends.cpu.store.derived import Derived
     from saccade.ir import Array
-    from saccade.kernels.cpu.pack.panels import PackConfig
+    from saccade.kernels.cpu.pack.panels_config import PackConfig
     from saccade.plan import Plan
 
 __all__ = ["load_program", "save_beside", "save_program", "settle"]

@@ -17,8 +17,8 @@ from collections.abc import Iterator
 
 from saccade.ir.expr import IDENTITY
 from saccade.kernels.base import Call, CpuKernel, Variant
-from saccade.kernels.cpu.conv2d.config import DirectConfig
 from saccade.kernels.cpu.conv2d.direct_code import emit_direct
+from saccade.kernels.cpu.conv2d.direct_config import DirectConfig
 from saccade.kernels.cpu.conv2d.direct_launch import Window
 from saccade.kernels.cpu.conv2d.direct_split import with_splits
 from saccade.kernels.cpu.conv2d.epilogue_spec import FLOATS, EpilogueSpec, conv_epilogue

@@ -9,12 +9,11 @@ from saccade.backends.cpu.codegen.expressions import emit_expr
 from saccade.backends.cpu.codegen.language import Kernel, Ptr, Var
 from saccade.backends.cpu.codegen.values import Bool, Int, IntLike
 from saccade.ir.expr import IDENTITY, parse
-from saccade.kernels.cpu.conv2d.config import DirectConfig
+from saccade.kernels.cpu.conv2d.direct_config import DirectConfig
 from saccade.kernels.cpu.conv2d.direct_pixels import Geometry, Region, Spot, Walk
 from saccade.kernels.cpu.conv2d.direct_regions import REGION_WORDS
 from saccade.kernels.cpu.conv2d.direct_sum import emit_sum_of_parts
 from saccade.kernels.cpu.conv2d.epilogue import Epilogue, Pixel
-from saccade.kernels.cpu.conv2d.grid import Cell, Grid
 from saccade.kernels.cpu.conv2d.microkernel import (
     Reduction,
     accumulate,
@@ -22,6 +21,7 @@ from saccade.kernels.cpu.conv2d.microkernel import (
     vector_lanes,
     zero_sums,
 )
+from saccade.kernels.cpu.conv2d.tile_grid import Cell, Grid
 
 __all__ = ["emit_direct"]
 

@@ -19,7 +19,7 @@ from saccade.kernels.base import (
     Variant,
     View,
 )
-from saccade.kernels.cpu.conv2d.config import (
+from saccade.kernels.cpu.conv2d.direct_config import (
     Blocking,
     Borders,
     DirectConfig,

@@ -11,11 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import lru_cache
 
-import numpy as np
-
-from saccade.ir import Array
-
-__all__ = ["REGION_WORDS", "Axis", "Span", "pack_regions", "spans", "tile_count"]
+__all__ = ["REGION_WORDS", "Axis", "Span", "spans", "tile_count"]
 
 REGION_WORDS = 11
 """First tile, tiles, pixels; first row, rows; first column, columns; taps, two ranges."""
@@ -79,26 +75,5 @@ def spans(axis: Axis) -> tuple[Span, ...]:
 
 
 def tile_count(rows: tuple[Span, ...], columns: tuple[Span, ...], images: int, tile: int) -> int:
-    """How many tiles the regions have, see `pack_regions`."""
+    """How many tiles the regions have, see `pack_regions.pack_regions`."""
     return sum(-(-images * row[1] * column[1] // tile) for row in rows for column in columns)
-
-
-def pack_regions(
-    rows: tuple[Span, ...], columns: tuple[Span, ...], images: int, tile: int
-) -> Array:
-    """The table that the code walks: [regions, REGION_WORDS] of int64.
-
-    Args:
-        rows: Spans of rows.
-        columns: Spans of columns.
-        images: How many images share a region.
-        tile: Pixels of a tile; no tile holds pixels of two regions.
-    """
-    table, first = [], 0
-    for top, height, *taps_r in rows:
-        for left, width, *taps_s in columns:
-            pixels = images * height * width
-            count = -(-pixels // tile)
-            table.append([first, count, pixels, top, height, left, width, *taps_r, *taps_s])
-            first += count
-    return np.array(table, np.int64).reshape(-1, REGION_WORDS)

@@ -16,7 +16,7 @@ from functools import partial
 from saccade.ir import DType
 from saccade.ir.expr import IDENTITY
 from saccade.kernels.base import Call, Launch, Temp, Variant, View
-from saccade.kernels.cpu.conv2d.config import DirectConfig
+from saccade.kernels.cpu.conv2d.direct_config import DirectConfig
 from saccade.kernels.cpu.conv2d.direct_launch import CYCLES, Window, beside
 from saccade.kernels.cpu.conv2d.direct_sum import SIZES
 from saccade.kernels.cpu.conv2d.epilogue_spec import EpilogueSpec

@@ -31,9 +31,9 @@ from saccade.kernels.base import (
 )
 from saccade.kernels.cpu.conv2d.column_window import ColumnWindow
 from saccade.kernels.cpu.conv2d.epilogue_spec import FLOATS, EpilogueSpec, conv_epilogue
+from saccade.kernels.cpu.conv2d.few_outputs_sums import transpose_sums
 from saccade.kernels.cpu.conv2d.microkernel import in_pairs, steps_of
 from saccade.kernels.cpu.conv2d.row_bands import RowBands, band_integers
-from saccade.kernels.cpu.conv2d.transpose_sums import transpose_sums
 from saccade.kernels.machine import machine
 from saccade.opdefs import Conv2d
 from saccade.opdefs._taps import expr_flops

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from saccade.ir import Array, DType
-from saccade.kernels.cpu.pack.panels import Panels, row_panels
+from saccade.kernels.cpu.pack.panels_config import Panels, row_panels
 
 __all__ = ["depthwise_panels", "pack_depthwise", "pack_few_outputs"]
 

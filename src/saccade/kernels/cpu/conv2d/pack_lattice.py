@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from saccade.ir import Array
 from saccade.kernels.cpu.conv2d.lattice_points import weight_matrix
 from saccade.kernels.cpu.conv2d.pack_winograd import pack_spectra, spectra_panels
-from saccade.kernels.cpu.pack.panels import Panels, Spectra
+from saccade.kernels.cpu.pack.panels_config import Panels, Spectra
 
 __all__ = ["lattice_panels", "pack_lattice"]
 

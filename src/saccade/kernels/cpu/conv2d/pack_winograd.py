@@ -13,7 +13,7 @@ import numpy as np
 from saccade.ir import Array
 from saccade.kernels.cpu.conv2d.channel_order import channel_order
 from saccade.kernels.cpu.conv2d.winograd_points import Tile, weight_matrix
-from saccade.kernels.cpu.pack.panels import Panels, Spectra, row_panels
+from saccade.kernels.cpu.pack.panels_config import Panels, Spectra, row_panels
 
 __all__ = [
     "pack_spectra",

@@ -34,8 +34,8 @@ from saccade.kernels.base import (
     View,
     per_call,
 )
-from saccade.kernels.cpu.conv2d.config import Piece, Tile, ranked_tiles
 from saccade.kernels.cpu.conv2d.depthwise_code import any_groups, groups_of, row_micros
+from saccade.kernels.cpu.conv2d.direct_config import Piece, Tile, ranked_tiles
 from saccade.kernels.cpu.conv2d.direct_launch import CYCLES, EFFICIENCY, beside
 from saccade.kernels.cpu.conv2d.epilogue_spec import FLOATS, EpilogueSpec, epilogue_of, static_sums
 from saccade.kernels.cpu.conv2d.microkernel import Reduction, steps_of

@@ -13,7 +13,7 @@ from math import gcd
 
 from saccade.backends.cpu.codegen.values import Int
 from saccade.kernels.base import Call, View
-from saccade.kernels.cpu.conv2d.config import Piece, ranked_tiles
+from saccade.kernels.cpu.conv2d.direct_config import Piece, ranked_tiles
 from saccade.kernels.cpu.floats import FLOATS, wide
 
 __all__ = [

@@ -23,6 +23,12 @@ from saccade.backends.cpu.codegen.values import Int, Vec
 from saccade.kernels.base import Call, CpuKernel, In, Launch, Out, Scratch, Temp, one_way
 from saccade.kernels.cpu import floats
 from saccade.kernels.cpu.conv2d.microkernel import in_pairs
+from saccade.kernels.cpu.deform.channel_blocks import (
+    blocks_launch,
+    emit_blocks,
+    form_of,
+    store_square,
+)
 from saccade.kernels.cpu.deform.config import (
     DeformConfig,
     Geometry,
@@ -36,16 +42,10 @@ from saccade.kernels.cpu.deform.config import (
     sums_of,
     tile_shape,
 )
-from saccade.kernels.cpu.deform.panels import emit_panels, panels_launch
-from saccade.kernels.cpu.deform.plan import Plan, plan_scratch
-from saccade.kernels.cpu.deform.planes import (
-    blocks_launch,
-    emit_blocks,
-    form_of,
-    store_square,
-)
-from saccade.kernels.cpu.deform.product import Operands, product
-from saccade.kernels.cpu.deform.sample import Rows, sample_rows
+from saccade.kernels.cpu.deform.sample_points import Plan, plan_scratch
+from saccade.kernels.cpu.deform.sampled_columns import Rows, sample_rows
+from saccade.kernels.cpu.deform.tile_product import Operands, product
+from saccade.kernels.cpu.deform.weight_panels import emit_panels, panels_launch
 from saccade.kernels.machine import machine
 from saccade.opdefs import DeformConv2d
 

@@ -27,6 +27,14 @@ from saccade.kernels.base import (
     View,
     one_way,
 )
+from saccade.kernels.cpu.deform.channel_blocks import (
+    blocks_launch,
+    emit_blocks,
+    emit_pictures,
+    pictures_launch,
+    planes_launch,
+    planes_pitch,
+)
 from saccade.kernels.cpu.deform.config import (
     COLUMNS,
     DeformConfig,
@@ -41,22 +49,14 @@ from saccade.kernels.cpu.deform.config import (
     tile_shape,
 )
 from saccade.kernels.cpu.deform.gradient_code import ColumnsGradient, WeightGradient, emit_bias
-from saccade.kernels.cpu.deform.panels import (
+from saccade.kernels.cpu.deform.gradient_offsets import Slopes, slopes_launch
+from saccade.kernels.cpu.deform.sample_points import plan_scratch
+from saccade.kernels.cpu.deform.weight_panels import (
     emit_panels,
     emit_weight_gradient,
     panels_launch,
     weight_gradient_launch,
 )
-from saccade.kernels.cpu.deform.plan import plan_scratch
-from saccade.kernels.cpu.deform.planes import (
-    blocks_launch,
-    emit_blocks,
-    emit_pictures,
-    pictures_launch,
-    planes_launch,
-    planes_pitch,
-)
-from saccade.kernels.cpu.deform.slopes import Slopes, slopes_launch
 from saccade.kernels.machine import machine
 from saccade.locks import cached_property
 from saccade.opdefs import DeformConv2dGradient

@@ -17,9 +17,9 @@ from saccade.backends.cpu.codegen.language import Kernel, Ptr, Var
 from saccade.backends.cpu.codegen.values import Int
 from saccade.kernels.cpu import floats
 from saccade.kernels.cpu.deform.config import COLUMNS, DeformConfig, Sizes
-from saccade.kernels.cpu.deform.plan import Plan
-from saccade.kernels.cpu.deform.product import Operands, product
-from saccade.kernels.cpu.deform.sample import (
+from saccade.kernels.cpu.deform.gradient_offsets import corner_sums
+from saccade.kernels.cpu.deform.sample_points import Plan
+from saccade.kernels.cpu.deform.sampled_columns import (
     Corners,
     Rows,
     corners_of,
@@ -27,7 +27,7 @@ from saccade.kernels.cpu.deform.sample import (
     sample_pairs,
     sample_rows,
 )
-from saccade.kernels.cpu.deform.slopes import corner_sums
+from saccade.kernels.cpu.deform.tile_product import Operands, product
 
 __all__ = ["ColumnsGradient", "WeightGradient", "emit_bias"]
 

@@ -30,7 +30,7 @@ from saccade.kernels.base import (
     Temp,
     Variant,
 )
-from saccade.kernels.cpu.conv2d.config import (
+from saccade.kernels.cpu.conv2d.direct_config import (
     Blocking,
     Piece,
     Tile,
@@ -41,11 +41,11 @@ from saccade.kernels.cpu.conv2d.config import (
 )
 from saccade.kernels.cpu.conv2d.epilogue import Epilogue
 from saccade.kernels.cpu.conv2d.epilogue_spec import FLOATS
-from saccade.kernels.cpu.conv2d.grid import Grid
 from saccade.kernels.cpu.conv2d.microkernel import Reduction, accumulate, anchored, zero_sums
-from saccade.kernels.cpu.matmul.axes import Product
-from saccade.kernels.cpu.matmul.config import MatMulConfig
-from saccade.kernels.cpu.matmul.pack_phase import emit_pack
+from saccade.kernels.cpu.conv2d.tile_grid import Grid
+from saccade.kernels.cpu.matmul.direct_axes import Product
+from saccade.kernels.cpu.matmul.direct_config import MatMulConfig
+from saccade.kernels.cpu.matmul.operand_panels import emit_pack
 from saccade.kernels.machine import machine
 from saccade.opdefs import MatMul
 

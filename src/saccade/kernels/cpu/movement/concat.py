@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from saccade.kernels.base import Call, CpuKernel, In, Launch, Out, one_way
-from saccade.kernels.cpu.movement.copy import CopyConfig, copy_launch, copy_way, emit_copy
-from saccade.kernels.cpu.movement.move import copy_cost, refuse_views
+from saccade.kernels.cpu.movement.copy import copy_cost, refuse_views
+from saccade.kernels.cpu.movement.copy_code import CopyConfig, copy_launch, copy_way, emit_copy
 from saccade.kernels.machine import beyond_caches
 from saccade.opdefs.movement import Concat
 

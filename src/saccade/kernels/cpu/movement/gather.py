@@ -13,9 +13,9 @@ from saccade.backends.cpu.codegen.language import Kernel, Ptr
 from saccade.backends.cpu.codegen.values import Int
 from saccade.ir import DType
 from saccade.kernels.base import Call, CpuKernel, In, Launch, Out, one_way
-from saccade.kernels.cpu.movement.copy import ELEMENT, CopyConfig, emit_row
-from saccade.kernels.cpu.movement.move import copy_cost, refuse_views
-from saccade.kernels.cpu.movement.strided import Loops, Nest, collapse, inner_kind, partition
+from saccade.kernels.cpu.movement.copy import copy_cost, refuse_views
+from saccade.kernels.cpu.movement.copy_code import ELEMENT, CopyConfig, emit_row
+from saccade.kernels.cpu.movement.loop_nest import Loops, Nest, collapse, inner_kind, partition
 from saccade.opdefs.movement import Gather, GatherNd
 
 __all__ = ["GATHER", "GatherConfig"]

@@ -19,8 +19,8 @@ from saccade.kernels.base import (
     Packing,
     one_way,
 )
-from saccade.kernels.cpu.movement.copy import CopyConfig, copy_launch, emit_copy
-from saccade.kernels.cpu.movement.move import copy_cost, refuse_views
+from saccade.kernels.cpu.movement.copy import copy_cost, refuse_views
+from saccade.kernels.cpu.movement.copy_code import CopyConfig, copy_launch, emit_copy
 from saccade.opdefs.movement import Pad
 
 __all__ = ["PAD"]

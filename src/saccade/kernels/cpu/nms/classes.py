@@ -2,10 +2,10 @@
 
 Three phases:
 
-- `select`, a chunk for each class: boxes whose score is high enough, sorted, one after the other
-  against those that stay (as in `direct`), until there are as many as are wanted;
+- `classes_select`, a chunk for each class: boxes whose score is high enough, sorted, one after the
+  other against those that stay (as in `direct`), until there are as many as are wanted;
 - `places`, one chunk: where the rows of each class begin, and how many rows there are;
-- `rows`: picture, class and box of all that stay, and zeros behind them.
+- `classes_rows`: picture, class and box of all that stay, and zeros behind them.
 
 The classes of a picture share its boxes and nothing else, so any number of threads gives the same
 rows. Any float types of 32 bits and less; any strides of the boxes, scores of a class side by side.
@@ -22,6 +22,10 @@ from saccade.backends.cpu.codegen.language import Kernel
 from saccade.ir import DType
 from saccade.kernels.base import Call, CpuKernel, In, Launch, Out, Scratch, Temp, one_way
 from saccade.kernels.cpu import floats
+from saccade.kernels.cpu.nms.box_iou import pair_words
+from saccade.kernels.cpu.nms.box_strips import strip_words
+from saccade.kernels.cpu.nms.classes_rows import PADDED, emit_places, emit_rows
+from saccade.kernels.cpu.nms.classes_select import SAMPLED, emit_select
 from saccade.kernels.cpu.nms.config import (
     DIGITS,
     FIELDS,
@@ -31,10 +35,6 @@ from saccade.kernels.cpu.nms.config import (
     most_strips,
     room,
 )
-from saccade.kernels.cpu.nms.pairs import pair_words
-from saccade.kernels.cpu.nms.rows import PADDED, emit_places, emit_rows
-from saccade.kernels.cpu.nms.select import SAMPLED, emit_select
-from saccade.kernels.cpu.nms.strips import strip_words
 from saccade.kernels.machine import machine
 from saccade.opdefs.nms import NonMaxSuppression
 

@@ -1,10 +1,10 @@
 """Greedy non-maximum suppression, exact to the last bit of the definition.
 
-Two phases, of one chunk each: an order by falling score (`order`), and the boxes one after the
-other against those that stay so far (`greedy`). With groups, another phase between them lays the
-boxes of a group side by side, so that each group is a suppression of its own and no number of a
-group ever meets a coordinate. Any float types and any strides of boxes and scores; groups are
-int64.
+Two phases, of one chunk each: an order by falling score (`score_order`), and the boxes one after
+the other against those that stay so far (`greedy_suppression`). With groups, another phase between
+them lays the boxes of a group side by side, so that each group is a suppression of its own and no
+number of a group ever meets a coordinate. Any float types and any strides of boxes and scores;
+groups are int64.
 
 One thread does it all: what a box is compared with depends on what became of those before it.
 """
@@ -29,6 +29,8 @@ from saccade.kernels.base import (
     one_way,
 )
 from saccade.kernels.cpu import floats
+from saccade.kernels.cpu.nms.box_iou import pair_words
+from saccade.kernels.cpu.nms.box_strips import strip_words
 from saccade.kernels.cpu.nms.config import (
     DIGITS,
     FIELDS,
@@ -38,10 +40,8 @@ from saccade.kernels.cpu.nms.config import (
     most_strips,
     room,
 )
-from saccade.kernels.cpu.nms.greedy import emit_greedy
-from saccade.kernels.cpu.nms.order import emit_order
-from saccade.kernels.cpu.nms.pairs import pair_words
-from saccade.kernels.cpu.nms.strips import strip_words
+from saccade.kernels.cpu.nms.greedy_suppression import emit_greedy
+from saccade.kernels.cpu.nms.score_order import emit_order
 from saccade.kernels.machine import machine
 from saccade.opdefs.nms import Nms
 

@@ -1,15 +1,16 @@
 """The gradient of a p-norm over any axes of any storage: x is read once, dx written once.
 
-    factors   one factor for each result (see `rules`), into a temporary of the results' size
+    factors   one factor for each result (see `gradient_formula`), into a temporary of
+              the results' size
     apply     dx = shape(x) · factor, in the order of dx's memory; the factor is one number for a
               row, or a vector beside it, and never repeated in memory
 
 For p = 1 the factor is the gradient itself. For p = ±∞ it needs the number of ties, for which x
-is read before (`extreme`): where what one result or a row of them look at fits half of the second
-cache, `rows` counts and applies in one phase, and the second read comes from there (`blocks` does
-the same for a few vectors of results side by side). Longer rows, or too few to share, are counted
-in parts by `ties`, and x is read from memory twice. What the caches do not hold is written past
-them.
+is read before (`gradient_infinity`): where what one result or a row of them look at fits half of
+the second cache, `rows` counts and applies in one phase, and the second read comes from there
+(`gradient_blocks` does the same for a few vectors of results side by side). Longer rows, or too few
+to share, are counted in parts by `gradient_ties`, and x is read from memory twice. What the caches
+do not hold is written past them.
 
 Refuses integers, float64 beside 16-bit elements, and x of another type than its gradient.
 """
@@ -20,13 +21,13 @@ from saccade.backends.cpu.codegen.language import Kernel
 from saccade.ir import DType
 from saccade.kernels.base import Call, CpuKernel, Launch, one_way
 from saccade.kernels.cpu.floats import FLOATS
-from saccade.kernels.cpu.norm.blocks import Blocks
-from saccade.kernels.cpu.norm.elementwise import Apply, Factors, Mark, Sums
-from saccade.kernels.cpu.norm.extreme import ExtremePlan
-from saccade.kernels.cpu.norm.phase import NormGradConfig, Phase
-from saccade.kernels.cpu.norm.plan import Plan
-from saccade.kernels.cpu.norm.rules import rule_of
-from saccade.kernels.cpu.norm.ties import Paint, Rows, Ties
+from saccade.kernels.cpu.norm.gradient_blocks import Blocks
+from saccade.kernels.cpu.norm.gradient_code import NormGradConfig, Phase
+from saccade.kernels.cpu.norm.gradient_elementwise import Apply, Factors, Mark, Sums
+from saccade.kernels.cpu.norm.gradient_formula import rule_of
+from saccade.kernels.cpu.norm.gradient_infinity import ExtremePlan
+from saccade.kernels.cpu.norm.gradient_launch import Plan
+from saccade.kernels.cpu.norm.gradient_ties import Paint, Rows, Ties
 from saccade.kernels.machine import machine
 from saccade.opdefs.norm import VectorNormGrad
 

@@ -14,8 +14,8 @@ from saccade.backends.cpu.codegen import math
 from saccade.backends.cpu.codegen.language import Kernel
 from saccade.backends.cpu.codegen.values import Int, Mask, Vec
 from saccade.kernels.base import Call, CpuKernel, In, Launch, Out, Scratch, one_way
-from saccade.kernels.cpu.movement.strided import Loops, Nest, collapse, inner_kind, partition
-from saccade.kernels.cpu.pointwise.elements import FLOATS, from_float, load, store, to_float
+from saccade.kernels.cpu.movement.loop_nest import Loops, Nest, collapse, inner_kind, partition
+from saccade.kernels.cpu.pointwise.vector_elements import FLOATS, from_float, load, store, to_float
 from saccade.kernels.machine import machine
 from saccade.opdefs.normalize import LocalResponseNorm
 

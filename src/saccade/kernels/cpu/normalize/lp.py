@@ -13,8 +13,8 @@ from saccade.backends.cpu.codegen import math
 from saccade.backends.cpu.codegen.language import Kernel
 from saccade.backends.cpu.codegen.values import Vec
 from saccade.kernels.base import Call, CpuKernel, In, Launch, Out, one_way
-from saccade.kernels.cpu.normalize.sweep import Place, Step, Sweep, SweepCode, plan_sweep
-from saccade.kernels.cpu.pointwise.elements import FLOATS
+from saccade.kernels.cpu.normalize.axis_sweep import Place, Step, Sweep, SweepCode, plan_sweep
+from saccade.kernels.cpu.pointwise.vector_elements import FLOATS
 from saccade.kernels.machine import machine
 from saccade.opdefs.normalize import LpNormalize
 

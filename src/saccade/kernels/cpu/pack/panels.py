@@ -1,264 +1,204 @@
-"""What a native packer does to a constant, as plain data.
+"""The code of native packers: rows side by side, transposed in registers or element by element.
 
-A packed constant is panels: `width` rows of the source side by side (filters, columns), lane by
-lane, for each channel and tap that lies behind a row. In float32 `panel[tap][channel][lane]`, in
-pairs `panel[tap][channel / 2][lane][channel % 2]` in bfloat16, as spectra
-`panel[frequency][channel][lane]`. One set of code does them all: sizes, strides and matrices are
-operands.
+A chunk is a panel. Of a few channels at a time all lanes are gathered into a tile,
+`tile[channel · taps + tap][lane]`, and written from there in the order of the result. The bits are
+those of the NumPy functions, whatever the instruction set: bfloat16 is rounded in integers, and
+spectra are plain products and sums in this order,
+
+    v_is = (D_i0 · g_0s + D_i1 · g_1s) + D_i2 · g_2s
+    u_ij = ((A_j0 · v_i0 + A_j1 · v_i1) + A_j2 · v_i2) / divisor
+
+About 0.1 ms for a MB of the result on a core that has both in its caches.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-from math import prod
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 
-import numpy as np
+from saccade.backends.cpu.codegen.language import Kernel, Ptr
+from saccade.backends.cpu.codegen.values import Bool, Int, Vec
+from saccade.kernels.base import Call, CpuKernel, Variant
+from saccade.kernels.cpu.movement.register_shuffles import transpose
+from saccade.kernels.cpu.pack.panels_config import PackConfig
 
-if TYPE_CHECKING:
-    from saccade.ir import Array
+__all__ = ["PACK"]
 
-__all__ = [
-    "PITCH",
-    "PackConfig",
-    "Panels",
-    "Spectra",
-    "column_panels",
-    "element_panels",
-    "row_panels",
-]
 
-PITCH = 16
-"""Lanes are listed in multiples of the widest vector."""
-# Bytes of what is gathered before it is written: it stays in the first cache.
-_TILE = 24 << 10
+def supports(call: Call) -> str | None:
+    """Why this kernel cannot take the call: it is run by who packs constants."""
+    del call
+    return "packs constants only"
+
+
+def variants(call: Call) -> tuple[Variant, ...]:
+    """None."""
+    del call
+    return ()
 
 
 @dataclass(frozen=True, slots=True)
-class PackConfig:
-    """What the code depends on.
+class _Sizes:
+    """`Panels.integers`."""
 
-    Attributes:
-        gather: `rows` where what lies behind a lane is contiguous in the source, channel by
-            channel, so that squares of vectors are transposed in registers; `columns` where the
-            lanes of a panel are; `elements` where neither is: one by one.
-        result: `float32`, `pairs` of bfloat16, or `spectra`.
-    """
-
-    gather: str
-    result: str
-
-
-@dataclass(frozen=True, eq=False, slots=True)
-class Spectra:
-    """`u = (D g Aᵀ) / divisor` of the 3x3 taps g of every row and channel, in float32.
-
-    Attributes:
-        down: D, [rows, 3].
-        along: A, [columns, 3].
-        divisor: Of all sums; 1 leaves them as they are.
-        frequency_major: Whether all panels of a frequency lie together, or all frequencies of a
-            panel.
-    """
-
-    down: Array
-    along: Array
-    divisor: float = 1.0
-    frequency_major: bool = False
-
-    @property
-    def frequencies(self) -> int:
-        """Values for each filter and channel."""
-        return len(self.down) * len(self.along)
-
-    @property
-    def numbers(self) -> Array:
-        """D, A and the divisor, flat, as the code reads them."""
-        entries = (self.down.reshape(-1), self.along.reshape(-1), [self.divisor])
-        return np.concatenate(entries).astype(np.float32)
+    panels: Int
+    width: Int
+    pitch: Int
+    channels: Int
+    taps: Int
+    block: Int
+    by_channel: Int
+    to_panel: Int
+    to_square: Int
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class Panels:
-    """Panels of one width that follow each other in a packed constant.
+@dataclass(frozen=True, slots=True)
+class _Tile:
+    """Channels `first, first + 1, …` of a panel, and where its lanes begin in the source."""
 
-    Attributes:
-        config: Of the code.
-        lanes: int64 [panels, width rounded up to `PITCH`]: the source's element where each lane
-            begins; -1 for zeros.
-        width: Lanes of a panel.
-        channels: Channels behind each lane.
-        places: int64 [taps]: elements from a channel's begin to each of its taps.
-        by_channel: Elements from channel to channel.
-        spectra: The transform, for `spectra`.
-        start: First byte of the panels in the constant.
-    """
+    rows: Ptr
+    lanes: Ptr
+    first: Int
+    count: Int
+    size: _Sizes
 
-    config: PackConfig
-    lanes: Array
-    width: int
-    channels: int
-    places: Array
-    by_channel: int
-    spectra: Spectra | None = field(default=None)
-    start: int = 0
+    def at(self, channel: Int, tap: Int | int) -> Int:
+        """Of a row of lanes."""
+        return (channel * self.size.taps + tap) * self.size.pitch
+
+
+@dataclass(frozen=True, slots=True)
+class _Transform:
+    """Matrices of spectra: D, then A, each [rows, 3]; then the divisor."""
+
+    matrices: Ptr
+    down: Int
+    along: Int
 
     @property
-    def count(self) -> int:
-        """Number of panels."""
-        return len(self.lanes)
-
-    @property
-    def pitch(self) -> int:
-        """Lanes from panel to panel in `lanes`, and from row to row of a tile."""
-        return -(-self.width // PITCH) * PITCH
-
-    @property
-    def taps(self) -> int:
-        """Taps of a channel."""
-        return len(self.places)
-
-    @property
-    def squares(self) -> int:
-        """Runs of channels in a panel: taps, or frequencies."""
-        return self.taps if self.spectra is None else self.spectra.frequencies
-
-    @property
-    def itemsize(self) -> int:
-        """Bytes of an element of the result."""
-        return 2 if self.config.result == "pairs" else 4
-
-    @property
-    def square_bytes(self) -> int:
-        """Bytes of all channels of one square of a panel."""
-        pairs = self.config.result == "pairs"
-        return self.itemsize * self.width * (self.channels + (self.channels % 2 if pairs else 0))
-
-    @property
-    def panel_bytes(self) -> int:
-        """Bytes of a panel."""
-        return self.squares * self.square_bytes
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of all panels."""
-        return self.count * self.panel_bytes
-
-    @property
-    def scattered(self) -> bool:
-        """Whether a panel does not lie together in the constant."""
-        return self.spectra is not None and self.spectra.frequency_major
-
-    @property
-    def block(self) -> int:
-        """Channels that are gathered together, an even number."""
-        most = _TILE // (4 * self.taps * self.pitch) // 2 * 2
-        return max(2, min(most, self.channels + self.channels % 2))
-
-    @property
-    def tile_rows(self) -> int:
-        """Rows of lanes that gathering together takes room for; whole vectors are transposed."""
-        return self.block * self.taps + PITCH
-
-    @property
-    def tile_bytes(self) -> int:
-        """Bytes of these rows."""
-        return 4 * self.tile_rows * self.pitch
-
-    def beside(self, part: range) -> Array:
-        """The operand that goes with the way of gathering, for some of the panels.
-
-        What lanes without a source read; how many lanes each panel has; or the places of taps.
-        """
-        if self.config.gather == "rows":
-            return np.zeros(self.tile_rows, np.float32)
-        if self.config.gather == "columns":
-            counts: Array = np.count_nonzero(self.lanes[part.start : part.stop] >= 0, axis=1)
-            return counts
-        return self.places
-
-    def strides(self, count: int) -> tuple[int, int]:
-        """Bytes from panel to panel and from square to square where `count` panels lie together."""
-        if self.scattered:
-            return self.square_bytes, count * self.square_bytes
-        return self.panel_bytes, self.square_bytes
-
-    def integers(self, count: int, strides: tuple[int, int]) -> tuple[int, ...]:
-        """The integer parameters of the code that packs so many panels."""
-        to_panel, to_square = (step // self.itemsize for step in strides)
-        sizes = (count, self.width, self.pitch, self.channels, self.taps, self.block)
-        if self.spectra is None:
-            return (*sizes, self.by_channel, to_panel, to_square)
-        edges = len(self.spectra.down), len(self.spectra.along)
-        return (*sizes, self.by_channel, to_panel, to_square, *edges)
+    def divisor(self) -> Vec:
+        """What all sums are divided by."""
+        return self.matrices.splat((self.down + self.along) * 3)
 
 
-def _in_panels(starts: Array, width: int) -> Array:
-    """Lanes of panels from where each row begins, int64 [..., rows], -1 for zeros.
-
-    Returns:
-        int64 [..., panels, width rounded up to `PITCH`].
-    """
-    *batch, rows = starts.shape
-    panels = -(-rows // width)
-    filled = np.full((*batch, panels * width), -1, np.int64)
-    filled[..., :rows] = starts
-    lanes = np.full((prod(batch) * panels, -(-width // PITCH) * PITCH), -1, np.int64)
-    lanes[:, :width] = filled.reshape(-1, width)
-    return lanes
-
-
-def row_panels(
-    starts: Array,
-    width: int,
-    channels: int,
-    taps: int,
-    *,
-    pairs: bool = False,
-    spectra: Spectra | None = None,
-    start: int = 0,
-) -> tuple[Panels, ...]:
-    """Panels of rows [channels, taps] that are contiguous in the source.
-
-    Args:
-        starts: int64 [..., rows]: where each begins, -1 for zeros; panels do not go on from one
-            batch to the next.
-        width: Rows of a panel.
-        channels: Of a row.
-        taps: Of a channel.
-        pairs: Whether the result is pairs of bfloat16.
-        spectra: The transform of the taps, if any.
-        start: First byte of the panels in the constant.
-    """
-    result = "spectra" if spectra is not None else "pairs" if pairs else "float32"
-    places = np.arange(taps, dtype=np.int64)
-    lanes = _in_panels(starts, width)
-    config = PackConfig("rows", result)
-    return _packable(Panels(config, lanes, width, channels, places, taps, spectra, start))
+def emit(k: Kernel, config: PackConfig) -> None:
+    """Pointers: source, lanes, `Panels.beside`, matrices of spectra, target, tile."""
+    # Instructions for bfloat16 take denormals for zero, which NumPy does not.
+    k.target = replace(k.target, bf16=False)
+    source, lanes = k.pointer("source"), k.pointer("lanes", "int64")
+    beside = k.pointer("beside", "float32" if config.gather == "rows" else "int64")
+    matrices = k.pointer("matrices") if config.result == "spectra" else None
+    target = k.pointer("target", "bfloat16" if config.result == "pairs" else "float32")
+    rows = k.scratch("tile")
+    size = k.sizes(_Sizes)
+    transform = _Transform(matrices, *k.integers("down along")) if matrices is not None else None
+    with k.chunks(size.panels) as panel, k.range(0, size.channels, size.block) as first:
+        count = k.minimum_int(size.channels - first, size.block)
+        tile = _Tile(rows, lanes + panel * size.pitch, first, count, size)
+        if config.gather == "rows":
+            _gather_rows(k, tile, source, beside)
+        elif config.gather == "columns":
+            _gather_columns(k, tile, source, beside.load_int(panel))
+        else:
+            _gather_elements(k, tile, source, beside)
+        to = target + panel * size.to_panel
+        if transform is not None:
+            _write_spectra(k, tile, to, transform)
+        elif config.result == "pairs":
+            _write_pairs(k, tile, to)
+        else:
+            _write(k, tile, to)
 
 
-def column_panels(
-    starts: Array, width: int, channels: int, by_channel: int, *, pairs: bool
-) -> tuple[Panels, ...]:
-    """Panels of rows that begin side by side, and whose channels are `by_channel` apart."""
-    config = PackConfig("columns", "pairs" if pairs else "float32")
-    lanes, places = _in_panels(starts, width), np.zeros(1, np.int64)
-    return _packable(Panels(config, lanes, width, channels, places, by_channel))
+def _gather_rows(k: Kernel, tile: _Tile, source: Ptr, zeros: Ptr) -> None:
+    """Squares of vectors along the rows, transposed."""
+    size = tile.size
+    length, skipped = tile.count * size.taps, tile.first * size.taps
+    with k.range(0, size.width, k.lanes) as lane:
+        rows = []
+        for i in range(k.lanes):
+            start = tile.lanes.load_int(lane + i)
+            rows.append(k.pick(start >= 0, source + (start + skipped), zeros))
+        with k.range(0, length, k.lanes) as at:
+            inside = k.first(length - at)
+            vectors = [row.vec(at, inside) for row in rows]
+            for i, vector in enumerate(transpose(k, vectors)):
+                tile.rows.store(vector, (at + i) * size.pitch + lane)
 
 
-def element_panels(
-    starts: Array, width: int, channels: int, by_channel: int, places: Sequence[int], *, pairs: bool
-) -> tuple[Panels, ...]:
-    """Panels of rows whose channels are `by_channel` apart, and whose taps are at `places`."""
-    config = PackConfig("elements", "pairs" if pairs else "float32")
-    lanes = _in_panels(starts, width)
-    return _packable(
-        Panels(config, lanes, width, channels, np.asarray(places, np.int64), by_channel)
-    )
+def _gather_columns(k: Kernel, tile: _Tile, source: Ptr, lanes: Int) -> None:
+    """Vectors along the lanes, zeros past the last one."""
+    size = tile.size
+    begin = source + tile.lanes.load_int()
+    with k.range(0, tile.count) as channel:
+        row = begin + (tile.first + channel) * size.by_channel
+        with k.range(0, size.width, k.lanes) as lane:
+            value = row.vec(lane, k.first(lanes - lane))
+            tile.rows.store(value, channel * size.pitch + lane)
 
 
-def _packable(panels: Panels) -> tuple[Panels, ...]:
-    """Nothing where there is nothing to pack, or where pairs do not fill vectors."""
-    uneven = panels.config.result == "pairs" and panels.width % PITCH
-    return () if uneven or not panels.nbytes else (panels,)
+def _gather_elements(k: Kernel, tile: _Tile, source: Ptr, places: Ptr) -> None:
+    """Element by element, from anywhere."""
+    size = tile.size
+    with k.range(0, tile.count) as channel, k.range(0, size.taps) as tap:
+        step = (tile.first + channel) * size.by_channel + places.load_int(tap)
+        row = tile.rows + tile.at(channel, tap)
+        with k.range(0, size.pitch) as lane:
+            start = tile.lanes.load_int(lane)
+            inside = start >= 0
+            row.store(_or_zero(k, inside, source.load(inside.select(start + step, 0))), lane)
+
+
+def _or_zero(k: Kernel, condition: Bool, value: Vec) -> Vec:
+    return Vec(k.b, k.b.select(condition.value, value.value, value.like(0.0).value))
+
+
+@contextmanager
+def _vectors(k: Kernel, tile: _Tile, to: Ptr, channel: Int) -> Iterator[tuple[Int, Ptr]]:
+    """All vectors of lanes of a channel: the first lane, and its place in a square."""
+    with k.range(0, tile.size.width, k.lanes) as lane:
+        yield lane, to + ((tile.first + channel) * tile.size.width + lane)
+
+
+def _write(k: Kernel, tile: _Tile, to: Ptr) -> None:
+    size = tile.size
+    with k.range(0, size.taps) as tap, k.range(0, tile.count) as channel:
+        square = to + tap * size.to_square
+        with _vectors(k, tile, square, channel) as (lane, place):
+            value = tile.rows.vec(tile.at(channel, tap) + lane)
+            place.store(value, 0, k.first(size.width - lane))
+
+
+def _write_pairs(k: Kernel, tile: _Tile, to: Ptr) -> None:
+    """Two channels at a time; of an odd number the last goes with zeros."""
+    size = tile.size
+    with k.range(0, size.taps) as tap, k.range(0, tile.count, 2) as channel:
+        row = to + (tap * size.to_square + (tile.first + channel) * size.width)
+        second = channel + 1 < tile.count
+        other = second.select(channel + 1, channel)
+        with k.range(0, size.width, k.lanes) as lane:
+            even = tile.rows.vec(tile.at(channel, tap) + lane)
+            odd = tile.rows.vec(tile.at(other, tap) + lane)
+            row.store_halves(even, _or_zero(k, second, odd), lane * 2)
+
+
+def _write_spectra(k: Kernel, tile: _Tile, to: Ptr, transform: _Transform) -> None:
+    matrices, divisor = transform.matrices, transform.divisor
+    with k.range(0, tile.count) as channel, _vectors(k, tile, to, channel) as (lane, place):
+        taps = [tile.rows.vec(tile.at(channel, tap) + lane) for tap in range(9)]
+        inside = k.first(tile.size.width - lane)
+        with k.range(0, transform.down) as i:
+            sums = [_row(matrices, i, taps[s::3]) for s in range(3)]
+            with k.range(0, transform.along) as j:
+                value = _row(matrices, transform.down + j, sums) / divisor
+                place.store(value, (i * transform.along + j) * tile.size.to_square, inside)
+
+
+def _row(matrices: Ptr, row: Int, values: Sequence[Vec]) -> Vec:
+    """A row of three entries times a column, each product and each sum rounded."""
+    a, b, c = (matrices.splat(row * 3 + i) * value for i, value in enumerate(values))
+    return (a + b) + c
+
+
+PACK = CpuKernel("pack.panels", (), PackConfig, supports, variants, emit)

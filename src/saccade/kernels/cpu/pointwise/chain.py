@@ -1,10 +1,10 @@
 """A whole expression in one pass over operands of any strides, with NumPy's broadcasting.
 
-Axes are collapsed over all operands together (`movement.strided`), and the innermost in the
+Axes are collapsed over all operands together (`movement.loop_nest`), and the innermost in the
 result's memory order is vectorised: channels of a channels-last picture, columns of a planar one.
 An operand meets that axis with neighbours (`unit`), with one element for the whole row (`zero`,
 loaded once) or at a stride: as part of rectangles that are turned in registers where it has
-neighbours along another axis (`turned`), else element by element (`strided`).
+neighbours along another axis (`chain_transposed`), else element by element (`strided`).
 
 Floating-point operands are computed with in float32, integers in int64; float16 and bfloat16
 convert at loads and stores. Refuses float64 and types the kernel language has no element for, and
@@ -22,7 +22,14 @@ from saccade.backends.cpu.codegen.language import Kernel
 from saccade.ir import DType
 from saccade.ir.expr import Expr, arg, fold, substitute
 from saccade.kernels.base import Call, CpuKernel, In, Launch, Operand, Out, View, one_way
-from saccade.kernels.cpu.movement.strided import (
+from saccade.kernels.cpu.movement.copy_transposed import (
+    MICROS,
+    Turned,
+    TurnedPlan,
+    turned_operands,
+    turned_plan,
+)
+from saccade.kernels.cpu.movement.loop_nest import (
     MAX_RANK,
     Loops,
     Nest,
@@ -31,21 +38,14 @@ from saccade.kernels.cpu.movement.strided import (
     inner_kind,
     partition,
 )
-from saccade.kernels.cpu.movement.turned import (
-    MICROS,
-    Turned,
-    TurnedPlan,
-    turned_operands,
-    turned_plan,
-)
-from saccade.kernels.cpu.pointwise.elements import (
+from saccade.kernels.cpu.pointwise.chain_integers import INTEGER_OPERATORS
+from saccade.kernels.cpu.pointwise.chain_operators import operators
+from saccade.kernels.cpu.pointwise.chain_rows import emit_rows
+from saccade.kernels.cpu.pointwise.chain_transposed import emit_turned
+from saccade.kernels.cpu.pointwise.vector_elements import (
     FLOATS,
     INTEGERS,
 )
-from saccade.kernels.cpu.pointwise.integers import INTEGER_OPERATORS
-from saccade.kernels.cpu.pointwise.operators import operators
-from saccade.kernels.cpu.pointwise.rows import emit_rows
-from saccade.kernels.cpu.pointwise.turned import emit_turned
 from saccade.kernels.machine import beyond_caches, machine
 from saccade.opdefs.pointwise import Pointwise
 
@@ -62,7 +62,7 @@ class ChainConfig:
         kinds: How each of these meets the innermost axis.
         rank: Axes after collapsing.
         integer: Whether arithmetic is in int64.
-        tile: The rectangles, if any operand is turned (`movement.turned`).
+        tile: The rectangles, if any operand is turned (`movement.copy_transposed`).
         streamed: Whether results go past the caches.
     """
 

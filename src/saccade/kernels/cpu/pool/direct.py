@@ -3,9 +3,9 @@
     y[n, c, p, q] = epilogue(max or mean over the taps (r, s) that lie on the picture)
 
 Small windows that lie side by side are done in blocks, which share what is found of their rows and
-columns (`blocks`). The others walk their valid rows and columns one by one (`code`). No padding is
-ever read. A mean divides by the exact number of taps. NaN wins a maximum. Refuses planar pictures
-(the layout converts), float64 and integers.
+columns (`direct_blocks`). The others walk their valid rows and columns one by one (`direct_code`).
+No padding is ever read. A mean divides by the exact number of taps. NaN wins a maximum. Refuses
+planar pictures (the layout converts), float64 and integers.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from dataclasses import dataclass, replace
 
 from saccade.backends.cpu.codegen.language import Kernel
 from saccade.kernels.base import Call, CpuKernel, In, Launch, Operand, Out, Scratch, one_way
-from saccade.kernels.cpu.pointwise.elements import FLOATS
-from saccade.kernels.cpu.pointwise.finish import FinishCode, FinishPlan, plan_finish
+from saccade.kernels.cpu.pointwise.channel_epilogue import FinishCode, FinishPlan, plan_finish
+from saccade.kernels.cpu.pointwise.vector_elements import FLOATS
 from saccade.kernels.cpu.pool.direct_code import PoolCode
-from saccade.kernels.cpu.pool.lanes import vector_lanes
+from saccade.kernels.cpu.pool.direct_lanes import vector_lanes
 from saccade.kernels.machine import beyond_caches, machine
 from saccade.opdefs.pool import Pool2d
 

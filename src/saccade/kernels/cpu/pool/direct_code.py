@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 from saccade.backends.cpu.codegen.language import Kernel, Ptr, Var
 from saccade.backends.cpu.codegen.values import Bool, Int, Mask, Vec
-from saccade.kernels.cpu.pointwise.elements import to_float
-from saccade.kernels.cpu.pointwise.finish import Finish
-from saccade.kernels.cpu.pool.blocks import Blocks
-from saccade.kernels.cpu.pool.lanes import Floats, lanes_of, vector_lanes
-from saccade.kernels.cpu.pool.places import Part
+from saccade.kernels.cpu.pointwise.channel_epilogue import Finish
+from saccade.kernels.cpu.pointwise.vector_elements import to_float
+from saccade.kernels.cpu.pool.direct_blocks import Blocks
+from saccade.kernels.cpu.pool.direct_lanes import Floats, lanes_of, vector_lanes
+from saccade.kernels.cpu.pool.direct_places import Part
 
 if TYPE_CHECKING:
     from saccade.kernels.cpu.pool.direct import PoolConfig

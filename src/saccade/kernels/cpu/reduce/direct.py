@@ -3,8 +3,8 @@
     y = epilogue(finish(combine over the axes of before(x)))
 
 accumulated in float32 with several partial sums; norms of float64 in float64. Refuses integers. See
-`plan` for the ways to walk and `arithmetic` for the kinds. Reading bound: a mean over channels-last
-pictures streams its operand.
+`direct_launch` for the ways to walk and `direct_arithmetic` for the kinds. Reading bound: a mean
+over channels-last pictures streams its operand.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ from saccade.kernels.base import (
     one_way,
 )
 from saccade.kernels.cpu.floats import wide
-from saccade.kernels.cpu.movement.strided import Loops, Nest, Partition, inner_kind, partition
-from saccade.kernels.cpu.pointwise.elements import FLOATS
-from saccade.kernels.cpu.reduce.emit import ReduceConfig, emit_reduce
-from saccade.kernels.cpu.reduce.plan import Cache, Walk, cut_parts, plan_walk
+from saccade.kernels.cpu.movement.loop_nest import Loops, Nest, Partition, inner_kind, partition
+from saccade.kernels.cpu.pointwise.vector_elements import FLOATS
+from saccade.kernels.cpu.reduce.direct_code import ReduceConfig, emit_reduce
+from saccade.kernels.cpu.reduce.direct_launch import Cache, Walk, cut_parts, plan_walk
 from saccade.kernels.machine import machine
 from saccade.opdefs.norm import VectorNorm
 from saccade.opdefs.reduce import Reduce

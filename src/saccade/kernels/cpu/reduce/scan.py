@@ -16,8 +16,8 @@ from saccade.backends.cpu.codegen.language import Kernel
 from saccade.backends.cpu.codegen.values import I32, I64, Int, Mask, Vec, literal, vector_of
 from saccade.ir import DType
 from saccade.kernels.base import Call, CpuKernel, In, Launch, Out, one_way
-from saccade.kernels.cpu.movement.strided import Loops, Nest, Row, collapse, inner_kind, partition
-from saccade.kernels.cpu.pointwise.elements import FLOATS, from_float, load, store, to_float
+from saccade.kernels.cpu.movement.loop_nest import Loops, Nest, Row, collapse, inner_kind, partition
+from saccade.kernels.cpu.pointwise.vector_elements import FLOATS, from_float, load, store, to_float
 from saccade.kernels.machine import machine
 from saccade.opdefs.reduce import ArgReduce, CumSum
 

@@ -6,9 +6,9 @@
 Each sum takes its taps from the first on. A chunk is a band of rows of the result. It interpolates
 each row of the picture once and keeps it, in float32 and in the result's order: eight times as high
 a picture interpolates its columns an eighth as often, and what is left for each row of the result
-is whole vectors. Bands begin with the same rows again, so they are not short. `rows_last` and
-`rows_planar` are the two orders. Results that the caches do not hold go past them.
-Refuses what `axes.refusal` names, and results that are neither channels-last nor planar.
+is whole vectors. Bands begin with the same rows again, so they are not short. `rows_channels_last`
+and `rows_planar` are the two orders. Results that the caches do not hold go past them.
+Refuses what `axis_tables.refusal` names, and results that are neither channels-last nor planar.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from dataclasses import dataclass
 from saccade.backends.cpu.codegen.language import Kernel
 from saccade.backends.cpu.codegen.streams import LINE
 from saccade.kernels.base import Call, CpuKernel, In, Launch, Out, Scratch, View, one_way
-from saccade.kernels.cpu.pointwise.finish import plan_finish
-from saccade.kernels.cpu.resize.axes import Axis, axis, refusal
-from saccade.kernels.cpu.resize.pack import axis_indices
+from saccade.kernels.cpu.pointwise.channel_epilogue import plan_finish
+from saccade.kernels.cpu.resize.axis_tables import Axis, axis, refusal
+from saccade.kernels.cpu.resize.pack_axes import axis_indices
+from saccade.kernels.cpu.resize.rows_channels_last import LastRows
 from saccade.kernels.cpu.resize.rows_code import RowsConfig
-from saccade.kernels.cpu.resize.rows_last import LastRows
 from saccade.kernels.cpu.resize.rows_planar import PlanarRows
 from saccade.kernels.machine import beyond_caches, machine
 from saccade.opdefs.resize import Resize

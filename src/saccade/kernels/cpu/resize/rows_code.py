@@ -9,9 +9,9 @@ from saccade.backends.cpu.codegen.emitter import BYTES
 from saccade.backends.cpu.codegen.language import Kernel, Ptr, Var
 from saccade.backends.cpu.codegen.streams import LINE
 from saccade.backends.cpu.codegen.values import Bool, Int, IntLike, Vec
-from saccade.kernels.cpu.pointwise.elements import to_float
-from saccade.kernels.cpu.pointwise.finish import Finish, FinishCode
-from saccade.kernels.cpu.resize.axes import weighted
+from saccade.kernels.cpu.pointwise.channel_epilogue import Finish, FinishCode
+from saccade.kernels.cpu.pointwise.vector_elements import to_float
+from saccade.kernels.cpu.resize.axis_tables import weighted
 
 __all__ = ["Result", "RowsCode", "RowsConfig", "Taps", "missing"]
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from saccade.backends.cpu.codegen.language import Ptr
 from saccade.backends.cpu.codegen.values import Int
-from saccade.kernels.cpu.movement.networks import turn
+from saccade.kernels.cpu.movement.register_shuffles import turn
 from saccade.kernels.cpu.resize.rows_code import Result, RowsCode, missing
 
 __all__ = ["PlanarRows"]

@@ -4,9 +4,9 @@
 
 Phases: tables of samples of all boxes, which are put in order by picture and rows; then, for some
 pictures and a block of channels that stay in the last-level cache together, boxes in that order
-(`sample`). Of pictures whose channels are not neighbours in memory, what boxes read is copied block
-by block into a temporary where they are (`window`). Sums are kept in float32 or float64. Refuses
-results whose channels are not neighbours and whose bins are not either.
+(`align_samples`). Of pictures whose channels are not neighbours in memory, what boxes read is
+copied block by block into a temporary where they are (`window_transpose`). Sums are kept in float32
+or float64. Refuses results whose channels are not neighbours and whose bins are not either.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from saccade.kernels.base import (
     one_way,
 )
 from saccade.kernels.cpu.floats import FLOATS, wide
-from saccade.kernels.cpu.movement.copy import CopyConfig, emit_copy
-from saccade.kernels.cpu.roi.boxes import refuse_boxes
-from saccade.kernels.cpu.roi.planes import NO_COPY, cached_blocks, flat_planes, gather_block
-from saccade.kernels.cpu.roi.sample import SampleCode, emit_sample
-from saccade.kernels.cpu.roi.tables import TablesCode, TablesPlan, emit_tables
-from saccade.kernels.cpu.roi.window import WindowCode, emit_window, window_phase
+from saccade.kernels.cpu.movement.copy_code import CopyConfig, emit_copy
+from saccade.kernels.cpu.roi.align_samples import SampleCode, emit_sample
+from saccade.kernels.cpu.roi.bilinear_tables import TablesCode, TablesPlan, emit_tables
+from saccade.kernels.cpu.roi.box_operands import refuse_boxes
+from saccade.kernels.cpu.roi.channel_blocks import NO_COPY, cached_blocks, flat_planes, gather_block
+from saccade.kernels.cpu.roi.window_transpose import WindowCode, emit_window, window_phase
 from saccade.kernels.machine import machine
 from saccade.opdefs.roi_align import RoiAlign
 

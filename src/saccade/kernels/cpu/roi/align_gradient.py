@@ -2,10 +2,11 @@
 
     dx[n, c, h, w] = Σ over the boxes of n, in order, Σ over bins: rows[p, h] · columns[q, w] · dy
 
-Phases: tables of samples, as forward; what gives to each band of rows (`band_lists`); then for as
-many channels as stay in the last-level cache with all bins: a copy of dy with its channels
-innermost, where they are not, and sums (`spread`). Every element of dx is written once, zeros
-included, past the caches where they do not hold it. Sums are kept in float32 or float64.
+Phases: tables of samples, as forward; what gives to each band of rows (`align_gradient_bands`);
+then for as many channels as stay in the last-level cache with all bins: a copy of dy with its
+channels innermost, where they are not, and sums (`align_gradient_scatter`). Every element of dx is
+written once, zeros included, past the caches where they do not hold it. Sums are kept in float32 or
+float64.
 """
 
 from __future__ import annotations
@@ -28,12 +29,12 @@ from saccade.kernels.base import (
     one_way,
 )
 from saccade.kernels.cpu.floats import FLOATS, wide
-from saccade.kernels.cpu.movement.copy import CopyConfig, emit_copy
-from saccade.kernels.cpu.roi.band_lists import BandListsPlan, emit_band_lists
-from saccade.kernels.cpu.roi.boxes import refuse_boxes
-from saccade.kernels.cpu.roi.planes import NO_COPY, flat_planes, gather_block
-from saccade.kernels.cpu.roi.spread import SpreadCode, emit_spread
-from saccade.kernels.cpu.roi.tables import TablesCode, TablesPlan, emit_tables
+from saccade.kernels.cpu.movement.copy_code import CopyConfig, emit_copy
+from saccade.kernels.cpu.roi.align_gradient_bands import BandListsPlan, emit_band_lists
+from saccade.kernels.cpu.roi.align_gradient_scatter import SpreadCode, emit_spread
+from saccade.kernels.cpu.roi.bilinear_tables import TablesCode, TablesPlan, emit_tables
+from saccade.kernels.cpu.roi.box_operands import refuse_boxes
+from saccade.kernels.cpu.roi.channel_blocks import NO_COPY, flat_planes, gather_block
 from saccade.kernels.machine import beyond_caches, machine
 from saccade.opdefs.roi_align import RoiAlignGradient
 

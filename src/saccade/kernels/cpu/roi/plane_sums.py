@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from saccade.backends.cpu.codegen.language import Kernel, Ptr
 from saccade.backends.cpu.codegen.values import Int
 from saccade.kernels.cpu.floats import lanes_of, store
-from saccade.kernels.cpu.roi.boxes import Order
+from saccade.kernels.cpu.roi.box_operands import Order
 
 __all__ = ["Planes"]
 

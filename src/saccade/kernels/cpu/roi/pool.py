@@ -1,8 +1,8 @@
 """RoiPool: every bin of a box is the largest pixel of its picture there, with its place.
 
-Phases: boxes rounded to pixels and put in order by picture and rows (`ranges`); then, for some
+Phases: boxes rounded to pixels and put in order by picture and rows (`bin_ranges`); then, for some
 pictures and a block of channels that stay in the last-level cache together, boxes in that order
-(`maxima`).
+(`pool_maxima`).
 Pictures whose channels are not neighbours in memory are copied block by block into a temporary
 where they are. Refuses results whose channels are not neighbours and whose bins are not either.
 """
@@ -25,11 +25,11 @@ from saccade.kernels.base import (
     one_way,
 )
 from saccade.kernels.cpu.floats import FLOATS, wide
-from saccade.kernels.cpu.movement.copy import CopyConfig, emit_copy
-from saccade.kernels.cpu.roi.boxes import refuse_boxes
-from saccade.kernels.cpu.roi.maxima import MaximaCode, emit_maxima
-from saccade.kernels.cpu.roi.planes import NO_COPY, cached_blocks, flat_planes, gather_block
-from saccade.kernels.cpu.roi.ranges import RangesCode, RangesPlan, emit_ranges
+from saccade.kernels.cpu.movement.copy_code import CopyConfig, emit_copy
+from saccade.kernels.cpu.roi.bin_ranges import RangesCode, RangesPlan, emit_ranges
+from saccade.kernels.cpu.roi.box_operands import refuse_boxes
+from saccade.kernels.cpu.roi.channel_blocks import NO_COPY, cached_blocks, flat_planes, gather_block
+from saccade.kernels.cpu.roi.pool_maxima import MaximaCode, emit_maxima
 from saccade.kernels.machine import machine
 from saccade.opdefs.roi_pool import RoiPool
 

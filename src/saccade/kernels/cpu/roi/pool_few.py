@@ -1,8 +1,8 @@
 """RoiPool of few channels: straight from planes, with the bins of a row side by side.
 
-A single phase, and nothing is copied (`row_maxima`). Refuses pictures whose rows, and results whose
-bins are not neighbours in memory, rows of more bins than a vector has lanes, and targets that do
-not permute lanes.
+A single phase, and nothing is copied (`pool_few_code`). Refuses pictures whose rows, and results
+whose bins are not neighbours in memory, rows of more bins than a vector has lanes, and targets that
+do not permute lanes.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from saccade.kernels.base import (
     one_way,
 )
 from saccade.kernels.cpu.floats import FLOATS
-from saccade.kernels.cpu.roi.boxes import plan_boxes, refuse_boxes
-from saccade.kernels.cpu.roi.planes import flat_planes
+from saccade.kernels.cpu.roi.box_operands import plan_boxes, refuse_boxes
+from saccade.kernels.cpu.roi.channel_blocks import flat_planes
 from saccade.kernels.cpu.roi.pool import guessed_pixels
-from saccade.kernels.cpu.roi.row_maxima import ROWS, RowMaximaCode, emit_row_maxima
+from saccade.kernels.cpu.roi.pool_few_code import ROWS, RowMaximaCode, emit_row_maxima
 from saccade.kernels.machine import machine
 from saccade.opdefs.roi_pool import RoiPool
 

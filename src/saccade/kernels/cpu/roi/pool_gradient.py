@@ -26,8 +26,8 @@ from saccade.kernels.base import (
     one_way,
 )
 from saccade.kernels.cpu.floats import FLOATS, load_one, wide
-from saccade.kernels.cpu.movement.copy import CopyConfig, emit_copy
-from saccade.kernels.cpu.roi.boxes import (
+from saccade.kernels.cpu.movement.copy_code import CopyConfig, emit_copy
+from saccade.kernels.cpu.roi.box_operands import (
     Boxes,
     BoxesCode,
     BoxesPlan,
@@ -35,9 +35,9 @@ from saccade.kernels.cpu.roi.boxes import (
     plan_boxes,
     refuse_boxes,
 )
-from saccade.kernels.cpu.roi.planar import Planar, channel_blocks
+from saccade.kernels.cpu.roi.channel_blocks import NO_COPY
+from saccade.kernels.cpu.roi.plane_blocks import Planar, channel_blocks
 from saccade.kernels.cpu.roi.plane_sums import Planes
-from saccade.kernels.cpu.roi.planes import NO_COPY
 from saccade.kernels.machine import machine
 from saccade.opdefs.roi_pool import RoiPoolGradient
 

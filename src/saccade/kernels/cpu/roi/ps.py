@@ -3,7 +3,7 @@
 Phases: boxes (`ps_regions`); then plane by plane, a chunk being one bin of some channels of one
 picture, for each box of that picture: these planes share the tables, and wait for memory side by
 side. Pictures whose planes are not dense are copied to planes first, those whose channels are
-neighbours as far as boxes read them (`window`).
+neighbours as far as boxes read them (`window_transpose`).
 """
 
 from __future__ import annotations
@@ -16,9 +16,10 @@ from saccade.backends.cpu.codegen.language import Kernel, Ptr
 from saccade.backends.cpu.codegen.values import I32, Int, Vec, lanes_picked
 from saccade.kernels.base import Call, CpuKernel, In, Launch, Operand, Out, Temp, one_way
 from saccade.kernels.cpu.floats import FLOATS, lanes_of, load, store, wide
-from saccade.kernels.cpu.roi.boxes import refuse_boxes
-from saccade.kernels.cpu.roi.planar import Planar, picture_blocks
-from saccade.kernels.cpu.roi.ps_regions import (
+from saccade.kernels.cpu.roi.bin_ranges import Ranges, RangesPlan
+from saccade.kernels.cpu.roi.box_operands import refuse_boxes
+from saccade.kernels.cpu.roi.plane_blocks import Planar, picture_blocks
+from saccade.kernels.cpu.roi.ps_code import (
     PsCode,
     PsConfig,
     Regions,
@@ -28,9 +29,8 @@ from saccade.kernels.cpu.roi.ps_regions import (
     first_phases,
     regions,
 )
-from saccade.kernels.cpu.roi.ranges import Ranges, RangesPlan
-from saccade.kernels.cpu.roi.runs import Runs, RunsPlan
-from saccade.kernels.cpu.roi.window import window_phase
+from saccade.kernels.cpu.roi.ps_runs import Runs, RunsPlan
+from saccade.kernels.cpu.roi.window_transpose import window_phase
 from saccade.kernels.machine import beyond_caches, machine
 from saccade.opdefs.ps_roi import PsRoi
 

@@ -2,7 +2,7 @@
 
 Each plane of the result belongs to one bin of every box of its picture. Phases: boxes
 (`ps_regions`), then each plane by itself (`plane_sums`); of results whose channels are neighbours
-row by row (`ps_spread`). Where neither planes nor pixels are dense, planes are copied.
+row by row (`ps_gradient_scatter`). Where neither planes nor pixels are dense, planes are copied.
 """
 
 from __future__ import annotations
@@ -14,11 +14,12 @@ from saccade.backends.cpu.codegen.language import Kernel, Ptr
 from saccade.backends.cpu.codegen.values import Int, Vec
 from saccade.kernels.base import Call, CpuKernel, In, Launch, Out, Scratch, one_way
 from saccade.kernels.cpu.floats import FLOATS, lanes_of, load_one, wide
-from saccade.kernels.cpu.roi.boxes import refuse_boxes
-from saccade.kernels.cpu.roi.planar import Planar, picture_blocks
+from saccade.kernels.cpu.roi.bin_ranges import Ranges, RangesPlan
+from saccade.kernels.cpu.roi.box_operands import refuse_boxes
+from saccade.kernels.cpu.roi.channel_blocks import flat_planes
+from saccade.kernels.cpu.roi.plane_blocks import Planar, picture_blocks
 from saccade.kernels.cpu.roi.plane_sums import Planes
-from saccade.kernels.cpu.roi.planes import flat_planes
-from saccade.kernels.cpu.roi.ps_regions import (
+from saccade.kernels.cpu.roi.ps_code import (
     PsCode,
     PsConfig,
     Regions,
@@ -28,9 +29,8 @@ from saccade.kernels.cpu.roi.ps_regions import (
     own_bin,
     regions,
 )
-from saccade.kernels.cpu.roi.ps_spread import emit_spread, spread_phases
-from saccade.kernels.cpu.roi.ranges import Ranges, RangesPlan
-from saccade.kernels.cpu.roi.runs import Runs, RunsPlan
+from saccade.kernels.cpu.roi.ps_gradient_scatter import emit_spread, spread_phases
+from saccade.kernels.cpu.roi.ps_runs import Runs, RunsPlan
 from saccade.kernels.machine import machine
 from saccade.opdefs.ps_roi import PsRoiGradient
 

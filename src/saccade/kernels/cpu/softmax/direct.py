@@ -2,7 +2,8 @@
 
     y = exp(x - max) / Σ exp(x - max)        log: y = x - max - log Σ exp(x - max)
 
-Three sweeps of a row that stays in the first-level cache; see `normalize.sweep` for how vectors go.
+Three sweeps of a row that stays in the first-level cache; see `normalize.axis_sweep` for how
+vectors go.
 """
 
 from __future__ import annotations
@@ -13,8 +14,15 @@ from saccade.backends.cpu.codegen import math
 from saccade.backends.cpu.codegen.language import Kernel
 from saccade.backends.cpu.codegen.values import Vec
 from saccade.kernels.base import Call, CpuKernel, In, Launch, Out, one_way
-from saccade.kernels.cpu.normalize.sweep import Place, Step, Sweep, SweepCode, SweepPlan, plan_sweep
-from saccade.kernels.cpu.pointwise.elements import FLOATS
+from saccade.kernels.cpu.normalize.axis_sweep import (
+    Place,
+    Step,
+    Sweep,
+    SweepCode,
+    SweepPlan,
+    plan_sweep,
+)
+from saccade.kernels.cpu.pointwise.vector_elements import FLOATS
 from saccade.kernels.machine import machine
 from saccade.opdefs.reduce import Softmax
 

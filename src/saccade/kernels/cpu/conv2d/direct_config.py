@@ -1,0 +1,388 @@
+"""Tiles, blocks and the order of work of the direct convolution and of matrix products."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from heapq import heappop, heappush
+from operator import itemgetter
+from typing import NamedTuple, overload
+
+from saccade.backends.cpu.target import Target
+
+__all__ = [
+    "Blocking",
+    "Borders",
+    "DirectConfig",
+    "Piece",
+    "Ranked",
+    "Tile",
+    "Way",
+    "blockings",
+    "ranked_tiles",
+    "tiles",
+    "ways",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class DirectConfig:
+    """What the code of `conv2d.direct` depends on.
+
+    Attributes:
+        rows: Pixels of a tile.
+        vectors: Vectors of output channels of a tile.
+        half: Whether the last of them is half as wide.
+        unroll: Steps of one trip of the inner loop.
+        shape: `once`, `whole` or `tail`, see `microkernel.Reduction`.
+        pairs: Whether channels are summed in pairs of bfloat16.
+        odd: Whether one channel is left after the pairs.
+        element: Type of the input's elements.
+        border: What keeps taps inside the picture: `none` (all are), `zeros` (those outside read
+            zeros), `regions` (tiles hold pixels that need the same taps, and skip the others).
+        unit: Whether neighbouring input channels are neighbours in memory.
+        spread: Whether the result's pixels are apart, as in one phase of a transposed convolution.
+        flat: Whether pixels are evenly apart in every operand, as in 1x1 convolutions.
+        phase: `whole` sums with their epilogue, sums of `rows` of taps, or the `sum` of parts.
+        prologue: Expression applied to every loaded element; `$0` for none.
+        prologue_operands: Type of the elements of each of its operands.
+        epilogue: `EpilogueSpec.code`.
+    """
+
+    rows: int
+    vectors: int
+    half: bool
+    unroll: int
+    shape: str
+    pairs: bool
+    odd: bool
+    element: str
+    border: str
+    unit: bool
+    spread: bool
+    flat: bool
+    phase: str
+    prologue: str
+    prologue_operands: tuple[str, ...]
+    epilogue: tuple[str, ...]
+
+
+# (vectors, rows): sums, vectors and one broadcast fit the registers. Few rows are read better than
+# many: their distance is often a multiple of the cache's stride, and its ways are 8.
+_TILES_32 = (
+    *((4, 7), (4, 6), (3, 8), (2, 14), (2, 12), (4, 5), (5, 5), (1, 14), (2, 7), (4, 3), (8, 1)),
+    *((1, 24), (2, 10), (4, 4), (6, 4), (3, 5), (2, 6), (1, 7), (2, 4), (8, 2), (2, 1), (4, 1)),
+    *((1, 6), (1, 4), (1, 1)),
+)
+# Where the widest multiply-add takes as long as two of half its width, 24 channels take three of
+# those rather than four.
+_HALVED = (
+    *((5, 5), (3, 8), (4, 6), (2, 10), (2, 7), (3, 5), (5, 4), (4, 4), (2, 6), (3, 4), (2, 4)),
+    *((5, 1), (3, 1), (2, 1)),
+)
+_TILES_16 = (
+    *((2, 6), (3, 4), (1, 12), (2, 5), (1, 7), (2, 4), (2, 3), (4, 2), (4, 1), (2, 1), (1, 4)),
+    (1, 1),
+)
+_ROWS_IN_REGISTERS = 10  # addresses of rows
+_SPILLED_ROW = 0.6  # cycles of a step for every other row
+_TILE, _SUM = 30, 3  # cycles of a tile, of each of its sums
+# A tile's first loads and its epilogue overlap with its neighbours' products as far as the core
+# looks ahead: of a large tile less does. Cycles for the squares of its rows and of its sums.
+_FAR_ROWS, _FAR_SUMS = 0.8, 0.2
+_FMA_LATENCY = 4
+_WAYS = 8
+_CLAIM = 1500  # cycles that a chunk costs beyond its tiles
+_STREAM = (16, 6)  # bytes per cycle that one core reads from the last cache, from memory
+_MANY_CUTS, _CUTS = 4, 6  # tiles of which several cuts are worth measuring, and how many
+_ALIAS = 4096  # bytes: rows that are so far apart compete for the same ways of the first cache
+
+
+def tiles(target: Target, *, halves: bool = False) -> tuple[tuple[int, int, bool], ...]:
+    """Tiles (vectors, rows, whether the last vector is half as wide), the best ones first.
+
+    Args:
+        target: Machine.
+        halves: Whether half vectors can be used.
+    """
+    if target.registers < 32:
+        return tuple((nv, mr, False) for nv, mr in _TILES_16)
+    # Where a product cannot take a broadcast from memory, that and its address pass through one
+    # register more.
+    spare = 0 if target.embedded_broadcasts else 2
+    known = [(nv, mr, False) for nv, mr in _TILES_32 if nv * (mr + 1) + spare <= target.registers]
+    if halves and target.splits_vectors:
+        known += [(nv, mr, True) for nv, mr in _HALVED]
+    return tuple(known)
+
+
+class Piece(NamedTuple):
+    """Pixels that are cut into tiles together.
+
+    Attributes:
+        pixels: How many.
+        depth: Summed elements of each.
+        overhead: Cycles that a pixel of a tile costs beyond its products.
+    """
+
+    pixels: int
+    depth: float
+    overhead: float = 0.0
+
+
+Borders = tuple[tuple[str, tuple[Piece, ...]], ...]
+"""Names, see `DirectConfig.border`, each with what tiles are cut from."""
+
+
+class Tile(NamedTuple):
+    """A tile of sums.
+
+    Attributes:
+        vectors: Vectors of output channels.
+        rows: Pixels.
+        slowdown: Expected time over that of the best tile.
+        cycles: Expected time of the team.
+        half: Whether the last vector is half as wide.
+        border: See `DirectConfig`.
+    """
+
+    vectors: int
+    rows: int
+    slowdown: float
+    cycles: float
+    half: bool = False
+    border: str = "none"
+
+    def width(self, lanes: int) -> int:
+        """Output channels, for vectors of so many lanes."""
+        return _width(self.vectors, self.half, lanes)
+
+
+def _width(vectors: int, half: bool, lanes: int) -> int:
+    return vectors * lanes - lanes // 2 * half
+
+
+class Ranked(Sequence[Tile]):
+    """Tiles, the one that takes the least time first; each is made when it is asked for.
+
+    Args:
+        times: Cycles of each, in order, with (vectors, rows, half) and the border.
+    """
+
+    def __init__(self, times: list[tuple[float, tuple[int, int, bool], str]]) -> None:
+        self._times = times
+        self._best = max(times[0][0], 1.0)
+
+    def __len__(self) -> int:
+        return len(self._times)
+
+    @overload
+    def __getitem__(self, place: int) -> Tile: ...
+    @overload
+    def __getitem__(self, place: slice) -> tuple[Tile, ...]: ...
+    def __getitem__(self, place: int | slice) -> Tile | tuple[Tile, ...]:
+        if isinstance(place, slice):
+            return tuple(map(self._tile, self._times[place]))
+        return self._tile(self._times[place])
+
+    def _tile(self, entry: tuple[float, tuple[int, int, bool], str]) -> Tile:
+        time, (vectors, rows, half), border = entry
+        return Tile(vectors, rows, time / self._best, time, half, border)
+
+
+@lru_cache(maxsize=256)
+def ranked_tiles(
+    borders: Borders,
+    channels: int,
+    *,
+    pitch: int,
+    unit: bool,
+    target: Target,
+    threads: int,
+    groups: int = 1,
+    halves: bool = False,
+) -> Ranked:
+    """The tiles that can be used, the one that takes the least time first.
+
+    Args:
+        borders: Ways to keep taps inside the picture, each with the rows of the product; no tile
+            has rows of two pieces.
+        channels: Output channels.
+        pitch: Bytes from row to row.
+        unit: Whether the summed elements of a row are neighbours.
+        target: Machine.
+        threads: Width of the team.
+        groups: How many times there are these pieces and channels.
+        halves: Whether half vectors can be used.
+    """
+    sets = _ALIAS // math.gcd(max(pitch, 1), _ALIAS)
+    times = []
+    for border, pieces in borders:
+        weights = max((piece.depth for piece in pieces), default=0.0) * 4  # bytes of a channel
+        stream = _STREAM[weights * channels > target.l3]
+        for tile, width, close, afar, ends in _steps(target, sets, unit, halves, stream):
+            _, mr, _ = tile
+            # Each tile reads weights that do not stay in the second cache from afar.
+            step = afar if weights * width > target.l2 // 2 else close
+            blocks = -(-channels // width)
+            total, units = 0.0, 0
+            for pixels, depth, overhead in pieces:
+                count = -(-pixels // mr) * blocks
+                total += count * (depth * step + overhead * mr + ends)
+                units += count
+            if units:
+                fair = units * groups / threads
+                total *= (math.ceil(fair) if fair < 8 else fair) / units
+            times.append((total, tile, border))
+    times.sort(key=itemgetter(0))  # of equal ones the first in the table
+    return Ranked(times)
+
+
+@lru_cache(maxsize=256)
+def _steps(
+    target: Target, sets: int, unit: bool, halves: bool, stream: int
+) -> tuple[tuple[tuple[int, int, bool], int, float, float, float], ...]:
+    """What the time of each tile is made of, whatever the sizes.
+
+    Args:
+        target: Machine.
+        sets: Rows that do not compete for the same ways of the first cache.
+        unit: Whether the summed elements of a row are neighbours.
+        halves: Whether half vectors can be used.
+        stream: Bytes per cycle of weights from afar.
+
+    Returns:
+        Tile; its channels; cycles of a step with weights in the second cache, and from afar; cycles
+        besides the steps and the rows' overhead.
+    """
+    rate = 1 if target.vector_bits == 512 else 2  # fused multiply-adds, and vector loads, per cycle
+    limit = target.registers - 4
+    found = []
+    for rank, (nv, mr, half) in enumerate(tiles(target, halves=halves)):
+        # Rows that step on their own need registers for their steps too.
+        if unit or (mr <= 12 and nv * (mr + 1) <= limit):
+            width = _width(nv, half, target.lanes)
+            products = mr * width / target.lanes / rate
+            close = max(products, (mr / 2 + nv) / rate, _FMA_LATENCY)
+            afar = max(close, width * 4 / stream + 0.1 * products)
+            crowd = max(0.0, -(-mr // sets) + 1 - _WAYS)
+            slower = 1 + 0.1 * crowd + 0.001 * rank
+            spilled = _SPILLED_ROW * max(0, mr - _ROWS_IN_REGISTERS)
+            ends = _TILE + _SUM * mr * nv + _FAR_ROWS * mr**2 + _FAR_SUMS * (mr * nv) ** 2
+            steps = (close * slower + spilled, afar * slower + spilled)
+            found.append(((nv, mr, half), width, *steps, ends))
+    return tuple(found)
+
+
+class Blocking(NamedTuple):
+    """How the grid of tiles is cut into chunks.
+
+    Attributes:
+        tiles: Tiles of pixels of one chunk.
+        blocks: Blocks of channels of one chunk.
+        tile_chunks: Chunks along the pixels.
+        block_chunks: Chunks along the channels.
+        pixels_first: Whether neighbouring chunks share their channels (else their pixels).
+        slowdown: Expected time over that of the best cut.
+    """
+
+    tiles: int
+    blocks: int
+    tile_chunks: int
+    block_chunks: int
+    pixels_first: bool
+    slowdown: float = 1.0
+
+    def integers(self, groups: int, blocks: int) -> tuple[int, ...]:
+        """The values of `tile_grid.Grid`, for `groups` grids of so many blocks in all."""
+        return (
+            groups, blocks, self.tiles, self.blocks, self.tile_chunks, self.block_chunks,
+            int(self.pixels_first),
+        )  # fmt: skip
+
+
+@lru_cache(maxsize=1024)
+def blockings(
+    tiles: int,
+    blocks: int,
+    *,
+    panel: int,
+    row: int,
+    cycles: int,
+    target: Target,
+    threads: int,
+    shared: int = 0,
+) -> tuple[Blocking, ...]:
+    """Ways to cut a grid of `tiles` times `blocks` into chunks, the best one first, a few at most.
+
+    Args:
+        tiles: Tiles of pixels.
+        blocks: Blocks of channels.
+        panel: Bytes of the weights of one block.
+        row: Bytes of input that one tile reads.
+        cycles: Roughly, of one tile.
+        target: Machine, for its caches.
+        threads: Width of the team.
+        shared: Cycles that a tile costs every chunk that it is in, however many its blocks.
+    """
+    if tiles * blocks == 0:
+        return (Blocking(1, 1, 0, 0, True),)
+    channels_stay = panel * blocks > target.l2 // 2
+    wide = 1 if channels_stay and not shared else blocks
+    reuse = max(1, target.l2 // 4 // max(row, 1)) if wide > 1 else tiles
+    found: list[tuple[float, int, int, int, int, int]] = []
+    for b in _halves(wide):
+        for t in _halves(min(tiles, reuse)):
+            # Time against perfect balance, with a charge for every chunk, for weights that are
+            # read again, and for what is shared.
+            many, across = -(-tiles // t), -(-blocks // b)
+            chunks = many * across
+            slowest = -(-chunks // threads) * t * b * threads / (tiles * blocks)
+            grains = 1 + 0.5 / max(1, chunks / threads) + _CLAIM / (t * b * cycles)
+            waste = max(1.0, slowest) * grains + 0.02 / t + 0.002 / b
+            found.append((waste + shared / (b * cycles), len(found), t, b, many, across))
+    found.sort()
+    return tuple(
+        Blocking(t, b, many, across, channels_stay, time / found[0][0])
+        for time, _, t, b, many, across in found[:_CUTS]
+    )
+
+
+def _halves(count: int) -> list[int]:
+    found = [count]
+    while found[-1] > 1:
+        found.append(-(-found[-1] // 2))
+    return found
+
+
+class Way(NamedTuple):
+    """A tile and how its grid is cut into chunks.
+
+    Attributes:
+        slowdown: Expected time over that of the best way.
+        tile: The tile.
+        place: Of the cut among the tile's `blockings`.
+    """
+
+    slowdown: float
+    tile: Tile
+    place: int
+
+
+def ways(tiles: Sequence[Tile], cuts: Callable[[Tile], tuple[Blocking, ...]]) -> Iterator[Way]:
+    """Every tile with its best cuts, the best pair first; each is only made when asked for."""
+    waiting: list[tuple[float, int, int]] = []
+    for rank, tile in enumerate(tiles):
+        # The best cut of a tile takes no longer than the tile says; of equal ones the first tile.
+        while waiting and waiting[0] < (tile.slowdown, rank, 0):
+            slowdown, other, place = heappop(waiting)
+            yield Way(slowdown, tiles[other], place)
+        yield Way(tile.slowdown, tile, 0)
+        if rank < _MANY_CUTS:
+            for place, cut in enumerate(cuts(tile)[1:], 1):
+                heappush(waiting, (tile.slowdown * cut.slowdown, rank, place))
+    while waiting:
+        slowdown, other, place = heappop(waiting)
+        yield Way(slowdown, tiles[other], place)

@@ -1,0 +1,262 @@
+"""Copies pictures into dense blocks that products and samples read, and blocks back into pictures.
+
+blocks     target[image, block, row, column] = source[image, first of the block + column, row],
+           rows being pixels and columns channels, or the other way round; columns up to the
+           pitch and some more rows are zeros
+pictures   the way back, summed over parts
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from saccade.backends.cpu.codegen.language import Kernel, Ptr
+from saccade.backends.cpu.codegen.values import Int, IntLike, Vec
+from saccade.kernels.base import Launch, Operand, View
+from saccade.kernels.cpu import floats
+from saccade.kernels.cpu.deform.config import (
+    DeformConfig,
+    Geometry,
+    ceil_to,
+    element_of,
+    strides_of,
+)
+from saccade.kernels.cpu.matmul.operand_panels import transposed
+
+__all__ = ["blocks_launch", "emit_blocks", "emit_pictures", "pictures_launch", "planes_launch"]
+
+_BAND = 256
+"""Rows of a chunk."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Copy:
+    """Integer parameters, in order; strides are the picture's."""
+
+    image: Int
+    column: Int
+    row: Int
+    blocks: Int
+    unit: Int
+    per: Int
+    block: Int
+    pitch: Int
+    rows: Int
+    extra: Int
+    bands: Int
+    parts: Int
+    chunks: Int
+
+
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    """One chunk: a band of rows of a block."""
+
+    picture: Ptr
+    block: Ptr
+    first: Int
+    end: Int
+    columns: Int
+
+
+def _piece(k: Kernel, c: _Copy, chunk: Int, picture: Ptr, block: Ptr) -> _Piece:
+    place = chunk // c.bands
+    first = (chunk - place * c.bands) * _BAND
+    image = place // c.blocks
+    number = place - image * c.blocks
+    unit = number // c.per
+    before = (number - unit * c.per) * c.block
+    channel = unit * c.unit + before
+    return _Piece(
+        picture + (image * c.image + channel * c.column),
+        block + place * (c.rows + c.extra) * c.pitch,
+        first,
+        k.minimum_int(first + _BAND, c.rows),
+        k.minimum_int(c.unit - before, c.block),
+    )
+
+
+def emit_blocks(k: Kernel, config: DeformConfig) -> None:
+    """Pictures to blocks."""
+    picture, target = k.pointer("picture", config.source), k.pointer("block", config.target)
+    c = k.sizes(_Copy)
+    with k.chunks(c.chunks) as chunk:
+        p = _piece(k, c, chunk, picture, target)
+        if config.form == "columns":
+            _copy_rows(k, config, c, p)
+        elif config.form == "rows":
+            _transpose(k, config, c, p)
+        else:
+            _copy_elements(k, config, c, p)
+        zero = k.zero(k.lanes, config.wide)
+        with k.when(p.end.equals(c.rows)):
+            edge = p.block + c.rows * c.pitch
+            with k.range(0, c.extra * c.pitch, k.lanes) as at:
+                floats.store(k, edge, zero, at)
+
+
+def _copy_rows(k: Kernel, config: DeformConfig, c: _Copy, p: _Piece) -> None:
+    """Columns are neighbours in the picture."""
+    with k.range(p.first, p.end) as row:
+        source, target = p.picture + row * c.row, p.block + row * c.pitch
+        with k.range(0, c.pitch, k.lanes) as at:
+            inside = k.first(p.columns - at)
+            value = floats.load(k, source, at, k.lanes, config.wide, inside)
+            floats.store(k, target, value, at)
+
+
+def _transpose(k: Kernel, config: DeformConfig, c: _Copy, p: _Piece) -> None:
+    """Rows are neighbours in the picture: squares of vectors."""
+    with k.range(p.first, p.end, k.lanes) as row, k.range(0, c.pitch, k.lanes) as column:
+        vectors = []
+        for j in range(k.lanes):
+            there = (column + j) < p.columns
+            inside = k.first(there.select(p.end - row, 0))
+            place = p.picture + there.select(column + j, 0) * c.column
+            vectors.append(floats.load(k, place, row, k.lanes, config.wide, inside))
+        for i, value in enumerate(transposed(k, vectors)):
+            with k.when(row + i < p.end):
+                floats.store(k, p.block, value, (row + i) * c.pitch + column)
+
+
+def _copy_elements(k: Kernel, config: DeformConfig, c: _Copy, p: _Piece) -> None:
+    with k.range(p.first, p.end) as row, k.range(0, c.pitch) as column:
+        there = column < p.columns
+        at = row * c.row + there.select(column, 0) * c.column
+        value = floats.load_one(k, p.picture, at, config.wide)
+        zero = k.zero(1, config.wide)
+        kept = Vec(k.b, k.b.select(there.value, value.value, zero.value))
+        floats.store(k, p.block, kept, row * c.pitch + column)
+
+
+def emit_pictures(k: Kernel, config: DeformConfig) -> None:
+    """Blocks to pictures: rows are pixels."""
+    block, picture = k.pointer("block", config.wide), k.pointer("picture", config.target)
+    c = k.sizes(_Copy)
+    with k.chunks(c.chunks) as chunk:
+        p = _piece(k, c, chunk, picture, block)
+        apart = c.chunks // c.bands * (c.rows + c.extra) * c.pitch
+        across = k.range(0, p.columns, k.lanes)
+        with k.range(p.first, p.end, k.lanes) as row, across as column:
+            numbers = [k.minimum_int(row + i, p.end - 1) for i in range(k.lanes)]
+            rows = [p.block + (number * c.pitch + column) for number in numbers]
+            store_square(
+                k, config.form, [_total(k, place, c.parts, apart) for place in rows], p.picture,
+                (c.column, c.row), (row, column), (p.end - row, p.columns - column),
+            )  # fmt: skip
+
+
+def _total(k: Kernel, place: Ptr, parts: Int, apart: Int) -> Vec:
+    """The sum of a vector's parts, in their order."""
+    total = k.var(place.vec(0, None, k.lanes))
+    with k.range(1, parts) as part:
+        total.set(total.get() + place.vec(part * apart, None, k.lanes))
+    value: Vec = total.get()
+    return value
+
+
+def store_square(
+    k: Kernel, form: str, square: list[Vec], picture: Ptr, strides: tuple[Int, Int],
+    place: tuple[IntLike, IntLike], left: tuple[Int, Int],
+) -> None:  # fmt: skip
+    """Vectors of channels, one for each of neighbouring pixels, into a picture.
+
+    Args:
+        k: Builder.
+        form: `columns` where channels are neighbours in memory, `rows` where pixels are, else "".
+        square: As many as a vector has lanes.
+        picture: Its first pixel and channel.
+        strides: Elements from channel to channel and from pixel to pixel.
+        place: The square's first pixel and channel.
+        left: Pixels and channels from there on.
+    """
+    (by_channel, by_pixel), (pixel, channel) = strides, place
+    if form == "columns":
+        inside = k.first(left[1])
+        for i, value in enumerate(square):
+            with k.when(left[0] > i):
+                floats.store(k, picture, value, (pixel + i) * by_pixel + channel, inside)
+        return
+    inside = k.first(left[0])
+    for j, value in enumerate(transposed(k, square)):
+        with k.when(left[1] > j):
+            start = picture + (channel + j) * by_channel
+            if form == "rows":
+                floats.store(k, start, value, pixel, inside)
+            else:
+                for i in range(k.lanes):
+                    with k.when(left[0] > i):
+                        floats.store(k, start, k.extract(value, i), (pixel + i) * by_pixel)
+
+
+def form_of(view: View) -> str:
+    """How channels and pixels of a picture lie."""
+    _, channel, pixel = strides_of(view)
+    if channel == 1 or (view.shape[1] == 1 and pixel != 1):
+        return "columns"
+    return "rows" if pixel == 1 else ""
+
+
+def blocks_launch(
+    view: View, source: Operand, target: Operand, element: str, g: Geometry,
+    *, units: tuple[int, int, int, int], pitch: int, extra: int, wide: str,
+) -> Launch:  # fmt: skip
+    """The phase that makes blocks of a picture, pixels as rows.
+
+    Args:
+        view: The picture.
+        source: Operand.
+        target: Operand.
+        element: The target's elements.
+        g: Sizes.
+        units: Blocks of a picture, channels of a unit, its blocks, channels of a block.
+        pitch: Channels of a row of the target.
+        extra: Rows of zeros behind the pixels.
+        wide: Elements of registers.
+    """
+    image, channel, pixel = strides_of(view)
+    rows = view.shape[2] * view.shape[3]
+    form = form_of(view)
+    config = DeformConfig("blocks", element_of(view), element, wide, form=form)
+    bands = max(1, -(-rows // _BAND))
+    chunks = g.images * units[0] * bands
+    strides = (image, 1 if form == "columns" else channel, pixel)
+    integers = (*strides, *units, pitch, rows, extra, bands, 1, chunks)
+    return Launch(config, (source, target), integers, chunks)
+
+
+def planes_launch(
+    view: View, source: Operand, target: Operand, element: str, g: Geometry,
+    *, pitch: int, wide: str,
+) -> Launch:  # fmt: skip
+    """The phase that copies a picture by channels, its pixels padded with zeros to a pitch."""
+    image, channel, pixel = strides_of(view)
+    count, channels = view.shape[2] * view.shape[3], view.shape[1]
+    form = {"columns": "rows", "rows": "columns", "": ""}[form_of(view)]
+    config = DeformConfig("blocks", element_of(view), element, wide, form=form)
+    bands = max(1, -(-channels // _BAND))
+    chunks = g.images * bands
+    units = (1, count, 1, count)
+    integers = (image, pixel, channel, *units, pitch, channels, 0, bands, 1, chunks)
+    return Launch(config, (source, target), integers, chunks)
+
+
+def pictures_launch(
+    view: View, source: Operand, target: Operand, g: Geometry, *, parts: int, wide: str
+) -> Launch:
+    """The phase that sums parts of blocks into a picture."""
+    image, channel, pixel = strides_of(view)
+    rows = view.shape[2] * view.shape[3]
+    form = form_of(view)
+    config = DeformConfig("pictures", "", element_of(view), wide, form=form)
+    bands = -(-rows // _BAND)
+    chunks = g.images * g.blocks * bands
+    units = (g.blocks, g.unit, g.per, g.block)
+    strides = (image, 1 if form == "columns" else channel, pixel)
+    integers = (*strides, *units, g.pitch, rows, 1, bands, parts, chunks)
+    return Launch(config, (source, target), integers, chunks)
+
+
+def planes_pitch(pixels: int, unit: int) -> int:
+    """Elements from plane to plane: an odd number of units, so that planes share no cache set."""
+    return (ceil_to(max(1, pixels), unit) // unit | 1) * unit

@@ -1,0 +1,131 @@
+"""Columns: samples of a block of channels for a tile of pixels, side by side for a product."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+from saccade.backends.cpu.codegen.language import Kernel, Ptr
+from saccade.backends.cpu.codegen.values import Int, IntLike, Vec
+from saccade.kernels.cpu.deform.config import COLUMNS, Sizes
+from saccade.kernels.cpu.deform.sample_points import Plan
+
+__all__ = [
+    "Corners",
+    "Rows",
+    "corners_of",
+    "over_vectors",
+    "sample_pairs",
+    "sample_rows",
+    "sampled",
+]
+
+_UNROLL = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Corners:
+    """Four pixels' first channels, and their shares in every lane."""
+
+    pixels: tuple[Ptr, ...]
+    shares: tuple[Vec, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Where columns go: a row for each pixel, (tap, channel).
+
+    Attributes:
+        target: The first row.
+        pitch: From row to row.
+        channels: Of the block.
+        count: Pixels.
+        first: The first tap.
+        end: The tap that is none any more.
+    """
+
+    target: Ptr
+    pitch: IntLike
+    channels: Int
+    count: Int
+    first: IntLike
+    end: Int
+
+
+def corners_of(k: Kernel, plan: Plan, picture: Ptr, tap: Int, pixel: IntLike) -> Corners:
+    """The corners of a sample; `picture` is the block's."""
+    pixels, shares = [], []
+    first = tap * 4 * plan.room + pixel
+    for corner in range(4):
+        at = first + plan.room * corner
+        pixels.append(picture + plan.index.load_int(at) * plan.sizes.pitch)
+        shares.append(plan.share.splat(at))
+    return Corners(tuple(pixels), tuple(shares))
+
+
+def sampled(k: Kernel, c: Corners, at: IntLike) -> Vec:
+    """A vector of channels."""
+    total = c.shares[0] * c.pixels[0].vec(at, None, k.lanes)
+    for share, pixel in zip(c.shares[1:], c.pixels[1:], strict=True):
+        total = k.fma(share, pixel.vec(at, None, k.lanes), total)
+    return total
+
+
+def over_vectors(k: Kernel, g: Sizes, emit: Callable[[Int], None]) -> None:
+    """Call `emit` for the first channel of each vector of a block."""
+    step = _UNROLL * k.lanes
+    whole = g.pitch // step * step
+    with k.range(0, whole, step) as at:
+        for u in range(_UNROLL):
+            emit(at + u * k.lanes)
+    with k.range(whole, g.pitch, k.lanes) as at:
+        emit(at)
+
+
+def sample_rows(k: Kernel, plan: Plan, picture: Ptr, rows: Rows) -> Int:
+    """Columns of a tile, with zeros up to whole trips.
+
+    A tap's vectors run past its channels into the next one's place, which is written after.
+
+    Returns:
+        How many elements a row has.
+    """
+    used = (rows.end - rows.first) * rows.channels
+    padded = (used + (COLUMNS - 1)) // COLUMNS * COLUMNS
+    zero = k.zero(1, plan.config.wide)
+    with k.range(0, rows.count) as pixel:
+        row = rows.target + pixel * rows.pitch
+        with k.range(used, padded) as at:
+            row.store(zero, at)
+        with k.range(rows.first, rows.end) as tap:
+            corners = corners_of(k, plan, picture, tap, pixel)
+            start = row + (tap - rows.first) * rows.channels
+            over_vectors(k, plan.sizes, partial(_store, k, start, corners))
+    return padded
+
+
+def _store(k: Kernel, target: Ptr, corners: Corners, at: Int) -> None:
+    target.store(sampled(k, corners, at), at)
+
+
+def sample_pairs(k: Kernel, plan: Plan, picture: Ptr, rows: Rows) -> None:
+    """The same in bfloat16 for sums over pixels: a row for two pixels, in pairs of them.
+
+    An odd count is filled up with a pixel of zeros.
+    """
+    with k.range(0, rows.count, 2) as pixel:
+        row = rows.target + pixel * rows.pitch
+        there = pixel + 1 < rows.count
+        last = there.select(pixel + 1, pixel)
+        factor = k.broadcast(k.to_real(there.select(1, 0)))
+        with k.range(rows.first, rows.end) as tap:
+            even = corners_of(k, plan, picture, tap, pixel)
+            odd = corners_of(k, plan, picture, tap, last)
+            odd = Corners(odd.pixels, tuple(share * factor for share in odd.shares))
+            start = row + (tap - rows.first) * rows.channels * 2
+            over_vectors(k, plan.sizes, partial(_store_pair, k, start, even, odd))
+
+
+def _store_pair(k: Kernel, target: Ptr, even: Corners, odd: Corners, at: Int) -> None:
+    target.store_halves(sampled(k, even, at), sampled(k, odd, at), at * 2)

@@ -1,0 +1,254 @@
+"""Kernels that sweep an axis several times per result: softmax, normalisations, scans.
+
+Some axes stay, the others are swept; both groups are collapsed over all operands together. Vectors
+go along the swept axes where they are contiguous (`along`), else across neighbouring results
+(`across`). A kernel writes its sweeps once:
+
+    top = place.reduce(lambda step: step.load(0), "max")
+    total = place.reduce(lambda step: math.exp(k, step.load(0) - top), "add")
+    place.each(lambda step: step.store(1, …))
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+
+from saccade.backends.cpu.codegen.language import Kernel
+from saccade.backends.cpu.codegen.values import Int, Mask, Vec
+from saccade.kernels.base import View
+from saccade.kernels.cpu.movement.loop_nest import Nest, Row, collapse, inner_kind, partition
+from saccade.kernels.cpu.pointwise.vector_elements import from_float, load, store, to_float
+
+__all__ = ["Place", "Step", "Sweep", "SweepCode", "SweepPlan", "plan_sweep"]
+
+_START = {"add": 0.0, "max": float("-inf")}
+_UNROLL = 4
+
+
+@dataclass(frozen=True)
+class SweepCode:
+    """What the code of a sweep depends on.
+
+    Attributes:
+        way: `along` or `across`.
+        elements: Element types of the operands.
+        kept_kinds: How each meets the last axis that stays.
+        swept_kinds: How each meets the last swept axis.
+        kept: Number of axes that stay.
+        swept: Number of swept axes.
+    """
+
+    way: str
+    elements: tuple[str, ...]
+    kept_kinds: tuple[str, ...]
+    swept_kinds: tuple[str, ...]
+    kept: int
+    swept: int
+
+
+@dataclass(frozen=True, slots=True)
+class SweepPlan:
+    """One call: code, integers, chunks, elements of one sweep."""
+
+    code: SweepCode
+    integers: tuple[int, ...]
+    chunks: int
+    count: int
+
+
+def plan_sweep(
+    shape: Sequence[int],
+    strides: Sequence[Sequence[int]],
+    elements: Sequence[View],
+    axes: Sequence[int],
+) -> SweepPlan:
+    """The loops of one call.
+
+    Args:
+        shape: Extents of all axes.
+        strides: For each operand, its strides along these axes; the first decides the order.
+        elements: Views of the operands (for their element types).
+        axes: The swept axes.
+    """
+    stay = [axis for axis in range(len(shape)) if axis not in axes]
+    kept, swept = (
+        collapse([shape[a] for a in group], [[s[a] for a in group] for s in strides])
+        for group in (stay, axes)
+    )
+    along = all(inner_kind(s[-1]) != "strided" for s in swept.strides)
+    along = along and (swept.sizes[-1] > 1 or kept.strides[0][-1] != 1)
+    code = SweepCode(
+        "along" if along else "across",
+        tuple(v.dtype.value for v in elements),
+        tuple(inner_kind(s[-1]) for s in kept.strides),
+        tuple(inner_kind(s[-1]) for s in swept.strides),
+        kept.rank,
+        swept.rank,
+    )
+    count = swept.rows * swept.sizes[-1]
+    cut = partition(kept, max(1, 8192 // max(1, count)), 16)
+    integers = (*Nest.integers(kept, cut), *swept.sizes, *(s for o in swept.strides for s in o))
+    return SweepPlan(code, (*integers, count), cut.chunks, count)
+
+
+class Sweep:
+    """Declares the pointers first, then (`declare_integers`) the integers of a `SweepPlan`."""
+
+    def __init__(self, k: Kernel, code: SweepCode) -> None:
+        self.k, self.code = k, code
+        self.pointers = [k.pointer(f"p{i}", e) for i, e in enumerate(code.elements)]
+
+    def declare_integers(self) -> None:
+        """Declare `SweepPlan.integers`."""
+        k, code = self.k, self.code
+        self.nest = Nest(k, code.kept, len(self.pointers))
+        self.sizes = [k.integer("size") for _ in range(code.swept)]
+        self.steps = [[k.integer("step") for _ in range(code.swept)] for _ in self.pointers]
+        self.count = k.integer("count")
+
+    def places(self, body: Callable[[Place], None]) -> None:
+        """Emit `body` for all results that this thread claims, once per form of its vectors."""
+        k, lanes = self.k, self.k.lanes
+        with self.nest.walk() as row:
+            if self.code.way == "along":
+                with k.range(row.low, row.high) as i:
+                    body(Place(self, row, i, lanes, None))
+                return
+            whole = row.low + (row.high - row.low) // lanes * lanes
+            with k.range(row.low, whole, lanes) as i:
+                body(Place(self, row, i, lanes, None))
+            if "strided" in self.code.kept_kinds:
+                with k.range(whole, row.high) as i:
+                    body(Place(self, row, i, 1, None))
+            else:
+                with k.when(whole < row.high):
+                    body(Place(self, row, whole, lanes, k.first(row.high - whole)))
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """One result (`along`) or a vector of them (`across`).
+
+    Attributes:
+        sweep: The sweep.
+        row, at: Where.
+        lanes: Lanes of vectors.
+        mask: Results that exist (`across`); None for all.
+    """
+
+    sweep: Sweep
+    row: Row
+    at: Int
+    lanes: int
+    mask: Mask | None
+
+    def count(self) -> Vec:
+        """Number of swept elements, in every lane."""
+        k = self.sweep.k
+        return k.broadcast(
+            Vec(k.b, k.b.sitofp(self.sweep.count.value, k.vector_type(1))), self.lanes
+        )
+
+    @contextmanager
+    def _outer(self) -> Iterator[list[Int]]:
+        """Loops over all swept axes but the last; offsets of all operands."""
+        sweep, k = self.sweep, self.sweep.k
+        offsets = list(self.row.offsets)
+        if sweep.code.way == "along":
+            offsets = [
+                o + s[-1] * self.at for o, s in zip(offsets, sweep.nest.strides, strict=True)
+            ]
+        with ExitStack() as stack:
+            for axis in range(len(sweep.sizes) - 1):
+                j = stack.enter_context(k.range(0, sweep.sizes[axis]))
+                offsets = [o + j * s[axis] for o, s in zip(offsets, sweep.steps, strict=True)]
+            yield offsets
+
+    def each(self, visit: Callable[[Step], None]) -> None:
+        """Visit every swept element, in order of memory."""
+        self._visit(lambda step, _: visit(step), 1)
+
+    def _visit(self, visit: Callable[[Step, int], None], unroll: int) -> None:
+        sweep, k = self.sweep, self.sweep.k
+        last = sweep.sizes[-1]
+        step = self.lanes if sweep.code.way == "along" else 1
+        with self._outer() as offsets:
+            low: Int = k.int(0)
+            for many in (unroll, 1) if unroll > 1 else (1,):
+                whole = low + (last - low) // (many * step) * (many * step)
+                with k.range(low, whole, many * step) as j:
+                    for u in range(many):
+                        visit(Step(self, offsets, j + u * step, None), u)
+                low = whole
+            if step > 1:
+                with k.when(low < last):
+                    visit(Step(self, offsets, low, k.first(last - low, self.lanes)), 0)
+
+    def reduce(self, value: Callable[[Step], Vec], how: str) -> Vec:
+        """Sum (`add`) or maximum (`max`) over the swept elements, in every lane."""
+        sweep, k = self.sweep, self.sweep.k
+        start = k.number(_START[how], self.lanes)
+        sums = [k.var(start) for _ in range(_UNROLL)]
+
+        def combine(a: Vec, b: Vec) -> Vec:
+            return a + b if how == "add" else k.maximum(a, b)
+
+        def visit(step: Step, u: int) -> None:
+            v = value(step)
+            if step.mask is not None:
+                v = step.mask.select(v, start)
+            sums[u].set(combine(sums[u].get(), v))
+
+        self._visit(visit, _UNROLL)
+        totals = [s.get() for s in sums]
+        total = combine(combine(totals[0], totals[1]), combine(totals[2], totals[3]))
+        if sweep.code.way == "across":
+            return total
+        while total.lanes > 2:
+            half = total.lanes // 2
+            low, high = (k.shuffle(total, total, range(s, s + half)) for s in (0, half))
+            total = combine(low, high)
+        return k.broadcast(combine(k.extract(total, 0), k.extract(total, 1)), self.lanes)
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A swept element of each of a vector of results, or a vector of swept elements of one.
+
+    Attributes:
+        place: Whose.
+        offsets: Of each operand, before the last swept axis.
+        j: Position on the last swept axis.
+        mask: Swept elements that exist (`along`); None for all.
+    """
+
+    place: Place
+    offsets: Sequence[Int]
+    j: Int
+    mask: Mask | None
+
+    def _where(self, p: int) -> tuple[str, Int, Int, Int, Mask | None]:
+        """Kind, offset, position, stride and mask of an access of operand `p`."""
+        place, sweep = self.place, self.place.sweep
+        swept = sweep.steps[p][-1]
+        if sweep.code.way == "along":
+            return sweep.code.swept_kinds[p], self.offsets[p], self.j, swept, self.mask
+        offset = self.offsets[p] + self.j * swept
+        kept = sweep.nest.strides[p][-1]
+        return sweep.code.kept_kinds[p], offset, place.at, kept, place.mask
+
+    def load(self, p: int) -> Vec:
+        """Elements of operand `p`, as float32."""
+        sweep = self.place.sweep
+        kind, offset, at, stride, mask = self._where(p)
+        raw = load(sweep.k, sweep.pointers[p], kind, offset, at, stride, mask, self.place.lanes)
+        return to_float(sweep.k, raw, sweep.code.elements[p])
+
+    def store(self, p: int, value: Vec) -> None:
+        """Float32 values into operand `p`."""
+        sweep = self.place.sweep
+        kind, offset, at, stride, mask = self._where(p)
+        converted = from_float(sweep.k, value, sweep.code.elements[p])
+        store(sweep.k, sweep.pointers[p], kind, offset, at, stride, mask, converted)

@@ -1,0 +1,189 @@
+"""Blocks of channels in and out: pictures as the phases between want them, channels innermost.
+
+gather    [N, C, H, W] of any strides, some pictures and channels of it -> [n][h][w][c] dense
+scatter   [position][c] in scratch -> channels whose positions are neighbours in memory
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+
+from saccade.backends.cpu.codegen.language import Kernel, Ptr
+from saccade.backends.cpu.codegen.values import Bool, Int, Vec
+from saccade.backends.cpu.target import Target
+from saccade.kernels.base import In, Launch, Temp, View
+from saccade.kernels.cpu.floats import HALVES, lanes_of, load, narrow_pairs, store
+from saccade.kernels.cpu.movement.copy_code import CopyConfig, copy_launch
+from saccade.kernels.cpu.movement.register_shuffles import transpose
+
+__all__ = ["NO_COPY", "at_once", "cached_blocks", "flat_planes", "gather_block", "scatter_block"]
+
+NO_COPY = CopyConfig("", 0, 0)
+"""Of phases that copy nothing."""
+
+
+def flat_planes(view: View) -> bool:
+    """Whether the positions of each channel are neighbours in memory, first rows first."""
+    _, _, h, w = view.shape
+    return (view.strides[3] == 1 or w == 1) and (view.strides[2] == w or h == 1)
+
+
+def cached_blocks(
+    view: View, target: Target, least: int
+) -> Iterator[tuple[tuple[int, int], tuple[int, int], int]]:
+    """Ranges of pictures and of channels that half of the last-level cache holds together.
+
+    Args:
+        view: The pictures.
+        target: Machine.
+        least: Bytes of a pixel's channels in a block, where they are neighbours in memory.
+
+    Yields:
+        First and end of the pictures, of the channels, and bytes of the largest block.
+    """
+    n, channels, h, w = view.shape
+    size = view.dtype.itemsize
+    lanes = target.lanes * 4 // max(4, min(8, size))
+    budget, pixels = target.l3 // 2, max(1, h * w)
+    whole = max(lanes, budget // (pixels * size) // lanes * lanes)
+    block = min(channels, max(whole, least // size if view.channels_last else lanes))
+    group = max(1, budget // (pixels * block * size))
+    for first in range(0, max(1, n), group):
+        pictures = (first, min(first + group, max(1, n)))
+        for c in range(0, channels, block):
+            yield pictures, (c, min(c + block, channels)), group * pixels * block * size
+
+
+def gather_block(
+    view: View,
+    operand: In,
+    temp: Temp,
+    pictures: tuple[int, int],
+    channels: tuple[int, int],
+    target: Target,
+    threads: int,
+) -> Launch:
+    """A phase that copies a range of pictures and of channels; its config is a `CopyConfig`."""
+    (n0, n1), (c0, c1) = pictures, channels
+    _, _, h, w = view.shape
+    count = c1 - c0
+    start = n0 * view.strides[0] + c0 * view.strides[1]
+    return copy_launch(
+        (n1 - n0, count, h, w),
+        (h * w * count, 1, w * count, count),
+        view.strides,
+        view.dtype.itemsize,
+        (temp, operand),
+        starts=(0, start),
+        lanes=target.lanes,
+        threads=threads,
+    )
+
+
+def scatter_block(
+    k: Kernel,
+    block: Ptr,
+    pitch: Int,
+    sizes: tuple[Int, Int],
+    to: Ptr,
+    channel_step: Int,
+    element: str,
+    some: Callable[[Int, int], Bool] | None = None,
+) -> None:
+    """Write a block of channels, position by position side by side.
+
+    Elements of 16 bits are turned in pairs of positions, which fill whole vectors.
+
+    Args:
+        k: Builder.
+        block: Elements of `element`; it is read in squares of positions and channels.
+        pitch: Elements from position to position.
+        sizes: Positions and channels.
+        to: The first position of the first channel.
+        channel_step: Elements from channel to channel.
+        element: Type of what is read, float32 or float64.
+        some: Whether there is anything at so many positions from one on; where there is not, the
+            block is not read (but for the last `at_once` positions), and zeros are written.
+    """
+    _Scatter(k, block, pitch, sizes, to, channel_step, element).emit(some)
+
+
+@dataclass(frozen=True, slots=True)
+class _Scatter:
+    """The parameters of `scatter_block`."""
+
+    k: Kernel
+    block: Ptr
+    pitch: Int
+    sizes: tuple[Int, Int]
+    to: Ptr
+    channel_step: Int
+    element: str
+
+    def emit(self, some: Callable[[Int, int], Bool] | None) -> None:
+        k, (positions, channels) = self.k, self.sizes
+        side, step = lanes_of(k, self.element), at_once(k, self.to.element, self.element)
+        whole: Callable[[Int, Int], None] = self._square
+        zeros = self._zeros
+        if self.to.element in HALVES:
+            whole, zeros = self._pairs, self._zero_pairs
+        end = positions // step * step
+        with k.range(0, channels, side) as c:
+            with k.range(0, end, step) as first:
+                if some is None:
+                    whole(c, first)
+                else:
+                    with k.when_else(some(first, step)) as (then, other):
+                        with then:
+                            whole(c, first)
+                        with other:
+                            zeros(c, first)
+            with k.range(end, positions, side) as first:
+                self._square(c, first, positions - first)
+
+    def _read(self, position: Int, c: Int) -> Vec:
+        side = lanes_of(self.k, self.element)
+        return load(self.k, self.block, position * self.pitch + c, side, self.element)
+
+    def _each(self, c: Int, rows: Iterable[Vec]) -> Iterator[tuple[Int, Vec]]:
+        """Where the channels' rows go."""
+        for i, row in enumerate(rows):
+            with self.k.when(c + i < self.sizes[1]):
+                yield (c + i) * self.channel_step, row
+
+    def _square(self, c: Int, first: Int, count: Int | None = None) -> None:
+        k, side = self.k, lanes_of(self.k, self.element)
+        mask = None if count is None else k.first(count, side)
+        rows = transpose(k, [self._read(first + i, c) for i in range(side)])
+        for at, row in self._each(c, rows):
+            store(k, self.to, row, at + first, mask)
+
+    def _zeros(self, c: Int, first: Int) -> None:
+        k, side = self.k, lanes_of(self.k, self.element)
+        for at, row in self._each(c, [k.zero(side, self.element)] * side):
+            store(k, self.to, row, at + first)
+
+    def _pairs(self, c: Int, first: Int) -> None:
+        """Positions two by two, each pair in a word."""
+        k, step = self.k, at_once(self.k, self.to.element, self.element)
+        words = [
+            narrow_pairs(k, self._read(first + i, c), self._read(first + i + 1, c), self.to.element)
+            for i in range(0, step, 2)
+        ]
+        self._put_words(c, first, transpose(k, words))
+
+    def _zero_pairs(self, c: Int, first: Int) -> None:
+        side = lanes_of(self.k, self.element)
+        self._put_words(c, first, [self.k.zero(side, self.element)] * side)
+
+    def _put_words(self, c: Int, first: Int, words: Iterable[Vec]) -> None:
+        k, step = self.k, at_once(self.k, self.to.element, self.element)
+        kind, bits = k.vector_type(step, "int16"), replace(self.to, element="int16")
+        for at, row in self._each(c, words):
+            bits.store(Vec(k.b, k.b.bitcast(row.value, kind)), at + first)
+
+
+def at_once(k: Kernel, out: str, element: str) -> int:
+    """Positions of a channel that are written by one instruction."""
+    return lanes_of(k, element) * (2 if out in HALVES else 1)

@@ -1,0 +1,154 @@
+"""The phase that adds up gradients of position-sensitive pooling for channels that are neighbours.
+
+    dx[n, h, w, c · bins + bin] = Σ over the boxes of n, in order: rows · columns · dy[box, c, bin]
+
+A chunk owns a row of a picture, and so many of the bins' channels that its sums, kept in scratch,
+stay in the second-level cache: it walks the picture's boxes in order, adds what their bins give to
+pixels of the row, and stores the row once. Sums lie bin by bin, [pixel][bin][channel], so that a
+bin adds a vector of channels; they are turned as they are stored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from saccade.backends.cpu.codegen.language import Kernel, Ptr
+from saccade.backends.cpu.codegen.values import Int, Vec
+from saccade.kernels.base import Call, In, Launch, Operand, Out, Scratch, Temp
+from saccade.kernels.cpu.floats import lanes_of, load, wide
+from saccade.kernels.cpu.roi.bilinear_axis import Axis
+from saccade.kernels.cpu.roi.bilinear_tables import Tables, TablesPlan
+from saccade.kernels.cpu.roi.bin_ranges import Ranges, RangesPlan
+from saccade.kernels.cpu.roi.channel_blocks import gather_block, scatter_block
+from saccade.kernels.cpu.roi.ps_code import PsCode, PsConfig
+
+__all__ = ["emit_spread", "spread_phases"]
+
+
+def spread_phases(call: Call, boxes: TablesPlan | RangesPlan, temp: int) -> Iterator[Launch]:
+    """The phases of a result whose channels are neighbours: a copy of dy if need be, and sums.
+
+    Args:
+        call: The call.
+        boxes: Where bins lie.
+        temp: Number of a temporary for the copy.
+    """
+    grad, out = call.inputs[0], call.outputs[0]
+    (count, channels, p, q), (n, _, h, w) = grad.shape, out.shape
+    source: Operand = In(0)
+    steps = (grad.strides[0], grad.strides[2], grad.strides[3])
+    if not grad.channels_last:
+        source = Temp(temp, grad.nbytes)
+        steps = (p * q * channels, q * channels, channels)
+        copy = gather_block(
+            grad, In(0), source, (0, count), (0, channels), call.target, call.threads
+        )
+        yield PsConfig.copied(copy)
+    element = out.dtype.value
+    nbytes = 8 if wide(element) == "float64" else 4
+    lanes = call.target.lanes * 4 // nbytes
+    room = max(1, call.target.l2 // 2 // (w * p * q * nbytes))
+    blocks = -(-channels // room)
+    block = -(-channels // blocks)
+    integers = (
+        *boxes.integers,
+        *(n, h, w, channels, blocks, block),
+        *steps,
+        *(out.strides[0], out.strides[2], out.strides[3]),
+    )
+    # Vectors and squares reach past the last channel.
+    kept = w * p * q * block + lanes * max(block, lanes)
+    operands = (source, Out(0), *boxes.operands, Scratch(kept * nbytes))
+    code = PsCode(align=False, element=element)
+    if isinstance(boxes, TablesPlan):
+        code = PsCode(boxes.code, align=True, element=element)
+    yield Launch(PsConfig("spread", planes=code), operands, integers, blocks * n * h)
+
+
+def emit_spread(k: Kernel, code: PsCode) -> None:
+    """The code of one configuration."""
+    _Spread(k, code).emit()
+
+
+class _Spread:
+    def __init__(self, k: Kernel, code: PsCode) -> None:
+        self.k, self.element = k, wide(code.element)
+        self.lanes = lanes_of(k, self.element)
+        self.grad, self.out = k.pointer("grad", code.element), k.pointer("out", code.element)
+        self.boxes: Tables | Ranges = Tables(k, code.tables) if code.align else Ranges(k)
+        self.sums = k.scratch("sums", self.element)
+        self.boxes.declare_integers()
+        self.bins = self.boxes.rows * self.boxes.columns
+        self.pictures, self.height, self.width = k.integers("n h w")
+        self.channels, self.blocks, self.block = k.integers("channels blocks block")
+        self.grad_k, self.grad_h, self.grad_w = k.integers("grad_k grad_h grad_w")
+        self.out_n, self.out_h, self.out_w = k.integers("out_n out_h out_w")
+
+    def emit(self) -> None:
+        """Chunks are numbered by block of channels, picture, row."""
+        k, order = self.k, self.boxes.order
+        with k.chunks(self.blocks * self.pictures * self.height) as chunk:
+            row, rest = chunk % self.height, chunk // self.height
+            picture, first = rest % self.pictures, rest // self.pictures * self.block
+            self.count = k.minimum_int(self.channels - first, self.block)
+            self.pitch = self.bins * self.count
+            zero = k.zero(self.lanes, self.element)
+            with k.range(0, self.width * self.pitch, self.lanes) as at:
+                self.sums.store(zero, at)
+            with k.range(order.start(picture), order.start(picture + 1)) as at:
+                box = order.box(at)
+                (top, bottom), _ = self.boxes.reach(box)
+                with k.when((top <= row) & (bottom >= row)):
+                    self._box(row, box, self.grad + (box * self.grad_k + first))
+            to = self.out + (picture * self.out_n + row * self.out_h + first * self.bins)
+            with k.range(0, self.width) as column:
+                scatter_block(
+                    k, self.sums + column * self.pitch, self.count, (self.bins, self.count),
+                    to + column * self.out_w, self.bins, self.element,
+                )  # fmt: skip
+
+    def _box(self, row: Int, box: Int, grad: Ptr) -> None:
+        """What the bins of a box give to a row."""
+        k, boxes = self.k, self.boxes
+        with k.range(0, boxes.rows) as p:
+            source = grad + p * self.grad_h
+            if isinstance(boxes, Tables):
+                self._samples(row, source, p, boxes.of(box))
+            else:
+                self._pixels(row, source, p, boxes, boxes.of(box))
+
+    def _samples(self, row: Int, source: Ptr, p: Int, axes: tuple[Axis, Axis]) -> None:
+        k, lanes, (down, along) = self.k, self.lanes, axes
+        with (
+            k.range(down.first(p), down.first(p + 1)) as i,
+            k.when(down.pixel(i).equals(row)),
+            k.range(0, self.boxes.columns) as q,
+        ):
+            factor = k.broadcast(down.weight(i), lanes)
+            columns = along.first(q), along.first(q + 1)
+            for value, to in self._values(source, (p, q)):
+                with k.range(*columns) as j:
+                    share = value * k.broadcast(along.weight(j), lanes)
+                    pixel = to + along.pixel(j) * self.pitch
+                    pixel.store(k.fma(share, factor, pixel.vec(0, None, lanes)))
+
+    def _pixels(self, row: Int, source: Ptr, p: Int, ranges: Ranges, at: tuple[Ptr, Ptr]) -> None:
+        k, lanes, (down, along) = self.k, self.lanes, at
+        top, bottom = ranges.pair(down, p)
+        with k.when((top <= row) & (bottom > row)), k.range(0, ranges.columns) as q:
+            left, right = ranges.pair(along, q)
+            area = k.to_real((bottom - top) * (right - left), self.element)
+            with k.when(left < right):
+                for value, to in self._values(source, (p, q)):
+                    share = value / k.broadcast(area, lanes)
+                    with k.range(left, right) as j:
+                        pixel = to + j * self.pitch
+                        pixel.store(pixel.vec(0, None, lanes) + share)
+
+    def _values(self, source: Ptr, number: tuple[Int, Int]) -> Iterator[tuple[Vec, Ptr]]:
+        """Vectors of channels of a bin, 0 past the last, and where they go in the first pixel."""
+        k, (p, q) = self.k, number
+        to = self.sums + (p * self.boxes.columns + q) * self.count
+        with k.range(0, self.count, self.lanes) as c:
+            mask = k.first(self.count - c, self.lanes)
+            yield load(k, source, q * self.grad_w + c, self.lanes, self.element, mask), to + c
