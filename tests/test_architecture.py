@@ -28,6 +28,7 @@ INNER = (
 # package are rooms too.
 IMPORTS = {
     "errors": set(),
+    "files": set(),
     "locks": set(),
     "backends/cpu/processor": set(),
     "sources": set(),
@@ -44,7 +45,7 @@ IMPORTS = {
     "backends/cpu/codegen": {"backends/cpu/target", "errors", "ir"},
     "kernels": {"backends/cpu/machines", "backends/cpu/target", "ir"},
     "opdefs": {"errors", "ir", "limits"},
-    "caches": {"errors", "locks", "options"},
+    "caches": {"errors", "files", "locks", "options"},
     "processes": {"errors", "fork_server", "locks", "options"},
     "kernels/cpu": {
         "backends/cpu/codegen",
@@ -192,6 +193,7 @@ IMPORTS = {
         "backends/cpu/target",
         "caches",
         "errors",
+        "files",
         "ir",
         "ops",
         "options",
