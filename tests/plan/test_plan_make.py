@@ -150,9 +150,10 @@ def test_a_host_step_stands_where_no_kernel_takes_the_operator():
 
 def test_constants_that_were_packed_are_not_read():
     plan = plan_of(chain(1))
-    assert any(c.packing is not None for c in plan.constants)
+    weights = [(c.sources, c.packing is not None) for c in plan.constants if c.sources]
+    assert weights == [((f"c{i}",), packed) for i in range(3) for packed in (True, False)]
     for constant, read in zip(plan.constants, plan.constants_read, strict=True):
-        assert read or constant.packing is None
+        assert read == (constant.packing is not None)
 
 
 def test_floor_counts_what_has_to_happen():
@@ -233,9 +234,22 @@ def test_json_round_trip_of_every_kind_of_step():
     assert type(again.steps[0].phases[0].config) is type(plan.steps[0].phases[0].config)
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{}", '{"version": 2}', '{"version": 1}', "nan"])
-def test_what_is_no_plan_is_refused(text):
-    with pytest.raises(PlanError):
+VERSION = 4  # of what `Plan.to_json` writes
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("", "not a plan: JSONDecodeError"),
+        ("nan", "not a plan: JSONDecodeError"),
+        ("[]", "not a plan: TypeError"),
+        ("{}", r"not a plan: KeyError\('version'\)"),
+        ('{"version": 2}', "of version 2, this is version"),
+        (f'{{"version": {VERSION}}}', r"not a plan: KeyError\('(?!version)"),
+    ],
+)
+def test_what_is_no_plan_is_refused(text, reason):
+    with pytest.raises(PlanError, match=reason):
         Plan.from_json(text)
 
 
