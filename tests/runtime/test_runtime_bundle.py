@@ -252,7 +252,7 @@ def test_a_disk_that_takes_nothing_fails_no_call(cache, bare, monkeypatch):
     def refuse(*_args, **_more):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("saccade.caches.folder.fresh_file", refuse)
+    monkeypatch.setattr("saccade.files.fresh_file", refuse)
     assert not found_ready(bare)
     assert not list((cache / "bundles").rglob("*.*"))
 
