@@ -8,7 +8,7 @@ from saccade.backends.cpu.arrays import HostArrays
 from saccade.locks import forkless
 
 if TYPE_CHECKING:
-    from saccade.backend import Store
+    from saccade.backend import Device, Store
     from saccade.backends.cpu.backend import CpuBackend
     from saccade.backends.cpu.store.bundle import Bundles
     from saccade.kernels.base import CpuKernel
@@ -50,4 +50,4 @@ class CpuDevice:
         return CpuBackend(options, processes, store)
 
 
-CPU = CpuDevice()
+CPU: Device = CpuDevice()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from saccade.devices import device_named
 
 if TYPE_CHECKING:
-    from saccade.backend import Arrays, Kernel, Store
+    from saccade.backend import Arrays, Device, Kernel, Store
     from saccade.backends.reference.backend import ReferenceBackend
     from saccade.options import Options
     from saccade.processes import Processes
@@ -46,4 +46,4 @@ class ReferenceDevice:
         return ReferenceBackend(device_named(_PLANS_AS).backend(options, processes, None))
 
 
-REFERENCE = ReferenceDevice()
+REFERENCE: Device = ReferenceDevice()
