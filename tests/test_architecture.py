@@ -13,6 +13,7 @@ SOURCE = Path(__file__).parents[1] / "src" / "saccade"
 # Rooms within rooms; files beside these belong to the room around them.
 INNER = (
     "backends/cpu/codegen",
+    "backends/cpu/fusions",
     "backends/cpu/machines",
     "backends/cpu/processor",
     "backends/cpu/runtime",
@@ -48,6 +49,7 @@ IMPORTS = {
     "processes": {"errors", "fork_server", "locks", "options"},
     "kernels/cpu": {
         "backends/cpu/codegen",
+        "backends/cpu/fusions",
         "backends/cpu/target",
         "ir",
         "kernels",
@@ -55,10 +57,21 @@ IMPORTS = {
         "opdefs",
     },
     "layout": {"errors", "ir", "kernels", "limits", "opdefs"},
+    "backends/cpu/fusions": {"backends/cpu/target", "ir", "layout", "opdefs"},
     "passes": {"errors", "ir", "limits", "opdefs"},
     "frontend": {"caches", "errors", "ir", "limits", "opdefs", "options"},
     "ahead": {"errors", "ir", "kernels", "layout", "limits"},
-    "plan": {"errors", "ir", "kernels", "kernels/cpu", "layout", "limits", "locks", "opdefs"},
+    "plan": {
+        "backends/cpu/fusions",
+        "errors",
+        "ir",
+        "kernels",
+        "kernels/cpu",
+        "layout",
+        "limits",
+        "locks",
+        "opdefs",
+    },
     "tuning": {"backends/cpu/processor", "caches", "errors", "ir", "kernels", "layout"},
     "lowered": {
         "caches",
@@ -117,6 +130,7 @@ IMPORTS = {
     },
     "testing": {
         "backends/cpu/codegen",
+        "backends/cpu/fusions",
         "backends/cpu/runtime",
         "backends/cpu/target",
         "backends/host",
@@ -131,6 +145,7 @@ IMPORTS = {
         "plan",
     },
     "backends/cpu": {
+        "backends/cpu/fusions",
         "backends/cpu/runtime",
         "backends/cpu/store",
         "backends/cpu/target",

@@ -34,6 +34,10 @@ class Priced:
 
     prices: dict
     target = ZEN4
+    fusions = layout.NoFusions()
+    preferred = layout.Preferred()
+    nominal_threads = 2
+    reuse_slowdown = 1.5
 
     def candidates(self, op):
         return (
@@ -225,7 +229,7 @@ def test_values_that_only_operators_over_pictures_touch_are_not_searched():
     y = b.conv(b.inputs[0], 8)
     for _ in range(4):
         y = b.add(ADD, b.conv(b.add(RELU, y), 8), y)
-    found = formats(b.graph(b.conv(y, 8)))
+    found = formats(b.graph(b.conv(y, 8)), layout.Preferred())
     assert {v.name for v in found.open} == {"x0", "v13_0"}
 
 

@@ -2,29 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
-from saccade.ir import Op
+from saccade.ir import Graph, Node, Op, Value
 from saccade.kernels.base import Call, Launch, View
 from saccade.kernels.machine import Machine
+from saccade.layout.formats import Preferred
 
 __all__ = [
     "Backend",
     "Buffer",
     "BufferKind",
     "Choice",
+    "Fusions",
     "KernelLike",
     "Laid",
     "LaidStep",
+    "NoFusions",
+    "Pair",
+    "Pairs",
     "Passed",
     "Searched",
+    "Shapes",
     "Stored",
+    "Taken",
     "Timings",
     "Tuned",
 ]
+
+Shapes: TypeAlias = Mapping[Value, tuple[int, ...]]
+"""Of values, every dim an integer."""
+Taken: TypeAlias = Callable[[Node, Shapes], bool]
+"""Whether a kernel of the device takes a node whose operands and results have these shapes."""
 
 
 class KernelLike(Protocol):
@@ -51,6 +63,32 @@ class KernelLike(Protocol):
         """Call -> pairs of an input and an output that may share memory."""
 
 
+class Fusions(Protocol):
+    """Fusions that pay on one device, by its own operators; `NoFusions` for a device without."""
+
+    def fuse(self, graph: Graph, shapes: Shapes, taken: Taken) -> Graph:
+        """The graph with those fusions that sizes decide, before storage is chosen.
+
+        Values keep their shapes, and new nodes fit wherever those do whose place they take. Equal
+        choices give the same graph and nodes, so that what is derived from them is kept.
+
+        Args:
+            graph: The model; never changed. The result itself where there is nothing to fuse.
+            shapes: Of every value of it.
+            taken: To be asked about new nodes, with the shapes of new values added.
+        """
+
+    def pairs(self, graph: Graph, shapes: Shapes, *, tuned: bool) -> Pairs:
+        """Fusions that the times of kernels decide, storage being chosen.
+
+        Args:
+            graph: What `fuse` gave.
+            shapes: Of every value of it.
+            tuned: Whether there are measured times. They may name any pair, so none is left out
+                because estimates are known to be idle at its size.
+        """
+
+
 class Backend(Protocol):
     """A device, as layout and the planner see it."""
 
@@ -58,8 +96,38 @@ class Backend(Protocol):
     def target(self) -> Any:  # noqa: ANN401
         """The machine; opaque here, handed on to kernels."""
 
+    @property
+    def fusions(self) -> Fusions:
+        """Rewrites that pay on this device alone."""
+
+    @property
+    def preferred(self) -> Preferred:
+        """Storage that its kernels like."""
+
+    @property
+    def nominal_threads(self) -> int:
+        """Width of the team that algorithms are chosen for, whatever the width of the real one."""
+
+    @property
+    def reuse_slowdown(self) -> float:
+        """Times the best estimate that code may take which exists; beyond, the best is compiled."""
+
     def candidates(self, op: Op) -> Sequence[KernelLike]:
         """Kernels that may be asked about an operator, in order of preference among equals."""
+
+
+class NoFusions:
+    """The fusions of a device that has none."""
+
+    def fuse(self, graph: Graph, shapes: Shapes, taken: Taken) -> Graph:
+        """The graph itself."""
+        del shapes, taken
+        return graph
+
+    def pairs(self, graph: Graph, shapes: Shapes, *, tuned: bool) -> Pairs:
+        """None."""
+        del graph, shapes, tuned
+        return Pairs()
 
 
 class BufferKind(Enum):
@@ -106,6 +174,35 @@ class Passed(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.kernel}: {self.reason}"
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """Two nodes that one may take the place of.
+
+    Attributes:
+        first: What makes the intermediate.
+        second: The only node that reads it.
+        both: Does the work of both; its results are those of `second`.
+    """
+
+    first: Node
+    second: Node
+    both: Node
+
+
+@dataclass(frozen=True, slots=True)
+class Pairs:
+    """What may become one step, and what may not.
+
+    Attributes:
+        joint: Pairs by their first node.
+        apart: For nodes that could have been first in a pair: the operator that they are no part
+            of, and why, for people.
+    """
+
+    joint: Mapping[Node, Pair] = field(default_factory=dict)
+    apart: Mapping[Node, Passed] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import inf, prod
 
+from saccade.backends.cpu.fusions import ExpandDepthwise, SeparableConv2d
 from saccade.ir import DType
 from saccade.ir.dim import evaluate
 from saccade.kernels.base import View
@@ -12,7 +13,7 @@ from saccade.kernels.cpu.conv2d.lattice_forms import lengths
 from saccade.kernels.cpu.conv2d.lattice_points import LONGEST, POINTS
 from saccade.kernels.cpu.conv2d.winograd_points import Tile, bases
 from saccade.kernels.machine import Machine
-from saccade.opdefs import Conv2d, ConvTranspose2d, ExpandDepthwise, MatMul, SeparableConv2d
+from saccade.opdefs import Conv2d, ConvTranspose2d, MatMul
 from saccade.plan.types import Plan, Port, Step
 
 __all__ = ["Floor", "floor", "peak"]

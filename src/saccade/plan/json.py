@@ -12,6 +12,7 @@ import typing
 from functools import lru_cache
 from typing import Any
 
+from saccade.backends.cpu.fusions import OPERATORS
 from saccade.errors import PlanError
 from saccade.ir import DType
 from saccade.ir.serialize import decode_op, encode_op
@@ -112,7 +113,7 @@ def _read_step(entry: dict[str, Any]) -> Step:
     kernel = entry["kernel"]
     return Step(
         entry["name"],
-        decode_op(entry["op"]),
+        decode_op(entry["op"], OPERATORS),
         tuple(_read_slot(*slot) for slot in entry["inputs"]),
         tuple(_read_slot(*slot) for slot in entry["outputs"]),
         kernel,
