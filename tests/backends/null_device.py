@@ -11,6 +11,7 @@ from saccade.backends.reference.backend import ReferenceProgram
 from saccade.errors import OptionError
 from saccade.kernels.base import Launch, Out, Variant
 from saccade.kernels.machine import Machine
+from saccade.layout import NoFusions, Preferred
 
 
 @dataclass(frozen=True)
@@ -55,6 +56,11 @@ class NullBackend:
     target = NullHardware()
     speeds = Machine(1e6, 1e6, 1e5, 1e5, 1.0, 1e6, "null")
 
+    fusions = NoFusions()
+    preferred = Preferred()
+    nominal_threads = 1
+    reuse_slowdown = 1.5
+
     def __init__(self):
         self.built = []
 
@@ -94,6 +100,8 @@ class NullDevice:
 
     compiler = ""
     arrays = HostArrays()
+
+    operators = MappingProxyType({})
 
     def kernel(self, name):
         return {KERNEL.name: KERNEL}[name]
