@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from layout_graphs import RELU, Builder, backend
+from null_device import NullBackend
 
 from saccade import layout
 from saccade.backends.cpu.fusions import OPERATORS
@@ -120,15 +121,13 @@ def two(graph, name):
     return first, next(node for node in graph.nodes if first.output in node.inputs)
 
 
-class Toy:
+class Toy(NullBackend):
     """A device whose kernels take everything, for so many microseconds by operator."""
 
-    target = ZEN4
-    preferred = layout.Preferred()
-    nominal_threads = 3
-    reuse_slowdown = 1.0
+    target, nominal_threads, reuse_slowdown = ZEN4, 3, 1.0
 
     def __init__(self, fusions, **micros):
+        super().__init__()
         self.fusions, self.micros = fusions, micros
 
     def candidates(self, op):
