@@ -4,6 +4,7 @@ Whatever knows a device lives behind these; `layout`, `plan`, `engine`, `model`,
 `profile` ask through them and never which device it is.
 
     Backend   its machine, kernels, code, programs, and how to measure
+    Fusions   rewrites that pay on it alone
     Kernel    whether and how one algorithm does an operator
     Program   a plan that runs
     Arrays    the caller's arrays, in and out
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from saccade.ir import Array, Graph, Op
     from saccade.kernels.base import Call, Hardware, Key, Variant, View
     from saccade.kernels.machine import Machine
-    from saccade.layout import Laid
+    from saccade.layout import Laid, Pairs, Preferred, Shapes, Taken
     from saccade.options import Options
     from saccade.plan import Plan
     from saccade.processes import Processes
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from saccade.signature import Signature, TensorInfo
     from saccade.tuning import Algorithms, Outcome, Progress
 
-__all__ = ["Arrays", "Backend", "Device", "Kernel", "Program", "Result", "Store"]
+__all__ = ["Arrays", "Backend", "Device", "Fusions", "Kernel", "Program", "Result", "Store"]
 
 Result: TypeAlias = Any
 """An array of the library that the caller uses: NumPy's, PyTorch's. No type here could name it."""
@@ -121,6 +122,32 @@ class Store(Protocol):
         """Told the name of the entry that holds the model's graph, if one does."""
 
 
+class Fusions(Protocol):
+    """Fusions that pay on one device, by its own operators; `layout.NoFusions` for none."""
+
+    def fuse(self, graph: Graph, shapes: Shapes, taken: Taken) -> Graph:
+        """The graph with those fusions that sizes decide, before storage is chosen.
+
+        Values keep their shapes, and new nodes fit wherever those do whose place they take. Equal
+        choices give the same graph and nodes, so that what is derived from them is kept.
+
+        Args:
+            graph: The model; never changed. The result itself where there is nothing to fuse.
+            shapes: Of every value of it.
+            taken: To be asked about new nodes, with the shapes of new values added.
+        """
+
+    def pairs(self, graph: Graph, shapes: Shapes, *, tuned: bool) -> Pairs:
+        """Fusions that the times of kernels decide, storage being chosen.
+
+        Args:
+            graph: What `fuse` gave.
+            shapes: Of every value of it.
+            tuned: Whether there are measured times. They may name any pair, so none is left out
+                because estimates are known to be idle at its size.
+        """
+
+
 class Backend(Protocol):
     """A device: its machine, its kernels, its code and its programs."""
 
@@ -139,6 +166,22 @@ class Backend(Protocol):
     @property
     def idle(self) -> bool:
         """Whether nothing was built yet."""
+
+    @property
+    def fusions(self) -> Fusions:
+        """Rewrites that pay on this device alone."""
+
+    @property
+    def preferred(self) -> Preferred:
+        """Storage that its kernels like."""
+
+    @property
+    def nominal_threads(self) -> int:
+        """Width of the team that algorithms are chosen for, whatever the width of the real one."""
+
+    @property
+    def reuse_slowdown(self) -> float:
+        """Times the best estimate that code may take which exists; beyond, the best is compiled."""
 
     def identity(self) -> Mapping[str, str]:
         """Names the machine that measurements are taken on, for files of tuned choices."""
@@ -211,6 +254,10 @@ class Device(Protocol):
     @property
     def arrays(self) -> Arrays:
         """The caller's arrays."""
+
+    @property
+    def operators(self) -> Mapping[str, type[Op]]:
+        """Operators that it adds to `opdefs`, by class name, for reading plans back."""
 
     def kernel(self, name: str) -> Kernel:
         """The kernel of this name, for reading plans back.

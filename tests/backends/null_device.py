@@ -16,7 +16,7 @@ from saccade.errors import OptionError
 from saccade.ir import Array, Graph, Op
 from saccade.kernels.base import Call, Key, Launch, Out, Variant, View
 from saccade.kernels.machine import Machine
-from saccade.layout import Laid
+from saccade.layout import Laid, NoFusions, Preferred
 from saccade.options import Options
 from saccade.plan import Plan
 from saccade.processes import Processes
@@ -68,6 +68,11 @@ class NullBackend:
     device = "null"
     target = NullHardware()
     speeds = Machine(1e6, 1e6, 1e5, 1e5, 1.0, 1e6, "null")
+
+    fusions = NoFusions()
+    preferred = Preferred()
+    nominal_threads = 1
+    reuse_slowdown = 1.5
 
     def __init__(self) -> None:
         self.built: list[Plan] = []
@@ -124,6 +129,8 @@ class NullDevice:
 
     compiler = ""
     arrays = HostArrays()
+
+    operators: Mapping[str, type[Op]] = MappingProxyType({})
 
     def kernel(self, name: str) -> NullKernel:
         return {KERNEL.name: KERNEL}[name]

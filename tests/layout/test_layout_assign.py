@@ -7,7 +7,7 @@ from saccade.errors import PlanError
 from saccade.ir import DType, Factor, Graph, IndexMap, Node, Value
 from saccade.ir.dim import sub, symbol
 from saccade.layout import BufferKind, assign
-from saccade.layout.formats import formats
+from saccade.layout.formats import Preferred, formats
 from saccade.opdefs import Move, Softmax
 
 
@@ -152,7 +152,7 @@ def test_pictures_are_channels_last_and_attention_is_not():
     picture = b.conv(b.inputs[0], 4)
     heads = b.add(Softmax(3), b.inputs[1])
     graph = b.graph(b.add(RELU, picture), heads)
-    chosen = formats(graph).pictures
+    chosen = formats(graph, Preferred()).pictures
     assert picture in chosen and heads not in chosen
     assert not chosen & set(graph.outputs), "these are written to the caller's memory"
     assert not chosen & set(graph.constants)

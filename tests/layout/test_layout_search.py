@@ -32,7 +32,7 @@ PERMUTE = IndexMap(
 class Priced(NullBackend):
     """A backend whose kernels cost what a table says, by operator and orders of the operands."""
 
-    target, speeds = ZEN4, machine(ZEN4)
+    target, speeds, nominal_threads = ZEN4, machine(ZEN4), 2
 
     def __init__(self, prices):
         super().__init__()
@@ -228,7 +228,7 @@ def test_values_that_only_operators_over_pictures_touch_are_not_searched():
     y = b.conv(b.inputs[0], 8)
     for _ in range(4):
         y = b.add(ADD, b.conv(b.add(RELU, y), 8), y)
-    found = formats(b.graph(b.conv(y, 8)))
+    found = formats(b.graph(b.conv(y, 8)), layout.Preferred())
     assert {v.name for v in found.open} == {"x0", "v13_0"}
 
 

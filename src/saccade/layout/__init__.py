@@ -1,6 +1,7 @@
 """Graph and sizes to storage and kernels, chosen together."""
 
 from saccade.layout.assign import assign
+from saccade.layout.formats import INDIFFERENT, SPATIAL, Preferred
 from saccade.layout.select import Available
 from saccade.layout.types import (
     Buffer,
@@ -8,23 +9,36 @@ from saccade.layout.types import (
     Choice,
     Laid,
     LaidStep,
+    NoFusions,
+    Pair,
+    Pairs,
     Passed,
     Searched,
+    Shapes,
     Stored,
+    Taken,
     Timings,
     Tuned,
 )
 
 __all__ = [
+    "INDIFFERENT",
+    "SPATIAL",
     "Available",
     "Buffer",
     "BufferKind",
     "Choice",
     "Laid",
     "LaidStep",
+    "NoFusions",
+    "Pair",
+    "Pairs",
     "Passed",
+    "Preferred",
     "Searched",
+    "Shapes",
     "Stored",
+    "Taken",
     "Timings",
     "Tuned",
     "assign",

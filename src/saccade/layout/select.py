@@ -20,10 +20,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Available", "Selector"]
 
-_NOMINAL_THREADS = 2
-_SLOWER = 1.5
-"""Times the estimate of the best way that one with code may take; beyond, the best is compiled."""
-
 Available = Callable[[str, Hashable], bool]
 """Whether code for (kernel, config) exists already."""
 
@@ -104,9 +100,8 @@ class Selector:
         passed: list[Passed] = []
         able: list[_Candidate] = []
         # Algorithms round differently: the choice, and so the result, must not depend on the team.
-        nominal = (
-            call if call.threads == _NOMINAL_THREADS else replace(call, threads=_NOMINAL_THREADS)
-        )
+        team = self._backend.nominal_threads
+        nominal = call if call.threads == team else replace(call, threads=team)
         for kernel in self._backend.candidates(call.op):
             reason = kernel.supports(call)
             if reason is None:
@@ -134,15 +129,16 @@ class Selector:
     def _way(self, call: Call, chosen: _Candidate) -> tuple[Launch, ...]:
         """The phases: of the ways with the chosen one's bits the fastest, or one with code."""
         variants: Iterable[Variant] = chain([chosen.best], chosen.others)
-        if call.threads != _NOMINAL_THREADS:
+        if call.threads != self._backend.nominal_threads:
             variants = chosen.kernel.variants(call)
         alike = (one for one in variants if one.rounding == chosen.best.rounding)
         first = next(alike)
         if self._available is None or self._exists(chosen.kernel, first.needs):
             return first.launches
         missing, others = {first.code} - {None}, []
+        most = self._backend.reuse_slowdown * first.micros
         for other in alike:
-            if other.micros > _SLOWER * first.micros:
+            if other.micros > most:
                 break
             if other.code not in missing:
                 needs = other.needs

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
 
-from saccade.ir import Op
+from saccade.ir import Graph, Node, Op, Value
 from saccade.kernels.base import Call, Launch, View
 from saccade.kernels.machine import Machine
 
@@ -20,12 +20,36 @@ __all__ = [
     "Choice",
     "Laid",
     "LaidStep",
+    "NoFusions",
+    "Pair",
+    "Pairs",
     "Passed",
     "Searched",
+    "Shapes",
     "Stored",
+    "Taken",
     "Timings",
     "Tuned",
 ]
+
+Shapes: TypeAlias = Mapping[Value, tuple[int, ...]]
+"""Of values, every dim an integer."""
+Taken: TypeAlias = Callable[[Node, Shapes], bool]
+"""Whether a kernel of the device takes a node whose operands and results have these shapes."""
+
+
+class NoFusions:
+    """The fusions of a device that has none."""
+
+    def fuse(self, graph: Graph, shapes: Shapes, taken: Taken) -> Graph:
+        """The graph itself."""
+        del shapes, taken
+        return graph
+
+    def pairs(self, graph: Graph, shapes: Shapes, *, tuned: bool) -> Pairs:
+        """None."""
+        del graph, shapes, tuned
+        return Pairs()
 
 
 class BufferKind(Enum):
@@ -72,6 +96,35 @@ class Passed(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.kernel}: {self.reason}"
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """Two nodes that one may take the place of.
+
+    Attributes:
+        first: What makes the intermediate.
+        second: The only node that reads it.
+        both: Does the work of both; its results are those of `second`.
+    """
+
+    first: Node
+    second: Node
+    both: Node
+
+
+@dataclass(frozen=True, slots=True)
+class Pairs:
+    """What may become one step, and what may not.
+
+    Attributes:
+        joint: Pairs by their first node.
+        apart: For nodes that could have been first in a pair: the operator that they are no part
+            of, and why, for people.
+    """
+
+    joint: Mapping[Node, Pair] = field(default_factory=dict)
+    apart: Mapping[Node, Passed] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

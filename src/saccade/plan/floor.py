@@ -7,7 +7,6 @@ from math import prod
 
 from saccade.ir import DType
 from saccade.kernels.machine import Machine
-from saccade.opdefs import Conv2d, ConvTranspose2d, ExpandDepthwise, MatMul, SeparableConv2d
 from saccade.plan.types import Plan, Port, Step
 
 __all__ = ["Floor", "floor", "peak"]
@@ -48,9 +47,8 @@ def floor(plan: Plan, speeds: Machine | None = None) -> Floor:
 
 def peak(step: Step, speeds: Machine) -> float:
     """Operations per microsecond that one core reaches at most: more for pairs of bfloat16."""
-    sums = isinstance(step.op, (Conv2d, ConvTranspose2d, ExpandDepthwise, MatMul, SeparableConv2d))
     ends = (step.inputs[0].view.dtype, step.outputs[0].view.dtype)
-    return speeds.pair_flops if sums and DType.BF16 in ends else speeds.flops
+    return speeds.pair_flops if step.op.contracts and DType.BF16 in ends else speeds.flops
 
 
 def _arithmetic(step: Step, speeds: Machine, exact: bool) -> float:

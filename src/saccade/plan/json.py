@@ -115,7 +115,7 @@ def _read_step(entry: dict[str, Any], device: str) -> Step:
     kernel = entry["kernel"]
     return Step(
         entry["name"],
-        decode_op(entry["op"]),
+        decode_op(entry["op"], device_named(device).operators),
         tuple(_read_slot(*slot) for slot in entry["inputs"]),
         tuple(_read_slot(*slot) for slot in entry["outputs"]),
         kernel,

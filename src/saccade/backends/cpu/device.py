@@ -8,9 +8,12 @@ from saccade.backends.cpu.arrays import HostArrays
 from saccade.locks import forkless
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from saccade.backend import Device, Store
     from saccade.backends.cpu.backend import CpuBackend
     from saccade.backends.cpu.store.bundle import Bundles
+    from saccade.ir import Op
     from saccade.kernels.base import CpuKernel
     from saccade.options import Options
     from saccade.processes import Processes
@@ -23,6 +26,14 @@ class CpuDevice:
 
     compiler = "saccade.backends.cpu.runtime.compiler:get_ready"
     arrays = HostArrays()
+
+    @property
+    def operators(self) -> Mapping[str, type[Op]]:
+        """Those of the CPU's fusions."""
+        with forkless:
+            from saccade.backends.cpu.fusions import OPERATORS  # noqa: PLC0415 - for plans alone
+
+        return OPERATORS
 
     def kernel(self, name: str) -> CpuKernel:
         """The kernel of this name."""

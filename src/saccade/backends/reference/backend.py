@@ -77,6 +77,10 @@ class ReferenceBackend:
         self.target = planner.target
         self.speeds = planner.speeds
         self.candidates = planner.candidates
+        self.fusions = planner.fusions
+        self.preferred = planner.preferred
+        self.nominal_threads = planner.nominal_threads
+        self.reuse_slowdown = planner.reuse_slowdown
         self.least_flops = planner.least_flops
         self.identity = planner.identity
         self.idle = True  # and stays so: no code makes one size's plan unlike another's

@@ -7,8 +7,11 @@ from typing import TYPE_CHECKING
 from saccade.devices import device_named
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from saccade.backend import Arrays, Device, Kernel, Store
     from saccade.backends.reference.backend import ReferenceBackend
+    from saccade.ir import Op
     from saccade.options import Options
     from saccade.processes import Processes
 
@@ -27,6 +30,11 @@ class ReferenceDevice:
     def arrays(self) -> Arrays:
         """Those of the device whose plans it plays."""
         return device_named(_PLANS_AS).arrays
+
+    @property
+    def operators(self) -> Mapping[str, type[Op]]:
+        """Of the device whose plans it plays."""
+        return device_named(_PLANS_AS).operators
 
     def kernel(self, name: str) -> Kernel:
         """Of the device whose plans it plays."""
