@@ -5,22 +5,28 @@ It stands for a second device in tests, and is the one that CONTRIBUTING.md adds
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import TYPE_CHECKING
 
-from saccade.backend import Device, Store
 from saccade.backends.cpu.arrays import HostArrays
 from saccade.backends.reference.backend import ReferenceProgram
 from saccade.errors import OptionError
-from saccade.ir import Array, Graph, Op
-from saccade.kernels.base import Call, Key, Launch, Out, Variant, View
+from saccade.kernels.base import Launch, Out, Variant
 from saccade.kernels.machine import Machine
-from saccade.layout import Laid, NoFusions, Preferred
-from saccade.options import Options
-from saccade.plan import Plan
-from saccade.processes import Processes
-from saccade.tuning import Algorithms, Outcome, Progress
+from saccade.layout import NoFusions, Preferred
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable, Mapping, Sequence
+
+    from saccade.backend import Device, Store
+    from saccade.ir import Array, Graph, Op
+    from saccade.kernels.base import Call, Key, View
+    from saccade.layout import Laid
+    from saccade.options import Options
+    from saccade.plan import Plan
+    from saccade.processes import Processes
+    from saccade.tuning import Algorithms, Outcome, Progress
 
 
 @dataclass(frozen=True)
