@@ -14,6 +14,7 @@ SOURCE = Path(__file__).parents[1] / "src" / "saccade"
 INNER = (
     "backends/cpu/codegen",
     "backends/cpu/machines",
+    "backends/cpu/passes",
     "backends/cpu/processor",
     "backends/cpu/runtime",
     "backends/cpu/store",
@@ -60,7 +61,9 @@ IMPORTS = {
     "ahead": {"errors", "ir", "kernels", "layout", "limits"},
     "plan": {"errors", "ir", "kernels", "kernels/cpu", "layout", "limits", "locks", "opdefs"},
     "tuning": {"backends/cpu/processor", "caches", "errors", "ir", "kernels", "layout"},
+    "backends/cpu/passes": {"ir", "opdefs", "options", "passes"},
     "lowered": {
+        "backends",
         "caches",
         "errors",
         "frontend",
@@ -154,7 +157,13 @@ IMPORTS = {
         "kernels",
         "plan",
     },
-    "backends": {"backends/cpu", "backends/cpu/store", "backends/reference", "locks"},
+    "backends": {
+        "backends/cpu",
+        "backends/cpu/passes",
+        "backends/cpu/store",
+        "backends/reference",
+        "locks",
+    },
     "engine": {
         "ahead",
         "backends",

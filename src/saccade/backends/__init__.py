@@ -9,9 +9,10 @@ from saccade.locks import forkless
 if TYPE_CHECKING:
     from saccade.backends.cpu.store.bundle import Bundles
     from saccade.options import Options
+    from saccade.passes import Pass
     from saccade.processes import Processes
 
-__all__ = ["backend", "bundles", "compiler"]
+__all__ = ["backend", "bundles", "compiler", "passes_of", "planned_for"]
 
 
 def backend(options: Options, processes: Processes) -> Any:  # noqa: ANN401 - backends share a protocol, not a base
@@ -42,3 +43,19 @@ def bundles(identity: str | None, options: Options) -> Bundles | None:
     if identity is None or options.machine is not None:
         return None
     return bundles_of(identity, options)
+
+
+def planned_for(options: Options) -> str:
+    """The device whose graphs, plans and tuned choices these are: the reference plays the CPU's."""
+    return "cpu" if options.device == "reference" else options.device
+
+
+def passes_of(options: Options) -> tuple[Pass, ...]:
+    """What the device's graphs go through: its own rewrites and the device-independent ones.
+
+    Called where a graph is lowered, which is in a child process: it imports no compiler.
+    """
+    with forkless:
+        from saccade.backends.cpu.passes import passes_of as cpu  # noqa: PLC0415 - warm starts need none
+
+    return {"cpu": cpu}[planned_for(options)](options)
