@@ -55,7 +55,7 @@ def compile(  # noqa: A001 - the name that users expect: saccade.compile
     options = Options.make(device, precision, threads, exact, **more)
     early = _early(options, source)
     digest = frontend.digest(source) if options.cache else None
-    identity = _identity(digest, options) if digest else None
+    identity = _identity(digest, runtime.planned_for(options), options) if digest else None
     bundles = runtime.bundles(identity, options)
 
     def start() -> Engine:
@@ -77,10 +77,10 @@ def compile(  # noqa: A001 - the name that users expect: saccade.compile
     return model
 
 
-def _identity(digest: str, options: Options) -> str:
+def _identity(digest: str, device: str, options: Options) -> str:
     """What constants depend on; bounds of one's own must not be met by what was kept without."""
     bounds = "" if options.limits == type(options.limits)() else f"/{options.limits}"
-    return f"{digest}/{options.precision.value}{bounds}"
+    return f"{digest}/{device}/{options.precision.value}{bounds}"
 
 
 def _early(options: Options, source: object) -> list[Processes]:
