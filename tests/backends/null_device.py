@@ -12,6 +12,7 @@ from saccade.errors import OptionError
 from saccade.kernels.base import Launch, Out, Variant
 from saccade.kernels.machine import Machine
 from saccade.layout import NoFusions, Preferred
+from saccade.passes import STANDARD
 
 
 @dataclass(frozen=True)
@@ -98,10 +99,14 @@ class NullBackend:
 class NullDevice:
     """A `saccade.backend.Device`."""
 
+    plans_for = "null"
     compiler = ""
     arrays = HostArrays()
 
     operators = MappingProxyType({})
+
+    def passes(self, options):
+        return STANDARD
 
     def kernel(self, name):
         return {KERNEL.name: KERNEL}[name]

@@ -50,7 +50,7 @@ def tune(
     """Search for faster choices for a model and its inputs; see `tuning.Search`."""
     processes = Processes()
     bench = InSitu.of(graph, identity, sizes, inputs, backend, options, processes)
-    store = Store(this_machine() | {"code": backend.code}, use=options.cache)
+    store = Store(this_machine() | {"device": "cpu", "code": backend.code}, use=options.cache)
     try:
         return Search(
             bench.laid, backend.candidates, bench, store, this_machine(), hints, time.monotonic,

@@ -94,7 +94,7 @@ def import_range(call: Call) -> Sequence[Operand]:
     if count > FOLD_ELEMENTS:
         raise Refusal(f"a range of {count} numbers")
     values = first + step * np.arange(count)
-    return [call.build.constant(values.astype(start.dtype), call.name)]
+    return [call.build.known(values.astype(start.dtype), call.operand(0).dtype, call.name)]
 
 
 # -- movement of symbolic contents: plain NumPy ----------------------------------------------------
