@@ -45,7 +45,7 @@ IMPORTS = {
     "backends/cpu/codegen": {"backends/cpu/target", "errors", "ir"},
     "kernels": {"backends/cpu/machines", "backends/cpu/target", "ir"},
     "opdefs": {"errors", "ir", "limits"},
-    "kernels/cases": {"opdefs"},
+    "kernels/cases": {"ir", "opdefs"},
     "caches": {"errors", "locks", "options"},
     "processes": {"errors", "fork_server", "locks", "options"},
     "kernels/cpu": {
@@ -127,6 +127,7 @@ IMPORTS = {
         "frontend",
         "ir",
         "kernels",
+        "kernels/cases",
         "kernels/cpu",
         "locks",
         "opdefs",
