@@ -1,8 +1,11 @@
 """Imports go one way, heavy packages stay out of inference, and the package's root stays light."""
 
 import ast
+import io
+import re
 import subprocess
 import sys
+import tokenize
 from graphlib import TopologicalSorter
 from pathlib import Path
 
@@ -13,6 +16,7 @@ SOURCE = Path(__file__).parents[1] / "src" / "saccade"
 # Rooms within rooms; files beside these belong to the room around them.
 INNER = (
     "backends/cpu/codegen",
+    "backends/cpu/fusions",
     "backends/cpu/machines",
     "backends/cpu/processor",
     "backends/cpu/runtime",
@@ -30,38 +34,35 @@ INNER = (
 IMPORTS = {
     "errors": set(),
     "locks": set(),
-    "backends/cpu/processor": set(),
-    "sources": set(),
-    "backends/lengths": set(),
+    "backend": set(),
+    "backends": set(),
     "signature": set(),
+    "backends/cpu/processor": set(),
+    "backends/lengths": set(),
+    "sources": set(),
+    "files": set(),
     "backends/cpu/machines": {"errors"},
     "fork_server": {"errors"},
     "graphfile": {"errors"},
     "limits": {"errors"},
     "collector": {"locks"},
+    "devices": {"locks"},
     "backends/cpu/target": {"backends/cpu/machines", "backends/cpu/processor", "errors", "locks"},
     "ir": {"errors", "graphfile", "locks"},
-    "options": {"backends/cpu/machines", "errors", "limits"},
+    "options": {"backends/cpu/machines", "devices", "errors", "limits"},
     "backends/cpu/codegen": {"backends/cpu/target", "errors", "ir"},
     "kernels": {"backends/cpu/machines", "backends/cpu/target", "ir"},
     "opdefs": {"errors", "ir", "limits"},
-    "kernels/cases": {"ir", "opdefs"},
-    "caches": {"errors", "locks", "options"},
+    "caches": {"errors", "files", "locks", "options"},
     "processes": {"errors", "fork_server", "locks", "options"},
-    "kernels/cpu": {
-        "backends/cpu/codegen",
-        "backends/cpu/target",
-        "ir",
-        "kernels",
-        "locks",
-        "opdefs",
-    },
+    "kernels/cases": {"ir", "opdefs"},
     "layout": {"errors", "ir", "kernels", "limits", "opdefs"},
     "passes": {"errors", "ir", "limits", "opdefs"},
     "frontend": {"caches", "errors", "ir", "limits", "opdefs", "options"},
     "ahead": {"errors", "ir", "kernels", "layout", "limits"},
-    "plan": {"errors", "ir", "kernels", "kernels/cpu", "layout", "limits", "locks", "opdefs"},
-    "tuning": {"backends/cpu/processor", "caches", "errors", "ir", "kernels", "layout"},
+    "backends/cpu/fusions": {"backends/cpu/target", "ir", "kernels/cases", "layout", "opdefs"},
+    "plan": {"devices", "errors", "ir", "kernels", "layout", "limits", "locks"},
+    "tuning": {"caches", "errors", "ir", "kernels", "layout"},
     "lowered": {
         "caches",
         "errors",
@@ -73,8 +74,32 @@ IMPORTS = {
         "processes",
         "sources",
     },
+    "kernels/cpu": {
+        "backends/cpu/codegen",
+        "backends/cpu/fusions",
+        "backends/cpu/target",
+        "ir",
+        "kernels",
+        "locks",
+        "opdefs",
+    },
     "backends/host": {"ir", "plan"},
     "profile": {"errors", "ir", "kernels", "locks", "plan"},
+    "engine": {
+        "ahead",
+        "collector",
+        "devices",
+        "errors",
+        "ir",
+        "kernels",
+        "layout",
+        "lowered",
+        "options",
+        "plan",
+        "processes",
+        "signature",
+        "tuning",
+    },
     "backends/cpu/runtime": {
         "backends/cpu/codegen",
         "backends/cpu/target",
@@ -89,6 +114,15 @@ IMPORTS = {
         "options",
         "processes",
         "sources",
+    },
+    "backends/reference": {
+        "backends/host",
+        "backends/lengths",
+        "devices",
+        "errors",
+        "ir",
+        "kernels",
+        "plan",
     },
     "model": {"errors", "locks", "profile", "signature"},
     "backends/cpu/store": {
@@ -119,6 +153,7 @@ IMPORTS = {
     },
     "testing": {
         "backends/cpu/codegen",
+        "backends/cpu/fusions",
         "backends/cpu/runtime",
         "backends/cpu/target",
         "backends/host",
@@ -133,7 +168,19 @@ IMPORTS = {
         "opdefs",
         "plan",
     },
+    "compile": {
+        "devices",
+        "engine",
+        "frontend",
+        "locks",
+        "lowered",
+        "model",
+        "options",
+        "processes",
+    },
     "backends/cpu": {
+        "backends/cpu/fusions",
+        "backends/cpu/processor",
         "backends/cpu/runtime",
         "backends/cpu/store",
         "backends/cpu/target",
@@ -142,49 +189,13 @@ IMPORTS = {
         "kernels",
         "kernels/cpu",
         "layout",
-        "options",
-        "plan",
-        "processes",
-        "tuning",
-    },
-    "backends/reference": {
-        "backends/cpu",
-        "backends/cpu/store",
-        "backends/host",
-        "backends/lengths",
-        "errors",
-        "ir",
-        "kernels",
-        "plan",
-    },
-    "backends": {"backends/cpu", "backends/cpu/store", "backends/reference", "locks"},
-    "engine": {
-        "ahead",
-        "backends",
-        "backends/cpu",
-        "backends/cpu/store",
-        "collector",
-        "errors",
-        "ir",
-        "kernels",
-        "layout",
         "locks",
-        "lowered",
+        "opdefs",
         "options",
         "plan",
         "processes",
         "signature",
         "tuning",
-    },
-    "compile": {
-        "backends",
-        "engine",
-        "frontend",
-        "locks",
-        "lowered",
-        "model",
-        "options",
-        "processes",
     },
     "__init__": {"compile", "errors", "limits", "locks", "options"},
     "cli": {
@@ -195,6 +206,7 @@ IMPORTS = {
         "backends/cpu/target",
         "caches",
         "errors",
+        "files",
         "ir",
         "ops",
         "options",
@@ -206,6 +218,9 @@ IMPORTS = {
         "tuning",
     },
 }
+
+# Rooms whose types are all told: mypy can hold each use against each definition.
+TYPED = ("frontend", "opdefs", "passes", "profile", "tuning")
 
 PEERS = {"onnxruntime", "openvino", "torch", "triton"}
 MAY_IMPORT_PEERS = ("ops/", "cli/")
@@ -291,6 +306,56 @@ def test_no_property_is_computed_under_a_lock_that_forks_leave_held(path):
     imported = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
     taken = {alias.name for node in imported if node.module == "functools" for alias in node.names}
     assert "cached_property" not in taken
+
+
+def untyped(text):
+    """Lines on which a file gives up on types: the name `Any`, or a comment that silences mypy."""
+    tree = ast.parse(text)
+    parents = {id(child): node for node in ast.walk(tree) for child in ast.iter_child_nodes(node)}
+    for node in ast.walk(tree):
+        names = [getattr(node, "id", None), getattr(node, "attr", None)]
+        if isinstance(node, ast.alias):
+            names = [node.name]
+        # Annotations may be quoted; docstrings only talk.
+        if isinstance(node, ast.Constant) and not isinstance(parents[id(node)], ast.Expr):
+            names = re.findall(r"\w+", str(node.value))
+        if "Any" in names:
+            yield node.lineno
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type == tokenize.COMMENT and re.search(r"type:\s*ignore|mypy:", token.string):
+            yield token.start[0]
+
+
+@pytest.mark.parametrize("name", TYPED)
+def test_seams_are_typed(name):
+    found = [path for path in files() if room(path.relative_to(SOURCE).as_posix()) == name]
+    assert found, f"there is no room {name}"
+    given_up = [
+        f"{path.relative_to(SOURCE)}:{line}" for path in found for line in untyped(path.read_text())
+    ]
+    assert given_up == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "from typing import Any",
+        "from typing import Any as Whatever",
+        "import typing\nx: typing.Any = 1",
+        "def f(x: Any) -> None: ...",
+        "def f(x: 'list[Any]') -> None: ...",
+        "x = cast('Any', 1)",
+        "x = f(1)  # type: ignore[arg-type]",
+        "x = f(1)  # noqa: E501  # type:ignore",
+        "# mypy: ignore-errors",
+    ],
+)
+def test_what_is_not_typed_is_found(text):
+    assert list(untyped(text))
+
+
+def test_words_are_no_types():
+    assert not list(untyped('"""Any of them."""\n# Any type may be ignored\nAnything = anys = 1'))
 
 
 def loaded_by(code):

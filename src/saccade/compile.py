@@ -46,7 +46,7 @@ def compile(  # noqa: A001 - the name that users expect: saccade.compile
     # Imported here: `import saccade` costs those who want its errors or its CLI next to nothing,
     # and a start that finds a bundle needs no engine.
     with forkless:
-        from saccade import backends as runtime  # noqa: PLC0415
+        from saccade.devices import device_named  # noqa: PLC0415
         from saccade.frontend import onnx as frontend  # noqa: PLC0415
         from saccade.model import Model  # noqa: PLC0415
         from saccade.options import Options  # noqa: PLC0415
@@ -56,7 +56,8 @@ def compile(  # noqa: A001 - the name that users expect: saccade.compile
     early = _early(options, source)
     digest = frontend.digest(source) if options.cache else None
     identity = _identity(digest, options) if digest else None
-    bundles = runtime.bundles(identity, options)
+    chosen = device_named(options.device)
+    store = chosen.store(identity, options)
 
     def start() -> Engine:
         preload_hooks()
@@ -65,13 +66,13 @@ def compile(  # noqa: A001 - the name that users expect: saccade.compile
             from saccade.processes import Processes  # noqa: PLC0415
 
         processes = early.pop() if early else Processes()
-        lower = lowered.begin(source, options, processes, identity, runtime.compiler(options))
+        lower = lowered.begin(source, options, processes, identity, chosen.compiler)
         with forkless:
             from saccade.engine import Engine  # noqa: PLC0415 - 0.25 s, beside lowering
 
-        return Engine(lower, options, processes, bundles, lasting=identity is not None)
+        return Engine(lower, options, processes, store, lasting=identity is not None)
 
-    model = Model(start, bundles)
+    model = Model(start, chosen.arrays, store)
     while early:  # an earlier start left everything
         early.pop().close()
     return model

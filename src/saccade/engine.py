@@ -5,23 +5,24 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING
 
-from saccade import backends as runtime
 from saccade import collector, layout, tuning
 from saccade import plan as planner
 from saccade.ahead import kernels_ahead, kernels_of
-from saccade.backends.cpu.store.bundle import Bundles
-from saccade.errors import InputError, OptionError
+from saccade.devices import device_named
+from saccade.errors import InputError
 from saccade.ir import Array, Dim, Graph, Value
 from saccade.ir.dim import Affine, Symbol, symbol
 from saccade.kernels.base import Key
-from saccade.locks import forkless, preload
 from saccade.lowered import Lowered
 from saccade.options import Options
 from saccade.plan import Plan
 from saccade.processes import Processes
-from saccade.signature import Signature, TensorInfo
+from saccade.signature import Signature, TensorInfo, shape_text
+
+if TYPE_CHECKING:
+    from saccade.backend import Program, Store
 
 __all__ = ["Engine", "sizes_of"]
 
@@ -33,7 +34,7 @@ class Engine:
         lower: Gives the graph; asked last, as it may still be in the making.
         options: The user's.
         processes: Where to compile.
-        bundles: Where to leave programs for later starts, if anywhere.
+        store: The device's, where programs are left for later starts, if anywhere.
         lasting: Whether the graph's identity is one that later starts find again.
 
     Attributes:
@@ -49,18 +50,19 @@ class Engine:
         lower: Callable[[], Lowered],
         options: Options,
         processes: Processes,
-        bundles: Bundles | None,
+        store: Store | None,
         *,
         lasting: bool,
     ) -> None:
-        self.backend = runtime.backend(options, processes)
+        self.backend = device_named(options.device).backend(options, processes, store)
         lowering = lower()
         self.trace: Callable[[], Mapping[str, str]] = lowering.trace
         self.graph = graph = lowering.graph
         self.identity = lowering.identity
         self._lasting = lasting
         self._options = options
-        self._bundles = None if bundles is None else bundles.with_graph(lowering.entry)
+        if store is not None:
+            store.graph_is_at(lowering.entry)
         self._algorithms = self._choices()
         self._free = any(not isinstance(dim, int) for v in graph.inputs for dim in v.shape)
         names = (graph.output_names or [v.name for v in graph.outputs])[: len(graph.results)]
@@ -69,8 +71,8 @@ class Engine:
             tuple(_info(v, v.name) for v in graph.inputs),
             tuple(_info(v, n, bounds) for v, n in zip(graph.results, names, strict=True)),
         )
-        if bundles is not None:
-            bundles.keep_signature(self.signature)
+        if store is not None:
+            store.keep_signature(self.signature)
 
     def plan(self, shapes: Sequence[tuple[int, ...]]) -> Plan:
         """The plan for these input shapes.
@@ -99,9 +101,8 @@ class Engine:
         threads, isa = self._options.resolved_threads, self.backend.target.isa
         return planner.make(self.graph, laid, sizes, threads, isa, self._options.limits)
 
-    def program(self, shapes: Sequence[tuple[int, ...]], others: Iterable[Any]) -> Any:  # noqa: ANN401
+    def program(self, shapes: Sequence[tuple[int, ...]], others: Iterable[Program]) -> Program:
         """The program for these input shapes; it prefers the code of the `others`."""
-        preload("saccade.kernels.cpu.packing")
         if self.backend.idle:
             for other in others:
                 self.backend.adopt(other.plan)
@@ -113,7 +114,7 @@ class Engine:
             if self._free and self.backend.idle:
                 ahead = partial(self._ahead, laid, sizes)
             del laid
-        return self.backend.build(plan, self.graph, self.identity, self._bundles, ahead)
+        return self.backend.build(plan, self.graph, self.identity, ahead)
 
     def _ahead(self, laid: layout.Laid, sizes: Mapping[str, int]) -> list[Key]:
         """What to compile beside the first program, as other sizes will want it."""
@@ -131,20 +132,13 @@ class Engine:
         report: Callable[[tuning.Progress], None],
     ) -> tuning.Outcome:
         """Search for faster choices on these inputs, and keep them; see `Model.tune`."""
-        if self._options.device != "cpu":
-            raise OptionError(f"only device cpu can be tuned, not {self._options.device}")
-        with forkless:
-            from saccade.backends.cpu.insitu import tune  # noqa: PLC0415 - running needs none of it
-        preload("saccade.kernels.cpu.packing", "numpy.ma")  # which medians import
-
         sizes = sizes_of(self.graph, [a.shape for a in inputs])
-        outcome = tune(
-            self.graph, self.identity, sizes, inputs, self.backend, self._options,
-            self.algorithms, seconds=seconds, report=report,
+        outcome = self.backend.tune(
+            self.graph, self.identity, sizes, inputs, self.algorithms,
+            seconds=seconds, report=report,
         )  # fmt: skip
         known = self._algorithms or tuning.Algorithms(outcome.algorithms.machine, ())
         self._algorithms = known.replaced(outcome.calls, outcome.algorithms)
-        self._bundles = None  # which is named by the choices of before
         if self._lasting:
             tuning.keep(self.identity, self._algorithms)
         return outcome
@@ -152,29 +146,25 @@ class Engine:
     @property
     def algorithms(self) -> tuning.Algorithms:
         """The tuned choices, of all sizes: from a file, or what `tune` kept."""
-        return self._algorithms or tuning.Algorithms(tuning.this_machine(), ())
+        return self._algorithms or tuning.Algorithms(self.backend.identity(), ())
 
     def _choices(self) -> tuning.Algorithms | None:
         if self._options.algorithms is not None:
             return tuning.load(self._options.algorithms)
         if self._options.machine is not None:
             return None  # what is kept was measured here
-        return tuning.kept(self.identity) if self._lasting else None
+        return tuning.kept(self.identity, self.backend.identity()) if self._lasting else None
 
     def _timings(self) -> tuning.Lookup | None:
         if self._algorithms is None:
             return None
         imported = self._options.algorithms is not None
-        return tuning.Lookup(self._algorithms, tuning.this_machine(), whole=imported)
+        return tuning.Lookup(self._algorithms, self.backend.identity(), whole=imported)
 
 
 def _info(value: Value, name: str, bounds: Mapping[Dim, str] = MappingProxyType({})) -> TensorInfo:
     shape = tuple(d if isinstance(d, int) else bounds.get(d, str(d)) for d in value.shape)
     return TensorInfo(name, value.dtype.value, shape)
-
-
-def _text(shape: Sequence[object]) -> str:
-    return "x".join(map(str, shape)) or "scalar"
 
 
 def sizes_of(graph: Graph, shapes: Sequence[tuple[int, ...]]) -> dict[str, int]:
@@ -194,8 +184,8 @@ def _solve(inputs: Sequence[Value], shapes: Sequence[tuple[int, ...]]) -> dict[s
             name = _symbol_name(dim)
             if name is None and dim != size:
                 raise InputError(
-                    f"input {value.name!r} must have shape {_text(value.shape)}, "
-                    f"given is {_text(shape)}"
+                    f"input {value.name!r} must have shape {shape_text(value.shape)}, "
+                    f"given is {shape_text(shape)}"
                 )
             if name is not None and sizes.setdefault(name, size) != size:
                 raise InputError(

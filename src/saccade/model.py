@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-import sys
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from math import prod
 from operator import index
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from saccade.errors import InputError, OptionError, OutOfMemoryError
+from saccade.errors import InputError, OptionError
 from saccade.locks import Lock, forkless, preload
-from saccade.signature import TensorInfo
+from saccade.signature import TensorInfo, shape_text
 
 if TYPE_CHECKING:
     from saccade import tuning
-    from saccade.backends.cpu.store.bundle import Bundles
+    from saccade.backend import Arrays, Program, Result, Store
     from saccade.engine import Engine
     from saccade.ir import Array
-    from saccade.kernels.machine import Machine
     from saccade.plan import Plan
     from saccade.profile import Profile
 
@@ -30,47 +28,27 @@ __all__ = ["Model", "TensorInfo"]
 PLANS_KEPT = 16
 _MOST_RUNS = 1 << 20  # of a profile, which keeps the times of all of them
 _MOST_ELEMENTS = 1 << 47  # of an input: a process has no more addresses
-_UNREADABLE = (BufferError, RuntimeError, TypeError, ValueError, AttributeError)
 
 Shapes = tuple[tuple[int, ...], ...]
 """Of the inputs, in order."""
 
 
-class Program(Protocol):
-    """A plan ready to run."""
-
-    @property
-    def plan(self) -> Plan:
-        """The plan."""
-
-    def run(self, inputs: Sequence[Array]) -> tuple[Array, ...]:
-        """Results for contiguous inputs."""
-
-    def asked_again(self) -> None:
-        """Told whenever the program is taken once more."""
-
-    def profile(self, inputs: Sequence[Array], repeat: int) -> Any:  # noqa: ANN401
-        """Clock readings."""
-
-    def speeds(self) -> Machine:
-        """Of the machine, measured."""
-
-
 class Model:
     """A compiled model; may be called from several threads at once. Made by `saccade.compile`."""
 
-    def __init__(self, start: Callable[[], Engine], bundles: Bundles | None) -> None:
+    def __init__(self, start: Callable[[], Engine], arrays: Arrays, store: Store | None) -> None:
         self._start = start
-        self._bundles = bundles
+        self._take, self._give = arrays.take, arrays.give
+        self._store = store
         self._lock, self._starting = Lock(), Lock()
         self._engine: Engine | None = None
         self._programs: OrderedDict[Shapes, Program] = OrderedDict()
-        signature = bundles.signature() if bundles is not None else None
+        signature = store.signature() if store is not None else None
         if signature is None:
             signature = self._started().signature
         self.inputs, self.outputs = signature.inputs, signature.outputs
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - arrays of any library
+    def __call__(self, *args: object, **kwargs: object) -> Result:
         """Run on inputs by position or by name.
 
         One output gives an array, several a tuple in the file's order.
@@ -84,7 +62,7 @@ class Model:
         results = self._run(self._named(args, kwargs))
         return results[0] if len(results) == 1 else results
 
-    def run(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
+    def run(self, inputs: Mapping[str, object]) -> dict[str, Result]:
         """All outputs by name, for inputs by name.
 
         Raises:
@@ -97,7 +75,7 @@ class Model:
         results = self._run(self._named((), inputs))
         return {info.name: result for info, result in zip(self.outputs, results, strict=True)}
 
-    def plan(self, *args: Any, **shapes: Any) -> Plan:  # noqa: ANN401
+    def plan(self, *args: object, **shapes: object) -> Plan:
         """The plan for these input shapes (tuples, by position or name); compiles nothing.
 
         Raises:
@@ -107,7 +85,7 @@ class Model:
         wanted = tuple(_as_shape(info, given[info.name]) for info in self.inputs)
         return self._started().plan(wanted)
 
-    def profile(self, *args: Any, repeat: int = 20, **kwargs: Any) -> Profile:  # noqa: ANN401
+    def profile(self, *args: object, repeat: int = 20, **kwargs: object) -> Profile:
         """Time every step inside the running program, `repeat` times; medians.
 
         Raises:
@@ -125,10 +103,10 @@ class Model:
 
     def tune(
         self,
-        *args: Any,  # noqa: ANN401
+        *args: object,
         seconds: float | None = None,
         report: Callable[[tuning.Progress], None] = lambda _progress: None,
-        **kwargs: Any,  # noqa: ANN401
+        **kwargs: object,
     ) -> tuning.Outcome:
         """Measure other ways to do each step on these inputs, and keep those that are faster.
 
@@ -150,7 +128,7 @@ class Model:
         arrays = self._arrays(self._named(args, kwargs))
         outcome = self._started().tune(arrays, seconds, report)
         with self._lock:
-            self._bundles = None  # programs there were built with the choices of before
+            self._store = None  # programs there were built with the choices of before
             self._programs.clear()
         return outcome
 
@@ -175,15 +153,12 @@ class Model:
             raise InputError(f"there is no stage {stage!r}; there are {', '.join(stages)}")
         return stages[stage]
 
-    def _run(self, given: Mapping[str, Any]) -> tuple[Any, ...]:
+    def _run(self, given: Mapping[str, object]) -> tuple[Result, ...]:
         arrays = self._arrays(given)
-        results: tuple[Any, ...] = self._program(tuple(a.shape for a in arrays)).run(arrays)
-        torch = sys.modules.get("torch")
-        if torch is not None and any(isinstance(v, torch.Tensor) for v in given.values()):
-            return tuple(torch.from_numpy(r) for r in results)
-        return results
+        results = self._program(tuple(a.shape for a in arrays)).run(arrays)
+        return self._give(results, given.values())
 
-    def _named(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    def _named(self, args: Sequence[object], kwargs: Mapping[str, object]) -> dict[str, object]:
         names = [info.name for info in self.inputs]
         if len(args) > len(names):
             raise InputError(
@@ -201,8 +176,8 @@ class Model:
             raise InputError(f"missing input(s): {', '.join(missing)}")
         return given
 
-    def _arrays(self, given: Mapping[str, Any]) -> list[Array]:
-        return [_as_array(info, given[info.name]) for info in self.inputs]
+    def _arrays(self, given: Mapping[str, object]) -> list[Array]:
+        return [self._take(info, given[info.name]) for info in self.inputs]
 
     def _program(self, shapes: Shapes) -> Program:
         program = self._programs.get(shapes)
@@ -220,15 +195,11 @@ class Model:
 
     def _left(self, shapes: Shapes) -> Program | None:
         """A program that an earlier start left."""
-        if self._bundles is None:
-            return None
-        preload("saccade.backends.cpu.store.saved")
-        return self._bundles.program(shapes)
+        return None if self._store is None else self._store.program(shapes)
 
     def _build(self, shapes: Shapes) -> Program:
         """A program of our own making; it prefers the code of those that are there."""
-        program: Program = self._started().program(shapes, self._programs.values())
-        return program
+        return self._started().program(shapes, self._programs.values())
 
     def _started(self) -> Engine:
         """The engine; most warm starts never need it."""
@@ -238,82 +209,10 @@ class Model:
             return self._engine
 
 
-def _as_array(info: TensorInfo, value: Any) -> Array:  # noqa: ANN401
-    """Elements of the input's type and shape, one after the other in memory."""
-    array: Array = value if type(value) is np.ndarray else _as_numpy(info, value)
-    if array.dtype != np.dtype(info.dtype):  # which the names of byte-swapped types hide
-        raise InputError(
-            f"input {info.name!r} must be {info.dtype} of shape {_text(info.shape)}, "
-            f"given is {array.dtype if array.dtype.isnative else array.dtype.str} "
-            f"of shape {_text(array.shape)}"
-        )
-    fits = len(array.shape) == len(info.shape) and all(
-        isinstance(want, str) or want == have
-        for want, have in zip(info.shape, array.shape, strict=True)
-    )
-    if not fits:
-        raise InputError(
-            f"input {info.name!r} must have shape {_text(info.shape)}, "
-            f"given is {_text(array.shape)}"
-        )
+def _as_shape(info: TensorInfo, value: object) -> tuple[int, ...]:
     try:
-        return np.require(array, requirements=["C", "A"])
-    except MemoryError as error:  # of a broadcast view, for one
-        raise OutOfMemoryError(
-            f"input {info.name!r} has to be copied to {array.nbytes} contiguous bytes, which the "
-            "system does not give: use a smaller one"
-        ) from error
-
-
-def _as_numpy(info: TensorInfo, value: Any) -> Array:  # noqa: ANN401
-    """Another library's array, or a kind of NumPy's, as one whose sizes are true."""
-    masked = sys.modules.get("numpy.ma")
-    if masked is not None and isinstance(value, masked.MaskedArray):
-        raise InputError(
-            f"input {info.name!r} is a masked array, give what stands for masked elements: "
-            ".filled(value)"
-        )
-    if isinstance(value, np.ndarray):
-        return np.asarray(value)  # subclasses may say anything of themselves
-    if not hasattr(value, "__dlpack__") and not hasattr(value, "__array__"):
-        raise InputError(f"input {info.name!r} is a {type(value).__name__}, not an array")
-    device = getattr(value, "device", "cpu")
-    if str(getattr(device, "type", device)) != "cpu":
-        raise InputError(f"input {info.name!r} is on {device}, the model runs on the CPU")
-    value = _detached(info, value)
-    exchanged = hasattr(value, "__dlpack__")
-    try:
-        array: Array = np.from_dlpack(value) if exchanged else np.asarray(value)
-    except _UNREADABLE as error:  # bfloat16, for one, which NumPy does not have
-        given = getattr(value, "dtype", type(value).__name__)
-        raise InputError(
-            f"input {info.name!r} must be {info.dtype} of shape {_text(info.shape)}, "
-            f"given is {given}, which NumPy cannot read: {error}"
-        ) from error
-    if exchanged and array.size and array.flags.owndata:  # NumPy's own, as there was none
-        raise InputError(f"input {info.name!r} is a {type(value).__name__} without memory")
-    return array
-
-
-def _detached(info: TensorInfo, value: Any) -> Any:  # noqa: ANN401
-    """Another library's array without its gradient; of PyTorch's the elements as they count."""
-    torch = sys.modules.get("torch")
-    if torch is None or not isinstance(value, torch.Tensor):
-        detach = getattr(value, "detach", None)
-        return detach() if detach is not None else value
-    kind = type(value)
-    if kind.__torch_dispatch__ is not torch.Tensor.__torch_dispatch__:  # `FakeTensor`, for one
-        raise InputError(f"input {info.name!r} is a {kind.__name__}, not a tensor with elements")
-    if value.layout is not torch.strided:
-        raise InputError(f"input {info.name!r} is a {value.layout} tensor, not a dense one")
-    with torch._C.DisableTorchFunctionSubclass():
-        plain = torch.Tensor.as_subclass(value, torch.Tensor).detach()
-    # DLPack knows of addresses and strides only.
-    return torch.zeros_like(plain) if plain._is_zerotensor() else plain.resolve_conj().resolve_neg()
-
-
-def _as_shape(info: TensorInfo, value: Any) -> tuple[int, ...]:  # noqa: ANN401
-    try:
+        if not isinstance(value, Iterable):
+            raise TypeError
         shape = tuple(index(size) for size in value)
     except TypeError:
         short = isinstance(value, (tuple, list, str, int, float))
@@ -322,23 +221,19 @@ def _as_shape(info: TensorInfo, value: Any) -> tuple[int, ...]:  # noqa: ANN401
             f"input {info.name!r} needs a shape, a tuple of integers, given is {given}"
         ) from None
     if min(shape, default=0) < 0 or prod(max(size, 1) for size in shape) > _MOST_ELEMENTS:
-        raise InputError(f"input {info.name!r} cannot have shape {_text(shape)}")
+        raise InputError(f"input {info.name!r} cannot have shape {shape_text(shape)}")
     return shape
 
 
-def _check_repeat(repeat: Any) -> None:  # noqa: ANN401
-    whole = isinstance(repeat, (int, np.integer)) and not isinstance(repeat, bool)
-    if not whole or not 1 <= repeat <= _MOST_RUNS:
+def _check_repeat(repeat: object) -> None:
+    whole = repeat if isinstance(repeat, (int, np.integer)) else 0
+    if isinstance(repeat, bool) or not 1 <= whole <= _MOST_RUNS:
         raise OptionError(f"repeat must be an integer from 1 to {_MOST_RUNS}, is {repeat!r}")
 
 
-def _check_seconds(seconds: Any) -> None:  # noqa: ANN401
+def _check_seconds(seconds: object) -> None:
     if seconds is None:
         return
-    number = isinstance(seconds, (int, float, np.integer, np.floating))
-    if not number or isinstance(seconds, bool) or not seconds >= 0:  # NaN is not
+    number = seconds if isinstance(seconds, (int, float, np.integer, np.floating)) else -1.0
+    if isinstance(seconds, bool) or not number >= 0:  # NaN is not
         raise OptionError(f"seconds must be a number, 0 or more, is {seconds!r}")
-
-
-def _text(shape: Sequence[object]) -> str:
-    return "x".join(map(str, shape)) or "scalar"

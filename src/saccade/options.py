@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, fields
 from enum import Enum
 from pathlib import Path
 
+from saccade.devices import DEVICES
 from saccade.errors import OptionError
 from saccade.limits import Limits
 
@@ -36,8 +37,6 @@ class Precision(Enum):
     FP32 = "fp32"
     BF16 = "bf16"
 
-
-DEVICES = ("cpu", "reference")
 
 MOST_THREADS = 1024
 """More than any machine has; a mistyped number must not use up all that a system can have."""

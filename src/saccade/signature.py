@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import astuple, dataclass
 
-__all__ = ["Signature", "TensorInfo"]
+__all__ = ["Signature", "TensorInfo", "shape_text"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,3 +55,8 @@ class Signature:
         except (TypeError, RecursionError) as error:
             raise ValueError(f"no signature: {error}") from error
         return cls(inputs, outputs)
+
+
+def shape_text(shape: Sequence[object]) -> str:
+    """`1x3x224x224`; `scalar` for no axes."""
+    return "x".join(map(str, shape)) or "scalar"

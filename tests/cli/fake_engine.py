@@ -20,7 +20,7 @@ class Info:
 @dataclass
 class Step:
     name: str
-    kernel: str
+    kernel: str | None
     reasons: tuple
 
 
@@ -29,8 +29,13 @@ class FakePlan:
         self.shapes = shapes
         self.refused = ()
         self.steps = (
-            Step("conv1", "cpu_direct", (("cpu_winograd", "stride 2"), "cpu_depthwise: groups 1")),
-            Step("pool1", "cpu_pool", ()),
+            Step(
+                "conv1",
+                "conv2d.direct",
+                ("conv2d.winograd: stride 2", "conv2d.depthwise: groups 1"),
+            ),
+            Step("pool1", "pool.direct", ()),
+            Step("odd1", None, ("pointwise.chain: float64",)),
         )
 
     def __str__(self):

@@ -10,10 +10,11 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import saccade
+from saccade.backends.cpu.processor import this_machine
 from saccade.kernels.cpu import all_kernels
 from saccade.layout import assign
 from saccade.opdefs import Conv2d
-from saccade.tuning import Algorithms, Entry, this_machine
+from saccade.tuning import Algorithms, Entry
 from saccade.tuning.candidates import candidates
 from saccade.tuning.keys import call_key
 

@@ -8,6 +8,9 @@ import sys
 
 import numpy as np
 import pytest
+from fake_engine import FakePlan
+
+from saccade.kernels.cpu import CPU_KERNELS
 
 pytestmark = pytest.mark.usefixtures("engine")
 
@@ -47,14 +50,25 @@ def test_inspect_shows_each_view(saccade_cli, model_file):
         ("--stage", "fuse"): "graph after fuse\n",
         ("--plan", "--shape", "1x3x8x8"): "plan at {'input': (1, 3, 8, 8)}\n",
         ("--reasons", "--shape", "1x3x8x8"): (
-            "conv1: cpu_direct\n    cpu_winograd: stride 2\n    cpu_depthwise: groups 1\n"
-            "pool1: cpu_pool\n"
+            "conv1: conv2d.direct\n"
+            "    conv2d.winograd: stride 2\n"
+            "    conv2d.depthwise: groups 1\n"
+            "pool1: pool.direct\n"
+            "odd1: reference\n"
+            "    pointwise.chain: float64\n"
         ),
     }
     for arguments, text in views.items():
         result = saccade_cli("inspect", model_file, *arguments)
         assert result.exit_code == 0, result.stderr
         assert result.stdout == text
+
+
+def test_the_fake_plan_speaks_of_kernels_that_there_are():
+    """And as plans do: a string for a reason."""
+    steps = FakePlan({}).steps
+    said = [reason.partition(": ")[0] for step in steps for reason in step.reasons]
+    assert {*said, *(step.kernel for step in steps)} - {None} <= {one.name for one in CPU_KERNELS}
 
 
 def test_inspect_plans_as_another_machine_would(saccade_cli, engine, model_file):

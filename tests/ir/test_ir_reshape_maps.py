@@ -107,7 +107,9 @@ def test_assumed_divisibility() -> None:
     half, third = parse_dims("H//2"), parse_dims("W//3")
     assumed = divisible((N, H, W), (N, half, 2, third, 3))
     assert assumed == (N, parse_dims("2*(H//2)"), parse_dims("3*(W//3)"))
-    assert reshape(assumed, (N, half, 2, third, 3)) is not None
+    found = reshape(assumed, (N, half, 2, third, 3))
+    assert found is not None
+    assert (found.in_shape, found.out_shape) == (assumed, (N, half, 2, third, 3))
     assert divisible((N, H, 6), (N, 2, H, 3)) == (N, H, 6)
     assert divisible((parse_dims("2*H"),), (H, 2)) == (parse_dims("2*H"),)
 

@@ -11,12 +11,13 @@ import pytest
 
 from saccade.backends.cpu.codegen.compile import assembly
 from saccade.backends.cpu.codegen.language import Kernel
+from saccade.backends.cpu.fusions import SeparableConv2d
 from saccade.backends.cpu.target import foreign_target
 from saccade.errors import OutOfBoundsError
 from saccade.ir import DType
 from saccade.kernels.base import Call
 from saccade.kernels.cpu import all_kernels
-from saccade.opdefs import Conv2d, MatMul, SeparableConv2d
+from saccade.opdefs import Conv2d, MatMul
 from saccade.testing import emulate
 from saccade.testing.kernels import launched_as, nhwc_view, row_major, run_kernel
 

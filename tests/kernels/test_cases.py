@@ -1,7 +1,7 @@
 """Every kernel of every device against the cases of its family.
 
-A second device is one more `Device` in `DEVICES`: the names of its kernels, what they refuse, and
-how they run.
+A second device is one more `Device` in `DEVICES`: the names of its kernels, what they refuse, how
+they run, and cases of operators that it alone has.
 """
 
 from __future__ import annotations
@@ -9,12 +9,13 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import pytest
 
+from saccade.backends.cpu.fusions.cases import CASES as FUSED
 from saccade.ir import Array, DType
 from saccade.kernels.base import Call
 from saccade.kernels.cases import CASES
@@ -33,6 +34,7 @@ class Device:
     Attributes:
         name: Of the device.
         kernels: For each kernel the names of its operators.
+        own: Cases of operators that no other device has, by family.
         refuses: Why a kernel does not take a case of one of its operators, or None.
         run: A kernel's name, a case and its operands give the results, in logical order; what
             leaves its buffers raises.
@@ -40,8 +42,12 @@ class Device:
 
     name: str
     kernels: dict[str, tuple[str, ...]]
+    own: Mapping[str, tuple[Case, ...]]
     refuses: Callable[[str, Case], str | None]
     run: Callable[[str, Case, Sequence[Array]], Sequence[Array]]
+
+    def cases(self, family: str) -> tuple[Case, ...]:
+        return (*CASES.get(family, ()), *self.own.get(family, ()))
 
     def takes(self, kernel: str, case: Case) -> bool:
         named = type(case.op).__name__ in self.kernels[kernel]
@@ -52,13 +58,17 @@ class Device:
         return [
             (self, kernel, case)
             for kernel in self.kernels
-            for case in CASES[family_of(kernel)]
+            for case in self.cases(family_of(kernel))
             if self.takes(kernel, case)
         ]
 
 
 def family_of(kernel):
     return kernel.split(".")[0]
+
+
+def named(one):
+    return str(getattr(one, "name", one))
 
 
 def cpu_call(case, target=ZEN4):
@@ -85,9 +95,14 @@ def cpu_run(kernel, case, arrays):
 
 
 CPU = Device(
-    "cpu", {entry.name: entry.ops for entry in CPU_KERNELS if entry.ops}, cpu_refuses, cpu_run
+    "cpu",
+    {entry.name: entry.ops for entry in CPU_KERNELS if entry.ops},
+    FUSED,
+    cpu_refuses,
+    cpu_run,
 )
 DEVICES = (CPU,)
+FAMILIES = [(device, family) for device in DEVICES for family in {**CASES, **device.own}]
 PAIRS = [pair for device in DEVICES for pair in device.pairs()]
 
 
@@ -99,27 +114,24 @@ def test_a_kernel_gives_what_the_reference_gives(device, kernel, case):
 
 
 @pytest.mark.parametrize(
-    ("device", "kernel"), [(d, k) for d in DEVICES for k in d.kernels], ids=lambda one: str(
-        getattr(one, "name", one)
-    )
-)  # fmt: skip
+    ("device", "kernel"), [(d, k) for d in DEVICES for k in d.kernels], ids=named
+)
 def test_a_kernel_takes_cases_of_each_of_its_operators(device, kernel):
     taken = {type(case.op).__name__ for d, k, case in PAIRS if (d, k) == (device, kernel)}
     assert taken == set(device.kernels[kernel])
 
 
-@pytest.mark.parametrize("device", DEVICES, ids=lambda device: device.name)
-@pytest.mark.parametrize("family", CASES)
+@pytest.mark.parametrize(("device", "family"), FAMILIES, ids=named)
 def test_every_case_is_taken(device, family):
     taken = {case.name for d, kernel, case in PAIRS if d is device and family_of(kernel) == family}
-    assert {case.name for case in CASES[family]} == taken
+    assert {case.name for case in device.cases(family)} == taken
 
 
-@pytest.mark.parametrize("family", CASES)
-def test_cases_are_many_and_have_names_of_their_own(family):
-    names = {case.name for case in CASES[family]}
-    assert len(names) == len(CASES[family]) >= 8
-    assert all(len(case.results) <= len(outputs_of(case)) for case in CASES[family])
+@pytest.mark.parametrize(("device", "family"), FAMILIES, ids=named)
+def test_cases_are_many_and_have_names_of_their_own(device, family):
+    cases = device.cases(family)
+    assert len({case.name for case in cases}) == len(cases) >= 8
+    assert all(len(case.results) <= len(outputs_of(case)) for case in cases)
 
 
 def test_operands_are_the_same_each_time():
@@ -142,9 +154,9 @@ def off_in_the_last_element(case, arrays):
     return results
 
 
-@pytest.mark.parametrize("family", CASES)
-def test_one_wrong_element_is_caught(family):
-    case = CASES[family][0] if family != "nms" else CASES[family][2]  # the first is of nothing
+@pytest.mark.parametrize(("device", "family"), FAMILIES, ids=named)
+def test_one_wrong_element_is_caught(device, family):
+    case = next(c for c in device.cases(family) if rounded_truth(c, arrays_of(c))[0].any())
     hold(case, rounded_truth)
     with pytest.raises(AssertionError):
         hold(case, off_in_the_last_element)

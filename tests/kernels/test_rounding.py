@@ -10,6 +10,7 @@ from random import Random
 import numpy as np
 import pytest
 
+from saccade.backends.cpu.fusions import Excite, ExpandDepthwise, SeparableConv2d
 from saccade.backends.cpu.target import described_target
 from saccade.ir import DType, TensorType, storage
 from saccade.ir.expr import parse
@@ -23,14 +24,7 @@ from saccade.kernels.cpu.conv2d.winograd import CONV2D_WINOGRAD
 from saccade.kernels.cpu.conv_transpose2d.direct import CONV_TRANSPOSE2D_DIRECT
 from saccade.kernels.cpu.excite.direct import EXCITE
 from saccade.kernels.cpu.matmul.direct import MATMUL_DIRECT
-from saccade.opdefs import (
-    Conv2d,
-    ConvTranspose2d,
-    Excite,
-    ExpandDepthwise,
-    MatMul,
-    SeparableConv2d,
-)
+from saccade.opdefs import Conv2d, ConvTranspose2d, MatMul
 from saccade.testing.kernels import launched_as, nhwc_view, row_major, run_kernel
 from saccade.testing.targets import ZEN4, runnable_target
 from saccade.testing.tolerance import random_operands

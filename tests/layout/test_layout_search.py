@@ -1,18 +1,19 @@
 """Storage and kernels chosen together: where a reorder pays, where it does not, and never worse."""
 
-from dataclasses import dataclass
 from itertools import product
 
 import numpy as np
 import pytest
 from layout_graphs import ADD, RELU, Builder, backend, plan_of
+from null_device import NullBackend
 
 from saccade import layout
 from saccade import plan as planner
-from saccade.backends.reference import ReferenceBackend
+from saccade.devices import device_named
 from saccade.ir import Factor, IndexMap
 from saccade.kernels.base import CpuKernel, Launch, one_way
 from saccade.kernels.cpu.movement.copy_code import CopyConfig
+from saccade.kernels.machine import machine
 from saccade.layout.elimination import minimise
 from saccade.layout.formats import formats
 from saccade.opdefs import Move, Softmax
@@ -28,12 +29,14 @@ PERMUTE = IndexMap(
 )
 
 
-@dataclass(frozen=True)
-class Priced:
+class Priced(NullBackend):
     """A backend whose kernels cost what a table says, by operator and orders of the operands."""
 
-    prices: dict
-    target = ZEN4
+    target, speeds, nominal_threads = ZEN4, machine(ZEN4), 2
+
+    def __init__(self, prices):
+        super().__init__()
+        self.prices = prices
 
     def candidates(self, op):
         return (
@@ -225,7 +228,7 @@ def test_values_that_only_operators_over_pictures_touch_are_not_searched():
     y = b.conv(b.inputs[0], 8)
     for _ in range(4):
         y = b.add(ADD, b.conv(b.add(RELU, y), 8), y)
-    found = formats(b.graph(b.conv(y, 8)))
+    found = formats(b.graph(b.conv(y, 8)), layout.Preferred())
     assert {v.name for v in found.open} == {"x0", "v13_0"}
 
 
@@ -242,7 +245,7 @@ def test_any_choice_of_storage_computes_the_same(seed):
     """Plans made by random prices, played on their own arena, against those made by the rule."""
     rng = np.random.default_rng(100 + seed)
     graph = random_graph(rng)
-    device = ReferenceBackend(Options.make("reference"), Processes())
+    device = device_named("reference").backend(Options.make("reference"), Processes(), None)
     x = rng.integers(-3, 4, (1, 8, 6, 6)).astype(np.float32)
     results = []
     for prices in (random_prices(rng), {"other": 1.0}):

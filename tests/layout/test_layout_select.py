@@ -40,17 +40,19 @@ class Kernels:
 
     target = ZEN4
 
-    def __init__(self, *kernels):
+    def __init__(self, *kernels, nominal_threads=2, reuse_slowdown=1.5):
         self._kernels = kernels
+        self.nominal_threads = nominal_threads
+        self.reuse_slowdown = reuse_slowdown
 
     def candidates(self, _op):
         return self._kernels
 
 
-def chosen(*kernels, there=None, call=CALL):
+def chosen(*kernels, there=None, call=CALL, **backend):
     """Name of the way that is taken where code exists for the ways `there`."""
     available = None if there is None else (lambda _kernel, config: config.way in there)
-    selector = Selector(Kernels(*kernels), available)
+    selector = Selector(Kernels(*kernels, **backend), available)
     choice, (launch,) = selector.select(call), selector.launches(call)
     return choice.kernel.name, launch.config.way
 
@@ -99,6 +101,22 @@ def test_kernel_and_rounding_are_those_of_a_nominal_team():
         assert chosen(found, serial, call=call) == ("k", "whole")
 
 
+@pytest.mark.parametrize("team", [1, 2, 5])
+def test_the_backend_says_how_wide_the_nominal_team_is(team):
+    found = kernel("k", lambda call: [("wide" if call.threads > 2 else "narrow", 1.0, "a")])
+    other = kernel("other", lambda call: [("other", 0.5 if call.threads > 2 else 2.0, "b")])
+    for threads in (1, 2, 5):
+        call = dataclasses.replace(CALL, threads=threads)
+        name, _ = chosen(found, other, call=call, nominal_threads=team)
+        assert name == ("other" if team > 2 else "k")
+
+
+@pytest.mark.parametrize(("slowdown", "taken"), [(1.2, "first"), (1.5, "second"), (3.0, "second")])
+def test_the_backend_says_how_much_slower_code_may_be_that_exists(slowdown, taken):
+    found = ways(("first", 1.0, "a"), ("second", 1.4, "a"))
+    assert chosen(found, there=("second",), reuse_slowdown=slowdown) == ("k", taken)
+
+
 def test_a_team_s_own_tiles_are_taken():
     """Of equal bits the way that is best for the team that there is."""
 
@@ -109,6 +127,8 @@ def test_a_team_s_own_tiles_are_taken():
     call = dataclasses.replace(CALL, threads=8)
     assert chosen(found, call=call) == ("k", "tile for 8")
     assert chosen(found, call=call, there=("tile for 2",)) == ("k", "tile for 2")
+    narrow = chosen(found, call=CALL, nominal_threads=8)
+    assert narrow == ("k", "tile for 2")
 
 
 def test_a_copy_of_a_call_has_a_memo_of_its_own():

@@ -46,7 +46,7 @@ def compiled_by_size(path, shapes, machine, threads=None):
     engine = saccade.compile(path, **options)._started()
     known, counts = engine.backend.objects._known, []
 
-    def build(plan, _graph, _identity, _bundles, ahead):
+    def build(plan, _graph, _identity, ahead):
         taken = {(step.kernel, one.config) for step in plan.steps for one in step.phases}
         missing = (taken | set(ahead() if ahead else ())) - set(known)
         counts.append(len(missing))

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from saccade import layout
 from saccade import plan as planner
+from saccade.backends.cpu.fusions import SeparableConv2d
 from saccade.layout import Tuned
-from saccade.opdefs import Conv2d, SeparableConv2d
+from saccade.opdefs import Conv2d
 from saccade.testing.compare import FP32_TOLERANCE, compare_outputs
 from saccade.tuning.keys import call_key
 

@@ -7,11 +7,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from saccade.backends.cpu.fusions import Excite, ExpandDepthwise, RowSums
 from saccade.errors import ModelError
 from saccade.ir import DType, TensorType
 from saccade.ir.expr import parse
 from saccade.ir.serialize import decode_op, encode_op
-from saccade.opdefs import Conv2d, DepthToSpaceStore, Excite, ExpandDepthwise, Reduce, RowSums
+from saccade.opdefs import Conv2d, DepthToSpaceStore, Reduce
 
 SQUEEZE = Conv2d(epilogue=parse("relu(add($0, $1))"))
 GATES = Excite(12, SQUEEZE, Conv2d(epilogue=parse("sigmoid(add($0, $1))")), 1)

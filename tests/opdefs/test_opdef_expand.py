@@ -5,11 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from saccade.backends.cpu.fusions import ExpandDepthwise
 from saccade.errors import ModelError
 from saccade.ir import DType, TensorType
 from saccade.ir.expr import parse
 from saccade.ir.serialize import decode_op, encode_op
-from saccade.opdefs import Conv2d, ExpandDepthwise
+from saccade.opdefs import Conv2d
 
 FIRST = Conv2d(epilogue=parse("relu(add($0, $1))"))
 SECOND = Conv2d((2, 2), (1, 1, 1, 1), groups=6, epilogue=parse("mul($0, $1)"))

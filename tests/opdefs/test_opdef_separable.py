@@ -7,11 +7,12 @@ import dataclasses
 import numpy as np
 import pytest
 
+from saccade.backends.cpu.fusions import SeparableConv2d
 from saccade.errors import ModelError
 from saccade.ir import DType, TensorType
 from saccade.ir.expr import parse
 from saccade.ir.serialize import decode_op, encode_op
-from saccade.opdefs import Conv2d, DepthToSpaceStore, InterleaveStore, SeparableConv2d
+from saccade.opdefs import Conv2d, DepthToSpaceStore, InterleaveStore
 
 FIRST = Conv2d((2, 2), (1, 1, 1, 1), groups=6, epilogue=parse("relu(add($0, $1))"))
 SECOND = Conv2d(epilogue=parse("mul($0, $1)"), store=InterleaveStore(2, 1))

@@ -132,7 +132,7 @@ def fused(graph, *passes):
 def assert_refused(graph, step, reason, count=1):
     """The pass leaves the graph alone, for this reason."""
     after, notes = apply(step, graph)
-    assert format_graph(after) == format_graph(graph)
+    assert format_graph(after) == format_graph(graph), "the graph was changed"
     assert [n for n in notes if reason in n.reason], notes
     assert all(n.pass_name == step.name and n.node for n in notes)
     assert len(notes) == count

@@ -222,5 +222,5 @@ def test_the_comparison_notices_a_small_difference():
     x = b.input(2, 3)
     graph = b.graph(b.map("mul($0, 1.0)", x))
     wrong = b.graph(b.map("mul($0, 1.00000000001)", x))
-    with pytest.raises(AssertionError):
+    with pytest.raises(AssertionError, match="Not equal to tolerance"):
         assert_same(graph, wrong)

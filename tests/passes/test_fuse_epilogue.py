@@ -25,9 +25,8 @@ def test_bias_activation_and_residual_sum():
     y = b.map("relu($0)", b.map("add($0, $1)", x, b.conv(x, 3, 3, bias=True, padding=(1,) * 4)))
     after = fused(b.graph(y), FUSE)
     assert ops(after) == "Conv2d"
-    assert str(after.nodes[0].op.epilogue) == "relu(add($2, add($0, $1)))" or (
-        after.nodes[0].inputs[2] is x
-    )
+    assert str(after.nodes[0].op.epilogue) == "relu(add($2, add($0, $1)))"
+    assert after.nodes[0].inputs[3] is x, "which is $2 to the epilogue"
 
 
 def test_of_two_convolutions_the_later_takes_the_sum():

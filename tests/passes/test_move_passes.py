@@ -122,10 +122,11 @@ def test_depth_to_space_is_the_store_of_its_convolution(mode, channels, block):
 
 def test_a_movement_behind_the_store_stays_behind_it():
     b = Build()
-    y = depth_to_space(b, b.conv(b.input(1, 3, 4, 5), 4), 2, "CRD")
+    y = depth_to_space(b, b.conv(b.input(1, 3, 4, 5), 8), 2, "CRD")
     after = fused(b.graph(b.transpose(y, 0, 2, 3, 1)), COMPOSE, STORE)
     assert ops(after) == "Conv2d Move"
-    assert after.nodes[0].op.store is not None
+    assert after.nodes[0].op.store == DepthToSpaceStore(2, "CRD")
+    assert [factor.source for factor in after.nodes[1].op.map.factors] == [0, 2, 3, 1]
 
 
 def _other_movement(b):

@@ -102,7 +102,7 @@ def test_a_refusal_that_changes_the_graph_fails_the_helper():
     b = Build()
     graph = b.graph(b.map("relu($0)", b.conv(b.input(1, 3, 4, 4), 4)))
     (fuse,) = {step for step in STANDARD if step.name == "fuse_epilogue"}
-    with pytest.raises(AssertionError):
+    with pytest.raises(AssertionError, match="the graph was changed"):
         assert_refused(graph, fuse, "")
 
 
@@ -192,6 +192,7 @@ def test_models_become_these_operators(name):
 def test_the_movements_of_shufflenet_are_slices_of_interleaved_stores():
     graph = _optimised("shufflenet_v2_x1_0")
     moves = [node.op.map for node in graph.nodes if isinstance(node.op, Move)]
+    assert len(moves) == 26
     assert all(len(m.factors) == 4 and m.factors[1].size * 2 == m.in_shape[1] for m in moves)
     stores = Counter(node.op.store for node in graph.nodes if isinstance(node.op, Conv2d))
     assert stores[InterleaveStore(2, 1)] == 16

@@ -2,12 +2,14 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from layout_graphs import ADD, RELU, SUB, Builder, laid_out, plan_of
 
 from saccade.errors import PlanError
 from saccade.ir import DType, Factor, IndexMap
 from saccade.ir.expr import apply, arg
+from saccade.kernels.base import Scratch
 from saccade.layout import BufferKind
 from saccade.limits import Limits
 from saccade.opdefs import Conv2d, Move, Pointwise
@@ -107,10 +109,33 @@ def test_refs_stay_inside_their_memory(threads):
     assert all(r.offset % 64 == 0 for s in plan.steps for r in slots(s)[1])
 
 
-def test_scratch_is_planned_for_every_thread():
-    one, seven = (plan_of(chain(3), threads) for threads in (1, 7))
-    assert seven.arena_bytes >= one.arena_bytes
-    assert seven.live_bytes == one.live_bytes
+def wanting_scratch(step, *sizes):
+    """The step with more scratch in each of its phases."""
+    extra = tuple(map(Scratch, sizes))
+    launches = [replace(one, operands=(*one.operands, *extra)) for one in step.launches]
+    return replace(step, launches=tuple(launches))
+
+
+@pytest.mark.parametrize("threads", [1, 7])
+def test_every_thread_has_scratch_of_its_own(threads):
+    """In whole lines of cache, inside the arena, apart from all that is in use meanwhile."""
+    graph = chain(3)
+    laid = laid_out(graph, threads)
+    steps = tuple(wanting_scratch(step, 100, 3) for step in laid.steps)
+    plan = make(graph, replace(laid, steps=steps), {}, threads, "avx512")
+    needed_after = [*live_masks(plan)[1:], np.zeros(plan.arena_bytes, bool)]
+    for wanted, step, needed in zip(steps, plan.steps, needed_after, strict=True):
+        for launch, phase in zip(wanted.launches, step.phases, strict=True):
+            taken = needed.copy()
+            scratch = [isinstance(operand, Scratch) for operand in launch.operands]
+            assert sum(scratch) >= 2
+            for own, ref in sorted(zip(scratch, phase.refs, strict=True), key=lambda pair: pair[0]):
+                nbytes = ref.nbytes * threads if own else ref.nbytes
+                place = slice(ref.offset, ref.offset + nbytes)
+                if ref.base == 0:
+                    assert place.stop <= plan.arena_bytes
+                    assert not own or (ref.offset % 64 == 0 and not taken[place].any())
+                    taken[place] = True
 
 
 def test_a_host_step_stands_where_no_kernel_takes_the_operator():
@@ -125,9 +150,10 @@ def test_a_host_step_stands_where_no_kernel_takes_the_operator():
 
 def test_constants_that_were_packed_are_not_read():
     plan = plan_of(chain(1))
-    assert any(c.packing is not None for c in plan.constants)
+    weights = [(c.sources, c.packing is not None) for c in plan.constants if c.sources]
+    assert weights == [((f"c{i}",), packed) for i in range(3) for packed in (True, False)]
     for constant, read in zip(plan.constants, plan.constants_read, strict=True):
-        assert read or constant.packing is None
+        assert read == (constant.packing is not None)
 
 
 def test_floor_counts_what_has_to_happen():
@@ -208,9 +234,22 @@ def test_json_round_trip_of_every_kind_of_step():
     assert type(again.steps[0].phases[0].config) is type(plan.steps[0].phases[0].config)
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{}", '{"version": 2}', '{"version": 1}', "nan"])
-def test_what_is_no_plan_is_refused(text):
-    with pytest.raises(PlanError):
+VERSION = 4  # of what `Plan.to_json` writes
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("", "not a plan: JSONDecodeError"),
+        ("nan", "not a plan: JSONDecodeError"),
+        ("[]", "not a plan: TypeError"),
+        ("{}", r"not a plan: KeyError\('version'\)"),
+        ('{"version": 2}', "of version 2, this is version"),
+        (f'{{"version": {VERSION}}}', r"not a plan: KeyError\('(?!version)"),
+    ],
+)
+def test_what_is_no_plan_is_refused(text, reason):
+    with pytest.raises(PlanError, match=reason):
         Plan.from_json(text)
 
 

@@ -95,7 +95,7 @@ def test_another_size_uses_the_code_and_the_constants_that_are_there(cache, firs
     assert np.array_equal(model(OTHER), wanted)
     more = built._started().backend.objects.compiled - before
     assert model._started().backend.objects.compiled == more, "as many as without a bundle"
-    held = [name for _, names in model._bundles.weights() for name in names]
+    held = [name for _, names in model._store.weights() for name in names]
     assert len(set(held)) == len(held), "nothing is packed twice"
     one, two = (
         {n: a.ctypes.data for n, a in zip(p.tables.constants, p.constants, strict=True) if n}
@@ -212,7 +212,7 @@ def test_other_code_another_model_or_other_options_start_anew(cache, first, monk
 def test_tuned_choices_are_part_of_the_name(cache, first, tmp_path):
     model = compiled(convolutions(), threads=1)
     model(X)
-    identity, machine = model._bundles.identity, this_machine()
+    identity, machine = model._store.identity, this_machine()
     kept = cache_folder("algorithms"), choices_entry(identity, machine)
     assert not kept[0].exists(kept[1])
     for told in "01":
@@ -252,7 +252,7 @@ def test_a_disk_that_takes_nothing_fails_no_call(cache, bare, monkeypatch):
     def refuse(*_args, **_more):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("saccade.caches.folder.fresh_file", refuse)
+    monkeypatch.setattr("saccade.files.fresh_file", refuse)
     assert not found_ready(bare)
     assert not list((cache / "bundles").rglob("*.*"))
 

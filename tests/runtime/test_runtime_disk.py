@@ -267,7 +267,7 @@ CHANGES = (
 
 @pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.__name__)
 def test_records_that_do_not_fit_count_as_absent(cache, first, change):
-    bundles = compiled(deep(), threads=2)._bundles
+    bundles = compiled(deep(), threads=2)._store
     (path,) = of(cache, "program")
     rewritten(bundles, path, lambda found: None)
     assert found_ready(first)

@@ -180,7 +180,7 @@ def test_whatever_is_sealed_and_makes_no_sense_is_made_again(own, theirs, kind, 
     """Only a mistake of ours could write that; it is no reason to fail."""
     model = compiled(convolutions(), threads=1)
     for path in model_folder(own).glob(f"*.{kind}"):
-        assert model._bundles.write(path.name, payload)
+        assert model._store.write(path.name, payload)
     assert not ready(theirs[1][0])
     assert ready(theirs[1][0])
 
@@ -192,7 +192,7 @@ def test_code_whose_table_leads_out_of_it_is_not_mapped(own, theirs, which, offs
 
     model = compiled(convolutions(), threads=1)
     name = next(path.name for path in model_folder(own).glob("*.program"))
-    content = model._bundles.read(name)
+    content = model._store.read(name)
     (length,) = _LENGTH.unpack_from(content)
     end = _LENGTH.size + length
     header = json.loads(content[_LENGTH.size : end])

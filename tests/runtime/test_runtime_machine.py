@@ -6,6 +6,7 @@ from runtime_models import compiled, convolutions, picture
 
 from saccade import tuning
 from saccade.backends.cpu.machines import MACHINES
+from saccade.backends.cpu.processor import this_machine
 from saccade.errors import OptionError
 
 X = picture(1, 3, 40, 40)
@@ -42,7 +43,7 @@ def test_what_was_measured_here_is_not_for_others(tmp_path, monkeypatch):
     monkeypatch.setenv("SACCADE_CACHE_DIR", str(tmp_path))
     here = compiled(convolutions(), threads=1)
     y = here(X)
-    tuning.keep(here._started().identity, tuning.Algorithms(tuning.this_machine(), ()))
+    tuning.keep(here._started().identity, tuning.Algorithms(this_machine(), ()))
     again = compiled(convolutions(), threads=1)
     assert again._started()._choices() is not None and np.array_equal(again(X), y)
     assert compiled(convolutions(), machine="zen5")._started()._choices() is None

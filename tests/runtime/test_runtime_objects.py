@@ -142,7 +142,7 @@ def test_a_read_only_folder_is_read(folder, keys, monkeypatch):
     def refuse(*_args, **_more):
         raise OSError(30, "Read-only file system")
 
-    monkeypatch.setattr("saccade.caches.folder.fresh_file", refuse)
+    monkeypatch.setattr("saccade.files.fresh_file", refuse)
     reader = objects()
     assert set(get(reader, keys)) == set(keys)
     assert reader.compiled == len(keys) - 1

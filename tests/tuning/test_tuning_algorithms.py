@@ -8,8 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tuning_fakes import MACHINE
 
+from saccade.backends.cpu.processor import this_machine
 from saccade.errors import CacheWarning, OptionError
-from saccade.tuning import Algorithms, Entry, keep, kept, load, this_machine
+from saccade.tuning import Algorithms, Entry, keep, kept, load
 
 ENTRY = Entry("conv1", "Conv2d(): ...", "conv2d.direct", "0a1b", 3, 81.2, 97.0, ({"rows": 6},))
 OTHER = dataclasses.replace(ENTRY, step="conv2", call="MatMul(): ...")
@@ -134,19 +135,19 @@ def test_files_that_cannot_be_read(tmp_path):
 
 def test_kept_by_model(cache):
     mine = Algorithms(this_machine(), (ENTRY,))
-    assert kept("model a") is None
+    assert kept("model a", this_machine()) is None
     keep("model a", mine)
-    assert kept("model a") == mine
-    assert kept("model b") is None
+    assert kept("model a", this_machine()) == mine
+    assert kept("model b", this_machine()) is None
     (path,) = (cache / "algorithms").glob("*.json")
     path.write_bytes(path.read_bytes()[:-20])
-    assert kept("model a") is None
+    assert kept("model a", this_machine()) is None
     keep("model a", mine)
-    assert kept("model a") == mine
+    assert kept("model a", this_machine()) == mine
 
 
 def test_an_unusable_folder_keeps_nothing(cache):
     (cache / "algorithms").write_text("in the way")
     with pytest.warns(CacheWarning, match="algorithms cannot be opened"):
         keep("model a", ALGORITHMS)
-    assert kept("model a") is None
+    assert kept("model a", this_machine()) is None

@@ -88,6 +88,7 @@ def test_equal_calls_are_one_question(laid):
     assert len(equal) == 2
     bench = FakeBench(laid, made_up)
     outcome = search(bench).run()
+    assert any(equal[0] in ids for ids in bench.tried)
     assert all(ids.get(equal[0]) == ids.get(equal[1]) for ids in bench.tried)
     assert len(outcome.calls) == len(set(keys))
     changes = [c for c in outcome.changes if laid.steps[equal[0]].name in c.steps]
@@ -157,9 +158,11 @@ def test_hints_are_tried_first(laid):
     hinted = {e.call: e.variant for e in good.entries}
     first = bench.tried[1]
     assert outcome.skipped > 0
+    assert hinted
     for i, step in enumerate(laid.steps):
         if call_key(step.call) in hinted:
             assert first[i] == hinted[call_key(step.call)]
+    assert outcome.algorithms.entries
     assert {e.variant for e in outcome.algorithms.entries} <= set(hinted.values())
 
 
@@ -182,6 +185,7 @@ def test_steps_that_take_no_time_are_left_alone(laid):
 
     bench = FakeBench(laid, micros)
     search(bench).run()
+    assert any(bench.tried), "the others are looked at"
     assert not any(0 in ids for ids in bench.tried)
 
 

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from saccade.caches.key import SEAL_BYTES, Seal, fresh_file, read_key, seal_of, write_all
+from saccade.caches.key import SEAL_BYTES, Seal, read_key, seal_of, write_all
 from saccade.caches.trust import UnusableError, enter, open_file, open_root, warn
 from saccade.locks import forkless
 
@@ -185,21 +185,24 @@ class CacheFolder:
                 note,
                 too_large,
             )
+            from saccade.files import renamed_file  # noqa: PLC0415 - nor is anything renamed
 
         try:
-            with self._opened(make=True) as (folder, key), fresh_file(folder) as (file, fresh):
+            with self._opened(make=True) as (folder, key), renamed_file(folder, name) as file:
                 fill(self._entry(file, name, key))
                 size = os.fstat(file).st_size
-                fits = not too_large(size)
-                if fits:
-                    os.replace(fresh, name, src_dir_fd=folder, dst_dir_fd=folder)
+                if too_large(size):
+                    raise _TooLargeError
         except UnusableError as error:
             warn(error)
             return False
+        except _TooLargeError:
+            note(self, name, 0)
+            return False
         except OSError:
             return False
-        note(self, name, size if fits else 0)
-        return fits
+        note(self, name, size)
+        return True
 
     @contextmanager
     def appending(self, name: str) -> Iterator[Entry]:
@@ -293,6 +296,10 @@ class _NoKeyError(UnusableError):
     def __init__(self, place: str) -> None:
         reason = f"{place}/key, which seals what is in there, is missing"
         super().__init__(place, reason, "let it be written anew, with another key")
+
+
+class _TooLargeError(Exception):
+    """An entry would not fit even if there were no other."""
 
 
 def _head(seal: bytes) -> bytes:

@@ -10,13 +10,14 @@ import errno
 import hmac
 import os
 import stat
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 
 from saccade.caches.trust import UnusableError, open_file
+from saccade.locks import forkless
 
-__all__ = ["SEAL_BYTES", "Seal", "fresh_file", "read_key", "seal_of", "write_all"]
+__all__ = ["SEAL_BYTES", "Seal", "read_key", "seal_of", "write_all"]
 
 Seal = Callable[[bytes], bytes]
 """32 bytes that only who has the key can tell of some contents and the place they are for."""
@@ -73,6 +74,9 @@ def read_key(root: int, place: str, *, make: bool = False) -> bytes:
 
 def _make(root: int, place: str) -> None:
     """Of processes that make one at once, the first wins: a link replaces nothing."""
+    with forkless:
+        from saccade.files import fresh_file  # noqa: PLC0415 - a warm start writes nothing
+
     try:
         with fresh_file(root) as (file, name):
             write_all(file, os.urandom(_KEY_BYTES))
@@ -81,21 +85,6 @@ def _make(root: int, place: str) -> None:
                 os.link(name, NAME, src_dir_fd=root, dst_dir_fd=root, follow_symlinks=False)
     except OSError as error:
         raise UnusableError(place, f"{place}/{NAME} cannot be made ({error.strerror})") from error
-
-
-@contextmanager
-def fresh_file(folder: int) -> Iterator[tuple[int, str]]:
-    """An empty file in a directory, to be renamed or linked once it is whole; gone otherwise."""
-    name, file = f".new-{os.urandom(8).hex()}", -1
-    flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-    try:
-        file = os.open(name, flags, 0o600, dir_fd=folder)
-        yield file, name
-    finally:
-        if file >= 0:
-            os.close(file)
-        with suppress(OSError):  # most often it has its own name by now
-            os.unlink(name, dir_fd=folder)
 
 
 def write_all(file: int, data: bytes | memoryview) -> None:

@@ -15,6 +15,7 @@ from saccade.cli._images import IMAGE_SUFFIXES, read_image, write_image
 from saccade.cli._signature import check_fits
 from saccade.cli._types import Arrays, TensorInfo
 from saccade.errors import InputError
+from saccade.files import whole_file
 
 __all__ = ["read_files", "write_outputs"]
 
@@ -116,10 +117,11 @@ def write_outputs(target: Path, outputs: Arrays) -> list[Path]:
         target.mkdir(parents=True, exist_ok=True)
         files = [target / f"{_file_name(name)}.npy" for name in outputs]
         for file, array in zip(files, outputs.values(), strict=True):
-            np.save(file, array)
+            _save(file, array)
         return files
     if suffix == ".npz":
-        np.savez(target, allow_pickle=False, **outputs)
+        with whole_file(target) as stream:
+            np.savez(stream, allow_pickle=False, **outputs)
     elif suffix != ".npy" and suffix not in IMAGE_SUFFIXES:
         raise InputError(f"{target}: an output is a {_KNOWN} file or a folder")
     elif len(outputs) != 1:
@@ -127,10 +129,15 @@ def write_outputs(target: Path, outputs: Arrays) -> list[Path]:
     else:
         name, array = next(iter(outputs.items()))
         if suffix == ".npy":
-            np.save(target, array)
+            _save(target, array)
         else:
             write_image(target, name, array)
     return [target]
+
+
+def _save(path: Path, array: NDArray[Any]) -> None:
+    with whole_file(path) as stream:
+        np.save(stream, array)
 
 
 def _file_name(name: str) -> str:

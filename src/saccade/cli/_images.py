@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from saccade.cli._types import TensorInfo
 from saccade.errors import InputError
+from saccade.files import whole_file
 
 __all__ = ["IMAGE_SUFFIXES", "read_image", "write_image"]
 
@@ -63,7 +64,9 @@ def write_image(path: Path, name: str, output: NDArray[Any]) -> None:
         raise InputError(f"output {name!r} holds NaN and makes no picture; use .npy")
     values = planes if planes.dtype == np.uint8 else _to_bytes(planes)
     pixels = values[0] if values.shape[0] == 1 else values.transpose(1, 2, 0)
-    Image.fromarray(np.ascontiguousarray(pixels)).save(path)
+    kind = Image.registered_extensions()[path.suffix.lower()]
+    with whole_file(path) as stream:
+        Image.fromarray(np.ascontiguousarray(pixels)).save(stream, kind)
 
 
 def _to_bytes(planes: NDArray[Any]) -> NDArray[np.uint8]:

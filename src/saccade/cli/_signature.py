@@ -66,9 +66,7 @@ def is_half(path: Path) -> bool:
 
 def _load(path: Path) -> onnx.ModelProto:
     import onnx  # noqa: PLC0415 - 0.1 s that `saccade --help` does not need
-    from google.protobuf.message import (  # type: ignore[import-untyped]  # noqa: PLC0415
-        DecodeError,
-    )
+    from google.protobuf.message import DecodeError  # noqa: PLC0415
 
     if not path.is_file():
         raise ModelError(f"{path}: no such file")

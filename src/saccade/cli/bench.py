@@ -63,6 +63,7 @@ def bench(
     from saccade.cli._bench_session import make_setup, run_bench
     from saccade.cli._model import json_text
     from saccade.cli._progress import working
+    from saccade.files import write_text
     from saccade.options import default_threads
 
     setup = make_setup(
@@ -85,7 +86,7 @@ def bench(
     document = _document(setup, result)
     say_all(_table(document))
     if json is not None:
-        json.write_text(json_text(document) + "\n")
+        write_text(json, json_text(document) + "\n")
 
 
 def _peers(against: str) -> tuple[str, ...]:

@@ -223,6 +223,7 @@ def _write(
 
     from saccade.cli._machine import describe_machine
     from saccade.cli._model import json_text
+    from saccade.files import write_text
 
     versions = {}
     for package in ("torch", "torchvision"):
@@ -233,4 +234,4 @@ def _write(
     taken = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
     known = known | {_key(row): {**row, "taken": taken, "versions": versions} for row in rows}
     document = {"machine": describe_machine(), "results": list(known.values())}
-    path.write_text(json_text(document) + "\n")
+    write_text(path, json_text(document) + "\n")

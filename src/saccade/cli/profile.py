@@ -55,6 +55,7 @@ def profile(
     from saccade.cli._model import compile_for, json_text
     from saccade.cli._peer_layers import owners, peer_layers
     from saccade.cli._progress import working
+    from saccade.files import write_text
     from saccade.options import default_threads
 
     options = {"device": device, "precision": precision, "threads": threads}
@@ -71,6 +72,6 @@ def profile(
         peer = peer.of_steps(owners(path, {step.name for step in result.steps}))
     print(result.table(peer))
     if json is not None:
-        json.write_text(json_text(result.to_json(peer)))
+        write_text(json, json_text(result.to_json(peer)))
     if trace is not None:
-        trace.write_text(json_text(result.to_chrome_trace()))
+        write_text(trace, json_text(result.to_chrome_trace()))

@@ -60,6 +60,7 @@ def tune(
         raise OptionError(f"--export-algorithms {export_algorithms}: there is no such folder")
     from saccade.cli._model import compile_for
     from saccade.cli._progress import measuring
+    from saccade.files import write_text
 
     options = {"precision": precision, "threads": threads}
     compiled, feeds = compile_for(path, input_, shapes, algorithms=import_algorithms, **options)
@@ -67,7 +68,7 @@ def tune(
         outcome = compiled.tune(*feeds.values(), seconds=seconds, report=report)
     say_all(_summary(outcome))
     if export_algorithms is not None:
-        export_algorithms.write_text(compiled.algorithms.to_json())
+        write_text(export_algorithms, compiled.algorithms.to_json())
 
 
 def _summary(outcome: Outcome) -> Iterator[str]:

@@ -6,7 +6,7 @@ import dataclasses
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -42,7 +42,14 @@ class Work:
 
 @dataclass(frozen=True)
 class Op(ABC):
-    """Meaning of one operator: a frozen value that compares by its attributes."""
+    """Meaning of one operator: a frozen value that compares by its attributes.
+
+    Attributes:
+        contracts: Whether its work is sums of products, which there are wider instructions for in
+            narrow element types.
+    """
+
+    contracts: ClassVar[bool] = False
 
     @property
     def family(self) -> str:

@@ -10,6 +10,7 @@ import dataclasses
 import json
 import os
 import sys
+from collections.abc import Mapping
 from functools import lru_cache
 from types import MappingProxyType
 from typing import Any
@@ -194,10 +195,15 @@ def _decode_node(entry: list[Any], values: list[Value]) -> Node:
     return Node(op, ins, outs, name)
 
 
-def decode_op(plain: list[Any]) -> Op:
-    """The operator that `encode_op` wrote; its class has to be imported (`saccade.opdefs`)."""
+def decode_op(plain: list[Any], own: Mapping[str, type[Op]] = MappingProxyType({})) -> Op:
+    """The operator that `encode_op` wrote; its class has to be imported (`saccade.opdefs`).
+
+    Args:
+        plain: Class name and fields.
+        own: Operators of a device by class name, which it has beside those of `opdefs`.
+    """
     family, fields = plain
-    kind = _families()[family]
+    kind = own.get(family) or _families()[family]
     return kind(**{field: _decode(value, kind) for field, value in fields.items()})
 
 

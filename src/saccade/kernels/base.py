@@ -12,17 +12,17 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, field
 from functools import partial, wraps
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 from saccade.ir import DType, Op
 
 if TYPE_CHECKING:
     from saccade.backends.cpu.codegen.language import Kernel as Builder
-    from saccade.backends.cpu.target import Target
 
 __all__ = [
     "Call",
     "CpuKernel",
+    "Hardware",
     "In",
     "Key",
     "Launch",
@@ -42,8 +42,16 @@ __all__ = [
 
 T = TypeVar("T")
 
-Key = tuple[str, Any]
+Key = tuple[str, Hashable]
 """What code goes by: the name of its kernel, and its config."""
+
+
+class Hardware(Protocol):
+    """The machine that kernels are for: opaque to all but a device's own."""
+
+    @property
+    def isa(self) -> str:
+        """Its instruction set, as plans print it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +117,7 @@ class Call:
     inputs: tuple[View, ...]
     outputs: tuple[View, ...]
     constant: tuple[bool, ...]
-    target: Target
+    target: Any  # `Hardware`; kernels of a device know which
     threads: int = 1
     exact: bool = False
     memo: dict[Any, Any] = field(default_factory=dict, init=False, compare=False, repr=False)

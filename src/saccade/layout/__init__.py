@@ -1,34 +1,44 @@
 """Graph and sizes to storage and kernels, chosen together."""
 
 from saccade.layout.assign import assign
+from saccade.layout.formats import INDIFFERENT, SPATIAL, Preferred
 from saccade.layout.select import Available
 from saccade.layout.types import (
-    Backend,
     Buffer,
     BufferKind,
     Choice,
-    KernelLike,
     Laid,
     LaidStep,
+    NoFusions,
+    Pair,
+    Pairs,
     Passed,
     Searched,
+    Shapes,
     Stored,
+    Taken,
     Timings,
     Tuned,
 )
 
 __all__ = [
+    "INDIFFERENT",
+    "SPATIAL",
     "Available",
-    "Backend",
     "Buffer",
     "BufferKind",
     "Choice",
-    "KernelLike",
     "Laid",
     "LaidStep",
+    "NoFusions",
+    "Pair",
+    "Pairs",
     "Passed",
+    "Preferred",
     "Searched",
+    "Shapes",
     "Stored",
+    "Taken",
     "Timings",
     "Tuned",
     "assign",

@@ -8,24 +8,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from math import prod
+from typing import TYPE_CHECKING
 
 from saccade.ir import Graph, Node, Op, Value
-from saccade.ir.derived import derived
 from saccade.kernels.base import View
-from saccade.kernels.machine import machine
-from saccade.layout.excite import gates_of, with_gates
-from saccade.layout.fitting import Fit, Fitter
-from saccade.layout.formats import Formats, formats
-from saccade.layout.join import Pair, joined, made, separable_pairs
+from saccade.layout.fitting import Fit, Fitter, takes
+from saccade.layout.formats import formats
 from saccade.layout.search import Storage, search
 from saccade.layout.select import Available, Selector
 from saccade.layout.sizes import add_shapes, check_empty, check_guards, fitted, shapes_of
 from saccade.layout.storage import Places, place
-from saccade.layout.types import Backend, BufferKind, Laid, LaidStep, Passed, Stored, Timings
+from saccade.layout.types import BufferKind, Laid, LaidStep, Pair, Passed, Stored, Timings
 from saccade.layout.views import channels_last, row_major
 from saccade.limits import Deadline, Limits
-from saccade.opdefs import Concat, Move, SeparableConv2d
+from saccade.opdefs import Concat, Move
+
+if TYPE_CHECKING:
+    from saccade.backend import Backend
 
 __all__ = ["assign"]
 
@@ -55,21 +54,18 @@ def assign(
     deadline = Deadline("planning", limits)
     shapes = shapes_of(graph, sizes, limits)
     check_empty(graph, shapes, sizes)
-    joint = joined(graph, shapes, backend, threads)
-    known = fitted(graph, graph.nodes + made(graph))
-    known |= gates_of(joint, known)  # which fit where what they stand for does
-    graph = with_gates(joint, shapes, backend, threads)
+    lowered, graph = graph, backend.fusions.fuse(graph, shapes, takes(graph, backend, threads))
+    known = fitted(lowered, graph)
     add_shapes(shapes, graph, sizes)
-    pairs, apart = separable_pairs(graph)
-    nodes = (*graph.nodes, *(pair.both for pair in pairs.values()))
+    pairs = backend.fusions.pairs(graph, shapes, tuned=timings is not None)
+    nodes = (*graph.nodes, *(pair.both for pair in pairs.joint.values()))
     ops = {node: node.op.bind(sizes) for node in nodes}
     check_guards(graph, known, ops, shapes, sizes)
     maps = {node: op.map for node, op in ops.items() if isinstance(op, Move)}
     fitter = Fitter(Selector(backend, available, timings), backend, threads, exact)
-    chosen = search(graph, shapes, ops, _formats(graph), fitter)
+    chosen = search(graph, shapes, ops, formats(graph, backend.preferred), fitter)
     places = place(graph, shapes, maps, chosen.pictures)
-    least = 0 if timings is not None else backend.target.l2 // 2
-    work = _Assignment(graph, ops, places, chosen, fitter, pairs, dict(apart), least)
+    work = _Assignment(graph, ops, places, chosen, fitter, pairs.joint, dict(pairs.apart))
     for node in graph.nodes:
         deadline.check()
         work.node(node)
@@ -81,16 +77,12 @@ def assign(
         tuple(dense[v] for v in graph.inputs),
         tuple(dense[v] for v in graph.outputs),
         (*chosen.notes, *places.notes),
-        machine(backend.target),
+        backend.speeds,
         exact,
         chosen.searched,
         () if timings is None else timings.refusals([step.name for step in work.steps]),
+        backend.device,
     )
-
-
-@derived
-def _formats(graph: Graph) -> Formats:
-    return formats(graph)
 
 
 @dataclass
@@ -105,8 +97,6 @@ class _Assignment:
         fitter: Finds kernels.
         pairs: What may be one step, by the first node.
         apart: Why nodes are steps of their own that could be half of another one.
-        least: Bytes between the nodes of a pair below which second caches hold them anyway, and
-            estimates of one step would be idle.
         instead: The node of both for the second one of each pair that became one step.
         steps: So far.
         converted: Copies of stored values in other storage.
@@ -118,8 +108,7 @@ class _Assignment:
     chosen: Storage
     fitter: Fitter
     pairs: Mapping[Node, Pair]
-    apart: dict[Node, str]
-    least: int
+    apart: dict[Node, Passed]
     instead: dict[Node, Node] = field(default_factory=dict)
     steps: list[LaidStep] = field(default_factory=list)
     converted: dict[tuple[Stored, View], Stored] = field(default_factory=dict)
@@ -142,13 +131,10 @@ class _Assignment:
 
     def _is_one_step(self, pair: Pair) -> bool:
         """Whether a pair was measured, or else estimated, to be faster as one step."""
-        between = self.places.stored[pair.first.output].view
-        if prod(between.shape) * between.dtype.itemsize < self.least:
-            self.apart[pair.first] = "what lies between stays in the second caches"
-            return False
-        both = self._fit(pair.both)
+        family, both = pair.both.op.family, self._fit(pair.both)
         if both.choice.kernel is None or both.why:
-            self.apart[pair.first] = both.why or "; ".join(map(str, both.choice.passed))
+            reason = both.why or "; ".join(map(str, both.choice.passed))
+            self.apart[pair.first] = Passed(family, reason)
             return False
         if both.choice.measured is not None:
             return True
@@ -156,7 +142,8 @@ class _Assignment:
         micros = sum(fit.micros for fit in fits)
         if fits[0].choice.measured is None and both.micros * _WORTH < micros:
             return True
-        self.apart[pair.first] = f"{both.micros:.1f} µs estimated, {micros:.1f} as two steps"
+        reason = f"{both.micros:.1f} µs estimated, {micros:.1f} as two steps"
+        self.apart[pair.first] = Passed(family, reason)
         return False
 
     def outputs(self) -> None:
@@ -212,9 +199,10 @@ class _Assignment:
         outputs: tuple[Stored, ...],
         note: str = "",
     ) -> None:
-        launches = self.fitter.launches(fit)
+        launches, op = self.fitter.launches(fit), fit.call.op
+        least = self.fitter.least_flops(fit)
         self.steps.append(
-            LaidStep(name, fit.call.op, fit.call, inputs, outputs, fit.choice, launches, note)
+            LaidStep(name, op, fit.call, inputs, outputs, fit.choice, launches, note, least)
         )
 
     def _fit(self, node: Node) -> Fit:
@@ -228,7 +216,7 @@ class _Assignment:
         """The step of one operator, with reorders around it where no kernel takes the storage."""
         fit = self._fit(node)
         if node in self.apart:
-            passed = (*fit.choice.passed, Passed(SeparableConv2d.__name__, self.apart[node]))
+            passed = (*fit.choice.passed, self.apart[node])
             fit = replace(fit, choice=replace(fit.choice, passed=passed))
         ins = tuple(
             self._converted(name, self.places.stored[value], view, fit.why or _FASTER)

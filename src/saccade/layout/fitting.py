@@ -8,15 +8,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import product
+from typing import TYPE_CHECKING
 
-from saccade.ir import Factor, IndexMap, Op
+from saccade.ir import Factor, Graph, IndexMap, Node, Op, Value
 from saccade.kernels.base import Call, Launch, View
 from saccade.layout.select import Selector
-from saccade.layout.types import Backend, Choice
+from saccade.layout.types import Choice, Shapes, Taken
 from saccade.layout.views import channels_last, row_major
 from saccade.opdefs import Move
 
-__all__ = ["Fit", "Fitter"]
+if TYPE_CHECKING:
+    from saccade.backend import Backend
+
+__all__ = ["Fit", "Fitter", "takes"]
 
 _HOST = 1e5  # microseconds; a step on the host is what no reorder can be as bad as
 
@@ -77,6 +81,10 @@ class Fitter:
         """The phases of a step; none on the host."""
         return () if fit.choice.kernel is None else self._selector.launches(fit.call)
 
+    def least_flops(self, fit: Fit) -> float | None:
+        """See `Backend.least_flops`."""
+        return self._backend.least_flops(fit.call.op, fit.call.inputs)
+
     def _call(
         self, op: Op, inputs: Sequence[View], outputs: Sequence[View], constant: tuple[bool, ...]
     ) -> Call:
@@ -113,6 +121,29 @@ class Fitter:
                 why = "; ".join(map(str, self._selector.refusals(asked)))
                 return replace(fit, micros=fit.micros + moved, why=why)
         return self._host(asked)
+
+
+def takes(graph: Graph, backend: Backend, threads: int) -> Taken:
+    """Whether a kernel takes a node, where storage is not chosen yet: all of rank 4 channels-last.
+
+    Args:
+        graph: Says which operands are constant.
+        backend: Whose kernels.
+        threads: Width of the team.
+    """
+
+    def stored(value: Value, shapes: Shapes) -> View:
+        images = value.rank == 4 and value not in graph.constants
+        return (channels_last if images else row_major)(value.dtype, shapes[value])
+
+    def taken(node: Node, shapes: Shapes) -> bool:
+        constant = tuple(value in graph.constants for value in node.inputs)
+        ins = tuple(stored(value, shapes) for value in node.inputs)
+        outs = tuple(stored(value, shapes) for value in node.outputs)
+        call = Call(node.op, ins, outs, constant, backend.target, threads)
+        return any(kernel.supports(call) is None for kernel in backend.candidates(node.op))
+
+    return taken
 
 
 def _dense(views: Sequence[View], keep: Sequence[bool]) -> tuple[View, ...]:

@@ -14,14 +14,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from saccade.ir import Graph, IndexMap, Node, Value
+from saccade.ir import Graph, IndexMap, Node, Op, Value
+from saccade.ir.derived import derived
 from saccade.opdefs import (
     Concat,
     Conv2d,
     ConvTranspose2d,
     DeformConv2d,
-    Excite,
-    ExpandDepthwise,
     GroupNorm,
     LocalResponseNorm,
     LpNormalize,
@@ -33,17 +32,29 @@ from saccade.opdefs import (
     Resize,
     RoiAlign,
     RoiPool,
-    RowSums,
     Softmax,
 )
 
-__all__ = ["Formats", "formats"]
+__all__ = ["INDIFFERENT", "SPATIAL", "Formats", "Preferred", "formats"]
 
-SPATIAL = (
-    Conv2d, ConvTranspose2d, DeformConv2d, ExpandDepthwise, RowSums, Excite, Pool2d, Resize,
-    RoiAlign, RoiPool, GroupNorm, LocalResponseNorm,
+SPATIAL: tuple[type[Op], ...] = (
+    Conv2d, ConvTranspose2d, DeformConv2d, Pool2d, Resize, RoiAlign, RoiPool, GroupNorm,
+    LocalResponseNorm,
 )  # fmt: skip
-INDIFFERENT = (Pointwise, Concat, Pad, Reduce, Softmax, LpNormalize)
+INDIFFERENT: tuple[type[Op], ...] = (Pointwise, Concat, Pad, Reduce, Softmax, LpNormalize)
+
+
+@dataclass(frozen=True, slots=True)
+class Preferred:
+    """How a device's kernels like the rank-4 values that operators read and write.
+
+    Attributes:
+        channels_last: Operators that want them channels-last, whatever the other operands are.
+        indifferent: Operators that take over the order of what they are connected to.
+    """
+
+    channels_last: tuple[type[Op], ...] = SPATIAL
+    indifferent: tuple[type[Op], ...] = INDIFFERENT
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,14 +71,16 @@ class Formats:
     open: frozenset[Value]
 
 
-def formats(graph: Graph) -> Formats:
-    """Storage by rule, and what is worth a search."""
-    wanted = {v for n in graph.nodes if isinstance(n.op, SPATIAL) for v in _pictures(graph, n)}
+@derived
+def formats(graph: Graph, preferred: Preferred) -> Formats:
+    """Storage by rule, as a device prefers it, and what is worth a search."""
+    last, indifferent = preferred.channels_last, preferred.indifferent
+    wanted = {v for n in graph.nodes if isinstance(n.op, last) for v in _pictures(graph, n)}
     pictures = set(wanted)
-    ties = [_pictures(graph, n) for n in graph.nodes if isinstance(n.op, INDIFFERENT)]
+    ties = [_pictures(graph, n) for n in graph.nodes if isinstance(n.op, indifferent)]
     _grow(pictures, ties)
     ties += [_pictures(graph, n) for n in graph.nodes if _is_tie(n)]
-    near, far = set(wanted), _elsewhere(graph)
+    near, far = set(wanted), _elsewhere(graph, (*last, *indifferent))
     _grow(near, ties)
     _grow(far, ties)
     uses = graph.uses()
@@ -87,15 +100,15 @@ def _grow(chosen: set[Value], ties: Iterable[set[Value]]) -> None:
                 grown = True
 
 
-def _elsewhere(graph: Graph) -> set[Value]:
-    """Values that something other than an operator over pictures touches."""
+def _elsewhere(graph: Graph, known: tuple[type[Op], ...]) -> set[Value]:
+    """Values that an operator other than the known ones touches, or one of these along rows."""
     found = {v for v in (*graph.inputs, *graph.outputs) if v.rank == 4}
     for node in graph.nodes:
         op = node.op
         rows = (isinstance(op, Softmax) and op.axis != 1) or (
             isinstance(op, Reduce) and not {2, 3} <= set(op.axes)
         )
-        if rows or not (isinstance(op, (*SPATIAL, *INDIFFERENT)) or _is_tie(node)):
+        if rows or not (isinstance(op, known) or _is_tie(node)):
             found |= _pictures(graph, node)
     return found - set(graph.constants)
 

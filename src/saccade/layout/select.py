@@ -7,21 +7,20 @@ description alone; only between ways that give the same bits may it matter which
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import chain
-from typing import Any, cast
+from typing import TYPE_CHECKING, cast
 
 from saccade.kernels.base import Call, Launch, Variant
-from saccade.layout.types import Backend, Choice, KernelLike, Passed, Timings
+from saccade.layout.types import Choice, Passed, Timings
+
+if TYPE_CHECKING:
+    from saccade.backend import Backend, Kernel
 
 __all__ = ["Available", "Selector"]
 
-_NOMINAL_THREADS = 2
-_SLOWER = 1.5
-"""Times the estimate of the best way that one with code may take; beyond, the best is compiled."""
-
-Available = Callable[[str, Any], bool]
+Available = Callable[[str, Hashable], bool]
 """Whether code for (kernel, config) exists already."""
 
 
@@ -29,7 +28,7 @@ Available = Callable[[str, Any], bool]
 class _Candidate:
     """A kernel that takes the call, its best variant for a nominal team, and the others."""
 
-    kernel: KernelLike
+    kernel: Kernel
     best: Variant
     others: Iterator[Variant]
 
@@ -101,9 +100,8 @@ class Selector:
         passed: list[Passed] = []
         able: list[_Candidate] = []
         # Algorithms round differently: the choice, and so the result, must not depend on the team.
-        nominal = (
-            call if call.threads == _NOMINAL_THREADS else replace(call, threads=_NOMINAL_THREADS)
-        )
+        team = self._backend.nominal_threads
+        nominal = call if call.threads == team else replace(call, threads=team)
         for kernel in self._backend.candidates(call.op):
             reason = kernel.supports(call)
             if reason is None:
@@ -131,15 +129,16 @@ class Selector:
     def _way(self, call: Call, chosen: _Candidate) -> tuple[Launch, ...]:
         """The phases: of the ways with the chosen one's bits the fastest, or one with code."""
         variants: Iterable[Variant] = chain([chosen.best], chosen.others)
-        if call.threads != _NOMINAL_THREADS:
+        if call.threads != self._backend.nominal_threads:
             variants = chosen.kernel.variants(call)
         alike = (one for one in variants if one.rounding == chosen.best.rounding)
         first = next(alike)
         if self._available is None or self._exists(chosen.kernel, first.needs):
             return first.launches
         missing, others = {first.code} - {None}, []
+        most = self._backend.reuse_slowdown * first.micros
         for other in alike:
-            if other.micros > _SLOWER * first.micros:
+            if other.micros > most:
                 break
             if other.code not in missing:
                 needs = other.needs
@@ -153,7 +152,7 @@ class Selector:
         spare = next((one for one, needs in others if spares.issuperset(needs)), first)
         return spare.launches
 
-    def _exists(self, kernel: KernelLike, configs: tuple[Any, ...]) -> bool:
+    def _exists(self, kernel: Kernel, configs: tuple[Hashable, ...]) -> bool:
         available = self._available
         assert available is not None
         return all(available(kernel.name, config) for config in configs)

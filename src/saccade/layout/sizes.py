@@ -157,7 +157,7 @@ def check_guards(
     """Decide what shape rules had to let pass while sizes were symbols: `2*(H//2)` beside `H`.
 
     Args:
-        graph: After nodes were joined for these sizes.
+        graph: After nodes were fused for these sizes.
         fitted: Nodes that need no check. Others are asked with numbers, which costs less than
             asking them with symbols.
         ops: Of every node, bound.
@@ -173,12 +173,24 @@ def check_guards(
 
 
 @derived
-def fitted(graph: Graph, nodes: tuple[Node, ...]) -> frozenset[Node]:
-    """Which of these, of a graph or made for it, fit whatever the sizes.
+def fitted(graph: Graph, fused: Graph) -> frozenset[Node]:
+    """Nodes of a graph, before and after some were fused, that fit whatever the sizes.
 
-    Others do if dims that differ turn out equal as numbers.
+    New ones do where all that they took the place of did; else they had better be asked.
+
+    Args:
+        graph: As it was lowered.
+        fused: With nodes in place of others.
     """
-    return frozenset(node for node in nodes if _fits_for_all_sizes(graph, node))
+    known = _fitted(graph)
+    before, after = frozenset(graph.nodes), frozenset(fused.nodes)
+    return known | (after - before) if before - after <= known else known
+
+
+@derived
+def _fitted(graph: Graph) -> frozenset[Node]:
+    """Nodes that fit whatever the sizes; others do if dims that differ are equal as numbers."""
+    return frozenset(node for node in graph.nodes if _fits_for_all_sizes(graph, node))
 
 
 def _fits_for_all_sizes(graph: Graph, node: Node) -> bool:

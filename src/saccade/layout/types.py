@@ -2,64 +2,54 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
 
-from saccade.ir import Op
+from saccade.ir import Graph, Node, Op, Value
 from saccade.kernels.base import Call, Launch, View
 from saccade.kernels.machine import Machine
 
+if TYPE_CHECKING:
+    from saccade.backend import Kernel
+
 __all__ = [
-    "Backend",
     "Buffer",
     "BufferKind",
     "Choice",
-    "KernelLike",
     "Laid",
     "LaidStep",
+    "NoFusions",
+    "Pair",
+    "Pairs",
     "Passed",
     "Searched",
+    "Shapes",
     "Stored",
+    "Taken",
     "Timings",
     "Tuned",
 ]
 
-
-class KernelLike(Protocol):
-    """What selection needs to know of a kernel, whatever the device."""
-
-    @property
-    def name(self) -> str:
-        """`family.algorithm`."""
-
-    @property
-    def supports(self) -> Any:  # noqa: ANN401
-        """Call -> reason | None."""
-
-    @property
-    def variants(self) -> Any:  # noqa: ANN401
-        """Call -> ways to do it, the one that should be fastest first."""
-
-    @property
-    def spares(self) -> Any:  # noqa: ANN401
-        """Call -> configs that other sizes of it will want."""
-
-    @property
-    def aliases(self) -> Any:  # noqa: ANN401
-        """Call -> pairs of an input and an output that may share memory."""
+Shapes: TypeAlias = Mapping[Value, tuple[int, ...]]
+"""Of values, every dim an integer."""
+Taken: TypeAlias = Callable[[Node, Shapes], bool]
+"""Whether a kernel of the device takes a node whose operands and results have these shapes."""
 
 
-class Backend(Protocol):
-    """A device, as layout and the planner see it."""
+class NoFusions:
+    """The fusions of a device that has none."""
 
-    @property
-    def target(self) -> Any:  # noqa: ANN401
-        """The machine; opaque here, handed on to kernels."""
+    def fuse(self, graph: Graph, shapes: Shapes, taken: Taken) -> Graph:
+        """The graph itself."""
+        del shapes, taken
+        return graph
 
-    def candidates(self, op: Op) -> Sequence[KernelLike]:
-        """Kernels that may be asked about an operator, in order of preference among equals."""
+    def pairs(self, graph: Graph, shapes: Shapes, *, tuned: bool) -> Pairs:
+        """None."""
+        del graph, shapes, tuned
+        return Pairs()
 
 
 class BufferKind(Enum):
@@ -109,6 +99,35 @@ class Passed(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
+class Pair:
+    """Two nodes that one may take the place of.
+
+    Attributes:
+        first: What makes the intermediate.
+        second: The only node that reads it.
+        both: Does the work of both; its results are those of `second`.
+    """
+
+    first: Node
+    second: Node
+    both: Node
+
+
+@dataclass(frozen=True, slots=True)
+class Pairs:
+    """What may become one step, and what may not.
+
+    Attributes:
+        joint: Pairs by their first node.
+        apart: For nodes that could have been first in a pair: the operator that they are no part
+            of, and why, for people.
+    """
+
+    joint: Mapping[Node, Pair] = field(default_factory=dict)
+    apart: Mapping[Node, Passed] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class Choice:
     """The kernel taken for a call.
 
@@ -122,7 +141,7 @@ class Choice:
         measured: Microseconds that were measured inside a program, if any were.
     """
 
-    kernel: KernelLike | None
+    kernel: Kernel | None
     cost: float
     passed: tuple[Passed, ...]
     aliases: tuple[tuple[int, int], ...] = ()
@@ -140,7 +159,7 @@ class Tuned:
         ratio: Over those of the untuned choice, measured in turns with it.
     """
 
-    kernel: KernelLike
+    kernel: Kernel
     launches: tuple[Launch, ...]
     micros: float
     ratio: float
@@ -149,7 +168,7 @@ class Tuned:
 class Timings(Protocol):
     """What was measured, as selection asks for it."""
 
-    def tuned(self, call: Call, kernels: Sequence[KernelLike]) -> Tuned | None:
+    def tuned(self, call: Call, kernels: Sequence[Kernel]) -> Tuned | None:
         """The measured choice for a call among these kernels, or None."""
 
     def refusals(self, steps: Sequence[str]) -> tuple[str, ...]:
@@ -158,7 +177,7 @@ class Timings(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class LaidStep:
-    """One operator with its storage and its kernel."""
+    """One operator with its storage and its kernel; for `least_flops` see `plan.Step`."""
 
     name: str
     op: Op
@@ -168,6 +187,7 @@ class LaidStep:
     choice: Choice
     launches: tuple[Launch, ...]
     note: str = ""
+    least_flops: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,6 +218,7 @@ class Laid:
         exact: Whether only algorithms without extra rounding were allowed.
         searched: What the search for storage came to; None where there was nothing to choose.
         refused: Tuned choices that could not be taken, and why.
+        device: The device that it was made for.
     """
 
     steps: tuple[LaidStep, ...]
@@ -209,3 +230,4 @@ class Laid:
     exact: bool = False
     searched: Searched | None = None
     refused: tuple[str, ...] = ()
+    device: str = ""

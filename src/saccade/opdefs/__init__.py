@@ -8,8 +8,6 @@ from saccade.opdefs.conv import (
     StoreMap,
 )
 from saccade.opdefs.deform import DeformConv2d, DeformConv2dGradient
-from saccade.opdefs.excite import Excite, RowSums
-from saccade.opdefs.expand import ExpandDepthwise
 from saccade.opdefs.matmul import MatMul
 from saccade.opdefs.movement import Concat, Gather, GatherNd, Move, Pad
 from saccade.opdefs.nms import Nms, NonMaxSuppression
@@ -22,7 +20,6 @@ from saccade.opdefs.reduce import ArgReduce, CumSum, Reduce, Softmax
 from saccade.opdefs.resize import Resize
 from saccade.opdefs.roi_align import RoiAlign, RoiAlignGradient
 from saccade.opdefs.roi_pool import RoiPool, RoiPoolGradient
-from saccade.opdefs.separable import SeparableConv2d
 
 __all__ = [
     "ArgReduce",
@@ -33,8 +30,6 @@ __all__ = [
     "DeformConv2d",
     "DeformConv2dGradient",
     "DepthToSpaceStore",
-    "Excite",
-    "ExpandDepthwise",
     "Gather",
     "GatherNd",
     "GroupNorm",
@@ -57,8 +52,6 @@ __all__ = [
     "RoiAlignGradient",
     "RoiPool",
     "RoiPoolGradient",
-    "RowSums",
-    "SeparableConv2d",
     "Softmax",
     "StoreMap",
     "VectorNorm",

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
-
-from saccade.ir.op import Array
 
 __all__ = ["bin_ranges"]
 
@@ -16,11 +13,11 @@ Ranges = list[tuple[int, int]]
 
 
 def bin_ranges(
-    corners: Sequence[Any],
+    corners: Sequence[np.floating],
     scale: float,
     bins: tuple[int, int],
     sizes: tuple[int, int],
-    dtype: Any,  # noqa: ANN401
+    dtype: np.dtype[np.floating],
     *,
     inclusive: bool,
 ) -> tuple[Ranges, Ranges]:
@@ -35,7 +32,7 @@ def bin_ranges(
         inclusive: Whether the last pixel belongs to the box; else bins do not reach the last row
             and column of the picture either.
     """
-    kind = np.dtype(dtype).type
+    kind = dtype.type
     with np.errstate(all="ignore"):
         x1, y1, x2, y2 = (kind(v) * kind(scale) for v in corners)
     if not np.isfinite([x1, y1, x2, y2]).all():
@@ -44,18 +41,24 @@ def bin_ranges(
     return down, _axis(kind, (x1, x2), bins[1], sizes[1], inclusive)
 
 
-def _axis(kind: Any, span: tuple[Any, Any], bins: int, size: int, inclusive: bool) -> Ranges:  # noqa: ANN401
+def _axis(
+    kind: type[np.floating],
+    span: tuple[np.floating, np.floating],
+    bins: int,
+    size: int,
+    inclusive: bool,
+) -> Ranges:
     start, end = (_rounded(kind, v) for v in span)
     step = kind(max(end - start + inclusive, 1)) / kind(max(1, bins))
     limit = size if inclusive else max(0, size - 1)
 
-    def cut(place: Array) -> int:
+    def cut(place: np.floating) -> int:
         return min(max(int(place) + start, 0), limit)
 
     return [(cut(np.floor(kind(p) * step)), cut(np.ceil(kind(p + 1) * step))) for p in range(bins)]
 
 
-def _rounded(kind: Any, value: Any) -> int:  # noqa: ANN401
+def _rounded(kind: type[np.floating], value: np.floating) -> int:
     """Halves away from zero; what is below a half stays below it."""
     below = np.nextafter(kind(0.5), kind(0))
     return int(np.trunc(np.clip(value, -_MOST, _MOST) + np.copysign(below, value)))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -15,12 +14,12 @@ __all__ = ["Samples", "listed"]
 _MOST = 1 << 20
 
 
-def listed(boxes: Sequence[Array]) -> Iterator[tuple[Any, ...]]:
-    """(picture, x1, y1, x2, y2) for each box of [K, 5], or of [K, 4] and [K]."""
+def listed(boxes: Sequence[Array]) -> Iterator[tuple[np.number, Sequence[np.floating]]]:
+    """Picture and (x1, y1, x2, y2) for each box of [K, 5], or of [K, 4] and [K]."""
     if len(boxes) == 1:
-        yield from (tuple(row) for row in boxes[0])
+        yield from ((row[0], row[1:]) for row in map(tuple, boxes[0]))
     else:
-        yield from ((n, *row) for row, n in zip(*boxes, strict=True))
+        yield from ((n, tuple(row)) for row, n in zip(*boxes, strict=True))
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,25 +36,25 @@ class _Axis:
 class Samples:
     """How boxes are sampled, as `RoiAlign` says; positions are computed in `dtype`."""
 
-    dtype: Any
+    dtype: np.dtype[np.floating]
     bins: tuple[int, int]
     scale: float
     ratio: int
     aligned: bool
 
-    def mean(self, x: Array, corners: Sequence[float]) -> Array:
+    def mean(self, x: Array, corners: Sequence[np.floating]) -> Array:
         """The bins [C, P, Q] of a box of a picture [C, H, W]."""
         down, along, count = self._matrices(corners, x.shape[1:], x.dtype)
         result: Array = down @ x @ along.T / count
         return result
 
-    def spread(self, grad: Array, corners: Sequence[float], sizes: tuple[int, int]) -> Array:
+    def spread(self, grad: Array, corners: Sequence[np.floating], sizes: tuple[int, int]) -> Array:
         """The transpose of `mean`."""
         down, along, count = self._matrices(corners, sizes, grad.dtype)
         result: Array = down.T @ grad @ along / count
         return result
 
-    def largest(self, x: Array, corners: Sequence[float]) -> Array:
+    def largest(self, x: Array, corners: Sequence[np.floating]) -> Array:
         """The largest weighted corner of the samples of each bin; 0 of a bin without any."""
         down, along = self._axes(corners, x.shape[1:])
         shape = (x.shape[0], *down.low.shape, *along.low.shape)
@@ -73,9 +72,9 @@ class Samples:
 
     def _matrices(
         self,
-        corners: Sequence[float],
+        corners: Sequence[np.floating],
         sizes: Sequence[int],
-        dtype: Any,  # noqa: ANN401
+        dtype: np.dtype[np.floating],
     ) -> tuple[Array, Array, int]:
         axes = self._axes(corners, sizes)
         count = max(1, axes[0].low.shape[1] * axes[1].low.shape[1])
@@ -84,13 +83,13 @@ class Samples:
         )
         return down, along, count
 
-    def _axes(self, corners: Sequence[float], sizes: Sequence[int]) -> tuple[_Axis, _Axis]:
+    def _axes(self, corners: Sequence[np.floating], sizes: Sequence[int]) -> tuple[_Axis, _Axis]:
         x1, y1, x2, y2 = (self.dtype.type(v) for v in corners)
         with np.errstate(all="ignore"):
             down = self._axis(y1, y2, self.bins[0], sizes[0])
             return down, self._axis(x1, x2, self.bins[1], sizes[1])
 
-    def _axis(self, low: Any, high: Any, bins: int, size: int) -> _Axis:  # noqa: ANN401
+    def _axis(self, low: np.floating, high: np.floating, bins: int, size: int) -> _Axis:
         kind = self.dtype.type
         offset = kind(0.5 if self.aligned else 0.0)
         start = low * kind(self.scale) - offset

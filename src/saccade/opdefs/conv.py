@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 from saccade.ir.dim import Dim, add, floordiv, mul, sub
 from saccade.ir.expr import IDENTITY, Expr
@@ -96,6 +97,8 @@ class Conv2d(Op):
         finite: Whether all weights are known to be finite, or taken to be: products with zero may
             be left out or added. Where not, padding is a Pad's (`passes/keep_infinities.py`).
     """
+
+    contracts: ClassVar[bool] = True
 
     stride: tuple[int, int] = (1, 1)
     padding: tuple[int, int, int, int] = (0, 0, 0, 0)
@@ -206,6 +209,8 @@ class ConvTranspose2d(Op):
         epilogue: Applied to every sum `$0`; `$1…` are the epilogue operands.
         finite: As for `Conv2d`; there is no padding, and no product beside those of x.
     """
+
+    contracts: ClassVar[bool] = True
 
     stride: tuple[int, int] = (1, 1)
     padding: tuple[int, int, int, int] = (0, 0, 0, 0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TypeVar
 
 import numpy as np
 
@@ -15,8 +15,10 @@ from saccade.opdefs._erf import erf
 
 __all__ = ["accumulator", "cast", "compute_dtype", "evaluate", "finish"]
 
+T = TypeVar("T", bound=np.generic)
 
-def accumulator(dtype: np.dtype[Any]) -> np.dtype[Any]:
+
+def accumulator(dtype: np.dtype[T]) -> np.dtype[T] | np.dtype[np.float32]:
     """The type in which sums over `dtype` are kept: float32 for float16, else its own."""
     return np.dtype(np.float32) if dtype == np.float16 else dtype
 
@@ -27,14 +29,14 @@ def cast(array: Array, dtype: DType) -> Array:
         return np.asarray(array).astype(dtype.numpy, copy=False)
 
 
-def compute_dtype(operands: Sequence[Array], default: np.dtype[Any]) -> np.dtype[Any]:
+def compute_dtype(operands: Sequence[Array], default: np.dtype[np.generic]) -> np.dtype[np.generic]:
     """The type of arithmetic: the operands' common one, bools aside; else `default`."""
     dtypes = [o.dtype for o in operands if o.dtype != np.bool_]
     return np.result_type(*dtypes) if dtypes else default
 
 
 def evaluate(
-    expr: Expr, operands: Sequence[Array], *, default: np.dtype[Any] | None = None
+    expr: Expr, operands: Sequence[Array], *, default: np.dtype[np.generic] | None = None
 ) -> Array:
     """The value of `expr`, operands broadcast against each other.
 
@@ -51,7 +53,9 @@ def evaluate(
         return fold(expr, lambda i: np.asarray(operands[i]), lambda v: _literal(v, dtype), on_apply)
 
 
-def finish(epilogue: Expr, result: Array, operands: Sequence[Array], dtype: np.dtype[Any]) -> Array:
+def finish(
+    epilogue: Expr, result: Array, operands: Sequence[Array], dtype: np.dtype[np.generic]
+) -> Array:
     """The result after its epilogue: same shape, in `dtype`."""
     if epilogue != IDENTITY:
         wide = [o if o.dtype == np.bool_ else o.astype(result.dtype, copy=False) for o in operands]
@@ -60,14 +64,14 @@ def finish(epilogue: Expr, result: Array, operands: Sequence[Array], dtype: np.d
     return np.ascontiguousarray(result, dtype=dtype).reshape(result.shape)
 
 
-def _literal(value: float, dtype: np.dtype[Any]) -> Array:
-    if dtype.kind in "iu":  # infinite bounds of a clip saturate
-        info = np.iinfo(dtype)
+def _literal(value: float, dtype: np.dtype[np.generic]) -> Array:
+    if issubclass(dtype.type, np.integer):  # infinite bounds of a clip saturate
+        info = np.iinfo(dtype.type)
         return np.asarray(int(min(max(value, info.min), info.max)), dtype=dtype)
     return np.asarray(value, dtype=dtype)
 
 
-def _apply(op: str, args: tuple[Array, ...], dtype: np.dtype[Any]) -> Array:
+def _apply(op: str, args: tuple[Array, ...], dtype: np.dtype[np.generic]) -> Array:
     if op in _LOGIC:
         return np.asarray(_LOGIC[op](*args))
     if op == "where":
@@ -82,7 +86,7 @@ def _apply(op: str, args: tuple[Array, ...], dtype: np.dtype[Any]) -> Array:
     return np.asarray(table[op](*numbers)).astype(dtype, copy=False)
 
 
-def _same(args: tuple[Array, ...], dtype: np.dtype[Any]) -> tuple[Array, ...]:
+def _same(args: tuple[Array, ...], dtype: np.dtype[np.generic]) -> tuple[Array, ...]:
     """Comparison of two bools stays one; anything else happens in the common type."""
     if all(a.dtype == np.bool_ for a in args):
         return args

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -38,6 +39,8 @@ class MatMul(Op):
         transpose_b: b is stored [..., N, K].
         epilogue: Applied to every sum `$0`; `$1…` are the epilogue operands.
     """
+
+    contracts: ClassVar[bool] = True
 
     transpose_a: bool = False
     transpose_b: bool = False

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -161,10 +160,11 @@ class Pad(Op):
     def reference(self, *inputs: Array) -> tuple[Array, ...]:
         x = inputs[0]
         widths = [(static_count((a,)), static_count((b,))) for a, b in self.pads]
-        if self.mode == "constant":
-            return (np.pad(x, widths, constant_values=x.dtype.type(self.value)),)
-        mode: Any = self.mode
-        return (np.pad(x, widths, mode=mode),)
+        match self.mode:
+            case "reflect" | "edge" | "wrap" as mode:
+                return (np.pad(x, widths, mode=mode),)
+            case _:
+                return (np.pad(x, widths, constant_values=x.dtype.type(self.value)),)
 
     def work(self, inputs: Sequence[TensorType], outputs: Sequence[TensorType]) -> Work:
         return Work(0, tensor_bytes((*inputs, *outputs)))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
@@ -49,9 +49,9 @@ class _PositionSensitive(Op):
 
     def _weights(
         self,
-        corners: Sequence[Any],
+        corners: Sequence[np.floating],
         sizes: tuple[int, int],
-        dtype: Any,  # noqa: ANN401
+        dtype: np.dtype[np.floating],
     ) -> Array:
         """What every pixel counts in every bin: [P, Q, H, W]."""
         if self.mode == "align":
@@ -69,17 +69,17 @@ class _PositionSensitive(Op):
                     weights[p, q, top:bottom, left:right] = 1
         return weights
 
-    def _nothing(self, corners: Sequence[Any], dtype: Any) -> bool:  # noqa: ANN401
+    def _nothing(self, corners: Sequence[np.floating], dtype: np.dtype[np.floating]) -> bool:
         """Whether a bin has 0 samples along an axis, by its size; an inverted box has some."""
         if self.ratio > 0:
             return False
-        kind = np.dtype(dtype).type
+        kind = dtype.type
         x1, y1, x2, y2 = (kind(v) * kind(self.scale) - kind(0.5) for v in corners)
         with np.errstate(all="ignore"):
             counts = np.ceil([(y2 - y1) / kind(self.bins[0]), (x2 - x1) / kind(self.bins[1])])
         return bool(np.isfinite(counts).all()) and 0 in counts
 
-    def _valid(self, boxes: Array, pictures: int) -> Iterator[tuple[int, int, list[Any]]]:
+    def _valid(self, boxes: Array, pictures: int) -> Iterator[tuple[int, int, list[np.floating]]]:
         for box, (picture, *corners) in enumerate(boxes):
             if 0 <= picture < pictures:
                 yield box, int(picture), corners

@@ -107,7 +107,7 @@ class RoiAlign(_Sampled):
         samples, kind = self._samples(x, boxes), accumulator(x.dtype)
         result = np.zeros((len(boxes[0]), x.shape[1], *self.bins), kind)
         bad = 0
-        for number, (picture, *corners) in enumerate(_roi_numpy.listed(boxes)):
+        for number, (picture, corners) in enumerate(_roi_numpy.listed(boxes)):
             if not 0 <= picture < x.shape[0]:
                 bad += 1
                 continue
@@ -154,7 +154,7 @@ class RoiAlignGradient(_Sampled):
         n, h, w = self.pictures
         result = np.zeros((n, grad.shape[1], h, w), kind)
         bad = 0
-        for number, (picture, *corners) in enumerate(_roi_numpy.listed(boxes)):
+        for number, (picture, corners) in enumerate(_roi_numpy.listed(boxes)):
             if not 0 <= picture < n:
                 bad += 1
                 continue

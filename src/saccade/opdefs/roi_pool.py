@@ -72,7 +72,7 @@ class RoiPool(Op):
         result, places = np.zeros(shape, x.dtype), np.full(shape, -1, np.int32)
         geometry = accumulator(np.result_type(x.dtype, boxes.dtype))
         bad = 0
-        for box, (picture, *corners) in enumerate(listed([boxes])):
+        for box, (picture, corners) in enumerate(listed([boxes])):
             if not 0 <= picture < n:
                 bad += 1
                 continue

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, Generic, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 import numpy as np
 
@@ -50,6 +50,29 @@ class Rule(Generic[M]):
     refuse: Callable[[Editor, M], str | None]
     rewrite: Callable[[Editor, M], None]
 
+    def apply(self, editor: Editor, node: Node) -> bool | str:
+        """Rewrite what matches at a node.
+
+        Returns:
+            Whether anything was rewritten; the reason where the match must stay as it is.
+        """
+        found = self.match(editor, node)
+        if found is None:
+            return False
+        reason = self.refuse(editor, found)
+        if reason is not None:
+            return reason
+        editor.touched.clear()
+        self.rewrite(editor, found)
+        return True
+
+
+class Rewriter(Protocol):
+    """A rule, whatever its matches are: the rules of one pass hold different ones."""
+
+    def apply(self, editor: Editor, node: Node) -> bool | str:
+        """See `Rule.apply`."""
+
 
 @dataclass(frozen=True, slots=True)
 class Pass:
@@ -63,7 +86,7 @@ class Pass:
     """
 
     name: str
-    rules: tuple[Rule[Any], ...]
+    rules: tuple[Rewriter, ...]
     after: tuple[str, ...] = ()
     remarks: str = ""
 
@@ -99,22 +122,18 @@ def apply(
 
 
 def _exhaust(
-    rule: Rule[M], editor: Editor, refused: dict[tuple[Node, str], None], deadline: Deadline
+    rule: Rewriter, editor: Editor, refused: dict[tuple[Node, str], None], deadline: Deadline
 ) -> None:
     queue = deque(editor.nodes())
     budget = _REWRITES_PER_NODE * (len(queue) + 1)
     while queue:
         deadline.check()
         node = queue.popleft()
-        found = rule.match(editor, node) if editor.alive(node) else None
-        if found is None:
+        done = editor.alive(node) and rule.apply(editor, node)
+        if isinstance(done, str):
+            refused[node, done] = None
+        if done is not True:
             continue
-        reason = rule.refuse(editor, found)
-        if reason is not None:
-            refused[node, reason] = None
-            continue
-        editor.touched.clear()
-        rule.rewrite(editor, found)
         queue.extendleft(_disturbed(editor))
         budget -= 1
         if budget < 0:

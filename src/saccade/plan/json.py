@@ -12,18 +12,18 @@ import typing
 from functools import lru_cache
 from typing import Any
 
+from saccade.devices import device_named
 from saccade.errors import PlanError
 from saccade.ir import DType
 from saccade.ir.serialize import decode_op, encode_op
 from saccade.kernels.base import Packing, View
-from saccade.kernels.cpu import kernel_named
 from saccade.kernels.machine import Machine
 from saccade.layout.types import Searched
 from saccade.plan.types import Constant, Cut, Phase, Plan, Port, Ref, Slot, Step
 
 __all__ = ["dump", "load"]
 
-_VERSION = 4
+_VERSION = 5
 _MALFORMED = (KeyError, TypeError, ValueError, IndexError, AttributeError, RecursionError)
 
 
@@ -47,6 +47,7 @@ def dump(plan: Plan) -> str:
         "refused": plan.refused,
         "counts": plan.counts,
         "cuts": [_values(cut) for cut in plan.cuts],
+        "device": plan.device,
     }
     return json.dumps(record, default=_named)
 
@@ -68,7 +69,7 @@ def load(text: str) -> Plan:
             tuple(Port(*_tuples(port)) for port in record["inputs"]),
             tuple(Port(*_tuples(port)) for port in record["outputs"]),
             tuple(_read_constant(*entry) for entry in record["constants"]),
-            tuple(_read_step(entry) for entry in record["steps"]),
+            tuple(_read_step(entry, record["device"]) for entry in record["steps"]),
             record["arena_bytes"],
             record["live_bytes"],
             tuple(record["notes"]),
@@ -78,6 +79,7 @@ def load(text: str) -> Plan:
             tuple(record["refused"]),
             record["counts"],
             tuple(Cut(*cut) for cut in record["cuts"]),
+            record["device"],
         )
     except _MALFORMED as error:
         raise PlanError(f"this is not a plan: {error!r}") from error
@@ -105,22 +107,24 @@ def _step(step: Step) -> dict[str, Any]:
         "reasons": step.reasons,
         "note": step.note,
         "measured": step.measured,
+        "least_flops": step.least_flops,
     }
 
 
-def _read_step(entry: dict[str, Any]) -> Step:
+def _read_step(entry: dict[str, Any], device: str) -> Step:
     kernel = entry["kernel"]
     return Step(
         entry["name"],
-        decode_op(entry["op"]),
+        decode_op(entry["op"], device_named(device).operators),
         tuple(_read_slot(*slot) for slot in entry["inputs"]),
         tuple(_read_slot(*slot) for slot in entry["outputs"]),
         kernel,
-        tuple(_read_phase(kernel, phase) for phase in entry["phases"]),
+        tuple(_read_phase(device, kernel, phase) for phase in entry["phases"]),
         entry["estimate"],
         tuple(entry["reasons"]),
         entry["note"],
         entry["measured"],
+        entry["least_flops"],
     )
 
 
@@ -139,8 +143,8 @@ def _phase(phase: Phase) -> dict[str, Any]:
     return {"config": phase.config, "refs": refs, "integers": integers, "chunks": phase.chunks}
 
 
-def _read_phase(kernel: str, entry: dict[str, Any]) -> Phase:
-    config = _record(kernel_named(kernel).config, entry["config"])
+def _read_phase(device: str, kernel: str, entry: dict[str, Any]) -> Phase:
+    config = _record(device_named(device).kernel(kernel).config, entry["config"])
     refs = tuple(Ref(*ref) for ref in entry["refs"])
     return Phase(config, refs, tuple(entry["integers"]), entry["chunks"])
 

@@ -75,6 +75,7 @@ def make(
         laid.refused,
         len(graph.counts),
         _cuts(graph, sizes),
+        laid.device,
     )
     if plan.arena_bytes + plan.output_bytes > _ADDRESSES:
         raise OutOfMemoryError.of(plan.arena_bytes, plan.output_bytes)
@@ -211,6 +212,7 @@ class _Planner:
             tuple(map(str, step.choice.passed)),
             step.note,
             measured is not None,
+            step.least_flops,
         )
 
     def _ref(self, i: int, step: LaidStep, operand: Operand, scratch_at: int) -> Ref:

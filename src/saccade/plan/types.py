@@ -69,6 +69,8 @@ class Step:
         phases: What the kernel runs, in order; empty for a host step.
         estimate: Microseconds that selection expected.
         measured: Whether they were measured inside a program, not estimated.
+        least_flops: Operations of the device's cheapest algorithm that rounds more than the
+            operator says; None if it has none such.
         reasons: Why other kernels were passed over.
         note: Anything else worth knowing, such as why a reorder is there.
     """
@@ -83,6 +85,7 @@ class Step:
     reasons: tuple[str, ...]
     note: str = ""
     measured: bool = False
+    least_flops: float | None = None
 
     @cached_property
     def work(self) -> Work:
@@ -161,6 +164,7 @@ class Plan:
         counts: How many of the outputs, the last ones, are numbers that steps find out: they are
             not the caller's.
         cuts: What these numbers say of the other outputs.
+        device: The device that it was made for (`Options.device`).
     """
 
     sizes: Mapping[str, int]
@@ -179,6 +183,7 @@ class Plan:
     refused: tuple[str, ...] = ()
     counts: int = 0
     cuts: tuple[Cut, ...] = ()
+    device: str = ""
 
     @property
     def estimate(self) -> float:

@@ -7,7 +7,6 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from itertools import groupby
-from typing import Any
 
 import numpy as np
 
@@ -172,7 +171,7 @@ class Profile:
 
     def to_json(self, peer: PeerLayers | None = None) -> str:
         """All figures as JSON."""
-        found: dict[str, Any] = {
+        found: dict[str, object] = {
             "total_us": self.total,
             "floor_us": self.floor,
             "threads": self.threads,
@@ -190,7 +189,7 @@ class Profile:
 
     def to_chrome_trace(self) -> str:
         """One run as a Chrome trace (chrome://tracing, ui.perfetto.dev), a row per thread."""
-        events: list[dict[str, Any]] = [
+        events: list[dict[str, object]] = [
             {"name": "thread_name", "ph": "M", "pid": 0, "tid": i, "args": {"name": f"thread {i}"}}
             for i in range(self.threads)
         ]

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from functools import partial
 
 from saccade import opdefs
+from saccade.backends.cpu.fusions import OPERATORS
 from saccade.frontend.onnx.call import Importer
 from saccade.frontend.onnx.importers import IMPORTERS
 from saccade.ir import Op
@@ -68,8 +69,8 @@ def _remark(name: str, importer: Importer) -> str:
 
 def _families() -> Iterator[str]:
     yield _FAMILIES
-    for name in opdefs.__all__:
-        family = getattr(opdefs, name)
+    general = {name: getattr(opdefs, name) for name in opdefs.__all__}
+    for name, family in sorted({**general, **OPERATORS}.items()):
         if isinstance(family, type) and issubclass(family, Op):
             meaning = (family.__doc__ or "").partition("\n")[0]
             kernels = ", ".join(f"`{k.name}`" for k in kernels_for(name))

@@ -1,6 +1,5 @@
 """Choices by measurement: what to try, what was measured, what was chosen."""
 
-from saccade.backends.cpu.processor import this_machine
 from saccade.tuning.algorithms import Algorithms, Entry
 from saccade.tuning.kept import keep, kept, load
 from saccade.tuning.lookup import Lookup
@@ -23,5 +22,4 @@ __all__ = [
     "keep",
     "kept",
     "load",
-    "this_machine",
 ]

@@ -17,7 +17,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, fields
-from typing import Any
 
 from saccade.errors import OptionError
 
@@ -51,7 +50,7 @@ class Entry:
     rank: int
     micros: float
     before: float
-    config: tuple[Mapping[str, Any], ...]
+    config: tuple[Mapping[str, object], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +99,7 @@ class Algorithms:
         return cls(machine, tuple(_entry(e, f"{name}, entry {i}") for i, e in enumerate(entries)))
 
 
-def _entry(record: Any, name: str) -> Entry:  # noqa: ANN401 - whatever stands in the file
+def _entry(record: object, name: str) -> Entry:
     known = {f.name for f in fields(Entry)}
     if not isinstance(record, dict) or set(record) != known:
         raise OptionError(f"{name} must have exactly {', '.join(sorted(known))}")

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import cast
+from typing import TYPE_CHECKING, TypeAlias
 
 from saccade.kernels.base import Call, Launch, Variant
-from saccade.layout import KernelLike
 from saccade.tuning.keys import variant_id
+
+if TYPE_CHECKING:
+    from saccade.backend import Kernel
 
 __all__ = ["MOST", "Candidate", "candidates", "find"]
 
@@ -30,7 +32,7 @@ class Candidate:
         launches: The phases.
     """
 
-    kernel: KernelLike
+    kernel: Kernel
     rank: int
     micros: float
     launches: tuple[Launch, ...]
@@ -42,7 +44,7 @@ class Candidate:
 
 
 def candidates(
-    call: Call, kernels: Sequence[KernelLike], *, most: int = MOST, within: float = WITHIN
+    call: Call, kernels: Sequence[Kernel], *, most: int = MOST, within: float = WITHIN
 ) -> tuple[Candidate, ...]:
     """Ways to do a call, best estimate first; at most `most`, in which every kernel has its best.
 
@@ -66,17 +68,16 @@ def candidates(
     return tuple({c.id: c for c in reversed(tuple(found))}.values())[::-1]
 
 
-_Entry = tuple[float, int, KernelLike, Variant]
+_Entry: TypeAlias = "tuple[float, int, Kernel, Variant]"
 
 
-def _ranked(kernel: KernelLike, call: Call) -> Iterator[_Entry]:
-    variants = cast("Iterable[Variant]", kernel.variants(call))
-    return ((variant.micros, i, kernel, variant) for i, variant in enumerate(variants))
+def _ranked(kernel: Kernel, call: Call) -> Iterator[_Entry]:
+    return ((variant.micros, i, kernel, variant) for i, variant in enumerate(kernel.variants(call)))
 
 
-def find(kernel: KernelLike, call: Call, wanted: str, rank: int) -> tuple[Launch, ...] | None:
+def find(kernel: Kernel, call: Call, wanted: str, rank: int) -> tuple[Launch, ...] | None:
     """The phases of the variant with this identity, looked for at `rank` first."""
-    variants = cast("Sequence[Variant]", tuple(kernel.variants(call)))
+    variants = tuple(kernel.variants(call))
     for variant in (*variants[rank : rank + 1], *variants):
         launches = variant.launches
         if variant_id(launches) == wanted:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 
-from saccade.backends.cpu.processor import this_machine
 from saccade.caches import cache_folder, choices_entry
 from saccade.errors import OptionError
 from saccade.tuning.algorithms import Algorithms
@@ -28,9 +28,9 @@ def load(path: str | os.PathLike[str]) -> Algorithms:
     return Algorithms.parse(text, str(path))
 
 
-def kept(model: str) -> Algorithms | None:
-    """What `keep` kept for a model (by its digest) on this machine; None if there is nothing."""
-    name = choices_entry(model, this_machine())
+def kept(model: str, machine: Mapping[str, str]) -> Algorithms | None:
+    """What `keep` kept for a model (by its digest) on a machine; None if there is nothing."""
+    name = choices_entry(model, machine)
     found = cache_folder("algorithms").read(name)
     try:
         return None if found is None else Algorithms.parse(found.decode(), name)

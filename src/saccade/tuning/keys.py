@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 from collections.abc import Sequence
-from typing import Any
 
 from saccade.ir import Op
 from saccade.ir.serialize import encode_op
@@ -39,7 +38,7 @@ def _op(op: Op) -> str:
     return f"{family}({', '.join(told)})"
 
 
-def _text(value: Any) -> str:  # noqa: ANN401 - what JSON knows
+def _text(value: object) -> str:
     if isinstance(value, list):
         return f"[{','.join(map(_text, value))}]"
     if isinstance(value, dict):
@@ -70,6 +69,6 @@ def variant_id(launches: Sequence[Launch]) -> str:
     return hashlib.sha256(repr(tuple(launches)).encode()).hexdigest()[:16]
 
 
-def config_record(launches: Sequence[Launch]) -> list[dict[str, Any]]:
+def config_record(launches: Sequence[Launch]) -> list[dict[str, object]]:
     """For people: what the code of each phase depends on, and into how many chunks it is cut."""
     return [{**dataclasses.asdict(one.config), "chunks": one.chunks} for one in launches]

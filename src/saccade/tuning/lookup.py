@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from saccade.kernels.base import Call
-from saccade.layout import KernelLike, Tuned
+from saccade.layout import Tuned
 from saccade.tuning.algorithms import Algorithms
 from saccade.tuning.candidates import find
 from saccade.tuning.keys import call_key
+
+if TYPE_CHECKING:
+    from saccade.backend import Kernel
 
 __all__ = ["Lookup"]
 
@@ -32,7 +36,7 @@ class Lookup:
         self._seen: set[str] = set()
         self._refused: dict[str, str] = {}
 
-    def tuned(self, call: Call, kernels: Sequence[KernelLike]) -> Tuned | None:
+    def tuned(self, call: Call, kernels: Sequence[Kernel]) -> Tuned | None:
         """The choice for a call; None where there is none that can be taken."""
         if not self._by_call:
             return None

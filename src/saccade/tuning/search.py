@@ -11,16 +11,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from saccade.ir import Array, Op
 from saccade.kernels.base import Call
-from saccade.layout import KernelLike, Laid, LaidStep
+from saccade.layout import Laid, LaidStep
 from saccade.tuning.algorithms import Algorithms, Entry
 from saccade.tuning.candidates import MOST, Candidate, candidates, find
 from saccade.tuning.judge import Verdict, judge
 from saccade.tuning.keys import call_key, config_record, variant_id
 from saccade.tuning.store import Measured, Store
 from saccade.tuning.types import Bench, Change, Outcome, Progress, Swaps
+
+if TYPE_CHECKING:
+    from saccade.backend import Kernel
 
 __all__ = ["Search"]
 
@@ -65,7 +69,7 @@ class Search:
     """
 
     laid: Laid
-    kernels: Callable[[Op], Sequence[KernelLike]]
+    kernels: Callable[[Op], Sequence[Kernel]]
     bench: Bench
     store: Store
     machine: Mapping[str, str]

@@ -16,7 +16,6 @@ import math
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
 
 from saccade.caches import CacheFolder, Entry, Seal, cache_folder, write_all
 from saccade.errors import CacheError
@@ -157,7 +156,7 @@ def _text(line: str, seal: Seal) -> str | None:
     return text if hmac.compare_digest(given.encode(), sealed.encode()) else None
 
 
-def _measured(record: Any) -> Measured | None:  # noqa: ANN401 - whatever stands in the file
+def _measured(record: object) -> Measured | None:
     kinds = {"micros": float, "before": float, "rounds": int}
     if not isinstance(record, dict) or set(record) != set(Measured.__slots__):
         return None

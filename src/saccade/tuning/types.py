@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 from saccade.ir import Array
 from saccade.tuning.algorithms import Algorithms
@@ -20,7 +20,7 @@ Swaps = Mapping[int, Candidate]
 class Bench(Protocol):
     """Runs programs against the untuned one."""
 
-    def compile(self, keys: Iterable[tuple[str, Any]]) -> int:
+    def compile(self, keys: Iterable[tuple[str, object]]) -> int:
         """Make code for (kernel, config) pairs; how many there was none for."""
 
     def alternate(
@@ -57,7 +57,7 @@ class Change:
     steps: tuple[str, ...]
     before: str
     after: str
-    config: tuple[Mapping[str, Any], ...]
+    config: tuple[Mapping[str, object], ...]
     verdict: Verdict
 
 

@@ -8,6 +8,7 @@ from functools import cache
 import numpy as np
 import pytest
 
+from saccade.backends.cpu.fusions import ExpandDepthwise, RowSums, SeparableConv2d
 from saccade.backends.cpu.target import host_target
 from saccade.errors import OutOfBoundsError
 from saccade.ir import DType, TensorType
@@ -19,7 +20,7 @@ from saccade.kernels.cpu.conv2d.direct import CONV2D_DIRECT
 from saccade.kernels.cpu.conv2d.expand_depthwise import CONV2D_EXPAND
 from saccade.kernels.cpu.conv2d.separable import CONV2D_SEPARABLE
 from saccade.layout.select import Selector
-from saccade.opdefs import Conv2d, ExpandDepthwise, RowSums, SeparableConv2d
+from saccade.opdefs import Conv2d
 from saccade.testing.kernels import launched_as, nhwc_view, off_by, row_major, run_kernel
 from saccade.testing.tolerance import exact_operands, random_operands
 
@@ -195,6 +196,9 @@ def test_spares_are_of_one_code_for_all_widths(name):
 
 
 class Backend:
+    nominal_threads = 2
+    reuse_slowdown = 1.5
+
     def __init__(self, kernel):
         self.kernel = kernel
 

@@ -7,13 +7,14 @@ import dataclasses
 import numpy as np
 import pytest
 
+from saccade.backends.cpu.fusions import ExpandDepthwise
 from saccade.errors import OutOfBoundsError
 from saccade.ir import DType, TensorType
 from saccade.ir.expr import parse
 from saccade.kernels.base import Call, Variant
 from saccade.kernels.cpu.conv2d import expand_depthwise_code
 from saccade.kernels.cpu.conv2d.expand_depthwise import CONV2D_EXPAND
-from saccade.opdefs import Conv2d, ExpandDepthwise
+from saccade.opdefs import Conv2d
 from saccade.testing.kernels import nhwc_view, row_major
 from saccade.testing.targets import ZEN4
 from saccade.testing.tolerance import exact_operands, random_operands

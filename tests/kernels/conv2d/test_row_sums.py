@@ -7,6 +7,7 @@ import dataclasses
 import numpy as np
 import pytest
 
+from saccade.backends.cpu.fusions import ExpandDepthwise, RowSums
 from saccade.errors import OutOfBoundsError
 from saccade.ir import DType, TensorType
 from saccade.ir.expr import parse
@@ -15,7 +16,7 @@ from saccade.kernels.cpu.conv2d import depthwise as cpu_depthwise
 from saccade.kernels.cpu.conv2d import expand_depthwise_code
 from saccade.kernels.cpu.conv2d.depthwise import CONV2D_DEPTHWISE
 from saccade.kernels.cpu.conv2d.expand_depthwise import CONV2D_EXPAND
-from saccade.opdefs import Conv2d, ExpandDepthwise, RowSums
+from saccade.opdefs import Conv2d
 from saccade.testing.kernels import nhwc_view, row_major
 from saccade.testing.targets import ZEN4
 from saccade.testing.tolerance import exact_operands, random_operands

@@ -7,6 +7,7 @@ import dataclasses
 import numpy as np
 import pytest
 
+from saccade.backends.cpu.fusions import SeparableConv2d
 from saccade.errors import OutOfBoundsError
 from saccade.ir import DType, TensorType
 from saccade.ir.expr import parse
@@ -15,7 +16,7 @@ from saccade.kernels.cpu.conv2d import separable_code
 from saccade.kernels.cpu.conv2d.depthwise import CONV2D_DEPTHWISE
 from saccade.kernels.cpu.conv2d.direct import CONV2D_DIRECT
 from saccade.kernels.cpu.conv2d.separable import CONV2D_SEPARABLE
-from saccade.opdefs import Conv2d, DepthToSpaceStore, InterleaveStore, SeparableConv2d
+from saccade.opdefs import Conv2d, DepthToSpaceStore, InterleaveStore
 from saccade.testing.kernels import nhwc_view, row_major, run_kernel
 from saccade.testing.targets import ZEN4, runnable_target
 from saccade.testing.tolerance import exact_operands, random_operands

@@ -7,6 +7,7 @@ import dataclasses
 import numpy as np
 import pytest
 
+from saccade.backends.cpu.fusions import Excite
 from saccade.errors import OutOfBoundsError
 from saccade.ir import DType, TensorType
 from saccade.ir.expr import parse
@@ -15,7 +16,7 @@ from saccade.kernels.cpu.excite import direct
 from saccade.kernels.cpu.excite.direct import EXCITE
 from saccade.kernels.cpu.excite.direct_code import Sizes
 from saccade.kernels.cpu.excite.pack_gates import pack_gates
-from saccade.opdefs import Conv2d, Excite
+from saccade.opdefs import Conv2d
 from saccade.testing.kernels import launched_as, nhwc_view, row_major
 from saccade.testing.targets import ZEN4
 from saccade.testing.tolerance import exact_operands, random_operands

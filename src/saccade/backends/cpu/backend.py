@@ -8,6 +8,10 @@ from contextlib import closing
 from functools import partial
 from typing import Any
 
+from saccade.backends.cpu.floor import products_of_transforms
+from saccade.backends.cpu.fusions import Excite, ExpandDepthwise, RowSums
+from saccade.backends.cpu.fusions.decide import CpuFusions
+from saccade.backends.cpu.processor import this_machine
 from saccade.backends.cpu.runtime.compiler import code_digest
 from saccade.backends.cpu.runtime.driver import compile_driver, driver_code, provide_code
 from saccade.backends.cpu.runtime.linker import SharedCode
@@ -21,15 +25,19 @@ from saccade.backends.cpu.store.keeping import Share
 from saccade.backends.cpu.store.packers import Packers
 from saccade.backends.cpu.store.packing import unpacked
 from saccade.backends.cpu.store.saved import save_beside
-from saccade.backends.cpu.target import Target, described_target, host_target
+from saccade.backends.cpu.target import NOMINAL_THREADS, Target, described_target, host_target
 from saccade.errors import OptionError
 from saccade.ir import Array, Graph, Op
-from saccade.kernels.base import CpuKernel, spare_configs
+from saccade.kernels.base import CpuKernel, View, spare_configs
 from saccade.kernels.cpu import bring_usual, kernels_for
-from saccade.layout import Laid
+from saccade.kernels.machine import Machine, machine
+from saccade.layout import SPATIAL, Laid, Preferred
+from saccade.locks import forkless, preload
+from saccade.opdefs import Conv2d
 from saccade.options import Options
 from saccade.plan import Constant, Plan
 from saccade.processes import Processes
+from saccade.tuning import Algorithms, Outcome, Progress
 
 __all__ = ["CpuBackend"]
 
@@ -37,18 +45,39 @@ _RECENT, _RECENT_BYTES = 2.0, 256 << 20
 """Bytes of constants that are held whether or not programs read them: over those of the weights,
 and at most."""
 _EFFORT_HERE = 4.0  # of compiling in the user's process, once there is a program
+_REUSE_SLOWDOWN = 1.5
+"""Compiling takes some 100 ms a kernel (two cores of a Zen 4 server): what a step loses in 1000
+runs that take 300 µs instead of 200."""
+_PREFERRED = Preferred(channels_last=(*SPATIAL, Excite, ExpandDepthwise, RowSums))
 
 
 class CpuBackend:
-    """Kernels emitted as LLVM code for this machine, run by a team of threads."""
+    """Kernels emitted as LLVM code for this machine, run by a team of threads.
 
-    def __init__(self, options: Options, processes: Processes) -> None:
+    Attributes:
+        target: The machine.
+        fusions, preferred, nominal_threads, reuse_slowdown: See `saccade.backend.Backend`.
+        objects: Compiled code.
+    """
+
+    preferred = _PREFERRED
+    nominal_threads = NOMINAL_THREADS
+    reuse_slowdown = _REUSE_SLOWDOWN
+
+    device = "cpu"
+
+    def __init__(
+        self, options: Options, processes: Processes, bundles: Bundles | None = None
+    ) -> None:
+        self._options = options
+        self._bundles = bundles
         self._elsewhere = options.machine
         self.target = (
             host_target(options.isa)
             if options.machine is None
             else described_target(options.machine, options.isa)
         )
+        self.fusions = CpuFusions(self.target)
         self.objects = Objects(self.target, checked=options.checked, disk=options.cache)
         self._packers = Packers(self.objects)
         self._linked = SharedCode()
@@ -80,6 +109,41 @@ class CpuBackend:
         self.objects.recall(_keys(plan))
 
     @property
+    def speeds(self) -> Machine:
+        """Of the machine that it plans for, as it is described."""
+        return machine(self.target)
+
+    def identity(self) -> Mapping[str, str]:
+        """Processor and system of this machine."""
+        return this_machine()
+
+    def least_flops(self, op: Op, inputs: Sequence[View]) -> float | None:
+        """Of Winograd's algorithm and of short lattices, where these may take a convolution."""
+        return products_of_transforms(op, *inputs[:2]) if isinstance(op, Conv2d) else None
+
+    def tune(
+        self,
+        graph: Graph,
+        identity: str,
+        sizes: Mapping[str, int],
+        inputs: Sequence[Array],
+        hints: Algorithms,
+        *,
+        seconds: float | None,
+        report: Callable[[Progress], None],
+    ) -> Outcome:
+        """Measure other ways to do each step inside running programs."""
+        with forkless:
+            from saccade.backends.cpu.insitu import tune  # noqa: PLC0415 - running needs none of it
+        preload("saccade.kernels.cpu.packing", "numpy.ma")  # which medians import
+
+        self._bundles = None  # which is named by the choices of before
+        return tune(
+            graph, identity, sizes, inputs, self, self._options, hints,
+            seconds=seconds, report=report,
+        )  # fmt: skip
+
+    @property
     def code(self) -> str:
         """Names everything that the speed of the code depends on, besides the machine."""
         return f"{code_digest()[:16]} LLVM {llvm_version()}"
@@ -95,17 +159,17 @@ class CpuBackend:
         plan: Plan,
         graph: Graph,
         identity: str,
-        bundles: Bundles | None = None,
         ahead: Callable[[], Sequence[Key]] | None = None,
     ) -> CpuProgram:
-        """Compile what is missing, pack meanwhile, link; leave it all in `bundles` if given.
+        """Compile what is missing, pack meanwhile, link; leave it all for later starts.
+
+        The first program is kept at once, others when they are asked for again: sizes that come but
+        once are not worth the disk.
 
         Args:
             plan: What to build.
             graph: Holds the constants.
             identity: Of the graph's constants.
-            bundles: Where to leave the program for later starts: the first one at once, others when
-                they are asked for again. Sizes that come but once are not worth the disk.
             ahead: What else to compile if anything has to be, as other sizes will want it; asked
                 while compilers work.
 
@@ -115,7 +179,8 @@ class CpuBackend:
         """
         if self._elsewhere is not None:
             raise OptionError(f"plans for machine={self._elsewhere!r} are not run here")
-        first = self.idle
+        preload("saccade.kernels.cpu.packing")
+        first, bundles = self.idle, self._bundles
         wanted, used = plan.constants, plan.constants_read
         share = share_of(bundles, graph, plan) if first and bundles is not None else None
         packers = self._prepared(graph, unknown_constants(identity, wanted, used), share)

@@ -19,13 +19,14 @@ import numpy as np
 from saccade import layout
 from saccade import plan as planner
 from saccade.backends.cpu.backend import CpuBackend
+from saccade.backends.cpu.processor import this_machine
 from saccade.backends.cpu.runtime.program import PAGE, Stopwatch
 from saccade.ir import Array, Graph
 from saccade.layout import Choice, Laid, LaidStep
 from saccade.options import Options
 from saccade.plan import Plan
 from saccade.processes import Processes
-from saccade.tuning import Algorithms, Lookup, Outcome, Progress, Search, Store, Swaps, this_machine
+from saccade.tuning import Algorithms, Lookup, Outcome, Progress, Search, Store, Swaps
 
 __all__ = ["InSitu", "tune"]
 

@@ -11,6 +11,7 @@ from saccade.errors import OptionError
 from saccade.locks import forkless
 
 __all__ = [
+    "NOMINAL_THREADS",
     "Isa",
     "Target",
     "cache_sizes",
@@ -21,6 +22,9 @@ __all__ = [
 
 Isa = str
 """`avx512`, `avx2` or `neon`."""
+NOMINAL_THREADS = 2
+"""Width of the team that algorithms are chosen for, whatever the width of the real one: they round
+differently, and answers must not depend on the team. As many as the machine of the records has."""
 
 
 @dataclass(frozen=True, slots=True)

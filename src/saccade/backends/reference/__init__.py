@@ -1,5 +1,1 @@
-"""The reference backend."""
-
-from saccade.backends.reference.backend import ReferenceBackend
-
-__all__ = ["ReferenceBackend"]
+"""The same plans, step by step with NumPy references."""

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from saccade.backends.cpu.backend import CpuBackend
-from saccade.backends.cpu.store.constants import constants_of
 from saccade.backends.host import run_host_step
 from saccade.backends.lengths import cut_outputs
-from saccade.errors import OutOfMemoryError
+from saccade.errors import OptionError, OutOfMemoryError
 from saccade.ir import Array, Graph
 from saccade.kernels.machine import Machine
 from saccade.plan import Plan, Step
+
+if TYPE_CHECKING:
+    from saccade.backend import Backend
+    from saccade.kernels.base import Key
+    from saccade.layout import Laid
+    from saccade.tuning import Algorithms, Outcome, Progress
 
 __all__ = ["ReferenceBackend", "ReferenceProgram"]
 
@@ -58,18 +63,74 @@ class ReferenceProgram:
         return self.plan.speeds
 
 
-class ReferenceBackend(CpuBackend):
-    """Plans exactly as the CPU does; only the program differs."""
+class ReferenceBackend:
+    """Plans exactly as another backend does; only the programs differ.
 
-    def build(  # type: ignore[override]
+    Args:
+        planner: Whose plans it plays.
+    """
+
+    def __init__(self, planner: Backend) -> None:
+        self._planner = planner
+        self.device = planner.device
+        self.target = planner.target
+        self.speeds = planner.speeds
+        self.candidates = planner.candidates
+        self.fusions = planner.fusions
+        self.preferred = planner.preferred
+        self.nominal_threads = planner.nominal_threads
+        self.reuse_slowdown = planner.reuse_slowdown
+        self.least_flops = planner.least_flops
+        self.identity = planner.identity
+        self.idle = True  # and stays so: no code makes one size's plan unlike another's
+
+    def available(self, kernel: str, config: Hashable) -> bool:
+        """No code is needed."""
+        del kernel, config
+        return True
+
+    def spares(self, laid: Laid) -> tuple[Key, ...]:
+        """No code is needed."""
+        del laid
+        return ()
+
+    def adopt(self, plan: Plan) -> None:
+        """No code is needed."""
+
+    def build(
         self,
         plan: Plan,
         graph: Graph,
         identity: str,
-        bundles: None = None,
-        ahead: Sequence[object] = (),
+        ahead: Callable[[], Sequence[Key]] | None = None,
     ) -> ReferenceProgram:
         """A program over the plan's unpacked constants."""
-        del bundles, ahead
-        used = [constant.packing is None for constant in plan.constants]
-        return ReferenceProgram(plan, constants_of(graph, identity, plan.constants, used))
+        del identity, ahead
+        return ReferenceProgram(plan, _constants(plan, graph))
+
+    def tune(
+        self,
+        graph: Graph,
+        identity: str,
+        sizes: Mapping[str, int],
+        inputs: Sequence[Array],
+        hints: Algorithms,
+        *,
+        seconds: float | None,
+        report: Callable[[Progress], None],
+    ) -> Outcome:
+        """Refused: its times mean nothing.
+
+        Raises:
+            OptionError: Always.
+        """
+        raise OptionError("only device cpu can be tuned, not reference")
+
+
+def _constants(plan: Plan, graph: Graph) -> list[Array]:
+    """Those that steps read as they are in the model; the packed ones, which none reads, empty."""
+    by_name = {value.name: array for value, array in graph.constants.items()}
+    return [
+        np.empty(0, np.uint8) if one.packing else np.ascontiguousarray(by_name[one.sources[0]])
+        for one in plan.constants
+    ]

@@ -12,7 +12,7 @@ import numpy as np
 from saccade.errors import ModelError
 from saccade.frontend.onnx.refusal import Refusal
 from saccade.frontend.onnx.rows import refuse_mixing
-from saccade.frontend.onnx.symbolic import Symbolic, check_size
+from saccade.frontend.onnx.symbolic import Quotient, Symbolic, check_size
 from saccade.ir import Array, Count, Dim, DType, Graph, Node, Op, TensorType, Value
 from saccade.ir.dim import symbol, symbols_of
 from saccade.ir.expr import IDENTITY
@@ -225,6 +225,8 @@ def whole_dims(content: Symbolic) -> tuple[Dim, ...]:
     Raises:
         Refusal: If they are not integers.
     """
-    if content.dtype.is_float or content.dtype is DType.BOOL:
+    elements = content.elements()
+    dims = tuple(e for e in elements if not isinstance(e, (float, Quotient)))
+    if content.dtype.is_float or content.dtype is DType.BOOL or len(dims) < len(elements):
         raise Refusal("a shape must be made of integers")
-    return tuple(content.elements())
+    return dims

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 from saccade.errors import ModelError
 from saccade.frontend.onnx.builder import Builder, whole_dims
 from saccade.frontend.onnx.refusal import Refusal
-from saccade.frontend.onnx.symbolic import Symbolic, is_static
+from saccade.frontend.onnx.symbolic import Symbolic
 from saccade.ir import Array, Dim, DType, Op, Value
+from saccade.ir.dim import Affine
 
 if TYPE_CHECKING:
     import onnx_ir
@@ -37,29 +38,29 @@ class Call:
     operands: tuple[Operand | None, ...]
     opset: int
     build: Builder
-    array_of: Callable[[object], Array]
+    array_of: Callable[[onnx_ir.TensorProtocol], Array]
 
     @property
     def name(self) -> str:
         """Name for messages and for the results."""
         return self.node.name or (self.node.outputs[0].name if self.node.outputs else "") or ""
 
-    def _attribute(self, name: str, kinds: Sequence[str]) -> object | None:
+    def _attribute(self, name: str, kind: str) -> onnx_ir.Attr | None:
+        """An attribute that holds something; None for a reference that nobody filled, too."""
         attribute = self.node.attributes.get(name)
         if attribute is None:
             return None
-        if attribute.type.name not in kinds:
+        if attribute.type.name != kind:
             raise ModelError(
                 f"attribute {name!r} of {self.node.op_type} {self.name!r} is of type "
-                f"{attribute.type.name}, not {kinds[0]}"
+                f"{attribute.type.name}, not {kind}"
             )
-        value: object = attribute.value
-        return value
+        return None if attribute.value is None else attribute
 
     def integer(self, name: str, default: int) -> int:
         """An INT attribute."""
-        value = self._attribute(name, ("INT",))
-        return default if value is None else int(value)  # type: ignore[call-overload]
+        found = self._attribute(name, "INT")
+        return default if found is None else found.as_int()
 
     def flag(self, name: str, *, default: bool = False) -> bool:
         """An INT attribute that is 0 or 1.
@@ -74,13 +75,13 @@ class Call:
 
     def integers(self, name: str) -> tuple[int, ...] | None:
         """An INTS attribute."""
-        value = self._attribute(name, ("INTS",))
-        return None if value is None else tuple(int(v) for v in value)  # type: ignore[attr-defined]
+        found = self._attribute(name, "INTS")
+        return None if found is None else tuple(found.as_ints())
 
     def number(self, name: str, default: float) -> float:
         """A FLOAT attribute."""
-        value = self._attribute(name, ("FLOAT",))
-        return default if value is None else float(value)  # type: ignore[arg-type]
+        found = self._attribute(name, "FLOAT")
+        return default if found is None else found.as_float()
 
     def finite(self, name: str, default: float) -> float:
         """A FLOAT attribute that is neither NaN nor infinite.
@@ -95,20 +96,21 @@ class Call:
 
     def numbers(self, name: str) -> tuple[float, ...] | None:
         """A FLOATS attribute."""
-        value = self._attribute(name, ("FLOATS",))
-        return None if value is None else tuple(float(v) for v in value)  # type: ignore[attr-defined]
+        found = self._attribute(name, "FLOATS")
+        return None if found is None else tuple(found.as_floats())
 
     def text(self, name: str, default: str) -> str:
         """A STRING attribute."""
-        value = self._attribute(name, ("STRING",))
-        if isinstance(value, bytes):
-            return value.decode("utf-8", "replace")
-        return default if value is None else str(value)
+        found = self._attribute(name, "STRING")
+        if found is None:
+            return default
+        value: object = found.value
+        return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
 
     def tensor(self, name: str) -> Array | None:
         """A TENSOR attribute."""
-        value = self._attribute(name, ("TENSOR",))
-        return None if value is None else self.array_of(value)
+        found = self._attribute(name, "TENSOR")
+        return None if found is None else self.array_of(found.value)
 
     def has(self, index: int) -> bool:
         """Whether the operand is there."""
@@ -173,9 +175,10 @@ class Call:
     def integers_of(self, index: int, what: str) -> tuple[int, ...]:
         """The elements of an integer operand that must not depend on symbols either."""
         found = self.dims(index, what)
-        if not all(is_static(element) for element in found):
+        known = tuple(int(element) for element in found if not isinstance(element, Affine))
+        if len(known) < len(found):
             raise Refusal(f"{what} must not depend on the size of the input")
-        return tuple(int(element) for element in found)  # type: ignore[arg-type]
+        return known
 
     def shape(self, index: int) -> tuple[Dim, ...]:
         """Shape of an operand."""

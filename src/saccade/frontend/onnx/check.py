@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -69,7 +69,9 @@ def check(
     return references
 
 
-def _in(own: external.Bytes, tensor: Any, size: int) -> tuple[external.Place, external.Bytes]:  # noqa: ANN401
+def _in(
+    own: external.Bytes, tensor: onnx.TensorProto, size: int
+) -> tuple[external.Place, external.Bytes]:
     """The place that `skeleton` noted."""
     entries = {entry.key: entry.value for entry in tensor.external_data}
     check_size(tensor, size, int(entries["length"]))
@@ -77,7 +79,7 @@ def _in(own: external.Bytes, tensor: Any, size: int) -> tuple[external.Place, ex
     return external.key(entries["location"], offset, size), own[offset : offset + size]
 
 
-def _check_graph(graph: Any, outer: frozenset[str], depth: int) -> None:  # noqa: ANN401
+def _check_graph(graph: onnx.GraphProto, outer: frozenset[str], depth: int) -> None:
     """Names, order and interface of a graph and of the graphs in its nodes."""
     if depth > _DEPTH:
         raise ModelError(f"subgraphs are nested deeper than {_DEPTH}")
@@ -113,7 +115,7 @@ def _check_unique(names: Iterable[str], what: str) -> None:
         seen.add(name)
 
 
-def _check_interface(graph: Any) -> None:  # noqa: ANN401
+def _check_interface(graph: onnx.GraphProto) -> None:
     for value in [*graph.input, *graph.output]:
         _check_text(value.name)
         shape = value.type.tensor_type.shape
@@ -125,7 +127,9 @@ def _check_interface(graph: Any) -> None:  # noqa: ANN401
                 raise ModelError(f"{value.name!r} has an axis of {dim.dim_value}")
 
 
-def _produced(graph: Any, known: set[str], where: str) -> dict[str, int]:  # noqa: ANN401
+def _produced(
+    graph: onnx.GraphProto | onnx.FunctionProto, known: set[str], where: str
+) -> dict[str, int]:
     """Which node produces each name."""
     produced: dict[str, int] = {}
     for position, node in enumerate(graph.node):
@@ -137,7 +141,9 @@ def _produced(graph: Any, known: set[str], where: str) -> dict[str, int]:  # noq
     return produced
 
 
-def _check_order(graph: Any, known: set[str], produced: dict[str, int], depth: int) -> None:  # noqa: ANN401
+def _check_order(
+    graph: onnx.GraphProto, known: set[str], produced: dict[str, int], depth: int
+) -> None:
     """Every name that is read exists, and no node waits for itself."""
     edges: list[set[int]] = []
     for node in graph.node:
@@ -157,7 +163,7 @@ def _check_order(graph: Any, known: set[str], produced: dict[str, int], depth: i
     _check_acyclic(edges, graph)
 
 
-def _reads(node: Any) -> Iterator[str]:  # noqa: ANN401
+def _reads(node: onnx.NodeProto) -> Iterator[str]:
     """Names that a node reads, itself or somewhere in its subgraphs."""
     waiting = [node]
     while waiting:
@@ -169,7 +175,7 @@ def _reads(node: Any) -> Iterator[str]:  # noqa: ANN401
                 yield from (value.name for value in graph.output)
 
 
-def _check_acyclic(edges: list[set[int]], graph: Any) -> None:  # noqa: ANN401
+def _check_acyclic(edges: list[set[int]], graph: onnx.GraphProto) -> None:
     if all(not before or max(before) < position for position, before in enumerate(edges)):
         return
     waiting = [len(before) for before in edges]
@@ -191,7 +197,7 @@ def _check_acyclic(edges: list[set[int]], graph: Any) -> None:  # noqa: ANN401
         raise ModelError(f"{node.op_type} {node.name!r} is part of a cycle")
 
 
-def _check_functions(model: Any) -> None:  # noqa: ANN401
+def _check_functions(model: onnx.ModelProto) -> None:
     """Functions make every name once, and none is there twice."""
     for function in model.functions:
         _check_text(function.domain, function.name, *function.input, *function.output)

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING
 
 from saccade.errors import ModelError
 from saccade.limits import Limits
+
+if TYPE_CHECKING:
+    import onnx
 
 __all__ = ["check_counts", "graphs_of"]
 
@@ -15,14 +18,14 @@ _DEPTH = 64
 _Name = tuple[str, str]
 
 
-def graphs_of(attribute: Any) -> Iterator[Any]:  # noqa: ANN401 - made at run time by protobuf
+def graphs_of(attribute: onnx.AttributeProto) -> Iterator[onnx.GraphProto]:
     """The graphs in an attribute."""
     if attribute.HasField("g"):
         yield attribute.g
     yield from attribute.graphs
 
 
-def check_counts(model: Any, limits: Limits) -> None:  # noqa: ANN401
+def check_counts(model: onnx.ModelProto, limits: Limits) -> None:
     """Functions may call each other, but neither themselves nor more nodes than can be inlined.
 
     Raises:
@@ -37,14 +40,14 @@ def check_counts(model: Any, limits: Limits) -> None:  # noqa: ANN401
 class _Count:
     """Sizes of functions, each counted once."""
 
-    def __init__(self, functions: dict[_Name, Any], limits: Limits) -> None:
+    def __init__(self, functions: dict[_Name, onnx.FunctionProto], limits: Limits) -> None:
         self._functions = functions
         self._limits = limits
         self._sizes: dict[_Name, int] = {}
         self._open: set[_Name] = set()
         self._depth = 0
 
-    def expanded(self, nodes: Iterable[Any]) -> int:
+    def expanded(self, nodes: Iterable[onnx.NodeProto]) -> int:
         """Nodes after every call was expanded, with those of subgraphs."""
         self._depth += 1
         if self._depth > _DEPTH:
@@ -72,7 +75,7 @@ class _Count:
             self._open.remove(target)
         return self._sizes[target]
 
-    def _check_length(self, node: Any, attribute: Any) -> None:  # noqa: ANN401
+    def _check_length(self, node: onnx.NodeProto, attribute: onnx.AttributeProto) -> None:
         length = max(len(attribute.floats), len(attribute.ints), len(attribute.strings))
         if length > self._limits.attribute:
             raise ModelError(

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING
 
 from saccade.errors import ModelError
+
+if TYPE_CHECKING:
+    import onnx
 
 __all__ = ["check_size", "check_tensor"]
 
@@ -23,7 +26,7 @@ _FIELDS = {
 """Where a tensor without raw data keeps its elements; all others use `int32_data`."""
 
 
-def check_tensor(tensor: Any) -> int:  # noqa: ANN401 - protobuf classes are made at run time
+def check_tensor(tensor: onnx.TensorProto) -> int:
     """Check one `TensorProto`; its external data, if any, is left to the caller.
 
     Returns:
@@ -51,7 +54,7 @@ def check_tensor(tensor: Any) -> int:  # noqa: ANN401 - protobuf classes are mad
     return size
 
 
-def _check_data(tensor: Any, name: str, elements: int, size: int) -> None:  # noqa: ANN401
+def _check_data(tensor: onnx.TensorProto, name: str, elements: int, size: int) -> None:
     """The one field that holds the data has to be full."""
     if tensor.HasField("raw_data"):
         check_size(tensor, size, len(tensor.raw_data))
@@ -66,7 +69,7 @@ def _check_data(tensor: Any, name: str, elements: int, size: int) -> None:  # no
         raise ModelError(f"{name} of shape {list(tensor.dims)} has {count} elements")
 
 
-def check_size(tensor: Any, size: int, held: int) -> None:  # noqa: ANN401
+def check_size(tensor: onnx.TensorProto, size: int, held: int) -> None:
     """Hold the raw data of a tensor against what it takes."""
     if held != size:
         shape = list(tensor.dims)

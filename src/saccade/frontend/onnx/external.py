@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator
 from io import BufferedReader
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Bytes", "Place", "Store", "files", "key", "tensors"]
 
-Bytes = np.ndarray[Any, np.dtype[np.uint8]]
+Bytes = np.ndarray[tuple[int, ...], np.dtype[np.uint8]]
 """A part of a file, mapped read-only."""
 Place = tuple[str, int, int]
 """Location, offset and length, as a file has them."""
@@ -87,8 +87,8 @@ def _number(entries: dict[str, str], key: str, default: int, name: str) -> int:
 
 def tensors(model: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
     """All dense tensors: initializers and attributes, also those in subgraphs and functions."""
-    waiting: list[Any] = [model.graph]
-    nodes: list[Any] = [node for function in model.functions for node in function.node]
+    waiting: list[onnx.GraphProto] = [model.graph]
+    nodes: list[onnx.NodeProto] = [n for function in model.functions for n in function.node]
     while waiting or nodes:
         if waiting:
             graph = waiting.pop()

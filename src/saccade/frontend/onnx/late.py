@@ -6,7 +6,6 @@ import importlib.util
 import sys
 from importlib.machinery import ModuleSpec, PathFinder
 from types import ModuleType
-from typing import Any
 
 __all__ = ["put_off_sympy"]
 
@@ -34,12 +33,18 @@ class _Late(ModuleType):
     `importlib.util.LazyLoader` looks alike, but executes modules when they are imported again.
     """
 
-    def __getattr__(self, name: str) -> Any:  # noqa: ANN401
+    def __getattr__(self, name: str) -> object:
         spec = self.__spec__
         assert spec is not None and spec.loader is not None
-        self.__class__ = ModuleType  # type: ignore[assignment]
+        _make_plain(self)
         spec.loader.exec_module(self)
-        return getattr(self, name)
+        found: object = getattr(self, name)
+        return found
+
+
+def _make_plain(module: ModuleType) -> None:
+    """From now on it looks up attributes as any module."""
+    module.__class__ = ModuleType
 
 
 def _put_off(spec: ModuleSpec) -> None:

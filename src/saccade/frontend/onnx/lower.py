@@ -31,7 +31,7 @@ _MALFORMED = (ValueError, TypeError, LookupError, ArithmeticError, MemoryError, 
 
 def lower(
     model: onnx_ir.Model,
-    array_of: Callable[[object], Array],
+    array_of: Callable[[onnx_ir.TensorProtocol], Array],
     limits: Limits | None = None,
     deadline: Deadline | None = None,
 ) -> Graph:
@@ -60,7 +60,7 @@ class _Lowering:
     def __init__(
         self,
         model: onnx_ir.Model,
-        array_of: Callable[[object], Array],
+        array_of: Callable[[onnx_ir.TensorProtocol], Array],
         build: Builder,
         deadline: Deadline,
     ) -> None:
@@ -210,7 +210,7 @@ class _Lowering:
     def _branch(self, node: onnx_ir.Node, depth: int) -> bool:
         """Import the taken branch of an `If` whose condition is known."""
         condition = self.found.get(node.inputs[0]) if node.inputs and node.inputs[0] else None
-        array = None if isinstance(condition, Symbolic) else self.build.constants.get(condition)  # type: ignore[arg-type]
+        array = self.build.constants.get(condition) if isinstance(condition, Value) else None
         if array is None or array.size != 1:
             return False
         attribute = node.attributes.get("then_branch" if array.item() else "else_branch")

@@ -8,7 +8,7 @@ while they walk the graph. The optimizer of onnxscript would double the time of 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -44,7 +44,7 @@ def normalise(proto: onnx.ModelProto) -> onnx_ir.Model:
         TopologicalSortPass,
     )
 
-    steps: list[Any] = [InlinePass()] if proto.functions else []
+    steps: list[onnx_ir.passes.PassBase] = [InlinePass()] if proto.functions else []
     steps += [TopologicalSortPass(), RemoveUnusedNodesPass()]
     try:
         model = onnx_ir.from_proto(proto)
@@ -70,10 +70,10 @@ def _check_opset(model: onnx_ir.Model) -> None:
             )
 
 
-def array_reader(references: References) -> Callable[[Any], Array]:
+def array_reader(references: References) -> Callable[[onnx_ir.TensorProtocol], Array]:
     """Turns onnx-ir tensors into arrays; float16 becomes float32, external data stays mapped."""
 
-    def read(tensor: Any) -> Array:  # noqa: ANN401 - several unrelated classes of onnx_ir
+    def read(tensor: onnx_ir.TensorProtocol) -> Array:
         try:
             array = _array(tensor, references)
         except (*_CONTRADICTIONS, OverflowError) as error:
@@ -83,12 +83,13 @@ def array_reader(references: References) -> Callable[[Any], Array]:
     return read
 
 
-def _array(tensor: Any, references: References) -> Array:  # noqa: ANN401
-    if type(tensor).__name__ != "ExternalTensor":
+def _array(tensor: onnx_ir.TensorProtocol, references: References) -> Array:
+    import onnx_ir  # noqa: PLC0415 - warm starts need neither onnx nor onnx_ir
+
+    if not isinstance(tensor, onnx_ir.ExternalTensor):
         return np.asarray(tensor.numpy())
     place = external.key(tensor.location, tensor.offset, tensor.nbytes)
     raw = references[place]
-    shape = tuple(int(extent) for extent in tensor.shape)
-    array: Array = raw.view(tensor.dtype.numpy()).reshape(shape)
+    array: Array = raw.view(tensor.dtype.numpy()).reshape(tensor.shape.numpy())
     # Weights among other fields hardly ever are aligned; they are about to be written elsewhere.
     return array if array.flags.aligned or tensor.location == OWN_FILE else array.copy()

@@ -97,7 +97,7 @@ def _size_of(file: BufferedReader, where: str) -> int:
 
 def _parse(data: bytes, where: str) -> onnx.ModelProto:
     import onnx  # noqa: PLC0415
-    from google.protobuf.message import DecodeError  # type: ignore[import-untyped]  # noqa: PLC0415
+    from google.protobuf.message import DecodeError  # noqa: PLC0415
 
     if not data:
         raise ModelError(f"{where}: empty")

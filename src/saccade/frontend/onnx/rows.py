@@ -11,10 +11,9 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
-from typing import Any
 
 from saccade.frontend.onnx.refusal import Refusal
-from saccade.ir import Dim, IndexMap, Op, TensorType
+from saccade.ir import Dim, Op, TensorType
 from saccade.ir.counts import depends, multiple_of
 from saccade.opdefs import (
     ArgReduce,
@@ -76,7 +75,7 @@ def refuse_mixing(
 class _Case:
     """An operator and the shapes around it."""
 
-    op: Any
+    op: Op
     inputs: Sequence[tuple[Dim, ...]]
     outputs: Sequence[tuple[Dim, ...]]
     counted: Collection[str]
@@ -100,14 +99,22 @@ def _pointwise(case: _Case) -> str | None:
 def _along(case: _Case) -> str | None:
     """Operators that mix elements along one axis, or several."""
     shape = case.inputs[0]
-    axes = case.op.axes if isinstance(case.op, Reduce) else (case.op.axis,)
-    if isinstance(case.op, LayerNorm):
-        axes = tuple(range(case.op.axis, len(shape)))
+    axes = _mixed_axes(case.op, len(shape))
     others = any(map(case.open, case.inputs[1:]))
     return _MIXES if others or case.open([shape[axis] for axis in axes]) else None
 
 
+def _mixed_axes(op: Op, rank: int) -> Sequence[int]:
+    if isinstance(op, Reduce):
+        return op.axes
+    if isinstance(op, LayerNorm):
+        return range(op.axis, rank)
+    assert isinstance(op, (ArgReduce, CumSum, LpNormalize, Softmax))
+    return (op.axis,)
+
+
 def _concat(case: _Case) -> str | None:
+    assert isinstance(case.op, Concat)
     axis = case.op.axis
     if case.open([shape[axis] for shape in case.inputs]):
         return _MIXES
@@ -115,6 +122,7 @@ def _concat(case: _Case) -> str | None:
 
 
 def _pad(case: _Case) -> str | None:
+    assert isinstance(case.op, Pad)
     for dim, pair in zip(case.inputs[0], case.op.pads, strict=True):
         if case.open(pair) or (case.open((dim,)) and pair != (0, 0)):
             return _MIXES
@@ -122,20 +130,22 @@ def _pad(case: _Case) -> str | None:
 
 
 def _gather(case: _Case) -> str | None:
+    assert isinstance(case.op, Gather)
     return _PICKS if case.open((case.inputs[0][case.op.axis],)) else None
 
 
 def _gather_nd(case: _Case) -> str | None:
+    assert isinstance(case.op, GatherNd)
     data, indices = case.inputs
-    depth = indices[-1]
-    picked = data[case.op.batch : case.op.batch + (depth if isinstance(depth, int) else 0)]
+    depth, shared = indices[-1], case.op.batch
+    picked = data[shared : shared + (depth if isinstance(depth, int) else 0)]
     if case.open(picked):
         return _PICKS
-    shared = case.op.batch
     return case.meet([data[:shared], indices[:shared]])
 
 
 def _matmul(case: _Case) -> str | None:
+    assert isinstance(case.op, MatMul)
     a, b = case.inputs[:2]
     summed = a[-2] if case.op.transpose_a else a[-1], b[-1] if case.op.transpose_b else b[-2]
     if case.open(summed):
@@ -159,7 +169,8 @@ def _regions(case: _Case) -> str | None:
 
 def _move(case: _Case) -> str | None:
     """An open axis, or the outermost part of one, stays the outermost part of an axis."""
-    index_map: IndexMap = case.op.map
+    assert isinstance(case.op, Move)
+    index_map = case.op.map
     sizes = [size for group in index_map.in_factors for size in group]
     if any(case.open(group[1:]) for group in index_map.in_factors):
         return _MIXES

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
+from typing import TypeGuard
 
 import numpy as np
 
@@ -54,7 +54,7 @@ class Symbolic:
     """
 
     dtype: DType
-    array: np.ndarray[Any, np.dtype[np.object_]]
+    array: np.ndarray[tuple[int, ...], np.dtype[np.object_]]
 
     def __post_init__(self) -> None:
         if self.array.size > MAX_ELEMENTS:
@@ -67,9 +67,10 @@ class Symbolic:
         """Shape of the tensor."""
         return tuple(self.array.shape)
 
-    def elements(self) -> list[Any]:
+    def elements(self) -> list[Element]:
         """All elements, row-major."""
-        return list(self.array.flat)
+        found: list[Element] = self.array.ravel().tolist()
+        return found
 
 
 def check_size(element: Element) -> None:
@@ -101,7 +102,7 @@ def _text_length(value: Dim, used: int, depth: int) -> int:
     return used
 
 
-def is_static(element: Element) -> bool:
+def is_static(element: Element) -> TypeGuard[float]:
     """Whether an element does not depend on symbols."""
     return not isinstance(element, (Affine, Quotient))
 
@@ -149,9 +150,9 @@ def _atom_bound(atom: Symbol | Term) -> int | None:
     return left // atom.right if isinstance(atom.right, int) and atom.right > 0 else 0
 
 
-def _fraction(element: Element) -> Fraction:
+def _fraction(element: float) -> Fraction:
     """The value of a number; short decimals are meant as such (0.7 is 7/10, not its float32)."""
-    number = float(element)  # type: ignore[arg-type]
+    number = float(element)
     if not np.isfinite(number):
         raise Refusal("a computed shape is not finite")
     short = Fraction(number).limit_denominator(1000)

@@ -1,6 +1,7 @@
 """Calls that every device's kernels are held against: a list for each family.
 
-A family is the first part of its kernels' names (`conv2d.winograd`), on every device.
+A family is the first part of its kernels' names (`conv2d.winograd`), on every device. Operators
+that one device adds to `opdefs` have their cases there (`saccade.backends.cpu.fusions.cases`).
 """
 
 from __future__ import annotations
@@ -12,7 +13,6 @@ from saccade.kernels.cases import (
     conv2d,
     conv_transpose2d,
     deform,
-    excite,
     matmul,
     movement,
     nms,
@@ -34,7 +34,6 @@ CASES: Mapping[str, tuple[Case, ...]] = MappingProxyType(
         "conv2d": conv2d.CASES,
         "conv_transpose2d": conv_transpose2d.CASES,
         "deform": deform.CASES,
-        "excite": excite.CASES,
         "matmul": matmul.CASES,
         "movement": movement.CASES,
         "nms": nms.CASES,

@@ -1,4 +1,4 @@
-"""Convolutions and what is fused of them: windows, storage, epilogues, store maps, sums of rows."""
+"""Convolutions: windows, storage, prologues, epilogues, store maps."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from dataclasses import dataclass, field, replace
 from saccade.ir.expr import parse
 from saccade.kernels.cases.base import (
     BF16,
-    F32,
     GAPS,
     LAST,
     ROWS,
@@ -20,10 +19,7 @@ from saccade.kernels.cases.base import (
 from saccade.opdefs import (
     Conv2d,
     DepthToSpaceStore,
-    ExpandDepthwise,
     InterleaveStore,
-    RowSums,
-    SeparableConv2d,
 )
 
 __all__ = ["CASES", "RESNET", "WINDOWS", "ConvShape"]
@@ -165,57 +161,11 @@ def _depthwise(
     return _case(shape, *bias, x=storage, y=storage)
 
 
-_WITH_BIAS = _depthwise(
-    "depthwise-bias", (2, 33, 9, 13), 3, Conv2d(padding=_SAME, epilogue=_BIAS_RELU)
-)
 _DEPTHWISE = (
     _depthwise("depthwise-5x5", (2, 48, 7, 7), 5, Conv2d(padding=(2, 2, 2, 2)), LAST),
     _depthwise("depthwise-dilated", (1, 20, 15, 14), 3, Conv2d((1, 1), (4, 4, 4, 4), (4, 4)), LAST),
     _depthwise("depthwise-borders", (2, 3, 10, 9), 3, Conv2d((2, 2), (1, 0, 2, 3))),
-    _WITH_BIAS,
-)
-
-
-def _expanded(
-    name: str, x: tuple[int, int, int, int], channels: int, taps: int, stride: int, pad: int
-) -> Case:
-    """A 1x1 convolution, then a depthwise one, biases and relu after either."""
-    second = Conv2d((stride, stride), (pad,) * 4, groups=channels, epilogue=_BIAS_RELU)
-    op = ExpandDepthwise(Conv2d(epilogue=_BIAS_RELU), second, 1)
-    bias = _weights(1, channels, 1, 1)
-    weights = (_weights(channels, x[1], 1, 1), _weights(channels, 1, taps, taps))
-    operands = (Operand(x, storage=GAPS), *weights, bias, bias)
-    return Case(name, op, operands, (Result(GAPS),), x[1] * taps * taps)
-
-
-def _separable(
-    name: str, x: tuple[int, int, int, int], filters: int, taps: int, stride: int, pad: int
-) -> Case:
-    """A depthwise convolution, then a 1x1 one, biases and relu after either."""
-    channels = x[1]
-    first = Conv2d((stride, stride), (pad,) * 4, groups=channels, epilogue=_BIAS_RELU)
-    op = SeparableConv2d(first, Conv2d(epilogue=_BIAS_RELU), 1, F32)
-    weights = (_weights(channels, 1, taps, taps), _weights(filters, channels, 1, 1))
-    biases = (_weights(1, channels, 1, 1), _weights(1, filters, 1, 1))
-    operands = (Operand(x, storage=GAPS), *weights, *biases)
-    return Case(name, op, operands, (Result(GAPS),), channels * taps * taps)
-
-
-def _with_row_sums(case: Case) -> Case:
-    conv = case.op
-    assert isinstance(conv, Conv2d | ExpandDepthwise)
-    columns = case.operands[0].shape[3]
-    results = (*case.results, Result(LAST))
-    return replace(
-        case, name=f"{case.name}-row-sums", op=RowSums(conv), results=results,
-        terms=case.terms * columns,
-    )  # fmt: skip
-
-
-_EXPANDED = (
-    _expanded("expand", (1, 5, 9, 13), 33, 3, 1, 1),
-    _expanded("expand-stride-2", (2, 16, 12, 10), 64, 5, 2, 2),
-    _expanded("expand-no-image", (0, 8, 5, 5), 16, 3, 1, 1),
+    _depthwise("depthwise-bias", (2, 33, 9, 13), 3, Conv2d(padding=_SAME, epilogue=_BIAS_RELU)),
 )
 
 CASES = (
@@ -224,10 +174,4 @@ CASES = (
     *_FUSED,
     *_DEPTHWISE,
     *(_stored_bf16(_case(WINDOWS[at])) for at in (0, 5, 8)),
-    *_EXPANDED,
-    _separable("separable", (1, 17, 9, 13), 33, 3, 1, 1),
-    _separable("separable-stride-2", (1, 1, 8, 30), 17, 5, 2, 2),
-    _separable("separable-one-pixel", (1, 16, 1, 1), 100, 3, 1, 1),
-    _with_row_sums(_WITH_BIAS),
-    _with_row_sums(_EXPANDED[0]),
 )

@@ -35,6 +35,7 @@ from saccade.backends.cpu.store.weights import (
 )
 from saccade.caches import GRAPHS, CacheFolder, Item, cache_folder, choices_entry
 from saccade.errors import CacheError
+from saccade.locks import preload
 from saccade.options import cache_bytes
 from saccade.signature import Signature
 from saccade.sources import sources_digest
@@ -58,7 +59,7 @@ def bundles_of(identity: str, options: Options) -> Bundles | None:
         options: What it is compiled with.
     """
     machine, llvm = machine_identity(), llvm_identity()
-    if options.device != "cpu" or machine is None or llvm is None:
+    if machine is None or llvm is None:
         return None
     top = cache_folder("bundles")
     if not top.usable():
@@ -88,21 +89,21 @@ class Bundles:
         folder: The model's.
         identity: Distinguishes its constants in memory from those of other models.
         variant: Names what programs depend on besides shapes.
+
+    Attributes:
         graph: Name of the entry that holds the model's graph, where that is known.
     """
 
-    def __init__(
-        self, folder: CacheFolder, identity: str, variant: str, graph: str | None = None
-    ) -> None:
+    def __init__(self, folder: CacheFolder, identity: str, variant: str) -> None:
         self.folder = folder
         self.identity = identity
-        self.graph = graph
+        self.graph: str | None = None
         self._variant = variant
         self._held: dict[tuple[str, int], set[str]] = {}  # by file and size: what it says it holds
 
-    def with_graph(self, name: str | None) -> Bundles:
-        """The same entries, and where the model's graph lies."""
-        return Bundles(self.folder, self.identity, self._variant, name)
+    def graph_is_at(self, entry: str | None) -> None:
+        """Told where the model's graph lies."""
+        self.graph = entry
 
     def signature(self) -> Signature | None:
         """What the model takes and gives, if that is known."""
@@ -118,6 +119,7 @@ class Bundles:
 
     def program(self, shapes: Sequence[Sequence[int]]) -> CpuProgram | None:
         """The program for these input shapes, if it is there."""
+        preload("saccade.backends.cpu.store.saved")
         from saccade.backends.cpu.store.saved import load_program  # noqa: PLC0415 - it reads through this
 
         return load_program(self, shapes)

@@ -56,17 +56,18 @@ class Packers(PackerCode):
         nbytes: dict[PackConfig, int] = dict.fromkeys(needed, 0)
         for panels in work:
             nbytes[panels.config] = nbytes.get(panels.config, 0) + panels.nbytes
-        keys: list[Key] = [(_KERNEL, config) for config in nbytes if config not in self._functions]
+        wanted = [config for config in nbytes if config not in self._functions]
+        keys: list[Key] = [(_KERNEL, config) for config in wanted]
         self._objects.recall(keys)
         there = [key for key in keys if self._objects.has(*key)]
         self.take(self._objects.get(there, processes))
-        large = sum(nbytes[config] for _, config in keys) >= _WORTH_COMPILING
+        large = sum(nbytes[config] for config in wanted) >= _WORTH_COMPILING
         return [k for k in keys if k not in there and (large or k[1] in needed)]
 
     def take(self, files: Mapping[Key, ObjectFile]) -> None:
         """Make what there is of packers among these objects callable."""
-        for (kernel, config), file in files.items():
-            if kernel == _KERNEL and config not in self._functions:
+        for (_, config), file in files.items():
+            if isinstance(config, PackConfig) and config not in self._functions:
                 linked = link([file.code], [file.symbol])
                 with self._lock:
                     self._code.append(linked)

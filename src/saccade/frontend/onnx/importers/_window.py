@@ -31,6 +31,13 @@ class Window:
     dilation: tuple[int, ...]
     padding: tuple[Dim, ...]
 
+    def sides(self) -> tuple[int, int, int, int] | None:
+        """Padding above, left, below and right of pictures; None where it is symbolic."""
+        match self.padding:
+            case (int(top), int(left), int(bottom), int(right)):
+                return top, left, bottom, right
+        return None
+
     def as_row(self) -> Window:
         """A window over one axis as one over the columns of pictures of one row."""
         before, after = self.padding

@@ -71,8 +71,9 @@ def _as_row(call: Call, x: Value) -> Value:
 
 def _padded(call: Call, x: Value, window: Window) -> tuple[Value, tuple[int, int, int, int]]:
     """Padding that the convolution does itself; negative is cropped, symbolic becomes a Pad."""
-    if all(isinstance(p, int) for p in window.padding):
-        top, left, bottom, right = (int(p) for p in window.padding)  # type: ignore[arg-type]
+    sides = window.sides()
+    if sides is not None:
+        top, left, bottom, right = sides
         if min(top, left, bottom, right) < 0:
             cut = {2: (max(0, -top), max(0, -bottom)), 3: (max(0, -left), max(0, -right))}
             x = move(call, x, crop(x.shape, cut))
@@ -100,12 +101,13 @@ def import_conv_transpose(call: Call) -> Sequence[Operand]:
         x, w, window, extra = _as_row(call, x), _as_row(call, w), window.as_row(), (0, *extra)
     elif x.rank != 4:
         raise Refusal(f"convolution over {x.rank - 2} axes")
-    top, left, bottom, right = (int(p) for p in window.padding)  # type: ignore[arg-type]
-    if min(top, left, bottom, right) < 0:
+    sides = window.sides()
+    assert sides is not None  # SAME padding depends on no size here
+    if min(sides) < 0:
         raise Refusal("negative padding of a transposed convolution")
     op = ConvTranspose2d(
         stride=(window.stride[0], window.stride[1]),
-        padding=(top, left, bottom, right),
+        padding=sides,
         output_padding=(extra[0], extra[1]),
         dilation=(window.dilation[0], window.dilation[1]),
         groups=call.integer("group", 1),

@@ -24,14 +24,15 @@ def import_deform_conv(call: Call) -> Sequence[Operand]:
     if given is not None and given != taps:
         raise call.broken(f"kernel_shape {list(given)} for weights {list(weight.shape)}")
     window = read_window(call, x.shape, taps)
-    top, left, bottom, right = (int(p) for p in window.padding)  # type: ignore[arg-type]
-    if min(top, left, bottom, right) < 0:
+    sides = window.sides()
+    assert sides is not None  # the operator has no `auto_pad`
+    if min(sides) < 0:
         raise Refusal("negative padding of a deformable convolution")
     bias = [call.value(3)] if call.has(3) else []
     mask = [call.value(4)] if call.has(4) else []
     op = DeformConv2d(
         stride=(window.stride[0], window.stride[1]),
-        padding=(top, left, bottom, right),
+        padding=sides,
         dilation=(window.dilation[0], window.dilation[1]),
         groups=call.integer("group", 1),
         offset_groups=call.integer("offset_group", 1),

@@ -117,7 +117,8 @@ def import_gather(call: Call) -> Sequence[Operand]:
         indices = np.asarray(call.integers_of(1, "an index into a shape"), dtype=np.int64)
         if indices.size and not -x.shape[axis] <= indices.min() <= indices.max() < x.shape[axis]:
             raise call.broken(f"an index outside of {x.shape[axis]} elements")
-        picked = np.take(x.array, indices.reshape(call.shape(1)), axis=axis)  # type: ignore[arg-type]
+        shape = [n for n in call.shape(1) if isinstance(n, int)]  # whose contents are known
+        picked = np.take(x.array, indices.reshape(shape), axis=axis)
         return [Symbolic(x.dtype, np.asarray(picked, dtype=object))]
     data, where = call.value(0), call.value(1)
     if where.dtype not in (DType.I32, DType.I64):

@@ -60,9 +60,9 @@ def _padded(
     call: Call, x: Value, window: Window, kind: str
 ) -> tuple[Value, tuple[int, int, int, int]]:
     """Padding that the pool does itself; symbolic padding is a Pad with what never wins."""
-    if all(isinstance(p, int) for p in window.padding):
-        top, left, bottom, right = (int(p) for p in window.padding)  # type: ignore[arg-type]
-        return x, (top, left, bottom, right)
+    sides = window.sides()
+    if sides is not None:
+        return x, sides
     if kind != "max" or not x.dtype.is_float:
         raise Refusal("SAME padding of a symbolic size under a mean")
     pads: list[tuple[Dim, Dim]] = [(0, 0), (0, 0)]

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 
+from saccade.backends.cpu.fusions import ExpandDepthwise, RowSums
 from saccade.ir import DType
 from saccade.kernels.base import (
     Call,
@@ -35,7 +36,7 @@ from saccade.kernels.cpu.conv2d.row_bands import band_integers
 from saccade.kernels.cpu.conv2d.row_groups import RowGroups
 from saccade.kernels.cpu.conv2d.row_sums import SumsSpec, conv_call
 from saccade.kernels.machine import machine
-from saccade.opdefs import Conv2d, ExpandDepthwise, RowSums
+from saccade.opdefs import Conv2d
 from saccade.opdefs._taps import expr_flops
 
 __all__ = ["CONV2D_EXPAND"]

@@ -20,6 +20,7 @@ from functools import partial
 from operator import itemgetter
 from typing import NamedTuple
 
+from saccade.backends.cpu.fusions import SeparableConv2d
 from saccade.ir import DType
 from saccade.ir.expr import IDENTITY
 from saccade.kernels.base import (
@@ -43,7 +44,6 @@ from saccade.kernels.cpu.conv2d.row_bands import window_integers
 from saccade.kernels.cpu.conv2d.row_groups import RowGroups
 from saccade.kernels.cpu.conv2d.separable_code import SeparableConfig, emit_separable
 from saccade.kernels.machine import machine
-from saccade.opdefs import SeparableConv2d
 
 __all__ = ["CONV2D_SEPARABLE"]
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import partial
 
+from saccade.backends.cpu.fusions import Excite
 from saccade.ir import DType
 from saccade.ir.expr import IDENTITY
 from saccade.kernels.base import (
@@ -35,7 +36,6 @@ from saccade.kernels.base import (
 from saccade.kernels.cpu.conv2d.epilogue_spec import FLOATS, EpilogueSpec, expand
 from saccade.kernels.cpu.excite.direct_code import ExciteConfig, Sizes, emit_excite
 from saccade.kernels.machine import machine
-from saccade.opdefs import Excite
 
 __all__ = ["EXCITE"]
 

@@ -5,28 +5,25 @@
     g = Conv2d(Conv2d(m))
 
 Left alone: means over other axes, or that anyone else reads; convolutions with more than one tap;
-batches that would rather share the weights among their pixels. Where the picture is not made by a
-depthwise convolution, or the caller gets it, the mean stays a step of its own.
+batches whose images had better share one reading of the weights. Where y is not made by a depthwise
+convolution, or the caller gets it, the mean stays a step of its own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from saccade.backends.cpu.fusions.excite import Excite, RowSums
+from saccade.backends.cpu.fusions.expand import ExpandDepthwise
+from saccade.backends.cpu.fusions.match import is_plain_pointwise
 from saccade.ir import Dim, DType, Graph, Node, Value
 from saccade.ir.derived import derived
 from saccade.ir.dim import mul
 from saccade.ir.expr import IDENTITY
-from saccade.layout.join import is_plain_product, is_taken
-from saccade.layout.types import Backend
-from saccade.opdefs import Conv2d, Excite, ExpandDepthwise, Reduce, RowSums
+from saccade.layout import Shapes, Taken
+from saccade.opdefs import Conv2d, Reduce
 
-__all__ = ["gates_of", "with_gates"]
-
-_MOST_IMAGES = 2  # whose products read the weights one after the other
-
-Shapes = Mapping[Value, tuple[int, ...]]
+__all__ = ["fuse_excite"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +34,7 @@ class _Block:
         mean: The global mean.
         squeeze, excite: The convolutions of one pixel.
         gates: In place of these two.
-        maker: The convolution that makes the picture; None where it gives no sums.
+        maker: The convolution that makes y; None where it gives no sums.
         summed: In place of it.
         gates_of_sums: With it, in place of the mean too.
     """
@@ -51,39 +48,31 @@ class _Block:
     gates_of_sums: Node | None = None
 
 
-def with_gates(graph: Graph, shapes: Shapes, backend: Backend, threads: int) -> Graph:
-    """The graph with every block that a kernel takes in one step."""
+def fuse_excite(graph: Graph, shapes: Shapes, taken: Taken, most_images: int) -> Graph:
+    """The graph with every block that a kernel takes in one step.
+
+    Args:
+        graph: The model.
+        shapes: Of every value.
+        taken: Whether a kernel takes a node.
+        most_images: In a batch; the blocks of larger ones are left alone.
+    """
     chosen = []
     for block in _blocks(graph):
         images, _, rows, columns = shapes[block.mean.inputs[0]]
-        if not 1 <= images <= _MOST_IMAGES or rows * columns == 0:
+        if not 1 <= images <= most_images or rows * columns == 0:
             continue
-        if is_taken(graph, block.gates, shapes, backend, threads):
-            chosen.append((block, _gives_sums(graph, block, shapes, backend, threads)))
+        if taken(block.gates, shapes):
+            chosen.append((block, _gives_sums(block, shapes, taken)))
     return _rewritten(graph, tuple(chosen)) if chosen else graph
 
 
-@derived
-def gates_of(graph: Graph, known: frozenset[Node]) -> frozenset[Node]:
-    """The nodes that may take the place of nodes that are known."""
-    found = set[Node | None]()
-    for block in _blocks(graph):
-        if {block.mean, block.squeeze, block.excite} <= known:
-            found.add(block.gates)
-            if block.maker in known:
-                found |= {block.summed, block.gates_of_sums}
-    return frozenset(node for node in found if node is not None)
-
-
-def _gives_sums(
-    graph: Graph, block: _Block, shapes: Shapes, backend: Backend, threads: int
-) -> bool:
+def _gives_sums(block: _Block, shapes: Shapes, taken: Taken) -> bool:
     if block.summed is None or block.gates_of_sums is None:
         return False
     y, sums = block.summed.outputs
     known = {**shapes, sums: (*shapes[y][:3], 1)}
-    nodes = (block.summed, block.gates_of_sums)
-    return all(is_taken(graph, node, known, backend, threads) for node in nodes)
+    return all(taken(node, known) for node in (block.summed, block.gates_of_sums))
 
 
 @derived
@@ -108,17 +97,17 @@ def _blocks(graph: Graph) -> tuple[_Block, ...]:
     """Blocks whatever their sizes."""
     producers, uses = graph.producers(), graph.uses()
 
-    def product_of(value: Value) -> Node | None:
+    def pointwise_of(value: Value) -> Node | None:
         """The convolution of one tap that is the only one to read a value."""
         readers = uses[value]
         if len(readers) != 1 or value in graph.outputs or readers[0].inputs[0] is not value:
             return None
-        return readers[0] if is_plain_product(readers[0], graph) else None
+        return readers[0] if is_plain_pointwise(readers[0], graph) else None
 
     found = []
     for mean in filter(_is_mean, graph.nodes):
-        squeeze = product_of(mean.output)
-        excite = squeeze and product_of(squeeze.output)
+        squeeze = pointwise_of(mean.output)
+        excite = squeeze and pointwise_of(squeeze.output)
         if squeeze and excite:
             maker = producers.get(mean.inputs[0])
             able = maker is not None and _is_depthwise(maker, graph)

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from saccade.backends.cpu.fusions.expand import ExpandDepthwise
 from saccade.ir.dim import Dim
 from saccade.ir.op import Array, Op, TensorType, Work
 from saccade.opdefs._rules import expect, expect_rank, static_count, tensor_bytes
 from saccade.opdefs.conv import Conv2d
-from saccade.opdefs.expand import ExpandDepthwise
 
 __all__ = ["Excite", "RowSums"]
 

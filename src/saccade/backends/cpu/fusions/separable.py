@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 from saccade.ir.dtype import DType
 from saccade.ir.op import Array, Op, TensorType, Work
@@ -27,6 +28,8 @@ class SeparableConv2d(Op):
         n_depthwise: How many epilogue operands `depthwise` has.
         between: What the picture between them may be rounded to.
     """
+
+    contracts: ClassVar[bool] = True
 
     depthwise: Conv2d
     pointwise: Conv2d

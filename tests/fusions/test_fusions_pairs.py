@@ -5,10 +5,11 @@ import pytest
 from layout_graphs import Builder, backend, laid_out, plan_of
 
 from saccade import layout
+from saccade.backends.cpu.fusions import SeparableConv2d
 from saccade.ir import DType
 from saccade.ir.expr import parse
 from saccade.layout import Tuned
-from saccade.opdefs import Conv2d, InterleaveStore, SeparableConv2d
+from saccade.opdefs import Conv2d, InterleaveStore
 
 RELU = parse("relu($0)")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 from saccade.ir.op import Array, Op, TensorType, Work
 from saccade.opdefs._rules import expect, tensor_bytes
@@ -24,6 +25,8 @@ class ExpandDepthwise(Op):
         depthwise: A convolution with a group for each of the K channels.
         n_expand: How many epilogue operands `expand` has.
     """
+
+    contracts: ClassVar[bool] = True
 
     expand: Conv2d
     depthwise: Conv2d

@@ -1,0 +1,284 @@
+"""What a device is to the rest of Saccade: the protocols that a backend fulfils.
+
+Whatever knows a device lives behind these; `layout`, `plan`, `engine`, `model`, `tuning` and
+`profile` ask through them and never which device it is.
+
+    Backend   its machine, kernels, code, programs, and how to measure
+    Fusions   rewrites that pay on it alone
+    Kernel    whether and how one algorithm does an operator
+    Program   a plan that runs
+    Arrays    the caller's arrays, in and out
+    Store     what earlier starts left of a model
+    Device    all of them by its name (`devices.DEVICES`)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+
+if TYPE_CHECKING:
+    from saccade.ir import Array, Graph, Op
+    from saccade.kernels.base import Call, Hardware, Key, Variant, View
+    from saccade.kernels.machine import Machine
+    from saccade.layout import Laid, Pairs, Preferred, Shapes, Taken
+    from saccade.options import Options
+    from saccade.plan import Plan
+    from saccade.processes import Processes
+    from saccade.profile.types import Reading
+    from saccade.signature import Signature, TensorInfo
+    from saccade.tuning import Algorithms, Outcome, Progress
+
+__all__ = ["Arrays", "Backend", "Device", "Fusions", "Kernel", "Program", "Result", "Store"]
+
+Result: TypeAlias = Any
+"""An array of the library that the caller uses: NumPy's, PyTorch's. No type here could name it."""
+
+
+class Kernel(Protocol):
+    """One algorithm for some operators, as selection knows it."""
+
+    @property
+    def name(self) -> str:
+        """`family.algorithm`."""
+
+    @property
+    def config(self) -> type:
+        """Class of what its code depends on, for reading plans back."""
+
+    @property
+    def supports(self) -> Callable[[Call], str | None]:
+        """The reason why it cannot take a call, or None."""
+
+    @property
+    def variants(self) -> Callable[[Call], Iterable[Variant]]:
+        """The ways to do a call that it supports, the one that should be fastest first."""
+
+    @property
+    def spares(self) -> Callable[[Call], tuple[Hashable, ...]]:
+        """Configs that other sizes of a call will want."""
+
+    @property
+    def aliases(self) -> Callable[[Call], tuple[tuple[int, int], ...]]:
+        """Pairs of an input and an output that may share memory."""
+
+
+class Program(Protocol):
+    """A plan ready to run; may be called from several threads at once."""
+
+    @property
+    def plan(self) -> Plan:
+        """The plan."""
+
+    def run(self, inputs: Sequence[Array]) -> tuple[Array, ...]:
+        """Results, in memory of their own, for inputs that `Arrays.take` gave.
+
+        Raises:
+            OutOfMemoryError: If the system does not give what it needs.
+        """
+
+    def asked_again(self) -> None:
+        """Told whenever the program is taken once more."""
+
+    def profile(self, inputs: Sequence[Array], repeat: int) -> Sequence[Reading]:
+        """Clock readings of every phase in `repeat` runs."""
+
+    def speeds(self) -> Machine:
+        """Of the machine that it runs on, measured."""
+
+
+class Arrays(Protocol):
+    """How the caller's arrays become a program's, and back."""
+
+    def take(self, info: TensorInfo, value: object) -> Array:
+        """What a program reads, without a copy where that can be.
+
+        Args:
+            info: The model's input.
+            value: Whatever the caller gave.
+
+        Raises:
+            InputError: If it is no array, or not of the input's dtype, shape and device.
+            OutOfMemoryError: If it has to be copied and there is no room.
+        """
+
+    def give(self, results: Sequence[Array], given: Iterable[object]) -> tuple[Result, ...]:
+        """Results as arrays of the library that the inputs `given` came from."""
+
+
+class Store(Protocol):
+    """What earlier starts of a model left, and where to leave more."""
+
+    def signature(self) -> Signature | None:
+        """What the model takes and gives, if that is known."""
+
+    def keep_signature(self, signature: Signature) -> None:
+        """Write it."""
+
+    def program(self, shapes: Sequence[Sequence[int]]) -> Program | None:
+        """The program for these input shapes, if it is there and sound."""
+
+    def graph_is_at(self, entry: str | None) -> None:
+        """Told the name of the entry that holds the model's graph, if one does."""
+
+
+class Fusions(Protocol):
+    """Fusions that pay on one device, by its own operators; `layout.NoFusions` for none."""
+
+    def fuse(self, graph: Graph, shapes: Shapes, taken: Taken) -> Graph:
+        """The graph with those fusions that sizes decide, before storage is chosen.
+
+        Values keep their shapes, and new nodes fit wherever those do whose place they take. Equal
+        choices give the same graph and nodes, so that what is derived from them is kept.
+
+        Args:
+            graph: The model; never changed. The result itself where there is nothing to fuse.
+            shapes: Of every value of it.
+            taken: To be asked about new nodes, with the shapes of new values added.
+        """
+
+    def pairs(self, graph: Graph, shapes: Shapes, *, tuned: bool) -> Pairs:
+        """Fusions that the times of kernels decide, storage being chosen.
+
+        Args:
+            graph: What `fuse` gave.
+            shapes: Of every value of it.
+            tuned: Whether there are measured times. They may name any pair, so none is left out
+                because estimates are known to be idle at its size.
+        """
+
+
+class Backend(Protocol):
+    """A device: its machine, its kernels, its code and its programs."""
+
+    @property
+    def device(self) -> str:
+        """Its name, as in `Options.device` and in plans."""
+
+    @property
+    def target(self) -> Hardware:
+        """The machine that kernels are for; handed on to them in calls."""
+
+    @property
+    def speeds(self) -> Machine:
+        """Of that machine as it is described: what estimates divide by."""
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing was built yet."""
+
+    @property
+    def fusions(self) -> Fusions:
+        """Rewrites that pay on this device alone."""
+
+    @property
+    def preferred(self) -> Preferred:
+        """Storage that its kernels like."""
+
+    @property
+    def nominal_threads(self) -> int:
+        """Width of the team that algorithms are chosen for, whatever the width of the real one."""
+
+    @property
+    def reuse_slowdown(self) -> float:
+        """Times the best estimate that code may take which exists; beyond, the best is compiled."""
+
+    def identity(self) -> Mapping[str, str]:
+        """Names the machine that measurements are taken on, for files of tuned choices."""
+
+    def candidates(self, op: Op) -> Sequence[Kernel]:
+        """Kernels that may be asked about an operator, in order of preference among equals."""
+
+    def least_flops(self, op: Op, inputs: Sequence[View]) -> float | None:
+        """Operations of the cheapest algorithm that rounds more; None if there is none such.
+
+        Args:
+            op: Bound.
+            inputs: Storage of its operands.
+        """
+
+    def available(self, kernel: str, config: Hashable) -> bool:
+        """Whether the code exists; for the first plan, everything counts as available."""
+
+    def spares(self, laid: Laid) -> tuple[Key, ...]:
+        """Code that other sizes will want."""
+
+    def adopt(self, plan: Plan) -> None:
+        """Count the code of a plan that another process built as available."""
+
+    def build(
+        self,
+        plan: Plan,
+        graph: Graph,
+        identity: str,
+        ahead: Callable[[], Sequence[Key]] | None = None,
+    ) -> Program:
+        """A program for a plan: compile what is missing, pack constants, link, and keep it.
+
+        Args:
+            plan: What to build.
+            graph: Holds the constants.
+            identity: Of the graph's constants.
+            ahead: What else to compile if anything has to be, as other sizes will want it.
+
+        Raises:
+            OptionError: If plans are for another machine.
+            CompileError: If a kernel cannot be compiled.
+        """
+
+    def tune(
+        self,
+        graph: Graph,
+        identity: str,
+        sizes: Mapping[str, int],
+        inputs: Sequence[Array],
+        hints: Algorithms,
+        *,
+        seconds: float | None,
+        report: Callable[[Progress], None],
+    ) -> Outcome:
+        """Measure other ways to do each step; see `Model.tune`.
+
+        Raises:
+            OptionError: If the device cannot be tuned.
+        """
+
+
+class Device(Protocol):
+    """What `Options.device` names; making one imports next to nothing."""
+
+    @property
+    def compiler(self) -> str:
+        """What gets child processes ready for the backend (`Processes.warm`); empty for nothing."""
+
+    @property
+    def arrays(self) -> Arrays:
+        """The caller's arrays."""
+
+    @property
+    def operators(self) -> Mapping[str, type[Op]]:
+        """Operators that it adds to `opdefs`, by class name, for reading plans back."""
+
+    def kernel(self, name: str) -> Kernel:
+        """The kernel of this name, for reading plans back.
+
+        Raises:
+            KeyError: If there is none.
+        """
+
+    def store(self, identity: str | None, options: Options) -> Store | None:
+        """What earlier starts left of a model; None if nothing is kept of it.
+
+        Args:
+            identity: Of the model; None where it has none.
+            options: The user's.
+        """
+
+    def backend(self, options: Options, processes: Processes, store: Store | None) -> Backend:
+        """The backend of a model.
+
+        Args:
+            options: The user's.
+            processes: Where it compiles.
+            store: This device's, where programs are left for later starts.
+        """

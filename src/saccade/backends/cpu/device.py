@@ -1,0 +1,64 @@
+"""The CPU as `Options.device` names it: everything behind one small import."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from saccade.backends.cpu.arrays import HostArrays
+from saccade.locks import forkless
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from saccade.backend import Store
+    from saccade.backends.cpu.backend import CpuBackend
+    from saccade.backends.cpu.store.bundle import Bundles
+    from saccade.ir import Op
+    from saccade.kernels.base import CpuKernel
+    from saccade.options import Options
+    from saccade.processes import Processes
+
+__all__ = ["CPU", "CpuDevice"]
+
+
+class CpuDevice:
+    """A `saccade.backend.Device`."""
+
+    compiler = "saccade.backends.cpu.runtime.compiler:get_ready"
+    arrays = HostArrays()
+
+    @property
+    def operators(self) -> Mapping[str, type[Op]]:
+        """Those of the CPU's fusions."""
+        with forkless:
+            from saccade.backends.cpu.fusions import OPERATORS  # noqa: PLC0415 - for plans alone
+
+        return OPERATORS
+
+    def kernel(self, name: str) -> CpuKernel:
+        """The kernel of this name."""
+        with forkless:
+            from saccade.kernels.cpu import kernel_named  # noqa: PLC0415 - running needs no kernels
+
+        return kernel_named(name)
+
+    def store(self, identity: str | None, options: Options) -> Bundles | None:
+        """The folder of a model; None without an identity, or for plans that are not run here."""
+        with forkless:
+            from saccade.backends.cpu.store.bundle import bundles_of  # noqa: PLC0415
+
+        if identity is None or options.machine is not None:
+            return None
+        return bundles_of(identity, options)
+
+    def backend(self, options: Options, processes: Processes, store: Store | None) -> CpuBackend:
+        """The backend of a model."""
+        with forkless:
+            from saccade.backends.cpu.backend import CpuBackend  # noqa: PLC0415 - which imports LLVM
+            from saccade.backends.cpu.store.bundle import Bundles  # noqa: PLC0415
+
+        assert store is None or isinstance(store, Bundles)
+        return CpuBackend(options, processes, store)
+
+
+CPU = CpuDevice()

@@ -1,0 +1,57 @@
+"""The reference as `Options.device` names it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from saccade.devices import device_named
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from saccade.backend import Arrays, Kernel, Store
+    from saccade.backends.reference.backend import ReferenceBackend
+    from saccade.ir import Op
+    from saccade.options import Options
+    from saccade.processes import Processes
+
+__all__ = ["REFERENCE", "ReferenceDevice"]
+
+_PLANS_AS = "cpu"
+"""The device whose plans it plays."""
+
+
+class ReferenceDevice:
+    """A `saccade.backend.Device`."""
+
+    compiler = ""
+
+    @property
+    def arrays(self) -> Arrays:
+        """Those of the device whose plans it plays."""
+        return device_named(_PLANS_AS).arrays
+
+    @property
+    def operators(self) -> Mapping[str, type[Op]]:
+        """Of the device whose plans it plays."""
+        return device_named(_PLANS_AS).operators
+
+    def kernel(self, name: str) -> Kernel:
+        """Of the device whose plans it plays."""
+        return device_named(_PLANS_AS).kernel(name)
+
+    def store(self, identity: str | None, options: Options) -> None:
+        """Nothing is kept."""
+        del identity, options
+
+    def backend(
+        self, options: Options, processes: Processes, store: Store | None
+    ) -> ReferenceBackend:
+        """A backend over that of the device whose plans it plays."""
+        from saccade.backends.reference.backend import ReferenceBackend  # noqa: PLC0415 - for tests
+
+        del store
+        return ReferenceBackend(device_named(_PLANS_AS).backend(options, processes, None))
+
+
+REFERENCE = ReferenceDevice()

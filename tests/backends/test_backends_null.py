@@ -1,0 +1,85 @@
+"""The seam between devices: one that knows nothing of the CPU plans every model, and runs."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+MODELS = Path(os.environ.get("SACCADE_MODELS") or Path(__file__).parents[3] / "shared" / "models")
+SIZES = {"deeplabv3_mobilenet": 520, "subpixel_x4": 90, "subpixel_x4_fp16": 90}
+NAMES = (
+    "subpixel_x4", "subpixel_x4_fp16", "resnet50", "mobilenet_v3_large", "shufflenet_v2_x1_0",
+    "efficientnet_b0", "densenet121", "deeplabv3_mobilenet", "vgg16", "vit_b_16",
+)  # fmt: skip
+START = f"""
+import json, sys
+sys.path[:0] = [{str(Path(__file__).parent)!r}, {str(Path(__file__).parents[1] / "runtime")!r}]
+import numpy as np
+import saccade
+from saccade.devices import DEVICES
+from saccade.plan import Plan
+DEVICES["null"] = "null_device:NULL"
+"""
+PLAN = """
+sys.path.append(str(sys.argv[1]))
+from fill import fill
+source = fill(sys.argv[1] + "/" + sys.argv[2] + ".onnx").SerializeToString()
+model = saccade.compile(source, device="null", threads=3, cache=False)
+n = int(sys.argv[3])
+shape = tuple(size if isinstance(size, int) else n if i > 1 else 1
+              for i, size in enumerate(model.inputs[0].shape))
+plan = model.plan(shape)
+assert Plan.from_json(plan.to_json()) == plan
+kernels = sorted({step.kernel or "" for step in plan.steps})
+print(json.dumps([plan.device, plan.isa, len(plan.steps), kernels, plan.arena_bytes,
+                  "null" in str(plan), sorted(sys.modules)]))
+"""
+RUN = """
+from runtime_models import convolutions
+source = convolutions().SerializeToString()
+model = saccade.compile(source, device="null", cache=False)
+x = np.random.default_rng(0).standard_normal((1, 3, 9, 7)).astype(np.float32)
+y = model(x)
+try:
+    model.tune(x)
+except saccade.OptionError as error:
+    refused = str(error)
+profile = model.profile(x, repeat=1)
+modules = sorted(sys.modules)
+want = saccade.compile(source, device="cpu", cache=False)(x)
+print(json.dumps([float(abs(y - want).max()), refused, profile.total, modules]))
+"""
+FOREIGN = {"llvmlite", "triton", "torch", "saccade.backends.cpu.backend", "saccade.kernels.cpu"}
+
+
+def said(code, *args):
+    done = subprocess.run(
+        [sys.executable, "-c", START + code, *args],
+        capture_output=True, text=True, timeout=300, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_made_up_device_plans_every_model(name):
+    if not (MODELS / f"{name}.onnx").exists():
+        pytest.skip(f"{MODELS} has no {name}.onnx (set SACCADE_MODELS)")
+    device, isa, steps, kernels, arena, printed, modules = said(
+        PLAN, str(MODELS), name, str(SIZES.get(name, 224))
+    )
+    assert (device, isa, printed) == ("null", "null", True)
+    assert steps > 5 and kernels == ["null.any"] and arena > 0
+    assert not FOREIGN & set(modules)
+
+
+def test_a_made_up_device_runs():
+    difference, refused, total, modules = said(RUN)
+    assert difference < 1e-4 and total == 0.0
+    assert refused == "the null device cannot be tuned"
+    assert not FOREIGN & set(modules)
