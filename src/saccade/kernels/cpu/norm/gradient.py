@@ -27,6 +27,7 @@ from saccade.kernels.cpu.norm.phase import NormGradConfig, Phase
 from saccade.kernels.cpu.norm.plan import Plan
 from saccade.kernels.cpu.norm.rules import rule_of
 from saccade.kernels.cpu.norm.ties import Paint, Rows, Ties
+from saccade.kernels.cpu.refusals import refuse_repeats
 from saccade.kernels.machine import machine
 from saccade.opdefs.norm import VectorNormGrad
 
@@ -47,9 +48,7 @@ def supports(call: Call) -> str | None:
     out = call.outputs[0]
     if out.dtype is not call.inputs[1].dtype:
         return "x and its gradient differ in type"
-    if out.size and any(s == 0 and n > 1 for n, s in zip(out.shape, out.strides, strict=True)):
-        return "the result repeats elements"
-    return None
+    return refuse_repeats(out)
 
 
 def launch(call: Call) -> tuple[Launch, ...]:

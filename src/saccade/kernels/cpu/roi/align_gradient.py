@@ -30,11 +30,11 @@ from saccade.kernels.base import (
 from saccade.kernels.cpu.floats import FLOATS, wide
 from saccade.kernels.cpu.movement.copy import CopyConfig, emit_copy
 from saccade.kernels.cpu.roi.band_lists import BandListsPlan, emit_band_lists
-from saccade.kernels.cpu.roi.boxes import refuse_boxes
+from saccade.kernels.cpu.roi.boxes import gradient_cost, refuse_boxes
 from saccade.kernels.cpu.roi.planes import NO_COPY, flat_planes, gather_block
 from saccade.kernels.cpu.roi.spread import SpreadCode, emit_spread
 from saccade.kernels.cpu.roi.tables import TablesCode, TablesPlan, emit_tables
-from saccade.kernels.machine import beyond_caches, machine
+from saccade.kernels.machine import beyond_caches
 from saccade.opdefs.roi_align import RoiAlignGradient
 
 __all__ = ["ROI_ALIGN_GRADIENT", "RoiAlignGradientConfig"]
@@ -175,11 +175,8 @@ def emit(k: Kernel, config: RoiAlignGradientConfig) -> None:
 
 
 def cost(call: Call) -> float:
-    """Microseconds: four multiply-adds a sample."""
-    op, grad = call.op, call.inputs[0]
-    samples = max(1, op.ratio if op.ratio > 0 else 2) ** 2
-    nbytes = call.outputs[0].nbytes + grad.nbytes
-    return machine(call.target).roofline(8.0 * samples * grad.size, nbytes, call.threads, 0.2)
+    """Microseconds."""
+    return gradient_cost(call, 0.2)
 
 
 ROI_ALIGN_GRADIENT = CpuKernel(
