@@ -127,6 +127,7 @@ IMPORTS = {
         "ir",
         "kernels",
         "kernels/cpu",
+        "layout",
         "locks",
         "opdefs",
         "plan",
