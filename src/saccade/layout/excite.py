@@ -24,7 +24,7 @@ from saccade.opdefs import Conv2d, Excite, ExpandDepthwise, Reduce, RowSums
 
 __all__ = ["gates_of", "with_gates"]
 
-_MOST_IMAGES = 2  # whose products read the weights one after the other
+_MOST_IMAGES = 2  # images of a batch; their products read the weights one after the other
 
 Shapes = Mapping[Value, tuple[int, ...]]
 

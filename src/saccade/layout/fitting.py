@@ -18,7 +18,7 @@ from saccade.opdefs import Move
 
 __all__ = ["Fit", "Fitter"]
 
-_HOST = 1e5  # microseconds; a step on the host is what no reorder can be as bad as
+_HOST = 1e5  # microseconds, an estimate of none: no reorder can be as bad as a step on the host
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from saccade.layout.types import Backend, Choice, KernelLike, Passed, Timings
 
 __all__ = ["Available", "Selector"]
 
-_NOMINAL_THREADS = 2
+_NOMINAL_THREADS = 2  # of the team that kernel and rounding are chosen for, whatever runs them
 _SLOWER = 1.5
 """Times the estimate of the best way that one with code may take; beyond, the best is compiled."""
 

@@ -24,6 +24,7 @@ from saccade.errors import CacheError
 __all__ = ["Measured", "Store", "check"]
 
 MOST_BYTES = 8 << 20
+"""Of a log of measurements; where it grows larger, the older half is forgotten."""
 
 
 @dataclass(frozen=True, slots=True)

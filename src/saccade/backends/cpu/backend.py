@@ -36,7 +36,9 @@ __all__ = ["CpuBackend"]
 _RECENT, _RECENT_BYTES = 2.0, 256 << 20
 """Bytes of constants that are held whether or not programs read them: over those of the weights,
 and at most."""
-_EFFORT_HERE = 4.0  # of compiling in the user's process, once there is a program
+_EFFORT_HERE = 4.0
+"""Of compiling in the user's process, in tenths of a second or so (`CpuKernel.effort`), once there
+is a program."""
 
 
 class CpuBackend:

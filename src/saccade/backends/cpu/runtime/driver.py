@@ -51,8 +51,8 @@ __all__ = [
     "provide_code",
 ]
 
-JOB_WORDS = 8
-TEAM_WORDS = 64
+JOB_WORDS = 8  # of 8 bytes: phases, their number, bases, counters, team, width, fault, clock
+TEAM_WORDS = 64  # of 8 bytes: what threads wait on has lines of cache of its own
 _SYMBOLS = ("saccade_run", "saccade_walk", "saccade_worker", "saccade_region", "saccade_clock")
 
 _TEXT = """
