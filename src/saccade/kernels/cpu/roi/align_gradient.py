@@ -29,6 +29,7 @@ from saccade.kernels.base import (
 )
 from saccade.kernels.cpu.floats import FLOATS, wide
 from saccade.kernels.cpu.movement.copy import CopyConfig, emit_copy
+from saccade.kernels.cpu.refusals import refuse_types
 from saccade.kernels.cpu.roi.band_lists import BandListsPlan, emit_band_lists
 from saccade.kernels.cpu.roi.boxes import gradient_cost, refuse_boxes
 from saccade.kernels.cpu.roi.planes import NO_COPY, flat_planes, gather_block
@@ -63,9 +64,9 @@ class RoiAlignGradientConfig:
 def supports(call: Call) -> str | None:
     """Why this kernel cannot take the call."""
     grad, out = call.inputs[0], call.outputs[0]
-    for view in (grad, out):
-        if view.dtype not in FLOATS:
-            return f"elements of type {view.dtype.value}"
+    refused = refuse_types((grad, out), FLOATS)
+    if refused is not None:
+        return refused
     if wide(out.dtype.value) != wide(grad.dtype.value):
         return f"{out.dtype.value} from {grad.dtype.value}"
     if not (out.channels_last or flat_planes(out)):
