@@ -32,7 +32,7 @@ __all__ = ["InSitu", "tune"]
 
 TURN = 4e6  # nanoseconds that a turn should count at least
 LONG = 20e6  # nanoseconds of a program beyond which turns need no run to warm up
-MOST_RUNS = 16
+MOST_RUNS = 16  # of a program in a turn, however short it is
 
 
 def tune(

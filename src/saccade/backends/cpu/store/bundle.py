@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Bundles", "bundles_of"]
 
-_PROGRAMS = 64
+_PROGRAMS = 64  # of a model, one for each of so many sizes; the others go
 
 
 def bundles_of(identity: str, options: Options) -> Bundles | None:
