@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from saccade.kernels.machine import Machine
     from saccade.layout import Laid, Pairs, Preferred, Shapes, Taken
     from saccade.options import Options
+    from saccade.passes import Pass
     from saccade.plan import Plan
     from saccade.processes import Processes
     from saccade.profile.types import Reading
@@ -252,8 +253,18 @@ class Device(Protocol):
         """What gets child processes ready for the backend (`Processes.warm`); empty for nothing."""
 
     @property
+    def plans_for(self) -> str:
+        """The device whose graphs and plans it has: itself, or the one that it only plays."""
+
+    @property
     def arrays(self) -> Arrays:
         """The caller's arrays."""
+
+    def passes(self, options: Options) -> tuple[Pass, ...]:
+        """What graphs go through, in order: the device-independent passes and its own.
+
+        Its own are in `backends/<device>/passes`. Asked in a child process; imports no compiler.
+        """
 
     @property
     def operators(self) -> Mapping[str, type[Op]]:

@@ -55,8 +55,8 @@ def compile(  # noqa: A001 - the name that users expect: saccade.compile
     options = Options.make(device, precision, threads, exact, **more)
     early = _early(options, source)
     digest = frontend.digest(source) if options.cache else None
-    identity = _identity(digest, options) if digest else None
     chosen = device_named(options.device)
+    identity = _identity(digest, chosen.plans_for, options) if digest else None
     store = chosen.store(identity, options)
 
     def start() -> Engine:
@@ -78,10 +78,10 @@ def compile(  # noqa: A001 - the name that users expect: saccade.compile
     return model
 
 
-def _identity(digest: str, options: Options) -> str:
+def _identity(digest: str, device: str, options: Options) -> str:
     """What constants depend on; bounds of one's own must not be met by what was kept without."""
     bounds = "" if options.limits == type(options.limits)() else f"/{options.limits}"
-    return f"{digest}/{options.precision.value}{bounds}"
+    return f"{digest}/{device}/{options.precision.value}{bounds}"
 
 
 def _early(options: Options, source: object) -> list[Processes]:

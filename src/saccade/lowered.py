@@ -12,20 +12,18 @@ from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from saccade.caches import GRAPHS, CacheFolder, cache_folder
+from saccade.devices import device_named
 from saccade.errors import CacheError
 from saccade.frontend import onnx as frontend
 from saccade.ir import Graph, serialize
 from saccade.ir.printer import format_graph
-from saccade.locks import forkless, preload
-from saccade.options import Options, Precision
+from saccade.locks import preload
+from saccade.options import Options
 from saccade.processes import Processes
 from saccade.sources import sources_digest
-
-if TYPE_CHECKING:
-    from saccade.passes import Pass
 
 __all__ = ["Lowered", "begin"]
 
@@ -74,10 +72,11 @@ def begin(
         source: As the user gave it.
         options: The user's.
         processes: Where to lower.
-        identity: Digest of the source and the precision; without one nothing is kept on disk.
+        identity: Digest of the source, the device and the precision; without one nothing is kept
+            on disk.
         ahead: What later calls will need, if anything (`Processes.warm`).
     """
-    place = _place(identity) if identity else None
+    place = _place(identity, options) if identity else None
     lowering: Callable[[], None] | None = None
     if place is not None and isinstance(source, (str, Path)) and not place.exists():
         processes.warm("saccade.opdefs")  # which those that follow need as well
@@ -102,14 +101,8 @@ def _lower(source: Any, options: Options, *, mapped: bool = False) -> Graph:  # 
     preload(*_READERS)
     from saccade import passes  # noqa: PLC0415 - a warm start needs none of them
 
-    return passes.run(frontend.load(source, options, mapped=mapped), _passes(options))
-
-
-def _passes(options: Options) -> tuple[Pass, ...]:
-    with forkless:
-        from saccade import passes  # noqa: PLC0415 - a warm start needs none of them
-
-    return passes.BFLOAT16 if options.precision is Precision.BF16 else passes.STANDARD
+    steps = device_named(options.device).passes(options)
+    return passes.run(frontend.load(source, options, mapped=mapped), steps)
 
 
 def _lower_file(task: tuple[str | Path, Options, _Place]) -> None:
@@ -132,7 +125,7 @@ def _stages(source: Any, options: Options) -> dict[str, str]:  # noqa: ANN401
         text = format_graph(after)
         found[name] = "\n".join([text, *(f"; {n}" for n in notes)])
 
-    passes.run(graph, _passes(options), note)
+    passes.run(graph, device_named(options.device).passes(options), note)
     return found
 
 
@@ -147,11 +140,12 @@ class _Place:
         return self.folder.exists(self.name)
 
 
-def _place(identity: str) -> _Place | None:
+def _place(identity: str, options: Options) -> _Place | None:
     folder = cache_folder(GRAPHS)
     if not folder.usable():
         return None
-    code = sources_digest("frontend", "ir", "opdefs", "passes")
+    own = f"backends/{device_named(options.device).plans_for}/passes"
+    code = sources_digest("frontend", "ir", "opdefs", "passes", own)
     key = sha256(f"{identity}/{code}".encode()).hexdigest()
     return _Place(folder, f"{key}.graph")
 

@@ -15,6 +15,7 @@ from saccade.errors import OptionError
 from saccade.kernels.base import Launch, Out, Variant
 from saccade.kernels.machine import Machine
 from saccade.layout import NoFusions, Preferred
+from saccade.passes import STANDARD
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Mapping, Sequence
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from saccade.kernels.base import Call, Key, View
     from saccade.layout import Laid
     from saccade.options import Options
+    from saccade.passes import Pass
     from saccade.plan import Plan
     from saccade.processes import Processes
     from saccade.tuning import Algorithms, Outcome, Progress
@@ -133,10 +135,13 @@ class NullBackend:
 class NullDevice:
     """A `saccade.backend.Device`."""
 
+    plans_for = "null"
     compiler = ""
     arrays = HostArrays()
-
     operators: Mapping[str, type[Op]] = MappingProxyType({})
+
+    def passes(self, options: Options) -> tuple[Pass, ...]:
+        return STANDARD
 
     def kernel(self, name: str) -> NullKernel:
         return {KERNEL.name: KERNEL}[name]

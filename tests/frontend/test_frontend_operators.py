@@ -366,12 +366,3 @@ def test_large_results_are_not_folded() -> None:
     graph = frontend.load(model)
     assert graph.outputs[0].shape == (1 << 16, 1 << 16)
     assert max(array.size for array in graph.constants.values()) == 1
-
-
-def test_float16_models_compute_in_float32_and_keep_their_interface() -> None:
-    weights = {"w": _w(4, 3, 3, 3).astype(np.float16)}
-    model = text_model("y = Conv(x, w)", "float16[1, 3, 8, 8] x", "float16 y", weights=weights)
-    graph = frontend.load(model)
-    assert [graph.inputs[0].dtype, graph.outputs[0].dtype] == [DType.F16, DType.F16]
-    assert {v.dtype for v in graph.constants} == {DType.F32}
-    assert _families(graph) == ["Pointwise", "Conv2d", "Pointwise"]

@@ -13,6 +13,7 @@ from saccade.ir import DType, TensorType, storage
 from saccade.kernels.base import Launch
 from saccade.testing import emulate
 from saccade.testing import kernels as bench
+from saccade.testing.cases import reference64
 from saccade.testing.targets import lacking, runnable_target
 from saccade.testing.tolerance import assert_close, assert_exact
 
@@ -39,15 +40,6 @@ def pytest_collection_modifyitems(config, items):
     elif EVERY:
         config.hook.pytest_deselected(items=[item for i, item in enumerate(items) if i % EVERY])
         items[:] = items[::EVERY]
-
-
-def reference64(op, arrays):
-    """The truth: the reference on float64 operands."""
-    wide = [a.astype(np.float64) if DType.of(a.dtype).is_float else a for a in arrays]
-    if getattr(op, "dtype", None) in (DType.F32, DType.F16):
-        op = dataclasses.replace(op, dtype=DType.F64)
-    with np.errstate(all="ignore"):
-        return op.reference(*wide)
 
 
 def able(runs):

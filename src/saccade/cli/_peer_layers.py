@@ -12,9 +12,9 @@ from saccade.cli._engines import Arrays, EngineSpec, OpenVINOEngine, import_engi
 from saccade.errors import OptionError
 from saccade.profile import PeerLayer, PeerLayers
 
-__all__ = ["PEERS", "owners", "peer_layers"]
+__all__ = ["owners", "peer_layers"]
 
-PEERS = ("openvino",)
+_PEERS = ("openvino",)
 
 
 def peer_layers(
@@ -25,8 +25,8 @@ def peer_layers(
     Raises:
         OptionError: The engine is unknown, not installed, or does not time its layers.
     """
-    if engine not in PEERS:
-        raise OptionError(f"--against {engine!r} is not one of {', '.join(PEERS)}")
+    if engine not in _PEERS:
+        raise OptionError(f"--against {engine!r} is not one of {', '.join(_PEERS)}")
     from saccade.processes import Processes
 
     shapes = {name: array.shape for name, array in feeds.items()}

@@ -57,8 +57,8 @@ class DType(Enum):
 
     @property
     def arithmetic(self) -> DType:
-        """The type that operators compute in: bfloat16 only stores what is float32 to them."""
-        return DType.F32 if self is DType.BF16 else self
+        """The type that operators of a graph compute in: halves only store what is float32."""
+        return DType.F32 if self in _STORAGE else self
 
     @classmethod
     def of(cls, dtype: object) -> DType:
@@ -74,4 +74,5 @@ class DType(Enum):
             raise ModelError(f"element type {name} is not supported") from None
 
 
+_STORAGE = frozenset({DType.F16, DType.BF16})
 _ITEMSIZE = {d: 2 if d is DType.BF16 else np.dtype(d.value).itemsize for d in DType}

@@ -13,7 +13,7 @@ from saccade.ir.graph import Graph, Node, Value
 from saccade.ir.index_map import Factor, IndexMap
 from saccade.ir.op import Op
 
-__all__ = ["format_graph", "format_map", "format_node", "format_op"]
+__all__ = ["format_graph", "format_map"]
 
 _LONGEST_LINE = 100_000  # characters
 
@@ -34,7 +34,7 @@ def _lines(graph: Graph) -> Iterator[str]:
     for value in graph.constants:
         yield f"  const {value!r}"
     for node in graph.nodes:
-        yield f"  {format_node(node)}"
+        yield f"  {_format_node(node)}"
     names = graph.output_names or tuple(value.name for value in graph.outputs)
     for name, value in zip(names, graph.outputs, strict=True):
         yield f"  output {printable(name)} = {_name(value)}"
@@ -42,15 +42,15 @@ def _lines(graph: Graph) -> Iterator[str]:
         yield f"  found while running: {count.symbol} <= {count.bound}"
 
 
-def format_node(node: Node) -> str:
+def _format_node(node: Node) -> str:
     """A node: results with types, operator, operands, and what it was in the model."""
     results = ", ".join(map(repr, node.outputs))
     operands = ", ".join(map(_name, node.inputs))
     comment = f"  # {printable(node.name)}" if node.name else ""
-    return f"{results} = {format_op(node.op)}({operands}){comment}"
+    return f"{results} = {_format_op(node.op)}({operands}){comment}"
 
 
-def format_op(op: Op) -> str:
+def _format_op(op: Op) -> str:
     """The operator and those of its attributes that differ from their defaults."""
     shown = []
     for field in dataclasses.fields(op):

@@ -1,7 +1,9 @@
-"""Operators over values that are stored in bfloat16.
+"""Operators over values that are stored in float16 or bfloat16.
 
-bfloat16 is a way to store float32: to every operator such an operand is the float32 that it widens
-to, and a float32 result may be kept rounded to bfloat16. So any mix of the two fits every operator.
+Both are ways to store float32: to every operator of a graph such an operand is the float32 that it
+widens to, and a float32 result may be kept rounded to either. So any mix of them fits every
+operator, and a result that ONNX has in float16 is computed in float32 and rounded once. A
+`Pointwise` whose `dtype` is float16 (a Cast to it, for one) rounds by itself.
 """
 
 from __future__ import annotations
@@ -13,7 +15,9 @@ import numpy as np
 from saccade.ir.dtype import DType
 from saccade.ir.op import Array, Op, TensorType
 
-__all__ = ["infer", "reference", "widened"]
+__all__ = ["holds", "infer", "narrowed", "reference", "widened"]
+
+_STORED = frozenset({DType.F16.value, DType.BF16.value})
 
 
 def infer(op: Op, operands: Sequence[TensorType]) -> tuple[TensorType, ...]:
@@ -25,6 +29,11 @@ def infer(op: Op, operands: Sequence[TensorType]) -> tuple[TensorType, ...]:
     return op.infer([TensorType(t.dtype.arithmetic, t.shape) for t in operands])
 
 
+def holds(stored: DType, given: DType) -> bool:
+    """Whether a value of type `stored` may be the result of an operator that gives `given`."""
+    return stored is given or stored.arithmetic is given
+
+
 def reference(op: Op, operands: Sequence[Array]) -> tuple[Array, ...]:
     """The operator's NumPy reference; results are not yet rounded to their storage."""
     return op.reference(*map(widened, operands))
@@ -33,4 +42,11 @@ def reference(op: Op, operands: Sequence[Array]) -> tuple[Array, ...]:
 def widened(array: Array) -> Array:
     """The array in the type that operators compute in."""
     # By name: NumPy knows bfloat16 only once `ml_dtypes` is imported.
-    return array.astype(np.float32) if array.dtype.name == DType.BF16.value else array
+    return array.astype(np.float32) if array.dtype.name in _STORED else array
+
+
+def narrowed(array: Array, dtype: DType) -> Array:
+    """A float32 array stored as `dtype`, if that rounds no element of it; else as it is."""
+    with np.errstate(over="ignore"):
+        stored = array.astype(dtype.numpy)
+    return stored if np.array_equal(widened(stored), array, equal_nan=True) else array

@@ -88,7 +88,7 @@ def _check_types(node: Node, where: str) -> None:
     if len(inferred) != len(node.outputs):
         raise VerifyError(f"{where}: {len(node.outputs)} outputs, the operator {len(inferred)}")
     for value, wanted in zip(node.outputs, inferred, strict=True):
-        if value.dtype.arithmetic is not wanted.dtype or _differ(value.type, wanted):
+        if not storage.holds(value.dtype, wanted.dtype) or _differ(value.type, wanted):
             dims = ", ".join(map(str, wanted.shape))
             raise VerifyError(f"{where}: {value!r} should be {wanted.dtype.value}[{dims}]")
 

@@ -22,6 +22,7 @@ from saccade.ir import Array
 __all__ = ["Solution", "Table", "minimise"]
 
 MOST_ENTRIES = 4096
+"""Of a table; one with more is split, and the minimum is no longer exact."""
 
 
 @dataclass(frozen=True, slots=True)

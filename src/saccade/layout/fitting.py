@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Fit", "Fitter", "takes"]
 
-_HOST = 1e5  # microseconds; a step on the host is what no reorder can be as bad as
+_HOST = 1e5  # microseconds, an estimate of none: no reorder can be as bad as a step on the host
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from saccade.ir.op import Array
 if TYPE_CHECKING:
     from saccade.opdefs.resize import Resize
 
-__all__ = ["coordinates", "nearest_indices", "resize", "taps_of"]
+__all__ = ["coordinates", "resize"]
 
 
 def resize(op: Resize, x: Array, sizes: tuple[int, ...]) -> Array:
@@ -25,9 +25,9 @@ def resize(op: Resize, x: Array, sizes: tuple[int, ...]) -> Array:
             continue
         positions = coordinates(op.coordinate, before, after, scale)
         if op.mode == "nearest":
-            x = np.take(x, nearest_indices(op.nearest, positions, before), axis=axis)
+            x = np.take(x, _nearest_indices(op.nearest, positions, before), axis=axis)
         else:
-            taps, weights = taps_of(op, positions, before)
+            taps, weights = _taps_of(op, positions, before)
             x = _weighted(x, axis, taps, weights.astype(x.dtype))
     return x
 
@@ -56,7 +56,7 @@ def coordinates(kind: str, before: int, after: int, scale: float) -> Array:
     return middle
 
 
-def nearest_indices(rounding: str, positions: Array, before: int) -> Array:
+def _nearest_indices(rounding: str, positions: Array, before: int) -> Array:
     """Indices into the operand."""
     rules: dict[str, Callable[[Array], Array]] = {
         "floor": np.floor,
@@ -67,7 +67,7 @@ def nearest_indices(rounding: str, positions: Array, before: int) -> Array:
     return np.clip(rules[rounding](positions), 0, before - 1).astype(np.intp)
 
 
-def taps_of(op: Resize, positions: Array, before: int) -> tuple[Array, Array]:
+def _taps_of(op: Resize, positions: Array, before: int) -> tuple[Array, Array]:
     """Indices into the operand and their weights (float64), [after, taps] each.
 
     Taps beyond an edge read the edge: their weights go to the tap that is there, if one is.

@@ -17,7 +17,6 @@ from saccade.ir.op import Op, TensorType
 
 __all__ = [
     "broadcast",
-    "broadcast_dim",
     "differ",
     "expect",
     "expect_axis",
@@ -93,7 +92,7 @@ def unify(op: Op, left: Dim, right: Dim, what: str) -> Dim:
     return right if isinstance(right, int) else left
 
 
-def broadcast_dim(op: Op, left: Dim, right: Dim) -> Dim:
+def _broadcast_dim(op: Op, left: Dim, right: Dim) -> Dim:
     """The dim that two broadcast to; `max` where it cannot be known which of them is 1."""
     if right in (left, 1):
         return left
@@ -111,7 +110,7 @@ def broadcast(op: Op, shapes: Sequence[tuple[Dim, ...]]) -> tuple[Dim, ...]:
     result: list[Dim] = [1] * rank
     for shape in shapes:
         for at, dim in enumerate(shape, start=rank - len(shape)):
-            result[at] = broadcast_dim(op, result[at], dim)
+            result[at] = _broadcast_dim(op, result[at], dim)
     return tuple(result)
 
 

@@ -13,7 +13,7 @@ from saccade.ir.expr import IDENTITY, Expr, fold
 from saccade.ir.op import Array
 from saccade.opdefs._erf import erf
 
-__all__ = ["accumulator", "cast", "compute_dtype", "evaluate", "finish"]
+__all__ = ["accumulator", "cast", "evaluate", "finish"]
 
 T = TypeVar("T", bound=np.generic)
 
@@ -29,7 +29,9 @@ def cast(array: Array, dtype: DType) -> Array:
         return np.asarray(array).astype(dtype.numpy, copy=False)
 
 
-def compute_dtype(operands: Sequence[Array], default: np.dtype[np.generic]) -> np.dtype[np.generic]:
+def _compute_dtype(
+    operands: Sequence[Array], default: np.dtype[np.generic]
+) -> np.dtype[np.generic]:
     """The type of arithmetic: the operands' common one, bools aside; else `default`."""
     dtypes = [o.dtype for o in operands if o.dtype != np.bool_]
     return np.result_type(*dtypes) if dtypes else default
@@ -44,7 +46,7 @@ def evaluate(
     which literals are converted; comparisons and logic give bool. Division by zero, overflow and
     NaN follow IEEE 754 without warnings.
     """
-    dtype = compute_dtype(operands, np.dtype(np.float32) if default is None else default)
+    dtype = _compute_dtype(operands, np.dtype(np.float32) if default is None else default)
 
     def on_apply(op: str, args: tuple[Array, ...]) -> Array:
         return _apply(op, args, dtype)

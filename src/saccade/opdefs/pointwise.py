@@ -47,7 +47,8 @@ class Pointwise(Op):
         return (TensorType(self.dtype, broadcast(self, [t.shape for t in inputs])),)
 
     def reference(self, *inputs: Array) -> tuple[Array, ...]:
-        default = np.dtype(np.float32) if self.dtype is DType.BOOL else self.dtype.numpy
+        plain = self.dtype.arithmetic
+        default = np.dtype(np.float32) if plain is DType.BOOL else plain.numpy
         value = cast(evaluate(self.expr, inputs, default=default), self.dtype)
         shape = np.broadcast_shapes(*(a.shape for a in inputs))
         return (np.array(np.broadcast_to(value, shape), order="C"),)

@@ -11,21 +11,17 @@ import numpy as np
 from saccade.ir.dtype import DType
 from saccade.ir.op import Array, Op, TensorType, Work
 from saccade.opdefs._ranges_numpy import bin_ranges
+from saccade.opdefs._regions import count_bad, expect_regions, with_report
 from saccade.opdefs._roi_numpy import Samples
 from saccade.opdefs._rules import (
     expect,
-    expect_float,
-    expect_rank,
     static_count,
     tensor_bytes,
     unify,
 )
 from saccade.opdefs.expr_numpy import accumulator
-from saccade.opdefs.roi_align import expect_boxes
 
 __all__ = ["PsRoi", "PsRoiGradient"]
-
-_REPORT = TensorType(DType.I32, (1,))
 
 
 @dataclass(frozen=True)
@@ -43,9 +39,6 @@ class _PositionSensitive(Op):
     def _expect_attributes(self) -> None:
         expect(self, min(self.bins) >= 1, f"bins {self.bins} must be positive")
         expect(self, self.mode in ("align", "pool"), f"mode {self.mode!r}")
-
-    def _reported(self, bad: int) -> tuple[Array, ...]:
-        return (np.array([bad], np.int32),) if self.report else ()
 
     def _weights(
         self,
@@ -121,15 +114,13 @@ class PsRoi(_PositionSensitive):
     def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
         expect(self, len(inputs) == 2, "takes x and boxes")
         x, boxes = inputs
-        expect_rank(self, x, 4, "x")
-        expect_float(self, x, "x")
-        expect_boxes(self, [boxes])
+        expect_regions(self, x, [boxes])
         self._expect_attributes()
         channels, bins = static_count((x.shape[1],)), self.bins[0] * self.bins[1]
         expect(self, channels % bins == 0, f"{channels} channels are no multiple of {bins} bins")
         shape = (boxes.shape[0], channels // bins, *self.bins)
         mapping = (TensorType(DType.I32, shape),) if self.mapping else ()
-        return (TensorType(x.dtype, shape), *mapping, *((_REPORT,) if self.report else ()))
+        return with_report(TensorType(x.dtype, shape), *mapping, report=self.report)
 
     def reference(self, *inputs: Array) -> tuple[Array, ...]:
         x, boxes = inputs
@@ -151,7 +142,8 @@ class PsRoi(_PositionSensitive):
                 result[box] = total / np.maximum(weights.sum(axis=(2, 3)), 1)
         own = np.arange(channels, dtype=np.int32).reshape(1, *result.shape[1:])
         mapping = (np.repeat(own, len(boxes), axis=0),) if self.mapping else ()
-        return (result.astype(x.dtype), *mapping, *self._reported(self._bad(boxes, n)))
+        bad = count_bad(self._bad(boxes, n), report=self.report)
+        return (result.astype(x.dtype), *mapping, *bad)
 
     def work(self, inputs: Sequence[TensorType], outputs: Sequence[TensorType]) -> Work:
         return self._work(outputs[0], (*inputs, *outputs))
@@ -174,16 +166,14 @@ class PsRoiGradient(_PositionSensitive):
     def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
         expect(self, len(inputs) == 2, "takes grad and boxes")
         grad, boxes = inputs
-        expect_rank(self, grad, 4, "grad")
-        expect_float(self, grad, "grad")
-        expect_boxes(self, [boxes])
+        expect_regions(self, grad, [boxes], "grad")
         self._expect_attributes()
         unify(self, grad.shape[0], boxes.shape[0], "the number of boxes")
         expect(self, grad.shape[2:] == self.bins, f"grad has bins {grad.shape[2:]}")
         n, h, w = self.pictures
         channels = static_count(grad.shape[1:])
         result = TensorType(grad.dtype, (n, channels, h, w))
-        return (result, _REPORT) if self.report else (result,)
+        return with_report(result, report=self.report)
 
     def reference(self, *inputs: Array) -> tuple[Array, ...]:
         grad, boxes = inputs
@@ -198,7 +188,7 @@ class PsRoiGradient(_PositionSensitive):
                 own = own / np.maximum(weights.sum(axis=(2, 3)), 1)
             result[picture] += own[..., None, None] * weights
         planes = result.reshape(n, -1, h, w).astype(grad.dtype)
-        return (planes, *self._reported(self._bad(boxes, n)))
+        return (planes, *count_bad(self._bad(boxes, n), report=self.report))
 
     def work(self, inputs: Sequence[TensorType], outputs: Sequence[TensorType]) -> Work:
         return self._work(inputs[0], (*inputs, *outputs))

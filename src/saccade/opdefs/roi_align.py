@@ -7,39 +7,18 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from saccade.ir.dtype import DType
 from saccade.ir.op import Array, Op, TensorType, Work
 from saccade.opdefs import _roi_numpy
+from saccade.opdefs._regions import count_bad, expect_regions, with_report
 from saccade.opdefs._rules import (
-    differ,
     expect,
-    expect_float,
-    expect_rank,
     static_count,
     tensor_bytes,
     unify,
 )
 from saccade.opdefs.expr_numpy import accumulator
 
-__all__ = ["RoiAlign", "RoiAlignGradient", "expect_boxes"]
-
-_REPORT = TensorType(DType.I32, (1,))
-
-
-def expect_boxes(op: Op, operands: Sequence[TensorType]) -> None:
-    """Raise unless these are boxes: [K, 5], or [K, 4] and integers [K]."""
-    expect(op, len(operands) in (1, 2), f"takes boxes, and perhaps pictures: {len(operands)}")
-    boxes = operands[0]
-    expect_rank(op, boxes, 2, "boxes")
-    expect_float(op, boxes, "boxes")
-    wide = 6 - len(operands)
-    fits = not differ(boxes.shape[1], wide)
-    expect(op, fits, f"boxes of {boxes.shape[1]} numbers, not {wide}")
-    if len(operands) == 2:
-        expect_rank(op, operands[1], 1, "pictures")
-        integer = operands[1].dtype in (DType.I64, DType.I32)
-        expect(op, integer, f"pictures are {operands[1].dtype.value}")
-        unify(op, boxes.shape[0], operands[1].shape[0], "the number of boxes")
+__all__ = ["RoiAlign", "RoiAlignGradient"]
 
 
 @dataclass(frozen=True)
@@ -56,9 +35,6 @@ class _Sampled(Op):
     def _expect_attributes(self) -> None:
         expect(self, min(self.bins) >= 0, f"bins {self.bins} are negative")
         expect(self, self.mode in ("average", "max"), f"mode {self.mode!r}")
-
-    def _reported(self, bad: int) -> tuple[Array, ...]:
-        return (np.array([bad], np.int32),) if self.report else ()
 
     def _samples(self, data: Array, boxes: Sequence[Array]) -> _roi_numpy.Samples:
         return _roi_numpy.Samples(
@@ -95,12 +71,10 @@ class RoiAlign(_Sampled):
     def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
         expect(self, len(inputs) >= 2, "takes x and boxes")
         x, *boxes = inputs
-        expect_rank(self, x, 4, "x")
-        expect_float(self, x, "x")
-        expect_boxes(self, boxes)
+        expect_regions(self, x, boxes)
         self._expect_attributes()
         result = TensorType(x.dtype, (boxes[0].shape[0], x.shape[1], *self.bins))
-        return (result, _REPORT) if self.report else (result,)
+        return with_report(result, report=self.report)
 
     def reference(self, *inputs: Array) -> tuple[Array, ...]:
         x, *boxes = inputs
@@ -114,7 +88,7 @@ class RoiAlign(_Sampled):
             pixels = x[int(picture)].astype(kind)
             way = samples.mean if self.mode == "average" else samples.largest
             result[number] = way(pixels, corners)
-        return (result.astype(x.dtype), *self._reported(bad))
+        return (result.astype(x.dtype), *count_bad(bad, report=self.report))
 
     def work(self, inputs: Sequence[TensorType], outputs: Sequence[TensorType]) -> Work:
         return self._work(outputs, (*inputs, *outputs))
@@ -136,9 +110,7 @@ class RoiAlignGradient(_Sampled):
     def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
         expect(self, len(inputs) >= 2, "takes grad and boxes")
         grad, *boxes = inputs
-        expect_rank(self, grad, 4, "grad")
-        expect_float(self, grad, "grad")
-        expect_boxes(self, boxes)
+        expect_regions(self, grad, boxes, "grad")
         self._expect_attributes()
         expect(self, self.mode == "average", f"mode {self.mode!r} has no gradient")
         unify(self, grad.shape[0], boxes[0].shape[0], "the number of boxes")
@@ -146,7 +118,7 @@ class RoiAlignGradient(_Sampled):
         expect(self, bins, f"grad has bins {grad.shape[2:]}, not {self.bins}")
         n, h, w = self.pictures
         result = TensorType(grad.dtype, (n, grad.shape[1], h, w))
-        return (result, _REPORT) if self.report else (result,)
+        return with_report(result, report=self.report)
 
     def reference(self, *inputs: Array) -> tuple[Array, ...]:
         grad, *boxes = inputs
@@ -159,7 +131,7 @@ class RoiAlignGradient(_Sampled):
                 bad += 1
                 continue
             result[int(picture)] += samples.spread(grad[number].astype(kind), corners, (h, w))
-        return (result.astype(grad.dtype), *self._reported(bad))
+        return (result.astype(grad.dtype), *count_bad(bad, report=self.report))
 
     def work(self, inputs: Sequence[TensorType], outputs: Sequence[TensorType]) -> Work:
         return self._work(inputs, (*inputs, *outputs))

@@ -11,21 +11,18 @@ import numpy as np
 from saccade.ir.dtype import DType
 from saccade.ir.op import Array, Op, TensorType, Work
 from saccade.opdefs._ranges_numpy import bin_ranges
+from saccade.opdefs._regions import count_bad, expect_regions, with_report
 from saccade.opdefs._roi_numpy import listed
 from saccade.opdefs._rules import (
     expect,
-    expect_float,
-    expect_rank,
     static_count,
     tensor_bytes,
     unify,
 )
 from saccade.opdefs.expr_numpy import accumulator
-from saccade.opdefs.roi_align import expect_boxes
 
 __all__ = ["RoiPool", "RoiPoolGradient"]
 
-_REPORT = TensorType(DType.I32, (1,))
 _LEAST = np.finfo(np.float32).min
 
 
@@ -57,13 +54,11 @@ class RoiPool(Op):
     def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
         expect(self, len(inputs) == 2, "takes x and boxes")
         x, boxes = inputs
-        expect_rank(self, x, 4, "x")
-        expect_float(self, x, "x")
-        expect_boxes(self, [boxes])
+        expect_regions(self, x, [boxes])
         expect(self, min(self.bins) >= 0, f"bins {self.bins} are negative")
         shape = (boxes.shape[0], x.shape[1], *self.bins)
         places = (TensorType(DType.I32, shape),) if self.places else ()
-        return (TensorType(x.dtype, shape), *places, *((_REPORT,) if self.report else ()))
+        return with_report(TensorType(x.dtype, shape), *places, report=self.report)
 
     def reference(self, *inputs: Array) -> tuple[Array, ...]:
         x, boxes = inputs
@@ -88,7 +83,7 @@ class RoiPool(Op):
                         result[box, :, p, q] = value
                         places[box, :, p, q] = np.where(at < 0, -1, place)
         found = (places,) if self.places else ()
-        return (result, *found, *((np.array([bad], np.int32),) if self.report else ()))
+        return (result, *found, *count_bad(bad, report=self.report))
 
     def work(self, inputs: Sequence[TensorType], outputs: Sequence[TensorType]) -> Work:
         # How many pixels a bin has, the boxes say; here one.
@@ -125,15 +120,13 @@ class RoiPoolGradient(Op):
     def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
         expect(self, len(inputs) == 3, "takes grad, places and boxes")
         grad, places, boxes = inputs
-        expect_rank(self, grad, 4, "grad")
-        expect_float(self, grad, "grad")
-        expect_boxes(self, [boxes])
+        expect_regions(self, grad, [boxes], "grad")
         expect(self, places.dtype is DType.I32, f"places are {places.dtype.value}")
         expect(self, places.shape == grad.shape, f"places {places.shape} for {grad.shape}")
         unify(self, grad.shape[0], boxes.shape[0], "the number of boxes")
         n, h, w = self.pictures
         result = TensorType(grad.dtype, (n, grad.shape[1], h, w))
-        return (result, _REPORT) if self.report else (result,)
+        return with_report(result, report=self.report)
 
     def reference(self, *inputs: Array) -> tuple[Array, ...]:
         grad, places, boxes = inputs
@@ -149,8 +142,8 @@ class RoiPoolGradient(Op):
             known = (places[box] >= 0) & (places[box] < h * w)
             at = (channel[known], places[box][known])
             np.add.at(result[picture], at, grad[box][known].astype(result.dtype))
-        reported = (np.array([bad], np.int32),) if self.report else ()
-        return (result.reshape(n, channels, h, w).astype(grad.dtype), *reported)
+        planes = result.reshape(n, channels, h, w).astype(grad.dtype)
+        return (planes, *count_bad(bad, report=self.report))
 
     def work(self, inputs: Sequence[TensorType], outputs: Sequence[TensorType]) -> Work:
         return Work(static_count(inputs[0].shape), tensor_bytes((*inputs, *outputs)))

@@ -6,13 +6,14 @@ from collections.abc import Sequence
 from math import isfinite
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from saccade.errors import OperandError
 from saccade.ops._tensors import FLOATS, refuse_type
 
 __all__ = [
     "Boxes",
+    "PooledBins",
     "Size",
     "bins_of",
     "check_bins",
@@ -107,3 +108,16 @@ def check_scale(name: str, scale: float) -> None:
     """Raise for a scale that no box has a place with."""
     if not isfinite(scale):
         raise OperandError(f"{name}: spatial_scale must be finite, is {scale}")
+
+
+class PooledBins(nn.Module):
+    """What modules that pool bins without samples are made with, and how they are printed."""
+
+    def __init__(self, output_size: Size, spatial_scale: float) -> None:
+        super().__init__()
+        self.output_size = output_size
+        self.spatial_scale = spatial_scale
+
+    def extra_repr(self) -> str:
+        """The attributes."""
+        return f"output_size={self.output_size}, spatial_scale={self.spatial_scale}"

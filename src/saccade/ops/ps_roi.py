@@ -16,6 +16,7 @@ from saccade.errors import OperandError
 from saccade.opdefs import PsRoi, PsRoiGradient
 from saccade.ops._boxes import (
     Boxes,
+    PooledBins,
     Size,
     bins_of,
     check_regions,
@@ -126,21 +127,12 @@ class PSRoIAlign(nn.Module):
         )
 
 
-class PSRoIPool(nn.Module):
+class PSRoIPool(PooledBins):
     """`ps_roi_pool` as a module; see there."""
-
-    def __init__(self, output_size: Size, spatial_scale: float) -> None:
-        super().__init__()
-        self.output_size = output_size
-        self.spatial_scale = spatial_scale
 
     def forward(self, input: Tensor, rois: Boxes) -> Tensor:  # noqa: A002 - torchvision's name
         """[K, C, *output_size]."""
         return ps_roi_pool(input, rois, self.output_size, self.spatial_scale)
-
-    def extra_repr(self) -> str:
-        """The attributes."""
-        return f"output_size={self.output_size}, spatial_scale={self.spatial_scale}"
 
 
 # Both operators are one to the kernels; `ratio` is None for the one that averages pixels.

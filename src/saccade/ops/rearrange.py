@@ -65,12 +65,7 @@ def depth_to_space(x: Tensor, blocksize: int, mode: str = "DCR") -> Tensor:
     Raises:
         OperandError: If x has less than three axes, or channels that b² does not divide.
     """
-    if not isinstance(x, Tensor):
-        refuse_type("depth_to_space", "x", x)
-    if x.is_complex():
-        return torch.complex(*(depth_to_space(p, blocksize, mode) for p in (x.real, x.imag)))
-    result: Tensor = _SPREAD(x, blocksize, mode)
-    return result
+    return _of_parts("depth_to_space", _SPREAD, x, blocksize, mode)
 
 
 def space_to_depth(x: Tensor, blocksize: int, mode: str = "DCR") -> Tensor:
@@ -79,11 +74,22 @@ def space_to_depth(x: Tensor, blocksize: int, mode: str = "DCR") -> Tensor:
     Raises:
         OperandError: If x has less than three axes, or rows or columns that b does not divide.
     """
+    return _of_parts("space_to_depth", _GATHER, x, blocksize, mode)
+
+
+def _of_parts(
+    name: str,
+    operator: Any,  # noqa: ANN401 - torch.ops carries no types
+    x: Tensor,
+    block: int,
+    mode: str,
+) -> Tensor:
+    """What an operator gives; of complex numbers, of their real and imaginary parts."""
     if not isinstance(x, Tensor):
-        refuse_type("space_to_depth", "x", x)
+        refuse_type(name, "x", x)
     if x.is_complex():
-        return torch.complex(*(space_to_depth(p, blocksize, mode) for p in (x.real, x.imag)))
-    result: Tensor = _GATHER(x, blocksize, mode)
+        return torch.complex(*(operator(part, block, mode) for part in (x.real, x.imag)))
+    result: Tensor = operator(x, block, mode)
     return result
 
 

@@ -9,12 +9,13 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from saccade.errors import OperandError
 from saccade.opdefs import RoiPool, RoiPoolGradient
 from saccade.ops._boxes import (
     Boxes,
+    PooledBins,
     Size,
     bins_of,
     check_bins,
@@ -66,21 +67,12 @@ def roi_pool(
     return result
 
 
-class RoIPool(nn.Module):
+class RoIPool(PooledBins):
     """`roi_pool` as a module; see there."""
-
-    def __init__(self, output_size: Size, spatial_scale: float) -> None:
-        super().__init__()
-        self.output_size = output_size
-        self.spatial_scale = spatial_scale
 
     def forward(self, input: Tensor, rois: Boxes) -> Tensor:  # noqa: A002 - torchvision's name
         """[K, C, *output_size]."""
         return roi_pool(input, rois, self.output_size, self.spatial_scale)
-
-    def extra_repr(self) -> str:
-        """The attributes."""
-        return f"output_size={self.output_size}, spatial_scale={self.spatial_scale}"
 
 
 def _shape(x: Tensor, boxes: Tensor, *bins: int) -> tuple[int, ...]:

@@ -27,7 +27,7 @@ from saccade.ops._plan import Described
 from saccade.ops._register import Gradient, define
 from saccade.ops._tensors import DTYPES, FLOATS, empty_as, empty_like, fake_like, refuse_type
 
-__all__ = ["backward_into", "forward_into", "vector_norm"]
+__all__ = ["vector_norm"]
 
 _NAMES = {"fro": 2.0, "inf": math.inf, "-inf": -math.inf}
 
@@ -156,18 +156,6 @@ def _shape(x: Tensor, axes: Sequence[int], keepdim: bool) -> list[int]:
     if keepdim:
         return [1 if i in axes else n for i, n in enumerate(x.shape)]
     return [n for i, n in enumerate(x.shape) if i not in axes]
-
-
-def forward_into(x: Tensor, out: Tensor, p: float, axes: Sequence[int], keepdim: bool) -> None:
-    """The norm into a result that is there."""
-    _ON_MEMORY([x], (p, tuple(axes), keepdim, out.dtype), [out])
-
-
-def backward_into(
-    grad: Tensor, x: Tensor, norm: Tensor, out: Tensor, p: float, axes: Sequence[int], keepdim: bool
-) -> None:
-    """What flows back to x, for a power other than 0, into a result that is there."""
-    _GRADIENT_ON_MEMORY([grad, x, norm], (p, tuple(axes), keepdim), [out])
 
 
 def _describe(

@@ -12,7 +12,6 @@ from saccade.passes._editor import Editor
 from saccade.passes._operands import inline, too_large
 
 __all__ = [
-    "MOST_OPERANDS",
     "Merge",
     "inner_candidates",
     "is_cheap",
@@ -21,7 +20,7 @@ __all__ = [
     "refuse_merge",
 ]
 
-MOST_OPERANDS = 8
+_MOST_OPERANDS = 8
 """A kernel keeps a pointer for each operand in a register."""
 
 _CHEAP = frozenset(("neg", "abs", "relu", "add", "sub", "mul", "min", "max", "clip", "leaky_relu"))
@@ -74,8 +73,8 @@ def refuse_merge(editor: Editor, pair: Merge) -> str | None:
     if reason is not None:
         return reason
     count = len(operands_of(pair))
-    if count > MOST_OPERANDS:
-        return f"together they have {count} operands, more than {MOST_OPERANDS}"
+    if count > _MOST_OPERANDS:
+        return f"together they have {count} operands, more than {_MOST_OPERANDS}"
     outer, inner = pair.outer.op, pair.inner.op
     assert isinstance(outer, Pointwise)
     assert isinstance(inner, Pointwise)

@@ -81,14 +81,17 @@ class Pass:
     Attributes:
         name: As traces and notes show it.
         rules: Each is applied until nothing matches, one rule after the other.
+        whole: A rewrite of the graph as a whole, before the rules: of what changes everywhere at
+            once, or not at all.
         after: Names of passes that must have run before it.
         remarks: What it means that a node was left alone, if plans are to say so, and why.
     """
 
     name: str
-    rules: tuple[Rewriter, ...]
+    rules: tuple[Rewriter, ...] = ()
     after: tuple[str, ...] = ()
     remarks: str = ""
+    whole: Callable[[Graph], Graph] | None = None
 
 
 def apply(
@@ -108,7 +111,8 @@ def apply(
     """
     limits = limits or Limits()
     deadline = deadline or Deadline(f"pass {step.name}", limits)
-    editor = Editor(graph, limits)
+    deadline.check()
+    editor = Editor(graph if step.whole is None else step.whole(graph), limits)
     refused: dict[tuple[Node, str], None] = {}
     with np.errstate(all="ignore"):  # folding computes what the file says, infinities included
         for rule in step.rules:

@@ -8,7 +8,7 @@ picture is cheaper to repeat than to store), or takes long to compute with NumPy
 
 from __future__ import annotations
 
-from saccade.ir import Node
+from saccade.ir import Node, storage
 from saccade.ir.dim import product
 from saccade.passes._editor import Editor
 from saccade.passes._pass import Pass, Rule
@@ -48,7 +48,7 @@ def refuse(editor: Editor, node: Node) -> str | None:
 def rewrite(editor: Editor, node: Node) -> None:
     """Read the result instead of computing it."""
     arrays = [array for v in node.inputs if (array := editor.constant(v)) is not None]
-    for value, array in zip(node.outputs, node.op.reference(*arrays), strict=True):
+    for value, array in zip(node.outputs, storage.reference(node.op, arrays), strict=True):
         editor.alias(value, editor.add_constant(array, value.name))
 
 

@@ -38,7 +38,7 @@ def match(editor: Editor, node: Node) -> Node | None:
 
 def _finite(array: Array) -> bool:
     # A NaN is the largest and the smallest, and not within anything.
-    return array.size == 0 or bool(array.max() <= _LARGEST and array.min() >= -_LARGEST)
+    return array.size == 0 or bool(float(array.max()) <= _LARGEST >= -float(array.min()))
 
 
 def refuse(_editor: Editor, _found: Node) -> str | None:

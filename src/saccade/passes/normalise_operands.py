@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from saccade.ir import Array, DType, Expr, Node, Value
+from saccade.ir import Array, DType, Expr, Node, Value, storage
 from saccade.ir import expr as e
 from saccade.ir.op import TensorType
 from saccade.opdefs import Pointwise
@@ -54,7 +54,7 @@ def refuse(_editor: Editor, found: _Match) -> str | None:
     if all(value.dtype is DType.BOOL for value in rest):
         return "no other operand tells in which type to compute"
     op, inputs = _normal(found)
-    (result,) = op.infer([value.type for value in inputs])
+    (result,) = storage.infer(op, [value.type for value in inputs])
     if result != TensorType(node.output.dtype, node.output.shape):
         return "the numbers' axes belong to the shape of the result"
     return None

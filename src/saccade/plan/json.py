@@ -23,7 +23,7 @@ from saccade.plan.types import Constant, Cut, Phase, Plan, Port, Ref, Slot, Step
 
 __all__ = ["dump", "load"]
 
-_VERSION = 5
+_VERSION = 5  # of the format; no other is read
 _MALFORMED = (KeyError, TypeError, ValueError, IndexError, AttributeError, RecursionError)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from saccade.errors import InputError
-from saccade.ir import Array, Graph, Value, storage
+from saccade.ir import Array, DType, Graph, Value, storage
 from saccade.ir.dim import Affine, evaluate, symbols_of
 
 __all__ = ["interpret", "sizes_of"]
@@ -38,6 +38,8 @@ def interpret(
 ) -> dict[str, Array]:
     """All outputs by the names in `graph.output_names`.
 
+    What is stored in float16 or bfloat16 is computed in float32 and rounded once (`ir/storage.py`).
+
     Axes whose size steps find out are as long as their bounds; those sizes are among the outputs.
 
     Args:
@@ -67,7 +69,8 @@ def interpret(
             shape = tuple(evaluate(dim, known) for dim in value.shape)
             states = f"{value.dtype.value}{list(shape)}"
             gives = f"{array.dtype}{list(array.shape)}"
-            assert array.shape == shape and array.dtype == value.dtype.arithmetic.numpy, (
+            fits = storage.holds(value.dtype, DType.of(array.dtype))
+            assert array.shape == shape and fits, (
                 f"{node.op.family} {node.name!r} gives {gives}, the graph states {states}"
             )
             found[value] = array.astype(value.dtype.numpy, copy=False)

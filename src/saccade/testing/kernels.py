@@ -35,6 +35,7 @@ from saccade.kernels.base import (
     one_way,
 )
 from saccade.kernels.cpu import packing
+from saccade.layout.views import row_major
 from saccade.locks import cached_property
 from saccade.testing import emulate
 from saccade.testing.targets import runnable_target
@@ -53,15 +54,6 @@ __all__ = [
 
 GUARD = 256  # bytes on either side of a buffer
 _PATTERN = 0xA5
-
-
-def row_major(dtype: DType, shape: Sequence[int]) -> View:
-    """Dense storage in logical order."""
-    strides, step = [], 1
-    for n in reversed(shape):
-        strides.append(step)
-        step *= n
-    return View(dtype, tuple(shape), tuple(reversed(strides)))
 
 
 nchw_view = row_major

@@ -22,10 +22,10 @@ from saccade.errors import OptionError
 
 __all__ = ["Algorithms", "Entry"]
 
-_VERSION = 1
+_VERSION = 1  # of the format; no other is read
 _TEXT = ("step", "call", "kernel", "variant")
 _TIMES = ("micros", "before")
-_LONGEST = 1e12
+_LONGEST = 1e12  # microseconds, more than ten days: no time of a call
 
 
 @dataclass(frozen=True, slots=True)

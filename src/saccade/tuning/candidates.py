@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 __all__ = ["MOST", "Candidate", "candidates", "find"]
 
-MOST = 16
-WITHIN = 1.6  # of the best estimate
+MOST = 16  # ways of a call that are measured
+WITHIN = 1.6  # times the best estimate
 WITHIN_OTHERS = 2.5  # the same for the best of each kernel: kernels estimate less alike
 
 

@@ -11,7 +11,7 @@ from saccade.ir import Array
 
 __all__ = ["Verdict", "judge"]
 
-CHANCE = 0.01  # of calling equals different
+CHANCE = 0.01  # probability of calling equals different
 _DEVIATION = 1.4826  # standard deviation of a normal distribution over its median deviation
 _MEDIAN = 1.2533  # standard error of a median over that of a mean
 

@@ -28,7 +28,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Search"]
 
-EXPLORE, CONFIRM, VERIFY = 5, 17, 21  # turns
+# Turns of a first look, of a winner's second one, and of the whole plan.
+EXPLORE, CONFIRM, VERIFY = 5, 17, 21
+_NO_TIME = 1e-3  # microseconds that count as so many, so that times can be divided
 SHARE = 0.002  # of the program's time below which a call is left as it is
 PROMISING = 0.985  # measured ratio above which a candidate is not worth confirming
 LEAST = 0.01  # gain of a call, as a share of its time
@@ -165,7 +167,7 @@ class Search:
                 candidate = wave[id(q)]
                 one = Measured(
                     q.key, candidate.id, q.untuned, candidate.kernel.name,
-                    max(verdict.after, 1e-3), max(verdict.before, 1e-3), EXPLORE,
+                    max(verdict.after, _NO_TIME), max(verdict.before, _NO_TIME), EXPLORE,
                 )  # fmt: skip
                 fresh.append(one)
                 q.known.append((one.ratio, candidate))

@@ -20,9 +20,10 @@ from dataclasses import asdict, dataclass
 from saccade.caches import CacheFolder, Entry, Seal, cache_folder, write_all
 from saccade.errors import CacheError
 
-__all__ = ["Measured", "Store", "check", "sealed_line"]
+__all__ = ["Measured", "Store", "check"]
 
 MOST_BYTES = 8 << 20
+"""Of a log of measurements; where it grows larger, the older half is forgotten."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,11 +95,11 @@ class Store:
 def _append(
     folder: CacheFolder, name: str, log: Entry, header: str, fresh: Iterable[Measured]
 ) -> None:
-    text = "".join(sealed_line(m, log.seal) for m in fresh)
+    text = "".join(_sealed_line(m, log.seal) for m in fresh)
     size = os.fstat(log.file).st_size
     if size + len(text) > MOST_BYTES:
         kept = list({_key(m): m for m in _measurements(log)}.values())
-        lines = "".join(sealed_line(m, log.seal) for m in kept[len(kept) // 2 :]) + text
+        lines = "".join(_sealed_line(m, log.seal) for m in kept[len(kept) // 2 :]) + text
         folder.add(name, lambda new: write_all(new.file, f"{header}\n{lines}".encode()))
         return
     # A line that was cut off must not swallow the next one.
@@ -106,7 +107,7 @@ def _append(
     write_all(log.file, (start + text).encode())
 
 
-def sealed_line(measured: Measured, seal: Seal) -> str:
+def _sealed_line(measured: Measured, seal: Seal) -> str:
     """The line of a log for a measurement."""
     text = json.dumps(asdict(measured))
     return f"{seal(text.encode()).hex()} {text}\n"

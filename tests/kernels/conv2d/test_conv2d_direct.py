@@ -11,7 +11,7 @@ from saccade.backends.cpu.codegen.language import Kernel
 from saccade.ir import DType
 from saccade.ir.expr import parse
 from saccade.kernels.base import Call
-from saccade.kernels.cases.conv2d import CASES, ConvCase
+from saccade.kernels.cases.conv2d import WINDOWS, ConvShape
 from saccade.kernels.cpu.conv2d.direct import CONV2D_DIRECT
 from saccade.kernels.cpu.conv2d.direct_pixels import GEOMETRY
 from saccade.kernels.cpu.conv2d.tile_grid import Grid
@@ -52,18 +52,18 @@ def run(hold, op, arrays, *, x=None, y=None, more=(), constant=None, **kwargs):
     )
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+@pytest.mark.parametrize("case", WINDOWS, ids=lambda case: case.name)
 def test_integers_are_exact(hold, case):
     run(hold, case.op, operands(case, exact_operands), exact=True)
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+@pytest.mark.parametrize("case", WINDOWS, ids=lambda case: case.name)
 def test_random_operands_with_bias_and_relu(hold, case):
     arrays = [*operands(case, random_operands), random_operands((1, case.w[0], 1, 1), F32, RNG)]
     run(hold, dataclasses.replace(case.op, epilogue=BIAS_RELU), arrays, k=case.depth, runs=PLAIN)
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+@pytest.mark.parametrize("case", WINDOWS, ids=lambda case: case.name)
 def test_row_major_pictures(hold, case):
     arrays = operands(case, exact_operands)
     shape = case.op.reference(*arrays)[0].shape
@@ -72,7 +72,7 @@ def test_row_major_pictures(hold, case):
 
 
 def test_views_of_larger_buffers(hold):
-    case = CASES[0]
+    case = WINDOWS[0]
     arrays = operands(case, exact_operands)
     shape = case.op.reference(*arrays)[0].shape
     run(hold, case.op, arrays, x=last(case.x, 21), y=last(shape, 50), exact=True)
@@ -242,7 +242,7 @@ def test_one_code_serves_many_layers():
     """Channel counts, sizes and strides are run-time arguments."""
     configs = set()
     for c, k, size in ((512, 128, 28), (512, 1024, 14), (256, 1024, 14), (512, 2048, 7)):
-        case = ConvCase("", (1, c, size, size), (k, c, 1, 1))
+        case = ConvShape("", (1, c, size, size), (k, c, 1, 1))
         views = (last(case.x), row_major(F32, case.w))
         out = last((1, k, size, size))
         bound = Call(case.op, views, (out,), (False, True), ZEN4, threads=2)

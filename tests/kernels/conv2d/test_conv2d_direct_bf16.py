@@ -11,7 +11,7 @@ from saccade.backends.cpu.target import described_target
 from saccade.ir import DType, storage
 from saccade.ir.expr import parse
 from saccade.kernels.base import Call
-from saccade.kernels.cases.conv2d import CASES, ConvCase
+from saccade.kernels.cases.conv2d import WINDOWS, ConvShape
 from saccade.kernels.cpu import packing
 from saccade.kernels.cpu.conv2d.direct import CONV2D_DIRECT
 from saccade.opdefs import Conv2d, DepthToSpaceStore, InterleaveStore
@@ -33,7 +33,7 @@ MIXES = {
     "weights-bf16": (F32, BF16, F32),
 }
 DEPTHS = [
-    ConvCase(f"{c}-{r}x{r}", (1, c, 5, 4), (33, c, r, r), Conv2d(padding=(r // 2,) * 4))
+    ConvShape(f"{c}-{r}x{r}", (1, c, 5, 4), (33, c, r, r), Conv2d(padding=(r // 2,) * 4))
     for c in (1, 2, 3, 7, 9, 17, 48, 960)
     for r in ((1, 3) if c < 960 else (1,))
 ]
@@ -57,7 +57,7 @@ def operands(case, mix, make):
 
 def each_mix():
     """All cases in bfloat16, some of them in every mix."""
-    for case in CASES:
+    for case in WINDOWS:
         for mix in MIXES if case.name in ("same", "grouped", "pointwise") else ("bf16",):
             yield pytest.param(case, mix, id=f"{case.name}-{mix}")
 
@@ -74,7 +74,7 @@ def test_even_and_odd_depths(hold, case):
     run(hold, case.op, arrays, BF16, exact=True, runs=EACH)
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+@pytest.mark.parametrize("case", WINDOWS, ids=lambda case: case.name)
 def test_random_operands(hold, case):
     op = dataclasses.replace(case.op, epilogue=BIAS_RELU)
     bias = random_operands((1, case.w[0], 1, 1), F32, RNG)
@@ -82,7 +82,7 @@ def test_random_operands(hold, case):
     run(hold, op, arrays, BF16, k=case.depth, runs=EACH)
 
 
-@pytest.mark.parametrize("case", CASES[:6], ids=lambda case: case.name)
+@pytest.mark.parametrize("case", WINDOWS[:6], ids=lambda case: case.name)
 def test_row_major_pictures(hold, case):
     arrays = operands(case, MIXES["bf16"], exact_operands)
     run(hold, case.op, arrays, BF16, place=row_major, exact=True, runs=FEW)

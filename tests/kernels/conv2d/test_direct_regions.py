@@ -10,7 +10,7 @@ import pytest
 
 from saccade.ir import DType
 from saccade.kernels.base import Call, Packed, Packing
-from saccade.kernels.cases.conv2d import CASES, ConvCase
+from saccade.kernels.cases.conv2d import WINDOWS, ConvShape
 from saccade.kernels.cpu.conv2d.direct import CONV2D_DIRECT
 from saccade.kernels.cpu.conv2d.direct_regions import REGION_WORDS, Axis, spans
 from saccade.kernels.cpu.conv2d.pack_regions import pack_regions
@@ -21,10 +21,10 @@ from saccade.testing.tolerance import assert_exact, exact_operands
 
 RNG = np.random.default_rng(7)
 F32 = DType.F32
-DILATED = ConvCase(
+DILATED = ConvShape(
     "far", (2, 20, 11, 9), (40, 20, 3, 3), Conv2d(padding=(6, 4, 6, 4), dilation=(6, 4))
 )
-BEYOND = ConvCase("beyond", (1, 8, 5, 5), (20, 8, 3, 3), Conv2d(padding=(7,) * 4, dilation=(7, 7)))
+BEYOND = ConvShape("beyond", (1, 8, 5, 5), (20, 8, 3, 3), Conv2d(padding=(7,) * 4, dilation=(7, 7)))
 
 
 def border(name):
@@ -72,7 +72,7 @@ def test_the_table_covers_every_pixel_once():
 
 @pytest.mark.parametrize("name", ["zeros", "regions"])
 @pytest.mark.parametrize(
-    "case", [*(c for c in CASES if any(c.op.padding)), DILATED, BEYOND], ids=lambda c: c.name
+    "case", [*(c for c in WINDOWS if any(c.op.padding)), DILATED, BEYOND], ids=lambda c: c.name
 )
 def test_both_ways_to_keep_taps_inside(hold, case, name):
     arrays = [exact_operands(case.x, F32, RNG), exact_operands(case.w, F32, RNG)]
@@ -92,15 +92,15 @@ def bound(case):
 
 
 def test_far_taps_are_skipped_and_near_ones_are_not():
-    far = ConvCase(
+    far = ConvShape(
         "", (1, 64, 33, 33), (64, 64, 3, 3), Conv2d(padding=(12,) * 4, dilation=(12, 12))
     )
     (launch,) = CONV2D_DIRECT.launch(bound(far))
     assert launch.config.border == "regions"
-    small = ConvCase("", (1, 64, 7, 7), (64, 64, 3, 3), Conv2d(padding=(1,) * 4))
+    small = ConvShape("", (1, 64, 7, 7), (64, 64, 3, 3), Conv2d(padding=(1,) * 4))
     (launch,) = CONV2D_DIRECT.launch(bound(small))
     assert launch.config.border == "zeros"
-    inside = ConvCase("", (1, 64, 7, 7), (64, 64, 3, 3), Conv2d(padding=(0,) * 4))
+    inside = ConvShape("", (1, 64, 7, 7), (64, 64, 3, 3), Conv2d(padding=(0,) * 4))
     (launch,) = CONV2D_DIRECT.launch(bound(inside))
     assert launch.config.border == "none"
 
@@ -108,7 +108,7 @@ def test_far_taps_are_skipped_and_near_ones_are_not():
 def test_the_estimate_counts_only_the_taps_that_are_computed():
     times = [
         CONV2D_DIRECT.cost(
-            bound(ConvCase("", (1, 64, 33, 33), (64, 64, 3, 3), Conv2d((1, 1), (d,) * 4, (d, d))))
+            bound(ConvShape("", (1, 64, 33, 33), (64, 64, 3, 3), Conv2d((1, 1), (d,) * 4, (d, d))))
         )
         for d in (1, 12, 24, 36)
     ]

@@ -11,7 +11,7 @@ import pytest
 from saccade.ir import DType
 from saccade.ir.expr import parse
 from saccade.kernels.base import Call
-from saccade.kernels.cases.conv2d import CASES, RESNET_CASES, ConvCase
+from saccade.kernels.cases.conv2d import RESNET, WINDOWS, ConvShape
 from saccade.kernels.cpu.conv2d.direct import CONV2D_DIRECT, window_of
 from saccade.kernels.cpu.conv2d.direct_pixels import GEOMETRY
 from saccade.kernels.cpu.conv2d.direct_split import Split
@@ -26,7 +26,7 @@ RNG = np.random.default_rng(11)
 F32, BF16 = DType.F32, DType.BF16
 FEW = (("avx512", False, 2, (1, 0)), ("avx2", True, 7, None))
 LAST = nhwc_view
-DEEP = ConvCase("deep", (2, 70, 4, 3), (40, 70, 3, 3), Conv2d(padding=(1, 1, 1, 1)))
+DEEP = ConvShape("deep", (2, 70, 4, 3), (40, 70, 3, 3), Conv2d(padding=(1, 1, 1, 1)))
 
 
 def split(channels, rows=1):
@@ -59,7 +59,7 @@ def run(hold, kernel, op, arrays, *, y=LAST, more=(), **kwargs):
     )  # fmt: skip
 
 
-EACH = [(case, cut) for case in (*CASES, DEEP) for cut in cuts(case)]
+EACH = [(case, cut) for case in (*WINDOWS, DEEP) for cut in cuts(case)]
 
 
 @pytest.mark.parametrize(("case", "cut"), EACH, ids=[f"{c.name}-{a}x{b}" for c, (a, b) in EACH])
@@ -70,7 +70,7 @@ def test_integers_are_exact(hold, case, cut):
 
 @pytest.mark.parametrize("name", ["same", "grouped", "pointwise", "dilated", "no-images"])
 def test_bfloat16_is_summed_in_float32(hold, name):
-    case = next(case for case in CASES if case.name == name)
+    case = next(case for case in WINDOWS if case.name == name)
     arrays = [exact_operands(case.x, BF16, RNG), exact_operands(case.w, BF16, RNG)]
     for cut in cuts(case):
         run(hold, split(*cut), case.op, arrays, exact=True, runs=FEW)
@@ -125,17 +125,17 @@ def in_parts(call):
     return [len(variant.launches) == 2 for variant in CONV2D_DIRECT.variants(call)]
 
 
-FORCED = ConvCase("one-tile", (1, 4096, 7, 1), (16, 4096, 3, 1), Conv2d(padding=(1, 0, 1, 0)))
+FORCED = ConvShape("one-tile", (1, 4096, 7, 1), (16, 4096, 3, 1), Conv2d(padding=(1, 0, 1, 0)))
 
 
 def test_parts_are_taken_where_tiles_are_fewer_than_threads():
     assert in_parts(bound(FORCED))[0]
-    assert not any(any(in_parts(bound(case))) for case in RESNET_CASES)
+    assert not any(any(in_parts(bound(case))) for case in RESNET)
 
 
 def test_where_the_reduction_is_cut_does_not_depend_on_the_team():
     for case, channels in itertools.product((FORCED, DEEP), (1, 64)):
-        wide = ConvCase("", case.x, (16 * channels, *case.w[1:]), case.op)
+        wide = ConvShape("", case.x, (16 * channels, *case.w[1:]), case.op)
         first = {in_parts(bound(wide, threads))[0] for threads in (1, 2, 7, 64)}
         assert len(first) == 1
         parts = {
@@ -148,7 +148,7 @@ def test_where_the_reduction_is_cut_does_not_depend_on_the_team():
 
 
 def test_a_prologue_is_not_split():
-    case = ConvCase("", (1, 4096, 7, 1), (16, 4096, 1, 1))
+    case = ConvShape("", (1, 4096, 7, 1), (16, 4096, 1, 1))
     assert any(in_parts(bound(case)))
     assert not any(in_parts(bound(case, op=Conv2d(prologue=parse("relu($0)")))))
 

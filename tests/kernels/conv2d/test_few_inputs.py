@@ -10,7 +10,7 @@ import pytest
 from saccade.ir import DType
 from saccade.ir.expr import parse
 from saccade.kernels.base import Call
-from saccade.kernels.cases.conv2d import ConvCase
+from saccade.kernels.cases.conv2d import ConvShape
 from saccade.kernels.cpu import packing
 from saccade.kernels.cpu.conv2d.few_inputs import CONV2D_FEW_INPUTS
 from saccade.opdefs import Conv2d, DepthToSpaceStore, InterleaveStore
@@ -24,17 +24,17 @@ FEW = (("avx512", False, 2, (1, 0)), ("avx2", True, 1, None))
 BIAS_RELU = parse("relu(add($0, $1))")
 
 CASES = (
-    ConvCase("first", (1, 3, 13, 37), (16, 3, 3, 3), Conv2d((2, 2), (1, 1, 1, 1))),
-    ConvCase("stem", (2, 3, 20, 18), (24, 3, 7, 7), Conv2d((2, 2), (3, 3, 3, 3))),
-    ConvCase("wide", (1, 3, 5, 70), (70, 3, 3, 3), Conv2d(padding=(1, 1, 1, 1))),
-    ConvCase("one-channel", (1, 1, 10, 10), (1, 1, 5, 5), Conv2d(padding=(2, 2, 2, 2))),
-    ConvCase("no-border", (3, 2, 6, 9), (33, 2, 2, 3)),
-    ConvCase("asymmetric", (1, 4, 7, 8), (19, 4, 3, 2), Conv2d((2, 1), (0, 2, 1, 1))),
-    ConvCase("dilated", (1, 3, 12, 19), (16, 3, 3, 3), Conv2d((1, 3), (3, 2, 3, 2), (3, 2))),
-    ConvCase("beyond", (1, 2, 2, 3), (8, 2, 3, 3), Conv2d((1, 1), (4, 4, 4, 4), (2, 2))),
-    ConvCase("pointwise", (1, 3, 9, 40), (20, 3, 1, 1)),
-    ConvCase("column", (1, 3, 9, 1), (16, 3, 3, 1), Conv2d(padding=(1, 0, 1, 0))),
-    ConvCase("no-images", (0, 3, 9, 9), (16, 3, 3, 3)),
+    ConvShape("first", (1, 3, 13, 37), (16, 3, 3, 3), Conv2d((2, 2), (1, 1, 1, 1))),
+    ConvShape("stem", (2, 3, 20, 18), (24, 3, 7, 7), Conv2d((2, 2), (3, 3, 3, 3))),
+    ConvShape("wide", (1, 3, 5, 70), (70, 3, 3, 3), Conv2d(padding=(1, 1, 1, 1))),
+    ConvShape("one-channel", (1, 1, 10, 10), (1, 1, 5, 5), Conv2d(padding=(2, 2, 2, 2))),
+    ConvShape("no-border", (3, 2, 6, 9), (33, 2, 2, 3)),
+    ConvShape("asymmetric", (1, 4, 7, 8), (19, 4, 3, 2), Conv2d((2, 1), (0, 2, 1, 1))),
+    ConvShape("dilated", (1, 3, 12, 19), (16, 3, 3, 3), Conv2d((1, 3), (3, 2, 3, 2), (3, 2))),
+    ConvShape("beyond", (1, 2, 2, 3), (8, 2, 3, 3), Conv2d((1, 1), (4, 4, 4, 4), (2, 2))),
+    ConvShape("pointwise", (1, 3, 9, 40), (20, 3, 1, 1)),
+    ConvShape("column", (1, 3, 9, 1), (16, 3, 3, 1), Conv2d(padding=(1, 0, 1, 0))),
+    ConvShape("no-images", (0, 3, 9, 9), (16, 3, 3, 3)),
 )
 
 

@@ -6,6 +6,7 @@ import dataclasses
 
 import numpy as np
 import pytest
+from scalar_transforms import Builder, Number
 
 from saccade.errors import OutOfBoundsError
 from saccade.ir import DType, TensorType
@@ -146,30 +147,6 @@ def test_the_error_is_near_that_of_the_direct_sum(dilation):
         )  # fmt: skip
         errors.append(np.linalg.norm(y - truth) / np.linalg.norm(truth))
     assert errors[0] < 2 * errors[1]
-
-
-class Number:
-    """A float64 that transforms take for a vector."""
-
-    def __init__(self, value):
-        self.value = value
-
-    def __add__(self, other):
-        return Number(self.value + other.value)
-
-    def __sub__(self, other):
-        return Number(self.value - other.value)
-
-    def __mul__(self, factor):
-        return Number(self.value * factor)
-
-    def like(self, value):
-        return Number(value)
-
-
-class Builder:
-    def fma(self, a, b, c):
-        return Number(a.value * b.value + c.value)
 
 
 @pytest.mark.parametrize(("base", "n"), [(1, 1), (2, 1), (2, 2), (3, 2), (3, 3)])

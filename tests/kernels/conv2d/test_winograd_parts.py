@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from scalar_transforms import Builder, Number
 
 from saccade.ir import DType, TensorType
 from saccade.ir.expr import apply, arg
@@ -30,30 +31,6 @@ def test_tiles_that_would_round_too_much_are_no_variants():
     assert bases(512) == {2, 4, 6}
     assert bases(1024) == {2, 4}
     assert not any(accurate(m, 100_000) for m in (4, 6))
-
-
-class Number:
-    """A float64 that transforms take for a vector."""
-
-    def __init__(self, value):
-        self.value = value
-
-    def __add__(self, other):
-        return Number(self.value + other.value)
-
-    def __sub__(self, other):
-        return Number(self.value - other.value)
-
-    def __mul__(self, factor):
-        return Number(self.value * factor)
-
-    def like(self, value):
-        return Number(value)
-
-
-class Builder:
-    def fma(self, a, b, c):
-        return Number(a.value * b.value + c.value)
 
 
 TILES = [

@@ -44,11 +44,14 @@ __all__ = ["CpuBackend"]
 _RECENT, _RECENT_BYTES = 2.0, 256 << 20
 """Bytes of constants that are held whether or not programs read them: over those of the weights,
 and at most."""
-_EFFORT_HERE = 4.0  # of compiling in the user's process, once there is a program
+
 _REUSE_SLOWDOWN = 1.5
 """Compiling takes some 100 ms a kernel (two cores of a Zen 4 server): what a step loses in 1000
 runs that take 300 µs instead of 200."""
 _PREFERRED = Preferred(channels_last=(*SPATIAL, Excite, ExpandDepthwise, RowSums))
+_EFFORT_HERE = 4.0
+"""Of compiling in the user's process, in tenths of a second or so (`CpuKernel.effort`), once there
+is a program."""
 
 
 class CpuBackend:

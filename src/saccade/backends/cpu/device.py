@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from saccade.ir import Op
     from saccade.kernels.base import CpuKernel
     from saccade.options import Options
+    from saccade.passes import Pass
     from saccade.processes import Processes
 
 __all__ = ["CPU", "CpuDevice"]
@@ -24,8 +25,16 @@ __all__ = ["CPU", "CpuDevice"]
 class CpuDevice:
     """A `saccade.backend.Device`."""
 
+    plans_for = "cpu"
     compiler = "saccade.backends.cpu.runtime.compiler:get_ready"
     arrays = HostArrays()
+
+    def passes(self, options: Options) -> tuple[Pass, ...]:
+        """The device-independent ones between the CPU's rewrites."""
+        with forkless:
+            from saccade.backends.cpu.passes import passes_of  # noqa: PLC0415 - warm starts need none
+
+        return passes_of(options)
 
     @property
     def operators(self) -> Mapping[str, type[Op]]:

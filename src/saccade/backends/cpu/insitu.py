@@ -32,7 +32,7 @@ __all__ = ["InSitu", "tune"]
 
 TURN = 4e6  # nanoseconds that a turn should count at least
 LONG = 20e6  # nanoseconds of a program beyond which turns need no run to warm up
-MOST_RUNS = 16
+MOST_RUNS = 16  # of a program in a turn, however short it is
 
 
 def tune(
@@ -50,7 +50,7 @@ def tune(
     """Search for faster choices for a model and its inputs; see `tuning.Search`."""
     processes = Processes()
     bench = InSitu.of(graph, identity, sizes, inputs, backend, options, processes)
-    store = Store(this_machine() | {"code": backend.code}, use=options.cache)
+    store = Store(this_machine() | {"device": "cpu", "code": backend.code}, use=options.cache)
     try:
         return Search(
             bench.laid, backend.candidates, bench, store, this_machine(), hints, time.monotonic,

@@ -15,6 +15,7 @@ from saccade.errors import OptionError
 
 __all__ = ["MACHINES", "Description", "description", "nearest"]
 
+# Vectors of multiply-adds per cycle.
 _TWO = MappingProxyType({"avx512": 2, "avx2": 2, "neon": 2})
 
 

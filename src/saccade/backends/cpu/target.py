@@ -26,6 +26,8 @@ NOMINAL_THREADS = 2
 """Width of the team that algorithms are chosen for, whatever the width of the real one: they round
 differently, and answers must not depend on the team. As many as the machine of the records has."""
 
+_L1, _L2, _L3 = 32 << 10, 1 << 20, 16 << 20  # bytes of common caches, where nothing tells more
+
 
 @dataclass(frozen=True, slots=True)
 class Target:
@@ -51,9 +53,9 @@ class Target:
     cpu: str
     features: str
     bf16: bool = False
-    l1: int = 32 << 10
-    l2: int = 1 << 20
-    l3: int = 16 << 20
+    l1: int = _L1
+    l2: int = _L2
+    l3: int = _L3
     machine: str = field(default="zen4", repr=False)
 
     @property
@@ -183,7 +185,7 @@ def cache_sizes() -> tuple[int, int, int]:
     """L1 data, L2 and L3 bytes from sysfs, with common sizes where it is silent."""
     from pathlib import Path  # noqa: PLC0415
 
-    found = {1: 32 << 10, 2: 1 << 20, 3: 16 << 20}
+    found = {1: _L1, 2: _L2, 3: _L3}
     for index in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*"):
         try:
             kind = (index / "type").read_text().strip()

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 __all__ = ["ReferenceBackend", "ReferenceProgram"]
 
+_POISON = 0xFF  # of each byte: NaN in every float type
+
 
 class ReferenceProgram:
     """A plan played on its own arena, layouts and offsets, with NumPy doing the arithmetic."""
@@ -43,7 +45,7 @@ class ReferenceProgram:
             raise OutOfMemoryError.of(self.plan.arena_bytes, self.plan.output_bytes) from error
 
     def _run(self, inputs: Sequence[Array]) -> tuple[Array, ...]:
-        arena = np.full(self.plan.arena_bytes, 0xFF, np.uint8)
+        arena = np.full(self.plan.arena_bytes, _POISON, np.uint8)
         outputs = tuple(np.empty(port.shape, port.dtype) for port in self.plan.outputs)
         memory = (arena, *inputs, *outputs, *self._constants)
         for step in self.plan.steps:

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from saccade.backends.reference.backend import ReferenceBackend
     from saccade.ir import Op
     from saccade.options import Options
+    from saccade.passes import Pass
     from saccade.processes import Processes
 
 __all__ = ["REFERENCE", "ReferenceDevice"]
@@ -24,12 +25,17 @@ _PLANS_AS = "cpu"
 class ReferenceDevice:
     """A `saccade.backend.Device`."""
 
+    plans_for = _PLANS_AS
     compiler = ""
 
     @property
     def arrays(self) -> Arrays:
         """Those of the device whose plans it plays."""
         return device_named(_PLANS_AS).arrays
+
+    def passes(self, options: Options) -> tuple[Pass, ...]:
+        """Of the device whose plans it plays."""
+        return device_named(_PLANS_AS).passes(options)
 
     @property
     def operators(self) -> Mapping[str, type[Op]]:

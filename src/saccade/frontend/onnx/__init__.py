@@ -27,8 +27,9 @@ def load(source: object, options: Options | None = None, *, mapped: bool = False
             to the caller that the file stays as it is.
 
     Returns:
-        The graph, inputs and outputs in the file's order. Models of float16 keep it at the inputs
-        and outputs and compute in float32. Unnamed dynamic axes are called `input_dim_0`.
+        The graph, inputs and outputs in the file's order, element types as the file has them. What
+        is known while importing is computed in float32, and stays that where float16 would round
+        it: rounding is for backends to decide. Unnamed dynamic axes are called `input_dim_0`.
 
     Raises:
         ModelError: If the file is broken or hostile, or exceeds a bound of `Limits`.

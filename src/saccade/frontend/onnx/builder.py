@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from types import MappingProxyType
 
 import numpy as np
@@ -13,7 +14,7 @@ from saccade.errors import ModelError
 from saccade.frontend.onnx.refusal import Refusal
 from saccade.frontend.onnx.rows import refuse_mixing
 from saccade.frontend.onnx.symbolic import Quotient, Symbolic, check_size
-from saccade.ir import Array, Count, Dim, DType, Graph, Node, Op, TensorType, Value
+from saccade.ir import Array, Count, Dim, DType, Graph, Node, Op, TensorType, Value, storage
 from saccade.ir.dim import symbol, symbols_of
 from saccade.ir.expr import IDENTITY
 from saccade.ir.reshape_maps import reshape
@@ -52,6 +53,8 @@ class Builder:
         self._counts: dict[str, tuple[Count, Value]] = {}
         self._names: set[str] = set()
         self._views: dict[tuple[Value, tuple[int, ...]], Value] = {}
+        self._casts: dict[Value, Value] = {}
+        self._widened: dict[Value, Array] = {}
 
     def unique(self, name: str) -> str:
         """`name`, with a number if it is taken."""
@@ -105,21 +108,44 @@ class Builder:
         self.constants[value] = array
         return value
 
+    def known(self, array: Array, dtype: DType, name: str) -> Value:
+        """A number that was computed, as `dtype`; what float16 would round stays float32."""
+        half = dtype is DType.F16 and array.dtype == np.float32
+        return self.constant(storage.narrowed(array, dtype) if half else array, name)
+
+    def is_known(self, value: Value) -> bool:
+        """Whether the value is a constant, or one that is cast."""
+        return value in self.constants or value in self._casts
+
+    def array(self, value: Value) -> Array | None:
+        """What is known of a value, in the type that operators compute in.
+
+        Casts of constants between float16 and float32 stay in the graph, and round nothing here.
+        """
+        source = self._casts.get(value, value)
+        if source in self.constants and source not in self._widened:
+            self._widened[source] = storage.widened(self.constants[source])
+        return self._widened.get(source)
+
     def viewed(self, value: Value, shape: tuple[int, ...]) -> Value:
         """A constant under another shape, the same value each time it is asked for."""
         if value.shape == shape:
             return value
         if (value, shape) not in self._views:
-            array = self.constants[value].reshape(shape)
-            self._views[value, shape] = self.constant(array, value.name)
+            array = self.constants[value] if value in self.constants else self.array(value)
+            assert array is not None, "asked for constants only"
+            name = self._casts.get(value, value).name
+            self._views[value, shape] = self.constant(array.reshape(shape), name)
         return self._views[value, shape]
 
     def content(self, operand: Value | Symbolic) -> Symbolic | None:
         """The elements of an operand as far as they are known: symbolic, or a small constant."""
         if isinstance(operand, Symbolic):
             return operand
-        array = self.constants.get(operand)
-        if array is None or array.size > CONTENT_ELEMENTS:
+        if math.prod(d if isinstance(d, int) else 1 for d in operand.shape) > CONTENT_ELEMENTS:
+            return None
+        array = self.array(operand)
+        if array is None:
             return None
         elements = np.empty(array.shape, dtype=object)
         elements[...] = array.astype(object)
@@ -144,16 +170,19 @@ class Builder:
                 data.
         """
         operands = [value.type for value in inputs]
-        types = op.infer(operands)
+        types = _results(op, operands)
         self._check(op, operands, types, name)
         if self._counts:
             refuse_mixing(op, operands, types, self._counts)
-        if inputs and all(value in self.constants for value in inputs):
-            folded = self._fold(op, inputs, types, name)
-            if folded is not None:
-                return folded
+        known = bool(inputs) and all(map(self.is_known, inputs))
+        cast = known and _is_cast(op, operands)
+        folded = self._fold(op, inputs, types, name) if known and not cast else None
+        if folded is not None:
+            return folded
         outputs = tuple(self.value(name, t.dtype, t.shape) for t in types)
         self.nodes.append(Node(op, tuple(inputs), outputs, name))
+        if cast:
+            self._casts[outputs[0]] = self._casts.get(inputs[0], inputs[0])
         return outputs
 
     def _check(
@@ -171,17 +200,20 @@ class Builder:
         if any(not isinstance(d, int) or d < 0 for t in types for d in t.shape):
             return None
         counts = [math.prod(map(_known, t.shape)) for t in types]
-        nbytes = sum(n * t.dtype.itemsize for n, t in zip(counts, types, strict=True))
+        computed = [t.dtype.arithmetic for t in types]
+        nbytes = sum(n * kind.itemsize for n, kind in zip(counts, computed, strict=True))
         if sum(counts) > FOLD_ELEMENTS or self._folded + nbytes > self.limits.folded_bytes:
             return None
         if op.work([value.type for value in inputs], types).flops > FOLD_FLOPS:
             return None
         self._folded += nbytes
+        if isinstance(op, Pointwise):
+            op = replace(op, dtype=op.dtype.arithmetic)
         with np.errstate(all="ignore"):
-            arrays = op.reference(*(self.constants[value] for value in inputs))
+            arrays = op.reference(*(a for a in map(self.array, inputs) if a is not None))
         return tuple(
-            self.constant(np.asarray(array).astype(t.dtype.numpy, copy=False), name)
-            for array, t in zip(arrays, types, strict=True)
+            self.known(np.asarray(array).astype(kind.numpy, copy=False), t.dtype, name)
+            for array, kind, t in zip(arrays, computed, types, strict=True)
         )
 
     def graph(
@@ -212,6 +244,21 @@ class Builder:
         for dim in (dim for value in node.outputs for dim in value.shape):
             for name in symbols_of(dim) & self._counts.keys():
                 yield self._counts[name][1]
+
+
+def _is_cast(op: Op, operands: Sequence[TensorType]) -> bool:
+    """Whether an operator only casts between float16 and float32."""
+    if not isinstance(op, Pointwise) or op.expr != IDENTITY or len(operands) != 1:
+        return False
+    return {op.dtype, operands[0].dtype} == {DType.F16, DType.F32}
+
+
+def _results(op: Op, operands: Sequence[TensorType]) -> tuple[TensorType, ...]:
+    """Types of the results: in float16 where an operand is, unless the operator says its type."""
+    types = storage.infer(op, operands)
+    if isinstance(op, Pointwise) or all(t.dtype is not DType.F16 for t in operands):
+        return types
+    return tuple(replace(t, dtype=DType.F16) if t.dtype is DType.F32 else t for t in types)
 
 
 def _known(extent: Dim) -> int:

@@ -146,13 +146,13 @@ class Call:
         return found
 
     def constant(self, index: int, what: str) -> Array:
-        """The array of an operand that has to be known.
+        """The array of an operand that has to be known, in float32 where it is float16.
 
         Raises:
             Refusal: If it is not.
         """
         found = self.operand(index)
-        array = None if isinstance(found, Symbolic) else self.build.constants.get(found)
+        array = None if isinstance(found, Symbolic) else self.build.array(found)
         if array is None:
             raise Refusal(f"{what} must be a constant")
         return array

@@ -39,7 +39,7 @@ def lower(
 
     Args:
         model: From `normalise`.
-        array_of: Reads an `onnx_ir` tensor; float16 comes as float32.
+        array_of: Reads an `onnx_ir` tensor.
         limits: What values may come to; the default ones if None.
         deadline: When to be done; `limits.seconds` from now if None.
 
@@ -98,12 +98,7 @@ class _Lowering:
             self.lost.add(source)
             return None
         shape = tuple(self._dim(name, axis, d) for axis, d in enumerate(source.shape))
-        value = self.build.value(name, dtype, shape)
-        self.found[source] = value
-        if dtype is DType.F16:
-            (self.found[source],) = self.build.emit(
-                Pointwise(expr=IDENTITY, dtype=DType.F32), [value], f"{name}.float32"
-            )
+        self.found[source] = value = self.build.value(name, dtype, shape)
         return value
 
     def _dim(self, name: str, axis: int, extent: object) -> Dim:
@@ -123,11 +118,16 @@ class _Lowering:
             reason = "returns symbolic sizes"
             self.survey.refuse("(output)", operand.dtype.name, reason, source.name or "")
             return self.build.constant(np.zeros(operand.shape, operand.dtype.numpy))
-        if self.survey.dtype_of(source) is DType.F16 and operand.dtype is DType.F32:
-            (operand,) = self.build.emit(
-                Pointwise(expr=IDENTITY, dtype=DType.F16), [operand], f"{source.name}.float16"
-            )
-        return operand
+        half = self.survey.dtype_of(source) is DType.F16
+        wanted = DType.F16 if half else DType.F32
+        if {operand.dtype, wanted} != {DType.F16, DType.F32}:
+            return operand
+        # A constant that float16 would round, or a file that says nothing of its output's type.
+        array = self.build.array(operand)
+        name = f"{source.name}.{wanted.value}"
+        if array is not None:
+            return self.build.constant(array.astype(wanted.numpy), name)
+        return self.build.emit(Pointwise(expr=IDENTITY, dtype=wanted), [operand], name)[0]
 
     # -- nodes -----------------------------------------------------------------------------------
 
@@ -204,7 +204,8 @@ class _Lowering:
     def _settled(self, result: Operand, name: str) -> Operand:
         """Symbolic contents that turn out to be plain numbers become a constant."""
         if isinstance(result, Symbolic) and all(is_static(e) for e in result.elements()):
-            return self.build.constant(result.array.astype(result.dtype.numpy), name)
+            array = result.array.astype(result.dtype.arithmetic.numpy)
+            return self.build.known(array, result.dtype, name)
         return result
 
     def _branch(self, node: onnx_ir.Node, depth: int) -> bool:

@@ -71,14 +71,13 @@ def _check_opset(model: onnx_ir.Model) -> None:
 
 
 def array_reader(references: References) -> Callable[[onnx_ir.TensorProtocol], Array]:
-    """Turns onnx-ir tensors into arrays; float16 becomes float32, external data stays mapped."""
+    """Turns onnx-ir tensors into arrays; external data stays mapped."""
 
     def read(tensor: onnx_ir.TensorProtocol) -> Array:
         try:
-            array = _array(tensor, references)
+            return _array(tensor, references)
         except (*_CONTRADICTIONS, OverflowError) as error:
             raise ModelError(f"tensor {tensor.name!r} cannot be read: {error}") from None
-        return array.astype(np.float32) if array.dtype == np.float16 else array
 
     return read
 

@@ -19,7 +19,7 @@ from saccade.frontend.onnx.refusal import Refusal
 from saccade.ir import DType, dim
 from saccade.ir.dim import Affine, Dim, Symbol, Term
 
-__all__ = ["ELEMENTWISE", "Quotient", "Symbolic", "at_least", "cast", "is_static", "non_negative"]
+__all__ = ["ELEMENTWISE", "Quotient", "Symbolic", "cast", "is_static", "non_negative"]
 
 MAX_ELEMENTS = 4096
 MAX_TEXT = 4096
@@ -107,7 +107,7 @@ def is_static(element: Element) -> TypeGuard[float]:
     return not isinstance(element, (Affine, Quotient))
 
 
-def at_least(value: Dim, bound: int) -> bool:
+def _at_least(value: Dim, bound: int) -> bool:
     """Whether `value >= bound` holds for all sizes, as far as can be told."""
     low = _lower_bound(value)
     return low is not None and low >= bound
@@ -115,7 +115,7 @@ def at_least(value: Dim, bound: int) -> bool:
 
 def non_negative(value: Dim) -> bool:
     """Whether the dim is known to be zero or more for all sizes."""
-    return at_least(value, 0)
+    return _at_least(value, 0)
 
 
 def _lower_bound(value: Dim) -> int | None:
@@ -243,7 +243,7 @@ def _equal(left: Element, right: Element) -> bool:
         gap = dim.sub(a, b)
         if isinstance(gap, int):
             return gap == 0
-        if at_least(gap, 1) or at_least(dim.neg(gap), 1):
+        if _at_least(gap, 1) or _at_least(dim.neg(gap), 1):
             return False
     raise Refusal("a comparison of symbolic sizes cannot be decided while compiling")
 
@@ -252,9 +252,9 @@ def _less(left: Element, right: Element) -> bool:
     a, b = _whole(left), _whole(right)
     if a is not None and b is not None:
         gap = dim.sub(b, a)
-        if at_least(gap, 1):
+        if _at_least(gap, 1):
             return True
-        if at_least(dim.neg(gap), 0):
+        if _at_least(dim.neg(gap), 0):
             return False
     raise Refusal("a comparison of symbolic sizes cannot be decided while compiling")
 

@@ -1,16 +1,36 @@
-"""Convolutions that tests, measurements and tuning share; odd shapes are the rule."""
+"""Convolutions: windows, storage, prologues, epilogues, store maps."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from saccade.opdefs import Conv2d
+from saccade.ir.expr import parse
+from saccade.kernels.cases.base import (
+    BF16,
+    GAPS,
+    LAST,
+    ROWS,
+    WHOLE,
+    Case,
+    Operand,
+    Result,
+    Storage,
+)
+from saccade.opdefs import (
+    Conv2d,
+    DepthToSpaceStore,
+    InterleaveStore,
+)
 
-__all__ = ["CASES", "RESNET_CASES", "ConvCase"]
+__all__ = ["CASES", "RESNET", "WINDOWS", "ConvShape"]
+
+_SAME = (1, 1, 1, 1)
+_BIAS_RELU = parse("relu(add($0, $1))")
+_TRANSFORMED = 16  # a transform for tiles of 7 rounds four times as much as a sum
 
 
 @dataclass(frozen=True, slots=True)
-class ConvCase:
+class ConvShape:
     """One convolution without epilogue.
 
     Attributes:
@@ -31,26 +51,28 @@ class ConvCase:
         return self.w[1] * self.w[2] * self.w[3]
 
 
-CASES = (
-    ConvCase("same", (1, 17, 9, 11), (48, 17, 3, 3), Conv2d(padding=(1, 1, 1, 1))),
-    ConvCase("stride-2", (2, 3, 13, 15), (17, 3, 3, 3), Conv2d((2, 2), (1, 1, 1, 1))),
-    ConvCase("asymmetric", (1, 5, 7, 8), (19, 5, 3, 2), Conv2d((2, 1), (0, 2, 1, 1))),
-    ConvCase("dilated", (1, 8, 12, 9), (16, 8, 3, 3), Conv2d((1, 1), (3, 2, 3, 2), (3, 2))),
-    ConvCase("grouped", (2, 12, 8, 9), (30, 4, 3, 3), Conv2d(padding=(1, 1, 1, 1), groups=3)),
-    ConvCase("pointwise", (2, 96, 7, 7), (48, 96, 1, 1)),
-    ConvCase("pointwise-stride", (1, 33, 9, 10), (65, 33, 1, 1), Conv2d((2, 3))),
-    ConvCase("one-channel", (1, 1, 10, 10), (1, 1, 5, 5), Conv2d(padding=(2, 2, 2, 2))),
-    ConvCase("depthwise", (1, 17, 8, 7), (17, 1, 3, 3), Conv2d(padding=(1, 1, 1, 1), groups=17)),
-    ConvCase("multiplier", (1, 5, 6, 6), (10, 1, 3, 3), Conv2d(padding=(1, 1, 1, 1), groups=5)),
-    ConvCase("one-pixel", (1, 40, 1, 1), (150, 40, 1, 1)),
-    ConvCase("wide-kernel", (1, 3, 20, 18), (24, 3, 7, 7), Conv2d((2, 2), (3, 3, 3, 3))),
-    ConvCase("padding-only-taps", (1, 4, 2, 3), (8, 4, 3, 3), Conv2d((1, 1), (2, 2, 2, 2), (2, 2))),
-    ConvCase("no-images", (0, 8, 9, 9), (16, 8, 3, 3)),
+WINDOWS = (
+    ConvShape("same", (1, 17, 9, 11), (48, 17, 3, 3), Conv2d(padding=(1, 1, 1, 1))),
+    ConvShape("stride-2", (2, 3, 13, 15), (17, 3, 3, 3), Conv2d((2, 2), (1, 1, 1, 1))),
+    ConvShape("asymmetric", (1, 5, 7, 8), (19, 5, 3, 2), Conv2d((2, 1), (0, 2, 1, 1))),
+    ConvShape("dilated", (1, 8, 12, 9), (16, 8, 3, 3), Conv2d((1, 1), (3, 2, 3, 2), (3, 2))),
+    ConvShape("grouped", (2, 12, 8, 9), (30, 4, 3, 3), Conv2d(padding=(1, 1, 1, 1), groups=3)),
+    ConvShape("pointwise", (2, 96, 7, 7), (48, 96, 1, 1)),
+    ConvShape("pointwise-stride", (1, 33, 9, 10), (65, 33, 1, 1), Conv2d((2, 3))),
+    ConvShape("one-channel", (1, 1, 10, 10), (1, 1, 5, 5), Conv2d(padding=(2, 2, 2, 2))),
+    ConvShape("depthwise", (1, 17, 8, 7), (17, 1, 3, 3), Conv2d(padding=(1, 1, 1, 1), groups=17)),
+    ConvShape("multiplier", (1, 5, 6, 6), (10, 1, 3, 3), Conv2d(padding=(1, 1, 1, 1), groups=5)),
+    ConvShape("one-pixel", (1, 40, 1, 1), (150, 40, 1, 1)),
+    ConvShape("wide-kernel", (1, 3, 20, 18), (24, 3, 7, 7), Conv2d((2, 2), (3, 3, 3, 3))),
+    ConvShape(
+        "padding-only-taps", (1, 4, 2, 3), (8, 4, 3, 3), Conv2d((1, 1), (2, 2, 2, 2), (2, 2))
+    ),
+    ConvShape("no-images", (0, 8, 9, 9), (16, 8, 3, 3)),
 )
-"""Small cases for correctness."""
+"""Small windows of every kind."""
 
-RESNET_CASES = tuple(
-    ConvCase(
+RESNET = tuple(
+    ConvShape(
         f"{c}-{k}-{r}x{r}-{h}" + (f"-s{s}" if s > 1 else ""),
         (1, c, h, h),
         (k, c, r, r),
@@ -67,4 +89,89 @@ RESNET_CASES = tuple(
         (512, 2048, 1, 7, 1), (2048, 512, 1, 7, 1), (512, 512, 3, 7, 1),
     )
 )  # fmt: skip
-"""The layers of ResNet-50 at 224 x 224, for measurements."""
+"""The layers of ResNet-50 at 224 x 224, for measurements: no cases, they are too large."""
+
+
+def _weights(*shape: int) -> Operand:
+    return Operand(shape, constant=True)
+
+
+def _case(
+    shape: ConvShape, *more: Operand, x: Storage = LAST, y: Storage = LAST, name: str | None = None
+) -> Case:
+    """Without `more` the plain convolution, else with operands of what is fused into it."""
+    operands = (Operand(shape.x, storage=x), _weights(*shape.w), *more)
+    return Case(name or shape.name, shape.op, operands, (Result(y),), _TRANSFORMED * shape.depth)
+
+
+def _stored_bf16(case: Case) -> Case:
+    """Small whole numbers, so that nothing is rounded before the result is."""
+    x, w, *more = (replace(operand, values=WHOLE) for operand in case.operands)
+    operands = (replace(x, dtype=BF16), w, *more)
+    return replace(case, name=f"{case.name}-bf16", operands=operands, results=(Result(GAPS, BF16),))
+
+
+def _square(name: str, x: tuple[int, int, int, int], k: int, r: int, op: Conv2d) -> ConvShape:
+    return ConvShape(name, x, (k, x[1] // op.groups, r, r), op)
+
+
+def _plain(name: str, epilogue: str) -> ConvShape:
+    op = Conv2d(padding=_SAME, epilogue=parse(epilogue))
+    return _square(name, (2, 20, 6, 5), 20, 3, op)
+
+
+_BIAS = _weights(1, 20, 1, 1)
+_PROLOGUE = Conv2d(prologue=parse("relu(mul($0, $1))"), n_prologue=1)
+_BLOCKS = Conv2d(padding=_SAME, store=DepthToSpaceStore(2, "CRD"))
+_PARTS = Conv2d(store=InterleaveStore(2, 1))
+_FUSED = (
+    _case(_plain("bias-relu", "relu(add($0, $1))"), _BIAS, x=GAPS),
+    _case(
+        _plain("residual", "hardswish(add(add($0, $1), $2))"),
+        _BIAS, Operand((2, 20, 6, 5), storage=GAPS), y=GAPS,
+    ),
+    _case(_plain("image-channel", "mul($0, $1)"), Operand((2, 20, 1, 1))),
+    _case(_plain("scalar", "add($0, $1)"), _weights()),
+    _case(_square("prologue", (2, 33, 6, 5), 20, 1, _PROLOGUE), _weights(1, 33, 1, 1)),
+    _case(_square("depth-to-space", (1, 9, 5, 4), 12, 3, _BLOCKS)),
+    _case(
+        _square("interleaved", (1, 16, 5, 4), 10, 1, _PARTS), Operand((1, 10, 5, 4), storage=LAST)
+    ),
+)  # fmt: skip
+
+_FAR = Conv2d(padding=(3, 3, 3, 3), dilation=(3, 3))
+_STRIDED = Conv2d((2, 2), (2, 1, 0, 3))
+_SPECIAL = (
+    _case(WINDOWS[1], x=ROWS, name="first-layer"),
+    _case(WINDOWS[11], x=ROWS, name="stem"),
+    _case(_plain("row-major", "$0"), x=ROWS, y=ROWS),
+    _case(_square("few-filters", (2, 16, 6, 19), 3, 3, Conv2d(padding=_SAME)), x=GAPS, y=ROWS),
+    _case(_square("few-filters-stride-2", (1, 8, 11, 12), 2, 5, _STRIDED), y=GAPS),
+    _case(_square("taps-far-apart", (2, 17, 7, 5), 20, 3, _FAR), x=GAPS, y=GAPS),
+    _case(_square("one-pixel-same", (3, 1, 1, 1), 1, 3, Conv2d(padding=_SAME))),
+    _case(_square("many-tiles", (1, 48, 15, 13), 48, 3, Conv2d(padding=_SAME))),
+)
+
+
+def _depthwise(
+    name: str, x: tuple[int, int, int, int], taps: int, op: Conv2d, storage: Storage = GAPS
+) -> Case:
+    shape = _square(name, x, x[1], taps, replace(op, groups=x[1]))
+    bias = (_weights(1, x[1], 1, 1),) * (op.epilogue.operands - 1)
+    return _case(shape, *bias, x=storage, y=storage)
+
+
+_DEPTHWISE = (
+    _depthwise("depthwise-5x5", (2, 48, 7, 7), 5, Conv2d(padding=(2, 2, 2, 2)), LAST),
+    _depthwise("depthwise-dilated", (1, 20, 15, 14), 3, Conv2d((1, 1), (4, 4, 4, 4), (4, 4)), LAST),
+    _depthwise("depthwise-borders", (2, 3, 10, 9), 3, Conv2d((2, 2), (1, 0, 2, 3))),
+    _depthwise("depthwise-bias", (2, 33, 9, 13), 3, Conv2d(padding=_SAME, epilogue=_BIAS_RELU)),
+)
+
+CASES = (
+    *(_case(shape) for shape in WINDOWS),
+    *_SPECIAL,
+    *_FUSED,
+    *_DEPTHWISE,
+    *(_stored_bf16(_case(WINDOWS[at])) for at in (0, 5, 8)),
+)

@@ -7,6 +7,7 @@ import struct
 __all__ = ["CONTEXT_WORDS", "COUNTER_WORDS", "real_word"]
 
 CONTEXT_WORDS = 6
+"""What every thread of a phase is told, see `emitter.BASES`."""
 COUNTER_WORDS = 8
 """Words from one thread's counter to the next one's: a cache line."""
 

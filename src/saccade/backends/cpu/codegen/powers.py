@@ -22,12 +22,13 @@ __all__ = ["power"]
 _INF = float("inf")
 _ATANH = tuple(1.0 / (2 * n + 1) for n in range(1, 11))  # of s², beyond s: |s| ≤ 0.1716
 _EXP2 = tuple(log(2.0) ** n / factorial(n) for n in range(14))
-_SCALE = 2.8853900817779268  # 2 / ln 2, and what float64 leaves of it
+# 2 / ln 2, and what float64 leaves of it.
+_SCALE = 2.8853900817779268
 _SCALE_REST = 4.0710547481862066e-17
-_ROOT_HALF = 0x3FE6A09E667F3BCD
-_SMALLEST_NORMAL = 2.0**-1022
+_ROOT_HALF = 0x3FE6A09E667F3BCD  # bits of √½
+_SMALLEST_NORMAL = 2.0**-1022  # float64; below it exponents are no longer in their place
 _MAGIC = 1.5 * 2.0**52  # adding it leaves an integer in the low bits
-_MAGIC_BITS = 0x4338000000000000
+_MAGIC_BITS = 0x4338000000000000  # of it
 _FAR = 1100.0  # beyond 2^±1100 all is infinite or zero
 
 

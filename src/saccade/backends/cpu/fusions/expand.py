@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from saccade.ir.op import Array, Op, TensorType, Work
-from saccade.opdefs._rules import expect, tensor_bytes
+from saccade.opdefs._conv_pair import pair_reference, pair_work
+from saccade.opdefs._rules import expect
 from saccade.opdefs.conv import Conv2d
 
 __all__ = ["ExpandDepthwise"]
@@ -46,14 +47,7 @@ class ExpandDepthwise(Op):
         return self.depthwise.infer([wide, inputs[2], *inputs[3 + self.n_expand :]])
 
     def reference(self, *inputs: Array) -> tuple[Array, ...]:
-        end = 3 + self.n_expand
-        (wide,) = self.expand.reference(*inputs[:2], *inputs[3:end])
-        return self.depthwise.reference(wide, inputs[2], *inputs[end:])
+        return pair_reference(self.expand, self.depthwise, self.n_expand, inputs)
 
     def work(self, inputs: Sequence[TensorType], outputs: Sequence[TensorType]) -> Work:
-        # Some may be stored in bfloat16; all are computed in the same type.
-        plain = [TensorType(one.dtype.arithmetic, one.shape) for one in inputs]
-        wide, end = self._infer_wide(plain), 3 + self.n_expand
-        first = self.expand.work([*plain[:2], *plain[3:end]], [wide])
-        second = self.depthwise.work([wide, plain[2], *plain[end:]], outputs)
-        return Work(first.flops + second.flops, tensor_bytes((*inputs, *outputs)))
+        return pair_work(self.expand, self.depthwise, self.n_expand, inputs, outputs)

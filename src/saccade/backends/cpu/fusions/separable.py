@@ -8,7 +8,8 @@ from typing import ClassVar
 
 from saccade.ir.dtype import DType
 from saccade.ir.op import Array, Op, TensorType, Work
-from saccade.opdefs._rules import expect, tensor_bytes
+from saccade.opdefs._conv_pair import pair_reference, pair_work
+from saccade.opdefs._rules import expect
 from saccade.opdefs.conv import Conv2d
 
 __all__ = ["SeparableConv2d"]
@@ -36,8 +37,7 @@ class SeparableConv2d(Op):
     n_depthwise: int
     between: DType = DType.F32
 
-    def infer_between(self, inputs: Sequence[TensorType]) -> TensorType:
-        """What `depthwise` gives."""
+    def _infer_between(self, inputs: Sequence[TensorType]) -> TensorType:
         least = 3 + self.n_depthwise
         expect(self, len(inputs) >= least, f"takes {least} operands or more, got {len(inputs)}")
         expect(self, self.between.is_float, f"{self.between.value} between the convolutions")
@@ -45,7 +45,7 @@ class SeparableConv2d(Op):
         return middle
 
     def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
-        middle, weights = self.infer_between(inputs), inputs[2]
+        middle, weights = self._infer_between(inputs), inputs[2]
         one = weights.shape[2:] == (1, 1) and self.pointwise.groups == 1
         plain = self.pointwise.stride == (1, 1) and not any(self.pointwise.padding)
         expect(self, one and plain, "the second window is not 1x1 with stride 1")
@@ -53,14 +53,7 @@ class SeparableConv2d(Op):
         return self.pointwise.infer([middle, weights, *inputs[3 + self.n_depthwise :]])
 
     def reference(self, *inputs: Array) -> tuple[Array, ...]:
-        end = 3 + self.n_depthwise
-        (middle,) = self.depthwise.reference(*inputs[:2], *inputs[3:end])
-        return self.pointwise.reference(middle, inputs[2], *inputs[end:])
+        return pair_reference(self.depthwise, self.pointwise, self.n_depthwise, inputs)
 
     def work(self, inputs: Sequence[TensorType], outputs: Sequence[TensorType]) -> Work:
-        # Some may be stored in bfloat16; all are computed in the same type.
-        plain = [TensorType(one.dtype.arithmetic, one.shape) for one in inputs]
-        middle, end = self.infer_between(plain), 3 + self.n_depthwise
-        first = self.depthwise.work([*plain[:2], *plain[3:end]], [middle])
-        second = self.pointwise.work([middle, plain[2], *plain[end:]], outputs)
-        return Work(first.flops + second.flops, tensor_bytes((*inputs, *outputs)))
+        return pair_work(self.depthwise, self.pointwise, self.n_depthwise, inputs, outputs)

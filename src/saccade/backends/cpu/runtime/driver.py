@@ -41,21 +41,19 @@ if TYPE_CHECKING:
 
 __all__ = [
     "JOB_WORDS",
-    "SYMBOLS",
     "TEAM_WORDS",
     "Driver",
     "compile_driver",
     "driver",
     "driver_code",
-    "driver_text",
     "nanoseconds_per_tick",
     "provide",
     "provide_code",
 ]
 
-JOB_WORDS = 8
-TEAM_WORDS = 64
-SYMBOLS = ("saccade_run", "saccade_walk", "saccade_worker", "saccade_region", "saccade_clock")
+JOB_WORDS = 8  # of 8 bytes: phases, their number, bases, counters, team, width, fault, clock
+TEAM_WORDS = 64  # of 8 bytes: what threads wait on has lines of cache of its own
+_SYMBOLS = ("saccade_run", "saccade_walk", "saccade_worker", "saccade_region", "saccade_clock")
 
 _TEXT = """
 target triple = "{triple}"
@@ -320,7 +318,7 @@ class Driver:
         """Reads the counter that profiles are measured with."""
 
 
-def driver_text(target: Target) -> str:
+def _driver_text(target: Target) -> str:
     """The driver as LLVM IR."""
     arm = target.isa == "neon"
     relax = "call void @llvm.aarch64.hint(i32 1)" if arm else "call void @llvm.x86.sse2.pause()"
@@ -342,7 +340,7 @@ def compile_driver(target: Target) -> bytes:
         from saccade.backends.cpu.codegen.compile import object_code  # noqa: PLC0415 - a warm start has it linked
 
     with forkless:
-        return object_code(driver_text(target), target)
+        return object_code(_driver_text(target), target)
 
 
 def driver_code(target: Target, make: Callable[[Target], bytes], *, disk: bool) -> bytes:
@@ -353,7 +351,7 @@ def driver_code(target: Target, make: Callable[[Target], bytes], *, disk: bool) 
     with forkless:
         from saccade.backends.cpu.runtime.objects import keep_text, kept_text  # noqa: PLC0415 - see above
 
-    text = driver_text(target)
+    text = _driver_text(target)
     found = kept_text(text, target) if disk else None
     if found is None:
         found = make(target)
@@ -380,7 +378,7 @@ def provide_code(code: Callable[[], bytes]) -> None:
         with forkless:
             from saccade.backends.cpu.runtime.linker import link  # noqa: PLC0415 - see `compile_driver`
 
-        provide(link([code()], SYMBOLS))
+        provide(link([code()], _SYMBOLS))
 
 
 def driver() -> Driver:

@@ -17,7 +17,7 @@ from saccade.backends.cpu.runtime.image import Image
 
 __all__ = ["Unknown", "flatten"]
 
-_ALIGN = 64
+_ALIGN = 64  # bytes: a line of cache
 
 _HEADER = struct.Struct("<4sBBBB8xHHIQQQIHHHHHH")
 _SECTION = struct.Struct("<IIQQQQIIQQ")
@@ -25,6 +25,7 @@ _SYMBOL = struct.Struct("<IBBHQQ")
 _RELA = struct.Struct("<QQq")
 _RELATIVE = struct.Struct("<i")
 
+# Numbers of the ELF format: files, sections, their flags, symbols, relocations.
 _RELOCATABLE, _X86_64 = 1, 62
 _PROGBITS, _SYMTAB, _RELA_TABLE, _UNWIND = 1, 2, 4, 0x70000001
 _WRITE, _ALLOC, _THREAD_LOCAL = 0x1, 0x2, 0x400

@@ -43,7 +43,7 @@ Step = tuple[int, Binary, int, int]
 """The place of a result, how it is computed, the places of both operands. Comparisons have a
 negative place, which says how they came out."""
 
-_TRUE, _FALSE = -1, -2
+_TRUE, _FALSE = -1, -2  # places of comparisons that came out so
 
 
 class UntraceableError(TypeError):

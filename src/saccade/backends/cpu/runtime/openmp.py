@@ -17,6 +17,7 @@ import numpy as np
 from saccade.backends.cpu.runtime.driver import TEAM_WORDS, driver
 from saccade.backends.cpu.runtime.team import (
     PATIENCE_AT_BARRIER,
+    PATIENCE_WORD,
     FutexTeam,
     Inline,
     Job,
@@ -26,8 +27,8 @@ from saccade.backends.cpu.runtime.team import (
 __all__ = ["OpenMpTeam", "openmp_library", "run_on_pool"]
 
 _NAMES = ("libgomp", "libiomp5", "libomp")
-_ENTRY_WORDS = 8
-_ARRIVALS, _EPOCH, _SLEEPERS = 32, 40, 48  # see `driver`
+_ENTRY_WORDS = 8  # of 8 bytes, a line of cache: what a region's threads start with
+_ARRIVALS, _EPOCH, _SLEEPERS = 32, 40, 48  # words of a team, see `driver`
 
 
 @cache
@@ -60,7 +61,7 @@ class _Region:
         self.team = self._memory[start + _ENTRY_WORDS : start + _ENTRY_WORDS + TEAM_WORDS]
         asked = (library.omp_get_thread_num, library.omp_get_num_threads)
         self.entry[1:3] = [ctypes.cast(f, ctypes.c_void_p).value or 0 for f in asked]
-        self.team[56:58] = PATIENCE_AT_BARRIER
+        self.team[PATIENCE_WORD : PATIENCE_WORD + 2] = PATIENCE_AT_BARRIER
         self.entry_address, self.team_address = self.entry.ctypes.data, self.team.ctypes.data
 
 

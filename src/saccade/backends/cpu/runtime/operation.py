@@ -34,7 +34,7 @@ _TABLE, _COUNT, _BASES, _COUNTERS, _WIDTH, _FAULT = 0, 1, 2, 3, 5, 6
 _RECORD = JOB_WORDS
 _STATUS = _RECORD + 8
 _ARENA = _STATUS + 1
-_LINE = 64
+_LINE = 64  # bytes of a line of cache
 
 
 class _Flight:

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 __all__ = ["CpuProgram", "Stopwatch"]
 
 PAGE = 4096
+"""Bytes."""
 
 _arenas = Workspaces(keep=1 << 60, room=4)
 """Of runs in flight: programs share them, so that a new size finds pages that are there."""

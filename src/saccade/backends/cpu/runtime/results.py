@@ -23,6 +23,8 @@ __all__ = ["Results"]
 
 _LEAST = 16 << 20
 """Bytes; smaller arrays mostly get pages that the C library kept."""
+_KEPT = 256 << 20
+"""Bytes that may wait for the next result, unless told otherwise."""
 _LOOSE = 2
 """Times its own size that the memory of a result may have."""
 
@@ -34,7 +36,7 @@ class Results:
         keep: Bytes that may wait for the next result.
     """
 
-    def __init__(self, keep: int = 256 << 20) -> None:
+    def __init__(self, keep: int = _KEPT) -> None:
         self._keep = keep
         self._idle: list[Block] = []  # the one that came back last at the end
         self._lock = Lock()

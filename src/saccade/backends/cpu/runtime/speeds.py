@@ -14,7 +14,8 @@ from saccade.options import default_threads
 
 __all__ = ["measured_speeds"]
 
-_LAUNCH = 0.7  # microseconds of a phase's arguments, claims and cold code, beside the barrier
+# Microseconds of a phase's arguments, claims and cold code, beside the barrier (Zen 4).
+_LAUNCH = 0.7
 _TEAM = 2  # cores that memory is measured with
 _LOOK = 8 << 20  # bytes of a look at memory, a fraction of the scheduler's time slice
 _MOST = 512 << 20  # bytes that are looked at, where three times the last cache would be more

@@ -30,6 +30,8 @@ _current_core = ctypes.CDLL(None).sched_getcpu
 # yield 300 ns or more.
 PATIENCE_AT_BARRIER = (600, 5_000)
 PATIENCE_BETWEEN_RUNS = (5_000, 8_000)
+PATIENCE_WORD = 56
+"""First of the four words of a team that hold its patience: at barriers, then between runs."""
 
 
 class Words(Protocol):
@@ -88,7 +90,8 @@ class FutexTeam:
         self._memory = np.zeros(TEAM_WORDS + 16, np.int64)
         start = (-self._memory.ctypes.data % 64) // 8
         self._words = self._memory[start : start + TEAM_WORDS]
-        self._words[56:60] = (*PATIENCE_AT_BARRIER, *PATIENCE_BETWEEN_RUNS)
+        patience = (*PATIENCE_AT_BARRIER, *PATIENCE_BETWEEN_RUNS)
+        self._words[PATIENCE_WORD : PATIENCE_WORD + 4] = patience
         self._address = self._words.ctypes.data
         self._selves = np.zeros((max(width - 1, 1), 8), np.int64)
         self._started = False

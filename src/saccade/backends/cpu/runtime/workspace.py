@@ -22,8 +22,10 @@ if TYPE_CHECKING:
 __all__ = ["HUGE_PAGE", "Block", "Workspaces", "advise_huge_pages", "fresh_block"]
 
 HUGE_PAGE = 2 << 20
-_SMALL = 256 << 10  # calls that need no more are so short that a search would be noticed
-_MADV_HUGEPAGE = 14
+"""Bytes."""
+_KEPT = 512 << 20  # bytes of memory that waits for the next call, unless told otherwise
+_SMALL = 256 << 10  # bytes; calls that need no more are so short that a search would be noticed
+_MADV_HUGEPAGE = 14  # Linux's number
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -67,7 +69,7 @@ class Workspaces:
             than the last one finds its pages there, and touches only the others for the first time.
     """
 
-    def __init__(self, keep: int = 512 << 20, room: int = 1) -> None:
+    def __init__(self, keep: int = _KEPT, room: int = 1) -> None:
         self._keep = keep
         self._room = room
         self._small: list[Block] = []  # all of one size

@@ -1,6 +1,6 @@
 """What a model needs to run, ready on disk: a warm start maps it, checks it and calls it.
 
-One folder per model (the file's digest, the precision, Saccade's code) with
+One folder per model (the file's digest, device, precision, Saccade's code) with
 
 - `*.signature`: for each set of options, the inputs and outputs: with it the model is known to
   compile;
@@ -48,14 +48,14 @@ if TYPE_CHECKING:
 
 __all__ = ["Bundles", "bundles_of"]
 
-_PROGRAMS = 64
+_PROGRAMS = 64  # of a model, one for each of so many sizes; the others go
 
 
 def bundles_of(identity: str, options: Options) -> Bundles | None:
     """The folder of a model, or None where there can be none.
 
     Args:
-        identity: Of the model as it is lowered: the file's digest, and the precision.
+        identity: Of the model as it is lowered: the file's digest, the device and the precision.
         options: What it is compiled with.
     """
     machine, llvm = machine_identity(), llvm_identity()

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Task", "parts", "room", "rooms", "side_by_side", "tasks_into"]
 
-_PAGE = 4096
+_PAGE = 4096  # bytes
 _OWN_BLOCK = 4 << 20
 """Constants of so many bytes have memory of their own; it goes when they do."""
 _ALONE = 1 << 17

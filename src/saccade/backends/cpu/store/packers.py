@@ -24,7 +24,7 @@ __all__ = ["Packers"]
 
 _KERNEL = "pack.panels"
 # The NumPy functions take 10 ms or so for a MB; an object takes 100 ms to compile.
-_WORTH_COMPILING = 8 << 20
+_WORTH_COMPILING = 8 << 20  # bytes of constants
 
 
 class Packers(PackerCode):

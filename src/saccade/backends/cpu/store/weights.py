@@ -39,9 +39,10 @@ Put = Callable[[int, "Array"], None]
 
 _MAGIC = b"saccade weights2"
 _PREFIX = struct.Struct("<16sQ32s")
-_PAGE = 4096
-_ALIGN = 64
-_LARGEST_INDEX = 1 << 26
+_PAGE = 4096  # bytes, what files are mapped by
+_ALIGN = 64  # bytes, what kernels expect of constants: a line of cache
+_LARGEST_INDEX = 1 << 26  # bytes; a longer one is damage
+_BLOCK = 1 << 20  # bytes that are written at a time
 
 
 def place(sizes: Iterable[tuple[str, int]]) -> list[Placed]:
@@ -121,7 +122,7 @@ def _reserve(file: int, size: int) -> None:
     except OSError as error:
         if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS):
             raise
-        block = bytes(1 << 20)
+        block = bytes(_BLOCK)
         for at in range(0, size, len(block)):
             _write_at(file, memoryview(block)[: size - at], at)
 

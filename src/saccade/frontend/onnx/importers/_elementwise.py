@@ -14,7 +14,7 @@ from saccade.ir import DType, Expr, Value
 from saccade.ir.expr import IDENTITY, arg, const
 from saccade.opdefs import Pointwise
 
-__all__ = ["cast_to", "pointwise", "with_symbols"]
+__all__ = ["cast_to", "common", "pointwise", "with_symbols"]
 
 _EXACT = 2**53
 _COMPARISONS = frozenset(
@@ -34,7 +34,7 @@ def pointwise(
         call: The node.
         make: Builds the expression from those of the operands.
         operands: Broadcast as in NumPy.
-        dtype: Element type of the result; that of the first operand if None.
+        dtype: Element type of the result; that of the first operand if None, or float16 if any is.
     """
     literals = [_literal(call, value) for value in operands]
     rank = max(
@@ -49,13 +49,21 @@ def pointwise(
         if value not in live:
             live.append(value)
         parts.append(arg(live.index(value)))
-    result = operands[0].dtype if dtype is None else dtype
+    result = common(operands) if dtype is None else dtype
     return call.emit(Pointwise(expr=make(*parts), dtype=result), *live)
 
 
+def common(operands: Sequence[Value]) -> DType:
+    """The element type of a result: the operands', some of which may be known in float32."""
+    half = any(value.dtype is DType.F16 for value in operands)
+    return DType.F16 if half else operands[0].dtype
+
+
 def _literal(call: Call, value: Value) -> float | None:
-    array = call.build.constants.get(value)
-    if array is None or array.size != 1:
+    if any(d != 1 for d in value.shape):
+        return None
+    array = call.build.array(value)
+    if array is None:
         return None
     number = array.item()
     return float(number) if value.dtype.is_float or abs(number) <= _EXACT else None

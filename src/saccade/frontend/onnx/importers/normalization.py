@@ -47,7 +47,7 @@ def import_batch_normalization(call: Call) -> Sequence[Operand]:
 
 
 def _per_channel(call: Call, array: Array, x: Value) -> Value:
-    shaped = array.astype(x.dtype.numpy).reshape((1, -1, *(1,) * (x.rank - 2)))
+    shaped = array.astype(x.dtype.arithmetic.numpy).reshape((1, -1, *(1,) * (x.rank - 2)))
     return call.build.constant(shaped, f"{call.name}.parameter")
 
 
@@ -80,8 +80,10 @@ def import_group_normalization(call: Call) -> Sequence[Operand]:
     if call.opset < 21:
         each = x.shape[1] // groups
         scale, bias = (
-            call.build.constant(np.repeat(call.constant(index, "a parameter"), each), call.name)
-            for index in (1, 2)
+            call.build.known(
+                np.repeat(call.constant(index, "a parameter"), each), value.dtype, call.name
+            )
+            for index, value in ((1, scale), (2, bias))
         )
     op = GroupNorm(groups=groups, epsilon=call.number("epsilon", 1e-5))
     return [call.emit(op, x, scale, bias)]

@@ -9,7 +9,7 @@ from functools import partial, reduce
 import numpy as np
 
 from saccade.frontend.onnx.call import Call, Importer, Operand
-from saccade.frontend.onnx.importers._elementwise import cast_to, pointwise, with_symbols
+from saccade.frontend.onnx.importers._elementwise import cast_to, common, pointwise, with_symbols
 from saccade.frontend.onnx.moves import reshaped
 from saccade.frontend.onnx.refusal import Refusal
 from saccade.frontend.onnx.symbolic import Symbolic, cast
@@ -26,9 +26,9 @@ _MOST_OPERANDS = 8
 
 _DTYPES = {
     1: DType.F32, 2: DType.U8, 3: DType.I8, 4: DType.U16, 5: DType.I16, 6: DType.I32,
-    7: DType.I64, 9: DType.BOOL, 10: DType.F32, 11: DType.F64, 12: DType.U32, 13: DType.U64,
+    7: DType.I64, 9: DType.BOOL, 10: DType.F16, 11: DType.F64, 12: DType.U32, 13: DType.U64,
 }  # fmt: skip
-"""`onnx.TensorProto` element types; float16 is computed in float32."""
+"""`onnx.TensorProto` element types."""
 
 
 def _same(call: Call, op: str, dtype: DType | None = None) -> Sequence[Operand]:
@@ -117,15 +117,17 @@ def _clipped(x: Expr, low: Expr | None, high: Expr | None) -> Expr:
 
 def _pow(call: Call) -> Sequence[Operand]:
     base, exponent = call.value(0), call.value(1)
-    array = call.build.constants.get(exponent)
+    array = call.build.array(exponent)
     power = float(array.item()) if array is not None and array.size == 1 else None
     if power is not None and base.dtype.is_float and exponent.rank <= base.rank:
         if power == 2:
             return [pointwise(call, lambda x: apply("mul", x, x), [base])]
         if power == 0.5:
             return [pointwise(call, partial(apply, "sqrt"), [base])]
-    operands = [base, cast_to(call, exponent, base.dtype)]
-    return [pointwise(call, partial(apply, "pow"), operands)]
+    if exponent.dtype.arithmetic is not base.dtype.arithmetic:
+        exponent = cast_to(call, exponent, base.dtype)
+    operands = [base, exponent]
+    return [pointwise(call, partial(apply, "pow"), operands, base.dtype)]
 
 
 def _mod(call: Call) -> Sequence[Operand]:
@@ -134,7 +136,7 @@ def _mod(call: Call) -> Sequence[Operand]:
 
 def _where(call: Call) -> Sequence[Operand]:
     operands = [call.value(index) for index in range(3)]
-    return [pointwise(call, partial(apply, "where"), operands, operands[1].dtype)]
+    return [pointwise(call, partial(apply, "where"), operands, common(operands[1:]))]
 
 
 def _hard_sigmoid(call: Call) -> Sequence[Operand]:

@@ -9,6 +9,7 @@ import numpy as np
 
 from saccade.frontend.onnx.call import Call, Operand
 from saccade.frontend.onnx.refusal import Refusal
+from saccade.ir import storage
 from saccade.ir.dim import minimum, product
 from saccade.opdefs import NonMaxSuppression, RoiAlign
 
@@ -56,7 +57,7 @@ def import_non_max_suppression(call: Call) -> Sequence[Operand]:
         centred=call.flag("center_point_box"),
     )
     if bound == 0:  # no limit means no boxes
-        op.infer([boxes.type, scores.type])
+        storage.infer(op, [boxes.type, scores.type])
         return [call.build.constant(np.zeros((0, 3), np.int64), call.name)]
     rows = call.build.symbol(_label(call))
     selected, found = call.build.emit(replace(op, rows=rows), [boxes, scores], call.name)

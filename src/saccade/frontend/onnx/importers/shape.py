@@ -17,7 +17,6 @@ from saccade.ir import Array, DType
 from saccade.ir.dim import product
 
 __all__ = [
-    "MOVES_OF_CONTENTS",
     "import_constant",
     "import_constant_of_shape",
     "import_range",
@@ -27,10 +26,10 @@ __all__ = [
 ]
 
 
-def _contents(elements: Sequence[object], dtype: DType = DType.I64) -> Symbolic:
+def _contents(elements: Sequence[object]) -> Symbolic:
     array = np.empty(len(elements), dtype=object)
     array[:] = elements
-    return Symbolic(dtype, array)
+    return Symbolic(DType.I64, array)
 
 
 def import_shape(call: Call) -> Sequence[Operand]:
@@ -94,7 +93,7 @@ def import_range(call: Call) -> Sequence[Operand]:
     if count > FOLD_ELEMENTS:
         raise Refusal(f"a range of {count} numbers")
     values = first + step * np.arange(count)
-    return [call.build.constant(values.astype(start.dtype), call.name)]
+    return [call.build.known(values.astype(start.dtype), call.operand(0).dtype, call.name)]
 
 
 # -- movement of symbolic contents: plain NumPy ----------------------------------------------------
@@ -170,7 +169,7 @@ def _expand(call: Call, array: np.ndarray[tuple[int, ...], np.dtype[np.object_]]
     return np.broadcast_to(array, np.broadcast_shapes(array.shape, target))
 
 
-MOVES_OF_CONTENTS: dict[str, Importer] = {
+_MOVES_OF_CONTENTS: dict[str, Importer] = {
     "Concat": _concat,
     "Expand": _move(_expand),
     "ReduceProd": _reduce_prod,
@@ -183,7 +182,7 @@ MOVES_OF_CONTENTS: dict[str, Importer] = {
 
 def with_contents(name: str, importer: Importer) -> Importer:
     """An importer that also works on symbolic contents of its first operand (of Concat: any)."""
-    symbolic = MOVES_OF_CONTENTS[name]
+    symbolic = _MOVES_OF_CONTENTS[name]
 
     @wraps(importer)
     def wrapped(call: Call) -> Sequence[Operand]:

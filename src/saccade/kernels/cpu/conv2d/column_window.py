@@ -6,7 +6,7 @@ outside the picture are read from a vector of zeros instead, so that no input ne
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from saccade.backends.cpu.codegen.language import Kernel, Ptr
     from saccade.backends.cpu.codegen.values import Bool, Int, Vec
 
-__all__ = ["ColumnWindow", "best_pixels", "valid_taps"]
+__all__ = ["ColumnWindow", "valid_taps"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +68,3 @@ def valid_taps(k: Kernel, first: Int, size: Int, taps: Int, dilation: Int) -> tu
     low = (before + dilation - 1) // dilation
     room = k.maximum_int(size - first, 0)
     return low, k.minimum_int((room + dilation - 1) // dilation, taps)
-
-
-def best_pixels(columns: int, choices: Sequence[int]) -> int:
-    """Of `choices`, the number of pixels at a time that takes a row of `columns` fastest."""
-    return min(choices, key=lambda n: (-(-columns // n) * (n + 1.5), -n))

@@ -60,14 +60,11 @@ class Epilogue:
     Args:
         k: Builder.
         code: What to emit.
-        lanes: Width of a vector; the target's unless given.
         out: Where the results go; declared as the last pointer unless given.
     """
 
-    def __init__(
-        self, k: Kernel, code: tuple[str, ...], lanes: int | None = None, out: Ptr | None = None
-    ) -> None:
-        self.k, self.lanes = k, lanes or k.lanes
+    def __init__(self, k: Kernel, code: tuple[str, ...], out: Ptr | None = None) -> None:
+        self.k, self.lanes = k, k.lanes
         self.expr = parse(code[0])
         self.kind, self.tail, *self.extra = code[1].split(":")
         result, *part = code[2].split(":")

@@ -12,6 +12,7 @@ from saccade.ir import IndexMap
 from saccade.kernels.base import Call, CpuKernel, In, Launch, Out, View, one_way
 from saccade.kernels.cpu.movement.copy_code import CopyConfig, copy_launch, copy_way, emit_copy
 from saccade.kernels.cpu.movement.copy_transposed import MICROS
+from saccade.kernels.cpu.refusals import refuse_repeats
 from saccade.kernels.machine import beyond_caches, machine
 from saccade.opdefs.movement import Concat, Move
 
@@ -53,9 +54,7 @@ def refuse_views(call: Call) -> str | None:
         return "a change of element type"
     if out.dtype.itemsize not in _ITEMSIZES:
         return f"elements of {out.dtype.itemsize} bytes"
-    if out.size and any(s == 0 and n > 1 for n, s in zip(out.shape, out.strides, strict=True)):
-        return "the result repeats elements"
-    return None
+    return refuse_repeats(out)
 
 
 def supports(call: Call) -> str | None:

@@ -35,6 +35,7 @@ from saccade.kernels.cpu.nms.config import (
     most_strips,
     room,
 )
+from saccade.kernels.cpu.refusals import refuse_types
 from saccade.kernels.machine import machine
 from saccade.opdefs.nms import NonMaxSuppression
 
@@ -48,9 +49,9 @@ _FEW = 256
 
 def supports(call: Call) -> str | None:
     """Why this kernel cannot take the call."""
-    for view in call.inputs:
-        if view.dtype not in floats.FLOATS or view.dtype is DType.F64:
-            return f"elements of type {view.dtype.value}"
+    refused = refuse_types(call.inputs, floats.FLOATS - {DType.F64})
+    if refused is not None:
+        return refused
     if call.inputs[1].strides[2] != 1 and call.inputs[1].shape[2] > 1:
         return "scores of a class that are not side by side"
     selected = call.outputs[0]

@@ -42,6 +42,7 @@ from saccade.kernels.cpu.nms.config import (
 )
 from saccade.kernels.cpu.nms.greedy_suppression import emit_greedy
 from saccade.kernels.cpu.nms.score_order import emit_order
+from saccade.kernels.cpu.refusals import refuse_types
 from saccade.kernels.machine import machine
 from saccade.opdefs.nms import Nms
 
@@ -54,9 +55,9 @@ _ORDER, _RANKS, _CLASSES, _KEYS, _ITEMS, _STAYS, _RECORDS, _VECTORS, _FIRSTS, _F
 
 def supports(call: Call) -> str | None:
     """Why this kernel cannot take the call."""
-    for view in call.inputs[:2]:
-        if view.dtype not in floats.FLOATS:
-            return f"elements of type {view.dtype.value}"
+    refused = refuse_types(call.inputs[:2], floats.FLOATS)
+    if refused is not None:
+        return refused
     if call.inputs[2:] and call.inputs[2].dtype is not DType.I64:
         return f"groups of type {call.inputs[2].dtype.value}"
     if call.outputs[0].strides != (1,):

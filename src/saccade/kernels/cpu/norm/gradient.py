@@ -28,6 +28,7 @@ from saccade.kernels.cpu.norm.gradient_formula import rule_of
 from saccade.kernels.cpu.norm.gradient_infinity import ExtremePlan
 from saccade.kernels.cpu.norm.gradient_launch import Plan
 from saccade.kernels.cpu.norm.gradient_ties import Paint, Rows, Ties
+from saccade.kernels.cpu.refusals import refuse_repeats
 from saccade.kernels.machine import machine
 from saccade.opdefs.norm import VectorNormGrad
 
@@ -48,9 +49,7 @@ def supports(call: Call) -> str | None:
     out = call.outputs[0]
     if out.dtype is not call.inputs[1].dtype:
         return "x and its gradient differ in type"
-    if out.size and any(s == 0 and n > 1 for n, s in zip(out.shape, out.strides, strict=True)):
-        return "the result repeats elements"
-    return None
+    return refuse_repeats(out)
 
 
 def launch(call: Call) -> tuple[Launch, ...]:

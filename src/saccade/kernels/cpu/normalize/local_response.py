@@ -16,6 +16,7 @@ from saccade.backends.cpu.codegen.values import Int, Mask, Vec
 from saccade.kernels.base import Call, CpuKernel, In, Launch, Out, Scratch, one_way
 from saccade.kernels.cpu.movement.loop_nest import Loops, Nest, collapse, inner_kind, partition
 from saccade.kernels.cpu.pointwise.vector_elements import FLOATS, from_float, load, store, to_float
+from saccade.kernels.cpu.refusals import refuse_repeats, refuse_types
 from saccade.kernels.machine import machine
 from saccade.opdefs.normalize import LocalResponseNorm
 
@@ -37,15 +38,11 @@ class LocalResponseConfig:
 
 def supports(call: Call) -> str | None:
     """Why this kernel cannot take the call."""
-    out = call.outputs[0]
-    for view in (call.inputs[0], out):
-        if view.dtype not in FLOATS:
-            return f"elements of type {view.dtype.value}"
-    if out.size and any(s == 0 and n > 1 for n, s in zip(out.shape, out.strides, strict=True)):
-        return "the result repeats elements"
-    if call.op.size > 64:
+    x, out = call.inputs[0], call.outputs[0]
+    refused = refuse_types((x, out), FLOATS) or refuse_repeats(out)
+    if refused is None and call.op.size > 64:
         return f"sums of {call.op.size} channels"
-    return None
+    return refused
 
 
 def launch(call: Call) -> tuple[Launch, ...]:

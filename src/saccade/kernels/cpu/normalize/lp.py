@@ -15,6 +15,7 @@ from saccade.backends.cpu.codegen.values import Vec
 from saccade.kernels.base import Call, CpuKernel, In, Launch, Out, one_way
 from saccade.kernels.cpu.normalize.axis_sweep import Place, Step, Sweep, SweepCode, plan_sweep
 from saccade.kernels.cpu.pointwise.vector_elements import FLOATS
+from saccade.kernels.cpu.refusals import refuse_repeats, refuse_types
 from saccade.kernels.machine import machine
 from saccade.opdefs.normalize import LpNormalize
 
@@ -31,13 +32,8 @@ class LpNormalizeConfig:
 
 def supports(call: Call) -> str | None:
     """Why this kernel cannot take the call."""
-    out = call.outputs[0]
-    for view in (call.inputs[0], out):
-        if view.dtype not in FLOATS:
-            return f"elements of type {view.dtype.value}"
-    if out.size and any(s == 0 and n > 1 for n, s in zip(out.shape, out.strides, strict=True)):
-        return "the result repeats elements"
-    return None
+    x, out = call.inputs[0], call.outputs[0]
+    return refuse_types((x, out), FLOATS) or refuse_repeats(out)
 
 
 def launch(call: Call) -> tuple[Launch, ...]:

@@ -25,6 +25,7 @@ from saccade.kernels.cpu.normalize.axis_sweep import (
 )
 from saccade.kernels.cpu.pointwise.chain import broadcast_strides
 from saccade.kernels.cpu.pointwise.vector_elements import FLOATS
+from saccade.kernels.cpu.refusals import refuse_repeats, refuse_types
 from saccade.kernels.machine import machine
 from saccade.opdefs.normalize import GroupNorm, LayerNorm
 
@@ -71,13 +72,7 @@ def _plan(call: Call) -> SweepPlan:
 
 def supports(call: Call) -> str | None:
     """Why this kernel cannot take the call."""
-    for view in _views(call):
-        if view.dtype not in FLOATS:
-            return f"elements of type {view.dtype.value}"
-    out = call.outputs[0]
-    if out.size and any(s == 0 and n > 1 for n, s in zip(out.shape, out.strides, strict=True)):
-        return "the result repeats elements"
-    return None
+    return refuse_types(_views(call), FLOATS) or refuse_repeats(call.outputs[0])
 
 
 def launch(call: Call) -> tuple[Launch, ...]:

@@ -46,6 +46,7 @@ from saccade.kernels.cpu.pointwise.vector_elements import (
     FLOATS,
     INTEGERS,
 )
+from saccade.kernels.cpu.refusals import refuse_repeats, refuse_types
 from saccade.kernels.machine import beyond_caches, machine
 from saccade.opdefs.pointwise import Pointwise
 
@@ -95,13 +96,10 @@ def _is_integer(call: Call) -> bool:
 
 def supports(call: Call) -> str | None:
     """Why this kernel cannot take the call."""
-    known = FLOATS | INTEGERS
-    for view in (*call.inputs, *call.outputs):
-        if view.dtype not in known:
-            return f"elements of type {view.dtype.value}"
     out = call.outputs[0]
-    if out.size and any(s == 0 and n > 1 for n, s in zip(out.shape, out.strides, strict=True)):
-        return "the result repeats elements"
+    refused = refuse_types((*call.inputs, *call.outputs), FLOATS | INTEGERS) or refuse_repeats(out)
+    if refused is not None:
+        return refused
     if len(out.shape) > MAX_RANK:
         return f"more than {MAX_RANK} axes"
     if _is_integer(call):

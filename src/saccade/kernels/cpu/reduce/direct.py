@@ -33,6 +33,7 @@ from saccade.kernels.cpu.movement.loop_nest import Loops, Nest, Partition, inner
 from saccade.kernels.cpu.pointwise.vector_elements import FLOATS
 from saccade.kernels.cpu.reduce.direct_code import ReduceConfig, emit_reduce
 from saccade.kernels.cpu.reduce.direct_launch import Cache, Walk, cut_parts, plan_walk
+from saccade.kernels.cpu.refusals import refuse_repeats, refuse_types
 from saccade.kernels.machine import machine
 from saccade.opdefs.norm import VectorNorm
 from saccade.opdefs.reduce import Reduce
@@ -96,10 +97,7 @@ def _walk(call: Call) -> Walk:
 
 def supports(call: Call) -> str | None:
     """Why this kernel cannot take the call."""
-    for view in (*call.inputs, *call.outputs):
-        if view.dtype not in FLOATS:
-            return f"elements of type {view.dtype.value}"
-    return _refuse_places(call)
+    return refuse_types((*call.inputs, *call.outputs), FLOATS) or _refuse_places(call)
 
 
 def supports_norm(call: Call) -> str | None:
@@ -111,12 +109,10 @@ def supports_norm(call: Call) -> str | None:
 
 
 def _refuse_places(call: Call) -> str | None:
-    out = call.outputs[0]
-    if out.size and any(s == 0 and n > 1 for n, s in zip(out.shape, out.strides, strict=True)):
-        return "the result repeats elements"
-    if len(_walk(call).gone) > _MOST_GONE:
+    refused = refuse_repeats(call.outputs[0])
+    if refused is None and len(_walk(call).gone) > _MOST_GONE:
         return f"more than {_MOST_GONE} separate axes that go"
-    return None
+    return refused
 
 
 def launch(call: Call) -> tuple[Launch, ...]:

@@ -18,6 +18,7 @@ from saccade.ir import DType
 from saccade.kernels.base import Call, CpuKernel, In, Launch, Out, one_way
 from saccade.kernels.cpu.movement.loop_nest import Loops, Nest, Row, collapse, inner_kind, partition
 from saccade.kernels.cpu.pointwise.vector_elements import FLOATS, from_float, load, store, to_float
+from saccade.kernels.cpu.refusals import refuse_repeats
 from saccade.kernels.machine import machine
 from saccade.opdefs.reduce import ArgReduce, CumSum
 
@@ -43,23 +44,16 @@ class ScanConfig:
     rank: int
 
 
-def _refuse_result(call: Call) -> str | None:
-    out = call.outputs[0]
-    if out.size and any(s == 0 and n > 1 for n, s in zip(out.shape, out.strides, strict=True)):
-        return "the result repeats elements"
-    return None
-
-
 def _sum_supports(call: Call) -> str | None:
     if call.inputs[0].dtype not in FLOATS | {DType.I64, DType.I32}:
         return f"elements of type {call.inputs[0].dtype.value}"
-    return _refuse_result(call)
+    return refuse_repeats(call.outputs[0])
 
 
 def _arg_supports(call: Call) -> str | None:
     if call.inputs[0].dtype not in FLOATS:
         return f"elements of type {call.inputs[0].dtype.value}"
-    return _refuse_result(call)
+    return refuse_repeats(call.outputs[0])
 
 
 def _phase(

@@ -29,6 +29,7 @@ from saccade.kernels.base import (
 )
 from saccade.kernels.cpu.floats import FLOATS, wide
 from saccade.kernels.cpu.movement.copy_code import CopyConfig, emit_copy
+from saccade.kernels.cpu.refusals import refuse_types
 from saccade.kernels.cpu.roi.align_samples import SampleCode, emit_sample
 from saccade.kernels.cpu.roi.bilinear_tables import TablesCode, TablesPlan, emit_tables
 from saccade.kernels.cpu.roi.box_operands import refuse_boxes
@@ -67,9 +68,9 @@ class RoiAlignConfig:
 def supports(call: Call) -> str | None:
     """Why this kernel cannot take the call."""
     x, out = call.inputs[0], call.outputs[0]
-    for view in (x, out):
-        if view.dtype not in FLOATS:
-            return f"elements of type {view.dtype.value}"
+    refused = refuse_types((x, out), FLOATS)
+    if refused is not None:
+        return refused
     if out.dtype is not x.dtype and wide(out.dtype.value) != wide(x.dtype.value):
         return f"{out.dtype.value} from {x.dtype.value}"
     if not (out.channels_last or flat_planes(out)):

@@ -30,12 +30,13 @@ from saccade.kernels.base import (
 )
 from saccade.kernels.cpu.floats import FLOATS, wide
 from saccade.kernels.cpu.movement.copy_code import CopyConfig, emit_copy
+from saccade.kernels.cpu.refusals import refuse_types
 from saccade.kernels.cpu.roi.align_gradient_bands import BandListsPlan, emit_band_lists
 from saccade.kernels.cpu.roi.align_gradient_scatter import SpreadCode, emit_spread
 from saccade.kernels.cpu.roi.bilinear_tables import TablesCode, TablesPlan, emit_tables
-from saccade.kernels.cpu.roi.box_operands import refuse_boxes
+from saccade.kernels.cpu.roi.box_operands import gradient_cost, refuse_boxes
 from saccade.kernels.cpu.roi.channel_blocks import NO_COPY, flat_planes, gather_block
-from saccade.kernels.machine import beyond_caches, machine
+from saccade.kernels.machine import beyond_caches
 from saccade.opdefs.roi_align import RoiAlignGradient
 
 __all__ = ["ROI_ALIGN_GRADIENT", "RoiAlignGradientConfig"]
@@ -64,9 +65,9 @@ class RoiAlignGradientConfig:
 def supports(call: Call) -> str | None:
     """Why this kernel cannot take the call."""
     grad, out = call.inputs[0], call.outputs[0]
-    for view in (grad, out):
-        if view.dtype not in FLOATS:
-            return f"elements of type {view.dtype.value}"
+    refused = refuse_types((grad, out), FLOATS)
+    if refused is not None:
+        return refused
     if wide(out.dtype.value) != wide(grad.dtype.value):
         return f"{out.dtype.value} from {grad.dtype.value}"
     if not (out.channels_last or flat_planes(out)):
@@ -176,11 +177,8 @@ def emit(k: Kernel, config: RoiAlignGradientConfig) -> None:
 
 
 def cost(call: Call) -> float:
-    """Microseconds: four multiply-adds a sample."""
-    op, grad = call.op, call.inputs[0]
-    samples = max(1, op.ratio if op.ratio > 0 else 2) ** 2
-    nbytes = call.outputs[0].nbytes + grad.nbytes
-    return machine(call.target).roofline(8.0 * samples * grad.size, nbytes, call.threads, 0.2)
+    """Microseconds."""
+    return gradient_cost(call, 0.2)
 
 
 ROI_ALIGN_GRADIENT = CpuKernel(

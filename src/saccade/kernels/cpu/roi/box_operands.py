@@ -15,12 +15,14 @@ from saccade.backends.cpu.codegen.values import I32, Bool, Int, IntLike, Mask, V
 from saccade.ir import DType
 from saccade.kernels.base import Call, In, Operand, Temp, View
 from saccade.kernels.cpu.floats import FLOATS, load_one, wide
+from saccade.kernels.machine import machine
 
 __all__ = [
     "Boxes",
     "BoxesCode",
     "BoxesPlan",
     "Order",
+    "gradient_cost",
     "plan_boxes",
     "put",
     "refuse_boxes",
@@ -71,6 +73,19 @@ class BoxesPlan:
     def order(self, index: int) -> Temp:
         """The temporary of `Order`."""
         return Temp(index, 4 * (Order.extra(self.pictures) + 2 * self.count))
+
+
+def gradient_cost(call: Call, share: float) -> float:
+    """Microseconds: four multiply-adds a sample, and what is read and written.
+
+    Args:
+        call: A gradient's.
+        share: Of the machine's peak that the kernel's arithmetic comes to.
+    """
+    op, grad = call.op, call.inputs[0]
+    samples = max(1, op.ratio if op.ratio > 0 else 2) ** 2
+    nbytes = call.outputs[0].nbytes + grad.nbytes
+    return machine(call.target).roofline(8.0 * samples * grad.size, nbytes, call.threads, share)
 
 
 def refuse_boxes(call: Call, at: int = 1) -> str | None:
@@ -179,6 +194,12 @@ class Order:
     def start(self, picture: Int) -> Int:
         """Where the boxes of a picture start; for the number of pictures, where all end."""
         return self.memory.load_int(picture * _STRIPS)
+
+    def part(self, first: Int, last: Int, number: Int, parts: Int) -> tuple[Int, Int]:
+        """The places of one of several equal parts of the boxes of pictures `first … last-1`."""
+        start = self.start(first)
+        total = self.start(last) - start
+        return start + total * number // parts, start + total * (number + 1) // parts
 
     def picture(self, box: Int) -> Int:
         """The picture of a box."""

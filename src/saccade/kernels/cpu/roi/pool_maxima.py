@@ -72,11 +72,8 @@ class _Maxima:
         """A chunk is some of the boxes, in their order by picture."""
         k, order = self.k, self.ranges.order
         with k.chunks(self.parts) as part:
-            start = order.start(self.first)
-            total = order.start(self.last) - start
-            low = start + total * part // self.parts
-            high = start + total * (part + 1) // self.parts
-            with k.range(low, high) as at:
+            span = order.part(self.first, self.last, part, self.parts)
+            with k.range(*span) as at:
                 box = order.box(at)
                 picture = order.picture(box) - self.first
                 source = self.x + (self.x_start + picture * self.x_n)

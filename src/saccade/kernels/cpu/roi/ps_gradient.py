@@ -15,7 +15,7 @@ from saccade.backends.cpu.codegen.values import Int, Vec
 from saccade.kernels.base import Call, CpuKernel, In, Launch, Out, Scratch, one_way
 from saccade.kernels.cpu.floats import FLOATS, lanes_of, load_one, wide
 from saccade.kernels.cpu.roi.bin_ranges import Ranges, RangesPlan
-from saccade.kernels.cpu.roi.box_operands import refuse_boxes
+from saccade.kernels.cpu.roi.box_operands import gradient_cost, refuse_boxes
 from saccade.kernels.cpu.roi.channel_blocks import flat_planes
 from saccade.kernels.cpu.roi.plane_blocks import Planar, picture_blocks
 from saccade.kernels.cpu.roi.plane_sums import Planes
@@ -31,7 +31,6 @@ from saccade.kernels.cpu.roi.ps_code import (
 )
 from saccade.kernels.cpu.roi.ps_gradient_scatter import emit_spread, spread_phases
 from saccade.kernels.cpu.roi.ps_runs import Runs, RunsPlan
-from saccade.kernels.machine import machine
 from saccade.opdefs.ps_roi import PsRoiGradient
 
 __all__ = ["PS_ROI_GRADIENT"]
@@ -156,11 +155,8 @@ def _pixels(
 
 
 def cost(call: Call) -> float:
-    """Microseconds: four multiply-adds a sample, and what is read and written."""
-    op, grad = call.op, call.inputs[0]
-    samples = max(1, op.ratio if op.ratio > 0 else 2) ** 2
-    nbytes = call.outputs[0].nbytes + grad.nbytes
-    return machine(call.target).roofline(8.0 * samples * grad.size, nbytes, call.threads, 0.1)
+    """Microseconds."""
+    return gradient_cost(call, 0.1)
 
 
 PS_ROI_GRADIENT = CpuKernel(

@@ -23,6 +23,7 @@ from saccade.kernels.cpu.normalize.axis_sweep import (
     plan_sweep,
 )
 from saccade.kernels.cpu.pointwise.vector_elements import FLOATS
+from saccade.kernels.cpu.refusals import refuse_repeats, refuse_types
 from saccade.kernels.machine import machine
 from saccade.opdefs.reduce import Softmax
 
@@ -44,13 +45,8 @@ def _plan(call: Call) -> SweepPlan:
 
 def supports(call: Call) -> str | None:
     """Why this kernel cannot take the call."""
-    out = call.outputs[0]
-    for view in (call.inputs[0], out):
-        if view.dtype not in FLOATS:
-            return f"elements of type {view.dtype.value}"
-    if out.size and any(s == 0 and n > 1 for n, s in zip(out.shape, out.strides, strict=True)):
-        return "the result repeats elements"
-    return None
+    x, out = call.inputs[0], call.outputs[0]
+    return refuse_types((x, out), FLOATS) or refuse_repeats(out)
 
 
 def launch(call: Call) -> tuple[Launch, ...]:

@@ -1,0 +1,105 @@
+"""Deformable convolutions and their gradients: groups of either kind, masks, storage."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from saccade.ir import DType
+from saccade.kernels.cases.base import (
+    BF16,
+    F16,
+    F32,
+    F64,
+    GAPS,
+    LAST,
+    ROWS,
+    Case,
+    Operand,
+    Result,
+    Storage,
+    Whole,
+)
+from saccade.opdefs import DeformConv2d, DeformConv2dGradient
+
+__all__ = ["CASES"]
+
+_SHAPES = (
+    # name, x, channels of the result, window, operator
+    ("same", (2, 20, 9, 11), 24, (3, 3), DeformConv2d(padding=(1, 1, 1, 1))),
+    ("borders", (1, 33, 7, 5), 5, (3, 2), DeformConv2d((2, 1), (1, 0, 1, 0), (1, 2))),
+    ("pointwise", (1, 24, 6, 7), 36, (1, 1), DeformConv2d(groups=2, offset_groups=3)),
+    ("offsets-by-channel", (3, 6, 8, 9), 4, (2, 3),
+     DeformConv2d(padding=(2, 1, 0, 3), groups=2, offset_groups=6)),
+    ("many-filters", (1, 8, 4, 5), 280, (2, 2), DeformConv2d(groups=2)),
+    ("few", (1, 3, 2, 3), 1, (3, 3), DeformConv2d(padding=(1, 1, 1, 1))),
+)  # fmt: skip
+_OFFSETS = Whole(-12, 12, 0.25)  # across borders, to whole pixels and between them
+_MASK = Whole(0, 4, 0.5)
+
+
+def _size(op: DeformConv2d, x: tuple[int, ...], window: tuple[int, int]) -> tuple[int, int]:
+    rows, columns = (
+        (x[2 + axis] + op.padding[axis] + op.padding[axis + 2] - (taps - 1) * op.dilation[axis] - 1)
+        // op.stride[axis]
+        + 1
+        for axis, taps in enumerate(window)
+    )
+    return rows, columns
+
+
+def _case(number: int, storage: Storage = ROWS, dtype: DType = F32, mask: bool = True) -> Case:
+    name, shape, outputs, window, plain = _SHAPES[number]
+    op = replace(plain, bias=True, mask=mask)
+    taps = window[0] * window[1]
+    size, count = _size(op, shape, window), op.offset_groups * taps
+    depth = shape[1] // op.groups
+    operands = (
+        Operand(shape, dtype, storage),
+        Operand((outputs, depth, *window), dtype),
+        Operand((shape[0], 2 * count, *size), dtype, values=_OFFSETS),
+        Operand((outputs,), dtype),
+        *((Operand((shape[0], count, *size), dtype, values=_MASK),) if mask else ()),
+    )
+    results = (Result(storage, BF16 if dtype is BF16 else None),)
+    return Case(name, op, operands, results, 4 * depth * taps)
+
+
+def _gradient(case: Case, *wanted: str) -> Case:
+    """The gradients of a case: of everything, or of what is named."""
+    op = case.op
+    assert isinstance(op, DeformConv2d)
+    names = wanted or tuple(n for n in DeformConv2dGradient.WANTED if n != "mask" or op.mask)
+    gradient = DeformConv2dGradient(
+        op.stride, op.padding, op.dilation, op.groups, op.offset_groups, op.mask, names
+    )
+    x, weight, offset, _, *mask = case.operands
+    pixels = offset.shape[2:]
+    grad = Operand((x.shape[0], weight.shape[0], *pixels), x.dtype, x.storage)
+    terms = x.shape[0] * pixels[0] * pixels[1] + case.terms * weight.shape[0]
+    return Case(
+        "-".join((case.name, "gradient", *wanted)), gradient,
+        (grad, x, weight, offset, *mask), (), terms,
+    )  # fmt: skip
+
+
+def _renamed(case: Case, name: str) -> Case:
+    return replace(case, name=f"{case.name}-{name}")
+
+
+_PLANAR = tuple(_case(number) for number in range(len(_SHAPES)))
+_MORE = (
+    _renamed(_case(0, GAPS), "last"),
+    _renamed(_case(2, LAST, mask=False), "unmasked"),
+    _renamed(_case(5, dtype=F16), "f16"),
+    _renamed(_case(5, dtype=F64), "f64"),
+    _renamed(_case(0, dtype=BF16), "bf16"),
+)
+
+CASES = (
+    *_PLANAR,
+    *_MORE,
+    *map(_gradient, (*_PLANAR[:4], _PLANAR[5], *_MORE[:2], _MORE[3])),
+    _gradient(_PLANAR[0], "x"),
+    _gradient(_PLANAR[1], "weight", "bias"),
+    _gradient(_PLANAR[5], "offset", "mask"),
+)

@@ -1,0 +1,139 @@
+"""Operands, storage and truth of the cases in `saccade.kernels.cases`, for any device's kernels.
+
+A device brings the names of its kernels, which cases each of them refuses, and a `Runner`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import zlib
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from saccade.ir import Array, DType, Op, TensorType, storage
+from saccade.kernels.base import View
+from saccade.kernels.cases.base import (
+    Case,
+    Corners,
+    Given,
+    Normal,
+    Operand,
+    Result,
+    ResultOf,
+    Storage,
+    Whole,
+)
+from saccade.testing.kernels import nhwc_view, row_major
+from saccade.testing.tolerance import assert_close, assert_exact
+
+__all__ = ["Runner", "arrays_of", "hold", "inputs_of", "outputs_of", "reference64", "truth_of"]
+
+Runner = Callable[[Case, Sequence[Array]], Sequence[Array]]
+"""Runs a case on its operands (logical order); gives its results in logical order."""
+
+_SPECIAL = (np.nan, np.inf, -np.inf, 0.0, -0.0)
+
+
+def inputs_of(case: Case) -> tuple[View, ...]:
+    """Storage of a case's operands."""
+    return tuple(_view(o.dtype, o.shape, o.storage) for o in case.operands)
+
+
+def outputs_of(case: Case) -> tuple[View, ...]:
+    """Storage of a case's results.
+
+    Raises:
+        ModelError: If the case's operands do not fit its operator.
+    """
+    types = storage.infer(case.op, [TensorType(o.dtype, o.shape) for o in case.operands])
+    rows = (*case.results, *(Result(),) * (len(types) - len(case.results)))
+    return tuple(
+        _view(_stored(t.dtype, result.dtype), _whole(t), result.storage)
+        for t, result in zip(types, rows, strict=True)
+    )
+
+
+def _whole(kind: TensorType) -> tuple[int, ...]:
+    assert all(isinstance(n, int) for n in kind.shape), f"{kind.shape} has symbols"
+    return tuple(n for n in kind.shape if isinstance(n, int))
+
+
+def _stored(computed: DType, wanted: DType | None) -> DType:
+    """bfloat16 stores float32; every other type is the one that is computed in."""
+    assert wanted in (None, computed) or (computed, wanted) == (DType.F32, DType.BF16), wanted
+    return wanted or computed
+
+
+def _view(dtype: DType, shape: tuple[int, ...], how: Storage) -> View:
+    if how.strides is not None:
+        return View(dtype, shape, how.strides)
+    if how.channels_last:
+        return nhwc_view(dtype, shape, shape[1] + how.gap)
+    return row_major(dtype, shape)
+
+
+def arrays_of(case: Case) -> tuple[Array, ...]:
+    """A case's operands in logical order: the same ones each time."""
+    rng = np.random.default_rng(zlib.crc32(case.name.encode()))
+    arrays: list[Array] = []
+    for operand in case.operands:
+        arrays.append(_values(operand, arrays, rng).astype(operand.dtype.numpy))
+    return tuple(arrays)
+
+
+def _values(operand: Operand, before: Sequence[Array], rng: np.random.Generator) -> Array:
+    shape, values = operand.shape, operand.values
+    match values:
+        case Normal():
+            return _normal(shape, values, rng)
+        case Whole():
+            low = max(values.low, 0) if operand.dtype.numpy.kind == "u" else values.low
+            return np.asarray(rng.integers(low, values.high + 1, shape) * values.step)
+        case Corners():
+            first = rng.integers(0, values.room, (*shape[:-1], 2))
+            return np.concatenate([first, first + rng.integers(0, values.side, first.shape)], -1)
+        case Given():
+            return np.array(values.numbers, np.float64).reshape(shape)
+        case ResultOf():
+            return storage.reference(values.op, [before[i] for i in values.operands])[values.index]
+
+
+def _normal(shape: tuple[int, ...], values: Normal, rng: np.random.Generator) -> Array:
+    drawn = np.asarray(rng.standard_normal(shape))
+    drawn = (np.abs(drawn) if values.magnitude else drawn) * values.scale + values.offset
+    if values.special:
+        drawn = np.where(rng.random(shape) < 0.05, rng.choice(_SPECIAL, shape), drawn)
+    return drawn
+
+
+def reference64(op: Op, arrays: Sequence[Array]) -> tuple[Array, ...]:
+    """The truth: the reference on float64 operands."""
+    wide = [a.astype(np.float64) if DType.of(a.dtype).is_float else a for a in arrays]
+    if getattr(op, "dtype", None) in (DType.F32, DType.F16):
+        op = dataclasses.replace(op, dtype=DType.F64)  # type: ignore[call-arg]  # looked for above
+    with np.errstate(all="ignore"):
+        return op.reference(*wide)
+
+
+def truth_of(case: Case, arrays: Sequence[Array]) -> tuple[Array, ...]:
+    """What a case's results have to be: in float64, or in the operands' types where exact."""
+    if case.terms:
+        return reference64(case.op, arrays)
+    with np.errstate(all="ignore"):
+        return storage.reference(case.op, arrays)
+
+
+def hold(case: Case, run: Runner) -> None:
+    """Run a case and compare with the reference, bit by bit or within its terms' tolerance.
+
+    Raises:
+        AssertionError: If a result is wrong.
+    """
+    arrays = arrays_of(case)
+    results, truth = run(case, arrays), truth_of(case, arrays)
+    for result, true, view in zip(results, truth, outputs_of(case), strict=True):
+        if case.terms and view.dtype.is_float:
+            assert_close(result, np.asarray(true, np.float64), dtype=view.dtype, k=case.terms)
+        else:
+            assert_exact(result, np.asarray(true).astype(view.dtype.numpy))
