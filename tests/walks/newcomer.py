@@ -67,8 +67,9 @@ def patched(text, hunk):
     lines = hunk.splitlines(keepends=True)
     before = "".join(line[1:] for line in lines if line[:1] in " -")
     after = "".join(line[1:] for line in lines if line[:1] in " +")
-    assert f"\n{text}".count(f"\n{before}") == 1, f"not there once:\n{before}"
-    return f"\n{text}".replace(f"\n{before}", f"\n{after}")[1:]
+    places = [m.start() for m in re.finditer(f"^(?={re.escape(before)})", text, re.MULTILINE)]
+    assert len(places) == 1, f"not there once:\n{before}"
+    return text[: places[0]] + after + text[places[0] + len(before) :]
 
 
 class Tree:
@@ -94,6 +95,13 @@ class Tree:
 
     def walk(self, title):
         """Do all that a section says; what it runs must pass."""
+        self.add(title)
+        for block in blocks(title):
+            if block.language == "bash":
+                self.run("bash", "-euc", block.code)
+
+    def add(self, title):
+        """Write the files and the lines of a section."""
         for path in toys(title):
             folder = (self.folder / path).parent
             if not folder.exists():
@@ -106,9 +114,6 @@ class Tree:
                 target = self.folder / block.path
                 for hunk in re.split(r"^@@\n", block.body, flags=re.MULTILINE):
                     target.write_text(patched(target.read_text(), hunk))
-        for block in blocks(title):
-            if block.language == "bash":
-                self.run("bash", "-euc", block.code)
 
     def run(self, *command):
         """Standard output of a command in the tree; fails as it does."""

@@ -29,7 +29,7 @@ def objects(tree):
 
 
 def test_a_newcomer_adds_a_kernel(tree):
-    tree.walk("Add an operator")
+    tree.add("Add an operator")
     tree.walk("Add a kernel")
     found = json.loads(tree.python(MODELS + RUNS, "2", "3", "5", "7"))
     assert found["hosts"] == 0 and "cube.direct" in found["text"]

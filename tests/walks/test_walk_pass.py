@@ -23,7 +23,7 @@ READ_TWICE = "a = Neg(x) b = org.example.Cube(a) y = Add(a, b)"
 
 
 def test_a_newcomer_adds_a_pass(tree):
-    tree.walk("Add an operator")
+    tree.add("Add an operator")
     tree.walk("Add a pass")
     found = json.loads(tree.python(MODELS + STAGES, SIGNED))
     stages = found["stages"]
@@ -32,18 +32,14 @@ def test_a_newcomer_adds_a_pass(tree):
     assert stages["merge_duplicates"] == ["Pointwise", "Cube", "Pointwise"]
     assert stages["hoist_signs"] == ["Cube", "Pointwise", "Pointwise"]
     assert stages["keep_infinities"] == ["Cube", "Pointwise"], "the sign became part of the Relu"
-    assert not found["said"] and found["same"]
+    assert found["same"] and "hoist_signs" not in dict(found["said"])
 
     found = json.loads(tree.python(MODELS + STAGES, READ_TWICE))
     assert found["stages"]["hoist_signs"] == ["Pointwise", "Cube", "Pointwise"]
-    ((name, reason),) = found["said"]
-    assert name == "hoist_signs" and reason.endswith("is read elsewhere")
+    assert [reason for name, reason in found["said"] if name == "hoist_signs"] == [
+        "%a is read elsewhere"
+    ]
 
-
-def test_it_is_printed(tree):
-    tree.walk("Add an operator")
-    tree.walk("Add a pass")
-    (tree.folder / "signed.onnx").write_bytes(b"")
-    tree.python(MODELS + f"open('signed.onnx', 'wb').write(model({SIGNED!r}))")
-    command = ".venv/bin/saccade", "inspect", "signed.onnx", "--stage", "hoist_signs"
+    tree.python(MODELS + "open('signed.onnx', 'wb').write(model(sys.argv[1]))", SIGNED)
+    command = (".venv/bin/saccade", "inspect", "signed.onnx", "--stage", "hoist_signs")
     assert "Cube" in tree.run(*command)
