@@ -46,7 +46,10 @@ def outputs_of(case: Case) -> tuple[View, ...]:
     Raises:
         ModelError: If the case's operands do not fit its operator.
     """
-    types = storage.infer(case.op, [TensorType(o.dtype, o.shape) for o in case.operands])
+    # A kernel may do float16 as such; graphs only store it.
+    computed = [DType.F32 if o.dtype is DType.BF16 else o.dtype for o in case.operands]
+    given = [TensorType(t, o.shape) for t, o in zip(computed, case.operands, strict=True)]
+    types = case.op.infer(given)
     rows = (*case.results, *(Result(),) * (len(types) - len(case.results)))
     return tuple(
         _view(_stored(t.dtype, result.dtype), _whole(t), result.storage)
