@@ -7,17 +7,17 @@ description alone; only between ways that give the same bits may it matter which
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from itertools import chain
 from typing import Any, cast
 
 from saccade.kernels.base import Call, Launch, Variant
-from saccade.layout.types import Backend, Choice, KernelLike, Passed, Timings
+from saccade.kernels.select import NOMINAL_THREADS, Candidate, Candidates, Passed
+from saccade.layout.types import Backend, Choice, KernelLike, Timings
 
 __all__ = ["Available", "Selector"]
 
-_NOMINAL_THREADS = 2
 _SLOWER = 1.5
 """Times the estimate of the best way that one with code may take; beyond, the best is compiled."""
 
@@ -26,24 +26,11 @@ Available = Callable[[str, Any], bool]
 
 
 @dataclass(frozen=True, slots=True)
-class _Candidate:
-    """A kernel that takes the call, its best variant for a nominal team, and the others."""
-
-    kernel: KernelLike
-    best: Variant
-    others: Iterator[Variant]
-
-    @property
-    def micros(self) -> float:
-        return self.best.micros
-
-
-@dataclass(frozen=True, slots=True)
 class _Decision:
     """What a call takes: by the chosen candidate, or as it was measured to be fastest."""
 
     choice: Choice
-    chosen: _Candidate
+    chosen: Candidate[KernelLike]
     tuned: tuple[Launch, ...] | None
 
 
@@ -98,40 +85,31 @@ class Selector:
         return tuple(Passed(k.name, reason) for k, reason in found if reason is not None)
 
     def _decide(self, call: Call) -> _Decision | None:
-        passed: list[Passed] = []
-        able: list[_Candidate] = []
-        # Algorithms round differently: the choice, and so the result, must not depend on the team.
-        nominal = (
-            call if call.threads == _NOMINAL_THREADS else replace(call, threads=_NOMINAL_THREADS)
-        )
-        for kernel in self._backend.candidates(call.op):
-            reason = kernel.supports(call)
-            if reason is None:
-                variants = iter(kernel.variants(nominal))
-                able.append(_Candidate(kernel, next(variants), variants))
-            else:
-                passed.append(Passed(kernel.name, reason))
-        if not able:
+        kernels = self._backend.candidates(call.op)
+        found = Candidates.of(call, kernels)
+        if not found.able:
             return None
-        able.sort(key=lambda candidate: candidate.micros)
+        best = found.cheapest
         tuned = None
         if self._timings is not None:
-            tuned = self._timings.tuned(call, self._backend.candidates(call.op))
-        kernel, cost, measured = able[0].kernel, able[0].micros, None
+            tuned = self._timings.tuned(call, kernels)
+        kernel, cost, measured = best.kernel, best.micros, None
         if tuned is not None:
             kernel, cost, measured = tuned.kernel, cost * tuned.ratio, tuned.micros
-        passed += [
+        others = sorted(found.able, key=lambda candidate: candidate.micros)
+        slower = (
             Passed(other.kernel.name, f"{other.micros:.1f} µs estimated")
-            for other in able
+            for other in others
             if other.kernel is not kernel
-        ]
-        choice = Choice(kernel, cost, tuple(passed), kernel.aliases(call), measured)
-        return _Decision(choice, able[0], None if tuned is None else tuned.launches)
+        )
+        passed = (*found.refused, *slower)
+        choice = Choice(kernel, cost, passed, kernel.aliases(call), measured)
+        return _Decision(choice, best, None if tuned is None else tuned.launches)
 
-    def _way(self, call: Call, chosen: _Candidate) -> tuple[Launch, ...]:
+    def _way(self, call: Call, chosen: Candidate[KernelLike]) -> tuple[Launch, ...]:
         """The phases: of the ways with the chosen one's bits the fastest, or one with code."""
         variants: Iterable[Variant] = chain([chosen.best], chosen.others)
-        if call.threads != _NOMINAL_THREADS:
+        if call.threads != NOMINAL_THREADS:
             variants = chosen.kernel.variants(call)
         alike = (one for one in variants if one.rounding == chosen.best.rounding)
         first = next(alike)

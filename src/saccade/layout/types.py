@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 from saccade.ir import Op
 from saccade.kernels.base import Call, Launch, View
 from saccade.kernels.machine import Machine
+from saccade.kernels.select import Passed
 
 __all__ = [
     "Backend",
@@ -96,16 +97,6 @@ class Stored:
     buffer: int
     offset: int
     view: View
-
-
-class Passed(NamedTuple):
-    """A candidate that was not taken, and why."""
-
-    kernel: str
-    reason: str
-
-    def __str__(self) -> str:
-        return f"{self.kernel}: {self.reason}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,6 @@ from saccade.ir.expr import IDENTITY
 from saccade.kernels.base import Call, Launch, Temp, Variant, View
 from saccade.kernels.cpu.conv2d.config import DirectConfig
 from saccade.kernels.cpu.conv2d.direct_launch import CYCLES, Window, beside
-from saccade.kernels.cpu.conv2d.direct_sum import SIZES
 from saccade.kernels.cpu.conv2d.epilogue_spec import EpilogueSpec
 from saccade.kernels.machine import machine
 
@@ -91,22 +90,28 @@ class Split:
         first = inner.launch(call, sums, next(inner.ways(call, sums)))
         buffer = Temp(0, sums.out.nbytes)
         images, _, rows, columns = spec.shape
-        sizes = (
-            images * rows * columns, rows, columns, window.groups, self.parts, spec.vectors,
-            self._share(),
-        )  # fmt: skip
-        assert len(sizes) == len(SIZES)
+        sizes = {
+            "pixels": images * rows * columns,
+            "rows": rows,
+            "columns": columns,
+            "groups": window.groups,
+            "parts": self.parts,
+            "vectors": spec.vectors,
+            "share": self._share(),
+        }
         config = DirectConfig(
             1, 1, False, 1, "once", False, False, DType.F32.value, "none", True, False, False,
             "sum", str(IDENTITY), (), spec.code(),
         )  # fmt: skip
         return (
-            replace(first, operands=(*first.operands[:-1], buffer)),
+            replace(first, operands={**first.operands, "y": buffer}),
             Launch(
-                config, (buffer, *spec.pointers()), (*sizes, *spec.integers()),
+                config,
+                {"sums": buffer, **spec.pointers()},
+                {**sizes, **spec.integers()},
                 self._chunks(spec, window),
             ),
-        )  # fmt: skip
+        )
 
 
 def _vectors(spec: EpilogueSpec, window: Window) -> int:

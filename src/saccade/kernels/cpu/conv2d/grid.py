@@ -29,7 +29,7 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """Integer parameters, in the order of `config.Blocking.integers`."""
+    """Integer parameters, whose values `config.Blocking.integers` gives."""
 
     groups: Int
     blocks: Int

@@ -1,0 +1,94 @@
+"""Which kernels take a call, and which of them is the cheapest by its own estimate.
+
+The engine's selection (`layout.select`) and PyTorch's operators stand on it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+
+from saccade.kernels.base import Call, Variant
+
+__all__ = ["NOMINAL_THREADS", "Candidate", "Candidates", "Passed"]
+
+NOMINAL_THREADS = 2
+"""Kernels are chosen for such a team, whatever its width: algorithms round differently, and no
+result may depend on the team."""
+
+
+class Selectable(Protocol):
+    """A kernel, as far as it is chosen."""
+
+    @property
+    def name(self) -> str:
+        """`family.algorithm`."""
+
+    @property
+    def supports(self) -> Any:  # noqa: ANN401
+        """Call -> reason | None."""
+
+    @property
+    def variants(self) -> Any:  # noqa: ANN401
+        """Call -> ways to do it, the one that should be fastest first."""
+
+
+K = TypeVar("K", bound=Selectable)
+
+
+class Passed(NamedTuple):
+    """A candidate that was not taken, and why."""
+
+    kernel: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.kernel}: {self.reason}"
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate(Generic[K]):
+    """A kernel that takes the call, its best variant for a nominal team, and the others."""
+
+    kernel: K
+    best: Variant
+    others: Iterator[Variant]
+
+    @property
+    def micros(self) -> float:
+        """Estimated, of the best variant."""
+        return self.best.micros
+
+
+@dataclass(frozen=True, slots=True)
+class Candidates(Generic[K]):
+    """What the kernels that were asked said.
+
+    Attributes:
+        able: Those that take the call, in the order of asking.
+        refused: The others.
+    """
+
+    able: tuple[Candidate[K], ...]
+    refused: tuple[Passed, ...]
+
+    @classmethod
+    def of(cls, call: Call, kernels: Iterable[K]) -> Candidates[K]:
+        """Ask kernels about a call, whose sizes may be numbers of a formula."""
+        same = call.threads == NOMINAL_THREADS
+        nominal = call if same else replace(call, threads=NOMINAL_THREADS)
+        able, refused = [], []
+        for kernel in kernels:
+            reason = kernel.supports(call)
+            if reason is None:
+                variants = iter(kernel.variants(nominal))
+                able.append(Candidate(kernel, next(variants), variants))
+            else:
+                refused.append(Passed(kernel.name, reason))
+        return cls(tuple(able), tuple(refused))
+
+    @property
+    def cheapest(self) -> Candidate[K]:
+        """The first of those with the least estimate; there must be any."""
+        return min(self.able, key=lambda candidate: candidate.micros)
