@@ -119,7 +119,7 @@ def _compile_once():
 
     @cache
     def compiled(kernel, config, target, checked):
-        return original(kernel, Launch(config, (), (), 0), target, checked)
+        return original(kernel, Launch(config, {}, {}, 0), target, checked)
 
     bench.compile_launch = lambda kernel, launch, *rest: compiled(kernel, launch.config, *rest)
     yield

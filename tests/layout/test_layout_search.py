@@ -44,7 +44,7 @@ class Priced(NullBackend):
                 "priced", (type(op),), CopyConfig,
                 supports=lambda call: None if self._price(call) is not None else "not in the table",
                 variants=one_way(
-                    lambda call: (Launch(CopyConfig(type(call.op).__name__, 4, 1), (), (), 1),),
+                    lambda call: (Launch(CopyConfig(type(call.op).__name__, 4, 1), {}, {}, 1),),
                     self._price,
                 ),
                 emit=lambda k, config: None,

@@ -27,7 +27,7 @@ def kernel(name, variants):
 
     def ways(call):
         for way, micros, rounding in variants(call):
-            launches = (Launch(CopyConfig(way, 4, 1), (), (), 1),)
+            launches = (Launch(CopyConfig(way, 4, 1), {}, {}, 1),)
             yield Variant(micros, lambda launches=launches: launches, rounding)
 
     return CpuKernel(

@@ -2,14 +2,14 @@
 
 Layout and selection ask a kernel whether it `supports` a `Call` (a bound operator over stored
 operands). `variants` then gives the ways to do it, the one that should be fastest first, as plain
-data: one `Launch` per phase, each with the code's `Config`, the operands that the code's pointer
-parameters take, in order, and its integer parameters. `emit` writes the code for a config. Code is
-shared by every call that asks for an equal config, so configs hold only what the code depends on.
+data: one `Launch` per phase, each with the code's `Config`, and by name the operands that the
+code's pointer parameters take and its integer parameters. `emit` writes the code for a config. Code
+is shared by every call that asks for an equal config, so configs hold only what it depends on.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial, wraps
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
@@ -24,6 +24,7 @@ __all__ = [
     "CpuKernel",
     "Hardware",
     "In",
+    "Integers",
     "Key",
     "Launch",
     "Operand",
@@ -35,6 +36,7 @@ __all__ = [
     "Variant",
     "Variants",
     "View",
+    "numbered",
     "one_way",
     "per_call",
     "spare_configs",
@@ -199,6 +201,9 @@ class Temp:
 
 Operand = In | Out | Packed | Scratch | Temp
 
+Integers = Mapping[str, int | tuple[int, ...]]
+"""Values by the names that the code declares; those of an array are a tuple."""
+
 
 @dataclass(frozen=True, slots=True)
 class Launch:
@@ -207,15 +212,20 @@ class Launch:
     Attributes:
         config: What the code depends on: a frozen dataclass of ints, floats, bools, strings and
             tuples of these.
-        operands: For each pointer parameter of the code, in order of declaration.
-        integers: For each integer parameter of the code, in order of declaration.
+        operands: For each pointer parameter of the code, by its name.
+        integers: For each integer parameter of the code, by its name.
         chunks: How many chunks the phase has (for the plan and the scheduler).
     """
 
     config: Any
-    operands: tuple[Operand, ...]
-    integers: tuple[int, ...]
+    operands: Mapping[str, Operand]
+    integers: Integers
     chunks: int
+
+
+def numbered(operands: Iterable[Operand]) -> dict[str, Operand]:
+    """Operands of code that calls its buffers `p0`, `p1` and so on."""
+    return {f"p{i}": operand for i, operand in enumerate(operands)}
 
 
 class Variant(NamedTuple):

@@ -70,7 +70,7 @@ class DepthwiseConfig:
 
 @dataclass(frozen=True, slots=True)
 class _Sizes(RowBands):
-    """Integer parameters, in order."""
+    """Integer parameters."""
 
     repeats: Int
     vectors: Int
@@ -198,11 +198,17 @@ def _launch(call: Call, cut: RowGroups) -> tuple[Launch, ...]:
     weights = Packed(Packing("pack_depthwise", (lanes,), (1,), size))
     n, _, rows, _ = spec.shape
     bands = band_integers(op, x, w.shape[2], spec.shape, band)
-    integers = (*bands, cut.repeats, spec.vectors, block)
+    integers = {
+        **bands,
+        "repeats": cut.repeats,
+        "vectors": spec.vectors,
+        "block": block,
+        **spec.integers(),
+        **sums.integers(),
+    }
     chunks = n * -(-rows // band) * -(-spec.vectors // block)
-    operands = (In(0), weights, *spec.pointers(), *sums.pointers())
-    words = (*integers, *spec.integers(), *sums.integers())
-    return (Launch(_config(call, spec, sums, cut), operands, words, chunks),)
+    operands = {"x": In(0), "w": weights, **spec.pointers(), **sums.pointers()}
+    return (Launch(_config(call, spec, sums, cut), operands, integers, chunks),)
 
 
 def _micros(call: Call, spec: EpilogueSpec, cut: RowGroups) -> float:

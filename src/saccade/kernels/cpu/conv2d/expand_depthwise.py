@@ -194,17 +194,25 @@ def _launch(call: Call, sums: SumsSpec, band: int, cut: RowGroups) -> tuple[Laun
     second = Packing("pack_depthwise", (lanes,), (2,), size)
     n, _, rows, _ = spec.shape
     bands = band_integers(conv, x, u.shape[2], spec.shape, band)
-    integers = (*bands, cut.repeats, depth, spec.vectors)
-    scratch = Scratch(_scratch(call, band))
-    operands = (In(0), Packed(first), Packed(second), scratch, *inner.pointers()[:-1])
-    return (
-        Launch(
-            config,
-            (*operands, *spec.pointers(), *sums.pointers()),
-            (*integers, *inner.integers(), *spec.integers(), *sums.integers()),
-            n * -(-rows // band) * blocks,
-        ),
-    )
+    operands = {
+        "x": In(0),
+        "expand": Packed(first),
+        "depthwise": Packed(second),
+        "wide": Scratch(_scratch(call, band)),
+        **inner.reads("inner_"),
+        **spec.pointers(),
+        **sums.pointers(),
+    }
+    integers = {
+        **bands,
+        "repeats": cut.repeats,
+        "depth": depth,
+        "vectors": spec.vectors,
+        **inner.integers(prefix="inner_"),
+        **spec.integers(),
+        **sums.integers(),
+    }
+    return (Launch(config, operands, integers, n * -(-rows // band) * blocks),)
 
 
 CONV2D_EXPAND = CpuKernel(

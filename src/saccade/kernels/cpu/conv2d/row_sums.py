@@ -50,13 +50,15 @@ class SumsSpec:
         """What the code depends on: the type of the sums, empty without any."""
         return "" if self._view is None else self._view.dtype.value
 
-    def pointers(self) -> tuple[Operand, ...]:
+    def pointers(self) -> dict[str, Operand]:
         """Operands of the pointers that `RowTotals` declares."""
-        return () if self._view is None else (Out(1),)
+        return {} if self._view is None else {"sums": Out(1)}
 
-    def integers(self) -> tuple[int, ...]:
+    def integers(self) -> dict[str, int]:
         """Values of the integers that it declares."""
-        return () if self._view is None else (self._view.strides[0], self._view.strides[2])
+        if self._view is None:
+            return {}
+        return {"sums_n": self._view.strides[0], "sums_h": self._view.strides[2]}
 
 
 class RowTotals:

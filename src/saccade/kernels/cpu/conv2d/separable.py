@@ -223,13 +223,27 @@ def _launch(call: Call, way: _Way) -> tuple[Launch, ...]:
     plane = (parts.lines(share) * columns + tile.rows) * lanes  # a tile may read past its end
     blocks = -(-outer.channels // tile.width(lanes))
     windows = window_integers(conv, x, taps.shape[2], inner.shape)
-    integers = (*windows, cut.repeats, depth, inner.vectors, plane, blocks, share)
-    operands = (
-        In(0), *_weights(call, parts, tile.width(lanes)), _scratch(inner, plane),
-        *inner.pointers()[:-1], *outer.pointers(),
-    )  # fmt: skip
-    extents = (*inner.integers(), *outer.integers(outer.flat))
-    return (Launch(config, operands, (*integers, *extents), -(-n * rows * columns // share)),)
+    depthwise, pointwise = _weights(call, parts, tile.width(lanes))
+    operands = {
+        "x": In(0),
+        "depthwise": depthwise,
+        "pointwise": pointwise,
+        "between": _scratch(inner, plane),
+        **inner.reads("inner_"),
+        **outer.pointers(),
+    }
+    integers = {
+        **windows,
+        "repeats": cut.repeats,
+        "depth": depth,
+        "vectors": inner.vectors,
+        "plane": plane,
+        "blocks": blocks,
+        "share": share,
+        **inner.integers(prefix="inner_"),
+        **outer.integers(outer.flat),
+    }
+    return (Launch(config, operands, integers, -(-n * rows * columns // share)),)
 
 
 def _weights(call: Call, parts: _Parts, width: int) -> tuple[Packed, Packed]:

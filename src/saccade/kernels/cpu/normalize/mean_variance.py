@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from saccade.backends.cpu.codegen import math
 from saccade.backends.cpu.codegen.language import Kernel
 from saccade.backends.cpu.codegen.values import Vec
-from saccade.kernels.base import Call, CpuKernel, In, Launch, Operand, Out, View, one_way
+from saccade.kernels.base import Call, CpuKernel, In, Launch, Out, View, numbered, one_way
 from saccade.kernels.cpu.normalize.axis_sweep import (
     Place,
     Step,
@@ -79,7 +79,7 @@ def launch(call: Call) -> tuple[Launch, ...]:
     """One phase."""
     plan = _plan(call)
     config = NormConfig(plan.code, call.op.epsilon, len(call.inputs) == 3)
-    operands: tuple[Operand, ...] = (Out(0), *(In(i) for i in range(len(call.inputs))))
+    operands = numbered((Out(0), *map(In, range(len(call.inputs)))))
     return (Launch(config, operands, plan.integers, plan.chunks),)
 
 

@@ -21,7 +21,7 @@ from functools import lru_cache
 from saccade.backends.cpu.codegen.language import Kernel
 from saccade.ir import DType
 from saccade.ir.expr import Expr, arg, fold, substitute
-from saccade.kernels.base import Call, CpuKernel, In, Launch, Operand, Out, View, one_way
+from saccade.kernels.base import Call, CpuKernel, In, Launch, Out, View, numbered, one_way
 from saccade.kernels.cpu.movement.copy_transposed import (
     MICROS,
     Turned,
@@ -148,7 +148,7 @@ def launch(call: Call) -> tuple[Launch, ...]:
     config = ChainConfig(
         text, tuple(v.dtype.value for v in views), _kinds(loops), loops.rank, _is_integer(call)
     )
-    operands: tuple[Operand, ...] = (Out(0), *(In(i) for i in used))
+    operands = numbered((Out(0), *map(In, used)))
     out = call.outputs[0]
     far = beyond_caches(call.target, out.nbytes)
     if "turned" in config.kinds:

@@ -9,8 +9,8 @@ over channels-last pictures streams its operand.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from saccade.backends.cpu.codegen.calling import real_word
 from saccade.backends.cpu.codegen.language import Kernel
@@ -26,6 +26,7 @@ from saccade.kernels.base import (
     Scratch,
     Temp,
     View,
+    numbered,
     one_way,
 )
 from saccade.kernels.cpu.floats import wide
@@ -56,11 +57,11 @@ _LONG = 1 << 12  # elements behind one result that hide what its end takes
 
 @dataclass(frozen=True, slots=True)
 class _Task:
-    """What is asked for: kind, element of sums, the kind's numbers as words of a launch."""
+    """What is asked for: kind, element of sums, the kind's numbers as integers of a launch."""
 
     kind: str
     wide: str
-    reals: tuple[int, ...] = ()
+    reals: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def itemsize(self) -> int:
@@ -75,7 +76,8 @@ def _task(call: Call) -> _Task:
     if isinstance(op, Reduce):
         return _Task(op.kind, "float32")
     kind = _NORMS.get(op.p, "power")
-    reals = (real_word(op.p), real_word(1 / op.p)) if kind == "power" else ()
+    power = kind == "power"
+    reals = {"p": real_word(op.p), "root": real_word(1 / op.p)} if power else {}
     return _Task(kind, wide(call.inputs[0].dtype.value, call.outputs[0].dtype.value), reals)
 
 
@@ -176,7 +178,7 @@ def _phase(
     operands: tuple[Operand, ...],
     count: int | None = None,
 ) -> Launch:
-    kept, task = walk.kept, _task(call)
+    kept, task, given = walk.kept, _task(call), numbered(operands)
     kinds = tuple(inner_kind(s[-1]) for s in kept.strides)
     config = ReduceConfig(
         task.kind, stage, walk.way, elements, kinds, kept.rank, len(walk.gone),
@@ -185,19 +187,20 @@ def _phase(
     if walk.way == "stream":
         block = 2 * task.lanes(call)
         row = kept.sizes[-1]
-        operands = (*operands, Scratch(task.itemsize * -(-row // block) * block))
+        given["results"] = Scratch(task.itemsize * -(-row // block) * block)
         cut = Partition(1, row, 1, kept.rows)
     else:
         cut = partition(kept, max(1, _CHUNK // max(1, _work(walk))))
-    integers = (
-        *Nest.integers(kept, cut),
-        *(n for n, _ in walk.gone),
-        *(s for _, s in walk.gone),
-        walk.per_part,
-        walk.count if count is None else count,
-        *task.reals,
-    )
-    return Launch(config, operands, integers, cut.chunks)
+    gone_sizes, gone_strides = zip(*walk.gone, strict=True)
+    integers = {
+        **Nest.integers(kept, cut),
+        "gone_sizes": gone_sizes,
+        "gone_strides": gone_strides,
+        "per_part": walk.per_part,
+        "count": walk.count if count is None else count,
+        **task.reals,
+    }
+    return Launch(config, given, integers, cut.chunks)
 
 
 def emit(k: Kernel, config: ReduceConfig) -> None:

@@ -137,7 +137,7 @@ def _sample(
     tall = min(out.shape[2], max(1, _BINS // out.shape[3]))
     pitch = -(-count // lanes) * lanes
     rows = -(-tall * out.shape[3] // lanes) * lanes
-    scratch = (Scratch(rows * pitch * tables.weight_bytes),)
+    scratch = {"bins": Scratch(rows * pitch * tables.weight_bytes)}
     work = 4 * (call.op.ratio if call.op.ratio > 0 else 2) ** 2 * bins * count
     per_part = max(1, _PART * lanes // 16 // max(1, work))
     parts = max(1, min(_PARTS, -(-out.shape[0] // per_part)))
@@ -145,13 +145,22 @@ def _sample(
         tables.code, x.dtype.value, out.dtype.value, vectors, planar, call.op.mode == "max"
     )
     step = out.strides[1] if planar else out.strides[3]
-    integers = (
-        *tables.integers,
-        *(parts, *pictures, count),
-        *(*steps, start),
-        *(out.strides[0], out.strides[2], step, c0 * out.strides[1], pitch, tall),
-    )
-    operands = (source, Out(0), *tables.operands, *(scratch if planar else ()))
+    integers = {
+        **tables.integers,
+        "parts": parts,
+        "first": pictures[0],
+        "last": pictures[1],
+        "channels": count,
+        **dict(zip(("x_n", "x_h", "x_w"), steps, strict=True)),
+        "x_start": start,
+        "out_k": out.strides[0],
+        "out_h": out.strides[2],
+        "out_step": step,
+        "out_start": c0 * out.strides[1],
+        "pitch": pitch,
+        "tall": tall,
+    }
+    operands = {"x": source, "out": Out(0), **tables.operands, **(scratch if planar else {})}
     return Launch(RoiAlignConfig("sample", sample=code), operands, integers, parts)
 
 

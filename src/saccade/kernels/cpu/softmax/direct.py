@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from saccade.backends.cpu.codegen import math
 from saccade.backends.cpu.codegen.language import Kernel
 from saccade.backends.cpu.codegen.values import Vec
-from saccade.kernels.base import Call, CpuKernel, In, Launch, Out, one_way
+from saccade.kernels.base import Call, CpuKernel, In, Launch, Out, numbered, one_way
 from saccade.kernels.cpu.normalize.axis_sweep import (
     Place,
     Step,
@@ -53,7 +53,7 @@ def launch(call: Call) -> tuple[Launch, ...]:
     """One phase."""
     plan = _plan(call)
     config = SoftmaxConfig(plan.code, call.op.log)
-    return (Launch(config, (Out(0), In(0)), plan.integers, plan.chunks),)
+    return (Launch(config, numbered((Out(0), In(0))), plan.integers, plan.chunks),)
 
 
 def emit(k: Kernel, config: SoftmaxConfig) -> None:
