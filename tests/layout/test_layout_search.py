@@ -11,9 +11,10 @@ from saccade import layout
 from saccade import plan as planner
 from saccade.devices import device_named
 from saccade.ir import Factor, IndexMap
-from saccade.kernels.base import CpuKernel, Launch, one_way
+from saccade.kernels.base import Launch
+from saccade.kernels.cpu.base import CpuKernel, one_way
+from saccade.kernels.cpu.machine import machine
 from saccade.kernels.cpu.movement.copy_code import CopyConfig
-from saccade.kernels.machine import machine
 from saccade.layout.elimination import minimise
 from saccade.layout.formats import formats
 from saccade.opdefs import Move, Softmax

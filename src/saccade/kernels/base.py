@@ -11,17 +11,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import partial, wraps
+from functools import wraps
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
-from saccade.ir import DType, Op
+from saccade.ir import DType
 
 if TYPE_CHECKING:
-    from saccade.backends.cpu.codegen.language import Kernel as Builder
+    pass
 
 __all__ = [
     "Call",
-    "CpuKernel",
     "Hardware",
     "In",
     "Integers",
@@ -34,12 +33,9 @@ __all__ = [
     "Scratch",
     "Temp",
     "Variant",
-    "Variants",
     "View",
     "numbered",
-    "one_way",
     "per_call",
-    "spare_configs",
 ]
 
 T = TypeVar("T")
@@ -119,7 +115,7 @@ class Call:
     inputs: tuple[View, ...]
     outputs: tuple[View, ...]
     constant: tuple[bool, ...]
-    target: Any  # `Hardware`; kernels of a device know which
+    target: Hardware
     threads: int = 1
     exact: bool = False
     memo: dict[Any, Any] = field(default_factory=dict, init=False, compare=False, repr=False)
@@ -133,11 +129,14 @@ class Call:
         return found
 
 
-def per_call(function: Callable[[Call], T]) -> Callable[[Call], T]:
+CallT = TypeVar("CallT", bound=Call)
+
+
+def per_call(function: Callable[[CallT], T]) -> Callable[[CallT], T]:
     """Find out once for each call what a function of it says, which must not be None."""
 
     @wraps(function)
-    def remembered(call: Call) -> T:
+    def remembered(call: CallT) -> T:
         found: T | None = call.memo.get(function)
         if found is None:
             found = call.memo[function] = function(call)
@@ -259,71 +258,3 @@ class Variant(NamedTuple):
         if self.configs is not None:
             return self.configs()
         return tuple(launch.config for launch in self.build())
-
-
-Variants = Callable[[Call], Iterable[Variant]]
-
-
-def spare_configs(calls: Iterable[tuple[CpuKernel, Call]]) -> tuple[Key, ...]:
-    """What other sizes of a plan's steps will want, each once.
-
-    Args:
-        calls: The kernel and the call of each step.
-    """
-    found = ((kernel.name, config) for kernel, call in calls for config in kernel.spares(call))
-    return tuple(dict.fromkeys(found))
-
-
-def one_way(
-    launch: Callable[[Call], tuple[Launch, ...]], cost: Callable[[Call], float]
-) -> Variants:
-    """Variants of a kernel that has a single way to do a call."""
-
-    def variants(call: Call) -> tuple[Variant]:
-        return (Variant(cost(call), partial(launch, call)),)
-
-    return variants
-
-
-@dataclass(frozen=True)
-class CpuKernel:
-    """A kernel of the CPU backend, listed in `kernels.CPU_KERNELS`.
-
-    Attributes:
-        name: `family.algorithm`, e.g. `conv2d.direct`.
-        ops: Operator classes that it may be asked about.
-        config: Class of its configs (for reading plans back).
-        supports: The reason why it cannot take a call, or None.
-        variants: The ways to do a call that `supports` gave None for, the one with the least
-            estimated time first; at least one. All of them are legal and worth measuring. Selection
-            asks for the first only, so make the others when they are asked for.
-        emit: Writes the code: declares parameters on the builder and emits the body (not `finish`).
-        aliases: Pairs (input, output) that may share memory when their views are equal.
-        effort: How long the code for a config takes to compile, in tenths of a second or so: what
-            takes longest is begun first.
-        spares: Configs that other sizes of a call will want, so that their code is worth compiling
-            ahead where sizes are free: selection prefers ways with code among those that give the
-            same bits. Empty where the best variant's own code serves every size.
-    """
-
-    name: str
-    ops: tuple[type[Op], ...]
-    config: type[Any]
-    supports: Callable[[Call], str | None]
-    variants: Variants
-    emit: Callable[[Builder, Any], None]
-    aliases: Callable[[Call], tuple[tuple[int, int], ...]] = field(default=lambda _call: ())
-    effort: Callable[[Any], float] = field(default=lambda _config: 1.0)
-    spares: Callable[[Call], tuple[Any, ...]] = field(default=lambda _call: ())
-
-    def best(self, call: Call) -> Variant:
-        """The variant that should be fastest."""
-        return next(iter(self.variants(call)))
-
-    def launch(self, call: Call) -> tuple[Launch, ...]:
-        """The phases of the best variant."""
-        return self.best(call).launches
-
-    def cost(self, call: Call) -> float:
-        """Estimated microseconds of the best variant."""
-        return self.best(call).micros

@@ -17,8 +17,9 @@ from saccade.backends.cpu.runtime.workspace import Workspaces
 from saccade.backends.cpu.target import NOMINAL_THREADS, host_target
 from saccade.errors import OptionError
 from saccade.ir import Op
-from saccade.kernels.base import Call, CpuKernel, Launch, View
+from saccade.kernels.base import Launch, View
 from saccade.kernels.cpu import kernels_for
+from saccade.kernels.cpu.base import Call, selectable
 from saccade.kernels.select import Candidates
 from saccade.locks import Lock, preload_hooks
 from saccade.processes import Processes
@@ -70,7 +71,7 @@ class Library:
         """
         constant = (False,) * len(inputs)
         call = Call(op, inputs, outputs, constant, self._target, NOMINAL_THREADS)
-        found = Candidates.of(call, kernels_for(op.family), NOMINAL_THREADS)
+        found = Candidates.of(call, selectable(kernels_for(op.family)), NOMINAL_THREADS)
         if not found.able:
             reasons = "; ".join(map(str, found.refused))
             raise OptionError(f"no kernel takes {op.family} ({reasons})")
@@ -79,15 +80,15 @@ class Library:
         return Operation(
             call,
             launches,
-            self._code(chosen.kernel, launches),
+            self._code(chosen.kernel.name, launches),
             1 if chosen.micros <= _ALONE else threads,
             self.workspaces,
             report=report,
             formula=formula,
         )
 
-    def _code(self, kernel: CpuKernel, launches: Sequence[Launch]) -> list[LinkedCode]:
-        keys = [(kernel.name, launch.config) for launch in launches]
+    def _code(self, kernel: str, launches: Sequence[Launch]) -> list[LinkedCode]:
+        keys = [(kernel, launch.config) for launch in launches]
         try:
             files = self._objects.get(keys, self._processes, here=_EFFORT_HERE)
         finally:

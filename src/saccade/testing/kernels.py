@@ -22,19 +22,10 @@ from saccade.backends.cpu.runtime.linker import Linked, link
 from saccade.backends.cpu.target import Target, host_target
 from saccade.errors import OutOfBoundsError
 from saccade.ir import Array, DType, Op
-from saccade.kernels.base import (
-    Call,
-    CpuKernel,
-    In,
-    Launch,
-    Out,
-    Packing,
-    Temp,
-    View,
-    one_way,
-)
+from saccade.kernels.base import In, Launch, Out, Packing, Temp, View
 from saccade.kernels.bind import Binder, Ref
 from saccade.kernels.cpu import packing
+from saccade.kernels.cpu.base import Call, CpuKernel, one_way
 from saccade.layout.views import row_major
 from saccade.locks import cached_property
 from saccade.testing import emulate

@@ -12,7 +12,8 @@ from saccade.backends.cpu.target import host_target
 from saccade.errors import OutOfBoundsError
 from saccade.ir import DType, TensorType
 from saccade.ir.expr import parse
-from saccade.kernels.base import Call, spare_configs
+from saccade.kernels.base import Call
+from saccade.kernels.cpu.base import spare_configs
 from saccade.kernels.cpu.conv2d import depthwise_code
 from saccade.kernels.cpu.conv2d.depthwise import CONV2D_DEPTHWISE
 from saccade.kernels.cpu.conv2d.direct import CONV2D_DIRECT

@@ -22,8 +22,9 @@ from saccade.backends.cpu.runtime.formula import Filling, Formula, Number, large
 from saccade.backends.cpu.runtime.openmp import run_on_pool
 from saccade.backends.cpu.runtime.workspace import Workspaces
 from saccade.errors import OutOfBoundsError
-from saccade.kernels.base import Call, Launch, Packing, Temp, View
+from saccade.kernels.base import Launch, Packing, Temp, View
 from saccade.kernels.bind import Binder, Ref, Workspace, lines
+from saccade.kernels.cpu.base import Call
 
 __all__ = ["LinkedCode", "Operation"]
 

@@ -21,7 +21,8 @@ from saccade.backends.cpu.codegen.language import Kernel
 from saccade.backends.cpu.codegen.values import Int
 from saccade.backends.cpu.fusions import RowSums
 from saccade.ir.expr import IDENTITY
-from saccade.kernels.base import Call, CpuKernel, In, Launch, Packed, Packing, Variant, per_call
+from saccade.kernels.base import In, Launch, Packed, Packing, Variant, per_call
+from saccade.kernels.cpu.base import Call, CpuKernel
 from saccade.kernels.cpu.conv2d.depthwise_code import (
     FinishRow,
     RowCode,
@@ -35,7 +36,7 @@ from saccade.kernels.cpu.conv2d.epilogue_spec import FLOATS, EpilogueSpec, conv_
 from saccade.kernels.cpu.conv2d.row_bands import RowBands, band_integers
 from saccade.kernels.cpu.conv2d.row_groups import RowGroups, Side
 from saccade.kernels.cpu.conv2d.row_sums import RowTotals, SumsSpec, conv_call
-from saccade.kernels.machine import machine
+from saccade.kernels.cpu.machine import machine
 from saccade.opdefs import Conv2d
 
 __all__ = ["CONV2D_DEPTHWISE", "DepthwiseConfig"]

@@ -8,17 +8,8 @@ from functools import partial
 
 from saccade.ir import DType, Expr
 from saccade.ir.expr import IDENTITY
-from saccade.kernels.base import (
-    Call,
-    In,
-    Launch,
-    Operand,
-    Packed,
-    Packing,
-    Scratch,
-    Variant,
-    View,
-)
+from saccade.kernels.base import In, Launch, Operand, Packed, Packing, Scratch, Variant, View
+from saccade.kernels.cpu.base import Call
 from saccade.kernels.cpu.conv2d.direct_config import (
     Blocking,
     Borders,
@@ -33,7 +24,7 @@ from saccade.kernels.cpu.conv2d.direct_config import (
 from saccade.kernels.cpu.conv2d.direct_regions import REGION_WORDS, Axis, Span, spans, tile_count
 from saccade.kernels.cpu.conv2d.epilogue_spec import EpilogueSpec, even_step, expand
 from saccade.kernels.cpu.conv2d.microkernel import FEW, Reduction, steps_of
-from saccade.kernels.machine import machine
+from saccade.kernels.cpu.machine import machine
 from saccade.opdefs._taps import expr_flops
 
 __all__ = ["CYCLES", "EFFICIENCY", "Window", "beside"]

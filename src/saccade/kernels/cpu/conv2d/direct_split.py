@@ -16,11 +16,12 @@ from functools import partial
 from saccade.backends.cpu.target import NOMINAL_THREADS
 from saccade.ir import DType
 from saccade.ir.expr import IDENTITY
-from saccade.kernels.base import Call, Launch, Temp, Variant, View
+from saccade.kernels.base import Launch, Temp, Variant, View
+from saccade.kernels.cpu.base import Call
 from saccade.kernels.cpu.conv2d.direct_config import DirectConfig
 from saccade.kernels.cpu.conv2d.direct_launch import CYCLES, Window, beside
 from saccade.kernels.cpu.conv2d.epilogue_spec import EpilogueSpec
-from saccade.kernels.machine import machine
+from saccade.kernels.cpu.machine import machine
 
 __all__ = ["Split", "with_splits"]
 

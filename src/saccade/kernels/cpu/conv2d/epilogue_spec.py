@@ -19,17 +19,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from saccade.ir import DType, Expr
-from saccade.kernels.base import (
-    Call,
-    In,
-    Operand,
-    Out,
-    Packed,
-    Packing,
-    Scratch,
-    View,
-    per_call,
-)
+from saccade.kernels.base import In, Operand, Out, Packed, Packing, Scratch, View, per_call
+from saccade.kernels.cpu.base import Call
 from saccade.kernels.cpu.conv2d.channel_order import channel_order
 from saccade.locks import cached_property
 from saccade.opdefs import Conv2d, DepthToSpaceStore, InterleaveStore, StoreMap

@@ -18,23 +18,14 @@ from saccade.backends.cpu.codegen.language import Kernel, Ptr, Var
 from saccade.backends.cpu.codegen.values import Bool, Int, Mask, Vec
 from saccade.backends.cpu.target import Target
 from saccade.ir.expr import IDENTITY, parse
-from saccade.kernels.base import (
-    Call,
-    CpuKernel,
-    In,
-    Launch,
-    Operand,
-    Out,
-    Packed,
-    Packing,
-    one_way,
-)
+from saccade.kernels.base import In, Launch, Operand, Out, Packed, Packing
+from saccade.kernels.cpu.base import Call, CpuKernel, one_way
 from saccade.kernels.cpu.conv2d.column_window import ColumnWindow
 from saccade.kernels.cpu.conv2d.epilogue_spec import FLOATS, EpilogueSpec, conv_epilogue
 from saccade.kernels.cpu.conv2d.few_outputs_sums import transpose_sums
 from saccade.kernels.cpu.conv2d.microkernel import in_pairs, steps_of
 from saccade.kernels.cpu.conv2d.row_bands import RowBands, band_integers
-from saccade.kernels.machine import machine
+from saccade.kernels.cpu.machine import machine
 from saccade.opdefs import Conv2d
 from saccade.opdefs._taps import expr_flops
 

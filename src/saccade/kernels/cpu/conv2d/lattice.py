@@ -20,24 +20,15 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import product
 
-from saccade.kernels.base import (
-    Call,
-    CpuKernel,
-    In,
-    Launch,
-    Packed,
-    Packing,
-    Scratch,
-    Temp,
-    Variant,
-)
+from saccade.kernels.base import In, Launch, Packed, Packing, Scratch, Temp, Variant
+from saccade.kernels.cpu.base import Call, CpuKernel
 from saccade.kernels.cpu.conv2d.epilogue_spec import EpilogueSpec, conv_epilogue
 from saccade.kernels.cpu.conv2d.lattice_code import LatticeConfig, emit_lattices
 from saccade.kernels.cpu.conv2d.lattice_forms import LONG, frequency_rows, lengths, long_of
 from saccade.kernels.cpu.conv2d.lattice_points import LONGEST, POINTS, points_of
 from saccade.kernels.cpu.conv2d.winograd import refuse_transforms
 from saccade.kernels.cpu.conv2d.winograd_gemm import even_heights, panel_vectors, phased_heights
-from saccade.kernels.machine import machine
+from saccade.kernels.cpu.machine import machine
 from saccade.opdefs import Conv2d
 
 __all__ = ["CONV2D_LATTICE", "launch_as"]

@@ -11,7 +11,8 @@ from dataclasses import replace
 from saccade.backends.cpu.codegen.language import Kernel, Var
 from saccade.backends.cpu.codegen.values import Int
 from saccade.backends.cpu.fusions import RowSums
-from saccade.kernels.base import Call, Operand, Out, per_call
+from saccade.kernels.base import Operand, Out, per_call
+from saccade.kernels.cpu.base import Call
 from saccade.kernels.cpu.conv2d.epilogue import Place
 from saccade.kernels.cpu.conv2d.epilogue_spec import FLOATS
 

@@ -23,18 +23,8 @@ from typing import NamedTuple
 from saccade.backends.cpu.fusions import SeparableConv2d
 from saccade.ir import DType
 from saccade.ir.expr import IDENTITY
-from saccade.kernels.base import (
-    Call,
-    CpuKernel,
-    In,
-    Launch,
-    Packed,
-    Packing,
-    Scratch,
-    Variant,
-    View,
-    per_call,
-)
+from saccade.kernels.base import In, Launch, Packed, Packing, Scratch, Variant, View, per_call
+from saccade.kernels.cpu.base import Call, CpuKernel
 from saccade.kernels.cpu.conv2d.depthwise_code import any_groups, groups_of, row_micros
 from saccade.kernels.cpu.conv2d.direct_config import Piece, Tile, ranked_tiles
 from saccade.kernels.cpu.conv2d.direct_launch import CYCLES, EFFICIENCY, beside
@@ -43,7 +33,7 @@ from saccade.kernels.cpu.conv2d.microkernel import Reduction, steps_of
 from saccade.kernels.cpu.conv2d.row_bands import window_integers
 from saccade.kernels.cpu.conv2d.row_groups import RowGroups
 from saccade.kernels.cpu.conv2d.separable_code import SeparableConfig, emit_separable
-from saccade.kernels.machine import machine
+from saccade.kernels.cpu.machine import machine
 
 __all__ = ["CONV2D_SEPARABLE"]
 

@@ -18,18 +18,8 @@ from functools import partial
 
 from saccade.ir import DType
 from saccade.ir.expr import IDENTITY
-from saccade.kernels.base import (
-    Call,
-    CpuKernel,
-    In,
-    Launch,
-    Operand,
-    Packed,
-    Packing,
-    Scratch,
-    Temp,
-    Variant,
-)
+from saccade.kernels.base import In, Launch, Operand, Packed, Packing, Scratch, Temp, Variant
+from saccade.kernels.cpu.base import Call, CpuKernel
 from saccade.kernels.cpu.conv2d.epilogue_spec import FLOATS, EpilogueSpec, conv_epilogue
 from saccade.kernels.cpu.conv2d.pack_winograd import packed_bytes
 from saccade.kernels.cpu.conv2d.winograd_code import WinogradConfig, emit_winograd

@@ -20,7 +20,8 @@ from saccade.kernels.cpu.conv2d.winograd_gemm import (
 )
 from saccade.kernels.cpu.conv2d.winograd_points import Tile, accurate, bases, edge_for
 from saccade.kernels.cpu.conv2d.winograd_tiles import rows_of, tile_counts
-from saccade.kernels.machine import Machine, machine
+from saccade.kernels.cpu.machine import machine
+from saccade.kernels.machine import Machine
 
 __all__ = ["SET_STEP", "Problem", "Schedule", "ranked", "variants"]
 

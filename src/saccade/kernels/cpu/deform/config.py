@@ -12,7 +12,8 @@ from dataclasses import dataclass, fields
 from math import gcd
 
 from saccade.backends.cpu.codegen.values import Int
-from saccade.kernels.base import Call, View
+from saccade.kernels.base import View
+from saccade.kernels.cpu.base import Call
 from saccade.kernels.cpu.conv2d.direct_config import Piece, ranked_tiles
 from saccade.kernels.cpu.floats import FLOATS, wide
 

@@ -20,8 +20,9 @@ from dataclasses import replace
 
 from saccade.backends.cpu.codegen.language import Kernel
 from saccade.backends.cpu.codegen.values import Int, Vec
-from saccade.kernels.base import Call, CpuKernel, In, Launch, Out, Scratch, Temp, one_way
+from saccade.kernels.base import In, Launch, Out, Scratch, Temp
 from saccade.kernels.cpu import floats
+from saccade.kernels.cpu.base import Call, CpuKernel, one_way
 from saccade.kernels.cpu.conv2d.microkernel import in_pairs
 from saccade.kernels.cpu.deform.channel_blocks import (
     blocks_launch,
@@ -46,7 +47,7 @@ from saccade.kernels.cpu.deform.sample_points import Plan, plan_scratch
 from saccade.kernels.cpu.deform.sampled_columns import Rows, sample_rows
 from saccade.kernels.cpu.deform.tile_product import Operands, product
 from saccade.kernels.cpu.deform.weight_panels import emit_panels, panels_launch
-from saccade.kernels.machine import machine
+from saccade.kernels.cpu.machine import machine
 from saccade.opdefs import DeformConv2d
 
 __all__ = ["DEFORM_CONV2D"]

@@ -15,18 +15,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from saccade.backends.cpu.codegen.language import Kernel
-from saccade.kernels.base import (
-    Call,
-    CpuKernel,
-    In,
-    Launch,
-    Operand,
-    Out,
-    Scratch,
-    Temp,
-    View,
-    one_way,
-)
+from saccade.kernels.base import In, Launch, Operand, Out, Scratch, Temp, View
+from saccade.kernels.cpu.base import Call, CpuKernel, one_way
 from saccade.kernels.cpu.deform.channel_blocks import (
     blocks_launch,
     emit_blocks,
@@ -57,7 +47,7 @@ from saccade.kernels.cpu.deform.weight_panels import (
     panels_launch,
     weight_gradient_launch,
 )
-from saccade.kernels.machine import machine
+from saccade.kernels.cpu.machine import machine
 from saccade.locks import cached_property
 from saccade.opdefs import DeformConv2dGradient
 

@@ -22,8 +22,6 @@ from saccade.backends.cpu.target import NOMINAL_THREADS
 from saccade.ir import DType
 from saccade.ir.expr import IDENTITY
 from saccade.kernels.base import (
-    Call,
-    CpuKernel,
     In,
     Integers,
     Launch,
@@ -36,9 +34,10 @@ from saccade.kernels.base import (
     View,
     per_call,
 )
+from saccade.kernels.cpu.base import Call, CpuKernel
 from saccade.kernels.cpu.conv2d.epilogue_spec import FLOATS, EpilogueSpec, expand
 from saccade.kernels.cpu.excite.direct_code import ExciteConfig, emit_excite
-from saccade.kernels.machine import machine
+from saccade.kernels.cpu.machine import machine
 
 __all__ = ["EXCITE"]
 

@@ -19,17 +19,8 @@ from functools import partial
 from saccade.backends.cpu.codegen.language import Kernel, Ptr
 from saccade.backends.cpu.codegen.values import Int, IntLike, Mask
 from saccade.ir import DType
-from saccade.kernels.base import (
-    Call,
-    CpuKernel,
-    In,
-    Launch,
-    Operand,
-    Packed,
-    Packing,
-    Temp,
-    Variant,
-)
+from saccade.kernels.base import In, Launch, Operand, Packed, Packing, Temp, Variant
+from saccade.kernels.cpu.base import Call, CpuKernel
 from saccade.kernels.cpu.conv2d.direct_config import (
     Blocking,
     Piece,
@@ -43,10 +34,10 @@ from saccade.kernels.cpu.conv2d.epilogue import Epilogue
 from saccade.kernels.cpu.conv2d.epilogue_spec import FLOATS
 from saccade.kernels.cpu.conv2d.microkernel import Reduction, accumulate, anchored, zero_sums
 from saccade.kernels.cpu.conv2d.tile_grid import Grid
+from saccade.kernels.cpu.machine import machine
 from saccade.kernels.cpu.matmul.direct_axes import Product
 from saccade.kernels.cpu.matmul.direct_config import MatMulConfig
 from saccade.kernels.cpu.matmul.operand_panels import emit_pack
-from saccade.kernels.machine import machine
 from saccade.opdefs import MatMul
 
 __all__ = ["MATMUL_DIRECT"]

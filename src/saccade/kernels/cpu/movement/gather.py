@@ -12,7 +12,8 @@ from dataclasses import dataclass, replace
 from saccade.backends.cpu.codegen.language import Kernel, Ptr
 from saccade.backends.cpu.codegen.values import Int
 from saccade.ir import DType
-from saccade.kernels.base import Call, CpuKernel, In, Launch, Operand, Out, one_way
+from saccade.kernels.base import In, Launch, Operand, Out
+from saccade.kernels.cpu.base import Call, CpuKernel, one_way
 from saccade.kernels.cpu.movement.copy import copy_cost, refuse_views
 from saccade.kernels.cpu.movement.copy_code import ELEMENT, CopyConfig, emit_row
 from saccade.kernels.cpu.movement.loop_nest import Loops, Nest, collapse, inner_kind, partition

@@ -20,8 +20,10 @@ import numpy as np
 from saccade.backends.cpu.codegen.calling import real_word
 from saccade.backends.cpu.codegen.language import Kernel
 from saccade.ir import DType
-from saccade.kernels.base import Call, CpuKernel, In, Launch, Operand, Out, Scratch, Temp, one_way
+from saccade.kernels.base import In, Launch, Operand, Out, Scratch, Temp
 from saccade.kernels.cpu import floats
+from saccade.kernels.cpu.base import Call, CpuKernel, one_way
+from saccade.kernels.cpu.machine import machine
 from saccade.kernels.cpu.nms.box_iou import pair_integers
 from saccade.kernels.cpu.nms.box_strips import strip_integers
 from saccade.kernels.cpu.nms.classes_rows import PADDED, emit_places, emit_rows
@@ -36,7 +38,6 @@ from saccade.kernels.cpu.nms.config import (
     room,
 )
 from saccade.kernels.cpu.refusals import refuse_types
-from saccade.kernels.machine import machine
 from saccade.opdefs.nms import NonMaxSuppression
 
 __all__ = ["NMS_CLASSES"]

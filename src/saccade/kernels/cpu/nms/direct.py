@@ -17,18 +17,10 @@ import numpy as np
 
 from saccade.backends.cpu.codegen.language import Kernel
 from saccade.ir import DType
-from saccade.kernels.base import (
-    Call,
-    CpuKernel,
-    In,
-    Launch,
-    Operand,
-    Out,
-    Scratch,
-    Temp,
-    one_way,
-)
+from saccade.kernels.base import In, Launch, Operand, Out, Scratch, Temp
 from saccade.kernels.cpu import floats
+from saccade.kernels.cpu.base import Call, CpuKernel, one_way
+from saccade.kernels.cpu.machine import machine
 from saccade.kernels.cpu.nms.box_iou import pair_integers
 from saccade.kernels.cpu.nms.box_strips import strip_integers
 from saccade.kernels.cpu.nms.config import (
@@ -43,7 +35,6 @@ from saccade.kernels.cpu.nms.config import (
 from saccade.kernels.cpu.nms.greedy_suppression import emit_greedy
 from saccade.kernels.cpu.nms.score_order import emit_order
 from saccade.kernels.cpu.refusals import refuse_types
-from saccade.kernels.machine import machine
 from saccade.opdefs.nms import Nms
 
 __all__ = ["NMS"]

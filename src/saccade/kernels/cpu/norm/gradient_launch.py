@@ -8,8 +8,10 @@ from math import prod
 
 from saccade.backends.cpu.codegen.calling import real_word
 from saccade.ir import DType
-from saccade.kernels.base import Call, In, Launch, Operand, Out, Temp, View, numbered
+from saccade.kernels.base import In, Launch, Operand, Out, Temp, View, numbered
+from saccade.kernels.cpu.base import Call
 from saccade.kernels.cpu.floats import wide
+from saccade.kernels.cpu.machine import beyond_caches
 from saccade.kernels.cpu.movement.loop_nest import (
     Loops,
     Nest,
@@ -20,7 +22,6 @@ from saccade.kernels.cpu.movement.loop_nest import (
 )
 from saccade.kernels.cpu.norm.gradient_code import NormGradConfig
 from saccade.kernels.cpu.norm.gradient_formula import rule_of
-from saccade.kernels.machine import beyond_caches
 
 __all__ = ["GRAD", "NORM", "Plan", "Walk", "X", "dense"]
 

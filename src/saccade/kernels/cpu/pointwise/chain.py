@@ -21,7 +21,9 @@ from functools import lru_cache
 from saccade.backends.cpu.codegen.language import Kernel
 from saccade.ir import DType
 from saccade.ir.expr import Expr, arg, fold, substitute
-from saccade.kernels.base import Call, CpuKernel, In, Launch, Out, View, numbered, one_way
+from saccade.kernels.base import In, Launch, Out, View, numbered
+from saccade.kernels.cpu.base import Call, CpuKernel, one_way
+from saccade.kernels.cpu.machine import beyond_caches, machine
 from saccade.kernels.cpu.movement.copy_transposed import (
     MICROS,
     Turned,
@@ -47,7 +49,6 @@ from saccade.kernels.cpu.pointwise.vector_elements import (
     INTEGERS,
 )
 from saccade.kernels.cpu.refusals import refuse_repeats, refuse_types
-from saccade.kernels.machine import beyond_caches, machine
 from saccade.opdefs.pointwise import Pointwise
 
 __all__ = ["CHAIN", "ChainConfig", "broadcast_strides"]

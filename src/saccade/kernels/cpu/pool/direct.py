@@ -13,12 +13,13 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from saccade.backends.cpu.codegen.language import Kernel
-from saccade.kernels.base import Call, CpuKernel, In, Launch, Out, Scratch, one_way
+from saccade.kernels.base import In, Launch, Out, Scratch
+from saccade.kernels.cpu.base import Call, CpuKernel, one_way
+from saccade.kernels.cpu.machine import beyond_caches, machine
 from saccade.kernels.cpu.pointwise.channel_epilogue import FinishCode, FinishPlan, plan_finish
 from saccade.kernels.cpu.pointwise.vector_elements import FLOATS
 from saccade.kernels.cpu.pool.direct_code import PoolCode
 from saccade.kernels.cpu.pool.direct_lanes import vector_lanes
-from saccade.kernels.machine import beyond_caches, machine
 from saccade.opdefs.pool import Pool2d
 
 __all__ = ["POOL", "PoolConfig"]

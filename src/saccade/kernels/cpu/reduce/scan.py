@@ -15,11 +15,12 @@ from saccade.backends.cpu.codegen import math
 from saccade.backends.cpu.codegen.language import Kernel
 from saccade.backends.cpu.codegen.values import I32, I64, Int, Mask, Vec, literal, vector_of
 from saccade.ir import DType
-from saccade.kernels.base import Call, CpuKernel, In, Launch, Out, one_way
+from saccade.kernels.base import In, Launch, Out
+from saccade.kernels.cpu.base import Call, CpuKernel, one_way
+from saccade.kernels.cpu.machine import machine
 from saccade.kernels.cpu.movement.loop_nest import Loops, Nest, Row, collapse, inner_kind, partition
 from saccade.kernels.cpu.pointwise.vector_elements import FLOATS, from_float, load, store, to_float
 from saccade.kernels.cpu.refusals import refuse_repeats
-from saccade.kernels.machine import machine
 from saccade.opdefs.reduce import ArgReduce, CumSum
 
 __all__ = ["ARG_REDUCE", "CUMSUM", "ScanConfig"]

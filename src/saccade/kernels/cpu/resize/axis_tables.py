@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from saccade.backends.cpu.codegen.language import Kernel
 from saccade.backends.cpu.codegen.values import Vec
-from saccade.kernels.base import Call, Operand, Packed, Packing
+from saccade.kernels.base import Operand, Packed, Packing
+from saccade.kernels.cpu.base import Call
 from saccade.kernels.cpu.pointwise.vector_elements import FLOATS
 from saccade.kernels.cpu.resize.pack_axes import TAPS
 from saccade.opdefs.resize import Resize

@@ -15,11 +15,12 @@ from dataclasses import dataclass
 
 from saccade.backends.cpu.codegen.language import Kernel
 from saccade.backends.cpu.codegen.values import Int, Mask, Vec
-from saccade.kernels.base import Call, CpuKernel, In, Launch, Out, one_way
+from saccade.kernels.base import In, Launch, Out
+from saccade.kernels.cpu.base import Call, CpuKernel, one_way
+from saccade.kernels.cpu.machine import machine
 from saccade.kernels.cpu.pointwise.channel_epilogue import Finish, FinishCode, plan_finish
 from saccade.kernels.cpu.pointwise.vector_elements import to_float
 from saccade.kernels.cpu.resize.axis_tables import axis, refusal, weighted
-from saccade.kernels.machine import machine
 from saccade.opdefs.resize import Resize
 
 __all__ = ["RESIZE", "ResizeConfig"]

@@ -17,14 +17,15 @@ from dataclasses import dataclass
 
 from saccade.backends.cpu.codegen.language import Kernel
 from saccade.backends.cpu.codegen.streams import LINE
-from saccade.kernels.base import Call, CpuKernel, In, Launch, Out, Scratch, View, one_way
+from saccade.kernels.base import In, Launch, Out, Scratch, View
+from saccade.kernels.cpu.base import Call, CpuKernel, one_way
+from saccade.kernels.cpu.machine import beyond_caches, machine
 from saccade.kernels.cpu.pointwise.channel_epilogue import plan_finish
 from saccade.kernels.cpu.resize.axis_tables import Axis, axis, refusal
 from saccade.kernels.cpu.resize.pack_axes import axis_indices
 from saccade.kernels.cpu.resize.rows_channels_last import LastRows
 from saccade.kernels.cpu.resize.rows_code import RowsConfig
 from saccade.kernels.cpu.resize.rows_planar import PlanarRows
-from saccade.kernels.machine import beyond_caches, machine
 from saccade.opdefs.resize import Resize
 
 __all__ = ["RESIZE_ROWS"]

@@ -16,18 +16,10 @@ from dataclasses import dataclass, field, replace
 from math import prod
 
 from saccade.backends.cpu.codegen.language import Kernel
-from saccade.kernels.base import (
-    Call,
-    CpuKernel,
-    In,
-    Launch,
-    Operand,
-    Out,
-    Scratch,
-    Temp,
-    one_way,
-)
+from saccade.kernels.base import In, Launch, Operand, Out, Scratch, Temp
+from saccade.kernels.cpu.base import Call, CpuKernel, one_way
 from saccade.kernels.cpu.floats import FLOATS, wide
+from saccade.kernels.cpu.machine import machine
 from saccade.kernels.cpu.movement.copy_code import CopyConfig, emit_copy
 from saccade.kernels.cpu.refusals import refuse_types
 from saccade.kernels.cpu.roi.align_samples import SampleCode, emit_sample
@@ -35,7 +27,6 @@ from saccade.kernels.cpu.roi.bilinear_tables import TablesCode, TablesPlan, emit
 from saccade.kernels.cpu.roi.box_operands import refuse_boxes
 from saccade.kernels.cpu.roi.channel_blocks import NO_COPY, cached_blocks, flat_planes, gather_block
 from saccade.kernels.cpu.roi.window_transpose import WindowCode, emit_window, window_phase
-from saccade.kernels.machine import machine
 from saccade.opdefs.roi_align import RoiAlign
 
 __all__ = ["ROI_ALIGN", "RoiAlignConfig", "estimate", "per_box"]

@@ -17,18 +17,10 @@ from math import gcd
 
 from saccade.backends.cpu.codegen.language import Kernel
 from saccade.backends.cpu.codegen.streams import LINE
-from saccade.kernels.base import (
-    Call,
-    CpuKernel,
-    In,
-    Launch,
-    Operand,
-    Out,
-    Scratch,
-    Temp,
-    one_way,
-)
+from saccade.kernels.base import In, Launch, Operand, Out, Scratch, Temp
+from saccade.kernels.cpu.base import Call, CpuKernel, one_way
 from saccade.kernels.cpu.floats import FLOATS, wide
+from saccade.kernels.cpu.machine import beyond_caches
 from saccade.kernels.cpu.movement.copy_code import CopyConfig, emit_copy
 from saccade.kernels.cpu.refusals import refuse_types
 from saccade.kernels.cpu.roi.align_gradient_bands import BandListsPlan, emit_band_lists
@@ -36,7 +28,6 @@ from saccade.kernels.cpu.roi.align_gradient_scatter import SpreadCode, emit_spre
 from saccade.kernels.cpu.roi.bilinear_tables import TablesCode, TablesPlan, emit_tables
 from saccade.kernels.cpu.roi.box_operands import gradient_cost, refuse_boxes
 from saccade.kernels.cpu.roi.channel_blocks import NO_COPY, flat_planes, gather_block
-from saccade.kernels.machine import beyond_caches
 from saccade.opdefs.roi_align import RoiAlignGradient
 
 __all__ = ["ROI_ALIGN_GRADIENT", "RoiAlignGradientConfig"]

@@ -11,18 +11,8 @@ unlike layouts, and wide maps or more channels than make this worthwhile.
 
 from __future__ import annotations
 
-from saccade.kernels.base import (
-    Call,
-    CpuKernel,
-    In,
-    Launch,
-    Operand,
-    Out,
-    Scratch,
-    Temp,
-    View,
-    one_way,
-)
+from saccade.kernels.base import In, Launch, Operand, Out, Scratch, Temp, View
+from saccade.kernels.cpu.base import Call, CpuKernel, one_way
 from saccade.kernels.cpu.floats import FLOATS, wide
 from saccade.kernels.cpu.roi.align import estimate, per_box
 from saccade.kernels.cpu.roi.align_separable_code import ProductsCode, emit_products

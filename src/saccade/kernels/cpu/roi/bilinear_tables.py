@@ -12,7 +12,8 @@ from functools import partial
 from saccade.backends.cpu.codegen.calling import real_word
 from saccade.backends.cpu.codegen.language import Kernel
 from saccade.backends.cpu.codegen.values import Int, Vec
-from saccade.kernels.base import Call, Operand, Temp
+from saccade.kernels.base import Operand, Temp
+from saccade.kernels.cpu.base import Call
 from saccade.kernels.cpu.floats import wide
 from saccade.kernels.cpu.roi.bilinear_axis import Axis, Sampling, marks, room
 from saccade.kernels.cpu.roi.box_operands import Boxes, BoxesCode, BoxesPlan, Order, plan_boxes

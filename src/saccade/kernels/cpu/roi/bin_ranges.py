@@ -18,7 +18,8 @@ from saccade.backends.cpu.codegen.calling import real_word
 from saccade.backends.cpu.codegen.language import Kernel, Ptr
 from saccade.backends.cpu.codegen.values import I32, Bool, Int, Vec, lanes_picked, literal
 from saccade.backends.cpu.codegen.vectors import type_suffix
-from saccade.kernels.base import Call, Operand, Temp, View
+from saccade.kernels.base import Operand, Temp, View
+from saccade.kernels.cpu.base import Call
 from saccade.kernels.cpu.roi.box_operands import (
     Boxes,
     BoxesCode,

@@ -13,9 +13,10 @@ from dataclasses import dataclass
 from saccade.backends.cpu.codegen.language import Kernel, Ptr
 from saccade.backends.cpu.codegen.values import I32, Bool, Int, IntLike, Mask, Vec
 from saccade.ir import DType
-from saccade.kernels.base import Call, In, Operand, Temp, View
+from saccade.kernels.base import In, Operand, Temp, View
+from saccade.kernels.cpu.base import Call
 from saccade.kernels.cpu.floats import FLOATS, load_one, wide
-from saccade.kernels.machine import machine
+from saccade.kernels.cpu.machine import machine
 
 __all__ = [
     "Boxes",

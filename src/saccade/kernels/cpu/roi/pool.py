@@ -13,24 +13,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from saccade.backends.cpu.codegen.language import Kernel
-from saccade.kernels.base import (
-    Call,
-    CpuKernel,
-    In,
-    Launch,
-    Operand,
-    Out,
-    Scratch,
-    Temp,
-    one_way,
-)
+from saccade.kernels.base import In, Launch, Operand, Out, Scratch, Temp
+from saccade.kernels.cpu.base import Call, CpuKernel, one_way
 from saccade.kernels.cpu.floats import FLOATS, wide
+from saccade.kernels.cpu.machine import machine
 from saccade.kernels.cpu.movement.copy_code import CopyConfig, emit_copy
 from saccade.kernels.cpu.roi.bin_ranges import RangesCode, RangesPlan, emit_ranges
 from saccade.kernels.cpu.roi.box_operands import refuse_boxes
 from saccade.kernels.cpu.roi.channel_blocks import NO_COPY, cached_blocks, flat_planes, gather_block
 from saccade.kernels.cpu.roi.pool_maxima import MaximaCode, emit_maxima
-from saccade.kernels.machine import machine
 from saccade.opdefs.roi_pool import RoiPool
 
 __all__ = ["ROI_POOL", "RoiPoolConfig"]

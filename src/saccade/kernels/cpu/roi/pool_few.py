@@ -9,23 +9,14 @@ from __future__ import annotations
 
 from saccade.backends.cpu.codegen.calling import real_word
 from saccade.backends.cpu.codegen.language import Kernel
-from saccade.kernels.base import (
-    Call,
-    CpuKernel,
-    In,
-    Launch,
-    Operand,
-    Out,
-    Scratch,
-    Temp,
-    one_way,
-)
+from saccade.kernels.base import In, Launch, Operand, Out, Scratch, Temp
+from saccade.kernels.cpu.base import Call, CpuKernel, one_way
 from saccade.kernels.cpu.floats import FLOATS
+from saccade.kernels.cpu.machine import machine
 from saccade.kernels.cpu.roi.box_operands import plan_boxes, refuse_boxes
 from saccade.kernels.cpu.roi.channel_blocks import flat_planes
 from saccade.kernels.cpu.roi.pool import guessed_pixels
 from saccade.kernels.cpu.roi.pool_few_code import ROWS, RowMaximaCode, emit_row_maxima
-from saccade.kernels.machine import machine
 from saccade.opdefs.roi_pool import RoiPool
 
 __all__ = ["ROI_POOL_FEW"]

@@ -14,18 +14,10 @@ from dataclasses import dataclass, field, replace
 
 from saccade.backends.cpu.codegen.language import Kernel
 from saccade.backends.cpu.codegen.values import Bool, Int
-from saccade.kernels.base import (
-    Call,
-    CpuKernel,
-    In,
-    Launch,
-    Operand,
-    Out,
-    Scratch,
-    Temp,
-    one_way,
-)
+from saccade.kernels.base import In, Launch, Operand, Out, Scratch, Temp
+from saccade.kernels.cpu.base import Call, CpuKernel, one_way
 from saccade.kernels.cpu.floats import FLOATS, load_one, wide
+from saccade.kernels.cpu.machine import machine
 from saccade.kernels.cpu.movement.copy_code import CopyConfig, emit_copy
 from saccade.kernels.cpu.roi.box_operands import (
     Boxes,
@@ -38,7 +30,6 @@ from saccade.kernels.cpu.roi.box_operands import (
 from saccade.kernels.cpu.roi.channel_blocks import NO_COPY
 from saccade.kernels.cpu.roi.plane_blocks import Planar, channel_blocks
 from saccade.kernels.cpu.roi.plane_sums import Planes, plane_integers
-from saccade.kernels.machine import machine
 from saccade.opdefs.roi_pool import RoiPoolGradient
 
 __all__ = ["ROI_POOL_GRADIENT", "RoiPoolGradientConfig"]

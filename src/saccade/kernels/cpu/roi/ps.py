@@ -14,8 +14,10 @@ from math import prod
 
 from saccade.backends.cpu.codegen.language import Kernel, Ptr
 from saccade.backends.cpu.codegen.values import I32, Int, Vec, lanes_picked
-from saccade.kernels.base import Call, CpuKernel, In, Launch, Out, Temp, one_way
+from saccade.kernels.base import In, Launch, Out, Temp
+from saccade.kernels.cpu.base import Call, CpuKernel, one_way
 from saccade.kernels.cpu.floats import FLOATS, lanes_of, load, store, wide
+from saccade.kernels.cpu.machine import beyond_caches, machine
 from saccade.kernels.cpu.roi.bin_ranges import Ranges, RangesPlan
 from saccade.kernels.cpu.roi.box_operands import refuse_boxes
 from saccade.kernels.cpu.roi.plane_blocks import Planar, picture_blocks
@@ -31,7 +33,6 @@ from saccade.kernels.cpu.roi.ps_code import (
 )
 from saccade.kernels.cpu.roi.ps_runs import Runs, RunsPlan
 from saccade.kernels.cpu.roi.window_transpose import window_phase
-from saccade.kernels.machine import beyond_caches, machine
 from saccade.opdefs.ps_roi import PsRoi
 
 __all__ = ["PS_ROI"]

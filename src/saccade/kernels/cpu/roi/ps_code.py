@@ -12,7 +12,8 @@ from dataclasses import dataclass, field, replace
 from saccade.backends.cpu.codegen.calling import real_word
 from saccade.backends.cpu.codegen.language import Kernel
 from saccade.backends.cpu.codegen.values import Int, Vec
-from saccade.kernels.base import Call, Launch, Operand, Temp
+from saccade.kernels.base import Launch, Operand, Temp
+from saccade.kernels.cpu.base import Call
 from saccade.kernels.cpu.floats import wide
 from saccade.kernels.cpu.movement.copy_code import CopyConfig, emit_copy
 from saccade.kernels.cpu.roi.bilinear_axis import Sampling

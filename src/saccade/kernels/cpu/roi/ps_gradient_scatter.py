@@ -14,7 +14,8 @@ from collections.abc import Iterator
 
 from saccade.backends.cpu.codegen.language import Kernel, Ptr
 from saccade.backends.cpu.codegen.values import Int, Vec
-from saccade.kernels.base import Call, In, Launch, Operand, Out, Scratch, Temp
+from saccade.kernels.base import In, Launch, Operand, Out, Scratch, Temp
+from saccade.kernels.cpu.base import Call
 from saccade.kernels.cpu.floats import lanes_of, load, wide
 from saccade.kernels.cpu.roi.bilinear_axis import Axis
 from saccade.kernels.cpu.roi.bilinear_tables import Tables, TablesPlan
