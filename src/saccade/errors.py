@@ -102,6 +102,10 @@ class CompileError(SaccadeError):
     """A kernel could not be compiled."""
 
 
+class LaunchError(SaccadeError):
+    """The arguments of a kernel do not fit its code (a bug in Saccade)."""
+
+
 class CacheError(SaccadeError):
     """The cache folder cannot be used."""
 

@@ -8,6 +8,7 @@ import pytest
 from frontend_models import run_onnxruntime, text_model
 
 from saccade.frontend import onnx as frontend
+from saccade.frontend.onnx import builder
 from saccade.ir import DType, Graph, Value
 from saccade.ir.expr import IDENTITY
 from saccade.ir.verify import verify
@@ -108,9 +109,25 @@ def test_numbers_that_importers_need_are_computed_in_float32() -> None:
 
 
 def test_sizes_in_float16_do_not_round_either() -> None:
-    body = "s = Shape(z) f = Cast<to=10>(s) y = Mul(x, f)"
-    graph = _load(text_model(body, "float16[1] x, float16[2049] z", "float16 y"))
-    assert "2049" in str(graph.nodes[-1].op.expr)
+    body = "s = Shape(z) f = Cast<to=10>(s) i = Constant<value_int=1>() g = Gather(f, i)"
+    model = text_model(f"{body} y = Mul(x, g)", "float16[1] x, float16[N, 2049] z", "float16 y")
+    assert str(_load(model).nodes[-1].op.expr) == "mul($0, 2049.0)"
+
+
+def test_results_are_float16_beside_what_is_known_in_float32() -> None:
+    weights = {"a": np.array([1, 2, 3], HALF), "b": np.array([0.1, 0.2, 0.3], HALF)}
+    body = "k = Mul(a, b) s = Sub(k, x) c = Concat<axis=0>(k, s) y = Neg(c)"
+    graph = _load(text_model(body, "float16[3] x", "float16 y", weights=weights))
+    assert _constant(graph)[0].dtype is F32
+    assert [node.output.dtype for node in graph.nodes] == [F16] * 3
+
+
+def test_another_shape_of_cast_weights_is_no_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However large they are."""
+    monkeypatch.setattr(builder, "FOLD_ELEMENTS", 0)
+    body = "c = Cast<to=1>(w) s = Constant<value_ints=[4, 3]>() r = Reshape(c, s) y = MatMul(x, r)"
+    graph = _load(text_model(body, "float[2, 4] x", "float y", weights={"w": _w(3, 4)}))
+    assert [node.op.family for node in graph.nodes] == ["MatMul"]
 
 
 @pytest.mark.parametrize(("declared", "wanted"), [("float16", F16), ("float", F32)])

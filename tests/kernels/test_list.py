@@ -10,8 +10,8 @@ import pytest
 import saccade.kernels.cpu
 from saccade import opdefs
 from saccade.backends.cpu.fusions import OPERATORS
-from saccade.kernels.base import CpuKernel
 from saccade.kernels.cpu import CPU_KERNELS, all_kernels, kernel_named, kernels_for
+from saccade.kernels.cpu.base import CpuKernel
 
 
 @pytest.mark.parametrize("entry", CPU_KERNELS, ids=lambda entry: entry.name)

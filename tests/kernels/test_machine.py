@@ -7,7 +7,8 @@ import pytest
 from saccade.backends.cpu.machines import MACHINES, nearest
 from saccade.backends.cpu.target import Target, described_target
 from saccade.errors import OptionError
-from saccade.kernels.machine import Machine, machine
+from saccade.kernels.cpu.machine import machine
+from saccade.kernels.machine import Machine
 
 TARGET = Target("avx512", 512, 32, "", "", "", machine="zen4")
 

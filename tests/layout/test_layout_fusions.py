@@ -15,7 +15,8 @@ from saccade.backends.cpu.fusions import OPERATORS
 from saccade.errors import PlanError
 from saccade.ir import DType, Graph, Node, Op, Value
 from saccade.ir.dim import parse_dims
-from saccade.kernels.base import CpuKernel, Launch, one_way
+from saccade.kernels.base import Launch
+from saccade.kernels.cpu.base import CpuKernel, one_way
 from saccade.kernels.cpu.movement.copy import CopyConfig
 from saccade.layout.formats import formats
 from saccade.layout.sizes import fitted

@@ -11,9 +11,10 @@ from saccade import layout
 from saccade import plan as planner
 from saccade.devices import device_named
 from saccade.ir import Factor, IndexMap
-from saccade.kernels.base import CpuKernel, Launch, one_way
+from saccade.kernels.base import Launch
+from saccade.kernels.cpu.base import CpuKernel, one_way
+from saccade.kernels.cpu.machine import machine
 from saccade.kernels.cpu.movement.copy_code import CopyConfig
-from saccade.kernels.machine import machine
 from saccade.layout.elimination import minimise
 from saccade.layout.formats import formats
 from saccade.opdefs import Move, Softmax
@@ -44,7 +45,7 @@ class Priced(NullBackend):
                 "priced", (type(op),), CopyConfig,
                 supports=lambda call: None if self._price(call) is not None else "not in the table",
                 variants=one_way(
-                    lambda call: (Launch(CopyConfig(type(call.op).__name__, 4, 1), (), (), 1),),
+                    lambda call: (Launch(CopyConfig(type(call.op).__name__, 4, 1), {}, {}, 1),),
                     self._price,
                 ),
                 emit=lambda k, config: None,

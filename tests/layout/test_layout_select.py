@@ -5,7 +5,8 @@ import dataclasses
 import pytest
 
 from saccade.ir import DType
-from saccade.kernels.base import Call, CpuKernel, Launch, Variant
+from saccade.kernels.base import Call, Launch, Variant
+from saccade.kernels.cpu.base import CpuKernel
 from saccade.kernels.cpu.movement.copy_code import CopyConfig
 from saccade.layout.select import Selector
 from saccade.opdefs import Conv2d
@@ -27,7 +28,7 @@ def kernel(name, variants):
 
     def ways(call):
         for way, micros, rounding in variants(call):
-            launches = (Launch(CopyConfig(way, 4, 1), (), (), 1),)
+            launches = (Launch(CopyConfig(way, 4, 1), {}, {}, 1),)
             yield Variant(micros, lambda launches=launches: launches, rounding)
 
     return CpuKernel(

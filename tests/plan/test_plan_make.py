@@ -104,7 +104,7 @@ def test_refs_stay_inside_their_memory(threads):
         sizes.append(nbytes)
     sizes += [c.nbytes for c in plan.constants]
     refs = [r for s in plan.steps for r in (*slots(s)[0], *slots(s)[1])]
-    refs += [r for s in plan.steps for p in s.phases for r in p.refs]
+    refs += [a.ref for s in plan.steps for p in s.phases for a in p.arguments]
     assert all(r.offset >= 0 and r.offset + r.nbytes <= sizes[r.base] for r in refs)
     assert all(r.offset % 64 == 0 for s in plan.steps for r in slots(s)[1])
 

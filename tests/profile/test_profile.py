@@ -9,7 +9,7 @@ from layout_graphs import RELU, Builder, plan_of
 from onnx import TensorProto, helper
 
 from saccade.cli._peer_layers import owners
-from saccade.kernels.machine import machine
+from saccade.kernels.cpu.machine import machine
 from saccade.profile import PeerLayer, PeerLayers, Profile
 from saccade.testing.targets import ZEN4
 

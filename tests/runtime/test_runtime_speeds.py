@@ -6,7 +6,7 @@ import pytest
 
 from saccade.backends.cpu.runtime.speeds import measured_speeds
 from saccade.backends.cpu.target import host_target
-from saccade.kernels.machine import machine
+from saccade.kernels.cpu.machine import machine
 
 WIDTHS = ["native", "avx2"]
 

@@ -83,8 +83,8 @@ def test_an_identity_changes_with_anything_in_a_launch():
     (launch,) = convolutions(layout_of())[1].launches
     others = [
         dataclasses.replace(launch, chunks=launch.chunks + 1),
-        dataclasses.replace(launch, integers=(*launch.integers[:-1], 77)),
-        dataclasses.replace(launch, operands=launch.operands[1:]),
+        dataclasses.replace(launch, integers={**launch.integers, "rows": 77}),
+        dataclasses.replace(launch, operands={"x": launch.operands["x"]}),
         dataclasses.replace(launch, config=dataclasses.replace(launch.config, rows=1)),
     ]
     assert len({variant_id([one]) for one in (launch, *others)}) == 5

@@ -2,28 +2,28 @@
 
 Layout and selection ask a kernel whether it `supports` a `Call` (a bound operator over stored
 operands). `variants` then gives the ways to do it, the one that should be fastest first, as plain
-data: one `Launch` per phase, each with the code's `Config`, the operands that the code's pointer
-parameters take, in order, and its integer parameters. `emit` writes the code for a config. Code is
-shared by every call that asks for an equal config, so configs hold only what the code depends on.
+data: one `Launch` per phase, each with the code's `Config`, and by name the operands that the
+code's pointer parameters take and its integer parameters. `emit` writes the code for a config. Code
+is shared by every call that asks for an equal config, so configs hold only what it depends on.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import partial, wraps
+from functools import wraps
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
-from saccade.ir import DType, Op
+from saccade.ir import DType
 
 if TYPE_CHECKING:
-    from saccade.backends.cpu.codegen.language import Kernel as Builder
+    pass
 
 __all__ = [
     "Call",
-    "CpuKernel",
     "Hardware",
     "In",
+    "Integers",
     "Key",
     "Launch",
     "Operand",
@@ -33,11 +33,9 @@ __all__ = [
     "Scratch",
     "Temp",
     "Variant",
-    "Variants",
     "View",
-    "one_way",
+    "numbered",
     "per_call",
-    "spare_configs",
 ]
 
 T = TypeVar("T")
@@ -117,7 +115,7 @@ class Call:
     inputs: tuple[View, ...]
     outputs: tuple[View, ...]
     constant: tuple[bool, ...]
-    target: Any  # `Hardware`; kernels of a device know which
+    target: Hardware
     threads: int = 1
     exact: bool = False
     memo: dict[Any, Any] = field(default_factory=dict, init=False, compare=False, repr=False)
@@ -131,11 +129,14 @@ class Call:
         return found
 
 
-def per_call(function: Callable[[Call], T]) -> Callable[[Call], T]:
+CallT = TypeVar("CallT", bound=Call)
+
+
+def per_call(function: Callable[[CallT], T]) -> Callable[[CallT], T]:
     """Find out once for each call what a function of it says, which must not be None."""
 
     @wraps(function)
-    def remembered(call: Call) -> T:
+    def remembered(call: CallT) -> T:
         found: T | None = call.memo.get(function)
         if found is None:
             found = call.memo[function] = function(call)
@@ -199,6 +200,9 @@ class Temp:
 
 Operand = In | Out | Packed | Scratch | Temp
 
+Integers = Mapping[str, int | tuple[int, ...]]
+"""Values by the names that the code declares; those of an array are a tuple."""
+
 
 @dataclass(frozen=True, slots=True)
 class Launch:
@@ -207,15 +211,20 @@ class Launch:
     Attributes:
         config: What the code depends on: a frozen dataclass of ints, floats, bools, strings and
             tuples of these.
-        operands: For each pointer parameter of the code, in order of declaration.
-        integers: For each integer parameter of the code, in order of declaration.
+        operands: For each pointer parameter of the code, by its name.
+        integers: For each integer parameter of the code, by its name.
         chunks: How many chunks the phase has (for the plan and the scheduler).
     """
 
     config: Any
-    operands: tuple[Operand, ...]
-    integers: tuple[int, ...]
+    operands: Mapping[str, Operand]
+    integers: Integers
     chunks: int
+
+
+def numbered(operands: Iterable[Operand]) -> dict[str, Operand]:
+    """Operands of code that calls its buffers `p0`, `p1` and so on."""
+    return {f"p{i}": operand for i, operand in enumerate(operands)}
 
 
 class Variant(NamedTuple):
@@ -249,71 +258,3 @@ class Variant(NamedTuple):
         if self.configs is not None:
             return self.configs()
         return tuple(launch.config for launch in self.build())
-
-
-Variants = Callable[[Call], Iterable[Variant]]
-
-
-def spare_configs(calls: Iterable[tuple[CpuKernel, Call]]) -> tuple[Key, ...]:
-    """What other sizes of a plan's steps will want, each once.
-
-    Args:
-        calls: The kernel and the call of each step.
-    """
-    found = ((kernel.name, config) for kernel, call in calls for config in kernel.spares(call))
-    return tuple(dict.fromkeys(found))
-
-
-def one_way(
-    launch: Callable[[Call], tuple[Launch, ...]], cost: Callable[[Call], float]
-) -> Variants:
-    """Variants of a kernel that has a single way to do a call."""
-
-    def variants(call: Call) -> tuple[Variant]:
-        return (Variant(cost(call), partial(launch, call)),)
-
-    return variants
-
-
-@dataclass(frozen=True)
-class CpuKernel:
-    """A kernel of the CPU backend, listed in `kernels.CPU_KERNELS`.
-
-    Attributes:
-        name: `family.algorithm`, e.g. `conv2d.direct`.
-        ops: Operator classes that it may be asked about.
-        config: Class of its configs (for reading plans back).
-        supports: The reason why it cannot take a call, or None.
-        variants: The ways to do a call that `supports` gave None for, the one with the least
-            estimated time first; at least one. All of them are legal and worth measuring. Selection
-            asks for the first only, so make the others when they are asked for.
-        emit: Writes the code: declares parameters on the builder and emits the body (not `finish`).
-        aliases: Pairs (input, output) that may share memory when their views are equal.
-        effort: How long the code for a config takes to compile, in tenths of a second or so: what
-            takes longest is begun first.
-        spares: Configs that other sizes of a call will want, so that their code is worth compiling
-            ahead where sizes are free: selection prefers ways with code among those that give the
-            same bits. Empty where the best variant's own code serves every size.
-    """
-
-    name: str
-    ops: tuple[type[Op], ...]
-    config: type[Any]
-    supports: Callable[[Call], str | None]
-    variants: Variants
-    emit: Callable[[Builder, Any], None]
-    aliases: Callable[[Call], tuple[tuple[int, int], ...]] = field(default=lambda _call: ())
-    effort: Callable[[Any], float] = field(default=lambda _config: 1.0)
-    spares: Callable[[Call], tuple[Any, ...]] = field(default=lambda _call: ())
-
-    def best(self, call: Call) -> Variant:
-        """The variant that should be fastest."""
-        return next(iter(self.variants(call)))
-
-    def launch(self, call: Call) -> tuple[Launch, ...]:
-        """The phases of the best variant."""
-        return self.best(call).launches
-
-    def cost(self, call: Call) -> float:
-        """Estimated microseconds of the best variant."""
-        return self.best(call).micros

@@ -1,14 +1,10 @@
-"""Speeds of the machine that a plan is for, which estimates divide by."""
+"""Speeds of the machine that a plan is for: what estimates and the floor divide by."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
 
-from saccade.backends.cpu.machines import description
-from saccade.backends.cpu.target import Target
-
-__all__ = ["Machine", "beyond_caches", "machine"]
+__all__ = ["Machine"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,23 +42,3 @@ class Machine:
         """Microseconds for `flops` operations at a share of the peak while `nbytes` move."""
         busy = flops / (efficiency * self.flops * threads)
         return self.step + busy + self.traffic(nbytes, threads)
-
-
-@lru_cache(maxsize=64)
-def machine(target: Target) -> Machine:
-    """The speeds of the machine that a target names; its last-level cache is the target's own."""
-    known = description(target.machine)
-    flops = 2.0 * target.lanes * known.fma.get(target.isa, 1) * known.clock
-    pairs = known.pairs * flops if target.bf16 else flops
-    return Machine(
-        flops, pairs, known.bandwidth, known.cache_bandwidth, known.step, float(target.l3),
-        known.name,
-    )  # fmt: skip
-
-
-def beyond_caches(target: Target, nbytes: int) -> bool:
-    """Whether a result of so many bytes is better stored past the caches.
-
-    The last-level cache does not hold it until it is read, whatever else is read meanwhile.
-    """
-    return target.fills_lines and nbytes > target.l3

@@ -7,13 +7,14 @@ description alone; only between ways that give the same bits may it matter which
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Hashable, Iterable
+from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING, cast
 
 from saccade.kernels.base import Call, Launch, Variant
-from saccade.layout.types import Choice, Passed, Timings
+from saccade.kernels.select import Candidate, Candidates, Passed
+from saccade.layout.types import Choice, Timings
 
 if TYPE_CHECKING:
     from saccade.backend import Backend, Kernel
@@ -25,24 +26,11 @@ Available = Callable[[str, Hashable], bool]
 
 
 @dataclass(frozen=True, slots=True)
-class _Candidate:
-    """A kernel that takes the call, its best variant for a nominal team, and the others."""
-
-    kernel: Kernel
-    best: Variant
-    others: Iterator[Variant]
-
-    @property
-    def micros(self) -> float:
-        return self.best.micros
-
-
-@dataclass(frozen=True, slots=True)
 class _Decision:
     """What a call takes: by the chosen candidate, or as it was measured to be fastest."""
 
     choice: Choice
-    chosen: _Candidate
+    chosen: Candidate[Kernel]
     tuned: tuple[Launch, ...] | None
 
 
@@ -97,36 +85,28 @@ class Selector:
         return tuple(Passed(k.name, reason) for k, reason in found if reason is not None)
 
     def _decide(self, call: Call) -> _Decision | None:
-        passed: list[Passed] = []
-        able: list[_Candidate] = []
-        # Algorithms round differently: the choice, and so the result, must not depend on the team.
-        team = self._backend.nominal_threads
-        nominal = call if call.threads == team else replace(call, threads=team)
-        for kernel in self._backend.candidates(call.op):
-            reason = kernel.supports(call)
-            if reason is None:
-                variants = iter(kernel.variants(nominal))
-                able.append(_Candidate(kernel, next(variants), variants))
-            else:
-                passed.append(Passed(kernel.name, reason))
-        if not able:
+        kernels = self._backend.candidates(call.op)
+        found = Candidates.of(call, kernels, self._backend.nominal_threads)
+        if not found.able:
             return None
-        able.sort(key=lambda candidate: candidate.micros)
+        best = found.cheapest
         tuned = None
         if self._timings is not None:
-            tuned = self._timings.tuned(call, self._backend.candidates(call.op))
-        kernel, cost, measured = able[0].kernel, able[0].micros, None
+            tuned = self._timings.tuned(call, kernels)
+        kernel, cost, measured = best.kernel, best.micros, None
         if tuned is not None:
             kernel, cost, measured = tuned.kernel, cost * tuned.ratio, tuned.micros
-        passed += [
+        others = sorted(found.able, key=lambda candidate: candidate.micros)
+        slower = (
             Passed(other.kernel.name, f"{other.micros:.1f} µs estimated")
-            for other in able
+            for other in others
             if other.kernel is not kernel
-        ]
-        choice = Choice(kernel, cost, tuple(passed), kernel.aliases(call), measured)
-        return _Decision(choice, able[0], None if tuned is None else tuned.launches)
+        )
+        passed = (*found.refused, *slower)
+        choice = Choice(kernel, cost, passed, kernel.aliases(call), measured)
+        return _Decision(choice, best, None if tuned is None else tuned.launches)
 
-    def _way(self, call: Call, chosen: _Candidate) -> tuple[Launch, ...]:
+    def _way(self, call: Call, chosen: Candidate[Kernel]) -> tuple[Launch, ...]:
         """The phases: of the ways with the chosen one's bits the fastest, or one with code."""
         variants: Iterable[Variant] = chain([chosen.best], chosen.others)
         if call.threads != self._backend.nominal_threads:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from saccade.ir import Graph, Node, Op, Value
 from saccade.kernels.base import Call, Launch, View
 from saccade.kernels.machine import Machine
+from saccade.kernels.select import Passed
 
 if TYPE_CHECKING:
     from saccade.backend import Kernel
@@ -86,16 +87,6 @@ class Stored:
     buffer: int
     offset: int
     view: View
-
-
-class Passed(NamedTuple):
-    """A candidate that was not taken, and why."""
-
-    kernel: str
-    reason: str
-
-    def __str__(self) -> str:
-        return f"{self.kernel}: {self.reason}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,18 +14,19 @@ from saccade.backends.cpu.runtime.linker import link
 from saccade.backends.cpu.runtime.objects import Objects
 from saccade.backends.cpu.runtime.operation import LinkedCode, Operation
 from saccade.backends.cpu.runtime.workspace import Workspaces
-from saccade.backends.cpu.target import host_target
+from saccade.backends.cpu.target import NOMINAL_THREADS, host_target
 from saccade.errors import OptionError
 from saccade.ir import Op
-from saccade.kernels.base import Call, CpuKernel, Launch, Variant, View
+from saccade.kernels.base import Launch, View
 from saccade.kernels.cpu import kernels_for
+from saccade.kernels.cpu.base import Call, selectable
+from saccade.kernels.select import Candidates
 from saccade.locks import Lock, preload_hooks
 from saccade.processes import Processes
 
 __all__ = ["Library", "library"]
 
 _EFFORT_HERE = 3.0  # of compiling in the caller's process; what is more goes to several others
-_NOMINAL_THREADS = 2  # kernels are chosen for such a team, whatever its width
 _ALONE = 8.0  # estimated microseconds of a team; entering its region costs more than it saves
 
 
@@ -69,21 +70,25 @@ class Library:
             UntraceableError: If the kernel does with a number what a formula cannot follow.
         """
         constant = (False,) * len(inputs)
-        call = Call(op, inputs, outputs, constant, self._target, _NOMINAL_THREADS)
-        kernel, variant = _choose(call)
-        launches = variant.launches
+        call = Call(op, inputs, outputs, constant, self._target, NOMINAL_THREADS)
+        found = Candidates.of(call, selectable(kernels_for(op.family)), NOMINAL_THREADS)
+        if not found.able:
+            reasons = "; ".join(map(str, found.refused))
+            raise OptionError(f"no kernel takes {op.family} ({reasons})")
+        chosen = found.cheapest
+        launches = chosen.best.launches
         return Operation(
             call,
             launches,
-            self._code(kernel, launches),
-            1 if variant.micros <= _ALONE else threads,
+            self._code(chosen.kernel.name, launches),
+            1 if chosen.micros <= _ALONE else threads,
             self.workspaces,
             report=report,
             formula=formula,
         )
 
-    def _code(self, kernel: CpuKernel, launches: Sequence[Launch]) -> list[LinkedCode]:
-        keys = [(kernel.name, launch.config) for launch in launches]
+    def _code(self, kernel: str, launches: Sequence[Launch]) -> list[LinkedCode]:
+        keys = [(kernel, launch.config) for launch in launches]
         try:
             files = self._objects.get(keys, self._processes, here=_EFFORT_HERE)
         finally:
@@ -92,7 +97,8 @@ class Library:
             for file in files.values():
                 if file.symbol not in self._codes:
                     linked = link([file.code], [file.symbol])
-                    code = (linked.addresses[file.symbol], file.accesses)
+                    address = linked.addresses[file.symbol]
+                    code = LinkedCode(address, file.parameters, file.accesses)
                     self._codes[file.symbol] = (linked, code)
             return [self._codes[files[key].symbol][1] for key in keys]
 
@@ -101,17 +107,3 @@ class Library:
 def library() -> Library:
     """The process's library."""
     return Library()
-
-
-def _choose(call: Call) -> tuple[CpuKernel, Variant]:
-    """The cheapest kernel of those that take the call, and its best way."""
-    able, refusals = [], []
-    for kernel in kernels_for(call.op.family):
-        reason = kernel.supports(call)
-        if reason is None:
-            able.append((kernel, kernel.best(call)))
-        else:
-            refusals.append(f"{kernel.name}: {reason}")
-    if not able:
-        raise OptionError(f"no kernel takes {call.op.family} ({'; '.join(refusals)})")
-    return min(able, key=lambda found: found[1].micros)

@@ -112,9 +112,9 @@ def apply(
     limits = limits or Limits()
     deadline = deadline or Deadline(f"pass {step.name}", limits)
     deadline.check()
-    editor = Editor(graph if step.whole is None else step.whole(graph), limits)
     refused: dict[tuple[Node, str], None] = {}
     with np.errstate(all="ignore"):  # folding computes what the file says, infinities included
+        editor = Editor(graph if step.whole is None else step.whole(graph), limits)
         for rule in step.rules:
             _exhaust(rule, editor, refused, deadline)
     notes = tuple(Note(n.name, step.name, reason) for n, reason in refused if editor.alive(n))

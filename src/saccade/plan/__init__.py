@@ -1,6 +1,17 @@
 """Laid-out graph to plan: lifetimes, offsets, references; plain data."""
 
 from saccade.plan.make import make
-from saccade.plan.types import Constant, Phase, Plan, Port, Ref, Slot, Step
+from saccade.plan.types import Argument, Constant, Phase, Plan, Port, Ref, Role, Slot, Step
 
-__all__ = ["Constant", "Phase", "Plan", "Port", "Ref", "Slot", "Step", "make"]
+__all__ = [
+    "Argument",
+    "Constant",
+    "Phase",
+    "Plan",
+    "Port",
+    "Ref",
+    "Role",
+    "Slot",
+    "Step",
+    "make",
+]

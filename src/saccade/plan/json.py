@@ -19,7 +19,7 @@ from saccade.ir.serialize import decode_op, encode_op
 from saccade.kernels.base import Packing, View
 from saccade.kernels.machine import Machine
 from saccade.layout.types import Searched
-from saccade.plan.types import Constant, Cut, Phase, Plan, Port, Ref, Slot, Step
+from saccade.plan.types import Argument, Constant, Cut, Phase, Plan, Port, Ref, Role, Slot, Step
 
 __all__ = ["dump", "load"]
 
@@ -138,15 +138,19 @@ def _read_slot(ref: list[int], dtype: str, shape: list[int], strides: list[int])
 
 
 def _phase(phase: Phase) -> dict[str, Any]:
-    refs = [_values(ref) for ref in phase.refs]
-    integers = phase.integers
-    return {"config": phase.config, "refs": refs, "integers": integers, "chunks": phase.chunks}
+    return {
+        "config": phase.config,
+        "arguments": [(a.name, a.role.value, _values(a.ref)) for a in phase.arguments],
+        "integers": phase.integers,
+        "chunks": phase.chunks,
+    }
 
 
 def _read_phase(device: str, kernel: str, entry: dict[str, Any]) -> Phase:
     config = _record(device_named(device).kernel(kernel).config, entry["config"])
-    refs = tuple(Ref(*ref) for ref in entry["refs"])
-    return Phase(config, refs, tuple(entry["integers"]), entry["chunks"])
+    arguments = tuple(Argument(n, Role(role), Ref(*ref)) for n, role, ref in entry["arguments"])
+    integers = {name: _tuples(value) for name, value in entry["integers"].items()}
+    return Phase(config, arguments, integers, entry["chunks"])
 
 
 @lru_cache(maxsize=64)

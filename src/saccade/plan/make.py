@@ -9,11 +9,12 @@ from saccade.errors import OutOfMemoryError, PlanError
 from saccade.ir import Graph
 from saccade.ir.counts import multiple_of
 from saccade.ir.dim import evaluate
-from saccade.kernels.base import In, Operand, Out, Packed, Packing, Scratch, View
+from saccade.kernels.base import Packing, Temp, View
+from saccade.kernels.bind import Binder
 from saccade.layout import BufferKind, Laid, LaidStep, Stored
 from saccade.limits import Deadline, Limits
 from saccade.plan.offsets import Block, assign_offsets, live_bytes
-from saccade.plan.types import Constant, Cut, Phase, Plan, Port, Ref, Slot, Step
+from saccade.plan.types import Constant, Cut, Plan, Port, Ref, Slot, Step
 
 __all__ = ["make"]
 
@@ -44,7 +45,7 @@ def make(
         PlanError: If the arena would be larger, or if it takes longer.
         OutOfMemoryError: If it needs more memory than there are addresses.
     """
-    planner = _Planner(graph, laid, threads)
+    planner = _Planner(graph, laid, Binder(threads))
     planner.lifetimes()
     planner.merge_aliases()
     limits = limits or Limits()
@@ -102,7 +103,7 @@ def _ports(names: Sequence[str], views: Sequence[View]) -> tuple[Port, ...]:
 class _Planner:
     graph: Graph
     laid: Laid
-    threads: int
+    binder: Binder
     spans: dict[int, tuple[int, int]] = field(default_factory=dict)
     root: dict[int, int] = field(default_factory=dict)
     where: dict[int, int] = field(default_factory=dict)
@@ -158,14 +159,19 @@ class _Planner:
         """Place buffers, temporaries and scratch; the arena's size and the live bytes of them."""
         keys: list[int | tuple[int, object]] = []
         blocks: list[Block] = []
+        key: object
         for buffer, (first, last) in self.spans.items():
             if buffer not in self.root:
                 keys.append(buffer)
                 blocks.append(Block(self.laid.buffers[buffer].nbytes, first, last))
         for i, step in enumerate(self.laid.steps):
-            for key, nbytes in self._workspace(step).items():
+            needed = self.binder.workspace(step.launches)
+            for key, nbytes in needed.temps.items():
                 keys.append((i, key))
                 blocks.append(Block(nbytes, i, i))
+            if needed.scratch:
+                keys.append((i, "scratch"))
+                blocks.append(Block(needed.scratch, i, i))
         live = live_bytes(blocks)
         placed, size = assign_offsets(blocks, deadline)
         for key, offset in zip(keys, placed, strict=True):
@@ -175,37 +181,16 @@ class _Planner:
                 self.extra[key] = offset
         return size, live
 
-    def _workspace(self, step: LaidStep) -> dict[object, int]:
-        """Temporaries by number, and one scratch large enough for every phase."""
-        needed: dict[object, int] = {}
-        for launch in step.launches:
-            scratch = 0
-            for operand in launch.operands:
-                if isinstance(operand, Scratch):
-                    scratch += -(-operand.nbytes * self.threads // 64) * 64
-                elif not isinstance(operand, (In, Out, Packed)):
-                    needed[operand.index] = max(needed.get(operand.index, 0), operand.nbytes)
-            if scratch:
-                needed["scratch"] = max(needed.get("scratch", 0), scratch)
-        return needed
-
     def step(self, i: int, step: LaidStep) -> Step:
         """One step with every operand resolved."""
-        phases = []
-        for launch in step.launches:
-            scratch_at = 0
-            refs = []
-            for operand in launch.operands:
-                refs.append(self._ref(i, step, operand, scratch_at))
-                if isinstance(operand, Scratch):
-                    scratch_at += -(-operand.nbytes * self.threads // 64) * 64
-            phases.append(Phase(launch.config, tuple(refs), launch.integers, launch.chunks))
+        places = _Places(self, i, step)
+        phases = [self.binder.phase(launch, places) for launch in step.launches]
         kernel, measured = step.choice.kernel, step.choice.measured
         return Step(
             step.name,
             step.op,
-            tuple(Slot(self._stored(s), s.view) for s in step.inputs),
-            tuple(Slot(self._stored(s), s.view) for s in step.outputs),
+            tuple(Slot(self.stored(s), s.view) for s in step.inputs),
+            tuple(Slot(self.stored(s), s.view) for s in step.outputs),
             kernel.name if kernel else None,
             tuple(phases),
             step.choice.cost if measured is None else measured,
@@ -215,17 +200,10 @@ class _Planner:
             step.least_flops,
         )
 
-    def _ref(self, i: int, step: LaidStep, operand: Operand, scratch_at: int) -> Ref:
-        if isinstance(operand, In):
-            return self._stored(step.inputs[operand.index])
-        if isinstance(operand, Out):
-            return self._stored(step.outputs[operand.index])
-        if isinstance(operand, Scratch):
-            return Ref(0, self.extra[i, "scratch"] + scratch_at, operand.nbytes)
-        if isinstance(operand, Packed):
-            names = tuple(self._constant_name(step.inputs[n]) for n in operand.packing.inputs)
-            return self._constant(names, operand.packing, operand.packing.nbytes)
-        return Ref(0, self.extra[i, operand.index], operand.nbytes)
+    def packed(self, step: LaidStep, packing: Packing) -> Ref:
+        """A packed constant of a step."""
+        names = tuple(self._constant_name(step.inputs[n]) for n in packing.inputs)
+        return self._constant(names, packing, packing.nbytes)
 
     def _constant_name(self, stored: Stored) -> str:
         buffer = self.laid.buffers[stored.buffer]
@@ -240,7 +218,8 @@ class _Planner:
         before = 1 + len(self.laid.inputs) + len(self.laid.outputs)
         return Ref(before + self.constants[key], 0, nbytes)
 
-    def _stored(self, stored: Stored) -> Ref:
+    def stored(self, stored: Stored) -> Ref:
+        """An operand or a result."""
         found = self.refs.get(stored)
         if found is None:
             found = self.refs[stored] = self._resolve(stored)
@@ -263,3 +242,27 @@ class _Planner:
             Constant(names, packing, size)
             for (names, packing), size in zip(self.constants, self.sizes, strict=True)
         )
+
+
+@dataclass(frozen=True, slots=True)
+class _Places:
+    """Memory of one step: of the arena, of the caller, of constants."""
+
+    planner: _Planner
+    number: int
+    step: LaidStep
+
+    def input(self, index: int) -> Ref:
+        return self.planner.stored(self.step.inputs[index])
+
+    def output(self, index: int) -> Ref:
+        return self.planner.stored(self.step.outputs[index])
+
+    def packed(self, packing: Packing) -> Ref:
+        return self.planner.packed(self.step, packing)
+
+    def temp(self, operand: Temp) -> Ref:
+        return Ref(0, self.planner.extra[self.number, operand.index], operand.nbytes)
+
+    def scratch(self, before: int, nbytes: int) -> Ref:
+        return Ref(0, self.planner.extra[self.number, "scratch"] + before, nbytes)

@@ -7,27 +7,15 @@ from dataclasses import dataclass
 from hashlib import sha256
 from itertools import groupby
 from math import prod
-from typing import Any
 
 from saccade.ir import DType, Op, TensorType, Work
 from saccade.kernels.base import Packing, View
+from saccade.kernels.bind import Argument, Phase, Ref, Role
 from saccade.kernels.machine import Machine
 from saccade.layout.types import Searched
 from saccade.locks import cached_property, forkless
 
-__all__ = ["Constant", "Cut", "Phase", "Plan", "Port", "Ref", "Slot", "Step"]
-
-
-@dataclass(frozen=True, slots=True)
-class Ref:
-    """Bytes of memory: `offset` into entry `base` of the table of bases.
-
-    The table holds the arena, then the inputs, then the outputs, then the plan's constants.
-    """
-
-    base: int
-    offset: int
-    nbytes: int
+__all__ = ["Argument", "Constant", "Cut", "Phase", "Plan", "Port", "Ref", "Role", "Slot", "Step"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,24 +24,6 @@ class Slot:
 
     ref: Ref
     view: View
-
-
-@dataclass(frozen=True, slots=True)
-class Phase:
-    """One pass of the team over the chunks of a kernel.
-
-    Attributes:
-        config: What the kernel's code was specialised for.
-        refs: Pointer parameters, in order. For scratch, `nbytes` is per thread and the threads'
-            parts lie side by side.
-        integers: Integer parameters, in order.
-        chunks: How many chunks there are to claim.
-    """
-
-    config: Any
-    refs: tuple[Ref, ...]
-    integers: tuple[int, ...]
-    chunks: int
 
 
 @dataclass(frozen=True)
@@ -205,7 +175,7 @@ class Plan:
         """For each constant, whether a phase or a host step reads it; the rest was packed."""
         bases = set[int]()
         for step in self.steps:
-            bases |= {ref.base for phase in step.phases for ref in phase.refs}
+            bases |= {a.ref.base for phase in step.phases for a in phase.arguments}
             if step.kernel is None:
                 bases |= {slot.ref.base for slot in step.inputs}
         return tuple(self.constant_base + i in bases for i in range(len(self.constants)))

@@ -17,24 +17,15 @@ import numpy as np
 from saccade.backends.cpu.codegen.calling import CONTEXT_WORDS, COUNTER_WORDS
 from saccade.backends.cpu.codegen.compile import object_code
 from saccade.backends.cpu.codegen.language import Kernel
+from saccade.backends.cpu.codegen.parameters import Parameters
 from saccade.backends.cpu.runtime.linker import Linked, link
 from saccade.backends.cpu.target import Target, host_target
 from saccade.errors import OutOfBoundsError
 from saccade.ir import Array, DType, Op
-from saccade.kernels.base import (
-    Call,
-    CpuKernel,
-    In,
-    Launch,
-    Operand,
-    Out,
-    Packed,
-    Scratch,
-    Temp,
-    View,
-    one_way,
-)
+from saccade.kernels.base import In, Launch, Out, Packing, Temp, View
+from saccade.kernels.bind import Binder, Ref
 from saccade.kernels.cpu import packing
+from saccade.kernels.cpu.base import Call, CpuKernel, one_way
 from saccade.layout.views import row_major
 from saccade.locks import cached_property
 from saccade.testing import emulate
@@ -44,6 +35,7 @@ __all__ = [
     "Prepared",
     "compile_launch",
     "launched_as",
+    "mistaken",
     "nchw_view",
     "nhwc_view",
     "off_by",
@@ -54,6 +46,7 @@ __all__ = [
 
 GUARD = 256  # bytes on either side of a buffer
 _PATTERN = 0xA5
+_THREADS = 8  # logical ones that there is scratch for
 
 
 nchw_view = row_major
@@ -68,11 +61,12 @@ def nhwc_view(dtype: DType, shape: Sequence[int], pitch: int | None = None) -> V
 
 def compile_launch(
     kernel: CpuKernel, launch: Launch, target: Target, checked: bool
-) -> tuple[bytes, list[str]]:
-    """Object code of one phase (symbol `kernel`) and the names of its checked accesses."""
+) -> tuple[bytes, Parameters, list[str]]:
+    """Object code of one phase (symbol `kernel`), its parameters, the names of its accesses."""
     builder = Kernel("kernel", target, checked=checked)
     kernel.emit(builder, launch.config)
-    return object_code(str(builder.finish()), target), builder.accesses
+    code = object_code(str(builder.finish()), target)
+    return code, builder.parameters, builder.accesses
 
 
 @dataclass
@@ -202,11 +196,7 @@ class _Placer:
         return self.where[key]
 
     def place(self, launches: tuple[Launch, ...], target: Target) -> Prepared:
-        words = [
-            [w for i, o in enumerate(launch.operands) for w in self._words(o, i)]
-            + list(launch.integers)
-            for launch in launches
-        ]
+        phases = [Binder(_THREADS).phase(launch, self) for launch in launches]
         outs = []
         for i, view in enumerate(self.call.outputs):
             outs.append((self._span(Out(i), view.extent * view.dtype.itemsize)[0], view))
@@ -223,52 +213,54 @@ class _Placer:
             compile_launch(self.kernel, launch, target, self.checked) for launch in launches
         ]
         return Prepared(
-            [code for code, _ in compiled],
+            [code for code, _, _ in compiled],
             _foreign(target.isa),
             launches,
-            [np.array(w, np.int64) for w in words],
+            [
+                np.array(parameters.words(phase), np.int64)
+                for phase, (_, parameters, _) in zip(phases, compiled, strict=True)
+            ],
             np.array([memory.ctypes.data], np.int64),
             memory,
             np.zeros(3, np.int64),
-            [accesses for _, accesses in compiled],
+            [accesses for *_, accesses in compiled],
             outs,
             guards,
         )
 
-    def _words(self, operand: Operand, position: int) -> tuple[int, int, int]:
-        if isinstance(operand, In):
-            return (0, *self._input(operand))
-        if isinstance(operand, Out):
-            view = self.call.outputs[operand.index]
-            return (0, *self._span(operand, view.extent * view.dtype.itemsize))
-        if isinstance(operand, Packed):
-            return (0, *self._packed(operand))
-        if isinstance(operand, Temp):
-            return (0, *self._span(operand, operand.nbytes))
-        assert isinstance(operand, Scratch)
-        offset, _ = self._span(
-            ("scratch", position, operand.nbytes), operand.nbytes * 8
-        )  # room for 8 logical threads
-        return 0, offset, operand.nbytes
+    def output(self, index: int) -> Ref:
+        """A result."""
+        view = self.call.outputs[index]
+        return Ref(0, *self._span(Out(index), view.extent * view.dtype.itemsize))
 
-    def _input(self, operand: In) -> tuple[int, int]:
-        view, array = self.call.inputs[operand.index], self.arrays[operand.index]
+    def temp(self, operand: Temp) -> Ref:
+        """A temporary."""
+        return Ref(0, *self._span(operand, operand.nbytes))
+
+    def scratch(self, before: int, nbytes: int) -> Ref:
+        """Scratch of all logical threads."""
+        offset, _ = self._span(("scratch", before, nbytes), nbytes * _THREADS)
+        return Ref(0, offset, nbytes)
+
+    def input(self, index: int) -> Ref:
+        """An operand, filled with its array."""
+        view, array = self.call.inputs[index], self.arrays[index]
         nbytes = view.extent * view.dtype.itemsize
-        fresh = operand not in self.where
-        span = self._span(operand, nbytes)
+        fresh = In(index) not in self.where
+        span = self._span(In(index), nbytes)
         if fresh and nbytes:
             content = np.full(nbytes, 0xFF, np.uint8)
             _strided(content, 0, view)[...] = array
             self.fills.append((span[0], content))
-        return span
+        return Ref(0, *span)
 
-    def _packed(self, operand: Packed) -> tuple[int, int]:
-        p = operand.packing
+    def packed(self, p: Packing) -> Ref:
+        """A packed constant, as NumPy packs it."""
         array = packing.FUNCTIONS[p.function](*(self.arrays[i] for i in p.inputs), *p.parameters)
         assert array.nbytes == p.nbytes, (p, array.nbytes)
-        span = self._span(operand, array.nbytes)
+        span = self._span(p, array.nbytes)
         self.fills.append((span[0], np.ascontiguousarray(array).reshape(-1).view(np.uint8)))
-        return span
+        return Ref(0, *span)
 
 
 def launched_as(kernel: CpuKernel, launch: Callable[[Call], tuple[Launch, ...]]) -> CpuKernel:
@@ -276,15 +268,28 @@ def launched_as(kernel: CpuKernel, launch: Callable[[Call], tuple[Launch, ...]])
     return replace(kernel, variants=one_way(launch, kernel.cost))
 
 
-def off_by(kernel: CpuKernel, at: int, by: int = 1) -> CpuKernel:
-    """The kernel with a planted mistake: integer parameter `at` of every phase is `by` more."""
+def off_by(kernel: CpuKernel, name: str, by: int = 1, at: int = 0) -> CpuKernel:
+    """The kernel with a planted mistake: an integer of every phase that has it is `by` more.
 
-    def wrong(phase: Launch) -> Launch:
-        words = list(phase.integers)
+    Of an array that is element number `at`.
+    """
+
+    def wrong(call: Call) -> tuple[Launch, ...]:
+        phases = kernel.launch(call)
+        assert any(name in phase.integers for phase in phases), name
+        return tuple(mistaken(p, name, by, at) if name in p.integers else p for p in phases)
+
+    return launched_as(kernel, wrong)
+
+
+def mistaken(phase: Launch, name: str, by: int = 1, at: int = 0) -> Launch:
+    """The phase with an integer that is `by` more, or of an array element number `at`."""
+    value = phase.integers[name]
+    if isinstance(value, tuple):
+        words = list(value)
         words[at] += by
-        return replace(phase, integers=tuple(words))
-
-    return launched_as(kernel, lambda call: tuple(map(wrong, kernel.launch(call))))
+        return replace(phase, integers={**phase.integers, name: tuple(words)})
+    return replace(phase, integers={**phase.integers, name: value + by})
 
 
 def run_kernel(

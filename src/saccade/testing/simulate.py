@@ -19,13 +19,10 @@ from numpy.typing import NDArray
 
 from saccade.backends.cpu.codegen.calling import CONTEXT_WORDS, COUNTER_WORDS
 from saccade.backends.cpu.runtime.program import CpuProgram
-from saccade.backends.cpu.target import host_target
 from saccade.backends.host import run_host_step
 from saccade.backends.lengths import cut_outputs
 from saccade.ir import Array
-from saccade.kernels.base import Call, Scratch, Temp
-from saccade.kernels.cpu import kernel_named
-from saccade.plan import Phase, Plan, Ref, Slot, Step
+from saccade.plan import Phase, Plan, Ref, Role, Slot, Step
 
 __all__ = ["PlayError", "live_masks", "simulate"]
 
@@ -164,27 +161,12 @@ class _Play:
         for slot in step.outputs:
             _cover(mask, slot, True)
         scratch = []
-        for operand, ref in zip(self._operands(step, phase), phase.refs, strict=True):
-            if isinstance(operand, Temp):
+        for _, role, ref in phase.arguments:
+            if role is Role.TEMP:
                 mask[ref.offset : ref.offset + ref.nbytes] = True
-            elif isinstance(operand, Scratch):
+            elif role is Role.SCRATCH:
                 scratch.append(ref)
         return mask, scratch
-
-    def _operands(self, step: Step, phase: Phase) -> Sequence[object]:
-        """What the refs of a phase are, from the kernel that asked for them."""
-        plan = self.program.plan
-        assert step.kernel is not None, "the host does not play"
-        kernel = kernel_named(step.kernel)
-        constant = tuple(slot.ref.base >= plan.constant_base for slot in step.inputs)
-        ins, outs = (tuple(s.view for s in slots) for slots in (step.inputs, step.outputs))
-        call = Call(step.op, ins, outs, constant, host_target(plan.isa), plan.threads)
-        ran = [(p.config, p.integers) for p in step.phases]
-        for variant in kernel.variants(call):
-            launches = variant.launches
-            if [(one.config, one.integers) for one in launches] == ran:
-                return launches[step.phases.index(phase)].operands
-        raise PlayError(f"{_title(step)}: its kernel does not offer this variant now")
 
 
 def _judge(step: Step, thread: int, what: str, wrong: Mask) -> None:

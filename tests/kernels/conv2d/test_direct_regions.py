@@ -123,7 +123,8 @@ def test_a_region_with_a_tap_too_few_is_seen():
 
     def launch(call):
         (one,) = kernel.launch(call)
-        return (dataclasses.replace(one, operands=tuple(map(_shorten, one.operands))),)
+        shorter = {name: _shorten(operand) for name, operand in one.operands.items()}
+        return (dataclasses.replace(one, operands=shorter),)
 
     views = [nhwc_view(F32, DILATED.x), row_major(F32, DILATED.w)]
     (result,) = run_kernel(

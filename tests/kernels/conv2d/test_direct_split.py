@@ -13,12 +13,10 @@ from saccade.ir.expr import parse
 from saccade.kernels.base import Call
 from saccade.kernels.cases.conv2d import RESNET, WINDOWS, ConvShape
 from saccade.kernels.cpu.conv2d.direct import CONV2D_DIRECT, window_of
-from saccade.kernels.cpu.conv2d.direct_pixels import GEOMETRY
 from saccade.kernels.cpu.conv2d.direct_split import Split
-from saccade.kernels.cpu.conv2d.direct_sum import SIZES
 from saccade.kernels.cpu.conv2d.epilogue_spec import conv_epilogue
 from saccade.opdefs import Conv2d, DepthToSpaceStore, InterleaveStore
-from saccade.testing.kernels import launched_as, nhwc_view, row_major, run_kernel
+from saccade.testing.kernels import launched_as, mistaken, nhwc_view, row_major, run_kernel
 from saccade.testing.targets import ZEN4
 from saccade.testing.tolerance import assert_exact, exact_operands, random_operands
 
@@ -139,7 +137,7 @@ def test_where_the_reduction_is_cut_does_not_depend_on_the_team():
         first = {in_parts(bound(wide, threads))[0] for threads in (1, 2, 7, 64)}
         assert len(first) == 1
         parts = {
-            v.launches[1].integers[SIZES.index("parts")]
+            v.launches[1].integers["parts"]
             for threads in (1, 2, 7, 64)
             for v in itertools.islice(CONV2D_DIRECT.variants(bound(wide, threads)), 1)
             if len(v.launches) == 2
@@ -153,18 +151,12 @@ def test_a_prologue_is_not_split():
     assert not any(in_parts(bound(case, op=Conv2d(prologue=parse("relu($0)")))))
 
 
-def changed(launch, at):
-    """With one less of integer `at`."""
-    integers = (n - (i == at) for i, n in enumerate(launch.integers))
-    return dataclasses.replace(launch, integers=tuple(integers))
-
-
 MUTANTS = {
-    "a-row-of-taps-too-few": (0, GEOMETRY.index("taps_r")),
-    "parts-of-other-rows": (0, GEOMETRY.index("row_parts")),
-    "a-part-too-few": (1, SIZES.index("parts")),
-    "a-vector-too-few": (1, SIZES.index("vectors")),
-    "a-pixel-too-few": (1, SIZES.index("pixels")),
+    "a-row-of-taps-too-few": (0, "taps_r"),
+    "parts-of-other-rows": (0, "row_parts"),
+    "a-part-too-few": (1, "parts"),
+    "a-vector-too-few": (1, "vectors"),
+    "a-pixel-too-few": (1, "pixels"),
 }
 
 
@@ -173,11 +165,11 @@ def test_planted_mistakes_are_seen(mutant):
     """The comparison of these tests fails when a part is missing."""
     arrays = [exact_operands(DEEP.x, F32, RNG), exact_operands(DEEP.w, F32, RNG)]
     truth = DEEP.op.reference(*arrays)[0]
-    right, (phase, at) = split(5, 3), MUTANTS[mutant]
+    right, (phase, name) = split(5, 3), MUTANTS[mutant]
 
     def launch(call):
         phases = list(right.launch(call))
-        phases[phase] = changed(phases[phase], at)
+        phases[phase] = mistaken(phases[phase], name, -1)
         return tuple(phases)
 
     views = [LAST(F32, DEEP.x), row_major(F32, DEEP.w)]

@@ -15,7 +15,6 @@ from saccade.kernels.base import Call
 from saccade.kernels.cpu.conv2d.direct import CONV2D_DIRECT
 from saccade.kernels.cpu.conv2d.epilogue_spec import conv_epilogue
 from saccade.kernels.cpu.conv2d.lattice import CONV2D_LATTICE, launch_as
-from saccade.kernels.cpu.conv2d.lattice_code import Sizes
 from saccade.kernels.cpu.conv2d.lattice_forms import frequency_rows, lengths
 from saccade.kernels.cpu.conv2d.lattice_points import (
     POINTS,
@@ -27,7 +26,7 @@ from saccade.kernels.cpu.conv2d.lattice_points import (
 from saccade.kernels.cpu.conv2d.pack_lattice import pack_lattice
 from saccade.kernels.cpu.conv2d.winograd import CONV2D_WINOGRAD
 from saccade.opdefs import Conv2d, DepthToSpaceStore, InterleaveStore
-from saccade.testing.kernels import launched_as, nhwc_view, row_major, run_kernel
+from saccade.testing.kernels import launched_as, nhwc_view, off_by, row_major, run_kernel
 from saccade.testing.targets import ZEN4
 from saccade.testing.tolerance import exact_operands, random_operands
 
@@ -255,16 +254,6 @@ MUTANTS = {
 
 @pytest.mark.parametrize("name", MUTANTS)
 def test_a_planted_mistake_is_caught(hold, name):
-    at, by = Sizes.__slots__.index(name), MUTANTS[name]
-
-    def launch(call):
-        return tuple(
-            dataclasses.replace(
-                phase, integers=tuple(v + by * (i == at) for i, v in enumerate(phase.integers))
-            )
-            for phase in CONV2D_LATTICE.launch(call)
-        )
-
-    mutant = launched_as(CONV2D_LATTICE, launch)
+    mutant = off_by(CONV2D_LATTICE, name, MUTANTS[name])
     with pytest.raises((AssertionError, OutOfBoundsError)):
         check(hold, mutant, CASES[0], runs=(WATCHED,))

@@ -10,7 +10,6 @@ from saccade.ir import DType, TensorType
 from saccade.ir.expr import parse
 from saccade.kernels.cpu.conv2d.epilogue_spec import conv_epilogue
 from saccade.kernels.cpu.conv2d.winograd import CONV2D_WINOGRAD, launch_as, problem_of
-from saccade.kernels.cpu.conv2d.winograd_code import Sizes
 from saccade.kernels.cpu.conv2d.winograd_points import bases, edge_for, expected_error
 from saccade.kernels.cpu.conv2d.winograd_schedule import Schedule
 from saccade.opdefs import Conv2d, DepthToSpaceStore, InterleaveStore
@@ -317,7 +316,7 @@ def test_a_planted_mistake_is_caught(hold, name, m):
     stride = stride_of(m)
     # Odd extents: taps reach beyond the picture on all sides.
     shape = (2, 18, 4 * stride + 1, 6 * stride + 1, 20, (1, 1, 1, 1))
-    mutant = off_by(KERNELS[m, False], Sizes.__slots__.index(name), MUTANTS[name])
+    mutant = off_by(KERNELS[m, False], name, MUTANTS[name])
     op = Conv2d(padding=shape[-1], stride=(stride, stride), epilogue=BIAS_RELU)
     with pytest.raises((AssertionError, OutOfBoundsError)):
         check(hold, mutant, op, operands(shape, m), m, runs=(FAST,))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 import numpy as np
 import pytest
 from deform_cases import CASES, RNG, chosen, operands, results, stored
@@ -13,7 +11,7 @@ from saccade.ir import DType
 from saccade.kernels.base import Call, View
 from saccade.kernels.cpu.deform.forward import DEFORM_CONV2D
 from saccade.opdefs import DeformConv2d
-from saccade.testing.kernels import launched_as, row_major
+from saccade.testing.kernels import launched_as, mistaken, row_major
 from saccade.testing.targets import ZEN4
 
 RUNS = (
@@ -79,15 +77,19 @@ def test_nothing_but_padding(hold):
     assert not y.any()
 
 
-# Integers of the last phase, in the order of `Sizes`. Not `tap_columns` (a tap's row and column are
-# made of it), blocks of a unit and their channels, which one block has alone.
-@pytest.mark.parametrize("position", [0, 1, 2, 3, 4, 6, 7, 8, 9, 10, 11, 15, 16, 19, 21])
-def test_mutants_are_caught(hold, position):
+# Not `tap_columns` (a tap's row and column are made of it), blocks of a unit and their channels,
+# which one block has alone.
+MUTANTS = (
+    "pixels", "across", "height", "width", "taps", "stride_y", "stride_x", "top", "left",
+    "dilation_y", "dilation_x", "pitch", "blocks", "outputs", "steps",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", MUTANTS)
+def test_mutants_are_caught(hold, name):
     def launch(call):
         *first, last = DEFORM_CONV2D.launch(call)
-        words = list(last.integers)
-        words[position] -= 1
-        return (*first, dataclasses.replace(last, integers=tuple(words)))
+        return (*first, mistaken(last, name, -1))
 
     attributes = {"stride": (2, 1), "dilation": (1, 2), "padding": (1, 2, 1, 2)}
     op = DeformConv2d(bias=True, mask=True, groups=2, offset_groups=4, **attributes)

@@ -14,10 +14,9 @@ from saccade.ir.expr import parse
 from saccade.kernels.base import Call, Variant
 from saccade.kernels.cpu.excite import direct
 from saccade.kernels.cpu.excite.direct import EXCITE
-from saccade.kernels.cpu.excite.direct_code import Sizes
 from saccade.kernels.cpu.excite.pack_gates import pack_gates
 from saccade.opdefs import Conv2d
-from saccade.testing.kernels import launched_as, nhwc_view, row_major
+from saccade.testing.kernels import launched_as, mistaken, nhwc_view, row_major
 from saccade.testing.targets import ZEN4
 from saccade.testing.tolerance import exact_operands, random_operands
 
@@ -101,7 +100,8 @@ def test_bfloat16_weights_take_half_the_bytes():
     for result in (F32, BF16):
         inputs, outputs = views_of(op, arrays, result)
         (launch,) = direct._whole(made(op, inputs, outputs))
-        packed.append(sum(o.packing.nbytes for o in launch.operands if hasattr(o, "packing")))
+        operands = launch.operands.values()
+        packed.append(sum(o.packing.nbytes for o in operands if hasattr(o, "packing")))
     assert packed[0] == 2 * packed[1] == 4 * 2 * 7 * 40
 
 
@@ -152,7 +152,6 @@ def test_parts_do_not_depend_on_the_team():
     assert len(shapes) == 1
 
 
-NAMES = [field.name for field in dataclasses.fields(Sizes)]
 FIRST = {
     "channels": -1, "rows": -1, "columns": -1, "x_n": 1, "x_h": 1, "x_w": -1, "count": 1,
     "per_part": 16, "parts": -1, "hidden": -1,
@@ -166,9 +165,7 @@ SECOND = {"images": -1, "parts": -1, "hidden": -1, "gates": -1}
 def test_a_planted_mistake_is_caught(hold, name, phase):
     def variants(call):
         launches = list(direct._apart(call))
-        integers = list(launches[phase].integers)
-        integers[NAMES.index(name)] += (FIRST, SECOND)[phase][name]
-        launches[phase] = dataclasses.replace(launches[phase], integers=tuple(integers))
+        launches[phase] = mistaken(launches[phase], name, (FIRST, SECOND)[phase][name])
         return (Variant(1.0, lambda: tuple(launches)),)
 
     mutant = dataclasses.replace(EXCITE, variants=variants)

@@ -92,7 +92,7 @@ def test_rows_far_apart_are_packed_first(hold):
     arrays = [exact_operands(s, F32, RNG) for s in ((100, 24), (24, 600))]
     run(hold, MatMul(), arrays, exact=True, runs=FEW)
     call = _call((100, 24), (24, 600), (100, 600))
-    assert [len(MATMUL_DIRECT.launch(call)), isinstance(_first_operands(call)[1], Temp)] == [
+    assert [len(MATMUL_DIRECT.launch(call)), isinstance(_first_operands(call)["panels"], Temp)] == [
         2,
         True,
     ]

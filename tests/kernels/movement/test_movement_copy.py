@@ -99,11 +99,11 @@ def test_few_planes_are_written_side_by_side():
     to, source = (4000, 2000, 40, 1), (4000, 40, 80, 1)
     launch = copy_launch((30, 2, 50, 40), to, source, 4, (Out(0), In(0)))
     assert launch.config.way == "rows"
-    assert launch.integers[:4] == (30, 50, 2, 40)
+    assert launch.integers["sizes"] == (30, 50, 2, 40)
     launch = copy_launch(
         (30, 9, 50, 40), (18000, 2000, 40, 1), (18000, 40, 360, 1), 4, (Out(0), In(0))
     )
-    assert launch.integers[:4] == (30, 9, 50, 40)
+    assert launch.integers["sizes"] == (30, 9, 50, 40)
 
 
 @pytest.mark.parametrize("groups", [2, 3])
@@ -172,17 +172,22 @@ def test_strides_of_a_map():
     assert map_strides(op.map, view, row_major(DType.F32, (6, 4))) == ((6, 4), (4, 1), (1, 6), 0)
 
 
-@pytest.mark.parametrize("position", [2, -4, -3, -2, -1])
-def test_mutants_of_transposes_are_caught(hold, position):
+@pytest.mark.parametrize(
+    ("name", "at"), [("sizes", 2), ("across", 0), ("block", 0), ("steps", 0), ("steps", 1)]
+)
+def test_mutants_of_transposes_are_caught(hold, name, at):
     shape = (2, 100, 70)
     with pytest.raises((AssertionError, IndexError)):
-        hold(off_by(COPY, position), transposed(shape, (0, 2, 1)), [values(shape)], exact=True)
+        mutant = off_by(COPY, name, at=at)
+        hold(mutant, transposed(shape, (0, 2, 1)), [values(shape)], exact=True)
 
 
-@pytest.mark.parametrize("position", [2, 4, 6, 7])
-def test_mutants_are_caught(hold, position):
+@pytest.mark.parametrize(
+    ("name", "at"), [("strides", 0), ("strides", 2), ("starts", 0), ("starts", 1)]
+)
+def test_mutants_are_caught(hold, name, at):
     """Any size, stride or start that is off by one is noticed."""
-    mutant = off_by(COPY, position)
+    mutant = off_by(COPY, name, at=at)
     shape = (5, 7, 20)
     to = row_major(DType.F32, (5, 9, 20))
     with pytest.raises((AssertionError, IndexError)):

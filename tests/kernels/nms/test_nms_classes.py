@@ -106,7 +106,7 @@ def test_the_best_alone_first(hold, most, alike):
     for score in (None, 0.97):
         op = suppression(scores, most, 0.5, score)
         (phase, *_) = NMS_CLASSES.launch(call_of(op, boxes, scores))
-        assert phase.integers[10] > 0
+        assert phase.integers["rank"] > 0
         hold(NMS_CLASSES, op, [boxes, scores], exact=True, runs=ONCE)
 
 
@@ -168,27 +168,27 @@ def test_any_contents(data):
         np.testing.assert_array_equal(result, true)
 
 
-MISTAKES = {  # phase, place among its integers, what becomes of the word
-    "one box fewer of a class": (0, 3, lambda word: word - 1),
-    "classes that share scores": (0, 8, lambda _: 0),
-    "equality exceeds": (0, 9, lambda _: classes.real_word(0.5)),
-    "a higher threshold": (0, -5, lambda word: word + (1 << 48)),
-    "a bound that leaves pairs out": (0, -4, lambda word: word + (1 << 49)),
-    "the last class is left out": (2, 0, lambda word: word - 1),
-    "pictures of another number of classes": (2, 1, lambda word: word + 1),
-    "no zeros behind the rows": (2, 4, lambda _: 0),
+MISTAKES = {  # phase, name of the integer, what becomes of it
+    "one box fewer of a class": (0, "most", lambda word: word - 1),
+    "classes that share scores": (0, "score_class", lambda _: 0),
+    "equality exceeds": (0, "least", lambda _: classes.real_word(0.5)),
+    "a higher threshold": (0, "threshold", lambda word: word + (1 << 48)),
+    "a bound that leaves pairs out": (0, "factor", lambda word: word + (1 << 49)),
+    "the last class is left out": (2, "runs", lambda word: word - 1),
+    "pictures of another number of classes": (2, "classes", lambda word: word + 1),
+    "no zeros behind the rows": (2, "fill", lambda _: 0),
 }
 
 
 @pytest.mark.parametrize("name", MISTAKES)
 def test_planted_mistakes_are_caught(name):
-    phase, at, change = MISTAKES[name]
+    phase, integer, change = MISTAKES[name]
 
     def wrong(call):
         phases = list(NMS_CLASSES.launch(call))
-        words = list(phases[phase].integers)
-        words[at] = change(words[at])
-        phases[phase] = replace(phases[phase], integers=tuple(words))
+        words = phases[phase].integers
+        words = {**words, integer: change(words[integer])}
+        phases[phase] = replace(phases[phase], integers=words)
         return tuple(phases)
 
     boxes, scores = boxes_on_a_grid(2, 300, size=12), scores_with_ties(2, 3, 300, steps=10)

@@ -112,23 +112,23 @@ def run(arrays, kernel=NMS, threshold=0.5):
     return run_kernel(kernel, Nms(threshold), arrays, outputs)[0]
 
 
-MISTAKES = {  # phase, place among its integers, what becomes of the word
-    "scores all the same": (0, 1, lambda _: 0),
-    "strips too narrow": (1, -6, lambda _: 0),
-    "a higher threshold": (1, -5, lambda word: word + (1 << 44)),
-    "a bound that leaves pairs out": (1, -4, lambda word: word + (1 << 49)),
+MISTAKES = {  # phase, name of the integer, what becomes of it
+    "scores all the same": (0, "stride", lambda _: 0),
+    "strips too narrow": (1, "reach", lambda _: 0),
+    "a higher threshold": (1, "threshold", lambda word: word + (1 << 44)),
+    "a bound that leaves pairs out": (1, "factor", lambda word: word + (1 << 49)),
 }
 
 
 @pytest.mark.parametrize("name", MISTAKES)
 def test_planted_mistakes_are_caught(name):
-    phase, at, change = MISTAKES[name]
+    phase, integer, change = MISTAKES[name]
 
     def wrong(call):
         phases = list(NMS.launch(call))
-        words = list(phases[phase].integers)
-        words[at] = change(words[at])
-        phases[phase] = replace(phases[phase], integers=tuple(words))
+        words = phases[phase].integers
+        words = {**words, integer: change(words[integer])}
+        phases[phase] = replace(phases[phase], integers=words)
         return tuple(phases)
 
     boxes = np.concatenate([scattered(1000, 300.0), boxes_on_a_grid(300) + 500])

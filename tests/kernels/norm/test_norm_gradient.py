@@ -173,10 +173,13 @@ def test_refusals():
     assert "differ in type" in NORM_GRAD.supports(call)
 
 
-@pytest.mark.parametrize(("p", "at", "axis"), [(2.0, 1, 1), (INF, 0, 1), (INF, 0, 0), (2.5, -1, 1)])
-def test_planted_mistakes_are_caught(hold, p, at, axis):
+@pytest.mark.parametrize(
+    ("p", "name", "axis"),
+    [(2.0, "sizes", 1), (INF, "sizes", 1), (INF, "sizes", 0), (2.5, "exponent", 1)],
+)
+def test_planted_mistakes_are_caught(hold, p, name, axis):
     """A row too many, and another exponent."""
     arrays, op = operands(p, (9, 41), (axis,))
-    wrong = off_by(NORM_GRAD, at, -1 if at >= 0 else 1 << 45)
+    wrong = off_by(NORM_GRAD, name, -1 if name == "sizes" else 1 << 45)
     with pytest.raises(AssertionError):
         hold(wrong, op, arrays, k=1, runs=RUN)

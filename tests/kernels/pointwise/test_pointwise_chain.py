@@ -10,7 +10,7 @@ from saccade.ir.expr import ARITY, parse
 from saccade.kernels.base import Call, View
 from saccade.kernels.cpu.pointwise.chain import CHAIN
 from saccade.opdefs.pointwise import Pointwise
-from saccade.testing.kernels import launched_as, nhwc_view, row_major
+from saccade.testing.kernels import launched_as, mistaken, nhwc_view, row_major
 from saccade.testing.targets import ZEN4
 from saccade.testing.tolerance import exact_operands, random_operands
 
@@ -116,7 +116,7 @@ def test_rectangles_write_over_no_operand():
         assert CHAIN.aliases(call) == allowed
 
 
-@pytest.mark.parametrize("mutation", ["expr", "kinds", "size", "block", "step"])
+@pytest.mark.parametrize("mutation", ["expr", "kinds", "across", "block", "steps"])
 def test_mutants_of_the_other_order_are_caught(hold, mutation):
     shape = (1, 70, 9, 9)
 
@@ -126,9 +126,7 @@ def test_mutants_of_the_other_order_are_caught(hold, mutation):
         if mutation in changes:
             config = dataclasses.replace(phase.config, **{mutation: changes[mutation]})
             return (dataclasses.replace(phase, config=config),)
-        integers = list(phase.integers)
-        integers[{"size": -5, "block": -4, "step": -2}[mutation]] -= 1
-        return (dataclasses.replace(phase, integers=tuple(integers)),)
+        return (mistaken(phase, mutation, -1, at=-2),)
 
     x, y = operands(shape, shape)
     last, planar = nhwc_view(DType.F32, shape), row_major(DType.F32, shape)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from roi_operands import FEW, REPORT, H, N, W, some_boxes
@@ -15,6 +13,7 @@ from saccade.kernels.cpu.roi.align_gradient import ROI_ALIGN_GRADIENT
 from saccade.opdefs import RoiAlign, RoiAlignGradient
 from saccade.testing.kernels import (
     launched_as,
+    mistaken,
     nchw_view,
     nhwc_view,
     off_by,
@@ -169,21 +168,19 @@ def test_nothing(n, count, *, hold):
 def test_a_mistake_shows(rng, hold):
     op = RoiAlign((2, 2), 0.5, 2, True)
     arrays = (exact_operands((N, 4, H, W), DType.F32, rng), some_boxes(rng))
-    for at in (2, 3):  # bins, down and along
+    for name in ("ph", "pw"):
         with pytest.raises(AssertionError):
-            hold(off_by(ROI_ALIGN, at, -1), op, arrays, exact=True, runs=FEW[:1])
+            hold(off_by(ROI_ALIGN, name, -1), op, arrays, exact=True, runs=FEW[:1])
 
 
 def test_a_mistake_in_bands_shows(rng, hold):
     """Bins that are left out, and rows that are listed for another band."""
     grad, boxes = exact_operands((60, 4, 4, 2), DType.F32, rng), some_boxes(rng, 60)
     op = RoiAlignGradient((4, 2), 2.0, 2, True, pictures=(N, 4 * H, 16 * W))
-    for at in (2, -1):
+    for name in ("ph", "band"):
 
-        def wrong(phase, at=at):
-            words = list(phase.integers)
-            words[at] -= phase.config.phase == "bands"
-            return replace(phase, integers=tuple(words))
+        def wrong(phase, name=name):
+            return mistaken(phase, name, -1) if phase.config.phase == "bands" else phase
 
         kernel = launched_as(
             ROI_ALIGN_GRADIENT,

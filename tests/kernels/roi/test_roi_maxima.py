@@ -116,11 +116,11 @@ def test_refusals(rng, hold):
         hold(ROI_POOL, RoiPool((2, 2)), (x, boxes), outputs=(apart,))
 
 
-@pytest.mark.parametrize(("at", "by"), [(2, 1), (3, 1), (11, 1), (12, -1)])
-def test_mistakes_are_caught(at, by, *, rng, hold):
-    """Bins, the first box, rows, columns of a picture."""
+@pytest.mark.parametrize(("name", "by"), [("ph", 1), ("pw", 1), ("x_start", 1), ("width", -1)])
+def test_mistakes_are_caught(name, by, *, rng, hold):
+    """Bins, the first pixel, columns of a picture."""
     op = RoiPool((4, 2), 0.5, places=True)
     x, boxes = equal_pixels(rng, (N, 20, H, W), DType.F32), some_boxes(rng)
     checked = (("avx512", True, 1, None),)
     with pytest.raises((AssertionError, IndexError)):
-        hold(off_by(ROI_POOL, at, by), op, (x, boxes), exact=True, runs=checked)
+        hold(off_by(ROI_POOL, name, by), op, (x, boxes), exact=True, runs=checked)

@@ -133,11 +133,14 @@ def test_refusals():
     assert "cannot be permuted" in reason(*wide, isa="avx2")
 
 
-@pytest.mark.parametrize(("at", "by"), [(0, -1), (8, 1), (9, -1), (11, 1), (12, -1), (15, 1)])
-def test_mistakes_are_caught(at, by, *, rng, hold):
-    """Boxes, bins, rows and columns of a picture, steps."""
+@pytest.mark.parametrize(
+    ("name", "by"),
+    [("box_count", -1), ("channels", 1), ("h", -1), ("x_n", 1), ("x_c", -1), ("out_box", 1)],
+)
+def test_mistakes_are_caught(name, by, *, rng, hold):
+    """Boxes, channels, rows of a picture, steps."""
     op = RoiPool((4, 3), 0.5, places=True)
     x, boxes = equal_pixels(rng, (N, 3, H, W), DType.F32), some_boxes(rng)
     checked = (("avx512", True, 1, None),)
     with pytest.raises((AssertionError, IndexError)):
-        hold(off_by(ROI_POOL_FEW, at, by), op, (x, boxes), exact=True, runs=checked)
+        hold(off_by(ROI_POOL_FEW, name, by), op, (x, boxes), exact=True, runs=checked)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from saccade.backends.cpu.floor import products_of_transforms
 from saccade.backends.cpu.fusions import Excite, ExpandDepthwise, RowSums
@@ -28,9 +28,11 @@ from saccade.backends.cpu.store.saved import save_beside
 from saccade.backends.cpu.target import NOMINAL_THREADS, Target, described_target, host_target
 from saccade.errors import OptionError
 from saccade.ir import Array, Graph, Op
-from saccade.kernels.base import CpuKernel, View, spare_configs
+from saccade.kernels.base import View
 from saccade.kernels.cpu import bring_usual, kernels_for
-from saccade.kernels.machine import Machine, machine
+from saccade.kernels.cpu.base import selectable, spare_configs
+from saccade.kernels.cpu.machine import machine
+from saccade.kernels.machine import Machine
 from saccade.layout import SPATIAL, Laid, Preferred
 from saccade.locks import forkless, preload
 from saccade.opdefs import Conv2d
@@ -38,6 +40,9 @@ from saccade.options import Options
 from saccade.plan import Constant, Plan
 from saccade.processes import Processes
 from saccade.tuning import Algorithms, Outcome, Progress
+
+if TYPE_CHECKING:
+    from saccade.backend import Kernel
 
 __all__ = ["CpuBackend"]
 
@@ -89,9 +94,9 @@ class CpuBackend:
         self._disk = options.cache
         bring_usual()  # the graph may still be in the making
 
-    def candidates(self, op: Op) -> Sequence[CpuKernel]:
+    def candidates(self, op: Op) -> Sequence[Kernel]:
         """Kernels for the operator's family."""
-        return kernels_for(op.family)
+        return selectable(kernels_for(op.family))
 
     def available(self, kernel: str, config: object) -> bool:
         """Whether the code exists; for the first plan, everything counts as available."""
@@ -100,7 +105,7 @@ class CpuBackend:
     def spares(self, laid: Laid) -> tuple[Key, ...]:
         """Code that other sizes will want."""
         taken = [(s.choice.kernel, s.call) for s in laid.steps]
-        return spare_configs([(k, call) for k, call in taken if isinstance(k, CpuKernel)])
+        return spare_configs((kernel, call) for kernel, call in taken if kernel is not None)
 
     @property
     def idle(self) -> bool:

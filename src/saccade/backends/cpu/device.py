@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from saccade.backends.cpu.backend import CpuBackend
     from saccade.backends.cpu.store.bundle import Bundles
     from saccade.ir import Op
-    from saccade.kernels.base import CpuKernel
+    from saccade.kernels.cpu.base import CpuKernel
     from saccade.options import Options
     from saccade.passes import Pass
     from saccade.processes import Processes

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from saccade.locks import forkless
 
 if TYPE_CHECKING:
-    from saccade.kernels.base import CpuKernel
+    from saccade.kernels.cpu.base import CpuKernel
 
 __all__ = ["CPU_KERNELS", "Listed", "all_kernels", "bring_usual", "kernel_named", "kernels_for"]
 

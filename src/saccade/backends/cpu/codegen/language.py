@@ -10,8 +10,8 @@ Calling convention of every kernel: `void name(i64* args, i64* context)`.
 
     args     three words per pointer parameter (index into the table of bases, byte offset, length
     in bytes; for
-             scratch the length is per thread), then one word per integer parameter, in order of
-             declaration
+             scratch the length is per thread), then one word per integer parameter (as many as it
+             has elements for an array), in order of declaration: see `parameters`
     context  bases*, counters* (one of each thread), threads, logical thread, fault*, reach (of how
              many threads' shares of the chunks this one may claim, its own first)
 
@@ -30,6 +30,7 @@ from llvmlite import ir
 from saccade.backends.cpu.codegen.control import Var
 from saccade.backends.cpu.codegen.emitter import BASES, BYTES, ELEMENTS, POINTER, THREAD
 from saccade.backends.cpu.codegen.memory import Memory, Ptr
+from saccade.backends.cpu.codegen.parameters import Parameters
 from saccade.backends.cpu.codegen.values import Int, Vec
 from saccade.backends.cpu.target import Target
 
@@ -66,6 +67,8 @@ class Kernel(Memory):
         self.b: Any = ir.IRBuilder(self._body)
         self._entry: Any = ir.IRBuilder(self._allocas)
         self._words = 0
+        self._pointers: list[str] = []
+        self._integers: dict[str, int | None] = {}
         self.accesses: list[str] = []
         args, context = self.function.args
         self._args, self._context = args, context
@@ -74,18 +77,26 @@ class Kernel(Memory):
 
     def pointer(self, name: str, element: str = "float32") -> Ptr:
         """Declare a buffer parameter."""
-        base, _ = self._buffer()
+        base, _ = self._buffer(name)
         length = Int(self.b, self._word(self._args, self._words - 1)) // BYTES[element]
         return Ptr(self, name, element, base, self.int(0), length if self.checked else None)
 
     def scratch(self, name: str, element: str = "float32") -> Ptr:
         """Declare this thread's scratch buffer."""
-        base, per_thread = self._buffer()
+        base, per_thread = self._buffer(name)
         base = self.b.gep(base, [(self.thread * per_thread).value], source_etype=ir.IntType(8))
         length = per_thread // BYTES[element] if self.checked else None
         return Ptr(self, name, element, base, self.int(0), length)
 
-    def _buffer(self) -> tuple[Any, Int]:
+    @property
+    def parameters(self) -> Parameters:
+        """What was declared, in order."""
+        return Parameters(tuple(self._pointers), tuple(self._integers.items()))
+
+    def _buffer(self, name: str) -> tuple[Any, Int]:
+        assert name not in self._pointers, f"there are two buffers {name}"
+        assert not self._integers, f"buffer {name} is declared after integers"
+        self._pointers.append(name)
         index, offset, length = (self._word(self._args, self._words + i) for i in range(3))
         self._words += 3
         base = self.b.load(self.b.gep(self._bases, [index], source_etype=POINTER), typ=POINTER)
@@ -93,7 +104,19 @@ class Kernel(Memory):
 
     def integer(self, name: str) -> Int:
         """Declare an integer parameter."""
-        del name
+        self._declare(name, None)
+        return self._integer()
+
+    def array(self, name: str, count: int) -> tuple[Int, ...]:
+        """Declare `count` integers under one name: a launch gives a tuple of them."""
+        self._declare(name, count)
+        return tuple(self._integer() for _ in range(count))
+
+    def _declare(self, name: str, count: int | None) -> None:
+        assert name not in self._integers, f"there are two integers {name}"
+        self._integers[name] = count
+
+    def _integer(self) -> Int:
         self._words += 1
         return Int(self.b, self._word(self._args, self._words - 1))
 
@@ -106,9 +129,9 @@ class Kernel(Memory):
         """Declare several integer parameters, names separated by blanks."""
         return tuple(self.integer(name) for name in names.split())
 
-    def sizes(self, kind: type[Sizes]) -> Sizes:
+    def sizes(self, kind: type[Sizes], prefix: str = "") -> Sizes:
         """Declare an integer parameter for each field of a dataclass of them, in their order."""
-        return kind(*(self.integer(field.name) for field in fields(kind)))
+        return kind(*(self.integer(prefix + field.name) for field in fields(kind)))
 
     def finish(self) -> ir.Module:
         """Close the function and hand over the module."""

@@ -57,10 +57,8 @@ class _Widening:
         return self._old.with_nodes(tuple(self._nodes), known, outputs)
 
     def _inputs(self) -> None:
-        nodes, outputs = self._old.nodes, self._old.outputs
-        read = {*outputs, *(value for node in nodes for value in node.inputs)}
         for value in self._old.inputs:
-            if value.dtype is _HALF and value in read:
+            if value.dtype is _HALF:
                 self._wide[value] = self._cast(value, _WIDE, f"{value.name}.float32")
 
     def _node(self, node: Node) -> None:

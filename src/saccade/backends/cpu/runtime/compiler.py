@@ -7,6 +7,7 @@ from typing import Any
 
 from saccade.backends.cpu.codegen.compile import load_llvm, object_code
 from saccade.backends.cpu.codegen.language import Kernel
+from saccade.backends.cpu.codegen.parameters import Parameters
 from saccade.backends.cpu.target import Target
 from saccade.errors import CompileError
 from saccade.kernels.cpu import bring_usual, kernel_named
@@ -56,8 +57,8 @@ def get_ready() -> None:
     code_digest()
 
 
-def compile_kernel(task: Task) -> tuple[bytes, tuple[str, ...]]:
-    """Object code, and the names of its checked accesses.
+def compile_kernel(task: Task) -> tuple[bytes, Parameters, tuple[str, ...]]:
+    """Object code, its parameters, and the names of its checked accesses.
 
     Raises:
         CompileError: If the emitted code is not valid, or if the sources changed since the process
@@ -68,4 +69,5 @@ def compile_kernel(task: Task) -> tuple[bytes, tuple[str, ...]]:
     kernel = kernel_named(task.kernel)
     builder = Kernel(task.symbol, task.target, checked=task.checked)
     kernel.emit(builder, task.config)
-    return object_code(str(builder.finish()), task.target), tuple(builder.accesses)
+    code = object_code(str(builder.finish()), task.target)
+    return code, builder.parameters, tuple(builder.accesses)

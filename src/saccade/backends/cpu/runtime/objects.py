@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from saccade import collector
+from saccade.backends.cpu.codegen.parameters import Parameters
 from saccade.backends.cpu.runtime.compiler import (
     GET_READY,
     Task,
@@ -33,10 +34,11 @@ __all__ = ["Key", "ObjectFile", "Objects", "keep_text", "kept_text", "llvm_versi
 
 @dataclass(frozen=True, slots=True)
 class ObjectFile:
-    """Relocatable code that defines `symbol`, and the names of its checked accesses."""
+    """Relocatable code that defines `symbol`, its parameters, and the names of checked accesses."""
 
     symbol: str
     code: bytes
+    parameters: Parameters
     accesses: tuple[str, ...]
 
 
@@ -132,8 +134,8 @@ class Objects:
             else:
                 pool.warm(GET_READY)
                 made = pool.map(compile_kernel, [t for _, t in tasks])
-            for (key, task), (code, accesses) in zip(tasks, made, strict=True):
-                self._known[key] = ObjectFile(task.symbol, code, accesses)
+            for (key, task), (code, parameters, accesses) in zip(tasks, made, strict=True):
+                self._known[key] = ObjectFile(task.symbol, code, parameters, accesses)
                 self.compiled += 1
                 self._folder.write(self._known[key])
             return {key: self._known[key] for key in wanted}
@@ -149,7 +151,7 @@ class Objects:
         return code_digest(), llvm_version(), repr(self.target)
 
 
-def _compiled_here(tasks: Sequence[Task]) -> list[tuple[bytes, tuple[str, ...]]]:
+def _compiled_here(tasks: Sequence[Task]) -> list[tuple[bytes, Parameters, tuple[str, ...]]]:
     with forkless, collector.put_off():  # emitting makes garbage, but little of it in cycles
         return [compile_kernel(task) for task in tasks]
 
@@ -189,7 +191,7 @@ def kept_text(text: str, target: Target) -> bytes | None:
 
 def keep_text(text: str, target: Target, code: bytes) -> None:
     """Leave it there."""
-    _Folder(use=True).write(ObjectFile(_text_symbol(text, target), code, ()))
+    _Folder(use=True).write(ObjectFile(_text_symbol(text, target), code, Parameters(), ()))
 
 
 def _text_symbol(text: str, target: Target) -> str:
@@ -201,14 +203,17 @@ def _digest(*parts: str) -> str:
 
 
 def _encode(entry: ObjectFile) -> bytes:
-    return json.dumps([entry.symbol, *entry.accesses]).encode() + b"\n" + entry.code
+    known = entry.parameters
+    head = [entry.symbol, known.pointers, known.integers, entry.accesses]
+    return json.dumps(head).encode() + b"\n" + entry.code
 
 
 def _decode(symbol: str, payload: bytes) -> ObjectFile | None:
     """The entry, or None if the payload is not what `_encode` wrote for this symbol."""
     line, _, code = payload.partition(b"\n")
     try:
-        name, *accesses = json.loads(line)
+        name, pointers, integers, accesses = json.loads(line)
+        parameters = Parameters(tuple(pointers), tuple((n, count) for n, count in integers))
     except (TypeError, ValueError):
         return None
-    return ObjectFile(symbol, code, tuple(map(str, accesses))) if name == symbol else None
+    return ObjectFile(symbol, code, parameters, tuple(accesses)) if name == symbol else None

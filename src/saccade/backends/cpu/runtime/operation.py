@@ -11,22 +11,31 @@ from array import array
 from collections.abc import Sequence
 from functools import reduce
 from struct import Struct
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
 from saccade.backends.cpu.codegen.calling import COUNTER_WORDS
+from saccade.backends.cpu.codegen.parameters import Parameters
 from saccade.backends.cpu.runtime.driver import JOB_WORDS, driver
 from saccade.backends.cpu.runtime.formula import Filling, Formula, Number, larger, smaller
 from saccade.backends.cpu.runtime.openmp import run_on_pool
 from saccade.backends.cpu.runtime.workspace import Workspaces
 from saccade.errors import OutOfBoundsError
-from saccade.kernels.base import Call, In, Launch, Operand, Out, Scratch, Temp, View
+from saccade.kernels.base import Launch, Packing, Temp, View
+from saccade.kernels.bind import Binder, Ref, Workspace, lines
+from saccade.kernels.cpu.base import Call
 
 __all__ = ["LinkedCode", "Operation"]
 
-LinkedCode = tuple[int, tuple[str, ...]]
-"""Address of a phase's function, and the names of its checked accesses."""
+
+class LinkedCode(NamedTuple):
+    """Address of a phase's function, its parameters, and the names of its checked accesses."""
+
+    address: int
+    parameters: Parameters
+    accesses: tuple[str, ...]
+
 
 # Words of a flight: the driver's job, the record of a fault, the status, the table of bases, the
 # table of phases, their arguments.
@@ -109,21 +118,22 @@ class Operation:
         self.phases, self.threads, self.report = len(launches), threads, report
         self._call, self._workspaces = call, workspaces
         self._walk = driver().walk
-        self._accesses = [accesses for _, accesses in codes]
+        self._accesses = [code.accesses for code in codes]
         self._checked = any(self._accesses)
         most = reduce(larger, (launch.chunks for launch in launches), 0)
         self._busy = smaller(threads, most)
-        self._temps, self._shared = _place_temps(launches)
-        self._nbytes = self._shared
+        binder = Binder(threads, whole_lines=True, larger=larger)
+        memory = _Places(call, binder.workspace(launches), checked=self._checked)
+        self._nbytes = memory.nbytes
         operands = len(call.inputs) + len(call.outputs)
         self._put = Struct(f"{1 + operands - report}q").pack_into
         self.table = _ARENA + 1 + operands
         words: list[Any] = [0] * self.table
-        words += [word for address, _ in codes for word in (address, 0)]
+        words += [word for code in codes for word in (code.address, 0)]
         self.starts = []
-        for launch in launches:
+        for launch, code in zip(launches, codes, strict=True):
             self.starts.append(len(words))
-            words += [*self._refs(launch.operands), *launch.integers]
+            words += code.parameters.words(binder.phase(launch, memory))
         # Numbers are put in place for each count.
         places = {at: word for at, word in enumerate(words) if isinstance(word, Number)}
         sizes = (self._busy, self._nbytes)
@@ -146,32 +156,6 @@ class Operation:
             return self._idle.pop()
         except IndexError:
             return _Flight(self)
-
-    def _refs(self, operands: Sequence[Operand]) -> list[int]:
-        """For each pointer parameter its base, its offset and its length in bytes.
-
-        Lengths that only checked code looks at are 0 without it: fewer numbers to put in place.
-        """
-        found: list[int] = []
-        call, checked = self._call, self._checked
-        scratch = self._shared  # phases follow each other and share it
-        for operand in operands:
-            if isinstance(operand, In):
-                nbytes = _nbytes(call.inputs[operand.index]) if checked else 0
-                found += (1 + operand.index, 0, nbytes)
-            elif isinstance(operand, Out):
-                nbytes = _nbytes(call.outputs[operand.index]) if checked else 0
-                found += (1 + len(call.inputs) + operand.index, 0, nbytes)
-            elif isinstance(operand, Temp):
-                found += (0, self._temps[operand.index], operand.nbytes if checked else 0)
-            elif isinstance(operand, Scratch):
-                # Whole lines, so that the next thread's block is aligned too.
-                found += (0, scratch, _lines(operand.nbytes))
-                scratch += self.threads * _lines(operand.nbytes)
-            else:
-                raise TypeError(f"an operation has no packed constants: {operand}")
-        self._nbytes = larger(self._nbytes, scratch)
-        return found
 
     def run(self, count: int, pointers: Sequence[int]) -> int:
         """Do it with operands, then results, at these addresses.
@@ -221,20 +205,37 @@ class Operation:
         )
 
 
-def _place_temps(launches: Sequence[Launch]) -> tuple[dict[int, int], int]:
-    """Where each temporary lies, and the bytes of all of them."""
-    offsets: dict[int, int] = {}
-    total = 0
-    for operand in (o for launch in launches for o in launch.operands):
-        if isinstance(operand, Temp) and operand.index not in offsets:
-            offsets[operand.index] = total
-            total += _lines(operand.nbytes)
-    return offsets, total
+class _Places:
+    """Memory of a call: the caller's arrays, then temporaries and scratch of a workspace.
 
+    Lengths that only checked code looks at are 0 without it: fewer numbers to put in place.
+    """
 
-def _nbytes(view: View) -> int:
-    return view.extent * view.dtype.itemsize
+    def __init__(self, call: Call, needed: Workspace, *, checked: bool) -> None:
+        self._call, self._checked = call, checked
+        self._temps: dict[int, int] = {}
+        total = 0
+        for index, nbytes in needed.temps.items():
+            self._temps[index] = total
+            total += lines(nbytes)
+        self._scratch = total  # phases follow each other and share it
+        self.nbytes = total + needed.scratch
 
+    def input(self, index: int) -> Ref:
+        return Ref(1 + index, 0, self._length(self._call.inputs[index]))
 
-def _lines(nbytes: int) -> int:
-    return -(-nbytes // 64) * 64
+    def output(self, index: int) -> Ref:
+        call = self._call
+        return Ref(1 + len(call.inputs) + index, 0, self._length(call.outputs[index]))
+
+    def packed(self, packing: Packing) -> Ref:
+        raise TypeError(f"an operation has no packed constants: {packing}")
+
+    def temp(self, operand: Temp) -> Ref:
+        return Ref(0, self._temps[operand.index], operand.nbytes if self._checked else 0)
+
+    def scratch(self, before: int, nbytes: int) -> Ref:
+        return Ref(0, self._scratch + before, nbytes)
+
+    def _length(self, view: View) -> int:
+        return view.extent * view.dtype.itemsize if self._checked else 0

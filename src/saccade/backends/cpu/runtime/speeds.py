@@ -9,7 +9,8 @@ from functools import cache
 
 from saccade.backends.cpu.runtime.peaks import Peaks
 from saccade.backends.cpu.target import Target
-from saccade.kernels.machine import Machine, machine
+from saccade.kernels.cpu.machine import machine
+from saccade.kernels.machine import Machine
 from saccade.options import default_threads
 
 __all__ = ["measured_speeds"]

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 if TYPE_CHECKING:
     from saccade.backends.cpu.runtime.objects import Key, ObjectFile
     from saccade.ir import Array
-    from saccade.plan import Phase, Plan, Step
+    from saccade.plan import Plan, Step
 
 __all__ = ["Code", "Host", "Native", "Tables", "tables_of"]
 
@@ -120,12 +120,5 @@ def _native(
             codes[file.symbol] = len(known)
             known.append(Code(file.symbol, file.accesses))
         table.append((codes[file.symbol], len(words)))
-        words += _arguments(phase)
+        words += file.parameters.words(phase)
     return Native(np.array(words, np.int64), np.array(table, np.int64).reshape(-1, 2))
-
-
-def _arguments(phase: Phase) -> list[Any]:
-    words: list[int] = []
-    for ref in phase.refs:
-        words += (ref.base, ref.offset, ref.nbytes)
-    return words + list(phase.integers)

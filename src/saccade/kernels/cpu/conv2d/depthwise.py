@@ -21,7 +21,8 @@ from saccade.backends.cpu.codegen.language import Kernel
 from saccade.backends.cpu.codegen.values import Int
 from saccade.backends.cpu.fusions import RowSums
 from saccade.ir.expr import IDENTITY
-from saccade.kernels.base import Call, CpuKernel, In, Launch, Packed, Packing, Variant, per_call
+from saccade.kernels.base import In, Launch, Packed, Packing, Variant, per_call
+from saccade.kernels.cpu.base import Call, CpuKernel
 from saccade.kernels.cpu.conv2d.depthwise_code import (
     FinishRow,
     RowCode,
@@ -35,7 +36,7 @@ from saccade.kernels.cpu.conv2d.epilogue_spec import FLOATS, EpilogueSpec, conv_
 from saccade.kernels.cpu.conv2d.row_bands import RowBands, band_integers
 from saccade.kernels.cpu.conv2d.row_groups import RowGroups, Side
 from saccade.kernels.cpu.conv2d.row_sums import RowTotals, SumsSpec, conv_call
-from saccade.kernels.machine import machine
+from saccade.kernels.cpu.machine import machine
 from saccade.opdefs import Conv2d
 
 __all__ = ["CONV2D_DEPTHWISE", "DepthwiseConfig"]
@@ -70,7 +71,7 @@ class DepthwiseConfig:
 
 @dataclass(frozen=True, slots=True)
 class _Sizes(RowBands):
-    """Integer parameters, in order."""
+    """Integer parameters."""
 
     repeats: Int
     vectors: Int
@@ -198,11 +199,17 @@ def _launch(call: Call, cut: RowGroups) -> tuple[Launch, ...]:
     weights = Packed(Packing("pack_depthwise", (lanes,), (1,), size))
     n, _, rows, _ = spec.shape
     bands = band_integers(op, x, w.shape[2], spec.shape, band)
-    integers = (*bands, cut.repeats, spec.vectors, block)
+    integers = {
+        **bands,
+        "repeats": cut.repeats,
+        "vectors": spec.vectors,
+        "block": block,
+        **spec.integers(),
+        **sums.integers(),
+    }
     chunks = n * -(-rows // band) * -(-spec.vectors // block)
-    operands = (In(0), weights, *spec.pointers(), *sums.pointers())
-    words = (*integers, *spec.integers(), *sums.integers())
-    return (Launch(_config(call, spec, sums, cut), operands, words, chunks),)
+    operands = {"x": In(0), "w": weights, **spec.pointers(), **sums.pointers()}
+    return (Launch(_config(call, spec, sums, cut), operands, integers, chunks),)
 
 
 def _micros(call: Call, spec: EpilogueSpec, cut: RowGroups) -> float:

@@ -13,7 +13,7 @@ from saccade.ir import Expr
 from saccade.kernels.cpu.conv2d.epilogue import Epilogue, Place
 from saccade.kernels.cpu.conv2d.row_bands import Windows
 from saccade.kernels.cpu.conv2d.row_groups import Group, RowGroups, any_cut, cut_row
-from saccade.kernels.machine import machine
+from saccade.kernels.cpu.machine import machine
 from saccade.opdefs import Conv2d
 from saccade.opdefs._taps import expr_flops
 

@@ -16,14 +16,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from saccade.ir.expr import IDENTITY
-from saccade.kernels.base import Call, CpuKernel, Variant
+from saccade.kernels.base import Variant
+from saccade.kernels.cpu.base import Call, CpuKernel
 from saccade.kernels.cpu.conv2d.direct_code import emit_direct
 from saccade.kernels.cpu.conv2d.direct_config import DirectConfig
 from saccade.kernels.cpu.conv2d.direct_launch import Window
 from saccade.kernels.cpu.conv2d.direct_split import with_splits
 from saccade.kernels.cpu.conv2d.epilogue_spec import FLOATS, EpilogueSpec, conv_epilogue
 from saccade.kernels.cpu.conv2d.microkernel import in_pairs
-from saccade.kernels.machine import machine
+from saccade.kernels.cpu.machine import machine
 from saccade.opdefs import Conv2d
 
 __all__ = ["CONV2D_DIRECT", "window_of"]

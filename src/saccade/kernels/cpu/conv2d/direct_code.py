@@ -53,12 +53,14 @@ class _Direct:
         self.x, self.w = k.pointer("x", config.element), k.pointer("w", products)
         self.zeros = k.pointer("zeros", config.element) if config.border == "zeros" else None
         self.table = k.pointer("regions", "int64") if config.border == "regions" else None
-        self.operands = [k.pointer("prologue", element) for element in config.prologue_operands]
+        self.operands = [
+            k.pointer(f"prologue{i}", element) for i, element in enumerate(config.prologue_operands)
+        ]
         self.panel = k.scratch("panel", products) if config.prologue != str(IDENTITY) else None
         self.epilogue = Epilogue(k, config.epilogue)
         self.g, self.grid = k.sizes(Geometry), k.sizes(Grid)
         self.walk = Walk(k, config.rows, config.flat)
-        self.operand_strides = [k.integer("n") for _ in self.operands]
+        self.operand_strides = k.array("prologue_n", len(self.operands))
         self.epilogue.declare_integers()
         self.lanes = vector_lanes(k, config.vectors, config.half)
         self.width = sum(self.lanes) * (2 if config.pairs else 1)  # weights of one step

@@ -295,12 +295,17 @@ class Blocking(NamedTuple):
     pixels_first: bool
     slowdown: float = 1.0
 
-    def integers(self, groups: int, blocks: int) -> tuple[int, ...]:
+    def integers(self, groups: int, blocks: int) -> dict[str, int]:
         """The values of `tile_grid.Grid`, for `groups` grids of so many blocks in all."""
-        return (
-            groups, blocks, self.tiles, self.blocks, self.tile_chunks, self.block_chunks,
-            int(self.pixels_first),
-        )  # fmt: skip
+        return {
+            "groups": groups,
+            "blocks": blocks,
+            "tiles_chunk": self.tiles,
+            "blocks_chunk": self.blocks,
+            "tile_chunks": self.tile_chunks,
+            "block_chunks": self.block_chunks,
+            "tiles_first": int(self.pixels_first),
+        }
 
 
 @lru_cache(maxsize=1024)

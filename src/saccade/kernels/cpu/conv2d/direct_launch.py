@@ -8,17 +8,8 @@ from functools import partial
 
 from saccade.ir import DType, Expr
 from saccade.ir.expr import IDENTITY
-from saccade.kernels.base import (
-    Call,
-    In,
-    Launch,
-    Operand,
-    Packed,
-    Packing,
-    Scratch,
-    Variant,
-    View,
-)
+from saccade.kernels.base import In, Launch, Operand, Packed, Packing, Scratch, Variant, View
+from saccade.kernels.cpu.base import Call
 from saccade.kernels.cpu.conv2d.direct_config import (
     Blocking,
     Borders,
@@ -30,11 +21,10 @@ from saccade.kernels.cpu.conv2d.direct_config import (
     ranked_tiles,
     ways,
 )
-from saccade.kernels.cpu.conv2d.direct_pixels import GEOMETRY
 from saccade.kernels.cpu.conv2d.direct_regions import REGION_WORDS, Axis, Span, spans, tile_count
 from saccade.kernels.cpu.conv2d.epilogue_spec import EpilogueSpec, even_step, expand
 from saccade.kernels.cpu.conv2d.microkernel import FEW, Reduction, steps_of
-from saccade.kernels.machine import machine
+from saccade.kernels.cpu.machine import machine
 from saccade.opdefs._taps import expr_flops
 
 __all__ = ["CYCLES", "EFFICIENCY", "Window", "beside"]
@@ -172,12 +162,12 @@ class Window:
             return False
         return even_step(x) is not None and spec.flat and not any(self._images(call))
 
-    def _images(self, call: Call) -> list[int]:
+    def _images(self, call: Call) -> tuple[int, ...]:
         """Elements from image to image of each operand of the prologue."""
         if not self.n_prologue:
-            return []
+            return ()
         shape = (call.inputs[0].shape[0], self.depth, 1, 1)
-        return [expand(v, shape).strides[0] for v in self._prologue_views(call)]
+        return tuple(expand(v, shape).strides[0] for v in self._prologue_views(call))
 
     def _prologue_views(self, call: Call) -> tuple[View, ...]:
         return call.inputs[2 : 2 + self.n_prologue]
@@ -259,45 +249,76 @@ class Window:
 
     def launch(self, call: Call, spec: EpilogueSpec, way: Way) -> Launch:
         """The phase that computes all windows, one of `ways`."""
-        x, pixels = call.inputs[0], self._pixels(spec)
         tile, cut = way.tile, self._cuts(call, spec, way.tile)[way.place]
-        width, rows = tile.width(call.target.lanes), tile.rows
-        blocks = -(-spec.channels // width)
-        panel = 4 * self.length * width
-        regions = self._regions(call, spec, rows) if tile.border == "regions" else None
+        blocks = -(-spec.channels // tile.width(call.target.lanes))
+        regions = self._regions(call, spec, tile.rows) if tile.border == "regions" else None
         flat = self._flat(call, spec)
-        x_w = (even_step(x) or 0) if flat else x.strides[3]
-        integers = (
-            *x.strides[:3], x_w, *x.shape[2:], *self.size, self.depth, *self.taps, *self.stride,
-            *self.before, *self.dilation, pixels, *self.step, *self.first,
-            regions.nbytes // (8 * REGION_WORDS) if regions else 0,
-            self.row_parts, self._far(call, tile),
-        )  # fmt: skip
-        assert len(integers) == len(GEOMETRY)
-        name, parameters = self.pack
-        packing = Packing(
-            name, (*parameters, width, self.pairs), (1,), panel * blocks * self.groups
-        )
-        operands: list[Operand] = [In(0), Packed(packing)]
-        if tile.border == "zeros":
-            # Elements that step on their own stay on one zero.
-            zeros = self.depth if x.channels_last else 1
-            operands.append(Packed(Packing("zeros", (zeros,), (), 4 * zeros)))
-        operands += [Packed(regions)] if regions else []
-        operands += [In(2 + i) for i in range(self.n_prologue)]
+        operands = self._operands(call, tile, blocks, regions)
         if self.prologue != IDENTITY:
-            operands.append(Scratch(self._itemsize(call) * cut.tiles * rows * self.depth + 64))
+            panel = self._itemsize(call) * cut.tiles * tile.rows * self.depth
+            operands["panel"] = Scratch(panel + 64)
+        integers = {
+            **self._geometry(call, spec, flat),
+            "regions": regions.nbytes // (8 * REGION_WORDS) if regions else 0,
+            "far": self._far(call, tile),
+            **cut.integers(spec.groups, blocks),
+            "prologue_n": self._images(call),
+            **spec.integers(flat),
+        }
         return Launch(
             self._config(call, spec, tile, flat),
-            (*operands, *spec.pointers()),
-            (
-                *integers,
-                *cut.integers(spec.groups, blocks),
-                *self._images(call),
-                *spec.integers(flat),
-            ),
+            {**operands, **spec.pointers()},
+            integers,
             spec.groups * cut.tile_chunks * cut.block_chunks,
         )
+
+    def _operands(
+        self, call: Call, tile: Tile, blocks: int, regions: Packing | None
+    ) -> dict[str, Operand]:
+        """What is read, without what belongs to the epilogue."""
+        width = tile.width(call.target.lanes)
+        name, parameters = self.pack
+        size = 4 * self.length * width * blocks * self.groups
+        weights = Packing(name, (*parameters, width, self.pairs), (1,), size)
+        found: dict[str, Operand] = {"x": In(0), "w": Packed(weights)}
+        if tile.border == "zeros":
+            # Elements that step on their own stay on one zero.
+            zeros = self.depth if call.inputs[0].channels_last else 1
+            found["zeros"] = Packed(Packing("zeros", (zeros,), (), 4 * zeros))
+        if regions:
+            found["regions"] = Packed(regions)
+        for i in range(self.n_prologue):
+            found[f"prologue{i}"] = In(2 + i)
+        return found
+
+    def _geometry(self, call: Call, spec: EpilogueSpec, flat: bool) -> dict[str, int]:
+        """The values of `direct_pixels.Geometry`, without those that depend on the tile."""
+        x = call.inputs[0]
+        return {
+            "x_n": x.strides[0],
+            "x_c": x.strides[1],
+            "x_h": x.strides[2],
+            "x_w": (even_step(x) or 0) if flat else x.strides[3],
+            "height": x.shape[2],
+            "width": x.shape[3],
+            "out_height": self.size[0],
+            "out_width": self.size[1],
+            "depth": self.depth,
+            "taps_r": self.taps[0],
+            "taps_s": self.taps[1],
+            "stride_h": self.stride[0],
+            "stride_w": self.stride[1],
+            "pad_top": self.before[0],
+            "pad_left": self.before[1],
+            "dilation_h": self.dilation[0],
+            "dilation_w": self.dilation[1],
+            "pixels": self._pixels(spec),
+            "step_h": self.step[0],
+            "step_w": self.step[1],
+            "first_h": self.first[0],
+            "first_w": self.first[1],
+            "row_parts": self.row_parts,
+        }
 
     def _far(self, call: Call, tile: Tile) -> int:
         """Whether to ask early for what tiles touch: pictures exceed the second caches.

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 from saccade.backends.cpu.codegen.language import Kernel, Ptr
 from saccade.backends.cpu.codegen.values import Int
 from saccade.kernels.cpu.conv2d.direct_regions import REGION_WORDS
 
-__all__ = ["GEOMETRY", "Geometry", "Rectangle", "Region", "Spot", "Walk"]
+__all__ = ["Geometry", "Rectangle", "Region", "Spot", "Walk"]
 
 
 @dataclass(frozen=True, slots=True)
 class Geometry:
-    """The integer parameters of the direct convolution, in order."""
+    """The integer parameters of the direct convolution."""
 
     x_n: Int
     x_c: Int
@@ -40,10 +40,6 @@ class Geometry:
     regions: Int
     row_parts: Int
     far: Int
-
-
-GEOMETRY = tuple(f.name for f in fields(Geometry))
-"""Their names."""
 
 
 @dataclass(frozen=True, slots=True)

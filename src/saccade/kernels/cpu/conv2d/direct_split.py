@@ -13,14 +13,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 
+from saccade.backends.cpu.target import NOMINAL_THREADS
 from saccade.ir import DType
 from saccade.ir.expr import IDENTITY
-from saccade.kernels.base import Call, Launch, Temp, Variant, View
+from saccade.kernels.base import Launch, Temp, Variant, View
+from saccade.kernels.cpu.base import Call
 from saccade.kernels.cpu.conv2d.direct_config import DirectConfig
 from saccade.kernels.cpu.conv2d.direct_launch import CYCLES, Window, beside
-from saccade.kernels.cpu.conv2d.direct_sum import SIZES
 from saccade.kernels.cpu.conv2d.epilogue_spec import EpilogueSpec
-from saccade.kernels.machine import machine
+from saccade.kernels.cpu.machine import machine
 
 __all__ = ["Split", "with_splits"]
 
@@ -28,7 +29,6 @@ _PARTS = (2, 4, 8, 16)
 _CLOSE = 1.03  # over the best estimate
 _GAIN = 0.95  # of the whole's time, below which sums in parts come first
 _LEAST = 64  # steps of a part
-_NOMINAL_THREADS = 2
 _FEW = 4  # units of the grid per thread, from which on its balance is good
 _SHARE = 4096  # cycles of a chunk of the second phase
 _VECTOR = 30  # cycles of one vector there, and of each part that it adds
@@ -91,22 +91,28 @@ class Split:
         first = inner.launch(call, sums, next(inner.ways(call, sums)))
         buffer = Temp(0, sums.out.nbytes)
         images, _, rows, columns = spec.shape
-        sizes = (
-            images * rows * columns, rows, columns, window.groups, self.parts, spec.vectors,
-            self._share(),
-        )  # fmt: skip
-        assert len(sizes) == len(SIZES)
+        sizes = {
+            "pixels": images * rows * columns,
+            "rows": rows,
+            "columns": columns,
+            "groups": window.groups,
+            "parts": self.parts,
+            "vectors": spec.vectors,
+            "share": self._share(),
+        }
         config = DirectConfig(
             1, 1, False, 1, "once", False, False, DType.F32.value, "none", True, False, False,
             "sum", str(IDENTITY), (), spec.code(),
         )  # fmt: skip
         return (
-            replace(first, operands=(*first.operands[:-1], buffer)),
+            replace(first, operands={**first.operands, "y": buffer}),
             Launch(
-                config, (buffer, *spec.pointers()), (*sizes, *spec.integers()),
+                config,
+                {"sums": buffer, **spec.pointers()},
+                {**sizes, **spec.integers()},
                 self._chunks(spec, window),
             ),
-        )  # fmt: skip
+        )
 
 
 def _vectors(spec: EpilogueSpec, window: Window) -> int:
@@ -142,8 +148,8 @@ def with_splits(
 ) -> Iterator[Variant]:
     """All variants of a call that is one window; see `Window.variants`."""
     nominal = call
-    if call.threads != _NOMINAL_THREADS:
-        nominal = replace(call, threads=_NOMINAL_THREADS)
+    if call.threads != NOMINAL_THREADS:
+        nominal = replace(call, threads=NOMINAL_THREADS)
     first = _may_gain(nominal, spec, window) and _gains(nominal, spec, window)
     if first:
         yield from _apart(call, spec, window, traffic, stream)
@@ -155,7 +161,7 @@ def with_splits(
 def _may_gain(call: Call, spec: EpilogueSpec, window: Window) -> bool:
     """Whether tiles are so few that the team may be out of balance: hardly ever, and quickly so."""
     sums = _vectors(spec, window)
-    few = _FEW * max(call.threads, _NOMINAL_THREADS)
+    few = _FEW * max(call.threads, NOMINAL_THREADS)
     return 0 < sums <= few * call.target.registers and window.units(call, spec) < few
 
 
@@ -170,6 +176,6 @@ def _gains(nominal: Call, spec: EpilogueSpec, window: Window) -> bool:
 def _apart(
     call: Call, spec: EpilogueSpec, window: Window, traffic: float, stream: float
 ) -> Iterator[Variant]:
-    for split in _ranked(replace(call, threads=_NOMINAL_THREADS), spec, window):
+    for split in _ranked(replace(call, threads=NOMINAL_THREADS), spec, window):
         time = traffic + beside(split.cost(call, spec, window), stream)
         yield Variant(time, partial(split.launches, call, spec, window), split)

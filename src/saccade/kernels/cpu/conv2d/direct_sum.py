@@ -5,18 +5,18 @@ Parts lie as [pixels, groups, parts, vectors, lanes] in float32 and are added in
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 from saccade.backends.cpu.codegen.language import Kernel
 from saccade.backends.cpu.codegen.values import Int
 from saccade.kernels.cpu.conv2d.epilogue import Epilogue
 
-__all__ = ["SIZES", "emit_sum_of_parts"]
+__all__ = ["emit_sum_of_parts"]
 
 
 @dataclass(frozen=True, slots=True)
 class _Sizes:
-    """The integer parameters, in order; a chunk is `share` vectors of results."""
+    """The integer parameters; a chunk is `share` vectors of results."""
 
     pixels: Int
     rows: Int
@@ -25,10 +25,6 @@ class _Sizes:
     parts: Int
     vectors: Int
     share: Int
-
-
-SIZES = tuple(f.name for f in fields(_Sizes))
-"""Their names."""
 
 
 def emit_sum_of_parts(k: Kernel, code: tuple[str, ...]) -> None:

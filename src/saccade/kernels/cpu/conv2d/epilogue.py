@@ -61,30 +61,39 @@ class Epilogue:
         k: Builder.
         code: What to emit.
         out: Where the results go; declared as the last pointer unless given.
+        prefix: Of the names of its parameters, where a kernel has several epilogues.
     """
 
-    def __init__(self, k: Kernel, code: tuple[str, ...], out: Ptr | None = None) -> None:
-        self.k, self.lanes = k, k.lanes
+    def __init__(
+        self,
+        k: Kernel,
+        code: tuple[str, ...],
+        out: Ptr | None = None,
+        prefix: str = "",
+    ) -> None:
+        self.k, self.lanes, self.prefix = k, k.lanes, prefix
         self.expr = parse(code[0])
         self.kind, self.tail, *self.extra = code[1].split(":")
         result, *part = code[2].split(":")
         words = [word.split(":") for word in code[3:]]
         self.operands = [(kind, along) for kind, along, _ in words]
-        self.pointers = [k.pointer(f"operand{i}", word[2]) for i, word in enumerate(words)]
+        self.pointers = [k.pointer(f"{prefix}operand{i}", word[2]) for i, word in enumerate(words)]
         if self.kind == "interleave":
             self.operands.append(("part", "unit"))
-            self.pointers.append(k.pointer("part", part[0]))
-        self.stage = k.scratch("stage") if self.kind in ("strided", "rows") else None
+            self.pointers.append(k.pointer(prefix + "part", part[0]))
+        self.stage = k.scratch(prefix + "stage") if self.kind in ("strided", "rows") else None
         self.out = out or k.pointer("y", result)
         self.strides: list[tuple[Int, ...]] = []
 
     def declare_integers(self) -> None:
         """Declare the integer parameters of `EpilogueSpec.integers`."""
-        k = self.k
-        self.out_n, self.out_c, self.out_h, self.out_w = k.integers("y_n y_c y_h y_w")
-        self.sub_h, self.sub_w = k.integers("sub_h sub_w")
-        self.count, self.per_block, self.channels = k.integers("count per_block channels")
-        self.strides = [k.integers("n c h w") for _ in self.operands]
+        declare, before = self.k.integer, self.prefix + "y_"
+        self.out_n, self.out_c, self.out_h, self.out_w = (declare(before + axis) for axis in "nchw")
+        self.sub_h, self.sub_w = declare(before + "sub_h"), declare(before + "sub_w")
+        self.count, self.per_block = declare(before + "count"), declare(before + "per_block")
+        self.channels = declare(before + "channels")
+        steps = self.k.array(self.prefix + "operand_strides", 4 * len(self.operands))
+        self.strides = [steps[i : i + 4] for i in range(0, len(steps), 4)]
 
     # Where
 

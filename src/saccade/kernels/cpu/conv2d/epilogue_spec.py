@@ -19,17 +19,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from saccade.ir import DType, Expr
-from saccade.kernels.base import (
-    Call,
-    In,
-    Operand,
-    Out,
-    Packed,
-    Packing,
-    Scratch,
-    View,
-    per_call,
-)
+from saccade.kernels.base import In, Operand, Out, Packed, Packing, Scratch, View, per_call
+from saccade.kernels.cpu.base import Call
 from saccade.kernels.cpu.conv2d.channel_order import channel_order
 from saccade.locks import cached_property
 from saccade.opdefs import Conv2d, DepthToSpaceStore, InterleaveStore, StoreMap
@@ -218,27 +209,32 @@ class EpilogueSpec:
     def _element(self, view: View) -> str:
         return DType.F32.value if self._packed(view) else view.dtype.value
 
-    def pointers(self) -> tuple[Operand, ...]:
+    def pointers(self) -> dict[str, Operand]:
         """Operands of the pointer parameters that `Epilogue(...)` declares."""
-        found: list[Operand] = []
-        for index, view, _ in self.operands:
+        return {**self.reads(), "y": Out(0)}
+
+    def reads(self, prefix: str = "") -> dict[str, Operand]:
+        """The same without the result, where that is given; with a prefix as there."""
+        found: dict[str, Operand] = {}
+        for i, (index, view, _) in enumerate(self.operands):
             if self._packed(view):
                 packing = Packing("pack_channels", (self.order,), (index,), 4 * self.channels)
-                found.append(Packed(packing))
+                found[f"{prefix}operand{i}"] = Packed(packing)
             else:
-                found.append(In(index))
+                found[f"{prefix}operand{i}"] = In(index)
         if self.kind == "interleave":
             assert self.part is not None
-            found.append(In(self.part[0]))
+            found[prefix + "part"] = In(self.part[0])
         if self.kind in ("strided", "rows"):
-            found.append(Scratch(STAGE_BYTES))
-        return (*found, Out(0))
+            found[prefix + "stage"] = Scratch(STAGE_BYTES)
+        return found
 
-    def integers(self, flat: bool = False) -> tuple[int, ...]:
+    def integers(self, flat: bool = False, prefix: str = "") -> dict[str, int | tuple[int, ...]]:
         """Values of the integer parameters that `Epilogue.declare_integers` declares.
 
         Args:
             flat: Whether the code asks for pixel (0, 0, number) instead of (n, h, w).
+            prefix: Of the names, as there.
         """
         n, c, h, w = self.out.strides
         block = self.block
@@ -247,10 +243,21 @@ class EpilogueSpec:
             count //= block * block
         per_block = -(-count // self.lanes)
         pixel = (even_step(self.out) or 0) if flat else w * block
-        words = [n, c, h * block, pixel, h, w, count, per_block, self.shape[1]]
+        steps: list[int] = []
         for view in self._read():
-            words += [*view.strides[:3], (even_step(view) or 0) if flat else view.strides[3]]
-        return tuple(words)
+            steps += [*view.strides[:3], (even_step(view) or 0) if flat else view.strides[3]]
+        return {
+            prefix + "y_n": n,
+            prefix + "y_c": c,
+            prefix + "y_h": h * block,
+            prefix + "y_w": pixel,
+            prefix + "y_sub_h": h,
+            prefix + "y_sub_w": w,
+            prefix + "y_count": count,
+            prefix + "y_per_block": per_block,
+            prefix + "y_channels": self.shape[1],
+            prefix + "operand_strides": tuple(steps),
+        }
 
 
 @per_call

@@ -16,18 +16,8 @@ from functools import partial
 
 from saccade.backends.cpu.fusions import ExpandDepthwise, RowSums
 from saccade.ir import DType
-from saccade.kernels.base import (
-    Call,
-    CpuKernel,
-    In,
-    Launch,
-    Packed,
-    Packing,
-    Scratch,
-    Variant,
-    View,
-    per_call,
-)
+from saccade.kernels.base import In, Launch, Packed, Packing, Scratch, Variant, View, per_call
+from saccade.kernels.cpu.base import Call, CpuKernel
 from saccade.kernels.cpu.conv2d.depthwise_code import any_groups, groups_of, testing_micros
 from saccade.kernels.cpu.conv2d.epilogue_spec import FLOATS, EpilogueSpec, epilogue_of, static_sums
 from saccade.kernels.cpu.conv2d.expand_depthwise_code import ExpandConfig, emit_expand
@@ -35,7 +25,7 @@ from saccade.kernels.cpu.conv2d.microkernel import Reduction, in_pairs, steps_of
 from saccade.kernels.cpu.conv2d.row_bands import band_integers
 from saccade.kernels.cpu.conv2d.row_groups import RowGroups
 from saccade.kernels.cpu.conv2d.row_sums import SumsSpec, conv_call
-from saccade.kernels.machine import machine
+from saccade.kernels.cpu.machine import machine
 from saccade.opdefs import Conv2d
 from saccade.opdefs._taps import expr_flops
 
@@ -194,17 +184,25 @@ def _launch(call: Call, sums: SumsSpec, band: int, cut: RowGroups) -> tuple[Laun
     second = Packing("pack_depthwise", (lanes,), (2,), size)
     n, _, rows, _ = spec.shape
     bands = band_integers(conv, x, u.shape[2], spec.shape, band)
-    integers = (*bands, cut.repeats, depth, spec.vectors)
-    scratch = Scratch(_scratch(call, band))
-    operands = (In(0), Packed(first), Packed(second), scratch, *inner.pointers()[:-1])
-    return (
-        Launch(
-            config,
-            (*operands, *spec.pointers(), *sums.pointers()),
-            (*integers, *inner.integers(), *spec.integers(), *sums.integers()),
-            n * -(-rows // band) * blocks,
-        ),
-    )
+    operands = {
+        "x": In(0),
+        "expand": Packed(first),
+        "depthwise": Packed(second),
+        "wide": Scratch(_scratch(call, band)),
+        **inner.reads("inner_"),
+        **spec.pointers(),
+        **sums.pointers(),
+    }
+    integers = {
+        **bands,
+        "repeats": cut.repeats,
+        "depth": depth,
+        "vectors": spec.vectors,
+        **inner.integers(prefix="inner_"),
+        **spec.integers(),
+        **sums.integers(),
+    }
+    return (Launch(config, operands, integers, n * -(-rows // band) * blocks),)
 
 
 CONV2D_EXPAND = CpuKernel(

@@ -52,7 +52,7 @@ class ExpandConfig:
 
 @dataclass(frozen=True, slots=True)
 class _Sizes(RowBands):
-    """Integer parameters, in order; the windows are those of the depthwise convolution."""
+    """Integer parameters; the windows are those of the depthwise convolution."""
 
     repeats: Int
     depth: Int
@@ -66,7 +66,7 @@ class _Expand:
         self.expand = k.pointer("expand", "bfloat16" if config.pairs else "float32")
         self.weights = k.pointer("depthwise")
         self.wide = k.scratch("wide")
-        self.inner = Epilogue(k, config.inner, out=self.wide)
+        self.inner = Epilogue(k, config.inner, out=self.wide, prefix="inner_")
         self.epilogue = Epilogue(k, config.epilogue)
         self.totals = RowTotals(k, config.sums)
         self.s = k.sizes(_Sizes)

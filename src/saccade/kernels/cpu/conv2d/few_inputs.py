@@ -24,21 +24,13 @@ from saccade.backends.cpu.codegen.values import Int, Vec
 from saccade.backends.cpu.target import Target
 from saccade.ir import DType
 from saccade.ir.expr import IDENTITY
-from saccade.kernels.base import (
-    Call,
-    CpuKernel,
-    In,
-    Launch,
-    Packed,
-    Packing,
-    Scratch,
-    Variant,
-)
+from saccade.kernels.base import In, Launch, Packed, Packing, Scratch, Variant
+from saccade.kernels.cpu.base import Call, CpuKernel
 from saccade.kernels.cpu.conv2d.epilogue import Epilogue
 from saccade.kernels.cpu.conv2d.epilogue_spec import FLOATS, EpilogueSpec, conv_epilogue
 from saccade.kernels.cpu.conv2d.microkernel import add, add_pairs, anchored, steps_of, zero_sums
 from saccade.kernels.cpu.conv2d.row_bands import Band, RowBands, band_integers
-from saccade.kernels.machine import machine
+from saccade.kernels.cpu.machine import machine
 from saccade.opdefs import Conv2d
 from saccade.opdefs._taps import expr_flops
 
@@ -77,7 +69,7 @@ class FewInputsConfig:
 
 @dataclass(frozen=True, slots=True)
 class _Sizes(RowBands):
-    """Integer parameters, in order; then those of the epilogue."""
+    """Integer parameters, beside those of the epilogue."""
 
     blocks: Int
     pitch: Int
@@ -327,13 +319,12 @@ def _launch(call: Call, spec: EpilogueSpec, tile: _Tile) -> tuple[Launch, ...]:
         x.dtype.value, _pairs(call), spec.code(tile.vectors),
     )  # fmt: skip
     bands = band_integers(op, x, w.shape[2], spec.shape, tile.band)
-    integers = (*bands, blocks, pitch)
+    integers = {**bands, "blocks": blocks, "pitch": pitch, **spec.integers()}
     pack = "pack_pairs_of_taps" if config.pairs else "pack_conv_weights"
     packing = Packing(pack, (1, spec.order, width), (1,), 4 * blocks * _steps(call) * width)
     band = Scratch((2 if config.pairs else 4) * lines * pitch * w.shape[1])
-    operands = (In(0), Packed(packing), band, *spec.pointers())
-    chunks = images * -(-rows // tile.band)
-    return (Launch(config, operands, (*integers, *spec.integers()), chunks),)
+    operands = {"x": In(0), "w": Packed(packing), "band": band, **spec.pointers()}
+    return (Launch(config, operands, integers, images * -(-rows // tile.band)),)
 
 
 CONV2D_FEW_INPUTS = CpuKernel(

@@ -18,23 +18,14 @@ from saccade.backends.cpu.codegen.language import Kernel, Ptr, Var
 from saccade.backends.cpu.codegen.values import Bool, Int, Mask, Vec
 from saccade.backends.cpu.target import Target
 from saccade.ir.expr import IDENTITY, parse
-from saccade.kernels.base import (
-    Call,
-    CpuKernel,
-    In,
-    Launch,
-    Operand,
-    Out,
-    Packed,
-    Packing,
-    one_way,
-)
+from saccade.kernels.base import In, Launch, Operand, Out, Packed, Packing
+from saccade.kernels.cpu.base import Call, CpuKernel, one_way
 from saccade.kernels.cpu.conv2d.column_window import ColumnWindow
 from saccade.kernels.cpu.conv2d.epilogue_spec import FLOATS, EpilogueSpec, conv_epilogue
 from saccade.kernels.cpu.conv2d.few_outputs_sums import transpose_sums
 from saccade.kernels.cpu.conv2d.microkernel import in_pairs, steps_of
 from saccade.kernels.cpu.conv2d.row_bands import RowBands, band_integers
-from saccade.kernels.machine import machine
+from saccade.kernels.cpu.machine import machine
 from saccade.opdefs import Conv2d
 from saccade.opdefs._taps import expr_flops
 
@@ -77,7 +68,7 @@ class FewOutputsConfig:
 
 @dataclass(frozen=True, slots=True)
 class _Sizes(RowBands):
-    """Integer parameters, in order; then four strides for each operand and the result."""
+    """Integer parameters, beside four strides for each operand and the result."""
 
     channels: Int
     filters: Int
@@ -105,7 +96,7 @@ def _emit(k: Kernel, config: FewOutputsConfig) -> None:
     pointers = [k.pointer(*pair) for pair in zip(names, config.elements[1:], strict=True)]
     s = k.sizes(_Sizes)
     stored = [
-        _Stored(along, pointer, k.integers("n c h w"))
+        _Stored(along, pointer, k.array(f"{pointer.name}_strides", 4))
         for along, pointer in zip(config.along, pointers, strict=True)
     ]
     with s.chunks(k) as band:
@@ -319,12 +310,19 @@ def _launch(call: Call) -> tuple[Launch, ...]:
     nbytes = (zeros + width) * (2 if config.pairs else 4)
     packing = Packing("pack_few_outputs", (config.group, width, config.pairs), (1,), nbytes)
     bands = band_integers(op, x, w.shape[2], spec.shape, band)
-    integers = [*bands, x.shape[1], filters, zeros]
-    for view in (*(v for _, v, _ in spec.operands), call.outputs[0]):
-        integers += view.strides
-    extra: list[Operand] = [In(i) for i, _, _ in spec.operands]
-    operands: tuple[Operand, ...] = (In(0), Packed(packing), *extra, Out(0))
-    return (Launch(config, operands, tuple(integers), n * -(-rows // band)),)
+    integers: dict[str, int | tuple[int, ...]] = {
+        **bands,
+        "channels": x.shape[1],
+        "filters": filters,
+        "zeros": zeros,
+        "y_strides": call.outputs[0].strides,
+    }
+    operands: dict[str, Operand] = {"x": In(0), "w": Packed(packing)}
+    for i, (index, view, _) in enumerate(spec.operands):
+        operands[f"operand{i}"] = In(index)
+        integers[f"operand{i}_strides"] = view.strides
+    operands["y"] = Out(0)
+    return (Launch(config, operands, integers, n * -(-rows // band)),)
 
 
 def _cost(call: Call) -> float:

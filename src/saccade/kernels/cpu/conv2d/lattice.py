@@ -20,24 +20,15 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import product
 
-from saccade.kernels.base import (
-    Call,
-    CpuKernel,
-    In,
-    Launch,
-    Packed,
-    Packing,
-    Scratch,
-    Temp,
-    Variant,
-)
+from saccade.kernels.base import In, Launch, Packed, Packing, Scratch, Temp, Variant
+from saccade.kernels.cpu.base import Call, CpuKernel
 from saccade.kernels.cpu.conv2d.epilogue_spec import EpilogueSpec, conv_epilogue
 from saccade.kernels.cpu.conv2d.lattice_code import LatticeConfig, emit_lattices
 from saccade.kernels.cpu.conv2d.lattice_forms import LONG, frequency_rows, lengths, long_of
 from saccade.kernels.cpu.conv2d.lattice_points import LONGEST, POINTS, points_of
 from saccade.kernels.cpu.conv2d.winograd import refuse_transforms
 from saccade.kernels.cpu.conv2d.winograd_gemm import even_heights, panel_vectors, phased_heights
-from saccade.kernels.machine import machine
+from saccade.kernels.cpu.machine import machine
 from saccade.opdefs import Conv2d
 
 __all__ = ["CONV2D_LATTICE", "launch_as"]
@@ -163,19 +154,34 @@ def _variants(call: Call) -> Iterator[Variant]:
     yield from sorted(found, key=lambda variant: variant.micros)
 
 
-def _integers(call: Call, p: _Problem, blocks: int) -> tuple[int, ...]:
+def _integers(call: Call, p: _Problem, blocks: int) -> dict[str, int]:
+    """The values of `lattice_code.Sizes`."""
     x, op = call.inputs[0], call.op
-    counts = [
-        dict(axis).get(n, 0)
-        for axis, long in zip(p.axes, p.long, strict=True)
-        for n in (long, long - 1)
-    ]
-    points = [POINTS[base] for base in p.bases]
-    points += [points_of(long, long - 1) for long in p.long]
-    return (
-        blocks, x.shape[0], *counts, *points, *op.dilation, p.channels, p.tiles * p.lanes,
-        p.v_step, p.m_step, p.panels, p.vectors, x.strides[0], x.strides[2], x.strides[3],
-    )  # fmt: skip
+    rows, columns = (dict(axis) for axis in p.axes)
+    tall, wide = p.long
+    return {
+        "blocks": blocks,
+        "images": x.shape[0],
+        "long_rows": rows.get(tall, 0),
+        "short_rows": rows.get(tall - 1, 0),
+        "long_columns": columns.get(wide, 0),
+        "short_columns": columns.get(wide - 1, 0),
+        "row_points": POINTS[p.bases[0]],
+        "column_points": POINTS[p.bases[1]],
+        "short_row_points": points_of(tall, tall - 1),
+        "short_column_points": points_of(wide, wide - 1),
+        "row_step": op.dilation[0],
+        "column_step": op.dilation[1],
+        "channels": p.channels,
+        "v_block": p.tiles * p.lanes,
+        "v_step": p.v_step,
+        "m_step": p.m_step,
+        "panels": p.panels,
+        "vectors": p.vectors,
+        "x_n": x.strides[0],
+        "x_h": x.strides[2],
+        "x_w": x.strides[3],
+    }
 
 
 def _configs(
@@ -198,12 +204,12 @@ def launch_as(call: Call, spec: EpilogueSpec, nv: int) -> tuple[Launch, ...]:
     stage = Scratch(4 * LONGEST**2 * p.lanes)
     blocks = max(1, min(p.tiles, _BLOCKS * call.threads))
     integers = _integers(call, p, blocks)
-    tail = integers + spec.integers()
     forward, products, output = _configs(call, spec, nv, p.long)
+    last = {"m": m, "stage_tile": stage, **spec.pointers()}
     return (
-        Launch(forward, (In(0), v), integers, blocks),
-        Launch(products, (v, u, m), integers, p.squares * p.panels),
-        Launch(output, (m, stage, *spec.pointers()), tail, blocks * p.panels),
+        Launch(forward, {"x": In(0), "v": v}, integers, blocks),
+        Launch(products, {"v": v, "u": u, "m": m}, integers, p.squares * p.panels),
+        Launch(output, last, {**integers, **spec.integers()}, blocks * p.panels),
     )
 
 

@@ -41,7 +41,7 @@ class LatticeConfig:
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """Integer parameters, in order; all stages declare all of them.
+    """Integer parameters; all stages declare all of them.
 
     Attributes:
         blocks: Into how many blocks the tiles of a form are divided.

@@ -20,7 +20,7 @@ from llvmlite import ir
 from saccade.backends.cpu.codegen.language import Kernel, Ptr, Var
 from saccade.backends.cpu.codegen.values import Int, IntLike, Mask, Vec
 from saccade.ir import DType
-from saccade.kernels.base import Call
+from saccade.kernels.cpu.base import Call
 
 __all__ = [
     "FEW",

@@ -26,7 +26,7 @@ class Band:
 
 @dataclass(frozen=True, slots=True)
 class Windows:
-    """Integer parameters, in order; a kernel derives its sizes from these and adds its own.
+    """Integer parameters; a kernel derives its sizes from these and adds its own.
 
     Attributes:
         images, rows, columns: Extents of the result.
@@ -82,7 +82,7 @@ class RowBands(Windows):
         return k.minimum_int(band.low + self.band, self.rows)
 
 
-def window_integers(conv: Conv2d, x: View, taps: int, result: tuple[int, ...]) -> tuple[int, ...]:
+def window_integers(conv: Conv2d, x: View, taps: int, result: tuple[int, ...]) -> dict[str, int]:
     """The values of `Windows`.
 
     Args:
@@ -92,14 +92,26 @@ def window_integers(conv: Conv2d, x: View, taps: int, result: tuple[int, ...]) -
         result: Shape of its sums.
     """
     images, _, rows, columns = result
-    return (
-        images, rows, columns, *x.shape[2:], *x.strides, *conv.padding[:2], taps, conv.stride[0],
-        conv.dilation[0],
-    )  # fmt: skip
+    return {
+        "images": images,
+        "rows": rows,
+        "columns": columns,
+        "height": x.shape[2],
+        "width": x.shape[3],
+        "x_n": x.strides[0],
+        "x_c": x.strides[1],
+        "x_h": x.strides[2],
+        "x_w": x.strides[3],
+        "top": conv.padding[0],
+        "left": conv.padding[1],
+        "taps": taps,
+        "stride": conv.stride[0],
+        "dilation": conv.dilation[0],
+    }
 
 
 def band_integers(
     conv: Conv2d, x: View, taps: int, result: tuple[int, ...], band: int
-) -> tuple[int, ...]:
+) -> dict[str, int]:
     """The values of `RowBands`: those of `Windows`, and the rows of a chunk."""
-    return (*window_integers(conv, x, taps, result), band)
+    return {**window_integers(conv, x, taps, result), "band": band}

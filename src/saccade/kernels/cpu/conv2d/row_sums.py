@@ -11,7 +11,8 @@ from dataclasses import replace
 from saccade.backends.cpu.codegen.language import Kernel, Var
 from saccade.backends.cpu.codegen.values import Int
 from saccade.backends.cpu.fusions import RowSums
-from saccade.kernels.base import Call, Operand, Out, per_call
+from saccade.kernels.base import Operand, Out, per_call
+from saccade.kernels.cpu.base import Call
 from saccade.kernels.cpu.conv2d.epilogue import Place
 from saccade.kernels.cpu.conv2d.epilogue_spec import FLOATS
 
@@ -50,13 +51,15 @@ class SumsSpec:
         """What the code depends on: the type of the sums, empty without any."""
         return "" if self._view is None else self._view.dtype.value
 
-    def pointers(self) -> tuple[Operand, ...]:
+    def pointers(self) -> dict[str, Operand]:
         """Operands of the pointers that `RowTotals` declares."""
-        return () if self._view is None else (Out(1),)
+        return {} if self._view is None else {"sums": Out(1)}
 
-    def integers(self) -> tuple[int, ...]:
+    def integers(self) -> dict[str, int]:
         """Values of the integers that it declares."""
-        return () if self._view is None else (self._view.strides[0], self._view.strides[2])
+        if self._view is None:
+            return {}
+        return {"sums_n": self._view.strides[0], "sums_h": self._view.strides[2]}
 
 
 class RowTotals:

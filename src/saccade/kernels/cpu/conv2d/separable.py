@@ -23,18 +23,8 @@ from typing import NamedTuple
 from saccade.backends.cpu.fusions import SeparableConv2d
 from saccade.ir import DType
 from saccade.ir.expr import IDENTITY
-from saccade.kernels.base import (
-    Call,
-    CpuKernel,
-    In,
-    Launch,
-    Packed,
-    Packing,
-    Scratch,
-    Variant,
-    View,
-    per_call,
-)
+from saccade.kernels.base import In, Launch, Packed, Packing, Scratch, Variant, View, per_call
+from saccade.kernels.cpu.base import Call, CpuKernel
 from saccade.kernels.cpu.conv2d.depthwise_code import any_groups, groups_of, row_micros
 from saccade.kernels.cpu.conv2d.direct_config import Piece, Tile, ranked_tiles
 from saccade.kernels.cpu.conv2d.direct_launch import CYCLES, EFFICIENCY, beside
@@ -43,7 +33,7 @@ from saccade.kernels.cpu.conv2d.microkernel import Reduction, steps_of
 from saccade.kernels.cpu.conv2d.row_bands import window_integers
 from saccade.kernels.cpu.conv2d.row_groups import RowGroups
 from saccade.kernels.cpu.conv2d.separable_code import SeparableConfig, emit_separable
-from saccade.kernels.machine import machine
+from saccade.kernels.cpu.machine import machine
 
 __all__ = ["CONV2D_SEPARABLE"]
 
@@ -223,13 +213,27 @@ def _launch(call: Call, way: _Way) -> tuple[Launch, ...]:
     plane = (parts.lines(share) * columns + tile.rows) * lanes  # a tile may read past its end
     blocks = -(-outer.channels // tile.width(lanes))
     windows = window_integers(conv, x, taps.shape[2], inner.shape)
-    integers = (*windows, cut.repeats, depth, inner.vectors, plane, blocks, share)
-    operands = (
-        In(0), *_weights(call, parts, tile.width(lanes)), _scratch(inner, plane),
-        *inner.pointers()[:-1], *outer.pointers(),
-    )  # fmt: skip
-    extents = (*inner.integers(), *outer.integers(outer.flat))
-    return (Launch(config, operands, (*integers, *extents), -(-n * rows * columns // share)),)
+    depthwise, pointwise = _weights(call, parts, tile.width(lanes))
+    operands = {
+        "x": In(0),
+        "depthwise": depthwise,
+        "pointwise": pointwise,
+        "between": _scratch(inner, plane),
+        **inner.reads("inner_"),
+        **outer.pointers(),
+    }
+    integers = {
+        **windows,
+        "repeats": cut.repeats,
+        "depth": depth,
+        "vectors": inner.vectors,
+        "plane": plane,
+        "blocks": blocks,
+        "share": share,
+        **inner.integers(prefix="inner_"),
+        **outer.integers(outer.flat),
+    }
+    return (Launch(config, operands, integers, -(-n * rows * columns // share)),)
 
 
 def _weights(call: Call, parts: _Parts, width: int) -> tuple[Packed, Packed]:

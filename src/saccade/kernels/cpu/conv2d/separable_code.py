@@ -71,7 +71,7 @@ class SeparableConfig:
 
 @dataclass(frozen=True, slots=True)
 class _Sizes(Windows):
-    """Integer parameters, in order; the windows are those of the depthwise convolution."""
+    """Integer parameters; the windows are those of the depthwise convolution."""
 
     repeats: Int
     depth: Int
@@ -98,7 +98,7 @@ class _Separable:
         self.taps = k.pointer("depthwise")
         self.weights = k.pointer("pointwise", "bfloat16" if config.pairs else "float32")
         self.between = k.scratch("between", config.between)
-        self.inner = Epilogue(k, config.inner, out=self.between)
+        self.inner = Epilogue(k, config.inner, out=self.between, prefix="inner_")
         self.epilogue = Epilogue(k, config.epilogue)
         self.s = k.sizes(_Sizes)
         self.inner.declare_integers()

@@ -18,18 +18,8 @@ from functools import partial
 
 from saccade.ir import DType
 from saccade.ir.expr import IDENTITY
-from saccade.kernels.base import (
-    Call,
-    CpuKernel,
-    In,
-    Launch,
-    Operand,
-    Packed,
-    Packing,
-    Scratch,
-    Temp,
-    Variant,
-)
+from saccade.kernels.base import In, Launch, Operand, Packed, Packing, Scratch, Temp, Variant
+from saccade.kernels.cpu.base import Call, CpuKernel
 from saccade.kernels.cpu.conv2d.epilogue_spec import FLOATS, EpilogueSpec, conv_epilogue
 from saccade.kernels.cpu.conv2d.pack_winograd import packed_bytes
 from saccade.kernels.cpu.conv2d.winograd_code import WinogradConfig, emit_winograd
@@ -122,21 +112,42 @@ def _layout(problem: Problem, chosen: Schedule) -> _Layout:
 
 def _integers(
     call: Call, problem: Problem, chosen: Schedule, layout: _Layout, blocks: int
-) -> tuple[int, ...]:
+) -> dict[str, int]:
+    """The values of `winograd_code.Sizes`."""
     x, op, result = call.inputs[0], call.op, conv_epilogue(call).shape[2:]
     m, edges, tile = chosen.m, chosen.edges, chosen.tile
     down, along = (
         size // m if edge else -(-size // m)
         for size, edge in zip((problem.rows, problem.columns), edges, strict=True)
     )
-    return (
-        blocks, chosen.parts, problem.images, down, along, *edges,
-        problem.channels, layout.v_block, layout.v_step, layout.m_step,
-        layout.panels, problem.vectors, x.shape[2], x.shape[3],
-        x.strides[0], x.strides[2], x.strides[3],
-        *op.padding[:2], *result,
-        tile.count, tile.points, tile.weights, TAPS[tile.stride],
-    )  # fmt: skip
+    return {
+        "blocks": blocks,
+        "parts": chosen.parts,
+        "images": problem.images,
+        "tile_rows": down,
+        "tile_columns": along,
+        "edge_rows": edges[0],
+        "edge_columns": edges[1],
+        "channels": problem.channels,
+        "v_block": layout.v_block,
+        "v_step": layout.v_step,
+        "m_step": layout.m_step,
+        "panels": layout.panels,
+        "vectors": problem.vectors,
+        "height": x.shape[2],
+        "width": x.shape[3],
+        "x_n": x.strides[0],
+        "x_h": x.strides[2],
+        "x_w": x.strides[3],
+        "top": op.padding[0],
+        "left": op.padding[1],
+        "rows": result[0],
+        "columns": result[1],
+        "frequencies": tile.count,
+        "points": tile.points,
+        "distinct": tile.weights,
+        "taps": TAPS[tile.stride],
+    }
 
 
 def _variants(call: Call) -> Iterator[Variant]:
@@ -166,7 +177,7 @@ def launch_as(
     size = packed_bytes(layout.panels, problem.channels, chosen.m, panel, chosen.stride)
     packing = (chosen.m, panel, spec.order, chosen.phased, chosen.stride)
     u = Packed(Packing("pack_winograd", packing, (1,), size))
-    code, tail = spec.code(), (spec.pointers(), spec.integers())
+    code, tail = spec.code(), spec.pointers()
     stage = Scratch(4 * layout.squares * problem.target.lanes)
     v_bytes, m_bytes = 4 * layout.squares * layout.v_step, 4 * layout.squares * layout.m_step
     form = (chosen.m, chosen.stride, shorter(chosen.m, chosen.stride))
@@ -175,18 +186,22 @@ def launch_as(
     integers = _integers(call, problem, chosen, layout, blocks)
     if not chosen.phased:
         heights = usual_heights(nv, problem.target)
-        operands: tuple[Operand, ...] = (In(0), u, Scratch(v_bytes + m_bytes + stage.nbytes))
+        block = Scratch(v_bytes + m_bytes + stage.nbytes)
+        operands = {"x": In(0), "u": u, "block": block, **tail}
         far = _far(call)
         config = WinogradConfig("fused", *form, apart, heights, nv, chosen.ahead, x, code, far)
-        return (Launch(config, operands + tail[0], integers + tail[1], blocks),)
+        return (Launch(config, operands, {**integers, **spec.integers()}, blocks),)
     v, sums = Temp(0, v_bytes), Temp(1, m_bytes * layout.panels)
     heights = phased_heights(nv, problem.target)
     products = WinogradConfig("products", 1, 1, (), heights=heights, nv=nv, ahead=chosen.ahead)
     output = WinogradConfig("output", *form, apart, nv=nv, epilogue=code)
+    first: dict[str, Operand] = {"x": In(0), "stage_tile": stage, "v": v}
+    last: dict[str, Operand] = {"m": sums, "stage_tile": stage, **tail}
+    ends = {**integers, **spec.integers()}
     return (
-        Launch(WinogradConfig("input", *form, apart, x=x), (In(0), stage, v), integers, blocks),
-        Launch(products, (v, u, sums), integers, layout.squares * chosen.parts),
-        Launch(output, (sums, stage, *tail[0]), integers + tail[1], blocks * layout.panels),
+        Launch(WinogradConfig("input", *form, apart, x=x), first, integers, blocks),
+        Launch(products, {"v": v, "u": u, "m": sums}, integers, layout.squares * chosen.parts),
+        Launch(output, last, ends, blocks * layout.panels),
     )
 
 

@@ -62,7 +62,7 @@ class WinogradConfig:
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """Integer parameters, in order; all stages declare all of them.
+    """Integer parameters; all stages declare all of them.
 
     Attributes:
         blocks: Into how many blocks the tiles are divided.

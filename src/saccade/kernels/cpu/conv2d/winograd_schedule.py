@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from saccade.backends.cpu.target import Target
+from saccade.backends.cpu.target import NOMINAL_THREADS, Target
 from saccade.kernels.cpu.conv2d.winograd_gemm import (
     even_heights,
     panel_vectors,
@@ -20,7 +20,8 @@ from saccade.kernels.cpu.conv2d.winograd_gemm import (
 )
 from saccade.kernels.cpu.conv2d.winograd_points import Tile, accurate, bases, edge_for
 from saccade.kernels.cpu.conv2d.winograd_tiles import rows_of, tile_counts
-from saccade.kernels.machine import Machine, machine
+from saccade.kernels.cpu.machine import machine
+from saccade.kernels.machine import Machine
 
 __all__ = ["SET_STEP", "Problem", "Schedule", "ranked", "variants"]
 
@@ -43,7 +44,6 @@ _OUTPUT_CYCLES = {
 _CYCLES = 3.7e3  # per microsecond
 _COLD, _COLD_SHARED, _COLD_LARGE, _WARM = 20e3, 26e3, 13e3, 37e3
 _FED = 12  # rows that keep a core busy for as long as the next weights take to come from memory
-_NOMINAL_THREADS = 2
 _OVERLAP = 0.2  # share of the shorter of arithmetic and streaming that adds to the longer
 _AHEAD = 64  # vectors of weights: what comes from memory takes half a microsecond
 _PART = 64 << 10  # bytes of weights in a chunk of the phased products
@@ -260,7 +260,7 @@ def ranked(p: Problem) -> tuple[Schedule, ...]:
     """
     found = variants(p)
     nominal = (
-        found if p.threads == _NOMINAL_THREADS else variants(replace(p, threads=_NOMINAL_THREADS))
+        found if p.threads == NOMINAL_THREADS else variants(replace(p, threads=NOMINAL_THREADS))
     )
     best = min(nominal, key=lambda s: s.micros)
     form = (best.m, best.edges)

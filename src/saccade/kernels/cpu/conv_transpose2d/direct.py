@@ -16,13 +16,14 @@ from dataclasses import dataclass
 from functools import partial
 from math import gcd
 
-from saccade.kernels.base import Call, CpuKernel, Launch, Variant
+from saccade.kernels.base import Launch, Variant
+from saccade.kernels.cpu.base import Call, CpuKernel
 from saccade.kernels.cpu.conv2d.direct_code import emit_direct
 from saccade.kernels.cpu.conv2d.direct_config import DirectConfig, Way
 from saccade.kernels.cpu.conv2d.direct_launch import Window
 from saccade.kernels.cpu.conv2d.epilogue_spec import FLOATS, EpilogueSpec, expand
 from saccade.kernels.cpu.conv2d.microkernel import in_pairs
-from saccade.kernels.machine import machine
+from saccade.kernels.cpu.machine import machine
 from saccade.opdefs import ConvTranspose2d
 
 __all__ = ["CONV_TRANSPOSE2D_DIRECT"]

@@ -31,7 +31,7 @@ _BAND = 256
 
 @dataclass(frozen=True, slots=True)
 class _Copy:
-    """Integer parameters, in order; strides are the picture's."""
+    """Integer parameters; strides are the picture's."""
 
     image: Int
     column: Int
@@ -220,9 +220,15 @@ def blocks_launch(
     config = DeformConfig("blocks", element_of(view), element, wide, form=form)
     bands = max(1, -(-rows // _BAND))
     chunks = g.images * units[0] * bands
-    strides = (image, 1 if form == "columns" else channel, pixel)
-    integers = (*strides, *units, pitch, rows, extra, bands, 1, chunks)
-    return Launch(config, (source, target), integers, chunks)
+    steps = {"image": image, "column": 1 if form == "columns" else channel, "row": pixel}
+    parts = {"pitch": pitch, "rows": rows, "extra": extra, "bands": bands, "parts": 1}
+    integers = {**steps, **_units(*units), **parts, "chunks": chunks}
+    return Launch(config, {"picture": source, "block": target}, integers, chunks)
+
+
+def _units(blocks: int, unit: int, per: int, block: int) -> dict[str, int]:
+    """Blocks of a picture, channels of a unit, its blocks, channels of a block."""
+    return {"blocks": blocks, "unit": unit, "per": per, "block": block}
 
 
 def planes_launch(
@@ -236,9 +242,10 @@ def planes_launch(
     config = DeformConfig("blocks", element_of(view), element, wide, form=form)
     bands = max(1, -(-channels // _BAND))
     chunks = g.images * bands
-    units = (1, count, 1, count)
-    integers = (image, pixel, channel, *units, pitch, channels, 0, bands, 1, chunks)
-    return Launch(config, (source, target), integers, chunks)
+    steps = {"image": image, "column": pixel, "row": channel}
+    parts = {"pitch": pitch, "rows": channels, "extra": 0, "bands": bands, "parts": 1}
+    integers = {**steps, **_units(1, count, 1, count), **parts, "chunks": chunks}
+    return Launch(config, {"picture": source, "block": target}, integers, chunks)
 
 
 def pictures_launch(
@@ -251,10 +258,10 @@ def pictures_launch(
     config = DeformConfig("pictures", "", element_of(view), wide, form=form)
     bands = -(-rows // _BAND)
     chunks = g.images * g.blocks * bands
-    units = (g.blocks, g.unit, g.per, g.block)
-    strides = (image, 1 if form == "columns" else channel, pixel)
-    integers = (*strides, *units, g.pitch, rows, 1, bands, parts, chunks)
-    return Launch(config, (source, target), integers, chunks)
+    steps = {"image": image, "column": 1 if form == "columns" else channel, "row": pixel}
+    cut = {"pitch": g.pitch, "rows": rows, "extra": 1, "bands": bands, "parts": parts}
+    integers = {**steps, **_units(g.blocks, g.unit, g.per, g.block), **cut, "chunks": chunks}
+    return Launch(config, {"block": source, "picture": target}, integers, chunks)
 
 
 def planes_pitch(pixels: int, unit: int) -> int:

@@ -12,7 +12,8 @@ from dataclasses import dataclass, fields
 from math import gcd
 
 from saccade.backends.cpu.codegen.values import Int
-from saccade.kernels.base import Call, View
+from saccade.kernels.base import View
+from saccade.kernels.cpu.base import Call
 from saccade.kernels.cpu.conv2d.direct_config import Piece, ranked_tiles
 from saccade.kernels.cpu.floats import FLOATS, wide
 
@@ -22,6 +23,7 @@ __all__ = [
     "Geometry",
     "Sizes",
     "Strides",
+    "by_name",
     "ceil_to",
     "element_of",
     "geometry",
@@ -70,7 +72,7 @@ class DeformConfig:
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """Integer parameters of the phases that sample, in order.
+    """Integer parameters of the phases that sample.
 
     Attributes:
         pixels, across: Of the result: all, and of a row.
@@ -170,9 +172,9 @@ class Geometry:
     tile: int
     tiles: int
 
-    def integers(self) -> tuple[int, ...]:
+    def integers(self) -> dict[str, int]:
         """The integer parameters of `Sizes`."""
-        return tuple(getattr(self, field.name) for field in fields(Sizes))
+        return {field.name: getattr(self, field.name) for field in fields(Sizes)}
 
 
 def geometry(
@@ -248,8 +250,15 @@ def pixel_stride(view: View) -> int:
 
 
 def strides_of(view: View) -> tuple[int, int, int]:
-    """The integer parameters of `Strides`."""
+    """From image to image, channel to channel, pixel to pixel."""
     return view.strides[0], view.strides[1], pixel_stride(view)
+
+
+def by_name(name: str, view: View | None) -> dict[str, int]:
+    """The integer parameters of `Strides` with the prefix `name_`; 0 where there is no view."""
+    strides = (0, 0, 0) if view is None else strides_of(view)
+    axes = (f"{name}_{axis}" for axis in ("image", "channel", "pixel"))
+    return dict(zip(axes, strides, strict=True))
 
 
 def refuse(call: Call, pictures: tuple[View, ...]) -> str | None:

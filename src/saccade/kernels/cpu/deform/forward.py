@@ -20,8 +20,9 @@ from dataclasses import replace
 
 from saccade.backends.cpu.codegen.language import Kernel
 from saccade.backends.cpu.codegen.values import Int, Vec
-from saccade.kernels.base import Call, CpuKernel, In, Launch, Out, Scratch, Temp, one_way
+from saccade.kernels.base import In, Launch, Out, Scratch, Temp
 from saccade.kernels.cpu import floats
+from saccade.kernels.cpu.base import Call, CpuKernel, one_way
 from saccade.kernels.cpu.conv2d.microkernel import in_pairs
 from saccade.kernels.cpu.deform.channel_blocks import (
     blocks_launch,
@@ -34,11 +35,11 @@ from saccade.kernels.cpu.deform.config import (
     Geometry,
     Sizes,
     Strides,
+    by_name,
     element_of,
     geometry,
     pixel_stride,
     refuse,
-    strides_of,
     sums_of,
     tile_shape,
 )
@@ -46,7 +47,7 @@ from saccade.kernels.cpu.deform.sample_points import Plan, plan_scratch
 from saccade.kernels.cpu.deform.sampled_columns import Rows, sample_rows
 from saccade.kernels.cpu.deform.tile_product import Operands, product
 from saccade.kernels.cpu.deform.weight_panels import emit_panels, panels_launch
-from saccade.kernels.machine import machine
+from saccade.kernels.cpu.machine import machine
 from saccade.opdefs import DeformConv2d
 
 __all__ = ["DEFORM_CONV2D"]
@@ -71,8 +72,7 @@ class _Forward:
         self.columns, self.sums = k.scratch("columns", columns), k.scratch("sums", config.wide)
         self.g = k.sizes(Sizes)
         self.plan.declare(self.g)
-        self.by_y = k.sizes(Strides)
-        (self.by_bias,) = k.integers("by_bias")
+        self.by_y, self.by_bias = k.sizes(Strides, "y_"), k.integer("by_bias")
         self.parts, self.each, self.chunks = k.integers("parts each chunks")
         self.width = config.vectors * k.lanes
 
@@ -176,20 +176,31 @@ def _launch(call: Call) -> tuple[Launch, ...]:
         pitch=g.pitch, extra=1, wide=config.wide,
     )  # fmt: skip
     second = panels_launch(weight, In(1), panels, g, packed, room=g.steps, panels=g.panels)
-    mask = (In(len(call.inputs) - 1),) if call.op.mask else ()
-    bias = (In(3),) if call.op.bias else ()
-    columns = Scratch(narrow * (g.tile * g.steps + lanes))
+    mask = {"mask": In(len(call.inputs) - 1)} if call.op.mask else {}
+    bias = {"bias": In(3)} if call.op.bias else {}
     each = -(-g.panels // parts)
-    sums = Scratch(size * g.tile * each * width)
-    operands = (
-        blocks, panels, Out(0), In(2), *mask, *plan_scratch(g, config, lanes), *bias, columns, sums,
-    )  # fmt: skip
-    by_mask = strides_of(call.inputs[-1]) if call.op.mask else (0, 0, 0)
-    by_bias = call.inputs[3].strides[0] if call.op.bias else 0
+    operands = {
+        "x": blocks,
+        "panels": panels,
+        "y": Out(0),
+        "offset": In(2),
+        **mask,
+        **plan_scratch(g, config, lanes),
+        **bias,
+        "columns": Scratch(narrow * (g.tile * g.steps + lanes)),
+        "sums": Scratch(size * g.tile * each * width),
+    }
     chunks = g.images * g.tiles * parts
-    integers = (
-        *g.integers(), *strides_of(offset), *by_mask, *strides_of(y), by_bias, parts, each, chunks,
-    )  # fmt: skip
+    integers = {
+        **g.integers(),
+        **by_name("offset", offset),
+        **by_name("mask", call.inputs[-1] if call.op.mask else None),
+        **by_name("y", y),
+        "by_bias": call.inputs[3].strides[0] if call.op.bias else 0,
+        "parts": parts,
+        "each": each,
+        "chunks": chunks,
+    }
     return first, second, Launch(config, operands, integers, chunks)
 
 

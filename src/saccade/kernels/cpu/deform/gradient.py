@@ -15,18 +15,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from saccade.backends.cpu.codegen.language import Kernel
-from saccade.kernels.base import (
-    Call,
-    CpuKernel,
-    In,
-    Launch,
-    Operand,
-    Out,
-    Scratch,
-    Temp,
-    View,
-    one_way,
-)
+from saccade.kernels.base import In, Launch, Operand, Out, Scratch, Temp, View
+from saccade.kernels.cpu.base import Call, CpuKernel, one_way
 from saccade.kernels.cpu.deform.channel_blocks import (
     blocks_launch,
     emit_blocks,
@@ -39,12 +29,12 @@ from saccade.kernels.cpu.deform.config import (
     COLUMNS,
     DeformConfig,
     Geometry,
+    by_name,
     ceil_to,
     element_of,
     geometry,
     pixel_stride,
     refuse,
-    strides_of,
     sums_of,
     tile_shape,
 )
@@ -57,7 +47,7 @@ from saccade.kernels.cpu.deform.weight_panels import (
     panels_launch,
     weight_gradient_launch,
 )
-from saccade.kernels.machine import machine
+from saccade.kernels.cpu.machine import machine
 from saccade.locks import cached_property
 from saccade.opdefs import DeformConv2dGradient
 
@@ -93,12 +83,13 @@ class _Launches:
         return grad, x, weight, offset
 
     @cached_property
-    def _given(self) -> tuple[tuple[Operand, ...], tuple[int, ...]]:
+    def _given(self) -> tuple[dict[str, Operand], dict[str, int]]:
         """Offset and mask, and their strides."""
-        offset = self._views[3]
-        if not self.call.op.mask:
-            return (In(3),), (*strides_of(offset), 0, 0, 0)
-        return (In(3), In(4)), (*strides_of(offset), *strides_of(self.call.inputs[4]))
+        mask = self.call.inputs[4] if self.call.op.mask else None
+        operands: dict[str, Operand] = {"offset": In(3)}
+        if mask is not None:
+            operands["mask"] = In(4)
+        return operands, by_name("offset", self._views[3]) | by_name("mask", mask)
 
     @cached_property
     def config(self) -> DeformConfig:
@@ -212,14 +203,25 @@ class _Launches:
         parts = max(1, min(g.tiles, _CHUNKS // max(1, pieces)))
         room = ceil_to(g.pixels, target.lanes)
         sums = Temp(_SLOPES, size * pieces * g.taps * room * 4)
-        operands = (
-            rows, right, *((self._picture(_X), sums) if slopes else ()),
-            *((self._picture(_PICTURE, parts),) if spreads else ()), *self._given[0],
-            *plan_scratch(g, config, target.lanes),
-            Scratch(size * g.tile * g.taps * panels * width),
-        )  # fmt: skip
+        operands = {
+            "grad": rows,
+            "panels": right,
+            **({"x": self._picture(_X), "sums": sums} if slopes else {}),
+            **({"picture": self._picture(_PICTURE, parts)} if spreads else {}),
+            **self._given[0],
+            **plan_scratch(g, config, target.lanes),
+            "columns": Scratch(size * g.tile * g.taps * panels * width),
+        }
         chunks = pieces * parts
-        integers = (*g.integers(), *self._given[1], steps, g.groups, parts, room, chunks)
+        integers = {
+            **g.integers(),
+            **self._given[1],
+            "grad_steps": steps,
+            "groups": g.groups,
+            "parts": parts,
+            "room": room,
+            "chunks": chunks,
+        }
         phases = [first, second, Launch(config, operands, integers, chunks)]
         if spreads:
             result, view = self._out("x")
@@ -237,8 +239,8 @@ class _Launches:
         config = replace(self.config, phase="slopes", wanted=names, pairs=False, strided=apart)
         g = self._geometry(_SLOPES_TILE, 1)
         return slopes_launch(
-            config, g, self.call.target.lanes, operands=(sums, *(out for out, _ in results)),
-            given=self._given[0], given_strides=self._given[1], targets=views, room=room,
+            config, g, self.call.target.lanes, sums=sums,
+            results=dict(zip(names, results, strict=True)), given=self._given, room=room,
         )  # fmt: skip
 
     def _weight(self) -> list[Launch]:
@@ -254,15 +256,27 @@ class _Launches:
         parts = max(1, min(g.images * g.tiles, -(-_CHUNKS // (g.blocks * sets))))
         sums = Temp(_WEIGHTS, self._size * parts * g.blocks * sets * g.outputs * room)
         columns = Scratch(self._narrow[1] * (tile * room + 2 * lanes))
-        operands = (
-            self._picture(_X), self._planes_temp, sums, *self._given[0],
-            *plan_scratch(g, config, lanes), columns,
-        )  # fmt: skip
+        operands = {
+            "x": self._picture(_X),
+            "planes": self._planes_temp,
+            "sums": sums,
+            **self._given[0],
+            **plan_scratch(g, config, lanes),
+            "columns": columns,
+        }
         chunks = parts * g.blocks * sets
-        integers = (
-            *g.integers(), *self._given[1], g.images, grad.shape[1], self._plane, parts, room,
-            each, sets, chunks,
-        )  # fmt: skip
+        integers = {
+            **g.integers(),
+            **self._given[1],
+            "images": g.images,
+            "all_outputs": grad.shape[1],
+            "plane": self._plane,
+            "parts": parts,
+            "room": room,
+            "each": each,
+            "sets": sets,
+            "chunks": chunks,
+        }
         result, view = self._out("weight")
         last = weight_gradient_launch(
             view, sums, result, g, room=room, parts=parts, taps=(each, sets), wide=config.wide
@@ -273,8 +287,14 @@ class _Launches:
         result, view = self._out("bias")
         config = DeformConfig("bias", self._narrow[0], element_of(view), self.config.wide)
         grad = self._views[0]
-        integers = (grad.shape[0], grad.shape[1], self._plane, view.strides[0])
-        return Launch(config, (self._planes_temp, result), integers, grad.shape[1])
+        integers = {
+            "images": grad.shape[0],
+            "outputs": grad.shape[1],
+            "plane": self._plane,
+            "stride": view.strides[0],
+        }
+        operands: dict[str, Operand] = {"planes": self._planes_temp, "result": result}
+        return Launch(config, operands, integers, grad.shape[1])
 
 
 def _supports(call: Call) -> str | None:

@@ -48,7 +48,7 @@ class ColumnsGradient:
         self.g = k.sizes(Sizes)
         self.plan.declare(self.g)
         self.steps, self.groups, self.parts, self.room, self.chunks = k.integers(
-            "steps groups parts room chunks"
+            "grad_steps groups parts room chunks"
         )
         self.width = config.vectors * k.lanes
 
@@ -144,7 +144,7 @@ class WeightGradient:
         self.g = k.sizes(Sizes)
         self.plan.declare(self.g)
         self.images, self.outputs, self.plane, self.parts, self.room = k.integers(
-            "images outputs plane parts room"
+            "images all_outputs plane parts room"
         )
         self.each, self.sets, self.chunks = k.integers("each sets chunks")
         self.width = config.vectors * k.lanes

@@ -7,13 +7,13 @@ A sample is bilinear between its corners, so these four numbers make all its slo
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from saccade.backends.cpu.codegen.language import Kernel
 from saccade.backends.cpu.codegen.values import Int, Vec
 from saccade.kernels.base import Launch, Operand, View
 from saccade.kernels.cpu import floats
-from saccade.kernels.cpu.deform.config import DeformConfig, Geometry, Sizes, Strides, strides_of
+from saccade.kernels.cpu.deform.config import DeformConfig, Geometry, Sizes, Strides, by_name
 from saccade.kernels.cpu.deform.sample_points import Place, Plan, plan_scratch
 
 __all__ = ["Slopes", "corner_sums", "slopes_launch"]
@@ -48,11 +48,13 @@ class Slopes:
     def __init__(self, k: Kernel, config: DeformConfig) -> None:
         self.k, self.config = k, config
         self.sums = k.pointer("sums", config.wide)
-        self.results = {name: k.pointer(name, element) for name, element in _targets(config)}
+        self.results = {
+            name: k.pointer(f"{name}_gradient", element) for name, element in _targets(config)
+        }
         self.plan = Plan(k, config)
         self.g = k.sizes(Sizes)
         self.plan.declare(self.g)
-        self.by = {name: k.sizes(Strides) for name in self.results}
+        self.by = {name: k.sizes(Strides, f"{name}_gradient_") for name in self.results}
         self.room, self.groups, self.chunks = k.integers("room groups chunks")
 
     def emit(self) -> None:
@@ -127,9 +129,9 @@ def _targets(config: DeformConfig) -> list[tuple[str, str]]:
 
 
 def slopes_launch(
-    config: DeformConfig, g: Geometry, lanes: int, *, operands: tuple[Operand, ...],
-    given: tuple[Operand, ...], given_strides: tuple[int, ...], targets: tuple[View, ...],
-    room: int,
+    config: DeformConfig, g: Geometry, lanes: int, *, sums: Operand,
+    results: Mapping[str, tuple[Operand, View]],
+    given: tuple[Mapping[str, Operand], Mapping[str, int]], room: int,
 ) -> Launch:  # fmt: skip
     """The phase.
 
@@ -137,15 +139,17 @@ def slopes_launch(
         config: With the gradients that are wanted.
         g: Sizes.
         lanes: Of a vector.
-        operands: The sums, then the results.
-        given: Offset and mask.
-        given_strides: Their strides.
-        targets: Views of the results.
+        sums: Of the corners.
+        results: The gradients, by what they are of.
+        given: Offset and mask, and their strides.
         room: Pixels of the sums.
     """
     chunks = g.images * g.offset_groups * g.tiles
-    integers = (
-        *g.integers(), *given_strides, *(s for view in targets for s in strides_of(view)),
-        room, g.offset_groups, chunks,
-    )  # fmt: skip
-    return Launch(config, (*operands, *given, *plan_scratch(g, config, lanes)), integers, chunks)
+    operands: dict[str, Operand] = {"sums": sums}
+    integers = {**g.integers(), **given[1]}
+    for name, (result, view) in results.items():
+        operands[f"{name}_gradient"] = result
+        integers |= by_name(f"{name}_gradient", view)
+    operands |= {**given[0], **plan_scratch(g, config, lanes)}
+    integers |= {"room": room, "groups": g.offset_groups, "chunks": chunks}
+    return Launch(config, operands, integers, chunks)

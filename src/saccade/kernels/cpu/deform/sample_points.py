@@ -67,7 +67,8 @@ class Plan:
     def declare(self, sizes: Sizes) -> None:
         """Integer parameters."""
         self.sizes = sizes
-        self.by_offset, self.by_mask = self.k.sizes(Strides), self.k.sizes(Strides)
+        self.by_offset = self.k.sizes(Strides, "offset_")
+        self.by_mask = self.k.sizes(Strides, "mask_")
         lanes = self.k.lanes
         self.room = (sizes.tile + (lanes - 1)) // lanes * lanes
 
@@ -168,9 +169,13 @@ class Plan:
         return Vec(b, b.select(there.value, number, outside.value))
 
 
-def plan_scratch(g: Geometry, config: DeformConfig, lanes: int) -> tuple[Operand, ...]:
+def plan_scratch(g: Geometry, config: DeformConfig, lanes: int) -> dict[str, Operand]:
     """The scratch of a plan."""
     room = ceil_to(g.tile, lanes)
     size = 8 if config.wide == "float64" else 4
     entries = 4 * g.taps * room
-    return Scratch(4 * entries), Scratch(size * entries), Scratch(8 * 2 * room)
+    return {
+        "index": Scratch(4 * entries),
+        "share": Scratch(size * entries),
+        "base": Scratch(8 * 2 * room),
+    }

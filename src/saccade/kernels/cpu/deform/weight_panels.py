@@ -25,14 +25,14 @@ __all__ = ["emit_panels", "emit_weight_gradient", "panels_launch", "weight_gradi
 
 @dataclass(frozen=True, slots=True)
 class _Strides:
-    """Integer parameters: the weights' strides, the steps of a panel, and how many chunks."""
+    """Integer parameters: the weights' strides, the steps of a panel, panels of a tap, chunks."""
 
     output: Int
     channel: Int
     row: Int
     column: Int
     room: Int
-    panels: Int
+    per_tap: Int
     chunks: Int
 
 
@@ -86,10 +86,10 @@ def _outputs(
 def _channels(
     k: Kernel, config: DeformConfig, s: _Strides, g: Sizes, chunk: Int, source: Ptr, target: Ptr
 ) -> None:
-    place = chunk // s.panels
+    place = chunk // s.per_tap
     block = place // g.taps
     tap = place - block * g.taps
-    before = (chunk - place * s.panels) * (config.vectors * k.lanes)
+    before = (chunk - place * s.per_tap) * (config.vectors * k.lanes)
     group = block // g.per_group
     first, count = g.channels_of(block)
     inner = first - group * (g.per_group // g.per * g.unit) + before
@@ -132,8 +132,19 @@ def panels_launch(
         chunks = g.groups * panels * g.per_group
     else:
         chunks = g.blocks * g.taps * panels
-    integers = (*view.strides, room, panels, chunks, *g.integers())
-    return Launch(config, (source, target), integers, chunks)
+    integers = {
+        **_weights(view),
+        "room": room,
+        "per_tap": panels,
+        "chunks": chunks,
+        **g.integers(),
+    }
+    return Launch(config, {"weights": source, "panels": target}, integers, chunks)
+
+
+def _weights(view: View) -> dict[str, int]:
+    """The strides of weights."""
+    return dict(zip(("output", "channel", "row", "column"), view.strides, strict=True))
 
 
 def emit_weight_gradient(k: Kernel, config: DeformConfig) -> None:
@@ -170,5 +181,7 @@ def weight_gradient_launch(
     """The phase that sums parts into the weights' gradient; `taps` of a set, and sets."""
     config = DeformConfig("weight_gradient", "", element_of(view), wide)
     chunks = g.groups * g.outputs
-    integers = (*view.strides, room, 0, chunks, *g.integers(), parts, *taps)
-    return Launch(config, (source, target), integers, chunks)
+    sets = {"parts": parts, "each": taps[0], "sets": taps[1]}
+    steps = {"room": room, "per_tap": 0, "chunks": chunks}
+    integers = {**_weights(view), **steps, **g.integers(), **sets}
+    return Launch(config, {"sums": source, "result": target}, integers, chunks)

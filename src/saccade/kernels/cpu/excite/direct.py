@@ -13,16 +13,17 @@ not channels-last, operands between the products that vary from picture to pictu
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 
 from saccade.backends.cpu.fusions import Excite
+from saccade.backends.cpu.target import NOMINAL_THREADS
 from saccade.ir import DType
 from saccade.ir.expr import IDENTITY
 from saccade.kernels.base import (
-    Call,
-    CpuKernel,
     In,
+    Integers,
     Launch,
     Operand,
     Packed,
@@ -33,16 +34,16 @@ from saccade.kernels.base import (
     View,
     per_call,
 )
+from saccade.kernels.cpu.base import Call, CpuKernel
 from saccade.kernels.cpu.conv2d.epilogue_spec import FLOATS, EpilogueSpec, expand
-from saccade.kernels.cpu.excite.direct_code import ExciteConfig, Sizes, emit_excite
-from saccade.kernels.machine import machine
+from saccade.kernels.cpu.excite.direct_code import ExciteConfig, emit_excite
+from saccade.kernels.cpu.machine import machine
 
 __all__ = ["EXCITE"]
 
 _MOST_PARTS = 8
 _LEAST = 4096  # weights of a part
 _BLOCK = 8  # vectors of filters of the second product
-_NOMINAL_THREADS = 2  # that parts and blocks are shared out to evenly
 _ALONE = 0.6  # of the memory's speed that one thread reaches on short streams
 
 
@@ -91,7 +92,7 @@ def _outer(call: Call) -> EpilogueSpec:
 def _longest(count: int, size: int) -> int:
     """Elements of the largest share of a nominal team, in pieces of `size`."""
     pieces = -(-count // size)
-    return -(-pieces // _NOMINAL_THREADS) * size
+    return -(-pieces // NOMINAL_THREADS) * size
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,8 +150,8 @@ def _variants(call: Call) -> list[Variant]:
 class _Stage:
     """What a phase needs."""
 
-    operands: tuple[Operand, ...] = ()
-    integers: tuple[int, ...] = ()
+    operands: Mapping[str, Operand]
+    integers: Integers
 
 
 def _packed(call: Call, index: int, vectors: int) -> Packed:
@@ -160,24 +161,25 @@ def _packed(call: Call, index: int, vectors: int) -> Packed:
 
 
 def _squeezing(call: Call, shape: _Shape) -> _Stage:
-    return _Stage((In(0), _packed(call, 1, shape.squeezing), Scratch(4 * shape.per_part)))
+    weights = _packed(call, 1, shape.squeezing)
+    return _Stage({"x": In(0), "squeeze": weights, "means": Scratch(4 * shape.per_part)}, {})
 
 
 def _exciting(call: Call, shape: _Shape) -> _Stage:
     inner, outer = _inner(call), _outer(call)
     scratch = Scratch(4 * inner.vectors * call.target.lanes)
-    operands = (
-        _packed(call, 2, shape.exciting),
-        scratch,
-        *inner.pointers()[:-1],
-        *outer.pointers(),
-    )
-    return _Stage(operands, (*inner.integers(), *outer.integers()))
+    operands = {
+        "excite": _packed(call, 2, shape.exciting),
+        "hidden": scratch,
+        **inner.reads("inner_"),
+        **outer.pointers(),
+    }
+    return _Stage(operands, {**inner.integers(prefix="inner_"), **outer.integers()})
 
 
 def _phase(call: Call, name: str, stages: tuple[_Stage, ...], chunks: int) -> Launch:
     x, shape, inner, outer = call.inputs[0], _shape(call), _inner(call), _outer(call)
-    n, channels, rows, columns = x.shape
+    n = x.shape[0]
     lanes, squeezes, excites = call.target.lanes, name != "excite", name != "squeeze"
     full = (
         not squeezes or inner.shape[1] % (shape.squeezing * lanes) == 0,
@@ -188,16 +190,33 @@ def _phase(call: Call, name: str, stages: tuple[_Stage, ...], chunks: int) -> La
         name, x.dtype.value if squeezes else "", _element(call).value, shape.squeezing,
         shape.exciting if excites else 0, full, *coded,
     )  # fmt: skip
-    integers = (
-        n, channels, rows, columns, x.strides[0], *x.strides[2:], call.op.count, shape.per_part,
-        shape.parts, inner.shape[1], outer.shape[1],
-    )  # fmt: skip
-    assert len(integers) == len(Sizes.__slots__)
     pitch = -(-inner.vectors // shape.squeezing) * shape.squeezing * lanes
-    parts = Temp(0, 4 * max(1, n) * shape.parts * pitch)
-    operands = [operand for stage in stages for operand in stage.operands]
-    more = [word for stage in stages for word in stage.integers]
-    return Launch(config, (parts, *operands), (*integers, *more), chunks)
+    operands: dict[str, Operand] = {"parts": Temp(0, 4 * max(1, n) * shape.parts * pitch)}
+    integers = _sizes(call, shape)
+    for stage in stages:
+        operands |= stage.operands
+        integers |= stage.integers
+    return Launch(config, operands, integers, chunks)
+
+
+def _sizes(call: Call, shape: _Shape) -> dict[str, int | tuple[int, ...]]:
+    """The values of `direct_code.Sizes`."""
+    x = call.inputs[0]
+    n, channels, rows, columns = x.shape
+    return {
+        "images": n,
+        "channels": channels,
+        "rows": rows,
+        "columns": columns,
+        "x_n": x.strides[0],
+        "x_h": x.strides[2],
+        "x_w": x.strides[3],
+        "count": call.op.count,
+        "per_part": shape.per_part,
+        "parts": shape.parts,
+        "hidden": _inner(call).shape[1],
+        "gates": _outer(call).shape[1],
+    }
 
 
 def _whole(call: Call) -> tuple[Launch, ...]:

@@ -40,7 +40,7 @@ class ExciteConfig:
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """Integer parameters, in order."""
+    """Integer parameters."""
 
     images: Int
     channels: Int
@@ -89,7 +89,7 @@ class _Excite:
         if config.stage != "squeeze":
             self.second = k.pointer("excite", config.weights)
             self.hidden = k.scratch("hidden")
-            self.inner = Epilogue(k, config.inner, out=self.hidden)
+            self.inner = Epilogue(k, config.inner, out=self.hidden, prefix="inner_")
             self.outer = Epilogue(k, config.outer)
         self.s = k.sizes(Sizes)
         if config.stage != "squeeze":

@@ -19,17 +19,8 @@ from functools import partial
 from saccade.backends.cpu.codegen.language import Kernel, Ptr
 from saccade.backends.cpu.codegen.values import Int, IntLike, Mask
 from saccade.ir import DType
-from saccade.kernels.base import (
-    Call,
-    CpuKernel,
-    In,
-    Launch,
-    Operand,
-    Packed,
-    Packing,
-    Temp,
-    Variant,
-)
+from saccade.kernels.base import In, Launch, Operand, Packed, Packing, Temp, Variant
+from saccade.kernels.cpu.base import Call, CpuKernel
 from saccade.kernels.cpu.conv2d.direct_config import (
     Blocking,
     Piece,
@@ -43,10 +34,10 @@ from saccade.kernels.cpu.conv2d.epilogue import Epilogue
 from saccade.kernels.cpu.conv2d.epilogue_spec import FLOATS
 from saccade.kernels.cpu.conv2d.microkernel import Reduction, accumulate, anchored, zero_sums
 from saccade.kernels.cpu.conv2d.tile_grid import Grid
+from saccade.kernels.cpu.machine import machine
 from saccade.kernels.cpu.matmul.direct_axes import Product
 from saccade.kernels.cpu.matmul.direct_config import MatMulConfig
 from saccade.kernels.cpu.matmul.operand_panels import emit_pack
-from saccade.kernels.machine import machine
 from saccade.opdefs import MatMul
 
 __all__ = ["MATMUL_DIRECT"]
@@ -54,7 +45,7 @@ __all__ = ["MATMUL_DIRECT"]
 
 @dataclass(frozen=True, slots=True)
 class _Geometry:
-    """The integer parameters of the product, in order; for packed b, `b_*` step over panels."""
+    """The integer parameters of the product; for packed b, `b_*` step over panels."""
 
     a_0: Int
     a_1: Int
@@ -191,13 +182,31 @@ def _launch(call: Call, product: Product, way: Way) -> tuple[Launch, ...]:
         reduction.odd, call.inputs[0].dtype.value, panels.element.value, _unit(product),
         panels.packed, spec.code(vectors),
     )  # fmt: skip
-    integers = (
-        *product.a, *panels.steps, product.batch[1], product.rows, product.inner, product.columns,
-        *cut.integers(batches, blocks), *spec.integers(),
-    )  # fmt: skip
+    integers = {
+        **_geometry(product, panels.steps),
+        **cut.integers(batches, blocks),
+        **spec.integers(),
+    }
+    operands = {"a": In(0), "b": panels.operand, **spec.pointers()}
     chunks = batches * cut.tile_chunks * cut.block_chunks
-    final = Launch(config, (In(0), panels.operand, *spec.pointers()), integers, chunks)
-    return (*panels.phases, final)
+    return (*panels.phases, Launch(config, operands, integers, chunks))
+
+
+def _geometry(product: Product, b: tuple[int, int, int]) -> dict[str, int]:
+    """The values of `_Geometry`, with the steps of b."""
+    return {
+        "a_0": product.a[0],
+        "a_1": product.a[1],
+        "a_m": product.a[2],
+        "a_k": product.a[3],
+        "b_0": b[0],
+        "b_1": b[1],
+        "b_k": b[2],
+        "inner_batch": product.batch[1],
+        "rows": product.rows,
+        "inner": product.inner,
+        "columns": product.columns,
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,9 +249,19 @@ def _panels(call: Call, product: Product, blocks: int, width: int) -> _Panels:
     config = MatMulConfig(
         "pack", width // call.target.lanes, shape=together, pairs=product.pairs, b=stored.value
     )
-    integers = (product.inner, product.columns, inner, blocks, chunks, b0, b1, bk, bn)
+    integers = {
+        "inner": product.inner,
+        "columns": product.columns,
+        "inner_batch": inner,
+        "blocks": blocks,
+        "chunks": chunks,
+        "b_0": b0,
+        "b_1": b1,
+        "b_k": bk,
+        "b_n": bn,
+    }
     temp = Temp(0, element.itemsize * panel * outer * inner)
-    phase = Launch(config, (In(1), temp), integers, chunks)
+    phase = Launch(config, {"b": In(1), "panels": temp}, integers, chunks)
     apart = (panel * inner if b0 else 0, panel if b1 else 0, step)
     return _Panels(temp, element, apart, True, (phase,))
 

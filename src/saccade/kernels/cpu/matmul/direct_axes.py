@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from saccade.kernels.base import Call, View
+from saccade.kernels.base import View
+from saccade.kernels.cpu.base import Call
 from saccade.kernels.cpu.conv2d.epilogue_spec import EpilogueSpec, expand
 from saccade.kernels.cpu.conv2d.microkernel import in_pairs, steps_of
 from saccade.opdefs import MatMul

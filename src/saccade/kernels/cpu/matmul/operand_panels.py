@@ -42,7 +42,9 @@ def emit_pack(k: Kernel, config: MatMulConfig) -> None:
     """One chunk for each panel."""
     b = k.pointer("b", config.b)
     panels = k.pointer("panels", "int32" if config.pairs else "float32")
-    inner, columns, inner_batch, blocks, chunks = k.integers("inner columns b1 blocks chunks")
+    inner, columns, inner_batch, blocks, chunks = k.integers(
+        "inner columns inner_batch blocks chunks"
+    )
     s0, s1, sk, sn = k.integers("b_0 b_1 b_k b_n")
     width = config.vectors * k.lanes
     with k.chunks(chunks) as chunk:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from saccade.kernels.base import Call, CpuKernel, In, Launch, Out, one_way
+from saccade.kernels.base import In, Launch, Out
+from saccade.kernels.cpu.base import Call, CpuKernel, one_way
+from saccade.kernels.cpu.machine import beyond_caches
 from saccade.kernels.cpu.movement.copy import copy_cost, refuse_views
 from saccade.kernels.cpu.movement.copy_code import CopyConfig, copy_launch, copy_way, emit_copy
-from saccade.kernels.machine import beyond_caches
 from saccade.opdefs.movement import Concat
 
 __all__ = ["CONCAT"]

@@ -9,11 +9,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from saccade.ir import IndexMap
-from saccade.kernels.base import Call, CpuKernel, In, Launch, Out, View, one_way
+from saccade.kernels.base import In, Launch, Out, View
+from saccade.kernels.cpu.base import Call, CpuKernel, one_way
+from saccade.kernels.cpu.machine import beyond_caches, machine
 from saccade.kernels.cpu.movement.copy_code import CopyConfig, copy_launch, copy_way, emit_copy
 from saccade.kernels.cpu.movement.copy_transposed import MICROS
 from saccade.kernels.cpu.refusals import refuse_repeats
-from saccade.kernels.machine import beyond_caches, machine
 from saccade.opdefs.movement import Concat, Move
 
 __all__ = ["COPY", "copy_cost", "map_strides", "refuse_views"]

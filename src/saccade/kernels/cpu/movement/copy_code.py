@@ -164,6 +164,7 @@ def copy_launch(
         far: Whether the caches do not hold the destination.
     """
     plan = _plan(sizes, (to, source), starts, itemsize)
+    given = dict(zip(("to", "source"), operands, strict=True))
     far = far and plan.starts[0] * plan.itemsize % LINE == 0
     if plan.way == "transpose":
         vector = 4 * lanes // plan.itemsize
@@ -171,26 +172,27 @@ def copy_launch(
         config = CopyConfig(
             plan.way, plan.itemsize, turned.loops.rank, 0, turned.tile, turned.streamed
         )
-        return Launch(config, operands, turned.integers(plan.starts), turned.cut.chunks)
+        return Launch(config, given, turned.integers(plan.starts), turned.cut.chunks)
     loops, extra = _arrange(plan)
     total = loops.rows * loops.sizes[-1] * max(1, plan.few)
     elements = max((32 << 10) // plan.itemsize, total // (8 * threads))
     cut = partition(loops, max(1, elements // max(1, plan.few)), 64)
     streamed = far and plan.way in ("rows", "fill") and in_lines(loops, plan.itemsize)
     config = CopyConfig(plan.way, plan.itemsize, loops.rank, plan.few, streamed=streamed)
-    return Launch(config, operands, (*Nest.integers(loops, cut, plan.starts), *extra), cut.chunks)
+    integers = {**Nest.integers(loops, cut, plan.starts), **extra}
+    return Launch(config, given, integers, cut.chunks)
 
 
-def _arrange(plan: _Plan) -> tuple[Loops, tuple[int, ...]]:
-    """The nest's axes, and the short axis that the code walks itself."""
+def _arrange(plan: _Plan) -> tuple[Loops, dict[str, int]]:
+    """The nest's axes, and both strides along the short axis that the code walks itself."""
     if not plan.few:
-        return plan.loops, ()
+        return plan.loops, {}
     loops = _without(plan.loops, plan.across)
     size, *steps = (v[plan.across] for v in (plan.loops.sizes, *plan.loops.strides))
     if plan.way == "deinterleave":
-        return loops, (size, *steps)
+        return loops, {"to_step": steps[0], "source_step": steps[1]}
     # Vectors go along the long axis: it becomes the innermost, and the short one goes along.
-    short = (loops.sizes[-1], *(s[-1] for s in loops.strides))
+    short = {"to_step": loops.strides[0][-1], "source_step": loops.strides[1][-1]}
     long = tuple((*s[:-1], step) for s, step in zip(loops.strides, steps, strict=True))
     return Loops((*loops.sizes[:-1], size), long), short
 
@@ -251,7 +253,7 @@ def emit_row(k: Kernel, to: Ptr, source: Ptr, row: Row, config: CopyConfig, lane
 
 def _few(k: Kernel, to: Ptr, source: Ptr, nest: Nest, config: CopyConfig, lanes: int) -> None:
     """Vectors along the innermost axis; the short axis is unrolled."""
-    _, to_step, source_step = k.integers("size to source")
+    to_step, source_step = k.integers("to_step source_step")
     few = config.few
     merge = config.way == "interleave"
     with nest.walk() as row:

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from saccade.backends.cpu.codegen.language import Kernel, Ptr
 from saccade.backends.cpu.codegen.streams import LINE
 from saccade.backends.cpu.codegen.values import Int, Vec
+from saccade.kernels.base import Integers
 from saccade.kernels.cpu.movement.loop_nest import Loops, Nest, Partition, in_lines, partition
 from saccade.kernels.cpu.movement.register_shuffles import turn
 
@@ -42,19 +43,24 @@ class TurnedPlan:
         loops: The nest; its last axis but one are the blocks across.
         cut: Its chunks.
         tile: Elements of a rectangle along and across, part of the code's config.
-        across: Extent of the axis across, elements of a block, then each operand's stride.
+        across: Extent of the axis across.
+        block: Elements of a block of it.
+        steps: Each operand's stride along it.
         streamed: Whether the destination is written in whole lines past the caches.
     """
 
     loops: Loops
     cut: Partition
     tile: tuple[int, int]
-    across: tuple[int, ...]
+    across: int
+    block: int
+    steps: tuple[int, ...]
     streamed: bool
 
-    def integers(self, starts: Sequence[int] | None = None) -> tuple[int, ...]:
+    def integers(self, starts: Sequence[int] | None = None) -> Integers:
         """Values of the parameters of `Turned`; `starts` are first elements of the operands."""
-        return (*Nest.integers(self.loops, self.cut, starts), *self.across)
+        nest = Nest.integers(self.loops, self.cut, starts)
+        return {**nest, "across": self.across, "block": self.block, "steps": self.steps}
 
 
 def turned_plan(
@@ -92,7 +98,7 @@ def turned_plan(
         tuple(blocked(s, step * block) for s, step in zip(strides, steps, strict=True)),
     )
     cut = partition(walked, max(1, elements // block))
-    return TurnedPlan(walked, cut, tile, (size, block, *steps), streamed)
+    return TurnedPlan(walked, cut, tile, size, block, steps, streamed)
 
 
 def turned_operands(loops: Loops) -> tuple[int, ...]:
@@ -124,8 +130,8 @@ class Turned:
     def __init__(self, k: Kernel, rank: int, operands: int, tile: tuple[int, int]) -> None:
         self.k, self.tile = k, tile
         self.nest = Nest(k, rank, operands)
-        self.size, self.block = k.integers("size block")
-        self.steps = [k.integer("step") for _ in range(operands)]
+        self.size, self.block = k.integers("across block")
+        self.steps = k.array("steps", operands)
 
     @contextmanager
     def walk(self) -> Iterator[tuple[Int, ...]]:

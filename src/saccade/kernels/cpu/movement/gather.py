@@ -12,7 +12,8 @@ from dataclasses import dataclass, replace
 from saccade.backends.cpu.codegen.language import Kernel, Ptr
 from saccade.backends.cpu.codegen.values import Int
 from saccade.ir import DType
-from saccade.kernels.base import Call, CpuKernel, In, Launch, Out, one_way
+from saccade.kernels.base import In, Launch, Operand, Out
+from saccade.kernels.cpu.base import Call, CpuKernel, one_way
 from saccade.kernels.cpu.movement.copy import copy_cost, refuse_views
 from saccade.kernels.cpu.movement.copy_code import ELEMENT, CopyConfig, emit_row
 from saccade.kernels.cpu.movement.loop_nest import Loops, Nest, collapse, inner_kind, partition
@@ -82,9 +83,14 @@ def launch(call: Call) -> tuple[Launch, ...]:
     cut = partition(loops, max(4096, -(-call.outputs[0].size // (8 * call.threads))))
     between = 0 if isinstance(call.op, Gather) else call.inputs[1].strides[-1]
     replaced = slice(axis, axis + depth)
-    ends = (*data.shape[replaced], *data.strides[replaced], between)
-    integers = (*Nest.integers(loops, cut), *ends)
-    return (Launch(config, (Out(0), In(0), In(1)), integers, cut.chunks),)
+    integers = {
+        **Nest.integers(loops, cut),
+        "axis_sizes": data.shape[replaced],
+        "axis_strides": data.strides[replaced],
+        "between": between,
+    }
+    operands: dict[str, Operand] = {"to": Out(0), "data": In(0), "indices": In(1)}
+    return (Launch(config, operands, integers, cut.chunks),)
 
 
 def emit(k: Kernel, config: GatherConfig) -> None:
@@ -110,8 +116,8 @@ class _Slices:
 
     def __init__(self, k: Kernel, indices: Ptr, depth: int) -> None:
         self.k, self.indices = k, indices
-        self.sizes = [k.integer("size") for _ in range(depth)]
-        self.steps = [k.integer("step") for _ in range(depth)]
+        self.sizes = k.array("axis_sizes", depth)
+        self.steps = k.array("axis_strides", depth)
         self.between = k.integer("between")
 
     def start(self, at: Int) -> Int:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import chain
 
 from saccade.backends.cpu.codegen.language import Kernel, Var
 from saccade.backends.cpu.codegen.streams import LINE
@@ -139,9 +140,10 @@ class Nest:
 
     def __init__(self, k: Kernel, rank: int, operands: int) -> None:
         self.k = k
-        self.sizes = [k.integer("size") for _ in range(rank)]
-        self.strides = [[k.integer("stride") for _ in range(rank)] for _ in range(operands)]
-        self.starts = [k.integer("start") for _ in range(operands)]
+        self.sizes = k.array("sizes", rank)
+        steps = k.array("strides", rank * operands)
+        self.strides = [steps[p * rank : (p + 1) * rank] for p in range(operands)]
+        self.starts = k.array("starts", operands)
         self.rows, self.per_chunk, self.inner, self.inner_chunks, self.chunks = k.integers(
             "rows per_chunk inner inner_chunks chunks"
         )
@@ -149,14 +151,18 @@ class Nest:
     @staticmethod
     def integers(
         loops: Loops, cut: Partition, starts: Sequence[int] | None = None
-    ) -> tuple[int, ...]:
+    ) -> dict[str, int | tuple[int, ...]]:
         """Values of the parameters; `starts` are first elements of the operands, 0 by default."""
-        return (
-            *loops.sizes,
-            *(s for strides in loops.strides for s in strides),
-            *(starts or (0,) * len(loops.strides)),
-            *(loops.rows, cut.rows, cut.inner, cut.inner_chunks, cut.chunks),
-        )
+        return {
+            "sizes": loops.sizes,
+            "strides": tuple(chain.from_iterable(loops.strides)),
+            "starts": tuple(starts or (0,) * len(loops.strides)),
+            "rows": loops.rows,
+            "per_chunk": cut.rows,
+            "inner": cut.inner,
+            "inner_chunks": cut.inner_chunks,
+            "chunks": cut.chunks,
+        }
 
     @contextmanager
     def walk(self) -> Iterator[Row]:

@@ -8,17 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from saccade.kernels.base import (
-    Call,
-    CpuKernel,
-    In,
-    Launch,
-    Operand,
-    Out,
-    Packed,
-    Packing,
-    one_way,
-)
+from saccade.kernels.base import In, Launch, Operand, Out, Packed, Packing
+from saccade.kernels.cpu.base import Call, CpuKernel, one_way
 from saccade.kernels.cpu.movement.copy import copy_cost, refuse_views
 from saccade.kernels.cpu.movement.copy_code import CopyConfig, copy_launch, emit_copy
 from saccade.opdefs.movement import Pad

@@ -22,7 +22,7 @@ from saccade.backends.cpu.codegen.language import Kernel, Ptr
 from saccade.backends.cpu.codegen.values import Bool, Mask, Vec
 from saccade.kernels.cpu import floats
 
-__all__ = ["SMALL", "Box", "Pairs", "holds", "pair_words"]
+__all__ = ["SMALL", "Box", "Pairs", "holds", "pair_integers"]
 
 SMALL = 2.0**-80
 """Areas from here on keep their relative precision, and so do overlaps that matter."""
@@ -30,13 +30,17 @@ SMALL = 2.0**-80
 _MARGIN = 1 - 2.0**-19
 
 
-def pair_words(threshold: float) -> tuple[int, ...]:
+def pair_integers(threshold: float) -> dict[str, int]:
     """The integers that `Pairs` declares; the threshold is one of the element's numbers."""
     negative = threshold < 0
     factor = 0.0 if negative else threshold / (1 + threshold) * _MARGIN
-    least = nan if negative else 0.0
-    small = inf if negative else SMALL
-    return (*map(real_word, (threshold, factor, small, least)), int(negative))
+    return {
+        "threshold": real_word(threshold),
+        "factor": real_word(factor),
+        "small": real_word(inf if negative else SMALL),
+        "least_area": real_word(nan if negative else 0.0),
+        "negative": int(negative),
+    }
 
 
 def holds(k: Kernel, mask: Mask) -> Bool:
@@ -64,7 +68,7 @@ class Pairs:
 
     def __init__(self, k: Kernel, element: str) -> None:
         self.k, self.lanes = k, floats.lanes_of(k, element)
-        reals = [k.real(n) for n in ("threshold", "factor", "small", "least")]
+        reals = [k.real(n) for n in ("threshold", "factor", "small", "least_area")]
         self.threshold, self.factor, self.small, self.least = (k.convert(r, element) for r in reals)
         self.negative = k.integer("negative").differs(0)
 

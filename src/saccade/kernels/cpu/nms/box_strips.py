@@ -24,21 +24,25 @@ from saccade.kernels.cpu import floats
 from saccade.kernels.cpu.nms.box_iou import SMALL, Box, Pairs, holds
 from saccade.kernels.cpu.nms.config import FIELDS, most_strips
 
-__all__ = ["Strips", "strip_words"]
+__all__ = ["Strips", "strip_integers"]
 
 _LEAST_THRESHOLD = 2.0**-10
 _ROUNDING = 2.0**-18
 _LARGE = 2.0**100
 
 
-def strip_words(threshold: float, count: int) -> tuple[int, ...]:
+def strip_integers(threshold: float, count: int) -> dict[str, int]:
     """The integers that `Strips` declares."""
     if not _LEAST_THRESHOLD <= threshold < inf:
-        return (1, 1, real_word(0.0))
+        return {"strips": 1, "share": 1, "reach": real_word(0.0)}
     t = threshold * (1 - _ROUNDING)
     reach = max(1 - t, (1 / t - 1) / 2, 0.0)
     most = most_strips(count)
-    return (most, max(1, -(-count // most)), real_word(2 * reach * (1 + _ROUNDING)))
+    return {
+        "strips": most,
+        "share": max(1, -(-count // most)),
+        "reach": real_word(2 * reach * (1 + _ROUNDING)),
+    }
 
 
 class Strips:
@@ -65,7 +69,7 @@ class Strips:
 
     def declare_integers(self) -> None:
         """How many strips at most, for how many boxes each; how far centres may be apart."""
-        self.most, self.share = self.k.integers("most share")
+        self.most, self.share = self.k.integers("strips share")
         self.reach = self.k.convert(self.k.real("reach"), self.element)
 
     def begin(self) -> None:

@@ -20,10 +20,12 @@ import numpy as np
 from saccade.backends.cpu.codegen.calling import real_word
 from saccade.backends.cpu.codegen.language import Kernel
 from saccade.ir import DType
-from saccade.kernels.base import Call, CpuKernel, In, Launch, Out, Scratch, Temp, one_way
+from saccade.kernels.base import In, Launch, Operand, Out, Scratch, Temp
 from saccade.kernels.cpu import floats
-from saccade.kernels.cpu.nms.box_iou import pair_words
-from saccade.kernels.cpu.nms.box_strips import strip_words
+from saccade.kernels.cpu.base import Call, CpuKernel, one_way
+from saccade.kernels.cpu.machine import machine
+from saccade.kernels.cpu.nms.box_iou import pair_integers
+from saccade.kernels.cpu.nms.box_strips import strip_integers
 from saccade.kernels.cpu.nms.classes_rows import PADDED, emit_places, emit_rows
 from saccade.kernels.cpu.nms.classes_select import SAMPLED, emit_select
 from saccade.kernels.cpu.nms.config import (
@@ -36,7 +38,6 @@ from saccade.kernels.cpu.nms.config import (
     room,
 )
 from saccade.kernels.cpu.refusals import refuse_types
-from saccade.kernels.machine import machine
 from saccade.opdefs.nms import NonMaxSuppression
 
 __all__ = ["NMS_CLASSES"]
@@ -66,15 +67,18 @@ def launch(call: Call) -> tuple[Launch, ...]:
     runs, rows, most = pictures * classes, call.outputs[0].shape[0], _most(call)
     kept = Temp(_KEPT, 4 * runs * most)
     counts, starts = Temp(_COUNTS, 8 * runs), Temp(_STARTS, 8 * runs)
+    places: dict[str, Operand] = {"counts": counts, "starts": starts, "total": Out(1)}
     fill = -(-rows // PADDED)
     return (
         _select(call, kept, counts),
-        Launch(ClassesConfig("places"), (counts, starts, Out(1)), (runs,), 1),
+        Launch(ClassesConfig("places"), places, {"runs": runs}, 1),
         Launch(
-            ClassesConfig("rows"), (kept, counts, starts, Out(1), Out(0)),
-            (runs, classes, most, rows, fill), runs + fill,
+            ClassesConfig("rows"),
+            {"kept": kept, **places, "rows": Out(0)},
+            {"runs": runs, "classes": classes, "most": most, "size": rows, "fill": fill},
+            runs + fill,
         ),
-    )  # fmt: skip
+    )
 
 
 def _most(call: Call) -> int:
@@ -89,16 +93,35 @@ def _select(call: Call, kept: Temp, counts: Temp) -> Launch:
     lanes, words = call.target.vector_bits // 8, 8 * count
     vectors = room(count, lanes // 4) * FIELDS * lanes
     strips = 8 * most_strips(count)
-    operands = (
-        In(0), In(1), kept, counts, Scratch(2 * words), Scratch(2 * words),
-        Scratch(4 * DIGITS[_ELEMENT] * RADIX), Scratch(4 * RECORD * count), Scratch(vectors),
-        Scratch(strips), Scratch(strips), Scratch(words),
-    )  # fmt: skip
-    integers = (
-        pictures * classes, classes, count, _most(call), *boxes.strides, *scores.strides[:2],
-        real_word(_least(op.score_threshold)), _rank(_most(call), count),
-        *strip_words(op.iou_threshold, count), *pair_words(op.iou_threshold),
-    )  # fmt: skip
+    operands: dict[str, Operand] = {
+        "boxes": In(0),
+        "scores": In(1),
+        "kept": kept,
+        "counts": counts,
+        "keys": Scratch(2 * words),
+        "items": Scratch(2 * words),
+        "histogram": Scratch(4 * DIGITS[_ELEMENT] * RADIX),
+        "records": Scratch(4 * RECORD * count),
+        "vectors": Scratch(vectors),
+        "firsts": Scratch(strips),
+        "filled": Scratch(strips),
+        "places": Scratch(words),
+    }
+    integers = {
+        "runs": pictures * classes,
+        "classes": classes,
+        "size": count,
+        "most": _most(call),
+        "picture": boxes.strides[0],
+        "row": boxes.strides[1],
+        "column": boxes.strides[2],
+        "score_picture": scores.strides[0],
+        "score_class": scores.strides[1],
+        "least": real_word(_least(op.score_threshold)),
+        "rank": _rank(_most(call), count),
+        **strip_integers(op.iou_threshold, count),
+        **pair_integers(op.iou_threshold),
+    }
     config = ClassesConfig("select", boxes.dtype.value, scores.dtype.value, op.centred)
     return Launch(config, operands, integers, pictures * classes)
 

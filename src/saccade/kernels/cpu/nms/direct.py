@@ -17,20 +17,12 @@ import numpy as np
 
 from saccade.backends.cpu.codegen.language import Kernel
 from saccade.ir import DType
-from saccade.kernels.base import (
-    Call,
-    CpuKernel,
-    In,
-    Launch,
-    Operand,
-    Out,
-    Scratch,
-    Temp,
-    one_way,
-)
+from saccade.kernels.base import In, Launch, Operand, Out, Scratch, Temp
 from saccade.kernels.cpu import floats
-from saccade.kernels.cpu.nms.box_iou import pair_words
-from saccade.kernels.cpu.nms.box_strips import strip_words
+from saccade.kernels.cpu.base import Call, CpuKernel, one_way
+from saccade.kernels.cpu.machine import machine
+from saccade.kernels.cpu.nms.box_iou import pair_integers
+from saccade.kernels.cpu.nms.box_strips import strip_integers
 from saccade.kernels.cpu.nms.config import (
     DIGITS,
     FIELDS,
@@ -43,7 +35,6 @@ from saccade.kernels.cpu.nms.config import (
 from saccade.kernels.cpu.nms.greedy_suppression import emit_greedy
 from saccade.kernels.cpu.nms.score_order import emit_order
 from saccade.kernels.cpu.refusals import refuse_types
-from saccade.kernels.machine import machine
 from saccade.opdefs.nms import Nms
 
 __all__ = ["NMS"]
@@ -78,13 +69,21 @@ def launch(call: Call) -> tuple[Launch, ...]:
 def _sort(phase: str, element: str, count: int, stride: int) -> Launch:
     words = 8 * count
     kind = element if phase == "groups" else floats.wide(element)
-    operands: tuple[Operand, ...] = (In(1), Temp(_ORDER, words))
+    operands: dict[str, Operand] = {"source": In(1), "order": Temp(_ORDER, words)}
     if phase == "groups":
-        operands = (In(2), Temp(_ORDER, words), Temp(_CLASSES, words), Temp(_RANKS, words))
-    work = (
-        Temp(_KEYS, 2 * words), Temp(_ITEMS, 2 * words), Scratch(4 * DIGITS[kind] * RADIX),
-    )  # fmt: skip
-    return Launch(NmsConfig(phase, element), (*operands, *work), (count, stride), 1)
+        # By the order of scores: what it gives is the order within the classes.
+        operands = {
+            "source": In(2),
+            "ranks": Temp(_ORDER, words),
+            "classes": Temp(_CLASSES, words),
+            "order": Temp(_RANKS, words),
+        }
+    operands |= {
+        "keys": Temp(_KEYS, 2 * words),
+        "items": Temp(_ITEMS, 2 * words),
+        "histogram": Scratch(4 * DIGITS[kind] * RADIX),
+    }
+    return Launch(NmsConfig(phase, element), operands, {"size": count, "stride": stride}, 1)
 
 
 def _greedy(call: Call) -> Launch:
@@ -92,20 +91,31 @@ def _greedy(call: Call) -> Launch:
     count, element = boxes.shape[0], floats.wide(boxes.dtype.value)
     size, lanes = DType(element).itemsize, call.target.vector_bits // 8
     words, strips = 8 * count, 8 * most_strips(count)
-    operands: list[Operand] = [In(0), Temp(_ORDER, words)]
+    operands: dict[str, Operand] = {"boxes": In(0), "order": Temp(_ORDER, words)}
     if grouped:
-        operands += [Temp(_RANKS, words), Temp(_CLASSES, words), Temp(_STAYS, count)]
-    vectors = room(count, lanes // size) * FIELDS * lanes
-    operands += [
-        Temp(_RECORDS, RECORD * size * count), Temp(_VECTORS, vectors), Temp(_FIRSTS, strips),
-        Temp(_FILLED, strips), Temp(_PLACES, words), Out(0),
-    ]  # fmt: skip
+        operands |= {
+            "ranks": Temp(_RANKS, words),
+            "classes": Temp(_CLASSES, words),
+            "stays": Temp(_STAYS, count),
+        }
+    operands |= {
+        "records": Temp(_RECORDS, RECORD * size * count),
+        "vectors": Temp(_VECTORS, room(count, lanes // size) * FIELDS * lanes),
+        "firsts": Temp(_FIRSTS, strips),
+        "filled": Temp(_FILLED, strips),
+        "places": Temp(_PLACES, words),
+        "kept": Out(0),
+    }
     threshold = _threshold(call.op.iou_threshold, element)
-    integers = (
-        count, *boxes.strides, *strip_words(threshold, count), *pair_words(threshold),
-    )  # fmt: skip
+    integers = {
+        "size": count,
+        "row": boxes.strides[0],
+        "column": boxes.strides[1],
+        **strip_integers(threshold, count),
+        **pair_integers(threshold),
+    }
     config = NmsConfig("greedy", boxes.dtype.value, grouped)
-    return Launch(config, tuple(operands), integers, 1)
+    return Launch(config, operands, integers, 1)
 
 
 def _threshold(number: float, element: str) -> float:

@@ -19,8 +19,10 @@ from __future__ import annotations
 
 from saccade.backends.cpu.codegen.language import Kernel
 from saccade.ir import DType
-from saccade.kernels.base import Call, CpuKernel, Launch, one_way
+from saccade.kernels.base import Launch
+from saccade.kernels.cpu.base import Call, CpuKernel, one_way
 from saccade.kernels.cpu.floats import FLOATS
+from saccade.kernels.cpu.machine import machine
 from saccade.kernels.cpu.norm.gradient_blocks import Blocks
 from saccade.kernels.cpu.norm.gradient_code import NormGradConfig, Phase
 from saccade.kernels.cpu.norm.gradient_elementwise import Apply, Factors, Mark, Sums
@@ -29,7 +31,6 @@ from saccade.kernels.cpu.norm.gradient_infinity import ExtremePlan
 from saccade.kernels.cpu.norm.gradient_launch import Plan
 from saccade.kernels.cpu.norm.gradient_ties import Paint, Rows, Ties
 from saccade.kernels.cpu.refusals import refuse_repeats
-from saccade.kernels.machine import machine
 from saccade.opdefs.norm import VectorNormGrad
 
 __all__ = ["NORM_GRAD"]

@@ -97,7 +97,7 @@ class Sums(Phase):
 
     def begin(self) -> None:
         self.bits = Bits(self.k, self.config.element, self.config.wide)
-        self.parts, self.step, self.plane = self.k.integers("parts step plane")
+        self.parts, self.step, self.plane = self.k.integers("parts part_step plane")
 
     def row(self, row: Row) -> None:
         k, bits = self.k, self.bits

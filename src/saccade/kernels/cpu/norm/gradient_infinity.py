@@ -12,11 +12,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from math import gcd, prod
 
 from saccade.backends.cpu.codegen.streams import LINE
 from saccade.ir import DType
-from saccade.kernels.base import Launch, Out, Scratch, Temp
+from saccade.kernels.base import Launch, Operand, Out, Scratch, Temp, numbered
 from saccade.kernels.cpu.movement.loop_nest import Loops, Nest, Partition, collapse, partition
 from saccade.kernels.cpu.norm.gradient_blocks import vectors_across
 from saccade.kernels.cpu.norm.gradient_launch import GRAD, NORM, Plan, Walk, X, dense
@@ -96,10 +97,11 @@ class ExtremePlan(Plan):
             vectors=vectors, counts=self._counts(walk.count),
             streamed=not vectors and self.streamed(lines),
         )  # fmt: skip
-        gone = (*walk.gone.sizes, *(s for steps in walk.gone.strides for s in steps))
-        words = (*Nest.integers(kept, cut), *gone)
-        scratch = () if vectors or walk.along else self._scratch(cut, config.counts, 3)
-        return Launch(config, (Out(0), X, GRAD, NORM, *scratch), words, cut.chunks)
+        integers = {**Nest.integers(kept, cut), **_gone(walk.gone)}
+        operands = numbered((Out(0), X, GRAD, NORM))
+        if not vectors and not walk.along:
+            operands |= self._scratch(cut, config.counts, 3)
+        return Launch(config, operands, integers, cut.chunks)
 
     def _vectors(self, kept: Loops, inner: int, count: int) -> int:
         """Vectors of a row of results that `gradient_blocks` would take; 0 where it is no good."""
@@ -108,11 +110,14 @@ class ExtremePlan(Plan):
             return 0
         return vectors_across(self.call.target, self.call.inputs[1].dtype, inner, count)
 
-    def _scratch(self, cut: Partition, counts: str, planes: int) -> tuple[Scratch, Scratch]:
+    def _scratch(self, cut: Partition, counts: str, planes: int) -> dict[str, Operand]:
         """Numbers of a row of results and counts, in whole vectors."""
         lanes = 4 * self.call.target.lanes // self._size
         room = -(-cut.inner // lanes) * lanes
-        return Scratch(planes * self._size * room), Scratch(DType(counts).itemsize * room)
+        return {
+            "kept": Scratch(planes * self._size * room),
+            "counts": Scratch(DType(counts).itemsize * room),
+        }
 
     def _long(self, walk: Walk) -> tuple[Launch, ...]:
         """Counts of parts of all rows, then what they give, then dx."""
@@ -156,9 +161,12 @@ class ExtremePlan(Plan):
             self.config("ties", (self.wide, *self.types(x, norm)), loops, walk),
             counts=self._counts(parts.each * walk.count // max(1, gone.sizes[0])), beside=beside,
         )  # fmt: skip
-        words = (*Nest.integers(loops, cut), *gone.sizes, *gone.strides[1], parts.each)
-        scratch = () if walk.along else self._scratch(cut, config.counts, 1)
-        return Launch(config, (counts, X, NORM, *scratch), words, cut.chunks)
+        of_x = _gone(Loops(gone.sizes, gone.strides[1:]))
+        integers = {**Nest.integers(loops, cut), **of_x, "per_part": parts.each}
+        operands = numbered((counts, X, NORM))
+        if not walk.along:
+            operands |= self._scratch(cut, config.counts, 1)
+        return Launch(config, operands, integers, cut.chunks)
 
     def _sums(self, walk: Walk, counts: Temp, parts: int, marks: Temp) -> Launch:
         """From the counts to norms and both numbers that gradients are made of, as bits."""
@@ -171,8 +179,9 @@ class ExtremePlan(Plan):
             "sums", (f"int{8 * self._size}", self.wide, *self.types(grad, norm)), loops
         )
         config = replace(config, element=x.dtype.value)
-        words = (*Nest.integers(loops, cut), parts, total, total)
-        return Launch(config, (marks, counts, GRAD, NORM), words, cut.chunks)
+        sizes = {"parts": parts, "part_step": total, "plane": total}
+        integers = {**Nest.integers(loops, cut), **sizes}
+        return Launch(config, numbered((marks, counts, GRAD, NORM)), integers, cut.chunks)
 
     def _mark(self, marks: Temp) -> Launch:
         x, dx = self.call.inputs[1], self.call.outputs[0]
@@ -196,6 +205,12 @@ class ExtremePlan(Plan):
         # Rows so far apart begin at the same byte of a line.
         apart = LINE // gcd(LINE, gone.strides[0][-1] * self._size)
         starts = (0, 0, 0, total, 2 * total)
-        steps = (*gone.strides[0], *gone.strides[1])
-        words = (*Nest.integers(loops, cut, starts), *gone.sizes, *steps, parts.each, apart)
-        return Launch(config, (Out(0), X, marks, marks, marks), words, cut.chunks)
+        rows = {"per_part": parts.each, "apart": apart}
+        integers = {**Nest.integers(loops, cut, starts), **_gone(gone), **rows}
+        operands = numbered((Out(0), X, marks, marks, marks))
+        return Launch(config, operands, integers, cut.chunks)
+
+
+def _gone(loops: Loops) -> dict[str, tuple[int, ...]]:
+    """The axes that go: sizes, then the strides of each operand that has them."""
+    return {"gone_sizes": loops.sizes, "gone_strides": tuple(chain.from_iterable(loops.strides))}

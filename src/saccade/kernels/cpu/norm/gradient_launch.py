@@ -8,8 +8,10 @@ from math import prod
 
 from saccade.backends.cpu.codegen.calling import real_word
 from saccade.ir import DType
-from saccade.kernels.base import Call, In, Launch, Operand, Out, Temp, View
+from saccade.kernels.base import In, Launch, Operand, Out, Temp, View, numbered
+from saccade.kernels.cpu.base import Call
 from saccade.kernels.cpu.floats import wide
+from saccade.kernels.cpu.machine import beyond_caches
 from saccade.kernels.cpu.movement.loop_nest import (
     Loops,
     Nest,
@@ -20,7 +22,6 @@ from saccade.kernels.cpu.movement.loop_nest import (
 )
 from saccade.kernels.cpu.norm.gradient_code import NormGradConfig
 from saccade.kernels.cpu.norm.gradient_formula import rule_of
-from saccade.kernels.machine import beyond_caches
 
 __all__ = ["GRAD", "NORM", "Plan", "Walk", "X", "dense"]
 
@@ -128,8 +129,8 @@ class Plan:
         lines = in_lines(loops, size) or loops.sizes[-1] * size >= _LONG
         return inner and lines and beyond_caches(self.call.target, dx.nbytes)
 
-    def _reals(self, value: float) -> tuple[int, ...]:
-        return (real_word(value),) if self.rule in ("above", "below") else ()
+    def _exponent(self, value: float) -> dict[str, int]:
+        return {"exponent": real_word(value)} if self.rule in ("above", "below") else {}
 
     def _factors(self, factors: Temp) -> Launch:
         grad, _, norm = self.call.inputs
@@ -137,8 +138,8 @@ class Plan:
         loops = collapse(self.results, [self.dense, *views])
         cut = partition(loops, _CHUNK // 4)
         config = self.config("factors", (self.wide, *self.types(grad, norm)), loops)
-        words = (*Nest.integers(loops, cut), *self._reals(abs(self.call.op.p - 1)))
-        return Launch(config, (factors, GRAD, NORM), words, cut.chunks)
+        integers = {**Nest.integers(loops, cut), **self._exponent(abs(self.call.op.p - 1))}
+        return Launch(config, numbered((factors, GRAD, NORM)), integers, cut.chunks)
 
     def _apply(self, factor: Operand, element: str, strides: Sequence[int]) -> Launch:
         x, dx = self.call.inputs[1], self.call.outputs[0]
@@ -158,8 +159,8 @@ class Plan:
         config = self.config(stage, elements, loops)
         if self.streamed(loops):
             config = replace(config, streamed=True)
-        words = (*Nest.integers(loops, cut, starts), *self._reals(self.call.op.p - 1))
-        return Launch(config, operands, words, cut.chunks)
+        integers = {**Nest.integers(loops, cut, starts), **self._exponent(self.call.op.p - 1)}
+        return Launch(config, numbered(operands), integers, cut.chunks)
 
 
 def dense(sizes: Sequence[int]) -> tuple[int, ...]:

@@ -29,8 +29,8 @@ class Counting(Phase):
     norm: int
     elements: tuple[int, ...]
     per_line: int
-    steps: dict[int, list[Int]]
-    sizes: list[Int]
+    steps: dict[int, tuple[Int, ...]]
+    sizes: tuple[Int, ...]
 
     def declare(self) -> None:
         k, config = self.k, self.config
@@ -42,9 +42,10 @@ class Counting(Phase):
 
     def begin(self) -> None:
         """The axes that go: sizes, then strides of the operands that have them."""
-        count = range(self.config.gone)
-        self.sizes = [self.k.integer("size") for _ in count]
-        self.steps = {p: [self.k.integer("step") for _ in count] for p in self.elements}
+        count, elements = self.config.gone, self.elements
+        self.sizes = self.k.array("gone_sizes", count)
+        steps = self.k.array("gone_strides", count * len(elements))
+        self.steps = {p: steps[i * count : (i + 1) * count] for i, p in enumerate(elements)}
         for p in self.elements:
             self.pointers[p] = self.pointers[p].viewed(self.bits.name)
         # Lane by lane a vector is as long as its code.

@@ -14,10 +14,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from itertools import chain
 
 from saccade.backends.cpu.codegen.language import Kernel
 from saccade.backends.cpu.codegen.values import Int, Mask, Vec
-from saccade.kernels.base import View
+from saccade.kernels.base import Integers, View
 from saccade.kernels.cpu.movement.loop_nest import Nest, Row, collapse, inner_kind, partition
 from saccade.kernels.cpu.pointwise.vector_elements import from_float, load, store, to_float
 
@@ -53,7 +54,7 @@ class SweepPlan:
     """One call: code, integers, chunks, elements of one sweep."""
 
     code: SweepCode
-    integers: tuple[int, ...]
+    integers: Integers
     chunks: int
     count: int
 
@@ -89,8 +90,13 @@ def plan_sweep(
     )
     count = swept.rows * swept.sizes[-1]
     cut = partition(kept, max(1, 8192 // max(1, count)), 16)
-    integers = (*Nest.integers(kept, cut), *swept.sizes, *(s for o in swept.strides for s in o))
-    return SweepPlan(code, (*integers, count), cut.chunks, count)
+    integers = {
+        **Nest.integers(kept, cut),
+        "swept_sizes": swept.sizes,
+        "swept_strides": tuple(chain.from_iterable(swept.strides)),
+        "count": count,
+    }
+    return SweepPlan(code, integers, cut.chunks, count)
 
 
 class Sweep:
@@ -104,8 +110,10 @@ class Sweep:
         """Declare `SweepPlan.integers`."""
         k, code = self.k, self.code
         self.nest = Nest(k, code.kept, len(self.pointers))
-        self.sizes = [k.integer("size") for _ in range(code.swept)]
-        self.steps = [[k.integer("step") for _ in range(code.swept)] for _ in self.pointers]
+        self.sizes = k.array("swept_sizes", code.swept)
+        steps = k.array("swept_strides", code.swept * len(self.pointers))
+        starts = range(0, len(steps), code.swept)
+        self.steps = [steps[start : start + code.swept] for start in starts]
         self.count = k.integer("count")
 
     def places(self, body: Callable[[Place], None]) -> None:

@@ -13,11 +13,12 @@ from dataclasses import dataclass
 from saccade.backends.cpu.codegen import math
 from saccade.backends.cpu.codegen.language import Kernel
 from saccade.backends.cpu.codegen.values import Int, Mask, Vec
-from saccade.kernels.base import Call, CpuKernel, In, Launch, Out, Scratch, one_way
+from saccade.kernels.base import In, Launch, Operand, Out, Scratch
+from saccade.kernels.cpu.base import Call, CpuKernel, one_way
+from saccade.kernels.cpu.machine import machine
 from saccade.kernels.cpu.movement.loop_nest import Loops, Nest, collapse, inner_kind, partition
 from saccade.kernels.cpu.pointwise.vector_elements import FLOATS, from_float, load, store, to_float
 from saccade.kernels.cpu.refusals import refuse_repeats, refuse_types
-from saccade.kernels.machine import machine
 from saccade.opdefs.normalize import LocalResponseNorm
 
 __all__ = ["LOCAL_RESPONSE", "LocalResponseConfig"]
@@ -67,8 +68,8 @@ def launch(call: Call) -> tuple[Launch, ...]:
     assert cut.inner_chunks == 1
     lanes = call.target.lanes
     nbytes = 4 * (channels + op.size + 2 * lanes)
-    integers = Nest.integers(loops, cut)
-    return (Launch(config, (Out(0), In(0), Scratch(nbytes)), integers, cut.chunks),)
+    operands: dict[str, Operand] = {"y": Out(0), "x": In(0), "squares": Scratch(nbytes)}
+    return (Launch(config, operands, Nest.integers(loops, cut), cut.chunks),)
 
 
 def emit(k: Kernel, config: LocalResponseConfig) -> None:

@@ -12,11 +12,12 @@ from dataclasses import dataclass
 from saccade.backends.cpu.codegen import math
 from saccade.backends.cpu.codegen.language import Kernel
 from saccade.backends.cpu.codegen.values import Vec
-from saccade.kernels.base import Call, CpuKernel, In, Launch, Out, one_way
+from saccade.kernels.base import In, Launch, Out, numbered
+from saccade.kernels.cpu.base import Call, CpuKernel, one_way
+from saccade.kernels.cpu.machine import machine
 from saccade.kernels.cpu.normalize.axis_sweep import Place, Step, Sweep, SweepCode, plan_sweep
 from saccade.kernels.cpu.pointwise.vector_elements import FLOATS
 from saccade.kernels.cpu.refusals import refuse_repeats, refuse_types
-from saccade.kernels.machine import machine
 from saccade.opdefs.normalize import LpNormalize
 
 __all__ = ["LP_NORMALIZE", "LpNormalizeConfig"]
@@ -41,7 +42,7 @@ def launch(call: Call) -> tuple[Launch, ...]:
     x, out = call.inputs[0], call.outputs[0]
     plan = plan_sweep(x.shape, [out.strides, x.strides], [out, x], (call.op.axis,))
     config = LpNormalizeConfig(plan.code, call.op.p)
-    return (Launch(config, (Out(0), In(0)), plan.integers, plan.chunks),)
+    return (Launch(config, numbered((Out(0), In(0))), plan.integers, plan.chunks),)
 
 
 def emit(k: Kernel, config: LpNormalizeConfig) -> None:

@@ -14,7 +14,9 @@ from dataclasses import dataclass
 from saccade.backends.cpu.codegen import math
 from saccade.backends.cpu.codegen.language import Kernel
 from saccade.backends.cpu.codegen.values import Vec
-from saccade.kernels.base import Call, CpuKernel, In, Launch, Operand, Out, View, one_way
+from saccade.kernels.base import In, Launch, Out, View, numbered
+from saccade.kernels.cpu.base import Call, CpuKernel, one_way
+from saccade.kernels.cpu.machine import machine
 from saccade.kernels.cpu.normalize.axis_sweep import (
     Place,
     Step,
@@ -26,7 +28,6 @@ from saccade.kernels.cpu.normalize.axis_sweep import (
 from saccade.kernels.cpu.pointwise.chain import broadcast_strides
 from saccade.kernels.cpu.pointwise.vector_elements import FLOATS
 from saccade.kernels.cpu.refusals import refuse_repeats, refuse_types
-from saccade.kernels.machine import machine
 from saccade.opdefs.normalize import GroupNorm, LayerNorm
 
 __all__ = ["GROUP_NORM", "LAYER_NORM", "NormConfig"]
@@ -79,7 +80,7 @@ def launch(call: Call) -> tuple[Launch, ...]:
     """One phase."""
     plan = _plan(call)
     config = NormConfig(plan.code, call.op.epsilon, len(call.inputs) == 3)
-    operands: tuple[Operand, ...] = (Out(0), *(In(i) for i in range(len(call.inputs))))
+    operands = numbered((Out(0), *map(In, range(len(call.inputs)))))
     return (Launch(config, operands, plan.integers, plan.chunks),)
 
 

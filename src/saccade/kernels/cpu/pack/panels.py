@@ -19,7 +19,8 @@ from dataclasses import dataclass, replace
 
 from saccade.backends.cpu.codegen.language import Kernel, Ptr
 from saccade.backends.cpu.codegen.values import Bool, Int, Vec
-from saccade.kernels.base import Call, CpuKernel, Variant
+from saccade.kernels.base import Variant
+from saccade.kernels.cpu.base import Call, CpuKernel
 from saccade.kernels.cpu.movement.register_shuffles import transpose
 from saccade.kernels.cpu.pack.panels_config import PackConfig
 

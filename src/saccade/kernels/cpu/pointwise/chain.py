@@ -21,7 +21,9 @@ from functools import lru_cache
 from saccade.backends.cpu.codegen.language import Kernel
 from saccade.ir import DType
 from saccade.ir.expr import Expr, arg, fold, substitute
-from saccade.kernels.base import Call, CpuKernel, In, Launch, Operand, Out, View, one_way
+from saccade.kernels.base import In, Launch, Out, View, numbered
+from saccade.kernels.cpu.base import Call, CpuKernel, one_way
+from saccade.kernels.cpu.machine import beyond_caches, machine
 from saccade.kernels.cpu.movement.copy_transposed import (
     MICROS,
     Turned,
@@ -47,7 +49,6 @@ from saccade.kernels.cpu.pointwise.vector_elements import (
     INTEGERS,
 )
 from saccade.kernels.cpu.refusals import refuse_repeats, refuse_types
-from saccade.kernels.machine import beyond_caches, machine
 from saccade.opdefs.pointwise import Pointwise
 
 __all__ = ["CHAIN", "ChainConfig", "broadcast_strides"]
@@ -148,7 +149,7 @@ def launch(call: Call) -> tuple[Launch, ...]:
     config = ChainConfig(
         text, tuple(v.dtype.value for v in views), _kinds(loops), loops.rank, _is_integer(call)
     )
-    operands: tuple[Operand, ...] = (Out(0), *(In(i) for i in used))
+    operands = numbered((Out(0), *map(In, used)))
     out = call.outputs[0]
     far = beyond_caches(call.target, out.nbytes)
     if "turned" in config.kinds:

@@ -50,8 +50,8 @@ class FinishPlan:
     """How one call is finished: code, pointer operands, integers (strides along the other axes)."""
 
     code: FinishCode
-    operands: tuple[Operand, ...]
-    integers: tuple[int, ...]
+    operands: dict[str, Operand]
+    integers: dict[str, tuple[int, ...]]
 
 
 def plan_finish(
@@ -83,8 +83,8 @@ def plan_finish(
         str(epilogue), tuple(kinds), tuple(v.dtype.value for v in used), out.dtype.value,
         len(out.shape) - 1,
     )  # fmt: skip
-    operands = tuple(In(first + i) for i in range(len(used)))
-    return FinishPlan(code, operands, tuple(integers))
+    operands: dict[str, Operand] = {f"operand{i}": In(first + i) for i in range(len(used))}
+    return FinishPlan(code, operands, {"operand_strides": tuple(integers)})
 
 
 class Finish:
@@ -93,12 +93,13 @@ class Finish:
     def __init__(self, k: Kernel, code: FinishCode) -> None:
         self.k, self.code, self.expr = k, code, parse(code.expr)
         self.pointers = [k.pointer(f"operand{i}", e) for i, e in enumerate(code.elements)]
-        self.strides: list[list[Int]] = []
+        self.strides: list[tuple[Int, ...]] = []
 
     def declare_integers(self) -> None:
         """Declare `FinishPlan.integers`."""
-        axes = range(self.code.axes)
-        self.strides = [[self.k.integer("stride") for _ in axes] for _ in self.pointers]
+        axes, count = self.code.axes, len(self.pointers)
+        found = self.k.array("operand_strides", axes * count)
+        self.strides = [found[i * axes : (i + 1) * axes] for i in range(count)]
 
     def apply(self, value: Vec, place: Sequence[IntLike], at: IntLike, mask: Mask | None) -> Vec:
         """The finished vector, in the result's element type.

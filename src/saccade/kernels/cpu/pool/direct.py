@@ -13,12 +13,13 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from saccade.backends.cpu.codegen.language import Kernel
-from saccade.kernels.base import Call, CpuKernel, In, Launch, Operand, Out, Scratch, one_way
+from saccade.kernels.base import In, Launch, Out, Scratch
+from saccade.kernels.cpu.base import Call, CpuKernel, one_way
+from saccade.kernels.cpu.machine import beyond_caches, machine
 from saccade.kernels.cpu.pointwise.channel_epilogue import FinishCode, FinishPlan, plan_finish
 from saccade.kernels.cpu.pointwise.vector_elements import FLOATS
 from saccade.kernels.cpu.pool.direct_code import PoolCode
 from saccade.kernels.cpu.pool.direct_lanes import vector_lanes
-from saccade.kernels.machine import beyond_caches, machine
 from saccade.opdefs.pool import Pool2d
 
 __all__ = ["POOL", "PoolConfig"]
@@ -87,19 +88,39 @@ def launch(call: Call) -> tuple[Launch, ...]:
     config = _config(call, finish)
     band, block = _parts(call, config.height)
     bands, blocks = -(-p // band), -(-channels // block) if q else 0
-    integers = (
-        *(n, bands, band, blocks, block),
-        *(channels, p, q, x.shape[2], x.shape[3]),
-        *(*op.kernel, *op.stride, *op.dilation, *op.padding),
-        *(x.strides[0], x.strides[2], x.strides[3]),
-        *(out.strides[0], out.strides[2], out.strides[3]),
-        *finish.integers,
-    )
+    cut = {"images": n, "bands": bands, "band": band, "blocks": blocks, "block": block}
+    integers: dict[str, int | tuple[int, ...]] = {**cut, **_windows(call), **finish.integers}
     lanes = _lanes(call)
     row = (-(-block // lanes) + 1) * lanes * x.dtype.itemsize
-    zeros: tuple[Operand, ...] = (Scratch(row),) if config.zeros else ()
-    operands = (In(0), Out(0), *zeros, *finish.operands)
+    zeros = {"zeros": Scratch(row)} if config.zeros else {}
+    operands = {"x": In(0), "y": Out(0), **zeros, **finish.operands}
     return (Launch(config, operands, integers, n * bands * blocks),)
+
+
+def _windows(call: Call) -> dict[str, int]:
+    """Where windows, pictures and results lie."""
+    op, x, out = call.op, call.inputs[0], call.outputs[0]
+    _, channels, p, q = out.shape
+    return {
+        "channels": channels,
+        "p": p,
+        "q": q,
+        "h": x.shape[2],
+        "w": x.shape[3],
+        "r": op.kernel[0],
+        "s": op.kernel[1],
+        "stride_h": op.stride[0],
+        "stride_w": op.stride[1],
+        "dilation_h": op.dilation[0],
+        "dilation_w": op.dilation[1],
+        **dict(zip(("top", "left", "bottom", "right"), op.padding, strict=True)),
+        "x_n": x.strides[0],
+        "x_h": x.strides[2],
+        "x_w": x.strides[3],
+        "y_n": out.strides[0],
+        "y_h": out.strides[2],
+        "y_w": out.strides[3],
+    }
 
 
 def _config(call: Call, finish: FinishPlan) -> PoolConfig:

@@ -9,32 +9,22 @@ over channels-last pictures streams its operand.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from saccade.backends.cpu.codegen.calling import real_word
 from saccade.backends.cpu.codegen.language import Kernel
 from saccade.ir import DType
 from saccade.ir.expr import IDENTITY
-from saccade.kernels.base import (
-    Call,
-    CpuKernel,
-    In,
-    Launch,
-    Operand,
-    Out,
-    Scratch,
-    Temp,
-    View,
-    one_way,
-)
+from saccade.kernels.base import In, Launch, Operand, Out, Scratch, Temp, View, numbered
+from saccade.kernels.cpu.base import Call, CpuKernel, one_way
 from saccade.kernels.cpu.floats import wide
+from saccade.kernels.cpu.machine import machine
 from saccade.kernels.cpu.movement.loop_nest import Loops, Nest, Partition, inner_kind, partition
 from saccade.kernels.cpu.pointwise.vector_elements import FLOATS
 from saccade.kernels.cpu.reduce.direct_code import ReduceConfig, emit_reduce
 from saccade.kernels.cpu.reduce.direct_launch import Cache, Walk, cut_parts, plan_walk
 from saccade.kernels.cpu.refusals import refuse_repeats, refuse_types
-from saccade.kernels.machine import machine
 from saccade.opdefs.norm import VectorNorm
 from saccade.opdefs.reduce import Reduce
 
@@ -56,11 +46,11 @@ _LONG = 1 << 12  # elements behind one result that hide what its end takes
 
 @dataclass(frozen=True, slots=True)
 class _Task:
-    """What is asked for: kind, element of sums, the kind's numbers as words of a launch."""
+    """What is asked for: kind, element of sums, the kind's numbers as integers of a launch."""
 
     kind: str
     wide: str
-    reals: tuple[int, ...] = ()
+    reals: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def itemsize(self) -> int:
@@ -75,7 +65,8 @@ def _task(call: Call) -> _Task:
     if isinstance(op, Reduce):
         return _Task(op.kind, "float32")
     kind = _NORMS.get(op.p, "power")
-    reals = (real_word(op.p), real_word(1 / op.p)) if kind == "power" else ()
+    power = kind == "power"
+    reals = {"p": real_word(op.p), "root": real_word(1 / op.p)} if power else {}
     return _Task(kind, wide(call.inputs[0].dtype.value, call.outputs[0].dtype.value), reals)
 
 
@@ -176,7 +167,7 @@ def _phase(
     operands: tuple[Operand, ...],
     count: int | None = None,
 ) -> Launch:
-    kept, task = walk.kept, _task(call)
+    kept, task, given = walk.kept, _task(call), numbered(operands)
     kinds = tuple(inner_kind(s[-1]) for s in kept.strides)
     config = ReduceConfig(
         task.kind, stage, walk.way, elements, kinds, kept.rank, len(walk.gone),
@@ -185,19 +176,20 @@ def _phase(
     if walk.way == "stream":
         block = 2 * task.lanes(call)
         row = kept.sizes[-1]
-        operands = (*operands, Scratch(task.itemsize * -(-row // block) * block))
+        given["results"] = Scratch(task.itemsize * -(-row // block) * block)
         cut = Partition(1, row, 1, kept.rows)
     else:
         cut = partition(kept, max(1, _CHUNK // max(1, _work(walk))))
-    integers = (
-        *Nest.integers(kept, cut),
-        *(n for n, _ in walk.gone),
-        *(s for _, s in walk.gone),
-        walk.per_part,
-        walk.count if count is None else count,
-        *task.reals,
-    )
-    return Launch(config, operands, integers, cut.chunks)
+    gone_sizes, gone_strides = zip(*walk.gone, strict=True)
+    integers = {
+        **Nest.integers(kept, cut),
+        "gone_sizes": gone_sizes,
+        "gone_strides": gone_strides,
+        "per_part": walk.per_part,
+        "count": walk.count if count is None else count,
+        **task.reals,
+    }
+    return Launch(config, given, integers, cut.chunks)
 
 
 def emit(k: Kernel, config: ReduceConfig) -> None:

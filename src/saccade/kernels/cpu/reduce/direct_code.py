@@ -67,8 +67,8 @@ class _Reduce:
         self.reader = Reader(k, self.pointers[0], config.wide)
         self.scratch = k.scratch("results", config.wide) if config.way == "stream" else None
         self.nest = Nest(k, config.kept, len(self.pointers))
-        self.sizes = [k.integer("size") for _ in range(config.gone)]
-        self.steps = [k.integer("step") for _ in range(config.gone)]
+        self.sizes = k.array("gone_sizes", config.gone)
+        self.steps = k.array("gone_strides", config.gone)
         self.per_part, count = k.integers("per_part count")
         reals = [k.real(name) for name in ("p", "root")] if config.kind == "power" else []
         self.does = Arithmetic(k, config.kind, config.stage, config.wide, count, *reals)

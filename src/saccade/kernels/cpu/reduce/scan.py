@@ -15,11 +15,12 @@ from saccade.backends.cpu.codegen import math
 from saccade.backends.cpu.codegen.language import Kernel
 from saccade.backends.cpu.codegen.values import I32, I64, Int, Mask, Vec, literal, vector_of
 from saccade.ir import DType
-from saccade.kernels.base import Call, CpuKernel, In, Launch, Out, one_way
+from saccade.kernels.base import In, Launch, Out
+from saccade.kernels.cpu.base import Call, CpuKernel, one_way
+from saccade.kernels.cpu.machine import machine
 from saccade.kernels.cpu.movement.loop_nest import Loops, Nest, Row, collapse, inner_kind, partition
 from saccade.kernels.cpu.pointwise.vector_elements import FLOATS, from_float, load, store, to_float
 from saccade.kernels.cpu.refusals import refuse_repeats
-from saccade.kernels.machine import machine
 from saccade.opdefs.reduce import ArgReduce, CumSum
 
 __all__ = ["ARG_REDUCE", "CUMSUM", "ScanConfig"]
@@ -57,16 +58,16 @@ def _arg_supports(call: Call) -> str | None:
 
 
 def _phase(
-    call: Call, kind: str, last: bool, loops: Loops, walked: tuple[int, int, int], starts: list[int]
+    call: Call, kind: str, last: bool, loops: Loops, walked: dict[str, int], starts: list[int]
 ) -> Launch:
     x, out = call.inputs[0], call.outputs[0]
     config = ScanConfig(
         kind, last, (out.dtype.value, x.dtype.value),
         tuple(inner_kind(s[-1]) for s in loops.strides), loops.rank,
     )  # fmt: skip
-    cut = partition(loops, max(1, 16384 // max(1, walked[0])), 16)
-    integers = (*Nest.integers(loops, cut, starts), *walked)
-    return Launch(config, (Out(0), In(0)), integers, cut.chunks)
+    cut = partition(loops, max(1, 16384 // max(1, walked["size"])), 16)
+    integers = {**Nest.integers(loops, cut, starts), **walked}
+    return Launch(config, {"y": Out(0), "x": In(0)}, integers, cut.chunks)
 
 
 def _sum_launch(call: Call) -> tuple[Launch, ...]:
@@ -77,7 +78,8 @@ def _sum_launch(call: Call) -> tuple[Launch, ...]:
     starts = [max(n - 1, 0) * s if op.reverse else 0 for s in steps]
     signed = [-s if op.reverse else s for s in steps]
     kind = "exclusive" if op.exclusive else "sum"
-    return (_phase(call, kind, False, loops, (n, signed[0], signed[1]), starts),)
+    walked = {"size": n, "to_step": signed[0], "step": signed[1]}
+    return (_phase(call, kind, False, loops, walked, starts),)
 
 
 def _arg_launch(call: Call) -> tuple[Launch, ...]:
@@ -86,7 +88,7 @@ def _arg_launch(call: Call) -> tuple[Launch, ...]:
     places = stay if op.keepdims else list(range(len(stay)))
     strides = [[out.strides[p] for p in places], [x.strides[a] for a in stay]]
     loops = collapse([x.shape[a] for a in stay], strides)
-    walked = (x.shape[op.axis], 0, x.strides[op.axis])
+    walked = {"size": x.shape[op.axis], "to_step": 0, "step": x.strides[op.axis]}
     return (_phase(call, op.kind, op.select_last, loops, walked, [0, 0]),)
 
 

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from saccade.backends.cpu.codegen.language import Kernel
 from saccade.backends.cpu.codegen.values import Vec
-from saccade.kernels.base import Call, Packed, Packing
+from saccade.kernels.base import Operand, Packed, Packing
+from saccade.kernels.cpu.base import Call
 from saccade.kernels.cpu.pointwise.vector_elements import FLOATS
 from saccade.kernels.cpu.resize.pack_axes import TAPS
 from saccade.opdefs.resize import Resize
@@ -32,6 +33,10 @@ class Axis:
     weights: Packed
     before: int
     after: int
+
+    def operands(self, name: str) -> dict[str, Operand]:
+        """The tables of the axis that the code calls so."""
+        return {f"{name}_at": self.indices, f"{name}_weights": self.weights}
 
 
 def _scale(op: Resize, before: int, after: int, number: int) -> float:

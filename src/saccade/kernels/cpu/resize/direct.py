@@ -15,11 +15,12 @@ from dataclasses import dataclass
 
 from saccade.backends.cpu.codegen.language import Kernel
 from saccade.backends.cpu.codegen.values import Int, Mask, Vec
-from saccade.kernels.base import Call, CpuKernel, In, Launch, Out, one_way
+from saccade.kernels.base import In, Launch, Out
+from saccade.kernels.cpu.base import Call, CpuKernel, one_way
+from saccade.kernels.cpu.machine import machine
 from saccade.kernels.cpu.pointwise.channel_epilogue import Finish, FinishCode, plan_finish
 from saccade.kernels.cpu.pointwise.vector_elements import to_float
 from saccade.kernels.cpu.resize.axis_tables import axis, refusal, weighted
-from saccade.kernels.machine import machine
 from saccade.opdefs.resize import Resize
 
 __all__ = ["RESIZE", "ResizeConfig"]
@@ -66,14 +67,24 @@ def launch(call: Call) -> tuple[Launch, ...]:
     lines = n * p if channels and q else 0
     per_chunk = max(1, min(-(-lines // (8 * call.threads)), 65536 // max(1, channels * q)))
     chunks = -(-lines // per_chunk)
-    integers = (
-        *(chunks, per_chunk, lines, channels, p, q),
-        *(x.strides[0], x.strides[2], x.strides[3]),
-        *(out.strides[0], out.strides[2], out.strides[3]),
-        *finish.integers,
-    )
-    tables = (rows.indices, rows.weights, columns.indices, columns.weights)
-    return (Launch(config, (In(0), Out(0), *tables, *finish.operands), integers, chunks),)
+    integers: dict[str, int | tuple[int, ...]] = {
+        "chunks": chunks,
+        "per_chunk": per_chunk,
+        "lines": lines,
+        "channels": channels,
+        "p": p,
+        "q": q,
+        "x_n": x.strides[0],
+        "x_h": x.strides[2],
+        "x_w": x.strides[3],
+        "y_n": out.strides[0],
+        "y_h": out.strides[2],
+        "y_w": out.strides[3],
+        **finish.integers,
+    }
+    tables = {**rows.operands("row"), **columns.operands("column")}
+    operands = {"x": In(0), "y": Out(0), **tables, **finish.operands}
+    return (Launch(config, operands, integers, chunks),)
 
 
 def emit(k: Kernel, config: ResizeConfig) -> None:

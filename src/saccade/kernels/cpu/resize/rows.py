@@ -17,14 +17,15 @@ from dataclasses import dataclass
 
 from saccade.backends.cpu.codegen.language import Kernel
 from saccade.backends.cpu.codegen.streams import LINE
-from saccade.kernels.base import Call, CpuKernel, In, Launch, Out, Scratch, View, one_way
+from saccade.kernels.base import In, Launch, Out, Scratch, View
+from saccade.kernels.cpu.base import Call, CpuKernel, one_way
+from saccade.kernels.cpu.machine import beyond_caches, machine
 from saccade.kernels.cpu.pointwise.channel_epilogue import plan_finish
 from saccade.kernels.cpu.resize.axis_tables import Axis, axis, refusal
 from saccade.kernels.cpu.resize.pack_axes import axis_indices
 from saccade.kernels.cpu.resize.rows_channels_last import LastRows
 from saccade.kernels.cpu.resize.rows_code import RowsConfig
 from saccade.kernels.cpu.resize.rows_planar import PlanarRows
-from saccade.kernels.machine import beyond_caches, machine
 from saccade.opdefs.resize import Resize
 
 __all__ = ["RESIZE_ROWS"]
@@ -72,6 +73,17 @@ class _Cut:
     slots: int
     slot: int
     pitch: int
+
+    def integers(self) -> dict[str, int]:
+        """As the code's parameters."""
+        return {
+            "bands": self.bands,
+            "band": self.band,
+            "parts": self.parts,
+            "part": self.part,
+            "slot": self.slot,
+            "pitch": self.pitch,
+        }
 
 
 def _bands(call: Call, rows: Axis, parts: int, most: int) -> tuple[int, int]:
@@ -135,15 +147,24 @@ def launch(call: Call) -> tuple[Launch, ...]:
         together=_together(rows, out, streamed=streamed), streamed=streamed,
     )  # fmt: skip
     chunks = n * cut.bands * cut.parts if channels and q else 0
-    integers = (
-        *(chunks, cut.bands, cut.band, cut.parts, cut.part, cut.slot, cut.pitch),
-        *(channels, p, q, x.strides[0], x.strides[2], x.strides[3]),
-        *(out.strides[0], out.strides[2], y_run, y_column),
-        *finish.integers,
-    )
-    tables = (rows.indices, rows.weights, columns.indices, columns.weights)
-    scratch = Scratch(4 * cut.slots * cut.slot)
-    operands = (In(0), Out(0), *tables, scratch, *finish.operands)
+    integers: dict[str, int | tuple[int, ...]] = {
+        "chunks": chunks,
+        **cut.integers(),
+        "channels": channels,
+        "p": p,
+        "q": q,
+        "x_n": x.strides[0],
+        "x_h": x.strides[2],
+        "x_w": x.strides[3],
+        "y_n": out.strides[0],
+        "y_h": out.strides[2],
+        "y_run": y_run,
+        "y_column": y_column,
+        **finish.integers,
+    }
+    tables = {**rows.operands("row"), **columns.operands("column")}
+    kept = Scratch(4 * cut.slots * cut.slot)
+    operands = {"x": In(0), "y": Out(0), **tables, "kept": kept, **finish.operands}
     return (Launch(config, operands, integers, chunks),)
 
 

@@ -16,18 +16,10 @@ from dataclasses import dataclass, field, replace
 from math import prod
 
 from saccade.backends.cpu.codegen.language import Kernel
-from saccade.kernels.base import (
-    Call,
-    CpuKernel,
-    In,
-    Launch,
-    Operand,
-    Out,
-    Scratch,
-    Temp,
-    one_way,
-)
+from saccade.kernels.base import In, Launch, Operand, Out, Scratch, Temp
+from saccade.kernels.cpu.base import Call, CpuKernel, one_way
 from saccade.kernels.cpu.floats import FLOATS, wide
+from saccade.kernels.cpu.machine import machine
 from saccade.kernels.cpu.movement.copy_code import CopyConfig, emit_copy
 from saccade.kernels.cpu.refusals import refuse_types
 from saccade.kernels.cpu.roi.align_samples import SampleCode, emit_sample
@@ -35,7 +27,6 @@ from saccade.kernels.cpu.roi.bilinear_tables import TablesCode, TablesPlan, emit
 from saccade.kernels.cpu.roi.box_operands import refuse_boxes
 from saccade.kernels.cpu.roi.channel_blocks import NO_COPY, cached_blocks, flat_planes, gather_block
 from saccade.kernels.cpu.roi.window_transpose import WindowCode, emit_window, window_phase
-from saccade.kernels.machine import machine
 from saccade.opdefs.roi_align import RoiAlign
 
 __all__ = ["ROI_ALIGN", "RoiAlignConfig", "estimate", "per_box"]
@@ -137,7 +128,7 @@ def _sample(
     tall = min(out.shape[2], max(1, _BINS // out.shape[3]))
     pitch = -(-count // lanes) * lanes
     rows = -(-tall * out.shape[3] // lanes) * lanes
-    scratch = (Scratch(rows * pitch * tables.weight_bytes),)
+    scratch = {"bins": Scratch(rows * pitch * tables.weight_bytes)}
     work = 4 * (call.op.ratio if call.op.ratio > 0 else 2) ** 2 * bins * count
     per_part = max(1, _PART * lanes // 16 // max(1, work))
     parts = max(1, min(_PARTS, -(-out.shape[0] // per_part)))
@@ -145,13 +136,22 @@ def _sample(
         tables.code, x.dtype.value, out.dtype.value, vectors, planar, call.op.mode == "max"
     )
     step = out.strides[1] if planar else out.strides[3]
-    integers = (
-        *tables.integers,
-        *(parts, *pictures, count),
-        *(*steps, start),
-        *(out.strides[0], out.strides[2], step, c0 * out.strides[1], pitch, tall),
-    )
-    operands = (source, Out(0), *tables.operands, *(scratch if planar else ()))
+    integers = {
+        **tables.integers,
+        "parts": parts,
+        "first": pictures[0],
+        "last": pictures[1],
+        "channels": count,
+        **dict(zip(("x_n", "x_h", "x_w"), steps, strict=True)),
+        "x_start": start,
+        "out_k": out.strides[0],
+        "out_h": out.strides[2],
+        "out_step": step,
+        "out_start": c0 * out.strides[1],
+        "pitch": pitch,
+        "tall": tall,
+    }
+    operands = {"x": source, "out": Out(0), **tables.operands, **(scratch if planar else {})}
     return Launch(RoiAlignConfig("sample", sample=code), operands, integers, parts)
 
 

@@ -17,18 +17,10 @@ from math import gcd
 
 from saccade.backends.cpu.codegen.language import Kernel
 from saccade.backends.cpu.codegen.streams import LINE
-from saccade.kernels.base import (
-    Call,
-    CpuKernel,
-    In,
-    Launch,
-    Operand,
-    Out,
-    Scratch,
-    Temp,
-    one_way,
-)
+from saccade.kernels.base import In, Launch, Operand, Out, Scratch, Temp
+from saccade.kernels.cpu.base import Call, CpuKernel, one_way
 from saccade.kernels.cpu.floats import FLOATS, wide
+from saccade.kernels.cpu.machine import beyond_caches
 from saccade.kernels.cpu.movement.copy_code import CopyConfig, emit_copy
 from saccade.kernels.cpu.refusals import refuse_types
 from saccade.kernels.cpu.roi.align_gradient_bands import BandListsPlan, emit_band_lists
@@ -36,7 +28,6 @@ from saccade.kernels.cpu.roi.align_gradient_scatter import SpreadCode, emit_spre
 from saccade.kernels.cpu.roi.bilinear_tables import TablesCode, TablesPlan, emit_tables
 from saccade.kernels.cpu.roi.box_operands import gradient_cost, refuse_boxes
 from saccade.kernels.cpu.roi.channel_blocks import NO_COPY, flat_planes, gather_block
-from saccade.kernels.machine import beyond_caches
 from saccade.opdefs.roi_align import RoiAlignGradient
 
 __all__ = ["ROI_ALIGN_GRADIENT", "RoiAlignGradientConfig"]
@@ -122,8 +113,7 @@ def _parts(call: Call, lists: BandListsPlan) -> Iterator[Launch]:
         part = (c, min(c + room, channels))
         temp = Temp(_GRAD_TEMP, bytes_of_channel * room)
         copy = gather_block(grad, In(0), temp, (0, count), part, call.target, call.threads)
-        config = RoiAlignGradientConfig("copy", copy=copy.config)
-        yield Launch(config, copy.operands, copy.integers, copy.chunks)
+        yield replace(copy, config=RoiAlignGradientConfig("copy", copy=copy.config))
         yield _spread(call, lists, temp, part)
 
 
@@ -141,16 +131,23 @@ def _spread(call: Call, lists: BandListsPlan, source: Operand, part: tuple[int, 
     code = SpreadCode(
         tables.code, grad.dtype.value, out.dtype.value, vectors, planar, _streamed(call, lists.band)
     )
-    integers = (
-        *(*tables.integers, *lists.integers),
-        *(n, h, w, count),
-        *(blocks, block, pitch),
-        *(*steps, start),
-        *(c0 * out.strides[1], out.strides[0], out.strides[2], out.strides[3], out.strides[1]),
-    )
+    integers = {
+        **tables.integers,
+        **lists.integers,
+        **{"n": n, "h": h, "w": w, "channels": count},
+        **{"blocks": blocks, "block": block, "pitch": pitch},
+        **dict(zip(("grad_k", "grad_h", "grad_w"), steps, strict=True)),
+        "grad_start": start,
+        "out_start": c0 * out.strides[1],
+        "out_n": out.strides[0],
+        "out_h": out.strides[2],
+        "out_w": out.strides[3],
+        "out_c": out.strides[1],
+    }
     # Squares of positions are read past the last one.
     sums = Scratch((lists.band * w + lanes) * pitch * tables.weight_bytes)
-    operands = (source, Out(0), *tables.operands, *lists.operands, sums)
+    ends = {"grad": source, "out": Out(0)}
+    operands = {**ends, **tables.operands, **lists.operands, "sums": sums}
     config = RoiAlignGradientConfig("spread", spread=code)
     return Launch(config, operands, integers, blocks * n * lists.bands)
 

@@ -41,24 +41,24 @@ class BandListsPlan:
         return -(-self.tables.sizes[0] // self.band)
 
     @property
-    def operands(self) -> tuple[Operand, ...]:
+    def operands(self) -> dict[str, Operand]:
         """Pointer parameters of `BandLists`."""
         tables = self.tables
-        return (
-            Temp(self.temp, 4 * (self.bands + 2) * tables.boxes.pictures),
-            Temp(self.temp + 1, 4 * _NUMBERS * tables.rooms[0] * tables.boxes.count),
-        )
+        return {
+            "marks": Temp(self.temp, 4 * (self.bands + 2) * tables.boxes.pictures),
+            "parts": Temp(self.temp + 1, 4 * _NUMBERS * tables.rooms[0] * tables.boxes.count),
+        }
 
     def launch(self) -> Launch:
         """The phase; its config is a `TablesCode`."""
         tables = self.tables
-        operands, integers = (*tables.operands, *self.operands), (*tables.integers, *self.integers)
+        operands, integers = tables.operands | self.operands, tables.integers | self.integers
         return Launch(tables.code, operands, integers, tables.boxes.pictures)
 
     @property
-    def integers(self) -> tuple[int, ...]:
+    def integers(self) -> dict[str, int]:
         """Integer parameters of `BandLists`."""
-        return self.bands, self.band
+        return {"bands": self.bands, "band": self.band}
 
 
 @dataclass(frozen=True, slots=True)

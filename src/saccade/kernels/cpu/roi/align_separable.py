@@ -11,23 +11,13 @@ unlike layouts, and wide maps or more channels than make this worthwhile.
 
 from __future__ import annotations
 
-from saccade.backends.cpu.codegen.calling import real_word
-from saccade.kernels.base import (
-    Call,
-    CpuKernel,
-    In,
-    Launch,
-    Operand,
-    Out,
-    Scratch,
-    Temp,
-    View,
-    one_way,
-)
+from saccade.kernels.base import In, Launch, Operand, Out, Scratch, Temp, View
+from saccade.kernels.cpu.base import Call, CpuKernel, one_way
 from saccade.kernels.cpu.floats import FLOATS, wide
 from saccade.kernels.cpu.roi.align import estimate, per_box
 from saccade.kernels.cpu.roi.align_separable_code import ProductsCode, emit_products
 from saccade.kernels.cpu.roi.align_separable_tables import GridCode, table
+from saccade.kernels.cpu.roi.bilinear_tables import sampling_reals
 from saccade.kernels.cpu.roi.box_operands import plan_boxes, refuse_boxes
 from saccade.opdefs.roi_align import RoiAlign
 
@@ -86,16 +76,23 @@ def launch(call: Call) -> tuple[Launch, ...]:
     rows, length = (ph, pw * channels) if last else (1, channels * ph * pw)
     pitch = length + code.channels
     parts = min(_PARTS, out.shape[0] // max(1, int(_PART / _per_box(call))) + 1)
-    offset, least = (0.5, float("-inf")) if op.aligned else (0.0, 1.0)
     bad: Operand = Out(1) if op.report else Temp(0, 64)
-    integers = (
-        *boxes.integers,
-        *map(real_word, (op.scale, offset, least)),
-        *(parts, ph, pw, height, width, planes, step),
-        *(x.strides[0], x.strides[1], x.strides[2]),
-        *(out.strides[0], out.strides[2], rows, length, pitch),
-    )
-    operands = (In(0), Out(0), *boxes.operands, bad, *_scratch(call, code, rows * pitch))
+    integers = {
+        **boxes.integers,
+        **sampling_reals(op.scale, aligned=op.aligned),
+        **{"parts": parts, "ph": ph, "pw": pw, "h": height, "w": width},
+        **{"planes": planes, "step": step},
+        "x_n": x.strides[0],
+        "x_c": x.strides[1],
+        "x_h": x.strides[2],
+        "out_k": out.strides[0],
+        "out_row": out.strides[2],
+        "out_rows": rows,
+        "length": length,
+        "pitch": pitch,
+    }
+    scratch = _scratch(call, code, rows * pitch)
+    operands = {"x": In(0), "out": Out(0), **boxes.operands, "bad": bad, **scratch}
     return (Launch(code, operands, integers, parts),)
 
 
@@ -121,7 +118,7 @@ def _code(call: Call) -> ProductsCode:
     )
 
 
-def _scratch(call: Call, code: ProductsCode, bins: int) -> tuple[Scratch, ...]:
+def _scratch(call: Call, code: ProductsCode, bins: int) -> dict[str, Operand]:
     """Tables, rows of bins, bins; of planar maps also columns and their weights."""
     (ph, pw), size = call.op.bins, _size(code.grid.weight)
     _, channels, _, width = call.inputs[0].shape
@@ -129,9 +126,15 @@ def _scratch(call: Call, code: ProductsCode, bins: int) -> tuple[Scratch, ...]:
     lanes, beyond, most = code.grid.lanes, code.channels, call.target.lanes
     elements = width * (channels if beyond else 1)
     rows = ph * (1 if beyond else channels) * -(-elements // code.row) * code.row
-    counts = (entries, rows + beyond, bins + most)
-    found = (Scratch(4 * entries), *(Scratch(size * n) for n in counts))
-    return found if beyond else (*found, Scratch(8 * width), Scratch(size * width * lanes))
+    found: dict[str, Operand] = {
+        "index": Scratch(4 * entries),
+        "weight": Scratch(size * entries),
+        "rows": Scratch(size * (rows + beyond)),
+        "bins": Scratch(size * (bins + most)),
+    }
+    if not beyond:
+        found |= {"columns": Scratch(8 * width), "shares": Scratch(size * width * lanes)}
+    return found
 
 
 def _size(sums: str) -> int:

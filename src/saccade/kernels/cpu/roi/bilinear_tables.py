@@ -12,7 +12,8 @@ from functools import partial
 from saccade.backends.cpu.codegen.calling import real_word
 from saccade.backends.cpu.codegen.language import Kernel
 from saccade.backends.cpu.codegen.values import Int, Vec
-from saccade.kernels.base import Call, Operand, Temp
+from saccade.kernels.base import Operand, Temp
+from saccade.kernels.cpu.base import Call
 from saccade.kernels.cpu.floats import wide
 from saccade.kernels.cpu.roi.bilinear_axis import Axis, Sampling, marks, room
 from saccade.kernels.cpu.roi.box_operands import Boxes, BoxesCode, BoxesPlan, Order, plan_boxes
@@ -80,37 +81,53 @@ class TablesPlan:
         return down, along
 
     @property
-    def operands(self) -> tuple[Operand, ...]:
+    def operands(self) -> dict[str, Operand]:
         """Pointer parameters of `Tables`."""
         entries = sum(self.rooms) * self.boxes.count
-        return (
-            self.boxes.order(self.temp),
-            Temp(self.temp + 1, 4 * entries),
-            Temp(self.temp + 2, self.weight_bytes * entries),
-            Temp(self.temp + 3, 4 * sum(map(marks, self.bins)) * self.boxes.count),
-        )
+        return {
+            "order": self.boxes.order(self.temp),
+            "index": Temp(self.temp + 1, 4 * entries),
+            "weight": Temp(self.temp + 2, self.weight_bytes * entries),
+            "mark": Temp(self.temp + 3, 4 * sum(map(marks, self.bins)) * self.boxes.count),
+        }
 
     @property
-    def integers(self) -> tuple[int, ...]:
+    def integers(self) -> dict[str, int]:
         """Integer parameters of `Tables`."""
-        return (self.boxes.count, self.boxes.pictures, *self.bins, *self.sizes, *self.rooms)
+        down, along = self.rooms
+        return {
+            "boxes": self.boxes.count,
+            "pictures": self.boxes.pictures,
+            "ph": self.bins[0],
+            "pw": self.bins[1],
+            "sampled_h": self.sizes[0],
+            "sampled_w": self.sizes[1],
+            "down": down,
+            "along": along,
+        }
 
-    def launch(self, bad: Operand) -> tuple[tuple[Operand, ...], tuple[int, ...], int]:
+    def launch(self, bad: Operand) -> tuple[dict[str, Operand], dict[str, int], int]:
         """Operands, integers and chunks of `emit_tables`; `bad` counts boxes without a picture."""
-        offset, least = (0.5, float("-inf")) if self.aligned else (0.0, 1.0)
         chunks = max(1, -(-self.boxes.count // _BOXES))
-        integers = (
-            *self.integers,
-            *self.boxes.integers,
-            *map(real_word, (self.scale, offset, least)),
-            *(self.ratio, chunks),
-        )
-        return (*self.operands, *self.boxes.operands, bad), integers, chunks
+        integers = {
+            **self.integers,
+            **self.boxes.integers,
+            **sampling_reals(self.scale, aligned=self.aligned),
+            "ratio": self.ratio,
+            "chunks": chunks,
+        }
+        return {**self.operands, **self.boxes.operands, "bad": bad}, integers, chunks
 
     @property
     def weight_bytes(self) -> int:
         """Bytes of a weight, and of the sums of what is weighted."""
         return 8 if self.code.weight == "float64" else 4
+
+
+def sampling_reals(scale: float, *, aligned: bool) -> dict[str, int]:
+    """What `Sampling` asks for beside the ratio, as parameters."""
+    offset, least = (0.5, float("-inf")) if aligned else (0.0, 1.0)
+    return {"scale": real_word(scale), "offset": real_word(offset), "least": real_word(least)}
 
 
 class Tables:
@@ -126,7 +143,9 @@ class Tables:
         """After all pointers."""
         k = self.k
         self.boxes, self.pictures, self.rows, self.columns = k.integers("boxes pictures ph pw")
-        self.height, self._width, self.room, self._along = k.integers("h w down along")
+        self.height, self._width, self.room, self._along = k.integers(
+            "sampled_h sampled_w down along"
+        )
         self.order.sized(self.boxes, self.pictures)
 
     def of(self, box: Int) -> tuple[Axis, Axis]:

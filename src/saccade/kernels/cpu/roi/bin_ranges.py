@@ -18,7 +18,8 @@ from saccade.backends.cpu.codegen.calling import real_word
 from saccade.backends.cpu.codegen.language import Kernel, Ptr
 from saccade.backends.cpu.codegen.values import I32, Bool, Int, Vec, lanes_picked, literal
 from saccade.backends.cpu.codegen.vectors import type_suffix
-from saccade.kernels.base import Call, Operand, Temp, View
+from saccade.kernels.base import Operand, Temp, View
+from saccade.kernels.cpu.base import Call
 from saccade.kernels.cpu.roi.box_operands import (
     Boxes,
     BoxesCode,
@@ -79,22 +80,33 @@ class RangesPlan:
         )
 
     @property
-    def operands(self) -> tuple[Operand, ...]:
+    def operands(self) -> dict[str, Operand]:
         """Pointer parameters of `Ranges`."""
-        return (self.boxes.order(0), Temp(1, 8 * sum(self.bins) * self.boxes.count))
+        ranges = Temp(1, 8 * sum(self.bins) * self.boxes.count)
+        return {"order": self.boxes.order(0), "ranges": ranges}
 
     @property
-    def integers(self) -> tuple[int, ...]:
+    def integers(self) -> dict[str, int]:
         """Integer parameters of `Ranges`."""
-        return (self.boxes.count, self.boxes.pictures, *self.bins)
+        return {
+            "boxes": self.boxes.count,
+            "pictures": self.boxes.pictures,
+            "ph": self.bins[0],
+            "pw": self.bins[1],
+        }
 
-    def launch(self, bad: Operand) -> tuple[tuple[Operand, ...], tuple[int, ...], int]:
+    def launch(self, bad: Operand) -> tuple[dict[str, Operand], dict[str, int], int]:
         """Operands, integers and chunks of `emit_ranges`; `bad` counts boxes without a picture."""
         chunks = max(1, -(-self.boxes.count // _BOXES))
-        integers = (
-            *self.integers, *self.boxes.integers, *self.sizes, real_word(self.scale), chunks,
-        )  # fmt: skip
-        return (*self.operands, *self.boxes.operands, bad), integers, chunks
+        integers = {
+            **self.integers,
+            **self.boxes.integers,
+            "h": self.sizes[0],
+            "w": self.sizes[1],
+            "scale": real_word(self.scale),
+            "chunks": chunks,
+        }
+        return {**self.operands, **self.boxes.operands, "bad": bad}, integers, chunks
 
 
 class Ranges:
@@ -106,7 +118,7 @@ class Ranges:
 
     def declare_integers(self) -> None:
         """After all pointers."""
-        self.boxes, self.pictures, self.rows, self.columns = self.k.integers("boxes n ph pw")
+        self.boxes, self.pictures, self.rows, self.columns = self.k.integers("boxes pictures ph pw")
         self.order.sized(self.boxes, self.pictures)
 
     def of(self, box: Int) -> tuple[Ptr, Ptr]:

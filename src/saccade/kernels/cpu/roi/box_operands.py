@@ -13,9 +13,10 @@ from dataclasses import dataclass
 from saccade.backends.cpu.codegen.language import Kernel, Ptr
 from saccade.backends.cpu.codegen.values import I32, Bool, Int, IntLike, Mask, Vec
 from saccade.ir import DType
-from saccade.kernels.base import Call, In, Operand, Temp, View
+from saccade.kernels.base import In, Operand, Temp, View
+from saccade.kernels.cpu.base import Call
 from saccade.kernels.cpu.floats import FLOATS, load_one, wide
-from saccade.kernels.machine import machine
+from saccade.kernels.cpu.machine import machine
 
 __all__ = [
     "Boxes",
@@ -65,8 +66,8 @@ class BoxesPlan:
     """A call's boxes: code, pointer and integer parameters of `Boxes`, and how many there are."""
 
     code: BoxesCode
-    operands: tuple[Operand, ...]
-    integers: tuple[int, ...]
+    operands: dict[str, Operand]
+    integers: dict[str, int]
     count: int
     pictures: int
 
@@ -112,9 +113,14 @@ def plan_boxes(call: Call, data: View, pictures: int, at: int = 1) -> BoxesPlan:
     index = call.inputs[at + 1] if named else None
     geometry = wide(boxes.dtype.value, data.dtype.value)
     code = BoxesCode(boxes.dtype.value, geometry, index.dtype.value if index else "")
-    operands = (In(at), In(at + 1 if named else at))
-    step = index.strides[0] if index else boxes.strides[0]
-    integers = (boxes.shape[0], pictures, *boxes.strides, step)
+    operands: dict[str, Operand] = {"boxes": In(at), "pictures": In(at + 1 if named else at)}
+    integers = {
+        "box_count": boxes.shape[0],
+        "picture_count": pictures,
+        "box_step": boxes.strides[0],
+        "box_column": boxes.strides[1],
+        "picture_step": index.strides[0] if index else boxes.strides[0],
+    }
     return BoxesPlan(code, operands, integers, boxes.shape[0], max(1, pictures))
 
 
@@ -129,7 +135,7 @@ class Boxes:
     def declare_integers(self) -> None:
         """After all pointers."""
         self.count, self.pictures, self.step, self.column, self.index_step = self.k.integers(
-            "boxes pictures box_step box_column picture_step"
+            "box_count picture_count box_step box_column picture_step"
         )
 
     def corner(self, box: Int, which: int) -> Vec:

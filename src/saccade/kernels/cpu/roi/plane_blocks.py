@@ -12,7 +12,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from saccade.backends.cpu.target import Target
-from saccade.kernels.base import Call, Launch, Operand, Temp, View
+from saccade.kernels.base import Launch, Operand, Temp, View
+from saccade.kernels.cpu.base import Call
 from saccade.kernels.cpu.movement.copy_code import copy_launch
 from saccade.kernels.cpu.roi.channel_blocks import flat_planes
 

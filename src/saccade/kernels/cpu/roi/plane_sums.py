@@ -14,12 +14,12 @@ from saccade.backends.cpu.codegen.values import Int
 from saccade.kernels.cpu.floats import lanes_of, store
 from saccade.kernels.cpu.roi.box_operands import Order
 
-__all__ = ["Planes"]
+__all__ = ["Planes", "plane_integers"]
 
 
 @dataclass(frozen=True, slots=True)
 class Planes:
-    """Integer parameters of the phase, in order.
+    """Integer parameters of the phase, with the prefix `plane_`.
 
     Attributes:
         pictures, channels, pixels: How many planes of which size.
@@ -68,3 +68,17 @@ class Planes:
             with k.when(whole < self.pixels):
                 rest = plane.vec(whole, None, lanes)
                 store(k, to, rest, whole, k.first(self.pixels - whole, lanes))
+
+
+def plane_integers(
+    pictures: int, channels: int, pixels: int, steps: tuple[int, int, int]
+) -> dict[str, int]:
+    """The values of `Planes`."""
+    return {
+        "plane_pictures": pictures,
+        "plane_channels": channels,
+        "plane_pixels": pixels,
+        "plane_picture_step": steps[0],
+        "plane_channel_step": steps[1],
+        "plane_start": steps[2],
+    }

@@ -10,27 +10,18 @@ where they are. Refuses results whose channels are not neighbours and whose bins
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from saccade.backends.cpu.codegen.language import Kernel
-from saccade.kernels.base import (
-    Call,
-    CpuKernel,
-    In,
-    Launch,
-    Operand,
-    Out,
-    Scratch,
-    Temp,
-    one_way,
-)
+from saccade.kernels.base import In, Launch, Operand, Out, Scratch, Temp
+from saccade.kernels.cpu.base import Call, CpuKernel, one_way
 from saccade.kernels.cpu.floats import FLOATS, wide
+from saccade.kernels.cpu.machine import machine
 from saccade.kernels.cpu.movement.copy_code import CopyConfig, emit_copy
 from saccade.kernels.cpu.roi.bin_ranges import RangesCode, RangesPlan, emit_ranges
 from saccade.kernels.cpu.roi.box_operands import refuse_boxes
 from saccade.kernels.cpu.roi.channel_blocks import NO_COPY, cached_blocks, flat_planes, gather_block
 from saccade.kernels.cpu.roi.pool_maxima import MaximaCode, emit_maxima
-from saccade.kernels.machine import machine
 from saccade.opdefs.roi_pool import RoiPool
 
 __all__ = ["ROI_POOL", "RoiPoolConfig"]
@@ -98,8 +89,7 @@ def _blocks(call: Call, ranges: RangesPlan) -> Iterator[Launch]:
             continue
         temp = Temp(_PICTURES, nbytes)
         copy = gather_block(x, In(0), temp, pictures, part, call.target, call.threads)
-        config = RoiPoolConfig("copy", copy=copy.config)
-        yield Launch(config, copy.operands, copy.integers, copy.chunks)
+        yield replace(copy, config=RoiPoolConfig("copy", copy=copy.config))
         yield _maxima(call, ranges, temp, pictures, part)
 
 
@@ -123,21 +113,29 @@ def _maxima(
     tall = min(rows, max(1, _BINS // columns))
     pitch = -(-count // lanes) * lanes
     kept = -(-tall * columns // lanes) * lanes * pitch  # squares reach past the last bin
-    scratch = (Scratch(kept * (wide_bytes + 4 * call.op.places)),)
+    scratch = {"bins": Scratch(kept * (wide_bytes + 4 * call.op.places))} if planar else {}
     work = _PIXELS * rows * columns * count
     parts = max(1, min(_PARTS, -(-boxes * work // _PART), boxes))
-    integers = [*ranges.integers, parts, *pictures, count, *steps, start, w, pitch, tall, kept]
-    for view in results:
-        step = view.strides[1] if planar else view.strides[3]
-        integers += (view.strides[0], view.strides[2], step, c0 * view.strides[1])
-    operands: list[Operand] = [source, *map(Out, range(len(results))), *ranges.operands]
+    integers = {
+        **ranges.integers,
+        "parts": parts,
+        "first": pictures[0],
+        "last": pictures[1],
+        "channels": count,
+        **dict(zip(("x_n", "x_h", "x_w"), steps, strict=True)),
+        "x_start": start,
+        **{"width": w, "pitch": pitch, "tall": tall, "kept": kept},
+    }
+    operands: dict[str, Operand] = {"x": source}
+    for name, index, view in zip(("out", "places"), range(2), results, strict=False):
+        operands[name] = Out(index)
+        integers[f"{name}_box"] = view.strides[0]
+        integers[f"{name}_row"] = view.strides[2]
+        integers[f"{name}_step"] = view.strides[1] if planar else view.strides[3]
+        integers[f"{name}_start"] = c0 * view.strides[1]
+    operands |= {**ranges.operands, **scratch}
     code = MaximaCode(x.dtype.value, vectors, planar, call.op.places)
-    return Launch(
-        RoiPoolConfig("maxima", maxima=code),
-        (*operands, *(scratch if planar else ())),
-        tuple(integers),
-        parts,
-    )
+    return Launch(RoiPoolConfig("maxima", maxima=code), operands, integers, parts)
 
 
 def emit(k: Kernel, config: RoiPoolConfig) -> None:

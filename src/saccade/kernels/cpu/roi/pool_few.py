@@ -9,23 +9,14 @@ from __future__ import annotations
 
 from saccade.backends.cpu.codegen.calling import real_word
 from saccade.backends.cpu.codegen.language import Kernel
-from saccade.kernels.base import (
-    Call,
-    CpuKernel,
-    In,
-    Launch,
-    Operand,
-    Out,
-    Scratch,
-    Temp,
-    one_way,
-)
+from saccade.kernels.base import In, Launch, Operand, Out, Scratch, Temp
+from saccade.kernels.cpu.base import Call, CpuKernel, one_way
 from saccade.kernels.cpu.floats import FLOATS
+from saccade.kernels.cpu.machine import machine
 from saccade.kernels.cpu.roi.box_operands import plan_boxes, refuse_boxes
 from saccade.kernels.cpu.roi.channel_blocks import flat_planes
 from saccade.kernels.cpu.roi.pool import guessed_pixels
 from saccade.kernels.cpu.roi.pool_few_code import ROWS, RowMaximaCode, emit_row_maxima
-from saccade.kernels.machine import machine
 from saccade.opdefs.roi_pool import RoiPool
 
 __all__ = ["ROI_POOL_FEW"]
@@ -61,20 +52,34 @@ def launch(call: Call) -> tuple[Launch, ...]:
     boxes = plan_boxes(call, x, n)
     bad: Operand = Out(1 + call.op.places) if call.op.report else Temp(0, 64)
     parts = count // max(1, _PART // max(1, rows * columns * channels)) + 1
-    integers = (
-        *boxes.integers, real_word(call.op.scale), rows, columns, channels, h, w,
-        *x.strides[:3], parts, *(step for view in results for step in view.strides[:2]),
-    )  # fmt: skip
+    integers = {
+        **boxes.integers,
+        "scale": real_word(call.op.scale),
+        **{"ph": rows, "pw": columns, "channels": channels, "h": h, "w": w},
+        "x_n": x.strides[0],
+        "x_c": x.strides[1],
+        "x_h": x.strides[2],
+        "parts": parts,
+    }
+    outs: dict[str, Operand] = {}
+    for name, index, view in zip(("out", "places"), range(2), results, strict=False):
+        outs[name] = Out(index)
+        integers[f"{name}_box"], integers[f"{name}_channel"] = view.strides[:2]
     nbytes = max(4, x.dtype.itemsize)
     lanes = call.target.lanes * 4 // nbytes
     sides = 2 if 2 * columns <= lanes else 1
     vectors = 2 if channels > sides else 1
-    scratch = (Scratch(ROWS * vectors * lanes * size) for size in (nbytes, 4))
+    size = ROWS * vectors * lanes
     code = RowMaximaCode(x.dtype.value, boxes.code, sides, vectors, call.op.places)
-    operands = (
-        In(0), *map(Out, range(len(results))), *boxes.operands, bad,
-        *scratch, Scratch(8 * max(1, rows)),
-    )  # fmt: skip
+    operands = {
+        "x": In(0),
+        **outs,
+        **boxes.operands,
+        "bad": bad,
+        "values": Scratch(size * nbytes),
+        "numbers": Scratch(size * 4),
+        "rows": Scratch(8 * max(1, rows)),
+    }
     return (Launch(code, operands, integers, parts),)
 
 

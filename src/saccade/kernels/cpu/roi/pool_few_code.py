@@ -75,7 +75,8 @@ class _RowMaxima:
         self.rows, self.columns, self.channels = k.integers("ph pw channels")
         self.height, self.width = k.integers("h w")
         self.x_n, self.x_c, self.x_h, self.parts = k.integers("x_n x_c x_h parts")
-        self.steps = [k.integers("box channel") for _ in self.results]
+        parts = ("box", "channel")
+        self.steps = [tuple(k.integer(f"{p.name}_{part}") for part in parts) for p in self.results]
         self.each = self.lanes // code.sides
         self.kept = k.first(self.columns, self.each)
 

@@ -10,22 +10,14 @@ A place beyond the picture is left out.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from saccade.backends.cpu.codegen.language import Kernel
 from saccade.backends.cpu.codegen.values import Bool, Int
-from saccade.kernels.base import (
-    Call,
-    CpuKernel,
-    In,
-    Launch,
-    Operand,
-    Out,
-    Scratch,
-    Temp,
-    one_way,
-)
+from saccade.kernels.base import In, Launch, Operand, Out, Scratch, Temp
+from saccade.kernels.cpu.base import Call, CpuKernel, one_way
 from saccade.kernels.cpu.floats import FLOATS, load_one, wide
+from saccade.kernels.cpu.machine import machine
 from saccade.kernels.cpu.movement.copy_code import CopyConfig, emit_copy
 from saccade.kernels.cpu.roi.box_operands import (
     Boxes,
@@ -37,13 +29,13 @@ from saccade.kernels.cpu.roi.box_operands import (
 )
 from saccade.kernels.cpu.roi.channel_blocks import NO_COPY
 from saccade.kernels.cpu.roi.plane_blocks import Planar, channel_blocks
-from saccade.kernels.cpu.roi.plane_sums import Planes
-from saccade.kernels.machine import machine
+from saccade.kernels.cpu.roi.plane_sums import Planes, plane_integers
 from saccade.opdefs.roi_pool import RoiPoolGradient
 
 __all__ = ["ROI_POOL_GRADIENT", "RoiPoolGradientConfig"]
 
 _ORDER, _BAD, _GRAD, _PLACES, _OUT = range(5)  # temporaries
+_STEPS = ("grad_k", "grad_c", "grad_start", "places_k", "places_c", "places_start")
 
 
 @dataclass(frozen=True)
@@ -77,8 +69,8 @@ def launch(call: Call) -> tuple[Launch, ...]:
     bad: Operand = Out(1) if call.op.report else Temp(_BAD, 64)
     first = Launch(
         RoiPoolGradientConfig("order", boxes.code),
-        (boxes.order(_ORDER), *boxes.operands, bad),
-        (boxes.count, boxes.pictures, *boxes.integers),
+        {"order": boxes.order(_ORDER), **boxes.operands, "bad": bad},
+        {"boxes": boxes.count, "pictures": boxes.pictures, **boxes.integers},
         1,
     )
     if not out.size:
@@ -102,23 +94,28 @@ def _block(call: Call, boxes: BoxesPlan, channels: tuple[int, int]) -> Iterator[
     (n, _, h, w), (_, _, p, q) = call.outputs[0].shape, call.inputs[0].shape
     element = grad.view.dtype.value
     lanes, nbytes = call.target.lanes, 8 if wide(element) == "float64" else 4
-    integers = (
-        *(boxes.count, boxes.pictures),
-        *(n, channels[1] - channels[0], h * w, *out.steps),
-        *(p * q, *grad.steps, *places.steps),
-    )
-    operands = (
-        *(grad.place, places.place, out.place, boxes.order(_ORDER)),
-        Scratch((h * w + lanes) * nbytes),
-    )
+    steps = (_STEPS, (*grad.steps, *places.steps))
+    integers = {
+        "boxes": boxes.count,
+        "pictures": boxes.pictures,
+        **plane_integers(n, channels[1] - channels[0], h * w, out.steps),
+        "bins": p * q,
+        **dict(zip(*steps, strict=True)),
+    }
+    operands = {
+        "grad": grad.place,
+        "places": places.place,
+        "out": out.place,
+        "order": boxes.order(_ORDER),
+        "plane": Scratch((h * w + lanes) * nbytes),
+    }
     config = RoiPoolGradientConfig("scatter", element=element)
     yield Launch(config, operands, integers, n * (channels[1] - channels[0]))
     yield from map(_copy, filter(None, [out.copied(call.target, call.threads, back=True)]))
 
 
 def _copy(found: Launch) -> Launch:
-    config = RoiPoolGradientConfig("copy", copy=found.config)
-    return Launch(config, found.operands, found.integers, found.chunks)
+    return replace(found, config=RoiPoolGradientConfig("copy", copy=found.config))
 
 
 def emit(k: Kernel, config: RoiPoolGradientConfig) -> None:
@@ -145,8 +142,8 @@ def _emit_scatter(k: Kernel, element: str) -> None:
     out, order = k.pointer("out", element), Order(k)
     plane = k.scratch("plane", wide(element))
     order.sized(*k.integers("boxes pictures"))
-    planes = k.sizes(Planes)
-    bins, *steps = k.integers("bins grad_k grad_c grad_start places_k places_c places_start")
+    planes = k.sizes(Planes, "plane_")
+    bins, *steps = k.integers(" ".join(("bins", *_STEPS)))
 
     def add(channel: Int, number: Int) -> None:
         box = order.box(number)

@@ -66,7 +66,8 @@ class _Maxima:
         self.scratch: list[Ptr] = []
         if scratch is not None:  # values, then places
             self.scratch = [scratch, (scratch + kept).viewed("int32")]
-        self.steps = [k.integers("box row step start") for _ in self.results]
+        parts = ("box", "row", "step", "start")
+        self.steps = [tuple(k.integer(f"{p.name}_{part}") for part in parts) for p in self.results]
 
     def emit(self) -> None:
         """A chunk is some of the boxes, in their order by picture."""

@@ -14,8 +14,10 @@ from math import prod
 
 from saccade.backends.cpu.codegen.language import Kernel, Ptr
 from saccade.backends.cpu.codegen.values import I32, Int, Vec, lanes_picked
-from saccade.kernels.base import Call, CpuKernel, In, Launch, Operand, Out, Temp, one_way
+from saccade.kernels.base import In, Launch, Out, Temp
+from saccade.kernels.cpu.base import Call, CpuKernel, one_way
 from saccade.kernels.cpu.floats import FLOATS, lanes_of, load, store, wide
+from saccade.kernels.cpu.machine import beyond_caches, machine
 from saccade.kernels.cpu.roi.bin_ranges import Ranges, RangesPlan
 from saccade.kernels.cpu.roi.box_operands import refuse_boxes
 from saccade.kernels.cpu.roi.plane_blocks import Planar, picture_blocks
@@ -31,7 +33,6 @@ from saccade.kernels.cpu.roi.ps_code import (
 )
 from saccade.kernels.cpu.roi.ps_runs import Runs, RunsPlan
 from saccade.kernels.cpu.roi.window_transpose import window_phase
-from saccade.kernels.machine import beyond_caches, machine
 from saccade.opdefs.ps_roi import PsRoi
 
 __all__ = ["PS_ROI"]
@@ -69,16 +70,17 @@ def launch(call: Call) -> tuple[Launch, ...]:
 
 def _mapping(boxes: int, channels: int) -> Launch:
     chunks = max(1, min(boxes, boxes * channels // _MAPPED))
-    return Launch(PsConfig("mapping"), (Out(1),), (boxes, channels, chunks), chunks)
+    integers = {"boxes": boxes, "channels": channels, "chunks": chunks}
+    return Launch(PsConfig("mapping"), {"mapping": Out(1)}, integers, chunks)
 
 
 def _planes(call: Call, plan: RegionsPlan) -> Iterator[Launch]:
     """For some pictures and channels at a time, what makes planes of them and what pools them."""
     (x, out), bins = (call.inputs[0], call.outputs[0]), prod(call.op.bins)
-    operands: tuple[Operand, ...] = plan.operands
+    operands = plan.operands
     code = PsCode(align=False, element=x.dtype.value)
     if isinstance(plan, RunsPlan):
-        operands += (blanks_of(plan),)
+        operands |= {"blanks": blanks_of(plan)}
         code = replace(code, tables=plan.tables.code, align=True)
     # Planes then go through memory: all channels of a pixel are read while it is there.
     streamed = x.channels_last and beyond_caches(call.target, x.nbytes)
@@ -89,13 +91,17 @@ def _planes(call: Call, plan: RegionsPlan) -> Iterator[Launch]:
         n, count = pictures[1] - pictures[0], (channels[1] - channels[0]) // bins
         side = min(_SIDE_BY_SIDE, key=lambda s: -(-count // s) * (s + _SHARED))
         groups, start = -(-count // side), channels[0] // bins * out.strides[1]
-        integers = (
-            *plan.integers,
-            *(pictures[0], n, count, groups, planar.row, *planar.steps),
-            *(*out.strides, start),
-        )
+        integers = {
+            **plan.integers,
+            **{"first": pictures[0], "n": n, "channels": count, "groups": groups},
+            "w": planar.row,
+            **dict(zip(("x_n", "x_c", "x_start"), planar.steps, strict=True)),
+            **dict(zip(("out_k", "out_c", "out_h", "out_w"), out.strides, strict=True)),
+            "out_start": start,
+        }
         config = PsConfig("planes", planes=replace(code, channels=side))
-        yield Launch(config, (planar.place, Out(0), *operands), integers, n * groups * bins)
+        ends = {"x": planar.place, "out": Out(0)}
+        yield Launch(config, {**ends, **operands}, integers, n * groups * bins)
 
 
 def _copies(call: Call, plan: RegionsPlan, planar: Planar, *, streamed: bool) -> Iterator[Launch]:

@@ -7,12 +7,13 @@ plane: a bin reads one channel only.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from saccade.backends.cpu.codegen.calling import real_word
 from saccade.backends.cpu.codegen.language import Kernel
 from saccade.backends.cpu.codegen.values import Int, Vec
-from saccade.kernels.base import Call, Launch, Operand, Temp
+from saccade.kernels.base import Launch, Operand, Temp
+from saccade.kernels.cpu.base import Call
 from saccade.kernels.cpu.floats import wide
 from saccade.kernels.cpu.movement.copy_code import CopyConfig, emit_copy
 from saccade.kernels.cpu.roi.bilinear_axis import Sampling
@@ -75,7 +76,7 @@ class PsConfig:
     @classmethod
     def copied(cls, found: Launch) -> Launch:
         """A phase of copying as one of this kernel."""
-        return Launch(cls("copy", copy=found.config), found.operands, found.integers, found.chunks)
+        return replace(found, config=cls("copy", copy=found.config))
 
 
 Regions = Runs | Ranges
@@ -115,13 +116,23 @@ def first_phases(
         Launch(PsConfig("tables", tables=code), operands, integers, chunks),
     )
     if packed:
-        config = PsConfig("runs", tables=code)
-        first += (Launch(config, runs.operands, runs.integers, runs.chunks),)
+        first += (replace(runs, config=PsConfig("runs", tables=code)),)
     if not blanks:
         return first
-    boxes, numbers = plan.tables.boxes, (real_word(plan.tables.scale), plan.tables.ratio)
-    config, operands = PsConfig("blanks", tables=code), (*boxes.operands, blanks_of(plan))
-    return *first, Launch(config, operands, (*boxes.integers, *plan.tables.bins, *numbers), 1)
+    return *first, _blanks(plan)
+
+
+def _blanks(plan: RunsPlan) -> Launch:
+    tables, boxes = plan.tables, plan.tables.boxes
+    integers = {
+        **boxes.integers,
+        "ph": tables.bins[0],
+        "pw": tables.bins[1],
+        "scale": real_word(tables.scale),
+        "ratio": tables.ratio,
+    }
+    operands = {**boxes.operands, "blanks": blanks_of(plan)}
+    return Launch(PsConfig("blanks", tables=tables.code), operands, integers, 1)
 
 
 def blanks_of(plan: RunsPlan) -> Temp:

@@ -12,13 +12,14 @@ from math import prod
 
 from saccade.backends.cpu.codegen.language import Kernel, Ptr
 from saccade.backends.cpu.codegen.values import Int, Vec
-from saccade.kernels.base import Call, CpuKernel, In, Launch, Out, Scratch, one_way
+from saccade.kernels.base import In, Launch, Out, Scratch
+from saccade.kernels.cpu.base import Call, CpuKernel, one_way
 from saccade.kernels.cpu.floats import FLOATS, lanes_of, load_one, wide
 from saccade.kernels.cpu.roi.bin_ranges import Ranges, RangesPlan
 from saccade.kernels.cpu.roi.box_operands import gradient_cost, refuse_boxes
 from saccade.kernels.cpu.roi.channel_blocks import flat_planes
 from saccade.kernels.cpu.roi.plane_blocks import Planar, picture_blocks
-from saccade.kernels.cpu.roi.plane_sums import Planes
+from saccade.kernels.cpu.roi.plane_sums import Planes, plane_integers
 from saccade.kernels.cpu.roi.ps_code import (
     PsCode,
     PsConfig,
@@ -72,12 +73,16 @@ def _planes(call: Call, plan: RegionsPlan) -> Iterator[Launch]:
     for pictures, channels in picture_blocks(view, call.target.l3 * 3 // 4, prod(call.op.bins)):
         out = Planar(view, Out(0), _PICTURES, channels, pictures)
         n, count = pictures[1] - pictures[0], channels[1] - channels[0]
-        integers = (
-            *(*plan.integers, n, count, h * w, *out.steps, pictures[0], channels[0], w),
-            *grad.strides,
-        )
-        scratch = Scratch((h * w + call.target.lanes) * nbytes)
-        operands = (In(0), out.place, *plan.operands, scratch)
+        integers = {
+            **plan.integers,
+            **plane_integers(n, count, h * w, out.steps),
+            "picture": pictures[0],
+            "first": channels[0],
+            "w": w,
+            **dict(zip(("grad_k", "grad_c", "grad_h", "grad_w"), grad.strides, strict=True)),
+        }
+        plane = Scratch((h * w + call.target.lanes) * nbytes)
+        operands = {"grad": In(0), "out": out.place, **plan.operands, "plane": plane}
         yield Launch(PsConfig("planes", planes=code), operands, integers, n * count)
         copy = out.copied(call.target, call.threads, back=True)
         if copy is not None:
@@ -99,7 +104,7 @@ def _emit_planes(k: Kernel, code: PsCode) -> None:
     found: Regions = Runs(k, code.tables) if code.align else Ranges(k)
     plane = k.scratch("plane", wide(code.element))
     found.declare_integers()
-    planes = k.sizes(Planes)
+    planes = k.sizes(Planes, "plane_")
     picture, first, width = k.integers("picture first w")
     grad_k, grad_c, grad_h, grad_w = k.integers("grad_k grad_c grad_h grad_w")
 

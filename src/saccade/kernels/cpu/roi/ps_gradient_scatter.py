@@ -14,7 +14,8 @@ from collections.abc import Iterator
 
 from saccade.backends.cpu.codegen.language import Kernel, Ptr
 from saccade.backends.cpu.codegen.values import Int, Vec
-from saccade.kernels.base import Call, In, Launch, Operand, Out, Scratch, Temp
+from saccade.kernels.base import In, Launch, Operand, Out, Scratch, Temp
+from saccade.kernels.cpu.base import Call
 from saccade.kernels.cpu.floats import lanes_of, load, wide
 from saccade.kernels.cpu.roi.bilinear_axis import Axis
 from saccade.kernels.cpu.roi.bilinear_tables import Tables, TablesPlan
@@ -50,15 +51,18 @@ def spread_phases(call: Call, boxes: TablesPlan | RangesPlan, temp: int) -> Iter
     room = max(1, call.target.l2 // 2 // (w * p * q * nbytes))
     blocks = -(-channels // room)
     block = -(-channels // blocks)
-    integers = (
-        *boxes.integers,
-        *(n, h, w, channels, blocks, block),
-        *steps,
-        *(out.strides[0], out.strides[2], out.strides[3]),
-    )
+    integers = {
+        **boxes.integers,
+        **{"n": n, "h": h, "w": w, "channels": channels, "blocks": blocks, "block": block},
+        **dict(zip(("grad_k", "grad_h", "grad_w"), steps, strict=True)),
+        "out_n": out.strides[0],
+        "out_h": out.strides[2],
+        "out_w": out.strides[3],
+    }
     # Vectors and squares reach past the last channel.
     kept = w * p * q * block + lanes * max(block, lanes)
-    operands = (source, Out(0), *boxes.operands, Scratch(kept * nbytes))
+    ends = {"grad": source, "out": Out(0)}
+    operands = {**ends, **boxes.operands, "sums": Scratch(kept * nbytes)}
     code = PsCode(align=False, element=element)
     if isinstance(boxes, TablesPlan):
         code = PsCode(boxes.code, align=True, element=element)

@@ -53,40 +53,46 @@ class RunsPlan:
         return down, min(along, bins + (self.tables.sizes[1] + 2 * bins) // self.lanes)
 
     @property
-    def operands(self) -> tuple[Operand, ...]:
+    def operands(self) -> dict[str, Operand]:
         """Pointer parameters of `Runs`."""
-        return (self.tables.operands[0], *self._packed)
+        return {"order": self.tables.operands["order"], **self._packed}
 
     @property
-    def _packed(self) -> tuple[Operand, ...]:
-        temps: list[Operand] = []
-        of_entries = ((_OF_ROW, 1), (_OF_RUN, self.lanes))
-        for bins, room, (numbers, weights) in zip(
+    def _packed(self) -> dict[str, Operand]:
+        temps: dict[str, Operand] = {}
+        of_entries = (("rows", _OF_ROW, 1), ("runs", _OF_RUN, self.lanes))
+        for bins, room, (name, numbers, weights) in zip(
             self.tables.bins, self.rooms, of_entries, strict=True
         ):
             entries = room * _GROUP * self._groups
-            for nbytes in (
-                4 * (bins * _GROUP + 1) * self._groups,
-                4 * numbers * entries,
-                self.tables.weight_bytes * weights * entries,
+            for part, nbytes in (
+                ("marks", 4 * (bins * _GROUP + 1) * self._groups),
+                ("numbers", 4 * numbers * entries),
+                ("weights", self.tables.weight_bytes * weights * entries),
             ):
-                temps.append(Temp(self.temp + len(temps), nbytes))
-        return tuple(temps)
+                temps[f"{name}_{part}"] = Temp(self.temp + len(temps), nbytes)
+        return temps
 
     @property
     def _groups(self) -> int:
         return max(1, -(-self.tables.boxes.count // _GROUP))
 
     @property
-    def integers(self) -> tuple[int, ...]:
+    def integers(self) -> dict[str, int]:
         """Integer parameters of `Runs`."""
-        boxes = self.tables.boxes
-        return (boxes.count, boxes.pictures, *self.tables.bins, *self.rooms)
+        boxes, (ph, pw) = self.tables.boxes, self.tables.bins
+        known = {"boxes": boxes.count, "pictures": boxes.pictures, "ph": ph, "pw": pw}
+        return known | self._room_integers
+
+    @property
+    def _room_integers(self) -> dict[str, int]:
+        rows, runs = self.rooms
+        return {"row_room": rows, "run_room": runs}
 
     def launch(self) -> Launch:
         """The phase; its config is a `TablesCode`."""
-        operands = (*self.tables.operands, *self._packed)
-        integers = (*self.tables.integers, *self.rooms, self._groups)
+        operands = self.tables.operands | self._packed
+        integers = {**self.tables.integers, **self._room_integers, "groups": self._groups}
         return Launch(self.tables.code, operands, integers, self._groups)
 
 
@@ -194,8 +200,8 @@ def emit_runs(k: Kernel, code: TablesCode) -> None:
     tables = Tables(k, code)
     down, along = _packed_pair(k, code)
     tables.declare_integers()
-    for packed, bins in ((down, tables.rows), (along, tables.columns)):
-        packed.sized(bins, k.integer("room"))
+    down.sized(tables.rows, k.integer("row_room"))
+    along.sized(tables.columns, k.integer("run_room"))
     groups = k.integer("groups")
     with k.chunks(groups) as group:
         first = group * _GROUP

@@ -71,15 +71,22 @@ def window_phase(
     _, _, h, w = x.shape
     planes = x.channels_last
     bands = -(-h // _BAND)
-    integers = (
-        *boxes.integers,
-        *(n0, n1 - n0, bands, h, w, c1 - c0),
-        *(x.strides[0], x.strides[2], x.strides[3 if planes else 1]),
-        *(n0 * x.strides[0] + c0 * x.strides[1], *pitches),
-    )
+    integers = {
+        **boxes.integers,
+        "first_picture": n0,
+        "window_pictures": n1 - n0,
+        **{"bands": bands, "height": h, "width": w, "channels": c1 - c0},
+        "x_n": x.strides[0],
+        "x_h": x.strides[2],
+        "x_step": x.strides[3 if planes else 1],
+        "x_start": n0 * x.strides[0] + c0 * x.strides[1],
+        "pitch": pitches[0],
+        "row": pitches[1],
+    }
     tables = boxes.code if isinstance(boxes, TablesPlan) else None
     code = WindowCode(tables, x.dtype.itemsize, planes, streamed)
-    return Launch(code, (In(0), temp, *boxes.operands), integers, (n1 - n0) * bands)
+    operands = {"x": In(0), "to": temp, **boxes.operands}
+    return Launch(code, operands, integers, (n1 - n0) * bands)
 
 
 def emit_window(k: Kernel, code: WindowCode) -> None:
@@ -96,7 +103,8 @@ class _Window:
         self.x, self.to = k.pointer("x", element), k.pointer("to", element)
         self.boxes = Ranges(k) if code.tables is None else Tables(k, code.tables)
         self.boxes.declare_integers()
-        self.first, self.pictures, self.bands = k.integers("first pictures bands")
+        self.first, self.pictures = k.integers("first_picture window_pictures")
+        self.bands = k.integer("bands")
         self.height, self.width, self.channels = k.integers("height width channels")
         self.x_n, self.x_h, self.x_step, self.x_start = k.integers("x_n x_h x_step x_start")
         self.pitch, self.row = k.integers("pitch row")

@@ -13,7 +13,9 @@ from dataclasses import dataclass
 from saccade.backends.cpu.codegen import math
 from saccade.backends.cpu.codegen.language import Kernel
 from saccade.backends.cpu.codegen.values import Vec
-from saccade.kernels.base import Call, CpuKernel, In, Launch, Out, one_way
+from saccade.kernels.base import In, Launch, Out, numbered
+from saccade.kernels.cpu.base import Call, CpuKernel, one_way
+from saccade.kernels.cpu.machine import machine
 from saccade.kernels.cpu.normalize.axis_sweep import (
     Place,
     Step,
@@ -24,7 +26,6 @@ from saccade.kernels.cpu.normalize.axis_sweep import (
 )
 from saccade.kernels.cpu.pointwise.vector_elements import FLOATS
 from saccade.kernels.cpu.refusals import refuse_repeats, refuse_types
-from saccade.kernels.machine import machine
 from saccade.opdefs.reduce import Softmax
 
 __all__ = ["SOFTMAX", "SoftmaxConfig"]
@@ -53,7 +54,7 @@ def launch(call: Call) -> tuple[Launch, ...]:
     """One phase."""
     plan = _plan(call)
     config = SoftmaxConfig(plan.code, call.op.log)
-    return (Launch(config, (Out(0), In(0)), plan.integers, plan.chunks),)
+    return (Launch(config, numbered((Out(0), In(0))), plan.integers, plan.chunks),)
 
 
 def emit(k: Kernel, config: SoftmaxConfig) -> None:

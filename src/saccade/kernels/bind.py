@@ -1,0 +1,165 @@
+"""The one place where a launch's operands become memory.
+
+Who owns the memory says where operands, results, constants and workspaces lie (`Places`): the
+arena of a plan, the caller's arrays of an operator, the guarded block of a test.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, NamedTuple, Protocol
+
+from saccade.kernels.base import In, Integers, Launch, Out, Packed, Packing, Scratch, Temp
+
+__all__ = ["Argument", "Binder", "Phase", "Places", "Ref", "Role", "Workspace", "lines"]
+
+_LINE = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Ref:
+    """Bytes of memory: `offset` into entry `base` of the table of bases.
+
+    The table holds the arena, then the inputs, then the outputs, then the plan's constants.
+    """
+
+    base: int
+    offset: int
+    nbytes: int
+
+
+class Role(Enum):
+    """What a phase's argument is: an operand or a result of the step, or memory that it needs."""
+
+    INPUT = "input"
+    OUTPUT = "output"
+    PACKED = "packed"
+    SCRATCH = "scratch"
+    TEMP = "temp"
+
+
+class Argument(NamedTuple):
+    """Memory that a phase gets.
+
+    Attributes:
+        name: Of the code's parameter.
+        role: What it is to the step.
+        ref: Where. For scratch, `nbytes` is per thread and the threads' parts lie side by side.
+    """
+
+    name: str
+    role: Role
+    ref: Ref
+
+
+@dataclass(frozen=True, slots=True)
+class Phase:
+    """One pass of the team over the chunks of a kernel.
+
+    Attributes:
+        config: What the kernel's code was specialised for.
+        arguments: For its pointer parameters, in any order.
+        integers: For its integer parameters, by name.
+        chunks: How many chunks there are to claim.
+    """
+
+    config: Any
+    arguments: tuple[Argument, ...]
+    integers: Integers
+    chunks: int
+
+
+class Places(Protocol):
+    """Where the memory of a call lies."""
+
+    def input(self, index: int) -> Ref:
+        """An operand."""
+
+    def output(self, index: int) -> Ref:
+        """A result."""
+
+    def packed(self, packing: Packing) -> Ref:
+        """A packed constant."""
+
+    def temp(self, operand: Temp) -> Ref:
+        """A temporary of the call."""
+
+    def scratch(self, before: int, nbytes: int) -> Ref:
+        """Scratch, `nbytes` of each thread; `before` are those of the phase's other scratch."""
+
+
+@dataclass(frozen=True, slots=True)
+class Workspace:
+    """Memory that a call needs while it runs.
+
+    Attributes:
+        temps: Bytes of each temporary.
+        scratch: Bytes of all threads' scratch in the phase that needs the most; phases share it.
+    """
+
+    temps: dict[int, int]
+    scratch: int
+
+
+def lines(nbytes: int) -> int:
+    """Bytes of whole lines of cache, so that what comes behind them is aligned."""
+    return -(-nbytes // _LINE) * _LINE
+
+
+@dataclass(frozen=True, slots=True)
+class Binder:
+    """Binds launches for a team.
+
+    Attributes:
+        threads: Its width.
+        whole_lines: Whether every thread's scratch begins at a line of cache, not only the first's.
+        larger: The maximum of two sizes.
+    """
+
+    threads: int
+    whole_lines: bool = False
+    larger: Callable[[int, int], int] = max
+
+    def workspace(self, launches: Iterable[Launch]) -> Workspace:
+        """What the phases of a call need."""
+        temps: dict[int, int] = {}
+        most = 0
+        for launch in launches:
+            scratch = 0
+            for operand in launch.operands.values():
+                if isinstance(operand, Scratch):
+                    scratch += self._all_shares(self._share(operand))
+                elif isinstance(operand, Temp):
+                    known, nbytes = temps.get(operand.index), operand.nbytes
+                    temps[operand.index] = nbytes if known is None else self.larger(known, nbytes)
+            most = self.larger(most, scratch)
+        return Workspace(temps, most)
+
+    def phase(self, launch: Launch, places: Places) -> Phase:
+        """The phase of a launch: each of its operands with its role and its place."""
+        before = 0
+        arguments = []
+        for name, operand in launch.operands.items():
+            if isinstance(operand, In):
+                role, ref = Role.INPUT, places.input(operand.index)
+            elif isinstance(operand, Out):
+                role, ref = Role.OUTPUT, places.output(operand.index)
+            elif isinstance(operand, Packed):
+                role, ref = Role.PACKED, places.packed(operand.packing)
+            elif isinstance(operand, Temp):
+                role, ref = Role.TEMP, places.temp(operand)
+            else:
+                share = self._share(operand)
+                role, ref = Role.SCRATCH, places.scratch(before, share)
+                before += self._all_shares(share)
+            arguments.append(Argument(name, role, ref))
+        return Phase(launch.config, tuple(arguments), launch.integers, launch.chunks)
+
+    def _share(self, operand: Scratch) -> int:
+        """Bytes of one thread's scratch."""
+        return lines(operand.nbytes) if self.whole_lines else operand.nbytes
+
+    def _all_shares(self, share: int) -> int:
+        return share * self.threads if self.whole_lines else lines(share * self.threads)

@@ -1,0 +1,82 @@
+"""Which kernels take a call, and which of them is the cheapest by its own estimate.
+
+The engine's selection (`layout.select`) and PyTorch's operators stand on it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
+
+from saccade.kernels.base import Call, Variant
+
+if TYPE_CHECKING:
+    from saccade.backend import Kernel
+
+__all__ = ["Candidate", "Candidates", "Passed"]
+
+K = TypeVar("K", bound="Kernel")
+
+
+class Passed(NamedTuple):
+    """A candidate that was not taken, and why."""
+
+    kernel: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.kernel}: {self.reason}"
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate(Generic[K]):
+    """A kernel that takes the call, its best variant for a nominal team, and the others."""
+
+    kernel: K
+    best: Variant
+    others: Iterator[Variant]
+
+    @property
+    def micros(self) -> float:
+        """Estimated, of the best variant."""
+        return self.best.micros
+
+
+@dataclass(frozen=True, slots=True)
+class Candidates(Generic[K]):
+    """What the kernels that were asked said.
+
+    Attributes:
+        able: Those that take the call, in the order of asking.
+        refused: The others.
+    """
+
+    able: tuple[Candidate[K], ...]
+    refused: tuple[Passed, ...]
+
+    @classmethod
+    def of(cls, call: Call, kernels: Iterable[K], team: int) -> Candidates[K]:
+        """Ask kernels about a call, whose sizes may be numbers of a formula.
+
+        Args:
+            call: The call.
+            kernels: In order of preference among equals.
+            team: Width of the team that variants are for, whatever the call's: algorithms round
+                differently, and no result may depend on the team (`Backend.nominal_threads`).
+        """
+        nominal = call if call.threads == team else replace(call, threads=team)
+        able, refused = [], []
+        for kernel in kernels:
+            reason = kernel.supports(call)
+            if reason is None:
+                variants = iter(kernel.variants(nominal))
+                able.append(Candidate(kernel, next(variants), variants))
+            else:
+                refused.append(Passed(kernel.name, reason))
+        return cls(tuple(able), tuple(refused))
+
+    @property
+    def cheapest(self) -> Candidate[K]:
+        """The first of those with the least estimate; there must be any."""
+        return min(self.able, key=lambda candidate: candidate.micros)
