@@ -39,10 +39,10 @@ CHECKED = [("avx512", True, 2, (1, 0)), ("avx2", True, 1, None)]
 def test_an_element_too_many_is_caught(hold):
     x = random_operands((64,), DType.F32, RNG)
     with pytest.raises(OutOfBoundsError, match=r"access x\[\d+\] of a buffer of 64 elements"):
-        hold(off_by(CUBE, 0), Cube(), [x], runs=CHECKED)
+        hold(off_by(CUBE, "size"), Cube(), [x], runs=CHECKED)
 
 
 def test_an_element_too_few_is_caught(hold):
     x = random_operands((65,), DType.F32, RNG)
     with pytest.raises(AssertionError):
-        hold(off_by(CUBE, 0, -1), Cube(), [x], runs=CHECKED)
+        hold(off_by(CUBE, "size", -1), Cube(), [x], runs=CHECKED)

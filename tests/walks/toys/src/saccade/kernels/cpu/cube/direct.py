@@ -15,8 +15,10 @@ from functools import partial
 from saccade.backends.cpu.codegen.calling import real_word
 from saccade.backends.cpu.codegen.language import Kernel
 from saccade.ir import DType
-from saccade.kernels.base import Call, CpuKernel, In, Launch, Out, Variant, View
-from saccade.kernels.machine import machine
+from saccade.kernels.base import In, Launch, Out, Variant, View
+from saccade.kernels.cpu.base import Call, CpuKernel
+from saccade.kernels.cpu.machine import machine
+from saccade.kernels.cpu.refusals import refuse_types
 from saccade.opdefs import Cube
 
 __all__ = ["CUBE", "CubeConfig"]
@@ -38,12 +40,9 @@ class CubeConfig:
 def supports(call: Call) -> str | None:
     """Why this kernel cannot take the call."""
     x, out = call.inputs[0], call.outputs[0]
-    for view in (x, out):
-        if view.dtype is not DType.F32:
-            return f"elements of type {view.dtype.value}"
     if x.strides != out.strides or not _dense(out):
         return "operand and result are not stored alike, without gaps"
-    return None
+    return refuse_types((x, out), {DType.F32})
 
 
 def _dense(view: View) -> bool:
@@ -59,10 +58,13 @@ def _dense(view: View) -> bool:
 def launch(call: Call, unroll: int) -> tuple[Launch, ...]:
     """One phase."""
     size = call.outputs[0].size
-    config = CubeConfig(unroll)
-    operands = (In(0), Out(0))
-    integers = (size, real_word(call.op.scale))
-    return (Launch(config, operands, integers, -(-size // _CHUNK)),)
+    phase = Launch(
+        CubeConfig(unroll),
+        operands={"x": In(0), "out": Out(0)},
+        integers={"size": size, "scale": real_word(call.op.scale)},
+        chunks=-(-size // _CHUNK),
+    )
+    return (phase,)
 
 
 def variants(call: Call) -> Iterator[Variant]:
