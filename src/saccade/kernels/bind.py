@@ -142,7 +142,8 @@ class Binder:
                 elif isinstance(operand, Temp):
                     known, nbytes = temps.get(operand.index), operand.nbytes
                     temps[operand.index] = nbytes if known is None else self.larger(known, nbytes)
-            most = self.larger(most, scratch)
+            if scratch is not most:  # a number of a formula decides nothing here
+                most = self.larger(most, scratch)
         return Workspace(temps, most)
 
     def phase(self, launch: Launch, places: Places) -> Phase:
