@@ -13,25 +13,8 @@ import pytest
 
 SOURCE = Path(__file__).parents[1] / "src" / "saccade"
 
-# Rooms within rooms; files beside these belong to the room around them.
-INNER = (
-    "backends/cpu/codegen",
-    "backends/cpu/fusions",
-    "backends/cpu/machines",
-    "backends/cpu/passes",
-    "backends/cpu/processor",
-    "backends/cpu/runtime",
-    "backends/cpu/store",
-    "backends/cpu/target",
-    "backends/cpu",
-    "backends/host",
-    "backends/lengths",
-    "backends/reference",
-    "kernels/cases",
-    "kernels/cpu",
-)
 # Room -> rooms that it imports besides itself: all of them, and no other. Files at the root of the
-# package are rooms too.
+# package are rooms too. Files beside a room within a room belong to the room around it.
 IMPORTS = {
     "errors": set(),
     "locks": set(),
@@ -242,7 +225,7 @@ def files():
 def room(name):
     """The room of a file or a module, by its path within the package."""
     name = name.removesuffix(".py")
-    inner = [one for one in INNER if name == one or name.startswith(f"{one}/")]
+    inner = [one for one in IMPORTS if "/" in one and f"{name}/".startswith(f"{one}/")]
     return max(inner, key=len) if inner else name.partition("/")[0]
 
 

@@ -1,11 +1,14 @@
-"""A made-up device, whole but for its speed: one kernel that takes everything, NumPy to run it."""
+"""A made-up device, whole but for its speed: one kernel that takes everything, NumPy to run it.
+
+It stands for a second device in tests, and is the one that CONTRIBUTING.md adds.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import TYPE_CHECKING
 
-from saccade.backend import Backend, Device
 from saccade.backends.cpu.arrays import HostArrays
 from saccade.backends.reference.backend import ReferenceProgram
 from saccade.errors import OptionError
@@ -14,38 +17,55 @@ from saccade.kernels.machine import Machine
 from saccade.layout import NoFusions, Preferred
 from saccade.passes import STANDARD
 
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable, Mapping, Sequence
+
+    from saccade.backend import Device, Store
+    from saccade.ir import Array, Graph, Op
+    from saccade.kernels.base import Call, Key, View
+    from saccade.layout import Laid
+    from saccade.options import Options
+    from saccade.passes import Pass
+    from saccade.plan import Plan
+    from saccade.processes import Processes
+    from saccade.tuning import Algorithms, Outcome, Progress
+
 
 @dataclass(frozen=True)
 class NullHardware:
+    """A `saccade.kernels.base.Hardware`."""
+
     isa: str = "null"
 
 
 @dataclass(frozen=True)
 class NullConfig:
+    """What its code would depend on."""
+
     family: str
 
 
 @dataclass(frozen=True)
 class NullKernel:
-    """Takes any call at 1 µs for each million elements that it touches."""
+    """A `saccade.backend.Kernel`; 1 µs for each million elements that a call touches."""
 
     name: str = "null.any"
     config: type = NullConfig
 
-    def supports(self, call):
+    def supports(self, call: Call) -> str | None:
         return None
 
-    def variants(self, call):
+    def variants(self, call: Call) -> tuple[Variant, ...]:
         micros = 1.0 + sum(view.size for view in (*call.inputs, *call.outputs)) / 1e6
         launch = Launch(
             NullConfig(call.op.family), {"y": Out(0)}, {"count": call.outputs[0].size}, 1
         )
         return (Variant(micros, lambda: (launch,)),)
 
-    def spares(self, call):
+    def spares(self, call: Call) -> tuple[Hashable, ...]:
         return ()
 
-    def aliases(self, call):
+    def aliases(self, call: Call) -> tuple[tuple[int, int], ...]:
         return ()
 
 
@@ -64,37 +84,53 @@ class NullBackend:
     nominal_threads = 1
     reuse_slowdown = 1.5
 
-    def __init__(self):
-        self.built = []
+    def __init__(self) -> None:
+        self.built: list[Plan] = []
 
     @property
-    def idle(self):
+    def idle(self) -> bool:
         return not self.built
 
-    def identity(self):
+    def identity(self) -> Mapping[str, str]:
         return MappingProxyType({"null": "device"})
 
-    def candidates(self, op):
+    def candidates(self, op: Op) -> Sequence[NullKernel]:
         return (KERNEL,)
 
-    def least_flops(self, op, inputs):
+    def least_flops(self, op: Op, inputs: Sequence[View]) -> float | None:
         return None
 
-    def available(self, kernel, config):
+    def available(self, kernel: str, config: Hashable) -> bool:
         return True
 
-    def spares(self, laid):
+    def spares(self, laid: Laid) -> tuple[Key, ...]:
         return ()
 
-    def adopt(self, plan):
+    def adopt(self, plan: Plan) -> None:
         self.built.append(plan)
 
-    def build(self, plan, graph, identity, ahead=None):
+    def build(
+        self,
+        plan: Plan,
+        graph: Graph,
+        identity: str,
+        ahead: Callable[[], Sequence[Key]] | None = None,
+    ) -> ReferenceProgram:
         self.built.append(plan)
         by_name = {value.name: array for value, array in graph.constants.items()}
         return ReferenceProgram(plan, [by_name[one.sources[0]] for one in plan.constants])
 
-    def tune(self, graph, identity, sizes, inputs, hints, *, seconds, report):
+    def tune(
+        self,
+        graph: Graph,
+        identity: str,
+        sizes: Mapping[str, int],
+        inputs: Sequence[Array],
+        hints: Algorithms,
+        *,
+        seconds: float | None,
+        report: Callable[[Progress], None],
+    ) -> Outcome:
         raise OptionError("the null device cannot be tuned")
 
 
@@ -104,24 +140,19 @@ class NullDevice:
     plans_for = "null"
     compiler = ""
     arrays = HostArrays()
+    operators: Mapping[str, type[Op]] = MappingProxyType({})
 
-    operators = MappingProxyType({})
-
-    def passes(self, options):
+    def passes(self, options: Options) -> tuple[Pass, ...]:
         return STANDARD
 
-    def kernel(self, name):
+    def kernel(self, name: str) -> NullKernel:
         return {KERNEL.name: KERNEL}[name]
 
-    def store(self, identity, options):
+    def store(self, identity: str | None, options: Options) -> None:
         return None
 
-    def backend(self, options, processes, store):
+    def backend(self, options: Options, processes: Processes, store: Store | None) -> NullBackend:
         return NullBackend()
 
 
-NULL = NullDevice()
-
-
-def is_typed(device: Device = NULL, backend: Backend = NullBackend()) -> None:  # noqa: B008
-    """For mypy: both are what the protocols ask for."""
+NULL: Device = NullDevice()

@@ -9,6 +9,8 @@ from frontend_models import text_model
 
 from saccade.errors import ModelError, UnsupportedModelError
 from saccade.frontend import onnx as frontend
+from saccade.frontend.onnx.importers import IMPORTERS
+from saccade.testing.support_table import support_table
 
 WEIGHTS = {
     "axis": np.array([1]), "b": np.ones((2, 4), np.float32), "i": np.zeros(2, np.int64),
@@ -55,3 +57,20 @@ def test_logarithms_of_integers_are_refused() -> None:
     body = "c = Cast<to=6>(x) y = ReduceLogSum(c)"
     with pytest.raises(UnsupportedModelError, match="logarithms of integers"):
         frontend.load(text_model(body, outputs="int32 y"))
+
+
+def test_an_operator_of_a_domain_of_its_own_is_not_looked_up_in_those_of_onnx(monkeypatch) -> None:
+    monkeypatch.setitem(IMPORTERS, ("own", "Same"), lambda call: [call.value(0)])
+    monkeypatch.setitem(
+        IMPORTERS, ("own", "Relu"), lambda call: [call.value(call.integer("at", 0))]
+    )
+    model = text_model("a = Same(x) y = Relu<at=1>(x, a)", "float[2, 3] x")
+    for node in model.graph.node:
+        node.domain = "own"
+    model.opset_import.add(domain="own", version=1)
+    graph = frontend.load(model)
+    assert graph.outputs == graph.inputs
+    assert "`own.Same`" in support_table()
+    model.graph.node[1].domain = ""
+    with pytest.raises(ModelError, match="no attribute 'at' in operator set 17"):
+        frontend.load(model)

@@ -106,7 +106,8 @@ def _summary(plan: Plan) -> list[str]:
     ]
     lines += [f"  {printable(step.name)}: {step.note}" for step in plan.reorders]
     lines += [
-        f"  on the host: {printable(s.name)}: {'; '.join(s.reasons)}"
+        f"  on the host: {printable(s.name)}: "
+        f"{'; '.join(s.reasons) or f'{plan.device} has no kernel for {s.op.family}'}"
         for s in plan.steps
         if s.kernel is None
     ]

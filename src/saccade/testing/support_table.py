@@ -48,7 +48,10 @@ def support_table() -> str:
 
 
 def _onnx() -> Iterator[str]:
-    remarks = {name: _remark(name, importer) for (_, name), importer in sorted(IMPORTERS.items())}
+    remarks = {
+        f"{domain}.{name}" if domain else name: _remark(name, importer)
+        for (domain, name), importer in sorted(IMPORTERS.items())
+    }
     yield _ONNX
     for name, remark in remarks.items():
         if remark:

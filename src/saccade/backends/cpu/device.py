@@ -10,7 +10,7 @@ from saccade.locks import forkless
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from saccade.backend import Store
+    from saccade.backend import Device, Store
     from saccade.backends.cpu.backend import CpuBackend
     from saccade.backends.cpu.store.bundle import Bundles
     from saccade.ir import Op
@@ -70,4 +70,4 @@ class CpuDevice:
         return CpuBackend(options, processes, store)
 
 
-CPU = CpuDevice()
+CPU: Device = CpuDevice()

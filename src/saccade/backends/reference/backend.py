@@ -12,12 +12,13 @@ from saccade.backends.lengths import cut_outputs
 from saccade.errors import OptionError, OutOfMemoryError
 from saccade.ir import Array, Graph
 from saccade.kernels.machine import Machine
-from saccade.plan import Plan, Step
+from saccade.plan import Plan
 
 if TYPE_CHECKING:
     from saccade.backend import Backend
     from saccade.kernels.base import Key
     from saccade.layout import Laid
+    from saccade.profile.types import Reading
     from saccade.tuning import Algorithms, Outcome, Progress
 
 __all__ = ["ReferenceBackend", "ReferenceProgram"]
@@ -55,7 +56,7 @@ class ReferenceProgram:
     def asked_again(self) -> None:
         """There is nothing to keep."""
 
-    def profile(self, inputs: Sequence[Array], repeat: int) -> list[tuple[Step, Array]]:
+    def profile(self, inputs: Sequence[Array], repeat: int) -> list[Reading]:
         """Nothing to say: the reference's time means nothing."""
         del inputs, repeat
         return []

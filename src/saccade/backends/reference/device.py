@@ -9,7 +9,7 @@ from saccade.devices import device_named
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from saccade.backend import Arrays, Kernel, Store
+    from saccade.backend import Arrays, Device, Kernel, Store
     from saccade.backends.reference.backend import ReferenceBackend
     from saccade.ir import Op
     from saccade.options import Options
@@ -60,4 +60,4 @@ class ReferenceDevice:
         return ReferenceBackend(device_named(_PLANS_AS).backend(options, processes, None))
 
 
-REFERENCE = ReferenceDevice()
+REFERENCE: Device = ReferenceDevice()

@@ -160,7 +160,7 @@ class _Lowering:
             self.lost.update(node.outputs)
             return
         call = Call(node, self._operands(node), self._opset(node), self.build, self.array_of)
-        wrong = fault(node, call.opset)
+        wrong = None if _domain(node.domain) else fault(node, call.opset)
         if wrong is not None:
             raise ModelError(f"{node.op_type} {call.name!r} {wrong}")
         try:

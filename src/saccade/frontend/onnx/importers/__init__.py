@@ -72,5 +72,7 @@ _DEFAULT: dict[str, Importer] = {
     "Upsample": resize.import_upsample,
 }
 
-IMPORTERS: dict[tuple[str, str], Importer] = {("", name): f for name, f in _DEFAULT.items()}
-"""Importers by domain and operator."""
+IMPORTERS: dict[tuple[str, str], Importer] = {
+    **{("", name): importer for name, importer in _DEFAULT.items()},
+}
+"""Importers by domain and operator; ONNX's own domain is the empty one."""
