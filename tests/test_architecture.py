@@ -209,7 +209,10 @@ IMPORTS = {
 }
 
 # Rooms whose types are all told: mypy can hold each use against each definition.
-TYPED = ("frontend", "opdefs", "passes", "profile", "tuning")
+TYPED = (
+    "ahead", "engine", "frontend", "layout", "model",
+    "opdefs", "passes", "plan", "profile", "tuning",
+)  # fmt: skip
 
 PEERS = {"onnxruntime", "openvino", "torch", "triton"}
 MAY_IMPORT_PEERS = ("ops/", "cli/")

@@ -57,8 +57,9 @@ class NullKernel:
 
     def variants(self, call: Call) -> tuple[Variant, ...]:
         micros = 1.0 + sum(view.size for view in (*call.inputs, *call.outputs)) / 1e6
-        config, size = NullConfig(call.op.family), call.outputs[0].size
-        launch = Launch(config, {"out": Out(0)}, {"size": size}, chunks=1)
+        launch = Launch(
+            NullConfig(call.op.family), {"y": Out(0)}, {"count": call.outputs[0].size}, 1
+        )
         return (Variant(micros, lambda: (launch,)),)
 
     def spares(self, call: Call) -> tuple[Hashable, ...]:

@@ -1,5 +1,6 @@
 """Plans of small graphs: memory that is shared only where nobody reads it any more."""
 
+import json
 from dataclasses import replace
 
 import numpy as np
@@ -13,7 +14,7 @@ from saccade.kernels.base import Scratch
 from saccade.layout import BufferKind
 from saccade.limits import Limits
 from saccade.opdefs import Conv2d, Move, Pointwise
-from saccade.plan import Plan, make
+from saccade.plan import Plan, Role, make
 from saccade.plan.floor import floor
 from saccade.testing.simulate import PlayError, live_masks
 
@@ -136,6 +137,22 @@ def test_every_thread_has_scratch_of_its_own(threads):
                     assert place.stop <= plan.arena_bytes
                     assert not own or (ref.offset % 64 == 0 and not taken[place].any())
                     taken[place] = True
+
+
+def test_a_plan_and_its_text_name_arguments_and_roles():
+    plan = plan_of(chain(1), 3)
+    found = {
+        (argument.name, argument.role)
+        for again in (plan, Plan.from_json(plan.to_json()))
+        for step in again.steps
+        for phase in step.phases
+        for argument in phase.arguments
+    }
+    assert {("w", Role.PACKED), ("x", Role.INPUT), ("y", Role.OUTPUT)} <= found
+    assert Plan.from_json(plan.to_json()) == plan
+    (phase,) = plan.steps[1].phases
+    assert phase.integers["taps_r"] == 1
+    assert json.loads(plan.to_json())["steps"][1]["phases"][0]["arguments"][0][:2] == ["x", "input"]
 
 
 def test_a_host_step_stands_where_no_kernel_takes_the_operator():

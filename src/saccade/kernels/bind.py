@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, NamedTuple, Protocol
 
-from saccade.kernels.base import In, Integers, Launch, Out, Packed, Packing, Scratch, Temp
+from saccade.kernels.base import In, Integers, Launch, Operand, Out, Packed, Packing, Scratch, Temp
 
 __all__ = ["Argument", "Binder", "Phase", "Places", "Ref", "Role", "Workspace", "lines"]
 
@@ -38,6 +38,15 @@ class Role(Enum):
     PACKED = "packed"
     SCRATCH = "scratch"
     TEMP = "temp"
+
+
+_ROLES: dict[type[Operand], Role] = {
+    In: Role.INPUT,
+    Out: Role.OUTPUT,
+    Packed: Role.PACKED,
+    Scratch: Role.SCRATCH,
+    Temp: Role.TEMP,
+}
 
 
 class Argument(NamedTuple):
@@ -90,8 +99,7 @@ class Places(Protocol):
         """Scratch, `nbytes` of each thread; `before` are those of the phase's other scratch."""
 
 
-@dataclass(frozen=True, slots=True)
-class Workspace:
+class Workspace(NamedTuple):
     """Memory that a call needs while it runs.
 
     Attributes:
@@ -134,7 +142,8 @@ class Binder:
                 elif isinstance(operand, Temp):
                     known, nbytes = temps.get(operand.index), operand.nbytes
                     temps[operand.index] = nbytes if known is None else self.larger(known, nbytes)
-            most = self.larger(most, scratch)
+            if scratch is not most:  # a number of a formula decides nothing here
+                most = self.larger(most, scratch)
         return Workspace(temps, most)
 
     def phase(self, launch: Launch, places: Places) -> Phase:
@@ -143,18 +152,18 @@ class Binder:
         arguments = []
         for name, operand in launch.operands.items():
             if isinstance(operand, In):
-                role, ref = Role.INPUT, places.input(operand.index)
+                ref = places.input(operand.index)
             elif isinstance(operand, Out):
-                role, ref = Role.OUTPUT, places.output(operand.index)
+                ref = places.output(operand.index)
             elif isinstance(operand, Packed):
-                role, ref = Role.PACKED, places.packed(operand.packing)
+                ref = places.packed(operand.packing)
             elif isinstance(operand, Temp):
-                role, ref = Role.TEMP, places.temp(operand)
+                ref = places.temp(operand)
             else:
                 share = self._share(operand)
-                role, ref = Role.SCRATCH, places.scratch(before, share)
+                ref = places.scratch(before, share)
                 before += self._all_shares(share)
-            arguments.append(Argument(name, role, ref))
+            arguments.append(Argument(name, _ROLES[type(operand)], ref))
         return Phase(launch.config, tuple(arguments), launch.integers, launch.chunks)
 
     def _share(self, operand: Scratch) -> int:

@@ -79,4 +79,6 @@ class Candidates(Generic[K]):
     @property
     def cheapest(self) -> Candidate[K]:
         """The first of those with the least estimate; there must be any."""
-        return min(self.able, key=lambda candidate: candidate.micros)
+        if len(self.able) == 1:
+            return self.able[0]
+        return min(self.able, key=lambda candidate: candidate.best.micros)

@@ -96,13 +96,14 @@ class Selector:
         kernel, cost, measured = best.kernel, best.micros, None
         if tuned is not None:
             kernel, cost, measured = tuned.kernel, cost * tuned.ratio, tuned.micros
-        others = sorted(found.able, key=lambda candidate: candidate.micros)
-        slower = (
-            Passed(other.kernel.name, f"{other.micros:.1f} µs estimated")
-            for other in others
-            if other.kernel is not kernel
-        )
-        passed = (*found.refused, *slower)
+        passed = found.refused
+        if len(found.able) > 1 or kernel is not best.kernel:
+            others = sorted(found.able, key=lambda candidate: candidate.best.micros)
+            passed += tuple(
+                Passed(other.kernel.name, f"{other.micros:.1f} µs estimated")
+                for other in others
+                if other.kernel is not kernel
+            )
         choice = Choice(kernel, cost, passed, kernel.aliases(call), measured)
         return _Decision(choice, best, None if tuned is None else tuned.launches)
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 import dataclasses
 import json
 import typing
+from collections.abc import Hashable
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, TypedDict
 
 from saccade.devices import device_named
 from saccade.errors import PlanError
@@ -21,10 +22,41 @@ from saccade.kernels.machine import Machine
 from saccade.layout.types import Searched
 from saccade.plan.types import Argument, Constant, Cut, Phase, Plan, Port, Ref, Role, Slot, Step
 
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
 __all__ = ["dump", "load"]
 
 _VERSION = 5  # of the format; no other is read
 _MALFORMED = (KeyError, TypeError, ValueError, IndexError, AttributeError, RecursionError)
+
+
+_SlotRecord = tuple[list[int], str, list[int], list[int]]
+
+
+class _PhaseRecord(TypedDict):
+    """A phase in JSON; each argument is its name, its role and its place."""
+
+    config: dict[str, object]
+    arguments: list[tuple[str, str, list[int]]]
+    integers: dict[str, int | list[int]]
+    chunks: int
+
+
+class _StepRecord(TypedDict):
+    """A step in JSON."""
+
+    name: str
+    op: list[object]
+    inputs: list[_SlotRecord]
+    outputs: list[_SlotRecord]
+    kernel: str | None
+    phases: list[_PhaseRecord]
+    estimate: float
+    reasons: list[str]
+    note: str
+    measured: bool
+    least_flops: float | None
 
 
 def dump(plan: Plan) -> str:
@@ -66,8 +98,8 @@ def load(text: str) -> Plan:
             record["sizes"],
             record["threads"],
             record["isa"],
-            tuple(Port(*_tuples(port)) for port in record["inputs"]),
-            tuple(Port(*_tuples(port)) for port in record["outputs"]),
+            tuple(_read_port(*port) for port in record["inputs"]),
+            tuple(_read_port(*port) for port in record["outputs"]),
             tuple(_read_constant(*entry) for entry in record["constants"]),
             tuple(_read_step(entry, record["device"]) for entry in record["steps"]),
             record["arena_bytes"],
@@ -85,17 +117,26 @@ def load(text: str) -> Plan:
         raise PlanError(f"this is not a plan: {error!r}") from error
 
 
-def _constant(constant: Constant) -> list[Any]:
+def _read_port(name: str, dtype: str, shape: list[int]) -> Port:
+    return Port(name, dtype, tuple(shape))
+
+
+def _constant(constant: Constant) -> list[object]:
     packing = constant.packing
     return [constant.sources, packing and _values(packing), constant.nbytes]
 
 
-def _read_constant(sources: list[str], packing: list[Any] | None, nbytes: int) -> Constant:
-    found = None if packing is None else Packing(*_tuples(packing))
-    return Constant(tuple(sources), found, nbytes)
+def _read_constant(
+    sources: list[str], packing: tuple[str, list[object], list[int], int] | None, nbytes: int
+) -> Constant:
+    if packing is None:
+        return Constant(tuple(sources), None, nbytes)
+    function, parameters, inputs, size = packing
+    how = Packing(function, tuple(map(_tuples, parameters)), tuple(inputs), size)
+    return Constant(tuple(sources), how, nbytes)
 
 
-def _step(step: Step) -> dict[str, Any]:
+def _step(step: Step) -> dict[str, object]:
     return {
         "name": step.name,
         "op": encode_op(step.op),
@@ -111,7 +152,7 @@ def _step(step: Step) -> dict[str, Any]:
     }
 
 
-def _read_step(entry: dict[str, Any], device: str) -> Step:
+def _read_step(entry: _StepRecord, device: str) -> Step:
     kernel = entry["kernel"]
     return Step(
         entry["name"],
@@ -119,7 +160,7 @@ def _read_step(entry: dict[str, Any], device: str) -> Step:
         tuple(_read_slot(*slot) for slot in entry["inputs"]),
         tuple(_read_slot(*slot) for slot in entry["outputs"]),
         kernel,
-        tuple(_read_phase(device, kernel, phase) for phase in entry["phases"]),
+        () if kernel is None else tuple(_read_phase(device, kernel, p) for p in entry["phases"]),
         entry["estimate"],
         tuple(entry["reasons"]),
         entry["note"],
@@ -128,7 +169,7 @@ def _read_step(entry: dict[str, Any], device: str) -> Step:
     )
 
 
-def _slot(slot: Slot) -> list[Any]:
+def _slot(slot: Slot) -> list[object]:
     view = slot.view
     return [_values(slot.ref), view.dtype.value, view.shape, view.strides]
 
@@ -137,7 +178,7 @@ def _read_slot(ref: list[int], dtype: str, shape: list[int], strides: list[int])
     return Slot(Ref(*ref), View(DType(dtype), tuple(shape), tuple(strides)))
 
 
-def _phase(phase: Phase) -> dict[str, Any]:
+def _phase(phase: Phase) -> dict[str, object]:
     return {
         "config": phase.config,
         "arguments": [(a.name, a.role.value, _values(a.ref)) for a in phase.arguments],
@@ -146,45 +187,48 @@ def _phase(phase: Phase) -> dict[str, Any]:
     }
 
 
-def _read_phase(device: str, kernel: str, entry: dict[str, Any]) -> Phase:
+def _read_phase(device: str, kernel: str, entry: _PhaseRecord) -> Phase:
     config = _record(device_named(device).kernel(kernel).config, entry["config"])
     arguments = tuple(Argument(n, Role(role), Ref(*ref)) for n, role, ref in entry["arguments"])
-    integers = {name: _tuples(value) for name, value in entry["integers"].items()}
+    integers = {
+        name: tuple(value) if isinstance(value, list) else value
+        for name, value in entry["integers"].items()
+    }
     return Phase(config, arguments, integers, entry["chunks"])
 
 
 @lru_cache(maxsize=64)
-def _hints(kind: Any) -> dict[str, Any]:  # noqa: ANN401 - a dataclass
+def _hints(kind: type) -> dict[str, type]:
     return typing.get_type_hints(kind)
 
 
 @lru_cache(maxsize=64)
-def _names(kind: Any) -> tuple[str, ...]:  # noqa: ANN401 - a dataclass
+def _names(kind: type[DataclassInstance]) -> tuple[str, ...]:
     return tuple(field.name for field in dataclasses.fields(kind))
 
 
-def _values(record: Any) -> list[Any]:  # noqa: ANN401 - a dataclass
+def _values(record: DataclassInstance) -> list[object]:
     """Its fields, not copied all the way down, which would take as long as planning."""
-    kind: Any = type(record)
-    return [getattr(record, name) for name in _names(kind)]
+    return [getattr(record, name) for name in _names(type(record))]
 
 
-def _named(record: Any) -> dict[str, Any]:  # noqa: ANN401 - a dataclass
+def _named(record: DataclassInstance) -> dict[str, object]:
     """A config, or a record inside one."""
-    kind: Any = type(record)
-    return dict(zip(_names(kind), _values(record), strict=True))
+    return dict(zip(_names(type(record)), _values(record), strict=True))
 
 
-def _record(kind: Any, fields: dict[str, Any]) -> Any:  # noqa: ANN401 - a config
+def _record(kind: type, fields: dict[str, object]) -> Hashable:
+    """A config, or a record inside one."""
     hints = _hints(kind)
-    return kind(
+    made: Hashable = kind(
         **{
             name: _record(hints[name], value) if isinstance(value, dict) else _tuples(value)
             for name, value in fields.items()
         }
     )
+    return made
 
 
-def _tuples(value: Any) -> Any:  # noqa: ANN401 - plain data
+def _tuples(value: object) -> object:
     """JSON knows no tuples; plans hold no lists."""
-    return tuple(_tuples(v) for v in value) if isinstance(value, list) else value
+    return tuple(map(_tuples, value)) if isinstance(value, list) else value

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from saccade.errors import OutOfMemoryError, PlanError
 from saccade.ir import Graph
@@ -244,8 +245,7 @@ class _Planner:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class _Places:
+class _Places(NamedTuple):
     """Memory of one step: of the arena, of the caller, of constants."""
 
     planner: _Planner

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 from saccade.errors import printable
 from saccade.plan.floor import floor
 from saccade.plan.types import Plan, Ref, Step
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 __all__ = ["short_config", "table"]
 
@@ -59,7 +62,7 @@ def _cut(text: str) -> str:
     return text if len(text) <= _WIDEST else "…" + text[1 - _WIDEST :]
 
 
-def short_config(config: Any) -> str:  # noqa: ANN401 - each kernel has its own class
+def short_config(config: DataclassInstance) -> str:
     """The scalars of a config; long texts and tuples are left to the JSON."""
     parts = []
     for field in dataclasses.fields(config):

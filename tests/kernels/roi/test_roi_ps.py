@@ -93,7 +93,9 @@ def test_gradients_are_repeated_and_nothing_is_pooled(mode, rng, hold):
     assert not dx.any()
 
 
-@pytest.mark.parametrize(("name", "by"), [("ph", 1), ("n", 1), ("box_column", 1), ("w", -1)])
+@pytest.mark.parametrize(
+    ("name", "by"), [("ph", 1), ("picture_count", 1), ("box_column", 1), ("w", -1)]
+)
 def test_mistakes_are_caught(name, by, *, rng, hold):
     op = PsRoi((4, 2), 0.5, "pool")
     x, boxes = whole(rng, (N, 24, H, W), DType.F32), some_boxes(rng, finite=True)

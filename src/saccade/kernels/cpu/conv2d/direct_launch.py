@@ -257,17 +257,16 @@ class Window:
         if self.prologue != IDENTITY:
             panel = self._itemsize(call) * cut.tiles * tile.rows * self.depth
             operands["panel"] = Scratch(panel + 64)
-        integers = {
-            **self._geometry(call, spec, flat),
-            "regions": regions.nbytes // (8 * REGION_WORDS) if regions else 0,
-            "far": self._far(call, tile),
-            **cut.integers(spec.groups, blocks),
-            "prologue_n": self._images(call),
-            **spec.integers(flat),
-        }
+        operands |= spec.pointers()
+        integers = spec.integers(flat)
+        integers |= self._geometry(call, spec, flat)
+        integers |= cut.integers(spec.groups, blocks)
+        integers["regions"] = regions.nbytes // (8 * REGION_WORDS) if regions else 0
+        integers["far"] = self._far(call, tile)
+        integers["prologue_n"] = self._images(call)
         return Launch(
             self._config(call, spec, tile, flat),
-            {**operands, **spec.pointers()},
+            operands,
             integers,
             spec.groups * cut.tile_chunks * cut.block_chunks,
         )

@@ -211,7 +211,9 @@ class EpilogueSpec:
 
     def pointers(self) -> dict[str, Operand]:
         """Operands of the pointer parameters that `Epilogue(...)` declares."""
-        return {**self.reads(), "y": Out(0)}
+        found = self.reads()
+        found["y"] = Out(0)
+        return found
 
     def reads(self, prefix: str = "") -> dict[str, Operand]:
         """The same without the result, where that is given; with a prefix as there."""

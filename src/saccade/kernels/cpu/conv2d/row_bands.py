@@ -114,4 +114,6 @@ def band_integers(
     conv: Conv2d, x: View, taps: int, result: tuple[int, ...], band: int
 ) -> dict[str, int]:
     """The values of `RowBands`: those of `Windows`, and the rows of a chunk."""
-    return {**window_integers(conv, x, taps, result), "band": band}
+    found = window_integers(conv, x, taps, result)
+    found["band"] = band
+    return found
