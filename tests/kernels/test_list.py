@@ -47,7 +47,7 @@ def loaded_by(code):
 
 def test_kernels_that_nobody_asked_for_are_not_imported():
     assert loaded_by("import saccade.backends.cpu.runtime.compiler, saccade.ops.patch") <= {
-        "floats", "packing",
+        "base", "floats", "packing",
     }  # fmt: skip
     usual = loaded_by("from saccade.kernels.cpu import bring_usual\nbring_usual()")
     assert "conv2d" in usual and not usual & {"roi", "deform", "nms", "norm", "resize"}

@@ -10,11 +10,10 @@ from saccade.locks import forkless
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from saccade.backend import Device, Store
+    from saccade.backend import Device, Kernel, Store
     from saccade.backends.cpu.backend import CpuBackend
     from saccade.backends.cpu.store.bundle import Bundles
     from saccade.ir import Op
-    from saccade.kernels.cpu.base import CpuKernel
     from saccade.options import Options
     from saccade.passes import Pass
     from saccade.processes import Processes
@@ -44,12 +43,13 @@ class CpuDevice:
 
         return OPERATORS
 
-    def kernel(self, name: str) -> CpuKernel:
+    def kernel(self, name: str) -> Kernel:
         """The kernel of this name."""
         with forkless:
             from saccade.kernels.cpu import kernel_named  # noqa: PLC0415 - running needs no kernels
+            from saccade.kernels.cpu.base import selectable  # noqa: PLC0415
 
-        return kernel_named(name)
+        return selectable((kernel_named(name),))[0]
 
     def store(self, identity: str | None, options: Options) -> Bundles | None:
         """The folder of a model; None without an identity, or for plans that are not run here."""
