@@ -49,8 +49,7 @@ class CpuDevice:
             from saccade.kernels.cpu import kernel_named  # noqa: PLC0415 - running needs no kernels
             from saccade.kernels.cpu.base import selectable  # noqa: PLC0415
 
-        (found,) = selectable((kernel_named(name),))
-        return found
+        return selectable((kernel_named(name),))[0]
 
     def store(self, identity: str | None, options: Options) -> Bundles | None:
         """The folder of a model; None without an identity, or for plans that are not run here."""
