@@ -165,6 +165,10 @@ class Backend(Protocol):
         """Of that machine as it is described: what estimates divide by."""
 
     @property
+    def alignment(self) -> int:
+        """Bytes that whatever lies in the arena begins at a multiple of."""
+
+    @property
     def idle(self) -> bool:
         """Whether nothing was built yet."""
 

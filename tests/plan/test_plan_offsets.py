@@ -6,13 +6,16 @@ from hypothesis import strategies as st
 
 from saccade.errors import PlanError
 from saccade.limits import Deadline, Limits
-from saccade.plan.offsets import ALIGNMENT, Block, assign_offsets, live_bytes
+from saccade.plan.offsets import Block, assign_offsets, live_bytes
+
+ALIGNMENT = 64
 
 
 @st.composite
 def blocks(draw):
     first = draw(st.integers(0, 12))
-    return Block(draw(st.integers(0, 700)), first, first + draw(st.integers(0, 6)))
+    found = Block(draw(st.integers(0, 700)), first, first + draw(st.integers(0, 6)))
+    return found.aligned(ALIGNMENT)
 
 
 @given(st.lists(blocks(), max_size=24))
@@ -26,17 +29,12 @@ def test_live_blocks_never_share_a_byte(found):
             apart = at + a.nbytes <= other or other + b.nbytes <= at
             assert apart or not together or not a.nbytes or not b.nbytes
     assert size >= live_bytes(found)
-    assert size <= sum(-(-b.nbytes // ALIGNMENT) * ALIGNMENT for b in found)
+    assert size <= sum(b.nbytes for b in found)
 
 
 @given(st.lists(blocks(), min_size=1, max_size=24))
 def test_live_bytes_is_the_largest_sum_of_any_step(found):
-    def aligned(n):
-        return -(-n // ALIGNMENT) * ALIGNMENT
-
-    sums = [
-        sum(aligned(b.nbytes) for b in found if b.first <= step <= b.last) for step in range(20)
-    ]
+    sums = [sum(b.nbytes for b in found if b.first <= step <= b.last) for step in range(20)]
     assert live_bytes(found) == max(sums)
 
 
@@ -44,7 +42,7 @@ def test_live_bytes_is_the_largest_sum_of_any_step(found):
     ("found", "size"),
     [
         ([], 0),
-        ([Block(1, 0, 0)], 64),
+        ([Block(64, 0, 0)], 64),
         ([Block(64, 0, 1), Block(64, 1, 2), Block(64, 2, 3)], 128),  # a chain plays ping-pong
         ([Block(128, 0, 3), Block(64, 0, 0), Block(64, 1, 1)], 192),  # the small ones share
         ([Block(64, 0, 0), Block(64, 1, 1), Block(128, 2, 2)], 128),  # large after small
@@ -59,3 +57,8 @@ def test_a_deadline_ends_it():
     many = [Block(64 + i % 7, 0, 1) for i in range(20_000)]  # nearly a minute
     with pytest.raises(PlanError, match=r"planning memory takes longer than 0\.2 seconds"):
         assign_offsets(many, Deadline("planning memory", Limits(seconds=0.2)))
+
+
+@pytest.mark.parametrize(("nbytes", "size"), [(0, 0), (1, 64), (64, 64), (65, 128)])
+def test_sizes_are_rounded_up(nbytes, size):
+    assert Block(nbytes, 2, 3).aligned(64) == Block(size, 2, 3)

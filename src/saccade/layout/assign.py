@@ -82,6 +82,7 @@ def assign(
         chosen.searched,
         () if timings is None else timings.refusals([step.name for step in work.steps]),
         backend.device,
+        backend.alignment,
     )
 
 

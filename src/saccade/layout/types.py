@@ -210,6 +210,7 @@ class Laid:
         searched: What the search for storage came to; None where there was nothing to choose.
         refused: Tuned choices that could not be taken, and why.
         device: The device that it was made for.
+        alignment: Bytes that whatever lies in the arena begins at a multiple of.
     """
 
     steps: tuple[LaidStep, ...]
@@ -222,3 +223,4 @@ class Laid:
     searched: Searched | None = None
     refused: tuple[str, ...] = ()
     device: str = ""
+    alignment: int = 64

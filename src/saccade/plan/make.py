@@ -173,6 +173,7 @@ class _Planner:
             if needed.scratch:
                 keys.append((i, "scratch"))
                 blocks.append(Block(needed.scratch, i, i))
+        blocks = [block.aligned(self.laid.alignment) for block in blocks]
         live = live_bytes(blocks)
         placed, size = assign_offsets(blocks, deadline)
         for key, offset in zip(keys, placed, strict=True):

@@ -13,10 +13,8 @@ from dataclasses import dataclass
 
 from saccade.limits import Deadline
 
-__all__ = ["ALIGNMENT", "Block", "assign_offsets", "live_bytes"]
+__all__ = ["Block", "assign_offsets", "live_bytes"]
 
-ALIGNMENT = 64
-"""Bytes: a line of cache, and the widest vector."""
 _NEAR = 1.02  # of the least possible size: no other order can do much better
 
 
@@ -28,17 +26,17 @@ class Block:
     first: int
     last: int
 
-
-def _aligned(nbytes: int) -> int:
-    return -(-nbytes // ALIGNMENT) * ALIGNMENT
+    def aligned(self, alignment: int) -> Block:
+        """With its size rounded up to a multiple, so that whatever comes behind it is aligned."""
+        return Block(-(-self.nbytes // alignment) * alignment, self.first, self.last)
 
 
 def live_bytes(blocks: Sequence[Block]) -> int:
-    """The largest sum of bytes that are live at once, each rounded up to the alignment."""
+    """The largest sum of bytes that are live at once."""
     changes: dict[int, int] = {}
     for block in blocks:
-        changes[block.first] = changes.get(block.first, 0) + _aligned(block.nbytes)
-        changes[block.last + 1] = changes.get(block.last + 1, 0) - _aligned(block.nbytes)
+        changes[block.first] = changes.get(block.first, 0) + block.nbytes
+        changes[block.last + 1] = changes.get(block.last + 1, 0) - block.nbytes
     peak = total = 0
     for step in sorted(changes):
         total += changes[step]
@@ -60,7 +58,7 @@ def assign_offsets(
     """Offset of each block, and the size of the arena.
 
     Args:
-        blocks: What has to lie somewhere.
+        blocks: What has to lie somewhere; offsets are sums of their sizes.
         deadline: Asked for every block: where many live at once, the time grows with their square.
 
     Raises:
@@ -88,7 +86,7 @@ def _place(
         if deadline is not None:
             deadline.check()
         block = blocks[i]
-        need = _aligned(block.nbytes)
+        need = block.nbytes
         at = _best_gap(placed, need, block.first, block.last) if need else 0
         offsets[i] = at
         if need:

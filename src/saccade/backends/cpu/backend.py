@@ -50,6 +50,8 @@ _RECENT, _RECENT_BYTES = 2.0, 256 << 20
 """Bytes of constants that are held whether or not programs read them: over those of the weights,
 and at most."""
 
+_ALIGNMENT = 64
+"""Bytes: a line of cache, and the widest vector."""
 _REUSE_SLOWDOWN = 1.5
 """Compiling takes some 100 ms a kernel (two cores of a Zen 4 server): what a step loses in 1000
 runs that take 300 µs instead of 200."""
@@ -64,12 +66,14 @@ class CpuBackend:
 
     Attributes:
         target: The machine.
-        fusions, preferred, nominal_threads, reuse_slowdown: See `saccade.backend.Backend`.
+        fusions, preferred, nominal_threads, alignment: See `saccade.backend.Backend`.
+        reuse_slowdown: The same.
         objects: Compiled code.
     """
 
     preferred = _PREFERRED
     nominal_threads = NOMINAL_THREADS
+    alignment = _ALIGNMENT
     reuse_slowdown = _REUSE_SLOWDOWN
 
     device = "cpu"

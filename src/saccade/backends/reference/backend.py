@@ -82,6 +82,7 @@ class ReferenceBackend:
         self.fusions = planner.fusions
         self.preferred = planner.preferred
         self.nominal_threads = planner.nominal_threads
+        self.alignment = planner.alignment
         self.reuse_slowdown = planner.reuse_slowdown
         self.least_flops = planner.least_flops
         self.identity = planner.identity
