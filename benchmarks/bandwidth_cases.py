@@ -70,7 +70,7 @@ class Build:
 
 
 Maker = Callable[[Build, int], Value]
-"""Builds a case over a picture of so many rows and columns."""
+"""Builds a case over an image of so many rows and columns."""
 
 
 def moved(graph: Graph, sweeps: int = 1) -> int:
@@ -88,7 +88,7 @@ def moved(graph: Graph, sweeps: int = 1) -> int:
 
 
 def sized(make: Maker, dtype: DType, nbytes: int, sweeps: int = 1) -> Graph:
-    """The case over the square picture, of an even side, that moves nearest to `nbytes`."""
+    """The case over the square image, of an even side, that moves nearest to `nbytes`."""
 
     def graph(side: int) -> Graph:
         build = Build(dtype)
@@ -113,7 +113,7 @@ def _scale_last(b: Build, n: int) -> Value:
     return b.expr("mul($0, $1)", b.input(1, n, n, CHANNELS), b.input(1, 1, 1, CHANNELS))
 
 
-def _turned(channels: int, order: tuple[int, ...], text: str = "") -> Maker:
+def _transposed(channels: int, order: tuple[int, ...], text: str = "") -> Maker:
     """A transposition, with an expression behind it."""
 
     def make(b: Build, n: int) -> Value:
@@ -124,14 +124,14 @@ def _turned(channels: int, order: tuple[int, ...], text: str = "") -> Maker:
     return make
 
 
-def _sum_turned(b: Build, n: int) -> Value:
+def _sum_transposed(b: Build, n: int) -> Value:
     """One operand in each order."""
     last = b.transpose(b.input(1, n, n, CHANNELS), NCHW)
     return b.expr("relu(add($0, $1))", last, b.input(1, CHANNELS, n, n))
 
 
 def _last(op: Callable[[int], Op], channels: int = CHANNELS) -> Maker:
-    """An operator over a channels-last picture, whose result the caller gets channels-last."""
+    """An operator over a channels-last image, whose result the caller gets channels-last."""
 
     def make(b: Build, n: int) -> Value:
         x = b.transpose(b.input(1, n, n, channels), NCHW)
@@ -154,7 +154,7 @@ def _mean_planar(b: Build, n: int) -> Value:
 
 
 def _excite(b: Build, n: int) -> Value:
-    """The mean, two small products of it, and the picture scaled by what they give."""
+    """The mean, two small products of it, and the image scaled by what they give."""
     x = b.transpose(b.input(1, n, n, CHANNELS), NCHW)
     hidden = CHANNELS // 4
     relu, sigmoid = (Conv2d(epilogue=parse(f"{name}($0)")) for name in ("relu", "sigmoid"))
@@ -187,21 +187,21 @@ CASES: Mapping[str, Maker] = {
     "silu": _planar("silu($0)"),
     "scale by channel, NCHW": _scale_planar,
     "scale by channel, NHWC": _scale_last,
-    "relu, NHWC to NCHW": _turned(CHANNELS, NCHW, "relu($0)"),
-    "relu, NCHW to NHWC": _turned(CHANNELS, NHWC, "relu($0)"),
-    "add, relu, one operand NHWC": _sum_turned,
+    "relu, NHWC to NCHW": _transposed(CHANNELS, NCHW, "relu($0)"),
+    "relu, NCHW to NHWC": _transposed(CHANNELS, NHWC, "relu($0)"),
+    "add, relu, one operand NHWC": _sum_transposed,
     "maximum 2x2, stride 2": _pool("max", 2, 2),
     "mean 2x2, stride 2": _pool("average", 2, 2),
     "maximum 3x3, stride 2": _pool("max", 3, 2),
     "maximum 3x3, stride 1": _pool("max", 3, 1),
     "mean 3x3, stride 1": _pool("average", 3, 1),
-    "mean of the picture, NHWC": _last(lambda _: Reduce("mean", (2, 3))),
-    "mean of the picture, NCHW": _mean_planar,
+    "spatial mean, NHWC": _last(lambda _: Reduce("mean", (2, 3))),
+    "spatial mean, NCHW": _mean_planar,
     "squeeze and excite, NHWC": _excite,
-    "NCHW to NHWC": _turned(CHANNELS, NHWC),
-    "NHWC to NCHW": _turned(CHANNELS, NCHW),
-    "NCHW to NHWC, 3 channels": _turned(3, NHWC),
-    "NHWC to NCHW, 21 channels": _turned(21, NCHW),
+    "NCHW to NHWC": _transposed(CHANNELS, NHWC),
+    "NHWC to NCHW": _transposed(CHANNELS, NCHW),
+    "NCHW to NHWC, 3 channels": _transposed(3, NHWC),
+    "NHWC to NCHW, 21 channels": _transposed(21, NCHW),
     "concatenation of channels": _concat,
     "shuffle of channels": _shuffle,
     "linear 2x": _last(_wider(CHANNELS, 2)),

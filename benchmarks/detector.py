@@ -2,7 +2,7 @@
 
     python -m benchmarks.detector [--json FILE] [--threads N] [--rounds N]
 
-Torchvision's Faster R-CNN (ResNet-50 FPN, random weights) finds objects in a picture of 800 x 1088
+Torchvision's Faster R-CNN (ResNet-50 FPN, random weights) finds objects in an image of 800 x 1088
 pixels in channels-last memory format. Rounds alternate between the kernels; PyTorch's profiler
 tells what time each of `torchvision::…` takes, whatever it calls inside.
 """
@@ -37,7 +37,7 @@ def detector() -> torch.nn.Module:
     return model.to(memory_format=torch.channels_last)
 
 
-def picture() -> torch.Tensor:
+def image() -> torch.Tensor:
     """[3, 800, 1088], its channels beside each other."""
     torch.manual_seed(1)
     return torch.rand(800, 1088, 3).permute(2, 0, 1)
@@ -59,7 +59,7 @@ def turn(model: torch.nn.Module, images: list[torch.Tensor]) -> dict[str, float]
 
 def measure(rounds: int) -> dict[str, list[dict[str, float]]]:
     """Turns of both sides, the sides alternating."""
-    model, images = detector(), [picture()]
+    model, images = detector(), [image()]
     turns: dict[str, list[dict[str, float]]] = {side: [] for side in SIDES}
     with torch.inference_mode():
         for i in range(rounds + 1):

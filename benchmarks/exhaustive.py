@@ -1,11 +1,11 @@
-"""How near the tuned plan of a model comes to the best of all ways to do named layers.
+"""How near the tuned plan of a model comes to the best of all variants for named layers.
 
     python -m benchmarks.exhaustive --models FOLDER [--seconds 60] [--out FILE]
 
-Every way that any kernel offers for a named layer is timed inside the running program, against the
-untuned one. Then the tuned program and one with the best ways found take turns, and the share is
-the tuned program's speed on the layer over that of the best. What was timed is kept in the store
-of `saccade tune`, so that a run that was ended by `--seconds` goes on where it was.
+Every variant that any kernel offers for a named layer is timed inside the running program, against
+the untuned one. Then the tuned program and one with the best variants found take turns, and the
+share is the tuned program's speed on the layer over that of the best. What was timed is kept in the
+store of `saccade tune`, so that a run that was ended by `--seconds` goes on where it was.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from saccade.cli._machine import describe_machine
 from saccade.engine import Engine, sizes_of
 from saccade.options import Options
 from saccade.processes import Processes
-from saccade.tuning import Measured, Store, Swaps, this_machine
-from saccade.tuning.candidates import Candidate, candidates
+from saccade.tuning import Measured, Swaps, TimingStore, this_machine
+from saccade.tuning.candidates import TuningCandidate, candidates
 from saccade.tuning.judge import judge
 from saccade.tuning.keys import call_key, variant_id
 
@@ -81,7 +81,7 @@ WAVE, FINAL = 5, 31  # turns
 
 @dataclass
 class Sweep:
-    """Every way to do the named layers of one model.
+    """Every variant for the named layers of one model.
 
     Attributes:
         engine: Of the model.
@@ -98,10 +98,10 @@ class Sweep:
     until: float
 
     def run(self) -> Iterator[dict[str, Any]]:
-        """A record for each layer; nothing when the time was too short for all ways."""
+        """A record for each layer; nothing when the time was too short for all variants."""
         processes = Processes()
         backend = self.engine.backend
-        store = Store(this_machine() | {"code": backend.code})
+        store = TimingStore(this_machine() | {"code": backend.code})
         try:
             best = self._best(self._bench(processes, None), store)
             if best is not None:
@@ -118,8 +118,10 @@ class Sweep:
             processes, base,
         )  # fmt: skip
 
-    def _best(self, bench: InSitu, store: Store) -> dict[str, tuple[Candidate, int]] | None:
-        """The fastest way of each call and how many there are; None without time for all."""
+    def _best(
+        self, bench: InSitu, store: TimingStore
+    ) -> dict[str, tuple[TuningCandidate, int]] | None:
+        """The fastest variant of each call and how many there are; None without time for all."""
         steps = [step for step in bench.laid.steps if step.name in self.names and not step.note]
         missing = set(self.names) - {step.name for step in steps}
         assert not missing, f"no such steps: {missing}"
@@ -148,9 +150,9 @@ class Sweep:
         return {key: (ranked[key], len(ways[key])) for key in ways}
 
     def _records(
-        self, tuned: InSitu, best: Mapping[str, tuple[Candidate, int]]
+        self, tuned: InSitu, best: Mapping[str, tuple[TuningCandidate, int]]
     ) -> Iterator[dict[str, Any]]:
-        """The tuned program against one with the best ways."""
+        """The tuned program against one with the best variants."""
         keys = [call_key(step.call) for step in tuned.laid.steps]
         swaps = {i: best[key][0] for i, key in enumerate(keys) if key in best}
         tuned.compile(_codes(swaps))

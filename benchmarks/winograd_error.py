@@ -1,7 +1,7 @@
 """Winograd's error on real layers: `python -m benchmarks.winograd_error --models DIR`.
 
 Every 3x3 convolution of a model for which a plan takes Winograd or short lattices runs alone on its
-own weights and on what the model feeds it (random pictures in, ONNX Runtime between), and is held
+own weights and on what the model feeds it (random images in, ONNX Runtime between), and is held
 against float64. Prints each model's worst layer, with the direct sum (`exact=True`) beside it.
 """
 
@@ -35,7 +35,7 @@ class Layer:
 
     node: onnx.NodeProto
     weights: Array
-    picture: Array
+    image: Array
 
     def attribute(self, name: str, default: list[int]) -> tuple[int, ...]:
         """Integers of an attribute of the node."""
@@ -82,13 +82,13 @@ def _errors(path: Path, case: Case) -> Iterator[Error]:
     for layer in _layers(path, case):
         alone = _alone(layer)
         model = saccade.compile(alone)
-        plan = model.plan(layer.picture.shape)
+        plan = model.plan(layer.image.shape)
         step = next((s for s in plan.steps if s.kernel in _TRANSFORMED), None)
         if step is None:
             continue
-        wide = (layer.picture.astype(np.float64), layer.weights.astype(np.float64))
+        wide = (layer.image.astype(np.float64), layer.weights.astype(np.float64))
         (truth,) = layer.op.reference(*wide)
-        shape = "x".join(map(str, (*layer.picture.shape[1:], len(layer.weights))))
+        shape = "x".join(map(str, (*layer.image.shape[1:], len(layer.weights))))
         m = getattr(step.phases[0].config, "m", None)
         variant = f"F({m}x{m})" if m else "short lattices"
         variant += ", stride 2" if layer.op.stride == (2, 2) else ""
@@ -96,8 +96,8 @@ def _errors(path: Path, case: Case) -> Iterator[Error]:
         yield Error(
             f"{layer.node.name} ({shape})",
             variant,
-            _distance(model(layer.picture), truth),
-            _distance(exact(layer.picture), truth),
+            _distance(model(layer.image), truth),
+            _distance(exact(layer.image), truth),
         )
 
 
@@ -106,7 +106,7 @@ def _distance(found: Array, truth: NDArray[np.float64]) -> float:
 
 
 def _layers(path: Path, case: Case) -> Iterator[Layer]:
-    """3x3 convolutions of one group, with what ONNX Runtime feeds them on a random picture."""
+    """3x3 convolutions of one group, with what ONNX Runtime feeds them on a random image."""
     model = onnx.load(str(path))
     weights = {one.name: one for one in model.graph.initializer}
     nodes = [
@@ -123,9 +123,9 @@ def _layers(path: Path, case: Case) -> Iterator[Layer]:
     wanted = list(dict.fromkeys(n.input[0] for n in nodes if n.input[0] != source))
     model.graph.output.extend(helper.make_empty_tensor_value_info(name) for name in wanted)
     session = onnxruntime.InferenceSession(model.SerializeToString())
-    picture = np.random.default_rng(SEED).standard_normal(case.shape).astype(np.float32)
-    fed = dict(zip(wanted, session.run(wanted, {source: picture}), strict=True))
-    fed[source] = picture
+    image = np.random.default_rng(SEED).standard_normal(case.shape).astype(np.float32)
+    fed = dict(zip(wanted, session.run(wanted, {source: image}), strict=True))
+    fed[source] = image
     for node in nodes:
         kernel = numpy_helper.to_array(weights[node.input[1]]).astype(np.float32)
         yield Layer(node, kernel, fed[node.input[0]])
@@ -148,7 +148,7 @@ def _alone(layer: Layer) -> bytes:
     graph = helper.make_graph(
         [node],
         "alone",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, layer.picture.shape)],
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, layer.image.shape)],
         [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
         [numpy_helper.from_array(layer.weights, "w")],
     )

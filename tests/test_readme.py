@@ -77,8 +77,8 @@ def test_the_upscaling_command_works(tmp_path):
     arguments = [str(ROOT / a) if a.startswith("examples/") else a for a in arguments]
     result = CliRunner().invoke(app, arguments)
     assert result.exit_code == 0, result.output
-    with Image.open(target) as picture:
-        assert picture.size == (512, 512)
+    with Image.open(target) as image:
+        assert image.size == (512, 512)
 
 
 def glance():

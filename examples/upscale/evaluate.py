@@ -1,7 +1,7 @@
 """Measures the network against bicubic on the photograph that was kept out of its training.
 
     python examples/upscale/evaluate.py --engine saccade
-    python examples/upscale/evaluate.py --picture photo_2x.png   # what `saccade run` wrote
+    python examples/upscale/evaluate.py --image photo_2x.png   # what `saccade run` wrote
 
 Peak signal-to-noise ratio over RGB, after rounding to 8 bits, without a border of 8 pixels. The
 exit status is 1 where the network gains less than 1 dB.
@@ -25,12 +25,12 @@ DETAIL = (170, 20, 310, 170)  # of the reference, for the comparison: left, top,
 ENLARGED = 3
 
 
-def psnr(picture: Image.Image, reference: Image.Image) -> float:
-    """In dB, of two RGB pictures of one size; raises ValueError where the sizes differ."""
-    if picture.size != reference.size:
-        raise ValueError(f"the picture is {picture.size}, the reference {reference.size}")
+def psnr(image: Image.Image, reference: Image.Image) -> float:
+    """In dB, of two RGB images of one size; raises ValueError where the sizes differ."""
+    if image.size != reference.size:
+        raise ValueError(f"the image is {image.size}, the reference {reference.size}")
     inside = (slice(BORDER, -BORDER), slice(BORDER, -BORDER))
-    error = np.asarray(picture, np.float64)[inside] - np.asarray(reference, np.float64)[inside]
+    error = np.asarray(image, np.float64)[inside] - np.asarray(reference, np.float64)[inside]
     return 10.0 * math.log10(255.0**2 / np.mean(error**2))
 
 
@@ -52,15 +52,15 @@ def infer(engine: str, model: Path, image: NDArray[np.float32]) -> NDArray[np.fl
 
 
 def upscale(engine: str, model: Path, photo: Image.Image) -> Image.Image:
-    """The network's picture, with twice the width and height."""
+    """The network's image, with twice the width and height."""
     image = np.asarray(photo, np.float32).transpose(2, 0, 1)[None] / np.float32(255.0)
     upscaled = infer(engine, model, np.ascontiguousarray(image))[0].transpose(1, 2, 0)
     return Image.fromarray(np.rint(np.clip(upscaled, 0.0, 1.0) * 255.0).astype(np.uint8))
 
 
-def side_by_side(pictures: list[Image.Image]) -> Image.Image:
-    """The same detail of all pictures in a row, enlarged without any smoothing."""
-    details = [np.asarray(picture.crop(DETAIL)) for picture in pictures]
+def side_by_side(images: list[Image.Image]) -> Image.Image:
+    """The same detail of all images in a row, enlarged without any smoothing."""
+    details = [np.asarray(image.crop(DETAIL)) for image in images]
     gap = np.full((details[0].shape[0], 2, 3), 255, np.uint8)
     parts = [part for detail in details for part in (detail, gap)][:-1]
     return Image.fromarray(np.concatenate(parts, axis=1).repeat(ENLARGED, 0).repeat(ENLARGED, 1))
@@ -69,15 +69,15 @@ def side_by_side(pictures: list[Image.Image]) -> Image.Image:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--engine", choices=("saccade", "onnxruntime"), default="saccade")
-    parser.add_argument("--picture", type=Path, help="score this picture instead of running")
+    parser.add_argument("--image", type=Path, help="score this image instead of running")
     parser.add_argument("--model", type=Path, default=HERE / "model.onnx")
     parser.add_argument("--side-by-side", type=Path, help="write the comparison to this file")
     options = parser.parse_args()
 
     photo = Image.open(HERE / "photo.png").convert("RGB")
     reference = Image.open(HERE / "reference.png").convert("RGB")
-    if options.picture:
-        network = Image.open(options.picture).convert("RGB")
+    if options.image:
+        network = Image.open(options.image).convert("RGB")
     else:
         network = upscale(options.engine, options.model, photo)
     plain = bicubic(photo)

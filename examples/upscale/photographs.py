@@ -1,6 +1,6 @@
 """The photographs that ship inside scikit-image, as aligned small and large crops.
 
-The small picture is always made as a user would make it: Pillow's BICUBIC resize to half the size,
+The small image is always made as a user would make it: Pillow's BICUBIC resize to half the size,
 rounded to 8 bits. Only photographs that scikit-image states to be CC0, in the public domain or
 without known copyright restrictions are used.
 """
@@ -16,7 +16,7 @@ from PIL import Image
 
 HELD_OUT = "astronaut"  # chosen before the first training run; no training code reads it
 
-# How often each one is drawn: everyday scenes more often than textures and instrument pictures.
+# How often each one is drawn: everyday scenes more often than textures and instrument images.
 TRAINING = {
     "chelsea": 4,
     "coffee": 4,
@@ -54,9 +54,9 @@ def halve(large: Image.Image) -> Image.Image:
     return large.resize((large.width // 2, large.height // 2), Image.Resampling.BICUBIC)
 
 
-def even(picture: Image.Image) -> Image.Image:
+def even(image: Image.Image) -> Image.Image:
     """Without the last column or row where their number is odd."""
-    return picture.crop((0, 0, picture.width // 2 * 2, picture.height // 2 * 2))
+    return image.crop((0, 0, image.width // 2 * 2, image.height // 2 * 2))
 
 
 class Crops:
@@ -99,10 +99,10 @@ class Crops:
         turns, flip = self.random.integers(4), self.random.integers(2)
         channels = self.random.permutation(3)
 
-        def cut(picture: NDArray[np.uint8], scale: int) -> NDArray[np.uint8]:
+        def cut(image: NDArray[np.uint8], scale: int) -> NDArray[np.uint8]:
             rows = slice(top * scale, (top + self.side) * scale)
             columns = slice(left * scale, (left + self.side) * scale)
-            crop = np.rot90(picture[rows, columns], turns)
+            crop = np.rot90(image[rows, columns], turns)
             return (crop[:, ::-1] if flip else crop)[..., channels]
 
         return Pair(cut(pair.small, 1), cut(pair.large, 2))

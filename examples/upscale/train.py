@@ -58,7 +58,7 @@ class Upscaler(nn.Module):
         self.tail = nn.Conv2d(fine_channels, 3, 3, padding=1)
         nn.init.normal_(self.tail.weight, std=0.001)
         nn.init.zeros_(self.tail.bias)
-        # 1x1 and pixel shuffle repeat every pixel 2x2 times, right up to the border of the picture;
+        # 1x1 and pixel shuffle repeat every pixel 2x2 times, right up to the border of the image;
         # a bicubic start would need neighbours there that a zero padding does not have.
         self.skip = nn.Conv2d(3, 3 * SCALE**2, 1)
         with torch.no_grad():

@@ -13,16 +13,16 @@ from saccade.errors import PlanError
 from saccade.ir import Graph
 from saccade.ir.dim import Affine
 from saccade.kernels.base import Key
-from saccade.layout import Available, Laid
+from saccade.layout import Available, GraphLayout
 from saccade.limits import Deadline, Limits
 
 __all__ = ["kernels_ahead", "kernels_of"]
 
-# Even and odd symbols in turn: pictures grow and shrink, and become wide and tall.
+# Even and odd symbols in turn: images grow and shrink, and become wide and tall.
 _AROUND = ((0.51, 0.53), (1.49, 1.47), (0.75, 1.25), (1.3, 0.6), (0.6, 0.8), (1.2, 1.15))
 
 
-def kernels_of(laid: Laid) -> list[Key]:
+def kernels_of(laid: GraphLayout) -> list[Key]:
     """The kernels of a plan."""
     return [
         (step.choice.kernel.name, launch.config)
@@ -35,7 +35,7 @@ def kernels_of(laid: Laid) -> list[Key]:
 def kernels_ahead(
     graph: Graph,
     sizes: Mapping[str, int],
-    lay_out: Callable[[Mapping[str, int], Available], Laid],
+    lay_out: Callable[[Mapping[str, int], Available], GraphLayout],
     known: Collection[Key],
     limits: Limits,
 ) -> list[Key]:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from saccade.ir import Array, Graph, Op
     from saccade.kernels.base import Call, Hardware, Key, Variant, View
     from saccade.kernels.machine import Machine
-    from saccade.layout import Laid, Pairs, Preferred, Shapes, Taken
+    from saccade.layout import GraphLayout, Pairs, Preferred, Shapes, Taken
     from saccade.options import Options
     from saccade.passes import Pass
     from saccade.plan import Plan
@@ -53,10 +53,10 @@ class Kernel(Protocol):
 
     @property
     def variants(self) -> Callable[[Call], Iterable[Variant]]:
-        """The ways to do a call that it supports, the one that should be fastest first."""
+        """The variants for a call that it supports, the one that should be fastest first."""
 
     @property
-    def spares(self) -> Callable[[Call], tuple[Hashable, ...]]:
+    def generic_configs(self) -> Callable[[Call], tuple[Hashable, ...]]:
         """Configs that other sizes of a call will want."""
 
     @property
@@ -100,7 +100,7 @@ class Arrays(Protocol):
 
         Raises:
             InputError: If it is no array, or not of the input's dtype, shape and device.
-            OutOfMemoryError: If it has to be copied and there is no room.
+            OutOfMemoryError: If it has to be copied and there is no memory.
         """
 
     def give(self, results: Sequence[Array], given: Iterable[object]) -> tuple[Result, ...]:
@@ -205,7 +205,7 @@ class Backend(Protocol):
     def available(self, kernel: str, config: Hashable) -> bool:
         """Whether the code exists; for the first plan, everything counts as available."""
 
-    def spares(self, laid: Laid) -> tuple[Key, ...]:
+    def generic_configs(self, laid: GraphLayout) -> tuple[Key, ...]:
         """Code that other sizes will want."""
 
     def adopt(self, plan: Plan) -> None:
@@ -242,7 +242,7 @@ class Backend(Protocol):
         seconds: float | None,
         report: Callable[[Progress], None],
     ) -> Outcome:
-        """Measure other ways to do each step; see `Model.tune`.
+        """Measure other variants for each step; see `Model.tune`.
 
         Raises:
             OptionError: If the device cannot be tuned.
@@ -254,7 +254,7 @@ class Device(Protocol):
 
     @property
     def compiler(self) -> str:
-        """What gets child processes ready for the backend (`Processes.warm`); empty for nothing."""
+        """What child processes preload for the backend (`Processes.preload`); empty for nothing."""
 
     @property
     def plans_for(self) -> str:

@@ -85,7 +85,7 @@ def _identity(digest: str, device: str, options: Options) -> str:
 
 
 def _early(options: Options, source: object) -> list[Processes]:
-    """Children that get ready while a file is digested, if it was never seen before."""
+    """Children that preload while a file is digested, if it was never seen before."""
     with forkless:
         from saccade.frontend import onnx as frontend  # noqa: PLC0415
 
@@ -97,5 +97,5 @@ def _early(options: Options, source: object) -> list[Processes]:
         from saccade.processes import Processes  # noqa: PLC0415 - a warm start needs none
 
     processes = Processes()
-    processes.warm("saccade.opdefs", "saccade.lowered")
+    processes.preload("saccade.opdefs", "saccade.lowered")
     return [processes]

@@ -85,7 +85,7 @@ class Engine:
         with collector.put_off():  # and no layout is left once it goes on
             return self._plan(self._lay_out(sizes, self.backend.available), sizes)
 
-    def _lay_out(self, sizes: Mapping[str, int], available: layout.Available) -> layout.Laid:
+    def _lay_out(self, sizes: Mapping[str, int], available: layout.Available) -> layout.GraphLayout:
         return layout.assign(
             self.graph,
             sizes,
@@ -97,7 +97,7 @@ class Engine:
             limits=self._options.limits,
         )
 
-    def _plan(self, laid: layout.Laid, sizes: Mapping[str, int]) -> Plan:
+    def _plan(self, laid: layout.GraphLayout, sizes: Mapping[str, int]) -> Plan:
         threads, isa = self._options.resolved_threads, self.backend.target.isa
         return planner.make(self.graph, laid, sizes, threads, isa, self._options.limits)
 
@@ -116,14 +116,14 @@ class Engine:
             del laid
         return self.backend.build(plan, self.graph, self.identity, ahead)
 
-    def _ahead(self, laid: layout.Laid, sizes: Mapping[str, int]) -> list[Key]:
+    def _ahead(self, laid: layout.GraphLayout, sizes: Mapping[str, int]) -> list[Key]:
         """What to compile beside the first program, as other sizes will want it."""
-        own, spares = kernels_of(laid), self.backend.spares(laid)
+        own, generic_configs = kernels_of(laid), self.backend.generic_configs(laid)
         with collector.put_off():
             others = kernels_ahead(
-                self.graph, sizes, self._lay_out, {*own, *spares}, self._options.limits
+                self.graph, sizes, self._lay_out, {*own, *generic_configs}, self._options.limits
             )
-        return [*spares, *others]
+        return [*generic_configs, *others]
 
     def tune(
         self,

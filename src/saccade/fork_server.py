@@ -1,4 +1,4 @@
-"""What runs in the processes that `saccade.processes` starts: the nursery, and its forks."""
+"""What runs in the processes that `saccade.processes` starts: the fork server, and its forks."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["FRAME", "PID", "receive", "serve"]
 FRAME = struct.Struct("<Q")
 """Length of what follows: a name or a pickle."""
 PID = struct.Struct("<q")
-"""What a child says first, and what the nursery is asked the exit status of; also the status."""
+"""What a child says first, and what the server is asked the exit status of; also the status."""
 
 _LITTER = 50_000
 """Objects after which a child collects garbage, between calls: Python would look through all that a

@@ -74,15 +74,15 @@ def begin(
         processes: Where to lower.
         identity: Digest of the source, the device and the precision; without one nothing is kept
             on disk.
-        ahead: What later calls will need, if anything (`Processes.warm`).
+        ahead: What later calls will need, if anything (`Processes.preload`).
     """
     place = _place(identity, options) if identity else None
     lowering: Callable[[], None] | None = None
     if place is not None and isinstance(source, (str, Path)) and not place.exists():
-        processes.warm("saccade.opdefs")  # which those that follow need as well
+        processes.preload("saccade.opdefs")  # which those that follow need as well
         lowering = processes.start(_lower_file, (source, options, place))
         if ahead:
-            processes.warm(ahead)
+            processes.preload(ahead)
 
     def finish() -> Lowered:
         if lowering is not None:

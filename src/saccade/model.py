@@ -108,7 +108,7 @@ class Model:
         report: Callable[[tuning.Progress], None] = lambda _progress: None,
         **kwargs: object,
     ) -> tuning.Outcome:
-        """Measure other ways to do each step on these inputs, and keep those that are faster.
+        """Measure other variants for each step on these inputs, and keep those that are faster.
 
         Later programs for these input shapes use them, in this process and in others. The model
         never becomes slower: what is kept was faster as a whole, beyond the noise.

@@ -3,11 +3,11 @@
 Whatever dies there does not take the user's process down, nor does what it needed stay in the
 user's memory.
 
-One plain interpreter, the nursery, imports what the functions need and does nothing else; every
+One plain interpreter, the fork server, imports what the functions need and does nothing else; every
 call is made in a fork of it, so that modules are imported once however many calls run at a time.
-The nursery has a single thread, which is what makes the forks safe. Calls go in and results come
-out over sockets. Both ends are the same program under the same user, connected privately, so
-pickles are safe here. A child lives as long as its calls, the nursery until `close`.
+The fork server has a single thread, which is what makes the forks safe. Calls go in and results
+come out over sockets. Both ends are the same program under the same user, connected privately, so
+pickles are safe here. A child lives as long as its calls, the fork server until `close`.
 
 (The fork server of `multiprocessing` would import the user's main module in its children, and with
 it whatever that does unguarded.)
@@ -42,13 +42,13 @@ _ONE_THREAD = ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS")
 """NumPy's BLAS would start threads, which no fork survives."""
 
 
-class _Nursery:
-    """The process that children are forked from; it follows the commands of `nursery.serve`."""
+class _ForkServer:
+    """The process that children are forked from; it follows the commands of `fork_server.serve`."""
 
     def __init__(self) -> None:
         path = os.pathsep.join(p or str(Path.cwd()) for p in sys.path)
         self._commands, theirs = socket.socketpair()
-        # Ctrl-C goes to every process of a terminal; the nursery has yet to say that it ignores it.
+        # Ctrl-C goes to every process of a terminal; the server has yet to say that it ignores it.
         before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         try:
             with theirs:
@@ -75,10 +75,10 @@ class _Nursery:
         ours, theirs = socket.socketpair()
         with self._lock, theirs, suppress(BrokenPipeError):
             socket.send_fds(self._commands, [b"f"], [theirs.fileno()])
-        return ours  # which has come to its end if the nursery died
+        return ours  # which has come to its end if the fork server died
 
     def status(self, pid: int) -> int:
-        """The exit status of a child that died, or of the nursery where that was what died."""
+        """The exit status of a child that died, or of the fork server where that was what died."""
         try:
             with self._lock:
                 self._commands.sendall(b"w" + PID.pack(pid))
@@ -100,11 +100,11 @@ class _Nursery:
 
 
 class _Child:
-    """One fork of the nursery."""
+    """One fork of the fork server."""
 
-    def __init__(self, nursery: _Nursery) -> None:
-        self._nursery = nursery
-        self._socket = nursery.child()
+    def __init__(self, server: _ForkServer) -> None:
+        self._server = server
+        self._socket = server.child()
         self._pid = 0
 
     def begin(self, function: Callable[[A], R], argument: A) -> None:
@@ -121,7 +121,7 @@ class _Child:
             (length,) = FRAME.unpack(receive(self._socket, FRAME.size))
             error, result = pickle.loads(receive(self._socket, length))
         except (EOFError, OSError) as broken:
-            status = self._nursery.status(self._pid)
+            status = self._server.status(self._pid)
             raise CompileError(
                 f"the process that ran {function.__qualname__} died (status {status})"
             ) from broken
@@ -139,24 +139,24 @@ class Processes:
     """Children as they are needed, at most as many at a time in a `map` as there are cores."""
 
     def __init__(self) -> None:
-        self._nursery: list[_Nursery] = []  # one, once something was asked for
+        self._server: list[_ForkServer] = []  # one, once something was asked for
         self._busy: set[_Child] = set()
         self._lock = Lock()  # held as long as a `map` lasts
-        self._hands = Lock()  # held while the nursery is told something
-        weakref.finalize(self, _abandon, self._nursery, self._busy)
+        self._hands = Lock()  # held while the fork server is told something
+        weakref.finalize(self, _abandon, self._server, self._busy)
         _all.add(self)
 
     @property
     def started(self) -> bool:
-        """Whether the nursery runs, so that a call costs no start of an interpreter."""
-        return bool(self._nursery)
+        """Whether the fork server runs, so that a call costs no start of an interpreter."""
+        return bool(self._server)
 
-    def warm(self, *modules: str) -> None:
+    def preload(self, *modules: str) -> None:
         """Import modules for calls that begin from now on; `module:function` also runs that."""
         with self._hands:
-            nursery = self._started()
+            server = self._started()
             for module in modules:
-                nursery.bring(module)
+                server.bring(module)
 
     def map(self, function: Callable[[A], R], arguments: Sequence[A]) -> list[R]:
         """Results in order; the calls run side by side.
@@ -202,32 +202,32 @@ class Processes:
         return finish
 
     def close(self) -> None:
-        """End the nursery; whoever needs children later starts another one."""
+        """End the fork server; whoever needs children later starts another one."""
         with self._lock, self._hands:
-            _close(self._nursery)
+            _close(self._server)
 
     def forget(self) -> None:
         """After a fork: the children belong to the parent."""
         for child in self._busy:
             child.close()
-        for nursery in self._nursery:
-            nursery.forget()
+        for server in self._server:
+            server.forget()
         self._busy.clear()
-        self._nursery.clear()
+        self._server.clear()
 
-    def _started(self) -> _Nursery:
-        if not self._nursery:
+    def _started(self) -> _ForkServer:
+        if not self._server:
             with forkless:  # a copy of a socket that `forget` cannot find would never be closed
-                self._nursery.append(_Nursery())
-        return self._nursery[0]
+                self._server.append(_ForkServer())
+        return self._server[0]
 
     def _fork(self, function: Callable[[A], R]) -> _Child:
         """A child that has the function's module."""
         with self._hands:
-            nursery = self._started()
-            nursery.bring(function.__module__)
+            server = self._started()
+            server.bring(function.__module__)
             with forkless:
-                child = _Child(nursery)
+                child = _Child(server)
                 self._busy.add(child)
             return child
 
@@ -237,18 +237,18 @@ class Processes:
             self._busy.discard(child)
 
 
-def _close(nurseries: list[_Nursery]) -> None:
-    for nursery in nurseries:
-        nursery.close()
-    nurseries.clear()
+def _close(servers: list[_ForkServer]) -> None:
+    for server in servers:
+        server.close()
+    servers.clear()
 
 
-def _abandon(nurseries: list[_Nursery], children: set[_Child]) -> None:
+def _abandon(servers: list[_ForkServer], children: set[_Child]) -> None:
     """What is left when nobody can ask for results any more, not even for those that were begun."""
     for child in children:
         child.close()
     children.clear()
-    _close(nurseries)
+    _close(servers)
 
 
 _all = weakref.WeakSet[Processes]()

@@ -30,6 +30,6 @@ def network(seed=0, channels=8):
     return model.SerializeToString()
 
 
-def picture(*shape):
+def image(*shape):
     """The same for every test of a shape."""
     return np.random.default_rng(sum(shape)).standard_normal(shape).astype(np.float32)

@@ -21,7 +21,7 @@ def length():
 def attacked(tmp_path, monkeypatch):
     """A model's file, and an empty cache that is this process's."""
     path = tmp_path / "model.onnx"
-    path.write_bytes(network(channels=64))  # whose spectra have no room on disk
+    path.write_bytes(network(channels=64))  # whose spectra have no space on disk
     folder = tmp_path / "cache"
     monkeypatch.setenv("SACCADE_CACHE_DIR", str(folder))
     return path, folder

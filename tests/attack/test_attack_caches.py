@@ -12,7 +12,7 @@ from random import Random
 
 import numpy as np
 import pytest
-from attack_models import picture
+from attack_models import image
 
 import saccade
 from saccade.backends.cpu.store.saved import settle
@@ -23,10 +23,10 @@ SECONDS = 60  # that one answer may take at most
 
 def answers(path):
     model = saccade.compile(path, threads=2)
-    found = [model(picture(*shape)) for shape in SHAPES]
+    found = [model(image(*shape)) for shape in SHAPES]
     del model
     gc.collect()  # constants are held as long as some program is
-    settle()  # what is kept beside a run would be kept while the next attack makes room
+    settle()  # what is kept beside a run would be kept while the next attack makes space
     return found
 
 

@@ -9,7 +9,7 @@ from random import Random
 
 import numpy as np
 import pytest
-from attack_models import network, picture
+from attack_models import image, network
 
 import saccade
 
@@ -55,7 +55,7 @@ def test_calls_over_many_sizes_need_flat_memory(attacked, length, flat):
 
     def call():
         h, w = random.choice(sizes)
-        found = model(picture(1, 3, h, w))
+        found = model(image(1, 3, h, w))
         assert np.array_equal(truth.setdefault((h, w), found), found)
 
     for _ in range(150):
@@ -74,7 +74,7 @@ def test_models_that_go_leave_nothing(tmp_path, monkeypatch, length, flat):
         path = tmp_path / "model.onnx"
         path.write_bytes(network(seed, channels=96))  # 0.3 MiB, several times that in packings
         model = saccade.compile(path, threads=2, cache=seed % 2 == 0)
-        model(picture(1, 3, 9 + seed % 5, 11))
+        model(image(1, 3, 9 + seed % 5, 11))
 
     for seed in range(6):
         one(seed)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from saccade.backend import Device, Store
     from saccade.ir import Array, Graph, Op
     from saccade.kernels.base import Call, Key, View
-    from saccade.layout import Laid
+    from saccade.layout import GraphLayout
     from saccade.options import Options
     from saccade.passes import Pass
     from saccade.plan import Plan
@@ -62,7 +62,7 @@ class NullKernel:
         )
         return (Variant(micros, lambda: (launch,)),)
 
-    def spares(self, call: Call) -> tuple[Hashable, ...]:
+    def generic_configs(self, call: Call) -> tuple[Hashable, ...]:
         return ()
 
     def aliases(self, call: Call) -> tuple[tuple[int, int], ...]:
@@ -104,7 +104,7 @@ class NullBackend:
     def available(self, kernel: str, config: Hashable) -> bool:
         return True
 
-    def spares(self, laid: Laid) -> tuple[Key, ...]:
+    def generic_configs(self, laid: GraphLayout) -> tuple[Key, ...]:
         return ()
 
     def adopt(self, plan: Plan) -> None:

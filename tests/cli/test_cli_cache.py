@@ -15,7 +15,7 @@ from saccade.backends.cpu.store.weights import place
 from saccade.caches import cache_folder, limit, trust
 from saccade.ir import DType, Graph, Value, serialize
 from saccade.signature import Signature, TensorInfo
-from saccade.tuning.store import Measured, Store
+from saccade.tuning.store import Measured, TimingStore
 
 PAST = 1_700_000_000  # November 2023
 
@@ -39,12 +39,12 @@ def filled(cache):
     graph = Graph((), (x,), (), {x: weights}, ("x",), "g")
     cache_folder("graphs").add("g.graph", lambda e: serialize.save(graph, e.file, e.seal))
     bundles = Bundles(cache_folder("bundles").folder("0123456789abcdef"), "model", "variant")
-    info = TensorInfo("picture", "float32", ("N", 3, 8, 8))
+    info = TensorInfo("image", "float32", ("N", 3, 8, 8))
     bundles.keep_signature(Signature((info,), (info,)))
     bundles.write("a.program", b"program")
     bundles.keep_weights(place([("w", 16)]), lambda put: put(0, weights))
     cache_folder("algorithms").write("a.json", b"{}")
-    Store({"cpu": "this"}).add([Measured("call", "v1", "v0", "conv", 1.0, 2.0, 3)])
+    TimingStore({"cpu": "this"}).add([Measured("call", "v1", "v0", "conv", 1.0, 2.0, 3)])
     cache_folder("digests").write("a.digest", b"")
     for path in cache.rglob("*.*"):
         os.utime(path, (PAST, PAST))
@@ -79,7 +79,7 @@ def test_ls_lists_kinds_and_models(saccade_cli, filled):
     rows = {line.split()[0]: line.split() for line in lines}
     when = time.strftime("%Y-%m-%d %H:%M", time.localtime(PAST)).split()
     assert rows["objects"][1:] == ["1", "files", "4.0", "KiB", *when, "compiled", "kernels"]
-    model = ["3", "files", "16.0", "KiB", *when, "picture:", "float32", "Nx3x8x8"]
+    model = ["3", "files", "16.0", "KiB", *when, "image:", "float32", "Nx3x8x8"]
     assert rows["0123456789ab"][1:] == model
     assert rows["bundles"][1:5] == model[:4]
     assert lines[-1] == f"36.0 KiB of at most 8.0 GiB in {filled}"

@@ -19,7 +19,7 @@ def image_of(path, mode="RGB", size=(16, 16)):
     return pixels
 
 
-def test_a_picture_survives_the_way_through_the_identity(saccade_cli, engine, model_file, tmp_path):
+def test_a_image_survives_the_way_through_the_identity(saccade_cli, engine, model_file, tmp_path):
     pixels = image_of(tmp_path / "in.png", size=(17, 13))
     result = saccade_cli(
         "run", model_file, "--input", tmp_path / "in.png", "--output", tmp_path / "out.png"
@@ -50,7 +50,7 @@ def test_every_grey_level_survives_in_fp16_too(saccade_cli, engine, model_file, 
         np.testing.assert_array_equal(np.asarray(image), pixels)
 
 
-def test_a_colour_picture_becomes_grey_for_a_model_of_one_channel(
+def test_a_colour_image_becomes_grey_for_a_model_of_one_channel(
     saccade_cli, engine, model_file, tmp_path
 ):
     shape = (1, 1, "H", "W")
@@ -64,7 +64,7 @@ def test_a_colour_picture_becomes_grey_for_a_model_of_one_channel(
     )
 
 
-def test_picture_values_are_clipped_and_rounded(saccade_cli, model_file, tmp_path):
+def test_image_values_are_clipped_and_rounded(saccade_cli, model_file, tmp_path):
     values = np.array([-3.0, -1e-9, 0.4999 / 255, 0.5001 / 255, 254.6 / 255, 1.0, 7.0, np.inf])
     array = np.broadcast_to(values.astype(np.float32), (1, 3, 1, 8))
     np.save(tmp_path / "in.npy", array)
@@ -172,7 +172,7 @@ def test_a_file_that_does_not_fit_is_refused(refused, engine, model_file, tmp_pa
     np.savez(tmp_path / "foreign.npz", other=np.zeros((1, 3, 4, 4)))
     (tmp_path / "broken.npy").write_bytes(b"\x93NUMPY broken")
     (tmp_path / "broken.npz").write_bytes(b"PK broken")
-    (tmp_path / "broken.png").write_bytes(b"no picture")
+    (tmp_path / "broken.png").write_bytes(b"no image")
     (tmp_path / "table.csv").write_text("1,2")
     says = {
         "rank.npy": "has shape Nx3xHxW, which 3x4x4 does not fit",
@@ -181,7 +181,7 @@ def test_a_file_that_does_not_fit_is_refused(refused, engine, model_file, tmp_pa
         "foreign.npz": "'other' is no input; there is input",
         "broken.npy": "is not a NumPy array",
         "broken.npz": "is not a NumPy archive",
-        "broken.png": "is not a picture that can be read",
+        "broken.png": "is not an image that can be read",
         "table.csv": "an input is a .npy, .npz, .png or .jpg file",
         "missing.npy": "no such file",
     }
@@ -203,9 +203,9 @@ def test_input_naming_mistakes_are_refused(refused, model_file, tmp_path):
     assert "input 'input' is given twice" in again
 
 
-def test_outputs_that_make_no_picture_are_refused(refused, engine, model_file, tmp_path):
+def test_outputs_that_make_no_image_are_refused(refused, engine, model_file, tmp_path):
     two = refused("run", model_file, "--shape", "2x3x4x4", "--output", tmp_path / "out.png")
-    assert "is not one picture" in two
+    assert "is not one image" in two
     strange = refused("run", model_file, "--shape", "1x3x4x4", "--output", tmp_path / "out.tiff")
     assert "an output is a .npy, .npz, .png or .jpg file or a folder" in strange
     engine.model.offset = float("nan")

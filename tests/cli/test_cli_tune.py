@@ -14,7 +14,7 @@ from saccade.backends.cpu.processor import this_machine
 from saccade.kernels.cpu import all_kernels
 from saccade.layout import assign
 from saccade.opdefs import Conv2d
-from saccade.tuning import Algorithms, Entry
+from saccade.tuning import Algorithms, TunedCall
 from saccade.tuning.candidates import candidates
 from saccade.tuning.keys import call_key
 
@@ -67,9 +67,9 @@ SHAPE = ("--shape", "x=1x16x20x20", "--threads", "2")
 
 
 def counts(result):
-    """Ways measured and ways known from before."""
-    words = next(line for line in result.stdout.splitlines() if "ways measured" in line).split()
-    return int(words[words.index("ways") - 1]), int(words[words.index("known") - 1])
+    """Variants measured and variants known from before."""
+    words = next(line for line in result.stdout.splitlines() if "variants measured" in line).split()
+    return int(words[words.index("variants") - 1]), int(words[words.index("known") - 1])
 
 
 def test_tune_end_to_end(saccade_cli, network, tmp_path):
@@ -86,7 +86,7 @@ def test_tune_end_to_end(saccade_cli, network, tmp_path):
 
 
 def choices_for(network, tmp_path):
-    """A file that chooses another way than the default for each convolution."""
+    """A file that chooses another variant than the default for each convolution."""
     engine = saccade.compile(network, threads=2)._started()
     sizes = {"N": 1, "H": 20, "W": 20}
     laid = assign(engine.graph, sizes, engine.backend, threads=2)
@@ -99,7 +99,7 @@ def choices_for(network, tmp_path):
             w for w in candidates(step.call, kernels, within=9.0) if w.launches != step.launches
         )
         key = call_key(step.call)
-        entries.append(Entry(step.name, key, way.kernel.name, way.id, way.rank, 3.0, 3.0, ()))
+        entries.append(TunedCall(step.name, key, way.kernel.name, way.id, way.rank, 3.0, 3.0, ()))
     file = tmp_path / "mine.json"
     file.write_text(Algorithms(this_machine(), tuple(entries)).to_json())
     return file
@@ -145,7 +145,7 @@ def test_choices_that_do_not_fit_are_named_and_the_default_is_taken(saccade_cli,
 def test_tune_tries_imported_choices(saccade_cli, network, tmp_path):
     file = choices_for(network, tmp_path)
     result = good(saccade_cli("tune", network, *SHAPE, "--seconds", 1, "--import-algorithms", file))
-    assert "ways measured" in result.stdout
+    assert "variants measured" in result.stdout
 
 
 @pytest.mark.parametrize("command", ["run", "bench", "profile", "inspect", "tune"])

@@ -10,7 +10,7 @@ import pytest
 
 from saccade.backends.cpu.codegen.compile import object_code
 from saccade.backends.cpu.codegen.expressions import emit_expr
-from saccade.backends.cpu.codegen.language import Kernel
+from saccade.backends.cpu.codegen.language import KernelBuilder
 from saccade.backends.cpu.runtime.linker import link
 from saccade.backends.cpu.target import host_target
 from saccade.ir.expr import parse
@@ -19,7 +19,7 @@ from saccade.ir.expr import parse
 @cache
 def _function(text: str, count: int, lanes: int, isa: str, stored: str):
     target = host_target(isa)
-    k = Kernel("kernel", target)
+    k = KernelBuilder("kernel", target)
     sources = [k.pointer(f"x{i}") for i in range(count)]
     result, size = k.pointer("y"), k.integer("size")
     with k.range(0, size, lanes) as i:

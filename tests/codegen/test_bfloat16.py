@@ -11,7 +11,7 @@ import pytest
 
 from saccade.backends.cpu.codegen.bfloat16 import BFloat16
 from saccade.backends.cpu.codegen.compile import assembly, object_code
-from saccade.backends.cpu.codegen.language import Kernel
+from saccade.backends.cpu.codegen.language import KernelBuilder
 from saccade.backends.cpu.runtime.linker import link
 from saccade.backends.cpu.target import host_target
 
@@ -30,7 +30,7 @@ TARGETS = list(_targets())
 
 
 def run(target, emit, arrays, integers=(), *, checked=False):
-    k = Kernel("kernel", target, checked=checked)
+    k = KernelBuilder("kernel", target, checked=checked)
     emit(k)
     linked = link([object_code(str(k.finish()), target)], ["kernel"])
     words = [w for i, a in enumerate(arrays) for w in (i, 0, a.nbytes)]
@@ -209,7 +209,7 @@ def test_the_target_s_instructions_are_used():
         pytest.skip("this machine has no instructions for bfloat16")
 
     def text(target):
-        k = Kernel("kernel", target)
+        k = KernelBuilder("kernel", target)
         x, y = k.pointer("x", "bfloat16"), k.pointer("y", "bfloat16")
         y.store(k.dot_bf16(x.vec(64), x.pairs(0), k.broadcast(x.pair(32))))
         return assembly(str(k.finish()), target)

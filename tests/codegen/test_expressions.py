@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from saccade.backends.cpu.codegen.expressions import emit_expr
-from saccade.backends.cpu.codegen.language import Kernel
+from saccade.backends.cpu.codegen.language import KernelBuilder
 from saccade.backends.cpu.target import host_target
 from saccade.ir.expr import ARITY, parse
 from saccade.opdefs.expr_numpy import evaluate as reference
@@ -67,7 +67,7 @@ def test_products_in_sums_round_once(evaluate):
 
 def test_equal_subtrees_are_emitted_once():
     def size(text):
-        k = Kernel("kernel", host_target())
+        k = KernelBuilder("kernel", host_target())
         p = k.pointer("x")
         p.store(emit_expr(k, parse(text), [p.vec()]))
         return str(k.finish()).count("fdiv")
@@ -77,6 +77,6 @@ def test_equal_subtrees_are_emitted_once():
 
 
 def test_a_constant_takes_the_lanes_it_is_told():
-    k = Kernel("kernel", host_target())
+    k = KernelBuilder("kernel", host_target())
     assert emit_expr(k, parse("2.5"), [], lanes=4).lanes == 4
     assert emit_expr(k, parse("2.5"), []).lanes == k.lanes

@@ -7,7 +7,7 @@ import pytest
 
 from saccade.backends.cpu.codegen.calling import COUNTER_WORDS
 from saccade.backends.cpu.codegen.compile import assembly, object_code
-from saccade.backends.cpu.codegen.language import ELEMENTS, Kernel
+from saccade.backends.cpu.codegen.language import ELEMENTS, KernelBuilder
 from saccade.backends.cpu.runtime.linker import link
 from saccade.backends.cpu.target import host_target
 from saccade.errors import CompileError, OptionError
@@ -17,7 +17,7 @@ ISAS = ["avx512", "avx2"]
 
 def run(emit, arrays, integers=(), *, isa="native", checked=False, thread=0, threads=1, scratch=0):
     """Emit, compile, call once; arrays are the pointers in order, `scratch` bytes come last."""
-    k = Kernel("kernel", host_target(isa), checked=checked)
+    k = KernelBuilder("kernel", host_target(isa), checked=checked)
     emit(k)
     linked = link([object_code(str(k.finish()), k.target)], ["kernel"])
     held = [*arrays, *([np.zeros(scratch * threads, np.uint8)] if scratch else [])]
@@ -227,7 +227,7 @@ def test_nan_stays_in_the_first_operand_of_extrema():
 def test_extrema_are_one_instruction():
     """The order of operands lets the target's instruction do what the language promises for NaN."""
     for isa in ISAS:
-        k = Kernel("kernel", host_target(isa))
+        k = KernelBuilder("kernel", host_target(isa))
         x, y = k.pointer("x"), k.pointer("y")
         y.store(k.minimum(k.maximum(x.vec(), -1.0), 1.0))
         text = assembly(str(k.finish()), k.target)

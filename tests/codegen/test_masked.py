@@ -11,7 +11,7 @@ import pytest
 
 from saccade.backends.cpu.codegen.compile import assembly, object_code
 from saccade.backends.cpu.codegen.emitter import BYTES
-from saccade.backends.cpu.codegen.language import Kernel
+from saccade.backends.cpu.codegen.language import KernelBuilder
 from saccade.backends.cpu.runtime.linker import link
 from saccade.backends.cpu.target import foreign_target, host_target
 from saccade.testing import emulate
@@ -25,7 +25,7 @@ emulated = pytest.mark.skipif(not emulate.available(), reason="no qemu-user or c
 
 def copies(target, element):
     """Copies the first n elements of line n, for n from -1 to one more than there are lanes."""
-    k = Kernel("kernel", target)
+    k = KernelBuilder("kernel", target)
     x, y = k.pointer("x", element), k.pointer("y", element)
     with k.range(0, target.lanes + 3) as line:
         mask = k.first(line - 1)
@@ -65,7 +65,7 @@ def test_any_count_on_arm(element):
     memory = np.concatenate([x.reshape(-1), y.reshape(-1)]).view(np.uint8)
     args = np.array([0, 0, x.nbytes, 0, x.nbytes, y.nbytes], np.int64)
     code = object_code(str(copies(NEON, element).finish()), NEON)
-    emulate.play(emulate.Job([code], [args], memory, [0]))
+    emulate.play(emulate.EmulatedRun([code], [args], memory, [0]))
     np.testing.assert_array_equal(memory[x.nbytes :].view(x.dtype).reshape(x.shape), wanted)
 
 
@@ -79,7 +79,7 @@ def test_nothing_is_touched_before_or_behind(isa, element):
         x, y, n = k.pointer("x", element), k.pointer("y", element), k.integer("n")
         y.store(x.vec(0, k.first(n)), 0, k.first(n))
 
-    k = Kernel("kernel", target)
+    k = KernelBuilder("kernel", target)
     first(k)
     code = link([object_code(str(k.finish()), target)], ["kernel"])
     page, kind = mmap.PAGESIZE, np.dtype(BITS[element])
@@ -109,7 +109,7 @@ def call(k, target, arrays, integers=(), linked=None):
 
 def text(target, element):
     """A loop over pixels of which a vector is partial."""
-    k = Kernel("kernel", target)
+    k = KernelBuilder("kernel", target)
     x, y, n, pixels = (k.pointer("x", element), k.pointer("y", element), *k.integers("n pixels"))
     mask = k.first(n)
     with k.range(0, pixels) as i:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 
-from saccade.backends.cpu.codegen.language import Kernel
+from saccade.backends.cpu.codegen.language import KernelBuilder
 from saccade.backends.cpu.codegen.parameters import Parameters
 from saccade.backends.cpu.codegen.values import Int
 from saccade.errors import LaunchError
@@ -56,7 +56,7 @@ class _Sizes:
 
 
 def test_a_builder_remembers_what_was_declared():
-    k = Kernel("k", ZEN4)
+    k = KernelBuilder("k", ZEN4)
     k.pointer("x")
     k.scratch("kept")
     k.integer("n")
@@ -67,7 +67,7 @@ def test_a_builder_remembers_what_was_declared():
 
 
 def test_a_name_is_declared_once():
-    k = Kernel("k", ZEN4)
+    k = KernelBuilder("k", ZEN4)
     k.pointer("x")
     with pytest.raises(AssertionError, match="two buffers x"):
         k.scratch("x")
@@ -83,7 +83,7 @@ def test_the_order_of_a_launch_is_nobody_s_business():
     w = np.arange(9 * 20 * 9, dtype=np.float32).reshape(9, 20, 3, 3) % 5
     op = Conv2d(padding=(1, 1, 1, 1))
 
-    def turned(call):
+    def transposed(call):
         return tuple(
             replace(
                 one,
@@ -101,7 +101,7 @@ def test_the_order_of_a_launch_is_nobody_s_business():
         )  # fmt: skip
         return result
 
-    assert run(launched_as(CONV2D_DIRECT, turned)).tobytes() == run(CONV2D_DIRECT).tobytes()
+    assert run(launched_as(CONV2D_DIRECT, transposed)).tobytes() == run(CONV2D_DIRECT).tobytes()
 
 
 class _Places:

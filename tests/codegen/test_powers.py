@@ -11,7 +11,7 @@ import pytest
 from saccade.backends.cpu.codegen import powers
 from saccade.backends.cpu.codegen.calling import real_word
 from saccade.backends.cpu.codegen.compile import object_code
-from saccade.backends.cpu.codegen.language import Kernel
+from saccade.backends.cpu.codegen.language import KernelBuilder
 from saccade.backends.cpu.runtime.linker import link
 from saccade.backends.cpu.target import host_target
 
@@ -25,7 +25,7 @@ EXPONENTS = [2.5, 0.5, 1 / 3, -1.0, -0.25, 7.0, 1e-3, -300.0, 0.01]
 @cache
 def code(isa, element, lanes):
     target = host_target(isa)
-    k = Kernel("kernel", target)
+    k = KernelBuilder("kernel", target)
     x, y = k.pointer("x", element), k.pointer("y", element)
     size, exponent = k.integer("size"), k.real("exponent")
     with k.range(0, size, lanes) as i:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from saccade.backends.cpu.codegen.compile import assembly, object_code
-from saccade.backends.cpu.codegen.language import Kernel
+from saccade.backends.cpu.codegen.language import KernelBuilder
 from saccade.backends.cpu.codegen.streams import LINE
 from saccade.backends.cpu.runtime.linker import link
 from saccade.backends.cpu.target import host_target
@@ -30,7 +30,7 @@ def copy(k):
 
 
 def run(target, x, y, *, checked=False):
-    k = Kernel("kernel", target, checked=checked)
+    k = KernelBuilder("kernel", target, checked=checked)
     copy(k)
     linked = link([object_code(str(k.finish()), target)], ["kernel"])
     way = np.full(1, -1, np.int64)
@@ -71,7 +71,7 @@ def test_a_result_over_its_operand_takes_the_usual_way():
 
 def test_only_whole_lines_go_past_the_caches():
     def text(target):
-        k = Kernel("kernel", target)
+        k = KernelBuilder("kernel", target)
         copy(k)
         return assembly(str(k.finish()), target)
 

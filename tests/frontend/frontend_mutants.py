@@ -62,7 +62,7 @@ def seeds() -> list[onnx.ModelProto]:
             "step": np.asarray([1]),
         },
     )
-    pictures = text_model(
+    images = text_model(
         "a = MaxPool<kernel_shape=[3,3], strides=[2,2], pads=[1,1,1,1], ceil_mode=1>(x) "
         'b = Resize<mode="linear">(a, , s) c = ConvTranspose<strides=[2,2]>(b, w) '
         'd = DepthToSpace<blocksize=2, mode="CRD">(c) e = Pad(d, p, v) '
@@ -117,7 +117,7 @@ def seeds() -> list[onnx.ModelProto]:
             "ax": np.asarray([1, 2, 3]),
         },
     )
-    return [chain, pictures, matrix, regions]
+    return [chain, images, matrix, regions]
 
 
 def mutate_bytes(data: bytes, dice: random.Random) -> bytes:

@@ -20,7 +20,7 @@ from saccade.frontend import onnx as frontend
 from saccade.ir.expr import Expr
 from saccade.layout.sizes import shapes_of
 from saccade.opdefs import Concat, Conv2d, Pointwise
-from saccade.opdefs._taps import Windows, expr_flops
+from saccade.opdefs._taps import AxisWindows, expr_flops
 
 FINE = {
     "concat_symbolic",
@@ -130,7 +130,7 @@ def test_valid_taps_are_counted(taps: int, stride: int, pad: int, dilation: int)
         places = np.arange(count)[:, None] * stride - pad + np.arange(taps)[None, :] * dilation
         expected = np.count_nonzero((places >= 0) & (places < size), axis=1)
         np.testing.assert_array_equal(
-            Windows(taps, stride, pad, dilation).valid(size, count), expected
+            AxisWindows(taps, stride, pad, dilation).valid(size, count), expected
         )
 
 

@@ -246,7 +246,7 @@ def test_what_was_checked_is_what_is_mapped(tmp_path: Path) -> None:
     path = _model(tmp_path, "weights.bin")
     _weights(tmp_path / "weights.bin", 1.0)
     tensor = onnx.load(path, load_external_data=False).graph.initializer[0]
-    _, raw = external.Store(tmp_path).find(tensor, 432)
+    _, raw = external.ExternalData(tmp_path).find(tensor, 432)
     _weights(tmp_path / "other.bin", 2.0)
     (tmp_path / "other.bin").replace(tmp_path / "weights.bin")
     np.testing.assert_array_equal(raw.view(np.float32), 1.0)
@@ -260,7 +260,7 @@ def test_each_file_is_opened_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     opened = []
     inside = files.open_inside
     monkeypatch.setattr(external, "open_inside", lambda *args: opened.append(args) or inside(*args))
-    store = external.Store(tmp_path)
+    store = external.ExternalData(tmp_path)
     for _ in range(3):
         store.find(tensor, 432)
     assert len(opened) == 1

@@ -31,7 +31,7 @@ COUNTS = {
     "subpixel_x4_dynamo": {"Conv2d": 9, "Move": 2, "Pointwise": 5},
     "subpixel_x4_fp16": {"Conv2d": 9, "Move": 2, "Pointwise": 5},
     "vgg16": {"Conv2d": 13, "MatMul": 3, "Pool2d": 6, "Move": 1},
-    "dcnv2_small": {"Conv2d": 5, "DeformConv2d": 3, "Reduce": 1, "Move": 6},
+    "dcnv2_small": {"Conv2d": 5, "DeformConv": 3, "Reduce": 1, "Move": 6},
     "vit_b_16": {"Conv2d": 1, "MatMul": 73, "LayerNorm": 25, "Softmax": 12, "Concat": 1},
 }
 FREE = {"vgg16", "vit_b_16", "resnet50_dynamo"}

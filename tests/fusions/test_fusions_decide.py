@@ -80,7 +80,7 @@ def test_pairs_are_estimated_where_the_intermediate_fills_half_an_l2_cache(image
     assert len(pairs(large).joint) == 1 and not pairs(large).apart
     found = pairs(small)
     assert not found.joint
-    assert [(p.kernel, "second caches" in p.reason) for p in found.apart.values()] == [
+    assert [(p.kernel, "L2 caches" in p.reason) for p in found.apart.values()] == [
         ("SeparableConv2d", True)
     ]
 

@@ -51,7 +51,7 @@ def test_gates_follow_sums_of_rows():
     assert steps["Excite"].inputs[0] == steps["RowSums"].outputs[1]
 
 
-def test_the_picture_of_an_expanding_pair_is_summed_too():
+def test_the_image_of_an_expanding_pair_is_summed_too():
     b = Builder((1, 16, 112, 112))
     x = b.conv(b.inputs[0], 16)
     wide = b.conv(x, 64, taps=1)
@@ -68,7 +68,7 @@ def test_another_convolution_leaves_the_mean():
     assert families(b.graph(result)) == ["Conv2d", "Reduce", "Excite", "Pointwise", "Conv2d"]
 
 
-def test_a_picture_that_the_caller_gets_leaves_the_mean():
+def test_a_image_that_the_caller_gets_leaves_the_mean():
     b = Builder(SHAPE)
     y = depthwise(b, b.conv(b.inputs[0], 32))
     *_, result = gated(b, y)

@@ -15,7 +15,7 @@ RELU = parse("relu($0)")
 
 
 def block(b, x, channels=64, *, epilogue=RELU, operands=(), second=RELU, others=(), **first):
-    """The wide picture and the result."""
+    """The wide feature map and the result."""
     w, u = b.constant((channels, x.shape[1], 1, 1)), b.constant((channels, 1, 3, 3))
     wide = b.add(Conv2d(epilogue=epilogue, **first), x, w, *operands)
     same = Conv2d(padding=(1,) * 4, groups=channels, epilogue=second)
@@ -29,7 +29,7 @@ def families(graph):
 LARGE, SMALL = (1, 16, 112, 112), (1, 16, 28, 28)
 
 
-def test_a_large_wide_picture_is_no_value():
+def test_a_large_wide_image_is_no_value():
     b = Builder(LARGE)
     bias = b.constant((1, 64, 1, 1))
     x = b.conv(b.inputs[0], 16)
@@ -149,7 +149,7 @@ def test_two_steps_where_they_are_estimated_to_be_as_fast():
 def test_two_steps_where_the_caches_hold_what_lies_between():
     b = Builder(TINY)
     graph = b.graph(b.conv(separable(b, b.conv(b.inputs[0], 16))[1], 8))
-    assert "second caches" in why_apart(graph)
+    assert "L2 caches" in why_apart(graph)
 
 
 def _to_the_caller(b, x):

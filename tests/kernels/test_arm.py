@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from saccade.backends.cpu.codegen.compile import assembly
-from saccade.backends.cpu.codegen.language import Kernel
+from saccade.backends.cpu.codegen.language import KernelBuilder
 from saccade.backends.cpu.fusions import SeparableConv2d
 from saccade.backends.cpu.target import foreign_target
 from saccade.errors import OutOfBoundsError
@@ -91,7 +91,7 @@ def share(body):
 
 def hot_loop(kernel, launch):
     """The densest loop of some products: Winograd's transforms have more of them, less densely."""
-    builder = Kernel("kernel", ARM)
+    builder = KernelBuilder("kernel", ARM)
     kernel.emit(builder, launch.config)
     found = [
         body for body in loops(assembly(str(builder.finish()), ARM)) if count(VECTOR, body) > 9
@@ -122,9 +122,9 @@ def test_matrix_products_multiply_vectors():
 def test_two_convolutions_in_one_pass_multiply_vectors():
     op = SeparableConv2d(Conv2d(padding=(1,) * 4, groups=64), Conv2d(), 0)
     shapes = ((64, 1, 3, 3), (64, 64, 1, 1))
-    picture = nhwc_view(F32, (1, 64, 56, 56))
-    views = (picture, *(row_major(F32, shape) for shape in shapes))
-    call = Call(op, views, (picture,), (False, True, True), ARM, 2)
+    image = nhwc_view(F32, (1, 64, 56, 56))
+    views = (image, *(row_major(F32, shape) for shape in shapes))
+    call = Call(op, views, (image,), (False, True, True), ARM, 2)
     kernel = KERNELS["conv2d.separable"]
     body = hot_loop(kernel, kernel.launch(call)[0])
     assert share(body) >= 0.4, "\n".join(body)

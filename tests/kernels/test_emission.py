@@ -10,19 +10,19 @@ from pathlib import Path
 
 from test_rounding import CASES, a_call
 
-from saccade.backends.cpu.codegen.language import Kernel
+from saccade.backends.cpu.codegen.language import KernelBuilder
 from saccade.ir import DType
 from saccade.testing.targets import ZEN4
 
 
 def texts(names):
-    """Digests of the code of each kernel's best way."""
+    """Digests of the code of each kernel's best variant."""
     found = []
     for name in names:
         for kind in (DType.F32, DType.BF16):
             kernel, call, _ = a_call(name, kind, ZEN4)
             for launch in kernel.launch(call):
-                builder = Kernel("kernel", ZEN4)
+                builder = KernelBuilder("kernel", ZEN4)
                 kernel.emit(builder, launch.config)
                 text = str(builder.finish())
                 found.append(f"{name} {hashlib.sha256(text.encode()).hexdigest()}")

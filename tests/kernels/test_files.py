@@ -135,4 +135,4 @@ def test_a_bare_noun_is_no_name():
     assert role("roi", "axis") is None and "axis" not in SHARED["roi"]
     assert role("roi", "align_gradient_bands") == "part"
     assert role("movement", "pack_element") == "pack"
-    assert role("softmax", "turned") is None
+    assert role("softmax", "sideways") is None

@@ -10,7 +10,7 @@ import pytest
 
 from saccade.backends.cpu.codegen.calling import real_word
 from saccade.backends.cpu.codegen.compile import object_code
-from saccade.backends.cpu.codegen.language import Kernel
+from saccade.backends.cpu.codegen.language import KernelBuilder
 from saccade.backends.cpu.codegen.values import Vec
 from saccade.backends.cpu.runtime.linker import link
 from saccade.kernels.cpu.floats import lanes_of, load, load_one, splat, store, wide
@@ -26,7 +26,7 @@ NUMPY = {
 
 def run(isa, emit, arrays, integers=()):
     target = runnable_target(isa)
-    k = Kernel("kernel", target)
+    k = KernelBuilder("kernel", target)
     emit(k)
     linked = link([object_code(str(k.finish()), target)], ["kernel"])
     words = [w for i, a in enumerate(arrays) for w in (i, 0, a.nbytes)]

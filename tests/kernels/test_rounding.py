@@ -1,4 +1,4 @@
-"""Ways to do a call that say they round alike give the same bits, whatever the team."""
+"""Variants for a call that say they round alike give the same bits, whatever the team."""
 
 from __future__ import annotations
 
@@ -87,15 +87,15 @@ def stored(kind, shape):
 
 @cache
 def forced(kernel):
-    """The kernel that does a call in the last way of a list: one, so that ways share code."""
-    ways = []
-    return launched_as(kernel, lambda _call: ways[-1].launches), ways
+    """The kernel that does a call by a list's last variant: one, so that variants share code."""
+    variants = []
+    return launched_as(kernel, lambda _call: variants[-1].launches), variants
 
 
 def bits(kernel, call, arrays, variant, order=None):
-    """What one way gives."""
-    one, ways = forced(kernel)
-    ways.append(variant)
+    """What one variant gives."""
+    one, variants = forced(kernel)
+    variants.append(variant)
     (result,) = run_kernel(
         one, call.op, arrays, call.outputs,
         inputs=call.inputs, constant=call.constant, isa=call.target, threads=call.threads,
@@ -137,16 +137,16 @@ def test_every_team_has_the_way_that_the_nominal_team_chose(name):
 
 
 def test_ways_that_round_apart_are_seen():
-    """The comparison above would catch a way that says it rounds as another does."""
+    """The comparison above would catch a variant that says it rounds as another does."""
     kernel, call, arrays = a_call("direct-parts", F32, runnable_target())
-    ways = [variants[0] for variants in by_rounding(kernel, call).values()]
-    assert len({bits(kernel, call, arrays, way) for way in ways}) > 1
+    variants = [variants[0] for variants in by_rounding(kernel, call).values()]
+    assert len({bits(kernel, call, arrays, variant) for variant in variants}) > 1
 
 
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.parametrize("threads", [1, 2, 7])
 def test_what_a_way_needs_is_what_its_phases_are_made_of(name, threads):
-    """Selection looks for code by that alone, and once for ways of the same key."""
+    """Selection looks for code by that alone, and once for variants of the same key."""
     kernel, call, _ = a_call(name, F32, ZEN4, threads)
     assert kernel.supports(call) is None
     by_code = {}

@@ -104,9 +104,9 @@ def transposed(b, value, order):
 def test_what_a_result_is_a_view_of_lives_in_the_caller_s_memory():
     """Channels-last to the caller and a reshape; with another reader as well."""
     b = Builder((1, 3, 8, 8))
-    picture = b.conv(b.inputs[0], 4)
-    last = transposed(b, picture, (0, 2, 3, 1))
-    laid = laid_out(b.graph(last, b.conv(picture, 4)))
+    image = b.conv(b.inputs[0], 4)
+    last = transposed(b, image, (0, 2, 3, 1))
+    laid = laid_out(b.graph(last, b.conv(image, 4)))
     assert names(laid) == ["Conv2d", "Conv2d"]
     assert laid.steps[0].outputs[0].view.strides == (256, 1, 32, 4)
     assert laid.steps[0].outputs[0] == laid.steps[1].inputs[0]
@@ -121,18 +121,18 @@ def test_views_that_are_no_whole_result_are_copied_out():
     """A part of a value, one that two results view, an input, a value in another order."""
     b = Builder((2, 12), (1, 3, 8, 8))
     part = Move(IndexMap(((2,), (12,)), (Factor(2, 0), Factor(4, 1, 3)), (1, 1)))
-    turned = Move(IndexMap(((2,), (12,)), (Factor(12, 1), Factor(2, 0)), (1, 1)))
+    swapped = Move(IndexMap(((2,), (12,)), (Factor(12, 1), Factor(2, 0)), (1, 1)))
     flat = Move(IndexMap(((2,), (12,)), (Factor(2, 0), Factor(12, 1)), (2,)))
     value = b.add(RELU, b.inputs[0])
-    for op in (part, turned):
+    for op in (part, swapped):
         laid = laid_out(b.graph(b.add(op, value)))
         assert kinds(laid) == [BufferKind.ARENA, BufferKind.OUTPUT]
     whole = b.add(flat, value)
     laid = laid_out(b.graph(whole, b.add(flat, value), b.add(flat, b.inputs[0])))
     assert names(laid) == ["Pointwise", "Move", "Move"]
     assert kinds(laid) == [BufferKind.OUTPUT] * 3
-    picture = b.conv(b.inputs[1], 4)
-    laid = laid_out(b.graph(transposed(b, picture, (0, 1, 3, 2))))
+    image = b.conv(b.inputs[1], 4)
+    laid = laid_out(b.graph(transposed(b, image, (0, 1, 3, 2))))
     assert kinds(laid)[-2:] == [BufferKind.ARENA, BufferKind.OUTPUT]
 
 
@@ -147,13 +147,13 @@ def test_repeated_results_and_inputs_are_copied_out():
     assert {laid.buffers[s.outputs[0].buffer].index for s in copies} >= {2, 3}
 
 
-def test_pictures_are_channels_last_and_attention_is_not():
+def test_images_are_channels_last_and_attention_is_not():
     b = Builder((1, 3, 8, 8), (1, 2, 4, 4))
-    picture = b.conv(b.inputs[0], 4)
+    image = b.conv(b.inputs[0], 4)
     heads = b.add(Softmax(3), b.inputs[1])
-    graph = b.graph(b.add(RELU, picture), heads)
-    chosen = formats(graph, Preferred()).pictures
-    assert picture in chosen and heads not in chosen
+    graph = b.graph(b.add(RELU, image), heads)
+    chosen = formats(graph, Preferred()).nhwc
+    assert image in chosen and heads not in chosen
     assert not chosen & set(graph.outputs), "these are written to the caller's memory"
     assert not chosen & set(graph.constants)
 

@@ -16,7 +16,7 @@ from saccade.errors import PlanError
 from saccade.ir import DType, Graph, Node, Op, Value
 from saccade.ir.dim import parse_dims
 from saccade.kernels.base import Launch
-from saccade.kernels.cpu.base import CpuKernel, one_way
+from saccade.kernels.cpu.base import CpuKernel, single_variant
 from saccade.kernels.cpu.movement.copy import CopyConfig
 from saccade.layout.formats import formats
 from saccade.layout.sizes import fitted
@@ -31,7 +31,7 @@ SOURCE = Path(layout.__file__).parents[1]
 
 @pytest.mark.parametrize("room", ["layout", "opdefs", "passes"])
 def test_rooms_name_no_operator_of_a_device_and_no_cache(room):
-    words = re.compile(rf"\b({'|'.join(OPERATORS)})\b|\.l[123]\b|second cache|L2|_NOMINAL", re.A)
+    words = re.compile(rf"\b({'|'.join(OPERATORS)})\b|\.l[123]\b|L2 cache|L2|_NOMINAL", re.A)
     for path in (SOURCE / room).rglob("*.py"):
         assert not words.search(path.read_text()), path
 
@@ -46,8 +46,8 @@ def mobile_block(side):
     """What the CPU makes one step of the first two of, gates, and one step of the last two."""
     b = Builder((1, 16, side, side))
     wide = b.conv(b.conv(b.inputs[0], 16), 64, taps=1)
-    picture = b.add(Conv2d(padding=(1,) * 4, groups=64), wide, b.constant((64, 1, 3, 3)))
-    return b.graph(b.conv(b.conv(picture, 16, taps=1), 8))
+    image = b.add(Conv2d(padding=(1,) * 4, groups=64), wide, b.constant((64, 1, 3, 3)))
+    return b.graph(b.conv(b.conv(image, 16, taps=1), 8))
 
 
 def test_a_device_without_fusions_gets_the_graph_that_it_gave():
@@ -136,7 +136,7 @@ class Toy(NullBackend):
         return (
             CpuKernel(
                 "toy", (type(op),), CopyConfig, lambda _call: None,
-                one_way(lambda _call: (Launch(CopyConfig("way", 4, 1), (), (), 1),),
+                single_variant(lambda _call: (Launch(CopyConfig("way", 4, 1), (), (), 1),),
                         lambda _call: micros),
                 lambda _k, _config: None,
             ),
@@ -193,10 +193,10 @@ def test_the_device_is_told_whether_measured_times_may_decide():
 
 def test_the_device_says_what_it_prefers():
     graph = three_convolutions()
-    assert len(formats(graph, layout.Preferred()).pictures) == 3
-    assert not formats(graph, layout.Preferred(channels_last=(), indifferent=())).pictures
+    assert len(formats(graph, layout.Preferred()).nhwc) == 3
+    assert not formats(graph, layout.Preferred(channels_last=(), indifferent=())).nhwc
     last = formats(graph, layout.Preferred(channels_last=(Pool2d,), indifferent=(Conv2d,)))
-    assert not last.pictures
+    assert not last.nhwc
 
 
 # Guards

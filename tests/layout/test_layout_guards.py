@@ -35,7 +35,7 @@ def test_a_size_that_breaks_an_assumption_is_an_error(monkeypatch: pytest.Monkey
         model(np.ones((1, 4, 7, 8), np.float32))
 
 
-def test_a_picture_smaller_than_a_window_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_image_smaller_than_a_window_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     h = parse_dims("H")
     x, y = Value("x", DType.F32, (1, 3, h, 8)), Value("y", DType.F32, (1, 4, h, 8))
     w = Value("w", DType.F32, (4, 3, 3, 3))

@@ -12,7 +12,7 @@ from saccade import plan as planner
 from saccade.devices import device_named
 from saccade.ir import Factor, IndexMap
 from saccade.kernels.base import Launch
-from saccade.kernels.cpu.base import CpuKernel, one_way
+from saccade.kernels.cpu.base import CpuKernel, single_variant
 from saccade.kernels.cpu.machine import machine
 from saccade.kernels.cpu.movement.copy_code import CopyConfig
 from saccade.layout.elimination import minimise
@@ -44,7 +44,7 @@ class Priced(NullBackend):
             CpuKernel(
                 "priced", (type(op),), CopyConfig,
                 supports=lambda call: None if self._price(call) is not None else "not in the table",
-                variants=one_way(
+                variants=single_variant(
                     lambda call: (Launch(CopyConfig(type(call.op).__name__, 4, 1), {}, {}, 1),),
                     self._price,
                 ),
@@ -156,7 +156,7 @@ def test_what_a_movement_makes_of_its_operand_is_part_of_the_price():
 
 
 def random_graph(rng):
-    """Convolutions, additions, permutations and concatenations over pictures of one size."""
+    """Convolutions, additions, permutations and concatenations over feature maps of one size."""
     b = Builder((1, 8, 6, 6))
     values = [b.inputs[0], b.conv(b.inputs[0], 8)]
     for _ in range(int(rng.integers(2, 6))):
@@ -224,7 +224,7 @@ def test_the_rule_stands_where_there_is_nothing_to_choose():
     assert laid.searched is None
 
 
-def test_values_that_only_operators_over_pictures_touch_are_not_searched():
+def test_values_that_only_operators_over_images_touch_are_not_searched():
     b = Builder((1, 3, 8, 8))
     y = b.conv(b.inputs[0], 8)
     for _ in range(4):
@@ -251,7 +251,7 @@ def test_any_choice_of_storage_computes_the_same(seed):
     results = []
     for prices in (random_prices(rng), {"other": 1.0}):
         laid = layout.assign(graph, {}, Priced(prices), threads=1)
-        bare = layout.Laid(
+        bare = layout.GraphLayout(
             tuple(type(s)(s.name, s.op, s.call, s.inputs, s.outputs,
                           layout.Choice(None, 0.0, ()), (), s.note) for s in laid.steps),
             laid.buffers, laid.inputs, laid.outputs, laid.notes, laid.speeds,

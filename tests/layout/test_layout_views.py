@@ -57,7 +57,7 @@ def read(memory, offset, view):
 def test_a_view_reads_what_the_movement_gives(name, dense):
     shape, index_map = VIEWS[name]
     if dense is channels_last and len(shape) != 4:
-        pytest.skip("pictures only")
+        pytest.skip("feature maps only")
     view = dense(DType.F32, shape)
     memory = np.full(max(view.extent, 1), np.nan, np.float32)
     logical = np.arange(view.size, dtype=np.float32).reshape(shape)
@@ -79,7 +79,7 @@ def test_merging_needs_neighbours():
     assert moved(last, merge(SHAPE)) is None
 
 
-def test_pixels_of_a_channels_last_picture_merge():
+def test_pixels_of_a_channels_last_image_merge():
     flat = IndexMap(
         tuple((n,) for n in SHAPE),
         (Factor(2, 0), Factor(4, 2), Factor(5, 3), Factor(6, 1)),

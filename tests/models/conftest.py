@@ -78,7 +78,7 @@ def zoo(tmp_path_factory):
 
 
 @pytest.fixture
-def picture():
+def image():
     def make(shape, dtype="float32"):
         return np.random.default_rng(sum(shape)).standard_normal(shape).astype(dtype)
 

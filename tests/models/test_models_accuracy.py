@@ -50,43 +50,43 @@ def hold(zoo, name, model, x):
 
 
 @pytest.mark.parametrize("name", SIZES)
-def test_every_size_agrees_with_onnxruntime(zoo, picture, name):
+def test_every_size_agrees_with_onnxruntime(zoo, image, name):
     model = zoo.compiled(name)
     for shape in SIZES[name]:
-        hold(zoo, name, model, picture(shape, model.inputs[0].dtype))
+        hold(zoo, name, model, image(shape, model.inputs[0].dtype))
 
 
 @pytest.mark.parametrize("name", EXACT)
-def test_exact_mode_agrees(zoo, picture, name):
+def test_exact_mode_agrees(zoo, image, name):
     model = zoo.compiled(name, exact=True)
     shape = SIZES[name][0]
-    hold(zoo, name, model, picture(shape))
+    hold(zoo, name, model, image(shape))
     kernels = {step.kernel for step in model.plan(shape).steps}
     assert not {"conv2d.winograd", "conv2d.lattice"} & kernels
 
 
 @pytest.mark.parametrize("name", OLDER)
-def test_avx2_agrees(zoo, picture, name):
+def test_avx2_agrees(zoo, image, name):
     model = zoo.compiled(name, isa="avx2")
-    hold(zoo, name, model, picture(SIZES[name][0]))
+    hold(zoo, name, model, image(SIZES[name][0]))
     assert model.plan(SIZES[name][0]).isa == "avx2"
 
 
 @pytest.mark.parametrize("name", PLAYED)
-def test_reference_device_agrees(zoo, picture, name):
-    hold(zoo, name, zoo.compiled(name, device="reference"), picture(PLAYED[name]))
+def test_reference_device_agrees(zoo, image, name):
+    hold(zoo, name, zoo.compiled(name, device="reference"), image(PLAYED[name]))
 
 
 @pytest.mark.parametrize("name", ["subpixel_x4", "shufflenet_v2_x1_0"])
-def test_checked_mode_agrees(zoo, picture, name):
-    hold(zoo, name, zoo.compiled(name, checked=True, threads=1), picture(SIZES[name][0]))
+def test_checked_mode_agrees(zoo, image, name):
+    hold(zoo, name, zoo.compiled(name, checked=True, threads=1), image(SIZES[name][0]))
 
 
 @pytest.mark.parametrize("name", BFLOAT16)
-def test_bfloat16_is_as_close_as_it_can_be(zoo, picture, name):
+def test_bfloat16_is_as_close_as_it_can_be(zoo, image, name):
     """The bounds are twice what was measured; OpenVINO's own bfloat16 is off as far."""
     model = zoo.compiled(name, precision="bf16")
-    x = picture(SIZES[name][:2][-1])
+    x = image(SIZES[name][:2][-1])
     truth = zoo.truth(name, x)
     compared = compare_outputs(model.run({model.inputs[0].name: x}), truth)
     wrong = [c for c in compared if not c.within(BFLOAT16[name])]

@@ -33,7 +33,7 @@ def asked(graph, sizes):
     return found
 
 
-def test_pictures_grow_shrink_and_change_their_form():
+def test_images_grow_shrink_and_change_their_form():
     n, h, w = map(symbol, "nhw")
     found = asked(graph_of((n, 3, h, w)), SIZES)
     assert len(found) == 6 and SIZES not in found

@@ -77,10 +77,10 @@ def forced_layout(model, shape, seed):
     return laid, forced.taken, sizes
 
 
-def test_pairs_give_the_same_bits_in_one_step_and_in_two(zoo, picture):
+def test_pairs_give_the_same_bits_in_one_step_and_in_two(zoo, image):
     name = "shufflenet_v2_x1_0"
     model = zoo.compiled(name)
-    x = picture(SIZES[name])
+    x = image(SIZES[name])
     engine = model._started()
     sizes = dict(zip("NHW", (x.shape[0], *x.shape[2:]), strict=True))
     counts, results = [], []
@@ -101,9 +101,9 @@ def test_pairs_give_the_same_bits_in_one_step_and_in_two(zoo, picture):
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(seed=st.integers(0, 2**32 - 1))
-def test_any_choice_gives_the_same_answer(zoo, picture, name, seed):
+def test_any_choice_gives_the_same_answer(zoo, image, name, seed):
     model = zoo.compiled(name)
-    x = picture(SIZES[name])
+    x = image(SIZES[name])
     default = model.run({model.inputs[0].name: x})
     laid, taken, sizes = forced_layout(model, x.shape, seed)
     engine = model._started()

@@ -20,9 +20,9 @@ SIZES = {
 
 
 @pytest.mark.parametrize("name", SIZES)
-def test_all_sizes_take_little_and_start_warm(zoo, picture, name, tmp_path, monkeypatch):
+def test_all_sizes_take_little_and_start_warm(zoo, image, name, tmp_path, monkeypatch):
     monkeypatch.setenv("SACCADE_CACHE_DIR", str(tmp_path))
-    path, inputs = zoo.path(name), [picture(size) for size in SIZES[name]]
+    path, inputs = zoo.path(name), [image(size) for size in SIZES[name]]
     model = saccade.compile(path, threads=2)
     wanted = [model(x) for x in inputs]
     assert all(np.array_equal(model(x), y) for x, y in zip(inputs, wanted, strict=True))

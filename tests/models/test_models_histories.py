@@ -36,8 +36,8 @@ def digest(model, x):
 class Histories:
     """Answers of a model after any history; folders are caches that the test made."""
 
-    def __init__(self, path, sizes, picture, folder, monkeypatch):
-        self.path, self.sizes, self.picture = path, sizes, picture
+    def __init__(self, path, sizes, image, folder, monkeypatch):
+        self.path, self.sizes, self.image = path, sizes, image
         self.folder, self.monkeypatch = folder, monkeypatch
         self.first = {}
 
@@ -51,22 +51,22 @@ class Histories:
         told = f"cache {name if kept else None}, {threads} thread(s), sizes {order}"
         model = saccade.compile(self.path, threads=threads, cache=kept)
         for shape in order:
-            found = digest(model, self.picture(shape))
+            found = digest(model, self.image(shape))
             assert self.first.setdefault(shape, found) == found, f"{shape} after {told}"
 
 
 @pytest.mark.parametrize("name", SIZES)
-def test_no_history_changes_a_bit(zoo, picture, name, tmp_path, monkeypatch):
-    histories = Histories(zoo.path(name), SIZES[name], picture, tmp_path, monkeypatch)
+def test_no_history_changes_a_bit(zoo, image, name, tmp_path, monkeypatch):
+    histories = Histories(zoo.path(name), SIZES[name], image, tmp_path, monkeypatch)
     random = Random(f"histories of {name}")
     for cold in range(5):
         histories.play(random, cold)
 
 
-def test_sizes_do_differ(zoo, picture):
+def test_sizes_do_differ(zoo, image):
     """The test above would find nothing if every answer were the same."""
     model = zoo.compiled("mobilenet_v3_large")
-    assert len({digest(model, picture(shape)) for shape in SIZES["mobilenet_v3_large"]}) == 4
+    assert len({digest(model, image(shape)) for shape in SIZES["mobilenet_v3_large"]}) == 4
 
 
 def test_simultaneous_cold_starts_agree(zoo, tmp_path):
@@ -85,13 +85,13 @@ def test_simultaneous_cold_starts_agree(zoo, tmp_path):
     assert told[0] == told[1] == told[2] and len(told[0]) == 3
 
 
-def test_what_is_in_memory_may_change_tiles_but_no_bits(zoo, picture):
+def test_what_is_in_memory_may_change_tiles_but_no_bits(zoo, image):
     """A size takes other tiles where it is the second one: the answer is that of the first."""
     path = zoo.path("resnet50")
     alone, after = (saccade.compile(path, threads=2, cache=False) for _ in range(2))
     for shape in SIZES["resnet50"][1:]:
-        after(picture(shape))
-    x = picture(SIZES["resnet50"][0])
+        after(image(shape))
+    x = image(SIZES["resnet50"][0])
     plans = [model._program((x.shape,)).plan for model in (alone, after)]
     codes = [[phase.config for step in plan.steps for phase in step.phases] for plan in plans]
     assert codes[0] != codes[1]

@@ -94,9 +94,9 @@ def test_random_sizes_compile_nothing(zoo, name, machine):
     assert first > 20 and sum(map(bool, others)) <= 1 and sum(others) <= 2
 
 
-def test_programs_are_kept_by_size(zoo, picture):
+def test_programs_are_kept_by_size(zoo, image):
     model = zoo.compiled("subpixel_x4")
-    x = picture((1, 3, 9, 9))
+    x = image((1, 3, 9, 9))
     first = model(x)
     program = model._program((x.shape,))
     second = model(x)

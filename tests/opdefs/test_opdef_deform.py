@@ -7,7 +7,7 @@ import pytest
 
 from saccade.errors import ModelError
 from saccade.ir import DType, TensorType
-from saccade.opdefs import Conv2d, DeformConv2d, DeformConv2dGradient
+from saccade.opdefs import Conv2d, DeformConv, DeformConvGradient
 
 RNG = np.random.default_rng(3)
 GEOMETRY = {"stride": (2, 1), "padding": (1, 0, 2, 1), "dilation": (1, 2), "groups": 2}
@@ -22,7 +22,7 @@ def operands(offset_groups=1, kernel=(2, 3)):
 
 def test_no_offsets_are_a_convolution():
     x, w, offset, bias, mask = operands()
-    op = DeformConv2d(bias=True, mask=True, **GEOMETRY)
+    op = DeformConv(bias=True, mask=True, **GEOMETRY)
     (y,) = op.reference(x, w, 0 * offset, bias, 0 * mask + 1)
     (plain,) = Conv2d(**GEOMETRY).reference(x, w)
     np.testing.assert_allclose(y, plain + bias[:, None, None], rtol=1e-12)
@@ -32,19 +32,19 @@ def test_whole_offsets_move_pixels():
     x = RNG.standard_normal((1, 1, 5, 5))
     offset = np.zeros((1, 2, 5, 5))
     offset[:, 0], offset[:, 1] = 1, -2
-    (y,) = DeformConv2d().reference(x, np.ones((1, 1, 1, 1)), offset)
+    (y,) = DeformConv().reference(x, np.ones((1, 1, 1, 1)), offset)
     wanted = np.zeros_like(x)
     wanted[:, :, :4, 2:] = x[:, :, 1:, :3]
     np.testing.assert_array_equal(y, wanted)
 
 
 def test_gradients_are_differences():
-    op = DeformConv2d(bias=True, mask=True, offset_groups=2, **GEOMETRY)
+    op = DeformConv(bias=True, mask=True, offset_groups=2, **GEOMETRY)
     x, w, offset, _, mask = inputs = list(operands(2))
     (y,) = op.reference(*inputs)
     grad = RNG.standard_normal(y.shape)
-    wanted = DeformConv2dGradient.WANTED
-    back = DeformConv2dGradient(mask=True, wanted=wanted, offset_groups=2, **GEOMETRY)
+    wanted = DeformConvGradient.WANTED
+    back = DeformConvGradient(mask=True, wanted=wanted, offset_groups=2, **GEOMETRY)
     found = dict(zip(wanted, back.reference(grad, x, w, offset, mask), strict=True))
     places = {"x": 0, "weight": 1, "offset": 2, "bias": 3, "mask": 4}
     for name, place in places.items():
@@ -70,6 +70,6 @@ def test_gradients_are_differences():
 def test_refusals(position, shape, message):
     shapes = [a.shape for a in operands()]
     shapes[position] = shape
-    op = DeformConv2d(bias=True, mask=True, **GEOMETRY)
+    op = DeformConv(bias=True, mask=True, **GEOMETRY)
     with pytest.raises(ModelError, match=message):
         op.infer([TensorType(DType.F32, s) for s in shapes])

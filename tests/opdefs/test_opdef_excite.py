@@ -19,7 +19,7 @@ GATES = Excite(12, SQUEEZE, Conv2d(epilogue=parse("sigmoid(add($0, $1))")), 1)
 SHAPES = [(2, 5, 3, 4), (3, 5, 1, 1), (6, 3, 1, 1), (1, 3, 1, 1), (1, 6, 1, 1)]
 DEPTHWISE = Conv2d((2, 2), (1, 1, 1, 1), groups=6, epilogue=parse("relu(add($0, $1))"))
 SUMS = RowSums(DEPTHWISE)
-PICTURE = [(2, 6, 9, 8), (6, 1, 3, 3), (1, 6, 1, 1)]
+IMAGE = [(2, 6, 9, 8), (6, 1, 3, 3), (1, 6, 1, 1)]
 
 
 def types(shapes, dtype=DType.F64):
@@ -75,17 +75,17 @@ def test_refuses_what_is_no_such_block(op, change):
 
 
 def test_sums_go_along_rows_of_the_result():
-    operands = arrays(PICTURE)
+    operands = arrays(IMAGE)
     (expected,) = DEPTHWISE.reference(*operands)
     y, sums = SUMS.reference(*operands)
     np.testing.assert_array_equal(y, expected)
     np.testing.assert_allclose(sums, expected.sum(axis=3, keepdims=True), rtol=1e-14)
-    kinds = SUMS.infer(types(PICTURE))
+    kinds = SUMS.infer(types(IMAGE))
     assert [kind.shape for kind in kinds] == [y.shape, sums.shape] == [(2, 6, 5, 4), (2, 6, 5, 1)]
 
 
 def test_work_of_sums_is_an_addition_for_each_element():
-    kinds = types(PICTURE, DType.F32)
+    kinds = types(IMAGE, DType.F32)
     y, sums = SUMS.infer(kinds)
     alone, both = DEPTHWISE.work(kinds, [y]), SUMS.work(kinds, [y, sums])
     assert both.flops - alone.flops == 2 * 6 * 5 * 4

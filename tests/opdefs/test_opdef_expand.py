@@ -30,7 +30,7 @@ def test_is_one_after_the_other():
     assert kind.shape == expected.shape == (2, 6, 5, 4)
 
 
-def test_work_leaves_out_the_wide_picture():
+def test_work_leaves_out_the_wide_image():
     types = [TensorType(DType.F32, s) for s in SHAPES]
     (result,) = BOTH.infer(types)
     wide = TensorType(DType.F32, (2, 6, 9, 8))

@@ -19,8 +19,8 @@ F32 = DType.F32
 
 def selected(boxes, scores, most, iou=0.0, score=None, centred=False):
     """The rows that there are; behind them are zeros."""
-    pictures, classes, count = scores.shape
-    rows = pictures * classes * min(most, count)
+    images, classes, count = scores.shape
+    rows = images * classes * min(most, count)
     op = NonMaxSuppression(rows, most, float(np.float32(iou)), score, centred)
     table, found = op.reference(boxes, scores)
     assert table.shape == (rows, 3) and table.dtype == found.dtype == np.int64
@@ -49,14 +49,14 @@ ODD = st.sampled_from([0.0, -0.0, 1.0, 2.0, np.inf, -np.inf, np.nan, 3e38, 1e-40
 
 @st.composite
 def cases(draw, numbers):
-    pictures, classes, count = (draw(st.integers(low, 3)) for low in (1, 1, 0))
+    images, classes, count = (draw(st.integers(low, 3)) for low in (1, 1, 0))
     count *= draw(st.integers(1, 5))
-    boxes = draw(st.lists(numbers, min_size=4 * count * pictures, max_size=4 * count * pictures))
-    size = pictures * classes * count
+    boxes = draw(st.lists(numbers, min_size=4 * count * images, max_size=4 * count * images))
+    size = images * classes * count
     scores = draw(st.lists(numbers, min_size=size, max_size=size))
     return (
-        np.array(boxes, np.float32).reshape(pictures, count, 4),
-        np.array(scores, np.float32).reshape(pictures, classes, count),
+        np.array(boxes, np.float32).reshape(images, count, 4),
+        np.array(scores, np.float32).reshape(images, classes, count),
         draw(st.integers(1, 6)),
         draw(st.sampled_from([0.0, 0.2, 0.25, 1 / 3, 0.5, 1.0])),
         draw(st.sampled_from([-np.inf, -1.5, 0.0, 1.0])),
@@ -122,7 +122,7 @@ def test_shape_rule():
     [
         ([(2, 5, 3), (2, 1, 5)], {}, "boxes must be"),
         ([(2, 5, 4), (2, 5)], {}, "scores must be"),
-        ([(2, 5, 4), (1, 1, 5)], {}, "the number of pictures"),
+        ([(2, 5, 4), (1, 1, 5)], {}, "the number of images"),
         ([(2, 5, 4), (2, 1, 6)], {}, "the number of boxes"),
         ([(2, 5, 4), (2, 1, 5)], {"iou_threshold": 1.5}, "iou_threshold 1.5"),
         ([(2, 5, 4), (2, 1, 5)], {"most": 0}, "0 boxes"),

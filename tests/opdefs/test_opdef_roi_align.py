@@ -25,16 +25,16 @@ def boxes_for(rng, count=9):
 @pytest.mark.parametrize("mode", ["avg", "max"])
 def test_agrees(aligned, ratio, mode, *, rng, peer, agrees):
     x = random_operands((2, 3, 9, 13), DType.F32, rng)
-    boxes, pictures = boxes_for(rng), rng.integers(0, 2, 9)
+    boxes, images = boxes_for(rng), rng.integers(0, 2, 9)
     # A box of a negative size has no grid of its own; onnxruntime does not say what it does then.
     boxes[:, 2:] = np.maximum(boxes[:, 2:], boxes[:, :2] + 0.5)
     op = RoiAlign((3, 2), 0.75, ratio, aligned, {"avg": "average"}.get(mode, mode))
     theirs = peer(
-        "RoiAlign", (x, boxes, pictures), mode=mode, output_height=3, output_width=2,
+        "RoiAlign", (x, boxes, images), mode=mode, output_height=3, output_width=2,
         sampling_ratio=ratio, spatial_scale=0.75,
         coordinate_transformation_mode="half_pixel" if aligned else "output_half_pixel",
     )  # fmt: skip
-    agrees(op, (x, boxes, pictures), theirs, k=400)
+    agrees(op, (x, boxes, images), theirs, k=400)
 
 
 def bilinear(plane, y, x):
@@ -81,7 +81,7 @@ def test_definition_and_its_transpose(aligned, ratio, *, rng):
     (y,) = op.reference(x, boxes)
     assert_close(y, by_definition(op, x, boxes), dtype=DType.F64, k=100)
     grad = rng.standard_normal(y.shape)
-    gradient = RoiAlignGradient((2, 3), 0.4, ratio, aligned, pictures=(2, 7, 6))
+    gradient = RoiAlignGradient((2, 3), 0.4, ratio, aligned, images=(2, 7, 6))
     (dx,) = gradient.reference(grad, boxes)
     assert math.isclose((dx * x).sum(), (grad * y).sum(), rel_tol=1e-11)
 
@@ -105,7 +105,7 @@ def test_refusals():
         ((x, boxes), "boxes of 4 numbers, not 5"),
         ((TensorType(f32, (2, 3, 4)), boxes, numbers), "4 axes"),
         ((x, boxes, TensorType(i64, (6,))), "number of boxes"),
-        ((x, boxes, TensorType(f32, (5,))), "pictures are float32"),
+        ((x, boxes, TensorType(f32, (5,))), "images are float32"),
         ((x, TensorType(i64, (5, 4)), numbers), "floating point"),
     ):
         with pytest.raises(ModelError, match=message):
@@ -113,4 +113,4 @@ def test_refusals():
     with pytest.raises(ModelError, match="mode 'median'"):
         RoiAlign((2, 3), mode="median").infer((x, boxes, numbers))
     with pytest.raises(ModelError, match="has no gradient"):
-        RoiAlignGradient((3, 4), mode="max", pictures=(1, 8, 8)).infer((x, boxes, numbers))
+        RoiAlignGradient((3, 4), mode="max", images=(1, 8, 8)).infer((x, boxes, numbers))

@@ -17,20 +17,20 @@ BOXES = np.array(
 )
 
 
-def pictures(rng, channels=5):
+def images(rng, channels=5):
     return rng.standard_normal((2, channels, 9, 12)).astype(np.float32)
 
 
 @pytest.mark.parametrize(("bins", "scale"), [((3, 4), 0.5), ((1, 1), 1.0), ((7, 2), 0.25)])
 def test_as_onnxruntime(bins, scale, rng, peer, agrees_exactly):
-    x = pictures(rng)
+    x = images(rng)
     wanted = peer("MaxRoiPool", [x, BOXES], pooled_shape=list(bins), spatial_scale=scale)
     agrees_exactly(RoiPool(bins, scale), [x, BOXES], wanted)
 
 
 def test_the_engine_as_onnxruntime(rng, peer):
     """Behind a convolution, whose result is channels-last."""
-    x, w = pictures(rng), rng.standard_normal((8, 5, 1, 1)).astype(np.float32)
+    x, w = images(rng), rng.standard_normal((8, 5, 1, 1)).astype(np.float32)
     nodes = [
         onnx.helper.make_node("Conv", ["x", "w"], ["f"]),
         onnx.helper.make_node("MaxRoiPool", ["f", "b"], ["y"], pooled_shape=[2, 3]),
@@ -51,7 +51,7 @@ def test_the_engine_as_onnxruntime(rng, peer):
 
 
 def test_places_are_where_the_values_are(rng):
-    x = pictures(rng)
+    x = images(rng)
     y, places = RoiPool((3, 4), 0.5, places=True).reference(x, BOXES)
     for box, (n, *_) in enumerate(BOXES):
         plane = x[int(n)].reshape(5, -1)
@@ -63,7 +63,7 @@ def test_places_are_where_the_values_are(rng):
 
 def averaging(mode, ratio):
     op = PsRoi((2, 3), 0.5, mode, ratio)
-    return op, PsRoiGradient((2, 3), 0.5, mode, ratio, pictures=(2, 9, 12))
+    return op, PsRoiGradient((2, 3), 0.5, mode, ratio, images=(2, 9, 12))
 
 
 @pytest.mark.parametrize(

@@ -74,7 +74,7 @@ class Draw:
             return tensor.mT.contiguous().mT if tensor.dim() > 1 else tensor
         return self.some((tensor,), (None, tensor.to("meta"), tensor.tolist(), "x"), 0.03)
 
-    def pictures(self, channels=(1, 4, 8, 0)):
+    def images(self, channels=(1, 4, 8, 0)):
         sides = self.some(((6, 5), (1, 9), (8, 8)), ((0, 5), (5, 0)))
         shape = (self.random.choice((1, 2, 0, 2)), self.random.choice(channels), *sides)
         return self.tensor(shape if self.random.random() < 0.9 else shape[1:])
@@ -88,14 +88,14 @@ class Draw:
         if not isinstance(corners, torch.Tensor) or corners.dim() != 2 or corners.is_meta:
             return corners
         numbers = [self.some((0, 0, 1), (-1, 2, math.nan, 1e30, 0.5)) for _ in range(len(corners))]
-        pictures = torch.tensor(numbers, dtype=torch.float64).reshape(-1, 1)
-        pictures = pictures.nan_to_num(0) if not corners.is_floating_point() else pictures
-        return self.stored(torch.cat([pictures.to(corners.dtype), corners], 1))
+        images = torch.tensor(numbers, dtype=torch.float64).reshape(-1, 1)
+        images = images.nan_to_num(0) if not corners.is_floating_point() else images
+        return self.stored(torch.cat([images.to(corners.dtype), corners], 1))
 
     def regions(self, *rest):
         bins = self.some((1, 2, 3, (2, 3), (1, 2)), NUMBERS, 0.2)
         scale = self.some((1.0, 0.5, 2.0), REALS, 0.2)
-        return (self.pictures(), self.boxes(), bins, scale, *rest)
+        return (self.images(), self.boxes(), bins, scale, *rest)
 
     def ratio(self):
         return self.some((-1, 0, 1, 2), (*NUMBERS[:13], 2**16), 0.2)
@@ -278,7 +278,7 @@ def meaning(name, x, *rest):
     if name not in makers:
         return None
     boxes, bins, scale, *more = rest
-    pictures = x if x.dim() == 4 else x[None]
+    images = x if x.dim() == 4 else x[None]
     rois = joined_boxes(boxes, x).detach()
     if rois.dtype not in DTYPES or (more and more[0] > 4):
         return None
@@ -286,7 +286,7 @@ def meaning(name, x, *rest):
     if max(bins) > 16:  # of nothing
         return None
     op = makers[name](bins, float(scale), *(int(n or 0) for n in more))
-    return torch.from_numpy(op.reference(pictures.numpy(), rois.numpy())[0])
+    return torch.from_numpy(op.reference(images.numpy(), rois.numpy())[0])
 
 
 def main(seed, calls):

@@ -1,6 +1,6 @@
-"""Boxes of another dtype than the pictures: coordinates are taken as given, and exactly.
+"""Boxes of another dtype than the images: coordinates are taken as given, and exactly.
 
-Whatever they come as, positions are computed in float32, or in float64 where pictures or boxes are.
+Whatever they come as, positions are computed in float32, or in float64 where images or boxes are.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ def boxes_of(dtype):
     random = torch.Generator().manual_seed(4)
     corner = 30 * torch.rand(12, 2, generator=random)
     size = 30 * torch.rand(12, 2, generator=random)
-    picture = torch.arange(12)[:, None] % 2
-    return torch.cat([picture, corner, corner + size], 1).to(dtype)
+    image = torch.arange(12)[:, None] % 2
+    return torch.cat([image, corner, corner + size], 1).to(dtype)
 
 
 def both(function, x, boxes):

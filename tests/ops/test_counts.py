@@ -10,7 +10,7 @@ import torch
 
 import saccade.ops  # noqa: F401 - registers the operators
 from saccade import ops
-from saccade.backends.cpu.runtime.operation import _Flight
+from saccade.backends.cpu.runtime.operation import _ExecutionContext
 from saccade.errors import OperandError
 from saccade.ops import _execute, _plan
 
@@ -26,11 +26,11 @@ def regions(count):
     random = torch.Generator().manual_seed(count)
     corner = 20 * torch.rand(count, 2, generator=random)
     size = 12 * torch.rand(count, 2, generator=random)
-    picture = torch.arange(count)[:, None] % 2
-    return torch.cat([picture, corner, corner + size], 1)
+    image = torch.arange(count)[:, None] % 2
+    return torch.cat([image, corner, corner + size], 1)
 
 
-def pictures(channels, layout=torch.contiguous_format):
+def images(channels, layout=torch.contiguous_format):
     random = torch.Generator().manual_seed(1)
     return torch.randn(2, channels, 24, 20, generator=random).contiguous(memory_format=layout)
 
@@ -40,7 +40,7 @@ def pooled(count, channels, layout):
 
 
 def align(count, layout):
-    return module("roi_align")._ON_MEMORY, [pictures(8, layout), regions(count)], (
+    return module("roi_align")._ON_MEMORY, [images(8, layout), regions(count)], (
         0.5, 3, 2, 2, False,
     )  # fmt: skip
 
@@ -52,7 +52,7 @@ def align_back(count, layout):
 
 
 def pool(count, layout):
-    return module("roi_pool")._ON_MEMORY, [pictures(8, layout), regions(count)], (0.5, 3, 2)
+    return module("roi_pool")._ON_MEMORY, [images(8, layout), regions(count)], (0.5, 3, 2)
 
 
 def pool_back(count, layout):
@@ -63,7 +63,7 @@ def pool_back(count, layout):
 
 
 def ps_align(count, layout):
-    return module("ps_roi")._ALIGN_ON_MEMORY, [pictures(12, layout), regions(count)], (
+    return module("ps_roi")._ALIGN_ON_MEMORY, [images(12, layout), regions(count)], (
         0.5, 3, 2, 2,
     )  # fmt: skip
 
@@ -94,11 +94,11 @@ def threads(request):
 
 
 def contents(operation, count):
-    """All words of a flight but addresses in it; what is needed beside them."""
-    flight = _Flight(operation)
-    assert flight.fill(operation._fill, count)
-    codes = flight.words[operation.table : operation.starts[0] : 2]
-    return codes, flight.words[operation.starts[0] :], flight.busy, flight.nbytes
+    """All words of an execution context but addresses in it; what is needed beside them."""
+    context = _ExecutionContext(operation)
+    assert context.fill(operation._fill, count)
+    codes = context.words[operation.table : operation.starts[0] : 2]
+    return codes, context.words[operation.starts[0] :], context.busy, context.nbytes
 
 
 @pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last], ids=str)
@@ -114,7 +114,7 @@ def test_tables_for_another_count_are_those_of_that_count(case, layout, threads)
         assert contents(plan.at(count).operation, count) == direct, count
     for count in range(3000):
         plan.at(count)
-    assert plan._traces == len(plan._operations) <= 12, "few formulas serve all counts"
+    assert plan._traces == len(plan._operations) <= 12, "few traces serve all counts"
 
 
 @pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last], ids=str)
@@ -141,7 +141,7 @@ def test_what_no_formula_follows_is_made_count_by_count(monkeypatch):
         def __init__(self, _count):
             self.count = object()
 
-    monkeypatch.setattr(_plan, "Formula", Opaque)
+    monkeypatch.setattr(_plan, "SymbolicTrace", Opaque)
     assert torch.equal(fresh(*call)[0], operator(*call)[0])
 
 
@@ -158,7 +158,7 @@ def test_plans_and_counts_that_are_kept_are_few(monkeypatch):
 
 
 def test_many_callers_with_counts_of_their_own():
-    x = pictures(8)
+    x = images(8)
     wanted = {n: ops.roi_align(x, regions(n), 3, 0.5, 2) for n in range(1, 33)}
 
     def call(i):
@@ -172,7 +172,7 @@ def test_many_callers_with_counts_of_their_own():
 
 
 def test_errors_are_raised_in_every_call():
-    x, good = pictures(8), regions(4)
+    x, good = images(8), regions(4)
     bad = good.clone()
     bad[2, 0] = 2
     for _ in range(2):

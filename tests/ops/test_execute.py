@@ -28,12 +28,12 @@ def threads(request):
     torch.set_num_threads(before)
 
 
-def pictures(count):
+def images(count):
     return [torch.randn(2, 16, 33 + i, 40) for i in range(count)]
 
 
 def test_any_number_of_threads(threads):
-    for x in pictures(3):
+    for x in images(3):
         assert torch.equal(ops.pixel_shuffle(x, 2), torch.nn.functional.pixel_shuffle(x, 2))
 
 
@@ -45,7 +45,7 @@ def test_the_pool_is_pytorchs(threads):
 
 
 def test_many_callers_at_once(threads):
-    inputs = pictures(4) * 2
+    inputs = images(4) * 2
     wanted = [torch.nn.functional.pixel_shuffle(x, 2) for x in inputs]
 
     def call(i):
@@ -56,7 +56,7 @@ def test_many_callers_at_once(threads):
 
 
 def test_a_forked_child():
-    (x,) = pictures(1)
+    (x,) = images(1)
     same = ops.pixel_shuffle(x, 2).numpy().tobytes()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # Python 3.12: forks with threads
@@ -93,7 +93,7 @@ def test_temporary_memory_is_not_shared_with_forks(nbytes):
 
 
 def test_released_memory_comes_back():
-    (x,) = pictures(1)
+    (x,) = images(1)
     wanted = ops.pixel_shuffle(x, 2)
     ops.release_memory()
     assert torch.equal(ops.pixel_shuffle(x, 2), wanted)
@@ -102,8 +102,8 @@ def test_released_memory_comes_back():
 def test_results_go_where_they_are_asked_to():
     x = torch.randn(2, 16, 9, 10)
     wanted = torch.nn.functional.pixel_shuffle(x, 2)
-    for room in (torch.empty(2, 4, 18, 20), torch.empty(2, 18, 30, 4).permute(0, 3, 1, 2)):
-        out = room[..., :20]
+    for memory in (torch.empty(2, 4, 18, 20), torch.empty(2, 18, 30, 4).permute(0, 3, 1, 2)):
+        out = memory[..., :20]
         for _ in range(2):
             spread_into(x, out, 2, "CRD")
             assert torch.equal(out, wanted)

@@ -7,20 +7,20 @@ import torch
 
 from saccade import ops
 
-PICTURES = torch.randn(2, 16, 9, 11)
+IMAGES = torch.randn(2, 16, 9, 11)
 BOXES = torch.tensor([[0, 1.0, 1.0, 7.0, 6.0], [1, 0.0, 0.0, 10.0, 8.0]])
 
 CASES = {
-    "roi_align": (lambda x, b: ops.roi_align(x, b, (2, 2)), (PICTURES, BOXES)),
-    "roi_pool": (lambda x, b: ops.roi_pool(x, b, (2, 2)), (PICTURES, BOXES)),
-    "ps_roi_align": (lambda x, b: ops.ps_roi_align(x, b, (2, 2)), (PICTURES, BOXES)),
-    "ps_roi_pool": (lambda x, b: ops.ps_roi_pool(x, b, (2, 2)), (PICTURES, BOXES)),
+    "roi_align": (lambda x, b: ops.roi_align(x, b, (2, 2)), (IMAGES, BOXES)),
+    "roi_pool": (lambda x, b: ops.roi_pool(x, b, (2, 2)), (IMAGES, BOXES)),
+    "ps_roi_align": (lambda x, b: ops.ps_roi_align(x, b, (2, 2)), (IMAGES, BOXES)),
+    "ps_roi_pool": (lambda x, b: ops.ps_roi_pool(x, b, (2, 2)), (IMAGES, BOXES)),
     "deform_conv2d": (
         lambda x, offset, weight: ops.deform_conv2d(x, offset, weight, padding=1),
-        (PICTURES, torch.randn(2, 18, 9, 11), torch.randn(4, 16, 3, 3)),
+        (IMAGES, torch.randn(2, 18, 9, 11), torch.randn(4, 16, 3, 3)),
     ),
-    "vector_norm": (lambda x: ops.vector_norm(x, 3, 1), (PICTURES,)),
-    "pixel_shuffle": (lambda x: ops.pixel_shuffle(x, 2), (PICTURES,)),
+    "vector_norm": (lambda x: ops.vector_norm(x, 3, 1), (IMAGES,)),
+    "pixel_shuffle": (lambda x: ops.pixel_shuffle(x, 2), (IMAGES,)),
     "nms": (lambda b: ops.nms(b[:, 1:], b[:, 1], 0.5), (BOXES,)),
 }
 
@@ -44,7 +44,7 @@ def test_export(name):
 
 
 @pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
-def test_pictures_as_many_as_boxes_are_kept(layout):
+def test_images_as_many_as_boxes_are_kept(layout):
     """Nobody knows how many there are when this is traced, not even whether there are any."""
 
     class Heads(torch.nn.Module):

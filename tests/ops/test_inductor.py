@@ -60,7 +60,7 @@ def weights():
     return torch.linspace(-1, 1, 4 * 20 * 9).reshape(4, 20, 3, 3)
 
 
-def picture(layout):
+def image(layout):
     random = torch.Generator().manual_seed(3)
     x = torch.randn(2, 20, 9, 11, generator=random)
     return x.contiguous(memory_format=layout).requires_grad_()
@@ -69,7 +69,7 @@ def picture(layout):
 @pytest.mark.parametrize("layout", LAYOUTS, ids=str)
 @pytest.mark.parametrize("function", [regions, others])
 def test_forward_and_backward(compiler, function, layout):
-    x = picture(layout)
+    x = image(layout)
     torch.compiler.reset()
     compiled = torch.compile(function, fullgraph=True)
     both = [(run(x), run) for run in (function, compiled)]

@@ -14,15 +14,15 @@ BOXES = torch.tensor([[0, 0, 0, 3.0, 3], [1, -1, -1, 9, 9]])
 POOLS = [ops.roi_align, ops.roi_pool, ops.ps_roi_align, ops.ps_roi_pool]
 
 
-def picture(shape, layout):
+def image(shape, layout):
     return torch.randn(shape).contiguous(memory_format=layout).requires_grad_()
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("shape", [(2, 4, 5, 0), (2, 4, 0, 5), (2, 4, 1, 0), (2, 4, 0, 0)])
 @pytest.mark.parametrize("pool", POOLS)
-def test_pictures_without_pixels(pool, shape, layout):
-    x = picture(shape, layout)
+def test_images_without_pixels(pool, shape, layout):
+    x = image(shape, layout)
     y = pool(x, BOXES, 2)
     assert y.shape[0] == 2
     assert not y.any()
@@ -34,7 +34,7 @@ def test_pictures_without_pixels(pool, shape, layout):
 @pytest.mark.parametrize("pool", POOLS)
 def test_no_channels_and_no_boxes(pool, layout):
     for channels, boxes in ((0, BOXES), (0, BOXES[:0]), (4, BOXES[:0])):
-        x = picture((2, channels, 5, 6), layout)
+        x = image((2, channels, 5, 6), layout)
         y = pool(x, boxes, 2)
         assert (y.shape[0], y.shape[2:]) == (len(boxes), (2, 2))
         y.sum().backward()
@@ -45,7 +45,7 @@ def test_no_channels_and_no_boxes(pool, layout):
 @pytest.mark.parametrize("bins", [(0, 2), (2, 0), (0, 0)])
 @pytest.mark.parametrize("pool", [ops.roi_align, ops.roi_pool])
 def test_no_bins(pool, bins, layout):
-    x = picture((2, 4, 5, 6), layout)
+    x = image((2, 4, 5, 6), layout)
     y = pool(x, BOXES, bins)
     assert y.shape == (2, 4, *bins)
     y.sum().backward()
@@ -54,7 +54,7 @@ def test_no_bins(pool, bins, layout):
 
 def test_counts_come_back_after_none():
     """What is known of a call without boxes must not stand for the next one with some."""
-    x = picture((2, 4, 5, 6), torch.contiguous_format)
+    x = image((2, 4, 5, 6), torch.contiguous_format)
     for count in (0, 2, 0, 1):
         y = ops.roi_align(x, BOXES[:count], (3, 1))
         assert y.shape == (count, 4, 3, 1)
@@ -62,7 +62,7 @@ def test_counts_come_back_after_none():
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_a_deformable_convolution_of_no_pictures(layout):
+def test_a_deformable_convolution_of_no_images(layout):
     for asked in itertools.product([False, True], repeat=5):
         if not any(asked):
             continue

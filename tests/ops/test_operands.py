@@ -47,7 +47,7 @@ WEIGHT, OFFSET, BIAS = torch.ones(3, 4, 3, 2), torch.ones(2, 12, 6, 5), torch.on
 MASK, GRAD = torch.ones(2, 6, 6, 5), torch.ones(2, 3, 6, 5)
 POOLED = torch.ones(2, 4, 2, 2)
 PLACES = torch.zeros(2, 4, 2, 2, dtype=torch.int32)
-PICTURES = (2, 2, 2, 4, 8, 6, False)
+IMAGES = (2, 2, 2, 4, 8, 6, False)
 
 CALLS = {
     "roi_align": regions("roi_align", 2, False),
@@ -68,14 +68,14 @@ CALLS = {
         (POOLED, BOXES),
     ),
     "roi_pool_backward": (
-        gradient_of_regions("_roi_pool_backward", *PICTURES), (POOLED, BOXES, PLACES)
+        gradient_of_regions("_roi_pool_backward", *IMAGES), (POOLED, BOXES, PLACES)
     ),
     "ps_roi_align_backward": (
-        gradient_of_regions("_ps_roi_align_backward", 2, 2, 2, *PICTURES[2:]),
+        gradient_of_regions("_ps_roi_align_backward", 2, 2, 2, *IMAGES[2:]),
         (torch.ones(2, 1, 2, 2), BOXES, PLACES),
     ),
     "ps_roi_pool_backward": (
-        gradient_of_regions("_ps_roi_pool_backward", *PICTURES),
+        gradient_of_regions("_ps_roi_pool_backward", *IMAGES),
         (torch.ones(2, 1, 2, 2), BOXES, PLACES),
     ),
     "deform_conv2d_backward": (deform_back, (GRAD, X, WEIGHT, OFFSET, MASK)),
@@ -271,8 +271,8 @@ def test_results_that_no_machine_holds():
                 operator(X, BOXES, bins)
             assert operator(X, BOXES, 2).shape == (2, 4, 2, 2)
     with pytest.raises(OperandError, match=r"memory|bytes"):
-        pictures = (2**20, 2**20, 2**10)
-        torch.ops.saccade._roi_align_backward(POOLED, BOXES, 1.0, pictures, 2, False, False)
+        images = (2**20, 2**20, 2**10)
+        torch.ops.saccade._roi_align_backward(POOLED, BOXES, 1.0, images, 2, False, False)
 
 
 def test_a_promise_of_memory_is_not_believed(monkeypatch):
@@ -293,8 +293,8 @@ def test_scales_that_are_not_finite(name, scale):
         "ps_roi_align": (2, 2, 2),
         "ps_roi_pool": (2, 2),
         "roi_align_backward": ((2, 8, 6), 2, False, False),
-        "ps_roi_align_backward": (2, 2, 2, *PICTURES[2:]),
-        "ps_roi_pool_backward": PICTURES,
+        "ps_roi_align_backward": (2, 2, 2, *IMAGES[2:]),
+        "ps_roi_pool_backward": IMAGES,
     }.get(name)
     if rest is None:
         return  # its bins say which pixels, whatever the scale was

@@ -71,7 +71,7 @@ def table(vision):
     return {name: torch._C._dispatch_dump(name) for name in names}
 
 
-def picture(dtype=torch.float64, layout=torch.contiguous_format):
+def image(dtype=torch.float64, layout=torch.contiguous_format):
     torch.manual_seed(1)
     return torch.randn(4, 8, 13, 14, dtype=dtype).contiguous(memory_format=layout)
 
@@ -96,7 +96,7 @@ def same(one, other):
 def is_ours(vision):
     """Torchvision's kernels know no bfloat16."""
     try:
-        return roi_align(vision, picture(torch.bfloat16)).dtype is torch.bfloat16
+        return roi_align(vision, image(torch.bfloat16)).dtype is torch.bfloat16
     except (RuntimeError, NotImplementedError):
         return False
 
@@ -104,7 +104,7 @@ def is_ours(vision):
 @pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
 @pytest.mark.parametrize("case", OPERATORS)
 def test_every_operator(vision, case, layout):
-    x = picture(layout=layout)
+    x = image(layout=layout)
     theirs = outcome(lambda t: case(vision, t), x)
     with ops.patch_torchvision():
         mine = outcome(lambda t: case(vision, t), x)
@@ -134,16 +134,16 @@ def test_scripted(vision):
         third = outcome(lambda t: scripts["deform"](t, offset), x)
         return *first, *second, *third, scripts["nms"](corners, corners[:, 1], 0.1)
 
-    theirs = results(picture())
+    theirs = results(image())
     with ops.patch_torchvision():
-        same(results(picture()), theirs)
-        assert scripts["align"](picture(torch.bfloat16), ROIS.bfloat16()).dtype is torch.bfloat16
+        same(results(image()), theirs)
+        assert scripts["align"](image(torch.bfloat16), ROIS.bfloat16()).dtype is torch.bfloat16
 
 
 @pytest.mark.parametrize("grad", [True, False])
 @pytest.mark.parametrize("case", DIFFERENTIABLE)
 def test_compiled(vision, case, grad):
-    x = picture(layout=torch.channels_last)
+    x = image(layout=torch.channels_last)
     with ops.patch_torchvision():
         compiled = torch.compile(lambda t: case(vision, t) * 2, fullgraph=True, backend="aot_eager")
         with torch.set_grad_enabled(grad):
@@ -155,11 +155,11 @@ def test_compiled(vision, case, grad):
 def test_compiled_nms(vision):
     with ops.patch_torchvision():
         compiled = torch.compile(lambda t: nms(vision, t) + 1, fullgraph=True, backend="aot_eager")
-        assert torch.equal(compiled(picture()), nms(vision, picture()) + 1)
+        assert torch.equal(compiled(image()), nms(vision, image()) + 1)
 
 
 def test_what_was_compiled_is_compiled_again(vision):
-    x, layout = picture(layout=torch.channels_last), torch.channels_last
+    x, layout = image(layout=torch.channels_last), torch.channels_last
     tag = torch.compiler.config.cache_key_tag
     compiled = torch.compile(lambda t: roi_align(vision, t), fullgraph=True, backend="aot_eager")
     assert compiled(x).is_contiguous()
@@ -171,7 +171,7 @@ def test_what_was_compiled_is_compiled_again(vision):
 
 
 def test_autocast_keeps_what_it_gets(vision):
-    x = picture(torch.float32)
+    x = image(torch.float32)
     deform = vision.ops.DeformConv2d(8, 4, 3)
     with ops.patch_torchvision(), torch.autocast("cpu", torch.bfloat16):
         for case in (roi_align,):
@@ -191,7 +191,7 @@ def test_autocast_keeps_what_it_gets(vision):
 
 def test_only_gradients_that_are_asked_for(vision):
     deform = vision.ops.DeformConv2d(8, 4, 3)
-    x, offset = picture(torch.float32).requires_grad_(), torch.zeros(4, 18, 11, 12)
+    x, offset = image(torch.float32).requires_grad_(), torch.zeros(4, 18, 11, 12)
     asked = []
     operator = torch.ops.saccade._deform_conv2d_backward
 
@@ -211,7 +211,7 @@ def test_only_gradients_that_are_asked_for(vision):
 def test_gradient_operators_by_name(vision):
     """As graphs call them that were traced without the patch."""
     del vision
-    grad, x = torch.randn(4, 8, 2, 2, dtype=torch.float64), picture()
+    grad, x = torch.randn(4, 8, 2, 2, dtype=torch.float64), image()
     torchvision = torch.ops.torchvision
     rois, sizes = ROIS.to(x), (*x.shape,)
     offset, weight = torch.randn(4, 18, 11, 12).to(x), torch.randn(4, 8, 3, 3).to(x)
@@ -292,7 +292,7 @@ def test_lasts_without_its_handle(vision):
 @pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
 def test_a_fork_keeps_it(vision):
     patch = ops.patch_torchvision()
-    roi_align(vision, picture(torch.float32))
+    roi_align(vision, image(torch.float32))
     child = os.fork()
     if child == 0:
         status = 1
@@ -309,7 +309,7 @@ def test_a_fork_keeps_it(vision):
 
 def test_threads(vision):
     before = table(vision)
-    x = picture()
+    x = image()
     expected = outcome(lambda t: roi_align(vision, t), x)
     barrier = threading.Barrier(2)
     found = []

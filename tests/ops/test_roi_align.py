@@ -34,21 +34,21 @@ def samples(low, high, bins, size, scale, ratio, aligned):
 
 def reference(x, rois, size, scale, ratio, aligned):
     found = []
-    for picture, x1, y1, x2, y2 in rois.double().tolist():
+    for image, x1, y1, x2, y2 in rois.double().tolist():
         down, rows = samples(y1, y2, size[0], x.shape[2], scale, ratio, aligned)
         along, columns = samples(x1, x2, size[1], x.shape[3], scale, ratio, aligned)
         total = 0.0
         for h, by_row in down:
             for w, by_column in along:
-                pixels = x[int(picture)][:, h][:, :, :, w]
+                pixels = x[int(image)][:, h][:, :, :, w]
                 total = total + pixels * by_row[:, :, None, None] * by_column
         found.append(total.sum((2, 4)) / max(1, rows * columns))
     return torch.stack(found)
 
 
-def some_boxes(count=12, pictures=3):
+def some_boxes(count=12, images=3):
     boxes = torch.rand(count, 5, generator=torch.Generator().manual_seed(3)) * 40 - 6
-    boxes[:, 0] = torch.arange(count) % pictures
+    boxes[:, 0] = torch.arange(count) % images
     return boxes
 
 
@@ -177,10 +177,10 @@ def test_hostile_boxes(corners, ratio, aligned):
 
 
 @settings(max_examples=20, deadline=None)
-@given(picture=st.sampled_from([-1.0, 2.0, 1e30, -1e30, math.inf, -math.inf, math.nan]))
-def test_pictures_that_are_not_there(picture):
+@given(image=st.sampled_from([-1.0, 2.0, 1e30, -1e30, math.inf, -math.inf, math.nan]))
+def test_images_that_are_not_there(image):
     boxes = some_boxes(5, 2)
-    boxes[3, 0] = picture
+    boxes[3, 0] = image
     with pytest.raises(OperandError, match=r"rois batch index must be in \[0, batch_size\)"):
         ops.roi_align(torch.randn(2, 3, 8, 8), boxes, 2)
 
@@ -225,8 +225,8 @@ def test_a_pyramid():
     ]
     y = pooler(maps, boxes, [(256, 256), (200, 256)])
     levels = (("a", 0, 0), ("c", 0, 1), ("c", 1, 0), ("a", 1, 1))
-    for row, (name, picture, number) in zip(y, levels, strict=True):
-        one = torch.cat([torch.tensor([float(picture)]), boxes[picture][number]])[None]
+    for row, (name, image, number) in zip(y, levels, strict=True):
+        one = torch.cat([torch.tensor([float(image)]), boxes[image][number]])[None]
         alone = ops.roi_align(maps[name], one, 3, sizes[name] / 256, 2)
         assert torch.equal(row, alone[0])
     single = ops.MultiScaleRoIAlign(["b"], (3, 3), 2)(maps, boxes, [(256, 256)])

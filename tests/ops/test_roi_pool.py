@@ -198,7 +198,7 @@ def test_refusals(call, message):
 
 
 def test_a_gradient_with_wild_places():
-    """Places come from whoever calls it: those beyond the picture are left out."""
+    """Places come from whoever calls it: those beyond the image are left out."""
     grad, boxes = torch.ones(1, 1, 1, 3), torch.zeros(1, 5)
     places = torch.tensor([2, 4, -7], dtype=torch.int32).reshape(1, 1, 1, 3)
     dx = torch.ops.saccade._roi_pool_backward(grad, boxes, places, 1.0, 1, 3, 1, 1, 2, 2, False)

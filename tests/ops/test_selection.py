@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from saccade.backends.cpu.runtime.formula import Formula
+from saccade.backends.cpu.runtime.formula import SymbolicTrace
 from saccade.backends.cpu.target import host_target
 from saccade.errors import OptionError
 from saccade.ir import DType
@@ -42,7 +42,7 @@ def test_numbers_are_chosen_for_like_integers(name, size):
         call = bound(op, x, count)
         selector = Selector(Backend())
         choice, launches = selector.select(call), selector.launches(call)
-        same = bound(op, x, Formula(count).count)
+        same = bound(op, x, SymbolicTrace(count).count)
         candidates = Candidates.of(same, kernels_for(op.family))
         assert candidates.cheapest.kernel is choice.kernel
         found = candidates.cheapest.best.launches

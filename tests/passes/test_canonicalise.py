@@ -116,14 +116,14 @@ def test_concats_on_another_axis_or_with_other_readers_stay():
 
 
 @pytest.mark.parametrize("kind", ["average", "max"])
-def test_pooling_over_the_whole_picture_is_a_reduction(kind):
+def test_pooling_over_the_whole_image_is_a_reduction(kind):
     b = Build()
     x = b.input(2, 3, 4, 5)
     after = fused(b.graph(b.op(Pool2d(kind, (4, 5), (4, 5)), x)), CANONICAL)
     assert ops(after) == "Reduce"
 
 
-def test_pooling_over_the_whole_picture_with_padding_stays():
+def test_pooling_over_the_whole_image_with_padding_stays():
     b = Build()
     x = b.input(2, 3, 4, 5)
     graph = b.graph(b.op(Pool2d("average", (4, 5), padding=(1, 0, 1, 0)), x))
@@ -151,7 +151,7 @@ def test_squeezes_with_other_readers_or_operands_stay():
     b = Build()
     op = Reduce("mean", (2, 3), epilogue=parse("add($0, $1)"))
     y = b.op(op, b.input(2, 3, 4, 5), b.weights(1, 3, 1, 1))
-    assert_refused(b.graph(b.reshape(y, 2, 3)), CANONICAL, "operands with the axes that go")
+    assert_refused(b.graph(b.reshape(y, 2, 3)), CANONICAL, "operands with the reduced axes")
 
 
 def _pad(b, x, pads, **more):
@@ -183,7 +183,7 @@ def test_zero_padding_goes_into_a_mean(counted):
     [
         (Pad(((0, 0), (0, 0), (1, 1), (1, 1)), "reflect"), Conv2d(), "not zero but reflect"),
         (Pad(((0, 0), (0, 0), (1, 1), (1, 1)), value=1.0), Conv2d(), "not zero but constant 1"),
-        (Pad(((0, 0), (1, 0), (1, 1), (1, 1))), Conv2d(), "not around the picture"),
+        (Pad(((0, 0), (1, 0), (1, 1), (1, 1))), Conv2d(), "not around the feature map"),
         (Pad(((0, 0), (0, 0), (1, 1), (1, 1))), Pool2d("max", (3, 3)), "win a maximum"),
         (
             Pad(((0, 0), (0, 0), (1, 1), (1, 1))),

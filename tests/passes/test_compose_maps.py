@@ -61,8 +61,8 @@ def moves(draw, shape):
     if kind == "slice":
         step = draw(st.sampled_from([1, 1, 1, 2, 3, -1, -2]))
         start = draw(st.integers(0, shape[axis] - 1))
-        room = (shape[axis] - 1 - start) // step if step > 0 else start // -step
-        return sliced(shape, axis, start, draw(st.integers(1, room + 1)), step)
+        span = (shape[axis] - 1 - start) // step if step > 0 else start // -step
+        return sliced(shape, axis, start, draw(st.integers(1, span + 1)), step)
     factors = []
     for size in shape:  # split every axis at a random divisor, then merge random neighbours
         divisor = draw(st.sampled_from([q for q in range(1, size + 1) if size % q == 0]))

@@ -59,7 +59,7 @@ def test_a_gate_of_the_result_itself():
 
 
 @pytest.mark.parametrize("shape", [(1, 6, 1, 1), (6, 1, 1), (2, 6, 1, 1), (2, 6, 4, 4)])
-def test_operands_per_channel_per_picture_and_of_full_size(shape):
+def test_operands_per_channel_per_image_and_of_full_size(shape):
     b = Build()
     x = b.conv(b.input(2, 3, 4, 4), 6)
     after = fused(b.graph(b.map("leaky_relu($0, $1)", x, b.input(*shape))), FUSE)
@@ -119,7 +119,7 @@ def _rows(b):
     return (b.map("add($0, $1)", _conv(b), b.weights(4, 1)),)
 
 
-def _pictures(b):
+def _images(b):
     return (b.map("add($0, $1)", _conv(b), b.input(2, 1, 1, 1)),)
 
 
@@ -143,7 +143,7 @@ def _many(b):
         (_cast, "changes from float64 to float32"),
         (_stored, "is stored by a map"),
         (_rows, "neither per channel"),
-        (_pictures, "neither per channel"),
+        (_images, "neither per channel"),
         (_pooled, "epilogue of Pool2d takes no tensors"),
         (_many, "more than 6 epilogue operands"),
     ],

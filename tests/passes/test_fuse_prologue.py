@@ -26,7 +26,7 @@ def test_a_norm_and_relu_go_into_every_reader():
     assert [v.shape for v in after.nodes[0].inputs[2:]] == [(1, 3, 1, 1)] * 2 + [(1, 6, 1, 1)]
 
 
-def test_a_gate_per_picture_and_channel():
+def test_a_gate_per_image_and_channel():
     b = Build()
     x, gate = b.input(2, 3, 5, 4), b.input(2, 3, 1, 1)
     after = fused(b.graph(b.conv(b.map("mul($0, $1)", gate, x), 6, bias=True)), FUSE)
@@ -81,7 +81,7 @@ def test_operands_that_are_not_per_channel():
         others = [b.input(*shape, dtype=dtype) for shape in shapes]
         return b.graph(b.conv(b.map(text, x, *others), 6))
 
-    assert_refused(graph((2, 3, 5, 4)), FUSE, "no single operand is the picture")
+    assert_refused(graph((2, 3, 5, 4)), FUSE, "no single operand is the feature map")
     assert_refused(graph((3, 1, 1)), FUSE, "has 3 axes")
     assert_refused(graph((1, 1, 5, 1)), FUSE, "is not per channel")
     flags = graph((1, 3, 1, 1), dtype=DType.BOOL, text="where($1, $0, 0.0)")

@@ -8,7 +8,7 @@ from pass_graphs import Build, ops
 
 from saccade.ir import DType, storage
 from saccade.ir.verify import verify
-from saccade.opdefs import ArgReduce, Concat, CumSum, DeformConv2d, Gather, Softmax
+from saccade.opdefs import ArgReduce, Concat, CumSum, DeformConv, Gather, Softmax
 from saccade.passes import apply
 from saccade.passes.lower_precision import PASS
 
@@ -123,7 +123,7 @@ def test_arithmetic_that_is_not():
 def test_offsets_of_samples_stay():
     b = Single()
     x = b.conv(b.input(1, 3, 6, 6), 8)
-    y = b.op(DeformConv2d(), x, b.weights(4, 8, 1, 1), b.conv(x, 2))
+    y = b.op(DeformConv(), x, b.weights(4, 8, 1, 1), b.conv(x, 2))
     after, remarks = lowered(b, b.map("neg($0)", y))
     assert dtypes(after) == "bfloat16 float32 bfloat16 float32"
     assert "moves samples" in remarks["n1"]

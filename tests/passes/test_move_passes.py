@@ -226,7 +226,7 @@ def test_shuffles_that_stay():
 
 
 @pytest.mark.parametrize("transposed", [False, True])
-def test_a_product_over_a_flattened_picture_is_a_convolution(transposed):
+def test_a_product_over_a_flattened_image_is_a_convolution(transposed):
     b = Build()
     x = b.reshape(b.input(3, 2, 4, 5), 3, 40)
     w = b.weights(7, 40) if transposed else b.weights(40, 7)

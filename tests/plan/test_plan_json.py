@@ -23,8 +23,8 @@ def mobile_plan():
     """One with an operator that only the CPU has."""
     b = Builder((1, 16, 112, 112))
     wide = b.conv(b.conv(b.inputs[0], 16), 64, taps=1)
-    picture = b.add(Conv2d(padding=(1,) * 4, groups=64), wide, b.constant((64, 1, 3, 3)))
-    return plan_of(b.graph(b.conv(picture, 8)))
+    image = b.add(Conv2d(padding=(1,) * 4, groups=64), wide, b.constant((64, 1, 3, 3)))
+    return plan_of(b.graph(b.conv(image, 8)))
 
 
 def read_elsewhere(text):

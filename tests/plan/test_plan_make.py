@@ -196,7 +196,7 @@ def test_floor_counts_the_products_of_winograd_where_it_may_be_used(size, along)
     (step,) = (s for s in plan.steps if isinstance(s.op, Conv2d))
     direct = step.work.flops
     valid = 3 * size - 2
-    assert direct == 2 * 2 * 64 * 32 * valid**2, "taps outside the picture are no work"
+    assert direct == 2 * 2 * 64 * 32 * valid**2, "taps outside the image are no work"
     products = 2 * 2 * 64 * 32 * along**2
     assert floor(plan).arithmetic == pytest.approx(products / plan.speeds.flops)
     exact = replace(plan, exact=True)

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from saccade.errors import PlanError
 from saccade.limits import Deadline, Limits
-from saccade.plan.offsets import Block, assign_offsets, live_bytes
+from saccade.plan.offsets import LiveBlock, assign_offsets, live_bytes
 
 ALIGNMENT = 64
 
@@ -14,7 +14,7 @@ ALIGNMENT = 64
 @st.composite
 def blocks(draw):
     first = draw(st.integers(0, 12))
-    found = Block(draw(st.integers(0, 700)), first, first + draw(st.integers(0, 6)))
+    found = LiveBlock(draw(st.integers(0, 700)), first, first + draw(st.integers(0, 6)))
     return found.aligned(ALIGNMENT)
 
 
@@ -42,10 +42,19 @@ def test_live_bytes_is_the_largest_sum_of_any_step(found):
     ("found", "size"),
     [
         ([], 0),
-        ([Block(64, 0, 0)], 64),
-        ([Block(64, 0, 1), Block(64, 1, 2), Block(64, 2, 3)], 128),  # a chain plays ping-pong
-        ([Block(128, 0, 3), Block(64, 0, 0), Block(64, 1, 1)], 192),  # the small ones share
-        ([Block(64, 0, 0), Block(64, 1, 1), Block(128, 2, 2)], 128),  # large after small
+        ([LiveBlock(64, 0, 0)], 64),
+        (
+            [LiveBlock(64, 0, 1), LiveBlock(64, 1, 2), LiveBlock(64, 2, 3)],
+            128,
+        ),  # a chain plays ping-pong
+        (
+            [LiveBlock(128, 0, 3), LiveBlock(64, 0, 0), LiveBlock(64, 1, 1)],
+            192,
+        ),  # the small ones share
+        (
+            [LiveBlock(64, 0, 0), LiveBlock(64, 1, 1), LiveBlock(128, 2, 2)],
+            128,
+        ),  # large after small
     ],
 )
 def test_known_cases_reach_the_bound(found, size):
@@ -54,11 +63,11 @@ def test_known_cases_reach_the_bound(found, size):
 
 def test_a_deadline_ends_it():
     """Where many live at once, the time grows with their square."""
-    many = [Block(64 + i % 7, 0, 1) for i in range(20_000)]  # nearly a minute
+    many = [LiveBlock(64 + i % 7, 0, 1) for i in range(20_000)]  # nearly a minute
     with pytest.raises(PlanError, match=r"planning memory takes longer than 0\.2 seconds"):
         assign_offsets(many, Deadline("planning memory", Limits(seconds=0.2)))
 
 
 @pytest.mark.parametrize(("nbytes", "size"), [(0, 0), (1, 64), (64, 64), (65, 128)])
 def test_sizes_are_rounded_up(nbytes, size):
-    assert Block(nbytes, 2, 3).aligned(64) == Block(size, 2, 3)
+    assert LiveBlock(nbytes, 2, 3).aligned(64) == LiveBlock(size, 2, 3)

@@ -66,5 +66,5 @@ def compiled(model, **options):
     return saccade.compile(model.SerializeToString(), **options)
 
 
-def picture(*shape):
+def image(*shape):
     return np.random.default_rng(sum(shape)).standard_normal(shape).astype(np.float32)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from onnx import TensorProto, helper
-from runtime_models import compiled, convolutions, model_of, picture, tensor, weights
+from runtime_models import compiled, convolutions, image, model_of, tensor, weights
 
 import saccade
 from saccade.errors import OptionError
@@ -38,7 +38,7 @@ def stored(plan):
 
 @pytest.mark.parametrize("options", [{}, {"isa": "avx2"}, {"checked": True}, {"threads": 3}])
 def test_it_is_close_to_float32_and_to_its_own_reference(options):
-    x = picture(2, 3, 17, 19)
+    x = image(2, 3, 17, 19)
     wide = compiled(convolutions())(x)
     model = compiled(convolutions(), precision="bf16", **options)
     found = model(x)
@@ -57,7 +57,7 @@ def test_float32_stays_float32():
 
 
 def test_results_do_not_depend_on_the_team():
-    x = picture(1, 3, 33, 35)
+    x = image(1, 3, 33, 35)
     one, two = (compiled(convolutions(), precision="bf16", threads=t)(x) for t in (1, 2))
     assert one.tobytes() == two.tobytes()
     model = compiled(convolutions(), precision="bf16", threads=2)
@@ -74,7 +74,7 @@ def test_the_plan_says_what_stays_float32_and_why():
     assert "stays float32" not in str(compiled(classifier()).plan((1, 4, 9, 9)))
     assert Plan.from_json(plan.to_json()) == plan
     assert "lower_precision" in model.stages
-    x = picture(1, 4, 9, 9)
+    x = image(1, 4, 9, 9)
     assert relative_l2(model(x), compiled(classifier())(x)) < ROUNDED
 
 
@@ -90,7 +90,7 @@ def test_the_floor_counts_dot_products_of_pairs():
 
 def test_precisions_share_no_cache_entry(tmp_path, monkeypatch):
     monkeypatch.setenv("SACCADE_CACHE_DIR", str(tmp_path))
-    x = picture(1, 3, 8, 8)
+    x = image(1, 3, 8, 8)
     for _ in range(2):  # cold, then from the cache
         wide, narrow = (compiled(convolutions(), precision=p)(x) for p in ("fp32", "bf16"))
         assert 0 < relative_l2(narrow, wide) < ROUNDED

@@ -14,22 +14,22 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from runtime_models import compiled, convolutions, picture, two_inputs
+from runtime_models import compiled, convolutions, image, two_inputs
 
 from saccade import tuning
 from saccade.backends.cpu.processor import this_machine
 from saccade.backends.cpu.store import bundle, constants
 from saccade.backends.cpu.store.identity import machine_identity
 from saccade.backends.cpu.store.weights import index_of, map_weights, place, size_of, write_weights
-from saccade.caches import Entry, cache_folder, choices_entry, limit
+from saccade.caches import OpenEntry, cache_folder, choices_entry, limit
 from saccade.errors import CacheError, CacheWarning, OptionError
 from saccade.options import parse_bytes
 
 pytestmark = pytest.mark.skipif(machine_identity() is None, reason="no bundles on this machine")
 
-X = picture(1, 3, 9, 9)
-OTHER = picture(1, 3, 9, 11)
-SUMS = picture(2, 4), picture(2, 4), np.array([1, -2, 3])
+X = image(1, 3, 9, 9)
+OTHER = image(1, 3, 9, 11)
+SUMS = image(2, 4), image(2, 4), np.array([1, -2, 3])
 
 
 @pytest.fixture(scope="module")
@@ -140,7 +140,7 @@ def test_a_damaged_entry_is_made_again(cache, first, kind, how):
 
 
 def opened(file):
-    return Entry(file.fileno(), file.name, lambda content: sha256(b"key" + content).digest())
+    return OpenEntry(file.fileno(), file.name, lambda content: sha256(b"key" + content).digest())
 
 
 def mapped(path):
@@ -175,7 +175,7 @@ def test_every_byte_of_the_weights_is_checked(tmp_path):
         mapped(path)
     path.write_bytes(whole)
     with pytest.raises(CacheError, match="damaged"), path.open("rb") as file:
-        map_weights(Entry(file.fileno(), "here", lambda content: sha256(content).digest()))
+        map_weights(OpenEntry(file.fileno(), "here", lambda content: sha256(content).digest()))
 
 
 def test_an_entry_under_another_name_is_worth_nothing(cache, first):
@@ -279,7 +279,7 @@ def test_a_model_s_oldest_programs_go(cache, first, monkeypatch):
     monkeypatch.setattr(bundle, "_PROGRAMS", 2)
     model = compiled(convolutions(), threads=1)
     for width in (11, 13, 15):
-        model(picture(1, 3, 9, width))
+        model(image(1, 3, 9, width))
     folder = folder_of(cache)
     assert len(list(folder.glob("*.program"))) == 2
 
@@ -334,7 +334,7 @@ def test_a_model_s_constants_may_be_limited(cache, monkeypatch):
     assert keep(bundles, "a", size) and not keep(bundles, "b", 2 * size - 1)
     assert keep(bundles, "b", 2 * size) and keep(bundles, "c")
     assert sorted(min(names) for _, names in bundles.weights()) == ["a", "b", "c"]
-    # What others hold too makes room, and all that was held still is.
+    # What others hold too makes space, and all that was held still is.
     assert keep(bundles, "abc")
     assert keep(bundles, "d", size_of(place((n, 8000) for n in "abc")) + size)
     assert sorted("".join(sorted(names)) for _, names in bundles.weights()) == ["abc", "d"]
@@ -345,7 +345,7 @@ def test_a_model_s_constants_may_be_limited(cache, monkeypatch):
 
 
 def test_two_processes_that_write_at_once_keep_to_the_limit(cache):
-    """Each found room before the other wrote: whoever is last takes its own file back."""
+    """Each found space before the other wrote: whoever is last takes its own file back."""
     bundles = bundle.Bundles(cache_folder("bundles").folder("model"), "model", "variant")
     size = size_of(place([("a", 8000)]))
 

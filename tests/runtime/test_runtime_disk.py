@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from onnx import helper
-from runtime_models import compiled, model_of, picture, tensor, weights
+from runtime_models import compiled, image, model_of, tensor, weights
 from test_runtime_bundle import HOW, damage
 
 from saccade.backends.cpu.store import keeping
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.skipif(machine_identity() is None, reason="no bundles o
 
 CHANNELS = 64
 SIZES = [(1, 3, 40, 40), (1, 3, 9, 11), (1, 3, 57, 33), (2, 3, 21, 64), (1, 3, 80, 24)]
-X = picture(*SIZES[0])
+X = image(*SIZES[0])
 
 
 def deep(layers=6):
@@ -105,14 +105,14 @@ def twice(model, x):
 
 def test_all_sizes_together_stay_within_the_bound(cache):
     model = compiled(deep(), threads=2)
-    wanted = [twice(model, picture(*size)) for size in SIZES]
+    wanted = [twice(model, image(*size)) for size in SIZES]
     settle()
     raw = sum(array.nbytes for array in model._started().graph.constants.values())
-    assert of(cache, "weights"), "there is room for some"
+    assert of(cache, "weights"), "there is space for some"
     assert raw < on_disk(cache) <= 2.2 * raw
     del model
     for size, y in zip(SIZES, wanted, strict=True):
-        assert found_ready(y, picture(*size))
+        assert found_ready(y, image(*size))
     assert on_disk(cache) <= 2.2 * raw
 
 
@@ -128,7 +128,7 @@ def test_whatever_the_bound_no_bit_changes(cache, monkeypatch):
         raw = sum(array.nbytes for array in model._started().graph.constants.values())
         assert on_disk(cache) <= max(most, 1.01) * raw
         del model
-        assert found_ready(wanted) or most == 1.0  # which may leave no room for what must be there
+        assert found_ready(wanted) or most == 1.0  # which may leave no space for what must be there
 
 
 def test_where_all_fits_nothing_is_derived_or_compiled_for_it(cache, monkeypatch):
@@ -159,7 +159,7 @@ def test_a_later_size_may_be_the_first_that_needs_packers(cache, monkeypatch):
         path.unlink()
     monkeypatch.setattr(keeping, "_MOST", 1.0)
     monkeypatch.setattr(keeping, "_LEAST", 1 << 14)
-    other = picture(*SIZES[1])
+    other = image(*SIZES[1])
     y = twice(model, other)
     settle()
     del model
@@ -365,12 +365,12 @@ def test_sizes_that_come_but_once_are_not_written(cache):
     """The first program of a process is; of the others those that are asked for again."""
     model = compiled(deep(), threads=2)
     for size in SIZES[:3]:
-        model(picture(*size))
+        model(image(*size))
     settle()
     assert len(of(cache, "program")) == 1
-    model(picture(*SIZES[1]))
+    model(image(*SIZES[1]))
     settle()
     assert len(of(cache, "program")) == 2
-    model(picture(*SIZES[1]))
+    model(image(*SIZES[1]))
     settle()
     assert len(of(cache, "program")) == 2

@@ -12,7 +12,7 @@ import pytest
 
 from saccade.backends.cpu.codegen.calling import COUNTER_WORDS
 from saccade.backends.cpu.codegen.compile import object_code
-from saccade.backends.cpu.codegen.language import Kernel
+from saccade.backends.cpu.codegen.language import KernelBuilder
 from saccade.backends.cpu.runtime.driver import JOB_WORDS, TEAM_WORDS, driver, nanoseconds_per_tick
 from saccade.backends.cpu.runtime.linker import link
 from saccade.backends.cpu.runtime.team import FutexTeam, Inline, SimulatedTeam
@@ -96,7 +96,7 @@ def emit_claims(k):
 @pytest.fixture(scope="module")
 def code():
     target = host_target()
-    claim = Kernel("claim", target)
+    claim = KernelBuilder("claim", target)
     emit_claims(claim)
     texts = (CODE.format(triple=target.triple), str(claim.finish()))
     return link([object_code(text, target) for text in texts], ["count", "claim"])

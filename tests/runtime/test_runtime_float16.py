@@ -8,7 +8,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx import numpy_helper, parser
-from runtime_models import compiled, picture, two_inputs
+from runtime_models import compiled, image, two_inputs
 
 import saccade
 from saccade import lowered
@@ -76,7 +76,7 @@ def test_gives_the_bits_of_float32_between_casts_at_the_ends(name, options):
     wide = {n: a.astype(np.float32) for n, a in WEIGHTS.items()}
     one = compiled(model_of(body, "float16", WEIGHTS), threads=1, **options)
     other = compiled(model_of((twin or [body])[0], "float", wide), threads=1, **options)
-    x = (picture(1, 3, 9, 11) - 0.5).astype(HALF)
+    x = (image(1, 3, 9, 11) - 0.5).astype(HALF)
     x[0, 0, 0, :2] = HALF(0.1)
     (given,), (made,) = one.inputs, one.outputs
     assert given.dtype == made.dtype == "float16"
@@ -124,8 +124,8 @@ def test_the_reference_plays_the_cpu_s_graphs(cache, tmp_path):
 
 def test_measured_times_name_the_device(cache, monkeypatch):
     seen = []
-    store = insitu.Store
+    store = insitu.TimingStore
     monkeypatch.setattr(insitu, "Store", lambda who, **how: seen.append(who) or store(who, **how))
     model = compiled(two_inputs(), threads=1)
-    model.tune(picture(2, 4), picture(2, 4), np.array([1, -2, 3]), seconds=0.1)
+    model.tune(image(2, 4), image(2, 4), np.array([1, -2, 3]), seconds=0.1)
     assert json.loads(json.dumps(seen))[0]["device"] == "cpu"

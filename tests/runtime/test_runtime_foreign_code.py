@@ -11,7 +11,7 @@ import stat
 
 import numpy as np
 import pytest
-from runtime_models import compiled, convolutions, picture
+from runtime_models import compiled, convolutions, image
 
 from saccade.backends.cpu.store.identity import machine_identity
 from saccade.backends.cpu.store.saved import settle
@@ -20,8 +20,8 @@ from saccade.errors import CacheWarning
 
 pytestmark = pytest.mark.skipif(machine_identity() is None, reason="no bundles on this machine")
 
-X = picture(1, 3, 9, 9)
-OTHER = picture(1, 3, 9, 11)
+X = image(1, 3, 9, 9)
+OTHER = image(1, 3, 9, 11)
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -114,7 +114,7 @@ if __name__ == "__main__":
 LOADER = """
 from torch.utils.data import DataLoader, Dataset
 
-class Pictures(Dataset):
+class Images(Dataset):
     def __len__(self):
         return 12
 
@@ -126,13 +126,13 @@ class Pictures(Dataset):
 if __name__ == "__main__":
     warnings.filterwarnings("ignore", "This DataLoader will create")  # more workers than cores
     model = compiled(first=False)
-    pictures = Pictures()
+    images = Images()
     threads = work_beside(model)
-    loader = DataLoader(pictures, num_workers=3, multiprocessing_context="fork", batch_size=None)
+    loader = DataLoader(images, num_workers=3, multiprocessing_context="fork", batch_size=None)
     of_workers = [sorted(map(tuple, loader)) for _ in range(2)]  # each time with workers of its own
     for thread in threads:
         thread.join()
-    here = [pictures[i] for i in range(len(pictures))]
+    here = [images[i] for i in range(len(images))]
     print(*(found == here for found in of_workers), answer(model) == sys.argv[1])
 """
 

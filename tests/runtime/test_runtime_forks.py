@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from runtime_models import convolutions, picture
+from runtime_models import convolutions, image
 from runtime_processes import LIMIT, answers
 
 import saccade
@@ -17,7 +17,7 @@ def file(tmp_path_factory):
     return path
 
 
-X = picture(1, 3, 14, 14)
+X = image(1, 3, 14, 14)
 
 
 @pytest.fixture(scope="module")

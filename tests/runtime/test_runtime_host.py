@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from layout_graphs import Builder, backend, plan_of
-from runtime_models import picture
+from runtime_models import image
 
 from saccade.backends.host import array_at
 from saccade.ir import DType
@@ -37,7 +37,7 @@ def build(graph, threads=1):
 @pytest.mark.parametrize("threads", [1, 2, 3])
 def test_host_and_native_steps_alternate(threads):
     graph = mixed()
-    x = picture(1, 3, 8, 8)
+    x = image(1, 3, 8, 8)
     program = build(graph, threads)
     hosts = [host for host, _ in program.plan.segments()]
     assert True in hosts and False in hosts and len(hosts) >= 4
@@ -89,7 +89,7 @@ def chain():
 def test_the_watch_sees_writes_to_other_places():
     """The plan says one place, the code writes to another."""
     program = chain()
-    x = picture(1, 8, 8, 8)
+    x = image(1, 8, 8, 8)
     first = program.plan.steps[0].outputs[0]
     moved = replace(first, ref=replace(first.ref, offset=first.ref.offset + 64))
 
@@ -107,7 +107,7 @@ def test_the_watch_sees_writes_to_other_places():
 def test_the_watch_poisons_what_is_dead():
     """The plan says that the last step reads the first value, the code reads the second."""
     program = chain()
-    x = picture(1, 8, 8, 8)
+    x = image(1, 8, 8, 8)
     (wanted,) = simulate(program, [x])
     assert np.isfinite(wanted).all()
     first, second, last = program.plan.steps
@@ -121,4 +121,4 @@ def test_the_watch_sees_a_step_that_reads_what_nobody_wrote():
     program = chain()
     first, second, last = program.plan.steps
     with pytest.raises(PlayError, match="read but never written"):
-        simulate(planted(program, steps=(second, first, last)), [picture(1, 8, 8, 8)])
+        simulate(planted(program, steps=(second, first, last)), [image(1, 8, 8, 8)])

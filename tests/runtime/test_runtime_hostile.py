@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from runtime_models import compiled, convolutions, picture, two_inputs
+from runtime_models import compiled, convolutions, image, two_inputs
 
 from saccade import InputError, OptionError
 from saccade.errors import OutOfMemoryError
 
 
 @pytest.fixture(scope="module")
-def pictures():
+def images():
     return compiled(convolutions(), threads=1)
 
 
@@ -20,7 +20,7 @@ def torch():
     return pytest.importorskip("torch")
 
 
-X = picture(1, 3, 8, 8)
+X = image(1, 3, 8, 8)
 
 
 class Liar(np.ndarray):
@@ -56,21 +56,21 @@ class Exchanged:
         return self.kind, 0
 
 
-def test_arrays_of_other_classes(pictures, tmp_path):
-    wanted = pictures(X)
+def test_arrays_of_other_classes(images, tmp_path):
+    wanted = images(X)
     mapped = np.memmap(tmp_path / "x", np.float32, "w+", shape=X.shape)
     mapped[...] = X
     arrays = (mapped, X.view(np.recarray), X.view(Liar), Offered(X), Offered(X.view(Liar)))
     for given in arrays:
-        assert np.array_equal(pictures(given), wanted), type(given)
+        assert np.array_equal(images(given), wanted), type(given)
     one = np.broadcast_to(X[:, :1], X.shape)
-    assert np.array_equal(pictures(one), pictures(one.copy()))
+    assert np.array_equal(images(one), images(one.copy()))
 
 
-def test_a_broadcast_input_that_memory_does_not_hold(pictures):
+def test_a_broadcast_input_that_memory_does_not_hold(images):
     huge = np.broadcast_to(np.float32(0), (1, 3, 1 << 22, 1 << 22))
     with pytest.raises(OutOfMemoryError, match="has to be copied to 211106232532992 contiguous"):
-        pictures(huge)
+        images(huge)
 
 
 @pytest.mark.parametrize(
@@ -88,20 +88,20 @@ def test_a_broadcast_input_that_memory_does_not_hold(pictures):
         (7, "'x' is a int, not an array"),
     ],
 )
-def test_arrays_that_are_refused(pictures, given, message):
+def test_arrays_that_are_refused(images, given, message):
     with pytest.raises(InputError, match=message):
-        pictures(given)
+        images(given)
 
 
-def test_inputs_by_name_are_a_mapping_of_names(pictures):
+def test_inputs_by_name_are_a_mapping_of_names(images):
     for given in (None, [X], X, "x"):
         with pytest.raises(InputError, match="by name in a mapping"):
-            pictures.run(given)
+            images.run(given)
     for name in (3, None, ("x",), b"x"):
         with pytest.raises(InputError, match="there is no input"):
-            pictures.run({name: X})
+            images.run({name: X})
     with pytest.raises(InputError, match="missing"):
-        pictures.run({})
+        images.run({})
 
 
 @pytest.mark.parametrize(
@@ -112,45 +112,45 @@ def test_inputs_by_name_are_a_mapping_of_names(pictures):
     ],
     ids=lambda shape: str(shape)[:16],
 )  # fmt: skip
-def test_shapes_that_are_none(pictures, shape):
+def test_shapes_that_are_none(images, shape):
     with pytest.raises(InputError, match="'x'"):
-        pictures.plan(x=shape)
+        images.plan(x=shape)
 
 
-def test_shapes_of_any_integers(pictures):
-    plan = pictures.plan((1, 3, 8, 9))
+def test_shapes_of_any_integers(images):
+    plan = images.plan((1, 3, 8, 9))
     for shape in ([1, 3, 8, 9], np.array([1, 3, 8, 9]), (np.int64(1), 3, np.uint8(8), 9)):
-        assert pictures.plan(x=shape) == plan
+        assert images.plan(x=shape) == plan
 
 
 @pytest.mark.parametrize("repeat", [0, -1, "x", None, 1.5, True, float("nan"), 2**40])
-def test_repeats(pictures, repeat):
+def test_repeats(images, repeat):
     with pytest.raises(OptionError, match="repeat must be an integer from 1"):
-        pictures.profile(X, repeat=repeat)
+        images.profile(X, repeat=repeat)
 
 
 @pytest.mark.parametrize("seconds", [-1, float("nan"), "x", True, 1j, [3]])
-def test_seconds(pictures, seconds):
+def test_seconds(images, seconds):
     with pytest.raises(OptionError, match="seconds must be a number"):
-        pictures.tune(X, seconds=seconds)
+        images.tune(X, seconds=seconds)
 
 
-def test_stages(pictures):
+def test_stages(images):
     for stage in (None, [], 3, "nonsense"):
         with pytest.raises(InputError, match="there is no stage"):
-            pictures.graph(stage)
+            images.graph(stage)
 
 
-def test_negative_views_and_tensors_of_zeros(pictures, torch):
+def test_negative_views_and_tensors_of_zeros(images, torch):
     x = torch.from_numpy(X)
     negative = torch.complex(x, -x).conj().imag
     assert negative.is_neg()
-    assert np.array_equal(pictures(negative), pictures(X))
-    zeros = pictures(torch._efficientzerotensor(X.shape))
-    assert np.array_equal(zeros, pictures(np.zeros_like(X)))
+    assert np.array_equal(images(negative), images(X))
+    zeros = images(torch._efficientzerotensor(X.shape))
+    assert np.array_equal(zeros, images(np.zeros_like(X)))
 
 
-def test_subclasses_of_tensors(pictures, torch):
+def test_subclasses_of_tensors(images, torch):
     class Other(torch.Tensor):
         shape = property(lambda _: (1, 3, 800, 800))
         stride = detach = None
@@ -160,12 +160,12 @@ def test_subclasses_of_tensors(pictures, torch):
 
     x = torch.from_numpy(X.copy())
     for given in (x.as_subclass(Other), torch.nn.Parameter(x), x.clone().requires_grad_()):
-        found = pictures(given)
-        assert np.array_equal(found, pictures(X)) and not found.requires_grad
+        found = images(given)
+        assert np.array_equal(found, images(X)) and not found.requires_grad
 
 
 @pytest.mark.filterwarnings("ignore")  # PyTorch's, that these are prototypes or go away
-def test_tensors_without_elements_in_memory(pictures, torch):
+def test_tensors_without_elements_in_memory(images, torch):
     from torch._subclasses import FakeTensorMode  # noqa: PLC0415 - PyTorch is optional
 
     x = torch.from_numpy(X)
@@ -181,14 +181,14 @@ def test_tensors_without_elements_in_memory(pictures, torch):
         (x.bfloat16(), "'x' must be float32 .*bfloat16"), (torch.complex(x, x).conj(), "'x' must"),
     ):  # fmt: skip
         with pytest.raises(InputError, match=message):
-            pictures(given)
+            images(given)
     with pytest.raises(InputError, match="'x'"):
-        torch.func.vmap(pictures)(x[None])
+        torch.func.vmap(images)(x[None])
 
 
 def test_each_input_is_named():
     model = compiled(two_inputs(), threads=1)
-    a, ids = picture(2, 4), np.array([1, 2, 3])
+    a, ids = image(2, 4), np.array([1, 2, 3])
     with pytest.raises(InputError, match="'b' is a masked array"):
         model(a, np.ma.masked_array(a), ids)
     with pytest.raises(InputError, match="'ids' needs a shape"):

@@ -62,14 +62,14 @@ def node(name):
 
 
 def every_case():
-    """Every operator of `CASES` over the one picture, each an output."""
+    """Every operator of `CASES` over the one image, each an output."""
     constants = [numpy_helper.from_array(hostile_weights(name), f"{name}.w") for name in CASES]
     outputs = [tensor(name, [None] * 4) for name in CASES]
     inputs = [tensor("x", ["N", CHANNELS, "H", "W"])]
     return model_of([node(name) for name in CASES], inputs, outputs, constants)
 
 
-def picture(size):
+def image(size):
     shape = (size[0], CHANNELS, *size[1:])
     return np.random.default_rng(sum(size)).standard_normal(shape).astype(np.float32)
 
@@ -79,7 +79,7 @@ def answers(threads, sizes=SIZES, **options):
     """Of a model of its own, size after size."""
     data = every_case().SerializeToString()
     model = saccade.compile(data, threads=threads, cache=False, **options)
-    return {size: model.run({"x": picture(size)}) for size in sizes}
+    return {size: model.run({"x": image(size)}) for size in sizes}
 
 
 def differing(ours, theirs):
@@ -111,7 +111,7 @@ def test_no_team_changes_a_bit_of_bfloat16():
 @pytest.mark.parametrize("name", CASES)
 def test_results_are_those_of_the_definition(name, size):
     op, _ = CASES[name]
-    x, w, found = picture(size), hostile_weights(name), answers(3)[size][name]
+    x, w, found = image(size), hostile_weights(name), answers(3)[size][name]
     with np.errstate(all="ignore"):
         (wanted,) = op.reference(x.astype(np.float64), w.astype(np.float64))
     assert np.isfinite(wanted).any() and np.isnan(wanted).any()

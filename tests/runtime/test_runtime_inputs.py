@@ -3,13 +3,13 @@
 import numpy as np
 import pytest
 from onnx import TensorProto, helper
-from runtime_models import compiled, convolutions, model_of, picture, tensor, two_inputs
+from runtime_models import compiled, convolutions, image, model_of, tensor, two_inputs
 
 from saccade import InputError, OptionError, TensorInfo
 
 
 @pytest.fixture(scope="module")
-def pictures():
+def images():
     return compiled(convolutions(), threads=2)
 
 
@@ -18,12 +18,12 @@ def sums():
     return compiled(two_inputs(), threads=1)
 
 
-A, B = picture(2, 4), picture(2, 4) * 3
+A, B = image(2, 4), image(2, 4) * 3
 IDS = np.array([1, -2, 3])
 
 
-def test_names_types_and_shapes(pictures, sums):
-    assert pictures.inputs == (TensorInfo("x", "float32", ("N", 3, "H", "W")),)
+def test_names_types_and_shapes(images, sums):
+    assert images.inputs == (TensorInfo("x", "float32", ("N", 3, "H", "W")),)
     assert [o.name for o in sums.outputs] == ["y", "z", "n"]
     assert sums.inputs[2] == TensorInfo("ids", "int64", (3,))
 
@@ -79,13 +79,13 @@ def layouts(x):
     }
 
 
-@pytest.mark.parametrize("name", layouts(picture(1, 1, 1, 2)))
-def test_any_storage_is_taken_and_left_alone(pictures, name):
-    x = picture(2, 3, 9, 11)
+@pytest.mark.parametrize("name", layouts(image(1, 1, 1, 2)))
+def test_any_storage_is_taken_and_left_alone(images, name):
+    x = image(2, 3, 9, 11)
     given = layouts(x)[name]
     assert np.array_equal(given, x)
     before = given.tobytes()
-    assert np.array_equal(pictures(given), pictures(x))
+    assert np.array_equal(images(given), images(x))
     assert given.tobytes() == before
 
 
@@ -104,16 +104,16 @@ class Exchanged:
         return self._array.__dlpack_device__()
 
 
-def test_whatever_speaks_dlpack_is_taken(pictures):
-    x = picture(1, 3, 8, 8)
-    assert np.array_equal(pictures(Exchanged(x)), pictures(x))
+def test_whatever_speaks_dlpack_is_taken(images):
+    x = image(1, 3, 8, 8)
+    assert np.array_equal(images(Exchanged(x)), images(x))
     elsewhere = Exchanged(x)
     elsewhere.device = "cuda:0"
     with pytest.raises(InputError, match=r"on cuda:0"):
-        pictures(elsewhere)
+        images(elsewhere)
 
 
-def test_an_element_type_that_numpy_lacks_is_named(pictures):
+def test_an_element_type_that_numpy_lacks_is_named(images):
     class Narrow(Exchanged):
         dtype = "bfloat16"
 
@@ -121,23 +121,23 @@ def test_an_element_type_that_numpy_lacks_is_named(pictures):
             raise RuntimeError("Unsupported dtype in DLTensor.")
 
     with pytest.raises(InputError, match=r"must be float32 .* given is bfloat16"):
-        pictures(Narrow(picture(1, 3, 8, 8)))
+        images(Narrow(image(1, 3, 8, 8)))
 
 
-def test_an_empty_batch_gives_empty_results(pictures):
-    assert pictures(np.zeros((0, 3, 9, 9), np.float32)).shape == (0, 5, 9, 9)
-    assert pictures(picture(1, 3, 9, 9)).shape == (1, 5, 9, 9)
+def test_an_empty_batch_gives_empty_results(images):
+    assert images(np.zeros((0, 3, 9, 9), np.float32)).shape == (0, 5, 9, 9)
+    assert images(image(1, 3, 9, 9)).shape == (1, 5, 9, 9)
 
 
-def test_results_belong_to_the_caller(pictures):
-    x = picture(1, 3, 8, 8)
-    first = pictures(x)
+def test_results_belong_to_the_caller(images):
+    x = image(1, 3, 8, 8)
+    first = images(x)
     kept = first.copy()
-    second = pictures(x * 2)
+    second = images(x * 2)
     assert first.flags.owndata or first.base is not second.base
     assert not np.shares_memory(first, second) and np.array_equal(first, kept)
     second[...] = np.nan
-    assert np.array_equal(pictures(x), kept)
+    assert np.array_equal(images(x), kept)
 
 
 def test_scalars_are_arrays_without_axes():
@@ -148,7 +148,7 @@ def test_scalars_are_arrays_without_axes():
             [tensor("y", [3])],
         )
     )
-    v = picture(3)
+    v = image(3)
     assert np.array_equal(model(np.float32(2.0), v), v + 2)
     assert np.array_equal(model(np.array(2.0, np.float32), v), v + 2)
 
@@ -161,7 +161,7 @@ def test_an_input_may_be_a_result():
             [tensor("y", ["N", 5]), tensor("z", ["N", 5])],
         )
     )
-    x = picture(3, 5)
+    x = image(3, 5)
     y, z = model(x)
     assert np.array_equal(z, x) and np.array_equal(y, np.maximum(x, 0))
     assert not np.shares_memory(z, x)
@@ -179,14 +179,14 @@ def test_senseless_options_are_refused(options):
         compiled(two_inputs(), **options)
 
 
-def test_plans_are_made_for_shapes_without_running(pictures):
-    plan = pictures.plan(x=(2, 3, 20, 30))
+def test_plans_are_made_for_shapes_without_running(images):
+    plan = images.plan(x=(2, 3, 20, 30))
     assert plan.sizes == {"N": 2, "H": 20, "W": 30}
     assert plan.outputs[0].shape == (2, 5, 20, 30)
-    assert pictures.plan((2, 3, 20, 30)) == plan
+    assert images.plan((2, 3, 20, 30)) == plan
     for wrong in ((2, 3, 20), (2, 4, 20, 30)):
         with pytest.raises(InputError, match="'x'"):
-            pictures.plan(wrong)
+            images.plan(wrong)
 
 
 def test_bools_and_integers():
@@ -202,10 +202,10 @@ def test_bools_and_integers():
     assert model(a, b).dtype == np.bool_
 
 
-def test_profile_has_every_phase(pictures):
-    x = picture(1, 3, 24, 24)
-    found = pictures.profile(x, repeat=3)
-    plan = pictures.plan(x.shape)
+def test_profile_has_every_phase(images):
+    x = image(1, 3, 24, 24)
+    found = images.profile(x, repeat=3)
+    plan = images.plan(x.shape)
     assert [s.name for s in found.steps] == [s.name for s in plan.steps]
     assert [len(s.phases) for s in found.steps] == [len(s.phases) for s in plan.steps]
     assert found.total > 0 and all(s.microseconds > 0 and 0 <= s.busy <= 1 for s in found.steps)
@@ -214,4 +214,4 @@ def test_profile_has_every_phase(pictures):
     assert [len(s) for s in found.spans] == [len(s.phases) for s in plan.steps]
     assert all(len(row) == 2 and all(a <= b for a, b in row) for s in found.spans for row in s)
     assert "µs" in str(found) and found.to_json() and found.to_chrome_trace()
-    assert np.array_equal(pictures(x), pictures(x))
+    assert np.array_equal(images(x), images(x))

@@ -8,7 +8,7 @@ import sys
 
 import numpy as np
 import pytest
-from runtime_models import compiled, convolutions, picture
+from runtime_models import compiled, convolutions, image
 
 LIMIT = 240  # seconds after which something counts as hung
 
@@ -54,7 +54,7 @@ print(np.allclose(model(x), wanted, atol=1e-4), *held())
 @pytest.mark.parametrize("made", [False, True], ids=["compile", "first call"])
 @pytest.mark.parametrize("seed", range(5))
 def test_an_interrupt_leaves_a_model_that_works(seed, made, tmp_path):
-    x = picture(1, 3, 14, 14)
+    x = image(1, 3, 14, 14)
     arrays = [str(tmp_path / "x.npy"), str(tmp_path / "wanted.npy")]
     np.save(arrays[0], x)
     np.save(arrays[1], compiled(convolutions(), threads=1)(x))

@@ -1,4 +1,4 @@
-"""Which constants lie packed on disk: what has room, and what nothing can make again."""
+"""Which constants lie packed on disk: what has space, and what nothing can make again."""
 
 from types import SimpleNamespace
 
@@ -35,7 +35,7 @@ def share(monkeypatch):
     monkeypatch.setenv("SACCADE_CACHE_BYTES", "8G")
     whole = SimpleNamespace(nbytes=1_000_000)
     graph = SimpleNamespace(constants={"w": whole})
-    return lambda disk, wanted: keeping.share_out(disk, graph, wanted)
+    return lambda disk, wanted: keeping.choose_kept(disk, graph, wanted)
 
 
 def test_what_fits_is_kept(share):
@@ -57,7 +57,7 @@ def test_of_what_does_not_fit_the_largest_over_their_sources_are_derived(share):
     left = found.most - 9_000 - 810_000
     assert share(Disk(taken=left // 2), wanted).packed == found.packed
     tight = share(Disk(taken=left), wanted)
-    assert tight.packed == {"more", "indices"}, "some room stays for what nothing can derive"
+    assert tight.packed == {"more", "indices"}, "some space stays for what nothing can derive"
     full = share(Disk(taken=1_190_000), wanted)
     assert full is None
     wanted.pop("indices")

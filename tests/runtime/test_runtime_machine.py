@@ -2,14 +2,14 @@
 
 import numpy as np
 import pytest
-from runtime_models import compiled, convolutions, picture
+from runtime_models import compiled, convolutions, image
 
 from saccade import tuning
 from saccade.backends.cpu.machines import MACHINES
 from saccade.backends.cpu.processor import this_machine
 from saccade.errors import OptionError
 
-X = picture(1, 3, 40, 40)
+X = image(1, 3, 40, 40)
 
 
 @pytest.mark.parametrize("name", MACHINES)

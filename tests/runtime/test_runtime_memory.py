@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from onnx import helper, numpy_helper
-from runtime_models import compiled, convolutions, model_of, picture, tensor
+from runtime_models import compiled, convolutions, image, model_of, tensor
 
 import saccade
 from saccade.backends.cpu.runtime.workspace import Workspaces
@@ -54,7 +54,7 @@ def held():
 def use(seed, how, **options):
     """Make a model, use it, drop it; gives references to what must have gone."""
     model = compiled(weighty(seed), threads=2, **options)
-    x = picture(1, 3, 6, 6)
+    x = image(1, 3, 6, 6)
     model.plan(x.shape)
     if how != "plan":
         model(x)
@@ -110,12 +110,12 @@ def test_models_one_after_the_other_need_no_more_room(cache, tmp_path):
 SIZES = """
 import sys
 sys.path.insert(0, {folder!r})
-from test_runtime_memory import compiled, convolutions, gc, held, picture
+from test_runtime_memory import compiled, convolutions, gc, held, image
 from saccade.backends.cpu.store.saved import settle
 model = compiled(convolutions(), threads=2, cache={cache})
 for _ in range(4):
     for size in range(100):
-        x = picture(1, 3, 4 + size % 10, 4 + size // 10)
+        x = image(1, 3, 4 + size % 10, 4 + size // 10)
         for _ in range(5):
             model(x)
     settle()
@@ -188,7 +188,7 @@ def test_no_plan_is_made_for_more_than_there_are_addresses(power, reduced):
 
 def test_a_small_run_works_after_one_that_was_too_large(little_memory):
     model = compiled(convolutions(), threads=1)
-    x = picture(1, 3, 6, 6)
+    x = image(1, 3, 6, 6)
     wanted = model(x)
     large = compiled(expanded(34, reduced=True), threads=1)
     with pytest.raises(OutOfMemoryError):
@@ -213,8 +213,8 @@ def test_a_program_may_go_while_memory_is_taken():
 
 
 def test_growing_calls_find_the_pages_of_smaller_ones():
-    """With room, a larger call gets the same block; what it used is what counts against `keep`."""
-    spaces = Workspaces(keep=16 << 20, room=4)
+    """With space, a larger call gets the same block; what it used is what counts against `keep`."""
+    spaces = Workspaces(keep=16 << 20, reserve=4)
     first = spaces.take(4 << 20)
     assert first.nbytes >= 16 << 20 and first.used == 4 << 20
     spaces.give_back(first)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from runtime_models import compiled, convolutions, picture
+from runtime_models import compiled, convolutions, image
 
 from saccade.backends.cpu.runtime.linker import link
 from saccade.backends.cpu.runtime.objects import Objects
@@ -21,7 +21,7 @@ from saccade.backends.cpu.target import described_target, host_target
 from saccade.errors import CacheWarning, CompileError
 from saccade.processes import Processes
 
-X = picture(1, 3, 9, 9)
+X = image(1, 3, 9, 9)
 NO_WARNING = contextlib.nullcontext()
 
 
@@ -263,11 +263,11 @@ def test_a_call_that_was_begun_and_failed_says_so_when_it_is_asked_for(processes
         broken()
 
 
-def test_where_the_nursery_dies_calls_fail_and_later_ones_get_another(processes):
+def test_where_the_fork_server_dies_calls_fail_and_later_ones_get_another(processes):
     assert processes.map(module_function("double"), [1]) == [2]
-    (nursery,) = processes._nursery
-    os.kill(nursery._process.pid, signal.SIGKILL)
-    assert nursery._process.wait() == -signal.SIGKILL
+    (server,) = processes._server
+    os.kill(server._process.pid, signal.SIGKILL)
+    assert server._process.wait() == -signal.SIGKILL
     with pytest.raises(CompileError, match=r"double died \(status -9\)"):
         processes.map(module_function("double"), [1, 2, 3])
     processes.close()
@@ -275,14 +275,14 @@ def test_where_the_nursery_dies_calls_fail_and_later_ones_get_another(processes)
 
 
 def test_a_module_that_cannot_be_imported_is_an_error_of_the_call(processes):
-    processes.warm("saccade.no_such_module")
+    processes.preload("saccade.no_such_module")
     with pytest.raises(CompileError, match=r"double died \(status 1\)"):
         processes.start(module_function("double"), 1)()
 
 
 def test_closing_does_not_wait_for_what_is_being_imported(processes, tmp_path, monkeypatch):
     monkeypatch.setenv("SLOW_MODULE_DONE", str(tmp_path / "done"))
-    processes.warm("test_runtime_objects:take_a_minute")
+    processes.preload("test_runtime_objects:take_a_minute")
     time.sleep(0.5)
     processes.close()
     assert not (tmp_path / "done").exists()
@@ -290,8 +290,8 @@ def test_closing_does_not_wait_for_what_is_being_imported(processes, tmp_path, m
 
 def test_an_interrupt_from_the_keyboard_is_left_to_the_user_s_process(processes):
     assert processes.map(module_function("double"), [1]) == [2]
-    (nursery,) = processes._nursery
-    os.kill(nursery._process.pid, signal.SIGINT)
+    (server,) = processes._server
+    os.kill(server._process.pid, signal.SIGINT)
     assert processes.map(module_function("interrupt_oneself"), [3]) == [3]
 
 
@@ -316,8 +316,8 @@ def test_children_end_with_what_started_them(monkeypatch):
     monkeypatch.syspath_prepend(str(Path(__file__).parent))
     found = Processes()
     assert found.map(len, ["abc"]) == [3]
-    (nursery,) = found._nursery
-    pids = [nursery._process.pid, *found.map(module_function("own_number"), [0, 0])]
+    (server,) = found._server
+    pids = [server._process.pid, *found.map(module_function("own_number"), [0, 0])]
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         found.start(module_function("double"), 1)  # and nobody asks for the result
@@ -330,8 +330,8 @@ def test_children_end_with_what_started_them(monkeypatch):
 SCRIPT = """
 import sys
 sys.path.insert(0, {folder!r})
-from runtime_models import compiled, convolutions, picture
-y = compiled(convolutions(), threads=1)(picture(1, 3, 9, 9))
+from runtime_models import compiled, convolutions, image
+y = compiled(convolutions(), threads=1)(image(1, 3, 9, 9))
 sys.stdout.write(y.tobytes().hex())
 """
 

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from onnx import helper
-from runtime_models import compiled, model_of, picture, tensor, weights
+from runtime_models import compiled, image, model_of, tensor, weights
 
 from saccade.backends.cpu.runtime.objects import Objects
 from saccade.backends.cpu.store import derived, native_packing, packing
@@ -162,7 +162,7 @@ def test_a_models_bits_do_not_depend_on_who_packed(tmp_path, monkeypatch):
     monkeypatch.setattr(
         Packers, "pack", lambda own, panels, *rest: packed.append(1) or original(own, panels, *rest)
     )
-    x, model = picture(1, 3, 20, 20), large_model()
+    x, model = image(1, 3, 20, 20), large_model()
 
     def result(**options):
         packed.clear()
@@ -300,4 +300,4 @@ def test_memory_that_is_not_there_is_one_clear_error(monkeypatch):
 
     monkeypatch.setattr(native_packing, "fresh_block", refuse)
     with pytest.raises(OutOfMemoryError, match="packed weights take 8388608 bytes"):
-        native_packing.rooms({"a": 8 << 20})
+        native_packing.allocate_each({"a": 8 << 20})

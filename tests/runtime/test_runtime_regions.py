@@ -143,7 +143,7 @@ def test_every_access_is_inside(truth):
     assert all(c.within(FP32_TOLERANCE) for c in compared)
 
 
-def test_pictures_that_are_not_there_and_boxes_of_any_contents(truth):
+def test_images_that_are_not_there_and_boxes_of_any_contents(truth):
     model = saccade.compile(model_of("pooled"), threads=2, checked=True)
     feeds = feeds_of("pooled", 2, 12, 16)
     wanted = truth("pooled", feeds)

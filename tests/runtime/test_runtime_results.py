@@ -7,7 +7,7 @@ import threading
 
 import numpy as np
 import pytest
-from runtime_models import compiled, convolutions, picture
+from runtime_models import compiled, convolutions, image
 
 from saccade.backends.cpu.runtime.results import Results
 from saccade.backends.cpu.runtime.workspace import fresh_block
@@ -95,7 +95,7 @@ def test_a_model_keeps_no_result_and_drops_what_waits(monkeypatch):
 
     monkeypatch.setattr("saccade.backends.cpu.runtime.results.fresh_block", fresh)
     model = compiled(convolutions(), threads=2)
-    x = picture(1, 3, 1400, 1400)
+    x = image(1, 3, 1400, 1400)
     want = model(x).copy()
     assert len(taken) == 1
     kept = model(x)

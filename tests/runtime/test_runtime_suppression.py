@@ -27,7 +27,7 @@ def node(kind, inputs, output, **attributes):
 
 
 def detector():
-    """A head as YOLO's: pictures to boxes and scores of every pixel, and what stays of them."""
+    """A head as YOLO's: images to boxes and scores of every pixel, and what stays of them."""
     nodes = [
         node("Conv", "x w0", "features", pads=[1] * 4, strides=[2, 2]),
         node("Relu", "features", "active"),
@@ -117,8 +117,8 @@ def test_rows_of_any_sizes(options):
     compiled = saccade.compile(model, **options)
     assert compiled.outputs[0].shape[0].startswith("n<=")
     for shape in [(1, 1, 1), (2, 3, 40), (1, 80, 5), (3, 1, 0), (0, 2, 9)]:
-        pictures, _, count = shape
-        feeds = {"b": boxes(pictures, count), "p": numbers(*shape)}
+        images, _, count = shape
+        feeds = {"b": boxes(images, count), "p": numbers(*shape)}
         result = compiled.run(feeds)
         same(result, truth(model, feeds))
         assert result["y"].flags.owndata
@@ -140,20 +140,20 @@ def compiled():
     return saccade.compile(detector(), threads=2)
 
 
-def picture(height=18, width=20, seed=0, pictures=2):
-    return np.random.default_rng(seed).normal(size=(pictures, 3, height, width)).astype(np.float32)
+def image(height=18, width=20, seed=0, images=2):
+    return np.random.default_rng(seed).normal(size=(images, 3, height, width)).astype(np.float32)
 
 
 def test_a_detector(compiled):
     for size in [(18, 20), (9, 31)]:
-        feeds = {"x": picture(*size)}
+        feeds = {"x": image(*size)}
         wanted = truth(detector(), feeds)
         assert 0 < len(wanted["selected"]) < 400
         same(compiled.run(feeds), wanted, exact=False)
 
 
 def test_its_plan(compiled):
-    x = picture()
+    x = image()
     plan = compiled.plan(x.shape)
     assert Plan.from_json(plan.to_json()) == plan
     assert all(step.kernel is not None for step in plan.steps)
@@ -163,7 +163,7 @@ def test_its_plan(compiled):
 
 
 def test_its_program_under_watch(compiled):
-    x = picture(seed=3)
+    x = image(seed=3)
     program = compiled._program((x.shape,))
     watched = simulate(program, [x], order=(1, 0))
     for result, wanted in zip(watched, compiled(x), strict=True):
@@ -171,7 +171,7 @@ def test_its_program_under_watch(compiled):
 
 
 def test_callers_at_once_have_lengths_of_their_own(compiled):
-    inputs = [picture(seed=i) for i in range(8)]
+    inputs = [image(seed=i) for i in range(8)]
     wanted = [compiled(x) for x in inputs]
     assert len({len(rows) for rows, *_ in wanted}) > 2
 
@@ -187,7 +187,7 @@ def test_callers_at_once_have_lengths_of_their_own(compiled):
 
 
 def test_the_number_of_threads_changes_nothing(compiled):
-    x = picture(seed=5)
+    x = image(seed=5)
     for threads in (1, 3):
         other = saccade.compile(detector(), threads=threads)
         for a, b in zip(other(x), compiled(x), strict=True):
@@ -197,7 +197,7 @@ def test_the_number_of_threads_changes_nothing(compiled):
 @pytest.mark.skipif(machine_identity() is None, reason="no bundles on this machine")
 def test_a_warm_start(tmp_path, monkeypatch, compiled):
     monkeypatch.setenv("SACCADE_CACHE_DIR", str(tmp_path))
-    x = picture(seed=7)
+    x = image(seed=7)
     wanted = compiled(x)
     cold = saccade.compile(detector().SerializeToString(), threads=2)
     cold(x)
@@ -211,7 +211,7 @@ def test_a_warm_start(tmp_path, monkeypatch, compiled):
 
 def test_bfloat16_decides_on_float32():
     model = saccade.compile(detector(), precision="bf16", threads=2)
-    x = picture(seed=2)
+    x = image(seed=2)
     plan = model.plan(x.shape)
     (step,) = (s for s in plan.steps if s.op.family == "NonMaxSuppression")
     assert {slot.view.dtype.value for slot in step.inputs} == {"float32"}
@@ -222,7 +222,7 @@ def test_bfloat16_decides_on_float32():
 
 
 def test_tuning_goes_by(compiled):
-    x = picture(seed=4)
+    x = image(seed=4)
     model = saccade.compile(detector(), threads=1)
     before = model(x)
     model.tune(x, seconds=0.5)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from runtime_models import compiled, convolutions, picture
+from runtime_models import compiled, convolutions, image
 
 from saccade.backends.cpu.runtime.team import shared_team
 from saccade.locks import Lock, cached_property, forkless
@@ -23,7 +23,7 @@ LIMIT = 60  # seconds after which a test counts as hung
 @pytest.mark.parametrize("threads", [1, 2, 3])
 def test_eight_callers_at_once(threads):
     model = compiled(convolutions(), threads=threads)
-    inputs = [picture(1, 3, 10 + i % 3, 12) for i in range(8)]
+    inputs = [image(1, 3, 10 + i % 3, 12) for i in range(8)]
     wanted = [model(x) for x in inputs]
 
     def call(i):
@@ -35,7 +35,7 @@ def test_eight_callers_at_once(threads):
 
 def test_eight_callers_meet_a_model_that_never_ran():
     model = compiled(convolutions(24), threads=2)
-    x = picture(1, 3, 11, 13)
+    x = image(1, 3, 11, 13)
     with ThreadPoolExecutor(8) as pool:
         results = list(pool.map(model, [x] * 8, timeout=LIMIT))
     assert all(np.array_equal(results[0], r) for r in results)
@@ -43,7 +43,7 @@ def test_eight_callers_meet_a_model_that_never_ran():
 
 def test_callers_that_find_the_team_busy_take_turns():
     model = compiled(convolutions(), threads=2)
-    x = picture(1, 3, 12, 12)
+    x = image(1, 3, 12, 12)
     wanted = model(x)
     team = shared_team(2)
     with ThreadPoolExecutor(4) as pool:
@@ -56,7 +56,7 @@ def test_callers_that_find_the_team_busy_take_turns():
 
 def test_a_busy_team_holds_up_nobody_who_needs_none():
     model = compiled(convolutions(), threads=1)
-    x = picture(1, 3, 12, 12)
+    x = image(1, 3, 12, 12)
     wanted = model(x)
     with shared_team(2).lock:
         assert np.array_equal(model(x), wanted)
@@ -80,8 +80,8 @@ def in_child(work):
 @pytest.mark.parametrize("threads", [1, 2])
 def test_a_forked_child_runs_and_plans(threads):
     model = compiled(convolutions(), threads=threads)
-    x = picture(1, 3, 14, 14)
-    other = picture(2, 3, 9, 10)
+    x = image(1, 3, 14, 14)
+    other = image(2, 3, 9, 10)
     wanted = model(x), model(other)
     fresh = compiled(convolutions(), threads=threads)
     fresh(x)
@@ -98,20 +98,20 @@ def test_a_fork_while_another_thread_compiles(monkeypatch, tmp_path):
     """Whatever the other thread holds, the child can run what is there and compile what is not."""
     monkeypatch.setenv("SACCADE_CACHE_DIR", str(tmp_path))
     ready = compiled(convolutions(), threads=2)
-    x = picture(1, 3, 14, 14)
+    x = image(1, 3, 14, 14)
     wanted = ready(x)
     busy = compiled(convolutions(40), threads=2)
-    compiling = threading.Thread(target=busy, args=(picture(1, 3, 16, 16),))
+    compiling = threading.Thread(target=busy, args=(image(1, 3, 16, 16),))
     compiling.start()
     try:
         for delay in (0.0, 0.05, 0.2, 0.3):
             time.sleep(delay)
             assert in_child(lambda: np.array_equal(ready(x), wanted)) == 0
-        assert in_child(lambda: busy(picture(1, 3, 16, 16)).shape == (1, 5, 16, 16)) == 0
+        assert in_child(lambda: busy(image(1, 3, 16, 16)).shape == (1, 5, 16, 16)) == 0
     finally:
         compiling.join(LIMIT)
     assert not compiling.is_alive()
-    assert busy(picture(1, 3, 16, 16)).shape == (1, 5, 16, 16)
+    assert busy(image(1, 3, 16, 16)).shape == (1, 5, 16, 16)
 
 
 def test_locks_are_free_in_a_child():
@@ -157,7 +157,7 @@ def resident():
 @pytest.mark.parametrize("threads", [1, 2])
 def test_ten_thousand_calls_need_no_more_memory(threads):
     model = compiled(convolutions(), threads=threads)
-    x = picture(1, 3, 6, 6)
+    x = image(1, 3, 6, 6)
     for _ in range(500):
         model(x)
     before = resident()
@@ -167,7 +167,7 @@ def test_ten_thousand_calls_need_no_more_memory(threads):
 
 
 def test_models_that_go_give_their_memory_back():
-    x = picture(1, 3, 6, 6)
+    x = image(1, 3, 6, 6)
     sizes = []
     for _ in range(3):
         for _ in range(4):
@@ -179,10 +179,10 @@ def test_models_that_go_give_their_memory_back():
 SCRIPT = """
 import sys
 sys.path.insert(0, {folder!r})
-from runtime_models import compiled, convolutions, picture
+from runtime_models import compiled, convolutions, image
 model = compiled(convolutions(), threads=3)
 for _ in range(20):
-    y = model(picture(1, 3, 12, 12))
+    y = model(image(1, 3, 12, 12))
 print(float(abs(y).sum()) > 0)
 """
 

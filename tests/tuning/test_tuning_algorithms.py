@@ -10,9 +10,9 @@ from tuning_fakes import MACHINE
 
 from saccade.backends.cpu.processor import this_machine
 from saccade.errors import CacheWarning, OptionError
-from saccade.tuning import Algorithms, Entry, keep, kept, load
+from saccade.tuning import Algorithms, TunedCall, keep, kept, load
 
-ENTRY = Entry("conv1", "Conv2d(): ...", "conv2d.direct", "0a1b", 3, 81.2, 97.0, ({"rows": 6},))
+ENTRY = TunedCall("conv1", "Conv2d(): ...", "conv2d.direct", "0a1b", 3, 81.2, 97.0, ({"rows": 6},))
 OTHER = dataclasses.replace(ENTRY, step="conv2", call="MatMul(): ...")
 ALGORITHMS = Algorithms(MACHINE, (ENTRY, OTHER))
 
@@ -103,7 +103,7 @@ JSON = st.recursive(
 )
 PLACES = [
     (), ("version",), ("machine",), ("machine", "cpu"), ("entries",), ("entries", 0),
-    *(("entries", 0, name) for name in Entry.__slots__), ("entries", 0, "config", 0),
+    *(("entries", 0, name) for name in TunedCall.__slots__), ("entries", 0, "config", 0),
 ]  # fmt: skip
 
 

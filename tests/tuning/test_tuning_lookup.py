@@ -11,7 +11,7 @@ from saccade import layout
 from saccade import plan as planner
 from saccade.opdefs import Conv2d
 from saccade.plan.json import dump, load
-from saccade.tuning import Algorithms, Entry, Lookup
+from saccade.tuning import Algorithms, Lookup, TunedCall
 from saccade.tuning.candidates import candidates
 from saccade.tuning.keys import call_key
 
@@ -31,7 +31,7 @@ def untuned():
 
 @pytest.fixture(scope="module")
 def entries(untuned):
-    """For every convolution, another way than the untuned one."""
+    """For every convolution, another variant than the untuned one."""
     found = {}
     for step in untuned.steps:
         if not isinstance(step.op, Conv2d):
@@ -40,7 +40,7 @@ def entries(untuned):
         other = next(w for w in ways if w.launches != step.launches)
         key = call_key(step.call)
         found.setdefault(
-            key, Entry(step.name, key, other.kernel.name, other.id, other.rank, 12.5, 12.5, ())
+            key, TunedCall(step.name, key, other.kernel.name, other.id, other.rank, 12.5, 12.5, ())
         )
     return tuple(found.values())
 

@@ -11,7 +11,7 @@ import pytest
 from saccade.caches import cache_folder
 from saccade.errors import CacheWarning
 from saccade.tuning import store as module
-from saccade.tuning.store import Measured, Store
+from saccade.tuning.store import Measured, TimingStore
 
 pytestmark = pytest.mark.usefixtures("cache")
 HERE = {"cpu": "this", "code": "1"}
@@ -27,8 +27,8 @@ def the_file(cache):
 
 
 def test_what_was_measured_is_known_in_the_next_process(cache):
-    Store(HERE).add([measured(0), measured(1)])
-    again = Store(HERE)
+    TimingStore(HERE).add([measured(0), measured(1)])
+    again = TimingStore(HERE)
     assert again.get("call 1", "v1", "v0") == measured(1)
     assert again.get("call 1", "v2", "v0") is None
     assert again.get("call 1", "v1", "v2") is None
@@ -38,19 +38,19 @@ def test_what_was_measured_is_known_in_the_next_process(cache):
 
 
 def test_the_last_measurement_counts():
-    store = Store(HERE)
+    store = TimingStore(HERE)
     store.add([measured(0, 80.0)])
     store.add([measured(0, 90.0)])
-    assert Store(HERE).get("call 0", "v1", "v0").micros == 90.0
+    assert TimingStore(HERE).get("call 0", "v1", "v0").micros == 90.0
 
 
 def test_machines_and_code_do_not_mix():
-    Store(HERE).add([measured()])
-    assert Store({"cpu": "this", "code": "2"}).get("call 0", "v1", "v0") is None
+    TimingStore(HERE).add([measured()])
+    assert TimingStore({"cpu": "this", "code": "2"}).get("call 0", "v1", "v0") is None
 
 
 def test_without_the_disk_times_last_as_long_as_the_store(cache):
-    store = Store(HERE, use=False)
+    store = TimingStore(HERE, use=False)
     store.add([measured()])
     assert store.get("call 0", "v1", "v0") == measured()
     assert not (cache / "timings").exists()
@@ -69,37 +69,39 @@ WRONG = [
 
 @pytest.mark.parametrize("line", BROKEN)
 def test_lines_that_make_no_sense_are_passed_over(cache, line):
-    store = Store(HERE)
+    store = TimingStore(HERE)
     store.add([measured(0)])
     with the_file(cache).open("a", encoding="latin-1") as file:
         file.write(line)
     append(cache, line)
     store.add([measured(1)])
-    again = Store(HERE)
+    again = TimingStore(HERE)
     assert again.get("call 0", "v1", "v0") == measured(0)
     assert again.get("call 1", "v1", "v0") == measured(1)
 
 
 @pytest.mark.parametrize("change", WRONG, ids=str)
 def test_records_with_wrong_fields_are_passed_over(cache, change):
-    store = Store(HERE)
+    store = TimingStore(HERE)
     store.add([measured(0)])
     record = asdict(measured(0)) | {"call": "wrong"}
     append(cache, json.dumps(record | change))
-    again = Store(HERE)
+    again = TimingStore(HERE)
     assert again.get("call 0", "v1", "v0") == measured(0)
     assert again.get("wrong", "v1", "v0") is None
     append(cache, json.dumps(record))
-    assert Store(HERE).get("wrong", "v1", "v0").ratio == measured(0).ratio, "but for the fields"
+    assert TimingStore(HERE).get("wrong", "v1", "v0").ratio == measured(0).ratio, (
+        "but for the fields"
+    )
 
 
 def test_lines_that_others_wrote_are_passed_over(cache):
-    store = Store(HERE)
+    store = TimingStore(HERE)
     store.add([measured(0)])
     append(cache, json.dumps(asdict(measured(1))), lambda text: sha256(text).digest())
     with the_file(cache).open("a") as file:
         file.write(json.dumps(asdict(measured(2))) + "\n")
-    again = Store(HERE)
+    again = TimingStore(HERE)
     assert again.get("call 0", "v1", "v0") == measured(0)
     assert again.get("call 1", "v1", "v0") is None and again.get("call 2", "v1", "v0") is None
 
@@ -112,7 +114,7 @@ def append(cache, text, seal=None):
 
 def test_writers_share_the_file():
     def write(first):
-        store = Store(HERE)
+        store = TimingStore(HERE)
         for i in range(first, first + 40):
             store.add([measured(i)])
 
@@ -121,17 +123,17 @@ def test_writers_share_the_file():
         writer.start()
     for writer in writers:
         writer.join()
-    store = Store(HERE)
+    store = TimingStore(HERE)
     assert all(store.get(f"call {i}", "v1", "v0") == measured(i) for i in range(160))
 
 
 def test_a_file_that_is_too_long_forgets_the_oldest(cache, monkeypatch):
     monkeypatch.setattr(module, "MOST_BYTES", 4000)
-    store = Store(HERE)
+    store = TimingStore(HERE)
     for i in range(100):
         store.add([measured(i)])
         assert the_file(cache).stat().st_size <= 4200
-    again = Store(HERE)
+    again = TimingStore(HERE)
     assert again.get("call 99", "v1", "v0") == measured(99)
     assert again.get("call 0", "v1", "v0") is None
 
@@ -139,7 +141,7 @@ def test_a_file_that_is_too_long_forgets_the_oldest(cache, monkeypatch):
 def test_a_folder_that_cannot_be_used_is_no_error(cache):
     (cache / "timings").write_text("in the way")
     with pytest.warns(CacheWarning, match="timings cannot be opened"):
-        store = Store(HERE)
+        store = TimingStore(HERE)
     store.add([measured()])
     assert store.get("call 0", "v1", "v0") == measured()
-    assert Store(HERE).get("call 0", "v1", "v0") is None
+    assert TimingStore(HERE).get("call 0", "v1", "v0") is None

@@ -12,7 +12,7 @@ def model(body):
     text = f"{header} g (float[N, 3, H, W] x) => (float y) {{ {body} }}"
     return onnx.parser.parse_model(text).SerializeToString()
 
-def picture(*shape):
+def image(*shape):
     return np.random.default_rng(sum(shape)).standard_normal(shape).astype(np.float32)
 
 def say(**found):

@@ -8,7 +8,7 @@ RUNS = """
 from saccade.options import Options
 from saccade.backends.null.device import NullConfig
 source = model("a = Relu(x) b = MaxPool<kernel_shape=[2, 2]>(a) y = Exp(b)")
-x = picture(2, 3, 5, 7)
+x = image(2, 3, 5, 7)
 compiled = saccade.compile(source, device="null", cache=False)
 plan = compiled.plan(x.shape)
 assert saccade.Plan.from_json(plan.to_json()) == plan

@@ -8,7 +8,7 @@ RUNS = """
 from saccade.kernels.cpu.cube.direct import CubeConfig
 source = model("a = Relu(x) b = org.example.Cube<scale=0.5>(a) y = Add(a, b)")
 shape = tuple(map(int, sys.argv[1:]))
-x = picture(*shape)
+x = image(*shape)
 found = {}
 for checked in (False, True):
     compiled = saccade.compile(source, checked=checked)

@@ -6,7 +6,7 @@ from models import MODELS
 
 RUNS = """
 source = model("a = Relu(x) b = org.example.Cube<scale=0.5>(a) y = Add(a, b)")
-x = picture(2, 3, 5, 7)
+x = image(2, 3, 5, 7)
 a = np.maximum(x, 0)
 want = a + np.float32(0.5) * a * a * a
 found = {}

@@ -14,7 +14,7 @@ def note(name, graph, notes):
     found[name] = [node.op.family for node in graph.nodes]
     said.extend([name, one.reason] for one in notes)
 passes.run(frontend.load(source), trace=note, check=True)
-x = picture(1, 3, 4, 5)
+x = image(1, 3, 4, 5)
 before, after = (saccade.compile(source, device=d, cache=False)(x) for d in ("reference", "cpu"))
 say(stages=found, said=said, same=bool((before == after).all()))
 """

@@ -11,15 +11,15 @@ import os
 from collections.abc import Mapping
 from hashlib import sha256
 
-from saccade.caches.folder import CacheFolder, Entry, Item
+from saccade.caches.folder import CacheFolder, Item, OpenEntry
 from saccade.caches.key import Seal, write_all
 from saccade.options import cache_dir
 
 __all__ = [
     "GRAPHS",
     "CacheFolder",
-    "Entry",
     "Item",
+    "OpenEntry",
     "Seal",
     "cache_folder",
     "choices_entry",

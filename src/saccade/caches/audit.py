@@ -9,14 +9,14 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import PurePath
 
-from saccade.caches.folder import CacheFolder, Entry, Item
+from saccade.caches.folder import CacheFolder, Item, OpenEntry
 from saccade.caches.limit import KINDS, STALE_SECONDS
 from saccade.errors import CacheError
 from saccade.options import cache_dir
 
 __all__ = ["Finding", "Format", "audit", "existing_cache"]
 
-Format = Callable[[Entry], object]
+Format = Callable[[OpenEntry], object]
 """Reads an entry that has a format of its own; raises `CacheError` if it is damaged."""
 
 

@@ -23,7 +23,7 @@ from saccade.caches.key import SEAL_BYTES, Seal, read_key, seal_of, write_all
 from saccade.caches.trust import UnusableError, enter, open_file, open_root, warn
 from saccade.locks import forkless
 
-__all__ = ["CacheFolder", "Entry", "Item"]
+__all__ = ["CacheFolder", "Item", "OpenEntry"]
 
 _MAGIC = b"saccade entry 1 "
 _HEAD = len(_MAGIC) + 2 * SEAL_BYTES + 1
@@ -33,7 +33,7 @@ _APPEND = os.O_RDWR | os.O_APPEND | os.O_CREAT
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class OpenEntry:
     """An opened entry.
 
     Attributes:
@@ -114,7 +114,7 @@ class CacheFolder:
             self._key(root)
 
     @contextmanager
-    def checked(self, name: str) -> Iterator[Entry]:
+    def checked(self, name: str) -> Iterator[OpenEntry]:
         """An entry to read.
 
         Raises:
@@ -129,7 +129,7 @@ class CacheFolder:
                 os.close(file)
 
     @contextmanager
-    def opened(self, name: str, *, use: bool = True) -> Iterator[Entry | None]:
+    def opened(self, name: str, *, use: bool = True) -> Iterator[OpenEntry | None]:
         """An entry to read, or None; if `use`, it becomes the last to be forgotten."""
         with ExitStack() as stack:
             entry = None
@@ -168,13 +168,13 @@ class CacheFolder:
     def write(self, name: str, payload: bytes) -> bool:
         """Replace a sealed entry; whether that was possible."""
 
-        def fill(entry: Entry) -> None:
+        def fill(entry: OpenEntry) -> None:
             write_all(entry.file, _head(entry.seal(payload)))
             write_all(entry.file, payload)
 
         return self.add(name, fill)
 
-    def add(self, name: str, fill: Callable[[Entry], None]) -> bool:
+    def add(self, name: str, fill: Callable[[OpenEntry], None]) -> bool:
         """Replace an entry by what `fill` writes into an empty file; whether that was possible.
 
         Raises:
@@ -205,7 +205,7 @@ class CacheFolder:
         return True
 
     @contextmanager
-    def appending(self, name: str) -> Iterator[Entry]:
+    def appending(self, name: str) -> Iterator[OpenEntry]:
         """A log to add to, made if need be; only one process at a time has it.
 
         The lock is a file of its own, which is never replaced.
@@ -255,8 +255,8 @@ class CacheFolder:
         size = -(-status.st_size // _BLOCK) * _BLOCK
         return Item(self.name, name, size, status.st_mtime, stat.S_IFMT(status.st_mode))
 
-    def _entry(self, file: int, name: str, key: bytes) -> Entry:
-        return Entry(file, str(self.path / name), seal_of(key, f"{self.name}/{name}"))
+    def _entry(self, file: int, name: str, key: bytes) -> OpenEntry:
+        return OpenEntry(file, str(self.path / name), seal_of(key, f"{self.name}/{name}"))
 
     @contextmanager
     def _opened(self, *, make: bool = False) -> Iterator[tuple[int, bytes]]:

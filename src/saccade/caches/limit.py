@@ -49,12 +49,12 @@ _lock = Lock()
 
 
 @dataclass(slots=True)
-class _Count:
+class _CachedBytes:
     total: int
     written: int = 0
 
 
-_counts: dict[str, _Count] = {}
+_counts: dict[str, _CachedBytes] = {}
 """By cache: its bytes when it was last walked, and what this process wrote since."""
 
 
@@ -72,9 +72,9 @@ def note(folder: CacheFolder, name: str, nbytes: int) -> None:
             count.written += nbytes
             if count.total + count.written <= most and count.written <= _STEP:
                 return
-        # Where some must go, an eighth more does, so that the next entries find room.
+        # Where some must go, an eighth more does, so that the next entries find space.
         total = _trim(folder.root, most, most - most // 8, (folder.name, name))
-        _counts[folder.root] = _Count(total)
+        _counts[folder.root] = _CachedBytes(total)
 
 
 def walk(root: str) -> Iterator[Item]:

@@ -20,7 +20,7 @@ from saccade.cli._bench_messages import Failure, Open, Opened, Round, RoundDone
 from saccade.errors import SaccadeError
 
 if TYPE_CHECKING:
-    from saccade.cli._engines import Arrays, Engine
+    from saccade.cli._engines import Arrays, LoadedModel
 
 WARM_UP_RUNS = 2
 LEAST_RUNS = 3
@@ -36,7 +36,7 @@ def main() -> None:
 
 def serve(requests: IO[bytes], replies: IO[bytes]) -> None:
     """Answer every request of one stream on the other."""
-    engine: Engine | None = None
+    engine: LoadedModel | None = None
     inputs: Arrays = {}
     reply: Opened | RoundDone | Failure
     while (request := _receive(requests)) is not None:
@@ -63,7 +63,7 @@ def _receive(stream: IO[bytes]) -> Open | Round | None:
     return request
 
 
-def _open(request: Open) -> tuple[Engine, Opened]:
+def _open(request: Open) -> tuple[LoadedModel, Opened]:
     if request.cores and hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, request.cores)
     from saccade.cli._engines import as_numpy, import_engine, open_engine
@@ -84,7 +84,7 @@ def _open(request: Open) -> tuple[Engine, Opened]:
     )
 
 
-def _round(engine: Engine, inputs: Arrays, request: Round) -> RoundDone:
+def _round(engine: LoadedModel, inputs: Arrays, request: Round) -> RoundDone:
     for _ in range(WARM_UP_RUNS):
         engine.run(inputs)
     if request.callers > 1:
@@ -104,7 +104,7 @@ def _loop(call: Callable[[], object], seconds: float, least: int) -> list[float]
     return times
 
 
-def _concurrent_round(engine: Engine, inputs: Arrays, request: Round) -> RoundDone:
+def _concurrent_round(engine: LoadedModel, inputs: Arrays, request: Round) -> RoundDone:
     """The same loop in `callers` Python threads at once, on one model."""
     from concurrent.futures import ThreadPoolExecutor
 

@@ -121,18 +121,18 @@ def _empty(name: str) -> Callable[..., Any]:
 
 
 def _boxes(count: int) -> Tensor:
-    """[count, 4] within the picture."""
+    """[count, 4] within the image."""
     random = torch.Generator().manual_seed(count)
     corner = _SIDE / 2 * torch.rand(count, 2, generator=random)
     return torch.cat([corner, corner + _SIDE / 2 * torch.rand(count, 2, generator=random)], 1)
 
 
 def _regions(count: int, dtype: torch.dtype) -> Arguments:
-    return _picture(dtype), torch.cat([torch.zeros(count, 1), _boxes(count)], 1)
+    return _image(dtype), torch.cat([torch.zeros(count, 1), _boxes(count)], 1)
 
 
 @cache
-def _picture(dtype: torch.dtype) -> Tensor:
+def _image(dtype: torch.dtype) -> Tensor:
     """The same for all numbers of boxes."""
     return torch.randn(1, _CHANNELS, _SIDE, _SIDE).to(dtype)
 

@@ -22,7 +22,15 @@ from numpy.typing import NDArray
 
 from saccade.errors import OptionError
 
-__all__ = ["ENGINES", "Arrays", "Engine", "EngineSpec", "as_numpy", "import_engine", "open_engine"]
+__all__ = [
+    "ENGINES",
+    "Arrays",
+    "EngineSpec",
+    "LoadedModel",
+    "as_numpy",
+    "import_engine",
+    "open_engine",
+]
 
 Arrays = dict[str, NDArray[Any]]
 
@@ -55,7 +63,7 @@ class EngineSpec:
     options: Mapping[str, Any] = field(default_factory=dict)
 
 
-class Engine(Protocol):
+class LoadedModel(Protocol):
     """A loaded model."""
 
     @property
@@ -207,7 +215,7 @@ class NcnnEngine:
         self._net.load_model(str(weights))
 
     def run(self, inputs: Arrays) -> list[NDArray[Any]]:
-        """Run once on pictures of batch 1, which ncnn sees without the batch axis."""
+        """Run once on images of batch 1, which ncnn sees without the batch axis."""
         found = []
         with self._net.create_extractor() as extractor:
             for name, array in zip(self._net.input_names(), inputs.values(), strict=True):
@@ -225,7 +233,7 @@ class NcnnEngine:
         return {}
 
 
-ENGINES: Mapping[str, Callable[[EngineSpec], Engine]] = {
+ENGINES: Mapping[str, Callable[[EngineSpec], LoadedModel]] = {
     "saccade": SaccadeEngine,
     "onnxruntime": OnnxRuntimeEngine,
     "openvino": OpenVINOEngine,
@@ -250,7 +258,7 @@ def import_engine(engine: str) -> None:
         raise OptionError(f"{name} is not installed: pip install 'saccade[{name}]'") from None
 
 
-def open_engine(spec: EngineSpec) -> Engine:
+def open_engine(spec: EngineSpec) -> LoadedModel:
     """Load the model of `spec` into its engine.
 
     Raises:

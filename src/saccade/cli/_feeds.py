@@ -6,14 +6,16 @@ from collections.abc import Mapping, Sequence
 
 from saccade.cli._files import read_files
 from saccade.cli._signature import fixed_shapes, random_inputs
-from saccade.cli._types import Arrays, TensorInfo
+from saccade.cli._types import Arrays, TensorInfoLike
 from saccade.errors import InputError
 
 __all__ = ["make_feeds"]
 
 
 def make_feeds(
-    inputs: Sequence[TensorInfo], files: Sequence[str] | None, shapes: Mapping[str, tuple[int, ...]]
+    inputs: Sequence[TensorInfoLike],
+    files: Sequence[str] | None,
+    shapes: Mapping[str, tuple[int, ...]],
 ) -> Arrays:
     """An array for every input, in the model's order.
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from saccade.cli._images import IMAGE_SUFFIXES, read_image, write_image
 from saccade.cli._signature import check_fits
-from saccade.cli._types import Arrays, TensorInfo
+from saccade.cli._types import Arrays, TensorInfoLike
 from saccade.errors import InputError
 from saccade.files import whole_file
 
@@ -22,7 +22,7 @@ __all__ = ["read_files", "write_outputs"]
 _KNOWN = ".npy, .npz, .png or .jpg"
 
 
-def read_files(texts: Sequence[str], inputs: Sequence[TensorInfo]) -> Arrays:
+def read_files(texts: Sequence[str], inputs: Sequence[TensorInfoLike]) -> Arrays:
     """The arrays of `[NAME=]FILE` texts, by input name and in each input's dtype.
 
     Files without a name go to the inputs that no other file names, in order; an .npz without a name
@@ -53,7 +53,7 @@ def read_files(texts: Sequence[str], inputs: Sequence[TensorInfo]) -> Arrays:
     return named
 
 
-def _split(text: str, known: Mapping[str, TensorInfo]) -> tuple[str | None, Path]:
+def _split(text: str, known: Mapping[str, TensorInfoLike]) -> tuple[str | None, Path]:
     """Name and path; an equals sign may also be part of a file's name."""
     name, sign, rest = text.partition("=")
     whole = Path(text)
@@ -68,7 +68,7 @@ def _split(text: str, known: Mapping[str, TensorInfo]) -> tuple[str | None, Path
     return result
 
 
-def _read(path: Path, info: TensorInfo) -> NDArray[Any]:
+def _read(path: Path, info: TensorInfoLike) -> NDArray[Any]:
     suffix = path.suffix.lower()
     if suffix in IMAGE_SUFFIXES:
         return read_image(path, info)
@@ -94,7 +94,7 @@ def _read_npz(path: Path) -> Arrays:
         raise InputError(f"{path} is not a NumPy archive: {error}") from None
 
 
-def _add(arrays: Arrays, info: TensorInfo, array: NDArray[Any], path: Path) -> None:
+def _add(arrays: Arrays, info: TensorInfoLike, array: NDArray[Any], path: Path) -> None:
     if info.name in arrays:
         raise InputError(f"{path}: input {info.name!r} is given twice")
     check_fits(info, array.shape)
@@ -107,7 +107,7 @@ def _add(arrays: Arrays, info: TensorInfo, array: NDArray[Any], path: Path) -> N
 
 
 def write_outputs(target: Path, outputs: Arrays) -> list[Path]:
-    """Write to an .npz, .npy or picture, or one .npy each into a folder; returns the files written.
+    """Write to an .npz, .npy or image, or one .npy each into a folder; returns the files written.
 
     Raises:
         InputError: The file's kind is unknown, or does not take these outputs.

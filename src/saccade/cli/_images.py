@@ -1,8 +1,8 @@
-"""Pictures to tensors and back.
+"""Images to tensors and back.
 
 In: RGB (or grey, for a model with one channel) bytes become [1, C, H, W] floats of 0 to 1,
 `byte / 255`. Out: floats are clipped to [0, 1], scaled by 255 and rounded to the nearest byte,
-halves to even. A picture survives the way there and back unchanged.
+halves to even. An image survives the way there and back unchanged.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from saccade.cli._types import TensorInfo
+from saccade.cli._types import TensorInfoLike
 from saccade.errors import InputError
 from saccade.files import whole_file
 
@@ -23,13 +23,13 @@ IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg")
 _MODES = {1: "L", 3: "RGB"}
 
 
-def read_image(path: Path, info: TensorInfo) -> NDArray[Any]:
-    """The picture as the input `info` takes it: its dtype, [1, C, H, W] or, for rank 3, [C, H, W].
+def read_image(path: Path, info: TensorInfoLike) -> NDArray[Any]:
+    """The image as the input `info` takes it: its dtype, [1, C, H, W] or, for rank 3, [C, H, W].
 
     Raises:
-        InputError: Not a picture, or the input does not take pictures.
+        InputError: Not an image, or the input does not take images.
     """
-    from PIL import Image, UnidentifiedImageError  # noqa: PLC0415 - only pictures need it
+    from PIL import Image, UnidentifiedImageError  # noqa: PLC0415 - only images need it
 
     rank = len(info.shape)
     channels = info.shape[-3] if rank in (3, 4) else None
@@ -37,20 +37,20 @@ def read_image(path: Path, info: TensorInfo) -> NDArray[Any]:
     if mode is None:
         shape = "x".join(map(str, info.shape))
         raise InputError(
-            f"{path}: input {info.name!r} ({shape}) is not a picture of 1 or 3 channels"
+            f"{path}: input {info.name!r} ({shape}) is not an image of 1 or 3 channels"
         )
     try:
         with Image.open(path) as image:
             pixels = np.asarray(image.convert(mode))
     except UnidentifiedImageError:
-        raise InputError(f"{path} is not a picture that can be read") from None
+        raise InputError(f"{path} is not an image that can be read") from None
     planes = pixels[None] if pixels.ndim == 2 else pixels.transpose(2, 0, 1)
     values = planes if info.dtype == "uint8" else planes.astype(np.float32) / np.float32(255)
     return np.ascontiguousarray(values if rank == 3 else values[None])
 
 
 def write_image(path: Path, name: str, output: NDArray[Any]) -> None:
-    """Save [1, C, H, W] or [C, H, W] with one or three channels as a picture.
+    """Save [1, C, H, W] or [C, H, W] with one or three channels as an image.
 
     Raises:
         InputError: The output has another shape, or holds NaN.
@@ -59,9 +59,9 @@ def write_image(path: Path, name: str, output: NDArray[Any]) -> None:
 
     planes = output[0] if output.ndim == 4 and output.shape[0] == 1 else output
     if planes.ndim != 3 or planes.shape[0] not in _MODES:
-        raise InputError(f"output {name!r} of shape {output.shape} is not one picture; use .npy")
+        raise InputError(f"output {name!r} of shape {output.shape} is not one image; use .npy")
     if np.isnan(planes).any():
-        raise InputError(f"output {name!r} holds NaN and makes no picture; use .npy")
+        raise InputError(f"output {name!r} holds NaN and makes no image; use .npy")
     values = planes if planes.dtype == np.uint8 else _to_bytes(planes)
     pixels = values[0] if values.shape[0] == 1 else values.transpose(1, 2, 0)
     kind = Image.registered_extensions()[path.suffix.lower()]

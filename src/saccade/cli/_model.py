@@ -14,7 +14,7 @@ from saccade.cli._progress import working
 if TYPE_CHECKING:
     import onnx
 
-    from saccade.cli._types import Arrays, Model, Plan
+    from saccade.cli._types import Arrays, ModelLike, PlanLike
 
 __all__ = ["compile_for", "compile_model", "json_text"]
 
@@ -26,7 +26,7 @@ def compile_model(
     *,
     algorithms: Path | None = None,
     **options: str | int | None,
-) -> Model:
+) -> ModelLike:
     """`saccade.compile`, with a spinner and the options that are given (are not None)."""
     import saccade  # noqa: PLC0415 - NumPy and the engine are not needed before
 
@@ -35,7 +35,7 @@ def compile_model(
     with working(f"compiling {label}"):
         given = {**options, "algorithms": algorithms}
         chosen = {name: value for name, value in given.items() if value is not None}
-        model: Model = package.compile(source, **chosen)
+        model: ModelLike = package.compile(source, **chosen)
     return model
 
 
@@ -46,7 +46,7 @@ def compile_for(
     *,
     algorithms: Path | None = None,
     **options: str | int | None,
-) -> tuple[Model, Arrays]:
+) -> tuple[ModelLike, Arrays]:
     """A compiled model and what to run it on, see `make_feeds`; warns of algorithms not taken."""
     from saccade.cli._feeds import make_feeds  # noqa: PLC0415 - NumPy, which inspect does without
 
@@ -57,7 +57,7 @@ def compile_for(
     return compiled, feeds
 
 
-def _warn_of_refusals(plan: Plan) -> None:
+def _warn_of_refusals(plan: PlanLike) -> None:
     """Say on stderr which of the user's algorithms were not taken, and why."""
     for reason in plan.refused[:_MOST_WARNINGS]:
         say(f"saccade: warning: default taken for {reason}", sys.stderr)

@@ -17,7 +17,7 @@ from saccade.errors import InputError, ModelError
 if TYPE_CHECKING:
     import onnx
 
-    from saccade.cli._types import Arrays, TensorInfo
+    from saccade.cli._types import Arrays, TensorInfoLike
 
 __all__ = [
     "InputInfo",
@@ -89,7 +89,7 @@ def _input_info(value: onnx.ValueInfoProto) -> InputInfo:
 
 
 def fixed_shapes(
-    inputs: Sequence[TensorInfo], given: Mapping[str, tuple[int, ...]]
+    inputs: Sequence[TensorInfoLike], given: Mapping[str, tuple[int, ...]]
 ) -> dict[str, tuple[int, ...]]:
     """A shape without symbols for every input; says on stderr which sizes it assumed.
 
@@ -117,7 +117,7 @@ def fixed_shapes(
 
 
 def _name_the_only(
-    given: Mapping[str, tuple[int, ...]], inputs: Sequence[TensorInfo]
+    given: Mapping[str, tuple[int, ...]], inputs: Sequence[TensorInfoLike]
 ) -> dict[str, tuple[int, ...]]:
     """A shape without a name belongs to the only input."""
     if len(inputs) != 1 or len(given) != 1:
@@ -126,7 +126,7 @@ def _name_the_only(
     return {inputs[0].name: given[""]}
 
 
-def check_fits(info: TensorInfo, shape: tuple[int, ...]) -> None:
+def check_fits(info: TensorInfoLike, shape: tuple[int, ...]) -> None:
     """Raise `InputError` unless `shape` is one that the input `info` can take."""
     expected = "x".join(map(str, info.shape)) or "a scalar"
     given = "x".join(map(str, shape))
@@ -137,7 +137,7 @@ def check_fits(info: TensorInfo, shape: tuple[int, ...]) -> None:
         raise InputError(f"input {info.name!r} has shape {expected}, which {given} does not fit")
 
 
-def _default_shape(info: TensorInfo) -> tuple[int, ...]:
+def _default_shape(info: TensorInfoLike) -> tuple[int, ...]:
     """Batch 1 and 224 by 224 pixels for images; anything else left open needs --shape."""
     shape = info.shape
     fixed = tuple(dim for dim in shape if isinstance(dim, int))
@@ -158,7 +158,7 @@ def _default_shape(info: TensorInfo) -> tuple[int, ...]:
 
 
 def symbol_values(
-    inputs: Sequence[TensorInfo], shapes: Mapping[str, tuple[int, ...]]
+    inputs: Sequence[TensorInfoLike], shapes: Mapping[str, tuple[int, ...]]
 ) -> dict[str, int]:
     """Each symbolic dimension's value at `shapes`.
 
@@ -173,7 +173,9 @@ def symbol_values(
     return values
 
 
-def random_inputs(inputs: Sequence[TensorInfo], shapes: Mapping[str, tuple[int, ...]]) -> Arrays:
+def random_inputs(
+    inputs: Sequence[TensorInfoLike], shapes: Mapping[str, tuple[int, ...]]
+) -> Arrays:
     """Standard normal data (integers: 0 to 9) that depend on the input's name and shape alone."""
     drawn: Arrays = {}
     for info in inputs:

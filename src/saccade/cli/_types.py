@@ -11,12 +11,12 @@ if TYPE_CHECKING:
     from saccade.profile import PeerLayers
     from saccade.tuning import Algorithms, Outcome, Progress
 
-__all__ = ["Arrays", "Model", "Plan", "Profile", "Step", "TensorInfo"]
+__all__ = ["Arrays", "ModelLike", "PlanLike", "ProfileLike", "StepLike", "TensorInfoLike"]
 
 Arrays = dict[str, NDArray[Any]]
 
 
-class TensorInfo(Protocol):
+class TensorInfoLike(Protocol):
     """One input or output: an int or a symbol's name per dimension, dtype as NumPy names it."""
 
     @property
@@ -27,7 +27,7 @@ class TensorInfo(Protocol):
     def shape(self) -> tuple[int | str, ...]: ...
 
 
-class Step(Protocol):
+class StepLike(Protocol):
     """One step of a plan."""
 
     @property
@@ -38,11 +38,11 @@ class Step(Protocol):
     def reasons(self) -> Sequence[str]: ...
 
 
-class Plan(Protocol):
+class PlanLike(Protocol):
     """What `Model.plan` returns; `str` of it is a table."""
 
     @property
-    def steps(self) -> Sequence[Step]: ...
+    def steps(self) -> Sequence[StepLike]: ...
     @property
     def refused(self) -> Sequence[str]: ...
 
@@ -54,7 +54,7 @@ class Named(Protocol):
     def name(self) -> str: ...
 
 
-class Profile(Protocol):
+class ProfileLike(Protocol):
     """What `Model.profile` returns."""
 
     @property
@@ -64,18 +64,18 @@ class Profile(Protocol):
     def to_chrome_trace(self) -> str: ...
 
 
-class Model(Protocol):
+class ModelLike(Protocol):
     """What `saccade.compile` returns."""
 
     @property
-    def inputs(self) -> Sequence[TensorInfo]: ...
+    def inputs(self) -> Sequence[TensorInfoLike]: ...
     @property
-    def outputs(self) -> Sequence[TensorInfo]: ...
+    def outputs(self) -> Sequence[TensorInfoLike]: ...
     @property
     def stages(self) -> Sequence[str]: ...
     def run(self, inputs: Arrays) -> Arrays: ...
-    def plan(self, **shapes: tuple[int, ...]) -> Plan: ...
-    def profile(self, *inputs: NDArray[Any], repeat: int) -> Profile: ...
+    def plan(self, **shapes: tuple[int, ...]) -> PlanLike: ...
+    def profile(self, *inputs: NDArray[Any], repeat: int) -> ProfileLike: ...
     def graph(self, stage: str) -> str: ...
     def tune(
         self,

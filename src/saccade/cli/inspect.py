@@ -23,7 +23,7 @@ from saccade.cli._print import say_all
 from saccade.errors import OptionError
 
 if TYPE_CHECKING:
-    from saccade.cli._types import Model, Step
+    from saccade.cli._types import ModelLike, StepLike
 
 __all__ = ["inspect"]
 
@@ -82,7 +82,7 @@ def inspect(
         say_all(_signature(compiled))
 
 
-def _signature(compiled: Model) -> Iterator[str]:
+def _signature(compiled: ModelLike) -> Iterator[str]:
     for kind, infos in (("input", compiled.inputs), ("output", compiled.outputs)):
         for info in infos:
             shape = "x".join(map(str, info.shape)) or "scalar"
@@ -90,7 +90,7 @@ def _signature(compiled: Model) -> Iterator[str]:
     yield f"stages: {', '.join(compiled.stages)}"
 
 
-def _reasons(step: Step) -> Iterator[str]:
+def _reasons(step: StepLike) -> Iterator[str]:
     """The step with its kernel, then one line for every candidate that was passed over."""
     yield f"{step.name}: {step.kernel or 'reference'}"
     for reason in step.reasons:

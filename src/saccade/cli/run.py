@@ -29,7 +29,7 @@ __all__ = ["run"]
 
 OutputOption = Annotated[
     Path | None,
-    typer.Option(metavar="FILE|DIR", help="Where outputs go: .npz, .npy, a picture, or a folder."),
+    typer.Option(metavar="FILE|DIR", help="Where outputs go: .npz, .npy, an image, or a folder."),
 ]
 
 

@@ -1,4 +1,4 @@
-"""`saccade tune`: measure other ways to run a model, and keep those that are faster."""
+"""`saccade tune`: measure other variants to run a model, and keep those that are faster."""
 
 # ruff: noqa: PLC0415 - NumPy and the engine are imported when the command runs, not for --help
 
@@ -49,7 +49,7 @@ def tune(
     export_algorithms: ExportOption = None,
     import_algorithms: ImportOption = None,
 ) -> None:
-    """Measure other ways to run MODEL inside the running program, and keep those that are faster.
+    """Measure other variants of MODEL's steps inside the running program, and keep faster ones.
 
     What was measured is kept: a run that was cut off, or had no time left, goes on where it was.
     Imported choices are tried first.
@@ -75,14 +75,14 @@ def _summary(outcome: Outcome) -> Iterator[str]:
     for change in outcome.changes:
         yield _line(change)
     yield (
-        f"{len(outcome.calls)} different steps, {outcome.measured} ways measured, "
+        f"{len(outcome.calls)} different steps, {outcome.measured} variants measured, "
         f"{outcome.remembered} known from before"
     )
     if outcome.skipped:
         yield f"no time was left for {outcome.skipped}; tune again to go on"
     whole = outcome.whole
     if whole is None:
-        yield "the default choices stay: no step is faster in another way"
+        yield "the default choices stay: no step is faster with another variant"
     elif not whole.faster:
         yield (
             f"the default choices stay: {whole.after / 1000:.3f} ms is not beyond the noise of "

@@ -10,7 +10,7 @@ from saccade.ir.dim import Dim
 from saccade.ir.index_map import Factor, IndexMap
 from saccade.ir.reshape_maps import quotient
 
-__all__ = ["In", "OpenMap", "Out", "close_map", "open_map", "same", "simplify"]
+__all__ = ["InputFactor", "OpenMap", "OutputFactor", "close_map", "open_map", "same", "simplify"]
 
 
 def same(left: Dim, right: Dim) -> bool:
@@ -21,18 +21,18 @@ def same(left: Dim, right: Dim) -> bool:
 
 
 @dataclass(eq=False, slots=True)
-class In:
+class InputFactor:
     """An input factor, compared by identity while it is split and merged."""
 
     size: Dim
 
 
 @dataclass(eq=False, slots=True)
-class Out:
+class OutputFactor:
     """An output factor; `source` points at what it reads."""
 
     size: Dim
-    source: In | None
+    source: InputFactor | None
     start: Dim = 0
     step: int = 1
 
@@ -63,16 +63,19 @@ class Out:
 class OpenMap:
     """An opened `IndexMap`; `pins` are the output factors of size 1, which sit on no axis."""
 
-    in_axes: list[list[In]]
-    out_axes: list[list[Out]]
-    pins: list[Out] = field(default_factory=list)
+    in_axes: list[list[InputFactor]]
+    out_axes: list[list[OutputFactor]]
+    pins: list[OutputFactor] = field(default_factory=list)
 
 
 def open_map(index_map: IndexMap) -> OpenMap:
-    in_axes = [[In(size) for size in axis] for axis in index_map.in_factors]
+    in_axes = [[InputFactor(size) for size in axis] for axis in index_map.in_factors]
     flat = [factor for axis in in_axes for factor in axis]
     out_axes = [
-        [Out(f.size, None if f.source is None else flat[f.source], f.start, f.step) for f in axis]
+        [
+            OutputFactor(f.size, None if f.source is None else flat[f.source], f.start, f.step)
+            for f in axis
+        ]
         for axis in index_map.out_axes
     ]
     return OpenMap(in_axes, out_axes)
@@ -117,7 +120,7 @@ def _merge_once(opened: OpenMap) -> bool:
             right = outs[at + 1] if at + 1 < len(outs) else None
             if out.source is None:
                 if right is not None and right.source is None:
-                    outs[at : at + 2] = [Out(d.mul(out.size, right.size), None)]
+                    outs[at : at + 2] = [OutputFactor(d.mul(out.size, right.size), None)]
                     return True
                 continue
             if out.source not in following:
@@ -135,7 +138,9 @@ def _merge_once(opened: OpenMap) -> bool:
     return _merge_pin(opened, following)
 
 
-def _merge_pin(opened: OpenMap, following: dict[In, tuple[In, list[In]]]) -> bool:
+def _merge_pin(
+    opened: OpenMap, following: dict[InputFactor, tuple[InputFactor, list[InputFactor]]]
+) -> bool:
     for pin in opened.pins:
         if pin.source not in following:
             continue
@@ -150,16 +155,16 @@ def _merge_pin(opened: OpenMap, following: dict[In, tuple[In, list[In]]]) -> boo
     return False
 
 
-def _meets(left: Out, right: Out) -> bool:
+def _meets(left: OutputFactor, right: OutputFactor) -> bool:
     return (left.step == 1 and right.is_full()) or (left.step == -1 and right.is_flip())
 
 
-def _join(axis: list[In], left: Out, right: Out) -> None:
+def _join(axis: list[InputFactor], left: OutputFactor, right: OutputFactor) -> None:
     """Make `left` read the merged input factor of both."""
     assert left.source is not None
     assert right.source is not None
     inner = right.source.size
-    merged = In(d.mul(left.source.size, inner))
+    merged = InputFactor(d.mul(left.source.size, inner))
     at = axis.index(left.source)
     axis[at : at + 2] = [merged]
     if right.size == 1 and left.size != 1:  # every inner-th element

@@ -11,7 +11,15 @@ the symbols is not done: `compose` answers with the reason instead.
 from __future__ import annotations
 
 from saccade.ir import dim as d
-from saccade.ir._open_map import In, OpenMap, Out, close_map, open_map, same, simplify
+from saccade.ir._open_map import (
+    InputFactor,
+    OpenMap,
+    OutputFactor,
+    close_map,
+    open_map,
+    same,
+    simplify,
+)
 from saccade.ir.dim import Dim
 from saccade.ir.index_map import IndexMap
 from saccade.ir.reshape_maps import quotient
@@ -82,7 +90,7 @@ def compose(first: IndexMap, then: IndexMap) -> IndexMap | str:
     one, two = open_map(first), open_map(then)
     simplify(one)
     simplify(two)
-    written: dict[In, Out] = {}
+    written: dict[InputFactor, OutputFactor] = {}
     for axis in range(len(two.in_axes)):
         reason = _refine(one, two, axis, written)
         if reason is not None:
@@ -100,18 +108,20 @@ def compose(first: IndexMap, then: IndexMap) -> IndexMap | str:
     return close_map(result)
 
 
-def _chain(out: Out, written: dict[In, Out]) -> Out:
+def _chain(out: OutputFactor, written: dict[InputFactor, OutputFactor]) -> OutputFactor:
     if out.source is None:
         return out
     origin = written[out.source]
     start = d.add(origin.start, d.mul(out.start, origin.step))
-    return Out(out.size, origin.source, start, origin.step * out.step)
+    return OutputFactor(out.size, origin.source, start, origin.step * out.step)
 
 
-def _refine(one: OpenMap, two: OpenMap, axis: int, written: dict[In, Out]) -> str | None:
+def _refine(
+    one: OpenMap, two: OpenMap, axis: int, written: dict[InputFactor, OutputFactor]
+) -> str | None:
     """Split what `one` writes and `two` reads on a middle axis until they pair up in `written`."""
     outs, ins = list(one.out_axes[axis]), list(two.in_axes[axis])
-    done: list[In] = []
+    done: list[InputFactor] = []
     while outs and ins:
         out, read = outs.pop(), ins.pop()
         if not same(out.size, read.size):
@@ -139,11 +149,13 @@ def _refine(one: OpenMap, two: OpenMap, axis: int, written: dict[In, Out]) -> st
     return None
 
 
-def _split_written(one: OpenMap, out: Out, outer: Dim, inner: Dim) -> tuple[Out, Out] | str:
+def _split_written(
+    one: OpenMap, out: OutputFactor, outer: Dim, inner: Dim
+) -> tuple[OutputFactor, OutputFactor] | str:
     """Split an output factor of the first map, and the input factor behind it."""
     source = out.source
     if source is None:
-        return Out(outer, None), Out(inner, None)
+        return OutputFactor(outer, None), OutputFactor(inner, None)
     flip = out.is_flip()
     blocks: Dim = outer
     start: Dim = 0
@@ -157,17 +169,21 @@ def _split_written(one: OpenMap, out: Out, outer: Dim, inner: Dim) -> tuple[Out,
     else:
         return f"a slice with step {out.step} cannot be split into blocks of {inner}"
     axis = next(axis for axis in one.in_axes if source in axis)
-    high, low = In(blocks), In(inner)
+    high, low = InputFactor(blocks), InputFactor(inner)
     at = axis.index(source)
     axis[at : at + 1] = [high, low]
     if flip:
-        return Out(outer, high, d.sub(outer, 1), -1), Out(inner, low, d.sub(inner, 1), -1)
-    return Out(outer, high, start), Out(inner, low)
+        return OutputFactor(outer, high, d.sub(outer, 1), -1), OutputFactor(
+            inner, low, d.sub(inner, 1), -1
+        )
+    return OutputFactor(outer, high, start), OutputFactor(inner, low)
 
 
-def _split_read(two: OpenMap, read: In, outer: Dim, inner: Dim) -> tuple[In, In] | str:
+def _split_read(
+    two: OpenMap, read: InputFactor, outer: Dim, inner: Dim
+) -> tuple[InputFactor, InputFactor] | str:
     """Split an input factor of the second map, and the output factor that reads it."""
-    high, low = In(outer), In(inner)
+    high, low = InputFactor(outer), InputFactor(inner)
     lists = [*two.out_axes, two.pins]
     axis = next(axis for axis in lists if any(out.source is read for out in axis))
     at = next(i for i, out in enumerate(axis) if out.source is read)
@@ -178,25 +194,30 @@ def _split_read(two: OpenMap, read: In, outer: Dim, inner: Dim) -> tuple[In, In]
     return high, low
 
 
-def _split_reader(out: Out, high: In, low: In) -> list[Out] | str:
+def _split_reader(
+    out: OutputFactor, high: InputFactor, low: InputFactor
+) -> list[OutputFactor] | str:
     inner = low.size
     if out.is_full():
-        return [Out(high.size, high), Out(inner, low)]
+        return [OutputFactor(high.size, high), OutputFactor(inner, low)]
     if out.is_flip():
         return [
-            Out(high.size, high, d.sub(high.size, 1), -1),
-            Out(inner, low, d.sub(inner, 1), -1),
+            OutputFactor(high.size, high, d.sub(high.size, 1), -1),
+            OutputFactor(inner, low, d.sub(inner, 1), -1),
         ]
     size, start = quotient(out.size, inner), quotient(out.start, inner)
     if out.step == 1 and size is not None and start is not None:
-        return [Out(size, high, start), Out(inner, low)]
+        return [OutputFactor(size, high, start), OutputFactor(inner, low)]
     if isinstance(out.start, int) and isinstance(out.size, int) and isinstance(inner, int):
         block, offset = divmod(out.start, inner)
         last = out.start + out.step * (out.size - 1)
         if last // inner == block:
-            return [Out(1, high, block), Out(out.size, low, offset, out.step)]
+            return [OutputFactor(1, high, block), OutputFactor(out.size, low, offset, out.step)]
         if out.step % inner == 0:
-            return [Out(out.size, high, block, out.step // inner), Out(1, low, offset)]
+            return [
+                OutputFactor(out.size, high, block, out.step // inner),
+                OutputFactor(1, low, offset),
+            ]
     return (
         f"a slice from {out.start} of length {out.size} with step {out.step} "
         f"does not fall on blocks of {inner}"

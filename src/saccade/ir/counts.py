@@ -1,7 +1,7 @@
 """Sizes that a step finds out while it runs: symbols with a bound.
 
 A suppression of boxes keeps as many as its operands ask for. Its result has a symbol of its own for
-an axis, and room for the most that there can be: memory, kernels and all that follows are planned
+an axis, and memory for the most that there can be: memory, kernels and all that follows are planned
 for that bound, and what lies beyond the true number is computed like the rest and never shown. That
 is right as long as every element that is shown comes from elements that are: an axis may be
 repeated, reordered against others, merged with axes inside it, or cut short at its end, but nothing

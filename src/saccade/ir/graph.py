@@ -23,7 +23,7 @@ class Value:
     Attributes:
         name: Unique within its graph.
         dtype: Element type.
-        shape: Logical dims in ONNX's order (N, C, H, W for pictures), whatever the storage.
+        shape: Logical dims in ONNX's order (N, C, H, W for images), whatever the storage.
     """
 
     name: str

@@ -1,7 +1,7 @@
 """What a kernel is: the contract between selection, planning, code generation and the runtime.
 
 Layout and selection ask a kernel whether it `supports` a `Call` (a bound operator over stored
-operands). `variants` then gives the ways to do it, the one that should be fastest first, as plain
+operands). `variants` then gives the variants for it, the one that should be fastest first, as plain
 data: one `Launch` per phase, each with the code's `Config`, and by name the operands that the
 code's pointer parameters take and its integer parameters. `emit` writes the code for a config. Code
 is shared by every call that asks for an equal config, so configs hold only what it depends on.
@@ -60,7 +60,7 @@ class View:
         dtype: Element type.
         shape: Logical dims in ONNX's order.
         strides: Elements between neighbours along each logical axis; 0 repeats. A channels-last
-            picture has strides (H·W·pitch, 1, W·pitch, pitch); a view of some channels of a larger
+            image has strides (H·W·pitch, 1, W·pitch, pitch); a view of some channels of a larger
             buffer keeps its pitch.
     """
 
@@ -228,7 +228,7 @@ def numbered(operands: Iterable[Operand]) -> dict[str, Operand]:
 
 
 class Variant(NamedTuple):
-    """One way to do a call.
+    """One variant for a call.
 
     Attributes:
         micros: Estimated microseconds.

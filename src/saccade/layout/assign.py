@@ -17,8 +17,8 @@ from saccade.layout.formats import formats
 from saccade.layout.search import Storage, search
 from saccade.layout.select import Available, Selector
 from saccade.layout.sizes import add_shapes, check_empty, check_guards, fitted, shapes_of
-from saccade.layout.storage import Places, place
-from saccade.layout.types import BufferKind, Laid, LaidStep, Pair, Passed, Stored, Timings
+from saccade.layout.storage import BufferBuilder, place
+from saccade.layout.types import BufferKind, GraphLayout, Pair, Passed, StepLayout, Stored, Timings
 from saccade.layout.views import channels_last, row_major
 from saccade.limits import Deadline, Limits
 from saccade.opdefs import Concat, Move
@@ -43,7 +43,7 @@ def assign(
     available: Available | None = None,
     timings: Timings | None = None,
     limits: Limits | None = None,
-) -> Laid:
+) -> GraphLayout:
     """Lay out `graph` for the given sizes of its symbols.
 
     Raises:
@@ -64,14 +64,14 @@ def assign(
     maps = {node: op.map for node, op in ops.items() if isinstance(op, Move)}
     fitter = Fitter(Selector(backend, available, timings), backend, threads, exact)
     chosen = search(graph, shapes, ops, formats(graph, backend.preferred), fitter)
-    places = place(graph, shapes, maps, chosen.pictures)
+    places = place(graph, shapes, maps, chosen.nhwc)
     work = _Assignment(graph, ops, places, chosen, fitter, pairs.joint, dict(pairs.apart))
     for node in graph.nodes:
         deadline.check()
         work.node(node)
     work.outputs()
     dense = {v: row_major(v.dtype, shapes[v]) for v in (*graph.inputs, *graph.outputs)}
-    return Laid(
+    return GraphLayout(
         tuple(work.steps),
         tuple(places.buffers),
         tuple(dense[v] for v in graph.inputs),
@@ -105,13 +105,13 @@ class _Assignment:
 
     graph: Graph
     ops: Mapping[Node, Op]
-    places: Places
+    places: BufferBuilder
     chosen: Storage
     fitter: Fitter
     pairs: Mapping[Node, Pair]
     apart: dict[Node, Passed]
     instead: dict[Node, Node] = field(default_factory=dict)
-    steps: list[LaidStep] = field(default_factory=list)
+    steps: list[StepLayout] = field(default_factory=list)
     converted: dict[tuple[Stored, View], Stored] = field(default_factory=dict)
 
     def node(self, node: Node) -> None:
@@ -165,7 +165,7 @@ class _Assignment:
         view = self.places.stored[value].view
         if value not in self.chosen.copies:
             return (view,)
-        other = row_major if value in self.chosen.pictures else channels_last
+        other = row_major if value in self.chosen.nhwc else channels_last
         return view, other(view.dtype, view.shape)
 
     def _concat(self, op: Concat, name: str, inputs: Sequence[Value], result: Stored) -> None:
@@ -203,7 +203,7 @@ class _Assignment:
         launches, op = self.fitter.launches(fit), fit.call.op
         least = self.fitter.least_flops(fit)
         self.steps.append(
-            LaidStep(name, op, fit.call, inputs, outputs, fit.choice, launches, note, least)
+            StepLayout(name, op, fit.call, inputs, outputs, fit.choice, launches, note, least)
         )
 
     def _fit(self, node: Node) -> Fit:

@@ -27,7 +27,7 @@ _HOST = 1e5  # microseconds, an estimate of none: no reorder can be as bad as a 
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """One way to do a step.
+    """One variant for a step.
 
     Attributes:
         call: With the operands as the kernel reads them and the results as it writes them.
@@ -43,7 +43,7 @@ class Fit:
 
 
 class Fitter:
-    """Finds the best way to do a step with operands and results that are stored somehow."""
+    """Finds the best variant for a step with operands and results that are stored somehow."""
 
     def __init__(self, selector: Selector, backend: Backend, threads: int, exact: bool) -> None:
         self._selector = selector
@@ -58,7 +58,7 @@ class Fitter:
         outputs: Sequence[View],
         constant: tuple[bool, ...],
     ) -> Fit:
-        """The best way to do an operator.
+        """The best variant for an operator.
 
         Args:
             op: Bound.

@@ -1,9 +1,10 @@
 """Which values are stored channels-last by rule, and where another storage could pay.
 
-Operators over pictures (convolutions, pools, resizing) want rank-4 values channels-last, whatever
+Operators over feature maps (convolutions, pools, resizing) want rank-4 values channels-last,
+whatever
 their other operands are: for a value that only they touch there is nothing to choose. Operators
 that do not care take over what they are connected to. What is left are values that are connected
-both to operators over pictures and to something that may want them row-major (the caller, a
+both to operators over feature maps and to something that may want them row-major (the caller, a
 reshape, a product over the last axis): those are open, and searched for given sizes. The rest, such
 as the heads of an attention, is row-major. Sizes play no part here, so this is decided once per
 graph.
@@ -20,7 +21,7 @@ from saccade.opdefs import (
     Concat,
     Conv2d,
     ConvTranspose2d,
-    DeformConv2d,
+    DeformConv,
     GroupNorm,
     LocalResponseNorm,
     LpNormalize,
@@ -38,7 +39,7 @@ from saccade.opdefs import (
 __all__ = ["INDIFFERENT", "SPATIAL", "Formats", "Preferred", "formats"]
 
 SPATIAL: tuple[type[Op], ...] = (
-    Conv2d, ConvTranspose2d, DeformConv2d, Pool2d, Resize, RoiAlign, RoiPool, GroupNorm,
+    Conv2d, ConvTranspose2d, DeformConv, Pool2d, Resize, RoiAlign, RoiPool, GroupNorm,
     LocalResponseNorm,
 )  # fmt: skip
 INDIFFERENT: tuple[type[Op], ...] = (Pointwise, Concat, Pad, Reduce, Softmax, LpNormalize)
@@ -62,12 +63,12 @@ class Formats:
     """Storage by rule.
 
     Attributes:
-        pictures: Rank-4 values that are channels-last by rule; never constants, which kernels pack,
+        nhwc: Rank-4 values that are channels-last by rule; never constants, which kernels pack,
             nor what only the caller reads: it is written to the caller's memory, row-major.
         open: Rank-4 values for which another storage may be cheaper.
     """
 
-    pictures: frozenset[Value]
+    nhwc: frozenset[Value]
     open: frozenset[Value]
 
 
@@ -75,17 +76,17 @@ class Formats:
 def formats(graph: Graph, preferred: Preferred) -> Formats:
     """Storage by rule, as a device prefers it, and what is worth a search."""
     last, indifferent = preferred.channels_last, preferred.indifferent
-    wanted = {v for n in graph.nodes if isinstance(n.op, last) for v in _pictures(graph, n)}
-    pictures = set(wanted)
-    ties = [_pictures(graph, n) for n in graph.nodes if isinstance(n.op, indifferent)]
-    _grow(pictures, ties)
-    ties += [_pictures(graph, n) for n in graph.nodes if _is_tie(n)]
+    wanted = {v for n in graph.nodes if isinstance(n.op, last) for v in _feature_maps(graph, n)}
+    nhwc = set(wanted)
+    ties = [_feature_maps(graph, n) for n in graph.nodes if isinstance(n.op, indifferent)]
+    _grow(nhwc, ties)
+    ties += [_feature_maps(graph, n) for n in graph.nodes if _is_tie(n)]
     near, far = set(wanted), _elsewhere(graph, (*last, *indifferent))
     _grow(near, ties)
     _grow(far, ties)
     uses = graph.uses()
-    pictures -= {v for v in graph.outputs if not uses[v]}
-    return Formats(frozenset(pictures), frozenset(near & far))
+    nhwc -= {v for v in graph.outputs if not uses[v]}
+    return Formats(frozenset(nhwc), frozenset(near & far))
 
 
 def _grow(chosen: set[Value], ties: Iterable[set[Value]]) -> None:
@@ -109,7 +110,7 @@ def _elsewhere(graph: Graph, known: tuple[type[Op], ...]) -> set[Value]:
             isinstance(op, Reduce) and not {2, 3} <= set(op.axes)
         )
         if rows or not (isinstance(op, known) or _is_tie(node)):
-            found |= _pictures(graph, node)
+            found |= _feature_maps(graph, node)
     return found - set(graph.constants)
 
 
@@ -133,5 +134,5 @@ def _keeps_axes(index_map: IndexMap) -> bool:
     )
 
 
-def _pictures(graph: Graph, node: Node) -> set[Value]:
+def _feature_maps(graph: Graph, node: Node) -> set[Value]:
     return {v for v in (*node.inputs, *node.outputs) if v.rank == 4 and v not in graph.constants}

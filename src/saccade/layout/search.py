@@ -37,13 +37,13 @@ class Storage:
     """How values are stored.
 
     Attributes:
-        pictures: Rank-4 values that are channels-last.
+        nhwc: Rank-4 values that are channels-last.
         copies: Values that also exist in the other order.
         searched: What the search did; None where there was nothing to choose.
         notes: What differs from the rule.
     """
 
-    pictures: frozenset[Value]
+    nhwc: frozenset[Value]
     copies: frozenset[Value] = frozenset()
     searched: Searched | None = None
     notes: tuple[str, ...] = ()
@@ -70,8 +70,8 @@ def search(
     """The cheapest storage of the open values; by rule for all others."""
     values = [v for v in graph.values() if v in rule.open and _differ(shapes[v])]
     if not values:
-        return Storage(rule.pictures)
-    work = _Search(graph, shapes, ops, rule.pictures, fitter, values)
+        return Storage(rule.nhwc)
+    work = _Search(graph, shapes, ops, rule.nhwc, fitter, values)
     tables, unsearched = work.tables()
     start = [0] * len(values)
     found = minimise([len(d) for d in work.domains], tables, start)
@@ -95,7 +95,7 @@ def _storage(
         if state != work.domains[i][0]
     )
     return Storage(
-        (rule.pictures - states.keys()) | last,
+        (rule.nhwc - states.keys()) | last,
         frozenset(v for v, state in states.items() if state.both),
         Searched(len(states), before - found.cost, found.gap + unsearched),
         notes,
@@ -119,12 +119,12 @@ class _Search:
         graph: Graph,
         shapes: Mapping[Value, tuple[int, ...]],
         ops: Mapping[Node, Op],
-        pictures: frozenset[Value],
+        nhwc: frozenset[Value],
         fitter: Fitter,
         values: Sequence[Value],
     ) -> None:
         self._graph, self._shapes, self._ops = graph, shapes, ops
-        self._pictures, self._fitter = pictures, fitter
+        self._nhwc, self._fitter = nhwc, fitter
         self._variable = {v: i for i, v in enumerate(values)}
         self._uses = graph.uses()
         self.domains = [self._domain(v) for v in values]
@@ -142,7 +142,7 @@ class _Search:
         """The states of a value; that of the rule first."""
         if value in self._graph.inputs:
             return [_State(last=False, both=False), _State(last=False, both=True)]
-        rule = value in self._pictures
+        rule = value in self._nhwc
         states = [_State(rule, both=False), _State(not rule, both=False)]
         if self._uses[value]:
             states += [_State(rule, both=True), _State(not rule, both=True)]
@@ -250,7 +250,7 @@ class _Search:
             if state is None or not state.both:
                 return (found,)
             return found, (row_major if state.last else channels_last)(value.dtype, shape)
-        last = value in self._pictures if state is None else state.last
+        last = value in self._nhwc if state is None else state.last
         orders = (channels_last, row_major) if last else (row_major, channels_last)
         return tuple(
             f(value.dtype, shape) for f in (orders if state and state.both else orders[:1])

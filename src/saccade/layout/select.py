@@ -2,7 +2,7 @@
 
 The one that was measured to be fastest; where nothing was measured, the cheapest by its own
 estimate of those that take the call. What rounds is settled by the call and the machine's
-description alone; only between ways that give the same bits may it matter which code exists.
+description alone; only between variants that give the same bits may it matter which code exists.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Selector:
 
     Args:
         backend: Where candidates come from.
-        available: If given, ways whose code exists are preferred to others with the same bits.
+        available: If given, variants whose code exists are preferred to others with the same bits.
         timings: What was measured, if anything was.
     """
 
@@ -69,7 +69,7 @@ class Selector:
         if found is None:
             decision = self._decision(call)
             assert decision is not None
-            found = decision.tuned or self._way(call, decision.chosen)
+            found = decision.tuned or self._chosen_launches(call, decision.chosen)
             self._launches[call] = found
         return found
 
@@ -107,8 +107,8 @@ class Selector:
         choice = Choice(kernel, cost, passed, kernel.aliases(call), measured)
         return _Decision(choice, best, None if tuned is None else tuned.launches)
 
-    def _way(self, call: Call, chosen: Candidate[Kernel]) -> tuple[Launch, ...]:
-        """The phases: of the ways with the chosen one's bits the fastest, or one with code."""
+    def _chosen_launches(self, call: Call, chosen: Candidate[Kernel]) -> tuple[Launch, ...]:
+        """The phases: of the variants with the chosen one's bits the fastest, or one with code."""
         variants: Iterable[Variant] = chain([chosen.best], chosen.others)
         if call.threads != self._backend.nominal_threads:
             variants = chosen.kernel.variants(call)
@@ -129,9 +129,9 @@ class Selector:
                 if other.code is not None:
                     missing.add(other.code)
         # What has to be compiled had better serve the sizes after this one, too.
-        spares = frozenset(chosen.kernel.spares(call))
-        spare = next((one for one, needs in others if spares.issuperset(needs)), first)
-        return spare.launches
+        generic_configs = frozenset(chosen.kernel.generic_configs(call))
+        generic = next((one for one, needs in others if generic_configs.issuperset(needs)), first)
+        return generic.launches
 
     def _exists(self, kernel: Kernel, configs: tuple[Hashable, ...]) -> bool:
         available = self._available

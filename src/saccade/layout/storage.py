@@ -16,11 +16,11 @@ from saccade.layout.types import Buffer, BufferKind, Stored
 from saccade.layout.views import channels_last, moved, row_major
 from saccade.opdefs import Concat, Move
 
-__all__ = ["Places", "place"]
+__all__ = ["BufferBuilder", "place"]
 
 
 @dataclass
-class Places:
+class BufferBuilder:
     """Buffers under construction, and the place of each value."""
 
     buffers: list[Buffer] = field(default_factory=list)
@@ -37,17 +37,17 @@ def place(
     graph: Graph,
     shapes: Mapping[Value, tuple[int, ...]],
     maps: Mapping[Node, IndexMap],
-    pictures: frozenset[Value],
-) -> Places:
+    nhwc: frozenset[Value],
+) -> BufferBuilder:
     """A place for every value.
 
     Args:
         graph: What to place.
         shapes: Every value's shape.
         maps: The bound index map of each Move.
-        pictures: The values to store channels-last.
+        nhwc: The values to store channels-last.
     """
-    places = Places()
+    places = BufferBuilder()
     for i, value in enumerate(graph.inputs):
         view = row_major(value.dtype, shapes[value])
         places.stored[value] = places.new(BufferKind.INPUT, value.name, view, i)
@@ -56,29 +56,29 @@ def place(
         places.stored[value] = places.new(BufferKind.CONSTANT, value.name, view, i)
     producers = graph.producers()
     for i, value in enumerate(graph.outputs):
-        if value not in places.stored and value not in pictures:
+        if value not in places.stored and value not in nhwc:
             view = row_major(value.dtype, shapes[value])
             places.stored[value] = places.new(BufferKind.OUTPUT, value.name, view, i)
     for value in graph.outputs:
-        _place_source(value, places, shapes, maps, producers, pictures)
+        _place_source(value, places, shapes, maps, producers, nhwc)
     for node in reversed(graph.nodes):
         if isinstance(node.op, Concat):
-            _place_operands(node, node.op.axis, places, shapes, producers, pictures)
+            _place_operands(node, node.op.axis, places, shapes, producers, nhwc)
     for node in graph.nodes:
         for value in node.outputs:
             if value not in places.stored:
                 within = _view_of_move(node, places, maps)
-                places.stored[value] = within or _own(value, places, shapes, pictures)
+                places.stored[value] = within or _own(value, places, shapes, nhwc)
     return places
 
 
 def _place_source(
     value: Value,
-    places: Places,
+    places: BufferBuilder,
     shapes: Mapping[Value, tuple[int, ...]],
     maps: Mapping[Node, IndexMap],
     producers: Mapping[Value, Node],
-    pictures: frozenset[Value],
+    nhwc: frozenset[Value],
 ) -> None:
     """Let what a graph output is a view of, all of it, be written to the caller's memory."""
     node, stored = producers.get(value), places.stored.get(value)
@@ -87,7 +87,7 @@ def _place_source(
     source = node.inputs[0]
     if source in places.stored or source not in producers:
         return
-    dense = channels_last if source in pictures else row_major
+    dense = channels_last if source in nhwc else row_major
     view = dense(source.dtype, shapes[source])
     if view.size == stored.view.size and moved(view, maps[node]) == (0, stored.view):
         places.stored[source] = Stored(stored.buffer, 0, view)
@@ -95,15 +95,17 @@ def _place_source(
 
 def _own(
     value: Value,
-    places: Places,
+    places: BufferBuilder,
     shapes: Mapping[Value, tuple[int, ...]],
-    pictures: frozenset[Value],
+    nhwc: frozenset[Value],
 ) -> Stored:
-    dense = channels_last if value in pictures else row_major
+    dense = channels_last if value in nhwc else row_major
     return places.new(BufferKind.ARENA, value.name, dense(value.dtype, shapes[value]))
 
 
-def _view_of_move(node: Node, places: Places, maps: Mapping[Node, IndexMap]) -> Stored | None:
+def _view_of_move(
+    node: Node, places: BufferBuilder, maps: Mapping[Node, IndexMap]
+) -> Stored | None:
     if not isinstance(node.op, Move):
         return None
     source = places.stored[node.inputs[0]]
@@ -117,18 +119,18 @@ def _view_of_move(node: Node, places: Places, maps: Mapping[Node, IndexMap]) -> 
 def _place_operands(
     node: Node,
     axis: int,
-    places: Places,
+    places: BufferBuilder,
     shapes: Mapping[Value, tuple[int, ...]],
     producers: Mapping[Value, Node],
-    pictures: frozenset[Value],
+    nhwc: frozenset[Value],
 ) -> None:
     """Give the result a buffer and its operands the slices of it that they may be written to."""
     result = node.output
     if result not in places.stored:
         within = _common_buffer(node, axis, places)
-        places.stored[result] = within or _own(result, places, shapes, pictures)
+        places.stored[result] = within or _own(result, places, shapes, nhwc)
     whole = places.stored[result]
-    dense = whole.view.channels_last == (result in pictures)
+    dense = whole.view.channels_last == (result in nhwc)
     at = 0
     for value in node.inputs:
         slot = _slice(whole, axis, at, shapes[value])
@@ -140,11 +142,11 @@ def _place_operands(
                     f"{node.name or result.name}: %{value.name} is copied: "
                     f"{_why(value, places, producer)}"
                 )
-        elif dense and (value in pictures) == (result in pictures):
+        elif dense and (value in nhwc) == (result in nhwc):
             places.stored[value] = slot
 
 
-def _why(value: Value, places: Places, producer: Node | None) -> str:
+def _why(value: Value, places: BufferBuilder, producer: Node | None) -> str:
     if producer is None:
         return "it is an input or a constant"
     if value in places.stored:
@@ -157,7 +159,7 @@ def _slice(whole: Stored, axis: int, at: int, shape: tuple[int, ...]) -> Stored:
     return Stored(whole.buffer, whole.offset + at * view.strides[axis] * view.dtype.itemsize, view)
 
 
-def _common_buffer(node: Node, axis: int, places: Places) -> Stored | None:
+def _common_buffer(node: Node, axis: int, places: BufferBuilder) -> Stored | None:
     """The place of a Concat whose operands stand side by side, as in a prefix of a larger one."""
     if any(value not in places.stored for value in node.inputs):
         return None

@@ -19,14 +19,14 @@ __all__ = [
     "Buffer",
     "BufferKind",
     "Choice",
-    "Laid",
-    "LaidStep",
+    "GraphLayout",
     "NoFusions",
     "Pair",
     "Pairs",
     "Passed",
     "Searched",
     "Shapes",
+    "StepLayout",
     "Stored",
     "Taken",
     "Timings",
@@ -141,10 +141,10 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class Tuned:
-    """The way to do a call that was measured to be the fastest.
+    """The variant for a call that was measured to be the fastest.
 
     Attributes:
-        kernel: Whose way.
+        kernel: Whose variant.
         launches: The phases.
         micros: Measured.
         ratio: Over those of the untuned choice, measured in turns with it.
@@ -167,7 +167,7 @@ class Timings(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class LaidStep:
+class StepLayout:
     """One operator with its storage and its kernel; for `least_flops` see `plan.Step`."""
 
     name: str
@@ -197,7 +197,7 @@ class Searched:
 
 
 @dataclass(frozen=True, slots=True)
-class Laid:
+class GraphLayout:
     """A graph laid out.
 
     Attributes:
@@ -213,7 +213,7 @@ class Laid:
         alignment: Bytes that whatever lies in the arena begins at a multiple of.
     """
 
-    steps: tuple[LaidStep, ...]
+    steps: tuple[StepLayout, ...]
     buffers: tuple[Buffer, ...]
     inputs: tuple[View, ...]
     outputs: tuple[View, ...]

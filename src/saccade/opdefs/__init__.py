@@ -7,7 +7,7 @@ from saccade.opdefs.conv import (
     InterleaveStore,
     StoreMap,
 )
-from saccade.opdefs.deform import DeformConv2d, DeformConv2dGradient
+from saccade.opdefs.deform import DeformConv, DeformConvGradient
 from saccade.opdefs.matmul import MatMul
 from saccade.opdefs.movement import Concat, Gather, GatherNd, Move, Pad
 from saccade.opdefs.nms import Nms, NonMaxSuppression
@@ -27,8 +27,8 @@ __all__ = [
     "Conv2d",
     "ConvTranspose2d",
     "CumSum",
-    "DeformConv2d",
-    "DeformConv2dGradient",
+    "DeformConv",
+    "DeformConvGradient",
     "DepthToSpaceStore",
     "Gather",
     "GatherNd",

@@ -9,7 +9,7 @@ import numpy as np
 
 from saccade.ir.op import Array
 
-__all__ = ["Corner", "Samples", "grouped"]
+__all__ = ["Corner", "DeformSamples", "grouped"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,7 +17,7 @@ class Corner:
     """One of the four pixels around every sample.
 
     Attributes:
-        index: Number of the pixel in the picture, or one past the last where there is none.
+        index: Number of the pixel in the image, or one past the last where there is none.
         weight: Its share in the sample.
         down: The share's derivative by the sample's row.
         right: The same by its column.
@@ -30,8 +30,8 @@ class Corner:
 
 
 @dataclass(frozen=True, slots=True)
-class Samples:
-    """Where a picture is sampled: all arrays are [N, offset groups, taps, P, Q]."""
+class DeformSamples:
+    """Where an image is sampled: all arrays are [N, offset groups, taps, P, Q]."""
 
     corners: tuple[Corner, ...]
     mask: Array
@@ -44,7 +44,7 @@ class Samples:
         size: tuple[int, int],
         kernel: tuple[int, int],
         steps: tuple[tuple[int, int], tuple[int, int], tuple[int, int]],
-    ) -> Samples:
+    ) -> DeformSamples:
         """Samples for offsets [N, 2·groups·taps, P, Q]; `steps` are stride, padding, dilation."""
         n, _, p, q = offset.shape
         taps = kernel[0] * kernel[1]
@@ -76,7 +76,7 @@ class Samples:
         return down * self.mask, right * self.mask, plain
 
     def scatter(self, gradient: Array, size: tuple[int, int]) -> Array:
-        """The gradient of the picture [N, C, H, W] for one of the columns."""
+        """The gradient of the image [N, C, H, W] for one of the columns."""
         n, groups, *rest = self.mask.shape
         parts = gradient.reshape(n, groups, -1, *rest)
         result = np.zeros((n, groups, parts.shape[2], size[0] * size[1] + 1), gradient.dtype)
@@ -100,7 +100,7 @@ class Samples:
 
 
 def _corners(y: Array, x: Array, height: int, width: int) -> Iterator[Corner]:
-    """A sample outside the picture by a pixel or more is 0; NaN stays NaN."""
+    """A sample outside the image by a pixel or more is 0; NaN stays NaN."""
     inside = (y >= -1) & (y < height) & (x >= -1) & (x < width)
     strictly = inside & (y > -1) & (x > -1)
     unknown = np.isnan(y) | np.isnan(x)

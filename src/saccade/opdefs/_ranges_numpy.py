@@ -21,16 +21,16 @@ def bin_ranges(
     *,
     inclusive: bool,
 ) -> tuple[Ranges, Ranges]:
-    """First and last + 1 of the rows and of the columns of each bin, cut at the picture.
+    """First and last + 1 of the rows and of the columns of each bin, cut at the image.
 
     Args:
         corners: x1, y1, x2, y2.
         scale: Pixels to a unit of them.
         bins: Down and along.
-        sizes: Rows and columns of the picture.
+        sizes: Rows and columns of the image.
         dtype: What positions are computed in.
         inclusive: Whether the last pixel belongs to the box; else bins do not reach the last row
-            and column of the picture either.
+            and column of the image either.
     """
     kind = dtype.type
     with np.errstate(all="ignore"):

@@ -1,4 +1,4 @@
-"""What operators over boxes of pictures ask of operands, and how they report bad boxes."""
+"""What operators over boxes of images ask of operands, and how they report bad boxes."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ _REPORT = TensorType(DType.I32, (1,))
 
 
 def expect_regions(
-    op: Op, pictures: TensorType, boxes: Sequence[TensorType], name: str = "x"
+    op: Op, images: TensorType, boxes: Sequence[TensorType], name: str = "x"
 ) -> None:
-    """Raise unless these are pictures (or what is like them for each box) and boxes.
+    """Raise unless these are images (or what is like them for each box) and boxes.
 
     Args:
         op: Which asks.
-        pictures: Rank 4, floating point.
-        boxes: [K, 5] of (picture, x1, y1, x2, y2), or [K, 4] and the pictures' integers [K].
-        name: What errors call `pictures`.
+        images: Rank 4, floating point.
+        boxes: [K, 5] of (image, x1, y1, x2, y2), or [K, 4] and the images' integers [K].
+        name: What errors call `images`.
     """
-    expect_rank(op, pictures, 4, name)
-    expect_float(op, pictures, name)
+    expect_rank(op, images, 4, name)
+    expect_float(op, images, name)
     _expect_boxes(op, boxes)
 
 
@@ -37,13 +37,13 @@ def with_report(*results: TensorType, report: bool) -> tuple[TensorType, ...]:
 
 
 def count_bad(bad: int, *, report: bool) -> tuple[Array, ...]:
-    """int32 [1]: how many boxes name a picture that is not there; nothing where it is not asked."""
+    """int32 [1]: how many boxes name an image that is not there; nothing where it is not asked."""
     return (np.array([bad], np.int32),) if report else ()
 
 
 def _expect_boxes(op: Op, operands: Sequence[TensorType]) -> None:
     """Raise unless these are boxes: [K, 5], or [K, 4] and integers [K]."""
-    expect(op, len(operands) in (1, 2), f"takes boxes, and perhaps pictures: {len(operands)}")
+    expect(op, len(operands) in (1, 2), f"takes boxes, and perhaps images: {len(operands)}")
     boxes = operands[0]
     expect_rank(op, boxes, 2, "boxes")
     expect_float(op, boxes, "boxes")
@@ -51,7 +51,7 @@ def _expect_boxes(op: Op, operands: Sequence[TensorType]) -> None:
     fits = not differ(boxes.shape[1], wide)
     expect(op, fits, f"boxes of {boxes.shape[1]} numbers, not {wide}")
     if len(operands) == 2:
-        expect_rank(op, operands[1], 1, "pictures")
+        expect_rank(op, operands[1], 1, "images")
         integer = operands[1].dtype in (DType.I64, DType.I32)
-        expect(op, integer, f"pictures are {operands[1].dtype.value}")
+        expect(op, integer, f"images are {operands[1].dtype.value}")
         unify(op, boxes.shape[0], operands[1].shape[0], "the number of boxes")

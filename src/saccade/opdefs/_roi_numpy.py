@@ -9,13 +9,13 @@ import numpy as np
 
 from saccade.ir.op import Array
 
-__all__ = ["Samples", "listed"]
+__all__ = ["BoxSamples", "listed"]
 
 _MOST = 1 << 20
 
 
 def listed(boxes: Sequence[Array]) -> Iterator[tuple[np.number, Sequence[np.floating]]]:
-    """Picture and (x1, y1, x2, y2) for each box of [K, 5], or of [K, 4] and [K]."""
+    """Image and (x1, y1, x2, y2) for each box of [K, 5], or of [K, 4] and [K]."""
     if len(boxes) == 1:
         yield from ((row[0], row[1:]) for row in map(tuple, boxes[0]))
     else:
@@ -33,7 +33,7 @@ class _Axis:
 
 
 @dataclass(frozen=True, slots=True)
-class Samples:
+class BoxSamples:
     """How boxes are sampled, as `RoiAlign` says; positions are computed in `dtype`."""
 
     dtype: np.dtype[np.floating]
@@ -43,7 +43,7 @@ class Samples:
     aligned: bool
 
     def mean(self, x: Array, corners: Sequence[np.floating]) -> Array:
-        """The bins [C, P, Q] of a box of a picture [C, H, W]."""
+        """The bins [C, P, Q] of a box of an image [C, H, W]."""
         down, along, count = self._matrices(corners, x.shape[1:], x.dtype)
         result: Array = down @ x @ along.T / count
         return result

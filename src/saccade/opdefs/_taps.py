@@ -10,11 +10,11 @@ import numpy as np
 from saccade.ir.expr import Expr, fold
 from saccade.ir.op import Array
 
-__all__ = ["Windows", "expr_flops", "expr_length"]
+__all__ = ["AxisWindows", "expr_flops", "expr_length"]
 
 
 @dataclass(frozen=True, slots=True)
-class Windows:
+class AxisWindows:
     """Windows along one axis: `taps` taps `dilation` apart, the first window at `-pad`."""
 
     taps: int

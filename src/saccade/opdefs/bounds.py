@@ -9,7 +9,7 @@ from saccade.ir.dim import Dim
 from saccade.ir.op import Op
 from saccade.limits import Limits
 from saccade.opdefs.conv import Conv2d, ConvTranspose2d
-from saccade.opdefs.deform import DeformConv2d
+from saccade.opdefs.deform import DeformConv
 from saccade.opdefs.pool import Pool2d
 from saccade.opdefs.resize import Resize
 from saccade.opdefs.roi_align import RoiAlign
@@ -17,7 +17,7 @@ from saccade.opdefs.roi_pool import RoiPool
 
 __all__ = ["ALONG", "too_long", "too_many"]
 
-ALONG = (Conv2d, ConvTranspose2d, DeformConv2d, Pool2d, Resize, RoiAlign, RoiPool)
+ALONG = (Conv2d, ConvTranspose2d, DeformConv, Pool2d, Resize, RoiAlign, RoiPool)
 """Operators that slide windows along the axes of their first operand, or sample it anew."""
 
 

@@ -1,7 +1,7 @@
-"""Convolutions over pictures, with what is fused into their loads and stores.
+"""Convolutions over images, with what is fused into their loads and stores.
 
 `y[n,k,p,q] = Σ_c,r,s x'[n, c, p·stride + r·dilation - pad, …] · w[k,c,r,s]`, x' being zero outside
-the picture (ONNX Conv, ConvTranspose).
+the image (ONNX Conv, ConvTranspose).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from saccade.opdefs._rules import (
     text,
     unify,
 )
-from saccade.opdefs._taps import Windows, expr_flops
+from saccade.opdefs._taps import AxisWindows, expr_flops
 
 __all__ = ["Conv2d", "ConvTranspose2d", "DepthToSpaceStore", "InterleaveStore", "StoreMap"]
 
@@ -73,8 +73,8 @@ def _expect_window(op: Conv2d | ConvTranspose2d) -> None:
     expect(op, op.groups >= 1, f"groups is {op.groups}")
 
 
-def _taps(op: Conv2d | ConvTranspose2d, taps: int, axis: int) -> Windows:
-    return Windows(taps, op.stride[axis], op.padding[axis], op.dilation[axis])
+def _taps(op: Conv2d | ConvTranspose2d, taps: int, axis: int) -> AxisWindows:
+    return AxisWindows(taps, op.stride[axis], op.padding[axis], op.dilation[axis])
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ class Conv2d(Op):
 
     Attributes:
         stride: Distance of windows, rows then columns.
-        padding: Zeros around the picture: top, left, bottom, right; none negative.
+        padding: Zeros around the image: top, left, bottom, right; none negative.
         dilation: Distance of taps.
         groups: Groups of channels.
         prologue: Applied to every loaded element `$0`, before the zero padding (which stays 0).
@@ -122,11 +122,11 @@ class Conv2d(Op):
     def _windows(self, size: Dim, taps: Dim, axis: int) -> Dim:
         around = self.padding[axis] + self.padding[axis + 2]
         reach = add(mul(sub(taps, 1), self.dilation[axis]), 1)
-        room = sub(add(size, around), reach)
-        if isinstance(room, int) and room < 0:
+        span = sub(add(size, around), reach)
+        if isinstance(span, int) and span < 0:
             where = "rows" if axis == 0 else "columns"
             refuse(self, f"{size} {where} and padding are less than the window of {reach}")
-        return add(floordiv(room, self.stride[axis]), 1)
+        return add(floordiv(span, self.stride[axis]), 1)
 
     def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
         least = 2 + self.n_prologue + self.n_store

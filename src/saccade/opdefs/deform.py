@@ -10,7 +10,7 @@ import numpy as np
 from saccade.ir.dim import Dim, add, floordiv, mul, sub
 from saccade.ir.dtype import DType
 from saccade.ir.op import Array, Op, TensorType, Work
-from saccade.opdefs._deform_numpy import Samples, grouped
+from saccade.opdefs._deform_numpy import DeformSamples, grouped
 from saccade.opdefs._rules import (
     expect,
     expect_count,
@@ -24,7 +24,7 @@ from saccade.opdefs._rules import (
 )
 from saccade.opdefs.expr_numpy import accumulator
 
-__all__ = ["DeformConv2d", "DeformConv2dGradient", "DeformGeometry"]
+__all__ = ["DeformConv", "DeformConvGradient", "DeformGeometry"]
 
 _PER_SAMPLE = 12  # operations to sample an element, or to spread its gradient
 
@@ -35,7 +35,7 @@ class DeformGeometry(Op):
 
     Attributes:
         stride: Distance of windows, rows then columns.
-        padding: Around the picture: top, left, bottom, right.
+        padding: Around the image: top, left, bottom, right.
         dilation: Distance of taps.
         groups: Groups of channels that are convolved by themselves.
         offset_groups: Groups of channels that have offsets of their own.
@@ -54,8 +54,8 @@ class DeformGeometry(Op):
             taps = weight.shape[2 + axis]
             assert isinstance(taps, int)
             reach = (taps - 1) * self.dilation[axis] + 1
-            room = sub(add(x.shape[2 + axis], self.padding[axis] + self.padding[axis + 2]), reach)
-            sizes.append(add(floordiv(room, self.stride[axis]), 1))
+            span = sub(add(x.shape[2 + axis], self.padding[axis] + self.padding[axis + 2]), reach)
+            sizes.append(add(floordiv(span, self.stride[axis]), 1))
         return sizes[0], sizes[1]
 
     def _check(
@@ -90,14 +90,14 @@ class DeformGeometry(Op):
         for axis, (have, want) in enumerate(zip(operand.shape, wanted, strict=True)):
             unify(self, have, want, f"axis {axis} of {name}")
 
-    def samples(self, x: Array, weight: Array, offset: Array, mask: Array | None) -> Samples:
+    def samples(self, x: Array, weight: Array, offset: Array, mask: Array | None) -> DeformSamples:
         """Where x is sampled, in the precision of its sums."""
         wide = accumulator(x.dtype)
         padding = (self.padding[0], self.padding[1])
         steps = (self.stride, padding, self.dilation)
         size, kernel = (x.shape[2], x.shape[3]), (weight.shape[2], weight.shape[3])
         factors = None if mask is None else mask.astype(wide)
-        return Samples.of(offset.astype(wide), factors, size, kernel, steps)
+        return DeformSamples.of(offset.astype(wide), factors, size, kernel, steps)
 
     def _products(self, weight: Array, columns: Array) -> Array:
         """[N, C, taps, P, Q] times the weights."""
@@ -109,7 +109,7 @@ class DeformGeometry(Op):
 
 
 @dataclass(frozen=True)
-class DeformConv2d(DeformGeometry):
+class DeformConv(DeformGeometry):
     """Convolution of samples between the pixels, at places that are given for each.
 
     `y[n, o, p, q] = bias[o] + Σ w[o, c, i, j] · mask · x[n, c, row, column]`, where row and column
@@ -157,8 +157,8 @@ class DeformConv2d(DeformGeometry):
 
 
 @dataclass(frozen=True)
-class DeformConv2dGradient(DeformGeometry):
-    """Gradients of `DeformConv2d`, those that are wanted, in the order of `WANTED`.
+class DeformConvGradient(DeformGeometry):
+    """Gradients of `DeformConv`, those that are wanted, in the order of `WANTED`.
 
     Operands: the result's gradient [N, O, P, Q], x, weights, offset, and the mask where there is
     one. A sample's derivative by its place is that of the cell below and to the right of it.

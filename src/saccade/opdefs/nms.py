@@ -84,10 +84,10 @@ class Nms(Op):
 
 @dataclass(frozen=True)
 class NonMaxSuppression(Op):
-    """ONNX's suppression: of every class of every picture, the best boxes that overlap no better.
+    """ONNX's suppression: of every class of every image, the best boxes that overlap no better.
 
     Operands: boxes [B, N, 4], scores [B, C, N]. Results, int64: `selected` [rows, 3], a row
-    (picture, class, box) for each box that stays, by picture, then class, then falling score, and
+    (image, class, box) for each box that stays, by image, then class, then falling score, and
     zeros behind them; `count` [1], how many rows that are.
 
     Of a class take part the boxes whose score exceeds the threshold; a score that is NaN exceeds
@@ -96,7 +96,7 @@ class NonMaxSuppression(Op):
     an infinite one, or with a NaN drop none and are dropped by none.
 
     Attributes:
-        rows: Room for what stays: a symbol of its own, whose bound is B · C · min(most, N).
+        rows: Extent for what stays: a symbol of its own, whose bound is B · C · min(most, N).
         most: Of a class, how many boxes stay at most.
         iou_threshold: What the ratio has to exceed, from 0 to 1.
         score_threshold: What scores have to exceed; None for no threshold.
@@ -120,7 +120,7 @@ class NonMaxSuppression(Op):
         shaped = len(boxes.shape) == 3 and not differ(boxes.shape[2], 4)
         expect(self, shaped, f"boxes must be [B, N, 4], are {text(boxes.shape)}")
         expect(self, len(scores.shape) == 3, f"scores must be [B, C, N], are {text(scores.shape)}")
-        unify(self, boxes.shape[0], scores.shape[0], "the number of pictures")
+        unify(self, boxes.shape[0], scores.shape[0], "the number of images")
         unify(self, boxes.shape[1], scores.shape[2], "the number of boxes")
         expect(self, self.most > 0, f"{self.most} boxes of a class")
         expect(self, 0 <= self.iou_threshold <= 1, f"iou_threshold {self.iou_threshold}")
@@ -129,12 +129,10 @@ class NonMaxSuppression(Op):
     def reference(self, *inputs: Array) -> tuple[Array, ...]:
         boxes, scores = (operand.astype(np.float32) for operand in inputs)
         found = [
-            (picture, group, box)
-            for picture in range(len(boxes))
+            (image, group, box)
+            for image in range(len(boxes))
             for group in range(scores.shape[1])
-            for box in self._of_class(
-                _corners(boxes[picture], self.centred), scores[picture, group]
-            )
+            for box in self._of_class(_corners(boxes[image], self.centred), scores[image, group])
         ]
         selected = np.zeros((static_count((self.rows,)), 3), np.int64)
         selected[: len(found)] = np.array(found, np.int64).reshape(-1, 3)

@@ -34,7 +34,7 @@ class VectorNorm(Op):
 
     Attributes:
         p: Any number.
-        axes: Axes that go, sorted, counted from 0.
+        axes: Reduced axes, sorted, counted from 0.
         keepdims: Whether they stay as axes of 1.
         dtype: Element type of the result, which sums are kept in if it is float64.
     """

@@ -1,4 +1,4 @@
-"""Pooling over windows of pictures (ONNX MaxPool and AveragePool, operator versions 22)."""
+"""Pooling over windows of images (ONNX MaxPool and AveragePool, operator versions 22)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from saccade.opdefs._rules import (
     static_count,
     tensor_bytes,
 )
-from saccade.opdefs._taps import Windows, expr_flops
+from saccade.opdefs._taps import AxisWindows, expr_flops
 from saccade.opdefs.expr_numpy import accumulator, finish
 
 __all__ = ["Pool2d"]
@@ -35,9 +35,9 @@ class Pool2d(Op):
         kind: "max" (padding never wins) or "average".
         kernel: Taps of the window, rows then columns.
         stride: Distance of windows.
-        padding: Around the picture: top, left, bottom, right.
+        padding: Around the image: top, left, bottom, right.
         dilation: Distance of taps.
-        ceil_mode: Keep the last window that starts on the picture or its top or left padding, even
+        ceil_mode: Keep the last window that starts on the image or its top or left padding, even
             where it ends beyond the bottom or right padding.
         count_include_pad: Whether a mean divides by the taps in the padding too; never by taps
             beyond it.
@@ -61,17 +61,17 @@ class Pool2d(Op):
 
     def _windows(self, size: Dim, axis: int) -> Dim:
         before, after = self.padding[axis], self.padding[axis + 2]
-        room = sub(add(size, before + after), self.extent[axis])
-        if isinstance(room, int):
+        span = sub(add(size, before + after), self.extent[axis])
+        if isinstance(span, int):
             where = "rows" if axis == 0 else "columns"
             reach = self.extent[axis]
             expect(
-                self, room >= 0, f"{size} {where} and padding are less than the window of {reach}"
+                self, span >= 0, f"{size} {where} and padding are less than the window of {reach}"
             )
         if not self.ceil_mode:
-            return add(floordiv(room, self.stride[axis]), 1)
+            return add(floordiv(span, self.stride[axis]), 1)
         starting = floordiv(add(size, before - 1), self.stride[axis])
-        return add(minimum(ceildiv(room, self.stride[axis]), starting), 1)
+        return add(minimum(ceildiv(span, self.stride[axis]), starting), 1)
 
     def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
         expect(self, len(inputs) >= 1, "takes an operand")
@@ -113,7 +113,7 @@ class Pool2d(Op):
         return (finish(self.epilogue, result, inputs[1:], x.dtype),)
 
     def _padded(self, x: Array, windows: tuple[int, int], value: float) -> Array:
-        """The picture with its padding, and as much more at the end as the last windows reach."""
+        """The image with its padding, and as much more at the end as the last windows reach."""
         widths = [(0, 0), (0, 0)]
         for axis, count in enumerate(windows):
             end = (count - 1) * self.stride[axis] + self.extent[axis]
@@ -127,8 +127,8 @@ class Pool2d(Op):
             return self._taps(axis, 0).valid(before + size + after, windows)
         return self._taps(axis, before).valid(size, windows)
 
-    def _taps(self, axis: int, pad: int) -> Windows:
-        return Windows(self.kernel[axis], self.stride[axis], pad, self.dilation[axis])
+    def _taps(self, axis: int, pad: int) -> AxisWindows:
+        return AxisWindows(self.kernel[axis], self.stride[axis], pad, self.dilation[axis])
 
     def work(self, inputs: Sequence[TensorType], outputs: Sequence[TensorType]) -> Work:
         x, y = inputs[0].shape, outputs[0].shape

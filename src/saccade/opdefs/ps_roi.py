@@ -12,7 +12,7 @@ from saccade.ir.dtype import DType
 from saccade.ir.op import Array, Op, TensorType, Work
 from saccade.opdefs._ranges_numpy import bin_ranges
 from saccade.opdefs._regions import count_bad, expect_regions, with_report
-from saccade.opdefs._roi_numpy import Samples
+from saccade.opdefs._roi_numpy import BoxSamples
 from saccade.opdefs._rules import (
     expect,
     static_count,
@@ -48,7 +48,7 @@ class _PositionSensitive(Op):
     ) -> Array:
         """What every pixel counts in every bin: [P, Q, H, W]."""
         if self.mode == "align":
-            samples = Samples(dtype, self.bins, self.scale, self.ratio, aligned=True)
+            samples = BoxSamples(dtype, self.bins, self.scale, self.ratio, aligned=True)
             p, q = self.bins
             one = np.eye(p * q, dtype=dtype).reshape(p * q, p, q)
             return samples.spread(one, corners, sizes).reshape(p, q, *sizes)
@@ -72,13 +72,13 @@ class _PositionSensitive(Op):
             counts = np.ceil([(y2 - y1) / kind(self.bins[0]), (x2 - x1) / kind(self.bins[1])])
         return bool(np.isfinite(counts).all()) and 0 in counts
 
-    def _valid(self, boxes: Array, pictures: int) -> Iterator[tuple[int, int, list[np.floating]]]:
-        for box, (picture, *corners) in enumerate(boxes):
-            if 0 <= picture < pictures:
-                yield box, int(picture), corners
+    def _valid(self, boxes: Array, images: int) -> Iterator[tuple[int, int, list[np.floating]]]:
+        for box, (image, *corners) in enumerate(boxes):
+            if 0 <= image < images:
+                yield box, int(image), corners
 
-    def _bad(self, boxes: Array, pictures: int) -> int:
-        return len(boxes) - sum(1 for _ in self._valid(boxes, pictures))
+    def _bad(self, boxes: Array, images: int) -> int:
+        return len(boxes) - sum(1 for _ in self._valid(boxes, images))
 
     def _work(self, grid: TensorType, both: Sequence[TensorType]) -> Work:
         samples = max(1, self.ratio if self.ratio > 0 else 2) ** 2
@@ -87,13 +87,13 @@ class _PositionSensitive(Op):
 
 @dataclass(frozen=True)
 class PsRoi(_PositionSensitive):
-    """Every bin of every box is a mean over the box's picture, in a channel that is the bin's own.
+    """Every bin of every box is a mean over the box's image, in a channel that is the bin's own.
 
         y[k, c, p, q] = mean of x[n(k), (c · P + p) · Q + q] in the bin
 
-    Operands: x [N, C · P · Q, H, W], then boxes [K, 5] of (picture, x1, y1, x2, y2).
+    Operands: x [N, C · P · Q, H, W], then boxes [K, 5] of (image, x1, y1, x2, y2).
     Results: [K, C, P, Q]; where `mapping` is set int32 [K, C, P, Q]: each bin's channel; where
-    `report` is set int32 [1]: how many boxes name a picture that is not there. The bins of those
+    `report` is set int32 [1]: how many boxes name an image that is not there. The bins of those
     are zeros.
 
     Attributes:
@@ -101,7 +101,7 @@ class PsRoi(_PositionSensitive):
         scale: Pixels to a unit of the boxes.
         mode: "align": of bilinear samples, half a pixel subtracted from scaled boxes. "pool": of
             pixels, scaled boxes rounded, their last pixel not belonging to them, and bins not
-            reaching the last row and column of the picture; 0 where there is none.
+            reaching the last row and column of the image; 0 where there is none.
         ratio: Samples of a bin along each axis; 0 or less for as many as it takes for them to be at
             most a pixel apart. Then bins without any are NaN, except that the bins of a box that is
             inverted by at least their size are 0. Those of boxes that are not finite are 0.
@@ -129,13 +129,13 @@ class PsRoi(_PositionSensitive):
         kind = accumulator(x.dtype)
         geometry = accumulator(np.result_type(x.dtype, boxes.dtype))
         result = np.zeros((len(boxes), channels // (p * q), p, q), kind)
-        for box, picture, corners in self._valid(boxes, n):
+        for box, image, corners in self._valid(boxes, n):
             weights = self._weights(corners, (h, w), geometry).astype(kind)
-            own = x[picture].reshape(result.shape[1], p, q, h, w).astype(kind)
+            own = x[image].reshape(result.shape[1], p, q, h, w).astype(kind)
             if self.mode == "align":
                 own = np.where(weights == 0, 0, own)  # whatever stands there
                 result[box] = np.einsum("cpqhw,pqhw->cpq", own, weights)
-                if self._nothing(corners, geometry):  # pictures without pixels included
+                if self._nothing(corners, geometry):  # images without pixels included
                     result[box] = np.nan
             else:
                 total = np.where(weights > 0, own, 0).sum(axis=(3, 4), dtype=kind)
@@ -158,10 +158,10 @@ class PsRoiGradient(_PositionSensitive):
     `PsRoi` gives nothing here.
 
     Attributes:
-        pictures: N, H and W.
+        images: N, H and W.
     """
 
-    pictures: tuple[int, int, int] = (0, 0, 0)
+    images: tuple[int, int, int] = (0, 0, 0)
 
     def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
         expect(self, len(inputs) == 2, "takes grad and boxes")
@@ -170,23 +170,23 @@ class PsRoiGradient(_PositionSensitive):
         self._expect_attributes()
         unify(self, grad.shape[0], boxes.shape[0], "the number of boxes")
         expect(self, grad.shape[2:] == self.bins, f"grad has bins {grad.shape[2:]}")
-        n, h, w = self.pictures
+        n, h, w = self.images
         channels = static_count(grad.shape[1:])
         result = TensorType(grad.dtype, (n, channels, h, w))
         return with_report(result, report=self.report)
 
     def reference(self, *inputs: Array) -> tuple[Array, ...]:
         grad, boxes = inputs
-        n, h, w = self.pictures
+        n, h, w = self.images
         kind = accumulator(grad.dtype)
         geometry = accumulator(np.result_type(grad.dtype, boxes.dtype))
         result = np.zeros((n, *grad.shape[1:], h, w), kind)
-        for box, picture, corners in self._valid(boxes, n):
+        for box, image, corners in self._valid(boxes, n):
             weights = self._weights(corners, (h, w), geometry).astype(kind)
             own = grad[box].astype(kind)
             if self.mode == "pool":
                 own = own / np.maximum(weights.sum(axis=(2, 3)), 1)
-            result[picture] += own[..., None, None] * weights
+            result[image] += own[..., None, None] * weights
         planes = result.reshape(n, -1, h, w).astype(grad.dtype)
         return (planes, *count_bad(self._bad(boxes, n), report=self.report))
 

@@ -58,7 +58,7 @@ class Reduce(Op):
     Attributes:
         kind: "sum", "mean", "max", "min", "prod", "l1", "l2", "sum_square", "log_sum" or
             "log_sum_exp".
-        axes: Axes that go, sorted, counted from 0.
+        axes: Reduced axes, sorted, counted from 0.
         keepdims: Whether they stay as axes of 1.
         epilogue: Applied to every result `$0`; `$1…` are the epilogue operands.
     """
@@ -101,7 +101,7 @@ class ArgReduce(Op):
 
     Attributes:
         kind: "argmax" or "argmin".
-        axis: The axis that goes, counted from 0.
+        axis: The reduced axis, counted from 0.
         keepdims: Whether it stays as an axis of 1.
         select_last: Of equal elements the last, not the first.
     """

@@ -1,4 +1,4 @@
-"""Interpolation of pictures and other grids (ONNX Resize 19, without antialiasing)."""
+"""Interpolation of images and other grids (ONNX Resize 19, without antialiasing)."""
 
 from __future__ import annotations
 

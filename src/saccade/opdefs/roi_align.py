@@ -36,8 +36,8 @@ class _Sampled(Op):
         expect(self, min(self.bins) >= 0, f"bins {self.bins} are negative")
         expect(self, self.mode in ("average", "max"), f"mode {self.mode!r}")
 
-    def _samples(self, data: Array, boxes: Sequence[Array]) -> _roi_numpy.Samples:
-        return _roi_numpy.Samples(
+    def _samples(self, data: Array, boxes: Sequence[Array]) -> _roi_numpy.BoxSamples:
+        return _roi_numpy.BoxSamples(
             accumulator(np.result_type(data.dtype, boxes[0].dtype)),
             *(self.bins, self.scale, self.ratio, self.aligned),
         )
@@ -49,11 +49,11 @@ class _Sampled(Op):
 
 @dataclass(frozen=True)
 class RoiAlign(_Sampled):
-    """Every bin of every box is the mean of bilinear samples of the box's picture.
+    """Every bin of every box is the mean of bilinear samples of the box's image.
 
-    Operands: x [N, C, H, W], then boxes [K, 5] of (picture, x1, y1, x2, y2), or boxes [K, 4] and
-    the pictures' numbers [K].
-    Results: [K, C, P, Q], and where `report` is set int32 [1]: how many boxes name a picture that
+    Operands: x [N, C, H, W], then boxes [K, 5] of (image, x1, y1, x2, y2), or boxes [K, 4] and
+    the images' numbers [K].
+    Results: [K, C, P, Q], and where `report` is set int32 [1]: how many boxes name an image that
     is not there. Their bins are zeros, as are those of boxes of NaN or of infinite size.
 
     Attributes:
@@ -81,11 +81,11 @@ class RoiAlign(_Sampled):
         samples, kind = self._samples(x, boxes), accumulator(x.dtype)
         result = np.zeros((len(boxes[0]), x.shape[1], *self.bins), kind)
         bad = 0
-        for number, (picture, corners) in enumerate(_roi_numpy.listed(boxes)):
-            if not 0 <= picture < x.shape[0]:
+        for number, (image, corners) in enumerate(_roi_numpy.listed(boxes)):
+            if not 0 <= image < x.shape[0]:
                 bad += 1
                 continue
-            pixels = x[int(picture)].astype(kind)
+            pixels = x[int(image)].astype(kind)
             way = samples.mean if self.mode == "average" else samples.largest
             result[number] = way(pixels, corners)
         return (result.astype(x.dtype), *count_bad(bad, report=self.report))
@@ -102,10 +102,10 @@ class RoiAlignGradient(_Sampled):
     Results: [N, C, H, W], and where `report` is set how many boxes are bad.
 
     Attributes:
-        pictures: N, H and W.
+        images: N, H and W.
     """
 
-    pictures: tuple[int, int, int] = (0, 0, 0)
+    images: tuple[int, int, int] = (0, 0, 0)
 
     def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
         expect(self, len(inputs) >= 2, "takes grad and boxes")
@@ -116,21 +116,21 @@ class RoiAlignGradient(_Sampled):
         unify(self, grad.shape[0], boxes[0].shape[0], "the number of boxes")
         bins = grad.shape[2:] == self.bins
         expect(self, bins, f"grad has bins {grad.shape[2:]}, not {self.bins}")
-        n, h, w = self.pictures
+        n, h, w = self.images
         result = TensorType(grad.dtype, (n, grad.shape[1], h, w))
         return with_report(result, report=self.report)
 
     def reference(self, *inputs: Array) -> tuple[Array, ...]:
         grad, *boxes = inputs
         samples, kind = self._samples(grad, boxes), accumulator(grad.dtype)
-        n, h, w = self.pictures
+        n, h, w = self.images
         result = np.zeros((n, grad.shape[1], h, w), kind)
         bad = 0
-        for number, (picture, corners) in enumerate(_roi_numpy.listed(boxes)):
-            if not 0 <= picture < n:
+        for number, (image, corners) in enumerate(_roi_numpy.listed(boxes)):
+            if not 0 <= image < n:
                 bad += 1
                 continue
-            result[int(picture)] += samples.spread(grad[number].astype(kind), corners, (h, w))
+            result[int(image)] += samples.spread(grad[number].astype(kind), corners, (h, w))
         return (result.astype(grad.dtype), *count_bad(bad, report=self.report))
 
     def work(self, inputs: Sequence[TensorType], outputs: Sequence[TensorType]) -> Work:

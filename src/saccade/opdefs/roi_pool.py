@@ -28,14 +28,14 @@ _LEAST = np.finfo(np.float32).min
 
 @dataclass(frozen=True)
 class RoiPool(Op):
-    """Every bin of every box is the largest pixel of the box's picture there.
+    """Every bin of every box is the largest pixel of the box's image there.
 
     Corners are scaled and rounded, halves away from zero; the last pixel belongs to the box.
 
-    Operands: x [N, C, H, W], then boxes [K, 5] of (picture, x1, y1, x2, y2).
+    Operands: x [N, C, H, W], then boxes [K, 5] of (image, x1, y1, x2, y2).
     Results: [K, C, P, Q], 0 in bins without pixels and -FLT_MAX where nothing is larger; where
     `places` is set int32 [K, C, P, Q]: the first of the largest pixels as row · W + column, or -1;
-    where `report` is set int32 [1]: how many boxes name a picture that is not there. The bins of
+    where `report` is set int32 [1]: how many boxes name an image that is not there. The bins of
     those are empty, as are those of boxes that are not finite.
 
     Attributes:
@@ -67,8 +67,8 @@ class RoiPool(Op):
         result, places = np.zeros(shape, x.dtype), np.full(shape, -1, np.int32)
         geometry = accumulator(np.result_type(x.dtype, boxes.dtype))
         bad = 0
-        for box, (picture, corners) in enumerate(listed([boxes])):
-            if not 0 <= picture < n:
+        for box, (image, corners) in enumerate(listed([boxes])):
+            if not 0 <= image < n:
                 bad += 1
                 continue
             rows, columns = bin_ranges(
@@ -76,7 +76,7 @@ class RoiPool(Op):
             )
             for p, (top, bottom) in enumerate(rows):
                 for q, (left, right) in enumerate(columns):
-                    pixels = x[int(picture), :, top:bottom, left:right]
+                    pixels = x[int(image), :, top:bottom, left:right]
                     if pixels.size:
                         value, at = _largest(pixels)
                         place = (top + at // (right - left)) * w + left + at % (right - left)
@@ -106,15 +106,15 @@ class RoiPoolGradient(Op):
 
     Operands: grad [K, C, P, Q], places int32 of the same shape, boxes [K, 5].
     Results: [N, C, H, W]: at each place the sum of what points there, box by box in their order;
-    where `report` is set how many boxes are bad, which stand with those of the first picture.
-    Places beyond the picture are left out.
+    where `report` is set how many boxes are bad, which stand with those of the first image.
+    Places beyond the image are left out.
 
     Attributes:
-        pictures: N, H and W.
+        images: N, H and W.
         report: Whether bad boxes are counted.
     """
 
-    pictures: tuple[int, int, int]
+    images: tuple[int, int, int]
     report: bool = False
 
     def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
@@ -124,13 +124,13 @@ class RoiPoolGradient(Op):
         expect(self, places.dtype is DType.I32, f"places are {places.dtype.value}")
         expect(self, places.shape == grad.shape, f"places {places.shape} for {grad.shape}")
         unify(self, grad.shape[0], boxes.shape[0], "the number of boxes")
-        n, h, w = self.pictures
+        n, h, w = self.images
         result = TensorType(grad.dtype, (n, grad.shape[1], h, w))
         return with_report(result, report=self.report)
 
     def reference(self, *inputs: Array) -> tuple[Array, ...]:
         grad, places, boxes = inputs
-        n, h, w = self.pictures
+        n, h, w = self.images
         channels = grad.shape[1]
         result = np.zeros((n, channels, h * w), accumulator(grad.dtype))
         channel = np.broadcast_to(np.arange(channels)[:, None, None], grad.shape[1:])
@@ -138,10 +138,10 @@ class RoiPoolGradient(Op):
         for box, (named, *_) in enumerate(boxes):
             there = bool(0 <= named < n)
             bad += not there
-            picture = int(named) if there else 0
+            image = int(named) if there else 0
             known = (places[box] >= 0) & (places[box] < h * w)
             at = (channel[known], places[box][known])
-            np.add.at(result[picture], at, grad[box][known].astype(result.dtype))
+            np.add.at(result[image], at, grad[box][known].astype(result.dtype))
         planes = result.reshape(n, channels, h, w).astype(grad.dtype)
         return (planes, *count_bad(bad, report=self.report))
 

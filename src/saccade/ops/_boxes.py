@@ -19,12 +19,12 @@ __all__ = [
     "check_bins",
     "check_regions",
     "check_scale",
+    "images_of",
     "joined_boxes",
-    "pictures_of",
 ]
 
 Boxes = Tensor | Sequence[Tensor]
-"""[K, 5] of (picture, x1, y1, x2, y2), or for each picture [L, 4] of (x1, y1, x2, y2)."""
+"""[K, 5] of (image, x1, y1, x2, y2), or for each image [L, 4] of (x1, y1, x2, y2)."""
 
 
 Size = int | tuple[int, int] | list[int]
@@ -44,7 +44,7 @@ def bins_of(size: Size) -> tuple[int, int]:
     return size[0], size[-1]
 
 
-def pictures_of(name: str, given: Tensor) -> Tensor:
+def images_of(name: str, given: Tensor) -> Tensor:
     """Feature maps [N, C, H, W], given so or as one of them [C, H, W].
 
     Raises:
@@ -57,7 +57,7 @@ def pictures_of(name: str, given: Tensor) -> Tensor:
     return given.unsqueeze(0)
 
 
-def joined_boxes(boxes: Boxes, pictures: Tensor) -> Tensor:
+def joined_boxes(boxes: Boxes, images: Tensor) -> Tensor:
     """Boxes of either kind as [K, 5]; a tensor is what operators check themselves.
 
     Raises:
@@ -75,25 +75,25 @@ def joined_boxes(boxes: Boxes, pictures: Tensor) -> Tensor:
                 f"{found}"
             )
     if not boxes:
-        return torch.zeros(0, 5, device=pictures.device)
+        return torch.zeros(0, 5, device=images.device)
     devices = {str(one.device) for one in boxes}
     if len(devices) > 1:
         raise OperandError(f"boxes are on {' and '.join(sorted(devices))}, not on one device")
     for one in boxes:
         if one.layout is not torch.strided or one.is_quantized:
             raise OperandError(f"boxes must be dense tensors, are {one.layout} of {one.dtype}")
-    # Half precision has no number for every picture.
+    # Half precision has no number for every image.
     exact = [one.float() if one.dtype.itemsize < 4 else one for one in boxes]
     return torch.cat([torch.nn.functional.pad(one, (1, 0), value=i) for i, one in enumerate(exact)])
 
 
-def check_regions(name: str, pictures: Tensor, boxes: Tensor) -> None:
-    """Raise unless these are pictures [N, C, H, W] and boxes [K, 5], both floating point."""
-    if pictures.dim() != 4:
-        raise OperandError(f"{name}: input must be [N, C, H, W], is {list(pictures.shape)}")
+def check_regions(name: str, images: Tensor, boxes: Tensor) -> None:
+    """Raise unless these are images [N, C, H, W] and boxes [K, 5], both floating point."""
+    if images.dim() != 4:
+        raise OperandError(f"{name}: input must be [N, C, H, W], is {list(images.shape)}")
     if boxes.dim() != 2 or boxes.shape[1] != 5:
         raise OperandError(f"{name}: rois must have shape as Tensor[K, 5], is {list(boxes.shape)}")
-    for what, tensor in (("input", pictures), ("rois", boxes)):
+    for what, tensor in (("input", images), ("rois", boxes)):
         if tensor.dtype not in FLOATS:
             raise OperandError(f"{name}: {what} of {tensor.dtype} is not floating point")
 

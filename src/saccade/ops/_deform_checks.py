@@ -11,7 +11,7 @@ from saccade.ops._tensors import FLOATS
 
 __all__ = ["Pair", "check_ranks", "result_shape"]
 
-_FARTHEST = 2**31 - 1  # pixels: farther apart than those of any picture
+_FARTHEST = 2**31 - 1  # pixels: farther apart than those of any image
 
 Pair = tuple[int, int]
 """Of rows, of columns."""

@@ -8,7 +8,7 @@ from typing import Any
 from torch import Tensor
 
 from saccade.errors import OperandError
-from saccade.opdefs import DeformConv2dGradient
+from saccade.opdefs import DeformConvGradient
 from saccade.ops._deform_checks import Pair, result_shape
 from saccade.ops._execute import Operator
 from saccade.ops._plan import Described
@@ -24,10 +24,10 @@ _NAMES = ("x", "weight", "offset", "bias", "mask")
 
 
 def lying_apart(operands: Sequence[Tensor], *, weights: int) -> tuple[int, ...]:
-    """Numbers of pictures whose rows do not follow each other as their pixels do.
+    """Numbers of images whose rows do not follow each other as their pixels do.
 
     Args:
-        operands: Pictures, but for the weights and a bias.
+        operands: Images, but for the weights and a bias.
         weights: Number of the weights.
     """
     return tuple(
@@ -35,9 +35,9 @@ def lying_apart(operands: Sequence[Tensor], *, weights: int) -> tuple[int, ...]:
     )
 
 
-def _lies_apart(picture: Tensor) -> bool:
-    _, _, height, width = picture.shape
-    _, _, down, along = picture.stride()
+def _lies_apart(image: Tensor) -> bool:
+    _, _, height, width = image.shape
+    _, _, down, along = image.stride()
     return height > 1 and width > 1 and down != width * along
 
 
@@ -65,7 +65,7 @@ def _backward(
     if mask is not None:
         operands.append(mask)
     asked = dict(zip(_NAMES, (*wanted[:4], wanted[4] and mask is not None), strict=True))
-    order = tuple(name for name in DeformConv2dGradient.WANTED if asked[name])
+    order = tuple(name for name in DeformConvGradient.WANTED if asked[name])
     parameters = (order, tuple(stride), tuple(padding), tuple(dilation), groups, offset_groups)
     found = _ON_MEMORY(operands, parameters) if order else []
     return _in_order(dict(zip(order, found, strict=True)), x)
@@ -85,7 +85,7 @@ def _describe(
             f"deform_conv2d_backward: grad must be {list(shape)}, is {list(grad.shape)}"
         )
     results = _gradients(empty_like, x, weight, offset, mask, [name in order for name in _NAMES])
-    op = DeformConv2dGradient(
+    op = DeformConvGradient(
         stride, (*padding, *padding), dilation, groups, offset_groups, mask is not None, order
     )
     results_in_order = [results[name] for name in order]

@@ -19,7 +19,7 @@ from saccade.errors import ModelError, OperandError
 from saccade.ir import DType
 from saccade.ir.op import TensorType
 from saccade.ops._library import library
-from saccade.ops._plan import Described, Plan, Ready
+from saccade.ops._plan import Described, OperatorPlan, Ready
 from saccade.ops._tensors import DTYPES, PLAIN, plain
 
 __all__ = ["Operator", "release_memory"]
@@ -50,7 +50,7 @@ class Operator:
         self._counted = sys.maxsize if counted is None else counted
         # Threads that make the same entry at the same time do it twice; nothing else is shared.
         self._ready: dict[Hashable, Ready] = {}
-        self._plans: dict[Hashable, Plan] = {}
+        self._plans: dict[Hashable, OperatorPlan] = {}
 
     def __call__(
         self,
@@ -66,7 +66,7 @@ class Operator:
             into: Where results go, of any strides, overlapping nothing else; fresh tensors without.
 
         Raises:
-            OperandError: If the tensors do not fit, or boxes name pictures that are not there.
+            OperandError: If the tensors do not fit, or boxes name images that are not there.
             OptionError: If no kernel takes the call.
             CompileError: If its kernel cannot be compiled.
         """
@@ -126,7 +126,7 @@ class Operator:
         parameters: tuple[Hashable, ...],
         into: Sequence[Tensor],
         count: int,
-    ) -> Plan:
+    ) -> OperatorPlan:
         call = self._describe(operands, *parameters)
         self._check_meaning(call, operands)
         for given, fresh in zip(into, call.results, strict=bool(into)):
@@ -137,7 +137,7 @@ class Operator:
                 )
         operands = _made_dense(operands, call.dense)
         results = into or call.results
-        return Plan(call, operands, results, self._counted, count, torch.get_num_threads())
+        return OperatorPlan(call, operands, results, self._counted, count, torch.get_num_threads())
 
     def _check_meaning(self, call: Described, operands: Sequence[Tensor]) -> None:
         """Hold operands and results against what the operator says of them.

@@ -9,17 +9,17 @@ import os
 from collections.abc import Sequence
 from functools import cache
 
-from saccade.backends.cpu.runtime.formula import Formula
 from saccade.backends.cpu.runtime.linker import link
 from saccade.backends.cpu.runtime.objects import Objects
 from saccade.backends.cpu.runtime.operation import LinkedCode, Operation
+from saccade.backends.cpu.runtime.trace import SymbolicTrace
 from saccade.backends.cpu.runtime.workspace import Workspaces
 from saccade.backends.cpu.target import NOMINAL_THREADS, host_target
 from saccade.errors import OptionError
 from saccade.ir import Op
 from saccade.kernels.base import Launch, View
 from saccade.kernels.cpu import kernels_for
-from saccade.kernels.cpu.base import Call, selectable
+from saccade.kernels.cpu.base import CpuCall, selectable
 from saccade.kernels.select import Candidates
 from saccade.locks import Lock, preload_hooks
 from saccade.processes import Processes
@@ -52,25 +52,25 @@ class Library:
         threads: int,
         *,
         report: bool = False,
-        formula: Formula | None = None,
+        trace: SymbolicTrace | None = None,
     ) -> Operation:
         """The operation of a new call.
 
         Args:
             op: What to do.
-            inputs: Operands. Extents may be numbers of the formula.
+            inputs: Operands. Extents may be numbers of the trace.
             outputs: Results, the report included.
             threads: The widest team that will run it.
             report: See `Operation`.
-            formula: The same.
+            trace: The same.
 
         Raises:
             OptionError: If no kernel takes the call.
             CompileError: If its kernel cannot be compiled.
-            UntraceableError: If the kernel does with a number what a formula cannot follow.
+            UntraceableError: If the kernel does with a number what a trace cannot follow.
         """
         constant = (False,) * len(inputs)
-        call = Call(op, inputs, outputs, constant, self._target, NOMINAL_THREADS)
+        call = CpuCall(op, inputs, outputs, constant, self._target, NOMINAL_THREADS)
         found = Candidates.of(call, selectable(kernels_for(op.family)), NOMINAL_THREADS)
         if not found.able:
             reasons = "; ".join(map(str, found.refused))
@@ -84,7 +84,7 @@ class Library:
             1 if chosen.micros <= _ALONE else threads,
             self.workspaces,
             report=report,
-            formula=formula,
+            trace=trace,
         )
 
     def _code(self, kernel: str, launches: Sequence[Launch]) -> list[LinkedCode]:

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from saccade.backends.cpu.runtime.formula import Formula, Number
 from saccade.backends.cpu.runtime.operation import Operation
+from saccade.backends.cpu.runtime.trace import SymbolicNumber, SymbolicTrace
 from saccade.backends.cpu.runtime.workspace import HUGE_PAGE
 from saccade.errors import OperandError
 from saccade.ir import DType, Op
@@ -23,7 +23,7 @@ from saccade.kernels.base import View
 from saccade.ops._library import library
 from saccade.ops._tensors import in_huge_pages, view_of
 
-__all__ = ["Described", "Plan", "Ready"]
+__all__ = ["Described", "OperatorPlan", "Ready"]
 
 _TRACES = 16  # of a plan: where comparisons come out in more ways, counts are made one by one
 _CPU = torch.device("cpu")  # whatever the default device is
@@ -38,8 +38,8 @@ class Described:
         op: What to do.
         results: Fresh ones.
         counted: Whether their first axes are the count, or it and a constant.
-        report: Whether the operator has one more result, an int32 that says how many boxes name a
-            picture that is not there.
+        report: Whether the operator has one more result, an int32 that says how many boxes name an
+            image that is not there.
         dense: Operands that have to be made contiguous before.
     """
 
@@ -84,7 +84,7 @@ class Ready(NamedTuple):
         return found
 
 
-class Plan:
+class OperatorPlan:
     """Calls that differ in their count only.
 
     Args:
@@ -108,9 +108,9 @@ class Plan:
     ) -> None:
         self._op, self._report, self._dense, self._width = call.op, call.report, call.dense, width
         self._inputs = [
-            _Shape(t, i >= counted and count >= 0, count) for i, t in enumerate(operands)
+            _OperandShape(t, i >= counted and count >= 0, count) for i, t in enumerate(operands)
         ]
-        self._outputs = [_Shape(t, call.counted and count >= 0, count) for t in results]
+        self._outputs = [_OperandShape(t, call.counted and count >= 0, count) for t in results]
         self._operations: list[Operation] = []
         self._traces = 0
 
@@ -133,26 +133,24 @@ class Plan:
         if count < 0 or self._traces == _TRACES:
             return None
         self._traces += 1
-        formula = Formula(count)
+        trace = SymbolicTrace(count)
         try:
-            operation = self._make(formula.count, formula)
+            operation = self._make(trace.count, trace)
         except TypeError:  # `UntraceableError`, or of what does not take a number at all
             return None
         self._operations.append(operation)
         return operation
 
-    def _make(self, count: int | Number, formula: Formula | None = None) -> Operation:
+    def _make(self, count: int | SymbolicNumber, trace: SymbolicTrace | None = None) -> Operation:
         ins, outs = (
             tuple(s.view(count) for s in shapes) for shapes in (self._inputs, self._outputs)
         )
         if self._report:
             outs += (_REPORT,)
-        return library().make(
-            self._op, ins, outs, self._width, report=self._report, formula=formula
-        )
+        return library().make(self._op, ins, outs, self._width, report=self._report, trace=trace)
 
 
-class _Shape:
+class _OperandShape:
     """How an operand or a result lies, for any count.
 
     Args:
@@ -179,8 +177,8 @@ class _Shape:
         """For a count."""
         return (count + self._more, *self._rest) if self._counted else self._size
 
-    def view(self, count: int | Number) -> View:
-        """The view for a count, which may be that of a formula."""
+    def view(self, count: int | SymbolicNumber) -> View:
+        """The view for a count, which may be that of a trace."""
         if not self._counted:
             return self._view
         extent: Any = count + self._more  # a number does as well

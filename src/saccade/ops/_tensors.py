@@ -86,35 +86,35 @@ def view_of(tensor: Tensor) -> View:
 
 
 def memory_format(tensor: Tensor) -> torch.memory_format:
-    """Channels-last for pictures that are stored so and not row-major as well, else contiguous."""
+    """Channels-last for images that are stored so and not row-major as well, else contiguous."""
     if tensor.dim() == 4 and _lies(tensor, torch.channels_last):
         plain = _lies(tensor, torch.contiguous_format)
         return torch.contiguous_format if plain else torch.channels_last
     return torch.contiguous_format
 
 
-def _lies(pictures: Tensor, layout: torch.memory_format) -> bool:
-    """Whether pictures are dense in a memory format.
+def _lies(images: Tensor, layout: torch.memory_format) -> bool:
+    """Whether images are dense in a memory format.
 
     Where their number is a symbol it counts as more than one, without a guard: it may follow from
     what stands in a tensor, as the number of boxes that `nms` keeps.
     """
-    if not isinstance(pictures.shape[0], torch.SymInt):
-        return pictures.is_contiguous(memory_format=layout)
+    if not isinstance(images.shape[0], torch.SymInt):
+        return images.is_contiguous(memory_format=layout)
     axes = (1, 3, 2, 0) if layout is torch.channels_last else (3, 2, 1, 0)
     step: int | torch.SymInt = 1
     for axis in axes:
-        size = pictures.shape[axis]
+        size = images.shape[axis]
         if axis and size == 0:
             return True
-        if (not axis or size != 1) and pictures.stride(axis) != step:
+        if (not axis or size != 1) and images.stride(axis) != step:
             return False
         step *= size
     return True
 
 
 def layout_of(channels_last: bool) -> torch.memory_format:
-    """The memory format of pictures, as gradients' operators are told it."""
+    """The memory format of images, as gradients' operators are told it."""
     return torch.channels_last if channels_last else torch.contiguous_format
 
 

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from saccade.errors import OperandError
-from saccade.opdefs import DeformConv2d as DeformConv2dOp
+from saccade.opdefs import DeformConv
 from saccade.ops._deform_checks import Pair, check_ranks, result_shape
 from saccade.ops._deform_gradient import GRADIENT, PARAMETERS, lying_apart
 from saccade.ops._execute import Operator
@@ -51,7 +51,7 @@ def deform_conv2d(
         weight: [O, C / groups, kh, kw] in the dtype of `input`.
         bias: [O] in that dtype.
         stride: Of the window, rows and columns.
-        padding: Rows and columns of zeros around the picture.
+        padding: Rows and columns of zeros around the image.
         dilation: Distance of taps.
         mask: [N, G·kh·kw, P, Q], what samples are multiplied with.
 
@@ -188,7 +188,7 @@ def _describe(
         x, weight, offset, bias, mask, stride, padding, dilation, groups, offset_groups
     )
     both = (*padding, *padding)
-    op = DeformConv2dOp(stride, both, dilation, groups, offset_groups, biased, masked)
+    op = DeformConv(stride, both, dilation, groups, offset_groups, biased, masked)
     return Described(op, [empty_like(x, shape)], dense=lying_apart(operands, weights=1))
 
 

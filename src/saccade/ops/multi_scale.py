@@ -22,7 +22,7 @@ class MultiScaleRoIAlign(nn.Module):
     """`torchvision.ops.MultiScaleRoIAlign`: `roi_align` of each box on one of several feature maps.
 
     A box of size s = sqrt(w · h) is pooled from level floor(canonical_level + log2(s /
-    canonical_scale)), or the nearest that there is; level l has 1 / 2^l of the pictures' size.
+    canonical_scale)), or the nearest that there is; level l has 1 / 2^l of the images' size.
 
     Args:
         featmap_names: Which feature maps are used.
@@ -56,19 +56,19 @@ class MultiScaleRoIAlign(nn.Module):
 
         Args:
             x: Feature maps [N, C, H, W] by name, the largest first.
-            boxes: For each picture [L, 4] of (x1, y1, x2, y2), in its pixels.
-            image_shapes: Height and width of each picture.
+            boxes: For each image [L, 4] of (x1, y1, x2, y2), in its pixels.
+            image_shapes: Height and width of each image.
 
         Returns:
             [K, C, *output_size], boxes in the order in which they came.
 
         Raises:
-            OperandError: If there are no feature maps or no pictures, or they have no rows; else as
+            OperandError: If there are no feature maps or no images, or they have no rows; else as
                 `roi_align`.
         """
         maps = [value for name, value in x.items() if name in self.featmap_names]
         if not maps or not image_shapes:
-            raise OperandError("MultiScaleRoIAlign needs a feature map and pictures")
+            raise OperandError("MultiScaleRoIAlign needs a feature map and images")
         for one in maps:
             if not isinstance(one, Tensor) or one.dim() != 4:
                 found = list(one.shape) if isinstance(one, Tensor) else type(one).__name__
@@ -77,7 +77,7 @@ class MultiScaleRoIAlign(nn.Module):
                 )
         height = max(rows for rows, _ in image_shapes)
         if height < 1 or not all(one.shape[-2] for one in maps):
-            raise OperandError("MultiScaleRoIAlign: feature maps or pictures have no rows")
+            raise OperandError("MultiScaleRoIAlign: feature maps or images have no rows")
         scales = [_scale(one, height) for one in maps]
         rois = joined_boxes(boxes, maps[0])
         if len(maps) == 1:
@@ -113,5 +113,5 @@ class MultiScaleRoIAlign(nn.Module):
 
 
 def _scale(features: Tensor, height: int) -> float:
-    """Feature maps' size over the pictures', which is a power of two but for rounding."""
+    """Feature maps' size over the images', which is a power of two but for rounding."""
     return float(2.0 ** round(log2(features.shape[-2] / height)))

@@ -21,8 +21,8 @@ from saccade.ops._boxes import (
     bins_of,
     check_regions,
     check_scale,
+    images_of,
     joined_boxes,
-    pictures_of,
 )
 from saccade.ops._execute import Operator
 from saccade.ops._plan import Described
@@ -50,7 +50,7 @@ def ps_roi_align(
     Args:
         input: Feature maps [N, C · P · Q, H, W] of any strides, or one of them without N; float32,
             float64, bfloat16 or float16. The result is channels-last where it is.
-        boxes: [K, 5] of (picture, x1, y1, x2, y2), or a list with boxes [L, 4] for each picture.
+        boxes: [K, 5] of (image, x1, y1, x2, y2), or a list with boxes [L, 4] for each image.
             Of any floating-point type, which need not be the input's. The bins of boxes that are
             not finite are zeros.
         output_size: P and Q, the bins of a box, down and along.
@@ -63,11 +63,11 @@ def ps_roi_align(
         boxes have none.
 
     Raises:
-        OperandError: If shapes or types do not fit, or a box names a picture that is not there.
+        OperandError: If shapes or types do not fit, or a box names an image that is not there.
     """
-    pictures = pictures_of("ps_roi_align", input)
+    images = images_of("ps_roi_align", input)
     arguments = (spatial_scale, *bins_of(output_size), sampling_ratio)
-    result: Tensor = _ALIGN(pictures, joined_boxes(boxes, pictures), *arguments)[0]
+    result: Tensor = _ALIGN(images, joined_boxes(boxes, images), *arguments)[0]
     return result
 
 
@@ -82,7 +82,7 @@ def ps_roi_pool(
         y[k, c, p, q] = mean of input[n(k), (c · P + p) · Q + q] over the bin (p, q) of box k
 
     Scaled corners are rounded, halves away from zero; the last pixel does not belong to the box,
-    and as in torchvision no bin reaches the last row or column of a picture. The gradient is that
+    and as in torchvision no bin reaches the last row or column of an image. The gradient is that
     of this mean. (torchvision's backward lets bins reach the last row and column though its forward
     does not: there its gradients are not those of its results.) Bins without pixels are 0, and so
     are those of boxes that are not finite. Positions and sums are kept as in `ps_roi_align`.
@@ -98,11 +98,11 @@ def ps_roi_pool(
         boxes have none.
 
     Raises:
-        OperandError: If shapes or types do not fit, or a box names a picture that is not there.
+        OperandError: If shapes or types do not fit, or a box names an image that is not there.
     """
-    pictures = pictures_of("ps_roi_pool", input)
+    images = images_of("ps_roi_pool", input)
     arguments = (spatial_scale, *bins_of(output_size))
-    result: Tensor = _POOL(pictures, joined_boxes(boxes, pictures), *arguments)[0]
+    result: Tensor = _POOL(images, joined_boxes(boxes, images), *arguments)[0]
     return result
 
 
@@ -200,7 +200,7 @@ def _describe_gradient(
         )
     out = empty_like(grad, (n, channels, h, w), layout=layout_of(bool(channels_last)))
     mode = "pool" if ratio is None else "align"
-    op = PsRoiGradient((height, width), scale, mode, ratio or 0, report=True, pictures=(n, h, w))
+    op = PsRoiGradient((height, width), scale, mode, ratio or 0, report=True, images=(n, h, w))
     return Described(op, [out], report=True)
 
 
@@ -216,10 +216,10 @@ def _pool_gradient(
     scale: float,
     height: int,
     width: int,
-    *pictures: int,
+    *images: int,
 ) -> Tensor:
     del mapping
-    return _POOL_GRADIENT_ON_MEMORY([grad, boxes], (scale, height, width, None, *pictures))[0]
+    return _POOL_GRADIENT_ON_MEMORY([grad, boxes], (scale, height, width, None, *images))[0]
 
 
 def _fake_gradient(grad: Tensor, *rest: Any) -> Tensor:  # noqa: ANN401
@@ -231,7 +231,7 @@ def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> N
     x, boxes, *ctx.geometry = inputs
     ctx.mark_non_differentiable(output[1])
     ctx.save_for_backward(boxes, output[1])
-    ctx.pictures, ctx.channels_last = Tensor.size(x), memory_format(x) is torch.channels_last
+    ctx.images, ctx.channels_last = Tensor.size(x), memory_format(x) is torch.channels_last
 
 
 def _backward(
@@ -243,12 +243,12 @@ def _backward(
     dx = None
     if ctx.needs_input_grad[0]:
         boxes, mapping = ctx.saved_tensors
-        dx = gradient(grad, boxes, mapping, *ctx.geometry, *ctx.pictures, ctx.channels_last)
+        dx = gradient(grad, boxes, mapping, *ctx.geometry, *ctx.images, ctx.channels_last)
     return (dx, *(None for _ in ctx.needs_input_grad[1:]))
 
 
 _BINS = "float spatial_scale, SymInt pooled_height, SymInt pooled_width"
-_PICTURES = "SymInt batch_size, SymInt channels, SymInt height, SymInt width, bool channels_last"
+_IMAGES = "SymInt batch_size, SymInt channels, SymInt height, SymInt width, bool channels_last"
 
 _ALIGN_ON_MEMORY = Operator("ps_roi_align", _describe, counted=1)
 _POOL_ON_MEMORY = Operator("ps_roi_pool", _describe, counted=1)
@@ -256,13 +256,13 @@ _ALIGN_GRADIENT_ON_MEMORY = Operator("ps_roi_align_backward", _describe_gradient
 _POOL_GRADIENT_ON_MEMORY = Operator("ps_roi_pool_backward", _describe_gradient, counted=0)
 _ALIGN_GRADIENT = define_gradient(
     f"_ps_roi_align_backward(Tensor grad, Tensor rois, Tensor channel_mapping, {_BINS}, "
-    f"int sampling_ratio, {_PICTURES}) -> Tensor",
+    f"int sampling_ratio, {_IMAGES}) -> Tensor",
     _align_gradient,
     _fake_gradient,
 )
 _POOL_GRADIENT = define_gradient(
     f"_ps_roi_pool_backward(Tensor grad, Tensor rois, Tensor channel_mapping, {_BINS}, "
-    f"{_PICTURES}) -> Tensor",
+    f"{_IMAGES}) -> Tensor",
     _pool_gradient,
     _fake_gradient,
 )

@@ -19,8 +19,8 @@ from saccade.ops._boxes import (
     check_bins,
     check_regions,
     check_scale,
+    images_of,
     joined_boxes,
-    pictures_of,
 )
 from saccade.ops._execute import Operator
 from saccade.ops._plan import Described
@@ -47,7 +47,7 @@ def roi_align(
     Args:
         input: Feature maps [N, C, H, W] of any strides, or one of them [C, H, W]; float32, float64,
             bfloat16 or float16. The result is channels-last where it is.
-        boxes: [K, 5] of (picture, x1, y1, x2, y2), or a list with boxes [L, 4] for each picture.
+        boxes: [K, 5] of (image, x1, y1, x2, y2), or a list with boxes [L, 4] for each image.
             Of any floating-point type, which need not be the input's. NaN and boxes of infinite
             size give zeros.
         output_size: Bins of a box, down and along.
@@ -63,12 +63,12 @@ def roi_align(
         deterministic; boxes have none.
 
     Raises:
-        OperandError: If shapes or types do not fit, or a box names a picture that is not there.
+        OperandError: If shapes or types do not fit, or a box names an image that is not there.
     """
-    pictures = pictures_of("roi_align", input)
+    images = images_of("roi_align", input)
     height, width = bins_of(output_size)
     arguments = (spatial_scale, height, width, sampling_ratio, aligned)
-    result: Tensor = _ALIGN(pictures, joined_boxes(boxes, pictures), *arguments)
+    result: Tensor = _ALIGN(images, joined_boxes(boxes, images), *arguments)
     return result
 
 
@@ -131,14 +131,14 @@ def _fake_align(
 
 
 def _gradient(grad: Tensor, boxes: Tensor, *parameters: Any) -> Tensor:  # noqa: ANN401
-    scale, pictures, *rest = parameters
-    return _GRADIENT_ON_MEMORY([grad, boxes], (scale, tuple(pictures), *rest))[0]
+    scale, images, *rest = parameters
+    return _GRADIENT_ON_MEMORY([grad, boxes], (scale, tuple(images), *rest))[0]
 
 
 def _describe_gradient(
     operands: list[Tensor],
     scale: float,
-    pictures: tuple[int, int, int],
+    images: tuple[int, int, int],
     ratio: int,
     aligned: bool,
     channels_last: bool,
@@ -146,10 +146,10 @@ def _describe_gradient(
     grad, boxes = operands
     check_regions("roi_align_backward", grad, boxes)
     check_scale("roi_align_backward", scale)
-    n, h, w = pictures
+    n, h, w = images
     out = empty_like(grad, (n, grad.shape[1], h, w), layout=layout_of(channels_last))
     bins = (grad.shape[2], grad.shape[3])
-    op = RoiAlignGradient(bins, scale, ratio, aligned, report=True, pictures=pictures)
+    op = RoiAlignGradient(bins, scale, ratio, aligned, report=True, images=images)
     return Described(op, [out], report=True)
 
 
@@ -157,13 +157,13 @@ def _fake_gradient(
     grad: Tensor,
     boxes: Tensor,
     scale: float,
-    pictures: tuple[int, int, int],
+    images: tuple[int, int, int],
     ratio: int,
     aligned: bool,
     channels_last: bool,
 ) -> Tensor:
     del boxes, scale, ratio, aligned
-    n, h, w = pictures
+    n, h, w = images
     return fake_like(grad, (n, grad.shape[1], h, w), layout=layout_of(channels_last))
 
 
@@ -172,7 +172,7 @@ def _keep(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:  # noqa: A
     x, boxes, ctx.scale, _, _, ctx.ratio, ctx.aligned = inputs
     ctx.save_for_backward(boxes)
     n, _, h, w = Tensor.size(x)  # whatever a subclass says
-    ctx.pictures = (n, h, w)
+    ctx.images = (n, h, w)
     ctx.channels_last = memory_format(x) is torch.channels_last
 
 
@@ -181,7 +181,7 @@ def _backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:  # noqa: ANN
     if ctx.needs_input_grad[0]:
         (boxes,) = ctx.saved_tensors
         dx = _GRADIENT(
-            grad, boxes, ctx.scale, ctx.pictures, ctx.ratio, ctx.aligned, ctx.channels_last
+            grad, boxes, ctx.scale, ctx.images, ctx.ratio, ctx.aligned, ctx.channels_last
         )
     return (dx, None, None, None, None, None, None)
 
@@ -196,7 +196,7 @@ _ALIGN = define(
     gradient=Gradient(_keep, _backward),
 )
 _GRADIENT = define_gradient(
-    "_roi_align_backward(Tensor grad, Tensor rois, float spatial_scale, SymInt[3] pictures, "
+    "_roi_align_backward(Tensor grad, Tensor rois, float spatial_scale, SymInt[3] images, "
     "int sampling_ratio, bool aligned, bool channels_last) -> Tensor",
     _gradient,
     _fake_gradient,

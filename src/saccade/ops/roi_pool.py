@@ -21,8 +21,8 @@ from saccade.ops._boxes import (
     check_bins,
     check_regions,
     check_scale,
+    images_of,
     joined_boxes,
-    pictures_of,
 )
 from saccade.ops._execute import Operator
 from saccade.ops._plan import Described
@@ -48,7 +48,7 @@ def roi_pool(
     Args:
         input: Feature maps [N, C, H, W] of any strides, or one of them [C, H, W]; float32, float64,
             bfloat16 or float16. The result is channels-last where it is.
-        boxes: [K, 5] of (picture, x1, y1, x2, y2), or a list with boxes [L, 4] for each picture.
+        boxes: [K, 5] of (image, x1, y1, x2, y2), or a list with boxes [L, 4] for each image.
             Of any floating-point type, which need not be the input's. The bins of boxes that are
             not finite are empty.
         output_size: Bins of a box, down and along.
@@ -59,11 +59,11 @@ def roi_pool(
         the first of the largest pixels and is deterministic; boxes have none.
 
     Raises:
-        OperandError: If shapes or types do not fit, or a box names a picture that is not there.
+        OperandError: If shapes or types do not fit, or a box names an image that is not there.
     """
-    pictures = pictures_of("roi_pool", input)
+    images = images_of("roi_pool", input)
     height, width = bins_of(output_size)
-    result: Tensor = _POOL(pictures, joined_boxes(boxes, pictures), spatial_scale, height, width)[0]
+    result: Tensor = _POOL(images, joined_boxes(boxes, images), spatial_scale, height, width)[0]
     return result
 
 
@@ -158,14 +158,14 @@ def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> N
     x, boxes, *ctx.geometry = inputs
     ctx.mark_non_differentiable(output[1])
     ctx.save_for_backward(boxes, output[1])
-    ctx.pictures, ctx.channels_last = Tensor.size(x), memory_format(x) is torch.channels_last
+    ctx.images, ctx.channels_last = Tensor.size(x), memory_format(x) is torch.channels_last
 
 
 def _backward(ctx: Any, grad: Tensor, _places: object) -> tuple[Tensor | None, ...]:  # noqa: ANN401
     dx = None
     if ctx.needs_input_grad[0]:
         boxes, places = ctx.saved_tensors
-        dx = _GRADIENT(grad, boxes, places, *ctx.geometry, *ctx.pictures, ctx.channels_last)
+        dx = _GRADIENT(grad, boxes, places, *ctx.geometry, *ctx.images, ctx.channels_last)
     return (dx, None, None, None, None)
 
 

@@ -46,7 +46,7 @@ def vector_norm(
         x: Float or complex, of any strides.
         ord: Any number: the count of elements other than 0 for 0, the largest magnitude for inf,
             the smallest for -inf. "fro" is 2, and NaN gives NaN.
-        dim: Axes that go; all of them for None or ().
+        dim: Reduced axes; all of them for None or ().
         keepdim: Whether they stay as axes of 1.
         dtype: What x is taken for before, and the type of the result (the real one of a complex
             type); it may only widen.
@@ -112,7 +112,7 @@ def _check_dtype(have: torch.dtype, dtype: torch.dtype) -> None:
 
 
 def _axes(x: Tensor, dim: int | Sequence[int] | None) -> list[int]:
-    """Axes that go, sorted, counted from 0."""
+    """Reduced axes, sorted, counted from 0."""
     rank = x.dim()
     if dim is None:
         dims: tuple[int, ...] = ()
@@ -214,7 +214,7 @@ def _batched(
     axes: list[int],
     *rest: object,
 ) -> tuple[Tensor, int]:
-    """The rule for `vmap`: the batch is one more axis that stays."""
+    """The rule for `vmap`: the batch is one more kept axis."""
     assert dims[0] is not None
     return operator(x.movedim(dims[0], 0), p, [axis + 1 for axis in axes], *rest), 0
 

@@ -2,7 +2,7 @@
 
     Pointwise($0), Pad by nothing, 1x1 pooling, Resize to the same size, Concat of one  ->  gone
     Concat(…, Concat(…), …) on one axis       ->  one Concat
-    Pool2d over the whole picture             ->  Reduce over rows and columns
+    Pool2d over the whole feature map         ->  Reduce over rows and columns
     Reduce(keepdims), Move that squeezes      ->  Reduce without keepdims
 
 Must not touch casts to another type, inner Concats that others read or that are read twice (every
@@ -59,25 +59,25 @@ def rewrite_nothing(editor: Editor, node: Node) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class _Pair:
+class _NodePair:
     """A node and the node that it reads."""
 
     outer: Node
     inner: Node
 
 
-def match_concat(editor: Editor, node: Node) -> _Pair | None:
+def match_concat(editor: Editor, node: Node) -> _NodePair | None:
     """A Concat that reads a Concat on the same axis."""
     if not isinstance(node.op, Concat):
         return None
     for value in node.inputs:
         inner = editor.producer(value)
         if inner is not None and inner.op == node.op:
-            return _Pair(node, inner)
+            return _NodePair(node, inner)
     return None
 
 
-def refuse_concat(editor: Editor, found: _Pair) -> str | None:
+def refuse_concat(editor: Editor, found: _NodePair) -> str | None:
     """An inner Concat that is needed anyway, or that is made once and copied as often as read."""
     if found.outer.inputs.count(found.inner.output) > 1:
         return "the inner Concat is read twice"
@@ -86,7 +86,7 @@ def refuse_concat(editor: Editor, found: _Pair) -> str | None:
     return None
 
 
-def rewrite_concat(editor: Editor, found: _Pair) -> None:
+def rewrite_concat(editor: Editor, found: _NodePair) -> None:
     """Splice the inner operands in."""
     inputs: list[Value] = []
     for value in found.outer.inputs:
@@ -95,7 +95,7 @@ def rewrite_concat(editor: Editor, found: _Pair) -> None:
 
 
 def match_global_pool(_editor: Editor, node: Node) -> Node | None:
-    """Pooling with one window that is as large as the picture."""
+    """Pooling with one window that is as large as the feature map."""
     op = node.op
     if not isinstance(op, Pool2d) or op.dilation != (1, 1):
         return None
@@ -103,7 +103,7 @@ def match_global_pool(_editor: Editor, node: Node) -> Node | None:
 
 
 def refuse_global_pool(_editor: Editor, node: Node) -> str | None:
-    """Windows with padding, and a 1x1 picture."""
+    """Windows with padding, and a 1x1 feature map."""
     assert isinstance(node.op, Pool2d)
     if any(node.op.padding):
         return "the window reaches into padding"
@@ -118,7 +118,7 @@ def rewrite_global_pool(editor: Editor, node: Node) -> None:
     editor.replace(node, Reduce(kind, (2, 3), True, op.epilogue), node.inputs)
 
 
-def match_squeeze(editor: Editor, node: Node) -> _Pair | None:
+def match_squeeze(editor: Editor, node: Node) -> _NodePair | None:
     """A reduction whose axes of 1 are dropped next."""
     inner = editor.producer(node.inputs[0]) if isinstance(node.op, Move) else None
     if inner is None or not isinstance(inner.op, Reduce) or not inner.op.keepdims:
@@ -126,19 +126,19 @@ def match_squeeze(editor: Editor, node: Node) -> _Pair | None:
     kept = tuple(d for i, d in enumerate(inner.output.shape) if i not in inner.op.axes)
     assert isinstance(node.op, Move)
     squeezed = node.output.shape == kept and is_view(node.op.map)
-    return _Pair(node, inner) if squeezed else None
+    return _NodePair(node, inner) if squeezed else None
 
 
-def refuse_squeeze(editor: Editor, found: _Pair) -> str | None:
+def refuse_squeeze(editor: Editor, found: _NodePair) -> str | None:
     """Reductions that others read, or whose epilogue has operands with those axes."""
     if not editor.single_use(found.inner.output):
         return "the reduction is also read elsewhere"
     if len(found.inner.inputs) > 1:
-        return "the epilogue has operands with the axes that go"
+        return "the epilogue has operands with the reduced axes"
     return None
 
 
-def rewrite_squeeze(editor: Editor, found: _Pair) -> None:
+def rewrite_squeeze(editor: Editor, found: _NodePair) -> None:
     """Reduce without the axes of 1."""
     assert isinstance(found.inner.op, Reduce)
     editor.replace(found.outer, replace(found.inner.op, keepdims=False), found.inner.inputs)

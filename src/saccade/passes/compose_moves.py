@@ -29,7 +29,7 @@ __all__ = ["PASS"]
 
 
 @dataclass(frozen=True, slots=True)
-class _Pair:
+class _MovePair:
     first: Node
     then: Node
 
@@ -61,13 +61,13 @@ def rewrite_identity(editor: Editor, node: Node) -> None:
     editor.alias(node.output, node.inputs[0])
 
 
-def match_pair(editor: Editor, node: Node) -> _Pair | None:
+def match_pair(editor: Editor, node: Node) -> _MovePair | None:
     """A movement of a movement."""
     first = editor.producer(node.inputs[0]) if isinstance(node.op, Move) else None
-    return _Pair(first, node) if first is not None and isinstance(first.op, Move) else None
+    return _MovePair(first, node) if first is not None and isinstance(first.op, Move) else None
 
 
-def refuse_pair(editor: Editor, found: _Pair) -> str | None:
+def refuse_pair(editor: Editor, found: _MovePair) -> str | None:
     """See the cases above."""
     first = found.first
     if not (editor.single_use(first.output) or is_view(_map(first)) or _shared(editor, first)):
@@ -117,14 +117,14 @@ def _convolved(editor: Editor, value: Value, depth: int = 4) -> bool:
     return isinstance(maker.op, Conv2d)
 
 
-def rewrite_pair(editor: Editor, found: _Pair) -> None:
+def rewrite_pair(editor: Editor, found: _MovePair) -> None:
     """Move once."""
     composed = _composed(_map(found.first), _map(found.then))
     assert isinstance(composed, IndexMap)
     editor.replace(found.then, Move(composed), found.first.inputs)
 
 
-def match_hoist(editor: Editor, node: Node) -> _Pair | None:
+def match_hoist(editor: Editor, node: Node) -> _MovePair | None:
     """A Pointwise with no tensor beside the moved one, where swapping the two helps."""
     if not isinstance(node.op, Pointwise) or len(node.inputs) != 1:
         return None
@@ -139,10 +139,10 @@ def match_hoist(editor: Editor, node: Node) -> _Pair | None:
         and node.output.dtype is node.inputs[0].dtype
     )
     meets = any(isinstance(reader.op, Move) for reader in editor.readers(node.output))
-    return _Pair(move, node) if fuses or meets else None
+    return _MovePair(move, node) if fuses or meets else None
 
 
-def refuse_hoist(editor: Editor, found: _Pair) -> str | None:
+def refuse_hoist(editor: Editor, found: _MovePair) -> str | None:
     """Movements that others read, or that drop or repeat elements."""
     if not editor.single_use(found.first.output):
         return "the movement in front of it is also read elsewhere"
@@ -154,7 +154,7 @@ def refuse_hoist(editor: Editor, found: _Pair) -> str | None:
     return None
 
 
-def rewrite_hoist(editor: Editor, found: _Pair) -> None:
+def rewrite_hoist(editor: Editor, found: _MovePair) -> None:
     """Compute first, then move."""
     value = editor.emit(found.then, found.then.op, found.first.inputs)
     editor.replace(found.then, found.first.op, (value,))

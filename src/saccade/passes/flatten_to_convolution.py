@@ -1,10 +1,11 @@
-"""A matrix product over a flattened picture is a convolution whose window is the picture.
+"""A matrix product over a flattened feature map is a convolution whose window is the feature map.
 
     MatMul(Move [N, C, H, W] -> [N, C·H·W], w [C·H·W, K])
         ->  Move [N, K, 1, 1] -> [N, K] of Conv2d(x, w [K, C, H, W])
 
-so that a picture stored channels last need not be transposed first (VGG's first Gemm). Must not
-touch: 1x1 pictures (their flattening is free), weights that are not constants, dims that are not
+so that a feature map stored channels last need not be transposed first (VGG's first Gemm). Must not
+touch: 1x1 feature maps (their flattening is free), weights that are not constants, dims that are
+    not
 known, epilogue operands other than constants per channel.
 """
 
@@ -24,29 +25,29 @@ __all__ = ["PASS"]
 
 
 @dataclass(frozen=True, slots=True)
-class _Match:
+class _FlattenMatch:
     product: Node
-    picture: Value
+    image: Value
     window: tuple[int, int, int]
 
 
-def match(editor: Editor, node: Node) -> _Match | None:
-    """A matrix product over a flattened picture of more than one pixel."""
+def match(editor: Editor, node: Node) -> _FlattenMatch | None:
+    """A matrix product over a flattened feature map of more than one pixel."""
     if not isinstance(node.op, MatMul) or node.op.transpose_a:
         return None
     move = editor.producer(node.inputs[0])
     if move is None or not isinstance(move.op, Move) or not is_view(move.op.map):
         return None
-    picture = move.inputs[0]
-    if picture.rank != 4 or move.output.rank != 2 or picture.shape[0] != move.output.shape[0]:
+    image = move.inputs[0]
+    if image.rank != 4 or move.output.rank != 2 or image.shape[0] != move.output.shape[0]:
         return None
-    c, h, w = picture.shape[1:]
+    c, h, w = image.shape[1:]
     if not (isinstance(c, int) and isinstance(h, int) and isinstance(w, int)) or h * w == 1:
         return None
-    return _Match(node, picture, (c, h, w))
+    return _FlattenMatch(node, image, (c, h, w))
 
 
-def refuse(editor: Editor, found: _Match) -> str | None:
+def refuse(editor: Editor, found: _FlattenMatch) -> str | None:
     """See the cases above."""
     weights = found.product.inputs[1]
     if editor.constant(weights) is None:
@@ -62,7 +63,7 @@ def refuse(editor: Editor, found: _Match) -> str | None:
     return None
 
 
-def rewrite(editor: Editor, found: _Match) -> None:
+def rewrite(editor: Editor, found: _FlattenMatch) -> None:
     """A convolution, and the free movement of its one pixel."""
     product, op = found.product, found.product.op
     assert isinstance(op, MatMul)
@@ -72,7 +73,7 @@ def rewrite(editor: Editor, found: _Match) -> None:
     weights = editor.add_constant(rows.reshape(-1, *found.window), product.inputs[1].name)
     operands = [_as_bias(editor, value) for value in epilogue_operands(product)]
     convolution = Conv2d(epilogue=op.epilogue)
-    pixel = editor.emit(product, convolution, (found.picture, weights, *operands))
+    pixel = editor.emit(product, convolution, (found.image, weights, *operands))
     back = reshape(pixel.shape, product.output.shape)
     assert back is not None
     editor.replace(product, Move(back), (pixel,))

@@ -3,7 +3,7 @@
     op(c1, c2, …)  ->  constant        when every operand is a constant
 
 Must not touch nodes whose result is much larger than their operands (an Expand of one number to a
-picture is cheaper to repeat than to store), or takes long to compute with NumPy.
+feature map is cheaper to repeat than to store), or takes long to compute with NumPy.
 """
 
 from __future__ import annotations

@@ -25,14 +25,14 @@ _SMALLEST, _LARGEST = 2.0**-16, 2.0**16
 
 
 @dataclass(frozen=True, slots=True)
-class _Match:
+class _FactorMatch:
     product: Node
     position: int
     pointwise: Node
     factor: float
 
 
-def match(editor: Editor, node: Node) -> _Match | None:
+def match(editor: Editor, node: Node) -> _FactorMatch | None:
     """A matrix product with an operand that a Pointwise multiplies with a number."""
     if not isinstance(node.op, MatMul):
         return None
@@ -44,11 +44,11 @@ def match(editor: Editor, node: Node) -> _Match | None:
         if expr.op in ("mul", "div") and expr.args[0] == e.IDENTITY and expr.args[1].op == "const":
             value = expr.args[1].value
             factor = value if expr.op == "mul" or not value else 1 / value
-            return _Match(node, position, maker, factor)
+            return _FactorMatch(node, position, maker, factor)
     return None
 
 
-def refuse(editor: Editor, found: _Match) -> str | None:
+def refuse(editor: Editor, found: _FactorMatch) -> str | None:
     """See the cases above."""
     source, scaled = found.pointwise.inputs[0], found.pointwise.output
     if not editor.single_use(scaled) or found.product.inputs.count(scaled) > 1:
@@ -61,7 +61,7 @@ def refuse(editor: Editor, found: _Match) -> str | None:
     return None
 
 
-def rewrite(editor: Editor, found: _Match) -> None:
+def rewrite(editor: Editor, found: _FactorMatch) -> None:
     """Scale the sums."""
     product = found.product
     assert isinstance(product.op, MatMul)

@@ -21,29 +21,29 @@ __all__ = ["PASS"]
 
 
 @dataclass(frozen=True, slots=True)
-class _Match:
+class _PaddingMatch:
     pad: Node
     window: Node
 
 
-def match(editor: Editor, node: Node) -> _Match | None:
-    """A window operator over a padded picture."""
+def match(editor: Editor, node: Node) -> _PaddingMatch | None:
+    """A window operator over a padded feature map."""
     pad = editor.producer(node.inputs[0]) if isinstance(node.op, Conv2d | Pool2d) else None
-    return _Match(pad, node) if pad is not None and isinstance(pad.op, Pad) else None
+    return _PaddingMatch(pad, node) if pad is not None and isinstance(pad.op, Pad) else None
 
 
-def refuse(editor: Editor, found: _Match) -> str | None:
+def refuse(editor: Editor, found: _PaddingMatch) -> str | None:
     """See the cases above."""
     pad, op = found.pad.op, found.window.op
     assert isinstance(pad, Pad)
     if pad.mode != "constant" or pad.value != 0:
         return f"the padding is not zero but {pad.mode} {pad.value:g}"
     if pad.pads[:2] != ((0, 0), (0, 0)):
-        return "the padding is not around the picture"
+        return "the padding is not around the feature map"
     if not all(isinstance(p, int) for pair in pad.pads for p in pair):
         return "the padding is not known yet"
     if not editor.single_use(found.pad.output):
-        return "the padded picture is also read elsewhere"
+        return "the padded feature map is also read elsewhere"
     if isinstance(op, Pool2d):
         return _refuse_pool(op, _total(found))
     if isinstance(op, Conv2d) and op.prologue != IDENTITY:
@@ -63,7 +63,7 @@ def _refuse_pool(op: Pool2d, padding: tuple[int, int, int, int]) -> str | None:
     return None
 
 
-def _total(found: _Match) -> tuple[int, int, int, int]:
+def _total(found: _PaddingMatch) -> tuple[int, int, int, int]:
     pad, op = found.pad.op, found.window.op
     assert isinstance(pad, Pad)
     assert isinstance(op, Conv2d | Pool2d)
@@ -76,8 +76,8 @@ def _total(found: _Match) -> tuple[int, int, int, int]:
     return t, le, b, r
 
 
-def rewrite(editor: Editor, found: _Match) -> None:
-    """Read the picture without the padding."""
+def rewrite(editor: Editor, found: _PaddingMatch) -> None:
+    """Read the feature map without the padding."""
     op, padding = found.window.op, _total(found)
     inputs = (found.pad.inputs[0], *found.window.inputs[1:])
     if isinstance(op, Pool2d):

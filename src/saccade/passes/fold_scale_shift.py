@@ -36,7 +36,7 @@ _BIAS = e.apply("add", e.arg(0), e.arg(1))
 
 
 @dataclass(frozen=True, slots=True)
-class _Match:
+class _ScaleShiftMatch:
     """A product with weights, and `scale · + shift` in front of or behind it."""
 
     product: Node
@@ -72,7 +72,7 @@ def _vectors(
     return found
 
 
-def match_behind(editor: Editor, node: Node) -> _Match | None:
+def match_behind(editor: Editor, node: Node) -> _ScaleShiftMatch | None:
     """A Pointwise that scales and shifts the channels of a product."""
     if not isinstance(node.op, Pointwise):
         return None
@@ -81,11 +81,11 @@ def match_behind(editor: Editor, node: Node) -> _Match | None:
         if product is not None and isinstance(product.op, _Weighted):
             found = _scale_shift(editor, node, value, channel_axis(product.op, value.rank))
             if found is not None:
-                return _Match(product, node, *found)
+                return _ScaleShiftMatch(product, node, *found)
     return None
 
 
-def refuse_behind(editor: Editor, found: _Match) -> str | None:
+def refuse_behind(editor: Editor, found: _ScaleShiftMatch) -> str | None:
     """See the cases above."""
     product = found.product
     if not editor.single_use(product.output):
@@ -114,7 +114,7 @@ def _own_affine(editor: Editor, product: Node) -> tuple[Array, Array] | None:
     return affine(product.op.epilogue, 0, known)
 
 
-def rewrite_behind(editor: Editor, found: _Match) -> None:
+def rewrite_behind(editor: Editor, found: _ScaleShiftMatch) -> None:
     """Scale the weights and the bias."""
     product = found.product
     own = _own_affine(editor, product)
@@ -174,8 +174,8 @@ def _bias_constant(editor: Editor, product: Node, bias: Array, result: Value) ->
     return editor.add_constant(array, f"{result.name}.bias")
 
 
-def match_front(editor: Editor, node: Node) -> _Match | None:
-    """A convolution of a picture whose channels a Pointwise scales and shifts."""
+def match_front(editor: Editor, node: Node) -> _ScaleShiftMatch | None:
+    """A convolution of a feature map whose channels a Pointwise scales and shifts."""
     if not isinstance(node.op, Conv2d):
         return None
     pointwise = editor.producer(node.inputs[0])
@@ -185,14 +185,14 @@ def match_front(editor: Editor, node: Node) -> _Match | None:
     if len(varying) != 1:
         return None
     found = _scale_shift(editor, pointwise, varying[0], 1)
-    return None if found is None else _Match(node, pointwise, *found)
+    return None if found is None else _ScaleShiftMatch(node, pointwise, *found)
 
 
-def refuse_front(editor: Editor, found: _Match) -> str | None:
+def refuse_front(editor: Editor, found: _ScaleShiftMatch) -> str | None:
     """See the cases above."""
     for reader in editor.readers(found.pointwise.output):
         if not isinstance(reader.op, Conv2d) or reader.inputs.count(found.pointwise.output) > 1:
-            return "the scaled picture is also read by others than convolutions"
+            return "the scaled feature map is also read by others than convolutions"
         if editor.constant(reader.inputs[1]) is None:
             return "the weights are not constant"
         if found.shift.any() and any(reader.op.padding):
@@ -200,13 +200,13 @@ def refuse_front(editor: Editor, found: _Match) -> str | None:
         if reader.op.prologue != e.IDENTITY:
             return "the convolution has a prologue"
     if editor.is_output(found.pointwise.output):
-        return "the scaled picture is an output of the graph"
+        return "the scaled feature map is an output of the graph"
     if not (np.isfinite(found.scale).all() and np.isfinite(found.shift).all()):
         return "a scale or a shift is not finite"
     return None
 
 
-def rewrite_front(editor: Editor, found: _Match) -> None:
+def rewrite_front(editor: Editor, found: _ScaleShiftMatch) -> None:
     """Scale the weights per input channel; the shift becomes a bias under the epilogue."""
     product = found.product
     op, value = product.op, product.inputs[1]

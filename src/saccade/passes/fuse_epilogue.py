@@ -2,10 +2,10 @@
 
     Pointwise f(y, c…),  y = op(x…) with epilogue g   ->   op(x…) with epilogue f∘g
 
-Biases, activations, residual sums, gates per picture and channel. Of two operators that could
+Biases, activations, residual sums, gates per image and channel. Of two operators that could
 take a Pointwise, the later one does: then nothing moves. Must not touch: results that others read
 or that the caller gets; a Pointwise that broadcasts its operand to a larger shape or changes the
-element type; operands that are neither a number per channel, nor per picture and channel, nor the
+element type; operands that are neither a number per channel, nor per image and channel, nor the
 size of the result; convolutions with a store map; pooling, reductions and Resize when the
 Pointwise reads another tensor; epilogues longer than a bound.
 """
@@ -35,22 +35,22 @@ _MOST_OPERANDS = 6
 
 
 @dataclass(frozen=True, slots=True)
-class _Match:
+class _EpilogueMatch:
     pointwise: Node
     makers: Sequence[Node]
 
 
-def match(editor: Editor, node: Node) -> _Match | None:
+def match(editor: Editor, node: Node) -> _EpilogueMatch | None:
     """A Pointwise, and the operators behind its operands, the latest first."""
     if not isinstance(node.op, Pointwise):
         return None
     found = (editor.producer(value) for value in node.inputs)
     makers = [maker for maker in found if maker is not None and isinstance(maker.op, Fusible)]
     makers.sort(key=cmp_to_key(lambda a, b: 1 if editor.before(a, b) else -1))
-    return _Match(node, makers) if makers else None
+    return _EpilogueMatch(node, makers) if makers else None
 
 
-def refuse(editor: Editor, found: _Match) -> str | None:
+def refuse(editor: Editor, found: _EpilogueMatch) -> str | None:
     """The last reason, if none of the operators takes the Pointwise."""
     reason = None
     for maker in found.makers:
@@ -98,7 +98,7 @@ def _refuse_operands(pointwise: Node, maker: Node) -> str | None:
 
 
 def _fits(operand: Value, result: Value, channel: int) -> bool:
-    """Whether the operand varies along all axes, none, the channels, or pictures and channels."""
+    """Whether the operand varies along all axes, none, the channels, or images and channels."""
     lead = result.rank - operand.rank
     varies = {lead + at for at, size in enumerate(operand.shape) if size != 1}
     every = {at for at, size in enumerate(result.shape) if size != 1}
@@ -106,7 +106,7 @@ def _fits(operand: Value, result: Value, channel: int) -> bool:
     return varies in allowed
 
 
-def rewrite(editor: Editor, found: _Match) -> None:
+def rewrite(editor: Editor, found: _EpilogueMatch) -> None:
     """Compute the Pointwise where the result is still in registers."""
     pointwise = found.pointwise
     maker = next(m for m in found.makers if _refuse(editor, pointwise, m) is None)

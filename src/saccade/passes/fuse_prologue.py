@@ -2,7 +2,7 @@
 
     Conv2d(f(x, c…))  ->  Conv2d(x, c…) with prologue f
 
-DenseNet's BN-ReLU, and the gate of squeeze-and-excite: c is a number per channel, or per picture
+DenseNet's BN-ReLU, and the gate of squeeze-and-excite: c is a number per channel, or per image
 and channel. Must not touch: windows larger than 1x1 (every element would be computed for every
 tap), padding (which must stay 0), groups, a Pointwise that anyone else needs, and operands of
 other shapes.
@@ -22,20 +22,20 @@ __all__ = ["PASS"]
 
 
 @dataclass(frozen=True, slots=True)
-class _Match:
+class _PrologueMatch:
     convolution: Node
     pointwise: Node
 
 
-def match(editor: Editor, node: Node) -> _Match | None:
+def match(editor: Editor, node: Node) -> _PrologueMatch | None:
     """A convolution of what a Pointwise gives."""
     maker = editor.producer(node.inputs[0]) if isinstance(node.op, Conv2d) else None
     if maker is None or not isinstance(maker.op, Pointwise):
         return None
-    return _Match(node, maker)
+    return _PrologueMatch(node, maker)
 
 
-def refuse(editor: Editor, found: _Match) -> str | None:
+def refuse(editor: Editor, found: _PrologueMatch) -> str | None:
     """See the cases above; every reader must take the Pointwise, or it is computed anyway."""
     value = found.pointwise.output
     if editor.is_output(value):
@@ -67,14 +67,14 @@ def _refuse_reader(reader: Node, value: Value) -> str | None:
 
 
 def _refuse_operands(editor: Editor, pointwise: Node) -> str | None:
-    picture = _picture(editor, pointwise)
-    if picture is None:
-        return "no single operand is the picture"
-    n, c = picture.shape[:2]
+    image = _image(editor, pointwise)
+    if image is None:
+        return "no single operand is the feature map"
+    n, c = image.shape[:2]
     for value in pointwise.inputs:
-        if value is picture:
+        if value is image:
             continue
-        if value.dtype is not picture.dtype:
+        if value.dtype is not image.dtype:
             return f"%{value.name} has another element type"
         if value.rank != 4 and editor.constant(value) is None:
             return f"%{value.name} has {value.rank} axes"
@@ -84,21 +84,21 @@ def _refuse_operands(editor: Editor, pointwise: Node) -> str | None:
     return None
 
 
-def _picture(editor: Editor, pointwise: Node) -> Value | None:
+def _image(editor: Editor, pointwise: Node) -> Value | None:
     """The operand that the convolution would load."""
     result = pointwise.output
     tensors = [v for v in pointwise.inputs if editor.constant(v) is None and v.type == result.type]
     return tensors[0] if len(tensors) == 1 else None
 
 
-def rewrite(editor: Editor, found: _Match) -> None:
-    """Load the picture itself."""
+def rewrite(editor: Editor, found: _PrologueMatch) -> None:
+    """Load the feature map itself."""
     pointwise, convolution = found.pointwise, found.convolution
-    picture = _picture(editor, pointwise)
-    assert picture is not None
+    image = _image(editor, pointwise)
+    assert image is not None
     assert isinstance(pointwise.op, Pointwise)
     assert isinstance(convolution.op, Conv2d)
-    operands = [value for value in pointwise.inputs if value is not picture]
+    operands = [value for value in pointwise.inputs if value is not image]
     places = {value: i for i, value in enumerate(operands, start=1)}
     put = {i: e.arg(places.get(value, 0)) for i, value in enumerate(pointwise.inputs)}
     op = replace(
@@ -106,7 +106,7 @@ def rewrite(editor: Editor, found: _Match) -> None:
         prologue=e.substitute(pointwise.op.expr, put),
         n_prologue=len(operands),
     )
-    inputs = (picture, convolution.inputs[1], *(_with_axes(editor, value) for value in operands))
+    inputs = (image, convolution.inputs[1], *(_with_axes(editor, value) for value in operands))
     editor.replace(convolution, op, (*inputs, *convolution.inputs[2:]))
 
 

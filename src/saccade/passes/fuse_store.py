@@ -34,7 +34,7 @@ __all__ = ["PASS"]
 
 
 @dataclass(frozen=True, slots=True)
-class _Stored:
+class _StoreMatch:
     """A movement, the convolution that shall do it, and the operands that the store needs."""
 
     move: Node
@@ -43,16 +43,16 @@ class _Stored:
     others: tuple[Value, ...] = ()
 
 
-def match_depth_to_space(editor: Editor, node: Node) -> _Stored | None:
+def match_depth_to_space(editor: Editor, node: Node) -> _StoreMatch | None:
     """Depth to space behind a convolution."""
     maker = editor.producer(node.inputs[0]) if isinstance(node.op, Move) else None
     if maker is None or not isinstance(maker.op, Conv2d) or not isinstance(node.op, Move):
         return None
     store = as_depth_to_space(node.op.map)
-    return None if store is None else _Stored(node, maker, store)
+    return None if store is None else _StoreMatch(node, maker, store)
 
 
-def refuse_store(editor: Editor, found: _Stored) -> str | None:
+def refuse_store(editor: Editor, found: _StoreMatch) -> str | None:
     """Results that are needed where they are, and convolutions that store elsewhere already."""
     assert isinstance(found.convolution.op, Conv2d)
     if not editor.single_use(found.convolution.output):
@@ -62,7 +62,7 @@ def refuse_store(editor: Editor, found: _Stored) -> str | None:
     return None
 
 
-def rewrite_store(editor: Editor, found: _Stored) -> None:
+def rewrite_store(editor: Editor, found: _StoreMatch) -> None:
     """Store where the movement would have put it."""
     assert isinstance(found.convolution.op, Conv2d)
     op = replace(found.convolution.op, store=found.store)
@@ -133,7 +133,7 @@ def _before_store(editor: Editor, value: Value, store: DepthToSpaceStore) -> Val
     return editor.add_constant(flat.reshape(1, -1, 1, 1), value.name)
 
 
-def match_shuffle(editor: Editor, node: Node) -> _Stored | None:
+def match_shuffle(editor: Editor, node: Node) -> _StoreMatch | None:
     """A channel shuffle of a Concat, one part of which is a convolution's."""
     concat = editor.producer(node.inputs[0]) if isinstance(node.op, Move) else None
     if concat is None or concat.op != Concat(1) or not isinstance(node.op, Move):
@@ -151,10 +151,10 @@ def match_shuffle(editor: Editor, node: Node) -> _Stored | None:
         return None
     position = concat.inputs.index(best.output)
     others = tuple(value for value in concat.inputs if value is not best.output)
-    return _Stored(node, best, InterleaveStore(len(concat.inputs), position), others)
+    return _StoreMatch(node, best, InterleaveStore(len(concat.inputs), position), others)
 
 
-def refuse_shuffle(editor: Editor, found: _Stored) -> str | None:
+def refuse_shuffle(editor: Editor, found: _StoreMatch) -> str | None:
     """See the cases above."""
     concat = editor.producer(found.move.inputs[0])
     assert concat is not None

@@ -7,7 +7,7 @@ Zero times infinity is NaN, and so it matters whether a tap in the padding is a 
 that it is, kernels choose what is faster for a tile, and tiles depend on the team. Padding that is
 written out leaves no choice. Last of all, as weights are folded until then. Must not touch: finite
 weights, in bfloat16 too; weights that are not known; one tap without padding, which meets no zeros
-but the picture's own.
+but the feature map's own.
 """
 
 from __future__ import annotations

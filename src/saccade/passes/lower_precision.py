@@ -20,7 +20,7 @@ from saccade.opdefs import (
     ArgReduce,
     Concat,
     CumSum,
-    DeformConv2d,
+    DeformConv,
     Gather,
     GatherNd,
     Move,
@@ -84,7 +84,7 @@ def _wanted_by(editor: Editor, reader: Node, value: Value) -> str | None:
         return "a small error decides which boxes stay"
     if isinstance(reader.op, CumSum):
         return "errors add up in running sums"
-    if isinstance(reader.op, DeformConv2d) and value is reader.inputs[2]:
+    if isinstance(reader.op, DeformConv) and value is reader.inputs[2]:
         return "a small error moves samples"
     if isinstance(reader.op, (RoiAlign, RoiPool)) and value is reader.inputs[1]:
         return "a small error moves boxes"

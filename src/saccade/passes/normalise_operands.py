@@ -24,12 +24,12 @@ _EXACT = 1 << 53
 
 
 @dataclass(frozen=True, slots=True)
-class _Match:
+class _LiteralMatch:
     node: Node
     literals: dict[Value, float]
 
 
-def match(editor: Editor, node: Node) -> _Match | None:
+def match(editor: Editor, node: Node) -> _LiteralMatch | None:
     """A Pointwise with a number or a repeated tensor among its operands."""
     if not isinstance(node.op, Pointwise):
         return None
@@ -38,7 +38,7 @@ def match(editor: Editor, node: Node) -> _Match | None:
         if (array := editor.constant(value)) is not None and _is_number(array)
     }  # fmt: skip
     repeated = len(set(node.inputs)) < len(node.inputs)
-    return _Match(node, literals) if literals or repeated else None
+    return _LiteralMatch(node, literals) if literals or repeated else None
 
 
 def _is_number(array: Array) -> bool:
@@ -47,7 +47,7 @@ def _is_number(array: Array) -> bool:
     return array.dtype.kind == "f" or abs(int(array.reshape(()))) < _EXACT
 
 
-def refuse(_editor: Editor, found: _Match) -> str | None:
+def refuse(_editor: Editor, found: _LiteralMatch) -> str | None:
     """Operands that are needed for the type of the result."""
     node = found.node
     rest = [value for value in node.inputs if value not in found.literals]
@@ -60,13 +60,13 @@ def refuse(_editor: Editor, found: _Match) -> str | None:
     return None
 
 
-def rewrite(editor: Editor, found: _Match) -> None:
+def rewrite(editor: Editor, found: _LiteralMatch) -> None:
     """Write the numbers into the expression."""
     op, inputs = _normal(found)
     editor.replace(found.node, op, inputs)
 
 
-def _normal(found: _Match) -> tuple[Pointwise, tuple[Value, ...]]:
+def _normal(found: _LiteralMatch) -> tuple[Pointwise, tuple[Value, ...]]:
     assert isinstance(found.node.op, Pointwise)
     places: dict[Value, int] = {}
     put: dict[int, Expr] = {}

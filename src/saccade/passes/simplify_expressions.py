@@ -256,12 +256,12 @@ _RULES: dict[str, tuple[Callable[[Args], Expr | None], ...]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class _Match:
+class _ExpressionMatch:
     node: Node
     op: Op
 
 
-def match(_editor: Editor, node: Node) -> _Match | None:
+def match(_editor: Editor, node: Node) -> _ExpressionMatch | None:
     """An operator with an expression that has a shorter form."""
     op = node.op
     shorter = op
@@ -271,17 +271,17 @@ def match(_editor: Editor, node: Node) -> _Match | None:
         shorter = replace(op, epilogue=simplify(op.epilogue))
     if isinstance(shorter, Conv2d) and shorter.prologue != e.IDENTITY:
         shorter = replace(shorter, prologue=simplify(shorter.prologue))
-    return _Match(node, shorter) if shorter != op else None
+    return _ExpressionMatch(node, shorter) if shorter != op else None
 
 
-def refuse(_editor: Editor, found: _Match) -> str | None:
+def refuse(_editor: Editor, found: _ExpressionMatch) -> str | None:
     """Arithmetic that is not in one floating-point type."""
     if not all(value.dtype.is_float for value in (*found.node.inputs, *found.node.outputs)):
         return "the arithmetic is not floating point throughout"
     return None
 
 
-def rewrite(editor: Editor, found: _Match) -> None:
+def rewrite(editor: Editor, found: _ExpressionMatch) -> None:
     """The same operands, the shorter expression."""
     editor.replace(found.node, found.op, found.node.inputs)
 

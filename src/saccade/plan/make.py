@@ -12,9 +12,9 @@ from saccade.ir.counts import multiple_of
 from saccade.ir.dim import evaluate
 from saccade.kernels.base import Packing, Temp, View
 from saccade.kernels.bind import Binder
-from saccade.layout import BufferKind, Laid, LaidStep, Stored
+from saccade.layout import BufferKind, GraphLayout, StepLayout, Stored
 from saccade.limits import Deadline, Limits
-from saccade.plan.offsets import Block, assign_offsets, live_bytes
+from saccade.plan.offsets import LiveBlock, assign_offsets, live_bytes
 from saccade.plan.types import Constant, Cut, Plan, Port, Ref, Slot, Step
 
 __all__ = ["make"]
@@ -25,7 +25,7 @@ _ADDRESSES = 1 << 47
 
 def make(
     graph: Graph,
-    laid: Laid,
+    laid: GraphLayout,
     sizes: Mapping[str, int],
     threads: int,
     isa: str,
@@ -103,7 +103,7 @@ def _ports(names: Sequence[str], views: Sequence[View]) -> tuple[Port, ...]:
 @dataclass
 class _Planner:
     graph: Graph
-    laid: Laid
+    laid: GraphLayout
     binder: Binder
     spans: dict[int, tuple[int, int]] = field(default_factory=dict)
     root: dict[int, int] = field(default_factory=dict)
@@ -150,7 +150,7 @@ class _Planner:
             and self.spans[result][0] == i
         )
 
-    def _read_twice(self, step: LaidStep, operand: int) -> bool:
+    def _read_twice(self, step: StepLayout, operand: int) -> bool:
         """Whether another operand has the same memory: it may be read after it is overwritten."""
         kept = self._find(step.inputs[operand].buffer)
         others = (s for i, s in enumerate(step.inputs) if i != operand)
@@ -159,20 +159,20 @@ class _Planner:
     def offsets(self, deadline: Deadline) -> tuple[int, int]:
         """Place buffers, temporaries and scratch; the arena's size and the live bytes of them."""
         keys: list[int | tuple[int, object]] = []
-        blocks: list[Block] = []
+        blocks: list[LiveBlock] = []
         key: object
         for buffer, (first, last) in self.spans.items():
             if buffer not in self.root:
                 keys.append(buffer)
-                blocks.append(Block(self.laid.buffers[buffer].nbytes, first, last))
+                blocks.append(LiveBlock(self.laid.buffers[buffer].nbytes, first, last))
         for i, step in enumerate(self.laid.steps):
             needed = self.binder.workspace(step.launches)
             for key, nbytes in needed.temps.items():
                 keys.append((i, key))
-                blocks.append(Block(nbytes, i, i))
+                blocks.append(LiveBlock(nbytes, i, i))
             if needed.scratch:
                 keys.append((i, "scratch"))
-                blocks.append(Block(needed.scratch, i, i))
+                blocks.append(LiveBlock(needed.scratch, i, i))
         blocks = [block.aligned(self.laid.alignment) for block in blocks]
         live = live_bytes(blocks)
         placed, size = assign_offsets(blocks, deadline)
@@ -183,9 +183,9 @@ class _Planner:
                 self.extra[key] = offset
         return size, live
 
-    def step(self, i: int, step: LaidStep) -> Step:
+    def step(self, i: int, step: StepLayout) -> Step:
         """One step with every operand resolved."""
-        places = _Places(self, i, step)
+        places = _StepMemory(self, i, step)
         phases = [self.binder.phase(launch, places) for launch in step.launches]
         kernel, measured = step.choice.kernel, step.choice.measured
         return Step(
@@ -202,7 +202,7 @@ class _Planner:
             step.least_flops,
         )
 
-    def packed(self, step: LaidStep, packing: Packing) -> Ref:
+    def packed(self, step: StepLayout, packing: Packing) -> Ref:
         """A packed constant of a step."""
         names = tuple(self._constant_name(step.inputs[n]) for n in packing.inputs)
         return self._constant(names, packing, packing.nbytes)
@@ -246,12 +246,12 @@ class _Planner:
         )
 
 
-class _Places(NamedTuple):
+class _StepMemory(NamedTuple):
     """Memory of one step: of the arena, of the caller, of constants."""
 
     planner: _Planner
     number: int
-    step: LaidStep
+    step: StepLayout
 
     def input(self, index: int) -> Ref:
         return self.planner.stored(self.step.inputs[index])

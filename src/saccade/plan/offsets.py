@@ -13,25 +13,25 @@ from dataclasses import dataclass
 
 from saccade.limits import Deadline
 
-__all__ = ["Block", "assign_offsets", "live_bytes"]
+__all__ = ["LiveBlock", "assign_offsets", "live_bytes"]
 
 _NEAR = 1.02  # of the least possible size: no other order can do much better
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class LiveBlock:
     """Bytes needed from step `first` to step `last`, both included."""
 
     nbytes: int
     first: int
     last: int
 
-    def aligned(self, alignment: int) -> Block:
+    def aligned(self, alignment: int) -> LiveBlock:
         """With its size rounded up to a multiple, so that whatever comes behind it is aligned."""
-        return Block(-(-self.nbytes // alignment) * alignment, self.first, self.last)
+        return LiveBlock(-(-self.nbytes // alignment) * alignment, self.first, self.last)
 
 
-def live_bytes(blocks: Sequence[Block]) -> int:
+def live_bytes(blocks: Sequence[LiveBlock]) -> int:
     """The largest sum of bytes that are live at once."""
     changes: dict[int, int] = {}
     for block in blocks:
@@ -44,7 +44,7 @@ def live_bytes(blocks: Sequence[Block]) -> int:
     return peak
 
 
-_ORDERS: tuple[Callable[[Block], tuple[int, ...]], ...] = (
+_ORDERS: tuple[Callable[[LiveBlock], tuple[int, ...]], ...] = (
     lambda b: (-b.nbytes, b.first),
     lambda b: (-b.nbytes * (b.last - b.first + 1), b.first),
     lambda b: (b.first, -b.nbytes),
@@ -53,7 +53,7 @@ _ORDERS: tuple[Callable[[Block], tuple[int, ...]], ...] = (
 
 
 def assign_offsets(
-    blocks: Sequence[Block], deadline: Deadline | None = None
+    blocks: Sequence[LiveBlock], deadline: Deadline | None = None
 ) -> tuple[list[int], int]:
     """Offset of each block, and the size of the arena.
 
@@ -77,7 +77,7 @@ def assign_offsets(
 
 
 def _place(
-    blocks: Sequence[Block], order: Sequence[int], deadline: Deadline | None
+    blocks: Sequence[LiveBlock], order: Sequence[int], deadline: Deadline | None
 ) -> tuple[list[int], int]:
     offsets = [0] * len(blocks)
     placed: list[tuple[int, int, int, int]] = []  # start, end, first, last; sorted by start
@@ -98,12 +98,12 @@ def _place(
 
 
 def _best_gap(placed: list[tuple[int, int, int, int]], need: int, first: int, last: int) -> int:
-    best, best_room, cursor = -1, 0, 0
+    best, best_gap, cursor = -1, 0, 0
     for start, end, begin, finish in placed:
         if finish < first or begin > last:
             continue
-        room = start - cursor
-        if room >= need and (best < 0 or room < best_room):
-            best, best_room = cursor, room
+        gap = start - cursor
+        if gap >= need and (best < 0 or gap < best_gap):
+            best, best_gap = cursor, gap
         cursor = max(cursor, end)
     return best if best >= 0 else cursor

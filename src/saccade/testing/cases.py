@@ -15,13 +15,13 @@ from saccade.ir import Array, DType, Op, TensorType, storage
 from saccade.kernels.base import View
 from saccade.kernels.cases.base import (
     Case,
-    Corners,
+    CaseStorage,
+    CornerBoxes,
     Given,
     Normal,
     Operand,
     Result,
     ResultOf,
-    Storage,
     Whole,
 )
 from saccade.testing.kernels import nhwc_view, row_major
@@ -68,7 +68,7 @@ def _stored(computed: DType, wanted: DType | None) -> DType:
     return wanted or computed
 
 
-def _view(dtype: DType, shape: tuple[int, ...], how: Storage) -> View:
+def _view(dtype: DType, shape: tuple[int, ...], how: CaseStorage) -> View:
     if how.strides is not None:
         return View(dtype, shape, how.strides)
     if how.channels_last:
@@ -93,7 +93,7 @@ def _values(operand: Operand, before: Sequence[Array], rng: np.random.Generator)
         case Whole():
             low = max(values.low, 0) if operand.dtype.numpy.kind == "u" else values.low
             return np.asarray(rng.integers(low, values.high + 1, shape) * values.step)
-        case Corners():
+        case CornerBoxes():
             first = rng.integers(0, values.room, (*shape[:-1], 2))
             return np.concatenate([first, first + rng.integers(0, values.side, first.shape)], -1)
         case Given():

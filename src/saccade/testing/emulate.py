@@ -20,7 +20,7 @@ import numpy as np
 
 from saccade.ir import Array
 
-__all__ = ["Job", "available", "missing", "play"]
+__all__ = ["EmulatedRun", "available", "missing", "play"]
 
 _TOOLS = "aarch64-linux-gnu-"
 _MACHINE = "qemu-aarch64"
@@ -94,7 +94,7 @@ SECTIONS {
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class EmulatedRun:
     """What is played.
 
     Attributes:
@@ -121,7 +121,7 @@ def missing() -> tuple[str, ...]:
     return tuple(command for command in needed if shutil.which(command) is None)
 
 
-def play(job: Job) -> tuple[int, tuple[int, int, int]]:
+def play(job: EmulatedRun) -> tuple[int, tuple[int, int, int]]:
     """Play a job; its memory is changed in place.
 
     Returns:

@@ -16,7 +16,7 @@ import numpy as np
 
 from saccade.backends.cpu.codegen.calling import CONTEXT_WORDS, COUNTER_WORDS
 from saccade.backends.cpu.codegen.compile import object_code
-from saccade.backends.cpu.codegen.language import Kernel
+from saccade.backends.cpu.codegen.language import KernelBuilder
 from saccade.backends.cpu.codegen.parameters import Parameters
 from saccade.backends.cpu.runtime.linker import Linked, link
 from saccade.backends.cpu.target import Target, host_target
@@ -25,7 +25,7 @@ from saccade.ir import Array, DType, Op
 from saccade.kernels.base import In, Launch, Out, Packing, Temp, View
 from saccade.kernels.bind import Binder, Ref
 from saccade.kernels.cpu import packing
-from saccade.kernels.cpu.base import Call, CpuKernel, one_way
+from saccade.kernels.cpu.base import CpuCall, CpuKernel, single_variant
 from saccade.layout.views import row_major
 from saccade.locks import cached_property
 from saccade.testing import emulate
@@ -63,7 +63,7 @@ def compile_launch(
     kernel: CpuKernel, launch: Launch, target: Target, checked: bool
 ) -> tuple[bytes, Parameters, list[str]]:
     """Object code of one phase (symbol `kernel`), its parameters, the names of its accesses."""
-    builder = Kernel("kernel", target, checked=checked)
+    builder = KernelBuilder("kernel", target, checked=checked)
     kernel.emit(builder, launch.config)
     code = object_code(str(builder.finish()), target)
     return code, builder.parameters, builder.accesses
@@ -96,7 +96,9 @@ class Prepared:
         """
         order = tuple(order or range(threads))
         if self.emulated:
-            phase, fault = emulate.play(emulate.Job(self.codes, self.args, self.memory, order))
+            phase, fault = emulate.play(
+                emulate.EmulatedRun(self.codes, self.args, self.memory, order)
+            )
             self._raise(phase, fault)
             return
         for phase, (linked, args) in enumerate(zip(self._linked, self.args, strict=True)):
@@ -164,7 +166,7 @@ def prepare(
     views = tuple(inputs or (row_major(DType.of(a.dtype), a.shape) for a in arrays))
     target = isa if isinstance(isa, Target) else runnable_target(isa)
     known = tuple(constant or (False,) * len(views))
-    call = Call(op, views, tuple(outputs), known, target, threads, exact)
+    call = CpuCall(op, views, tuple(outputs), known, target, threads, exact)
     reason = kernel.supports(call)
     if reason is not None:
         raise ValueError(reason)
@@ -180,7 +182,7 @@ class _Placer:
     """Lays buffers out in one block of memory, guards between them."""
 
     def __init__(
-        self, kernel: CpuKernel, call: Call, arrays: Sequence[Array], checked: bool
+        self, kernel: CpuKernel, call: CpuCall, arrays: Sequence[Array], checked: bool
     ) -> None:
         self.kernel, self.call, self.arrays, self.checked = kernel, call, arrays, checked
         self.size = GUARD
@@ -263,9 +265,9 @@ class _Placer:
         return Ref(0, *span)
 
 
-def launched_as(kernel: CpuKernel, launch: Callable[[Call], tuple[Launch, ...]]) -> CpuKernel:
-    """The kernel with one way to do a call: for forced variants and planted mistakes."""
-    return replace(kernel, variants=one_way(launch, kernel.cost))
+def launched_as(kernel: CpuKernel, launch: Callable[[CpuCall], tuple[Launch, ...]]) -> CpuKernel:
+    """The kernel with one variant for a call: for forced variants and planted mistakes."""
+    return replace(kernel, variants=single_variant(launch, kernel.cost))
 
 
 def off_by(kernel: CpuKernel, name: str, by: int = 1, at: int = 0) -> CpuKernel:
@@ -274,7 +276,7 @@ def off_by(kernel: CpuKernel, name: str, by: int = 1, at: int = 0) -> CpuKernel:
     Of an array that is element number `at`.
     """
 
-    def wrong(call: Call) -> tuple[Launch, ...]:
+    def wrong(call: CpuCall) -> tuple[Launch, ...]:
         phases = kernel.launch(call)
         assert any(name in phase.integers for phase in phases), name
         return tuple(mistaken(p, name, by, at) if name in p.integers else p for p in phases)

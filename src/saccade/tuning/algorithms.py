@@ -8,7 +8,7 @@ The same format is kept by `tune`, written by `--export-algorithms` and read by
                   "variant": "0f3c...", "rank": 3, "micros": 81.2, "before": 97.0,
                   "config": [{...}]}]}
 
-A choice is for one call (operator, storage, target, threads) and one way to do it, named by
+A choice is for one call (operator, storage, target, threads) and one variant, named by
 `variant`; `step`, `micros` and `config` are for people, `rank` says where to look first.
 """
 
@@ -20,7 +20,7 @@ from dataclasses import asdict, dataclass, fields
 
 from saccade.errors import OptionError
 
-__all__ = ["Algorithms", "Entry"]
+__all__ = ["Algorithms", "TunedCall"]
 
 _VERSION = 1  # of the format; no other is read
 _TEXT = ("step", "call", "kernel", "variant")
@@ -29,8 +29,8 @@ _LONGEST = 1e12  # microseconds, more than ten days: no time of a call
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
-    """The way to do one call.
+class TunedCall:
+    """The variant for one call.
 
     Attributes:
         step: The (first) step that makes the call.
@@ -58,7 +58,7 @@ class Algorithms:
     """Choices, and the machine that they were measured on."""
 
     machine: Mapping[str, str]
-    entries: tuple[Entry, ...]
+    entries: tuple[TunedCall, ...]
 
     def replaced(self, calls: Iterable[str], others: Algorithms) -> Algorithms:
         """With the entries of `others` in place of all entries for these calls."""
@@ -99,8 +99,8 @@ class Algorithms:
         return cls(machine, tuple(_entry(e, f"{name}, entry {i}") for i, e in enumerate(entries)))
 
 
-def _entry(record: object, name: str) -> Entry:
-    known = {f.name for f in fields(Entry)}
+def _entry(record: object, name: str) -> TunedCall:
+    known = {f.name for f in fields(TunedCall)}
     if not isinstance(record, dict) or set(record) != known:
         raise OptionError(f"{name} must have exactly {', '.join(sorted(known))}")
     for field in _TEXT:
@@ -116,4 +116,4 @@ def _entry(record: object, name: str) -> Entry:
     config = record["config"]
     if not isinstance(config, list) or not all(isinstance(c, dict) for c in config):
         raise OptionError(f"{name}: config is not a list of configs")
-    return Entry(**{**record, "config": tuple(config)})
+    return TunedCall(**{**record, "config": tuple(config)})

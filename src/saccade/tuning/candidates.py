@@ -1,4 +1,4 @@
-"""The ways to do a call that are worth measuring: the best of every kernel by its own estimate."""
+"""Variants for a call that are worth measuring: the best of every kernel by its own estimate."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from saccade.tuning.keys import variant_id
 if TYPE_CHECKING:
     from saccade.backend import Kernel
 
-__all__ = ["MOST", "Candidate", "candidates", "find"]
+__all__ = ["MOST", "TuningCandidate", "candidates", "find"]
 
 MOST = 16  # ways of a call that are measured
 WITHIN = 1.6  # times the best estimate
@@ -22,8 +22,8 @@ WITHIN_OTHERS = 2.5  # the same for the best of each kernel: kernels estimate le
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
-    """One way to do a call.
+class TuningCandidate:
+    """One variant for a call.
 
     Attributes:
         kernel: Whose.
@@ -45,8 +45,8 @@ class Candidate:
 
 def candidates(
     call: Call, kernels: Sequence[Kernel], *, most: int = MOST, within: float = WITHIN
-) -> tuple[Candidate, ...]:
-    """Ways to do a call, best estimate first; at most `most`, in which every kernel has its best.
+) -> tuple[TuningCandidate, ...]:
+    """Variants for a call, best estimate first; at most `most`, in which every kernel has its best.
 
     Args:
         call: What to do.
@@ -64,7 +64,7 @@ def candidates(
     chosen = sorted(heads, key=lambda entry: entry[0])[:most]
     chosen += islice((e for e in others if e[0] <= within * best), most - len(chosen))
     chosen.sort(key=lambda entry: entry[0])
-    found = (Candidate(kernel, i, v.micros, v.launches) for _, i, kernel, v in chosen)
+    found = (TuningCandidate(kernel, i, v.micros, v.launches) for _, i, kernel, v in chosen)
     return tuple({c.id: c for c in reversed(tuple(found))}.values())[::-1]
 
 

@@ -1,4 +1,4 @@
-"""Whether one way is faster than another, beyond the noise, by times taken in turns."""
+"""Whether one variant is faster than another, beyond the noise, by times taken in turns."""
 
 from __future__ import annotations
 

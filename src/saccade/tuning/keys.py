@@ -1,4 +1,4 @@
-"""Names of calls and of ways to do them, the same in every process, for files that people read."""
+"""Names of calls and of variants, the same in every process, for files that people read."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def _join(numbers: Sequence[int]) -> str:
 
 
 def variant_id(launches: Sequence[Launch]) -> str:
-    """A digest of everything that distinguishes one way to do a call from the others."""
+    """A digest of everything that distinguishes one variant for a call from the others."""
     return hashlib.sha256(repr(tuple(launches)).encode()).hexdigest()[:16]
 
 

@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING
 
 from saccade.ir import Array, Op
 from saccade.kernels.base import Call
-from saccade.layout import Laid, LaidStep
-from saccade.tuning.algorithms import Algorithms, Entry
-from saccade.tuning.candidates import MOST, Candidate, candidates, find
+from saccade.layout import GraphLayout, StepLayout
+from saccade.tuning.algorithms import Algorithms, TunedCall
+from saccade.tuning.candidates import MOST, TuningCandidate, candidates, find
 from saccade.tuning.judge import Verdict, judge
 from saccade.tuning.keys import call_key, config_record, variant_id
-from saccade.tuning.store import Measured, Store
+from saccade.tuning.store import Measured, TimingStore
 from saccade.tuning.types import Bench, Change, Outcome, Progress, Swaps
 
 if TYPE_CHECKING:
@@ -43,10 +43,10 @@ class _Question:
 
     key: str
     steps: list[int]
-    first: LaidStep
+    first: StepLayout
     untuned: str
-    queue: list[Candidate] = field(default_factory=list)
-    known: list[tuple[float, Candidate]] = field(default_factory=list)
+    queue: list[TuningCandidate] = field(default_factory=list)
+    known: list[tuple[float, TuningCandidate]] = field(default_factory=list)
 
     def take(self, times: Array) -> Array:
         """Microseconds [rounds] of one of its steps."""
@@ -70,10 +70,10 @@ class Search:
         report: Told how far it is.
     """
 
-    laid: Laid
+    laid: GraphLayout
     kernels: Callable[[Op], Sequence[Kernel]]
     bench: Bench
-    store: Store
+    store: TimingStore
     machine: Mapping[str, str]
     hints: Algorithms
     clock: Callable[[], float]
@@ -140,13 +140,13 @@ class Search:
                 question.known.append((known.ratio, candidate))
                 self._remembered += 1
 
-    def _hinted(self, question: _Question, call: Call) -> Iterator[Candidate]:
+    def _hinted(self, question: _Question, call: Call) -> Iterator[TuningCandidate]:
         for entry in self.hints.entries:
             kernel = next((k for k in self.kernels(call.op) if k.name == entry.kernel), None)
             if entry.call == question.key and kernel is not None and kernel.supports(call) is None:
                 found = find(kernel, call, entry.variant, entry.rank)
                 if found is not None:
-                    yield Candidate(kernel, entry.rank, entry.micros, found)
+                    yield TuningCandidate(kernel, entry.rank, entry.micros, found)
 
     def _explore(self, questions: list[_Question]) -> None:
         """Measure one more candidate of every call, until there are none or no time is left."""
@@ -174,13 +174,13 @@ class Search:
             self.store.add(fresh)
             self._measured += len(fresh)
 
-    def _confirm(self, questions: list[_Question]) -> tuple[list[Entry], list[Change]]:
+    def _confirm(self, questions: list[_Question]) -> tuple[list[TunedCall], list[Change]]:
         """Hold the winners against the untuned choices; where one fails, the next one."""
         ranked = {
             q.key: [c for ratio, c in sorted(q.known, key=lambda k: k[0]) if ratio <= PROMISING]
             for q in questions
         }
-        taken: dict[str, tuple[Candidate, Verdict]] = {}
+        taken: dict[str, tuple[TuningCandidate, Verdict]] = {}
         for _ in range(PASSES):
             open_ = [q.key for q in questions if q.key not in taken and ranked[q.key]]
             trying = {key: ranked[key].pop(0) for key in open_}
@@ -196,7 +196,7 @@ class Search:
         found = [(q, *taken[q.key]) for q in questions if q.key in taken]
         return [_entry(*f) for f in found], [self._change(*f) for f in found]
 
-    def _change(self, question: _Question, candidate: Candidate, verdict: Verdict) -> Change:
+    def _change(self, question: _Question, candidate: TuningCandidate, verdict: Verdict) -> Change:
         names = tuple(self.laid.steps[i].name for i in question.steps)
         assert question.first.choice.kernel is not None
         before = question.first.choice.kernel.name
@@ -242,8 +242,8 @@ class Search:
         self.report(Progress(text, self._elapsed(), remaining))
 
 
-def _entry(question: _Question, candidate: Candidate, verdict: Verdict) -> Entry:
-    return Entry(
+def _entry(question: _Question, candidate: TuningCandidate, verdict: Verdict) -> TunedCall:
+    return TunedCall(
         question.first.name, question.key, candidate.kernel.name, candidate.id, candidate.rank,
         round(verdict.after, 3), round(verdict.before, 3), tuple(config_record(candidate.launches)),
     )  # fmt: skip

@@ -1,7 +1,7 @@
 """Measured times on disk: one line of JSON for each, in a file for each machine and code.
 
-A line says how long one way to do a call took inside a running program, and how long the untuned
-way took there, in turns with it: only their ratio outlives the day. Lines are appended under a
+A line says how long one variant for a call took inside a running program, and how long the untuned
+variant took there, in turns with it: only their ratio outlives the day. Lines are appended under a
 lock, so that writers can share the file and a run that was cut off keeps what it measured. Each
 begins with its seal; lines that others wrote, or that make no sense, are passed over. A file that
 has grown too long forgets its oldest half.
@@ -17,10 +17,10 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 
-from saccade.caches import CacheFolder, Entry, Seal, cache_folder, write_all
+from saccade.caches import CacheFolder, OpenEntry, Seal, cache_folder, write_all
 from saccade.errors import CacheError
 
-__all__ = ["Measured", "Store", "check"]
+__all__ = ["Measured", "TimingStore", "check"]
 
 MOST_BYTES = 8 << 20
 """Of a log of measurements; where it grows larger, the older half is forgotten."""
@@ -57,7 +57,7 @@ class Measured:
 _Key = tuple[str, str, str]
 
 
-class Store:
+class TimingStore:
     """What was measured on one machine.
 
     Args:
@@ -93,7 +93,7 @@ class Store:
 
 
 def _append(
-    folder: CacheFolder, name: str, log: Entry, header: str, fresh: Iterable[Measured]
+    folder: CacheFolder, name: str, log: OpenEntry, header: str, fresh: Iterable[Measured]
 ) -> None:
     text = "".join(_sealed_line(m, log.seal) for m in fresh)
     size = os.fstat(log.file).st_size
@@ -113,7 +113,7 @@ def _sealed_line(measured: Measured, seal: Seal) -> str:
     return f"{seal(text.encode()).hex()} {text}\n"
 
 
-def check(log: Entry) -> None:
+def check(log: OpenEntry) -> None:
     """See whether all of a log was written with the user's key; the header means nothing.
 
     Raises:
@@ -128,7 +128,7 @@ def _key(measured: Measured) -> _Key:
     return measured.call, measured.variant, measured.against
 
 
-def _measurements(log: Entry | None) -> Iterator[Measured]:
+def _measurements(log: OpenEntry | None) -> Iterator[Measured]:
     """Every line that is a measurement, oldest first."""
     if log is None:
         return
@@ -142,7 +142,7 @@ def _measurements(log: Entry | None) -> Iterator[Measured]:
             yield found
 
 
-def _lines(log: Entry) -> list[str]:
+def _lines(log: OpenEntry) -> list[str]:
     try:
         content = os.pread(log.file, min(os.fstat(log.file).st_size, 2 * MOST_BYTES), 0)
     except OSError:

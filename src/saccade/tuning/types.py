@@ -8,12 +8,12 @@ from typing import Protocol
 
 from saccade.ir import Array
 from saccade.tuning.algorithms import Algorithms
-from saccade.tuning.candidates import Candidate
+from saccade.tuning.candidates import TuningCandidate
 from saccade.tuning.judge import Verdict
 
 __all__ = ["Bench", "Change", "Outcome", "Progress", "Swaps"]
 
-Swaps = Mapping[int, Candidate]
+Swaps = Mapping[int, TuningCandidate]
 """What to do differently, by number of the step."""
 
 
@@ -45,12 +45,12 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A call that is done in another way now.
+    """A call that is done by another variant now.
 
     Attributes:
         steps: The steps that make it.
         before, after: Kernels.
-        config: Of the new way, for people.
+        config: Of the new variant, for people.
         verdict: Microseconds of one step, before and after.
     """
 

@@ -13,7 +13,7 @@ from saccade.errors import OutOfBoundsError
 from saccade.ir import DType, TensorType
 from saccade.ir.expr import parse
 from saccade.kernels.base import Call
-from saccade.kernels.cpu.base import spare_configs
+from saccade.kernels.cpu.base import all_generic_configs
 from saccade.kernels.cpu.conv2d import depthwise_code
 from saccade.kernels.cpu.conv2d.depthwise import CONV2D_DEPTHWISE
 from saccade.kernels.cpu.conv2d.direct import CONV2D_DIRECT
@@ -38,11 +38,11 @@ KERNELS = dict(
 
 
 def op_and_shapes(name, width, stride=1, apart=1, taps=3, height=4):
-    """An operator over a picture of this width, with asymmetric padding."""
+    """An operator over an image of this width, with asymmetric padding."""
     left, right = 2 * apart, apart
     window = {"stride": (stride, stride), "dilation": (apart, apart)}
     conv = Conv2d(padding=(1, left, apart, right), groups=CHANNELS, epilogue=RELU, **window)
-    picture, filters = (2, CHANNELS, height, width), (CHANNELS, 1, 3, taps)
+    image, filters = (2, CHANNELS, height, width), (CHANNELS, 1, 3, taps)
     bias = (1, CHANNELS, 1, 1)
     if name == "expand":
         shallow = (2, FILTERS, height, width)
@@ -51,8 +51,8 @@ def op_and_shapes(name, width, stride=1, apart=1, taps=3, height=4):
         return ExpandDepthwise(expand, conv, 1), shapes
     if name == "separable":
         op = SeparableConv2d(conv, Conv2d(epilogue=RELU), 1)
-        return op, [picture, filters, (FILTERS, CHANNELS, 1, 1), bias, (1, FILTERS, 1, 1)]
-    return RowSums(conv) if name == "sums" else conv, [picture, filters, bias]
+        return op, [image, filters, (FILTERS, CHANNELS, 1, 1), bias, (1, FILTERS, 1, 1)]
+    return RowSums(conv) if name == "sums" else conv, [image, filters, bias]
 
 
 def setup(name, width, make=exact_operands, kind=F32, **more):
@@ -150,7 +150,7 @@ def test_the_bits_are_those_of_code_for_one_width(name, isa):
 
 
 @pytest.mark.parametrize("isa", ["avx512", "avx2"])
-def test_a_tap_outside_the_picture_is_no_product(isa):
+def test_a_tap_outside_the_image_is_no_product(isa):
     """Zero times infinity would be NaN."""
     op, arrays = setup("depthwise", 12)
     arrays[0] = np.abs(arrays[0]) + 1
@@ -187,12 +187,12 @@ def test_estimates_let_selection_take_it_for_code_that_exists(name, isa):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_spares_are_of_one_code_for_all_widths(name):
-    spares = {KERNELS[name].spares(call_of(name, width)) for width in WIDTHS}
-    heights = {KERNELS[name].spares(call_of(name, 20, height=h)) for h in (1, 9, 30)}
-    assert all(len(found) == 1 and found[0].any_width for found in spares | heights)
+def test_generic_configs_are_of_one_code_for_all_widths(name):
+    generic_configs = {KERNELS[name].generic_configs(call_of(name, width)) for width in WIDTHS}
+    heights = {KERNELS[name].generic_configs(call_of(name, 20, height=h)) for h in (1, 9, 30)}
+    assert all(len(found) == 1 and found[0].any_width for found in generic_configs | heights)
     if name != "separable":  # whose tiles go by the number of pixels
-        assert len(spares | heights) == 1
+        assert len(generic_configs | heights) == 1
 
 
 class Backend:
@@ -207,23 +207,23 @@ class Backend:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_other_widths_take_the_spares(name):
+def test_other_widths_take_the_generic_configs(name):
     kernel = KERNELS[name]
-    (spare,) = kernel.spares(call_of(name, 40, height=30))
-    there = {(kernel.name, spare)}
+    (generic,) = kernel.generic_configs(call_of(name, 40, height=30))
+    there = {(kernel.name, generic)}
     selector = Selector(Backend(kernel), available=lambda *key: key in there)
     for width in (35, 37, 44):
         (launch,) = selector.launches(call_of(name, width, height=30))
-        assert launch.config == spare
+        assert launch.config == generic
     (launch,) = Selector(Backend(kernel)).launches(call_of(name, 37, height=30))
     assert not launch.config.any_width
 
 
-def test_spares_of_a_plan_are_named_once():
+def test_generic_configs_of_a_plan_are_named_once():
     steps = [(CONV2D_DEPTHWISE, call_of("depthwise", w)) for w in (9, 20)]
     steps.append((CONV2D_EXPAND, call_of("expand", 9)))
     steps.append((CONV2D_DIRECT, call_of("depthwise", 9)))
-    found = spare_configs(steps)
+    found = all_generic_configs(steps)
     assert [name for name, _ in found] == ["conv2d.depthwise", "conv2d.expand_depthwise"]
     assert all(config.any_width for _, config in found)
 
@@ -240,7 +240,7 @@ def test_a_planted_mistake_is_caught(hold, kernel, name):
 
 
 def test_a_column_too_many_is_caught(hold, monkeypatch):
-    """Code that takes the last column of every group to be there reads past the picture."""
+    """Code that takes the last column of every group to be there reads past the image."""
     group = depthwise_code.RowCode._group
 
     def careless(self, rows, which, column, finish, inside=None):

@@ -7,7 +7,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from saccade.backends.cpu.codegen.language import Kernel
+from saccade.backends.cpu.codegen.language import KernelBuilder
 from saccade.ir import DType
 from saccade.ir.expr import parse
 from saccade.kernels.base import Call
@@ -62,7 +62,7 @@ def test_random_operands_with_bias_and_relu(hold, case):
 
 
 @pytest.mark.parametrize("case", WINDOWS, ids=lambda case: case.name)
-def test_row_major_pictures(hold, case):
+def test_row_major_images(hold, case):
     arrays = operands(case, exact_operands)
     shape = case.op.reference(*arrays)[0].shape
     run(hold, case.op, arrays, x=row_major(F32, case.x), exact=True, runs=FEW)
@@ -251,14 +251,14 @@ def test_one_code_serves_many_layers():
 @pytest.mark.parametrize(
     ("batch", "channels", "far"), [(1, 64, 0), (8, 64, 1), (8, 4, 0)], ids=["near", "far", "few"]
 )
-def test_lines_are_asked_for_early_where_pictures_are_far_and_products_enough(batch, channels, far):
+def test_lines_are_asked_for_early_where_images_are_far_and_products_enough(batch, channels, far):
     views = (last((batch, channels, 56, 56)), row_major(F32, (64, channels, 1, 1)))
     out = (last((batch, 64, 56, 56)),)
     target = dataclasses.replace(ZEN4, l2=1 << 20)
     bound = Call(Conv2d(), views, out, (False, True), target, threads=2)
     (launch,) = CONV2D_DIRECT.launch(bound)
     assert launch.integers["far"] == far
-    builder = Kernel("k", target)
+    builder = KernelBuilder("k", target)
     CONV2D_DIRECT.emit(builder, launch.config)
     asked = [
         line for line in str(builder.finish()).splitlines() if "call" in line and "prefetch" in line

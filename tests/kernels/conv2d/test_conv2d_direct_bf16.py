@@ -83,7 +83,7 @@ def test_random_operands(hold, case):
 
 
 @pytest.mark.parametrize("case", WINDOWS[:6], ids=lambda case: case.name)
-def test_row_major_pictures(hold, case):
+def test_row_major_images(hold, case):
     arrays = operands(case, MIXES["bf16"], exact_operands)
     run(hold, case.op, arrays, BF16, place=row_major, exact=True, runs=FEW)
 

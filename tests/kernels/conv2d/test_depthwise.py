@@ -80,7 +80,7 @@ F32_AND_BF16 = [(BF16, BF16, BF16), (BF16, F32, F32), (F32, BF16, BF16)]
 @pytest.mark.parametrize("kinds", F32_AND_BF16, ids=str)
 @pytest.mark.parametrize("case", [CASES[0], CASES[2]], ids=str)
 def test_any_mix_of_float32_and_bfloat16(hold, case, kinds):
-    """Picture, weights and result; a residual is stored like the result."""
+    """Image, weights and result; a residual is stored like the result."""
     op, arrays = setup(case, epilogue=parse("relu(add(add($0, $1), $2))"))
     (result,) = op.infer([TensorType(F32, a.shape) for a in (*arrays, np.empty((1, 1, 1, 1)))])
     rng = np.random.default_rng(3)
@@ -121,7 +121,7 @@ REFUSED = [
     ("channels-last", lambda: call(Conv2d(groups=8), X, W, x=row_major(F32, X))),
     ("channels-last", lambda: call(Conv2d(groups=8), X, W, y=row_major(F32, (1, 8, 7, 7)))),
     ("channels-last", lambda: call(Conv2d(groups=8, store=DepthToSpaceStore(2)), X, W)),
-    ("leave the picture", lambda: call(Conv2d(groups=8, padding=(0, 99, 0, 0)), X, W)),
+    ("leave the image", lambda: call(Conv2d(groups=8, padding=(0, 99, 0, 0)), X, W)),
     ("int64", lambda: call(Conv2d(groups=8), X, W, x=nhwc_view(DType.I64, X))),
     ("15 taps", lambda: call(Conv2d(groups=8, padding=(0, 9, 0, 9)), X, (8, 1, 3, 17))),
 ]
@@ -151,7 +151,7 @@ def test_a_planted_mistake_is_caught(hold, name):
 
 
 ROWS = [
-    # columns of the picture, taps, stride, padding left and right, dilation
+    # columns of the image, taps, stride, padding left and right, dilation
     *((w, t, 1, 1, 1, 1) for w in (1, 2, 7, 8, 9, 14, 15, 112) for t in (1, 3)),
     *((w, t, 2, 2, 2, 1) for w in (1, 2, 7, 8, 9, 14, 15, 112) for t in (3, 5)),
     (33, 3, 1, 12, 12, 12), (33, 5, 1, 4, 4, 2), (65, 3, 2, 0, 1, 1), (40, 1, 3, 0, 0, 1),

@@ -12,7 +12,7 @@ from saccade.ir import DType
 from saccade.kernels.base import Call, Packed, Packing
 from saccade.kernels.cases.conv2d import WINDOWS, ConvShape
 from saccade.kernels.cpu.conv2d.direct import CONV2D_DIRECT
-from saccade.kernels.cpu.conv2d.direct_regions import REGION_WORDS, Axis, spans
+from saccade.kernels.cpu.conv2d.direct_regions import REGION_WORDS, ConvAxis, spans
 from saccade.kernels.cpu.conv2d.pack_regions import pack_regions
 from saccade.opdefs import Conv2d
 from saccade.testing.kernels import launched_as, nhwc_view, row_major, run_kernel
@@ -43,7 +43,7 @@ AXES = itertools.product((1, 2, 7, 12), (1, 3, 5, 16), (1, 2, 3), (1, 2), (0, 1,
 @pytest.mark.parametrize("count", [0, 1, 9])
 def test_spans_hold_the_taps_that_fall_on_the_input(count):
     for size, taps, stride, _, before, dilation in AXES:
-        axis = Axis(size, count, taps, stride, before, dilation)
+        axis = ConvAxis(size, count, taps, stride, before, dilation)
         at = 0
         for first, outputs, low, high in spans(axis):
             assert first == at
@@ -56,7 +56,7 @@ def test_spans_hold_the_taps_that_fall_on_the_input(count):
 
 
 def test_the_table_covers_every_pixel_once():
-    rows, columns = spans(Axis(11, 11, 3, 1, 6, 6)), spans(Axis(9, 9, 3, 1, 4, 4))
+    rows, columns = spans(ConvAxis(11, 11, 3, 1, 6, 6)), spans(ConvAxis(9, 9, 3, 1, 4, 4))
     table = pack_regions(rows, columns, 2, 7)
     assert table.shape == (9, REGION_WORDS)
     seen = np.zeros((11, 9), int)

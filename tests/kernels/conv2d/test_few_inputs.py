@@ -39,7 +39,7 @@ CASES = (
 
 
 def run(hold, op, arrays, *, kernel=CONV2D_FEW_INPUTS, x=None, y=None, more=(), known=None, **kw):
-    """Row-major pictures to channels-last ones unless views are given."""
+    """Row-major images to channels-last ones unless views are given."""
     shape = op.reference(*arrays)[0].shape
     views = [x or row_major(F32, arrays[0].shape), row_major(F32, arrays[1].shape), *more]
     views += [row_major(F32, a.shape) for a in arrays[len(views) :]]
@@ -74,7 +74,7 @@ def test_every_tile_gives_the_same(hold, number):
     run(hold, case.op, arrays, kernel=kernel, exact=True, runs=FEW)
 
 
-def test_a_view_of_a_larger_picture_and_row_major_results(hold):
+def test_a_view_of_a_larger_image_and_row_major_results(hold):
     case = CASES[0]
     arrays = [exact_operands(case.x, F32, RNG), exact_operands(case.w, F32, RNG)]
     shape = case.op.reference(*arrays)[0].shape
@@ -113,7 +113,7 @@ def test_stores(hold):
     run(hold, op, arrays, more=views, known=(0, 1, 0), exact=True, runs=FEW)
 
 
-def test_bfloat16_pictures(hold):
+def test_bfloat16_images(hold):
     case = CASES[1]
     arrays = [exact_operands(case.x, F32, RNG), exact_operands(case.w, F32, RNG)]
     bf16 = DType.BF16
@@ -190,7 +190,7 @@ def test_bfloat16(hold, case, kind):
 
 
 def test_a_result_in_float32_is_not_rounded_on_the_way(hold):
-    """Pictures that bfloat16 would round: their differences show."""
+    """Images that bfloat16 would round: their differences show."""
     x = (257 + np.arange(3 * 8 * 30, dtype=np.float32)).reshape(1, 3, 8, 30)
     w = exact_operands((20, 3, 3, 3), F32, RNG)
     run(hold, Conv2d(padding=(1, 1, 1, 1)), [x, w], exact=True, runs=PAIRS)
@@ -198,7 +198,7 @@ def test_a_result_in_float32_is_not_rounded_on_the_way(hold):
 
 @pytest.mark.parametrize("taps", [2, 3])
 def test_what_stands_behind_the_last_tap_is_not_read(taps):
-    """One NaN in the picture reaches the windows that hold it, and no other."""
+    """One NaN in the image reaches the windows that hold it, and no other."""
     x = np.ones((1, 1, 3, 40), np.float32)
     x[0, 0, 1, 20] = np.nan
     w = np.ones((16, 1, 1, taps), np.float32)

@@ -163,7 +163,7 @@ def test_a_row_between_zeros(base, n):
     np.testing.assert_allclose(found, truth, rtol=0, atol=1e-14)
 
 
-def test_lattices_cover_the_picture():
+def test_lattices_cover_the_image():
     for size in range(1, 40):
         for apart in range(1, 40):
             assert sum(n * count for n, count in lengths(size, apart)) == size
@@ -232,11 +232,11 @@ def test_code_serves_sizes_whose_lattices_are_as_long():
     assert len({tuple(configs(h, w)) for h in range(13, 19) for w in range(1, 13)}) == 1
 
 
-def test_spares_are_the_code_of_every_size():
+def test_generic_configs_are_the_code_of_every_size():
     op = Conv2d(padding=(6, 6, 6, 6), dilation=(6, 6))
     calls = [call(op, (1, 8, h, w), (8, 8, 3, 3)) for h in range(1, 19) for w in (1, 7, 12, 13, 18)]
     wanted = {one.config for each in calls for one in CONV2D_LATTICE.launch(each)}
-    assert all(set(CONV2D_LATTICE.spares(each)) == wanted for each in calls[::7])
+    assert all(set(CONV2D_LATTICE.generic_configs(each)) == wanted for each in calls[::7])
 
 
 @pytest.mark.parametrize("size", [(1, 6), (5, 7), (12, 3), (13, 12), (18, 18), (14, 2)], ids=str)

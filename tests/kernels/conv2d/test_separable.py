@@ -40,7 +40,7 @@ CASES = [
 
 
 def setup(case, *, make=exact_operands, kinds=(F32, F32), **pointwise):
-    """The operator, its picture in `kinds[0]`, what lies between in `kinds[1]`, and constants."""
+    """The operator, its image in `kinds[0]`, what lies between in `kinds[1]`, and constants."""
     n, channels, filters, h, w, taps, stride, padding, dilation = case
     pointwise.setdefault("epilogue", RELU)
     rng = np.random.default_rng(1)
@@ -59,7 +59,7 @@ def sums_of(op, arrays):
 
 
 def views_of(op, arrays, result=F32, extra=(3, 2)):
-    """Channels-last pictures with gaps between their pixels, constants as they are."""
+    """Channels-last images with gaps between their pixels, constants as they are."""
     (kind,) = op.infer([TensorType(F32, a.shape) for a in arrays])
     x, *rest = arrays
     views = [nhwc_view(DType.of(x.dtype), x.shape, x.shape[1] + extra[0])]
@@ -120,7 +120,7 @@ def test_chunks_may_end_within_a_row_and_reach_into_the_next_image(hold):
 
 @pytest.mark.parametrize("between", [F32, BF16])
 def test_any_mix_of_float32_and_bfloat16(hold, between, mixed):
-    """Picture, what lies between, residual and result; sums of nine small products fit bfloat16."""
+    """Image, what lies between, residual and result; sums of nine small products fit bfloat16."""
     op, arrays = setup(
         CASES[0], kinds=(mixed[0], between), epilogue=parse("relu(add(add($0, $1), $2))")
     )
@@ -195,8 +195,8 @@ def test_the_same_bits_as_in_two_steps(isa, between):
         )
 
     held = nhwc_view(between, middle.shape)
-    pictures = [inputs[0], inputs[1], inputs[3]]
-    (z,) = run(CONV2D_DEPTHWISE, op.depthwise, [x, u, first_bias], pictures, [held])
+    images = [inputs[0], inputs[1], inputs[3]]
+    (z,) = run(CONV2D_DEPTHWISE, op.depthwise, [x, u, first_bias], images, [held])
     constants = [inputs[2], inputs[4]]
     (y,) = run(CONV2D_DIRECT, op.pointwise, [z, w, second_bias], [held, *constants], outputs)
     (both,) = run(CONV2D_SEPARABLE, op, arrays, inputs, outputs)
@@ -231,7 +231,7 @@ REFUSED = {
     },
     "prologue": with_first(prologue=parse("relu($0)")),
     "store map": with_first(store=DepthToSpaceStore(2)),
-    "leave the picture": with_first(padding=(1, 70, 1, 70)),
+    "leave the image": with_first(padding=(1, 70, 1, 70)),
     "3 parts": lambda c: {
         "op": dataclasses.replace(c.op, pointwise=Conv2d(store=InterleaveStore(3, 0))),
         "inputs": (*c.inputs, *[nhwc_view(F32, (1, 33, 9, 13))] * 2),

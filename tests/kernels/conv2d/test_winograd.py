@@ -160,7 +160,7 @@ def test_every_shorter_tile_with_stride_2(hold, rest):
 
 
 FAR = [
-    # shape, dilation: the lattices of one picture differ in size, and padding is any
+    # shape, dilation: the lattices of one image differ in size, and padding is any
     ((2, 17, 11, 9, 20, (2, 3, 2, 3)), (2, 3)),
     ((1, 20, 10, 13, 17, (3, 2, 5, 1)), (1, 3)),
     ((1, 16, 14, 9, 16, (4, 0, 4, 0)), (4, 2)),
@@ -188,7 +188,7 @@ def test_the_parts_of_every_lattice_are_interleaved(hold):
 
 
 @pytest.mark.parametrize("m", TILES)
-def test_tiles_that_leave_the_picture_are_clipped(hold, m):
+def test_tiles_that_leave_the_image_are_clipped(hold, m):
     shape = (2, 17, 11, 9, 20, (1, 1, 1, 1))
     op = Conv2d(padding=shape[-1], stride=(stride_of(m),) * 2, epilogue=BIAS_RELU)
     check(hold, CLIPPED[m], op, operands(shape, m), m, runs=CHECKED if m == 4 else (FAST,))
@@ -210,7 +210,7 @@ def test_every_width_of_panel(hold, nv, phased):
 
 
 @pytest.mark.parametrize("m", EXACT)
-def test_pictures_beyond_the_second_caches(hold, m):
+def test_images_beyond_the_l2_caches(hold, m):
     """The next patch is asked for early: nothing else changes, at the ends of rows neither."""
     stride = stride_of(m)
     shape = (1, 40, 120, 130, 16, (1, 1, 1, 1))
@@ -260,7 +260,7 @@ def test_interleaved_with_another_part(hold, position):
 
 BF16 = DType.BF16
 MIXES = {
-    # picture, weights, residual, result
+    # image, weights, residual, result
     "bf16": (BF16, BF16, BF16, BF16),
     "to-f32": (BF16, F32, F32, F32),
     "from-f32": (F32, F32, BF16, BF16),
@@ -314,7 +314,7 @@ MUTANTS = {
 @pytest.mark.parametrize("name", MUTANTS)
 def test_a_planted_mistake_is_caught(hold, name, m):
     stride = stride_of(m)
-    # Odd extents: taps reach beyond the picture on all sides.
+    # Odd extents: taps reach beyond the image on all sides.
     shape = (2, 18, 4 * stride + 1, 6 * stride + 1, 20, (1, 1, 1, 1))
     mutant = off_by(KERNELS[m, False], name, MUTANTS[name])
     op = Conv2d(padding=shape[-1], stride=(stride, stride), epilogue=BIAS_RELU)

@@ -11,7 +11,7 @@ from saccade.ir.expr import apply, arg
 from saccade.kernels.base import Call
 from saccade.kernels.cpu.conv2d.pack_winograd import pack_winograd
 from saccade.kernels.cpu.conv2d.winograd import CONV2D_WINOGRAD
-from saccade.kernels.cpu.conv2d.winograd_points import Tile, accurate, bases, weight_matrix
+from saccade.kernels.cpu.conv2d.winograd_points import WinogradTile, accurate, bases, weight_matrix
 from saccade.kernels.cpu.conv2d.winograd_schedule import Problem, ranked, variants
 from saccade.kernels.cpu.conv2d.winograd_transforms import forward, inverse
 from saccade.opdefs import Conv2d
@@ -34,7 +34,10 @@ def test_tiles_that_would_round_too_much_are_no_variants():
 
 
 TILES = [
-    Tile(base, m, stride) for stride in (1, 2) for base in bases(stride) for m in range(1, base + 1)
+    WinogradTile(base, m, stride)
+    for stride in (1, 2)
+    for base in bases(stride)
+    for m in range(1, base + 1)
 ]
 
 
@@ -106,7 +109,7 @@ def test_packed_weights_are_the_transformed_ones(m, order):
     np.testing.assert_allclose(have, truth, rtol=0, atol=3e-7 * np.abs(truth).max())
 
 
-def test_large_pictures_go_block_by_block():
+def test_large_images_go_block_by_block():
     target = ZEN4
     wide = ranked(Problem(1, 180, 320, 64, 4, 2, target))[0]
     assert wide.m > 2

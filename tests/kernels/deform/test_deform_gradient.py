@@ -10,7 +10,7 @@ from saccade.errors import OutOfBoundsError
 from saccade.ir import DType
 from saccade.kernels.base import Call
 from saccade.kernels.cpu.deform.gradient import DEFORM_CONV2D_GRADIENT
-from saccade.opdefs import DeformConv2dGradient
+from saccade.opdefs import DeformConvGradient
 from saccade.testing.kernels import launched_as, mistaken, row_major
 from saccade.testing.targets import ZEN4
 from saccade.testing.tolerance import exact_operands, random_operands
@@ -21,7 +21,7 @@ RUNS = (
     ("avx2", True, 2, (1, 0)),
 )
 FEW = (RUNS[0], RUNS[1])
-ALL = DeformConv2dGradient.WANTED
+ALL = DeformConvGradient.WANTED
 
 
 def gradient_operands(op, shape, outputs, window, dtype=DType.F32, other=None, exact=False):
@@ -42,7 +42,7 @@ def held(hold, op, arrays, *, last=False, exact=False, kernel=DEFORM_CONV2D_GRAD
 @pytest.mark.parametrize(("shape", "outputs", "window", "attributes"), CASES, ids=str)
 def test_exact(hold, shape, outputs, window, attributes, last):
     wanted = tuple(name for name in ALL if not last or name != "mask")
-    op = DeformConv2dGradient(mask=not last, wanted=wanted, **attributes)
+    op = DeformConvGradient(mask=not last, wanted=wanted, **attributes)
     arrays = gradient_operands(op, shape, outputs, window, exact=True)
     held(hold, op, arrays, last=last, exact=True, runs=FEW if last else RUNS)
 
@@ -50,21 +50,21 @@ def test_exact(hold, shape, outputs, window, attributes, last):
 @pytest.mark.parametrize("wanted", [("x",), ("weight",), ("offset",), ("bias",), ("mask",),
                                     ("x", "offset"), ("weight", "bias", "mask")])  # fmt: skip
 def test_only_what_is_wanted(hold, wanted):
-    op = DeformConv2dGradient(mask=True, wanted=wanted, padding=(1, 0, 1, 0))
+    op = DeformConvGradient(mask=True, wanted=wanted, padding=(1, 0, 1, 0))
     arrays = gradient_operands(op, (2, 18, 5, 6), 7, (2, 2))
     held(hold, op, arrays, runs=FEW)
 
 
 @pytest.mark.parametrize("dtype", [DType.F64, DType.F16], ids=str)
 def test_dtypes(hold, dtype):
-    op = DeformConv2dGradient(mask=True, wanted=ALL, padding=(1, 1, 1, 1), offset_groups=2)
+    op = DeformConvGradient(mask=True, wanted=ALL, padding=(1, 1, 1, 1), offset_groups=2)
     arrays = gradient_operands(op, (2, 38, 6, 7), 21, (3, 3), dtype, DType.F32)
     held(hold, op, arrays, runs=FEW)
 
 
 def test_bfloat16(hold):
     """Samples are rounded where the target multiplies pairs; whole ones need none."""
-    op = DeformConv2dGradient(mask=True, wanted=ALL, padding=(1, 1, 1, 1), groups=3)
+    op = DeformConvGradient(mask=True, wanted=ALL, padding=(1, 1, 1, 1), groups=3)
     shape = (2, 51, 5, 7)
     arrays = gradient_operands(op, shape, 21, (3, 3), DType.BF16, DType.F32, exact=True)
     arrays[3], arrays[4] = np.round(arrays[3]), np.round(arrays[4])
@@ -72,19 +72,19 @@ def test_bfloat16(hold):
 
 
 def test_wherever_offsets_point(hold):
-    op = DeformConv2dGradient(wanted=("x", "weight", "offset"), padding=(1, 1, 1, 1))
+    op = DeformConvGradient(wanted=("x", "weight", "offset"), padding=(1, 1, 1, 1))
     arrays = gradient_operands(op, (1, 19, 5, 6), 8, (3, 3))
     special = [-1.0, 1.0, 5.0, 6.0, -2.0, 1e9, -1e30, 3e38, np.inf, -np.inf, 0.5]
     arrays[3][...] = RNG.choice(np.array(special, np.float32), arrays[3].shape)
     held(hold, op, arrays, runs=FEW)
 
 
-def test_small_pictures_have_chunks_for_a_large_team():
+def test_small_images_have_chunks_for_a_large_team():
     """And those of the gradients' parts follow from sizes, not from the team's."""
     shape, weight = (1, 512, 28, 28), (256, 512, 3, 3)
     sizes = ((1, 256, 28, 28), shape, weight, (1, 18, 28, 28))
     views = tuple(row_major(DType.F32, s) for s in sizes)
-    op = DeformConv2dGradient(wanted=("x", "weight", "offset"), padding=(1, 1, 1, 1))
+    op = DeformConvGradient(wanted=("x", "weight", "offset"), padding=(1, 1, 1, 1))
     outs = tuple(views[i] for i in (1, 2, 3))
     found = [
         [
@@ -103,10 +103,10 @@ def test_small_pictures_have_chunks_for_a_large_team():
 
 MUTANTS = {  # integers of a phase
     "blocks": ("image", "column", "row", "rows"),
-    "pictures": ("image", "column", "pitch"),
-    "columns": ("pixels", "across", "width", "stride_y", "room", "grad_steps"),
-    "weight": ("pixels", "across", "width", "stride_y", "room", "plane", "all_outputs"),
-    "slopes": ("pixels", "height", "stride_x", "left", "room"),
+    "images": ("image", "column", "pitch"),
+    "columns": ("pixels", "across", "width", "stride_y", "capacity", "grad_steps"),
+    "weight": ("pixels", "across", "width", "stride_y", "capacity", "plane", "all_outputs"),
+    "slopes": ("pixels", "height", "stride_x", "left", "capacity"),
     "weight_gradient": ("output", "channel", "row", "column"),
     "bias": ("images", "plane"),
 }
@@ -115,7 +115,7 @@ MUTANTS = {  # integers of a phase
 @pytest.mark.parametrize("phase", MUTANTS)
 def test_mutants_are_caught(hold, phase):
     attributes = {"stride": (2, 1), "dilation": (1, 2), "padding": (1, 2, 1, 2)}
-    op = DeformConv2dGradient(mask=True, wanted=ALL, groups=2, offset_groups=4, **attributes)
+    op = DeformConvGradient(mask=True, wanted=ALL, groups=2, offset_groups=4, **attributes)
     arrays = gradient_operands(op, (2, 40, 9, 12), 44, (3, 3))
     for name in MUTANTS[phase]:
 

@@ -33,8 +33,8 @@ def scores_with_ties(*shape, steps=9):
 
 
 def suppression(scores, most=2**31 - 1, iou=0.5, score=None, centred=False):
-    pictures, groups, count = scores.shape
-    rows = pictures * groups * min(most, count)
+    images, groups, count = scores.shape
+    rows = images * groups * min(most, count)
     return NonMaxSuppression(rows, most, float(np.float32(iou)), score, centred)
 
 
@@ -83,8 +83,8 @@ def test_halves(hold, dtype):
 
 @pytest.mark.parametrize("shape", [(0, 3, 5), (2, 0, 5), (2, 3, 0)])
 def test_nothing(hold, shape):
-    pictures, _, count = shape
-    boxes, scores = boxes_on_a_grid(pictures, count), scores_with_ties(*shape)
+    images, _, count = shape
+    boxes, scores = boxes_on_a_grid(images, count), scores_with_ties(*shape)
     hold(NMS_CLASSES, suppression(scores), [boxes, scores], exact=True)
 
 
@@ -137,8 +137,8 @@ def test_what_it_refuses():
     assert NMS_CLASSES.supports(call()) is None
     wide = replace(boxes, dtype=DType.F64)
     assert "float64" in NMS_CLASSES.supports(call(inputs=(wide, scores)))
-    turned = View(DType.F32, (1, 2, 30), (60, 1, 2))
-    assert "side by side" in NMS_CLASSES.supports(call(inputs=(boxes, turned)))
+    transposed = View(DType.F32, (1, 2, 30), (60, 1, 2))
+    assert "side by side" in NMS_CLASSES.supports(call(inputs=(boxes, transposed)))
     apart = View(DType.I64, (60, 3), (4, 1)), call().outputs[1]
     assert "not contiguous" in NMS_CLASSES.supports(call(outputs=apart))
 
@@ -154,11 +154,11 @@ NUMBERS = st.floats(width=32)
 @settings(max_examples=60, deadline=None)
 @given(st.data())
 def test_any_contents(data):
-    pictures, groups, count = (data.draw(st.integers(1, top)) for top in (2, 3, 24))
+    images, groups, count = (data.draw(st.integers(1, top)) for top in (2, 3, 24))
     near = st.one_of(NUMBERS, st.integers(0, 3).map(float))
     draw = lambda n: np.array(data.draw(st.lists(near, min_size=n, max_size=n)), np.float32)  # noqa: E731
-    boxes = draw(pictures * count * 4).reshape(pictures, count, 4)
-    scores = draw(pictures * groups * count).reshape(pictures, groups, count)
+    boxes = draw(images * count * 4).reshape(images, count, 4)
+    scores = draw(images * groups * count).reshape(images, groups, count)
     score = data.draw(st.one_of(st.none(), NUMBERS))
     iou = data.draw(st.floats(0, 1, width=32))
     op = suppression(scores, data.draw(st.integers(1, 30)), iou, score, data.draw(st.booleans()))
@@ -175,7 +175,7 @@ MISTAKES = {  # phase, name of the integer, what becomes of it
     "a higher threshold": (0, "threshold", lambda word: word + (1 << 48)),
     "a bound that leaves pairs out": (0, "factor", lambda word: word + (1 << 49)),
     "the last class is left out": (2, "runs", lambda word: word - 1),
-    "pictures of another number of classes": (2, "classes", lambda word: word + 1),
+    "images of another number of classes": (2, "classes", lambda word: word + 1),
     "no zeros behind the rows": (2, "fill", lambda _: 0),
 }
 

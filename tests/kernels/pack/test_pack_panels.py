@@ -99,16 +99,16 @@ def expected(function, parameters, source):
 def native(packers, panels, source, step=None):
     """What packing so many panels at a time leaves, between guards that must hold."""
     size = sum(p.nbytes for p in panels)
-    room = np.full(size + 256, GUARD, np.uint8)
-    start = 64 + -room.ctypes.data % 64
+    memory = np.full(size + 256, GUARD, np.uint8)
+    start = 64 + -memory.ctypes.data % 64
     for p in panels:
         strides = p.strides(p.count)
         for at in range(0, p.count, step or p.count):
             part = range(at, min(at + (step or p.count), p.count))
-            to = room.ctypes.data + start + p.start + at * strides[0]
+            to = memory.ctypes.data + start + p.start + at * strides[0]
             packers.pack(p, source, part, to, strides)
-    assert (room[:start] == GUARD).all() and (room[start + size :] == GUARD).all()
-    return room[start : start + size]
+    assert (memory[:start] == GUARD).all() and (memory[start + size :] == GUARD).all()
+    return memory[start : start + size]
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda c: "-".join(map(str, (c[0], *c[1], c[2]))))

@@ -122,7 +122,7 @@ def test_mutants_of_the_other_order_are_caught(hold, mutation):
 
     def launch(call):
         (phase,) = CHAIN.launch(call)
-        changes = {"expr": "sub($1, $0)", "kinds": ("unit", "unit", "turned")}
+        changes = {"expr": "sub($1, $0)", "kinds": ("unit", "unit", "transposed")}
         if mutation in changes:
             config = dataclasses.replace(phase.config, **{mutation: changes[mutation]})
             return (dataclasses.replace(phase, config=config),)

@@ -87,7 +87,7 @@ def test_a_cut_takes_two_phases():
         assert launches == REDUCE.launch(dataclasses.replace(call, threads=1))
 
 
-WIDE = {"one picture": (1, 130, 43, 44), "many": (17, 70, 15, 16), "few pixels": (2, 5000, 5, 5)}
+WIDE = {"one image": (1, 130, 43, 44), "many": (17, 70, 15, 16), "few pixels": (2, 5000, 5, 5)}
 
 
 def wide_call(shape, kind="mean", dtype=DType.F32):
@@ -98,11 +98,11 @@ def wide_call(shape, kind="mean", dtype=DType.F32):
 
 @pytest.mark.parametrize("kind", ["mean", "max", "l2"])
 @pytest.mark.parametrize("case", WIDE)
-def test_large_pictures_are_read_in_order(hold, kind, case):
+def test_large_images_are_read_in_order(hold, kind, case):
     shape = WIDE[case]
     launches = REDUCE.launch(wide_call(shape, kind))
     assert launches[0].config.way == "stream"
-    assert len(launches) == (2 if case == "one picture" else 1)
+    assert len(launches) == (2 if case == "one image" else 1)
     view, out = nhwc_view(DType.F32, shape), nhwc_view(DType.F32, (*shape[:2], 1, 1))
     x, pixels = operand(shape, kind), shape[2] * shape[3]
     results = hold(REDUCE, Reduce(kind, (2, 3)), [x], inputs=[view], outputs=[out], k=pixels)
@@ -110,8 +110,8 @@ def test_large_pictures_are_read_in_order(hold, kind, case):
         np.testing.assert_array_equal(results[0], x.max(axis=(2, 3), keepdims=True))
 
 
-def test_large_pictures_with_gaps_and_an_epilogue(hold):
-    shape, scale = WIDE["one picture"], operand((130, 1, 1))
+def test_large_images_with_gaps_and_an_epilogue(hold):
+    shape, scale = WIDE["one image"], operand((130, 1, 1))
     view, out = nhwc_view(DType.F32, shape, 140), nhwc_view(DType.F32, (*shape[:2], 1, 1))
     op = Reduce("mean", (2, 3), epilogue=parse("relu(mul($0, $1))"))
     hold(
@@ -120,7 +120,7 @@ def test_large_pictures_with_gaps_and_an_epilogue(hold):
     )  # fmt: skip
 
 
-def test_large_pictures_in_bfloat16(hold, mixed):
+def test_large_images_in_bfloat16(hold, mixed):
     source, result = mixed
     for shape in ((1, 130, 66, 64), (1, 200, 64, 40)):
         view, out = nhwc_view(source, shape), nhwc_view(result, (*shape[:2], 1, 1))
@@ -130,7 +130,7 @@ def test_large_pictures_in_bfloat16(hold, mixed):
 
 
 @pytest.mark.parametrize("shape", [(1, 130, 65, 63), (2, 164, 61, 63), (17, 96, 31, 45)], ids=str)
-def test_sums_of_large_pictures_in_bfloat16_are_exact(hold, shape):
+def test_sums_of_large_images_in_bfloat16_are_exact(hold, shape):
     """Odd numbers of pixels, channels that leave parts of a vector, infinities and NaN."""
     x = exact_operands(shape, DType.BF16, RNG)
     x[0, 3, 7, 9], x[0, 95, 0, 0], x[0, 5], x[0, 8, 2, 1] = np.nan, np.inf, -np.inf, np.inf
@@ -154,8 +154,8 @@ def test_sums_in_the_wrong_order_are_caught(hold, monkeypatch):
         hold(mutant, Reduce("sum", (2, 3)), [x], inputs=[view], outputs=[out], k=4)
 
 
-def test_nan_in_a_large_picture(hold):
-    shape = WIDE["one picture"]
+def test_nan_in_a_large_image(hold):
+    shape = WIDE["one image"]
     x = operand(shape)
     x[0, 3, 7, 9], x[0, 129, 0, 0], x[0, 5] = np.nan, np.inf, -np.inf
     view, out = nhwc_view(DType.F32, shape), nhwc_view(DType.F32, (*shape[:2], 1, 1))
@@ -164,7 +164,7 @@ def test_nan_in_a_large_picture(hold):
 
 @pytest.mark.parametrize("name", ["count", "per_part", "gone_strides", "gone_sizes"])
 def test_mutants_of_streams_are_caught(hold, name):
-    """The count of a mean, pixels of a part, step and size of the axis that goes."""
+    """The count of a mean, pixels of a part, step and size of the reduced axis."""
 
     def launch(call):
         first, second = REDUCE.launch(call)
@@ -172,7 +172,7 @@ def test_mutants_of_streams_are_caught(hold, name):
             return first, mistaken(second, name)
         return mistaken(first, name), second
 
-    shape = WIDE["one picture"]
+    shape = WIDE["one image"]
     view, out = nhwc_view(DType.F32, shape), nhwc_view(DType.F32, (*shape[:2], 1, 1))
     with pytest.raises((AssertionError, IndexError)):
         hold(
@@ -236,7 +236,7 @@ def test_refusals():
     ("name", "at"), [("count", 0), ("gone_strides", 0), ("gone_sizes", 0), ("gone_sizes", 1)]
 )
 def test_mutants_are_caught(hold, name, at):
-    """The count of a mean, steps and sizes of the axes that go."""
+    """The count of a mean, steps and sizes of the reduced axes."""
 
     def launch(call):
         (phase,) = REDUCE.launch(call)

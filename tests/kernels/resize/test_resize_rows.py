@@ -78,7 +78,7 @@ def test_bfloat16(hold, mixed, mode, kind):
 
 @pytest.mark.parametrize("kind", ["planar", "runs", "flat"])
 def test_epilogues_and_half_precision(hold, kind):
-    """By channel, and with a whole result; there are pictures of several batches."""
+    """By channel, and with a whole result; there are images of several batches."""
     x = random_operands((2, 19, 4, 4), DType.F32, RNG)
     op = Resize((2, 19, 8, 24), None, "linear", epilogue=parse("relu(add(mul($0, $1), $2))"))
     scale, other = (random_operands(s, DType.F32, RNG) for s in ((19, 1, 1), op.sizes))
@@ -124,7 +124,7 @@ def test_empty(hold, shape, kind):
     hold(RESIZE_ROWS, op, [x], inputs=[inner(x)], outputs=[result_view(kind, op.sizes)])
 
 
-def test_few_rows_of_the_picture_for_many_of_the_result():
+def test_few_rows_of_the_image_for_many_of_the_result():
     """Which way is estimated to be faster."""
 
     def faster(mode, size, planar=False):

@@ -1,4 +1,4 @@
-"""What the tests of kernels over regions share: pictures' sizes, boxes, views."""
+"""What the tests of kernels over regions share: images' sizes, boxes, views."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def some_boxes(rng, count=12, *, finite=False):
     """Multiples of 1/8, so that positions are exact at a scale of 1/2.
 
     Inside, outside, across borders, to the last row and column, smaller than a pixel, empty,
-    without a picture, and unless `finite` of NaN and of infinite size.
+    without an image, and unless `finite` of NaN and of infinite size.
     """
     boxes = rng.integers(-32, 160, (count, 5)) / 8.0
     boxes[:, 0] = rng.integers(0, N, count)

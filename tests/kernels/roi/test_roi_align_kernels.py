@@ -59,7 +59,7 @@ def test_exact(layout, channels, mode, ratio, aligned, *, rng, hold):
 
 @pytest.mark.parametrize(("layout", "channels"), [("planar", 70), ("last", 70), ("last", 5)])
 def test_gradient_exact(layout, channels, *, rng, hold):
-    op = RoiAlignGradient((4, 2), 0.5, 2, True, report=True, pictures=(N, H, W))
+    op = RoiAlignGradient((4, 2), 0.5, 2, True, report=True, images=(N, H, W))
     boxes = some_boxes(rng)
     grad = 64 * exact_operands((len(boxes), channels, 4, 2), DType.F32, rng)
     inputs = (views(grad.shape)[layout], row_major(DType.F32, boxes.shape))
@@ -75,7 +75,7 @@ def test_other_types(dtype, layout, *, rng, hold):
     x = random_operands((N, channels, H, W), dtype, rng)
     grad = random_operands((len(boxes), channels, 3, 3), dtype, rng)
     op = RoiAlign((3, 3), 0.5, 2, True)
-    gradient = RoiAlignGradient((3, 3), 0.5, 2, True, pictures=(N, H, W))
+    gradient = RoiAlignGradient((3, 3), 0.5, 2, True, images=(N, H, W))
     of_boxes = row_major(DType.of(boxes.dtype), boxes.shape)
     for kernel, what, data, shape in (
         (ROI_ALIGN, op, x, grad.shape),
@@ -87,20 +87,20 @@ def test_other_types(dtype, layout, *, rng, hold):
              runs=FEW)  # fmt: skip
 
 
-def test_pictures_of_their_own_and_other_strides(rng, hold):
-    """Boxes [K, 4] beside the numbers of their pictures; operands that are parts of others."""
+def test_images_of_their_own_and_other_strides(rng, hold):
+    """Boxes [K, 4] beside the numbers of their images; operands that are parts of others."""
     boxes = some_boxes(rng)
-    pictures = np.nan_to_num(boxes[:, 0], nan=-1).astype(np.int64)
+    images = np.nan_to_num(boxes[:, 0], nan=-1).astype(np.int64)
     x = exact_operands((N, 6, H, W), DType.F32, rng)
     op = RoiAlign((2, 2), 1.0, 1, True)
     of_x = nchw_view(DType.F32, (N, 12, H, W))
     inputs = (
         type(of_x)(DType.F32, x.shape, (of_x.strides[0], 2 * H * W, 1, H)),
         type(of_x)(DType.F32, (len(boxes), 4), (7, 1)),
-        row_major(DType.I64, pictures.shape),
+        row_major(DType.I64, images.shape),
     )
     hold(
-        ROI_ALIGN, op, (x, boxes[:, 1:], pictures), inputs=inputs, exact=True, runs=FEW,
+        ROI_ALIGN, op, (x, boxes[:, 1:], images), inputs=inputs, exact=True, runs=FEW,
         outputs=(nhwc_view(DType.F32, (len(boxes), 6, 2, 2), 9),),
     )  # fmt: skip
 
@@ -122,12 +122,12 @@ def test_huge_boxes_take_no_longer(rng, hold):
 )
 def test_gradient_past_the_caches(layout, dtype, *, rng, hold, past_caches):
     """Results of whole lines, several bands of them, two blocks of channels."""
-    pictures, channels = (N, 22, 48), 96
+    images, channels = (N, 22, 48), 96
     boxes = some_boxes(rng, 24) * np.float32([1, 3, 1, 3, 1])
     grad = 64 * exact_operands((len(boxes), channels, 4, 2), dtype, rng)
     inputs = (views(grad.shape, dtype)[layout], row_major(DType.F32, boxes.shape))
-    outputs = (views((N, channels, *pictures[1:]), dtype)[layout],)
-    op = RoiAlignGradient((4, 2), 0.5, 2, True, pictures=pictures)
+    outputs = (views((N, channels, *images[1:]), dtype)[layout],)
+    op = RoiAlignGradient((4, 2), 0.5, 2, True, images=images)
     hold(ROI_ALIGN_GRADIENT, op, (grad, boxes), inputs=inputs, outputs=outputs, stored=dtype, k=64,
          runs=past_caches[: 4 if dtype is DType.BF16 else 2])  # fmt: skip
 
@@ -142,7 +142,7 @@ def test_gradient_past_the_caches(layout, dtype, *, rng, hold, past_caches):
     ],
 )
 def test_columns_without_a_gradient(layout, dtype, width, *, rng, hold):
-    """Boxes on a few columns of one picture; there are none in the others."""
+    """Boxes on a few columns of one image; there are none in the others."""
     boxes = np.zeros((6, 5), np.float32)
     boxes[:, 0] = 1
     boxes[:, 1:3] = rng.integers(0, 40, (6, 2)) / 8 + np.float32([0.4 * width, 1])
@@ -150,7 +150,7 @@ def test_columns_without_a_gradient(layout, dtype, width, *, rng, hold):
     grad = random_operands((6, 38, 3, 3), dtype, rng)
     inputs = (views(grad.shape, dtype)[layout], row_major(DType.F32, boxes.shape))
     outputs = (views((N, 38, H, width), dtype)[layout],)
-    op = RoiAlignGradient((3, 3), 1.0, 2, True, pictures=(N, H, width))
+    op = RoiAlignGradient((3, 3), 1.0, 2, True, images=(N, H, width))
     hold(ROI_ALIGN_GRADIENT, op, (grad, boxes), inputs=inputs, outputs=outputs, stored=dtype, k=64,
          runs=FEW)  # fmt: skip
 
@@ -160,7 +160,7 @@ def test_nothing(n, count, *, hold):
     boxes = np.zeros((count, 5), np.float32)
     x = np.zeros((n, 4, 5, 6), np.float32)
     hold(ROI_ALIGN, RoiAlign((2, 2)), (x, boxes), exact=True, runs=FEW)
-    gradient = RoiAlignGradient((2, 2), pictures=(n, 5, 6))
+    gradient = RoiAlignGradient((2, 2), images=(n, 5, 6))
     hold(ROI_ALIGN_GRADIENT, gradient, (np.zeros((count, 4, 2, 2), np.float32), boxes), exact=True,
          runs=FEW)  # fmt: skip
 
@@ -176,7 +176,7 @@ def test_a_mistake_shows(rng, hold):
 def test_a_mistake_in_bands_shows(rng, hold):
     """Bins that are left out, and rows that are listed for another band."""
     grad, boxes = exact_operands((60, 4, 4, 2), DType.F32, rng), some_boxes(rng, 60)
-    op = RoiAlignGradient((4, 2), 2.0, 2, True, pictures=(N, 4 * H, 16 * W))
+    op = RoiAlignGradient((4, 2), 2.0, 2, True, images=(N, 4 * H, 16 * W))
     for name in ("ph", "band"):
 
         def wrong(phase, name=name):

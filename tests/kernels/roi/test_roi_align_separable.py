@@ -131,20 +131,20 @@ def outside_of_nan(boxes, x):
     return met == 0
 
 
-def test_pictures_of_their_own_and_other_strides(rng, hold):
-    """Boxes [K, 4] beside the numbers of their pictures; maps whose rows lie apart."""
+def test_images_of_their_own_and_other_strides(rng, hold):
+    """Boxes [K, 4] beside the numbers of their images; maps whose rows lie apart."""
     boxes = some_boxes(rng)
-    pictures = np.nan_to_num(boxes[:, 0], nan=-1).astype(np.int64)
+    images = np.nan_to_num(boxes[:, 0], nan=-1).astype(np.int64)
     x = exact_operands((N, 6, 13, 18), DType.F32, rng)
     of_x = replace(nchw_view(DType.F32, (N, 12, 26, 20)), shape=x.shape)
     of_x = replace(of_x, strides=(of_x.strides[0], 2 * 26 * 20, 40, 1))
     inputs = (
         of_x,
         replace(row_major(DType.F32, (len(boxes), 7)), shape=(len(boxes), 4)),
-        row_major(DType.I64, pictures.shape),
+        row_major(DType.I64, images.shape),
     )
     hold(
-        ROI_ALIGN_SEPARABLE, RoiAlign((2, 2), 1.0, 1, True), (x, boxes[:, 1:], pictures),
+        ROI_ALIGN_SEPARABLE, RoiAlign((2, 2), 1.0, 1, True), (x, boxes[:, 1:], images),
         inputs=inputs, exact=True, runs=FEW,
     )  # fmt: skip
 
@@ -181,4 +181,4 @@ def test_refusals():
     refused("not dense, or unlike", op, inputs=apart)
     many = np.zeros((1, 1601, 1, 1), np.float32)
     refused("1601 channels", op, x=many, out=nchw_view(DType.F32, (2, 1601, 2, 2)))
-    refused("no pictures", op, x=x[:0])
+    refused("no images", op, x=x[:0])

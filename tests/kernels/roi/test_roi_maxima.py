@@ -51,7 +51,7 @@ def test_exact(layout, to, channels, dtype, places, *, rng, hold):
 
 
 def test_rows_of_bins_at_a_time(rng, hold):
-    """More bins than scratch has room for."""
+    """More bins than scratch has space for."""
     op = RoiPool((9, 40), 1.0, places=True)
     x, boxes = equal_pixels(rng, (N, 3, H, W), DType.F32), some_boxes(rng)
     hold(ROI_POOL, op, (x, boxes), exact=True, runs=FEW)
@@ -59,10 +59,10 @@ def test_rows_of_bins_at_a_time(rng, hold):
 
 def pointed(rng, op, channels, count):
     boxes = some_boxes(rng, count)
-    _, h, w = op.pictures
+    _, h, w = op.images
     places = rng.integers(-1, h * w, (count, channels, 4, 2)).astype(np.int32)
     places[:, 0] = 5  # many bins, one pixel
-    places[0, :, 0, 0], places[1, :, 0, 0] = h * w, -9  # beyond the picture
+    places[0, :, 0, 0], places[1, :, 0, 0] = h * w, -9  # beyond the image
     return rng.integers(-4, 5, places.shape).astype(np.float32), places, boxes
 
 
@@ -118,7 +118,7 @@ def test_refusals(rng, hold):
 
 @pytest.mark.parametrize(("name", "by"), [("ph", 1), ("pw", 1), ("x_start", 1), ("width", -1)])
 def test_mistakes_are_caught(name, by, *, rng, hold):
-    """Bins, the first pixel, columns of a picture."""
+    """Bins, the first pixel, columns of an image."""
     op = RoiPool((4, 2), 0.5, places=True)
     x, boxes = equal_pixels(rng, (N, 20, H, W), DType.F32), some_boxes(rng)
     checked = (("avx512", True, 1, None),)

@@ -37,7 +37,7 @@ def rng():
 
 
 def some_boxes(rng, count=14):
-    """Multiples of 1/8: inside, outside, across borders, empty, not finite, without a picture."""
+    """Multiples of 1/8: inside, outside, across borders, empty, not finite, without an image."""
     boxes = rng.integers(-32, 160, (count, 5)) / 8.0
     boxes[:, 0] = rng.integers(0, N, count)
     boxes[0, 1:] = (-60, -60, -40, -40)
@@ -98,7 +98,7 @@ def test_whole_registers(bins, dtype, boxes, *, rng, hold):
     hold(ROI_POOL_FEW, op, (x, given), outputs=results, exact=True, runs=WIDE)
 
 
-def test_part_of_a_picture_and_many_chunks(rng, hold):
+def test_part_of_a_image_and_many_chunks(rng, hold):
     op = RoiPool((7, 7), 0.25, places=True)
     x, boxes = equal_pixels(rng, (N, 4, H, W), DType.F32), some_boxes(rng, 60)
     view = dataclasses.replace(nchw_view(DType.F32, x.shape), strides=(9000, 2100, W + 5, 1))
@@ -138,7 +138,7 @@ def test_refusals():
     [("box_count", -1), ("channels", 1), ("h", -1), ("x_n", 1), ("x_c", -1), ("out_box", 1)],
 )
 def test_mistakes_are_caught(name, by, *, rng, hold):
-    """Boxes, channels, rows of a picture, steps."""
+    """Boxes, channels, rows of an image, steps."""
     op = RoiPool((4, 3), 0.5, places=True)
     x, boxes = equal_pixels(rng, (N, 3, H, W), DType.F32), some_boxes(rng)
     checked = (("avx512", True, 1, None),)

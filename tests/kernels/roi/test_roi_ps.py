@@ -1,4 +1,4 @@
-"""PsRoi and its gradient against their references, which weigh all pixels of a picture."""
+"""PsRoi and its gradient against their references, which weigh all pixels of an image."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_grids_of_any_size_and_boxes_that_are_not_finite(mode, rng, hold):
     assert not y[[7, 8, 10, 11]].any()
 
 
-def test_bins_without_samples_of_pictures_without_pixels(hold):
+def test_bins_without_samples_of_images_without_pixels(hold):
     boxes = np.array([[0, 1, 1, 1, 1], [0, 0, 0, 4, 4]], np.float32)
     (y,) = hold(PS_ROI, PsRoi((1, 1), 1.0, "align", 0), (np.zeros((1, 1, 5, 0), np.float32), boxes))
     assert np.isnan(y[0]).all() and not y[1].any()
@@ -71,7 +71,7 @@ def test_bins_without_samples_of_pictures_without_pixels(hold):
 
 @pytest.mark.parametrize(("mode", "ratio", "layout", "dtype"), FORMS)
 def test_gradient(mode, ratio, layout, dtype, *, rng, hold):
-    op = PsRoiGradient((4, 2), 0.5, mode, ratio, report=True, pictures=(N, H, W))
+    op = PsRoiGradient((4, 2), 0.5, mode, ratio, report=True, images=(N, H, W))
     boxes = some_boxes(rng, finite=True)
     grad = whole(rng, (len(boxes), 3, 4, 2), dtype)
     outputs = (VIEWS[layout](dtype, (N, 24, H, W)), REPORT)
@@ -82,7 +82,7 @@ def test_gradient(mode, ratio, layout, dtype, *, rng, hold):
 
 @pytest.mark.parametrize("mode", ["align", "pool"])
 def test_gradients_are_repeated_and_nothing_is_pooled(mode, rng, hold):
-    op = PsRoiGradient((4, 2), 0.5, mode, 2, pictures=(N, H, W))
+    op = PsRoiGradient((4, 2), 0.5, mode, 2, images=(N, H, W))
     boxes = some_boxes(rng, 8, finite=True)
     grad = np.full((8, 3, 4, 2), 64, np.float32)
     once = nchw_view(DType.F32, grad.shape)
@@ -94,7 +94,7 @@ def test_gradients_are_repeated_and_nothing_is_pooled(mode, rng, hold):
 
 
 @pytest.mark.parametrize(
-    ("name", "by"), [("ph", 1), ("picture_count", 1), ("box_column", 1), ("w", -1)]
+    ("name", "by"), [("ph", 1), ("image_count", 1), ("box_column", 1), ("w", -1)]
 )
 def test_mistakes_are_caught(name, by, *, rng, hold):
     op = PsRoi((4, 2), 0.5, "pool")
@@ -106,7 +106,7 @@ def test_mistakes_are_caught(name, by, *, rng, hold):
 @pytest.mark.parametrize("layout", VIEWS)
 @pytest.mark.parametrize(("mode", "ratio"), [("align", 0), ("align", 3), ("pool", 0)])
 def test_bins_wider_than_a_vector(mode, ratio, layout, *, rng, hold, past_caches):
-    """Several runs of a row's pixels, whole squares of channels-last pictures, groups of planes."""
+    """Several runs of a row's pixels, whole squares of channels-last images, groups of planes."""
     bins, (n, c, h, w) = (2, 3), (2, 30, 21, 75)
     low, high = rng.uniform(0, 1, (2, 9, 2)) * 0.4
     ends = np.array([w - 4, h - 4])
@@ -121,7 +121,7 @@ def test_bins_wider_than_a_vector(mode, ratio, layout, *, rng, hold, past_caches
     op, pooled = PsRoi(bins, 1.0, mode, ratio), {"inputs": (views[0], where), "outputs": views[1:]}
     hold(PS_ROI, op, (x, boxes), **pooled, runs=FEW, k=256)
     hold(PS_ROI, op, (x, boxes), **pooled, runs=past_caches[:2], k=256)
-    op = PsRoiGradient(bins, 1.0, mode, ratio, pictures=(n, h, w))
+    op = PsRoiGradient(bins, 1.0, mode, ratio, images=(n, h, w))
     hold(
         PS_ROI_GRADIENT, op, (grad, boxes), inputs=(views[1], where), outputs=views[:1],
         runs=FEW, k=64,

@@ -29,7 +29,7 @@ class HostArrays:
 
         Raises:
             InputError: If it is no array, or of another dtype, shape or device.
-            OutOfMemoryError: If it has to be copied and there is no room.
+            OutOfMemoryError: If it has to be copied and there is no memory.
         """
         return _as_array(info, value)
 

@@ -21,7 +21,7 @@ from saccade.backends.cpu.runtime.tables import tables_of
 from saccade.backends.cpu.store.bundle import Bundles
 from saccade.backends.cpu.store.constants import RecentConstants, constants_of, unknown_constants
 from saccade.backends.cpu.store.keep import keep_program, share_of
-from saccade.backends.cpu.store.keeping import Share
+from saccade.backends.cpu.store.keeping import KeptConstants
 from saccade.backends.cpu.store.packers import Packers
 from saccade.backends.cpu.store.packing import unpacked
 from saccade.backends.cpu.store.saved import save_beside
@@ -30,10 +30,10 @@ from saccade.errors import OptionError
 from saccade.ir import Array, Graph, Op
 from saccade.kernels.base import View
 from saccade.kernels.cpu import bring_usual, kernels_for
-from saccade.kernels.cpu.base import selectable, spare_configs
+from saccade.kernels.cpu.base import all_generic_configs, selectable
 from saccade.kernels.cpu.machine import machine
 from saccade.kernels.machine import Machine
-from saccade.layout import SPATIAL, Laid, Preferred
+from saccade.layout import SPATIAL, GraphLayout, Preferred
 from saccade.locks import forkless, preload
 from saccade.opdefs import Conv2d
 from saccade.options import Options
@@ -106,10 +106,10 @@ class CpuBackend:
         """Whether the code exists; for the first plan, everything counts as available."""
         return self.objects.empty or self.objects.exists((kernel, config))
 
-    def spares(self, laid: Laid) -> tuple[Key, ...]:
+    def generic_configs(self, laid: GraphLayout) -> tuple[Key, ...]:
         """Code that other sizes will want."""
         taken = [(s.choice.kernel, s.call) for s in laid.steps]
-        return spare_configs((kernel, call) for kernel, call in taken if kernel is not None)
+        return all_generic_configs((kernel, call) for kernel, call in taken if kernel is not None)
 
     @property
     def idle(self) -> bool:
@@ -144,7 +144,7 @@ class CpuBackend:
         seconds: float | None,
         report: Callable[[Progress], None],
     ) -> Outcome:
-        """Measure other ways to do each step inside running programs."""
+        """Measure other variants for each step inside running programs."""
         with forkless:
             from saccade.backends.cpu.insitu import tune  # noqa: PLC0415 - running needs none of it
         preload("saccade.kernels.cpu.packing", "numpy.ma")  # which medians import
@@ -232,7 +232,7 @@ class CpuBackend:
         self._recent.keep(constants)
 
     def _prepared(
-        self, graph: Graph, missing: Mapping[str, Constant], share: Share | None
+        self, graph: Graph, missing: Mapping[str, Constant], share: KeptConstants | None
     ) -> list[Key]:
         """Make the packers ready that there are; what to compile for those that there are not."""
         work = [p for one in unpacked(graph, missing).values() for p in one.panels]

@@ -25,7 +25,7 @@ class CpuDevice:
     """A `saccade.backend.Device`."""
 
     plans_for = "cpu"
-    compiler = "saccade.backends.cpu.runtime.compiler:get_ready"
+    compiler = "saccade.backends.cpu.runtime.compiler:preload_compiler"
     arrays = HostArrays()
 
     def passes(self, options: Options) -> tuple[Pass, ...]:

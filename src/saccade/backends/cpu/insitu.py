@@ -22,11 +22,11 @@ from saccade.backends.cpu.backend import CpuBackend
 from saccade.backends.cpu.processor import this_machine
 from saccade.backends.cpu.runtime.program import PAGE, Stopwatch
 from saccade.ir import Array, Graph
-from saccade.layout import Choice, Laid, LaidStep
+from saccade.layout import Choice, GraphLayout, StepLayout
 from saccade.options import Options
 from saccade.plan import Plan
 from saccade.processes import Processes
-from saccade.tuning import Algorithms, Lookup, Outcome, Progress, Search, Store, Swaps
+from saccade.tuning import Algorithms, Lookup, Outcome, Progress, Search, Swaps, TimingStore
 
 __all__ = ["InSitu", "tune"]
 
@@ -50,7 +50,7 @@ def tune(
     """Search for faster choices for a model and its inputs; see `tuning.Search`."""
     processes = Processes()
     bench = InSitu.of(graph, identity, sizes, inputs, backend, options, processes)
-    store = Store(this_machine() | {"device": "cpu", "code": backend.code}, use=options.cache)
+    store = TimingStore(this_machine() | {"device": "cpu", "code": backend.code}, use=options.cache)
     try:
         return Search(
             bench.laid, backend.candidates, bench, store, this_machine(), hints, time.monotonic,
@@ -80,8 +80,8 @@ class InSitu:
     identity: str
     sizes: Mapping[str, int]
     backend: CpuBackend
-    laid: Laid
-    replan: Callable[[Algorithms], Laid]
+    laid: GraphLayout
+    replan: Callable[[Algorithms], GraphLayout]
     inputs: Sequence[Array]
     threads: int
     processes: Processes
@@ -106,7 +106,7 @@ class InSitu:
     ) -> InSitu:
         """A bench for a model; its untuned program has the choices of `base`, if given."""
 
-        def laid(chosen: Algorithms | None) -> Laid:
+        def laid(chosen: Algorithms | None) -> GraphLayout:
             timings = None if chosen is None else Lookup(chosen, this_machine())
             return layout.assign(
                 graph,
@@ -140,12 +140,12 @@ class InSitu:
         before, after = self._turns(self.replan(chosen), rounds, tick)
         return before.sum(axis=1), after.sum(axis=1)
 
-    def _make(self, laid: Laid) -> Plan:
+    def _make(self, laid: GraphLayout) -> Plan:
         isa = self.backend.target.isa
         return planner.make(self.graph, laid, self.sizes, self.threads, isa)
 
     def _turns(
-        self, changed: Laid, rounds: int, tick: Callable[[int], None]
+        self, changed: GraphLayout, rounds: int, tick: Callable[[int], None]
     ) -> tuple[Array, Array]:
         plan = self._make(changed)
         other = self.backend.build(plan, self.graph, self.identity)
@@ -164,7 +164,7 @@ class InSitu:
         return np.stack(times[0]), np.stack(times[1])
 
 
-def _swapped(step: LaidStep, swaps: Swaps, i: int) -> LaidStep:
+def _swapped(step: StepLayout, swaps: Swaps, i: int) -> StepLayout:
     if i not in swaps:
         return step
     swap = swaps[i]

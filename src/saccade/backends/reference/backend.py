@@ -17,7 +17,7 @@ from saccade.plan import Plan
 if TYPE_CHECKING:
     from saccade.backend import Backend
     from saccade.kernels.base import Key
-    from saccade.layout import Laid
+    from saccade.layout import GraphLayout
     from saccade.profile.types import Reading
     from saccade.tuning import Algorithms, Outcome, Progress
 
@@ -93,7 +93,7 @@ class ReferenceBackend:
         del kernel, config
         return True
 
-    def spares(self, laid: Laid) -> tuple[Key, ...]:
+    def generic_configs(self, laid: GraphLayout) -> tuple[Key, ...]:
         """No code is needed."""
         del laid
         return ()

@@ -17,13 +17,13 @@ from saccade.ir.dim import Affine
 if TYPE_CHECKING:
     import onnx_ir
 
-__all__ = ["Call", "Importer", "Operand"]
+__all__ = ["Importer", "OnnxNode", "Operand"]
 
 Operand = Value | Symbolic
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class OnnxNode:
     """One node.
 
     Attributes:
@@ -211,4 +211,4 @@ class Call:
         return ModelError(f"{self.node.op_type} {self.name!r}: {message}")
 
 
-Importer = Callable[[Call], Sequence[Operand]]
+Importer = Callable[[OnnxNode], Sequence[Operand]]

@@ -56,7 +56,7 @@ def check(
     _check_functions(model)
     check_counts(model, limits or Limits())
     references: References = {}
-    store = external.Store(folder)
+    store = external.ExternalData(folder)
     inside = None if own is None else np.frombuffer(own, np.uint8)
     for tensor in external.tensors(model):
         size = check_tensor(tensor)

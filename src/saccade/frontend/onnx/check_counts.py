@@ -31,13 +31,13 @@ def check_counts(model: onnx.ModelProto, limits: Limits) -> None:
     Raises:
         ModelError: If they do, or the file exceeds `limits.nodes` or `limits.attribute`.
     """
-    count = _Count({(f.domain, f.name): f for f in model.functions}, limits)
+    count = _FunctionSizes({(f.domain, f.name): f for f in model.functions}, limits)
     count.expanded(model.graph.node)
     for function in model.functions:  # also those that nobody calls
         count.size_of((function.domain, function.name))
 
 
-class _Count:
+class _FunctionSizes:
     """Sizes of functions, each counted once."""
 
     def __init__(self, functions: dict[_Name, onnx.FunctionProto], limits: Limits) -> None:

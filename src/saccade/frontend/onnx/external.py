@@ -16,7 +16,7 @@ from saccade.frontend.onnx.files import map_file, open_inside
 if TYPE_CHECKING:
     import onnx
 
-__all__ = ["Bytes", "Place", "Store", "files", "key", "tensors"]
+__all__ = ["Bytes", "ExternalData", "Place", "files", "key", "tensors"]
 
 Bytes = np.ndarray[tuple[int, ...], np.dtype[np.uint8]]
 """A part of a file, mapped read-only."""
@@ -29,7 +29,7 @@ def key(location: object, offset: int | None, length: int) -> Place:
     return str(location), offset or 0, length
 
 
-class Store:
+class ExternalData:
     """The external data of one model: each of its files is opened, checked and mapped once.
 
     Args:

@@ -9,7 +9,7 @@ import numpy as np
 
 from saccade.errors import ModelError, UnsupportedModelError
 from saccade.frontend.onnx.builder import Builder
-from saccade.frontend.onnx.call import Call, Operand
+from saccade.frontend.onnx.call import OnnxNode, Operand
 from saccade.frontend.onnx.importers import IMPORTERS
 from saccade.frontend.onnx.refusal import Refusal
 from saccade.frontend.onnx.schemas import fault
@@ -159,7 +159,7 @@ class _Lowering:
         if any(value in self.lost for value in node.inputs if value is not None):
             self.lost.update(node.outputs)
             return
-        call = Call(node, self._operands(node), self._opset(node), self.build, self.array_of)
+        call = OnnxNode(node, self._operands(node), self._opset(node), self.build, self.array_of)
         wrong = None if _domain(node.domain) else fault(node, call.opset)
         if wrong is not None:
             raise ModelError(f"{node.op_type} {call.name!r} {wrong}")

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from saccade.frontend.onnx.call import Call
+from saccade.frontend.onnx.call import OnnxNode
 from saccade.frontend.onnx.refusal import Refusal
 from saccade.ir import Dim, Factor, IndexMap, Value
 from saccade.ir.dim import sub
@@ -30,7 +30,7 @@ def spell(shape: Sequence[Dim]) -> str:
     return f"[{', '.join(map(str, shape))}]"
 
 
-def move(call: Call, x: Value, index_map: IndexMap) -> Value:
+def move(call: OnnxNode, x: Value, index_map: IndexMap) -> Value:
     """Emit a movement, unless it moves nothing."""
     if _moves_nothing(index_map):
         return x
@@ -44,7 +44,7 @@ def _moves_nothing(index_map: IndexMap) -> bool:
     return groups == index_map.out_groups and plain == index_map.factors
 
 
-def reshaped(call: Call, x: Value, shape: Sequence[Dim]) -> Value:
+def reshaped(call: OnnxNode, x: Value, shape: Sequence[Dim]) -> Value:
     """The same elements under another shape; a constant is only looked at differently.
 
     Raises:

@@ -153,18 +153,18 @@ def _matmul(case: _Case) -> str | None:
     return case.meet([a[:-2], b[:-2]]) or case.meet([*case.outputs, *case.inputs[2:]])
 
 
-def _pictures(case: _Case) -> str | None:
-    """Operators that treat each picture of a batch for itself."""
+def _images(case: _Case) -> str | None:
+    """Operators that treat each image of a batch for itself."""
     data, *others = case.inputs
     kept = case.outputs[0][:1] == data[:1]
     return None if kept and not any(map(case.open, (data[1:], *others))) else _MIXES
 
 
 def _regions(case: _Case) -> str | None:
-    x, boxes, *pictures = case.inputs
+    x, boxes, *images = case.inputs
     if case.open((*x, *boxes[1:])):
         return _MIXES
-    return case.meet([boxes[:1], *pictures])
+    return case.meet([boxes[:1], *images])
 
 
 def _move(case: _Case) -> str | None:
@@ -189,21 +189,21 @@ def _move(case: _Case) -> str | None:
 _RULES: dict[type[Op], Callable[[_Case], str | None]] = {
     ArgReduce: _along,
     Concat: _concat,
-    Conv2d: _pictures,
-    ConvTranspose2d: _pictures,
+    Conv2d: _images,
+    ConvTranspose2d: _images,
     CumSum: _along,
     Gather: _gather,
     GatherNd: _gather_nd,
-    GroupNorm: _pictures,
+    GroupNorm: _images,
     LayerNorm: _along,
     LpNormalize: _along,
     MatMul: _matmul,
     Move: _move,
     Pad: _pad,
     Pointwise: _pointwise,
-    Pool2d: _pictures,
+    Pool2d: _images,
     Reduce: _along,
-    Resize: _pictures,
+    Resize: _images,
     RoiAlign: _regions,
     RoiPool: _regions,
     Softmax: _along,

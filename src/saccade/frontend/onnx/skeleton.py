@@ -1,7 +1,7 @@
 """A serialised model without its weights: they stay where they lie in the file.
 
 Protobuf copies weights when it parses and again whenever they are looked at, 0.4 s for 100 MB. Here
-large initializers are turned into what ONNX calls external data, in the model's own file, and
+large initializers become what ONNX calls external data, in the model's own file, and
 only the rest, some kilobytes, is parsed.
 """
 

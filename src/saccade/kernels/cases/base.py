@@ -26,13 +26,13 @@ __all__ = [
     "U8",
     "WHOLE",
     "Case",
-    "Corners",
+    "CaseStorage",
+    "CornerBoxes",
     "Given",
     "Normal",
     "Operand",
     "Result",
     "ResultOf",
-    "Storage",
     "Values",
     "Whole",
 ]
@@ -42,7 +42,7 @@ U8, I32, I64 = DType.U8, DType.I32, DType.I64
 
 
 @dataclass(frozen=True, slots=True)
-class Storage:
+class CaseStorage:
     """How a value lies in memory; row-major without gaps unless said otherwise.
 
     Attributes:
@@ -56,9 +56,9 @@ class Storage:
     strides: tuple[int, ...] | None = None
 
 
-ROWS = Storage()
-LAST = Storage(channels_last=True)
-GAPS = Storage(channels_last=True, gap=3)
+ROWS = CaseStorage()
+LAST = CaseStorage(channels_last=True)
+GAPS = CaseStorage(channels_last=True, gap=3)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +88,7 @@ class Whole:
 
 
 @dataclass(frozen=True, slots=True)
-class Corners:
+class CornerBoxes:
     """Boxes [..., 4] of whole corners (x1, y1, x2, y2), the second one never before the first.
 
     Attributes:
@@ -122,7 +122,7 @@ class ResultOf:
     index: int = 0
 
 
-Values = Normal | Whole | Corners | Given | ResultOf
+Values = Normal | Whole | CornerBoxes | Given | ResultOf
 NORMAL, SPECIAL, WHOLE = Normal(), Normal(special=True), Whole()
 
 
@@ -140,7 +140,7 @@ class Operand:
 
     shape: tuple[int, ...]
     dtype: DType = F32
-    storage: Storage = ROWS
+    storage: CaseStorage = ROWS
     constant: bool = False
     values: Values = NORMAL
 
@@ -154,7 +154,7 @@ class Result:
         dtype: What it is rounded to; None for the type that it is computed in.
     """
 
-    storage: Storage = ROWS
+    storage: CaseStorage = ROWS
     dtype: DType | None = None
 
 

@@ -12,9 +12,9 @@ from saccade.kernels.cases.base import (
     ROWS,
     WHOLE,
     Case,
+    CaseStorage,
     Operand,
     Result,
-    Storage,
 )
 from saccade.opdefs import (
     Conv2d,
@@ -97,7 +97,11 @@ def _weights(*shape: int) -> Operand:
 
 
 def _case(
-    shape: ConvShape, *more: Operand, x: Storage = LAST, y: Storage = LAST, name: str | None = None
+    shape: ConvShape,
+    *more: Operand,
+    x: CaseStorage = LAST,
+    y: CaseStorage = LAST,
+    name: str | None = None,
 ) -> Case:
     """Without `more` the plain convolution, else with operands of what is fused into it."""
     operands = (Operand(shape.x, storage=x), _weights(*shape.w), *more)
@@ -154,7 +158,7 @@ _SPECIAL = (
 
 
 def _depthwise(
-    name: str, x: tuple[int, int, int, int], taps: int, op: Conv2d, storage: Storage = GAPS
+    name: str, x: tuple[int, int, int, int], taps: int, op: Conv2d, storage: CaseStorage = GAPS
 ) -> Case:
     shape = _square(name, x, x[1], taps, replace(op, groups=x[1]))
     bias = (_weights(1, x[1], 1, 1),) * (op.epilogue.operands - 1)

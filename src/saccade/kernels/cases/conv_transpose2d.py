@@ -12,9 +12,9 @@ from saccade.kernels.cases.base import (
     ROWS,
     WHOLE,
     Case,
+    CaseStorage,
     Operand,
     Result,
-    Storage,
 )
 from saccade.opdefs import ConvTranspose2d
 
@@ -29,7 +29,7 @@ def _case(
     w: tuple[int, int, int, int],
     op: ConvTranspose2d,
     *more: Operand,
-    storage: Storage = LAST,
+    storage: CaseStorage = LAST,
 ) -> Case:
     operands = (Operand(x, storage=storage), Operand(w, constant=True), *more)
     return Case(name, op, operands, (Result(storage),), w[0] * w[2] * w[3])

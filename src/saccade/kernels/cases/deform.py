@@ -14,30 +14,30 @@ from saccade.kernels.cases.base import (
     LAST,
     ROWS,
     Case,
+    CaseStorage,
     Operand,
     Result,
-    Storage,
     Whole,
 )
-from saccade.opdefs import DeformConv2d, DeformConv2dGradient
+from saccade.opdefs import DeformConv, DeformConvGradient
 
 __all__ = ["CASES"]
 
 _SHAPES = (
     # name, x, channels of the result, window, operator
-    ("same", (2, 20, 9, 11), 24, (3, 3), DeformConv2d(padding=(1, 1, 1, 1))),
-    ("borders", (1, 33, 7, 5), 5, (3, 2), DeformConv2d((2, 1), (1, 0, 1, 0), (1, 2))),
-    ("pointwise", (1, 24, 6, 7), 36, (1, 1), DeformConv2d(groups=2, offset_groups=3)),
+    ("same", (2, 20, 9, 11), 24, (3, 3), DeformConv(padding=(1, 1, 1, 1))),
+    ("borders", (1, 33, 7, 5), 5, (3, 2), DeformConv((2, 1), (1, 0, 1, 0), (1, 2))),
+    ("pointwise", (1, 24, 6, 7), 36, (1, 1), DeformConv(groups=2, offset_groups=3)),
     ("offsets-by-channel", (3, 6, 8, 9), 4, (2, 3),
-     DeformConv2d(padding=(2, 1, 0, 3), groups=2, offset_groups=6)),
-    ("many-filters", (1, 8, 4, 5), 280, (2, 2), DeformConv2d(groups=2)),
-    ("few", (1, 3, 2, 3), 1, (3, 3), DeformConv2d(padding=(1, 1, 1, 1))),
+     DeformConv(padding=(2, 1, 0, 3), groups=2, offset_groups=6)),
+    ("many-filters", (1, 8, 4, 5), 280, (2, 2), DeformConv(groups=2)),
+    ("few", (1, 3, 2, 3), 1, (3, 3), DeformConv(padding=(1, 1, 1, 1))),
 )  # fmt: skip
 _OFFSETS = Whole(-12, 12, 0.25)  # across borders, to whole pixels and between them
 _MASK = Whole(0, 4, 0.5)
 
 
-def _size(op: DeformConv2d, x: tuple[int, ...], window: tuple[int, int]) -> tuple[int, int]:
+def _size(op: DeformConv, x: tuple[int, ...], window: tuple[int, int]) -> tuple[int, int]:
     rows, columns = (
         (x[2 + axis] + op.padding[axis] + op.padding[axis + 2] - (taps - 1) * op.dilation[axis] - 1)
         // op.stride[axis]
@@ -47,7 +47,7 @@ def _size(op: DeformConv2d, x: tuple[int, ...], window: tuple[int, int]) -> tupl
     return rows, columns
 
 
-def _case(number: int, storage: Storage = ROWS, dtype: DType = F32, mask: bool = True) -> Case:
+def _case(number: int, storage: CaseStorage = ROWS, dtype: DType = F32, mask: bool = True) -> Case:
     name, shape, outputs, window, plain = _SHAPES[number]
     op = replace(plain, bias=True, mask=mask)
     taps = window[0] * window[1]
@@ -67,9 +67,9 @@ def _case(number: int, storage: Storage = ROWS, dtype: DType = F32, mask: bool =
 def _gradient(case: Case, *wanted: str) -> Case:
     """The gradients of a case: of everything, or of what is named."""
     op = case.op
-    assert isinstance(op, DeformConv2d)
-    names = wanted or tuple(n for n in DeformConv2dGradient.WANTED if n != "mask" or op.mask)
-    gradient = DeformConv2dGradient(
+    assert isinstance(op, DeformConv)
+    names = wanted or tuple(n for n in DeformConvGradient.WANTED if n != "mask" or op.mask)
+    gradient = DeformConvGradient(
         op.stride, op.padding, op.dilation, op.groups, op.offset_groups, op.mask, names
     )
     x, weight, offset, _, *mask = case.operands

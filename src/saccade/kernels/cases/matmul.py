@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from saccade.ir import DType
 from saccade.ir.expr import parse
-from saccade.kernels.cases.base import BF16, F32, WHOLE, Case, Operand, Result, Storage
+from saccade.kernels.cases.base import BF16, F32, WHOLE, Case, CaseStorage, Operand, Result
 from saccade.opdefs import MatMul
 
 __all__ = ["CASES"]
@@ -27,8 +27,8 @@ def _bf16(name: str, kinds: tuple[DType, DType, DType]) -> Case:
     return Case(name, MatMul(), (a, b), (Result(dtype=kinds[2]),), 33)
 
 
-_HEADS = Operand((2, 4, 9, 8), storage=Storage(strides=(9 * 32, 8, 32, 1)))
-_APART = Operand((2, 4, 8, 11), storage=Storage(strides=(2000, 300, 23, 2)))
+_HEADS = Operand((2, 4, 9, 8), storage=CaseStorage(strides=(9 * 32, 8, 32, 1)))
+_APART = Operand((2, 4, 8, 11), storage=CaseStorage(strides=(2000, 300, 23, 2)))
 _ADD = MatMul(epilogue=parse("add($0, $1)"))
 
 CASES = (

@@ -16,9 +16,9 @@ from saccade.kernels.cases.base import (
     ROWS,
     U8,
     Case,
+    CaseStorage,
     Operand,
     Result,
-    Storage,
     Whole,
 )
 from saccade.opdefs import Concat, Gather, GatherNd, Move, Pad
@@ -34,7 +34,7 @@ def _move(shape: Sequence[int], order: Sequence[int] | None = None) -> Move:
 
 
 def _reordered(
-    name: str, shape: tuple[int, ...], source: Storage, to: Storage, dtype: DType = F32
+    name: str, shape: tuple[int, ...], source: CaseStorage, to: CaseStorage, dtype: DType = F32
 ) -> Case:
     x = Operand(shape, dtype, source, values=_BYTES)
     return Case(name, _move(shape), (x,), (Result(to, dtype),), 0)
@@ -44,7 +44,9 @@ def _transposed(name: str, shape: tuple[int, ...], order: tuple[int, ...]) -> Ca
     return Case(name, _move(shape, order), (Operand(shape),), terms=0)
 
 
-def _depth_to_space(name: str, channels: int, block: int, source: Storage, to: Storage) -> Case:
+def _depth_to_space(
+    name: str, channels: int, block: int, source: CaseStorage, to: CaseStorage
+) -> Case:
     """Channels (row, column, channel) become blocks of pixels."""
     h, w, depth = 6, 21, channels * block * block
     sizes = ((1, 0), (channels, 3), (h, 4), (block, 1), (w, 5), (block, 2))
@@ -54,7 +56,7 @@ def _depth_to_space(name: str, channels: int, block: int, source: Storage, to: S
 
 
 def _concat(
-    name: str, axis: int, sizes: Sequence[int], dtype: DType = F32, storage: Storage = ROWS
+    name: str, axis: int, sizes: Sequence[int], dtype: DType = F32, storage: CaseStorage = ROWS
 ) -> Case:
     shapes = [[2, 3, 4, 5] for _ in sizes]
     for shape, n in zip(shapes, sizes, strict=True):
@@ -68,7 +70,7 @@ def _pad(
     pads: tuple[tuple[int, int], ...],
     mode: str,
     dtype: DType = F32,
-    storage: Storage = ROWS,
+    storage: CaseStorage = ROWS,
 ) -> Case:
     shape = (2, 17, 3, 5)[-len(pads) :]
     x = Operand(shape, dtype, storage, values=_BYTES)

@@ -11,9 +11,9 @@ from saccade.kernels.cases.base import (
     I64,
     SPECIAL,
     Case,
-    Corners,
+    CaseStorage,
+    CornerBoxes,
     Operand,
-    Storage,
     Values,
     Whole,
 )
@@ -21,7 +21,7 @@ from saccade.opdefs import Nms, NonMaxSuppression
 
 __all__ = ["CASES"]
 
-_TIES, _GRID, _ANY = Whole(0, 8, 0.125), Corners(), Whole(0, 6)
+_TIES, _GRID, _ANY = Whole(0, 8, 0.125), CornerBoxes(), Whole(0, 6)
 
 
 def _case(
@@ -63,8 +63,8 @@ def _classes(
 
 
 _APART = (
-    Operand((200, 4), storage=Storage(strides=(1, 203)), values=_GRID),
-    Operand((200,), storage=Storage(strides=(3,)), values=_TIES),
+    Operand((200, 4), storage=CaseStorage(strides=(1, 203)), values=_GRID),
+    Operand((200,), storage=CaseStorage(strides=(3,)), values=_TIES),
 )
 
 CASES = (
@@ -75,19 +75,19 @@ CASES = (
     _case("all-that-touch", 90, 0.0),
     _case("nothing-overlaps-so-much", 90, 1.0),
     _case("below-zero", 60, -0.25),
-    _case("many-strips", 700, 0.4, corners=Corners(1000, 100)),
+    _case("many-strips", 700, 0.4, corners=CornerBoxes(1000, 100)),
     _case("no-boxes", 120, 0.3, corners=SPECIAL),
     _case("f64", 150, dtype=F64),
     _case("f16", 90, dtype=F16),
     _case("bf16", 90, dtype=BF16),
     _case("scores-of-another-type", 90, dtype=F16, scores=F64),
-    _case("groups", 300, corners=Corners(9, 6), groups=6),
+    _case("groups", 300, corners=CornerBoxes(9, 6), groups=6),
     Case("any-strides", Nms(0.5), _APART, terms=0),
     _classes("classes", 2, 3, 33, most=12, iou=0.25, score=0.25),
     _classes("classes-centred", 2, 3, 17, most=12, score=0.25, centred=True),
     _classes("classes-one-box", 1, 1, 1),
     _classes("classes-the-best", 1, 2, 150, most=1),
-    _classes("classes-many-strips", 1, 1, 500, iou=0.4, corners=Corners(1000, 100)),
+    _classes("classes-many-strips", 1, 1, 500, iou=0.4, corners=CornerBoxes(1000, 100)),
     _classes("classes-no-boxes", 2, 2, 60, most=60, iou=0.25, corners=SPECIAL),
     _classes("classes-f16", 2, 2, 70, most=20, score=0.5, dtype=F16),
     _classes("classes-no-images", 0, 3, 5),

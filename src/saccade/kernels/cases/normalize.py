@@ -11,10 +11,10 @@ from saccade.kernels.cases.base import (
     LAST,
     ROWS,
     Case,
+    CaseStorage,
     Normal,
     Operand,
     Result,
-    Storage,
 )
 from saccade.opdefs import GroupNorm, LayerNorm, LocalResponseNorm, LpNormalize
 
@@ -32,26 +32,26 @@ def _layer(
     return Case(name, LayerNorm(axis), (x, *factors), (Result(dtype=dtype),), 256)
 
 
-def _group(name: str, shape: _Shape, groups: int, storage: Storage = ROWS) -> Case:
+def _group(name: str, shape: _Shape, groups: int, storage: CaseStorage = ROWS) -> Case:
     factors = (Operand(shape[1:2], constant=True),) * 2
     x = Operand(shape, storage=storage, values=_AROUND)
     return Case(name, GroupNorm(groups), (x, *factors), (Result(storage),), 1024)
 
 
 def _around(
-    name: str, shape: _Shape, size: int, storage: Storage = ROWS, dtype: DType = F32
+    name: str, shape: _Shape, size: int, storage: CaseStorage = ROWS, dtype: DType = F32
 ) -> Case:
     op = LocalResponseNorm(size, 0.3, 0.75, 2.0)
     return Case(name, op, (Operand(shape, dtype, storage),), (Result(storage, dtype),), 4)
 
 
-def _lp(name: str, shape: _Shape, axis: int, p: int, storage: Storage = ROWS) -> Case:
+def _lp(name: str, shape: _Shape, axis: int, p: int, storage: CaseStorage = ROWS) -> Case:
     return Case(
         name, LpNormalize(axis, p), (Operand(shape, storage=storage),), (Result(storage),), 37
     )
 
 
-_ACROSS = Storage(strides=(720, 1, 30))
+_ACROSS = CaseStorage(strides=(720, 1, 30))
 
 CASES = (
     _layer("layer-rows", (5, 37), 1, (37,)),

@@ -17,10 +17,10 @@ from saccade.kernels.cases.base import (
     U8,
     WHOLE,
     Case,
+    CaseStorage,
     Normal,
     Operand,
     Result,
-    Storage,
     Values,
     Whole,
 )
@@ -50,15 +50,15 @@ def _case(
 
 
 def _stored(
-    name: str, text: str, shape: _Shape, views: tuple[Storage, ...], result: Storage
+    name: str, text: str, shape: _Shape, views: tuple[CaseStorage, ...], result: CaseStorage
 ) -> Case:
     operands = tuple(Operand(shape, storage=storage) for storage in views)
     return Case(name, Pointwise(parse(text), F32), operands, (Result(result),))
 
 
 _IMAGE = (2, 19, 4, 6)
-_TRANSPOSED = Storage(strides=(456, 24, 1, 4))
-_SPACED = Storage(strides=(4000, 200, 48, 2))
+_TRANSPOSED = CaseStorage(strides=(456, 24, 1, 4))
+_SPACED = CaseStorage(strides=(4000, 200, 48, 2))
 
 CASES = (
     _case("one-operand", "mul($0, $0)", (3, 37)),

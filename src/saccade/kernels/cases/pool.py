@@ -13,9 +13,9 @@ from saccade.kernels.cases.base import (
     NORMAL,
     SPECIAL,
     Case,
+    CaseStorage,
     Operand,
     Result,
-    Storage,
     Values,
 )
 from saccade.opdefs import Pool2d
@@ -27,7 +27,7 @@ _THREE, _TWO = (3, 3), (2, 2)
 
 def _case(
     name: str, shape: tuple[int, int, int, int], op: Pool2d, *more: Operand, dtype: DType = F32,
-    result: DType | None = None, storage: Storage = LAST, values: Values = NORMAL,
+    result: DType | None = None, storage: CaseStorage = LAST, values: Values = NORMAL,
 ) -> Case:  # fmt: skip
     x = Operand(shape, dtype, storage, values=values)
     results = (Result(storage, result or dtype),)

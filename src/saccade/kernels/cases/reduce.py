@@ -19,10 +19,10 @@ from saccade.kernels.cases.base import (
     SPECIAL,
     WHOLE,
     Case,
+    CaseStorage,
     Normal,
     Operand,
     Result,
-    Storage,
     Values,
 )
 from saccade.opdefs import ArgReduce, CumSum, Reduce, VectorNorm
@@ -40,7 +40,8 @@ _VALUES: dict[str, Values] = {
 
 def _case(
     name: str, kind: str, shape: _Shape, axes: tuple[int, ...], *,
-    storage: Storage = ROWS, result: Storage = ROWS, dtype: DType = F32, keepdims: bool = True,
+    storage: CaseStorage = ROWS, result: CaseStorage = ROWS, dtype: DType = F32,
+    keepdims: bool = True,
 ) -> Case:  # fmt: skip
     x = Operand(shape, dtype, storage, values=_VALUES.get(kind, NORMAL))
     terms = max(1, prod(shape[axis] for axis in axes))

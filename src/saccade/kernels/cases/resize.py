@@ -12,9 +12,9 @@ from saccade.kernels.cases.base import (
     LAST,
     ROWS,
     Case,
+    CaseStorage,
     Operand,
     Result,
-    Storage,
 )
 from saccade.opdefs import Resize
 
@@ -25,7 +25,7 @@ _ROUNDED = 300  # positions are float32: a weight is off by a few units in their
 
 def _case(
     name: str, shape: tuple[int, int, int, int], op: Resize, *more: Operand, dtype: DType = F32,
-    result: Storage = GAPS,
+    result: CaseStorage = GAPS,
 ) -> Case:  # fmt: skip
     operands = (Operand(shape, dtype, GAPS), *more)
     return Case(name, op, operands, (Result(result, dtype),), _ROUNDED)

@@ -18,10 +18,10 @@ from saccade.kernels.cases.base import (
     ROWS,
     SPECIAL,
     Case,
+    CaseStorage,
     Given,
     Operand,
     Result,
-    Storage,
     Values,
     Whole,
 )
@@ -62,7 +62,7 @@ def _boxes(rows: tuple[tuple[float, ...], ...], dtype: DType = F32) -> Operand:
 
 def _forward(
     name: str, op: Op, channels: int, *, rows: tuple[tuple[float, ...], ...] = _ANY,
-    x: Storage = ROWS, y: Storage = ROWS, dtype: DType = F32, terms: int = _TERMS,
+    x: CaseStorage = ROWS, y: CaseStorage = ROWS, dtype: DType = F32, terms: int = _TERMS,
     values: Values = NORMAL, width: int = _W,
 ) -> Case:  # fmt: skip
     image = Operand((_IMAGES, channels, _H, width), dtype, x, values=values)
@@ -72,7 +72,7 @@ def _forward(
 
 def _backward(
     name: str, op: Op, channels: int, bins: tuple[int, int], *extra: Operand,
-    rows: tuple[tuple[float, ...], ...] = _ANY, x: Storage = ROWS, y: Storage = ROWS,
+    rows: tuple[tuple[float, ...], ...] = _ANY, x: CaseStorage = ROWS, y: CaseStorage = ROWS,
     dtype: DType = F32,
 ) -> Case:  # fmt: skip
     grad = Operand((len(rows), channels, *bins), dtype, x)
@@ -80,14 +80,14 @@ def _backward(
 
 
 _ALIGN = RoiAlign((4, 2), 0.5, 2, report=True)
-_ALIGN_BACK = RoiAlignGradient((4, 2), 0.5, 2, pictures=(_IMAGES, _H, _W))
+_ALIGN_BACK = RoiAlignGradient((4, 2), 0.5, 2, images=(_IMAGES, _H, _W))
 _POOL = RoiPool((4, 2), 0.5, places=True, report=True)
 _PS_ALIGN, _PS_POOL = PsRoi((4, 2), 0.5, "align", 2), PsRoi((4, 2), 0.5, "pool")
-_PS_BACK = PsRoiGradient((4, 2), 0.5, "align", 2, pictures=(_IMAGES, _H, _W))
+_PS_BACK = PsRoiGradient((4, 2), 0.5, "align", 2, images=(_IMAGES, _H, _W))
 
 
 def _pool_back(
-    name: str, channels: int, x: Storage = ROWS, y: Storage = ROWS, dtype: DType = F32,
+    name: str, channels: int, x: CaseStorage = ROWS, y: CaseStorage = ROWS, dtype: DType = F32,
     rows: tuple[tuple[float, ...], ...] = _ANY,
 ) -> Case:  # fmt: skip
     anywhere = Whole(-3, _H * _W + 2)  # some are none, some beyond the image
@@ -100,8 +100,8 @@ _APART = Case(
     "align-images-apart",
     RoiAlign((2, 2), 1.0, 1),
     (
-        Operand((_IMAGES, 6, _H, _W), storage=Storage(strides=(1716, 286, 1, 13))),
-        Operand((12, 4), storage=Storage(strides=(7, 1)),
+        Operand((_IMAGES, 6, _H, _W), storage=CaseStorage(strides=(1716, 286, 1, 13))),
+        Operand((12, 4), storage=CaseStorage(strides=(7, 1)),
                 values=Given(tuple(float(n) for row in _FINITE for n in row[1:]))),
         Operand((12,), I64, values=Given(tuple(float(row[0]) for row in _FINITE))),
     ),

@@ -11,10 +11,10 @@ from saccade.kernels.cases.base import (
     LAST,
     ROWS,
     Case,
+    CaseStorage,
     Normal,
     Operand,
     Result,
-    Storage,
     Values,
 )
 from saccade.opdefs import Softmax
@@ -27,7 +27,7 @@ _WIDE = Normal(3.0)
 
 def _case(
     name: str, shape: tuple[int, ...], axis: int, *, log: bool = False, dtype: DType = F32,
-    source: Storage = ROWS, to: Storage = ROWS, values: Values = _WIDE,
+    source: CaseStorage = ROWS, to: CaseStorage = ROWS, values: Values = _WIDE,
 ) -> Case:  # fmt: skip
     x = Operand(shape, dtype, source, values=values)
     return Case(name, Softmax(axis, log), (x,), (Result(to, dtype),), 64)

@@ -68,9 +68,9 @@ CPU_KERNELS: tuple[Listed, ...] = (
         "conv_transpose2d.direct", ("ConvTranspose2d",),
         "conv_transpose2d.direct", "CONV_TRANSPOSE2D_DIRECT",
     ),
-    Listed("deform.forward", ("DeformConv2d",), "deform.forward", "DEFORM_CONV2D"),
+    Listed("deform.forward", ("DeformConv",), "deform.forward", "DEFORM_CONV2D"),
     Listed(
-        "deform.gradient", ("DeformConv2dGradient",),
+        "deform.gradient", ("DeformConvGradient",),
         "deform.gradient", "DEFORM_CONV2D_GRADIENT",
     ),
     Listed("matmul.direct", ("MatMul",), "matmul.direct", "MATMUL_DIRECT"),

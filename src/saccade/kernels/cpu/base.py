@@ -13,38 +13,47 @@ from saccade.kernels.base import Key, Launch, Variant
 
 if TYPE_CHECKING:
     from saccade.backend import Kernel
-    from saccade.backends.cpu.codegen.language import Kernel as Builder
+    from saccade.backends.cpu.codegen.language import KernelBuilder
     from saccade.backends.cpu.target import Target
 
-    class Call(base.Call):
+    class CpuCall(base.Call):
         """A call for the CPU, whose hardware is a `Target`: `CpuBackend.target`."""
 
         target: Target
 else:
-    Call = base.Call
+    CpuCall = base.Call
 
-__all__ = ["Call", "CpuKernel", "Variants", "one_way", "selectable", "spare_configs"]
+__all__ = [
+    "CpuCall",
+    "CpuKernel",
+    "Variants",
+    "all_generic_configs",
+    "selectable",
+    "single_variant",
+]
 
 
-Variants = Callable[[Call], Iterable[Variant]]
+Variants = Callable[[CpuCall], Iterable[Variant]]
 
 
-def spare_configs(calls: Iterable[tuple[Kernel, base.Call]]) -> tuple[Key, ...]:
+def all_generic_configs(calls: Iterable[tuple[Kernel, base.Call]]) -> tuple[Key, ...]:
     """What other sizes of a plan's steps will want, each once.
 
     Args:
         calls: The kernel and the call of each step.
     """
-    found = ((kernel.name, config) for kernel, call in calls for config in kernel.spares(call))
+    found = (
+        (kernel.name, config) for kernel, call in calls for config in kernel.generic_configs(call)
+    )
     return tuple(dict.fromkeys(found))
 
 
-def one_way(
-    launch: Callable[[Call], tuple[Launch, ...]], cost: Callable[[Call], float]
+def single_variant(
+    launch: Callable[[CpuCall], tuple[Launch, ...]], cost: Callable[[CpuCall], float]
 ) -> Variants:
-    """Variants of a kernel that has a single way to do a call."""
+    """Variants of a kernel that has a single variant for a call."""
 
-    def variants(call: Call) -> tuple[Variant]:
+    def variants(call: CpuCall) -> tuple[Variant]:
         return (Variant(cost(call), partial(launch, call)),)
 
     return variants
@@ -59,37 +68,38 @@ class CpuKernel:
         ops: Operator classes that it may be asked about.
         config: Class of its configs (for reading plans back).
         supports: The reason why it cannot take a call, or None.
-        variants: The ways to do a call that `supports` gave None for, the one with the least
+        variants: The variants for a call that `supports` gave None for, the one with the least
             estimated time first; at least one. All of them are legal and worth measuring. Selection
             asks for the first only, so make the others when they are asked for.
         emit: Writes the code: declares parameters on the builder and emits the body (not `finish`).
         aliases: Pairs (input, output) that may share memory when their views are equal.
         effort: How long the code for a config takes to compile, in tenths of a second or so: what
             takes longest is begun first.
-        spares: Configs that other sizes of a call will want, so that their code is worth compiling
-            ahead where sizes are free: selection prefers ways with code among those that give the
-            same bits. Empty where the best variant's own code serves every size.
+        generic_configs: Configs that other sizes of a call will want, so that their code is worth
+            compiling
+            ahead where sizes are free: selection prefers variants with code among those that give
+            the same bits. Empty where the best variant's own code serves every size.
     """
 
     name: str
     ops: tuple[type[Op], ...]
     config: type[Any]
-    supports: Callable[[Call], str | None]
+    supports: Callable[[CpuCall], str | None]
     variants: Variants
-    emit: Callable[[Builder, Any], None]
-    aliases: Callable[[Call], tuple[tuple[int, int], ...]] = field(default=lambda _call: ())
+    emit: Callable[[KernelBuilder, Any], None]
+    aliases: Callable[[CpuCall], tuple[tuple[int, int], ...]] = field(default=lambda _call: ())
     effort: Callable[[Any], float] = field(default=lambda _config: 1.0)
-    spares: Callable[[Call], tuple[Any, ...]] = field(default=lambda _call: ())
+    generic_configs: Callable[[CpuCall], tuple[Any, ...]] = field(default=lambda _call: ())
 
-    def best(self, call: Call) -> Variant:
+    def best(self, call: CpuCall) -> Variant:
         """The variant that should be fastest."""
         return next(iter(self.variants(call)))
 
-    def launch(self, call: Call) -> tuple[Launch, ...]:
+    def launch(self, call: CpuCall) -> tuple[Launch, ...]:
         """The phases of the best variant."""
         return self.best(call).launches
 
-    def cost(self, call: Call) -> float:
+    def cost(self, call: CpuCall) -> float:
         """Estimated microseconds of the best variant."""
         return self.best(call).micros
 

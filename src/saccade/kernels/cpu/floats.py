@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from saccade.backends.cpu.codegen.language import Kernel, Ptr
+from saccade.backends.cpu.codegen.language import KernelBuilder, Ptr
 from saccade.backends.cpu.codegen.values import IntLike, Mask, Vec
 from saccade.ir import DType
 
@@ -35,12 +35,14 @@ def wide(*elements: str) -> str:
     return "float64" if "float64" in elements else "float32"
 
 
-def lanes_of(k: Kernel, element: str) -> int:
+def lanes_of(k: KernelBuilder, element: str) -> int:
     """Lanes of one register of wide elements."""
     return k.lanes // 2 if element == "float64" else k.lanes
 
 
-def load(k: Kernel, p: Ptr, at: IntLike, lanes: int, element: str, mask: Mask | None = None) -> Vec:
+def load(
+    k: KernelBuilder, p: Ptr, at: IntLike, lanes: int, element: str, mask: Mask | None = None
+) -> Vec:
     """Consecutive elements as lanes of `element` (float32 or float64); masked ones read as 0."""
     if p.element == "float16" and lanes > 1:
         bits = replace(p, element="int16").vec(at, mask, lanes)
@@ -50,17 +52,17 @@ def load(k: Kernel, p: Ptr, at: IntLike, lanes: int, element: str, mask: Mask | 
     return k.convert(loaded, element)
 
 
-def load_one(k: Kernel, p: Ptr, at: IntLike, element: str) -> Vec:
+def load_one(k: KernelBuilder, p: Ptr, at: IntLike, element: str) -> Vec:
     """One element as a scalar of `element`."""
     return k.convert(p.load(at), element)
 
 
-def splat(k: Kernel, p: Ptr, at: IntLike, lanes: int, element: str) -> Vec:
+def splat(k: KernelBuilder, p: Ptr, at: IntLike, lanes: int, element: str) -> Vec:
     """One element in every lane."""
     return k.broadcast(load_one(k, p, at, element), lanes)
 
 
-def store(k: Kernel, p: Ptr, value: Vec, at: IntLike, mask: Mask | None = None) -> None:
+def store(k: KernelBuilder, p: Ptr, value: Vec, at: IntLike, mask: Mask | None = None) -> None:
     """Wide lanes as elements of the buffer, rounded to nearest even.
 
     Lanes of float64 go into float64 or float32.
@@ -76,7 +78,7 @@ def store(k: Kernel, p: Ptr, value: Vec, at: IntLike, mask: Mask | None = None) 
     p.store(narrow, at, mask)
 
 
-def narrow_pairs(k: Kernel, even: Vec, odd: Vec, element: str) -> Vec:
+def narrow_pairs(k: KernelBuilder, even: Vec, odd: Vec, element: str) -> Vec:
     """float32 lanes as one of `HALVES`, rounded: int32 lanes, the even one in the lower half."""
     if element == "bfloat16":
         bits = k.narrow_pairs(even, odd)

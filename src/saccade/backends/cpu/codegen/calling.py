@@ -13,6 +13,6 @@ COUNTER_WORDS = 8
 
 
 def real_word(value: float) -> int:
-    """The integer parameter that `Kernel.real` reads as this number."""
+    """The integer parameter that `KernelBuilder.real` reads as this number."""
     word: int = struct.unpack("<q", struct.pack("<d", value))[0]
     return word

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from saccade.backends.cpu.codegen import gates, math, math64
 from saccade.backends.cpu.codegen.bfloat16 import BFLOAT16
-from saccade.backends.cpu.codegen.language import Kernel
+from saccade.backends.cpu.codegen.language import KernelBuilder
 from saccade.backends.cpu.codegen.values import Mask, Vec
 from saccade.ir.expr import ARITY, Expr
 
@@ -15,7 +15,7 @@ __all__ = ["emit_expr"]
 
 
 def emit_expr(
-    k: Kernel, expr: Expr, operands: Sequence[Vec], lanes: int | None = None,
+    k: KernelBuilder, expr: Expr, operands: Sequence[Vec], lanes: int | None = None,
     stored: str = "float32",
 ) -> Vec:  # fmt: skip
     """Code that evaluates `expr` on float32 vectors.
@@ -46,7 +46,7 @@ def emit_expr(
     return visit(expr, stored == BFLOAT16)
 
 
-def _coarse(k: Kernel, e: Expr, visit: Callable[..., Vec]) -> Vec:
+def _coarse(k: KernelBuilder, e: Expr, visit: Callable[..., Vec]) -> Vec:
     """One operator whose relative error may be one that bfloat16 hardly shows."""
     if e.op == "mul":
         return visit(e.args[0], coarse=True) * visit(e.args[1], coarse=True)
@@ -54,7 +54,7 @@ def _coarse(k: Kernel, e: Expr, visit: Callable[..., Vec]) -> Vec:
     return gate(k, visit(e.args[0]), coarse=True) if gate else visit(e)
 
 
-def _emit(k: Kernel, e: Expr, visit: Callable[..., Vec]) -> Vec:
+def _emit(k: KernelBuilder, e: Expr, visit: Callable[..., Vec]) -> Vec:
     """One operator; the forms below are cheaper than the operator taken by itself."""
     last = e.args[-1]
     if e.op == "add":
@@ -70,7 +70,7 @@ def _emit(k: Kernel, e: Expr, visit: Callable[..., Vec]) -> Vec:
     return _EMIT[e.op](k, *values)
 
 
-def _constant_power(k: Kernel, x: Vec, exponent: float, spread: Vec) -> Vec:
+def _constant_power(k: KernelBuilder, x: Vec, exponent: float, spread: Vec) -> Vec:
     """Small powers by multiplication, as ONNX Runtime does; the rest in float64."""
     if exponent == 1.0:
         return x
@@ -91,45 +91,45 @@ def _holds(x: Vec) -> Mask:
     return x.compare("!=", 0.0)
 
 
-def _comparison(sign: str) -> Callable[[Kernel, Vec, Vec], Vec]:
+def _comparison(sign: str) -> Callable[[KernelBuilder, Vec, Vec], Vec]:
     return lambda _k, a, b: _truth(a.compare(sign, b), a)
 
 
-def _minimum(k: Kernel, a: Vec, b: Vec) -> Vec:
+def _minimum(k: KernelBuilder, a: Vec, b: Vec) -> Vec:
     return math.is_nan(b).select(b, k.minimum(a, b))
 
 
-def _maximum(k: Kernel, a: Vec, b: Vec) -> Vec:
+def _maximum(k: KernelBuilder, a: Vec, b: Vec) -> Vec:
     return math.is_nan(b).select(b, k.maximum(a, b))
 
 
-def _clip(k: Kernel, x: Vec, low: Vec, high: Vec) -> Vec:
+def _clip(k: KernelBuilder, x: Vec, low: Vec, high: Vec) -> Vec:
     return k.minimum(k.maximum(x, low), high)
 
 
-def _hard_sigmoid(k: Kernel, x: Vec, alpha: Vec, beta: Vec) -> Vec:
+def _hard_sigmoid(k: KernelBuilder, x: Vec, alpha: Vec, beta: Vec) -> Vec:
     return k.minimum(k.maximum(k.fma(x, alpha, beta), 0.0), 1.0)
 
 
-def _hardswish(k: Kernel, x: Vec) -> Vec:
+def _hardswish(k: KernelBuilder, x: Vec) -> Vec:
     return x * _hard_sigmoid(k, x, x.like(1.0 / 6.0), x.like(0.5))
 
 
-def _sign(k: Kernel, x: Vec) -> Vec:
+def _sign(k: KernelBuilder, x: Vec) -> Vec:
     signed = math.copysign(k, x.like(1.0), x)
     zero_or_nan = x.compare("==", 0.0) | math.is_nan(x)
     return zero_or_nan.select(x + 0.0, signed)
 
 
-def _gelu(k: Kernel, x: Vec) -> Vec:
+def _gelu(k: KernelBuilder, x: Vec) -> Vec:
     return (x * 0.5) * (math.erf(k, x * 0.7071067811865476) + 1.0)
 
 
-def _leaky_relu(_k: Kernel, x: Vec, slope: Vec) -> Vec:
+def _leaky_relu(_k: KernelBuilder, x: Vec, slope: Vec) -> Vec:
     return x.compare("<", 0.0).select(x * slope, x)
 
 
-def _elu(k: Kernel, x: Vec, alpha: Vec) -> Vec:
+def _elu(k: KernelBuilder, x: Vec, alpha: Vec) -> Vec:
     return x.compare("<", 0.0).select(alpha * math.expm1(k, k.minimum(x, 0.0)), x)
 
 

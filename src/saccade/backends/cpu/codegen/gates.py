@@ -18,7 +18,7 @@ import struct
 from functools import lru_cache
 from typing import Any
 
-from saccade.backends.cpu.codegen.language import Kernel
+from saccade.backends.cpu.codegen.language import KernelBuilder
 from saccade.backends.cpu.codegen.values import I32, Vec, literal, vector_of
 
 __all__ = ["sigmoid", "silu"]
@@ -34,24 +34,24 @@ _WHOLE_COARSE = (1.0, -1.00019584, 0.50413038, -0.16517976)  # 1.0e-4
 _STEP = (1.0, -1.00001464, 0.50000005)  # 5.3e-8
 
 
-def sigmoid(k: Kernel, x: Vec, *, coarse: bool = False) -> Vec:
+def sigmoid(k: KernelBuilder, x: Vec, *, coarse: bool = False) -> Vec:
     """1 / (1 + e^-x); some 2^-126 where it is smaller."""
     gate = _gate(k, k.maximum(x, -_RANGE), coarse)
     return k.reciprocal_estimate(gate) if _estimates(k, coarse) else 1.0 / gate
 
 
-def silu(k: Kernel, x: Vec, *, coarse: bool = False) -> Vec:
+def silu(k: KernelBuilder, x: Vec, *, coarse: bool = False) -> Vec:
     """X · sigmoid(x), with one division; some -2^-119 where it is closer to 0, as at -∞."""
     x = k.maximum(x, -_RANGE)
     gate = _gate(k, x, coarse)
     return x * k.reciprocal_estimate(gate) if _estimates(k, coarse) else x / gate
 
 
-def _estimates(k: Kernel, coarse: bool) -> bool:
+def _estimates(k: KernelBuilder, coarse: bool) -> bool:
     return coarse and k.target.estimates_reciprocals
 
 
-def _gate(k: Kernel, x: Vec, coarse: bool) -> Vec:
+def _gate(k: KernelBuilder, x: Vec, coarse: bool) -> Vec:
     """1 + e^-x for x ≥ -87.
 
     One constant for ln 2 costs 2 ulp of e^-x at -69, where it is 1e30.
@@ -74,7 +74,9 @@ def _gate(k: Kernel, x: Vec, coarse: bool) -> Vec:
     return k.fma(rest, Vec(k.b, k.b.bitcast(bits, x.type)), x.like(1.0))
 
 
-def _polynomial(k: Kernel, x: Vec, n: Vec, coefficients: tuple[float, ...], step: float) -> Vec:
+def _polynomial(
+    k: KernelBuilder, x: Vec, n: Vec, coefficients: tuple[float, ...], step: float
+) -> Vec:
     """Of r = x + n · step."""
     r = k.fma(n, n.like(step), x)
     total = x.like(coefficients[-1])
@@ -83,15 +85,15 @@ def _polynomial(k: Kernel, x: Vec, n: Vec, coefficients: tuple[float, ...], step
     return total
 
 
-def _integers(k: Kernel, v: Vec) -> Any:  # noqa: ANN401
+def _integers(k: KernelBuilder, v: Vec) -> Any:  # noqa: ANN401
     return k.b.bitcast(v.value, vector_of(I32, v.lanes))
 
 
-def _shifted_left(k: Kernel, v: Vec, by: int) -> Any:  # noqa: ANN401
+def _shifted_left(k: KernelBuilder, v: Vec, by: int) -> Any:  # noqa: ANN401
     return k.b.shl(_integers(k, v), literal(vector_of(I32, v.lanes), by))
 
 
-def _fractions(k: Kernel, shifted: Vec) -> Any:  # noqa: ANN401
+def _fractions(k: KernelBuilder, shifted: Vec) -> Any:  # noqa: ANN401
     """Bits of 2^(j/32) less those that j itself leaves, j being the low bits of `shifted`."""
     return k.look_up(Vec(k.b, _integers(k, shifted)), _table()).value
 

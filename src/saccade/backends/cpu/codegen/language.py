@@ -1,7 +1,7 @@
 """The CPU kernel language: a thin, typed layer over `llvmlite.ir`.
 
-A kernel is a Python function that takes a `Kernel` builder and emits one LLVM function. Structured
-control flow
+A kernel is a Python function that takes a `KernelBuilder` builder and emits one LLVM function.
+Structured control flow
 is `with k.range(lo, hi, step) as i:`, `with k.when(condition):`; a Python `for` unrolls. Mutable
 variables
 (`k.var`) are allocas that LLVM promotes to registers. The vector width comes from the target.
@@ -37,13 +37,13 @@ from saccade.backends.cpu.target import Target
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
-__all__ = ["ELEMENTS", "Kernel", "Ptr", "Var"]
+__all__ = ["ELEMENTS", "KernelBuilder", "Ptr", "Var"]
 
 
 Sizes = TypeVar("Sizes", bound="DataclassInstance")
 
 
-class Kernel(Memory):
+class KernelBuilder(Memory):
     """Builds one kernel.
 
     Args:

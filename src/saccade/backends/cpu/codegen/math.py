@@ -17,7 +17,7 @@ from typing import Any
 
 from llvmlite import ir
 
-from saccade.backends.cpu.codegen.language import Kernel
+from saccade.backends.cpu.codegen.language import KernelBuilder
 from saccade.backends.cpu.codegen.values import I32, Mask, Vec, literal, vector_of
 
 __all__ = [
@@ -81,18 +81,18 @@ def int_constant(v: Vec, value: int) -> Any:  # noqa: ANN401
     return literal(_int_type(v), value)
 
 
-def bits(k: Kernel, v: Vec) -> Any:  # noqa: ANN401
+def bits(k: KernelBuilder, v: Vec) -> Any:  # noqa: ANN401
     """The bits of float32 lanes as 32-bit integers."""
     return k.b.bitcast(v.value, _int_type(v))
 
 
-def float_from(k: Kernel, integers: Any) -> Vec:  # noqa: ANN401
+def float_from(k: KernelBuilder, integers: Any) -> Vec:  # noqa: ANN401
     """Float32 lanes from their bits."""
     kind = vector_of(ir.FloatType(), getattr(integers.type, "count", 1))
     return Vec(k.b, k.b.bitcast(integers, kind))
 
 
-def horner(k: Kernel, x: Vec, coefficients: Sequence[float]) -> Vec:
+def horner(k: KernelBuilder, x: Vec, coefficients: Sequence[float]) -> Vec:
     """`c[0] + c[1] x + c[2] x² …` by fused multiply-adds."""
     total = x.like(coefficients[-1])
     for c in reversed(coefficients[:-1]):
@@ -100,22 +100,22 @@ def horner(k: Kernel, x: Vec, coefficients: Sequence[float]) -> Vec:
     return total
 
 
-def absolute(k: Kernel, x: Vec) -> Vec:
+def absolute(k: KernelBuilder, x: Vec) -> Vec:
     """|x|."""
     return k.call("fabs", x)
 
 
-def copysign(k: Kernel, magnitude: Vec, sign: Vec) -> Vec:
+def copysign(k: KernelBuilder, magnitude: Vec, sign: Vec) -> Vec:
     """`magnitude` with the sign bit of `sign`."""
     return k.call("copysign", magnitude, sign)
 
 
-def sqrt(k: Kernel, x: Vec) -> Vec:
+def sqrt(k: KernelBuilder, x: Vec) -> Vec:
     """Correctly rounded square root."""
     return k.call("sqrt", x)
 
 
-def round_even(k: Kernel, x: Vec) -> Vec:
+def round_even(k: KernelBuilder, x: Vec) -> Vec:
     """To the nearest integer, halves to even."""
     return k.call("rint", x)
 
@@ -128,7 +128,7 @@ def is_nan(x: Vec) -> Mask:
 # Exponentials
 
 
-def _reduce(k: Kernel, x: Vec) -> tuple[Vec, Vec, Vec]:
+def _reduce(k: KernelBuilder, x: Vec) -> tuple[Vec, Vec, Vec]:
     """`x = n ln 2 + r`, |r| ≤ ln 2 / 2: n + magic, n, r. Huge operands saturate."""
     x = k.minimum(k.maximum(x, -104.5), 89.5)
     shifted = k.fma(x, x.like(_LOG2E), x.like(_MAGIC))
@@ -137,16 +137,16 @@ def _reduce(k: Kernel, x: Vec) -> tuple[Vec, Vec, Vec]:
     return shifted, n, k.fma(n, n.like(-_LN2_LOW), r)
 
 
-def _exp_minus_one(k: Kernel, r: Vec) -> Vec:
+def _exp_minus_one(k: KernelBuilder, r: Vec) -> Vec:
     """exp(r) - 1 for |r| ≤ ln 2 / 2."""
     return k.fma(r * r, horner(k, r, _EXP), r)
 
 
-def _has_scalef(k: Kernel, v: Vec) -> bool:
+def _has_scalef(k: KernelBuilder, v: Vec) -> bool:
     return k.target.isa == "avx512" and v.lanes % 8 == 0
 
 
-def _scalef(k: Kernel, p: Vec, n: Vec) -> Vec:
+def _scalef(k: KernelBuilder, p: Vec, n: Vec) -> Vec:
     """AVX-512's `p · 2^n`, correctly rounded also where the result is subnormal."""
     if p.lanes > k.lanes:
         parts = zip(k.split(p, k.lanes), k.split(n, k.lanes), strict=True)
@@ -164,14 +164,14 @@ def _scalef(k: Kernel, p: Vec, n: Vec) -> Vec:
     return Vec(k.b, k.b.call(function, operands))
 
 
-def scale_by_power(k: Kernel, p: Vec, n: Vec) -> Vec:
+def scale_by_power(k: KernelBuilder, p: Vec, n: Vec) -> Vec:
     """`p · 2^n` for an integral n in [-252, 254]."""
     if _has_scalef(k, p):
         return _scalef(k, p, n)
     return _scale_by_bits(k, p, n + _MAGIC)
 
 
-def _scale_by_bits(k: Kernel, p: Vec, shifted: Vec) -> Vec:
+def _scale_by_bits(k: KernelBuilder, p: Vec, shifted: Vec) -> Vec:
     """`p · 2^n`, n in the low bits of `shifted`; in two steps: 2^n may be no float32."""
     n = k.b.sub(bits(k, shifted), int_constant(p, _MAGIC_BITS))
     half = k.b.ashr(n, int_constant(p, 1))
@@ -181,14 +181,14 @@ def _scale_by_bits(k: Kernel, p: Vec, shifted: Vec) -> Vec:
     return p
 
 
-def exp(k: Kernel, x: Vec) -> Vec:
+def exp(k: KernelBuilder, x: Vec) -> Vec:
     """e^x."""
     shifted, n, r = _reduce(k, x)
     p = _exp_minus_one(k, r) + 1.0
     return _scalef(k, p, n) if _has_scalef(k, p) else _scale_by_bits(k, p, shifted)
 
 
-def expm1(k: Kernel, x: Vec) -> Vec:
+def expm1(k: KernelBuilder, x: Vec) -> Vec:
     """e^x - 1, exact to the last bits also near 0, for x ≤ 88 (infinite above)."""
     shifted, n, r = _reduce(k, x)
     p = _exp_minus_one(k, r)
@@ -197,7 +197,7 @@ def expm1(k: Kernel, x: Vec) -> Vec:
     return k.fma(power, p, power - 1.0)
 
 
-def tanh(k: Kernel, x: Vec) -> Vec:
+def tanh(k: KernelBuilder, x: Vec) -> Vec:
     """Hyperbolic tangent."""
     t = k.minimum(absolute(k, x), 10.0)
     e = expm1(k, t + t)
@@ -207,7 +207,7 @@ def tanh(k: Kernel, x: Vec) -> Vec:
 # Logarithms
 
 
-def split_exponent(k: Kernel, x: Vec) -> tuple[Vec, Vec]:
+def split_exponent(k: KernelBuilder, x: Vec) -> tuple[Vec, Vec]:
     """`x = m · 2^e` with m in [√½, √2), for positive finite x; e as a float."""
     small = x.compare("<", 1.17549435e-38)
     scaled = small.select(x * 8388608.0, x)
@@ -218,7 +218,7 @@ def split_exponent(k: Kernel, x: Vec) -> tuple[Vec, Vec]:
     return m, small.select(e - 23.0, e)
 
 
-def _log_reduced(k: Kernel, f: Vec, e: Vec) -> Vec:
+def _log_reduced(k: KernelBuilder, f: Vec, e: Vec) -> Vec:
     """`log(1 + f) + e ln 2` for 1 + f in [√½, √2)."""
     square = f * f
     tail = k.fma(square * f, horner(k, f, _LOG), square * -0.5)
@@ -226,7 +226,7 @@ def _log_reduced(k: Kernel, f: Vec, e: Vec) -> Vec:
     return k.fma(e, e.like(_LN2_HIGH), tail + f)
 
 
-def log(k: Kernel, x: Vec) -> Vec:
+def log(k: KernelBuilder, x: Vec) -> Vec:
     """Natural logarithm; -inf at 0, NaN below."""
     m, e = split_exponent(k, x)
     value = _log_reduced(k, m - 1.0, e)
@@ -236,27 +236,27 @@ def log(k: Kernel, x: Vec) -> Vec:
     return x.compare("<", 0.0).select(x.like(float("nan")), value)
 
 
-def _log1p_unit(k: Kernel, u: Vec) -> Vec:
+def _log1p_unit(k: KernelBuilder, u: Vec) -> Vec:
     """log(1 + u) for u in [0, 1]."""
     upper = u.compare(">", 0.41421354)
     f = upper.select(u * 0.5 - 0.5, u)
     return _log_reduced(k, f, upper.select(u.like(1.0), u.like(0.0)))
 
 
-def softplus(k: Kernel, x: Vec) -> Vec:
+def softplus(k: KernelBuilder, x: Vec) -> Vec:
     """log(1 + e^x)."""
     small = exp(k, -absolute(k, x))
     return k.maximum(x, 0.0) + _log1p_unit(k, small)
 
 
-def mish(k: Kernel, x: Vec) -> Vec:
+def mish(k: KernelBuilder, x: Vec) -> Vec:
     """X · tanh(softplus(x)): with u = e^x, tanh(log(1 + u)) = u (u + 2) / (u (u + 2) + 2)."""
     u = exp(k, k.minimum(x, 20.0))  # beyond, the quotient is 1
     n = u * (u + 2.0)
     return x * (n / (n + 2.0))
 
 
-def erf(k: Kernel, x: Vec) -> Vec:
+def erf(k: KernelBuilder, x: Vec) -> Vec:
     """Error function."""
     t = k.minimum(absolute(k, x), 4.0)  # erf(4) rounds to 1
     near = k.fma(horner(k, x * x, _ERF_NEAR), x, x)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from saccade.backends.cpu.codegen.language import Kernel
+from saccade.backends.cpu.codegen.language import KernelBuilder
 from saccade.backends.cpu.codegen.math import (
     float_from,
     horner,
@@ -50,18 +50,18 @@ _EXP2 = (
 )  # fmt: skip
 
 
-def _wide(k: Kernel, v: Vec) -> Vec:
+def _wide(k: KernelBuilder, v: Vec) -> Vec:
     return Vec(k.b, k.b.fpext(v.value, k.vector_type(v.lanes, "float64")))
 
 
-def _narrow(k: Kernel, v: Vec) -> Vec:
+def _narrow(k: KernelBuilder, v: Vec) -> Vec:
     return Vec(k.b, k.b.fptrunc(v.value, k.vector_type(v.lanes)))
 
 
 # Sine and cosine
 
 
-def _quadrant(k: Kernel, x: Vec) -> tuple[Any, Vec]:
+def _quadrant(k: KernelBuilder, x: Vec) -> tuple[Any, Vec]:
     """`x = (n + s) π/2`, |s| ≤ ½: n mod 4 as 32-bit integers, s π/2 as float32."""
     wide = _wide(k, x)
     n, s = wide.like(0.0), wide.like(0.0)
@@ -82,27 +82,27 @@ def _integers(lanes: int) -> Any:  # noqa: ANN401
     return vector_of(I64, lanes)
 
 
-def _sine_quadrants(k: Kernel, x: Vec, shift: int) -> Vec:
+def _sine_quadrants(k: KernelBuilder, x: Vec, shift: int) -> Vec:
     quadrant, r = _quadrant(k, x)
     z = r * r
     sine = k.fma(z * r, horner(k, z, _SIN), r)
     cosine = k.fma(z * z, horner(k, z, _COS), k.fma(z, z.like(-0.5), z.like(1.0)))
-    turned = k.b.add(quadrant, int_constant(x, shift))
+    rotated = k.b.add(quadrant, int_constant(x, shift))
     one = int_constant(x, 1)
-    odd = Mask(k.b, k.b.icmp_signed("==", k.b.and_(turned, one), one))
+    odd = Mask(k.b, k.b.icmp_signed("==", k.b.and_(rotated, one), one))
     value = odd.select(cosine, sine)
-    sign = k.b.shl(k.b.and_(turned, int_constant(x, 2)), int_constant(x, 30))
+    sign = k.b.shl(k.b.and_(rotated, int_constant(x, 2)), int_constant(x, 30))
     flipped = float_from(k, k.b.xor(k.b.bitcast(value.value, sign.type), sign))
     # The reduction loses the sign of a zero.
     return x.compare("==", 0.0).select(x, flipped) if shift == 0 else flipped
 
 
-def sin(k: Kernel, x: Vec) -> Vec:
+def sin(k: KernelBuilder, x: Vec) -> Vec:
     """Sine; NaN at infinities."""
     return _sine_quadrants(k, x, 0)
 
 
-def cos(k: Kernel, x: Vec) -> Vec:
+def cos(k: KernelBuilder, x: Vec) -> Vec:
     """Cosine; NaN at infinities."""
     return _sine_quadrants(k, x, 1)
 
@@ -110,7 +110,7 @@ def cos(k: Kernel, x: Vec) -> Vec:
 # Powers
 
 
-def pow_(k: Kernel, x: Vec, y: Vec) -> Vec:
+def pow_(k: KernelBuilder, x: Vec, y: Vec) -> Vec:
     """x^y with the special cases of C's `pow`."""
     magnitude = _abs(k, x)
     value = power(k, magnitude, _wide(k, y))
@@ -121,7 +121,7 @@ def pow_(k: Kernel, x: Vec, y: Vec) -> Vec:
     return (x.compare("==", -1.0) & _abs(k, y).compare("==", _INF)).select(one, value)
 
 
-def power(k: Kernel, x: Vec, y: Vec) -> Vec:
+def power(k: KernelBuilder, x: Vec, y: Vec) -> Vec:
     """x^y for x ≥ 0 and float64 lanes y other than 0; NaN stays."""
     finite = x.compare("<", _INF)
     inside = (finite & x.compare(">", 0.0)).select(x, x.like(1.0))
@@ -131,7 +131,7 @@ def power(k: Kernel, x: Vec, y: Vec) -> Vec:
     return _exp2(k, logarithm * y)
 
 
-def _signed(k: Kernel, x: Vec, y: Vec, value: Vec, finite: Mask) -> Vec:
+def _signed(k: KernelBuilder, x: Vec, y: Vec, value: Vec, finite: Mask) -> Vec:
     """The sign that a negative base gives; NaN for a power that is no integer."""
     half = y * 0.5
     integer = k.call("rint", y).compare("==", y)
@@ -142,11 +142,11 @@ def _signed(k: Kernel, x: Vec, y: Vec, value: Vec, finite: Mask) -> Vec:
     return undefined.select(x.like(float("nan")), value)
 
 
-def _abs(k: Kernel, x: Vec) -> Vec:
+def _abs(k: KernelBuilder, x: Vec) -> Vec:
     return k.call("fabs", x)
 
 
-def _log2(k: Kernel, x: Vec) -> Vec:
+def _log2(k: KernelBuilder, x: Vec) -> Vec:
     """Float64 log2 of positive finite float32 lanes, to 2^-40."""
     m, e = split_exponent(k, x)
     wide = _wide(k, m)
@@ -154,7 +154,7 @@ def _log2(k: Kernel, x: Vec) -> Vec:
     return k.fma(s, horner(k, s * s, _LOG2), _wide(k, e))
 
 
-def _exp2(k: Kernel, z: Vec) -> Vec:
+def _exp2(k: KernelBuilder, z: Vec) -> Vec:
     """Float32 2^z of float64 lanes, z of any size."""
     z = k.minimum(k.maximum(z, -160.0), 130.0)
     n = k.call("rint", z)
@@ -164,7 +164,7 @@ def _exp2(k: Kernel, z: Vec) -> Vec:
 # Remainders
 
 
-def fmod(k: Kernel, x: Vec, y: Vec) -> Vec:
+def fmod(k: KernelBuilder, x: Vec, y: Vec) -> Vec:
     """Remainder with the sign of x, exact (C's `fmod`)."""
     a, b = _wide(k, _abs(k, x)), _wide(k, _abs(k, y))
     r = a
@@ -177,7 +177,7 @@ def fmod(k: Kernel, x: Vec, y: Vec) -> Vec:
     return k.call("copysign", _narrow(k, r), x)
 
 
-def mod(k: Kernel, x: Vec, y: Vec) -> Vec:
+def mod(k: KernelBuilder, x: Vec, y: Vec) -> Vec:
     """Remainder with the sign of y (Python's `%`, ONNX's Mod with fmod=0)."""
     r = fmod(k, x, y)
     crossing = (r * k.call("copysign", y.like(1.0), y)).compare("<", 0.0)

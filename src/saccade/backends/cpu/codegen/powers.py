@@ -13,7 +13,7 @@ from math import factorial, log
 from typing import Any
 
 from saccade.backends.cpu.codegen import math64
-from saccade.backends.cpu.codegen.language import Kernel
+from saccade.backends.cpu.codegen.language import KernelBuilder
 from saccade.backends.cpu.codegen.math import absolute, horner
 from saccade.backends.cpu.codegen.values import I64, Vec, literal, vector_of
 
@@ -32,7 +32,7 @@ _MAGIC_BITS = 0x4338000000000000  # of it
 _FAR = 1100.0  # beyond 2^±1100 all is infinite or zero
 
 
-def power(k: Kernel, x: Vec, y: Vec) -> Vec:
+def power(k: KernelBuilder, x: Vec, y: Vec) -> Vec:
     """x^y for lanes x ≥ 0 of float32 or float64 and a float64 scalar y other than 0; NaN stays."""
     exponent = k.broadcast(y, x.lanes)
     if "float" in str(x.type):
@@ -40,7 +40,7 @@ def power(k: Kernel, x: Vec, y: Vec) -> Vec:
     return _power(k, x, exponent)
 
 
-def _power(k: Kernel, x: Vec, y: Vec) -> Vec:
+def _power(k: KernelBuilder, x: Vec, y: Vec) -> Vec:
     inside = x.compare(">", 0.0) & x.compare("<", _INF)
     high, low = _log2(k, inside.select(x, x.like(1.0)))
     product = y * high
@@ -54,7 +54,7 @@ def _power(k: Kernel, x: Vec, y: Vec) -> Vec:
     return inside.select(value, special)
 
 
-def _log2(k: Kernel, x: Vec) -> tuple[Vec, Vec]:
+def _log2(k: KernelBuilder, x: Vec) -> tuple[Vec, Vec]:
     """The logarithm of positive finite lanes, in two parts."""
     m, e = _split(k, x)
     f = m - 1.0
@@ -72,7 +72,7 @@ def _log2(k: Kernel, x: Vec) -> tuple[Vec, Vec]:
     return total, (high - total) + low
 
 
-def _split(k: Kernel, x: Vec) -> tuple[Vec, Vec]:
+def _split(k: KernelBuilder, x: Vec) -> tuple[Vec, Vec]:
     """`x = m · 2^e` with m in [√½, √2), e as a float."""
     kind = vector_of(I64, x.lanes)
     small = x.compare("<", _SMALLEST_NORMAL)
@@ -85,7 +85,7 @@ def _split(k: Kernel, x: Vec) -> tuple[Vec, Vec]:
     return m, small.select(exponent - 54.0, exponent)
 
 
-def _scaled(k: Kernel, v: Vec, n: Vec) -> Vec:
+def _scaled(k: KernelBuilder, v: Vec, n: Vec) -> Vec:
     """`v · 2^n`, in two steps: 2^n may be no float64."""
     kind = vector_of(I64, v.lanes)
     integer = k.b.sub(k.b.bitcast((n + _MAGIC).value, kind), literal(kind, _MAGIC_BITS))
@@ -96,5 +96,5 @@ def _scaled(k: Kernel, v: Vec, n: Vec) -> Vec:
     return v
 
 
-def _float(k: Kernel, bits: Any, like: Vec) -> Vec:  # noqa: ANN401
+def _float(k: KernelBuilder, bits: Any, like: Vec) -> Vec:  # noqa: ANN401
     return Vec(k.b, k.b.bitcast(bits, like.type))

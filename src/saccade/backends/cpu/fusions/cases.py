@@ -9,7 +9,7 @@ from types import MappingProxyType
 from saccade.backends.cpu.fusions import Excite, ExpandDepthwise, RowSums, SeparableConv2d
 from saccade.ir import DType
 from saccade.ir.expr import parse
-from saccade.kernels.cases.base import BF16, F32, GAPS, LAST, Case, Operand, Result, Storage
+from saccade.kernels.cases.base import BF16, F32, GAPS, LAST, Case, CaseStorage, Operand, Result
 from saccade.opdefs import Conv2d
 
 __all__ = ["CASES"]
@@ -64,7 +64,7 @@ def _gates(
     gates: int,
     outer: str = "relu(add($0, $1))",
     kinds: tuple[DType, DType] = (F32, F32),
-    storage: Storage = GAPS,
+    storage: CaseStorage = GAPS,
 ) -> Case:
     inner = Conv2d(epilogue=parse("relu(add($0, $1))"))
     op = Excite(x[2] * x[3], inner, Conv2d(epilogue=parse(outer)), 1)

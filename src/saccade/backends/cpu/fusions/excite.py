@@ -1,4 +1,4 @@
-"""Squeeze-and-excite blocks: sums of a picture where it is made, and the gates that follow."""
+"""Squeeze-and-excite blocks: sums of a feature map where it is made, and the gates that follow."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class RowSums(Op):
 
 @dataclass(frozen=True)
 class Excite(Op):
-    """`excite(squeeze(Σ x / count))`: the gates of channels. What lies between is nobody's value.
+    """`excite(squeeze(Σ x / count))`: the gates of channels. What lies between is eliminated.
 
     Operands: x [N, C, P, Q], the weights of `squeeze` [K, C, 1, 1], those of `excite`
     [M, K, 1, 1], then the epilogue operands of `squeeze`, then those of `excite`. The result is

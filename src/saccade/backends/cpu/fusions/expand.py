@@ -16,7 +16,7 @@ __all__ = ["ExpandDepthwise"]
 
 @dataclass(frozen=True)
 class ExpandDepthwise(Op):
-    """`depthwise(expand(x))`; the wide picture between them is nobody's value.
+    """`depthwise(expand(x))`; the wide feature map between them is an eliminated intermediate.
 
     Operands: x [N, C, H, W], the weights of `expand` [K, C, 1, 1], those of `depthwise`
     [K, 1, R, S], then the epilogue operands of `expand`, then those of `depthwise`.

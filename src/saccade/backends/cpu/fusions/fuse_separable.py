@@ -22,7 +22,7 @@ from saccade.opdefs import Conv2d
 
 __all__ = ["separable_pairs"]
 
-_CACHED = Passed(SeparableConv2d.__name__, "what lies between stays in the second caches")
+_CACHED = Passed(SeparableConv2d.__name__, "what lies between stays in the L2 caches")
 
 
 def separable_pairs(graph: Graph, shapes: Shapes, least: int) -> Pairs:

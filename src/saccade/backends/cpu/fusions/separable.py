@@ -17,7 +17,7 @@ __all__ = ["SeparableConv2d"]
 
 @dataclass(frozen=True)
 class SeparableConv2d(Op):
-    """`pointwise(depthwise(x))`; the picture between them is nobody's value.
+    """`pointwise(depthwise(x))`; the feature map between them is an eliminated intermediate.
 
     Operands: x [N, C, H, W], the weights of `depthwise` [C, 1, R, S], those of `pointwise`
     [K, C, 1, 1], then the epilogue operands of `depthwise`, then the epilogue and store operands of
@@ -27,7 +27,7 @@ class SeparableConv2d(Op):
         depthwise: A convolution with a group for each of the C channels.
         pointwise: A convolution with one tap, stride 1, no padding and one group.
         n_depthwise: How many epilogue operands `depthwise` has.
-        between: What the picture between them may be rounded to.
+        between: What the feature map between them may be rounded to.
     """
 
     contracts: ClassVar[bool] = True

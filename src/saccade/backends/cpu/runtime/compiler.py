@@ -6,17 +6,17 @@ from dataclasses import dataclass
 from typing import Any
 
 from saccade.backends.cpu.codegen.compile import load_llvm, object_code
-from saccade.backends.cpu.codegen.language import Kernel
+from saccade.backends.cpu.codegen.language import KernelBuilder
 from saccade.backends.cpu.codegen.parameters import Parameters
 from saccade.backends.cpu.target import Target
 from saccade.errors import CompileError
 from saccade.kernels.cpu import bring_usual, kernel_named
 from saccade.sources import sources_digest
 
-__all__ = ["GET_READY", "Task", "code_digest", "compile_kernel", "effort", "get_ready"]
+__all__ = ["PRELOAD", "Task", "code_digest", "compile_kernel", "effort", "preload_compiler"]
 
-GET_READY = "saccade.backends.cpu.runtime.compiler:get_ready"
-"""For `Processes.warm`."""
+PRELOAD = "saccade.backends.cpu.runtime.compiler:preload_compiler"
+"""For `Processes.preload`."""
 
 
 def code_digest() -> str:
@@ -50,7 +50,7 @@ def effort(kernel: str, config: Any) -> float:  # noqa: ANN401 - any kernel's co
     return kernel_named(kernel).effort(config)
 
 
-def get_ready() -> None:
+def preload_compiler() -> None:
     """What compiling takes time for but once: run where compilers are forked from."""
     load_llvm()
     bring_usual()
@@ -67,7 +67,7 @@ def compile_kernel(task: Task) -> tuple[bytes, Parameters, tuple[str, ...]]:
     if task.sources != code_digest():
         raise CompileError("Saccade's sources changed while this process was running: restart it")
     kernel = kernel_named(task.kernel)
-    builder = Kernel(task.symbol, task.target, checked=task.checked)
+    builder = KernelBuilder(task.symbol, task.target, checked=task.checked)
     kernel.emit(builder, task.config)
     code = object_code(str(builder.finish()), task.target)
     return code, builder.parameters, tuple(builder.accesses)

@@ -53,7 +53,7 @@ class _Section:
 
 
 @dataclass
-class _Layout:
+class _CodeImage:
     """The image under construction."""
 
     code: bytearray = field(default_factory=bytearray)
@@ -81,7 +81,7 @@ def flatten(objects: Iterable[bytes]) -> Image:
     Raises:
         Unknown: If there is anything in them that has to be left to LLVM.
     """
-    layout = _Layout()
+    layout = _CodeImage()
     try:
         for content in objects:
             _add(layout, content)
@@ -97,7 +97,7 @@ def flatten(objects: Iterable[bytes]) -> Image:
     return Image(bytes(layout.code), layout.symbols, slots, tuple(names))
 
 
-def _add(layout: _Layout, content: bytes) -> None:
+def _add(layout: _CodeImage, content: bytes) -> None:
     sections = _sections(content)
     placed: dict[int, int] = {}
     for number, section in enumerate(sections):
@@ -149,7 +149,7 @@ def _text(table: bytes, at: int) -> str:
 
 
 def _define(
-    layout: _Layout, sections: list[_Section], table: _Section, placed: dict[int, int]
+    layout: _CodeImage, sections: list[_Section], table: _Section, placed: dict[int, int]
 ) -> None:
     names = sections[table.link].data
     for name, info, _, section, value, _ in _SYMBOL.iter_unpack(table.data):
@@ -163,7 +163,7 @@ def _define(
 
 
 def _relocate(
-    layout: _Layout, sections: list[_Section], table: _Section, placed: dict[int, int]
+    layout: _CodeImage, sections: list[_Section], table: _Section, placed: dict[int, int]
 ) -> None:
     symbols = sections[table.link]
     names = sections[symbols.link].data

@@ -17,7 +17,7 @@ from functools import cache
 from saccade import collector
 from saccade.backends.cpu.codegen.parameters import Parameters
 from saccade.backends.cpu.runtime.compiler import (
-    GET_READY,
+    PRELOAD,
     Task,
     code_digest,
     compile_kernel,
@@ -132,7 +132,7 @@ class Objects:
             if sum(effort(*key) for key, _ in tasks) <= here:
                 made = _compiled_here([t for _, t in tasks])
             else:
-                pool.warm(GET_READY)
+                pool.preload(PRELOAD)
                 made = pool.map(compile_kernel, [t for _, t in tasks])
             for (key, task), (code, parameters, accesses) in zip(tasks, made, strict=True):
                 self._known[key] = ObjectFile(task.symbol, code, parameters, accesses)

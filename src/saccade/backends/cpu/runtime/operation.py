@@ -2,7 +2,7 @@
 
 A program is many steps over one arena; an operation is the phases of a single call, whose operands
 and results lie wherever the caller has them. From run to run only their addresses change, and where
-a count is another one in every call (see `formula`), the numbers that follow from it.
+a count is another one in every call (see `trace`), the numbers that follow from it.
 """
 
 from __future__ import annotations
@@ -18,13 +18,19 @@ import numpy as np
 from saccade.backends.cpu.codegen.calling import COUNTER_WORDS
 from saccade.backends.cpu.codegen.parameters import Parameters
 from saccade.backends.cpu.runtime.driver import JOB_WORDS, driver
-from saccade.backends.cpu.runtime.formula import Filling, Formula, Number, larger, smaller
 from saccade.backends.cpu.runtime.openmp import run_on_pool
+from saccade.backends.cpu.runtime.trace import (
+    Replay,
+    SymbolicNumber,
+    SymbolicTrace,
+    larger,
+    smaller,
+)
 from saccade.backends.cpu.runtime.workspace import Workspaces
 from saccade.errors import OutOfBoundsError
 from saccade.kernels.base import Launch, Packing, Temp, View
 from saccade.kernels.bind import Binder, Ref, Workspace, lines
-from saccade.kernels.cpu.base import Call
+from saccade.kernels.cpu.base import CpuCall
 
 __all__ = ["LinkedCode", "Operation"]
 
@@ -37,8 +43,8 @@ class LinkedCode(NamedTuple):
     accesses: tuple[str, ...]
 
 
-# Words of a flight: the driver's job, the record of a fault, the status, the table of bases, the
-# table of phases, their arguments.
+# Words of an execution context: the driver's job, the record of a fault, the status, the table of
+# bases, the table of phases, their arguments.
 _TABLE, _COUNT, _BASES, _COUNTERS, _WIDTH, _FAULT = 0, 1, 2, 3, 5, 6
 _RECORD = JOB_WORDS
 _STATUS = _RECORD + 8
@@ -46,7 +52,7 @@ _ARENA = _STATUS + 1
 _LINE = 64  # bytes of a line of cache
 
 
-class _Flight:
+class _ExecutionContext:
     """What a run reads and writes: its job, its arguments, and the counters of its phases.
 
     Attributes:
@@ -75,7 +81,7 @@ class _Flight:
         if operation.report:
             words[operation.table - 1] = self.address + 8 * _STATUS
 
-    def fill(self, fill: Filling, count: int) -> bool:
+    def fill(self, fill: Replay, count: int) -> bool:
         """Put the arguments for a count in place; False where they do not follow from it."""
         sizes = fill(self.words, count)
         if sizes is None:
@@ -90,30 +96,30 @@ class Operation:
 
     Args:
         call: Operands and results; none of them constant.
-        launches: Its phases. What depends on the count of a formula is a `Number`.
+        launches: Its phases. What depends on the count of a trace is a `SymbolicNumber`.
         codes: Their functions.
         threads: The widest team that will run it.
         workspaces: Where temporaries and scratch come from.
         report: Whether the last result is one int32 that runs return, and nobody gives memory for.
-        formula: Where the numbers come from.
+        trace: Where the numbers come from.
 
     Attributes:
         phases: How many there are.
-        words: Of a flight, as far as they are the same for all.
+        words: Of an execution context, as far as they are the same for all.
         table: Which of them is the first of the table of phases.
         starts: Where each phase's arguments start.
     """
 
     def __init__(
         self,
-        call: Call,
+        call: CpuCall,
         launches: Sequence[Launch],
         codes: Sequence[LinkedCode],
         threads: int,
         workspaces: Workspaces,
         *,
         report: bool = False,
-        formula: Formula | None = None,
+        trace: SymbolicTrace | None = None,
     ) -> None:
         self.phases, self.threads, self.report = len(launches), threads, report
         self._call, self._workspaces = call, workspaces
@@ -123,7 +129,7 @@ class Operation:
         most = reduce(larger, (launch.chunks for launch in launches), 0)
         self._busy = smaller(threads, most)
         binder = Binder(threads, whole_lines=True, larger=larger)
-        memory = _Places(call, binder.workspace(launches), checked=self._checked)
+        memory = _CallMemory(call, binder.workspace(launches), checked=self._checked)
         self._nbytes = memory.nbytes
         operands = len(call.inputs) + len(call.outputs)
         self._put = Struct(f"{1 + operands - report}q").pack_into
@@ -135,27 +141,25 @@ class Operation:
             self.starts.append(len(words))
             words += code.parameters.words(binder.phase(launch, memory))
         # Numbers are put in place for each count.
-        places = {at: word for at, word in enumerate(words) if isinstance(word, Number)}
+        places = {at: word for at, word in enumerate(words) if isinstance(word, SymbolicNumber)}
         sizes = (self._busy, self._nbytes)
-        self._fill: Filling = (
-            (lambda *_: sizes) if formula is None else formula.filling(places, sizes)
-        )
-        self.words = array("q", [0 if isinstance(word, Number) else word for word in words])
-        self._idle: list[_Flight] = []
+        self._fill: Replay = (lambda *_: sizes) if trace is None else trace.replay(places, sizes)
+        self.words = array("q", [0 if isinstance(word, SymbolicNumber) else word for word in words])
+        self._idle: list[_ExecutionContext] = []
 
     def fits(self, count: int) -> bool:
-        """Whether it can run for a count: always without a formula."""
-        flight = self._flight()
+        """Whether it can run for a count: always without a trace."""
+        context = self._context()
         try:
-            return flight.fill(self._fill, count)
+            return context.fill(self._fill, count)
         finally:
-            self._idle.append(flight)
+            self._idle.append(context)
 
-    def _flight(self) -> _Flight:
+    def _context(self) -> _ExecutionContext:
         try:
             return self._idle.pop()
         except IndexError:
-            return _Flight(self)
+            return _ExecutionContext(self)
 
     def run(self, count: int, pointers: Sequence[int]) -> int:
         """Do it with operands, then results, at these addresses.
@@ -170,20 +174,20 @@ class Operation:
         Raises:
             OutOfBoundsError: If checked code leaves a buffer.
         """
-        flight = self._flight()
-        words, block = flight.words, None
+        context = self._context()
+        words, block = context.words, None
         try:
-            if flight.filled != count:
-                flight.fill(self._fill, count)
-            if flight.nbytes:
-                block = self._workspaces.take(flight.nbytes)
+            if context.filled != count:
+                context.fill(self._fill, count)
+            if context.nbytes:
+                block = self._workspaces.take(context.nbytes)
             self._put(words, 8 * _ARENA, 0 if block is None else block.address, *pointers)
-            if flight.busy == 1:
+            if context.busy == 1:
                 words[_WIDTH] = 1
-                self._walk(flight.address, 0)
-            elif flight.busy:
-                flight.counters.fill(0)
-                run_on_pool(flight, flight.busy)
+                self._walk(context.address, 0)
+            elif context.busy:
+                context.counters.fill(0)
+                run_on_pool(context, context.busy)
             else:
                 words[_STATUS] = 0
             if words[_RECORD]:
@@ -192,7 +196,7 @@ class Operation:
         finally:
             if block is not None:
                 self._workspaces.give_back(block)
-            self._idle.append(flight)
+            self._idle.append(context)
 
     def _raise(self, words: array[int]) -> NoReturn:
         access, offset, length = words[_RECORD : _RECORD + 3]
@@ -205,13 +209,13 @@ class Operation:
         )
 
 
-class _Places:
+class _CallMemory:
     """Memory of a call: the caller's arrays, then temporaries and scratch of a workspace.
 
     Lengths that only checked code looks at are 0 without it: fewer numbers to put in place.
     """
 
-    def __init__(self, call: Call, needed: Workspace, *, checked: bool) -> None:
+    def __init__(self, call: CpuCall, needed: Workspace, *, checked: bool) -> None:
         self._call, self._checked = call, checked
         self._temps: dict[int, int] = {}
         total = 0

@@ -67,7 +67,7 @@ class Peaks:
         return 2.0 * self._lanes * CHAINS * rounds * threads / _micros(work, threads, looks)
 
     def read(self, nbytes: int, threads: int, looks: int, parts: int = 1) -> float:
-        """Bytes per microsecond that so many cores read of a buffer that they share out.
+        """Bytes per microsecond that so many cores read of a buffer that they divide.
 
         Each look takes the next of `parts` parts of the buffer, so that short looks at a large one
         do not find in a cache what the look before has read. The first third does not count: there

@@ -14,9 +14,9 @@ from saccade.backends.cpu.codegen.calling import COUNTER_WORDS
 from saccade.backends.cpu.runtime.driver import JOB_WORDS, nanoseconds_per_tick
 from saccade.backends.cpu.runtime.image import Linked
 from saccade.backends.cpu.runtime.results import Results
-from saccade.backends.cpu.runtime.tables import Host, Native, Tables
+from saccade.backends.cpu.runtime.tables import Host, Native, ProgramTables
 from saccade.backends.cpu.runtime.team import Inline, Team, shared_team
-from saccade.backends.cpu.runtime.workspace import Block, Workspaces
+from saccade.backends.cpu.runtime.workspace import MemoryBlock, Workspaces
 from saccade.backends.lengths import cut_outputs
 from saccade.errors import OutOfBoundsError, OutOfMemoryError
 from saccade.locks import cached_property, forkless
@@ -31,7 +31,7 @@ __all__ = ["CpuProgram", "Stopwatch"]
 PAGE = 4096
 """Bytes."""
 
-_arenas = Workspaces(keep=1 << 60, room=4)
+_arenas = Workspaces(keep=1 << 60, reserve=4)
 """Of runs in flight: programs share them, so that a new size finds pages that are there."""
 _results = Results()
 _alive: WeakSet[CpuProgram] = WeakSet()
@@ -47,7 +47,7 @@ def _release() -> None:
 class _Segment:
     """A run of native steps as the driver reads it, the same for every run."""
 
-    def __init__(self, native: Native, tables: Tables, addresses: Mapping[str, int]) -> None:
+    def __init__(self, native: Native, tables: ProgramTables, addresses: Mapping[str, int]) -> None:
         self.count = len(native.phases)
         self._arguments = np.array(native.arguments, np.int64)  # a copy is aligned
         used = [addresses[code.symbol] for code in tables.codes]
@@ -78,13 +78,15 @@ class _RunState:
     """Bases and counters of one run in flight, and outputs of unknown length."""
 
     def __init__(
-        self, tables: Tables, constants: Sequence[Array], segments: Sequence[_Segment | Host]
+        self, tables: ProgramTables, constants: Sequence[Array], segments: Sequence[_Segment | Host]
     ) -> None:
         self.bases = np.zeros(tables.constant_base + len(constants), np.int64)
         self.bases[tables.constant_base :] = [c.ctypes.data for c in constants]
         self.fault = np.zeros(8, np.int64)
-        # Room for the most that there could be; the caller gets a copy of what there is.
-        self.rooms = {i: np.empty(*tables.outputs[i]) for i in {cut[0] for cut in tables.cuts}}
+        # Memory for the most that there could be; the caller gets a copy of what there is.
+        self.full_outputs = {
+            i: np.empty(*tables.outputs[i]) for i in {cut[0] for cut in tables.cuts}
+        }
         self.jobs = [
             None if isinstance(s, Host) else _NativeJob(s, tables.threads, self.bases, self.fault)
             for s in segments
@@ -162,7 +164,7 @@ class CpuProgram:
 
     def __init__(
         self,
-        tables: Tables,
+        tables: ProgramTables,
         constants: Sequence[Array],
         linked: Linked,
         plan: Callable[[], Plan],
@@ -218,11 +220,11 @@ class CpuProgram:
             raise self._out_of_memory() from error
 
     def _run(
-        self, state: _RunState, block: Block, inputs: Sequence[Array], team: Team | None
+        self, state: _RunState, block: MemoryBlock, inputs: Sequence[Array], team: Team | None
     ) -> tuple[Array, ...]:
         tables = self.tables
         outputs = tuple(
-            state.rooms[i] if i in state.rooms else _results.empty(shape, dtype)
+            state.full_outputs[i] if i in state.full_outputs else _results.empty(shape, dtype)
             for i, (shape, dtype) in enumerate(tables.outputs)
         )
         self._run_state(state, block.array(tables.arena_bytes), inputs, outputs, team)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from saccade.backends.cpu.runtime.workspace import Block, fresh_block
+from saccade.backends.cpu.runtime.workspace import MemoryBlock, fresh_block
 from saccade.locks import Lock
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ class Results:
 
     def __init__(self, keep: int = _KEPT) -> None:
         self._keep = keep
-        self._idle: list[Block] = []  # the one that came back last at the end
+        self._idle: list[MemoryBlock] = []  # the one that came back last at the end
         self._lock = Lock()
 
     def empty(self, shape: Sequence[int], dtype: str) -> Array:
@@ -56,14 +56,14 @@ class Results:
             raise MemoryError(str(error)) from error
         return np.asarray(lease).view(dtype).reshape(shape)
 
-    def _take(self, nbytes: int) -> Block | None:
+    def _take(self, nbytes: int) -> MemoryBlock | None:
         with self._lock:
             for i, block in reversed([*enumerate(self._idle)]):
                 if nbytes <= block.nbytes <= _LOOSE * nbytes:
                     return self._idle.pop(i)
         return None
 
-    def give_back(self, block: Block) -> None:
+    def give_back(self, block: MemoryBlock) -> None:
         """Called wherever an array goes, be it amid `_take`: memory is then let go instead."""
         if not self._lock.acquire(blocking=False):
             return
@@ -84,7 +84,7 @@ class Results:
 class _Lease:
     """What an array's memory belongs to while there is a view of it."""
 
-    def __init__(self, results: Results, block: Block, nbytes: int) -> None:
+    def __init__(self, results: Results, block: MemoryBlock, nbytes: int) -> None:
         self._results, self._block = results, block
         self.__array_interface__ = {
             "version": 3, "typestr": "|u1", "shape": (nbytes,), "data": (block.address, False),

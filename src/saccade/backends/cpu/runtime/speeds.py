@@ -19,7 +19,7 @@ __all__ = ["measured_speeds"]
 _LAUNCH = 0.7
 _TEAM = 2  # cores that memory is measured with
 _LOOK = 8 << 20  # bytes of a look at memory, a fraction of the scheduler's time slice
-_MOST = 512 << 20  # bytes that are looked at, where three times the last cache would be more
+_MOST = 512 << 20  # bytes that are looked at, where three times the last-level cache would be more
 
 
 @cache

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from saccade.ir import Array
     from saccade.plan import Plan, Step
 
-__all__ = ["Code", "Host", "Native", "Tables", "tables_of"]
+__all__ = ["Code", "Host", "Native", "ProgramTables", "tables_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class Host:
 
 
 @dataclass(frozen=True, slots=True)
-class Tables:
+class ProgramTables:
     """A program's tables.
 
     Attributes:
@@ -81,7 +81,7 @@ class Tables:
         return 1 + self.inputs + len(self.outputs)
 
 
-def tables_of(plan: Plan, files: Mapping[Key, ObjectFile]) -> Tables:
+def tables_of(plan: Plan, files: Mapping[Key, ObjectFile]) -> ProgramTables:
     """The tables of a plan whose code is in `files`."""
     codes: dict[str, int] = {}
     known: list[Code] = []
@@ -93,7 +93,7 @@ def tables_of(plan: Plan, files: Mapping[Key, ObjectFile]) -> Tables:
         else:
             segments.append(_native(steps, files, codes, known))
         at += len(steps)
-    return Tables(
+    return ProgramTables(
         plan.threads,
         plan.arena_bytes,
         len(plan.inputs),

@@ -19,7 +19,7 @@ from saccade.locks import Lock
 if TYPE_CHECKING:
     from saccade.ir import Array
 
-__all__ = ["HUGE_PAGE", "Block", "Workspaces", "advise_huge_pages", "fresh_block"]
+__all__ = ["HUGE_PAGE", "MemoryBlock", "Workspaces", "advise_huge_pages", "fresh_block"]
 
 HUGE_PAGE = 2 << 20
 """Bytes."""
@@ -38,7 +38,7 @@ def advise_huge_pages(address: int, nbytes: int) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class MemoryBlock:
     """Memory from a cache line's start on.
 
     Attributes:
@@ -65,18 +65,19 @@ class Workspaces:
     Args:
         keep: Bytes of large blocks that may lie idle. (There are as many small ones as there ever
             were small calls at once.)
-        room: Times what is asked for that a large block has addresses for. A call that needs more
-            than the last one finds its pages there, and touches only the others for the first time.
+        reserve: Times what is asked for that a large block has addresses for. A call that needs
+            more than the last one finds its pages there, and touches only the others for the first
+            time.
     """
 
-    def __init__(self, keep: int = _KEPT, room: int = 1) -> None:
+    def __init__(self, keep: int = _KEPT, reserve: int = 1) -> None:
         self._keep = keep
-        self._room = room
-        self._small: list[Block] = []  # all of one size
-        self._idle: list[Block] = []  # the smallest first
+        self._reserve = reserve
+        self._small: list[MemoryBlock] = []  # all of one size
+        self._idle: list[MemoryBlock] = []  # the smallest first
         self._lock = Lock()
 
-    def take(self, nbytes: int) -> Block:
+    def take(self, nbytes: int) -> MemoryBlock:
         """At least `nbytes`, with anything in them.
 
         Raises:
@@ -93,9 +94,9 @@ class Workspaces:
                     return replace(self._idle.pop(i), used=max(block.used, nbytes))
             if self._idle:
                 self._idle.pop()  # outgrown
-        if self._room > 1:
+        if self._reserve > 1:
             with suppress(OSError, MemoryError):  # where addresses are scarce
-                return fresh_block(nbytes, room=self._room)
+                return fresh_block(nbytes, reserve=self._reserve)
         try:
             return fresh_block(nbytes)
         except (OSError, MemoryError) as error:
@@ -104,7 +105,7 @@ class Workspaces:
                 "not give: use smaller operands"
             ) from error
 
-    def give_back(self, block: Block) -> None:
+    def give_back(self, block: MemoryBlock) -> None:
         """Let others have it."""
         if block.nbytes == _SMALL:
             self._small.append(block)
@@ -137,21 +138,21 @@ class Workspaces:
             self._lock.release()
 
 
-def fresh_block(nbytes: int, room: int = 1) -> Block:
+def fresh_block(nbytes: int, reserve: int = 1) -> MemoryBlock:
     """Memory that nobody had before; much of it asks for huge pages.
 
     Args:
         nbytes: At least so many.
-        room: Times so many that there are addresses for, if that is much.
+        reserve: Times so many that there are addresses for, if that is much.
     """
     if nbytes < HUGE_PAGE:
         memory = np.empty(nbytes + 64, np.uint8)
         address = memory.ctypes.data
-        return Block(address + -address % 64, nbytes, memory, nbytes)
+        return MemoryBlock(address + -address % 64, nbytes, memory, nbytes)
     # Of this process alone: a mapping is by default shared with its forks.
     flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
-    mapped = mmap.mmap(-1, room * nbytes + HUGE_PAGE, flags=flags)
+    mapped = mmap.mmap(-1, reserve * nbytes + HUGE_PAGE, flags=flags)
     memory = np.frombuffer(mapped, np.uint8)
     address = memory.ctypes.data
     advise_huge_pages(address, len(memory))
-    return Block(address, len(memory), memory, nbytes)
+    return MemoryBlock(address, len(memory), memory, nbytes)

@@ -8,7 +8,7 @@ One folder per model (the file's digest, device, precision, Saccade's code) with
   image, and the plan (read only by who asks for it);
 - `*.weights`: packed constants, shared by all programs of the model and by all processes.
 
-What has no room there (`keeping`) a start packs from the graph's file, with code in the program's
+What has no space there (`keeping`) a start packs from the graph's file, with code in the program's
 image (`derived`). Neither the graph's nodes nor LLVM is needed to run what is there. Every entry is
 checked in full before it is used; one that is damaged, or that others could have written, counts as
 absent (`caches`). Those that cannot be written are left out, and nothing fails for it.

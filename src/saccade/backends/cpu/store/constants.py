@@ -18,7 +18,7 @@ from saccade.locks import Lock
 
 if TYPE_CHECKING:
     from saccade.backends.cpu.store.bundle import Bundles
-    from saccade.backends.cpu.store.keeping import Share
+    from saccade.backends.cpu.store.keeping import KeptConstants
     from saccade.backends.cpu.store.packer_code import PackerCode
     from saccade.backends.cpu.store.weights import Put
     from saccade.ir import Array, Graph
@@ -45,7 +45,7 @@ def constants_of(
     used: Sequence[bool],
     bundles: Bundles | None = None,
     packers: PackerCode | None = None,
-    share: Share | None = None,
+    share: KeptConstants | None = None,
 ) -> list[Array]:
     """The arrays of a plan's constants, in order; those not `used` come as empty arrays.
 
@@ -117,7 +117,7 @@ def _names(wanted: Sequence[Constant], used: Sequence[bool]) -> list[str]:
     return [c.key if needed else "" for c, needed in zip(wanted, used, strict=True)]
 
 
-def keep_constants(bundles: Bundles, share: Share, arrays: Mapping[str, Array]) -> bool:
+def keep_constants(bundles: Bundles, share: KeptConstants, arrays: Mapping[str, Array]) -> bool:
     """Write what of a program's constants is to be kept packed; whether that was possible.
 
     Args:
@@ -188,7 +188,7 @@ def _packed(
     missing: Mapping[str, Constant],
     bundles: Bundles | None,
     packers: PackerCode | None,
-    share: Share | None,
+    share: KeptConstants | None,
 ) -> dict[str, Array]:
     from saccade.backends.cpu.store import packing  # noqa: PLC0415 - a warm start needs only a part of it
 

@@ -2,7 +2,7 @@
 
 A program's entry says how as plain data, for native packers whose code is in its image. The sources
 are the graph's constants, in the graph's own file: so spectra, which are several times as large as
-their weights, take no room on disk, and making them takes about as long as checking them would.
+their weights, take no space on disk, and making them takes about as long as checking them would.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from saccade.backends.cpu.store.native_packing import Task, rooms, side_by_side, tasks_into
+from saccade.backends.cpu.store.native_packing import Task, allocate_each, side_by_side, tasks_into
 from saccade.errors import CacheError
 from saccade.kernels.cpu.pack.panels_config import PITCH, PackConfig, Panels, Spectra
 
@@ -70,7 +70,7 @@ def derive(
             raise CacheError(f"the graph's constant {name!r} is another one")
 
     side_by_side([(nbytes, partial(check, name)) for name, nbytes in sizes.items()])
-    found = rooms({name: one.nbytes for name, one in wanted.items()})
+    found = allocate_each({name: one.nbytes for name, one in wanted.items()})
     tasks: list[Task] = []
     for name, one in wanted.items():
         source = checked[one.source]

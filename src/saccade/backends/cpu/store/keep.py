@@ -1,4 +1,4 @@
-"""A program that was built is left on disk for later starts, as far as its model has room there."""
+"""A program that was built is left on disk for later starts, as far as its model has space."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from saccade.backends.cpu.runtime.linker import image_of
 from saccade.backends.cpu.store.constants import keep_constants, used_constants
-from saccade.backends.cpu.store.keeping import Share, share_out
+from saccade.backends.cpu.store.keeping import KeptConstants, choose_kept
 from saccade.backends.cpu.store.saved import save_program
 
 if TYPE_CHECKING:
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 __all__ = ["keep_program", "share_of"]
 
 
-def share_of(bundles: Bundles, graph: Graph, plan: Plan) -> Share | None:
-    """What becomes on disk of a plan's constants that are not there; None if they have no room."""
+def share_of(bundles: Bundles, graph: Graph, plan: Plan) -> KeptConstants | None:
+    """What becomes on disk of a plan's constants that are not there; None if they have no space."""
     used = used_constants(plan.constants, plan.constants_read)
     held = bundles.held()
-    return share_out(bundles, graph, {n: one for n, one in used.items() if n not in held})
+    return choose_kept(bundles, graph, {n: one for n, one in used.items() if n not in held})
 
 
 def keep_program(

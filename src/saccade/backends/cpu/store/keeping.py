@@ -2,7 +2,7 @@
 
 Whatever sizes are run, a model takes at most 2.2 times the bytes of its weights: once for the
 graph's file, which holds them, and the rest for packed constants. Kept is what native packers
-cannot make, and of the rest, as far as there is room, what is the least larger than its source.
+cannot make, and of the rest, as far as there is space, what is the least larger than its source.
 Spectra are several times as large, and making them takes about as long as checking them would.
 """
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from saccade.kernels.cpu.pack.panels_config import PackConfig
     from saccade.plan import Constant
 
-__all__ = ["Share", "share_out"]
+__all__ = ["KeptConstants", "choose_kept"]
 
 _MOST = 2.2
 """Bytes of the graph's file and of all packed constants on disk, over those of the weights."""
@@ -31,14 +31,14 @@ _LEAST = 256 << 10
 _NEAR = 1.25
 """Constants that are no larger than their sources by more than this are what sizes share most."""
 _LEFT_PARTS, _LEFT_BYTES = 16, 4 << 20
-"""Of the room for packed constants, one part in so many, or so many bytes where that is less, are
+"""Of the space for packed constants, one part in so many, or so many bytes where that is less, are
 left for further sizes: half of it for what only functions make, which is small but theirs alone."""
 _FRAME, _ALIGN, _INDEXED = 2 * 4096, 64, 128
 """Bytes of a file besides its constants, the unit of these, and what the index says of each."""
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
+class KeptConstants:
     """What becomes of constants that no file holds yet.
 
     Attributes:
@@ -57,8 +57,10 @@ class Share:
         return frozenset(p.config for one in self.derived.values() for p in one.panels)
 
 
-def share_out(bundles: Bundles, graph: Graph, wanted: Mapping[str, Constant]) -> Share | None:
-    """Which constants to keep, and which to make at each start; None if there is no room.
+def choose_kept(
+    bundles: Bundles, graph: Graph, wanted: Mapping[str, Constant]
+) -> KeptConstants | None:
+    """Which constants to keep, and which to make at each start; None if there is no space.
 
     Args:
         bundles: Of the model.
@@ -70,11 +72,11 @@ def share_out(bundles: Bundles, graph: Graph, wanted: Mapping[str, Constant]) ->
     made = {name: _derived(one) if kept else None for name, one in work.items()}
     derivable = {name: how for name, how in made.items() if how is not None}
     bare = [work[name].constant.nbytes for name in work if name not in derivable]
-    room = most - bundles.weights_bytes() - _size(bare)
-    if bare and room < 0:
+    budget = most - bundles.weights_bytes() - _size(bare)
+    if bare and budget < 0:
         return None
-    packed = _worth_keeping(derivable, room, most)
-    return Share(
+    packed = _worth_keeping(derivable, budget, most)
+    return KeptConstants(
         frozenset(name for name in work if name in packed or name not in derivable),
         {name: how for name, how in derivable.items() if name not in packed},
         most,
@@ -99,16 +101,16 @@ def _derived(one: Unpacked) -> Derived | None:
     return Derived(constant.sources[0], sources[0].nbytes, constant.nbytes, one.panels)
 
 
-def _worth_keeping(derivable: Mapping[str, Derived], room: int, most: int) -> Collection[str]:
-    """Those to keep all the same in `room` bytes, of `most` there are in all."""
-    spared = min(most // _LEFT_PARTS, _LEFT_BYTES)
-    if _size([one.nbytes for one in derivable.values()]) <= room - spared // 2:
+def _worth_keeping(derivable: Mapping[str, Derived], budget: int, most: int) -> Collection[str]:
+    """Those to keep all the same in `budget` bytes, of `most` there are in all."""
+    left_free = min(most // _LEFT_PARTS, _LEFT_BYTES)
+    if _size([one.nbytes for one in derivable.values()]) <= budget - left_free // 2:
         return derivable.keys()
     ratios = {name: one.nbytes / max(one.source_bytes, 1) for name, one in derivable.items()}
-    chosen, left = set[str](), room - _FRAME
+    chosen, left = set[str](), budget - _FRAME
     for name in sorted(ratios, key=lambda name: ratios[name]):
         taken = _taken(derivable[name].nbytes)
-        if taken <= left - (spared // 2 if ratios[name] <= _NEAR else spared):
+        if taken <= left - (left_free // 2 if ratios[name] <= _NEAR else left_free):
             chosen.add(name)
             left -= taken
     return chosen

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from saccade.ir import Array
     from saccade.kernels.cpu.pack.panels_config import Panels
 
-__all__ = ["Task", "parts", "room", "rooms", "side_by_side", "tasks_into"]
+__all__ = ["Task", "allocate", "allocate_each", "parts", "side_by_side", "tasks_into"]
 
 _PAGE = 4096  # bytes
 _OWN_BLOCK = 4 << 20
@@ -58,11 +58,11 @@ def tasks_into(target: Array, panels: Panels, source: Array, packers: PackerCode
     return [(len(p) * panels.panel_bytes, partial(do, p)) for p in parts(panels)]
 
 
-def rooms(sizes: Mapping[str, int]) -> dict[str, Array]:
+def allocate_each(sizes: Mapping[str, int]) -> dict[str, Array]:
     """Memory for constants of these sizes, each at the start of a page."""
     small = {name: nbytes for name, nbytes in sizes.items() if nbytes < _OWN_BLOCK}
-    found = {name: room(nbytes) for name, nbytes in sizes.items() if name not in small}
-    shared, at = room(sum(_up_to_page(nbytes) for nbytes in small.values())), 0
+    found = {name: allocate(nbytes) for name, nbytes in sizes.items() if name not in small}
+    shared, at = allocate(sum(_up_to_page(nbytes) for nbytes in small.values())), 0
     for name, nbytes in small.items():
         found[name] = shared[at : at + nbytes]
         at += _up_to_page(nbytes)
@@ -74,7 +74,7 @@ def _up_to_page(nbytes: int) -> int:
     return -(-nbytes // _PAGE) * _PAGE
 
 
-def room(nbytes: int) -> Array:
+def allocate(nbytes: int) -> Array:
     """So many bytes from the start of a page on, of a huge one if there are enough.
 
     Raises:

@@ -17,9 +17,9 @@ import numpy as np
 
 from saccade.backends.cpu.store.native_packing import (
     Task,
+    allocate,
+    allocate_each,
     parts,
-    room,
-    rooms,
     side_by_side,
     tasks_into,
 )
@@ -77,7 +77,7 @@ def pack_into_memory(
 ) -> dict[str, Array]:
     """The constants by name: as bytes, on huge pages, where native code packs them."""
     native, others = _split(work, packers)
-    found = rooms({name: one.constant.nbytes for name, one in native.items()})
+    found = allocate_each({name: one.constant.nbytes for name, one in native.items()})
     tasks: list[Task] = []
 
     def by_function(name: str, one: Unpacked) -> None:
@@ -156,8 +156,8 @@ class _Buffers:
         try:
             buffer = self._idle.pop()
         except IndexError:
-            return room(nbytes)
-        return buffer if len(buffer) >= nbytes else room(nbytes)
+            return allocate(nbytes)
+        return buffer if len(buffer) >= nbytes else allocate(nbytes)
 
     def give_back(self, buffer: Array) -> None:
         """Let another part have it."""

@@ -19,7 +19,7 @@ import numpy as np
 from saccade.backends.cpu.runtime.driver import provide
 from saccade.backends.cpu.runtime.image import Image, Linked, map_image
 from saccade.backends.cpu.runtime.program import CpuProgram
-from saccade.backends.cpu.runtime.tables import Code, Host, Native, Tables
+from saccade.backends.cpu.runtime.tables import Code, Host, Native, ProgramTables
 from saccade.backends.cpu.store.constants import stored_constants
 from saccade.errors import CacheError
 from saccade.locks import forkless
@@ -179,7 +179,7 @@ class _Parsed(NamedTuple):  # which a start makes in a fifth of a dataclass's ti
         words: The numbers that go with it.
     """
 
-    tables: Tables
+    tables: ProgramTables
     image: Image
     plan: bytes
     graph: str | None
@@ -212,7 +212,7 @@ def _segment(segment: Native | Host) -> list[Any]:
     return ["native", len(segment.arguments), len(segment.phases)]
 
 
-def _tables(header: dict[str, Any], content: bytes, at: int) -> tuple[Tables, int]:
+def _tables(header: dict[str, Any], content: bytes, at: int) -> tuple[ProgramTables, int]:
     """The tables, and where what follows them starts."""
     segments: list[Native | Host] = []
     for kind, first, second in header["segments"]:
@@ -223,7 +223,7 @@ def _tables(header: dict[str, Any], content: bytes, at: int) -> tuple[Tables, in
         phases = np.frombuffer(content, np.int64, 2 * second, at + 8 * first)
         segments.append(Native(arguments, phases.reshape(-1, 2)))
         at += 8 * (first + 2 * second)
-    tables = Tables(
+    tables = ProgramTables(
         header["threads"],
         header["arena_bytes"],
         header["inputs"],

@@ -26,7 +26,7 @@ import numpy as np
 from saccade.errors import CacheError
 
 if TYPE_CHECKING:
-    from saccade.caches import Entry
+    from saccade.caches import OpenEntry
     from saccade.ir import Array
 
 __all__ = ["Placed", "Put", "index_of", "map_weights", "place", "size_of", "write_weights"]
@@ -59,7 +59,7 @@ def size_of(placed: Sequence[Placed]) -> int:
     return _size(_start(len(_index(placed))), placed)
 
 
-def write_weights(entry: Entry, placed: Sequence[Placed], fill: Callable[[Put], None]) -> None:
+def write_weights(entry: OpenEntry, placed: Sequence[Placed], fill: Callable[[Put], None]) -> None:
     """Write all into an empty file, open for reading and writing; `fill` puts the constants.
 
     Raises:
@@ -80,7 +80,7 @@ def write_weights(entry: Entry, placed: Sequence[Placed], fill: Callable[[Put], 
     _write_at(entry.file, head, 0)
 
 
-def index_of(entry: Entry) -> list[Placed]:
+def index_of(entry: OpenEntry) -> list[Placed]:
     """What a file says that it holds; not checked yet.
 
     Raises:
@@ -90,7 +90,7 @@ def index_of(entry: Entry) -> list[Placed]:
     return _parse(entry, _read_index(entry)[0])
 
 
-def map_weights(entry: Entry) -> dict[str, Array]:
+def map_weights(entry: OpenEntry) -> dict[str, Array]:
     """The constants of a file by name, read-only, as bytes.
 
     Raises:
@@ -113,9 +113,9 @@ def map_weights(entry: Entry) -> dict[str, Array]:
 
 
 def _reserve(file: int, size: int) -> None:
-    """Have the disk give all room before anything is mapped.
+    """Have the disk give all space before anything is mapped.
 
-    A page for which a full tmpfs has no room is a fault (SIGBUS) when it is looked at.
+    A page for which a full tmpfs has no space is a fault (SIGBUS) when it is looked at.
     """
     try:
         os.posix_fallocate(file, 0, size)
@@ -140,7 +140,7 @@ def _index(placed: Sequence[Placed]) -> bytes:
     return json.dumps(placed, separators=(",", ":")).encode()
 
 
-def _read_index(entry: Entry) -> tuple[bytes, bytes]:
+def _read_index(entry: OpenEntry) -> tuple[bytes, bytes]:
     head = os.pread(entry.file, _PREFIX.size, 0)
     if len(head) != _PREFIX.size:
         raise CacheError(f"{entry.where}: cut short")
@@ -153,7 +153,7 @@ def _read_index(entry: Entry) -> tuple[bytes, bytes]:
     return index, seal
 
 
-def _parse(entry: Entry, index: bytes) -> list[Placed]:
+def _parse(entry: OpenEntry, index: bytes) -> list[Placed]:
     try:
         placed = [(str(name), int(at), int(nbytes)) for name, at, nbytes in json.loads(index)]
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
@@ -163,7 +163,7 @@ def _parse(entry: Entry, index: bytes) -> list[Placed]:
     return placed
 
 
-def _seal(entry: Entry, content: mmap.mmap, start: int) -> bytes:
+def _seal(entry: OpenEntry, content: mmap.mmap, start: int) -> bytes:
     words = np.frombuffer(content, np.uint64, offset=start).reshape(-1, _PAGE // 8)
     sums = np.add.reduce(words, axis=1)
     return entry.seal(content[_PREFIX.size : start] + sums.tobytes())

@@ -7,7 +7,7 @@ from functools import wraps
 
 import numpy as np
 
-from saccade.frontend.onnx.call import Call, Importer, Operand
+from saccade.frontend.onnx.call import Importer, OnnxNode, Operand
 from saccade.frontend.onnx.refusal import Refusal
 from saccade.frontend.onnx.symbolic import ELEMENTWISE, Symbolic
 from saccade.ir import DType, Expr, Value
@@ -23,7 +23,7 @@ _COMPARISONS = frozenset(
 
 
 def pointwise(
-    call: Call,
+    call: OnnxNode,
     make: Callable[..., Expr],
     operands: Sequence[Value],
     dtype: DType | None = None,
@@ -59,7 +59,7 @@ def common(operands: Sequence[Value]) -> DType:
     return DType.F16 if half else operands[0].dtype
 
 
-def _literal(call: Call, value: Value) -> float | None:
+def _literal(call: OnnxNode, value: Value) -> float | None:
     if any(d != 1 for d in value.shape):
         return None
     array = call.build.array(value)
@@ -69,7 +69,7 @@ def _literal(call: Call, value: Value) -> float | None:
     return float(number) if value.dtype.is_float or abs(number) <= _EXACT else None
 
 
-def cast_to(call: Call, value: Value, dtype: DType) -> Value:
+def cast_to(call: OnnxNode, value: Value, dtype: DType) -> Value:
     """The value in another element type."""
     if value.dtype is dtype:
         return value
@@ -80,7 +80,7 @@ def with_symbols(importer: Importer) -> Importer:
     """An importer that computes on symbolic contents where no operand is more than that."""
 
     @wraps(importer)
-    def wrapped(call: Call) -> Sequence[Operand]:
+    def wrapped(call: OnnxNode) -> Sequence[Operand]:
         if any(isinstance(operand, Symbolic) for operand in call.operands):
             contents = [call.content(index) for index in range(len(call.operands))]
             known = [content for content in contents if content is not None]
@@ -91,7 +91,7 @@ def with_symbols(importer: Importer) -> Importer:
     return wrapped
 
 
-def _on_symbols(call: Call, known: Sequence[Symbolic]) -> Symbolic:
+def _on_symbols(call: OnnxNode, known: Sequence[Symbolic]) -> Symbolic:
     kind = call.node.op_type
     dtype = known[1].dtype if kind == "Where" else known[0].dtype
     if kind == "Div" and dtype.is_float:

@@ -6,17 +6,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from saccade.errors import ModelError
-from saccade.frontend.onnx.call import Call
+from saccade.frontend.onnx.call import OnnxNode
 from saccade.ir import Dim
 from saccade.ir.dim import add, ceildiv, floordiv, maximum, mul, sub
 
-__all__ = ["Window", "read_window"]
+__all__ = ["SpatialWindow", "read_window"]
 
 _LARGEST = 1 << 24
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
+class SpatialWindow:
     """A window over the spatial axes.
 
     Attributes:
@@ -32,23 +32,23 @@ class Window:
     padding: tuple[Dim, ...]
 
     def sides(self) -> tuple[int, int, int, int] | None:
-        """Padding above, left, below and right of pictures; None where it is symbolic."""
+        """Padding above, left, below and right of images; None where it is symbolic."""
         match self.padding:
             case (int(top), int(left), int(bottom), int(right)):
                 return top, left, bottom, right
         return None
 
-    def as_row(self) -> Window:
-        """A window over one axis as one over the columns of pictures of one row."""
+    def as_row(self) -> SpatialWindow:
+        """A window over one axis as one over the columns of images of one row."""
         before, after = self.padding
-        return Window(
+        return SpatialWindow(
             (1, *self.kernel), (1, *self.stride), (1, *self.dilation), (0, before, 0, after)
         )
 
 
 def read_window(
-    call: Call, shape: Sequence[Dim], kernel: Sequence[int], *, transposed: bool = False
-) -> Window:
+    call: OnnxNode, shape: Sequence[Dim], kernel: Sequence[int], *, transposed: bool = False
+) -> SpatialWindow:
     """The window that a node's attributes describe.
 
     Args:
@@ -83,7 +83,7 @@ def read_window(
         padding = _same(shape[2:], kernel, stride, dilation, auto == "SAME_LOWER")
     elif auto not in ("NOTSET", "SAME_UPPER", "SAME_LOWER"):
         raise ModelError(f"auto_pad {auto!r} of {call.node.op_type} {call.name!r} is unknown")
-    return Window(tuple(kernel), stride, dilation, padding)
+    return SpatialWindow(tuple(kernel), stride, dilation, padding)
 
 
 def _same(

@@ -1,12 +1,12 @@
-"""Conv and ConvTranspose, of pictures and of sequences (as pictures of one row)."""
+"""Conv and ConvTranspose, of images and of sequences (as images of one row)."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
 
-from saccade.frontend.onnx.call import Call, Operand
-from saccade.frontend.onnx.importers._window import Window, read_window
+from saccade.frontend.onnx.call import OnnxNode, Operand
+from saccade.frontend.onnx.importers._window import SpatialWindow, read_window
 from saccade.frontend.onnx.moves import crop, move, reshaped
 from saccade.frontend.onnx.refusal import Refusal
 from saccade.ir import Dim, Value
@@ -18,7 +18,7 @@ __all__ = ["import_conv", "import_conv_transpose"]
 _BIAS = apply("add", arg(0), arg(1))
 
 
-def import_conv(call: Call) -> Sequence[Operand]:
+def import_conv(call: OnnxNode) -> Sequence[Operand]:
     """ONNX Conv 1 to 22."""
     x, w = call.value(0), call.value(1)
     window = read_window(call, x.shape, _taps(call, w))
@@ -39,7 +39,7 @@ def import_conv(call: Call) -> Sequence[Operand]:
     return [_finish(call, conv, x, w)]
 
 
-def _taps(call: Call, w: Value) -> tuple[int, ...]:
+def _taps(call: OnnxNode, w: Value) -> tuple[int, ...]:
     """Window of the kernel, which has to be known and what `kernel_shape` says."""
     taps = tuple(t for t in w.shape[2:] if isinstance(t, int))
     if len(taps) != w.rank - 2:
@@ -50,7 +50,7 @@ def _taps(call: Call, w: Value) -> tuple[int, ...]:
     return taps
 
 
-def _finish(call: Call, op: Conv2d | ConvTranspose2d, x: Value, w: Value) -> Value:
+def _finish(call: OnnxNode, op: Conv2d | ConvTranspose2d, x: Value, w: Value) -> Value:
     """Emit, with the bias in the epilogue; back to a sequence if it was one."""
     operands = [x, w]
     if call.has(2):
@@ -65,11 +65,13 @@ def _finish(call: Call, op: Conv2d | ConvTranspose2d, x: Value, w: Value) -> Val
     return y
 
 
-def _as_row(call: Call, x: Value) -> Value:
+def _as_row(call: OnnxNode, x: Value) -> Value:
     return reshaped(call, x, (x.shape[0], x.shape[1], 1, x.shape[2]))
 
 
-def _padded(call: Call, x: Value, window: Window) -> tuple[Value, tuple[int, int, int, int]]:
+def _padded(
+    call: OnnxNode, x: Value, window: SpatialWindow
+) -> tuple[Value, tuple[int, int, int, int]]:
     """Padding that the convolution does itself; negative is cropped, symbolic becomes a Pad."""
     sides = window.sides()
     if sides is not None:
@@ -84,7 +86,7 @@ def _padded(call: Call, x: Value, window: Window) -> tuple[Value, tuple[int, int
     return call.emit(Pad(pads=tuple(pads)), x), (0, 0, 0, 0)
 
 
-def import_conv_transpose(call: Call) -> Sequence[Operand]:
+def import_conv_transpose(call: OnnxNode) -> Sequence[Operand]:
     """ONNX ConvTranspose 1 to 22; `output_shape` and SAME padding for sizes that are known."""
     x, w = call.value(0), call.value(1)
     if x.rank != w.rank:
@@ -116,7 +118,7 @@ def import_conv_transpose(call: Call) -> Sequence[Operand]:
 
 
 def _transposed_padding(
-    call: Call, x: Value, window: Window, extra: tuple[int, ...]
+    call: OnnxNode, x: Value, window: SpatialWindow, extra: tuple[int, ...]
 ) -> tuple[tuple[Dim, ...], tuple[int, ...]]:
     """Padding and output padding: explicit, or what `output_shape` or SAME padding comes to."""
     wanted = call.integers("output_shape")

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from saccade.frontend.onnx.call import Call, Operand
+from saccade.frontend.onnx.call import OnnxNode, Operand
 from saccade.frontend.onnx.importers._window import read_window
 from saccade.frontend.onnx.refusal import Refusal
-from saccade.opdefs import DeformConv2d
+from saccade.opdefs import DeformConv
 
 __all__ = ["import_deform_conv"]
 
 
-def import_deform_conv(call: Call) -> Sequence[Operand]:
-    """ONNX DeformConv 19 and 22 over pictures."""
+def import_deform_conv(call: OnnxNode) -> Sequence[Operand]:
+    """ONNX DeformConv 19 and 22 over images."""
     x, weight, offset = (call.value(i) for i in range(3))
     if x.rank != 4 or weight.rank != 4:
         raise Refusal(f"deformable convolution over {x.rank - 2} axes")
@@ -30,7 +30,7 @@ def import_deform_conv(call: Call) -> Sequence[Operand]:
         raise Refusal("negative padding of a deformable convolution")
     bias = [call.value(3)] if call.has(3) else []
     mask = [call.value(4)] if call.has(4) else []
-    op = DeformConv2d(
+    op = DeformConv(
         stride=(window.stride[0], window.stride[1]),
         padding=sides,
         dilation=(window.dilation[0], window.dilation[1]),

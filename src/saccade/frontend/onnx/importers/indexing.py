@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from saccade.frontend.onnx.call import Call, Operand
+from saccade.frontend.onnx.call import OnnxNode, Operand
 from saccade.frontend.onnx.moves import move, slice_map
 from saccade.frontend.onnx.refusal import Refusal
 from saccade.frontend.onnx.symbolic import Symbolic, non_negative
@@ -21,7 +21,7 @@ _FAR = 2**31 - 1
 """Exporters write this and more for "to the end"."""
 
 
-def import_slice(call: Call) -> Sequence[Operand]:
+def import_slice(call: OnnxNode) -> Sequence[Operand]:
     """ONNX Slice 1 (attributes) to 13."""
     x = call.operand(0)
     rank = len(x.shape)
@@ -35,7 +35,7 @@ def import_slice(call: Call) -> Sequence[Operand]:
     return [move(call, call.value(0), slice_map(x.shape, ranges))]
 
 
-def _bounds(call: Call, rank: int) -> list[tuple[int, Dim, Dim, int]]:
+def _bounds(call: OnnxNode, rank: int) -> list[tuple[int, Dim, Dim, int]]:
     starts: Sequence[Dim]
     ends: Sequence[Dim]
     if call.opset < 10:
@@ -54,7 +54,7 @@ def _bounds(call: Call, rank: int) -> list[tuple[int, Dim, Dim, int]]:
     return list(zip(axes, starts, ends, steps, strict=True))
 
 
-def _range(call: Call, size: Dim, start: Dim, end: Dim, step: int) -> tuple[Dim, Dim, int]:
+def _range(call: OnnxNode, size: Dim, start: Dim, end: Dim, step: int) -> tuple[Dim, Dim, int]:
     """Start, count and step after clamping as ONNX does.
 
     A known start inside a symbolic axis is taken to be inside for all sizes; the plan refuses a
@@ -109,7 +109,7 @@ def _slice_contents(
     return array
 
 
-def import_gather(call: Call) -> Sequence[Operand]:
+def import_gather(call: OnnxNode) -> Sequence[Operand]:
     """ONNX Gather 1 to 13; computed indices beyond the axis are clamped to its ends."""
     x = call.operand(0)
     axis = call.axis(call.integer("axis", 0), len(x.shape))
@@ -127,7 +127,7 @@ def import_gather(call: Call) -> Sequence[Operand]:
     return [call.emit(Gather(axis=axis), data, where) if sliced is None else sliced]
 
 
-def _as_slice(call: Call, data: Value, where: Value, axis: int) -> Value | None:
+def _as_slice(call: OnnxNode, data: Value, where: Value, axis: int) -> Value | None:
     """The gather as a movement, if its indices are known, evenly spaced and of rank 0 or 1."""
     indices = call.build.constants.get(where)
     size = data.shape[axis]
@@ -145,13 +145,13 @@ def _as_slice(call: Call, data: Value, where: Value, axis: int) -> Value | None:
     return move(call, data, slice_map(data.shape, {axis: (start, len(flat), steps.pop())}, drop))
 
 
-def _check_indices(call: Call, indices: Array, size: Dim) -> None:
+def _check_indices(call: OnnxNode, indices: Array, size: Dim) -> None:
     """Raise where known indices, some at least, are outside of an axis of known size."""
     if isinstance(size, int) and not -size <= indices.min() <= indices.max() < size:
         raise call.broken(f"an index outside of {size} elements")
 
 
-def import_gather_nd(call: Call) -> Sequence[Operand]:
+def import_gather_nd(call: OnnxNode) -> Sequence[Operand]:
     """ONNX GatherND 11 to 13; computed indices beyond an axis are clamped to its ends."""
     data, indices = call.value(0), call.value(1)
     if indices.dtype is not DType.I64:

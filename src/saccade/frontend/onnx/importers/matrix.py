@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from saccade.frontend.onnx.call import Call, Operand
+from saccade.frontend.onnx.call import OnnxNode, Operand
 from saccade.frontend.onnx.moves import reshaped
 from saccade.ir.expr import IDENTITY, Expr, apply, arg, const
 from saccade.opdefs import MatMul
@@ -12,7 +12,7 @@ from saccade.opdefs import MatMul
 __all__ = ["import_gemm", "import_matmul"]
 
 
-def import_matmul(call: Call) -> Sequence[Operand]:
+def import_matmul(call: OnnxNode) -> Sequence[Operand]:
     """ONNX MatMul 1 to 13; vectors are matrices of one row or column for as long as it takes."""
     a, b = call.value(0), call.value(1)
     if a.rank == 0 or b.rank == 0:
@@ -31,7 +31,7 @@ def import_matmul(call: Call) -> Sequence[Operand]:
     return [reshaped(call, y, shape)]
 
 
-def import_gemm(call: Call) -> Sequence[Operand]:
+def import_gemm(call: OnnxNode) -> Sequence[Operand]:
     """ONNX Gemm 6 to 13: `alpha · A'B' + beta · C`, the latter two in the epilogue."""
     a, b = call.value(0), call.value(1)
     if a.rank != 2 or b.rank != 2:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from saccade.frontend.onnx.call import Call, Operand
+from saccade.frontend.onnx.call import OnnxNode, Operand
 from saccade.frontend.onnx.moves import (
     broadcast_map,
     crop,
@@ -40,7 +40,7 @@ __all__ = [
 _PADS_INPUT_SINCE = 11
 
 
-def import_reshape(call: Call) -> Sequence[Operand]:
+def import_reshape(call: OnnxNode) -> Sequence[Operand]:
     """ONNX Reshape 5 to 25."""
     x = call.value(0)
     target = list(call.dims(1, "the target of a reshape"))
@@ -61,7 +61,7 @@ def import_reshape(call: Call) -> Sequence[Operand]:
     return [reshaped(call, x, shape)]
 
 
-def _mismatch(call: Call, shape: Sequence[Dim], target: Sequence[Dim]) -> Exception:
+def _mismatch(call: OnnxNode, shape: Sequence[Dim], target: Sequence[Dim]) -> Exception:
     """The error for a -1 that is no whole number, or not known to be one."""
     message = f"reshapes {spell(shape)} to {spell(target)}"
     if all(isinstance(d, int) for d in (*shape, *target)):
@@ -69,7 +69,7 @@ def _mismatch(call: Call, shape: Sequence[Dim], target: Sequence[Dim]) -> Except
     return Refusal(f"{message}, which does not divide for all sizes")
 
 
-def import_flatten(call: Call) -> Sequence[Operand]:
+def import_flatten(call: OnnxNode) -> Sequence[Operand]:
     """ONNX Flatten 1 to 25."""
     x = call.value(0)
     axis = call.integer("axis", 1)
@@ -77,14 +77,14 @@ def import_flatten(call: Call) -> Sequence[Operand]:
     return [reshaped(call, x, (product(x.shape[:axis]), product(x.shape[axis:])))]
 
 
-def _axes_argument(call: Call) -> tuple[int, ...] | None:
+def _axes_argument(call: OnnxNode) -> tuple[int, ...] | None:
     """Axes of Squeeze and Unsqueeze: an attribute up to version 11, an input from 13 on."""
     if call.has(1):
         return call.integers_of(1, "the axes")
     return call.integers("axes")
 
 
-def import_squeeze(call: Call) -> Sequence[Operand]:
+def import_squeeze(call: OnnxNode) -> Sequence[Operand]:
     """ONNX Squeeze 1 to 25."""
     x = call.value(0)
     given = _axes_argument(call)
@@ -102,7 +102,7 @@ def import_squeeze(call: Call) -> Sequence[Operand]:
     return [reshaped(call, x, [d for axis, d in enumerate(x.shape) if axis not in axes])]
 
 
-def import_unsqueeze(call: Call) -> Sequence[Operand]:
+def import_unsqueeze(call: OnnxNode) -> Sequence[Operand]:
     """ONNX Unsqueeze 1 to 25."""
     x = call.value(0)
     given = _axes_argument(call)
@@ -117,7 +117,7 @@ def import_unsqueeze(call: Call) -> Sequence[Operand]:
     return [reshaped(call, x, shape)]
 
 
-def import_transpose(call: Call) -> Sequence[Operand]:
+def import_transpose(call: OnnxNode) -> Sequence[Operand]:
     """ONNX Transpose 1 to 25."""
     x = call.value(0)
     order = call.integers("perm")
@@ -128,7 +128,7 @@ def import_transpose(call: Call) -> Sequence[Operand]:
     return [move(call, x, transpose_map(x.shape, order))]
 
 
-def import_expand(call: Call) -> Sequence[Operand]:
+def import_expand(call: OnnxNode) -> Sequence[Operand]:
     """ONNX Expand 8 and 13."""
     x = call.value(0)
     wanted = call.dims(1, "the shape of an expand")
@@ -141,7 +141,7 @@ def import_expand(call: Call) -> Sequence[Operand]:
     return [move(call, x, broadcast_map(x.shape, target))]
 
 
-def import_tile(call: Call) -> Sequence[Operand]:
+def import_tile(call: OnnxNode) -> Sequence[Operand]:
     """ONNX Tile 6 and 13."""
     x = call.value(0)
     repeats = call.dims(1, "the repeats of a tile")
@@ -150,7 +150,7 @@ def import_tile(call: Call) -> Sequence[Operand]:
     return [move(call, x, tile_map(x.shape, repeats))]
 
 
-def import_split(call: Call) -> Sequence[Operand]:
+def import_split(call: OnnxNode) -> Sequence[Operand]:
     """ONNX Split 2 to 18: one `Move` for each part."""
     x = call.value(0)
     axis = call.axis(call.integer("axis", 0), x.rank)
@@ -162,7 +162,7 @@ def import_split(call: Call) -> Sequence[Operand]:
     return parts
 
 
-def _split_sizes(call: Call, size: Dim) -> list[int]:
+def _split_sizes(call: OnnxNode, size: Dim) -> list[int]:
     given = call.integers_of(1, "the sizes of a split") if call.has(1) else call.integers("split")
     count = len(call.node.outputs)
     if given is not None:
@@ -180,7 +180,7 @@ def _split_sizes(call: Call, size: Dim) -> list[int]:
     return sizes
 
 
-def import_depth_to_space(call: Call) -> Sequence[Operand]:
+def import_depth_to_space(call: OnnxNode) -> Sequence[Operand]:
     """ONNX DepthToSpace 1 to 28."""
     x = call.value(0)
     block, mode = call.integer("blocksize", 0), call.text("mode", "DCR")
@@ -194,7 +194,7 @@ def import_depth_to_space(call: Call) -> Sequence[Operand]:
     return [move(call, x, depth_to_space(x.shape, block, depth, mode))]
 
 
-def import_space_to_depth(call: Call) -> Sequence[Operand]:
+def import_space_to_depth(call: OnnxNode) -> Sequence[Operand]:
     """ONNX SpaceToDepth 1 to 28."""
     x = call.value(0)
     block, mode = call.integer("blocksize", 0), call.text("mode", "DCR")
@@ -207,7 +207,7 @@ def import_space_to_depth(call: Call) -> Sequence[Operand]:
     return [move(call, x, space_to_depth(x.shape, block, rows, columns, mode))]
 
 
-def import_concat(call: Call) -> Sequence[Operand]:
+def import_concat(call: OnnxNode) -> Sequence[Operand]:
     """ONNX Concat 4 to 13."""
     parts = [call.value(index) for index in range(len(call.operands))]
     if not parts:
@@ -218,7 +218,7 @@ def import_concat(call: Call) -> Sequence[Operand]:
     return [call.emit(Concat(axis=axis), *parts)]
 
 
-def import_pad(call: Call) -> Sequence[Operand]:
+def import_pad(call: OnnxNode) -> Sequence[Operand]:
     """ONNX Pad 2 to 25; negative pads crop first."""
     x = call.value(0)
     pads = _pads(call, x.rank)
@@ -246,7 +246,7 @@ def import_pad(call: Call) -> Sequence[Operand]:
     return [call.emit(Pad(pads=kept, mode=mode, value=value), x)]
 
 
-def _pads(call: Call, rank: int) -> list[tuple[Dim, Dim]]:
+def _pads(call: OnnxNode, rank: int) -> list[tuple[Dim, Dim]]:
     """Before and after for each axis."""
     flat: Sequence[Dim] = call.integers("pads") or ()
     if call.opset >= _PADS_INPUT_SINCE:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from saccade.frontend.onnx.call import Call, Operand
+from saccade.frontend.onnx.call import OnnxNode, Operand
 from saccade.frontend.onnx.importers._elementwise import pointwise
 from saccade.frontend.onnx.refusal import Refusal
 from saccade.ir import Array, Expr, Value
@@ -23,7 +23,7 @@ __all__ = [
 ]
 
 
-def import_batch_normalization(call: Call) -> Sequence[Operand]:
+def import_batch_normalization(call: OnnxNode) -> Sequence[Operand]:
     """ONNX BatchNormalization 7 to 15 at inference: `x · k + b`, k and b computed in float64."""
     x = call.value(0)
     if call.flag("training_mode") or not call.flag("spatial", default=True):
@@ -46,12 +46,12 @@ def import_batch_normalization(call: Call) -> Sequence[Operand]:
     return [pointwise(call, make, [x, *parts])]
 
 
-def _per_channel(call: Call, array: Array, x: Value) -> Value:
+def _per_channel(call: OnnxNode, array: Array, x: Value) -> Value:
     shaped = array.astype(x.dtype.arithmetic.numpy).reshape((1, -1, *(1,) * (x.rank - 2)))
     return call.build.constant(shaped, f"{call.name}.parameter")
 
 
-def import_layer_normalization(call: Call) -> Sequence[Operand]:
+def import_layer_normalization(call: OnnxNode) -> Sequence[Operand]:
     """ONNX LayerNormalization 17."""
     x = call.value(0)
     op = LayerNorm(
@@ -61,7 +61,7 @@ def import_layer_normalization(call: Call) -> Sequence[Operand]:
     return [call.emit(op, x, *operands)]
 
 
-def import_instance_normalization(call: Call) -> Sequence[Operand]:
+def import_instance_normalization(call: OnnxNode) -> Sequence[Operand]:
     """ONNX InstanceNormalization 6 and 22."""
     x = call.value(0)
     if x.rank < 3 or not isinstance(x.shape[1], int):
@@ -70,7 +70,7 @@ def import_instance_normalization(call: Call) -> Sequence[Operand]:
     return [call.emit(op, x, call.value(1), call.value(2))]
 
 
-def import_group_normalization(call: Call) -> Sequence[Operand]:
+def import_group_normalization(call: OnnxNode) -> Sequence[Operand]:
     """ONNX GroupNormalization 18 (parameters per group) and 21 (per channel)."""
     x = call.value(0)
     groups = call.integer("num_groups", 0)
@@ -89,7 +89,7 @@ def import_group_normalization(call: Call) -> Sequence[Operand]:
     return [call.emit(op, x, scale, bias)]
 
 
-def import_lp_normalization(call: Call) -> Sequence[Operand]:
+def import_lp_normalization(call: OnnxNode) -> Sequence[Operand]:
     """ONNX LpNormalization 1 and 22."""
     x = call.value(0)
     p = call.integer("p", 2)
@@ -98,7 +98,7 @@ def import_lp_normalization(call: Call) -> Sequence[Operand]:
     return [call.emit(LpNormalize(call.axis(call.integer("axis", -1), x.rank), p), x)]
 
 
-def import_lrn(call: Call) -> Sequence[Operand]:
+def import_lrn(call: OnnxNode) -> Sequence[Operand]:
     """ONNX LRN 1 and 13."""
     op = LocalResponseNorm(
         size=call.integer("size", 0),

@@ -8,7 +8,7 @@ from functools import partial, reduce
 
 import numpy as np
 
-from saccade.frontend.onnx.call import Call, Importer, Operand
+from saccade.frontend.onnx.call import Importer, OnnxNode, Operand
 from saccade.frontend.onnx.importers._elementwise import cast_to, common, pointwise, with_symbols
 from saccade.frontend.onnx.moves import reshaped
 from saccade.frontend.onnx.refusal import Refusal
@@ -31,13 +31,13 @@ _DTYPES = {
 """`onnx.TensorProto` element types."""
 
 
-def _same(call: Call, op: str, dtype: DType | None = None) -> Sequence[Operand]:
+def _same(call: OnnxNode, op: str, dtype: DType | None = None) -> Sequence[Operand]:
     """An operator of expressions that takes the node's operands as they are."""
     operands = [call.value(index) for index in range(len(call.operands))]
     return [pointwise(call, partial(apply, op), operands, dtype)]
 
 
-def _binary(call: Call, op: str, dtype: DType | None = None) -> Sequence[Operand]:
+def _binary(call: OnnxNode, op: str, dtype: DType | None = None) -> Sequence[Operand]:
     """Two operands; up to version 6 an `axis` says where the second one's axes begin."""
     left, right = call.value(0), call.value(1)
     if call.opset < _SINCE_NUMPY and right.rank < left.rank and "axis" in call.node.attributes:
@@ -46,25 +46,25 @@ def _binary(call: Call, op: str, dtype: DType | None = None) -> Sequence[Operand
     return [pointwise(call, partial(apply, op), [left, right], dtype)]
 
 
-def _spread(call: Call, value: Value, rank: int) -> Value:
+def _spread(call: OnnxNode, value: Value, rank: int) -> Value:
     """The value with axes of 1 behind its own, `rank` in all."""
     if rank < value.rank:
         raise call.broken(f"broadcasts {value.rank} axes to {rank}")
     return reshaped(call, value, (*value.shape, *(1,) * (rank - value.rank)))
 
 
-def _prelu(call: Call) -> Sequence[Operand]:
+def _prelu(call: OnnxNode) -> Sequence[Operand]:
     x, slope = call.value(0), call.value(1)
     if call.opset < _SINCE_NUMPY and slope.rank == 1 and x.rank > 1:
         slope = _spread(call, slope, x.rank - 1)
     return [pointwise(call, partial(apply, "leaky_relu"), [x, slope])]
 
 
-def _unary(call: Call, make: Callable[[Expr], Expr]) -> Sequence[Operand]:
+def _unary(call: OnnxNode, make: Callable[[Expr], Expr]) -> Sequence[Operand]:
     return [pointwise(call, make, [call.value(0)])]
 
 
-def _variadic(call: Call, op: str, *, mean: bool = False) -> Sequence[Operand]:
+def _variadic(call: OnnxNode, op: str, *, mean: bool = False) -> Sequence[Operand]:
     operands = [call.value(index) for index in range(len(call.operands))]
     if not operands:
         raise call.broken("no inputs")
@@ -86,12 +86,12 @@ def _variadic(call: Call, op: str, *, mean: bool = False) -> Sequence[Operand]:
     return [pointwise(call, make, operands)]
 
 
-def _with_number(call: Call, op: str, attribute: str, default: float) -> Sequence[Operand]:
+def _with_number(call: OnnxNode, op: str, attribute: str, default: float) -> Sequence[Operand]:
     number = const(call.number(attribute, default))
     return _unary(call, lambda x: apply(op, x, number))
 
 
-def _clip(call: Call) -> Sequence[Operand]:
+def _clip(call: OnnxNode) -> Sequence[Operand]:
     x = call.value(0)
     if call.opset < _SINCE_INPUTS:
         limits = call.number("min", -math.inf), call.number("max", math.inf)
@@ -115,7 +115,7 @@ def _clipped(x: Expr, low: Expr | None, high: Expr | None) -> Expr:
     return x if high is None else apply("min", x, high)
 
 
-def _pow(call: Call) -> Sequence[Operand]:
+def _pow(call: OnnxNode) -> Sequence[Operand]:
     base, exponent = call.value(0), call.value(1)
     array = call.build.array(exponent)
     power = float(array.item()) if array is not None and array.size == 1 else None
@@ -130,21 +130,21 @@ def _pow(call: Call) -> Sequence[Operand]:
     return [pointwise(call, partial(apply, "pow"), operands, base.dtype)]
 
 
-def _mod(call: Call) -> Sequence[Operand]:
+def _mod(call: OnnxNode) -> Sequence[Operand]:
     return _same(call, "fmod" if call.flag("fmod") else "mod")
 
 
-def _where(call: Call) -> Sequence[Operand]:
+def _where(call: OnnxNode) -> Sequence[Operand]:
     operands = [call.value(index) for index in range(3)]
     return [pointwise(call, partial(apply, "where"), operands, common(operands[1:]))]
 
 
-def _hard_sigmoid(call: Call) -> Sequence[Operand]:
+def _hard_sigmoid(call: OnnxNode) -> Sequence[Operand]:
     alpha, beta = call.number("alpha", 0.2), call.number("beta", 0.5)
     return _unary(call, lambda x: apply("hard_sigmoid", x, const(alpha), const(beta)))
 
 
-def _gelu(call: Call) -> Sequence[Operand]:
+def _gelu(call: OnnxNode) -> Sequence[Operand]:
     form = call.text("approximate", "none")
     if form == "none":
         return _unary(call, partial(apply, "gelu"))
@@ -160,30 +160,30 @@ def _gelu(call: Call) -> Sequence[Operand]:
     return _unary(call, make)
 
 
-def _selu(call: Call) -> Sequence[Operand]:
+def _selu(call: OnnxNode) -> Sequence[Operand]:
     alpha, gamma = call.number("alpha", _SELU_ALPHA), call.number("gamma", _SELU_GAMMA)
     return _unary(call, lambda x: apply("mul", apply("elu", x, const(alpha)), const(gamma)))
 
 
-def _celu(call: Call) -> Sequence[Operand]:
+def _celu(call: OnnxNode) -> Sequence[Operand]:
     alpha = const(call.number("alpha", 1.0))
     inner = const(1.0)
     return _unary(call, lambda x: apply("mul", apply("elu", apply("div", x, alpha), inner), alpha))
 
 
-def _thresholded_relu(call: Call) -> Sequence[Operand]:
+def _thresholded_relu(call: OnnxNode) -> Sequence[Operand]:
     alpha = const(call.number("alpha", 1.0))
     return _unary(call, lambda x: apply("where", apply("greater", x, alpha), x, const(0)))
 
 
-def _swish(call: Call) -> Sequence[Operand]:
+def _swish(call: OnnxNode) -> Sequence[Operand]:
     alpha = call.number("alpha", 1.0)
     if alpha == 1:
         return _unary(call, partial(apply, "silu"))
     return _unary(call, lambda x: apply("mul", x, apply("sigmoid", apply("mul", x, const(alpha)))))
 
 
-def _shrink(call: Call) -> Sequence[Operand]:
+def _shrink(call: OnnxNode) -> Sequence[Operand]:
     threshold, bias = const(call.number("lambd", 0.5)), const(call.number("bias", 0.0))
 
     def make(x: Expr) -> Expr:
@@ -194,7 +194,7 @@ def _shrink(call: Call) -> Sequence[Operand]:
     return _unary(call, make)
 
 
-def _exponentials(call: Call, sign: str) -> Sequence[Operand]:
+def _exponentials(call: OnnxNode, sign: str) -> Sequence[Operand]:
     """Sinh and Cosh."""
 
     def make(x: Expr) -> Expr:
@@ -204,32 +204,32 @@ def _exponentials(call: Call, sign: str) -> Sequence[Operand]:
     return _unary(call, make)
 
 
-def _tan(call: Call) -> Sequence[Operand]:
+def _tan(call: OnnxNode) -> Sequence[Operand]:
     return _unary(call, lambda x: apply("div", apply("sin", x), apply("cos", x)))
 
 
-def _dropout(call: Call) -> Sequence[Operand]:
+def _dropout(call: OnnxNode) -> Sequence[Operand]:
     if call.has(2) and bool(call.constant(2, "training_mode").any()):
         raise Refusal("dropout in training mode")
     return [call.operand(0)]
 
 
-def _identity(call: Call) -> Sequence[Operand]:
+def _identity(call: OnnxNode) -> Sequence[Operand]:
     return [call.operand(0)]
 
 
-def _cast(call: Call) -> Sequence[Operand]:
+def _cast(call: OnnxNode) -> Sequence[Operand]:
     dtype = _DTYPES.get(call.integer("to", 0))
     if dtype is None:
         raise Refusal("casts to an element type that Saccade does not have")
     return [_as_type(call, dtype)]
 
 
-def _cast_like(call: Call) -> Sequence[Operand]:
+def _cast_like(call: OnnxNode) -> Sequence[Operand]:
     return [_as_type(call, call.operand(1).dtype)]
 
 
-def _as_type(call: Call, dtype: DType) -> Operand:
+def _as_type(call: OnnxNode, dtype: DType) -> Operand:
     x = call.operand(0)
     if isinstance(x, Symbolic):
         elements = np.frompyfunc(lambda e: cast(e, dtype), 1, 1)(x.array)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from saccade.frontend.onnx.call import Call, Operand
-from saccade.frontend.onnx.importers._window import Window, read_window
+from saccade.frontend.onnx.call import OnnxNode, Operand
+from saccade.frontend.onnx.importers._window import SpatialWindow, read_window
 from saccade.frontend.onnx.moves import reshaped
 from saccade.frontend.onnx.refusal import Refusal
 from saccade.ir import Dim, Value
@@ -20,17 +20,17 @@ __all__ = [
 ]
 
 
-def import_max_pool(call: Call) -> Sequence[Operand]:
+def import_max_pool(call: OnnxNode) -> Sequence[Operand]:
     """ONNX MaxPool 1 to 22, without its indices."""
     return [_pool(call, "max")]
 
 
-def import_average_pool(call: Call) -> Sequence[Operand]:
+def import_average_pool(call: OnnxNode) -> Sequence[Operand]:
     """ONNX AveragePool 1 to 22."""
     return [_pool(call, "average")]
 
 
-def _pool(call: Call, kind: str) -> Value:
+def _pool(call: OnnxNode, kind: str) -> Value:
     x = call.value(0)
     kernel = call.integers("kernel_shape")
     if kernel is None:
@@ -57,7 +57,7 @@ def _pool(call: Call, kind: str) -> Value:
 
 
 def _padded(
-    call: Call, x: Value, window: Window, kind: str
+    call: OnnxNode, x: Value, window: SpatialWindow, kind: str
 ) -> tuple[Value, tuple[int, int, int, int]]:
     """Padding that the pool does itself; symbolic padding is a Pad with what never wins."""
     sides = window.sides()
@@ -70,25 +70,25 @@ def _padded(
     return call.emit(Pad(pads=tuple(pads), value=float("-inf")), x), (0, 0, 0, 0)
 
 
-def _global(call: Call, kind: str) -> Value:
+def _global(call: OnnxNode, kind: str) -> Value:
     x = call.value(0)
     if x.rank < 3:
         raise call.broken(f"global pooling of {x.rank} axes")
     return call.emit(Reduce(kind=kind, axes=tuple(range(2, x.rank)), keepdims=True), x)
 
 
-def import_global_average_pool(call: Call) -> Sequence[Operand]:
+def import_global_average_pool(call: OnnxNode) -> Sequence[Operand]:
     """ONNX GlobalAveragePool."""
     return [_global(call, "mean")]
 
 
-def import_global_max_pool(call: Call) -> Sequence[Operand]:
+def import_global_max_pool(call: OnnxNode) -> Sequence[Operand]:
     """ONNX GlobalMaxPool."""
     return [_global(call, "max")]
 
 
-def import_max_roi_pool(call: Call) -> Sequence[Operand]:
-    """ONNX MaxRoiPool 1 and 22; boxes that name a picture that is not there have empty bins."""
+def import_max_roi_pool(call: OnnxNode) -> Sequence[Operand]:
+    """ONNX MaxRoiPool 1 and 22; boxes that name an image that is not there have empty bins."""
     bins = call.integers("pooled_shape")
     if bins is None or len(bins) != 2:
         raise call.broken("pooled_shape is not two integers")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from saccade.frontend.onnx.call import Call, Importer, Operand
+from saccade.frontend.onnx.call import Importer, OnnxNode, Operand
 from saccade.frontend.onnx.importers._elementwise import pointwise
 from saccade.frontend.onnx.moves import reshaped
 from saccade.frontend.onnx.refusal import Refusal
@@ -28,7 +28,7 @@ _SUM_AXES_INPUT_SINCE = 13
 _ONE_AXIS_SINCE = 13
 
 
-def _reduce(call: Call, kind: str) -> Sequence[Operand]:
+def _reduce(call: OnnxNode, kind: str) -> Sequence[Operand]:
     x = call.value(0)
     if kind.startswith("log") and not x.dtype.is_float:
         raise Refusal("logarithms of integers")
@@ -46,7 +46,7 @@ def _reduce(call: Call, kind: str) -> Sequence[Operand]:
     return [call.emit(Reduce(kind=kind, axes=axes, keepdims=keepdims), x)]
 
 
-def _of_each(call: Call, kind: str, x: Value) -> Value:
+def _of_each(call: OnnxNode, kind: str, x: Value) -> Value:
     """The reduction over no axes: what is done before and after summing is still done."""
     step = _OF_ONE.get(kind)
     return x if step is None else pointwise(call, step, [x])
@@ -78,7 +78,7 @@ REDUCTIONS: dict[str, Importer] = {
 """ONNX Reduce*, versions 1 to 20."""
 
 
-def _arg_reduce(call: Call, kind: str) -> Sequence[Operand]:
+def _arg_reduce(call: OnnxNode, kind: str) -> Sequence[Operand]:
     x = call.value(0)
     op = ArgReduce(
         kind=kind,
@@ -89,17 +89,17 @@ def _arg_reduce(call: Call, kind: str) -> Sequence[Operand]:
     return [call.emit(op, x)]
 
 
-def import_arg_max(call: Call) -> Sequence[Operand]:
+def import_arg_max(call: OnnxNode) -> Sequence[Operand]:
     """ONNX ArgMax 1 to 13."""
     return _arg_reduce(call, "argmax")
 
 
-def import_arg_min(call: Call) -> Sequence[Operand]:
+def import_arg_min(call: OnnxNode) -> Sequence[Operand]:
     """ONNX ArgMin 1 to 13."""
     return _arg_reduce(call, "argmin")
 
 
-def _softmax(call: Call, *, log: bool) -> Sequence[Operand]:
+def _softmax(call: OnnxNode, *, log: bool) -> Sequence[Operand]:
     x = call.value(0)
     old = call.opset < _ONE_AXIS_SINCE
     axis = call.axis(call.integer("axis", 1 if old else -1), x.rank)
@@ -110,17 +110,17 @@ def _softmax(call: Call, *, log: bool) -> Sequence[Operand]:
     return [reshaped(call, call.emit(Softmax(axis=axis, log=log), flat), x.shape)]
 
 
-def import_softmax(call: Call) -> Sequence[Operand]:
+def import_softmax(call: OnnxNode) -> Sequence[Operand]:
     """ONNX Softmax 1 to 13."""
     return _softmax(call, log=False)
 
 
-def import_log_softmax(call: Call) -> Sequence[Operand]:
+def import_log_softmax(call: OnnxNode) -> Sequence[Operand]:
     """ONNX LogSoftmax 1 to 13."""
     return _softmax(call, log=True)
 
 
-def import_cumsum(call: Call) -> Sequence[Operand]:
+def import_cumsum(call: OnnxNode) -> Sequence[Operand]:
     """ONNX CumSum 11 and 14."""
     x = call.value(0)
     axes = call.integers_of(1, "the axis of a running sum")

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from saccade.frontend.onnx.call import Call, Operand
+from saccade.frontend.onnx.call import OnnxNode, Operand
 from saccade.frontend.onnx.refusal import Refusal
 from saccade.ir import storage
 from saccade.ir.dim import minimum, product
@@ -20,9 +20,9 @@ _FAR = 2**31 - 1
 _MODES = {"avg": "average", "max": "max"}
 
 
-def import_roi_align(call: Call) -> Sequence[Operand]:
-    """ONNX RoiAlign 10 to 22; what names a picture that is not there gives zeros."""
-    x, boxes, pictures = (call.value(i) for i in range(3))
+def import_roi_align(call: OnnxNode) -> Sequence[Operand]:
+    """ONNX RoiAlign 10 to 22; what names an image that is not there gives zeros."""
+    x, boxes, images = (call.value(i) for i in range(3))
     mode = call.text("mode", "avg").lower()
     if mode not in _MODES:
         raise call.broken(f"mode {mode!r}")
@@ -37,10 +37,10 @@ def import_roi_align(call: Call) -> Sequence[Operand]:
         aligned=coordinates == "half_pixel",
         mode=_MODES[mode],
     )
-    return [call.emit(op, x, boxes, pictures)]
+    return [call.emit(op, x, boxes, images)]
 
 
-def import_non_max_suppression(call: Call) -> Sequence[Operand]:
+def import_non_max_suppression(call: OnnxNode) -> Sequence[Operand]:
     """ONNX NonMaxSuppression 10 and 11; limit and thresholds must be constants."""
     boxes, scores = call.value(0), call.value(1)
     if boxes.rank != 3 or scores.rank != 3:
@@ -66,7 +66,7 @@ def import_non_max_suppression(call: Call) -> Sequence[Operand]:
 
 
 def _number(
-    call: Call, index: int, name: str, kind: type[np.int64] | type[np.float32]
+    call: OnnxNode, index: int, name: str, kind: type[np.int64] | type[np.float32]
 ) -> float | None:
     """An optional operand of one element."""
     if not call.has(index):
@@ -79,7 +79,7 @@ def _number(
     return array.item() if array.size else None
 
 
-def _label(call: Call) -> str:
+def _label(call: OnnxNode) -> str:
     """What the file calls the number of boxes that stay."""
     shape = call.node.outputs[0].shape
     label = getattr(shape[0], "value", None) if shape else None

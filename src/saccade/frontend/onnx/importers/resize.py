@@ -8,7 +8,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from saccade.frontend.onnx.call import Call, Operand
+from saccade.frontend.onnx.call import OnnxNode, Operand
 from saccade.frontend.onnx.refusal import Refusal
 from saccade.ir import Dim, Value
 from saccade.ir.dim import floordiv, mul
@@ -19,7 +19,7 @@ __all__ = ["import_resize", "import_upsample"]
 _LARGEST = 1 << 20
 
 
-def import_upsample(call: Call) -> Sequence[Operand]:
+def import_upsample(call: OnnxNode) -> Sequence[Operand]:
     """ONNX Upsample 7 (scales are an attribute) and 9: asymmetric coordinates, rounded down."""
     x = call.value(0)
     scales = call.numbers("scales") if call.opset < 9 else _scales(call, 1)
@@ -29,7 +29,7 @@ def import_upsample(call: Call) -> Sequence[Operand]:
     return [_resize(call, x, None, scales, mode=mode, coordinate="asymmetric", nearest="floor")]
 
 
-def import_resize(call: Call) -> Sequence[Operand]:
+def import_resize(call: OnnxNode) -> Sequence[Operand]:
     """ONNX Resize; regions of interest and antialiasing are refused."""
     x = call.value(0)
     if call.opset < 11:
@@ -56,7 +56,7 @@ def import_resize(call: Call) -> Sequence[Operand]:
     return [y]
 
 
-def _resize_10(call: Call, x: Value) -> Value:
+def _resize_10(call: OnnxNode, x: Value) -> Value:
     """Version 10 rounds down where it enlarges and up where it shrinks."""
     scales = _scales(call, 1)
     shrinks, grows = min(scales, default=1) < 1, max(scales, default=1) > 1
@@ -67,24 +67,24 @@ def _resize_10(call: Call, x: Value) -> Value:
     return _resize(call, x, None, scales, mode=mode, coordinate="asymmetric", nearest=rounding)
 
 
-def _mode(call: Call) -> str:
+def _mode(call: OnnxNode) -> str:
     mode = call.text("mode", "nearest")
     return "linear" if mode == "bilinear" else mode
 
 
-def _scales(call: Call, index: int) -> tuple[float, ...]:
+def _scales(call: OnnxNode, index: int) -> tuple[float, ...]:
     scales = tuple(float(v) for v in call.constant(index, "the scales of a resize").ravel())
     if not all(math.isfinite(s) and 0 < s <= _LARGEST for s in scales):
         raise call.broken(f"scales {list(scales)}")
     return scales
 
 
-def _is_given(call: Call, index: int) -> bool:
+def _is_given(call: OnnxNode, index: int) -> bool:
     return call.has(index) and call.shape(index) != (0,)
 
 
 def _target(
-    call: Call, x: Value, axes: list[int]
+    call: OnnxNode, x: Value, axes: list[int]
 ) -> tuple[tuple[Dim, ...] | None, tuple[float, ...] | None]:
     """Sizes or scales, whichever is given, for all axes."""
     if _is_given(call, 3):
@@ -116,7 +116,7 @@ def _scaled(size: Dim, scale: float) -> Dim:
 
 
 def _resize(
-    call: Call,
+    call: OnnxNode,
     x: Value,
     sizes: tuple[Dim, ...] | None,
     scales: tuple[float, ...] | None,

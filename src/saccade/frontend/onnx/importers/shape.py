@@ -9,7 +9,7 @@ from functools import wraps
 import numpy as np
 
 from saccade.frontend.onnx.builder import FOLD_ELEMENTS
-from saccade.frontend.onnx.call import Call, Importer, Operand
+from saccade.frontend.onnx.call import Importer, OnnxNode, Operand
 from saccade.frontend.onnx.moves import broadcast_map, move
 from saccade.frontend.onnx.refusal import Refusal
 from saccade.frontend.onnx.symbolic import MAX_ELEMENTS, Symbolic
@@ -32,26 +32,26 @@ def _contents(elements: Sequence[object]) -> Symbolic:
     return Symbolic(DType.I64, array)
 
 
-def import_shape(call: Call) -> Sequence[Operand]:
+def import_shape(call: OnnxNode) -> Sequence[Operand]:
     """ONNX Shape 1 to 25."""
     shape = call.shape(0)
     start, end = call.integer("start", 0), call.integer("end", len(shape))
     return [_contents(shape[slice(start, end)])]
 
 
-def import_size(call: Call) -> Sequence[Operand]:
+def import_size(call: OnnxNode) -> Sequence[Operand]:
     """ONNX Size 1 to 25."""
     array = np.empty((), dtype=object)
     array[()] = product(call.shape(0))
     return [Symbolic(DType.I64, array)]
 
 
-def import_constant(call: Call) -> Sequence[Operand]:
+def import_constant(call: OnnxNode) -> Sequence[Operand]:
     """ONNX Constant 1 to 25, all kinds of numeric values."""
     return [call.build.constant(_constant(call), call.name)]
 
 
-def _constant(call: Call) -> Array:
+def _constant(call: OnnxNode) -> Array:
     tensor = call.tensor("value")
     if tensor is not None:
         return tensor
@@ -68,7 +68,7 @@ def _constant(call: Call) -> Array:
     raise Refusal("a constant of strings or of a sparse tensor")
 
 
-def import_constant_of_shape(call: Call) -> Sequence[Operand]:
+def import_constant_of_shape(call: OnnxNode) -> Sequence[Operand]:
     """ONNX ConstantOfShape 9 to 25: one element, repeated."""
     shape = call.dims(0, "the shape of a constant")
     if len(shape) > 64 or any(isinstance(d, int) and d < 0 for d in shape):
@@ -81,7 +81,7 @@ def import_constant_of_shape(call: Call) -> Sequence[Operand]:
     return [move(call, scalar, broadcast_map((), shape))]
 
 
-def import_range(call: Call) -> Sequence[Operand]:
+def import_range(call: OnnxNode) -> Sequence[Operand]:
     """ONNX Range 11, of known numbers."""
     start, limit, delta = (call.constant(index, "a bound of a range") for index in range(3))
     if start.size != 1 or limit.size != 1 or delta.size != 1:
@@ -99,7 +99,7 @@ def import_range(call: Call) -> Sequence[Operand]:
 # -- movement of symbolic contents: plain NumPy ----------------------------------------------------
 
 
-def _contents_of(call: Call, index: int) -> Symbolic:
+def _contents_of(call: OnnxNode, index: int) -> Symbolic:
     content = call.content(index)
     if content is None:
         raise Refusal("mixes symbolic sizes with data")
@@ -107,39 +107,39 @@ def _contents_of(call: Call, index: int) -> Symbolic:
 
 
 def _move(
-    change: Callable[[Call, np.ndarray[tuple[int, ...], np.dtype[np.object_]]], object],
+    change: Callable[[OnnxNode, np.ndarray[tuple[int, ...], np.dtype[np.object_]]], object],
 ) -> Importer:
-    def importer(call: Call) -> Sequence[Operand]:
+    def importer(call: OnnxNode) -> Sequence[Operand]:
         content = _contents_of(call, 0)
         return [Symbolic(content.dtype, np.asarray(change(call, content.array), dtype=object))]
 
     return importer
 
 
-def _concat(call: Call) -> Sequence[Operand]:
+def _concat(call: OnnxNode) -> Sequence[Operand]:
     parts = [_contents_of(call, index) for index in range(len(call.operands))]
     axis = call.axis(call.integer("axis", 0), len(parts[0].shape))
     return [Symbolic(parts[0].dtype, np.concatenate([p.array for p in parts], axis=axis))]
 
 
-def _target(call: Call, size: int) -> tuple[int, ...]:
+def _target(call: OnnxNode, size: int) -> tuple[int, ...]:
     target = call.integers_of(1, "the target of a reshape")
     if any(abs(d) > MAX_ELEMENTS for d in target) or (size == 0 and -1 in target):
         raise call.broken(f"reshapes {size} elements to {list(target)}")
     return target
 
 
-def _axes(call: Call) -> tuple[int, ...]:
+def _axes(call: OnnxNode) -> tuple[int, ...]:
     given = call.integers_of(1, "the axes") if call.has(1) else call.integers("axes")
     return tuple(given or ())
 
 
-def _squeeze(call: Call, array: np.ndarray[tuple[int, ...], np.dtype[np.object_]]) -> object:
+def _squeeze(call: OnnxNode, array: np.ndarray[tuple[int, ...], np.dtype[np.object_]]) -> object:
     axes = _axes(call)
     return array.squeeze(axes or None)
 
 
-def _split(call: Call) -> Sequence[Operand]:
+def _split(call: OnnxNode) -> Sequence[Operand]:
     content = _contents_of(call, 0)
     axis = call.axis(call.integer("axis", 0), len(content.shape))
     count = len(call.node.outputs)
@@ -153,7 +153,7 @@ def _split(call: Call) -> Sequence[Operand]:
     return [Symbolic(content.dtype, part) for part in parts]
 
 
-def _reduce_prod(call: Call) -> Sequence[Operand]:
+def _reduce_prod(call: OnnxNode) -> Sequence[Operand]:
     content = _contents_of(call, 0)
     if len(content.shape) != 1 or content.dtype.is_float:
         raise Refusal("a product over symbolic sizes of rank other than 1")
@@ -162,7 +162,7 @@ def _reduce_prod(call: Call) -> Sequence[Operand]:
     return [Symbolic(content.dtype, result)]
 
 
-def _expand(call: Call, array: np.ndarray[tuple[int, ...], np.dtype[np.object_]]) -> object:
+def _expand(call: OnnxNode, array: np.ndarray[tuple[int, ...], np.dtype[np.object_]]) -> object:
     target = _target(call, array.size)
     if math.prod(target) > MAX_ELEMENTS:
         raise Refusal("repeats symbolic sizes too often")
@@ -185,7 +185,7 @@ def with_contents(name: str, importer: Importer) -> Importer:
     symbolic = _MOVES_OF_CONTENTS[name]
 
     @wraps(importer)
-    def wrapped(call: Call) -> Sequence[Operand]:
+    def wrapped(call: OnnxNode) -> Sequence[Operand]:
         operands = call.operands if name == "Concat" else call.operands[:1]
         if any(isinstance(operand, Symbolic) for operand in operands):
             return symbolic(call)

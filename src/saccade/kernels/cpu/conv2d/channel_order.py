@@ -3,7 +3,7 @@
 - `natural`: as the operator numbers them
 - `subpixel:MODE:block:lanes`: DepthToSpace to channels-last, (i, j, c) with each (i, j) padded to
   whole vectors
-- `rows:MODE:block`: DepthToSpace to row-major pictures, (c, i, j), so that j runs along a row
+- `rows:MODE:block`: DepthToSpace to row-major images, (c, i, j), so that j runs along a row
 """
 
 from __future__ import annotations

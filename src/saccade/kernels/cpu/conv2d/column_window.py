@@ -1,7 +1,7 @@
 """A few neighbouring output pixels of one row and the input columns that their taps read.
 
 Each distinct column is loaded once and serves every tap that falls on it. At the border, columns
-outside the picture are read from a vector of zeros instead, so that no input needs a halo.
+outside the image are read from a vector of zeros instead, so that no input needs a halo.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from saccade.backends.cpu.codegen.language import Kernel, Ptr
+    from saccade.backends.cpu.codegen.language import KernelBuilder, Ptr
     from saccade.backends.cpu.codegen.values import Bool, Int, Vec
 
 __all__ = ["ColumnWindow", "valid_taps"]
@@ -47,11 +47,11 @@ class ColumnWindow:
         return pixel * self.stride + tap * self.dilation
 
     def inside(self, first: Int, width: Int) -> dict[int, Bool]:
-        """For each column, whether it lies in a picture of `width` columns."""
+        """For each column, whether it lies in an image of `width` columns."""
         return {j: (first + j >= 0) & (first + j < width) for j in self.columns}
 
     def load(self, row: Ptr, step: Int, read: Callable[[Ptr], Vec]) -> dict[int, Vec]:
-        """All columns of a row of a picture, `step` elements apart; `row` is the first."""
+        """All columns of a row of an image, `step` elements apart; `row` is the first."""
         return {j: read(row + step * j) for j in self.columns}
 
     def load_guarded(
@@ -62,9 +62,11 @@ class ColumnWindow:
         return {j: read(k.pick(inside[j], row + step * j, zeros)) for j in self.columns}
 
 
-def valid_taps(k: Kernel, first: Int, size: Int, taps: Int, dilation: Int) -> tuple[Int, Int]:
+def valid_taps(
+    k: KernelBuilder, first: Int, size: Int, taps: Int, dilation: Int
+) -> tuple[Int, Int]:
     """Range of the taps `first + tap · dilation` that fall on one of `size` elements."""
     before = k.maximum_int(0 - first, 0)
     low = (before + dilation - 1) // dilation
-    room = k.maximum_int(size - first, 0)
-    return low, k.minimum_int((room + dilation - 1) // dilation, taps)
+    span = k.maximum_int(size - first, 0)
+    return low, k.minimum_int((span + dilation - 1) // dilation, taps)

@@ -2,13 +2,13 @@
 
 `y[n,p,q,c] = Σ_r,s x[n, p·stride + r·dilation - pad, …, c] · w[r,s,c]`
 
-Vectors over channels of channels-last pictures with any pitch; several output pixels of a row share
-the columns that they load. Rows of taps outside the picture are skipped, columns outside are left
+Vectors over channels of channels-last images with any pitch; several output pixels of a row share
+the columns that they load. Rows of taps outside the image are skipped, columns outside are left
 out when the code is written (`row_groups`). Chunks are (image, band of rows, block of channels); a
 chunk takes one vector of channels after the other, so that its weights and the rows under the
-window stay in the first cache. Sums of rows are taken along where they are wanted. Refused: more
-than one filter for a channel; prologues; row-major pictures; DepthToSpace; windows that leave the
-picture for more than a few dozen columns.
+window stay in the L1 cache. Sums of rows are taken along where they are wanted. Refused: more
+than one filter for a channel; prologues; row-major images; DepthToSpace; windows that leave the
+image for more than a few dozen columns.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 
-from saccade.backends.cpu.codegen.language import Kernel
+from saccade.backends.cpu.codegen.language import KernelBuilder
 from saccade.backends.cpu.codegen.values import Int
 from saccade.backends.cpu.fusions import RowSums
 from saccade.ir.expr import IDENTITY
 from saccade.kernels.base import In, Launch, Packed, Packing, Variant, per_call
-from saccade.kernels.cpu.base import Call, CpuKernel
+from saccade.kernels.cpu.base import CpuCall, CpuKernel
 from saccade.kernels.cpu.conv2d.depthwise_code import (
+    DepthwiseRows,
     FinishRow,
     RowCode,
-    Rows,
     any_groups,
     groups_of,
     row_micros,
@@ -47,9 +47,9 @@ class DepthwiseConfig:
     """What the code depends on.
 
     Attributes:
-        element: Element type of the picture.
+        element: Element type of the image.
         taps, stride, dilation: Of the convolution, along the row.
-        first, last: Groups of pixels at the borders: pixels, columns left of the picture, right of
+        first, last: Groups of pixels at the borders: pixels, columns left of the image, right of
             it.
         body: Pixels of a group between them, 0 if there is none.
         any_width: Whether all groups are the body's, and find out by themselves where borders are.
@@ -70,7 +70,7 @@ class DepthwiseConfig:
 
 
 @dataclass(frozen=True, slots=True)
-class _Sizes(RowBands):
+class _DepthwiseSizes(RowBands):
     """Integer parameters."""
 
     repeats: Int
@@ -78,10 +78,10 @@ class _Sizes(RowBands):
     block: Int
 
 
-def _emit(k: Kernel, config: DepthwiseConfig) -> None:
+def _emit(k: KernelBuilder, config: DepthwiseConfig) -> None:
     x, w = k.pointer("x", config.element), k.pointer("w")
     epilogue, totals = Epilogue(k, config.epilogue), RowTotals(k, config.sums)
-    s = k.sizes(_Sizes)
+    s = k.sizes(_DepthwiseSizes)
     epilogue.declare_integers()
     totals.declare_integers()
     groups = RowGroups.of(config.first, config.body, config.last, config.any_width)
@@ -94,7 +94,7 @@ def _emit(k: Kernel, config: DepthwiseConfig) -> None:
             weights = w + v * (s.taps * (config.taps * k.lanes))
             with k.range(band.low, s.end(k, band)) as p:
                 h, taps = s.window(k, p)
-                rows = Rows(
+                rows = DepthwiseRows(
                     corner + s.x_h * h, s.x_h * s.dilation, s.x_w, weights, k.int(k.lanes),
                     taps, place.mask,
                 )  # fmt: skip
@@ -106,7 +106,7 @@ def _emit(k: Kernel, config: DepthwiseConfig) -> None:
 # Planning
 
 
-def _supports(call: Call) -> str | None:
+def _supports(call: CpuCall) -> str | None:
     sums, call = SumsSpec(call), conv_call(call)
     if not isinstance(call.op, Conv2d):
         return "another convolution's sums"
@@ -127,22 +127,22 @@ def _supports(call: Call) -> str | None:
     if spec.kind not in ("plain", "interleave"):
         return "the result is not channels-last"
     if _groups(call, spec) is None:
-        return "too many windows leave the picture"
+        return "too many windows leave the image"
     return spec.refuse() or sums.refuse()
 
 
 @per_call
-def _epilogue(call: Call) -> EpilogueSpec:
+def _epilogue(call: CpuCall) -> EpilogueSpec:
     # Channels are counted through all groups: a vector holds one channel of each of several.
     return replace(conv_epilogue(call), groups=1)
 
 
-def _groups(call: Call, spec: EpilogueSpec) -> RowGroups | None:
+def _groups(call: CpuCall, spec: EpilogueSpec) -> RowGroups | None:
     x, w = call.inputs[:2]
     return groups_of(call.op, spec.shape[3], x.shape[3], w.shape[3], call.target)
 
 
-def _config(call: Call, spec: EpilogueSpec, sums: SumsSpec, cut: RowGroups) -> DepthwiseConfig:
+def _config(call: CpuCall, spec: EpilogueSpec, sums: SumsSpec, cut: RowGroups) -> DepthwiseConfig:
     op, (x, w) = call.op, call.inputs[:2]
     return DepthwiseConfig(
         x.dtype.value,
@@ -158,7 +158,7 @@ def _config(call: Call, spec: EpilogueSpec, sums: SumsSpec, cut: RowGroups) -> D
 def _split(spec: EpilogueSpec, threads: int) -> tuple[int, int]:
     """Rows in a band and vectors in a block.
 
-    A thread's share is a part of the picture: producers and consumers share theirs out likewise.
+    A thread's share is a part of the image: producers and consumers share theirs out likewise.
     """
     _, _, rows, _ = spec.shape
     if threads == 1:
@@ -169,11 +169,11 @@ def _split(spec: EpilogueSpec, threads: int) -> tuple[int, int]:
     return max(1, -(-rows // bands)), -(-spec.vectors // blocks)
 
 
-def _any_groups(call: Call, spec: EpilogueSpec) -> RowGroups:
+def _any_groups(call: CpuCall, spec: EpilogueSpec) -> RowGroups:
     return any_groups(spec.shape[3], call.inputs[1].shape[3], call.target)
 
 
-def _variants(call: Call) -> Iterator[Variant]:
+def _variants(call: CpuCall) -> Iterator[Variant]:
     """Code for rows as they are cut, then code for rows of any length."""
     conv = conv_call(call)
     spec = _epilogue(conv)
@@ -184,13 +184,13 @@ def _variants(call: Call) -> Iterator[Variant]:
     yield Variant(_micros(conv, spec, free), partial(_launch, call, free))
 
 
-def _spares(call: Call) -> tuple[DepthwiseConfig, ...]:
+def _generic_configs(call: CpuCall) -> tuple[DepthwiseConfig, ...]:
     sums, conv = SumsSpec(call), conv_call(call)
     spec = _epilogue(conv)
     return (_config(conv, spec, sums, _any_groups(conv, spec)),)
 
 
-def _launch(call: Call, cut: RowGroups) -> tuple[Launch, ...]:
+def _launch(call: CpuCall, cut: RowGroups) -> tuple[Launch, ...]:
     sums, call = SumsSpec(call), conv_call(call)
     spec, op, (x, w) = _epilogue(call), call.op, call.inputs[:2]
     band, block = _split(spec, call.threads)
@@ -212,7 +212,7 @@ def _launch(call: Call, cut: RowGroups) -> tuple[Launch, ...]:
     return (Launch(_config(call, spec, sums, cut), operands, integers, chunks),)
 
 
-def _micros(call: Call, spec: EpilogueSpec, cut: RowGroups) -> float:
+def _micros(call: CpuCall, spec: EpilogueSpec, cut: RowGroups) -> float:
     (x, w), speed = call.inputs[:2], machine(call.target)
     n, _, rows, columns = spec.shape
     row = row_micros(cut, columns, w.shape[2:], spec.expr, call.target)
@@ -223,5 +223,5 @@ def _micros(call: Call, spec: EpilogueSpec, cut: RowGroups) -> float:
 
 CONV2D_DEPTHWISE = CpuKernel(
     "conv2d.depthwise", (Conv2d, RowSums), DepthwiseConfig, _supports, _variants, _emit,
-    spares=_spares,
+    generic_configs=_generic_configs,
 )  # fmt: skip

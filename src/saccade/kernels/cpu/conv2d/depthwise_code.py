@@ -6,21 +6,21 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass
 
-from saccade.backends.cpu.codegen.language import Kernel, Ptr, Var
+from saccade.backends.cpu.codegen.language import KernelBuilder, Ptr, Var
 from saccade.backends.cpu.codegen.values import Bool, Int, IntLike, Mask, Vec
 from saccade.backends.cpu.target import Target
 from saccade.ir import Expr
-from saccade.kernels.cpu.conv2d.epilogue import Epilogue, Place
-from saccade.kernels.cpu.conv2d.row_bands import Windows
+from saccade.kernels.cpu.conv2d.epilogue import Epilogue, VectorPlace
+from saccade.kernels.cpu.conv2d.row_bands import WindowSizes
 from saccade.kernels.cpu.conv2d.row_groups import Group, RowGroups, any_cut, cut_row
 from saccade.kernels.cpu.machine import machine
 from saccade.opdefs import Conv2d
 from saccade.opdefs._taps import expr_flops
 
 __all__ = [
+    "DepthwiseRows",
     "FinishRow",
     "RowCode",
-    "Rows",
     "any_groups",
     "groups_of",
     "row_micros",
@@ -32,17 +32,17 @@ _TEST = 0.8  # cycles to find out whether there is a column
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
+class DepthwiseRows:
     """What a row of output pixels is computed from.
 
     Attributes:
         x: Where the first tap of the first row of the window falls for the row's first pixel; may
-            lie outside the picture.
+            lie outside the image.
         down: Elements from one row of the window to the next.
-        across: Elements from column to column of the picture.
+        across: Elements from column to column of the image.
         weights: Taps of the vector, the first row's first.
         pitch: Elements from tap to tap.
-        taps: Range of rows of the window inside the picture.
+        taps: Range of rows of the window inside the image.
         mask: Which lanes are channels.
     """
 
@@ -58,7 +58,7 @@ class Rows:
 def groups_of(
     conv: Conv2d, columns: int, width: int, taps: int, target: Target
 ) -> RowGroups | None:
-    """How rows of `columns` pixels are cut, for `taps` columns over pictures of `width` columns."""
+    """How rows of `columns` pixels are cut, for `taps` columns over images of `width` columns."""
     return cut_row(
         columns, width, taps=taps, stride=conv.stride[1], left=conv.padding[1],
         dilation=conv.dilation[1], largest=_most_pixels(taps, target),
@@ -97,7 +97,7 @@ class FinishRow:
     """Stores the sums of a row's pixels, and adds the results to `total`."""
 
     epilogue: Epilogue
-    place: Place
+    place: VectorPlace
     image: Int
     row: Int
     total: Var | None = None
@@ -117,17 +117,19 @@ class RowCode:
         k: Builder.
         groups: How the row is cut; `repeats` says only whether there is a loop.
         taps, stride, dilation: Of the convolution, along the row.
-        sizes: Of the pictures.
+        sizes: Of the images.
     """
 
-    k: Kernel
+    k: KernelBuilder
     groups: RowGroups
     taps: int
     stride: int
     dilation: int
-    sizes: Windows
+    sizes: WindowSizes
 
-    def emit(self, rows: Rows, repeats: Int, finish: Callable[[IntLike, Vec], None]) -> None:
+    def emit(
+        self, rows: DepthwiseRows, repeats: Int, finish: Callable[[IntLike, Vec], None]
+    ) -> None:
         """Compute a row and hand each pixel's sums to `finish(column, sums)`."""
         cut, at = self.groups, 0
         if cut.any_width:
@@ -145,10 +147,10 @@ class RowCode:
             self._group(rows, group, end, finish)
             end = end + group.pixels
 
-    def _emit_any(self, rows: Rows, finish: Callable[[IntLike, Vec], None]) -> None:
+    def _emit_any(self, rows: DepthwiseRows, finish: Callable[[IntLike, Vec], None]) -> None:
         """A row of any length: groups at its ends skip the columns and pixels that do not exist.
 
-        A tap outside the picture is no product at all, as where borders are known ahead: a product
+        A tap outside the image is no product at all, as where borders are known ahead: a product
         with zero would be another sum where its weight is not finite.
         """
         k, s, group = self.k, self.sizes, Group(self.groups.body)
@@ -166,7 +168,7 @@ class RowCode:
 
     def _group(
         self,
-        rows: Rows,
+        rows: DepthwiseRows,
         group: Group,
         column: IntLike,
         finish: Callable[[IntLike, Vec], None],

@@ -3,9 +3,9 @@
 `y[n,k,p,q] = Σ_r,s,c x[n, c, p·stride + r·dilation - pad, …] · w[k,c,r,s]`
 
 Layouts: x with any strides (neighbouring channels together is the fast case), y as the epilogue
-stores it. Pixels are flattened over (n, p, q), so that small pictures fill whole tiles. A tile of
+stores it. Pixels are flattened over (n, p, q), so that small images fill whole tiles. A tile of
 `rows` pixels times `vectors` vectors of channels stays in registers over all taps and channels;
-taps outside the picture read zeros.
+taps outside the image read zeros.
 Operands and result are float32 or bfloat16 in any mix; two bfloat16 operands are summed in pairs
 where the target can.
 Refuses: weights that are not constant, other types, a prologue unless 1x1 without padding.
@@ -17,10 +17,10 @@ from collections.abc import Iterator
 
 from saccade.ir.expr import IDENTITY
 from saccade.kernels.base import Variant
-from saccade.kernels.cpu.base import Call, CpuKernel
+from saccade.kernels.cpu.base import CpuCall, CpuKernel
 from saccade.kernels.cpu.conv2d.direct_code import emit_direct
 from saccade.kernels.cpu.conv2d.direct_config import DirectConfig
-from saccade.kernels.cpu.conv2d.direct_launch import Window
+from saccade.kernels.cpu.conv2d.direct_launch import SlidingWindows
 from saccade.kernels.cpu.conv2d.direct_split import with_splits
 from saccade.kernels.cpu.conv2d.epilogue_spec import FLOATS, EpilogueSpec, conv_epilogue
 from saccade.kernels.cpu.conv2d.microkernel import in_pairs
@@ -30,7 +30,7 @@ from saccade.opdefs import Conv2d
 __all__ = ["CONV2D_DIRECT", "window_of"]
 
 
-def _supports(call: Call) -> str | None:
+def _supports(call: CpuCall) -> str | None:
     op: Conv2d = call.op
     if not call.constant[1]:
         return "the weights are not constant"
@@ -46,26 +46,26 @@ def _supports(call: Call) -> str | None:
     return conv_epilogue(call).refuse()
 
 
-def window_of(call: Call, spec: EpilogueSpec) -> Window:
+def window_of(call: CpuCall, spec: EpilogueSpec) -> SlidingWindows:
     """The windows of a call that `supports` gave None for."""
     op: Conv2d = call.op
     _, depth, taps_r, taps_s = call.inputs[1].shape
-    return Window(
+    return SlidingWindows(
         depth, in_pairs(call), op.groups, (taps_r, taps_s), op.stride, op.padding[:2], op.dilation,
         (spec.shape[2], spec.shape[3]), ("pack_conv_weights", (op.groups, spec.order)),
         prologue=op.prologue, n_prologue=op.n_prologue, finite=op.finite,
     )  # fmt: skip
 
 
-def _variants(call: Call) -> Iterator[Variant]:
+def _variants(call: CpuCall) -> Iterator[Variant]:
     spec = conv_epilogue(call)
     speed, (x, w) = machine(call.target), call.inputs[:2]
-    # Weights wait in memory for most of a run; pictures were written by the step before.
+    # Weights wait in memory for most of a run; images were written by the step before.
     traffic = speed.traffic(x.nbytes + call.outputs[0].nbytes, call.threads)
     return with_splits(call, spec, window_of(call, spec), traffic, w.nbytes / speed.bandwidth)
 
 
-def _aliases(call: Call) -> tuple[tuple[int, int], ...]:
+def _aliases(call: CpuCall) -> tuple[tuple[int, int], ...]:
     """A residual may give its memory to the result: every element is read before it is written."""
     spec = conv_epilogue(call)
     if spec.kind not in ("plain", "strided"):

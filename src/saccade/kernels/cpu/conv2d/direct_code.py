@@ -6,11 +6,11 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 
 from saccade.backends.cpu.codegen.expressions import emit_expr
-from saccade.backends.cpu.codegen.language import Kernel, Ptr, Var
+from saccade.backends.cpu.codegen.language import KernelBuilder, Ptr, Var
 from saccade.backends.cpu.codegen.values import Bool, Int, IntLike
 from saccade.ir.expr import IDENTITY, parse
 from saccade.kernels.cpu.conv2d.direct_config import DirectConfig
-from saccade.kernels.cpu.conv2d.direct_pixels import Geometry, Region, Spot, Walk
+from saccade.kernels.cpu.conv2d.direct_pixels import DirectSizes, PixelWalk, Spot, TapRegion
 from saccade.kernels.cpu.conv2d.direct_regions import REGION_WORDS
 from saccade.kernels.cpu.conv2d.direct_sum import emit_sum_of_parts
 from saccade.kernels.cpu.conv2d.epilogue import Epilogue, Pixel
@@ -21,7 +21,7 @@ from saccade.kernels.cpu.conv2d.microkernel import (
     vector_lanes,
     zero_sums,
 )
-from saccade.kernels.cpu.conv2d.tile_grid import Cell, Grid
+from saccade.kernels.cpu.conv2d.tile_grid import Cell, TileGrid
 
 __all__ = ["emit_direct"]
 
@@ -46,7 +46,7 @@ class _Edges:
 class _Direct:
     """Emits one convolution."""
 
-    def __init__(self, k: Kernel, config: DirectConfig) -> None:
+    def __init__(self, k: KernelBuilder, config: DirectConfig) -> None:
         self.k, self.config = k, config
         self.reduction = Reduction(config.unroll, config.shape, config.pairs, config.odd)
         products = "bfloat16" if config.pairs else "float32"
@@ -58,8 +58,8 @@ class _Direct:
         ]
         self.panel = k.scratch("panel", products) if config.prologue != str(IDENTITY) else None
         self.epilogue = Epilogue(k, config.epilogue)
-        self.g, self.grid = k.sizes(Geometry), k.sizes(Grid)
-        self.walk = Walk(k, config.rows, config.flat)
+        self.g, self.grid = k.sizes(DirectSizes), k.sizes(TileGrid)
+        self.walk = PixelWalk(k, config.rows, config.flat)
         self.operand_strides = k.array("prologue_n", len(self.operands))
         self.epilogue.declare_integers()
         self.lanes = vector_lanes(k, config.vectors, config.half)
@@ -79,7 +79,7 @@ class _Direct:
                 count = (g.pixels + (self.config.rows - 1)) // self.config.rows
                 self._tiles(self.walk.whole(self.g), cell, first, k.minimum_int(end, count))
 
-    def _tiles(self, region: Region, cell: Cell, first: Int, end: Int) -> None:
+    def _tiles(self, region: TapRegion, cell: Cell, first: Int, end: Int) -> None:
         """Tiles `first … end-1` of a region, of the blocks of a cell."""
         k = self.k
         if self.config.phase == "rows":
@@ -89,7 +89,7 @@ class _Direct:
         with k.range(*cell.blocks) as block, k.range(first, end) as tile:
             self._tile(region, cell.group, block, tile, first)
 
-    def _rows_of_part(self, region: Region, group: Int) -> Region:
+    def _rows_of_part(self, region: TapRegion, group: Int) -> TapRegion:
         """The region with those of its rows of taps that a group of results sums."""
         k, g = self.k, self.g
         per_part = (g.taps_r + (g.row_parts - 1)) // g.row_parts
@@ -100,7 +100,7 @@ class _Direct:
 
     # Products
 
-    def _tile(self, region: Region, group: Int, block: Int, tile: Int, chunk_first: Int) -> None:
+    def _tile(self, region: TapRegion, group: Int, block: Int, tile: Int, chunk_first: Int) -> None:
         k, g, config = self.k, self.g, self.config
         sums = zero_sums(k, config.rows, config.vectors, config.half)
         first = self.walk.spot(region, tile * config.rows)
@@ -136,7 +136,7 @@ class _Direct:
         return (self.g.depth + 1) // 2 if self.config.pairs else self.g.depth
 
     def _taps(
-        self, region: Region, sums: list[list[Var]], spots: list[Spot], x: Ptr, weights: Ptr
+        self, region: TapRegion, sums: list[list[Var]], spots: list[Spot], x: Ptr, weights: Ptr
     ) -> None:
         k, g = self.k, self.g
         if self.config.flat:
@@ -176,9 +176,9 @@ class _Direct:
         return anchored(self.k, weights + (r * self.g.taps_s + s) * pitch)
 
     def _inner_taps(
-        self, region: Region, sums: list[list[Var]], starts: list[Ptr], weights: Ptr
+        self, region: TapRegion, sums: list[list[Var]], starts: list[Ptr], weights: Ptr
     ) -> None:
-        """The taps of a tile whose windows lie inside the picture as far as its region's go."""
+        """The taps of a tile whose windows lie inside the image as far as its region's go."""
         k, g = self.k, self.g
         rows = [anchored(k, start) for start in starts]
         with k.range(*region.taps_r) as r, k.range(*region.taps_s) as s:
@@ -189,13 +189,13 @@ class _Direct:
 
     def _edge_taps(
         self,
-        region: Region,
+        region: TapRegion,
         sums: list[list[Var]],
         starts: list[Ptr],
         edges: _Edges,
         weights: Ptr,
     ) -> None:
-        """The taps of a tile that may leave the picture."""
+        """The taps of a tile that may leave the image."""
         k, g = self.k, self.g
         with k.range(*region.taps_r) as r:
             down = r * g.dilation_h
@@ -215,12 +215,12 @@ class _Direct:
     def _reached(
         self, ordered: Bool, starts: list[Int], move: Int, limit: Int
     ) -> AbstractContextManager[None]:
-        """Skip a tap that lies outside the picture for every pixel of a tile in order."""
+        """Skip a tap that lies outside the image for every pixel of a tile in order."""
         outside = (starts[-1] + move < 0) | (starts[0] + move >= limit)
         return self.k.when(~(ordered & outside))
 
     def _row(self, inside: Ptr, i: Int, j: Int) -> tuple[Ptr, Int]:
-        """Elements at (i, j), zeros outside the picture, and their distance."""
+        """Elements at (i, j), zeros outside the image, and their distance."""
         k, g = self.k, self.g
         assert self.zeros is not None
         seen = self._below(i, g.height) & self._below(j, g.width)
@@ -231,7 +231,7 @@ class _Direct:
         return Bool(self.k.b, self.k.b.icmp_unsigned("<", a.value, limit.value))
 
     def _finish(
-        self, region: Region, sums: list[list[Var]], first: Spot, group: Int, block: Int
+        self, region: TapRegion, sums: list[list[Var]], first: Spot, group: Int, block: Int
     ) -> None:
         k = self.k
         places = self.epilogue.places(block, self.lanes, group)
@@ -247,7 +247,7 @@ class _Direct:
             p, q = p * g.step_h + g.first_h, q * g.step_w + g.first_w
         return self.epilogue.pixel(spot.n, p, q)
 
-    def _fetch(self, region: Region, first: Spot, group: Int, block: Int) -> None:
+    def _fetch(self, region: TapRegion, first: Spot, group: Int, block: Int) -> None:
         """Ask for what a tile writes and for its residual, while the products take their time."""
         places = self.epilogue.places(block, self.lanes, group)
         for spot in self.walk.spots(region, first):
@@ -257,7 +257,7 @@ class _Direct:
 
     # Prologue
 
-    def _apply_prologue(self, region: Region, first: Int, end: Int) -> None:
+    def _apply_prologue(self, region: TapRegion, first: Int, end: Int) -> None:
         """Apply the prologue to every pixel of the chunk, into this thread's scratch."""
         k, g = self.k, self.g
         start = first * self.config.rows
@@ -283,7 +283,7 @@ class _Direct:
         self.panel.store(value, row + c)
 
 
-def emit_direct(k: Kernel, config: DirectConfig) -> None:
+def emit_direct(k: KernelBuilder, config: DirectConfig) -> None:
     """Emit the convolution that `config` describes."""
     if config.phase == "sum":
         emit_sum_of_parts(k, config.epilogue)

@@ -18,12 +18,12 @@ __all__ = [
     "DirectConfig",
     "Piece",
     "Ranked",
-    "Tile",
-    "Way",
+    "RegisterTile",
+    "TileSchedule",
     "blockings",
     "ranked_tiles",
+    "schedules",
     "tiles",
-    "ways",
 ]
 
 
@@ -40,7 +40,7 @@ class DirectConfig:
         pairs: Whether channels are summed in pairs of bfloat16.
         odd: Whether one channel is left after the pairs.
         element: Type of the input's elements.
-        border: What keeps taps inside the picture: `none` (all are), `zeros` (those outside read
+        border: What keeps taps inside the image: `none` (all are), `zeros` (those outside read
             zeros), `regions` (tiles hold pixels that need the same taps, and skip the others).
         unit: Whether neighbouring input channels are neighbours in memory.
         spread: Whether the result's pixels are apart, as in one phase of a transposed convolution.
@@ -95,9 +95,9 @@ _FAR_ROWS, _FAR_SUMS = 0.8, 0.2
 _FMA_LATENCY = 4
 _WAYS = 8
 _CLAIM = 1500  # cycles that a chunk costs beyond its tiles
-_STREAM = (16, 6)  # bytes per cycle that one core reads from the last cache, from memory
+_STREAM = (16, 6)  # bytes per cycle that one core reads from the last-level cache, from memory
 _MANY_CUTS, _CUTS = 4, 6  # tiles of which several cuts are worth measuring, and how many
-_ALIAS = 4096  # bytes: rows that are so far apart compete for the same ways of the first cache
+_ALIAS = 4096  # bytes: rows that are so far apart compete for the same ways of the L1 cache
 
 
 def tiles(target: Target, *, halves: bool = False) -> tuple[tuple[int, int, bool], ...]:
@@ -136,7 +136,7 @@ Borders = tuple[tuple[str, tuple[Piece, ...]], ...]
 """Names, see `DirectConfig.border`, each with what tiles are cut from."""
 
 
-class Tile(NamedTuple):
+class RegisterTile(NamedTuple):
     """A tile of sums.
 
     Attributes:
@@ -164,7 +164,7 @@ def _width(vectors: int, half: bool, lanes: int) -> int:
     return vectors * lanes - lanes // 2 * half
 
 
-class Ranked(Sequence[Tile]):
+class Ranked(Sequence[RegisterTile]):
     """Tiles, the one that takes the least time first; each is made when it is asked for.
 
     Args:
@@ -179,17 +179,17 @@ class Ranked(Sequence[Tile]):
         return len(self._times)
 
     @overload
-    def __getitem__(self, place: int) -> Tile: ...
+    def __getitem__(self, place: int) -> RegisterTile: ...
     @overload
-    def __getitem__(self, place: slice) -> tuple[Tile, ...]: ...
-    def __getitem__(self, place: int | slice) -> Tile | tuple[Tile, ...]:
+    def __getitem__(self, place: slice) -> tuple[RegisterTile, ...]: ...
+    def __getitem__(self, place: int | slice) -> RegisterTile | tuple[RegisterTile, ...]:
         if isinstance(place, slice):
             return tuple(map(self._tile, self._times[place]))
         return self._tile(self._times[place])
 
-    def _tile(self, entry: tuple[float, tuple[int, int, bool], str]) -> Tile:
+    def _tile(self, entry: tuple[float, tuple[int, int, bool], str]) -> RegisterTile:
         time, (vectors, rows, half), border = entry
-        return Tile(vectors, rows, time / self._best, time, half, border)
+        return RegisterTile(vectors, rows, time / self._best, time, half, border)
 
 
 @lru_cache(maxsize=256)
@@ -207,7 +207,7 @@ def ranked_tiles(
     """The tiles that can be used, the one that takes the least time first.
 
     Args:
-        borders: Ways to keep taps inside the picture, each with the rows of the product; no tile
+        borders: Ways to keep taps inside the image, each with the rows of the product; no tile
             has rows of two pieces.
         channels: Output channels.
         pitch: Bytes from row to row.
@@ -224,7 +224,7 @@ def ranked_tiles(
         stream = _STREAM[weights * channels > target.l3]
         for tile, width, close, afar, ends in _steps(target, sets, unit, halves, stream):
             _, mr, _ = tile
-            # Each tile reads weights that do not stay in the second cache from afar.
+            # Each tile reads weights that do not stay in the L2 cache from afar.
             step = afar if weights * width > target.l2 // 2 else close
             blocks = -(-channels // width)
             total, units = 0.0, 0
@@ -248,13 +248,13 @@ def _steps(
 
     Args:
         target: Machine.
-        sets: Rows that do not compete for the same ways of the first cache.
+        sets: Rows that do not compete for the same ways of the L1 cache.
         unit: Whether the summed elements of a row are neighbours.
         halves: Whether half vectors can be used.
         stream: Bytes per cycle of weights from afar.
 
     Returns:
-        Tile; its channels; cycles of a step with weights in the second cache, and from afar; cycles
+        Tile; its channels; cycles of a step with weights in the L2 cache, and from afar; cycles
         besides the steps and the rows' overhead.
     """
     rate = 1 if target.vector_bits == 512 else 2  # fused multiply-adds, and vector loads, per cycle
@@ -296,7 +296,7 @@ class Blocking(NamedTuple):
     slowdown: float = 1.0
 
     def integers(self, groups: int, blocks: int) -> dict[str, int]:
-        """The values of `tile_grid.Grid`, for `groups` grids of so many blocks in all."""
+        """The values of `tile_grid.TileGrid`, for `groups` grids of so many blocks in all."""
         return {
             "groups": groups,
             "blocks": blocks,
@@ -362,32 +362,34 @@ def _halves(count: int) -> list[int]:
     return found
 
 
-class Way(NamedTuple):
+class TileSchedule(NamedTuple):
     """A tile and how its grid is cut into chunks.
 
     Attributes:
-        slowdown: Expected time over that of the best way.
+        slowdown: Expected time over that of the best schedule.
         tile: The tile.
         place: Of the cut among the tile's `blockings`.
     """
 
     slowdown: float
-    tile: Tile
+    tile: RegisterTile
     place: int
 
 
-def ways(tiles: Sequence[Tile], cuts: Callable[[Tile], tuple[Blocking, ...]]) -> Iterator[Way]:
+def schedules(
+    tiles: Sequence[RegisterTile], cuts: Callable[[RegisterTile], tuple[Blocking, ...]]
+) -> Iterator[TileSchedule]:
     """Every tile with its best cuts, the best pair first; each is only made when asked for."""
     waiting: list[tuple[float, int, int]] = []
     for rank, tile in enumerate(tiles):
         # The best cut of a tile takes no longer than the tile says; of equal ones the first tile.
         while waiting and waiting[0] < (tile.slowdown, rank, 0):
             slowdown, other, place = heappop(waiting)
-            yield Way(slowdown, tiles[other], place)
-        yield Way(tile.slowdown, tile, 0)
+            yield TileSchedule(slowdown, tiles[other], place)
+        yield TileSchedule(tile.slowdown, tile, 0)
         if rank < _MANY_CUTS:
             for place, cut in enumerate(cuts(tile)[1:], 1):
                 heappush(waiting, (tile.slowdown * cut.slowdown, rank, place))
     while waiting:
         slowdown, other, place = heappop(waiting)
-        yield Way(slowdown, tiles[other], place)
+        yield TileSchedule(slowdown, tiles[other], place)

@@ -9,25 +9,31 @@ from functools import partial
 from saccade.ir import DType, Expr
 from saccade.ir.expr import IDENTITY
 from saccade.kernels.base import In, Launch, Operand, Packed, Packing, Scratch, Variant, View
-from saccade.kernels.cpu.base import Call
+from saccade.kernels.cpu.base import CpuCall
 from saccade.kernels.cpu.conv2d.direct_config import (
     Blocking,
     Borders,
     DirectConfig,
     Piece,
-    Tile,
-    Way,
+    RegisterTile,
+    TileSchedule,
     blockings,
     ranked_tiles,
-    ways,
+    schedules,
 )
-from saccade.kernels.cpu.conv2d.direct_regions import REGION_WORDS, Axis, Span, spans, tile_count
+from saccade.kernels.cpu.conv2d.direct_regions import (
+    REGION_WORDS,
+    ConvAxis,
+    Span,
+    spans,
+    tile_count,
+)
 from saccade.kernels.cpu.conv2d.epilogue_spec import EpilogueSpec, even_step, expand
 from saccade.kernels.cpu.conv2d.microkernel import FEW, Reduction, steps_of
 from saccade.kernels.cpu.machine import machine
 from saccade.opdefs._taps import expr_flops
 
-__all__ = ["CYCLES", "EFFICIENCY", "Window", "beside"]
+__all__ = ["CYCLES", "EFFICIENCY", "SlidingWindows", "beside"]
 
 _MOST_REGIONS = 64
 CYCLES = 3.7e3
@@ -44,7 +50,7 @@ def beside(busy: float, stream: float) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
+class SlidingWindows:
     """Windows that slide over input 0 of a call, each summed with packed weights.
 
     Attributes:
@@ -53,7 +59,7 @@ class Window:
         groups: Groups of channels.
         taps: Rows and columns of a window.
         stride: Distance of windows.
-        before: Rows above and columns left of the picture where the first window starts; may be
+        before: Rows above and columns left of the image where the first window starts; may be
             negative.
         dilation: Distance of taps.
         size: How many windows, [rows, columns].
@@ -63,7 +69,7 @@ class Window:
         prologue: Applied to every loaded element.
         n_prologue: How many operands it has, from input 2 on.
         row_parts: Parts of the rows of taps, summed apart: so many groups of results for each.
-        finite: Whether taps outside the picture may be products with zero; no tile may decide that
+        finite: Whether taps outside the image may be products with zero; no tile may decide that
             where weights are not finite.
     """
 
@@ -88,7 +94,7 @@ class Window:
         """Steps of one sum: a product of float32 or two of bfloat16, 32 bits of weights a lane."""
         return steps_of(self.depth, self.pairs) * self.taps[0] * self.taps[1]
 
-    def tiles(self, call: Call, spec: EpilogueSpec) -> Sequence[Tile]:
+    def tiles(self, call: CpuCall, spec: EpilogueSpec) -> Sequence[RegisterTile]:
         """Tiles with what they do at the border, the best one first."""
         x = call.inputs[0]
         scratch = self.prologue != IDENTITY
@@ -99,13 +105,13 @@ class Window:
             groups=self.groups * self.row_parts, halves=spec.kind == "plain",
         )  # fmt: skip
 
-    def _itemsize(self, call: Call) -> int:
+    def _itemsize(self, call: CpuCall) -> int:
         """Bytes of an element as the products read it, from the input or after the prologue."""
         read = call.inputs[0].dtype if self.prologue == IDENTITY else DType.F32
         return 2 if self.pairs else read.itemsize
 
-    def _borders(self, call: Call, spec: EpilogueSpec) -> Borders:
-        """Ways to keep taps inside the picture, with the pixels and products of each part."""
+    def _borders(self, call: CpuCall, spec: EpilogueSpec) -> Borders:
+        """Ways to keep taps inside the image, with the pixels and products of each part."""
         pixels, n = self._pixels(spec), spec.shape[0]
         if not pixels or self._inside(call):
             return (("none", (Piece(pixels, self.length / self.row_parts),)),)
@@ -128,8 +134,8 @@ class Window:
         alone = (("regions", regions),)
         return (("zeros", (zeros,)), *alone) if self.finite else alone
 
-    def _inside(self, call: Call) -> bool:
-        """Whether all windows lie on the picture."""
+    def _inside(self, call: CpuCall) -> bool:
+        """Whether all windows lie on the image."""
         if max(self.before) > 0:
             return False
         down, along = (
@@ -141,11 +147,11 @@ class Window:
         rows, columns = call.inputs[0].shape[2:]
         return down < rows and along < columns
 
-    def _spans(self, call: Call) -> tuple[tuple[Span, ...], tuple[Span, ...]]:
-        """Rows and columns of windows, by the taps that fall on the picture."""
+    def _spans(self, call: CpuCall) -> tuple[tuple[Span, ...], tuple[Span, ...]]:
+        """Rows and columns of windows, by the taps that fall on the image."""
         size = call.inputs[0].shape[2:]
         rows, columns = (
-            spans(Axis(size[i], self.size[i], self.taps[i], self.stride[i], self.before[i],
+            spans(ConvAxis(size[i], self.size[i], self.taps[i], self.stride[i], self.before[i],
                        self.dilation[i]))
             for i in range(2)
         )  # fmt: skip
@@ -154,7 +160,7 @@ class Window:
     def _pixels(self, spec: EpilogueSpec) -> int:
         return spec.shape[0] * self.size[0] * self.size[1]
 
-    def _flat(self, call: Call, spec: EpilogueSpec) -> bool:
+    def _flat(self, call: CpuCall, spec: EpilogueSpec) -> bool:
         """Whether window number i reads pixel i and writes pixel i, evenly apart."""
         x = call.inputs[0]
         same = (self.taps, self.stride, self.before, self.step) == (*[(1, 1)] * 2, (0, 0), (1, 1))
@@ -162,21 +168,21 @@ class Window:
             return False
         return even_step(x) is not None and spec.flat and not any(self._images(call))
 
-    def _images(self, call: Call) -> tuple[int, ...]:
+    def _images(self, call: CpuCall) -> tuple[int, ...]:
         """Elements from image to image of each operand of the prologue."""
         if not self.n_prologue:
             return ()
         shape = (call.inputs[0].shape[0], self.depth, 1, 1)
         return tuple(expand(v, shape).strides[0] for v in self._prologue_views(call))
 
-    def _prologue_views(self, call: Call) -> tuple[View, ...]:
+    def _prologue_views(self, call: CpuCall) -> tuple[View, ...]:
         return call.inputs[2 : 2 + self.n_prologue]
 
-    def ways(self, call: Call, spec: EpilogueSpec) -> Iterator[Way]:
+    def schedules(self, call: CpuCall, spec: EpilogueSpec) -> Iterator[TileSchedule]:
         """Tiles and their cuts into chunks, the best first."""
-        return ways(self.tiles(call, spec), lambda tile: self._cuts(call, spec, tile))
+        return schedules(self.tiles(call, spec), lambda tile: self._cuts(call, spec, tile))
 
-    def _cuts(self, call: Call, spec: EpilogueSpec, tile: Tile) -> tuple[Blocking, ...]:
+    def _cuts(self, call: CpuCall, spec: EpilogueSpec, tile: RegisterTile) -> tuple[Blocking, ...]:
         width = tile.width(call.target.lanes)
         count = -(-self._pixels(spec) // tile.rows)
         if tile.border == "regions":
@@ -191,13 +197,13 @@ class Window:
             shared=self._prologue_cycles(call, tile.rows),
         )  # fmt: skip
 
-    def units(self, call: Call, spec: EpilogueSpec) -> int:
+    def units(self, call: CpuCall, spec: EpilogueSpec) -> int:
         """Tiles of the whole grid, taken as the best ones."""
         best = self.tiles(call, spec)[0]
         blocks = -(-spec.channels // best.width(call.target.lanes))
         return -(-self._pixels(spec) // best.rows) * blocks * spec.groups
 
-    def _prologue_cycles(self, call: Call, rows: int) -> int:
+    def _prologue_cycles(self, call: CpuCall, rows: int) -> int:
         """Of one tile: every chunk applies the prologue to its pixels anew."""
         if self.prologue == IDENTITY:
             return 0
@@ -205,38 +211,44 @@ class Window:
         return int(rows * self.depth * moves / call.target.lanes)
 
     def variants(
-        self, call: Call, spec: EpilogueSpec, traffic: float, stream: float
+        self, call: CpuCall, spec: EpilogueSpec, traffic: float, stream: float
     ) -> Iterator[Variant]:
-        """The ways as variants of a call that is this window alone.
+        """The schedules as variants of a call that is this window alone.
 
         Args:
             call: The call.
             spec: Its epilogue.
-            traffic: Microseconds of reading pictures and writing results.
+            traffic: Microseconds of reading images and writing results.
             stream: Microseconds of reading the weights, most of them beside the products.
         """
         tiles = self.tiles(call, spec)
         micros = self._micros(call, tiles)
-        for way in ways(tiles, lambda tile: self._cuts(call, spec, tile)):
-            time, tile = traffic + beside(micros * way.slowdown, stream), way.tile
+        for schedule in schedules(tiles, lambda tile: self._cuts(call, spec, tile)):
+            time, tile = traffic + beside(micros * schedule.slowdown, stream), schedule.tile
             code = (tile.vectors, tile.rows, tile.half, tile.border)
             configs = partial(self._configs, call, spec, tile)
-            yield Variant(time, partial(self._alone, call, spec, way), None, code, configs)
+            yield Variant(time, partial(self._alone, call, spec, schedule), None, code, configs)
 
-    def _alone(self, call: Call, spec: EpilogueSpec, way: Way) -> tuple[Launch, ...]:
-        return (self.launch(call, spec, way),)
+    def _alone(
+        self, call: CpuCall, spec: EpilogueSpec, schedule: TileSchedule
+    ) -> tuple[Launch, ...]:
+        return (self.launch(call, spec, schedule),)
 
-    def cost(self, call: Call, spec: EpilogueSpec) -> float:
-        """Estimated microseconds of the best way, without the traffic of operands and results."""
+    def cost(self, call: CpuCall, spec: EpilogueSpec) -> float:
+        """Estimated microseconds of the best schedule, without traffic of operands and results."""
         return self._micros(call, self.tiles(call, spec))
 
-    def _micros(self, call: Call, tiles: Sequence[Tile]) -> float:
+    def _micros(self, call: CpuCall, tiles: Sequence[RegisterTile]) -> float:
         return machine(call.target).step + tiles[0].cycles / (EFFICIENCY * CYCLES)
 
-    def _configs(self, call: Call, spec: EpilogueSpec, tile: Tile) -> tuple[DirectConfig, ...]:
+    def _configs(
+        self, call: CpuCall, spec: EpilogueSpec, tile: RegisterTile
+    ) -> tuple[DirectConfig, ...]:
         return (self._config(call, spec, tile, self._flat(call, spec)),)
 
-    def _config(self, call: Call, spec: EpilogueSpec, tile: Tile, flat: bool) -> DirectConfig:
+    def _config(
+        self, call: CpuCall, spec: EpilogueSpec, tile: RegisterTile, flat: bool
+    ) -> DirectConfig:
         reduction = Reduction.of(self.depth, self.pairs)
         return DirectConfig(
             tile.rows, tile.vectors, tile.half, reduction.unroll, reduction.shape, self.pairs,
@@ -247,9 +259,9 @@ class Window:
             spec.code(tile.vectors, tile.half),
         )  # fmt: skip
 
-    def launch(self, call: Call, spec: EpilogueSpec, way: Way) -> Launch:
-        """The phase that computes all windows, one of `ways`."""
-        tile, cut = way.tile, self._cuts(call, spec, way.tile)[way.place]
+    def launch(self, call: CpuCall, spec: EpilogueSpec, schedule: TileSchedule) -> Launch:
+        """The phase that computes all windows, one of `schedules`."""
+        tile, cut = schedule.tile, self._cuts(call, spec, schedule.tile)[schedule.place]
         blocks = -(-spec.channels // tile.width(call.target.lanes))
         regions = self._regions(call, spec, tile.rows) if tile.border == "regions" else None
         flat = self._flat(call, spec)
@@ -272,7 +284,7 @@ class Window:
         )
 
     def _operands(
-        self, call: Call, tile: Tile, blocks: int, regions: Packing | None
+        self, call: CpuCall, tile: RegisterTile, blocks: int, regions: Packing | None
     ) -> dict[str, Operand]:
         """What is read, without what belongs to the epilogue."""
         width = tile.width(call.target.lanes)
@@ -290,7 +302,7 @@ class Window:
             found[f"prologue{i}"] = In(2 + i)
         return found
 
-    def _geometry(self, call: Call, spec: EpilogueSpec, flat: bool) -> dict[str, int]:
+    def _geometry(self, call: CpuCall, spec: EpilogueSpec, flat: bool) -> dict[str, int]:
         """The values of `direct_pixels.Geometry`, without those that depend on the tile."""
         x = call.inputs[0]
         return {
@@ -319,15 +331,15 @@ class Window:
             "row_parts": self.row_parts,
         }
 
-    def _far(self, call: Call, tile: Tile) -> int:
-        """Whether to ask early for what tiles touch: pictures exceed the second caches.
+    def _far(self, call: CpuCall, tile: RegisterTile) -> int:
+        """Whether to ask early for what tiles touch: images exceed the L2 caches.
 
         Of two cores, whatever the team. Few products would not cover it.
         """
         covered = self.length * tile.rows * tile.vectors >= _COVERED
         return int(covered and call.inputs[0].nbytes + call.outputs[0].nbytes > 2 * call.target.l2)
 
-    def _regions(self, call: Call, spec: EpilogueSpec, tile: int) -> Packing:
+    def _regions(self, call: CpuCall, spec: EpilogueSpec, tile: int) -> Packing:
         rows, columns = self._spans(call)
         nbytes = 8 * REGION_WORDS * len(rows) * len(columns)
         return Packing("pack_regions", (rows, columns, spec.shape[0], tile), (), nbytes)

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from saccade.backends.cpu.codegen.language import Kernel, Ptr
+from saccade.backends.cpu.codegen.language import KernelBuilder, Ptr
 from saccade.backends.cpu.codegen.values import Int
 from saccade.kernels.cpu.conv2d.direct_regions import REGION_WORDS
 
-__all__ = ["Geometry", "Rectangle", "Region", "Spot", "Walk"]
+__all__ = ["DirectSizes", "PixelWalk", "Rectangle", "Spot", "TapRegion"]
 
 
 @dataclass(frozen=True, slots=True)
-class Geometry:
+class DirectSizes:
     """The integer parameters of the direct convolution."""
 
     x_n: Int
@@ -64,7 +64,7 @@ class Rectangle:
 
 
 @dataclass(frozen=True, slots=True)
-class Region(Rectangle):
+class TapRegion(Rectangle):
     """A rectangle and the range of taps that its pixels need."""
 
     taps_r: tuple[Int, Int]
@@ -72,30 +72,30 @@ class Region(Rectangle):
 
 
 @dataclass(frozen=True, slots=True)
-class Walk:
+class PixelWalk:
     """Finds the pixels of tiles.
 
     Attributes:
         k: Builder.
         rows: Pixels of a tile.
-        flat: Whether pixels are evenly apart in every operand and no window leaves the picture.
+        flat: Whether pixels are evenly apart in every operand and no window leaves the image.
     """
 
-    k: Kernel
+    k: KernelBuilder
     rows: int
     flat: bool
 
-    def whole(self, g: Geometry) -> Region:
-        """The whole picture, with all taps."""
+    def whole(self, g: DirectSizes) -> TapRegion:
+        """The whole image, with all taps."""
         zero = self.k.int(0)
         taps = (zero, g.taps_r), (zero, g.taps_s)
-        return Region(g.pixels, zero, g.out_height, zero, g.out_width, *taps)
+        return TapRegion(g.pixels, zero, g.out_height, zero, g.out_width, *taps)
 
-    def listed(self, row: Ptr) -> tuple[Region, Int, Int]:
+    def listed(self, row: Ptr) -> tuple[TapRegion, Int, Int]:
         """A region of the table, its first tile and the number of its tiles."""
         first, count, *words = (row.load_int(i) for i in range(REGION_WORDS))
         pixels, top, rows, left, columns, *taps = words
-        region = Region(pixels, top, rows, left, columns, (taps[0], taps[1]), (taps[2], taps[3]))
+        region = TapRegion(pixels, top, rows, left, columns, (taps[0], taps[1]), (taps[2], taps[3]))
         return region, first, count
 
     def spot(self, region: Rectangle, number: Int) -> Spot:

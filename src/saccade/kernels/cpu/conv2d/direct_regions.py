@@ -1,6 +1,6 @@
-"""Rectangles of output pixels whose windows miss the picture with the same taps.
+"""Rectangles of output pixels whose windows miss the image with the same taps.
 
-Along one axis the taps that fall on the picture are a range, which only changes near the borders:
+Along one axis the taps that fall on the image are a range, which only changes near the borders:
 `size` pixels, 3 taps 12 apart and 12 pixels of padding give outputs without the first tap, with all
 of them, and without the last. The products of these ranges along both axes are rectangles that need
 no check of any tap, and compute none in vain.
@@ -11,14 +11,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import lru_cache
 
-__all__ = ["REGION_WORDS", "Axis", "Span", "spans", "tile_count"]
+__all__ = ["REGION_WORDS", "ConvAxis", "Span", "spans", "tile_count"]
 
 REGION_WORDS = 11
 """First tile, tiles, pixels; first row, rows; first column, columns; taps, two ranges."""
 
 
 @dataclass(frozen=True, slots=True)
-class Axis:
+class ConvAxis:
     """One axis of a convolution.
 
     Attributes:
@@ -57,7 +57,7 @@ Span = tuple[int, int, int, int]
 
 
 @lru_cache(maxsize=1024)
-def spans(axis: Axis) -> tuple[Span, ...]:
+def spans(axis: ConvAxis) -> tuple[Span, ...]:
     """The outputs of an axis, by the taps that they need."""
     inner, found = axis.inner, list[Span]()
     runs = [(output, 1) for output in range(inner.start)]

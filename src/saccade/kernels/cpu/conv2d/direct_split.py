@@ -17,9 +17,9 @@ from saccade.backends.cpu.target import NOMINAL_THREADS
 from saccade.ir import DType
 from saccade.ir.expr import IDENTITY
 from saccade.kernels.base import Launch, Temp, Variant, View
-from saccade.kernels.cpu.base import Call
+from saccade.kernels.cpu.base import CpuCall
 from saccade.kernels.cpu.conv2d.direct_config import DirectConfig
-from saccade.kernels.cpu.conv2d.direct_launch import CYCLES, Window, beside
+from saccade.kernels.cpu.conv2d.direct_launch import CYCLES, SlidingWindows, beside
 from saccade.kernels.cpu.conv2d.epilogue_spec import EpilogueSpec
 from saccade.kernels.cpu.machine import machine
 
@@ -52,7 +52,7 @@ class Split:
         """How many sums are made apart."""
         return self.channels * self.rows
 
-    def window(self, window: Window, spec: EpilogueSpec) -> Window:
+    def window(self, window: SlidingWindows, spec: EpilogueSpec) -> SlidingWindows:
         """The window of the first phase: groups for parts."""
         return replace(
             window, depth=window.depth // self.channels, groups=window.groups * self.channels,
@@ -60,7 +60,7 @@ class Split:
             row_parts=self.rows,
         )  # fmt: skip
 
-    def sums(self, window: Window, spec: EpilogueSpec) -> EpilogueSpec:
+    def sums(self, window: SlidingWindows, spec: EpilogueSpec) -> EpilogueSpec:
         """What the first phase stores: bare sums, pixel by pixel, every group in whole vectors."""
         groups = window.groups * self.parts
         (images, _, rows, columns), pitch = spec.shape, groups * spec.vectors * spec.lanes
@@ -68,7 +68,7 @@ class Split:
         out = View(DType.F32, (images, pitch, rows, columns), strides)
         return EpilogueSpec(IDENTITY, None, out.shape, (), None, out, groups, spec.lanes)
 
-    def cost(self, call: Call, spec: EpilogueSpec, window: Window) -> float:
+    def cost(self, call: CpuCall, spec: EpilogueSpec, window: SlidingWindows) -> float:
         """Estimated microseconds, without the traffic of operands and results."""
         sums, speed = self.sums(window, spec), machine(call.target)
         handed = 2 * sums.out.nbytes / (speed.cache_bandwidth * call.threads)
@@ -82,13 +82,15 @@ class Split:
     def _share(self) -> int:
         return -(-_SHARE // self._cycles())
 
-    def _chunks(self, spec: EpilogueSpec, window: Window) -> int:
+    def _chunks(self, spec: EpilogueSpec, window: SlidingWindows) -> int:
         return -(-_vectors(spec, window) // self._share())
 
-    def launches(self, call: Call, spec: EpilogueSpec, window: Window) -> tuple[Launch, ...]:
+    def launches(
+        self, call: CpuCall, spec: EpilogueSpec, window: SlidingWindows
+    ) -> tuple[Launch, ...]:
         """Both phases."""
         inner, sums = self.window(window, spec), self.sums(window, spec)
-        first = inner.launch(call, sums, next(inner.ways(call, sums)))
+        first = inner.launch(call, sums, next(inner.schedules(call, sums)))
         buffer = Temp(0, sums.out.nbytes)
         images, _, rows, columns = spec.shape
         sizes = {
@@ -115,13 +117,13 @@ class Split:
         )
 
 
-def _vectors(spec: EpilogueSpec, window: Window) -> int:
+def _vectors(spec: EpilogueSpec, window: SlidingWindows) -> int:
     """Vectors of results."""
     images, _, rows, columns = spec.shape
     return images * rows * columns * window.groups * spec.vectors
 
 
-def _splits(window: Window) -> Iterator[Split]:
+def _splits(window: SlidingWindows) -> Iterator[Split]:
     """Ways to cut a reduction: its channels as far as they divide, then its rows of taps."""
     if window.prologue != IDENTITY:
         return  # every part would need its own share of the operands
@@ -136,7 +138,7 @@ def _splits(window: Window) -> Iterator[Split]:
             yield split
 
 
-def _ranked(call: Call, spec: EpilogueSpec, window: Window) -> list[Split]:
+def _ranked(call: CpuCall, spec: EpilogueSpec, window: SlidingWindows) -> list[Split]:
     """The fastest split first, of about equal ones that with the most parts for wide teams."""
     costs = {split: split.cost(call, spec, window) for split in _splits(window)}
     close = _CLOSE * min(costs.values(), default=0.0)
@@ -144,9 +146,9 @@ def _ranked(call: Call, spec: EpilogueSpec, window: Window) -> list[Split]:
 
 
 def with_splits(
-    call: Call, spec: EpilogueSpec, window: Window, traffic: float, stream: float
+    call: CpuCall, spec: EpilogueSpec, window: SlidingWindows, traffic: float, stream: float
 ) -> Iterator[Variant]:
-    """All variants of a call that is one window; see `Window.variants`."""
+    """All variants of a call that is one window; see `SlidingWindows.variants`."""
     nominal = call
     if call.threads != NOMINAL_THREADS:
         nominal = replace(call, threads=NOMINAL_THREADS)
@@ -158,14 +160,14 @@ def with_splits(
         yield from _apart(call, spec, window, traffic, stream)
 
 
-def _may_gain(call: Call, spec: EpilogueSpec, window: Window) -> bool:
+def _may_gain(call: CpuCall, spec: EpilogueSpec, window: SlidingWindows) -> bool:
     """Whether tiles are so few that the team may be out of balance: hardly ever, and quickly so."""
     sums = _vectors(spec, window)
     few = _FEW * max(call.threads, NOMINAL_THREADS)
     return 0 < sums <= few * call.target.registers and window.units(call, spec) < few
 
 
-def _gains(nominal: Call, spec: EpilogueSpec, window: Window) -> bool:
+def _gains(nominal: CpuCall, spec: EpilogueSpec, window: SlidingWindows) -> bool:
     """Whether the best split is expected to be faster; it saves half of the products at most."""
     whole, step = window.cost(nominal, spec), machine(nominal.target).step
     if whole < 3 * step:
@@ -174,7 +176,7 @@ def _gains(nominal: Call, spec: EpilogueSpec, window: Window) -> bool:
 
 
 def _apart(
-    call: Call, spec: EpilogueSpec, window: Window, traffic: float, stream: float
+    call: CpuCall, spec: EpilogueSpec, window: SlidingWindows, traffic: float, stream: float
 ) -> Iterator[Variant]:
     for split in _ranked(replace(call, threads=NOMINAL_THREADS), spec, window):
         time = traffic + beside(split.cost(call, spec, window), stream)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from saccade.backends.cpu.codegen.language import Kernel
+from saccade.backends.cpu.codegen.language import KernelBuilder
 from saccade.backends.cpu.codegen.values import Int
 from saccade.kernels.cpu.conv2d.epilogue import Epilogue
 
@@ -15,7 +15,7 @@ __all__ = ["emit_sum_of_parts"]
 
 
 @dataclass(frozen=True, slots=True)
-class _Sizes:
+class _SumSizes:
     """The integer parameters; a chunk is `share` vectors of results."""
 
     pixels: Int
@@ -27,7 +27,7 @@ class _Sizes:
     share: Int
 
 
-def emit_sum_of_parts(k: Kernel, code: tuple[str, ...]) -> None:
+def emit_sum_of_parts(k: KernelBuilder, code: tuple[str, ...]) -> None:
     """Emit the phase.
 
     Args:
@@ -35,7 +35,7 @@ def emit_sum_of_parts(k: Kernel, code: tuple[str, ...]) -> None:
         code: `EpilogueSpec.code` for single vectors.
     """
     sums, epilogue = k.pointer("sums"), Epilogue(k, code)
-    g = k.sizes(_Sizes)
+    g = k.sizes(_SumSizes)
     epilogue.declare_integers()
     per_pixel = g.groups * g.vectors
     total = g.pixels * per_pixel

@@ -16,15 +16,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from saccade.backends.cpu.codegen.expressions import emit_expr
-from saccade.backends.cpu.codegen.language import Kernel, Ptr
+from saccade.backends.cpu.codegen.language import KernelBuilder, Ptr
 from saccade.backends.cpu.codegen.values import Int, IntLike, Mask, Vec
 from saccade.ir.expr import parse
 
-__all__ = ["Epilogue", "Pixel", "Place"]
+__all__ = ["Epilogue", "Pixel", "VectorPlace"]
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class VectorPlace:
     """Where one vector of channels goes.
 
     Attributes:
@@ -66,7 +66,7 @@ class Epilogue:
 
     def __init__(
         self,
-        k: Kernel,
+        k: KernelBuilder,
         code: tuple[str, ...],
         out: Ptr | None = None,
         prefix: str = "",
@@ -97,7 +97,7 @@ class Epilogue:
 
     # Where
 
-    def place(self, vector: Int, group: IntLike = 0) -> Place:
+    def place(self, vector: Int, group: IntLike = 0) -> VectorPlace:
         """Where vector `vector` of a group goes; loads what depends on channels alone."""
         first = vector * self.lanes
         if self.kind == "subpixel":
@@ -107,10 +107,10 @@ class Epilogue:
             row = pixel // block
             out = row * self.sub_h + (pixel - row * block) * self.sub_w + within
             count = (pixel < block * block).select(self.count - within, 0)
-            return self._loaded(Place(first, out, first, self.lanes, count, None, ()))
+            return self._loaded(VectorPlace(first, out, first, self.lanes, count, None, ()))
         return self.place_at(first, group)
 
-    def places(self, block: Int, lanes: Sequence[int], group: IntLike = 0) -> list[Place]:
+    def places(self, block: Int, lanes: Sequence[int], group: IntLike = 0) -> list[VectorPlace]:
         """Where the vectors of a tile go, in block number `block` of vectors of so many lanes."""
         if set(lanes) == {self.lanes}:
             return [self.place(block * len(lanes) + j, group) for j in range(len(lanes))]
@@ -119,20 +119,20 @@ class Epilogue:
             self.place_at(first + sum(lanes[:j]), group, count) for j, count in enumerate(lanes)
         ]
 
-    def place_at(self, first: Int, group: IntLike = 0, lanes: int | None = None) -> Place:
+    def place_at(self, first: Int, group: IntLike = 0, lanes: int | None = None) -> VectorPlace:
         """Where `lanes` channels of a group from `first` on go, unless to sub-pixels."""
         channel = first + self.count * group if not isinstance(group, int) else first
         factor = {"interleave": self.k.int(2), "plain": self.k.int(1)}.get(self.kind, self.out_c)
         count = self.count - first
-        at = Place(channel, channel * factor, first, lanes or self.lanes, count, None, ())
+        at = VectorPlace(channel, channel * factor, first, lanes or self.lanes, count, None, ())
         return self._loaded(at)
 
-    def _loaded(self, place: Place) -> Place:
+    def _loaded(self, place: VectorPlace) -> VectorPlace:
         if self.tail == "tail" and place.lanes > 1:
             place = replace(place, mask=self.k.first(place.count, place.lanes))
         return replace(place, loaded=self._load_constant(place))
 
-    def _load_constant(self, place: Place) -> tuple[Vec | None, ...]:
+    def _load_constant(self, place: VectorPlace) -> tuple[Vec | None, ...]:
         loaded: list[Vec | None] = []
         for (kind, along), pointer, strides in self._each():
             if kind == "scalar":
@@ -158,7 +158,7 @@ class Epilogue:
 
     # What
 
-    def fetch(self, pixel: Pixel, place: Place) -> None:
+    def fetch(self, pixel: Pixel, place: VectorPlace) -> None:
         """Ask for the elements that `finish` will write, and for those that it reads with them."""
         if self.kind in ("plain", "subpixel"):
             self.k.prefetch(self.out, pixel.out + place.out, write=True)
@@ -167,7 +167,7 @@ class Epilogue:
             if (kind, along) == ("full", "unit") and offset is not None:
                 self.k.prefetch(pointer + offset, place.channel)
 
-    def finish(self, value: Vec, pixel: Pixel, place: Place) -> Vec:
+    def finish(self, value: Vec, pixel: Pixel, place: VectorPlace) -> Vec:
         """Apply the expression to the sums of a pixel and a vector of channels, and store them.
 
         Returns:
@@ -185,7 +185,7 @@ class Epilogue:
         self._store(result, pixel, place)
         return result
 
-    def _channels(self, pointer: Ptr, along: str, stride: Int, place: Place) -> Vec:
+    def _channels(self, pointer: Ptr, along: str, stride: Int, place: VectorPlace) -> Vec:
         """The operand's elements for one vector of channels."""
         if along == "repeat":
             return pointer.splat(0, place.lanes)
@@ -193,7 +193,7 @@ class Epilogue:
             return pointer.vec(place.channel, self._readable(place), place.lanes)
         return self._gather(pointer, stride, place)
 
-    def _readable(self, place: Place) -> Mask | None:
+    def _readable(self, place: VectorPlace) -> Mask | None:
         """Which elements of a vector there are in an operand along the channels."""
         if self.kind not in ("subpixel", "rows"):
             return place.mask
@@ -205,7 +205,7 @@ class Epilogue:
         padded = self.per_block * (int(self.extra[0]) ** 2 * self.lanes)
         return self.k.first(padded - place.channel, place.lanes)
 
-    def _gather(self, pointer: Ptr, stride: Int, place: Place) -> Vec:
+    def _gather(self, pointer: Ptr, stride: Int, place: VectorPlace) -> Vec:
         k, last = self.k, self.channels - 1
         value = k.zero(place.lanes)
         for lane in range(place.lanes):
@@ -214,7 +214,7 @@ class Epilogue:
             value = k.insert(value, pointer.load(at), lane) if place.lanes > 1 else pointer.load(at)
         return value
 
-    def _store(self, value: Vec, pixel: Pixel, place: Place) -> None:
+    def _store(self, value: Vec, pixel: Pixel, place: VectorPlace) -> None:
         if self.kind in ("plain", "subpixel"):
             self.out.store(value, pixel.out + place.out, place.mask)
         elif self.kind == "interleave":
@@ -222,7 +222,7 @@ class Epilogue:
         else:
             self._store_runs(value, pixel, place)
 
-    def _interleave(self, value: Vec, pixel: Pixel, place: Place) -> None:
+    def _interleave(self, value: Vec, pixel: Pixel, place: VectorPlace) -> None:
         k, n = self.k, self.lanes
         offset = pixel.operands[-1]
         assert offset is not None
@@ -234,7 +234,7 @@ class Epilogue:
             mask = k.first(place.count * 2 - half * n, n) if place.mask is not None else None
             self.out.store(k.shuffle(first, second, order), at + half * n, mask)
 
-    def _store_runs(self, value: Vec, pixel: Pixel, place: Place) -> None:
+    def _store_runs(self, value: Vec, pixel: Pixel, place: VectorPlace) -> None:
         """Store through scratch, run by run: a run is what lies together in the result."""
         k = self.k
         assert self.stage is not None

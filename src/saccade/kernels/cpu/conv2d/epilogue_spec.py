@@ -3,7 +3,7 @@
 The code that `epilogue.Epilogue` emits depends only on `EpilogueSpec.code`, a tuple of strings:
 the expression, the store, the element types of the result and of an interleaved part, then three
 words for each operand. Matrix products use it too:
-[b0, b1, M, N] is a picture [N=b0, C=N, H=b1, W=M].
+[b0, b1, M, N] is an image [N=b0, C=N, H=b1, W=M].
 
 Operand kinds: `scalar`; `channel` [1,K,1,1]; `image_channel` [N,K,1,1]; `full` (everything else).
 Along the channels an operand is `unit` (neighbours in memory), `repeat` or `strided`. Elements are
@@ -20,7 +20,7 @@ from dataclasses import dataclass
 
 from saccade.ir import DType, Expr
 from saccade.kernels.base import In, Operand, Out, Packed, Packing, Scratch, View, per_call
-from saccade.kernels.cpu.base import Call
+from saccade.kernels.cpu.base import CpuCall
 from saccade.kernels.cpu.conv2d.channel_order import channel_order
 from saccade.locks import cached_property
 from saccade.opdefs import Conv2d, DepthToSpaceStore, InterleaveStore, StoreMap
@@ -263,7 +263,7 @@ class EpilogueSpec:
 
 
 @per_call
-def conv_epilogue(call: Call) -> EpilogueSpec:
+def conv_epilogue(call: CpuCall) -> EpilogueSpec:
     """The epilogue of a call of `Conv2d`."""
     op: Conv2d = call.op
     sums = static_sums(op, call.inputs[0].shape, call.inputs[1].shape)
@@ -277,7 +277,7 @@ def static_sums(op: Conv2d, x: tuple[int, ...], w: tuple[int, ...]) -> tuple[int
 
 
 def epilogue_of(
-    call: Call,
+    call: CpuCall,
     op: Conv2d,
     sums: tuple[int, ...],
     operands: range,

@@ -4,9 +4,9 @@
 u[r,s,c])`
 
 Chunks are (image, band of rows of the result, block of channels). A chunk computes the rows of the
-wide picture under its windows into the thread's scratch, which stays in the core's second cache,
+wide feature map under its windows into the thread's scratch, which stays in the core's L2 cache,
 and then the windows over them; neighbouring bands compute the rows that they share twice. Refused:
-pictures whose rows are not evenly apart or not channels-last, stores other than plain ones.
+feature maps whose rows are not evenly apart or not channels-last, stores other than plain ones.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from functools import partial
 from saccade.backends.cpu.fusions import ExpandDepthwise, RowSums
 from saccade.ir import DType
 from saccade.kernels.base import In, Launch, Packed, Packing, Scratch, Variant, View, per_call
-from saccade.kernels.cpu.base import Call, CpuKernel
+from saccade.kernels.cpu.base import CpuCall, CpuKernel
 from saccade.kernels.cpu.conv2d.depthwise_code import any_groups, groups_of, testing_micros
 from saccade.kernels.cpu.conv2d.epilogue_spec import FLOATS, EpilogueSpec, epilogue_of, static_sums
 from saccade.kernels.cpu.conv2d.expand_depthwise_code import ExpandConfig, emit_expand
@@ -35,7 +35,7 @@ _REACHED = 0.75  # share of the peak
 _EXPONENTIAL = 24  # operations that one of them counts for
 
 
-def _supports(call: Call) -> str | None:
+def _supports(call: CpuCall) -> str | None:
     sums, call = SumsSpec(call), conv_call(call)
     if not isinstance(call.op, ExpandDepthwise):
         return "another convolution's sums"
@@ -52,19 +52,19 @@ def _supports(call: Call) -> str | None:
     if second.kind != "plain" or second.store is not None:
         return "the result is not stored plainly, channels-last"
     if any("full" in word or "image" in word for word in first.code()[3:]):
-        return "an operand of the 1x1 convolution varies from picture to picture or pixel to pixel"
+        return "an operand of the 1x1 convolution varies from image to image or pixel to pixel"
     if _groups(call) is None:
-        return "too many windows leave the picture"
+        return "too many windows leave the feature map"
     return first.refuse() or second.refuse() or sums.refuse()
 
 
-def _wide(call: Call) -> tuple[int, ...]:
+def _wide(call: CpuCall) -> tuple[int, ...]:
     n, _, h, w = call.inputs[0].shape
     return n, call.inputs[1].shape[0], h, w
 
 
 @per_call
-def _inner(call: Call) -> EpilogueSpec:
+def _inner(call: CpuCall) -> EpilogueSpec:
     """The epilogue of the 1x1 convolution, whose result is the scratch of one block."""
     shape, op = _wide(call), call.op
     out = View(DType.F32, shape, (0, 1, 0, _tile(call)[0] * call.target.lanes))
@@ -72,30 +72,30 @@ def _inner(call: Call) -> EpilogueSpec:
 
 
 @per_call
-def _outer(call: Call) -> EpilogueSpec:
+def _outer(call: CpuCall) -> EpilogueSpec:
     op: Conv2d = call.op.depthwise
     sums = static_sums(op, _wide(call), call.inputs[2].shape)
     operands = range(3 + call.op.n_expand, len(call.inputs))
     return epilogue_of(call, op, sums, operands, call.outputs[0])
 
 
-def _groups(call: Call) -> RowGroups | None:
+def _groups(call: CpuCall) -> RowGroups | None:
     columns, (_, _, _, taps) = _outer(call).shape[3], call.inputs[2].shape
     return groups_of(call.op.depthwise, columns, call.inputs[0].shape[3], taps, call.target)
 
 
-def _any_groups(call: Call) -> RowGroups:
+def _any_groups(call: CpuCall) -> RowGroups:
     return any_groups(_outer(call).shape[3], call.inputs[2].shape[3], call.target)
 
 
-def _tile(call: Call) -> tuple[int, int]:
+def _tile(call: CpuCall) -> tuple[int, int]:
     """Vectors and pixels of a tile: sums, vectors and a broadcast fit the registers."""
     vectors = min(2, -(-call.inputs[1].shape[0] // call.target.lanes))
     return vectors, (call.target.registers - vectors - 2) // vectors
 
 
-def _variants(call: Call) -> Iterator[Variant]:
-    """One for each height of bands that fits a third of the second cache, the fastest first.
+def _variants(call: CpuCall) -> Iterator[Variant]:
+    """One for each height of bands that fits a third of the L2 cache, the fastest first.
 
     Beside the fastest, one whose code serves every width.
     """
@@ -107,37 +107,37 @@ def _variants(call: Call) -> Iterator[Variant]:
     bands = sorted({max(1, -(-rows // n)) for n in counts}, reverse=True)
     fitting = [b for b in bands if _scratch(call, b) <= call.target.l2 // 3] or bands[-1:]
     timed = sorted((_micros(call, band), band) for band in fitting)
-    ways = [
+    variants = [
         Variant(micros, partial(_launch, call, sums, band, cut), code="bands")
         for micros, band in timed
     ]
-    yield ways[0]
+    yield variants[0]
     micros, band = timed[0]
     free = _any_groups(call)
     tests = n * rows * outer.vectors * testing_micros(free, call.inputs[2].shape[2:])
     any_width = partial(_launch, call, sums, band, free)
-    ways.append(Variant(micros + tests / call.threads, any_width))
-    yield from sorted(ways[1:], key=lambda way: way.micros)
+    variants.append(Variant(micros + tests / call.threads, any_width))
+    yield from sorted(variants[1:], key=lambda variant: variant.micros)
 
 
-def _spares(call: Call) -> tuple[ExpandConfig, ...]:
+def _generic_configs(call: CpuCall) -> tuple[ExpandConfig, ...]:
     sums, call = SumsSpec(call), conv_call(call)
     return (_config(call, sums, _any_groups(call)),)
 
 
-def _rows(call: Call, band: int) -> int:
-    """Rows of the wide picture under the windows of a band."""
+def _rows(call: CpuCall, band: int) -> int:
+    """Rows of the wide feature map under the windows of a band."""
     op: Conv2d = call.op.depthwise
     reach = (call.inputs[2].shape[2] - 1) * op.dilation[0] + 1
     return min(call.inputs[0].shape[2], (band - 1) * op.stride[0] + reach)
 
 
-def _scratch(call: Call, band: int) -> int:
+def _scratch(call: CpuCall, band: int) -> int:
     pixels = _rows(call, band) * call.inputs[0].shape[3]
     return 4 * pixels * _tile(call)[0] * call.target.lanes
 
 
-def _micros(call: Call, band: int) -> float:
+def _micros(call: CpuCall, band: int) -> float:
     n, channels, _, width = _wide(call)
     _, _, rows, columns = _outer(call).shape
     depth, (_, _, taps_r, taps_s) = call.inputs[1].shape[1], call.inputs[2].shape
@@ -159,7 +159,7 @@ def _heavy(op: Conv2d) -> int:
     return expr_flops(op.epilogue) + _EXPONENTIAL * steep
 
 
-def _config(call: Call, sums: SumsSpec, cut: RowGroups) -> ExpandConfig:
+def _config(call: CpuCall, sums: SumsSpec, cut: RowGroups) -> ExpandConfig:
     (x, w, u), conv = call.inputs[:3], call.op.depthwise
     (vectors, pixels), pairs = _tile(call), in_pairs(call)
     reduction = Reduction.of(w.shape[1], pairs)
@@ -170,7 +170,7 @@ def _config(call: Call, sums: SumsSpec, cut: RowGroups) -> ExpandConfig:
     )  # fmt: skip
 
 
-def _launch(call: Call, sums: SumsSpec, band: int, cut: RowGroups) -> tuple[Launch, ...]:
+def _launch(call: CpuCall, sums: SumsSpec, band: int, cut: RowGroups) -> tuple[Launch, ...]:
     conv, spec, inner = call.op.depthwise, _outer(call), _inner(call)
     x, w, u = call.inputs[:3]
     config, lanes, depth = _config(call, sums, cut), call.target.lanes, w.shape[1]
@@ -212,5 +212,5 @@ CONV2D_EXPAND = CpuKernel(
     _supports,
     _variants,
     emit_expand,
-    spares=_spares,
+    generic_configs=_generic_configs,
 )

@@ -1,12 +1,12 @@
-"""The code of `conv2d.expand_depthwise`: rows of the wide picture in scratch, then windows."""
+"""The code of `conv2d.expand_depthwise`: rows of the wide feature map in scratch, then windows."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from saccade.backends.cpu.codegen.language import Kernel
+from saccade.backends.cpu.codegen.language import KernelBuilder
 from saccade.backends.cpu.codegen.values import Int
-from saccade.kernels.cpu.conv2d.depthwise_code import FinishRow, RowCode, Rows
+from saccade.kernels.cpu.conv2d.depthwise_code import DepthwiseRows, FinishRow, RowCode
 from saccade.kernels.cpu.conv2d.epilogue import Epilogue
 from saccade.kernels.cpu.conv2d.microkernel import Reduction, accumulate, anchored, zero_sums
 from saccade.kernels.cpu.conv2d.row_bands import Band, RowBands
@@ -21,8 +21,8 @@ class ExpandConfig:
     """What the code depends on.
 
     Attributes:
-        element: Element type of the picture.
-        pixels, vectors: Of a tile of the wide picture; a chunk has as many vectors of channels.
+        element: Element type of the feature map.
+        pixels, vectors: Of a tile of the wide feature map; a chunk has as many vectors of channels.
         unroll, shape, pairs, odd: See `microkernel.Reduction`.
         taps, stride, dilation: Of the depthwise convolution, along the row.
         first, body, last, any_width: How its rows are cut, see `row_groups`.
@@ -51,7 +51,7 @@ class ExpandConfig:
 
 
 @dataclass(frozen=True, slots=True)
-class _Sizes(RowBands):
+class _ExpandSizes(RowBands):
     """Integer parameters; the windows are those of the depthwise convolution."""
 
     repeats: Int
@@ -60,7 +60,7 @@ class _Sizes(RowBands):
 
 
 class _Expand:
-    def __init__(self, k: Kernel, config: ExpandConfig) -> None:
+    def __init__(self, k: KernelBuilder, config: ExpandConfig) -> None:
         self.k, self.config = k, config
         self.x = k.pointer("x", config.element)
         self.expand = k.pointer("expand", "bfloat16" if config.pairs else "float32")
@@ -69,11 +69,11 @@ class _Expand:
         self.inner = Epilogue(k, config.inner, out=self.wide, prefix="inner_")
         self.epilogue = Epilogue(k, config.epilogue)
         self.totals = RowTotals(k, config.sums)
-        self.s = k.sizes(_Sizes)
+        self.s = k.sizes(_ExpandSizes)
         self.inner.declare_integers()
         self.epilogue.declare_integers()
         self.totals.declare_integers()
-        self.pitch = config.vectors * k.lanes  # elements from pixel to pixel of the wide picture
+        self.pitch = config.vectors * k.lanes  # elements from pixel to pixel
 
     def emit(self) -> None:
         """All chunks."""
@@ -87,7 +87,7 @@ class _Expand:
             self._windows(band, begin)
 
     def _widen(self, band: Band, begin: Int, end: Int) -> None:
-        """Rows `begin … end-1` of the wide picture, those under the windows, into scratch."""
+        """Rows `begin … end-1` of the wide feature map, those under the windows, into scratch."""
         k, s, config = self.k, self.s, self.config
         count = (end - begin) * s.width
         x = self.x + (s.x_n * band.image + s.x_h * begin)
@@ -113,7 +113,7 @@ class _Expand:
                         self.inner.finish(total.get(), pixel, place)
 
     def _windows(self, band: Band, begin: Int) -> None:
-        """The rows of the result, from rows of the wide picture from `begin` on."""
+        """The rows of the result, from rows of the wide feature map from `begin` on."""
         k, s, config = self.k, self.s, self.config
         groups = RowGroups.of(config.first, config.body, config.last, config.any_width)
         code = RowCode(k, groups, config.taps, config.stride, config.dilation, s)
@@ -125,7 +125,7 @@ class _Expand:
             weights = self.weights + v * (s.taps * (config.taps * k.lanes))
             with k.range(band.low, s.end(k, band)) as p:
                 h, taps = s.window(k, p)
-                rows = Rows(
+                rows = DepthwiseRows(
                     corner + (h - begin) * line, line * s.dilation, k.int(self.pitch),
                     weights, k.int(k.lanes), taps, None,
                 )  # fmt: skip
@@ -134,6 +134,6 @@ class _Expand:
                 self.totals.end(total, band.image, p, place)
 
 
-def emit_expand(k: Kernel, config: ExpandConfig) -> None:
+def emit_expand(k: KernelBuilder, config: ExpandConfig) -> None:
     """Emit the two convolutions that `config` describes."""
     _Expand(k, config).emit()

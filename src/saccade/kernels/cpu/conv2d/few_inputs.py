@@ -8,7 +8,7 @@ from memory by one register and a constant. The tile runs along a row: `pixels` 
 over the channels.
 Where the result is bfloat16 and the target sums pairs of it, the copy is rounded to bfloat16 and
 neighbouring taps of a row are summed in pairs, unless they are dilated or `exact` is asked for.
-Layouts: x with neighbouring columns together (row-major pictures), y as the epilogue stores it.
+Layouts: x with neighbouring columns together (row-major images), y as the epilogue stores it.
 Refuses: more than 4 channels, groups, prologues, weights that are not constant, windows wider than
 11 taps.
 """
@@ -19,13 +19,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 
-from saccade.backends.cpu.codegen.language import Kernel, Ptr, Var
+from saccade.backends.cpu.codegen.language import KernelBuilder, Ptr, Var
 from saccade.backends.cpu.codegen.values import Int, Vec
 from saccade.backends.cpu.target import Target
 from saccade.ir import DType
 from saccade.ir.expr import IDENTITY
 from saccade.kernels.base import In, Launch, Packed, Packing, Scratch, Variant
-from saccade.kernels.cpu.base import Call, CpuKernel
+from saccade.kernels.cpu.base import CpuCall, CpuKernel
 from saccade.kernels.cpu.conv2d.epilogue import Epilogue
 from saccade.kernels.cpu.conv2d.epilogue_spec import FLOATS, EpilogueSpec, conv_epilogue
 from saccade.kernels.cpu.conv2d.microkernel import add, add_pairs, anchored, steps_of, zero_sums
@@ -68,23 +68,23 @@ class FewInputsConfig:
 
 
 @dataclass(frozen=True, slots=True)
-class _Sizes(RowBands):
+class _FewInputsSizes(RowBands):
     """Integer parameters, beside those of the epilogue."""
 
     blocks: Int
     pitch: Int
 
 
-class _Code:
+class _FewInputsCode:
     """Emits one convolution."""
 
-    def __init__(self, k: Kernel, config: FewInputsConfig) -> None:
+    def __init__(self, k: KernelBuilder, config: FewInputsConfig) -> None:
         self.k, self.c = k, config
         products = "bfloat16" if config.pairs else "float32"
         self.x, self.w = k.pointer("x", config.element), k.pointer("w", products)
         self.band = k.scratch("band", products)
         self.epilogue = Epilogue(k, config.epilogue)
-        self.s = k.sizes(_Sizes)
+        self.s = k.sizes(_FewInputsSizes)
         self.epilogue.declare_integers()
 
     def emit(self) -> None:
@@ -189,14 +189,14 @@ class _Code:
                         put(i)
 
 
-def _emit(k: Kernel, config: FewInputsConfig) -> None:
-    _Code(k, config).emit()
+def _emit(k: KernelBuilder, config: FewInputsConfig) -> None:
+    _FewInputsCode(k, config).emit()
 
 
 # Planning
 
 
-def _supports(call: Call) -> str | None:
+def _supports(call: CpuCall) -> str | None:
     op: Conv2d = call.op
     x, w = call.inputs[:2]
     if not call.constant[1]:
@@ -214,21 +214,21 @@ def _supports(call: Call) -> str | None:
     return conv_epilogue(call).refuse()
 
 
-def _pairs(call: Call) -> bool:
+def _pairs(call: CpuCall) -> bool:
     """Whether taps are summed in pairs of bfloat16."""
     op: Conv2d = call.op
     rounded = call.outputs[0].dtype is DType.BF16 and not call.exact
     return call.target.bf16 and rounded and op.dilation[1] == 1 and call.inputs[1].shape[3] > 1
 
 
-def _steps(call: Call) -> int:
+def _steps(call: CpuCall) -> int:
     """Multiply-adds of one sum."""
     _, channels, rows, columns = call.inputs[1].shape
     return channels * rows * steps_of(columns, _pairs(call))
 
 
 @dataclass(frozen=True, slots=True)
-class _Tile:
+class _TileChoice:
     """A tile and what it takes.
 
     Attributes:
@@ -245,14 +245,14 @@ class _Tile:
 
 def _shapes(vectors: int, target: Target) -> Iterator[tuple[int, int]]:
     """Pixels and vectors whose sums leave registers for an element and a vector of weights."""
-    room = target.registers - 3
+    free = target.registers - 3
     for nv in range(1, min(vectors, 4) + 1):
         if vectors % nv == 0 or nv == min(vectors, 4):
-            most = room // nv
+            most = free // nv
             yield from ((pixels, nv) for pixels in range(most, max(0, most // 2 - 1), -1))
 
 
-def _pitch(call: Call, spec: EpilogueSpec, pixels: int) -> int:
+def _pitch(call: CpuCall, spec: EpilogueSpec, pixels: int) -> int:
     """Elements of a row of a band: what whole tiles read, and the whole input row."""
     op: Conv2d = call.op
     (x, w), lanes = call.inputs[:2], call.target.lanes
@@ -261,15 +261,15 @@ def _pitch(call: Call, spec: EpilogueSpec, pixels: int) -> int:
     return -(-max(reach, op.padding[1] + x.shape[3]) // lanes) * lanes
 
 
-def _lines(call: Call, band: int) -> int:
+def _lines(call: CpuCall, band: int) -> int:
     """Input rows of a band of output rows."""
     op: Conv2d = call.op
     taps = call.inputs[1].shape[2]
     return (band - 1) * op.stride[0] + (taps - 1) * op.dilation[0] + 1
 
 
-def _band(call: Call, spec: EpilogueSpec, pixels: int) -> int:
-    """Output rows of a chunk: their input stays in the first cache, and every thread has chunks."""
+def _band(call: CpuCall, spec: EpilogueSpec, pixels: int) -> int:
+    """Output rows of a chunk: their input stays in the L1 cache, and every thread has chunks."""
     images, _, rows, _ = spec.shape
     row = 4 * _pitch(call, spec, pixels) * call.inputs[1].shape[1]
     fits = [band for band in (16, 8, 4, 2) if row * _lines(call, band) <= call.target.l1]
@@ -277,7 +277,7 @@ def _band(call: Call, spec: EpilogueSpec, pixels: int) -> int:
     return max(1, min(fits[0] if fits else 1, fair, rows))
 
 
-def _tiles(call: Call, spec: EpilogueSpec) -> list[_Tile]:
+def _tiles(call: CpuCall, spec: EpilogueSpec) -> list[_TileChoice]:
     """The tiles that can be used, the fastest first."""
     x, w = call.inputs[:2]
     images, _, rows, columns = spec.shape
@@ -299,17 +299,17 @@ def _tiles(call: Call, spec: EpilogueSpec) -> list[_Tile]:
         copied = w.shape[1] * _lines(call, band) / band * _pitch(call, spec, pixels)
         cycles += 3.0 * copied / call.target.lanes
         micros = images * rows * cycles / _CYCLES / call.threads
-        found.append(_Tile(pixels, nv, band, speed.step + micros + traffic))
+        found.append(_TileChoice(pixels, nv, band, speed.step + micros + traffic))
     return sorted(found, key=lambda tile: tile.micros)
 
 
-def _variants(call: Call) -> Iterator[Variant]:
+def _variants(call: CpuCall) -> Iterator[Variant]:
     spec = conv_epilogue(call)
     for tile in _tiles(call, spec):
         yield Variant(tile.micros, partial(_launch, call, spec, tile))
 
 
-def _launch(call: Call, spec: EpilogueSpec, tile: _Tile) -> tuple[Launch, ...]:
+def _launch(call: CpuCall, spec: EpilogueSpec, tile: _TileChoice) -> tuple[Launch, ...]:
     op, (x, w) = call.op, call.inputs[:2]
     images, _, rows, _ = spec.shape
     width, blocks = tile.vectors * call.target.lanes, -(-spec.vectors // tile.vectors)

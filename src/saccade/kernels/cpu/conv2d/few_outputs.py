@@ -1,6 +1,6 @@
-"""Convolution with few filters (8 or fewer) on the CPU: the last layer of what makes pictures.
+"""Convolution with few filters (8 or fewer) on the CPU: the last layer of what makes images.
 
-Vectors over *input* channels of a channels-last picture: every output pixel and filter has a
+Vectors over *input* channels of a channels-last image: every output pixel and filter has a
 vector of partial sums; when all taps are in, the vectors of 4 or 8 neighbouring pixels become one
 vector over pixels (a transposing horizontal sum), which the epilogue finishes and which is stored
 along the row. So a row-major result is written directly. Elements are float32 or bfloat16 in any
@@ -14,12 +14,12 @@ from dataclasses import dataclass
 from functools import partial
 
 from saccade.backends.cpu.codegen.expressions import emit_expr
-from saccade.backends.cpu.codegen.language import Kernel, Ptr, Var
+from saccade.backends.cpu.codegen.language import KernelBuilder, Ptr, Var
 from saccade.backends.cpu.codegen.values import Bool, Int, Mask, Vec
 from saccade.backends.cpu.target import Target
 from saccade.ir.expr import IDENTITY, parse
 from saccade.kernels.base import In, Launch, Operand, Out, Packed, Packing
-from saccade.kernels.cpu.base import Call, CpuKernel, one_way
+from saccade.kernels.cpu.base import CpuCall, CpuKernel, single_variant
 from saccade.kernels.cpu.conv2d.column_window import ColumnWindow
 from saccade.kernels.cpu.conv2d.epilogue_spec import FLOATS, EpilogueSpec, conv_epilogue
 from saccade.kernels.cpu.conv2d.few_outputs_sums import transpose_sums
@@ -67,7 +67,7 @@ class FewOutputsConfig:
 
 
 @dataclass(frozen=True, slots=True)
-class _Sizes(RowBands):
+class _FewOutputsSizes(RowBands):
     """Integer parameters, beside four strides for each operand and the result."""
 
     channels: Int
@@ -76,7 +76,7 @@ class _Sizes(RowBands):
 
 
 @dataclass(frozen=True, slots=True)
-class _Stored:
+class _StoredOperand:
     """An epilogue operand or the result: how pixels of a row lie, first element, strides."""
 
     along: str
@@ -89,32 +89,32 @@ class _Stored:
         return self.pointer + (sn * n + sc * c + sh * h + sw * w)
 
 
-def _emit(k: Kernel, config: FewOutputsConfig) -> None:
+def _emit(k: KernelBuilder, config: FewOutputsConfig) -> None:
     x = k.pointer("x", config.elements[0])
     w = k.pointer("w", "bfloat16" if config.pairs else "float32")
     names = [*(f"operand{i}" for i in range(len(config.along) - 1)), "y"]
     pointers = [k.pointer(*pair) for pair in zip(names, config.elements[1:], strict=True)]
-    s = k.sizes(_Sizes)
+    s = k.sizes(_FewOutputsSizes)
     stored = [
-        _Stored(along, pointer, k.array(f"{pointer.name}_strides", 4))
+        _StoredOperand(along, pointer, k.array(f"{pointer.name}_strides", 4))
         for along, pointer in zip(config.along, pointers, strict=True)
     ]
     with s.chunks(k) as band:
         groups = (s.filters + config.group - 1) // config.group
         with k.range(band.low, s.end(k, band)) as p, k.range(0, groups) as group:
-            _Code(k, config, s, x, w, stored).row(band.image, p, group)
+            _FewOutputsCode(k, config, s, x, w, stored).row(band.image, p, group)
 
 
 @dataclass(frozen=True, slots=True)
-class _Code:
+class _FewOutputsCode:
     """Emits one row of a group of filters."""
 
-    k: Kernel
+    k: KernelBuilder
     c: FewOutputsConfig
-    s: _Sizes
+    s: _FewOutputsSizes
     x: Ptr
     w: Ptr
-    stored: list[_Stored]
+    stored: list[_StoredOperand]
 
     @property
     def width(self) -> int:
@@ -203,7 +203,7 @@ class _Code:
                 value = emit_expr(k, parse(self.c.expr), values, stored=place.element)
                 self.put(result, place, value, q, mask)
 
-    def load(self, operand: _Stored, place: Ptr, q: Int, mask: Mask | None) -> Vec:
+    def load(self, operand: _StoredOperand, place: Ptr, q: Int, mask: Mask | None) -> Vec:
         """An operand at the pixels of a vector."""
         k, pixels = self.k, self.c.pixels
         if operand.along == "repeat":
@@ -217,7 +217,9 @@ class _Code:
             value = k.insert(value, place.load(operand.strides[3] * step), i)
         return value
 
-    def put(self, result: _Stored, place: Ptr, value: Vec, q: Int, mask: Mask | None) -> None:
+    def put(
+        self, result: _StoredOperand, place: Ptr, value: Vec, q: Int, mask: Mask | None
+    ) -> None:
         """Store a vector of pixels."""
         if result.along == "unit":
             place.store(value, 0, mask)
@@ -230,7 +232,7 @@ class _Code:
 # Planning
 
 
-def _supports(call: Call) -> str | None:
+def _supports(call: CpuCall) -> str | None:
     op: Conv2d = call.op
     x, w = call.inputs[:2]
     if w.shape[0] > MOST_FILTERS or w.shape[1] < LEAST_CHANNELS:
@@ -265,7 +267,7 @@ def _along(stride: int) -> str:
     return {0: "repeat", 1: "unit"}.get(stride, "strided")
 
 
-def _lanes(call: Call, pixels: int) -> int:
+def _lanes(call: CpuCall, pixels: int) -> int:
     """The narrowest vector that holds all channels, or the widest there is."""
     steps, lanes = steps_of(call.inputs[1].shape[1], in_pairs(call)), call.target.lanes
     while lanes // 2 >= max(steps, pixels):
@@ -273,7 +275,7 @@ def _lanes(call: Call, pixels: int) -> int:
     return lanes
 
 
-def _config(call: Call, spec: EpilogueSpec) -> FewOutputsConfig:
+def _config(call: CpuCall, spec: EpilogueSpec) -> FewOutputsConfig:
     op, w, pairs = call.op, call.inputs[1], in_pairs(call)
     group, pixels = _tile(w.shape[0], call.target)
     lanes = _lanes(call, pixels)
@@ -300,7 +302,7 @@ def _band(spec: EpilogueSpec, threads: int) -> int:
     return max(1, -(-rows // bands))
 
 
-def _launch(call: Call) -> tuple[Launch, ...]:
+def _launch(call: CpuCall) -> tuple[Launch, ...]:
     spec, op, (x, w) = conv_epilogue(call), call.op, call.inputs[:2]
     config, band = _config(call, spec), _band(spec, call.threads)
     width = config.lanes * (2 if config.pairs else 1)
@@ -325,7 +327,7 @@ def _launch(call: Call) -> tuple[Launch, ...]:
     return (Launch(config, operands, integers, n * -(-rows // band)),)
 
 
-def _cost(call: Call) -> float:
+def _cost(call: CpuCall) -> float:
     spec, (x, w), speed = conv_epilogue(call), call.inputs[:2], machine(call.target)
     n, filters, rows, columns = spec.shape
     config = _config(call, spec)
@@ -343,5 +345,10 @@ def _cost(call: Call) -> float:
 
 
 CONV2D_FEW_OUTPUTS = CpuKernel(
-    "conv2d.few_outputs", (Conv2d,), FewOutputsConfig, _supports, one_way(_launch, _cost), _emit
+    "conv2d.few_outputs",
+    (Conv2d,),
+    FewOutputsConfig,
+    _supports,
+    single_variant(_launch, _cost),
+    _emit,
 )

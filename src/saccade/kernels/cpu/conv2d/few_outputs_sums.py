@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from saccade.backends.cpu.codegen.language import Kernel
+    from saccade.backends.cpu.codegen.language import KernelBuilder
     from saccade.backends.cpu.codegen.values import Vec
 
 __all__ = ["transpose_sums"]
@@ -14,7 +14,7 @@ __all__ = ["transpose_sums"]
 QUAD = 4  # lanes of 128 bits, within which shuffles are cheap
 
 
-def transpose_sums(k: Kernel, vectors: Sequence[Vec]) -> Vec:
+def transpose_sums(k: KernelBuilder, vectors: Sequence[Vec]) -> Vec:
     """`[Σ vectors[0], Σ vectors[1], …]`.
 
     Args:
@@ -39,7 +39,7 @@ def transpose_sums(k: Kernel, vectors: Sequence[Vec]) -> Vec:
     return total
 
 
-def _quad(k: Kernel, v: Sequence[Vec]) -> Vec:
+def _quad(k: KernelBuilder, v: Sequence[Vec]) -> Vec:
     """Sums of four vectors: every 128 bits hold one part of each of the four sums."""
     lanes = v[0].lanes
     first, second = _interleave(k, v[0], v[1]), _interleave(k, v[2], v[3])
@@ -54,7 +54,7 @@ def _quad(k: Kernel, v: Sequence[Vec]) -> Vec:
     return k.shuffle(first, second, order(0)) + k.shuffle(first, second, order(2))
 
 
-def _interleave(k: Kernel, a: Vec, b: Vec) -> Vec:
+def _interleave(k: KernelBuilder, a: Vec, b: Vec) -> Vec:
     """Within 128 bits: [a0+a2, b0+b2, a1+a3, b1+b3]."""
     lanes = a.lanes
 
@@ -65,7 +65,7 @@ def _interleave(k: Kernel, a: Vec, b: Vec) -> Vec:
     return k.shuffle(a, b, order(0)) + k.shuffle(a, b, order(2))
 
 
-def _fold(k: Kernel, a: Vec, b: Vec | None, parts: int) -> Vec:
+def _fold(k: KernelBuilder, a: Vec, b: Vec | None, parts: int) -> Vec:
     """Halve the parts: the first half of each group of 128-bit parts plus the second."""
     lanes, half = a.lanes, parts // 2
     groups = lanes // (parts * QUAD)

@@ -1,8 +1,8 @@
-"""Convolutions whose taps are as far apart as the picture is large: transforms of short lattices.
+"""Convolutions whose taps are as far apart as the image is large: transforms of short lattices.
 
-With taps `d` apart and as much padding, every d-th row and column of a picture is one of its own
+With taps `d` apart and as much padding, every d-th row and column of an image is one of its own
 (a lattice) between zeros. Where lattices have at most three pixels along each axis, an axis takes
-1, 3 or 4 products (`lattice_points`) where its valid taps are 1, 4 or 7. Pictures of at most 3x3
+1, 3 or 4 products (`lattice_points`) where its valid taps are 1, 4 or 7. Images of at most 3x3
 pixels are their own lattices.
 
 Three phases over shared buffers: lattices to V, [frequency][block of channels][lattice][channel];
@@ -10,7 +10,7 @@ for every frequency V times the transformed weights into M, [panel][frequency][l
 to pixels. Layouts as for Winograd's algorithm: x and the result channels-last with any pitch, the
 result also through DepthToSpace or a channel interleave; float32 or bfloat16 in any mix, transforms
 and products in float32. Refused: everything but 3x3 with stride 1, one group and as much padding as
-dilation; longer lattices; prologues; row-major pictures; `exact`.
+dilation; longer lattices; prologues; row-major images; `exact`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from functools import partial
 from itertools import product
 
 from saccade.kernels.base import In, Launch, Packed, Packing, Scratch, Temp, Variant
-from saccade.kernels.cpu.base import Call, CpuKernel
+from saccade.kernels.cpu.base import CpuCall, CpuKernel
 from saccade.kernels.cpu.conv2d.epilogue_spec import EpilogueSpec, conv_epilogue
 from saccade.kernels.cpu.conv2d.lattice_code import LatticeConfig, emit_lattices
 from saccade.kernels.cpu.conv2d.lattice_forms import LONG, frequency_rows, lengths, long_of
@@ -45,7 +45,7 @@ _INPUT_CYCLES, _OUTPUT_CYCLES = 36.0, 48.0
 _OVERLAP = 0.2  # share of the shorter of arithmetic and streaming that adds to the longer
 
 
-def _supports(call: Call) -> str | None:
+def _supports(call: CpuCall) -> str | None:
     op, x = call.op, call.inputs[0]
     reason = refuse_transforms(call)
     if reason is not None:
@@ -67,7 +67,7 @@ class _Problem:
         axes: `lengths` down and along.
         rows: Rows of every frequency.
         tiles: Lattices of all images.
-        channels: Of the picture.
+        channels: Of the image.
         nv: Vectors of filters in a panel.
         panels, vectors: Panels, and vectors of filters.
         lanes: Width of a vector.
@@ -111,7 +111,7 @@ class _Problem:
         return down, along
 
 
-def _problem(call: Call, spec: EpilogueSpec, nv: int) -> _Problem:
+def _problem(call: CpuCall, spec: EpilogueSpec, nv: int) -> _Problem:
     images, channels, *size = call.inputs[0].shape
     down, along = (lengths(n, d) for n, d in zip(size, call.op.dilation, strict=True))
     tiles = images
@@ -124,7 +124,7 @@ def _problem(call: Call, spec: EpilogueSpec, nv: int) -> _Problem:
     )
 
 
-def _micros(call: Call, p: _Problem) -> float:
+def _micros(call: CpuCall, p: _Problem) -> float:
     """Estimated microseconds."""
     speed = machine(call.target)
     most = phased_heights(p.nv, call.target)[0]
@@ -145,7 +145,7 @@ def _micros(call: Call, p: _Problem) -> float:
     return 3 * speed.step + longer + _OVERLAP * shorter + handed
 
 
-def _variants(call: Call) -> Iterator[Variant]:
+def _variants(call: CpuCall) -> Iterator[Variant]:
     spec = conv_epilogue(call)
     found = []
     for nv in range(1, panel_vectors(spec.vectors, call.target) + 1):
@@ -154,7 +154,7 @@ def _variants(call: Call) -> Iterator[Variant]:
     yield from sorted(found, key=lambda variant: variant.micros)
 
 
-def _integers(call: Call, p: _Problem, blocks: int) -> dict[str, int]:
+def _integers(call: CpuCall, p: _Problem, blocks: int) -> dict[str, int]:
     """The values of `lattice_code.Sizes`."""
     x, op = call.inputs[0], call.op
     rows, columns = (dict(axis) for axis in p.axes)
@@ -185,7 +185,7 @@ def _integers(call: Call, p: _Problem, blocks: int) -> dict[str, int]:
 
 
 def _configs(
-    call: Call, spec: EpilogueSpec, nv: int, long: tuple[int, int]
+    call: CpuCall, spec: EpilogueSpec, nv: int, long: tuple[int, int]
 ) -> tuple[LatticeConfig, LatticeConfig, LatticeConfig]:
     """Of the phases."""
     return (
@@ -195,7 +195,7 @@ def _configs(
     )
 
 
-def launch_as(call: Call, spec: EpilogueSpec, nv: int) -> tuple[Launch, ...]:
+def launch_as(call: CpuCall, spec: EpilogueSpec, nv: int) -> tuple[Launch, ...]:
     """The phases of a call with panels of nv vectors."""
     p = _problem(call, spec, nv)
     panel = nv * p.lanes
@@ -213,7 +213,7 @@ def launch_as(call: Call, spec: EpilogueSpec, nv: int) -> tuple[Launch, ...]:
     )
 
 
-def _spares(call: Call) -> tuple[LatticeConfig, ...]:
+def _generic_configs(call: CpuCall) -> tuple[LatticeConfig, ...]:
     """For lattices of every length, in panels of the width that is the fastest one here."""
     spec = conv_epilogue(call)
     nv = next(_variants(call)).launches[1].config.nv
@@ -229,5 +229,5 @@ CONV2D_LATTICE = CpuKernel(
     variants=_variants,
     emit=emit_lattices,
     effort=lambda config: 2.0 if config.stage == "products" else 1.0,
-    spares=_spares,
+    generic_configs=_generic_configs,
 )

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from saccade.backends.cpu.codegen.language import Kernel, Ptr
+from saccade.backends.cpu.codegen.language import KernelBuilder, Ptr
 from saccade.backends.cpu.codegen.values import Int, Mask, Vec
 from saccade.kernels.cpu.conv2d.epilogue import Epilogue
-from saccade.kernels.cpu.conv2d.lattice_forms import Axis, Form, Lattices
+from saccade.kernels.cpu.conv2d.lattice_forms import Form, LatticeAxis, Lattices
 from saccade.kernels.cpu.conv2d.lattice_points import forward, inverse, points_of
 from saccade.kernels.cpu.conv2d.winograd_gemm import Shape, emit_rows
 
-__all__ = ["LatticeConfig", "Sizes", "emit_lattices"]
+__all__ = ["LatticeConfig", "LatticeSizes", "emit_lattices"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,7 @@ class LatticeConfig:
         heights: Numbers of rows whose sums stay in registers, the largest first (of products).
         nv: Vectors of filters in a panel.
         ahead: How many vectors of weights ahead of use are asked for.
-        x: Element type of the picture.
+        x: Element type of the image.
         epilogue: `EpilogueSpec.code`, () where a stage stores no result.
     """
 
@@ -40,7 +40,7 @@ class LatticeConfig:
 
 
 @dataclass(frozen=True, slots=True)
-class Sizes:
+class LatticeSizes:
     """Integer parameters; all stages declare all of them.
 
     Attributes:
@@ -54,7 +54,7 @@ class Sizes:
         v_block: Elements of V from one vector of channels to the next.
         v_step, m_step: Elements of V and M from frequency to frequency.
         panels, vectors: Panels, and vectors of filters.
-        x_n, x_h, x_w: Elements between images, rows and columns of the picture.
+        x_n, x_h, x_w: Elements between images, rows and columns of the image.
     """
 
     blocks: Int
@@ -81,20 +81,20 @@ class Sizes:
 
 
 @dataclass(frozen=True, slots=True)
-class _Code:
+class _LatticeCode:
     """Emits the stages of one config."""
 
-    k: Kernel
+    k: KernelBuilder
     c: LatticeConfig
-    s: Sizes
+    s: LatticeSizes
 
     @property
     def lattices(self) -> Lattices:
         s, c = self.s, self.c
-        down = Axis(
+        down = LatticeAxis(
             c.rows, (s.long_rows, s.short_rows), (s.row_points, s.short_row_points), s.row_step
         )
-        along = Axis(
+        along = LatticeAxis(
             c.columns, (s.long_columns, s.short_columns), (s.column_points, s.short_column_points),
             s.column_step,
         )  # fmt: skip
@@ -174,24 +174,24 @@ class _Code:
         return [value for row in rows for value in inverse(k, c, along, row)]
 
 
-def emit_lattices(k: Kernel, config: LatticeConfig) -> None:
+def emit_lattices(k: KernelBuilder, config: LatticeConfig) -> None:
     """Emit one phase."""
     {"input": _emit_input, "products": _emit_products, "output": _emit_output}[config.stage](
         k, config
     )
 
 
-def _emit_input(k: Kernel, config: LatticeConfig) -> None:
+def _emit_input(k: KernelBuilder, config: LatticeConfig) -> None:
     x, v = k.pointer("x", config.x), k.pointer("v")
-    code = _Code(k, config, k.sizes(Sizes))
+    code = _LatticeCode(k, config, k.sizes(LatticeSizes))
     with k.chunks(code.s.blocks) as chunk:
         for form in code.lattices.forms:
             code.forward(x, v, form, code.share(form, chunk))
 
 
-def _emit_products(k: Kernel, config: LatticeConfig) -> None:
+def _emit_products(k: KernelBuilder, config: LatticeConfig) -> None:
     v, u, m = k.pointer("v"), k.pointer("u"), k.pointer("m")
-    code = _Code(k, config, k.sizes(Sizes))
+    code = _LatticeCode(k, config, k.sizes(LatticeSizes))
     s, squares = code.s, code.squares
     with k.chunks(s.panels * squares) as chunk:
         f = chunk // s.panels
@@ -200,10 +200,10 @@ def _emit_products(k: Kernel, config: LatticeConfig) -> None:
         code.products(v + f * s.v_step, weights, m + (panel * squares + f) * s.m_step, f)
 
 
-def _emit_output(k: Kernel, config: LatticeConfig) -> None:
+def _emit_output(k: KernelBuilder, config: LatticeConfig) -> None:
     m, stage = k.pointer("m"), k.scratch("stage_tile")
     epilogue = Epilogue(k, config.epilogue)
-    code = _Code(k, config, k.sizes(Sizes))
+    code = _LatticeCode(k, config, k.sizes(LatticeSizes))
     epilogue.declare_integers()
     s, squares = code.s, code.squares
     with k.chunks(s.blocks * s.panels) as chunk:

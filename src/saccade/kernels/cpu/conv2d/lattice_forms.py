@@ -20,10 +20,10 @@ from typing import TYPE_CHECKING
 from saccade.kernels.cpu.conv2d.lattice_points import POINTS, points_of
 
 if TYPE_CHECKING:
-    from saccade.backends.cpu.codegen.language import Kernel
+    from saccade.backends.cpu.codegen.language import KernelBuilder
     from saccade.backends.cpu.codegen.values import Int
 
-__all__ = ["LONG", "Axis", "Form", "Lattices", "frequency_rows", "lengths", "long_of"]
+__all__ = ["LONG", "Form", "LatticeAxis", "Lattices", "frequency_rows", "lengths", "long_of"]
 
 _ORDER = ((0, 1), (0, 0), (1, 0), (1, 1))
 LONG = (2, 3)
@@ -82,7 +82,7 @@ def frequency_rows(
 
 
 @dataclass(frozen=True, slots=True)
-class Axis:
+class LatticeAxis:
     """One axis while the code runs.
 
     Attributes:
@@ -108,7 +108,7 @@ class Lattices:
     """
 
     images: Int
-    axes: tuple[Axis, Axis]
+    axes: tuple[LatticeAxis, LatticeAxis]
 
     @property
     def forms(self) -> list[Form]:
@@ -126,7 +126,7 @@ class Lattices:
         down, along = self._counts(form)
         return self.images * down * along
 
-    def first(self, k: Kernel, form: Form) -> Int:
+    def first(self, k: KernelBuilder, form: Form) -> Int:
         """The first row of a form."""
         row = k.int(0)
         for other in self.forms[: self.forms.index(form)]:
@@ -145,7 +145,7 @@ class Lattices:
             column = column + self.axes[1].counts[0]
         return image, row, column
 
-    def rows_with(self, k: Kernel, down: Int, along: Int) -> tuple[Int, Int]:
+    def rows_with(self, k: KernelBuilder, down: Int, along: Int) -> tuple[Int, Int]:
         """The first row that has frequency (down, along), and how many."""
         first, count = k.int(0), k.int(0)
         for form in self.forms:

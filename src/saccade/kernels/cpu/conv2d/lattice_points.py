@@ -26,7 +26,7 @@ import numpy as np
 from saccade.ir import Array
 
 if TYPE_CHECKING:
-    from saccade.backends.cpu.codegen.language import Kernel
+    from saccade.backends.cpu.codegen.language import KernelBuilder
     from saccade.backends.cpu.codegen.values import Vec
 
 __all__ = ["LONGEST", "POINTS", "forward", "inverse", "points_of", "weight_matrix"]
@@ -56,7 +56,7 @@ def points_of(base: int, n: int) -> int:
     return POINTS[base] if base == LONGEST else POINTS[n]
 
 
-def forward(k: Kernel, base: int, x: Sequence[Vec]) -> list[Vec]:
+def forward(k: KernelBuilder, base: int, x: Sequence[Vec]) -> list[Vec]:
     """What the transformed weights are multiplied by, from the pixels of a row."""
     if base < LONGEST:
         return [x[0]] if len(x) == 1 else [x[0] + x[1], x[1], x[0]]
@@ -65,7 +65,7 @@ def forward(k: Kernel, base: int, x: Sequence[Vec]) -> list[Vec]:
     return [k.fma(x[1], x[1].like(factor), end) for end, factor in pairs]
 
 
-def inverse(k: Kernel, base: int, n: int, m: Sequence[Vec]) -> list[Vec]:
+def inverse(k: KernelBuilder, base: int, n: int, m: Sequence[Vec]) -> list[Vec]:
     """The n results of a row from its products."""
     if base < LONGEST:
         return [m[0]] if n == 1 else [m[0] + m[1], m[0] + m[2]]

@@ -17,10 +17,10 @@ from functools import lru_cache
 
 from llvmlite import ir
 
-from saccade.backends.cpu.codegen.language import Kernel, Ptr, Var
+from saccade.backends.cpu.codegen.language import KernelBuilder, Ptr, Var
 from saccade.backends.cpu.codegen.values import Int, IntLike, Mask, Vec
 from saccade.ir import DType
-from saccade.kernels.cpu.base import Call
+from saccade.kernels.cpu.base import CpuCall
 
 __all__ = [
     "FEW",
@@ -43,7 +43,7 @@ FEW = 4
 """Elements that are summed without a loop."""
 
 
-def in_pairs(call: Call) -> bool:
+def in_pairs(call: CpuCall) -> bool:
     """Whether products of the first two operands are summed in pairs of bfloat16.
 
     The second is rounded where it is packed if it is a float32 constant.
@@ -88,18 +88,18 @@ def _reduction(count: int, pairs: bool) -> Reduction:
     return Reduction(4, "tail" if steps % 4 else "whole", pairs, odd)
 
 
-def vector_lanes(k: Kernel, vectors: int, half: bool = False) -> list[int]:
+def vector_lanes(k: KernelBuilder, vectors: int, half: bool = False) -> list[int]:
     """Lanes of each vector of a tile's row, the last of which may have half of them."""
     return [k.lanes] * (vectors - half) + [k.lanes // 2] * half
 
 
-def zero_sums(k: Kernel, rows: int, vectors: int, half: bool = False) -> Sums:
+def zero_sums(k: KernelBuilder, rows: int, vectors: int, half: bool = False) -> Sums:
     """Fresh sums: `rows` times `vectors` vectors, the last one half as wide if `half`."""
     lanes = vector_lanes(k, vectors, half)
     return [[k.var(k.zero(count)) for count in lanes] for _ in range(rows)]
 
 
-def anchored(k: Kernel, p: Ptr) -> Ptr:
+def anchored(k: KernelBuilder, p: Ptr) -> Ptr:
     """The same position with its offset folded into the base, so that loops carry one pointer."""
     if k.checked:
         return p
@@ -107,7 +107,7 @@ def anchored(k: Kernel, p: Ptr) -> Ptr:
 
 
 def accumulate(
-    k: Kernel,
+    k: KernelBuilder,
     sums: Sums,
     rows: Sequence[Ptr],
     weights: Ptr,
@@ -178,7 +178,7 @@ def accumulate(
 
 
 def _vectors(
-    k: Kernel, panel: Ptr, masks: Sequence[Mask | None], lanes: Sequence[int], pairs: bool
+    k: KernelBuilder, panel: Ptr, masks: Sequence[Mask | None], lanes: Sequence[int], pairs: bool
 ) -> list[Vec]:
     each = list(enumerate(zip(masks, lanes, strict=True)))
     if pairs:
@@ -186,7 +186,7 @@ def _vectors(
     return [panel.vec(j * k.lanes, mask, count) for j, (mask, count) in each]
 
 
-def _pair(k: Kernel, row: Ptr, c: IntLike, distance: IntLike) -> Vec:
+def _pair(k: KernelBuilder, row: Ptr, c: IntLike, distance: IntLike) -> Vec:
     """Elements c and c + 1 of a pixel in every lane."""
     if isinstance(distance, int) and distance == 1:
         return k.broadcast(row.pair(c))
@@ -194,14 +194,14 @@ def _pair(k: Kernel, row: Ptr, c: IntLike, distance: IntLike) -> Vec:
     return k.broadcast(k.join_pair(low, high))
 
 
-def add(k: Kernel, sums: list[Var], element: Vec, vectors: list[Vec]) -> None:
+def add(k: KernelBuilder, sums: list[Var], element: Vec, vectors: list[Vec]) -> None:
     """A row of the tile plus an element, in every lane, times vectors of weights."""
     for total, vector in zip(sums, vectors, strict=True):
         total.set(k.fma(_lower(k, element, vector.lanes), vector, total.get()))
     fence(k)
 
 
-def add_pairs(k: Kernel, sums: list[Var], pair: Vec, vectors: list[Vec]) -> None:
+def add_pairs(k: KernelBuilder, sums: list[Var], pair: Vec, vectors: list[Vec]) -> None:
     """A row of the tile plus a pair, in every lane, times vectors of pairs of weights."""
     # The last operand can be read from memory: weights, or a pair that nobody else asks for.
     for total, vector in zip(sums, vectors, strict=True):
@@ -211,12 +211,12 @@ def add_pairs(k: Kernel, sums: list[Var], pair: Vec, vectors: list[Vec]) -> None
     fence(k)
 
 
-def _lower(k: Kernel, value: Vec, lanes: int) -> Vec:
+def _lower(k: KernelBuilder, value: Vec, lanes: int) -> Vec:
     """The first lanes of a register, which are one by themselves."""
     return value if value.lanes == lanes else k.shuffle(value, value, range(lanes))
 
 
-def fence(k: Kernel) -> None:
+def fence(k: KernelBuilder) -> None:
     """Keep loads on their side: elements hoisted from later rows would push sums out."""
     nothing = ir.FunctionType(ir.VoidType(), [])
     k.b.asm(nothing, "", "~{memory}", [], side_effect=True)

@@ -31,7 +31,7 @@ __all__ = [
 
 
 def zeros(count: int) -> Array:
-    """`count` float32 zeros: what taps outside the picture read."""
+    """`count` float32 zeros: what taps outside the image read."""
     return np.zeros(count, np.float32)
 
 

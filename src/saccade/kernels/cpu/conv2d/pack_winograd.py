@@ -12,7 +12,7 @@ import numpy as np
 
 from saccade.ir import Array
 from saccade.kernels.cpu.conv2d.channel_order import channel_order
-from saccade.kernels.cpu.conv2d.winograd_points import Tile, weight_matrix
+from saccade.kernels.cpu.conv2d.winograd_points import WinogradTile, weight_matrix
 from saccade.kernels.cpu.pack.panels_config import Panels, Spectra, row_panels
 
 __all__ = [
@@ -26,7 +26,7 @@ __all__ = [
 
 def packed_bytes(panels: int, channels: int, m: int, panel: int, stride: int) -> int:
     """Size of `pack_winograd`'s result."""
-    return 4 * panels * Tile(m, m, stride).weights ** 2 * channels * panel
+    return 4 * panels * WinogradTile(m, m, stride).weights ** 2 * channels * panel
 
 
 def pack_winograd(
@@ -49,7 +49,8 @@ def pack_winograd(
         stride: Of the convolution.
 
     Returns:
-        float32: [⌈K / panel⌉, `Tile.weights`², C, panel], or with the first two axes swapped. The
+        float32: [⌈K / panel⌉, `WinogradTile.weights`², C, panel], or with the first two axes
+            swapped. The
         products of each sum are rounded in float32 (a relative error of about 1e-7, a tenth of
         what the convolution adds).
     """

@@ -6,13 +6,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from saccade.backends.cpu.codegen.language import Kernel
+from saccade.backends.cpu.codegen.language import KernelBuilder
 from saccade.backends.cpu.codegen.values import Int, IntLike
 from saccade.kernels.base import View
 from saccade.kernels.cpu.conv2d.column_window import valid_taps
 from saccade.opdefs import Conv2d
 
-__all__ = ["Band", "RowBands", "Windows", "band_integers", "window_integers"]
+__all__ = ["Band", "RowBands", "WindowSizes", "band_integers", "window_integers"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,12 +25,12 @@ class Band:
 
 
 @dataclass(frozen=True, slots=True)
-class Windows:
+class WindowSizes:
     """Integer parameters; a kernel derives its sizes from these and adds its own.
 
     Attributes:
         images, rows, columns: Extents of the result.
-        height, width: Extents of the picture.
+        height, width: Extents of the image.
         x_n, x_c, x_h, x_w: Elements between its images, channels, rows, columns.
         top, left: Padding.
         taps, stride, dilation: Of the convolution, from row to row. Along the row they are part of
@@ -52,14 +52,14 @@ class Windows:
     stride: Int
     dilation: Int
 
-    def window(self, k: Kernel, row: Int) -> tuple[Int, tuple[Int, Int]]:
-        """First row of the picture under a row's windows, and the taps that fall on the picture."""
+    def window(self, k: KernelBuilder, row: Int) -> tuple[Int, tuple[Int, Int]]:
+        """First row of the image under a row's windows, and the taps that fall on the image."""
         h = row * self.stride - self.top
         return h, valid_taps(k, h, self.height, self.taps, self.dilation)
 
 
 @dataclass(frozen=True, slots=True)
-class RowBands(Windows):
+class RowBands(WindowSizes):
     """The same where chunks are bands of rows of the result.
 
     Attributes:
@@ -69,7 +69,7 @@ class RowBands(Windows):
     band: Int
 
     @contextmanager
-    def chunks(self, k: Kernel, parts: IntLike = 1) -> Iterator[Band]:
+    def chunks(self, k: KernelBuilder, parts: IntLike = 1) -> Iterator[Band]:
         """Claim chunks: every band of every image in so many parts, neighbours of each other."""
         bands = (self.rows + self.band - 1) // self.band
         with k.chunks(self.images * bands * parts) as chunk:
@@ -77,17 +77,17 @@ class RowBands(Windows):
             image = above // bands
             yield Band(image, (above - image * bands) * self.band, chunk - above * parts)
 
-    def end(self, k: Kernel, band: Band) -> Int:
+    def end(self, k: KernelBuilder, band: Band) -> Int:
         """One past the last row of a band."""
         return k.minimum_int(band.low + self.band, self.rows)
 
 
 def window_integers(conv: Conv2d, x: View, taps: int, result: tuple[int, ...]) -> dict[str, int]:
-    """The values of `Windows`.
+    """The values of `WindowSizes`.
 
     Args:
         conv: The convolution.
-        x: Its picture.
+        x: Its image.
         taps: Rows of a window.
         result: Shape of its sums.
     """
@@ -113,7 +113,7 @@ def window_integers(conv: Conv2d, x: View, taps: int, result: tuple[int, ...]) -
 def band_integers(
     conv: Conv2d, x: View, taps: int, result: tuple[int, ...], band: int
 ) -> dict[str, int]:
-    """The values of `RowBands`: those of `Windows`, and the rows of a chunk."""
+    """The values of `RowBands`: those of `WindowSizes`, and the rows of a chunk."""
     found = window_integers(conv, x, taps, result)
     found["band"] = band
     return found

@@ -1,7 +1,7 @@
 """A row of output pixels cut into groups that are computed together, borders known ahead.
 
 Each column that a group reads is loaded once and serves every tap that falls on it. Which columns
-lie outside the picture is known for every group when its code is written: nothing is tested and
+lie outside the image is known for every group when its code is written: nothing is tested and
 taps in the padding cost nothing. Groups near the borders are written out; those between them are
 alike and share one loop.
 
@@ -19,7 +19,7 @@ __all__ = ["Group", "RowGroups", "Side", "any_cut", "cut_row"]
 Side = tuple[tuple[int, int, int], ...]
 """Groups as plain numbers: pixels, columns before and after."""
 
-_REACH = 64  # pixels with taps outside the picture that are written out at most
+_REACH = 64  # pixels with taps outside the image that are written out at most
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class Group:
     Attributes:
         pixels: How many.
         before, after: How many of the columns under their windows lie left and right of the
-            picture.
+            image.
     """
 
     pixels: int
@@ -37,7 +37,7 @@ class Group:
     after: int = 0
 
     def products(self, taps: int, stride: int, dilation: int) -> dict[int, list[tuple[int, int]]]:
-        """For each column inside the picture, counted from the first window's: (pixel, tap)."""
+        """For each column inside the image, counted from the first window's: (pixel, tap)."""
         span = (self.pixels - 1) * stride + (taps - 1) * dilation + 1
         found: dict[int, list[tuple[int, int]]] = {}
         for pixel in range(self.pixels):
@@ -99,7 +99,7 @@ def cut_row(
 
     Args:
         columns: Output pixels of a row.
-        width: Columns of the picture.
+        width: Columns of the image.
         taps: Of the convolution, along the row.
         stride: Of the windows.
         left: Columns of padding.
@@ -107,7 +107,7 @@ def cut_row(
         largest: Pixels that fit the registers.
 
     Returns:
-        None where too many windows leave the picture to write them out.
+        None where too many windows leave the image to write them out.
     """
     reach = (taps - 1) * dilation
     clipped_left = min(columns, -(-left // stride))

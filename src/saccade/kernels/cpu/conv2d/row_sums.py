@@ -1,31 +1,31 @@
 """Sums of a convolution's rows, taken where the rows are made, before they leave the registers.
 
 A row is summed by whoever computes it, pixel by pixel in order, so sums do not depend on how the
-picture is cut into chunks.
+image is cut into chunks.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from saccade.backends.cpu.codegen.language import Kernel, Var
+from saccade.backends.cpu.codegen.language import KernelBuilder, Var
 from saccade.backends.cpu.codegen.values import Int
 from saccade.backends.cpu.fusions import RowSums
 from saccade.kernels.base import Operand, Out, per_call
-from saccade.kernels.cpu.base import Call
-from saccade.kernels.cpu.conv2d.epilogue import Place
+from saccade.kernels.cpu.base import CpuCall
+from saccade.kernels.cpu.conv2d.epilogue import VectorPlace
 from saccade.kernels.cpu.conv2d.epilogue_spec import FLOATS
 
 __all__ = ["RowTotals", "SumsSpec", "conv_call"]
 
 
-def conv_call(call: Call) -> Call:
+def conv_call(call: CpuCall) -> CpuCall:
     """The convolution alone, without the sums of its rows."""
     return _alone(call) if isinstance(call.op, RowSums) else call
 
 
 @per_call
-def _alone(call: Call) -> Call:
+def _alone(call: CpuCall) -> CpuCall:
     return replace(call, op=call.op.conv, outputs=call.outputs[:1])
 
 
@@ -36,7 +36,7 @@ class SumsSpec:
         call: Of the convolution or of `RowSums`.
     """
 
-    def __init__(self, call: Call) -> None:
+    def __init__(self, call: CpuCall) -> None:
         self._view = call.outputs[1] if isinstance(call.op, RowSums) else None
 
     def refuse(self) -> str | None:
@@ -70,7 +70,7 @@ class RowTotals:
         code: `SumsSpec.code`.
     """
 
-    def __init__(self, k: Kernel, code: str) -> None:
+    def __init__(self, k: KernelBuilder, code: str) -> None:
         self.k = k
         self._out = k.pointer("sums", code) if code else None
 
@@ -83,7 +83,7 @@ class RowTotals:
         """The sum of a row, so far of none of its pixels."""
         return None if self._out is None else self.k.var(self.k.zero())
 
-    def end(self, total: Var | None, image: Int, row: Int, place: Place) -> None:
+    def end(self, total: Var | None, image: Int, row: Int, place: VectorPlace) -> None:
         """Store the sum of a row for one vector of channels."""
         if total is not None:
             assert self._out is not None

@@ -8,8 +8,8 @@ z that its pixels lie in into the thread's scratch, one vector of channels after
 the products over its pixels; where chunks share a row, each computes it. All channels of a pixel
 are in one chunk: nothing else is computed twice, and the weights are read once for every chunk.
 z is kept in bfloat16 where the model stores it so and the target has products of pairs.
-Refused: pictures that are not channels-last, more than one filter for a channel, prologues, weights
-that are not constant, windows that leave the picture for more than a few dozen columns.
+Refused: feature maps that are not channels-last, more than one filter for a channel, prologues,
+weights that are not constant, windows that leave the feature map for more than a few dozen columns.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from saccade.backends.cpu.fusions import SeparableConv2d
 from saccade.ir import DType
 from saccade.ir.expr import IDENTITY
 from saccade.kernels.base import In, Launch, Packed, Packing, Scratch, Variant, View, per_call
-from saccade.kernels.cpu.base import Call, CpuKernel
+from saccade.kernels.cpu.base import CpuCall, CpuKernel
 from saccade.kernels.cpu.conv2d.depthwise_code import any_groups, groups_of, row_micros
-from saccade.kernels.cpu.conv2d.direct_config import Piece, Tile, ranked_tiles
+from saccade.kernels.cpu.conv2d.direct_config import Piece, RegisterTile, ranked_tiles
 from saccade.kernels.cpu.conv2d.direct_launch import CYCLES, EFFICIENCY, beside
 from saccade.kernels.cpu.conv2d.epilogue_spec import FLOATS, EpilogueSpec, epilogue_of, static_sums
 from saccade.kernels.cpu.conv2d.microkernel import Reduction, steps_of
@@ -45,13 +45,13 @@ _FARTHEST = 64 << 10  # bytes that it goes at most
 
 
 @dataclass(frozen=True, slots=True)
-class _Parts:
+class _SeparableParts:
     """What a call consists of.
 
     Attributes:
         inner: Epilogue of the depthwise convolution, whose result is planes in scratch.
         outer: Epilogue of the 1x1 convolution.
-        cut: How rows of windows are cut; None where too many leave the picture.
+        cut: How rows of windows are cut; None where too many leave the feature map.
         free: How code that serves every width cuts them.
         pairs: Whether products are summed in pairs of bfloat16.
     """
@@ -69,7 +69,7 @@ class _Parts:
 
 
 @per_call
-def _parts(call: Call) -> _Parts:
+def _parts(call: CpuCall) -> _SeparableParts:
     op, (x, taps, weights), lanes = call.op, call.inputs[:3], call.target.lanes
     pairs = call.target.bf16 and op.between is DType.BF16
     between = static_sums(op.depthwise, x.shape, taps.shape)
@@ -82,10 +82,10 @@ def _parts(call: Call) -> _Parts:
     outer = epilogue_of(call, op.pointwise, sums, range(first, end), call.outputs[0])
     cut = groups_of(op.depthwise, columns, x.shape[3], taps.shape[3], call.target)
     free = any_groups(columns, taps.shape[3], call.target)
-    return _Parts(inner, outer, cut, free, pairs)
+    return _SeparableParts(inner, outer, cut, free, pairs)
 
 
-def _supports(call: Call) -> str | None:
+def _supports(call: CpuCall) -> str | None:
     op: SeparableConv2d = call.op
     x, taps, weights = call.inputs[:3]
     if not all(call.constant[1:3]):
@@ -102,23 +102,23 @@ def _supports(call: Call) -> str | None:
         return "the depthwise convolution has a store map"
     parts = _parts(call)
     if parts.cut is None:
-        return "too many windows leave the picture"
+        return "too many windows leave the feature map"
     return parts.inner.refuse() or parts.outer.refuse()
 
 
 # Planning
 
 
-class _Way(NamedTuple):
+class _SeparableSchedule(NamedTuple):
     """Microseconds, pixels of a chunk, the tile, how rows are cut."""
 
     micros: float
     share: int
-    tile: Tile
+    tile: RegisterTile
     cut: RowGroups
 
 
-def _variants(call: Call) -> Iterator[Variant]:
+def _variants(call: CpuCall) -> Iterator[Variant]:
     """One for each share of the pixels and each tile, the fastest first.
 
     Beside each tile's fastest, one whose code serves every width.
@@ -127,29 +127,29 @@ def _variants(call: Call) -> Iterator[Variant]:
     assert parts.cut is not None
     known = sorted(_timed(call, parts.cut), key=itemgetter(0))
     yield _variant(call, known[0])
-    free: dict[Tile, _Way] = {}
-    for way in sorted(_timed(call, parts.free), key=itemgetter(0)):
-        free.setdefault(way.tile, way)
-    for way in sorted((*known[1:], *free.values()), key=itemgetter(0)):
-        yield _variant(call, way)
+    free: dict[RegisterTile, _SeparableSchedule] = {}
+    for schedule in sorted(_timed(call, parts.free), key=itemgetter(0)):
+        free.setdefault(schedule.tile, schedule)
+    for schedule in sorted((*known[1:], *free.values()), key=itemgetter(0)):
+        yield _variant(call, schedule)
 
 
-def _variant(call: Call, way: _Way) -> Variant:
-    tile, cut = way.tile, way.cut
+def _variant(call: CpuCall, schedule: _SeparableSchedule) -> Variant:
+    tile, cut = schedule.tile, schedule.cut
     code = (tile.vectors, tile.rows, tile.half, cut.any_width)
     configs = partial(_configs, call, tile, cut)
-    return Variant(way.micros, partial(_launch, call, way), None, code, configs)
+    return Variant(schedule.micros, partial(_launch, call, schedule), None, code, configs)
 
 
-def _spares(call: Call) -> tuple[SeparableConfig, ...]:
+def _generic_configs(call: CpuCall) -> tuple[SeparableConfig, ...]:
     """For tiles of the size that is the fastest one here."""
     parts = _parts(call)
     assert parts.cut is not None
     return _configs(call, min(_timed(call, parts.cut), key=itemgetter(0)).tile, parts.free)
 
 
-def _shares(call: Call) -> list[int]:
-    """Pixels of a chunk, whole rows or an even part; planes fill a quarter of the second cache."""
+def _shares(call: CpuCall) -> list[int]:
+    """Pixels of a chunk, whole rows or an even part; planes fill a quarter of the L2 cache."""
     inner = _parts(call).inner
     n, _, rows, columns = inner.shape
     counts = [part * call.threads for part in _PARTS]
@@ -160,7 +160,7 @@ def _shares(call: Call) -> list[int]:
     return [share for share in shares if share <= most] or shares[:1]
 
 
-def _timed(call: Call, cut: RowGroups) -> Iterator[_Way]:
+def _timed(call: CpuCall, cut: RowGroups) -> Iterator[_SeparableSchedule]:
     """Estimated microseconds with each share and tile."""
     parts, speed = _parts(call), machine(call.target)
     inner, outer = parts.inner, parts.outer
@@ -187,14 +187,14 @@ def _timed(call: Call, cut: RowGroups) -> Iterator[_Way]:
         others = speed.step + max(windows, reading) + writing
         for tile, cost in costs:
             products = turns * -(-share // tile.rows) * cost
-            yield _Way(others + beside(products, stream), share, tile, cut)
+            yield _SeparableSchedule(others + beside(products, stream), share, tile, cut)
 
 
-def _configs(call: Call, tile: Tile, cut: RowGroups) -> tuple[SeparableConfig]:
+def _configs(call: CpuCall, tile: RegisterTile, cut: RowGroups) -> tuple[SeparableConfig]:
     return (_config(call, tile, cut),)
 
 
-def _config(call: Call, tile: Tile, cut: RowGroups) -> SeparableConfig:
+def _config(call: CpuCall, tile: RegisterTile, cut: RowGroups) -> SeparableConfig:
     parts, (x, taps), conv = _parts(call), call.inputs[:2], call.op.depthwise
     inner, outer, pairs = parts.inner, parts.outer, parts.pairs
     reduction = Reduction.of(inner.shape[1] % call.target.lanes, pairs)
@@ -205,9 +205,9 @@ def _config(call: Call, tile: Tile, cut: RowGroups) -> SeparableConfig:
     )  # fmt: skip
 
 
-def _launch(call: Call, way: _Way) -> tuple[Launch, ...]:
+def _launch(call: CpuCall, schedule: _SeparableSchedule) -> tuple[Launch, ...]:
     parts, (x, taps), conv = _parts(call), call.inputs[:2], call.op.depthwise
-    inner, outer, (_, share, tile, cut) = parts.inner, parts.outer, way
+    inner, outer, (_, share, tile, cut) = parts.inner, parts.outer, schedule
     config = _config(call, tile, cut)
     lanes, (n, depth, rows, columns) = call.target.lanes, inner.shape
     plane = (parts.lines(share) * columns + tile.rows) * lanes  # a tile may read past its end
@@ -236,7 +236,7 @@ def _launch(call: Call, way: _Way) -> tuple[Launch, ...]:
     return (Launch(config, operands, integers, -(-n * rows * columns // share)),)
 
 
-def _weights(call: Call, parts: _Parts, width: int) -> tuple[Packed, Packed]:
+def _weights(call: CpuCall, parts: _SeparableParts, width: int) -> tuple[Packed, Packed]:
     """Of both convolutions; those of the second for tiles of so many channels."""
     _, _, rows, columns = call.inputs[1].shape
     inner, outer, lanes = parts.inner, parts.outer, call.target.lanes
@@ -257,7 +257,7 @@ def _scratch(inner: EpilogueSpec, plane: int) -> Scratch:
     return Scratch(size * inner.vectors + min(size * _AHEAD, _FARTHEST))
 
 
-def _aliases(call: Call) -> tuple[tuple[int, int], ...]:
+def _aliases(call: CpuCall) -> tuple[tuple[int, int], ...]:
     """A residual may give its memory to the result: every element is read before it is written."""
     outer = _parts(call).outer
     if outer.kind not in ("plain", "strided"):
@@ -267,5 +267,5 @@ def _aliases(call: Call) -> tuple[tuple[int, int], ...]:
 
 CONV2D_SEPARABLE = CpuKernel(
     "conv2d.separable", (SeparableConv2d,), SeparableConfig, _supports, _variants,
-    emit_separable, _aliases, spares=_spares,
+    emit_separable, _aliases, generic_configs=_generic_configs,
 )  # fmt: skip

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from saccade.backends.cpu.codegen.language import Kernel, Ptr
+from saccade.backends.cpu.codegen.language import KernelBuilder, Ptr
 from saccade.backends.cpu.codegen.values import Int
-from saccade.kernels.cpu.conv2d.depthwise_code import FinishRow, RowCode, Rows
-from saccade.kernels.cpu.conv2d.direct_pixels import Rectangle, Walk
+from saccade.kernels.cpu.conv2d.depthwise_code import DepthwiseRows, FinishRow, RowCode
+from saccade.kernels.cpu.conv2d.direct_pixels import PixelWalk, Rectangle
 from saccade.kernels.cpu.conv2d.epilogue import Epilogue
 from saccade.kernels.cpu.conv2d.microkernel import (
     Reduction,
@@ -22,7 +22,7 @@ from saccade.kernels.cpu.conv2d.microkernel import (
     vector_lanes,
     zero_sums,
 )
-from saccade.kernels.cpu.conv2d.row_bands import Windows
+from saccade.kernels.cpu.conv2d.row_bands import WindowSizes
 from saccade.kernels.cpu.conv2d.row_groups import RowGroups, Side
 
 __all__ = ["SeparableConfig", "emit_separable"]
@@ -35,7 +35,7 @@ class SeparableConfig:
     """What the code depends on.
 
     Attributes:
-        element: Element type of the picture.
+        element: Element type of the feature map.
         between: Element type of the planes.
         taps, stride, dilation: Of the depthwise convolution, along the row.
         first, body, last, any_width: How its rows are cut, see `row_groups`.
@@ -70,7 +70,7 @@ class SeparableConfig:
 
 
 @dataclass(frozen=True, slots=True)
-class _Sizes(Windows):
+class _SeparableSizes(WindowSizes):
     """Integer parameters; the windows are those of the depthwise convolution."""
 
     repeats: Int
@@ -92,7 +92,7 @@ class _Chunk:
 
 
 class _Separable:
-    def __init__(self, k: Kernel, config: SeparableConfig) -> None:
+    def __init__(self, k: KernelBuilder, config: SeparableConfig) -> None:
         self.k, self.config = k, config
         self.x = k.pointer("x", config.element)
         self.taps = k.pointer("depthwise")
@@ -100,7 +100,7 @@ class _Separable:
         self.between = k.scratch("between", config.between)
         self.inner = Epilogue(k, config.inner, out=self.between, prefix="inner_")
         self.epilogue = Epilogue(k, config.epilogue)
-        self.s = k.sizes(_Sizes)
+        self.s = k.sizes(_SeparableSizes)
         self.inner.declare_integers()
         self.epilogue.declare_integers()
         self.lanes = vector_lanes(k, config.vectors, config.half)
@@ -135,7 +135,7 @@ class _Separable:
             image = number // s.rows
             p = number - image * s.rows
             h, taps = s.window(k, p)
-            rows = Rows(
+            rows = DepthwiseRows(
                 corner + (s.x_n * image + s.x_h * h), s.x_h * s.dilation, s.x_w,
                 weights, k.int(k.lanes), taps, place.mask,
             )  # fmt: skip
@@ -144,7 +144,7 @@ class _Separable:
     def _products(self, chunk: _Chunk, block: Int) -> None:
         """The results of one block of channels."""
         k, s, config = self.k, self.s, self.config
-        walk, zero = Walk(k, config.pixels, config.flat), k.int(0)
+        walk, zero = PixelWalk(k, config.pixels, config.flat), k.int(0)
         pixels = Rectangle(chunk.end, zero, s.rows, zero, s.columns)
         places = self.epilogue.places(block, self.lanes)
         with k.range(chunk.first, chunk.end, config.pixels) as first:
@@ -182,6 +182,6 @@ class _Separable:
             add(full, s.depth - full * k.lanes, last)
 
 
-def emit_separable(k: Kernel, config: SeparableConfig) -> None:
+def emit_separable(k: KernelBuilder, config: SeparableConfig) -> None:
     """Emit the two convolutions that `config` describes."""
     _Separable(k, config).emit()

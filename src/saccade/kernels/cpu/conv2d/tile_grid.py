@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from saccade.backends.cpu.codegen.language import Kernel
+from saccade.backends.cpu.codegen.language import KernelBuilder
 from saccade.backends.cpu.codegen.values import Int
 
-__all__ = ["Cell", "Grid"]
+__all__ = ["Cell", "TileGrid"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ class Cell:
 
 
 @dataclass(frozen=True, slots=True)
-class Grid:
+class TileGrid:
     """Integer parameters, in the order of `direct_config.Blocking.integers`."""
 
     groups: Int
@@ -40,7 +40,7 @@ class Grid:
     tiles_first: Int
 
     @contextmanager
-    def chunks(self, k: Kernel) -> Iterator[Cell]:
+    def chunks(self, k: KernelBuilder) -> Iterator[Cell]:
         """Claim chunks; neighbours share their blocks or their tiles, as `tiles_first` says."""
         area = self.tile_chunks * self.block_chunks
         with k.chunks(self.groups * area) as chunk:

@@ -1,12 +1,12 @@
-"""Winograd's convolution on the CPU, 3x3 with stride 1 or 2, over channels-last pictures.
+"""Winograd's convolution on the CPU, 3x3 with stride 1 or 2, over channels-last images.
 
 Layouts: x and the result channels-last with any pitch; the result also through DepthToSpace or a
 channel interleave. Weights are transformed at load into panels of nv vectors of filters. No halo:
-what a patch reads outside the picture is zero. With taps `d` apart, every d-th row and column is
-a picture of its own, one of d² (a lattice) that do not touch each other. The picture, operands and
+what a patch reads outside the image is zero. With taps `d` apart, every d-th row and column is
+an image of its own, one of d² (a lattice) that do not touch each other. The image, operands and
 the result are float32 or bfloat16 in any mix; transforms and products are float32. Refused:
 everything but 3x3 with one group and stride 1 or 2; stride 2 with taps apart; lattices smaller than
-3x3; prologues; row-major pictures; weights that are not finite; `exact`.
+3x3; prologues; row-major images; weights that are not finite; `exact`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from functools import partial
 from saccade.ir import DType
 from saccade.ir.expr import IDENTITY
 from saccade.kernels.base import In, Launch, Operand, Packed, Packing, Scratch, Temp, Variant
-from saccade.kernels.cpu.base import Call, CpuKernel
+from saccade.kernels.cpu.base import CpuCall, CpuKernel
 from saccade.kernels.cpu.conv2d.epilogue_spec import FLOATS, EpilogueSpec, conv_epilogue
 from saccade.kernels.cpu.conv2d.pack_winograd import packed_bytes
 from saccade.kernels.cpu.conv2d.winograd_code import WinogradConfig, emit_winograd
@@ -31,7 +31,7 @@ from saccade.opdefs import Conv2d
 __all__ = ["CONV2D_WINOGRAD", "launch_as", "problem_of", "refuse_transforms"]
 
 
-def refuse_transforms(call: Call) -> str | None:
+def refuse_transforms(call: CpuCall) -> str | None:
     """What no algorithm over transformed 3x3 weights takes."""
     op: Conv2d = call.op
     x, w = call.inputs[:2]
@@ -55,7 +55,7 @@ def refuse_transforms(call: Call) -> str | None:
     return spec.refuse()
 
 
-def _supports(call: Call) -> str | None:
+def _supports(call: CpuCall) -> str | None:
     shape, dilation = conv_epilogue(call).shape, call.op.dilation
     if call.op.stride != (1, 1) and (call.op.stride != (2, 2) or dilation != (1, 1)):
         return "only stride 1, or 2 both ways with neighbouring taps"
@@ -64,7 +64,7 @@ def _supports(call: Call) -> str | None:
     return refuse_transforms(call)
 
 
-def problem_of(call: Call, spec: EpilogueSpec) -> Problem:
+def problem_of(call: CpuCall, spec: EpilogueSpec) -> Problem:
     n, _, rows, columns = spec.shape
     down, along = call.op.dilation
     channels = call.inputs[0].shape[1]
@@ -77,11 +77,11 @@ def problem_of(call: Call, spec: EpilogueSpec) -> Problem:
 
 
 @dataclass(frozen=True, slots=True)
-class _Layout:
+class _BufferSizes:
     """Sizes of the buffers of one call, in elements.
 
     Attributes:
-        rows: Tiles that V and M have room for.
+        rows: Tiles that V and M have space for.
         panels: Panels.
         squares: Frequencies.
         v_block: From one vector of channels of V to the next.
@@ -96,11 +96,11 @@ class _Layout:
     m_step: int
 
 
-def _layout(problem: Problem, chosen: Schedule) -> _Layout:
+def _layout(problem: Problem, chosen: Schedule) -> _BufferSizes:
     lanes = problem.target.lanes
     counts = chosen.counts(problem)
     rows = sum(counts if chosen.phased else (-(-n // chosen.blocks) for n in counts))
-    return _Layout(
+    return _BufferSizes(
         rows,
         -(-problem.vectors // chosen.nv),
         chosen.tile.count**2,
@@ -111,7 +111,7 @@ def _layout(problem: Problem, chosen: Schedule) -> _Layout:
 
 
 def _integers(
-    call: Call, problem: Problem, chosen: Schedule, layout: _Layout, blocks: int
+    call: CpuCall, problem: Problem, chosen: Schedule, layout: _BufferSizes, blocks: int
 ) -> dict[str, int]:
     """The values of `winograd_code.Sizes`."""
     x, op, result = call.inputs[0], call.op, conv_epilogue(call).shape[2:]
@@ -150,7 +150,7 @@ def _integers(
     }
 
 
-def _variants(call: Call) -> Iterator[Variant]:
+def _variants(call: CpuCall) -> Iterator[Variant]:
     spec = conv_epilogue(call)
     problem = problem_of(call, spec)
     for chosen in ranked(problem):
@@ -159,8 +159,8 @@ def _variants(call: Call) -> Iterator[Variant]:
         yield Variant(chosen.micros, build, (chosen.m, chosen.edges), code)
 
 
-def _far(call: Call) -> bool:
-    """Whether a picture is larger than the second caches, so that patches come from afar.
+def _far(call: CpuCall) -> bool:
+    """Whether an image is larger than the L2 caches, so that patches come from afar.
 
     Two cores' caches, whatever the team: widths share their code. Of bfloat16 it was not measured.
     """
@@ -169,7 +169,7 @@ def _far(call: Call) -> bool:
 
 
 def launch_as(
-    call: Call, spec: EpilogueSpec, problem: Problem, chosen: Schedule
+    call: CpuCall, spec: EpilogueSpec, problem: Problem, chosen: Schedule
 ) -> tuple[Launch, ...]:
     """The phases of a call under a given schedule."""
     layout = _layout(problem, chosen)

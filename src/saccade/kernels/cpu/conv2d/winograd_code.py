@@ -6,23 +6,23 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
-from saccade.backends.cpu.codegen.language import Kernel, Ptr
+from saccade.backends.cpu.codegen.language import KernelBuilder, Ptr
 from saccade.backends.cpu.codegen.values import Int
 from saccade.ir.expr import parse
 from saccade.kernels.cpu.conv2d.epilogue import Epilogue
 from saccade.kernels.cpu.conv2d.winograd_gemm import Shape, emit_rows
-from saccade.kernels.cpu.conv2d.winograd_points import Tile
+from saccade.kernels.cpu.conv2d.winograd_points import WinogradTile
 from saccade.kernels.cpu.conv2d.winograd_stages import (
-    Picture,
-    Result,
+    InputImage,
     Spectrum,
+    WinogradResult,
     emit_input_tile,
     emit_output_tile,
 )
-from saccade.kernels.cpu.conv2d.winograd_tiles import At, Frequencies, Share, Tiling, Where
+from saccade.kernels.cpu.conv2d.winograd_tiles import At, Frequencies, TileShare, Tiling, Where
 from saccade.opdefs._taps import expr_flops
 
-__all__ = ["Sizes", "WinogradConfig", "emit_winograd"]
+__all__ = ["WinogradConfig", "WinogradSizes", "emit_winograd"]
 
 INLINE_OPS = 3
 
@@ -42,7 +42,7 @@ class WinogradConfig:
             stage sums nothing.
         nv: Vectors of filters in a panel.
         ahead: How many vectors of weights ahead of use are asked for, 0 for none.
-        x: Element type of the picture.
+        x: Element type of the image.
         epilogue: `EpilogueSpec.code`, () where a stage stores no result.
         far: Whether the next patch is asked for early, and what the next tile writes.
     """
@@ -61,21 +61,21 @@ class WinogradConfig:
 
 
 @dataclass(frozen=True, slots=True)
-class Sizes:
+class WinogradSizes:
     """Integer parameters; all stages declare all of them.
 
     Attributes:
         blocks: Into how many blocks the tiles are divided.
         parts: Into how many parts the panels of a frequency are divided (of the products).
-        images: Pictures, those of every lattice.
+        images: How many there are, those of every lattice.
         tile_rows, tile_columns: Extents of one in whole tiles.
         edge_rows, edge_columns: Heights of the tiles at the bottom and widths of those at the
-            right; 0 where there are none (tiles that leave the picture are then clipped).
+            right; 0 where there are none (tiles that leave the image are then clipped).
         channels: Length of the sums.
         v_block: Elements of V from one vector of channels to the next.
         v_step, m_step: Elements of V and M from frequency to frequency.
         panels, vectors: Panels, and vectors of filters.
-        height, width: Extents of the picture.
+        height, width: Extents of the image.
         x_n, x_h, x_w: Elements between its images, rows, columns.
         top, left: Padding.
         rows, columns: Extents of the result.
@@ -111,12 +111,12 @@ class Sizes:
 
 
 @dataclass(frozen=True, slots=True)
-class _Code:
+class _WinogradCode:
     """Emits the stages of one config."""
 
-    k: Kernel
+    k: KernelBuilder
     c: WinogradConfig
-    s: Sizes
+    s: WinogradSizes
 
     @property
     def tiling(self) -> Tiling:
@@ -125,8 +125,8 @@ class _Code:
         return Tiling(edges, s.images, s.tile_rows, s.tile_columns, self.tile, self.c.shorter)
 
     @property
-    def tile(self) -> Tile:
-        return Tile(self.c.m, self.c.m, self.c.stride)
+    def tile(self) -> WinogradTile:
+        return WinogradTile(self.c.m, self.c.m, self.c.stride)
 
     @property
     def edge(self) -> int:
@@ -141,13 +141,13 @@ class _Code:
         return self.c.nv * self.k.lanes
 
     @contextmanager
-    def tiles(self, shares: list[Share]) -> Iterator[Where]:
-        """Loop over tiles; places are those of the picture, whatever the lattice."""
+    def tiles(self, shares: list[TileShare]) -> Iterator[Where]:
+        """Loop over tiles; places are those of the image, whatever the lattice."""
         with self.tiling.each(self.k, shares) as where:
             yield replace(where, at=self._spread(where.at))
 
     def _spread(self, at: At) -> At:
-        """The pixel of the picture that is pixel `at` of a lattice."""
+        """The pixel of the image that is pixel `at` of a lattice."""
         down, along = self.c.apart
         if down * along == 1:
             return at
@@ -157,17 +157,17 @@ class _Code:
         first = lattice // along
         return image, row * down + first, column * along + (lattice - first * along)
 
-    def forward(self, x: Ptr, stage: Ptr, v: Ptr, shares: list[Share]) -> None:
+    def forward(self, x: Ptr, stage: Ptr, v: Ptr, shares: list[TileShare]) -> None:
         """Patches of some tiles into their rows of `v`."""
         s, k = self.s, self.k
         strides = (s.x_n, s.x_h, s.x_w)
         size = (s.height, s.width)
-        picture = Picture(
+        image = InputImage(
             x, stage, s.channels, *size, strides, s.top, s.left, self.c.apart, self.c.far
         )
         with self.tiles(shares) as where:
             row = Spectrum(v + where.row * k.lanes, s.v_step, self.edge, s.v_block)
-            emit_input_tile(k, picture, where, row)
+            emit_input_tile(k, image, where, row)
 
     def products(
         self,
@@ -176,7 +176,7 @@ class _Code:
         u: Callable[[Int], Ptr],
         m: Ptr,
         f: Int,
-        shares: list[Share],
+        shares: list[TileShare],
     ) -> None:
         """One frequency and panel: rows of `v` that have it times `u(weights)` into `m`."""
         down = f // known.count
@@ -187,11 +187,11 @@ class _Code:
         matrices = (v + first * self.k.lanes, weights, m + first * self.panel)
         emit_rows(self.k, shape, matrices, self.c.heights, self.c.nv)
 
-    def back(self, m: Ptr, stage: Ptr, ep: Epilogue, shares: list[Share], panel: Int) -> None:
+    def back(self, m: Ptr, stage: Ptr, ep: Epilogue, shares: list[TileShare], panel: Int) -> None:
         """The panel `m` of some tiles into the result."""
         s, k = self.s, self.k
         inline = expr_flops(parse(self.c.epilogue[0])) <= INLINE_OPS
-        result = Result(ep, s.rows, s.columns, stage, inline, self.c.apart, self.c.far)
+        result = WinogradResult(ep, s.rows, s.columns, stage, inline, self.c.apart, self.c.far)
         first = panel * self.c.nv
         vectors = (first, k.minimum_int(s.vectors - first, self.c.nv))
         with self.tiles(shares) as where:
@@ -199,7 +199,7 @@ class _Code:
             emit_output_tile(k, result, where, row, vectors)
 
 
-def emit_winograd(k: Kernel, config: WinogradConfig) -> None:
+def emit_winograd(k: KernelBuilder, config: WinogradConfig) -> None:
     """Emit one phase."""
     {
         "fused": _emit_fused,
@@ -209,10 +209,10 @@ def emit_winograd(k: Kernel, config: WinogradConfig) -> None:
     }[config.stage](k, config)
 
 
-def _emit_fused(k: Kernel, config: WinogradConfig) -> None:
+def _emit_fused(k: KernelBuilder, config: WinogradConfig) -> None:
     x, u, v = k.pointer("x", config.x), k.pointer("u"), k.scratch("block")
     epilogue = Epilogue(k, config.epilogue)
-    code = _Code(k, config, k.sizes(Sizes))
+    code = _WinogradCode(k, config, k.sizes(WinogradSizes))
     epilogue.declare_integers()
     s = code.s
     m = v + s.v_step * code.squares
@@ -232,16 +232,16 @@ def _emit_fused(k: Kernel, config: WinogradConfig) -> None:
             code.back(m, stage, epilogue, shares, panel)
 
 
-def _emit_input(k: Kernel, config: WinogradConfig) -> None:
+def _emit_input(k: KernelBuilder, config: WinogradConfig) -> None:
     x, stage, v = k.pointer("x", config.x), k.scratch("stage_tile"), k.pointer("v")
-    code = _Code(k, config, k.sizes(Sizes))
+    code = _WinogradCode(k, config, k.sizes(WinogradSizes))
     with k.chunks(code.s.blocks) as chunk:
         code.forward(x, stage, v, code.tiling.shares(k, chunk, code.s.blocks, local=False))
 
 
-def _emit_products(k: Kernel, config: WinogradConfig) -> None:
+def _emit_products(k: KernelBuilder, config: WinogradConfig) -> None:
     v, u, m = k.pointer("v"), k.pointer("u"), k.pointer("m")
-    code = _Code(k, config, k.sizes(Sizes))
+    code = _WinogradCode(k, config, k.sizes(WinogradSizes))
     s = code.s
     shares = code.tiling.all(k)
     known = Frequencies(s.frequencies, s.points, s.distinct, s.taps)
@@ -257,10 +257,10 @@ def _emit_products(k: Kernel, config: WinogradConfig) -> None:
             )  # fmt: skip
 
 
-def _emit_output(k: Kernel, config: WinogradConfig) -> None:
+def _emit_output(k: KernelBuilder, config: WinogradConfig) -> None:
     m, stage = k.pointer("m"), k.scratch("stage_tile")
     epilogue = Epilogue(k, config.epilogue)
-    code = _Code(k, config, k.sizes(Sizes))
+    code = _WinogradCode(k, config, k.sizes(WinogradSizes))
     epilogue.declare_integers()
     s = code.s
     with k.chunks(s.blocks * s.panels) as chunk:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from saccade.backends.cpu.codegen.language import Kernel, Ptr
+    from saccade.backends.cpu.codegen.language import KernelBuilder, Ptr
     from saccade.backends.cpu.codegen.values import Int
     from saccade.backends.cpu.target import Target
 
@@ -31,7 +31,7 @@ __all__ = [
 
 
 _MOST_PHASED = 25
-"""Rows that read a panel once: those of a 28x28 picture in tiles of 6. In two pieces they took a
+"""Rows that read a panel once: those of a 28x28 image in tiles of 6. In two pieces they took a
 fifth longer; every further height costs 15 ms of compiling."""
 
 
@@ -97,7 +97,7 @@ def even_heights(rows: int, most: int) -> tuple[tuple[int, int], ...]:
 
 
 def emit_rows(
-    k: Kernel, shape: Shape, matrices: tuple[Ptr, Ptr, Ptr], heights: Sequence[int], nv: int
+    k: KernelBuilder, shape: Shape, matrices: tuple[Ptr, Ptr, Ptr], heights: Sequence[int], nv: int
 ) -> None:
     """All rows of `v` times the panel `u` into `m` (rows of nv vectors).
 
@@ -124,7 +124,7 @@ def emit_rows(
 
 
 def _emit_tile(
-    k: Kernel, shape: Shape, matrices: tuple[Ptr, Ptr, Ptr], size: tuple[int, int]
+    k: KernelBuilder, shape: Shape, matrices: tuple[Ptr, Ptr, Ptr], size: tuple[int, int]
 ) -> None:
     (v, u, m), (height, nv) = matrices, size
     sums = [[k.var(k.zero()) for _ in range(nv)] for _ in range(height)]

@@ -29,7 +29,7 @@ from saccade.locks import cached_property
 
 __all__ = [
     "TAPS",
-    "Tile",
+    "WinogradTile",
     "accurate",
     "bases",
     "edge_for",
@@ -40,7 +40,7 @@ __all__ = [
 
 TAPS = {1: 3, 2: 2}
 """Taps that meet at points, by stride."""
-# Lengths of the tiles that a kernel has code for beside whole ones. What is left of a picture at
+# Lengths of the tiles that a kernel has code for beside whole ones. What is left of an image at
 # its end takes the next longer one: all lengths would take three times the code, and save 2% of
 # the products over sizes of 7 to 80 pixels.
 _SHORTER = {
@@ -81,7 +81,7 @@ def accurate(base: int, channels: int, stride: int = 1) -> bool:
 
 
 @dataclass(frozen=True)
-class Tile:
+class WinogradTile:
     """m results on the points of a tile of `base` results, m ≤ base.
 
     Attributes:
@@ -105,9 +105,9 @@ class Tile:
         return self.points + self.m * (self.stride - 1)
 
     @property
-    def whole(self) -> Tile:
+    def whole(self) -> WinogradTile:
         """The tile of the base."""
-        return Tile(self.base, self.base, self.stride)
+        return WinogradTile(self.base, self.base, self.stride)
 
     @property
     def edge(self) -> int:
@@ -171,8 +171,8 @@ def _denominator(point: float, points: Sequence[float]) -> float:
 
 
 def weight_matrix(base: int, stride: int = 1) -> Array:
-    """`G` without the rows that repeat its last one: [`Tile.weights`, 3] in float64."""
-    points = _finite(Tile(base, base, stride).pairs)
+    """`G` without the rows that repeat its last one: [`WinogradTile.weights`, 3] in float64."""
+    points = _finite(WinogradTile(base, base, stride).pairs)
     taps = range(0, 3, stride)
     rows = np.zeros((len(points) + stride, 3))
     for row, p in zip((0, *range(2, len(points) + 1)), points, strict=True):

@@ -18,7 +18,7 @@ from saccade.kernels.cpu.conv2d.winograd_gemm import (
     phased_heights,
     usual_heights,
 )
-from saccade.kernels.cpu.conv2d.winograd_points import Tile, accurate, bases, edge_for
+from saccade.kernels.cpu.conv2d.winograd_points import WinogradTile, accurate, bases, edge_for
 from saccade.kernels.cpu.conv2d.winograd_tiles import rows_of, tile_counts
 from saccade.kernels.cpu.machine import machine
 from saccade.kernels.machine import Machine
@@ -55,10 +55,10 @@ class Problem:
 
     Attributes:
         images, rows, columns: Extents of the result.
-        channels, vectors: Channels of the picture, vectors of filters.
+        channels, vectors: Channels of the image, vectors of filters.
         threads: Width of the team.
         target: Machine.
-        sizes: Bytes of an element of the picture and of the result.
+        sizes: Bytes of an element of the image and of the result.
         stride: Pixels from result to result, 1 or 2.
     """
 
@@ -101,9 +101,9 @@ class Schedule:
     micros: float = 0.0
 
     @property
-    def tile(self) -> Tile:
+    def tile(self) -> WinogradTile:
         """A whole tile."""
-        return Tile(self.m, self.m, self.stride)
+        return WinogradTile(self.m, self.m, self.stride)
 
     def counts(self, p: Problem) -> tuple[int, ...]:
         """Tiles in each region."""
@@ -126,7 +126,7 @@ class _Form:
         tiles: How many.
         shares: For each number of rows that a frequency has, how many frequencies have it.
         transforms: Microseconds of one core for both transforms.
-        pictures: Microseconds for reading and writing them.
+        traffic: Microseconds for reading and writing them.
     """
 
     p: Problem
@@ -136,7 +136,7 @@ class _Form:
     tiles: int
     shares: tuple[tuple[float, int], ...]
     transforms: float
-    pictures: float
+    traffic: float
 
     @classmethod
     def of(cls, p: Problem, m: int, edges: tuple[int, int], speed: Machine) -> _Form:
@@ -144,12 +144,12 @@ class _Form:
         counts = tile_counts(p.images, p.rows, p.columns, m, edges)
         tiles = sum(counts)
         shares = tuple(rows_of(counts, m, edges, p.stride).items())
-        return cls(p, m, edges, speed, tiles, shares, _transforms(p, m, tiles), _pictures(p, speed))
+        return cls(p, m, edges, speed, tiles, shares, _transforms(p, m, tiles), _images(p, speed))
 
     @property
-    def tile(self) -> Tile:
+    def tile(self) -> WinogradTile:
         """A whole tile."""
-        return Tile(self.m, self.m, self.p.stride)
+        return WinogradTile(self.m, self.m, self.p.stride)
 
     def weights(self, nv: int) -> float:
         """Bytes of transformed weights in panels of so many vectors."""
@@ -194,7 +194,7 @@ def _overlapped(a: float, b: float) -> float:
     return max(a, b) + _OVERLAP * min(a, b)
 
 
-def _pictures(p: Problem, speed: Machine) -> float:
+def _images(p: Problem, speed: Machine) -> float:
     """Microseconds for reading x and writing y (a written line is read first)."""
     filters = p.vectors * p.target.lanes
     pixel = p.sizes[0] * p.channels * p.stride**2 + p.sizes[1] * 2 * filters
@@ -203,7 +203,7 @@ def _pictures(p: Problem, speed: Machine) -> float:
 
 
 def _fused(form: _Form) -> Iterator[Schedule]:
-    """Blocks of tiles whose V and M fit a share of the second cache."""
+    """Blocks of tiles whose V and M fit a share of the L2 cache."""
     p, tiles = form.p, max(1, form.tiles)
     nv = panel_vectors(p.vectors, p.target)
     row = 4 * form.tile.count**2 * (_pitch(p.channels, p.target) + nv * p.target.lanes)
@@ -228,7 +228,7 @@ def _fused_micros(form: _Form, nv: int, row: int, blocks: int) -> float:
     held = row * -(-max(1, form.tiles) // blocks)
     spilled = held if held > p.target.l2 // 2 else 0
     busy = (form.transforms + _products(form, nv, blocks, phased=False)) * rounds / blocks
-    micros = form.speed.step + _overlapped(busy, stream) + form.pictures
+    micros = form.speed.step + _overlapped(busy, stream) + form.traffic
     return micros + rounds * 0.5 * -(-p.vectors // nv) * spilled / _WARM
 
 
@@ -242,7 +242,7 @@ def _phased(form: _Form, nv: int) -> Schedule:
     handed = (1.5 if p.threads > 1 else 0.3) * shared / _between(shared, p.target)
     busy = (form.transforms + _products(form, nv, 1, phased=True)) / p.threads
     stream = form.weights(nv) / (_COLD * p.threads)
-    micros = 3 * form.speed.step + _overlapped(busy, stream) + handed + form.pictures
+    micros = 3 * form.speed.step + _overlapped(busy, stream) + handed + form.traffic
     blocks = min(tiles, 16 * p.threads)
     return Schedule(form.m, form.edges, True, nv, blocks, parts, _AHEAD, p.stride, micros)
 

@@ -1,4 +1,4 @@
-"""Winograd's two transforms of one tile: picture to V, then M to picture.
+"""Winograd's two transforms of one tile: image to V, then M to image.
 
 V is [frequency][block of channels][tile][channel of the block], M is [panel][frequency][tile]
 [filter of the panel]. The distance of frequencies is a parameter: it is kept off multiples of
@@ -18,16 +18,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from saccade.kernels.cpu.conv2d.column_window import valid_taps
-from saccade.kernels.cpu.conv2d.epilogue import Epilogue, Pixel, Place
-from saccade.kernels.cpu.conv2d.winograd_points import Tile
-from saccade.kernels.cpu.conv2d.winograd_tiles import Axis, Where
+from saccade.kernels.cpu.conv2d.epilogue import Epilogue, Pixel, VectorPlace
+from saccade.kernels.cpu.conv2d.winograd_points import WinogradTile
+from saccade.kernels.cpu.conv2d.winograd_tiles import TileAxis, Where
 from saccade.kernels.cpu.conv2d.winograd_transforms import forward, inverse
 
 if TYPE_CHECKING:
-    from saccade.backends.cpu.codegen.language import Kernel, Ptr
+    from saccade.backends.cpu.codegen.language import KernelBuilder, Ptr
     from saccade.backends.cpu.codegen.values import Int, IntLike, Vec
 
-__all__ = ["Picture", "Result", "Spectrum", "emit_input_tile", "emit_output_tile"]
+__all__ = ["InputImage", "Spectrum", "WinogradResult", "emit_input_tile", "emit_output_tile"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class Spectrum:
 
 
 @dataclass(frozen=True, slots=True)
-class Picture:
+class InputImage:
     """The convolution's input: pixels of `channels` neighbouring elements.
 
     Attributes:
@@ -73,7 +73,7 @@ class Picture:
     far: bool
 
 
-def _each_form(k: Kernel, axis: Axis, emit: Callable[[Tile], None]) -> None:
+def _each_form(k: KernelBuilder, axis: TileAxis, emit: Callable[[WinogradTile], None]) -> None:
     """Code for the axis' form, whole or one of the shorter ones."""
     with k.when_else(axis.short) as (then, other):
         with then:
@@ -84,79 +84,81 @@ def _each_form(k: Kernel, axis: Axis, emit: Callable[[Tile], None]) -> None:
             emit(axis.whole)
 
 
-def emit_input_tile(k: Kernel, picture: Picture, where: Where, v: Spectrum) -> None:
+def emit_input_tile(k: KernelBuilder, image: InputImage, where: Where, v: Spectrum) -> None:
     """Transform the patch of a tile.
 
-    Whole vectors of patches inside the picture are read where they are; of border patches and of
+    Whole vectors of patches inside the image are read where they are; of border patches and of
     the last channels what does not exist reads as zero. V's rows are padded to whole vectors.
     """
     n, h, w = where.at
     stride = where.down.whole.stride
-    h, w = h * stride - picture.top, w * stride - picture.left
-    step_n, step_h, step_w = picture.strides
-    corner = picture.x + (step_n * n + step_h * h + step_w * w)
-    down, along = picture.apart
+    h, w = h * stride - image.top, w * stride - image.left
+    step_n, step_h, step_w = image.strides
+    corner = image.x + (step_n * n + step_h * h + step_w * w)
+    down, along = image.apart
     bottom = h + (where.down.whole.count - 1) * down
     right = w + (where.along.whole.count - 1) * along
-    inside = (h >= 0) & (w >= 0) & (bottom < picture.height) & (right < picture.width)
+    inside = (h >= 0) & (w >= 0) & (bottom < image.height) & (right < image.width)
     inside = inside & ~where.down.short & ~where.along.short
-    whole = inside.select(picture.channels - picture.channels % k.lanes, 0)
-    with k.when(whole < picture.channels), k.range(0, v.edge * v.edge) as i:
-        picture.stage.store(k.zero(), i * k.lanes)
+    whole = inside.select(image.channels - image.channels % k.lanes, 0)
+    with k.when(whole < image.channels), k.range(0, v.edge * v.edge) as i:
+        image.stage.store(k.zero(), i * k.lanes)
     right_tile = step_w * (where.along.whole.m * stride * along)
-    with k.range(0, picture.channels, k.lanes) as c:
+    with k.range(0, image.channels, k.lanes) as c:
         with k.when_else(c < whole) as (then, other):
             with then:
                 following = (c + k.lanes < whole).select(c + k.lanes, right_tile)
-                _columns_inside(k, picture, where, corner + c, corner + following)
+                _columns_inside(k, image, where, corner + c, corner + following)
             with other:
-                _columns_at_border(k, picture, where, (corner + c, h, w), picture.channels - c)
-        _rows_forward(k, picture.stage, where, v, v.first + c // k.lanes * v.block)
+                _columns_at_border(k, image, where, (corner + c, h, w), image.channels - c)
+        _rows_forward(k, image.stage, where, v, v.first + c // k.lanes * v.block)
 
 
-def _columns_inside(k: Kernel, picture: Picture, where: Where, corner: Ptr, following: Ptr) -> None:
-    """Down the columns of a patch that exists; of a far picture the one that follows is fetched.
+def _columns_inside(
+    k: KernelBuilder, image: InputImage, where: Where, corner: Ptr, following: Ptr
+) -> None:
+    """Down the columns of a patch that exists; of a far image the one that follows is fetched.
 
     A patch has too few pixels side by side for the processor to see by itself what comes next.
     """
-    (_, step_h, step_w), (down, along) = picture.strides, picture.apart
+    (_, step_h, step_w), (down, along) = image.strides, image.apart
     tile = where.down.whole
     with k.range(0, tile.count) as j:
         column = corner + step_w * along * j
         values = [column.vec(step_h * (i * down)) for i in range(tile.count)]
         for i in range(tile.count):
-            if picture.far:
+            if image.far:
                 k.prefetch(following + step_w * along * j, step_h * (i * down), 2)
         for f, value in forward(k, tile, values.__getitem__):
-            picture.stage.store(value, (j + f * tile.edge) * k.lanes)
+            image.stage.store(value, (j + f * tile.edge) * k.lanes)
 
 
 def _columns_at_border(
-    k: Kernel, picture: Picture, where: Where, at: tuple[Ptr, Int, Int], channels: Int
+    k: KernelBuilder, image: InputImage, where: Where, at: tuple[Ptr, Int, Int], channels: Int
 ) -> None:
-    """Down the columns of a patch that may leave the picture; `channels` are left."""
+    """Down the columns of a patch that may leave the image; `channels` are left."""
     corner, h, w = at
-    _, step_h, step_w = picture.strides
-    down, along = picture.apart
-    low, high = valid_taps(k, w, picture.width, where.along.count, k.int(along))
+    _, step_h, step_w = image.strides
+    down, along = image.apart
+    low, high = valid_taps(k, w, image.width, where.along.count, k.int(along))
 
-    def emit(tile: Tile) -> None:
+    def emit(tile: WinogradTile) -> None:
         tops = [h + i * down for i in range(tile.count)]
-        exists = [(top >= 0) & (top < picture.height) for top in tops]
+        exists = [(top >= 0) & (top < image.height) for top in tops]
         masks = [k.first(row.select(channels, 0)) for row in exists]
         with k.range(low, high) as j:
             column = corner + step_w * along * j
             values = [column.vec(step_h * (i * down), mask) for i, mask in enumerate(masks)]
             for f, value in forward(k, tile, values.__getitem__):
-                picture.stage.store(value, (j + f * tile.edge) * k.lanes)
+                image.stage.store(value, (j + f * tile.edge) * k.lanes)
 
     _each_form(k, where.down, emit)
 
 
-def _rows_forward(k: Kernel, stage: Ptr, where: Where, v: Spectrum, target: Ptr) -> None:
+def _rows_forward(k: KernelBuilder, stage: Ptr, where: Where, v: Spectrum, target: Ptr) -> None:
     """Along the rows of a patch that went down its columns, into its row of V."""
 
-    def emit(tile: Tile) -> None:
+    def emit(tile: WinogradTile) -> None:
         with k.range(0, where.down.count) as number:
             row = where.down.frequency(number)
             line, out = stage + row * (v.edge * k.lanes), target + v.step * v.edge * row
@@ -168,7 +170,7 @@ def _rows_forward(k: Kernel, stage: Ptr, where: Where, v: Spectrum, target: Ptr)
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class WinogradResult:
     """The convolution's result before the store map.
 
     Attributes:
@@ -192,7 +194,7 @@ class Result:
         """The pixel that many rows and columns of a tile further."""
         return _shift(self.epilogue, pixel, rows * self.apart[0], columns * self.apart[1])
 
-    def left(self, k: Kernel, where: Where) -> tuple[Int, Int]:
+    def left(self, k: KernelBuilder, where: Where) -> tuple[Int, Int]:
         """How many rows and columns of the tile exist."""
         (_, h, w), (down, along) = where.at, self.apart
         rows = k.maximum_int(self.height - h, 0)
@@ -207,13 +209,13 @@ class _Target:
     """Where one vector of filters of one tile goes: first pixel, channels, pixels that exist."""
 
     corner: Pixel
-    place: Place
+    place: VectorPlace
     rows: Int
     columns: Int
 
 
 def emit_output_tile(
-    k: Kernel, result: Result, where: Where, m: Spectrum, vectors: tuple[Int, Int]
+    k: KernelBuilder, result: WinogradResult, where: Where, m: Spectrum, vectors: tuple[Int, Int]
 ) -> None:
     """Transform some vectors of filters of a tile and store their pixels.
 
@@ -232,10 +234,10 @@ def emit_output_tile(
         _rows_inverse(k, result, where, target)
 
 
-def _columns_inverse(k: Kernel, stage: Ptr, where: Where, m: Spectrum, source: Ptr) -> None:
+def _columns_inverse(k: KernelBuilder, stage: Ptr, where: Where, m: Spectrum, source: Ptr) -> None:
     """Down the columns of a square of products, into scratch."""
 
-    def emit(tile: Tile) -> None:
+    def emit(tile: WinogradTile) -> None:
         with k.range(0, where.along.count) as number:
             g = where.along.frequency(number)
             column = source + m.step * g
@@ -246,10 +248,10 @@ def _columns_inverse(k: Kernel, stage: Ptr, where: Where, m: Spectrum, source: P
     _each_form(k, where.down, emit)
 
 
-def _rows_inverse(k: Kernel, result: Result, where: Where, target: _Target) -> None:
+def _rows_inverse(k: KernelBuilder, result: WinogradResult, where: Where, target: _Target) -> None:
     """Along the rows of a tile, and the pixels that exist into the result."""
 
-    def emit(tile: Tile) -> None:
+    def emit(tile: WinogradTile) -> None:
         with k.range(0, target.rows) as i:
             line = result.stage + i * (tile.edge * k.lanes)
             values = {f: line.vec(f * k.lanes) for f in tile.frequencies}
@@ -272,8 +274,8 @@ def _rows_inverse(k: Kernel, result: Result, where: Where, target: _Target) -> N
 
 
 def _finish_line(
-    k: Kernel,
-    result: Result,
+    k: KernelBuilder,
+    result: WinogradResult,
     row: Pixel,
     target: _Target,
     line: Ptr,

@@ -16,18 +16,18 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from saccade.kernels.cpu.conv2d.winograd_points import TAPS, Tile
+from saccade.kernels.cpu.conv2d.winograd_points import TAPS, WinogradTile
 
 if TYPE_CHECKING:
-    from saccade.backends.cpu.codegen.language import Kernel
+    from saccade.backends.cpu.codegen.language import KernelBuilder
     from saccade.backends.cpu.codegen.values import Bool, Int, IntLike
 
 __all__ = [
     "At",
-    "Axis",
     "Frequencies",
-    "Region",
-    "Share",
+    "TileAxis",
+    "TileRegion",
+    "TileShare",
     "Tiling",
     "Where",
     "rows_of",
@@ -38,29 +38,34 @@ At = tuple["Int", "Int", "Int"]  # image, row and column of a tile's first outpu
 
 
 @dataclass(frozen=True, slots=True)
-class Region:
+class TileRegion:
     """Tiles of one form: whether they lie below, and to the right of, all whole tiles."""
 
     bottom: bool
     right: bool
 
 
-_REGIONS = (Region(False, True), Region(False, False), Region(True, False), Region(True, True))
+_REGIONS = (
+    TileRegion(False, True),
+    TileRegion(False, False),
+    TileRegion(True, False),
+    TileRegion(True, True),
+)
 """In the order of their rows of V."""
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
+class TileShare:
     """Some tiles of a region: the first one, how many, and the row of V where they begin."""
 
-    region: Region
+    region: TileRegion
     first: Int
     count: Int
     row: Int
 
 
 @dataclass(frozen=True, slots=True)
-class Axis:
+class TileAxis:
     """One axis of a tile whose form is known when the code runs.
 
     Attributes:
@@ -70,8 +75,8 @@ class Axis:
         results: How many results it has, which tells its form.
     """
 
-    whole: Tile
-    shorter: tuple[Tile, ...]
+    whole: WinogradTile
+    shorter: tuple[WinogradTile, ...]
     short: Bool
     results: Int
 
@@ -104,8 +109,8 @@ class Where:
 
     at: At
     row: Int
-    down: Axis
-    along: Axis
+    down: TileAxis
+    along: TileAxis
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,32 +128,32 @@ class Tiling:
     images: Int
     rows: Int
     columns: Int
-    whole: Tile
+    whole: WinogradTile
     shorter: tuple[int, ...]
 
-    def _size(self, region: Region) -> Int:
+    def _size(self, region: TileRegion) -> Int:
         """How many tiles a region has."""
         below, beside = ((edge > 0).select(1, 0) for edge in self.edges)
         rows = self.images * (below if region.bottom else self.rows)
         return rows * (beside if region.right else self.columns)
 
-    def shares(self, k: Kernel, block: Int, blocks: Int, *, local: bool) -> list[Share]:
+    def shares(self, k: KernelBuilder, block: Int, blocks: Int, *, local: bool) -> list[TileShare]:
         """Block number `block` of `blocks`; rows of V are the block's own or of the whole batch."""
         found, row = [], k.int(0)
         for region in _REGIONS:
             size = self._size(region)
             first = size * block // blocks
             count = size * (block + 1) // blocks - first
-            found.append(Share(region, first, count, row if local else row + first))
+            found.append(TileShare(region, first, count, row if local else row + first))
             row = row + (count if local else size)
         return found
 
-    def all(self, k: Kernel) -> list[Share]:
+    def all(self, k: KernelBuilder) -> list[TileShare]:
         """Every tile."""
         return self.shares(k, k.int(0), k.int(1), local=True)
 
     @contextmanager
-    def each(self, k: Kernel, shares: list[Share]) -> Iterator[Where]:
+    def each(self, k: KernelBuilder, shares: list[TileShare]) -> Iterator[Where]:
         """Loop over the tiles of all shares: one body, whatever their forms."""
         total = k.int(0)
         for share in shares:
@@ -175,10 +180,10 @@ class Tiling:
         at = n, bottom.select(self.rows, line - n * rows) * base, column * base
         return Where(at, row, self._axis(self.edges[0], bottom), self._axis(self.edges[1], right))
 
-    def _axis(self, edge: Int, short: Bool) -> Axis:
+    def _axis(self, edge: Int, short: Bool) -> TileAxis:
         base, stride = self.whole.m, self.whole.stride
-        forms = tuple(Tile(base, m, stride) for m in self.shorter)
-        return Axis(self.whole, forms, short, short.select(edge, base))
+        forms = tuple(WinogradTile(base, m, stride) for m in self.shorter)
+        return TileAxis(self.whole, forms, short, short.select(edge, base))
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,17 +203,22 @@ class Frequencies:
     taps: IntLike
 
     @classmethod
-    def of(cls, whole: Tile) -> Frequencies:
+    def of(cls, whole: WinogradTile) -> Frequencies:
         """Those of a tile that is known."""
         return cls(whole.count, whole.points, whole.weights, TAPS[whole.stride])
 
-    def weights(self, k: Kernel, down: Int, along: Int) -> Int:
+    def weights(self, k: KernelBuilder, down: Int, along: Int) -> Int:
         """Number of the transformed weights of a frequency, among `distinct`²."""
         last = self.distinct - 1
         return k.minimum_int(down, last) * self.distinct + k.minimum_int(along, last)
 
     def rows(
-        self, k: Kernel, shares: list[Share], edges: tuple[Int, Int], down: Int, along: Int
+        self,
+        k: KernelBuilder,
+        shares: list[TileShare],
+        edges: tuple[Int, Int],
+        down: Int,
+        along: Int,
     ) -> tuple[Int, Int]:
         """First row of V that has a frequency, and how many have it."""
         first, count = k.int(0), k.int(0)
@@ -253,8 +263,8 @@ def rows_of(
 ) -> dict[float, int]:
     """For each number of rows that a frequency has, how many frequencies have it."""
     found: dict[float, int] = {}
-    n = Tile(base, base, stride).count
-    short_down, short_along = (Tile(base, m, stride).count if m else 0 for m in edges)
+    n = WinogradTile(base, base, stride).count
+    short_down, short_along = (WinogradTile(base, m, stride).count if m else 0 for m in edges)
     for down, many_down in ((True, short_down), (False, n - short_down)):
         for along, many_along in ((True, short_along), (False, n - short_along)):
             right, whole, bottom, corner = counts

@@ -12,16 +12,16 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from saccade.kernels.cpu.conv2d.winograd_points import Tile
+from saccade.kernels.cpu.conv2d.winograd_points import WinogradTile
 
 if TYPE_CHECKING:
-    from saccade.backends.cpu.codegen.language import Kernel
+    from saccade.backends.cpu.codegen.language import KernelBuilder
     from saccade.backends.cpu.codegen.values import Vec
 
 __all__ = ["forward", "inverse"]
 
 
-def _sum(k: Kernel, terms: Sequence[tuple[float, Vec]]) -> Vec:
+def _sum(k: KernelBuilder, terms: Sequence[tuple[float, Vec]]) -> Vec:
     """`Σ coefficient · value`, with as many plain additions as there can be.
 
     Processors add and multiply in different units, so additions come for free.
@@ -46,7 +46,7 @@ def _sum(k: Kernel, terms: Sequence[tuple[float, Vec]]) -> Vec:
 
 
 def _forward_group(
-    k: Kernel, tile: Tile, group: int, d: Callable[[int], Vec]
+    k: KernelBuilder, tile: WinogradTile, group: int, d: Callable[[int], Vec]
 ) -> list[tuple[int, Vec]]:
     """Group 0, the ends, or a pair of rows of `Bᵀ d`, as (frequency, value)."""
     shift = 1 if tile.zero else 0
@@ -65,7 +65,7 @@ def _forward_group(
     return [(2 * group, even + odd), (2 * group + 1, other)]
 
 
-def forward(k: Kernel, tile: Tile, d: Callable[[int], Vec]) -> list[tuple[int, Vec]]:
+def forward(k: KernelBuilder, tile: WinogradTile, d: Callable[[int], Vec]) -> list[tuple[int, Vec]]:
     """`Bᵀ d`, as (frequency, value)."""
     found = []
     for group in range(len(tile.pairs) + 1):
@@ -73,7 +73,7 @@ def forward(k: Kernel, tile: Tile, d: Callable[[int], Vec]) -> list[tuple[int, V
     return found + [(f, d(2 * i + 1)) for i, f in enumerate(tile.frequencies[tile.points :])]
 
 
-def inverse(k: Kernel, tile: Tile, v: Callable[[int], Vec]) -> list[tuple[int, Vec]]:
+def inverse(k: KernelBuilder, tile: WinogradTile, v: Callable[[int], Vec]) -> list[tuple[int, Vec]]:
     """`Aᵀ v`, as (position, value), even positions first; v by frequency."""
     found = []
     for parity in (0, 1):

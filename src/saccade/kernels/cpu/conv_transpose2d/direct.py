@@ -17,10 +17,10 @@ from functools import partial
 from math import gcd
 
 from saccade.kernels.base import Launch, Variant
-from saccade.kernels.cpu.base import Call, CpuKernel
+from saccade.kernels.cpu.base import CpuCall, CpuKernel
 from saccade.kernels.cpu.conv2d.direct_code import emit_direct
-from saccade.kernels.cpu.conv2d.direct_config import DirectConfig, Way
-from saccade.kernels.cpu.conv2d.direct_launch import Window
+from saccade.kernels.cpu.conv2d.direct_config import DirectConfig, TileSchedule
+from saccade.kernels.cpu.conv2d.direct_launch import SlidingWindows
 from saccade.kernels.cpu.conv2d.epilogue_spec import FLOATS, EpilogueSpec, expand
 from saccade.kernels.cpu.conv2d.microkernel import in_pairs
 from saccade.kernels.cpu.machine import machine
@@ -68,7 +68,7 @@ def _phases(op: ConvTranspose2d, axis: int, taps: int, size: int, results: int) 
     return found
 
 
-def _epilogue(call: Call) -> EpilogueSpec:
+def _epilogue(call: CpuCall) -> EpilogueSpec:
     op: ConvTranspose2d = call.op
     out = call.outputs[0]
     shape = (out.shape[0], out.shape[1], out.shape[2], out.shape[3])
@@ -78,13 +78,13 @@ def _epilogue(call: Call) -> EpilogueSpec:
     return EpilogueSpec(op.epilogue, None, shape, operands, None, out, op.groups, call.target.lanes)
 
 
-def _windows(call: Call) -> list[Window]:
+def _windows(call: CpuCall) -> list[SlidingWindows]:
     op: ConvTranspose2d = call.op
     x, w, y = call.inputs[0], call.inputs[1], call.outputs[0]
     rows = _phases(op, 0, w.shape[2], x.shape[2], y.shape[2])
     columns = _phases(op, 1, w.shape[3], x.shape[3], y.shape[3])
     return [
-        Window(
+        SlidingWindows(
             w.shape[0] // op.groups, in_pairs(call), op.groups, (r.taps, s.taps), (1, 1),
             (r.before, s.before), (r.dilation, s.dilation), (r.size, s.size),
             ("pack_transposed", (op.groups, (r.first, s.first), (r.step, s.step), "natural")),
@@ -95,7 +95,7 @@ def _windows(call: Call) -> list[Window]:
     ]  # fmt: skip
 
 
-def _supports(call: Call) -> str | None:
+def _supports(call: CpuCall) -> str | None:
     if not call.constant[1]:
         return "the weights are not constant"
     for view in call.inputs[:2]:
@@ -104,23 +104,30 @@ def _supports(call: Call) -> str | None:
     return _epilogue(call).refuse()
 
 
-def _variants(call: Call) -> Iterator[Variant]:
-    """The n-th variant takes the n-th way of every window: windows differ by a tap at most."""
+def _variants(call: CpuCall) -> Iterator[Variant]:
+    """The n-th variant takes the n-th schedule of every window: windows differ by a tap at most."""
     spec = _epilogue(call)
     nbytes = float(sum(view.nbytes for view in (*call.inputs[:2], call.outputs[0])))
     traffic = machine(call.target).traffic(nbytes, call.threads)
     windows = _windows(call)
     micros = [window.cost(call, spec) for window in windows]
-    together = zip(*(window.ways(call, spec) for window in windows), strict=False)
-    for ways in together if windows else [()]:
-        time = sum(way.slowdown * alone for way, alone in zip(ways, micros, strict=True))
-        yield Variant(traffic + time, partial(_launch, call, spec, windows, ways))
+    together = zip(*(window.schedules(call, spec) for window in windows), strict=False)
+    for schedules in together if windows else [()]:
+        time = sum(
+            schedule.slowdown * alone for schedule, alone in zip(schedules, micros, strict=True)
+        )
+        yield Variant(traffic + time, partial(_launch, call, spec, windows, schedules))
 
 
 def _launch(
-    call: Call, spec: EpilogueSpec, windows: Sequence[Window], ways: Sequence[Way]
+    call: CpuCall,
+    spec: EpilogueSpec,
+    windows: Sequence[SlidingWindows],
+    schedules: Sequence[TileSchedule],
 ) -> tuple[Launch, ...]:
-    return tuple(w.launch(call, spec, way) for w, way in zip(windows, ways, strict=True))
+    return tuple(
+        w.launch(call, spec, schedule) for w, schedule in zip(windows, schedules, strict=True)
+    )
 
 
 CONV_TRANSPOSE2D_DIRECT = CpuKernel(

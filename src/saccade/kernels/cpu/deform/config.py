@@ -1,7 +1,7 @@
 """Sizes and code variants that the phases of deformable convolution share.
 
 Channels are cut into blocks, none of which crosses a border between groups or offset groups: a
-unit is the largest run of channels that does not, and has `per` blocks. Pictures become
+unit is the largest run of channels that does not, and has `per` blocks. Images become
 [image, block, pixel, channel of the block]; one more pixel of zeros stands for all that lies
 outside.
 """
@@ -13,15 +13,15 @@ from math import gcd
 
 from saccade.backends.cpu.codegen.values import Int
 from saccade.kernels.base import View
-from saccade.kernels.cpu.base import Call
+from saccade.kernels.cpu.base import CpuCall
 from saccade.kernels.cpu.conv2d.direct_config import Piece, ranked_tiles
 from saccade.kernels.cpu.floats import FLOATS, wide
 
 __all__ = [
     "COLUMNS",
     "DeformConfig",
-    "Geometry",
-    "Sizes",
+    "SampleGeometry",
+    "SampleSizes",
     "Strides",
     "by_name",
     "ceil_to",
@@ -71,21 +71,21 @@ class DeformConfig:
 
 
 @dataclass(frozen=True, slots=True)
-class Sizes:
+class SampleSizes:
     """Integer parameters of the phases that sample.
 
     Attributes:
         pixels, across: Of the result: all, and of a row.
-        height, width: Of the picture.
+        height, width: Of the image.
         taps, tap_columns: All, and of a row.
         stride_y, stride_x, top, left, dilation_y, dilation_x: As the operator has them.
         unit, per, block, pitch: Channels of a unit; its blocks; their channels; the same in whole
             vectors.
-        blocks, per_offset, per_group: Blocks of a picture, of an offset group, of a group.
+        blocks, per_offset, per_group: Blocks of an image, of an offset group, of a group.
         outputs: Channels of a group of the result.
         panels: Panels of a group's weights.
-        steps: Room for a pixel's columns of one block.
-        tile, tiles: Pixels of a tile, and tiles of a picture.
+        steps: Space for a pixel's columns of one block.
+        tile, tiles: Pixels of a tile, and tiles of an image.
     """
 
     pixels: Int
@@ -131,12 +131,12 @@ class Strides:
 
 
 @dataclass(frozen=True, slots=True)
-class Geometry:
-    """The numbers behind `Sizes` (fields of the same names), and what else launches need.
+class SampleGeometry:
+    """The numbers behind `SampleSizes` (fields of the same names), and what else launches need.
 
     Attributes:
-        images: Pictures.
-        area: Pixels of a picture of x.
+        images: How many there are.
+        area: Pixels of an image of x.
         channels: Of x.
         groups: Groups of channels with weights of their own.
         offset_groups: The same with offsets.
@@ -173,18 +173,18 @@ class Geometry:
     tiles: int
 
     def integers(self) -> dict[str, int]:
-        """The integer parameters of `Sizes`."""
-        return {field.name: getattr(self, field.name) for field in fields(Sizes)}
+        """The integer parameters of `SampleSizes`."""
+        return {field.name: getattr(self, field.name) for field in fields(SampleSizes)}
 
 
 def geometry(
-    call: Call, x: View, weight: View, result: View, *, most: int, tile: int, panel: int
-) -> Geometry:
+    call: CpuCall, x: View, weight: View, result: View, *, most: int, tile: int, panel: int
+) -> SampleGeometry:
     """The geometry of a call.
 
     Args:
         call: The call.
-        x: The picture.
+        x: The image.
         weight: The weights.
         result: The result or its gradient.
         most: Channels of a block, at most.
@@ -202,7 +202,7 @@ def geometry(
     per = -(-unit // block)
     blocks = channels // unit * per
     pitch = ceil_to(block, lanes)
-    return Geometry(
+    return SampleGeometry(
         images=n, area=height * width, channels=channels, groups=op.groups,
         offset_groups=op.offset_groups, pixels=down * across, across=across, height=height,
         width=width, taps=taps, tap_columns=columns, stride_y=op.stride[0],
@@ -219,7 +219,9 @@ def ceil_to(count: int, multiple: int) -> int:
     return -(-count // multiple) * multiple
 
 
-def tile_shape(call: Call, element: str, *, rows: int, depth: int, columns: int) -> tuple[int, int]:
+def tile_shape(
+    call: CpuCall, element: str, *, rows: int, depth: int, columns: int
+) -> tuple[int, int]:
     """Vectors and rows of a product's tile: the one that convolutions would take.
 
     Args:
@@ -239,7 +241,7 @@ def tile_shape(call: Call, element: str, *, rows: int, depth: int, columns: int)
 
 
 def linear(view: View) -> bool:
-    """Whether pixels of a picture are equally far apart from row to row."""
+    """Whether pixels of an image are equally far apart from row to row."""
     (_, _, height, width), (_, _, down, along) = view.shape, view.strides
     return height <= 1 or width <= 1 or down == width * along
 
@@ -261,15 +263,15 @@ def by_name(name: str, view: View | None) -> dict[str, int]:
     return dict(zip(axes, strides, strict=True))
 
 
-def refuse(call: Call, pictures: tuple[View, ...]) -> str | None:
+def refuse(call: CpuCall, images: tuple[View, ...]) -> str | None:
     """Why a call cannot be done."""
     for view in (*call.inputs, *call.outputs):
         if view.dtype not in FLOATS:
             return f"elements are {view.dtype.value}"
-    if not all(map(linear, pictures)):
+    if not all(map(linear, images)):
         return "rows of pixels lie apart"
-    if 0 in call.inputs[0].shape[1:2] or max(v.shape[2] * v.shape[3] for v in pictures) >= 2**31:
-        return "pictures without channels or of 2^31 pixels"
+    if 0 in call.inputs[0].shape[1:2] or max(v.shape[2] * v.shape[3] for v in images) >= 2**31:
+        return "images without channels or of 2^31 pixels"
     return None
 
 

@@ -5,10 +5,10 @@
 Phases: x into blocks of channels with one more pixel of zeros; the weights into panels; then a
 chunk for each tile of pixels. For every block of channels it samples the tile's columns into
 scratch, where the product with the block's panels finds them, and adds to the tile's sums, also in
-scratch. Columns of more than a tile and a block never exist. Where pictures have few tiles, a
+scratch. Columns of more than a tile and a block never exist. Where images have few tiles, a
 tile's panels are cut into parts, each in a chunk of its own that samples for itself.
 
-Layouts: pictures are row-major or channels-last or anything else whose pixels are equally far
+Layouts: images are row-major or channels-last or anything else whose pixels are equally far
 apart; float32, float64, float16 and bfloat16. Two bfloat16 are multiplied in pairs where the target
 can, their samples rounded first; sums are float32, or float64 for float64.
 Refuses: other elements, rows of pixels that lie apart.
@@ -18,11 +18,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from saccade.backends.cpu.codegen.language import Kernel
+from saccade.backends.cpu.codegen.language import KernelBuilder
 from saccade.backends.cpu.codegen.values import Int, Vec
 from saccade.kernels.base import In, Launch, Out, Scratch, Temp
 from saccade.kernels.cpu import floats
-from saccade.kernels.cpu.base import Call, CpuKernel, one_way
+from saccade.kernels.cpu.base import CpuCall, CpuKernel, single_variant
 from saccade.kernels.cpu.conv2d.microkernel import in_pairs
 from saccade.kernels.cpu.deform.channel_blocks import (
     blocks_launch,
@@ -32,8 +32,8 @@ from saccade.kernels.cpu.deform.channel_blocks import (
 )
 from saccade.kernels.cpu.deform.config import (
     DeformConfig,
-    Geometry,
-    Sizes,
+    SampleGeometry,
+    SampleSizes,
     Strides,
     by_name,
     element_of,
@@ -43,12 +43,12 @@ from saccade.kernels.cpu.deform.config import (
     sums_of,
     tile_shape,
 )
-from saccade.kernels.cpu.deform.sample_points import Plan, plan_scratch
-from saccade.kernels.cpu.deform.sampled_columns import Rows, sample_rows
+from saccade.kernels.cpu.deform.sample_points import SamplePlan, plan_scratch
+from saccade.kernels.cpu.deform.sampled_columns import ColumnRows, sample_rows
 from saccade.kernels.cpu.deform.tile_product import Operands, product
 from saccade.kernels.cpu.deform.weight_panels import emit_panels, panels_launch
 from saccade.kernels.cpu.machine import machine
-from saccade.opdefs import DeformConv2d
+from saccade.opdefs import DeformConv
 
 __all__ = ["DEFORM_CONV2D"]
 
@@ -61,16 +61,16 @@ _SHORT = 100_000  # flops of a strip, about a microsecond; what else it takes is
 class _Forward:
     """Emits the last phase."""
 
-    def __init__(self, k: Kernel, config: DeformConfig) -> None:
+    def __init__(self, k: KernelBuilder, config: DeformConfig) -> None:
         self.k, self.config = k, config
         self.x = k.pointer("x", config.wide)
         columns = "bfloat16" if config.pairs else config.wide
         self.panels = k.pointer("panels", columns)
         self.y = k.pointer("y", config.target)
-        self.plan = Plan(k, config)
+        self.plan = SamplePlan(k, config)
         self.bias = k.pointer("bias", config.bias) if config.bias else None
         self.columns, self.sums = k.scratch("columns", columns), k.scratch("sums", config.wide)
-        self.g = k.sizes(Sizes)
+        self.g = k.sizes(SampleSizes)
         self.plan.declare(self.g)
         self.by_y, self.by_bias = k.sizes(Strides, "y_"), k.integer("by_bias")
         self.parts, self.each, self.chunks = k.integers("parts each chunks")
@@ -105,9 +105,9 @@ class _Forward:
         with k.when(within.equals(0)), k.range(0, g.tile * pitch, k.lanes) as at:
             self.sums.store(k.zero(k.lanes, self.config.wide), at)
         _, channels = g.channels_of(block)
-        picture = self.x + (image * g.blocks + block) * (g.height * g.width + 1) * g.pitch
-        rows = Rows(self.columns, g.steps, channels, count, 0, g.taps)
-        steps = sample_rows(k, self.plan, picture, rows)
+        feature_map = self.x + (image * g.blocks + block) * (g.height * g.width + 1) * g.pitch
+        rows = ColumnRows(self.columns, g.steps, channels, count, 0, g.taps)
+        steps = sample_rows(k, self.plan, feature_map, rows)
         step = self.width * (2 if self.config.pairs else 1)
         with k.range(low, high) as panel:
             number = (group * g.panels + panel) * g.per_group + within
@@ -153,12 +153,12 @@ class _Forward:
         return value
 
 
-def _supports(call: Call) -> str | None:
+def _supports(call: CpuCall) -> str | None:
     masks = call.inputs[-1:] if call.op.mask else ()
     return refuse(call, (call.inputs[0], call.inputs[2], call.outputs[0], *masks))
 
 
-def _launch(call: Call) -> tuple[Launch, ...]:
+def _launch(call: CpuCall) -> tuple[Launch, ...]:
     x, weight, offset = call.inputs[:3]
     y, config = call.outputs[0], _config(call)
     g, parts = _geometry(call, config)
@@ -175,7 +175,7 @@ def _launch(call: Call) -> tuple[Launch, ...]:
         x, In(0), blocks, config.wide, g, units=(g.blocks, g.unit, g.per, g.block),
         pitch=g.pitch, extra=1, wide=config.wide,
     )  # fmt: skip
-    second = panels_launch(weight, In(1), panels, g, packed, room=g.steps, panels=g.panels)
+    second = panels_launch(weight, In(1), panels, g, packed, capacity=g.steps, panels=g.panels)
     mask = {"mask": In(len(call.inputs) - 1)} if call.op.mask else {}
     bias = {"bias": In(3)} if call.op.bias else {}
     each = -(-g.panels // parts)
@@ -204,7 +204,7 @@ def _launch(call: Call) -> tuple[Launch, ...]:
     return first, second, Launch(config, operands, integers, chunks)
 
 
-def _config(call: Call) -> DeformConfig:
+def _config(call: CpuCall) -> DeformConfig:
     x, weight, offset = call.inputs[:3]
     mask = call.inputs[-1] if call.op.mask else None
     pairs = in_pairs(call)
@@ -222,7 +222,7 @@ def _config(call: Call) -> DeformConfig:
     )  # fmt: skip
 
 
-def _geometry(call: Call, config: DeformConfig) -> tuple[Geometry, int]:
+def _geometry(call: CpuCall, config: DeformConfig) -> tuple[SampleGeometry, int]:
     """Sizes, and how many parts the panels of a tile are cut into."""
     x, weight, y = *call.inputs[:2], call.outputs[0]
     taps, lanes = weight.shape[2] * weight.shape[3], call.target.lanes
@@ -244,7 +244,7 @@ def _cut(strips: int, limits: tuple[int, int], panels: int) -> tuple[int, int]:
     whole square of the result: a few percent, unless products are short.
 
     Args:
-        strips: What all pictures have of as many pixels as a product's tile has rows.
+        strips: What all images have of as many pixels as a product's tile has rows.
         limits: Strips of a tile: at least, at most.
         panels: Of a group's weights.
     """
@@ -254,7 +254,7 @@ def _cut(strips: int, limits: tuple[int, int], panels: int) -> tuple[int, int]:
     return many, -(-panels // -(-panels // parts))
 
 
-def _emit(k: Kernel, config: DeformConfig) -> None:
+def _emit(k: KernelBuilder, config: DeformConfig) -> None:
     if config.phase == "blocks":
         emit_blocks(k, config)
     elif config.phase == "panels":
@@ -263,7 +263,7 @@ def _emit(k: Kernel, config: DeformConfig) -> None:
         _Forward(k, config).emit()
 
 
-def _cost(call: Call) -> float:
+def _cost(call: CpuCall) -> float:
     x, weight, y = *call.inputs[:2], call.outputs[0]
     taps = weight.shape[2] * weight.shape[3]
     flops = 2.0 * y.size * weight.shape[1] * taps
@@ -272,5 +272,5 @@ def _cost(call: Call) -> float:
 
 
 DEFORM_CONV2D = CpuKernel(
-    "deform.forward", (DeformConv2d,), DeformConfig, _supports, one_way(_launch, _cost), _emit
+    "deform.forward", (DeformConv,), DeformConfig, _supports, single_variant(_launch, _cost), _emit
 )

@@ -1,7 +1,7 @@
 """Gradients of deformable convolution, those that are wanted, never with all columns in memory.
 
-    x               blocks of the picture's gradient, each summed by the one chunk that owns it (by
-                    several where there are too few: parts, summed in order), then into the picture
+    x               blocks of the image's gradient, each summed by the one chunk that owns it (by
+                    several where there are too few: parts, summed in order), then into the image
     offset, mask    sums over each block's channels, then slopes
     weight          parts, each summed by one chunk, then into the weights' order
     bias            sums of the result's gradient
@@ -14,21 +14,21 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from saccade.backends.cpu.codegen.language import Kernel
+from saccade.backends.cpu.codegen.language import KernelBuilder
 from saccade.kernels.base import In, Launch, Operand, Out, Scratch, Temp, View
-from saccade.kernels.cpu.base import Call, CpuKernel, one_way
+from saccade.kernels.cpu.base import CpuCall, CpuKernel, single_variant
 from saccade.kernels.cpu.deform.channel_blocks import (
     blocks_launch,
     emit_blocks,
-    emit_pictures,
-    pictures_launch,
+    emit_images,
+    images_launch,
     planes_launch,
     planes_pitch,
 )
 from saccade.kernels.cpu.deform.config import (
     COLUMNS,
     DeformConfig,
-    Geometry,
+    SampleGeometry,
     by_name,
     ceil_to,
     element_of,
@@ -49,25 +49,25 @@ from saccade.kernels.cpu.deform.weight_panels import (
 )
 from saccade.kernels.cpu.machine import machine
 from saccade.locks import cached_property
-from saccade.opdefs import DeformConv2dGradient
+from saccade.opdefs import DeformConvGradient
 
 __all__ = ["DEFORM_CONV2D_GRADIENT"]
 
-_BLOCK = 64  # channels that one chunk owns: their gradient of a small picture stays in the L2
+_BLOCK = 64  # channels that one chunk owns: their gradient of a small image stays in the L2
 _TILE = 56  # pixels
 _WEIGHT_TILE = 256  # pixels: sums are fetched and stored once for so many products
 _WEIGHT_COLUMNS = 256  # of a chunk: with so many pixels a quarter of the L2, sums as much again
 _SLOPES_TILE = 128  # pixels
-_CHUNKS = 64  # what keeps a large team busy: parts, as far as a picture has tiles
+_CHUNKS = 64  # what keeps a large team busy: parts, as far as an image has tiles
 
-_X, _GRAD, _PLANES, _PANELS, _PICTURE, _SLOPES, _WEIGHTS = range(7)  # temporaries
+_X, _GRAD, _PLANES, _PANELS, _FEATURE_MAP, _SLOPES, _WEIGHTS = range(7)  # temporaries
 
 
 @dataclass(frozen=True)
 class _Launches:
     """Makes the phases of a call."""
 
-    call: Call
+    call: CpuCall
 
     @property
     def _wanted(self) -> tuple[str, ...]:
@@ -112,7 +112,7 @@ class _Launches:
         )  # fmt: skip
         return replace(self.config, phase=phase, vectors=vectors, rows=most)
 
-    def _geometry(self, tile: int, panel: int) -> Geometry:
+    def _geometry(self, tile: int, panel: int) -> SampleGeometry:
         grad, x, weight, _ = self._views
         most = max(_BLOCK, self.call.target.lanes)
         return geometry(self.call, x, weight, grad, most=most, tile=tile, panel=panel)
@@ -146,13 +146,13 @@ class _Launches:
     def _blocks(self) -> Launch:
         x, g = self._views[1], self._geometry(1, 1)
         return blocks_launch(
-            x, In(1), self._picture(_X), self.config.wide, g,
+            x, In(1), self._image(_X), self.config.wide, g,
             units=(g.blocks, g.unit, g.per, g.block), pitch=g.pitch, extra=1,
             wide=self.config.wide,
         )  # fmt: skip
 
-    def _picture(self, index: int, parts: int = 1) -> Temp:
-        """Blocks of a picture."""
+    def _image(self, index: int, parts: int = 1) -> Temp:
+        """Blocks of an image."""
         g = self._geometry(1, 1)
         return Temp(index, self._size * parts * g.images * g.blocks * (g.area + 1) * g.pitch)
 
@@ -198,16 +198,16 @@ class _Launches:
         )  # fmt: skip
         count = g.blocks * g.taps * panels
         right = Temp(_PANELS, narrow * count * steps * width)
-        second = panels_launch(weight, In(2), right, g, packed, room=steps, panels=panels)
+        second = panels_launch(weight, In(2), right, g, packed, capacity=steps, panels=panels)
         pieces = g.images * g.blocks
         parts = max(1, min(g.tiles, _CHUNKS // max(1, pieces)))
-        room = ceil_to(g.pixels, target.lanes)
-        sums = Temp(_SLOPES, size * pieces * g.taps * room * 4)
+        capacity = ceil_to(g.pixels, target.lanes)
+        sums = Temp(_SLOPES, size * pieces * g.taps * capacity * 4)
         operands = {
             "grad": rows,
             "panels": right,
-            **({"x": self._picture(_X), "sums": sums} if slopes else {}),
-            **({"picture": self._picture(_PICTURE, parts)} if spreads else {}),
+            **({"x": self._image(_X), "sums": sums} if slopes else {}),
+            **({"feature_map": self._image(_FEATURE_MAP, parts)} if spreads else {}),
             **self._given[0],
             **plan_scratch(g, config, target.lanes),
             "columns": Scratch(size * g.tile * g.taps * panels * width),
@@ -219,19 +219,21 @@ class _Launches:
             "grad_steps": steps,
             "groups": g.groups,
             "parts": parts,
-            "room": room,
+            "capacity": capacity,
             "chunks": chunks,
         }
         phases = [first, second, Launch(config, operands, integers, chunks)]
         if spreads:
             result, view = self._out("x")
-            picture = self._picture(_PICTURE, parts)
-            phases.append(pictures_launch(view, picture, result, g, parts=parts, wide=config.wide))
+            feature_map = self._image(_FEATURE_MAP, parts)
+            phases.append(
+                images_launch(view, feature_map, result, g, parts=parts, wide=config.wide)
+            )
         if slopes:
-            phases.append(self._slopes(sums, room))
+            phases.append(self._slopes(sums, capacity))
         return phases
 
-    def _slopes(self, sums: Temp, room: int) -> Launch:
+    def _slopes(self, sums: Temp, capacity: int) -> Launch:
         names = tuple(n for n in ("offset", "mask") if n in self._wanted)
         results = [self._out(name) for name in names]
         views = tuple(view for _, view in results)
@@ -240,7 +242,7 @@ class _Launches:
         g = self._geometry(_SLOPES_TILE, 1)
         return slopes_launch(
             config, g, self.call.target.lanes, sums=sums,
-            results=dict(zip(names, results, strict=True)), given=self._given, room=room,
+            results=dict(zip(names, results, strict=True)), given=self._given, capacity=capacity,
         )  # fmt: skip
 
     def _weight(self) -> list[Launch]:
@@ -252,12 +254,12 @@ class _Launches:
         each = -(-g.taps // sets)
         sets = -(-g.taps // each)
         config = self._tiled("weight", g.outputs, tile, each * g.block)
-        room = ceil_to(each * g.block, max(config.vectors * lanes, COLUMNS))
+        capacity = ceil_to(each * g.block, max(config.vectors * lanes, COLUMNS))
         parts = max(1, min(g.images * g.tiles, -(-_CHUNKS // (g.blocks * sets))))
-        sums = Temp(_WEIGHTS, self._size * parts * g.blocks * sets * g.outputs * room)
-        columns = Scratch(self._narrow[1] * (tile * room + 2 * lanes))
+        sums = Temp(_WEIGHTS, self._size * parts * g.blocks * sets * g.outputs * capacity)
+        columns = Scratch(self._narrow[1] * (tile * capacity + 2 * lanes))
         operands = {
-            "x": self._picture(_X),
+            "x": self._image(_X),
             "planes": self._planes_temp,
             "sums": sums,
             **self._given[0],
@@ -272,14 +274,21 @@ class _Launches:
             "all_outputs": grad.shape[1],
             "plane": self._plane,
             "parts": parts,
-            "room": room,
+            "capacity": capacity,
             "each": each,
             "sets": sets,
             "chunks": chunks,
         }
         result, view = self._out("weight")
         last = weight_gradient_launch(
-            view, sums, result, g, room=room, parts=parts, taps=(each, sets), wide=config.wide
+            view,
+            sums,
+            result,
+            g,
+            capacity=capacity,
+            parts=parts,
+            taps=(each, sets),
+            wide=config.wide,
         )
         return [Launch(config, operands, integers, chunks), last]
 
@@ -297,25 +306,25 @@ class _Launches:
         return Launch(config, operands, integers, grad.shape[1])
 
 
-def _supports(call: Call) -> str | None:
+def _supports(call: CpuCall) -> str | None:
     names = dict(zip(call.op.wanted, call.outputs, strict=True))
     results = tuple(view for name, view in names.items() if name not in ("weight", "bias"))
     inputs = tuple(view for i, view in enumerate(call.inputs) if i != 2)
     return refuse(call, (*inputs, *results))
 
 
-def _launch(call: Call) -> tuple[Launch, ...]:
+def _launch(call: CpuCall) -> tuple[Launch, ...]:
     return _Launches(call).all()
 
 
-def _cost(call: Call) -> float:
+def _cost(call: CpuCall) -> float:
     grad, x, weight = call.inputs[:3]
     flops = 4.0 * grad.size * weight.size / max(1, weight.shape[0])
     nbytes = 4 * x.nbytes + 2 * grad.nbytes + 4 * weight.nbytes
     return machine(call.target).roofline(flops, nbytes, call.threads, 0.7)
 
 
-def _emit(k: Kernel, config: DeformConfig) -> None:
+def _emit(k: KernelBuilder, config: DeformConfig) -> None:
     if config.phase == "columns":
         ColumnsGradient(k, config).emit()
     elif config.phase == "weight":
@@ -324,13 +333,13 @@ def _emit(k: Kernel, config: DeformConfig) -> None:
         Slopes(k, config).emit()
     else:
         phases = {
-            "blocks": emit_blocks, "pictures": emit_pictures, "panels": emit_panels,
+            "blocks": emit_blocks, "images": emit_images, "panels": emit_panels,
             "weight_gradient": emit_weight_gradient, "bias": emit_bias,
         }  # fmt: skip
         phases[config.phase](k, config)
 
 
 DEFORM_CONV2D_GRADIENT = CpuKernel(
-    "deform.gradient", (DeformConv2dGradient,), DeformConfig, _supports, one_way(_launch, _cost),
-    _emit,
+    "deform.gradient", (DeformConvGradient,), DeformConfig, _supports,
+    single_variant(_launch, _cost), _emit,
 )  # fmt: skip

@@ -1,9 +1,9 @@
-"""The gradients' products: of columns, spread to the picture, and of the weights.
+"""The gradients' products: of columns, spread to the image, and of the weights.
 
-Columns: a chunk owns a block of channels of a picture (or of a part of its pixels), and so all that
+Columns: a chunk owns a block of channels of an image (or of a part of its pixels), and so all that
 its samples add to; it goes through the pixels in order. For a tile of them, the result's gradient
 times the weights gives the gradient of the columns, in scratch; one pass over it adds to the
-picture's four pixels at each sample, and sums over the channels what the sample's slopes need.
+image's four pixels at each sample, and sums over the channels what the sample's slopes need.
 
 Weights: a chunk owns some taps of a block of channels and a part of all tiles, samples its columns
 anew and multiplies the result's gradient with them. Its sums and columns share the cache.
@@ -13,15 +13,15 @@ from __future__ import annotations
 
 from functools import partial
 
-from saccade.backends.cpu.codegen.language import Kernel, Ptr, Var
+from saccade.backends.cpu.codegen.language import KernelBuilder, Ptr, Var
 from saccade.backends.cpu.codegen.values import Int
 from saccade.kernels.cpu import floats
-from saccade.kernels.cpu.deform.config import COLUMNS, DeformConfig, Sizes
+from saccade.kernels.cpu.deform.config import COLUMNS, DeformConfig, SampleSizes
 from saccade.kernels.cpu.deform.gradient_offsets import corner_sums
-from saccade.kernels.cpu.deform.sample_points import Plan
+from saccade.kernels.cpu.deform.sample_points import SamplePlan
 from saccade.kernels.cpu.deform.sampled_columns import (
+    ColumnRows,
     Corners,
-    Rows,
     corners_of,
     over_vectors,
     sample_pairs,
@@ -33,22 +33,22 @@ __all__ = ["ColumnsGradient", "WeightGradient", "emit_bias"]
 
 
 class ColumnsGradient:
-    """Emits the phase that makes the picture's gradient and the sums behind slopes."""
+    """Emits the phase that makes the image's gradient and the sums behind slopes."""
 
-    def __init__(self, k: Kernel, config: DeformConfig) -> None:
+    def __init__(self, k: KernelBuilder, config: DeformConfig) -> None:
         self.k, self.config = k, config
         narrow = "bfloat16" if config.pairs else config.wide
         self.grad, self.panels = k.pointer("grad", narrow), k.pointer("panels", narrow)
         self.slopes, self.spreads = "slopes" in config.wanted, "x" in config.wanted
         self.x = k.pointer("x", config.wide) if self.slopes else None
         self.sums = k.pointer("sums", config.wide) if self.slopes else None
-        self.picture = k.pointer("picture", config.wide) if self.spreads else None
-        self.plan = Plan(k, config)
+        self.feature_map = k.pointer("feature_map", config.wide) if self.spreads else None
+        self.plan = SamplePlan(k, config)
         self.columns = k.scratch("columns", config.wide)
-        self.g = k.sizes(Sizes)
+        self.g = k.sizes(SampleSizes)
         self.plan.declare(self.g)
-        self.steps, self.groups, self.parts, self.room, self.chunks = k.integers(
-            "grad_steps groups parts room chunks"
+        self.steps, self.groups, self.parts, self.capacity, self.chunks = k.integers(
+            "grad_steps groups parts capacity chunks"
         )
         self.width = config.vectors * k.lanes
 
@@ -63,9 +63,9 @@ class ColumnsGradient:
             image = place // g.blocks
             block = place - image * g.blocks
             target = None
-            if self.picture is not None:
+            if self.feature_map is not None:
                 whole = self.chunks // self.parts
-                target = self.picture + (part * whole + place) * area
+                target = self.feature_map + (part * whole + place) * area
                 with k.range(0, area, k.lanes) as at:
                     target.store(k.zero(k.lanes, self.config.wide), at)
             source = None if self.x is None else self.x + place * area
@@ -79,7 +79,7 @@ class ColumnsGradient:
                 self._pass(place, first, count, source, target)
 
     def _across(self) -> Int:
-        """Room for the channels of a block: whole panels."""
+        """Space for the channels of a block: whole panels."""
         return (self.g.pitch + (self.width - 1)) // self.width * self.width
 
     def _product(self, image: Int, block: Int, first: Int, count: Int) -> None:
@@ -112,12 +112,17 @@ class ColumnsGradient:
             over_vectors(k, g, partial(_spread, k, column, read, write, totals))
             if self.sums is not None:
                 sums = corner_sums(k, [total.get() for total in totals])
-                at = ((place * g.taps + tap) * self.room + (first + pixel)) * 4
+                at = ((place * g.taps + tap) * self.capacity + (first + pixel)) * 4
                 self.sums.store(sums, at)
 
 
 def _spread(
-    k: Kernel, column: Ptr, read: Corners | None, write: Corners | None, totals: list[Var], at: Int
+    k: KernelBuilder,
+    column: Ptr,
+    read: Corners | None,
+    write: Corners | None,
+    totals: list[Var],
+    at: Int,
 ) -> None:
     """One vector of channels of one sample."""
     gradient = column.vec(at, None, k.lanes)
@@ -125,7 +130,7 @@ def _spread(
         for total, pixel in zip(totals, read.pixels, strict=True):
             total.set(k.fma(gradient, pixel.vec(at, None, k.lanes), total.get()))
     if write is not None:
-        # One after the other: those outside the picture are the same pixel.
+        # One after the other: those outside the image are the same pixel.
         for share, pixel in zip(write.shares, write.pixels, strict=True):
             pixel.store(k.fma(share, gradient, pixel.vec(at, None, k.lanes)), at)
 
@@ -133,18 +138,18 @@ def _spread(
 class WeightGradient:
     """Emits the phase that makes parts of the weights' gradient."""
 
-    def __init__(self, k: Kernel, config: DeformConfig) -> None:
+    def __init__(self, k: KernelBuilder, config: DeformConfig) -> None:
         self.k, self.config = k, config
         self.x = k.pointer("x", config.wide)
         narrow = "bfloat16" if config.pairs else config.wide
         self.planes = k.pointer("planes", narrow)
         self.sums = k.pointer("sums", config.wide)
-        self.plan = Plan(k, config)
+        self.plan = SamplePlan(k, config)
         self.columns = k.scratch("columns", narrow)
-        self.g = k.sizes(Sizes)
+        self.g = k.sizes(SampleSizes)
         self.plan.declare(self.g)
-        self.images, self.outputs, self.plane, self.parts, self.room = k.integers(
-            "images all_outputs plane parts room"
+        self.images, self.outputs, self.plane, self.parts, self.capacity = k.integers(
+            "images all_outputs plane parts capacity"
         )
         self.each, self.sets, self.chunks = k.integers("each sets chunks")
         self.width = config.vectors * k.lanes
@@ -160,38 +165,38 @@ class WeightGradient:
             taps = (first_tap, k.minimum_int(first_tap + self.each, g.taps))
             part = place // g.blocks
             block = place - part * g.blocks
-            sums = self.sums + chunk * g.outputs * self.room
-            with k.range(0, g.outputs * self.room, k.lanes) as at:
+            sums = self.sums + chunk * g.outputs * self.capacity
+            with k.range(0, g.outputs * self.capacity, k.lanes) as at:
                 sums.store(k.zero(k.lanes, self.config.wide), at)
             with k.range(part * each, k.minimum_int((part + 1) * each, every)) as number:
                 image = number // g.tiles
                 self._tile(block, image, (number - image * g.tiles) * g.tile, taps, sums)
 
     def _tile(self, block: Int, image: Int, first: Int, taps: tuple[Int, Int], sums: Ptr) -> None:
-        k, g, columns, room = self.k, self.g, self.columns, self.room
+        k, g, columns, capacity = self.k, self.g, self.columns, self.capacity
         count = k.minimum_int(g.tile, g.pixels - first)
         self.plan.start(first, count)
         self.plan.fill(image, block // g.per_offset, first, count, taps)
-        picture = self.x + (image * g.blocks + block) * (g.height * g.width + 1) * g.pitch
+        feature_map = self.x + (image * g.blocks + block) * (g.height * g.width + 1) * g.pitch
         _, channels = g.channels_of(block)
-        rows = Rows(columns, room, channels, count, *taps)
-        (sample_pairs if self.config.pairs else sample_rows)(k, self.plan, picture, rows)
+        rows = ColumnRows(columns, capacity, channels, count, *taps)
+        (sample_pairs if self.config.pairs else sample_rows)(k, self.plan, feature_map, rows)
         padded = (count + (COLUMNS - 1)) // COLUMNS * COLUMNS
         filled = (count + 1) // 2 * 2 if self.config.pairs else count
-        with k.range(filled * room, padded * room, k.lanes) as at:
+        with k.range(filled * capacity, padded * capacity, k.lanes) as at:
             columns.store(k.zero(k.lanes, self.config.wide), at)
         row = image * self.outputs + block // g.per_group * g.outputs
         left = self.planes + (row * self.plane + first)
         step = self.width * (2 if self.config.pairs else 1)
-        right_pitch = room * (2 if self.config.pairs else 1)
-        with k.range(0, room // self.width) as panel:
+        right_pitch = capacity * (2 if self.config.pairs else 1)
+        with k.range(0, capacity // self.width) as panel:
             product(k, self.config, Operands(
                 left, self.plane, g.outputs, columns + panel * step, right_pitch, padded,
-                sums + panel * self.width, room, add=True, exact=True,
+                sums + panel * self.width, capacity, add=True, exact=True,
             ))  # fmt: skip
 
 
-def emit_bias(k: Kernel, config: DeformConfig) -> None:
+def emit_bias(k: KernelBuilder, config: DeformConfig) -> None:
     """Sums of the planes of each channel; planes end with zeros, in whole vectors."""
     planes = k.pointer("planes", config.source)
     result = k.pointer("result", config.target)

@@ -9,17 +9,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from saccade.backends.cpu.codegen.language import Kernel
+from saccade.backends.cpu.codegen.language import KernelBuilder
 from saccade.backends.cpu.codegen.values import Int, Vec
 from saccade.kernels.base import Launch, Operand, View
 from saccade.kernels.cpu import floats
-from saccade.kernels.cpu.deform.config import DeformConfig, Geometry, Sizes, Strides, by_name
-from saccade.kernels.cpu.deform.sample_points import Place, Plan, plan_scratch
+from saccade.kernels.cpu.deform.config import (
+    DeformConfig,
+    SampleGeometry,
+    SampleSizes,
+    Strides,
+    by_name,
+)
+from saccade.kernels.cpu.deform.sample_points import SamplePlace, SamplePlan, plan_scratch
 
 __all__ = ["Slopes", "corner_sums", "slopes_launch"]
 
 
-def corner_sums(k: Kernel, vectors: Sequence[Vec]) -> Vec:
+def corner_sums(k: KernelBuilder, vectors: Sequence[Vec]) -> Vec:
     """The sums over lanes of four vectors, as the four lanes of one."""
     n = vectors[0].lanes
     low, high = range(n // 2), range(n // 2, n)
@@ -36,7 +42,7 @@ def corner_sums(k: Kernel, vectors: Sequence[Vec]) -> Vec:
     return total
 
 
-def _fold(k: Kernel, a: Vec, b: Vec, starts: Sequence[int], size: int) -> Vec:
+def _fold(k: KernelBuilder, a: Vec, b: Vec, starts: Sequence[int], size: int) -> Vec:
     """Neighbouring runs of `size` lanes added: those at `starts`, and those behind them."""
     first = [start + i for start in starts for i in range(size)]
     return k.shuffle(a, b, first) + k.shuffle(a, b, [i + size for i in first])
@@ -45,17 +51,17 @@ def _fold(k: Kernel, a: Vec, b: Vec, starts: Sequence[int], size: int) -> Vec:
 class Slopes:
     """Emits the phase: a chunk for each tile of an offset group."""
 
-    def __init__(self, k: Kernel, config: DeformConfig) -> None:
+    def __init__(self, k: KernelBuilder, config: DeformConfig) -> None:
         self.k, self.config = k, config
         self.sums = k.pointer("sums", config.wide)
         self.results = {
             name: k.pointer(f"{name}_gradient", element) for name, element in _targets(config)
         }
-        self.plan = Plan(k, config)
-        self.g = k.sizes(Sizes)
+        self.plan = SamplePlan(k, config)
+        self.g = k.sizes(SampleSizes)
         self.plan.declare(self.g)
         self.by = {name: k.sizes(Strides, f"{name}_gradient_") for name in self.results}
-        self.room, self.groups, self.chunks = k.integers("room groups chunks")
+        self.capacity, self.groups, self.chunks = k.integers("capacity groups chunks")
 
     def emit(self) -> None:
         """All chunks."""
@@ -90,16 +96,16 @@ class Slopes:
         """The four sums of a vector of pixels, over all blocks of the offset group."""
         k, g = self.k, self.g
         block = image * g.blocks + group * g.per_offset
-        start = self.sums + ((block * g.taps + tap) * self.room + pixel) * 4
+        start = self.sums + ((block * g.taps + tap) * self.capacity + pixel) * 4
         totals = [k.var(start.vec(i * k.lanes, None, k.lanes)) for i in range(4)]
         with k.range(1, g.per_offset) as number:
-            part = start + number * g.taps * self.room * 4
+            part = start + number * g.taps * self.capacity * 4
             for i, total in enumerate(totals):
                 total.set(total.get() + part.vec(i * k.lanes, None, k.lanes))
         every = k.concat([total.get() for total in totals])
         return [k.shuffle(every, every, range(j, 4 * k.lanes, 4)) for j in range(4)]
 
-    def _slopes(self, where: Place, corners: list[Vec]) -> list[Vec]:
+    def _slopes(self, where: SamplePlace, corners: list[Vec]) -> list[Vec]:
         """Derivatives by the sample's row and by its column."""
         k, (a, b, c, d) = self.k, corners
         below, beyond = (k.convert(v, self.config.wide) for v in (where.below, where.beyond))
@@ -129,9 +135,9 @@ def _targets(config: DeformConfig) -> list[tuple[str, str]]:
 
 
 def slopes_launch(
-    config: DeformConfig, g: Geometry, lanes: int, *, sums: Operand,
+    config: DeformConfig, g: SampleGeometry, lanes: int, *, sums: Operand,
     results: Mapping[str, tuple[Operand, View]],
-    given: tuple[Mapping[str, Operand], Mapping[str, int]], room: int,
+    given: tuple[Mapping[str, Operand], Mapping[str, int]], capacity: int,
 ) -> Launch:  # fmt: skip
     """The phase.
 
@@ -142,7 +148,7 @@ def slopes_launch(
         sums: Of the corners.
         results: The gradients, by what they are of.
         given: Offset and mask, and their strides.
-        room: Pixels of the sums.
+        capacity: Pixels of the sums.
     """
     chunks = g.images * g.offset_groups * g.tiles
     operands: dict[str, Operand] = {"sums": sums}
@@ -151,5 +157,5 @@ def slopes_launch(
         operands[f"{name}_gradient"] = result
         integers |= by_name(f"{name}_gradient", view)
     operands |= {**given[0], **plan_scratch(g, config, lanes)}
-    integers |= {"room": room, "groups": g.offset_groups, "chunks": chunks}
+    integers |= {"capacity": capacity, "groups": g.offset_groups, "chunks": chunks}
     return Launch(config, operands, integers, chunks)

@@ -1,4 +1,4 @@
-"""Where samples lie: for a tile's pixels and each tap, four pixels of the picture, their shares.
+"""Where samples lie: for a tile's pixels and each tap, four pixels of the image, their shares.
 
 A plan is computed once for a tile and an offset group, a vector of pixels at a time, and serves all
 of the group's channels. A pixel outside is the one past the last, which is zeros, so that
@@ -10,20 +10,26 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from saccade.backends.cpu.codegen.language import Kernel, Ptr
+from saccade.backends.cpu.codegen.language import KernelBuilder, Ptr
 from saccade.backends.cpu.codegen.values import Int, IntLike, Mask, Vec
 from saccade.kernels.base import Operand, Scratch
 from saccade.kernels.cpu import floats
-from saccade.kernels.cpu.deform.config import DeformConfig, Geometry, Sizes, Strides, ceil_to
+from saccade.kernels.cpu.deform.config import (
+    DeformConfig,
+    SampleGeometry,
+    SampleSizes,
+    Strides,
+    ceil_to,
+)
 
-__all__ = ["CORNERS", "Place", "Plan", "plan_scratch"]
+__all__ = ["CORNERS", "SamplePlace", "SamplePlan", "plan_scratch"]
 
 CORNERS = ((0, 0), (0, 1), (1, 0), (1, 1))
 """Rows and columns of the four pixels, from the one above and left of a sample."""
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class SamplePlace:
     """Samples of a vector of pixels.
 
     Attributes:
@@ -49,13 +55,13 @@ class Place:
         return [counts.select(tall[i] * wide[j], zero) for i, j in CORNERS]
 
 
-class Plan:
+class SamplePlan:
     """Declares its buffers and integers; fills and reads the plan.
 
     Scratch: the plan's indices and shares, and rows and columns of the tile's pixels.
     """
 
-    def __init__(self, k: Kernel, config: DeformConfig) -> None:
+    def __init__(self, k: KernelBuilder, config: DeformConfig) -> None:
         self.k, self.config = k, config
         self.place = config.wide if config.wide == "float64" else floats.wide(config.offset)
         self.offset = k.pointer("offset", config.offset)
@@ -64,13 +70,13 @@ class Plan:
         self.share = k.scratch("share", config.wide)
         self.base = k.scratch("base", self.place)
 
-    def declare(self, sizes: Sizes) -> None:
+    def declare(self, sizes: SampleSizes) -> None:
         """Integer parameters."""
         self.sizes = sizes
         self.by_offset = self.k.sizes(Strides, "offset_")
         self.by_mask = self.k.sizes(Strides, "mask_")
         lanes = self.k.lanes
-        self.room = (sizes.tile + (lanes - 1)) // lanes * lanes
+        self.capacity = (sizes.tile + (lanes - 1)) // lanes * lanes
 
     def start(self, first: Int, count: Int) -> None:
         """Rows and columns of a tile's pixels before any tap or offset."""
@@ -80,7 +86,7 @@ class Plan:
         with k.range(0, count) as i:
             down, along = row.get() * g.stride_y - g.top, column.get() * g.stride_x - g.left
             for axis, place in enumerate((down, along)):
-                self.base.store(k.to_real(place, self.place), i + self.room * axis)
+                self.base.store(k.to_real(place, self.place), i + self.capacity * axis)
             after = column.get() + 1  # a division for each pixel would be noticed
             ends = after.equals(g.across)
             column.set(ends.select(0, after))
@@ -96,7 +102,7 @@ class Plan:
             shares = [k.convert(v, self.config.wide) for v in where.shares()]
             factor = self.factor(image, group, tap, first + at, count - at)
             for corner, (index, share) in enumerate(zip(where.index, shares, strict=True)):
-                position = (tap * 4 + corner) * self.room + at
+                position = (tap * 4 + corner) * self.capacity + at
                 self.index.store(index, position)
                 self.share.store(share if factor is None else share * factor, position)
 
@@ -109,7 +115,7 @@ class Plan:
         start = self.mask + (image * by.image + channel * by.channel + first * by.pixel)
         return self._vector(start, by.pixel, left, self.config.wide)
 
-    def at(self, image: Int, group: Int, tap: Int, first: Int, at: Int, count: Int) -> Place:
+    def at(self, image: Int, group: Int, tap: Int, first: Int, at: Int, count: Int) -> SamplePlace:
         """Samples of the tile's pixels from `at` on."""
         k, g, by = self.k, self.sizes, self.by_offset
         row = tap // g.tap_columns
@@ -119,7 +125,7 @@ class Plan:
         for axis, step in enumerate(steps):
             channel = (group * g.taps + tap) * 2 + axis
             moved = self._vector(start + channel * by.channel, by.pixel, count - at, self.place)
-            base = self.base.vec(at + self.room * axis, None, k.lanes)
+            base = self.base.vec(at + self.capacity * axis, None, k.lanes)
             tap_at = k.broadcast(k.to_real(step, self.place))
             places.append(base + tap_at + moved)
         return self._place(*places)
@@ -135,7 +141,7 @@ class Plan:
             value = k.insert(value, one, i)
         return value
 
-    def _place(self, y: Vec, x: Vec) -> Place:
+    def _place(self, y: Vec, x: Vec) -> SamplePlace:
         k, g = self.k, self.sizes
         height, width = (
             k.broadcast(k.to_real(size, self.place)) for size in (g.height, g.width)
@@ -155,7 +161,7 @@ class Plan:
         for i, j in CORNERS:
             there = reached & row_there[i] & column_there[j]
             index.append(self._index(rows[i], columns[j], there))
-        return Place(y - above, x - before, reached, inside, known, tuple(index))
+        return SamplePlace(y - above, x - before, reached, inside, known, tuple(index))
 
     def _index(self, row: Vec, column: Vec, there: Mask) -> Vec:
         """Numbers of pixels, int32; the one past the last where there is none."""
@@ -169,13 +175,13 @@ class Plan:
         return Vec(b, b.select(there.value, number, outside.value))
 
 
-def plan_scratch(g: Geometry, config: DeformConfig, lanes: int) -> dict[str, Operand]:
+def plan_scratch(g: SampleGeometry, config: DeformConfig, lanes: int) -> dict[str, Operand]:
     """The scratch of a plan."""
-    room = ceil_to(g.tile, lanes)
+    capacity = ceil_to(g.tile, lanes)
     size = 8 if config.wide == "float64" else 4
-    entries = 4 * g.taps * room
+    entries = 4 * g.taps * capacity
     return {
         "index": Scratch(4 * entries),
         "share": Scratch(size * entries),
-        "base": Scratch(8 * 2 * room),
+        "base": Scratch(8 * 2 * capacity),
     }

@@ -6,14 +6,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
-from saccade.backends.cpu.codegen.language import Kernel, Ptr
+from saccade.backends.cpu.codegen.language import KernelBuilder, Ptr
 from saccade.backends.cpu.codegen.values import Int, IntLike, Vec
-from saccade.kernels.cpu.deform.config import COLUMNS, Sizes
-from saccade.kernels.cpu.deform.sample_points import Plan
+from saccade.kernels.cpu.deform.config import COLUMNS, SampleSizes
+from saccade.kernels.cpu.deform.sample_points import SamplePlan
 
 __all__ = [
+    "ColumnRows",
     "Corners",
-    "Rows",
     "corners_of",
     "over_vectors",
     "sample_pairs",
@@ -33,7 +33,7 @@ class Corners:
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
+class ColumnRows:
     """Where columns go: a row for each pixel, (tap, channel).
 
     Attributes:
@@ -53,18 +53,20 @@ class Rows:
     end: Int
 
 
-def corners_of(k: Kernel, plan: Plan, picture: Ptr, tap: Int, pixel: IntLike) -> Corners:
-    """The corners of a sample; `picture` is the block's."""
+def corners_of(
+    k: KernelBuilder, plan: SamplePlan, feature_map: Ptr, tap: Int, pixel: IntLike
+) -> Corners:
+    """The corners of a sample; `feature_map` is the block's."""
     pixels, shares = [], []
-    first = tap * 4 * plan.room + pixel
+    first = tap * 4 * plan.capacity + pixel
     for corner in range(4):
-        at = first + plan.room * corner
-        pixels.append(picture + plan.index.load_int(at) * plan.sizes.pitch)
+        at = first + plan.capacity * corner
+        pixels.append(feature_map + plan.index.load_int(at) * plan.sizes.pitch)
         shares.append(plan.share.splat(at))
     return Corners(tuple(pixels), tuple(shares))
 
 
-def sampled(k: Kernel, c: Corners, at: IntLike) -> Vec:
+def sampled(k: KernelBuilder, c: Corners, at: IntLike) -> Vec:
     """A vector of channels."""
     total = c.shares[0] * c.pixels[0].vec(at, None, k.lanes)
     for share, pixel in zip(c.shares[1:], c.pixels[1:], strict=True):
@@ -72,7 +74,7 @@ def sampled(k: Kernel, c: Corners, at: IntLike) -> Vec:
     return total
 
 
-def over_vectors(k: Kernel, g: Sizes, emit: Callable[[Int], None]) -> None:
+def over_vectors(k: KernelBuilder, g: SampleSizes, emit: Callable[[Int], None]) -> None:
     """Call `emit` for the first channel of each vector of a block."""
     step = _UNROLL * k.lanes
     whole = g.pitch // step * step
@@ -83,7 +85,7 @@ def over_vectors(k: Kernel, g: Sizes, emit: Callable[[Int], None]) -> None:
         emit(at)
 
 
-def sample_rows(k: Kernel, plan: Plan, picture: Ptr, rows: Rows) -> Int:
+def sample_rows(k: KernelBuilder, plan: SamplePlan, feature_map: Ptr, rows: ColumnRows) -> Int:
     """Columns of a tile, with zeros up to whole trips.
 
     A tap's vectors run past its channels into the next one's place, which is written after.
@@ -99,17 +101,17 @@ def sample_rows(k: Kernel, plan: Plan, picture: Ptr, rows: Rows) -> Int:
         with k.range(used, padded) as at:
             row.store(zero, at)
         with k.range(rows.first, rows.end) as tap:
-            corners = corners_of(k, plan, picture, tap, pixel)
+            corners = corners_of(k, plan, feature_map, tap, pixel)
             start = row + (tap - rows.first) * rows.channels
             over_vectors(k, plan.sizes, partial(_store, k, start, corners))
     return padded
 
 
-def _store(k: Kernel, target: Ptr, corners: Corners, at: Int) -> None:
+def _store(k: KernelBuilder, target: Ptr, corners: Corners, at: Int) -> None:
     target.store(sampled(k, corners, at), at)
 
 
-def sample_pairs(k: Kernel, plan: Plan, picture: Ptr, rows: Rows) -> None:
+def sample_pairs(k: KernelBuilder, plan: SamplePlan, feature_map: Ptr, rows: ColumnRows) -> None:
     """The same in bfloat16 for sums over pixels: a row for two pixels, in pairs of them.
 
     An odd count is filled up with a pixel of zeros.
@@ -120,12 +122,12 @@ def sample_pairs(k: Kernel, plan: Plan, picture: Ptr, rows: Rows) -> None:
         last = there.select(pixel + 1, pixel)
         factor = k.broadcast(k.to_real(there.select(1, 0)))
         with k.range(rows.first, rows.end) as tap:
-            even = corners_of(k, plan, picture, tap, pixel)
-            odd = corners_of(k, plan, picture, tap, last)
+            even = corners_of(k, plan, feature_map, tap, pixel)
+            odd = corners_of(k, plan, feature_map, tap, last)
             odd = Corners(odd.pixels, tuple(share * factor for share in odd.shares))
             start = row + (tap - rows.first) * rows.channels * 2
             over_vectors(k, plan.sizes, partial(_store_pair, k, start, even, odd))
 
 
-def _store_pair(k: Kernel, target: Ptr, even: Corners, odd: Corners, at: Int) -> None:
+def _store_pair(k: KernelBuilder, target: Ptr, even: Corners, odd: Corners, at: Int) -> None:
     target.store_halves(sampled(k, even, at), sampled(k, odd, at), at * 2)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from saccade.backends.cpu.codegen.language import Kernel, Ptr, Var
+from saccade.backends.cpu.codegen.language import KernelBuilder, Ptr, Var
 from saccade.backends.cpu.codegen.values import Int, IntLike
 from saccade.kernels.cpu.conv2d.microkernel import Reduction, accumulate, anchored
 from saccade.kernels.cpu.deform.config import DeformConfig
@@ -26,7 +26,7 @@ class Operands:
         result: First sum.
         result_pitch: From row to row.
         add: Whether to add to what is there.
-        exact: Whether there is no room for rows beyond the last one.
+        exact: Whether there is no space for rows beyond the last one.
     """
 
     left: Ptr
@@ -41,7 +41,7 @@ class Operands:
     exact: bool = False
 
 
-def product(k: Kernel, config: DeformConfig, o: Operands) -> None:
+def product(k: KernelBuilder, config: DeformConfig, o: Operands) -> None:
     """All rows with one panel."""
     panel = anchored(k, o.right)
     reduction = Reduction(4, "whole", config.pairs)
@@ -64,7 +64,7 @@ def product(k: Kernel, config: DeformConfig, o: Operands) -> None:
                 _store(k, tile, target + i * o.result_pitch)
 
 
-def _start(k: Kernel, config: DeformConfig, place: Ptr, add: bool) -> list[Var]:
+def _start(k: KernelBuilder, config: DeformConfig, place: Ptr, add: bool) -> list[Var]:
     """What is there, or zeros."""
     vectors = range(config.vectors)
     if add:
@@ -72,6 +72,6 @@ def _start(k: Kernel, config: DeformConfig, place: Ptr, add: bool) -> list[Var]:
     return [k.var(k.zero(k.lanes, config.wide)) for _ in vectors]
 
 
-def _store(k: Kernel, tile: list[Var], target: Ptr) -> None:
+def _store(k: KernelBuilder, tile: list[Var], target: Ptr) -> None:
     for j, total in enumerate(tile):
         target.store(total.get(), j * k.lanes)

@@ -14,11 +14,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from saccade.backends.cpu.codegen.language import Kernel, Ptr
+from saccade.backends.cpu.codegen.language import KernelBuilder, Ptr
 from saccade.backends.cpu.codegen.values import Int, IntLike
 from saccade.kernels.base import Launch, Operand, View
 from saccade.kernels.cpu import floats
-from saccade.kernels.cpu.deform.config import DeformConfig, Geometry, Sizes, element_of
+from saccade.kernels.cpu.deform.config import DeformConfig, SampleGeometry, SampleSizes, element_of
 
 __all__ = ["emit_panels", "emit_weight_gradient", "panels_launch", "weight_gradient_launch"]
 
@@ -31,13 +31,13 @@ class _Strides:
     channel: Int
     row: Int
     column: Int
-    room: Int
+    capacity: Int
     per_tap: Int
     chunks: Int
 
 
 @dataclass(frozen=True, slots=True)
-class _Panel:
+class _WeightPanel:
     """Rows of a panel: `target[first + i, j] = source[i · by_row + j · by_column]`."""
 
     source: Ptr
@@ -49,15 +49,15 @@ class _Panel:
     columns: Int
 
 
-def emit_panels(k: Kernel, config: DeformConfig) -> None:
+def emit_panels(k: KernelBuilder, config: DeformConfig) -> None:
     """One chunk for each panel of a block."""
     source = k.pointer("weights", config.source)
     target = k.pointer("panels", config.target)
-    s, g = k.sizes(_Strides), k.sizes(Sizes)
+    s, g = k.sizes(_Strides), k.sizes(SampleSizes)
     width = config.vectors * k.lanes
     with k.chunks(s.chunks) as chunk:
-        panel = target + chunk * s.room * width
-        with k.range(0, s.room * width, k.lanes) as at:
+        panel = target + chunk * s.capacity * width
+        with k.range(0, s.capacity * width, k.lanes) as at:
             floats.store(k, panel, k.zero(k.lanes, config.wide), at)
         if config.form == "outputs":
             _outputs(k, config, s, g, chunk, source, panel)
@@ -66,7 +66,13 @@ def emit_panels(k: Kernel, config: DeformConfig) -> None:
 
 
 def _outputs(
-    k: Kernel, config: DeformConfig, s: _Strides, g: Sizes, chunk: Int, source: Ptr, target: Ptr
+    k: KernelBuilder,
+    config: DeformConfig,
+    s: _Strides,
+    g: SampleSizes,
+    chunk: Int,
+    source: Ptr,
+    target: Ptr,
 ) -> None:
     place = chunk // g.per_group
     group = place // g.panels
@@ -79,12 +85,18 @@ def _outputs(
     with k.range(0, g.taps) as tap:
         row = tap // g.tap_columns
         at = weights + (row * s.row + (tap - row * g.tap_columns) * s.column)
-        rows = _Panel(at, target, s.channel, s.output, tap * count, count, left)
+        rows = _WeightPanel(at, target, s.channel, s.output, tap * count, count, left)
         _copy(k, config, rows)
 
 
 def _channels(
-    k: Kernel, config: DeformConfig, s: _Strides, g: Sizes, chunk: Int, source: Ptr, target: Ptr
+    k: KernelBuilder,
+    config: DeformConfig,
+    s: _Strides,
+    g: SampleSizes,
+    chunk: Int,
+    source: Ptr,
+    target: Ptr,
 ) -> None:
     place = chunk // s.per_tap
     block = place // g.taps
@@ -97,10 +109,10 @@ def _channels(
     at = row * s.row + (tap - row * g.tap_columns) * s.column
     weights = source + (group * g.outputs * s.output + inner * s.channel + at)
     left = count - before
-    _copy(k, config, _Panel(weights, target, s.output, s.channel, 0, g.outputs, left))
+    _copy(k, config, _WeightPanel(weights, target, s.output, s.channel, 0, g.outputs, left))
 
 
-def _copy(k: Kernel, config: DeformConfig, p: _Panel) -> None:
+def _copy(k: KernelBuilder, config: DeformConfig, p: _WeightPanel) -> None:
     """Element by element, between zeros."""
     width = config.vectors * k.lanes
     with k.range(0, p.rows) as i, k.range(0, k.minimum_int(p.columns, width)) as j:
@@ -114,8 +126,8 @@ def _copy(k: Kernel, config: DeformConfig, p: _Panel) -> None:
 
 
 def panels_launch(
-    view: View, source: Operand, target: Operand, g: Geometry, config: DeformConfig,
-    *, room: int, panels: int,
+    view: View, source: Operand, target: Operand, g: SampleGeometry, config: DeformConfig,
+    *, capacity: int, panels: int,
 ) -> Launch:  # fmt: skip
     """The phase that packs weights.
 
@@ -125,7 +137,7 @@ def panels_launch(
         target: Operand.
         g: Sizes.
         config: Form, elements and tile.
-        room: Steps of a panel.
+        capacity: Steps of a panel.
         panels: Panels of a block and tap, or of a group.
     """
     if config.form == "outputs":
@@ -134,7 +146,7 @@ def panels_launch(
         chunks = g.blocks * g.taps * panels
     integers = {
         **_weights(view),
-        "room": room,
+        "capacity": capacity,
         "per_tap": panels,
         "chunks": chunks,
         **g.integers(),
@@ -147,13 +159,13 @@ def _weights(view: View) -> dict[str, int]:
     return dict(zip(("output", "channel", "row", "column"), view.strides, strict=True))
 
 
-def emit_weight_gradient(k: Kernel, config: DeformConfig) -> None:
+def emit_weight_gradient(k: KernelBuilder, config: DeformConfig) -> None:
     """One chunk for each channel of the result."""
     sums = k.pointer("sums", config.wide)
     result = k.pointer("result", config.target)
-    s, g = k.sizes(_Strides), k.sizes(Sizes)
+    s, g = k.sizes(_Strides), k.sizes(SampleSizes)
     parts, each, sets = k.integers("parts each sets")
-    apart = g.blocks * sets * g.outputs * s.room
+    apart = g.blocks * sets * g.outputs * s.capacity
     with k.chunks(s.chunks) as chunk, k.range(0, g.per_group) as number:
         group = chunk // g.outputs
         block = group * g.per_group + number
@@ -165,7 +177,7 @@ def emit_weight_gradient(k: Kernel, config: DeformConfig) -> None:
             at = row * s.row + (tap - row * g.tap_columns) * s.column
             number_of_set = tap // each
             output = chunk - group * g.outputs
-            source = sums + ((block * sets + number_of_set) * g.outputs + output) * s.room
+            source = sums + ((block * sets + number_of_set) * g.outputs + output) * s.capacity
             with k.range(0, count) as channel:
                 place = source + ((tap - number_of_set * each) * count + channel)
                 total = k.var(place.load())
@@ -175,13 +187,13 @@ def emit_weight_gradient(k: Kernel, config: DeformConfig) -> None:
 
 
 def weight_gradient_launch(
-    view: View, source: Operand, target: Operand, g: Geometry,
-    *, room: int, parts: int, taps: tuple[int, int], wide: str,
+    view: View, source: Operand, target: Operand, g: SampleGeometry,
+    *, capacity: int, parts: int, taps: tuple[int, int], wide: str,
 ) -> Launch:  # fmt: skip
     """The phase that sums parts into the weights' gradient; `taps` of a set, and sets."""
     config = DeformConfig("weight_gradient", "", element_of(view), wide)
     chunks = g.groups * g.outputs
     sets = {"parts": parts, "each": taps[0], "sets": taps[1]}
-    steps = {"room": room, "per_tap": 0, "chunks": chunks}
+    steps = {"capacity": capacity, "per_tap": 0, "chunks": chunks}
     integers = {**_weights(view), **steps, **g.integers(), **sets}
     return Launch(config, {"sums": source, "result": target}, integers, chunks)

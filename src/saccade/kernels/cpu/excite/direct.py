@@ -7,8 +7,8 @@ Vectors go over filters; weights stream once. The first product is summed in par
 each by whoever has the means of these channels, and every chunk of the second one adds the parts in
 their order: one barrier, where means, products and activation would each have one. Where parts end
 depends on sizes alone. Where weights are few one thread does it all, which rounds the same way.
-Weights are bfloat16 where the gates are. Refused: weights that are not constant, pictures that are
-not channels-last, operands between the products that vary from picture to picture.
+Weights are bfloat16 where the gates are. Refused: weights that are not constant, feature maps that
+are not channels-last, operands between the products that vary from image to image.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from saccade.kernels.base import (
     View,
     per_call,
 )
-from saccade.kernels.cpu.base import Call, CpuKernel
+from saccade.kernels.cpu.base import CpuCall, CpuKernel
 from saccade.kernels.cpu.conv2d.epilogue_spec import FLOATS, EpilogueSpec, expand
 from saccade.kernels.cpu.excite.direct_code import ExciteConfig, emit_excite
 from saccade.kernels.cpu.machine import machine
@@ -47,7 +47,7 @@ _BLOCK = 8  # vectors of filters of the second product
 _ALONE = 0.6  # of the memory's speed that one thread reaches on short streams
 
 
-def _supports(call: Call) -> str | None:
+def _supports(call: CpuCall) -> str | None:
     op: Excite = call.op
     x = call.inputs[0]
     if not all(call.constant[1:3]):
@@ -62,11 +62,11 @@ def _supports(call: Call) -> str | None:
     if second.kind != "plain" or second.store is not None or op.squeeze.store is not None:
         return "the result is not stored plainly"
     if any("full" in word or "image" in word for word in first.code()[3:]):
-        return "an operand between the products varies from picture to picture"
+        return "an operand between the products varies from image to image"
     return first.refuse() or second.refuse()
 
 
-def _spec(call: Call, hidden: bool) -> EpilogueSpec:
+def _spec(call: CpuCall, hidden: bool) -> EpilogueSpec:
     op: Excite = call.op
     n, lanes = call.inputs[0].shape[0], call.target.lanes
     shape = (n, call.inputs[1 if hidden else 2].shape[0], 1, 1)
@@ -79,13 +79,13 @@ def _spec(call: Call, hidden: bool) -> EpilogueSpec:
 
 
 @per_call
-def _inner(call: Call) -> EpilogueSpec:
+def _inner(call: CpuCall) -> EpilogueSpec:
     """The epilogue of the first product, whose result is scratch."""
     return _spec(call, hidden=True)
 
 
 @per_call
-def _outer(call: Call) -> EpilogueSpec:
+def _outer(call: CpuCall) -> EpilogueSpec:
     return _spec(call, hidden=False)
 
 
@@ -96,7 +96,7 @@ def _longest(count: int, size: int) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class _Shape:
+class _ProductCut:
     """How both products are cut: nothing that depends on the team.
 
     Attributes:
@@ -112,7 +112,7 @@ class _Shape:
 
 
 @per_call
-def _shape(call: Call) -> _Shape:
+def _shape(call: CpuCall) -> _ProductCut:
     lanes, most = call.target.lanes, call.target.registers // 2
     channels, hidden = max(1, call.inputs[1].shape[1]), _inner(call).vectors
     sizes = range(min(_BLOCK, most), 0, -1)
@@ -122,15 +122,15 @@ def _shape(call: Call) -> _Shape:
     vectors = -(-channels // lanes)
     per_part = min((-(-vectors // n) for n in wanted), key=lambda n: (_longest(vectors, n), n))
     blocks = max(1, -(-hidden // most))
-    return _Shape(-(-hidden // blocks), exciting, -(-vectors // per_part), per_part * lanes)
+    return _ProductCut(-(-hidden // blocks), exciting, -(-vectors // per_part), per_part * lanes)
 
 
-def _element(call: Call) -> DType:
+def _element(call: CpuCall) -> DType:
     """Of the weights as they are packed."""
     return call.outputs[0].dtype
 
 
-def _variants(call: Call) -> list[Variant]:
+def _variants(call: CpuCall) -> list[Variant]:
     """One phase and two; both round the same way, so any team may take either."""
     speed, outer = machine(call.target), call.outputs[0]
     weights = sum(w.size for w in call.inputs[1:3])
@@ -154,18 +154,18 @@ class _Stage:
     integers: Integers
 
 
-def _packed(call: Call, index: int, vectors: int) -> Packed:
+def _packed(call: CpuCall, index: int, vectors: int) -> Packed:
     width, element = vectors * call.target.lanes, _element(call)
     size = call.inputs[index].size * element.itemsize
     return Packed(Packing("pack_gates", (width, element.value), (index,), size))
 
 
-def _squeezing(call: Call, shape: _Shape) -> _Stage:
+def _squeezing(call: CpuCall, shape: _ProductCut) -> _Stage:
     weights = _packed(call, 1, shape.squeezing)
     return _Stage({"x": In(0), "squeeze": weights, "means": Scratch(4 * shape.per_part)}, {})
 
 
-def _exciting(call: Call, shape: _Shape) -> _Stage:
+def _exciting(call: CpuCall, shape: _ProductCut) -> _Stage:
     inner, outer = _inner(call), _outer(call)
     scratch = Scratch(4 * inner.vectors * call.target.lanes)
     operands = {
@@ -177,7 +177,7 @@ def _exciting(call: Call, shape: _Shape) -> _Stage:
     return _Stage(operands, {**inner.integers(prefix="inner_"), **outer.integers()})
 
 
-def _phase(call: Call, name: str, stages: tuple[_Stage, ...], chunks: int) -> Launch:
+def _phase(call: CpuCall, name: str, stages: tuple[_Stage, ...], chunks: int) -> Launch:
     x, shape, inner, outer = call.inputs[0], _shape(call), _inner(call), _outer(call)
     n = x.shape[0]
     lanes, squeezes, excites = call.target.lanes, name != "excite", name != "squeeze"
@@ -199,7 +199,7 @@ def _phase(call: Call, name: str, stages: tuple[_Stage, ...], chunks: int) -> La
     return Launch(config, operands, integers, chunks)
 
 
-def _sizes(call: Call, shape: _Shape) -> dict[str, int | tuple[int, ...]]:
+def _sizes(call: CpuCall, shape: _ProductCut) -> dict[str, int | tuple[int, ...]]:
     """The values of `direct_code.Sizes`."""
     x = call.inputs[0]
     n, channels, rows, columns = x.shape
@@ -219,13 +219,13 @@ def _sizes(call: Call, shape: _Shape) -> dict[str, int | tuple[int, ...]]:
     }
 
 
-def _whole(call: Call) -> tuple[Launch, ...]:
+def _whole(call: CpuCall) -> tuple[Launch, ...]:
     shape = _shape(call)
     stages = (_squeezing(call, shape), _exciting(call, shape))
     return (_phase(call, "whole", stages, 1),)
 
 
-def _apart(call: Call) -> tuple[Launch, ...]:
+def _apart(call: CpuCall) -> tuple[Launch, ...]:
     shape = _shape(call)
     blocks = -(-_outer(call).vectors // shape.exciting)
     return (

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from saccade.backends.cpu.codegen.language import Kernel, Ptr, Var
+from saccade.backends.cpu.codegen.language import KernelBuilder, Ptr, Var
 from saccade.backends.cpu.codegen.values import Int, Vec
 from saccade.kernels.cpu.conv2d.epilogue import Epilogue
 from saccade.kernels.cpu.conv2d.microkernel import Reduction, accumulate, anchored, zero_sums
 
-__all__ = ["ExciteConfig", "Sizes", "emit_excite"]
+__all__ = ["ExciteConfig", "ExciteSizes", "emit_excite"]
 
-_ROWS = 4  # rows of the picture whose sums do not wait for each other
+_ROWS = 4  # rows of the feature map whose sums do not wait for each other
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +20,7 @@ class ExciteConfig:
 
     Attributes:
         stage: `squeeze`, `excite`, or `whole` for one after the other.
-        element: Type of the picture's elements.
+        element: Type of the feature map's elements.
         weights: Type of the weights' elements.
         squeezing, exciting: Vectors of filters of a block of either matrix; 0 if it is not read.
         whole: For each matrix, whether all its blocks are full.
@@ -39,7 +39,7 @@ class ExciteConfig:
 
 
 @dataclass(frozen=True, slots=True)
-class Sizes:
+class ExciteSizes:
     """Integer parameters."""
 
     images: Int
@@ -56,7 +56,7 @@ class Sizes:
     gates: Int
 
 
-def emit_excite(k: Kernel, config: ExciteConfig) -> None:
+def emit_excite(k: KernelBuilder, config: ExciteConfig) -> None:
     """Emit the stage that `config` describes."""
     _Excite(k, config).emit()
 
@@ -79,7 +79,7 @@ class _Matrix:
 
 
 class _Excite:
-    def __init__(self, k: Kernel, config: ExciteConfig) -> None:
+    def __init__(self, k: KernelBuilder, config: ExciteConfig) -> None:
         self.k, self.config = k, config
         self.parts = k.pointer("parts")
         if config.stage != "excite":
@@ -91,7 +91,7 @@ class _Excite:
             self.hidden = k.scratch("hidden")
             self.inner = Epilogue(k, config.inner, out=self.hidden, prefix="inner_")
             self.outer = Epilogue(k, config.outer)
-        self.s = k.sizes(Sizes)
+        self.s = k.sizes(ExciteSizes)
         if config.stage != "squeeze":
             self.inner.declare_integers()
             self.outer.declare_integers()

@@ -16,24 +16,24 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from saccade.backends.cpu.codegen.language import Kernel, Ptr
+from saccade.backends.cpu.codegen.language import KernelBuilder, Ptr
 from saccade.backends.cpu.codegen.values import Int, IntLike, Mask
 from saccade.ir import DType
 from saccade.kernels.base import In, Launch, Operand, Packed, Packing, Temp, Variant
-from saccade.kernels.cpu.base import Call, CpuKernel
+from saccade.kernels.cpu.base import CpuCall, CpuKernel
 from saccade.kernels.cpu.conv2d.direct_config import (
     Blocking,
     Piece,
-    Tile,
-    Way,
+    RegisterTile,
+    TileSchedule,
     blockings,
     ranked_tiles,
-    ways,
+    schedules,
 )
 from saccade.kernels.cpu.conv2d.epilogue import Epilogue
 from saccade.kernels.cpu.conv2d.epilogue_spec import FLOATS
 from saccade.kernels.cpu.conv2d.microkernel import Reduction, accumulate, anchored, zero_sums
-from saccade.kernels.cpu.conv2d.tile_grid import Grid
+from saccade.kernels.cpu.conv2d.tile_grid import TileGrid
 from saccade.kernels.cpu.machine import machine
 from saccade.kernels.cpu.matmul.direct_axes import Product
 from saccade.kernels.cpu.matmul.direct_config import MatMulConfig
@@ -63,11 +63,11 @@ class _Geometry:
 class _Product:
     """Emits the product."""
 
-    def __init__(self, k: Kernel, config: MatMulConfig) -> None:
+    def __init__(self, k: KernelBuilder, config: MatMulConfig) -> None:
         self.k, self.config = k, config
         self.a, self.b = k.pointer("a", config.a), k.pointer("b", config.b)
         self.epilogue = Epilogue(k, config.epilogue)
-        self.g, self.grid = k.sizes(_Geometry), k.sizes(Grid)
+        self.g, self.grid = k.sizes(_Geometry), k.sizes(TileGrid)
         self.epilogue.declare_integers()
         self.width = config.vectors * k.lanes * (2 if config.pairs else 1)  # b of one step
 
@@ -122,7 +122,7 @@ class _Product:
         return [k.first(left - j * k.lanes) for j in range(self.config.vectors)]
 
 
-def _supports(call: Call) -> str | None:
+def _supports(call: CpuCall) -> str | None:
     for view in call.inputs[:2]:
         if view.dtype not in FLOATS:
             return f"elements are {view.dtype.value}"
@@ -132,7 +132,7 @@ def _supports(call: Call) -> str | None:
     return product.epilogue.refuse()
 
 
-def _product(call: Call) -> Product:
+def _product(call: CpuCall) -> Product:
     product = Product.of(call)
     assert product is not None  # `supports` was asked
     return product
@@ -142,7 +142,7 @@ def _unit(product: Product) -> bool:
     return product.a[3] == 1 or product.inner == 1
 
 
-def _tiles(call: Call, product: Product) -> Sequence[Tile]:
+def _tiles(call: CpuCall, product: Product) -> Sequence[RegisterTile]:
     return ranked_tiles(
         (("none", (Piece(product.rows, product.steps),)),), product.epilogue.channels,
         pitch=call.inputs[0].dtype.itemsize * product.a[2], unit=_unit(product),
@@ -150,7 +150,7 @@ def _tiles(call: Call, product: Product) -> Sequence[Tile]:
     )  # fmt: skip
 
 
-def _cuts(call: Call, product: Product, tile: Tile) -> tuple[Blocking, ...]:
+def _cuts(call: CpuCall, product: Product, tile: RegisterTile) -> tuple[Blocking, ...]:
     batches = product.batch[0] * product.batch[1]
     return blockings(
         -(-product.rows // tile.rows), -(-product.epilogue.vectors // tile.vectors),
@@ -161,18 +161,18 @@ def _cuts(call: Call, product: Product, tile: Tile) -> tuple[Blocking, ...]:
     )  # fmt: skip
 
 
-def _variants(call: Call) -> Iterator[Variant]:
+def _variants(call: CpuCall) -> Iterator[Variant]:
     product = _product(call)
     tiles = _tiles(call, product)
     traffic, arithmetic = _times(call, product, tiles[0])
-    for way in ways(tiles, lambda tile: _cuts(call, product, tile)):
-        build = partial(_launch, call, product, way)
-        yield Variant(traffic + way.slowdown * arithmetic, build, code=way.tile[:2])
+    for schedule in schedules(tiles, lambda tile: _cuts(call, product, tile)):
+        build = partial(_launch, call, product, schedule)
+        yield Variant(traffic + schedule.slowdown * arithmetic, build, code=schedule.tile[:2])
 
 
-def _launch(call: Call, product: Product, way: Way) -> tuple[Launch, ...]:
+def _launch(call: CpuCall, product: Product, schedule: TileSchedule) -> tuple[Launch, ...]:
     spec, batches = product.epilogue, product.batch[0] * product.batch[1]
-    (vectors, rows, *_), cut = way.tile, _cuts(call, product, way.tile)[way.place]
+    (vectors, rows, *_), cut = schedule.tile, _cuts(call, product, schedule.tile)[schedule.place]
     blocks = -(-spec.vectors // vectors)
     width = vectors * call.target.lanes
     panels = _panels(call, product, blocks, width)
@@ -228,7 +228,7 @@ class _Panels:
     phases: tuple[Launch, ...] = ()
 
 
-def _panels(call: Call, product: Product, blocks: int, width: int) -> _Panels:
+def _panels(call: CpuCall, product: Product, blocks: int, width: int) -> _Panels:
     b0, b1, bk, bn = product.b
     element = DType.BF16 if product.pairs else DType.F32
     step = width * 4 // element.itemsize
@@ -271,7 +271,7 @@ def _worth_packing(product: Product) -> bool:
     return product.rows >= 96 and product.b[2] >= 512
 
 
-def _times(call: Call, product: Product, best: Tile) -> tuple[float, float]:
+def _times(call: CpuCall, product: Product, best: RegisterTile) -> tuple[float, float]:
     """Microseconds of a call's traffic, and of the rest in the best tiles."""
     batches, speed = product.batch[0] * product.batch[1], machine(call.target)
     if batches * product.rows * product.columns == 0:
@@ -283,13 +283,13 @@ def _times(call: Call, product: Product, best: Tile) -> tuple[float, float]:
     return nbytes / speed.bandwidth, speed.roofline(flops, 0.0, call.threads, 0.9)
 
 
-def _aliases(call: Call) -> tuple[tuple[int, int], ...]:
+def _aliases(call: CpuCall) -> tuple[tuple[int, int], ...]:
     """A residual may give its memory to the result: every element is read before it is written."""
     last = len(call.inputs)
     return tuple((i, 0) for i in range(2, last) if call.inputs[i] == call.outputs[0])
 
 
-def _emit(k: Kernel, config: MatMulConfig) -> None:
+def _emit(k: KernelBuilder, config: MatMulConfig) -> None:
     if config.phase == "pack":
         emit_pack(k, config)
     else:

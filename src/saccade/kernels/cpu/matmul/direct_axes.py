@@ -1,11 +1,11 @@
-"""Matrix products of any rank as products of pictures: [b0, b1, M, K] times [b0, b1, K, N]."""
+"""Matrix products of any rank as products of images: [b0, b1, M, K] times [b0, b1, K, N]."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from saccade.kernels.base import View
-from saccade.kernels.cpu.base import Call
+from saccade.kernels.cpu.base import CpuCall
 from saccade.kernels.cpu.conv2d.epilogue_spec import EpilogueSpec, expand
 from saccade.kernels.cpu.conv2d.microkernel import in_pairs, steps_of
 from saccade.opdefs import MatMul
@@ -29,7 +29,7 @@ class Product:
         pairs: Whether elements are summed in pairs of bfloat16.
         a: Strides (b0, b1, m, k) of a.
         b: Strides (b0, b1, k, n) of b.
-        epilogue: With the sums as pictures [b0, N, b1, M].
+        epilogue: With the sums as images [b0, N, b1, M].
     """
 
     batch: tuple[int, int]
@@ -47,7 +47,7 @@ class Product:
         return steps_of(self.inner, self.pairs)
 
     @classmethod
-    def of(cls, call: Call) -> Product | None:
+    def of(cls, call: CpuCall) -> Product | None:
         """None when the batch axes do not merge into two."""
         op: MatMul = call.op
         a, b, *operands = call.inputs
@@ -63,9 +63,9 @@ class Product:
         if axes is None:
             return None
         (n0, s0), (n1, s1), (rows, sm) = axes
-        pictures = (n0, shape[-1], n1, rows)
+        images = (n0, shape[-1], n1, rows)
         views = [
-            View(view.dtype, pictures, (s0[i], view_n, s1[i], sm[i]))
+            View(view.dtype, images, (s0[i], view_n, s1[i], sm[i]))
             for i, (view, view_n) in enumerate(
                 zip((out, *operands), (out.strides[-1], *(s[-1] for s in wide)), strict=True),
                 start=2,
@@ -73,7 +73,7 @@ class Product:
         ]
         entries = tuple((i, v, call.constant[i]) for i, v in enumerate(views[1:], start=2))
         spec = EpilogueSpec(
-            op.epilogue, None, pictures, entries, None, views[0], 1, call.target.lanes
+            op.epilogue, None, images, entries, None, views[0], 1, call.target.lanes
         )
         return cls(
             (n0, n1), rows, inner, shape[-1],

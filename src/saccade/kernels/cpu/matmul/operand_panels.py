@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from saccade.backends.cpu.codegen.language import Kernel, Ptr
+from saccade.backends.cpu.codegen.language import KernelBuilder, Ptr
 from saccade.backends.cpu.codegen.values import Bool, Int, IntLike, Mask, Vec
 from saccade.kernels.cpu.matmul.direct_config import MatMulConfig
 
@@ -16,7 +16,7 @@ __all__ = ["emit_pack", "transposed"]
 
 
 @dataclass(frozen=True, slots=True)
-class _Panel:
+class _OperandPanel:
     """One panel: `target[at · width + column] = source[at · by_row + column · by_column]`.
 
     In pairs, 32 bits of `target` are the elements of rows 2 · at and 2 · at + 1. Columns from
@@ -38,7 +38,7 @@ class _Panel:
         return (self.inner + 1) // 2 if self.pairs else self.inner
 
 
-def emit_pack(k: Kernel, config: MatMulConfig) -> None:
+def emit_pack(k: KernelBuilder, config: MatMulConfig) -> None:
     """One chunk for each panel."""
     b = k.pointer("b", config.b)
     panels = k.pointer("panels", "int32" if config.pairs else "float32")
@@ -52,7 +52,7 @@ def emit_pack(k: Kernel, config: MatMulConfig) -> None:
         first = (chunk - batch * blocks) * width
         outer = batch // inner_batch
         source = b + (outer * s0 + (batch - outer * inner_batch) * s1 + first * sn)
-        panel = _Panel(source, panels, sk, sn, inner, columns - first, width, config.pairs)
+        panel = _OperandPanel(source, panels, sk, sn, inner, columns - first, width, config.pairs)
         panel = replace(panel, target=panels + chunk * panel.steps * width)
         if config.shape == "rows":
             _pack_rows(k, panel)
@@ -65,7 +65,7 @@ def emit_pack(k: Kernel, config: MatMulConfig) -> None:
             _pack_elements(k, panel, 0)
 
 
-def _pack_rows(k: Kernel, p: _Panel) -> None:
+def _pack_rows(k: KernelBuilder, p: _OperandPanel) -> None:
     with k.range(0, p.steps) as at, k.range(0, p.width, k.lanes) as column:
         left = p.left - column
         if p.pairs:
@@ -78,12 +78,12 @@ def _pack_rows(k: Kernel, p: _Panel) -> None:
         p.target.store(row, at * p.width + column)
 
 
-def _second(p: _Panel, at: Int) -> Bool:
+def _second(p: _OperandPanel, at: Int) -> Bool:
     """Whether a pair of rows has a second one."""
     return at * 2 + 1 < p.inner
 
 
-def _pack_columns(k: Kernel, p: _Panel, end: Int) -> None:
+def _pack_columns(k: KernelBuilder, p: _OperandPanel, end: Int) -> None:
     """Squares of vectors, transposed in registers."""
     with k.range(0, end, k.lanes) as at, k.range(0, p.width, k.lanes) as column:
         rows = []
@@ -94,12 +94,12 @@ def _pack_columns(k: Kernel, p: _Panel, end: Int) -> None:
             p.target.store(row, (at + i) * p.width + column)
 
 
-def _steps(p: _Panel, column: Ptr, at: Int, inside: Mask) -> Vec:
+def _steps(p: _OperandPanel, column: Ptr, at: Int, inside: Mask) -> Vec:
     """A vector of neighbouring steps of a column that lies together."""
     return column.pairs(at * 2, inside) if p.pairs else column.vec(at, inside)
 
 
-def _pack_elements(k: Kernel, p: _Panel, start: IntLike) -> None:
+def _pack_elements(k: KernelBuilder, p: _OperandPanel, start: IntLike) -> None:
     with k.range(start, p.steps) as at, k.range(0, p.width) as column:
         inside = column < p.left
         source = p.source + inside.select(column, 0) * p.by_column
@@ -113,11 +113,11 @@ def _pack_elements(k: Kernel, p: _Panel, start: IntLike) -> None:
         p.target.store(_or_zero(k, inside, value), at * p.width + column)
 
 
-def _or_zero(k: Kernel, condition: Bool, value: Vec) -> Vec:
+def _or_zero(k: KernelBuilder, condition: Bool, value: Vec) -> Vec:
     return Vec(k.b, k.b.select(condition.value, value.value, value.like(0).value))
 
 
-def transposed(k: Kernel, rows: list[Vec]) -> list[Vec]:
+def transposed(k: KernelBuilder, rows: list[Vec]) -> list[Vec]:
     """A square of vectors, transposed by halving: log2(lanes) rounds of shuffles."""
     n, step = k.lanes, k.lanes // 2
     while step:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from saccade.kernels.base import In, Launch, Out
-from saccade.kernels.cpu.base import Call, CpuKernel, one_way
+from saccade.kernels.cpu.base import CpuCall, CpuKernel, single_variant
 from saccade.kernels.cpu.machine import beyond_caches
 from saccade.kernels.cpu.movement.copy import copy_cost, refuse_views
 from saccade.kernels.cpu.movement.copy_code import CopyConfig, copy_launch, copy_way, emit_copy
@@ -12,12 +12,12 @@ from saccade.opdefs.movement import Concat
 __all__ = ["CONCAT"]
 
 
-def supports(call: Call) -> str | None:
+def supports(call: CpuCall) -> str | None:
     """Why this kernel cannot take the call."""
     return refuse_views(call)
 
 
-def launch(call: Call) -> tuple[Launch, ...]:
+def launch(call: CpuCall) -> tuple[Launch, ...]:
     """One phase per operand."""
     out, axis = call.outputs[0], call.op.axis
     far = beyond_caches(call.target, out.nbytes)
@@ -33,7 +33,7 @@ def launch(call: Call) -> tuple[Launch, ...]:
     return tuple(phases)
 
 
-def cost(call: Call) -> float:
+def cost(call: CpuCall) -> float:
     """Microseconds, by bytes moved."""
     out, itemsize = call.outputs[0], call.outputs[0].dtype.itemsize
     return sum(
@@ -43,5 +43,5 @@ def cost(call: Call) -> float:
 
 
 CONCAT = CpuKernel(
-    "movement.concat", (Concat,), CopyConfig, supports, one_way(launch, cost), emit_copy
+    "movement.concat", (Concat,), CopyConfig, supports, single_variant(launch, cost), emit_copy
 )

@@ -10,7 +10,7 @@ from typing import Any
 
 from saccade.ir import IndexMap
 from saccade.kernels.base import In, Launch, Out, View
-from saccade.kernels.cpu.base import Call, CpuKernel, one_way
+from saccade.kernels.cpu.base import CpuCall, CpuKernel, single_variant
 from saccade.kernels.cpu.machine import beyond_caches, machine
 from saccade.kernels.cpu.movement.copy_code import CopyConfig, copy_launch, copy_way, emit_copy
 from saccade.kernels.cpu.movement.copy_transposed import MICROS
@@ -47,7 +47,7 @@ def map_strides(
     return tuple(f.size for f in factors), tuple(to), steps, start
 
 
-def refuse_views(call: Call) -> str | None:
+def refuse_views(call: CpuCall) -> str | None:
     """Why views cannot be copied between, or None."""
     out = call.outputs[0]
     data = call.inputs if isinstance(call.op, Concat) else call.inputs[:1]
@@ -58,12 +58,12 @@ def refuse_views(call: Call) -> str | None:
     return refuse_repeats(out)
 
 
-def supports(call: Call) -> str | None:
+def supports(call: CpuCall) -> str | None:
     """Why this kernel cannot take the call."""
     return refuse_views(call)
 
 
-def launch(call: Call) -> tuple[Launch, ...]:
+def launch(call: CpuCall) -> tuple[Launch, ...]:
     """One phase."""
     source, out = call.inputs[0], call.outputs[0]
     sizes, to, steps, start = map_strides(call.op.map, source, out)
@@ -80,14 +80,14 @@ def launch(call: Call) -> tuple[Launch, ...]:
 _SLOWNESS = {"scalar": 1.0, "transpose": MICROS, "interleave": 0.15, "deinterleave": 0.02}
 
 
-def copy_cost(call: Call, way: str, size: int, itemsize: int) -> float:
+def copy_cost(call: CpuCall, way: str, size: int, itemsize: int) -> float:
     """Microseconds to read and write `size` elements."""
     m = machine(call.target)
     work = _SLOWNESS.get(way, 0.0) * size / 1000 / call.threads
     return m.step + work + m.traffic(2 * size * itemsize, call.threads)
 
 
-def cost(call: Call) -> float:
+def cost(call: CpuCall) -> float:
     """Microseconds, by bytes moved."""
     source, out = call.inputs[0], call.outputs[0]
     sizes, to, steps, _ = map_strides(call.op.map, source, out)
@@ -95,4 +95,6 @@ def cost(call: Call) -> float:
     return copy_cost(call, copy_way(sizes, to, steps, itemsize), out.size, itemsize)
 
 
-COPY = CpuKernel("movement.copy", (Move,), CopyConfig, supports, one_way(launch, cost), emit_copy)
+COPY = CpuKernel(
+    "movement.copy", (Move,), CopyConfig, supports, single_variant(launch, cost), emit_copy
+)

@@ -19,11 +19,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from saccade.backends.cpu.codegen.language import Kernel, Ptr
+from saccade.backends.cpu.codegen.language import KernelBuilder, Ptr
 from saccade.backends.cpu.codegen.streams import LINE
 from saccade.backends.cpu.codegen.values import Int, Vec
 from saccade.kernels.base import Launch, Operand
-from saccade.kernels.cpu.movement.copy_transposed import Turned, turned_operands, turned_plan
+from saccade.kernels.cpu.movement.copy_transposed import (
+    Transposed,
+    transposed_operands,
+    transposed_plan,
+)
 from saccade.kernels.cpu.movement.loop_nest import Loops, Nest, Row, collapse, in_lines, partition
 from saccade.kernels.cpu.movement.register_shuffles import deinterleave, interleave
 
@@ -76,7 +80,7 @@ def _plan(
     to, source = (s[-1] for s in loops.strides)
     if to == 1 and source in (0, 1):
         return _Plan("rows" if source else "fill", itemsize, loops, starts)
-    if not turned_operands(loops):
+    if not transposed_operands(loops):
         return _Plan("scalar", itemsize, loops, starts)
     across = loops.strides[1].index(1)
     size, inner = loops.sizes[across], loops.sizes[-1]
@@ -168,11 +172,13 @@ def copy_launch(
     far = far and plan.starts[0] * plan.itemsize % LINE == 0
     if plan.way == "transpose":
         vector = 4 * lanes // plan.itemsize
-        turned = turned_plan(plan.loops, 1, (vector, vector), plan.itemsize, threads, far=far)
-        config = CopyConfig(
-            plan.way, plan.itemsize, turned.loops.rank, 0, turned.tile, turned.streamed
+        transposed = transposed_plan(
+            plan.loops, 1, (vector, vector), plan.itemsize, threads, far=far
         )
-        return Launch(config, given, turned.integers(plan.starts), turned.cut.chunks)
+        config = CopyConfig(
+            plan.way, plan.itemsize, transposed.loops.rank, 0, transposed.tile, transposed.streamed
+        )
+        return Launch(config, given, transposed.integers(plan.starts), transposed.cut.chunks)
     loops, extra = _arrange(plan)
     total = loops.rows * loops.sizes[-1] * max(1, plan.few)
     elements = max((32 << 10) // plan.itemsize, total // (8 * threads))
@@ -197,20 +203,22 @@ def _arrange(plan: _Plan) -> tuple[Loops, dict[str, int]]:
     return Loops((*loops.sizes[:-1], size), long), short
 
 
-def emit_copy(k: Kernel, config: CopyConfig) -> None:
+def emit_copy(k: KernelBuilder, config: CopyConfig) -> None:
     """The code of one configuration."""
     to, source = (k.pointer(name, ELEMENT[config.itemsize]) for name in ("to", "source"))
-    turned = config.way == "transpose"
-    nest = Turned(k, config.rank, 2, config.tile) if turned else Nest(k, config.rank, 2)
+    transposed = config.way == "transpose"
+    nest = Transposed(k, config.rank, 2, config.tile) if transposed else Nest(k, config.rank, 2)
     with k.streams(to, [source], config.streamed) as ways:
         for result in ways:
             _emit_way(k, result, source, nest, config)
 
 
-def _emit_way(k: Kernel, to: Ptr, source: Ptr, nest: Nest | Turned, config: CopyConfig) -> None:
+def _emit_way(
+    k: KernelBuilder, to: Ptr, source: Ptr, nest: Nest | Transposed, config: CopyConfig
+) -> None:
     """All chunks, in the way of the configuration."""
     vector = 4 * k.lanes // config.itemsize
-    if isinstance(nest, Turned):
+    if isinstance(nest, Transposed):
         _transpose(to, source, nest)
     elif config.way in ("rows", "fill"):
         with nest.walk() as row:
@@ -223,7 +231,9 @@ def _emit_way(k: Kernel, to: Ptr, source: Ptr, nest: Nest | Turned, config: Copy
             to.store(source.load(origin), at)
 
 
-def emit_row(k: Kernel, to: Ptr, source: Ptr, row: Row, config: CopyConfig, lanes: int) -> None:
+def emit_row(
+    k: KernelBuilder, to: Ptr, source: Ptr, row: Row, config: CopyConfig, lanes: int
+) -> None:
     """One row, contiguous in `to`, contiguous or one element in `source`."""
     at, origin = row.offsets
     fill = config.way == "fill"
@@ -251,7 +261,9 @@ def emit_row(k: Kernel, to: Ptr, source: Ptr, row: Row, config: CopyConfig, lane
             to.store(tail, at + low, mask)
 
 
-def _few(k: Kernel, to: Ptr, source: Ptr, nest: Nest, config: CopyConfig, lanes: int) -> None:
+def _few(
+    k: KernelBuilder, to: Ptr, source: Ptr, nest: Nest, config: CopyConfig, lanes: int
+) -> None:
     """Vectors along the innermost axis; the short axis is unrolled."""
     to_step, source_step = k.integers("to_step source_step")
     few = config.few
@@ -276,8 +288,8 @@ def _few(k: Kernel, to: Ptr, source: Ptr, nest: Nest, config: CopyConfig, lanes:
                     to.store(source.load(origin + i * few + f), at + to_step * f + i)
 
 
-def _transpose(to: Ptr, source: Ptr, turned: Turned) -> None:
+def _transpose(to: Ptr, source: Ptr, transposed: Transposed) -> None:
     """Contiguous in the destination along one axis, in the source along another."""
-    with turned.walk() as (at, origin):
-        for row, values in enumerate(turned.read(source, 1, origin)):
-            to.store(values, at + turned.steps[0] * row)
+    with transposed.walk() as (at, origin):
+        for row, values in enumerate(transposed.read(source, 1, origin)):
+            to.store(values, at + transposed.steps[0] * row)

@@ -1,8 +1,8 @@
 """Planes that are read along one axis and written along another, by rectangles in registers.
 
 The innermost axis of the destination is *along*; *across* is the axis whose neighbours lie side by
-side in what is turned. A rectangle takes as many elements of both as make a vector where it is
-written and where it is read, so that whole lines of cache move while they are in the first cache,
+side in what is transposed. A rectangle takes as many elements of both as make a vector where it is
+written and where it is read, so that whole lines of cache move while they are in the L1 cache,
 even where the lines of a plane all fall into one set of it. The rectangles of a block follow each
 other across first: what is read is read in runs of a block's length, which is one rectangle where
 it is the destination whose rows are far apart.
@@ -17,18 +17,18 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from saccade.backends.cpu.codegen.language import Kernel, Ptr
+from saccade.backends.cpu.codegen.language import KernelBuilder, Ptr
 from saccade.backends.cpu.codegen.streams import LINE
 from saccade.backends.cpu.codegen.values import Int, Vec
 from saccade.kernels.base import Integers
 from saccade.kernels.cpu.movement.loop_nest import Loops, Nest, Partition, in_lines, partition
 from saccade.kernels.cpu.movement.register_shuffles import turn
 
-__all__ = ["MICROS", "Turned", "TurnedPlan", "turned_operands", "turned_plan"]
+__all__ = ["MICROS", "Transposed", "TransposedPlan", "transposed_operands", "transposed_plan"]
 
 MICROS = 0.06
 """Of one core for 1000 elements beside their traffic, as measured on a Zen 4 core."""
-_ROWS = 32  # of a rectangle, at most: each is a vector until it is turned
+_ROWS = 32  # of a rectangle, at most: each is a vector until it is transposed
 _APART = 16  # rows far apart that are read side by side, at most: each is in a page of its own
 _RUN = 512  # elements of a block across, where they lie side by side in rows far apart
 _SHORT = 256  # bytes of rows that are read whole, as pieces of them share lines
@@ -36,7 +36,7 @@ _LEAST = 32 << 10  # bytes of a chunk, at least
 
 
 @dataclass(frozen=True, slots=True)
-class TurnedPlan:
+class TransposedPlan:
     """The walk of one phase.
 
     Attributes:
@@ -58,20 +58,20 @@ class TurnedPlan:
     streamed: bool
 
     def integers(self, starts: Sequence[int] | None = None) -> Integers:
-        """Values of the parameters of `Turned`; `starts` are first elements of the operands."""
+        """Values of the parameters of `Transposed`; `starts` are first elements of the operands."""
         nest = Nest.integers(self.loops, self.cut, starts)
         return {**nest, "across": self.across, "block": self.block, "steps": self.steps}
 
 
-def turned_plan(
+def transposed_plan(
     loops: Loops, operand: int, most: tuple[int, int], itemsize: int, threads: int, *, far: bool
-) -> TurnedPlan:
+) -> TransposedPlan:
     """Rectangles and chunks.
 
     Args:
         loops: Collapsed axes, the destination contiguous along the innermost.
-        operand: One that is turned.
-        most: Elements of a vector as it is written and as what is turned is read.
+        operand: One that is transposed.
+        most: Elements of a vector as it is written and as what is transposed is read.
         itemsize: Bytes of an element of the destination.
         threads: Width of the team.
         far: Whether the caches do not hold the destination.
@@ -98,11 +98,11 @@ def turned_plan(
         tuple(blocked(s, step * block) for s, step in zip(strides, steps, strict=True)),
     )
     cut = partition(walked, max(1, elements // block))
-    return TurnedPlan(walked, cut, tile, size, block, steps, streamed)
+    return TransposedPlan(walked, cut, tile, size, block, steps, streamed)
 
 
-def turned_operands(loops: Loops) -> tuple[int, ...]:
-    """The operands that can be turned together: contiguous along the same axis, not the last."""
+def transposed_operands(loops: Loops) -> tuple[int, ...]:
+    """The operands that can be transposed together: contiguous along one axis, not the last."""
     if loops.strides[0][-1] != 1:
         return ()
     axes = [_side_by_side(loops, p) for p in range(len(loops.strides))]
@@ -124,10 +124,10 @@ def _side(size: int, most: int) -> int:
     return min(reversed(sides), key=lambda side: -(-size // side) * (side + 2))
 
 
-class Turned:
-    """The emitted walk; declares its integer parameters, which are those of `TurnedPlan`."""
+class Transposed:
+    """The emitted walk; declares its integer parameters, which are those of `TransposedPlan`."""
 
-    def __init__(self, k: Kernel, rank: int, operands: int, tile: tuple[int, int]) -> None:
+    def __init__(self, k: KernelBuilder, rank: int, operands: int, tile: tuple[int, int]) -> None:
         self.k, self.tile = k, tile
         self.nest = Nest(k, rank, operands)
         self.size, self.block = k.integers("across block")
@@ -147,6 +147,6 @@ class Turned:
                 yield tuple(at + s[-1] * x + step * y for at, s, step in ends)
 
     def read(self, p: Ptr, operand: int, at: Int) -> Iterator[Vec]:
-        """The rows of a rectangle of an operand that is contiguous across, turned."""
+        """The rows of a rectangle of an operand that is contiguous across, transposed."""
         (along, across), stride = self.tile, self.nest.strides[operand][-1]
         return turn(self.k, [p.vec(at + stride * i, lanes=across) for i in range(along)])

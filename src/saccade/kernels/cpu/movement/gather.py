@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from saccade.backends.cpu.codegen.language import Kernel, Ptr
+from saccade.backends.cpu.codegen.language import KernelBuilder, Ptr
 from saccade.backends.cpu.codegen.values import Int
 from saccade.ir import DType
 from saccade.kernels.base import In, Launch, Operand, Out
-from saccade.kernels.cpu.base import Call, CpuKernel, one_way
+from saccade.kernels.cpu.base import CpuCall, CpuKernel, single_variant
 from saccade.kernels.cpu.movement.copy import copy_cost, refuse_views
 from saccade.kernels.cpu.movement.copy_code import ELEMENT, CopyConfig, emit_row
 from saccade.kernels.cpu.movement.loop_nest import Loops, Nest, collapse, inner_kind, partition
@@ -41,7 +41,7 @@ class GatherConfig:
     depth: int = 1
 
 
-def supports(call: Call) -> str | None:
+def supports(call: CpuCall) -> str | None:
     """Why this kernel cannot take the call."""
     data, indices = call.inputs
     if indices.dtype not in (DType.I64, DType.I32):
@@ -51,14 +51,14 @@ def supports(call: Call) -> str | None:
     return refuse_views(call)
 
 
-def _axes(call: Call) -> tuple[int, int, int]:
+def _axes(call: CpuCall) -> tuple[int, int, int]:
     """The first axis of the data that indices replace, how many they are, and axes shared."""
     if isinstance(call.op, Gather):
         return call.op.axis, 1, 0
     return call.op.batch, call.inputs[1].shape[-1], call.op.batch
 
 
-def _loops(call: Call) -> Loops:
+def _loops(call: CpuCall) -> Loops:
     data, indices = call.inputs
     axis, depth, shared = _axes(call)
     chosen = indices.strides[shared:] if isinstance(call.op, Gather) else indices.strides[shared:-1]
@@ -71,7 +71,7 @@ def _loops(call: Call) -> Loops:
     return collapse(out.shape, [out.strides, from_data, from_indices])
 
 
-def launch(call: Call) -> tuple[Launch, ...]:
+def launch(call: CpuCall) -> tuple[Launch, ...]:
     """One phase."""
     data, loops = call.inputs[0], _loops(call)
     axis, depth, _ = _axes(call)
@@ -93,7 +93,7 @@ def launch(call: Call) -> tuple[Launch, ...]:
     return (Launch(config, operands, integers, cut.chunks),)
 
 
-def emit(k: Kernel, config: GatherConfig) -> None:
+def emit(k: KernelBuilder, config: GatherConfig) -> None:
     """The code of one configuration."""
     to, data = (k.pointer(name, ELEMENT[config.itemsize]) for name in ("to", "data"))
     indices = k.pointer("indices", config.index)
@@ -114,7 +114,7 @@ def emit(k: Kernel, config: GatherConfig) -> None:
 class _Slices:
     """Where slices begin; parameters: size and stride of each axis, and from index to index."""
 
-    def __init__(self, k: Kernel, indices: Ptr, depth: int) -> None:
+    def __init__(self, k: KernelBuilder, indices: Ptr, depth: int) -> None:
         self.k, self.indices = k, indices
         self.sizes = k.array("axis_sizes", depth)
         self.steps = k.array("axis_strides", depth)
@@ -134,7 +134,7 @@ class _Slices:
         return self.k.minimum_int(self.k.maximum_int(index, 0), size - 1)
 
 
-def cost(call: Call) -> float:
+def cost(call: CpuCall) -> float:
     """Microseconds, by bytes moved."""
     out = call.outputs[0]
     kinds = [inner_kind(s[-1]) for s in _loops(call).strides]
@@ -143,5 +143,10 @@ def cost(call: Call) -> float:
 
 
 GATHER = CpuKernel(
-    "movement.gather", (Gather, GatherNd), GatherConfig, supports, one_way(launch, cost), emit
+    "movement.gather",
+    (Gather, GatherNd),
+    GatherConfig,
+    supports,
+    single_variant(launch, cost),
+    emit,
 )

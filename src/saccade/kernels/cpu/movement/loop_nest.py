@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain
 
-from saccade.backends.cpu.codegen.language import Kernel, Var
+from saccade.backends.cpu.codegen.language import KernelBuilder, Var
 from saccade.backends.cpu.codegen.streams import LINE
 from saccade.backends.cpu.codegen.values import Int
 
@@ -138,7 +138,7 @@ class Row:
 class Nest:
     """The emitted walk; declares its integer parameters, which are those of `Nest.integers`."""
 
-    def __init__(self, k: Kernel, rank: int, operands: int) -> None:
+    def __init__(self, k: KernelBuilder, rank: int, operands: int) -> None:
         self.k = k
         self.sizes = k.array("sizes", rank)
         steps = k.array("strides", rank * operands)

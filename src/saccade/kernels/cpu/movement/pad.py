@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from saccade.kernels.base import In, Launch, Operand, Out, Packed, Packing
-from saccade.kernels.cpu.base import Call, CpuKernel, one_way
+from saccade.kernels.cpu.base import CpuCall, CpuKernel, single_variant
 from saccade.kernels.cpu.movement.copy import copy_cost, refuse_views
 from saccade.kernels.cpu.movement.copy_code import CopyConfig, copy_launch, emit_copy
 from saccade.opdefs.movement import Pad
@@ -17,7 +17,7 @@ from saccade.opdefs.movement import Pad
 __all__ = ["PAD"]
 
 
-def supports(call: Call) -> str | None:
+def supports(call: CpuCall) -> str | None:
     """Why this kernel cannot take the call."""
     least = {"reflect": 1, "wrap": 0}.get(call.op.mode)
     if least is not None:
@@ -30,7 +30,7 @@ def supports(call: Call) -> str | None:
 class _Slabs:
     """Phases of one call."""
 
-    def __init__(self, call: Call) -> None:
+    def __init__(self, call: CpuCall) -> None:
         self.call, self.out = call, call.outputs[0]
         self.shape: Sequence[int] = call.inputs[0].shape
         self.pads: Sequence[tuple[int, int]] = call.op.pads
@@ -102,17 +102,19 @@ class _Slabs:
         return (2 * before, -1) if side == 0 else (before + n - 2, -1)
 
 
-def launch(call: Call) -> tuple[Launch, ...]:
+def launch(call: CpuCall) -> tuple[Launch, ...]:
     """The middle, then one phase per slab."""
     slabs = _Slabs(call)
     return (slabs.interior(), *slabs.slabs())
 
 
-def cost(call: Call) -> float:
+def cost(call: CpuCall) -> float:
     """Microseconds, by bytes moved."""
     slabs: int = sum(count > 0 for pair in call.op.pads for count in pair)
     out = call.outputs[0]
     return copy_cost(call, "rows", out.size, out.dtype.itemsize) * (1 + 0.1 * slabs)
 
 
-PAD = CpuKernel("movement.pad", (Pad,), CopyConfig, supports, one_way(launch, cost), emit_copy)
+PAD = CpuKernel(
+    "movement.pad", (Pad,), CopyConfig, supports, single_variant(launch, cost), emit_copy
+)

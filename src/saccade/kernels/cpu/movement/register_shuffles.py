@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from saccade.backends.cpu.codegen.language import Kernel
+from saccade.backends.cpu.codegen.language import KernelBuilder
 from saccade.backends.cpu.codegen.values import Vec
 
 __all__ = ["deinterleave", "interleave", "transpose", "turn"]
 
 
-def transpose(k: Kernel, rows: Sequence[Vec]) -> Iterator[Vec]:
+def transpose(k: KernelBuilder, rows: Sequence[Vec]) -> Iterator[Vec]:
     """The transposes of the squares that `len(rows)` rows (a power of two) are made of.
 
     Rows hold one square or several side by side. Each stage swaps the off-diagonal blocks of all
@@ -32,27 +32,27 @@ def transpose(k: Kernel, rows: Sequence[Vec]) -> Iterator[Vec]:
     yield from transpose(k, [second for _, second in halves])
 
 
-def turn(k: Kernel, rows: Sequence[Vec]) -> Iterator[Vec]:
+def turn(k: KernelBuilder, rows: Sequence[Vec]) -> Iterator[Vec]:
     """The transpose of a rectangle, both of whose sides are powers of two, row by row.
 
-    Of a wide one, the squares that it consists of are turned side by side and cut apart; of a high
-    one they are first put side by side. Rows come as soon as they are done: whoever stores them
-    at once keeps fewer of them in registers.
+    Of a wide one, the squares that it consists of are transposed side by side and cut apart; of a
+    high one they are first put side by side. Rows come as soon as they are done: whoever stores
+    them at once keeps fewer of them in registers.
     """
     count, lanes = len(rows), rows[0].lanes
     if count > lanes:
         yield from transpose(k, [k.concat(rows[i::lanes]) for i in range(lanes)])
         return
-    turned = transpose(k, rows)
+    transposed = transpose(k, rows)
     if count == lanes:
-        yield from turned
+        yield from transposed
         return
-    parts = list(turned)
+    parts = list(transposed)
     for start in range(0, lanes, count):
         yield from (k.shuffle(v, v, range(start, start + count)) for v in parts)
 
 
-def interleave(k: Kernel, parts: Sequence[Vec]) -> list[Vec]:
+def interleave(k: KernelBuilder, parts: Sequence[Vec]) -> list[Vec]:
     """`a0 b0 … a1 b1 …` from the vectors a, b, …: as many vectors as came in."""
     count, lanes = len(parts), parts[0].lanes
     sources = [
@@ -61,14 +61,14 @@ def interleave(k: Kernel, parts: Sequence[Vec]) -> list[Vec]:
     return [_gather(k, parts, source) for source in sources]
 
 
-def deinterleave(k: Kernel, parts: Sequence[Vec]) -> list[Vec]:
+def deinterleave(k: KernelBuilder, parts: Sequence[Vec]) -> list[Vec]:
     """The inverse of `interleave`."""
     count, lanes = len(parts), parts[0].lanes
     sources = [[divmod(lane * count + o, lanes) for lane in range(lanes)] for o in range(count)]
     return [_gather(k, parts, source) for source in sources]
 
 
-def _gather(k: Kernel, parts: Sequence[Vec], source: Sequence[tuple[int, int]]) -> Vec:
+def _gather(k: KernelBuilder, parts: Sequence[Vec], source: Sequence[tuple[int, int]]) -> Vec:
     """A vector whose lanes come from `(part, lane)` each, folded in part by part."""
     lanes = parts[0].lanes
     first, second = parts[0], parts[1] if len(parts) > 1 else parts[0]

@@ -18,11 +18,11 @@ from dataclasses import dataclass
 from math import inf, nan
 
 from saccade.backends.cpu.codegen.calling import real_word
-from saccade.backends.cpu.codegen.language import Kernel, Ptr
+from saccade.backends.cpu.codegen.language import KernelBuilder, Ptr
 from saccade.backends.cpu.codegen.values import Bool, Mask, Vec
 from saccade.kernels.cpu import floats
 
-__all__ = ["SMALL", "Box", "Pairs", "holds", "pair_integers"]
+__all__ = ["SMALL", "Box", "BoxPairs", "holds", "pair_integers"]
 
 SMALL = 2.0**-80
 """Areas from here on keep their relative precision, and so do overlaps that matter."""
@@ -31,7 +31,7 @@ _MARGIN = 1 - 2.0**-19
 
 
 def pair_integers(threshold: float) -> dict[str, int]:
-    """The integers that `Pairs` declares; the threshold is one of the element's numbers."""
+    """The integers that `BoxPairs` declares; the threshold is one of the element's numbers."""
     negative = threshold < 0
     factor = 0.0 if negative else threshold / (1 + threshold) * _MARGIN
     return {
@@ -43,7 +43,7 @@ def pair_integers(threshold: float) -> dict[str, int]:
     }
 
 
-def holds(k: Kernel, mask: Mask) -> Bool:
+def holds(k: KernelBuilder, mask: Mask) -> Bool:
     """A comparison of scalars as a condition."""
     return Bool(k.b, mask.value)
 
@@ -59,14 +59,14 @@ class Box:
     height: Vec
 
 
-class Pairs:
+class BoxPairs:
     """Emits comparisons.
 
     Attributes:
         lanes: Boxes of one vector.
     """
 
-    def __init__(self, k: Kernel, element: str) -> None:
+    def __init__(self, k: KernelBuilder, element: str) -> None:
         self.k, self.lanes = k, floats.lanes_of(k, element)
         reals = [k.real(n) for n in ("threshold", "factor", "small", "least_area")]
         self.threshold, self.factor, self.small, self.least = (k.convert(r, element) for r in reals)

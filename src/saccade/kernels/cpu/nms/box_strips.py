@@ -6,8 +6,9 @@ their centres is below
 
     (h + h') / 2 - t · max(h, h')  <=  h · max(1 - t, (1 / t - 1) / 2)
 
-A strip has room for all boxes whose centres lie in it: as many vectors, each with four corners,
-areas and bounds (see `Pairs`) side by side. Lanes without a box have an infinite bound and no area.
+A strip has space for all boxes whose centres lie in it: as many vectors, each with four corners,
+areas and bounds (see `BoxPairs`) side by side. Lanes without a box have an infinite bound and no
+area.
 
 There is one strip where that might miss a pair: where the threshold is negative or close to 0,
 where products of sides underflow, or where sums of coordinates overflow.
@@ -18,10 +19,10 @@ from __future__ import annotations
 from math import inf, nan
 
 from saccade.backends.cpu.codegen.calling import real_word
-from saccade.backends.cpu.codegen.language import Kernel, Ptr, Var
+from saccade.backends.cpu.codegen.language import KernelBuilder, Ptr, Var
 from saccade.backends.cpu.codegen.values import Bool, Int, Vec
 from saccade.kernels.cpu import floats
-from saccade.kernels.cpu.nms.box_iou import SMALL, Box, Pairs, holds
+from saccade.kernels.cpu.nms.box_iou import SMALL, Box, BoxPairs, holds
 from saccade.kernels.cpu.nms.config import FIELDS, most_strips
 
 __all__ = ["Strips", "strip_integers"]
@@ -52,7 +53,7 @@ class Strips:
     `declare_integers`.
     """
 
-    def __init__(self, k: Kernel, element: str, *, scratch: bool = False) -> None:
+    def __init__(self, k: KernelBuilder, element: str, *, scratch: bool = False) -> None:
         self.k, self.element = k, element
         self.lanes = floats.lanes_of(k, element)
         declare = k.scratch if scratch else k.pointer
@@ -103,7 +104,7 @@ class Strips:
             self.filled.store_int(0, i)
 
     def reserve(self, place: Int, record: Ptr) -> None:
-        """Make room for a box, and remember its strip; -1 where it takes no part."""
+        """Make space for a box, and remember its strip; -1 where it takes no part."""
         k = self.k
         strip = k.var(-1)
         with k.when(_takes_part(k, record.load(4))):
@@ -113,7 +114,7 @@ class Strips:
         self.places.store_int(strip.get(), place)
 
     def clear(self) -> None:
-        """Vectors without boxes, for as many as room is wanted for."""
+        """Vectors without boxes, for as many as space is wanted for."""
         k, lanes = self.k, self.lanes
         vectors = k.var(0)
         with k.range(0, self.count) as i:
@@ -125,7 +126,7 @@ class Strips:
             for field, content in enumerate(contents):
                 self.vectors.store(content, (vector * FIELDS + field) * lanes)
 
-    def look(self, pairs: Pairs, box: Box, own: Int, dropped: Var) -> None:
+    def look(self, pairs: BoxPairs, box: Box, own: Int, dropped: Var) -> None:
         """Set `dropped` if a box that stays drops this one.
 
         It begins in the box's own strip, which is the likeliest to have one, and goes on to both
@@ -174,5 +175,5 @@ class Strips:
         return k.to_int(k.minimum(at, self.last))
 
 
-def _takes_part(k: Kernel, area: Vec) -> Bool:
+def _takes_part(k: KernelBuilder, area: Vec) -> Bool:
     return holds(k, area.compare("==", area))

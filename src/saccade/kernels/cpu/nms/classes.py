@@ -1,13 +1,13 @@
-"""Greedy suppression of every class of every picture by itself, as ONNX has it.
+"""Greedy suppression of every class of every image by itself, as ONNX has it.
 
 Three phases:
 
 - `classes_select`, a chunk for each class: boxes whose score is high enough, sorted, one after the
   other against those that stay (as in `direct`), until there are as many as are wanted;
 - `places`, one chunk: where the rows of each class begin, and how many rows there are;
-- `classes_rows`: picture, class and box of all that stay, and zeros behind them.
+- `classes_rows`: image, class and box of all that stay, and zeros behind them.
 
-The classes of a picture share its boxes and nothing else, so any number of threads gives the same
+The classes of an image share its boxes and nothing else, so any number of threads gives the same
 rows. Any float types of 32 bits and less; any strides of the boxes, scores of a class side by side.
 """
 
@@ -18,11 +18,11 @@ from math import inf, nan
 import numpy as np
 
 from saccade.backends.cpu.codegen.calling import real_word
-from saccade.backends.cpu.codegen.language import Kernel
+from saccade.backends.cpu.codegen.language import KernelBuilder
 from saccade.ir import DType
 from saccade.kernels.base import In, Launch, Operand, Out, Scratch, Temp
 from saccade.kernels.cpu import floats
-from saccade.kernels.cpu.base import Call, CpuKernel, one_way
+from saccade.kernels.cpu.base import CpuCall, CpuKernel, single_variant
 from saccade.kernels.cpu.machine import machine
 from saccade.kernels.cpu.nms.box_iou import pair_integers
 from saccade.kernels.cpu.nms.box_strips import strip_integers
@@ -35,7 +35,7 @@ from saccade.kernels.cpu.nms.config import (
     RECORD,
     ClassesConfig,
     most_strips,
-    room,
+    strip_capacity,
 )
 from saccade.kernels.cpu.refusals import refuse_types
 from saccade.opdefs.nms import NonMaxSuppression
@@ -48,7 +48,7 @@ _ASKED = 4  # boxes that are tried for each that is wanted
 _FEW = 256
 
 
-def supports(call: Call) -> str | None:
+def supports(call: CpuCall) -> str | None:
     """Why this kernel cannot take the call."""
     refused = refuse_types(call.inputs, floats.FLOATS - {DType.F64})
     if refused is not None:
@@ -61,10 +61,10 @@ def supports(call: Call) -> str | None:
     return None
 
 
-def launch(call: Call) -> tuple[Launch, ...]:
+def launch(call: CpuCall) -> tuple[Launch, ...]:
     """Suppression, places, rows."""
-    pictures, classes, _ = call.inputs[1].shape
-    runs, rows, most = pictures * classes, call.outputs[0].shape[0], _most(call)
+    images, classes, _ = call.inputs[1].shape
+    runs, rows, most = images * classes, call.outputs[0].shape[0], _most(call)
     kept = Temp(_KEPT, 4 * runs * most)
     counts, starts = Temp(_COUNTS, 8 * runs), Temp(_STARTS, 8 * runs)
     places: dict[str, Operand] = {"counts": counts, "starts": starts, "total": Out(1)}
@@ -81,17 +81,17 @@ def launch(call: Call) -> tuple[Launch, ...]:
     )
 
 
-def _most(call: Call) -> int:
+def _most(call: CpuCall) -> int:
     """Boxes of a class that stay at most."""
     most: int = call.op.most
     return min(most, call.inputs[1].shape[2])
 
 
-def _select(call: Call, kept: Temp, counts: Temp) -> Launch:
+def _select(call: CpuCall, kept: Temp, counts: Temp) -> Launch:
     boxes, scores, op = call.inputs[0], call.inputs[1], call.op
-    pictures, classes, count = scores.shape
+    images, classes, count = scores.shape
     lanes, words = call.target.vector_bits // 8, 8 * count
-    vectors = room(count, lanes // 4) * FIELDS * lanes
+    vectors = strip_capacity(count, lanes // 4) * FIELDS * lanes
     strips = 8 * most_strips(count)
     operands: dict[str, Operand] = {
         "boxes": In(0),
@@ -108,14 +108,14 @@ def _select(call: Call, kept: Temp, counts: Temp) -> Launch:
         "places": Scratch(words),
     }
     integers = {
-        "runs": pictures * classes,
+        "runs": images * classes,
         "classes": classes,
         "size": count,
         "most": _most(call),
-        "picture": boxes.strides[0],
+        "image": boxes.strides[0],
         "row": boxes.strides[1],
         "column": boxes.strides[2],
-        "score_picture": scores.strides[0],
+        "score_image": scores.strides[0],
         "score_class": scores.strides[1],
         "least": real_word(_least(op.score_threshold)),
         "rank": _rank(_most(call), count),
@@ -123,7 +123,7 @@ def _select(call: Call, kept: Temp, counts: Temp) -> Launch:
         **pair_integers(op.iou_threshold),
     }
     config = ClassesConfig("select", boxes.dtype.value, scores.dtype.value, op.centred)
-    return Launch(config, operands, integers, pictures * classes)
+    return Launch(config, operands, integers, images * classes)
 
 
 def _least(threshold: float | None) -> float:
@@ -141,7 +141,7 @@ def _rank(most: int, count: int) -> int:
     return enough // SAMPLED if count > 2 * enough else -1
 
 
-def emit(k: Kernel, config: ClassesConfig) -> None:
+def emit(k: KernelBuilder, config: ClassesConfig) -> None:
     """The code of one phase."""
     if config.phase == "select":
         emit_select(k, config)
@@ -149,15 +149,15 @@ def emit(k: Kernel, config: ClassesConfig) -> None:
         (emit_places if config.phase == "places" else emit_rows)(k)
 
 
-def cost(call: Call) -> float:
+def cost(call: CpuCall) -> float:
     """Microseconds: every box that takes part, perhaps a tenth, against a share of the others."""
-    pictures, classes, count = call.inputs[1].shape
+    images, classes, count = call.inputs[1].shape
     part = count / 10
-    flops = pictures * classes * (count + 12.0 * part * (part / most_strips(count) + 32))
-    traffic = 4.0 * pictures * classes * count + 24.0 * call.outputs[0].shape[0]
+    flops = images * classes * (count + 12.0 * part * (part / most_strips(count) + 32))
+    traffic = 4.0 * images * classes * count + 24.0 * call.outputs[0].shape[0]
     return machine(call.target).roofline(flops, traffic, call.threads, 0.5)
 
 
 NMS_CLASSES = CpuKernel(
-    "nms.classes", (NonMaxSuppression,), ClassesConfig, supports, one_way(launch, cost), emit
+    "nms.classes", (NonMaxSuppression,), ClassesConfig, supports, single_variant(launch, cost), emit
 )

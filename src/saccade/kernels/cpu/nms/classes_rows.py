@@ -1,8 +1,8 @@
-"""What stays of all classes as rows (picture, class, box), one class behind the other."""
+"""What stays of all classes as rows (image, class, box), one class behind the other."""
 
 from __future__ import annotations
 
-from saccade.backends.cpu.codegen.language import Kernel, Ptr
+from saccade.backends.cpu.codegen.language import KernelBuilder, Ptr
 from saccade.backends.cpu.codegen.values import Int, Vec, literal
 
 __all__ = ["PADDED", "emit_places", "emit_rows"]
@@ -11,7 +11,7 @@ PADDED = 8192
 """Rows behind the last one that a chunk looks after."""
 
 
-def emit_places(k: Kernel) -> None:
+def emit_places(k: KernelBuilder) -> None:
     """The phase that finds out where the rows of each class begin, and how many there are."""
     counts, starts, total = (k.pointer(n, "int64") for n in ("counts", "starts", "total"))
     runs = k.integer("runs")
@@ -23,7 +23,7 @@ def emit_places(k: Kernel) -> None:
         total.store_int(at.get())
 
 
-def emit_rows(k: Kernel) -> None:
+def emit_rows(k: KernelBuilder) -> None:
     """The phase that writes the rows, a chunk for each class, and zeros behind them."""
     kept = k.pointer("kept", "int32")
     names = ("counts", "starts", "total", "rows")
@@ -31,10 +31,10 @@ def emit_rows(k: Kernel) -> None:
     runs, classes, most, size, fill = k.integers("runs classes most size fill")
     with k.chunks(runs + fill) as chunk:
         with k.when(chunk < runs):
-            picture, group = chunk // classes, chunk % classes
+            image, group = chunk // classes, chunk % classes
             boxes, to = kept + chunk * most, rows + starts.load_int(chunk) * 3
             with k.range(0, counts.load_int(chunk)) as i:
-                for column, number in enumerate((picture, group, boxes.load_int(i))):
+                for column, number in enumerate((image, group, boxes.load_int(i))):
                     to.store_int(number, i * 3 + column)
         with k.when(chunk >= runs):
             first = (chunk - runs) * PADDED
@@ -43,7 +43,7 @@ def emit_rows(k: Kernel) -> None:
             _clear(k, rows, low * 3, high * 3)
 
 
-def _clear(k: Kernel, rows: Ptr, low: Int, high: Int) -> None:
+def _clear(k: KernelBuilder, rows: Ptr, low: Int, high: Int) -> None:
     """Zeros from one element to another one."""
     half = k.lanes // 2
     zero = Vec(k.b, literal(k.vector_type(half, "int64"), 0))

@@ -8,13 +8,13 @@ all are tried.
 
 from __future__ import annotations
 
-from saccade.backends.cpu.codegen.language import Kernel, Ptr, Var
+from saccade.backends.cpu.codegen.language import KernelBuilder, Ptr, Var
 from saccade.backends.cpu.codegen.values import Bool, Int, Vec
 from saccade.kernels.cpu import floats
-from saccade.kernels.cpu.nms.box_iou import Pairs
+from saccade.kernels.cpu.nms.box_iou import BoxPairs
 from saccade.kernels.cpu.nms.box_strips import Strips
 from saccade.kernels.cpu.nms.config import DIGITS, ClassesConfig
-from saccade.kernels.cpu.nms.greedy_suppression import Run
+from saccade.kernels.cpu.nms.greedy_suppression import GreedySuppression
 from saccade.kernels.cpu.nms.score_order import RadixSort, falling
 
 __all__ = ["SAMPLED", "emit_select"]
@@ -25,13 +25,13 @@ SAMPLED = 16
 _ELEMENT = "float32"
 
 
-def emit_select(k: Kernel, config: ClassesConfig) -> None:
-    """The phase that decides which boxes stay, a chunk for each class of each picture."""
+def emit_select(k: KernelBuilder, config: ClassesConfig) -> None:
+    """The phase that decides which boxes stay, a chunk for each class of each image."""
     _Select(k, config).emit()
 
 
 class _Select:
-    def __init__(self, k: Kernel, config: ClassesConfig) -> None:
+    def __init__(self, k: KernelBuilder, config: ClassesConfig) -> None:
         self.k, self.centred = k, config.centred
         self.boxes = k.pointer("boxes", config.boxes)
         self.scores = k.pointer("scores", config.scores)
@@ -42,20 +42,20 @@ class _Select:
         records = k.scratch("records", _ELEMENT)
         strips = Strips(k, _ELEMENT, scratch=True)
         self.runs, self.classes, self.size, self.most = k.integers("runs classes size most")
-        self.picture, self.row, self.column = k.integers("picture row column")
-        self.score_picture, self.score_class = k.integers("score_picture score_class")
+        self.image, self.row, self.column = k.integers("image row column")
+        self.score_image, self.score_class = k.integers("score_image score_class")
         self.least = k.convert(k.real("least"), _ELEMENT)
         self.rank = k.integer("rank")
         strips.declare_integers()
-        self.run = Run(k, records, strips, Pairs(k, _ELEMENT))
+        self.run = GreedySuppression(k, records, strips, BoxPairs(k, _ELEMENT))
 
     def emit(self) -> None:
         """What stays of each class, and how many that are."""
         k = self.k
         with k.chunks(self.runs) as number:
-            picture, group = number // self.classes, number % self.classes
-            scores = self.scores + (picture * self.score_picture + group * self.score_class)
-            boxes, kept = self.boxes + picture * self.picture, self.kept + number * self.most
+            image, group = number // self.classes, number % self.classes
+            scores = self.scores + (image * self.score_image + group * self.score_class)
+            boxes, kept = self.boxes + image * self.image, self.kept + number * self.most
             count, tries, bar = k.var(0), k.var(1), k.var(self.least)
             self._raise(scores, bar, tries)
             with k.repeat_while(lambda: tries.get() > 0):

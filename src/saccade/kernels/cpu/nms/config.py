@@ -12,7 +12,7 @@ __all__ = [
     "ClassesConfig",
     "NmsConfig",
     "most_strips",
-    "room",
+    "strip_capacity",
 ]
 
 RADIX = 256
@@ -67,6 +67,6 @@ def most_strips(count: int) -> int:
     return max(1, min(count // _SHARE, _MOST))
 
 
-def room(count: int, lanes: int) -> int:
+def strip_capacity(count: int, lanes: int) -> int:
     """Vectors that hold the boxes of all strips, each of them begun anew."""
     return -(-count // lanes) + most_strips(count)

@@ -15,11 +15,11 @@ from math import isfinite
 
 import numpy as np
 
-from saccade.backends.cpu.codegen.language import Kernel
+from saccade.backends.cpu.codegen.language import KernelBuilder
 from saccade.ir import DType
 from saccade.kernels.base import In, Launch, Operand, Out, Scratch, Temp
 from saccade.kernels.cpu import floats
-from saccade.kernels.cpu.base import Call, CpuKernel, one_way
+from saccade.kernels.cpu.base import CpuCall, CpuKernel, single_variant
 from saccade.kernels.cpu.machine import machine
 from saccade.kernels.cpu.nms.box_iou import pair_integers
 from saccade.kernels.cpu.nms.box_strips import strip_integers
@@ -30,7 +30,7 @@ from saccade.kernels.cpu.nms.config import (
     RECORD,
     NmsConfig,
     most_strips,
-    room,
+    strip_capacity,
 )
 from saccade.kernels.cpu.nms.greedy_suppression import emit_greedy
 from saccade.kernels.cpu.nms.score_order import emit_order
@@ -44,7 +44,7 @@ _ORDER, _RANKS, _CLASSES, _KEYS, _ITEMS, _STAYS, _RECORDS, _VECTORS, _FIRSTS, _F
 )
 
 
-def supports(call: Call) -> str | None:
+def supports(call: CpuCall) -> str | None:
     """Why this kernel cannot take the call."""
     refused = refuse_types(call.inputs[:2], floats.FLOATS)
     if refused is not None:
@@ -56,7 +56,7 @@ def supports(call: Call) -> str | None:
     return None
 
 
-def launch(call: Call) -> tuple[Launch, ...]:
+def launch(call: CpuCall) -> tuple[Launch, ...]:
     """Orders, then suppression."""
     scores, groups = call.inputs[1], call.inputs[2:]
     order = _sort("scores", scores.dtype.value, call.inputs[1].shape[0], scores.strides[0])
@@ -86,7 +86,7 @@ def _sort(phase: str, element: str, count: int, stride: int) -> Launch:
     return Launch(NmsConfig(phase, element), operands, {"size": count, "stride": stride}, 1)
 
 
-def _greedy(call: Call) -> Launch:
+def _greedy(call: CpuCall) -> Launch:
     boxes, grouped = call.inputs[0], len(call.inputs) > 2
     count, element = boxes.shape[0], floats.wide(boxes.dtype.value)
     size, lanes = DType(element).itemsize, call.target.vector_bits // 8
@@ -100,7 +100,7 @@ def _greedy(call: Call) -> Launch:
         }
     operands |= {
         "records": Temp(_RECORDS, RECORD * size * count),
-        "vectors": Temp(_VECTORS, room(count, lanes // size) * FIELDS * lanes),
+        "vectors": Temp(_VECTORS, strip_capacity(count, lanes // size) * FIELDS * lanes),
         "firsts": Temp(_FIRSTS, strips),
         "filled": Temp(_FILLED, strips),
         "places": Temp(_PLACES, words),
@@ -128,16 +128,16 @@ def _threshold(number: float, element: str) -> float:
     return float(np.nextafter(near, np.float32(-np.inf)) if float(near) > number else near)
 
 
-def emit(k: Kernel, config: NmsConfig) -> None:
+def emit(k: KernelBuilder, config: NmsConfig) -> None:
     """The code of one phase."""
     (emit_greedy if config.phase == "greedy" else emit_order)(k, config)
 
 
-def cost(call: Call) -> float:
+def cost(call: CpuCall) -> float:
     """Microseconds: every box against a share of the others, one vector at a time."""
     count = call.inputs[0].shape[0]
     flops = 12.0 * count * (count / most_strips(count) + 32)
     return machine(call.target).roofline(flops, 64.0 * count, 1, 0.5)
 
 
-NMS = CpuKernel("nms.direct", (Nms,), NmsConfig, supports, one_way(launch, cost), emit)
+NMS = CpuKernel("nms.direct", (Nms,), NmsConfig, supports, single_variant(launch, cost), emit)

@@ -3,7 +3,7 @@
 A box is looked at once: compared with the boxes that stay, one vector of them at a time, until one
 drops it; else it joins them. They are kept apart by the height of their centres, in strips, and a
 box looks only into strips that can hold one that drops it (see `Strips`). Nothing is divided for
-pairs that are far from the threshold (see `Pairs`). Boxes that can neither drop nor be dropped
+pairs that are far from the threshold (see `BoxPairs`). Boxes that can neither drop nor be dropped
 (no area, an infinite one, or not a number) stay without a look.
 
 Boxes of different groups are separate runs of a second order; which of them stay is noted by rank
@@ -14,24 +14,24 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from saccade.backends.cpu.codegen.language import Kernel, Ptr, Var
+from saccade.backends.cpu.codegen.language import KernelBuilder, Ptr, Var
 from saccade.backends.cpu.codegen.values import Bool, Int, Vec
 from saccade.kernels.cpu import floats
-from saccade.kernels.cpu.nms.box_iou import Pairs
+from saccade.kernels.cpu.nms.box_iou import BoxPairs
 from saccade.kernels.cpu.nms.box_strips import Strips
 from saccade.kernels.cpu.nms.config import RECORD, NmsConfig
 
-__all__ = ["Run", "emit_greedy"]
+__all__ = ["GreedySuppression", "emit_greedy"]
 
 
-class Run:
+class GreedySuppression:
     """One suppression: boxes in falling order of scores, each asked about in turn.
 
     Attributes:
         records: What is noted of each box, by its place in the order.
     """
 
-    def __init__(self, k: Kernel, records: Ptr, strips: Strips, pairs: Pairs) -> None:
+    def __init__(self, k: KernelBuilder, records: Ptr, strips: Strips, pairs: BoxPairs) -> None:
         self.k, self.records, self.strips, self.pairs = k, records, strips, pairs
 
     def begin(self, start: Int, end: Int, corners: Callable[[Int], list[Vec]]) -> None:
@@ -68,13 +68,13 @@ class Run:
         self.strips.note(area, centre)
 
 
-def emit_greedy(k: Kernel, config: NmsConfig) -> None:
+def emit_greedy(k: KernelBuilder, config: NmsConfig) -> None:
     """The phase that decides which boxes stay."""
     _Greedy(k, config).emit()
 
 
 class _Greedy:
-    def __init__(self, k: Kernel, config: NmsConfig) -> None:
+    def __init__(self, k: KernelBuilder, config: NmsConfig) -> None:
         self.k, self.grouped = k, config.grouped
         element = self.element = floats.wide(config.element)
         self.boxes: Ptr = k.pointer("boxes", config.element)
@@ -87,7 +87,7 @@ class _Greedy:
         self.kept = k.pointer("kept", "int64")
         self.size, self.row, self.column = k.integers("size row column")
         strips.declare_integers()
-        self.run = Run(k, records, strips, Pairs(k, element))
+        self.run = GreedySuppression(k, records, strips, BoxPairs(k, element))
         self.count: Var
 
     def emit(self) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from llvmlite import ir
 
-from saccade.backends.cpu.codegen.language import Kernel, Ptr
+from saccade.backends.cpu.codegen.language import KernelBuilder, Ptr
 from saccade.backends.cpu.codegen.values import I32, I64, Int, Vec, literal
 from saccade.kernels.cpu import floats
 from saccade.kernels.cpu.nms.config import DIGITS, RADIX, NmsConfig
@@ -28,7 +28,9 @@ class RadixSort:
         digits: Of a key.
     """
 
-    def __init__(self, k: Kernel, keys: Ptr, items: Ptr, histogram: Ptr, digits: int) -> None:
+    def __init__(
+        self, k: KernelBuilder, keys: Ptr, items: Ptr, histogram: Ptr, digits: int
+    ) -> None:
         self.k, self.keys, self.items, self.histogram = k, keys, items, histogram
         self.digits = digits
 
@@ -88,7 +90,7 @@ class RadixSort:
             self.items.store_int(self.items.load_int(start + i), other + place)
 
 
-def falling(k: Kernel, score: Vec, kind: str) -> Int:
+def falling(k: KernelBuilder, score: Vec, kind: str) -> Int:
     """Bits that fall, as an unsigned number, where the score rises."""
     b = k.b
     integer, width = (I64, 64) if kind == "float64" else (I32, 32)
@@ -101,7 +103,7 @@ def falling(k: Kernel, score: Vec, kind: str) -> Int:
     return Int(b, key if width == 64 else b.zext(key, I64))
 
 
-def emit_order(k: Kernel, config: NmsConfig) -> None:
+def emit_order(k: KernelBuilder, config: NmsConfig) -> None:
     """The phase that sorts by scores, or places of that order by groups."""
     _Order(k, config).emit()
 
@@ -109,7 +111,7 @@ def emit_order(k: Kernel, config: NmsConfig) -> None:
 class _Order:
     """Parameters: what is sorted by; for groups the order by scores and sorted keys; results."""
 
-    def __init__(self, k: Kernel, config: NmsConfig) -> None:
+    def __init__(self, k: KernelBuilder, config: NmsConfig) -> None:
         self.k, self.grouped = k, config.phase == "groups"
         self.source: Ptr = k.pointer("source", config.element)
         if self.grouped:

@@ -7,7 +7,7 @@
 
 For p = 1 the factor is the gradient itself. For p = ±∞ it needs the number of ties, for which x
 is read before (`gradient_infinity`): where what one result or a row of them look at fits half of
-the second cache, `rows` counts and applies in one phase, and the second read comes from there
+the L2 cache, `rows` counts and applies in one phase, and the second read comes from there
 (`gradient_blocks` does the same for a few vectors of results side by side). Longer rows, or too few
 to share, are counted in parts by `gradient_ties`, and x is read from memory twice. What the caches
 do not hold is written past them.
@@ -17,31 +17,31 @@ Refuses integers, float64 beside 16-bit elements, and x of another type than its
 
 from __future__ import annotations
 
-from saccade.backends.cpu.codegen.language import Kernel
+from saccade.backends.cpu.codegen.language import KernelBuilder
 from saccade.ir import DType
 from saccade.kernels.base import Launch
-from saccade.kernels.cpu.base import Call, CpuKernel, one_way
+from saccade.kernels.cpu.base import CpuCall, CpuKernel, single_variant
 from saccade.kernels.cpu.floats import FLOATS
 from saccade.kernels.cpu.machine import machine
-from saccade.kernels.cpu.norm.gradient_blocks import Blocks
-from saccade.kernels.cpu.norm.gradient_code import NormGradConfig, Phase
+from saccade.kernels.cpu.norm.gradient_blocks import CountedBlocks
+from saccade.kernels.cpu.norm.gradient_code import GradientPhase, NormGradConfig
 from saccade.kernels.cpu.norm.gradient_elementwise import Apply, Factors, Mark, Sums
 from saccade.kernels.cpu.norm.gradient_formula import rule_of
 from saccade.kernels.cpu.norm.gradient_infinity import ExtremePlan
-from saccade.kernels.cpu.norm.gradient_launch import Plan
-from saccade.kernels.cpu.norm.gradient_ties import Paint, Rows, Ties
+from saccade.kernels.cpu.norm.gradient_launch import GradientPlan
+from saccade.kernels.cpu.norm.gradient_ties import CountedRows, Paint, Ties
 from saccade.kernels.cpu.refusals import refuse_repeats
 from saccade.opdefs.norm import VectorNormGrad
 
 __all__ = ["NORM_GRAD"]
 
-_PHASES: dict[str, type[Phase]] = {
-    "factors": Factors, "apply": Apply, "rows": Rows, "blocks": Blocks, "ties": Ties, "sums": Sums,
-    "mark": Mark, "paint": Paint,
+_PHASES: dict[str, type[GradientPhase]] = {
+    "factors": Factors, "apply": Apply, "rows": CountedRows, "blocks": CountedBlocks, "ties": Ties,
+    "sums": Sums, "mark": Mark, "paint": Paint,
 }  # fmt: skip
 
 
-def supports(call: Call) -> str | None:
+def supports(call: CpuCall) -> str | None:
     """Why this kernel cannot take the call."""
     views = (*call.inputs, *call.outputs)
     types = {view.dtype for view in views}
@@ -53,18 +53,18 @@ def supports(call: Call) -> str | None:
     return refuse_repeats(out)
 
 
-def launch(call: Call) -> tuple[Launch, ...]:
+def launch(call: CpuCall) -> tuple[Launch, ...]:
     """One to three phases."""
     extreme = rule_of(call.op.p) == "extreme"
-    return (ExtremePlan if extreme else Plan)(call).launches()
+    return (ExtremePlan if extreme else GradientPlan)(call).launches()
 
 
-def emit(k: Kernel, config: NormGradConfig) -> None:
+def emit(k: KernelBuilder, config: NormGradConfig) -> None:
     """The code of one phase."""
     _PHASES[config.stage](k, config).emit()
 
 
-def cost(call: Call) -> float:
+def cost(call: CpuCall) -> float:
     """Microseconds: x is read and dx written."""
     x = call.inputs[1]
     flops = 60.0 if rule_of(call.op.p) in ("above", "below") else 4.0
@@ -72,5 +72,5 @@ def cost(call: Call) -> float:
 
 
 NORM_GRAD = CpuKernel(
-    "norm.gradient", (VectorNormGrad,), NormGradConfig, supports, one_way(launch, cost), emit
+    "norm.gradient", (VectorNormGrad,), NormGradConfig, supports, single_variant(launch, cost), emit
 )

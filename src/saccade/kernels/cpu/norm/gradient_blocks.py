@@ -17,7 +17,7 @@ from saccade.kernels.cpu.movement.loop_nest import Row
 from saccade.kernels.cpu.norm.gradient_integers import Marks
 from saccade.kernels.cpu.norm.gradient_ties import Counting
 
-__all__ = ["Blocks", "vectors_across"]
+__all__ = ["CountedBlocks", "vectors_across"]
 
 _VECTORS = 8
 _NUMBERS = 3  # registers that a vector of results needs: norm, gradient where tied, elsewhere
@@ -39,7 +39,7 @@ def vectors_across(target: Target, element: DType, results: int, count: int) -> 
     return vectors if results >= lanes and held and counted else 0
 
 
-class Blocks(Counting):
+class CountedBlocks(Counting):
     """Counts and gradient of rows that stay in the cache."""
 
     x, norm = 1, 3

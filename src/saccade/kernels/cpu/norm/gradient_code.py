@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from saccade.backends.cpu.codegen.bfloat16 import BFLOAT16
-from saccade.backends.cpu.codegen.language import Kernel, Ptr
+from saccade.backends.cpu.codegen.language import KernelBuilder, Ptr
 from saccade.backends.cpu.codegen.streams import LINE
 from saccade.backends.cpu.codegen.values import Int, Mask, Vec
 from saccade.ir import DType
@@ -14,7 +14,7 @@ from saccade.kernels.cpu.floats import lanes_of
 from saccade.kernels.cpu.movement.loop_nest import Nest, Row
 from saccade.kernels.cpu.pointwise.vector_elements import load, store
 
-__all__ = ["NormGradConfig", "Phase", "narrowed"]
+__all__ = ["GradientPhase", "NormGradConfig", "narrowed"]
 
 _UNROLL = 4
 
@@ -30,7 +30,7 @@ class NormGradConfig:
         kinds: How each of these meets the innermost axis.
         rank: Axes of the nest.
         wide: Element that is computed in.
-        gone: Number of axes that go (of stages that count).
+        gone: Number of reduced axes (of stages that count).
         along: Whether vectors go along the last of these, rather than along neighbouring results.
         vectors: Of `gradient_blocks`: how many are swept side by side.
         beside: How many rows share what is read for their results.
@@ -54,10 +54,10 @@ class NormGradConfig:
     streamed: bool = False
 
 
-class Phase:
+class GradientPhase:
     """Pointers, the nest, and vectors of its rows."""
 
-    def __init__(self, k: Kernel, config: NormGradConfig) -> None:
+    def __init__(self, k: KernelBuilder, config: NormGradConfig) -> None:
         self.k, self.config = k, config
         self.pointers = [k.pointer(f"p{i}", e) for i, e in enumerate(config.elements)]
         self.declare()
@@ -155,6 +155,6 @@ class Phase:
         return "strided" in self.config.kinds
 
 
-def narrowed(k: Kernel, value: Vec, to: Ptr) -> Vec:
+def narrowed(k: KernelBuilder, value: Vec, to: Ptr) -> Vec:
     """Wide lanes as a buffer stores them."""
     return value if to.element == BFLOAT16 else k.convert(value, to.element)

@@ -5,13 +5,13 @@ from __future__ import annotations
 from saccade.backends.cpu.codegen.values import Int, Mask, Vec
 from saccade.kernels.cpu.movement.loop_nest import Row
 from saccade.kernels.cpu.norm import gradient_formula
-from saccade.kernels.cpu.norm.gradient_code import Phase
+from saccade.kernels.cpu.norm.gradient_code import GradientPhase
 from saccade.kernels.cpu.norm.gradient_integers import Bits, Marks
 
 __all__ = ["Apply", "Factors", "Mark", "Sums"]
 
 
-class _Powers(Phase):
+class _Powers(GradientPhase):
     """Phases that may have an exponent."""
 
     def begin(self) -> None:
@@ -31,7 +31,7 @@ class Factors(_Powers):
         self.vectors(row.low, row.high, visit, strided=self.strided)
 
 
-class _Rows(Phase):
+class _ElementwiseRows(GradientPhase):
     """Phases that write dx in the order of its memory; what is one for a row is read once."""
 
     first: int
@@ -47,7 +47,7 @@ class _Rows(Phase):
         ]
 
 
-class Apply(_Powers, _Rows):
+class Apply(_Powers, _ElementwiseRows):
     """Dx from x and factors."""
 
     first = 2
@@ -67,7 +67,7 @@ class Apply(_Powers, _Rows):
         self.vectors(row.low, row.high, visit, offset=row.offsets[0], strided=self.strided)
 
 
-class Mark(_Rows):
+class Mark(_ElementwiseRows):
     """Dx of ±∞ from x and marks; all in bits of elements."""
 
     first = 2
@@ -92,7 +92,7 @@ class Mark(_Rows):
         self.vectors(row.low, row.high, visit, offset=row.offsets[0], strided=self.strided)
 
 
-class Sums(Phase):
+class Sums(GradientPhase):
     """Marks from norms, gradient and the counts of all parts; operand 0 has all three, in turn."""
 
     def begin(self) -> None:

@@ -14,7 +14,7 @@ A product with 0 stands where PyTorch has one, so that infinite and NaN gradient
 from __future__ import annotations
 
 from saccade.backends.cpu.codegen import math, powers
-from saccade.backends.cpu.codegen.language import Kernel
+from saccade.backends.cpu.codegen.language import KernelBuilder
 from saccade.backends.cpu.codegen.values import Vec
 
 __all__ = ["factor", "rule_of", "shape"]
@@ -27,7 +27,7 @@ def rule_of(p: float) -> str:
     return {1.0: "l1", 2.0: "l2", 3.0: "l3"}.get(p, "below" if p < 1 else "above")
 
 
-def shape(k: Kernel, rule: str, x: Vec, exponent: Vec | None) -> Vec:
+def shape(k: KernelBuilder, rule: str, x: Vec, exponent: Vec | None) -> Vec:
     """What is multiplied by the factor; `exponent` is p - 1, a float64 scalar."""
     if rule == "l2":
         return x
@@ -47,7 +47,7 @@ def _sign(x: Vec) -> Vec:
     return x.compare(">", 0.0).select(x.like(1.0), negative)
 
 
-def factor(k: Kernel, rule: str, grad: Vec, norm: Vec, exponent: Vec | None) -> Vec:
+def factor(k: KernelBuilder, rule: str, grad: Vec, norm: Vec, exponent: Vec | None) -> Vec:
     """The factor of rules that need one computed; `exponent` is |p - 1|."""
     if rule == "l2":
         return norm.compare("==", 0.0).select(grad * 0.0, grad / norm)

@@ -20,7 +20,14 @@ from saccade.ir import DType
 from saccade.kernels.base import Launch, Operand, Out, Scratch, Temp, numbered
 from saccade.kernels.cpu.movement.loop_nest import Loops, Nest, Partition, collapse, partition
 from saccade.kernels.cpu.norm.gradient_blocks import vectors_across
-from saccade.kernels.cpu.norm.gradient_launch import GRAD, NORM, Plan, Walk, X, dense
+from saccade.kernels.cpu.norm.gradient_launch import (
+    GRAD,
+    NORM,
+    GradientAxes,
+    GradientPlan,
+    X,
+    dense,
+)
 
 __all__ = ["ExtremePlan"]
 
@@ -34,12 +41,12 @@ _ENOUGH = 16  # chunks that keep a team busy
 
 
 @dataclass(frozen=True, slots=True)
-class _Parts:
+class _ReductionSplit:
     """How elements behind a result are cut.
 
     Attributes:
         count: Parts.
-        each: Steps along the outermost axis that goes, of each.
+        each: Steps along the outermost reduced axis, of each.
         results: Of a chunk, about.
     """
 
@@ -48,7 +55,7 @@ class _Parts:
     results: int
 
 
-class ExtremePlan(Plan):
+class ExtremePlan(GradientPlan):
     """The phases of one call."""
 
     def launches(self) -> tuple[Launch, ...]:
@@ -66,7 +73,7 @@ class ExtremePlan(Plan):
         enough = most < 1 << (8 * self._size - 1)
         return f"int{8 * self._size}" if enough else "int32"
 
-    def _fitting(self, walk: Walk) -> int:
+    def _fitting(self, walk: GradientAxes) -> int:
         """How many results a chunk of `rows` takes in at a time; 0 where it is no good."""
         x, target, inner = self.call.inputs[1], self.call.target, walk.kept.sizes[-1]
         behind = max(1, walk.count * self._size)
@@ -82,7 +89,7 @@ class ExtremePlan(Plan):
         few = partition(walk.kept, block).chunks < _ENOUGH and x.size > 2 * _PART
         return 0 if few else block
 
-    def _rows(self, walk: Walk, block: int) -> Launch:
+    def _rows(self, walk: GradientAxes, block: int) -> Launch:
         """Counts of ties and the gradient, rows at a time."""
         grad, x, norm = self.call.inputs
         dx = self.call.outputs[0]
@@ -113,13 +120,13 @@ class ExtremePlan(Plan):
     def _scratch(self, cut: Partition, counts: str, planes: int) -> dict[str, Operand]:
         """Numbers of a row of results and counts, in whole vectors."""
         lanes = 4 * self.call.target.lanes // self._size
-        room = -(-cut.inner // lanes) * lanes
+        capacity = -(-cut.inner // lanes) * lanes
         return {
-            "kept": Scratch(planes * self._size * room),
-            "counts": Scratch(DType(counts).itemsize * room),
+            "kept": Scratch(planes * self._size * capacity),
+            "counts": Scratch(DType(counts).itemsize * capacity),
         }
 
-    def _long(self, walk: Walk) -> tuple[Launch, ...]:
+    def _long(self, walk: GradientAxes) -> tuple[Launch, ...]:
         """Counts of parts of all rows, then what they give, then dx."""
         total = prod(self.results)
         parts = self._parts(walk)
@@ -133,16 +140,22 @@ class ExtremePlan(Plan):
             self._paint(walk, parts, marks) if long and near else self._mark(marks),
         )
 
-    def _parts(self, walk: Walk) -> _Parts:
-        """Parts of the outermost axis that goes, deep enough for a count to be worth its room."""
+    def _parts(self, walk: GradientAxes) -> _ReductionSplit:
+        """Parts of the outermost reduced axis, deep enough for a count to be worth its space."""
         outer = walk.gone.sizes[0]
         behind = max(1, walk.count // max(1, outer))
         results = 1 if walk.along else min(walk.kept.sizes[-1], _ACROSS)
         each = max(1, _DEEP // behind, _PART // (behind * results))
-        return _Parts(max(1, -(-outer // each)), each, max(results, _PART // (each * behind)))
+        return _ReductionSplit(
+            max(1, -(-outer // each)), each, max(results, _PART // (each * behind))
+        )
 
     def _over_parts(
-        self, walk: Walk, parts: _Parts, strides: Sequence[Sequence[int]], first: Sequence[int]
+        self,
+        walk: GradientAxes,
+        parts: _ReductionSplit,
+        strides: Sequence[Sequence[int]],
+        first: Sequence[int],
     ) -> tuple[Loops, Partition]:
         """Parts are one more axis, the outermost; `first` are its strides."""
         loops = Loops(
@@ -151,7 +164,9 @@ class ExtremePlan(Plan):
         )
         return loops, partition(loops, parts.results, self.lanes)
 
-    def _ties(self, walk: Walk, parts: _Parts, counts: Temp, beside: int) -> Launch:
+    def _ties(
+        self, walk: GradientAxes, parts: _ReductionSplit, counts: Temp, beside: int
+    ) -> Launch:
         _, x, norm = self.call.inputs
         kept, gone = walk.kept, walk.gone
         strides = (dense(kept.sizes), kept.strides[1], kept.strides[3])
@@ -168,7 +183,7 @@ class ExtremePlan(Plan):
             operands |= self._scratch(cut, config.counts, 1)
         return Launch(config, operands, integers, cut.chunks)
 
-    def _sums(self, walk: Walk, counts: Temp, parts: int, marks: Temp) -> Launch:
+    def _sums(self, walk: GradientAxes, counts: Temp, parts: int, marks: Temp) -> Launch:
         """From the counts to norms and both numbers that gradients are made of, as bits."""
         grad, x, norm = self.call.inputs
         kept = walk.kept
@@ -191,7 +206,7 @@ class ExtremePlan(Plan):
         starts = (0, 0, 0, total, 2 * total)
         return self.over_x("mark", (Out(0), X, marks, marks, marks), elements, loops, starts)
 
-    def _paint(self, walk: Walk, parts: _Parts, marks: Temp) -> Launch:
+    def _paint(self, walk: GradientAxes, parts: _ReductionSplit, marks: Temp) -> Launch:
         x, dx = self.call.inputs[1], self.call.outputs[0]
         kept, gone, total = walk.kept, walk.gone, prod(self.results)
         strides = (*kept.strides[:2], *[kept.strides[4]] * 3)
@@ -212,5 +227,5 @@ class ExtremePlan(Plan):
 
 
 def _gone(loops: Loops) -> dict[str, tuple[int, ...]]:
-    """The axes that go: sizes, then the strides of each operand that has them."""
+    """The reduced axes: sizes, then the strides of each operand that has them."""
     return {"gone_sizes": loops.sizes, "gone_strides": tuple(chain.from_iterable(loops.strides))}

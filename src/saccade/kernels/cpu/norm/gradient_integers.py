@@ -14,7 +14,7 @@ from llvmlite import ir
 
 from saccade.backends.cpu.codegen import math
 from saccade.backends.cpu.codegen.bfloat16 import BFLOAT16
-from saccade.backends.cpu.codegen.language import Kernel
+from saccade.backends.cpu.codegen.language import KernelBuilder
 from saccade.backends.cpu.codegen.values import I32, Mask, Vec, literal, vector_of
 from saccade.ir import DType
 
@@ -48,7 +48,7 @@ class Bits:
         name: The integer of an element's size.
     """
 
-    def __init__(self, k: Kernel, element: str, wide: str) -> None:
+    def __init__(self, k: KernelBuilder, element: str, wide: str) -> None:
         self.k, self._element, self._wide = k, element, wide
         self._width = 8 * DType(element).itemsize
         self.name = f"int{self._width}"

@@ -9,7 +9,7 @@ from math import prod
 from saccade.backends.cpu.codegen.calling import real_word
 from saccade.ir import DType
 from saccade.kernels.base import In, Launch, Operand, Out, Temp, View, numbered
-from saccade.kernels.cpu.base import Call
+from saccade.kernels.cpu.base import CpuCall
 from saccade.kernels.cpu.floats import wide
 from saccade.kernels.cpu.machine import beyond_caches
 from saccade.kernels.cpu.movement.loop_nest import (
@@ -23,7 +23,7 @@ from saccade.kernels.cpu.movement.loop_nest import (
 from saccade.kernels.cpu.norm.gradient_code import NormGradConfig
 from saccade.kernels.cpu.norm.gradient_formula import rule_of
 
-__all__ = ["GRAD", "NORM", "Plan", "Walk", "X", "dense"]
+__all__ = ["GRAD", "NORM", "GradientAxes", "GradientPlan", "X", "dense"]
 
 _CHUNK = 1 << 14  # elements of a chunk
 _LONG = 1 << 12  # bytes of a row from which on it is worth while to look for its lines
@@ -31,13 +31,13 @@ GRAD, X, NORM = In(0), In(1), In(2)
 
 
 @dataclass(frozen=True, slots=True)
-class Walk:
-    """Axes that stay and axes that go of x, beside those of dx, gradient and norm.
+class GradientAxes:
+    """Kept axes and reduced axes of x, beside those of dx, gradient and norm.
 
     Attributes:
         kept: dx, x, gradient, norm, a temporary of the results in their order.
         gone: dx, x.
-        along: Whether vectors go along the last axis that goes.
+        along: Whether vectors go along the last reduced axis.
     """
 
     kept: Loops
@@ -50,10 +50,10 @@ class Walk:
         return prod(self.gone.sizes)
 
 
-class Plan:
+class GradientPlan:
     """The phases of one call."""
 
-    def __init__(self, call: Call) -> None:
+    def __init__(self, call: CpuCall) -> None:
         self.call, op = call, call.op
         grad, x, norm = call.inputs
         out = call.outputs[0]
@@ -89,7 +89,7 @@ class Plan:
     def _spread(self, view: View) -> list[int]:
         return self.over(self.of(view, self.places))
 
-    def walk(self) -> Walk:
+    def walk(self) -> GradientAxes:
         """Results, and what is behind each."""
         grad, x, norm = self.call.inputs
         dx, gone = self.call.outputs[0], sorted(self.axes)
@@ -104,12 +104,12 @@ class Plan:
         along = all(s[-1] == 1 for s in swept.strides) and (
             swept.sizes[-1] > 1 or any(s[-1] != 1 for s in kept.strides[:2])
         )
-        return Walk(kept, swept, along)
+        return GradientAxes(kept, swept, along)
 
     # Phases
 
     def config(
-        self, stage: str, elements: Sequence[str], loops: Loops, walk: Walk | None = None
+        self, stage: str, elements: Sequence[str], loops: Loops, walk: GradientAxes | None = None
     ) -> NormGradConfig:
         """What the code of a phase depends on."""
         kinds = tuple(inner_kind(s[-1]) for s in loops.strides)

@@ -9,18 +9,18 @@ from saccade.backends.cpu.codegen.emitter import BYTES
 from saccade.backends.cpu.codegen.values import Int, IntLike, Mask, Vec, literal
 from saccade.kernels.cpu.floats import lanes_of
 from saccade.kernels.cpu.movement.loop_nest import Row
-from saccade.kernels.cpu.norm.gradient_code import Phase
+from saccade.kernels.cpu.norm.gradient_code import GradientPhase
 from saccade.kernels.cpu.norm.gradient_integers import Bits, Marks
 
-__all__ = ["Counting", "Paint", "Rows", "Ties"]
+__all__ = ["CountedRows", "Counting", "Paint", "Ties"]
 
 
-class Counting(Phase):
-    """What phases that count share: sweeps over the axes that go, and counts of ties.
+class Counting(GradientPhase):
+    """What phases that count share: sweeps over the reduced axes, and counts of ties.
 
     Attributes:
         x, norm: Which operands of the nest these are.
-        elements: Those of these that are x or dx, and so have the axes that go.
+        elements: Those of these that are x or dx, and so have the reduced axes.
         steps: Their strides along these.
         per_line: Elements of a vector of them.
     """
@@ -41,7 +41,7 @@ class Counting(Phase):
             self.counts = k.scratch("counts", config.counts)
 
     def begin(self) -> None:
-        """The axes that go: sizes, then strides of the operands that have them."""
+        """The reduced axes: sizes, then strides of the operands that have them."""
         count, elements = self.config.gone, self.elements
         self.sizes = self.k.array("gone_sizes", count)
         steps = self.k.array("gone_strides", count * len(elements))
@@ -53,17 +53,17 @@ class Counting(Phase):
         self.lanes = wide if self.strided and not self.config.along else self.per_line
 
     def high(self, row: Row) -> Int:
-        """End of the outermost axis that goes."""
+        """End of the outermost reduced axis."""
         del row
         return self.sizes[0]
 
     def end(self, row: Row, axis: int) -> Int:
-        """End of an axis that goes."""
+        """End of a reduced axis."""
         return self.high(row) if axis == 0 else self.sizes[axis]
 
     @contextmanager
     def swept(self, row: Row, axes: int) -> Iterator[dict[int, Int]]:
-        """Loops over the first axes that go; offsets of the operands that have them."""
+        """Loops over the first reduced axes; offsets of the operands that have them."""
         with ExitStack() as stack:
             offsets = {p: row.offsets[p] for p in self.steps}
             for axis in range(axes):
@@ -85,7 +85,7 @@ class Counting(Phase):
         kind = self.k.vector_type(count.lanes, self.config.wide)
         return Vec(self.k.b, self.k.b.uitofp(count.value, kind))
 
-    # Vectors along an axis that goes
+    # Vectors along a reduced axis
 
     def line(
         self, row: Row, i: Int, visit: Callable[[dict[int, Int], Int, Mask | None], None],
@@ -166,7 +166,7 @@ class Counting(Phase):
 
         self.vectors(row.low, row.high, visit, strided=self.strided)
 
-    # Scratch. It has room for whole vectors: what is stored under a mask is slow to load again.
+    # Scratch. It has space for whole vectors: what is stored under a mask is slow to load again.
 
     def counted(self, row: Row, i: Int, lanes: int) -> Vec:
         """Counts of results from `i` on."""
@@ -181,11 +181,11 @@ class Counting(Phase):
         return self.kept.vec(self._at(row, i, plane), lanes=lanes)
 
     def _at(self, row: Row, i: Int, plane: int) -> Int:
-        room = (self.nest.inner + (self.per_line - 1)) // self.per_line * self.per_line
-        return i - row.low + room * plane
+        capacity = (self.nest.inner + (self.per_line - 1)) // self.per_line * self.per_line
+        return i - row.low + capacity * plane
 
 
-class Rows(Counting):
+class CountedRows(Counting):
     """Counts and gradient of rows that stay in the cache."""
 
     x, norm = 1, 3

@@ -16,13 +16,13 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from itertools import chain
 
-from saccade.backends.cpu.codegen.language import Kernel
+from saccade.backends.cpu.codegen.language import KernelBuilder
 from saccade.backends.cpu.codegen.values import Int, Mask, Vec
 from saccade.kernels.base import Integers, View
 from saccade.kernels.cpu.movement.loop_nest import Nest, Row, collapse, inner_kind, partition
 from saccade.kernels.cpu.pointwise.vector_elements import from_float, load, store, to_float
 
-__all__ = ["Place", "Step", "Sweep", "SweepCode", "SweepPlan", "plan_sweep"]
+__all__ = ["Sweep", "SweepCode", "SweepPlace", "SweepPlan", "SweepStep", "plan_sweep"]
 
 _START = {"add": 0.0, "max": float("-inf")}
 _UNROLL = 4
@@ -35,9 +35,9 @@ class SweepCode:
     Attributes:
         way: `along` or `across`.
         elements: Element types of the operands.
-        kept_kinds: How each meets the last axis that stays.
+        kept_kinds: How each meets the last kept axis.
         swept_kinds: How each meets the last swept axis.
-        kept: Number of axes that stay.
+        kept: Number of kept axes.
         swept: Number of swept axes.
     """
 
@@ -102,7 +102,7 @@ def plan_sweep(
 class Sweep:
     """Declares the pointers first, then (`declare_integers`) the integers of a `SweepPlan`."""
 
-    def __init__(self, k: Kernel, code: SweepCode) -> None:
+    def __init__(self, k: KernelBuilder, code: SweepCode) -> None:
         self.k, self.code = k, code
         self.pointers = [k.pointer(f"p{i}", e) for i, e in enumerate(code.elements)]
 
@@ -116,27 +116,27 @@ class Sweep:
         self.steps = [steps[start : start + code.swept] for start in starts]
         self.count = k.integer("count")
 
-    def places(self, body: Callable[[Place], None]) -> None:
+    def places(self, body: Callable[[SweepPlace], None]) -> None:
         """Emit `body` for all results that this thread claims, once per form of its vectors."""
         k, lanes = self.k, self.k.lanes
         with self.nest.walk() as row:
             if self.code.way == "along":
                 with k.range(row.low, row.high) as i:
-                    body(Place(self, row, i, lanes, None))
+                    body(SweepPlace(self, row, i, lanes, None))
                 return
             whole = row.low + (row.high - row.low) // lanes * lanes
             with k.range(row.low, whole, lanes) as i:
-                body(Place(self, row, i, lanes, None))
+                body(SweepPlace(self, row, i, lanes, None))
             if "strided" in self.code.kept_kinds:
                 with k.range(whole, row.high) as i:
-                    body(Place(self, row, i, 1, None))
+                    body(SweepPlace(self, row, i, 1, None))
             else:
                 with k.when(whole < row.high):
-                    body(Place(self, row, whole, lanes, k.first(row.high - whole)))
+                    body(SweepPlace(self, row, whole, lanes, k.first(row.high - whole)))
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class SweepPlace:
     """One result (`along`) or a vector of them (`across`).
 
     Attributes:
@@ -174,11 +174,11 @@ class Place:
                 offsets = [o + j * s[axis] for o, s in zip(offsets, sweep.steps, strict=True)]
             yield offsets
 
-    def each(self, visit: Callable[[Step], None]) -> None:
+    def each(self, visit: Callable[[SweepStep], None]) -> None:
         """Visit every swept element, in order of memory."""
         self._visit(lambda step, _: visit(step), 1)
 
-    def _visit(self, visit: Callable[[Step, int], None], unroll: int) -> None:
+    def _visit(self, visit: Callable[[SweepStep, int], None], unroll: int) -> None:
         sweep, k = self.sweep, self.sweep.k
         last = sweep.sizes[-1]
         step = self.lanes if sweep.code.way == "along" else 1
@@ -188,13 +188,13 @@ class Place:
                 whole = low + (last - low) // (many * step) * (many * step)
                 with k.range(low, whole, many * step) as j:
                     for u in range(many):
-                        visit(Step(self, offsets, j + u * step, None), u)
+                        visit(SweepStep(self, offsets, j + u * step, None), u)
                 low = whole
             if step > 1:
                 with k.when(low < last):
-                    visit(Step(self, offsets, low, k.first(last - low, self.lanes)), 0)
+                    visit(SweepStep(self, offsets, low, k.first(last - low, self.lanes)), 0)
 
-    def reduce(self, value: Callable[[Step], Vec], how: str) -> Vec:
+    def reduce(self, value: Callable[[SweepStep], Vec], how: str) -> Vec:
         """Sum (`add`) or maximum (`max`) over the swept elements, in every lane."""
         sweep, k = self.sweep, self.sweep.k
         start = k.number(_START[how], self.lanes)
@@ -203,7 +203,7 @@ class Place:
         def combine(a: Vec, b: Vec) -> Vec:
             return a + b if how == "add" else k.maximum(a, b)
 
-        def visit(step: Step, u: int) -> None:
+        def visit(step: SweepStep, u: int) -> None:
             v = value(step)
             if step.mask is not None:
                 v = step.mask.select(v, start)
@@ -222,7 +222,7 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class SweepStep:
     """A swept element of each of a vector of results, or a vector of swept elements of one.
 
     Attributes:
@@ -232,7 +232,7 @@ class Step:
         mask: Swept elements that exist (`along`); None for all.
     """
 
-    place: Place
+    place: SweepPlace
     offsets: Sequence[Int]
     j: Int
     mask: Mask | None

@@ -11,10 +11,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from saccade.backends.cpu.codegen import math
-from saccade.backends.cpu.codegen.language import Kernel
+from saccade.backends.cpu.codegen.language import KernelBuilder
 from saccade.backends.cpu.codegen.values import Int, Mask, Vec
 from saccade.kernels.base import In, Launch, Operand, Out, Scratch
-from saccade.kernels.cpu.base import Call, CpuKernel, one_way
+from saccade.kernels.cpu.base import CpuCall, CpuKernel, single_variant
 from saccade.kernels.cpu.machine import machine
 from saccade.kernels.cpu.movement.loop_nest import Loops, Nest, collapse, inner_kind, partition
 from saccade.kernels.cpu.pointwise.vector_elements import FLOATS, from_float, load, store, to_float
@@ -37,7 +37,7 @@ class LocalResponseConfig:
     rank: int
 
 
-def supports(call: Call) -> str | None:
+def supports(call: CpuCall) -> str | None:
     """Why this kernel cannot take the call."""
     x, out = call.inputs[0], call.outputs[0]
     refused = refuse_types((x, out), FLOATS) or refuse_repeats(out)
@@ -46,7 +46,7 @@ def supports(call: Call) -> str | None:
     return refused
 
 
-def launch(call: Call) -> tuple[Launch, ...]:
+def launch(call: CpuCall) -> tuple[Launch, ...]:
     """One phase."""
     op, x, out = call.op, call.inputs[0], call.outputs[0]
     pixels = [a for a in range(len(x.shape)) if a != 1]
@@ -72,7 +72,7 @@ def launch(call: Call) -> tuple[Launch, ...]:
     return (Launch(config, operands, Nest.integers(loops, cut), cut.chunks),)
 
 
-def emit(k: Kernel, config: LocalResponseConfig) -> None:
+def emit(k: KernelBuilder, config: LocalResponseConfig) -> None:
     """The code of one configuration."""
     pointers = [k.pointer(n, e) for n, e in zip("yx", config.elements, strict=True)]
     squares = k.scratch("squares")
@@ -119,7 +119,7 @@ def emit(k: Kernel, config: LocalResponseConfig) -> None:
                     squares.store(k.zero(1), channels + (before + at))
 
 
-def cost(call: Call) -> float:
+def cost(call: CpuCall) -> float:
     """Microseconds: a sum of neighbours, a logarithm and an exponential."""
     x = call.inputs[0]
     flops = (60.0 + 2 * call.op.size) * x.size
@@ -132,6 +132,6 @@ LOCAL_RESPONSE = CpuKernel(
     (LocalResponseNorm,),
     LocalResponseConfig,
     supports,
-    one_way(launch, cost),
+    single_variant(launch, cost),
     emit,
 )

@@ -10,12 +10,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from saccade.backends.cpu.codegen import math
-from saccade.backends.cpu.codegen.language import Kernel
+from saccade.backends.cpu.codegen.language import KernelBuilder
 from saccade.backends.cpu.codegen.values import Vec
 from saccade.kernels.base import In, Launch, Out, numbered
-from saccade.kernels.cpu.base import Call, CpuKernel, one_way
+from saccade.kernels.cpu.base import CpuCall, CpuKernel, single_variant
 from saccade.kernels.cpu.machine import machine
-from saccade.kernels.cpu.normalize.axis_sweep import Place, Step, Sweep, SweepCode, plan_sweep
+from saccade.kernels.cpu.normalize.axis_sweep import (
+    Sweep,
+    SweepCode,
+    SweepPlace,
+    SweepStep,
+    plan_sweep,
+)
 from saccade.kernels.cpu.pointwise.vector_elements import FLOATS
 from saccade.kernels.cpu.refusals import refuse_repeats, refuse_types
 from saccade.opdefs.normalize import LpNormalize
@@ -31,13 +37,13 @@ class LpNormalizeConfig:
     p: int
 
 
-def supports(call: Call) -> str | None:
+def supports(call: CpuCall) -> str | None:
     """Why this kernel cannot take the call."""
     x, out = call.inputs[0], call.outputs[0]
     return refuse_types((x, out), FLOATS) or refuse_repeats(out)
 
 
-def launch(call: Call) -> tuple[Launch, ...]:
+def launch(call: CpuCall) -> tuple[Launch, ...]:
     """One phase."""
     x, out = call.inputs[0], call.outputs[0]
     plan = plan_sweep(x.shape, [out.strides, x.strides], [out, x], (call.op.axis,))
@@ -45,16 +51,16 @@ def launch(call: Call) -> tuple[Launch, ...]:
     return (Launch(config, numbered((Out(0), In(0))), plan.integers, plan.chunks),)
 
 
-def emit(k: Kernel, config: LpNormalizeConfig) -> None:
+def emit(k: KernelBuilder, config: LpNormalizeConfig) -> None:
     """The code of one configuration."""
     sweep = Sweep(k, config.sweep)
     sweep.declare_integers()
 
-    def size(step: Step) -> Vec:
+    def size(step: SweepStep) -> Vec:
         x = step.load(1)
         return math.absolute(k, x) if config.p == 1 else x * x
 
-    def body(place: Place) -> None:
+    def body(place: SweepPlace) -> None:
         total = place.reduce(size, "add")
         norm = total if config.p == 1 else math.sqrt(k, total)
         # Over 1 where all are zero: zeros stay.
@@ -64,7 +70,7 @@ def emit(k: Kernel, config: LpNormalizeConfig) -> None:
     sweep.places(body)
 
 
-def cost(call: Call) -> float:
+def cost(call: CpuCall) -> float:
     """Microseconds: two sweeps, of which the second reads the cache."""
     x = call.inputs[0]
     nbytes = 2 * x.nbytes + call.outputs[0].nbytes
@@ -76,7 +82,7 @@ LP_NORMALIZE = CpuKernel(
     (LpNormalize,),
     LpNormalizeConfig,
     supports,
-    one_way(launch, cost),
+    single_variant(launch, cost),
     emit,
     lambda _call: ((0, 0),),
 )

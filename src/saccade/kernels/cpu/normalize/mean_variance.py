@@ -12,17 +12,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from saccade.backends.cpu.codegen import math
-from saccade.backends.cpu.codegen.language import Kernel
+from saccade.backends.cpu.codegen.language import KernelBuilder
 from saccade.backends.cpu.codegen.values import Vec
 from saccade.kernels.base import In, Launch, Out, View, numbered
-from saccade.kernels.cpu.base import Call, CpuKernel, one_way
+from saccade.kernels.cpu.base import CpuCall, CpuKernel, single_variant
 from saccade.kernels.cpu.machine import machine
 from saccade.kernels.cpu.normalize.axis_sweep import (
-    Place,
-    Step,
     Sweep,
     SweepCode,
+    SweepPlace,
     SweepPlan,
+    SweepStep,
     plan_sweep,
 )
 from saccade.kernels.cpu.pointwise.chain import broadcast_strides
@@ -42,17 +42,17 @@ class NormConfig:
     bias: bool
 
 
-def _views(call: Call) -> list[View]:
+def _views(call: CpuCall) -> list[View]:
     return [call.outputs[0], *call.inputs]
 
 
-def _layer_plan(call: Call) -> SweepPlan:
+def _layer_plan(call: CpuCall) -> SweepPlan:
     x, out = call.inputs[0], call.outputs[0]
     strides = [out.strides, x.strides, *(broadcast_strides(v, x.shape) for v in call.inputs[1:])]
     return plan_sweep(x.shape, strides, _views(call), range(call.op.axis, len(x.shape)))
 
 
-def _group_plan(call: Call) -> SweepPlan:
+def _group_plan(call: CpuCall) -> SweepPlan:
     """The axis of channels is split into groups and the channels of one."""
     x, groups = call.inputs[0], call.op.groups
     n, channels, *space = x.shape
@@ -67,16 +67,16 @@ def _group_plan(call: Call) -> SweepPlan:
     return plan_sweep(shape, strides, _views(call), range(2, len(shape)))
 
 
-def _plan(call: Call) -> SweepPlan:
+def _plan(call: CpuCall) -> SweepPlan:
     return _layer_plan(call) if isinstance(call.op, LayerNorm) else _group_plan(call)
 
 
-def supports(call: Call) -> str | None:
+def supports(call: CpuCall) -> str | None:
     """Why this kernel cannot take the call."""
     return refuse_types(_views(call), FLOATS) or refuse_repeats(call.outputs[0])
 
 
-def launch(call: Call) -> tuple[Launch, ...]:
+def launch(call: CpuCall) -> tuple[Launch, ...]:
     """One phase."""
     plan = _plan(call)
     config = NormConfig(plan.code, call.op.epsilon, len(call.inputs) == 3)
@@ -84,23 +84,23 @@ def launch(call: Call) -> tuple[Launch, ...]:
     return (Launch(config, operands, plan.integers, plan.chunks),)
 
 
-def emit(k: Kernel, config: NormConfig) -> None:
+def emit(k: KernelBuilder, config: NormConfig) -> None:
     """The code of one configuration."""
     sweep = Sweep(k, config.sweep)
     sweep.declare_integers()
 
-    def body(place: Place) -> None:
+    def body(place: SweepPlace) -> None:
         count = place.count()
         mean = place.reduce(lambda step: step.load(1), "add") / count
 
-        def square(step: Step) -> Vec:
+        def square(step: SweepStep) -> Vec:
             centred = step.load(1) - mean
             return centred * centred
 
         variance = place.reduce(square, "add") / count
         scale = 1.0 / math.sqrt(k, variance + config.epsilon)
 
-        def finish(step: Step) -> None:
+        def finish(step: SweepStep) -> None:
             value = (step.load(1) - mean) * scale * step.load(2)
             step.store(0, value + step.load(3) if config.bias else value)
 
@@ -109,7 +109,7 @@ def emit(k: Kernel, config: NormConfig) -> None:
     sweep.places(body)
 
 
-def cost(call: Call) -> float:
+def cost(call: CpuCall) -> float:
     """Microseconds: three sweeps, of which the last two read the cache."""
     x = call.inputs[0]
     nbytes = 2 * x.nbytes + call.outputs[0].nbytes
@@ -121,7 +121,7 @@ LAYER_NORM = CpuKernel(
     (LayerNorm,),
     NormConfig,
     supports,
-    one_way(launch, cost),
+    single_variant(launch, cost),
     emit,
     lambda _call: ((0, 0),),
 )
@@ -130,7 +130,7 @@ GROUP_NORM = CpuKernel(
     (GroupNorm,),
     NormConfig,
     supports,
-    one_way(launch, cost),
+    single_variant(launch, cost),
     emit,
     lambda _call: ((0, 0),),
 )

@@ -17,30 +17,30 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
-from saccade.backends.cpu.codegen.language import Kernel, Ptr
+from saccade.backends.cpu.codegen.language import KernelBuilder, Ptr
 from saccade.backends.cpu.codegen.values import Bool, Int, Vec
 from saccade.kernels.base import Variant
-from saccade.kernels.cpu.base import Call, CpuKernel
+from saccade.kernels.cpu.base import CpuCall, CpuKernel
 from saccade.kernels.cpu.movement.register_shuffles import transpose
 from saccade.kernels.cpu.pack.panels_config import PackConfig
 
 __all__ = ["PACK"]
 
 
-def supports(call: Call) -> str | None:
+def supports(call: CpuCall) -> str | None:
     """Why this kernel cannot take the call: it is run by who packs constants."""
     del call
     return "packs constants only"
 
 
-def variants(call: Call) -> tuple[Variant, ...]:
+def variants(call: CpuCall) -> tuple[Variant, ...]:
     """None."""
     del call
     return ()
 
 
 @dataclass(frozen=True, slots=True)
-class _Sizes:
+class _PanelSizes:
     """`Panels.integers`."""
 
     panels: Int
@@ -55,14 +55,14 @@ class _Sizes:
 
 
 @dataclass(frozen=True, slots=True)
-class _Tile:
+class _PanelTile:
     """Channels `first, first + 1, …` of a panel, and where its lanes begin in the source."""
 
     rows: Ptr
     lanes: Ptr
     first: Int
     count: Int
-    size: _Sizes
+    size: _PanelSizes
 
     def at(self, channel: Int, tap: Int | int) -> Int:
         """Of a row of lanes."""
@@ -83,7 +83,7 @@ class _Transform:
         return self.matrices.splat((self.down + self.along) * 3)
 
 
-def emit(k: Kernel, config: PackConfig) -> None:
+def emit(k: KernelBuilder, config: PackConfig) -> None:
     """Pointers: source, lanes, `Panels.beside`, matrices of spectra, target, tile."""
     # Instructions for bfloat16 take denormals for zero, which NumPy does not.
     k.target = replace(k.target, bf16=False)
@@ -92,11 +92,11 @@ def emit(k: Kernel, config: PackConfig) -> None:
     matrices = k.pointer("matrices") if config.result == "spectra" else None
     target = k.pointer("target", "bfloat16" if config.result == "pairs" else "float32")
     rows = k.scratch("tile")
-    size = k.sizes(_Sizes)
+    size = k.sizes(_PanelSizes)
     transform = _Transform(matrices, *k.integers("down along")) if matrices is not None else None
     with k.chunks(size.panels) as panel, k.range(0, size.channels, size.block) as first:
         count = k.minimum_int(size.channels - first, size.block)
-        tile = _Tile(rows, lanes + panel * size.pitch, first, count, size)
+        tile = _PanelTile(rows, lanes + panel * size.pitch, first, count, size)
         if config.gather == "rows":
             _gather_rows(k, tile, source, beside)
         elif config.gather == "columns":
@@ -112,7 +112,7 @@ def emit(k: Kernel, config: PackConfig) -> None:
             _write(k, tile, to)
 
 
-def _gather_rows(k: Kernel, tile: _Tile, source: Ptr, zeros: Ptr) -> None:
+def _gather_rows(k: KernelBuilder, tile: _PanelTile, source: Ptr, zeros: Ptr) -> None:
     """Squares of vectors along the rows, transposed."""
     size = tile.size
     length, skipped = tile.count * size.taps, tile.first * size.taps
@@ -128,7 +128,7 @@ def _gather_rows(k: Kernel, tile: _Tile, source: Ptr, zeros: Ptr) -> None:
                 tile.rows.store(vector, (at + i) * size.pitch + lane)
 
 
-def _gather_columns(k: Kernel, tile: _Tile, source: Ptr, lanes: Int) -> None:
+def _gather_columns(k: KernelBuilder, tile: _PanelTile, source: Ptr, lanes: Int) -> None:
     """Vectors along the lanes, zeros past the last one."""
     size = tile.size
     begin = source + tile.lanes.load_int()
@@ -139,7 +139,7 @@ def _gather_columns(k: Kernel, tile: _Tile, source: Ptr, lanes: Int) -> None:
             tile.rows.store(value, channel * size.pitch + lane)
 
 
-def _gather_elements(k: Kernel, tile: _Tile, source: Ptr, places: Ptr) -> None:
+def _gather_elements(k: KernelBuilder, tile: _PanelTile, source: Ptr, places: Ptr) -> None:
     """Element by element, from anywhere."""
     size = tile.size
     with k.range(0, tile.count) as channel, k.range(0, size.taps) as tap:
@@ -151,18 +151,20 @@ def _gather_elements(k: Kernel, tile: _Tile, source: Ptr, places: Ptr) -> None:
             row.store(_or_zero(k, inside, source.load(inside.select(start + step, 0))), lane)
 
 
-def _or_zero(k: Kernel, condition: Bool, value: Vec) -> Vec:
+def _or_zero(k: KernelBuilder, condition: Bool, value: Vec) -> Vec:
     return Vec(k.b, k.b.select(condition.value, value.value, value.like(0.0).value))
 
 
 @contextmanager
-def _vectors(k: Kernel, tile: _Tile, to: Ptr, channel: Int) -> Iterator[tuple[Int, Ptr]]:
+def _vectors(
+    k: KernelBuilder, tile: _PanelTile, to: Ptr, channel: Int
+) -> Iterator[tuple[Int, Ptr]]:
     """All vectors of lanes of a channel: the first lane, and its place in a square."""
     with k.range(0, tile.size.width, k.lanes) as lane:
         yield lane, to + ((tile.first + channel) * tile.size.width + lane)
 
 
-def _write(k: Kernel, tile: _Tile, to: Ptr) -> None:
+def _write(k: KernelBuilder, tile: _PanelTile, to: Ptr) -> None:
     size = tile.size
     with k.range(0, size.taps) as tap, k.range(0, tile.count) as channel:
         square = to + tap * size.to_square
@@ -171,7 +173,7 @@ def _write(k: Kernel, tile: _Tile, to: Ptr) -> None:
             place.store(value, 0, k.first(size.width - lane))
 
 
-def _write_pairs(k: Kernel, tile: _Tile, to: Ptr) -> None:
+def _write_pairs(k: KernelBuilder, tile: _PanelTile, to: Ptr) -> None:
     """Two channels at a time; of an odd number the last goes with zeros."""
     size = tile.size
     with k.range(0, size.taps) as tap, k.range(0, tile.count, 2) as channel:
@@ -184,7 +186,7 @@ def _write_pairs(k: Kernel, tile: _Tile, to: Ptr) -> None:
             row.store_halves(even, _or_zero(k, second, odd), lane * 2)
 
 
-def _write_spectra(k: Kernel, tile: _Tile, to: Ptr, transform: _Transform) -> None:
+def _write_spectra(k: KernelBuilder, tile: _PanelTile, to: Ptr, transform: _Transform) -> None:
     matrices, divisor = transform.matrices, transform.divisor
     with k.range(0, tile.count) as channel, _vectors(k, tile, to, channel) as (lane, place):
         taps = [tile.rows.vec(tile.at(channel, tap) + lane) for tap in range(9)]

@@ -31,7 +31,7 @@ __all__ = [
 
 PITCH = 16
 """Lanes are listed in multiples of the widest vector."""
-# Bytes of what is gathered before it is written: it stays in the first cache.
+# Bytes of what is gathered before it is written: it stays in the L1 cache.
 _TILE = 24 << 10
 
 
@@ -158,7 +158,7 @@ class Panels:
 
     @property
     def tile_rows(self) -> int:
-        """Rows of lanes that gathering together takes room for; whole vectors are transposed."""
+        """Rows of lanes that gathering together takes space for; whole vectors are transposed."""
         return self.block * self.taps + PITCH
 
     @property

@@ -1,9 +1,9 @@
 """A whole expression in one pass over operands of any strides, with NumPy's broadcasting.
 
 Axes are collapsed over all operands together (`movement.loop_nest`), and the innermost in the
-result's memory order is vectorised: channels of a channels-last picture, columns of a planar one.
+result's memory order is vectorised: channels of a channels-last image, columns of a planar one.
 An operand meets that axis with neighbours (`unit`), with one element for the whole row (`zero`,
-loaded once) or at a stride: as part of rectangles that are turned in registers where it has
+loaded once) or at a stride: as part of rectangles that are transposed in registers where it has
 neighbours along another axis (`chain_transposed`), else element by element (`strided`).
 
 Floating-point operands are computed with in float32, integers in int64; float16 and bfloat16
@@ -18,18 +18,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from saccade.backends.cpu.codegen.language import Kernel
+from saccade.backends.cpu.codegen.language import KernelBuilder
 from saccade.ir import DType
 from saccade.ir.expr import Expr, arg, fold, substitute
 from saccade.kernels.base import In, Launch, Out, View, numbered
-from saccade.kernels.cpu.base import Call, CpuKernel, one_way
+from saccade.kernels.cpu.base import CpuCall, CpuKernel, single_variant
 from saccade.kernels.cpu.machine import beyond_caches, machine
 from saccade.kernels.cpu.movement.copy_transposed import (
     MICROS,
-    Turned,
-    TurnedPlan,
-    turned_operands,
-    turned_plan,
+    Transposed,
+    TransposedPlan,
+    transposed_operands,
+    transposed_plan,
 )
 from saccade.kernels.cpu.movement.loop_nest import (
     MAX_RANK,
@@ -43,7 +43,7 @@ from saccade.kernels.cpu.movement.loop_nest import (
 from saccade.kernels.cpu.pointwise.chain_integers import INTEGER_OPERATORS
 from saccade.kernels.cpu.pointwise.chain_operators import operators
 from saccade.kernels.cpu.pointwise.chain_rows import emit_rows
-from saccade.kernels.cpu.pointwise.chain_transposed import emit_turned
+from saccade.kernels.cpu.pointwise.chain_transposed import emit_transposed
 from saccade.kernels.cpu.pointwise.vector_elements import (
     FLOATS,
     INTEGERS,
@@ -64,7 +64,7 @@ class ChainConfig:
         kinds: How each of these meets the innermost axis.
         rank: Axes after collapsing.
         integer: Whether arithmetic is in int64.
-        tile: The rectangles, if any operand is turned (`movement.copy_transposed`).
+        tile: The rectangles, if any operand is transposed (`movement.copy_transposed`).
         streamed: Whether results go past the caches.
     """
 
@@ -86,7 +86,7 @@ def _used(expr: Expr) -> tuple[tuple[int, ...], str]:
     return used, str(substitute(expr, {old: arg(new) for new, old in enumerate(used)}))
 
 
-def _is_integer(call: Call) -> bool:
+def _is_integer(call: CpuCall) -> bool:
     """Whether arithmetic is in integers: the operands' type, or the result's if all are bool."""
     dtypes = [v.dtype for v in call.inputs if v.dtype is not DType.BOOL]
     if dtypes:
@@ -95,7 +95,7 @@ def _is_integer(call: Call) -> bool:
     return not result.is_float and result is not DType.BOOL
 
 
-def supports(call: Call) -> str | None:
+def supports(call: CpuCall) -> str | None:
     """Why this kernel cannot take the call."""
     out = call.outputs[0]
     refused = refuse_types((*call.inputs, *call.outputs), FLOATS | INTEGERS) or refuse_repeats(out)
@@ -117,7 +117,7 @@ def broadcast_strides(view: View, shape: Sequence[int]) -> tuple[int, ...]:
     return (*(0,) * missing, *own)
 
 
-def _loops(call: Call, used: Sequence[int]) -> Loops:
+def _loops(call: CpuCall, used: Sequence[int]) -> Loops:
     out = call.outputs[0]
     operands = [broadcast_strides(call.inputs[i], out.shape) for i in used]
     return collapse(out.shape, [out.strides, *operands])
@@ -125,23 +125,27 @@ def _loops(call: Call, used: Sequence[int]) -> Loops:
 
 def _kinds(loops: Loops) -> tuple[str, ...]:
     """How result and operands meet the innermost axis."""
-    turned = turned_operands(loops)
+    transposed = transposed_operands(loops)
     to, *others = (strides[-1] for strides in loops.strides)
-    found = ("turned" if p in turned else inner_kind(s) for p, s in enumerate(others, 1))
+    found = ("transposed" if p in transposed else inner_kind(s) for p, s in enumerate(others, 1))
     return ("unit" if to == 1 else "strided", *found)
 
 
-def _turned_plan(call: Call, loops: Loops, config: ChainConfig, *, far: bool) -> TurnedPlan:
+def _transposed_plan(
+    call: CpuCall, loops: Loops, config: ChainConfig, *, far: bool
+) -> TransposedPlan:
     """Rectangles of vectors of the narrowest elements, but of few registers in arithmetic."""
     sizes = [DType(element).itemsize for element in config.elements]
-    turned = [p for p, kind in enumerate(config.kinds) if kind == "turned"]
+    transposed = [p for p, kind in enumerate(config.kinds) if kind == "transposed"]
     lanes = call.target.lanes
-    narrow = min(sizes[p] for p in turned)
+    narrow = min(sizes[p] for p in transposed)
     most = tuple(min(4 * lanes // size, 2 * lanes) for size in (sizes[0], narrow))
-    return turned_plan(loops, turned[0], (most[0], most[1]), sizes[0], call.threads, far=far)
+    return transposed_plan(
+        loops, transposed[0], (most[0], most[1]), sizes[0], call.threads, far=far
+    )
 
 
-def launch(call: Call) -> tuple[Launch, ...]:
+def launch(call: CpuCall) -> tuple[Launch, ...]:
     """One phase."""
     used, text = _used(call.op.expr)
     loops = _loops(call, used)
@@ -152,8 +156,8 @@ def launch(call: Call) -> tuple[Launch, ...]:
     operands = numbered((Out(0), *map(In, used)))
     out = call.outputs[0]
     far = beyond_caches(call.target, out.nbytes)
-    if "turned" in config.kinds:
-        plan = _turned_plan(call, loops, config, far=far)
+    if "transposed" in config.kinds:
+        plan = _transposed_plan(call, loops, config, far=far)
         config = replace(config, rank=plan.loops.rank, tile=plan.tile, streamed=plan.streamed)
         return (Launch(config, operands, plan.integers(), plan.cut.chunks),)
     config = replace(config, streamed=far and in_lines(loops, out.dtype.itemsize))
@@ -163,19 +167,19 @@ def launch(call: Call) -> tuple[Launch, ...]:
     return (Launch(config, operands, Nest.integers(loops, cut), cut.chunks),)
 
 
-def emit(k: Kernel, config: ChainConfig) -> None:
+def emit(k: KernelBuilder, config: ChainConfig) -> None:
     """The code of one configuration."""
     pointers = [k.pointer(f"p{i}", element) for i, element in enumerate(config.elements)]
-    nest: Turned | Nest
-    if "turned" in config.kinds:
-        nest = Turned(k, config.rank, len(pointers), config.tile)
+    nest: Transposed | Nest
+    if "transposed" in config.kinds:
+        nest = Transposed(k, config.rank, len(pointers), config.tile)
     else:
         nest = Nest(k, config.rank, len(pointers))
     result, *operands = pointers
     with k.streams(result, operands, config.streamed) as ways:
         for to in ways:
-            if isinstance(nest, Turned):
-                emit_turned(k, config, [to, *operands], nest)
+            if isinstance(nest, Transposed):
+                emit_transposed(k, config, [to, *operands], nest)
             else:
                 emit_rows(k, config, [to, *operands], nest)
 
@@ -189,7 +193,7 @@ _HEAVY = {
 _STRIDED = 50  # and of an operand whose elements are apart: lane by lane, a line of cache for each
 
 
-def cost(call: Call) -> float:
+def cost(call: CpuCall) -> float:
     """Microseconds: bytes from memory or cache against instructions, whichever is slower."""
     m = machine(call.target)
     used, _ = _used(call.op.expr)
@@ -198,22 +202,28 @@ def cost(call: Call) -> float:
     instructions = sum(_HEAVY.get(op, 2) * n for op, n in operators(call.op.expr).items())
     kinds, size = _kinds(_loops(call, used)), call.outputs[0].size
     flops = size * (2 + instructions + kinds.count("strided") * _STRIDED * call.target.lanes / 8)
-    turning = MICROS * kinds.count("turned") * size / 1000 / call.threads
-    return turning + m.roofline(flops, nbytes, call.threads, 0.5)
+    transposing = MICROS * kinds.count("transposed") * size / 1000 / call.threads
+    return transposing + m.roofline(flops, nbytes, call.threads, 0.5)
 
 
-def aliases(call: Call) -> tuple[tuple[int, int], ...]:
+def aliases(call: CpuCall) -> tuple[tuple[int, int], ...]:
     """Every operand may be overwritten: an element is read before it is written.
 
-    None if any is turned: the rectangles at the border do again what others have done.
+    None if any is transposed: the rectangles at the border do again what others have done.
     """
     used, _ = _used(call.op.expr)
-    if "turned" in _kinds(_loops(call, used)):
+    if "transposed" in _kinds(_loops(call, used)):
         return ()
     size = call.outputs[0].dtype.itemsize
     return tuple((i, 0) for i, view in enumerate(call.inputs) if view.dtype.itemsize == size)
 
 
 CHAIN = CpuKernel(
-    "pointwise.chain", (Pointwise,), ChainConfig, supports, one_way(launch, cost), emit, aliases
+    "pointwise.chain",
+    (Pointwise,),
+    ChainConfig,
+    supports,
+    single_variant(launch, cost),
+    emit,
+    aliases,
 )

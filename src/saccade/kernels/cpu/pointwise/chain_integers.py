@@ -1,4 +1,4 @@
-"""Expressions on int64 vectors: what index arithmetic, masks and integer pictures need."""
+"""Expressions on int64 vectors: what index arithmetic, masks and integer images need."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from saccade.backends.cpu.codegen.language import Kernel
+from saccade.backends.cpu.codegen.language import KernelBuilder
 from saccade.backends.cpu.codegen.values import I64, Vec, literal, vector_of
 from saccade.ir.expr import Expr
 
@@ -15,7 +15,7 @@ __all__ = ["INTEGER_OPERATORS", "emit_integer_expr"]
 _INFO = (-(2**63), 2**63 - 1)
 
 
-def emit_integer_expr(k: Kernel, expr: Expr, operands: Sequence[Vec], lanes: int) -> Vec:
+def emit_integer_expr(k: KernelBuilder, expr: Expr, operands: Sequence[Vec], lanes: int) -> Vec:
     """Code that evaluates `expr` on int64 vectors; truth values are 1 and 0, `div` truncates."""
     done: dict[Expr, Any] = {}
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from saccade.backends.cpu.codegen.bfloat16 import BFLOAT16
 from saccade.backends.cpu.codegen.expressions import emit_expr
-from saccade.backends.cpu.codegen.language import Kernel, Ptr
+from saccade.backends.cpu.codegen.language import KernelBuilder, Ptr
 from saccade.backends.cpu.codegen.values import Int, Mask, Vec
 from saccade.ir.expr import parse
 from saccade.kernels.cpu.movement.loop_nest import Nest, Row
@@ -34,7 +34,7 @@ _FLOAT64 = {"pow", "sin", "cos", "mod", "fmod"}
 """Operators that need the registers for one vector alone."""
 
 
-def emit_rows(k: Kernel, config: ChainConfig, pointers: list[Ptr], nest: Nest) -> None:
+def emit_rows(k: KernelBuilder, config: ChainConfig, pointers: list[Ptr], nest: Nest) -> None:
     """All rows, from neighbour to neighbour."""
     body = _Body(k, config, pointers, nest)
     lanes = k.lanes // 2 if config.integer else k.lanes
@@ -61,7 +61,9 @@ class _Body:
     its operands then has independent work beside it, which a processor finds only if it is near.
     """
 
-    def __init__(self, k: Kernel, config: ChainConfig, pointers: list[Ptr], nest: Nest) -> None:
+    def __init__(
+        self, k: KernelBuilder, config: ChainConfig, pointers: list[Ptr], nest: Nest
+    ) -> None:
         self.k, self.config, self.pointers, self.nest = k, config, pointers, nest
         self.expr = parse(config.expr)
 

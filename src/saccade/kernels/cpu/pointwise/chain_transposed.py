@@ -1,7 +1,7 @@
 """Chains whose result is stored in another order than some operands.
 
-The rectangles of `movement.copy_transposed`: of operands in the other order the rows are turned in
-registers, of all others they are loaded as they lie; the expression follows row by row, before
+The rectangles of `movement.copy_transposed`: of operands in the other order the rows are transposed
+in registers, of all others they are loaded as they lie; the expression follows row by row, before
 anything is stored. Nothing is in memory twice.
 """
 
@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 
 from saccade.backends.cpu.codegen.bfloat16 import BFLOAT16
 from saccade.backends.cpu.codegen.expressions import emit_expr
-from saccade.backends.cpu.codegen.language import Kernel, Ptr
+from saccade.backends.cpu.codegen.language import KernelBuilder, Ptr
 from saccade.backends.cpu.codegen.values import Int, Vec
 from saccade.ir.expr import parse
-from saccade.kernels.cpu.movement.copy_transposed import Turned
+from saccade.kernels.cpu.movement.copy_transposed import Transposed
 from saccade.kernels.cpu.pointwise.chain_integers import emit_integer_expr
 from saccade.kernels.cpu.pointwise.vector_elements import (
     from_float,
@@ -28,21 +28,25 @@ from saccade.kernels.cpu.pointwise.vector_elements import (
 if TYPE_CHECKING:
     from saccade.kernels.cpu.pointwise.chain import ChainConfig
 
-__all__ = ["emit_turned"]
+__all__ = ["emit_transposed"]
 
 
-def emit_turned(k: Kernel, config: ChainConfig, pointers: list[Ptr], turned: Turned) -> None:
-    """The code of a configuration with operands of kind `turned`."""
-    rows = _Rows(k, config, pointers, turned)
-    with turned.walk() as offsets:
+def emit_transposed(
+    k: KernelBuilder, config: ChainConfig, pointers: list[Ptr], transposed: Transposed
+) -> None:
+    """The code of a configuration with operands of kind `transposed`."""
+    rows = _RectangleRows(k, config, pointers, transposed)
+    with transposed.walk() as offsets:
         rows.emit(offsets)
 
 
-class _Rows:
+class _RectangleRows:
     """The rows of one rectangle."""
 
-    def __init__(self, k: Kernel, config: ChainConfig, pointers: list[Ptr], turned: Turned) -> None:
-        self.k, self.config, self.pointers, self.turned = k, config, pointers, turned
+    def __init__(
+        self, k: KernelBuilder, config: ChainConfig, pointers: list[Ptr], transposed: Transposed
+    ) -> None:
+        self.k, self.config, self.pointers, self.transposed = k, config, pointers, transposed
         self.expr, self.lanes = parse(config.expr), config.tile[0]
 
     @property
@@ -58,7 +62,7 @@ class _Rows:
         operands = [self._rows(p, offsets[p]) for p in range(1, len(self.pointers))]
         for row in range(self.config.tile[1]):
             value = self._value([next(rows) for rows in operands])
-            at = offsets[0] + self.turned.steps[0] * row
+            at = offsets[0] + self.transposed.steps[0] * row
             if self._in_pairs:
                 even, odd = k.split(value, self.lanes // 2)
                 to.store_halves(even, odd, at)
@@ -69,12 +73,12 @@ class _Rows:
         """An operand's rows, as arithmetic takes them."""
         k, element, pointer = self.k, self.config.elements[p], self.pointers[p]
         convert = to_integer if self.config.integer else to_float
-        stride, step = self.turned.nest.strides[p][-1], self.turned.steps[p]
+        stride, step = self.transposed.nest.strides[p][-1], self.transposed.steps[p]
         kind = self.config.kinds[p]
-        if kind == "turned":
+        if kind == "transposed":
             halves = element == BFLOAT16
             raw = pointer.viewed("int16") if halves else pointer
-            for vector in self.turned.read(raw, p, at):
+            for vector in self.transposed.read(raw, p, at):
                 yield self._widened(vector) if halves else convert(k, vector, element)
             return
         for row in range(self.config.tile[1]):

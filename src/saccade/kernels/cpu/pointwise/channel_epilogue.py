@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from saccade.backends.cpu.codegen.expressions import emit_expr
-from saccade.backends.cpu.codegen.language import Kernel
+from saccade.backends.cpu.codegen.language import KernelBuilder
 from saccade.backends.cpu.codegen.values import Int, IntLike, Mask, Vec
 from saccade.ir import DType, Expr
 from saccade.ir.expr import IDENTITY, parse
@@ -90,7 +90,7 @@ def plan_finish(
 class Finish:
     """Emits what a `FinishCode` says."""
 
-    def __init__(self, k: Kernel, code: FinishCode) -> None:
+    def __init__(self, k: KernelBuilder, code: FinishCode) -> None:
         self.k, self.code, self.expr = k, code, parse(code.expr)
         self.pointers = [k.pointer(f"operand{i}", e) for i, e in enumerate(code.elements)]
         self.strides: list[tuple[Int, ...]] = []

@@ -6,7 +6,7 @@ from typing import Any
 
 from llvmlite import ir
 
-from saccade.backends.cpu.codegen.language import Kernel, Ptr
+from saccade.backends.cpu.codegen.language import KernelBuilder, Ptr
 from saccade.backends.cpu.codegen.values import I64, Int, IntLike, Mask, Vec, literal, vector_of
 from saccade.ir import DType
 
@@ -29,7 +29,7 @@ _REGISTERS = ("float32", "bfloat16")
 
 
 def load(
-    k: Kernel,
+    k: KernelBuilder,
     p: Ptr,
     kind: str,
     at: Int,
@@ -64,7 +64,14 @@ def load(
 
 
 def store(
-    k: Kernel, p: Ptr, kind: str, at: Int, inner: Int, stride: Int, mask: Mask | None, value: Vec
+    k: KernelBuilder,
+    p: Ptr,
+    kind: str,
+    at: Int,
+    inner: Int,
+    stride: Int,
+    mask: Mask | None,
+    value: Vec,
 ) -> None:
     """The mirror image of `load`, for kinds `unit` and `strided`."""
     if kind != "strided":
@@ -74,7 +81,7 @@ def store(
         p.store(k.extract(value, lane), at + stride * (inner + lane))
 
 
-def to_float(k: Kernel, v: Vec, element: str) -> Vec:
+def to_float(k: KernelBuilder, v: Vec, element: str) -> Vec:
     """Elements of type `element` as float32 lanes."""
     kind = k.vector_type(v.lanes)
     if element in _REGISTERS:
@@ -85,7 +92,7 @@ def to_float(k: Kernel, v: Vec, element: str) -> Vec:
     return Vec(k.b, convert(v.value, kind))
 
 
-def from_float(k: Kernel, v: Vec, element: str) -> Vec:
+def from_float(k: KernelBuilder, v: Vec, element: str) -> Vec:
     """Float32 lanes as `element`: towards zero for integers, `!= 0` for bool (ONNX Cast)."""
     if element in _REGISTERS:
         return v
@@ -98,7 +105,7 @@ def from_float(k: Kernel, v: Vec, element: str) -> Vec:
     return _narrowed(k, integers, v.lanes, element)
 
 
-def to_integer(k: Kernel, v: Vec, element: str) -> Vec:
+def to_integer(k: KernelBuilder, v: Vec, element: str) -> Vec:
     """Integer elements as int64 lanes."""
     if element == "int64":
         return v
@@ -106,7 +113,7 @@ def to_integer(k: Kernel, v: Vec, element: str) -> Vec:
     return Vec(k.b, extend(v.value, vector_of(I64, v.lanes)))
 
 
-def from_integer(k: Kernel, v: Vec, element: str) -> Vec:
+def from_integer(k: KernelBuilder, v: Vec, element: str) -> Vec:
     """Int64 lanes as `element`; integers wrap around."""
     if element in (*_REGISTERS, "float16"):
         return from_float(k, Vec(k.b, k.b.sitofp(v.value, k.vector_type(v.lanes))), element)
@@ -115,10 +122,10 @@ def from_integer(k: Kernel, v: Vec, element: str) -> Vec:
     return _narrowed(k, v.value, v.lanes, element)
 
 
-def _as_bool(k: Kernel, condition: Any, lanes: int) -> Vec:  # noqa: ANN401
+def _as_bool(k: KernelBuilder, condition: Any, lanes: int) -> Vec:  # noqa: ANN401
     return Vec(k.b, k.b.zext(condition, vector_of(ir.IntType(8), lanes)))
 
 
-def _narrowed(k: Kernel, integers: Any, lanes: int, element: str) -> Vec:  # noqa: ANN401
+def _narrowed(k: KernelBuilder, integers: Any, lanes: int, element: str) -> Vec:  # noqa: ANN401
     kind = k.vector_type(lanes, element)
     return Vec(k.b, integers if kind == integers.type else k.b.trunc(integers, kind))

@@ -1,20 +1,20 @@
-"""Pooling of channels-last pictures: vectors over channels, windows clipped at the borders.
+"""Pooling of channels-last images: vectors over channels, windows clipped at the borders.
 
-    y[n, c, p, q] = epilogue(max or mean over the taps (r, s) that lie on the picture)
+    y[n, c, p, q] = epilogue(max or mean over the taps (r, s) that lie on the image)
 
 Small windows that lie side by side are done in blocks, which share what is found of their rows and
 columns (`direct_blocks`). The others walk their valid rows and columns one by one (`direct_code`).
 No padding is ever read. A mean divides by the exact number of taps. NaN wins a maximum. Refuses
-planar pictures (the layout converts), float64 and integers.
+planar images (the layout converts), float64 and integers.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from saccade.backends.cpu.codegen.language import Kernel
+from saccade.backends.cpu.codegen.language import KernelBuilder
 from saccade.kernels.base import In, Launch, Out, Scratch
-from saccade.kernels.cpu.base import Call, CpuKernel, one_way
+from saccade.kernels.cpu.base import CpuCall, CpuKernel, single_variant
 from saccade.kernels.cpu.machine import beyond_caches, machine
 from saccade.kernels.cpu.pointwise.channel_epilogue import FinishCode, FinishPlan, plan_finish
 from saccade.kernels.cpu.pointwise.vector_elements import FLOATS
@@ -26,7 +26,7 @@ __all__ = ["POOL", "PoolConfig"]
 
 _MOST_COLUMNS = 8  # columns of a window that are unrolled
 _MOST_TAPS = 25  # of windows that are done in blocks
-_SPAN = 6  # columns of the picture under a block
+_SPAN = 6  # columns of the image under a block
 _HEIGHT = 4  # rows of windows in a block, where they have rows in common
 _FAR_HEIGHT = 2  # the same beyond the caches: memory follows fewer rows at a time
 _BANDS = 2  # of rows of windows, for each thread
@@ -39,7 +39,7 @@ class PoolConfig:
 
     Attributes:
         kind: `max` or `average`.
-        element: Element type of the picture.
+        element: Element type of the image.
         include_pad: Whether means count taps in the padding.
         finish: The epilogue.
         unrolled: Taps per row of a window that is done alone where they are unrolled, else 0.
@@ -47,7 +47,7 @@ class PoolConfig:
         stride: From window to window, down and along, where there are blocks.
         height, width: Windows of a block, down and along.
         masked: Whether there are fewer channels than lanes.
-        zeros: Whether what is outside the picture is taken for zeros.
+        zeros: Whether what is outside the image is taken for zeros.
         fetch: Whether what the next blocks need is asked for.
         streamed: Whether results go past the caches.
     """
@@ -68,18 +68,18 @@ class PoolConfig:
     streamed: bool = False
 
 
-def supports(call: Call) -> str | None:
+def supports(call: CpuCall) -> str | None:
     """Why this kernel cannot take the call."""
     x, out = call.inputs[0], call.outputs[0]
     if x.dtype not in FLOATS:
         return f"elements of type {x.dtype.value}"
     if not (x.channels_last and out.channels_last):
-        return "planar pictures"
+        return "planar images"
     plan = plan_finish(call.op.epilogue, call.inputs[1:], 1, out, 1)
     return plan if isinstance(plan, str) else None
 
 
-def launch(call: Call) -> tuple[Launch, ...]:
+def launch(call: CpuCall) -> tuple[Launch, ...]:
     """One phase; a chunk is a band of rows of windows, or a block of its channels."""
     op, x, out = call.op, call.inputs[0], call.outputs[0]
     finish = plan_finish(op.epilogue, call.inputs[1:], 1, out, 1)
@@ -97,8 +97,8 @@ def launch(call: Call) -> tuple[Launch, ...]:
     return (Launch(config, operands, integers, n * bands * blocks),)
 
 
-def _windows(call: Call) -> dict[str, int]:
-    """Where windows, pictures and results lie."""
+def _windows(call: CpuCall) -> dict[str, int]:
+    """Where windows, images and results lie."""
     op, x, out = call.op, call.inputs[0], call.outputs[0]
     _, channels, p, q = out.shape
     return {
@@ -123,7 +123,7 @@ def _windows(call: Call) -> dict[str, int]:
     }
 
 
-def _config(call: Call, finish: FinishPlan) -> PoolConfig:
+def _config(call: CpuCall, finish: FinishPlan) -> PoolConfig:
     op, (x, out) = call.op, (call.inputs[0], call.outputs[0])
     (rows, columns), (down, along) = op.kernel, op.stride
     unrolled = columns if columns <= _MOST_COLUMNS else 0
@@ -147,7 +147,7 @@ def _config(call: Call, finish: FinishPlan) -> PoolConfig:
     )  # fmt: skip
 
 
-def _parts(call: Call, height: int) -> tuple[int, int]:
+def _parts(call: CpuCall, height: int) -> tuple[int, int]:
     """Rows of windows in a band, a multiple of `height`, and channels of a chunk.
 
     Neighbouring bands read some rows twice, and few channels make short runs: there are no more of
@@ -164,17 +164,17 @@ def _parts(call: Call, height: int) -> tuple[int, int]:
     return band, -(-vectors // pieces) * _lanes(call)
 
 
-def _lanes(call: Call) -> int:
+def _lanes(call: CpuCall) -> int:
     """Elements of a vector in a block."""
     return vector_lanes(call.inputs[0].dtype.value, call.target.lanes)
 
 
-def emit(k: Kernel, config: PoolConfig) -> None:
+def emit(k: KernelBuilder, config: PoolConfig) -> None:
     """The code of one configuration."""
     PoolCode(k, config).emit()
 
 
-def cost(call: Call) -> float:
+def cost(call: CpuCall) -> float:
     """Microseconds: a load and an operation per valid tap."""
     out, x = call.outputs[0], call.inputs[0]
     taps = call.op.kernel[0] * call.op.kernel[1]
@@ -182,4 +182,4 @@ def cost(call: Call) -> float:
     return machine(call.target).roofline(4.0 * taps * out.size, nbytes, call.threads, 0.5)
 
 
-POOL = CpuKernel("pool.direct", (Pool2d,), PoolConfig, supports, one_way(launch, cost), emit)
+POOL = CpuKernel("pool.direct", (Pool2d,), PoolConfig, supports, single_variant(launch, cost), emit)

@@ -3,7 +3,7 @@
     column[i, j] = max or sum over the rows r of window row i of x[r, j]
     y[i, q] = max or mean over the columns j of window q of column[i, j]
 
-Rows of windows that have rows of the picture in common are done together, so that these are fetched
+Rows of windows that have rows of the image in common are done together, so that these are fetched
 once; windows of a row share what is found of a column, and of two columns. What lies beyond the
 borders is for `direct_places` to say. Where fewer windows are left than a block has, it begins
 earlier and does some again.
@@ -23,12 +23,12 @@ from typing import TYPE_CHECKING
 
 from saccade.backends.cpu.codegen.values import Int, Mask
 from saccade.kernels.cpu.pool.direct_lanes import Lanes, Value
-from saccade.kernels.cpu.pool.direct_places import Lines, Part, Place, Places
+from saccade.kernels.cpu.pool.direct_places import Lines, PoolPart, PoolPlace, PoolPlaces
 
 if TYPE_CHECKING:
     from saccade.kernels.cpu.pool.direct_code import PoolCode
 
-__all__ = ["Blocks"]
+__all__ = ["PoolBlocks"]
 
 
 @dataclass(slots=True)
@@ -55,19 +55,19 @@ class _Joined:
         return reduce(self.join, parts)
 
 
-class Blocks:
+class PoolBlocks:
     """Emits the blocks of a chunk.
 
     Args:
         pool: The kernel's parameters.
-        part: Of the picture, not empty.
+        part: Of the image, not empty.
         lanes: What its vectors hold.
     """
 
-    def __init__(self, pool: PoolCode, part: Part, lanes: Lanes) -> None:
+    def __init__(self, pool: PoolCode, part: PoolPart, lanes: Lanes) -> None:
         self.pool, self.k, self.config = pool, pool.k, pool.config
         self.part, self.lanes = part, lanes
-        self.places = Places(pool, part, lanes.width)
+        self.places = PoolPlaces(pool, part, lanes.width)
         self.maximum = pool.config.kind == "max"
 
     def emit(self) -> None:
@@ -88,7 +88,7 @@ class Blocks:
             with other:
                 self._vectors(self.places.place(lines, q, inner=False))
 
-    def _vectors(self, place: Place) -> None:
+    def _vectors(self, place: PoolPlace) -> None:
         """All channels of a block."""
         k, part = self.k, self.part
         width = self.lanes.width
@@ -98,7 +98,7 @@ class Blocks:
             else:
                 self._vector(place, k.minimum_int(channel, part.high - width), None)
 
-    def _vector(self, place: Place, channel: Int, left: Int | None) -> None:
+    def _vector(self, place: PoolPlace, channel: Int, left: Int | None) -> None:
         """One vector of channels of a block's windows; `left` of them, where not all, exist."""
         c, done = self.config, 0
         mask = None if left is None else self.k.first(left, self.lanes.width)
@@ -115,7 +115,7 @@ class Blocks:
                     value = self.lanes.share(value, place.shares[down][i])
                 self._store(value, place, (down, i), channel, left)
 
-    def _down(self, place: Place, j: int, channel: Int, mask: Mask | None) -> list[Value]:
+    def _down(self, place: PoolPlace, j: int, channel: Int, mask: Mask | None) -> list[Value]:
         """One column, for each row of windows."""
         c, lanes, at = self.config, self.lanes, place.columns[j]
         offsets = [self._masked(at, bits) + channel for bits in place.kept]
@@ -136,7 +136,12 @@ class Blocks:
         return Int(self.k.b, self.k.b.and_(number.value, bits.value))
 
     def _store(
-        self, value: Value, place: Place, window: tuple[int, int], channel: Int, left: Int | None
+        self,
+        value: Value,
+        place: PoolPlace,
+        window: tuple[int, int],
+        channel: Int,
+        left: Int | None,
     ) -> None:
         (down, along), lines = window, place.lines
         y, to = lines.results[down], place.windows[along] + channel

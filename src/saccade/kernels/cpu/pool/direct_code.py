@@ -5,24 +5,24 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from saccade.backends.cpu.codegen.language import Kernel, Ptr, Var
+from saccade.backends.cpu.codegen.language import KernelBuilder, Ptr, Var
 from saccade.backends.cpu.codegen.values import Bool, Int, Mask, Vec
 from saccade.kernels.cpu.pointwise.channel_epilogue import Finish
 from saccade.kernels.cpu.pointwise.vector_elements import to_float
-from saccade.kernels.cpu.pool.direct_blocks import Blocks
+from saccade.kernels.cpu.pool.direct_blocks import PoolBlocks
 from saccade.kernels.cpu.pool.direct_lanes import Floats, lanes_of, vector_lanes
-from saccade.kernels.cpu.pool.direct_places import Part
+from saccade.kernels.cpu.pool.direct_places import PoolPart
 
 if TYPE_CHECKING:
     from saccade.kernels.cpu.pool.direct import PoolConfig
 
-__all__ = ["Axis", "PoolCode", "Range"]
+__all__ = ["PoolAxis", "PoolCode", "Range"]
 
 _UNROLL = 4  # vectors of channels per window that is done alone
 
 
 @dataclass(frozen=True, slots=True)
-class Axis:
+class PoolAxis:
     """Windows along one axis."""
 
     size: Int
@@ -46,7 +46,7 @@ class Range:
 class PoolCode:
     """Declares the parameters, emits the code."""
 
-    def __init__(self, k: Kernel, config: PoolConfig) -> None:
+    def __init__(self, k: KernelBuilder, config: PoolConfig) -> None:
         self.k, self.config = k, config
         self.x: Ptr = k.pointer("x", config.element)
         self.y: Ptr = k.pointer("y", config.finish.element)
@@ -60,8 +60,8 @@ class PoolCode:
         r, s, stride_h, stride_w, dilation_h, dilation_w, top, left, bottom, right = k.integers(
             "r s stride_h stride_w dilation_h dilation_w top left bottom right"
         )
-        self.down = Axis(h, r, stride_h, dilation_h, top, bottom)
-        self.along = Axis(w, s, stride_w, dilation_w, left, right)
+        self.down = PoolAxis(h, r, stride_h, dilation_h, top, bottom)
+        self.along = PoolAxis(w, s, stride_w, dilation_w, left, right)
         self.x_n, self.x_h, self.x_w = k.integers("x_n x_h x_w")
         self.y_n, self.y_h, self.y_w = k.integers("y_n y_h y_w")
         self.finish.declare_integers()
@@ -73,12 +73,12 @@ class PoolCode:
                 self._chunks()
 
     def _chunks(self) -> None:
-        """Picture by picture, band of rows by band, block of channels by block."""
+        """Image by image, band of rows by band, block of channels by block."""
         k = self.k
         with k.chunks(self.images * self.bands * self.blocks) as chunk:
             above, piece = chunk // self.blocks, chunk % self.blocks
             first, low = above % self.bands * self.band, piece * self.block
-            part = Part(
+            part = PoolPart(
                 above // self.bands,
                 first,
                 k.minimum_int(first + self.band, self.p),
@@ -90,7 +90,7 @@ class PoolCode:
             else:
                 self._windows(part)
 
-    def _blocks(self, part: Part) -> None:
+    def _blocks(self, part: PoolPart) -> None:
         k = self.k
         if self.zeros is not None:
             with k.range(0, self.block + self.width, k.lanes) as i:
@@ -98,26 +98,26 @@ class PoolCode:
         zero = k.zero()
         nan = k.var(Vec(k.b, zero.compare("!=", zero).value))
         lanes = lanes_of(self, nan)
-        Blocks(self, part, lanes).emit()
+        PoolBlocks(self, part, lanes).emit()
         if isinstance(lanes, Floats) and self.config.kind == "max":
             with k.when(k.any_lane(Mask(k.b, nan.get().value))):  # which is rare
                 self._windows(self._touched(part))
 
-    def _touched(self, part: Part) -> Part:
+    def _touched(self, part: PoolPart) -> PoolPart:
         """What the blocks of a part write: more than the part where it is smaller than a step."""
         k, c = self.k, self.config
         first = k.minimum_int(part.first, self.p - c.height)
         low = part.low if c.masked else k.minimum_int(part.low, part.high - k.lanes)
         return replace(part, first=first, low=low)
 
-    def _windows(self, part: Part) -> None:
+    def _windows(self, part: PoolPart) -> None:
         """Windows one by one; maxima keep NaN."""
         with self.k.range(part.first, part.end) as p:
             rows = self.range(self.down, p)
             with self.k.range(0, self.q) as q:
                 self._window((part.n, p, q), rows, part.low, part.high)
 
-    def range(self, axis: Axis, at: Int) -> Range:
+    def range(self, axis: PoolAxis, at: Int) -> Range:
         """The taps of window `at` along an axis."""
         k = self.k
         start = at * axis.stride - axis.before
@@ -128,7 +128,7 @@ class PoolCode:
             count = self._taps_below(axis, axis.size + axis.after - start)
         return Range(start, low, high, count)
 
-    def _taps_below(self, axis: Axis, distance: Int) -> Int:
+    def _taps_below(self, axis: PoolAxis, distance: Int) -> Int:
         """How many taps stand before `distance`."""
         k = self.k
         positive = (distance > 0).select(distance, 0)

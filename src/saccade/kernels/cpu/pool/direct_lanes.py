@@ -25,7 +25,16 @@ from saccade.kernels.cpu.pointwise.vector_elements import to_float
 if TYPE_CHECKING:
     from saccade.kernels.cpu.pool.direct_code import PoolCode
 
-__all__ = ["Floats", "Halves", "Lanes", "Ordered", "Share", "Value", "lanes_of", "vector_lanes"]
+__all__ = [
+    "Floats",
+    "Halves",
+    "Lanes",
+    "Ordered",
+    "Reciprocal",
+    "Value",
+    "lanes_of",
+    "vector_lanes",
+]
 
 _NEGATIVE = 0x7F80  # what the bits of a negative bfloat16 are taken from
 
@@ -39,7 +48,7 @@ def vector_lanes(element: str, lanes: int) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
+class Reciprocal:
     """One over a number of taps: a float32 not above it, and what is missing.
 
     Sums times both, added up in one `fma`, are as good as divided, and infinite ones stay that.
@@ -80,7 +89,7 @@ class Lanes:
         masked = [b.and_(b.bitcast(v.value, bits.type), bits.value) for v in value]
         return tuple(Vec(b, b.bitcast(m, v.type)) for m, v in zip(masked, value, strict=True))
 
-    def share(self, value: Value, share: Share) -> Value:
+    def share(self, value: Value, share: Reciprocal) -> Value:
         """Means from sums."""
         return tuple(share.of(v, self.pool) for v in value)
 
@@ -96,7 +105,7 @@ class Lanes:
         Args:
             value: What was joined.
             y: Where they go.
-            place: Picture, row and column of the window.
+            place: Image, row and column of the window.
             at: Channel of the first lane.
             left: Channels from there on that exist, where not all of the lanes do.
         """
@@ -175,8 +184,8 @@ class Ordered(Lanes):
     def _key(self, raw: Vec) -> Vec:
         b = self.k.b
         negative = b.icmp_signed("<", raw.value, literal(raw.type, 0))
-        turned = b.sub(literal(raw.type, _NEGATIVE), raw.value)
-        return Vec(b, b.select(negative, turned, raw.value))
+        flipped = b.sub(literal(raw.type, _NEGATIVE), raw.value)
+        return Vec(b, b.select(negative, flipped, raw.value))
 
 
 class Halves(Lanes):
@@ -190,7 +199,7 @@ class Halves(Lanes):
     def join(self, a: Value, b: Value) -> Value:
         return tuple(one + two for one, two in zip(a, b, strict=True))
 
-    def share(self, value: Value, share: Share) -> Value:
+    def share(self, value: Value, share: Reciprocal) -> Value:
         """What the product lacks of a mean is less than rounding to bfloat16 notices."""
         if self.plain:
             return tuple(v * share.below for v in value)

@@ -1,6 +1,6 @@
-"""Where blocks of pooling windows lie: rows and columns of the picture, and what they count.
+"""Where blocks of pooling windows lie: rows and columns of the image, and what they count.
 
-Nothing is tested at the borders. Positions beyond the picture are those next to it: a maximum takes
+Nothing is tested at the borders. Positions beyond the image are those next to it: a maximum takes
 them twice. A sum takes zeros instead, rows of them from where there are only zeros, columns by
 masks, and is multiplied by the share that each of a window's pixels has.
 """
@@ -16,19 +16,19 @@ import numpy as np
 from saccade.backends.cpu.codegen.emitter import ELEMENTS
 from saccade.backends.cpu.codegen.language import Ptr
 from saccade.backends.cpu.codegen.values import Bool, Int, Vec
-from saccade.kernels.cpu.pool.direct_lanes import Share
+from saccade.kernels.cpu.pool.direct_lanes import Reciprocal
 
 if TYPE_CHECKING:
-    from saccade.kernels.cpu.pool.direct_code import Axis, PoolCode
+    from saccade.kernels.cpu.pool.direct_code import PoolAxis, PoolCode
 
-__all__ = ["Lines", "Part", "Place", "Places"]
+__all__ = ["Lines", "PoolPart", "PoolPlace", "PoolPlaces"]
 
 _LEAST = 2.0**-64  # so that an infinite sum times what is missing is infinite
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
-    """What a chunk does: rows of windows of one picture, and a block of its channels."""
+class PoolPart:
+    """What a chunk does: rows of windows of one image, and a block of its channels."""
 
     n: Int
     first: Int
@@ -39,7 +39,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class _Row:
-    """A row of the picture, or the one next to where it would be; whether it is there."""
+    """A row of the image, or the one next to where it would be; whether it is there."""
 
     x: Ptr
     valid: Bool
@@ -51,7 +51,7 @@ class Lines:
 
     Attributes:
         p: First row of windows.
-        rows: Of the picture, under the windows.
+        rows: Of the image, under the windows.
         below: Rows that the next rows of windows need, to be asked for.
         results: Where each row of windows goes.
     """
@@ -63,13 +63,13 @@ class Lines:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class PoolPlace:
     """A block: what does not change from channel to channel, and so is found before.
 
     Attributes:
         lines: Its row of blocks.
         q: First window in the row.
-        rows: Of the picture, or of zeros.
+        rows: Of the image, or of zeros.
         kept: For each row all bits, or none where columns of zeros are all the same one; empty
             where no row is of zeros.
         columns: How far each column is from the first of its row.
@@ -86,19 +86,19 @@ class Place:
     columns: Sequence[Int]
     inside: Sequence[Vec]
     windows: Sequence[Int]
-    shares: Sequence[Sequence[Share]]
+    shares: Sequence[Sequence[Reciprocal]]
 
 
-class Places:
+class PoolPlaces:
     """Finds the places of the blocks of a chunk.
 
     Args:
         pool: The kernel's parameters.
-        part: Of the picture, not empty.
+        part: Of the image, not empty.
         width: Lanes of a vector.
     """
 
-    def __init__(self, pool: PoolCode, part: Part, width: int) -> None:
+    def __init__(self, pool: PoolCode, part: PoolPart, width: int) -> None:
         self.pool, self.k, self.config = pool, pool.k, pool.config
         self.part, self.width = part, width
         c = pool.config
@@ -123,7 +123,7 @@ class Places:
         )
 
     def inner(self, p: Int, q: Int) -> Bool:
-        """Whether a block's windows lie on the picture."""
+        """Whether a block's windows lie on the image."""
         inside = None
         for axis, at, span in zip(
             (self.pool.down, self.pool.along), (p, q), self.spans, strict=True
@@ -134,8 +134,8 @@ class Places:
         assert inside is not None
         return inside
 
-    def place(self, lines: Lines, q: Int, *, inner: bool) -> Place:
-        """The block whose first window of each row is `q`; `inner` if it lies on the picture."""
+    def place(self, lines: Lines, q: Int, *, inner: bool) -> PoolPlace:
+        """The block whose first window of each row is `q`; `inner` if it lies on the image."""
         k, pool, c = self.k, self.pool, self.config
         left = q * c.stride[1] - pool.along.before
         places = [left + j for j in range(self.spans[1])]
@@ -150,7 +150,7 @@ class Places:
             inside = [
                 k.broadcast(Vec(k.b, k.b.trunc(f.value, k.vector_type(1, "int32")))) for f in flags
             ]
-        return Place(
+        return PoolPlace(
             lines, q, rows, kept,
             [column * pool.x_w for column in columns], inside,
             [(q + i) * pool.y_w for i in range(c.width)],
@@ -173,7 +173,7 @@ class Places:
     def _clipped(self, at: Int, size: Int) -> Int:
         return self.k.maximum_int(self.k.minimum_int(at, size - 1), 0)
 
-    def _shares(self, p: Int, q: Int, *, even: bool) -> list[list[Share]]:
+    def _shares(self, p: Int, q: Int, *, even: bool) -> list[list[Reciprocal]]:
         pool, c = self.pool, self.config
         if even:
             return [[self._even_share(c.rows * c.columns)] * c.width] * c.height
@@ -181,7 +181,7 @@ class Places:
         down = [self._taps(pool.down, p + i, c.rows) for i in range(c.height)]
         return [[self._share(rows * columns) for columns in across] for rows in down]
 
-    def _taps(self, axis: Axis, at: Int, most: int) -> Int:
+    def _taps(self, axis: PoolAxis, at: Int, most: int) -> Int:
         """How many taps of a window count; those of blocks lie side by side."""
         k = self.k
         start = at * axis.stride - axis.before
@@ -189,21 +189,21 @@ class Places:
             return k.minimum_int(axis.size + axis.after - start, most)
         return k.minimum_int(axis.size - start, most) - k.maximum_int(0 - start, 0)
 
-    def _even_share(self, taps: int) -> Share:
-        """Of a window that lies on the picture; to the bit what `_share` finds."""
+    def _even_share(self, taps: int) -> Reciprocal:
+        """Of a window that lies on the image; to the bit what `_share` finds."""
         below = np.float32(1 / taps)
         if float(below) * taps > 1:
             below = np.nextafter(below, np.float32(0))
         rest = float(np.float32(1 - float(below) * taps) / np.float32(taps))
-        return Share(
+        return Reciprocal(
             self.k.number(float(below)), self.k.number(max(rest, _LEAST)) if rest else None
         )
 
-    def _share(self, taps: Int) -> Share:
+    def _share(self, taps: Int) -> Reciprocal:
         k = self.k
         one, n = k.number(1.0, 1), Vec(k.b, k.b.sitofp(taps.value, k.vector_type(1)))
         near = one / n
         above = k.fma(-n, near, one).compare("<", 0.0)
         below = above.select(near * (1 - 2.0**-24), near)
         rest = k.maximum(k.fma(-n, below, one) / n, _LEAST)
-        return Share(k.broadcast(below), k.broadcast(rest))
+        return Reciprocal(k.broadcast(below), k.broadcast(rest))

@@ -4,7 +4,7 @@
 
 accumulated in float32 with several partial sums; norms of float64 in float64. Refuses integers. See
 `direct_launch` for the ways to walk and `direct_arithmetic` for the kinds. Reading bound: a mean
-over channels-last pictures streams its operand.
+over channels-last images streams its operand.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from saccade.backends.cpu.codegen.calling import real_word
-from saccade.backends.cpu.codegen.language import Kernel
+from saccade.backends.cpu.codegen.language import KernelBuilder
 from saccade.ir import DType
 from saccade.ir.expr import IDENTITY
 from saccade.kernels.base import In, Launch, Operand, Out, Scratch, Temp, View, numbered
-from saccade.kernels.cpu.base import Call, CpuKernel, one_way
+from saccade.kernels.cpu.base import CpuCall, CpuKernel, single_variant
 from saccade.kernels.cpu.floats import wide
 from saccade.kernels.cpu.machine import machine
 from saccade.kernels.cpu.movement.loop_nest import Loops, Nest, Partition, inner_kind, partition
 from saccade.kernels.cpu.pointwise.vector_elements import FLOATS
 from saccade.kernels.cpu.reduce.direct_code import ReduceConfig, emit_reduce
-from saccade.kernels.cpu.reduce.direct_launch import Cache, Walk, cut_parts, plan_walk
+from saccade.kernels.cpu.reduce.direct_launch import Cache, ReductionLoops, cut_parts, plan_walk
 from saccade.kernels.cpu.refusals import refuse_repeats, refuse_types
 from saccade.opdefs.norm import VectorNorm
 from saccade.opdefs.reduce import Reduce
@@ -56,11 +56,11 @@ class _Task:
     def itemsize(self) -> int:
         return DType(self.wide).itemsize
 
-    def lanes(self, call: Call) -> int:
+    def lanes(self, call: CpuCall) -> int:
         return call.target.lanes * 4 // self.itemsize
 
 
-def _task(call: Call) -> _Task:
+def _task(call: CpuCall) -> _Task:
     op = call.op
     if isinstance(op, Reduce):
         return _Task(op.kind, "float32")
@@ -70,15 +70,15 @@ def _task(call: Call) -> _Task:
     return _Task(kind, wide(call.inputs[0].dtype.value, call.outputs[0].dtype.value), reals)
 
 
-def _epilogue(call: Call) -> str:
+def _epilogue(call: CpuCall) -> str:
     return str(call.op.epilogue if isinstance(call.op, Reduce) else IDENTITY)
 
 
-def _operands(call: Call) -> Sequence[View]:
+def _operands(call: CpuCall) -> Sequence[View]:
     return () if _epilogue(call) == str(IDENTITY) else call.inputs[1:]
 
 
-def _walk(call: Call) -> Walk:
+def _walk(call: CpuCall) -> ReductionLoops:
     op, task = call.op, _task(call)
     x, out, target = call.inputs[0], call.outputs[0], call.target
     cache = Cache(target.l2 * 7 // 8, task.lanes(call))
@@ -86,12 +86,12 @@ def _walk(call: Call) -> Walk:
     return plan_walk(x, op.axes, op.keepdims, out, _operands(call), None if several else cache)
 
 
-def supports(call: Call) -> str | None:
+def supports(call: CpuCall) -> str | None:
     """Why this kernel cannot take the call."""
     return refuse_types((*call.inputs, *call.outputs), FLOATS) or _refuse_places(call)
 
 
-def supports_norm(call: Call) -> str | None:
+def supports_norm(call: CpuCall) -> str | None:
     """Why this kernel cannot take the norm."""
     types = {call.inputs[0].dtype, call.outputs[0].dtype}
     if not (types <= FLOATS or types <= {DType.F32, DType.F64}):
@@ -99,14 +99,14 @@ def supports_norm(call: Call) -> str | None:
     return _refuse_places(call)
 
 
-def _refuse_places(call: Call) -> str | None:
+def _refuse_places(call: CpuCall) -> str | None:
     refused = refuse_repeats(call.outputs[0])
     if refused is None and len(_walk(call).gone) > _MOST_GONE:
-        return f"more than {_MOST_GONE} separate axes that go"
+        return f"more than {_MOST_GONE} separate reduced axes"
     return refused
 
 
-def launch(call: Call) -> tuple[Launch, ...]:
+def launch(call: CpuCall) -> tuple[Launch, ...]:
     """One phase, or two where the reduction is cut or its end is better done in vectors."""
     walk, task = _walk(call), _task(call)
     if task.kind != "log_sum_exp":
@@ -125,14 +125,14 @@ def launch(call: Call) -> tuple[Launch, ...]:
     results = walk.kept.rows * walk.kept.sizes[-1]
     temp = Temp(0, task.itemsize * results * walk.parts)
     dense = _dense(walk.kept.sizes)
-    # The part is one more axis that stays, the outermost; partial results lie part by part.
+    # The part is one more kept axis, the outermost; partial results lie part by part.
     sizes = (walk.parts, *walk.kept.sizes)
     first = Loops(
         sizes,
         ((walk.per_part * walk.gone[0][1], *walk.kept.strides[0]), (results, *dense)),
     )
-    partial = Walk(walk.way, first, walk.gone, walk.parts, walk.per_part)
-    last = Walk(
+    partial = ReductionLoops(walk.way, first, walk.gone, walk.parts, walk.per_part)
+    last = ReductionLoops(
         "across", Loops(walk.kept.sizes, (dense, *walk.kept.strides[1:])), ((walk.parts, results),)
     )
     return (
@@ -152,16 +152,16 @@ def _dense(sizes: Sequence[int]) -> tuple[int, ...]:
     return tuple(reversed(strides))
 
 
-def _work(walk: Walk) -> int:
+def _work(walk: ReductionLoops) -> int:
     """Elements behind one result of a phase."""
     per_result = min(walk.per_part, walk.gone[0][0]) * (walk.count // max(1, walk.gone[0][0]))
     return per_result if walk.parts > 1 else walk.count
 
 
 def _phase(
-    call: Call,
+    call: CpuCall,
     stage: str,
-    walk: Walk,
+    walk: ReductionLoops,
     elements: tuple[str, ...],
     epilogue: str,
     operands: tuple[Operand, ...],
@@ -192,19 +192,21 @@ def _phase(
     return Launch(config, given, integers, cut.chunks)
 
 
-def emit(k: Kernel, config: ReduceConfig) -> None:
+def emit(k: KernelBuilder, config: ReduceConfig) -> None:
     """The code of one configuration."""
     emit_reduce(k, config)
 
 
-def cost(call: Call) -> float:
+def cost(call: CpuCall) -> float:
     """Microseconds: the operand is read once."""
     x, walk = call.inputs[0], _walk(call)
     slow = 8.0 if walk.kept.strides[0][-1] != 1 and walk.way == "across" else 1.0
     return machine(call.target).roofline(4.0 * slow * x.size, x.nbytes, call.threads, 0.5)
 
 
-REDUCE = CpuKernel("reduce.direct", (Reduce,), ReduceConfig, supports, one_way(launch, cost), emit)
+REDUCE = CpuKernel(
+    "reduce.direct", (Reduce,), ReduceConfig, supports, single_variant(launch, cost), emit
+)
 NORM = CpuKernel(
-    "reduce.norm", (VectorNorm,), ReduceConfig, supports_norm, one_way(launch, cost), emit
+    "reduce.norm", (VectorNorm,), ReduceConfig, supports_norm, single_variant(launch, cost), emit
 )

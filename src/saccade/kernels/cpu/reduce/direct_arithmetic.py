@@ -23,7 +23,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from saccade.backends.cpu.codegen import math, powers
-from saccade.backends.cpu.codegen.language import Kernel, Var
+from saccade.backends.cpu.codegen.language import KernelBuilder, Var
 from saccade.backends.cpu.codegen.values import I32, I64, Int, Vec, vector_of
 
 __all__ = ["Arithmetic"]
@@ -46,7 +46,7 @@ class Arithmetic:
         p, root: Of kind `power`: p and 1/p, float64.
     """
 
-    k: Kernel
+    k: KernelBuilder
     kind: str
     stage: str
     wide: str

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from saccade.backends.cpu.codegen import math
 from saccade.backends.cpu.codegen.bfloat16 import BFLOAT16
 from saccade.backends.cpu.codegen.expressions import emit_expr
-from saccade.backends.cpu.codegen.language import Kernel
+from saccade.backends.cpu.codegen.language import KernelBuilder
 from saccade.backends.cpu.codegen.values import Int, Mask, Vec
 from saccade.ir.expr import IDENTITY, parse
 from saccade.kernels.cpu.floats import lanes_of
@@ -34,10 +34,10 @@ class ReduceConfig:
         stage: `whole`, or of a cut reduction `partial` (nothing is finished) and `final`.
         way: `across`, `stream` or `along` (see `direct_launch`).
         elements: Types of operand, result, epilogue operands.
-        kinds: How each of these meets the last axis that stays.
-        kept: Number of axes that stay.
-        gone: Number of axes that go.
-        dense: Whether the last axis that goes has neighbours in memory.
+        kinds: How each of these meets the last kept axis.
+        kept: Number of kept axes.
+        gone: Number of reduced axes.
+        dense: Whether the last reduced axis has neighbours in memory.
         epilogue: Expression of the result; `$0` for float64.
         wide: Element that sums are kept in: "float32" or "float64".
     """
@@ -54,13 +54,13 @@ class ReduceConfig:
     wide: str = "float32"
 
 
-def emit_reduce(k: Kernel, config: ReduceConfig) -> None:
+def emit_reduce(k: KernelBuilder, config: ReduceConfig) -> None:
     """The code of one configuration."""
     _Reduce(k, config).emit()
 
 
 class _Reduce:
-    def __init__(self, k: Kernel, config: ReduceConfig) -> None:
+    def __init__(self, k: KernelBuilder, config: ReduceConfig) -> None:
         self.k, self.config = k, config
         self.pointers = [k.pointer(f"p{i}", e) for i, e in enumerate(config.elements)]
         self.lanes = lanes_of(k, config.wide)
@@ -164,7 +164,7 @@ class _Reduce:
     def _offsets(
         self, row: Row, rows: int, take: Callable[[list[Int]], None], *, apart: bool = False
     ) -> None:
-        """Visit every combination of the axes that go, several of the last at a time.
+        """Visit every combination of the reduced axes, several of the last at a time.
 
         These are neighbours, or as far apart as can be.
         """
@@ -188,7 +188,7 @@ class _Reduce:
                     take([offset + j * step])
 
     def _high(self, row: Row) -> Int:
-        """End of the outermost axis that goes: of this part, if the reduction is cut."""
+        """End of the outermost reduced axis: of this part, if the reduction is cut."""
         if self.config.stage != "partial":
             return self.sizes[0]
         left = self.sizes[0] - row.indices[0] * self.per_part

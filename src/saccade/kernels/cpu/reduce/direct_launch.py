@@ -1,13 +1,13 @@
 """How a reduction walks its operand: which axis vectors go along, and where long sums are cut.
 
-Axes that stay are collapsed over operand, result and epilogue operands, axes that go over the
+Kept axes are collapsed over operand, result and epilogue operands, reduced axes over the
 operand alone. Vectors go
 
-    across   along the last axis that stays (each lane is a result): the mean of channels-last
-             pictures
-    stream   the same, over operands that exceed the second cache: these are read in order, and
+    across   along the last kept axis (each lane is a result): the mean of channels-last
+             images
+    stream   the same, over operands that exceed the L2 cache: these are read in order, and
              the results wait in scratch
-    along    along an axis that goes (lanes are partial results): sums of rows
+    along    along a reduced axis (lanes are partial results): sums of rows
 
 A reduction of few results over many elements is cut into parts of a fixed size, so that a team can
 share it: a first phase leaves partial results in a temporary, a second reduces these. The cut
@@ -23,7 +23,7 @@ from saccade.kernels.base import View
 from saccade.kernels.cpu.movement.loop_nest import Loops, collapse
 from saccade.kernels.cpu.pointwise.chain import broadcast_strides
 
-__all__ = ["Cache", "Walk", "cut_parts", "plan_walk"]
+__all__ = ["Cache", "ReductionLoops", "cut_parts", "plan_walk"]
 
 _PART = 1 << 15  # elements that one part of a cut reduction reads at least
 _ENOUGH = 16  # results (vectors of results) that keep a team busy without a cut
@@ -32,13 +32,13 @@ _LEAST = 64  # pixels of a part that is streamed: its results are handed over in
 
 
 @dataclass(frozen=True, slots=True)
-class Walk:
+class ReductionLoops:
     """Loops of a reduction.
 
     Attributes:
         way: `across`, `stream` or `along`.
-        kept: Axes that stay: strides in the operand, the result, the epilogue operands.
-        gone: Sizes and strides in the operand of the axes that go, outermost first, at least one.
+        kept: Kept axes: strides in the operand, the result, the epilogue operands.
+        gone: Sizes and strides in the operand of the reduced axes, outermost first, at least one.
         parts: Into how many parts the outermost of these is cut.
         per_part: Its elements in one part.
     """
@@ -60,7 +60,7 @@ class Walk:
 
 @dataclass(frozen=True, slots=True)
 class Cache:
-    """A core's second cache.
+    """A core's L2 cache.
 
     Attributes:
         nbytes: What it holds of an operand.
@@ -78,8 +78,8 @@ def plan_walk(
     out: View,
     operands: Sequence[View] = (),
     cache: Cache | None = None,
-) -> Walk:
-    """The loops, without a cut; may stream what exceeds a second cache, if one is given."""
+) -> ReductionLoops:
+    """The loops, without a cut; may stream what exceeds an L2 cache, if one is given."""
     gone = set(axes)
     stay = [axis for axis in range(len(x.shape)) if axis not in gone]
     places = stay if keepdims else range(len(stay))
@@ -95,17 +95,17 @@ def plan_walk(
     if kept.sizes == (1,):
         along = pairs[-1][1] == 1
     if kept.rank == 1:
-        # The same code serves one picture and several: a batch of one collapses to nothing.
+        # The same code serves one image and several: a batch of one collapses to nothing.
         kept = Loops((1, *kept.sizes), tuple((0, *steps) for steps in kept.strides))
     if along:
-        return Walk("along", kept, pairs)
+        return ReductionLoops("along", kept, pairs)
     large = cache is not None and x.nbytes > cache.nbytes
     wide = cache is not None and kept.sizes[-1] > _NARROW * cache.lanes
     near = all(strides[-1] in (0, 1) for strides in kept.strides) and kept.strides[0][-1] == 1
-    return Walk("stream" if large and wide and near else "across", kept, pairs)
+    return ReductionLoops("stream" if large and wide and near else "across", kept, pairs)
 
 
-def cut_parts(walk: Walk, lanes: int) -> Walk:
+def cut_parts(walk: ReductionLoops, lanes: int) -> ReductionLoops:
     """The same walk, cut where it has few results over many elements; for sums of one pass."""
     outer = walk.gone[0][0]
     inner_results = walk.kept.sizes[-1]
@@ -126,8 +126,8 @@ def cut_parts(walk: Walk, lanes: int) -> Walk:
     return walk if parts < 2 else replace(walk, parts=parts, per_part=per_part)
 
 
-def _cut_stream(walk: Walk) -> Walk:
-    """Parts of whole pixels, where there are fewer pictures than keep a team busy."""
+def _cut_stream(walk: ReductionLoops) -> ReductionLoops:
+    """Parts of whole pixels, where there are fewer images than keep a team busy."""
     outer = walk.gone[0][0]
     pixels = max(_LEAST, _PART // max(1, walk.kept.sizes[-1]))
     per_part = -(-pixels // max(1, walk.count // max(1, outer)))

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from saccade.backends.cpu.codegen.bfloat16 import BFLOAT16
-from saccade.backends.cpu.codegen.language import Kernel, Ptr
+from saccade.backends.cpu.codegen.language import KernelBuilder, Ptr
 from saccade.backends.cpu.codegen.values import I32, Int, Mask, Vec, literal, vector_of
 from saccade.kernels.cpu.floats import lanes_of
 
@@ -29,7 +29,7 @@ class Reader:
         wide: Element of the lanes: "float32", or "float64" for float32 and float64.
     """
 
-    k: Kernel
+    k: KernelBuilder
     source: Ptr
     wide: str = "float32"
 

@@ -2,14 +2,14 @@
 
 A few vectors of results at a time would read a part of every pixel, sweep after sweep: from memory
 and the last-level cache that is slower than reading all of it in order. Here results so far wait in
-scratch, which stays in the first cache, and several pixels are taken in at a time.
+scratch, which stays in the L1 cache, and several pixels are taken in at a time.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from saccade.backends.cpu.codegen.language import Kernel, Ptr
+from saccade.backends.cpu.codegen.language import KernelBuilder, Ptr
 from saccade.backends.cpu.codegen.values import Int, Mask, Vec
 from saccade.kernels.cpu.movement.loop_nest import Row
 from saccade.kernels.cpu.reduce.direct_loads import Reader
@@ -34,7 +34,7 @@ class Stream:
 
     def __init__(
         self,
-        k: Kernel,
+        k: KernelBuilder,
         reader: Reader,
         results: Ptr,
         combine: Callable[[Vec, Vec], Vec],

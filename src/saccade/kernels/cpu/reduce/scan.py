@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from saccade.backends.cpu.codegen import math
-from saccade.backends.cpu.codegen.language import Kernel
+from saccade.backends.cpu.codegen.language import KernelBuilder
 from saccade.backends.cpu.codegen.values import I32, I64, Int, Mask, Vec, literal, vector_of
 from saccade.ir import DType
 from saccade.kernels.base import In, Launch, Out
-from saccade.kernels.cpu.base import Call, CpuKernel, one_way
+from saccade.kernels.cpu.base import CpuCall, CpuKernel, single_variant
 from saccade.kernels.cpu.machine import machine
 from saccade.kernels.cpu.movement.loop_nest import Loops, Nest, Row, collapse, inner_kind, partition
 from saccade.kernels.cpu.pointwise.vector_elements import FLOATS, from_float, load, store, to_float
@@ -34,8 +34,8 @@ class ScanConfig:
         kind: `sum`, `exclusive`, `argmax` or `argmin`.
         last: Of equal elements the last is wanted, not the first.
         elements: Element types of result and operand.
-        kinds: How these meet the innermost axis that stays.
-        rank: Axes that stay.
+        kinds: How these meet the innermost kept axis.
+        rank: Kept axes.
     """
 
     kind: str
@@ -45,20 +45,20 @@ class ScanConfig:
     rank: int
 
 
-def _sum_supports(call: Call) -> str | None:
+def _sum_supports(call: CpuCall) -> str | None:
     if call.inputs[0].dtype not in FLOATS | {DType.I64, DType.I32}:
         return f"elements of type {call.inputs[0].dtype.value}"
     return refuse_repeats(call.outputs[0])
 
 
-def _arg_supports(call: Call) -> str | None:
+def _arg_supports(call: CpuCall) -> str | None:
     if call.inputs[0].dtype not in FLOATS:
         return f"elements of type {call.inputs[0].dtype.value}"
     return refuse_repeats(call.outputs[0])
 
 
 def _phase(
-    call: Call, kind: str, last: bool, loops: Loops, walked: dict[str, int], starts: list[int]
+    call: CpuCall, kind: str, last: bool, loops: Loops, walked: dict[str, int], starts: list[int]
 ) -> Launch:
     x, out = call.inputs[0], call.outputs[0]
     config = ScanConfig(
@@ -70,7 +70,7 @@ def _phase(
     return Launch(config, {"y": Out(0), "x": In(0)}, integers, cut.chunks)
 
 
-def _sum_launch(call: Call) -> tuple[Launch, ...]:
+def _sum_launch(call: CpuCall) -> tuple[Launch, ...]:
     op, x, out = call.op, call.inputs[0], call.outputs[0]
     stay = [a for a in range(len(x.shape)) if a != op.axis]
     loops = collapse([x.shape[a] for a in stay], [[v.strides[a] for a in stay] for v in (out, x)])
@@ -82,7 +82,7 @@ def _sum_launch(call: Call) -> tuple[Launch, ...]:
     return (_phase(call, kind, False, loops, walked, starts),)
 
 
-def _arg_launch(call: Call) -> tuple[Launch, ...]:
+def _arg_launch(call: CpuCall) -> tuple[Launch, ...]:
     op, x, out = call.op, call.inputs[0], call.outputs[0]
     stay = [a for a in range(len(x.shape)) if a != op.axis]
     places = stay if op.keepdims else list(range(len(stay)))
@@ -92,13 +92,13 @@ def _arg_launch(call: Call) -> tuple[Launch, ...]:
     return (_phase(call, op.kind, op.select_last, loops, walked, [0, 0]),)
 
 
-def emit(k: Kernel, config: ScanConfig) -> None:
+def emit(k: KernelBuilder, config: ScanConfig) -> None:
     """The code of one configuration."""
     _Scan(k, config).emit()
 
 
 class _Scan:
-    def __init__(self, k: Kernel, config: ScanConfig) -> None:
+    def __init__(self, k: KernelBuilder, config: ScanConfig) -> None:
         self.k, self.config = k, config
         self.pointers = [k.pointer(n, e) for n, e in zip("yx", config.elements, strict=True)]
         self.nest = Nest(k, config.rank, 2)
@@ -171,7 +171,7 @@ def _spread(kind: Any, lanes: int, number: int) -> Any:  # noqa: ANN401
     return literal(vector_of(kind, lanes), number)
 
 
-def cost(call: Call) -> float:
+def cost(call: CpuCall) -> float:
     """Microseconds: every element is read once, one vector at a time."""
     x = call.inputs[0]
     nbytes = x.nbytes + call.outputs[0].nbytes
@@ -179,8 +179,8 @@ def cost(call: Call) -> float:
 
 
 CUMSUM = CpuKernel(
-    "reduce.scan", (CumSum,), ScanConfig, _sum_supports, one_way(_sum_launch, cost), emit
+    "reduce.scan", (CumSum,), ScanConfig, _sum_supports, single_variant(_sum_launch, cost), emit
 )
 ARG_REDUCE = CpuKernel(
-    "reduce.arg", (ArgReduce,), ScanConfig, _arg_supports, one_way(_arg_launch, cost), emit
+    "reduce.arg", (ArgReduce,), ScanConfig, _arg_supports, single_variant(_arg_launch, cost), emit
 )

@@ -5,20 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from saccade.backends.cpu.codegen.language import Kernel
+from saccade.backends.cpu.codegen.language import KernelBuilder
 from saccade.backends.cpu.codegen.values import Vec
 from saccade.kernels.base import Operand, Packed, Packing
-from saccade.kernels.cpu.base import Call
+from saccade.kernels.cpu.base import CpuCall
 from saccade.kernels.cpu.pointwise.vector_elements import FLOATS
 from saccade.kernels.cpu.resize.pack_axes import TAPS
 from saccade.opdefs.resize import Resize
 
-__all__ = ["Axis", "axis", "refusal", "weighted"]
+__all__ = ["ResizeAxis", "axis", "refusal", "weighted"]
 
 
 @dataclass(frozen=True, slots=True)
-class Axis:
-    """One axis of the picture.
+class ResizeAxis:
+    """One axis of the image.
 
     Attributes:
         taps: How many elements of the operand each position of the result sums.
@@ -43,13 +43,13 @@ def _scale(op: Resize, before: int, after: int, number: int) -> float:
     return (after / before if before else 1.0) if op.scales is None else op.scales[number]
 
 
-def _stays(call: Call, number: int) -> bool:
+def _stays(call: CpuCall, number: int) -> bool:
     before, after = call.inputs[0].shape[number], call.outputs[0].shape[number]
     return before == after and _scale(call.op, before, after, number) == 1
 
 
-def refusal(call: Call) -> str | None:
-    """Why no way to resize channels-last pictures can take the call."""
+def refusal(call: CpuCall) -> str | None:
+    """Why no way to resize channels-last images can take the call."""
     x = call.inputs[0]
     if x.dtype not in FLOATS:
         return f"elements of type {x.dtype.value}"
@@ -62,7 +62,7 @@ def refusal(call: Call) -> str | None:
     return None
 
 
-def axis(call: Call, number: int) -> Axis:
+def axis(call: CpuCall, number: int) -> ResizeAxis:
     """Axis 2 (rows) or 3 (columns)."""
     op: Resize = call.op
     before, after = call.inputs[0].shape[number], call.outputs[0].shape[number]
@@ -76,10 +76,10 @@ def axis(call: Call, number: int) -> Axis:
         "axis_weights", (mode, kind, before, after, scale, op.cubic_a, op.exclude_outside), (),
         4 * after * taps,
     )  # fmt: skip
-    return Axis(taps, Packed(indices), Packed(weights), before, after)
+    return ResizeAxis(taps, Packed(indices), Packed(weights), before, after)
 
 
-def weighted(k: Kernel, values: Sequence[Vec], weights: Sequence[Vec]) -> Vec:
+def weighted(k: KernelBuilder, values: Sequence[Vec], weights: Sequence[Vec]) -> Vec:
     """The sum of the values times their weights, in their order; a single one weighs 1."""
     if len(values) == 1:
         return values[0]

@@ -1,10 +1,10 @@
-"""Interpolation of channels-last pictures pixel by pixel: vectors over channels.
+"""Interpolation of channels-last images pixel by pixel: vectors over channels.
 
     y[n, c, p, q] = epilogue(Σ_j Σ_i rows[p, i] · columns[q, j] · x[n, c, h(p, i), w(q, j)])
 
 with 1, 2 or 4 taps per axis (nearest, linear, cubic); the sum takes the taps of a column one after
 the other, from the first on. The tables are packed constants, made for the sizes when the plan is
-made. What is best where rows of the picture are hardly used twice; `rows` does the others.
+made. What is best where rows of the image are hardly used twice; `rows` does the others.
 Refuses planar operands and results, other ranks, resized batches or channels, and types other than
 float32, float16 and bfloat16.
 """
@@ -13,10 +13,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from saccade.backends.cpu.codegen.language import Kernel
+from saccade.backends.cpu.codegen.language import KernelBuilder
 from saccade.backends.cpu.codegen.values import Int, Mask, Vec
 from saccade.kernels.base import In, Launch, Out
-from saccade.kernels.cpu.base import Call, CpuKernel, one_way
+from saccade.kernels.cpu.base import CpuCall, CpuKernel, single_variant
 from saccade.kernels.cpu.machine import machine
 from saccade.kernels.cpu.pointwise.channel_epilogue import Finish, FinishCode, plan_finish
 from saccade.kernels.cpu.pointwise.vector_elements import to_float
@@ -33,9 +33,9 @@ class ResizeConfig:
     """What the code depends on.
 
     Attributes:
-        rows: Taps along the rows of the picture.
+        rows: Taps along the rows of the image.
         columns: Taps along its columns.
-        element: Element type of the picture.
+        element: Element type of the image.
         finish: The epilogue.
     """
 
@@ -45,7 +45,7 @@ class ResizeConfig:
     finish: FinishCode
 
 
-def supports(call: Call) -> str | None:
+def supports(call: CpuCall) -> str | None:
     """Why this kernel cannot take the call."""
     reason, out = refusal(call), call.outputs[0]
     if reason is not None:
@@ -56,7 +56,7 @@ def supports(call: Call) -> str | None:
     return plan if isinstance(plan, str) else None
 
 
-def launch(call: Call) -> tuple[Launch, ...]:
+def launch(call: CpuCall) -> tuple[Launch, ...]:
     """One phase; a chunk is a few rows of the result."""
     op, x, out = call.op, call.inputs[0], call.outputs[0]
     finish = plan_finish(op.epilogue, call.inputs[1:], 1, out, 1)
@@ -87,13 +87,13 @@ def launch(call: Call) -> tuple[Launch, ...]:
     return (Launch(config, operands, integers, chunks),)
 
 
-def emit(k: Kernel, config: ResizeConfig) -> None:
+def emit(k: KernelBuilder, config: ResizeConfig) -> None:
     """The code of one configuration."""
     _Resize(k, config).emit()
 
 
 class _Resize:
-    def __init__(self, k: Kernel, config: ResizeConfig) -> None:
+    def __init__(self, k: KernelBuilder, config: ResizeConfig) -> None:
         self.k, self.config = k, config
         self.x, self.y = k.pointer("x", config.element), k.pointer("y", config.finish.element)
         self.row_at, self.row_weights = k.pointer("row_at", "int32"), k.pointer("row_weights")
@@ -159,7 +159,7 @@ class _Resize:
         return weighted(self.k, values, weights)
 
 
-def cost(call: Call) -> float:
+def cost(call: CpuCall) -> float:
     """Microseconds: a load and an operation per tap."""
     x, out = call.inputs[0], call.outputs[0]
     taps = axis(call, 2).taps * axis(call, 3).taps
@@ -167,4 +167,6 @@ def cost(call: Call) -> float:
     return machine(call.target).roofline((4.0 * taps + 8) * out.size, nbytes, call.threads, 0.5)
 
 
-RESIZE = CpuKernel("resize.direct", (Resize,), ResizeConfig, supports, one_way(launch, cost), emit)
+RESIZE = CpuKernel(
+    "resize.direct", (Resize,), ResizeConfig, supports, single_variant(launch, cost), emit
+)

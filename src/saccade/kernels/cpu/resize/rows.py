@@ -1,11 +1,11 @@
-"""Interpolation of channels-last pictures by rows: along each row of the picture, then between.
+"""Interpolation of channels-last images by rows: along each row of the image, then between.
 
     s[h, q, c] = Σ_j columns[q, j] · x[n, c, h, w(q, j)]
     y[n, c, p, q] = epilogue(Σ_i rows[p, i] · s[h(p, i), q, c])
 
 Each sum takes its taps from the first on. A chunk is a band of rows of the result. It interpolates
-each row of the picture once and keeps it, in float32 and in the result's order: eight times as high
-a picture interpolates its columns an eighth as often, and what is left for each row of the result
+each row of the image once and keeps it, in float32 and in the result's order: eight times as high
+an image interpolates its columns an eighth as often, and what is left for each row of the result
 is whole vectors. Bands begin with the same rows again, so they are not short. `rows_channels_last`
 and `rows_planar` are the two orders. Results that the caches do not hold go past them.
 Refuses what `axis_tables.refusal` names, and results that are neither channels-last nor planar.
@@ -15,13 +15,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from saccade.backends.cpu.codegen.language import Kernel
+from saccade.backends.cpu.codegen.language import KernelBuilder
 from saccade.backends.cpu.codegen.streams import LINE
 from saccade.kernels.base import In, Launch, Out, Scratch, View
-from saccade.kernels.cpu.base import Call, CpuKernel, one_way
+from saccade.kernels.cpu.base import CpuCall, CpuKernel, single_variant
 from saccade.kernels.cpu.machine import beyond_caches, machine
 from saccade.kernels.cpu.pointwise.channel_epilogue import plan_finish
-from saccade.kernels.cpu.resize.axis_tables import Axis, axis, refusal
+from saccade.kernels.cpu.resize.axis_tables import ResizeAxis, axis, refusal
 from saccade.kernels.cpu.resize.pack_axes import axis_indices
 from saccade.kernels.cpu.resize.rows_channels_last import LastRows
 from saccade.kernels.cpu.resize.rows_code import RowsConfig
@@ -31,13 +31,13 @@ from saccade.opdefs.resize import Resize
 __all__ = ["RESIZE_ROWS"]
 
 _CHUNKS = 8  # for each thread, where that makes no short bands
-_BAND = 4  # rows of the picture between the first and the last of a band, at least
+_BAND = 4  # rows of the feature map between the first and the last of a band, at least
 _PART = 4  # pixels in a chunk, at least
 _TOGETHER = 4  # rows of the result that are written at once, at most
-_KEPT = 4  # what a band of planes keeps is at most one such part of the second cache
+_KEPT = 4  # what a band of planes keeps is at most one such part of the L2 cache
 
 
-def supports(call: Call) -> str | None:
+def supports(call: CpuCall) -> str | None:
     """Why this kernel cannot take the call."""
     reason, out = refusal(call), call.outputs[0]
     if reason is not None:
@@ -86,8 +86,8 @@ class _Cut:
         }
 
 
-def _bands(call: Call, rows: Axis, parts: int, most: int) -> tuple[int, int]:
-    """How many bands busy the team, and rows of one; at most so many rows of the picture each."""
+def _bands(call: CpuCall, rows: ResizeAxis, parts: int, most: int) -> tuple[int, int]:
+    """How many bands busy the team, and rows of one; at most so many rows of the image each."""
     (n, _, p, _), repeats = call.outputs[0].shape, -(-rows.after // max(1, rows.before))
     wanted = -(-_CHUNKS * call.threads // max(1, n * parts))
     bands = max(1, min(wanted, p // (_BAND * repeats)))
@@ -96,8 +96,8 @@ def _bands(call: Call, rows: Axis, parts: int, most: int) -> tuple[int, int]:
     return -(-p // max(1, band)), band
 
 
-def _last_cut(call: Call, rows: Axis) -> _Cut:
-    """As many columns as keep their rows in the first cache."""
+def _last_cut(call: CpuCall, rows: ResizeAxis) -> _Cut:
+    """As many columns as keep their rows in the L1 cache."""
     (_, channels, _, q), wide = call.outputs[0].shape, 2 * call.target.lanes
     fitting = max(1, call.target.l1 * 3 // 4 // (4 * rows.taps * max(1, channels)))
     parts = -(-q // fitting)
@@ -110,8 +110,8 @@ def _last_cut(call: Call, rows: Axis) -> _Cut:
     return _Cut(bands, band, parts, columns, rows.taps, slot, channels)
 
 
-def _planar_cut(call: Call, rows: Axis) -> _Cut:
-    """Few channels, and as many rows as stay in the second cache."""
+def _planar_cut(call: CpuCall, rows: ResizeAxis) -> _Cut:
+    """Few channels, and as many rows as stay in the L2 cache."""
     (_, channels, p, q), lanes = call.outputs[0].shape, call.target.lanes
     side = _side(channels, lanes)
     pitch = (-(-q // (2 * lanes)) + 1) * 2 * lanes
@@ -130,7 +130,7 @@ def _side(channels: int, lanes: int) -> int:
     return min(reversed(sides), key=lambda side: -(-channels // side) * (side + 2))
 
 
-def launch(call: Call) -> tuple[Launch, ...]:
+def launch(call: CpuCall) -> tuple[Launch, ...]:
     """One phase; a chunk is a band of some columns."""
     op, x, out = call.op, call.inputs[0], call.outputs[0]
     finish = plan_finish(op.epilogue, call.inputs[1:], 1, out, _vector_axis(out))
@@ -168,19 +168,19 @@ def launch(call: Call) -> tuple[Launch, ...]:
     return (Launch(config, operands, integers, chunks),)
 
 
-def _together(rows: Axis, out: View, *, streamed: bool) -> int:
+def _together(rows: ResizeAxis, out: View, *, streamed: bool) -> int:
     """Half of the rows that sum the same rows, or fewer; they begin at the same place of a line."""
     if rows.after < 2 * rows.before or (streamed and out.strides[2] * out.dtype.itemsize % LINE):
         return 1
     return _TOGETHER if rows.after >= 2 * _TOGETHER * rows.before else 2
 
 
-def emit(k: Kernel, config: RowsConfig) -> None:
+def emit(k: KernelBuilder, config: RowsConfig) -> None:
     """The code of one configuration."""
     (PlanarRows if config.side else LastRows)(k, config).emit()
 
 
-def cost(call: Call) -> float:
+def cost(call: CpuCall) -> float:
     """Microseconds: a load and an operation per tap of either step."""
     x, out = call.inputs[0], call.outputs[0]
     rows, columns = axis(call, 2), axis(call, 3)
@@ -191,4 +191,6 @@ def cost(call: Call) -> float:
     return machine(call.target).roofline(flops * out.size, nbytes, call.threads, 0.5)
 
 
-RESIZE_ROWS = CpuKernel("resize.rows", (Resize,), RowsConfig, supports, one_way(launch, cost), emit)
+RESIZE_ROWS = CpuKernel(
+    "resize.rows", (Resize,), RowsConfig, supports, single_variant(launch, cost), emit
+)

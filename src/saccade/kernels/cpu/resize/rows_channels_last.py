@@ -1,6 +1,6 @@
 """The walk of `rows` over channels-last results.
 
-A chunk is a band of some columns, as many as keep their rows in the first cache: it goes down, and
+A chunk is a band of some columns, as many as keep their rows in the L1 cache: it goes down, and
 keeps as many interpolated rows as there are taps.
 """
 
@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from saccade.backends.cpu.codegen.language import Ptr
 from saccade.backends.cpu.codegen.values import Int
-from saccade.kernels.cpu.resize.rows_code import Result, RowsCode, missing
+from saccade.kernels.cpu.resize.rows_code import RowResult, RowsCode, missing
 
 __all__ = ["LastRows"]
 
@@ -29,7 +29,7 @@ class LastRows(RowsCode):
 
         def write(p: list[Int], rows: list[Int]) -> None:
             to = y + (n * self.y_n + part * self.y_column)
-            results = [Result(self.weights(i), to + i * self.y_h, (n, i, part)) for i in p]
+            results = [RowResult(self.weights(i), to + i * self.y_h, (n, i, part)) for i in p]
             self._between(results, [self._place(h) for h in rows], count)
 
         self.down(band, first, write)
@@ -46,7 +46,7 @@ class LastRows(RowsCode):
             with k.range(0, self.channels, lanes) as c:
                 to.store(self.sum(row, taps, c, lanes), i * self.pitch + c)
 
-    def _between(self, results: list[Result], kept: list[Ptr], count: Int) -> None:
+    def _between(self, results: list[RowResult], kept: list[Ptr], count: Int) -> None:
         if self.config.flat:
             self.run(kept, results, count * self.channels)
             return

@@ -6,17 +6,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from saccade.backends.cpu.codegen.emitter import BYTES
-from saccade.backends.cpu.codegen.language import Kernel, Ptr, Var
+from saccade.backends.cpu.codegen.language import KernelBuilder, Ptr, Var
 from saccade.backends.cpu.codegen.streams import LINE
 from saccade.backends.cpu.codegen.values import Bool, Int, IntLike, Vec
 from saccade.kernels.cpu.pointwise.channel_epilogue import Finish, FinishCode
 from saccade.kernels.cpu.pointwise.vector_elements import to_float
 from saccade.kernels.cpu.resize.axis_tables import weighted
 
-__all__ = ["Result", "RowsCode", "RowsConfig", "Taps", "missing"]
+__all__ = ["RowResult", "RowsCode", "RowsConfig", "Taps", "missing"]
 
 Taps = tuple[list[Int], list[Vec]]
-"""Offsets into a row of the picture, and weights."""
+"""Offsets into a row of the image, and weights."""
 
 
 @dataclass(frozen=True)
@@ -24,9 +24,9 @@ class RowsConfig:
     """What the code depends on.
 
     Attributes:
-        rows: Taps along the rows of the picture, a power of two.
+        rows: Taps along the rows of the image, a power of two.
         columns: Taps along its columns.
-        element: Element type of the picture.
+        element: Element type of the image.
         finish: The epilogue.
         side: Channels of a chunk, a power of two, where the result is planar, else 0.
         flat: Whether the pixels of a row of the result are one run of elements.
@@ -45,11 +45,11 @@ class RowsConfig:
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class RowResult:
     """Neighbouring elements of one row of the result.
 
     Attributes:
-        weights: Of the rows of the picture.
+        weights: Of the rows of the image.
         to: Where they go.
         place: Their position along the other axes, for the epilogue.
         first: Position of the first of them.
@@ -64,7 +64,7 @@ class Result:
 class RowsCode:
     """Declares the parameters."""
 
-    def __init__(self, k: Kernel, config: RowsConfig) -> None:
+    def __init__(self, k: KernelBuilder, config: RowsConfig) -> None:
         self.k, self.config = k, config
         self.x, self.y = k.pointer("x", config.element), k.pointer("y", config.finish.element)
         self.row_at, self.row_weights = k.pointer("row_at", "int32"), k.pointer("row_weights")
@@ -94,15 +94,15 @@ class RowsCode:
                     self.chunk(n, part, (low, high), y)
 
     def chunk(self, n: Int, part: Int, band: tuple[Int, Int], y: Ptr) -> None:
-        """One chunk: its picture, its first column or channel, its rows."""
+        """One chunk: its image, its first column or channel, its rows."""
         raise NotImplementedError
 
     def along(self, h: Int) -> None:
-        """Interpolate a row of the picture and keep it."""
+        """Interpolate a row of the image and keep it."""
         raise NotImplementedError
 
     def rows_under(self, p: Int) -> list[Int]:
-        """The rows of the picture that a row of the result sums."""
+        """The rows of the image that a row of the result sums."""
         taps = self.config.rows
         return [self.row_at.load_int(p * taps + i) for i in range(taps)]
 
@@ -116,8 +116,8 @@ class RowsCode:
 
         Args:
             band: Rows of the result.
-            first: What has to be done about the rows of the picture.
-            write: Writes these rows of the result, which sum these of the picture.
+            first: What has to be done about the rows of the image.
+            write: Writes these rows of the result, which sum these of the image.
         """
         k, (low, high), together = self.k, band, self.config.together
         p = k.var(low)
@@ -148,7 +148,7 @@ class RowsCode:
             alike = alike & one.equals(other)
         return alike
 
-    # Along the rows of the picture
+    # Along the rows of the image
 
     def taps(self, q: Int, lanes: int) -> Taps:
         """The taps of column q."""
@@ -171,7 +171,7 @@ class RowsCode:
         taps = self.config.rows
         return [self.row_weights.splat(p * taps + i, 2 * self.k.lanes) for i in range(taps)]
 
-    def run(self, rows: Sequence[Ptr], results: Sequence[Result], size: Int) -> None:
+    def run(self, rows: Sequence[Ptr], results: Sequence[RowResult], size: Int) -> None:
         """Neighbouring elements of rows of the result.
 
         Two vectors at a time; what goes past the caches begins at a line.
@@ -198,7 +198,7 @@ class RowsCode:
             step(end, size - end)
 
 
-def missing(k: Kernel, done: Var, rows: Sequence[Int]) -> tuple[Int, Int]:
+def missing(k: KernelBuilder, done: Var, rows: Sequence[Int]) -> tuple[Int, Int]:
     """The rows that are needed and were not interpolated yet; they are from now on."""
     low, high = k.maximum_int(done.get(), rows[0]), rows[-1] + 1
     done.set(high)

@@ -1,6 +1,6 @@
 """The walk of `rows` over planar results.
 
-A chunk is a band of the planes of a few channels. It interpolates all rows of the picture under the
+A chunk is a band of the planes of a few channels. It interpolates all rows of the image under the
 band, transposing rectangles of columns and channels in registers, and then writes one plane after
 the other: rows of a plane lie one behind the other, which is what the memory is fast at.
 """
@@ -10,7 +10,7 @@ from __future__ import annotations
 from saccade.backends.cpu.codegen.language import Ptr
 from saccade.backends.cpu.codegen.values import Int
 from saccade.kernels.cpu.movement.register_shuffles import turn
-from saccade.kernels.cpu.resize.rows_code import Result, RowsCode, missing
+from saccade.kernels.cpu.resize.rows_code import RowResult, RowsCode, missing
 
 __all__ = ["PlanarRows"]
 
@@ -30,7 +30,9 @@ class PlanarRows(RowsCode):
             to, kept = y + (n * self.y_n + (part + c) * self.y_run), self.kept + c * self.pitch
 
             def write(p: list[Int], rows: list[Int]) -> None:
-                results = [Result(self.weights(i), to + i * self.y_h, (n, part + c, i)) for i in p]
+                results = [
+                    RowResult(self.weights(i), to + i * self.y_h, (n, part + c, i)) for i in p
+                ]
                 self.run([kept + (h - top) * self.slot for h in rows], results, self.q)
 
             self.down(band, lambda _: None, write)

@@ -1,10 +1,10 @@
-"""RoiAlign: every bin of a box is the mean, or the largest, of bilinear samples of its picture.
+"""RoiAlign: every bin of a box is the mean, or the largest, of bilinear samples of its image.
 
     y[k, c, p, q] = mean over the samples (i, j) of bin (p, q) of box k: x[n(k), c] at (y_i, x_j)
 
-Phases: tables of samples of all boxes, which are put in order by picture and rows; then, for some
-pictures and a block of channels that stay in the last-level cache together, boxes in that order
-(`align_samples`). Of pictures whose channels are not neighbours in memory, what boxes read is
+Phases: tables of samples of all boxes, which are put in order by image and rows; then, for some
+images and a block of channels that stay in the last-level cache together, boxes in that order
+(`align_samples`). Of images whose channels are not neighbours in memory, what boxes read is
 copied block by block into a temporary where they are (`window_transpose`). Sums are kept in float32
 or float64. Refuses results whose channels are not neighbours and whose bins are not either.
 """
@@ -15,9 +15,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from math import prod
 
-from saccade.backends.cpu.codegen.language import Kernel
+from saccade.backends.cpu.codegen.language import KernelBuilder
 from saccade.kernels.base import In, Launch, Operand, Out, Scratch, Temp
-from saccade.kernels.cpu.base import Call, CpuKernel, one_way
+from saccade.kernels.cpu.base import CpuCall, CpuKernel, single_variant
 from saccade.kernels.cpu.floats import FLOATS, wide
 from saccade.kernels.cpu.machine import machine
 from saccade.kernels.cpu.movement.copy_code import CopyConfig, emit_copy
@@ -56,7 +56,7 @@ class RoiAlignConfig:
     sample: SampleCode = field(default_factory=SampleCode)
 
 
-def supports(call: Call) -> str | None:
+def supports(call: CpuCall) -> str | None:
     """Why this kernel cannot take the call."""
     x, out = call.inputs[0], call.outputs[0]
     refused = refuse_types((x, out), FLOATS)
@@ -69,7 +69,7 @@ def supports(call: Call) -> str | None:
     return refuse_boxes(call)
 
 
-def launch(call: Call) -> tuple[Launch, ...]:
+def launch(call: CpuCall) -> tuple[Launch, ...]:
     """The phases."""
     n, _, h, w = call.inputs[0].shape
     tables = TablesPlan.of(call, (n, h, w))
@@ -81,37 +81,37 @@ def launch(call: Call) -> tuple[Launch, ...]:
     return (first, *_blocks(call, tables))
 
 
-def _blocks(call: Call, tables: TablesPlan) -> Iterator[Launch]:
-    """For each group of pictures and block of channels, what copies it and what samples it."""
+def _blocks(call: CpuCall, tables: TablesPlan) -> Iterator[Launch]:
+    """For each group of images and block of channels, what copies it and what samples it."""
     x = call.inputs[0]
-    for pictures, part, nbytes in cached_blocks(x, call.target, _BLOCK):
+    for images, part, nbytes in cached_blocks(x, call.target, _BLOCK):
         if x.channels_last or not x.size:
-            yield _sample(call, tables, In(0), pictures, part)
+            yield _sample(call, tables, In(0), images, part)
             continue
         temp = Temp(_BLOCK_TEMP, nbytes)
-        yield _copy(call, tables, temp, pictures, part)
-        yield _sample(call, tables, temp, pictures, part)
+        yield _copy(call, tables, temp, images, part)
+        yield _sample(call, tables, temp, images, part)
 
 
 def _copy(
-    call: Call, tables: TablesPlan, temp: Temp, pictures: tuple[int, int], part: tuple[int, int]
+    call: CpuCall, tables: TablesPlan, temp: Temp, images: tuple[int, int], part: tuple[int, int]
 ) -> Launch:
     """What brings the channels together, as far as boxes read them where that is known."""
     x = call.inputs[0]
     if x.strides[3] == 1:
-        phase = window_phase(x, temp, tables, pictures, part)
+        phase = window_phase(x, temp, tables, images, part)
         config = RoiAlignConfig("window", window=phase.config)
     else:
-        phase = gather_block(x, In(0), temp, pictures, part, call.target, call.threads)
+        phase = gather_block(x, In(0), temp, images, part, call.target, call.threads)
         config = RoiAlignConfig("copy", copy=phase.config)
     return replace(phase, config=config)
 
 
 def _sample(
-    call: Call,
+    call: CpuCall,
     tables: TablesPlan,
     source: Operand,
-    pictures: tuple[int, int],
+    images: tuple[int, int],
     part: tuple[int, int],
 ) -> Launch:
     x, out = call.inputs[0], call.outputs[0]
@@ -121,7 +121,7 @@ def _sample(
     start = 0
     if isinstance(source, In):
         steps = (x.strides[0], x.strides[2], x.strides[3])
-        start = pictures[0] * x.strides[0] + c0 * x.strides[1]
+        start = images[0] * x.strides[0] + c0 * x.strides[1]
     planar = not out.channels_last
     lanes = call.target.lanes * 4 // tables.weight_bytes
     vectors = _vectors(count // lanes, pairs=x.dtype.value == "bfloat16")
@@ -139,8 +139,8 @@ def _sample(
     integers = {
         **tables.integers,
         "parts": parts,
-        "first": pictures[0],
-        "last": pictures[1],
+        "first": images[0],
+        "last": images[1],
         "channels": count,
         **dict(zip(("x_n", "x_h", "x_w"), steps, strict=True)),
         "x_start": start,
@@ -161,7 +161,7 @@ def _vectors(count: int, *, pairs: bool) -> int:
     return min(able, key=lambda v: count // v + count % v)
 
 
-def emit(k: Kernel, config: RoiAlignConfig) -> None:
+def emit(k: KernelBuilder, config: RoiAlignConfig) -> None:
     """The code of one configuration."""
     if config.phase == "tables":
         emit_tables(k, config.tables)
@@ -173,7 +173,7 @@ def emit(k: Kernel, config: RoiAlignConfig) -> None:
         emit_sample(k, config.sample)
 
 
-def per_box(call: Call) -> float:
+def per_box(call: CpuCall) -> float:
     """Microseconds of a box on one thread: its tables, its bins, four multiply-adds a sample."""
     op, (ph, pw) = call.op, call.op.bins
     ratio: int = op.ratio if op.ratio > 0 else 2
@@ -182,7 +182,7 @@ def per_box(call: Call) -> float:
     return float(_SAMPLE * ratio * (ph + pw) + _BIN * ph * pw) + busy
 
 
-def estimate(call: Call, phases: int, each: float) -> float:
+def estimate(call: CpuCall, phases: int, each: float) -> float:
     """Microseconds, where a box takes `each` on one thread: a line over the number of boxes.
 
     So the estimates of both ways and of other numbers are quickly compared.
@@ -193,11 +193,11 @@ def estimate(call: Call, phases: int, each: float) -> float:
     return fixed + out.shape[0] * ((each + results / speeds.cache_bandwidth) / call.threads)
 
 
-def cost(call: Call) -> float:
+def cost(call: CpuCall) -> float:
     """Microseconds."""
     return estimate(call, 3, per_box(call))
 
 
 ROI_ALIGN = CpuKernel(
-    "roi.align", (RoiAlign,), RoiAlignConfig, supports, one_way(launch, cost), emit
+    "roi.align", (RoiAlign,), RoiAlignConfig, supports, single_variant(launch, cost), emit
 )

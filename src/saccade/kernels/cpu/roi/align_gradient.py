@@ -1,4 +1,4 @@
-"""The gradient of RoiAlign with respect to the pictures, without atomics.
+"""The gradient of RoiAlign with respect to the images, without atomics.
 
     dx[n, c, h, w] = Σ over the boxes of n, in order, Σ over bins: rows[p, h] · columns[q, w] · dy
 
@@ -15,10 +15,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from math import gcd
 
-from saccade.backends.cpu.codegen.language import Kernel
+from saccade.backends.cpu.codegen.language import KernelBuilder
 from saccade.backends.cpu.codegen.streams import LINE
 from saccade.kernels.base import In, Launch, Operand, Out, Scratch, Temp
-from saccade.kernels.cpu.base import Call, CpuKernel, one_way
+from saccade.kernels.cpu.base import CpuCall, CpuKernel, single_variant
 from saccade.kernels.cpu.floats import FLOATS, wide
 from saccade.kernels.cpu.machine import beyond_caches
 from saccade.kernels.cpu.movement.copy_code import CopyConfig, emit_copy
@@ -53,7 +53,7 @@ class RoiAlignGradientConfig:
     spread: SpreadCode = field(default_factory=SpreadCode)
 
 
-def supports(call: Call) -> str | None:
+def supports(call: CpuCall) -> str | None:
     """Why this kernel cannot take the call."""
     grad, out = call.inputs[0], call.outputs[0]
     refused = refuse_types((grad, out), FLOATS)
@@ -66,9 +66,9 @@ def supports(call: Call) -> str | None:
     return refuse_boxes(call)
 
 
-def launch(call: Call) -> tuple[Launch, ...]:
+def launch(call: CpuCall) -> tuple[Launch, ...]:
     """The phases."""
-    tables = TablesPlan.of(call, call.op.pictures)
+    tables = TablesPlan.of(call, call.op.images)
     bad: Operand = Out(1) if call.op.report else Temp(4, 64)
     operands, integers, chunks = tables.launch(bad)
     first = Launch(RoiAlignGradientConfig("tables", tables.code), operands, integers, chunks)
@@ -79,15 +79,15 @@ def launch(call: Call) -> tuple[Launch, ...]:
     return (first, bands, *_parts(call, lists))
 
 
-def _pitch(call: Call, tables: TablesPlan) -> int:
+def _pitch(call: CpuCall, tables: TablesPlan) -> int:
     """Elements of a pixel's sums: a block of channels in whole vectors."""
     lanes = call.target.lanes * 4 // tables.weight_bytes
     block = min(call.outputs[0].shape[1], _BLOCK // tables.weight_bytes)
     return -(-block // lanes) * lanes
 
 
-def _band(call: Call, tables: TablesPlan) -> int:
-    """Rows of a band: the second-level cache holds their sums, and the next one begins a line."""
+def _band(call: CpuCall, tables: TablesPlan) -> int:
+    """Rows of a band: the L2 cache holds their sums, and the next one begins a line."""
     out, pitch = call.outputs[0], _pitch(call, tables)
     n, channels, h, w = out.shape
     row, blocks = w * pitch * tables.weight_bytes, -(-channels // pitch)
@@ -99,7 +99,7 @@ def _band(call: Call, tables: TablesPlan) -> int:
     return max(band // lines * lines, min(band, lines - 1))
 
 
-def _parts(call: Call, lists: BandListsPlan) -> Iterator[Launch]:
+def _parts(call: CpuCall, lists: BandListsPlan) -> Iterator[Launch]:
     """All channels at once, or as many as may be copied."""
     grad = call.inputs[0]
     count, channels, p, q = grad.shape
@@ -108,16 +108,16 @@ def _parts(call: Call, lists: BandListsPlan) -> Iterator[Launch]:
         return
     block = _BLOCK // lists.tables.weight_bytes
     bytes_of_channel = count * p * q * grad.dtype.itemsize
-    room = min(channels, max(1, call.target.l3 // 2 // bytes_of_channel // block) * block)
-    for c in range(0, channels, room):
-        part = (c, min(c + room, channels))
-        temp = Temp(_GRAD_TEMP, bytes_of_channel * room)
+    capacity = min(channels, max(1, call.target.l3 // 2 // bytes_of_channel // block) * block)
+    for c in range(0, channels, capacity):
+        part = (c, min(c + capacity, channels))
+        temp = Temp(_GRAD_TEMP, bytes_of_channel * capacity)
         copy = gather_block(grad, In(0), temp, (0, count), part, call.target, call.threads)
         yield replace(copy, config=RoiAlignGradientConfig("copy", copy=copy.config))
         yield _spread(call, lists, temp, part)
 
 
-def _spread(call: Call, lists: BandListsPlan, source: Operand, part: tuple[int, int]) -> Launch:
+def _spread(call: CpuCall, lists: BandListsPlan, source: Operand, part: tuple[int, int]) -> Launch:
     tables, grad, out = lists.tables, call.inputs[0], call.outputs[0]
     (c0, c1), (n, _, h, w) = part, out.shape
     count, (p, q) = c1 - c0, tables.bins
@@ -152,7 +152,7 @@ def _spread(call: Call, lists: BandListsPlan, source: Operand, part: tuple[int, 
     return Launch(config, operands, integers, blocks * n * lists.bands)
 
 
-def _streamed(call: Call, band: int) -> bool:
+def _streamed(call: CpuCall, band: int) -> bool:
     """Whether whole lines of a result are written that the caches do not hold."""
     out = call.outputs[0]
     n, c, h, w = out.strides
@@ -161,7 +161,7 @@ def _streamed(call: Call, band: int) -> bool:
     return lines and beyond_caches(call.target, out.nbytes)
 
 
-def emit(k: Kernel, config: RoiAlignGradientConfig) -> None:
+def emit(k: KernelBuilder, config: RoiAlignGradientConfig) -> None:
     """The code of one configuration."""
     if config.phase == "tables":
         emit_tables(k, config.tables)
@@ -173,7 +173,7 @@ def emit(k: Kernel, config: RoiAlignGradientConfig) -> None:
         emit_spread(k, config.spread)
 
 
-def cost(call: Call) -> float:
+def cost(call: CpuCall) -> float:
     """Microseconds."""
     return gradient_cost(call, 0.2)
 
@@ -183,6 +183,6 @@ ROI_ALIGN_GRADIENT = CpuKernel(
     (RoiAlignGradient,),
     RoiAlignGradientConfig,
     supports,
-    one_way(launch, cost),
+    single_variant(launch, cost),
     emit,
 )

@@ -1,7 +1,7 @@
 """The phase that adds up the gradient of some channels, band of rows by band of rows.
 
-A chunk owns a block of channels of a band of a picture's rows: it clears sums for it in scratch,
-which fits the second-level cache, adds what the band's list (`align_gradient_bands`) names, in its
+A chunk owns a block of channels of a band of an image's rows: it clears sums for it in scratch,
+which fits the L2 cache, adds what the band's list (`align_gradient_bands`) names, in its
 order, and stores the band once; columns that nothing is given to are neither cleared nor read. So
 nothing is shared, and every sum has the same order whatever the team and the bands. What will be
 added next is asked for early: a row of bins is short, and the next one lies anywhere.
@@ -12,13 +12,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from saccade.backends.cpu.codegen.emitter import BYTES
-from saccade.backends.cpu.codegen.language import Kernel, Ptr
+from saccade.backends.cpu.codegen.language import KernelBuilder, Ptr
 from saccade.backends.cpu.codegen.streams import LINE
 from saccade.backends.cpu.codegen.values import Bool, Int, Mask, Vec
 from saccade.kernels.cpu.floats import HALVES, lanes_of, load, store
-from saccade.kernels.cpu.roi.align_gradient_bands import BandLists, Part
-from saccade.kernels.cpu.roi.bilinear_axis import Axis
-from saccade.kernels.cpu.roi.bilinear_tables import Tables, TablesCode
+from saccade.kernels.cpu.roi.align_gradient_bands import BandLists, BandPart
+from saccade.kernels.cpu.roi.bilinear_axis import BilinearAxis
+from saccade.kernels.cpu.roi.bilinear_tables import BilinearTables, TablesCode
 from saccade.kernels.cpu.roi.channel_blocks import at_once, scatter_block
 
 __all__ = ["SpreadCode", "emit_spread"]
@@ -48,16 +48,16 @@ class SpreadCode:
     streamed: bool = False
 
 
-def emit_spread(k: Kernel, code: SpreadCode) -> None:
+def emit_spread(k: KernelBuilder, code: SpreadCode) -> None:
     """The code of one configuration."""
-    _Spread(k, code).emit()
+    _AlignScatter(k, code).emit()
 
 
 @dataclass(frozen=True, slots=True)
 class _Band:
-    """Rows of a picture, and channels from `channel` on; `grad` stands at that one."""
+    """Rows of an image, and channels from `channel` on; `grad` stands at that one."""
 
-    picture: Int
+    image: Int
     top: Int
     rows: Int
     channel: Int
@@ -66,16 +66,16 @@ class _Band:
     grad: Ptr
 
 
-class _Spread:
-    def __init__(self, k: Kernel, code: SpreadCode) -> None:
+class _AlignScatter:
+    def __init__(self, k: KernelBuilder, code: SpreadCode) -> None:
         self.k, self.code = k, code
         self.lanes = lanes_of(k, code.tables.weight)
         self.grad, self.out = k.pointer("grad", code.grad), k.pointer("out", code.out)
-        self.tables, self.lists = Tables(k, code.tables), BandLists(k)
+        self.tables, self.lists = BilinearTables(k, code.tables), BandLists(k)
         self.sums = k.scratch("sums", code.tables.weight)
         self.tables.declare_integers()
         self.lists.declare_integers()
-        self.pictures, self.height, self.width, self.channels = k.integers("n h w channels")
+        self.images, self.height, self.width, self.channels = k.integers("n h w channels")
         self.blocks, self.block = k.integers("blocks block")
         self.pitch, self.grad_k, self.grad_h, self.grad_w = k.integers("pitch grad_k grad_h grad_w")
         self.grad_start, self.out_start, self.out_n, self.out_h, self.out_w, self.out_c = (
@@ -83,15 +83,15 @@ class _Spread:
         )
 
     def emit(self) -> None:
-        """Chunks are numbered by block, picture, band."""
+        """Chunks are numbered by block, image, band."""
         k, lists = self.k, self.lists
-        with k.chunks(self.blocks * self.pictures * lists.bands) as chunk:
+        with k.chunks(self.blocks * self.images * lists.bands) as chunk:
             number, rest = chunk % lists.bands, chunk // lists.bands
             top = number * lists.band
-            picture, channel = rest % self.pictures, rest // self.pictures * self.block
-            parts = lists.of(picture, number)
+            image, channel = rest % self.images, rest // self.images * self.block
+            parts = lists.of(image, number)
             band = _Band(
-                picture, top, k.minimum_int(self.height - top, lists.band), channel,
+                image, top, k.minimum_int(self.height - top, lists.band), channel,
                 k.minimum_int(self.channels - channel, self.block), parts,
                 self.grad + (self.grad_start + channel),
             )  # fmt: skip
@@ -113,7 +113,7 @@ class _Spread:
             high.set(k.maximum_int(high.get(), last + 1))
         return low.get(), high.get()
 
-    def _source(self, band: _Band, part: Part) -> Ptr:
+    def _source(self, band: _Band, part: BandPart) -> Ptr:
         return band.grad + (part.box * self.grad_k + part.bins * self.grad_h)
 
     def _clear(self, band: _Band, columns: tuple[Int, Int]) -> None:
@@ -135,7 +135,7 @@ class _Spread:
         if self.code.planar:
             clear(positions - beside, positions)
 
-    def _part(self, band: _Band, part: Part, ahead: Ptr) -> None:
+    def _part(self, band: _Band, part: BandPart, ahead: Ptr) -> None:
         """What a row of bins gives to a band; `ahead` is where one that comes soon lies."""
         k, (down, along) = self.k, self.tables.of(part.box)
         rows, grad = (part.first, part.end), self._source(band, part)
@@ -165,10 +165,10 @@ class _Spread:
         band: _Band,
         channel: Int,
         values: list[Vec],
-        down: tuple[Axis, tuple[Int, Int]],
-        along: tuple[Axis, tuple[Int, Int]],
+        down: tuple[BilinearAxis, tuple[Int, Int]],
+        along: tuple[BilinearAxis, tuple[Int, Int]],
     ) -> None:
-        """One bin's pixels; channels past the last one are room in scratch."""
+        """One bin's pixels; channels past the last one are space in scratch."""
         k, lanes = self.k, self.lanes
         with k.range(*down[1]) as i:
             to = self.sums + ((down[0].pixel(i) - band.top) * self.width * self.pitch + channel)
@@ -182,7 +182,7 @@ class _Spread:
                     pixel.store(k.fma(share, weight, pixel.vec(at, None, lanes)), at)
 
     def _store(self, band: _Band, columns: tuple[Int, Int]) -> None:
-        start = self.out_start + band.picture * self.out_n + band.top * self.out_h
+        start = self.out_start + band.image * self.out_n + band.top * self.out_h
         with self.k.streams(self.out, [], self.code.streamed) as ways:
             for out in ways:
                 to = out + (start + band.channel * self.out_c)

@@ -1,4 +1,4 @@
-"""The phase that samples a block of channels of some pictures for all of their boxes.
+"""The phase that samples a block of channels of some images for all of their boxes.
 
 Vectors go over channels; an entry of a box's rows times one of its columns is a pixel and a weight
 for all of them. Where the result is planar, a few rows of bins are kept in scratch, channels
@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from saccade.backends.cpu.codegen.language import Kernel, Ptr, Var
+from saccade.backends.cpu.codegen.language import KernelBuilder, Ptr, Var
 from saccade.backends.cpu.codegen.values import Int, Mask, Vec
 from saccade.kernels.cpu.floats import lanes_of, load, store
 from saccade.kernels.cpu.movement.register_shuffles import interleave
-from saccade.kernels.cpu.roi.bilinear_axis import Axis
-from saccade.kernels.cpu.roi.bilinear_tables import Tables, TablesCode
+from saccade.kernels.cpu.roi.bilinear_axis import BilinearAxis
+from saccade.kernels.cpu.roi.bilinear_tables import BilinearTables, TablesCode
 from saccade.kernels.cpu.roi.channel_blocks import scatter_block
 
 __all__ = ["SampleCode", "emit_sample"]
@@ -26,7 +26,7 @@ class SampleCode:
 
     Attributes:
         tables: How the tables were made.
-        element: Type of the pictures' elements.
+        element: Type of the images' elements.
         out: Type of the result's.
         vectors: Vectors of channels that are summed side by side.
         planar: Whether the bins of a channel are neighbours in the result, not the channels.
@@ -52,17 +52,17 @@ class SampleCode:
         return self.element == "bfloat16"
 
 
-def emit_sample(k: Kernel, code: SampleCode) -> None:
+def emit_sample(k: KernelBuilder, code: SampleCode) -> None:
     """The code of one configuration."""
-    _Sample(k, code).emit()
+    _AlignSamples(k, code).emit()
 
 
-class _Sample:
-    def __init__(self, k: Kernel, code: SampleCode) -> None:
+class _AlignSamples:
+    def __init__(self, k: KernelBuilder, code: SampleCode) -> None:
         self.k, self.code = k, code
         self.lanes = lanes_of(k, code.sums)
         self.x, self.out = k.pointer("x", code.element), k.pointer("out", code.out)
-        self.tables = Tables(k, code.tables)
+        self.tables = BilinearTables(k, code.tables)
         if code.planar:
             self.scratch = k.scratch("bins", code.sums)
         self.tables.declare_integers()
@@ -72,18 +72,18 @@ class _Sample:
         self.out_start, self.pitch, self.tall = k.integers("out_start pitch tall")
 
     def emit(self) -> None:
-        """A chunk is some of the boxes, in their order by picture."""
+        """A chunk is some of the boxes, in their order by image."""
         k, order = self.k, self.tables.order
         with k.chunks(self.parts) as part:
             span = order.part(self.first, self.last, part, self.parts)
             with k.range(*span) as at:
                 box = order.box(at)
-                picture = order.picture(box) - self.first
-                source = self.x + (self.x_start + picture * self.x_n)
+                image = order.image(box) - self.first
+                source = self.x + (self.x_start + image * self.x_n)
                 to = self.out + (self.out_start + box * self.out_k)
                 self._box(source, to, self.tables.of(box))
 
-    def _box(self, source: Ptr, to: Ptr, axes: tuple[Axis, Axis]) -> None:
+    def _box(self, source: Ptr, to: Ptr, axes: tuple[BilinearAxis, BilinearAxis]) -> None:
         k, tables = self.k, self.tables
         if not self.code.planar:
             with k.range(0, tables.rows) as p, k.range(0, tables.columns) as q:
@@ -99,7 +99,9 @@ class _Sample:
                 to + first * tables.columns, self.out_step, self.code.sums,
             )  # fmt: skip
 
-    def _bin(self, source: Ptr, to: Ptr, axes: tuple[Axis, Axis], place: tuple[Int, Int]) -> None:
+    def _bin(
+        self, source: Ptr, to: Ptr, axes: tuple[BilinearAxis, BilinearAxis], place: tuple[Int, Int]
+    ) -> None:
         """All channels of one bin."""
         k, (down, along), (p, q) = self.k, axes, place
         rows = down.first(p), down.first(p + 1)
@@ -128,7 +130,9 @@ class _Group:
     Pairs of bfloat16 have sums of their even and of their odd elements.
     """
 
-    def __init__(self, sample: _Sample, vectors: int, mask: Mask | None, *, paired: bool) -> None:
+    def __init__(
+        self, sample: _AlignSamples, vectors: int, mask: Mask | None, *, paired: bool
+    ) -> None:
         self.k, self.code, self.lanes = sample.k, sample.code, sample.lanes
         self.mask, self.paired = mask, paired
         start = float("-inf") if self.code.largest else 0.0
@@ -152,7 +156,7 @@ class _Group:
         return [load(k, source, v * lanes, lanes, self.code.sums, self.mask) for v in range(count)]
 
     def finish(self, to: Ptr, outside: Mask | None) -> None:
-        """Store the sums: in scratch in whole vectors, in the result what it has room for."""
+        """Store the sums: in scratch in whole vectors, in the result what it has space for."""
         k, lanes = self.k, self.lanes
         values: list[Vec] = [total.get() for total in self.sums]
         if outside is not None:

@@ -12,7 +12,7 @@ unlike layouts, and wide maps or more channels than make this worthwhile.
 from __future__ import annotations
 
 from saccade.kernels.base import In, Launch, Operand, Out, Scratch, Temp, View
-from saccade.kernels.cpu.base import Call, CpuKernel, one_way
+from saccade.kernels.cpu.base import CpuCall, CpuKernel, single_variant
 from saccade.kernels.cpu.floats import FLOATS, wide
 from saccade.kernels.cpu.roi.align import estimate, per_box
 from saccade.kernels.cpu.roi.align_separable_code import ProductsCode, emit_products
@@ -32,7 +32,7 @@ _BOX, _ROW, _COLUMN = 0.06, 0.002, 0.0004  # microseconds of a box, of a row and
 _ROWS, _PLANES = 8, 8  # that are summed side by side
 
 
-def supports(call: Call) -> str | None:
+def supports(call: CpuCall) -> str | None:
     """Why this kernel cannot take the call."""
     op, x, out = call.op, call.inputs[0], call.outputs[0]
     if op.mode != "average" or not 0 < op.ratio <= _MOST_SAMPLES:
@@ -47,7 +47,7 @@ def supports(call: Call) -> str | None:
     if not 0 < min(op.bins) <= max(op.bins) <= _MOST_BINS:
         return f"{op.bins} bins"
     if not x.shape[0]:
-        return "no pictures"
+        return "no images"
     if _per_box(call) > per_box(call):  # for any number of boxes, so that it changes no result
         return "boxes that take less with channels side by side"
     if not any(_dense(x, out, last=last) for last in (False, True)):
@@ -66,11 +66,11 @@ def _dense(x: View, out: View, *, last: bool) -> bool:
     return x.strides[3] == 1 and all(n == 1 or have == want for n, have, want in found)
 
 
-def launch(call: Call) -> tuple[Launch, ...]:
+def launch(call: CpuCall) -> tuple[Launch, ...]:
     """The one phase."""
     op, x, out = call.op, call.inputs[0], call.outputs[0]
-    (pictures, channels, height, width), (ph, pw) = x.shape, op.bins
-    boxes = plan_boxes(call, x, pictures)
+    (images, channels, height, width), (ph, pw) = x.shape, op.bins
+    boxes = plan_boxes(call, x, images)
     code, last = _code(call), not _dense(x, out, last=False)
     planes, step = (1, channels) if last else (channels, 1)
     rows, length = (ph, pw * channels) if last else (1, channels * ph * pw)
@@ -96,7 +96,7 @@ def launch(call: Call) -> tuple[Launch, ...]:
     return (Launch(code, operands, integers, parts),)
 
 
-def _code(call: Call) -> ProductsCode:
+def _code(call: CpuCall) -> ProductsCode:
     """What the code depends on."""
     op, x, out = call.op, call.inputs[0], call.outputs[0]
     channels, width = x.shape[1], x.shape[3]
@@ -118,7 +118,7 @@ def _code(call: Call) -> ProductsCode:
     )
 
 
-def _scratch(call: Call, code: ProductsCode, bins: int) -> dict[str, Operand]:
+def _scratch(call: CpuCall, code: ProductsCode, bins: int) -> dict[str, Operand]:
     """Tables, rows of bins, bins; of planar maps also columns and their weights."""
     (ph, pw), size = call.op.bins, _size(code.grid.weight)
     _, channels, _, width = call.inputs[0].shape
@@ -162,13 +162,13 @@ def _group(count: int, most: int) -> int:
     return min(able, key=lambda group: (-(-count // group) * (group + 1), -group))
 
 
-def _per_box(call: Call) -> float:
+def _per_box(call: CpuCall) -> float:
     """Microseconds of a box on one thread, if it takes a quarter of the map's columns."""
     (ph, _), (_, channels, _, width) = call.op.bins, call.inputs[0].shape
     return _BOX + float(ph * channels) * (_ROW + _COLUMN * width / 4)
 
 
-def cost(call: Call) -> float:
+def cost(call: CpuCall) -> float:
     """Microseconds."""
     return estimate(call, 1, _per_box(call))
 
@@ -178,6 +178,6 @@ ROI_ALIGN_SEPARABLE = CpuKernel(
     (RoiAlign,),
     ProductsCode,
     supports,
-    one_way(launch, cost),
+    single_variant(launch, cost),
     emit_products,
 )

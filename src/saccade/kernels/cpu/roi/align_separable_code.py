@@ -16,16 +16,16 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 
-from saccade.backends.cpu.codegen.language import Kernel, Ptr
+from saccade.backends.cpu.codegen.language import KernelBuilder, Ptr
 from saccade.backends.cpu.codegen.values import I32, Int, Mask, Vec
 from saccade.kernels.cpu.floats import lanes_of, load, store
-from saccade.kernels.cpu.roi.align_separable_tables import Grid, GridCode, entries, table
+from saccade.kernels.cpu.roi.align_separable_tables import GridCode, GridTable, entries, table
 from saccade.kernels.cpu.roi.bilinear_axis import Sampling
 from saccade.kernels.cpu.roi.box_operands import Boxes, BoxesCode, put
 
 __all__ = ["ProductsCode", "emit_products"]
 
-_PLANES = 8  # at a time: their rows often lie in the same set of the first-level cache
+_PLANES = 8  # at a time: their rows often lie in the same set of the L1 cache
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class ProductsCode:
 
 
 @dataclass(frozen=True, slots=True)
-class _Window:
+class _BoxColumns:
     """The columns of a box.
 
     Attributes:
@@ -68,13 +68,13 @@ class _Window:
     last: Int
 
 
-def emit_products(k: Kernel, code: ProductsCode) -> None:
+def emit_products(k: KernelBuilder, code: ProductsCode) -> None:
     """The code of one configuration."""
     _Products(k, code).emit()
 
 
 class _Products:
-    def __init__(self, k: Kernel, code: ProductsCode) -> None:
+    def __init__(self, k: KernelBuilder, code: ProductsCode) -> None:
         self.k, self.code, self.sums = k, code, code.grid.weight
         self.x, self.out = k.pointer("x", code.element), k.pointer("out", code.out)
         self.boxes, self.bad = Boxes(k, code.boxes), k.pointer("bad", "int32")
@@ -103,50 +103,50 @@ class _Products:
                 self._box(box)
 
     def _count_bad(self) -> None:
-        """Boxes whose picture is not there."""
+        """Boxes whose image is not there."""
         k = self.k
         missing = k.var(0)
         with k.range(0, self.boxes.count) as box:
-            _, valid = self.boxes.picture(box)
+            _, valid = self.boxes.image(box)
             missing.set(missing.get() + valid.select(0, 1))
         put(self.bad, missing.get())
 
     def _box(self, box: Int) -> None:
         k, grid, boxes = self.k, self.code.grid, self.boxes
-        picture, valid = boxes.picture(box)
+        image, valid = boxes.image(box)
         spans = []
         for axis, bins in enumerate((self.ph, self.pw)):
             ends = boxes.corner(box, 1 - axis), boxes.corner(box, 3 - axis)
             span = self.sampling.span(k, *ends, bins)
             spans.append(replace(span, count=valid.select(span.count, 0)))
-        down = Grid(k, grid, self.index, self.weight, (self.ph, self.height))
-        room = table(grid, self.ph)
+        down = GridTable(k, grid, self.index, self.weight, (self.ph, self.height))
+        capacity = table(grid, self.ph)
         sizes = self.pw, self.width
-        along = Grid(k, grid, self.index + room, self.weight + room, sizes)
+        along = GridTable(k, grid, self.index + capacity, self.weight + capacity, sizes)
         down.fill(spans[0], float(grid.samples**2))
         window = self._window(*along.fill(spans[1], 1.0))
-        self._sum_rows(self.x + picture * self.x_n, down, window)
+        self._sum_rows(self.x + image * self.x_n, down, window)
         if self.code.channels:
             self._sum_pixels(along, window)
         else:
             self._sum_columns(along, window)
         self._copy(self.out + box * self.out_k)
 
-    def _window(self, low: Int, high: Int) -> _Window:
+    def _window(self, low: Int, high: Int) -> _BoxColumns:
         k, lanes = self.k, self.code.row
         last = high + 1
         count = k.maximum_int(last - low, 0) * self.step
         size = (count + (lanes - 1)) // lanes * lanes
         # Vectors end where the row does, or earlier.
         most = k.maximum_int(self.width * self.step - size, 0)
-        return _Window(k.minimum_int(low * self.step, most), size, low, last)
+        return _BoxColumns(k.minimum_int(low * self.step, most), size, low, last)
 
-    def _place(self, window: _Window, at: Int) -> Int:
+    def _place(self, window: _BoxColumns, at: Int) -> Int:
         """The first element of a vector of the window."""
         furthest = self.width * self.step - self.code.row
         return self.k.minimum_int(window.start + at, furthest)
 
-    def _sum_rows(self, source: Ptr, down: Grid, window: _Window) -> None:
+    def _sum_rows(self, source: Ptr, down: GridTable, window: _BoxColumns) -> None:
         """Rows of bins, of a few planes at a time: neighbouring bins read the same lines again."""
         k = self.k
         with k.range(0, self.planes, _PLANES) as first, k.range(0, self.ph) as p:
@@ -178,8 +178,8 @@ class _Products:
     def _sum_row(
         self,
         source: Ptr,
-        down: Grid,
-        window: _Window,
+        down: GridTable,
+        window: _BoxColumns,
         bins: tuple[Int, int],
         planes: tuple[Int, Int],
     ) -> None:
@@ -200,11 +200,11 @@ class _Products:
                     total = k.fma(value, weight, total)
                 self.rows.store(total, to + step)
 
-    def _vectors(self, window: _Window) -> AbstractContextManager[Int]:
+    def _vectors(self, window: _BoxColumns) -> AbstractContextManager[Int]:
         """Places in a row."""
         return self.k.range(0, window.size, self.code.row)
 
-    def _row(self, window: _Window, row: Int, at: Int) -> Int:
+    def _row(self, window: _BoxColumns, row: Int, at: Int) -> Int:
         """Where a vector of a row of bins is kept.
 
         Of planar maps, the same vector of all rows is side by side, so that some rows are at
@@ -220,7 +220,7 @@ class _Products:
         with self.k.range(0, count, self.code.group) as first:
             yield self.k.minimum_int(first, count - self.code.group)
 
-    def _sum_columns(self, along: Grid, window: _Window) -> None:
+    def _sum_columns(self, along: GridTable, window: _BoxColumns) -> None:
         """Bins of planar maps, `bins[row][q]`; the last ones first, as vectors reach beyond."""
         k, lanes, group = self.k, self.code.grid.lanes, self.code.group
         vectors = (self.pw + (lanes - 1)) // lanes
@@ -241,7 +241,7 @@ class _Products:
                 for i, total in enumerate(totals):
                     self.bins.store(total.get(), to + self.pw * i)
 
-    def _list(self, along: Grid, window: _Window, first: Int) -> Int:
+    def _list(self, along: GridTable, window: _BoxColumns, first: Int) -> Int:
         """Columns that a vector of bins reads: where they are, whose they are, and weights."""
         k, lanes = self.k, self.code.grid.lanes
         every = range(entries(self.code.grid))
@@ -265,12 +265,12 @@ class _Products:
         found: Int = count.get()
         return found
 
-    def _sum_pixels(self, along: Grid, window: _Window) -> None:
+    def _sum_pixels(self, along: GridTable, window: _BoxColumns) -> None:
         """Bins of maps whose channels are innermost, `bins[p][q][c]`."""
         with self.k.range(0, self.pw) as q:
             self._by_count(along.count(q), lambda n: self._sum_pixel(along, window, q, n))
 
-    def _sum_pixel(self, along: Grid, window: _Window, q: Int, count: int) -> None:
+    def _sum_pixel(self, along: GridTable, window: _BoxColumns, q: Int, count: int) -> None:
         """A column of bins, of so many entries."""
         k, lanes = self.k, self.code.channels
         places = [along.pixel(e, q) * self.step - window.start for e in range(count)]

@@ -2,7 +2,7 @@
 
 Every bin has as many samples, and each of them two pixels. Samples are taken upwards, for all bins
 at once; pixels that a bin meets again are put behind the others, without a weight. So are those of
-samples outside the picture, which are taken to meet a pixel that the bin reads anyway: a NaN
+samples outside the image, which are taken to meet a pixel that the bin reads anyway: a NaN
 elsewhere does not get in. Positions are computed as in `bilinear_axis`.
 """
 
@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from saccade.backends.cpu.codegen.language import Kernel, Ptr
+from saccade.backends.cpu.codegen.language import KernelBuilder, Ptr
 from saccade.backends.cpu.codegen.values import (
     I1,
     I32,
@@ -23,10 +23,10 @@ from saccade.backends.cpu.codegen.values import (
     literal,
     vector_of,
 )
-from saccade.kernels.cpu.roi.bilinear_axis import Span
+from saccade.kernels.cpu.roi.bilinear_axis import SampleSpan
 from saccade.kernels.cpu.roi.box_operands import truth
 
-__all__ = ["Grid", "GridCode", "entries", "padded", "table"]
+__all__ = ["GridCode", "GridTable", "entries", "padded", "table"]
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ def padded(bins: Any, code: GridCode) -> Any:  # noqa: ANN401 - an `int` or an `
 
 
 @dataclass(frozen=True, slots=True)
-class _Sample:
+class _GridSample:
     """One sample of each of a vector's bins: pixels as integers and numbers, and weights."""
 
     within: Mask
@@ -69,7 +69,7 @@ class _Sample:
     weights: tuple[Vec, Vec]
 
 
-class Grid:
+class GridTable:
     """The table of one axis of one box.
 
     Args:
@@ -77,11 +77,11 @@ class Grid:
         code: What the code depends on.
         index: int32, for each entry the bins' pixels, then how many entries count.
         weight: Their weights.
-        bins, size: Bins, and pixels of the picture.
+        bins, size: Bins, and pixels of the image.
     """
 
     def __init__(
-        self, k: Kernel, code: GridCode, index: Ptr, weight: Ptr, sizes: tuple[Int, Int]
+        self, k: KernelBuilder, code: GridCode, index: Ptr, weight: Ptr, sizes: tuple[Int, Int]
     ) -> None:
         self.k, self.code, self._index, self._weight = k, code, index, weight
         self.bins, self.size = sizes
@@ -107,7 +107,7 @@ class Grid:
         """Their weights."""
         return self._weight.vec(first + self._pitch * entry, None, self.code.lanes)
 
-    def fill(self, span: Span, divisor: float) -> tuple[Int, Int]:
+    def fill(self, span: SampleSpan, divisor: float) -> tuple[Int, Int]:
         """Write the table.
 
         Args:
@@ -120,7 +120,7 @@ class Grid:
         k, lanes = self.k, self.code.lanes
         nothing = span.start.like(float("nan"))
         some = Mask(k.b, (span.count > 0).value)
-        span = Span(some.select(span.start, nothing), span.bin_size, span.count)
+        span = SampleSpan(some.select(span.start, nothing), span.bin_size, span.count)
         offsets = self._offsets(span)
         size = k.broadcast(k.to_real(self.size, _element(span.start)), lanes)
         lowest, highest = k.var(size), k.var(size.like(-1.0))
@@ -140,7 +140,7 @@ class Grid:
         low_end, high_end = (k.to_int(end) for end in ends)
         return low_end, high_end
 
-    def _offsets(self, span: Span) -> list[Vec]:
+    def _offsets(self, span: SampleSpan) -> list[Vec]:
         """Of the samples from the starts of their bins, upwards, in every lane."""
         k, count = self.k, self.code.samples
         element = _element(span.start)
@@ -151,7 +151,7 @@ class Grid:
             found.append(k.broadcast(number * span.bin_size / float(count), self.code.lanes))
         return found
 
-    def _base(self, span: Span, first: Int) -> Vec:
+    def _base(self, span: SampleSpan, first: Int) -> Vec:
         """Where bins start."""
         k, lanes = self.k, self.code.lanes
         element = _element(span.start)
@@ -161,7 +161,7 @@ class Grid:
         iota = k.b.sitofp(lanes_picked(tuple(range(lanes))), start.type)
         return start + (number + Vec(k.b, iota)) * size
 
-    def _sample(self, place: Vec, size: Vec, real: Mask) -> _Sample:
+    def _sample(self, place: Vec, size: Vec, real: Mask) -> _GridSample:
         k = self.k
         within = place.compare(">=", -1.0) & place.compare("<=", size) & real
         last = size - 1.0
@@ -174,9 +174,9 @@ class Grid:
         upper = place - below
         zero = place.like(0.0)
         weights = within.select(1.0 - upper, zero), within.select(upper, zero)
-        return _Sample(within, (Vec(k.b, low), Vec(k.b, high)), (below, above), weights)
+        return _GridSample(within, (Vec(k.b, low), Vec(k.b, high)), (below, above), weights)
 
-    def _store(self, first: Int, samples: list[_Sample], divisor: float) -> None:
+    def _store(self, first: Int, samples: list[_GridSample], divisor: float) -> None:
         k = self.k
         kind = vector_of(I32, self.code.lanes)
         inside, nothing = (Vec(k.b, literal(kind, n)) for n in (-1, 0))
@@ -198,7 +198,7 @@ class Grid:
 class _Entries:
     """Entries of a vector of bins, in the order of their pixels."""
 
-    def __init__(self, k: Kernel, pixels: list[Vec], weights: list[Vec]) -> None:
+    def __init__(self, k: KernelBuilder, pixels: list[Vec], weights: list[Vec]) -> None:
         self.k, self.pixels, self.weights = k, pixels, weights
         self._again: list[Any] = []
 
@@ -244,7 +244,7 @@ def _element(vector: Vec) -> str:
     return "float64" if "double" in str(vector.type) else "float32"
 
 
-def _fold(k: Kernel, vector: Vec, of_two: Callable[[Vec, Vec], Vec]) -> Vec:
+def _fold(k: KernelBuilder, vector: Vec, of_two: Callable[[Vec, Vec], Vec]) -> Vec:
     """All lanes to one, by halves."""
     while vector.lanes > 1:
         half = vector.lanes // 2

@@ -4,7 +4,7 @@ A bin's mean over a grid of samples is a product of two such rows of weights:
 
     y[p, q] = Σ_i Σ_j rows[p, i] · columns[q, j] · x[h(p, i), w(q, j)]
 
-so that samples that meet the same pixel are one entry. A table holds what lies on the picture only,
+so that samples that meet the same pixel are one entry. A table holds what lies on the image only,
 whatever the size of the box: at most two entries for each sample, and with merged entries at most
 one for each pixel and two more for each bin.
 
@@ -16,20 +16,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from saccade.backends.cpu.codegen.language import Kernel, Ptr, Var
+from saccade.backends.cpu.codegen.language import KernelBuilder, Ptr, Var
 from saccade.backends.cpu.codegen.values import Bool, Int, Mask, Vec
 from saccade.kernels.cpu.roi.box_operands import put, truth
 
-__all__ = ["MOST_SAMPLES", "Axis", "Sampling", "Span", "marks", "room"]
+__all__ = ["MOST_SAMPLES", "BilinearAxis", "SampleSpan", "Sampling", "capacity", "marks"]
 
 MOST_SAMPLES = 1 << 20
 """Samples along an axis of a bin; more are cut to that."""
 
 _FEW = 8  # samples of a bin that are all looked at, wherever they lie
-_SLACK = 4  # samples by which rounding may move the first and the last one on the picture
+_SLACK = 4  # samples by which rounding may move the first and the last one on the image
 
 
-def room(bins: int, ratio: int, size: int, *, merged: bool) -> int:
+def capacity(bins: int, ratio: int, size: int, *, merged: bool) -> int:
     """Most entries of a table.
 
     Args:
@@ -55,7 +55,7 @@ class Sampling:
     """How boxes are sampled; scalars of the geometry's type.
 
     Attributes:
-        scale: Pixels of the picture to a unit of the boxes.
+        scale: Pixels of the image to a unit of the boxes.
         offset: Subtracted from what was scaled.
         least: The smallest size of a box.
         ratio: Samples of a bin along each axis, or 0.
@@ -66,7 +66,7 @@ class Sampling:
     least: Vec
     ratio: Int
 
-    def span(self, k: Kernel, low: Vec, high: Vec, bins: Int) -> Span:
+    def span(self, k: KernelBuilder, low: Vec, high: Vec, bins: Int) -> SampleSpan:
         """The samples of a box from `low` to `high`."""
         start = low * self.scale - self.offset
         extent = k.maximum(high * self.scale - self.offset - start, self.least)
@@ -77,11 +77,11 @@ class Sampling:
         adaptive = k.to_int(_choose(k, wanted & _finite(k, extent), most, most.like(0.0)))
         fixed = _finite(k, extent).select(self.ratio, 0)
         count = (self.ratio > 0).select(k.minimum_int(fixed, MOST_SAMPLES), adaptive)
-        return Span(start, bin_size, count)
+        return SampleSpan(start, bin_size, count)
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class SampleSpan:
     """Samples along an axis: where they start, size of a bin, and how many there are in it."""
 
     start: Vec
@@ -89,7 +89,7 @@ class Span:
     count: Int
 
 
-class Axis:
+class BilinearAxis:
     """The table of one axis of one box.
 
     Args:
@@ -98,11 +98,11 @@ class Axis:
         weight: Their weights.
         mark: int32: first entry of each bin and one past the last; lowest and highest pixel; for
             each bin whether some of its samples lie outside.
-        bins, size, capacity: Bins, pixels, entries that there is room for.
+        bins, size, capacity: Bins, pixels, entries that there is space for.
     """
 
     def __init__(
-        self, k: Kernel, index: Ptr, weight: Ptr, mark: Ptr, sizes: tuple[Int, Int, Int]
+        self, k: KernelBuilder, index: Ptr, weight: Ptr, mark: Ptr, sizes: tuple[Int, Int, Int]
     ) -> None:
         self.k, self._index, self._weight, self._mark = k, index, weight, mark
         self.bins, self.size, self.capacity = sizes
@@ -127,7 +127,7 @@ class Axis:
         """The weight of an entry, a scalar."""
         return self._weight.load(entry)
 
-    def fill(self, span: Span, divisor: Vec | None, *, merged: bool) -> None:
+    def fill(self, span: SampleSpan, divisor: Vec | None, *, merged: bool) -> None:
         """Write the table.
 
         Args:
@@ -167,8 +167,8 @@ class Axis:
         with k.range(0, self.bins) as number:
             put(self._mark, 1, self.bins + 3 + number)
 
-    def _window(self, span: Span, base: Vec) -> tuple[Int, Int]:
-        """Samples of a bin that may lie on the picture, of however many."""
+    def _window(self, span: SampleSpan, base: Vec) -> tuple[Int, Int]:
+        """Samples of a bin that may lie on the image, of however many."""
         k = self.k
         grid = k.to_real(span.count, _element(base))
 
@@ -184,7 +184,7 @@ class Axis:
         high = _choose(k, truth(k, high, "<", grid), k.maximum(high, 0.0), grid)
         return k.to_int(low), k.to_int(high)
 
-    def _sample(self, span: Span, base: Vec, i: Int, writer: _Writer, inside: Var) -> None:
+    def _sample(self, span: SampleSpan, base: Vec, i: Int, writer: _Writer, inside: Var) -> None:
         k, element = self.k, _element(base)
         grid = k.to_real(span.count, element)
         place = base + (k.to_real(i, element) + 0.5) * span.bin_size / grid
@@ -204,7 +204,7 @@ class Axis:
 class _Writer:
     """Appends entries to a table."""
 
-    def __init__(self, axis: Axis, divisor: Vec | None, merged: bool) -> None:
+    def __init__(self, axis: BilinearAxis, divisor: Vec | None, merged: bool) -> None:
         k = axis.k
         self.k, self.axis, self.divisor, self.merged = k, axis, divisor, merged
         self.count, self.before, self.last = k.var(0), k.var(-1), k.var(-1)
@@ -245,9 +245,9 @@ def _element(scalar: Vec) -> str:
     return "float64" if str(scalar.type) == "double" else "float32"
 
 
-def _choose(k: Kernel, condition: Bool, then: Vec, other: Vec) -> Vec:
+def _choose(k: KernelBuilder, condition: Bool, then: Vec, other: Vec) -> Vec:
     return Mask(k.b, condition.value).select(then, other)
 
 
-def _finite(k: Kernel, scalar: Vec) -> Bool:
+def _finite(k: KernelBuilder, scalar: Vec) -> Bool:
     return truth(k, scalar - scalar, "==", 0.0)

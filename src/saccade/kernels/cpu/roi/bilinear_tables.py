@@ -1,4 +1,4 @@
-"""The phase that reads boxes: their order by picture, and the tables of samples of all of them.
+"""The phase that reads boxes: their order by image, and the tables of samples of all of them.
 
 Tables are kept in shared temporaries, so that the phases that sample, block of channels by block of
 channels, find them ready.
@@ -10,15 +10,15 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from saccade.backends.cpu.codegen.calling import real_word
-from saccade.backends.cpu.codegen.language import Kernel
+from saccade.backends.cpu.codegen.language import KernelBuilder
 from saccade.backends.cpu.codegen.values import Int, Vec
 from saccade.kernels.base import Operand, Temp
-from saccade.kernels.cpu.base import Call
+from saccade.kernels.cpu.base import CpuCall
 from saccade.kernels.cpu.floats import wide
-from saccade.kernels.cpu.roi.bilinear_axis import Axis, Sampling, marks, room
+from saccade.kernels.cpu.roi.bilinear_axis import BilinearAxis, Sampling, capacity, marks
 from saccade.kernels.cpu.roi.box_operands import Boxes, BoxesCode, BoxesPlan, Order, plan_boxes
 
-__all__ = ["Tables", "TablesCode", "TablesPlan", "emit_tables"]
+__all__ = ["BilinearTables", "TablesCode", "TablesPlan", "emit_tables"]
 
 _BOXES = 32  # of a chunk
 
@@ -47,7 +47,7 @@ class TablesPlan:
         boxes: The boxes.
         code: What the code depends on.
         bins: Bins of a box, down and along.
-        sizes: Rows and columns of a picture.
+        sizes: Rows and columns of an image.
         ratio: Samples of a bin along each axis, 0 for as many as the box's size asks for.
         scale: Pixels to a unit of the boxes.
         aligned: Whether pixels' centres lie half a pixel off their numbers, and boxes may be
@@ -65,25 +65,25 @@ class TablesPlan:
     temp: int = 0
 
     @classmethod
-    def of(cls, call: Call, pictures: tuple[int, int, int]) -> TablesPlan:
-        """Those of `RoiAlign` or its gradient over so many pictures of so many rows and columns."""
+    def of(cls, call: CpuCall, images: tuple[int, int, int]) -> TablesPlan:
+        """Those of `RoiAlign` or its gradient over so many images of so many rows and columns."""
         op, data = call.op, call.inputs[0]
-        boxes = plan_boxes(call, data, pictures[0])
+        boxes = plan_boxes(call, data, images[0])
         code = TablesCode(boxes.code, wide(data.dtype.value), op.mode == "average")
-        return cls(boxes, code, op.bins, pictures[1:], max(0, op.ratio), op.scale, op.aligned)
+        return cls(boxes, code, op.bins, images[1:], max(0, op.ratio), op.scale, op.aligned)
 
     @property
-    def rooms(self) -> tuple[int, int]:
+    def capacities(self) -> tuple[int, int]:
         """Most entries of a box, down and along."""
         merged = self.code.merged
         pairs = zip(self.bins, self.sizes, strict=True)
-        down, along = (room(b, self.ratio, s, merged=merged) for b, s in pairs)
+        down, along = (capacity(b, self.ratio, s, merged=merged) for b, s in pairs)
         return down, along
 
     @property
     def operands(self) -> dict[str, Operand]:
-        """Pointer parameters of `Tables`."""
-        entries = sum(self.rooms) * self.boxes.count
+        """Pointer parameters of `BilinearTables`."""
+        entries = sum(self.capacities) * self.boxes.count
         return {
             "order": self.boxes.order(self.temp),
             "index": Temp(self.temp + 1, 4 * entries),
@@ -93,11 +93,11 @@ class TablesPlan:
 
     @property
     def integers(self) -> dict[str, int]:
-        """Integer parameters of `Tables`."""
-        down, along = self.rooms
+        """Integer parameters of `BilinearTables`."""
+        down, along = self.capacities
         return {
             "boxes": self.boxes.count,
-            "pictures": self.boxes.pictures,
+            "images": self.boxes.images,
             "ph": self.bins[0],
             "pw": self.bins[1],
             "sampled_h": self.sizes[0],
@@ -107,7 +107,7 @@ class TablesPlan:
         }
 
     def launch(self, bad: Operand) -> tuple[dict[str, Operand], dict[str, int], int]:
-        """Operands, integers and chunks of `emit_tables`; `bad` counts boxes without a picture."""
+        """Operands, integers and chunks of `emit_tables`; `bad` counts boxes without an image."""
         chunks = max(1, -(-self.boxes.count // _BOXES))
         integers = {
             **self.integers,
@@ -130,10 +130,10 @@ def sampling_reals(scale: float, *, aligned: bool) -> dict[str, int]:
     return {"scale": real_word(scale), "offset": real_word(offset), "least": real_word(least)}
 
 
-class Tables:
+class BilinearTables:
     """The emitted access to what `emit_tables` left."""
 
-    def __init__(self, k: Kernel, code: TablesCode) -> None:
+    def __init__(self, k: KernelBuilder, code: TablesCode) -> None:
         self.k, self.order = k, Order(k)
         self._index = k.pointer("index", "int32")
         self._weight = k.pointer("weight", code.weight)
@@ -142,18 +142,18 @@ class Tables:
     def declare_integers(self) -> None:
         """After all pointers."""
         k = self.k
-        self.boxes, self.pictures, self.rows, self.columns = k.integers("boxes pictures ph pw")
-        self.height, self._width, self.room, self._along = k.integers(
+        self.boxes, self.images, self.rows, self.columns = k.integers("boxes images ph pw")
+        self.height, self._width, self.capacity, self._along = k.integers(
             "sampled_h sampled_w down along"
         )
-        self.order.sized(self.boxes, self.pictures)
+        self.order.sized(self.boxes, self.images)
 
-    def of(self, box: Int) -> tuple[Axis, Axis]:
+    def of(self, box: Int) -> tuple[BilinearAxis, BilinearAxis]:
         """The tables of one box, down and along."""
-        at = box * (self.room + self._along)
+        at = box * (self.capacity + self._along)
         mark = box * (marks_of(self.rows) + marks_of(self.columns))
-        down = self._axis(at, mark, (self.rows, self.height, self.room))
-        right, beside = at + self.room, mark + marks_of(self.rows)
+        down = self._axis(at, mark, (self.rows, self.height, self.capacity))
+        right, beside = at + self.capacity, mark + marks_of(self.rows)
         return down, self._axis(right, beside, (self.columns, self._width, self._along))
 
     def reach(self, box: Int) -> tuple[tuple[Int, Int], tuple[Int, Int]]:
@@ -161,8 +161,8 @@ class Tables:
         down, along = self.of(box)
         return down.reach(), along.reach()
 
-    def _axis(self, at: Int, mark: Int, sizes: tuple[Int, Int, Int]) -> Axis:
-        return Axis(self.k, self._index + at, self._weight + at, self._mark + mark, sizes)
+    def _axis(self, at: Int, mark: Int, sizes: tuple[Int, Int, Int]) -> BilinearAxis:
+        return BilinearAxis(self.k, self._index + at, self._weight + at, self._mark + mark, sizes)
 
 
 def marks_of(bins: Int) -> Int:
@@ -170,9 +170,9 @@ def marks_of(bins: Int) -> Int:
     return bins * 2 + 3
 
 
-def emit_tables(k: Kernel, code: TablesCode) -> None:
+def emit_tables(k: KernelBuilder, code: TablesCode) -> None:
     """The first chunk also puts the boxes in order."""
-    tables = Tables(k, code)
+    tables = BilinearTables(k, code)
     boxes = Boxes(k, code.boxes)
     bad = k.pointer("bad", "int32")
     tables.declare_integers()
@@ -187,7 +187,7 @@ def emit_tables(k: Kernel, code: TablesCode) -> None:
         first, last = boxes.count * chunk // chunks, boxes.count * (chunk + 1) // chunks
         with k.range(first, last) as box:
             down, along = tables.of(box)
-            _, valid = boxes.picture(box)
+            _, valid = boxes.image(box)
             with k.when_else(valid) as (then, other):
                 with then:
                     _fill(k, boxes, box, sampling, (down, along), code)
@@ -197,11 +197,11 @@ def emit_tables(k: Kernel, code: TablesCode) -> None:
 
 
 def _fill(
-    k: Kernel,
+    k: KernelBuilder,
     boxes: Boxes,
     box: Int,
     sampling: Sampling,
-    axes: tuple[Axis, Axis],
+    axes: tuple[BilinearAxis, BilinearAxis],
     code: TablesCode,
 ) -> None:
     spans = [

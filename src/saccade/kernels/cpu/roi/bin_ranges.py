@@ -1,7 +1,7 @@
-"""The phase that rounds boxes to pixels: their order by picture, and rows and columns of each bin.
+"""The phase that rounds boxes to pixels: their order by image, and rows and columns of each bin.
 
     start, end = round(coordinate · scale), halves away from zero;  size = max(end - start (+ 1), 1)
-    bin p = [start + ⌊p · size / bins⌋, start + ⌈(p + 1) · size / bins⌉), cut at the picture
+    bin p = [start + ⌊p · size / bins⌋, start + ⌈(p + 1) · size / bins⌉), cut at the image
 
 Operation by operation as torchvision does it, so that roundings agree; but what does not fit an
 integer is cut to ±2³⁰, and a box that is not finite has empty bins.
@@ -15,11 +15,11 @@ from functools import partial
 from typing import Any
 
 from saccade.backends.cpu.codegen.calling import real_word
-from saccade.backends.cpu.codegen.language import Kernel, Ptr
+from saccade.backends.cpu.codegen.language import KernelBuilder, Ptr
 from saccade.backends.cpu.codegen.values import I32, Bool, Int, Vec, lanes_picked, literal
 from saccade.backends.cpu.codegen.vectors import type_suffix
 from saccade.kernels.base import Operand, Temp, View
-from saccade.kernels.cpu.base import Call
+from saccade.kernels.cpu.base import CpuCall
 from saccade.kernels.cpu.roi.box_operands import (
     Boxes,
     BoxesCode,
@@ -30,7 +30,7 @@ from saccade.kernels.cpu.roi.box_operands import (
     truth,
 )
 
-__all__ = ["Ranges", "RangesCode", "RangesPlan", "Span", "emit_ranges", "spans"]
+__all__ = ["BoxSpan", "Ranges", "RangesCode", "RangesPlan", "emit_ranges", "spans"]
 
 _BOXES = 32  # of a chunk
 _MOST = float(1 << 30)
@@ -43,8 +43,8 @@ class RangesCode:
     Attributes:
         boxes: How boxes are read.
         inclusive: Whether a box's last pixel belongs to it. (RoIPool's does; PSRoIPool's does not,
-            and neither do its bins reach a picture's last row and column.)
-        strips: Whether boxes of a picture are in the order of its strips.
+            and neither do its bins reach an image's last row and column.)
+        strips: Whether boxes of an image are in the order of its strips.
     """
 
     boxes: BoxesCode = field(default_factory=BoxesCode)
@@ -65,18 +65,18 @@ class RangesPlan:
     @classmethod
     def of(
         cls,
-        call: Call,
+        call: CpuCall,
         data: View,
-        pictures: tuple[int, int, int],
+        images: tuple[int, int, int],
         at: int = 1,
         *,
         strips: bool = False,
     ) -> RangesPlan:
         """Of an operator with `bins`, `scale` and `inclusive`, whose boxes are operand `at`."""
         op = call.op
-        boxes = plan_boxes(call, data, pictures[0], at)
+        boxes = plan_boxes(call, data, images[0], at)
         return cls(
-            boxes, RangesCode(boxes.code, op.inclusive, strips), op.bins, pictures[1:], op.scale
+            boxes, RangesCode(boxes.code, op.inclusive, strips), op.bins, images[1:], op.scale
         )
 
     @property
@@ -90,13 +90,13 @@ class RangesPlan:
         """Integer parameters of `Ranges`."""
         return {
             "boxes": self.boxes.count,
-            "pictures": self.boxes.pictures,
+            "images": self.boxes.images,
             "ph": self.bins[0],
             "pw": self.bins[1],
         }
 
     def launch(self, bad: Operand) -> tuple[dict[str, Operand], dict[str, int], int]:
-        """Operands, integers and chunks of `emit_ranges`; `bad` counts boxes without a picture."""
+        """Operands, integers and chunks of `emit_ranges`; `bad` counts boxes without an image."""
         chunks = max(1, -(-self.boxes.count // _BOXES))
         integers = {
             **self.integers,
@@ -112,14 +112,14 @@ class RangesPlan:
 class Ranges:
     """The emitted access to what `emit_ranges` left."""
 
-    def __init__(self, k: Kernel) -> None:
+    def __init__(self, k: KernelBuilder) -> None:
         self.k, self.order = k, Order(k)
         self._table = k.pointer("ranges", "int32")
 
     def declare_integers(self) -> None:
         """After all pointers."""
-        self.boxes, self.pictures, self.rows, self.columns = self.k.integers("boxes pictures ph pw")
-        self.order.sized(self.boxes, self.pictures)
+        self.boxes, self.images, self.rows, self.columns = self.k.integers("boxes images ph pw")
+        self.order.sized(self.boxes, self.images)
 
     def of(self, box: Int) -> tuple[Ptr, Ptr]:
         """Where the rows and the columns of a box's bins lie, each a pair of first and last + 1."""
@@ -141,7 +141,7 @@ class Ranges:
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class BoxSpan:
     """One axis of a box.
 
     Attributes:
@@ -152,7 +152,7 @@ class Span:
         limit: Where bins are cut; 0 where all are empty.
     """
 
-    k: Kernel
+    k: KernelBuilder
     start: Int
     step: Vec
     bins: Int
@@ -201,7 +201,7 @@ def spans(
     sizes: tuple[Int, Int],
     *,
     inclusive: bool,
-) -> tuple[Span, Span]:
+) -> tuple[BoxSpan, BoxSpan]:
     """A box down and along.
 
     Args:
@@ -209,26 +209,26 @@ def spans(
         box: Its number.
         scale: Pixels to a unit of the boxes, of the geometry's type.
         counts: Bins.
-        sizes: Rows and columns of a picture.
+        sizes: Rows and columns of an image.
         inclusive: As `RangesCode` has it.
     """
     k, geometry = boxes.k, boxes.code.geometry
-    _, valid = boxes.picture(box)
+    _, valid = boxes.image(box)
     corners = [boxes.corner(box, which) * scale for which in range(4)]
     for corner in corners:
         valid &= truth(k, k.call("fabs", corner), "<", float("inf"))
 
-    def axis(number: int) -> Span:
+    def axis(number: int) -> BoxSpan:
         start, end = (_rounded(k, corners[i - number], valid) for i in (1, 3))
         extent = k.maximum_int(end - start + int(inclusive), 1)
         step = k.to_real(extent, geometry) / k.to_real(counts[number], geometry)
         limit = sizes[number] if inclusive else k.maximum_int(sizes[number] - 1, 0)
-        return Span(k, start, step, counts[number], valid.select(limit, 0))
+        return BoxSpan(k, start, step, counts[number], valid.select(limit, 0))
 
     return axis(0), axis(1)
 
 
-def emit_ranges(k: Kernel, code: RangesCode) -> None:
+def emit_ranges(k: KernelBuilder, code: RangesCode) -> None:
     """The first chunk also puts the boxes in order."""
     ranges = Ranges(k)
     boxes = Boxes(k, code.boxes)
@@ -252,7 +252,7 @@ def emit_ranges(k: Kernel, code: RangesCode) -> None:
                         put(to, place, p * 2 + at)
 
 
-def _rounded(k: Kernel, value: Vec, valid: Bool) -> Int:
+def _rounded(k: KernelBuilder, value: Vec, valid: Bool) -> Int:
     """To the nearest integer, halves away from zero; 0 where it is not valid."""
     cut = k.minimum(k.maximum(value, -_MOST), _MOST)
     safe = Vec(k.b, k.b.select(valid.value, cut.value, cut.like(0.0).value))

@@ -1,6 +1,6 @@
-"""Blocks of channels in and out: pictures as the phases between want them, channels innermost.
+"""Blocks of channels in and out: images as the phases between want them, channels innermost.
 
-gather    [N, C, H, W] of any strides, some pictures and channels of it -> [n][h][w][c] dense
+gather    [N, C, H, W] of any strides, some images and channels of it -> [n][h][w][c] dense
 scatter   [position][c] in scratch -> channels whose positions are neighbours in memory
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 
-from saccade.backends.cpu.codegen.language import Kernel, Ptr
+from saccade.backends.cpu.codegen.language import KernelBuilder, Ptr
 from saccade.backends.cpu.codegen.values import Bool, Int, Vec
 from saccade.backends.cpu.target import Target
 from saccade.kernels.base import In, Launch, Temp, View
@@ -32,15 +32,15 @@ def flat_planes(view: View) -> bool:
 def cached_blocks(
     view: View, target: Target, least: int
 ) -> Iterator[tuple[tuple[int, int], tuple[int, int], int]]:
-    """Ranges of pictures and of channels that half of the last-level cache holds together.
+    """Ranges of images and of channels that half of the last-level cache holds together.
 
     Args:
-        view: The pictures.
+        view: The images.
         target: Machine.
         least: Bytes of a pixel's channels in a block, where they are neighbours in memory.
 
     Yields:
-        First and end of the pictures, of the channels, and bytes of the largest block.
+        First and end of the images, of the channels, and bytes of the largest block.
     """
     n, channels, h, w = view.shape
     size = view.dtype.itemsize
@@ -50,22 +50,22 @@ def cached_blocks(
     block = min(channels, max(whole, least // size if view.channels_last else lanes))
     group = max(1, budget // (pixels * block * size))
     for first in range(0, max(1, n), group):
-        pictures = (first, min(first + group, max(1, n)))
+        images = (first, min(first + group, max(1, n)))
         for c in range(0, channels, block):
-            yield pictures, (c, min(c + block, channels)), group * pixels * block * size
+            yield images, (c, min(c + block, channels)), group * pixels * block * size
 
 
 def gather_block(
     view: View,
     operand: In,
     temp: Temp,
-    pictures: tuple[int, int],
+    images: tuple[int, int],
     channels: tuple[int, int],
     target: Target,
     threads: int,
 ) -> Launch:
-    """A phase that copies a range of pictures and of channels; its config is a `CopyConfig`."""
-    (n0, n1), (c0, c1) = pictures, channels
+    """A phase that copies a range of images and of channels; its config is a `CopyConfig`."""
+    (n0, n1), (c0, c1) = images, channels
     _, _, h, w = view.shape
     count = c1 - c0
     start = n0 * view.strides[0] + c0 * view.strides[1]
@@ -82,7 +82,7 @@ def gather_block(
 
 
 def scatter_block(
-    k: Kernel,
+    k: KernelBuilder,
     block: Ptr,
     pitch: Int,
     sizes: tuple[Int, Int],
@@ -93,7 +93,7 @@ def scatter_block(
 ) -> None:
     """Write a block of channels, position by position side by side.
 
-    Elements of 16 bits are turned in pairs of positions, which fill whole vectors.
+    Elements of 16 bits are transposed in pairs of positions, which fill whole vectors.
 
     Args:
         k: Builder.
@@ -113,7 +113,7 @@ def scatter_block(
 class _Scatter:
     """The parameters of `scatter_block`."""
 
-    k: Kernel
+    k: KernelBuilder
     block: Ptr
     pitch: Int
     sizes: tuple[Int, Int]
@@ -184,6 +184,6 @@ class _Scatter:
             bits.store(Vec(k.b, k.b.bitcast(row.value, kind)), at + first)
 
 
-def at_once(k: Kernel, out: str, element: str) -> int:
+def at_once(k: KernelBuilder, out: str, element: str) -> int:
     """Positions of a channel that are written by one instruction."""
     return lanes_of(k, element) * (2 if out in HALVES else 1)

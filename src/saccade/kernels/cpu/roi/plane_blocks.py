@@ -13,13 +13,13 @@ from dataclasses import dataclass
 
 from saccade.backends.cpu.target import Target
 from saccade.kernels.base import Launch, Operand, Temp, View
-from saccade.kernels.cpu.base import Call
+from saccade.kernels.cpu.base import CpuCall
 from saccade.kernels.cpu.movement.copy_code import copy_launch
 from saccade.kernels.cpu.roi.channel_blocks import flat_planes
 
-__all__ = ["Planar", "channel_blocks", "picture_blocks"]
+__all__ = ["Planar", "channel_blocks", "image_blocks"]
 
-_LEAST = 16  # channels of a block: whole lines of channels-last pictures
+_LEAST = 16  # channels of a block: whole lines of channels-last images
 _LINE = 64  # bytes
 _PADDED = 64  # lines of a plane from which on one more is not noticed
 
@@ -32,7 +32,7 @@ class Planar:
         view, operand: All of it.
         temp: Where its planes are put if they are not dense.
         channels: First and last + 1.
-        pictures: The same, or None for all.
+        images: The same, or None for all.
         lines: Whether rows of the temporary begin cache lines.
     """
 
@@ -40,7 +40,7 @@ class Planar:
     operand: Operand
     temp: int
     channels: tuple[int, int]
-    pictures: tuple[int, int] | None = None
+    images: tuple[int, int] | None = None
     lines: bool = False
 
     @property
@@ -51,14 +51,14 @@ class Planar:
 
     @property
     def _start(self) -> int:
-        picture, channel, *_ = self.view.strides
+        image, channel, *_ = self.view.strides
         (first, _), (c0, _) = self.block
-        return first * picture + c0 * channel
+        return first * image + c0 * channel
 
     @property
     def block(self) -> tuple[tuple[int, int], tuple[int, int]]:
-        """Pictures and channels."""
-        return self.pictures or (0, self.view.shape[0]), self.channels
+        """Images and channels."""
+        return self.images or (0, self.view.shape[0]), self.channels
 
     @property
     def place(self) -> Operand:
@@ -70,10 +70,10 @@ class Planar:
 
     @property
     def steps(self) -> tuple[int, int, int]:
-        """From picture to picture, from channel to channel, and to the block's first element."""
+        """From image to image, from channel to channel, and to the block's first element."""
         if flat_planes(self.view):
-            picture, channel, *_ = self.view.strides
-            return picture, channel, self._start
+            image, channel, *_ = self.view.strides
+            return image, channel, self._start
         count = self._shape[1]
         return count * self.pitch, self.pitch, 0
 
@@ -115,7 +115,7 @@ class Planar:
         )
 
 
-def channel_blocks(call: Call, views: Iterable[View], channels: int) -> list[tuple[int, int]]:
+def channel_blocks(call: CpuCall, views: Iterable[View], channels: int) -> list[tuple[int, int]]:
     """Channels in blocks whose copies stay in the last-level cache; views have as many channels."""
     copied = [view for view in views if not flat_planes(view)]
     nbytes = sum(view.nbytes for view in copied)
@@ -125,17 +125,17 @@ def channel_blocks(call: Call, views: Iterable[View], channels: int) -> list[tup
     return [(c, min(c + most, channels)) for c in range(0, channels, most)]
 
 
-def picture_blocks(
+def image_blocks(
     view: View, budget: int, unit: int
 ) -> Iterator[tuple[tuple[int, int], tuple[int, int]]]:
-    """Pictures, and channels by `unit`, whose copies take so many bytes or are a single unit."""
+    """Images, and channels by `unit`, whose copies take so many bytes or are a single unit."""
     n, channels, h, w = view.shape
     if flat_planes(view):
         yield (0, n), (0, channels)
         return
-    room = budget // max(1, h * w * view.dtype.itemsize)
-    most = min(channels, max(1, room // unit) * unit)
-    group = max(1, room // most)
+    capacity = budget // max(1, h * w * view.dtype.itemsize)
+    most = min(channels, max(1, capacity // unit) * unit)
+    group = max(1, capacity // most)
     for first in range(0, n, group):
         for c in range(0, channels, most):
             yield (first, min(first + group, n)), (c, min(c + most, channels))

@@ -1,9 +1,9 @@
-"""RoiPool: every bin of a box is the largest pixel of its picture there, with its place.
+"""RoiPool: every bin of a box is the largest pixel of its image there, with its place.
 
-Phases: boxes rounded to pixels and put in order by picture and rows (`bin_ranges`); then, for some
-pictures and a block of channels that stay in the last-level cache together, boxes in that order
+Phases: boxes rounded to pixels and put in order by image and rows (`bin_ranges`); then, for some
+images and a block of channels that stay in the last-level cache together, boxes in that order
 (`pool_maxima`).
-Pictures whose channels are not neighbours in memory are copied block by block into a temporary
+Images whose channels are not neighbours in memory are copied block by block into a temporary
 where they are. Refuses results whose channels are not neighbours and whose bins are not either.
 """
 
@@ -12,9 +12,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
-from saccade.backends.cpu.codegen.language import Kernel
+from saccade.backends.cpu.codegen.language import KernelBuilder
 from saccade.kernels.base import In, Launch, Operand, Out, Scratch, Temp
-from saccade.kernels.cpu.base import Call, CpuKernel, one_way
+from saccade.kernels.cpu.base import CpuCall, CpuKernel, single_variant
 from saccade.kernels.cpu.floats import FLOATS, wide
 from saccade.kernels.cpu.machine import machine
 from saccade.kernels.cpu.movement.copy_code import CopyConfig, emit_copy
@@ -30,11 +30,11 @@ _BLOCK = 256  # bytes of a pixel's channels in a block: what makes a run of a fe
 _VECTORS = 4
 _PART = 1 << 20  # comparisons of a chunk at least
 _PIXELS = 64  # of a bin, guessed where there is enough to do for several chunks
-_SIDE, _SHARE = 32.0, 0.3  # of a box, guessed: pixels at most, and part of the picture
+_SIDE, _SHARE = 32.0, 0.3  # of a box, guessed: pixels at most, and part of the image
 _BIN, _VECTOR = 30.0, 4.0  # cycles of a bin, and of a vector of a pixel
 _PARTS = 256
 _BINS = 128  # in scratch, or a row of them
-_BAD, _PICTURES = 2, 3  # temporaries after those of the ranges
+_BAD, _IMAGES = 2, 3  # temporaries after those of the ranges
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class RoiPoolConfig:
     maxima: MaximaCode = field(default_factory=MaximaCode)
 
 
-def supports(call: Call) -> str | None:
+def supports(call: CpuCall) -> str | None:
     """Why this kernel cannot take the call."""
     x, *results = call.inputs[0], *call.outputs[: 1 + call.op.places]
     if x.dtype not in FLOATS or results[0].dtype is not x.dtype:
@@ -63,11 +63,11 @@ def supports(call: Call) -> str | None:
     return refuse_boxes(call)
 
 
-def _planar(call: Call) -> bool:
+def _planar(call: CpuCall) -> bool:
     return not all(view.channels_last for view in call.outputs[: 1 + call.op.places])
 
 
-def launch(call: Call) -> tuple[Launch, ...]:
+def launch(call: CpuCall) -> tuple[Launch, ...]:
     """The phases."""
     x = call.inputs[0]
     n, _, h, w = x.shape
@@ -80,24 +80,24 @@ def launch(call: Call) -> tuple[Launch, ...]:
     return (first, *_blocks(call, ranges))
 
 
-def _blocks(call: Call, ranges: RangesPlan) -> Iterator[Launch]:
-    """For each group of pictures and block of channels, what copies it and what searches it."""
+def _blocks(call: CpuCall, ranges: RangesPlan) -> Iterator[Launch]:
+    """For each group of images and block of channels, what copies it and what searches it."""
     x = call.inputs[0]
-    for pictures, part, nbytes in cached_blocks(x, call.target, _BLOCK):
+    for images, part, nbytes in cached_blocks(x, call.target, _BLOCK):
         if x.channels_last or not x.size:
-            yield _maxima(call, ranges, In(0), pictures, part)
+            yield _maxima(call, ranges, In(0), images, part)
             continue
-        temp = Temp(_PICTURES, nbytes)
-        copy = gather_block(x, In(0), temp, pictures, part, call.target, call.threads)
+        temp = Temp(_IMAGES, nbytes)
+        copy = gather_block(x, In(0), temp, images, part, call.target, call.threads)
         yield replace(copy, config=RoiPoolConfig("copy", copy=copy.config))
-        yield _maxima(call, ranges, temp, pictures, part)
+        yield _maxima(call, ranges, temp, images, part)
 
 
 def _maxima(
-    call: Call,
+    call: CpuCall,
     ranges: RangesPlan,
     source: Operand,
-    pictures: tuple[int, int],
+    images: tuple[int, int],
     part: tuple[int, int],
 ) -> Launch:
     x, results = call.inputs[0], call.outputs[: 1 + call.op.places]
@@ -106,7 +106,7 @@ def _maxima(
     steps, start = (h * w * count, w * count, count), 0
     if isinstance(source, In):
         steps = (x.strides[0], x.strides[2], x.strides[3])
-        start = pictures[0] * x.strides[0] + c0 * x.strides[1]
+        start = images[0] * x.strides[0] + c0 * x.strides[1]
     planar, lanes = _planar(call), call.target.lanes
     wide_bytes = 8 if wide(x.dtype.value) == "float64" else 4
     vectors = max(1, min(_VECTORS, count // (lanes * 4 // wide_bytes)))
@@ -119,8 +119,8 @@ def _maxima(
     integers = {
         **ranges.integers,
         "parts": parts,
-        "first": pictures[0],
-        "last": pictures[1],
+        "first": images[0],
+        "last": images[1],
         "channels": count,
         **dict(zip(("x_n", "x_h", "x_w"), steps, strict=True)),
         "x_start": start,
@@ -138,7 +138,7 @@ def _maxima(
     return Launch(RoiPoolConfig("maxima", maxima=code), operands, integers, parts)
 
 
-def emit(k: Kernel, config: RoiPoolConfig) -> None:
+def emit(k: KernelBuilder, config: RoiPoolConfig) -> None:
     """The code of one configuration."""
     if config.phase == "ranges":
         emit_ranges(k, config.ranges)
@@ -148,7 +148,7 @@ def emit(k: Kernel, config: RoiPoolConfig) -> None:
         emit_maxima(k, config.maxima)
 
 
-def guessed_pixels(call: Call) -> tuple[float, float]:
+def guessed_pixels(call: CpuCall) -> tuple[float, float]:
     """The side of a box, and the pixels of its bins: boxes are no part of what is known here."""
     _, _, h, w = call.inputs[0].shape
     side = min(_SIDE, _SHARE * max(h, w))
@@ -156,7 +156,7 @@ def guessed_pixels(call: Call) -> tuple[float, float]:
     return side, (side / max(1, rows) + 1) * (side / max(1, columns) + 1)
 
 
-def cost(call: Call) -> float:
+def cost(call: CpuCall) -> float:
     """Microseconds: so many cycles a bin and a vector of each of its pixels, and what is copied."""
     x, out, speeds = call.inputs[0], call.outputs[0], machine(call.target)
     lanes = call.target.lanes * 4 // max(4, x.dtype.itemsize)
@@ -168,4 +168,6 @@ def cost(call: Call) -> float:
     return nothing + busy * (1.0 / speeds.flops / call.threads)
 
 
-ROI_POOL = CpuKernel("roi.pool", (RoiPool,), RoiPoolConfig, supports, one_way(launch, cost), emit)
+ROI_POOL = CpuKernel(
+    "roi.pool", (RoiPool,), RoiPoolConfig, supports, single_variant(launch, cost), emit
+)

@@ -1,6 +1,6 @@
 """RoiPool of few channels: straight from planes, with the bins of a row side by side.
 
-A single phase, and nothing is copied (`pool_few_code`). Refuses pictures whose rows, and results
+A single phase, and nothing is copied (`pool_few_code`). Refuses images whose rows, and results
 whose bins are not neighbours in memory, rows of more bins than a vector has lanes, and targets that
 do not permute lanes.
 """
@@ -8,9 +8,9 @@ do not permute lanes.
 from __future__ import annotations
 
 from saccade.backends.cpu.codegen.calling import real_word
-from saccade.backends.cpu.codegen.language import Kernel
+from saccade.backends.cpu.codegen.language import KernelBuilder
 from saccade.kernels.base import In, Launch, Operand, Out, Scratch, Temp
-from saccade.kernels.cpu.base import Call, CpuKernel, one_way
+from saccade.kernels.cpu.base import CpuCall, CpuKernel, single_variant
 from saccade.kernels.cpu.floats import FLOATS
 from saccade.kernels.cpu.machine import machine
 from saccade.kernels.cpu.roi.box_operands import plan_boxes, refuse_boxes
@@ -27,7 +27,7 @@ _SLIM, _WIDE = 0.6, 1.0
 _TOGETHER = 2  # channels, at least
 
 
-def supports(call: Call) -> str | None:
+def supports(call: CpuCall) -> str | None:
     """Why this kernel cannot take the call."""
     x, *results = call.inputs[0], *call.outputs[: 1 + call.op.places]
     if x.dtype not in FLOATS or results[0].dtype is not x.dtype:
@@ -44,7 +44,7 @@ def supports(call: Call) -> str | None:
     return refuse_boxes(call)
 
 
-def launch(call: Call) -> tuple[Launch, ...]:
+def launch(call: CpuCall) -> tuple[Launch, ...]:
     """The only phase."""
     x, results = call.inputs[0], call.outputs[: 1 + call.op.places]
     n, channels, h, w = x.shape
@@ -83,12 +83,12 @@ def launch(call: Call) -> tuple[Launch, ...]:
     return (Launch(code, operands, integers, parts),)
 
 
-def emit(k: Kernel, code: RowMaximaCode) -> None:
+def emit(k: KernelBuilder, code: RowMaximaCode) -> None:
     """The code of one configuration."""
     emit_row_maxima(k, code)
 
 
-def cost(call: Call) -> float:
+def cost(call: CpuCall) -> float:
     """Microseconds, see `pool.cost`."""
     x, out, speeds = call.inputs[0], call.outputs[0], machine(call.target)
     side, pixels = guessed_pixels(call)
@@ -98,5 +98,5 @@ def cost(call: Call) -> float:
 
 
 ROI_POOL_FEW = CpuKernel(
-    "roi.pool_few", (RoiPool,), RowMaximaCode, supports, one_way(launch, cost), emit
+    "roi.pool_few", (RoiPool,), RowMaximaCode, supports, single_variant(launch, cost), emit
 )

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from saccade.backends.cpu.codegen.control import Var
-from saccade.backends.cpu.codegen.language import Kernel, Ptr
+from saccade.backends.cpu.codegen.language import KernelBuilder, Ptr
 from saccade.backends.cpu.codegen.values import Int, Mask, Vec, lanes_picked, literal
 from saccade.kernels.cpu.floats import lanes_of, load, store, wide
 from saccade.kernels.cpu.roi.bin_ranges import spans
@@ -38,7 +38,7 @@ class RowMaximaCode:
     """What the code depends on.
 
     Attributes:
-        element: Type of the pictures' elements and of the result's.
+        element: Type of the images' elements and of the result's.
         boxes: How boxes are read.
         sides: Channels side by side in a vector, 1 or 2.
         vectors: Vectors side by side.
@@ -52,13 +52,13 @@ class RowMaximaCode:
     places: bool = True
 
 
-def emit_row_maxima(k: Kernel, code: RowMaximaCode) -> None:
+def emit_row_maxima(k: KernelBuilder, code: RowMaximaCode) -> None:
     """The code of one configuration."""
     _RowMaxima(k, code).emit()
 
 
 class _RowMaxima:
-    def __init__(self, k: Kernel, code: RowMaximaCode) -> None:
+    def __init__(self, k: KernelBuilder, code: RowMaximaCode) -> None:
         self.k, self.code = k, code
         self.lane = wide(code.element)
         self.lanes = lanes_of(k, self.lane)
@@ -81,13 +81,13 @@ class _RowMaxima:
         self.kept = k.first(self.columns, self.each)
 
     def emit(self) -> None:
-        """A chunk is some of the boxes; the first one also counts those without a picture."""
+        """A chunk is some of the boxes; the first one also counts those without an image."""
         k, count = self.k, self.boxes.count
         with k.chunks(self.parts) as part:
             with k.when(part.equals(0)):
                 missing = k.var(0)
                 with k.range(0, count) as box:
-                    _, valid = self.boxes.picture(box)
+                    _, valid = self.boxes.image(box)
                     missing.set(missing.get() + valid.select(0, 1))
                 put(self.bad, missing.get())
             with k.range(count * part // self.parts, count * (part + 1) // self.parts) as box:
@@ -95,11 +95,11 @@ class _RowMaxima:
 
     def _box(self, number: Int) -> None:
         k, code = self.k, self.code
-        picture, _ = self.boxes.picture(number)
+        image, _ = self.boxes.image(number)
         counts, sizes = (self.rows, self.columns), (self.height, self.width)
         down, along = spans(self.boxes, number, self.scale, counts, sizes, inclusive=True)
         box = BinLanes.of(down, along, self.each, self.lanes, self.table)
-        source = self.x + (picture * self.x_n + box.top * self.x_h + box.left)
+        source = self.x + (image * self.x_n + box.top * self.x_h + box.left)
         targets = [
             to + number * step for to, (step, _) in zip(self.results, self.steps, strict=True)
         ]

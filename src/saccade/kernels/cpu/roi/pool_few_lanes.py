@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from saccade.backends.cpu.codegen.language import Kernel, Ptr
+from saccade.backends.cpu.codegen.language import KernelBuilder, Ptr
 from saccade.backends.cpu.codegen.values import I32, I64, Int, Mask, Vec, literal
-from saccade.kernels.cpu.roi.bin_ranges import Span
+from saccade.kernels.cpu.roi.bin_ranges import BoxSpan
 from saccade.kernels.cpu.roi.box_operands import put
 
 __all__ = ["BinLanes", "spread"]
@@ -38,7 +38,7 @@ class BinLanes:
     table: Ptr
 
     @classmethod
-    def of(cls, down: Span, along: Span, each: int, lanes: int, table: Ptr) -> BinLanes:
+    def of(cls, down: BoxSpan, along: BoxSpan, each: int, lanes: int, table: Ptr) -> BinLanes:
         """Those of a box.
 
         Args:
@@ -69,16 +69,16 @@ class BinLanes:
         return self.table.load_int(p * 2), self.table.load_int(p * 2 + 1)
 
 
-def spread(k: Kernel, value: Int, lanes: int) -> Any:  # noqa: ANN401 - LLVM's value
+def spread(k: KernelBuilder, value: Int, lanes: int) -> Any:  # noqa: ANN401 - LLVM's value
     """An integer in int32 lanes."""
     return k.broadcast(Vec(k.b, k.b.trunc(value.value, I32)), lanes).value
 
 
-def _lane(k: Kernel, vector: Vec, lane: int) -> Int:
+def _lane(k: KernelBuilder, vector: Vec, lane: int) -> Int:
     return Int(k.b, k.b.sext(k.extract(vector, lane).value, I64))
 
 
-def _most(k: Kernel, vector: Vec) -> Int:
+def _most(k: KernelBuilder, vector: Vec) -> Int:
     """The largest of int32 lanes."""
     while vector.lanes > 1:
         low, high = (part.value for part in k.split(vector, vector.lanes // 2))

@@ -1,10 +1,10 @@
-"""The gradient of RoiPool with respect to the pictures, without atomics.
+"""The gradient of RoiPool with respect to the images, without atomics.
 
     dx[n, c, place] = Σ over the boxes of n, in order, and their bins that point there: dy
 
-Phases: boxes in order by picture; then each plane of dx by itself (`plane_sums`). Operands whose
+Phases: boxes in order by image; then each plane of dx by itself (`plane_sums`). Operands whose
 channels are neighbours are copied to planes, block by block, and so is such a result from planes.
-A place beyond the picture is left out.
+A place beyond the image is left out.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
-from saccade.backends.cpu.codegen.language import Kernel
+from saccade.backends.cpu.codegen.language import KernelBuilder
 from saccade.backends.cpu.codegen.values import Bool, Int
 from saccade.kernels.base import In, Launch, Operand, Out, Scratch, Temp
-from saccade.kernels.cpu.base import Call, CpuKernel, one_way
+from saccade.kernels.cpu.base import CpuCall, CpuKernel, single_variant
 from saccade.kernels.cpu.floats import FLOATS, load_one, wide
 from saccade.kernels.cpu.machine import machine
 from saccade.kernels.cpu.movement.copy_code import CopyConfig, emit_copy
@@ -54,7 +54,7 @@ class RoiPoolGradientConfig:
     element: str = "float32"
 
 
-def supports(call: Call) -> str | None:
+def supports(call: CpuCall) -> str | None:
     """Why this kernel cannot take the call."""
     grad, out = call.inputs[0], call.outputs[0]
     if grad.dtype not in FLOATS or out.dtype is not grad.dtype:
@@ -62,7 +62,7 @@ def supports(call: Call) -> str | None:
     return refuse_boxes(call, 2)
 
 
-def launch(call: Call) -> tuple[Launch, ...]:
+def launch(call: CpuCall) -> tuple[Launch, ...]:
     """The phases."""
     grad, out = call.inputs[0], call.outputs[0]
     boxes = plan_boxes(call, grad, out.shape[0], 2)
@@ -70,7 +70,7 @@ def launch(call: Call) -> tuple[Launch, ...]:
     first = Launch(
         RoiPoolGradientConfig("order", boxes.code),
         {"order": boxes.order(_ORDER), **boxes.operands, "bad": bad},
-        {"boxes": boxes.count, "pictures": boxes.pictures, **boxes.integers},
+        {"boxes": boxes.count, "images": boxes.images, **boxes.integers},
         1,
     )
     if not out.size:
@@ -79,7 +79,7 @@ def launch(call: Call) -> tuple[Launch, ...]:
     return (first, *(phase for block in blocks for phase in _block(call, boxes, block)))
 
 
-def _block(call: Call, boxes: BoxesPlan, channels: tuple[int, int]) -> Iterator[Launch]:
+def _block(call: CpuCall, boxes: BoxesPlan, channels: tuple[int, int]) -> Iterator[Launch]:
     """The phases of a block of channels."""
     grad, places, out = (
         Planar(view, operand, temp, channels)
@@ -97,7 +97,7 @@ def _block(call: Call, boxes: BoxesPlan, channels: tuple[int, int]) -> Iterator[
     steps = (_STEPS, (*grad.steps, *places.steps))
     integers = {
         "boxes": boxes.count,
-        "pictures": boxes.pictures,
+        "images": boxes.images,
         **plane_integers(n, channels[1] - channels[0], h * w, out.steps),
         "bins": p * q,
         **dict(zip(*steps, strict=True)),
@@ -118,7 +118,7 @@ def _copy(found: Launch) -> Launch:
     return replace(found, config=RoiPoolGradientConfig("copy", copy=found.config))
 
 
-def emit(k: Kernel, config: RoiPoolGradientConfig) -> None:
+def emit(k: KernelBuilder, config: RoiPoolGradientConfig) -> None:
     """The code of one configuration."""
     if config.phase == "order":
         _emit_order(k, config.boxes)
@@ -128,20 +128,20 @@ def emit(k: Kernel, config: RoiPoolGradientConfig) -> None:
         _emit_scatter(k, config.element)
 
 
-def _emit_order(k: Kernel, code: BoxesCode) -> None:
+def _emit_order(k: KernelBuilder, code: BoxesCode) -> None:
     order, boxes = Order(k), Boxes(k, code)
     bad = k.pointer("bad", "int32")
-    order.sized(*k.integers("boxes pictures"))
+    order.sized(*k.integers("boxes images"))
     boxes.declare_integers()
     with k.chunks(k.int(1)):
         order.build(boxes, bad)
 
 
-def _emit_scatter(k: Kernel, element: str) -> None:
+def _emit_scatter(k: KernelBuilder, element: str) -> None:
     grad, places = k.pointer("grad", element), k.pointer("places", "int32")
     out, order = k.pointer("out", element), Order(k)
     plane = k.scratch("plane", wide(element))
-    order.sized(*k.integers("boxes pictures"))
+    order.sized(*k.integers("boxes images"))
     planes = k.sizes(Planes, "plane_")
     bins, *steps = k.integers(" ".join(("bins", *_STEPS)))
 
@@ -153,7 +153,7 @@ def _emit_scatter(k: Kernel, element: str) -> None:
         )
         with k.range(0, bins) as i:
             place = at.load_int(i)
-            # As unsigned numbers, so that -1 is beyond the picture too.
+            # As unsigned numbers, so that -1 is beyond the image too.
             inside = Bool(k.b, k.b.icmp_unsigned("<", place.value, planes.pixels.value))
             with k.when(inside):
                 plane.store(plane.load(place) + load_one(k, values, i, plane.element), place)
@@ -161,7 +161,7 @@ def _emit_scatter(k: Kernel, element: str) -> None:
     planes.each(k, out, plane, order, add)
 
 
-def cost(call: Call) -> float:
+def cost(call: CpuCall) -> float:
     """Microseconds: an addition a bin, and what is read and written."""
     nbytes = sum(view.nbytes for view in (*call.inputs, *call.outputs))
     return machine(call.target).roofline(8.0 * call.inputs[0].size, nbytes, call.threads, 0.1)
@@ -172,6 +172,6 @@ ROI_POOL_GRADIENT = CpuKernel(
     (RoiPoolGradient,),
     RoiPoolGradientConfig,
     supports,
-    one_way(launch, cost),
+    single_variant(launch, cost),
     emit,
 )

@@ -1,4 +1,4 @@
-"""The phase that looks for the largest pixels: a block of channels, the boxes of some pictures.
+"""The phase that looks for the largest pixels: a block of channels, the boxes of some images.
 
 Vectors go over channels; a bin's pixels are walked row by row with the largest value so far and its
 place in registers, and replaced by what is larger only: the first of equal ones wins, NaN never.
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from saccade.backends.cpu.codegen.language import Kernel, Ptr
+from saccade.backends.cpu.codegen.language import KernelBuilder, Ptr
 from saccade.backends.cpu.codegen.values import I32, Int, IntLike, Mask, Vec, literal
 from saccade.kernels.cpu.floats import lanes_of, load, store, wide
 from saccade.kernels.cpu.roi.bin_ranges import Ranges
@@ -27,7 +27,7 @@ class MaximaCode:
     """What the code depends on.
 
     Attributes:
-        element: Type of the pictures' elements and of the result's.
+        element: Type of the images' elements and of the result's.
         vectors: Vectors of channels side by side.
         planar: Whether the bins of a channel are neighbours in the results, not the channels.
         places: Whether the places of the largest pixels are wanted.
@@ -44,13 +44,13 @@ class MaximaCode:
         return wide(self.element)
 
 
-def emit_maxima(k: Kernel, code: MaximaCode) -> None:
+def emit_maxima(k: KernelBuilder, code: MaximaCode) -> None:
     """The code of one configuration."""
     _Maxima(k, code).emit()
 
 
 class _Maxima:
-    def __init__(self, k: Kernel, code: MaximaCode) -> None:
+    def __init__(self, k: KernelBuilder, code: MaximaCode) -> None:
         self.k, self.code = k, code
         self.lanes = lanes_of(k, code.lane)
         self.x = k.pointer("x", code.element)
@@ -70,14 +70,14 @@ class _Maxima:
         self.steps = [tuple(k.integer(f"{p.name}_{part}") for part in parts) for p in self.results]
 
     def emit(self) -> None:
-        """A chunk is some of the boxes, in their order by picture."""
+        """A chunk is some of the boxes, in their order by image."""
         k, order = self.k, self.ranges.order
         with k.chunks(self.parts) as part:
             span = order.part(self.first, self.last, part, self.parts)
             with k.range(*span) as at:
                 box = order.box(at)
-                picture = order.picture(box) - self.first
-                source = self.x + (self.x_start + picture * self.x_n)
+                image = order.image(box) - self.first
+                source = self.x + (self.x_start + image * self.x_n)
                 targets = [
                     p + (start + box * step)
                     for p, (step, _, _, start) in zip(self.results, self.steps, strict=True)
@@ -100,8 +100,8 @@ class _Maxima:
                 place = ((p - first) * ranges.columns + q) * self.pitch
                 self._bin(source, [s + place for s in self.scratch], tables, (p, q))
             count = (last - first) * ranges.columns
-            turned = zip(targets, self.scratch, self.steps, strict=False)
-            for to, block, (_, _, step, _) in turned:
+            transposed = zip(targets, self.scratch, self.steps, strict=False)
+            for to, block, (_, _, step, _) in transposed:
                 if block.element == "int32":  # bits move, whatever they mean
                     block, to = block.viewed("float32"), to.viewed("float32")  # noqa: PLW2901
                 scatter_block(

@@ -1,8 +1,8 @@
-"""PsRoi: every bin of a box is a mean over its picture, in a channel that is the bin's own.
+"""PsRoi: every bin of a box is a mean over its image, in a channel that is the bin's own.
 
 Phases: boxes (`ps_regions`); then plane by plane, a chunk being one bin of some channels of one
-picture, for each box of that picture: these planes share the tables, and wait for memory side by
-side. Pictures whose planes are not dense are copied to planes first, those whose channels are
+image, for each box of that image: these planes share the tables, and wait for memory side by
+side. Images whose planes are not dense are copied to planes first, those whose channels are
 neighbours as far as boxes read them (`window_transpose`).
 """
 
@@ -12,15 +12,15 @@ from collections.abc import Iterator
 from dataclasses import replace
 from math import prod
 
-from saccade.backends.cpu.codegen.language import Kernel, Ptr
+from saccade.backends.cpu.codegen.language import KernelBuilder, Ptr
 from saccade.backends.cpu.codegen.values import I32, Int, Vec, lanes_picked
 from saccade.kernels.base import In, Launch, Out, Temp
-from saccade.kernels.cpu.base import Call, CpuKernel, one_way
+from saccade.kernels.cpu.base import CpuCall, CpuKernel, single_variant
 from saccade.kernels.cpu.floats import FLOATS, lanes_of, load, store, wide
 from saccade.kernels.cpu.machine import beyond_caches, machine
 from saccade.kernels.cpu.roi.bin_ranges import Ranges, RangesPlan
 from saccade.kernels.cpu.roi.box_operands import refuse_boxes
-from saccade.kernels.cpu.roi.plane_blocks import Planar, picture_blocks
+from saccade.kernels.cpu.roi.plane_blocks import Planar, image_blocks
 from saccade.kernels.cpu.roi.ps_code import (
     PsCode,
     PsConfig,
@@ -37,14 +37,14 @@ from saccade.opdefs.ps_roi import PsRoi
 
 __all__ = ["PS_ROI"]
 
-_PICTURES = 12  # a temporary
+_IMAGES = 12  # a temporary
 _SIDE_BY_SIDE = (8, 4, 2, 1)  # planes
 _FAR = 4  # last-level caches that planes may take which go past them
 _SHARED = 1.5  # what planes side by side share, in times of a plane
 _MAPPED = 1 << 14  # channels that a chunk writes at least
 
 
-def supports(call: Call) -> str | None:
+def supports(call: CpuCall) -> str | None:
     """Why this kernel cannot take the call."""
     x, out = call.inputs[0], call.outputs[0]
     if x.dtype not in FLOATS or out.dtype is not x.dtype:
@@ -54,7 +54,7 @@ def supports(call: Call) -> str | None:
     return refuse_boxes(call)
 
 
-def launch(call: Call) -> tuple[Launch, ...]:
+def launch(call: CpuCall) -> tuple[Launch, ...]:
     """The phases."""
     x, op = call.inputs[0], call.op
     n, channels, h, w = x.shape
@@ -74,8 +74,8 @@ def _mapping(boxes: int, channels: int) -> Launch:
     return Launch(PsConfig("mapping"), {"mapping": Out(1)}, integers, chunks)
 
 
-def _planes(call: Call, plan: RegionsPlan) -> Iterator[Launch]:
-    """For some pictures and channels at a time, what makes planes of them and what pools them."""
+def _planes(call: CpuCall, plan: RegionsPlan) -> Iterator[Launch]:
+    """For some images and channels at a time, what makes planes of them and what pools them."""
     (x, out), bins = (call.inputs[0], call.outputs[0]), prod(call.op.bins)
     operands = plan.operands
     code = PsCode(align=False, element=x.dtype.value)
@@ -85,15 +85,15 @@ def _planes(call: Call, plan: RegionsPlan) -> Iterator[Launch]:
     # Planes then go through memory: all channels of a pixel are read while it is there.
     streamed = x.channels_last and beyond_caches(call.target, x.nbytes)
     budget = call.target.l3 * _FAR if streamed else call.target.l3 * 3 // 4
-    for pictures, channels in picture_blocks(x, budget, bins):
-        planar = Planar(x, In(0), _PICTURES, channels, pictures, lines=streamed)
+    for images, channels in image_blocks(x, budget, bins):
+        planar = Planar(x, In(0), _IMAGES, channels, images, lines=streamed)
         yield from _copies(call, plan, planar, streamed=streamed)
-        n, count = pictures[1] - pictures[0], (channels[1] - channels[0]) // bins
+        n, count = images[1] - images[0], (channels[1] - channels[0]) // bins
         side = min(_SIDE_BY_SIDE, key=lambda s: -(-count // s) * (s + _SHARED))
         groups, start = -(-count // side), channels[0] // bins * out.strides[1]
         integers = {
             **plan.integers,
-            **{"first": pictures[0], "n": n, "channels": count, "groups": groups},
+            **{"first": images[0], "n": n, "channels": count, "groups": groups},
             "w": planar.row,
             **dict(zip(("x_n", "x_c", "x_start"), planar.steps, strict=True)),
             **dict(zip(("out_k", "out_c", "out_h", "out_w"), out.strides, strict=True)),
@@ -104,8 +104,10 @@ def _planes(call: Call, plan: RegionsPlan) -> Iterator[Launch]:
         yield Launch(config, {**ends, **operands}, integers, n * groups * bins)
 
 
-def _copies(call: Call, plan: RegionsPlan, planar: Planar, *, streamed: bool) -> Iterator[Launch]:
-    """What makes planes of pictures, as far as boxes read them where that is known."""
+def _copies(
+    call: CpuCall, plan: RegionsPlan, planar: Planar, *, streamed: bool
+) -> Iterator[Launch]:
+    """What makes planes of images, as far as boxes read them where that is known."""
     place = planar.place
     if not isinstance(place, Temp):
         return
@@ -118,11 +120,11 @@ def _copies(call: Call, plan: RegionsPlan, planar: Planar, *, streamed: bool) ->
         yield replace(found, config=config)
         return
     copy = planar.copied(call.target, call.threads)
-    if copy is not None:  # pictures without pixels
+    if copy is not None:  # images without pixels
         yield PsConfig.copied(copy)
 
 
-def emit(k: Kernel, config: PsConfig) -> None:
+def emit(k: KernelBuilder, config: PsConfig) -> None:
     """The code of one configuration."""
     if config.phase == "planes":
         _emit_planes(k, config.planes)
@@ -132,25 +134,25 @@ def emit(k: Kernel, config: PsConfig) -> None:
         emit_regions(k, config)
 
 
-def _emit_planes(k: Kernel, code: PsCode) -> None:
+def _emit_planes(k: KernelBuilder, code: PsCode) -> None:
     x, out = k.pointer("x", code.element), k.pointer("out", code.element)
     found: Regions = Runs(k, code.tables) if code.align else Ranges(k)
     blanks = k.pointer("blanks", code.tables.weight) if code.align else None
     found.declare_integers()
-    first, pictures, channels, groups, width = k.integers("first n channels groups w")
+    first, images, channels, groups, width = k.integers("first n channels groups w")
     x_n, x_c, x_start = k.integers("x_n x_c x_start")
     out_k, out_c, out_h, out_w, out_start = k.integers("out_k out_c out_h out_w out_start")
     bins = found.rows * found.columns
-    with k.chunks(pictures * groups * bins) as chunk:
+    with k.chunks(images * groups * bins) as chunk:
         number, rest = chunk % bins, chunk // bins
-        picture, group = rest // groups, rest % groups * code.channels
+        image, group = rest // groups, rest % groups * code.channels
         p, q = number // found.columns, number % found.columns
         # Past the last channel comes the last one again.
         own = [k.minimum_int(group + i, channels - 1) for i in range(code.channels)]
-        start = x + (x_start + picture * x_n)
+        start = x + (x_start + image * x_n)
         planes = [start + (c * bins + number) * x_c for c in own]
         to = [out + (out_start + c * out_c + p * out_h + q * out_w) for c in own]
-        boxes = (found.order.start(first + picture + i) for i in range(2))
+        boxes = (found.order.start(first + image + i) for i in range(2))
         with k.range(*boxes) as at:
             box = found.order.box(at)
             if isinstance(found, Runs):
@@ -165,7 +167,7 @@ def _emit_planes(k: Kernel, code: PsCode) -> None:
 
 
 def _samples(
-    k: Kernel,
+    k: KernelBuilder,
     planes: list[Ptr],
     found: Runs,
     at: Int,
@@ -192,7 +194,7 @@ def _samples(
 
 
 def _pixels(
-    k: Kernel,
+    k: KernelBuilder,
     planes: list[Ptr],
     ranges: Ranges,
     box: Int,
@@ -217,7 +219,7 @@ def _pixels(
     return [k.sum_lanes(total.get()) / area for total in totals]
 
 
-def _emit_mapping(k: Kernel) -> None:
+def _emit_mapping(k: KernelBuilder) -> None:
     mapping = k.pointer("mapping", "int32")
     boxes, channels, chunks = k.integers("boxes channels chunks")
     lanes = k.lanes
@@ -230,7 +232,7 @@ def _emit_mapping(k: Kernel) -> None:
             mapping.store(Vec(k.b, numbers), box * channels + c, mask)
 
 
-def cost(call: Call) -> float:
+def cost(call: CpuCall) -> float:
     """Microseconds: four multiply-adds a sample, and what is read and written."""
     op, out = call.op, call.outputs[0]
     samples = max(1, op.ratio if op.ratio > 0 else 2) ** 2
@@ -238,4 +240,4 @@ def cost(call: Call) -> float:
     return machine(call.target).roofline(8.0 * samples * out.size, nbytes, call.threads, 0.1)
 
 
-PS_ROI = CpuKernel("roi.ps", (PsRoi,), PsConfig, supports, one_way(launch, cost), emit)
+PS_ROI = CpuKernel("roi.ps", (PsRoi,), PsConfig, supports, single_variant(launch, cost), emit)

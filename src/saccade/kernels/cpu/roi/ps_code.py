@@ -10,10 +10,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from saccade.backends.cpu.codegen.calling import real_word
-from saccade.backends.cpu.codegen.language import Kernel
+from saccade.backends.cpu.codegen.language import KernelBuilder
 from saccade.backends.cpu.codegen.values import Int, Vec
 from saccade.kernels.base import Launch, Operand, Temp
-from saccade.kernels.cpu.base import Call
+from saccade.kernels.cpu.base import CpuCall
 from saccade.kernels.cpu.floats import wide
 from saccade.kernels.cpu.movement.copy_code import CopyConfig, emit_copy
 from saccade.kernels.cpu.roi.bilinear_axis import Sampling
@@ -45,7 +45,7 @@ class PsCode:
     Attributes:
         tables: How the tables were made; of ranges, what sums are kept in.
         align: Whether bins are of samples.
-        element: Type of the pictures and of the bins.
+        element: Type of the images and of the bins.
         channels: Planes that are pooled side by side.
     """
 
@@ -83,15 +83,15 @@ Regions = Runs | Ranges
 RegionsPlan = RunsPlan | RangesPlan
 
 
-def regions(call: Call, pictures: tuple[int, int, int]) -> RegionsPlan:
-    """The boxes of a call over so many pictures of so many rows and columns."""
+def regions(call: CpuCall, images: tuple[int, int, int]) -> RegionsPlan:
+    """The boxes of a call over so many images of so many rows and columns."""
     op, data = call.op, call.inputs[0]
     if op.mode == "pool":
-        return RangesPlan.of(call, data, pictures)
-    boxes = plan_boxes(call, data, pictures[0])
+        return RangesPlan.of(call, data, images)
+    boxes = plan_boxes(call, data, images[0])
     code = TablesCode(boxes.code, wide(data.dtype.value))
     tables = TablesPlan(
-        boxes, code, op.bins, pictures[1:], max(0, op.ratio), op.scale, aligned=True, temp=_TABLES
+        boxes, code, op.bins, images[1:], max(0, op.ratio), op.scale, aligned=True, temp=_TABLES
     )
     return RunsPlan(tables, call.target.lanes * 4 // tables.weight_bytes, _RUNS)
 
@@ -103,7 +103,7 @@ def first_phases(
 
     Args:
         plan: The boxes.
-        bad: Gets how many boxes have no picture.
+        bad: Gets how many boxes have no image.
         blanks: Whether it is wanted which boxes have bins of 0 / 0.
         packed: Whether tables are packed bin by bin.
     """
@@ -140,7 +140,7 @@ def blanks_of(plan: RunsPlan) -> Temp:
     return Temp(_BLANKS, plan.tables.weight_bytes * plan.tables.boxes.count)
 
 
-def emit_regions(k: Kernel, config: PsConfig) -> None:
+def emit_regions(k: KernelBuilder, config: PsConfig) -> None:
     """The code of the phases that read boxes, and of copies."""
     if config.phase == "tables":
         emit_tables(k, config.tables)
@@ -156,7 +156,7 @@ def emit_regions(k: Kernel, config: PsConfig) -> None:
         emit_copy(k, config.copy)
 
 
-def _emit_blanks(k: Kernel, code: TablesCode) -> None:
+def _emit_blanks(k: KernelBuilder, code: TablesCode) -> None:
     """Bins with 0 samples along an axis are 0 / 0; torchvision divides by a product of counts.
 
     Boxes that are not finite have no samples either, but their bins are 0, as in all of RoI's
@@ -181,11 +181,11 @@ def _emit_blanks(k: Kernel, code: TablesCode) -> None:
         )
         finite = truth(k, down - down, "==", 0.0) & truth(k, along - along, "==", 0.0)
         none = truth(k, down, "==", 0.0) | truth(k, along, "==", 0.0)
-        blank = finite & none & ~(ratio > 0) & boxes.picture(box)[1]
+        blank = finite & none & ~(ratio > 0) & boxes.image(box)[1]
         values = (k.number(v, 1, code.weight).value for v in (float("nan"), 0.0))
         blanks.store(Vec(k.b, k.b.select(blank.value, *values)), box)
 
 
 def own_bin(channel: Int, rows: Int, columns: Int) -> tuple[Int, Int, Int]:
-    """Of a channel of the pictures: the channel of the bins, and the bin that it belongs to."""
+    """Of a channel of the images: the channel of the bins, and the bin that it belongs to."""
     return channel // (rows * columns), channel // columns % rows, channel % columns

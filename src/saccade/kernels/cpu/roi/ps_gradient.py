@@ -1,6 +1,6 @@
-"""The gradient of PsRoi with respect to the pictures, without atomics.
+"""The gradient of PsRoi with respect to the images, without atomics.
 
-Each plane of the result belongs to one bin of every box of its picture. Phases: boxes
+Each plane of the result belongs to one bin of every box of its image. Phases: boxes
 (`ps_regions`), then each plane by itself (`plane_sums`); of results whose channels are neighbours
 row by row (`ps_gradient_scatter`). Where neither planes nor pixels are dense, planes are copied.
 """
@@ -10,15 +10,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import prod
 
-from saccade.backends.cpu.codegen.language import Kernel, Ptr
+from saccade.backends.cpu.codegen.language import KernelBuilder, Ptr
 from saccade.backends.cpu.codegen.values import Int, Vec
 from saccade.kernels.base import In, Launch, Out, Scratch
-from saccade.kernels.cpu.base import Call, CpuKernel, one_way
+from saccade.kernels.cpu.base import CpuCall, CpuKernel, single_variant
 from saccade.kernels.cpu.floats import FLOATS, lanes_of, load_one, wide
 from saccade.kernels.cpu.roi.bin_ranges import Ranges, RangesPlan
 from saccade.kernels.cpu.roi.box_operands import gradient_cost, refuse_boxes
 from saccade.kernels.cpu.roi.channel_blocks import flat_planes
-from saccade.kernels.cpu.roi.plane_blocks import Planar, picture_blocks
+from saccade.kernels.cpu.roi.plane_blocks import Planar, image_blocks
 from saccade.kernels.cpu.roi.plane_sums import Planes, plane_integers
 from saccade.kernels.cpu.roi.ps_code import (
     PsCode,
@@ -36,10 +36,10 @@ from saccade.opdefs.ps_roi import PsRoiGradient
 
 __all__ = ["PS_ROI_GRADIENT"]
 
-_PICTURES, _GRAD = 12, 13  # temporaries
+_IMAGES, _GRAD = 12, 13  # temporaries
 
 
-def supports(call: Call) -> str | None:
+def supports(call: CpuCall) -> str | None:
     """Why this kernel cannot take the call."""
     grad, out = call.inputs[0], call.outputs[0]
     if grad.dtype not in FLOATS or out.dtype is not grad.dtype:
@@ -47,10 +47,10 @@ def supports(call: Call) -> str | None:
     return refuse_boxes(call)
 
 
-def launch(call: Call) -> tuple[Launch, ...]:
+def launch(call: CpuCall) -> tuple[Launch, ...]:
     """The phases."""
     out = call.outputs[0]
-    plan = regions(call, call.op.pictures)
+    plan = regions(call, call.op.images)
     beside = out.channels_last and not flat_planes(out)
     bad = Out(1) if call.op.report else None
     phases = first_phases(plan, bad, blanks=False, packed=not beside)
@@ -62,21 +62,21 @@ def launch(call: Call) -> tuple[Launch, ...]:
     return (*phases, *_planes(call, plan))
 
 
-def _planes(call: Call, plan: RegionsPlan) -> Iterator[Launch]:
-    """For some pictures and channels at a time, what sums planes and what brings them together."""
+def _planes(call: CpuCall, plan: RegionsPlan) -> Iterator[Launch]:
+    """For some images and channels at a time, what sums planes and what brings them together."""
     grad, view = call.inputs[0], call.outputs[0]
     (_, _, h, w), element = view.shape, grad.dtype.value
     nbytes = 8 if wide(element) == "float64" else 4
     code = PsCode(align=False, element=element)
     if isinstance(plan, RunsPlan):
         code = PsCode(plan.tables.code, align=True, element=element)
-    for pictures, channels in picture_blocks(view, call.target.l3 * 3 // 4, prod(call.op.bins)):
-        out = Planar(view, Out(0), _PICTURES, channels, pictures)
-        n, count = pictures[1] - pictures[0], channels[1] - channels[0]
+    for images, channels in image_blocks(view, call.target.l3 * 3 // 4, prod(call.op.bins)):
+        out = Planar(view, Out(0), _IMAGES, channels, images)
+        n, count = images[1] - images[0], channels[1] - channels[0]
         integers = {
             **plan.integers,
             **plane_integers(n, count, h * w, out.steps),
-            "picture": pictures[0],
+            "image": images[0],
             "first": channels[0],
             "w": w,
             **dict(zip(("grad_k", "grad_c", "grad_h", "grad_w"), grad.strides, strict=True)),
@@ -89,7 +89,7 @@ def _planes(call: Call, plan: RegionsPlan) -> Iterator[Launch]:
             yield PsConfig.copied(copy)
 
 
-def emit(k: Kernel, config: PsConfig) -> None:
+def emit(k: KernelBuilder, config: PsConfig) -> None:
     """The code of one configuration."""
     if config.phase == "planes":
         _emit_planes(k, config.planes)
@@ -99,13 +99,13 @@ def emit(k: Kernel, config: PsConfig) -> None:
         emit_regions(k, config)
 
 
-def _emit_planes(k: Kernel, code: PsCode) -> None:
+def _emit_planes(k: KernelBuilder, code: PsCode) -> None:
     grad, out = k.pointer("grad", code.element), k.pointer("out", code.element)
     found: Regions = Runs(k, code.tables) if code.align else Ranges(k)
     plane = k.scratch("plane", wide(code.element))
     found.declare_integers()
     planes = k.sizes(Planes, "plane_")
-    picture, first, width = k.integers("picture first w")
+    image, first, width = k.integers("image first w")
     grad_k, grad_c, grad_h, grad_w = k.integers("grad_k grad_c grad_h grad_w")
 
     def add(channel: Int, at: Int) -> None:
@@ -118,11 +118,11 @@ def _emit_planes(k: Kernel, code: PsCode) -> None:
         else:
             _pixels(k, plane, found, box, (p, q), value, width)
 
-    planes.each(k, out, plane, found.order, add, picture)
+    planes.each(k, out, plane, found.order, add, image)
 
 
 def _samples(
-    k: Kernel,
+    k: KernelBuilder,
     plane: Ptr,
     found: Runs,
     at: Int,
@@ -143,7 +143,13 @@ def _samples(
 
 
 def _pixels(
-    k: Kernel, plane: Ptr, ranges: Ranges, box: Int, number: tuple[Int, Int], value: Vec, width: Int
+    k: KernelBuilder,
+    plane: Ptr,
+    ranges: Ranges,
+    box: Int,
+    number: tuple[Int, Int],
+    value: Vec,
+    width: Int,
 ) -> None:
     """What a bin gives to each of its pixels."""
     lanes = lanes_of(k, plane.element)
@@ -159,11 +165,11 @@ def _pixels(
             line.store(line.vec(column, mask, lanes) + share, column, mask)
 
 
-def cost(call: Call) -> float:
+def cost(call: CpuCall) -> float:
     """Microseconds."""
     return gradient_cost(call, 0.1)
 
 
 PS_ROI_GRADIENT = CpuKernel(
-    "roi.ps_gradient", (PsRoiGradient,), PsConfig, supports, one_way(launch, cost), emit
+    "roi.ps_gradient", (PsRoiGradient,), PsConfig, supports, single_variant(launch, cost), emit
 )

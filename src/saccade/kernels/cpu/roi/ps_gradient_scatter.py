@@ -2,23 +2,23 @@
 
     dx[n, h, w, c · bins + bin] = Σ over the boxes of n, in order: rows · columns · dy[box, c, bin]
 
-A chunk owns a row of a picture, and so many of the bins' channels that its sums, kept in scratch,
-stay in the second-level cache: it walks the picture's boxes in order, adds what their bins give to
+A chunk owns a row of an image, and so many of the bins' channels that its sums, kept in scratch,
+stay in the L2 cache: it walks the image's boxes in order, adds what their bins give to
 pixels of the row, and stores the row once. Sums lie bin by bin, [pixel][bin][channel], so that a
-bin adds a vector of channels; they are turned as they are stored.
+bin adds a vector of channels; they are transposed as they are stored.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from saccade.backends.cpu.codegen.language import Kernel, Ptr
+from saccade.backends.cpu.codegen.language import KernelBuilder, Ptr
 from saccade.backends.cpu.codegen.values import Int, Vec
 from saccade.kernels.base import In, Launch, Operand, Out, Scratch, Temp
-from saccade.kernels.cpu.base import Call
+from saccade.kernels.cpu.base import CpuCall
 from saccade.kernels.cpu.floats import lanes_of, load, wide
-from saccade.kernels.cpu.roi.bilinear_axis import Axis
-from saccade.kernels.cpu.roi.bilinear_tables import Tables, TablesPlan
+from saccade.kernels.cpu.roi.bilinear_axis import BilinearAxis
+from saccade.kernels.cpu.roi.bilinear_tables import BilinearTables, TablesPlan
 from saccade.kernels.cpu.roi.bin_ranges import Ranges, RangesPlan
 from saccade.kernels.cpu.roi.channel_blocks import gather_block, scatter_block
 from saccade.kernels.cpu.roi.ps_code import PsCode, PsConfig
@@ -26,7 +26,7 @@ from saccade.kernels.cpu.roi.ps_code import PsCode, PsConfig
 __all__ = ["emit_spread", "spread_phases"]
 
 
-def spread_phases(call: Call, boxes: TablesPlan | RangesPlan, temp: int) -> Iterator[Launch]:
+def spread_phases(call: CpuCall, boxes: TablesPlan | RangesPlan, temp: int) -> Iterator[Launch]:
     """The phases of a result whose channels are neighbours: a copy of dy if need be, and sums.
 
     Args:
@@ -48,8 +48,8 @@ def spread_phases(call: Call, boxes: TablesPlan | RangesPlan, temp: int) -> Iter
     element = out.dtype.value
     nbytes = 8 if wide(element) == "float64" else 4
     lanes = call.target.lanes * 4 // nbytes
-    room = max(1, call.target.l2 // 2 // (w * p * q * nbytes))
-    blocks = -(-channels // room)
+    capacity = max(1, call.target.l2 // 2 // (w * p * q * nbytes))
+    blocks = -(-channels // capacity)
     block = -(-channels // blocks)
     integers = {
         **boxes.integers,
@@ -69,42 +69,44 @@ def spread_phases(call: Call, boxes: TablesPlan | RangesPlan, temp: int) -> Iter
     yield Launch(PsConfig("spread", planes=code), operands, integers, blocks * n * h)
 
 
-def emit_spread(k: Kernel, code: PsCode) -> None:
+def emit_spread(k: KernelBuilder, code: PsCode) -> None:
     """The code of one configuration."""
-    _Spread(k, code).emit()
+    _PsScatter(k, code).emit()
 
 
-class _Spread:
-    def __init__(self, k: Kernel, code: PsCode) -> None:
+class _PsScatter:
+    def __init__(self, k: KernelBuilder, code: PsCode) -> None:
         self.k, self.element = k, wide(code.element)
         self.lanes = lanes_of(k, self.element)
         self.grad, self.out = k.pointer("grad", code.element), k.pointer("out", code.element)
-        self.boxes: Tables | Ranges = Tables(k, code.tables) if code.align else Ranges(k)
+        self.boxes: BilinearTables | Ranges = (
+            BilinearTables(k, code.tables) if code.align else Ranges(k)
+        )
         self.sums = k.scratch("sums", self.element)
         self.boxes.declare_integers()
         self.bins = self.boxes.rows * self.boxes.columns
-        self.pictures, self.height, self.width = k.integers("n h w")
+        self.images, self.height, self.width = k.integers("n h w")
         self.channels, self.blocks, self.block = k.integers("channels blocks block")
         self.grad_k, self.grad_h, self.grad_w = k.integers("grad_k grad_h grad_w")
         self.out_n, self.out_h, self.out_w = k.integers("out_n out_h out_w")
 
     def emit(self) -> None:
-        """Chunks are numbered by block of channels, picture, row."""
+        """Chunks are numbered by block of channels, image, row."""
         k, order = self.k, self.boxes.order
-        with k.chunks(self.blocks * self.pictures * self.height) as chunk:
+        with k.chunks(self.blocks * self.images * self.height) as chunk:
             row, rest = chunk % self.height, chunk // self.height
-            picture, first = rest % self.pictures, rest // self.pictures * self.block
+            image, first = rest % self.images, rest // self.images * self.block
             self.count = k.minimum_int(self.channels - first, self.block)
             self.pitch = self.bins * self.count
             zero = k.zero(self.lanes, self.element)
             with k.range(0, self.width * self.pitch, self.lanes) as at:
                 self.sums.store(zero, at)
-            with k.range(order.start(picture), order.start(picture + 1)) as at:
+            with k.range(order.start(image), order.start(image + 1)) as at:
                 box = order.box(at)
                 (top, bottom), _ = self.boxes.reach(box)
                 with k.when((top <= row) & (bottom >= row)):
                     self._box(row, box, self.grad + (box * self.grad_k + first))
-            to = self.out + (picture * self.out_n + row * self.out_h + first * self.bins)
+            to = self.out + (image * self.out_n + row * self.out_h + first * self.bins)
             with k.range(0, self.width) as column:
                 scatter_block(
                     k, self.sums + column * self.pitch, self.count, (self.bins, self.count),
@@ -116,12 +118,14 @@ class _Spread:
         k, boxes = self.k, self.boxes
         with k.range(0, boxes.rows) as p:
             source = grad + p * self.grad_h
-            if isinstance(boxes, Tables):
+            if isinstance(boxes, BilinearTables):
                 self._samples(row, source, p, boxes.of(box))
             else:
                 self._pixels(row, source, p, boxes, boxes.of(box))
 
-    def _samples(self, row: Int, source: Ptr, p: Int, axes: tuple[Axis, Axis]) -> None:
+    def _samples(
+        self, row: Int, source: Ptr, p: Int, axes: tuple[BilinearAxis, BilinearAxis]
+    ) -> None:
         k, lanes, (down, along) = self.k, self.lanes, axes
         with (
             k.range(down.first(p), down.first(p + 1)) as i,

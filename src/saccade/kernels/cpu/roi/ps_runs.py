@@ -16,15 +16,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from saccade.backends.cpu.codegen.language import Kernel, Var
+from saccade.backends.cpu.codegen.language import KernelBuilder, Var
 from saccade.backends.cpu.codegen.values import Int, Mask, Vec
 from saccade.kernels.base import Launch, Operand, Temp
 from saccade.kernels.cpu.floats import lanes_of
-from saccade.kernels.cpu.roi.bilinear_axis import Axis
-from saccade.kernels.cpu.roi.bilinear_tables import Tables, TablesCode, TablesPlan
+from saccade.kernels.cpu.roi.bilinear_axis import BilinearAxis
+from saccade.kernels.cpu.roi.bilinear_tables import BilinearTables, TablesCode, TablesPlan
 from saccade.kernels.cpu.roi.box_operands import Order, put
 
-__all__ = ["Run", "Runs", "RunsPlan", "emit_runs"]
+__all__ = ["EntryRun", "Runs", "RunsPlan", "emit_runs"]
 
 _GROUP = 32  # boxes that are packed together
 _OF_ROW, _OF_RUN = 1, 3  # integers of an entry
@@ -47,9 +47,9 @@ class RunsPlan:
     temp: int
 
     @property
-    def rooms(self) -> tuple[int, int]:
+    def capacities(self) -> tuple[int, int]:
         """Most rows of a box, and most runs: one a bin, and one wherever its entries go on."""
-        (down, along), bins = self.tables.rooms, self.tables.bins[1]
+        (down, along), bins = self.tables.capacities, self.tables.bins[1]
         return down, min(along, bins + (self.tables.sizes[1] + 2 * bins) // self.lanes)
 
     @property
@@ -61,10 +61,10 @@ class RunsPlan:
     def _packed(self) -> dict[str, Operand]:
         temps: dict[str, Operand] = {}
         of_entries = (("rows", _OF_ROW, 1), ("runs", _OF_RUN, self.lanes))
-        for bins, room, (name, numbers, weights) in zip(
-            self.tables.bins, self.rooms, of_entries, strict=True
+        for bins, capacity, (name, numbers, weights) in zip(
+            self.tables.bins, self.capacities, of_entries, strict=True
         ):
-            entries = room * _GROUP * self._groups
+            entries = capacity * _GROUP * self._groups
             for part, nbytes in (
                 ("marks", 4 * (bins * _GROUP + 1) * self._groups),
                 ("numbers", 4 * numbers * entries),
@@ -81,12 +81,12 @@ class RunsPlan:
     def integers(self) -> dict[str, int]:
         """Integer parameters of `Runs`."""
         boxes, (ph, pw) = self.tables.boxes, self.tables.bins
-        known = {"boxes": boxes.count, "pictures": boxes.pictures, "ph": ph, "pw": pw}
+        known = {"boxes": boxes.count, "images": boxes.images, "ph": ph, "pw": pw}
         return known | self._room_integers
 
     @property
     def _room_integers(self) -> dict[str, int]:
-        rows, runs = self.rooms
+        rows, runs = self.capacities
         return {"row_room": rows, "run_room": runs}
 
     def launch(self) -> Launch:
@@ -97,7 +97,7 @@ class RunsPlan:
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class EntryRun:
     """Entries of a bin that one vector holds.
 
     Attributes:
@@ -120,14 +120,14 @@ class Run:
 class Runs:
     """The emitted access to what `emit_runs` left, by the boxes' places in their order."""
 
-    def __init__(self, k: Kernel, code: TablesCode) -> None:
+    def __init__(self, k: KernelBuilder, code: TablesCode) -> None:
         self.k, self._lanes, self.order = k, lanes_of(k, code.weight), Order(k)
         self._down, self._along = _packed_pair(k, code)
 
     def declare_integers(self) -> None:
         """After all pointers."""
-        boxes, pictures, self.rows, self.columns = self.k.integers("boxes pictures ph pw")
-        self.order.sized(boxes, pictures)
+        boxes, images, self.rows, self.columns = self.k.integers("boxes images ph pw")
+        self.order.sized(boxes, images)
         self._down.sized(self.rows, self.k.integer("row_room"))
         self._along.sized(self.columns, self.k.integer("run_room"))
 
@@ -143,26 +143,26 @@ class Runs:
         """The first run of a bin, and one past its last."""
         return self._along.of(at, number)
 
-    def run(self, entry: Int) -> Run:
+    def run(self, entry: Int) -> EntryRun:
         """One of them."""
         k, lanes, along = self.k, self._lanes, self._along
         first, span, entries = (along.numbers.load_int(entry * _OF_RUN + i) for i in range(_OF_RUN))
         weights = along.weights.vec(entry * lanes, None, lanes)
-        return Run(first, k.first(span, lanes), k.lanes_set(entries, lanes), weights)
+        return EntryRun(first, k.first(span, lanes), k.lanes_set(entries, lanes), weights)
 
 
 class _Packed:
     """Entries of groups of boxes, bin by bin, within a bin box by box in their order."""
 
-    def __init__(self, k: Kernel, name: str, weight: str) -> None:
+    def __init__(self, k: KernelBuilder, name: str, weight: str) -> None:
         self.k = k
         self._marks = k.pointer(f"{name}_marks", "int32")
         self.numbers = k.pointer(f"{name}_numbers", "int32")
         self.weights = k.pointer(f"{name}_weights", weight)
 
-    def sized(self, bins: Int, room: Int) -> None:
+    def sized(self, bins: Int, capacity: Int) -> None:
         """Bins, and the most entries of a box."""
-        self._bins, self._room = bins, room * _GROUP
+        self._bins, self._capacity = bins, capacity * _GROUP
 
     def mark(self, at: Int, number: Int) -> Int:
         """Where the first entry of a bin is noted; the next mark is one past its last."""
@@ -177,7 +177,7 @@ class _Packed:
     def fill(self, group: Int, boxes: tuple[Int, Int], append: _Append) -> None:
         """Pack a group: `append(at, bin, count)` adds what a box has there, and counts it."""
         k, (first, last) = self.k, boxes
-        count = k.var(group * self._room)
+        count = k.var(group * self._capacity)
         with k.range(0, self._bins) as number:
             with k.range(first, last) as at:
                 put(self._marks, count.get(), self.mark(at, number))
@@ -186,18 +186,18 @@ class _Packed:
 
     def next(self, group: Int, count: Var) -> Int:
         """A place for one more entry, which is counted; the last one if there were too many."""
-        at = self.k.minimum_int(count.get(), (group + 1) * self._room - 1)
+        at = self.k.minimum_int(count.get(), (group + 1) * self._capacity - 1)
         count.set(at + 1)
         return at
 
 
-def _packed_pair(k: Kernel, code: TablesCode) -> tuple[_Packed, _Packed]:
+def _packed_pair(k: KernelBuilder, code: TablesCode) -> tuple[_Packed, _Packed]:
     return _Packed(k, "rows", code.weight), _Packed(k, "runs", code.weight)
 
 
-def emit_runs(k: Kernel, code: TablesCode) -> None:
+def emit_runs(k: KernelBuilder, code: TablesCode) -> None:
     """The code of one configuration. A chunk is a group of boxes."""
-    tables = Tables(k, code)
+    tables = BilinearTables(k, code)
     down, along = _packed_pair(k, code)
     tables.declare_integers()
     down.sized(tables.rows, k.integer("row_room"))
@@ -224,7 +224,7 @@ def emit_runs(k: Kernel, code: TablesCode) -> None:
 
 
 def _fill_runs(
-    k: Kernel, table: Axis, number: Int, along: _Packed, place: Callable[[], Int]
+    k: KernelBuilder, table: BilinearAxis, number: Int, along: _Packed, place: Callable[[], Int]
 ) -> None:
     """The runs of one bin of a table, whose pixels ascend there."""
     lanes = lanes_of(k, along.weights.element)

@@ -2,7 +2,7 @@
 
     y = exp(x - max) / Σ exp(x - max)        log: y = x - max - log Σ exp(x - max)
 
-Three sweeps of a row that stays in the first-level cache; see `normalize.axis_sweep` for how
+Three sweeps of a row that stays in the L1 cache; see `normalize.axis_sweep` for how
 vectors go.
 """
 
@@ -11,17 +11,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from saccade.backends.cpu.codegen import math
-from saccade.backends.cpu.codegen.language import Kernel
+from saccade.backends.cpu.codegen.language import KernelBuilder
 from saccade.backends.cpu.codegen.values import Vec
 from saccade.kernels.base import In, Launch, Out, numbered
-from saccade.kernels.cpu.base import Call, CpuKernel, one_way
+from saccade.kernels.cpu.base import CpuCall, CpuKernel, single_variant
 from saccade.kernels.cpu.machine import machine
 from saccade.kernels.cpu.normalize.axis_sweep import (
-    Place,
-    Step,
     Sweep,
     SweepCode,
+    SweepPlace,
     SweepPlan,
+    SweepStep,
     plan_sweep,
 )
 from saccade.kernels.cpu.pointwise.vector_elements import FLOATS
@@ -39,35 +39,35 @@ class SoftmaxConfig:
     log: bool
 
 
-def _plan(call: Call) -> SweepPlan:
+def _plan(call: CpuCall) -> SweepPlan:
     x, out = call.inputs[0], call.outputs[0]
     return plan_sweep(x.shape, [out.strides, x.strides], [out, x], [call.op.axis])
 
 
-def supports(call: Call) -> str | None:
+def supports(call: CpuCall) -> str | None:
     """Why this kernel cannot take the call."""
     x, out = call.inputs[0], call.outputs[0]
     return refuse_types((x, out), FLOATS) or refuse_repeats(out)
 
 
-def launch(call: Call) -> tuple[Launch, ...]:
+def launch(call: CpuCall) -> tuple[Launch, ...]:
     """One phase."""
     plan = _plan(call)
     config = SoftmaxConfig(plan.code, call.op.log)
     return (Launch(config, numbered((Out(0), In(0))), plan.integers, plan.chunks),)
 
 
-def emit(k: Kernel, config: SoftmaxConfig) -> None:
+def emit(k: KernelBuilder, config: SoftmaxConfig) -> None:
     """The code of one configuration."""
     sweep = Sweep(k, config.sweep)
     sweep.declare_integers()
     # Powers wait in the result where it holds them exactly; elsewhere they are computed twice.
     kept = not config.log and config.sweep.elements[0] == "float32"
 
-    def body(place: Place) -> None:
+    def body(place: SweepPlace) -> None:
         top = place.reduce(lambda step: step.load(1), "max")
 
-        def power(step: Step) -> Vec:
+        def power(step: SweepStep) -> Vec:
             value = math.exp(k, step.load(1) - top)
             if kept:
                 step.store(0, value)
@@ -76,7 +76,7 @@ def emit(k: Kernel, config: SoftmaxConfig) -> None:
         total = place.reduce(power, "add")
         shift, scale = math.log(k, total), 1.0 / total
 
-        def finish(step: Step) -> None:
+        def finish(step: SweepStep) -> None:
             if config.log:
                 step.store(0, step.load(1) - top - shift)
             elif kept:
@@ -89,7 +89,7 @@ def emit(k: Kernel, config: SoftmaxConfig) -> None:
     sweep.places(body)
 
 
-def cost(call: Call) -> float:
+def cost(call: CpuCall) -> float:
     """Microseconds: an exponential and three sweeps."""
     x, out = call.inputs[0], call.outputs[0]
     slow = (
@@ -107,7 +107,7 @@ SOFTMAX = CpuKernel(
     (Softmax,),
     SoftmaxConfig,
     supports,
-    one_way(launch, cost),
+    single_variant(launch, cost),
     emit,
     lambda _call: ((0, 0),),
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from saccade.kernels.cases.base import LAST, ROWS, WHOLE, Case, Operand, Result, Storage
+from saccade.kernels.cases.base import LAST, ROWS, WHOLE, Case, CaseStorage, Operand, Result
 from saccade.opdefs import Cube
 
 __all__ = ["CASES"]
@@ -10,7 +10,7 @@ __all__ = ["CASES"]
 _SHAPES = ((), (0, 3), (3, 0), (1,), (17,), (5, 13), (2, 3, 5, 7), (16385,), (3, 16384))
 
 
-def _case(name: str, shape: tuple[int, ...], storage: Storage = ROWS) -> Case:
+def _case(name: str, shape: tuple[int, ...], storage: CaseStorage = ROWS) -> Case:
     return Case(name, Cube(0.3), (Operand(shape, storage=storage),), (Result(storage),))
 
 

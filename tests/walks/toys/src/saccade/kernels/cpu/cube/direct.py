@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from functools import partial
 
 from saccade.backends.cpu.codegen.calling import real_word
-from saccade.backends.cpu.codegen.language import Kernel
+from saccade.backends.cpu.codegen.language import KernelBuilder
 from saccade.ir import DType
 from saccade.kernels.base import In, Launch, Out, Variant, View
-from saccade.kernels.cpu.base import Call, CpuKernel
+from saccade.kernels.cpu.base import CpuCall, CpuKernel
 from saccade.kernels.cpu.machine import machine
 from saccade.kernels.cpu.refusals import refuse_types
 from saccade.opdefs import Cube
@@ -37,7 +37,7 @@ class CubeConfig:
     unroll: int
 
 
-def supports(call: Call) -> str | None:
+def supports(call: CpuCall) -> str | None:
     """Why this kernel cannot take the call."""
     x, out = call.inputs[0], call.outputs[0]
     if x.strides != out.strides or not _dense(out):
@@ -55,7 +55,7 @@ def _dense(view: View) -> bool:
     return True
 
 
-def launch(call: Call, unroll: int) -> tuple[Launch, ...]:
+def launch(call: CpuCall, unroll: int) -> tuple[Launch, ...]:
     """One phase."""
     size = call.outputs[0].size
     phase = Launch(
@@ -67,7 +67,7 @@ def launch(call: Call, unroll: int) -> tuple[Launch, ...]:
     return (phase,)
 
 
-def variants(call: Call) -> Iterator[Variant]:
+def variants(call: CpuCall) -> Iterator[Variant]:
     """Long rounds first: they look at the end of the loop less often."""
     x, out = call.inputs[0], call.outputs[0]
     for unroll in (4, 1):
@@ -76,7 +76,7 @@ def variants(call: Call) -> Iterator[Variant]:
         yield Variant(micros, partial(launch, call, unroll))
 
 
-def emit(k: Kernel, config: CubeConfig) -> None:
+def emit(k: KernelBuilder, config: CubeConfig) -> None:
     """The code of one configuration."""
     x, out = k.pointer("x"), k.pointer("out")
     size, scale = k.integer("size"), k.broadcast(k.convert(k.real("scale"), "float32"))

@@ -1,4 +1,4 @@
-"""Formulas: what is computed from one count holds for others, or says that it does not."""
+"""Traces: what is computed from one count holds for others, or says that it does not."""
 
 import operator
 
@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from saccade.backends.cpu.runtime.formula import Formula, Number, larger, smaller
+from saccade.backends.cpu.runtime.trace import SymbolicNumber, SymbolicTrace, larger, smaller
 
 COUNTS = st.integers(0, 5000)
 
@@ -31,10 +31,10 @@ def chunks(count, most, share):
     return [*loads, larger(parts, 5), smaller(count, 100), 64]
 
 
-def values(found, formula, count):
+def values(found, trace, count):
     words = dict(enumerate(found))
-    places = {at: value for at, value in words.items() if isinstance(value, Number)}
-    given = formula.filling(places, found)(words, count)
+    places = {at: value for at, value in words.items() if isinstance(value, SymbolicNumber)}
+    given = trace.replay(places, found)(words, count)
     if given is None:
         assert words == dict(enumerate(found)), "nothing is written"
         return None
@@ -45,29 +45,29 @@ def values(found, formula, count):
 @settings(deadline=None)
 @given(COUNTS, COUNTS, st.integers(1, 200), st.integers(1, 50))
 def test_another_count_has_the_same_numbers_or_another_formula(first, second, most, share):
-    formula = Formula(first)
-    found = chunks(formula.count, most, share)
-    assert values(found, formula, first) == chunks(first, most, share)
-    assert values(found, formula, second) in (None, chunks(second, most, share))
+    trace = SymbolicTrace(first)
+    found = chunks(trace.count, most, share)
+    assert values(found, trace, first) == chunks(first, most, share)
+    assert values(found, trace, second) in (None, chunks(second, most, share))
 
 
 def test_a_formula_holds_where_comparisons_come_out_the_same():
-    formula = Formula(1000)
-    found = chunks(formula.count, 20, 10)
-    assert values(found, formula, 700) == chunks(700, 20, 10)
-    assert values(found, formula, 8) is None
+    trace = SymbolicTrace(1000)
+    found = chunks(trace.count, 20, 10)
+    assert values(found, trace, 700) == chunks(700, 20, 10)
+    assert values(found, trace, 8) is None
 
 
 def test_chains_are_short_and_what_nobody_asks_for_is_not_computed():
-    formula = Formula(5)
-    found = (((formula.count * 3 + 1) * 4 - 2) * -1 + 0) * 1
-    assert values([found], formula, 7) == [-86]
-    assert len(formula._needed([found.place])) == 2
-    assert formula._needed([]) == []
+    trace = SymbolicTrace(5)
+    found = (((trace.count * 3 + 1) * 4 - 2) * -1 + 0) * 1
+    assert values([found], trace, 7) == [-86]
+    assert len(trace._needed([found.place])) == 2
+    assert trace._needed([]) == []
 
 
 def test_the_number_itself():
-    count = Formula(7).count
+    count = SymbolicTrace(7).count
     assert (count.value, (count * 3).value, (count / 2).value) == (7, 21, 3.5)
 
 
@@ -76,10 +76,10 @@ def test_the_number_itself():
 )
 def test_nothing_is_decided_unnoticed(use):
     with pytest.raises(TypeError):
-        use(Formula(7).count)
+        use(SymbolicTrace(7).count)
 
 
 def test_a_limit_of_two_numbers_decides_nothing():
-    formula = Formula(3)
-    found = [larger(formula.count, 10), smaller(formula.count, 10)]
-    assert [values(found, formula, count) for count in (3, 30)] == [[10, 3], [30, 10]]
+    trace = SymbolicTrace(3)
+    found = [larger(trace.count, 10), smaller(trace.count, 10)]
+    assert [values(found, trace, count) for count in (3, 30)] == [[10, 3], [30, 10]]

@@ -1,10 +1,11 @@
-"""Numbers that follow from a count: computed once, then again for any other count.
+"""Symbolic traces: numbers that follow from a count, computed once, then again for any other count.
 
 Kernels derive sizes, offsets and numbers of chunks from shapes, in plain Python, which takes a
 hundred microseconds. Where an extent is another one in nearly every call, as the boxes of a
-detector, it is given to them as a `Number`: it remembers what was computed from it, and how
-comparisons came out. `Formula.filling` does that arithmetic alone for another count, as Python
-code of its own; it holds as long as comparisons come out the same.
+detector, it is given to them as a `SymbolicNumber`: it remembers what was computed from it, and how
+comparisons came out, which are the trace's guards. `SymbolicTrace.replay` does that arithmetic
+alone for another count, as Python code of its own; it holds as long as comparisons come out the
+same.
 """
 
 from __future__ import annotations
@@ -14,10 +15,10 @@ import operator
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn
 
-__all__ = ["Filling", "Formula", "Number", "UntraceableError", "larger", "smaller"]
+__all__ = ["Replay", "SymbolicNumber", "SymbolicTrace", "UntraceableError", "larger", "smaller"]
 
 Binary = Callable[[Any, Any], Any]
-Filling = Callable[[Any, int], tuple[Any, ...] | None]
+Replay = Callable[[Any, int], tuple[Any, ...] | None]
 
 _TEXTS: dict[Binary, str] = {
     operator.add: "{0} + {1}",
@@ -50,14 +51,14 @@ class UntraceableError(TypeError):
     """A number that depends on the count was used for something that cannot be done again."""
 
 
-class Formula:
+class SymbolicTrace:
     """What was computed from a count.
 
     Args:
         count: The count that it is computed for first.
 
     Attributes:
-        count: The same as a `Number`.
+        count: The same as a `SymbolicNumber`.
     """
 
     def __init__(self, count: int) -> None:
@@ -65,16 +66,20 @@ class Formula:
         self._steps: list[Step] = []
         self._places: dict[Any, int] = {}
         self._lines: dict[int, Line] = {}
-        self.count = Number(self, 0)
+        self.count = SymbolicNumber(self, 0)
 
-    def filling(self, places: Mapping[int, Number], given: Sequence[int | Number]) -> Filling:
+    def replay(
+        self, places: Mapping[int, SymbolicNumber], given: Sequence[int | SymbolicNumber]
+    ) -> Replay:
         """`fill(words, count)`, which writes numbers to their places in `words` and gives others.
 
-        It gives None and writes nothing where comparisons differ. It is Python code of its own: a
-        loop over the steps would take four times as long.
+        It gives None and writes nothing where a guard fails: a comparison comes out otherwise. It
+        is Python code of its own: a loop over the steps would take four times as long.
         """
         asked = [
-            number.place for number in (*places.values(), *given) if isinstance(number, Number)
+            number.place
+            for number in (*places.values(), *given)
+            if isinstance(number, SymbolicNumber)
         ]
         steps = self._needed(asked)
         names = [_literal(value) for value in self._values]
@@ -88,11 +93,11 @@ class Formula:
             else:
                 lines.append(f"    if {'not ' if place == _TRUE else ''}({text}): return None")
         lines += [f"    words[{at}] = {names[number.place]}" for at, number in places.items()]
-        results = [names[n.place] if isinstance(n, Number) else _literal(n) for n in given]
+        results = [names[n.place] if isinstance(n, SymbolicNumber) else _literal(n) for n in given]
         lines.append(f"    return ({''.join(result + ', ' for result in results)})")
         scope: dict[str, Any] = {"inf": math.inf, "nan": math.nan}
         exec("\n".join(lines), scope)
-        fill: Filling = scope["fill"]
+        fill: Replay = scope["fill"]
         return fill
 
     def _needed(self, places: Sequence[int]) -> list[Step]:
@@ -108,22 +113,22 @@ class Formula:
         """What a number is for the first count."""
         return self._values[place]
 
-    def number(self, function: Binary, left: Any, right: Any) -> Number:  # noqa: ANN401
+    def number(self, function: Binary, left: Any, right: Any) -> SymbolicNumber:  # noqa: ANN401
         """The result of a function, for now and for later."""
         a, b = self._line(left), self._line(right)
         line = None if a is None or b is None else _combined(function, a, b)
         if line is None:
-            return Number(self, self._step(function, self._place(left), self._place(right)))
+            return SymbolicNumber(self, self._step(function, self._place(left), self._place(right)))
         # Chains of sums and products with integers are one product and one sum.
         root, scale, more = line
         place = root if scale == 1 else self._step(operator.mul, root, self._place(scale))
         place = place if more == 0 else self._step(operator.add, place, self._place(more))
         self._lines[place] = line
-        return Number(self, place)
+        return SymbolicNumber(self, place)
 
     def _line(self, value: Any) -> Line | None:  # noqa: ANN401
         """An integer as a multiple of the value at a place and more."""
-        if isinstance(value, Number):
+        if isinstance(value, SymbolicNumber):
             integral = isinstance(self._values[value.place], int)
             return self._lines.get(value.place, (value.place, 1, 0)) if integral else None
         return (0, 0, value) if isinstance(value, int) else None
@@ -147,7 +152,7 @@ class Formula:
         return found
 
     def _place(self, value: Any) -> int:  # noqa: ANN401
-        if isinstance(value, Number):
+        if isinstance(value, SymbolicNumber):
             return value.place
         if not isinstance(value, (int, float)):
             raise UntraceableError
@@ -177,37 +182,37 @@ def _literal(value: Any) -> str:  # noqa: ANN401 - an integer or a float
 
 
 def _forward(function: Binary) -> Any:  # noqa: ANN401 - a method
-    return lambda self, other: self.formula.number(function, self, other)
+    return lambda self, other: self.trace.number(function, self, other)
 
 
 def _backward(function: Binary) -> Any:  # noqa: ANN401
-    return lambda self, other: self.formula.number(function, other, self)
+    return lambda self, other: self.trace.number(function, other, self)
 
 
 def _compared(function: Binary) -> Any:  # noqa: ANN401
-    return lambda self, other: self.formula.decide(function, self, other)
+    return lambda self, other: self.trace.decide(function, self, other)
 
 
 def _refused(*_: object) -> NoReturn:
     raise UntraceableError
 
 
-class Number:
+class SymbolicNumber:
     """An integer or a float that depends on a count; in arithmetic like any other.
 
     It has no hash and becomes no plain number, so that nothing is decided by it unnoticed: whatever
     else is tried with it is a TypeError.
     """
 
-    __slots__ = ("formula", "place")
+    __slots__ = ("place", "trace")
 
-    def __init__(self, formula: Formula, place: int) -> None:
-        self.formula, self.place = formula, place
+    def __init__(self, trace: SymbolicTrace, place: int) -> None:
+        self.trace, self.place = trace, place
 
     @property
     def value(self) -> Any:  # noqa: ANN401 - an integer or a float
         """The number for the first count."""
-        return self.formula.value(self.place)
+        return self.trace.value(self.place)
 
     __add__, __radd__ = _forward(operator.add), _backward(operator.add)
     __sub__, __rsub__ = _forward(operator.sub), _backward(operator.sub)
@@ -224,13 +229,13 @@ class Number:
         raise UntraceableError
 
     def __bool__(self) -> bool:
-        return self.formula.decide(operator.ne, self, 0)
+        return self.trace.decide(operator.ne, self, 0)
 
-    def __neg__(self) -> Number:
-        return self.formula.number(operator.sub, 0, self)
+    def __neg__(self) -> SymbolicNumber:
+        return self.trace.number(operator.sub, 0, self)
 
-    def __abs__(self) -> Number:
-        return self if self.formula.decide(operator.ge, self, 0) else -self
+    def __abs__(self) -> SymbolicNumber:
+        return self if self.trace.decide(operator.ge, self, 0) else -self
 
 
 def larger(left: int, right: int) -> int:
@@ -246,9 +251,13 @@ def smaller(left: int, right: int) -> int:
 
 
 def _extreme(function: Binary, left: Any, right: Any) -> Any:  # noqa: ANN401
-    if isinstance(left, Number) and isinstance(right, Number) and left.place == right.place:
+    if (
+        isinstance(left, SymbolicNumber)
+        and isinstance(right, SymbolicNumber)
+        and left.place == right.place
+    ):
         return left
     for value in (left, right):
-        if isinstance(value, Number):
-            return value.formula.number(function, left, right)
+        if isinstance(value, SymbolicNumber):
+            return value.trace.number(function, left, right)
     return function(left, right)

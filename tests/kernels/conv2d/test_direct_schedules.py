@@ -5,7 +5,7 @@ import itertools
 import pytest
 
 from saccade.backends.cpu.target import described_target
-from saccade.kernels.cpu.conv2d.direct_config import Piece, blockings, ranked_tiles, ways
+from saccade.kernels.cpu.conv2d.direct_config import Piece, blockings, ranked_tiles, schedules
 
 ZEN4 = described_target("zen4", "avx512")
 BORDERS = (
@@ -35,13 +35,18 @@ def test_tiles_come_by_their_time():
 
 def test_ways_come_by_their_time_each_once():
     tiles = tiles_of()
-    found = list(ways(tiles, cuts_of))
-    assert [way.slowdown for way in found] == sorted(way.slowdown for way in found)
-    assert len(set(found)) == len(found) and {way.tile for way in found} == set(tiles)
-    cut_up = {way.tile for way in found if way.place}
+    found = list(schedules(tiles, cuts_of))
+    assert [schedule.slowdown for schedule in found] == sorted(
+        schedule.slowdown for schedule in found
+    )
+    assert len(set(found)) == len(found) and {schedule.tile for schedule in found} == set(tiles)
+    cut_up = {schedule.tile for schedule in found if schedule.place}
     assert cut_up <= set(tiles[:4]) and cut_up
-    for way in found:
-        assert way.slowdown == way.tile.slowdown * cuts_of(way.tile)[way.place].slowdown
+    for schedule in found:
+        assert (
+            schedule.slowdown
+            == schedule.tile.slowdown * cuts_of(schedule.tile)[schedule.place].slowdown
+        )
 
 
 def test_what_nobody_asks_for_is_not_cut():
@@ -51,7 +56,7 @@ def test_what_nobody_asks_for_is_not_cut():
         asked.append(tile)
         return cuts_of(tile)
 
-    next(ways(tiles_of(), cuts))
+    next(schedules(tiles_of(), cuts))
     assert not asked
 
 
