@@ -54,7 +54,7 @@ def _supports(call: CpuCall) -> str | None:
     if any("full" in word or "image" in word for word in first.code()[3:]):
         return "an operand of the 1x1 convolution varies from image to image or pixel to pixel"
     if _groups(call) is None:
-        return "too many windows leave the feature map"
+        return "too many windows leave the image"
     return first.refuse() or second.refuse() or sums.refuse()
 
 

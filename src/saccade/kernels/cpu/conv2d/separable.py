@@ -102,7 +102,7 @@ def _supports(call: CpuCall) -> str | None:
         return "the depthwise convolution has a store map"
     parts = _parts(call)
     if parts.cut is None:
-        return "too many windows leave the feature map"
+        return "too many windows leave the image"
     return parts.inner.refuse() or parts.outer.refuse()
 
 
