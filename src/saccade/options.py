@@ -78,7 +78,7 @@ class Options:
     resolved_threads: int = field(init=False, default=0)
 
     def __post_init__(self) -> None:
-        if self.device not in DEVICES:
+        if self.device not in list(DEVICES):  # of whatever type
             raise OptionError(f"device={self.device!r} is not one of {', '.join(DEVICES)}")
         for name, kind in _KINDS.items():
             given = getattr(self, name)

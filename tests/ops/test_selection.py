@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from saccade.backends.cpu.runtime.formula import SymbolicTrace
-from saccade.backends.cpu.target import host_target
+from saccade.backends.cpu.runtime.trace import SymbolicTrace
+from saccade.backends.cpu.target import NOMINAL_THREADS, host_target
 from saccade.errors import OptionError
 from saccade.ir import DType
 from saccade.kernels.base import Call, View
@@ -22,6 +22,7 @@ OPS = {"align": RoiAlign((7, 7), 0.5, 2), "pool": RoiPool((3, 3), 0.5)}
 
 class Backend:
     target = host_target()
+    nominal_threads, reuse_slowdown = NOMINAL_THREADS, 1.0
 
     def candidates(self, op):
         return kernels_for(op.family)
@@ -43,7 +44,7 @@ def test_numbers_are_chosen_for_like_integers(name, size):
         selector = Selector(Backend())
         choice, launches = selector.select(call), selector.launches(call)
         same = bound(op, x, SymbolicTrace(count).count)
-        candidates = Candidates.of(same, kernels_for(op.family))
+        candidates = Candidates.of(same, kernels_for(op.family), NOMINAL_THREADS)
         assert candidates.cheapest.kernel is choice.kernel
         found = candidates.cheapest.best.launches
         assert [one.config for one in found] == [one.config for one in launches]

@@ -125,7 +125,9 @@ def test_the_reference_plays_the_cpu_s_graphs(cache, tmp_path):
 def test_measured_times_name_the_device(cache, monkeypatch):
     seen = []
     store = insitu.TimingStore
-    monkeypatch.setattr(insitu, "Store", lambda who, **how: seen.append(who) or store(who, **how))
+    monkeypatch.setattr(
+        insitu, "TimingStore", lambda who, **how: seen.append(who) or store(who, **how)
+    )
     model = compiled(two_inputs(), threads=1)
     model.tune(image(2, 4), image(2, 4), np.array([1, -2, 3]), seconds=0.1)
     assert json.loads(json.dumps(seen))[0]["device"] == "cpu"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from saccade.devices import device_named
+from saccade.locks import forkless
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -54,7 +55,8 @@ class ReferenceDevice:
         self, options: Options, processes: Processes, store: Store | None
     ) -> ReferenceBackend:
         """A backend over that of the device whose plans it plays."""
-        from saccade.backends.reference.backend import ReferenceBackend  # noqa: PLC0415 - for tests
+        with forkless:
+            from saccade.backends.reference.backend import ReferenceBackend  # noqa: PLC0415
 
         del store
         return ReferenceBackend(device_named(_PLANS_AS).backend(options, processes, None))
