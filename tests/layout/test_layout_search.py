@@ -255,6 +255,7 @@ def test_any_choice_of_storage_computes_the_same(seed):
             tuple(type(s)(s.name, s.op, s.call, s.inputs, s.outputs,
                           layout.Choice(None, 0.0, ()), (), s.note) for s in laid.steps),
             laid.buffers, laid.inputs, laid.outputs, laid.notes, laid.speeds,
+            device=laid.device, alignment=laid.alignment,
         )  # fmt: skip
         plan = planner.make(graph, bare, {}, 1, device.target.isa)
         results.append(device.build(plan, graph, f"random{seed}").run([x]))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from saccade.backends.cpu.runtime.trace import SymbolicTrace
-from saccade.backends.cpu.target import NOMINAL_THREADS, host_target
+from saccade.backends.cpu.target import NOMINAL_THREADS
 from saccade.errors import OptionError
 from saccade.ir import DType
 from saccade.kernels.base import Call, View
@@ -15,13 +15,14 @@ from saccade.layout.select import Selector
 from saccade.opdefs import RoiAlign, RoiPool
 from saccade.ops._library import library
 from saccade.testing.kernels import nchw_view, row_major
+from saccade.testing.targets import ZEN4
 
 X = {"small": nchw_view(DType.F32, (2, 6, 13, 18)), "large": nchw_view(DType.F32, (2, 64, 50, 60))}
 OPS = {"align": RoiAlign((7, 7), 0.5, 2), "pool": RoiPool((3, 3), 0.5)}
 
 
 class Backend:
-    target = host_target()
+    target = ZEN4
     nominal_threads, reuse_slowdown = NOMINAL_THREADS, 1.0
 
     def candidates(self, op):

@@ -142,7 +142,7 @@ class Binder:
                 elif isinstance(operand, Temp):
                     known, nbytes = temps.get(operand.index), operand.nbytes
                     temps[operand.index] = nbytes if known is None else self.larger(known, nbytes)
-            if scratch is not most:  # a number of a formula decides nothing here
+            if scratch is not most:  # a number of a trace decides nothing here
                 most = self.larger(most, scratch)
         return Workspace(temps, most)
 

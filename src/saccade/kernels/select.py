@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple
 
 from saccade.kernels.base import Call, Variant
 
@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from saccade.backend import Kernel
 
 __all__ = ["Candidate", "Candidates", "Passed"]
-
-K = TypeVar("K", bound="Kernel")
 
 
 class Passed(NamedTuple):
@@ -30,10 +28,10 @@ class Passed(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate(Generic[K]):
+class Candidate:
     """A kernel that takes the call, its best variant for a nominal team, and the others."""
 
-    kernel: K
+    kernel: Kernel
     best: Variant
     others: Iterator[Variant]
 
@@ -44,7 +42,7 @@ class Candidate(Generic[K]):
 
 
 @dataclass(frozen=True, slots=True)
-class Candidates(Generic[K]):
+class Candidates:
     """What the kernels that were asked said.
 
     Attributes:
@@ -52,12 +50,12 @@ class Candidates(Generic[K]):
         refused: The others.
     """
 
-    able: tuple[Candidate[K], ...]
+    able: tuple[Candidate, ...]
     refused: tuple[Passed, ...]
 
     @classmethod
-    def of(cls, call: Call, kernels: Iterable[K], team: int) -> Candidates[K]:
-        """Ask kernels about a call, whose sizes may be numbers of a formula.
+    def of(cls, call: Call, kernels: Iterable[Kernel], team: int) -> Candidates:
+        """Ask kernels about a call, whose sizes may be numbers of a symbolic trace.
 
         Args:
             call: The call.
@@ -77,7 +75,7 @@ class Candidates(Generic[K]):
         return cls(tuple(able), tuple(refused))
 
     @property
-    def cheapest(self) -> Candidate[K]:
+    def cheapest(self) -> Candidate:
         """The first of those with the least estimate; there must be any."""
         if len(self.able) == 1:
             return self.able[0]

@@ -81,8 +81,8 @@ def assign(
         exact,
         chosen.searched,
         () if timings is None else timings.refusals([step.name for step in work.steps]),
-        backend.device,
-        backend.alignment,
+        device=backend.device,
+        alignment=backend.alignment,
     )
 
 

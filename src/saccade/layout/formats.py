@@ -1,13 +1,12 @@
 """Which values are stored channels-last by rule, and where another storage could pay.
 
 Operators over feature maps (convolutions, pools, resizing) want rank-4 values channels-last,
-whatever
-their other operands are: for a value that only they touch there is nothing to choose. Operators
-that do not care take over what they are connected to. What is left are values that are connected
-both to operators over feature maps and to something that may want them row-major (the caller, a
-reshape, a product over the last axis): those are open, and searched for given sizes. The rest, such
-as the heads of an attention, is row-major. Sizes play no part here, so this is decided once per
-graph.
+whatever their other operands are: for a value that only they touch there is nothing to choose.
+Operators that do not care take over what they are connected to. What is left are values that are
+connected both to operators over feature maps and to something that may want them row-major (the
+caller, a reshape, a product over the last axis): those are open, and searched for given sizes. The
+rest, such as the heads of an attention, is row-major. Sizes play no part here, so this is decided
+once per graph.
 """
 
 from __future__ import annotations

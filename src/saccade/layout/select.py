@@ -30,7 +30,7 @@ class _Decision:
     """What a call takes: by the chosen candidate, or as it was measured to be fastest."""
 
     choice: Choice
-    chosen: Candidate[Kernel]
+    chosen: Candidate
     tuned: tuple[Launch, ...] | None
 
 
@@ -107,7 +107,7 @@ class Selector:
         choice = Choice(kernel, cost, passed, kernel.aliases(call), measured)
         return _Decision(choice, best, None if tuned is None else tuned.launches)
 
-    def _chosen_launches(self, call: Call, chosen: Candidate[Kernel]) -> tuple[Launch, ...]:
+    def _chosen_launches(self, call: Call, chosen: Candidate) -> tuple[Launch, ...]:
         """The phases: of the variants with the chosen one's bits the fastest, or one with code."""
         variants: Iterable[Variant] = chain([chosen.best], chosen.others)
         if call.threads != self._backend.nominal_threads:

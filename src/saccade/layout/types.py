@@ -222,5 +222,5 @@ class GraphLayout:
     exact: bool = False
     searched: Searched | None = None
     refused: tuple[str, ...] = ()
-    device: str = ""
-    alignment: int = 64
+    device: str = field(kw_only=True)
+    alignment: int = field(kw_only=True)

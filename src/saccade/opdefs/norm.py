@@ -33,7 +33,7 @@ class VectorNorm(Op):
     scaled: powers overflow and underflow.
 
     Attributes:
-        p: Any number.
+        p: A number.
         axes: Reduced axes, sorted, counted from 0.
         keepdims: Whether they stay as axes of 1.
         dtype: Element type of the result, which sums are kept in if it is float64.
@@ -90,7 +90,7 @@ class VectorNormGrad(Op):
     sgn(NaN) is 0, as in PyTorch.
 
     Attributes:
-        p: Any number but 0.
+        p: A number but 0.
         axes: Axes that the norm went over, sorted, counted from 0.
         keepdims: Whether they stayed as axes of 1.
     """

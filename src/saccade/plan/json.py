@@ -111,7 +111,7 @@ def load(text: str) -> Plan:
             tuple(record["refused"]),
             record["counts"],
             tuple(Cut(*cut) for cut in record["cuts"]),
-            record["device"],
+            device=record["device"],
         )
     except _MALFORMED as error:
         raise PlanError(f"this is not a plan: {error!r}") from error

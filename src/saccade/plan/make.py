@@ -77,7 +77,7 @@ def make(
         laid.refused,
         len(graph.counts),
         _cuts(graph, sizes),
-        laid.device,
+        device=laid.device,
     )
     if plan.arena_bytes + plan.output_bytes > _ADDRESSES:
         raise OutOfMemoryError.of(plan.arena_bytes, plan.output_bytes)

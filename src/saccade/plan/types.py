@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from hashlib import sha256
 from itertools import groupby
 from math import prod
@@ -153,7 +153,7 @@ class Plan:
     refused: tuple[str, ...] = ()
     counts: int = 0
     cuts: tuple[Cut, ...] = ()
-    device: str = ""
+    device: str = field(kw_only=True)
 
     @property
     def estimate(self) -> float:

@@ -49,7 +49,6 @@ __all__ = ["CpuBackend"]
 _RECENT, _RECENT_BYTES = 2.0, 256 << 20
 """Bytes of constants that are held whether or not programs read them: over those of the weights,
 and at most."""
-
 _ALIGNMENT = 64
 """Bytes: a line of cache, and the widest vector."""
 _REUSE_SLOWDOWN = 1.5
@@ -71,12 +70,11 @@ class CpuBackend:
         objects: Compiled code.
     """
 
+    device = "cpu"
     preferred = _PREFERRED
     nominal_threads = NOMINAL_THREADS
     alignment = _ALIGNMENT
     reuse_slowdown = _REUSE_SLOWDOWN
-
-    device = "cpu"
 
     def __init__(
         self, options: Options, processes: Processes, bundles: Bundles | None = None

@@ -50,7 +50,9 @@ def tune(
     """Search for faster choices for a model and its inputs; see `tuning.Search`."""
     processes = Processes()
     bench = InSitu.of(graph, identity, sizes, inputs, backend, options, processes)
-    store = TimingStore(this_machine() | {"device": "cpu", "code": backend.code}, use=options.cache)
+    store = TimingStore(
+        this_machine() | {"device": backend.device, "code": backend.code}, use=options.cache
+    )
     try:
         return Search(
             bench.laid, backend.candidates, bench, store, this_machine(), hints, time.monotonic,

@@ -74,7 +74,6 @@ class ReferenceBackend:
     """
 
     def __init__(self, planner: Backend) -> None:
-        self._planner = planner
         self.device = planner.device
         self.target = planner.target
         self.speeds = planner.speeds
