@@ -34,7 +34,7 @@ IMPORTS = {
     "backends/cpu/target": {"backends/cpu/machines", "backends/cpu/processor", "errors", "locks"},
     "ir": {"errors", "graphfile", "locks"},
     "options": {"backends/cpu/machines", "devices", "errors", "limits"},
-    "backends/cpu/codegen": {"backends/cpu/target", "errors", "ir"},
+    "backends/cpu/codegen": {"backends/cpu/target", "errors", "ir", "locks"},
     "kernels": {"ir"},
     "opdefs": {"errors", "ir", "limits"},
     "caches": {"errors", "files", "locks", "options"},

@@ -7,7 +7,8 @@ import pytest
 
 from saccade.backends.cpu.codegen.calling import COUNTER_WORDS
 from saccade.backends.cpu.codegen.compile import assembly, object_code
-from saccade.backends.cpu.codegen.language import ELEMENTS, KernelBuilder
+from saccade.backends.cpu.codegen.language import KernelBuilder
+from saccade.backends.cpu.codegen.llvm import ELEMENTS
 from saccade.backends.cpu.runtime.linker import link
 from saccade.backends.cpu.target import host_target
 from saccade.errors import CompileError, OptionError

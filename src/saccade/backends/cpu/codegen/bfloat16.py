@@ -13,9 +13,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from llvmlite import ir
-
-from saccade.backends.cpu.codegen.values import I32, Vec, literal, vector_of
+from saccade.backends.cpu.codegen import llvm
+from saccade.backends.cpu.codegen.values import Vec, literal, vector_of
 from saccade.backends.cpu.codegen.vectors import Vectors
 
 __all__ = ["BFLOAT16", "BFloat16"]
@@ -23,31 +22,13 @@ __all__ = ["BFLOAT16", "BFloat16"]
 BFLOAT16 = "bfloat16"
 """Name of the element; its accesses go through `int16`."""
 
-_I16 = ir.IntType(16)
-
-
-class _BFloatType(ir.Type):  # type: ignore[misc]  # llvmlite carries no types
-    """LLVM's `bfloat`, which `llvmlite.ir` lacks."""
-
-    def _to_string(self) -> str:
-        return "bfloat"
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _BFloatType)
-
-    def __hash__(self) -> int:
-        return hash(_BFloatType)
-
-
-_BFLOAT = _BFloatType()
-
 
 class BFloat16(Vectors):
     """Conversions and dot products."""
 
     def widen_bf16(self, raw: Vec) -> Vec:
         """int16 lanes that hold bfloat16, as float32."""
-        wide = self.b.zext(raw.value, vector_of(I32, raw.lanes))
+        wide = self.b.zext(raw.value, vector_of(llvm.I32, raw.lanes))
         return self._float(self.b.shl(wide, _constant(16, raw.lanes)))
 
     def narrow_bf16(self, value: Vec) -> Vec:
@@ -56,10 +37,10 @@ class BFloat16(Vectors):
         if self.target.bf16 and lanes == 2 * self.lanes:
             return self._narrow_two(*self.split(value, self.lanes))
         if self.target.bf16:
-            rounded = self.b.fptrunc(value.value, vector_of(_BFLOAT, lanes))
-            return Vec(self.b, self.b.bitcast(rounded, vector_of(_I16, lanes)))
+            rounded = self.b.fptrunc(value.value, vector_of(llvm.BFLOAT, lanes))
+            return Vec(self.b, self.b.bitcast(rounded, vector_of(llvm.I16, lanes)))
         halves = self.b.lshr(self._rounded(value), _constant(16, lanes))
-        return Vec(self.b, self.b.trunc(halves, vector_of(_I16, lanes)))
+        return Vec(self.b, self.b.trunc(halves, vector_of(llvm.I16, lanes)))
 
     def narrow_pairs(self, even: Vec, odd: Vec) -> Vec:
         """The even and the odd elements, float32, as int16 lanes like those of `narrow_bf16`."""
@@ -71,21 +52,21 @@ class BFloat16(Vectors):
             return self.concat([self.shuffle(raw, raw, turns) for raw in rounded])
         lower = self.b.lshr(self._rounded(even), _constant(16, lanes))
         upper = self.b.and_(self._rounded(odd), _constant(-0x10000, lanes))
-        kind = vector_of(_I16, 2 * lanes)
+        kind = vector_of(llvm.I16, 2 * lanes)
         return Vec(self.b, self.b.bitcast(self.b.or_(lower, upper), kind))
 
     def _narrow_two(self, first: Vec, second: Vec) -> Vec:
         """One conversion for two registers, side by side."""
-        lanes, both = first.lanes, vector_of(_BFLOAT, 2 * first.lanes)
+        lanes, both = first.lanes, vector_of(llvm.BFLOAT, 2 * first.lanes)
         name = f"llvm.x86.avx512bf16.cvtne2ps2bf16.{32 * lanes}"
         convert = self._intrinsic(name, both, [first.type, first.type])
         rounded = self.b.call(convert, [second.value, first.value])
-        return Vec(self.b, self.b.bitcast(rounded, vector_of(_I16, 2 * lanes)))
+        return Vec(self.b, self.b.bitcast(rounded, vector_of(llvm.I16, 2 * lanes)))
 
     def _rounded(self, value: Vec) -> Any:  # noqa: ANN401
         """Bits of float32 lanes, rounded in their upper halves."""
         lanes = value.lanes
-        bits = self.b.bitcast(value.value, vector_of(I32, lanes))
+        bits = self.b.bitcast(value.value, vector_of(llvm.I32, lanes))
         upper = self.b.lshr(bits, _constant(16, lanes))
         bias = self.b.add(self.b.and_(upper, _constant(1, lanes)), _constant(0x7FFF, lanes))
         # A NaN must not round to infinity: it keeps its upper bits and becomes quiet.
@@ -111,7 +92,7 @@ class BFloat16(Vectors):
             b: The same.
         """
         if self.target.bf16 and total.lanes in (4, 8, 16):
-            kind, pairs = total.type, vector_of(_BFLOAT, 2 * total.lanes)
+            kind, pairs = total.type, vector_of(llvm.BFLOAT, 2 * total.lanes)
             name = f"llvm.x86.avx512bf16.dpbf16ps.{32 * total.lanes}"
             dot = self._intrinsic(name, kind, [kind, pairs, pairs])
             operands = [self.b.bitcast(v.value, pairs) for v in (a, b)]
@@ -130,4 +111,4 @@ class BFloat16(Vectors):
 
 
 def _constant(number: int, lanes: int) -> Any:  # noqa: ANN401
-    return literal(vector_of(I32, lanes), number)
+    return literal(vector_of(llvm.I32, lanes), number)

@@ -6,9 +6,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from saccade.backends.cpu.codegen import llvm
 from saccade.backends.cpu.codegen.calling import COUNTER_WORDS
 from saccade.backends.cpu.codegen.emitter import COUNTERS, REACH, THREAD, WIDTH, Emitter
-from saccade.backends.cpu.codegen.values import I64, Bool, Int, IntLike, Vec, as_int
+from saccade.backends.cpu.codegen.values import Bool, Int, IntLike, Vec, as_int
 
 __all__ = ["Control", "Var"]
 
@@ -50,7 +51,7 @@ class Control(Emitter):
         before = self.b.block
         self.b.branch(head)
         self.b.position_at_end(head)
-        index = self.b.phi(I64)
+        index = self.b.phi(llvm.I64)
         index.add_incoming(as_int(self.b, low).value, before)
         i = Int(self.b, index)
         self.b.cbranch((i < high).value, body, end)
@@ -113,7 +114,7 @@ class Control(Emitter):
             owner = (owner < width).select(owner, owner - width)
             first, end = count * owner // width, count * (owner + 1) // width
             at = (owner * COUNTER_WORDS).value
-            counter = self.b.gep(counters, [at], source_etype=I64)
+            counter = self.b.gep(counters, [at], source_etype=llvm.I64)
             with self._claims(counter, end - first) as number:
                 yield first + number
 

@@ -4,37 +4,21 @@ from __future__ import annotations
 
 from typing import Any
 
-from llvmlite import ir
-
-from saccade.backends.cpu.codegen.values import I32, I64, Int, Vec, literal, vector_of
+from saccade.backends.cpu.codegen import llvm
+from saccade.backends.cpu.codegen.values import Int, Vec, literal, vector_of
 from saccade.backends.cpu.target import Target
 
 __all__ = [
     "BASES",
     "BYTES",
     "COUNTERS",
-    "ELEMENTS",
     "FAULT",
-    "POINTER",
     "REACH",
     "THREAD",
     "WIDTH",
     "Emitter",
 ]
 
-POINTER = ir.PointerType()
-ELEMENTS: dict[str, Any] = {
-    "float32": ir.FloatType(),
-    "float64": ir.DoubleType(),
-    "float16": ir.HalfType(),
-    "bfloat16": ir.IntType(16),  # in memory; float32 in registers
-    "int64": I64,
-    "int32": I32,
-    "int16": ir.IntType(16),
-    "int8": ir.IntType(8),
-    "uint8": ir.IntType(8),
-    "bool": ir.IntType(8),
-}
 BYTES = {
     "float32": 4, "float64": 8, "float16": 2, "bfloat16": 2, "int64": 8, "int32": 4, "int16": 2,
     "int8": 1, "uint8": 1, "bool": 1,
@@ -55,11 +39,11 @@ class _Literals:
 
     def int(self, value: _Count) -> Int:
         """A literal integer."""
-        return Int(self.b, literal(I64, value))
+        return Int(self.b, literal(llvm.I64, value))
 
     def vector_type(self, lanes: _Count | None = None, element: str = "float32") -> Any:  # noqa: ANN401
         """LLVM vector type; a scalar type for one lane."""
-        return vector_of(ELEMENTS[element], lanes or self.lanes)
+        return vector_of(llvm.ELEMENTS[element], lanes or self.lanes)
 
     def number(self, value: float, lanes: _Count | None = None, element: str = "float32") -> Vec:
         """A literal in every lane."""
@@ -92,11 +76,11 @@ class Emitter(_Literals):
 
     def _intrinsic(self, name: str, result: Any, operands: list[Any]) -> Any:  # noqa: ANN401
         known = self.module.globals.get(name)
-        return known or ir.Function(self.module, ir.FunctionType(result, operands), name)
+        return known or llvm.ir.Function(self.module, llvm.ir.FunctionType(result, operands), name)
 
     def _word(self, pointer: Any, index: int) -> Any:  # noqa: ANN401
-        address = self.b.gep(pointer, [literal(I64, index)], source_etype=I64)
-        return self.b.load(address, typ=I64)
+        address = self.b.gep(pointer, [literal(llvm.I64, index)], source_etype=llvm.I64)
+        return self.b.load(address, typ=llvm.I64)
 
     def _context_pointer(self, index: int) -> Any:  # noqa: ANN401
-        return self.b.inttoptr(self._word(self._context, index), POINTER)
+        return self.b.inttoptr(self._word(self._context, index), llvm.POINTER)

@@ -18,8 +18,9 @@ import struct
 from functools import lru_cache
 from typing import Any
 
+from saccade.backends.cpu.codegen import llvm
 from saccade.backends.cpu.codegen.language import KernelBuilder
-from saccade.backends.cpu.codegen.values import I32, Vec, literal, vector_of
+from saccade.backends.cpu.codegen.values import Vec, literal, vector_of
 
 __all__ = ["sigmoid", "silu"]
 
@@ -86,11 +87,11 @@ def _polynomial(
 
 
 def _integers(k: KernelBuilder, v: Vec) -> Any:  # noqa: ANN401
-    return k.b.bitcast(v.value, vector_of(I32, v.lanes))
+    return k.b.bitcast(v.value, vector_of(llvm.I32, v.lanes))
 
 
 def _shifted_left(k: KernelBuilder, v: Vec, by: int) -> Any:  # noqa: ANN401
-    return k.b.shl(_integers(k, v), literal(vector_of(I32, v.lanes), by))
+    return k.b.shl(_integers(k, v), literal(vector_of(llvm.I32, v.lanes), by))
 
 
 def _fractions(k: KernelBuilder, shifted: Vec) -> Any:  # noqa: ANN401

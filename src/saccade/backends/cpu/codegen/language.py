@@ -25,10 +25,9 @@ from __future__ import annotations
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from llvmlite import ir
-
+from saccade.backends.cpu.codegen import llvm
 from saccade.backends.cpu.codegen.control import Var
-from saccade.backends.cpu.codegen.emitter import BASES, BYTES, ELEMENTS, POINTER, THREAD
+from saccade.backends.cpu.codegen.emitter import BASES, BYTES, THREAD
 from saccade.backends.cpu.codegen.memory import Memory, Ptr
 from saccade.backends.cpu.codegen.parameters import Parameters
 from saccade.backends.cpu.codegen.values import Int, Vec
@@ -37,7 +36,7 @@ from saccade.backends.cpu.target import Target
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
-__all__ = ["ELEMENTS", "KernelBuilder", "Ptr", "Var"]
+__all__ = ["KernelBuilder", "Ptr", "Var"]
 
 
 Sizes = TypeVar("Sizes", bound="DataclassInstance")
@@ -55,17 +54,17 @@ class KernelBuilder(Memory):
     def __init__(self, name: str, target: Target, *, checked: bool = False) -> None:
         self.name, self.target, self.checked = name, target, checked
         self.lanes = target.lanes
-        self.module = ir.Module(name)
+        self.module = llvm.ir.Module(name)
         self.module.triple = target.triple
-        signature = ir.FunctionType(ir.VoidType(), [POINTER, POINTER])
-        self.function = ir.Function(self.module, signature, name)
+        signature = llvm.ir.FunctionType(llvm.ir.VoidType(), [llvm.POINTER, llvm.POINTER])
+        self.function = llvm.ir.Function(self.module, signature, name)
         self.function.attributes.add("nounwind")
         for argument in self.function.args:
             argument.add_attribute("noalias")
         self._allocas = self.function.append_basic_block("allocas")
         self._body = self.function.append_basic_block("body")
-        self.b: Any = ir.IRBuilder(self._body)
-        self._entry: Any = ir.IRBuilder(self._allocas)
+        self.b: Any = llvm.ir.IRBuilder(self._body)
+        self._entry: Any = llvm.ir.IRBuilder(self._allocas)
         self._words = 0
         self._pointers: list[str] = []
         self._integers: dict[str, int | None] = {}
@@ -84,7 +83,7 @@ class KernelBuilder(Memory):
     def scratch(self, name: str, element: str = "float32") -> Ptr:
         """Declare this thread's scratch buffer."""
         base, per_thread = self._buffer(name)
-        base = self.b.gep(base, [(self.thread * per_thread).value], source_etype=ir.IntType(8))
+        base = self.b.gep(base, [(self.thread * per_thread).value], source_etype=llvm.I8)
         length = per_thread // BYTES[element] if self.checked else None
         return Ptr(self, name, element, base, self.int(0), length)
 
@@ -99,8 +98,10 @@ class KernelBuilder(Memory):
         self._pointers.append(name)
         index, offset, length = (self._word(self._args, self._words + i) for i in range(3))
         self._words += 3
-        base = self.b.load(self.b.gep(self._bases, [index], source_etype=POINTER), typ=POINTER)
-        return self.b.gep(base, [offset], source_etype=ir.IntType(8)), Int(self.b, length)
+        base = self.b.load(
+            self.b.gep(self._bases, [index], source_etype=llvm.POINTER), typ=llvm.POINTER
+        )
+        return self.b.gep(base, [offset], source_etype=llvm.I8), Int(self.b, length)
 
     def integer(self, name: str) -> Int:
         """Declare an integer parameter."""
@@ -123,7 +124,7 @@ class KernelBuilder(Memory):
     def real(self, name: str) -> Vec:
         """Declare a parameter that is a float64: `calling.real_word` makes the launch's integer."""
         word = self.integer(name)
-        return Vec(self.b, self.b.bitcast(word.value, ELEMENTS["float64"]))
+        return Vec(self.b, self.b.bitcast(word.value, llvm.ELEMENTS["float64"]))
 
     def integers(self, names: str) -> tuple[Int, ...]:
         """Declare several integer parameters, names separated by blanks."""
@@ -133,13 +134,13 @@ class KernelBuilder(Memory):
         """Declare an integer parameter for each field of a dataclass of them, in their order."""
         return kind(*(self.integer(prefix + field.name) for field in fields(kind)))
 
-    def finish(self) -> ir.Module:
+    def finish(self) -> llvm.ir.Module:
         """Close the function and hand over the module."""
         if not self.b.block.is_terminated:
             self.b.ret_void()
         for block in self.function.blocks:
             if block.is_terminated or block is self._allocas:
                 continue
-            ir.IRBuilder(block).unreachable()
+            llvm.ir.IRBuilder(block).unreachable()
         self._entry.branch(self._body)
         return self.module

@@ -12,17 +12,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from llvmlite import ir
-
+from saccade.backends.cpu.codegen import llvm
 from saccade.backends.cpu.codegen.bfloat16 import BFloat16
 from saccade.backends.cpu.codegen.control import Control
-from saccade.backends.cpu.codegen.emitter import POINTER
-from saccade.backends.cpu.codegen.values import I1, I32, Bool, Int, Mask, Vec, literal, vector_of
+from saccade.backends.cpu.codegen.values import Bool, Int, Mask, Vec, literal, vector_of
 from saccade.backends.cpu.codegen.vectors import type_suffix
 
 __all__ = ["Masked"]
-
-_BYTE = ir.IntType(8)
 
 
 class Masked(Control, BFloat16):
@@ -45,7 +41,7 @@ class Masked(Control, BFloat16):
     def store_first(self, address: Any, value: Vec, align: int, mask: Mask) -> None:  # noqa: ANN401
         """Store the lanes that are set."""
         count = mask.count
-        if count is None or self._takes_masks(_BYTE):
+        if count is None or self._takes_masks(llvm.I8):
             self._masked_store(address, value.value, align, mask.value)
             return
         with self.when_else(count >= value.lanes) as (whole, part):
@@ -65,31 +61,33 @@ class Masked(Control, BFloat16):
 
     def _masked_load(self, address: Any, kind: Any, align: int, mask: Any) -> Any:  # noqa: ANN401
         name = f"llvm.masked.load.{type_suffix(kind)}.p0"
-        load = self._intrinsic(name, kind, [POINTER, I32, vector_of(I1, kind.count), kind])
-        return self.b.call(load, [address, literal(I32, align), mask, _zero(kind)])
+        load = self._intrinsic(
+            name, kind, [llvm.POINTER, llvm.I32, vector_of(llvm.I1, kind.count), kind]
+        )
+        return self.b.call(load, [address, literal(llvm.I32, align), mask, _zero(kind)])
 
     def _masked_store(self, address: Any, value: Any, align: int, mask: Any) -> None:  # noqa: ANN401
         kind = value.type
         name = f"llvm.masked.store.{type_suffix(kind)}.p0"
-        operands = [kind, POINTER, I32, vector_of(I1, kind.count)]
-        store = self._intrinsic(name, ir.VoidType(), operands)
-        self.b.call(store, [value, address, literal(I32, align), mask])
+        operands = [kind, llvm.POINTER, llvm.I32, vector_of(llvm.I1, kind.count)]
+        store = self._intrinsic(name, llvm.ir.VoidType(), operands)
+        self.b.call(store, [value, address, literal(llvm.I32, align), mask])
 
     # Pairs
 
     def _load_pairs(self, address: Any, kind: Any, align: int, count: Int) -> Any:  # noqa: ANN401
         """The whole pairs among the first `count` elements, 0 in the other lanes."""
-        pair = ir.IntType(2 * _bits(kind.element))
+        pair = llvm.ir.IntType(2 * _bits(kind.element))
         starts = range(1, kind.count, 2)
         if kind.count > 2 and self._takes_masks(pair):
             mask = self._compare("<", starts, count)
             loaded = self._masked_load(address, vector_of(pair, kind.count // 2), align, mask)
             return self.b.bitcast(loaded, kind)
-        pairs: Any = ir.Constant(ir.VectorType(pair, kind.count // 2), ir.Undefined)
+        pairs: Any = llvm.ir.Constant(llvm.ir.VectorType(pair, kind.count // 2), llvm.ir.Undefined)
         for i, odd in enumerate(starts):
             place = self._if(count > odd, address, kind.element, self.int(odd - 1))
             one = self.b.load(place, typ=pair, align=align)
-            pairs = self.b.insert_element(pairs, one, literal(I32, i))
+            pairs = self.b.insert_element(pairs, one, literal(llvm.I32, i))
         # What came from elsewhere is not zero.
         within = self._compare("<", (lane | 1 for lane in range(kind.count)), count)
         return self.b.select(within, self.b.bitcast(pairs, kind), _zero(kind))
@@ -99,7 +97,7 @@ class Masked(Control, BFloat16):
         element, lanes = value.type.element, value.lanes
         if lanes == 2:
             return
-        pair = ir.IntType(2 * _bits(element))
+        pair = llvm.ir.IntType(2 * _bits(element))
         pairs = self.b.bitcast(value.value, vector_of(pair, lanes // 2))
         if self._takes_masks(pair):
             mask = self._compare("<", range(1, lanes, 2), count)
@@ -108,7 +106,7 @@ class Masked(Control, BFloat16):
         for i in range(lanes // 2 - 1):
             with self.when(count > 2 * i + 1):
                 place = self._at(address, element, self.int(2 * i))
-                one = self.b.extract_element(pairs, literal(I32, i))
+                one = self.b.extract_element(pairs, literal(llvm.I32, i))
                 self.b.store(one, place, align=align)
 
     def _store_odd(self, address: Any, value: Vec, align: int, count: Int) -> None:  # noqa: ANN401
@@ -128,15 +126,15 @@ class Masked(Control, BFloat16):
     def _compare(self, sign: str, numbers: Iterable[int], other: Int) -> Any:  # noqa: ANN401
         """Numbers of lanes compared with an integer."""
         fixed = list(numbers)
-        kind = vector_of(I32, len(fixed))
-        narrow = Vec(self.b, self.b.trunc(other.value, I32))
+        kind = vector_of(llvm.I32, len(fixed))
+        narrow = Vec(self.b, self.b.trunc(other.value, llvm.I32))
         spread = self.broadcast(narrow, len(fixed))
-        return self.b.icmp_signed(sign, ir.Constant(kind, fixed), spread.value)
+        return self.b.icmp_signed(sign, llvm.ir.Constant(kind, fixed), spread.value)
 
 
 def _zero(kind: Any) -> Any:  # noqa: ANN401
     """0 in every lane."""
-    return literal(kind, 0 if isinstance(kind.element, ir.IntType) else 0.0)
+    return literal(kind, 0 if isinstance(kind.element, llvm.ir.IntType) else 0.0)
 
 
 def _bits(element: Any) -> int:  # noqa: ANN401

@@ -15,10 +15,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from llvmlite import ir
-
+from saccade.backends.cpu.codegen import llvm
 from saccade.backends.cpu.codegen.language import KernelBuilder
-from saccade.backends.cpu.codegen.values import I32, Mask, Vec, literal, vector_of
+from saccade.backends.cpu.codegen.values import Mask, Vec, literal, vector_of
 
 __all__ = [
     "absolute",
@@ -73,7 +72,7 @@ _ERF_FAR = (
 
 
 def _int_type(v: Vec) -> Any:  # noqa: ANN401
-    return vector_of(I32, v.lanes)
+    return vector_of(llvm.I32, v.lanes)
 
 
 def int_constant(v: Vec, value: int) -> Any:  # noqa: ANN401
@@ -88,7 +87,7 @@ def bits(k: KernelBuilder, v: Vec) -> Any:  # noqa: ANN401
 
 def float_from(k: KernelBuilder, integers: Any) -> Vec:  # noqa: ANN401
     """Float32 lanes from their bits."""
-    kind = vector_of(ir.FloatType(), getattr(integers.type, "count", 1))
+    kind = vector_of(llvm.ir.FloatType(), getattr(integers.type, "count", 1))
     return Vec(k.b, k.b.bitcast(integers, kind))
 
 
@@ -152,15 +151,15 @@ def _scalef(k: KernelBuilder, p: Vec, n: Vec) -> Vec:
         parts = zip(k.split(p, k.lanes), k.split(n, k.lanes), strict=True)
         return k.concat([_scalef(k, *part) for part in parts])
     width = 32 * p.lanes
-    mask = ir.IntType(p.lanes)
+    mask = llvm.ir.IntType(p.lanes)
     kinds = [p.type, p.type, p.type, mask]
-    operands = [p.value, n.value, p.value, ir.Constant(mask, -1)]
+    operands = [p.value, n.value, p.value, llvm.ir.Constant(mask, -1)]
     if width == 512:  # the widest form also takes a rounding mode: 4 is the current one
-        kinds.append(I32)
-        operands.append(ir.Constant(I32, 4))
+        kinds.append(llvm.I32)
+        operands.append(llvm.ir.Constant(llvm.I32, 4))
     name = f"llvm.x86.avx512.mask.scalef.ps.{width}"
     known = k.module.globals.get(name)
-    function = known or ir.Function(k.module, ir.FunctionType(p.type, kinds), name)
+    function = known or llvm.ir.Function(k.module, llvm.ir.FunctionType(p.type, kinds), name)
     return Vec(k.b, k.b.call(function, operands))
 
 

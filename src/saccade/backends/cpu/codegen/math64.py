@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from saccade.backends.cpu.codegen import llvm
 from saccade.backends.cpu.codegen.language import KernelBuilder
 from saccade.backends.cpu.codegen.math import (
     float_from,
@@ -17,7 +18,7 @@ from saccade.backends.cpu.codegen.math import (
     scale_by_power,
     split_exponent,
 )
-from saccade.backends.cpu.codegen.values import I64, Mask, Vec, vector_of
+from saccade.backends.cpu.codegen.values import Mask, Vec, vector_of
 
 __all__ = ["cos", "fmod", "mod", "pow_", "power", "sin"]
 
@@ -79,7 +80,7 @@ def _quadrant(k: KernelBuilder, x: Vec) -> tuple[Any, Vec]:
 
 
 def _integers(lanes: int) -> Any:  # noqa: ANN401
-    return vector_of(I64, lanes)
+    return vector_of(llvm.I64, lanes)
 
 
 def _sine_quadrants(k: KernelBuilder, x: Vec, shift: int) -> Vec:

@@ -5,23 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from llvmlite import ir
-
+from saccade.backends.cpu.codegen import llvm
 from saccade.backends.cpu.codegen.bfloat16 import BFLOAT16
-from saccade.backends.cpu.codegen.emitter import BYTES, ELEMENTS, FAULT, POINTER
+from saccade.backends.cpu.codegen.emitter import BYTES, FAULT
 from saccade.backends.cpu.codegen.masked import Masked
 from saccade.backends.cpu.codegen.streams import LINE, Streams
-from saccade.backends.cpu.codegen.values import (
-    I32,
-    I64,
-    Bool,
-    Int,
-    IntLike,
-    Mask,
-    Vec,
-    as_int,
-    literal,
-)
+from saccade.backends.cpu.codegen.values import Bool, Int, IntLike, Mask, Vec, as_int, literal
 
 __all__ = ["Memory", "Ptr"]
 
@@ -110,7 +99,7 @@ class Memory(Masked, Streams):
         offset = p.offset + at
         if self.checked and p.length is not None:
             self._check(p, offset, as_int(self.b, extent))
-        return self.b.gep(p.base, [offset.value], source_etype=ELEMENTS[p.element])
+        return self.b.gep(p.base, [offset.value], source_etype=llvm.ELEMENTS[p.element])
 
     def _check(self, p: Ptr, offset: Int, extent: Int) -> None:
         assert p.length is not None
@@ -121,7 +110,9 @@ class Memory(Masked, Streams):
             self.accesses.append(p.name)
             fault = self._context_pointer(FAULT)
             for word, value in enumerate((self.int(len(self.accesses)), offset, p.length)):
-                self.b.store(value.value, self.b.gep(fault, [literal(I64, word)], source_etype=I64))
+                self.b.store(
+                    value.value, self.b.gep(fault, [literal(llvm.I64, word)], source_etype=llvm.I64)
+                )
             self.b.ret_void()
             self.b.position_at_end(self.function.append_basic_block("unreachable"))
 
@@ -135,15 +126,15 @@ class Memory(Masked, Streams):
         """One element."""
         if p.element == BFLOAT16:
             return self.widen_bf16(self.load_scalar(_raw(p), at))
-        return Vec(self.b, self.b.load(self._address(p, at, 1), typ=ELEMENTS[p.element]))
+        return Vec(self.b, self.b.load(self._address(p, at, 1), typ=llvm.ELEMENTS[p.element]))
 
     def load_int(self, p: Ptr, at: IntLike = 0) -> Int:
         """One integer element as 64 bits."""
-        value = self.b.load(self._address(p, at, 1), typ=ELEMENTS[p.element])
+        value = self.b.load(self._address(p, at, 1), typ=llvm.ELEMENTS[p.element])
         if p.element == "int64":
             return Int(self.b, value)
         widen = self.b.zext if p.element in ("uint8", "bool") else self.b.sext
-        return Int(self.b, widen(value, I64))
+        return Int(self.b, widen(value, llvm.I64))
 
     def load_vec(
         self, p: Ptr, at: IntLike = 0, mask: Mask | None = None, lanes: int | None = None
@@ -177,8 +168,8 @@ class Memory(Masked, Streams):
 
     def store_int(self, p: Ptr, value: IntLike, at: IntLike = 0) -> None:
         """One integer."""
-        raw, kind = as_int(self.b, value).value, ELEMENTS[p.element]
-        self.store(p, Vec(self.b, raw if kind is I64 else self.b.trunc(raw, kind)), at)
+        raw, kind = as_int(self.b, value).value, llvm.ELEMENTS[p.element]
+        self.store(p, Vec(self.b, raw if kind is llvm.I64 else self.b.trunc(raw, kind)), at)
 
     def load_pairs(
         self, p: Ptr, at: IntLike = 0, mask: Mask | None = None, lanes: int | None = None
@@ -224,9 +215,11 @@ class Memory(Masked, Streams):
             locality: How near.
             write: Whether it will be written: other cores give it up then.
         """
-        address = self.b.gep(p.base, [(p.offset + at).value], source_etype=ELEMENTS[p.element])
-        fetch = self._intrinsic("llvm.prefetch.p0", ir.VoidType(), [POINTER, I32, I32, I32])
-        self.b.call(fetch, [address, *(literal(I32, v) for v in (int(write), locality, 1))])
+        address = self.b.gep(p.base, [(p.offset + at).value], source_etype=llvm.ELEMENTS[p.element])
+        fetch = self._intrinsic(
+            "llvm.prefetch.p0", llvm.ir.VoidType(), [llvm.POINTER, llvm.I32, llvm.I32, llvm.I32]
+        )
+        self.b.call(fetch, [address, *(literal(llvm.I32, v) for v in (int(write), locality, 1))])
 
 
 def _raw(p: Ptr) -> Ptr:

@@ -12,10 +12,10 @@ from __future__ import annotations
 from math import factorial, log
 from typing import Any
 
-from saccade.backends.cpu.codegen import math64
+from saccade.backends.cpu.codegen import llvm, math64
 from saccade.backends.cpu.codegen.language import KernelBuilder
 from saccade.backends.cpu.codegen.math import absolute, horner
-from saccade.backends.cpu.codegen.values import I64, Vec, literal, vector_of
+from saccade.backends.cpu.codegen.values import Vec, literal, vector_of
 
 __all__ = ["power"]
 
@@ -74,7 +74,7 @@ def _log2(k: KernelBuilder, x: Vec) -> tuple[Vec, Vec]:
 
 def _split(k: KernelBuilder, x: Vec) -> tuple[Vec, Vec]:
     """`x = m · 2^e` with m in [√½, √2), e as a float."""
-    kind = vector_of(I64, x.lanes)
+    kind = vector_of(llvm.I64, x.lanes)
     small = x.compare("<", _SMALLEST_NORMAL)
     scaled = small.select(x * 2.0**54, x)
     i = k.b.sub(k.b.bitcast(scaled.value, kind), literal(kind, _ROOT_HALF))
@@ -87,7 +87,7 @@ def _split(k: KernelBuilder, x: Vec) -> tuple[Vec, Vec]:
 
 def _scaled(k: KernelBuilder, v: Vec, n: Vec) -> Vec:
     """`v · 2^n`, in two steps: 2^n may be no float64."""
-    kind = vector_of(I64, v.lanes)
+    kind = vector_of(llvm.I64, v.lanes)
     integer = k.b.sub(k.b.bitcast((n + _MAGIC).value, kind), literal(kind, _MAGIC_BITS))
     half = k.b.ashr(integer, literal(kind, 1))
     for part in (half, k.b.sub(integer, half)):

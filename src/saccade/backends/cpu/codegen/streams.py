@@ -13,10 +13,9 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from llvmlite import ir
-
+from saccade.backends.cpu.codegen import llvm
 from saccade.backends.cpu.codegen.control import Control
-from saccade.backends.cpu.codegen.values import I32, I64, Int, Vec, literal
+from saccade.backends.cpu.codegen.values import Int, Vec, literal
 
 if TYPE_CHECKING:
     from saccade.backends.cpu.codegen.memory import Ptr
@@ -33,7 +32,7 @@ class Streams(Control):
     def store_past(self, address: Any, value: Vec) -> None:  # noqa: ANN401
         """Store whole lines, from the first byte of a line on."""
         store = self.b.store(value.value, address, align=LINE)
-        store.set_metadata("nontemporal", self.module.add_metadata([literal(I32, 1)]))
+        store.set_metadata("nontemporal", self.module.add_metadata([literal(llvm.I32, 1)]))
 
     @contextmanager
     def streams(
@@ -56,15 +55,15 @@ class Streams(Control):
             yield iter((result,))
             return
         b = self.b
-        place = Int(b, b.ptrtoint(result.base, I64))
+        place = Int(b, b.ptrtoint(result.base, llvm.I64))
         free = (place & (LINE - 1)).equals(0)
         for operand in operands:
-            free = free & place.differs(Int(b, b.ptrtoint(operand.base, I64)))
+            free = free & place.differs(Int(b, b.ptrtoint(operand.base, llvm.I64)))
 
         def ways(then: Any, otherwise: Any) -> Iterator[Ptr]:  # noqa: ANN401
             with then:
                 yield replace(result, streamed=True)
-                b.call(self._intrinsic("llvm.x86.sse.sfence", ir.VoidType(), []), [])
+                b.call(self._intrinsic("llvm.x86.sse.sfence", llvm.ir.VoidType(), []), [])
             with otherwise:
                 yield result
 

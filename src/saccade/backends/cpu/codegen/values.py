@@ -9,16 +9,12 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Any, TypeAlias
 
-from llvmlite import ir
+from saccade.backends.cpu.codegen import llvm
 
 __all__ = [
-    "I1", "I32", "I64", "Bool", "Int", "IntLike", "Mask", "Vec",
+    "Bool", "Int", "IntLike", "Mask", "Vec",
     "as_int", "lanes_picked", "literal", "vector_of",
 ]  # fmt: skip
-
-I64 = ir.IntType(64)
-I32 = ir.IntType(32)
-I1 = ir.IntType(1)
 
 IntLike: TypeAlias = "Int | int"
 Builder: TypeAlias = Any  # llvmlite.ir.IRBuilder, which carries no types
@@ -30,7 +26,7 @@ Builder: TypeAlias = Any  # llvmlite.ir.IRBuilder, which carries no types
 @lru_cache(maxsize=256)
 def vector_of(element: Any, lanes: int) -> Any:  # noqa: ANN401
     """LLVM's type of a vector; the element's own for one lane."""
-    return element if lanes == 1 else ir.VectorType(element, lanes)
+    return element if lanes == 1 else llvm.ir.VectorType(element, lanes)
 
 
 def literal(kind: Any, number: float) -> Any:  # noqa: ANN401
@@ -41,21 +37,13 @@ def literal(kind: Any, number: float) -> Any:  # noqa: ANN401
 @lru_cache(maxsize=4096)
 def _literal(kind: Any, number: float, _kind: str, _number: str) -> Any:  # noqa: ANN401
     """The texts tell apart what compares equal: -0.0 and 0.0."""
-    return (_Splat if isinstance(kind, ir.VectorType) else ir.Constant)(kind, number)
-
-
-class _Splat(ir.Constant):  # type: ignore[misc]
-    """One number in all lanes of a vector, written once."""
-
-    def _get_reference(self) -> str:
-        one = self.constant[0]
-        return f"splat ({one.type} {one.get_reference()})"
+    return (llvm.Splat if isinstance(kind, llvm.ir.VectorType) else llvm.ir.Constant)(kind, number)
 
 
 @lru_cache(maxsize=1024)
 def lanes_picked(order: tuple[int, ...]) -> Any:  # noqa: ANN401
     """Numbers of lanes, as a shuffle wants them."""
-    return ir.Constant(ir.VectorType(I32, len(order)), list(order))
+    return llvm.ir.Constant(llvm.ir.VectorType(llvm.I32, len(order)), list(order))
 
 
 class Int:
@@ -71,7 +59,7 @@ class Int:
         self.value = value
 
     def _other(self, other: IntLike) -> Any:  # noqa: ANN401
-        return literal(I64, other) if isinstance(other, int) else other.value
+        return literal(llvm.I64, other) if isinstance(other, int) else other.value
 
     def _new(self, value: Any) -> Int:  # noqa: ANN401
         return Int(self.b, value)
@@ -263,4 +251,4 @@ class Vec:
 
 def as_int(builder: Builder, value: IntLike) -> Int:
     """An Int, from an Int or a Python integer."""
-    return Int(builder, literal(I64, value)) if isinstance(value, int) else value
+    return Int(builder, literal(llvm.I64, value)) if isinstance(value, int) else value

@@ -5,13 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from llvmlite import ir
-
+from saccade.backends.cpu.codegen import llvm
 from saccade.backends.cpu.codegen.emitter import Emitter
 from saccade.backends.cpu.codegen.values import (
-    I1,
-    I32,
-    I64,
     Bool,
     Int,
     IntLike,
@@ -37,8 +33,8 @@ class Vectors(Emitter):
 
     def _repeated(self, scalar: Any, count: int) -> Any:  # noqa: ANN401
         kind = vector_of(scalar.type, count)
-        nothing = ir.Constant(kind, ir.Undefined)
-        one = self.b.insert_element(nothing, scalar, literal(I32, 0))
+        nothing = llvm.ir.Constant(kind, llvm.ir.Undefined)
+        one = self.b.insert_element(nothing, scalar, literal(llvm.I32, 0))
         return self.b.shuffle_vector(one, nothing, lanes_picked((0,) * count))
 
     def shuffle(self, first: Vec, second: Vec, order: Sequence[int]) -> Vec:
@@ -64,15 +60,15 @@ class Vectors(Emitter):
 
     def extract(self, vector: Vec, lane: int) -> Vec:
         """One lane as a scalar."""
-        if not isinstance(vector.type, ir.VectorType):
+        if not isinstance(vector.type, llvm.ir.VectorType):
             return vector
-        return Vec(self.b, self.b.extract_element(vector.value, literal(I32, lane)))
+        return Vec(self.b, self.b.extract_element(vector.value, literal(llvm.I32, lane)))
 
     def insert(self, vector: Vec, scalar: Vec, lane: int) -> Vec:
         """The vector with one lane replaced."""
         if vector.lanes == 1:
             return scalar
-        at = literal(I32, lane)
+        at = literal(llvm.I32, lane)
         return Vec(self.b, self.b.insert_element(vector.value, scalar.value, at))
 
     def fma(self, a: Vec, b: Vec, c: Vec) -> Vec:
@@ -114,7 +110,7 @@ class Vectors(Emitter):
 
     def to_int(self, value: Vec) -> Int:
         """A scalar towards zero; it must be finite and fit 64 bits."""
-        return Int(self.b, self.b.fptosi(value.value, I64))
+        return Int(self.b, self.b.fptosi(value.value, llvm.I64))
 
     def to_real(self, value: Int, element: str = "float32") -> Vec:
         """An integer as a scalar, rounded to nearest even."""
@@ -126,7 +122,7 @@ class Vectors(Emitter):
         iota = lanes_picked(tuple(range(n)))
         capped = (count < n).select(count, n)
         floor = (capped > 0).select(capped, 0)
-        narrow = self.b.trunc(floor.value, I32)
+        narrow = self.b.trunc(floor.value, llvm.I32)
         limit = self._repeated(narrow, n)
         return Mask(self.b, self.b.icmp_signed("<", iota, limit), floor)
 
@@ -134,7 +130,7 @@ class Vectors(Emitter):
         """Entries of a table of two vectors' lanes, for the low bits of int32 lanes."""
         n = self.lanes
         kind = self.vector_type(n, "int32")
-        halves = [ir.Constant(kind, list(part)) for part in (table[:n], table[n:])]
+        halves = [llvm.ir.Constant(kind, list(part)) for part in (table[:n], table[n:])]
         name = f"llvm.x86.avx512.vpermi2var.d.{32 * n}"
         pick = self._intrinsic(name, kind, [kind] * 3)
         return self._by_registers(
@@ -172,7 +168,7 @@ class Vectors(Emitter):
         """Numbers of lanes in integers as wide as these."""
         if str(vector.type.element) != "double":
             return index.value
-        return self.b.zext(index.value, vector_of(I64, vector.lanes))
+        return self.b.zext(index.value, vector_of(llvm.I64, vector.lanes))
 
     def _permute(self, name: str, vector: Vec, index: Any) -> Vec:  # noqa: ANN401
         kind = vector.type
@@ -181,10 +177,10 @@ class Vectors(Emitter):
 
     def reciprocal_estimate(self, x: Vec) -> Vec:
         """1 / x within 2^-14, for targets that estimate."""
-        mask = ir.IntType(self.lanes)
+        mask = llvm.ir.IntType(self.lanes)
         kind, name = self.vector_type(), f"llvm.x86.avx512.rcp14.ps.{32 * self.lanes}"
         estimate = self._intrinsic(name, kind, [kind, kind, mask])
-        every = ir.Constant(mask, -1)
+        every = llvm.ir.Constant(mask, -1)
         return self._by_registers(x, lambda v: self.b.call(estimate, [v.value, v.value, every]))
 
     def _by_registers(self, vector: Vec, body: Callable[[Vec], Any]) -> Vec:
@@ -200,29 +196,31 @@ class Vectors(Emitter):
     def any_lane(self, mask: Mask) -> Bool:
         """Whether the mask is set anywhere."""
         lanes = mask.value.type.count
-        word = self.b.bitcast(mask.value, ir.IntType(lanes))
-        return Bool(self.b, self.b.icmp_unsigned("!=", word, ir.Constant(ir.IntType(lanes), 0)))
+        word = self.b.bitcast(mask.value, llvm.ir.IntType(lanes))
+        return Bool(
+            self.b, self.b.icmp_unsigned("!=", word, llvm.ir.Constant(llvm.ir.IntType(lanes), 0))
+        )
 
     def mask_bits(self, mask: Mask) -> Int:
         """Bit i is set where lane i is; at most 64 lanes."""
         lanes = mask.lanes
-        word = self.b.bitcast(mask.value, ir.IntType(lanes))
-        return Int(self.b, word if lanes == 64 else self.b.zext(word, I64))
+        word = self.b.bitcast(mask.value, llvm.ir.IntType(lanes))
+        return Int(self.b, word if lanes == 64 else self.b.zext(word, llvm.I64))
 
     def lanes_set(self, bits: Int, lanes: int) -> Mask:
         """The mask that `mask_bits` gives these bits for."""
-        word = ir.IntType(lanes)
+        word = llvm.ir.IntType(lanes)
         narrow = bits.value if lanes == 64 else self.b.trunc(bits.value, word)
-        return Mask(self.b, self.b.bitcast(narrow, vector_of(I1, lanes)))
+        return Mask(self.b, self.b.bitcast(narrow, vector_of(llvm.I1, lanes)))
 
     def count_trailing_zeros(self, bits: Int) -> Int:
         """Number of the lowest bit that is set; 64 where none is."""
-        function = self._intrinsic("llvm.cttz.i64", I64, [I64, ir.IntType(1)])
-        return Int(self.b, self.b.call(function, [bits.value, literal(ir.IntType(1), 0)]))
+        function = self._intrinsic("llvm.cttz.i64", llvm.I64, [llvm.I64, llvm.ir.IntType(1)])
+        return Int(self.b, self.b.call(function, [bits.value, literal(llvm.ir.IntType(1), 0)]))
 
     def count_ones(self, bits: Int) -> Int:
         """How many bits are set."""
-        function = self._intrinsic("llvm.ctpop.i64", I64, [I64])
+        function = self._intrinsic("llvm.ctpop.i64", llvm.I64, [llvm.I64])
         return Int(self.b, self.b.call(function, [bits.value]))
 
     def sum_lanes(self, vector: Vec) -> Vec:
@@ -250,6 +248,6 @@ _FLOAT_BITS = {"f16": 16, "f32": 32, "f64": 64}
 
 def type_suffix(kind: Any) -> str:  # noqa: ANN401
     """A type in the name of an intrinsic."""
-    if isinstance(kind, ir.VectorType):
+    if isinstance(kind, llvm.ir.VectorType):
         return f"v{kind.count}{type_suffix(kind.element)}"
     return {"float": "f32", "double": "f64", "half": "f16"}.get(str(kind), str(kind))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from saccade.backends.cpu.codegen import llvm
 from saccade.backends.cpu.codegen.compile import load_llvm, object_code
 from saccade.backends.cpu.codegen.language import KernelBuilder
 from saccade.backends.cpu.codegen.parameters import Parameters
@@ -53,6 +54,7 @@ def effort(kernel: str, config: Any) -> float:  # noqa: ANN401 - any kernel's co
 def preload_compiler() -> None:
     """What compiling takes time for but once: run where compilers are forked from."""
     load_llvm()
+    llvm.load()
     bring_usual()
     code_digest()
 

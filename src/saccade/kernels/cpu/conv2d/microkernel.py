@@ -15,8 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from llvmlite import ir
-
+from saccade.backends.cpu.codegen import llvm
 from saccade.backends.cpu.codegen.language import KernelBuilder, Ptr, Var
 from saccade.backends.cpu.codegen.values import Int, IntLike, Mask, Vec
 from saccade.ir import DType
@@ -218,5 +217,5 @@ def _lower(k: KernelBuilder, value: Vec, lanes: int) -> Vec:
 
 def fence(k: KernelBuilder) -> None:
     """Keep loads on their side: elements hoisted from later rows would push sums out."""
-    nothing = ir.FunctionType(ir.VoidType(), [])
+    nothing = llvm.ir.FunctionType(llvm.ir.VoidType(), [])
     k.b.asm(nothing, "", "~{memory}", [], side_effect=True)

@@ -7,10 +7,9 @@ costs nothing more. A score becomes an integer that falls as it rises: NaN is 0,
 
 from __future__ import annotations
 
-from llvmlite import ir
-
+from saccade.backends.cpu.codegen import llvm
 from saccade.backends.cpu.codegen.language import KernelBuilder, Ptr
-from saccade.backends.cpu.codegen.values import I32, I64, Int, Vec, literal
+from saccade.backends.cpu.codegen.values import Int, Vec, literal
 from saccade.kernels.cpu import floats
 from saccade.kernels.cpu.nms.config import DIGITS, RADIX, NmsConfig
 
@@ -93,14 +92,14 @@ class RadixSort:
 def falling(k: KernelBuilder, score: Vec, kind: str) -> Int:
     """Bits that fall, as an unsigned number, where the score rises."""
     b = k.b
-    integer, width = (I64, 64) if kind == "float64" else (I32, 32)
+    integer, width = (llvm.I64, 64) if kind == "float64" else (llvm.I32, 32)
     positive_zero = score + 0.0
     bits = b.bitcast(positive_zero.value, integer)
     sign = b.ashr(bits, literal(integer, width - 1))
     # Complements of: bits with the highest one set, or all inverted where it is set.
-    flipped = b.xor(bits, b.and_(b.not_(sign), ir.Constant(integer, (1 << (width - 1)) - 1)))
+    flipped = b.xor(bits, b.and_(b.not_(sign), llvm.ir.Constant(integer, (1 << (width - 1)) - 1)))
     key = b.select(score.compare("!=", score).value, literal(integer, 0), flipped)
-    return Int(b, key if width == 64 else b.zext(key, I64))
+    return Int(b, key if width == 64 else b.zext(key, llvm.I64))
 
 
 def emit_order(k: KernelBuilder, config: NmsConfig) -> None:

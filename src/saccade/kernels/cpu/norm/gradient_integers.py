@@ -10,12 +10,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from llvmlite import ir
-
-from saccade.backends.cpu.codegen import math
+from saccade.backends.cpu.codegen import llvm, math
 from saccade.backends.cpu.codegen.bfloat16 import BFLOAT16
 from saccade.backends.cpu.codegen.language import KernelBuilder
-from saccade.backends.cpu.codegen.values import I32, Mask, Vec, literal, vector_of
+from saccade.backends.cpu.codegen.values import Mask, Vec, literal, vector_of
 from saccade.ir import DType
 
 __all__ = ["Bits", "Marks"]
@@ -55,7 +53,7 @@ class Bits:
 
     def constant(self, lanes: int, number: int) -> Vec:
         """An integer in every lane."""
-        return Vec(self.k.b, literal(vector_of(ir.IntType(self._width), lanes), number))
+        return Vec(self.k.b, literal(vector_of(llvm.ir.IntType(self._width), lanes), number))
 
     def tied(self, x: Vec, norm: Vec) -> Mask:
         """Where elements are norms, but for their signs."""
@@ -91,9 +89,9 @@ class Bits:
         k = self.k
         if self._element == BFLOAT16:
             # Cut rather than rounded: the conversion takes denormal numbers for zero.
-            bits, kind = math.bits(k, norm), vector_of(I32, norm.lanes)
+            bits, kind = math.bits(k, norm), vector_of(llvm.I32, norm.lanes)
             low = k.b.icmp_signed("==", k.b.and_(bits, literal(kind, 0xFFFF)), literal(kind, 0))
-            narrow = vector_of(ir.IntType(16), norm.lanes)
+            narrow = vector_of(llvm.I16, norm.lanes)
             return Vec(k.b, k.b.trunc(k.b.lshr(bits, literal(kind, 16)), narrow)), Mask(k.b, low)
         near = k.convert(norm, self._element)
         return self._bits(near), k.convert(near, self._wide).compare("==", norm)
@@ -104,5 +102,5 @@ class Bits:
         return self._bits(self.k.convert(value, self._element))
 
     def _bits(self, value: Vec) -> Vec:
-        kind: Any = vector_of(ir.IntType(self._width), value.lanes)
+        kind: Any = vector_of(llvm.ir.IntType(self._width), value.lanes)
         return Vec(self.k.b, self.k.b.bitcast(value.value, kind))

@@ -6,8 +6,9 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from saccade.backends.cpu.codegen import llvm
 from saccade.backends.cpu.codegen.language import KernelBuilder
-from saccade.backends.cpu.codegen.values import I64, Vec, literal, vector_of
+from saccade.backends.cpu.codegen.values import Vec, literal, vector_of
 from saccade.ir.expr import Expr
 
 __all__ = ["INTEGER_OPERATORS", "emit_integer_expr"]
@@ -36,7 +37,7 @@ def _literal(value: float, lanes: int) -> Any:  # noqa: ANN401
     """The number truncated; infinite bounds of a clip saturate."""
     low, high = _INFO
     number = (low if value < 0 else high) if math.isinf(value) else int(value)
-    return literal(vector_of(I64, lanes), number)
+    return literal(vector_of(llvm.I64, lanes), number)
 
 
 def _like(value: Any, number: int) -> Any:  # noqa: ANN401

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from llvmlite import ir
-
+from saccade.backends.cpu.codegen import llvm
 from saccade.backends.cpu.codegen.language import KernelBuilder, Ptr
-from saccade.backends.cpu.codegen.values import I64, Int, IntLike, Mask, Vec, literal, vector_of
+from saccade.backends.cpu.codegen.values import Int, IntLike, Mask, Vec, literal, vector_of
 from saccade.ir import DType
 
 __all__ = [
@@ -100,7 +99,7 @@ def from_float(k: KernelBuilder, v: Vec, element: str) -> Vec:
         return Vec(k.b, k.b.fptrunc(v.value, k.vector_type(v.lanes, "float16")))
     if element == "bool":
         return _as_bool(k, v.compare("!=", 0.0).value, v.lanes)
-    wide = I64 if element == "int64" else ir.IntType(32)
+    wide = llvm.I64 if element == "int64" else llvm.ir.IntType(32)
     integers = k.b.fptosi(v.value, vector_of(wide, v.lanes))
     return _narrowed(k, integers, v.lanes, element)
 
@@ -110,7 +109,7 @@ def to_integer(k: KernelBuilder, v: Vec, element: str) -> Vec:
     if element == "int64":
         return v
     extend = k.b.zext if element in _UNSIGNED else k.b.sext
-    return Vec(k.b, extend(v.value, vector_of(I64, v.lanes)))
+    return Vec(k.b, extend(v.value, vector_of(llvm.I64, v.lanes)))
 
 
 def from_integer(k: KernelBuilder, v: Vec, element: str) -> Vec:
@@ -123,7 +122,7 @@ def from_integer(k: KernelBuilder, v: Vec, element: str) -> Vec:
 
 
 def _as_bool(k: KernelBuilder, condition: Any, lanes: int) -> Vec:  # noqa: ANN401
-    return Vec(k.b, k.b.zext(condition, vector_of(ir.IntType(8), lanes)))
+    return Vec(k.b, k.b.zext(condition, vector_of(llvm.I8, lanes)))
 
 
 def _narrowed(k: KernelBuilder, integers: Any, lanes: int, element: str) -> Vec:  # noqa: ANN401

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from saccade.backends.cpu.codegen.emitter import ELEMENTS
+from saccade.backends.cpu.codegen import llvm
 from saccade.backends.cpu.codegen.language import Ptr
 from saccade.backends.cpu.codegen.values import Bool, Int, Vec
 from saccade.kernels.cpu.pool.direct_lanes import Reciprocal
@@ -167,7 +167,7 @@ class PoolPlaces:
         """The same position as an address of its own: loops would add it up for each access."""
         if p.length is not None:
             return p
-        base = self.k.b.gep(p.base, [p.offset.value], source_etype=ELEMENTS[p.element])
+        base = self.k.b.gep(p.base, [p.offset.value], source_etype=llvm.ELEMENTS[p.element])
         return replace(p, base=base, offset=self.k.int(0))
 
     def _clipped(self, at: Int, size: Int) -> Int:

@@ -22,9 +22,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from saccade.backends.cpu.codegen import math, powers
+from saccade.backends.cpu.codegen import llvm, math, powers
 from saccade.backends.cpu.codegen.language import KernelBuilder, Var
-from saccade.backends.cpu.codegen.values import I32, I64, Int, Vec, vector_of
+from saccade.backends.cpu.codegen.values import Int, Vec, vector_of
 
 __all__ = ["Arithmetic"]
 
@@ -77,7 +77,7 @@ class Arithmetic:
 
     def _larger_bits(self, a: Vec, b: Vec) -> Vec:
         """The larger of numbers without a sign, by their bits as integers: NaN is the largest."""
-        bits = I64 if self.wide == "float64" else I32
+        bits = llvm.I64 if self.wide == "float64" else llvm.I32
         left, right = (self.k.b.bitcast(v.value, vector_of(bits, v.lanes)) for v in (a, b))
         larger = self.k.b.icmp_signed(">", left, right)
         return Vec(self.k.b, self.k.b.select(larger, a.value, b.value))

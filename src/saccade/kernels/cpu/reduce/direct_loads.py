@@ -11,9 +11,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from saccade.backends.cpu.codegen import llvm
 from saccade.backends.cpu.codegen.bfloat16 import BFLOAT16
 from saccade.backends.cpu.codegen.language import KernelBuilder, Ptr
-from saccade.backends.cpu.codegen.values import I32, Int, Mask, Vec, literal, vector_of
+from saccade.backends.cpu.codegen.values import Int, Mask, Vec, literal, vector_of
 from saccade.kernels.cpu.floats import lanes_of
 
 __all__ = ["Reader"]
@@ -78,7 +79,7 @@ class Reader:
         conversion; denormal numbers count as zero.
         """
         k = self.k
-        one = Vec(k.b, literal(vector_of(I32, k.lanes), 0x3F803F80))
+        one = Vec(k.b, literal(vector_of(llvm.I32, k.lanes), 0x3F803F80))
         halves = self._turns(first, second or first.like(0))
         return [k.dot_bf16(total, pair, one) for total, pair in zip(sums, halves, strict=True)]
 

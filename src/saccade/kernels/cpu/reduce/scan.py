@@ -11,9 +11,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from saccade.backends.cpu.codegen import math
+from saccade.backends.cpu.codegen import llvm, math
 from saccade.backends.cpu.codegen.language import KernelBuilder
-from saccade.backends.cpu.codegen.values import I32, I64, Int, Mask, Vec, literal, vector_of
+from saccade.backends.cpu.codegen.values import Int, Mask, Vec, literal, vector_of
 from saccade.ir import DType
 from saccade.kernels.base import In, Launch, Out
 from saccade.kernels.cpu.base import CpuCall, CpuKernel, single_variant
@@ -148,7 +148,7 @@ class _Scan:
     def _arg(self, row: Row, i: Int, lanes: int, mask: Mask | None) -> None:
         k, b = self.k, self.k.b
         best = k.var(self._load(row, k.int(0), i, lanes, mask))
-        place = k.var(Vec(b, _spread(I32, lanes, 0)))
+        place = k.var(Vec(b, _spread(llvm.I32, lanes, 0)))
         sign = (">" if self.config.kind == "argmax" else "<") + ("=" if self.config.last else "")
         with k.range(1, self.size) as j:
             v, known = self._load(row, j, i, lanes, mask), best.get()
@@ -157,14 +157,14 @@ class _Scan:
             if self.config.last:
                 better = better | (nan & known_nan)
             best.set(better.select(v, known))
-            here = k.broadcast(Vec(b, b.trunc(j.value, I32)), lanes)
+            here = k.broadcast(Vec(b, b.trunc(j.value, llvm.I32)), lanes)
             place.set(better.select(here, place.get()))
-        wide = vector_of(I64, lanes)
+        wide = vector_of(llvm.I64, lanes)
         self._store(row.offsets[0], i, Vec(b, b.sext(place.get().value, wide)), mask)
 
 
 def _integer(element: str) -> Any:  # noqa: ANN401
-    return I64 if element == "int64" else I32
+    return llvm.I64 if element == "int64" else llvm.I32
 
 
 def _spread(kind: Any, lanes: int, number: int) -> Any:  # noqa: ANN401

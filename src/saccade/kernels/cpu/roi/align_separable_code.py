@@ -16,8 +16,9 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 
+from saccade.backends.cpu.codegen import llvm
 from saccade.backends.cpu.codegen.language import KernelBuilder, Ptr
-from saccade.backends.cpu.codegen.values import I32, Int, Mask, Vec
+from saccade.backends.cpu.codegen.values import Int, Mask, Vec
 from saccade.kernels.cpu.floats import lanes_of, load, store
 from saccade.kernels.cpu.roi.align_separable_tables import GridCode, GridTable, entries, table
 from saccade.kernels.cpu.roi.bilinear_axis import Sampling
@@ -248,7 +249,7 @@ class _Products:
         pixels, weights = ([f(e, first) for e in every] for f in (along.pixels, along.weights))
         count = k.var(0)
         with k.range(window.first, window.last) as x:
-            here = k.broadcast(Vec(k.b, k.b.trunc(x.value, I32)), lanes)
+            here = k.broadcast(Vec(k.b, k.b.trunc(x.value, llvm.I32)), lanes)
             share, bins = k.zero(lanes, self.sums), None
             for pixel, weight in zip(pixels[::-1], weights[::-1], strict=True):
                 met = Mask(k.b, k.b.icmp_signed("==", pixel.value, here.value))

@@ -12,17 +12,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from saccade.backends.cpu.codegen import llvm
 from saccade.backends.cpu.codegen.language import KernelBuilder, Ptr
-from saccade.backends.cpu.codegen.values import (
-    I1,
-    I32,
-    Int,
-    Mask,
-    Vec,
-    lanes_picked,
-    literal,
-    vector_of,
-)
+from saccade.backends.cpu.codegen.values import Int, Mask, Vec, lanes_picked, literal, vector_of
 from saccade.kernels.cpu.roi.bilinear_axis import SampleSpan
 from saccade.kernels.cpu.roi.box_operands import truth
 
@@ -167,10 +159,10 @@ class GridTable:
         last = size - 1.0
         # Outside may be NaN, which has no integer.
         place = k.minimum(k.maximum(within.select(place, place.like(0.0)), 0.0), last)
-        low = k.b.fptosi(place.value, vector_of(I32, self.code.lanes))
+        low = k.b.fptosi(place.value, vector_of(llvm.I32, self.code.lanes))
         below = Vec(k.b, k.b.sitofp(low, place.type))
         above = k.minimum(below + 1.0, last)
-        high = k.b.fptosi(above.value, vector_of(I32, self.code.lanes))
+        high = k.b.fptosi(above.value, vector_of(llvm.I32, self.code.lanes))
         upper = place - below
         zero = place.like(0.0)
         weights = within.select(1.0 - upper, zero), within.select(upper, zero)
@@ -178,7 +170,7 @@ class GridTable:
 
     def _store(self, first: Int, samples: list[_GridSample], divisor: float) -> None:
         k = self.k
-        kind = vector_of(I32, self.code.lanes)
+        kind = vector_of(llvm.I32, self.code.lanes)
         inside, nothing = (Vec(k.b, literal(kind, n)) for n in (-1, 0))
         for sample in samples:
             inside = sample.within.select(sample.pixels[0], inside)
@@ -206,7 +198,7 @@ class _Entries:
         """Give the first entry of each pixel the weight of all, and put the others behind."""
         b, again = self.k.b, self._again
         for entry, pixel in enumerate(self.pixels):
-            again.append(literal(vector_of(I1, pixel.lanes), 0))
+            again.append(literal(vector_of(llvm.I1, pixel.lanes), 0))
             for before in range(entry):
                 same = b.icmp_signed("==", pixel.value, self.pixels[before].value)
                 self._move(entry, before, b.and_(same, b.not_(again[entry])))

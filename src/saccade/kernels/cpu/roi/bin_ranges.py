@@ -14,9 +14,10 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+from saccade.backends.cpu.codegen import llvm
 from saccade.backends.cpu.codegen.calling import real_word
 from saccade.backends.cpu.codegen.language import KernelBuilder, Ptr
-from saccade.backends.cpu.codegen.values import I32, Bool, Int, Vec, lanes_picked, literal
+from saccade.backends.cpu.codegen.values import Bool, Int, Vec, lanes_picked, literal
 from saccade.backends.cpu.codegen.vectors import type_suffix
 from saccade.kernels.base import Operand, Temp, View
 from saccade.kernels.cpu.base import CpuCall
@@ -189,7 +190,7 @@ class BoxSpan:
         return Vec(b, b.select(b.icmp_signed("<", place, limit), place, limit))
 
     def _spread(self, value: Int, lanes: int) -> Any:  # noqa: ANN401
-        narrow = Vec(self.k.b, self.k.b.trunc(value.value, I32))
+        narrow = Vec(self.k.b, self.k.b.trunc(value.value, llvm.I32))
         return self.k.broadcast(narrow, lanes).value
 
 

@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from saccade.backends.cpu.codegen import llvm
 from saccade.backends.cpu.codegen.language import KernelBuilder, Ptr
-from saccade.backends.cpu.codegen.values import I32, Bool, Int, IntLike, Mask, Vec
+from saccade.backends.cpu.codegen.values import Bool, Int, IntLike, Mask, Vec
 from saccade.ir import DType
 from saccade.kernels.base import In, Operand, Temp, View
 from saccade.kernels.cpu.base import CpuCall
@@ -38,7 +39,7 @@ def put(p: Ptr, value: IntLike, at: IntLike = 0) -> None:
     """Store an integer that fits 32 bits."""
     k = p.k
     whole = k.int(value) if isinstance(value, int) else value
-    p.store(Vec(k.b, k.b.trunc(whole.value, I32)), at)
+    p.store(Vec(k.b, k.b.trunc(whole.value, llvm.I32)), at)
 
 
 def truth(k: KernelBuilder, scalar: Vec, sign: str, other: Vec | float) -> Bool:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from saccade.backends.cpu.codegen import llvm
 from saccade.backends.cpu.codegen.language import KernelBuilder, Ptr
-from saccade.backends.cpu.codegen.values import I32, I64, Int, Mask, Vec, literal
+from saccade.backends.cpu.codegen.values import Int, Mask, Vec, literal
 from saccade.kernels.cpu.roi.bin_ranges import BoxSpan
 from saccade.kernels.cpu.roi.box_operands import put
 
@@ -71,11 +72,11 @@ class BinLanes:
 
 def spread(k: KernelBuilder, value: Int, lanes: int) -> Any:  # noqa: ANN401 - LLVM's value
     """An integer in int32 lanes."""
-    return k.broadcast(Vec(k.b, k.b.trunc(value.value, I32)), lanes).value
+    return k.broadcast(Vec(k.b, k.b.trunc(value.value, llvm.I32)), lanes).value
 
 
 def _lane(k: KernelBuilder, vector: Vec, lane: int) -> Int:
-    return Int(k.b, k.b.sext(k.extract(vector, lane).value, I64))
+    return Int(k.b, k.b.sext(k.extract(vector, lane).value, llvm.I64))
 
 
 def _most(k: KernelBuilder, vector: Vec) -> Int:

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from saccade.backends.cpu.codegen import llvm
 from saccade.backends.cpu.codegen.language import KernelBuilder, Ptr
-from saccade.backends.cpu.codegen.values import I32, Int, IntLike, Mask, Vec, literal
+from saccade.backends.cpu.codegen.values import Int, IntLike, Mask, Vec, literal
 from saccade.kernels.cpu.floats import lanes_of, load, store, wide
 from saccade.kernels.cpu.roi.bin_ranges import Ranges
 from saccade.kernels.cpu.roi.channel_blocks import scatter_block
@@ -148,7 +149,7 @@ class _Maxima:
         with k.range(top, bottom) as row:
             line, number = source + row * self.x_h, row * self.width + left
             # Counted in a vector: a number in every lane is dear, and would be wanted each time.
-            here = k.var(k.broadcast(Vec(k.b, k.b.trunc(number.value, I32)), lanes))
+            here = k.var(k.broadcast(Vec(k.b, k.b.trunc(number.value, llvm.I32)), lanes))
             with k.range(left, right) as column:
                 pixel, place = line + column * self.x_w, here.get()
                 here.set(Vec(k.b, k.b.add(place.value, literal(place.type, 1))))

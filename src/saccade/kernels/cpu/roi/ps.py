@@ -12,8 +12,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 from math import prod
 
+from saccade.backends.cpu.codegen import llvm
 from saccade.backends.cpu.codegen.language import KernelBuilder, Ptr
-from saccade.backends.cpu.codegen.values import I32, Int, Vec, lanes_picked
+from saccade.backends.cpu.codegen.values import Int, Vec, lanes_picked
 from saccade.kernels.base import In, Launch, Out, Temp
 from saccade.kernels.cpu.base import CpuCall, CpuKernel, single_variant
 from saccade.kernels.cpu.floats import FLOATS, lanes_of, load, store, wide
@@ -226,7 +227,7 @@ def _emit_mapping(k: KernelBuilder) -> None:
     with k.chunks(chunks) as chunk:
         first, last = boxes * chunk // chunks, boxes * (chunk + 1) // chunks
         with k.range(first, last) as box, k.range(0, channels, lanes) as c:
-            base = k.broadcast(Vec(k.b, k.b.trunc(c.value, I32)), lanes)
+            base = k.broadcast(Vec(k.b, k.b.trunc(c.value, llvm.I32)), lanes)
             numbers = k.b.add(base.value, lanes_picked(tuple(range(lanes))))
             mask = k.first(channels - c, lanes)
             mapping.store(Vec(k.b, numbers), box * channels + c, mask)
