@@ -1,0 +1,1 @@
+"""Triton functions for configs: generated text, the interpreter's and the compiler's."""

@@ -1,0 +1,73 @@
+"""Entries to machine code for an architecture, on any machine: needs Triton, no GPU, no PyTorch."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from saccade.backends.cuda.codegen.functions import function_of
+from saccade.errors import CompileError
+from saccade.kernels.cuda.base import Entry
+
+__all__ = ["Cubin", "compile_entry", "parameters_of"]
+
+
+@dataclass(frozen=True, slots=True)
+class Cubin:
+    """Machine code of one kernel.
+
+    Attributes:
+        symbol: Of the function in it.
+        code: The cubin.
+        parameters: The launch's names in the order of the function's parameters.
+        warps: Warps of a program.
+        shared: Bytes of shared memory of a program.
+        chained: Whether it waits for the launch before it by itself (`griddepcontrol.wait`).
+    """
+
+    symbol: str
+    code: bytes
+    parameters: tuple[str, ...]
+    warps: int
+    shared: int
+    chained: bool = False
+
+
+def parameters_of(entry: Entry) -> tuple[str, ...]:
+    """The names of a launch in the order of the code's parameters."""
+    pointers = (*entry.pointers, *entry.extra_pointers)
+    return (*(name for name, _ in pointers), *entry.extra_integers, *entry.integers)
+
+
+def compile_entry(entry: Entry, arch: int, aligned: Sequence[str]) -> Cubin:
+    """Machine code.
+
+    Args:
+        entry: What to compile.
+        arch: Compute capability, 90 for `sm_90`.
+        aligned: Pointers, and integers of `entry.multiples`, that are multiples of 16.
+
+    Raises:
+        CompileError: If Triton cannot compile it.
+    """
+    import triton  # noqa: PLC0415 - planning and running need none
+    from triton.backends.compiler import GPUTarget  # noqa: PLC0415
+    from triton.compiler import ASTSource  # noqa: PLC0415
+
+    os.environ.setdefault("TRITON_DEFAULT_FP_FUSION", "1")
+    kinds = {name: f"*{kind}" for name, kind in (*entry.pointers, *entry.extra_pointers)}
+    names = parameters_of(entry)
+    signature = {name: kinds.get(name, "i32") for name in names}
+    multiples = {(names.index(name),): [["tt.divisibility", 16]] for name in aligned}
+    options = {"num_warps": entry.warps, "num_stages": entry.stages}
+    try:
+        made = triton.compile(
+            ASTSource(function_of(entry), signature, {}, multiples),
+            target=GPUTarget("cuda", arch, 32),
+            options=options,
+        )
+    except (triton.CompilationError, RuntimeError) as error:
+        raise CompileError(f"{entry.core}: {error}") from error
+    kept = made.metadata
+    return Cubin(kept.name, made.asm["cubin"], names, kept.num_warps, kept.shared)

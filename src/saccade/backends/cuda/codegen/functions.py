@@ -1,0 +1,53 @@
+"""An `Entry` as a Triton function: its text, and the function that the text defines."""
+
+from __future__ import annotations
+
+import linecache
+from functools import lru_cache
+from hashlib import sha256
+from typing import Any
+
+from saccade.kernels.cuda.base import Entry
+
+__all__ = ["function_of", "text_of"]
+
+_HEAD = """\
+import triton
+import triton.language as tl
+
+from saccade.backends.cuda.codegen import elementary
+from saccade.kernels.cuda.{module} import {core} as core
+
+"""
+
+
+def text_of(entry: Entry) -> str:
+    """The module that is compiled; its function `kernel` has the launch's pointers and integers."""
+    module, _, core = entry.core.partition(":")
+    extra = [*(name for name, _ in entry.extra_pointers), *entry.extra_integers]
+    parameters = [*(name for name, _ in entry.pointers), *extra, *entry.integers]
+    packed = f"({', '.join(extra)}{',' if len(extra) == 1 else ''})"
+    given = [*(name for name, _ in entry.pointers), packed, *entry.integers]
+    given += [f"{name}={value!r}" for name, value in entry.constants.items()]
+    given += [f"{name}={name.lower()}" for name in entry.functions]
+    parts = [
+        _HEAD.format(module=module, core=core),
+        *(f"{t}\n\n" for t in entry.functions.values()),
+    ]
+    parts.append(f"@triton.jit\ndef kernel({', '.join(parameters)}):\n")
+    parts.append(f"    core({', '.join(given)})\n")
+    return "".join(parts)
+
+
+def function_of(entry: Entry) -> Any:  # noqa: ANN401 - Triton carries no types
+    """The Triton function `kernel` of an entry; imports Triton."""
+    return _function(text_of(entry))
+
+
+@lru_cache(maxsize=4096)
+def _function(text: str) -> Any:  # noqa: ANN401
+    name = f"<saccade {sha256(text.encode()).hexdigest()[:16]}>"
+    linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
+    defined: dict[str, Any] = {"__name__": "saccade_entry"}
+    exec(compile(text, name, "exec"), defined)
+    return defined["kernel"]

@@ -1,0 +1,47 @@
+"""Estimated times on the described GPU that a target names."""
+
+from __future__ import annotations
+
+from math import ceil
+
+from saccade.backends.cuda.gpus import gpu
+from saccade.ir import DType
+from saccade.kernels.cuda.base import CudaCall
+
+__all__ = ["LAUNCH", "product_micros", "stream_micros"]
+
+LAUNCH = 2.0
+"""Microseconds from launch to launch inside a CUDA graph (one H200)."""
+
+
+def stream_micros(call: CudaCall, nbytes: float | None = None) -> float:
+    """Of a kernel that only moves bytes: those of its operands and results, or so many."""
+    if nbytes is None:
+        nbytes = sum(view.nbytes for view in (*call.inputs, *call.outputs))
+    return LAUNCH + nbytes / (0.8 * gpu(call.target.machine).bandwidth)
+
+
+def product_micros(
+    call: CudaCall, rows: int, columns: int, depth: int, tile: tuple[int, int, int, int, int]
+) -> float:
+    """Of a matrix product in blocks: its waves over the multiprocessors, or its bytes.
+
+    Args:
+        call: The call.
+        rows: Of the product.
+        columns: The same.
+        depth: Terms of each sum.
+        tile: Rows, columns and depth of a block, warps, stages.
+    """
+    machine = gpu(call.target.machine)
+    bm, bn, bk, _, _ = tile
+    blocks = -(-rows // bm) * -(-columns // bn)
+    steps = -(-depth // bk)
+    rate = machine.matrix_flops if call.inputs[0].dtype is not DType.F32 else machine.flops
+    per_block = steps * 2.0 * bm * bn * bk / (rate / machine.multiprocessors)
+    fill: float = min(1.0, bm * bn / (128 * 128)) ** 0.35  # small blocks read more for each product
+    resident = max(1, min(4, (128 * 128 * 2) // (bm * bn)))
+    waves = ceil(blocks / (machine.multiprocessors * resident)) * resident
+    busy = waves * per_block / (0.75 * fill)
+    nbytes = sum(view.nbytes for view in (*call.inputs, *call.outputs))
+    return LAUNCH + max(busy, nbytes / (0.8 * machine.bandwidth))

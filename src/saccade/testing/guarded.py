@@ -1,0 +1,127 @@
+"""One call's operands, results and workspaces in one block of memory, guard bands between them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from saccade.errors import OutOfBoundsError
+from saccade.ir import Array
+from saccade.kernels.base import Call, In, Launch, Out, Packing, Temp, View
+from saccade.kernels.bind import Binder, Phase, Ref
+
+__all__ = ["GuardedMemory", "strided"]
+
+GUARD = 256  # bytes on either side of a buffer
+_PATTERN = 0xA5
+_LINE = 64  # bytes that buffers begin at multiples of
+
+
+def strided(memory: Array, offset: int, view: View) -> Array:
+    """The elements of a view whose first one lies `offset` bytes into the memory."""
+    base = memory[offset : offset + max(view.extent, 1) * view.dtype.itemsize].view(
+        view.dtype.numpy
+    )
+    steps = tuple(s * view.dtype.itemsize for s in view.strides)
+    return np.lib.stride_tricks.as_strided(base, view.shape, steps)
+
+
+@dataclass
+class GuardedMemory:
+    """`saccade.kernels.bind.Places` for one call; results and workspaces start as NaN.
+
+    Attributes:
+        call: The call.
+        arrays: Its operands, in logical order.
+        packing: Functions that make packed constants, by name.
+        threads: How many logical threads there is scratch for.
+    """
+
+    call: Call
+    arrays: Sequence[Array]
+    packing: Mapping[str, Callable[..., Array]]
+    threads: int = 1
+    _size: int = GUARD
+    _fills: list[tuple[int, Array]] = field(default_factory=list)
+    _spans: list[tuple[int, int]] = field(default_factory=list)
+    _where: dict[object, tuple[int, int]] = field(default_factory=dict)
+
+    def phases(self, launches: Sequence[Launch]) -> list[Phase]:
+        """The phases, bound to places in the memory that `filled` gives."""
+        bound = [Binder(self.threads).phase(launch, self) for launch in launches]
+        for i in range(len(self.call.outputs)):
+            self.output(i)
+        return bound
+
+    def filled(self) -> tuple[Array, Array]:
+        """The memory, and for each byte of it whether it is a guard's."""
+        memory = np.full(self._size + _LINE, _PATTERN, np.uint8)
+        start = -memory.ctypes.data % _LINE
+        memory = memory[start : start + self._size]
+        guards = np.ones(self._size, bool)
+        for offset, nbytes in self._spans:
+            guards[offset : offset + nbytes] = False
+            memory[offset : offset + nbytes] = 0xFF  # NaN in every float type
+        for offset, content in self._fills:
+            memory[offset : offset + content.nbytes] = content
+            guards[offset : offset + content.nbytes] = True  # nor may operands be written
+        return memory, guards
+
+    def result(self, memory: Array, index: int) -> Array:
+        """A result in logical order, copied."""
+        return strided(memory, self.output(index).offset, self.call.outputs[index]).copy()
+
+    def check(self, before: Array, memory: Array, guards: Array, name: str) -> None:
+        """Compare guards with what they were.
+
+        Raises:
+            OutOfBoundsError: If one was written to.
+        """
+        if not np.array_equal(before, memory[guards]):
+            raise OutOfBoundsError(f"{name} wrote into a guard band or an operand")
+
+    def output(self, index: int) -> Ref:
+        """A result."""
+        view = self.call.outputs[index]
+        return Ref(0, *self._span(Out(index), view.extent * view.dtype.itemsize))
+
+    def temp(self, operand: Temp) -> Ref:
+        """A temporary."""
+        return Ref(0, *self._span(operand, operand.nbytes))
+
+    def scratch(self, before: int, nbytes: int) -> Ref:
+        """Scratch of all logical threads."""
+        offset, _ = self._span(("scratch", before, nbytes), nbytes * self.threads)
+        return Ref(0, offset, nbytes)
+
+    def input(self, index: int) -> Ref:
+        """An operand, filled with its array."""
+        view, array = self.call.inputs[index], self.arrays[index]
+        nbytes = view.extent * view.dtype.itemsize
+        fresh = In(index) not in self._where
+        span = self._span(In(index), nbytes)
+        if fresh and nbytes:
+            content = np.full(nbytes, 0xFF, np.uint8)
+            strided(content, 0, view)[...] = array
+            self._fills.append((span[0], content))
+        return Ref(0, *span)
+
+    def packed(self, packing: Packing) -> Ref:
+        """A packed constant, as NumPy packs it."""
+        function = self.packing[packing.function]
+        array = function(*(self.arrays[i] for i in packing.inputs), *packing.parameters)
+        assert array.nbytes == packing.nbytes, (packing, array.nbytes)
+        fresh = packing not in self._where
+        span = self._span(packing, array.nbytes)
+        if fresh:
+            self._fills.append((span[0], np.ascontiguousarray(array).reshape(-1).view(np.uint8)))
+        return Ref(0, *span)
+
+    def _span(self, key: object, nbytes: int) -> tuple[int, int]:
+        if key not in self._where:
+            self._where[key] = (self._size, nbytes)
+            self._spans.append((self._size, nbytes))
+            self._size += -(-nbytes // _LINE) * _LINE + GUARD
+        return self._where[key]

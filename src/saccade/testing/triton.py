@@ -1,0 +1,122 @@
+"""Kernels for GPUs in Triton's interpreter, on a machine without one.
+
+The interpreter is NumPy: slow, sequential, and wrong in bfloat16 arithmetic. A process that ran it
+compiles nothing: Triton decides at its import.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from saccade.backends.cuda.codegen.functions import function_of
+from saccade.backends.cuda.target import GpuTarget
+from saccade.ir import Array
+from saccade.kernels.base import Call, Launch
+from saccade.kernels.bind import Phase
+from saccade.kernels.cuda import packing
+from saccade.kernels.cuda.base import CudaCall, CudaKernel, Entry
+from saccade.testing.guarded import GuardedMemory
+
+__all__ = ["H200", "interpret", "play"]
+
+H200 = GpuTarget()
+"""What tests plan for unless they say otherwise."""
+
+_NUMPY = {
+    "fp32": "float32", "fp16": "float16", "bf16": "bfloat16", "fp64": "float64", "i64": "int64",
+    "i32": "int32", "i16": "int16", "i8": "int8", "u64": "uint64", "u32": "uint32",
+    "u16": "uint16", "u8": "uint8",
+}  # fmt: skip
+
+
+class _HostPointer:
+    """An address in this process as the interpreter takes a tensor."""
+
+    def __init__(self, address: int, dtype: str) -> None:
+        self.address, self.dtype = address, dtype
+
+    def data_ptr(self) -> int:
+        return self.address
+
+    def untyped_storage(self) -> _HostPointer:
+        return self
+
+    def cpu(self) -> _HostPointer:
+        return self
+
+    def copy_(self, _other: object) -> None:
+        """It is the same memory."""
+
+    def new_empty(self, *_shape: object, **_options: object) -> _HostPointer:
+        return _HostPointer(self.address, self.dtype)
+
+    def set_(self, *_storage: object) -> None:
+        """It is the same memory."""
+
+    def storage_offset(self) -> int:
+        return 0
+
+    def size(self) -> tuple[int, ...]:
+        return ()
+
+    def stride(self) -> tuple[int, ...]:
+        return ()
+
+
+def play(entry: Entry, phase: Phase, bases: Sequence[int]) -> None:
+    """Run one phase in the interpreter.
+
+    Args:
+        entry: The code of its config.
+        phase: Its arguments.
+        bases: Addresses of the entries of the table of bases.
+    """
+    os.environ["TRITON_INTERPRET"] = "1"
+    if phase.chunks == 0:
+        return
+    kinds = dict((*entry.pointers, *entry.extra_pointers))
+    places = {a.name: bases[a.ref.base] + a.ref.offset for a in phase.arguments}
+    assert set(places) == set(kinds), f"pointers {sorted(places)}, not {sorted(kinds)}"
+    names = {*entry.integers, *entry.extra_integers}
+    assert set(phase.integers) == names, f"integers {sorted(phase.integers)}, not {sorted(names)}"
+    given: dict[str, Any] = dict(phase.integers)
+    for name, address in places.items():
+        given[name] = _HostPointer(address, _NUMPY[kinds[name]])
+    with np.errstate(all="ignore"):
+        function_of(entry)[(phase.chunks,)](**given)
+
+
+def interpret(
+    kernel: CudaKernel,
+    call: Call,
+    arrays: Sequence[Array],
+    launches: Sequence[Launch] | None = None,
+) -> tuple[Array, ...]:
+    """Results of one kernel in logical order, after its guards were found untouched.
+
+    Args:
+        kernel: The kernel.
+        call: The call, for a `GpuTarget`.
+        arrays: Its operands, in logical order.
+        launches: What to run, if not the best variant.
+
+    Raises:
+        ValueError: If the kernel does not support the call (the message is its reason).
+        OutOfBoundsError: If the kernel writes into a guard band or an operand.
+    """
+    cuda_call: CudaCall = call  # type: ignore[assignment]  # its target is a GPU's
+    reason = kernel.supports(cuda_call)
+    if reason is not None:
+        raise ValueError(reason)
+    placed = GuardedMemory(call, arrays, packing.FUNCTIONS)
+    phases = placed.phases(launches or kernel.launch(cuda_call))
+    memory, guards = placed.filled()
+    before = memory[guards].copy()
+    for phase in phases:
+        play(kernel.entry(phase.config), phase, [memory.ctypes.data])
+    placed.check(before, memory, guards, kernel.name)
+    return tuple(placed.result(memory, i) for i in range(len(call.outputs)))
