@@ -15,13 +15,31 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
+from saccade.errors import OutOfMemoryError
+
 if TYPE_CHECKING:
     from saccade.ir import Array
 
-__all__ = ["DeviceFacts", "Driver", "Graph", "KernelLaunch", "LEGACY_STREAM"]
+__all__ = ["LEGACY_STREAM", "DeviceFacts", "Driver", "Graph", "KernelLaunch", "gone", "no_room"]
 
 LEGACY_STREAM = 0
 """The stream that all others of the context wait for, unless they are made not to."""
+
+
+def no_room(product: str, nbytes: int, free: int, total: int) -> OutOfMemoryError:
+    """The error of a GPU with `free` of its `total` bytes free, where so many are asked for."""
+    return OutOfMemoryError(
+        f"{product} has {free} of its {total} bytes of memory free, {nbytes} more are needed: "
+        f"{max(nbytes - free, 0)} are missing"
+    )
+
+
+def gone(product: str, why: str) -> str:
+    """What is said of a GPU that answers nothing any more."""
+    return (
+        f"{product} was lost ({why}): this process cannot use it any more, start a new one and "
+        "see the system's log"
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +171,7 @@ class Driver(Protocol):
         """Copy within the GPU."""
 
     def copy_rows(self, target: int, source: int, rows: tuple[int, int, int], stream: int) -> None:
-        """Copy the beginnings of rows side by side: how many, bytes of each, bytes from row to row."""
+        """Copy the beginnings of rows, side by side: their number, bytes, bytes from row to row."""
 
     def fill(self, address: int, byte: int, nbytes: int, stream: int) -> None:
         """Set every byte."""
@@ -175,6 +193,9 @@ class Driver(Protocol):
 
     def happened(self, event: int) -> bool:
         """Whether it did."""
+
+    def wait_event(self, event: int) -> None:
+        """Wait until it has; at once if it was never recorded."""
 
     def milliseconds(self, start: int, end: int) -> float:
         """Between two timed events, which have both happened."""
