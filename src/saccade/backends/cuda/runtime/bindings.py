@@ -11,8 +11,8 @@ from typing import Any
 
 from saccade.backends.cuda.runtime.driver import (
     DeviceFacts,
-    Graph,
     KernelLaunch,
+    LaunchGraph,
     gone,
     no_room,
 )
@@ -111,7 +111,7 @@ def _facts(api: Any, ordinal: int) -> DeviceFacts:  # noqa: ANN401
 
 
 class BoundDriver:
-    """A `Driver` of one GPU; keeps its primary context, which other libraries share.
+    """A `CudaDriver` of one GPU; keeps its primary context, which other libraries share.
 
     Raises:
         DeviceError: If there is no such GPU or no context can be had.
@@ -348,7 +348,7 @@ class BoundDriver:
         node.kernelParams = launch.table.ctypes.data
         return node
 
-    def make_graph(self, launches: Sequence[KernelLaunch]) -> Graph:
+    def make_graph(self, launches: Sequence[KernelLaunch]) -> LaunchGraph:
         """As the protocol says: explicit nodes, so that their order is the launches'."""
         api = self._api
         graph = self._do("cuGraphCreate", 0)
@@ -364,7 +364,7 @@ class BoundDriver:
         except BaseException:
             api.cuGraphDestroy(graph)
             raise
-        return Graph(int(graph), int(executable), tuple(int(node) for node in nodes))
+        return LaunchGraph(int(graph), int(executable), tuple(int(node) for node in nodes))
 
     def _edge(self, launch: KernelLaunch) -> Any:  # noqa: ANN401
         """From the launch ahead to this one."""
@@ -374,7 +374,7 @@ class BoundDriver:
             edge.from_port = int(api.CU_GRAPH_KERNEL_NODE_PORT_PROGRAMMATIC)
         return edge
 
-    def update(self, graph: Graph, index: int, launch: KernelLaunch) -> None:
+    def update(self, graph: LaunchGraph, index: int, launch: KernelLaunch) -> None:
         """As the protocol says."""
         api = self._api
         params = self._fill_node(api.CUDA_KERNEL_NODE_PARAMS(), launch)
@@ -382,11 +382,11 @@ class BoundDriver:
         node = api.CUgraphNode(graph.nodes[index])
         self._do("cuGraphExecKernelNodeSetParams", executable, node, params)
 
-    def launch_graph(self, graph: Graph, stream: int) -> None:
+    def launch_graph(self, graph: LaunchGraph, stream: int) -> None:
         """As the protocol says."""
         self._do("cuGraphLaunch", graph.executable, stream)
 
-    def free_graph(self, graph: Graph) -> None:
+    def free_graph(self, graph: LaunchGraph) -> None:
         """As the protocol says."""
         self._do("cuGraphExecDestroy", self._api.CUgraphExec(graph.executable))
         self._do("cuGraphDestroy", self._api.CUgraph(graph.graph))

@@ -19,7 +19,7 @@ from saccade.locks import Lock, forkless
 
 if TYPE_CHECKING:
     from saccade.backends.cuda.codegen.compile import Cubin
-    from saccade.backends.cuda.runtime.driver import Driver
+    from saccade.backends.cuda.runtime.driver import CudaDriver
     from saccade.ir import Array
 
 __all__ = ["DeviceContext", "open_device"]
@@ -43,7 +43,7 @@ class DeviceContext:
         constants: Of all programs.
     """
 
-    def __init__(self, driver: Driver) -> None:
+    def __init__(self, driver: CudaDriver) -> None:
         self.driver = driver
         self.arenas = Arenas(driver, self.secure)
         self.constants = Constants(driver, self.secure, self._upload_now)
