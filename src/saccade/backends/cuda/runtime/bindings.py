@@ -21,6 +21,7 @@ from saccade.locks import cached_property, forkless
 
 __all__ = ["BoundDriver", "devices"]
 
+_OLDEST = 13  # major version of the package
 _KDL_CUDA = 2  # DLPack's number of CUDA's memory
 _NOT_READY, _OUT_OF_MEMORY = "CUDA_ERROR_NOT_READY", "CUDA_ERROR_OUT_OF_MEMORY"
 _FOREIGN = ("CUDA_ERROR_NO_BINARY_FOR_GPU", "CUDA_ERROR_INVALID_IMAGE")
@@ -47,11 +48,16 @@ def _api() -> Any:  # noqa: ANN401 - the bindings carry no types
     """
     with forkless:
         try:
-            from cuda.bindings import driver  # noqa: PLC0415 - needed by no other device
+            from cuda.bindings import __version__, driver  # noqa: PLC0415 - needed by no other device
         except ImportError as error:
             raise DeviceError(
                 "device cuda needs the package cuda-bindings: pip install 'saccade[cuda]'"
             ) from error
+    if int(__version__.partition(".")[0]) < _OLDEST:
+        raise DeviceError(
+            f"device cuda needs cuda-bindings {_OLDEST}, installed is {__version__}: "
+            "pip install 'saccade[cuda]'"
+        )
     try:
         status = driver.cuInit(0)[0]
     except RuntimeError as error:

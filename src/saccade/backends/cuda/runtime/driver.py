@@ -35,11 +35,15 @@ LEGACY_STREAM = 0
 
 
 def no_room(product: str, nbytes: int, free: int, total: int) -> OutOfMemoryError:
-    """The error of a GPU with `free` of its `total` bytes free, where so many are asked for."""
-    return OutOfMemoryError(
-        f"{product} has {free} of its {total} bytes of memory free, {nbytes} more are needed: "
-        f"{max(nbytes - free, 0)} are missing"
-    )
+    """The error of a GPU with `free` of its `total` bytes free, where so many are asked for.
+
+    `nbytes` is 0 where the driver asks for its own ends.
+    """
+    there = f"{product} has {free} of its {total} bytes of memory free"
+    if not nbytes:
+        return OutOfMemoryError(f"{there}, less than the driver needs")
+    missing = max(nbytes - free, 0)
+    return OutOfMemoryError(f"{there}, {nbytes} more are needed: {missing} are missing")
 
 
 def gone(product: str, why: str) -> str:
