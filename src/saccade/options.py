@@ -36,6 +36,8 @@ class Precision(Enum):
 
     FP32 = "fp32"
     BF16 = "bf16"
+    FP16 = "fp16"
+    TF32 = "tf32"
 
 
 MOST_THREADS = 1024
