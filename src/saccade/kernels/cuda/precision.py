@@ -21,8 +21,11 @@ def product_dtype(call: CudaCall) -> DType:
 def dot_precision(call: CudaCall) -> str:
     """How `tl.dot` makes products of float32.
 
-    TF32 where it was asked for; else float32, of three TF32 products each if that may be.
+    TF32 where it was asked for; else float32, of three TF32 products each if that may be. Products
+    of narrower operands are exact.
     """
+    if product_dtype(call) is not DType.F32:
+        return "ieee"
     if call.target.tf32:
         return "tf32"
     return "ieee" if call.exact else "tf32x3"
