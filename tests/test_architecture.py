@@ -33,7 +33,7 @@ IMPORTS = {
     "limits": {"errors"},
     "backends/cpu/target": {"backends/cpu/machines", "backends/cpu/processor", "errors", "locks"},
     "ir": {"errors", "graphfile", "locks"},
-    "options": {"backends/cpu/machines", "devices", "errors", "limits"},
+    "options": {"devices", "errors", "limits"},
     "backends/cpu/codegen": {"backends/cpu/target", "errors", "ir"},
     "kernels": {"ir"},
     "opdefs": {"errors", "ir", "limits"},
@@ -169,6 +169,7 @@ IMPORTS = {
     },
     "backends/cpu": {
         "backends/cpu/fusions",
+        "backends/cpu/machines",
         "backends/cpu/passes",
         "backends/cpu/processor",
         "backends/cpu/runtime",

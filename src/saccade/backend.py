@@ -281,6 +281,16 @@ class Device(Protocol):
             KeyError: If there is none.
         """
 
+    def cores(self, machine: str) -> int:
+        """How many cores a described machine has: the team that is planned for unless told.
+
+        Args:
+            machine: As in `Options.machine`; of any type, as the user gave it.
+
+        Raises:
+            OptionError: If the device describes no such machine.
+        """
+
     def store(self, identity: str | None, options: Options) -> Store | None:
         """What earlier starts left of a model; None if nothing is kept of it.
 

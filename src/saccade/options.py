@@ -5,12 +5,11 @@ from __future__ import annotations
 import operator
 import os
 import re
-from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from enum import Enum
 from pathlib import Path
 
-from saccade.devices import DEVICES
+from saccade.devices import DEVICES, device_named
 from saccade.errors import OptionError
 from saccade.limits import Limits
 
@@ -58,7 +57,7 @@ class Options:
         isa: CPU instruction set, `avx512`, `avx2` or `native`.
         cache: Whether the on-disk caches may be used.
         algorithms: A file of tuned choices to take, in place of those that `tune` kept.
-        machine: Plan as this machine would (`machines.MACHINES`): to look at, not to run.
+        machine: Plan as this machine would, one that the device describes: to look at, not to run.
         limits: How large and how slow things may become before they are refused.
 
     Raises:
@@ -87,8 +86,8 @@ class Options:
         if self.algorithms is not None:
             _check_file("algorithms", self.algorithms)
         object.__setattr__(self, "threads", _threads(self.threads))
-        usual = default_threads if self.machine is None else _cores_of(self.machine)
-        object.__setattr__(self, "resolved_threads", self.threads or usual())
+        cores = None if self.machine is None else device_named(self.device).cores(self.machine)
+        object.__setattr__(self, "resolved_threads", self.threads or cores or default_threads())
 
     @classmethod
     def make(
@@ -114,14 +113,6 @@ class Options:
             kinds = ", ".join(p.value for p in Precision)
             raise OptionError(f"precision={precision!r} is not one of {kinds}") from None
         return cls(device=device, precision=chosen, threads=threads, exact=exact, **more)  # type: ignore[arg-type]
-
-
-def _cores_of(name: str) -> Callable[[], int]:
-    """The number of cores of a described machine."""
-    from saccade.backends.cpu.machines import description  # noqa: PLC0415 - only who looks at plans asks
-
-    known = description(name)
-    return lambda: known.cores
 
 
 _KINDS: dict[str, type] = {

@@ -149,6 +149,9 @@ class NullDevice:
     def kernel(self, name: str) -> NullKernel:
         return {KERNEL.name: KERNEL}[name]
 
+    def cores(self, machine: str) -> int:
+        raise OptionError(f"machine={machine!r}: the null device describes none")
+
     def store(self, identity: str | None, options: Options) -> None:
         return None
 

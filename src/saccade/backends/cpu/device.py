@@ -51,6 +51,13 @@ class CpuDevice:
 
         return selectable((kernel_named(name),))[0]
 
+    def cores(self, machine: str) -> int:
+        """Of one of `machines.MACHINES`."""
+        with forkless:
+            from saccade.backends.cpu.machines import description  # noqa: PLC0415 - runs need none
+
+        return description(machine).cores
+
     def store(self, identity: str | None, options: Options) -> Bundles | None:
         """The folder of a model; None without an identity, or for plans that are not run here."""
         with forkless:

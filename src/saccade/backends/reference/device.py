@@ -47,6 +47,10 @@ class ReferenceDevice:
         """Of the device whose plans it plays."""
         return device_named(_PLANS_AS).kernel(name)
 
+    def cores(self, machine: str) -> int:
+        """Of a machine of the device whose plans it plays."""
+        return device_named(_PLANS_AS).cores(machine)
+
     def store(self, identity: str | None, options: Options) -> None:
         """Nothing is kept."""
         del identity, options
