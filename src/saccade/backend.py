@@ -281,6 +281,23 @@ class Device(Protocol):
             KeyError: If there is none.
         """
 
+    @property
+    def precisions(self) -> tuple[str, ...]:
+        """Values of `Precision` that it computes in."""
+
+    def team(self, machine: str | None) -> int | None:
+        """Width of the team that is planned for unless the user says one.
+
+        Args:
+            machine: As in `Options.machine`; of any type, as the user gave it.
+
+        Returns:
+            None for as many threads as this process may use.
+
+        Raises:
+            OptionError: If the device describes no such machine.
+        """
+
     def store(self, identity: str | None, options: Options) -> Store | None:
         """What earlier starts left of a model; None if nothing is kept of it.
 

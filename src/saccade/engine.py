@@ -137,8 +137,7 @@ class Engine:
             self.graph, self.identity, sizes, inputs, self.algorithms,
             seconds=seconds, report=report,
         )  # fmt: skip
-        known = self._algorithms or tuning.Algorithms(outcome.algorithms.machine, ())
-        self._algorithms = known.replaced(outcome.calls, outcome.algorithms)
+        self._algorithms = self.algorithms.replaced(outcome.calls, outcome.algorithms)
         if self._lasting:
             tuning.keep(self.identity, self._algorithms)
         return outcome
@@ -146,7 +145,8 @@ class Engine:
     @property
     def algorithms(self) -> tuning.Algorithms:
         """The tuned choices, of all sizes: from a file, or what `tune` kept."""
-        return self._algorithms or tuning.Algorithms(self.backend.identity(), ())
+        backend = self.backend
+        return self._algorithms or tuning.Algorithms(backend.device, backend.identity(), ())
 
     def _choices(self) -> tuning.Algorithms | None:
         if self._options.algorithms is not None:
@@ -158,8 +158,8 @@ class Engine:
     def _timings(self) -> tuning.Lookup | None:
         if self._algorithms is None:
             return None
-        imported = self._options.algorithms is not None
-        return tuning.Lookup(self._algorithms, self.backend.identity(), whole=imported)
+        backend, imported = self.backend, self._options.algorithms is not None
+        return tuning.Lookup(self._algorithms, backend.device, backend.identity(), whole=imported)
 
 
 def _info(value: Value, name: str, bounds: Mapping[Dim, str] = MappingProxyType({})) -> TensorInfo:

@@ -139,6 +139,7 @@ class NullDevice:
     """A `saccade.backend.Device`."""
 
     plans_for = "null"
+    precisions = ("fp32", "bf16")
     compiler = ""
     arrays = HostArrays()
     operators: Mapping[str, type[Op]] = MappingProxyType({})
@@ -148,6 +149,11 @@ class NullDevice:
 
     def kernel(self, name: str) -> NullKernel:
         return {KERNEL.name: KERNEL}[name]
+
+    def team(self, machine: str | None) -> int | None:
+        if machine is not None:
+            raise OptionError(f"machine={machine!r}: the null device describes none")
+        return None
 
     def store(self, identity: str | None, options: Options) -> None:
         return None

@@ -25,6 +25,7 @@ class CpuDevice:
     """A `saccade.backend.Device`."""
 
     plans_for = "cpu"
+    precisions = ("fp32", "bf16")
     compiler = "saccade.backends.cpu.runtime.compiler:preload_compiler"
     arrays = HostArrays()
 
@@ -50,6 +51,15 @@ class CpuDevice:
             from saccade.kernels.cpu.base import selectable  # noqa: PLC0415
 
         return selectable((kernel_named(name),))[0]
+
+    def team(self, machine: str | None) -> int | None:
+        """The cores of one of `machines.MACHINES`."""
+        if machine is None:
+            return None
+        with forkless:
+            from saccade.backends.cpu.machines import description  # noqa: PLC0415 - runs need none
+
+        return description(machine).cores
 
     def store(self, identity: str | None, options: Options) -> Bundles | None:
         """The folder of a model; None without an identity, or for plans that are not run here."""

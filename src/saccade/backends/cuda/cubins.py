@@ -65,7 +65,7 @@ def triton_version() -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class _Task:
+class CubinTask:
     """A kernel to compile in a child."""
 
     entry: Entry
@@ -73,7 +73,7 @@ class _Task:
     aligned: tuple[str, ...]
 
 
-def compile_task(task: _Task) -> Cubin:
+def compile_task(task: CubinTask) -> Cubin:
     """What children run."""
     return compile_entry(task.entry, task.arch, task.aligned)
 
@@ -127,7 +127,7 @@ class Cubins:
 
     def _compiled(self, keys: Sequence[CodeKey], processes: Processes) -> list[Cubin]:
         tasks = [
-            _Task(kernel_named(key.kernel).entry(key.config), self.arch, key.aligned)
+            CubinTask(kernel_named(key.kernel).entry(key.config), self.arch, key.aligned)
             for key in keys
         ]
         return processes.map(compile_task, tasks)

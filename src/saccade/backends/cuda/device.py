@@ -24,6 +24,7 @@ class CudaDevice:
     """A `saccade.backend.Device`."""
 
     plans_for = "cuda"
+    precisions = ("fp32", "tf32", "fp16", "bf16")
     compiler = ""  # most starts find their code, and Triton takes half a second to import
     operators: Mapping[str, type[Op]] = MappingProxyType({})
 
@@ -41,6 +42,15 @@ class CudaDevice:
             from saccade.backends.cuda.passes import passes_of  # noqa: PLC0415
 
         return passes_of(options)
+
+    def team(self, machine: str | None) -> int | None:
+        """One: programs of a grid are no threads of a team."""
+        with forkless:
+            from saccade.backends.cuda.gpus import gpu  # noqa: PLC0415 - runs of bundles need none
+
+        if machine is not None:
+            gpu(machine)
+        return 1
 
     def kernel(self, name: str) -> Kernel:
         """The kernel of this name."""

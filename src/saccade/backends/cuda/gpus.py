@@ -53,6 +53,6 @@ def gpu(name: str) -> Gpu:
     Raises:
         OptionError: If there is none.
     """
-    if name not in GPUS:
+    if name not in list(GPUS):  # of whatever type
         raise OptionError(f"machine={name!r} is not one of {', '.join(GPUS)}")
     return GPUS[name]

@@ -47,6 +47,15 @@ class ReferenceDevice:
         """Of the device whose plans it plays."""
         return device_named(_PLANS_AS).kernel(name)
 
+    @property
+    def precisions(self) -> tuple[str, ...]:
+        """Of the device whose plans it plays."""
+        return device_named(_PLANS_AS).precisions
+
+    def team(self, machine: str | None) -> int | None:
+        """Of a machine of the device whose plans it plays."""
+        return device_named(_PLANS_AS).team(machine)
+
     def store(self, identity: str | None, options: Options) -> None:
         """Nothing is kept."""
         del identity, options

@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from saccade.backends.cuda.codegen.expressions import Lines
+from saccade.backends.cuda.codegen.expressions import TritonLines
 from saccade.ir.expr import IDENTITY, Expr, parse
 from saccade.kernels.base import In, Operand, View
 from saccade.kernels.cuda.base import ELEMENTS, CudaCall
@@ -112,7 +112,7 @@ def source_of(code: EpilogueCode, name: str = "epilogue", before: int = 0) -> st
     """
     pointers, integers = pointers_of(code), integers_of(code)
     at = {word: before + i for i, word in enumerate((*(p for p, _ in pointers), *integers))}
-    lines = Lines({0: "acc"})
+    lines = TritonLines({0: "acc"})
     for i, word in enumerate(code[1:], 1):
         lines.names[i] = f"v{i}"
         lines.add(f"v{i} = {_load(f'e{i}', word.split()[1], at)}.to(tl.float32)")

@@ -6,9 +6,9 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from saccade.backends.cuda.codegen.entry import Entry
 from saccade.backends.cuda.codegen.functions import function_of
 from saccade.errors import CompileError
-from saccade.kernels.cuda.base import Entry
 
 __all__ = ["Cubin", "compile_entry", "parameters_of"]
 

@@ -10,7 +10,7 @@ from math import inf, isnan
 
 from saccade.ir.expr import Expr, subtrees
 
-__all__ = ["Lines"]
+__all__ = ["TritonLines"]
 
 _UNARY: Mapping[str, str] = {
     "neg": "-{0}", "abs": "tl.abs({0})", "exp": "tl.exp({0})", "log": "tl.log({0})",
@@ -24,8 +24,8 @@ _BINARY: Mapping[str, str] = {
 }  # fmt: skip
 
 
-class Lines:
-    """Lines of a Triton function that compute expressions, each distinct subtree once.
+class TritonLines:
+    """TritonLines of a Triton function that compute expressions, each distinct subtree once.
 
     Args:
         names: What operands are called.
