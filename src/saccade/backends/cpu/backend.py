@@ -135,6 +135,11 @@ class CpuBackend:
         """Of Winograd's algorithm and of short lattices, where these may take a convolution."""
         return products_of_transforms(op, *inputs[:2]) if isinstance(op, Conv2d) else None
 
+    def bundle(self, plans: Sequence[Plan], graph: Graph) -> Mapping[str, bytes]:
+        """There are none."""
+        del plans, graph
+        raise OptionError("bundles are made for device='cuda' alone")
+
     def tune(
         self,
         graph: Graph,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from saccade.backends.cpu.arrays import HostArrays
+from saccade.errors import OptionError
 from saccade.locks import forkless
 
 if TYPE_CHECKING:
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
     from saccade.backend import Device, Kernel, Store
     from saccade.backends.cpu.backend import CpuBackend
     from saccade.backends.cpu.store.bundle import Bundles
+    from saccade.bundlefile import BundleFile
     from saccade.ir import Op
     from saccade.options import Options
     from saccade.passes import Pass
@@ -69,6 +71,11 @@ class CpuDevice:
         if identity is None or options.machine is not None:
             return None
         return bundles_of(identity, options)
+
+    def bundled(self, file: BundleFile) -> Store:
+        """None are run."""
+        del file
+        raise OptionError("bundles run on device='cuda' alone")
 
     def backend(self, options: Options, processes: Processes, store: Store | None) -> CpuBackend:
         """The backend of a model."""

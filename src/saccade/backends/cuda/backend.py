@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import closing
+from functools import partial
 from typing import TYPE_CHECKING
 
+from saccade.backends.cuda.bundle import bundle_entries
+from saccade.backends.cuda.codegen.compile import Cubin
 from saccade.backends.cuda.cubins import Cubins, code_key
 from saccade.backends.cuda.gpus import Gpu, gpu
+from saccade.backends.cuda.runtime.context import open_device
+from saccade.backends.cuda.runtime.program import CudaProgram
 from saccade.backends.cuda.target import GpuTarget
 from saccade.errors import OptionError
 from saccade.ir import Array, Graph, Op
@@ -15,6 +20,7 @@ from saccade.kernels.base import Key, View
 from saccade.kernels.cuda import kernels_for
 from saccade.kernels.cuda.base import selectable
 from saccade.kernels.cuda.machine import LAUNCH
+from saccade.kernels.cuda.packing import FUNCTIONS
 from saccade.kernels.machine import Machine
 from saccade.layout import GraphLayout, NoFusions, Preferred
 from saccade.options import Options, Precision
@@ -23,7 +29,7 @@ from saccade.processes import Processes
 from saccade.tuning import Algorithms, Outcome, Progress
 
 if TYPE_CHECKING:
-    from saccade.backend import Kernel, Program
+    from saccade.backend import Kernel
 
 __all__ = ["CudaBackend"]
 
@@ -108,7 +114,7 @@ class CudaBackend:
         graph: Graph,
         identity: str,
         ahead: Callable[[], Sequence[Key]] | None = None,
-    ) -> Program:
+    ) -> CudaProgram:
         """Compile what is missing, pack and upload constants, load the code.
 
         Args:
@@ -122,13 +128,20 @@ class CudaBackend:
             CompileError: If a kernel cannot be compiled.
         """
         del ahead
-        _expect_kernels(plan)
-        raise OptionError("running is in the making")
+        codes = self._codes(plan)
+        return CudaProgram(
+            open_device(), plan, codes, partial(packed_constant, graph, plan), identity
+        )
 
-    def compile(self, plan: Plan) -> int:
-        """Compile what a plan lacks; how many kernels that were."""
+    def bundle(self, plans: Sequence[Plan], graph: Graph) -> Mapping[str, bytes]:
+        """What a bundle holds of plans: see `saccade.backends.cuda.bundle`."""
+        return bundle_entries(
+            (plan, self._codes(plan), partial(packed_constant, graph, plan)) for plan in plans
+        )
+
+    def _codes(self, plan: Plan) -> list[Cubin]:
+        """The code of each phase; compiles what is missing."""
         _expect_kernels(plan)
-        before = self.cubins.compiled
         keys = [
             code_key(step.kernel, phase)
             for step in plan.steps
@@ -136,8 +149,8 @@ class CudaBackend:
             for phase in step.phases
         ]
         with closing(self._processes):
-            self.cubins.get(keys, self._processes)
-        return self.cubins.compiled - before
+            found = self.cubins.get(keys, self._processes)
+        return [found[key] for key in keys]
 
     def tune(
         self,
@@ -152,6 +165,16 @@ class CudaBackend:
     ) -> Outcome:
         """Not yet."""
         raise OptionError("device='cuda' cannot be tuned yet")
+
+
+def packed_constant(graph: Graph, plan: Plan, index: int) -> Array:
+    """A plan's constant as its kernels read it."""
+    one = plan.constants[index]
+    by_name = {value.name: array for value, array in graph.constants.items()}
+    sources = [by_name[name] for name in one.sources]
+    if one.packing is None:
+        return sources[0]
+    return FUNCTIONS[one.packing.function](*sources, *one.packing.parameters)
 
 
 def _chosen(options: Options) -> Gpu:

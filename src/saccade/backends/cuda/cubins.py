@@ -7,14 +7,13 @@ named by a digest of everything that the code depends on, and sealed (`caches`).
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from typing import NamedTuple
 
-from saccade.backends.cuda.codegen.compile import Cubin, compile_entry
+from saccade.backends.cuda.codegen.compile import Cubin, compile_entry, decode_cubin, encode_cubin
 from saccade.caches import cache_folder
 from saccade.errors import CompileError
 from saccade.kernels.bind import Phase
@@ -122,7 +121,7 @@ class Cubins:
                 self._known[key] = cubin
                 self.compiled += 1
                 if self._folder is not None:
-                    self._folder.write(self._name(key), _encode(cubin))
+                    self._folder.write(self._name(key), encode_cubin(cubin))
             return {key: self._known[key] for key in wanted}
 
     def _compiled(self, keys: Sequence[CodeKey], processes: Processes) -> list[Cubin]:
@@ -135,7 +134,7 @@ class Cubins:
     def _recalled(self, key: CodeKey) -> bool:
         if key not in self._known and self._folder is not None:
             payload = self._folder.read(self._name(key))
-            found = None if payload is None else _decode(payload)
+            found = None if payload is None else decode_cubin(payload)
             if found is not None:
                 self._known[key] = found
         return key in self._known
@@ -150,18 +149,3 @@ class Cubins:
         """What code depends on besides its config."""
         sources = sources_digest("backends/cuda/codegen", "kernels/cuda", "ir")
         return sources, triton_version(), str(self.arch)
-
-
-def _encode(cubin: Cubin) -> bytes:
-    head = [cubin.symbol, cubin.parameters, cubin.warps, cubin.shared, cubin.chained]
-    return json.dumps(head).encode() + b"\n" + cubin.code
-
-
-def _decode(payload: bytes) -> Cubin | None:
-    """The entry, or None if the payload is not what `_encode` wrote."""
-    line, _, code = payload.partition(b"\n")
-    try:
-        symbol, parameters, warps, shared, chained = json.loads(line)
-    except ValueError:
-        return None
-    return Cubin(symbol, code, tuple(parameters), warps, shared, chained)

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
     from saccade.backend import Arrays, Device, Kernel, Store
     from saccade.backends.cuda.backend import CudaBackend
+    from saccade.bundlefile import BundleFile
     from saccade.ir import Op
     from saccade.options import Options
     from saccade.passes import Pass
@@ -63,6 +64,13 @@ class CudaDevice:
     def store(self, identity: str | None, options: Options) -> None:
         """Nothing but code is kept of models that are not in a bundle."""
         del identity, options
+
+    def bundled(self, file: BundleFile) -> Store:
+        """The programs in a bundle."""
+        with forkless:
+            from saccade.backends.cuda.bundle import CudaBundle  # noqa: PLC0415
+
+        return CudaBundle(file)
 
     def backend(self, options: Options, processes: Processes, store: Store | None) -> CudaBackend:
         """The backend of a model."""

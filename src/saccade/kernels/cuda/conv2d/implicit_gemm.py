@@ -51,7 +51,7 @@ class ImplicitGemmConfig:
         tile: Rows, columns and depth of a block, warps, stages.
         unit: Whether the result's channels are neighbours.
         block, crd: Of DepthToSpace; 1 for a plain store.
-        epilogue: See `epilogue.Epilogue.code`.
+        epilogue: See `epilogue.BlockEpilogue.code`.
     """
 
     elements: tuple[str, str, str]
