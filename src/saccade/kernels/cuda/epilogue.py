@@ -10,8 +10,8 @@ operands' pointers and strides. It gives the block to store. A matrix product [b
 n = b0, p = b1, q = row, k = column.
 
 The code depends on `BlockEpilogue.code` alone: the expression, then for each operand its element
-type and, along n, k, p, q, `0` where it repeats, `1` where neighbours lie side by side and `s` where
-the stride is an integer of the launch.
+type and, along n, k, p, q, `0` where it repeats, `1` where neighbours lie side by side and `s`
+where the stride is an integer of the launch.
 """
 
 from __future__ import annotations
