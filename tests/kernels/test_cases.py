@@ -147,15 +147,8 @@ CUDA = Device(
     {},
     cuda_refuses,
     cuda_run,
-    frozenset(
-        {
-            "DeformConvGradient",
-            "PsRoiGradient",
-            "RoiAlignGradient",
-            "RoiPoolGradient",
-            "VectorNormGrad",
-        }
-    ),  # fmt: skip
+    frozenset(_GRADIENTS),
+    half,
 )
 DEVICES = (CPU, CUDA)
 FAMILIES = [
