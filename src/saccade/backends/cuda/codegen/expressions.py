@@ -14,7 +14,9 @@ import numpy as np
 
 from saccade.ir.expr import Expr, subtrees
 
-__all__ = ["FLOAT_OPERATORS", "INTEGER_OPERATORS", "WIDE_OPERATORS", "TritonLines", "missing_operator"]
+__all__ = [
+    "FLOAT_OPERATORS", "INTEGER_OPERATORS", "WIDE_OPERATORS", "TritonLines", "missing_operator",
+]  # fmt: skip
 
 _COMPARISONS: Mapping[str, str] = {
     "equal": "{0} == {1}", "less": "{0} < {1}", "less_equal": "{0} <= {1}",
