@@ -232,8 +232,18 @@ class Backend(Protocol):
             CompileError: If a kernel cannot be compiled.
         """
 
-    def bundle(self, plans: Sequence[Plan], graph: Graph) -> Mapping[str, bytes]:
-        """Entries of a file from which another machine runs these plans (`Device.bundled`).
+    def bundle(
+        self, plans: Sequence[Plan], graph: Graph, identity: str
+    ) -> tuple[Mapping[str, str], Mapping[str, bytes]]:
+        """What a file holds from which another machine runs these plans (`Device.bundled`).
+
+        Args:
+            plans: What to build.
+            graph: Holds the constants.
+            identity: Of the graph's constants.
+
+        Returns:
+            What the file says of the machine that it is for, and its entries.
 
         Raises:
             OptionError: If the device has no bundles.

@@ -128,12 +128,12 @@ class Engine:
             OSError: If it cannot be written.
         """
         plans = [self.plan(shapes) for shapes in sizes]
-        entries = self.backend.bundle(plans, self.graph)
+        machine, entries = self.backend.bundle(plans, self.graph, self.identity)
         head = BundleHead(
             VERSION,
             self._options.device,
             self._options.precision.value,
-            self.backend.identity(),
+            machine,
             self.signature,
             tuple(tuple(map(tuple, shapes)) for shapes in sizes),
             self.identity,

@@ -133,9 +133,12 @@ class CudaBackend:
             open_device(), plan, codes, partial(packed_constant, graph, plan), identity
         )
 
-    def bundle(self, plans: Sequence[Plan], graph: Graph) -> Mapping[str, bytes]:
-        """What a bundle holds of plans: see `saccade.backends.cuda.bundle`."""
-        return bundle_entries(
+    def bundle(
+        self, plans: Sequence[Plan], graph: Graph, identity: str
+    ) -> tuple[Mapping[str, str], Mapping[str, bytes]]:
+        """Plans, cubins and packed weights: see `saccade.backends.cuda.bundle`."""
+        del identity
+        return self.identity(), bundle_entries(
             (plan, self._codes(plan), partial(packed_constant, graph, plan)) for plan in plans
         )
 

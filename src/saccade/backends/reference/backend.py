@@ -111,10 +111,12 @@ class ReferenceBackend:
         del identity, ahead
         return ReferenceProgram(plan, _constants(plan, graph))
 
-    def bundle(self, plans: Sequence[Plan], graph: Graph) -> Mapping[str, bytes]:
+    def bundle(
+        self, plans: Sequence[Plan], graph: Graph, identity: str
+    ) -> tuple[Mapping[str, str], Mapping[str, bytes]]:
         """There are none."""
-        del plans, graph
-        raise OptionError("bundles are made for device='cuda' alone")
+        del plans, graph, identity
+        raise OptionError("the reference has no bundles")
 
     def tune(
         self,
