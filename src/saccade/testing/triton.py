@@ -7,7 +7,7 @@ compiles nothing: Triton decides at its import.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,7 +21,7 @@ from saccade.kernels.cuda import packing
 from saccade.kernels.cuda.base import CudaCall, CudaKernel, Entry
 from saccade.testing.guarded import GuardedMemory
 
-__all__ = ["H200", "interpret", "play"]
+__all__ = ["H200", "interpret", "play", "play_entry"]
 
 H200 = GpuTarget()
 """What tests plan for unless they say otherwise."""
@@ -75,19 +75,32 @@ def play(entry: Entry, phase: Phase, bases: Sequence[int]) -> None:
         phase: Its arguments.
         bases: Addresses of the entries of the table of bases.
     """
-    os.environ["TRITON_INTERPRET"] = "1"
-    if phase.chunks == 0:
-        return
-    kinds = dict((*entry.pointers, *entry.extra_pointers))
     places = {a.name: bases[a.ref.base] + a.ref.offset for a in phase.arguments}
-    assert set(places) == set(kinds), f"pointers {sorted(places)}, not {sorted(kinds)}"
     names = {*entry.integers, *entry.extra_integers}
     assert set(phase.integers) == names, f"integers {sorted(phase.integers)}, not {sorted(names)}"
-    given: dict[str, Any] = dict(phase.integers)
-    for name, address in places.items():
-        given[name] = _HostPointer(address, _NUMPY[kinds[name]])
+    play_entry(entry, phase.chunks, {**places, **phase.integers})
+
+
+def play_entry(entry: Entry, programs: int, arguments: Mapping[str, Any]) -> None:
+    """Run programs of an entry in the interpreter.
+
+    Args:
+        entry: The code.
+        programs: Of the grid.
+        arguments: Its integers, and the addresses of its pointers, by name.
+    """
+    os.environ["TRITON_INTERPRET"] = "1"
+    if programs == 0:
+        return
+    kinds = dict((*entry.pointers, *entry.extra_pointers))
+    places = {*arguments} - {*entry.integers, *entry.extra_integers}
+    assert places == set(kinds), f"pointers {sorted(places)}, not {sorted(kinds)}"
+    given = {
+        name: _HostPointer(value, _NUMPY[kinds[name]]) if name in kinds else value
+        for name, value in arguments.items()
+    }
     with np.errstate(all="ignore"):
-        function_of(entry)[(phase.chunks,)](**given)
+        function_of(entry)[(programs,)](**given)
 
 
 def interpret(

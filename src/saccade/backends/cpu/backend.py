@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from saccade.backends.cpu.floor import products_of_transforms
 from saccade.backends.cpu.fusions import Excite, ExpandDepthwise, RowSums
@@ -48,7 +48,7 @@ from saccade.processes import Processes
 from saccade.tuning import Algorithms, Outcome, Progress
 
 if TYPE_CHECKING:
-    from saccade.backend import Kernel
+    from saccade.backend import DeviceBuffer, Kernel
 
 __all__ = ["CpuBackend"]
 
@@ -156,7 +156,7 @@ class CpuBackend:
         graph: Graph,
         identity: str,
         sizes: Mapping[str, int],
-        inputs: Sequence[Array],
+        inputs: Sequence[DeviceBuffer],
         hints: Algorithms,
         *,
         seconds: float | None,
@@ -169,7 +169,7 @@ class CpuBackend:
 
         self._bundles = None  # which is named by the choices of before
         return tune(
-            graph, identity, sizes, inputs, self, self._options, hints,
+            graph, identity, sizes, cast("Sequence[Array]", inputs), self, self._options, hints,
             seconds=seconds, report=report,
         )  # fmt: skip
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from saccade.backends.cuda.bundle import bundle_entries
 from saccade.backends.cuda.codegen.compile import Cubin
 from saccade.backends.cuda.cubins import Cubins, code_key
-from saccade.backends.cuda.gpus import Gpu, gpu
+from saccade.backends.cuda.gpus import Gpu, gpu, nearest_gpu
 from saccade.backends.cuda.runtime.context import open_device
 from saccade.backends.cuda.runtime.program import CudaProgram
 from saccade.backends.cuda.target import GpuTarget
@@ -29,7 +29,7 @@ from saccade.processes import Processes
 from saccade.tuning import Algorithms, Outcome, Progress
 
 if TYPE_CHECKING:
-    from saccade.backend import Kernel
+    from saccade.backend import DeviceBuffer, Kernel
 
 __all__ = ["CudaBackend"]
 
@@ -160,7 +160,7 @@ class CudaBackend:
         graph: Graph,
         identity: str,
         sizes: Mapping[str, int],
-        inputs: Sequence[Array],
+        inputs: Sequence[DeviceBuffer],
         hints: Algorithms,
         *,
         seconds: float | None,
@@ -182,7 +182,10 @@ def packed_constant(graph: Graph, plan: Plan, index: int) -> Array:
 
 def _chosen(options: Options) -> Gpu:
     """The described GPU that was asked for, else the one that is here."""
-    return gpu(options.machine or "h200")
+    if options.machine is not None:
+        return gpu(options.machine)
+    facts = open_device().driver.facts
+    return nearest_gpu(facts.name, facts.arch, facts.multiprocessors)
 
 
 def _expect_kernels(plan: Plan) -> None:
