@@ -46,6 +46,7 @@ CUDA_KERNELS: tuple[CudaListed, ...] = (
         "movement.gather", ("Gather", "GatherNd"), "movement.gather", "MOVEMENT_GATHER",
     ),
     CudaListed("pointwise.chain", ("Pointwise",), "pointwise.chain", "POINTWISE_CHAIN"),
+    CudaListed("softmax.direct", ("Softmax",), "softmax.direct", "SOFTMAX_DIRECT"),
 )
 # fmt: on
 

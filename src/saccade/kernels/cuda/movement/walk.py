@@ -23,7 +23,8 @@ from saccade.kernels.cuda.machine import stream_micros
 from saccade.kernels.cuda.movement.loop_axes import LoopAxes, division, power_dividing
 
 __all__ = [
-    "Walk", "WalkCode", "tiled_walks", "vector_of", "vector_walks", "walk_variants", "walks",
+    "Walk", "WalkCode", "block_walk", "power_above", "tiled_walks", "vector_of", "vector_walks",
+    "walk_variants", "walks",
 ]  # fmt: skip
 
 _LINE = 16  # bytes that a thread moves at once
@@ -84,12 +85,13 @@ class Walk:
     def micros(self, call: CudaCall, nbytes: float) -> float:
         """Estimated time of a walk that has so many bytes to move."""
         machine = gpu(call.target.machine)
-        slots = machine.multiprocessors * (2048 // (32 * self.code.warps))
+        slots = machine.multiprocessors * min(32, 64 // self.code.warps)
         waves = ceil(self.programs / slots) * _LATENCY
-        filled: float = min(1.0, max(1, self.programs) / (4 * machine.multiprocessors)) ** 0.5
+        warps = max(1, self.programs) * self.code.warps
+        filled: float = min(1.0, warps / (16 * machine.multiprocessors)) ** 0.5
         streamed = stream_micros(call, nbytes)
         idle = stream_micros(call, 0)
-        return idle + max((streamed - idle) / filled, waves) + 0.02 * waves
+        return idle + max((streamed - idle) / filled, waves)
 
 
 def walk_variants(
@@ -150,7 +152,7 @@ def vector_walks(axes: LoopAxes, vector: int, starts: Sequence[int]) -> Iterator
     )
     lanes = tuple((s[-1],) for s in axes.strides)
     for each in (4, 2, 1):
-        yield _walk(outer, lanes, starts, (_THREADS * each, vector), (), vector)
+        yield block_walk(outer, lanes, starts, (_THREADS * each, vector), (), vector)
 
 
 def tiled_walks(axes: LoopAxes, down: int, starts: Sequence[int]) -> Iterator[Walk]:
@@ -164,20 +166,32 @@ def tiled_walks(axes: LoopAxes, down: int, starts: Sequence[int]) -> Iterator[Wa
     ends = (axes.sizes[down], axes.sizes[last])
     for area in (4096, 2048, 1024):
         edge = 64 if area > 1024 else 32
-        across = min(edge, _power_above(ends[1]))
-        high = min(area // across, _power_above(ends[0]))
-        across = min(area // high, _power_above(ends[1]))
-        yield _walk(outer, sides, starts, (high, across), ends, _LINE)
+        across = min(edge, power_above(ends[1]))
+        high = min(area // across, power_above(ends[0]))
+        across = min(area // high, power_above(ends[1]))
+        yield block_walk(outer, sides, starts, (high, across), ends, _LINE)
 
 
-def _power_above(number: int) -> int:
+def power_above(number: int) -> int:
+    """The least power of two that is no less than a number."""
     return 1 << max(0, number - 1).bit_length()
 
 
-def _walk(
+def block_walk(
     outer: LoopAxes, sides: Sequence[tuple[int, ...]], starts: Sequence[int],
-    block: tuple[int, int], ends: tuple[int, ...], most: int,
+    block: tuple[int, int], ends: tuple[int, ...], most: int, warps: int = _THREADS // 32,
 ) -> Walk:  # fmt: skip
+    """One walk.
+
+    Args:
+        outer: The axes besides those of a block.
+        sides: For the result and each operand, strides along the axes of a block.
+        starts: For each of them its first element, counted from its pointer.
+        block: `WalkCode.block`.
+        ends: Sizes of a rectangle's two axes; empty for vectors.
+        most: Up to which power of two it is looked what divides strides.
+        warps: Of a program.
+    """
     kinds = tuple("".join(str(s) if s in (0, 1) else "s" for s in side) for side in sides)
     steps = tuple(
         power_dividing((*s, start, *(n for n in side if n != 1)), most) if "1" in kind else 1
@@ -185,7 +199,7 @@ def _walk(
     )
     end_steps = tuple(power_dividing((n,), _LINE) for n in ends)
     started = tuple(start != 0 for start in starts)
-    code = WalkCode(len(outer.sizes), kinds, steps, started, block, end_steps, _THREADS // 32)
+    code = WalkCode(len(outer.sizes), kinds, steps, started, block, end_steps, warps)
     integers: dict[str, int] = {}
     for axis, size in enumerate(outer.sizes[1:], 1):
         factor, shift = division(max(2, size))

@@ -82,19 +82,24 @@ class WalkText:
         found = mask or "mask"
         if self.code.kinds[p] == "0":
             return f"tl.load({self._pointer(p)} + {base}, mask={found}, other=0)[:, None]"
-        lanes = self._side(p, 0, "lane")
-        places = f"{base}[:, None] + ({lanes})[None, :]"
+        places = self.places(p, base)
         return f"tl.load({self._pointer(p)} + {places}, mask={found}[:, None], other=0)"
+
+    def places(self, p: int, base: str) -> str:
+        """Where the elements of an operand's block are."""
+        if not self.code.ends:
+            return f"{base}[:, None] + ({self._side(p, 0, 'lane')})[None, :]"
+        terms = [base]
+        for axis, (name, spread) in enumerate((("row", "[:, None]"), ("column", "[None, :]"))):
+            if self.code.kinds[p][axis] != "0":
+                terms.append(f"({self._side(p, axis, name)}){spread}")
+        return " + ".join(terms)
 
     def store(self, value: str) -> None:
         """Into the result."""
         value = f"({value}).to(p0.dtype.element_ty)"
-        base = self.base(0)
         shape = f"[{self.code.block[0]}, {self.code.block[1]}]"
-        if self.code.ends:
-            places = f"{base} + {self._sides(0)}"
-        else:
-            places = f"{base}[:, None] + ({self._side(0, 0, 'lane')})[None, :]"
+        places = self.places(0, self.base(0))
         self.lines.add(f"value = tl.broadcast_to({value}, {shape})")
         self.lines.add(f"tl.store(p0 + {places}, value, mask={self.mask})")
 
@@ -111,15 +116,8 @@ class WalkText:
         elif kinds[0] == "0":
             places, mask, spread = self._side(p, 1, "column"), "mask_across", "[None, :]"
         else:
-            places, mask, spread = self._sides(p), self.mask, ""
+            return f"tl.load({pointer} + ({self.places(p, base)}), mask={self.mask}, other=0)"
         return f"tl.load({pointer} + ({base} + {places}), mask={mask}, other=0){spread}"
-
-    def _sides(self, p: int) -> str:
-        terms = []
-        for axis, (name, spread) in enumerate((("row", "[:, None]"), ("column", "[None, :]"))):
-            if self.code.kinds[p][axis] != "0":
-                terms.append(f"({self._side(p, axis, name)}){spread}")
-        return " + ".join(terms) or "0"
 
     def _side(self, p: int, axis: int, index: str) -> str:
         """Along an axis of the block."""
