@@ -198,7 +198,7 @@ IMPORTS = {
         "opdefs",
         "plan",
     },
-    "bundled": {"bundlefile", "devices", "errors", "model", "signature", "version"},
+    "bundled": {"bundlefile", "devices", "errors", "model", "options", "signature", "version"},
     "backends/cpu": {
         "backends",
         "backends/cpu/fusions",

@@ -15,7 +15,7 @@ from functools import partial
 from itertools import accumulate
 from typing import Any
 
-from saccade.backends.cuda.codegen.expressions import Lines
+from saccade.backends.cuda.codegen.expressions import TritonLines
 from saccade.ir import IndexMap
 from saccade.kernels.base import In, Launch, Out, Variant, View
 from saccade.kernels.cuda.base import CudaCall, CudaKernel, Entry
@@ -111,7 +111,7 @@ def _launches(call: CudaCall, ways: Sequence[Walk]) -> tuple[Launch, ...]:
 
 
 def _entry(config: CudaCopyConfig) -> Entry:
-    text = WalkText(config.walk, (raw_element(config.itemsize),) * 2, Lines({}))
+    text = WalkText(config.walk, (raw_element(config.itemsize),) * 2, TritonLines({}))
     text.lines.add(f"v1 = {text.load(1, text.base(1))}")
     text.store("v1")
     return text.entry()

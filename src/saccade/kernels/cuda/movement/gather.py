@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from saccade.backends.cuda.codegen.expressions import Lines
+from saccade.backends.cuda.codegen.expressions import TritonLines
 from saccade.ir import DType
 from saccade.kernels.base import In, Launch, Operand, Out, Variant
 from saccade.kernels.cuda.base import CudaCall, CudaKernel, Entry, element_of
@@ -107,7 +107,7 @@ def _launch(call: CudaCall, way: Walk) -> Launch:
 
 def _entry(config: CudaGatherConfig) -> Entry:
     names = [f"{word}{d}" for word in "xg" for d in range(config.depth)]
-    raw, lines = raw_element(config.itemsize), Lines({})
+    raw, lines = raw_element(config.itemsize), TritonLines({})
     text = WalkText(config.walk, (raw, raw, config.index), lines, (*names, "between"))
     where, data = text.base(2), text.base(1)
     for d in range(config.depth):

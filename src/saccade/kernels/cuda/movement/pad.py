@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from saccade.backends.cuda.codegen.expressions import Lines
+from saccade.backends.cuda.codegen.expressions import TritonLines
 from saccade.kernels.base import In, Launch, Operand, Out, Variant
 from saccade.kernels.cuda.base import CudaCall, CudaKernel, Entry
 from saccade.kernels.cuda.movement.copy import raw_element, refuse_move
@@ -117,7 +117,7 @@ def _launch(call: CudaCall, way: Walk) -> Launch:
 
 
 def _entry(config: CudaPadConfig) -> Entry:
-    raw, lines = raw_element(config.itemsize), Lines({})
+    raw, lines = raw_element(config.itemsize), TritonLines({})
     names = [f"{word}{axis}" for axis in config.padded for word in "xz"]
     text = WalkText(config.walk, (raw, raw), lines, names)
     constant = f"tl.full((1, 1), {config.value}, tl.uint{8 * config.itemsize})"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from saccade.backends.cuda.codegen.expressions import Lines
+from saccade.backends.cuda.codegen.expressions import TritonLines
 from saccade.kernels.cuda.base import Entry
 from saccade.kernels.cuda.movement.walk import WalkCode
 
@@ -26,7 +26,11 @@ class WalkText:
     """
 
     def __init__(
-        self, code: WalkCode, elements: Sequence[str], lines: Lines, integers: Sequence[str] = ()
+        self,
+        code: WalkCode,
+        elements: Sequence[str],
+        lines: TritonLines,
+        integers: Sequence[str] = (),
     ) -> None:
         self.code, self.elements, self.lines = code, tuple(elements), lines
         self._integers = (*code.integers, *integers)

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
-from saccade.backends.cuda.codegen.expressions import Lines, missing_operator
+from saccade.backends.cuda.codegen.expressions import TritonLines, missing_operator
 from saccade.ir import DType
 from saccade.ir.expr import Expr, arg, parse, substitute, subtrees
 from saccade.kernels.base import In, Launch, Operand, Out, Variant, View
@@ -108,7 +108,7 @@ def _launch(call: CudaCall, way: Walk) -> Launch:
 
 def _entry(config: CudaChainConfig) -> Entry:
     truths = [p - 1 for p, element in enumerate(config.elements) if p and element == "bool"]
-    lines = Lines({}, config.number, truths)
+    lines = TritonLines({}, config.number, truths)
     elements = [element.replace("bool", "u8") for element in config.elements]
     text = WalkText(config.walk, elements, lines)
     for p in range(1, len(elements)):
@@ -124,7 +124,7 @@ def _entry(config: CudaChainConfig) -> Entry:
     return text.entry()
 
 
-def _value(lines: Lines, expr: Expr, number: str) -> str:
+def _value(lines: TritonLines, expr: Expr, number: str) -> str:
     name = lines.expression(expr)
     return f"tl.full((1, 1), {name}, tl.{number})" if expr.op == "const" else name
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from saccade.backends.cuda.codegen.expressions import Lines
+from saccade.backends.cuda.codegen.expressions import TritonLines
 from saccade.kernels.base import In, Launch, Out, Variant
 from saccade.kernels.cuda.base import FLOATS, CudaCall, CudaKernel, Entry, element_of
 from saccade.kernels.cuda.movement.loop_axes import LoopAxes, collapsed, refuse_walk
@@ -141,7 +141,7 @@ def _entry(config: CudaSoftmaxConfig) -> Entry:
 
 def _places(config: CudaSoftmaxConfig, p: int) -> str:
     """The function that says where the elements of a block are, in y (0) or in x (1)."""
-    text = WalkText(config.walk, config.elements[:1], Lines({}))
+    text = WalkText(config.walk, config.elements[:1], TritonLines({}))
     found = text.places(p, text.base(p))
     body = "".join(f"    {line}\n" for line in text.lines.lines)
     given = "outer, row, column" if config.walk.ends else "outer, row, lane"
