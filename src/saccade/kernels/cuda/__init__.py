@@ -47,6 +47,12 @@ CUDA_KERNELS: tuple[CudaListed, ...] = (
     ),
     CudaListed("pointwise.chain", ("Pointwise",), "pointwise.chain", "POINTWISE_CHAIN"),
     CudaListed("softmax.direct", ("Softmax",), "softmax.direct", "SOFTMAX_DIRECT"),
+    CudaListed(
+        "conv2d.few_channels", ("Conv2d",), "conv2d.few_channels", "CONV2D_FEW_CHANNELS",
+    ),
+    CudaListed("conv2d.depthwise", ("Conv2d",), "conv2d.depthwise", "CONV2D_DEPTHWISE"),
+    CudaListed("conv2d.grouped", ("Conv2d",), "conv2d.grouped", "CONV2D_GROUPED"),
+    CudaListed("conv2d.split_k", ("Conv2d",), "conv2d.split_k", "CONV2D_SPLIT_K"),
 )
 # fmt: on
 
