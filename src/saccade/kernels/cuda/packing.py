@@ -7,7 +7,10 @@ from types import MappingProxyType
 
 from saccade.ir import Array
 from saccade.kernels.cuda.conv2d.pack_taps import pack_taps
+from saccade.kernels.cuda.matmul.pack_matrix import pack_matrix
 
 __all__ = ["FUNCTIONS"]
 
-FUNCTIONS: Mapping[str, Callable[..., Array]] = MappingProxyType({"cuda.taps": pack_taps})
+FUNCTIONS: Mapping[str, Callable[..., Array]] = MappingProxyType(
+    {"cuda.taps": pack_taps, "cuda.matrix": pack_matrix}
+)

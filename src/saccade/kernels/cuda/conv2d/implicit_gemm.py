@@ -21,6 +21,7 @@ from saccade.kernels.cuda.epilogue import (
     source_of,
 )
 from saccade.kernels.cuda.machine import product_micros
+from saccade.kernels.cuda.precision import precision_of
 from saccade.opdefs import Conv2d, DepthToSpaceStore, InterleaveStore
 
 __all__ = ["CONV2D_IMPLICIT_GEMM", "ImplicitGemmConfig", "sums_of"]
@@ -113,7 +114,7 @@ def _launches(call: CudaCall, tile: tuple[int, int, int, int, int]) -> tuple[Lau
     config = ImplicitGemmConfig(
         (element_of(x), element_of(y)),
         (r, s), op.stride, op.dilation, op.padding[:2],
-        _precision(call), tile, y.strides[1] == 1 or y.shape[1] == 1,
+        precision_of(call), tile, y.strides[1] == 1 or y.shape[1] == 1,
         store.block, store.mode == "CRD", epilogue.code,
     )  # fmt: skip
     nbytes = r * s * c_padded * k_padded * x.dtype.itemsize
@@ -128,13 +129,6 @@ def _launches(call: CudaCall, tile: tuple[int, int, int, int, int]) -> tuple[Lau
     operands = {"x": In(0), "w": Packed(weights), "y": Out(0), **epilogue.operands}
     programs = -(-n * p * q // tile[0]) * -(-k // tile[1])
     return (Launch(config, operands, integers, programs),)
-
-
-def _precision(call: CudaCall) -> str:
-    """TF32 where it was asked for; else float32, split in three TF32 products if that may be."""
-    if call.target.tf32:
-        return "tf32"
-    return "ieee" if call.exact else "tf32x3"
 
 
 def _entry(config: ImplicitGemmConfig) -> Entry:

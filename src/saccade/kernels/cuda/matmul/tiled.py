@@ -1,0 +1,217 @@
+"""Matrix products in blocks on the matrix units.
+
+`y[.., m, n] = epilogue(Σ_k a[.., m, k] · b[.., k, n])`
+
+Layouts: a, b and y with any strides; wide loads and stores where neighbours of the last axis, or of
+the one before it for a and b, lie side by side. Constant b is packed [K', N'], or [N', K'] for
+float32 on the matrix units, padded to multiples of 16. Elements are float16, bfloat16 or float32,
+sums float32. Rows of batch axes that share b are rows of one product. Sums of small results are
+divided among programs, which leave float32 parts [splits, matrices, rows, N'], and a second launch
+adds them in their order.
+Floor: 2·M·N·K operations at the rate of the matrix units, or the bytes of a, b and y.
+Refuses: other types, batch axes that do not merge into two.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+from math import ceil
+
+from saccade.ir import DType
+from saccade.kernels.base import In, Launch, Out, Temp, Variant
+from saccade.kernels.cuda.base import FLOATS, CudaCall, CudaKernel, Entry
+from saccade.kernels.cuda.epilogue import (
+    NO_EPILOGUE,
+    Epilogue,
+    integers_of,
+    pointers_of,
+    source_of,
+)
+from saccade.kernels.cuda.matmul.product_axes import AxesCode, ProductAxes
+from saccade.kernels.cuda.matmul.tile_times import Tile, splits_of, tiled_micros, tiles_for
+from saccade.kernels.cuda.precision import precision_of
+from saccade.opdefs import MatMul
+
+__all__ = ["MATMUL_TILED", "TiledConfig", "aliases", "refuse_product", "sum_entry", "sum_launch"]
+
+_SIZES = ("n1", "m", "rows")
+_STRIDES = (
+    "a_0", "a_1", "a_m", "a_k", "b_0", "b_1", "b_k", "b_n", "y_0", "y_1", "y_m", "y_n",
+)  # fmt: skip
+_INTEGERS = (*_SIZES, "inner", "columns", "width", "depth", *_STRIDES, "matrices", "steps", "pitch")
+_SUM_INTEGERS = (*_SIZES, "columns", *_STRIDES[8:], "matrices", "pitch", "count")
+_NO_MULTIPLES = ("n1", "matrices", "steps", "count")
+_MOST = 2**31
+_GROUP = 8  # blocks of rows that go through the columns together, where that is tried
+_SUM_BLOCK = (8, 128)  # rows and columns of a program that adds parts
+
+
+@dataclass(frozen=True)
+class TiledConfig:
+    """What the code depends on.
+
+    Attributes:
+        phase: `product`, `parts` of one, or `sum` of the parts.
+        axes: See `AxesCode`.
+        tile: Rows, columns and depth of a block, warps, stages.
+        precision: How products of float32 are made, for `tl.dot`.
+        group: Blocks of rows that go through all columns together, for the L2 cache.
+    """
+
+    phase: str
+    axes: AxesCode
+    tile: Tile
+    precision: str
+    group: int
+
+
+def refuse_product(call: CudaCall) -> str | None:
+    """Why no kernel for products of floats takes a call."""
+    if any(view.dtype not in FLOATS for view in (*call.inputs[:2], call.outputs[0])):
+        return "element types"
+    if any(view.dtype not in (*FLOATS, DType.BOOL) for view in call.inputs[2:]):
+        return "element types of the epilogue"
+    if any(view.extent >= _MOST for view in (*call.inputs, *call.outputs)):
+        return "2^31 elements or more"
+    return None if ProductAxes.of(call) else "the batch axes do not merge into two"
+
+
+def _axes(call: CudaCall) -> ProductAxes:
+    axes = ProductAxes.of(call)
+    assert axes is not None  # `supports` was asked
+    return axes
+
+
+def _operand(call: CudaCall) -> DType:
+    """What is multiplied: operands of two types are widened, packed constants take a's."""
+    a, b = call.inputs[0].dtype, call.inputs[1].dtype
+    return a if a is b or call.constant[1] else DType.F32
+
+
+def _variants(call: CudaCall) -> Iterator[Variant]:
+    axes, operand = _axes(call), _operand(call)
+    precision = precision_of(call, operand)
+    timed = [
+        (tiled_micros(call, axes, tile, splits, precision), tile, splits)
+        for tile in tiles_for(precision, operand)
+        for splits in splits_of(call, axes, tile)
+    ]
+    for place, (micros, tile, splits) in enumerate(sorted(timed)):
+        rounding = (tile[2], splits, tile[0] < 64)
+        yield Variant(micros, partial(_launches, call, tile, splits, 1), rounding)
+        if place < 3 and axes.all_rows > tile[0] * _GROUP and axes.columns > tile[1]:
+            yield Variant(micros, partial(_launches, call, tile, splits, _GROUP), rounding)
+
+
+def _launches(call: CudaCall, tile: Tile, splits: int, group: int) -> tuple[Launch, ...]:
+    axes = _axes(call)
+    epilogue = axes.epilogue(call)
+    code, precision = axes.code(call, epilogue.code), precision_of(call, _operand(call))
+    tiles = -(-axes.all_rows // tile[0]) * -(-axes.columns // tile[1])
+    steps = ceil(-(-axes.inner // tile[2]) / splits)
+    integers = {
+        **axes.integers, "matrices": axes.matrices, "steps": steps, "pitch": _pitch(axes),
+    }  # fmt: skip
+    operands = {"a": In(0), "b": axes.b_operand}
+    programs = tiles * axes.matrices
+    if splits == 1:
+        config = TiledConfig("product", code, tile, precision, group)
+        given = {**operands, "y": Out(0), **epilogue.operands}
+        return (Launch(config, given, {**integers, **epilogue.integers}, programs),)
+    parts = Temp(0, 4 * splits * axes.matrices * axes.all_rows * _pitch(axes))
+    config = TiledConfig("parts", _without_result(code), tile, precision, group)
+    first = Launch(config, {**operands, "y": parts}, integers, programs * splits)
+    adding = TiledConfig("sum", _of_sum(code), (*_SUM_BLOCK, 1, 4, 1), "", 1)
+    return first, sum_launch(adding, axes, epilogue, parts, splits)
+
+
+def _pitch(axes: ProductAxes) -> int:
+    """Columns of the parts: whole vectors."""
+    return -(-axes.columns // 4) * 4
+
+
+def _without_result(code: AxesCode) -> AxesCode:
+    """Of a launch that leaves float32 parts."""
+    units = f"{code.units[:2]}n"
+    return replace(code, elements=(*code.elements[:2], "fp32"), units=units, epilogue=NO_EPILOGUE)
+
+
+def _of_sum(code: AxesCode) -> AxesCode:
+    """Of the launch that adds parts."""
+    return replace(code, elements=("fp32", "fp32", code.elements[2]), units=f"--{code.units[2]}")
+
+
+def sum_launch(
+    config: object, axes: ProductAxes, epilogue: Epilogue, parts: Temp, splits: int
+) -> Launch:
+    """The launch that adds parts and stores the result."""
+    known = axes.integers
+    integers = {name: known[name] for name in _SUM_INTEGERS if name in known}
+    integers |= {"matrices": axes.matrices, "pitch": _pitch(axes), "count": splits}
+    rows, columns = _SUM_BLOCK
+    programs = axes.matrices * -(-axes.all_rows // rows) * -(-axes.columns // columns)
+    operands = {"parts": parts, "y": Out(0), **epilogue.operands}
+    return Launch(config, operands, {**integers, **epilogue.integers}, programs)
+
+
+def sum_entry(code: AxesCode) -> Entry:
+    """What adds parts, for the operands and the epilogue of `code`."""
+    constants: dict[str, int | float | bool | str] = {
+        "DEPENDS": code.depends, "FLAT": code.flat, "Y_UNIT": code.units[2] == "n",
+        "BM": _SUM_BLOCK[0], "BN": _SUM_BLOCK[1],
+    }  # fmt: skip
+    return Entry(
+        "matmul.tiled_code:add_parts",
+        (("parts", "fp32"), ("y", code.elements[2])),
+        _SUM_INTEGERS,
+        constants,
+        {"EPILOGUE": source_of(code.epilogue)},
+        pointers_of(code.epilogue),
+        integers_of(code.epilogue),
+        _multiples(_SUM_INTEGERS),
+        4,
+        1,
+    )
+
+
+def _multiples(integers: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(name for name in integers if name not in _NO_MULTIPLES)
+
+
+def _entry(config: TiledConfig) -> Entry:
+    code = config.axes
+    if config.phase == "sum":
+        return sum_entry(code)
+    bm, bn, bk, warps, stages = config.tile
+    constants: dict[str, int | float | bool | str] = {
+        "DEPENDS": code.depends, "FLAT": code.flat, "A_UNIT": code.units[0],
+        "B_UNIT": code.units[1], "Y_UNIT": code.units[2] == "n",
+        "WIDE": code.elements[0] != code.elements[1], "PRECISION": config.precision,
+        "GROUP": config.group, "SPLIT": config.phase == "parts", "BM": bm, "BN": bn, "BK": bk,
+    }  # fmt: skip
+    pointers = tuple(zip("aby", code.elements, strict=True))
+    return Entry(
+        "matmul.tiled_code:multiply",
+        pointers,
+        _INTEGERS,
+        constants,
+        {"EPILOGUE": source_of(code.epilogue)},
+        pointers_of(code.epilogue),
+        integers_of(code.epilogue),
+        _multiples(_INTEGERS),
+        warps,
+        stages,
+    )
+
+
+def aliases(call: CudaCall) -> tuple[tuple[int, int], ...]:
+    """A residual may give its memory to the result: programs read their part before they write."""
+    last = len(call.inputs)
+    return tuple((i, 0) for i in range(2, last) if call.inputs[i] == call.outputs[0])
+
+
+MATMUL_TILED = CudaKernel(
+    "matmul.tiled", (MatMul,), TiledConfig, refuse_product, _variants, _entry, aliases
+)
