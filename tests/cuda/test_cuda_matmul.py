@@ -11,7 +11,7 @@ from saccade.ir import DType
 from saccade.ir.expr import parse
 from saccade.kernels.base import Call, Packed
 from saccade.kernels.cases import CASES
-from saccade.kernels.cases.base import BF16, F16, WHOLE, Case, Operand
+from saccade.kernels.cases.base import BF16, F16, WHOLE, Case, Operand, Whole
 from saccade.kernels.cuda import kernel_named
 from saccade.kernels.cuda.matmul.pack_matrix import pack_matrix
 from saccade.kernels.cuda.matmul.product_axes import ProductAxes
@@ -19,7 +19,8 @@ from saccade.opdefs import MatMul
 from saccade.testing.cases import hold, inputs_of, outputs_of
 from saccade.testing.triton import H200, interpret
 
-TILED = kernel_named("matmul.tiled")
+TILED, GEMV = kernel_named("matmul.tiled"), kernel_named("matmul.gemv")
+PLAIN_KERNEL = kernel_named("matmul.elementwise")
 ADD = parse("relu(add($0, $1))")
 
 
@@ -146,7 +147,54 @@ def test_batches_that_share_b_are_rows():
     assert (axes.matrices, axes.all_rows, axes.depends) == (3, 10, 1)
 
 
+ONE_ROW = [case for case in CASES["matmul"] if GEMV.supports(call_of(case)) is None]
+
+
+@pytest.mark.parametrize("case", ONE_ROW, ids=lambda case: case.name)
+def test_few_rows_in_float16_and_in_parts(case):
+    half = halves(case) if "bf16" not in case.name else case
+    for variant in [*GEMV.variants(call_of(half))][:4]:
+        run(GEMV, half, variant.launches)
+
+
+@pytest.mark.parametrize("known", [False, True])
+@pytest.mark.parametrize("dtype", [DType.F32, DType.F16, DType.BF16])
+def test_parts_of_one_row(dtype, known):
+    case = product((1, 1500), (1500, 40), (40,), dtype=dtype, known=known, epilogue=ADD)
+    variants = [*GEMV.variants(call_of(case))]
+    divided = [v.launches for v in variants if len(v.launches) > 1]
+    assert divided
+    for launches in (variants[0].launches, *divided[:3]):
+        run(GEMV, case, launches)
+
+
+@pytest.mark.parametrize("transposed", [False, True])
+def test_a_few_rows_of_several_matrices(transposed):
+    b = (2, 3, 33, 100) if transposed else (2, 3, 100, 33)
+    case = product((2, 3, 3, 100), b, (3, 1, 33), transpose_b=transposed, epilogue=ADD)
+    run(GEMV, case)
+
+
+WHOLE_TYPES = [DType.I64, DType.I32, DType.I16, DType.I8, DType.U8, DType.U32, DType.U64, DType.F64]
+
+
+@pytest.mark.parametrize("dtype", WHOLE_TYPES, ids=lambda dtype: dtype.value)
+def test_integers(dtype):
+    known = dtype in (DType.I32, DType.U8)
+    run(PLAIN_KERNEL, product((2, 3, 20, 17), (3, 17, 33), dtype=dtype, known=known))
+
+
+def test_integers_wrap():
+    case = product((3, 200), (200, 5), dtype=DType.I8)
+    low = tuple(replace(o, values=Whole(100, 127)) for o in case.operands)
+    run(PLAIN_KERNEL, replace(case, operands=low))
+
+
 def test_refusals():
+    assert GEMV.supports(call_of(product((5, 6), (6, 7)))) == "5 rows"
+    assert PLAIN_KERNEL.supports(call_of(product((5, 6), (6, 7)))) == "element types"
+    added = product((5, 6), (6, 7), (7,), dtype=DType.I32, epilogue=ADD)
+    assert PLAIN_KERNEL.supports(call_of(added)) == "an epilogue"
     many = product((2, 1, 2, 5, 6), (1, 3, 2, 6, 7))
     assert TILED.supports(call_of(many)) == "the batch axes do not merge into two"
     whole = product((5, 6), (6, 7), dtype=DType.I32)

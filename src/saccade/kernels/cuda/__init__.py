@@ -40,6 +40,8 @@ CUDA_KERNELS: tuple[CudaListed, ...] = (
         "conv2d.implicit_gemm", ("Conv2d",), "conv2d.implicit_gemm", "CONV2D_IMPLICIT_GEMM",
     ),
     CudaListed("matmul.tiled", ("MatMul",), "matmul.tiled", "MATMUL_TILED"),
+    CudaListed("matmul.gemv", ("MatMul",), "matmul.gemv", "MATMUL_GEMV"),
+    CudaListed("matmul.elementwise", ("MatMul",), "matmul.elementwise", "MATMUL_ELEMENTWISE"),
 )
 # fmt: on
 

@@ -16,8 +16,13 @@ from saccade.kernels.cuda.epilogue import Epilogue, EpilogueCode, epilogue_of, e
 from saccade.kernels.cuda.precision import precision_of
 from saccade.opdefs import MatMul
 
-__all__ = ["AxesCode", "ProductAxes", "matrix_strides"]
+__all__ = ["AXES_INTEGERS", "AxesCode", "ProductAxes", "axes_for", "matrix_strides"]
 
+AXES_INTEGERS = (
+    "n1", "m", "rows", "inner", "columns", "width", "depth", "a_0", "a_1", "a_m", "a_k",
+    "b_0", "b_1", "b_k", "b_n", "y_0", "y_1", "y_m", "y_n",
+)  # fmt: skip
+"""Of code for products: sizes, and strides of a, b and the result."""
 _Axis = tuple[int, tuple[int, ...]]
 _PACKED = 16  # elements that packed rows and columns are padded to multiples of
 
@@ -142,18 +147,19 @@ class ProductAxes:
 
     @property
     def integers(self) -> dict[str, int]:
-        """Sizes and strides."""
-        named = {"a": ("0", "1", "m", "k"), "b": ("0", "1", "k", "n"), "y": ("0", "1", "m", "n")}
-        strides = {"a": self.a, "b": self.b, "y": self.y}
-        sizes = {
-            "n1": self.batch[1], "m": self.rows, "rows": self.all_rows, "inner": self.inner,
-            "columns": self.columns, "width": self.width, "depth": self.depth,
-        }  # fmt: skip
-        return sizes | {
-            f"{name}_{axis}": stride
-            for name, axes in named.items()
-            for axis, stride in zip(axes, strides[name], strict=True)
-        }
+        """`AXES_INTEGERS`."""
+        sizes = (
+            self.batch[1], self.rows, self.all_rows, self.inner, self.columns, self.width,
+            self.depth,
+        )  # fmt: skip
+        return dict(zip(AXES_INTEGERS, (*sizes, *self.a, *self.b, *self.y), strict=True))
+
+
+def axes_for(call: CudaCall) -> ProductAxes:
+    """The axes of a call that is supported."""
+    axes = ProductAxes.of(call)
+    assert axes is not None, "`refuse_product` was not asked"
+    return axes
 
 
 def matrix_strides(view: View, transposed: bool) -> tuple[int, int]:

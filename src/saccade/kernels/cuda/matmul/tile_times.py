@@ -10,7 +10,7 @@ from saccade.kernels.cuda.base import CudaCall
 from saccade.kernels.cuda.machine import LAUNCH
 from saccade.kernels.cuda.matmul.product_axes import ProductAxes
 
-__all__ = ["Tile", "splits_of", "tiled_micros", "tiles_for"]
+__all__ = ["LATENCY", "Tile", "splits_of", "tiled_micros", "tiles_for"]
 
 Tile = tuple[int, int, int, int, int]
 """Rows, columns and depth of a block, warps, stages."""
@@ -31,7 +31,7 @@ _THREEFOLD = (128 * 128, 64)
 """Largest block, and elements of it for each thread, of three TF32 products for one of float32:
 both halves of an operand are registers, and larger blocks spill."""
 _SPLITS = (2, 3, 4, 6, 8, 12, 16, 32)
-_LATENCY = 0.7  # microseconds from a load to its use, one H200's memory
+LATENCY = 0.7  # microseconds from a load to its use, one H200's memory
 _FILL = 85e3  # bytes that one multiprocessor reads from the L2 cache in a microsecond
 _SPLIT_ROWS = 4  # waves of programs beyond which dividing sums has nothing left to fill
 
@@ -80,7 +80,7 @@ def tiled_micros(
     fill: float = min(1.0, bm * bn / (128 * 128)) ** 0.2  # small blocks wait more for each product
     busy = ceil(programs / machine.multiprocessors) * steps * step / (0.8 * fill)
     waves = ceil(programs / (machine.multiprocessors * _resident(machine, tile, wide)))
-    latency = waves * _LATENCY * (1.5 + steps / (stages - 1))
+    latency = waves * LATENCY * (1.5 + steps / (stages - 1))
     nbytes = sum(view.nbytes for view in (*call.inputs, call.outputs[0]))
     parts = 8.0 * splits * call.outputs[0].size if splits > 1 else 0.0  # written and read again
     launches = LAUNCH * (2 if splits > 1 else 1)

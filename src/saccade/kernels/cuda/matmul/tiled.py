@@ -15,37 +15,33 @@ Refuses: other types, batch axes that do not merge into two.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from math import ceil
 
 from saccade.ir import DType
-from saccade.kernels.base import In, Launch, Out, Temp, Variant
+from saccade.kernels.base import In, Launch, Out, Variant
 from saccade.kernels.cuda.base import FLOATS, CudaCall, CudaKernel, Entry
-from saccade.kernels.cuda.epilogue import (
-    NO_EPILOGUE,
-    Epilogue,
-    integers_of,
-    pointers_of,
-    source_of,
+from saccade.kernels.cuda.epilogue import integers_of, pointers_of, source_of
+from saccade.kernels.cuda.matmul.product_axes import AXES_INTEGERS, AxesCode, ProductAxes, axes_for
+from saccade.kernels.cuda.matmul.split_sums import (
+    parts_for,
+    pitch_of,
+    sum_code,
+    sum_entry,
+    sum_launch,
+    without_result,
 )
-from saccade.kernels.cuda.matmul.product_axes import AxesCode, ProductAxes
 from saccade.kernels.cuda.matmul.tile_times import Tile, splits_of, tiled_micros, tiles_for
 from saccade.kernels.cuda.precision import precision_of
 from saccade.opdefs import MatMul
 
-__all__ = ["MATMUL_TILED", "TiledConfig", "aliases", "refuse_product", "sum_entry", "sum_launch"]
+__all__ = ["INTEGERS", "MATMUL_TILED", "MULTIPLES", "TiledConfig", "aliases", "refuse_product"]
 
-_SIZES = ("n1", "m", "rows")
-_STRIDES = (
-    "a_0", "a_1", "a_m", "a_k", "b_0", "b_1", "b_k", "b_n", "y_0", "y_1", "y_m", "y_n",
-)  # fmt: skip
-_INTEGERS = (*_SIZES, "inner", "columns", "width", "depth", *_STRIDES, "matrices", "steps", "pitch")
-_SUM_INTEGERS = (*_SIZES, "columns", *_STRIDES[8:], "matrices", "pitch", "count")
-_NO_MULTIPLES = ("n1", "matrices", "steps", "count")
+INTEGERS = (*AXES_INTEGERS, "matrices", "steps", "pitch")
+MULTIPLES = tuple(name for name in INTEGERS if name not in ("n1", "matrices", "steps"))
 _MOST = 2**31
 _GROUP = 8  # blocks of rows that go through the columns together, where that is tried
-_SUM_BLOCK = (8, 128)  # rows and columns of a program that adds parts
 
 
 @dataclass(frozen=True)
@@ -78,12 +74,6 @@ def refuse_product(call: CudaCall) -> str | None:
     return None if ProductAxes.of(call) else "the batch axes do not merge into two"
 
 
-def _axes(call: CudaCall) -> ProductAxes:
-    axes = ProductAxes.of(call)
-    assert axes is not None  # `supports` was asked
-    return axes
-
-
 def _operand(call: CudaCall) -> DType:
     """What is multiplied: operands of two types are widened, packed constants take a's."""
     a, b = call.inputs[0].dtype, call.inputs[1].dtype
@@ -91,7 +81,7 @@ def _operand(call: CudaCall) -> DType:
 
 
 def _variants(call: CudaCall) -> Iterator[Variant]:
-    axes, operand = _axes(call), _operand(call)
+    axes, operand = axes_for(call), _operand(call)
     precision = precision_of(call, operand)
     timed = [
         (tiled_micros(call, axes, tile, splits, precision), tile, splits)
@@ -106,13 +96,13 @@ def _variants(call: CudaCall) -> Iterator[Variant]:
 
 
 def _launches(call: CudaCall, tile: Tile, splits: int, group: int) -> tuple[Launch, ...]:
-    axes = _axes(call)
+    axes = axes_for(call)
     epilogue = axes.epilogue(call)
     code, precision = axes.code(call, epilogue.code), precision_of(call, _operand(call))
     tiles = -(-axes.all_rows // tile[0]) * -(-axes.columns // tile[1])
     steps = ceil(-(-axes.inner // tile[2]) / splits)
     integers = {
-        **axes.integers, "matrices": axes.matrices, "steps": steps, "pitch": _pitch(axes),
+        **axes.integers, "matrices": axes.matrices, "steps": steps, "pitch": pitch_of(axes),
     }  # fmt: skip
     operands = {"a": In(0), "b": axes.b_operand}
     programs = tiles * axes.matrices
@@ -120,64 +110,11 @@ def _launches(call: CudaCall, tile: Tile, splits: int, group: int) -> tuple[Laun
         config = TiledConfig("product", code, tile, precision, group)
         given = {**operands, "y": Out(0), **epilogue.operands}
         return (Launch(config, given, {**integers, **epilogue.integers}, programs),)
-    parts = Temp(0, 4 * splits * axes.matrices * axes.all_rows * _pitch(axes))
-    config = TiledConfig("parts", _without_result(code), tile, precision, group)
+    parts = parts_for(axes, splits)
+    config = TiledConfig("parts", without_result(code), tile, precision, group)
     first = Launch(config, {**operands, "y": parts}, integers, programs * splits)
-    adding = TiledConfig("sum", _of_sum(code), (*_SUM_BLOCK, 1, 4, 1), "", 1)
+    adding = TiledConfig("sum", sum_code(code), (1, 1, 1, 4, 1), "", 1)
     return first, sum_launch(adding, axes, epilogue, parts, splits)
-
-
-def _pitch(axes: ProductAxes) -> int:
-    """Columns of the parts: whole vectors."""
-    return -(-axes.columns // 4) * 4
-
-
-def _without_result(code: AxesCode) -> AxesCode:
-    """Of a launch that leaves float32 parts."""
-    units = f"{code.units[:2]}n"
-    return replace(code, elements=(*code.elements[:2], "fp32"), units=units, epilogue=NO_EPILOGUE)
-
-
-def _of_sum(code: AxesCode) -> AxesCode:
-    """Of the launch that adds parts."""
-    return replace(code, elements=("fp32", "fp32", code.elements[2]), units=f"--{code.units[2]}")
-
-
-def sum_launch(
-    config: object, axes: ProductAxes, epilogue: Epilogue, parts: Temp, splits: int
-) -> Launch:
-    """The launch that adds parts and stores the result."""
-    known = axes.integers
-    integers = {name: known[name] for name in _SUM_INTEGERS if name in known}
-    integers |= {"matrices": axes.matrices, "pitch": _pitch(axes), "count": splits}
-    rows, columns = _SUM_BLOCK
-    programs = axes.matrices * -(-axes.all_rows // rows) * -(-axes.columns // columns)
-    operands = {"parts": parts, "y": Out(0), **epilogue.operands}
-    return Launch(config, operands, {**integers, **epilogue.integers}, programs)
-
-
-def sum_entry(code: AxesCode) -> Entry:
-    """What adds parts, for the operands and the epilogue of `code`."""
-    constants: dict[str, int | float | bool | str] = {
-        "DEPENDS": code.depends, "FLAT": code.flat, "Y_UNIT": code.units[2] == "n",
-        "BM": _SUM_BLOCK[0], "BN": _SUM_BLOCK[1],
-    }  # fmt: skip
-    return Entry(
-        "matmul.tiled_code:add_parts",
-        (("parts", "fp32"), ("y", code.elements[2])),
-        _SUM_INTEGERS,
-        constants,
-        {"EPILOGUE": source_of(code.epilogue)},
-        pointers_of(code.epilogue),
-        integers_of(code.epilogue),
-        _multiples(_SUM_INTEGERS),
-        4,
-        1,
-    )
-
-
-def _multiples(integers: tuple[str, ...]) -> tuple[str, ...]:
-    return tuple(name for name in integers if name not in _NO_MULTIPLES)
 
 
 def _entry(config: TiledConfig) -> Entry:
@@ -195,12 +132,12 @@ def _entry(config: TiledConfig) -> Entry:
     return Entry(
         "matmul.tiled_code:multiply",
         pointers,
-        _INTEGERS,
+        INTEGERS,
         constants,
         {"EPILOGUE": source_of(code.epilogue)},
         pointers_of(code.epilogue),
         integers_of(code.epilogue),
-        _multiples(_INTEGERS),
+        MULTIPLES,
         warps,
         stages,
     )
