@@ -18,6 +18,7 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 if TYPE_CHECKING:
+    from saccade.bundlefile import BundleFile
     from saccade.ir import Array, Graph, Op
     from saccade.kernels.base import Call, Hardware, Key, Variant, View
     from saccade.kernels.machine import Machine
@@ -231,6 +232,14 @@ class Backend(Protocol):
             CompileError: If a kernel cannot be compiled.
         """
 
+    def bundle(self, plans: Sequence[Plan], graph: Graph) -> Mapping[str, bytes]:
+        """Entries of a file from which another machine runs these plans (`Device.bundled`).
+
+        Raises:
+            OptionError: If the device has no bundles.
+            CompileError: If a kernel cannot be compiled.
+        """
+
     def tune(
         self,
         graph: Graph,
@@ -281,12 +290,36 @@ class Device(Protocol):
             KeyError: If there is none.
         """
 
+    @property
+    def precisions(self) -> tuple[str, ...]:
+        """Values of `Precision` that it computes in."""
+
+    def team(self, machine: str | None) -> int | None:
+        """Width of the team that is planned for unless the user says one.
+
+        Args:
+            machine: As in `Options.machine`; of any type, as the user gave it.
+
+        Returns:
+            None for as many threads as this process may use.
+
+        Raises:
+            OptionError: If the device describes no such machine.
+        """
+
     def store(self, identity: str | None, options: Options) -> Store | None:
         """What earlier starts left of a model; None if nothing is kept of it.
 
         Args:
             identity: Of the model; None where it has none.
             options: The user's.
+        """
+
+    def bundled(self, file: BundleFile) -> Store:
+        """The programs of a bundle that `Backend.bundle` gave.
+
+        Raises:
+            OptionError: If the device runs none.
         """
 
     def backend(self, options: Options, processes: Processes, store: Store | None) -> Backend:

@@ -90,11 +90,11 @@ def test_orders_of_the_grid_give_the_same():
 
 
 def wide(kernel):
-    """The kernel with operands that are widened first: the interpreter cannot multiply bfloat16."""
+    """The kernel with operands that are widened: the interpreter cannot multiply bfloat16."""
 
     def entry(config):
         made = kernel.entry(config)
-        return replace(made, constants={**made.constants, "WIDE": True})
+        return replace(made, constants={**made.constants, "OPERAND": "fp32"})
 
     return replace(kernel, entry=entry)
 

@@ -25,7 +25,13 @@ from saccade.backends.cpu.store.keeping import KeptConstants
 from saccade.backends.cpu.store.packers import Packers
 from saccade.backends.cpu.store.packing import unpacked
 from saccade.backends.cpu.store.saved import save_beside
-from saccade.backends.cpu.target import NOMINAL_THREADS, Target, described_target, host_target
+from saccade.backends.cpu.target import (
+    ALIGNMENT,
+    NOMINAL_THREADS,
+    Target,
+    described_target,
+    host_target,
+)
 from saccade.errors import OptionError
 from saccade.ir import Array, Graph, Op
 from saccade.kernels.base import View
@@ -49,8 +55,6 @@ __all__ = ["CpuBackend"]
 _RECENT, _RECENT_BYTES = 2.0, 256 << 20
 """Bytes of constants that are held whether or not programs read them: over those of the weights,
 and at most."""
-_ALIGNMENT = 64
-"""Bytes: a line of cache, and the widest vector."""
 _REUSE_SLOWDOWN = 1.5
 """Compiling takes some 100 ms a kernel (two cores of a Zen 4 server): what a step loses in 1000
 runs that take 300 µs instead of 200."""
@@ -73,7 +77,7 @@ class CpuBackend:
     device = "cpu"
     preferred = _PREFERRED
     nominal_threads = NOMINAL_THREADS
-    alignment = _ALIGNMENT
+    alignment = ALIGNMENT
     reuse_slowdown = _REUSE_SLOWDOWN
 
     def __init__(
@@ -130,6 +134,11 @@ class CpuBackend:
     def least_flops(self, op: Op, inputs: Sequence[View]) -> float | None:
         """Of Winograd's algorithm and of short lattices, where these may take a convolution."""
         return products_of_transforms(op, *inputs[:2]) if isinstance(op, Conv2d) else None
+
+    def bundle(self, plans: Sequence[Plan], graph: Graph) -> Mapping[str, bytes]:
+        """There are none."""
+        del plans, graph
+        raise OptionError("bundles are made for device='cuda' alone")
 
     def tune(
         self,

@@ -111,6 +111,11 @@ class ReferenceBackend:
         del identity, ahead
         return ReferenceProgram(plan, _constants(plan, graph))
 
+    def bundle(self, plans: Sequence[Plan], graph: Graph) -> Mapping[str, bytes]:
+        """There are none."""
+        del plans, graph
+        raise OptionError("bundles are made for device='cuda' alone")
+
     def tune(
         self,
         graph: Graph,

@@ -12,7 +12,7 @@ from functools import partial
 
 from saccade.ir.expr import IDENTITY
 from saccade.kernels.base import In, Launch, Out, Packed, Packing, Variant
-from saccade.kernels.cuda.base import FLOATS, CudaCall, CudaKernel, Entry, element_of
+from saccade.kernels.cuda.base import ELEMENTS, FLOATS, CudaCall, CudaKernel, Entry, element_of
 from saccade.kernels.cuda.epilogue import (
     EpilogueCode,
     epilogue_of,
@@ -21,7 +21,7 @@ from saccade.kernels.cuda.epilogue import (
     source_of,
 )
 from saccade.kernels.cuda.machine import product_micros
-from saccade.kernels.cuda.precision import precision_of
+from saccade.kernels.cuda.precision import dot_precision, product_dtype
 from saccade.opdefs import Conv2d, DepthToSpaceStore, InterleaveStore
 
 __all__ = ["CONV2D_IMPLICIT_GEMM", "ImplicitGemmConfig", "sums_of"]
@@ -45,16 +45,16 @@ class ImplicitGemmConfig:
     """What the code depends on.
 
     Attributes:
-        elements: Of x and the weights, and of y.
+        elements: Of x, of the weights and all products, of y.
         taps, stride, dilation, padding: Of the window; padding at the top and the left.
         precision: How products of float32 are made, for `tl.dot`.
         tile: Rows, columns and depth of a block, warps, stages.
         unit: Whether the result's channels are neighbours.
         block, crd: Of DepthToSpace; 1 for a plain store.
-        epilogue: See `epilogue.Epilogue.code`.
+        epilogue: See `epilogue.BlockEpilogue.code`.
     """
 
-    elements: tuple[str, str]
+    elements: tuple[str, str, str]
     taps: tuple[int, int]
     stride: tuple[int, int]
     dilation: tuple[int, int]
@@ -110,15 +110,16 @@ def _launches(call: CudaCall, tile: tuple[int, int, int, int, int]) -> tuple[Lau
     c, r, s = w.shape[1:]
     store = op.store if isinstance(op.store, DepthToSpaceStore) else DepthToSpaceStore(1)
     epilogue = epilogue_of(call, op.epilogue, 2, (n, k, p, q))
+    kind = product_dtype(call)
     c_padded, k_padded = -(-c // 16) * 16, -(-k // 16) * 16
     config = ImplicitGemmConfig(
-        (element_of(x), element_of(y)),
+        (element_of(x), ELEMENTS[kind], element_of(y)),
         (r, s), op.stride, op.dilation, op.padding[:2],
-        precision_of(call), tile, y.strides[1] == 1 or y.shape[1] == 1,
+        dot_precision(call), tile, y.strides[1] == 1 or y.shape[1] == 1,
         store.block, store.mode == "CRD", epilogue.code,
     )  # fmt: skip
-    nbytes = r * s * c_padded * k_padded * x.dtype.itemsize
-    weights = Packing("cuda.taps", (x.dtype.value, c_padded, k_padded), (1,), nbytes)
+    nbytes = r * s * c_padded * k_padded * kind.itemsize
+    weights = Packing("cuda.taps", (kind.value, c_padded, k_padded), (1,), nbytes)
     integers = {
         "n": n, "h": x.shape[2], "wd": x.shape[3], "c": c, "k": k, "p": p, "q": q,
         "c_padded": c_padded, "k_padded": k_padded,
@@ -133,7 +134,7 @@ def _launches(call: CudaCall, tile: tuple[int, int, int, int, int]) -> tuple[Lau
 
 def _entry(config: ImplicitGemmConfig) -> Entry:
     bm, bn, bk, warps, stages = config.tile
-    kind, result = config.elements
+    kind, weights, result = config.elements
     constants: dict[str, int | str] = {
         "R": config.taps[0], "S": config.taps[1],
         "STRIDE_H": config.stride[0], "STRIDE_W": config.stride[1],
@@ -144,7 +145,7 @@ def _entry(config: ImplicitGemmConfig) -> Entry:
     }  # fmt: skip
     return Entry(
         "conv2d.implicit_gemm_code:convolve",
-        (("x", kind), ("w", kind), ("y", result)),
+        (("x", kind), ("w", weights), ("y", result)),
         _INTEGERS,
         constants,
         {"EPILOGUE": source_of(config.epilogue)},

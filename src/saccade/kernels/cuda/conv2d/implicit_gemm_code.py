@@ -46,7 +46,7 @@ def convolve(
             w + (tap * c_padded + at)[:, None] * k_padded + col[None, :],
             mask=(at < c)[:, None] & (col < k_padded)[None, :], other=0.0,
         )  # fmt: skip
-        acc = tl.dot(a, b, acc, input_precision=PRECISION)
+        acc = tl.dot(a.to(w.dtype.element_ty), b, acc, input_precision=PRECISION)
     col_mask = col < k
     acc = EPILOGUE(acc, image, col, out_p, out_q, row_mask, col_mask, extra)
     place = places(

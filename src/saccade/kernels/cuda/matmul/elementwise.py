@@ -92,7 +92,7 @@ def _entry(config: PlainProductConfig) -> Entry:
     }  # fmt: skip
     return Entry(
         "matmul.elementwise_code:multiply_plain",
-        tuple(zip("aby", config.axes.elements, strict=True)),
+        tuple(zip("aby", config.axes.elements[:3], strict=True)),
         AXES_INTEGERS,
         constants,
     )

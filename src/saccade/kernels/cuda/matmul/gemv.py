@@ -141,7 +141,7 @@ def _entry(config: GemvConfig) -> Entry:
     }  # fmt: skip
     return Entry(
         "matmul.gemv_code:multiply_row",
-        tuple(zip("aby", code.elements, strict=True)),
+        tuple(zip("aby", code.elements[:3], strict=True)),
         INTEGERS,
         constants,
         {"EPILOGUE": source_of(code.epilogue)},

@@ -11,9 +11,9 @@ from math import prod
 
 from saccade.ir import DType
 from saccade.kernels.base import In, Operand, Packed, Packing, View
-from saccade.kernels.cuda.base import CudaCall, element_of
-from saccade.kernels.cuda.epilogue import Epilogue, EpilogueCode, epilogue_of, expanded
-from saccade.kernels.cuda.precision import precision_of
+from saccade.kernels.cuda.base import ELEMENTS, CudaCall, element_of
+from saccade.kernels.cuda.epilogue import BlockEpilogue, EpilogueCode, epilogue_of, expanded
+from saccade.kernels.cuda.precision import dot_precision, product_dtype
 from saccade.opdefs import MatMul
 
 __all__ = ["AXES_INTEGERS", "AxesCode", "ProductAxes", "axes_for", "matrix_strides"]
@@ -32,15 +32,15 @@ class AxesCode:
     """What code depends on of a product's operands.
 
     Attributes:
-        elements: Of a, b and the result.
+        elements: Of a, b and the result, and what a and b are multiplied as.
         depends: How many of the batch axes b varies along: the first ones.
         flat: Whether rows are those of several matrices.
         units: For a, b and the result the axis along which neighbours lie side by side: `m`, `k`,
             `n`, or `-` if there is none.
-        epilogue: See `epilogue.Epilogue.code`.
+        epilogue: See `epilogue.BlockEpilogue.code`.
     """
 
-    elements: tuple[str, str, str]
+    elements: tuple[str, str, str, str]
     depends: int
     flat: bool
     units: str
@@ -123,7 +123,7 @@ class ProductAxes:
             (s0[2], s1[2], sm[2], out.strides[-1]), views, weights,
         )  # fmt: skip
 
-    def epilogue(self, call: CudaCall) -> Epilogue:
+    def epilogue(self, call: CudaCall) -> BlockEpilogue:
         """The call's epilogue: n and p go over the batch, q over rows, k over columns."""
         shape = (self.batch[0], self.columns, self.batch[1], self.rows)
         return epilogue_of(call, call.op.epilogue, 2, shape, views=self.operands)
@@ -131,14 +131,16 @@ class ProductAxes:
     def code(self, call: CudaCall, epilogue: EpilogueCode) -> AxesCode:
         """What code for it depends on."""
         a, b, y = call.inputs[0], call.inputs[1], call.outputs[0]
-        kind = element_of(a if self.weights is not None else b)
+        multiplied = ELEMENTS[product_dtype(call)]
+        kind = element_of(b) if self.weights is None else multiplied
         flat = prod(self.batch[self.depends :]) > 1
         units = (
             _unit("mk", self.a[2:], (self.rows, self.inner))
             + _unit("nk", (self.b[3], self.b[2]), (self.columns, self.inner))
             + _unit("n", self.y[3:], (self.columns,))
         )
-        return AxesCode((element_of(a), kind, element_of(y)), self.depends, flat, units, epilogue)
+        elements = (element_of(a), kind, element_of(y), multiplied)
+        return AxesCode(elements, self.depends, flat, units, epilogue)
 
     @property
     def b_operand(self) -> Operand:
@@ -216,10 +218,10 @@ def _packing(call: CudaCall, inner: int, columns: int) -> tuple[Packing, _Scale]
     b = call.inputs[1]
     panel = _padded(inner) * _padded(columns)
     size = max(1, inner * columns)
-    dtype = call.inputs[0].dtype
+    dtype = product_dtype(call)
     nbytes = prod(b.shape[:-2]) * panel * dtype.itemsize
     # Matrix units take float32 only from columns whose elements lie side by side.
-    by_column = dtype is DType.F32 and precision_of(call) != "ieee"
+    by_column = dtype is DType.F32 and dot_precision(call) != "ieee"
     parameters = (dtype.value, call.op.transpose_b, _padded(inner), _padded(columns), by_column)
     return Packing("cuda.matrix", parameters, (1,), nbytes), _Scale(size, panel)
 

@@ -8,7 +8,7 @@ from saccade.kernels.base import Launch, Out, Temp
 from saccade.kernels.cuda.base import Entry
 from saccade.kernels.cuda.epilogue import (
     NO_EPILOGUE,
-    Epilogue,
+    BlockEpilogue,
     integers_of,
     pointers_of,
     source_of,
@@ -37,16 +37,20 @@ def parts_for(axes: ProductAxes, splits: int) -> Temp:
 def without_result(code: AxesCode) -> AxesCode:
     """Of a launch that leaves parts."""
     units = f"{code.units[:2]}n"
-    return replace(code, elements=(*code.elements[:2], "fp32"), units=units, epilogue=NO_EPILOGUE)
+    a, b, _, multiplied = code.elements
+    elements = (a, b, "fp32", multiplied)
+    return replace(code, elements=elements, units=units, epilogue=NO_EPILOGUE)
 
 
 def sum_code(code: AxesCode) -> AxesCode:
     """Of the launch that adds parts."""
-    return replace(code, elements=("fp32", "fp32", code.elements[2]), units=f"--{code.units[2]}")
+    return replace(
+        code, elements=("fp32", "fp32", code.elements[2], "fp32"), units=f"--{code.units[2]}"
+    )
 
 
 def sum_launch(
-    config: object, axes: ProductAxes, epilogue: Epilogue, parts: Temp, splits: int
+    config: object, axes: ProductAxes, epilogue: BlockEpilogue, parts: Temp, splits: int
 ) -> Launch:
     """The launch that adds parts and stores the result."""
     known = axes.integers

@@ -9,6 +9,7 @@ from saccade.ir import DType
 from saccade.kernels.cuda.base import CudaCall
 from saccade.kernels.cuda.machine import LAUNCH
 from saccade.kernels.cuda.matmul.product_axes import ProductAxes
+from saccade.kernels.cuda.precision import product_dtype
 
 __all__ = ["LATENCY", "Tile", "splits_of", "tiled_micros", "tiles_for"]
 
@@ -71,7 +72,7 @@ def tiled_micros(
     """Estimated microseconds: arithmetic, operands through the L2 cache, latencies or memory."""
     machine = gpu(call.target.machine)
     bm, bn, bk, _, stages = tile
-    wide = _operand_bytes(call)
+    wide = product_dtype(call).itemsize
     programs = _programs(axes, tile) * splits
     steps = ceil(-(-axes.inner // bk) / splits)
     # One multiprocessor's time for a step of a block, and the blocks that it gets.
@@ -86,14 +87,6 @@ def tiled_micros(
     launches = LAUNCH * (2 if splits > 1 else 1)
     memory = (nbytes + parts) / (0.8 * machine.bandwidth)
     return launches + max(busy, latency, memory)
-
-
-def _operand_bytes(call: CudaCall) -> int:
-    """Bytes of an element of what is multiplied."""
-    wide = any(view.dtype is DType.F32 for view in call.inputs[:1]) or (
-        not call.constant[1] and call.inputs[1].dtype is not call.inputs[0].dtype
-    )
-    return 4 if wide else 2
 
 
 def _rate(machine: Gpu, precision: str, nbytes: int) -> float:

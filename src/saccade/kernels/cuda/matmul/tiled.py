@@ -33,7 +33,7 @@ from saccade.kernels.cuda.matmul.split_sums import (
     without_result,
 )
 from saccade.kernels.cuda.matmul.tile_times import Tile, splits_of, tiled_micros, tiles_for
-from saccade.kernels.cuda.precision import precision_of
+from saccade.kernels.cuda.precision import dot_precision, product_dtype
 from saccade.opdefs import MatMul
 
 __all__ = ["INTEGERS", "MATMUL_TILED", "MULTIPLES", "TiledConfig", "aliases", "refuse_product"]
@@ -74,15 +74,8 @@ def refuse_product(call: CudaCall) -> str | None:
     return None if ProductAxes.of(call) else "the batch axes do not merge into two"
 
 
-def _operand(call: CudaCall) -> DType:
-    """What is multiplied: operands of two types are widened, packed constants take a's."""
-    a, b = call.inputs[0].dtype, call.inputs[1].dtype
-    return a if a is b or call.constant[1] else DType.F32
-
-
 def _variants(call: CudaCall) -> Iterator[Variant]:
-    axes, operand = axes_for(call), _operand(call)
-    precision = precision_of(call, operand)
+    axes, operand, precision = axes_for(call), product_dtype(call), dot_precision(call)
     timed = [
         (tiled_micros(call, axes, tile, splits, precision), tile, splits)
         for tile in tiles_for(precision, operand)
@@ -98,7 +91,7 @@ def _variants(call: CudaCall) -> Iterator[Variant]:
 def _launches(call: CudaCall, tile: Tile, splits: int, group: int) -> tuple[Launch, ...]:
     axes = axes_for(call)
     epilogue = axes.epilogue(call)
-    code, precision = axes.code(call, epilogue.code), precision_of(call, _operand(call))
+    code, precision = axes.code(call, epilogue.code), dot_precision(call)
     tiles = -(-axes.all_rows // tile[0]) * -(-axes.columns // tile[1])
     steps = ceil(-(-axes.inner // tile[2]) / splits)
     integers = {
@@ -125,10 +118,10 @@ def _entry(config: TiledConfig) -> Entry:
     constants: dict[str, int | float | bool | str] = {
         "DEPENDS": code.depends, "FLAT": code.flat, "A_UNIT": code.units[0],
         "B_UNIT": code.units[1], "Y_UNIT": code.units[2] == "n",
-        "WIDE": code.elements[0] != code.elements[1], "PRECISION": config.precision,
+        "OPERAND": code.elements[3], "PRECISION": config.precision,
         "GROUP": config.group, "SPLIT": config.phase == "parts", "BM": bm, "BN": bn, "BK": bk,
     }  # fmt: skip
-    pointers = tuple(zip("aby", code.elements, strict=True))
+    pointers = tuple(zip("aby", code.elements[:3], strict=True))
     return Entry(
         "matmul.tiled_code:multiply",
         pointers,

@@ -3,7 +3,7 @@
 import triton
 import triton.language as tl
 
-from saccade.kernels.cuda.matmul.axes_code import axes_of, matrix_of
+from saccade.kernels.cuda.matmul.axes_code import axes_of, dot_type, matrix_of
 
 
 @triton.jit
@@ -25,10 +25,11 @@ def multiply(
     n1, m, rows, inner, columns, width, depth,
     a_0, a_1, a_m, a_k, b_0, b_1, b_k, b_n, y_0, y_1, y_m, y_n, matrices, steps, pitch,
     DEPENDS: tl.constexpr, FLAT: tl.constexpr, A_UNIT: tl.constexpr, B_UNIT: tl.constexpr,
-    Y_UNIT: tl.constexpr, WIDE: tl.constexpr, PRECISION: tl.constexpr, GROUP: tl.constexpr,
+    Y_UNIT: tl.constexpr, OPERAND: tl.constexpr, PRECISION: tl.constexpr, GROUP: tl.constexpr,
     SPLIT: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
     EPILOGUE: tl.constexpr,
 ):  # fmt: skip
+    kind: tl.constexpr = dot_type(OPERAND)
     tiles = tl.cdiv(rows, BM) * tl.cdiv(columns, BN)
     pid = tl.program_id(0)
     z = pid // tiles % matrices
@@ -56,10 +57,7 @@ def multiply(
             b + (at * (1 if B_UNIT == "k" else b_k))[:, None] + b_col[None, :],
             mask=(at < depth)[:, None] & (col < width)[None, :], other=0.0,
         )  # fmt: skip
-        if WIDE:
-            left = left.to(tl.float32)
-            right = right.to(tl.float32)
-        acc = tl.dot(left, right, acc, input_precision=PRECISION)
+        acc = tl.dot(left.to(kind), right.to(kind), acc, input_precision=PRECISION)
     if SPLIT:
         place = ((part * matrices + z) * rows + row) * pitch
         inside = row_mask[:, None] & (col < pitch)[None, :]
