@@ -42,6 +42,7 @@ CUDA_KERNELS: tuple[CudaListed, ...] = (
     CudaListed("matmul.tiled", ("MatMul",), "matmul.tiled", "MATMUL_TILED"),
     CudaListed("matmul.gemv", ("MatMul",), "matmul.gemv", "MATMUL_GEMV"),
     CudaListed("matmul.elementwise", ("MatMul",), "matmul.elementwise", "MATMUL_ELEMENTWISE"),
+    CudaListed("attention.fused", ("Attention",), "attention.fused", "ATTENTION_FUSED"),
 )
 # fmt: on
 

@@ -30,9 +30,3 @@ def matrix_of(z, n1, b_0, b_1, DEPENDS: tl.constexpr):
     if DEPENDS == 1:
         return z * b_0
     return z // n1 * b_0 + z % n1 * b_1
-
-
-@triton.constexpr_function
-def dot_type(name):
-    """The type that `Entry` has a name for."""
-    return {"fp32": tl.float32, "fp16": tl.float16, "bf16": tl.bfloat16}[name]

@@ -3,7 +3,8 @@
 import triton
 import triton.language as tl
 
-from saccade.kernels.cuda.matmul.axes_code import axes_of, dot_type, matrix_of
+from saccade.kernels.cuda.matmul.axes_code import axes_of, matrix_of
+from saccade.kernels.cuda.precision_code import dot_type
 
 
 @triton.jit
