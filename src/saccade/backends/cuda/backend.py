@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from saccade.backends.cuda.bundle import bundle_entries
 from saccade.backends.cuda.codegen.compile import Cubin
 from saccade.backends.cuda.cubins import Cubins, code_key
+from saccade.backends.cuda.fusions.decide import CudaFusions
 from saccade.backends.cuda.gpus import Gpu, gpu, nearest_gpu
 from saccade.backends.cuda.runtime.context import open_device
 from saccade.backends.cuda.runtime.program import CudaProgram
@@ -22,7 +23,7 @@ from saccade.kernels.cuda.base import selectable
 from saccade.kernels.cuda.machine import LAUNCH
 from saccade.kernels.cuda.packing import FUNCTIONS
 from saccade.kernels.machine import Machine
-from saccade.layout import GraphLayout, NoFusions, Preferred
+from saccade.layout import GraphLayout, Preferred
 from saccade.options import Options, Precision
 from saccade.plan import Plan
 from saccade.processes import Processes
@@ -50,7 +51,7 @@ class CudaBackend:
     """
 
     device = "cuda"
-    fusions = NoFusions()
+    fusions = CudaFusions()
     preferred = Preferred()
     nominal_threads = 1
     alignment = _ALIGNMENT

@@ -53,6 +53,10 @@ CUDA_KERNELS: tuple[CudaListed, ...] = (
     CudaListed("conv2d.depthwise", ("Conv2d",), "conv2d.depthwise", "CONV2D_DEPTHWISE"),
     CudaListed("conv2d.grouped", ("Conv2d",), "conv2d.grouped", "CONV2D_GROUPED"),
     CudaListed("conv2d.split_k", ("Conv2d",), "conv2d.split_k", "CONV2D_SPLIT_K"),
+    CudaListed("matmul.tiled", ("MatMul",), "matmul.tiled", "MATMUL_TILED"),
+    CudaListed("matmul.gemv", ("MatMul",), "matmul.gemv", "MATMUL_GEMV"),
+    CudaListed("matmul.elementwise", ("MatMul",), "matmul.elementwise", "MATMUL_ELEMENTWISE"),
+    CudaListed("attention.fused", ("Attention",), "attention.fused", "ATTENTION_FUSED"),
 )
 # fmt: on
 
