@@ -50,6 +50,7 @@ _WIDE_TILES: tuple[Tile, ...] = (
 """Of float32."""
 _HELD = {"fp16": 128, "tf32": 96, "tf32x3": 96, "ieee": 44}
 """Elements that a thread may hold of scores and sums, of float32 also of q, before others spill."""
+_SLIM = 64  # width of heads up to which `_HELD` tells; of wider ones only small blocks do not spill
 _SPLIT_WIDEST = 128  # of three TF32 products: wider heads are not held in two parts
 _WIDEST = 256
 _LEAST = 16  # of any side of a product on the matrix units
@@ -110,18 +111,24 @@ def _precision(call: CudaCall, axes: AttentionAxes) -> str:
 
 def _tiles(call: CudaCall, axes: AttentionAxes) -> Iterator[Tile]:
     """Those whose operands fit in shared memory and whose sums fit in registers."""
-    operand = product_dtype(call)
-    narrow = operand is not DType.F32
-    most = _HELD["fp16" if narrow else _precision(call, axes)]
-    d, e = _side(axes.head), _side(axes.width)
-    for tile in _TILES if narrow else _WIDE_TILES:
-        rows, keys, warps, stages = tile
-        shared = (rows * d + stages * keys * (d + e)) * operand.itemsize
-        pointers = 2 * keys if _mask(axes) == "both" else 0
-        held = rows * (keys + pointers + e + (0 if narrow else d)) / (32 * warps)
-        least = tile in (_TILES[-1], _WIDE_TILES[-1])
-        if least or (shared <= call.target.shared and held <= most):
+    tiles = _WIDE_TILES if product_dtype(call) is DType.F32 else _TILES
+    for tile in tiles:
+        if tile == tiles[-1] or _fits(call, axes, tile):
             yield tile
+
+
+def _fits(call: CudaCall, axes: AttentionAxes, tile: Tile) -> bool:
+    rows, keys, warps, stages = tile
+    operand, both = product_dtype(call), _mask(axes) == "both"
+    narrow = operand is not DType.F32
+    d, e = _side(axes.head), _side(axes.width)
+    if max(d, e) > _SLIM and (not narrow or (both and rows < 64)):
+        return rows * keys <= (1024 if narrow else 512)
+    shared = (rows * d + stages * keys * (d + e)) * operand.itemsize
+    pointers = 2 * keys if both else 0
+    held = rows * (keys + pointers + e + (0 if narrow else d)) / (32 * warps)
+    most = _HELD["fp16" if narrow else _precision(call, axes)]
+    return shared <= call.target.shared and held <= most
 
 
 def _mask(axes: AttentionAxes) -> str:

@@ -37,22 +37,29 @@ _FILL = 85e3  # bytes that one multiprocessor reads from the L2 cache in a micro
 _SPLIT_ROWS = 4  # waves of programs beyond which dividing sums has nothing left to fill
 
 
-def tiles_for(precision: str, operand: DType) -> tuple[Tile, ...]:
+def tiles_for(precision: str, operand: DType, shared: int) -> tuple[Tile, ...]:
     """Blocks worth a try.
 
     Args:
         precision: Of float32 products.
         operand: What blocks of operands hold.
+        shared: Bytes of shared memory of a program.
     """
-    if operand is not DType.F32:
-        return _TILES
-    if precision == "ieee":
-        return _EXACT_TILES
-    halved = tuple((bm, bn, bk // 2, warps, stages) for bm, bn, bk, warps, stages in _TILES)
-    if precision == "tf32":
-        return halved
-    most, each = _THREEFOLD
-    return tuple(t for t in halved if t[0] * t[1] <= min(most, 32 * t[3] * each))
+    tiles = _TILES
+    if operand is DType.F32 and precision == "ieee":
+        tiles = _EXACT_TILES
+    elif operand is DType.F32:
+        tiles = tuple((bm, bn, bk // 2, warps, stages) for bm, bn, bk, warps, stages in _TILES)
+    if operand is DType.F32 and precision == "tf32x3":
+        most, each = _THREEFOLD
+        tiles = tuple(t for t in tiles if t[0] * t[1] <= min(most, 32 * t[3] * each))
+    return tuple(tile for tile in tiles if _staged(tile, operand.itemsize) <= shared)
+
+
+def _staged(tile: Tile, nbytes: int) -> int:
+    """Bytes of shared memory that blocks of elements of so many bytes take."""
+    bm, bn, bk, _, stages = tile
+    return (bm + bn) * bk * nbytes * stages
 
 
 def _programs(axes: ProductAxes, tile: Tile) -> int:
@@ -100,7 +107,6 @@ def _rate(machine: Gpu, precision: str, nbytes: int) -> float:
 
 def _resident(machine: Gpu, tile: Tile, nbytes: int) -> int:
     """Programs that one multiprocessor holds: by shared memory and by registers."""
-    bm, bn, bk, warps, stages = tile
-    threads = 32 * warps
-    registers = threads * (64 + bm * bn // threads)
-    return max(1, min(machine.shared // ((bm + bn) * bk * nbytes * stages), 65536 // registers))
+    threads = 32 * tile[3]
+    registers = threads * (64 + tile[0] * tile[1] // threads)
+    return max(1, min(machine.shared // _staged(tile, nbytes), 65536 // registers))
