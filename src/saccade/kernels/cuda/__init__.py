@@ -57,6 +57,20 @@ CUDA_KERNELS: tuple[CudaListed, ...] = (
     CudaListed("matmul.gemv", ("MatMul",), "matmul.gemv", "MATMUL_GEMV"),
     CudaListed("matmul.elementwise", ("MatMul",), "matmul.elementwise", "MATMUL_ELEMENTWISE"),
     CudaListed("attention.fused", ("Attention",), "attention.fused", "ATTENTION_FUSED"),
+    CudaListed("pool.whole_image", ("Pool2d",), "pool.whole_image", "POOL_WHOLE_IMAGE"),
+    CudaListed("pool.direct", ("Pool2d",), "pool.direct", "POOL_DIRECT"),
+    CudaListed("resize.direct", ("Resize",), "resize.direct", "RESIZE_DIRECT"),
+    CudaListed("reduce.direct", ("Reduce", "VectorNorm"), "reduce.direct", "REDUCE_DIRECT"),
+    CudaListed("reduce.arg", ("ArgReduce",), "reduce.arg", "REDUCE_ARG"),
+    CudaListed("reduce.scan", ("CumSum",), "reduce.scan", "REDUCE_SCAN"),
+    CudaListed(
+        "normalize.rows", ("LayerNorm", "GroupNorm", "LpNormalize"), "normalize.rows",
+        "NORMALIZE_ROWS",
+    ),
+    CudaListed(
+        "normalize.local_response", ("LocalResponseNorm",), "normalize.local_response",
+        "NORMALIZE_LOCAL_RESPONSE",
+    ),
 )
 # fmt: on
 
