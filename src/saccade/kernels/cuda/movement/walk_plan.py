@@ -56,6 +56,11 @@ class WalkCode:
     warps: int
 
     @property
+    def sizes(self) -> tuple[str, ...]:
+        """What the launch gives for the sizes of the block's axes: the names in `Walk.ends`."""
+        return ("down", "across") if self.ends else ("rows",)
+
+    @property
     def integers(self) -> tuple[str, ...]:
         """What the launch gives for them, in the order of `Walk.integers`."""
         found = [f"{word}{axis}" for axis in range(1, self.rank) for word in "nmh"]
