@@ -1,7 +1,8 @@
 """`Gather` and `GatherNd`: slices of an array by indices, for operands of any strides.
 
 A walk over the result (`movement.walk_plan`), in vectors where the innermost axis is one of the
-slices'. An index beyond its axis is clamped to its ends, so nothing outside the operand is ever read.
+slices'. An index beyond its axis is clamped to its ends, so that nothing outside the operand is
+ever read.
 
 Floor: the bytes of the result twice, and of the indices.
 """
