@@ -40,7 +40,7 @@ CUDA_KERNELS: tuple[CudaListed, ...] = (
         "conv2d.implicit_gemm", ("Conv2d",), "conv2d.implicit_gemm", "CONV2D_IMPLICIT_GEMM",
     ),
     CudaListed("movement.copy", ("Move",), "movement.copy", "MOVEMENT_COPY"),
-    CudaListed("movement.concat", ("Concat",), "movement.copy", "MOVEMENT_CONCAT"),
+    CudaListed("movement.concat", ("Concat",), "movement.concat", "MOVEMENT_CONCAT"),
     CudaListed("movement.pad", ("Pad",), "movement.pad", "MOVEMENT_PAD"),
     CudaListed(
         "movement.gather", ("Gather", "GatherNd"), "movement.gather", "MOVEMENT_GATHER",

@@ -1,8 +1,8 @@
-"""`Move` and `Concat`: elements from one stored array to places in another, as strided copies.
+"""`Move`: elements from one stored array to places in another, as one strided copy.
 
 Reorders are moves too: with the identity map, between differently stored operand and result. Each
-is one walk (`movement.walk`) over the factors of its index map, collapsed; `Concat` is one for
-each operand, into its slice of the result. Elements go by their size alone.
+is one walk (`movement.walk_plan`) over the factors of its index map, collapsed. Elements go by
+their size alone.
 
 Floor: the bytes read and written.
 """
@@ -11,20 +11,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from itertools import accumulate
 from typing import Any
 
 from saccade.backends.cuda.codegen.expressions import TritonLines
 from saccade.ir import IndexMap
-from saccade.kernels.base import In, Launch, Out, Variant, View
+from saccade.kernels.base import In, Launch, Operand, Out, Variant, View
 from saccade.kernels.cuda.base import CudaCall, CudaKernel, Entry
 from saccade.kernels.cuda.movement.loop_axes import collapsed, refuse_walk
-from saccade.kernels.cuda.movement.walk import Walk, WalkCode, walks
+from saccade.kernels.cuda.movement.walk_plan import Walk, WalkCode, walk_variants, walks
 from saccade.kernels.cuda.movement.walk_text import WalkText
-from saccade.opdefs import Concat, Move
+from saccade.opdefs import Move
 
-__all__ = ["MOVEMENT_CONCAT", "MOVEMENT_COPY", "CudaCopyConfig"]
+__all__ = ["MOVEMENT_COPY", "CudaCopyConfig", "copied", "raw_element", "refuse_move"]
 
 
 @dataclass(frozen=True)
@@ -68,56 +67,30 @@ def _moved(
     return [f.size for f in factors], _factor_strides(groups, result.strides), steps, start
 
 
-def _ways(call: CudaCall) -> tuple[tuple[Walk, ...], ...]:
-    """The walks of each launch."""
-    out = call.outputs[0]
-    itemsizes = (out.dtype.itemsize,) * 2
-    if not isinstance(call.op, Concat):
-        sizes, to, steps, start = _moved(call.op.map, call.inputs[0], out)
-        return (walks(collapsed(sizes, (to, steps))[0], itemsizes, (0, start)),)
-    found, place = [], 0
-    for view in call.inputs:
-        axes, _ = collapsed(view.shape, (out.strides, view.strides))
-        found.append(walks(axes, itemsizes, (place, 0)))
-        place += view.shape[call.op.axis] * out.strides[call.op.axis]
-    return tuple(found)
-
-
 def _variants(call: CudaCall) -> Iterator[Variant]:
-    itemsize = call.outputs[0].dtype.itemsize
-    timed = []
-    for ways in zip(*_ways(call), strict=True):
-        sizes = (view.size for view in call.inputs)
-        if not isinstance(call.op, Concat):
-            sizes = (call.outputs[0].size for _ in ways)
-        nbytes = [2 * size * itemsize for size in sizes]
-        micros = sum(w.micros(call, n) for w, n in zip(ways, nbytes, strict=True))
-        timed.append((micros, ways))
-    for micros, ways in sorted(timed, key=lambda pair: pair[0]):
-        yield Variant(micros, partial(_launches, call, ways))
+    out = call.outputs[0]
+    sizes, to, steps, start = _moved(call.op.map, call.inputs[0], out)
+    axes, _ = collapsed(sizes, (to, steps))
+    ways = walks(axes, (out.dtype.itemsize,) * 2, (0, start))
+    return walk_variants(call, ways, 2 * out.nbytes, _launch)
 
 
-def _launches(call: CudaCall, ways: Sequence[Walk]) -> tuple[Launch, ...]:
-    itemsize = call.outputs[0].dtype.itemsize
-    return tuple(
-        Launch(
-            CudaCopyConfig(itemsize, way.code),
-            {"p0": Out(0), "p1": In(index)},
-            {**way.integers, **way.ends},
-            way.programs,
-        )
-        for index, way in enumerate(ways)
-    )
+def _launch(call: CudaCall, way: Walk) -> Launch:
+    config = CudaCopyConfig(call.outputs[0].dtype.itemsize, way.code)
+    operands: dict[str, Operand] = {"p0": Out(0), "p1": In(0)}
+    return Launch(config, operands, {**way.integers, **way.ends}, way.programs)
+
+
+def copied(itemsize: int, walk: WalkCode) -> WalkText:
+    """The function that copies a block."""
+    text = WalkText(walk, (raw_element(itemsize),) * 2, Lines({}))
+    text.lines.add(f"v1 = {text.load(1, text.base(1))}")
+    text.store("v1")
+    return text
 
 
 def _entry(config: CudaCopyConfig) -> Entry:
-    text = WalkText(config.walk, (raw_element(config.itemsize),) * 2, TritonLines({}))
-    text.lines.add(f"v1 = {text.load(1, text.base(1))}")
-    text.store("v1")
-    return text.entry()
+    return copied(config.itemsize, config.walk).entry()
 
 
 MOVEMENT_COPY = CudaKernel("movement.copy", (Move,), CudaCopyConfig, refuse_move, _variants, _entry)
-MOVEMENT_CONCAT = CudaKernel(
-    "movement.concat", (Concat,), CudaCopyConfig, refuse_move, _variants, _entry
-)

@@ -1,7 +1,8 @@
 """`Gather` and `GatherNd`: slices of an array by indices, for operands of any strides.
 
-A walk over the result (`movement.walk`), in vectors where the innermost axis is one of the slices'.
-An index beyond its axis is clamped to its ends, so nothing outside the operand is ever read.
+A walk over the result (`movement.walk_plan`), in vectors where the innermost axis is one of the
+slices'. An index beyond its axis is clamped to its ends, so that nothing outside the operand is
+ever read.
 
 Floor: the bytes of the result twice, and of the indices.
 """
@@ -17,7 +18,7 @@ from saccade.kernels.base import In, Launch, Operand, Out, Variant
 from saccade.kernels.cuda.base import CudaCall, CudaKernel, Entry, element_of
 from saccade.kernels.cuda.movement.copy import raw_element, refuse_move
 from saccade.kernels.cuda.movement.loop_axes import LoopAxes, collapsed, power_dividing
-from saccade.kernels.cuda.movement.walk import (
+from saccade.kernels.cuda.movement.walk_plan import (
     Walk,
     WalkCode,
     vector_of,

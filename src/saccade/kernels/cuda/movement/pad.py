@@ -1,7 +1,7 @@
 """`Pad` in one pass: each element of the result finds its own in the operand, or the constant.
 
-A walk over the result (`movement.walk`); axes with pads stay axes of their own, the others merge.
-It goes in vectors where the innermost axis has no pads, element by element where it has.
+A walk over the result (`movement.walk_plan`); axes with pads stay axes of their own, the others
+merge. It goes in vectors where the innermost axis has no pads, element by element where it has.
 
 Floor: the bytes read and written.
 """
@@ -18,7 +18,7 @@ from saccade.kernels.base import In, Launch, Operand, Out, Variant
 from saccade.kernels.cuda.base import CudaCall, CudaKernel, Entry
 from saccade.kernels.cuda.movement.copy import raw_element, refuse_move
 from saccade.kernels.cuda.movement.loop_axes import LoopAxes, collapsed
-from saccade.kernels.cuda.movement.walk import (
+from saccade.kernels.cuda.movement.walk_plan import (
     Walk,
     WalkCode,
     vector_of,

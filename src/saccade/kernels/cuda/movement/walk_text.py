@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from saccade.backends.cuda.codegen.expressions import TritonLines
 from saccade.kernels.cuda.base import Entry
-from saccade.kernels.cuda.movement.walk import WalkCode
+from saccade.kernels.cuda.movement.walk_plan import WalkCode
 
 __all__ = ["WalkText"]
 
@@ -130,25 +130,31 @@ class WalkText:
         stride = self.extra("tc"[axis] + str(p))
         return f"{index} * {stride} * {self.code.steps[p]}"
 
-    def entry(self, integers: Sequence[str] = ()) -> Entry:
-        """The function as an entry, when all lines are there."""
-        code = self.code
-        tiled = bool(code.ends)
-        given = "outer, row, column, mask, mask_across" if tiled else "row, lane, mask"
+    def function(self, name: str) -> str:
+        """The function's text, when all lines are there."""
+        given = "outer, row, column, mask, mask_across" if self.code.ends else "row, lane, mask"
         body = "".join(f"    {line}\n" for line in self.lines.lines)
-        text = f"@triton.jit\ndef body(p0, extra, {given}):\n{body}"
-        constants = dict(zip(("ROWS", "VECTOR"), code.block, strict=True))
-        if tiled:
-            names = ("DOWN", "ACROSS", "DOWN_STEP", "ACROSS_STEP")
-            constants = dict(zip(names, (*code.block, *code.ends), strict=True))
+        return f"@triton.jit\ndef {name}(p0, extra, {given}):\n{body}"
+
+    @property
+    def constants(self) -> dict[str, int]:
+        """What the block is, by the names that `walk_code` has for it."""
+        code = self.code
+        if not code.ends:
+            return dict(zip(("ROWS", "VECTOR"), code.block, strict=True))
+        names = ("DOWN", "ACROSS", "DOWN_STEP", "ACROSS_STEP")
+        return dict(zip(names, (*code.block, *code.ends), strict=True))
+
+    def entry(self) -> Entry:
+        """The function as an entry of its own."""
+        way = "walk_tiles" if self.code.ends else "walk_vectors"
         return Entry(
-            f"movement.walk_code:{'walk_tiles' if tiled else 'walk_vectors'}",
+            f"movement.walk_code:{way}",
             (("p0", self.elements[0]),),
-            ("down", "across") if tiled else ("rows",),
-            constants,
-            {"BODY": text},
+            self.code.sizes,
+            self.constants,
+            {"BODY": self.function("body")},
             tuple((f"p{p}", kind) for p, kind in enumerate(self.elements) if p),
             self._integers,
-            (),
-            code.warps,
+            warps=self.code.warps,
         )

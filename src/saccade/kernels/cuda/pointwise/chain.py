@@ -1,9 +1,9 @@
 """A whole expression in one pass over operands of any strides, with NumPy's broadcasting.
 
-Axes are collapsed over all operands together and walked as `movement.walk` says: short vectors of
-the innermost axis in the result's memory order, or rectangles where an operand has its neighbours
-along another axis. Arithmetic is in float32 for what is stored in 16 or 32 bits, in float64 or in
-the integers' own type otherwise.
+Axes are collapsed over all operands together and walked as `movement.walk_plan` says: short
+vectors of the innermost axis in the result's memory order, or rectangles where an operand has its
+neighbours along another axis. Arithmetic is in float32 for what is stored in float32, float16 and
+bfloat16, in float64 or in the integers' own type otherwise.
 
 Floor: the bytes of all operands and the result; expressions of up to about 20 operations hide
 behind them.
@@ -21,7 +21,7 @@ from saccade.ir.expr import Expr, arg, parse, substitute, subtrees
 from saccade.kernels.base import In, Launch, Operand, Out, Variant, View
 from saccade.kernels.cuda.base import ELEMENTS, FLOATS, CudaCall, CudaKernel, Entry
 from saccade.kernels.cuda.movement.loop_axes import LoopAxes, collapsed, refuse_walk
-from saccade.kernels.cuda.movement.walk import Walk, WalkCode, walk_variants, walks
+from saccade.kernels.cuda.movement.walk_plan import Walk, WalkCode, walk_variants, walks
 from saccade.kernels.cuda.movement.walk_text import WalkText
 from saccade.opdefs import Pointwise
 

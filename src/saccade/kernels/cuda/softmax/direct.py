@@ -18,7 +18,7 @@ from saccade.backends.cuda.codegen.expressions import TritonLines
 from saccade.kernels.base import In, Launch, Out, Variant
 from saccade.kernels.cuda.base import FLOATS, CudaCall, CudaKernel, Entry, element_of
 from saccade.kernels.cuda.movement.loop_axes import LoopAxes, collapsed, refuse_walk
-from saccade.kernels.cuda.movement.walk import (
+from saccade.kernels.cuda.movement.walk_plan import (
     Walk,
     WalkCode,
     block_walk,

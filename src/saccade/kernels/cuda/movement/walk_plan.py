@@ -56,6 +56,11 @@ class WalkCode:
     warps: int
 
     @property
+    def sizes(self) -> tuple[str, ...]:
+        """What the launch gives for the sizes of the block's axes: the names in `Walk.ends`."""
+        return ("down", "across") if self.ends else ("rows",)
+
+    @property
     def integers(self) -> tuple[str, ...]:
         """What the launch gives for them, in the order of `Walk.integers`."""
         found = [f"{word}{axis}" for axis in range(1, self.rank) for word in "nmh"]
@@ -200,23 +205,27 @@ def block_walk(
     end_steps = tuple(power_dividing((n,), _LINE) for n in ends)
     started = tuple(start != 0 for start in starts)
     code = WalkCode(len(outer.sizes), kinds, steps, started, block, end_steps, warps)
-    integers: dict[str, int] = {}
-    for axis, size in enumerate(outer.sizes[1:], 1):
-        factor, shift = division(max(2, size))
-        integers |= {f"n{axis}": size, f"m{axis}": factor, f"h{axis}": shift}
-    for p, (strides, side, kind) in enumerate(zip(outer.strides, sides, kinds, strict=True)):
-        step = steps[p]
-        integers |= {f"s{p}_{axis}": stride // step for axis, stride in enumerate(strides)}
-        integers |= {
-            f"{word}{p}": stride // step
-            for word, stride, k in zip("tc", side, kind, strict=False)
-            if k == "s"
-        }
-        if started[p]:
-            integers[f"a{p}"] = starts[p] // step
+    integers = _integers(code, outer, sides, starts)
     if not ends:
         rows = outer.count
         return Walk(code, integers, {"rows": rows}, -(-rows // block[0]))
     programs = outer.count * -(-ends[0] // block[0]) * -(-ends[1] // block[1])
     core = {"down": ends[0] // end_steps[0], "across": ends[1] // end_steps[1]}
     return Walk(code, integers, core, programs)
+
+
+def _integers(
+    code: WalkCode, outer: LoopAxes, sides: Sequence[tuple[int, ...]], starts: Sequence[int]
+) -> dict[str, int]:
+    """Values of `code.integers`: sizes and how to divide by them, strides in their steps."""
+    found: dict[str, int] = {}
+    for axis, size in enumerate(outer.sizes[1:], 1):
+        factor, shift = division(max(2, size))
+        found |= {f"n{axis}": size, f"m{axis}": factor, f"h{axis}": shift}
+    for p, (step, kinds) in enumerate(zip(code.steps, code.kinds, strict=True)):
+        found |= {f"s{p}_{axis}": s // step for axis, s in enumerate(outer.strides[p])}
+        named = zip("tc", sides[p], kinds, strict=False)
+        found |= {f"{word}{p}": s // step for word, s, kind in named if kind == "s"}
+        if code.starts[p]:
+            found[f"a{p}"] = starts[p] // step
+    return found
