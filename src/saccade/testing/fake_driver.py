@@ -18,7 +18,7 @@ from threading import RLock, local
 import numpy as np
 
 from saccade.backends.cuda.codegen.compile import Cubin, parameters_of
-from saccade.backends.cuda.runtime.driver import DeviceFacts, Graph, KernelLaunch, gone
+from saccade.backends.cuda.runtime.driver import DeviceFacts, KernelLaunch, LaunchGraph, gone
 from saccade.errors import DeviceError
 from saccade.kernels.cuda.base import Entry
 from saccade.testing.fake_memory import FAKE_PAGE, FakeMemory
@@ -31,7 +31,7 @@ HostKernel = Callable[[int, Mapping[str, int]], None]
 
 
 @dataclass(frozen=True)
-class _Code:
+class _FakeCode:
     """What the fake loads: parameters, how many of them are pointers, and what they go to."""
 
     parameters: tuple[str, ...]
@@ -39,7 +39,7 @@ class _Code:
     kernel: HostKernel
 
 
-class _Stream:
+class _FakeStream:
     """Work that waits."""
 
     def __init__(self) -> None:
@@ -52,7 +52,7 @@ class _Stream:
 
 
 @dataclass
-class _Event:
+class _FakeEvent:
     at: tuple[int, int] | None = None  # stream, how much of it has to be done
     time: float = 0.0
     freed: bool = False
@@ -65,7 +65,7 @@ class _Played:
 
 
 class FakeDriver:
-    """A `Driver`; the code that it loads is what `code` and `host_code` gave.
+    """A `CudaDriver`; the code that it loads is what `code` and `host_code` gave.
 
     Args:
         memory: Bytes that it has.
@@ -93,10 +93,10 @@ class FakeDriver:
         self.lost: str | None = None
         self.counts: dict[str, int] = defaultdict(int)
         self.granularity = FAKE_PAGE
-        self._codes: dict[bytes, _Code] = {}
-        self._functions: list[_Code] = []
-        self._streams = {0: _Stream()}
-        self._events: list[_Event] = []
+        self._codes: dict[bytes, _FakeCode] = {}
+        self._functions: list[_FakeCode] = []
+        self._streams = {0: _FakeStream()}
+        self._events: list[_FakeEvent] = []
         self._graphs: dict[int, _Played] = {}
         self._thread, self._lock = local(), RLock()
 
@@ -115,7 +115,7 @@ class FakeDriver:
     ) -> Cubin:
         """A kernel in Python as code."""
         token, names = f"code {len(self._codes)}", (*pointers, *integers)
-        self._codes[token.encode()] = _Code(names, len(pointers), kernel)
+        self._codes[token.encode()] = _FakeCode(names, len(pointers), kernel)
         return Cubin(token, token.encode(), names, 4, 0)
 
     def lose(self, why: str = "a test says so") -> None:
@@ -245,7 +245,7 @@ class FakeDriver:
 
     def make_stream(self) -> int:
         with self._call("make_stream"):
-            self._streams[len(self._streams)] = _Stream()
+            self._streams[len(self._streams)] = _FakeStream()
             return len(self._streams) - 1
 
     def wait_stream(self, stream: int) -> None:
@@ -255,10 +255,10 @@ class FakeDriver:
     def make_event(self, *, timed: bool = False) -> int:
         del timed
         with self._call("make_event"):
-            self._events.append(_Event())
+            self._events.append(_FakeEvent())
             return len(self._events) - 1
 
-    def _event(self, number: int) -> _Event:
+    def _event(self, number: int) -> _FakeEvent:
         event = self._events[number]
         assert not event.freed, "an event is used after it was freed"
         return event
@@ -319,17 +319,17 @@ class FakeDriver:
             copied = self._copied(launch)
             self._put(stream, lambda: self._play(copied))
 
-    def make_graph(self, launches: Sequence[KernelLaunch]) -> Graph:
+    def make_graph(self, launches: Sequence[KernelLaunch]) -> LaunchGraph:
         with self._call("make_graph"):
             number = self.counts["make_graph"]
             self._graphs[number] = _Played([self._copied(launch) for launch in launches])
-            return Graph(number, number, tuple(range(len(launches))))
+            return LaunchGraph(number, number, tuple(range(len(launches))))
 
-    def update(self, graph: Graph, index: int, launch: KernelLaunch) -> None:
+    def update(self, graph: LaunchGraph, index: int, launch: KernelLaunch) -> None:
         with self._call("update"):
             self._graphs[graph.executable].launches[index] = self._copied(launch)
 
-    def launch_graph(self, graph: Graph, stream: int) -> None:
+    def launch_graph(self, graph: LaunchGraph, stream: int) -> None:
         with self._call("launch_graph"):
             played = self._graphs[graph.executable]
             launches, last = list(played.launches), played.last
@@ -343,6 +343,6 @@ class FakeDriver:
             self._put(stream, work)
             played.last = stream, self._streams[stream].end
 
-    def free_graph(self, graph: Graph) -> None:
+    def free_graph(self, graph: LaunchGraph) -> None:
         with self._call("free_graph"):
             del self._graphs[graph.executable]

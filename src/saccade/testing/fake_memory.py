@@ -17,7 +17,7 @@ _GUARD, _PATTERN, _FRESH, _FREED = 256, 0xA5, 0xFF, 0xDD
 
 
 @dataclass(eq=False)
-class _Block:
+class _FakeBlock:
     """Bytes between guards; of reserved addresses only some have memory."""
 
     whole: Array
@@ -26,11 +26,11 @@ class _Block:
     backed: dict[int, int] = field(default_factory=dict)
 
     @staticmethod
-    def of(nbytes: int) -> _Block:
+    def of(nbytes: int) -> _FakeBlock:
         whole = np.full(nbytes + 3 * _GUARD, _PATTERN, np.uint8)
         start = _GUARD + (-(whole.ctypes.data + _GUARD)) % _GUARD
         whole[start : start + nbytes] = _FRESH
-        return _Block(whole, whole.ctypes.data + start, nbytes)
+        return _FakeBlock(whole, whole.ctypes.data + start, nbytes)
 
     def holds(self, address: int, nbytes: int) -> bool:
         return self.start <= address and address + nbytes <= self.start + self.nbytes
@@ -70,10 +70,10 @@ class FakeMemory:
     def __init__(self, product: str, total: int) -> None:
         self._product = product
         self.total, self.used, self.peak = total, 0, 0
-        self._blocks: dict[int, _Block] = {}
-        self._freed: list[_Block] = []
-        self._pinned: dict[int, _Block] = {}
-        self._reserved: dict[int, _Block] = {}
+        self._blocks: dict[int, _FakeBlock] = {}
+        self._freed: list[_FakeBlock] = []
+        self._pinned: dict[int, _FakeBlock] = {}
+        self._reserved: dict[int, _FakeBlock] = {}
 
     @property
     def blocks(self) -> int:
@@ -121,7 +121,7 @@ class FakeMemory:
     def allocate(self, nbytes: int) -> int:
         """A block."""
         self._grow(nbytes)
-        block = _Block.of(nbytes)
+        block = _FakeBlock.of(nbytes)
         self._blocks[block.start] = block
         return block.start
 
@@ -137,7 +137,7 @@ class FakeMemory:
     def reserve(self, nbytes: int) -> int:
         """Addresses."""
         assert nbytes % FAKE_PAGE == 0
-        block = _Block.of(nbytes)
+        block = _FakeBlock.of(nbytes)
         self._reserved[block.start] = block
         return block.start
 
@@ -146,7 +146,7 @@ class FakeMemory:
         block = self._reserved.pop(address)
         assert block.nbytes == nbytes and not block.backed
 
-    def _around(self, address: int, nbytes: int) -> _Block:
+    def _around(self, address: int, nbytes: int) -> _FakeBlock:
         return next(b for b in self._reserved.values() if b.holds(address, nbytes))
 
     def back(self, address: int, nbytes: int) -> int:
@@ -165,7 +165,7 @@ class FakeMemory:
 
     def pin(self, nbytes: int) -> int:
         """Memory of the host."""
-        block = _Block.of(nbytes)
+        block = _FakeBlock.of(nbytes)
         self._pinned[block.start] = block
         return block.start
 

@@ -129,6 +129,7 @@ class DeviceArray:
         if stream != -1:
             legacy = stream in (None, _STANDARD_LEGACY)
             consumer = LEGACY_STREAM if legacy or stream is None else int(stream)
+            self.used_on(consumer)
             if consumer != self.stream:
                 with self.device.driver.current():
                     self.device.order(consumer, [self.stream])

@@ -11,8 +11,8 @@ from typing import Any
 
 from saccade.backends.cuda.runtime.driver import (
     DeviceFacts,
-    Graph,
     KernelLaunch,
+    LaunchGraph,
     gone,
     no_room,
 )
@@ -21,6 +21,7 @@ from saccade.locks import cached_property, forkless
 
 __all__ = ["BoundDriver", "devices"]
 
+_OLDEST = 13  # major version of the package
 _KDL_CUDA = 2  # DLPack's number of CUDA's memory
 _NOT_READY, _OUT_OF_MEMORY = "CUDA_ERROR_NOT_READY", "CUDA_ERROR_OUT_OF_MEMORY"
 _FOREIGN = ("CUDA_ERROR_NO_BINARY_FOR_GPU", "CUDA_ERROR_INVALID_IMAGE")
@@ -47,11 +48,16 @@ def _api() -> Any:  # noqa: ANN401 - the bindings carry no types
     """
     with forkless:
         try:
-            from cuda.bindings import driver  # noqa: PLC0415 - needed by no other device
+            from cuda.bindings import __version__, driver  # noqa: PLC0415 - needed by no other device
         except ImportError as error:
             raise DeviceError(
                 "device cuda needs the package cuda-bindings: pip install 'saccade[cuda]'"
             ) from error
+    if int(__version__.partition(".")[0]) < _OLDEST:
+        raise DeviceError(
+            f"device cuda needs cuda-bindings {_OLDEST}, installed is {__version__}: "
+            "pip install 'saccade[cuda]'"
+        )
     try:
         status = driver.cuInit(0)[0]
     except RuntimeError as error:
@@ -111,7 +117,7 @@ def _facts(api: Any, ordinal: int) -> DeviceFacts:  # noqa: ANN401
 
 
 class BoundDriver:
-    """A `Driver` of one GPU; keeps its primary context, which other libraries share.
+    """A `CudaDriver` of one GPU; keeps its primary context, which other libraries share.
 
     Raises:
         DeviceError: If there is no such GPU or no context can be had.
@@ -348,7 +354,7 @@ class BoundDriver:
         node.kernelParams = launch.table.ctypes.data
         return node
 
-    def make_graph(self, launches: Sequence[KernelLaunch]) -> Graph:
+    def make_graph(self, launches: Sequence[KernelLaunch]) -> LaunchGraph:
         """As the protocol says: explicit nodes, so that their order is the launches'."""
         api = self._api
         graph = self._do("cuGraphCreate", 0)
@@ -364,7 +370,7 @@ class BoundDriver:
         except BaseException:
             api.cuGraphDestroy(graph)
             raise
-        return Graph(int(graph), int(executable), tuple(int(node) for node in nodes))
+        return LaunchGraph(int(graph), int(executable), tuple(int(node) for node in nodes))
 
     def _edge(self, launch: KernelLaunch) -> Any:  # noqa: ANN401
         """From the launch ahead to this one."""
@@ -374,7 +380,7 @@ class BoundDriver:
             edge.from_port = int(api.CU_GRAPH_KERNEL_NODE_PORT_PROGRAMMATIC)
         return edge
 
-    def update(self, graph: Graph, index: int, launch: KernelLaunch) -> None:
+    def update(self, graph: LaunchGraph, index: int, launch: KernelLaunch) -> None:
         """As the protocol says."""
         api = self._api
         params = self._fill_node(api.CUDA_KERNEL_NODE_PARAMS(), launch)
@@ -382,11 +388,11 @@ class BoundDriver:
         node = api.CUgraphNode(graph.nodes[index])
         self._do("cuGraphExecKernelNodeSetParams", executable, node, params)
 
-    def launch_graph(self, graph: Graph, stream: int) -> None:
+    def launch_graph(self, graph: LaunchGraph, stream: int) -> None:
         """As the protocol says."""
         self._do("cuGraphLaunch", graph.executable, stream)
 
-    def free_graph(self, graph: Graph) -> None:
+    def free_graph(self, graph: LaunchGraph) -> None:
         """As the protocol says."""
         self._do("cuGraphExecDestroy", self._api.CUgraphExec(graph.executable))
         self._do("cuGraphDestroy", self._api.CUgraph(graph.graph))

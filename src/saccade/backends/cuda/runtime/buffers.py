@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from saccade.locks import Lock
 
 if TYPE_CHECKING:
-    from saccade.backends.cuda.runtime.driver import Driver
+    from saccade.backends.cuda.runtime.driver import CudaDriver
     from saccade.backends.cuda.runtime.memory import Secure
 
 __all__ = ["Block", "Buffers", "Lease"]
@@ -60,7 +60,7 @@ class Buffers:
         keep: Bytes that may wait for the next buffer.
     """
 
-    def __init__(self, driver: Driver, secure: Secure, keep: int = _KEPT) -> None:
+    def __init__(self, driver: CudaDriver, secure: Secure, keep: int = _KEPT) -> None:
         self._driver, self._secure, self._keep = driver, secure, keep
         self._returned: deque[Block] = deque()
         self._idle: list[Block] = []  # the one that came back last at the end

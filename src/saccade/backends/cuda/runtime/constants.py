@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from saccade.locks import Lock
 
 if TYPE_CHECKING:
-    from saccade.backends.cuda.runtime.driver import Driver
+    from saccade.backends.cuda.runtime.driver import CudaDriver
     from saccade.backends.cuda.runtime.memory import Secure
     from saccade.ir import Array
 
@@ -35,7 +35,7 @@ class Constants:
         upload: See `Upload`.
     """
 
-    def __init__(self, driver: Driver, secure: Secure, upload: Upload) -> None:
+    def __init__(self, driver: CudaDriver, secure: Secure, upload: Upload) -> None:
         self._driver, self._secure, self._upload = driver, secure, upload
         self._held: dict[tuple[str, str], _Held] = {}
         self._lock = Lock()

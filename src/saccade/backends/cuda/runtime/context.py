@@ -19,7 +19,7 @@ from saccade.locks import Lock, forkless
 
 if TYPE_CHECKING:
     from saccade.backends.cuda.codegen.compile import Cubin
-    from saccade.backends.cuda.runtime.driver import Driver
+    from saccade.backends.cuda.runtime.driver import CudaDriver
     from saccade.ir import Array
 
 __all__ = ["DeviceContext", "open_device"]
@@ -43,7 +43,7 @@ class DeviceContext:
         constants: Of all programs.
     """
 
-    def __init__(self, driver: Driver) -> None:
+    def __init__(self, driver: CudaDriver) -> None:
         self.driver = driver
         self.arenas = Arenas(driver, self.secure)
         self.constants = Constants(driver, self.secure, self._upload_now)
@@ -53,7 +53,7 @@ class DeviceContext:
         self._streams: list[int] = []
         self._thread, self._threads = threading.local(), count()
         self._retired: deque[Callable[[], bool]] = deque()
-        self._programs = 0
+        self._programs: deque[None] = deque()  # as many as there are; finalizers take no lock
         self._bandwidth: float | None = None
         self._event: int | None = None
         self._lock = Lock()
@@ -138,12 +138,13 @@ class DeviceContext:
         """Bytes per microsecond from and to memory, as a large copy within it has them."""
         if self._bandwidth is None:
             self._bandwidth = measured_bandwidth(self)
+            self._buffers.clear()
         return self._bandwidth
 
     def enter(self) -> None:
         """A program is being made."""
         self.tidy()
-        self._programs += 1
+        self._programs.append(None)
 
     def retire(self, parts: Iterable[Callable[[], bool]]) -> None:
         """A program is gone: do away with its parts, now or with the next program.
@@ -151,7 +152,7 @@ class DeviceContext:
         Args:
             parts: Each says whether it could be done.
         """
-        self._programs -= 1
+        self._programs.pop()
         self._retired.extend(parts)
         # Of a lost GPU, or in a forked child, nothing is left to free.
         with suppress(DeviceError), self.driver.current():

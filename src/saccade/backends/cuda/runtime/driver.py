@@ -20,18 +20,30 @@ from saccade.errors import OutOfMemoryError
 if TYPE_CHECKING:
     from saccade.ir import Array
 
-__all__ = ["LEGACY_STREAM", "DeviceFacts", "Driver", "Graph", "KernelLaunch", "gone", "no_room"]
+__all__ = [
+    "LEGACY_STREAM",
+    "CudaDriver",
+    "DeviceFacts",
+    "KernelLaunch",
+    "LaunchGraph",
+    "gone",
+    "no_room",
+]
 
 LEGACY_STREAM = 0
 """The stream that all others of the context wait for, unless they are made not to."""
 
 
 def no_room(product: str, nbytes: int, free: int, total: int) -> OutOfMemoryError:
-    """The error of a GPU with `free` of its `total` bytes free, where so many are asked for."""
-    return OutOfMemoryError(
-        f"{product} has {free} of its {total} bytes of memory free, {nbytes} more are needed: "
-        f"{max(nbytes - free, 0)} are missing"
-    )
+    """The error of a GPU with `free` of its `total` bytes free, where so many are asked for.
+
+    `nbytes` is 0 where the driver asks for its own ends.
+    """
+    there = f"{product} has {free} of its {total} bytes of memory free"
+    if not nbytes:
+        return OutOfMemoryError(f"{there}, less than the driver needs")
+    missing = max(nbytes - free, 0)
+    return OutOfMemoryError(f"{there}, {nbytes} more are needed: {missing} are missing")
 
 
 def gone(product: str, why: str) -> str:
@@ -92,7 +104,7 @@ class KernelLaunch:
 
 
 @dataclass(frozen=True, slots=True)
-class Graph:
+class LaunchGraph:
     """Launches, one after the other, that are launched as one.
 
     Attributes:
@@ -106,7 +118,7 @@ class Graph:
     nodes: tuple[int, ...]
 
 
-class Driver(Protocol):
+class CudaDriver(Protocol):
     """One GPU."""
 
     @property
@@ -206,14 +218,14 @@ class Driver(Protocol):
     def launch(self, launch: KernelLaunch, stream: int) -> None:
         """Put one launch on the stream."""
 
-    def make_graph(self, launches: Sequence[KernelLaunch]) -> Graph:
+    def make_graph(self, launches: Sequence[KernelLaunch]) -> LaunchGraph:
         """Record launches, at least one."""
 
-    def update(self, graph: Graph, index: int, launch: KernelLaunch) -> None:
+    def update(self, graph: LaunchGraph, index: int, launch: KernelLaunch) -> None:
         """From its next launch on, the graph does this one with other arguments."""
 
-    def launch_graph(self, graph: Graph, stream: int) -> None:
+    def launch_graph(self, graph: LaunchGraph, stream: int) -> None:
         """Put it on the stream; it waits for an earlier launch of its own on any stream."""
 
-    def free_graph(self, graph: Graph) -> None:
+    def free_graph(self, graph: LaunchGraph) -> None:
         """Give it back."""

@@ -13,7 +13,7 @@ from saccade.errors import LaunchError
 
 if TYPE_CHECKING:
     from saccade.backends.cuda.codegen.compile import Cubin
-    from saccade.backends.cuda.runtime.driver import Driver, Graph
+    from saccade.backends.cuda.runtime.driver import CudaDriver, LaunchGraph
     from saccade.ir import Array
     from saccade.plan import Phase
 
@@ -119,11 +119,11 @@ class RecordedGraph:
         bases: The table of bases to begin with, int64.
     """
 
-    def __init__(self, driver: Driver, codes: Sequence[PhaseCode], bases: Array) -> None:
+    def __init__(self, driver: CudaDriver, codes: Sequence[PhaseCode], bases: Array) -> None:
         self._driver = driver
         self._launches = Launches(codes, len(bases))
         self._launches.point(bases)
-        self._graph: Graph = driver.make_graph(self._launches.each)
+        self._graph: LaunchGraph = driver.make_graph(self._launches.each)
 
     def launch(self, bases: Array, stream: int) -> None:
         """Put it on a stream with this table of bases."""

@@ -16,7 +16,7 @@ from saccade.errors import OutOfMemoryError
 from saccade.locks import Lock
 
 if TYPE_CHECKING:
-    from saccade.backends.cuda.runtime.driver import Driver
+    from saccade.backends.cuda.runtime.driver import CudaDriver
 
 __all__ = ["Arena", "Arenas", "Secure"]
 
@@ -38,7 +38,7 @@ class Arena:
         event: Happens when that use has ended.
     """
 
-    def __init__(self, driver: Driver) -> None:
+    def __init__(self, driver: CudaDriver) -> None:
         self._driver = driver
         self._parts: list[tuple[int, int, int]] = []
         self.nbytes = self.address = 0
@@ -96,7 +96,7 @@ class Arenas:
         secure: See `Secure`.
     """
 
-    def __init__(self, driver: Driver, secure: Secure) -> None:
+    def __init__(self, driver: CudaDriver, secure: Secure) -> None:
         self._driver, self._secure = driver, secure
         self._all: list[Arena] = []
         self._lock = Lock()

@@ -6,7 +6,7 @@ import ctypes
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from saccade.backends.cuda.runtime.driver import Driver
+    from saccade.backends.cuda.runtime.driver import CudaDriver
 
 __all__ = ["Staging"]
 
@@ -17,7 +17,7 @@ _CHUNK, _CHUNKS = 4 << 20, 2
 class Staging:
     """A few pinned chunks, for one thread at a time."""
 
-    def __init__(self, driver: Driver) -> None:
+    def __init__(self, driver: CudaDriver) -> None:
         self._driver = driver
         start = driver.pin(_CHUNK * _CHUNKS)
         self._chunks = [(start + i * _CHUNK, driver.make_event()) for i in range(_CHUNKS)]
