@@ -45,6 +45,10 @@ CUDA_KERNELS: tuple[CudaListed, ...] = (
     CudaListed("conv2d.depthwise", ("Conv2d",), "conv2d.depthwise", "CONV2D_DEPTHWISE"),
     CudaListed("conv2d.grouped", ("Conv2d",), "conv2d.grouped", "CONV2D_GROUPED"),
     CudaListed("conv2d.split_k", ("Conv2d",), "conv2d.split_k", "CONV2D_SPLIT_K"),
+    CudaListed(
+        "conv_transpose2d.direct", ("ConvTranspose2d",), "conv_transpose2d.direct",
+        "CONV_TRANSPOSE2D_DIRECT",
+    ),
 )
 # fmt: on
 
