@@ -40,8 +40,9 @@ class CudaDevice:
         """Arrays on GPUs, and those of the host, which are copied."""
         with forkless:
             from saccade.backends.cuda.arrays import CudaArrays  # noqa: PLC0415
+            from saccade.backends.cuda.runtime.context import open_device  # noqa: PLC0415
 
-        return CudaArrays()
+        return CudaArrays(open_device)
 
     def passes(self, options: Options) -> tuple[Pass, ...]:
         """The device-independent ones, and the lowering of precision that was asked for."""

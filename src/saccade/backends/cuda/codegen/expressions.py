@@ -80,7 +80,7 @@ INTEGER_OPERATORS = frozenset({*_INTEGER, *_ANY})
 
 
 class TritonLines:
-    """TritonLines of a Triton function that compute expressions, each distinct subtree once.
+    """Lines of a Triton function that compute expressions, each distinct subtree once.
 
     Args:
         names: What operands are called.
