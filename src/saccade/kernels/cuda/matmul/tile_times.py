@@ -5,6 +5,7 @@ from __future__ import annotations
 from math import ceil
 
 from saccade.backends.cuda.gpus import Gpu, gpu
+from saccade.backends.cuda.target import GpuTarget
 from saccade.ir import DType
 from saccade.kernels.cuda.base import CudaCall
 from saccade.kernels.cuda.machine import LAUNCH
@@ -28,22 +29,23 @@ _EXACT_TILES: tuple[Tile, ...] = (
     (32, 32, 32, 4, 4), (16, 64, 32, 4, 4), (16, 32, 64, 4, 4),
 )  # fmt: skip
 """Of float32 products without matrix units, whose operands are registers."""
-_THREEFOLD = (128 * 128, 64)
-"""Largest block, and elements of it for each thread, of three TF32 products for one of float32:
-both halves of an operand are registers, and larger blocks spill."""
+_THREEFOLD = {True: 64, False: 32}
+"""Elements of a block for each thread, on Hopper and elsewhere, of three TF32 products for one of
+float32: beyond, the halves of operands, which are registers, spill. Hopper's b stays in shared
+memory."""
 _SPLITS = (2, 3, 4, 6, 8, 12, 16, 32)
 LATENCY = 0.7  # microseconds from a load to its use, one H200's memory
 _FILL = 85e3  # bytes that one multiprocessor reads from the L2 cache in a microsecond
 _SPLIT_ROWS = 4  # waves of programs beyond which dividing sums has nothing left to fill
 
 
-def tiles_for(precision: str, operand: DType, shared: int) -> tuple[Tile, ...]:
+def tiles_for(precision: str, operand: DType, target: GpuTarget) -> tuple[Tile, ...]:
     """Blocks worth a try.
 
     Args:
         precision: Of float32 products.
         operand: What blocks of operands hold.
-        shared: Bytes of shared memory of a program.
+        target: The GPU.
     """
     tiles = _TILES
     if operand is DType.F32 and precision == "ieee":
@@ -51,9 +53,9 @@ def tiles_for(precision: str, operand: DType, shared: int) -> tuple[Tile, ...]:
     elif operand is DType.F32:
         tiles = tuple((bm, bn, bk // 2, warps, stages) for bm, bn, bk, warps, stages in _TILES)
     if operand is DType.F32 and precision == "tf32x3":
-        most, each = _THREEFOLD
-        tiles = tuple(t for t in tiles if t[0] * t[1] <= min(most, 32 * t[3] * each))
-    return tuple(tile for tile in tiles if _staged(tile, operand.itemsize) <= shared)
+        each = _THREEFOLD[target.arch // 10 == 9]
+        tiles = tuple(t for t in tiles if t[0] * t[1] <= 32 * t[3] * each)
+    return tuple(tile for tile in tiles if _staged(tile, operand.itemsize) <= target.shared)
 
 
 def _staged(tile: Tile, nbytes: int) -> int:

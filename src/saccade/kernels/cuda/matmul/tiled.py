@@ -78,7 +78,7 @@ def _variants(call: CudaCall) -> Iterator[Variant]:
     axes, operand, precision = axes_for(call), product_dtype(call), dot_precision(call)
     timed = [
         (tiled_micros(call, axes, tile, splits, precision), tile, splits)
-        for tile in tiles_for(precision, operand, call.target.shared)
+        for tile in tiles_for(precision, operand, call.target)
         for splits in splits_of(call, axes, tile)
     ]
     for place, (micros, tile, splits) in enumerate(sorted(timed)):
