@@ -83,6 +83,7 @@ IMPORTS = {
         "backends/cuda/codegen",
         "backends/cuda/fusions",
         "backends/cuda/gpus",
+        "backends/cuda/target",
         "ir",
         "kernels",
         "locks",

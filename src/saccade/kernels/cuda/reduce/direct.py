@@ -24,6 +24,7 @@ from saccade.kernels.cuda.base import ELEMENTS, FLOATS, CudaCall, CudaKernel, En
 from saccade.kernels.cuda.epilogue import (
     NO_EPILOGUE,
     BlockEpilogue,
+    EpilogueCode,
     epilogue_of,
     expanded,
     integers_of,
