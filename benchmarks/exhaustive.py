@@ -24,11 +24,12 @@ import numpy as np
 import saccade
 from benchmarks.models import prepare
 from saccade.backends.cpu.insitu import InSitu
+from saccade.backends.cpu.processor import this_machine
 from saccade.cli._machine import describe_machine
 from saccade.engine import Engine, sizes_of
 from saccade.options import Options
 from saccade.processes import Processes
-from saccade.tuning import Measured, Swaps, TimingStore, this_machine
+from saccade.tuning import Measured, Swaps, TimingStore
 from saccade.tuning.candidates import TuningCandidate, candidates
 from saccade.tuning.judge import judge
 from saccade.tuning.keys import call_key, variant_id
@@ -101,7 +102,7 @@ class Sweep:
         """A record for each layer; nothing when the time was too short for all variants."""
         processes = Processes()
         backend = self.engine.backend
-        store = TimingStore(this_machine() | {"code": backend.code})
+        store = TimingStore(backend.device, this_machine() | {"code": backend.code})
         try:
             best = self._best(self._bench(processes, None), store)
             if best is not None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +11,8 @@ import pytest
 
 import saccade
 from saccade import Limits, Options
+from saccade.backends.cpu.machines import MACHINES
+from saccade.devices import DEVICES
 from saccade.errors import ModelError, OptionError, SaccadeError
 from saccade.options import MOST_THREADS, Precision
 
@@ -53,6 +57,55 @@ def test_any_integer_is_a_number_of_threads(width):
     options = Options.make(threads=width)
     assert options.threads == options.resolved_threads == 2
     assert type(options.threads) is int
+
+
+@pytest.mark.parametrize("device", ["cpu", "reference"])
+def test_a_machine_is_one_that_the_device_describes(device):
+    assert Options(device, machine="zen4-64").resolved_threads == 64
+    assert Options(device, machine="zen4-64", threads=3).resolved_threads == 3
+    for other in ("pentium", "", 5, ["zen4"], {}):
+        for threads in (None, 3):
+            with pytest.raises(OptionError) as caught:
+                Options(device, machine=other, threads=threads)
+            assert str(caught.value) == f"machine={other!r} is not one of {', '.join(MACHINES)}"
+
+
+def test_a_device_knows_its_own_machines_and_no_other(monkeypatch):
+    monkeypatch.setitem(DEVICES, "made-up", f"{__name__}:{_MadeUp.__name__}")
+    assert Options("made-up", machine="abacus").resolved_threads == 10
+    with pytest.raises(OptionError, match="zen4 is no abacus"):
+        Options("made-up", machine="zen4")
+    with pytest.raises(OptionError, match="'bf16' is not one of fp32 on made-up"):
+        Options.make("made-up", "bf16")
+
+
+class _MadeUp:
+    """As far as options ask."""
+
+    precisions = ("fp32",)
+
+    @staticmethod
+    def team(machine):
+        if machine != "abacus":
+            raise OptionError(f"{machine} is no abacus")
+        return 10
+
+
+def test_options_import_no_machine_unless_one_is_named():
+    code = "import sys, saccade.options as o; o.Options(); print(*sys.modules)"
+    found = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert "saccade.backends.cpu.device" in found.stdout.split()
+    assert "saccade.backends.cpu.machines" not in found.stdout.split()
+
+
+def test_a_device_computes_in_its_own_precisions():
+    for precision in ("fp32", "tf32", "fp16", "bf16"):
+        assert Options.make("cuda", precision).resolved_threads == 1
+    for precision in ("tf32", "fp16"):
+        with pytest.raises(OptionError, match=f"'{precision}' is not one of fp32, bf16 on cpu"):
+            Options.make("cpu", precision)
 
 
 def test_the_defaults():

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 if TYPE_CHECKING:
     import numpy as np
 
+    from saccade.bundlefile import BundleFile
     from saccade.ir import Graph, Op
     from saccade.kernels.base import Call, Hardware, Key, Variant, View
     from saccade.kernels.machine import Machine
@@ -258,6 +259,24 @@ class Backend(Protocol):
             CompileError: If a kernel cannot be compiled.
         """
 
+    def bundle(
+        self, plans: Sequence[Plan], graph: Graph, identity: str
+    ) -> tuple[Mapping[str, str], Mapping[str, bytes]]:
+        """What a file holds from which another machine runs these plans (`Device.bundled`).
+
+        Args:
+            plans: What to build.
+            graph: Holds the constants.
+            identity: Of the graph's constants.
+
+        Returns:
+            What the file says of the machine that it is for, and its entries.
+
+        Raises:
+            OptionError: If the device has no bundles.
+            CompileError: If a kernel cannot be compiled.
+        """
+
     def tune(
         self,
         graph: Graph,
@@ -308,12 +327,36 @@ class Device(Protocol):
             KeyError: If there is none.
         """
 
+    @property
+    def precisions(self) -> tuple[str, ...]:
+        """Values of `Precision` that it computes in."""
+
+    def team(self, machine: str | None) -> int | None:
+        """Width of the team that is planned for unless the user says one.
+
+        Args:
+            machine: As in `Options.machine`; of any type, as the user gave it.
+
+        Returns:
+            None for as many threads as this process may use.
+
+        Raises:
+            OptionError: If the device describes no such machine.
+        """
+
     def store(self, identity: str | None, options: Options) -> Store | None:
         """What earlier starts left of a model; None if nothing is kept of it.
 
         Args:
             identity: Of the model; None where it has none.
             options: The user's.
+        """
+
+    def bundled(self, file: BundleFile) -> Store:
+        """The programs of a bundle that `Backend.bundle` gave.
+
+        Raises:
+            OptionError: If the device runs none.
         """
 
     def backend(self, options: Options, processes: Processes, store: Store | None) -> Backend:

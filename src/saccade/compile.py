@@ -27,10 +27,11 @@ def compile(  # noqa: A001 - the name that users expect: saccade.compile
     """Compile an ONNX model for this machine.
 
     Args:
-        source: Path, bytes, `onnx.ModelProto` or `onnx_ir.Model`.
-        device: `cpu`, or `reference` (NumPy; slow, for comparisons).
-        precision: `fp32`, or `bf16`: activations stored in bfloat16, sums in float32. fp16 files
-            are computed in fp32.
+        source: Path, bytes, `onnx.ModelProto` or `onnx_ir.Model`; or the path of a bundle that
+            `Model.save` or `saccade build` wrote, which has its own device and precision.
+        device: `cpu`, `cuda` (NVIDIA's GPUs), or `reference` (NumPy; slow, for comparisons).
+        precision: `fp32`, or `bf16`: activations stored in bfloat16, sums in float32; on GPUs also
+            `fp16` and `tf32`. On CPUs, fp16 files are computed in fp32.
         threads: Width of the team, at most 1024; as many as affinity and quota allow unless given.
         exact: Refuse algorithms that trade rounding for speed (Winograd).
         more: `checked`, `isa`, `cache`, `algorithms` and `limits`; see `Options`.
@@ -46,12 +47,16 @@ def compile(  # noqa: A001 - the name that users expect: saccade.compile
     # Imported here: `import saccade` costs those who want its errors or its CLI next to nothing,
     # and a start that finds a bundle needs no engine.
     with forkless:
+        from saccade.bundled import bundle_at, bundled_model  # noqa: PLC0415
         from saccade.devices import device_named  # noqa: PLC0415
         from saccade.frontend import onnx as frontend  # noqa: PLC0415
         from saccade.model import Model  # noqa: PLC0415
         from saccade.options import Options  # noqa: PLC0415
     preload("encodings.ascii")  # of notes about files
 
+    bundle = bundle_at(source)
+    if bundle is not None:
+        return bundled_model(bundle, device=device, precision=precision)
     options = Options.make(device, precision, threads, exact, **more)
     early = _early(options, source)
     digest = frontend.digest(source) if options.cache else None

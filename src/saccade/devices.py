@@ -15,6 +15,7 @@ __all__ = ["DEVICES", "device_named"]
 
 DEVICES = {
     "cpu": "saccade.backends.cpu.device:CPU",
+    "cuda": "saccade.backends.cuda.device:CUDA",
     "reference": "saccade.backends.reference.device:REFERENCE",
 }
 """Where the `Device` of each name is: its module, and what it is called there."""

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
+from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from saccade import collector, layout, tuning
 from saccade import plan as planner
 from saccade.ahead import kernels_ahead, kernels_of
+from saccade.bundlefile import BundleHead, write_bundle
 from saccade.devices import device_named
 from saccade.errors import InputError
 from saccade.ir import Dim, Graph, Value
@@ -20,6 +22,7 @@ from saccade.options import Options
 from saccade.plan import Plan
 from saccade.processes import Processes
 from saccade.signature import Signature, TensorInfo, shape_text
+from saccade.version import VERSION
 
 if TYPE_CHECKING:
     from saccade.backend import DeviceBuffer, Program, Store
@@ -116,6 +119,27 @@ class Engine:
             del laid
         return self.backend.build(plan, self.graph, self.identity, ahead)
 
+    def bundle(self, path: Path, sizes: Sequence[Sequence[tuple[int, ...]]]) -> int:
+        """Write a bundle with a program for each set of input shapes; its size in bytes.
+
+        Raises:
+            InputError: If shapes do not fit the model.
+            OptionError: If the device has no bundles.
+            OSError: If it cannot be written.
+        """
+        plans = [self.plan(shapes) for shapes in sizes]
+        machine, entries = self.backend.bundle(plans, self.graph, self.identity)
+        head = BundleHead(
+            VERSION,
+            self._options.device,
+            self._options.precision.value,
+            machine,
+            self.signature,
+            tuple(tuple(map(tuple, shapes)) for shapes in sizes),
+            self.identity,
+        )
+        return write_bundle(path, head, entries)
+
     def _ahead(self, laid: layout.GraphLayout, sizes: Mapping[str, int]) -> list[Key]:
         """What to compile beside the first program, as other sizes will want it."""
         own, generic_configs = kernels_of(laid), self.backend.generic_configs(laid)
@@ -137,8 +161,7 @@ class Engine:
             self.graph, self.identity, sizes, inputs, self.algorithms,
             seconds=seconds, report=report,
         )  # fmt: skip
-        known = self._algorithms or tuning.Algorithms(outcome.algorithms.machine, ())
-        self._algorithms = known.replaced(outcome.calls, outcome.algorithms)
+        self._algorithms = self.algorithms.replaced(outcome.calls, outcome.algorithms)
         if self._lasting:
             tuning.keep(self.identity, self._algorithms)
         return outcome
@@ -146,7 +169,8 @@ class Engine:
     @property
     def algorithms(self) -> tuning.Algorithms:
         """The tuned choices, of all sizes: from a file, or what `tune` kept."""
-        return self._algorithms or tuning.Algorithms(self.backend.identity(), ())
+        backend = self.backend
+        return self._algorithms or tuning.Algorithms(backend.device, backend.identity(), ())
 
     def _choices(self) -> tuning.Algorithms | None:
         if self._options.algorithms is not None:
@@ -158,8 +182,8 @@ class Engine:
     def _timings(self) -> tuning.Lookup | None:
         if self._algorithms is None:
             return None
-        imported = self._options.algorithms is not None
-        return tuning.Lookup(self._algorithms, self.backend.identity(), whole=imported)
+        backend, imported = self.backend, self._options.algorithms is not None
+        return tuning.Lookup(self._algorithms, backend.device, backend.identity(), whole=imported)
 
 
 def _info(value: Value, name: str, bounds: Mapping[Dim, str] = MappingProxyType({})) -> TensorInfo:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from math import prod
 from operator import index
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -80,9 +82,7 @@ class Model:
         Raises:
             InputError: If they are no shapes, or do not fit the model.
         """
-        given = self._named(args, shapes)
-        wanted = tuple(_as_shape(info, given[info.name]) for info in self.inputs)
-        return self._started().plan(wanted)
+        return self._started().plan(self._shapes(self._named(args, shapes)))
 
     def profile(self, *args: object, repeat: int = 20, **kwargs: object) -> Profile:
         """Time every step inside the running program, `repeat` times; medians.
@@ -131,6 +131,27 @@ class Model:
             self._programs.clear()
         return outcome
 
+    def save(self, path: str | os.PathLike[str], *shapes: Mapping[str, object]) -> int:
+        """Write one file from which `saccade.compile` runs the model where no compiler is.
+
+        Args:
+            path: The file.
+            *shapes: For each program in it the inputs' shapes by name; `{}` for a model whose
+                shapes are all fixed.
+
+        Returns:
+            Its size in bytes.
+
+        Raises:
+            InputError: If shapes do not fit the model.
+            OptionError: If there are none, or the device has no bundles.
+            OSError: If it cannot be written.
+        """
+        if not shapes:
+            raise OptionError("save needs the inputs' shapes, once for each program in the file")
+        sizes = [self._shapes(self._fixed() | dict(given)) for given in shapes]
+        return self._started().bundle(Path(path), sizes)
+
     @property
     def algorithms(self) -> tuning.Algorithms:
         """The tuned choices, of all sizes: from a file, or what `tune` kept."""
@@ -151,6 +172,19 @@ class Model:
         if not isinstance(stage, str) or stage not in stages:
             raise InputError(f"there is no stage {stage!r}; there are {', '.join(stages)}")
         return stages[stage]
+
+    def _fixed(self) -> dict[str, object]:
+        """Shapes of the inputs that the file leaves no choice for."""
+        return {
+            info.name: info.shape
+            for info in self.inputs
+            if all(isinstance(size, int) for size in info.shape)
+        }
+
+    def _shapes(self, given: Mapping[str, object]) -> Shapes:
+        """Shapes of all inputs, in order."""
+        named = self._named((), given)
+        return tuple(_as_shape(info, named[info.name]) for info in self.inputs)
 
     def _run(self, given: Mapping[str, object]) -> tuple[Result, ...]:
         arrays = self._arrays(given)

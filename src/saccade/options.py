@@ -5,12 +5,11 @@ from __future__ import annotations
 import operator
 import os
 import re
-from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from enum import Enum
 from pathlib import Path
 
-from saccade.devices import DEVICES
+from saccade.devices import DEVICES, device_named
 from saccade.errors import OptionError
 from saccade.limits import Limits
 
@@ -30,12 +29,15 @@ __all__ = [
 class Precision(Enum):
     """Arithmetic of the convolutions and matrix products.
 
-    fp32 means fp32. bf16 stores activations in bfloat16 and sums in float32; what would lose too
-    much stays float32, and the plan says what and why.
+    fp32 means fp32. bf16 and fp16 store activations in bfloat16 and float16 and sum in float32;
+    what would lose too much stays float32, and the plan says what and why. tf32 rounds operands of
+    products to 10 bits of mantissa and stores float32. GPUs have all of them, CPUs the first two.
     """
 
     FP32 = "fp32"
     BF16 = "bf16"
+    FP16 = "fp16"
+    TF32 = "tf32"
 
 
 MOST_THREADS = 1024
@@ -50,7 +52,7 @@ class Options:
     """Everything that steers a compilation.
 
     Attributes:
-        device: `cpu`, or `reference` (NumPy, for tests and comparisons).
+        device: `cpu`, `cuda` (NVIDIA's GPUs), or `reference` (NumPy, for comparisons).
         precision: Arithmetic type; storage follows it.
         threads: Width of the team, at most `MOST_THREADS`; None takes `default_threads()`.
         exact: Refuse algorithms that trade rounding for speed (Winograd).
@@ -58,7 +60,7 @@ class Options:
         isa: CPU instruction set, `avx512`, `avx2` or `native`.
         cache: Whether the on-disk caches may be used.
         algorithms: A file of tuned choices to take, in place of those that `tune` kept.
-        machine: Plan as this machine would (`machines.MACHINES`): to look at, not to run.
+        machine: Plan as this machine would, one that the device describes: to look at, not to run.
         limits: How large and how slow things may become before they are refused.
 
     Raises:
@@ -87,8 +89,13 @@ class Options:
         if self.algorithms is not None:
             _check_file("algorithms", self.algorithms)
         object.__setattr__(self, "threads", _threads(self.threads))
-        usual = default_threads if self.machine is None else _cores_of(self.machine)
-        object.__setattr__(self, "resolved_threads", self.threads or usual())
+        device = device_named(self.device)
+        if self.precision.value not in device.precisions:
+            given, kinds = self.precision.value, ", ".join(device.precisions)
+            raise OptionError(f"precision={given!r} is not one of {kinds} on {self.device}")
+        team = device.team(self.machine)  # which refuses machines, whatever the threads
+        width = self.threads or team or default_threads()
+        object.__setattr__(self, "resolved_threads", width)
 
     @classmethod
     def make(
@@ -114,14 +121,6 @@ class Options:
             kinds = ", ".join(p.value for p in Precision)
             raise OptionError(f"precision={precision!r} is not one of {kinds}") from None
         return cls(device=device, precision=chosen, threads=threads, exact=exact, **more)  # type: ignore[arg-type]
-
-
-def _cores_of(name: str) -> Callable[[], int]:
-    """The number of cores of a described machine."""
-    from saccade.backends.cpu.machines import description  # noqa: PLC0415 - only who looks at plans asks
-
-    known = description(name)
-    return lambda: known.cores
 
 
 _KINDS: dict[str, type] = {

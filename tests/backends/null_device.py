@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Mapping, Sequence
 
     from saccade.backend import Device, Store
+    from saccade.bundlefile import BundleFile
     from saccade.ir import Array, Graph, Op
     from saccade.kernels.base import Call, Key, View
     from saccade.layout import GraphLayout
@@ -121,6 +122,11 @@ class NullBackend:
         by_name = {value.name: array for value, array in graph.constants.items()}
         return ReferenceProgram(plan, [by_name[one.sources[0]] for one in plan.constants])
 
+    def bundle(
+        self, plans: Sequence[Plan], graph: Graph, identity: str
+    ) -> tuple[Mapping[str, str], Mapping[str, bytes]]:
+        raise OptionError("the null device has no bundles")
+
     def tune(
         self,
         graph: Graph,
@@ -139,6 +145,7 @@ class NullDevice:
     """A `saccade.backend.Device`."""
 
     plans_for = "null"
+    precisions = ("fp32", "bf16")
     compiler = ""
     arrays = HostArrays()
     operators: Mapping[str, type[Op]] = MappingProxyType({})
@@ -149,8 +156,16 @@ class NullDevice:
     def kernel(self, name: str) -> NullKernel:
         return {KERNEL.name: KERNEL}[name]
 
+    def team(self, machine: str | None) -> int | None:
+        if machine is not None:
+            raise OptionError(f"machine={machine!r}: the null device describes none")
+        return None
+
     def store(self, identity: str | None, options: Options) -> None:
         return None
+
+    def bundled(self, file: BundleFile) -> Store:
+        raise OptionError("the null device has no bundles")
 
     def backend(self, options: Options, processes: Processes, store: Store | None) -> NullBackend:
         return NullBackend()

@@ -44,7 +44,7 @@ def filled(cache):
     bundles.write("a.program", b"program")
     bundles.keep_weights(place([("w", 16)]), lambda put: put(0, weights))
     cache_folder("algorithms").write("a.json", b"{}")
-    TimingStore({"cpu": "this"}).add([Measured("call", "v1", "v0", "conv", 1.0, 2.0, 3)])
+    TimingStore("cpu", {"cpu": "this"}).add([Measured("call", "v1", "v0", "conv", 1.0, 2.0, 3)])
     cache_folder("digests").write("a.digest", b"")
     for path in cache.rglob("*.*"):
         os.utime(path, (PAST, PAST))

@@ -101,7 +101,7 @@ def choices_for(network, tmp_path):
         key = call_key(step.call)
         entries.append(TunedCall(step.name, key, way.kernel.name, way.id, way.rank, 3.0, 3.0, ()))
     file = tmp_path / "mine.json"
-    file.write_text(Algorithms(this_machine(), tuple(entries)).to_json())
+    file.write_text(Algorithms("cpu", this_machine(), tuple(entries)).to_json())
     return file
 
 

@@ -129,9 +129,13 @@ OPERANDS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("whole", "share", "second"), [(False, 100, 320), (True, 128, 384)])
-def test_a_binder_gives_each_operand_its_role_and_place(whole, share, second):
-    bound = Binder(3, whole_lines=whole).phase(Launch(None, OPERANDS, {"n": 1}, 4), _Places())
+@pytest.mark.parametrize(
+    ("alignment", "each", "share", "second"),
+    [(64, False, 100, 320), (64, True, 128, 384), (256, False, 100, 512), (256, True, 256, 768)],
+)
+def test_a_binder_gives_each_operand_its_role_and_place(alignment, each, share, second):
+    binder = Binder(3, alignment=alignment, align_each=each)
+    bound = binder.phase(Launch(None, OPERANDS, {"n": 1}, 4), _Places())
     found = {name: (role, ref.base, ref.offset) for name, role, ref in bound.arguments}
     assert found == {
         "a": (Role.SCRATCH, 50, 0), "x": (Role.INPUT, 11, 0), "y": (Role.OUTPUT, 20, 0),
@@ -144,6 +148,7 @@ def test_a_binder_gives_each_operand_its_role_and_place(whole, share, second):
 def test_a_workspace_holds_the_largest_of_all_phases():
     more = {"t": Temp(2, 90), "u": Temp(0, 5), "b": Scratch(10)}
     launches = [Launch(None, operands, {}, 1) for operands in (OPERANDS, more)]
-    found = Binder(3).workspace(launches)
-    assert found.temps == {2: 90, 0: 5}
-    assert found.scratch == 320 + 64
+    for alignment, nbytes in ((64, 320 + 64), (256, 512 + 256), (1, 300 + 30)):
+        found = Binder(3, alignment=alignment).workspace(launches)
+        assert found.temps == {2: 90, 0: 5}
+        assert found.scratch == nbytes

@@ -62,7 +62,8 @@ def test_two_convolutions():
     for i in range(2):
         wired = Wired([places[i]], places[i + 1], 3 + len(constants))
         phases = tuple(
-            Binder(1).phase(launch, wired) for launch in CONV2D_IMPLICIT_GEMM.launch(call)
+            Binder(1, alignment=256).phase(launch, wired)
+            for launch in CONV2D_IMPLICIT_GEMM.launch(call)
         )
         for one in wired.packings:
             constants.append(Constant((f"w{i}",), one, one.nbytes))

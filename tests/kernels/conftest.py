@@ -9,11 +9,11 @@ from functools import cache
 import numpy as np
 import pytest
 
-from saccade.ir import DType, TensorType, storage
+from saccade.ir import DType, TensorType
 from saccade.kernels.base import Launch
 from saccade.testing import emulate
 from saccade.testing import kernels as bench
-from saccade.testing.cases import reference64
+from saccade.testing.cases import truth, types_of
 from saccade.testing.targets import lacking, runnable_target
 from saccade.testing.tolerance import assert_close, assert_exact
 
@@ -64,13 +64,11 @@ def hold(
         checks = {checked for _, checked, *_ in runs}
         runs = [run for run in ARM if run[1] in checks]
     runs = able(runs)
-    # A kernel may do float16 as such; graphs only store it.
-    computed = [storage.widened(a) if _type(a).dtype is DType.BF16 else a for a in arrays]
-    truth = op.reference(*computed) if exact else reference64(op, arrays)
-    types = op.infer([_type(a) for a in computed])
+    wanted = truth(op, arrays, exact=exact)
+    types = types_of(op, [TensorType(DType.of(a.dtype), a.shape) for a in arrays])
     views = outputs or [
         bench.row_major(stored if t.dtype is DType.F32 else t.dtype, r.shape)
-        for t, r in zip(types, truth, strict=True)
+        for t, r in zip(types, wanted, strict=True)
     ]
     first = {}
     for isa, checked, threads, order in runs:
@@ -78,7 +76,7 @@ def hold(
             kernel, op, arrays, views, inputs=inputs, constant=constant, isa=isa, checked=checked,
             threads=threads, order=order,
         )  # fmt: skip
-        for result, true, view in zip(results, truth, views, strict=True):
+        for result, true, view in zip(results, wanted, views, strict=True):
             if exact or not view.dtype.is_float:
                 with np.errstate(over="ignore"):  # what float16 cannot hold is stored as ±∞
                     stored_truth = np.asarray(true, result.dtype)
@@ -90,10 +88,6 @@ def hold(
                 assert a.tobytes() == b.tobytes(), "the team changes the bits"
         first.setdefault(isa, results)
     return results
-
-
-def _type(array):
-    return TensorType(DType.of(array.dtype), array.shape)
 
 
 @pytest.fixture(name="hold")

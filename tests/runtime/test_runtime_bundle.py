@@ -216,12 +216,12 @@ def test_tuned_choices_are_part_of_the_name(cache, first, tmp_path):
     kept = cache_folder("algorithms"), choices_entry(identity, machine)
     assert not kept[0].exists(kept[1])
     for told in "01":
-        text = tuning.Algorithms(machine | {"told": told}, ()).to_json()
+        text = tuning.Algorithms("cpu", machine | {"told": told}, ()).to_json()
         assert kept[0].write(kept[1], text.encode())
         assert not found_ready(first)
         assert found_ready(first)
     given = tmp_path / "given.json"
-    given.write_text(tuning.Algorithms(machine, ()).to_json())
+    given.write_text(tuning.Algorithms("cpu", machine, ()).to_json())
     assert not found_ready(first, algorithms=given)
     assert found_ready(first, algorithms=given)
     given.write_text("no choices")

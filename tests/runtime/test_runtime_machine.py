@@ -43,7 +43,7 @@ def test_what_was_measured_here_is_not_for_others(tmp_path, monkeypatch):
     monkeypatch.setenv("SACCADE_CACHE_DIR", str(tmp_path))
     here = compiled(convolutions(), threads=1)
     y = here(X)
-    tuning.keep(here._started().identity, tuning.Algorithms(this_machine(), ()))
+    tuning.keep(here._started().identity, tuning.Algorithms("cpu", this_machine(), ()))
     again = compiled(convolutions(), threads=1)
     assert again._started()._choices() is not None and np.array_equal(again(X), y)
     assert compiled(convolutions(), machine="zen5")._started()._choices() is None

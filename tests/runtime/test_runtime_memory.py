@@ -129,7 +129,7 @@ def test_hundred_sizes_again_and_again_need_no_more_room(cache, tmp_path):
     """Only the first round may fill tables: of each size's program there is nothing left."""
     _, second, third, fourth = readings(SIZES.format(folder=HERE, cache=cache), tmp_path)
     assert fourth[0] - second[0] < 3, "megabytes, of 200 programs"
-    assert max(third[1], fourth[1]) - second[1] < 6, "mappings"
+    assert max(third[1], fourth[1]) - second[1] < 20, "mappings, of 200 programs"
     assert fourth[2:] == second[2:], "threads, descriptors, children"
 
 

@@ -14,12 +14,21 @@ from saccade.tuning import Algorithms, TunedCall, keep, kept, load
 
 ENTRY = TunedCall("conv1", "Conv2d(): ...", "conv2d.direct", "0a1b", 3, 81.2, 97.0, ({"rows": 6},))
 OTHER = dataclasses.replace(ENTRY, step="conv2", call="MatMul(): ...")
-ALGORITHMS = Algorithms(MACHINE, (ENTRY, OTHER))
+ALGORITHMS = Algorithms("cpu", MACHINE, (ENTRY, OTHER))
 
 
 def test_what_is_written_is_read():
     assert Algorithms.parse(ALGORITHMS.to_json(), "f") == ALGORITHMS
-    assert Algorithms.parse(Algorithms(MACHINE, ()).to_json(), "f") == Algorithms(MACHINE, ())
+    assert Algorithms.parse(Algorithms("cpu", MACHINE, ()).to_json(), "f") == Algorithms(
+        "cpu", MACHINE, ()
+    )
+
+
+def test_files_name_the_device_and_those_of_before_are_for_the_cpu():
+    elsewhere = Algorithms("abacus", MACHINE, (ENTRY,))
+    assert Algorithms.parse(elsewhere.to_json(), "f") == elsewhere
+    assert json.loads(elsewhere.to_json())["device"] == "abacus"
+    assert Algorithms.parse(changed(lambda r: r.pop("device")), "f") == ALGORITHMS
 
 
 def test_people_can_read_it():
@@ -30,11 +39,13 @@ def test_people_can_read_it():
 
 def test_replacing_the_entries_of_some_calls():
     newer = dataclasses.replace(ENTRY, rank=9)
-    merged = ALGORITHMS.replaced([ENTRY.call], Algorithms(MACHINE, (newer,)))
+    merged = ALGORITHMS.replaced([ENTRY.call], Algorithms("cpu", MACHINE, (newer,)))
     assert merged.entries == (OTHER, newer)
-    assert ALGORITHMS.replaced([ENTRY.call], Algorithms(MACHINE, ())).entries == (OTHER,)
-    elsewhere = Algorithms({"cpu": "another"}, (newer,))
+    assert ALGORITHMS.replaced([ENTRY.call], Algorithms("cpu", MACHINE, ())).entries == (OTHER,)
+    elsewhere = Algorithms("cpu", {"cpu": "another"}, (newer,))
     assert ALGORITHMS.replaced([], elsewhere) == elsewhere
+    another = Algorithms("abacus", MACHINE, (newer,))
+    assert ALGORITHMS.replaced([], another) == another
 
 
 def changed(change):
@@ -54,6 +65,7 @@ def in_entry(**fields):
 MALFORMED = {
     "not a file of algorithms": ["", "{", "nonsense", "[" * 100_000, '{"version": 1'],
     "version 1": ["[]", "3", "null", "{}", changed(at_root(version=2))],
+    "which device": [changed(at_root(device=d)) for d in (None, 3, ["cpu"])],
     "which machine": [changed(at_root(machine=m)) for m in (None, [], {"cpu": 3})],
     "no list of entries": [changed(at_root(entries=e)) for e in (None, {}, "x")],
     "entry 1 must have exactly": [
@@ -102,7 +114,7 @@ JSON = st.recursive(
     max_leaves=8,
 )
 PLACES = [
-    (), ("version",), ("machine",), ("machine", "cpu"), ("entries",), ("entries", 0),
+    (), ("version",), ("device",), ("machine",), ("machine", "cpu"), ("entries",), ("entries", 0),
     *(("entries", 0, name) for name in TunedCall.__slots__), ("entries", 0, "config", 0),
 ]  # fmt: skip
 
@@ -134,7 +146,7 @@ def test_files_that_cannot_be_read(tmp_path):
 
 
 def test_kept_by_model(cache):
-    mine = Algorithms(this_machine(), (ENTRY,))
+    mine = Algorithms("cpu", this_machine(), (ENTRY,))
     assert kept("model a", this_machine()) is None
     keep("model a", mine)
     assert kept("model a", this_machine()) == mine

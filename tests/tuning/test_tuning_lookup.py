@@ -46,7 +46,7 @@ def entries(untuned):
 
 
 def test_choices_are_taken_and_shown(untuned, entries):
-    lookup = Lookup(Algorithms(MACHINE, entries), MACHINE)
+    lookup = Lookup(Algorithms("cpu", MACHINE, entries), "cpu", MACHINE)
     laid = laid_with(lookup)
     assert laid.refused == ()
     for tuned, default in zip(laid.steps, untuned.steps, strict=True):
@@ -54,7 +54,7 @@ def test_choices_are_taken_and_shown(untuned, entries):
         assert tuned.choice.measured == (12.5 if convolution else None)
         assert tuned.choice.cost == default.choice.cost
         assert (tuned.launches != default.launches) == convolution
-    plan = plan_with(Lookup(Algorithms(MACHINE, entries), MACHINE))
+    plan = plan_with(Lookup(Algorithms("cpu", MACHINE, entries), "cpu", MACHINE))
     assert str(plan).count("12.5*") == 4
     assert "(4 measured*)" in str(plan)
     assert sum(step["measured"] for step in json.loads(dump(plan))["steps"]) == 4
@@ -65,11 +65,11 @@ def test_without_choices_everything_is_estimated(untuned):
     assert all(s.choice.measured is None for s in untuned.steps)
     plan = plan_with(None)
     assert "*" not in str(plan)
-    assert laid_with(Lookup(Algorithms(MACHINE, ()), MACHINE)) == untuned
+    assert laid_with(Lookup(Algorithms("cpu", MACHINE, ()), "cpu", MACHINE)) == untuned
 
 
 def test_choices_for_some_steps_leave_the_others(untuned, entries):
-    laid = laid_with(Lookup(Algorithms(MACHINE, entries[:1]), MACHINE))
+    laid = laid_with(Lookup(Algorithms("cpu", MACHINE, entries[:1]), "cpu", MACHINE))
     for tuned, default in zip(laid.steps, untuned.steps, strict=True):
         if call_key(tuned.call) == entries[0].call:
             assert tuned.choice.measured == 12.5
@@ -80,7 +80,7 @@ def test_choices_for_some_steps_leave_the_others(untuned, entries):
 def test_layouts_weigh_what_was_saved_and_not_measured_times(untuned, entries):
     """A measured time beside estimates would drive layouts away from what was measured."""
     slow = tuple(dataclasses.replace(e, micros=4e6, before=5e6) for e in entries)
-    laid = laid_with(Lookup(Algorithms(MACHINE, slow), MACHINE))
+    laid = laid_with(Lookup(Algorithms("cpu", MACHINE, slow), "cpu", MACHINE))
     for tuned, default in zip(laid.steps, untuned.steps, strict=True):
         if tuned.choice.measured is not None:
             assert tuned.choice.cost == pytest.approx(0.8 * default.choice.cost)
@@ -98,27 +98,36 @@ REFUSED = {
 @pytest.mark.parametrize("reason", REFUSED)
 def test_what_does_not_fit_is_refused_with_the_reason(untuned, entries, reason):
     bad = dataclasses.replace(entries[0], **REFUSED[reason])
-    laid = laid_with(Lookup(Algorithms(MACHINE, (bad,)), MACHINE))
+    laid = laid_with(Lookup(Algorithms("cpu", MACHINE, (bad,)), "cpu", MACHINE))
     assert laid.steps == untuned.steps
     (refusal,) = laid.refused
     assert reason in refusal
     assert bad.step in refusal
-    plan = plan_with(Lookup(Algorithms(MACHINE, (bad,)), MACHINE))
+    plan = plan_with(Lookup(Algorithms("cpu", MACHINE, (bad,)), "cpu", MACHINE))
     assert plan.refused == laid.refused
     assert f"tuned choice not taken: {refusal}" in str(plan)
     assert load(dump(plan)) == plan
 
 
 def test_choices_of_another_machine_are_refused_together(untuned, entries):
-    laid = laid_with(Lookup(Algorithms({"cpu": "another"}, entries), MACHINE))
+    laid = laid_with(Lookup(Algorithms("cpu", {"cpu": "another"}, entries), "cpu", MACHINE))
     assert laid.steps == untuned.steps
     (refusal,) = laid.refused
     assert f"all {len(entries)} choices" in refusal
     assert "cpu another, here a made-up one" in refusal
 
 
+@pytest.mark.parametrize("machine", [MACHINE, {}])
+def test_choices_of_another_device_are_refused_together(untuned, entries, machine):
+    laid = laid_with(Lookup(Algorithms("abacus", machine, entries), "cpu", MACHINE))
+    assert laid.steps == untuned.steps
+    several = f"all {len(entries)} choices"
+    assert laid.refused == (f"{several}: measured on another device: abacus, here cpu",)
+    assert laid_with(Lookup(Algorithms("cpu", MACHINE, entries), "cpu", MACHINE)).refused == ()
+
+
 def test_another_number_of_threads_is_another_setting(entries):
-    laid = laid_with(Lookup(Algorithms(MACHINE, entries), MACHINE), threads=3)
+    laid = laid_with(Lookup(Algorithms("cpu", MACHINE, entries), "cpu", MACHINE), threads=3)
     assert all(s.choice.measured is None for s in laid.steps)
     assert len(laid.refused) == len(entries)
 
@@ -126,11 +135,11 @@ def test_another_number_of_threads_is_another_setting(entries):
 def test_a_file_for_several_sizes_fits_each(entries):
     """Entries of a step for other calls are no fault while one of them fits."""
     elsewhere = [dataclasses.replace(e, call=f"{e.call} at another size") for e in entries]
-    laid = laid_with(Lookup(Algorithms(MACHINE, (*elsewhere, *entries)), MACHINE))
+    laid = laid_with(Lookup(Algorithms("cpu", MACHINE, (*elsewhere, *entries)), "cpu", MACHINE))
     assert laid.refused == ()
 
 
 def test_what_tune_kept_for_other_sizes_is_no_refusal(untuned, entries):
     elsewhere = tuple(dataclasses.replace(e, call=f"{e.call} elsewhere") for e in entries)
-    laid = laid_with(Lookup(Algorithms(MACHINE, elsewhere), MACHINE, whole=False))
+    laid = laid_with(Lookup(Algorithms("cpu", MACHINE, elsewhere), "cpu", MACHINE, whole=False))
     assert laid == untuned

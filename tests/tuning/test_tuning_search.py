@@ -109,11 +109,11 @@ def test_nothing_is_measured_twice_and_never_the_untuned_way(laid):
 def test_a_search_that_was_cut_off_goes_on(laid):
     first = FakeBench(laid, made_up, fail_at=5)
     with pytest.raises(KeyboardInterrupt):
-        search(first, TimingStore({"cpu": "x"})).run()
+        search(first, TimingStore("cpu", {"cpu": "x"})).run()
     known = sum(len(set(ids.values())) for ids in first.tried)
     assert known
     second = FakeBench(laid, made_up)
-    outcome = search(second, TimingStore({"cpu": "x"})).run()
+    outcome = search(second, TimingStore("cpu", {"cpu": "x"})).run()
     assert outcome.remembered == known
     explored = second.tried[1 : 1 + max(len(ids) for ids in second.tried)]
     again = {(i, v) for ids in first.tried for i, v in ids.items()} & {
@@ -127,9 +127,9 @@ def test_a_search_that_was_cut_off_goes_on(laid):
 
 @pytest.mark.usefixtures("cache")
 def test_what_is_known_is_confirmed_and_not_measured(laid):
-    search(FakeBench(laid, made_up), TimingStore({"cpu": "x"})).run()
+    search(FakeBench(laid, made_up), TimingStore("cpu", {"cpu": "x"})).run()
     bench = FakeBench(laid, made_up)
-    outcome = search(bench, TimingStore({"cpu": "x"})).run()
+    outcome = search(bench, TimingStore("cpu", {"cpu": "x"})).run()
     assert outcome.measured == 0
     assert len(bench.tried) <= 1 + 3
     assert outcome.algorithms.entries
@@ -169,6 +169,7 @@ def test_hints_are_tried_first(laid):
 def test_hints_of_no_use_are_passed_over(laid):
     good = search(FakeBench(laid, made_up)).run().algorithms
     foreign = Algorithms(
+        good.device,
         good.machine,
         tuple(
             type(e)(e.step, e.call, kernel, variant, e.rank, 1.0, 2.0, ())

@@ -27,30 +27,31 @@ def the_file(cache):
 
 
 def test_what_was_measured_is_known_in_the_next_process(cache):
-    TimingStore(HERE).add([measured(0), measured(1)])
-    again = TimingStore(HERE)
+    TimingStore("cpu", HERE).add([measured(0), measured(1)])
+    again = TimingStore("cpu", HERE)
     assert again.get("call 1", "v1", "v0") == measured(1)
     assert again.get("call 1", "v2", "v0") is None
     assert again.get("call 1", "v1", "v2") is None
     assert measured().ratio == pytest.approx(0.8)
     first, *_ = the_file(cache).read_text().splitlines()
-    assert json.loads(first) == {"machine": HERE}
+    assert json.loads(first) == {"device": "cpu", "machine": HERE}
 
 
 def test_the_last_measurement_counts():
-    store = TimingStore(HERE)
+    store = TimingStore("cpu", HERE)
     store.add([measured(0, 80.0)])
     store.add([measured(0, 90.0)])
-    assert TimingStore(HERE).get("call 0", "v1", "v0").micros == 90.0
+    assert TimingStore("cpu", HERE).get("call 0", "v1", "v0").micros == 90.0
 
 
-def test_machines_and_code_do_not_mix():
-    TimingStore(HERE).add([measured()])
-    assert TimingStore({"cpu": "this", "code": "2"}).get("call 0", "v1", "v0") is None
+def test_devices_machines_and_code_do_not_mix():
+    TimingStore("cpu", HERE).add([measured()])
+    assert TimingStore("abacus", HERE).get("call 0", "v1", "v0") is None
+    assert TimingStore("cpu", {"cpu": "this", "code": "2"}).get("call 0", "v1", "v0") is None
 
 
 def test_without_the_disk_times_last_as_long_as_the_store(cache):
-    store = TimingStore(HERE, use=False)
+    store = TimingStore("cpu", HERE, use=False)
     store.add([measured()])
     assert store.get("call 0", "v1", "v0") == measured()
     assert not (cache / "timings").exists()
@@ -69,39 +70,39 @@ WRONG = [
 
 @pytest.mark.parametrize("line", BROKEN)
 def test_lines_that_make_no_sense_are_passed_over(cache, line):
-    store = TimingStore(HERE)
+    store = TimingStore("cpu", HERE)
     store.add([measured(0)])
     with the_file(cache).open("a", encoding="latin-1") as file:
         file.write(line)
     append(cache, line)
     store.add([measured(1)])
-    again = TimingStore(HERE)
+    again = TimingStore("cpu", HERE)
     assert again.get("call 0", "v1", "v0") == measured(0)
     assert again.get("call 1", "v1", "v0") == measured(1)
 
 
 @pytest.mark.parametrize("change", WRONG, ids=str)
 def test_records_with_wrong_fields_are_passed_over(cache, change):
-    store = TimingStore(HERE)
+    store = TimingStore("cpu", HERE)
     store.add([measured(0)])
     record = asdict(measured(0)) | {"call": "wrong"}
     append(cache, json.dumps(record | change))
-    again = TimingStore(HERE)
+    again = TimingStore("cpu", HERE)
     assert again.get("call 0", "v1", "v0") == measured(0)
     assert again.get("wrong", "v1", "v0") is None
     append(cache, json.dumps(record))
-    assert TimingStore(HERE).get("wrong", "v1", "v0").ratio == measured(0).ratio, (
+    assert TimingStore("cpu", HERE).get("wrong", "v1", "v0").ratio == measured(0).ratio, (
         "but for the fields"
     )
 
 
 def test_lines_that_others_wrote_are_passed_over(cache):
-    store = TimingStore(HERE)
+    store = TimingStore("cpu", HERE)
     store.add([measured(0)])
     append(cache, json.dumps(asdict(measured(1))), lambda text: sha256(text).digest())
     with the_file(cache).open("a") as file:
         file.write(json.dumps(asdict(measured(2))) + "\n")
-    again = TimingStore(HERE)
+    again = TimingStore("cpu", HERE)
     assert again.get("call 0", "v1", "v0") == measured(0)
     assert again.get("call 1", "v1", "v0") is None and again.get("call 2", "v1", "v0") is None
 
@@ -114,7 +115,7 @@ def append(cache, text, seal=None):
 
 def test_writers_share_the_file():
     def write(first):
-        store = TimingStore(HERE)
+        store = TimingStore("cpu", HERE)
         for i in range(first, first + 40):
             store.add([measured(i)])
 
@@ -123,17 +124,17 @@ def test_writers_share_the_file():
         writer.start()
     for writer in writers:
         writer.join()
-    store = TimingStore(HERE)
+    store = TimingStore("cpu", HERE)
     assert all(store.get(f"call {i}", "v1", "v0") == measured(i) for i in range(160))
 
 
 def test_a_file_that_is_too_long_forgets_the_oldest(cache, monkeypatch):
     monkeypatch.setattr(module, "MOST_BYTES", 4000)
-    store = TimingStore(HERE)
+    store = TimingStore("cpu", HERE)
     for i in range(100):
         store.add([measured(i)])
         assert the_file(cache).stat().st_size <= 4200
-    again = TimingStore(HERE)
+    again = TimingStore("cpu", HERE)
     assert again.get("call 99", "v1", "v0") == measured(99)
     assert again.get("call 0", "v1", "v0") is None
 
@@ -141,7 +142,7 @@ def test_a_file_that_is_too_long_forgets_the_oldest(cache, monkeypatch):
 def test_a_folder_that_cannot_be_used_is_no_error(cache):
     (cache / "timings").write_text("in the way")
     with pytest.warns(CacheWarning, match="timings cannot be opened"):
-        store = TimingStore(HERE)
+        store = TimingStore("cpu", HERE)
     store.add([measured()])
     assert store.get("call 0", "v1", "v0") == measured()
-    assert TimingStore(HERE).get("call 0", "v1", "v0") is None
+    assert TimingStore("cpu", HERE).get("call 0", "v1", "v0") is None

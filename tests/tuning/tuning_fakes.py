@@ -12,7 +12,7 @@ from saccade.opdefs import Conv2d
 from saccade.tuning import Algorithms, Search, TimingStore
 
 MACHINE = {"cpu": "a made-up one", "system": "Linux x86_64"}
-NONE = Algorithms(MACHINE, ())
+NONE = Algorithms("cpu", MACHINE, ())
 
 
 def network():
@@ -109,7 +109,7 @@ class FakeBench:
 def search(bench, store=None, **more):
     """A search over the fake bench's layout."""
     more.setdefault("hints", NONE)
-    kernels, store = backend().candidates, store or TimingStore({}, use=False)
+    kernels, store = backend().candidates, store or TimingStore("cpu", {}, use=False)
     return Search(bench.laid, kernels, bench, store, MACHINE, clock=bench.clock, **more)
 
 

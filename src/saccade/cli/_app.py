@@ -11,6 +11,7 @@ from typer.core import TyperGroup
 
 from saccade.cli.bench import bench
 from saccade.cli.bench_ops import bench_ops
+from saccade.cli.build import build
 from saccade.cli.cache import cache
 from saccade.cli.compare import compare
 from saccade.cli.inspect import inspect
@@ -73,6 +74,6 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,  # a traceback is for bugs, and should look like one
 )
-for command in (run, bench, bench_ops, tune, profile, inspect, compare):
+for command in (run, build, bench, bench_ops, tune, profile, inspect, compare):
     app.command()(command)
 app.add_typer(cache, name="cache")

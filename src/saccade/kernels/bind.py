@@ -7,15 +7,13 @@ arena of a plan, the caller's arrays of an operator, the guarded block of a test
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, NamedTuple, Protocol
 
 from saccade.kernels.base import In, Integers, Launch, Operand, Out, Packed, Packing, Scratch, Temp
 
-__all__ = ["Argument", "Binder", "Phase", "Places", "Ref", "Role", "Workspace", "lines"]
-
-_LINE = 64
+__all__ = ["Argument", "Binder", "Phase", "Places", "Ref", "Role", "Workspace"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,23 +109,20 @@ class Workspace(NamedTuple):
     scratch: int
 
 
-def lines(nbytes: int) -> int:
-    """Bytes of whole lines of cache, so that what comes behind them is aligned."""
-    return -(-nbytes // _LINE) * _LINE
-
-
 @dataclass(frozen=True, slots=True)
 class Binder:
     """Binds launches for a team.
 
     Attributes:
         threads: Its width.
-        whole_lines: Whether every thread's scratch begins at a line of cache, not only the first's.
+        alignment: Bytes that scratch begins at a multiple of: the device's (`Backend.alignment`).
+        align_each: Whether every thread's does, not only the first's.
         larger: The maximum of two sizes.
     """
 
     threads: int
-    whole_lines: bool = False
+    alignment: int = field(kw_only=True)
+    align_each: bool = False
     larger: Callable[[int, int], int] = max
 
     def workspace(self, launches: Iterable[Launch]) -> Workspace:
@@ -166,9 +161,13 @@ class Binder:
             arguments.append(Argument(name, _ROLES[type(operand)], ref))
         return Phase(launch.config, tuple(arguments), launch.integers, launch.chunks)
 
+    def aligned(self, nbytes: int) -> int:
+        """Bytes with what fills them up, so that what comes behind them is aligned."""
+        return -(-nbytes // self.alignment) * self.alignment
+
     def _share(self, operand: Scratch) -> int:
         """Bytes of one thread's scratch."""
-        return lines(operand.nbytes) if self.whole_lines else operand.nbytes
+        return self.aligned(operand.nbytes) if self.align_each else operand.nbytes
 
     def _all_shares(self, share: int) -> int:
-        return share * self.threads if self.whole_lines else lines(share * self.threads)
+        return share * self.threads if self.align_each else self.aligned(share * self.threads)

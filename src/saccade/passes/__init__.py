@@ -29,7 +29,7 @@ from saccade.passes import (
 )
 from saccade.passes._pass import Note, Pass, Rule, apply
 
-__all__ = ["BFLOAT16", "STANDARD", "Note", "Pass", "Rule", "Trace", "apply", "run"]
+__all__ = ["BFLOAT16", "FLOAT16", "STANDARD", "Note", "Pass", "Rule", "Trace", "apply", "run"]
 
 Trace = Callable[[str, Graph, tuple[Note, ...]], None]
 """Called after every pass with its name, its result, and why it left nodes alone."""
@@ -58,6 +58,9 @@ STANDARD: tuple[Pass, ...] = (
 
 BFLOAT16: tuple[Pass, ...] = (*STANDARD, lower_precision.PASS)
 """The passes of `precision="bf16"`."""
+
+FLOAT16: tuple[Pass, ...] = (*STANDARD, lower_precision.FLOAT16)
+"""The passes of `precision="fp16"`."""
 
 
 def run(

@@ -1,4 +1,4 @@
-"""Activations are stored in bfloat16: half the memory to move, and operands of its dot products.
+"""Activations are stored in bfloat16 or float16: half the memory to move, and faster products.
 
     %y: float32 = f(…)  ->  %y: bfloat16 = f(…)
 
@@ -13,6 +13,8 @@ that hold integers, of which bfloat16 has those up to 256.
 """
 
 from __future__ import annotations
+
+from functools import partial
 
 from saccade.ir import DType, Node, Value
 from saccade.ir.expr import IDENTITY, Expr, subtrees
@@ -34,7 +36,7 @@ from saccade.opdefs import (
 from saccade.passes._editor import Editor
 from saccade.passes._pass import Pass, Rule
 
-__all__ = ["PASS"]
+__all__ = ["FLOAT16", "PASS"]
 
 _MOVES = (Move, Concat, Pad, Gather, GatherNd)
 _STEEPEST_POWER = 4.0
@@ -115,23 +117,29 @@ def _moved(node: Node) -> tuple[Value, ...]:
     return node.inputs if isinstance(node.op, Concat) else node.inputs[:1]
 
 
-def rewrite(editor: Editor, node: Node) -> None:
-    """Store the results in bfloat16."""
+def _rewrite(editor: Editor, node: Node, dtype: DType) -> None:
+    """Store the results in `dtype`."""
     inputs = list(node.inputs)
     if isinstance(node.op, _MOVES):
         for i, value in enumerate(_moved(node)):
-            inputs[i] = _rounded(editor, node, value)
-    editor.retype(node, inputs, DType.BF16)
+            inputs[i] = _rounded(editor, node, value, dtype)
+    editor.retype(node, inputs, dtype)
 
 
-def _rounded(editor: Editor, node: Node, value: Value) -> Value:
-    """The value in bfloat16."""
+def _rounded(editor: Editor, node: Node, value: Value, dtype: DType) -> Value:
+    """The value in `dtype`."""
     if value.dtype is not DType.F32:
         return value
     array = editor.constant(value)
     if array is not None:
-        return editor.add_constant(array.astype(DType.BF16.numpy), value.name)
-    return editor.emit(node, Pointwise(IDENTITY, DType.F32), [value], value.name, DType.BF16)
+        return editor.add_constant(array.astype(dtype.numpy), value.name)
+    return editor.emit(node, Pointwise(IDENTITY, DType.F32), [value], value.name, dtype)
 
 
-PASS = Pass("lower_precision", (Rule(match, refuse, rewrite),), remarks="stays float32")
+def _pass(dtype: DType) -> Pass:
+    rule = Rule(match, refuse, partial(_rewrite, dtype=dtype))
+    return Pass("lower_precision", (rule,), remarks="stays float32")
+
+
+PASS = _pass(DType.BF16)
+FLOAT16 = _pass(DType.F16)

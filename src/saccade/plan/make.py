@@ -46,7 +46,7 @@ def make(
         PlanError: If the arena would be larger, or if it takes longer.
         OutOfMemoryError: If it needs more memory than there are addresses.
     """
-    planner = _Planner(graph, laid, Binder(threads))
+    planner = _Planner(graph, laid, Binder(threads, alignment=laid.alignment))
     planner.lifetimes()
     planner.merge_aliases()
     limits = limits or Limits()

@@ -27,7 +27,16 @@ from saccade.kernels.cases.base import (
 from saccade.testing.kernels import nhwc_view, row_major
 from saccade.testing.tolerance import assert_close, assert_exact
 
-__all__ = ["Runner", "arrays_of", "hold", "inputs_of", "outputs_of", "reference64", "truth_of"]
+__all__ = [
+    "Runner",
+    "arrays_of",
+    "hold",
+    "inputs_of",
+    "outputs_of",
+    "truth",
+    "truth_of",
+    "types_of",
+]
 
 Runner = Callable[[Case, Sequence[Array]], Sequence[Array]]
 """Runs a case on its operands (logical order); gives its results in logical order."""
@@ -46,10 +55,7 @@ def outputs_of(case: Case) -> tuple[View, ...]:
     Raises:
         ModelError: If the case's operands do not fit its operator.
     """
-    # A kernel may do float16 as such; graphs only store it.
-    computed = [DType.F32 if o.dtype is DType.BF16 else o.dtype for o in case.operands]
-    given = [TensorType(t, o.shape) for t, o in zip(computed, case.operands, strict=True)]
-    types = case.op.infer(given)
+    types = types_of(case.op, [TensorType(o.dtype, o.shape) for o in case.operands])
     rows = (*case.results, *(Result(),) * (len(types) - len(case.results)))
     return tuple(
         _view(_stored(t.dtype, result.dtype), _whole(t), result.storage)
@@ -110,8 +116,36 @@ def _normal(shape: tuple[int, ...], values: Normal, rng: np.random.Generator) ->
     return drawn
 
 
-def reference64(op: Op, arrays: Sequence[Array]) -> tuple[Array, ...]:
-    """The truth: the reference on float64 operands."""
+def types_of(op: Op, operands: Sequence[TensorType]) -> tuple[TensorType, ...]:
+    """Types of a kernel's results, where bfloat16 may store what is float32.
+
+    Graphs only store what is float16, too; to a kernel it is a type of its own, that results have
+    because operands do. It is computed in float32 all the same (`truth`), and rounded once.
+
+    Raises:
+        ModelError: If the operands do not fit the operator.
+    """
+    wide = (DType.F32 if t.dtype is DType.BF16 else t.dtype for t in operands)
+    return op.infer([TensorType(w, t.shape) for w, t in zip(wide, operands, strict=True)])
+
+
+def truth(op: Op, arrays: Sequence[Array], *, exact: bool) -> tuple[Array, ...]:
+    """What a kernel's results have to be.
+
+    Args:
+        op: The operator, bound.
+        arrays: Its operands as they are stored.
+        exact: Whether every bit is settled: results are those in the operands' own types, halves
+            widened to float32, before they are rounded to their storage. Else they are float64.
+    """
+    if not exact:
+        return _reference64(op, arrays)
+    with np.errstate(all="ignore"):
+        return storage.reference(op, arrays)
+
+
+def _reference64(op: Op, arrays: Sequence[Array]) -> tuple[Array, ...]:
+    """The reference on float64 operands."""
     wide = [a.astype(np.float64) if DType.of(a.dtype).is_float else a for a in arrays]
     if getattr(op, "dtype", None) in (DType.F32, DType.F16):
         op = dataclasses.replace(op, dtype=DType.F64)  # type: ignore[call-arg]  # looked for above
@@ -120,11 +154,8 @@ def reference64(op: Op, arrays: Sequence[Array]) -> tuple[Array, ...]:
 
 
 def truth_of(case: Case, arrays: Sequence[Array]) -> tuple[Array, ...]:
-    """What a case's results have to be: in float64, or in the operands' types where exact."""
-    if case.terms:
-        return reference64(case.op, arrays)
-    with np.errstate(all="ignore"):
-        return storage.reference(case.op, arrays)
+    """What a case's results have to be, see `truth`: exact where a case sums no terms."""
+    return truth(case.op, arrays, exact=not case.terms)
 
 
 def hold(case: Case, run: Runner) -> None:
@@ -134,8 +165,8 @@ def hold(case: Case, run: Runner) -> None:
         AssertionError: If a result is wrong.
     """
     arrays = arrays_of(case)
-    results, truth = run(case, arrays), truth_of(case, arrays)
-    for result, true, view in zip(results, truth, outputs_of(case), strict=True):
+    results, wanted = run(case, arrays), truth_of(case, arrays)
+    for result, true, view in zip(results, wanted, outputs_of(case), strict=True):
         if case.terms and view.dtype.is_float:
             assert_close(result, np.asarray(true, np.float64), dtype=view.dtype, k=case.terms)
         else:

@@ -50,7 +50,7 @@ class GuardedMemory:
 
     def phases(self, launches: Sequence[Launch]) -> list[Phase]:
         """The phases, bound to places in the memory that `filled` gives."""
-        bound = [Binder(self.threads).phase(launch, self) for launch in launches]
+        bound = [Binder(self.threads, alignment=_LINE).phase(launch, self) for launch in launches]
         for i in range(len(self.call.outputs)):
             self.output(i)
         return bound

@@ -19,7 +19,7 @@ from saccade.backends.cpu.codegen.compile import object_code
 from saccade.backends.cpu.codegen.language import KernelBuilder
 from saccade.backends.cpu.codegen.parameters import Parameters
 from saccade.backends.cpu.runtime.linker import Linked, link
-from saccade.backends.cpu.target import Target, host_target
+from saccade.backends.cpu.target import ALIGNMENT, Target, host_target
 from saccade.errors import OutOfBoundsError
 from saccade.ir import Array, DType, Op
 from saccade.kernels.base import In, Launch, Out, Packing, Temp, View
@@ -185,6 +185,7 @@ class _Placer:
         self, kernel: CpuKernel, call: CpuCall, arrays: Sequence[Array], checked: bool
     ) -> None:
         self.kernel, self.call, self.arrays, self.checked = kernel, call, arrays, checked
+        self.binder = Binder(_THREADS, alignment=ALIGNMENT)
         self.size = GUARD
         self.fills: list[tuple[int, Array]] = []
         self.spans: list[tuple[int, int]] = []
@@ -194,16 +195,16 @@ class _Placer:
         if key not in self.where:
             self.where[key] = (self.size, nbytes)
             self.spans.append((self.size, nbytes))
-            self.size += -(-nbytes // 64) * 64 + GUARD
+            self.size += self.binder.aligned(nbytes) + GUARD
         return self.where[key]
 
     def place(self, launches: tuple[Launch, ...], target: Target) -> Prepared:
-        phases = [Binder(_THREADS).phase(launch, self) for launch in launches]
+        phases = [self.binder.phase(launch, self) for launch in launches]
         outs = []
         for i, view in enumerate(self.call.outputs):
             outs.append((self._span(Out(i), view.extent * view.dtype.itemsize)[0], view))
-        memory = np.full(self.size + 64, _PATTERN, np.uint8)
-        start = -memory.ctypes.data % 64
+        memory = np.full(self.size + ALIGNMENT, _PATTERN, np.uint8)
+        start = -memory.ctypes.data % ALIGNMENT
         memory = memory[start : start + self.size]
         guards = np.ones(self.size, bool)
         for offset, nbytes in self.spans:

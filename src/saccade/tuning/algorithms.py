@@ -3,26 +3,28 @@
 The same format is kept by `tune`, written by `--export-algorithms` and read by
 `--import-algorithms`:
 
-    {"version": 1, "machine": {"cpu": ..., "system": ...},
+    {"version": 1, "device": "cpu", "machine": {"cpu": ..., "system": ...},
      "entries": [{"step": "conv1", "call": "Conv2d(...): ...", "kernel": "conv2d.winograd",
                   "variant": "0f3c...", "rank": 3, "micros": 81.2, "before": 97.0,
                   "config": [{...}]}]}
 
 A choice is for one call (operator, storage, target, threads) and one variant, named by
-`variant`; `step`, `micros` and `config` are for people, `rank` says where to look first.
+`variant`; `step`, `micros` and `config` are for people, `rank` says where to look first. Files that
+name no device are from when there was but one.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 
 from saccade.errors import OptionError
 
 __all__ = ["Algorithms", "TunedCall"]
 
 _VERSION = 1  # of the format; no other is read
+_UNNAMED = "cpu"  # device of files that name none
 _TEXT = ("step", "call", "kernel", "variant")
 _TIMES = ("micros", "before")
 _LONGEST = 1e12  # microseconds, more than ten days: no time of a call
@@ -55,24 +57,32 @@ class TunedCall:
 
 @dataclass(frozen=True, slots=True)
 class Algorithms:
-    """Choices, and the machine that they were measured on."""
+    """Choices, and what they were measured on.
 
+    Attributes:
+        device: As in `Options.device`.
+        machine: See `Backend.identity`.
+        entries: The choices.
+    """
+
+    device: str
     machine: Mapping[str, str]
     entries: tuple[TunedCall, ...]
 
     def replaced(self, calls: Iterable[str], others: Algorithms) -> Algorithms:
         """With the entries of `others` in place of all entries for these calls."""
         gone = set(calls)
-        kept = () if self.machine != others.machine else self.entries
-        staying = (entry for entry in kept if entry.call not in gone)
-        return Algorithms(others.machine, (*staying, *others.entries))
+        alike = (self.device, self.machine) == (others.device, others.machine)
+        staying = (entry for entry in self.entries if alike and entry.call not in gone)
+        return replace(others, entries=(*staying, *others.entries))
 
     def to_json(self) -> str:
         """One line an entry."""
         lines = ",\n".join(f"  {json.dumps(asdict(entry))}" for entry in self.entries)
-        machine = json.dumps(dict(self.machine))
+        device, machine = json.dumps(self.device), json.dumps(dict(self.machine))
         body = f"[\n{lines}\n ]" if self.entries else "[]"
-        return f'{{"version": {_VERSION}, "machine": {machine},\n "entries": {body}}}\n'
+        measured_on = f'"device": {device}, "machine": {machine}'
+        return f'{{"version": {_VERSION}, {measured_on},\n "entries": {body}}}\n'
 
     @classmethod
     def parse(cls, text: str, name: str) -> Algorithms:
@@ -91,12 +101,18 @@ class Algorithms:
             raise OptionError(f"{name} is not a file of algorithms: {error}") from None
         if not isinstance(record, dict) or record.get("version") != _VERSION:
             raise OptionError(f"{name} is not a file of algorithms of version {_VERSION}")
-        machine, entries = record.get("machine"), record.get("entries")
+        device, machine = record.get("device", _UNNAMED), record.get("machine")
+        if not isinstance(device, str):
+            raise OptionError(f"{name} does not say which device it is for")
         if not isinstance(machine, dict) or not all(isinstance(v, str) for v in machine.values()):
             raise OptionError(f"{name} does not say which machine it is for")
-        if not isinstance(entries, list):
-            raise OptionError(f"{name} has no list of entries")
-        return cls(machine, tuple(_entry(e, f"{name}, entry {i}") for i, e in enumerate(entries)))
+        return cls(device, machine, _entries(record.get("entries"), name))
+
+
+def _entries(records: object, name: str) -> tuple[TunedCall, ...]:
+    if not isinstance(records, list):
+        raise OptionError(f"{name} has no list of entries")
+    return tuple(_entry(one, f"{name}, entry {i}") for i, one in enumerate(records))
 
 
 def _entry(record: object, name: str) -> TunedCall:

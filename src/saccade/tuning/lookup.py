@@ -22,16 +22,22 @@ class Lookup:
 
     Args:
         algorithms: What was chosen.
-        machine: The machine that the plan is for; choices of another one are refused.
+        device: The device that the plan is for; choices of another one are refused.
+        machine: The machine that it is for, likewise.
         whole: Whether choices that the plan has no use for are reported as refused, too.
     """
 
     def __init__(
-        self, algorithms: Algorithms, machine: Mapping[str, str], *, whole: bool = True
+        self,
+        algorithms: Algorithms,
+        device: str,
+        machine: Mapping[str, str],
+        *,
+        whole: bool = True,
     ) -> None:
         self._algorithms = algorithms
         self._whole = whole
-        self._foreign = _differences(algorithms.machine, machine)
+        self._foreign = _differences(algorithms, device, machine)
         self._by_call = {} if self._foreign else {e.call: e for e in algorithms.entries}
         self._seen: set[str] = set()
         self._refused: dict[str, str] = {}
@@ -72,8 +78,11 @@ class Lookup:
         return tuple(f"{step}: {reason}" for step, reason in found.items())
 
 
-def _differences(theirs: Mapping[str, str], ours: Mapping[str, str]) -> str:
-    for name, value in ours.items():
-        if theirs.get(name) != value:
-            return f"measured on another machine: {name} {theirs.get(name)}, here {value}"
+def _differences(algorithms: Algorithms, device: str, machine: Mapping[str, str]) -> str:
+    if algorithms.device != device:
+        return f"measured on another device: {algorithms.device}, here {device}"
+    for name, value in machine.items():
+        given = algorithms.machine.get(name)
+        if given != value:
+            return f"measured on another machine: {name} {given}, here {value}"
     return ""

@@ -10,7 +10,7 @@ is not faster beyond the noise, nothing is changed.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from saccade.ir import Array, Op
@@ -63,7 +63,7 @@ class Search:
         kernels: Who may be asked about an operator.
         bench: Runs programs.
         store: What was measured already; measurements go there.
-        machine: See `this_machine`.
+        machine: See `Backend.identity`.
         hints: Choices that are tried before the others.
         clock: Seconds.
         seconds: How long the search may take; None for as long as it needs.
@@ -92,7 +92,8 @@ class Search:
         self._explore(questions)
         skipped = sum(len(q.queue) for q in questions)
         entries, changes = self._confirm(questions)
-        chosen = Algorithms(self.machine, tuple(entries))
+        nothing = Algorithms(self.laid.device, self.machine, ())
+        chosen = replace(nothing, entries=tuple(entries))
         whole = None
         if entries:
             before, after = self._timed(
@@ -100,7 +101,7 @@ class Search:
             )
             whole = judge(before, after)
         if whole is None or not whole.faster:
-            chosen, changes = Algorithms(self.machine, ()), []
+            chosen, changes = nothing, []
         keys = tuple(q.key for q in questions)
         return Outcome(
             chosen, tuple(changes), whole, self._measured, self._remembered, skipped, keys

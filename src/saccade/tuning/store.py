@@ -1,4 +1,4 @@
-"""Measured times on disk: one line of JSON for each, in a file for each machine and code.
+"""Measured times on disk: one line of JSON for each, in a file for each device, machine and code.
 
 A line says how long one variant for a call took inside a running program, and how long the untuned
 variant took there, in turns with it: only their ratio outlives the day. Lines are appended under a
@@ -61,12 +61,13 @@ class TimingStore:
     """What was measured on one machine.
 
     Args:
+        device: As in `Options.device`.
         identity: Whatever must be equal for times to be comparable: machine, code, versions.
         use: Whether the disk may be used; times of this process are kept either way.
     """
 
-    def __init__(self, identity: Mapping[str, str], *, use: bool = True) -> None:
-        self._header = json.dumps({"machine": dict(identity)}, sort_keys=True)
+    def __init__(self, device: str, identity: Mapping[str, str], *, use: bool = True) -> None:
+        self._header = json.dumps({"device": device, "machine": dict(identity)}, sort_keys=True)
         digest = hashlib.sha256(self._header.encode()).hexdigest()[:16]
         self._folder = cache_folder("timings") if use else None
         self._name = f"{digest}.jsonl"

@@ -6,6 +6,8 @@ from functools import cache
 import numpy as np
 import pytest
 
+from saccade.backends.cpu.codegen.language import KernelBuilder
+from saccade.backends.cpu.codegen.parameters import Parameters
 from saccade.backends.cpu.runtime.objects import Objects
 from saccade.backends.cpu.store.packers import Packers
 from saccade.backends.cpu.target import host_target
@@ -13,8 +15,10 @@ from saccade.errors import OutOfBoundsError
 from saccade.ir import DType
 from saccade.kernels.cpu import packing
 from saccade.kernels.cpu.conv2d.winograd_points import bases, weight_matrix
-from saccade.kernels.cpu.pack.panels_config import PackConfig
+from saccade.kernels.cpu.pack.panels import PACK
+from saccade.kernels.cpu.pack.panels_config import PackConfig, Panels
 from saccade.processes import Processes
+from saccade.testing.targets import ZEN4
 
 CONFIGS = [
     PackConfig("rows", "float32"),
@@ -128,6 +132,25 @@ def test_every_description_has_a_case():
     assert {function for function, _, _ in CASES} == set(packing.PANELS)
     made = {p.config for f, how, s in CASES for p in packing.panels_of(f, how, [source_of(s)])}
     assert made == set(CONFIGS)
+
+
+@pytest.mark.parametrize("config", CONFIGS, ids=repr)
+def test_arguments_lie_as_the_config_says(config):
+    k = KernelBuilder("pack", ZEN4)
+    PACK.emit(k, config)
+    integers = tuple((name, None) for name in config.integers)
+    assert k.parameters == Parameters(config.pointers, integers)
+
+
+def test_arguments_go_by_their_names(packers, monkeypatch):
+    """Panels may give them in any order."""
+    function, parameters, shape = next(case for case in CASES if case[0] == "pack_winograd")
+    source = source_of(shape)
+    panels = packing.panels_of(function, parameters, [source])
+    given = Panels.integers
+    monkeypatch.setattr(Panels, "integers", lambda *a: dict(reversed(given(*a).items())))
+    have = native(packers("native", True), panels, source)
+    assert have.tobytes() == expected(function, parameters, source).tobytes()
 
 
 def test_infinities_and_nans_arrive(packers):

@@ -199,6 +199,13 @@ def test_half_precision(hold):
     hold(CHAIN, op("silu(add($0, $1))", DType.F16), [x, y], k=2)
 
 
+def test_half_precision_is_rounded_once(hold):
+    """2048 + 1 + 1: float16 has no 2049, and would come to 2048 after two sums of its own."""
+    arrays = [np.full(37, value, np.float16) for value in (2048, 1, 1)]
+    (result,) = hold(CHAIN, op("add(add($0, $1), $2)", DType.F16), arrays, exact=True)
+    assert (result == 2050).all() and result.dtype == np.float16
+
+
 def test_nan_passes_through(hold):
     x = np.array([np.nan, 1, -1, np.inf, -np.inf, 0], np.float32)
     y = np.array([1, np.nan, 0, 0, np.nan, 1], np.float32)

@@ -14,7 +14,7 @@ from saccade.backends.cpu.fusions.decide import CpuFusions
 from saccade.backends.cpu.processor import this_machine
 from saccade.backends.cpu.runtime.compiler import code_digest
 from saccade.backends.cpu.runtime.driver import compile_driver, driver_code, provide_code
-from saccade.backends.cpu.runtime.linker import SharedCode
+from saccade.backends.cpu.runtime.linker import SharedCode, image_of
 from saccade.backends.cpu.runtime.objects import Key, ObjectFile, Objects, llvm_version
 from saccade.backends.cpu.runtime.program import CpuProgram
 from saccade.backends.cpu.runtime.tables import tables_of
@@ -25,7 +25,13 @@ from saccade.backends.cpu.store.keeping import KeptConstants
 from saccade.backends.cpu.store.packers import Packers
 from saccade.backends.cpu.store.packing import unpacked
 from saccade.backends.cpu.store.saved import save_beside
-from saccade.backends.cpu.target import NOMINAL_THREADS, Target, described_target, host_target
+from saccade.backends.cpu.target import (
+    ALIGNMENT,
+    NOMINAL_THREADS,
+    Target,
+    described_target,
+    host_target,
+)
 from saccade.errors import OptionError
 from saccade.ir import Array, Graph, Op
 from saccade.kernels.base import View
@@ -49,8 +55,6 @@ __all__ = ["CpuBackend"]
 _RECENT, _RECENT_BYTES = 2.0, 256 << 20
 """Bytes of constants that are held whether or not programs read them: over those of the weights,
 and at most."""
-_ALIGNMENT = 64
-"""Bytes: a line of cache, and the widest vector."""
 _REUSE_SLOWDOWN = 1.5
 """Compiling takes some 100 ms a kernel (two cores of a Zen 4 server): what a step loses in 1000
 runs that take 300 µs instead of 200."""
@@ -73,7 +77,7 @@ class CpuBackend:
     device = "cpu"
     preferred = _PREFERRED
     nominal_threads = NOMINAL_THREADS
-    alignment = _ALIGNMENT
+    alignment = ALIGNMENT
     reuse_slowdown = _REUSE_SLOWDOWN
 
     def __init__(
@@ -130,6 +134,22 @@ class CpuBackend:
     def least_flops(self, op: Op, inputs: Sequence[View]) -> float | None:
         """Of Winograd's algorithm and of short lattices, where these may take a convolution."""
         return products_of_transforms(op, *inputs[:2]) if isinstance(op, Conv2d) else None
+
+    def bundle(
+        self, plans: Sequence[Plan], graph: Graph, identity: str
+    ) -> tuple[Mapping[str, str], Mapping[str, bytes]]:
+        """Programs with their code and constants, see `store.bundled`."""
+        with forkless:
+            from saccade.backends.cpu.store import bundled  # noqa: PLC0415 - few models are saved
+
+        return bundled.machine_of(), bundled.bundle_entries(
+            (self.build(plan, graph, identity), image_of(self._objects_of(plan))) for plan in plans
+        )
+
+    def _objects_of(self, plan: Plan) -> list[bytes]:
+        """A plan's code, all of which there is, and the driver's."""
+        found, driver_code = self._code(_keys(plan))
+        return [driver_code, *{file.symbol: file.code for file in found.values()}.values()]
 
     def tune(
         self,

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from saccade.backend import Device, Kernel, Store
     from saccade.backends.cpu.backend import CpuBackend
     from saccade.backends.cpu.store.bundle import Bundles
+    from saccade.bundlefile import BundleFile
     from saccade.ir import Op
     from saccade.options import Options
     from saccade.passes import Pass
@@ -25,6 +26,7 @@ class CpuDevice:
     """A `saccade.backend.Device`."""
 
     plans_for = "cpu"
+    precisions = ("fp32", "bf16")
     compiler = "saccade.backends.cpu.runtime.compiler:preload_compiler"
     arrays = HostArrays()
 
@@ -51,6 +53,15 @@ class CpuDevice:
 
         return selectable((kernel_named(name),))[0]
 
+    def team(self, machine: str | None) -> int | None:
+        """The cores of one of `machines.MACHINES`."""
+        if machine is None:
+            return None
+        with forkless:
+            from saccade.backends.cpu.machines import description  # noqa: PLC0415 - runs need none
+
+        return description(machine).cores
+
     def store(self, identity: str | None, options: Options) -> Bundles | None:
         """The folder of a model; None without an identity, or for plans that are not run here."""
         with forkless:
@@ -59,6 +70,13 @@ class CpuDevice:
         if identity is None or options.machine is not None:
             return None
         return bundles_of(identity, options)
+
+    def bundled(self, file: BundleFile) -> Store:
+        """The programs in a bundle."""
+        with forkless:
+            from saccade.backends.cpu.store.bundled import CpuBundle  # noqa: PLC0415
+
+        return CpuBundle(file)
 
     def backend(self, options: Options, processes: Processes, store: Store | None) -> CpuBackend:
         """The backend of a model."""

@@ -50,9 +50,7 @@ def tune(
     """Search for faster choices for a model and its inputs; see `tuning.Search`."""
     processes = Processes()
     bench = InSitu.of(graph, identity, sizes, inputs, backend, options, processes)
-    store = TimingStore(
-        this_machine() | {"device": backend.device, "code": backend.code}, use=options.cache
-    )
+    store = TimingStore(backend.device, this_machine() | {"code": backend.code}, use=options.cache)
     try:
         return Search(
             bench.laid, backend.candidates, bench, store, this_machine(), hints, time.monotonic,
@@ -109,7 +107,7 @@ class InSitu:
         """A bench for a model; its untuned program has the choices of `base`, if given."""
 
         def laid(chosen: Algorithms | None) -> GraphLayout:
-            timings = None if chosen is None else Lookup(chosen, this_machine())
+            timings = None if chosen is None else Lookup(chosen, backend.device, this_machine())
             return layout.assign(
                 graph,
                 sizes,

@@ -115,7 +115,7 @@ def description(name: str) -> Description:
     Raises:
         OptionError: If none has it.
     """
-    found = MACHINES.get(name)
+    found = MACHINES.get(name) if isinstance(name, str) else None  # of whatever type
     if found is None:
         raise OptionError(f"machine={name!r} is not one of {', '.join(MACHINES)}")
     return found

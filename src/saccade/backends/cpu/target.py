@@ -11,6 +11,7 @@ from saccade.errors import OptionError
 from saccade.locks import forkless
 
 __all__ = [
+    "ALIGNMENT",
     "NOMINAL_THREADS",
     "Isa",
     "Target",
@@ -22,6 +23,8 @@ __all__ = [
 
 Isa = str
 """`avx512`, `avx2` or `neon`."""
+ALIGNMENT = 64
+"""Bytes that memory of steps begins at a multiple of: a line of cache, and the widest vector."""
 NOMINAL_THREADS = 2
 """Width of the team that algorithms are chosen for, whatever the width of the real one: they round
 differently, and answers must not depend on the team. As many as the machine of the records has."""

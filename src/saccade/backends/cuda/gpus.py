@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from saccade.errors import OptionError
 
-__all__ = ["GPUS", "Gpu", "gpu"]
+__all__ = ["GPUS", "Gpu", "gpu", "machine_for", "nearest_gpu"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,9 +41,12 @@ _ALL = (
     Gpu("h200", "NVIDIA H200", 90, 132, 227 << 10, 67e6, 677e6, 4.24e6, 50 << 20),
     Gpu("h100", "NVIDIA H100", 90, 132, 227 << 10, 67e6, 677e6, 3.0e6, 50 << 20),
     Gpu("a100", "NVIDIA A100", 80, 108, 163 << 10, 19.5e6, 312e6, 1.6e6, 40 << 20),
+    Gpu("a10", "NVIDIA A10", 86, 72, 99 << 10, 31e6, 125e6, 0.5e6, 6 << 20),
     Gpu("l4", "NVIDIA L4", 89, 58, 99 << 10, 30e6, 121e6, 0.27e6, 48 << 20),
+    Gpu("b200", "NVIDIA B200", 100, 148, 227 << 10, 75e6, 1800e6, 6.5e6, 126 << 20),
     Gpu("rtx4090", "NVIDIA GeForce RTX 4090", 89, 128, 99 << 10, 82e6, 165e6, 0.95e6, 72 << 20),
 )
+"""The first of an architecture is the one that is planned for where only that is known."""
 GPUS = {one.name: one for one in _ALL}
 
 
@@ -53,6 +56,48 @@ def gpu(name: str) -> Gpu:
     Raises:
         OptionError: If there is none.
     """
-    if name not in GPUS:
+    if name not in list(GPUS):  # of whatever type
         raise OptionError(f"machine={name!r} is not one of {', '.join(GPUS)}")
     return GPUS[name]
+
+
+def nearest_gpu(product: str, arch: int, multiprocessors: int) -> Gpu:
+    """The description of a GPU that is there: its own, or that of the most similar one.
+
+    Args:
+        product: What the driver calls it.
+        arch: Compute capability times ten.
+        multiprocessors: How many it has.
+
+    Raises:
+        OptionError: If it is older than all that are known.
+    """
+    named = [one for one in _ALL if product.startswith(one.product) and one.arch == arch]
+    if named:
+        return max(named, key=lambda one: len(one.product))
+    older = [one for one in _ALL if one.arch <= arch]
+    if not older:
+        raise OptionError(f"{product} (sm_{arch}) is older than sm_80, the first that is supported")
+    newest = max(one.arch for one in older)
+    alike = [one for one in older if one.arch == newest]
+    return min(alike, key=lambda one: abs(one.multiprocessors - multiprocessors))
+
+
+def machine_for(arch: str | None, machine: str | None) -> str:
+    """The name of the GPU to build for, from the options of a command.
+
+    Raises:
+        OptionError: If they contradict each other, or name none.
+    """
+    if machine is not None:
+        known = gpu(machine)
+        if arch not in (None, f"sm_{known.arch}"):
+            raise OptionError(f"--machine {machine} is sm_{known.arch}, not {arch}")
+        return machine
+    if arch is None:
+        raise OptionError("say which GPU to build for: --arch sm_90, or --machine h200")
+    found = next((one for one in _ALL if arch == f"sm_{one.arch}"), None)
+    if found is None:
+        kinds = sorted({f"sm_{one.arch}" for one in _ALL}, key=lambda text: int(text[3:]))
+        raise OptionError(f"--arch {arch!r} is not one of {', '.join(kinds)}")
+    return found.name

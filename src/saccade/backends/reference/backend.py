@@ -111,6 +111,13 @@ class ReferenceBackend:
         del identity, ahead
         return ReferenceProgram(plan, _constants(plan, graph))
 
+    def bundle(
+        self, plans: Sequence[Plan], graph: Graph, identity: str
+    ) -> tuple[Mapping[str, str], Mapping[str, bytes]]:
+        """There are none."""
+        del plans, graph, identity
+        raise OptionError("the reference has no bundles")
+
     def tune(
         self,
         graph: Graph,

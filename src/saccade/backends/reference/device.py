@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from saccade.devices import device_named
+from saccade.errors import OptionError
 from saccade.locks import forkless
 
 if TYPE_CHECKING:
@@ -12,6 +13,7 @@ if TYPE_CHECKING:
 
     from saccade.backend import Arrays, Device, Kernel, Store
     from saccade.backends.reference.backend import ReferenceBackend
+    from saccade.bundlefile import BundleFile
     from saccade.ir import Op
     from saccade.options import Options
     from saccade.passes import Pass
@@ -47,9 +49,23 @@ class ReferenceDevice:
         """Of the device whose plans it plays."""
         return device_named(_PLANS_AS).kernel(name)
 
+    @property
+    def precisions(self) -> tuple[str, ...]:
+        """Of the device whose plans it plays."""
+        return device_named(_PLANS_AS).precisions
+
+    def team(self, machine: str | None) -> int | None:
+        """Of a machine of the device whose plans it plays."""
+        return device_named(_PLANS_AS).team(machine)
+
     def store(self, identity: str | None, options: Options) -> None:
         """Nothing is kept."""
         del identity, options
+
+    def bundled(self, file: BundleFile) -> Store:
+        """None are run."""
+        del file
+        raise OptionError("the reference runs no bundles")
 
     def backend(
         self, options: Options, processes: Processes, store: Store | None

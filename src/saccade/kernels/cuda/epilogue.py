@@ -9,9 +9,9 @@ element in the result [N, K, P, Q]; masks of the rows and channels that there ar
 operands' pointers and strides. It gives the block to store. A matrix product [b0, b1, M, N] has
 n = b0, p = b1, q = row, k = column.
 
-The code depends on `Epilogue.code` alone: the expression, then for each operand its element type
-and, along n, k, p, q, `0` where it repeats, `1` where neighbours lie side by side and `s` where the
-stride is an integer of the launch.
+The code depends on `BlockEpilogue.code` alone: the expression, then for each operand its element
+type and, along n, k, p, q, `0` where it repeats, `1` where neighbours lie side by side and `s`
+where the stride is an integer of the launch.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from saccade.backends.cuda.codegen.expressions import Lines
-from saccade.ir.expr import IDENTITY, Expr, parse
+from saccade.backends.cuda.codegen.expressions import TritonLines
+from saccade.ir.expr import IDENTITY, Expr, parse, subtrees
 from saccade.kernels.base import In, Operand, View
 from saccade.kernels.cuda.base import ELEMENTS, CudaCall
 
 __all__ = [
-    "NO_EPILOGUE", "Epilogue", "EpilogueCode", "epilogue_of", "expanded",
+    "NO_EPILOGUE", "BlockEpilogue", "EpilogueCode", "epilogue_of", "expanded",
     "integers_of", "pointers_of", "source_of",
 ]  # fmt: skip
 
@@ -43,7 +43,7 @@ def expanded(view: View, shape: Sequence[int]) -> View:
 
 
 @dataclass(frozen=True, slots=True)
-class Epilogue:
+class BlockEpilogue:
     """The epilogue of one call.
 
     Attributes:
@@ -60,7 +60,7 @@ class Epilogue:
 def epilogue_of(
     call: CudaCall, expr: Expr, first: int, shape: Sequence[int], *, end: int | None = None,
     views: Sequence[View] | None = None,
-) -> Epilogue:  # fmt: skip
+) -> BlockEpilogue:  # fmt: skip
     """The epilogue of a call.
 
     Args:
@@ -84,7 +84,7 @@ def epilogue_of(
             if kinds[-1] == "s":
                 integers[f"{name}_{axis}"] = stride
         words.append(f"{ELEMENTS[inputs[i].dtype]} {kinds}")
-    return Epilogue((str(expr), *words), operands, integers)
+    return BlockEpilogue((str(expr), *words), operands, integers)
 
 
 def pointers_of(code: EpilogueCode) -> tuple[tuple[str, str], ...]:
@@ -112,11 +112,11 @@ def source_of(code: EpilogueCode, name: str = "epilogue", before: int = 0) -> st
     """
     pointers, integers = pointers_of(code), integers_of(code)
     at = {word: before + i for i, word in enumerate((*(p for p, _ in pointers), *integers))}
-    lines = Lines({0: "acc"})
-    for i, word in enumerate(code[1:], 1):
+    lines, expr = TritonLines({0: "acc"}), parse(code[0])
+    for i in sorted({part.index for part in subtrees(expr) if part.op == "arg"} - {0}):
         lines.names[i] = f"v{i}"
-        lines.add(f"v{i} = {_load(f'e{i}', word.split()[1], at)}.to(tl.float32)")
-    result = lines.expression(parse(code[0]))
+        lines.add(f"v{i} = {_load(f'e{i}', code[i].split()[1], at)}.to(tl.float32)")
+    result = lines.expression(expr)
     body = "".join(f"    {line}\n" for line in lines.lines)
     head = f"def {name}(acc, n, k, p, q, row_mask, channel_mask, extra):\n"
     return f"@triton.jit\n{head}{body}    return {result}\n"

@@ -7,6 +7,7 @@ from math import ceil
 from saccade.backends.cuda.gpus import gpu
 from saccade.ir import DType
 from saccade.kernels.cuda.base import CudaCall
+from saccade.kernels.cuda.precision import product_dtype
 
 __all__ = ["LAUNCH", "product_micros", "stream_micros"]
 
@@ -37,7 +38,7 @@ def product_micros(
     bm, bn, bk, _, _ = tile
     blocks = -(-rows // bm) * -(-columns // bn)
     steps = -(-depth // bk)
-    rate = machine.matrix_flops if call.inputs[0].dtype is not DType.F32 else machine.flops
+    rate = machine.matrix_flops if product_dtype(call) is not DType.F32 else machine.flops
     per_block = steps * 2.0 * bm * bn * bk / (rate / machine.multiprocessors)
     fill: float = min(1.0, bm * bn / (128 * 128)) ** 0.35  # small blocks read more for each product
     resident = max(1, min(4, (128 * 128 * 2) // (bm * bn)))

@@ -27,9 +27,10 @@ from saccade.backends.cpu.runtime.trace import (
     smaller,
 )
 from saccade.backends.cpu.runtime.workspace import Workspaces
+from saccade.backends.cpu.target import ALIGNMENT
 from saccade.errors import OutOfBoundsError
 from saccade.kernels.base import Launch, Packing, Temp, View
-from saccade.kernels.bind import Binder, Ref, Workspace, lines
+from saccade.kernels.bind import Binder, Ref
 from saccade.kernels.cpu.base import CpuCall
 
 __all__ = ["LinkedCode", "Operation"]
@@ -49,7 +50,6 @@ _TABLE, _COUNT, _BASES, _COUNTERS, _WIDTH, _FAULT = 0, 1, 2, 3, 5, 6
 _RECORD = JOB_WORDS
 _STATUS = _RECORD + 8
 _ARENA = _STATUS + 1
-_LINE = 64  # bytes of a line of cache
 
 
 class _ExecutionContext:
@@ -69,7 +69,7 @@ class _ExecutionContext:
         self.address, _ = words.buffer_info()
         width = operation.threads * COUNTER_WORDS
         self._memory = np.zeros(self.count * width + COUNTER_WORDS, np.int64)
-        start = -self._memory.ctypes.data % _LINE // 8
+        start = -self._memory.ctypes.data % ALIGNMENT // 8
         self.counters = self._memory[start : start + self.count * width]
         words[_TABLE] = self.address + 8 * operation.table
         words[_COUNT] = self.count
@@ -128,8 +128,8 @@ class Operation:
         self._checked = any(self._accesses)
         most = reduce(larger, (launch.chunks for launch in launches), 0)
         self._busy = smaller(threads, most)
-        binder = Binder(threads, whole_lines=True, larger=larger)
-        memory = _CallMemory(call, binder.workspace(launches), checked=self._checked)
+        binder = Binder(threads, alignment=ALIGNMENT, align_each=True, larger=larger)
+        memory = _CallMemory(call, binder, launches, checked=self._checked)
         self._nbytes = memory.nbytes
         operands = len(call.inputs) + len(call.outputs)
         self._put = Struct(f"{1 + operands - report}q").pack_into
@@ -215,13 +215,15 @@ class _CallMemory:
     Lengths that only checked code looks at are 0 without it: fewer numbers to put in place.
     """
 
-    def __init__(self, call: CpuCall, needed: Workspace, *, checked: bool) -> None:
+    def __init__(
+        self, call: CpuCall, binder: Binder, launches: Sequence[Launch], *, checked: bool
+    ) -> None:
         self._call, self._checked = call, checked
         self._temps: dict[int, int] = {}
-        total = 0
+        needed, total = binder.workspace(launches), 0
         for index, nbytes in needed.temps.items():
             self._temps[index] = total
-            total += lines(nbytes)
+            total += binder.aligned(nbytes)
         self._scratch = total  # phases follow each other and share it
         self.nbytes = total + needed.scratch
 

@@ -56,21 +56,26 @@ class PackerCode:
         count, (to_panel, to_square) = len(part), strides
         extent = (count - 1) * to_panel + (panels.squares - 1) * to_square + panels.square_bytes
         lanes, beside = panels.lanes[part.start : part.stop], panels.beside(part)
-        matrices = () if panels.spectra is None else (panels.spectra.numbers,)
+        arrays = {"source": source, "lanes": lanes, "beside": beside}
+        if panels.spectra is not None:
+            arrays["matrices"] = panels.spectra.numbers
         tile = np.empty(panels.tile_bytes + 64, np.uint8)
-        arrays = (source, lanes, beside, *matrices)
-        bases = [(array.ctypes.data, array.nbytes) for array in arrays]
         aligned = tile.ctypes.data + -tile.ctypes.data % 64
-        bases += [(target, extent), (aligned, panels.tile_bytes)]
-        self._call(panels.config, bases, panels.integers(count, strides))
+        buffers = {name: (array.ctypes.data, array.nbytes) for name, array in arrays.items()}
+        buffers |= {"target": (target, extent), "tile": (aligned, panels.tile_bytes)}
+        self._call(panels.config, buffers, panels.integers(count, strides))
 
     def _call(
-        self, config: PackConfig, bases: list[tuple[int, int]], integers: tuple[int, ...]
+        self,
+        config: PackConfig,
+        buffers: Mapping[str, tuple[int, int]],
+        integers: Mapping[str, int],
     ) -> None:
-        """One thread's share is everything."""
+        """One thread's share is everything; of a buffer there are the address and its bytes."""
+        bases = [buffers[name] for name in config.pointers]
         addresses = np.array([address for address, _ in bases], np.int64)
         spans = [word for i, (_, nbytes) in enumerate(bases) for word in (i, 0, nbytes)]
-        arguments = np.array((*spans, *integers), np.int64)
+        arguments = np.array((*spans, *(integers[name] for name in config.integers)), np.int64)
         counters, fault = np.zeros(COUNTER_WORDS, np.int64), np.zeros(8, np.int64)
         words = (addresses.ctypes.data, counters.ctypes.data, 1, 0, fault.ctypes.data, 1)
         context = np.array(words, np.int64)

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from saccade.backends.cuda.codegen.entry import Entry
 from saccade.backends.cuda.codegen.functions import function_of
 from saccade.errors import CompileError
-from saccade.kernels.cuda.base import Entry
 
-__all__ = ["Cubin", "compile_entry", "parameters_of"]
+__all__ = ["Cubin", "compile_entry", "decode_cubin", "encode_cubin", "parameters_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +33,24 @@ class Cubin:
     warps: int
     shared: int
     chained: bool = False
+
+
+def encode_cubin(cubin: Cubin) -> bytes:
+    """Machine code with what launching it needs, as bytes."""
+    head = [cubin.symbol, cubin.parameters, cubin.warps, cubin.shared, cubin.chained]
+    return json.dumps(head).encode() + b"\n" + cubin.code
+
+
+def decode_cubin(payload: bytes) -> Cubin | None:
+    """What `encode_cubin` wrote, or None if it is no such thing."""
+    line, _, code = payload.partition(b"\n")
+    try:
+        symbol, parameters, warps, shared, chained = json.loads(line)
+        return Cubin(
+            str(symbol), code, tuple(map(str, parameters)), int(warps), int(shared), bool(chained)
+        )
+    except (TypeError, ValueError):
+        return None
 
 
 def parameters_of(entry: Entry) -> tuple[str, ...]:

@@ -7,7 +7,7 @@ from functools import lru_cache
 from hashlib import sha256
 from typing import Any
 
-from saccade.kernels.cuda.base import Entry
+from saccade.backends.cuda.codegen.entry import Entry
 
 __all__ = ["function_of", "text_of"]
 

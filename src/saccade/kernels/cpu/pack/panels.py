@@ -84,7 +84,7 @@ class _Transform:
 
 
 def emit(k: KernelBuilder, config: PackConfig) -> None:
-    """Pointers: source, lanes, `Panels.beside`, matrices of spectra, target, tile."""
+    """Buffers and integers are `PackConfig.pointers` and `PackConfig.integers`."""
     # Instructions for bfloat16 take denormals for zero, which NumPy does not.
     k.target = replace(k.target, bf16=False)
     source, lanes = k.pointer("source"), k.pointer("lanes", "int64")
@@ -94,6 +94,8 @@ def emit(k: KernelBuilder, config: PackConfig) -> None:
     rows = k.scratch("tile")
     size = k.sizes(_PanelSizes)
     transform = _Transform(matrices, *k.integers("down along")) if matrices is not None else None
+    declared = k.parameters.pointers, tuple(name for name, _ in k.parameters.integers)
+    assert declared == (config.pointers, config.integers), declared
     with k.chunks(size.panels) as panel, k.range(0, size.channels, size.block) as first:
         count = k.minimum_int(size.channels - first, size.block)
         tile = _PanelTile(rows, lanes + panel * size.pitch, first, count, size)

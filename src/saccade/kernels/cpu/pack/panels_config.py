@@ -33,6 +33,10 @@ PITCH = 16
 """Lanes are listed in multiples of the widest vector."""
 # Bytes of what is gathered before it is written: it stays in the L1 cache.
 _TILE = 24 << 10
+# A warm start asks for the order here: it does not read the objects that have it too.
+_SIZES = (
+    "panels", "width", "pitch", "channels", "taps", "block", "by_channel", "to_panel", "to_square",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +52,17 @@ class PackConfig:
 
     gather: str
     result: str
+
+    @property
+    def pointers(self) -> tuple[str, ...]:
+        """Names of the code's buffers, as they lie in its argument block."""
+        matrices = ("matrices",) if self.result == "spectra" else ()
+        return ("source", "lanes", "beside", *matrices, "target", "tile")
+
+    @property
+    def integers(self) -> tuple[str, ...]:
+        """The same of its integers."""
+        return (*_SIZES, "down", "along") if self.result == "spectra" else _SIZES
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -184,14 +199,17 @@ class Panels:
             return self.square_bytes, count * self.square_bytes
         return self.panel_bytes, self.square_bytes
 
-    def integers(self, count: int, strides: tuple[int, int]) -> tuple[int, ...]:
-        """The integer parameters of the code that packs so many panels."""
+    def integers(self, count: int, strides: tuple[int, int]) -> dict[str, int]:
+        """The integer parameters of the code that packs so many panels, by name."""
         to_panel, to_square = (step // self.itemsize for step in strides)
-        sizes = (count, self.width, self.pitch, self.channels, self.taps, self.block)
-        if self.spectra is None:
-            return (*sizes, self.by_channel, to_panel, to_square)
-        edges = len(self.spectra.down), len(self.spectra.along)
-        return (*sizes, self.by_channel, to_panel, to_square, *edges)
+        found = {
+            "panels": count, "width": self.width, "pitch": self.pitch, "channels": self.channels,
+            "taps": self.taps, "block": self.block, "by_channel": self.by_channel,
+            "to_panel": to_panel, "to_square": to_square,
+        }  # fmt: skip
+        if self.spectra is not None:
+            found |= {"down": len(self.spectra.down), "along": len(self.spectra.along)}
+        return found
 
 
 def _in_panels(starts: Array, width: int) -> Array:

@@ -1,0 +1,151 @@
+"""Machine code by (kernel, config, alignment): from memory, from disk, or compiled by Triton.
+
+Code depends on which of a launch's pointers and integers are multiples of 16. An entry on disk is
+named by a digest of everything that the code depends on, and sealed (`caches`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+from typing import NamedTuple
+
+from saccade.backends.cuda.codegen.compile import Cubin, compile_entry, decode_cubin, encode_cubin
+from saccade.caches import cache_folder
+from saccade.errors import CompileError
+from saccade.kernels.bind import Phase
+from saccade.kernels.cuda import kernel_named
+from saccade.kernels.cuda.base import Entry
+from saccade.locks import Lock, cached_property
+from saccade.processes import Processes
+from saccade.sources import sources_digest
+
+__all__ = ["CodeKey", "Cubins", "code_key", "triton_version"]
+
+_GRAIN = 16
+"""Bytes of the widest access, and Triton's unit of alignment."""
+
+
+class CodeKey(NamedTuple):
+    """What code is asked for by.
+
+    Attributes:
+        kernel: Its name.
+        config: What it is specialised for.
+        aligned: Names of pointers and integers that are multiples of 16, in order.
+    """
+
+    kernel: str
+    config: Hashable
+    aligned: tuple[str, ...]
+
+
+def code_key(kernel: str, phase: Phase) -> CodeKey:
+    """The code of a phase; bases are multiples of 16 (`runtime` sees to it)."""
+    entry = kernel_named(kernel).entry(phase.config)
+    aligned = [a.name for a in phase.arguments if a.ref.offset % _GRAIN == 0]
+    for name in entry.multiples:
+        value = phase.integers[name]
+        if isinstance(value, int) and value % _GRAIN == 0:
+            aligned.append(name)
+    return CodeKey(kernel, phase.config, tuple(sorted(aligned)))
+
+
+@cache
+def triton_version() -> str:
+    """Of the Triton that there is; empty without."""
+    try:
+        return version("triton")
+    except PackageNotFoundError:
+        return ""
+
+
+@dataclass(frozen=True, slots=True)
+class CubinTask:
+    """A kernel to compile in a child."""
+
+    entry: Entry
+    arch: int
+    aligned: tuple[str, ...]
+
+
+def compile_task(task: CubinTask) -> Cubin:
+    """What children run."""
+    return compile_entry(task.entry, task.arch, task.aligned)
+
+
+class Cubins:
+    """The process's code for one architecture.
+
+    Args:
+        arch: Compute capability times ten.
+        disk: Whether the folder on disk may be used.
+    """
+
+    def __init__(self, arch: int, *, disk: bool = True) -> None:
+        self.arch = arch
+        self._folder = cache_folder("cubins") if disk else None
+        self._known: dict[CodeKey, Cubin] = {}
+        self._lock = Lock()
+        self.compiled = 0
+        """How many kernels were compiled."""
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing is in memory yet."""
+        return not self._known
+
+    def has(self, kernel: str, config: Hashable) -> bool:
+        """Whether there is code for a config, whatever its operands' alignment."""
+        return any(key.kernel == kernel and key.config == config for key in self._known)
+
+    def get(self, keys: Iterable[CodeKey], processes: Processes) -> Mapping[CodeKey, Cubin]:
+        """Code for all keys; what is missing is compiled side by side.
+
+        Raises:
+            CompileError: If there is no Triton, or if it cannot compile a kernel.
+        """
+        wanted = list(dict.fromkeys(keys))
+        with self._lock:
+            missing = [key for key in wanted if not self._recalled(key)]
+            if missing and not triton_version():
+                raise CompileError(
+                    f"{len(missing)} kernels have to be compiled for sm_{self.arch}, which needs "
+                    "Triton: pip install 'saccade[cuda-compile]', or run a bundle that "
+                    "`saccade build` made where it is"
+                )
+            for key, cubin in zip(missing, self._compiled(missing, processes), strict=True):
+                self._known[key] = cubin
+                self.compiled += 1
+                if self._folder is not None:
+                    self._folder.write(self._name(key), encode_cubin(cubin))
+            return {key: self._known[key] for key in wanted}
+
+    def _compiled(self, keys: Sequence[CodeKey], processes: Processes) -> list[Cubin]:
+        tasks = [
+            CubinTask(kernel_named(key.kernel).entry(key.config), self.arch, key.aligned)
+            for key in keys
+        ]
+        return processes.map(compile_task, tasks)
+
+    def _recalled(self, key: CodeKey) -> bool:
+        if key not in self._known and self._folder is not None:
+            payload = self._folder.read(self._name(key))
+            found = None if payload is None else decode_cubin(payload)
+            if found is not None:
+                self._known[key] = found
+        return key in self._known
+
+    def _name(self, key: CodeKey) -> str:
+        parts = (*self._code, key.kernel, repr(key.config), *key.aligned)
+        digest = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]
+        return f"{key.kernel.replace('.', '_')}_{digest}.bin"
+
+    @cached_property
+    def _code(self) -> tuple[str, ...]:
+        """What code depends on besides its config."""
+        sources = sources_digest("backends/cuda/codegen", "kernels/cuda", "ir")
+        return sources, triton_version(), str(self.arch)

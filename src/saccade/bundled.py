@@ -1,0 +1,73 @@
+"""A model from a bundle: what was built runs, and nothing else can be made of it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from saccade.bundlefile import BundleFile, BundleHead, is_bundle, open_bundle
+from saccade.devices import DEVICES, device_named
+from saccade.errors import ModelError, OptionError
+from saccade.model import Model
+from saccade.options import usable_path
+from saccade.signature import shape_text
+from saccade.version import VERSION
+
+if TYPE_CHECKING:
+    from saccade.engine import Engine
+
+__all__ = ["bundle_at", "bundled_model"]
+
+_DEFAULTS = {"device": "cpu", "precision": "fp32"}
+
+
+def bundle_at(source: object) -> Path | None:
+    """The path of a bundle, if that is what a source is."""
+    path = usable_path(source) if isinstance(source, (str, os.PathLike)) else None
+    return path if path is not None and is_bundle(path) else None
+
+
+def bundled_model(path: Path, *, device: str, precision: str) -> Model:
+    """The model in a bundle.
+
+    Args:
+        path: The bundle.
+        device: As the user gave it; the default means the bundle's own.
+        precision: The same.
+
+    Raises:
+        ModelError: If it is damaged, or of another version of Saccade.
+        OptionError: If device or precision are not the bundle's.
+    """
+    file = open_bundle(path)
+    head = file.head
+    if head.saccade != VERSION:
+        raise ModelError(f"{path}: built by Saccade {head.saccade}, this is {VERSION}: build again")
+    for name, given in (("device", device), ("precision", precision)):
+        built = getattr(head, name)
+        if given not in (_DEFAULTS[name], built):
+            raise OptionError(f"{path}: built for {name}={built!r}, not {given!r}")
+    if head.device not in DEVICES:
+        raise ModelError(f"{path}: built for device {head.device!r}, which there is not")
+    chosen = device_named(head.device)
+    return Model(_refusal(path, file), chosen.arrays, chosen.bundled(file))
+
+
+def _refusal(path: Path, file: BundleFile) -> Callable[[], Engine]:
+    def refuse() -> Engine:
+        raise OptionError(
+            f"{path} holds programs for {_shapes(file.head)} alone, and nothing to make others of: "
+            "run it at these sizes, or build it again with more of them (saccade build --shape)"
+        )
+
+    return refuse
+
+
+def _shapes(head: BundleHead) -> str:
+    names = [info.name for info in head.signature.inputs]
+    return "; ".join(
+        ", ".join(f"{n}={shape_text(s)}" for n, s in zip(names, shapes, strict=True))
+        for shapes in head.shapes
+    )

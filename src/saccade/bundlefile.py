@@ -1,0 +1,185 @@
+"""A model as one file that runs elsewhere: plans, code and packed constants, for one device.
+
+    magic (16)  header bytes (8)  SHA-256 of the header (32)  header (JSON)  pad  entries
+
+The header says which Saccade wrote it and for which device, the model's signature, and for each
+entry its name, place, size and SHA-256. Nothing of it is used before it is checked. It holds
+machine code: whoever may write it may run what they like where it is run.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import mmap
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from saccade.errors import ModelError
+from saccade.files import whole_file
+from saccade.signature import Signature
+
+__all__ = ["BundleFile", "BundleHead", "is_bundle", "open_bundle", "write_bundle"]
+
+_MAGIC = b"saccade bundle 1"
+_PREFIX = struct.Struct("<16sQ32s")
+_ALIGN = 4096  # bytes: entries are mapped
+_LONGEST_HEADER = 1 << 28
+
+
+@dataclass(frozen=True, slots=True)
+class BundleHead:
+    """What a bundle says of itself.
+
+    Attributes:
+        saccade: Version that wrote it.
+        device: Name of the device that it runs on.
+        precision: As in `Options.precision`.
+        machine: Names the machine that it was made for, for people and for the device.
+        signature: Inputs and outputs of the model.
+        shapes: Sets of input shapes that there are programs for.
+        model: Digest of the model's file.
+    """
+
+    saccade: str
+    device: str
+    precision: str
+    machine: Mapping[str, str]
+    signature: Signature
+    shapes: tuple[tuple[tuple[int, ...], ...], ...]
+    model: str
+
+
+def is_bundle(path: Path) -> bool:
+    """Whether a file begins like one."""
+    try:
+        with path.open("rb") as stream:
+            return stream.read(len(_MAGIC)) == _MAGIC
+    except OSError:
+        return False
+
+
+def write_bundle(path: Path, head: BundleHead, entries: Mapping[str, bytes]) -> int:
+    """Write a bundle; gives its size in bytes.
+
+    Raises:
+        OSError: If it cannot be written; what was there stays.
+    """
+    places, at = [], 0
+    for name, content in entries.items():
+        places.append((name, at, len(content), hashlib.sha256(content).hexdigest()))
+        at = _up(at + len(content))
+    fields = {
+        "saccade": head.saccade, "device": head.device, "precision": head.precision,
+        "machine": dict(head.machine), "signature": head.signature.to_json(),
+        "shapes": head.shapes, "model": head.model, "entries": places,
+    }  # fmt: skip
+    header = json.dumps(fields, separators=(",", ":")).encode()
+    start = _up(_PREFIX.size + len(header))
+    with whole_file(path) as stream:
+        stream.write(_PREFIX.pack(_MAGIC, len(header), hashlib.sha256(header).digest()) + header)
+        stream.write(bytes(start - _PREFIX.size - len(header)))
+        for content in entries.values():
+            stream.write(content)
+            stream.write(bytes(_up(len(content)) - len(content)))
+    return start + at
+
+
+class BundleFile:
+    """An open bundle, mapped; entries are checked when they are read.
+
+    Args:
+        path: For messages.
+        content: All of it.
+
+    Attributes:
+        head: What it says of itself.
+    """
+
+    def __init__(self, path: Path, content: mmap.mmap | bytes) -> None:
+        self._path = path
+        self._content = memoryview(content)
+        fields = self._header()
+        try:
+            self.head = _head(fields)
+            self._places = {
+                str(name): (int(at), int(size), str(digest))
+                for name, at, size, digest in fields["entries"]
+            }
+        except (KeyError, TypeError, ValueError) as error:
+            raise ModelError(f"{path}: the bundle's header is damaged") from error
+
+    def _header(self) -> dict[str, Any]:
+        if len(self._content) < _PREFIX.size:
+            raise ModelError(f"{self._path}: the bundle is cut short")
+        magic, length, digest = _PREFIX.unpack_from(self._content)
+        if magic != _MAGIC:
+            raise ModelError(f"{self._path}: not a bundle of this version of the format")
+        header = bytes(self._content[_PREFIX.size : _PREFIX.size + length])
+        if length > _LONGEST_HEADER or len(header) != length:
+            raise ModelError(f"{self._path}: the bundle is cut short")
+        if not hmac.compare_digest(hashlib.sha256(header).digest(), digest):
+            raise ModelError(f"{self._path}: the bundle's header is damaged")
+        self._start = _up(_PREFIX.size + length)
+        fields = json.loads(header)
+        if not isinstance(fields, dict):
+            raise ModelError(f"{self._path}: the bundle's header is damaged")
+        return fields
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._places
+
+    def read(self, name: str) -> memoryview:
+        """An entry's bytes, as long as they are held.
+
+        Raises:
+            ModelError: If there is no such entry, or it is damaged.
+        """
+        if name not in self._places:
+            raise ModelError(f"{self._path}: the bundle has no entry {name}")
+        at, size, digest = self._places[name]
+        content = self._content[self._start + at : self._start + at + size]
+        if at < 0 or len(content) != size:
+            raise ModelError(f"{self._path}: the bundle is cut short")
+        if hashlib.sha256(content).hexdigest() != digest:
+            raise ModelError(f"{self._path}: entry {name} of the bundle is damaged")
+        return content
+
+
+def open_bundle(path: Path) -> BundleFile:
+    """The bundle in a file.
+
+    Raises:
+        ModelError: If it is none, cut short or damaged.
+    """
+    try:
+        with path.open("rb") as stream:
+            size = stream.seek(0, 2)
+            if size == 0:
+                raise ModelError(f"{path}: the bundle is cut short")
+            return BundleFile(path, mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ))
+    except OSError as error:
+        raise ModelError(f"{path}: {error.strerror}") from error
+
+
+def _head(fields: Mapping[str, Any]) -> BundleHead:
+    shapes = tuple(
+        tuple(tuple(int(size) for size in shape) for shape in inputs) for inputs in fields["shapes"]
+    )
+    return BundleHead(
+        str(fields["saccade"]),
+        str(fields["device"]),
+        str(fields["precision"]),
+        {str(k): str(v) for k, v in fields["machine"].items()},
+        Signature.from_json(fields["signature"].encode()),
+        shapes,
+        str(fields["model"]),
+    )
+
+
+def _up(value: int) -> int:
+    return -(-value // _ALIGN) * _ALIGN

@@ -1,0 +1,63 @@
+"""`saccade build`: a model as one file that runs where no compiler is."""
+
+# ruff: noqa: PLC0415 - NumPy and the engine are imported when the command runs, not for --help
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from saccade.cli._options import ModelArgument, PrecisionOption, existing_model, parse_shapes
+from saccade.cli._print import say
+from saccade.errors import OptionError
+
+__all__ = ["build"]
+
+BuildShapeOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--shape",
+        metavar="NAME=1x3x224x224",
+        help="Shapes of a program's inputs, several separated by commas; one option a program.",
+    ),
+]
+BuildDeviceOption = Annotated[str, typer.Option(metavar="cpu|cuda", help="Where it is to run.")]
+ArchOption = Annotated[
+    str | None, typer.Option(metavar="sm_90", help="Architecture of the GPU: sm_80 to sm_100.")
+]
+BuildMachineOption = Annotated[
+    str | None, typer.Option(metavar="NAME", help="The GPU to choose kernels for: h200, a100, …")
+]
+BundleOption = Annotated[
+    Path, typer.Option("--output", "-o", metavar="FILE", help="The file to write.")
+]
+
+
+def build(
+    model: ModelArgument,
+    *,
+    output: BundleOption,
+    device: BuildDeviceOption = "cpu",
+    arch: ArchOption = None,
+    machine: BuildMachineOption = None,
+    precision: PrecisionOption = "fp32",
+    shape: BuildShapeOption = None,
+) -> None:
+    """Compile MODEL for another machine, as one file that needs no compiler to run."""
+    sets = [parse_shapes(text.split(",")) for text in shape or [""] if text] or [{}]
+    path = existing_model(model)
+    from saccade.backends.cuda.gpus import machine_for
+    from saccade.cli._model import compile_model
+    from saccade.cli._progress import working
+    from saccade.cli._signature import fixed_shapes
+
+    if device != "cuda" and (arch, machine) != (None, None):
+        raise OptionError("--arch and --machine are for --device cuda: a CPU's is this one")
+    chosen = machine_for(arch, machine) if device == "cuda" else None
+    compiled = compile_model(path, device=device, precision=precision, machine=chosen)
+    sizes = [fixed_shapes(compiled.inputs, one) for one in sets]
+    with working(f"building {output} for {chosen or device}"):
+        nbytes = compiled.save(output, *sizes)
+    say(f"wrote {output}: {nbytes / 1e6:.1f} MB, {len(sizes)} program(s), for {chosen or device}")
