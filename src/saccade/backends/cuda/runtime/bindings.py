@@ -187,10 +187,8 @@ class BoundDriver:
         module = self._do("cuModuleLoadData", code)
         function = self._do("cuModuleGetFunction", module, symbol.encode())
         if shared > self.facts.shared:
-            raise DeviceError(
-                f"a kernel needs {shared} bytes of shared memory, {self.facts.name} has "
-                f"{self.facts.shared}"
-            )
+            has = f"{self.facts.name} has {self.facts.shared}"
+            raise DeviceError(f"a kernel needs {shared} bytes of shared memory, {has}")
         kinds = self._api.CUfunction_attribute
         most = kinds.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
         self._do("cuFuncSetAttribute", function, most, shared)
