@@ -25,6 +25,7 @@ from saccade.opdefs import Concat
 __all__ = ["MOVEMENT_CONCAT", "CudaConcatConfig"]
 
 _TOGETHER = 8  # walks of one launch
+_WAYS = 3  # that are tried of each
 
 
 @dataclass(frozen=True)
@@ -54,7 +55,8 @@ def _parts(call: CudaCall) -> Iterator[tuple[_Part, ...]]:
         axes, _ = collapsed(view.shape, (out.strides, view.strides))
         ways = walks(axes, (out.dtype.itemsize,) * 2, (place, 0))
         if view.size:
-            found.append(tuple((index, way) for way in ways))
+            best = sorted(ways, key=lambda way: way.micros(call, 2 * view.nbytes))
+            found.append(tuple((index, way) for way in best[:_WAYS]))
         place += view.shape[op.axis] * out.strides[op.axis]
     return zip(*found, strict=True) if found else iter([()])
 

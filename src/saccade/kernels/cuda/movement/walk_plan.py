@@ -12,7 +12,7 @@ Floor: the bytes of all operands and the result, over the memory's bandwidth.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from math import ceil
 
@@ -29,7 +29,9 @@ __all__ = [
 
 _LINE = 16  # bytes that a thread moves at once
 _THREADS = 128
-_LATENCY = 0.8  # microseconds from a program's start to its end, most of them for memory
+_FEW = 8  # elements of an innermost axis that one warp has many of
+_LATENCY = 0.5  # microseconds from a program's start to its end, most of them for memory
+_ELEMENT = 0.02  # and for each element of a thread
 
 
 @dataclass(frozen=True)
@@ -80,21 +82,25 @@ class Walk:
         integers: For the launch: sizes and strides by parameter name.
         ends: For the launch: the core's own integers.
         programs: Blocks of the grid.
+        excess: Bytes that are moved for each one asked for: threads that are neighbours read
+            elements that are not.
     """
 
     code: WalkCode
     integers: dict[str, int]
     ends: dict[str, int]
     programs: int
+    excess: float = 1.0
 
     def micros(self, call: CudaCall, nbytes: float) -> float:
         """Estimated time of a walk that has so many bytes to move."""
         machine = gpu(call.target.machine)
         slots = machine.multiprocessors * min(32, 64 // self.code.warps)
-        waves = ceil(self.programs / slots) * _LATENCY
+        serial = self.code.block[0] * self.code.block[1] / (32 * self.code.warps)
+        waves = ceil(self.programs / slots) * (_LATENCY + _ELEMENT * serial)
         warps = max(1, self.programs) * self.code.warps
         filled: float = min(1.0, warps / (16 * machine.multiprocessors)) ** 0.5
-        streamed = stream_micros(call, nbytes)
+        streamed = stream_micros(call, nbytes * self.excess)
         idle = stream_micros(call, 0)
         return idle + max((streamed - idle) / filled, waves)
 
@@ -129,7 +135,7 @@ def walk_variants(
 def walks(
     axes: LoopAxes, itemsizes: Sequence[int], starts: Sequence[int] | None = None
 ) -> tuple[Walk, ...]:
-    """Ways to walk, all of one kind.
+    """Ways to walk.
 
     Args:
         axes: The result's and the operands', `loop_axes.collapsed`.
@@ -137,10 +143,15 @@ def walks(
         starts: For each of them its first element, counted from its pointer; None for 0.
     """
     starts = tuple(starts or (0,) * len(itemsizes))
+    vectors = vector_walks(axes, vector_of(axes, itemsizes, starts), starts)
     other = _other_unit_axis(axes)
-    if other is not None:
-        return tuple(tiled_walks(axes, other, starts))
-    return tuple(vector_walks(axes, vector_of(axes, itemsizes, starts), starts))
+    if other is None:
+        return tuple(vectors)
+    # Rectangles may be small, as of channels that are shuffled: vectors have whole programs.
+    beside = other == len(axes.sizes) - 2 and axes.sizes[-1] <= _FEW
+    excess = 1.5 if beside else 4.0
+    apart = (replace(way, excess=excess) for way in vectors)
+    return (*tiled_walks(axes, other, starts), *apart)
 
 
 def _other_unit_axis(axes: LoopAxes) -> int | None:
