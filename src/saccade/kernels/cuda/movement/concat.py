@@ -92,7 +92,7 @@ def _launch(call: CudaCall, parts: Sequence[_Part]) -> Launch:
     lasts = list(accumulate(way.programs for _, way in parts))
     integers = {f"last{k}": last for k, last in enumerate(lasts[:-1], 1)}
     for k, (_, way) in enumerate(parts, 1):
-        integers |= {f"w{k}_{name}": n for name, n in {**way.integers, **way.ends}.items()}
+        integers |= {f"w{k}_{name}": n for name, n in {**way.integers, **way.sizes}.items()}
     return Launch(config, operands, integers, lasts[-1])
 
 

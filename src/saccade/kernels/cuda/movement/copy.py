@@ -78,7 +78,7 @@ def _variants(call: CudaCall) -> Iterator[Variant]:
 def _launch(call: CudaCall, way: Walk) -> Launch:
     config = CudaCopyConfig(call.outputs[0].dtype.itemsize, way.code)
     operands: dict[str, Operand] = {"p0": Out(0), "p1": In(0)}
-    return Launch(config, operands, {**way.integers, **way.ends}, way.programs)
+    return Launch(config, operands, {**way.integers, **way.sizes}, way.programs)
 
 
 def copied(itemsize: int, walk: WalkCode) -> WalkText:

@@ -59,12 +59,17 @@ class WalkCode:
 
     @property
     def sizes(self) -> tuple[str, ...]:
-        """What the launch gives for the sizes of the block's axes: the names in `Walk.ends`."""
+        """What the launch gives for the sizes of the block's axes: the names in `Walk.sizes`."""
         return ("down", "across") if self.ends else ("rows",)
 
     @property
     def integers(self) -> tuple[str, ...]:
-        """What the launch gives for them, in the order of `Walk.integers`."""
+        """What the launch gives for the generated function.
+
+        For each axis besides those of the block but the first, its size `n` and how to divide by
+        it (a factor `m`, a shift `h`); for each operand its strides `s` along these axes, `t` and
+        `c` along the block's where they are no neighbours, its start `a`.
+        """
         found = [f"{word}{axis}" for axis in range(1, self.rank) for word in "nmh"]
         for p, (kinds, started) in enumerate(zip(self.kinds, self.starts, strict=True)):
             found += [f"s{p}_{axis}" for axis in range(self.rank)]
@@ -79,8 +84,8 @@ class Walk:
 
     Attributes:
         code: What the code depends on.
-        integers: For the launch: sizes and strides by parameter name.
-        ends: For the launch: the core's own integers.
+        integers: For the launch: what the generated function reads, by name.
+        sizes: For the launch: of the block's axes, in the steps of `code.ends`, by name.
         programs: Blocks of the grid.
         excess: Bytes that are moved for each one asked for: threads that are neighbours read
             elements that are not.
@@ -88,7 +93,7 @@ class Walk:
 
     code: WalkCode
     integers: dict[str, int]
-    ends: dict[str, int]
+    sizes: dict[str, int]
     programs: int
     excess: float = 1.0
 

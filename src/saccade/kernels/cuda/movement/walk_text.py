@@ -32,10 +32,9 @@ class WalkText:
         self._integers = (*code.integers, *integers)
         pointers = tuple(f"p{p}" for p in range(1, len(self.elements)))
         self._at = {name: i for i, name in enumerate((*pointers, *self._integers))}
-        tiled = bool(code.ends)
         self.mask = "mask[:, None]"
-        if tiled:
-            self.mask = "mask[:, None] & mask_across[None, :]"
+        if code.ends:
+            self.mask += " & mask_across[None, :]"
         self._axes()
 
     def extra(self, name: str) -> str:

@@ -103,7 +103,7 @@ def _launch(call: CudaCall, way: Walk) -> Launch:
     config = CudaChainConfig(text, elements, _number(call), result, way.code)
     operands: dict[str, Operand] = {"p0": Out(0)}
     operands |= {f"p{p}": In(i) for p, i in enumerate(used, 1)}
-    return Launch(config, operands, {**way.integers, **way.ends}, way.programs)
+    return Launch(config, operands, {**way.integers, **way.sizes}, way.programs)
 
 
 def _entry(config: CudaChainConfig) -> Entry:

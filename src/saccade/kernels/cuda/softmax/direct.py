@@ -110,7 +110,7 @@ def _launch(call: CudaCall, way: Walk) -> Launch:
     step = power_dividing((length,), _STEP)
     once = length <= way.code.block[1]
     config = CudaSoftmaxConfig((element_of(y), element_of(x)), op.log, step, once, way.code)
-    rows = way.ends["down"] if way.code.ends else way.ends["rows"]
+    rows = way.sizes["down"] if way.code.ends else way.sizes["rows"]
     integers = {**way.integers, "rows": rows, "length": length // step}
     return Launch(config, {"y": Out(0), "x": In(0)}, integers, way.programs if y.size else 0)
 
