@@ -46,7 +46,7 @@ class WalkText:
         rest = "outer" if self.code.ends else "row"
         for axis in reversed(range(1, self.code.rank)):
             n, m, h = (self.extra(f"{word}{axis}") for word in "nmh")
-            self.lines.add(f"q{axis} = tl.umulhi({rest}, {m}) >> {h}")
+            self.lines.add(f"q{axis} = tl.umulhi({rest} << 1, {m}) >> {h}")
             self.lines.add(f"i{axis} = {rest} - q{axis} * {n}")
             rest = f"q{axis}"
         self.lines.add(f"i0 = {rest}")

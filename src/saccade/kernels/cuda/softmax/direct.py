@@ -99,8 +99,7 @@ def _side_by_side(axes: LoopAxes, along: tuple[int, ...], length: int, area: int
 
 def _variants(call: CudaCall) -> Iterator[Variant]:
     x, y = call.inputs[0], call.outputs[0]
-    ways = {way.code: way for way in _ways(call)}
-    return walk_variants(call, ways.values(), x.nbytes + y.nbytes, _launch, sums=True)
+    return walk_variants(call, _ways(call), x.nbytes + y.nbytes, _launch, sums=True)
 
 
 def _launch(call: CudaCall, way: Walk) -> Launch:
