@@ -56,10 +56,13 @@ class _CudaReduction:
 
 
 _KINDS = {
-    "sum": _CudaReduction("", "sum"), "mean": _CudaReduction("", "sum", "mean"), "max": _CudaReduction("", "max"),
-    "min": _CudaReduction("", "min"), "prod": _CudaReduction("", "prod"), "l1": _CudaReduction("abs", "sum"),
-    "l2": _CudaReduction("square", "sum", "sqrt"), "sum_square": _CudaReduction("square", "sum"),
-    "log_sum": _CudaReduction("", "sum", "log"), "log_sum_exp": _CudaReduction("", "log_sum_exp"),
+    kind: _CudaReduction(term, combine, finish)
+    for kind, term, combine, finish in (
+        ("sum", "", "sum", ""), ("mean", "", "sum", "mean"), ("max", "", "max", ""),
+        ("min", "", "min", ""), ("prod", "", "prod", ""), ("l1", "abs", "sum", ""),
+        ("l2", "square", "sum", "sqrt"), ("sum_square", "square", "sum", ""),
+        ("log_sum", "", "sum", "log"), ("log_sum_exp", "", "log_sum_exp", ""),
+    )
 }  # fmt: skip
 _NORMS = {
     0.0: _CudaReduction("nonzero", "sum"), 1.0: _KINDS["l1"], 2.0: _KINDS["l2"],
