@@ -141,8 +141,7 @@ def _work(call: CudaCall, sweeps: int) -> TileWork:
 def _variants(call: CudaCall) -> Iterator[Variant]:
     timed = [*_held(call), *_swept(call)]
     for micros, tile, parts in sorted(timed, key=lambda one: one[0]):
-        key = (tile.elements, tile.warps, parts)
-        yield Variant(micros, partial(_launches, call, tile, parts), rounding=key)
+        yield Variant(micros, partial(_launches, call, tile, parts), rounding=(tile, parts))
 
 
 def _held(call: CudaCall) -> Iterator[tuple[float, AxisTile, int]]:

@@ -102,7 +102,9 @@ def _tile(rows: int, elements: int, steps: int) -> AxisTile:
 
 def _cuts(call: CudaCall, work: TileWork, rows: int, steps: int) -> Iterator[int]:
     """Numbers of parts that fill the machine once and four times."""
-    blocks = max(1, -(-work.rows // rows))
+    blocks = -(-work.rows // rows)
+    if blocks == 0:
+        return
     for times in (1, 4):
         parts = min(_MOST_PARTS, steps // 2, times * call.target.multiprocessors // blocks)
         if parts > 1:
