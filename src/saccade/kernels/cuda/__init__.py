@@ -70,6 +70,7 @@ CUDA_KERNELS: tuple[CudaListed, ...] = (
         "normalize.local_response", ("LocalResponseNorm",),
         "normalize.local_response", "NORMALIZE_LOCAL_RESPONSE",
     ),
+    CudaListed("norm.gradient", ("VectorNormGrad",), "norm.gradient", "NORM_GRADIENT"),
 )
 # fmt: on
 
