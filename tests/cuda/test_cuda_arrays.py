@@ -110,6 +110,21 @@ def test_a_consumer_on_another_stream_waits():
         assert counts["order"] == orders
 
 
+def test_memory_of_an_export_is_reused_after_the_consumer_s_work():
+    device, arrays = opened()
+    with device.driver.current():
+        stream = device.driver.make_stream()
+    taken = arrays.take(tensor_info((3,)), np.ones(3, np.float32))
+    taken.__dlpack__(stream=stream)
+    before = device.driver.counts["order"]
+    del taken
+    with device.driver.current():
+        device.lease(12, device.stream())
+        assert device.driver.counts["order"] == before + 1
+        device.lease(12, device.stream())
+        assert device.driver.counts["order"] == before + 1
+
+
 def test_capsules_that_nobody_consumes_leave_nothing():
     _, arrays = opened()
     before = live_exports()
@@ -128,8 +143,12 @@ def test_what_was_imported_is_let_go_of():
     assert not strided.dense and strided.shape == (3,)
     assert imported(torch.ones(2, 1, 3).expand(2, 1, 3).transpose(0, 1).__dlpack__()).dense
     assert imported(torch.ones(2, dtype=torch.complex64).__dlpack__()).type_name == "complex64"
-    del found, strided
-    gc.collect()
+    _, arrays = opened()
+    before = live_exports()
+    ours = imported(arrays.take(tensor_info((3,)), np.ones(3, np.float32)).__dlpack__())
+    assert ours.shape == (3,) and live_exports() == before + 1
+    del ours
+    assert live_exports() == before
 
 
 def test_tensors_of_the_host_go_there_and_come_back():

@@ -162,6 +162,89 @@ def test_a_result_is_the_next_input_on_another_stream():
     assert device.driver.counts["order"] == 1
 
 
+def on_stream(device, x, stream):
+    """Somebody's array, who wants programs on this stream."""
+    address = _address_of(x, 0)
+    return DeviceArray(device, address, x.shape, DType.F32, stream, x, caller=True)
+
+
+def streams_of(device, count):
+    with device.driver.current():
+        return [device.driver.make_stream() for _ in range(count)]
+
+
+@pytest.mark.parametrize("beside", [False, True])
+def test_programs_that_share_arenas_do_not_disturb_each_other(beside):
+    device, _ = opened()
+    device.driver.beside = beside
+    programs = [chain_program(device, 64, links=links) for links in (2, 3, 4, 5)]
+    runs = []
+    for number, stream in enumerate(streams_of(device, 12)):
+        x, links = vector(64, number), 2 + number % 4
+        (result,) = programs[links - 2].run([on_stream(device, x, stream)])
+        runs.append((result, chained(x, links)))
+    for result, expected in reversed(runs):
+        np.testing.assert_array_equal(result.numpy(), expected)
+
+
+def test_memory_of_a_result_is_reused_after_the_work_on_it():
+    device, _ = opened()
+    program = chain_program(device, 64)
+    a, b = streams_of(device, 2)
+    (first,) = program.run([on_stream(device, vector(64, 1), a)])
+    address = first.address
+    del first  # while it waits on its stream
+    x = vector(64, 2)
+    (second,) = program.run([on_stream(device, x, b)])
+    assert second.address == address
+    np.testing.assert_array_equal(second.numpy(), chained(x))
+    with device.driver.current():
+        device.driver.synchronize()
+    np.testing.assert_array_equal(second.numpy(), chained(x))
+
+
+def test_memory_of_an_input_is_reused_after_the_run():
+    device, arrays = opened()
+    program = chain_program(device, 64)
+    (stream,) = streams_of(device, 1)
+    x, y = vector(64, 1), vector(64, 2)
+    taken = arrays.take(info(), x)
+    taken.numpy()
+    given = DeviceArray(device, taken.address, (64,), DType.F32, stream, taken.owner, caller=True)
+    (result,) = program.run([given])
+    del given, taken
+    np.testing.assert_array_equal(arrays.take(info(), y).numpy(), y)
+    np.testing.assert_array_equal(result.numpy(), chained(x))
+
+
+def test_memory_of_other_libraries_is_read_when_run_returns():
+    device, _ = opened()
+    program = chain_program(device, 64)
+    x = vector(64)
+    address = _address_of(x, 0)
+    (result,) = program.run([DeviceArray(device, address, (64,), DType.F32, 0, x)])
+    made.at(address, 64)[:] = np.nan
+    np.testing.assert_array_equal(result.numpy(), chained(x))
+
+
+@pytest.mark.parametrize("virtual", [True, False])
+def test_memory_in_use_is_not_given_back(virtual):
+    device, _ = opened(virtual=virtual)
+    small, large = chain_program(device, 64), chain_program(device, 100_000)
+    (stream,) = streams_of(device, 1)
+    x, y = vector(64), vector(100_000)
+    (first,) = small.run([on_stream(device, x, stream)])
+    (second,) = large.run([on_stream(device, y, stream)])  # for which the arena grows
+    np.testing.assert_array_equal(second.numpy(), chained(y))
+    np.testing.assert_array_equal(first.numpy(), chained(x))
+    large.run([on_stream(device, y, stream)])  # whose result nobody wants
+    with device.driver.current():
+        device._buffers.clear()
+        device.arenas.clear()
+        device.driver.synchronize()
+    device.driver.memory.check()
+
+
 def test_constants_are_shared_and_let_go():
     device, arrays = opened()
     asked = []

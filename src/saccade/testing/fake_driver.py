@@ -1,8 +1,9 @@
 """A GPU without one: memory of this process, kernels in Triton's interpreter or in Python.
 
 Work is put off for as long as may be: a stream runs only when somebody waits for it, or for an
-event on it. What is read before it was written, freed before it was used, or overwritten while it
-is still on its way therefore shows, as do writes beside a buffer, double frees and leaks.
+event on it; `beside` lets other streams then run in between. What is read before it was written,
+freed before it was used, or overwritten while it is still on its way therefore shows, as do writes
+beside a buffer, double frees and leaks.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from threading import RLock, local
 
 import numpy as np
@@ -45,6 +47,7 @@ class _FakeStream:
     def __init__(self) -> None:
         self.waiting: deque[Callable[[], None]] = deque()
         self.done = 0
+        self.busy = 0  # how many of its pieces wait for other streams'
 
     @property
     def end(self) -> int:
@@ -78,6 +81,7 @@ class FakeDriver:
         memory: Of the GPU, and its faults.
         counts: How often each call was made.
         lost: See `lose`.
+        beside: Whether streams run side by side, not one after the other.
     """
 
     def __init__(
@@ -93,6 +97,7 @@ class FakeDriver:
         self.lost: str | None = None
         self.counts: dict[str, int] = defaultdict(int)
         self.granularity = FAKE_PAGE
+        self.beside, self._stepping = False, False
         self._codes: dict[bytes, _FakeCode] = {}
         self._functions: list[_FakeCode] = []
         self._streams = {0: _FakeStream()}
@@ -151,9 +156,20 @@ class FakeDriver:
         queue = self._streams[stream]
         until = queue.end if until is None else until
         while queue.done < until:
-            work = queue.waiting.popleft()
-            queue.done += 1
-            work()
+            self._step(queue)
+            if self.beside and not self._stepping:
+                self._stepping = True
+                for other in self._streams.values():
+                    if other is not queue and other.waiting and not other.busy:
+                        self._step(other)
+                self._stepping = False
+
+    def _step(self, queue: _FakeStream) -> None:
+        work = queue.waiting.popleft()
+        queue.done += 1
+        queue.busy += 1
+        work()
+        queue.busy -= 1
 
     def _put(self, stream: int, work: Callable[[], None]) -> None:
         self._streams[stream].waiting.append(work)
@@ -334,13 +350,10 @@ class FakeDriver:
             played = self._graphs[graph.executable]
             launches, last = list(played.launches), played.last
 
-            def work() -> None:
-                if last is not None and last[0] != stream:
-                    self._run(*last)
-                for launch in launches:
-                    self._play(launch)
-
-            self._put(stream, work)
+            if last is not None and last[0] != stream:
+                self._put(stream, partial(self._run, *last))
+            for launch in launches:
+                self._put(stream, partial(self._play, launch))
             played.last = stream, self._streams[stream].end
 
     def free_graph(self, graph: LaunchGraph) -> None:

@@ -165,7 +165,7 @@ def _site(softmax: Node, context: _Context) -> _Site:
     op = Attention(scale, transpose_k=not scores.op.transpose_b)
     gone = (scores, softmax, values)
     move = context.reader(values.output)
-    ordered = move and _ordered(move)
+    ordered = None if move is None else _ordered(move)
     if move is None or ordered is None:
         return _Site(gone, (Node(op, inputs, values.outputs, values.name),))
     order, index_map = ordered

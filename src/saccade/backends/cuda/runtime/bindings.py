@@ -24,7 +24,12 @@ __all__ = ["BoundDriver", "devices"]
 _OLDEST = 13  # major version of the package
 _KDL_CUDA = 2  # DLPack's number of CUDA's memory
 _NOT_READY, _OUT_OF_MEMORY = "CUDA_ERROR_NOT_READY", "CUDA_ERROR_OUT_OF_MEMORY"
-_FOREIGN = ("CUDA_ERROR_NO_BINARY_FOR_GPU", "CUDA_ERROR_INVALID_IMAGE")
+_FOREIGN = frozenset(
+    {
+        "CUDA_ERROR_NO_BINARY_FOR_GPU", "CUDA_ERROR_INVALID_IMAGE", "CUDA_ERROR_INVALID_PTX",
+        "CUDA_ERROR_UNSUPPORTED_PTX_VERSION",
+    }
+)  # fmt: skip
 _FATAL = frozenset(
     {
         "CUDA_ERROR_ASSERT", "CUDA_ERROR_CONTAINED", "CUDA_ERROR_CONTEXT_IS_DESTROYED",
@@ -149,8 +154,8 @@ class BoundDriver:
             raise no_room(product, nbytes, *self._unused())
         if status in _FOREIGN:
             raise DeviceError(
-                f"there is code for another GPU than this {product} (sm_{self.facts.arch}): build "
-                f"it with --arch sm_{self.facts.arch}"
+                f"the code is damaged, or for another GPU than this {product} "
+                f"(sm_{self.facts.arch}): build it with --arch sm_{self.facts.arch}"
             )
         if status in _FATAL:
             self.lost = gone(product, f"{call} says {status}")

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from saccade.locks import Lock
 
 if TYPE_CHECKING:
@@ -17,7 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["Constants"]
 
 Upload = Callable[[int, "Array"], None]
-"""Copies an array to an address, for good when it returns."""
+"""Copies a contiguous array to an address, for good when it returns."""
 
 
 @dataclass(slots=True)
@@ -45,7 +47,7 @@ class Constants:
 
         Args:
             key: Its model's identity and its own name.
-            make: Gives it, contiguous, if it is not there.
+            make: Gives it if it is not there.
 
         Raises:
             OutOfMemoryError: If the GPU has no room.
@@ -53,7 +55,7 @@ class Constants:
         with self._lock:
             held = self._held.get(key)
             if held is None:
-                array = make()
+                array = np.ascontiguousarray(make())
                 address = self._secure(partial(self._driver.allocate, max(1, array.nbytes)))
                 try:
                     self._upload(address, array)

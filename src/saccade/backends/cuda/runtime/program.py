@@ -56,8 +56,8 @@ class CudaProgram:
         device: The GPU, with what this process has on it.
         plan: What to run; host steps are refused.
         codes: The code of each phase.
-        constant: The plan's constant of a number as its kernels read it, contiguous; asked only for
-            those that are read and that no other program has brought to the GPU.
+        constant: The plan's constant of a number as its kernels read it; asked only for those that
+            are read and that no other program has brought to the GPU.
         identity: Of the constants: equal for programs whose equal constants may be shared.
 
     Raises:
@@ -88,7 +88,7 @@ class CudaProgram:
             self._codes = _loaded(device, plan, codes)
             for i, (one, read) in enumerate(zip(plan.constants, plan.constants_read, strict=True)):
                 if read:
-                    key = (identity, one.key)
+                    key = (identity, f"{one.key} {one.nbytes}")
                     address = device.constants.hold(key, partial(constant, i))
                     held.append(key)
                     self._bases[plan.constant_base + i] = address

@@ -62,7 +62,9 @@ class AttentionAxes:
         (n0, s0), (n1, s1) = [none] * (2 - len(axes)) + axes
         steps = [(s0[i], s1[i], view.strides[-2], view.strides[-1]) for i, view in enumerate(views)]
         mask = steps[4] if len(steps) > 4 else None
-        return cls((n0, n1), q.shape[-2], k.shape[-2], q.shape[-1], v.shape[-1], *steps[:4], mask)
+        by_q, by_k, by_v, by_y = steps[:4]
+        sizes = q.shape[-2], k.shape[-2], q.shape[-1], v.shape[-1]
+        return cls((n0, n1), *sizes, by_q, by_k, by_v, by_y, mask)
 
     @property
     def matrices(self) -> int:

@@ -23,7 +23,7 @@ from math import ceil
 from saccade.backends.cuda.fusions import Attention
 from saccade.backends.cuda.gpus import gpu
 from saccade.ir import DType
-from saccade.kernels.base import In, Launch, Out, Variant, View
+from saccade.kernels.base import In, Launch, Operand, Out, Variant, View
 from saccade.kernels.cuda.attention.attention_axes import AttentionAxes, Steps, heads_of
 from saccade.kernels.cuda.base import ELEMENTS, FLOATS, CudaCall, CudaKernel, Entry, element_of
 from saccade.kernels.cuda.machine import LAUNCH
@@ -191,7 +191,7 @@ def _launches(call: CudaCall, tile: Tile) -> tuple[Launch, ...]:
     integers = {"n1": axes.batch[1], "rows": axes.rows, "keys": axes.keys}
     for name, steps in (("q", axes.q), ("k", axes.k), ("v", axes.v), ("y", axes.y)):
         integers |= {f"{name}_{axis}": s for axis, s in zip(_AXES[name], steps, strict=True)}
-    operands = {"q": In(0), "k": In(1), "v": In(2), "y": Out(0)}
+    operands: dict[str, Operand] = {"q": In(0), "k": In(1), "v": In(2), "y": Out(0)}
     if axes.mask is not None:
         integers |= dict(zip(_MASK_INTEGERS, axes.mask, strict=True))
         operands["mask"] = In(3)

@@ -9,9 +9,10 @@ Floor: the bytes read and written.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from functools import partial
 from itertools import accumulate
+from typing import Any
 
 from saccade.kernels.base import In, Launch, Operand, Out, Variant
 from saccade.kernels.cuda.base import CudaCall, CudaKernel, Entry
@@ -28,10 +29,15 @@ _TOGETHER = 8  # walks of one launch
 
 @dataclass(frozen=True)
 class CudaConcatConfig:
-    """What the code depends on: bytes of an element, and how each operand's are found."""
+    """What the code depends on.
+
+    Attributes:
+        itemsize: Bytes of an element.
+        walks: How each operand's are found: the fields of its `WalkCode`.
+    """
 
     itemsize: int
-    walks: tuple[WalkCode, ...]
+    walks: tuple[tuple[Any, ...], ...]
 
 
 _Part = tuple[int, Walk]
@@ -76,7 +82,9 @@ def _micros(call: CudaCall, parts: Sequence[_Part]) -> float:
 
 
 def _launch(call: CudaCall, parts: Sequence[_Part]) -> Launch:
-    config = CudaConcatConfig(call.outputs[0].dtype.itemsize, tuple(way.code for _, way in parts))
+    config = CudaConcatConfig(
+        call.outputs[0].dtype.itemsize, tuple(astuple(way.code) for _, way in parts)
+    )
     operands: dict[str, Operand] = {"p0": Out(0)}
     operands |= {f"p{k}": In(index) for k, (index, _) in enumerate(parts, 1)}
     lasts = list(accumulate(way.programs for _, way in parts))
@@ -87,27 +95,28 @@ def _launch(call: CudaCall, parts: Sequence[_Part]) -> Launch:
 
 
 def _entry(config: CudaConcatConfig) -> Entry:
-    raw, count = raw_element(config.itemsize), len(config.walks)
-    pointers = tuple((f"p{k}", raw) for k in range(1, count + 1))
-    integers = [f"last{k}" for k in range(1, count)]
-    for k, walk in enumerate(config.walks, 1):
-        integers += [f"w{k}_{name}" for name in (*walk.integers, *walk.sizes)]
+    raw = raw_element(config.itemsize)
+    texts = [copied(config.itemsize, WalkCode(*fields)) for fields in config.walks]
+    pointers = tuple((f"p{k}", raw) for k in range(1, len(texts) + 1))
+    integers = [f"last{k}" for k in range(1, len(texts))]
+    for k, text in enumerate(texts, 1):
+        integers += [f"w{k}_{name}" for name in (*text.code.integers, *text.code.sizes)]
     names = (*(name for name, _ in pointers), *integers)
+    at = {name: f"extra[{i}]" for i, name in enumerate(names)}
     return Entry(
         "movement.walk_code:walk_several",
         (("p0", raw),),
         (),
         {},
-        {"BODY": _text(config, {name: f"extra[{i}]" for i, name in enumerate(names)})},
+        {"BODY": _text(texts, at)},
         pointers,
         tuple(integers),
-        warps=config.walks[0].warps,
+        warps=texts[0].code.warps,
     )
 
 
-def _text(config: CudaConcatConfig, at: Mapping[str, str]) -> str:
+def _text(texts: Sequence[WalkText], at: Mapping[str, str]) -> str:
     """A function for each walk, and the one that finds out which of them is a program's."""
-    texts = [copied(config.itemsize, walk) for walk in config.walks]
     parts = [text.function(f"part{k}") for k, text in enumerate(texts, 1)]
     lines = ["@triton.jit", "def body(p0, extra, pid):"]
     for k, text in enumerate(texts, 1):

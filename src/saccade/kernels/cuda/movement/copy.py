@@ -83,7 +83,7 @@ def _launch(call: CudaCall, way: Walk) -> Launch:
 
 def copied(itemsize: int, walk: WalkCode) -> WalkText:
     """The function that copies a block."""
-    text = WalkText(walk, (raw_element(itemsize),) * 2, Lines({}))
+    text = WalkText(walk, (raw_element(itemsize),) * 2, TritonLines({}))
     text.lines.add(f"v1 = {text.load(1, text.base(1))}")
     text.store("v1")
     return text

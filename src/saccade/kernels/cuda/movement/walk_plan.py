@@ -100,17 +100,30 @@ class Walk:
 
 
 def walk_variants(
-    call: CudaCall, ways: Iterable[Walk], nbytes: float, launch: Callable[[CudaCall, Walk], Launch]
+    call: CudaCall,
+    ways: Iterable[Walk],
+    nbytes: float,
+    launch: Callable[[CudaCall, Walk], Launch],
+    *,
+    sums: bool = False,
 ) -> Iterator[Variant]:
-    """Variants of a call that is one walk, whichever way; the fastest first."""
+    """Variants of a call that is one walk, whichever way; the fastest first.
+
+    Args:
+        call: The call.
+        ways: To walk.
+        nbytes: How many there are to move.
+        launch: Gives the launch of one of them.
+        sums: Whether programs sum, in an order that their blocks decide.
+    """
 
     def launches(way: Walk) -> tuple[Launch, ...]:
         return (launch(call, way),)
 
-    for micros, way in sorted(
-        ((way.micros(call, nbytes), way) for way in ways), key=lambda pair: pair[0]
-    ):
-        yield Variant(micros, partial(launches, way))
+    timed = [(way.micros(call, nbytes), way) for way in ways]
+    for micros, way in sorted(timed, key=lambda pair: pair[0]):
+        rounding = (way.code.block, way.code.warps) if sums else None
+        yield Variant(micros, partial(launches, way), rounding)
 
 
 def walks(

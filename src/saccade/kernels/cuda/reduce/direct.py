@@ -23,7 +23,7 @@ from saccade.kernels.base import In, Launch, Operand, Out, Temp, Variant, View, 
 from saccade.kernels.cuda.base import ELEMENTS, FLOATS, CudaCall, CudaKernel, Entry, element_of
 from saccade.kernels.cuda.epilogue import (
     NO_EPILOGUE,
-    Epilogue,
+    BlockEpilogue,
     EpilogueCode,
     epilogue_of,
     expanded,
@@ -56,11 +56,17 @@ class _CudaReduction:
 
 
 _KINDS = {
-    "sum": _CudaReduction("", "sum"), "mean": _CudaReduction("", "sum", "mean"), "max": _CudaReduction("", "max"),
-    "min": _CudaReduction("", "min"), "prod": _CudaReduction("", "prod"), "l1": _CudaReduction("abs", "sum"),
-    "l2": _CudaReduction("square", "sum", "sqrt"), "sum_square": _CudaReduction("square", "sum"),
-    "log_sum": _CudaReduction("", "sum", "log"), "log_sum_exp": _CudaReduction("", "log_sum_exp"),
-}  # fmt: skip
+    "sum": _CudaReduction("", "sum"),
+    "mean": _CudaReduction("", "sum", "mean"),
+    "max": _CudaReduction("", "max"),
+    "min": _CudaReduction("", "min"),
+    "prod": _CudaReduction("", "prod"),
+    "l1": _CudaReduction("abs", "sum"),
+    "l2": _CudaReduction("square", "sum", "sqrt"),
+    "sum_square": _CudaReduction("square", "sum"),
+    "log_sum": _CudaReduction("", "sum", "log"),
+    "log_sum_exp": _CudaReduction("", "log_sum_exp"),
+}
 _NORMS = {
     0.0: _CudaReduction("nonzero", "sum"), 1.0: _KINDS["l1"], 2.0: _KINDS["l2"],
     3.0: _CudaReduction("cube", "sum", "root", root=1 / 3), inf: _CudaReduction("abs", "max"),
@@ -82,7 +88,7 @@ class CudaReduceConfig:
         y_unit: Whether neighbouring results do.
         step: Strides and extents are multiples of so many elements.
         tile: Results and elements of a block, warps, stages.
-        epilogue: See `epilogue.Epilogue.code`.
+        epilogue: See `epilogue.BlockEpilogue.code`.
     """
 
     elements: tuple[str, str, str]
@@ -208,7 +214,7 @@ def _launches(call: CudaCall, tile: AxisTile, parts: int) -> tuple[Launch, ...]:
     )
 
 
-_NOTHING = Epilogue(NO_EPILOGUE, {}, {})
+_NOTHING = BlockEpilogue(NO_EPILOGUE, {}, {})
 
 
 def _dtype_named(element: str) -> DType:
@@ -237,7 +243,7 @@ class _Reduction:
     wide: str
     tile: AxisTile
 
-    def launch(self, task: _CudaReduction, tiles: int, parts: int, end: Epilogue) -> Launch:
+    def launch(self, task: _CudaReduction, tiles: int, parts: int, end: BlockEpilogue) -> Launch:
         """In `parts` parts of `tiles` blocks of elements."""
         kept, reduced = self.walk.kept, self.walk.reduced
         config = CudaReduceConfig(

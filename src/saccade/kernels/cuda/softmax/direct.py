@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from saccade.backends.cuda.codegen.expressions import TritonLines
 from saccade.kernels.base import In, Launch, Out, Variant
 from saccade.kernels.cuda.base import FLOATS, CudaCall, CudaKernel, Entry, element_of
-from saccade.kernels.cuda.movement.loop_axes import LoopAxes, collapsed, refuse_walk
+from saccade.kernels.cuda.movement.loop_axes import LoopAxes, collapsed, power_dividing, refuse_walk
 from saccade.kernels.cuda.movement.walk_plan import (
     Walk,
     WalkCode,
@@ -100,16 +100,14 @@ def _side_by_side(axes: LoopAxes, along: tuple[int, ...], length: int, area: int
 def _variants(call: CudaCall) -> Iterator[Variant]:
     x, y = call.inputs[0], call.outputs[0]
     ways = {way.code: way for way in _ways(call)}
-    return walk_variants(call, ways.values(), x.nbytes + y.nbytes, _launch)
+    return walk_variants(call, ways.values(), x.nbytes + y.nbytes, _launch, sums=True)
 
 
 def _launch(call: CudaCall, way: Walk) -> Launch:
     op: Softmax = call.op
     x, y = call.inputs[0], call.outputs[0]
     length = y.shape[op.axis]
-    step = 1
-    while step < _STEP and length % (2 * step) == 0:
-        step *= 2
+    step = power_dividing((length,), _STEP)
     once = length <= way.code.block[1]
     config = CudaSoftmaxConfig((element_of(y), element_of(x)), op.log, step, once, way.code)
     rows = way.ends["down"] if way.code.ends else way.ends["rows"]
