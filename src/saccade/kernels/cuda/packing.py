@@ -8,6 +8,7 @@ from types import MappingProxyType
 from saccade.ir import Array
 from saccade.kernels.cuda.conv2d.pack_taps import (
     pack_flat_taps,
+    pack_row_taps,
     pack_taps,
     pack_transposed_taps,
 )
@@ -19,6 +20,7 @@ FUNCTIONS: Mapping[str, Callable[..., Array]] = MappingProxyType(
     {
         "cuda.flat_taps": pack_flat_taps,
         "cuda.matrix": pack_matrix,
+        "cuda.row_taps": pack_row_taps,
         "cuda.taps": pack_taps,
         "cuda.transposed_taps": pack_transposed_taps,
     }
