@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import onnx
 import pytest
@@ -9,6 +11,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import saccade
 from saccade.backends.cuda.arrays import CudaArrays
+from saccade.backends.cuda.backend import packed_constant
 from saccade.testing.fake_gpu import fake_gpu, fake_program
 
 TOKENS, WIDTH, HEADS = 9, 24, 2
@@ -86,7 +89,7 @@ def path(tmp_path_factory):
 def test_a_block(path, precision, tolerance):
     engine = saccade.compile(path, device="cuda", machine="h200", precision=precision)._started()
     reference = saccade.compile(path, device="reference")
-    driver, device = fake_gpu()
+    driver, device = gpu = fake_gpu()
     arrays = CudaArrays(lambda: device)
     for batch in (1, 3):
         x = np.random.default_rng(batch).standard_normal((batch, TOKENS, WIDTH)).astype(np.float32)
@@ -94,7 +97,7 @@ def test_a_block(path, precision, tolerance):
         assert [step.op.family for step in plan.steps if step.op.family != "Move"] == [
             "LayerNorm", "MatMul", "Attention", "MatMul", "LayerNorm", "MatMul", "MatMul",
         ]  # fmt: skip
-        program = fake_program(plan, engine.graph, driver, device)
+        program = fake_program(plan, partial(packed_constant, engine.graph, plan), gpu)
         taken = arrays.take(engine.signature.inputs[0], x)
         (found,) = arrays.give(program.run([taken]), [x])
         truth = reference(x)
