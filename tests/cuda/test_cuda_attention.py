@@ -144,7 +144,10 @@ def fused(graph, taken=lambda _node, _shapes: True):
 def evaluated(graph, arrays):
     known = dict(zip(graph.inputs, arrays, strict=True))
     for node in graph.nodes:
-        results = node.op.reference(*(known[v] for v in node.inputs))
+        op = node.op
+        if isinstance(op, Pointwise):
+            op = replace(op, dtype=DType.F64)
+        results = op.reference(*(known[v] for v in node.inputs))
         known |= zip(node.outputs, results, strict=True)
     return [known[v] for v in graph.outputs]
 
@@ -184,6 +187,29 @@ def test_a_mask_is_added(epilogue, shape):
     graph = b.graph(attention(b, parse(epilogue), (mask,)))
     after = fused(graph)
     assert families(after) == ["Attention"] and after.nodes[0].inputs[3] is mask
+    same(graph, after)
+
+
+def behind(b, text, *operands, epilogue="$0", first=True):
+    """Attention whose scores go through a Pointwise first."""
+    q, k = b.value(2, 3, 9, 8), b.value(2, 3, 8, 10)
+    scores = b.add(MatMul(epilogue=parse(epilogue)), q, k)
+    inputs = (scores, *operands) if first else (*operands, scores)
+    masked = b.add(Pointwise(parse(text), DType.F32), *inputs)
+    batch = masked.shape[:-2]
+    return b.add(MatMul(), b.add(Softmax(masked.rank - 1), masked), b.value(*batch, 10, 8))
+
+
+@pytest.mark.parametrize("first", [True, False])
+@pytest.mark.parametrize("epilogue", ["$0", "mul($0, 0.5)"])
+def test_scale_and_mask_may_stand_behind_the_product(epilogue, first):
+    b = Heads()
+    mask = b.value(9, 10)
+    text = "add(mul($0, 0.25), $1)" if first else "add($0, mul($1, 0.25))"
+    graph = b.graph(behind(b, text, mask, epilogue=epilogue, first=first))
+    after = fused(graph)
+    assert families(after) == ["Attention"] and after.nodes[0].inputs[3] is mask
+    assert after.nodes[0].op.scale == (0.25 if epilogue == "$0" else 0.125)
     same(graph, after)
 
 
@@ -298,6 +324,28 @@ def _added_after(b):
     return (b.add(add, weights, b.value(2, 3, 10, 8), b.value(8)),)
 
 
+def _repeated(b):
+    return (behind(b, "add($0, $1)", b.value(5, 2, 3, 9, 10)),)
+
+
+def _masked_twice(b):
+    q, k, mask = b.value(2, 3, 9, 8), b.value(2, 3, 8, 10), b.value(9, 10)
+    scores = b.add(MatMul(epilogue=parse("add($0, $1)")), q, k, mask)
+    masked = b.add(Pointwise(parse("add($0, $1)"), DType.F32), scores, mask)
+    return (b.add(MatMul(), b.add(Softmax(3), masked), b.value(2, 3, 10, 8)),)
+
+
+def _curved(b):
+    return (behind(b, "tanh($0)"),)
+
+
+def _twice(b):
+    q, k = b.value(2, 3, 9, 8), b.value(2, 3, 8, 10)
+    scores = b.add(MatMul(), q, k)
+    masked = b.add(Pointwise(parse("add($0, $1)"), DType.F32), scores, scores)
+    return (b.add(MatMul(), b.add(Softmax(3), masked), b.value(2, 3, 10, 8)),)
+
+
 def _transposed_values(b):
     weights = b.add(Softmax(3), b.add(MatMul(), b.value(2, 3, 9, 8), b.value(2, 3, 8, 10)))
     return (b.add(MatMul(transpose_b=True), weights, b.value(2, 3, 8, 10)),)
@@ -313,6 +361,10 @@ def _transposed_values(b):
         (_no_product, "scores are not a product"),
         (_truth, "the mask holds truth values"),
         (_transposed_q, "q is transposed"),
+        (_repeated, "scores are repeated"),
+        (_masked_twice, "the scores' epilogue add($0, $1)"),
+        (_curved, "the scores' epilogue tanh($0)"),
+        (_twice, "scores are read elsewhere"),
         (_transposed_values, "weights or values are transposed"),
         (_added_after, "the result's epilogue add($0, $1)"),
         (_one(log=True), "the logarithm is wanted"),

@@ -80,6 +80,14 @@ def _given(b, x):
     return b.matmul(b.transpose(x, 1, 0, 2), 6)
 
 
+def _windows(b, x):
+    """Windows of two rows and two columns, then their halves of the columns."""
+    image = b.reshape(b.input(1, 4, 6, 4), 2, 2, 3, 2, 4)
+    windows = b.reshape(b.transpose(image, 0, 2, 1, 3, 4), 6, 4, 4)
+    both = b.matmul(windows, 8)
+    return b.slice(both, 2, 4, 4)
+
+
 def _dropped(b, x):
     moved = b.slice(b.transpose(x, 1, 0, 2), 0, 1, 3)
     return b.transpose(b.matmul(moved, 6), 1, 0, 2)
@@ -93,6 +101,7 @@ def _dropped(b, x):
         (_by_row, "an operand of the epilogue varies by row"),
         (_computed, "its result is not moved on"),
         (_given, "its result is not moved on"),
+        (_windows, "what moves its result would copy it"),
         (_dropped, "rows are dropped or repeated"),
     ],
 )

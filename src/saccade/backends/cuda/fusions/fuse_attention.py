@@ -1,6 +1,6 @@
 """Attention: the scores of a product, their softmax, and the product with the values, as one step.
 
-    s = MatMul(q, k), scale · s + mask in its epilogue
+    s = MatMul(q, k), scale · s + mask in its epilogue or in a Pointwise behind it
     p = Softmax(s)                                        ->  y = Attention(q, k, v, mask)
     y = MatMul(p, v)
 
@@ -10,7 +10,7 @@ heads are stored beside each other, as the next product reads them, and the `Mov
 Left alone, with the reason (`refuse`): softmax along another axis, or its logarithm; scores or
 weights that anyone else reads or the caller gets; products whose rows are stored as columns;
 epilogues that do more than scale and add one operand; an epilogue of the second product; masks of
-truth values; and what no kernel takes.
+truth values, or that scores are repeated for; and what no kernel takes.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from dataclasses import dataclass, replace
 from saccade.backends.cuda.fusions.attention import Attention
 from saccade.ir import Graph, IndexMap, Node, Value
 from saccade.ir.derived import derived
-from saccade.ir.expr import IDENTITY, Expr
+from saccade.ir.expr import IDENTITY, Expr, arg
 from saccade.layout import Shapes, Taken
-from saccade.opdefs import MatMul, Move, Softmax
+from saccade.opdefs import MatMul, Move, Pointwise, Softmax
 
 __all__ = ["fuse_attention", "refuse"]
 
@@ -78,33 +78,83 @@ class _Context:
         return readers[0] if len(readers) == 1 and value not in self.graph.outputs else None
 
 
+@dataclass(frozen=True, slots=True)
+class _Scores:
+    """What a softmax is taken of.
+
+    Attributes:
+        nodes: What makes it: the product first.
+        scale: Of the product's sums.
+        mask: What is added to them.
+    """
+
+    nodes: tuple[Node, ...]
+    scale: float
+    mask: Value | None
+
+    @property
+    def product(self) -> Node:
+        return self.nodes[0]
+
+
 def _refusal(softmax: Node, context: _Context) -> str | None:
     op = softmax.op
     assert isinstance(op, Softmax)
     if op.log or op.axis != softmax.output.rank - 1:
         return "the logarithm is wanted" if op.log else f"softmax along axis {op.axis}"
-    scores = context.producers.get(softmax.inputs[0])
-    if scores is None or not isinstance(scores.op, MatMul):
-        return "scores are not a product"
-    if context.reader(scores.output) is not softmax:
-        return "scores are read elsewhere"
+    scores = _scores(softmax, context)
+    if isinstance(scores, str):
+        return scores
     values = context.reader(softmax.output)
     if values is None:
         return "weights are read elsewhere"
-    return _refuse_scores(scores) or _refuse_values(values, softmax.output)
+    return _refuse_values(values, softmax.output)
 
 
-def _refuse_scores(scores: Node) -> str | None:
-    assert isinstance(scores.op, MatMul)
-    if scores.op.transpose_a:
+def _scores(softmax: Node, context: _Context) -> _Scores | str:
+    """The scores, or why they are none."""
+    last = context.producers.get(softmax.inputs[0])
+    behind = last is not None and isinstance(last.op, Pointwise)
+    product = _product_among(last.inputs, context) if last is not None and behind else last
+    if last is None or product is None or not isinstance(product.op, MatMul):
+        return "scores are not a product"
+    nodes = (product, last) if behind else (product,)
+    readers = (*nodes[1:], softmax)
+    if any(context.reader(n.output) is not r for n, r in zip(nodes, readers, strict=True)):
+        return "scores are read elsewhere"
+    if product.op.transpose_a:
         return "q is transposed"
-    found = _scale_and_mask(scores.op.epilogue)
-    if found is None:
-        return f"the scores' epilogue {scores.op.epilogue}"
-    mask = found[1]
-    if mask is not None and not scores.inputs[1 + mask].dtype.is_float:
+    return _scaled(nodes)
+
+
+def _product_among(operands: tuple[Value, ...], context: _Context) -> Node | None:
+    """The first operand's maker that is a product."""
+    makers = (context.producers.get(value) for value in operands)
+    return next((node for node in makers if node is not None and isinstance(node.op, MatMul)), None)
+
+
+def _scaled(nodes: tuple[Node, ...]) -> _Scores | str:
+    """Scale and mask of a product and what follows it, or why there are none."""
+    product = nodes[0]
+    assert isinstance(product.op, MatMul)
+    scale = 1.0
+    mask: Value | None = None
+    # For each: the expression, its operands, and which of these is the product.
+    steps = [(product.op.epilogue, (product.output, *product.inputs[2:]), 0)]
+    for node in nodes[1:]:
+        assert isinstance(node.op, Pointwise)
+        if node.output.shape != product.output.shape:
+            return "scores are repeated"
+        steps.append((node.op.expr, node.inputs, node.inputs.index(product.output)))
+    for expr, operands, place in steps:
+        found = _scale_and_mask(expr, place)
+        if found is None or mask is not None:
+            return f"the scores' epilogue {expr}"
+        scale *= found[0]
+        mask = None if found[1] is None else operands[found[1]]
+    if mask is not None and not mask.dtype.is_float:
         return "the mask holds truth values"
-    return None
+    return _Scores(nodes, scale, mask)
 
 
 def _refuse_values(values: Node, weights: Value) -> str | None:
@@ -116,29 +166,29 @@ def _refuse_values(values: Node, weights: Value) -> str | None:
     return None if op.epilogue == IDENTITY else f"the result's epilogue {op.epilogue}"
 
 
-def _scale_and_mask(epilogue: Expr) -> tuple[float, int | None] | None:
-    """Scale, and which operand is added, of what an epilogue does; None if it does more."""
+def _scale_and_mask(expr: Expr, place: int) -> tuple[float, int | None] | None:
+    """Scale of `$place`, and which operand is added; None if an expression does more."""
     mask = None
-    if epilogue.op == "add":
-        masks = [e for e in epilogue.args if e.op == "arg" and e.index > 0]
+    if expr.op == "add":
+        masks = [e for e in expr.args if e.op == "arg" and e.index != place]
         if len(masks) != 1:
             return None
         mask = masks[0].index
-        (epilogue,) = (e for e in epilogue.args if e is not masks[0])
-    scale = _scale(epilogue)
+        (expr,) = (e for e in expr.args if e is not masks[0])
+    scale = _scale(expr, arg(place))
     return None if scale is None else (scale, mask)
 
 
-def _scale(expr: Expr) -> float | None:
-    """What `$0` is multiplied by."""
-    if expr == IDENTITY:
+def _scale(expr: Expr, scores: Expr) -> float | None:
+    """What the scores are multiplied by."""
+    if expr == scores:
         return 1.0
     if expr.op not in ("mul", "div"):
         return None
     left, right = expr.args
-    if expr.op == "mul" and right == IDENTITY:
+    if expr.op == "mul" and right == scores:
         left, right = right, left
-    if left != IDENTITY or right.op != "const":
+    if left != scores or right.op != "const":
         return None
     if expr.op == "mul":
         return right.value
@@ -154,16 +204,15 @@ def _sites(graph: Graph) -> tuple[_Site, ...]:
 
 
 def _site(softmax: Node, context: _Context) -> _Site:
-    scores = context.producers[softmax.inputs[0]]
+    scores = _scores(softmax, context)
     values = context.reader(softmax.output)
-    assert values is not None and isinstance(scores.op, MatMul)
-    found = _scale_and_mask(scores.op.epilogue)
-    assert found is not None  # it was not refused
-    scale, mask = found
-    masks = () if mask is None else (scores.inputs[1 + mask],)
-    inputs = (*scores.inputs[:2], values.inputs[1], *masks)
-    op = Attention(scale, transpose_k=not scores.op.transpose_b)
-    gone = (scores, softmax, values)
+    assert isinstance(scores, _Scores) and values is not None  # it was not refused
+    product = scores.product
+    assert isinstance(product.op, MatMul)
+    masks = () if scores.mask is None else (scores.mask,)
+    inputs = (*product.inputs[:2], values.inputs[1], *masks)
+    op = Attention(scores.scale, transpose_k=not product.op.transpose_b)
+    gone = (*scores.nodes, softmax, values)
     move = context.reader(values.output)
     ordered = None if move is None else _ordered(move)
     if move is None or ordered is None:
@@ -210,7 +259,7 @@ def _new_shapes(site: _Site, shapes: Shapes) -> Mapping[Value, tuple[int, ...]]:
     assert isinstance(op, Attention)
     if not op.order:
         return {}
-    values = site.gone[2].output
+    values = next(n for n in reversed(site.gone) if isinstance(n.op, MatMul)).output
     return {result: tuple(shapes[values][i] for i in op.order)}
 
 

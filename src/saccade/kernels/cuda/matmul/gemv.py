@@ -30,7 +30,7 @@ from saccade.kernels.cuda.matmul.split_sums import (
     sum_launch,
     without_result,
 )
-from saccade.kernels.cuda.matmul.tile_times import LATENCY
+from saccade.kernels.cuda.matmul.tile_times import LATENCY, sum_micros
 from saccade.kernels.cuda.matmul.tiled import INTEGERS, MULTIPLES, aliases, refuse_product
 from saccade.opdefs import MatMul
 
@@ -90,10 +90,10 @@ def _micros(call: CudaCall, axes: ProductAxes, block: Block, splits: int) -> flo
     waves = ceil(programs / (machine.multiprocessors * 32 / block[2]))
     again = (1 + 0.3 * (axes.all_rows - 1)) * call.inputs[1].nbytes
     others = sum(view.nbytes for view in (call.inputs[0], *call.inputs[2:], call.outputs[0]))
-    parts = 8.0 * splits * call.outputs[0].size if splits > 1 else 0.0
-    memory = (again + others + parts) / (0.8 * machine.bandwidth)
+    memory = (again + others) / (0.8 * machine.bandwidth)
     latency = waves * LATENCY * (1.5 + steps / (_STAGES - 1))
-    return LAUNCH * (2 if splits > 1 else 1) + max(memory, latency)
+    added = sum_micros(machine, call.outputs[0].size, splits)
+    return LAUNCH + max(memory, latency) + added
 
 
 def _variants(call: CudaCall) -> Iterator[Variant]:

@@ -12,7 +12,7 @@ from saccade.kernels.cuda.machine import LAUNCH
 from saccade.kernels.cuda.matmul.product_axes import ProductAxes
 from saccade.kernels.cuda.precision import product_dtype
 
-__all__ = ["LATENCY", "Tile", "splits_of", "tiled_micros", "tiles_for"]
+__all__ = ["LATENCY", "Tile", "splits_of", "sum_micros", "tiled_micros", "tiles_for"]
 
 Tile = tuple[int, int, int, int, int]
 """Rows, columns and depth of a block, warps, stages."""
@@ -87,15 +87,22 @@ def tiled_micros(
     # One multiprocessor's time for a step of a block, and the blocks that it gets.
     rate = _rate(machine, precision, wide) / machine.multiprocessors
     step = max(2.0 * bm * bn * bk / rate, (bm + bn) * bk * wide / _FILL)
-    fill: float = min(1.0, bm * bn / (128 * 128)) ** 0.2  # small blocks wait more for each product
-    busy = ceil(programs / machine.multiprocessors) * steps * step / (0.8 * fill)
+    fill: float = min(1.0, bm * bn / (128 * 256)) ** 0.15  # small blocks wait more for each product
+    busy = ceil(programs / machine.multiprocessors) * steps * step / (0.85 * fill)
     waves = ceil(programs / (machine.multiprocessors * _resident(machine, tile, wide)))
     latency = waves * LATENCY * (1.5 + steps / (stages - 1))
     nbytes = sum(view.nbytes for view in (*call.inputs, call.outputs[0]))
-    parts = 8.0 * splits * call.outputs[0].size if splits > 1 else 0.0  # written and read again
-    launches = LAUNCH * (2 if splits > 1 else 1)
-    memory = (nbytes + parts) / (0.8 * machine.bandwidth)
-    return launches + max(busy, latency, memory)
+    one = LAUNCH + max(busy, latency, nbytes / (0.8 * machine.bandwidth))
+    return one + sum_micros(machine, call.outputs[0].size, splits)
+
+
+def sum_micros(machine: Gpu, size: int, splits: int) -> float:
+    """Of parts of `size` sums: written, and read by the launch that adds them."""
+    if splits == 1:
+        return 0.0
+    parts = 4.0 * splits * size
+    rate = machine.bandwidth * (2 if parts < machine.cache / 2 else 0.8)
+    return LAUNCH + 2 * parts / rate
 
 
 def _rate(machine: Gpu, precision: str, nbytes: int) -> float:
