@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
 import numpy as np
 
 from saccade.backends.cuda.codegen.functions import function_of
 from saccade.backends.cuda.target import GpuTarget
-from saccade.ir import Array
+from saccade.ir import Array, DType
 from saccade.kernels.base import Call, Launch
 from saccade.kernels.bind import Phase
 from saccade.kernels.cuda import packing
@@ -67,6 +68,25 @@ class _HostPointer:
         return ()
 
 
+@cache
+def _round_to_bfloat16() -> None:
+    """Let the interpreter round float32 to the nearest bfloat16, as GPUs do: it would truncate."""
+    from triton import language as tl  # noqa: PLC0415 - it reads TRITON_INTERPRET at its import
+    from triton.runtime.interpreter import (  # noqa: PLC0415
+        InterpreterBuilder,
+        TensorHandle,
+    )
+
+    truncate = InterpreterBuilder.cast_impl
+
+    def cast(builder: Any, source: Any, to: Any) -> Any:  # noqa: ANN401 - Triton carries no types
+        if source.dtype.scalar != tl.float32 or to.scalar != tl.bfloat16:
+            return truncate(builder, source, to)
+        return TensorHandle(source.data.astype(DType.BF16.numpy).view(np.uint16), to.scalar)
+
+    InterpreterBuilder.cast_impl = cast
+
+
 def play(entry: Entry, phase: Phase, bases: Sequence[int]) -> None:
     """Run one phase in the interpreter.
 
@@ -76,6 +96,7 @@ def play(entry: Entry, phase: Phase, bases: Sequence[int]) -> None:
         bases: Addresses of the entries of the table of bases.
     """
     os.environ["TRITON_INTERPRET"] = "1"
+    _round_to_bfloat16()
     if phase.chunks == 0:
         return
     kinds = dict((*entry.pointers, *entry.extra_pointers))

@@ -39,6 +39,13 @@ CUDA_KERNELS: tuple[CudaListed, ...] = (
     CudaListed(
         "conv2d.implicit_gemm", ("Conv2d",), "conv2d.implicit_gemm", "CONV2D_IMPLICIT_GEMM",
     ),
+    CudaListed(
+        "deform.implicit_gemm", ("DeformConv",), "deform.implicit_gemm", "DEFORM_IMPLICIT_GEMM",
+    ),
+    CudaListed("nms.suppress", ("Nms", "NonMaxSuppression"), "nms.suppress", "NMS_SUPPRESS"),
+    CudaListed("roi.align", ("RoiAlign",), "roi.align", "ROI_ALIGN"),
+    CudaListed("roi.pool", ("RoiPool",), "roi.pool", "ROI_POOL"),
+    CudaListed("roi.ps", ("PsRoi",), "roi.ps", "PS_ROI"),
 )
 # fmt: on
 

@@ -62,6 +62,8 @@ class Entry:
         multiples: Integers for which code of its own is worth it where they are multiples of 16.
         warps: Warps of a program.
         stages: Stages of software pipelining.
+        contract: Whether a product may be fused with the sum that takes it, rounding once; not
+            where comparisons hang on each bit.
     """
 
     core: str
@@ -74,6 +76,7 @@ class Entry:
     multiples: tuple[str, ...] = ()
     warps: int = 4
     stages: int = 3
+    contract: bool = True
 
 
 @dataclass(frozen=True)

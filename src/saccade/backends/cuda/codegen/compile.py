@@ -61,6 +61,7 @@ def compile_entry(entry: Entry, arch: int, aligned: Sequence[str]) -> Cubin:
     signature = {name: kinds.get(name, "i32") for name in names}
     multiples = {(names.index(name),): [["tt.divisibility", 16]] for name in aligned}
     options = {"num_warps": entry.warps, "num_stages": entry.stages}
+    options["enable_fp_fusion"] = entry.contract
     try:
         made = triton.compile(
             ASTSource(function_of(entry), signature, {}, multiples),
