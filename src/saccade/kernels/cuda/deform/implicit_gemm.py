@@ -16,7 +16,7 @@ from math import gcd
 
 from saccade.backends.cuda.gpus import gpu
 from saccade.ir import DType
-from saccade.kernels.base import In, Launch, Operand, Out, Packed, Packing, Variant
+from saccade.kernels.base import In, Launch, Operand, Out, Packed, Packing, Variant, View
 from saccade.kernels.cuda.base import FLOATS, CudaCall, CudaKernel, Entry, element_of
 from saccade.kernels.cuda.machine import product_micros
 from saccade.opdefs import DeformConv
@@ -36,7 +36,7 @@ _MULTIPLES = (
 )  # fmt: skip
 _TILES: tuple[_Tile, ...] = (
     (64, 128, 32, 8, 2), (64, 64, 32, 8, 2), (32, 128, 32, 8, 2), (32, 64, 32, 4, 2),
-    (32, 32, 32, 2, 2), (16, 32, 32, 1, 2),
+    (32, 32, 32, 4, 2), (16, 32, 32, 1, 2),
 )  # fmt: skip
 _HALF_TILES: tuple[_Tile, ...] = (
     (128, 256, 32, 8, 2), (64, 256, 32, 8, 2), (128, 128, 32, 8, 2), (64, 128, 32, 8, 2),
@@ -44,6 +44,7 @@ _HALF_TILES: tuple[_Tile, ...] = (
     (16, 32, 32, 1, 2),
 )  # fmt: skip
 """Rows, columns and depth of a block, warps, stages."""
+_MOST_SCALAR = 64 * 128
 _DOUBLE_TILES: tuple[_Tile, ...] = ((32, 32, 16, 4, 1), (16, 16, 16, 1, 1))
 
 
@@ -85,10 +86,17 @@ def _supports(call: CudaCall) -> str | None:
 
 
 def _variants(call: CudaCall) -> Iterator[Variant]:
-    tiles = {DType.F32: _TILES, DType.F64: _DOUBLE_TILES}.get(call.inputs[0].dtype, _HALF_TILES)
-    timed = [(_micros(call, tile), tile) for tile in tiles]
+    timed = [(_micros(call, tile), tile) for tile in _tiles(call.inputs[0])]
     for micros, tile in sorted(timed):
         yield Variant(micros, partial(_launches, call, tile), rounding=tile[2])
+
+
+def _tiles(x: View) -> Iterator[_Tile]:
+    """Tiles whose blocks fit the registers: pixels one by one need many for their addresses."""
+    vectors = x.channels_last
+    for tile in {DType.F32: _TILES, DType.F64: _DOUBLE_TILES}.get(x.dtype, _HALF_TILES):
+        if vectors or tile[0] * tile[1] <= _MOST_SCALAR:
+            yield tile
 
 
 def _micros(call: CudaCall, tile: _Tile) -> float:
@@ -143,7 +151,7 @@ def _launches(call: CudaCall, tile: _Tile) -> tuple[Launch, ...]:
             element_of(mask) if op.mask else "", element_of(bias) if op.bias else "",
         ),
         (w.shape[2], w.shape[3]), op.stride, op.dilation, op.padding[:2], _precision(call), tile,
-        x.strides[1] == 1 or x.shape[1] == 1, strides["w_k"] == 1, y.strides[1] == 1 or k == 1,
+        x.channels_last, strides["w_k"] == 1, y.strides[1] == 1 or k == 1,
     )  # fmt: skip
     outputs = k // op.groups
     integers = {

@@ -91,7 +91,8 @@ def _supports(call: CudaCall) -> str | None:
         return f"a threshold of {op.iou_threshold}"
     sizes = _Sizes.of(call)
     views = (*call.inputs, *call.outputs)
-    if max(*(view.extent for view in views), 5 * sizes.problems * sizes.count) >= 1 << 31:
+    strips = sizes.problems * _STRIPS[0] ** 2 // 32
+    if max(*(view.extent for view in views), 5 * sizes.problems * sizes.count, strips) >= 1 << 31:
         return "2^31 elements or more"
     return None
 

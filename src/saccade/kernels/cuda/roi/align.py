@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
+from itertools import product
 
 from saccade.backends.cuda.gpus import gpu
 from saccade.kernels.base import In, Launch, Out, Variant
@@ -76,11 +77,12 @@ def block_choices(call: CudaCall) -> Iterator[tuple[int, int, int]]:
     """Bins and channels of a program, warps: for x in either order, results [K, C, P, Q]."""
     x, y = call.inputs[0], call.outputs[0]
     channels, bins = power_of_two(x.shape[1]), power_of_two(y.shape[2] * y.shape[3])
-    shapes = ((8, 256), (16, 128), (4, 256), (16, 64), (4, 128))
-    if not unit(x):
-        shapes = ((64, 16), (64, 32), (32, 32), (16, 32), (64, 8))
-    found = {(min(b, bins), min(c, channels)) for b, c in shapes}
-    for b, c in sorted(found, reverse=True):
+    found = set()
+    for elements, lanes in product((1024, 2048, 4096), (64, 128, 256) if unit(x) else (16, 32, 64)):
+        side = min(lanes, channels if unit(x) else bins)
+        other = max(1, min(elements // side, bins if unit(x) else channels))
+        found.add((other, side) if unit(x) else (side, other))
+    for b, c in sorted(found):
         yield b, c, max(1, min(8, b * c // 512))
 
 

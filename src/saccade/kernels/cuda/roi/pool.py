@@ -45,7 +45,7 @@ class CudaRoiPoolConfig:
         bins, scale, places, report: Of the operator.
         exact: Whether bounds are computed in float64.
         last: Whether x's channels are neighbours.
-        unit, joined: Whether y's channels are, and its bins.
+        unit, joined: Whether the channels of y and of places are, and their bins.
         block: Bins and channels of a program, warps.
     """
 
@@ -56,8 +56,8 @@ class CudaRoiPoolConfig:
     report: bool
     exact: bool
     last: bool
-    unit: bool
-    joined: bool
+    unit: tuple[bool, bool]
+    joined: tuple[bool, bool]
     block: tuple[int, int, int]
 
 
@@ -73,7 +73,8 @@ def _launches(call: CudaCall, block: tuple[int, int, int]) -> tuple[Launch, ...]
     places = call.outputs[1 if op.places else 0]
     config = CudaRoiPoolConfig(
         (element_of(x), element_of(y), boxes.elements[0]), op.bins, float(op.scale),
-        op.places, op.report, exact_kind(call), unit(x), unit(y), joined(y), block,
+        op.places, op.report, exact_kind(call), unit(x), (unit(y), unit(places)),
+        (joined(y), joined(places)), block,
     )  # fmt: skip
     k, c, p, q = y.shape
     programs = k * -(-p * q // block[0]) * -(-c // block[1])
@@ -93,8 +94,9 @@ def _entry(config: CudaRoiPoolConfig) -> Entry:
     constants: dict[str, int | float | bool | str] = {
         "P": config.bins[0], "Q": config.bins[1], "SCALE": config.scale,
         "PLACES": config.places, "REPORT": config.report, "DOUBLE": x == "fp64",
-        "EXACT": config.exact, "LAST": config.last, "UNIT": config.unit,
-        "JOINED": config.joined, "BB": config.block[0], "BC": config.block[1],
+        "EXACT": config.exact, "LAST": config.last, "UNIT": config.unit[0],
+        "JOINED": config.joined[0], "AT_UNIT": config.unit[1], "AT_JOINED": config.joined[1],
+        "BB": config.block[0], "BC": config.block[1],
     }  # fmt: skip
     pointers = (
         ("x", x), ("boxes", boxes), ("images", boxes), ("y", y), ("places", "i32"), ("bad", "i32"),

@@ -15,7 +15,8 @@ def pool(
     at_k, at_c, at_p, at_q,
     P: tl.constexpr, Q: tl.constexpr, SCALE: tl.constexpr, PLACES: tl.constexpr,
     REPORT: tl.constexpr, DOUBLE: tl.constexpr, EXACT: tl.constexpr, LAST: tl.constexpr,
-    UNIT: tl.constexpr, JOINED: tl.constexpr, BB: tl.constexpr, BC: tl.constexpr,
+    UNIT: tl.constexpr, JOINED: tl.constexpr, AT_UNIT: tl.constexpr, AT_JOINED: tl.constexpr,
+    BB: tl.constexpr, BC: tl.constexpr,
 ):  # fmt: skip
     pid = tl.program_id(0)
     if REPORT:  # noqa: SIM102 - decided when compiling
@@ -60,5 +61,6 @@ def pool(
         offset = place + over_channels(channel * (1 if UNIT else y_c), LAST)
         tl.store(y + box * y_k + offset, acc.to(y.dtype.element_ty), mask=mask)
         if PLACES:
-            offset = over_bins(p * at_p + q * at_q, LAST) + over_channels(channel * at_c, LAST)
+            place = over_bins(bins if AT_JOINED else p * at_p + q * at_q, LAST)
+            offset = place + over_channels(channel * (1 if AT_UNIT else at_c), LAST)
             tl.store(places + box * at_k + offset, found, mask=mask)

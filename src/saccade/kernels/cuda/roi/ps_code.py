@@ -29,8 +29,8 @@ def _align(
     left, wide, columns = grid_of(x1, x2, there, Q, SCALE, RATIO, True, EXACT)
     first_row, last_row = visited(top, tall, rows, p, h, P, RATIO)
     first_column, last_column = visited(left, wide, columns, q, w, Q, RATIO)
-    down = tl.max(last_row - first_row, 0)
-    along = tl.max(last_column - first_column, 0)
+    down = rows if RATIO > 0 else tl.max(last_row - first_row, 0)
+    along = columns if RATIO > 0 else tl.max(last_column - first_column, 0)
     acc = tl.zeros((BLOCK,), KIND)
     for i in range(down):
         row = first_row + i

@@ -41,7 +41,7 @@ def visited(start, step, count, bins, size, BINS: tl.constexpr, RATIO: tl.conste
     first = bins * 0
     last = first + count
     if RATIO <= 0:
-        MARGIN: tl.constexpr = BINS + 4.0
+        MARGIN: tl.constexpr = BINS + 2.0  # of which rounding takes less than half
         rate = count / step  # samples to a pixel
         near = (-1 - (start + bins * step)) * rate - MARGIN
         far = (size - (start + bins * step)) * rate + MARGIN
