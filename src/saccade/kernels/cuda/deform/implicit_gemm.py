@@ -14,11 +14,10 @@ from dataclasses import dataclass
 from functools import partial
 from math import gcd
 
-from saccade.backends.cuda.gpus import gpu
 from saccade.ir import DType
-from saccade.kernels.base import In, Launch, Operand, Out, Packed, Packing, Variant, View
+from saccade.kernels.base import In, Launch, Operand, Out, Packed, Packing, Variant
 from saccade.kernels.cuda.base import FLOATS, CudaCall, CudaKernel, Entry, element_of
-from saccade.kernels.cuda.machine import product_micros
+from saccade.kernels.cuda.machine import cached_micros, product_micros
 from saccade.opdefs import DeformConv
 
 __all__ = ["DEFORM_IMPLICIT_GEMM", "DeformGemmConfig"]
@@ -40,7 +39,7 @@ _TILES: tuple[_Tile, ...] = (
 )  # fmt: skip
 _HALF_TILES: tuple[_Tile, ...] = (
     (128, 256, 32, 8, 2), (64, 256, 32, 8, 2), (128, 128, 32, 8, 2), (64, 128, 32, 8, 2),
-    (64, 64, 32, 4, 2), (32, 128, 32, 4, 3), (32, 64, 64, 4, 2), (32, 32, 32, 2, 2),
+    (64, 64, 32, 4, 2), (32, 128, 32, 4, 3), (32, 32, 32, 2, 2),
     (16, 32, 32, 1, 2),
 )  # fmt: skip
 """Rows, columns and depth of a block, warps, stages."""
@@ -86,16 +85,18 @@ def _supports(call: CudaCall) -> str | None:
 
 
 def _variants(call: CudaCall) -> Iterator[Variant]:
-    timed = [(_micros(call, tile), tile) for tile in _tiles(call.inputs[0])]
+    timed = [(_micros(call, tile), tile) for tile in _tiles(call)]
     for micros, tile in sorted(timed):
         yield Variant(micros, partial(_launches, call, tile), rounding=tile[2])
 
 
-def _tiles(x: View) -> Iterator[_Tile]:
+def _tiles(call: CudaCall) -> Iterator[_Tile]:
     """Tiles whose blocks fit the registers: pixels one by one need many for their addresses."""
-    vectors = x.channels_last
+    x = call.inputs[0]
+    most = 1 << 15 if call.target.arch >= 90 else 1 << 14  # Hopper's products need fewer
+    most = most if x.channels_last else _MOST_SCALAR
     for tile in {DType.F32: _TILES, DType.F64: _DOUBLE_TILES}.get(x.dtype, _HALF_TILES):
-        if vectors or tile[0] * tile[1] <= _MOST_SCALAR:
+        if tile[0] * tile[1] <= most:
             yield tile
 
 
@@ -108,10 +109,7 @@ def _micros(call: CudaCall, tile: _Tile) -> float:
     product = product_micros(call, rows * op.groups, outputs, x.shape[1] // op.groups * taps, tile)
     blocks = -(-outputs // tile[1])
     samples = rows * taps * x.shape[1] * blocks * 4 * x.dtype.itemsize
-    machine = gpu(call.target.machine)
-    programs = max(1, -(-rows // tile[0]) * blocks * op.groups)
-    filled = min(1.0, programs / machine.multiprocessors)
-    return product + samples / (2.5 * machine.bandwidth * filled)
+    return product + cached_micros(call, samples, -(-rows // tile[0]) * blocks * op.groups)
 
 
 def _precision(call: CudaCall) -> str:

@@ -20,11 +20,10 @@ from math import isfinite
 
 import numpy as np
 
-from saccade.backends.cuda.gpus import gpu
 from saccade.ir import DType
 from saccade.kernels.base import In, Launch, Operand, Out, Temp, Variant
 from saccade.kernels.cuda.base import FLOATS, CudaCall, CudaKernel, Entry, element_of
-from saccade.kernels.cuda.machine import LAUNCH
+from saccade.kernels.cuda.machine import LAUNCH, operation_micros
 from saccade.opdefs import Nms, NonMaxSuppression
 
 __all__ = ["NMS_SUPPRESS", "SuppressConfig"]
@@ -111,7 +110,7 @@ def _micros(call: CudaCall, sizes: _Sizes, strip: int) -> float:
     """With every box taking part, and half of the pairs looked at."""
     strips = -(-sizes.count // strip)
     pairs = sizes.problems * sizes.count * (sizes.count + strip) / 2
-    busy = pairs * _COMPARISON / (gpu(call.target.machine).flops / 2)
+    busy = operation_micros(call, pairs * _COMPARISON)
     return LAUNCH * (1 + 2 * strips) + busy + strips * _RESOLVE * strip / _STRIPS[0]
 
 

@@ -12,10 +12,9 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import product
 
-from saccade.backends.cuda.gpus import gpu
 from saccade.kernels.base import In, Launch, Out, Variant
 from saccade.kernels.cuda.base import CudaCall, CudaKernel, Entry, element_of
-from saccade.kernels.cuda.machine import stream_micros
+from saccade.kernels.cuda.machine import cached_micros, stream_micros
 from saccade.kernels.cuda.roi.box_operands import (
     BOX_INTEGERS,
     boxes_of,
@@ -94,17 +93,14 @@ def sampling_micros(call: CudaCall, reads: float, block: tuple[int, int, int]) -
         reads: Pixels of each.
         block: Bins and channels of a program, warps.
     """
-    machine, x, y = gpu(call.target.machine), call.inputs[0], call.outputs[0]
+    x, y = call.inputs[0], call.outputs[0]
     bins, channels, _ = block
     k, c, p, q = y.shape
-    parts = -(-p * q // bins) * -(-c // channels)
-    lanes = k * parts * bins * channels
+    programs = k * -(-p * q // bins) * -(-c // channels)
     # Pixels that are no neighbours take a sector each.
     width = x.dtype.itemsize if unit(x) else 8
-    cached = lanes * reads * width / (2.5 * machine.bandwidth)
-    filled = min(1.0, k * parts * bins * channels / (machine.multiprocessors * 4096))
-    streamed = stream_micros(call, sum(view.nbytes for view in call.outputs))
-    return streamed + cached / max(filled, 1 / machine.multiprocessors)
+    cached = cached_micros(call, programs * bins * channels * reads * width, programs)
+    return stream_micros(call, sum(view.nbytes for view in call.outputs)) + cached
 
 
 def _variants(call: CudaCall) -> Iterator[Variant]:

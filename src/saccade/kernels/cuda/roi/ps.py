@@ -10,10 +10,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 
-from saccade.backends.cuda.gpus import gpu
 from saccade.kernels.base import In, Launch, Out, Variant
 from saccade.kernels.cuda.base import CudaCall, CudaKernel, Entry, element_of
-from saccade.kernels.cuda.machine import stream_micros
+from saccade.kernels.cuda.machine import cached_micros, stream_micros
 from saccade.kernels.cuda.roi.box_operands import (
     BOX_INTEGERS,
     boxes_of,
@@ -74,10 +73,10 @@ def _variants(call: CudaCall) -> Iterator[Variant]:
 
 def _micros(call: CudaCall, block: int) -> float:
     op: PsRoi = call.op
-    machine, c = gpu(call.target.machine), call.inputs[0].shape[1]
+    c = call.inputs[0].shape[1]
     reads = 4.0 * (op.ratio if op.ratio > 0 else 2) ** 2 if op.mode == "align" else 9.0
-    lanes = call.outputs[0].shape[0] * -(-c // block) * block
-    cached = lanes * reads * _SECTOR / (2.5 * machine.bandwidth)
+    programs = call.outputs[0].shape[0] * -(-c // block)
+    cached = cached_micros(call, programs * block * reads * _SECTOR, programs)
     return stream_micros(call, sum(view.nbytes for view in call.outputs)) + cached
 
 
