@@ -85,6 +85,7 @@ def compile_entry(entry: Entry, arch: int, aligned: Sequence[str]) -> Cubin:
     multiples = {(names.index(name),): [["tt.divisibility", 16]] for name in aligned}
     chained = arch >= _CHAINS
     options = {"launch_pdl": chained, "num_warps": entry.warps, "num_stages": entry.stages}
+    options["enable_fp_fusion"] = entry.contract
     try:
         made = triton.compile(
             ASTSource(function_of(entry, chained=chained), signature, {}, multiples),
