@@ -189,8 +189,11 @@ def tiles_of(call: CudaCall, channels: int, columns: int) -> Iterator[Tile]:
     for bm, bn, bk, warps, stages in _TILES:
         # float32 has half as many elements in as many bytes.
         depth = min(bk * 2 // size, deepest)
-        tile = (bm, min(bn, widest), depth, warps, stages)
+        # Its products may be three, whose parts take registers: smaller blocks, more warps.
+        more = 2 if size == 4 and bm * bn == 128 * 64 else 1
+        tile = (bm, min(bn, widest), depth, warps * more, stages)
         fits = stages * (bm + tile[1]) * depth * size <= call.target.shared
+        fits = fits and (size < 4 or bm * tile[1] <= 128 * 128)
         if fits and tile not in seen:
             seen.add(tile)
             yield tile
