@@ -22,7 +22,7 @@ from saccade.opdefs import Conv2d, ConvTranspose2d
 
 __all__ = [
     "MULTIPLES", "SUMMED", "WEIGHTS", "ImplicitGemmConfig", "Tile", "Weights", "config_of",
-    "precision_of", "summed", "tile_micros", "tiles_of", "vector", "weights_of",
+    "precision_of", "rounding_of", "summed", "tile_micros", "tiles_of", "vector", "weights_of",
 ]  # fmt: skip
 
 Tile = tuple[int, int, int, int, int]
@@ -39,6 +39,7 @@ _TILES: tuple[Tile, ...] = (
 )  # fmt: skip
 _CACHED = 1.5  # bandwidth of the L2 cache, over the memory's
 _LATENCY = 0.7  # microseconds from asking for a step's operands to having them
+_WARP_GROUP = 64  # rows of the products of four warps together
 _LEAST = 16  # of any edge of a block on the matrix units
 
 
@@ -197,6 +198,11 @@ def tiles_of(call: CudaCall, channels: int, columns: int) -> Iterator[Tile]:
         if fits and tile not in seen:
             seen.add(tile)
             yield tile
+
+
+def rounding_of(tile: Tile) -> tuple[int, bool]:
+    """What the bits of a sum depend on: the depth of steps, and whether warp groups multiply."""
+    return tile[2], tile[0] >= _WARP_GROUP
 
 
 def tile_micros(
