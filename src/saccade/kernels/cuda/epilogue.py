@@ -10,8 +10,8 @@ operands' pointers and strides. It gives the block to store. A matrix product [b
 n = b0, p = b1, q = row, k = column.
 
 The code depends on `BlockEpilogue.code` alone: the expression, then for each operand its element
-type and, along n, k, p, q, `0` where it repeats, `1` where neighbours lie side by side and `s`
-where the stride is an integer of the launch.
+type and, along n, k, p, q, `0` where it repeats, `1` where neighbours lie side by side, `8` where
+the stride is so many times an integer of the launch (which keeps 16 bytes together), else `s`.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ __all__ = [
 EpilogueCode = tuple[str, ...]
 NO_EPILOGUE: EpilogueCode = (str(IDENTITY),)
 _AXES = "nkpq"
+_VECTOR = 8
 
 
 def expanded(view: View, shape: Sequence[int]) -> View:
@@ -80,9 +81,9 @@ def epilogue_of(
         operands[name] = In(first + i)
         kinds = ""
         for axis, stride in zip(_AXES, seen[i].strides, strict=True):
-            kinds += "01"[stride] if stride in (0, 1) else "s"
-            if kinds[-1] == "s":
-                integers[f"{name}_{axis}"] = stride
+            kinds += str(stride) if stride in (0, 1) else "s" if stride % _VECTOR else "8"
+            if kinds[-1] in "s8":
+                integers[f"{name}_{axis}"] = stride // (1 if kinds[-1] == "s" else _VECTOR)
         words.append(f"{ELEMENTS[inputs[i].dtype]} {kinds}")
     return BlockEpilogue((str(expr), *words), operands, integers)
 
@@ -98,7 +99,7 @@ def integers_of(code: EpilogueCode) -> tuple[str, ...]:
         f"e{i}_{axis}"
         for i, word in enumerate(code[1:], 1)
         for axis, kind in zip(_AXES, word.split()[1], strict=True)
-        if kind == "s"
+        if kind in "s8"
     )
 
 
@@ -143,4 +144,7 @@ def _load(name: str, kinds: str, at: Mapping[str, int]) -> str:
 def _term(name: str, axis: str, kind: str, at: Mapping[str, int]) -> str:
     if kind == "0":
         return ""
-    return axis if kind == "1" else f"{axis} * extra[{at[f'{name}_{axis}']}]"
+    if kind == "1":
+        return axis
+    times = f" * {_VECTOR}" if kind == "8" else ""
+    return f"{axis} * (extra[{at[f'{name}_{axis}']}]{times})"

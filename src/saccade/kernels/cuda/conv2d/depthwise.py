@@ -87,10 +87,10 @@ def _tiles(call: CudaCall) -> Iterator[tuple[int, int, int, int]]:
     for width in dict.fromkeys((widest, min(widest, 32))):
         for strip in (1, 2, 4):
             # Rows are shared only where windows overlap, and registers are for few sums.
-            if strip > 1 and (r <= call.op.stride[0] or p < strip or c > 1 or r * s > 9 * strip):
+            if strip > 1 and (r <= call.op.stride[0] or p < strip or c > 1):
                 continue
             for pixels in (1, 2):
-                if pixels * strip * r * s > 36 and pixels * strip > 1:
+                if pixels * strip > 1 and pixels * strip * r * s > (50 if pixels == 1 else 36):
                     continue
                 for warps in (4, 1):
                     yield (warps * 32 * own * pixels // width, width, strip, warps)
@@ -169,7 +169,7 @@ def _entry(config: CudaDepthwiseConfig) -> Entry:
         config.fused.functions(),
         config.fused.pointers,
         config.fused.integers,
-        ("w_r", "w_s", "w_c", *config.fused.integers),
+        ("w_r", "w_s", "w_c"),
         warps,
     )
 

@@ -7,6 +7,7 @@ reads serves all the results whose windows have it.
 import triton
 import triton.language as tl
 
+from saccade.kernels.cuda.conv2d.implicit_gemm_code import pixels_of, within
 from saccade.kernels.cuda.conv2d.store_code import store
 
 
@@ -22,9 +23,9 @@ def pixels(
     image, top, left, h, wd, row_mask, col_mask = window
     inside = row_mask
     if TALL:
-        inside = inside & (top + dy >= 0) & (top + dy < h)
+        inside = inside & within(top + dy, h)
     if WIDE:
-        inside = inside & (left + dx >= 0) & (left + dx < wd)
+        inside = inside & within(left + dx, wd)
     mask = inside[:, None] & col_mask[None, :]
     place = (pixel + dy * x_h + dx * x_w)[:, None] + (at * c_step)[None, :]
     a = tl.load(x + place, mask=mask, other=0.0).to(tl.float32)
@@ -73,9 +74,8 @@ def convolve(
     col_mask = col < k
     row_mask = row < n * strips * q
     row = tl.minimum(row, n * strips * q - 1)
-    image = row // (strips * q)
-    out_p = row // q % strips * STRIP
-    out_q = row % q
+    image, strip, out_q = pixels_of(row, strips, q)
+    out_p = strip * STRIP
     top = out_p * STRIDE_H - PAD_T
     left = out_q * STRIDE_W - PAD_L
     chan = col // MULTIPLIER * C

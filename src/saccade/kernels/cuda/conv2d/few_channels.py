@@ -26,6 +26,7 @@ from saccade.kernels.cuda.conv2d.fused_operands import (
 from saccade.kernels.cuda.conv2d.implicit_gemm_config import (
     Tile,
     Weights,
+    rounding_of,
     tile_micros,
     vector,
 )
@@ -109,7 +110,7 @@ def _variants(call: CudaCall) -> Iterator[Variant]:
         micros = tile_micros(call, tile, (1, n * p * q, k, depth)) * gathered
         timed.append((micros, tile))
     for micros, tile in sorted(timed, key=itemgetter(0)):
-        yield Variant(micros, partial(_launches, call, tile), tile[2])
+        yield Variant(micros, partial(_launches, call, tile), rounding_of(tile))
 
 
 def _weights(call: CudaCall, order: str) -> Weights:
@@ -166,7 +167,7 @@ def _entry(config: FewChannelsConfig) -> Entry:
         config.fused.functions(),
         config.fused.pointers,
         config.fused.integers,
-        ("columns", *config.fused.integers),
+        ("columns",),
         warps,
         stages,
     )

@@ -6,7 +6,7 @@ Weights are packed [depth', K'], zeros beyond the terms that there are, or found
 import triton
 import triton.language as tl
 
-from saccade.kernels.cuda.conv2d.implicit_gemm_code import block_of
+from saccade.kernels.cuda.conv2d.implicit_gemm_code import block_of, pixels_of, within
 from saccade.kernels.cuda.conv2d.store_code import store
 
 
@@ -41,9 +41,7 @@ def convolve(
     col = col_block * BN + tl.arange(0, BN)
     row_mask = row < n * p * q
     row = tl.minimum(row, n * p * q - 1)
-    image = row // (p * q)
-    out_p = row // q % p
-    out_q = row % q
+    image, out_p, out_q = pixels_of(row, p, q)
     top = out_p * STRIDE_H - PAD_T
     left = out_q * STRIDE_W - PAD_L
     pixel = (x + (image * x_n + top * x_h + left * x_w))[:, None]
@@ -59,11 +57,10 @@ def convolve(
             chan = at // (R * S)
         dy = tap // S * DILATION_H
         dx = tap % S * DILATION_W
-        # One comparison for both edges: what is negative is large without a sign.
         inside = (at < R * S * C)[None, :]
         if PADDED:
-            tall = (top[:, None] + dy[None, :]).to(tl.uint32) < h.to(tl.uint32)
-            inside &= tall & ((left[:, None] + dx[None, :]).to(tl.uint32) < wd.to(tl.uint32))
+            tall = within(top[:, None] + dy[None, :], h)
+            inside &= tall & within(left[:, None] + dx[None, :], wd)
         a = tl.load(
             pixel + (dy * x_h + dx * x_w + chan * x_c)[None, :],
             mask=inside, other=0.0,

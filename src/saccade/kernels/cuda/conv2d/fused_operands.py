@@ -71,12 +71,13 @@ class FusedConfig:
         return made
 
     def _others(self) -> str:
-        """A function that gives the blocks of the other parts, as a tuple."""
+        """A function that gives the block of one of the other parts."""
         count, first = self.parts - 1, len(self.operands) - self.parts + 2
         taken = "acc, n, k, p, q, row_mask, channel_mask, extra"
         texts = [source_of((f"${first + i}", *self.operands), f"part{i}") for i in range(count)]
-        calls = ", ".join(f"part{i}({taken})" for i in range(count))
-        return "\n\n".join([*texts, f"@triton.jit\ndef others({taken}):\n    return ({calls},)\n"])
+        head = f"@triton.jit\ndef others({taken}, I: tl.constexpr):\n"
+        calls = [f"    if I == {i}:\n        return part{i}({taken})\n" for i in range(count)]
+        return "\n\n".join([*texts, head + "".join(calls)])
 
     @property
     def pointers(self) -> tuple[tuple[str, str], ...]:

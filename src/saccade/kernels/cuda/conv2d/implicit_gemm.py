@@ -20,6 +20,7 @@ from saccade.kernels.cuda.conv2d.implicit_gemm_config import (
     ImplicitGemmConfig,
     Tile,
     config_of,
+    rounding_of,
     summed,
     tile_micros,
     tiles_of,
@@ -56,14 +57,14 @@ def products_of(call: CudaCall) -> Iterator[Variant]:
         timed.append((tile_micros(call, tile, (groups, n * p * q, k // groups, depth)), tile))
     timed.sort(key=itemgetter(0))
     for i, (micros, tile) in enumerate(timed):
-        yield Variant(micros, partial(_launches, call, tile, 1, False), (tile[2], False))
+        rounding = rounding_of(tile)
+        yield Variant(micros, partial(_launches, call, tile, 1, False), (rounding, False))
         if i < 2 and r * s > 1 and c > tile[2]:
             # What one program reads again lies a tap, not an image, back.
-            yield Variant(micros * 1.01, partial(_launches, call, tile, 1, True), (tile[2], True))
+            yield Variant(micros * 1.01, partial(_launches, call, tile, 1, True), (rounding, True))
         if i < 2 and k // groups > tile[1] and n * p * q > 2 * tile[0]:
-            yield Variant(
-                micros * 1.02, partial(_launches, call, tile, _BAND, False), (tile[2], False)
-            )
+            banded = partial(_launches, call, tile, _BAND, False)
+            yield Variant(micros * 1.02, banded, (rounding, False))
 
 
 def _launches(call: CudaCall, tile: Tile, group: int, taps_inner: bool) -> tuple[Launch, ...]:
@@ -89,7 +90,7 @@ def entry_of(config: ImplicitGemmConfig) -> Entry:
         config.fused.functions(),
         config.fused.pointers,
         config.fused.integers,
-        (*MULTIPLES, *config.fused.integers),
+        MULTIPLES,
         *config.tile[3:],
     )
 

@@ -25,6 +25,23 @@ def block_of(pid, row_blocks, col_blocks, GROUP: tl.constexpr):
 
 
 @triton.jit
+def pixels_of(row, p, q):
+    """Image, row and column [BM] of results that are numbered over images of p x q."""
+    # Without a sign, division takes fewer instructions.
+    line = row.to(tl.uint32) // q.to(tl.uint32)
+    image = line // p.to(tl.uint32)
+    out_p = line - image * p.to(tl.uint32)
+    out_q = row.to(tl.uint32) - line * q.to(tl.uint32)
+    return image.to(tl.int32), out_p.to(tl.int32), out_q.to(tl.int32)
+
+
+@triton.jit
+def within(at, size):
+    """Whether places are from 0 to below a size: without a sign, below 0 is far."""
+    return at.to(tl.uint32) < size.to(tl.uint32)
+
+
+@triton.jit
 def block_sums(
     x, w, extra, image, top, left, row_mask, group, col, begin, end,
     h, wd, c, columns, x_n, x_c, x_h, x_w, w_g, w_r, w_s, w_c, w_k,
@@ -42,30 +59,27 @@ def block_sums(
     """
     chan = tl.arange(0, BK)
     c_step = 1 if X_UNIT else x_c
-    pixel = image * x_n + top * x_h + left * x_w
     wk_step = 1 if W_UNIT == "k" else w_k
     wc_step = 1 if W_UNIT == "c" else w_c
-    filters = w + group * w_g + (col * wk_step)[None, :]
+    # What changes from step to step is one number for all rows, so that a load costs an addition.
+    corner = image * x_n + top * x_h + left * x_w + group * c * c_step
+    pixels = x + corner[:, None] + (chan * c_step)[None, :]
+    filters = w + group * w_g + (chan * wc_step)[:, None] + (col * wk_step)[None, :]
     steps = tl.cdiv(c, BK)
+    # Counted up, as there is no cheap division by what only the launch knows.
+    if TAPS_INNER:
+        tap, first = begin % (R * S), begin // (R * S) * BK
+    else:
+        tap, first = begin // steps, begin % steps * BK
     acc = tl.zeros((BM, BN), tl.float32)
-    for t in range(begin, end):
-        if R * S == 1:
-            tap = 0
-            at = t * BK + chan
-        elif TAPS_INNER:
-            tap = t % (R * S)
-            at = t // (R * S) * BK + chan
-        else:
-            tap = t // steps
-            at = t % steps * BK + chan
+    for _ in range(begin, end):
         dy = tap // S * DILATION_H
         dx = tap % S * DILATION_W
-        pointers = x + (pixel + dy * x_h + dx * x_w)[:, None]
-        pointers += ((group * c + at) * c_step)[None, :]
+        pointers = pixels + (dy * x_h + dx * x_w + first * c_step)
         inside = row_mask
         if PADDED:
-            inside = (top + dy >= 0) & (top + dy < h) & (left + dx >= 0) & (left + dx < wd)
-        chan_mask = at < c
+            inside = within(top + dy, h) & within(left + dx, wd)
+        chan_mask = chan < c - first
         if PADDED and EVEN_C:
             a = tl.load(pointers, mask=inside[:, None], other=0.0)
         elif PADDED:
@@ -75,23 +89,28 @@ def block_sums(
         else:
             a = tl.load(pointers, mask=chan_mask[None, :], other=0.0)
         if PROLOGUE is not None:
-            wide = PROLOGUE(
-                a.to(tl.float32), image, group * c + at, top, left, row_mask, chan_mask, extra
-            )
+            at = group * c + first + chan
+            wide = PROLOGUE(a.to(tl.float32), image, at, top, left, row_mask, chan_mask, extra)
             wide = tl.where(inside[:, None] & chan_mask[None, :], wide, 0.0)
             a = wide.to(a.dtype)
-        place = filters + (tap // S * w_r + tap % S * w_s + at * wc_step)[:, None]
+        places = filters + (tap // S * w_r + tap % S * w_s + first * wc_step)
         if EVEN_C and EVEN_K:
-            b = tl.load(place)
+            b = tl.load(places)
         elif EVEN_C:
-            b = tl.load(place, mask=(col < columns)[None, :], other=0.0)
+            b = tl.load(places, mask=(col < columns)[None, :], other=0.0)
         elif EVEN_K:
-            b = tl.load(place, mask=chan_mask[:, None], other=0.0)
+            b = tl.load(places, mask=chan_mask[:, None], other=0.0)
         else:
-            b = tl.load(place, mask=chan_mask[:, None] & (col < columns)[None, :], other=0.0)
+            b = tl.load(places, mask=chan_mask[:, None] & (col < columns)[None, :], other=0.0)
         if w.dtype.element_ty.primitive_bitwidth < a.dtype.primitive_bitwidth:
             a = a.to(w.dtype.element_ty)  # packed in the type that products are made in
         acc = tl.dot(a, b.to(a.dtype), acc, input_precision=PRECISION)
+        if TAPS_INNER:
+            first += tl.where(tap == R * S - 1, BK, 0)
+            tap = tl.where(tap == R * S - 1, 0, tap + 1)
+        else:
+            tap += tl.where(first + BK >= c, 1, 0)
+            first = tl.where(first + BK >= c, 0, first + BK)
     return acc
 
 
@@ -126,9 +145,7 @@ def convolve(
     col = col_block * BN + tl.arange(0, BN)
     row_mask = row < n * p * q
     row = tl.minimum(row, n * p * q - 1)
-    image = row // (p * q)
-    out_p = row // q % p
-    out_q = row % q
+    image, out_p, out_q = pixels_of(row, p, q)
     acc = block_sums(
         x, w, extra, image, out_p * STRIDE_H - PAD_T, out_q * STRIDE_W - PAD_L, row_mask, group,
         col, 0, R * S * tl.cdiv(c, BK),

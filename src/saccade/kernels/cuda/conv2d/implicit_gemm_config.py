@@ -23,7 +23,7 @@ from saccade.opdefs import Conv2d, ConvTranspose2d
 
 __all__ = [
     "MULTIPLES", "SUMMED", "WEIGHTS", "ImplicitGemmConfig", "Tile", "Weights", "config_of",
-    "summed", "tile_micros", "tiles_of", "vector", "weights_of",
+    "rounding_of", "summed", "tile_micros", "tiles_of", "vector", "weights_of",
 ]  # fmt: skip
 
 Tile = tuple[int, int, int, int, int]
@@ -40,6 +40,7 @@ _TILES: tuple[Tile, ...] = (
 )  # fmt: skip
 _CACHED = 1.5  # bandwidth of the L2 cache, over the memory's
 _LATENCY = 0.7  # microseconds from asking for a step's operands to having them
+_WARP_GROUP = 64  # rows of the products of four warps together
 _LEAST = 16  # of any edge of a block on the matrix units
 
 
@@ -183,11 +184,19 @@ def tiles_of(call: CudaCall, channels: int, columns: int) -> Iterator[Tile]:
     for bm, bn, bk, warps, stages in _TILES:
         # float32 has half as many elements in as many bytes.
         depth = min(bk * 2 // size, deepest)
-        tile = (bm, min(bn, widest), depth, warps, stages)
+        # Its products may be three, whose parts take registers: smaller blocks, more warps.
+        more = 2 if size == 4 and bm * bn == 128 * 64 else 1
+        tile = (bm, min(bn, widest), depth, warps * more, stages)
         fits = stages * (bm + tile[1]) * depth * size <= call.target.shared
+        fits = fits and (size < 4 or bm * tile[1] <= 128 * 128)
         if fits and tile not in seen:
             seen.add(tile)
             yield tile
+
+
+def rounding_of(tile: Tile) -> tuple[int, bool]:
+    """What the bits of a sum depend on: the depth of steps, and whether warp groups multiply."""
+    return tile[2], tile[0] >= _WARP_GROUP
 
 
 def tile_micros(

@@ -22,6 +22,7 @@ from saccade.kernels.cuda.conv2d.implicit_gemm_config import (
     ImplicitGemmConfig,
     Tile,
     config_of,
+    rounding_of,
     summed,
     tile_micros,
     tiles_of,
@@ -78,7 +79,7 @@ def _variants(call: CudaCall) -> Iterator[Variant]:
             micros = tile_micros(call, tile, products, splits) + _adding(call, splits)
             timed.append((micros, tile, splits))
     for micros, tile, splits in sorted(timed, key=itemgetter(0)):
-        yield Variant(micros, partial(_launches, call, tile, splits), (tile[2], splits))
+        yield Variant(micros, partial(_launches, call, tile, splits), (rounding_of(tile), splits))
 
 
 def _adding(call: CudaCall, splits: int) -> float:
@@ -129,7 +130,7 @@ def _entry(config: SplitKConfig) -> Entry:
             {name: functions[name] for name in functions if name == "PROLOGUE"},
             fused.pointers,
             fused.integers,
-            (*MULTIPLES, "pitch", *fused.integers),
+            (*MULTIPLES, "pitch"),
             *product.tile[3:],
         )
     bm, bn = product.tile[:2]
@@ -141,7 +142,7 @@ def _entry(config: SplitKConfig) -> Entry:
         functions,
         fused.pointers,
         fused.integers,
-        ("pitch", *fused.integers),
+        ("pitch",),
         *product.tile[3:],
     )
 

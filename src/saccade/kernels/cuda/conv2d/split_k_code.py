@@ -3,7 +3,7 @@
 import triton
 import triton.language as tl
 
-from saccade.kernels.cuda.conv2d.implicit_gemm_code import block_of, block_sums
+from saccade.kernels.cuda.conv2d.implicit_gemm_code import block_of, block_sums, pixels_of
 from saccade.kernels.cuda.conv2d.store_code import store
 
 
@@ -32,12 +32,12 @@ def sum_parts(
     row = row_block * BM + tl.arange(0, BM)
     col = col_block * BN + tl.arange(0, BN)
     row_mask = row < rows
-    near = tl.minimum(row, rows - 1)
+    image, out_p, out_q = pixels_of(tl.minimum(row, rows - 1), p, q)
     steps = R * S * tl.cdiv(c, BK)
     share = tl.cdiv(steps, SPLITS)
     acc = block_sums(
-        x, w, extra, near // (p * q), near // q % p * STRIDE_H - PAD_T, near % q * STRIDE_W - PAD_L,
-        row_mask, 0, col, part * share, tl.minimum(steps, (part + 1) * share),
+        x, w, extra, image, out_p * STRIDE_H - PAD_T, out_q * STRIDE_W - PAD_L, row_mask, 0, col,
+        part * share, tl.minimum(steps, (part + 1) * share),
         h, wd, c, columns, x_n, x_c, x_h, x_w, w_g, w_r, w_s, w_c, w_k,
         R, S, DILATION_H, DILATION_W, PADDED, PRECISION, BM, BN, BK, TAPS_INNER, X_UNIT, W_UNIT,
         EVEN_C, EVEN_K, PROLOGUE,
@@ -64,11 +64,12 @@ def add_parts(
     col = start + tl.arange(0, BN)
     row_mask = row < rows
     mask = row_mask[:, None] & (col < pitch)[None, :]
+    image, out_p, out_q = pixels_of(row, p, q)
     acc = tl.zeros((BM, BN), tl.float32)
     for part in tl.static_range(SPLITS):
         place = (part * rows + row)[:, None] * pitch + col[None, :]
         acc += tl.load(parts + place, mask=mask, other=0.0)
     store(
-        y, acc, row // (p * q), start, k, row // q % p, row % q, row_mask, extra,
+        y, acc, image, start, k, out_p, out_q, row_mask, extra,
         channels, y_n, y_k, y_p, y_q, UNIT, BLOCK, CRD, PARTS, POSITION, EPILOGUE, OTHERS,
     )  # fmt: skip

@@ -45,19 +45,18 @@ def store(
     if PARTS == 1:
         place = places(n, k, p, q, channels, y_n, y_k, y_p, y_q, UNIT, BLOCK, CRD)
         tl.store(y + place, acc.to(element), mask=mask)
+    elif PARTS == 2:
+        other = OTHERS(acc, n, k, p, q, row_mask, k < end, extra, 0)
+        first = acc if POSITION == 0 else other
+        second = other if POSITION == 0 else acc
+        both = tl.interleave(first.to(element), second.to(element))
+        wide = start * 2 + tl.arange(0, 2 * acc.shape[1])
+        place = places(n, wide, p, q, channels, y_n, y_k, y_p, y_q, UNIT, 1, "")
+        tl.store(y + place, both, mask=row_mask[:, None] & (wide < end * 2)[None, :])
     else:
-        others = OTHERS(acc, n, k, p, q, row_mask, k < end, extra)
-        if PARTS == 2:
-            first = acc if POSITION == 0 else others[0]
-            second = others[0] if POSITION == 0 else acc
-            both = tl.interleave(first.to(element), second.to(element))
-            wide = start * 2 + tl.arange(0, 2 * acc.shape[1])
-            place = places(n, wide, p, q, channels, y_n, y_k, y_p, y_q, UNIT, 1, "")
-            tl.store(y + place, both, mask=row_mask[:, None] & (wide < end * 2)[None, :])
-        else:
-            first = places(n, k * PARTS, p, q, channels, y_n, y_k, y_p, y_q, UNIT, 1, "")
-            step = 1 if UNIT else y_k
-            tl.store(y + first + POSITION * step, acc.to(element), mask=mask)
-            for i in tl.static_range(PARTS - 1):
-                other = others[i].to(element)
-                tl.store(y + first + (i if i < POSITION else i + 1) * step, other, mask=mask)
+        place = places(n, k * PARTS, p, q, channels, y_n, y_k, y_p, y_q, UNIT, 1, "")
+        step = 1 if UNIT else y_k
+        tl.store(y + place + POSITION * step, acc.to(element), mask=mask)
+        for i in tl.static_range(PARTS - 1):
+            other = OTHERS(acc, n, k, p, q, row_mask, k < end, extra, i).to(element)
+            tl.store(y + place + (i if i < POSITION else i + 1) * step, other, mask=mask)

@@ -23,6 +23,7 @@ from saccade.kernels.cuda.conv2d.implicit_gemm_config import (
     ImplicitGemmConfig,
     Tile,
     config_of,
+    rounding_of,
     summed,
     tile_micros,
     tiles_of,
@@ -67,7 +68,7 @@ def _variants(call: CudaCall) -> Iterator[Variant]:
         products = (op.groups * prod(op.stride), _places(call), k, depth)
         timed.append((tile_micros(call, tile, products), tile))
     for micros, tile in sorted(timed, key=itemgetter(0)):
-        yield Variant(micros, partial(_launches, call, tile), tile[2], tile)
+        yield Variant(micros, partial(_launches, call, tile), rounding_of(tile), tile)
 
 
 def _launches(call: CudaCall, tile: Tile) -> tuple[Launch, ...]:
@@ -102,7 +103,7 @@ def _entry(config: ImplicitGemmConfig) -> Entry:
         config.fused.functions(),
         config.fused.pointers,
         config.fused.integers,
-        (*MULTIPLES, *config.fused.integers),
+        MULTIPLES,
         *config.tile[3:],
     )
 

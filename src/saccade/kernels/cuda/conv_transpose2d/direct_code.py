@@ -7,6 +7,7 @@ columns, read the same taps, and x at whole pixels: those of a class are the row
 import triton
 import triton.language as tl
 
+from saccade.kernels.cuda.conv2d.implicit_gemm_code import pixels_of, within
 from saccade.kernels.cuda.conv2d.store_code import store
 
 
@@ -16,9 +17,9 @@ def first_tap(residue, TAPS: tl.constexpr, STRIDE: tl.constexpr, DILATION: tl.co
     """The first tap that results of a residue read; TAPS if there is none."""
     found = TAPS + residue * 0
     for i in tl.static_range(STEP):
-        r: tl.constexpr = STEP - 1 - i
-        hit = (r * DILATION + STRIDE - residue) % STRIDE == 0
-        found = tl.where(hit & (r < TAPS), r, found)
+        r = STEP - 1 - i
+        if r < TAPS:
+            found = tl.where((r * DILATION + STRIDE - residue) % STRIDE == 0, r, found)
     return found
 
 
@@ -58,9 +59,9 @@ def convolve_transposed(
     col = start + tl.arange(0, BN)
     row_mask = row < rows
     row = tl.minimum(row, rows - 1)
-    image = row // (tall * wide)
-    out_p = row // wide % tall * STRIDE_H + kind // STRIDE_W
-    out_q = row % wide * STRIDE_W + kind % STRIDE_W
+    image, line, column = pixels_of(row, tall, wide)
+    out_p = line * STRIDE_H + kind // STRIDE_W
+    out_q = column * STRIDE_W + kind % STRIDE_W
     row_mask = row_mask & (out_p < p) & (out_q < q)
     r0 = first_tap((kind // STRIDE_W + PAD_T) % STRIDE_H, R, STRIDE_H, DILATION_H, STEP_H)
     s0 = first_tap((kind % STRIDE_W + PAD_L) % STRIDE_W, S, STRIDE_W, DILATION_W, STEP_W)
@@ -68,35 +69,38 @@ def convolve_transposed(
     in_w = (out_q + PAD_L - s0 * DILATION_W) // STRIDE_W
     s_count = (S - s0 + STEP_W - 1) // STEP_W
     taps = (R - r0 + STEP_H - 1) // STEP_H * s_count
-    s_count = tl.maximum(s_count, 1)
     steps = tl.cdiv(c, BK)
     chan = tl.arange(0, BK)
-    filters = w + group * w_g + (col * wk_step)[None, :]
+    corner = image * x_n + in_h * x_h + in_w * x_w + group * c * c_step
+    pixels = x + corner[:, None] + (chan * c_step)[None, :]
+    filters = w + group * w_g + r0 * w_r + s0 * w_s
+    filters += (chan * wc_step)[:, None] + (col * wk_step)[None, :]
     acc = tl.zeros((BM, BN), tl.float32)
-    for t in range(taps * steps):
-        tap = t // steps
-        at = t % steps * BK + chan
-        u = tap // s_count
-        v = tap % s_count
-        iy = in_h - u * (STEP_H * DILATION_H // STRIDE_H)
-        ix = in_w - v * (STEP_W * DILATION_W // STRIDE_W)
-        inside = row_mask & (iy >= 0) & (iy < h) & (ix >= 0) & (ix < wd)
-        pointers = x + (image * x_n + iy * x_h + ix * x_w)[:, None]
-        pointers += ((group * c + at) * c_step)[None, :]
-        mask = inside[:, None]
+    # Counted up, as there is no cheap division by what only the launch knows.
+    u = 0
+    v = 0
+    first = 0
+    for _ in range(taps * steps):
+        up = u * (STEP_H * DILATION_H // STRIDE_H)
+        back = v * (STEP_W * DILATION_W // STRIDE_W)
+        mask = (row_mask & within(in_h - up, h) & within(in_w - back, wd))[:, None]
         if not EVEN_C:
-            mask = mask & (at < c)[None, :]
-        a = tl.load(pointers, mask=mask, other=0.0)
-        place = (
-            filters + ((r0 + u * STEP_H) * w_r + (s0 + v * STEP_W) * w_s + at * wc_step)[:, None]
-        )
+            mask = mask & (chan < c - first)[None, :]
+        a = tl.load(pixels + (first * c_step - up * x_h - back * x_w), mask=mask, other=0.0)
+        places = filters + (u * STEP_H * w_r + v * STEP_W * w_s + first * wc_step)
         if EVEN_C and EVEN_K:
-            b = tl.load(place)
+            b = tl.load(places)
         elif EVEN_C:
-            b = tl.load(place, mask=(col < columns)[None, :], other=0.0)
+            b = tl.load(places, mask=(col < columns)[None, :], other=0.0)
         else:
-            b = tl.load(place, mask=(at < c)[:, None] & (col < columns)[None, :], other=0.0)
+            few = (chan < c - first)[:, None]
+            b = tl.load(places, mask=few & (col < columns)[None, :], other=0.0)
         acc = tl.dot(a, b.to(a.dtype), acc, input_precision=PRECISION)
+        first += BK
+        v += tl.where(first >= c, 1, 0)
+        first = tl.where(first >= c, 0, first)
+        u += tl.where(v == s_count, 1, 0)
+        v = tl.where(v == s_count, 0, v)
     store(
         y, acc, image, group * k + start, (group + 1) * k, out_p, out_q, row_mask, extra,
         channels, y_n, y_k, y_p, y_q, UNIT, BLOCK, CRD, PARTS, POSITION, EPILOGUE, OTHERS,

@@ -188,7 +188,7 @@ def _launches(call: CudaCall, tile: AxisTile, parts: int) -> tuple[Launch, ...]:
         views=used, end=1 + len(used),
     )  # fmt: skip
     blocks = -(-walk.reduced.count // tile.elements)
-    whole = _CudaReduction(call, x, walk, In(0), y, Out(0), wide, tile)
+    whole = _ReductionPass(call, x, walk, In(0), y, Out(0), wide, tile)
     if parts == 1:
         return (whole.launch(task, blocks, 1, end),)
     tiles = -(-blocks // parts)
@@ -216,7 +216,7 @@ def _operand_views(walk: _Walk, call: CudaCall) -> list[View]:
 
 
 @dataclass(frozen=True, slots=True)
-class _CudaReduction:
+class _ReductionPass:
     """One launch: what it reads, the loops, where its results go."""
 
     call: CudaCall
@@ -228,7 +228,7 @@ class _CudaReduction:
     wide: str
     tile: AxisTile
 
-    def halves(self, parts: int) -> tuple[_CudaReduction, _CudaReduction]:
+    def halves(self, parts: int) -> tuple[_ReductionPass, _ReductionPass]:
         """From x to results of so many parts, and from these to the results."""
         kept, kind = self.walk.kept, _dtype_named(self.wide)
         rows, (_, n1, n2) = kept.count, kept.sizes

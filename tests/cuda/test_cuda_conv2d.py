@@ -1,0 +1,273 @@
+"""Convolutions of GPUs in Triton's interpreter, where the family's cases say nothing about them."""
+
+from __future__ import annotations
+
+import os
+
+os.environ["TRITON_INTERPRET"] = "1"
+
+import subprocess
+import sys
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from saccade.ir import DType
+from saccade.ir.expr import parse
+from saccade.kernels.base import Call
+from saccade.kernels.cases.base import GAPS, LAST, ROWS, Case, CaseStorage, Operand, Result
+from saccade.kernels.cuda import kernel_named
+from saccade.kernels.cuda.conv2d.fused_operands import fused_of
+from saccade.kernels.cuda.conv2d.pack_taps import (
+    pack_flat_taps,
+    pack_taps,
+    pack_transposed_taps,
+)
+from saccade.opdefs import Conv2d, ConvTranspose2d, InterleaveStore
+from saccade.testing.cases import hold, inputs_of, outputs_of
+from saccade.testing.kernels import nhwc_view, row_major
+from saccade.testing.triton import H200, interpret
+
+SAME = (1, 1, 1, 1)
+SCALED = parse("relu(add(mul($0, $1), $2))")
+BIASED = parse("relu(add($0, $1))")
+
+
+def case_of(x, w, op, *more, storage=LAST, result=LAST, dtype=DType.F32):
+    operands = (Operand(x, dtype, storage), Operand(w, dtype, constant=True))
+    operands += tuple(replace(one, dtype=dtype) for one in more)
+    return Case("own", op, operands, (Result(result),), 16 * w[1] * w[2] * w[3])
+
+
+def call_of(case, constant=True):
+    known = tuple(one.constant and constant for one in case.operands)
+    return Call(case.op, inputs_of(case), outputs_of(case), known, H200, 1)
+
+
+def holds(name, case, *, constant=True, most=1, pick=lambda _launches: True):
+    """Hold the best variants, as many as asked for, that are of the picked kind."""
+    kernel, call = kernel_named(name), call_of(case, constant)
+    assert kernel.supports(call) is None
+    tried = 0
+    for variant in kernel.variants(call):
+        if tried < most and pick(variant.launches):
+            tried += 1
+            hold(case, lambda _, given, v=variant: interpret(kernel, call, given, v.launches))
+    assert tried
+
+
+def channels(c, n=1):
+    return Operand((n, c, 1, 1), constant=True)
+
+
+@pytest.mark.parametrize("dtype", [DType.F32, DType.F16])
+@pytest.mark.parametrize(
+    ("name", "c", "groups"),
+    [
+        ("conv2d.implicit_gemm", 20, 1),
+        ("conv2d.few_channels", 5, 1),
+        ("conv2d.split_k", 20, 1),
+        ("conv2d.depthwise", 6, 6),
+        ("conv2d.depthwise", 6, 2),
+        ("conv2d.grouped", 36, 2),
+    ],
+)
+def test_prologue_comes_before_the_padding(name, c, groups, dtype):
+    op = Conv2d(
+        padding=SAME, groups=groups, prologue=SCALED, n_prologue=2, epilogue=parse("add($0, $1)")
+    )
+    case = case_of(
+        (2, c, 5, 4), (12, c // groups, 3, 3), op, channels(c, 2), channels(c), channels(12),
+        dtype=dtype,
+    )  # fmt: skip
+    holds(name, case)
+
+
+@pytest.mark.parametrize("storage", [LAST, GAPS, ROWS])
+@pytest.mark.parametrize("constant", [True, False])
+def test_groups_on_the_matrix_units(storage, constant):
+    op = Conv2d((2, 1), (1, 0, 1, 1), groups=3, epilogue=BIASED)
+    case = case_of((2, 51, 5, 6), (60, 17, 3, 2), op, channels(60), storage=storage, result=storage)
+    holds("conv2d.grouped", case, constant=constant)
+
+
+@pytest.mark.parametrize("constant", [True, False])
+@pytest.mark.parametrize("splits", [2, 4, 8, 16])
+def test_each_number_of_parts(splits, constant):
+    case = case_of((1, 130, 3, 4), (20, 130, 5, 5), Conv2d(padding=(2, 2, 2, 2), epilogue=BIASED),
+                   channels(20), dtype=DType.F16)  # fmt: skip
+    holds(
+        "conv2d.split_k", case, constant=constant, pick=lambda two: two[0].config.splits == splits
+    )
+
+
+def test_orders_of_steps_and_blocks():
+    case = case_of((1, 70, 8, 5), (40, 70, 3, 3), Conv2d(padding=SAME))
+    seen = set()
+
+    def fresh(launches):
+        config = launches[0].config
+        kind = (config.taps_inner, config.group)
+        new = kind not in seen
+        seen.add(kind)
+        return new
+
+    holds("conv2d.implicit_gemm", case, most=4, pick=fresh)
+    assert {(True, 1), (False, 8), (False, 1)} <= seen
+
+
+@pytest.mark.parametrize("result", [LAST, ROWS])
+@pytest.mark.parametrize(("parts", "position"), [(2, 0), (2, 1), (3, 1), (4, 3)])
+@pytest.mark.parametrize("name", ["conv2d.implicit_gemm", "conv2d.split_k"])
+def test_interleaved_parts(name, parts, position, result):
+    op = Conv2d(epilogue=BIASED, store=InterleaveStore(parts, position))
+    others = [Operand((2, 19, 4, 3), storage=GAPS) for _ in range(parts - 1)]
+    holds(name, case_of((2, 16, 4, 3), (19, 16, 1, 1), op, channels(19), *others, result=result))
+
+
+@pytest.mark.parametrize("name", ["conv2d.depthwise", "conv2d.few_channels"])
+def test_weights_that_are_no_constant(name):
+    if name == "conv2d.depthwise":
+        case = case_of((1, 7, 9, 6), (14, 1, 3, 3), Conv2d((2, 2), SAME, groups=7))
+    else:
+        case = case_of((1, 3, 9, 6), (9, 3, 3, 3), Conv2d((2, 2), SAME), storage=ROWS)
+    holds(name, case, constant=False, most=2)
+
+
+@pytest.mark.parametrize("strip", [1, 2, 4])
+@pytest.mark.parametrize(
+    ("stride", "dilation", "taps"), [(1, 1, 3), (2, 1, 3), (1, 2, 3), (2, 1, 5)]
+)
+def test_strips_of_depthwise_results(strip, stride, dilation, taps):
+    pad = dilation * (taps // 2)
+    op = Conv2d((stride, 1), (pad,) * 4, (dilation, 1), groups=12, epilogue=BIASED)
+    case = case_of((1, 12, 9, 3), (12, 1, taps, taps), op, channels(12), storage=GAPS)
+    kernel, call = kernel_named("conv2d.depthwise"), call_of(case)
+    strips = {v.launches[0].config.tile[2] for v in kernel.variants(call)}
+    if strip in strips:
+        holds("conv2d.depthwise", case, pick=lambda one: one[0].config.tile[2] == strip)
+
+
+def test_any_strides_of_x():
+    odd = CaseStorage(strides=(1000, 3, 100, 12))
+    case = case_of((1, 4, 5, 6), (9, 4, 3, 3), Conv2d(padding=SAME), storage=odd)
+    holds("conv2d.few_channels", case)
+    wide = CaseStorage(strides=(3000, 3, 600, 60))
+    case = case_of((1, 18, 5, 6), (9, 18, 3, 3), Conv2d(padding=SAME), storage=wide)
+    holds("conv2d.implicit_gemm", case)
+
+
+def test_groups_of_a_transposed_convolution():
+    op = ConvTranspose2d((2, 2), SAME, (1, 0), groups=2, epilogue=BIASED)
+    operands = (Operand((1, 34, 4, 3), storage=GAPS), Operand((34, 9, 3, 3), constant=True))
+    case = Case("own", op, (*operands, channels(18)), (Result(GAPS),), 34 * 9)
+    for constant in (True, False):
+        holds("conv_transpose2d.direct", case, constant=constant)
+
+
+def plain(x, w, dtype=DType.F16):
+    op = Conv2d(padding=(w[2] // 2,) * 4)
+    n, k, p, q = op.sum_shape(x, w)
+    views = (nhwc_view(dtype, x, x[1]), row_major(dtype, w))
+    return Call(op, views, (nhwc_view(dtype, (n, k, p, q), k),), (False, True), H200, 1)
+
+
+def best(call, *names):
+    """The kernel whose best variant has the least estimate."""
+    micros = {}
+    for name in names:
+        kernel = kernel_named(name)
+        if kernel.supports(call) is None:
+            micros[name] = min(variant.micros for variant in kernel.variants(call))
+    return min(micros, key=micros.__getitem__)
+
+
+def test_estimates_choose_the_class():
+    names = ("conv2d.implicit_gemm", "conv2d.split_k", "conv2d.few_channels")
+    assert best(plain((1, 512, 7, 7), (512, 512, 3, 3)), *names) == names[1]
+    assert best(plain((1, 256, 14, 14), (256, 256, 3, 3)), *names) == names[1]
+    assert best(plain((32, 128, 28, 28), (128, 128, 3, 3)), *names) == names[0]
+    assert best(plain((1, 64, 56, 56), (64, 64, 3, 3)), *names) == names[0]
+    assert best(plain((32, 3, 224, 224), (64, 3, 7, 7)), *names) == names[2]
+
+
+@pytest.mark.parametrize("name", ["conv2d.implicit_gemm", "conv2d.split_k"])
+def test_first_variants_are_the_best(name):
+    micros = [v.micros for v in kernel_named(name).variants(plain((1, 64, 14, 14), (64, 64, 3, 3)))]
+    assert micros[0] == min(micros)
+
+
+def test_what_is_refused():
+    big = plain((1 << 12, 512, 64, 64), (64, 512, 1, 1))
+    assert kernel_named("conv2d.implicit_gemm").supports(big) == "2^31 elements or more"
+    double = plain((1, 16, 4, 4), (16, 16, 1, 1), DType.F64)
+    assert kernel_named("conv2d.implicit_gemm").supports(double) == "element types"
+    assert kernel_named("conv2d.grouped").supports(plain((1, 16, 4, 4), (16, 16, 1, 1)))
+    assert kernel_named("conv2d.depthwise").supports(plain((1, 16, 4, 4), (16, 16, 1, 1)))
+
+
+def test_sizes_are_no_part_of_the_code():
+    kernel = kernel_named("conv2d.implicit_gemm")
+    small, large = (plain((1, 64, n, n), (64, 64, 3, 3)) for n in (14, 28))
+    by_tile = {v.launches[0].config.tile: v.launches[0].config for v in kernel.variants(small)}
+    assert any(
+        v.launches[0].config == by_tile.get(v.launches[0].config.tile)
+        for v in kernel.variants(large)
+    )
+
+
+def test_packed_weights():
+    w = np.arange(6 * 2 * 3 * 2, dtype=np.float32).reshape(6, 2, 3, 2)
+    taps = pack_taps(w, DType.F16.value, 16, 16, 3)
+    assert taps.shape == (3, 6, 16, 16) and taps.dtype == np.float16
+    assert taps[2, 5, 1, 1] == w[5, 1, 2, 1] and not taps[:, :, 2:].any()
+    flat = pack_flat_taps(w, DType.F32.value, 12, 16, "channels")
+    assert flat[1 * 6 + 2 * 2 + 1, 4] == w[4, 1, 2, 1] and not flat[:, 6:].any()
+    assert (
+        pack_flat_taps(w, DType.F32.value, 12, 16, "taps")[(2 * 2 + 1) * 2 + 1, 4] == w[4, 1, 2, 1]
+    )
+    swapped = pack_transposed_taps(w, DType.F32.value, 16, 16, 2)
+    assert swapped[1, 5, 2, 1] == w[3 + 2, 1, 2, 1]
+
+
+def test_numbers_of_operands_go_on_from_the_prologue():
+    op = Conv2d(prologue=SCALED, n_prologue=2, epilogue=BIASED)
+    case = case_of((1, 9, 2, 2), (8, 9, 1, 1), op, channels(9), channels(9), channels(8))
+    fused = fused_of(call_of(case))
+    assert fused.config.epilogue == "relu(add($0, $3))"
+    assert list(fused.operands) == ["e1", "e2", "e3"]
+
+
+PROGRAM = """
+from saccade.backends.cuda.codegen.compile import compile_entry
+from saccade.ir import DType
+from saccade.kernels.base import Call
+from saccade.kernels.cuda import kernel_named
+from saccade.opdefs import Conv2d
+from saccade.testing.kernels import nhwc_view, row_major
+from saccade.backends.cuda.target import GpuTarget
+
+x, kind = (1, 32, 8, 8), DType.BF16
+for name, w, op in (
+    ("conv2d.split_k", (32, 32, 3, 3), Conv2d(padding=(1, 1, 1, 1))),
+    ("conv2d.depthwise", (32, 1, 3, 3), Conv2d(padding=(1, 1, 1, 1), groups=32)),
+):
+    views = (nhwc_view(kind, x, 32), row_major(DType.F32, w))
+    call = Call(op, views, (nhwc_view(kind, x, 32),), (False, True), GpuTarget(), 1)
+    kernel = kernel_named(name)
+    for launch in kernel.launch(call):
+        entry = kernel.entry(launch.config)
+        whole = [name for name in entry.multiples if launch.integers[name] % 16 == 0]
+        assert compile_entry(entry, 90, (*launch.operands, *whole)).code
+"""
+
+
+def test_bfloat16_compiles(tmp_path):
+    clean = {k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET"}
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM],
+        env={**clean, "TRITON_CACHE_DIR": str(tmp_path)},
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
