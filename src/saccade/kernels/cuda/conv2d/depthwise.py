@@ -79,11 +79,13 @@ def _variants(call: CudaCall) -> Iterator[Variant]:
 
 
 def _tiles(call: CudaCall) -> Iterator[tuple[int, int, int, int]]:
-    """Strips, channels, results of a strip, warps: a thread has 16 bytes of channels."""
+    """Strips, channels, results of a strip, warps: threads have 16 bytes of channels if aligned."""
     _, k, p, _ = sums_of(call)
     _, c, r, s = call.inputs[1].shape
-    own = 16 // call.inputs[0].dtype.itemsize if c == 1 else 4
-    widest = max(own, min(64, 1 << max(0, k - 1).bit_length()))
+    whole = 1 << max(0, k - 1).bit_length()
+    aligned = min(16 // call.inputs[0].dtype.itemsize, max(2, _x_vector(call)))
+    own = min(whole, aligned if c == 1 else 4)
+    widest = max(own, min(64, whole))
     for width in dict.fromkeys((widest, min(widest, 32))):
         for strip in (1, 2, 4):
             # Rows are shared only where windows overlap, and registers are for few sums.
@@ -94,6 +96,11 @@ def _tiles(call: CudaCall) -> Iterator[tuple[int, int, int, int]]:
                     continue
                 for warps in (4, 1):
                     yield (warps * 32 * own * pixels // width, width, strip, warps)
+
+
+def _x_vector(call: CudaCall) -> int:
+    x = call.inputs[0]
+    return vector(x.strides[0], *x.strides[2:])
 
 
 def _micros(call: CudaCall, tile: tuple[int, int, int, int]) -> float:
@@ -134,7 +141,7 @@ def _launches(call: CudaCall, tile: tuple[int, int, int, int]) -> tuple[Launch, 
     n, k, p, q = sums_of(call)
     fused = fused_of(call)
     weights, strides, unit = _weights(call)
-    by_x = vector(x.strides[0], *x.strides[2:])
+    by_x = _x_vector(call)
     by_y = vector(k, y.shape[1], y.strides[0], *y.strides[2:])
     config = CudaDepthwiseConfig(
         (element_of(x), element_of(w), element_of(y)), w.shape[1], k // op.groups,
