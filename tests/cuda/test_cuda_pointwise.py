@@ -20,7 +20,7 @@ from saccade.kernels.base import Call, View
 from saccade.kernels.cuda import kernel_named
 from saccade.opdefs import Pointwise
 from saccade.opdefs.expr_numpy import evaluate as reference
-from saccade.testing.kernels import row_major
+from saccade.testing.kernels import nhwc_view, row_major
 from saccade.testing.triton import H200, interpret
 
 CHAIN = kernel_named("pointwise.chain")
@@ -230,3 +230,20 @@ def test_every_variant_over_any_storage(seed):
     (truth,) = call.op.reference(*arrays)
     for variant in CHAIN.variants(call):
         np.testing.assert_array_equal(interpret(CHAIN, call, arrays, variant.launches)[0], truth)
+
+
+@pytest.mark.parametrize("pitch", [72, 96])
+@pytest.mark.parametrize("side", [1, 2])
+def test_other_sizes_of_a_chain_have_code(pitch, side):
+    """Whatever the batch and the height, down to one."""
+    found = set()
+    for n, h, w in ((1, 14, 14), (8, 14, 14), (3, 7, 9), (1, 1, 16)):
+        shape, scales = (n, 72, h, w), (n, 72, 1, 1) if side == 1 else (n, 72, h, w)
+        views = [nhwc_view(DType.F16, shape, pitch), nhwc_view(DType.F16, scales, 72)]
+        out = nhwc_view(DType.F16, shape, 72)
+        op = Pointwise(parse("mul($0, sigmoid($1))"), DType.F32)
+        call = Call(op, tuple(views), (out,), (False, False), H200)
+        (config,) = CHAIN.generic_configs(call)
+        assert config in {variant.launches[0].config for variant in CHAIN.variants(call)}
+        found.add(config)
+    assert len(found) == 1

@@ -87,6 +87,23 @@ def _round_to_bfloat16() -> None:
     InterpreterBuilder.cast_impl = cast
 
 
+_PATCHED: set[str] = set()  # modules whose functions replaced `triton.language`'s in this phase
+
+
+@cache
+def _patch_once() -> None:
+    """Let functions replace those of `triton.language` once in a phase, not with each call."""
+    from triton.runtime import interpreter  # noqa: PLC0415 - as above
+
+    def call(function: Any, *args: Any, **named: Any) -> Any:  # noqa: ANN401
+        if function.fn.__module__ not in _PATCHED:
+            _PATCHED.add(function.fn.__module__)
+            interpreter._patch_lang(function.fn)
+        return function.rewrite()(*args, **named)
+
+    interpreter.InterpretedFunction.__call__ = call
+
+
 def play(entry: Entry, phase: Phase, bases: Sequence[int]) -> None:
     """Run one phase in the interpreter.
 
@@ -111,6 +128,8 @@ def play_entry(entry: Entry, programs: int, arguments: Mapping[str, Any]) -> Non
     """
     os.environ["TRITON_INTERPRET"] = "1"
     _round_to_bfloat16()
+    _patch_once()
+    _PATCHED.clear()
     if programs == 0:
         return
     kinds = dict((*entry.pointers, *entry.extra_pointers))

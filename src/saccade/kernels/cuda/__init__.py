@@ -46,6 +46,9 @@ CUDA_KERNELS: tuple[CudaListed, ...] = (
         "conv_transpose2d.direct", ("ConvTranspose2d",),
         "conv_transpose2d.direct", "CONV_TRANSPOSE2D_DIRECT",
     ),
+    CudaListed(
+        "deform.implicit_gemm", ("DeformConv",), "deform.implicit_gemm", "DEFORM_IMPLICIT_GEMM",
+    ),
     CudaListed("matmul.tiled", ("MatMul",), "matmul.tiled", "MATMUL_TILED"),
     CudaListed("matmul.gemv", ("MatMul",), "matmul.gemv", "MATMUL_GEMV"),
     CudaListed("matmul.elementwise", ("MatMul",), "matmul.elementwise", "MATMUL_ELEMENTWISE"),
@@ -60,6 +63,7 @@ CUDA_KERNELS: tuple[CudaListed, ...] = (
     CudaListed("reduce.direct", ("Reduce", "VectorNorm"), "reduce.direct", "REDUCE_DIRECT"),
     CudaListed("reduce.arg", ("ArgReduce",), "reduce.arg", "REDUCE_ARG"),
     CudaListed("reduce.scan", ("CumSum",), "reduce.scan", "REDUCE_SCAN"),
+    CudaListed("norm.gradient", ("VectorNormGrad",), "norm.gradient", "NORM_GRADIENT"),
     CudaListed("resize.direct", ("Resize",), "resize.direct", "RESIZE_DIRECT"),
     CudaListed("softmax.direct", ("Softmax",), "softmax.direct", "SOFTMAX_DIRECT"),
     CudaListed(
@@ -70,6 +74,10 @@ CUDA_KERNELS: tuple[CudaListed, ...] = (
         "normalize.local_response", ("LocalResponseNorm",),
         "normalize.local_response", "NORMALIZE_LOCAL_RESPONSE",
     ),
+    CudaListed("nms.suppress", ("Nms", "NonMaxSuppression"), "nms.suppress", "NMS_SUPPRESS"),
+    CudaListed("roi.align", ("RoiAlign",), "roi.align", "ROI_ALIGN"),
+    CudaListed("roi.pool", ("RoiPool",), "roi.pool", "ROI_POOL"),
+    CudaListed("roi.ps", ("PsRoi",), "roi.ps", "PS_ROI"),
 )
 # fmt: on
 

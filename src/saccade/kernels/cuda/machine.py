@@ -9,10 +9,11 @@ from saccade.ir import DType
 from saccade.kernels.cuda.base import CudaCall
 from saccade.kernels.cuda.precision import product_dtype
 
-__all__ = ["LAUNCH", "product_micros", "stream_micros"]
+__all__ = ["LAUNCH", "cached_micros", "operation_micros", "product_micros", "stream_micros"]
 
 LAUNCH = 2.0
 """Microseconds from launch to launch inside a CUDA graph (one H200)."""
+_CACHE = 2.5  # times the memory's bandwidth, which the L2 cache has (an estimate)
 
 
 def stream_micros(call: CudaCall, nbytes: float | None = None) -> float:
@@ -20,6 +21,18 @@ def stream_micros(call: CudaCall, nbytes: float | None = None) -> float:
     if nbytes is None:
         nbytes = sum(view.nbytes for view in (*call.inputs, *call.outputs))
     return LAUNCH + nbytes / (0.8 * gpu(call.target.machine).bandwidth)
+
+
+def cached_micros(call: CudaCall, nbytes: float, programs: float) -> float:
+    """Of reading so many bytes from the L2 cache, by programs that may be too few for it."""
+    machine = gpu(call.target.machine)
+    filled = min(1.0, max(1.0, programs) / machine.multiprocessors)
+    return nbytes / (_CACHE * machine.bandwidth * filled)
+
+
+def operation_micros(call: CudaCall, operations: float) -> float:
+    """Of so many operations other than fused products and sums, which count as two."""
+    return operations / (0.5 * gpu(call.target.machine).flops)
 
 
 def product_micros(

@@ -14,6 +14,10 @@ from saccade.errors import CompileError
 __all__ = ["Cubin", "compile_entry", "decode_cubin", "encode_cubin", "parameters_of"]
 
 
+_CHAINS = 90
+"""Compute capability from which launches wait for each other by themselves."""
+
+
 @dataclass(frozen=True, slots=True)
 class Cubin:
     """Machine code of one kernel.
@@ -79,14 +83,16 @@ def compile_entry(entry: Entry, arch: int, aligned: Sequence[str]) -> Cubin:
     names = parameters_of(entry)
     signature = {name: kinds.get(name, "i32") for name in names}
     multiples = {(names.index(name),): [["tt.divisibility", 16]] for name in aligned}
-    options = {"num_warps": entry.warps, "num_stages": entry.stages}
+    chained = arch >= _CHAINS
+    options = {"launch_pdl": chained, "num_warps": entry.warps, "num_stages": entry.stages}
+    options["enable_fp_fusion"] = entry.contract
     try:
         made = triton.compile(
-            ASTSource(function_of(entry), signature, {}, multiples),
+            ASTSource(function_of(entry, chained=chained), signature, {}, multiples),
             target=GPUTarget("cuda", arch, 32),
             options=options,
         )
     except (triton.CompilationError, RuntimeError) as error:
         raise CompileError(f"{entry.core}: {error}") from error
     kept = made.metadata
-    return Cubin(kept.name, made.asm["cubin"], names, kept.num_warps, kept.shared)
+    return Cubin(kept.name, made.asm["cubin"], names, kept.num_warps, kept.shared, chained)

@@ -28,6 +28,8 @@ class Entry:
         multiples: Integers for which code of its own is worth it where they are multiples of 16.
         warps: Warps of a program.
         stages: Stages of software pipelining.
+        contract: Whether a product may be fused with the sum that takes it, rounding once; not
+            where comparisons hang on each bit.
     """
 
     core: str
@@ -40,3 +42,4 @@ class Entry:
     multiples: tuple[str, ...] = ()
     warps: int = 4
     stages: int = 3
+    contract: bool = True

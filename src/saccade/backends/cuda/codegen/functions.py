@@ -21,8 +21,14 @@ from saccade.kernels.cuda.{module} import {core} as core
 """
 
 
-def text_of(entry: Entry) -> str:
-    """The module that is compiled; its function `kernel` has the launch's pointers and integers."""
+def text_of(entry: Entry, *, chained: bool = False) -> str:
+    """The module that is compiled; its function `kernel` has the launch's pointers and integers.
+
+    Args:
+        entry: What to compile.
+        chained: Whether it waits for the launch before it by itself, and lets the next one come as
+            soon as its own last program has begun.
+    """
     module, _, core = entry.core.partition(":")
     extra = [*(name for name, _ in entry.extra_pointers), *entry.extra_integers]
     parameters = [*(name for name, _ in entry.pointers), *extra, *entry.integers]
@@ -35,13 +41,15 @@ def text_of(entry: Entry) -> str:
         *(f"{t}\n\n" for t in entry.functions.values()),
     ]
     parts.append(f"@triton.jit\ndef kernel({', '.join(parameters)}):\n")
+    if chained:
+        parts.append("    tl.extra.cuda.gdc_wait()\n    tl.extra.cuda.gdc_launch_dependents()\n")
     parts.append(f"    core({', '.join(given)})\n")
     return "".join(parts)
 
 
-def function_of(entry: Entry) -> Any:  # noqa: ANN401 - Triton carries no types
-    """The Triton function `kernel` of an entry; imports Triton."""
-    return _function(text_of(entry))
+def function_of(entry: Entry, *, chained: bool = False) -> Any:  # noqa: ANN401 - Triton carries no types
+    """The Triton function `kernel` of an entry, see `text_of`; imports Triton."""
+    return _function(text_of(entry, chained=chained))
 
 
 @lru_cache(maxsize=4096)

@@ -25,6 +25,7 @@ from saccade.opdefs import Concat
 __all__ = ["MOVEMENT_CONCAT", "CudaConcatConfig"]
 
 _TOGETHER = 8  # walks of one launch
+_WAYS = 3  # that are tried of each
 
 
 @dataclass(frozen=True)
@@ -54,7 +55,8 @@ def _parts(call: CudaCall) -> Iterator[tuple[_Part, ...]]:
         axes, _ = collapsed(view.shape, (out.strides, view.strides))
         ways = walks(axes, (out.dtype.itemsize,) * 2, (place, 0))
         if view.size:
-            found.append(tuple((index, way) for way in ways))
+            best = sorted(ways, key=lambda way: way.micros(call, 2 * view.nbytes))
+            found.append(tuple((index, way) for way in best[:_WAYS]))
         place += view.shape[op.axis] * out.strides[op.axis]
     return zip(*found, strict=True) if found else iter([()])
 
@@ -90,7 +92,7 @@ def _launch(call: CudaCall, parts: Sequence[_Part]) -> Launch:
     lasts = list(accumulate(way.programs for _, way in parts))
     integers = {f"last{k}": last for k, last in enumerate(lasts[:-1], 1)}
     for k, (_, way) in enumerate(parts, 1):
-        integers |= {f"w{k}_{name}": n for name, n in {**way.integers, **way.ends}.items()}
+        integers |= {f"w{k}_{name}": n for name, n in {**way.integers, **way.sizes}.items()}
     return Launch(config, operands, integers, lasts[-1])
 
 

@@ -19,7 +19,13 @@ from saccade.ir import IndexMap
 from saccade.kernels.base import In, Launch, Operand, Out, Variant, View
 from saccade.kernels.cuda.base import CudaCall, CudaKernel, Entry
 from saccade.kernels.cuda.movement.loop_axes import collapsed, refuse_walk
-from saccade.kernels.cuda.movement.walk_plan import Walk, WalkCode, walk_variants, walks
+from saccade.kernels.cuda.movement.walk_plan import (
+    Walk,
+    WalkCode,
+    general_walk,
+    walk_variants,
+    walks,
+)
 from saccade.kernels.cuda.movement.walk_text import WalkText
 from saccade.opdefs import Move
 
@@ -67,18 +73,28 @@ def _moved(
     return [f.size for f in factors], _factor_strides(groups, result.strides), steps, start
 
 
-def _variants(call: CudaCall) -> Iterator[Variant]:
+def _ways(call: CudaCall) -> tuple[Walk, ...]:
     out = call.outputs[0]
     sizes, to, steps, start = _moved(call.op.map, call.inputs[0], out)
+    itemsizes, starts = (out.dtype.itemsize,) * 2, (0, start)
     axes, _ = collapsed(sizes, (to, steps))
-    ways = walks(axes, (out.dtype.itemsize,) * 2, (0, start))
-    return walk_variants(call, ways, 2 * out.nbytes, _launch)
+    whole, _ = collapsed(sizes, (to, steps), ones=True)
+    return (*walks(axes, itemsizes, starts), general_walk(whole, itemsizes, starts))
+
+
+def _variants(call: CudaCall) -> Iterator[Variant]:
+    return walk_variants(call, _ways(call), 2 * call.outputs[0].nbytes, _launch)
+
+
+def _generic_configs(call: CudaCall) -> tuple[CudaCopyConfig, ...]:
+    config: CudaCopyConfig = _launch(call, _ways(call)[-1]).config
+    return (config,)
 
 
 def _launch(call: CudaCall, way: Walk) -> Launch:
     config = CudaCopyConfig(call.outputs[0].dtype.itemsize, way.code)
     operands: dict[str, Operand] = {"p0": Out(0), "p1": In(0)}
-    return Launch(config, operands, {**way.integers, **way.ends}, way.programs)
+    return Launch(config, operands, {**way.integers, **way.sizes}, way.programs)
 
 
 def copied(itemsize: int, walk: WalkCode) -> WalkText:
@@ -93,4 +109,12 @@ def _entry(config: CudaCopyConfig) -> Entry:
     return copied(config.itemsize, config.walk).entry()
 
 
-MOVEMENT_COPY = CudaKernel("movement.copy", (Move,), CudaCopyConfig, refuse_move, _variants, _entry)
+MOVEMENT_COPY = CudaKernel(
+    "movement.copy",
+    (Move,),
+    CudaCopyConfig,
+    refuse_move,
+    _variants,
+    _entry,
+    generic_configs=_generic_configs,
+)

@@ -103,7 +103,7 @@ def _launch(call: CudaCall, way: Walk) -> Launch:
     integers |= {f"g{d}": stride // step for d, stride in enumerate(strides)}
     integers["between"] = 0 if isinstance(call.op, Gather) else indices.strides[-1]
     operands: dict[str, Operand] = {"p0": Out(0), "p1": In(0), "p2": In(1)}
-    return Launch(config, operands, {**way.integers, **way.ends, **integers}, way.programs)
+    return Launch(config, operands, {**way.integers, **way.sizes, **integers}, way.programs)
 
 
 def _entry(config: CudaGatherConfig) -> Entry:

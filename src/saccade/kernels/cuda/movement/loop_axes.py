@@ -43,7 +43,11 @@ def refuse_walk(out: View, others: Iterable[View]) -> str | None:
 
 
 def collapsed(
-    sizes: Sequence[int], strides: Sequence[Sequence[int]], alone: Sequence[bool] = ()
+    sizes: Sequence[int],
+    strides: Sequence[Sequence[int]],
+    alone: Sequence[bool] = (),
+    *,
+    ones: bool = False,
 ) -> tuple[LoopAxes, tuple[int, ...]]:
     """Axes in the first operand's memory order, without those of one element, merged.
 
@@ -51,6 +55,7 @@ def collapsed(
         sizes: Extent of each axis.
         strides: For each operand, its stride along each axis.
         alone: For each axis, whether it is kept as it is; none are by default.
+        ones: Whether axes of one element stay, too, so that what merges depends on no size.
 
     Returns:
         The axes; for each which of the given ones it is (of merged ones the innermost, -1 where
@@ -59,7 +64,7 @@ def collapsed(
     alone = alone or (False,) * len(sizes)
     if 0 in sizes:
         return LoopAxes((0,), ((1,),) * len(strides)), (-1,)
-    kept = [a for a, n in enumerate(sizes) if n != 1 or alone[a]]
+    kept = [a for a, n in enumerate(sizes) if ones or n != 1 or alone[a]]
     kept.sort(key=lambda a: tuple(-abs(s[a]) for s in strides))
     merged: list[tuple[int, int]] = []  # size and innermost axis
     for axis in kept:
@@ -77,17 +82,17 @@ def collapsed(
 
 
 def division(divisor: int) -> tuple[int, int]:
-    """A factor and a shift: `umulhi(n, factor) >> shift` is `n // divisor` for 0 ≤ n < 2^31.
+    """A factor and a shift: `umulhi(2 n, factor) >> shift` is `n // divisor` for 0 ≤ n < 2^31.
 
     The factor has 32 bits; as the integer of a launch it is negative from 2^31 on. After Granlund
     and Montgomery, "Division by invariant integers using multiplication".
 
     Args:
-        divisor: At least 2.
+        divisor: At least 1.
     """
     bits = (divisor - 1).bit_length()
     factor = -(-(1 << (31 + bits)) // divisor)
-    return factor - (1 << 32 if factor >= 1 << 31 else 0), bits - 1
+    return factor - (1 << 32 if factor >= 1 << 31 else 0), bits
 
 
 def power_dividing(numbers: Iterable[int], most: int) -> int:

@@ -113,7 +113,7 @@ def _launch(call: CudaCall, way: Walk) -> Launch:
         assert isinstance(before, int)
         integers |= {f"x{axis}": x.shape[original], f"z{axis}": before}
     operands: dict[str, Operand] = {"p0": Out(0), "p1": In(0)}
-    return Launch(config, operands, {**way.integers, **way.ends, **integers}, way.programs)
+    return Launch(config, operands, {**way.integers, **way.sizes, **integers}, way.programs)
 
 
 def _entry(config: CudaPadConfig) -> Entry:

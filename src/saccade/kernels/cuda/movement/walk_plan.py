@@ -12,7 +12,7 @@ Floor: the bytes of all operands and the result, over the memory's bandwidth.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from math import ceil
 
@@ -23,13 +23,15 @@ from saccade.kernels.cuda.machine import stream_micros
 from saccade.kernels.cuda.movement.loop_axes import LoopAxes, division, power_dividing
 
 __all__ = [
-    "Walk", "WalkCode", "block_walk", "power_above", "tiled_walks", "vector_of", "vector_walks",
-    "walk_variants", "walks",
+    "Walk", "WalkCode", "block_walk", "general_walk", "power_above", "tiled_walks", "vector_of",
+    "vector_walks", "walk_variants", "walks",
 ]  # fmt: skip
 
 _LINE = 16  # bytes that a thread moves at once
 _THREADS = 128
-_LATENCY = 0.8  # microseconds from a program's start to its end, most of them for memory
+_FEW = 8  # elements of an innermost axis that one warp has many of
+_LATENCY = 0.5  # microseconds from a program's start to its end, most of them for memory
+_ELEMENT = 0.02  # and for each element of a thread
 
 
 @dataclass(frozen=True)
@@ -57,12 +59,17 @@ class WalkCode:
 
     @property
     def sizes(self) -> tuple[str, ...]:
-        """What the launch gives for the sizes of the block's axes: the names in `Walk.ends`."""
+        """What the launch gives for the sizes of the block's axes: the names in `Walk.sizes`."""
         return ("down", "across") if self.ends else ("rows",)
 
     @property
     def integers(self) -> tuple[str, ...]:
-        """What the launch gives for them, in the order of `Walk.integers`."""
+        """What the launch gives for the generated function.
+
+        For each axis besides those of the block but the first, its size `n` and how to divide by
+        it (a factor `m`, a shift `h`); for each operand its strides `s` along these axes, `t` and
+        `c` along the block's where they are no neighbours, its start `a`.
+        """
         found = [f"{word}{axis}" for axis in range(1, self.rank) for word in "nmh"]
         for p, (kinds, started) in enumerate(zip(self.kinds, self.starts, strict=True)):
             found += [f"s{p}_{axis}" for axis in range(self.rank)]
@@ -77,24 +84,28 @@ class Walk:
 
     Attributes:
         code: What the code depends on.
-        integers: For the launch: sizes and strides by parameter name.
-        ends: For the launch: the core's own integers.
+        integers: For the launch: what the generated function reads, by name.
+        sizes: For the launch: of the block's axes, in the steps of `code.ends`, by name.
         programs: Blocks of the grid.
+        excess: Bytes that are moved for each one asked for: threads that are neighbours read
+            elements that are not.
     """
 
     code: WalkCode
     integers: dict[str, int]
-    ends: dict[str, int]
+    sizes: dict[str, int]
     programs: int
+    excess: float = 1.0
 
     def micros(self, call: CudaCall, nbytes: float) -> float:
         """Estimated time of a walk that has so many bytes to move."""
         machine = gpu(call.target.machine)
         slots = machine.multiprocessors * min(32, 64 // self.code.warps)
-        waves = ceil(self.programs / slots) * _LATENCY
+        serial = self.code.block[0] * self.code.block[1] / (32 * self.code.warps)
+        waves = ceil(self.programs / slots) * (_LATENCY + _ELEMENT * serial)
         warps = max(1, self.programs) * self.code.warps
         filled: float = min(1.0, warps / (16 * machine.multiprocessors)) ** 0.5
-        streamed = stream_micros(call, nbytes)
+        streamed = stream_micros(call, nbytes * self.excess)
         idle = stream_micros(call, 0)
         return idle + max((streamed - idle) / filled, waves)
 
@@ -120,7 +131,10 @@ def walk_variants(
     def launches(way: Walk) -> tuple[Launch, ...]:
         return (launch(call, way),)
 
-    timed = [(way.micros(call, nbytes), way) for way in ways]
+    distinct: dict[WalkCode, Walk] = {}
+    for way in ways:
+        distinct.setdefault(way.code, way)
+    timed = [(way.micros(call, nbytes), way) for way in distinct.values()]
     for micros, way in sorted(timed, key=lambda pair: pair[0]):
         rounding = (way.code.block, way.code.warps) if sums else None
         yield Variant(micros, partial(launches, way), rounding)
@@ -129,7 +143,7 @@ def walk_variants(
 def walks(
     axes: LoopAxes, itemsizes: Sequence[int], starts: Sequence[int] | None = None
 ) -> tuple[Walk, ...]:
-    """Ways to walk, all of one kind.
+    """Ways to walk.
 
     Args:
         axes: The result's and the operands', `loop_axes.collapsed`.
@@ -137,10 +151,15 @@ def walks(
         starts: For each of them its first element, counted from its pointer; None for 0.
     """
     starts = tuple(starts or (0,) * len(itemsizes))
+    vectors = vector_walks(axes, vector_of(axes, itemsizes, starts), starts)
     other = _other_unit_axis(axes)
-    if other is not None:
-        return tuple(tiled_walks(axes, other, starts))
-    return tuple(vector_walks(axes, vector_of(axes, itemsizes, starts), starts))
+    if other is None:
+        return tuple(vectors)
+    # Rectangles may be small, as of channels that are shuffled: vectors have whole programs.
+    beside = other == len(axes.sizes) - 2 and axes.sizes[-1] <= _FEW
+    excess = 1.5 if beside else 4.0
+    apart = (replace(way, excess=excess) for way in vectors)
+    return (*tiled_walks(axes, other, starts), *apart)
 
 
 def _other_unit_axis(axes: LoopAxes) -> int | None:
@@ -160,21 +179,49 @@ def vector_of(axes: LoopAxes, itemsizes: Sequence[int], starts: Sequence[int]) -
     return power_dividing(places, _LINE // widest)
 
 
+def general_walk(
+    axes: LoopAxes, itemsizes: Sequence[int], starts: Sequence[int] | None = None
+) -> Walk:
+    """A walk whose code depends on as few sizes as may be, to serve others of the same call.
+
+    Args:
+        axes: With those of one element.
+        itemsizes: As for `walks`.
+        starts: The same.
+    """
+    starts = tuple(starts or (0,) * len(itemsizes))
+    other = _other_unit_axis(axes)
+    if other is not None:
+        *_, way = tiled_walks(axes, other, starts, loose=True)
+        return replace(way, excess=1.5)
+    vector = vector_of(axes, itemsizes, starts)
+    outer, lanes = _split(axes, vector)
+    way = block_walk(outer, lanes, starts, (2 * _THREADS, vector), (), vector)
+    return replace(way, excess=1.25)
+
+
+def _split(axes: LoopAxes, vector: int) -> tuple[LoopAxes, tuple[tuple[int, ...], ...]]:
+    """The axes that count vectors, and each operand's stride inside of them."""
+    strides = tuple((*s[:-1], s[-1] * vector) for s in axes.strides)
+    outer = LoopAxes((*axes.sizes[:-1], axes.sizes[-1] // vector), strides)
+    return outer, tuple((s[-1],) for s in axes.strides)
+
+
 def vector_walks(axes: LoopAxes, vector: int, starts: Sequence[int]) -> Iterator[Walk]:
     """Walks in vectors of so many elements, which must divide the innermost axis."""
-    sizes = [*axes.sizes[:-1], axes.sizes[-1] // vector]
-    strides = [[*s[:-1], s[-1] * vector] for s in axes.strides]
-    kept = [a for a, n in enumerate(sizes) if n != 1] or [0]
+    whole, lanes = _split(axes, vector)
+    kept = [a for a, n in enumerate(whole.sizes) if n != 1] or [0]
     outer = LoopAxes(
-        tuple(sizes[a] for a in kept), tuple(tuple(s[a] for a in kept) for s in strides)
+        tuple(whole.sizes[a] for a in kept), tuple(tuple(s[a] for a in kept) for s in whole.strides)
     )
-    lanes = tuple((s[-1],) for s in axes.strides)
     for each in (4, 2, 1):
         yield block_walk(outer, lanes, starts, (_THREADS * each, vector), (), vector)
 
 
-def tiled_walks(axes: LoopAxes, down: int, starts: Sequence[int]) -> Iterator[Walk]:
-    """Walks in rectangles over an axis and the innermost one."""
+def tiled_walks(
+    axes: LoopAxes, down: int, starts: Sequence[int], *, loose: bool = False
+) -> Iterator[Walk]:
+    """Walks in rectangles over an axis and the innermost one; loosely, whatever the former is."""
     last = len(axes.sizes) - 1
     kept = [a for a in range(last) if a != down]
     outer = LoopAxes(
@@ -185,9 +232,9 @@ def tiled_walks(axes: LoopAxes, down: int, starts: Sequence[int]) -> Iterator[Wa
     for area in (4096, 2048, 1024):
         edge = 64 if area > 1024 else 32
         across = min(edge, power_above(ends[1]))
-        high = min(area // across, power_above(ends[0]))
+        high = area // across if loose else min(area // across, power_above(ends[0]))
         across = min(area // high, power_above(ends[1]))
-        yield block_walk(outer, sides, starts, (high, across), ends, _LINE)
+        yield block_walk(outer, sides, starts, (high, across), ends, _LINE, loose=loose)
 
 
 def power_above(number: int) -> int:
@@ -198,6 +245,7 @@ def power_above(number: int) -> int:
 def block_walk(
     outer: LoopAxes, sides: Sequence[tuple[int, ...]], starts: Sequence[int],
     block: tuple[int, int], ends: tuple[int, ...], most: int, warps: int = _THREADS // 32,
+    *, loose: bool = False,
 ) -> Walk:  # fmt: skip
     """One walk.
 
@@ -209,13 +257,17 @@ def block_walk(
         ends: Sizes of a rectangle's two axes; empty for vectors.
         most: Up to which power of two it is looked what divides strides.
         warps: Of a program.
+        loose: Whether nothing shall be known to divide what goes down a rectangle.
     """
     kinds = tuple("".join(str(s) if s in (0, 1) else "s" for s in side) for side in sides)
+    known = ["1" in kind and not (loose and kind[0] == "1") for kind in kinds]
     steps = tuple(
-        power_dividing((*s, start, *(n for n in side if n != 1)), most) if "1" in kind else 1
-        for s, side, start, kind in zip(outer.strides, sides, starts, kinds, strict=True)
+        power_dividing((*s, start, *(n for n in side if n != 1)), most if is_known else 1)
+        for s, side, start, is_known in zip(outer.strides, sides, starts, known, strict=True)
     )
     end_steps = tuple(power_dividing((n,), _LINE) for n in ends)
+    if loose:
+        end_steps = (1, *end_steps[1:])
     started = tuple(start != 0 for start in starts)
     code = WalkCode(len(outer.sizes), kinds, steps, started, block, end_steps, warps)
     integers = _integers(code, outer, sides, starts)
@@ -233,7 +285,7 @@ def _integers(
     """Values of `code.integers`: sizes and how to divide by them, strides in their steps."""
     found: dict[str, int] = {}
     for axis, size in enumerate(outer.sizes[1:], 1):
-        factor, shift = division(max(2, size))
+        factor, shift = division(size)
         found |= {f"n{axis}": size, f"m{axis}": factor, f"h{axis}": shift}
     for p, (step, kinds) in enumerate(zip(code.steps, code.kinds, strict=True)):
         found |= {f"s{p}_{axis}": s // step for axis, s in enumerate(outer.strides[p])}

@@ -36,10 +36,9 @@ class WalkText:
         self._integers = (*code.integers, *integers)
         pointers = tuple(f"p{p}" for p in range(1, len(self.elements)))
         self._at = {name: i for i, name in enumerate((*pointers, *self._integers))}
-        tiled = bool(code.ends)
         self.mask = "mask[:, None]"
-        if tiled:
-            self.mask = "mask[:, None] & mask_across[None, :]"
+        if code.ends:
+            self.mask += " & mask_across[None, :]"
         self._axes()
 
     def extra(self, name: str) -> str:
@@ -51,7 +50,7 @@ class WalkText:
         rest = "outer" if self.code.ends else "row"
         for axis in reversed(range(1, self.code.rank)):
             n, m, h = (self.extra(f"{word}{axis}") for word in "nmh")
-            self.lines.add(f"q{axis} = tl.umulhi({rest}, {m}) >> {h}")
+            self.lines.add(f"q{axis} = tl.umulhi({rest} << 1, {m}) >> {h}")
             self.lines.add(f"i{axis} = {rest} - q{axis} * {n}")
             rest = f"q{axis}"
         self.lines.add(f"i0 = {rest}")

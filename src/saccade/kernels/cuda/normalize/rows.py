@@ -140,9 +140,8 @@ def _work(call: CudaCall, sweeps: int) -> TileWork:
 
 def _variants(call: CudaCall) -> Iterator[Variant]:
     timed = [*_held(call), *_swept(call)]
-    for micros, tile, parts in sorted(timed, key=lambda one: one[0])[:8]:
-        key = (tile.elements, tile.warps, parts)
-        yield Variant(micros, partial(_launches, call, tile, parts), rounding=key)
+    for micros, tile, parts in sorted(timed, key=lambda one: one[0]):
+        yield Variant(micros, partial(_launches, call, tile, parts), rounding=(tile, parts))
 
 
 def _held(call: CudaCall) -> Iterator[tuple[float, AxisTile, int]]:
@@ -154,9 +153,9 @@ def _held(call: CudaCall) -> Iterator[tuple[float, AxisTile, int]]:
         if rows * elements <= _HELD and (rows == 1 or work.unit == "kept" or elements <= 2048):
             warps = max(1, min(16, rows * elements // 512))
             programs = -(-max(1, work.rows) // rows)
-            waves = -(-programs // (call.target.multiprocessors * max(1, 32 // warps)))
+            waves = -(-programs // (call.target.multiprocessors * max(1, 48 // warps)))
             run = (rows if work.unit == "kept" else elements) * work.itemsize
-            moved = work.nbytes * max(1.0, 32 / run) / _bandwidth(call)
+            moved = work.nbytes * (1 + 16 / run) / _bandwidth(call)
             yield LAUNCH + max(1.3 * waves, moved), AxisTile(rows, elements, warps, 1), 0
 
 
@@ -166,7 +165,7 @@ def _bandwidth(call: CudaCall) -> float:
 
 def _swept(call: CudaCall) -> Iterator[tuple[float, AxisTile, int]]:
     """Blocks that sweep rows twice, in one launch or two."""
-    for micros, tile, parts in axis_tiles(call, _work(call, 2)):
+    for micros, tile, parts in axis_tiles(call, _work(call, 2), most=5):
         again = 0.5 * (micros - LAUNCH) if parts == 1 else 1.0
         yield micros + again, tile, parts
 

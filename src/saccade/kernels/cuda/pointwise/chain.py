@@ -21,7 +21,13 @@ from saccade.ir.expr import Expr, arg, parse, substitute, subtrees
 from saccade.kernels.base import In, Launch, Operand, Out, Variant, View
 from saccade.kernels.cuda.base import ELEMENTS, FLOATS, CudaCall, CudaKernel, Entry
 from saccade.kernels.cuda.movement.loop_axes import LoopAxes, collapsed, refuse_walk
-from saccade.kernels.cuda.movement.walk_plan import Walk, WalkCode, walk_variants, walks
+from saccade.kernels.cuda.movement.walk_plan import (
+    Walk,
+    WalkCode,
+    general_walk,
+    walk_variants,
+    walks,
+)
 from saccade.kernels.cuda.movement.walk_text import WalkText
 from saccade.opdefs import Pointwise
 
@@ -74,22 +80,35 @@ def _views(call: CudaCall) -> list[View]:
     return [call.outputs[0], *(call.inputs[i] for i in _used(call.op.expr)[0])]
 
 
-def _axes(call: CudaCall) -> LoopAxes:
+def _axes(call: CudaCall, *, ones: bool = False) -> LoopAxes:
+    """The result's and the operands' axes; with those of one element, or without."""
     shape = call.outputs[0].shape
     strides = []
     for view in _views(call):
         missing = len(shape) - len(view.shape)
-        steps = (0 if n == 1 else s for n, s in zip(view.shape, view.strides, strict=True))
+        # Along an axis of one element any stride will do: its own may merge.
+        steps = (
+            0 if n == 1 and whole != 1 else s
+            for n, s, whole in zip(view.shape, view.strides, shape[missing:], strict=True)
+        )
         strides.append([*(0,) * missing, *steps])
-    return collapsed(shape, strides)[0]
+    return collapsed(shape, strides, ones=ones)[0]
+
+
+def _ways(call: CudaCall) -> tuple[Walk, ...]:
+    itemsizes = [view.dtype.itemsize for view in _views(call)]
+    return (*walks(_axes(call), itemsizes), general_walk(_axes(call, ones=True), itemsizes))
 
 
 def _variants(call: CudaCall) -> Iterator[Variant]:
-    views = _views(call)
     size = call.outputs[0].size
-    nbytes = sum(min(view.size, size) * view.dtype.itemsize for view in views)
-    ways = walks(_axes(call), [view.dtype.itemsize for view in views])
-    return walk_variants(call, ways, nbytes, _launch)
+    nbytes = sum(min(view.size, size) * view.dtype.itemsize for view in _views(call))
+    return walk_variants(call, _ways(call), nbytes, _launch)
+
+
+def _generic_configs(call: CudaCall) -> tuple[CudaChainConfig, ...]:
+    config: CudaChainConfig = _launch(call, _ways(call)[-1]).config
+    return (config,)
 
 
 def _launch(call: CudaCall, way: Walk) -> Launch:
@@ -103,7 +122,7 @@ def _launch(call: CudaCall, way: Walk) -> Launch:
     config = CudaChainConfig(text, elements, _number(call), result, way.code)
     operands: dict[str, Operand] = {"p0": Out(0)}
     operands |= {f"p{p}": In(i) for p, i in enumerate(used, 1)}
-    return Launch(config, operands, {**way.integers, **way.ends}, way.programs)
+    return Launch(config, operands, {**way.integers, **way.sizes}, way.programs)
 
 
 def _entry(config: CudaChainConfig) -> Entry:
@@ -135,5 +154,12 @@ def _aliases(call: CudaCall) -> tuple[tuple[int, int], ...]:
 
 
 POINTWISE_CHAIN = CudaKernel(
-    "pointwise.chain", (Pointwise,), CudaChainConfig, _supports, _variants, _entry, _aliases
+    "pointwise.chain",
+    (Pointwise,),
+    CudaChainConfig,
+    _supports,
+    _variants,
+    _entry,
+    _aliases,
+    _generic_configs,
 )

@@ -24,7 +24,12 @@ from saccade.kernels.cuda.epilogue import (
     source_of,
 )
 from saccade.kernels.cuda.machine import LAUNCH
-from saccade.kernels.cuda.reduce.axis_loops import common_step, padded, power_above
+from saccade.kernels.cuda.reduce.axis_loops import (
+    block_of,
+    common_step,
+    padded,
+    power_above,
+)
 from saccade.kernels.cuda.refusals import refuse_epilogue, refuse_places
 from saccade.opdefs import Pool2d
 
@@ -38,12 +43,11 @@ _UNROLLED = 25  # taps
 _LATENCY = 1.2  # microseconds of a program's loads, arithmetic and stores
 _INSTRUCTIONS = 2.5  # for each tap of an element
 _TILES = {
-    "channels": ((8, 64, 2), (16, 64, 4), (32, 64, 4), (16, 32, 2), (32, 32, 4), (8, 128, 4),
-                 (64, 16, 4), (4, 256, 4)),
-    "columns": ((128, 1, 4), (512, 1, 4), (1024, 1, 4), (64, 8, 4)),
-    "": ((32, 32, 4), (128, 8, 4)),
-}  # fmt: skip
-"""Pixels and channels of a block, warps."""
+    "channels": ((8, 64), (16, 64), (32, 64), (16, 32), (32, 32), (4, 128), (8, 128), (64, 16)),
+    "columns": ((256, 1), (512, 1), (1024, 1), (64, 8)),
+    "": ((32, 32), (128, 8)),
+}
+"""Pixels and channels of a block, by what lies side by side in x."""
 
 
 @dataclass(frozen=True)
@@ -85,9 +89,12 @@ def _unit(view: View) -> str:
 
 
 def _variants(call: CudaCall) -> Iterator[Variant]:
-    c = call.inputs[0].shape[1]
-    tiles = {(pixels, min(block, power_above(c)), warps)
-             for pixels, block, warps in _TILES[_unit(call.inputs[0])]}  # fmt: skip
+    x = call.inputs[0]
+    each = 16 if _unit(x) == "channels" else 8
+    tiles = {
+        block_of(pixels, min(block, power_above(x.shape[1])), x.dtype, each)
+        for pixels, block in _TILES[_unit(x)]
+    }
     timed = sorted((_micros(call, tile), tile) for tile in tiles)
     for micros, tile in timed:
         yield Variant(micros, partial(_launches, call, tile))
@@ -103,12 +110,12 @@ def _micros(call: CudaCall, tile: tuple[int, int, int]) -> float:
     pixels, channels, warps = tile
     taps: int = call.op.kernel[0] * call.op.kernel[1]
     programs = _programs(call, tile)
-    resident = max(1, min(16, 32 // warps))
+    resident = max(1, min(32, 48 // warps))
     waves = ceil(programs / (call.target.multiprocessors * resident))
     waiting = waves * _LATENCY * max(1.0, taps / _UNROLLED)
     run = {"channels": channels, "columns": pixels, "": 1}[_unit(call.inputs[0])]
     nbytes = sum(view.nbytes for view in (*call.inputs, *call.outputs))
-    moved = nbytes * max(1.0, 32 / (run * call.inputs[0].dtype.itemsize))
+    moved = nbytes * (1 + 16 / (run * call.inputs[0].dtype.itemsize))  # short runs cost more
     done = programs * pixels * channels * taps * _INSTRUCTIONS / (machine.flops / 2)
     busy: float = max(waiting, moved / (0.8 * machine.bandwidth), done)
     return LAUNCH + busy

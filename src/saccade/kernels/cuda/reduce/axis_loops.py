@@ -10,9 +10,18 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import gcd, prod
 
+from saccade.ir import DType
 from saccade.kernels.base import View
 
-__all__ = ["MOST_AXES", "AxisLoops", "axis_loops", "common_step", "padded", "power_above"]
+__all__ = [
+    "MOST_AXES",
+    "AxisLoops",
+    "axis_loops",
+    "block_of",
+    "common_step",
+    "padded",
+    "power_above",
+]
 
 MOST_AXES = 3
 
@@ -86,6 +95,11 @@ def common_step(numbers: Iterable[int], views: Iterable[View]) -> int:
     """
     widest = 16 // min((view.dtype.itemsize for view in views), default=16)
     return max(1, gcd(widest, *numbers))
+
+
+def block_of(rows: int, columns: int, dtype: DType, each: int = 16) -> tuple[int, int, int]:
+    """Rows and columns of a block, and warps: up to 4, whose threads have `each` bytes or more."""
+    return rows, columns, max(1, min(4, rows * columns * dtype.itemsize // (32 * each)))
 
 
 def padded(channels: int, pitch: int, step: int) -> int:

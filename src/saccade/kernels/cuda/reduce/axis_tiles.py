@@ -16,7 +16,7 @@ __all__ = ["AxisTile", "TileWork", "axis_tiles"]
 _LATENCY = 0.7  # microseconds from a load to its value's use
 _PIPELINED = 0.25  # the same where loads run ahead
 _INSTRUCTIONS = 6  # for each element
-_SECTOR = 32  # bytes that memory is read by
+_RUN = 16  # bytes whose time it takes to begin a run of neighbours
 _MOST_PARTS = 1024
 
 
@@ -65,6 +65,9 @@ _SHAPES = {
     "": ((8, 128), (32, 32), (64, 32), (128, 8)),
 }  # fmt: skip
 
+_USUAL = {"kept": (32, 64), "reduced": (4, 256), "": (32, 32)}
+"""A block for every size, so that one that nobody planned for needs no code of its own."""
+
 
 def axis_tiles(
     call: CudaCall, work: TileWork, *, cut: bool = True, most: int = 8
@@ -83,17 +86,25 @@ def axis_tiles(
         elements = min(shape[1], max(8, power_above(work.elements)))
         steps = -(-work.elements // elements)
         for parts in sorted({1, *_cuts(call, work, rows, steps)} if cut else {1}):
-            stages = 4 if -(-steps // parts) > 3 else 1
-            warps = max(1, min(8, rows * elements // 512))
-            tile = AxisTile(rows, elements, warps, stages)
+            tile = _tile(rows, elements, -(-steps // parts))
             found[tile, parts] = _micros(call, work, tile, parts)
-    best = sorted(found.items(), key=lambda pair: pair[1])[:most]
-    yield from ((micros, tile, parts) for (tile, parts), micros in best)
+    best = sorted(found, key=found.__getitem__)[:most]
+    usual = _tile(*_USUAL[work.unit], 1), 1
+    for tile, parts in (*best, *({usual} - {*best})):
+        yield _micros(call, work, tile, parts), tile, parts
+
+
+def _tile(rows: int, elements: int, steps: int) -> AxisTile:
+    """A block of a program that sweeps so many of them."""
+    warps = max(1, min(8, rows * elements // 512))
+    return AxisTile(rows, elements, warps, 4 if steps > 3 else 1)
 
 
 def _cuts(call: CudaCall, work: TileWork, rows: int, steps: int) -> Iterator[int]:
     """Numbers of parts that fill the machine once and four times."""
-    blocks = max(1, -(-work.rows // rows))
+    blocks = -(-work.rows // rows)
+    if blocks == 0:
+        return
     for times in (1, 4):
         parts = min(_MOST_PARTS, steps // 2, times * call.target.multiprocessors // blocks)
         if parts > 1:
@@ -105,11 +116,11 @@ def _micros(call: CudaCall, work: TileWork, tile: AxisTile, parts: int) -> float
     blocks = -(-work.rows // tile.rows)
     steps = -(-work.elements // tile.elements)
     each = -(-steps // parts)
-    resident = max(1, min(16, 32 // tile.warps))
+    resident = max(1, min(32, 48 // tile.warps))
     waves = ceil(blocks * parts / (call.target.multiprocessors * resident))
     waiting = waves * (_LATENCY + (each - 1) * (_LATENCY if tile.stages == 1 else _PIPELINED))
     run = {"kept": tile.rows, "reduced": tile.elements}.get(work.unit, 1) * work.itemsize
-    moved = work.nbytes * max(1.0, _SECTOR / run) / (0.8 * machine.bandwidth)
+    moved = work.nbytes * (1 + _RUN / run) / (0.8 * machine.bandwidth)
     done = blocks * tile.rows * steps * tile.elements * _INSTRUCTIONS / (machine.flops / 2)
     second = LAUNCH + _LATENCY * (1 + parts // 32) if parts > 1 else 0.0
     return LAUNCH + max(waiting, moved, done) + second

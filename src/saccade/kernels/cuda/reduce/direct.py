@@ -56,17 +56,14 @@ class _CudaReduction:
 
 
 _KINDS = {
-    "sum": _CudaReduction("", "sum"),
-    "mean": _CudaReduction("", "sum", "mean"),
-    "max": _CudaReduction("", "max"),
-    "min": _CudaReduction("", "min"),
-    "prod": _CudaReduction("", "prod"),
-    "l1": _CudaReduction("abs", "sum"),
-    "l2": _CudaReduction("square", "sum", "sqrt"),
-    "sum_square": _CudaReduction("square", "sum"),
-    "log_sum": _CudaReduction("", "sum", "log"),
-    "log_sum_exp": _CudaReduction("", "log_sum_exp"),
-}
+    kind: _CudaReduction(term, combine, finish)
+    for kind, term, combine, finish in (
+        ("sum", "", "sum", ""), ("mean", "", "sum", "mean"), ("max", "", "max", ""),
+        ("min", "", "min", ""), ("prod", "", "prod", ""), ("l1", "abs", "sum", ""),
+        ("l2", "square", "sum", "sqrt"), ("sum_square", "square", "sum", ""),
+        ("log_sum", "", "sum", "log"), ("log_sum_exp", "", "log_sum_exp", ""),
+    )
+}  # fmt: skip
 _NORMS = {
     0.0: _CudaReduction("nonzero", "sum"), 1.0: _KINDS["l1"], 2.0: _KINDS["l2"],
     3.0: _CudaReduction("cube", "sum", "root", root=1 / 3), inf: _CudaReduction("abs", "max"),
@@ -179,8 +176,7 @@ def _variants(call: CudaCall) -> Iterator[Variant]:
     nbytes = sum(view.nbytes for view in (*call.inputs, *call.outputs))
     work = TileWork(walk.kept.count, walk.reduced.count, x.dtype.itemsize, nbytes, walk.unit)
     for micros, tile, parts in axis_tiles(call, work):
-        key = (tile.elements, tile.warps, parts)
-        yield Variant(micros, partial(_launches, call, tile, parts), rounding=key)
+        yield Variant(micros, partial(_launches, call, tile, parts), rounding=(tile, parts))
 
 
 def _launches(call: CudaCall, tile: AxisTile, parts: int) -> tuple[Launch, ...]:
@@ -192,25 +188,14 @@ def _launches(call: CudaCall, tile: AxisTile, parts: int) -> tuple[Launch, ...]:
         views=used, end=1 + len(used),
     )  # fmt: skip
     blocks = -(-walk.reduced.count // tile.elements)
-    whole = _Reduction(call, x, walk, In(0), y, Out(0), wide, tile)
+    whole = _CudaReduction(call, x, walk, In(0), y, Out(0), wide, tile)
     if parts == 1:
         return (whole.launch(task, blocks, 1, end),)
-    rows, kind = walk.kept.count, _dtype_named(wide)
-    temp = Temp(0, parts * rows * kind.itemsize)
     tiles = -(-blocks // parts)
-    parts = -(-blocks // tiles)
-    _, n1, n2 = walk.kept.sizes
-    dense = (n1 * n2, n2, 1)
-    between = View(kind, (parts, rows), (rows, 1))
-    kept = AxisLoops(walk.kept.sizes, (walk.kept.strides[0], dense))
-    first = replace(whole, y=between, target=temp, walk=replace(walk, kept=kept))
-    kept = AxisLoops(walk.kept.sizes, (dense, *walk.kept.strides[1:]))
-    rest = _Walk(kept, axis_loops([parts], [[rows]]), "kept")
-    few = AxisTile(min(32, tile.rows * tile.elements), 32, 4, 1)
-    second = replace(whole, x=between, source=temp, walk=rest, tile=few)
+    first, second = whole.halves(-(-blocks // tiles))
     return (
-        first.launch(replace(task, finish=""), tiles, parts, _NOTHING),
-        second.launch(replace(task, term=""), -(-parts // few.elements), 1, end),
+        first.launch(replace(task, finish=""), tiles, -(-blocks // tiles), _NOTHING),
+        second.launch(replace(task, term=""), -(-parts // second.tile.elements), 1, end),
     )
 
 
@@ -231,7 +216,7 @@ def _operand_views(walk: _Walk, call: CudaCall) -> list[View]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Reduction:
+class _CudaReduction:
     """One launch: what it reads, the loops, where its results go."""
 
     call: CudaCall
@@ -242,6 +227,18 @@ class _Reduction:
     target: Operand
     wide: str
     tile: AxisTile
+
+    def halves(self, parts: int) -> tuple[_CudaReduction, _CudaReduction]:
+        """From x to results of so many parts, and from these to the results."""
+        kept, kind = self.walk.kept, _dtype_named(self.wide)
+        rows, (_, n1, n2) = kept.count, kept.sizes
+        temp, between = Temp(0, parts * rows * kind.itemsize), View(kind, (parts, rows), (rows, 1))
+        dense = AxisLoops(kept.sizes, (kept.strides[0], (n1 * n2, n2, 1)))
+        first = replace(self, y=between, target=temp, walk=replace(self.walk, kept=dense))
+        dense = AxisLoops(kept.sizes, ((n1 * n2, n2, 1), *kept.strides[1:]))
+        rest = _Walk(dense, axis_loops([parts], [[rows]]), "kept")
+        tile = AxisTile(32, 32, 4, 1)
+        return first, replace(self, x=between, source=temp, walk=rest, tile=tile)
 
     def launch(self, task: _CudaReduction, tiles: int, parts: int, end: BlockEpilogue) -> Launch:
         """In `parts` parts of `tiles` blocks of elements."""

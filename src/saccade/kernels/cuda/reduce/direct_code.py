@@ -139,7 +139,8 @@ def reduce_rows(
     wide: tl.constexpr = element(WIDE)
     start: tl.constexpr = initial(COMBINE, LIMIT, WIDE)
     acc = tl.full((BM, BR), start, wide)
-    top = tl.full((BM, BR), float("-inf"), tl.float32)  # of log_sum_exp alone
+    exponent: tl.constexpr = wide if COMBINE == "log_sum_exp" else tl.float32
+    top = tl.full((BM, BR), float("-inf"), exponent)  # of log_sum_exp alone
     first = part * tiles * BR
     last = tl.minimum(first + tiles * BR, reduced)
     for at in tl.range(first, last, BR, num_stages=STAGES):

@@ -77,7 +77,7 @@ def _variants(call: CudaCall) -> Iterator[Variant]:
     unit, _ = _units(call)
     work = TileWork(_kept(call).count, x.shape[call.op.axis], x.dtype.itemsize, 2 * x.nbytes, unit)
     for micros, tile, _ in axis_tiles(call, work, cut=False):
-        yield Variant(micros, partial(_launches, call, tile), rounding=tile.elements)
+        yield Variant(micros, partial(_launches, call, tile), rounding=tile)
 
 
 def _launches(call: CudaCall, tile: AxisTile) -> tuple[Launch, ...]:

@@ -26,7 +26,12 @@ from saccade.kernels.cuda.epilogue import (
     source_of,
 )
 from saccade.kernels.cuda.machine import LAUNCH
-from saccade.kernels.cuda.reduce.axis_loops import common_step, padded, power_above
+from saccade.kernels.cuda.reduce.axis_loops import (
+    block_of,
+    common_step,
+    padded,
+    power_above,
+)
 from saccade.kernels.cuda.refusals import refuse_epilogue, refuse_places
 from saccade.opdefs import Resize
 
@@ -41,12 +46,12 @@ _LATENCY = 1.5  # microseconds of a program's loads, arithmetic and stores
 _INSTRUCTIONS = 2.5  # for each tap of an element
 _TILES = {
     ("channels", "channels"): (
-        (8, 64, 2), (16, 64, 4), (32, 64, 4), (32, 32, 4), (8, 128, 4), (64, 16, 4), (16, 16, 2),
+        (8, 64), (16, 64), (32, 64), (16, 32), (32, 32), (4, 128), (8, 128), (64, 16),
     ),
-    ("channels", "columns"): ((64, 32, 4), (128, 32, 4), (64, 64, 8), (32, 32, 4), (128, 8, 4)),
-    ("columns", "columns"): ((128, 1, 2), (256, 1, 4), (512, 1, 4), (128, 8, 4)),
+    ("channels", "columns"): ((64, 32), (128, 32), (64, 64), (32, 32), (128, 8)),
+    ("columns", "columns"): ((128, 1), (256, 1), (512, 1), (128, 8)),
 }  # fmt: skip
-"""Columns and channels of a block, warps, by what lies side by side in x and in y."""
+"""Columns and channels of a block, by what lies side by side in x and in y."""
 
 
 @dataclass(frozen=True)
@@ -127,8 +132,10 @@ def _units(call: CudaCall) -> tuple[str, str]:
 def _variants(call: CudaCall) -> Iterator[Variant]:
     _, c, _, q = _image(call.outputs[0]).shape
     shapes = _TILES.get(_units(call), _TILES["channels", "columns"])
-    tiles = {(min(columns, max(8, power_above(q))), min(block, power_above(c)), warps)
-             for columns, block, warps in shapes}  # fmt: skip
+    dtype = call.outputs[0].dtype
+    blocks = {(min(pixels, max(8, power_above(q))), block) for pixels, block in shapes}
+    blocks.add(shapes[1])  # also where it is too wide: other sizes need no code of their own
+    tiles = {block_of(pixels, min(block, power_above(c)), dtype) for pixels, block in blocks}
     timed = sorted((_micros(call, tile), tile) for tile in tiles)
     for micros, tile in timed:
         yield Variant(micros, partial(_launches, call, tile))
@@ -144,11 +151,11 @@ def _micros(call: CudaCall, tile: tuple[int, int, int]) -> float:
     columns, channels, warps = tile
     taps = _TAPS[_modes(call)[2]] * _TAPS[_modes(call)[3]]
     programs = _programs(call, tile)
-    resident = max(1, min(16, 32 // warps))
+    resident = max(1, min(32, 48 // warps))
     waiting = ceil(programs / (call.target.multiprocessors * resident)) * _LATENCY
     run = {"channels": channels, "columns": columns, "": 1}[_units(call)[1]]
     y = call.outputs[0]
-    moved = call.inputs[0].nbytes + y.nbytes * max(1.0, 32 / (run * y.dtype.itemsize))
+    moved = call.inputs[0].nbytes + y.nbytes * (1 + 16 / (run * y.dtype.itemsize))
     done = programs * columns * channels * (2 + taps * _INSTRUCTIONS) / (machine.flops / 2)
     return LAUNCH + max(waiting, moved / (0.8 * machine.bandwidth), done)
 

@@ -99,8 +99,7 @@ def _side_by_side(axes: LoopAxes, along: tuple[int, ...], length: int, area: int
 
 def _variants(call: CudaCall) -> Iterator[Variant]:
     x, y = call.inputs[0], call.outputs[0]
-    ways = {way.code: way for way in _ways(call)}
-    return walk_variants(call, ways.values(), x.nbytes + y.nbytes, _launch, sums=True)
+    return walk_variants(call, _ways(call), x.nbytes + y.nbytes, _launch, sums=True)
 
 
 def _launch(call: CudaCall, way: Walk) -> Launch:
@@ -110,7 +109,7 @@ def _launch(call: CudaCall, way: Walk) -> Launch:
     step = power_dividing((length,), _STEP)
     once = length <= way.code.block[1]
     config = CudaSoftmaxConfig((element_of(y), element_of(x)), op.log, step, once, way.code)
-    rows = way.ends["down"] if way.code.ends else way.ends["rows"]
+    rows = way.sizes["down"] if way.code.ends else way.sizes["rows"]
     integers = {**way.integers, "rows": rows, "length": length // step}
     return Launch(config, {"y": Out(0), "x": In(0)}, integers, way.programs if y.size else 0)
 

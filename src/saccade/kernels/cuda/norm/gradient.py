@@ -1,0 +1,190 @@
+"""What flows back to x from a norm over some of its axes.
+
+Element by element, but for the largest and the smallest magnitude, which divide by how many
+elements share it: rows that fit a block count them first, longer ones in a launch of their own,
+part by part. Its floor is the bytes of x and of the result, x twice for ties of long rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+from math import isinf
+
+from saccade.ir import DType
+from saccade.kernels.base import In, Launch, Operand, Out, Temp, Variant, View, per_call
+from saccade.kernels.cuda.base import FLOATS, CudaCall, CudaKernel, Entry, element_of
+from saccade.kernels.cuda.machine import stream_micros
+from saccade.kernels.cuda.reduce.axis_loops import (
+    AxisLoops,
+    axis_loops,
+    common_step,
+    power_above,
+)
+from saccade.kernels.cuda.reduce.axis_tiles import AxisTile, TileWork, axis_tiles
+from saccade.kernels.cuda.refusals import refuse_places
+from saccade.opdefs import VectorNormGrad
+
+__all__ = ["NORM_GRADIENT", "CudaNormGradientConfig"]
+
+_INTEGERS = (
+    "rows", "k1", "k2", "reduced", "tiles", "parts", "r1", "r2",
+    *(f"{name}_{axes}{i}" for name in "xy" for axes in "kr" for i in range(3)),
+    *(f"{name}_k{i}" for name in "gn" for i in range(3)),
+)  # fmt: skip
+_HELD = 8192  # elements of a block that stay in registers
+_LATENCY = 1.5  # microseconds from loads over counts to stores
+_GROUPS = 32  # parts whose counts are added up at a time
+
+
+@dataclass(frozen=True)
+class CudaNormGradientConfig:
+    """What the code depends on.
+
+    Attributes:
+        elements: Of grad, x, norm and y, and what is computed in.
+        power: The norm's p, 0 for the largest and the smallest magnitude.
+        phase: "plain", "once", "ties" or "apply".
+        axes: How many axes are kept and how many reduced.
+        units: Whose neighbours lie side by side in x and in y: "kept", "reduced" or "".
+        step: Strides and extents of x are multiples of so many elements.
+        tile: Rows and elements of a block, warps.
+    """
+
+    elements: tuple[str, str, str, str, str]
+    power: float
+    phase: str
+    axes: tuple[int, int]
+    units: tuple[str, str]
+    step: int
+    tile: AxisTile
+
+
+@dataclass(frozen=True, slots=True)
+class _GradientWalk:
+    """Kept axes over x, y, grad and norm; reduced ones over x and y."""
+
+    kept: AxisLoops
+    reduced: AxisLoops
+
+    def unit(self, view: int) -> str:
+        """Whose neighbours lie side by side."""
+        if self.reduced.unit(view):
+            return "reduced"
+        return "kept" if self.kept.unit(view) else ""
+
+
+@per_call
+def _walk(call: CudaCall) -> _GradientWalk:
+    (grad, x, norm), y, op = call.inputs, call.outputs[0], call.op
+    stay = [axis for axis in range(len(x.shape)) if axis not in op.axes]
+    places = stay if op.keepdims else range(len(stay))
+    strides = [[view.strides[axis] for axis in stay] for view in (x, y)]
+    strides += [[view.strides[place] for place in places] for view in (grad, norm)]
+    along = [[view.strides[axis] for axis in op.axes] for view in (x, y)]
+    return _GradientWalk(
+        axis_loops([x.shape[axis] for axis in stay], strides),
+        axis_loops([x.shape[axis] for axis in op.axes], along),
+    )
+
+
+def _supports(call: CudaCall) -> str | None:
+    if not {view.dtype for view in (*call.inputs, *call.outputs)} <= {*FLOATS, DType.F64}:
+        return "element types"
+    walk = _walk(call)
+    if not (walk.kept.fits and walk.reduced.fits):
+        return "more than 3 separate axes are kept, or reduced"
+    return refuse_places(call)
+
+
+def _variants(call: CudaCall) -> Iterator[Variant]:
+    x, walk, extreme = call.inputs[1], _walk(call), isinf(call.op.p)
+    nbytes = sum(view.nbytes for view in (*call.inputs, *call.outputs))
+    held = _held(walk) if extreme else None
+    if held is not None:
+        yield Variant(stream_micros(call) + _LATENCY, partial(_once, call, held))
+    work = TileWork(walk.kept.count, walk.reduced.count, x.dtype.itemsize, nbytes, walk.unit(0))
+    for micros, tile, parts in axis_tiles(call, work, cut=extreme, most=3 if held else 8):
+        again = micros + _LATENCY if extreme else 0.0
+        yield Variant(micros + again, partial(_launches, call, tile, parts))
+
+
+def _held(walk: _GradientWalk) -> AxisTile | None:
+    """A block that whole rows fit, if there is one of vectors."""
+    elements = max(8, power_above(walk.reduced.count))
+    rows = min(32, power_above(walk.kept.count)) if walk.unit(0) == "kept" else 1
+    if rows * elements > _HELD:
+        return None
+    return AxisTile(rows, elements, max(1, min(16, rows * elements // 512)), 1)
+
+
+def _once(call: CudaCall, tile: AxisTile) -> tuple[Launch, ...]:
+    return (_phase(call, tile, "once", 1, 1, In(0)),)
+
+
+def _launches(call: CudaCall, tile: AxisTile, parts: int) -> tuple[Launch, ...]:
+    walk = _walk(call)
+    blocks = -(-walk.reduced.count // tile.elements)
+    if not isinf(call.op.p):
+        return (_phase(call, tile, "plain", 1, max(1, blocks), In(0)),)
+    tiles = -(-blocks // parts)
+    parts = -(-blocks // max(1, tiles))
+    temp = Temp(0, max(1, 4 * parts * walk.kept.count))
+    return tuple(_phase(call, tile, phase, tiles, parts, temp) for phase in ("ties", "apply"))
+
+
+def _phase(
+    call: CudaCall, tile: AxisTile, phase: str, tiles: int, parts: int, temp: Operand
+) -> Launch:
+    (grad, x, norm), y, walk = call.inputs, call.outputs[0], _walk(call)
+    kept, reduced = walk.kept, walk.reduced
+    wide = "fp64" if DType.F64 in {view.dtype for view in call.inputs} else "fp32"
+    config = CudaNormGradientConfig(
+        (element_of(grad), element_of(x), element_of(norm), element_of(y), wide),
+        0.0 if isinf(call.op.p) else call.op.p, phase, (max(2, kept.axes), reduced.axes),
+        (walk.unit(0), walk.unit(1)), _step(walk, x), tile,
+    )  # fmt: skip
+    integers = {
+        "rows": kept.count, "k1": kept.sizes[1], "k2": kept.sizes[2], "reduced": reduced.count,
+        "tiles": tiles, "parts": parts, "r1": reduced.sizes[1], "r2": reduced.sizes[2],
+        **kept.integers("x_k", 0), **reduced.integers("x_r", 0), **kept.integers("y_k", 1),
+        **reduced.integers("y_r", 1), **kept.integers("g_k", 2), **kept.integers("n_k", 3),
+    }  # fmt: skip
+    operands: dict[str, Operand] = {
+        "grad": In(0), "x": In(1), "norm": In(2), "y": Out(0), "partial": temp,
+    }  # fmt: skip
+    return Launch(config, operands, integers, parts * -(-kept.count // tile.rows))
+
+
+def _step(walk: _GradientWalk, x: View) -> int:
+    """What all divide that neighbouring elements of x are found by."""
+    unit = walk.unit(0)
+    if not unit:
+        return 1
+    along = walk.kept if unit == "kept" else walk.reduced
+    steps = (s for s in (*walk.kept.strides[0], *walk.reduced.strides[0]) if s > 1)
+    return common_step((*steps, along.count, along.sizes[-1]), (x,))
+
+
+def _entry(config: CudaNormGradientConfig) -> Entry:
+    grad, x, norm, y, wide = config.elements
+    constants: dict[str, int | float | str] = {
+        "P": config.power, "EXTREME": config.power == 0, "PHASE": config.phase, "WIDE": wide,
+        "KEPT": config.axes[0], "REDUCED": config.axes[1], "UNIT": config.units[0],
+        "Y_UNIT": config.units[1], "STEP": config.step, "BM": config.tile.rows,
+        "BR": config.tile.elements, "BP": _GROUPS,
+    }  # fmt: skip
+    # Where no ties are handed over nobody reads `partial`: any pointer will do.
+    return Entry(
+        "norm.gradient_code:gradient",
+        (("grad", grad), ("x", x), ("norm", norm), ("y", y), ("partial", "i32")),
+        _INTEGERS,
+        constants,
+        warps=config.tile.warps,
+    )
+
+
+NORM_GRADIENT = CudaKernel(
+    "norm.gradient", (VectorNormGrad,), CudaNormGradientConfig, _supports, _variants, _entry
+)

@@ -1,0 +1,109 @@
+"""Boxes that are anything: enormous ones, image numbers that are none."""
+
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from saccade.ir import DType
+from saccade.kernels.base import Call
+from saccade.kernels.cuda.roi.align import ROI_ALIGN
+from saccade.kernels.cuda.roi.pool import ROI_POOL
+from saccade.kernels.cuda.roi.ps import PS_ROI
+from saccade.opdefs import PsRoi, RoiAlign, RoiPool
+from saccade.testing.kernels import row_major
+from saccade.testing.triton import H200, interpret
+
+HUGE = [
+    (1, -3e7, -5, 8, 6e7),  # the image at the end of a row of bins
+    (0, -1e6, -1e6, 1e6 + 12, 1e6 + 10),  # and across the border of two
+    (0, -3e38, -3e38, 3e38, 3e38),
+    (0, 9, 9, -2e9, -2e9),
+]
+LARGE = [(1, -20, -5, 8, 15), (0, -10, -14, 12, 10), (1, 7, 1, 9, 30)]
+IMAGES = [
+    (np.nan, 0, 0, 5, 5),
+    (-0.5, 0, 0, 5, 5),
+    (0.5, 0, 0, 5, 5),
+    (1.99, 0, 0, 5, 5),
+    (2, 0, 0, 5, 5),
+    (np.inf, 0, 0, 5, 5),
+    (-1e30, 0, 0, 5, 5),
+    (-0.0, 0, 0, 5, 5),
+]
+
+
+def check(kernel, op, rows, channels=3):
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((2, channels, 4, 3)).astype(np.float32)
+    arrays = [x, np.array(rows, np.float32)]
+    with np.errstate(all="ignore"):
+        truth = op.reference(*arrays)
+    outputs = tuple(row_major(DType.of(a.dtype), a.shape) for a in truth)
+    inputs = tuple(row_major(DType.F32, a.shape) for a in arrays)
+    found = interpret(kernel, Call(op, inputs, outputs, (False, False), H200), arrays)
+    for have, true in zip(found, truth, strict=True):
+        assert np.allclose(have, true, rtol=1e-4, atol=1e-5, equal_nan=True)
+
+
+def test_enormous_boxes_are_sampled_where_the_image_is():
+    check(ROI_ALIGN, RoiAlign((2, 1)), HUGE, 2)
+    check(PS_ROI, PsRoi((1, 2)), HUGE, 4)
+
+
+def test_what_is_not_visited_counts_as_zero():
+    check(ROI_ALIGN, RoiAlign((2, 1), mode="max"), LARGE, 2)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "op"),
+    [
+        (ROI_POOL, RoiPool((3, 2), 1.0, places=True)),
+        (PS_ROI, PsRoi((3, 2), 1.0, "pool", mapping=True)),
+    ],
+)
+def test_enormous_boxes_have_the_pixels_that_there_are(kernel, op):
+    check(kernel, op, HUGE, 6)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "op"),
+    [
+        (ROI_ALIGN, RoiAlign((2, 2), 1.0, 1, report=True)),
+        (ROI_POOL, RoiPool((2, 2), 1.0, report=True)),
+        (PS_ROI, PsRoi((2, 2), 1.0, "align", 1, report=True)),
+    ],
+)
+def test_images_by_any_number(kernel, op):
+    check(kernel, op, IMAGES, 4)
+
+
+def test_refusals():
+    x, boxes, y = (row_major(DType.F32, s) for s in ((1, 2, 4, 4), (3, 5), (3, 2, 1, 1)))
+    call = Call(RoiAlign((1, 1), 1.0, 4096), (x, boxes), (y,), (False, False), H200)
+    assert ROI_ALIGN.supports(call) == "4096 samples of a bin along an axis"
+
+
+_CONTRACTED = """
+from dataclasses import replace
+from saccade.backends.cuda.codegen.compile import compile_entry
+from saccade.kernels.cuda.roi.ps import PS_ROI, CudaPsRoiConfig
+config = CudaPsRoiConfig(
+    ("fp32", "fp32", "fp32"), (2, 2), 0.3, 1, True, False, False, False, True, 32
+)
+entry = PS_ROI.entry(config)
+exact, fused = (compile_entry(replace(entry, contract=c), 90, ()) for c in (False, True))
+print(entry.contract, exact.code == fused.code)
+"""
+
+
+def test_places_are_not_contracted():
+    # The interpreter never does; a process that ran it compiles nothing.
+    environment = {k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET"}
+    run = subprocess.run(
+        [sys.executable, "-c", _CONTRACTED],
+        capture_output=True, text=True, check=True, env=environment,
+    )  # fmt: skip
+    assert run.stdout.split() == ["False", "False"]
