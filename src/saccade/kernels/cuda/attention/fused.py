@@ -214,7 +214,7 @@ def _entry(config: AttentionConfig) -> Entry:
         constants,
         extra_pointers=(("mask", config.elements[4]),) if masked else (),
         extra_integers=_MASK_INTEGERS if masked else (),
-        multiples=_INTEGERS[2:],
+        multiples=(*_INTEGERS[2:], *(_MASK_INTEGERS if masked else ())),
         warps=warps,
         stages=stages,
     )

@@ -147,7 +147,7 @@ def _entry(config: GemvConfig) -> Entry:
         {"EPILOGUE": source_of(code.epilogue)},
         pointers_of(code.epilogue),
         integers_of(code.epilogue),
-        MULTIPLES,
+        (*MULTIPLES, *integers_of(code.epilogue)),
         warps,
         _STAGES,
     )

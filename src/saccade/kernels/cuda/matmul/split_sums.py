@@ -76,7 +76,7 @@ def sum_entry(code: AxesCode) -> Entry:
         {"EPILOGUE": source_of(code.epilogue)},
         pointers_of(code.epilogue),
         integers_of(code.epilogue),
-        _MULTIPLES,
+        (*_MULTIPLES, *integers_of(code.epilogue)),
         4,
         1,
     )

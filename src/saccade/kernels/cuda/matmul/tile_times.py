@@ -18,7 +18,7 @@ Tile = tuple[int, int, int, int, int]
 """Rows, columns and depth of a block, warps, stages."""
 
 _TILES: tuple[Tile, ...] = (
-    (128, 256, 64, 8, 3), (256, 128, 64, 8, 3), (128, 128, 64, 8, 3), (128, 128, 64, 4, 3),
+    (128, 256, 64, 8, 3), (128, 128, 64, 8, 3), (128, 128, 64, 4, 3),
     (128, 64, 64, 4, 4), (64, 128, 64, 4, 4), (64, 64, 64, 4, 4), (64, 32, 64, 4, 5),
     (32, 64, 64, 4, 5), (32, 32, 128, 4, 4), (16, 64, 128, 4, 4), (16, 32, 128, 4, 4),
     (16, 128, 64, 4, 5), (128, 16, 64, 4, 5),
@@ -29,10 +29,9 @@ _EXACT_TILES: tuple[Tile, ...] = (
     (32, 32, 32, 4, 4), (16, 64, 32, 4, 4), (16, 32, 64, 4, 4),
 )  # fmt: skip
 """Of float32 products without matrix units, whose operands are registers."""
-_THREEFOLD = {True: 64, False: 32}
-"""Elements of a block for each thread, on Hopper and elsewhere, of three TF32 products for one of
-float32: beyond, the halves of operands, which are registers, spill. Hopper's b stays in shared
-memory."""
+_HELD = {True: 64, False: 32}
+"""Elements of a block of float32 for each thread beyond which registers spill: on Hopper, whose b
+stays in shared memory, or of one TF32 product; and elsewhere, of three for one of float32."""
 _SPLITS = (2, 3, 4, 6, 8, 12, 16, 32)
 LATENCY = 0.7  # microseconds from a load to its use, one H200's memory
 _FILL = 85e3  # bytes that one multiprocessor reads from the L2 cache in a microsecond
@@ -52,8 +51,8 @@ def tiles_for(precision: str, operand: DType, target: GpuTarget) -> tuple[Tile, 
         tiles = _EXACT_TILES
     elif operand is DType.F32:
         tiles = tuple((bm, bn, bk // 2, warps, stages) for bm, bn, bk, warps, stages in _TILES)
-    if operand is DType.F32 and precision == "tf32x3":
-        each = _THREEFOLD[target.arch // 10 == 9]
+    if operand is DType.F32 and precision != "ieee":
+        each = _HELD[target.arch // 10 == 9 or precision == "tf32"]
         tiles = tuple(t for t in tiles if t[0] * t[1] <= 32 * t[3] * each)
     return tuple(tile for tile in tiles if _staged(tile, operand.itemsize) <= target.shared)
 

@@ -130,7 +130,7 @@ def _entry(config: TiledConfig) -> Entry:
         {"EPILOGUE": source_of(code.epilogue)},
         pointers_of(code.epilogue),
         integers_of(code.epilogue),
-        MULTIPLES,
+        (*MULTIPLES, *integers_of(code.epilogue)),
         warps,
         stages,
     )
