@@ -8,7 +8,7 @@ import pytest
 from saccade.ir import DType
 from saccade.kernels.base import Call, View
 from saccade.kernels.cuda import kernels_for
-from saccade.kernels.cuda.reduce.axis_loops import axis_loops, common_step, padded
+from saccade.kernels.cuda.reduce.axis_loops import axis_loops, common_step, pixel_step
 from saccade.opdefs import ArgReduce, CumSum, Reduce, VectorNorm
 from saccade.testing.kernels import nhwc_view, row_major
 from saccade.testing.tolerance import assert_close, assert_exact
@@ -160,4 +160,10 @@ def test_steps_of_vectors():
     assert common_step((24, 48), (view,)) == 8
     assert common_step((20,), (view,)) == 4
     assert common_step((21, 8), (view,)) == 1
-    assert (padded(21, 24, 8), padded(21, 23, 8), padded(24, 24, 8)) == (24, 21, 24)
+    found = [
+        pixel_step(21, 24, 8),
+        pixel_step(21, 23, 8),
+        pixel_step(24, 1, 8),
+        pixel_step(3, 6, 8),
+    ]
+    assert found == [8, 2, 8, 4]

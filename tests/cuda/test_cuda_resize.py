@@ -83,3 +83,10 @@ def test_every_size_of_an_image_has_a_variant_that_all_have():
         call = Call(op, (x,), (y,), (False,), H200)
         codes.append({variant.needs for variant in KERNEL.variants(call)})
     assert set.intersection(*codes)
+
+
+def test_pixels_too_close_for_whole_vectors_are_read_in_smaller_ones():
+    x, op = random((1, 3, 1, 1), np.float16), Resize((1, 3, 2, 3), mode="linear")
+    call = called(op, x, lambda *v: nhwc_view(*v, 6), nhwc_view)
+    (truth,) = op.reference(x)
+    assert_exact(interpret(KERNEL, call, [x])[0], truth)

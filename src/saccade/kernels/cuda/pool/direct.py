@@ -27,7 +27,7 @@ from saccade.kernels.cuda.machine import LAUNCH
 from saccade.kernels.cuda.reduce.axis_loops import (
     block_of,
     common_step,
-    padded,
+    pixel_step,
     power_above,
 )
 from saccade.kernels.cuda.refusals import refuse_epilogue, refuse_places
@@ -139,7 +139,7 @@ def _launches(call: CudaCall, tile: tuple[int, int, int]) -> tuple[Launch, ...]:
     )  # fmt: skip
     integers = {
         "n": y.shape[0], "c": y.shape[1], "h": x.shape[2], "w": x.shape[3], "p": y.shape[2],
-        "q": y.shape[3], "c_read": padded(y.shape[1], x.strides[3], steps[0]),
+        "q": y.shape[3], "c_read": -(-y.shape[1] // steps[0]) * steps[0],
         **_strides("x", "nchw", x), **_strides("y", "ncpq", y), **_counted(op, x),
         **epilogue.integers,
     }  # fmt: skip
@@ -160,13 +160,14 @@ def _counted(op: Pool2d, x: View) -> dict[str, int]:
 
 
 def _steps(call: CudaCall) -> tuple[int, int]:
-    """What strides of x, and channels and strides of y, are multiples of."""
+    """Elements that loads of x move at once; what channels and strides of y all divide by."""
     x, y = call.inputs[0], call.outputs[0]
     x_strides, y_strides = (
         [view.strides[axis] for axis in (0, 2, 3) if view.shape[axis] > 1] for view in (x, y)
     )
+    step = common_step(x_strides, (x,)) if _unit(x) == "channels" else 1
     return (
-        common_step(x_strides, (x,)) if _unit(x) == "channels" else 1,
+        pixel_step(x.shape[1], x.strides[3], step),
         common_step((*y_strides, y.shape[1]), (y,)) if _unit(y) == "channels" else 1,
     )
 

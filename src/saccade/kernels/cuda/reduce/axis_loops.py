@@ -19,7 +19,7 @@ __all__ = [
     "axis_loops",
     "block_of",
     "common_step",
-    "padded",
+    "pixel_step",
     "power_above",
 ]
 
@@ -102,14 +102,15 @@ def block_of(rows: int, columns: int, dtype: DType, each: int = 16) -> tuple[int
     return rows, columns, max(1, min(4, rows * columns * dtype.itemsize // (32 * each)))
 
 
-def padded(channels: int, pitch: int, step: int) -> int:
-    """How many channels of a pixel loads may reach: whole vectors of `step`, if pixels have them.
+def pixel_step(channels: int, pitch: int, step: int) -> int:
+    """How many channels of a pixel loads may move at once, at most `step`.
 
-    What lies between the channels and the next pixel is read, and never used. Vectors begin at
-    multiples of their size: none that has an element of the operand leaves its memory.
+    The last vector may end between the channels and the next pixel: what it reads there is never
+    used. Vectors begin at multiples of their size, so that none leaves the operand's memory.
     """
-    whole = -(-channels // step) * step
-    return whole if whole <= pitch else channels
+    while channels % step and -(-channels // step) * step > pitch:
+        step //= 2
+    return step
 
 
 def power_above(n: int) -> int:

@@ -29,7 +29,7 @@ from saccade.kernels.cuda.machine import LAUNCH
 from saccade.kernels.cuda.reduce.axis_loops import (
     block_of,
     common_step,
-    padded,
+    pixel_step,
     power_above,
 )
 from saccade.kernels.cuda.refusals import refuse_epilogue, refuse_places
@@ -174,7 +174,7 @@ def _launches(call: CudaCall, tile: tuple[int, int, int]) -> tuple[Launch, ...]:
     )  # fmt: skip
     integers = {
         **_named("ncpq", y.shape), "h": x.shape[2], "w": x.shape[3],
-        "c_read": padded(y.shape[1], x.strides[3], steps[0]),
+        "c_read": -(-y.shape[1] // steps[0]) * steps[0],
         **_named(("x_n", "x_c", "x_h", "x_w"), x.strides),
         **_named(("y_n", "y_c", "y_p", "y_q"), y.strides),
         **_mapping(call, "h", 2), **_mapping(call, "w", 3), **end.integers,
@@ -208,14 +208,15 @@ def _mapping(call: CudaCall, name: str, axis: int) -> dict[str, int]:
 
 
 def _steps(call: CudaCall) -> tuple[int, int]:
-    """What strides of x, and extents and strides of y, are multiples of."""
+    """Elements that loads of x move at once; what extents and strides of y all divide by."""
     x, y = _image(call.inputs[0]), _image(call.outputs[0])
     x_unit, y_unit = _units(call)
     inner = 1 if y_unit == "channels" else 3
     x_strides = [x.strides[axis] for axis in (0, 2, 3) if x.shape[axis] > 1]
     y_strides = [s for axis, s in enumerate(y.strides) if axis != inner and y.shape[axis] > 1]
+    step = common_step(x_strides, (x,)) if x_unit == "channels" else 1
     return (
-        common_step(x_strides, (x,)) if x_unit == "channels" else 1,
+        pixel_step(x.shape[1], x.strides[3], step),
         common_step((*y_strides, y.shape[inner]), (y,)) if y_unit else 1,
     )
 
