@@ -50,6 +50,12 @@ _TILES: tuple[Tile, ...] = (
 
 With two stages, what is gathered element by element goes to registers.
 """
+_SHALLOW = 64  # terms of a sum that are one step or two
+# Measured times over estimates, as for implicit GEMM.
+_MEASURED_BLOCKS = {
+    (128, 128, 32): 1.5, (128, 64, 16): 1.4, (128, 64, 32): 1.2, (128, 16, 32): 1.15,
+    (128, 32, 32): 1.06,
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -107,7 +113,9 @@ def _variants(call: CudaCall) -> Iterator[Variant]:
     timed = []
     for tile in _TILES:
         depth = -(-_depth(call) // tile[2]) * tile[2]
-        micros = tile_micros(call, tile, (1, n * p * q, k, depth)) * gathered
+        measured = 1.25 if _depth(call) <= _SHALLOW else 1.08
+        measured *= _MEASURED_BLOCKS.get(tile[:3], 1.0)
+        micros = tile_micros(call, tile, (1, n * p * q, k, depth)) * gathered * measured
         timed.append((micros, tile))
     for micros, tile in sorted(timed, key=itemgetter(0)):
         yield Variant(micros, partial(_launches, call, tile), rounding_of(tile))
