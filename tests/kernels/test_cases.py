@@ -15,7 +15,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 
-from saccade.backends.cpu.fusions.cases import CASES as FUSED
+from saccade.backends.cpu.fusions.cases import CASES as CPU_FUSED
+from saccade.backends.cuda.fusions.cases import CASES as CUDA_FUSED
 from saccade.ir import Array, DType
 from saccade.kernels import cuda
 from saccade.kernels.base import Call
@@ -105,7 +106,7 @@ def cpu_run(kernel, case, arrays):
 CPU = Device(
     "cpu",
     {entry.name: entry.ops for entry in CPU_KERNELS if entry.ops},
-    FUSED,
+    CPU_FUSED,
     cpu_refuses,
     cpu_run,
 )
@@ -140,12 +141,12 @@ def half(case):
 
 
 _GRADIENTS = (
-    "DeformConvGradient", "PsRoiGradient", "RoiAlignGradient", "RoiPoolGradient", "VectorNormGrad",
+    "DeformConvGradient", "PsRoiGradient", "RoiAlignGradient", "RoiPoolGradient",
 )  # fmt: skip
 CUDA = Device(
     "cuda",
     {entry.name: entry.ops for entry in cuda.CUDA_KERNELS},
-    {},
+    CUDA_FUSED,
     cuda_refuses,
     cuda_run,
     frozenset(_GRADIENTS),

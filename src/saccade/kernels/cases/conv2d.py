@@ -57,6 +57,7 @@ WINDOWS = (
     ConvShape("asymmetric", (1, 5, 7, 8), (19, 5, 3, 2), Conv2d((2, 1), (0, 2, 1, 1))),
     ConvShape("dilated", (1, 8, 12, 9), (16, 8, 3, 3), Conv2d((1, 1), (3, 2, 3, 2), (3, 2))),
     ConvShape("grouped", (2, 12, 8, 9), (30, 4, 3, 3), Conv2d(padding=(1, 1, 1, 1), groups=3)),
+    ConvShape("grouped-wide", (1, 64, 5, 6), (48, 32, 3, 3), Conv2d(padding=_SAME, groups=2)),
     ConvShape("pointwise", (2, 96, 7, 7), (48, 96, 1, 1)),
     ConvShape("pointwise-stride", (1, 33, 9, 10), (65, 33, 1, 1), Conv2d((2, 3))),
     ConvShape("one-channel", (1, 1, 10, 10), (1, 1, 5, 5), Conv2d(padding=(2, 2, 2, 2))),
