@@ -131,7 +131,9 @@ def _units(call: CudaCall) -> tuple[str, str]:
 
 def _variants(call: CudaCall) -> Iterator[Variant]:
     _, c, _, q = _image(call.outputs[0]).shape
+    most = 1024 if "cubic" in _modes(call) else 4096  # 16 taps of more spill registers
     shapes = _TILES.get(_units(call), _TILES["channels", "columns"])
+    shapes = tuple(shape for shape in shapes if shape[0] * shape[1] <= most)
     dtype = call.outputs[0].dtype
     blocks = {(min(pixels, max(8, power_above(q))), block) for pixels, block in shapes}
     blocks.add(shapes[1])  # also where it is too wide: other sizes need no code of their own

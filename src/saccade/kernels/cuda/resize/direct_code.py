@@ -90,6 +90,37 @@ def inside(place, before):
 
 
 @triton.jit
+def row_weight(
+    at, first, t, before, MODE: tl.constexpr, A: tl.constexpr, EXCLUDE: tl.constexpr,
+    TAPS: tl.constexpr,
+):  # fmt: skip
+    """What tap t weighs; those outside may weigh nothing, and the others more."""
+    by = weight(at, first + t, before, MODE=MODE, A=A, EXCLUDE=EXCLUDE)
+    if EXCLUDE:
+        by = by / all_weights(at, first, before, MODE=MODE, A=A, TAPS=TAPS)
+    return by
+
+
+@triton.jit
+def one_line(
+    line, channel, mask, left, first, w, x_w, WIDE: tl.constexpr, MODE: tl.constexpr,
+    A: tl.constexpr, EXCLUDE: tl.constexpr, TAPS: tl.constexpr, X_UNIT: tl.constexpr,
+):  # fmt: skip
+    """[columns, channels] interpolated along one row of the operand."""
+    sums = tl.zeros(mask.shape, WIDE)
+    for s in tl.static_range(TAPS):
+        at = inside(first + s, w)
+        at = at if X_UNIT == "columns" else at * x_w
+        value = tl.load(line + at[:, None] + channel, mask=mask, other=0).to(WIDE)
+        if TAPS > 1:
+            by = row_weight(left, first, s, w, MODE=MODE, A=A, EXCLUDE=EXCLUDE, TAPS=TAPS)
+            sums += value * by[:, None]
+        else:
+            sums = value
+    return sums
+
+
+@triton.jit
 def resize(
     x, y, extra,
     n, c, c_read, h, w, p, q, x_n, x_c, x_h, x_w, y_n, y_c, y_p, y_q,
@@ -138,27 +169,28 @@ def resize(
     wide: tl.constexpr = element(WIDE)
     channel = (col if X_UNIT == "channels" else col * x_c)[None, :]
     acc = tl.zeros((BQ, BC), wide)
-    for r in tl.static_range(TAPS_H):
-        line = x + (image * x_n + inside(first_y + r, h) * x_h)
-        sums = tl.zeros((BQ, BC), wide)
-        for s in tl.static_range(TAPS_W):
-            at = inside(first_x + s, w)
-            at = at if X_UNIT == "columns" else at * x_w
-            value = tl.load(line + at[:, None] + channel, mask=read_mask, other=0).to(wide)
-            if TAPS_W > 1:
-                by = weight(left, first_x + s, w, MODE=MODE_W, A=A, EXCLUDE=EXCLUDE)
-                if EXCLUDE:
-                    by = by / all_weights(left, first_x, w, MODE=MODE_W, A=A, TAPS=TAPS_W)
-                sums += value * by[:, None]
+    start = x + image * x_n
+    if TAPS_H == 4:
+        for r in range(4):  # 16 taps on their way at once need more registers than there are
+            sums = one_line(
+                start + inside(first_y + r, h) * x_h, channel, read_mask, left, first_x, w, x_w,
+                WIDE=wide, MODE=MODE_W, A=A, EXCLUDE=EXCLUDE, TAPS=TAPS_W, X_UNIT=X_UNIT,
+            )  # fmt: skip
+            acc += sums * row_weight(
+                top, first_y, r, h, MODE=MODE_H, A=A, EXCLUDE=EXCLUDE, TAPS=TAPS_H
+            )
+    else:
+        for r in tl.static_range(TAPS_H):
+            sums = one_line(
+                start + inside(first_y + r, h) * x_h, channel, read_mask, left, first_x, w, x_w,
+                WIDE=wide, MODE=MODE_W, A=A, EXCLUDE=EXCLUDE, TAPS=TAPS_W, X_UNIT=X_UNIT,
+            )  # fmt: skip
+            if TAPS_H > 1:
+                acc += sums * row_weight(
+                    top, first_y, r, h, MODE=MODE_H, A=A, EXCLUDE=EXCLUDE, TAPS=TAPS_H
+                )
             else:
-                sums = value
-        if TAPS_H > 1:
-            by = weight(top, first_y + r, h, MODE=MODE_H, A=A, EXCLUDE=EXCLUDE)
-            if EXCLUDE:
-                by = by / all_weights(top, first_y, h, MODE=MODE_H, A=A, TAPS=TAPS_H)
-            acc += sums * by
-        else:
-            acc = sums
+                acc = sums
     images = image + tl.zeros((BQ,), tl.int32)
     acc = EPILOGUE(acc, images, col, out_p + images * 0, out_q, row_mask, col_mask, extra)
     start = y + (image * y_n + out_p * y_p)
