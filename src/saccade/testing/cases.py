@@ -170,4 +170,6 @@ def hold(case: Case, run: Runner) -> None:
         if case.terms and view.dtype.is_float:
             assert_close(result, np.asarray(true, np.float64), dtype=view.dtype, k=case.terms)
         else:
-            assert_exact(result, np.asarray(true).astype(view.dtype.numpy))
+            with np.errstate(over="ignore"):  # of what float16 has no numbers for
+                rounded = np.asarray(true).astype(view.dtype.numpy)
+            assert_exact(result, rounded)
