@@ -113,9 +113,10 @@ class SaccadeEngine:
         from saccade.plan.floor import floor
 
         plan = self._model.plan(**shapes)
+        speeds = measured_speeds(host_target(plan.isa)) if plan.device == "cpu" else plan.speeds
         work = [step.work for step in plan.steps]
         return {
-            "floor_us": round(floor(plan, measured_speeds(host_target(plan.isa))).total),
+            "floor_us": round(floor(plan, speeds).total),
             "flops": sum(one.flops for one in work),
             "bytes": sum(one.bytes for one in work),
             "arena_bytes": plan.arena_bytes,

@@ -34,8 +34,10 @@ InputOption = Annotated[
         "--input", metavar="[NAME=]FILE", help="An input: .npy, .npz, .png or .jpg (else random)."
     ),
 ]
-DeviceOption = Annotated[str, typer.Option(metavar="cpu|reference", help="Where to run.")]
-PrecisionOption = Annotated[str, typer.Option(metavar="fp32|bf16", help="Arithmetic.")]
+DeviceOption = Annotated[str, typer.Option(metavar="cpu|cuda|reference", help="Where to run.")]
+PrecisionOption = Annotated[
+    str, typer.Option(metavar="fp32|bf16|fp16|tf32", help="Arithmetic; CPUs have the first two.")
+]
 ThreadsOption = Annotated[
     int | None,
     typer.Option(min=1, max=MOST_THREADS, metavar="N", help="Threads; default: all allowed."),
