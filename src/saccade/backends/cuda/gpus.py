@@ -15,7 +15,7 @@ class Gpu:
 
     Attributes:
         name: What options and plans call it.
-        product: The start of what the driver calls it.
+        product: The first words of what the driver calls it.
         arch: Compute capability times ten.
         multiprocessors: How many there are.
         shared: Bytes of shared memory that a program may have.
@@ -72,7 +72,8 @@ def nearest_gpu(product: str, arch: int, multiprocessors: int) -> Gpu:
     Raises:
         OptionError: If it is older than all that are known.
     """
-    named = [one for one in _ALL if product.startswith(one.product) and one.arch == arch]
+    words = f"{product} "
+    named = [one for one in _ALL if words.startswith(f"{one.product} ") and one.arch == arch]
     if named:
         return max(named, key=lambda one: len(one.product))
     older = [one for one in _ALL if one.arch <= arch]
