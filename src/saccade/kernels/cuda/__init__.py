@@ -39,6 +39,7 @@ CUDA_KERNELS: tuple[CudaListed, ...] = (
     CudaListed(
         "conv2d.implicit_gemm", ("Conv2d",), "conv2d.implicit_gemm", "CONV2D_IMPLICIT_GEMM",
     ),
+    CudaListed("conv2d.hopper", ("Conv2d",), "conv2d.hopper", "CONV2D_HOPPER"),
 )
 # fmt: on
 

@@ -10,8 +10,8 @@ operands' pointers and strides. It gives the block to store. A matrix product [b
 n = b0, p = b1, q = row, k = column.
 
 The code depends on `BlockEpilogue.code` alone: the expression, then for each operand its element
-type and, along n, k, p, q, `0` where it repeats, `1` where neighbours lie side by side and `s` where
-the stride is an integer of the launch.
+type and, along n, k, p, q, `0` where it repeats, `1` where neighbours lie side by side and `s`
+where the stride is an integer of the launch.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from saccade.kernels.cuda.base import ELEMENTS, CudaCall
 
 __all__ = [
     "NO_EPILOGUE", "BlockEpilogue", "EpilogueCode", "epilogue_of", "expanded",
-    "integers_of", "pointers_of", "source_of",
+    "integers_of", "load_of", "pointers_of", "source_of",
 ]  # fmt: skip
 
 EpilogueCode = tuple[str, ...]
@@ -115,14 +115,14 @@ def source_of(code: EpilogueCode, name: str = "epilogue", before: int = 0) -> st
     lines = TritonLines({0: "acc"})
     for i, word in enumerate(code[1:], 1):
         lines.names[i] = f"v{i}"
-        lines.add(f"v{i} = {_load(f'e{i}', word.split()[1], at)}.to(tl.float32)")
+        lines.add(f"v{i} = {load_of(f'e{i}', word.split()[1], at)}.to(tl.float32)")
     result = lines.expression(parse(code[0]))
     body = "".join(f"    {line}\n" for line in lines.lines)
     head = f"def {name}(acc, n, k, p, q, row_mask, channel_mask, extra):\n"
     return f"@triton.jit\n{head}{body}    return {result}\n"
 
 
-def _load(name: str, kinds: str, at: Mapping[str, int]) -> str:
+def load_of(name: str, kinds: str, at: Mapping[str, int]) -> str:
     """A load of what the operand has for the block: rows and channels only where it varies."""
     rows = [_term(name, a, kind, at) for a, kind in zip(_AXES, kinds, strict=True) if a != "k"]
     by_row = " + ".join(filter(None, rows))

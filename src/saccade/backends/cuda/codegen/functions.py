@@ -20,21 +20,32 @@ from saccade.kernels.cuda.{module} import {core} as core
 
 """
 
+_GLUON_HEAD = """\
+from triton.experimental import gluon
+import triton.experimental.gluon.language as tl
+
+from saccade.backends.cuda.codegen import gluon_elementary as elementary
+from saccade.kernels.cuda.{module} import {core} as core
+
+"""
+
 
 def text_of(entry: Entry) -> str:
     """The module that is compiled; its function `kernel` has the launch's pointers and integers."""
     module, _, core = entry.core.partition(":")
     extra = [*(name for name, _ in entry.extra_pointers), *entry.extra_integers]
-    parameters = [*(name for name, _ in entry.pointers), *extra, *entry.integers]
+    leading = [d.name for d in entry.descriptors] + [name for name, _ in entry.pointers]
+    parameters = [*leading, *extra, *entry.integers]
     packed = f"({', '.join(extra)}{',' if len(extra) == 1 else ''})"
-    given = [*(name for name, _ in entry.pointers), packed, *entry.integers]
+    given = [*leading, packed, *entry.integers]
     given += [f"{name}={value!r}" for name, value in entry.constants.items()]
     given += [f"{name}={name.lower()}" for name in entry.functions]
     parts = [
-        _HEAD.format(module=module, core=core),
+        (_GLUON_HEAD if entry.gluon else _HEAD).format(module=module, core=core),
         *(f"{t}\n\n" for t in entry.functions.values()),
     ]
-    parts.append(f"@triton.jit\ndef kernel({', '.join(parameters)}):\n")
+    decorator = "gluon" if entry.gluon else "triton"
+    parts.append(f"@{decorator}.jit\ndef kernel({', '.join(parameters)}):\n")
     parts.append(f"    core({', '.join(given)})\n")
     return "".join(parts)
 
