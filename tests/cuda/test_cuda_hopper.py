@@ -25,12 +25,13 @@ from saccade.ir import DType
 from saccade.ir.expr import parse
 from saccade.kernels.base import Call, Launch, View
 from saccade.kernels.cuda.conv2d.hopper import CONV2D_HOPPER, hopper_tiles
+from saccade.kernels.cuda.conv2d.hopper_rows import CONV2D_HOPPER_ROWS
 from saccade.kernels.cuda.conv2d.pack_filters import pack_filters
 from saccade.opdefs import Conv2d, DepthToSpaceStore
 
 
 def nhwc(shape, pitch=0, dtype=DType.F16):
-    n, c, h, w = shape
+    _, c, h, w = shape
     pitch = pitch or c
     return View(dtype, shape, (h * w * pitch, 1, w * pitch, pitch))
 
@@ -218,6 +219,92 @@ def model(launch: Launch, x, packed, y):
                 y[to] = acc[:valid, j]
                 seen[pixel, col + j] += 1
     assert (seen == 1).all()
+
+
+def walk_model(launch: Launch, x, packed, sums):
+    """The code that goes down strips, in NumPy: to sums [N·P·Q, K], each written once.
+
+    Asserts that no load would have to wait for a block that is only freed after it is needed.
+    """
+    entry, tile = CONV2D_HOPPER_ROWS.entry(launch.config), launch.config.tile
+    i, config = launch.integers, launch.config
+    r, s = config.taps
+    p, q = i["p"], i["q"]
+    blocks, strips, pieces = -(-i["k"] // tile.columns), -(-q // tile.rows), -(-p // i["span"])
+    assert launch.chunks % blocks == 0
+    for walker in range(launch.chunks * 2):
+        program, which = divmod(walker, 2)
+        col = program % blocks * tile.columns
+        loads, freed = [], set()
+        begin_at, used = program // blocks * 2 + which, 0
+        for piece in range(begin_at, i["n"] * strips * pieces, launch.chunks // blocks * 2):
+            begin, strip = piece % pieces * i["span"], piece // pieces % strips
+            image, rows = piece // (pieces * strips), min(i["span"], p - begin)
+            left = strip * tile.rows
+            for y in range(begin, begin + rows + r - 1):
+                top = min(y, p - 1)
+                start = image, top - config.padding[0], left - config.padding[1]
+                for dx in range(s):
+                    offset = y - top, dx * config.dilation[1]
+                    loads.append(im2col(x, entry.descriptors[0], i, start, offset, 0))
+            for row in range(rows):
+                acc = np.zeros((tile.rows, tile.columns), np.float32)
+                for t in range(r * s):
+                    at = used + t
+                    assert at < tile.stages or at - tile.stages in freed
+                    b = packed[col : col + tile.columns, t * tile.depth : (t + 1) * tile.depth]
+                    acc[:, : len(b)] += loads[at] @ b.T.astype(np.float32)
+                    if t < s or row == rows - 1:
+                        freed.add(at)
+                used += s
+                line = (image * p + begin + row) * q
+                valid, wide = min(tile.rows, q - left), min(tile.columns, i["k"] - col)
+                target = sums[line + left : line + left + valid, col : col + wide]
+                assert np.isnan(target).all()
+                target[:] = acc[:valid, :wide]
+            used += (r - 1) * s
+        assert len(freed) == len(loads)
+
+
+WALKS = {
+    "3x3": (Conv2d(padding=(1, 1, 1, 1)), (3, 3), (2, 40, 9, 70, 72)),
+    "uneven": (Conv2d(padding=(2, 0, 0, 3), dilation=(1, 2)), (2, 3), (1, 24, 14, 66, 24)),
+    "2x1": (Conv2d(), (2, 1), (3, 8, 5, 130, 8)),
+}
+
+
+@pytest.mark.parametrize("window", WALKS)
+def test_a_model_of_the_code_that_walks_convolves(window):
+    op, (r, s), (n, c, h, w, k) = WALKS[window]
+    rng = np.random.default_rng(0)
+    x = rng.integers(-2, 3, (n, h, w, c)).astype(np.float32)
+    weights = rng.integers(-2, 3, (k, c, r, s)).astype(np.float32)
+    asked = replace(call(n, c, h, w, k, (r, s), op), target=GpuTarget(multiprocessors=5))
+    assert CONV2D_HOPPER_ROWS.supports(asked) is None
+    expected = reference(x, weights, op)
+    for variant in CONV2D_HOPPER_ROWS.variants(asked):
+        (launch,) = variant.launches
+        packed = pack_filters(weights, *launch.operands["w"].packing.parameters)
+        sums = np.full((expected.size // k, k), np.nan, np.float32)
+        walk_model(launch, x, packed, sums)
+        assert np.array_equal(sums, expected.reshape(-1, k))
+
+
+def test_walking_refuses_what_it_cannot_do():
+    taps = (3, 3)
+    reasons = [
+        CONV2D_HOPPER_ROWS.supports(asked)
+        for asked in (
+            call(1, 64, 20, 20, 64, taps, Conv2d(stride=(1, 2))),
+            call(1, 64, 20, 20, 64, (1, 3), Conv2d()),
+            call(1, 128, 20, 20, 64, taps, Conv2d()),
+            call(1, 4, 20, 20, 64, taps, Conv2d()),
+        )
+    ]
+    assert reasons == [
+        "strides (1, 2), dilations (1, 1)", "windows of one row",
+        "weights (64, 128, 3, 3) do not stay in shared memory", "4 input and 64 output channels",
+    ]  # fmt: skip
 
 
 WINDOWS = {

@@ -40,6 +40,9 @@ CUDA_KERNELS: tuple[CudaListed, ...] = (
         "conv2d.implicit_gemm", ("Conv2d",), "conv2d.implicit_gemm", "CONV2D_IMPLICIT_GEMM",
     ),
     CudaListed("conv2d.hopper", ("Conv2d",), "conv2d.hopper", "CONV2D_HOPPER"),
+    CudaListed(
+        "conv2d.hopper_rows", ("Conv2d",), "conv2d.hopper_rows", "CONV2D_HOPPER_ROWS",
+    ),
 )
 # fmt: on
 

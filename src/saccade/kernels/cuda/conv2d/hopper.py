@@ -9,7 +9,7 @@ for every tap and every block of output channels.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from math import ceil
 
@@ -31,7 +31,14 @@ from saccade.kernels.cuda.epilogue import (
 from saccade.kernels.cuda.machine import LAUNCH
 from saccade.opdefs import Conv2d, DepthToSpaceStore, InterleaveStore
 
-__all__ = ["CONV2D_HOPPER", "HopperConfig", "HopperTile", "hopper_launches", "hopper_tiles"]
+__all__ = [
+    "CONV2D_HOPPER",
+    "HopperConfig",
+    "HopperTile",
+    "hopper_launches",
+    "hopper_room",
+    "hopper_tiles",
+]
 
 _INTEGERS = ("n", "k", "p", "q", "channels", "steps", "y_n", "y_p", "y_q")
 _MULTIPLES = ("k", "channels", "y_n", "y_p", "y_q")
@@ -132,18 +139,21 @@ def hopper_tiles(call: CudaCall) -> tuple[HopperTile, ...]:
     return tuple(found)
 
 
+def hopper_room(call: CudaCall, tile: HopperTile) -> int:
+    """Bytes of shared memory that a program has left for its stages."""
+    room = call.target.shared // tile.together - _SPARE - tile.held * tile.block_bytes[1]
+    results = tile.consumers * tile.rows * tile.columns * call.outputs[0].dtype.itemsize
+    return room - results
+
+
 def _staged(call: CudaCall, tile: HopperTile, held: int) -> HopperTile | None:
     """A tile with as many stages as there is memory for, if that is enough."""
     pixels, weights = tile.block_bytes
     if held * weights > _HELD or (held and -(-call.inputs[1].shape[0] // tile.columns) > 4):
         return None
-    room = call.target.shared // tile.together - _SPARE - held * weights
-    room -= tile.consumers * tile.rows * tile.columns * call.outputs[0].dtype.itemsize
-    stages = min(8, room // (pixels + (0 if held else weights)))
-    if stages < 2:
-        return None
-    shape = tile.rows, tile.columns, tile.depth, tile.warps, tile.consumers, tile.together
-    return HopperTile(*shape, held, stages)
+    tile = replace(tile, held=held)
+    stages = min(8, hopper_room(call, tile) // (pixels + (0 if held else weights)))
+    return replace(tile, stages=stages) if stages >= 2 else None
 
 
 def _supports(call: CudaCall) -> str | None:

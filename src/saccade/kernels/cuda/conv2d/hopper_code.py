@@ -87,10 +87,19 @@ def _tiles(n, k, p, q, BM: gl.constexpr, BN: gl.constexpr):
 
 
 @gluon.jit
-def _next(slot, phase, STAGES: gl.constexpr):
+def next_stage(slot, phase, STAGES: gl.constexpr):
     """The stage after this one; its barriers' phase turns when the ring begins anew."""
     slot += 1
     return gl.where(slot == STAGES, 0, slot), gl.where(slot == STAGES, phase ^ 1, phase)
+
+
+@gluon.jit
+def stage_before(slot, STAGES: gl.constexpr):
+    """The stage before this one.
+
+    It may not be carried from step to step beside `slot`: Triton 3.9 takes the two for one.
+    """
+    return gl.where(slot == 0, STAGES - 1, slot - 1)
 
 
 @gluon.jit
@@ -133,7 +142,7 @@ def _produce(
                 tma.async_load_im2col(
                     x, [image, top, left, step * BK], [dy, dx], bar, xs.index(slot)
                 )
-                slot, phase = _next(slot, phase, STAGES)
+                slot, phase = next_stage(slot, phase, STAGES)
 
 
 @gluon.jit
@@ -154,7 +163,6 @@ def _consume(
         tile = gl.program_id(0) + j * gl.num_programs(0)
         slot = j * total % STAGES
         phase = j * total // STAGES & 1
-        before = slot
         acc = gl.zeros((BM, BN), gl.float32, layout=mma)
         for t in range(total):
             mbarrier.wait(full.index(slot), phase)
@@ -163,32 +171,35 @@ def _consume(
                 xs.index(slot), weights.permute((1, 0)), acc, use_acc=t > 0, is_async=True
             )
             acc = warpgroup_mma_wait(num_outstanding=1, deps=(acc,))
-            mbarrier.arrive(empty.index(before), count=1, pred=t > 0)
-            before = slot
-            slot, phase = _next(slot, phase, STAGES)
+            mbarrier.arrive(empty.index(stage_before(slot, STAGES)), count=1, pred=t > 0)
+            slot, phase = next_stage(slot, phase, STAGES)
         acc = warpgroup_mma_wait(num_outstanding=0, deps=(acc,))
-        mbarrier.arrive(empty.index(before), count=1, pred=total > 0)
-        _store(
+        mbarrier.arrive(empty.index(stage_before(slot, STAGES)), count=1, pred=total > 0)
+        store_tile(
             acc, y_box, y, extra, out.index(WHICH), tile // blocks * BM, tile % blocks * BN,
-            n, k, p, q, channels, y_n, y_p, y_q, WARPS, BOXES, BLOCK, CRD, EPILOGUE,
+            n * p * q, k, p, q, channels, y_n, y_p, y_q, WARPS, BOXES, BLOCK, CRD, EPILOGUE,
         )  # fmt: skip
     if BOXES:
         tma.store_wait(pendings=0)
 
 
 @gluon.jit
-def _store(
-    acc, y_box, y, extra, out, m, col, n, k, p, q, channels, y_n, y_p, y_q,
+def store_tile(
+    acc, y_box, y, extra, out, m, col, rows, k, p, q, channels, y_n, y_p, y_q,
     WARPS: gl.constexpr, BOXES: gl.constexpr, BLOCK: gl.constexpr, CRD: gl.constexpr,
     EPILOGUE: gl.constexpr,
 ):  # fmt: skip
-    """A tile of sums through the epilogue and by way of shared memory to the result."""
+    """A tile of sums through the epilogue and by way of shared memory to the result.
+
+    Its first pixel is `m`, counted through all images, its first channel `col`; `rows` is one past
+    the last pixel that it may store.
+    """
     BM: gl.constexpr = acc.shape[0]
     BN: gl.constexpr = acc.shape[1]
     across: gl.constexpr = BN // 8 if BN < 256 else 32
     flat: gl.constexpr = gl.BlockedLayout([1, 8], [32 // across, across], [WARPS, 1], [1, 0])
-    near = _places(m, col, n, k, p, q, channels, BM, BN, BLOCK, CRD, acc.type.layout)
-    far = _places(m, col, n, k, p, q, channels, BM, BN, BLOCK, CRD, flat)
+    near = _places(m, col, rows, k, p, q, channels, BM, BN, BLOCK, CRD, acc.type.layout)
+    far = _places(m, col, rows, k, p, q, channels, BM, BN, BLOCK, CRD, flat)
     if BOXES:
         tma.store_wait(pendings=0)
         gl.barrier()
@@ -213,7 +224,7 @@ def _store(
 
 @gluon.jit
 def _places(
-    m, col, n, k, p, q, channels, BM: gl.constexpr, BN: gl.constexpr, BLOCK: gl.constexpr,
+    m, col, rows, k, p, q, channels, BM: gl.constexpr, BN: gl.constexpr, BLOCK: gl.constexpr,
     CRD: gl.constexpr, layout: gl.constexpr,
 ):  # fmt: skip
     """Of a tile's rows and columns: n, k, p, q of the sums, and which rows and channels there are.
@@ -224,4 +235,4 @@ def _places(
     row = m + gl.arange(0, BM, layout=gl.SliceLayout(1, layout))
     at = col + gl.arange(0, BN, layout=gl.SliceLayout(0, layout))
     channel = at % channels * (BLOCK * BLOCK) + at // channels if CRD else at
-    return row // (p * q), channel, row // q % p, row % q, row < n * p * q, at < k
+    return row // (p * q), channel, row // q % p, row % q, row < rows, at < k
