@@ -398,5 +398,6 @@ def test_the_epilogue_reads_tiles_by_way_of_shared_memory():
     op = replace(OP, epilogue=parse("add($0, $1)"))
     asked = call(1, 8, 5, 5, 8, (3, 3), op, extra=(nhwc((1, 8, 5, 5)),))
     entry = CONV2D_HOPPER.entry(CONV2D_HOPPER.launch(asked)[0].config)
-    assert "out.store(e1_tile(far, extra))" in entry.functions["EPILOGUE"]
+    assert "out.store(fetched[0])" in entry.functions["EPILOGUE"]
+    assert "tl.load(extra[0]" in entry.functions["FETCH"]
     assert entry.extra_integers == ("e1_p", "e1_q") and entry.gluon

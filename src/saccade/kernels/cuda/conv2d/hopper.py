@@ -19,7 +19,11 @@ from saccade.ir import DType
 from saccade.ir.expr import IDENTITY
 from saccade.kernels.base import In, Launch, Operand, Out, Packed, Packing, Variant, View
 from saccade.kernels.cuda.base import CudaCall, CudaKernel, Entry, element_of
-from saccade.kernels.cuda.conv2d.hopper_epilogue import gluon_source_of, is_tile
+from saccade.kernels.cuda.conv2d.hopper_epilogue import (
+    gluon_epilogue_of,
+    gluon_fetch_of,
+    is_tile,
+)
 from saccade.kernels.cuda.conv2d.implicit_gemm import sums_of
 from saccade.kernels.cuda.epilogue import (
     BlockEpilogue,
@@ -307,7 +311,10 @@ def _entry(config: HopperConfig) -> Entry:
         tuple(pointers),
         _INTEGERS,
         constants,
-        {"EPILOGUE": gluon_source_of(config.epilogue)},
+        {
+            "FETCH": gluon_fetch_of(config.epilogue),
+            "EPILOGUE": gluon_epilogue_of(config.epilogue),
+        },
         pointers_of(config.epilogue),
         integers_of(config.epilogue),
         (*_MULTIPLES, *integers_of(config.epilogue)),

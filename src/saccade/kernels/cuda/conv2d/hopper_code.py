@@ -26,7 +26,7 @@ def convolve(
     DILATION_H: gl.constexpr, DILATION_W: gl.constexpr, PAD_T: gl.constexpr, PAD_L: gl.constexpr,
     BM: gl.constexpr, BN: gl.constexpr, BK: gl.constexpr, WARPS: gl.constexpr,
     STAGES: gl.constexpr, CONSUMERS: gl.constexpr, RESIDENT: gl.constexpr, BOXES: gl.constexpr,
-    BLOCK: gl.constexpr, CRD: gl.constexpr, EPILOGUE: gl.constexpr,
+    BLOCK: gl.constexpr, CRD: gl.constexpr, FETCH: gl.constexpr, EPILOGUE: gl.constexpr,
 ):  # fmt: skip
     """`steps` counts blocks of input channels, `channels` those of the result at one pixel.
 
@@ -52,7 +52,7 @@ def convolve(
             (_consume, (
                 y_box, y, extra, xs, ws, full, empty, held, out, n, k, p, q, channels, steps,
                 y_n, y_p, y_q, 0, R * S, BM, BN, WARPS, STAGES, CONSUMERS, RESIDENT, BOXES, BLOCK,
-                CRD, EPILOGUE,
+                CRD, FETCH, EPILOGUE,
             )),
             (_produce, (
                 x, w, xs, ws, full, empty, held, n, k, p, q, steps, R, S, STRIDE_H, STRIDE_W,
@@ -64,12 +64,12 @@ def convolve(
             (_consume, (
                 y_box, y, extra, xs, ws, full, empty, held, out, n, k, p, q, channels, steps,
                 y_n, y_p, y_q, 0, R * S, BM, BN, WARPS, STAGES, CONSUMERS, RESIDENT, BOXES, BLOCK,
-                CRD, EPILOGUE,
+                CRD, FETCH, EPILOGUE,
             )),
             (_consume, (
                 y_box, y, extra, xs, ws, full, empty, held, out, n, k, p, q, channels, steps,
                 y_n, y_p, y_q, 1, R * S, BM, BN, WARPS, STAGES, CONSUMERS, RESIDENT, BOXES, BLOCK,
-                CRD, EPILOGUE,
+                CRD, FETCH, EPILOGUE,
             )),
             (_produce, (
                 x, w, xs, ws, full, empty, held, n, k, p, q, steps, R, S, STRIDE_H, STRIDE_W,
@@ -150,7 +150,8 @@ def _consume(
     y_box, y, extra, xs, ws, full, empty, held, out, n, k, p, q, channels, steps, y_n, y_p, y_q,
     WHICH: gl.constexpr, TAPS: gl.constexpr, BM: gl.constexpr, BN: gl.constexpr,
     WARPS: gl.constexpr, STAGES: gl.constexpr, CONSUMERS: gl.constexpr, RESIDENT: gl.constexpr,
-    BOXES: gl.constexpr, BLOCK: gl.constexpr, CRD: gl.constexpr, EPILOGUE: gl.constexpr,
+    BOXES: gl.constexpr, BLOCK: gl.constexpr, CRD: gl.constexpr, FETCH: gl.constexpr,
+    EPILOGUE: gl.constexpr,
 ):  # fmt: skip
     mma: gl.constexpr = gl.NVMMADistributedLayout(
         version=[3, 0], warps_per_cta=[WARPS, 1], instr_shape=[16, BN, 16]
@@ -163,6 +164,10 @@ def _consume(
         tile = gl.program_id(0) + j * gl.num_programs(0)
         slot = j * total % STAGES
         phase = j * total // STAGES & 1
+        fetched = fetch_tile(
+            extra, tile // blocks * BM, tile % blocks * BN, n * p * q, k, p, q, channels, BM, BN,
+            WARPS, BLOCK, CRD, FETCH,
+        )  # fmt: skip
         acc = gl.zeros((BM, BN), gl.float32, layout=mma)
         for t in range(total):
             mbarrier.wait(full.index(slot), phase)
@@ -176,16 +181,34 @@ def _consume(
         acc = warpgroup_mma_wait(num_outstanding=0, deps=(acc,))
         mbarrier.arrive(empty.index(stage_before(slot, STAGES)), count=1, pred=total > 0)
         store_tile(
-            acc, y_box, y, extra, out.index(WHICH), tile // blocks * BM, tile % blocks * BN,
-            n * p * q, k, p, q, channels, y_n, y_p, y_q, WARPS, BOXES, BLOCK, CRD, EPILOGUE,
+            acc, fetched, y_box, y, extra, out.index(WHICH), tile // blocks * BM,
+            tile % blocks * BN, n * p * q, k, p, q, channels, y_n, y_p, y_q, WARPS, BOXES, BLOCK,
+            CRD, EPILOGUE,
         )  # fmt: skip
     if BOXES:
         tma.store_wait(pendings=0)
 
 
+@gluon.constexpr_function
+def _flat(BN, WARPS):
+    """The layout in which a thread has sixteen bytes of neighbours of a tile."""
+    across = min(BN // 8, 32)
+    return gl.BlockedLayout([1, 8], [32 // across, across], [WARPS, 1], [1, 0])
+
+
+@gluon.jit
+def fetch_tile(
+    extra, m, col, rows, k, p, q, channels, BM: gl.constexpr, BN: gl.constexpr,
+    WARPS: gl.constexpr, BLOCK: gl.constexpr, CRD: gl.constexpr, FETCH: gl.constexpr,
+):  # fmt: skip
+    """What the epilogue reads for each element of a tile, asked for before the products."""
+    flat: gl.constexpr = _flat(BN, WARPS)
+    return FETCH(_places(m, col, rows, k, p, q, channels, BM, BN, BLOCK, CRD, flat), extra)
+
+
 @gluon.jit
 def store_tile(
-    acc, y_box, y, extra, out, m, col, rows, k, p, q, channels, y_n, y_p, y_q,
+    acc, fetched, y_box, y, extra, out, m, col, rows, k, p, q, channels, y_n, y_p, y_q,
     WARPS: gl.constexpr, BOXES: gl.constexpr, BLOCK: gl.constexpr, CRD: gl.constexpr,
     EPILOGUE: gl.constexpr,
 ):  # fmt: skip
@@ -196,20 +219,20 @@ def store_tile(
     """
     BM: gl.constexpr = acc.shape[0]
     BN: gl.constexpr = acc.shape[1]
-    across: gl.constexpr = BN // 8 if BN < 256 else 32
-    flat: gl.constexpr = gl.BlockedLayout([1, 8], [32 // across, across], [WARPS, 1], [1, 0])
+    flat: gl.constexpr = _flat(BN, WARPS)
     near = _places(m, col, rows, k, p, q, channels, BM, BN, BLOCK, CRD, acc.type.layout)
-    far = _places(m, col, rows, k, p, q, channels, BM, BN, BLOCK, CRD, flat)
     if BOXES:
         tma.store_wait(pendings=0)
         gl.barrier()
-    done = EPILOGUE(acc, out, near, far, extra)
+    done = EPILOGUE(acc, out, near, fetched, extra)
     out.store(done.to(y.dtype.element_ty))
     if BOXES:
         fence_async_shared()
         tma.async_store(y_box, [m, col], out)
     else:
-        image, _, row, line, row_mask, col_mask = far
+        image, _, row, line, row_mask, col_mask = _places(
+            m, col, rows, k, p, q, channels, BM, BN, BLOCK, CRD, flat
+        )
         at = col + gl.arange(0, BN, layout=gl.SliceLayout(0, flat))
         pixel = at // channels
         corner = image * y_n + row * (BLOCK * y_p) + line * (BLOCK * y_q)

@@ -17,7 +17,12 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma_wait,
 )
 
-from saccade.kernels.cuda.conv2d.hopper_code import next_stage, stage_before, store_tile
+from saccade.kernels.cuda.conv2d.hopper_code import (
+    fetch_tile,
+    next_stage,
+    stage_before,
+    store_tile,
+)
 
 
 @gluon.jit
@@ -27,7 +32,7 @@ def convolve(
     R: gl.constexpr, S: gl.constexpr, DILATION_W: gl.constexpr, PAD_T: gl.constexpr,
     PAD_L: gl.constexpr, BM: gl.constexpr, BN: gl.constexpr, BK: gl.constexpr,
     WARPS: gl.constexpr, STAGES: gl.constexpr, BOXES: gl.constexpr, BLOCK: gl.constexpr,
-    CRD: gl.constexpr, EPILOGUE: gl.constexpr,
+    CRD: gl.constexpr, FETCH: gl.constexpr, EPILOGUE: gl.constexpr,
 ):  # fmt: skip
     """`span` counts the rows that a consumer takes of a strip before it goes to another.
 
@@ -49,11 +54,11 @@ def convolve(
     gl.warp_specialize([
         (_consume, (
             y_box, y, extra, xs, ws, full, empty, held, out, n, k, p, q, channels, span,
-            y_n, y_p, y_q, 0, R, S, BM, BN, WARPS, STAGES, BOXES, BLOCK, CRD, EPILOGUE,
+            y_n, y_p, y_q, 0, R, S, BM, BN, WARPS, STAGES, BOXES, BLOCK, CRD, FETCH, EPILOGUE,
         )),
         (_consume, (
             y_box, y, extra, xs, ws, full, empty, held, out, n, k, p, q, channels, span,
-            y_n, y_p, y_q, 1, R, S, BM, BN, WARPS, STAGES, BOXES, BLOCK, CRD, EPILOGUE,
+            y_n, y_p, y_q, 1, R, S, BM, BN, WARPS, STAGES, BOXES, BLOCK, CRD, FETCH, EPILOGUE,
         )),
         (_produce, (
             x, w, xs, ws, full, empty, held, n, k, p, q, span, 0, R, S, DILATION_W, PAD_T, PAD_L,
@@ -121,7 +126,7 @@ def _consume(
     y_box, y, extra, xs, ws, full, empty, held, out, n, k, p, q, channels, span, y_n, y_p, y_q,
     WHICH: gl.constexpr, R: gl.constexpr, S: gl.constexpr, BM: gl.constexpr, BN: gl.constexpr,
     WARPS: gl.constexpr, STAGES: gl.constexpr, BOXES: gl.constexpr, BLOCK: gl.constexpr,
-    CRD: gl.constexpr, EPILOGUE: gl.constexpr,
+    CRD: gl.constexpr, FETCH: gl.constexpr, EPILOGUE: gl.constexpr,
 ):  # fmt: skip
     mma: gl.constexpr = gl.NVMMADistributedLayout(
         version=[3, 0], warps_per_cta=[WARPS, 1], instr_shape=[16, BN, 16]
@@ -139,6 +144,11 @@ def _consume(
             # The window's taps in order are consecutive loads; the next row begins S further on.
             slot = loaded % STAGES
             phase = loaded // STAGES & 1
+            line = (image * p + begin + row) * q
+            fetched = fetch_tile(
+                extra, line + left, col, line + q, k, p, q, channels, BM, BN, WARPS, BLOCK, CRD,
+                FETCH,
+            )  # fmt: skip
             acc = gl.zeros((BM, BN), gl.float32, layout=mma)
             for t in range(R * S):
                 mbarrier.wait(full.index(WHICH * STAGES + slot), phase)
@@ -160,10 +170,9 @@ def _consume(
                 empty.index(WHICH * STAGES + stage_before(slot, STAGES)), count=1, pred=over
             )
             loaded += S
-            line = (image * p + begin + row) * q
             store_tile(
-                acc, y_box, y, extra, out.index(WHICH), line + left, col, line + q, k, p, q,
-                channels, y_n, y_p, y_q, WARPS, BOXES, BLOCK, CRD, EPILOGUE,
+                acc, fetched, y_box, y, extra, out.index(WHICH), line + left, col, line + q, k, p,
+                q, channels, y_n, y_p, y_q, WARPS, BOXES, BLOCK, CRD, EPILOGUE,
             )  # fmt: skip
         loaded += (R - 1) * S
     if BOXES:
