@@ -7,7 +7,7 @@ Whatever knows a device lives behind these; `layout`, `plan`, `engine`, `model`,
     Fusions   rewrites that pay on it alone
     Kernel    whether and how one algorithm does an operator
     Program   a plan that runs
-    Arrays    the caller's arrays, in and out
+    Arrays    the caller's arrays, in and out, as `DeviceBuffer`s in between
     Store     what earlier starts left of a model
     Device    all of them by its name (`devices.DEVICES`)
 """
@@ -18,8 +18,10 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from saccade.bundlefile import BundleFile
-    from saccade.ir import Array, Graph, Op
+    from saccade.ir import Graph, Op
     from saccade.kernels.base import Call, Hardware, Key, Variant, View
     from saccade.kernels.machine import Machine
     from saccade.layout import GraphLayout, Pairs, Preferred, Shapes, Taken
@@ -31,7 +33,17 @@ if TYPE_CHECKING:
     from saccade.signature import Signature, TensorInfo
     from saccade.tuning import Algorithms, Outcome, Progress
 
-__all__ = ["Arrays", "Backend", "Device", "Fusions", "Kernel", "Program", "Result", "Store"]
+__all__ = [
+    "Arrays",
+    "Backend",
+    "Device",
+    "DeviceBuffer",
+    "Fusions",
+    "Kernel",
+    "Program",
+    "Result",
+    "Store",
+]
 
 Result: TypeAlias = Any
 """An array of the library that the caller uses: NumPy's, PyTorch's. No type here could name it."""
@@ -65,6 +77,21 @@ class Kernel(Protocol):
         """Pairs of an input and an output that may share memory."""
 
 
+class DeviceBuffer(Protocol):
+    """A dense row-major array in a device's memory: NumPy's where that is the host's.
+
+    A device's programs take what its `Arrays` made, and no other.
+    """
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Sizes."""
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Element type."""
+
+
 class Program(Protocol):
     """A plan ready to run; may be called from several threads at once."""
 
@@ -72,7 +99,7 @@ class Program(Protocol):
     def plan(self) -> Plan:
         """The plan."""
 
-    def run(self, inputs: Sequence[Array]) -> tuple[Array, ...]:
+    def run(self, inputs: Sequence[DeviceBuffer]) -> tuple[DeviceBuffer, ...]:
         """Results, in memory of their own, for inputs that `Arrays.take` gave.
 
         Raises:
@@ -82,7 +109,7 @@ class Program(Protocol):
     def asked_again(self) -> None:
         """Told whenever the program is taken once more."""
 
-    def profile(self, inputs: Sequence[Array], repeat: int) -> Sequence[Reading]:
+    def profile(self, inputs: Sequence[DeviceBuffer], repeat: int) -> Sequence[Reading]:
         """Clock readings of every phase in `repeat` runs."""
 
     def speeds(self) -> Machine:
@@ -92,7 +119,7 @@ class Program(Protocol):
 class Arrays(Protocol):
     """How the caller's arrays become a program's, and back."""
 
-    def take(self, info: TensorInfo, value: object) -> Array:
+    def take(self, info: TensorInfo, value: object) -> DeviceBuffer:
         """What a program reads, without a copy where that can be.
 
         Args:
@@ -104,7 +131,7 @@ class Arrays(Protocol):
             OutOfMemoryError: If it has to be copied and there is no memory.
         """
 
-    def give(self, results: Sequence[Array], given: Iterable[object]) -> tuple[Result, ...]:
+    def give(self, results: Sequence[DeviceBuffer], given: Iterable[object]) -> tuple[Result, ...]:
         """Results as arrays of the library that the inputs `given` came from."""
 
 
@@ -232,8 +259,18 @@ class Backend(Protocol):
             CompileError: If a kernel cannot be compiled.
         """
 
-    def bundle(self, plans: Sequence[Plan], graph: Graph) -> Mapping[str, bytes]:
-        """Entries of a file from which another machine runs these plans (`Device.bundled`).
+    def bundle(
+        self, plans: Sequence[Plan], graph: Graph, identity: str
+    ) -> tuple[Mapping[str, str], Mapping[str, bytes]]:
+        """What a file holds from which another machine runs these plans (`Device.bundled`).
+
+        Args:
+            plans: What to build.
+            graph: Holds the constants.
+            identity: Of the graph's constants.
+
+        Returns:
+            What the file says of the machine that it is for, and its entries.
 
         Raises:
             OptionError: If the device has no bundles.
@@ -245,7 +282,7 @@ class Backend(Protocol):
         graph: Graph,
         identity: str,
         sizes: Mapping[str, int],
-        inputs: Sequence[Array],
+        inputs: Sequence[DeviceBuffer],
         hints: Algorithms,
         *,
         seconds: float | None,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,6 +11,7 @@ from saccade.bundlefile import BundleFile, BundleHead, is_bundle, open_bundle
 from saccade.devices import DEVICES, device_named
 from saccade.errors import ModelError, OptionError
 from saccade.model import Model
+from saccade.options import usable_path
 from saccade.signature import shape_text
 from saccade.version import VERSION
 
@@ -23,9 +25,8 @@ _DEFAULTS = {"device": "cpu", "precision": "fp32"}
 
 def bundle_at(source: object) -> Path | None:
     """The path of a bundle, if that is what a source is."""
-    if isinstance(source, (str, Path)) and "\0" not in str(source) and is_bundle(Path(source)):
-        return Path(source)
-    return None
+    path = usable_path(source) if isinstance(source, (str, os.PathLike)) else None
+    return path if path is not None and is_bundle(path) else None
 
 
 def bundled_model(path: Path, *, device: str, precision: str) -> Model:

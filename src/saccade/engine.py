@@ -14,7 +14,7 @@ from saccade.ahead import kernels_ahead, kernels_of
 from saccade.bundlefile import BundleHead, write_bundle
 from saccade.devices import device_named
 from saccade.errors import InputError
-from saccade.ir import Array, Dim, Graph, Value
+from saccade.ir import Dim, Graph, Value
 from saccade.ir.dim import Affine, Symbol, symbol
 from saccade.kernels.base import Key
 from saccade.lowered import Lowered
@@ -25,7 +25,7 @@ from saccade.signature import Signature, TensorInfo, shape_text
 from saccade.version import VERSION
 
 if TYPE_CHECKING:
-    from saccade.backend import Program, Store
+    from saccade.backend import DeviceBuffer, Program, Store
 
 __all__ = ["Engine", "sizes_of"]
 
@@ -128,12 +128,12 @@ class Engine:
             OSError: If it cannot be written.
         """
         plans = [self.plan(shapes) for shapes in sizes]
-        entries = self.backend.bundle(plans, self.graph)
+        machine, entries = self.backend.bundle(plans, self.graph, self.identity)
         head = BundleHead(
             VERSION,
             self._options.device,
             self._options.precision.value,
-            self.backend.identity(),
+            machine,
             self.signature,
             tuple(tuple(map(tuple, shapes)) for shapes in sizes),
             self.identity,
@@ -151,7 +151,7 @@ class Engine:
 
     def tune(
         self,
-        inputs: Sequence[Array],
+        inputs: Sequence[DeviceBuffer],
         seconds: float | None,
         report: Callable[[tuning.Progress], None],
     ) -> tuning.Outcome:

@@ -13,6 +13,7 @@ __all__ = [
     "CacheError",
     "CacheWarning",
     "CompileError",
+    "DeviceError",
     "InputError",
     "ModelError",
     "OperandError",
@@ -100,6 +101,10 @@ class OutOfMemoryError(PlanError, MemoryError):
 
 class CompileError(SaccadeError):
     """A kernel could not be compiled."""
+
+
+class DeviceError(SaccadeError, RuntimeError):
+    """The device cannot be used: it, its driver or what reaches them is missing, or has failed."""
 
 
 class LaunchError(SaccadeError):

@@ -19,9 +19,8 @@ from saccade.signature import TensorInfo, shape_text
 
 if TYPE_CHECKING:
     from saccade import tuning
-    from saccade.backend import Arrays, Program, Result, Store
+    from saccade.backend import Arrays, DeviceBuffer, Program, Result, Store
     from saccade.engine import Engine
-    from saccade.ir import Array
     from saccade.plan import Plan
     from saccade.profile import Profile
 
@@ -210,7 +209,7 @@ class Model:
             raise InputError(f"missing input(s): {', '.join(missing)}")
         return given
 
-    def _arrays(self, given: Mapping[str, object]) -> list[Array]:
+    def _arrays(self, given: Mapping[str, object]) -> list[DeviceBuffer]:
         return [self._take(info, given[info.name]) for info in self.inputs]
 
     def _program(self, shapes: Shapes) -> Program:

@@ -122,7 +122,9 @@ class NullBackend:
         by_name = {value.name: array for value, array in graph.constants.items()}
         return ReferenceProgram(plan, [by_name[one.sources[0]] for one in plan.constants])
 
-    def bundle(self, plans: Sequence[Plan], graph: Graph) -> Mapping[str, bytes]:
+    def bundle(
+        self, plans: Sequence[Plan], graph: Graph, identity: str
+    ) -> tuple[Mapping[str, str], Mapping[str, bytes]]:
         raise OptionError("the null device has no bundles")
 
     def tune(

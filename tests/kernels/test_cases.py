@@ -10,13 +10,14 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
 
 from saccade.backends.cpu.fusions.cases import CASES as FUSED
 from saccade.ir import Array, DType
+from saccade.kernels import cuda
 from saccade.kernels.base import Call
 from saccade.kernels.cases import CASES
 from saccade.kernels.cases.base import Case
@@ -25,6 +26,7 @@ from saccade.testing.cases import arrays_of, hold, inputs_of, outputs_of, truth_
 from saccade.testing.kernels import run_kernel
 from saccade.testing.targets import ZEN4, lacking, runnable_target
 from saccade.testing.tolerance import bound
+from saccade.testing.triton import H200, interpret
 
 
 @dataclass(frozen=True)
@@ -38,6 +40,8 @@ class Device:
         refuses: Why a kernel does not take a case of one of its operators, or None.
         run: A kernel's name, a case and its operands give the results, in logical order; what
             leaves its buffers raises.
+        lacks: Operators that it does not do yet.
+        twin: The same case in other element types, which is one more; or None.
     """
 
     name: str
@@ -45,9 +49,13 @@ class Device:
     own: Mapping[str, tuple[Case, ...]]
     refuses: Callable[[str, Case], str | None]
     run: Callable[[str, Case, Sequence[Array]], Sequence[Array]]
+    lacks: frozenset[str] = frozenset()
+    twin: Callable[[Case], Case | None] = lambda _case: None
 
     def cases(self, family: str) -> tuple[Case, ...]:
-        return (*CASES.get(family, ()), *self.own.get(family, ()))
+        every = (*CASES.get(family, ()), *self.own.get(family, ()))
+        done = [case for case in every if type(case.op).__name__ not in self.lacks]
+        return (*done, *filter(None, map(self.twin, done)))
 
     def takes(self, kernel: str, case: Case) -> bool:
         named = type(case.op).__name__ in self.kernels[kernel]
@@ -101,8 +109,55 @@ CPU = Device(
     cpu_refuses,
     cpu_run,
 )
-DEVICES = (CPU,)
-FAMILIES = [(device, family) for device in DEVICES for family in {**CASES, **device.own}]
+
+
+def cuda_call(case):
+    known = tuple(operand.constant for operand in case.operands)
+    return Call(case.op, inputs_of(case), outputs_of(case), known, H200, 1)
+
+
+def cuda_refuses(kernel, case):
+    return cuda.kernel_named(kernel).supports(cuda_call(case))
+
+
+def cuda_run(kernel, case, arrays):
+    """The kernel's first variant in Triton's interpreter, which has no products of bfloat16."""
+    found, call = cuda.kernel_named(kernel), cuda_call(case)
+    if case.op.contracts and DType.BF16 in (call.inputs[0].dtype, call.outputs[0].dtype):
+        pytest.skip("the interpreter has no arithmetic of bfloat16")
+    return interpret(found, call, arrays)
+
+
+def half(case):
+    """The case with float16 for float32; bfloat16 stores float32, which no float16 is."""
+    kinds = {operand.dtype for operand in case.operands}
+    if DType.F32 not in kinds or kinds & {DType.BF16, DType.F16}:
+        return None
+    halves = {DType.F32: DType.F16}
+    operands = tuple(replace(o, dtype=halves.get(o.dtype, o.dtype)) for o in case.operands)
+    results = tuple(replace(r, dtype=None) for r in case.results)
+    return replace(case, name=f"{case.name}-half", operands=operands, results=results)
+
+
+_GRADIENTS = (
+    "DeformConvGradient", "PsRoiGradient", "RoiAlignGradient", "RoiPoolGradient", "VectorNormGrad",
+)  # fmt: skip
+CUDA = Device(
+    "cuda",
+    {entry.name: entry.ops for entry in cuda.CUDA_KERNELS},
+    {},
+    cuda_refuses,
+    cuda_run,
+    frozenset(_GRADIENTS),
+    half,
+)
+DEVICES = (CPU, CUDA)
+FAMILIES = [
+    (device, family)
+    for device in DEVICES
+    for family in {**CASES, **device.own}
+    if device.cases(family)
+]
 PAIRS = [pair for device in DEVICES for pair in device.pairs()]
 
 

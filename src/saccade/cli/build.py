@@ -23,7 +23,7 @@ BuildShapeOption = Annotated[
         help="Shapes of a program's inputs, several separated by commas; one option a program.",
     ),
 ]
-BuildDeviceOption = Annotated[str, typer.Option(metavar="cuda", help="Where it is to run.")]
+BuildDeviceOption = Annotated[str, typer.Option(metavar="cpu|cuda", help="Where it is to run.")]
 ArchOption = Annotated[
     str | None, typer.Option(metavar="sm_90", help="Architecture of the GPU: sm_80 to sm_100.")
 ]
@@ -39,7 +39,7 @@ def build(
     model: ModelArgument,
     *,
     output: BundleOption,
-    device: BuildDeviceOption = "cuda",
+    device: BuildDeviceOption = "cpu",
     arch: ArchOption = None,
     machine: BuildMachineOption = None,
     precision: PrecisionOption = "fp32",
@@ -53,11 +53,11 @@ def build(
     from saccade.cli._progress import working
     from saccade.cli._signature import fixed_shapes
 
-    if device != "cuda":
-        raise OptionError(f"--device {device}: bundles are made for cuda alone")
-    chosen = machine_for(arch, machine)
+    if device != "cuda" and (arch, machine) != (None, None):
+        raise OptionError("--arch and --machine are for --device cuda: a CPU's is this one")
+    chosen = machine_for(arch, machine) if device == "cuda" else None
     compiled = compile_model(path, device=device, precision=precision, machine=chosen)
     sizes = [fixed_shapes(compiled.inputs, one) for one in sets]
-    with working(f"building {output} for {chosen}"):
+    with working(f"building {output} for {chosen or device}"):
         nbytes = compiled.save(output, *sizes)
-    say(f"wrote {output}: {nbytes / 1e6:.1f} MB, {len(sizes)} program(s), for {chosen}")
+    say(f"wrote {output}: {nbytes / 1e6:.1f} MB, {len(sizes)} program(s), for {chosen or device}")

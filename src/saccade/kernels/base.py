@@ -9,7 +9,7 @@ is shared by every call that asks for an equal config, so configs hold only what
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import wraps
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
@@ -34,11 +34,14 @@ __all__ = [
     "Temp",
     "Variant",
     "View",
+    "image_strides",
     "numbered",
     "per_call",
 ]
 
 T = TypeVar("T")
+
+_AXES = {"n": 0, "k": 0, "c": 1, "h": 2, "w": 3}
 
 Key = tuple[str, Hashable]
 """What code goes by: the name of its kernel, and its config."""
@@ -225,6 +228,17 @@ class Launch:
 def numbered(operands: Iterable[Operand]) -> dict[str, Operand]:
     """Operands of code that calls its buffers `p0`, `p1` and so on."""
     return {f"p{i}": operand for i, operand in enumerate(operands)}
+
+
+def image_strides(name: str, strides: Sequence[int], axes: str = "nhw") -> dict[str, int]:
+    """Integer parameters `name_n`, `name_h` and so on: strides of [N, C, H, W] along some axes.
+
+    Args:
+        name: Of the operand.
+        strides: Along all four axes.
+        axes: Letters of NCHW; `k` is the first axis of what has boxes instead of images.
+    """
+    return {f"{name}_{axis}": strides[_AXES[axis]] for axis in axes}
 
 
 class Variant(NamedTuple):

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from math import isfinite
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from saccade.errors import OperandError
-from saccade.ops._tensors import FLOATS, refuse_type
+from saccade.ops._register import Gradient
+from saccade.ops._tensors import FLOATS, memory_format, refuse_type
 
 __all__ = [
     "Boxes",
     "PooledBins",
+    "SampledBins",
     "Size",
     "bins_of",
     "check_bins",
@@ -21,6 +25,7 @@ __all__ = [
     "check_scale",
     "images_of",
     "joined_boxes",
+    "regions_gradient",
 ]
 
 Boxes = Tensor | Sequence[Tensor]
@@ -121,3 +126,45 @@ class PooledBins(nn.Module):
     def extra_repr(self) -> str:
         """The attributes."""
         return f"output_size={self.output_size}, spatial_scale={self.spatial_scale}"
+
+
+class SampledBins(PooledBins):
+    """What modules that sample bins are made with, and how they are printed."""
+
+    def __init__(self, output_size: Size, spatial_scale: float, sampling_ratio: int) -> None:
+        super().__init__(output_size, spatial_scale)
+        self.sampling_ratio = sampling_ratio
+
+    def extra_repr(self) -> str:
+        """The attributes."""
+        return f"{super().extra_repr()}, sampling_ratio={self.sampling_ratio}"
+
+
+def regions_gradient(operator: Any) -> Gradient:  # noqa: ANN401 - an operator of torch.ops
+    """How bins are differentiated that an operator gives beside the places that they come from.
+
+    Args:
+        operator: Gives the images' gradient, from that of the bins, the boxes, the places, what
+            followed the boxes, the images' shape, and whether they were channels-last.
+    """
+    return Gradient(_keep_regions, partial(_regions_backward, operator))
+
+
+def _keep_regions(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:  # noqa: ANN401
+    x, boxes, *ctx.geometry = inputs
+    ctx.mark_non_differentiable(output[1])
+    ctx.save_for_backward(boxes, output[1])
+    ctx.images, ctx.channels_last = Tensor.size(x), memory_format(x) is torch.channels_last
+
+
+def _regions_backward(
+    operator: Any,  # noqa: ANN401
+    ctx: Any,  # noqa: ANN401
+    grad: Tensor,
+    _places: object,
+) -> tuple[Tensor | None, ...]:
+    dx = None
+    if ctx.needs_input_grad[0]:
+        boxes, places = ctx.saved_tensors
+        dx = operator(grad, boxes, places, *ctx.geometry, *ctx.images, ctx.channels_last)
+    return (dx, *(None for _ in ctx.needs_input_grad[1:]))

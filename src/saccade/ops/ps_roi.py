@@ -10,24 +10,26 @@ from functools import partial
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from saccade.errors import OperandError
 from saccade.opdefs import PsRoi, PsRoiGradient
 from saccade.ops._boxes import (
     Boxes,
     PooledBins,
+    SampledBins,
     Size,
     bins_of,
     check_regions,
     check_scale,
     images_of,
     joined_boxes,
+    regions_gradient,
 )
 from saccade.ops._execute import Operator
 from saccade.ops._plan import Described
-from saccade.ops._register import Gradient, define, define_gradient
-from saccade.ops._tensors import empty_like, fake_like, layout_of, memory_format
+from saccade.ops._register import define, define_gradient
+from saccade.ops._tensors import empty_like, fake_like, layout_of
 
 __all__ = ["PSRoIAlign", "PSRoIPool", "ps_roi_align", "ps_roi_pool"]
 
@@ -106,25 +108,12 @@ def ps_roi_pool(
     return result
 
 
-class PSRoIAlign(nn.Module):
+class PSRoIAlign(SampledBins):
     """`ps_roi_align` as a module; see there."""
-
-    def __init__(self, output_size: Size, spatial_scale: float, sampling_ratio: int) -> None:
-        super().__init__()
-        self.output_size = output_size
-        self.spatial_scale = spatial_scale
-        self.sampling_ratio = sampling_ratio
 
     def forward(self, input: Tensor, rois: Boxes) -> Tensor:  # noqa: A002 - torchvision's name
         """[K, C, *output_size]."""
         return ps_roi_align(input, rois, self.output_size, self.spatial_scale, self.sampling_ratio)
-
-    def extra_repr(self) -> str:
-        """The attributes."""
-        return (
-            f"output_size={self.output_size}, spatial_scale={self.spatial_scale}, "
-            f"sampling_ratio={self.sampling_ratio}"
-        )
 
 
 class PSRoIPool(PooledBins):
@@ -227,26 +216,6 @@ def _fake_gradient(grad: Tensor, *rest: Any) -> Tensor:  # noqa: ANN401
     return fake_like(grad, (n, c, h, w), layout=layout_of(last))
 
 
-def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:  # noqa: ANN401
-    x, boxes, *ctx.geometry = inputs
-    ctx.mark_non_differentiable(output[1])
-    ctx.save_for_backward(boxes, output[1])
-    ctx.images, ctx.channels_last = Tensor.size(x), memory_format(x) is torch.channels_last
-
-
-def _backward(
-    gradient: Any,  # noqa: ANN401
-    ctx: Any,  # noqa: ANN401
-    grad: Tensor,
-    _mapping: object,
-) -> tuple[Tensor | None, ...]:
-    dx = None
-    if ctx.needs_input_grad[0]:
-        boxes, mapping = ctx.saved_tensors
-        dx = gradient(grad, boxes, mapping, *ctx.geometry, *ctx.images, ctx.channels_last)
-    return (dx, *(None for _ in ctx.needs_input_grad[1:]))
-
-
 _BINS = "float spatial_scale, SymInt pooled_height, SymInt pooled_width"
 _IMAGES = "SymInt batch_size, SymInt channels, SymInt height, SymInt width, bool channels_last"
 
@@ -270,11 +239,11 @@ _ALIGN = define(
     f"ps_roi_align(Tensor input, Tensor rois, {_BINS}, int sampling_ratio) -> (Tensor, Tensor)",
     partial(_forward, _ALIGN_ON_MEMORY),
     _fake_forward,
-    gradient=Gradient(_keep, partial(_backward, _ALIGN_GRADIENT)),
+    gradient=regions_gradient(_ALIGN_GRADIENT),
 )
 _POOL = define(
     f"ps_roi_pool(Tensor input, Tensor rois, {_BINS}) -> (Tensor, Tensor)",
     partial(_forward, _POOL_ON_MEMORY),
     _fake_forward,
-    gradient=Gradient(_keep, partial(_backward, _POOL_GRADIENT)),
+    gradient=regions_gradient(_POOL_GRADIENT),
 )

@@ -9,11 +9,12 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from saccade.opdefs import RoiAlign, RoiAlignGradient
 from saccade.ops._boxes import (
     Boxes,
+    SampledBins,
     Size,
     bins_of,
     check_bins,
@@ -72,7 +73,7 @@ def roi_align(
     return result
 
 
-class RoIAlign(nn.Module):
+class RoIAlign(SampledBins):
     """`roi_align` as a module; see there."""
 
     def __init__(
@@ -82,10 +83,7 @@ class RoIAlign(nn.Module):
         sampling_ratio: int,
         aligned: bool = False,
     ) -> None:
-        super().__init__()
-        self.output_size = output_size
-        self.spatial_scale = spatial_scale
-        self.sampling_ratio = sampling_ratio
+        super().__init__(output_size, spatial_scale, sampling_ratio)
         self.aligned = aligned
 
     def forward(self, input: Tensor, rois: Boxes) -> Tensor:  # noqa: A002 - torchvision's name
@@ -96,10 +94,7 @@ class RoIAlign(nn.Module):
 
     def extra_repr(self) -> str:
         """The attributes."""
-        return (
-            f"output_size={self.output_size}, spatial_scale={self.spatial_scale}, "
-            f"sampling_ratio={self.sampling_ratio}, aligned={self.aligned}"
-        )
+        return f"{super().extra_repr()}, aligned={self.aligned}"
 
 
 def _check(x: Tensor, boxes: Tensor, *bins: int) -> None:

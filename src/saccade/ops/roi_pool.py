@@ -6,8 +6,6 @@ See `kernels.roi.pool` and `kernels.roi.pool_gradient` for how it is done.
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import Tensor
 
@@ -23,11 +21,12 @@ from saccade.ops._boxes import (
     check_scale,
     images_of,
     joined_boxes,
+    regions_gradient,
 )
 from saccade.ops._execute import Operator
 from saccade.ops._plan import Described
-from saccade.ops._register import Gradient, define, define_gradient
-from saccade.ops._tensors import empty_like, fake_like, layout_of, memory_format
+from saccade.ops._register import define, define_gradient
+from saccade.ops._tensors import empty_like, fake_like, layout_of
 
 __all__ = ["RoIPool", "roi_pool"]
 
@@ -154,34 +153,19 @@ def _fake_gradient(
     return fake_like(grad, (batch, channels, rows, columns), layout=layout_of(channels_last))
 
 
-def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:  # noqa: ANN401
-    x, boxes, *ctx.geometry = inputs
-    ctx.mark_non_differentiable(output[1])
-    ctx.save_for_backward(boxes, output[1])
-    ctx.images, ctx.channels_last = Tensor.size(x), memory_format(x) is torch.channels_last
-
-
-def _backward(ctx: Any, grad: Tensor, _places: object) -> tuple[Tensor | None, ...]:  # noqa: ANN401
-    dx = None
-    if ctx.needs_input_grad[0]:
-        boxes, places = ctx.saved_tensors
-        dx = _GRADIENT(grad, boxes, places, *ctx.geometry, *ctx.images, ctx.channels_last)
-    return (dx, None, None, None, None)
-
-
 _ON_MEMORY = Operator("roi_pool", _describe, counted=1)
 _GRADIENT_ON_MEMORY = Operator("roi_pool_backward", _describe_gradient, counted=0)
-_POOL = define(
-    "roi_pool(Tensor input, Tensor rois, float spatial_scale, SymInt pooled_height, "
-    "SymInt pooled_width) -> (Tensor, Tensor)",
-    _pool,
-    _fake_pool,
-    gradient=Gradient(_keep, _backward),
-)
 _GRADIENT = define_gradient(
     "_roi_pool_backward(Tensor grad, Tensor rois, Tensor argmax, float spatial_scale, "
     "SymInt pooled_height, SymInt pooled_width, SymInt batch_size, SymInt channels, "
     "SymInt height, SymInt width, bool channels_last) -> Tensor",
     _gradient,
     _fake_gradient,
+)
+_POOL = define(
+    "roi_pool(Tensor input, Tensor rois, float spatial_scale, SymInt pooled_height, "
+    "SymInt pooled_width) -> (Tensor, Tensor)",
+    _pool,
+    _fake_pool,
+    gradient=regions_gradient(_GRADIENT),
 )

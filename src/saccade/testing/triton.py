@@ -7,21 +7,22 @@ compiles nothing: Triton decides at its import.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import Any
 
 import numpy as np
 
 from saccade.backends.cuda.codegen.functions import function_of
 from saccade.backends.cuda.target import GpuTarget
-from saccade.ir import Array
+from saccade.ir import Array, DType
 from saccade.kernels.base import Call, Launch
 from saccade.kernels.bind import Phase
 from saccade.kernels.cuda import packing
 from saccade.kernels.cuda.base import CudaCall, CudaKernel, Entry
 from saccade.testing.guarded import GuardedMemory
 
-__all__ = ["H200", "interpret", "play"]
+__all__ = ["H200", "interpret", "play", "play_entry"]
 
 H200 = GpuTarget()
 """What tests plan for unless they say otherwise."""
@@ -67,6 +68,25 @@ class _HostPointer:
         return ()
 
 
+@cache
+def _round_to_bfloat16() -> None:
+    """Let the interpreter round float32 to the nearest bfloat16, as GPUs do: it would truncate."""
+    from triton import language as tl  # noqa: PLC0415 - it reads TRITON_INTERPRET at its import
+    from triton.runtime.interpreter import (  # noqa: PLC0415
+        InterpreterBuilder,
+        TensorHandle,
+    )
+
+    truncate = InterpreterBuilder.cast_impl
+
+    def cast(builder: Any, source: Any, to: Any) -> Any:  # noqa: ANN401 - Triton carries no types
+        if source.dtype.scalar != tl.float32 or to.scalar != tl.bfloat16:
+            return truncate(builder, source, to)
+        return TensorHandle(source.data.astype(DType.BF16.numpy).view(np.uint16), to.scalar)
+
+    InterpreterBuilder.cast_impl = cast
+
+
 def play(entry: Entry, phase: Phase, bases: Sequence[int]) -> None:
     """Run one phase in the interpreter.
 
@@ -75,19 +95,33 @@ def play(entry: Entry, phase: Phase, bases: Sequence[int]) -> None:
         phase: Its arguments.
         bases: Addresses of the entries of the table of bases.
     """
-    os.environ["TRITON_INTERPRET"] = "1"
-    if phase.chunks == 0:
-        return
-    kinds = dict((*entry.pointers, *entry.extra_pointers))
     places = {a.name: bases[a.ref.base] + a.ref.offset for a in phase.arguments}
-    assert set(places) == set(kinds), f"pointers {sorted(places)}, not {sorted(kinds)}"
     names = {*entry.integers, *entry.extra_integers}
     assert set(phase.integers) == names, f"integers {sorted(phase.integers)}, not {sorted(names)}"
-    given: dict[str, Any] = dict(phase.integers)
-    for name, address in places.items():
-        given[name] = _HostPointer(address, _NUMPY[kinds[name]])
+    play_entry(entry, phase.chunks, {**places, **phase.integers})
+
+
+def play_entry(entry: Entry, programs: int, arguments: Mapping[str, Any]) -> None:
+    """Run programs of an entry in the interpreter.
+
+    Args:
+        entry: The code.
+        programs: Of the grid.
+        arguments: Its integers, and the addresses of its pointers, by name.
+    """
+    os.environ["TRITON_INTERPRET"] = "1"
+    _round_to_bfloat16()
+    if programs == 0:
+        return
+    kinds = dict((*entry.pointers, *entry.extra_pointers))
+    places = {*arguments} - {*entry.integers, *entry.extra_integers}
+    assert places == set(kinds), f"pointers {sorted(places)}, not {sorted(kinds)}"
+    given = {
+        name: _HostPointer(value, _NUMPY[kinds[name]]) if name in kinds else value
+        for name, value in arguments.items()
+    }
     with np.errstate(all="ignore"):
-        function_of(entry)[(phase.chunks,)](**given)
+        function_of(entry)[(programs,)](**given)
 
 
 def interpret(

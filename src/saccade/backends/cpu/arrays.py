@@ -4,21 +4,16 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
-import numpy as np
-
-from saccade.errors import InputError, OutOfMemoryError
-from saccade.signature import shape_text
+from saccade.backends.inputs import host_array
 
 if TYPE_CHECKING:
-    from saccade.backend import Result
+    from saccade.backend import DeviceBuffer, Result
     from saccade.ir import Array
     from saccade.signature import TensorInfo
 
 __all__ = ["HostArrays"]
-
-_UNREADABLE = (BufferError, RuntimeError, TypeError, ValueError, AttributeError)
 
 
 class HostArrays:
@@ -31,85 +26,12 @@ class HostArrays:
             InputError: If it is no array, or of another dtype, shape or device.
             OutOfMemoryError: If it has to be copied and there is no memory.
         """
-        return _as_array(info, value)
+        return host_array(info, value)
 
-    def give(self, results: Sequence[Array], given: Iterable[object]) -> tuple[Result, ...]:
+    def give(self, results: Sequence[DeviceBuffer], given: Iterable[object]) -> tuple[Result, ...]:
         """PyTorch tensors if one of the inputs was one, else NumPy arrays; without a copy."""
+        arrays = cast("Sequence[Array]", results)  # by the programs that took ours
         torch = sys.modules.get("torch")
         if torch is not None and any(isinstance(v, torch.Tensor) for v in given):
-            return tuple(torch.from_numpy(r) for r in results)
-        return tuple(results)
-
-
-def _as_array(info: TensorInfo, value: object) -> Array:
-    """Elements of the input's type and shape, one after the other in memory."""
-    array: Array = value if type(value) is np.ndarray else _as_numpy(info, value)
-    if array.dtype != np.dtype(info.dtype):  # which the names of byte-swapped types hide
-        raise InputError(
-            f"input {info.name!r} must be {info.dtype} of shape {shape_text(info.shape)}, "
-            f"given is {array.dtype if array.dtype.isnative else array.dtype.str} "
-            f"of shape {shape_text(array.shape)}"
-        )
-    fits = len(array.shape) == len(info.shape) and all(
-        isinstance(want, str) or want == have
-        for want, have in zip(info.shape, array.shape, strict=True)
-    )
-    if not fits:
-        raise InputError(
-            f"input {info.name!r} must have shape {shape_text(info.shape)}, "
-            f"given is {shape_text(array.shape)}"
-        )
-    try:
-        return np.require(array, requirements=["C", "A"])
-    except MemoryError as error:  # of a broadcast view, for one
-        raise OutOfMemoryError(
-            f"input {info.name!r} has to be copied to {array.nbytes} contiguous bytes, which the "
-            "system does not give: use a smaller one"
-        ) from error
-
-
-def _as_numpy(info: TensorInfo, value: object) -> Array:
-    """Another library's array, or a kind of NumPy's, as one whose sizes are true."""
-    masked = sys.modules.get("numpy.ma")
-    if masked is not None and isinstance(value, masked.MaskedArray):
-        raise InputError(
-            f"input {info.name!r} is a masked array, give what stands for masked elements: "
-            ".filled(value)"
-        )
-    if isinstance(value, np.ndarray):
-        return np.asarray(value)  # subclasses may say anything of themselves
-    if not hasattr(value, "__dlpack__") and not hasattr(value, "__array__"):
-        raise InputError(f"input {info.name!r} is a {type(value).__name__}, not an array")
-    device = getattr(value, "device", "cpu")
-    if str(getattr(device, "type", device)) != "cpu":
-        raise InputError(f"input {info.name!r} is on {device}, the model runs on the CPU")
-    detached = _detached(info, value)
-    exchanged = hasattr(detached, "__dlpack__")
-    try:
-        array: Array = np.from_dlpack(detached) if exchanged else np.asarray(detached)
-    except _UNREADABLE as error:  # bfloat16, for one, which NumPy does not have
-        given = getattr(value, "dtype", type(value).__name__)
-        raise InputError(
-            f"input {info.name!r} must be {info.dtype} of shape {shape_text(info.shape)}, "
-            f"given is {given}, which NumPy cannot read: {error}"
-        ) from error
-    if exchanged and array.size and array.flags.owndata:  # NumPy's own, as there was none
-        raise InputError(f"input {info.name!r} is a {type(value).__name__} without memory")
-    return array
-
-
-def _detached(info: TensorInfo, value: object) -> Result:
-    """Another library's array without its gradient; of PyTorch's the elements as they count."""
-    torch = sys.modules.get("torch")
-    if torch is None or not isinstance(value, torch.Tensor):
-        detach = getattr(value, "detach", None)
-        return detach() if detach is not None else value
-    kind = type(value)
-    if kind.__torch_dispatch__ is not torch.Tensor.__torch_dispatch__:  # `FakeTensor`, for one
-        raise InputError(f"input {info.name!r} is a {kind.__name__}, not a tensor with elements")
-    if value.layout is not torch.strided:
-        raise InputError(f"input {info.name!r} is a {value.layout} tensor, not a dense one")
-    with torch._C.DisableTorchFunctionSubclass():
-        plain = torch.Tensor.as_subclass(value, torch.Tensor).detach()
-    # DLPack knows of addresses and strides only.
-    return torch.zeros_like(plain) if plain._is_zerotensor() else plain.resolve_conj().resolve_neg()
+            return tuple(torch.from_numpy(r) for r in arrays)
+        return tuple(arrays)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from saccade.backends.cpu.floor import products_of_transforms
 from saccade.backends.cpu.fusions import Excite, ExpandDepthwise, RowSums
@@ -14,7 +14,7 @@ from saccade.backends.cpu.fusions.decide import CpuFusions
 from saccade.backends.cpu.processor import this_machine
 from saccade.backends.cpu.runtime.compiler import code_digest
 from saccade.backends.cpu.runtime.driver import compile_driver, driver_code, provide_code
-from saccade.backends.cpu.runtime.linker import SharedCode
+from saccade.backends.cpu.runtime.linker import SharedCode, image_of
 from saccade.backends.cpu.runtime.objects import Key, ObjectFile, Objects, llvm_version
 from saccade.backends.cpu.runtime.program import CpuProgram
 from saccade.backends.cpu.runtime.tables import tables_of
@@ -48,7 +48,7 @@ from saccade.processes import Processes
 from saccade.tuning import Algorithms, Outcome, Progress
 
 if TYPE_CHECKING:
-    from saccade.backend import Kernel
+    from saccade.backend import DeviceBuffer, Kernel
 
 __all__ = ["CpuBackend"]
 
@@ -135,17 +135,28 @@ class CpuBackend:
         """Of Winograd's algorithm and of short lattices, where these may take a convolution."""
         return products_of_transforms(op, *inputs[:2]) if isinstance(op, Conv2d) else None
 
-    def bundle(self, plans: Sequence[Plan], graph: Graph) -> Mapping[str, bytes]:
-        """There are none."""
-        del plans, graph
-        raise OptionError("bundles are made for device='cuda' alone")
+    def bundle(
+        self, plans: Sequence[Plan], graph: Graph, identity: str
+    ) -> tuple[Mapping[str, str], Mapping[str, bytes]]:
+        """Programs with their code and constants, see `store.bundled`."""
+        with forkless:
+            from saccade.backends.cpu.store import bundled  # noqa: PLC0415 - few models are saved
+
+        return bundled.machine_of(), bundled.bundle_entries(
+            (self.build(plan, graph, identity), image_of(self._objects_of(plan))) for plan in plans
+        )
+
+    def _objects_of(self, plan: Plan) -> list[bytes]:
+        """A plan's code, all of which there is, and the driver's."""
+        found, driver_code = self._code(_keys(plan))
+        return [driver_code, *{file.symbol: file.code for file in found.values()}.values()]
 
     def tune(
         self,
         graph: Graph,
         identity: str,
         sizes: Mapping[str, int],
-        inputs: Sequence[Array],
+        inputs: Sequence[DeviceBuffer],
         hints: Algorithms,
         *,
         seconds: float | None,
@@ -158,7 +169,7 @@ class CpuBackend:
 
         self._bundles = None  # which is named by the choices of before
         return tune(
-            graph, identity, sizes, inputs, self, self._options, hints,
+            graph, identity, sizes, cast("Sequence[Array]", inputs), self, self._options, hints,
             seconds=seconds, report=report,
         )  # fmt: skip
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from saccade.backends.cpu.arrays import HostArrays
-from saccade.errors import OptionError
 from saccade.locks import forkless
 
 if TYPE_CHECKING:
@@ -73,9 +72,11 @@ class CpuDevice:
         return bundles_of(identity, options)
 
     def bundled(self, file: BundleFile) -> Store:
-        """None are run."""
-        del file
-        raise OptionError("bundles run on device='cuda' alone")
+        """The programs in a bundle."""
+        with forkless:
+            from saccade.backends.cpu.store.bundled import CpuBundle  # noqa: PLC0415
+
+        return CpuBundle(file)
 
     def backend(self, options: Options, processes: Processes, store: Store | None) -> CpuBackend:
         """The backend of a model."""

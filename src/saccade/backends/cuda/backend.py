@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 from saccade.backends.cuda.bundle import bundle_entries
 from saccade.backends.cuda.codegen.compile import Cubin
 from saccade.backends.cuda.cubins import Cubins, code_key
-from saccade.backends.cuda.gpus import Gpu, gpu
+from saccade.backends.cuda.fusions.decide import CudaFusions
+from saccade.backends.cuda.gpus import Gpu, gpu, nearest_gpu
 from saccade.backends.cuda.runtime.context import open_device
 from saccade.backends.cuda.runtime.program import CudaProgram
 from saccade.backends.cuda.target import GpuTarget
@@ -22,14 +23,14 @@ from saccade.kernels.cuda.base import selectable
 from saccade.kernels.cuda.machine import LAUNCH
 from saccade.kernels.cuda.packing import FUNCTIONS
 from saccade.kernels.machine import Machine
-from saccade.layout import GraphLayout, NoFusions, Preferred
+from saccade.layout import GraphLayout, Preferred
 from saccade.options import Options, Precision
 from saccade.plan import Plan
 from saccade.processes import Processes
 from saccade.tuning import Algorithms, Outcome, Progress
 
 if TYPE_CHECKING:
-    from saccade.backend import Kernel
+    from saccade.backend import DeviceBuffer, Kernel
 
 __all__ = ["CudaBackend"]
 
@@ -50,7 +51,7 @@ class CudaBackend:
     """
 
     device = "cuda"
-    fusions = NoFusions()
+    fusions = CudaFusions()
     preferred = Preferred()
     nominal_threads = 1
     alignment = _ALIGNMENT
@@ -133,9 +134,12 @@ class CudaBackend:
             open_device(), plan, codes, partial(packed_constant, graph, plan), identity
         )
 
-    def bundle(self, plans: Sequence[Plan], graph: Graph) -> Mapping[str, bytes]:
-        """What a bundle holds of plans: see `saccade.backends.cuda.bundle`."""
-        return bundle_entries(
+    def bundle(
+        self, plans: Sequence[Plan], graph: Graph, identity: str
+    ) -> tuple[Mapping[str, str], Mapping[str, bytes]]:
+        """Plans, cubins and packed weights: see `saccade.backends.cuda.bundle`."""
+        del identity
+        return self.identity(), bundle_entries(
             (plan, self._codes(plan), partial(packed_constant, graph, plan)) for plan in plans
         )
 
@@ -157,7 +161,7 @@ class CudaBackend:
         graph: Graph,
         identity: str,
         sizes: Mapping[str, int],
-        inputs: Sequence[Array],
+        inputs: Sequence[DeviceBuffer],
         hints: Algorithms,
         *,
         seconds: float | None,
@@ -179,7 +183,10 @@ def packed_constant(graph: Graph, plan: Plan, index: int) -> Array:
 
 def _chosen(options: Options) -> Gpu:
     """The described GPU that was asked for, else the one that is here."""
-    return gpu(options.machine or "h200")
+    if options.machine is not None:
+        return gpu(options.machine)
+    facts = open_device().driver.facts
+    return nearest_gpu(facts.name, facts.arch, facts.multiprocessors)
 
 
 def _expect_kernels(plan: Plan) -> None:

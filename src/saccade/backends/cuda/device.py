@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from saccade.locks import forkless
@@ -27,15 +26,23 @@ class CudaDevice:
     plans_for = "cuda"
     precisions = ("fp32", "tf32", "fp16", "bf16")
     compiler = ""  # most starts find their code, and Triton takes half a second to import
-    operators: Mapping[str, type[Op]] = MappingProxyType({})
+
+    @property
+    def operators(self) -> Mapping[str, type[Op]]:
+        """Those of the fusions of GPUs."""
+        with forkless:
+            from saccade.backends.cuda.fusions import OPERATORS  # noqa: PLC0415 - for plans alone
+
+        return OPERATORS
 
     @property
     def arrays(self) -> Arrays:
         """Arrays on GPUs, and those of the host, which are copied."""
         with forkless:
             from saccade.backends.cuda.arrays import CudaArrays  # noqa: PLC0415
+            from saccade.backends.cuda.runtime.context import open_device  # noqa: PLC0415
 
-        return CudaArrays()
+        return CudaArrays(open_device)
 
     def passes(self, options: Options) -> tuple[Pass, ...]:
         """The device-independent ones, and the lowering of precision that was asked for."""

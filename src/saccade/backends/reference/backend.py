@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
@@ -15,7 +15,7 @@ from saccade.kernels.machine import Machine
 from saccade.plan import Plan
 
 if TYPE_CHECKING:
-    from saccade.backend import Backend
+    from saccade.backend import Backend, DeviceBuffer
     from saccade.kernels.base import Key
     from saccade.layout import GraphLayout
     from saccade.profile.types import Reading
@@ -33,14 +33,14 @@ class ReferenceProgram:
         self.plan = plan
         self._constants = tuple(constants)
 
-    def run(self, inputs: Sequence[Array]) -> tuple[Array, ...]:
+    def run(self, inputs: Sequence[DeviceBuffer]) -> tuple[Array, ...]:
         """Results for contiguous inputs that fit the plan; the arena starts poisoned.
 
         Raises:
             OutOfMemoryError: If the system does not give what it needs.
         """
         try:
-            return self._run(inputs)
+            return self._run(cast("Sequence[Array]", inputs))  # by `Program`
         except MemoryError as error:
             raise OutOfMemoryError.of(self.plan.arena_bytes, self.plan.output_bytes) from error
 
@@ -56,7 +56,7 @@ class ReferenceProgram:
     def asked_again(self) -> None:
         """There is nothing to keep."""
 
-    def profile(self, inputs: Sequence[Array], repeat: int) -> list[Reading]:
+    def profile(self, inputs: Sequence[DeviceBuffer], repeat: int) -> list[Reading]:
         """Nothing to say: the reference's time means nothing."""
         del inputs, repeat
         return []
@@ -111,17 +111,19 @@ class ReferenceBackend:
         del identity, ahead
         return ReferenceProgram(plan, _constants(plan, graph))
 
-    def bundle(self, plans: Sequence[Plan], graph: Graph) -> Mapping[str, bytes]:
+    def bundle(
+        self, plans: Sequence[Plan], graph: Graph, identity: str
+    ) -> tuple[Mapping[str, str], Mapping[str, bytes]]:
         """There are none."""
-        del plans, graph
-        raise OptionError("bundles are made for device='cuda' alone")
+        del plans, graph, identity
+        raise OptionError("the reference has no bundles")
 
     def tune(
         self,
         graph: Graph,
         identity: str,
         sizes: Mapping[str, int],
-        inputs: Sequence[Array],
+        inputs: Sequence[DeviceBuffer],
         hints: Algorithms,
         *,
         seconds: float | None,

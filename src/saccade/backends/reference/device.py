@@ -65,7 +65,7 @@ class ReferenceDevice:
     def bundled(self, file: BundleFile) -> Store:
         """None are run."""
         del file
-        raise OptionError("bundles run on device='cuda' alone")
+        raise OptionError("the reference runs no bundles")
 
     def backend(
         self, options: Options, processes: Processes, store: Store | None

@@ -36,12 +36,40 @@ class CudaListed(NamedTuple):
 
 # fmt: off
 CUDA_KERNELS: tuple[CudaListed, ...] = (
-    CudaListed(
-        "conv2d.implicit_gemm", ("Conv2d",), "conv2d.implicit_gemm", "CONV2D_IMPLICIT_GEMM",
-    ),
+    CudaListed("conv2d.implicit_gemm", ("Conv2d",), "conv2d.implicit_gemm", "CONV2D_IMPLICIT_GEMM"),
+    CudaListed("conv2d.few_channels", ("Conv2d",), "conv2d.few_channels", "CONV2D_FEW_CHANNELS"),
+    CudaListed("conv2d.depthwise", ("Conv2d",), "conv2d.depthwise", "CONV2D_DEPTHWISE"),
+    CudaListed("conv2d.grouped", ("Conv2d",), "conv2d.grouped", "CONV2D_GROUPED"),
     CudaListed("conv2d.hopper", ("Conv2d",), "conv2d.hopper", "CONV2D_HOPPER"),
+    CudaListed("conv2d.hopper_rows", ("Conv2d",), "conv2d.hopper_rows", "CONV2D_HOPPER_ROWS"),
+    CudaListed("conv2d.split_k", ("Conv2d",), "conv2d.split_k", "CONV2D_SPLIT_K"),
     CudaListed(
-        "conv2d.hopper_rows", ("Conv2d",), "conv2d.hopper_rows", "CONV2D_HOPPER_ROWS",
+        "conv_transpose2d.direct", ("ConvTranspose2d",),
+        "conv_transpose2d.direct", "CONV_TRANSPOSE2D_DIRECT",
+    ),
+    CudaListed("matmul.tiled", ("MatMul",), "matmul.tiled", "MATMUL_TILED"),
+    CudaListed("matmul.gemv", ("MatMul",), "matmul.gemv", "MATMUL_GEMV"),
+    CudaListed("matmul.elementwise", ("MatMul",), "matmul.elementwise", "MATMUL_ELEMENTWISE"),
+    CudaListed("attention.fused", ("Attention",), "attention.fused", "ATTENTION_FUSED"),
+    CudaListed("pointwise.chain", ("Pointwise",), "pointwise.chain", "POINTWISE_CHAIN"),
+    CudaListed("movement.copy", ("Move",), "movement.copy", "MOVEMENT_COPY"),
+    CudaListed("movement.concat", ("Concat",), "movement.concat", "MOVEMENT_CONCAT"),
+    CudaListed("movement.pad", ("Pad",), "movement.pad", "MOVEMENT_PAD"),
+    CudaListed("movement.gather", ("Gather", "GatherNd"), "movement.gather", "MOVEMENT_GATHER"),
+    CudaListed("pool.whole_image", ("Pool2d",), "pool.whole_image", "POOL_WHOLE_IMAGE"),
+    CudaListed("pool.direct", ("Pool2d",), "pool.direct", "POOL_DIRECT"),
+    CudaListed("reduce.direct", ("Reduce", "VectorNorm"), "reduce.direct", "REDUCE_DIRECT"),
+    CudaListed("reduce.arg", ("ArgReduce",), "reduce.arg", "REDUCE_ARG"),
+    CudaListed("reduce.scan", ("CumSum",), "reduce.scan", "REDUCE_SCAN"),
+    CudaListed("resize.direct", ("Resize",), "resize.direct", "RESIZE_DIRECT"),
+    CudaListed("softmax.direct", ("Softmax",), "softmax.direct", "SOFTMAX_DIRECT"),
+    CudaListed(
+        "normalize.rows", ("LayerNorm", "GroupNorm", "LpNormalize"),
+        "normalize.rows", "NORMALIZE_ROWS",
+    ),
+    CudaListed(
+        "normalize.local_response", ("LocalResponseNorm",),
+        "normalize.local_response", "NORMALIZE_LOCAL_RESPONSE",
     ),
 )
 # fmt: on

@@ -20,7 +20,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from saccade.backends.cuda.codegen.expressions import TritonLines
-from saccade.ir.expr import IDENTITY, Expr, parse
+from saccade.ir.expr import IDENTITY, Expr, parse, subtrees
 from saccade.kernels.base import In, Operand, View
 from saccade.kernels.cuda.base import ELEMENTS, CudaCall
 
@@ -112,11 +112,11 @@ def source_of(code: EpilogueCode, name: str = "epilogue", before: int = 0) -> st
     """
     pointers, integers = pointers_of(code), integers_of(code)
     at = {word: before + i for i, word in enumerate((*(p for p, _ in pointers), *integers))}
-    lines = TritonLines({0: "acc"})
-    for i, word in enumerate(code[1:], 1):
+    lines, expr = TritonLines({0: "acc"}), parse(code[0])
+    for i in sorted({part.index for part in subtrees(expr) if part.op == "arg"} - {0}):
         lines.names[i] = f"v{i}"
-        lines.add(f"v{i} = {load_of(f'e{i}', word.split()[1], at)}.to(tl.float32)")
-    result = lines.expression(parse(code[0]))
+        lines.add(f"v{i} = {load_of(f'e{i}', code[i].split()[1], at)}.to(tl.float32)")
+    result = lines.expression(expr)
     body = "".join(f"    {line}\n" for line in lines.lines)
     head = f"def {name}(acc, n, k, p, q, row_mask, channel_mask, extra):\n"
     return f"@triton.jit\n{head}{body}    return {result}\n"

@@ -7,10 +7,21 @@ from types import MappingProxyType
 
 from saccade.ir import Array
 from saccade.kernels.cuda.conv2d.pack_filters import pack_filters
-from saccade.kernels.cuda.conv2d.pack_taps import pack_taps
+from saccade.kernels.cuda.conv2d.pack_taps import (
+    pack_flat_taps,
+    pack_taps,
+    pack_transposed_taps,
+)
+from saccade.kernels.cuda.matmul.pack_matrix import pack_matrix
 
 __all__ = ["FUNCTIONS"]
 
 FUNCTIONS: Mapping[str, Callable[..., Array]] = MappingProxyType(
-    {"cuda.taps": pack_taps, "cuda.filters": pack_filters}
+    {
+        "cuda.filters": pack_filters,
+        "cuda.flat_taps": pack_flat_taps,
+        "cuda.matrix": pack_matrix,
+        "cuda.taps": pack_taps,
+        "cuda.transposed_taps": pack_transposed_taps,
+    }
 )

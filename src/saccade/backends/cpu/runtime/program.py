@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from math import prod
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 from weakref import WeakSet, finalize
 
 import numpy as np
@@ -22,6 +22,7 @@ from saccade.errors import OutOfBoundsError, OutOfMemoryError
 from saccade.locks import cached_property, forkless
 
 if TYPE_CHECKING:
+    from saccade.backend import DeviceBuffer
     from saccade.ir import Array
     from saccade.kernels.machine import Machine
     from saccade.plan import Phase, Plan, Step
@@ -198,7 +199,7 @@ class CpuProgram:
             with suppress(IndexError):  # another thread was first
                 self._later.pop()(self)
 
-    def run(self, inputs: Sequence[Array], team: Team | None = None) -> tuple[Array, ...]:
+    def run(self, inputs: Sequence[DeviceBuffer], team: Team | None = None) -> tuple[Array, ...]:
         """Results for contiguous inputs of the plan's shapes and dtypes, in fresh arrays.
 
         A `team` that is given is the caller's alone.
@@ -211,7 +212,8 @@ class CpuProgram:
             try:
                 state = self._take_state()
                 try:
-                    return self._run(state, block, inputs, team)
+                    # By `Program`, from `HostArrays`.
+                    return self._run(state, block, cast("Sequence[Array]", inputs), team)
                 finally:
                     self._idle.append(state)
             finally:
@@ -289,12 +291,14 @@ class CpuProgram:
             f"a kernel's access {where} reached element {offset} of a buffer of {length}"
         )
 
-    def profile(self, inputs: Sequence[Array], repeat: int) -> list[tuple[Step, Phase, Array]]:
+    def profile(
+        self, inputs: Sequence[DeviceBuffer], repeat: int
+    ) -> list[tuple[Step, Phase, Array]]:
         """Clock readings in nanoseconds: for each phase in order, [repeat, threads, (start, end)].
 
         Host steps are not in the list.
         """
-        watch = self.stopwatch(inputs)
+        watch = self.stopwatch(cast("Sequence[Array]", inputs))
         readings = watch.runs(repeat)
         return [(step, phase, readings[:, i]) for i, (step, phase) in enumerate(watch.phases)]
 

@@ -31,7 +31,9 @@ if TYPE_CHECKING:
     from saccade.kernels.cpu.pack.panels_config import PackConfig
     from saccade.plan import Plan
 
-__all__ = ["load_program", "save_beside", "save_program", "settle"]
+__all__ = [
+    "decode_program", "encode_program", "load_program", "save_beside", "save_program", "settle",
+]  # fmt: skip
 
 _LENGTH = struct.Struct("<Q")
 _MALFORMED = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
@@ -83,6 +85,29 @@ def save_program(
         derived: How to make the constants that no file holds, by name.
         packers: Symbols of the code for that.
     """
+    more: dict[str, object] = {}
+    words = b""
+    if derived:
+        with forkless:
+            from saccade.backends.cpu.store.derived import encode  # noqa: PLC0415 - few programs derive any
+
+        more["derived"], numbers = encode(derived, packers)
+        more["graph"], words = bundles.graph, numbers.tobytes()
+    shapes = [port.shape for port in program.plan.inputs]
+    bundles.write(bundles.program_name(shapes), encode_program(program, image, more, words))
+
+
+def encode_program(
+    program: CpuProgram, image: Image, more: Mapping[str, object], words: bytes = b""
+) -> bytes:
+    """A program without its constants.
+
+    Args:
+        program: What to keep.
+        image: Its code, with the driver.
+        more: Further fields of the header.
+        words: The numbers that go with these.
+    """
     tables = program.tables
     arrays = [a for s in tables.segments if isinstance(s, Native) for a in (s.arguments, s.phases)]
     header = {
@@ -96,14 +121,8 @@ def save_program(
         "codes": [[code.symbol, *code.accesses] for code in tables.codes],
         "segments": [_segment(segment) for segment in tables.segments],
         "image": [len(image.code), dict(image.symbols), image.slots, image.imports],
+        **more,
     }
-    words = b""
-    if derived:
-        with forkless:
-            from saccade.backends.cpu.store.derived import encode  # noqa: PLC0415 - few programs derive any
-
-        header["derived"], numbers = encode(derived, packers)
-        header["graph"], words = bundles.graph, numbers.tobytes()
     text = json.dumps(header, separators=(",", ":")).encode()
     parts = (
         _LENGTH.pack(len(text)),
@@ -113,8 +132,26 @@ def save_program(
         image.code,
         program.plan.to_json().encode(),
     )
-    shapes = [port.shape for port in program.plan.inputs]
-    bundles.write(bundles.program_name(shapes), b"".join(parts))
+    return b"".join(parts)
+
+
+def decode_program(
+    content: bytes, constants: Callable[[Sequence[str]], Sequence[Array]]
+) -> CpuProgram | None:
+    """The program that `encode_program` wrote, all of whose constants are given.
+
+    Args:
+        content: What it wrote.
+        constants: Gives the constants of these names; those without a name are not read.
+
+    Returns:
+        None if it is no such thing.
+
+    Raises:
+        OSError: If the system allows no memory for code.
+    """
+    parsed = _parse(content)
+    return None if parsed is None else _program(parsed, constants(parsed.tables.constants))
 
 
 def load_program(bundles: Bundles, shapes: Sequence[Sequence[int]]) -> CpuProgram | None:
@@ -133,7 +170,15 @@ def load_program(bundles: Bundles, shapes: Sequence[Sequence[int]]) -> CpuProgra
     constants = stored_constants(bundles, parsed.tables.constants, derive)
     if constants is None:
         return None
-    provide(linked)
+    return _program(parsed, constants, linked)
+
+
+def _program(
+    parsed: _Parsed, constants: Sequence[Array], linked: Linked | None = None
+) -> CpuProgram:
+    """The program of an entry; `linked` is its code, where that is there already."""
+    code = map_image(parsed.image) if linked is None else linked
+    provide(code)
 
     def plan() -> Plan:
         with forkless:
@@ -141,7 +186,7 @@ def load_program(bundles: Bundles, shapes: Sequence[Sequence[int]]) -> CpuProgra
 
         return Plan.from_json(parsed.plan.decode())
 
-    return CpuProgram(parsed.tables, constants, linked, plan)
+    return CpuProgram(parsed.tables, constants, code, plan)
 
 
 def _derive(

@@ -1,15 +1,21 @@
-"""The passes of graphs for GPUs: float16 stays what it is."""
+"""The passes of graphs for GPUs: the device-independent ones, and those that pay on GPUs alone."""
 
 from __future__ import annotations
 
 from saccade import passes
+from saccade.backends.cuda.passes import sink_transposes
 from saccade.options import Options, Precision
+from saccade.passes import compose_moves, fuse_epilogue
 
 __all__ = ["passes_of"]
 
 _PASSES = {Precision.BF16: passes.BFLOAT16, Precision.FP16: passes.FLOAT16}
+_OWN = (sink_transposes.PASS, compose_moves.PASS, fuse_epilogue.PASS)
+"""Once products have their epilogues: movements that meet, and what comes behind them."""
 
 
 def passes_of(options: Options) -> tuple[passes.Pass, ...]:
     """In order."""
-    return _PASSES.get(options.precision, passes.STANDARD)
+    base = _PASSES.get(options.precision, passes.STANDARD)
+    at = base.index(fuse_epilogue.PASS) + 1
+    return (*base[:at], *_OWN, *base[at:])

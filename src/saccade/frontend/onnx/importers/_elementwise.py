@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from functools import wraps
 
@@ -9,7 +10,8 @@ import numpy as np
 
 from saccade.frontend.onnx.call import Importer, OnnxNode, Operand
 from saccade.frontend.onnx.refusal import Refusal
-from saccade.frontend.onnx.symbolic import ELEMENTWISE, Symbolic
+from saccade.frontend.onnx.symbolic import Symbolic, check_count
+from saccade.frontend.onnx.symbolic_arithmetic import on_elements
 from saccade.ir import DType, Expr, Value
 from saccade.ir.expr import IDENTITY, arg, const
 from saccade.opdefs import Pointwise
@@ -98,10 +100,11 @@ def _on_symbols(call: OnnxNode, known: Sequence[Symbolic]) -> Symbolic:
         kind = "TrueDiv"
     if kind == "Mod" and call.flag("fmod"):
         raise Refusal("fmod of symbolic sizes")
-    function = ELEMENTWISE.get(kind)
+    function = on_elements(kind, known[0].dtype)
     if function is None:
         raise Refusal("computes with symbolic sizes as data")
     arrays = [content.array for content in known]
+    check_count(math.prod(np.broadcast_shapes(*(array.shape for array in arrays))))
     if kind in ("Min", "Max"):
         result = arrays[0]
         for array in arrays[1:]:

@@ -12,7 +12,8 @@ from saccade.frontend.onnx.call import Importer, OnnxNode, Operand
 from saccade.frontend.onnx.importers._elementwise import cast_to, common, pointwise, with_symbols
 from saccade.frontend.onnx.moves import reshaped
 from saccade.frontend.onnx.refusal import Refusal
-from saccade.frontend.onnx.symbolic import Symbolic, cast
+from saccade.frontend.onnx.symbolic import Symbolic
+from saccade.frontend.onnx.symbolic_arithmetic import cast
 from saccade.ir import DType, Expr, Value
 from saccade.ir.expr import apply, const
 

@@ -8,7 +8,17 @@ from functools import partial
 
 from saccade.ir import DType, Expr
 from saccade.ir.expr import IDENTITY
-from saccade.kernels.base import In, Launch, Operand, Packed, Packing, Scratch, Variant, View
+from saccade.kernels.base import (
+    In,
+    Launch,
+    Operand,
+    Packed,
+    Packing,
+    Scratch,
+    Variant,
+    View,
+    image_strides,
+)
 from saccade.kernels.cpu.base import CpuCall
 from saccade.kernels.cpu.conv2d.direct_config import (
     Blocking,
@@ -306,9 +316,7 @@ class SlidingWindows:
         """The values of `direct_pixels.Geometry`, without those that depend on the tile."""
         x = call.inputs[0]
         return {
-            "x_n": x.strides[0],
-            "x_c": x.strides[1],
-            "x_h": x.strides[2],
+            **image_strides("x", x.strides, "nch"),
             "x_w": (even_step(x) or 0) if flat else x.strides[3],
             "height": x.shape[2],
             "width": x.shape[3],

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import product
 
-from saccade.kernels.base import In, Launch, Packed, Packing, Scratch, Temp, Variant
+from saccade.kernels.base import In, Launch, Packed, Packing, Scratch, Temp, Variant, image_strides
 from saccade.kernels.cpu.base import CpuCall, CpuKernel
 from saccade.kernels.cpu.conv2d.epilogue_spec import EpilogueSpec, conv_epilogue
 from saccade.kernels.cpu.conv2d.lattice_code import LatticeConfig, emit_lattices
@@ -178,9 +178,7 @@ def _integers(call: CpuCall, p: _Problem, blocks: int) -> dict[str, int]:
         "m_step": p.m_step,
         "panels": p.panels,
         "vectors": p.vectors,
-        "x_n": x.strides[0],
-        "x_h": x.strides[2],
-        "x_w": x.strides[3],
+        **image_strides("x", x.strides),
     }
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from saccade.backends.cpu.codegen.language import KernelBuilder
 from saccade.backends.cpu.codegen.values import Int, IntLike
-from saccade.kernels.base import View
+from saccade.kernels.base import View, image_strides
 from saccade.kernels.cpu.conv2d.column_window import valid_taps
 from saccade.opdefs import Conv2d
 
@@ -98,10 +98,7 @@ def window_integers(conv: Conv2d, x: View, taps: int, result: tuple[int, ...]) -
         "columns": columns,
         "height": x.shape[2],
         "width": x.shape[3],
-        "x_n": x.strides[0],
-        "x_c": x.strides[1],
-        "x_h": x.strides[2],
-        "x_w": x.strides[3],
+        **image_strides("x", x.strides, "nchw"),
         "top": conv.padding[0],
         "left": conv.padding[1],
         "taps": taps,

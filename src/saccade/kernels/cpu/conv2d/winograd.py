@@ -18,7 +18,17 @@ from functools import partial
 
 from saccade.ir import DType
 from saccade.ir.expr import IDENTITY
-from saccade.kernels.base import In, Launch, Operand, Packed, Packing, Scratch, Temp, Variant
+from saccade.kernels.base import (
+    In,
+    Launch,
+    Operand,
+    Packed,
+    Packing,
+    Scratch,
+    Temp,
+    Variant,
+    image_strides,
+)
 from saccade.kernels.cpu.base import CpuCall, CpuKernel
 from saccade.kernels.cpu.conv2d.epilogue_spec import FLOATS, EpilogueSpec, conv_epilogue
 from saccade.kernels.cpu.conv2d.pack_winograd import packed_bytes
@@ -136,9 +146,7 @@ def _integers(
         "vectors": problem.vectors,
         "height": x.shape[2],
         "width": x.shape[3],
-        "x_n": x.strides[0],
-        "x_h": x.strides[2],
-        "x_w": x.strides[3],
+        **image_strides("x", x.strides),
         "top": op.padding[0],
         "left": op.padding[1],
         "rows": result[0],

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from saccade.backends.cpu.codegen.emitter import BYTES
 from saccade.backends.cpu.codegen.language import KernelBuilder
 from saccade.backends.cpu.codegen.values import Int, Vec
 from saccade.kernels.base import In, Launch, Out, Scratch, Temp
@@ -162,7 +163,7 @@ def _launch(call: CpuCall) -> tuple[Launch, ...]:
     x, weight, offset = call.inputs[:3]
     y, config = call.outputs[0], _config(call)
     g, parts = _geometry(call, config)
-    lanes, size = call.target.lanes, 8 if config.wide == "float64" else 4
+    lanes, size = call.target.lanes, BYTES[config.wide]
     narrow = 2 if config.pairs else size
     blocks = Temp(0, size * g.images * g.blocks * (g.area + 1) * g.pitch)
     width = config.vectors * lanes

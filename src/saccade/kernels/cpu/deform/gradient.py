@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from saccade.backends.cpu.codegen.emitter import BYTES
 from saccade.backends.cpu.codegen.language import KernelBuilder
 from saccade.kernels.base import In, Launch, Operand, Out, Scratch, Temp, View
 from saccade.kernels.cpu.base import CpuCall, CpuKernel, single_variant
@@ -119,7 +120,7 @@ class _Launches:
 
     @property
     def _size(self) -> int:
-        return 8 if self.config.wide == "float64" else 4
+        return BYTES[self.config.wide]
 
     @property
     def _narrow(self) -> tuple[str, int]:

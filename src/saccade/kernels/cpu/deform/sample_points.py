@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from saccade.backends.cpu.codegen.emitter import BYTES
 from saccade.backends.cpu.codegen.language import KernelBuilder, Ptr
 from saccade.backends.cpu.codegen.values import Int, IntLike, Mask, Vec
 from saccade.kernels.base import Operand, Scratch
@@ -178,7 +179,7 @@ class SamplePlan:
 def plan_scratch(g: SampleGeometry, config: DeformConfig, lanes: int) -> dict[str, Operand]:
     """The scratch of a plan."""
     capacity = ceil_to(g.tile, lanes)
-    size = 8 if config.wide == "float64" else 4
+    size = BYTES[config.wide]
     entries = 4 * g.taps * capacity
     return {
         "index": Scratch(4 * entries),

@@ -51,78 +51,70 @@ class _WeightPanel:
 
 def emit_panels(k: KernelBuilder, config: DeformConfig) -> None:
     """One chunk for each panel of a block."""
-    source = k.pointer("weights", config.source)
-    target = k.pointer("panels", config.target)
-    s, g = k.sizes(_Strides), k.sizes(SampleSizes)
-    width = config.vectors * k.lanes
-    with k.chunks(s.chunks) as chunk:
-        panel = target + chunk * s.capacity * width
-        with k.range(0, s.capacity * width, k.lanes) as at:
-            floats.store(k, panel, k.zero(k.lanes, config.wide), at)
-        if config.form == "outputs":
-            _outputs(k, config, s, g, chunk, source, panel)
-        else:
-            _channels(k, config, s, g, chunk, source, panel)
+    _WeightPanels(k, config).emit()
 
 
-def _outputs(
-    k: KernelBuilder,
-    config: DeformConfig,
-    s: _Strides,
-    g: SampleSizes,
-    chunk: Int,
-    source: Ptr,
-    target: Ptr,
-) -> None:
-    place = chunk // g.per_group
-    group = place // g.panels
-    block = group * g.per_group + (chunk - place * g.per_group)
-    before = (place - group * g.panels) * (config.vectors * k.lanes)
-    first, count = g.channels_of(block)
-    inner = first - group * (g.per_group // g.per * g.unit)
-    weights = source + ((group * g.outputs + before) * s.output + inner * s.channel)
-    left = g.outputs - before
-    with k.range(0, g.taps) as tap:
+class _WeightPanels:
+    def __init__(self, k: KernelBuilder, config: DeformConfig) -> None:
+        self.k, self.config = k, config
+        self.source = k.pointer("weights", config.source)
+        self.panels = k.pointer("panels", config.target)
+        self.s, self.g = k.sizes(_Strides), k.sizes(SampleSizes)
+        self.width = config.vectors * k.lanes
+
+    def emit(self) -> None:
+        """All chunks."""
+        k, size = self.k, self.s.capacity
+        with k.chunks(self.s.chunks) as chunk:
+            panel = self.panels + chunk * size * self.width
+            with k.range(0, size * self.width, k.lanes) as at:
+                floats.store(k, panel, k.zero(k.lanes, self.config.wide), at)
+            if self.config.form == "outputs":
+                self._outputs(chunk, panel)
+            else:
+                self._channels(chunk, panel)
+
+    def _outputs(self, chunk: Int, target: Ptr) -> None:
+        s, g = self.s, self.g
+        place = chunk // g.per_group
+        group = place // g.panels
+        block = group * g.per_group + (chunk - place * g.per_group)
+        before = (place - group * g.panels) * self.width
+        first, count = g.channels_of(block)
+        inner = first - group * (g.per_group // g.per * g.unit)
+        weights = self.source + ((group * g.outputs + before) * s.output + inner * s.channel)
+        left = g.outputs - before
+        with self.k.range(0, g.taps) as tap:
+            row = tap // g.tap_columns
+            at = weights + (row * s.row + (tap - row * g.tap_columns) * s.column)
+            self._copy(_WeightPanel(at, target, s.channel, s.output, tap * count, count, left))
+
+    def _channels(self, chunk: Int, target: Ptr) -> None:
+        s, g = self.s, self.g
+        place = chunk // s.per_tap
+        block = place // g.taps
+        tap = place - block * g.taps
+        before = (chunk - place * s.per_tap) * self.width
+        group = block // g.per_group
+        first, count = g.channels_of(block)
+        inner = first - group * (g.per_group // g.per * g.unit) + before
         row = tap // g.tap_columns
-        at = weights + (row * s.row + (tap - row * g.tap_columns) * s.column)
-        rows = _WeightPanel(at, target, s.channel, s.output, tap * count, count, left)
-        _copy(k, config, rows)
+        at = row * s.row + (tap - row * g.tap_columns) * s.column
+        weights = self.source + (group * g.outputs * s.output + inner * s.channel + at)
+        left = count - before
+        self._copy(_WeightPanel(weights, target, s.output, s.channel, 0, g.outputs, left))
 
-
-def _channels(
-    k: KernelBuilder,
-    config: DeformConfig,
-    s: _Strides,
-    g: SampleSizes,
-    chunk: Int,
-    source: Ptr,
-    target: Ptr,
-) -> None:
-    place = chunk // s.per_tap
-    block = place // g.taps
-    tap = place - block * g.taps
-    before = (chunk - place * s.per_tap) * (config.vectors * k.lanes)
-    group = block // g.per_group
-    first, count = g.channels_of(block)
-    inner = first - group * (g.per_group // g.per * g.unit) + before
-    row = tap // g.tap_columns
-    at = row * s.row + (tap - row * g.tap_columns) * s.column
-    weights = source + (group * g.outputs * s.output + inner * s.channel + at)
-    left = count - before
-    _copy(k, config, _WeightPanel(weights, target, s.output, s.channel, 0, g.outputs, left))
-
-
-def _copy(k: KernelBuilder, config: DeformConfig, p: _WeightPanel) -> None:
-    """Element by element, between zeros."""
-    width = config.vectors * k.lanes
-    with k.range(0, p.rows) as i, k.range(0, k.minimum_int(p.columns, width)) as j:
-        value = floats.load_one(k, p.source, i * p.by_row + j * p.by_column, config.wide)
-        step = i + p.first
-        if config.pairs:
-            half = step // 2
-            floats.store(k, p.target, value, (half * width + j) * 2 + (step - half * 2))
-        else:
-            floats.store(k, p.target, value, step * width + j)
+    def _copy(self, p: _WeightPanel) -> None:
+        """Element by element, between zeros."""
+        k, config, width = self.k, self.config, self.width
+        with k.range(0, p.rows) as i, k.range(0, k.minimum_int(p.columns, width)) as j:
+            value = floats.load_one(k, p.source, i * p.by_row + j * p.by_column, config.wide)
+            step = i + p.first
+            if config.pairs:
+                half = step // 2
+                floats.store(k, p.target, value, (half * width + j) * 2 + (step - half * 2))
+            else:
+                floats.store(k, p.target, value, step * width + j)
 
 
 def panels_launch(

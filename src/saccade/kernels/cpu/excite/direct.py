@@ -32,6 +32,7 @@ from saccade.kernels.base import (
     Temp,
     Variant,
     View,
+    image_strides,
     per_call,
 )
 from saccade.kernels.cpu.base import CpuCall, CpuKernel
@@ -208,9 +209,7 @@ def _sizes(call: CpuCall, shape: _ProductCut) -> dict[str, int | tuple[int, ...]
         "channels": channels,
         "rows": rows,
         "columns": columns,
-        "x_n": x.strides[0],
-        "x_h": x.strides[2],
-        "x_w": x.strides[3],
+        **image_strides("x", x.strides),
         "count": call.op.count,
         "per_part": shape.per_part,
         "parts": shape.parts,

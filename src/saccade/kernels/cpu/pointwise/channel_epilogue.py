@@ -17,9 +17,10 @@ from dataclasses import dataclass
 from saccade.backends.cpu.codegen.expressions import emit_expr
 from saccade.backends.cpu.codegen.language import KernelBuilder
 from saccade.backends.cpu.codegen.values import Int, IntLike, Mask, Vec
-from saccade.ir import DType, Expr
+from saccade.ir import DType
 from saccade.ir.expr import IDENTITY, parse
-from saccade.kernels.base import In, Operand, View
+from saccade.kernels.base import In, Operand
+from saccade.kernels.cpu.base import CpuCall
 from saccade.kernels.cpu.movement.loop_nest import inner_kind
 from saccade.kernels.cpu.pointwise.vector_elements import FLOATS, from_float, to_float
 
@@ -54,19 +55,15 @@ class FinishPlan:
     integers: dict[str, tuple[int, ...]]
 
 
-def plan_finish(
-    epilogue: Expr, views: Sequence[View], first: int, out: View, vector_axis: int
-) -> FinishPlan | str:
+def plan_finish(call: CpuCall, vector_axis: int = 1) -> FinishPlan | str:
     """A plan, or the reason why there is none.
 
     Args:
-        epilogue: The expression; `$1…` are the operands.
-        views: Storage of the operands.
-        first: Index of the first of them among the call's inputs.
-        out: Storage of the result.
+        call: Of an operator with an `epilogue`, whose `$1…` are all inputs behind the first.
         vector_axis: Axis of the result along which vectors go.
     """
-    used = [] if epilogue == IDENTITY else list(views)
+    epilogue, out = call.op.epilogue, call.outputs[0]
+    used = [] if epilogue == IDENTITY else call.inputs[1:]
     kinds, integers = [], []
     for view in used:
         if view.dtype not in FLOATS | {DType.BOOL}:
@@ -83,7 +80,7 @@ def plan_finish(
         str(epilogue), tuple(kinds), tuple(v.dtype.value for v in used), out.dtype.value,
         len(out.shape) - 1,
     )  # fmt: skip
-    operands: dict[str, Operand] = {f"operand{i}": In(first + i) for i in range(len(used))}
+    operands: dict[str, Operand] = {f"operand{i}": In(1 + i) for i in range(len(used))}
     return FinishPlan(code, operands, {"operand_strides": tuple(integers)})
 
 

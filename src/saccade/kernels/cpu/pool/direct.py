@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from saccade.backends.cpu.codegen.language import KernelBuilder
-from saccade.kernels.base import In, Launch, Out, Scratch
+from saccade.kernels.base import In, Launch, Out, Scratch, image_strides
 from saccade.kernels.cpu.base import CpuCall, CpuKernel, single_variant
 from saccade.kernels.cpu.machine import beyond_caches, machine
 from saccade.kernels.cpu.pointwise.channel_epilogue import FinishCode, FinishPlan, plan_finish
@@ -75,14 +75,14 @@ def supports(call: CpuCall) -> str | None:
         return f"elements of type {x.dtype.value}"
     if not (x.channels_last and out.channels_last):
         return "planar images"
-    plan = plan_finish(call.op.epilogue, call.inputs[1:], 1, out, 1)
+    plan = plan_finish(call)
     return plan if isinstance(plan, str) else None
 
 
 def launch(call: CpuCall) -> tuple[Launch, ...]:
     """One phase; a chunk is a band of rows of windows, or a block of its channels."""
-    op, x, out = call.op, call.inputs[0], call.outputs[0]
-    finish = plan_finish(op.epilogue, call.inputs[1:], 1, out, 1)
+    x, out = call.inputs[0], call.outputs[0]
+    finish = plan_finish(call)
     assert not isinstance(finish, str)
     n, channels, p, q = out.shape
     config = _config(call, finish)
@@ -114,12 +114,8 @@ def _windows(call: CpuCall) -> dict[str, int]:
         "dilation_h": op.dilation[0],
         "dilation_w": op.dilation[1],
         **dict(zip(("top", "left", "bottom", "right"), op.padding, strict=True)),
-        "x_n": x.strides[0],
-        "x_h": x.strides[2],
-        "x_w": x.strides[3],
-        "y_n": out.strides[0],
-        "y_h": out.strides[2],
-        "y_w": out.strides[3],
+        **image_strides("x", x.strides),
+        **image_strides("y", out.strides),
     }
 
 

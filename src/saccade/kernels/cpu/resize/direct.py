@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from saccade.backends.cpu.codegen.language import KernelBuilder
 from saccade.backends.cpu.codegen.values import Int, Mask, Vec
-from saccade.kernels.base import In, Launch, Out
+from saccade.kernels.base import In, Launch, Out, image_strides
 from saccade.kernels.cpu.base import CpuCall, CpuKernel, single_variant
 from saccade.kernels.cpu.machine import machine
 from saccade.kernels.cpu.pointwise.channel_epilogue import Finish, FinishCode, plan_finish
@@ -52,14 +52,14 @@ def supports(call: CpuCall) -> str | None:
         return reason
     if not out.channels_last:
         return "a result that is not channels-last"
-    plan = plan_finish(call.op.epilogue, call.inputs[1:], 1, out, 1)
+    plan = plan_finish(call)
     return plan if isinstance(plan, str) else None
 
 
 def launch(call: CpuCall) -> tuple[Launch, ...]:
     """One phase; a chunk is a few rows of the result."""
-    op, x, out = call.op, call.inputs[0], call.outputs[0]
-    finish = plan_finish(op.epilogue, call.inputs[1:], 1, out, 1)
+    x, out = call.inputs[0], call.outputs[0]
+    finish = plan_finish(call)
     assert not isinstance(finish, str)
     rows, columns = axis(call, 2), axis(call, 3)
     config = ResizeConfig(rows.taps, columns.taps, x.dtype.value, finish.code)
@@ -74,12 +74,8 @@ def launch(call: CpuCall) -> tuple[Launch, ...]:
         "channels": channels,
         "p": p,
         "q": q,
-        "x_n": x.strides[0],
-        "x_h": x.strides[2],
-        "x_w": x.strides[3],
-        "y_n": out.strides[0],
-        "y_h": out.strides[2],
-        "y_w": out.strides[3],
+        **image_strides("x", x.strides),
+        **image_strides("y", out.strides),
         **finish.integers,
     }
     tables = {**rows.operands("row"), **columns.operands("column")}

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from saccade.backends.cpu.codegen.language import KernelBuilder
 from saccade.backends.cpu.codegen.streams import LINE
-from saccade.kernels.base import In, Launch, Out, Scratch, View
+from saccade.kernels.base import In, Launch, Out, Scratch, View, image_strides
 from saccade.kernels.cpu.base import CpuCall, CpuKernel, single_variant
 from saccade.kernels.cpu.machine import beyond_caches, machine
 from saccade.kernels.cpu.pointwise.channel_epilogue import plan_finish
@@ -44,7 +44,7 @@ def supports(call: CpuCall) -> str | None:
         return reason
     if not out.channels_last and out.strides[3] != 1:
         return "a result that is neither channels-last nor planar"
-    plan = plan_finish(call.op.epilogue, call.inputs[1:], 1, out, _vector_axis(out))
+    plan = plan_finish(call, _vector_axis(out))
     return plan if isinstance(plan, str) else None
 
 
@@ -132,8 +132,8 @@ def _side(channels: int, lanes: int) -> int:
 
 def launch(call: CpuCall) -> tuple[Launch, ...]:
     """One phase; a chunk is a band of some columns."""
-    op, x, out = call.op, call.inputs[0], call.outputs[0]
-    finish = plan_finish(op.epilogue, call.inputs[1:], 1, out, _vector_axis(out))
+    x, out = call.inputs[0], call.outputs[0]
+    finish = plan_finish(call, _vector_axis(out))
     assert not isinstance(finish, str)
     rows, columns = axis(call, 2), axis(call, 3)
     n, channels, p, q = out.shape
@@ -153,11 +153,8 @@ def launch(call: CpuCall) -> tuple[Launch, ...]:
         "channels": channels,
         "p": p,
         "q": q,
-        "x_n": x.strides[0],
-        "x_h": x.strides[2],
-        "x_w": x.strides[3],
-        "y_n": out.strides[0],
-        "y_h": out.strides[2],
+        **image_strides("x", x.strides),
+        **image_strides("y", out.strides, "nh"),
         "y_run": y_run,
         "y_column": y_column,
         **finish.integers,

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from math import prod
 
 from saccade.backends.cpu.codegen.language import KernelBuilder
-from saccade.kernels.base import In, Launch, Operand, Out, Scratch, Temp
+from saccade.kernels.base import Launch, Operand, Out, Scratch, Temp, image_strides
 from saccade.kernels.cpu.base import CpuCall, CpuKernel, single_variant
 from saccade.kernels.cpu.floats import FLOATS, wide
 from saccade.kernels.cpu.machine import machine
@@ -25,7 +25,13 @@ from saccade.kernels.cpu.refusals import refuse_types
 from saccade.kernels.cpu.roi.align_samples import SampleCode, emit_sample
 from saccade.kernels.cpu.roi.bilinear_tables import TablesCode, TablesPlan, emit_tables
 from saccade.kernels.cpu.roi.box_operands import refuse_boxes
-from saccade.kernels.cpu.roi.channel_blocks import NO_COPY, cached_blocks, flat_planes, gather_block
+from saccade.kernels.cpu.roi.channel_blocks import (
+    NO_COPY,
+    PixelBlock,
+    cached_blocks,
+    flat_planes,
+    kept_bins,
+)
 from saccade.kernels.cpu.roi.window_transpose import WindowCode, emit_window, window_phase
 from saccade.opdefs.roi_align import RoiAlign
 
@@ -35,7 +41,6 @@ _BLOCK = 1024  # bytes of a pixel's channels in a block at least: few pages, lon
 _VECTORS = (8, 4, 2, 1)
 _PART = 512 << 10  # multiply-adds of a chunk at least
 _PARTS = 256
-_BINS = 128  # in scratch, or a row of them
 _BLOCK_TEMP = 5
 _SAMPLE, _BIN = 0.018, 0.012  # microseconds of a sample in the tables, of a bin besides its sums
 
@@ -74,8 +79,7 @@ def launch(call: CpuCall) -> tuple[Launch, ...]:
     n, _, h, w = call.inputs[0].shape
     tables = TablesPlan.of(call, (n, h, w))
     bad: Operand = Out(1) if call.op.report else Temp(4, 64)
-    operands, integers, chunks = tables.launch(bad)
-    first = Launch(RoiAlignConfig("tables", tables.code), operands, integers, chunks)
+    first = replace(tables.launch(bad), config=RoiAlignConfig("tables", tables.code))
     if 0 in call.outputs[0].shape:
         return (first,)
     return (first, *_blocks(call, tables))
@@ -83,52 +87,33 @@ def launch(call: CpuCall) -> tuple[Launch, ...]:
 
 def _blocks(call: CpuCall, tables: TablesPlan) -> Iterator[Launch]:
     """For each group of images and block of channels, what copies it and what samples it."""
-    x = call.inputs[0]
-    for images, part, nbytes in cached_blocks(x, call.target, _BLOCK):
-        if x.channels_last or not x.size:
-            yield _sample(call, tables, In(0), images, part)
-            continue
-        temp = Temp(_BLOCK_TEMP, nbytes)
-        yield _copy(call, tables, temp, images, part)
-        yield _sample(call, tables, temp, images, part)
+    for block in cached_blocks(call.inputs[0], call.target, _BLOCK, _BLOCK_TEMP):
+        if isinstance(block.place, Temp):
+            yield _copy(call, tables, block, block.place)
+        yield _sample(call, tables, block)
 
 
-def _copy(
-    call: CpuCall, tables: TablesPlan, temp: Temp, images: tuple[int, int], part: tuple[int, int]
-) -> Launch:
+def _copy(call: CpuCall, tables: TablesPlan, block: PixelBlock, temp: Temp) -> Launch:
     """What brings the channels together, as far as boxes read them where that is known."""
     x = call.inputs[0]
     if x.strides[3] == 1:
-        phase = window_phase(x, temp, tables, images, part)
+        phase = window_phase(x, temp, tables, block.images, block.channels)
         config = RoiAlignConfig("window", window=phase.config)
     else:
-        phase = gather_block(x, In(0), temp, images, part, call.target, call.threads)
+        phase = block.gathered(call.target, call.threads)
         config = RoiAlignConfig("copy", copy=phase.config)
     return replace(phase, config=config)
 
 
-def _sample(
-    call: CpuCall,
-    tables: TablesPlan,
-    source: Operand,
-    images: tuple[int, int],
-    part: tuple[int, int],
-) -> Launch:
+def _sample(call: CpuCall, tables: TablesPlan, block: PixelBlock) -> Launch:
     x, out = call.inputs[0], call.outputs[0]
-    (c0, c1), (_, _, h, w) = part, x.shape
+    c0, c1 = block.channels
     count, bins = c1 - c0, out.shape[2] * out.shape[3]
-    steps = (h * w * count, w * count, count)
-    start = 0
-    if isinstance(source, In):
-        steps = (x.strides[0], x.strides[2], x.strides[3])
-        start = images[0] * x.strides[0] + c0 * x.strides[1]
     planar = not out.channels_last
     lanes = call.target.lanes * 4 // tables.weight_bytes
     vectors = _vectors(count // lanes, pairs=x.dtype.value == "bfloat16")
-    tall = min(out.shape[2], max(1, _BINS // out.shape[3]))
-    pitch = -(-count // lanes) * lanes
-    rows = -(-tall * out.shape[3] // lanes) * lanes
-    scratch = {"bins": Scratch(rows * pitch * tables.weight_bytes)}
+    tall, pitch, kept = kept_bins(call.op.bins, count, lanes)
+    scratch = {"bins": Scratch(kept * pitch * tables.weight_bytes)}
     work = 4 * (call.op.ratio if call.op.ratio > 0 else 2) ** 2 * bins * count
     per_part = max(1, _PART * lanes // 16 // max(1, work))
     parts = max(1, min(_PARTS, -(-out.shape[0] // per_part)))
@@ -139,11 +124,11 @@ def _sample(
     integers = {
         **tables.integers,
         "parts": parts,
-        "first": images[0],
-        "last": images[1],
+        "first": block.images[0],
+        "last": block.images[1],
         "channels": count,
-        **dict(zip(("x_n", "x_h", "x_w"), steps, strict=True)),
-        "x_start": start,
+        **image_strides("x", block.strides),
+        "x_start": block.start,
         "out_k": out.strides[0],
         "out_h": out.strides[2],
         "out_step": step,
@@ -151,7 +136,7 @@ def _sample(
         "pitch": pitch,
         "tall": tall,
     }
-    operands = {"x": source, "out": Out(0), **tables.operands, **(scratch if planar else {})}
+    operands = {"x": block.place, "out": Out(0), **tables.operands, **(scratch if planar else {})}
     return Launch(RoiAlignConfig("sample", sample=code), operands, integers, parts)
 
 

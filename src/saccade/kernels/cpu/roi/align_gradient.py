@@ -17,7 +17,7 @@ from math import gcd
 
 from saccade.backends.cpu.codegen.language import KernelBuilder
 from saccade.backends.cpu.codegen.streams import LINE
-from saccade.kernels.base import In, Launch, Operand, Out, Scratch, Temp
+from saccade.kernels.base import In, Launch, Operand, Out, Scratch, Temp, image_strides
 from saccade.kernels.cpu.base import CpuCall, CpuKernel, single_variant
 from saccade.kernels.cpu.floats import FLOATS, wide
 from saccade.kernels.cpu.machine import beyond_caches
@@ -27,7 +27,7 @@ from saccade.kernels.cpu.roi.align_gradient_bands import BandListsPlan, emit_ban
 from saccade.kernels.cpu.roi.align_gradient_scatter import SpreadCode, emit_spread
 from saccade.kernels.cpu.roi.bilinear_tables import TablesCode, TablesPlan, emit_tables
 from saccade.kernels.cpu.roi.box_operands import gradient_cost, refuse_boxes
-from saccade.kernels.cpu.roi.channel_blocks import NO_COPY, flat_planes, gather_block
+from saccade.kernels.cpu.roi.channel_blocks import NO_COPY, PixelBlock, flat_planes
 from saccade.opdefs.roi_align import RoiAlignGradient
 
 __all__ = ["ROI_ALIGN_GRADIENT", "RoiAlignGradientConfig"]
@@ -70,8 +70,7 @@ def launch(call: CpuCall) -> tuple[Launch, ...]:
     """The phases."""
     tables = TablesPlan.of(call, call.op.images)
     bad: Operand = Out(1) if call.op.report else Temp(4, 64)
-    operands, integers, chunks = tables.launch(bad)
-    first = Launch(RoiAlignGradientConfig("tables", tables.code), operands, integers, chunks)
+    first = replace(tables.launch(bad), config=RoiAlignGradientConfig("tables", tables.code))
     if 0 in call.outputs[0].shape:
         return (first,)
     lists = BandListsPlan(tables, _band(call, tables), _LISTS)
@@ -104,26 +103,23 @@ def _parts(call: CpuCall, lists: BandListsPlan) -> Iterator[Launch]:
     grad = call.inputs[0]
     count, channels, p, q = grad.shape
     if grad.channels_last or not grad.size:
-        yield _spread(call, lists, In(0), (0, channels))
+        yield _spread(call, lists, PixelBlock(grad, In(0), (0, count), (0, channels)))
         return
     block = _BLOCK // lists.tables.weight_bytes
     bytes_of_channel = count * p * q * grad.dtype.itemsize
     capacity = min(channels, max(1, call.target.l3 // 2 // bytes_of_channel // block) * block)
     for c in range(0, channels, capacity):
-        part = (c, min(c + capacity, channels))
         temp = Temp(_GRAD_TEMP, bytes_of_channel * capacity)
-        copy = gather_block(grad, In(0), temp, (0, count), part, call.target, call.threads)
+        part = PixelBlock(grad, temp, (0, count), (c, min(c + capacity, channels)))
+        copy = part.gathered(call.target, call.threads)
         yield replace(copy, config=RoiAlignGradientConfig("copy", copy=copy.config))
-        yield _spread(call, lists, temp, part)
+        yield _spread(call, lists, part)
 
 
-def _spread(call: CpuCall, lists: BandListsPlan, source: Operand, part: tuple[int, int]) -> Launch:
+def _spread(call: CpuCall, lists: BandListsPlan, part: PixelBlock) -> Launch:
     tables, grad, out = lists.tables, call.inputs[0], call.outputs[0]
-    (c0, c1), (n, _, h, w) = part, out.shape
-    count, (p, q) = c1 - c0, tables.bins
-    steps, start = (p * q * count, q * count, count), 0
-    if isinstance(source, In):
-        steps, start = (grad.strides[0], grad.strides[2], grad.strides[3]), c0 * grad.strides[1]
+    (c0, c1), (n, _, h, w) = part.channels, out.shape
+    count = c1 - c0
     lanes = call.target.lanes * 4 // tables.weight_bytes
     block = min(count, _BLOCK // tables.weight_bytes)
     blocks, pitch = -(-count // block), _pitch(call, tables)
@@ -136,17 +132,14 @@ def _spread(call: CpuCall, lists: BandListsPlan, source: Operand, part: tuple[in
         **lists.integers,
         **{"n": n, "h": h, "w": w, "channels": count},
         **{"blocks": blocks, "block": block, "pitch": pitch},
-        **dict(zip(("grad_k", "grad_h", "grad_w"), steps, strict=True)),
-        "grad_start": start,
+        **image_strides("grad", part.strides, "khw"),
+        "grad_start": part.start,
         "out_start": c0 * out.strides[1],
-        "out_n": out.strides[0],
-        "out_h": out.strides[2],
-        "out_w": out.strides[3],
-        "out_c": out.strides[1],
+        **image_strides("out", out.strides, "nhwc"),
     }
     # Squares of positions are read past the last one.
     sums = Scratch((lists.band * w + lanes) * pitch * tables.weight_bytes)
-    ends = {"grad": source, "out": Out(0)}
+    ends = {"grad": part.place, "out": Out(0)}
     operands = {**ends, **tables.operands, **lists.operands, "sums": sums}
     config = RoiAlignGradientConfig("spread", spread=code)
     return Launch(config, operands, integers, blocks * n * lists.bands)

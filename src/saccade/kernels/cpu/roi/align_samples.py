@@ -15,7 +15,7 @@ from saccade.kernels.cpu.floats import lanes_of, load, store
 from saccade.kernels.cpu.movement.register_shuffles import interleave
 from saccade.kernels.cpu.roi.bilinear_axis import BilinearAxis
 from saccade.kernels.cpu.roi.bilinear_tables import BilinearTables, TablesCode
-from saccade.kernels.cpu.roi.channel_blocks import scatter_block
+from saccade.kernels.cpu.roi.channel_blocks import channel_vectors, scatter_block
 
 __all__ = ["SampleCode", "emit_sample"]
 
@@ -73,15 +73,10 @@ class _AlignSamples:
 
     def emit(self) -> None:
         """A chunk is some of the boxes, in their order by image."""
-        k, order = self.k, self.tables.order
-        with k.chunks(self.parts) as part:
-            span = order.part(self.first, self.last, part, self.parts)
-            with k.range(*span) as at:
-                box = order.box(at)
-                image = order.image(box) - self.first
-                source = self.x + (self.x_start + image * self.x_n)
-                to = self.out + (self.out_start + box * self.out_k)
-                self._box(source, to, self.tables.of(box))
+        with self.tables.order.walk(self.first, self.last, self.parts) as (box, image):
+            source = self.x + (self.x_start + image * self.x_n)
+            to = self.out + (self.out_start + box * self.out_k)
+            self._box(source, to, self.tables.of(box))
 
     def _box(self, source: Ptr, to: Ptr, axes: tuple[BilinearAxis, BilinearAxis]) -> None:
         k, tables = self.k, self.tables
@@ -109,19 +104,16 @@ class _AlignSamples:
         outside = None
         if self.code.largest:
             outside = Mask(k.b, (down.clipped(p) | along.clipped(q)).value)
-        step = self.code.vectors * self.lanes
-        whole = self.channels // step * step
-        for low, high, vectors in ((0, whole, self.code.vectors), (whole, self.channels, 1)):
-            with k.range(low, high, vectors * self.lanes) as c:
-                mask = k.first(self.channels - c, self.lanes) if high is not whole else None
-                group = _Group(self, vectors, mask, paired=high is whole and self.code.pairs)
-                with k.range(*rows) as i:
-                    row = source + (down.pixel(i) * self.x_h + c)
-                    weight = down.weight(i)
-                    with k.range(*columns) as j:
-                        both = k.broadcast(weight * along.weight(j), self.lanes)
-                        group.add(row + along.pixel(j) * self.x_w, both)
-                group.finish(to + c, outside)
+        spans = channel_vectors(k, self.channels, self.code.vectors, self.lanes)
+        for c, vectors, mask in spans:
+            group = _Group(self, vectors, mask, paired=mask is None and self.code.pairs)
+            with k.range(*rows) as i:
+                row = source + (down.pixel(i) * self.x_h + c)
+                weight = down.weight(i)
+                with k.range(*columns) as j:
+                    both = k.broadcast(weight * along.weight(j), self.lanes)
+                    group.add(row + along.pixel(j) * self.x_w, both)
+            group.finish(to + c, outside)
 
 
 class _Group:

@@ -11,7 +11,7 @@ unlike layouts, and wide maps or more channels than make this worthwhile.
 
 from __future__ import annotations
 
-from saccade.kernels.base import In, Launch, Operand, Out, Scratch, Temp, View
+from saccade.kernels.base import In, Launch, Operand, Out, Scratch, Temp, View, image_strides
 from saccade.kernels.cpu.base import CpuCall, CpuKernel, single_variant
 from saccade.kernels.cpu.floats import FLOATS, wide
 from saccade.kernels.cpu.roi.align import estimate, per_box
@@ -82,9 +82,7 @@ def launch(call: CpuCall) -> tuple[Launch, ...]:
         **sampling_reals(op.scale, aligned=op.aligned),
         **{"parts": parts, "ph": ph, "pw": pw, "h": height, "w": width},
         **{"planes": planes, "step": step},
-        "x_n": x.strides[0],
-        "x_c": x.strides[1],
-        "x_h": x.strides[2],
+        **image_strides("x", x.strides, "nch"),
         "out_k": out.strides[0],
         "out_row": out.strides[2],
         "out_rows": rows,

@@ -10,9 +10,10 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from saccade.backends.cpu.codegen.calling import real_word
+from saccade.backends.cpu.codegen.emitter import BYTES
 from saccade.backends.cpu.codegen.language import KernelBuilder
 from saccade.backends.cpu.codegen.values import Int, Vec
-from saccade.kernels.base import Operand, Temp
+from saccade.kernels.base import Launch, Operand, Temp
 from saccade.kernels.cpu.base import CpuCall
 from saccade.kernels.cpu.floats import wide
 from saccade.kernels.cpu.roi.bilinear_axis import BilinearAxis, Sampling, capacity, marks
@@ -106,8 +107,8 @@ class TablesPlan:
             "along": along,
         }
 
-    def launch(self, bad: Operand) -> tuple[dict[str, Operand], dict[str, int], int]:
-        """Operands, integers and chunks of `emit_tables`; `bad` counts boxes without an image."""
+    def launch(self, bad: Operand) -> Launch:
+        """The phase of `emit_tables`; `bad` counts boxes without an image."""
         chunks = max(1, -(-self.boxes.count // _BOXES))
         integers = {
             **self.integers,
@@ -116,12 +117,13 @@ class TablesPlan:
             "ratio": self.ratio,
             "chunks": chunks,
         }
-        return {**self.operands, **self.boxes.operands, "bad": bad}, integers, chunks
+        operands = {**self.operands, **self.boxes.operands, "bad": bad}
+        return Launch(self.code, operands, integers, chunks)
 
     @property
     def weight_bytes(self) -> int:
         """Bytes of a weight, and of the sums of what is weighted."""
-        return 8 if self.code.weight == "float64" else 4
+        return BYTES[self.code.weight]
 
 
 def sampling_reals(scale: float, *, aligned: bool) -> dict[str, int]:

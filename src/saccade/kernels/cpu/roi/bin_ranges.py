@@ -19,7 +19,7 @@ from saccade.backends.cpu.codegen.calling import real_word
 from saccade.backends.cpu.codegen.language import KernelBuilder, Ptr
 from saccade.backends.cpu.codegen.values import Bool, Int, Vec, lanes_picked, literal
 from saccade.backends.cpu.codegen.vectors import type_suffix
-from saccade.kernels.base import Operand, Temp, View
+from saccade.kernels.base import Launch, Operand, Temp, View
 from saccade.kernels.cpu.base import CpuCall
 from saccade.kernels.cpu.roi.box_operands import (
     Boxes,
@@ -96,8 +96,8 @@ class RangesPlan:
             "pw": self.bins[1],
         }
 
-    def launch(self, bad: Operand) -> tuple[dict[str, Operand], dict[str, int], int]:
-        """Operands, integers and chunks of `emit_ranges`; `bad` counts boxes without an image."""
+    def launch(self, bad: Operand) -> Launch:
+        """The phase of `emit_ranges`; `bad` counts boxes without an image."""
         chunks = max(1, -(-self.boxes.count // _BOXES))
         integers = {
             **self.integers,
@@ -107,7 +107,8 @@ class RangesPlan:
             "scale": real_word(self.scale),
             "chunks": chunks,
         }
-        return {**self.operands, **self.boxes.operands, "bad": bad}, integers, chunks
+        operands = {**self.operands, **self.boxes.operands, "bad": bad}
+        return Launch(self.code, operands, integers, chunks)
 
 
 class Ranges:
@@ -134,6 +135,13 @@ class Ranges:
             for table, bins in zip(self.of(box), (self.rows, self.columns), strict=True)
         )
         return down, along
+
+    def bin(
+        self, tables: tuple[Ptr, Ptr], number: tuple[Int, Int]
+    ) -> tuple[tuple[Int, Int], tuple[Int, Int]]:
+        """The rows and the columns of one bin, first and last + 1; `tables` are a box's."""
+        (down, along), (p, q) = tables, number
+        return self.pair(down, p), self.pair(along, q)
 
     @staticmethod
     def pair(table: Ptr, number: Int) -> tuple[Int, Int]:

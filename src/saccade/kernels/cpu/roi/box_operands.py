@@ -7,7 +7,8 @@ is counted, and its box stands with those of the first image.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from saccade.backends.cpu.codegen import llvm
@@ -207,6 +208,18 @@ class Order:
         start = self.start(first)
         total = self.start(last) - start
         return start + total * number // parts, start + total * (number + 1) // parts
+
+    @contextmanager
+    def walk(self, first: Int, last: Int, parts: Int) -> Iterator[tuple[Int, Int]]:
+        """Chunks: equal parts of the boxes of images `first … last-1`, in order.
+
+        Yields:
+            The number of a box, and its image, counted from the first.
+        """
+        k = self.k
+        with k.chunks(parts) as part, k.range(*self.part(first, last, part, parts)) as at:
+            box = self.box(at)
+            yield box, self.image(box) - first
 
     def image(self, box: Int) -> Int:
         """The image of a box."""

@@ -1,6 +1,6 @@
 """Blocks of channels in and out: images as the phases between want them, channels innermost.
 
-gather    [N, C, H, W] of any strides, some images and channels of it -> [n][h][w][c] dense
+gathered  [N, C, H, W] of any strides, some images and channels of it -> [n][h][w][c] dense
 scatter   [position][c] in scratch -> channels whose positions are neighbours in memory
 """
 
@@ -10,14 +10,25 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from saccade.backends.cpu.codegen.language import KernelBuilder, Ptr
-from saccade.backends.cpu.codegen.values import Bool, Int, Vec
+from saccade.backends.cpu.codegen.values import Bool, Int, Mask, Vec
 from saccade.backends.cpu.target import Target
 from saccade.kernels.base import In, Launch, Temp, View
 from saccade.kernels.cpu.floats import HALVES, lanes_of, load, narrow_pairs, store
 from saccade.kernels.cpu.movement.copy_code import CopyConfig, copy_launch
 from saccade.kernels.cpu.movement.register_shuffles import transpose
 
-__all__ = ["NO_COPY", "at_once", "cached_blocks", "flat_planes", "gather_block", "scatter_block"]
+__all__ = [
+    "NO_COPY",
+    "PixelBlock",
+    "at_once",
+    "cached_blocks",
+    "channel_vectors",
+    "flat_planes",
+    "kept_bins",
+    "scatter_block",
+]
+
+_BINS = 128  # of a box in scratch, or a row of them
 
 NO_COPY = CopyConfig("", 0, 0)
 """Of phases that copy nothing."""
@@ -29,18 +40,62 @@ def flat_planes(view: View) -> bool:
     return (view.strides[3] == 1 or w == 1) and (view.strides[2] == w or h == 1)
 
 
-def cached_blocks(
-    view: View, target: Target, least: int
-) -> Iterator[tuple[tuple[int, int], tuple[int, int], int]]:
+@dataclass(frozen=True, slots=True)
+class PixelBlock:
+    """A block of channels of some images, pixels as rows of channels.
+
+    Attributes:
+        view: All images and channels: input 0.
+        place: Where it is read: there, or in a temporary that `gathered` fills.
+        images, channels: First and last + 1.
+    """
+
+    view: View
+    place: In | Temp
+    images: tuple[int, int]
+    channels: tuple[int, int]
+
+    @property
+    def strides(self) -> tuple[int, ...]:
+        """Along [N, C, H, W], where it is read."""
+        if isinstance(self.place, In):
+            return self.view.strides
+        (c0, c1), (_, _, h, w) = self.channels, self.view.shape
+        return h * w * (c1 - c0), 1, w * (c1 - c0), c1 - c0
+
+    @property
+    def start(self) -> int:
+        """Its first element, where it is read."""
+        return self._first if isinstance(self.place, In) else 0
+
+    @property
+    def _first(self) -> int:
+        return self.images[0] * self.view.strides[0] + self.channels[0] * self.view.strides[1]
+
+    def gathered(self, target: Target, threads: int) -> Launch:
+        """The phase that fills the temporary; its config is a `CopyConfig`."""
+        assert isinstance(self.place, Temp), "read in the input itself"
+        (n0, n1), (c0, c1), (_, _, h, w) = self.images, self.channels, self.view.shape
+        return copy_launch(
+            (n1 - n0, c1 - c0, h, w),
+            self.strides,
+            self.view.strides,
+            self.view.dtype.itemsize,
+            (self.place, In(0)),
+            starts=(0, self._first),
+            lanes=target.lanes,
+            threads=threads,
+        )
+
+
+def cached_blocks(view: View, target: Target, least: int, temp: int) -> Iterator[PixelBlock]:
     """Ranges of images and of channels that half of the last-level cache holds together.
 
     Args:
         view: The images.
         target: Machine.
         least: Bytes of a pixel's channels in a block, where they are neighbours in memory.
-
-    Yields:
-        First and end of the images, of the channels, and bytes of the largest block.
+        temp: Number of a temporary for the blocks, where channels are no neighbours.
     """
     n, channels, h, w = view.shape
     size = view.dtype.itemsize
@@ -49,36 +104,43 @@ def cached_blocks(
     whole = max(lanes, budget // (pixels * size) // lanes * lanes)
     block = min(channels, max(whole, least // size if view.channels_last else lanes))
     group = max(1, budget // (pixels * block * size))
+    here = view.channels_last or not view.size
+    place = In(0) if here else Temp(temp, group * pixels * block * size)
     for first in range(0, max(1, n), group):
         images = (first, min(first + group, max(1, n)))
         for c in range(0, channels, block):
-            yield images, (c, min(c + block, channels)), group * pixels * block * size
+            yield PixelBlock(view, place, images, (c, min(c + block, channels)))
 
 
-def gather_block(
-    view: View,
-    operand: In,
-    temp: Temp,
-    images: tuple[int, int],
-    channels: tuple[int, int],
-    target: Target,
-    threads: int,
-) -> Launch:
-    """A phase that copies a range of images and of channels; its config is a `CopyConfig`."""
-    (n0, n1), (c0, c1) = images, channels
-    _, _, h, w = view.shape
-    count = c1 - c0
-    start = n0 * view.strides[0] + c0 * view.strides[1]
-    return copy_launch(
-        (n1 - n0, count, h, w),
-        (h * w * count, 1, w * count, count),
-        view.strides,
-        view.dtype.itemsize,
-        (temp, operand),
-        starts=(0, start),
-        lanes=target.lanes,
-        threads=threads,
-    )
+def kept_bins(bins: tuple[int, int], channels: int, lanes: int) -> tuple[int, int, int]:
+    """What scratch keeps of a box at a time, for `scatter_block`.
+
+    Args:
+        bins: Of a box, down and along.
+        channels: Of a bin.
+        lanes: Side of the squares that are transposed; they reach past the last bin.
+
+    Returns:
+        Rows of bins, elements from bin to bin, and bins that there is room for.
+    """
+    rows, columns = bins
+    tall = min(rows, max(1, _BINS // columns))
+    return tall, -(-channels // lanes) * lanes, -(-tall * columns // lanes) * lanes
+
+
+def channel_vectors(
+    k: KernelBuilder, channels: Int, vectors: int, lanes: int
+) -> Iterator[tuple[Int, int, Mask | None]]:
+    """Loops over channels: so many vectors side by side, then one by one, with a mask.
+
+    Yields:
+        The first channel, the number of vectors, and which lanes exist: None for all.
+    """
+    whole = channels // (vectors * lanes) * (vectors * lanes)
+    with k.range(0, whole, vectors * lanes) as c:
+        yield c, vectors, None
+    with k.range(whole, channels, lanes) as c:
+        yield c, 1, k.first(channels - c, lanes)
 
 
 def scatter_block(

@@ -12,15 +12,22 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
+from saccade.backends.cpu.codegen.emitter import BYTES
 from saccade.backends.cpu.codegen.language import KernelBuilder
-from saccade.kernels.base import In, Launch, Operand, Out, Scratch, Temp
+from saccade.kernels.base import Launch, Operand, Out, Scratch, Temp, image_strides
 from saccade.kernels.cpu.base import CpuCall, CpuKernel, single_variant
 from saccade.kernels.cpu.floats import FLOATS, wide
 from saccade.kernels.cpu.machine import machine
 from saccade.kernels.cpu.movement.copy_code import CopyConfig, emit_copy
 from saccade.kernels.cpu.roi.bin_ranges import RangesCode, RangesPlan, emit_ranges
 from saccade.kernels.cpu.roi.box_operands import refuse_boxes
-from saccade.kernels.cpu.roi.channel_blocks import NO_COPY, cached_blocks, flat_planes, gather_block
+from saccade.kernels.cpu.roi.channel_blocks import (
+    NO_COPY,
+    PixelBlock,
+    cached_blocks,
+    flat_planes,
+    kept_bins,
+)
 from saccade.kernels.cpu.roi.pool_maxima import MaximaCode, emit_maxima
 from saccade.opdefs.roi_pool import RoiPool
 
@@ -33,7 +40,6 @@ _PIXELS = 64  # of a bin, guessed where there is enough to do for several chunks
 _SIDE, _SHARE = 32.0, 0.3  # of a box, guessed: pixels at most, and part of the image
 _BIN, _VECTOR = 30.0, 4.0  # cycles of a bin, and of a vector of a pixel
 _PARTS = 256
-_BINS = 128  # in scratch, or a row of them
 _BAD, _IMAGES = 2, 3  # temporaries after those of the ranges
 
 
@@ -73,8 +79,7 @@ def launch(call: CpuCall) -> tuple[Launch, ...]:
     n, _, h, w = x.shape
     ranges = RangesPlan.of(call, x, (n, h, w), strips=True)
     bad: Operand = Out(1 + call.op.places) if call.op.report else Temp(_BAD, 64)
-    operands, integers, chunks = ranges.launch(bad)
-    first = Launch(RoiPoolConfig("ranges", ranges.code), operands, integers, chunks)
+    first = replace(ranges.launch(bad), config=RoiPoolConfig("ranges", ranges.code))
     if 0 in call.outputs[0].shape:
         return (first,)
     return (first, *_blocks(call, ranges))
@@ -82,51 +87,36 @@ def launch(call: CpuCall) -> tuple[Launch, ...]:
 
 def _blocks(call: CpuCall, ranges: RangesPlan) -> Iterator[Launch]:
     """For each group of images and block of channels, what copies it and what searches it."""
-    x = call.inputs[0]
-    for images, part, nbytes in cached_blocks(x, call.target, _BLOCK):
-        if x.channels_last or not x.size:
-            yield _maxima(call, ranges, In(0), images, part)
-            continue
-        temp = Temp(_IMAGES, nbytes)
-        copy = gather_block(x, In(0), temp, images, part, call.target, call.threads)
-        yield replace(copy, config=RoiPoolConfig("copy", copy=copy.config))
-        yield _maxima(call, ranges, temp, images, part)
+    for block in cached_blocks(call.inputs[0], call.target, _BLOCK, _IMAGES):
+        if isinstance(block.place, Temp):
+            copy = block.gathered(call.target, call.threads)
+            yield replace(copy, config=RoiPoolConfig("copy", copy=copy.config))
+        yield _maxima(call, ranges, block)
 
 
-def _maxima(
-    call: CpuCall,
-    ranges: RangesPlan,
-    source: Operand,
-    images: tuple[int, int],
-    part: tuple[int, int],
-) -> Launch:
+def _maxima(call: CpuCall, ranges: RangesPlan, block: PixelBlock) -> Launch:
     x, results = call.inputs[0], call.outputs[: 1 + call.op.places]
-    (c0, c1), (_, _, h, w) = part, x.shape
+    c0, c1 = block.channels
     count, (boxes, _, rows, columns) = c1 - c0, results[0].shape
-    steps, start = (h * w * count, w * count, count), 0
-    if isinstance(source, In):
-        steps = (x.strides[0], x.strides[2], x.strides[3])
-        start = images[0] * x.strides[0] + c0 * x.strides[1]
     planar, lanes = _planar(call), call.target.lanes
-    wide_bytes = 8 if wide(x.dtype.value) == "float64" else 4
+    wide_bytes = BYTES[wide(x.dtype.value)]
     vectors = max(1, min(_VECTORS, count // (lanes * 4 // wide_bytes)))
-    tall = min(rows, max(1, _BINS // columns))
-    pitch = -(-count // lanes) * lanes
-    kept = -(-tall * columns // lanes) * lanes * pitch  # squares reach past the last bin
+    tall, pitch, bins = kept_bins((rows, columns), count, lanes)
+    kept = bins * pitch
     scratch = {"bins": Scratch(kept * (wide_bytes + 4 * call.op.places))} if planar else {}
     work = _PIXELS * rows * columns * count
     parts = max(1, min(_PARTS, -(-boxes * work // _PART), boxes))
     integers = {
         **ranges.integers,
         "parts": parts,
-        "first": images[0],
-        "last": images[1],
+        "first": block.images[0],
+        "last": block.images[1],
         "channels": count,
-        **dict(zip(("x_n", "x_h", "x_w"), steps, strict=True)),
-        "x_start": start,
-        **{"width": w, "pitch": pitch, "tall": tall, "kept": kept},
+        **image_strides("x", block.strides),
+        "x_start": block.start,
+        **{"width": x.shape[3], "pitch": pitch, "tall": tall, "kept": kept},
     }
-    operands: dict[str, Operand] = {"x": source}
+    operands: dict[str, Operand] = {"x": block.place}
     for name, index, view in zip(("out", "places"), range(2), results, strict=False):
         operands[name] = Out(index)
         integers[f"{name}_box"] = view.strides[0]

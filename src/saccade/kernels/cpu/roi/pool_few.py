@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from saccade.backends.cpu.codegen.calling import real_word
 from saccade.backends.cpu.codegen.language import KernelBuilder
-from saccade.kernels.base import In, Launch, Operand, Out, Scratch, Temp
+from saccade.kernels.base import In, Launch, Operand, Out, Scratch, Temp, image_strides
 from saccade.kernels.cpu.base import CpuCall, CpuKernel, single_variant
 from saccade.kernels.cpu.floats import FLOATS
 from saccade.kernels.cpu.machine import machine
@@ -56,9 +56,7 @@ def launch(call: CpuCall) -> tuple[Launch, ...]:
         **boxes.integers,
         "scale": real_word(call.op.scale),
         **{"ph": rows, "pw": columns, "channels": channels, "h": h, "w": w},
-        "x_n": x.strides[0],
-        "x_c": x.strides[1],
-        "x_h": x.strides[2],
+        **image_strides("x", x.strides, "nch"),
         "parts": parts,
     }
     outs: dict[str, Operand] = {}

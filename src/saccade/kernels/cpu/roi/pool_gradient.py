@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
+from saccade.backends.cpu.codegen.emitter import BYTES
 from saccade.backends.cpu.codegen.language import KernelBuilder
 from saccade.backends.cpu.codegen.values import Bool, Int
 from saccade.kernels.base import In, Launch, Operand, Out, Scratch, Temp
@@ -93,7 +94,7 @@ def _block(call: CpuCall, boxes: BoxesPlan, channels: tuple[int, int]) -> Iterat
     yield from map(_copy, filter(None, copies))
     (n, _, h, w), (_, _, p, q) = call.outputs[0].shape, call.inputs[0].shape
     element = grad.view.dtype.value
-    lanes, nbytes = call.target.lanes, 8 if wide(element) == "float64" else 4
+    lanes, nbytes = call.target.lanes, BYTES[wide(element)]
     steps = (_STEPS, (*grad.steps, *places.steps))
     integers = {
         "boxes": boxes.count,

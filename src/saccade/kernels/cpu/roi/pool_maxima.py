@@ -12,10 +12,10 @@ from dataclasses import dataclass
 
 from saccade.backends.cpu.codegen import llvm
 from saccade.backends.cpu.codegen.language import KernelBuilder, Ptr
-from saccade.backends.cpu.codegen.values import Int, IntLike, Mask, Vec, literal
+from saccade.backends.cpu.codegen.values import Int, Mask, Vec, literal
 from saccade.kernels.cpu.floats import lanes_of, load, store, wide
 from saccade.kernels.cpu.roi.bin_ranges import Ranges
-from saccade.kernels.cpu.roi.channel_blocks import scatter_block
+from saccade.kernels.cpu.roi.channel_blocks import channel_vectors, scatter_block
 
 __all__ = ["MaximaCode", "emit_maxima"]
 
@@ -72,18 +72,13 @@ class _Maxima:
 
     def emit(self) -> None:
         """A chunk is some of the boxes, in their order by image."""
-        k, order = self.k, self.ranges.order
-        with k.chunks(self.parts) as part:
-            span = order.part(self.first, self.last, part, self.parts)
-            with k.range(*span) as at:
-                box = order.box(at)
-                image = order.image(box) - self.first
-                source = self.x + (self.x_start + image * self.x_n)
-                targets = [
-                    p + (start + box * step)
-                    for p, (step, _, _, start) in zip(self.results, self.steps, strict=True)
-                ]
-                self._box(source, targets, self.ranges.of(box))
+        with self.ranges.order.walk(self.first, self.last, self.parts) as (box, image):
+            source = self.x + (self.x_start + image * self.x_n)
+            targets = [
+                p + (start + box * step)
+                for p, (step, _, _, start) in zip(self.results, self.steps, strict=True)
+            ]
+            self._box(source, targets, self.ranges.of(box))
 
     def _box(self, source: Ptr, targets: list[Ptr], tables: tuple[Ptr, Ptr]) -> None:
         k, ranges = self.k, self.ranges
@@ -114,20 +109,11 @@ class _Maxima:
         self, source: Ptr, to: list[Ptr], tables: tuple[Ptr, Ptr], number: tuple[Int, Int]
     ) -> None:
         """All channels of one bin."""
-        k = self.k
-        rows, columns = (
-            self.ranges.pair(table, i) for table, i in zip(tables, number, strict=True)
-        )
-        step = self.code.vectors * self.lanes
-        whole = self.channels // step * step
-        spans: tuple[tuple[IntLike, Int, int], ...] = (
-            (0, whole, self.code.vectors),
-            (whole, self.channels, 1),
-        )
-        for low, high, vectors in spans:
-            with k.range(low, high, vectors * self.lanes) as c:
-                mask = k.first(self.channels - c, self.lanes) if high is not whole else None
-                self._group(source + c, [p + c for p in to], (rows, columns), vectors, mask)
+        spans = self.ranges.bin(tables, number)
+        for c, vectors, mask in channel_vectors(
+            self.k, self.channels, self.code.vectors, self.lanes
+        ):
+            self._group(source + c, [p + c for p in to], spans, vectors, mask)
 
     def _group(
         self,

@@ -15,7 +15,7 @@ from math import prod
 from saccade.backends.cpu.codegen import llvm
 from saccade.backends.cpu.codegen.language import KernelBuilder, Ptr
 from saccade.backends.cpu.codegen.values import Int, Vec, lanes_picked
-from saccade.kernels.base import In, Launch, Out, Temp
+from saccade.kernels.base import In, Launch, Out, Temp, image_strides
 from saccade.kernels.cpu.base import CpuCall, CpuKernel, single_variant
 from saccade.kernels.cpu.floats import FLOATS, lanes_of, load, store, wide
 from saccade.kernels.cpu.machine import beyond_caches, machine
@@ -97,7 +97,7 @@ def _planes(call: CpuCall, plan: RegionsPlan) -> Iterator[Launch]:
             **{"first": images[0], "n": n, "channels": count, "groups": groups},
             "w": planar.row,
             **dict(zip(("x_n", "x_c", "x_start"), planar.steps, strict=True)),
-            **dict(zip(("out_k", "out_c", "out_h", "out_w"), out.strides, strict=True)),
+            **image_strides("out", out.strides, "kchw"),
             "out_start": start,
         }
         config = PsConfig("planes", planes=replace(code, channels=side))
@@ -205,9 +205,7 @@ def _pixels(
     """The means of the pixels of a bin, in some planes; 0 of none."""
     element = wide(planes[0].element)
     lanes = lanes_of(k, element)
-    (top, bottom), (left, right) = (
-        ranges.pair(table, i) for table, i in zip(ranges.of(box), number, strict=True)
-    )
+    (top, bottom), (left, right) = ranges.bin(ranges.of(box), number)
     totals = [k.var(k.zero(lanes, element)) for _ in planes]
     with k.range(left, right, lanes) as column:
         mask = k.first(right - column, lanes)

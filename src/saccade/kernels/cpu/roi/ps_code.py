@@ -108,13 +108,11 @@ def first_phases(
         packed: Whether tables are packed bin by bin.
     """
     tables = plan if isinstance(plan, RangesPlan) else plan.tables
-    operands, integers, chunks = tables.launch(bad or Temp(_BAD, 64))
+    found = tables.launch(bad or Temp(_BAD, 64))
     if isinstance(plan, RangesPlan):
-        return (Launch(PsConfig("ranges", ranges=plan.code), operands, integers, chunks),)
+        return (replace(found, config=PsConfig("ranges", ranges=plan.code)),)
     code, runs = plan.tables.code, plan.launch()
-    first: tuple[Launch, ...] = (
-        Launch(PsConfig("tables", tables=code), operands, integers, chunks),
-    )
+    first: tuple[Launch, ...] = (replace(found, config=PsConfig("tables", tables=code)),)
     if packed:
         first += (replace(runs, config=PsConfig("runs", tables=code)),)
     if not blanks:

@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import prod
 
+from saccade.backends.cpu.codegen.emitter import BYTES
 from saccade.backends.cpu.codegen.language import KernelBuilder, Ptr
 from saccade.backends.cpu.codegen.values import Int, Vec
-from saccade.kernels.base import In, Launch, Out, Scratch
+from saccade.kernels.base import In, Launch, Out, Scratch, image_strides
 from saccade.kernels.cpu.base import CpuCall, CpuKernel, single_variant
 from saccade.kernels.cpu.floats import FLOATS, lanes_of, load_one, wide
 from saccade.kernels.cpu.roi.bin_ranges import Ranges, RangesPlan
@@ -66,7 +67,7 @@ def _planes(call: CpuCall, plan: RegionsPlan) -> Iterator[Launch]:
     """For some images and channels at a time, what sums planes and what brings them together."""
     grad, view = call.inputs[0], call.outputs[0]
     (_, _, h, w), element = view.shape, grad.dtype.value
-    nbytes = 8 if wide(element) == "float64" else 4
+    nbytes = BYTES[wide(element)]
     code = PsCode(align=False, element=element)
     if isinstance(plan, RunsPlan):
         code = PsCode(plan.tables.code, align=True, element=element)
@@ -79,7 +80,7 @@ def _planes(call: CpuCall, plan: RegionsPlan) -> Iterator[Launch]:
             "image": images[0],
             "first": channels[0],
             "w": w,
-            **dict(zip(("grad_k", "grad_c", "grad_h", "grad_w"), grad.strides, strict=True)),
+            **image_strides("grad", grad.strides, "kchw"),
         }
         plane = Scratch((h * w + call.target.lanes) * nbytes)
         operands = {"grad": In(0), "out": out.place, **plan.operands, "plane": plane}
@@ -153,9 +154,7 @@ def _pixels(
 ) -> None:
     """What a bin gives to each of its pixels."""
     lanes = lanes_of(k, plane.element)
-    (top, bottom), (left, right) = (
-        ranges.pair(table, i) for table, i in zip(ranges.of(box), number, strict=True)
-    )
+    (top, bottom), (left, right) = ranges.bin(ranges.of(box), number)
     area = k.to_real((bottom - top) * (right - left), plane.element)
     share = k.broadcast(value / area, lanes)
     with k.range(top, bottom) as row:

@@ -12,15 +12,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from saccade.backends.cpu.codegen.emitter import BYTES
 from saccade.backends.cpu.codegen.language import KernelBuilder, Ptr
 from saccade.backends.cpu.codegen.values import Int, Vec
-from saccade.kernels.base import In, Launch, Operand, Out, Scratch, Temp
+from saccade.kernels.base import In, Launch, Out, Scratch, Temp, image_strides
 from saccade.kernels.cpu.base import CpuCall
 from saccade.kernels.cpu.floats import lanes_of, load, wide
 from saccade.kernels.cpu.roi.bilinear_axis import BilinearAxis
 from saccade.kernels.cpu.roi.bilinear_tables import BilinearTables, TablesPlan
 from saccade.kernels.cpu.roi.bin_ranges import Ranges, RangesPlan
-from saccade.kernels.cpu.roi.channel_blocks import gather_block, scatter_block
+from saccade.kernels.cpu.roi.channel_blocks import PixelBlock, scatter_block
 from saccade.kernels.cpu.roi.ps_code import PsCode, PsConfig
 
 __all__ = ["emit_spread", "spread_phases"]
@@ -36,17 +37,12 @@ def spread_phases(call: CpuCall, boxes: TablesPlan | RangesPlan, temp: int) -> I
     """
     grad, out = call.inputs[0], call.outputs[0]
     (count, channels, p, q), (n, _, h, w) = grad.shape, out.shape
-    source: Operand = In(0)
-    steps = (grad.strides[0], grad.strides[2], grad.strides[3])
-    if not grad.channels_last:
-        source = Temp(temp, grad.nbytes)
-        steps = (p * q * channels, q * channels, channels)
-        copy = gather_block(
-            grad, In(0), source, (0, count), (0, channels), call.target, call.threads
-        )
-        yield PsConfig.copied(copy)
+    place = In(0) if grad.channels_last else Temp(temp, grad.nbytes)
+    source = PixelBlock(grad, place, (0, count), (0, channels))
+    if isinstance(place, Temp):
+        yield PsConfig.copied(source.gathered(call.target, call.threads))
     element = out.dtype.value
-    nbytes = 8 if wide(element) == "float64" else 4
+    nbytes = BYTES[wide(element)]
     lanes = call.target.lanes * 4 // nbytes
     capacity = max(1, call.target.l2 // 2 // (w * p * q * nbytes))
     blocks = -(-channels // capacity)
@@ -54,14 +50,12 @@ def spread_phases(call: CpuCall, boxes: TablesPlan | RangesPlan, temp: int) -> I
     integers = {
         **boxes.integers,
         **{"n": n, "h": h, "w": w, "channels": channels, "blocks": blocks, "block": block},
-        **dict(zip(("grad_k", "grad_h", "grad_w"), steps, strict=True)),
-        "out_n": out.strides[0],
-        "out_h": out.strides[2],
-        "out_w": out.strides[3],
+        **image_strides("grad", source.strides, "khw"),
+        **image_strides("out", out.strides),
     }
     # Vectors and squares reach past the last channel.
     kept = w * p * q * block + lanes * max(block, lanes)
-    ends = {"grad": source, "out": Out(0)}
+    ends = {"grad": place, "out": Out(0)}
     operands = {**ends, **boxes.operands, "sums": Scratch(kept * nbytes)}
     code = PsCode(align=False, element=element)
     if isinstance(boxes, TablesPlan):

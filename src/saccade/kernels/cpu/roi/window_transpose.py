@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from saccade.backends.cpu.codegen.language import KernelBuilder
 from saccade.backends.cpu.codegen.streams import LINE
 from saccade.backends.cpu.codegen.values import Int
-from saccade.kernels.base import In, Launch, Temp, View
+from saccade.kernels.base import In, Launch, Temp, View, image_strides
 from saccade.kernels.cpu.movement.copy_code import ELEMENT
 from saccade.kernels.cpu.movement.register_shuffles import turn
 from saccade.kernels.cpu.roi.bilinear_tables import BilinearTables, TablesCode, TablesPlan
@@ -76,8 +76,7 @@ def window_phase(
         "first_image": n0,
         "window_images": n1 - n0,
         **{"bands": bands, "height": h, "width": w, "channels": c1 - c0},
-        "x_n": x.strides[0],
-        "x_h": x.strides[2],
+        **image_strides("x", x.strides, "nh"),
         "x_step": x.strides[3 if planes else 1],
         "x_start": n0 * x.strides[0] + c0 * x.strides[1],
         "pitch": pitches[0],

@@ -7,8 +7,10 @@ own; it comes to the sums by way of the shared memory in which the result will b
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from saccade.backends.cuda.codegen.expressions import TritonLines
-from saccade.ir.expr import parse
+from saccade.ir.expr import parse, subtrees
 from saccade.kernels.cuda.epilogue import EpilogueCode, integers_of, load_of, pointers_of
 
 __all__ = ["gluon_epilogue_of", "gluon_fetch_of", "is_tile"]
@@ -22,11 +24,12 @@ def is_tile(word: str) -> bool:
     return kinds[1] != "0" and kinds[0] + kinds[2:] != "000"
 
 
-def _loads(code: EpilogueCode) -> list[str]:
-    """How each operand is loaded."""
+def _loads(code: EpilogueCode) -> Iterator[tuple[int, str, bool]]:
+    """Of each operand that is used: which it is, how it is loaded, whether it is a tile."""
     words = (*(p for p, _ in pointers_of(code)), *integers_of(code))
     at = {word: i for i, word in enumerate(words)}
-    return [load_of(f"e{i}", word.split()[1], at) for i, word in enumerate(code[1:], 1)]
+    for i in sorted({part.index for part in subtrees(parse(code[0])) if part.op == "arg"} - {0}):
+        yield i, load_of(f"e{i}", code[i].split()[1], at), is_tile(code[i])
 
 
 def gluon_fetch_of(code: EpilogueCode, name: str = "fetch") -> str:
@@ -36,8 +39,7 @@ def gluon_fetch_of(code: EpilogueCode, name: str = "fetch") -> str:
         code: What it depends on.
         name: What it is called.
     """
-    pairs = zip(_loads(code), code[1:], strict=True)
-    loads = [load for load, word in pairs if is_tile(word)] or ["row_mask"]
+    loads = [load for _, load, tile in _loads(code) if tile] or ["row_mask"]
     head = f"@gluon.jit\ndef {name}(far, extra):\n{_UNPACK.format('far')}"
     return f"{head}    return ({', '.join(loads)},)\n"
 
@@ -50,9 +52,9 @@ def gluon_epilogue_of(code: EpilogueCode, name: str = "epilogue") -> str:
         name: What it is called.
     """
     lines, tiles = TritonLines({0: "acc"}), 0
-    for i, (load, word) in enumerate(zip(_loads(code), code[1:], strict=True), 1):
+    for i, load, tile in _loads(code):
         lines.names[i] = f"v{i}"
-        if is_tile(word):
+        if tile:
             lines.add(f"out.store(fetched[{tiles}])")
             lines.add(f"v{i} = out.load(acc.type.layout).to(tl.float32)")
             tiles += 1

@@ -6,19 +6,45 @@ import numpy as np
 
 from saccade.ir import Array, DType
 
-__all__ = ["pack_taps"]
+__all__ = ["pack_flat_taps", "pack_taps", "pack_transposed_taps"]
 
 
-def pack_taps(w: Array, dtype: str, inputs: int, outputs: int) -> Array:
-    """[K, C, R, S] as [R·S, inputs, outputs], zeros beyond the channels that there are.
+def pack_taps(w: Array, dtype: str, inputs: int, outputs: int, groups: int = 1) -> Array:
+    """[K, C, R, S] as [groups, R·S, inputs, outputs], zeros beyond the channels that there are.
+
+    Args:
+        w: Weights; C counts the channels of a group.
+        dtype: Element type to round them to.
+        inputs: At least C.
+        outputs: At least K/groups.
+        groups: Groups of channels.
+    """
+    k, c, r, s = w.shape
+    packed = np.zeros((groups, r * s, inputs, outputs), DType(dtype).numpy)
+    grouped = w.reshape(groups, k // groups, c, r * s).transpose(0, 3, 2, 1)
+    packed[:, :, :c, : k // groups] = grouped.astype(packed.dtype)
+    return packed
+
+
+def pack_transposed_taps(w: Array, dtype: str, inputs: int, outputs: int, groups: int) -> Array:
+    """The same of a transposed convolution's weights [C, K/groups, R, S]; C counts all channels."""
+    c, k, r, s = w.shape
+    swapped = w.reshape(groups, c // groups, k, r, s).swapaxes(1, 2)
+    return pack_taps(swapped.reshape(groups * k, c // groups, r, s), dtype, inputs, outputs, groups)
+
+
+def pack_flat_taps(w: Array, dtype: str, depth: int, outputs: int, order: str) -> Array:
+    """[K, C, R, S] as [depth, outputs], zeros beyond the terms and channels that there are.
 
     Args:
         w: Weights.
         dtype: Element type to round them to.
-        inputs: At least C.
+        depth: At least R·S·C.
         outputs: At least K.
+        order: Of the terms: "taps" (then channels) or "channels" (then taps).
     """
     k, c, r, s = w.shape
-    packed = np.zeros((r * s, inputs, outputs), DType(dtype).numpy)
-    packed[:, :c, :k] = w.transpose(2, 3, 1, 0).reshape(r * s, c, k).astype(packed.dtype)
+    axes = (2, 3, 1, 0) if order == "taps" else (1, 2, 3, 0)
+    packed = np.zeros((depth, outputs), DType(dtype).numpy)
+    packed[: c * r * s, :k] = w.transpose(axes).reshape(c * r * s, k).astype(packed.dtype)
     return packed

@@ -1,0 +1,95 @@
+"""Cases of what only GPUs have, as `saccade.kernels.cases` has those of every device's kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import inf
+from types import MappingProxyType
+
+from saccade.backends.cuda.fusions.attention import Attention
+from saccade.ir import DType
+from saccade.kernels.cases.base import (
+    WHOLE,
+    Case,
+    CaseStorage,
+    Given,
+    Normal,
+    Operand,
+    Result,
+    Whole,
+)
+from saccade.opdefs import MatMul
+
+__all__ = ["CASES"]
+
+_Shape = tuple[int, ...]
+
+
+def _case(name: str, *shapes: _Shape, terms: int = 32, op: Attention | None = None) -> Case:
+    operands = tuple(Operand(shape) for shape in shapes)
+    return Case(name, op or Attention(0.25), operands, terms=terms)
+
+
+_KEYS_APART = Attention(0.3, transpose_k=True)
+_PER_TOKEN = 3 * 2 * 16  # q, k and v of two heads of 16, for each token
+_TOKENS = CaseStorage(strides=(_PER_TOKEN, 16, 3 * _PER_TOKEN, 1))
+_KEYS = CaseStorage(strides=(_PER_TOKEN, 16, 1, 3 * _PER_TOKEN))
+_HEADS = (
+    Operand((3, 2, 19, 16), storage=_TOKENS),
+    Operand((3, 2, 16, 19), storage=_KEYS),
+    Operand((3, 2, 19, 16), storage=_TOKENS),
+)
+_HIDDEN = Given((0.0, -inf, -inf, -inf, 0.0, 1.0, -inf, 2.0, -inf, -inf, -inf, -inf))
+"""The second row hides some keys, the third one all of them."""
+
+_ATTENTIONS = (
+    _case("plain", (5, 7), (11, 7), (11, 7)),
+    _case("heads", (2, 3, 37, 24), (2, 3, 41, 24), (2, 3, 41, 24)),
+    _case("keys-apart", (3, 37, 40), (3, 40, 70), (3, 70, 40), op=_KEYS_APART),
+    _case("other-width", (2, 20, 8), (2, 33, 8), (2, 33, 17)),
+    _case("wide", (9, 256), (20, 256), (20, 256), op=Attention(1 / 16)),
+    _case("one-key", (4, 5, 16), (4, 1, 16), (4, 1, 16)),
+    _case("one-row", (2, 1, 64), (2, 300, 64), (2, 300, 64)),
+    _case("broadcast", (2, 1, 20, 8), (1, 3, 21, 8), (3, 21, 8)),
+    _case("no-row", (2, 0, 8), (2, 3, 8), (2, 3, 8)),
+    _case("mask", (2, 3, 20, 8), (2, 3, 33, 8), (2, 3, 33, 8), (20, 33)),
+    _case("mask-of-keys", (2, 3, 20, 8), (2, 3, 33, 8), (2, 3, 33, 8), (2, 1, 1, 33)),
+    _case("mask-of-rows", (2, 3, 20, 8), (2, 3, 33, 8), (2, 3, 33, 8), (3, 20, 1)),
+    Case("views", Attention(0.25, transpose_k=True), _HEADS, terms=32),
+    Case("merged-heads", Attention(0.25, True, (2, 0, 1, 3)), _HEADS, terms=32),
+    Case(
+        "strides-apart", Attention(0.25, order=(1, 0)),
+        tuple(Operand((9, 12), storage=CaseStorage(strides=(61, 3))) for _ in range(3)),
+        (Result(CaseStorage(strides=(2, 40))),), 32,
+    ),
+    Case(
+        "hidden", Attention(1.0),
+        (Operand((3, 4)), Operand((4, 4)), Operand((4, 4)), Operand((3, 4), values=_HIDDEN)),
+        terms=32,
+    ),
+    Case(
+        "large-scores", Attention(1.0),
+        (*(Operand((20, 16), values=Normal(8.0)) for _ in range(2)), Operand((20, 16))), terms=4096,
+    ),
+)  # fmt: skip
+
+
+def _whole(name: str, dtype: DType, known: bool) -> Case:
+    a = Operand((2, 3, 20, 17), dtype, values=WHOLE)
+    b = Operand((3, 17, 33), dtype, constant=known, values=WHOLE)
+    return Case(name, MatMul(), (a, b), terms=0)
+
+
+_WRAPPING = tuple(Operand(shape, DType.I8, values=Whole(90, 127)) for shape in ((3, 90), (90, 5)))
+_PRODUCTS = (
+    _whole("int64", DType.I64, False),
+    _whole("int32", DType.I32, True),
+    _whole("uint8", DType.U8, False),
+    _whole("float64", DType.F64, True),
+    Case("wraps", MatMul(), _WRAPPING, terms=0),
+)
+
+CASES: Mapping[str, tuple[Case, ...]] = MappingProxyType(
+    {"attention": _ATTENTIONS, "matmul": _PRODUCTS}
+)
+"""For each family."""

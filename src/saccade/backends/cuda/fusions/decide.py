@@ -1,0 +1,29 @@
+"""Which fusions pay on GPUs at which sizes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from saccade.backends.cuda.fusions.fuse_attention import fuse_attention
+from saccade.ir import Graph
+from saccade.layout import Pairs, Shapes, Taken
+
+__all__ = ["CudaFusions"]
+
+
+@dataclass(frozen=True, slots=True)
+class CudaFusions:
+    """What layout asks GPUs about fusions (`layout.Fusions`)."""
+
+    def fuse(self, graph: Graph, shapes: Shapes, taken: Taken) -> Graph:
+        """The graph with `Attention` wherever a kernel takes it.
+
+        It pays at every size: three launches become one, and the scores are neither written nor
+        read.
+        """
+        return fuse_attention(graph, shapes, taken)
+
+    def pairs(self, graph: Graph, shapes: Shapes, *, tuned: bool) -> Pairs:
+        """None."""
+        del graph, shapes, tuned
+        return Pairs()

@@ -1,0 +1,403 @@
+"""CUDA's driver through `cuda.bindings`, with every return code looked at."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import cache
+from typing import Any
+
+from saccade.backends.cuda.runtime.driver import (
+    DeviceFacts,
+    KernelLaunch,
+    LaunchGraph,
+    gone,
+    no_room,
+)
+from saccade.errors import DeviceError, OutOfMemoryError
+from saccade.locks import cached_property, forkless
+
+__all__ = ["BoundDriver", "devices"]
+
+_OLDEST = 13  # major version of the package
+_KDL_CUDA = 2  # DLPack's number of CUDA's memory
+_NOT_READY, _OUT_OF_MEMORY = "CUDA_ERROR_NOT_READY", "CUDA_ERROR_OUT_OF_MEMORY"
+_FOREIGN = frozenset(
+    {
+        "CUDA_ERROR_NO_BINARY_FOR_GPU", "CUDA_ERROR_INVALID_IMAGE", "CUDA_ERROR_INVALID_PTX",
+        "CUDA_ERROR_UNSUPPORTED_PTX_VERSION",
+    }
+)  # fmt: skip
+_FATAL = frozenset(
+    {
+        "CUDA_ERROR_ASSERT", "CUDA_ERROR_CONTAINED", "CUDA_ERROR_CONTEXT_IS_DESTROYED",
+        "CUDA_ERROR_DEINITIALIZED", "CUDA_ERROR_DEVICE_UNAVAILABLE", "CUDA_ERROR_ECC_UNCORRECTABLE",
+        "CUDA_ERROR_EXTERNAL_DEVICE", "CUDA_ERROR_HARDWARE_STACK_ERROR",
+        "CUDA_ERROR_ILLEGAL_ADDRESS", "CUDA_ERROR_ILLEGAL_INSTRUCTION", "CUDA_ERROR_INVALID_PC",
+        "CUDA_ERROR_INVALID_ADDRESS_SPACE", "CUDA_ERROR_LAUNCH_FAILED",
+        "CUDA_ERROR_LAUNCH_TIMEOUT", "CUDA_ERROR_MISALIGNED_ADDRESS",
+        "CUDA_ERROR_NVLINK_UNCORRECTABLE", "CUDA_ERROR_UNKNOWN",
+    }
+)  # fmt: skip
+"""Errors after which a context answers nothing more."""
+
+
+@cache
+def _api() -> Any:  # noqa: ANN401 - the bindings carry no types
+    """The initialised module.
+
+    Raises:
+        DeviceError: If it, or the driver, is missing.
+    """
+    with forkless:
+        try:
+            from cuda.bindings import __version__, driver  # noqa: PLC0415 - needed by no other device
+        except ImportError as error:
+            raise DeviceError(
+                "device cuda needs the package cuda-bindings: pip install 'saccade[cuda]'"
+            ) from error
+    if int(__version__.partition(".")[0]) < _OLDEST:
+        raise DeviceError(
+            f"device cuda needs cuda-bindings {_OLDEST}, installed is {__version__}: "
+            "pip install 'saccade[cuda]'"
+        )
+    try:
+        status = driver.cuInit(0)[0]
+    except RuntimeError as error:
+        raise DeviceError(
+            "device cuda needs NVIDIA's driver, which this machine does not have: libcuda.so.1 is "
+            "not found"
+        ) from error
+    if status.name == "CUDA_ERROR_NO_DEVICE":
+        raise DeviceError("device cuda needs an NVIDIA GPU, and the driver shows none")
+    if status.name != "CUDA_SUCCESS":
+        raise DeviceError(f"device cuda cannot be used: the driver says {status.name}")
+    return driver
+
+
+def _checked(status: Any, call: str) -> None:  # noqa: ANN401
+    if status.name != "CUDA_SUCCESS":
+        raise DeviceError(f"device cuda cannot be used: {call} says {status.name}")
+
+
+def devices() -> tuple[DeviceFacts, ...]:
+    """The GPUs that this process sees; makes no context.
+
+    Raises:
+        DeviceError: If there is none, or they cannot be asked.
+    """
+    api = _api()
+    status, count = api.cuDeviceGetCount()
+    _checked(status, "cuDeviceGetCount")
+    if not count:
+        raise DeviceError("device cuda needs an NVIDIA GPU, and the driver shows none")
+    return tuple(_facts(api, ordinal) for ordinal in range(count))
+
+
+def _facts(api: Any, ordinal: int) -> DeviceFacts:  # noqa: ANN401
+    def asked(call: str, *arguments: object) -> Any:  # noqa: ANN401
+        status, value = getattr(api, call)(*arguments)
+        _checked(status, call)
+        return value
+
+    def number(name: str) -> int:
+        attribute = getattr(api.CUdevice_attribute, f"CU_DEVICE_ATTRIBUTE_{name}")
+        return int(asked("cuDeviceGetAttribute", attribute, device))
+
+    device = asked("cuDeviceGet", ordinal)
+    name = asked("cuDeviceGetName", 256, device).split(b"\0")[0].decode("ascii", "replace")
+    arch = 10 * number("COMPUTE_CAPABILITY_MAJOR") + number("COMPUTE_CAPABILITY_MINOR")
+    return DeviceFacts(
+        ordinal,
+        name,
+        arch,
+        int(asked("cuDeviceTotalMem", device)),
+        number("MULTIPROCESSOR_COUNT"),
+        number("MAX_SHARED_MEMORY_PER_BLOCK_OPTIN"),
+        bool(number("VIRTUAL_ADDRESS_MANAGEMENT_SUPPORTED")),
+        (_KDL_CUDA, ordinal),
+    )
+
+
+class BoundDriver:
+    """A `CudaDriver` of one GPU; keeps its primary context, which other libraries share.
+
+    Raises:
+        DeviceError: If there is no such GPU or no context can be had.
+    """
+
+    def __init__(self, ordinal: int) -> None:
+        known = devices()
+        if not 0 <= ordinal < len(known):
+            raise DeviceError(f"there is no GPU cuda:{ordinal}, only {len(known)} of them")
+        self._api = _api()
+        self._process = os.getpid()
+        self.facts = known[ordinal]
+        self.lost: str | None = None
+        self._device = self._do("cuDeviceGet", ordinal)
+        self._context = self._do("cuDevicePrimaryCtxRetain", self._device)
+
+    def _do(self, name: str, *arguments: object, nbytes: int = 0) -> Any:  # noqa: ANN401
+        """The result of a call of the driver."""
+        if self.lost is not None:
+            raise DeviceError(self.lost)
+        status, *results = getattr(self._api, name)(*arguments)
+        if status != 0:
+            self._fail(name, status.name, nbytes)
+        return results[0] if results else None
+
+    def _fail(self, call: str, status: str, nbytes: int) -> None:
+        product = self.facts.name
+        if status == _OUT_OF_MEMORY:
+            raise no_room(product, nbytes, *self._unused())
+        if status in _FOREIGN:
+            raise DeviceError(
+                f"the code is damaged, or for another GPU than this {product} "
+                f"(sm_{self.facts.arch}): build it with --arch sm_{self.facts.arch}"
+            )
+        if status in _FATAL:
+            self.lost = gone(product, f"{call} says {status}")
+            raise DeviceError(self.lost)
+        raise DeviceError(f"{product}: {call} says {status}")
+
+    def _unused(self) -> tuple[int, int]:
+        status, free, total = self._api.cuMemGetInfo()
+        return (int(free), int(total)) if status == 0 else (0, self.facts.memory)
+
+    @contextmanager
+    def current(self) -> Iterator[None]:
+        """As the protocol says; refused in a forked child, where no context works."""
+        if os.getpid() != self._process:
+            raise DeviceError(
+                "a GPU that was used before a fork cannot be used in the child: start processes "
+                "with multiprocessing's spawn or forkserver"
+            )
+        self._do("cuCtxPushCurrent", self._context)
+        try:
+            yield
+        finally:
+            if not sys.is_finalizing():
+                self._api.cuCtxPopCurrent()
+
+    def synchronize(self) -> None:
+        """As the protocol says."""
+        self._do("cuCtxSynchronize")
+
+    def load(self, code: bytes, symbol: str, shared: int) -> int:
+        """As the protocol says; modules stay for as long as the context does."""
+        module = self._do("cuModuleLoadData", code)
+        function = self._do("cuModuleGetFunction", module, symbol.encode())
+        if shared > self.facts.shared:
+            raise DeviceError(
+                f"a kernel needs {shared} bytes of shared memory, {self.facts.name} has "
+                f"{self.facts.shared}"
+            )
+        most = self._api.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+        self._do("cuFuncSetAttribute", function, most, shared)
+        return int(function)
+
+    def available(self) -> int:
+        """As the protocol says."""
+        return self._unused()[0]
+
+    def allocate(self, nbytes: int) -> int:
+        """As the protocol says."""
+        return int(self._do("cuMemAlloc", nbytes, nbytes=nbytes))
+
+    def free(self, address: int) -> None:
+        """As the protocol says."""
+        self._do("cuMemFree", address)
+
+    @cached_property
+    def _properties(self) -> Any:  # noqa: ANN401
+        """Of memory that is mapped: on this GPU."""
+        api, made = self._api, self._api.CUmemAllocationProp()
+        made.type = api.CUmemAllocationType.CU_MEM_ALLOCATION_TYPE_PINNED
+        made.location.type = api.CUmemLocationType.CU_MEM_LOCATION_TYPE_DEVICE
+        made.location.id = self.facts.ordinal
+        return made
+
+    @cached_property
+    def granularity(self) -> int:
+        """As the protocol says."""
+        kinds = self._api.CUmemAllocationGranularity_flags
+        least = kinds.CU_MEM_ALLOC_GRANULARITY_RECOMMENDED
+        return int(self._do("cuMemGetAllocationGranularity", self._properties, least))
+
+    def reserve(self, nbytes: int) -> int:
+        """As the protocol says."""
+        return int(self._do("cuMemAddressReserve", nbytes, 0, 0, 0, nbytes=nbytes))
+
+    def release(self, address: int, nbytes: int) -> None:
+        """As the protocol says."""
+        self._do("cuMemAddressFree", address, nbytes)
+
+    def back(self, address: int, nbytes: int) -> int:
+        """As the protocol says."""
+        api, access = self._api, self._api.CUmemAccessDesc()
+        access.location = self._properties.location
+        access.flags = api.CUmemAccess_flags.CU_MEM_ACCESS_FLAGS_PROT_READWRITE
+        handle = self._do("cuMemCreate", nbytes, self._properties, 0, nbytes=nbytes)
+        try:
+            self._do("cuMemMap", address, nbytes, 0, handle, 0, nbytes=nbytes)
+            self._do("cuMemSetAccess", address, nbytes, [access], 1, nbytes=nbytes)
+        except OutOfMemoryError:
+            api.cuMemUnmap(address, nbytes)  # which fails where nothing was mapped
+            api.cuMemRelease(handle)
+            raise
+        return int(handle)
+
+    def unback(self, address: int, nbytes: int, handle: int) -> None:
+        """As the protocol says."""
+        self._do("cuMemUnmap", address, nbytes)
+        self._do("cuMemRelease", self._api.CUmemGenericAllocationHandle(handle))
+
+    def pin(self, nbytes: int) -> int:
+        """As the protocol says."""
+        return int(self._do("cuMemHostAlloc", nbytes, 0, nbytes=nbytes))
+
+    def unpin(self, address: int) -> None:
+        """As the protocol says."""
+        self._do("cuMemFreeHost", address)
+
+    def upload(self, target: int, source: int, nbytes: int, stream: int) -> None:
+        """As the protocol says."""
+        self._do("cuMemcpyHtoDAsync", target, source, nbytes, stream)
+
+    def download(self, target: int, source: int, nbytes: int, stream: int) -> None:
+        """As the protocol says."""
+        self._do("cuMemcpyDtoHAsync", target, source, nbytes, stream)
+
+    def copy(self, target: int, source: int, nbytes: int, stream: int) -> None:
+        """As the protocol says."""
+        self._do("cuMemcpyDtoDAsync", target, source, nbytes, stream)
+
+    def copy_rows(self, target: int, source: int, rows: tuple[int, int, int], stream: int) -> None:
+        """As the protocol says."""
+        count, nbytes, pitch = rows
+        if count == 1 or nbytes == pitch:  # for which a two-dimensional copy has limits
+            self.copy(target, source, count * nbytes, stream)
+            return
+        asked = self._api.CUDA_MEMCPY2D()
+        memory = self._api.CUmemorytype.CU_MEMORYTYPE_DEVICE
+        asked.srcMemoryType = asked.dstMemoryType = memory
+        asked.srcDevice, asked.srcPitch = source, pitch
+        asked.dstDevice, asked.dstPitch = target, nbytes
+        asked.WidthInBytes, asked.Height = nbytes, count
+        self._do("cuMemcpy2DAsync", asked, stream)
+
+    def fill(self, address: int, byte: int, nbytes: int, stream: int) -> None:
+        """As the protocol says."""
+        self._do("cuMemsetD8Async", address, byte, nbytes, stream)
+
+    def make_stream(self) -> int:
+        """As the protocol says."""
+        flags = self._api.CUstream_flags.CU_STREAM_NON_BLOCKING
+        return int(self._do("cuStreamCreate", flags))
+
+    def wait_stream(self, stream: int) -> None:
+        """As the protocol says."""
+        self._do("cuStreamSynchronize", stream)
+
+    def make_event(self, *, timed: bool = False) -> int:
+        """As the protocol says."""
+        flags = self._api.CUevent_flags
+        kind = flags.CU_EVENT_DEFAULT if timed else flags.CU_EVENT_DISABLE_TIMING
+        return int(self._do("cuEventCreate", kind))
+
+    def record(self, event: int, stream: int) -> None:
+        """As the protocol says."""
+        self._do("cuEventRecord", event, stream)
+
+    def order(self, stream: int, event: int) -> None:
+        """As the protocol says."""
+        self._do("cuStreamWaitEvent", stream, event, 0)
+
+    def happened(self, event: int) -> bool:
+        """As the protocol says."""
+        if self.lost is not None:
+            raise DeviceError(self.lost)
+        status = self._api.cuEventQuery(event)[0]
+        if status.name not in ("CUDA_SUCCESS", _NOT_READY):
+            self._fail("cuEventQuery", status.name, 0)
+        return bool(status.name != _NOT_READY)
+
+    def wait_event(self, event: int) -> None:
+        """As the protocol says."""
+        self._do("cuEventSynchronize", event)
+
+    def milliseconds(self, start: int, end: int) -> float:
+        """As the protocol says."""
+        return float(self._do("cuEventElapsedTime", start, end))
+
+    def free_event(self, event: int) -> None:
+        """As the protocol says."""
+        self._do("cuEventDestroy", event)
+
+    def launch(self, launch: KernelLaunch, stream: int) -> None:
+        """As the protocol says."""
+        api, config = self._api, self._api.CUlaunchConfig()
+        config.gridDimX, config.gridDimY, config.gridDimZ = launch.programs, 1, 1
+        config.blockDimX, config.blockDimY, config.blockDimZ = launch.threads, 1, 1
+        config.sharedMemBytes, config.hStream = launch.shared, api.CUstream(stream)
+        if launch.chained:
+            attribute = api.CUlaunchAttribute()
+            kinds = api.CUlaunchAttributeID
+            attribute.id = kinds.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
+            attribute.value.programmaticStreamSerializationAllowed = 1
+            config.attrs, config.numAttrs = [attribute], 1
+        arguments = launch.table.ctypes.data
+        self._do("cuLaunchKernelEx", config, api.CUfunction(launch.function), arguments, 0)
+
+    def _fill_node(self, node: Any, launch: KernelLaunch) -> Any:  # noqa: ANN401
+        node.func = self._api.CUfunction(launch.function)
+        node.gridDimX, node.gridDimY, node.gridDimZ = launch.programs, 1, 1
+        node.blockDimX, node.blockDimY, node.blockDimZ = launch.threads, 1, 1
+        node.sharedMemBytes = launch.shared
+        node.kernelParams = launch.table.ctypes.data
+        return node
+
+    def make_graph(self, launches: Sequence[KernelLaunch]) -> LaunchGraph:
+        """As the protocol says: explicit nodes, so that their order is the launches'."""
+        api = self._api
+        graph = self._do("cuGraphCreate", 0)
+        nodes: list[Any] = []
+        try:
+            for launch in launches:
+                made = api.CUgraphNodeParams()
+                made.type = api.CUgraphNodeType.CU_GRAPH_NODE_TYPE_KERNEL
+                made.kernel = self._fill_node(made.kernel, launch)
+                before, edges = nodes[-1:], [self._edge(launch)] if nodes else []
+                nodes.append(self._do("cuGraphAddNode", graph, before, edges, len(before), made))
+            executable = self._do("cuGraphInstantiate", graph, 0)
+        except BaseException:
+            api.cuGraphDestroy(graph)
+            raise
+        return LaunchGraph(int(graph), int(executable), tuple(int(node) for node in nodes))
+
+    def _edge(self, launch: KernelLaunch) -> Any:  # noqa: ANN401
+        """From the launch ahead to this one."""
+        api, edge = self._api, self._api.CUgraphEdgeData()
+        if launch.chained:
+            edge.type = api.CUgraphDependencyType.CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC
+            edge.from_port = int(api.CU_GRAPH_KERNEL_NODE_PORT_PROGRAMMATIC)
+        return edge
+
+    def update(self, graph: LaunchGraph, index: int, launch: KernelLaunch) -> None:
+        """As the protocol says."""
+        api = self._api
+        params = self._fill_node(api.CUDA_KERNEL_NODE_PARAMS(), launch)
+        executable = api.CUgraphExec(graph.executable)
+        node = api.CUgraphNode(graph.nodes[index])
+        self._do("cuGraphExecKernelNodeSetParams", executable, node, params)
+
+    def launch_graph(self, graph: LaunchGraph, stream: int) -> None:
+        """As the protocol says."""
+        self._do("cuGraphLaunch", graph.executable, stream)
+
+    def free_graph(self, graph: LaunchGraph) -> None:
+        """As the protocol says."""
+        self._do("cuGraphExecDestroy", self._api.CUgraphExec(graph.executable))
+        self._do("cuGraphDestroy", self._api.CUgraph(graph.graph))

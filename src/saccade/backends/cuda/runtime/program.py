@@ -1,0 +1,269 @@
+"""A plan as a CUDA graph.
+
+    device = open_device()                      # context.py: the process's, memory and constants
+    program = CudaProgram(device, plan, codes, constant, identity)
+
+`codes` has the cubin of every phase of every step, in the plan's order, whether or not the phase
+has chunks. They may be compiled for pointers that are multiples of 16: every entry of the table of
+bases is one, so that a pointer is one if its `Ref.offset` is.
+
+Runs only enqueue: they return before the GPU is done, with results that are written on the stream
+that the run went to. That is the caller's if an input is an array on it (`DeviceArray.caller`),
+else one of this thread's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, cast
+from weakref import finalize
+
+import numpy as np
+
+from saccade.backends.cuda.runtime.array import DeviceArray
+from saccade.backends.cuda.runtime.graph import (
+    Launches,
+    PhaseCode,
+    RecordedGraph,
+    check_arguments,
+)
+from saccade.backends.cuda.runtime.lengths import cut_on_device
+from saccade.errors import OptionError, OutOfMemoryError
+from saccade.ir import DType
+
+if TYPE_CHECKING:
+    from saccade.backend import DeviceBuffer
+    from saccade.backends.cuda.codegen.compile import Cubin
+    from saccade.backends.cuda.runtime.context import DeviceContext
+    from saccade.backends.cuda.runtime.memory import Arena
+    from saccade.ir import Array
+    from saccade.kernels.machine import Machine
+    from saccade.plan import Plan
+    from saccade.profile.types import Reading
+
+__all__ = ["CudaProgram"]
+
+_ALIGNMENT = 16
+"""Bytes; code is compiled for bases at multiples of so many."""
+
+
+class CudaProgram:
+    """A plan ready to run; may be called from several threads at once.
+
+    Args:
+        device: The GPU, with what this process has on it.
+        plan: What to run; host steps are refused.
+        codes: The code of each phase.
+        constant: The plan's constant of a number as its kernels read it; asked only for those that
+            are read and that no other program has brought to the GPU.
+        identity: Of the constants: equal for programs whose equal constants may be shared.
+
+    Raises:
+        OptionError: If a step has no kernel.
+        OutOfMemoryError: If the GPU has no room for the constants.
+        DeviceError: If it is lost, or the code is for another one.
+        LaunchError: If the arguments of a phase are not those that its code takes.
+    """
+
+    def __init__(
+        self,
+        device: DeviceContext,
+        plan: Plan,
+        codes: Sequence[Cubin],
+        constant: Callable[[int], Array],
+        identity: str,
+    ) -> None:
+        self.device = device
+        self.plan = plan
+        _check(plan)
+        self._graphs: dict[int, tuple[int, RecordedGraph]] = {}
+        self._ports = [(port.shape, DType(port.dtype)) for port in plan.outputs]
+        held: list[tuple[str, str]] = []
+        self._bases = np.zeros(plan.constant_base + len(plan.constants), np.int64)
+        with device.driver.current():
+            device.enter()
+            finalize(self, _retire, device, self._graphs, held).atexit = False
+            self._codes = _loaded(device, plan, codes)
+            for i, (one, read) in enumerate(zip(plan.constants, plan.constants_read, strict=True)):
+                if read:
+                    key = (identity, f"{one.key} {one.nbytes}")
+                    address = device.constants.hold(key, partial(constant, i))
+                    held.append(key)
+                    self._bases[plan.constant_base + i] = address
+
+    def run(self, inputs: Sequence[DeviceBuffer]) -> tuple[DeviceArray, ...]:
+        """Results for dense arrays on the GPU of the plan's shapes and dtypes; see above.
+
+        Raises:
+            OutOfMemoryError: If the GPU has not what it needs; runs of smaller sizes go on.
+            DeviceError: If it was lost.
+        """
+        given = cast("Sequence[DeviceArray]", inputs)  # by `Program`, from `CudaArrays`
+        with self.device.driver.current():
+            stream = self._entered(given)
+            try:
+                results = self._enqueued(given, stream)
+            except OutOfMemoryError as error:
+                raise self._out_of_memory(error) from error
+            results = cut_on_device(results, self.plan.counts, self.plan.cuts, stream)
+            if not all(a.leased or a.caller for a in given):
+                # Another library's memory, of which it may let go as soon as this returns.
+                self.device.driver.wait_stream(stream)
+            return results
+
+    def _entered(self, given: Sequence[DeviceArray]) -> int:
+        """The stream to run on, which waits for the inputs."""
+        stream = next((a.stream for a in given if a.caller), None)
+        if stream is None:
+            stream = self.device.stream()
+        self.device.order(stream, [a.stream for a in given])
+        for one in given:
+            one.used_on(stream)
+        return stream
+
+    def _enqueued(self, given: Sequence[DeviceArray], stream: int) -> tuple[DeviceArray, ...]:
+        device = self.device
+        aligned = [self._aligned(one, stream) for one in given]
+        results = tuple(
+            DeviceArray.empty(device, shape, kind, stream) for shape, kind in self._ports
+        )
+        if not self._codes:
+            return results
+        arena = device.arenas.take(self.plan.arena_bytes, stream)
+        try:
+            bases = self._table(arena.address, aligned, results)
+            self._graph(arena, bases).launch(bases, stream)
+        finally:
+            device.arenas.give_back(arena, stream)
+        return results
+
+    def _aligned(self, one: DeviceArray, stream: int) -> DeviceArray:
+        """Itself, or a copy where the code can read it."""
+        if one.address % _ALIGNMENT == 0:
+            return one
+        copy = DeviceArray.empty(self.device, one.shape, one.kind, stream)
+        if one.nbytes:
+            self.device.driver.copy(copy.address, one.address, one.nbytes, stream)
+        return copy
+
+    def _table(
+        self, arena: int, inputs: Sequence[DeviceArray], results: Sequence[DeviceArray]
+    ) -> Array:
+        bases = self._bases.copy()
+        bases[: self.plan.constant_base] = [arena, *(a.address for a in (*inputs, *results))]
+        return bases
+
+    def _graph(self, arena: Arena, bases: Array) -> RecordedGraph:
+        """The graph over this arena, which nobody else has meanwhile."""
+        address, graph = self._graphs.get(id(arena), (None, None))
+        if graph is None or address != arena.address:
+            if graph is not None:  # the arena moved
+                del self._graphs[id(arena)]
+                graph.free()
+            graph = RecordedGraph(self.device.driver, self._codes, bases)
+            self._graphs[id(arena)] = arena.address, graph
+        return graph
+
+    def _out_of_memory(self, error: OutOfMemoryError) -> OutOfMemoryError:
+        plan = self.plan
+        return OutOfMemoryError(
+            f"inputs of these sizes need {plan.arena_bytes + plan.output_bytes} bytes of the GPU's "
+            f"memory ({plan.arena_bytes} while it runs, {plan.output_bytes} for the outputs) and "
+            f"there is no room: {error}: use smaller ones"
+        )
+
+    def asked_again(self) -> None:
+        """There is nothing to keep."""
+
+    def profile(self, inputs: Sequence[DeviceBuffer], repeat: int) -> list[Reading]:
+        """Clock readings in nanoseconds: for each phase in order, [repeat, 1, (start, end)].
+
+        Phases are launched one by one, each between two events; after a run that is not counted.
+
+        Raises:
+            OutOfMemoryError: If the GPU has not what it needs.
+            DeviceError: If it was lost.
+        """
+        given = cast("Sequence[DeviceArray]", inputs)
+        phases = [(step, phase) for step in self.plan.steps for phase in step.phases]
+        with self.device.driver.current():
+            stream = self._entered(given)
+            try:
+                clocks = self._clocked(given, stream, repeat, len(phases))
+            except OutOfMemoryError as error:
+                raise self._out_of_memory(error) from error
+        return [(step, phase, clocks[:, i, None]) for i, (step, phase) in enumerate(phases)]
+
+    def _clocked(
+        self, given: Sequence[DeviceArray], stream: int, repeat: int, phases: int
+    ) -> Array:
+        """[repeat, phases, (start, end)]; a phase without chunks takes no time."""
+        device, driver = self.device, self.device.driver
+        aligned = [self._aligned(one, stream) for one in given]
+        results = [DeviceArray.empty(device, *port, stream) for port in self._ports]
+        clocks = np.zeros((repeat + 1, phases, 2))
+        events = [driver.make_event(timed=True) for _ in range(len(self._codes) + 1)]
+        arena = device.arenas.take(self.plan.arena_bytes, stream)
+        try:
+            launches = Launches(self._codes, len(self._bases))
+            launches.point(self._table(arena.address, aligned, results))
+            for clock in clocks:
+                driver.record(events[0], stream)
+                for launch, event in zip(launches.each, events[1:], strict=True):
+                    driver.launch(launch, stream)
+                    driver.record(event, stream)
+                driver.wait_stream(stream)
+                self._read(clock, events)
+        finally:
+            device.arenas.give_back(arena, stream)
+        for event in events:
+            driver.free_event(event)
+        return clocks[1:]
+
+    def _read(self, clock: Array, events: Sequence[int]) -> None:
+        """One run's readings, from the events around its launches."""
+        ends = [1e6 * self.device.driver.milliseconds(events[0], event) for event in events[1:]]
+        at, done = 0.0, 0
+        for i in range(len(clock)):
+            there = done < len(self._codes) and self._codes[done].number == i
+            end = ends[done] if there else at
+            clock[i] = at, end
+            at, done = end, done + there
+
+    def speeds(self) -> Machine:
+        """What the plan was made for, with the bandwidth of this GPU's memory as a copy has it.
+
+        Raises:
+            DeviceError: If it was lost.
+        """
+        with self.device.driver.current():
+            return replace(self.plan.speeds, bandwidth=self.device.bandwidth())
+
+
+def _check(plan: Plan) -> None:
+    for step in plan.steps:
+        if step.kernel is None:
+            raise OptionError(
+                f"device cuda has no kernel for {type(step.op).__name__} ({step.name}): "
+                f"{'; '.join(step.reasons) or 'none is listed'}"
+            )
+
+
+def _loaded(device: DeviceContext, plan: Plan, codes: Sequence[Cubin]) -> list[PhaseCode]:
+    phases = [phase for step in plan.steps for phase in step.phases]
+    return [
+        check_arguments(PhaseCode(number, phase, cubin, device.load(cubin)))
+        for number, (phase, cubin) in enumerate(zip(phases, codes, strict=True))
+        if phase.chunks
+    ]
+
+
+def _retire(
+    device: DeviceContext,
+    graphs: dict[int, tuple[int, RecordedGraph]],
+    held: Sequence[tuple[str, str]],
+) -> None:
+    frees = [graph.free for _, graph in graphs.values()]
+    device.retire([*frees, *(partial(device.constants.let_go, key) for key in held)])

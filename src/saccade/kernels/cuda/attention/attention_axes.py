@@ -1,0 +1,112 @@
+"""Attention of any rank over two batch axes: [n0, n1, L, D], [n0, n1, S, D] and [n0, n1, S, E]."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from saccade.backends.cuda.fusions import Attention
+from saccade.kernels.base import View
+from saccade.kernels.cuda.base import CudaCall
+from saccade.kernels.cuda.epilogue import expanded
+
+__all__ = ["AttentionAxes", "heads_of"]
+
+Steps = tuple[int, int, int, int]
+"""Strides of two batch axes, rows and columns."""
+_Axis = tuple[int, tuple[int, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class AttentionAxes:
+    """A call of `Attention`.
+
+    Attributes:
+        batch: Sizes of the batch axes; either may be 1.
+        rows: L.
+        keys: S.
+        head: D.
+        width: E.
+        q, v, y: Strides (n0, n1, row, column).
+        k: The same as [n0, n1, S, D], however it is stored.
+        mask: The same of the mask as [n0, n1, L, S], or None.
+    """
+
+    batch: tuple[int, int]
+    rows: int
+    keys: int
+    head: int
+    width: int
+    q: Steps
+    k: Steps
+    v: Steps
+    y: Steps
+    mask: Steps | None
+
+    @classmethod
+    def of(cls, call: CudaCall) -> AttentionAxes | None:
+        """None when the batch axes do not merge into two."""
+        op: Attention = call.op
+        q, k, v = call.inputs[:3]
+        y = _unordered(call.outputs[0], op.order)
+        k = _swapped(k) if op.transpose_k else k
+        views = [q, k, v, y]
+        if len(call.inputs) > 3:
+            scores = (*y.shape[:-2], q.shape[-2], k.shape[-2])
+            views.append(expanded(call.inputs[3], scores))
+        batch = [_batch_strides(view, y.shape) for view in views]
+        axes = _merged([(n, tuple(s[i] for s in batch)) for i, n in enumerate(y.shape[:-2])])
+        if len(axes) > 2:
+            return None
+        none = (1, (0,) * len(views))
+        (n0, s0), (n1, s1) = [none] * (2 - len(axes)) + axes
+        steps = [(s0[i], s1[i], view.strides[-2], view.strides[-1]) for i, view in enumerate(views)]
+        mask = steps[4] if len(steps) > 4 else None
+        by_q, by_k, by_v, by_y = steps[:4]
+        sizes = q.shape[-2], k.shape[-2], q.shape[-1], v.shape[-1]
+        return cls((n0, n1), *sizes, by_q, by_k, by_v, by_y, mask)
+
+    @property
+    def matrices(self) -> int:
+        """How many heads there are, in all images."""
+        return self.batch[0] * self.batch[1]
+
+
+def heads_of(call: CudaCall) -> AttentionAxes:
+    """The axes of a call that is supported."""
+    axes = AttentionAxes.of(call)
+    assert axes is not None  # `supports` was asked
+    return axes
+
+
+def _swapped(view: View) -> View:
+    """With the last two axes exchanged."""
+    *batch, rows, columns = view.shape
+    *steps, down, along = view.strides
+    return View(view.dtype, (*batch, columns, rows), (*steps, along, down))
+
+
+def _unordered(view: View, order: Sequence[int]) -> View:
+    """The result before its axes were ordered."""
+    if not order:
+        return view
+    at = [order.index(i) for i in range(len(order))]
+    return View(view.dtype, tuple(view.shape[i] for i in at), tuple(view.strides[i] for i in at))
+
+
+def _batch_strides(view: View, shape: tuple[int, ...]) -> tuple[int, ...]:
+    batch = View(view.dtype, view.shape[:-2], view.strides[:-2])
+    return expanded(batch, shape[:-2]).strides
+
+
+def _merged(axes: Sequence[_Axis]) -> list[_Axis]:
+    """Axes of more than one element, neighbours that step evenly in every operand made one."""
+    merged: list[_Axis] = []
+    for size, steps in reversed(axes):
+        if size == 1:
+            continue
+        if merged and all(s == merged[0][0] * t for s, t in zip(steps, merged[0][1], strict=True)):
+            merged[0] = (size * merged[0][0], merged[0][1])
+        else:
+            merged.insert(0, (size, steps))
+    return merged

@@ -1,0 +1,84 @@
+"""Attention with a softmax that runs along the keys: no score is stored."""
+
+import triton
+import triton.language as tl
+
+from saccade.kernels.cuda.precision_code import dot_type
+
+_LOG2E = tl.constexpr(1.4426950408889634)
+
+
+@triton.jit
+def attend(
+    q, k, v, y, extra,
+    n1, rows, keys, q_0, q_1, q_m, q_d, k_0, k_1, k_s, k_d, v_0, v_1, v_s, v_e, y_0, y_1, y_m, y_e,
+    HEAD: tl.constexpr, WIDTH: tl.constexpr, SCALE: tl.constexpr, MASK: tl.constexpr,
+    UNITS: tl.constexpr, OPERAND: tl.constexpr, PRECISION: tl.constexpr,
+    BM: tl.constexpr, BN: tl.constexpr, BD: tl.constexpr, BE: tl.constexpr,
+):  # fmt: skip
+    """UNITS names for q, k, v, y and the mask the axis of stride 1: `d` the last one, `s` k's keys.
+
+    MASK says along which axes the mask varies: `rows`, `keys` or `both`; empty without a mask.
+    """
+    kind: tl.constexpr = dot_type(OPERAND)
+    blocks = tl.cdiv(rows, BM)
+    pid = tl.program_id(0)
+    image = pid // blocks // n1
+    head = pid // blocks % n1
+    row = pid % blocks * BM + tl.arange(0, BM)
+    d = tl.arange(0, BD)
+    e = tl.arange(0, BE)
+    row_mask = row < rows
+    q_at = image * q_0 + head * q_1 + (row * q_m)[:, None]
+    left = tl.load(
+        q + q_at + (d * (1 if UNITS[0] == "d" else q_d))[None, :],
+        mask=row_mask[:, None] & (d < HEAD)[None, :], other=0.0,
+    ).to(kind)  # fmt: skip
+    k_at = image * k_0 + head * k_1 + (d * (1 if UNITS[1] == "d" else k_d))[:, None]
+    v_at = image * v_0 + head * v_1 + (e * (1 if UNITS[2] == "d" else v_e))[None, :]
+    best = tl.full((BM,), float("-inf"), tl.float32)
+    total = tl.zeros((BM,), tl.float32)
+    acc = tl.zeros((BM, BE), tl.float32)
+    for t in range(tl.cdiv(keys, BN)):
+        s = t * BN + tl.arange(0, BN)
+        inside = s < keys
+        right = tl.load(
+            k + k_at + (s * (1 if UNITS[1] == "s" else k_s))[None, :],
+            mask=(d < HEAD)[:, None] & inside[None, :], other=0.0,
+        ).to(kind)  # fmt: skip
+        # Powers of two, whose scale is that of the scores: one instruction for each weight.
+        scores = tl.dot(left, right, input_precision=PRECISION) * (SCALE * _LOG2E)
+        if MASK != "":
+            # What does not vary along an axis is loaded once for it: pointers take registers.
+            m_at = extra[0] + image * extra[1] + head * extra[2]
+            m_row = (row * extra[3])[:, None]
+            m_key = (s * (1 if UNITS[4] == "d" else extra[4]))[None, :]
+            if MASK == "rows":
+                added = tl.load(m_at + m_row, mask=row_mask[:, None], other=0.0)
+            elif MASK == "keys":
+                added = tl.load(m_at + m_key, mask=inside[None, :], other=0.0)
+            else:
+                both = row_mask[:, None] & inside[None, :]
+                added = tl.load(m_at + m_row + m_key, mask=both, other=0.0)
+            scores += added.to(tl.float32) * _LOG2E
+        scores = tl.where(inside[None, :], scores, float("-inf"))
+        high = tl.maximum(best, tl.max(scores, 1))
+        # Where every score so far is -inf, weights are 0, not NaN: later ones may be finite.
+        shift = tl.where(high == float("-inf"), 0.0, high)
+        weights = tl.exp2(scores - shift[:, None])
+        shrink = tl.exp2(best - shift)
+        total = total * shrink + tl.sum(weights, 1)
+        acc = acc * shrink[:, None]
+        values = tl.load(
+            v + v_at + (s * v_s)[:, None],
+            mask=inside[:, None] & (e < WIDTH)[None, :], other=0.0,
+        ).to(kind)  # fmt: skip
+        acc = tl.dot(weights.to(kind), values, acc, input_precision=PRECISION)
+        best = high
+    # Rows without keys are sums of nothing; rows whose scores are all -inf are NaN.
+    result = acc / tl.where(keys == 0, 1.0, total)[:, None]
+    to = image * y_0 + head * y_1 + (row * y_m)[:, None]
+    tl.store(
+        y + to + (e * (1 if UNITS[3] == "d" else y_e))[None, :], result.to(y.dtype.element_ty),
+        mask=row_mask[:, None] & (e < WIDTH)[None, :],
+    )  # fmt: skip

@@ -1,0 +1,182 @@
+"""What is fused into a convolution's loads and stores, as generated functions over its operands.
+
+All further operands of the call are called e1, e2, …: the prologue's, the epilogue's, then the
+other parts of an interleaving store, so that one numbering serves all the functions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from saccade.ir.expr import IDENTITY, Expr, arg, substitute
+from saccade.kernels.base import Operand, View
+from saccade.kernels.cuda.base import CudaCall
+from saccade.kernels.cuda.conv2d.window_config import sums_of
+from saccade.kernels.cuda.epilogue import (
+    epilogue_of,
+    expanded,
+    integers_of,
+    pointers_of,
+    source_of,
+)
+from saccade.opdefs import Conv2d, DepthToSpaceStore, InterleaveStore
+
+__all__ = [
+    "PLAIN", "STORES", "Fused", "FusedConfig", "divided", "fused_of", "loads_of", "stores_of",
+]  # fmt: skip
+
+STORES = ("channels", "y_n", "y_k", "y_p", "y_q")
+"""Integers that say where results go."""
+
+
+@dataclass(frozen=True, slots=True)
+class FusedConfig:
+    """What the code depends on.
+
+    Attributes:
+        prologue, epilogue: Expressions over `$0` and the operands.
+        operands: For each operand its word of `epilogue.EpilogueCode`.
+        unit: Whether the result's channels are neighbours.
+        block, crd: Of DepthToSpace; 1 for any other store.
+        parts, position: Of an interleaving store; one part for any other.
+    """
+
+    prologue: str = str(IDENTITY)
+    epilogue: str = str(IDENTITY)
+    operands: tuple[str, ...] = ()
+    unit: bool = True
+    block: int = 1
+    crd: bool = False
+    parts: int = 1
+    position: int = 0
+
+    def constants(self) -> dict[str, int]:
+        """For `Entry.constants`, of a kernel that stores."""
+        return {
+            "UNIT": self.unit, "BLOCK": self.block, "CRD": self.crd,
+            "PARTS": self.parts, "POSITION": self.position,
+        }  # fmt: skip
+
+    def functions(self) -> dict[str, str]:
+        """For `Entry.functions`: PROLOGUE if there is one, EPILOGUE, PARTS' other ones."""
+        made = {}
+        if self.prologue != str(IDENTITY):
+            made["PROLOGUE"] = source_of((self.prologue, *self.operands), "prologue")
+        made["EPILOGUE"] = source_of((self.epilogue, *self.operands))
+        if self.parts > 1:
+            made["OTHERS"] = self._others()
+        return made
+
+    def _others(self) -> str:
+        """A function that gives the blocks of the other parts, as a tuple."""
+        count, first = self.parts - 1, len(self.operands) - self.parts + 2
+        taken = "acc, n, k, p, q, row_mask, channel_mask, extra"
+        texts = [source_of((f"${first + i}", *self.operands), f"part{i}") for i in range(count)]
+        calls = ", ".join(f"part{i}({taken})" for i in range(count))
+        return "\n\n".join([*texts, f"@triton.jit\ndef others({taken}):\n    return ({calls},)\n"])
+
+    @property
+    def pointers(self) -> tuple[tuple[str, str], ...]:
+        """For `Entry.extra_pointers`."""
+        return pointers_of((self.epilogue, *self.operands))
+
+    @property
+    def integers(self) -> tuple[str, ...]:
+        """For `Entry.extra_integers`."""
+        return integers_of((self.epilogue, *self.operands))
+
+
+PLAIN = FusedConfig()
+"""Nothing is fused: sums go as they are to where channels are neighbours."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fused:
+    """The same of one call.
+
+    Attributes:
+        config: What the code depends on.
+        operands: For the launch: operands by parameter name.
+        integers: For the launch: their strides, and `STORES` where it stores.
+    """
+
+    config: FusedConfig
+    operands: Mapping[str, Operand]
+    integers: Mapping[str, int]
+
+
+def fused_of(call: CudaCall) -> Fused:
+    """Of a kernel that loads x and stores the result."""
+    count = _prologue_operands(call)
+    views = (*_prologue_views(call), *_result_views(call))
+    code, operands, integers = _words(call, 2, len(call.inputs), views)
+    prologue = call.op.prologue if isinstance(call.op, Conv2d) else IDENTITY
+    config = _stored(call, str(prologue), _moved(call.op.epilogue, count), code)
+    return Fused(config, operands, {**integers, **_places(call)})
+
+
+def loads_of(call: CudaCall) -> Fused:
+    """Of a kernel that loads x and stores sums only."""
+    views = _prologue_views(call)
+    code, operands, integers = _words(call, 2, 2 + len(views), views)
+    return Fused(FusedConfig(str(call.op.prologue), operands=code), operands, integers)
+
+
+def stores_of(call: CudaCall) -> Fused:
+    """Of a kernel that loads sums and stores the result."""
+    first = 2 + _prologue_operands(call)
+    code, operands, integers = _words(call, first, len(call.inputs), _result_views(call))
+    config = _stored(call, str(IDENTITY), str(call.op.epilogue), code)
+    return Fused(config, operands, {**integers, **_places(call)})
+
+
+def _words(
+    call: CudaCall, first: int, end: int, views: tuple[View, ...]
+) -> tuple[tuple[str, ...], Mapping[str, Operand], Mapping[str, int]]:
+    found = epilogue_of(call, arg(end - first), first, (), end=end, views=views or None)
+    return found.code[1:], found.operands, found.integers
+
+
+def _prologue_operands(call: CudaCall) -> int:
+    return call.op.n_prologue if isinstance(call.op, Conv2d) else 0
+
+
+def _prologue_views(call: CudaCall) -> tuple[View, ...]:
+    n, c = call.inputs[0].shape[:2]
+    views = call.inputs[2 : 2 + _prologue_operands(call)]
+    return tuple(expanded(view, (n, c, 1, 1)) for view in views)
+
+
+def _result_views(call: CudaCall) -> tuple[View, ...]:
+    shape = sums_of(call)
+    return tuple(expanded(view, shape) for view in call.inputs[2 + _prologue_operands(call) :])
+
+
+def _moved(expr: Expr, count: int) -> str:
+    """An expression whose operands come after `count` others."""
+    return str(substitute(expr, {i: arg(i + count) for i in range(1, expr.operands)}))
+
+
+def _stored(call: CudaCall, prologue: str, epilogue: str, operands: tuple[str, ...]) -> FusedConfig:
+    y = call.outputs[0]
+    unit = y.strides[1] == 1 or y.shape[1] == 1
+    plain = FusedConfig(prologue, epilogue, operands, unit)
+    match call.op:
+        case Conv2d(store=DepthToSpaceStore(block, mode)):
+            return replace(plain, block=block, crd=mode == "CRD")
+        case Conv2d(store=InterleaveStore(parts, position)):
+            return replace(plain, parts=parts, position=position)
+        case _:
+            return plain
+
+
+def _places(call: CudaCall) -> dict[str, int]:
+    y = call.outputs[0]
+    return dict(zip(STORES, (y.shape[1], *y.strides), strict=True))
+
+
+def divided(integers: Mapping[str, int], by: int) -> dict[str, int]:
+    """What says where results go, in steps of `by` elements, but for the channels' stride."""
+    steps = set(STORES) - {"y_k"}
+    return {name: n // by if name in steps else n for name, n in integers.items()}

@@ -1,0 +1,149 @@
+"""Convolution of small maps with many channels: sums split over taps and channels (OpenPPL's 2SPK).
+
+Where the blocks of results are too few to fill the machine, several programs share the sums of one
+block. They write float32 parts [splits, N·P·Q, K'], a second launch adds these in order and does
+the epilogue. Floor: the weights' bytes and two launches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+from operator import itemgetter
+
+from saccade.backends.cuda.gpus import gpu
+from saccade.kernels.base import In, Launch, Out, Temp, Variant
+from saccade.kernels.cuda.base import CudaCall, CudaKernel, Entry, element_of
+from saccade.kernels.cuda.conv2d.fused_operands import STORES, divided, loads_of, stores_of
+from saccade.kernels.cuda.conv2d.implicit_gemm_config import (
+    MULTIPLES,
+    SUMMED,
+    ImplicitGemmConfig,
+    Tile,
+    config_of,
+    summed,
+    tile_micros,
+    tiles_of,
+    weights_of,
+)
+from saccade.kernels.cuda.conv2d.window_config import POINT, sums_of, unfit
+from saccade.kernels.cuda.machine import LAUNCH
+from saccade.opdefs import Conv2d
+
+__all__ = ["CONV2D_SPLIT_K", "SplitKConfig"]
+
+_SPLITS = (2, 4, 8, 16)
+_SHORTEST = 4  # steps of a part, for the loop to be worth its start
+_WIDE = 128  # edge of blocks that fill the machine without splitting
+_ADDED: Tile = (4, 64, 1, 2, 1)  # of the second launch: 16 bytes of each part for a thread
+
+
+@dataclass(frozen=True)
+class SplitKConfig:
+    """What the code depends on.
+
+    Attributes:
+        phase: "sum" makes the parts, "add" adds them.
+        splits: How many parts there are.
+        product: Of the sums; for "add" only y's element, tile, vectors and what is fused count.
+    """
+
+    phase: str
+    splits: int
+    product: ImplicitGemmConfig
+
+
+def _supports(call: CudaCall) -> str | None:
+    op: Conv2d = call.op
+    if op.groups != 1:
+        return f"{op.groups} groups"
+    n, k, p, q = sums_of(call)
+    blocks = -(-n * p * q // _WIDE) * -(-k // _WIDE)
+    if blocks > call.target.multiprocessors:
+        return f"{blocks} blocks without splitting"
+    return unfit(call)
+
+
+def _variants(call: CudaCall) -> Iterator[Variant]:
+    n, k, p, q = sums_of(call)
+    _, c, r, s = call.inputs[1].shape
+    timed = []
+    for tile in tiles_of(call, c, k):
+        steps = r * s * -(-c // tile[2])
+        for splits in _SPLITS:
+            if splits > 2 and splits * _SHORTEST > steps:
+                continue
+            products = (1, n * p * q, k, steps * tile[2])
+            micros = tile_micros(call, tile, products, splits) + _adding(call, splits)
+            timed.append((micros, tile, splits))
+    for micros, tile, splits in sorted(timed, key=itemgetter(0)):
+        yield Variant(micros, partial(_launches, call, tile, splits), (tile[2], splits))
+
+
+def _adding(call: CudaCall, splits: int) -> float:
+    """Microseconds of writing, reading and adding the parts; they stay in the L2 cache."""
+    n, k, p, q = sums_of(call)
+    nbytes = 2.0 * 4 * splits * n * p * q * k
+    return LAUNCH + nbytes / gpu(call.target.machine).bandwidth
+
+
+def _launches(call: CudaCall, tile: Tile, splits: int) -> tuple[Launch, ...]:
+    n, k, p, q = sums_of(call)
+    weights, loads, stores = weights_of(call), loads_of(call), stores_of(call)
+    pitch = -(-k // 16) * 16
+    product = config_of(call, tile, weights, loads.config)
+    parts = Temp(0, 4 * splits * n * p * q * pitch)
+    first = Launch(
+        SplitKConfig("sum", splits, product),
+        {"x": In(0), "w": weights.operand, "parts": parts, **loads.operands},
+        {**summed(call, weights), "pitch": pitch, **loads.integers},
+        splits * -(-n * p * q // tile[0]) * -(-k // tile[1]),
+    )
+    by_y = product.vectors[1]
+    added = ImplicitGemmConfig(
+        ("fp32", "fp32", element_of(call.outputs[0])), POINT, "", _ADDED,
+        vectors=(1, by_y), fused=stores.config,
+    )  # fmt: skip
+    sizes = {"n": n, "k": k // by_y, "p": p, "q": q, "pitch": pitch}
+    second = Launch(
+        SplitKConfig("add", splits, added),
+        {"parts": parts, "y": Out(0), **stores.operands},
+        {**sizes, **divided(stores.integers, by_y)},
+        -(-n * p * q // _ADDED[0]) * -(-k // _ADDED[1]),
+    )
+    return first, second
+
+
+def _entry(config: SplitKConfig) -> Entry:
+    product, fused = config.product, config.product.fused
+    x, w, y = product.elements
+    functions = fused.functions()
+    constants = {"SPLITS": config.splits, "Y_VEC": product.vectors[1]}
+    if config.phase == "sum":
+        return Entry(
+            "conv2d.split_k_code:sum_parts",
+            (("x", x), ("w", w), ("parts", "fp32")),
+            (*SUMMED, "pitch"),
+            {**constants, **product.constants()},
+            {name: functions[name] for name in functions if name == "PROLOGUE"},
+            fused.pointers,
+            fused.integers,
+            (*MULTIPLES, "pitch", *fused.integers),
+            *product.tile[3:],
+        )
+    bm, bn = product.tile[:2]
+    return Entry(
+        "conv2d.split_k_code:add_parts",
+        (("parts", "fp32"), ("y", y)),
+        ("n", "k", "p", "q", "pitch", *STORES),
+        {**constants, "BM": bm, "BN": bn, **fused.constants()},
+        functions,
+        fused.pointers,
+        fused.integers,
+        ("pitch", *fused.integers),
+        *product.tile[3:],
+    )
+
+
+CONV2D_SPLIT_K = CudaKernel("conv2d.split_k", (Conv2d,), SplitKConfig, _supports, _variants, _entry)

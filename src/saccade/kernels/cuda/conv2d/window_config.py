@@ -1,0 +1,76 @@
+"""Windows over images: what the code of every convolution depends on, and the sums' shape."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from saccade.kernels.cuda.base import FLOATS, CudaCall
+from saccade.opdefs import Conv2d, ConvTranspose2d
+
+__all__ = ["POINT", "WindowConfig", "sums_of", "unfit", "weights_unit", "window_of"]
+
+_MOST = 1 << 31  # offsets are int32
+
+
+@dataclass(frozen=True, slots=True)
+class WindowConfig:
+    """A window, rows then columns.
+
+    Attributes:
+        taps, stride, dilation: Its size, its distance to the next, the distance of its taps.
+        padding: Zeros at the top and the left; for a transposed convolution what is cut off.
+        padded: Whether some window reaches over an edge of the image.
+    """
+
+    taps: tuple[int, int]
+    stride: tuple[int, int]
+    dilation: tuple[int, int]
+    padding: tuple[int, int]
+    padded: bool
+
+    def constants(self) -> dict[str, int]:
+        """For `Entry.constants`."""
+        return {
+            "R": self.taps[0], "S": self.taps[1],
+            "STRIDE_H": self.stride[0], "STRIDE_W": self.stride[1],
+            "DILATION_H": self.dilation[0], "DILATION_W": self.dilation[1],
+            "PAD_T": self.padding[0], "PAD_L": self.padding[1], "PADDED": self.padded,
+        }  # fmt: skip
+
+
+POINT = WindowConfig((1, 1), (1, 1), (1, 1), (0, 0), padded=False)
+"""The window of a plain product."""
+
+
+def window_of(call: CudaCall) -> WindowConfig:
+    """The window of a convolution."""
+    op: Conv2d | ConvTranspose2d = call.op
+    r, s = call.inputs[1].shape[2:]
+    return WindowConfig((r, s), op.stride, op.dilation, op.padding[:2], any(op.padding))
+
+
+def sums_of(call: CudaCall) -> tuple[int, int, int, int]:
+    """[N, K, P, Q], the shape of the sums."""
+    if isinstance(call.op, ConvTranspose2d):
+        n, k, p, q = call.outputs[0].shape
+        return n, k, p, q
+    op: Conv2d = call.op
+    sums = op.sum_shape(call.inputs[0].shape, call.inputs[1].shape)
+    n, k, p, q = (dim for dim in sums if isinstance(dim, int))
+    return n, k, p, q
+
+
+def unfit(call: CudaCall) -> str | None:
+    """Why no kernel of the family takes a call."""
+    views = (*call.inputs, *call.outputs)
+    if any(view.dtype not in FLOATS for view in views):
+        return "element types"
+    if any(view.extent >= _MOST for view in views):
+        return "2^31 elements or more"
+    return None
+
+
+def weights_unit(call: CudaCall) -> str:
+    """Along which axis of weights that are not packed neighbours lie side by side: k, c or none."""
+    k, c, _, _ = call.inputs[1].strides
+    return "c" if c == 1 else "k" if k == 1 else ""

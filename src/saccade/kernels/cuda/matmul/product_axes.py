@@ -1,0 +1,237 @@
+"""Matrix products of any rank over two batch axes: [n0, n1, M, K] times [n0, n1, K, N].
+
+Batch axes that b does not vary along are rows: they are divided into blocks together with M.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+
+from saccade.ir import DType
+from saccade.kernels.base import In, Operand, Packed, Packing, View
+from saccade.kernels.cuda.base import ELEMENTS, CudaCall, element_of
+from saccade.kernels.cuda.epilogue import BlockEpilogue, EpilogueCode, epilogue_of, expanded
+from saccade.kernels.cuda.precision import dot_precision, product_dtype
+from saccade.opdefs import MatMul
+
+__all__ = ["AXES_INTEGERS", "AxesCode", "ProductAxes", "axes_for", "matrix_strides"]
+
+AXES_INTEGERS = (
+    "n1", "m", "rows", "inner", "columns", "width", "depth", "a_0", "a_1", "a_m", "a_k",
+    "b_0", "b_1", "b_k", "b_n", "y_0", "y_1", "y_m", "y_n",
+)  # fmt: skip
+"""Of code for products: sizes, and strides of a, b and the result."""
+_Axis = tuple[int, tuple[int, ...]]
+_PACKED = 16  # elements that packed rows and columns are padded to multiples of
+
+
+@dataclass(frozen=True, slots=True)
+class AxesCode:
+    """What code depends on of a product's operands.
+
+    Attributes:
+        elements: Of a, b and the result, and what a and b are multiplied as.
+        depends: How many of the batch axes b varies along: the first ones.
+        flat: Whether rows are those of several matrices.
+        units: For a, b and the result the axis along which neighbours lie side by side: `m`, `k`,
+            `n`, or `-` if there is none.
+        epilogue: See `epilogue.BlockEpilogue.code`.
+    """
+
+    elements: tuple[str, str, str, str]
+    depends: int
+    flat: bool
+    units: str
+    epilogue: EpilogueCode
+
+
+@dataclass(frozen=True, slots=True)
+class ProductAxes:
+    """A call of `MatMul`.
+
+    Attributes:
+        batch: Sizes of the batch axes; those that b varies along come first.
+        depends: How many these are.
+        rows: M.
+        inner: K, the summed axis.
+        columns: N.
+        width, depth: Columns and rows that b has: N and K, or more in packed constants.
+        a: Strides (n0, n1, m, k) of a.
+        b: Strides (n0, n1, k, n) of b, or of the packed constant.
+        y: Strides (n0, n1, m, n) of the result.
+        operands: The epilogue's, as [n0, N, n1, M].
+        weights: How b is packed, if it is constant.
+    """
+
+    batch: tuple[int, int]
+    depends: int
+    rows: int
+    inner: int
+    columns: int
+    width: int
+    depth: int
+    a: tuple[int, int, int, int]
+    b: tuple[int, int, int, int]
+    y: tuple[int, int, int, int]
+    operands: tuple[View, ...]
+    weights: Packing | None
+
+    @property
+    def matrices(self) -> int:
+        """How many different b there are."""
+        return prod(self.batch[: self.depends])
+
+    @property
+    def all_rows(self) -> int:
+        """Rows that are multiplied with the same b."""
+        return prod(self.batch[self.depends :]) * self.rows
+
+    @classmethod
+    def of(cls, call: CudaCall) -> ProductAxes | None:
+        """None when the batch axes do not merge into two."""
+        op: MatMul = call.op
+        a, b, *operands = call.inputs
+        out = call.outputs[0]
+        shape = out.shape
+        a_m, a_k = matrix_strides(a, op.transpose_a)
+        b_k, b_n = matrix_strides(b, op.transpose_b)
+        inner = a.shape[-2 if op.transpose_a else -1]
+        wide = [expanded(view, shape).strides for view in operands]
+        steps = [(*_batch_strides(a, shape), a_m), (*_batch_strides(b, shape), 0)]
+        steps += [strides[:-1] for strides in (out.strides, *wide)]
+        axes = _merge([(n, tuple(s[i] for s in steps)) for i, n in enumerate(shape[:-1])])
+        if axes is None:
+            return None
+        axes = _dependent_first(axes)
+        (n0, s0), (n1, s1), (rows, sm) = axes
+        columns, width, depth, weights = shape[-1], shape[-1], inner, None
+        b0, b1 = s0[1], s1[1]
+        if call.constant[1]:
+            weights, scale = _packing(call, inner, columns)
+            (b0, b1), width, depth = (scale(b0), scale(b1)), _padded(columns), _padded(inner)
+            b_k, b_n = (1, depth) if weights.parameters[-1] else (width, 1)
+        images = (n0, columns, n1, rows)
+        views = tuple(
+            View(view.dtype, images, (s0[i], strides[-1], s1[i], sm[i]))
+            for i, (view, strides) in enumerate(zip(operands, wide, strict=True), start=3)
+        )
+        return cls(
+            (n0, n1), (s0[1] != 0) + (s1[1] != 0), rows, inner, columns, width, depth,
+            (s0[0], s1[0], sm[0], a_k), (b0, b1, b_k, b_n),
+            (s0[2], s1[2], sm[2], out.strides[-1]), views, weights,
+        )  # fmt: skip
+
+    def epilogue(self, call: CudaCall) -> BlockEpilogue:
+        """The call's epilogue: n and p go over the batch, q over rows, k over columns."""
+        shape = (self.batch[0], self.columns, self.batch[1], self.rows)
+        return epilogue_of(call, call.op.epilogue, 2, shape, views=self.operands)
+
+    def code(self, call: CudaCall, epilogue: EpilogueCode) -> AxesCode:
+        """What code for it depends on."""
+        a, b, y = call.inputs[0], call.inputs[1], call.outputs[0]
+        multiplied = ELEMENTS[product_dtype(call)]
+        kind = element_of(b) if self.weights is None else multiplied
+        flat = prod(self.batch[self.depends :]) > 1
+        units = (
+            _unit("mk", self.a[2:], (self.rows, self.inner))
+            + _unit("nk", (self.b[3], self.b[2]), (self.columns, self.inner))
+            + _unit("n", self.y[3:], (self.columns,))
+        )
+        elements = (element_of(a), kind, element_of(y), multiplied)
+        return AxesCode(elements, self.depends, flat, units, epilogue)
+
+    @property
+    def b_operand(self) -> Operand:
+        """Where b is read from."""
+        return In(1) if self.weights is None else Packed(self.weights)
+
+    @property
+    def integers(self) -> dict[str, int]:
+        """`AXES_INTEGERS`."""
+        sizes = (
+            self.batch[1], self.rows, self.all_rows, self.inner, self.columns, self.width,
+            self.depth,
+        )  # fmt: skip
+        return dict(zip(AXES_INTEGERS, (*sizes, *self.a, *self.b, *self.y), strict=True))
+
+
+def axes_for(call: CudaCall) -> ProductAxes:
+    """The axes of a call that is supported."""
+    axes = ProductAxes.of(call)
+    assert axes is not None, "`refuse_product` was not asked"
+    return axes
+
+
+def matrix_strides(view: View, transposed: bool) -> tuple[int, int]:
+    """Strides of the two axes of the matrices, in the order of the product."""
+    first, second = view.strides[-2:]
+    return (second, first) if transposed else (first, second)
+
+
+def _unit(names: str, strides: Sequence[int], sizes: Sequence[int]) -> str:
+    """The axis of stride 1, the last one of several; one with a single element may count as it."""
+    found = "-"
+    for name, stride, size in zip(names, strides, sizes, strict=True):
+        if stride == 1 and (size > 1 or found == "-"):
+            found = name
+    return found
+
+
+def _batch_strides(view: View, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Strides of the batch axes, broadcast to those of `shape`."""
+    batch = View(view.dtype, view.shape[:-2], view.strides[:-2])
+    return expanded(batch, shape[:-2]).strides
+
+
+def _merge(axes: list[_Axis]) -> tuple[_Axis, _Axis, _Axis] | None:
+    """Batch axes and rows (last), neighbours that step evenly in every operand made one."""
+    merged = [axes[-1]]
+    for size, steps in reversed(axes[:-1]):
+        inner, inner_steps = merged[0]
+        if size == 1:
+            continue
+        if all(s == inner * t for s, t in zip(steps, inner_steps, strict=True)):
+            merged[0] = (size * inner, inner_steps)
+        elif len(merged) == 1 and inner == 1 and steps[1] == 0:
+            merged[0] = (size, steps)  # one row: the axis takes the place of the rows
+        else:
+            merged.insert(0, (size, steps))
+    none = (1, (0,) * len(axes[-1][1]))
+    merged = [none] * (3 - len(merged)) + merged
+    return (merged[0], merged[1], merged[2]) if len(merged) == 3 else None
+
+
+def _dependent_first(axes: tuple[_Axis, _Axis, _Axis]) -> tuple[_Axis, _Axis, _Axis]:
+    outer, inner, rows = axes
+    swap = inner[1][1] != 0 and outer[1][1] == 0
+    return (inner, outer, rows) if swap else axes
+
+
+def _padded(size: int) -> int:
+    return -(-size // _PACKED) * _PACKED
+
+
+def _packing(call: CudaCall, inner: int, columns: int) -> tuple[Packing, _Scale]:
+    """How b is packed, and what its batch strides become."""
+    b = call.inputs[1]
+    panel = _padded(inner) * _padded(columns)
+    size = max(1, inner * columns)
+    dtype = product_dtype(call)
+    nbytes = prod(b.shape[:-2]) * panel * dtype.itemsize
+    # Matrix units take float32 only from columns whose elements lie side by side.
+    by_column = dtype is DType.F32 and dot_precision(call) != "ieee"
+    parameters = (dtype.value, call.op.transpose_b, _padded(inner), _padded(columns), by_column)
+    return Packing("cuda.matrix", parameters, (1,), nbytes), _Scale(size, panel)
+
+
+@dataclass(frozen=True, slots=True)
+class _Scale:
+    """Strides over dense matrices to those over packed ones."""
+
+    size: int
+    panel: int
+
+    def __call__(self, stride: int) -> int:
+        return stride // self.size * self.panel

@@ -1,0 +1,139 @@
+"""A whole expression in one pass over operands of any strides, with NumPy's broadcasting.
+
+Axes are collapsed over all operands together and walked as `movement.walk_plan` says: short
+vectors of the innermost axis in the result's memory order, or rectangles where an operand has its
+neighbours along another axis. Arithmetic is in float32 for what is stored in float32, float16 and
+bfloat16, in float64 or in the integers' own type otherwise.
+
+Floor: the bytes of all operands and the result; expressions of up to about 20 operations hide
+behind them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+
+from saccade.backends.cuda.codegen.expressions import TritonLines, missing_operator
+from saccade.ir import DType
+from saccade.ir.expr import Expr, arg, parse, substitute, subtrees
+from saccade.kernels.base import In, Launch, Operand, Out, Variant, View
+from saccade.kernels.cuda.base import ELEMENTS, FLOATS, CudaCall, CudaKernel, Entry
+from saccade.kernels.cuda.movement.loop_axes import LoopAxes, collapsed, refuse_walk
+from saccade.kernels.cuda.movement.walk_plan import Walk, WalkCode, walk_variants, walks
+from saccade.kernels.cuda.movement.walk_text import WalkText
+from saccade.opdefs import Pointwise
+
+__all__ = ["POINTWISE_CHAIN", "CudaChainConfig"]
+
+
+@dataclass(frozen=True)
+class CudaChainConfig:
+    """What the code depends on.
+
+    Attributes:
+        expr: The expression, over the used operands renumbered from 0.
+        elements: Element type of the result, then of each operand.
+        number: The type of arithmetic, as Triton calls it.
+        result: What the value is cast to before it is stored, as Triton calls it.
+        walk: How elements are found.
+    """
+
+    expr: str
+    elements: tuple[str, ...]
+    number: str
+    result: str
+    walk: WalkCode
+
+
+@lru_cache(maxsize=4096)
+def _used(expr: Expr) -> tuple[tuple[int, ...], str]:
+    """The operands that occur, and the expression with these renumbered from 0."""
+    used = tuple(sorted({part.index for part in subtrees(expr) if part.op == "arg"}))
+    return used, str(substitute(expr, {old: arg(new) for new, old in enumerate(used)}))
+
+
+def _number(call: CudaCall) -> str:
+    """The type of arithmetic: the operands' one; the result's where all of them are bool."""
+    op: Pointwise = call.op
+    kinds = [view.dtype for view in call.inputs if view.dtype is not DType.BOOL]
+    kind = kinds[0] if kinds else op.dtype
+    return "float32" if kind in FLOATS or kind is DType.BOOL else kind.value
+
+
+def _supports(call: CudaCall) -> str | None:
+    missing = missing_operator(call.op.expr, _number(call))
+    if missing is not None:
+        return f"{missing} of {_number(call)}"
+    return refuse_walk(call.outputs[0], call.inputs)
+
+
+def _views(call: CudaCall) -> list[View]:
+    """The result and the operands that occur."""
+    return [call.outputs[0], *(call.inputs[i] for i in _used(call.op.expr)[0])]
+
+
+def _axes(call: CudaCall) -> LoopAxes:
+    shape = call.outputs[0].shape
+    strides = []
+    for view in _views(call):
+        missing = len(shape) - len(view.shape)
+        steps = (0 if n == 1 else s for n, s in zip(view.shape, view.strides, strict=True))
+        strides.append([*(0,) * missing, *steps])
+    return collapsed(shape, strides)[0]
+
+
+def _variants(call: CudaCall) -> Iterator[Variant]:
+    views = _views(call)
+    size = call.outputs[0].size
+    nbytes = sum(min(view.size, size) * view.dtype.itemsize for view in views)
+    ways = walks(_axes(call), [view.dtype.itemsize for view in views])
+    return walk_variants(call, ways, nbytes, _launch)
+
+
+def _launch(call: CudaCall, way: Walk) -> Launch:
+    used, text = _used(call.op.expr)
+    # Bools have an element type of their own here: they are bytes, but no numbers.
+    elements = tuple(
+        "bool" if view.dtype is DType.BOOL else ELEMENTS[view.dtype] for view in _views(call)
+    )
+    kind: DType = call.op.dtype
+    result = "float32" if kind in FLOATS else kind.value
+    config = CudaChainConfig(text, elements, _number(call), result, way.code)
+    operands: dict[str, Operand] = {"p0": Out(0)}
+    operands |= {f"p{p}": In(i) for p, i in enumerate(used, 1)}
+    return Launch(config, operands, {**way.integers, **way.ends}, way.programs)
+
+
+def _entry(config: CudaChainConfig) -> Entry:
+    truths = [p - 1 for p, element in enumerate(config.elements) if p and element == "bool"]
+    lines = TritonLines({}, config.number, truths)
+    elements = [element.replace("bool", "u8") for element in config.elements]
+    text = WalkText(config.walk, elements, lines)
+    for p in range(1, len(elements)):
+        loaded = text.load(p, text.base(p))
+        truth = p - 1 in truths
+        lines.names[p - 1] = f"v{p}"
+        lines.add(f"v{p} = {loaded}" + (" != 0" if truth else f".to(tl.{config.number})"))
+    expr = parse(config.expr)
+    if config.result == "bool":
+        text.store(f"{lines.truth(expr)}.to(tl.uint8)")
+    else:
+        text.store(f"{_value(lines, expr, config.number)}.to(tl.{config.result})")
+    return text.entry()
+
+
+def _value(lines: TritonLines, expr: Expr, number: str) -> str:
+    name = lines.expression(expr)
+    return f"tl.full((1, 1), {name}, tl.{number})" if expr.op == "const" else name
+
+
+def _aliases(call: CudaCall) -> tuple[tuple[int, int], ...]:
+    """Every operand may be overwritten: one program reads an element and then writes it."""
+    return tuple((i, 0) for i in range(len(call.inputs)))
+
+
+POINTWISE_CHAIN = CudaKernel(
+    "pointwise.chain", (Pointwise,), CudaChainConfig, _supports, _variants, _entry, _aliases
+)

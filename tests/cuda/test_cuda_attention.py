@@ -1,0 +1,380 @@
+"""Attention: the operator, the rewrite of graphs and what it leaves alone, and the kernel."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import MappingProxyType
+
+import numpy as np
+import pytest
+
+from saccade.backends.cuda.fusions import OPERATORS, Attention
+from saccade.backends.cuda.fusions.cases import CASES
+from saccade.backends.cuda.fusions.decide import CudaFusions
+from saccade.backends.cuda.fusions.fuse_attention import fuse_attention, refuse
+from saccade.errors import ModelError
+from saccade.ir import DType, Factor, Graph, IndexMap, Node, TensorType, Value
+from saccade.ir.expr import parse
+from saccade.ir.serialize import decode_op, encode_op
+from saccade.kernels.base import Call
+from saccade.kernels.cases.base import F16, Operand
+from saccade.kernels.cuda import kernel_named
+from saccade.opdefs import MatMul, Move, Pointwise, Softmax
+from saccade.testing.cases import hold, inputs_of, outputs_of
+from saccade.testing.triton import H200, interpret
+
+FUSED = kernel_named("attention.fused")
+SCALED = parse("mul($0, 0.125)")
+
+
+def call_of(case, target=H200, exact=False):
+    known = tuple(operand.constant for operand in case.operands)
+    return Call(case.op, inputs_of(case), outputs_of(case), known, target, 1, exact)
+
+
+# The operator
+
+
+def softmax(x):
+    e = np.exp(x - x.max(-1, keepdims=True))
+    return e / e.sum(-1, keepdims=True)
+
+
+def test_the_reference_is_what_the_formula_says():
+    rng = np.random.default_rng(0)
+    q, k, v = (rng.standard_normal(s) for s in ((2, 5, 4), (2, 7, 4), (2, 7, 3)))
+    mask = rng.standard_normal((5, 7))
+    expected = softmax(0.5 * q @ k.swapaxes(1, 2) + mask) @ v
+    (found,) = Attention(0.5).reference(q, k, v, mask)
+    np.testing.assert_allclose(found, expected, rtol=1e-12)
+    ordered = Attention(0.5, transpose_k=True, order=(1, 0, 2))
+    (found,) = ordered.reference(q, np.ascontiguousarray(k.swapaxes(1, 2)), v, mask)
+    np.testing.assert_allclose(found, expected.transpose(1, 0, 2), rtol=1e-12)
+
+
+def types(*shapes, dtype=DType.F32):
+    return [TensorType(dtype, shape) for shape in shapes]
+
+
+@pytest.mark.parametrize(
+    ("op", "shapes"),
+    [
+        (Attention(), [(5, 4), (7, 4)]),
+        (Attention(), [(5, 4), (7, 3), (7, 3)]),
+        (Attention(), [(5, 4), (7, 4), (6, 3)]),
+        (Attention(transpose_k=True), [(5, 4), (7, 4), (7, 3)]),
+        (Attention(), [(5, 4), (7, 4), (7, 3), (7, 5)]),
+        (Attention(order=(0, 0)), [(5, 4), (7, 4), (7, 3)]),
+        (Attention(order=(0, 2, 1)), [(5, 4), (7, 4), (7, 3)]),
+    ],
+)
+def test_refuses_what_is_no_attention(op, shapes):
+    with pytest.raises(ModelError):
+        op.infer(types(*shapes))
+
+
+def test_refuses_integers():
+    with pytest.raises(ModelError):
+        Attention().infer(types((5, 4), (7, 4), (7, 3), dtype=DType.I32))
+
+
+def test_work_leaves_the_scores_out():
+    shapes = [(2, 5, 4), (2, 7, 4), (2, 7, 3), (5, 7)]
+    kinds = types(*shapes)
+    work = Attention().work(kinds, Attention().infer(kinds))
+    assert work.flops == 2 * 5 * 7 * (2 * 4 + 2 + 5 + 2 * 3)
+    assert work.bytes == 4 * (sum(int(np.prod(s)) for s in shapes) + 2 * 5 * 3)
+    narrow = [TensorType(DType.BF16, t.shape) for t in kinds]
+    assert Attention().work(narrow, Attention().infer(kinds)).flops == work.flops
+
+
+def test_it_is_read_back_by_name():
+    op = Attention(0.125, True, (2, 0, 1, 3))
+    assert decode_op(encode_op(op), OPERATORS) == op
+
+
+# The rewrite
+
+
+class Heads:
+    """The graph of one attention of [2, 3, 9, 8], and how it is built."""
+
+    def __init__(self):
+        self.nodes, self.inputs, self.constants = [], [], {}
+
+    def value(self, *shape, dtype=DType.F32):
+        found = Value(f"x{len(self.inputs)}", dtype, shape)
+        self.inputs.append(found)
+        return found
+
+    def add(self, op, *operands):
+        (kind,) = op.infer([v.type for v in operands])
+        result = Value(f"v{len(self.nodes)}", kind.dtype, kind.shape)
+        self.nodes.append(Node(op, operands, (result,), f"n{len(self.nodes)}"))
+        return result
+
+    def graph(self, *outputs):
+        known = MappingProxyType(self.constants)
+        return Graph(tuple(self.inputs), outputs, tuple(self.nodes), known)
+
+
+MERGE = IndexMap(
+    ((2,), (3,), (9,), (8,)),
+    (Factor(9, 2), Factor(2, 0), Factor(3, 1), Factor(8, 3)),
+    (2, 2),
+)
+
+
+def attention(
+    b, epilogue=SCALED, masks=(), scores=None, axis=3, log=False, values=None, transposed=True
+):
+    """The value after the second product."""
+    q = b.value(2, 3, 9, 8)
+    k = b.value(2, 3, 10, 8) if transposed else b.value(2, 3, 8, 10)
+    scores = scores or MatMul(transpose_b=transposed, epilogue=epilogue)
+    weights = b.add(Softmax(axis, log), b.add(scores, q, k, *masks))
+    return b.add(values or MatMul(), weights, b.value(2, 3, 10, 8))
+
+
+def fused(graph, taken=lambda _node, _shapes: True):
+    shapes = {value: value.shape for value in graph.values()}
+    return fuse_attention(graph, shapes, taken)
+
+
+def evaluated(graph, arrays):
+    known = dict(zip(graph.inputs, arrays, strict=True))
+    for node in graph.nodes:
+        results = node.op.reference(*(known[v] for v in node.inputs))
+        known |= zip(node.outputs, results, strict=True)
+    return [known[v] for v in graph.outputs]
+
+
+def same(before, after):
+    rng = np.random.default_rng(1)
+    arrays = [rng.standard_normal(v.shape) for v in before.inputs]
+    for one, other in zip(evaluated(before, arrays), evaluated(after, arrays), strict=True):
+        np.testing.assert_allclose(other, one, rtol=1e-10, atol=1e-12)
+
+
+def families(graph):
+    return [node.op.family for node in graph.nodes]
+
+
+@pytest.mark.parametrize("transposed", [True, False])
+@pytest.mark.parametrize(
+    ("epilogue", "scale"),
+    [("$0", 1.0), ("mul($0, 0.125)", 0.125), ("mul(3.0, $0)", 3.0), ("div($0, 8.0)", 0.125)],
+)
+def test_products_around_a_softmax_become_one_step(epilogue, scale, transposed):
+    b = Heads()
+    graph = b.graph(attention(b, parse(epilogue), transposed=transposed))
+    after = fused(graph)
+    assert families(after) == ["Attention"]
+    node = after.nodes[0]
+    assert node.op == Attention(scale, transpose_k=not transposed)
+    assert node.inputs == graph.inputs and node.outputs == graph.outputs
+    same(graph, after)
+
+
+@pytest.mark.parametrize("epilogue", ["add(mul($0, 0.5), $1)", "add($1, $0)"])
+@pytest.mark.parametrize("shape", [(9, 10), (2, 1, 1, 10), (3, 9, 1), ()])
+def test_a_mask_is_added(epilogue, shape):
+    b = Heads()
+    mask = b.value(*shape)
+    graph = b.graph(attention(b, parse(epilogue), (mask,)))
+    after = fused(graph)
+    assert families(after) == ["Attention"] and after.nodes[0].inputs[3] is mask
+    same(graph, after)
+
+
+def test_heads_are_merged_where_they_are_stored():
+    b = Heads()
+    y = attention(b)
+    graph = b.graph(b.add(Move(MERGE), y))
+    after = fused(graph)
+    assert families(after) == ["Attention", "Move"]
+    step, move = after.nodes
+    assert step.op.order == (2, 0, 1, 3)
+    assert [f.source for f in move.op.map.factors] == [0, 1, 2, 3]
+    assert after.outputs == graph.outputs
+    same(graph, after)
+
+
+def _flipped():
+    return replace(MERGE, factors=(Factor(9, 2, 8, -1), *MERGE.factors[1:]))
+
+
+def _as_it_is():
+    plain = (Factor(2, 0), Factor(3, 1), Factor(9, 2), Factor(8, 3))
+    return replace(MERGE, factors=plain)
+
+
+def _divided():
+    halves = ((2,), (3,), (9,), (2, 4))
+    order = (Factor(2, 3), Factor(2, 0), Factor(3, 1), Factor(9, 2), Factor(4, 4))
+    return IndexMap(halves, order, (1, 1, 1, 2))
+
+
+@pytest.mark.parametrize("make", [_flipped, _as_it_is, _divided])
+def test_other_moves_stay(make):
+    b = Heads()
+    y = attention(b)
+    graph = b.graph(b.add(Move(make()), y))
+    after = fused(graph)
+    assert families(after) == ["Attention", "Move"]
+    assert after.nodes[0].op.order == () and after.nodes[1] is graph.nodes[-1]
+    same(graph, after)
+
+
+def test_a_result_that_is_read_twice_keeps_its_order():
+    b = Heads()
+    y = attention(b)
+    graph = b.graph(b.add(Move(MERGE), y), y)
+    after = fused(graph)
+    assert families(after) == ["Attention", "Move"] and after.nodes[0].op.order == ()
+    same(graph, after)
+
+
+def test_kernels_decide():
+    b = Heads()
+    graph = b.graph(attention(b))
+    assert fused(graph, lambda _node, _shapes: False) is graph
+    shapes = {value: value.shape for value in graph.values()}
+    taken = lambda _node, _shapes: True  # noqa: E731
+    assert families(CudaFusions().fuse(graph, shapes, taken)) == ["Attention"]
+    assert not CudaFusions().pairs(graph, shapes, tuned=True).joint
+
+
+def test_shapes_of_new_values_are_told():
+    b = Heads()
+    seen = []
+    graph = b.graph(b.add(Move(MERGE), attention(b)))
+    fused(graph, lambda node, shapes: seen.append(shapes[node.output]))
+    assert seen == [(9, 2, 3, 8)]
+
+
+def _scores_read(b):
+    y = attention(b)
+    return y, b.add(Pointwise(parse("exp($0)"), DType.F32), b.nodes[0].output)
+
+
+def _scores_given(b):
+    return attention(b), b.nodes[0].output
+
+
+def _weights_given(b):
+    return attention(b), b.nodes[1].output
+
+
+def _weights_on_the_right(b):
+    q, k = b.value(2, 3, 9, 8), b.value(2, 3, 9, 8)
+    weights = b.add(Softmax(3), b.add(MatMul(transpose_b=True), q, k))
+    return (b.add(MatMul(), b.value(2, 3, 4, 9), weights),)
+
+
+def _no_product(b):
+    weights = b.add(Softmax(3), b.value(2, 3, 9, 10))
+    return (b.add(MatMul(), weights, b.value(2, 3, 10, 8)),)
+
+
+def _truth(b):
+    mask = b.value(9, 10, dtype=DType.BOOL)
+    return (attention(b, parse("add($0, $1)"), (mask,)),)
+
+
+def _transposed_q(b):
+    q, k = b.value(2, 3, 8, 9), b.value(2, 3, 8, 10)
+    weights = b.add(Softmax(3), b.add(MatMul(transpose_a=True), q, k))
+    return (b.add(MatMul(), weights, b.value(2, 3, 10, 8)),)
+
+
+def _one(**options):
+    return lambda b: (attention(b, **options),)
+
+
+def _added_after(b):
+    weights = b.add(Softmax(3), b.add(MatMul(), b.value(2, 3, 9, 8), b.value(2, 3, 8, 10)))
+    add = MatMul(epilogue=parse("add($0, $1)"))
+    return (b.add(add, weights, b.value(2, 3, 10, 8), b.value(8)),)
+
+
+def _transposed_values(b):
+    weights = b.add(Softmax(3), b.add(MatMul(), b.value(2, 3, 9, 8), b.value(2, 3, 8, 10)))
+    return (b.add(MatMul(transpose_b=True), weights, b.value(2, 3, 8, 10)),)
+
+
+@pytest.mark.parametrize(
+    ("make", "reason"),
+    [
+        (_scores_read, "scores are read elsewhere"),
+        (_scores_given, "scores are read elsewhere"),
+        (_weights_given, "weights are read elsewhere"),
+        (_weights_on_the_right, "weights are not multiplied with values"),
+        (_no_product, "scores are not a product"),
+        (_truth, "the mask holds truth values"),
+        (_transposed_q, "q is transposed"),
+        (_transposed_values, "weights or values are transposed"),
+        (_added_after, "the result's epilogue add($0, $1)"),
+        (_one(log=True), "the logarithm is wanted"),
+        (_one(axis=2), "softmax along axis 2"),
+        (_one(epilogue=parse("tanh($0)")), "the scores' epilogue tanh($0)"),
+        (_one(epilogue=parse("div(2.0, $0)")), "the scores' epilogue div(2.0, $0)"),
+        (_one(epilogue=parse("div($0, 0.0)")), "the scores' epilogue div($0, 0.0)"),
+        (_one(epilogue=parse("add($0, 1.0)")), "the scores' epilogue add($0, 1.0)"),
+    ],
+)
+def test_left_alone(make, reason):
+    b = Heads()
+    graph = b.graph(*make(b))
+    (node,) = (node for node in graph.nodes if isinstance(node.op, Softmax))
+    assert refuse(graph, node) == reason
+    assert fused(graph) is graph
+
+
+# The kernel
+
+
+def halves(case):
+    return replace(case, operands=tuple(replace(o, dtype=F16) for o in case.operands))
+
+
+@pytest.mark.parametrize("case", CASES["attention"], ids=lambda case: case.name)
+def test_cases(case):
+    for one in (case, halves(case)):
+        call = call_of(one)
+        hold(one, lambda _case, arrays, call=call: interpret(FUSED, call, arrays))
+
+
+@pytest.mark.parametrize("dtype", [DType.F32, DType.F16])
+def test_every_tile(dtype):
+    case = next(c for c in CASES["attention"] if c.name == "merged-heads")
+    case = replace(case, operands=tuple(replace(o, dtype=dtype) for o in case.operands))
+    call = call_of(case)
+    variants = [*FUSED.variants(call)]
+    assert len(variants) > 3
+    for variant in variants:
+        hold(case, lambda _case, a, v=variant: interpret(FUSED, call, a, v.launches))
+
+
+def test_heads_that_lie_apart_are_read_in_whole_vectors():
+    case = next(c for c in CASES["attention"] if c.name == "merged-heads")
+    (launch,) = FUSED.launch(call_of(case))
+    assert launch.config.units == "dddd"
+
+
+def test_what_the_kernel_refuses():
+    case = next(c for c in CASES["attention"] if c.name == "plain")
+    wide = replace(case, operands=tuple(Operand((5, 257)) for _ in range(3)))
+    assert FUSED.supports(call_of(wide)) == "heads of 257"
+    double = tuple(replace(o, dtype=DType.F64) for o in case.operands)
+    assert FUSED.supports(call_of(replace(case, operands=double))) == "element types"
+    many = [(2, 1, 2, 5, 8), (1, 3, 2, 5, 8), (1, 1, 2, 5, 8)]
+    apart = replace(case, operands=tuple(Operand(shape) for shape in many))
+    assert FUSED.supports(call_of(apart)) == "the batch axes do not merge into two"
+
+
+def test_wide_heads_are_not_split_in_two_parts():
+    wide = next(c for c in CASES["attention"] if c.name == "wide")
+    assert FUSED.launch(call_of(wide))[0].config.precision == "ieee"
+    plain = next(c for c in CASES["attention"] if c.name == "plain")
+    assert FUSED.launch(call_of(plain))[0].config.precision == "tf32x3"

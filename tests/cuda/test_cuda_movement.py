@@ -1,0 +1,211 @@
+"""Moves on GPUs: walks over any storage, in every variant, and what they refuse."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+
+from saccade.ir import DType, Factor, IndexMap
+from saccade.kernels.base import Call, View
+from saccade.kernels.cuda import kernel_named
+from saccade.kernels.cuda.movement.loop_axes import collapsed, division, power_dividing
+from saccade.kernels.cuda.movement.walk_plan import walks
+from saccade.opdefs import Concat, Gather, GatherNd, Move, Pad
+from saccade.testing.kernels import nhwc_view, row_major
+from saccade.testing.triton import H200, interpret
+
+COPY, CONCAT, PAD, GATHER = (
+    kernel_named(f"movement.{name}") for name in ("copy", "concat", "pad", "gather")
+)
+
+
+def call_of(op, inputs, out):
+    return Call(op, tuple(inputs), (out,), (False,) * len(inputs), H200)
+
+
+def hold(kernel, op, arrays, inputs, out):
+    """Every variant gives what the reference gives."""
+    call = call_of(op, inputs, out)
+    (truth,) = op.reference(*arrays)
+    for variant in kernel.variants(call):
+        result = interpret(kernel, call, arrays, variant.launches)[0]
+        np.testing.assert_array_equal(result, truth)
+    return variant.launches
+
+
+def stored(chance, dtype, shape):
+    """Any order of axes, gaps after some."""
+    order = list(range(len(shape)))
+    chance.shuffle(order)
+    strides, step = [0] * len(shape), chance.choice([1, 1, 2])
+    for axis in order:
+        strides[axis] = step
+        step = step * shape[axis] + chance.choice([0, 0, 3, 8])
+    return View(dtype, tuple(shape), tuple(strides))
+
+
+@pytest.fixture(params=range(6))
+def chance(request):
+    return random.Random(request.param)
+
+
+def some(chance, shape, dtype=DType.F32):
+    rng = np.random.default_rng(chance.randrange(1000))
+    return rng.integers(0, 100, shape).astype(dtype.numpy)
+
+
+def a_shape(chance, least=1):
+    return [chance.choice([1, 2, 3, 8, 5, 16]) for _ in range(chance.randint(least, 4))]
+
+
+def test_copies(chance):
+    """Transposed, sliced, flipped, repeated; axes split and merged."""
+    sizes = [chance.choice([1, 2, 3, 4, 8, 16]) for _ in range(chance.randint(1, 4))]
+    factors = []
+    for source, n in enumerate(sizes):
+        start = chance.randrange(n)
+        factors.append(
+            chance.choice(
+                (Factor(n, source), Factor(n, source, n - 1, -1), Factor(n - start, source, start))
+            )
+        )
+    factors += [Factor(3, None)] * chance.randrange(2)
+    chance.shuffle(factors)
+    groups = ((sizes[0], *sizes[1:2]), *((n,) for n in sizes[2:]))
+    ends = (2, *(1,) * (len(factors) - 2)) if len(factors) > 1 else (1,)
+    op = Move(IndexMap(groups, tuple(factors), ends))
+    shape, result = op.map.in_shape, op.map.out_shape
+    dtype = chance.choice([DType.F32, DType.F16, DType.U8, DType.I64])
+    views = [stored(chance, dtype, shape)], stored(chance, dtype, result)
+    hold(COPY, op, [some(chance, shape, dtype)], *views)
+
+
+def test_concats(chance):
+    shape = a_shape(chance)
+    axis = chance.randrange(len(shape))
+    parts = [chance.choice([0, 1, 2, 5, 8]) for _ in range(chance.randint(1, 10))]
+    shapes = [[part if a == axis else n for a, n in enumerate(shape)] for part in parts]
+    total = [sum(s[axis] for s in shapes) if a == axis else n for a, n in enumerate(shape)]
+    views = [stored(chance, DType.F16, s) for s in shapes], stored(chance, DType.F16, total)
+    arrays = [some(chance, s, DType.F16) for s in shapes]
+    launches = hold(CONCAT, Concat(axis), arrays, *views)
+    assert len(launches) == -(-sum(0 not in s for s in shapes) // 8)
+
+
+@pytest.mark.parametrize("mode", ["constant", "edge", "reflect", "wrap"])
+def test_pads(chance, mode):
+    shape = a_shape(chance)
+    most = {"reflect": -1, "wrap": 0}
+    pads = [(0, 0)] * len(shape)
+    for axis, n in enumerate(shape):
+        if chance.random() < 0.6:
+            room = n + most[mode] if mode in most else 5
+            pads[axis] = (chance.randint(0, room), chance.randint(0, room))
+    result = [n + a + b for n, (a, b) in zip(shape, pads, strict=True)]
+    op = Pad(tuple(pads), mode, 7.0)
+    views = [stored(chance, DType.F32, shape)], stored(chance, DType.F32, result)
+    hold(PAD, op, [some(chance, shape)], *views)
+
+
+def test_pads_around_nothing():
+    x = np.zeros((3, 0), np.float16)
+    pads = ((1, 0), (2, 3))
+    views = [row_major(DType.F16, (3, 0))], row_major(DType.F16, (4, 5))
+    hold(PAD, Pad(pads, "constant", -2.0), [x], *views)
+
+
+@pytest.mark.parametrize("index", [DType.I32, DType.I64])
+def test_gathers(chance, index):
+    shape = a_shape(chance)
+    axis = chance.randrange(len(shape))
+    where = [chance.choice([1, 3, 4]) for _ in range(chance.randint(0, 2))]
+    rng = np.random.default_rng(5)
+    indices = np.asarray(rng.integers(-shape[axis], shape[axis], where), index.numpy)
+    result = [*shape[:axis], *where, *shape[axis + 1 :]]
+    views = [stored(chance, DType.F16, shape), stored(chance, index, where)]
+    arrays = [some(chance, shape, DType.F16), indices]
+    hold(GATHER, Gather(axis), arrays, views, stored(chance, DType.F16, result))
+
+
+def test_gathers_by_tuples(chance):
+    shape = a_shape(chance)
+    batch = chance.randrange(len(shape))
+    depth = chance.randint(1, len(shape) - batch)
+    where = [*shape[:batch], *[chance.choice([1, 4]) for _ in range(chance.randint(0, 2))]]
+    rng, picked = np.random.default_rng(5), shape[batch : batch + depth]
+    indices = np.stack([rng.integers(-n, n, where) for n in picked], -1)
+    result = [*where, *shape[batch + depth :]]
+    views = [stored(chance, DType.F32, shape), stored(chance, DType.I64, indices.shape)]
+    arrays = [some(chance, shape), indices]
+    hold(GATHER, GatherNd(batch), arrays, views, stored(chance, DType.F32, result))
+
+
+def test_indices_out_of_range_are_clamped():
+    data, indices = (
+        np.arange(12.0, dtype=np.float32).reshape(4, 3),
+        np.array([4, -5, 2**40, -(2**62)]),
+    )
+    call = call_of(
+        Gather(0), [row_major(DType.F32, (4, 3)), row_major(DType.I64, (4,))],
+        row_major(DType.F32, (4, 3)),
+    )  # fmt: skip
+    result = interpret(GATHER, call, (data, indices))[0]
+    np.testing.assert_array_equal(result, data[[3, 0, 3, 0]])
+
+
+def test_reasons():
+    f32 = row_major(DType.F32, (2, 3))
+    same = Move(IndexMap(((2,), (3,)), (Factor(2, 0), Factor(3, 1)), (1, 1)))
+    assert COPY.supports(call_of(same, [f32], row_major(DType.F16, (2, 3)))) == (
+        "a change of element type"
+    )
+    repeated = View(DType.F32, (2, 3), (0, 1))
+    assert COPY.supports(call_of(same, [f32], repeated)) == "the result repeats elements"
+    assert PAD.supports(call_of(Pad(((0, 0), (0, 4)), "wrap"), [f32], f32)) == (
+        "wrap of more elements than there are"
+    )
+    indices = row_major(DType.I64, (1,))
+    none = row_major(DType.F32, (0, 3))
+    assert GATHER.supports(call_of(Gather(0), [none, indices], row_major(DType.F32, (1, 3)))) == (
+        "slices of an empty axis"
+    )
+    small = row_major(DType.U8, (1,))
+    assert GATHER.supports(call_of(Gather(0), [f32, small], f32)) == "indices of type uint8"
+
+
+@pytest.mark.parametrize("divisor", [2, 3, 5, 7, 64, 197, 641, 65535, 65537, 2**30, 2**31 - 1])
+def test_divisions_by_multiplication(divisor):
+    factor, shift = division(divisor)
+    assert -(2**31) <= factor < 2**31
+    ends = [m * divisor + d for m in (0, 1, 2, (2**31 - 1) // divisor) for d in (-1, 0, 1)]
+    rng = np.random.default_rng(divisor)
+    for n in [*ends, 2**31 - 1, *rng.integers(0, 2**31, 200)]:
+        if 0 <= n < 2**31:
+            assert (int(n) * (factor % 2**32) >> 32) >> shift == n // divisor
+
+
+def test_axes():
+    strides = ((48, 1, 24, 4), (48, 12, 6, 1))
+    axes, which = collapsed((2, 4, 2, 6), strides)
+    assert axes.sizes == (2, 12, 4) and which == (0, 3, 1)
+    assert collapsed((2, 4, 2, 6), strides[:1])[0].sizes == (96,)
+    assert collapsed((), ((), ()))[0].sizes == (1,)
+    assert power_dividing((24, 8, 0, -40), 16) == 8
+
+
+def way(shape, source, result):
+    steps = [view.strides for view in (result, source)]
+    return next(iter(walks(collapsed(shape, steps)[0], (2, 2))))
+
+
+def test_layouts_meet_in_rectangles_and_the_rest_goes_in_whole_vectors():
+    shape = (8, 64, 14, 14)
+    rows, last = row_major(DType.F16, shape), nhwc_view(DType.F16, shape, 64)
+    assert way(shape, rows, last).code.kinds == ("s1", "1s")
+    assert way(shape, last, rows).code.kinds == ("s1", "1s")
+    wide = nhwc_view(DType.F16, shape, 256)
+    for source in (last, wide):
+        code = way(shape, source, last).code
+        assert code.kinds == ("1", "1") and code.block[1] == 8 and set(code.steps) == {8}

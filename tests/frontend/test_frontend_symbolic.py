@@ -1,0 +1,116 @@
+# ruff: noqa: E501 - a table with one model a line
+"""Contents with numbers and symbolic sizes side by side: what comes out is what ONNX computes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import onnx
+import pytest
+from frontend_models import text_model
+from onnx.reference import ReferenceEvaluator
+
+from saccade.errors import UnsupportedModelError
+from saccade.frontend import onnx as frontend
+from saccade.testing.interpret import interpret
+
+FLOATS = {
+    "half": np.float32(0.5), "minus": np.float32(-0.5), "third": np.float32(1 / 3), "tenth": np.float32(0.1),
+    "most": np.float32(0.7), "three": np.float32(3), "none": np.float32(0), "inf": np.float32(np.inf),
+    "broken": np.asarray([2.5], np.float32), "pair": np.asarray([-1, 2.6], np.float32),
+    "same": np.asarray([-1, 2.5], np.float32), "some": np.asarray([1, 0.5], np.float32),
+}  # fmt: skip
+INTEGERS = {
+    "i1": [1], "odd": [2**24 + 1], "back": [0, 0, 2**24 - 2], "huge": [3 * 2**30], "sign": [-1],
+}  # fmt: skip
+WEIGHTS = FLOATS | {name: np.asarray(v, np.int64) for name, v in INTEGERS.items()}
+
+CHAINS = {
+    "times a half": "g = Mul(f, half) k = Cast<to=7>(g)",
+    "a half times": "g = Mul(half, f) k = Cast<to=7>(g)",
+    "by three": "g = Div(f, three) k = Cast<to=7>(g)",
+    "rounded down": "g = Mul(f, half) h = Floor(g) k = Cast<to=7>(h)",
+    "rounded up": "g = Mul(f, half) h = Ceil(g) k = Cast<to=7>(h)",
+    "negative, rounded down": "g = Mul(f, minus) h = Floor(g) i = Neg(h) k = Cast<to=7>(i)",
+    "negative, rounded up": "g = Mul(f, minus) h = Ceil(g) i = Neg(h) k = Cast<to=7>(i)",
+    "there and back": "g = Div(f, three) h = Mul(g, three) k = Cast<to=7>(h)",
+    "seven tenths, in float32": "g = Mul(f, most) h = Floor(g) k = Cast<to=7>(h)",
+    "by a tenth, in float32": "g = Div(f, tenth) h = Mul(g, tenth) i = Mul(h, half) k = Cast<to=7>(i)",
+    "added": "g = Mul(f, half) h = Floor(g) i = Add(h, three) j = Div(i, three) k = Cast<to=7>(j)",
+    "a fraction beside": "g = Concat<axis=0>(f, broken) h = Ceil(g) k = Cast<to=7>(h)",
+    "a fraction below": "g = Concat<axis=0>(f, broken) h = Floor(g) k = Cast<to=7>(h)",
+    "cut off": "g = Concat<axis=0>(f, broken) k = Cast<to=7>(g)",
+    "summed fractions": "g = Mul(f, some) h = Add(g, some) i = Floor(h) k = Cast<to=7>(i)",
+    "of no size": "g = Mul(f, none) k = Cast<to=7>(g)",
+    "less": "g = Mul(f, some) h = Less(g, pair) k = Cast<to=7>(h)",
+    "not less": "g = Mul(f, some) h = GreaterOrEqual(g, pair) k = Cast<to=7>(h)",
+    "equal": "g = Mul(f, some) h = Equal(g, same) k = Cast<to=7>(h)",
+    "truth": "g = Add(f, three) h = Concat<axis=0>(g, broken) i = Cast<to=9>(h) k = Cast<to=7>(i)",
+    "beyond the mantissa": "c = Concat<axis=0>(s, odd) g = Cast<to=1>(c) h = Cast<to=7>(g) k = Sub(h, back)",
+    "beyond int32": "c = Concat<axis=0>(s, huge) g = Cast<to=6>(c) h = Cast<to=7>(g) i = Slice(h, i2, i3) "
+    "j = Div(i, i28) k = Neg(j)",
+}  # fmt: skip
+
+
+def _model(chain: str) -> onnx.ModelProto:
+    slices = {"i2": [2], "i3": [3], "i28": [2**28]}
+    weights = WEIGHTS | {name: np.asarray(v, np.int64) for name, v in slices.items()}
+    body = f"s = Shape(x) f = Cast<to=1>(s) {chain} y = ConstantOfShape(k)"
+    return text_model(body, "float[N, 5] x", weights=weights)
+
+
+@pytest.mark.parametrize("name", CHAINS)
+@pytest.mark.parametrize("static", [5, 10])
+def test_numbers_beside_symbolic_sizes_are_those_of_onnx(name: str, static: int) -> None:
+    model = _model(CHAINS[name])
+    model.graph.input[0].type.tensor_type.shape.dim[1].dim_value = static
+    graph = frontend.load(model)
+    for size in (0, 1, 2, 7, 10):
+        x = np.zeros((size, static), np.float32)
+        (expected,) = ReferenceEvaluator(model).run(None, {"x": x})
+        (actual,) = interpret(graph, {"x": x}).values()
+        assert actual.shape == expected.shape
+
+
+@pytest.mark.parametrize(
+    ("chain", "reason"),
+    [
+        ("g = Div(f, none) k = Cast<to=7>(g)", "divides by zero"),
+        ("g = Mul(f, inf) k = Cast<to=7>(g)", "not finite"),
+        ("g = Mul(f, half) h = Round(g) k = Cast<to=7>(h)", "symbolic sizes as data"),
+        ("g = Div(three, f) k = Cast<to=7>(g)", "a fraction of two symbolic sizes"),
+        ("g = Mul(f, half) h = Add(g, half) k = Cast<to=7>(h)", "fraction of a symbolic size"),
+        ("c = Cast<to=6>(s) g = Cast<to=6>(huge) h = Mul(c, g) k = Cast<to=7>(h)", "overflows int32"),
+        ("c = Cast<to=2>(s) g = Cast<to=2>(sign) h = Mul(c, g) k = Cast<to=7>(h)", "overflows uint8"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_told_is_refused(chain: str, reason: str) -> None:
+    with pytest.raises(UnsupportedModelError, match=reason):
+        frontend.load(_model(chain))
+
+
+def test_an_outer_product_of_contents_is_refused_before_it_is_computed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """16 million elements, one by one, are a minute and a half."""
+    plain = np.frompyfunc
+
+    def watched(
+        function: Callable[..., object], operands: int, results: int
+    ) -> Callable[..., object]:
+        def apply(*arrays: np.ndarray) -> object:
+            assert np.broadcast(*arrays).size <= 4096
+            return plain(function, operands, results)(*arrays)
+
+        return apply
+
+    monkeypatch.setattr(np, "frompyfunc", watched)
+    chain = "a = Gather(s, i0) e = Expand(a, all) u = Unsqueeze(e, i1) v = Mul(u, many) k = Size(v)"
+    model = _model(chain)
+    more = {"i0": [0], "all": [4096], "many": list(range(4096))}
+    for name, values in more.items():
+        array = np.asarray(values, np.int64)
+        model.graph.initializer.append(onnx.numpy_helper.from_array(array, name))
+    with pytest.raises(UnsupportedModelError, match="more elements than any tensor has axes"):
+        frontend.load(model)

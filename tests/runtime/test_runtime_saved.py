@@ -1,0 +1,187 @@
+"""Bundles: one file runs where neither LLVM nor the model's file is, or says why it does not."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from runtime_models import convolutions, two_inputs
+
+import saccade
+from saccade import bundled, bundlefile
+from saccade.backends.cpu.store import bundled as cpu_bundled
+
+SHAPES = ({"x": (1, 3, 9, 7)}, {"x": (2, 3, 5, 6)})
+
+
+def image(*shape):
+    return np.random.default_rng(7).standard_normal(shape).astype(np.float32)
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """A bundle, and what it must answer."""
+    path = tmp_path_factory.mktemp("bundle") / "model.saccade"
+    model = saccade.compile(convolutions().SerializeToString(), threads=2, cache=False)
+    size = model.save(path, *SHAPES)
+    assert size == path.stat().st_size
+    return path, [(image(*s["x"]), model(image(*s["x"]))) for s in SHAPES]
+
+
+def test_a_bundle_gives_the_same_bits(made):
+    path, answers = made
+    model = saccade.compile(path)
+    assert [info.name for info in model.inputs] == ["x"]
+    for x, y in (*answers, *answers):
+        assert np.array_equal(model(x), y)
+    assert model.plan is not None and saccade.compile(str(path))(answers[0][0]).shape
+
+
+def test_it_needs_no_compiler_and_writes_nothing(made, tmp_path):
+    path, answers = made
+    np.savez(tmp_path / "a.npz", x=answers[0][0], y=answers[0][1])
+    copy = tmp_path / "model.saccade"
+    shutil.copy(path, copy)
+    copy.chmod(0o444)
+    code = f"""
+import sys
+for name in ("llvmlite", "onnx", "onnx_ir"):
+    sys.modules[name] = None
+import numpy as np, saccade
+a = np.load({str(tmp_path / "a.npz")!r})
+print(np.array_equal(saccade.compile({str(copy)!r})(a["x"]), a["y"]))
+"""
+    cache = tmp_path / "cache"
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False,
+        env={**os.environ, "SACCADE_CACHE_DIR": str(cache)},
+    )  # fmt: skip
+    assert done.stdout == "True\n", done.stderr
+    assert not cache.exists()
+
+
+def test_other_sizes_are_refused(made):
+    path, _ = made
+    with pytest.raises(saccade.OptionError, match="x=1x3x9x7; x=2x3x5x6 alone") as caught:
+        saccade.compile(path)(image(1, 3, 9, 8))
+    assert "saccade build --shape" in str(caught.value)
+    with pytest.raises(saccade.InputError, match="must be float32"):
+        saccade.compile(path)(np.zeros((1, 3, 9, 7)))
+
+
+def test_several_inputs_by_name_and_fixed_sizes(tmp_path):
+    model = saccade.compile(two_inputs().SerializeToString(), cache=False)
+    shapes = {info.name: tuple(3 if isinstance(s, str) else s for s in info.shape)
+              for info in model.inputs}  # fmt: skip
+    model.save(tmp_path / "two.saccade", shapes)
+    feeds = {i.name: np.full(shapes[i.name], 2, i.dtype) for i in model.inputs}
+    for name, want in model.run(feeds).items():
+        assert np.array_equal(saccade.compile(tmp_path / "two.saccade").run(feeds)[name], want)
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_a_flipped_bit_is_refused_or_padding(made, tmp_path, seed):
+    path, answers = made
+    rng = random.Random(seed)
+    content = bytearray(path.read_bytes())
+    at = rng.randrange(8192 if seed % 2 else len(content))
+    content[at] ^= 1 << rng.randrange(8)
+    damaged = tmp_path / "damaged.saccade"
+    damaged.write_bytes(content)
+    try:
+        results = [saccade.compile(damaged)(x) for x, _ in answers]
+    except saccade.ModelError as error:
+        assert str(damaged) in str(error) or "ONNX" in str(error), error
+        return
+    assert all(np.array_equal(y, want) for y, (_, want) in zip(results, answers, strict=True))
+
+
+@pytest.mark.parametrize("length", [0, 1, 15, 16, 40, 56, 100, 4095, 4096, 5000, -4097, -1])
+def test_a_short_file_is_refused(made, tmp_path, length):
+    path, answers = made
+    content = path.read_bytes()
+    short = tmp_path / "short.saccade"
+    short.write_bytes(content[:length])
+    try:
+        results = [saccade.compile(short)(x) for x, _ in answers]
+    except saccade.ModelError:
+        return
+    assert length == -1  # of padding
+    assert np.array_equal(results[0], answers[0][1])
+
+
+def test_another_version_device_or_processor(made, tmp_path, monkeypatch):
+    path, _ = made
+    with pytest.raises(saccade.OptionError, match="built for precision='fp32', not 'bf16'"):
+        saccade.compile(path, precision="bf16")
+    with pytest.raises(saccade.OptionError, match="built for device='cpu', not 'cuda'"):
+        saccade.compile(path, device="cuda")
+    monkeypatch.setattr(cpu_bundled, "cpuinfo", lambda: {"flags": "fpu sse2"})
+    with pytest.raises(saccade.ModelError, match="this one lacks"):
+        saccade.compile(path)
+    monkeypatch.undo()
+    monkeypatch.setattr(bundled, "VERSION", "9.9")
+    with pytest.raises(saccade.ModelError, match=r"built by Saccade .*, this is 9\.9: build again"):
+        saccade.compile(path)
+
+
+def test_a_header_that_lies(made, tmp_path):
+    """Sealed as it should be, but of another form, or with entries beyond the file."""
+    path, answers = made
+    file = bundlefile.open_bundle(path)
+    entries = {"program/0": b"", "program/1": b"{}"}
+    lying = tmp_path / "lying.saccade"
+    bundlefile.write_bundle(lying, file.head, entries)
+    for x, _ in answers:
+        with pytest.raises(saccade.ModelError, match="no program of this version"):
+            saccade.compile(lying)(x)
+    bundlefile.write_bundle(lying, file.head, {})
+    with pytest.raises(saccade.ModelError, match="has no entry program/0"):
+        saccade.compile(lying)(answers[0][0])
+
+
+def test_what_cannot_be_saved(tmp_path):
+    model = saccade.compile(convolutions().SerializeToString(), cache=False)
+    with pytest.raises(saccade.OptionError, match="save needs the inputs' shapes"):
+        model.save(tmp_path / "none.saccade")
+    with pytest.raises(saccade.InputError, match="missing input"):
+        model.save(tmp_path / "none.saccade", {})
+    with pytest.raises(saccade.InputError, match="there is no input 'z'"):
+        model.save(tmp_path / "none.saccade", {"x": (1, 3, 9, 7), "z": (1,)})
+    reference = saccade.compile(convolutions().SerializeToString(), device="reference")
+    with pytest.raises(saccade.OptionError, match="the reference has no bundles"):
+        reference.save(tmp_path / "none.saccade", SHAPES[0])
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_command_builds(tmp_path):
+    onnx = tmp_path / "model.onnx"
+    onnx.write_bytes(convolutions().SerializeToString())
+    out = tmp_path / "model.saccade"
+    start = "from saccade.cli import main; main()"
+    run = [sys.executable, "-c", start, "build", str(onnx), "-o", str(out)]
+    done = subprocess.run(
+        [*run, "--shape", "x=1x3x9x7", "--shape", "x=2x3x5x6"],
+        capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0 and "2 program(s), for cpu" in done.stdout, done.stderr
+    assert saccade.compile(out)(image(2, 3, 5, 6)).shape == (2, 5, 5, 6)
+    for more, said in (
+        (["--shape", "x=1x3"], "x"), (["--arch", "sm_90"], "--arch and --machine are for"),
+        (["--device", "cuda"], "say which GPU to build for"),
+        (["--device", "cuda", "--arch", "sm_10"], "is not one of sm_80, sm_86, sm_89, sm_90"),
+    ):  # fmt: skip
+        refused = subprocess.run([*run, *more], capture_output=True, text=True, timeout=120,
+                                 check=False)  # fmt: skip
+        assert refused.returncode == 2 and said in refused.stderr, refused.stderr
+
+
+def test_the_version_is_that_of_the_package():
+    text = (Path(__file__).parents[2] / "pyproject.toml").read_text()
+    assert f'version = "{bundled.VERSION}"' in text
