@@ -18,16 +18,19 @@ import pytest
 
 from saccade.backends.cuda.codegen.compile import Cubin, decode_cubin, encode_cubin
 from saccade.backends.cuda.codegen.entry import Descriptor
+from saccade.backends.cuda.runtime.graph import Launches, PhaseCode, check_arguments
 from saccade.backends.cuda.runtime.tensor_maps import encode, words
 from saccade.backends.cuda.target import GpuTarget
 from saccade.errors import LaunchError
 from saccade.ir import DType
 from saccade.ir.expr import parse
 from saccade.kernels.base import Call, Launch, View
+from saccade.kernels.bind import Argument, Phase, Ref, Role
 from saccade.kernels.cuda.conv2d.hopper import CONV2D_HOPPER, hopper_tiles
 from saccade.kernels.cuda.conv2d.hopper_rows import CONV2D_HOPPER_ROWS
 from saccade.kernels.cuda.conv2d.pack_filters import pack_filters
 from saccade.opdefs import Conv2d, DepthToSpaceStore
+from saccade.testing.fake_driver import FakeEncoders
 
 
 def nhwc(shape, pitch=0, dtype=DType.F16):
@@ -96,6 +99,34 @@ def test_sizes_and_strides_follow_the_map_outermost_first():
     assert [(type(w), w.value) for w in found] == [
         (ctypes.c_int32, 2), (ctypes.c_int32, 3), (ctypes.c_int64, 1 << 33), (ctypes.c_int64, 1),
     ]  # fmt: skip
+
+
+def test_arguments_follow_the_bases_as_maps_and_as_pointers():
+    one = Descriptor("x", "fp16", (128, 64), ("n", "m"), ("pitch", 1))
+    cubin = Cubin("kernel", b"", ("x", "y", "n"), 4, 0, descriptors=(one,))
+    refs = {"x": Ref(1, 32, 640), "y": Ref(0, 64, 640)}
+    arguments = tuple(Argument(name, Role.INPUT, ref) for name, ref in refs.items())
+    phase = Phase(None, arguments, {"n": 5, "m": 7, "pitch": 8}, 3)
+    code = check_arguments(PhaseCode(0, phase, cubin, 1))
+    launches = Launches([code, code], 2, FakeEncoders())
+    assert launches.point(np.array([4096, 8192])) == [0, 1]
+    for launch in launches.each:
+        places = launch.table.tolist()
+        values = [ctypes.c_int64.from_address(at).value for at in places]
+        assert values[1:] == [5, 7, 8, 1, 4096 + 64, 5, 0, 0]
+        assert values[0] == 8192 + 32 and places[0] % 64 == 0
+    assert launches.point(np.array([4096, 1024])) == [0, 1]
+    values = [ctypes.c_int64.from_address(one.table.tolist()[0]).value for one in launches.each]
+    assert values == [1024 + 32] * 2
+
+
+def test_an_integer_that_nothing_takes_is_refused():
+    one = Descriptor("x", "fp16", (128, 64), ("n", "m"), ("pitch", 1))
+    cubin = Cubin("kernel", b"", ("x",), 4, 0, descriptors=(one,))
+    arguments = (Argument("x", Role.INPUT, Ref(0, 0, 640)),)
+    phase = Phase(None, arguments, {"n": 5, "m": 7, "pitch": 8, "other": 1}, 3)
+    with pytest.raises(LaunchError, match="other"):
+        check_arguments(PhaseCode(0, phase, cubin, 1))
 
 
 def test_a_map_that_the_driver_refuses_raises():
@@ -284,6 +315,7 @@ def test_a_model_of_the_code_that_walks_convolves(window):
     expected = reference(x, weights, op)
     for variant in CONV2D_HOPPER_ROWS.variants(asked):
         (launch,) = variant.launches
+        assert set(launch.integers) == CONV2D_HOPPER_ROWS.entry(launch.config).launch_integers
         packed = pack_filters(weights, *launch.operands["w"].packing.parameters)
         sums = np.full((expected.size // k, k), np.nan, np.float32)
         walk_model(launch, x, packed, sums)
@@ -331,6 +363,7 @@ def test_a_model_of_the_code_convolves(window):
     assert len(variants) == len(hopper_tiles(asked)) > 3
     for variant in variants[:2] + variants[-1:]:
         (launch,) = variant.launches
+        assert set(launch.integers) == CONV2D_HOPPER.entry(launch.config).launch_integers
         packed = pack_filters(weights, *launch.operands["w"].packing.parameters)
         assert packed.nbytes == launch.operands["w"].packing.nbytes
         sums = reference(x, weights, op)

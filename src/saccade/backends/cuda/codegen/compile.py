@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import astuple, dataclass
 from typing import Any
 
-from saccade.backends.cuda.codegen.entry import ELEMENT_BYTES, Descriptor, Entry
+from saccade.backends.cuda.codegen.entry import Descriptor, Entry
 from saccade.backends.cuda.codegen.functions import function_of
 from saccade.errors import CompileError
 
@@ -111,7 +111,7 @@ def _signature(entry: Entry) -> dict[str, str]:
 
 def _descriptor_type(descriptor: Descriptor) -> str:
     rows, columns = descriptor.block
-    bits = 8 * ELEMENT_BYTES[descriptor.element]
+    bits = 8 * descriptor.item
     layout = f"NVMMASharedLayout(swizzle_byte_width={descriptor.swizzle}, element_bitwidth={bits}, "
     layout += "rank=2, transposed=False, fp4_padded=False, cga_layout=[])"
     block = f"{descriptor.element}[{rows},{columns}]"

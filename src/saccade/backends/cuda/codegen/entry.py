@@ -41,9 +41,20 @@ class Descriptor:
     steps: tuple[int, ...] = ()
 
     @property
+    def integers(self) -> tuple[str, ...]:
+        """The launch's integers that it takes."""
+        named = (*self.sizes, *self.strides, *self.lower, *self.upper)
+        return tuple(name for name in named if isinstance(name, str))
+
+    @property
+    def item(self) -> int:
+        """Bytes of an element."""
+        return ELEMENT_BYTES[self.element]
+
+    @property
     def swizzle(self) -> int:
         """Bytes by which rows are swizzled in shared memory: a row's, 128 at most."""
-        return min(128, self.block[1] * ELEMENT_BYTES[self.element])
+        return min(128, self.block[1] * self.item)
 
 
 ELEMENT_BYTES: Mapping[str, int] = MappingProxyType({"fp32": 4, "fp16": 2, "bf16": 2})
@@ -89,3 +100,9 @@ class Entry:
     descriptors: tuple[Descriptor, ...] = ()
     gluon: bool = False
     registers: int = 0
+
+    @property
+    def launch_integers(self) -> frozenset[str]:
+        """Names of the integers that a launch has: the function's, and its descriptors'."""
+        described = (name for one in self.descriptors for name in one.integers)
+        return frozenset((*self.integers, *self.extra_integers, *described))

@@ -9,16 +9,20 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-from saccade.backends.cuda.codegen.entry import ELEMENT_BYTES, Descriptor, Size
 from saccade.errors import LaunchError
 
-__all__ = ["Encoders", "TensorMap", "encode", "words"]
+if TYPE_CHECKING:
+    from saccade.backends.cuda.codegen.entry import Descriptor, Size
 
-_ALIGNMENT = 64  # of the map in memory, for the driver
+__all__ = ["MAP_ALIGNMENT", "MAP_BYTES", "Encoders", "TensorMap", "encode", "words"]
+
+MAP_BYTES = 128
+MAP_ALIGNMENT = 64
+"""Of a map in memory, in bytes."""
 _TYPES: Mapping[str, int] = MappingProxyType({"fp16": 6, "fp32": 7, "bf16": 9})
-_SWIZZLES: Mapping[int, int] = MappingProxyType({0: 0, 32: 1, 64: 2, 128: 3})
+_SWIZZLES: Mapping[int, int] = MappingProxyType({32: 1, 64: 2, 128: 3})
 _INTERLEAVE, _PROMOTION, _FILL = 0, 2, 0  # none, 128 bytes in the L2, zeros
 
 
@@ -32,18 +36,18 @@ class Encoders(Protocol):
 class TensorMap(ctypes.Structure):
     """128 bytes that only the driver reads and writes. Where they lie is a multiple of 64."""
 
-    _align_ = _ALIGNMENT
+    _align_ = MAP_ALIGNMENT
     _fields_ = (("opaque", ctypes.c_uint64 * 16),)
 
 
 def _aligned() -> TensorMap:
     """A tensor map at a multiple of 64 (`_align_` is only kept from Python 3.13 on)."""
-    raw = (ctypes.c_char * (ctypes.sizeof(TensorMap) + _ALIGNMENT))()
-    return TensorMap.from_buffer(raw, -ctypes.addressof(raw) % _ALIGNMENT)
+    raw = (ctypes.c_char * (MAP_BYTES + MAP_ALIGNMENT))()
+    return TensorMap.from_buffer(raw, -ctypes.addressof(raw) % MAP_ALIGNMENT)
 
 
 def encode(
-    descriptor: Descriptor, address: int, integers: Mapping[str, int], driver: Encoders
+    descriptor: Descriptor, address: int, integers: Mapping[str, Any], driver: Encoders
 ) -> TensorMap:
     """The tensor map of an operand.
 
@@ -56,9 +60,9 @@ def encode(
     Raises:
         LaunchError: If the driver refuses.
     """
-    item = ELEMENT_BYTES[descriptor.element]
+    item = descriptor.item
     rows, columns = descriptor.block
-    inner = min(columns, descriptor.swizzle // item) if descriptor.swizzle else columns
+    inner = min(columns, descriptor.swizzle // item)
     sizes = _numbers(reversed(descriptor.sizes), integers)
     strides = [n * item for n in _numbers(reversed(descriptor.strides[:-1]), integers)]
     tensor_map = _aligned()
@@ -91,7 +95,7 @@ def encode(
 
 
 def words(
-    descriptor: Descriptor, integers: Mapping[str, int]
+    descriptor: Descriptor, integers: Mapping[str, Any]
 ) -> tuple[ctypes.c_int32 | ctypes.c_int64, ...]:
     """The parameters that follow the map: sizes, then strides, outermost first."""
     sizes = _numbers(descriptor.sizes, integers)
@@ -99,5 +103,5 @@ def words(
     return (*map(ctypes.c_int32, sizes), *map(ctypes.c_int64, strides))
 
 
-def _numbers(names: Iterable[Size], integers: Mapping[str, int]) -> list[int]:
+def _numbers(names: Iterable[Size], integers: Mapping[str, Any]) -> list[int]:
     return [name if isinstance(name, int) else integers[name] for name in names]

@@ -24,7 +24,7 @@ from saccade.kernels.cuda.conv2d.hopper_epilogue import (
     gluon_fetch_of,
     is_tile,
 )
-from saccade.kernels.cuda.conv2d.implicit_gemm import sums_of
+from saccade.kernels.cuda.conv2d.window_config import sums_of
 from saccade.kernels.cuda.epilogue import (
     BlockEpilogue,
     EpilogueCode,
@@ -289,7 +289,12 @@ def hopper_launches(call: CudaCall, tile: HopperTile) -> tuple[Launch, ...]:
     programs = min(call.target.multiprocessors * tile.together, tiles)
     if tile.held:
         programs -= programs % blocks  # each keeps to one block of channels
-    return (Launch(config, operands, integers, programs),)
+    return (Launch(config, operands, _taken(config, integers), programs),)
+
+
+def _taken(config: HopperConfig, integers: dict[str, int]) -> dict[str, int]:
+    names = _entry(config).launch_integers
+    return {name: value for name, value in integers.items() if name in names}
 
 
 def _entry(config: HopperConfig) -> Entry:

@@ -24,7 +24,7 @@ from saccade.kernels.cuda.conv2d.hopper import (
     hopper_launches,
     hopper_room,
 )
-from saccade.kernels.cuda.conv2d.implicit_gemm import sums_of
+from saccade.kernels.cuda.conv2d.window_config import sums_of
 from saccade.kernels.cuda.machine import LAUNCH
 from saccade.opdefs import Conv2d
 
@@ -39,8 +39,8 @@ _TILES = ((64, 64), (128, 64), (64, 32), (128, 32), (128, 16))
 
 
 @dataclass(frozen=True)
-class _Walk:
-    """How strips are shared out.
+class _Strips:
+    """How strips are divided among walkers.
 
     Attributes:
         tile: Pixels across and output channels.
@@ -69,7 +69,7 @@ def _supports(call: CudaCall) -> str | None:
     return None
 
 
-def _walks(call: CudaCall) -> list[_Walk]:
+def _walks(call: CudaCall) -> list[_Strips]:
     _, c, r, s = call.inputs[1].shape
     depth = 64 if c > 32 else 32
     found = []
@@ -81,7 +81,7 @@ def _walks(call: CudaCall) -> list[_Walk]:
     return found
 
 
-def _walk(call: CudaCall, tile: HopperTile) -> _Walk:
+def _walk(call: CudaCall, tile: HopperTile) -> _Strips:
     """The span that leaves the busiest walker the least."""
     n, k, p, q = sums_of(call)
     blocks, strips = -(-k // tile.columns), n * -(-q // tile.rows)
@@ -95,10 +95,10 @@ def _walk(call: CudaCall, tile: HopperTile) -> _Walk:
             best = taken, span
     assert best is not None
     units = strips * -(-p // best[1])
-    return _Walk(tile, best[1], min(programs, -(-units // _WALKERS) * blocks), best[0])
+    return _Strips(tile, best[1], min(programs, -(-units // _WALKERS) * blocks), best[0])
 
 
-def _micros(call: CudaCall, walk: _Walk) -> float:
+def _micros(call: CudaCall, walk: _Strips) -> float:
     """Rows at the rate of the matrix units or of shared memory, which two walkers share."""
     machine, tile = gpu(call.target.machine), walk.tile
     _, _, r, s = call.inputs[1].shape
@@ -117,11 +117,13 @@ def _variants(call: CudaCall) -> Iterator[Variant]:
         yield Variant(micros, partial(_launches, call, walk), rounding=walk.tile.depth)
 
 
-def _launches(call: CudaCall, walk: _Walk) -> tuple[Launch, ...]:
+def _launches(call: CudaCall, walk: _Strips) -> tuple[Launch, ...]:
     (like,) = hopper_launches(call, walk.tile)
     even = call.outputs[0].shape[3] % walk.tile.rows == 0  # or a box would reach into the next row
     config = replace(like.config, boxes=like.config.boxes and even)
-    integers = {**like.integers, "span": walk.span}
+    names = _entry(config).launch_integers
+    given = {**like.integers, "span": walk.span}
+    integers = {name: value for name, value in given.items() if name in names}
     return (Launch(config, like.operands, integers, walk.programs),)
 
 
