@@ -24,7 +24,7 @@ _GLUON_HEAD = """\
 from triton.experimental import gluon
 import triton.experimental.gluon.language as tl
 
-from saccade.backends.cuda.codegen import gluon_elementary as elementary
+from saccade.backends.cuda.codegen import elementary
 from saccade.kernels.cuda.{module} import {core} as core
 
 """
