@@ -7,6 +7,7 @@ import gc
 import re
 import sys
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -116,17 +117,19 @@ def test_a_program_runs(opened, n, waits):
     if waits and device.driver.facts.arch < 90:
         pytest.skip("launches cannot wait by themselves")
     program = program_of(device, n, links=9, waits=waits)
-    for seed in range(3):
+    kept = []  # so that each run has other addresses
+    for seed in range(4):
         x = vector(n, seed)
-        np.testing.assert_array_equal(ran(program, arrays, x), chained(x, 9))
+        taken = arrays.take(info(), x)
+        kept.append((taken, *program.run([taken])))
+        np.testing.assert_array_equal(kept[-1][1].numpy(), chained(x, 9))
+    assert len({taken.address for taken, _ in kept}) == 4
 
 
 def test_plain_memory(opened):
     """As where the driver cannot reserve addresses."""
     driver = BoundDriver(0)
-    facts = driver.facts
-    driver.facts = type(facts)(*(getattr(facts, name) for name in facts.__slots__[:6]), False,
-                               facts.dlpack)  # fmt: skip
+    driver.facts = replace(driver.facts, virtual=False)
     device = DeviceContext(driver)
     arrays = CudaArrays(lambda: device)
     small, large = program_of(device, 100), program_of(device, 1_000_000)

@@ -1,5 +1,7 @@
 """A small network from its file to results on a fake GPU, kernels in Triton's interpreter."""
 
+from functools import partial
+
 import numpy as np
 import onnx
 import pytest
@@ -7,6 +9,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import saccade
 from saccade.backends.cuda.arrays import CudaArrays
+from saccade.backends.cuda.backend import packed_constant
 from saccade.testing.fake_gpu import fake_gpu, fake_program
 
 SHAPE = (1, 3, 12, 10)
@@ -56,11 +59,12 @@ def path(tmp_path_factory):
 def test_a_network(path, precision, tolerance):
     engine = saccade.compile(path, device="cuda", machine="h200", precision=precision)._started()
     reference = saccade.compile(path, device="reference")
-    driver, device = fake_gpu()
+    driver, device = gpu = fake_gpu()
     arrays = CudaArrays(lambda: device)
     for batch in (1, 2):
         x = np.random.default_rng(batch).standard_normal((batch, *SHAPE[1:])).astype(np.float32)
-        program = fake_program(engine.plan([x.shape]), engine.graph, driver, device)
+        plan = engine.plan([x.shape])
+        program = fake_program(plan, partial(packed_constant, engine.graph, plan), gpu)
         for _ in range(2):
             taken = arrays.take(engine.signature.inputs[0], x)
             found = arrays.give(program.run([taken]), [x])

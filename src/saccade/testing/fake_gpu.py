@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from functools import partial
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
-from saccade.backends.cuda.backend import packed_constant
 from saccade.backends.cuda.runtime.context import DeviceContext
 from saccade.backends.cuda.runtime.program import CudaProgram
-from saccade.ir import Graph
 from saccade.kernels.cuda import kernel_named
-from saccade.plan import Plan
 from saccade.testing.fake_driver import FakeDriver
+
+if TYPE_CHECKING:
+    from saccade.ir import Array
+    from saccade.plan import Plan
 
 __all__ = ["fake_gpu", "fake_program"]
 
@@ -22,21 +24,20 @@ def fake_gpu(memory: int = 1 << 28) -> tuple[FakeDriver, DeviceContext]:
 
 
 def fake_program(
-    plan: Plan, graph: Graph, driver: FakeDriver, device: DeviceContext, identity: str = "model"
+    plan: Plan, constant: Callable[[int], Array], gpu: tuple[FakeDriver, DeviceContext]
 ) -> CudaProgram:
     """The program of a plan that `CudaBackend` made, played phase by phase.
 
     Args:
         plan: The plan.
-        graph: Holds its constants.
-        driver: The fake's.
-        device: Over it.
-        identity: Of the graph's constants.
+        constant: Its constants, packed.
+        gpu: What `fake_gpu` gave; for plans of one model.
     """
+    driver, device = gpu
     codes = [
         driver.code(kernel_named(step.kernel).entry(phase.config))
         for step in plan.steps
         if step.kernel is not None
         for phase in step.phases
     ]
-    return CudaProgram(device, plan, codes, partial(packed_constant, graph, plan), identity)
+    return CudaProgram(device, plan, codes, constant, "model")

@@ -26,10 +26,12 @@ class _FakeBlock:
     backed: dict[int, int] = field(default_factory=dict)
 
     @staticmethod
-    def of(nbytes: int) -> _FakeBlock:
-        whole = np.full(nbytes + 3 * _GUARD, _PATTERN, np.uint8)
+    def of(nbytes: int, *, fresh: bool = True) -> _FakeBlock:
+        whole = np.empty(nbytes + 3 * _GUARD, np.uint8)
         start = _GUARD + (-(whole.ctypes.data + _GUARD)) % _GUARD
-        whole[start : start + nbytes] = _FRESH
+        whole[:start] = whole[start + nbytes :] = _PATTERN
+        if fresh:  # pages that nobody touches take up nothing
+            whole[start : start + nbytes] = _FRESH
         return _FakeBlock(whole, whole.ctypes.data + start, nbytes)
 
     def holds(self, address: int, nbytes: int) -> bool:
@@ -137,7 +139,7 @@ class FakeMemory:
     def reserve(self, nbytes: int) -> int:
         """Addresses."""
         assert nbytes % FAKE_PAGE == 0
-        block = _FakeBlock.of(nbytes)
+        block = _FakeBlock.of(nbytes, fresh=False)
         self._reserved[block.start] = block
         return block.start
 

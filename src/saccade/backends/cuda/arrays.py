@@ -22,7 +22,7 @@ from saccade.backends.inputs import (
     host_array,
     on_another_device,
 )
-from saccade.errors import InputError
+from saccade.errors import InputError, OutOfMemoryError
 from saccade.ir import DType
 from saccade.locks import forkless
 from saccade.signature import shape_text
@@ -59,6 +59,12 @@ class CudaArrays:
             DeviceError: If there is no GPU, or it was lost.
         """
         device = self._device()
+        torch = sys.modules.get("torch")
+        tensor = cast("Result", value)
+        if torch is not None and type(value) is torch.Tensor and tensor.is_cuda:
+            found = _plain_tensor(info, tensor, torch, device)
+            if found is not None:
+                return found
         if isinstance(value, DeviceArray) and value.device is device:
             check_fits(info, value.kind.value, value.shape)
             return value
@@ -78,7 +84,7 @@ class CudaArrays:
         tensors = [v for v in values if torch is not None and isinstance(v, torch.Tensor)]
         if torch is not None and tensors:
             if any(_on_gpu(tensor, device) for tensor in tensors):
-                return tuple(torch.from_dlpack(a) for a in arrays)
+                return tuple(_gpu_tensor(torch, a) for a in arrays)
             return tuple(_host_tensor(torch, a) for a in arrays)
         if any(not isinstance(v, np.ndarray) and _on_gpu(v, device) for v in values):
             return tuple(arrays)
@@ -99,6 +105,49 @@ def _on_gpu(value: object, device: DeviceContext) -> bool:
         return int(say()[0]) in kinds
     except UNREADABLE:  # tensors without elements, whose layout or kind is refused later
         return False
+
+
+def _plain_tensor(
+    info: TensorInfo, tensor: Result, torch: Result, device: DeviceContext
+) -> DeviceArray | None:
+    """A tensor that is nothing but dense elements on this GPU, without DLPack's 50 µs; else None.
+
+    Results of such a call are tensors of PyTorch's own memory.
+    """
+    index = tensor.get_device()
+    kind = DType(info.dtype)
+    known = getattr(torch, info.dtype, None)
+    plain = tensor.dtype is known and tensor.is_contiguous() and not tensor.is_neg()
+    if not plain or index != device.dlpack[1] or tensor.requires_grad:
+        return None
+    shape = tuple(tensor.shape)
+    check_fits(info, info.dtype, shape)
+    stream = int(torch._C._cuda_getCurrentRawStream(index))
+    return DeviceArray(
+        device, tensor.data_ptr(), shape, kind, stream, tensor, caller=True, make=_torch_empty
+    )
+
+
+def _torch_empty(
+    device: DeviceContext, shape: tuple[int, ...], kind: DType, stream: int
+) -> DeviceArray:
+    """Memory of PyTorch's for a result."""
+    torch: Result = sys.modules["torch"]
+    where = torch.device("cuda", device.dlpack[1])
+    try:
+        made = torch.empty(shape, dtype=getattr(torch, kind.value), device=where)
+    except torch.OutOfMemoryError as error:
+        raise OutOfMemoryError(str(error).partition(".")[0]) from error
+    return DeviceArray(device, made.data_ptr(), shape, kind, stream, made, caller=True)
+
+
+def _gpu_tensor(torch: Result, array: DeviceArray) -> Result:
+    """A result as a tensor: PyTorch's own where it was made in its memory."""
+    made = cast("Result", array.owner)
+    own = isinstance(made, torch.Tensor) and made.data_ptr() == array.address
+    if own and tuple(made.shape) == array.shape:
+        return made
+    return torch.from_dlpack(array)
 
 
 def _in_place(info: TensorInfo, value: object, device: DeviceContext) -> DeviceArray:

@@ -60,6 +60,7 @@ class CudaBundle:
 
     def __init__(self, file: BundleFile) -> None:
         self._file = file
+        self._identity = f"{file.head.model}/{file.head.precision}"
 
     def signature(self) -> Signature:
         """What the model takes and gives."""
@@ -88,7 +89,7 @@ class CudaBundle:
             content = self._file.read(f"constant/{plan.constants[index].key}")
             return np.frombuffer(content, np.uint8)
 
-        return CudaProgram(open_device(), plan, codes, constant, self._file.head.model)
+        return CudaProgram(open_device(), plan, codes, constant, self._identity)
 
     def _plan(self, name: str) -> tuple[Plan, list[Cubin]]:
         try:

@@ -9,6 +9,7 @@ from saccade.ir import Array
 from saccade.kernels.cuda.conv2d.pack_filters import pack_filters
 from saccade.kernels.cuda.conv2d.pack_taps import (
     pack_flat_taps,
+    pack_row_taps,
     pack_taps,
     pack_transposed_taps,
 )
@@ -21,6 +22,7 @@ FUNCTIONS: Mapping[str, Callable[..., Array]] = MappingProxyType(
         "cuda.filters": pack_filters,
         "cuda.flat_taps": pack_flat_taps,
         "cuda.matrix": pack_matrix,
+        "cuda.row_taps": pack_row_taps,
         "cuda.taps": pack_taps,
         "cuda.transposed_taps": pack_transposed_taps,
     }

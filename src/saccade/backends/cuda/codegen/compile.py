@@ -15,6 +15,10 @@ from saccade.errors import CompileError
 __all__ = ["Cubin", "compile_entry", "decode_cubin", "encode_cubin", "parameters_of"]
 
 
+_CHAINS = 90
+"""Compute capability from which launches wait for each other by themselves."""
+
+
 @dataclass(frozen=True, slots=True)
 class Cubin:
     """Machine code of one kernel.
@@ -86,12 +90,14 @@ def compile_entry(entry: Entry, arch: int, aligned: Sequence[str]) -> Cubin:
     os.environ.setdefault("TRITON_DEFAULT_FP_FUSION", "1")
     names = parameters_of(entry)
     multiples = {(names.index(name),): [["tt.divisibility", 16]] for name in aligned}
-    options = {"num_warps": entry.warps, "num_stages": entry.stages}
+    chained = arch >= _CHAINS
+    options = {"launch_pdl": chained, "num_warps": entry.warps, "num_stages": entry.stages}
     if entry.registers:
         options["maxnreg"] = entry.registers
+    function, types = function_of(entry, chained=chained), _signature(entry)
     try:
         made = triton.compile(
-            _source_class(entry)(function_of(entry), _signature(entry), {}, multiples),
+            _source_class(entry)(function, types, {}, multiples),
             target=GPUTarget("cuda", arch, 32),
             options=options,
         )
@@ -99,7 +105,9 @@ def compile_entry(entry: Entry, arch: int, aligned: Sequence[str]) -> Cubin:
         raise CompileError(f"{entry.core}: {error}") from error
     kept = made.metadata
     code = made.asm["cubin"]
-    return Cubin(kept.name, code, names, kept.num_warps, kept.shared, descriptors=entry.descriptors)
+    return Cubin(
+        kept.name, code, names, kept.num_warps, kept.shared, chained, entry.descriptors
+    )  # fmt: skip
 
 
 def _signature(entry: Entry) -> dict[str, str]:

@@ -14,6 +14,7 @@ __all__ = ["function_of", "text_of"]
 _HEAD = """\
 import triton
 import triton.language as tl
+from triton.language.extra import cuda
 
 from saccade.backends.cuda.codegen import elementary
 from saccade.kernels.cuda.{module} import {core} as core
@@ -23,6 +24,7 @@ from saccade.kernels.cuda.{module} import {core} as core
 _GLUON_HEAD = """\
 from triton.experimental import gluon
 import triton.experimental.gluon.language as tl
+from triton.language.extra import cuda
 
 from saccade.backends.cuda.codegen import elementary
 from saccade.kernels.cuda.{module} import {core} as core
@@ -30,8 +32,14 @@ from saccade.kernels.cuda.{module} import {core} as core
 """
 
 
-def text_of(entry: Entry) -> str:
-    """The module that is compiled; its function `kernel` has the launch's pointers and integers."""
+def text_of(entry: Entry, *, chained: bool = False) -> str:
+    """The module that is compiled; its function `kernel` has the launch's pointers and integers.
+
+    Args:
+        entry: What to compile.
+        chained: Whether it waits for the launch before it by itself, and lets the next one come as
+            soon as its own last program has begun.
+    """
     module, _, core = entry.core.partition(":")
     extra = [*(name for name, _ in entry.extra_pointers), *entry.extra_integers]
     leading = [d.name for d in entry.descriptors] + [name for name, _ in entry.pointers]
@@ -46,13 +54,15 @@ def text_of(entry: Entry) -> str:
     ]
     decorator = "gluon" if entry.gluon else "triton"
     parts.append(f"@{decorator}.jit\ndef kernel({', '.join(parameters)}):\n")
+    if chained:
+        parts.append("    cuda.gdc_wait()\n    cuda.gdc_launch_dependents()\n")
     parts.append(f"    core({', '.join(given)})\n")
     return "".join(parts)
 
 
-def function_of(entry: Entry) -> Any:  # noqa: ANN401 - Triton carries no types
-    """The Triton function `kernel` of an entry; imports Triton."""
-    return _function(text_of(entry))
+def function_of(entry: Entry, *, chained: bool = False) -> Any:  # noqa: ANN401 - Triton carries no types
+    """The Triton function `kernel` of an entry, see `text_of`; imports Triton."""
+    return _function(text_of(entry, chained=chained))
 
 
 @lru_cache(maxsize=4096)

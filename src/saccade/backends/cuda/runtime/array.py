@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import prod
 from typing import TYPE_CHECKING
 
@@ -16,10 +17,14 @@ if TYPE_CHECKING:
     from saccade.backends.cuda.runtime.context import DeviceContext
     from saccade.ir import Array
 
-__all__ = ["DeviceArray"]
+__all__ = ["DeviceArray", "Make"]
 
 _STANDARD_LEGACY = 1
 """What the exchange protocols call the legacy default stream; 0 they do not take."""
+
+
+Make = Callable[["DeviceContext", tuple[int, ...], DType, int], "DeviceArray"]
+"""Makes an array of a shape and a type, to be written on a stream."""
 
 
 class DeviceArray:
@@ -33,6 +38,7 @@ class DeviceArray:
         stream: What is on it so far may still write the array.
         owner: Keeps the memory.
         caller: Whether the stream is the caller's, who wants programs there.
+        make: Makes results in memory of the caller's library, if there is a way to.
 
     Attributes:
         shape: Sizes.
@@ -49,10 +55,11 @@ class DeviceArray:
         owner: object,
         *,
         caller: bool = False,
+        make: Make | None = None,
     ) -> None:
         self.device, self.address, self.stream = device, address, stream
         self.shape, self.kind = shape, kind
-        self.owner, self.caller = owner, caller
+        self.owner, self.caller, self.make = owner, caller, make
 
     def __repr__(self) -> str:
         return f"DeviceArray({self.device.driver.facts.name}, {self.kind.value}, {self.shape})"

@@ -26,11 +26,8 @@ __all__ = ["BoundDriver", "devices"]
 _OLDEST = 13  # major version of the package
 _KDL_CUDA = 2  # DLPack's number of CUDA's memory
 _NOT_READY, _OUT_OF_MEMORY = "CUDA_ERROR_NOT_READY", "CUDA_ERROR_OUT_OF_MEMORY"
-_FOREIGN = frozenset(
-    {
-        "CUDA_ERROR_NO_BINARY_FOR_GPU", "CUDA_ERROR_INVALID_IMAGE", "CUDA_ERROR_INVALID_PTX",
-        "CUDA_ERROR_UNSUPPORTED_PTX_VERSION",
-    }
+_FOREIGN = (
+    "CUDA_ERROR_NO_BINARY_FOR_GPU", "CUDA_ERROR_INVALID_IMAGE", "CUDA_ERROR_INVALID_PTX",
 )  # fmt: skip
 _FATAL = frozenset(
     {
@@ -192,11 +189,10 @@ class BoundDriver:
         module = self._do("cuModuleLoadData", code)
         function = self._do("cuModuleGetFunction", module, symbol.encode())
         if shared > self.facts.shared:
-            raise DeviceError(
-                f"a kernel needs {shared} bytes of shared memory, {self.facts.name} has "
-                f"{self.facts.shared}"
-            )
-        most = self._api.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+            has = f"{self.facts.name} has {self.facts.shared}"
+            raise DeviceError(f"a kernel needs {shared} bytes of shared memory, {has}")
+        kinds = self._api.CUfunction_attribute
+        most = kinds.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
         self._do("cuFuncSetAttribute", function, most, shared)
         return int(function)
 

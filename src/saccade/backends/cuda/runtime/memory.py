@@ -113,7 +113,8 @@ class Arenas:
         arena = self._pick(stream)
         try:
             try:
-                self._secure(partial(arena.grow, nbytes))
+                if nbytes > arena.nbytes:
+                    self._secure(partial(arena.grow, nbytes))
             except OutOfMemoryError:
                 # Rather one that is in use than none.
                 large = max(self._all, key=lambda other: other.nbytes)

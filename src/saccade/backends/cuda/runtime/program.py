@@ -126,9 +126,8 @@ class CudaProgram:
     def _enqueued(self, given: Sequence[DeviceArray], stream: int) -> tuple[DeviceArray, ...]:
         device = self.device
         aligned = [self._aligned(one, stream) for one in given]
-        results = tuple(
-            DeviceArray.empty(device, shape, kind, stream) for shape, kind in self._ports
-        )
+        make = next((a.make for a in given if a.make is not None), DeviceArray.empty)
+        results = tuple(make(device, shape, kind, stream) for shape, kind in self._ports)
         if not self._codes:
             return results
         arena = device.arenas.take(self.plan.arena_bytes, stream)

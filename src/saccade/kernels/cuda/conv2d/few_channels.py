@@ -21,6 +21,7 @@ from saccade.kernels.cuda.conv2d.fused_operands import (
     FusedConfig,
     divided,
     fused_of,
+    packed_block,
 )
 from saccade.kernels.cuda.conv2d.implicit_gemm_config import (
     Tile,
@@ -120,7 +121,7 @@ def _weights(call: CudaCall, order: str) -> Weights:
         return Weights(In(1), element_of(w), "", k, integers)
     depth, columns, kind = _depth(call), -(-k // 16) * 16, product_dtype(call)
     packing = Packing(
-        "cuda.flat_taps", (kind.value, depth, columns, order), (1,),
+        "cuda.flat_taps", (kind.value, depth, columns, order, *packed_block(call)), (1,),
         depth * columns * kind.itemsize,
     )  # fmt: skip
     integers = {"w_r": 0, "w_s": 0, "w_c": 0, "w_k": 1, "columns": columns}

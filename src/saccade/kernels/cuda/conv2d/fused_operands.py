@@ -23,7 +23,8 @@ from saccade.kernels.cuda.epilogue import (
 from saccade.opdefs import Conv2d, DepthToSpaceStore, InterleaveStore
 
 __all__ = [
-    "PLAIN", "STORES", "Fused", "FusedConfig", "divided", "fused_of", "loads_of", "stores_of",
+    "PLAIN", "STORES", "Fused", "FusedConfig", "divided", "fused_of", "loads_of", "packed_block",
+    "stores_of",
 ]  # fmt: skip
 
 STORES = ("channels", "y_n", "y_k", "y_p", "y_q")
@@ -38,7 +39,8 @@ class FusedConfig:
         prologue, epilogue: Expressions over `$0` and the operands.
         operands: For each operand its word of `epilogue.EpilogueCode`.
         unit: Whether the result's channels are neighbours.
-        block, crd: Of DepthToSpace; 1 for any other store.
+        block: Of DepthToSpace; 1 for any other store.
+        crd: See `store_code.places`.
         parts, position: Of an interleaving store; one part for any other.
     """
 
@@ -47,11 +49,11 @@ class FusedConfig:
     operands: tuple[str, ...] = ()
     unit: bool = True
     block: int = 1
-    crd: bool = False
+    crd: str = ""
     parts: int = 1
     position: int = 0
 
-    def constants(self) -> dict[str, int]:
+    def constants(self) -> dict[str, int | str]:
         """For `Entry.constants`, of a kernel that stores."""
         return {
             "UNIT": self.unit, "BLOCK": self.block, "CRD": self.crd,
@@ -164,11 +166,21 @@ def _stored(call: CudaCall, prologue: str, epilogue: str, operands: tuple[str, .
     plain = FusedConfig(prologue, epilogue, operands, unit)
     match call.op:
         case Conv2d(store=DepthToSpaceStore(block, mode)):
-            return replace(plain, block=block, crd=mode == "CRD")
+            apart = "packed" if packed_block(call) else "apart"
+            return replace(plain, block=block, crd=apart if mode == "CRD" else "")
         case Conv2d(store=InterleaveStore(parts, position)):
             return replace(plain, parts=parts, position=position)
         case _:
             return plain
+
+
+def packed_block(call: CudaCall) -> tuple[int, ...]:
+    """The block that packing brings the channels of a pixel together for, if it does: see CRD."""
+    match call.op:
+        case Conv2d(groups=1, store=DepthToSpaceStore(block, "CRD")) if call.constant[1]:
+            return (block,)
+        case _:
+            return ()
 
 
 def _places(call: CudaCall) -> dict[str, int]:

@@ -10,7 +10,7 @@ from saccade.backends.cuda.gpus import gpu
 from saccade.ir import DType
 from saccade.kernels.base import In, Operand, Packed, Packing
 from saccade.kernels.cuda.base import ELEMENTS, CudaCall, element_of
-from saccade.kernels.cuda.conv2d.fused_operands import PLAIN, FusedConfig
+from saccade.kernels.cuda.conv2d.fused_operands import PLAIN, FusedConfig, packed_block
 from saccade.kernels.cuda.conv2d.window_config import (
     WindowConfig,
     sums_of,
@@ -114,7 +114,7 @@ def weights_of(call: CudaCall) -> Weights:
         steps = (r * s * c_padded * k_padded, s * c_padded * k_padded, c_padded * k_padded)
         packing = Packing(
             "cuda.transposed_taps" if transposed else "cuda.taps",
-            (kind.value, c_padded, k_padded, op.groups), (1,),
+            (kind.value, c_padded, k_padded, op.groups, *packed_block(call)), (1,),
             op.groups * steps[0] * kind.itemsize,
         )  # fmt: skip
         integers = dict(zip(WEIGHTS, (*steps, k_padded, 1), strict=True))

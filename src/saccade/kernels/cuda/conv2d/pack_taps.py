@@ -6,10 +6,12 @@ import numpy as np
 
 from saccade.ir import Array, DType
 
-__all__ = ["pack_flat_taps", "pack_taps", "pack_transposed_taps"]
+__all__ = ["pack_flat_taps", "pack_row_taps", "pack_taps", "pack_transposed_taps"]
 
 
-def pack_taps(w: Array, dtype: str, inputs: int, outputs: int, groups: int = 1) -> Array:
+def pack_taps(
+    w: Array, dtype: str, inputs: int, outputs: int, groups: int = 1, block: int = 1
+) -> Array:
     """[K, C, R, S] as [groups, R·S, inputs, outputs], zeros beyond the channels that there are.
 
     Args:
@@ -18,7 +20,10 @@ def pack_taps(w: Array, dtype: str, inputs: int, outputs: int, groups: int = 1) 
         inputs: At least C.
         outputs: At least K/groups.
         groups: Groups of channels.
+        block: Edge of blocks of pixels that neighbouring filters give; those of a pixel are brought
+            together.
     """
+    w = _by_pixel(w, block)
     k, c, r, s = w.shape
     packed = np.zeros((groups, r * s, inputs, outputs), DType(dtype).numpy)
     grouped = w.reshape(groups, k // groups, c, r * s).transpose(0, 3, 2, 1)
@@ -33,7 +38,9 @@ def pack_transposed_taps(w: Array, dtype: str, inputs: int, outputs: int, groups
     return pack_taps(swapped.reshape(groups * k, c // groups, r, s), dtype, inputs, outputs, groups)
 
 
-def pack_flat_taps(w: Array, dtype: str, depth: int, outputs: int, order: str) -> Array:
+def pack_flat_taps(
+    w: Array, dtype: str, depth: int, outputs: int, order: str, block: int = 1
+) -> Array:
     """[K, C, R, S] as [depth, outputs], zeros beyond the terms and channels that there are.
 
     Args:
@@ -42,9 +49,35 @@ def pack_flat_taps(w: Array, dtype: str, depth: int, outputs: int, order: str) -
         depth: At least R·S·C.
         outputs: At least K.
         order: Of the terms: "taps" (then channels) or "channels" (then taps).
+        block: As for `pack_taps`.
     """
+    w = _by_pixel(w, block)
     k, c, r, s = w.shape
     axes = (2, 3, 1, 0) if order == "taps" else (1, 2, 3, 0)
     packed = np.zeros((depth, outputs), DType(dtype).numpy)
     packed[: c * r * s, :k] = w.transpose(axes).reshape(c * r * s, k).astype(packed.dtype)
     return packed
+
+
+def pack_row_taps(w: Array, dtype: str, depth: int, outputs: int, block: int = 1) -> Array:
+    """[K, C, R, S] as [R, depth, outputs]: four terms for each tap of a row, zeros beyond C.
+
+    Args:
+        w: Weights; C is at most 4.
+        dtype: Element type to round them to.
+        depth: At least 4·S.
+        outputs: At least K.
+        block: As for `pack_taps`.
+    """
+    w = _by_pixel(w, block)
+    k, c, r, s = w.shape
+    packed = np.zeros((r, depth // 4, 4, outputs), DType(dtype).numpy)
+    packed[:, :s, :c, :k] = w.transpose(2, 3, 1, 0).astype(packed.dtype)
+    return packed
+
+
+def _by_pixel(w: Array, block: int) -> Array:
+    """[channels·block², …] as [block²·channels, …]."""
+    area = block * block
+    parted = w.reshape(w.shape[0] // area, area, *w.shape[1:])
+    return parted.swapaxes(0, 1).reshape(w.shape)

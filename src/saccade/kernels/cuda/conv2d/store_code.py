@@ -12,13 +12,14 @@ def places(
     """Elements from the result's first to those of rows (n, p, q) and channels k.
 
     `channels` counts those of the result; UNIT says that they are neighbours, BLOCK is the edge of
-    the block of pixels that channels become, CRD their order.
+    the block of pixels that channels become. CRD: those of a pixel are "apart", or "packed" side by
+    side with the weights; they are side by side without it, too.
     """
     step = 1 if UNIT else y_k
     if BLOCK == 1:
         return (n * y_n + p * y_p + q * y_q)[:, None] + (k * step)[None, :]
-    pixel = k % (BLOCK * BLOCK) if CRD else k // channels
-    channel = k // (BLOCK * BLOCK) if CRD else k % channels
+    pixel = k % (BLOCK * BLOCK) if CRD == "apart" else k // channels
+    channel = k // (BLOCK * BLOCK) if CRD == "apart" else k % channels
     corner = n * y_n + p * (BLOCK * y_p) + q * (BLOCK * y_q)
     within = pixel // BLOCK * y_p + pixel % BLOCK * y_q + channel * step
     return corner[:, None] + within[None, :]
@@ -36,7 +37,9 @@ def store(
     other, which leaves joining them to the L2 cache.
     """
     k = start + tl.arange(0, acc.shape[1])
-    acc = EPILOGUE(acc, n, k, p, q, row_mask, k < end, extra)
+    # Packed weights may have brought the channels of a pixel together: `k` counts columns.
+    named = k % channels * (BLOCK * BLOCK) + k // channels if CRD == "packed" else k
+    acc = EPILOGUE(acc, n, named, p, q, row_mask, k < end, extra)
     element = y.dtype.element_ty
     mask = row_mask[:, None] & (k < end)[None, :]
     if PARTS == 1:
@@ -49,10 +52,10 @@ def store(
             second = others[0] if POSITION == 0 else acc
             both = tl.interleave(first.to(element), second.to(element))
             wide = start * 2 + tl.arange(0, 2 * acc.shape[1])
-            place = places(n, wide, p, q, channels, y_n, y_k, y_p, y_q, UNIT, 1, False)
+            place = places(n, wide, p, q, channels, y_n, y_k, y_p, y_q, UNIT, 1, "")
             tl.store(y + place, both, mask=row_mask[:, None] & (wide < end * 2)[None, :])
         else:
-            first = places(n, k * PARTS, p, q, channels, y_n, y_k, y_p, y_q, UNIT, 1, False)
+            first = places(n, k * PARTS, p, q, channels, y_n, y_k, y_p, y_q, UNIT, 1, "")
             step = 1 if UNIT else y_k
             tl.store(y + first + POSITION * step, acc.to(element), mask=mask)
             for i in tl.static_range(PARTS - 1):

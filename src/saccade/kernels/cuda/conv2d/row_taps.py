@@ -1,0 +1,180 @@
+"""Convolution of up to four channels in two launches: stems of networks that read images.
+
+Gathering such an image element by element costs an instruction for each product's operand. Here a
+first launch writes it as [N, H, W, 4] in the type of the products, and the second reads the taps of
+a row as neighbours, eight bytes and more at once. Floor: the bytes of x, of the image twice, and of
+the result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from operator import itemgetter
+
+from saccade.ir.expr import IDENTITY
+from saccade.kernels.base import In, Launch, Out, Packed, Packing, Temp, Variant
+from saccade.kernels.cuda.base import ELEMENTS, CudaCall, CudaKernel, Entry, element_of
+from saccade.kernels.cuda.conv2d.fused_operands import (
+    PLAIN,
+    STORES,
+    FusedConfig,
+    divided,
+    fused_of,
+    packed_block,
+)
+from saccade.kernels.cuda.conv2d.implicit_gemm_config import Tile, tile_micros, vector
+from saccade.kernels.cuda.conv2d.window_config import (
+    POINT,
+    WindowConfig,
+    sums_of,
+    unfit,
+    window_of,
+)
+from saccade.kernels.cuda.machine import stream_micros
+from saccade.kernels.cuda.precision import dot_precision, product_dtype
+from saccade.opdefs import Conv2d
+
+__all__ = ["CONV2D_ROW_TAPS", "RowTapsConfig"]
+
+_CHANNELS = 4  # of a pixel of the image: eight bytes of float16
+_SPREAD = 512  # pixels of a program
+_TILES = ((128, 64, 4, 2), (64, 64, 4, 2), (32, 64, 4, 2), (128, 128, 8, 2), (64, 32, 4, 2),
+          (32, 32, 4, 2), (256, 64, 8, 2), (256, 32, 8, 2), (256, 16, 8, 2))  # fmt: skip
+"""Rows and columns of a block, warps, stages."""
+_MOST_COLUMNS = 256
+
+
+@dataclass(frozen=True)
+class RowTapsConfig:
+    """What the code depends on.
+
+    Attributes:
+        phase: "spread" or "sum".
+        elements: Of x, of the image and the products, of y.
+        channels: Of x.
+        unit: The axis of x along which neighbours lie side by side, where it is known: w or none.
+        window: The window; a point for "spread".
+        precision: How products of float32 are made, for `tl.dot`.
+        tile: Rows, columns and depth of a block, warps, stages.
+        vector: What the strides of y are multiples of.
+        fused: Epilogue, and where results go.
+    """
+
+    phase: str
+    elements: tuple[str, str, str]
+    channels: int
+    unit: str
+    window: WindowConfig = POINT
+    precision: str = "ieee"
+    tile: Tile = (_SPREAD, 1, 1, 4, 2)
+    vector: int = 1
+    fused: FusedConfig = field(default=PLAIN)
+
+
+def _supports(call: CudaCall) -> str | None:
+    op: Conv2d = call.op
+    channels = call.inputs[0].shape[1]
+    if op.groups != 1:
+        return f"{op.groups} groups"
+    if not 1 <= channels <= _CHANNELS:
+        return f"{channels} input channels"
+    if op.prologue != IDENTITY:
+        return "a prologue"
+    if op.dilation[1] != 1:
+        return "taps of a row are apart"
+    if not call.constant[1]:
+        return "weights are no constant"
+    if 4 * call.inputs[1].shape[3] > _MOST_COLUMNS:
+        return f"{call.inputs[1].shape[3]} taps in a row"
+    return unfit(call)
+
+
+def _depth(call: CudaCall) -> int:
+    """Terms of a row of taps, as a power of two that the matrix units take."""
+    taps: int = _CHANNELS * call.inputs[1].shape[3]
+    return max(16, 1 << (taps - 1).bit_length())
+
+
+def _variants(call: CudaCall) -> Iterator[Variant]:
+    n, k, p, q = sums_of(call)
+    rows, depth = n * p * q, call.inputs[1].shape[2] * _depth(call)
+    x = call.inputs[0]
+    image = n * x.shape[2] * x.shape[3] * _CHANNELS * product_dtype(call).itemsize
+    before = stream_micros(call, x.nbytes + image)
+    timed = []
+    for bm, bn, warps, stages in _TILES:
+        tile = (bm, bn, _depth(call), warps, stages)
+        timed.append((before + tile_micros(call, tile, (1, rows, k, depth)), tile))
+    for micros, tile in sorted(timed, key=itemgetter(0)):
+        yield Variant(micros, partial(_launches, call, tile), tile[2])
+
+
+def _launches(call: CudaCall, tile: Tile) -> tuple[Launch, ...]:
+    x, y = call.inputs[0], call.outputs[0]
+    n, k, p, q = sums_of(call)
+    fused, kind = fused_of(call), product_dtype(call)
+    h, wd = x.shape[2:]
+    image = Temp(0, n * h * wd * _CHANNELS * kind.itemsize)
+    elements = (element_of(x), ELEMENTS[kind], element_of(y))
+    unit = "w" if x.strides[3] == 1 else ""
+    first = Launch(
+        RowTapsConfig("spread", elements, x.shape[1], unit),
+        {"x": In(0), "wide": image},
+        {"n": n, "h": h, "wd": wd, "x_n": x.strides[0], "x_c": x.strides[1],
+         "x_h": x.strides[2], "x_w": x.strides[3]},
+        -(-n * h * wd // _SPREAD),
+    )  # fmt: skip
+    columns, by_y = -(-k // 16) * 16, vector(k, y.shape[1], y.strides[0], *y.strides[2:])
+    config = RowTapsConfig(
+        "sum", elements, x.shape[1], "", window_of(call), dot_precision(call), tile, by_y,
+        fused.config,
+    )  # fmt: skip
+    r = call.inputs[1].shape[2]
+    packing = Packing(
+        "cuda.row_taps", (kind.value, tile[2], columns, *packed_block(call)), (1,),
+        r * tile[2] * columns * kind.itemsize,
+    )  # fmt: skip
+    integers = {
+        "n": n, "h": h, "wd": wd, "k": k // by_y, "p": p, "q": q, "columns": columns,
+        **divided(fused.integers, by_y),
+    }  # fmt: skip
+    operands = {"wide": image, "w": Packed(packing), "y": Out(0), **fused.operands}
+    programs = -(-n * p * q // tile[0]) * -(-k // tile[1])
+    return first, Launch(config, operands, integers, programs)
+
+
+def _entry(config: RowTapsConfig) -> Entry:
+    x, kind, y = config.elements
+    if config.phase == "spread":
+        return Entry(
+            "conv2d.row_taps_code:spread",
+            (("x", x), ("wide", kind)),
+            ("n", "h", "wd", "x_n", "x_c", "x_h", "x_w"),
+            {"C": config.channels, "BM": _SPREAD, "X_UNIT": config.unit},
+            multiples=("wd", "x_n", "x_c", "x_h"),
+        )
+    bm, bn, bk, warps, stages = config.tile
+    left_out = ("DILATION_W", "PADDED")
+    window = {n: v for n, v in config.window.constants().items() if n not in left_out}
+    return Entry(
+        "conv2d.row_taps_code:convolve",
+        (("wide", kind), ("w", kind), ("y", y)),
+        ("n", "h", "wd", "k", "p", "q", "columns", *STORES),
+        {
+            **window, "PRECISION": config.precision, "BM": bm, "BN": bn, "BK": bk,
+            "Y_VEC": config.vector, **config.fused.constants(),
+        },
+        config.fused.functions(),
+        config.fused.pointers,
+        config.fused.integers,
+        ("columns", *config.fused.integers),
+        warps,
+        stages,
+    )  # fmt: skip
+
+
+CONV2D_ROW_TAPS = CudaKernel(
+    "conv2d.row_taps", (Conv2d,), RowTapsConfig, _supports, _variants, _entry
+)
