@@ -283,7 +283,7 @@ def _packed(torch: Any, w: Any, packing: list[Any]) -> Any:
         out = torch.zeros(k, r * s, inputs, device="cuda", dtype=torch.half)
         out[:, :, :c] = w.transpose(1, 2)
         return out
-    _, inputs, outputs = parameters
+    _, inputs, outputs, *_ = parameters
     out = torch.zeros(r * s, inputs, outputs, device="cuda", dtype=torch.half)
     out[:, :c, :k] = w.permute(2, 3, 1, 0).reshape(r * s, c, k)
     return out
@@ -349,9 +349,12 @@ def run_all(folder: Path, begin: int, skipped: set[str]) -> None:
             runs = [gpu.launcher(folder / variant["file"], variant, {**one, "w": packed})
                     for one in sets]  # fmt: skip
             torch.cuda.synchronize()
+            print(f"  {variant['kernel']} {variant['tile']}", end="", flush=True)
             sets[0]["y"].fill_(7.0)
             runs[0](torch.cuda.current_stream().cuda_stream)
-            if not gpu.finished(4.0):
+            done = gpu.finished(4.0)
+            print(" ended" if done else " hangs", flush=True)
+            if not done:
                 print(f"HANG {layer} {variant['tile']} {variant['file']}", flush=True)
                 print(f"NEXT {index} {variant['file']}", flush=True)
                 os._exit(3)

@@ -326,7 +326,7 @@ def _entry(config: HopperConfig) -> Entry:
         tile.warps,
         descriptors=_descriptors(config),
         gluon=True,
-        registers=128 if tile.together == 2 else 0,  # half of what there are
+        registers=128 if tile.consumers == 1 and tile.warps == 4 else 0,  # leaves 232 to multiply
     )
 
 
