@@ -41,8 +41,6 @@ CUDA_KERNELS: tuple[CudaListed, ...] = (
     CudaListed("conv2d.row_taps", ("Conv2d",), "conv2d.row_taps", "CONV2D_ROW_TAPS"),
     CudaListed("conv2d.depthwise", ("Conv2d",), "conv2d.depthwise", "CONV2D_DEPTHWISE"),
     CudaListed("conv2d.grouped", ("Conv2d",), "conv2d.grouped", "CONV2D_GROUPED"),
-    CudaListed("conv2d.hopper", ("Conv2d",), "conv2d.hopper", "CONV2D_HOPPER"),
-    CudaListed("conv2d.hopper_rows", ("Conv2d",), "conv2d.hopper_rows", "CONV2D_HOPPER_ROWS"),
     CudaListed("conv2d.split_k", ("Conv2d",), "conv2d.split_k", "CONV2D_SPLIT_K"),
     CudaListed(
         "conv_transpose2d.direct", ("ConvTranspose2d",),
