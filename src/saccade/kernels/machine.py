@@ -13,7 +13,7 @@ class Machine:
 
     Attributes:
         flops: Peak fp32 operations per microsecond of one core (a fused multiply-add counts two).
-        pair_flops: The same of dot products of pairs of bfloat16.
+        pair_flops: The same of products of bfloat16 (pairs of them on a CPU) or float16.
         bandwidth: Bytes per microsecond from and to memory, all cores together.
         cache_bandwidth: Bytes per microsecond from and to the last-level cache, one core.
         step: Microseconds that a phase takes when it does nothing: barrier, claims, tables.

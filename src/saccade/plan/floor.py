@@ -12,6 +12,9 @@ from saccade.plan.types import Plan, Port, Step
 __all__ = ["Floor", "floor", "peak"]
 
 
+_NARROW = {DType.BF16, DType.F16}
+
+
 @dataclass(frozen=True, slots=True)
 class Floor:
     """Microseconds that a run takes at least.
@@ -46,9 +49,9 @@ def floor(plan: Plan, speeds: Machine | None = None) -> Floor:
 
 
 def peak(step: Step, speeds: Machine) -> float:
-    """Operations per microsecond that one core reaches at most: more for pairs of bfloat16."""
-    ends = (step.inputs[0].view.dtype, step.outputs[0].view.dtype)
-    return speeds.pair_flops if step.op.contracts and DType.BF16 in ends else speeds.flops
+    """Operations per microsecond that one core reaches at most: more for products of 16 bits."""
+    ends = {step.inputs[0].view.dtype, step.outputs[0].view.dtype}
+    return speeds.pair_flops if step.op.contracts and ends & _NARROW else speeds.flops
 
 
 def _arithmetic(step: Step, speeds: Machine, exact: bool) -> float:

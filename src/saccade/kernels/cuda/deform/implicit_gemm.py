@@ -16,8 +16,16 @@ from math import gcd
 
 from saccade.ir import DType
 from saccade.kernels.base import In, Launch, Operand, Out, Packed, Packing, Variant
-from saccade.kernels.cuda.base import FLOATS, CudaCall, CudaKernel, Entry, element_of
+from saccade.kernels.cuda.base import (
+    ELEMENTS,
+    FLOATS,
+    CudaCall,
+    CudaKernel,
+    Entry,
+    element_of,
+)
 from saccade.kernels.cuda.machine import cached_micros, product_micros
+from saccade.kernels.cuda.precision import dot_precision, product_dtype
 from saccade.opdefs import DeformConv
 
 __all__ = ["DEFORM_IMPLICIT_GEMM", "DeformGemmConfig"]
@@ -52,7 +60,7 @@ class DeformGemmConfig:
     """What the code depends on.
 
     Attributes:
-        elements: Of x (and the weights), y, the offsets, the mask and the bias; "" for none.
+        elements: Of x, the weights, y, the offsets, the mask and the bias; "" for none.
         taps, stride, dilation, padding: Of the window; padding at the top and the left.
         precision: How products of float32 are made, for `tl.dot`.
         tile: Rows, columns and depth of a block, warps, stages.
@@ -61,7 +69,7 @@ class DeformGemmConfig:
         unit: Whether the result's channels are.
     """
 
-    elements: tuple[str, str, str, str, str]
+    elements: tuple[str, str, str, str, str, str]
     taps: tuple[int, int]
     stride: tuple[int, int]
     dilation: tuple[int, int]
@@ -77,7 +85,7 @@ def _supports(call: CudaCall) -> str | None:
     views = (*call.inputs, *call.outputs)
     if any(view.dtype not in (*FLOATS, DType.F64) for view in views):
         return "element types"
-    if call.inputs[0].dtype is not call.inputs[1].dtype:
+    if not call.constant[1] and call.inputs[1].dtype is not product_dtype(call):
         return "x and weights of different types"
     if max(view.extent for view in views) >= 1 << 31:
         return "2^31 elements or more"
@@ -95,7 +103,7 @@ def _tiles(call: CudaCall) -> Iterator[_Tile]:
     x = call.inputs[0]
     most = 1 << 15 if call.target.arch >= 90 else 1 << 14  # Hopper's products need fewer
     most = most if x.channels_last else _MOST_SCALAR
-    for tile in {DType.F32: _TILES, DType.F64: _DOUBLE_TILES}.get(x.dtype, _HALF_TILES):
+    for tile in {DType.F32: _TILES, DType.F64: _DOUBLE_TILES}.get(product_dtype(call), _HALF_TILES):
         if tile[0] * tile[1] <= most:
             yield tile
 
@@ -112,25 +120,18 @@ def _micros(call: CudaCall, tile: _Tile) -> float:
     return product + cached_micros(call, samples, -(-rows // tile[0]) * blocks * op.groups)
 
 
-def _precision(call: CudaCall) -> str:
-    """TF32 where it was asked for; else float32, split in three TF32 products if that may be."""
-    if call.target.tf32:
-        return "tf32"
-    return "ieee" if call.exact or call.inputs[0].dtype is DType.F64 else "tf32x3"
-
-
-def _weights(call: CudaCall) -> tuple[Operand, dict[str, int]]:
-    """Constant weights are packed [taps, C', K'], others are read where they are."""
-    x, w = call.inputs[:2]
+def _weights(call: CudaCall) -> tuple[Operand, DType, dict[str, int]]:
+    """Constant weights are packed [taps, C', K'] as products take them, others read as they are."""
+    w = call.inputs[1]
     k, c, r, s = w.shape
     if not call.constant[1]:
         strides = dict(zip(("w_k", "w_c", "w_r", "w_s"), w.strides, strict=True))
-        return In(1), strides
-    depth, width = -(-c // 16) * 16, -(-k // 16) * 16
-    nbytes = r * s * depth * width * x.dtype.itemsize
-    packing = Packing("cuda.taps", (x.dtype.value, depth, width), (1,), nbytes)
+        return In(1), w.dtype, strides
+    depth, width, kind = -(-c // 16) * 16, -(-k // 16) * 16, product_dtype(call)
+    nbytes = r * s * depth * width * kind.itemsize
+    packing = Packing("cuda.taps", (kind.value, depth, width), (1,), nbytes)
     strides = {"w_k": 1, "w_c": width, "w_s": depth * width, "w_r": s * depth * width}
-    return Packed(packing), strides
+    return Packed(packing), kind, strides
 
 
 def _launches(call: CudaCall, tile: _Tile) -> tuple[Launch, ...]:
@@ -138,17 +139,17 @@ def _launches(call: CudaCall, tile: _Tile) -> tuple[Launch, ...]:
     x, w, offset = call.inputs[:3]
     y = call.outputs[0]
     n, k, p, q = y.shape
-    weights, strides = _weights(call)
+    weights, kind, strides = _weights(call)
     mask_at = len(call.inputs) - 1 if op.mask else 2  # what there is not, is not read
     bias_at = 3 if op.bias else 2
     mask, bias = call.inputs[mask_at], call.inputs[bias_at]
     c, shared = x.shape[1] // op.groups, x.shape[1] // op.offset_groups
     config = DeformGemmConfig(
         (
-            element_of(x), element_of(y), element_of(offset),
+            element_of(x), ELEMENTS[kind], element_of(y), element_of(offset),
             element_of(mask) if op.mask else "", element_of(bias) if op.bias else "",
         ),
-        (w.shape[2], w.shape[3]), op.stride, op.dilation, op.padding[:2], _precision(call), tile,
+        (w.shape[2], w.shape[3]), op.stride, op.dilation, op.padding[:2], dot_precision(call), tile,
         x.channels_last, strides["w_k"] == 1, y.strides[1] == 1 or k == 1,
     )  # fmt: skip
     outputs = k // op.groups
@@ -173,7 +174,7 @@ def _strides(prefix: str, axes: str, strides: tuple[int, ...]) -> dict[str, int]
 
 def _entry(config: DeformGemmConfig) -> Entry:
     bm, bn, bk, warps, stages = config.tile
-    x, y, offset, mask, bias = config.elements
+    x, w, y, offset, mask, bias = config.elements
     constants: dict[str, int | float | bool | str] = {
         "R": config.taps[0], "S": config.taps[1],
         "STRIDE_H": config.stride[0], "STRIDE_W": config.stride[1],
@@ -183,7 +184,7 @@ def _entry(config: DeformGemmConfig) -> Entry:
         "DOUBLE": x == "fp64", "PRECISION": config.precision, "BM": bm, "BN": bn, "BK": bk,
     }  # fmt: skip
     pointers = (
-        ("x", x), ("w", x), ("offset", offset), ("mask", mask or offset), ("bias", bias or offset),
+        ("x", x), ("w", w), ("offset", offset), ("mask", mask or offset), ("bias", bias or offset),
         ("y", y),
     )  # fmt: skip
     return Entry(

@@ -111,7 +111,7 @@ def deform(
                     a *= factor[:, None] if LAST else factor[None, :]
                 # NaN is no channel's that is not there.
                 a = tl.where(known[None, :] if LAST else known[:, None], a, 0)
-                a = a.to(x.dtype.element_ty)
+                a = a.to(w.dtype.element_ty)
                 if not LAST:
                     a = tl.trans(a)
                 b = tl.load(
