@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from saccade.layout import GraphLayout, Pairs, Preferred, Shapes, Taken
     from saccade.options import Options
     from saccade.passes import Pass
-    from saccade.plan import Plan
+    from saccade.plan import Plan, Step
     from saccade.processes import Processes
     from saccade.profile.types import Reading
     from saccade.signature import Signature, TensorInfo
@@ -257,6 +257,14 @@ class Backend(Protocol):
         Raises:
             OptionError: If plans are for another machine.
             CompileError: If a kernel cannot be compiled.
+        """
+
+    def assembly(self, steps: Sequence[Step]) -> list[tuple[str, ...]]:
+        """The machine code of each step as text, a text a phase; it need not run here.
+
+        Raises:
+            OptionError: If the device has no code.
+            CompileError: If a kernel cannot be compiled, or no disassembler is there.
         """
 
     def bundle(

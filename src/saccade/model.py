@@ -6,6 +6,7 @@ import os
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from fnmatch import fnmatchcase
 from math import prod
 from operator import index
 from pathlib import Path
@@ -83,6 +84,33 @@ class Model:
             InputError: If they are no shapes, or do not fit the model.
         """
         return self._started().plan(self._shapes(self._named(args, shapes)))
+
+    def assembly(
+        self, steps: str, /, *args: object, **shapes: object
+    ) -> dict[str, tuple[str, ...]]:
+        """Machine code of the steps whose names fit a pattern, as text by name, a text a phase.
+
+        It is made for the machine that is planned for, which need not be this one.
+
+        Args:
+            steps: Pattern of names: `"*"` for all, `"conv?"`, `"layer1/*"`.
+            *args: Input shapes (tuples) by position.
+            **shapes: The same by name.
+
+        Raises:
+            InputError: If no step fits, if shapes are none, or do not fit the model.
+            OptionError: If the device has no code.
+            CompileError: If a kernel cannot be compiled.
+        """
+        plan = self.plan(*args, **shapes)
+        fitting = [step for step in plan.steps if fnmatchcase(step.name, steps)]
+        if not fitting:
+            raise InputError(f"no step is called {steps!r}; the plan lists them")
+        texts = self._started().backend.assembly(fitting)
+        found: dict[str, tuple[str, ...]] = {}
+        for step, text in zip(fitting, texts, strict=True):
+            found[step.name] = (*found.get(step.name, ()), *text)  # a Concat's parts share its name
+        return found
 
     def profile(self, *args: object, repeat: int = 20, **kwargs: object) -> Profile:
         """Time every step inside the running program, `repeat` times; medians.

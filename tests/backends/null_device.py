@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from saccade.layout import GraphLayout
     from saccade.options import Options
     from saccade.passes import Pass
-    from saccade.plan import Plan
+    from saccade.plan import Plan, Step
     from saccade.processes import Processes
     from saccade.tuning import Algorithms, Outcome, Progress
 
@@ -121,6 +121,9 @@ class NullBackend:
         self.built.append(plan)
         by_name = {value.name: array for value, array in graph.constants.items()}
         return ReferenceProgram(plan, [by_name[one.sources[0]] for one in plan.constants])
+
+    def assembly(self, steps: Sequence[Step]) -> list[tuple[str, ...]]:
+        raise OptionError("the null device has no code")
 
     def bundle(
         self, plans: Sequence[Plan], graph: Graph, identity: str

@@ -76,6 +76,9 @@ class FakeModel:
     def plan(self, **shapes):
         return FakePlan(shapes)
 
+    def assembly(self, steps, /, **shapes):
+        return {"conv1": (f"{steps} at {shapes}\nret", "ret"), "odd1": ()}
+
     def profile(self, *arrays, repeat):
         self.calls.append((arrays, repeat))
         return FakeProfile()

@@ -57,6 +57,11 @@ def test_inspect_shows_each_view(saccade_cli, model_file):
             "odd1: reference\n"
             "    pointwise.chain: float64\n"
         ),
+        ("--assembly", "*1", "--shape", "1x3x8x8"): (
+            "conv1, phase 1 of 2:\n*1 at {'input': (1, 3, 8, 8)}\nret\n"
+            "conv1, phase 2 of 2:\nret\n"
+            "odd1: no code, it runs on the host or is a view\n"
+        ),
     }
     for arguments, text in views.items():
         result = saccade_cli("inspect", model_file, *arguments)

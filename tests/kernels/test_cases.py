@@ -162,7 +162,7 @@ FAMILIES = [
     (device, family)
     for device in DEVICES
     for family in {**CASES, **device.own}
-    if device.cases(family)
+    if device.cases(family) and family in map(family_of, device.kernels)
 ]
 PAIRS = [pair for device in DEVICES for pair in device.pairs()]
 

@@ -62,7 +62,7 @@ def host_array(info: TensorInfo, value: object, place: str = "the CPU") -> Array
     """
     array: Array = value if type(value) is np.ndarray else _as_numpy(info, value, place)
     # The names of byte-swapped types hide that they are.
-    check_fits(info, array.dtype.name if array.dtype.isnative else array.dtype.str, array.shape)
+    check_fits(info, str(array.dtype) if array.dtype.isnative else array.dtype.str, array.shape)
     try:
         return np.require(array, requirements=["C", "A"])
     except MemoryError as error:  # of a broadcast view, for one

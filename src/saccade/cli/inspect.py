@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -30,9 +30,16 @@ __all__ = ["inspect"]
 StageOption = Annotated[
     str | None, typer.Option(metavar="PASS", help="Print the graph after this pass.")
 ]
+AssemblyOption = Annotated[
+    str | None,
+    typer.Option(
+        "--assembly", "--sass", metavar="STEPS",
+        help="Print the machine code of steps whose names fit: conv1, layer1*, '*'.",
+    ),
+]  # fmt: skip
 MachineOption = Annotated[
     str | None,
-    typer.Option(metavar="NAME", help="Plan as another machine would: zen4, sapphire-rapids, …"),
+    typer.Option(metavar="NAME", help="Plan as another machine would: zen4, h200, …"),
 ]
 
 
@@ -42,6 +49,7 @@ def inspect(
     stage: StageOption = None,
     plan: Annotated[bool, typer.Option("--plan", help="Print the plan.")] = False,
     reasons: Annotated[bool, typer.Option("--reasons", help="Print why each kernel.")] = False,
+    assembly: AssemblyOption = None,
     stages: Annotated[bool, typer.Option("--stages", help="List the passes.")] = False,
     shape: ShapeOption = None,
     device: DeviceOption = "cpu",
@@ -50,9 +58,9 @@ def inspect(
     import_algorithms: ImportOption = None,
     machine: MachineOption = None,
 ) -> None:
-    """Print MODEL's signature, its graph after a pass, its plan, or the reasons for its kernels."""
-    if sum((stage is not None, plan, reasons, stages)) > 1:
-        raise OptionError("choose one of --stage, --plan, --reasons and --stages")
+    """Print MODEL's signature, its graph after a pass, its plan, reasons for kernels, or code."""
+    if sum((stage is not None, plan, reasons, stages, assembly is not None)) > 1:
+        raise OptionError("choose one of --stage, --plan, --reasons, --assembly and --stages")
     shapes = parse_shapes(shape)
     path = existing_model(model)
     from saccade.cli._model import compile_model
@@ -78,6 +86,9 @@ def inspect(
         made = compiled.plan(**fixed_shapes(compiled.inputs, shapes))
         say_all(line for step in made.steps for line in _reasons(step))
         say_all(f"tuned choice not taken for {reason}" for reason in made.refused)
+    elif assembly is not None:
+        found = compiled.assembly(assembly, **fixed_shapes(compiled.inputs, shapes))
+        say_all(line for name, texts in found.items() for line in _code(name, texts))
     else:
         say_all(_signature(compiled))
 
@@ -96,3 +107,12 @@ def _reasons(step: StepLike) -> Iterator[str]:
     for reason in step.reasons:
         parts = reason if isinstance(reason, tuple) else (reason,)
         yield f"    {': '.join(map(str, parts))}"
+
+
+def _code(name: str, texts: Sequence[str]) -> Iterator[str]:
+    """A line that names the step and the phase, then its code."""
+    for index, text in enumerate(texts):
+        yield f"{name}, phase {index + 1} of {len(texts)}:"
+        yield from text.expandtabs().splitlines()
+    if not texts:
+        yield f"{name}: no code, it runs on the host or is a view"

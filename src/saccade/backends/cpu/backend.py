@@ -12,7 +12,7 @@ from saccade.backends.cpu.floor import products_of_transforms
 from saccade.backends.cpu.fusions import Excite, ExpandDepthwise, RowSums
 from saccade.backends.cpu.fusions.decide import CpuFusions
 from saccade.backends.cpu.processor import this_machine
-from saccade.backends.cpu.runtime.compiler import code_digest
+from saccade.backends.cpu.runtime.compiler import Task, assembly_of, code_digest
 from saccade.backends.cpu.runtime.driver import compile_driver, driver_code, provide_code
 from saccade.backends.cpu.runtime.linker import SharedCode, image_of
 from saccade.backends.cpu.runtime.objects import Key, ObjectFile, Objects, llvm_version
@@ -43,7 +43,7 @@ from saccade.layout import SPATIAL, GraphLayout, Preferred
 from saccade.locks import forkless, preload
 from saccade.opdefs import Conv2d
 from saccade.options import Options
-from saccade.plan import Constant, Plan
+from saccade.plan import Constant, Plan, Step
 from saccade.processes import Processes
 from saccade.tuning import Algorithms, Outcome, Progress
 
@@ -120,7 +120,7 @@ class CpuBackend:
 
     def adopt(self, plan: Plan) -> None:
         """Count the code of a plan that another process built as available."""
-        self.objects.recall(_keys(plan))
+        self.objects.recall(_keys(*plan.steps))
 
     @property
     def speeds(self) -> Machine:
@@ -135,6 +135,21 @@ class CpuBackend:
         """Of Winograd's algorithm and of short lattices, where these may take a convolution."""
         return products_of_transforms(op, *inputs[:2]) if isinstance(op, Conv2d) else None
 
+    def assembly(self, steps: Sequence[Step]) -> list[tuple[str, ...]]:
+        """What LLVM makes of each phase for the machine that is planned for."""
+        keys = [_keys(step) for step in steps]
+        wanted = list(dict.fromkeys(key for one in keys for key in one))
+        tasks = [
+            Task(
+                kernel.replace(".", "_"), kernel, config, self.target, self._options.checked,
+                code_digest(),
+            )
+            for kernel, config in wanted
+        ]  # fmt: skip
+        with closing(self._processes):
+            texts = dict(zip(wanted, self._processes.map(assembly_of, tasks), strict=True))
+        return [tuple(texts[key] for key in one) for one in keys]
+
     def bundle(
         self, plans: Sequence[Plan], graph: Graph, identity: str
     ) -> tuple[Mapping[str, str], Mapping[str, bytes]]:
@@ -148,7 +163,7 @@ class CpuBackend:
 
     def _objects_of(self, plan: Plan) -> list[bytes]:
         """A plan's code, all of which there is, and the driver's."""
-        found, driver_code = self._code(_keys(plan))
+        found, driver_code = self._code(_keys(*plan.steps))
         return [driver_code, *{file.symbol: file.code for file in found.values()}.values()]
 
     def tune(
@@ -215,9 +230,9 @@ class CpuBackend:
         share = share_of(bundles, graph, plan) if first and bundles is not None else None
         packers = self._prepared(graph, unknown_constants(identity, wanted, used), share)
         rest: Future[Any] | None = None
-        whole = all(self.objects.exists(key) for key in _keys(plan))
+        whole = all(self.objects.exists(key) for key in _keys(*plan.steps))
         with closing(self._processes), ThreadPoolExecutor(1) as beside:
-            code = beside.submit(self._code, [*_keys(plan), *packers])
+            code = beside.submit(self._code, [*_keys(*plan.steps), *packers])
             if ahead is not None and not whole:
                 rest = beside.submit(self.objects.get, ahead(), self._processes)
             if packers:  # packing by NumPy meanwhile would take longer than this wait
@@ -227,7 +242,7 @@ class CpuBackend:
             everything, driver_code = code.result()
             if rest is not None:
                 rest.result()
-        files = {key: everything[key] for key in _keys(plan)}
+        files = {key: everything[key] for key in _keys(*plan.steps)}
         unique = {file.symbol: file.code for file in files.values()}
         provide_code(lambda: driver_code)
         linked = self._linked.link(unique)
@@ -273,10 +288,10 @@ class CpuBackend:
         return self._processes.map(compile_driver, [target])[0]
 
 
-def _keys(plan: Plan) -> list[Key]:
+def _keys(*steps: Step) -> list[Key]:
     return [
         (step.kernel, phase.config)
-        for step in plan.steps
+        for step in steps
         if step.kernel is not None
         for phase in step.phases
     ]

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 __all__ = ["CudaArrays"]
 
-_KDL_CPU, _KDL_CUDA, _KDL_MANAGED = 1, 2, 13
+_KDL_CPU, _KDL_CUDA, _KDL_MANAGED = 1, 2, 13  # DLPack's numbers of devices
 _LEGACY = 1  # DLPack's name for the legacy default stream
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from saccade.backends.cuda.bundle import bundle_entries
 from saccade.backends.cuda.codegen.compile import Cubin
+from saccade.backends.cuda.codegen.disassemble import disassembled
 from saccade.backends.cuda.cubins import Cubins, code_key
 from saccade.backends.cuda.fusions.decide import CudaFusions
 from saccade.backends.cuda.gpus import Gpu, gpu, nearest_gpu
@@ -25,7 +26,7 @@ from saccade.kernels.cuda.packing import FUNCTIONS
 from saccade.kernels.machine import Machine
 from saccade.layout import GraphLayout, Preferred
 from saccade.options import Options, Precision
-from saccade.plan import Plan
+from saccade.plan import Plan, Step
 from saccade.processes import Processes
 from saccade.tuning import Algorithms, Outcome, Progress
 
@@ -129,7 +130,8 @@ class CudaBackend:
             CompileError: If a kernel cannot be compiled.
         """
         del ahead
-        codes = self._codes(plan)
+        _expect_kernels(plan)
+        codes = self._codes(plan.steps)
         return CudaProgram(
             open_device(), plan, codes, partial(packed_constant, graph, plan), identity
         )
@@ -139,16 +141,22 @@ class CudaBackend:
     ) -> tuple[Mapping[str, str], Mapping[str, bytes]]:
         """Plans, cubins and packed weights: see `saccade.backends.cuda.bundle`."""
         del identity
+        for plan in plans:
+            _expect_kernels(plan)
         return self.identity(), bundle_entries(
-            (plan, self._codes(plan), partial(packed_constant, graph, plan)) for plan in plans
+            (plan, self._codes(plan.steps), partial(packed_constant, graph, plan)) for plan in plans
         )
 
-    def _codes(self, plan: Plan) -> list[Cubin]:
+    def assembly(self, steps: Sequence[Step]) -> list[tuple[str, ...]]:
+        """What Triton makes of each phase for the GPU that is planned for, disassembled."""
+        texts = {code.code: disassembled(code) for code in self._codes(steps)}
+        return [tuple(texts[code.code] for code in self._codes([step])) for step in steps]
+
+    def _codes(self, steps: Sequence[Step]) -> list[Cubin]:
         """The code of each phase; compiles what is missing."""
-        _expect_kernels(plan)
         keys = [
             code_key(step.kernel, phase)
-            for step in plan.steps
+            for step in steps
             if step.kernel is not None
             for phase in step.phases
         ]

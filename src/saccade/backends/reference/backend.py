@@ -12,7 +12,7 @@ from saccade.backends.lengths import cut_outputs
 from saccade.errors import OptionError, OutOfMemoryError
 from saccade.ir import Array, Graph
 from saccade.kernels.machine import Machine
-from saccade.plan import Plan
+from saccade.plan import Plan, Step
 
 if TYPE_CHECKING:
     from saccade.backend import Backend, DeviceBuffer
@@ -110,6 +110,11 @@ class ReferenceBackend:
         """A program over the plan's unpacked constants."""
         del identity, ahead
         return ReferenceProgram(plan, _constants(plan, graph))
+
+    def assembly(self, steps: Sequence[Step]) -> list[tuple[str, ...]]:
+        """There is none."""
+        del steps
+        raise OptionError("the reference has no machine code: it computes in NumPy")
 
     def bundle(
         self, plans: Sequence[Plan], graph: Graph, identity: str

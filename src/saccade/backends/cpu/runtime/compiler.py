@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from saccade.backends.cpu.codegen import llvm
-from saccade.backends.cpu.codegen.compile import load_llvm, object_code
+from saccade.backends.cpu.codegen.compile import assembly, load_llvm, object_code
 from saccade.backends.cpu.codegen.language import KernelBuilder
 from saccade.backends.cpu.codegen.parameters import Parameters
 from saccade.backends.cpu.target import Target
@@ -14,7 +14,15 @@ from saccade.errors import CompileError
 from saccade.kernels.cpu import bring_usual, kernel_named
 from saccade.sources import sources_digest
 
-__all__ = ["PRELOAD", "Task", "code_digest", "compile_kernel", "effort", "preload_compiler"]
+__all__ = [
+    "PRELOAD",
+    "Task",
+    "assembly_of",
+    "code_digest",
+    "compile_kernel",
+    "effort",
+    "preload_compiler",
+]
 
 PRELOAD = "saccade.backends.cpu.runtime.compiler:preload_compiler"
 """For `Processes.preload`."""
@@ -66,10 +74,23 @@ def compile_kernel(task: Task) -> tuple[bytes, Parameters, tuple[str, ...]]:
         CompileError: If the emitted code is not valid, or if the sources changed since the process
             that asks imported them: its arguments would not fit this code.
     """
-    if task.sources != code_digest():
-        raise CompileError("Saccade's sources changed while this process was running: restart it")
-    kernel = kernel_named(task.kernel)
-    builder = KernelBuilder(task.symbol, task.target, checked=task.checked)
-    kernel.emit(builder, task.config)
+    builder = _emitted(task)
     code = object_code(str(builder.finish()), task.target)
     return code, builder.parameters, tuple(builder.accesses)
+
+
+def assembly_of(task: Task) -> str:
+    """The same code as text.
+
+    Raises:
+        CompileError: As of `compile_kernel`.
+    """
+    return assembly(str(_emitted(task).finish()), task.target)
+
+
+def _emitted(task: Task) -> KernelBuilder:
+    if task.sources != code_digest():
+        raise CompileError("Saccade's sources changed while this process was running: restart it")
+    builder = KernelBuilder(task.symbol, task.target, checked=task.checked)
+    kernel_named(task.kernel).emit(builder, task.config)
+    return builder

@@ -223,7 +223,7 @@ class TritonLines:
         return repr(value)
 
 
-_SMALLEST_NORMAL = 2.0**-126
+_SMALLEST_NORMAL = 2.0**-126  # of float32
 
 
 def _integer_literal(value: float, kind: str) -> str:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["Block", "Buffers", "Lease"]
 
 _LEAST, _PAGE = 512, 2 << 20
+"""Bytes that sizes are rounded up to, of less than a page of the GPU and of more."""
 _LOOSE = 2
 """Times its own size that the memory of a buffer may have."""
 _KEPT = 1 << 30

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 __all__ = ["Imported", "export", "imported", "live_exports"]
 
 _NAME, _USED = b"dltensor", b"used_dltensor"
-_INT, _UINT, _FLOAT, _BFLOAT, _BOOL = 0, 1, 2, 4, 6
+_INT, _UINT, _FLOAT, _BFLOAT, _BOOL = 0, 1, 2, 4, 6  # DLPack's numbers of element types
 _CODES: dict[DType, tuple[int, int]] = {
     DType.F64: (_FLOAT, 64), DType.F32: (_FLOAT, 32), DType.F16: (_FLOAT, 16),
     DType.BF16: (_BFLOAT, 16), DType.I64: (_INT, 64), DType.I32: (_INT, 32),

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Launches", "PhaseCode", "RecordedGraph", "check_arguments"]
 
-_WARP = 32
+_WARP = 32  # threads
 _SCRATCH = 2
 """Pointers that Triton's code takes behind its own: for the device's scratch and the profiler's."""
 
