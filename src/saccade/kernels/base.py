@@ -91,6 +91,13 @@ class View:
             total *= n
         return total
 
+    def broadcast_to(self, shape: Sequence[int]) -> View:
+        """The view as one of `shape`: stride 0 wherever it repeats or there is only one."""
+        missing = len(shape) - len(self.shape)
+        dims, strides = (1,) * missing + self.shape, (0,) * missing + self.strides
+        steps = tuple(0 if have == 1 else s for have, s in zip(dims, strides, strict=True))
+        return View(self.dtype, tuple(shape), steps)
+
     @property
     def nbytes(self) -> int:
         """Bytes of all elements, without what lies between them."""

@@ -25,7 +25,7 @@ from saccade.kernels.base import In, Operand, View
 from saccade.kernels.cuda.base import ELEMENTS, CudaCall
 
 __all__ = [
-    "NO_EPILOGUE", "BlockEpilogue", "EpilogueCode", "epilogue_of", "expanded",
+    "NO_EPILOGUE", "BlockEpilogue", "EpilogueCode", "epilogue_of",
     "integers_of", "pointers_of", "source_of",
 ]  # fmt: skip
 
@@ -33,14 +33,6 @@ EpilogueCode = tuple[str, ...]
 NO_EPILOGUE: EpilogueCode = (str(IDENTITY),)
 _AXES = "nkpq"
 _VECTOR = 8
-
-
-def expanded(view: View, shape: Sequence[int]) -> View:
-    """`view` broadcast to `shape` (rank 4): stride 0 wherever it repeats or there is only one."""
-    missing = len(shape) - len(view.shape)
-    dims, strides = (1,) * missing + view.shape, (0,) * missing + view.strides
-    steps = tuple(0 if have == 1 else s for have, s in zip(dims, strides, strict=True))
-    return View(view.dtype, tuple(shape), steps)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +65,7 @@ def epilogue_of(
         views: How to see these operands, if not as they are stored: rank 4, broadcast already.
     """
     inputs = call.inputs[first:end]
-    seen = views or tuple(expanded(view, shape) for view in inputs)
+    seen = views or tuple(view.broadcast_to(shape) for view in inputs)
     used = range(min(len(inputs), max(0, expr.operands - 1)))
     words, operands, integers = [], dict[str, Operand](), dict[str, int]()
     for i in used:

@@ -38,7 +38,7 @@ from saccade.kernels.cpu.conv2d.direct_regions import (
     spans,
     tile_count,
 )
-from saccade.kernels.cpu.conv2d.epilogue_spec import EpilogueSpec, even_step, expand
+from saccade.kernels.cpu.conv2d.epilogue_spec import EpilogueSpec, even_step
 from saccade.kernels.cpu.conv2d.microkernel import FEW, Reduction, steps_of
 from saccade.kernels.cpu.machine import machine
 from saccade.opdefs._taps import expr_flops
@@ -183,7 +183,7 @@ class SlidingWindows:
         if not self.n_prologue:
             return ()
         shape = (call.inputs[0].shape[0], self.depth, 1, 1)
-        return tuple(expand(v, shape).strides[0] for v in self._prologue_views(call))
+        return tuple(v.broadcast_to(shape).strides[0] for v in self._prologue_views(call))
 
     def _prologue_views(self, call: CpuCall) -> tuple[View, ...]:
         return call.inputs[2 : 2 + self.n_prologue]

@@ -31,7 +31,6 @@ __all__ = [
     "conv_epilogue",
     "epilogue_of",
     "even_step",
-    "expand",
     "static_sums",
 ]
 
@@ -39,14 +38,6 @@ FLOATS = (DType.F32, DType.BF16)
 """What convolutions and products read and write; all of it is float32 in registers."""
 
 STAGE_BYTES = 64  # scratch of the stores that go lane by lane: one vector of the widest target
-
-
-def expand(view: View, shape: tuple[int, ...]) -> View:
-    """`view` broadcast to `shape` (rank 4): stride 0 wherever it repeats or there is only one."""
-    missing = len(shape) - len(view.shape)
-    dims, strides = (1,) * missing + view.shape, (0,) * missing + view.strides
-    steps = tuple(0 if have == 1 else s for have, s in zip(dims, strides, strict=True))
-    return View(view.dtype, shape, steps)
 
 
 def even_step(view: View) -> int | None:
@@ -296,7 +287,7 @@ def epilogue_of(
     """
     end = operands.stop - op.n_store
     read = tuple(
-        (i, expand(call.inputs[i], sums), call.constant[i]) for i in range(operands.start, end)
+        (i, call.inputs[i].broadcast_to(sums), call.constant[i]) for i in range(operands.start, end)
     )
     part = (end, call.inputs[end], call.constant[end]) if op.n_store == 1 else None
     return EpilogueSpec(op.epilogue, op.store, sums, read, part, out, groups, call.target.lanes)

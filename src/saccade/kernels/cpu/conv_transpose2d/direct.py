@@ -21,7 +21,7 @@ from saccade.kernels.cpu.base import CpuCall, CpuKernel
 from saccade.kernels.cpu.conv2d.direct_code import emit_direct
 from saccade.kernels.cpu.conv2d.direct_config import DirectConfig, TileSchedule
 from saccade.kernels.cpu.conv2d.direct_launch import SlidingWindows
-from saccade.kernels.cpu.conv2d.epilogue_spec import FLOATS, EpilogueSpec, expand
+from saccade.kernels.cpu.conv2d.epilogue_spec import FLOATS, EpilogueSpec
 from saccade.kernels.cpu.conv2d.microkernel import in_pairs
 from saccade.kernels.cpu.machine import machine
 from saccade.opdefs import ConvTranspose2d
@@ -73,7 +73,8 @@ def _epilogue(call: CpuCall) -> EpilogueSpec:
     out = call.outputs[0]
     shape = (out.shape[0], out.shape[1], out.shape[2], out.shape[3])
     operands = tuple(
-        (i, expand(call.inputs[i], shape), call.constant[i]) for i in range(2, len(call.inputs))
+        (i, call.inputs[i].broadcast_to(shape), call.constant[i])
+        for i in range(2, len(call.inputs))
     )
     return EpilogueSpec(op.epilogue, None, shape, operands, None, out, op.groups, call.target.lanes)
 

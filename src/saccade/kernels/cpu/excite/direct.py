@@ -36,7 +36,7 @@ from saccade.kernels.base import (
     per_call,
 )
 from saccade.kernels.cpu.base import CpuCall, CpuKernel
-from saccade.kernels.cpu.conv2d.epilogue_spec import FLOATS, EpilogueSpec, expand
+from saccade.kernels.cpu.conv2d.epilogue_spec import FLOATS, EpilogueSpec
 from saccade.kernels.cpu.excite.direct_code import ExciteConfig, emit_excite
 from saccade.kernels.cpu.machine import machine
 
@@ -73,7 +73,7 @@ def _spec(call: CpuCall, hidden: bool) -> EpilogueSpec:
     shape = (n, call.inputs[1 if hidden else 2].shape[0], 1, 1)
     end = 3 + op.n_squeeze
     indices = range(3, end) if hidden else range(end, len(call.inputs))
-    operands = tuple((i, expand(call.inputs[i], shape), call.constant[i]) for i in indices)
+    operands = tuple((i, call.inputs[i].broadcast_to(shape), call.constant[i]) for i in indices)
     out = View(DType.F32, shape, (0, 1, 0, 0)) if hidden else call.outputs[0]
     conv = op.squeeze if hidden else op.excite
     return EpilogueSpec(conv.epilogue, conv.store, shape, operands, None, out, 1, lanes)

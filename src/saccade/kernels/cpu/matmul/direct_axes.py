@@ -6,13 +6,12 @@ from dataclasses import dataclass
 
 from saccade.kernels.base import View
 from saccade.kernels.cpu.base import CpuCall
-from saccade.kernels.cpu.conv2d.epilogue_spec import EpilogueSpec, expand
+from saccade.kernels.cpu.conv2d.epilogue_spec import EpilogueSpec
 from saccade.kernels.cpu.conv2d.microkernel import in_pairs, steps_of
+from saccade.kernels.product_axes import batch_strides, matrix_strides, merged_axes
 from saccade.opdefs import MatMul
 
 __all__ = ["Product"]
-
-Axis = tuple[int, tuple[int, ...]]
 
 _ROWS_OF_PAIRS = 8  # from which on it pays to pair up a computed b that could be read in place
 
@@ -53,13 +52,13 @@ class Product:
         a, b, *operands = call.inputs
         out = call.outputs[0]
         shape = out.shape
-        a_m, a_k = _matrix(a, op.transpose_a)
-        b_k, b_n = _matrix(b, op.transpose_b)
+        a_m, a_k = matrix_strides(a, op.transpose_a)
+        b_k, b_n = matrix_strides(b, op.transpose_b)
         inner = a.shape[-2 if op.transpose_a else -1]
-        wide = [expand(view, shape).strides for view in operands]
-        steps = [(*_batch(a, shape), a_m), (*_batch(b, shape), 0), out.strides[:-1]]
+        wide = [view.broadcast_to(shape).strides for view in operands]
+        steps = [(*batch_strides(a, shape), a_m), (*batch_strides(b, shape), 0), out.strides[:-1]]
         steps += [strides[:-1] for strides in wide]
-        axes = _merge([(n, tuple(s[i] for s in steps)) for i, n in enumerate(shape[:-1])])
+        axes = merged_axes([(n, tuple(s[i] for s in steps)) for i, n in enumerate(shape[:-1])])
         if axes is None:
             return None
         (n0, s0), (n1, s1), (rows, sm) = axes
@@ -80,32 +79,3 @@ class Product:
             in_pairs(call) and (call.constant[1] or b_n != 1 or rows >= _ROWS_OF_PAIRS),
             (s0[0], s1[0], sm[0], a_k), (s0[1], s1[1], b_k, b_n), spec,
         )  # fmt: skip
-
-
-def _matrix(view: View, transposed: bool) -> tuple[int, int]:
-    first, second = view.strides[-2:]
-    return (second, first) if transposed else (first, second)
-
-
-def _batch(view: View, shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Strides of the batch axes, broadcast to those of `shape`."""
-    batch = View(view.dtype, view.shape[:-2], view.strides[:-2])
-    return expand(batch, shape[:-2]).strides
-
-
-def _merge(axes: list[Axis]) -> tuple[Axis, Axis, Axis] | None:
-    """Batch axes and rows (last) with neighbours that step evenly in every operand made one."""
-    merged = [axes[-1]]
-    for size, steps in reversed(axes[:-1]):
-        inner, inner_steps = merged[0]
-        if size == 1:
-            continue
-        if all(s == inner * t for s, t in zip(steps, inner_steps, strict=True)):
-            merged[0] = (size * inner, inner_steps)
-        elif len(merged) == 1 and inner == 1 and steps[1] == 0:
-            merged[0] = (size, steps)  # one row: the axis takes the place of the rows
-        else:
-            merged.insert(0, (size, steps))
-    none = (1, (0,) * len(axes[-1][1]))
-    merged = [none] * (3 - len(merged)) + merged
-    return (merged[0], merged[1], merged[2]) if len(merged) == 3 else None

@@ -25,7 +25,6 @@ from saccade.kernels.cpu.normalize.axis_sweep import (
     SweepStep,
     plan_sweep,
 )
-from saccade.kernels.cpu.pointwise.chain import broadcast_strides
 from saccade.kernels.cpu.pointwise.vector_elements import FLOATS
 from saccade.kernels.cpu.refusals import refuse_repeats, refuse_types
 from saccade.opdefs.normalize import GroupNorm, LayerNorm
@@ -48,7 +47,7 @@ def _views(call: CpuCall) -> list[View]:
 
 def _layer_plan(call: CpuCall) -> SweepPlan:
     x, out = call.inputs[0], call.outputs[0]
-    strides = [out.strides, x.strides, *(broadcast_strides(v, x.shape) for v in call.inputs[1:])]
+    strides = [out.strides, x.strides, *(v.broadcast_to(x.shape).strides for v in call.inputs[1:])]
     return plan_sweep(x.shape, strides, _views(call), range(call.op.axis, len(x.shape)))
 
 

@@ -21,7 +21,7 @@ from functools import lru_cache
 from saccade.backends.cpu.codegen.language import KernelBuilder
 from saccade.ir import DType
 from saccade.ir.expr import Expr, arg, fold, substitute
-from saccade.kernels.base import In, Launch, Out, View, numbered
+from saccade.kernels.base import In, Launch, Out, numbered
 from saccade.kernels.cpu.base import CpuCall, CpuKernel, single_variant
 from saccade.kernels.cpu.machine import beyond_caches, machine
 from saccade.kernels.cpu.movement.copy_transposed import (
@@ -51,7 +51,7 @@ from saccade.kernels.cpu.pointwise.vector_elements import (
 from saccade.kernels.cpu.refusals import refuse_repeats, refuse_types
 from saccade.opdefs.pointwise import Pointwise
 
-__all__ = ["CHAIN", "ChainConfig", "broadcast_strides"]
+__all__ = ["CHAIN", "ChainConfig"]
 
 
 @dataclass(frozen=True)
@@ -110,16 +110,9 @@ def supports(call: CpuCall) -> str | None:
     return None
 
 
-def broadcast_strides(view: View, shape: Sequence[int]) -> tuple[int, ...]:
-    """Strides of an operand along the axes of the result that it broadcasts to."""
-    missing = len(shape) - len(view.shape)
-    own = (s if n != 1 else 0 for n, s in zip(view.shape, view.strides, strict=True))
-    return (*(0,) * missing, *own)
-
-
 def _loops(call: CpuCall, used: Sequence[int]) -> Loops:
     out = call.outputs[0]
-    operands = [broadcast_strides(call.inputs[i], out.shape) for i in used]
+    operands = [call.inputs[i].broadcast_to(out.shape).strides for i in used]
     return collapse(out.shape, [out.strides, *operands])
 
 

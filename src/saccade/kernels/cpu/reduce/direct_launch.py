@@ -21,7 +21,6 @@ from dataclasses import dataclass, replace
 
 from saccade.kernels.base import View
 from saccade.kernels.cpu.movement.loop_nest import Loops, collapse
-from saccade.kernels.cpu.pointwise.chain import broadcast_strides
 
 __all__ = ["Cache", "ReductionLoops", "cut_parts", "plan_walk"]
 
@@ -86,7 +85,7 @@ def plan_walk(
     strides = [
         [x.strides[axis] for axis in stay],
         [out.strides[place] for place in places],
-        *([broadcast_strides(v, out.shape)[place] for place in places] for v in operands),
+        *([v.broadcast_to(out.shape).strides[place] for place in places] for v in operands),
     ]
     kept = collapse([x.shape[axis] for axis in stay], strides)
     loops = collapse([x.shape[axis] for axis in axes], [[x.strides[axis] for axis in axes]])

@@ -8,13 +8,12 @@ from dataclasses import dataclass
 from saccade.backends.cuda.fusions import Attention
 from saccade.kernels.base import View
 from saccade.kernels.cuda.base import CudaCall
-from saccade.kernels.cuda.epilogue import expanded
+from saccade.kernels.product_axes import Axis, batch_strides
 
 __all__ = ["AttentionAxes", "heads_of"]
 
 Steps = tuple[int, int, int, int]
 """Strides of two batch axes, rows and columns."""
-_Axis = tuple[int, tuple[int, ...]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +52,8 @@ class AttentionAxes:
         views = [q, k, v, y]
         if len(call.inputs) > 3:
             scores = (*y.shape[:-2], q.shape[-2], k.shape[-2])
-            views.append(expanded(call.inputs[3], scores))
-        batch = [_batch_strides(view, y.shape) for view in views]
+            views.append(call.inputs[3].broadcast_to(scores))
+        batch = [batch_strides(view, y.shape) for view in views]
         axes = _merged([(n, tuple(s[i] for s in batch)) for i, n in enumerate(y.shape[:-2])])
         if len(axes) > 2:
             return None
@@ -94,14 +93,9 @@ def _unordered(view: View, order: Sequence[int]) -> View:
     return View(view.dtype, tuple(view.shape[i] for i in at), tuple(view.strides[i] for i in at))
 
 
-def _batch_strides(view: View, shape: tuple[int, ...]) -> tuple[int, ...]:
-    batch = View(view.dtype, view.shape[:-2], view.strides[:-2])
-    return expanded(batch, shape[:-2]).strides
-
-
-def _merged(axes: Sequence[_Axis]) -> list[_Axis]:
+def _merged(axes: Sequence[Axis]) -> list[Axis]:
     """Axes of more than one element, neighbours that step evenly in every operand made one."""
-    merged: list[_Axis] = []
+    merged: list[Axis] = []
     for size, steps in reversed(axes):
         if size == 1:
             continue

@@ -15,7 +15,6 @@ from saccade.kernels.cuda.base import CudaCall
 from saccade.kernels.cuda.conv2d.window_config import sums_of
 from saccade.kernels.cuda.epilogue import (
     epilogue_of,
-    expanded,
     integers_of,
     pointers_of,
     source_of,
@@ -148,12 +147,12 @@ def _prologue_operands(call: CudaCall) -> int:
 def _prologue_views(call: CudaCall) -> tuple[View, ...]:
     n, c = call.inputs[0].shape[:2]
     views = call.inputs[2 : 2 + _prologue_operands(call)]
-    return tuple(expanded(view, (n, c, 1, 1)) for view in views)
+    return tuple(view.broadcast_to((n, c, 1, 1)) for view in views)
 
 
 def _result_views(call: CudaCall) -> tuple[View, ...]:
     shape = sums_of(call)
-    return tuple(expanded(view, shape) for view in call.inputs[2 + _prologue_operands(call) :])
+    return tuple(view.broadcast_to(shape) for view in call.inputs[2 + _prologue_operands(call) :])
 
 
 def _moved(expr: Expr, count: int) -> str:

@@ -12,18 +12,18 @@ from math import prod
 from saccade.ir import DType
 from saccade.kernels.base import In, Operand, Packed, Packing, View
 from saccade.kernels.cuda.base import ELEMENTS, CudaCall, element_of
-from saccade.kernels.cuda.epilogue import BlockEpilogue, EpilogueCode, epilogue_of, expanded
+from saccade.kernels.cuda.epilogue import BlockEpilogue, EpilogueCode, epilogue_of
 from saccade.kernels.cuda.precision import dot_precision, product_dtype
+from saccade.kernels.product_axes import Axis, batch_strides, matrix_strides, merged_axes
 from saccade.opdefs import MatMul
 
-__all__ = ["AXES_INTEGERS", "AxesCode", "ProductAxes", "axes_for", "matrix_strides"]
+__all__ = ["AXES_INTEGERS", "AxesCode", "ProductAxes", "axes_for"]
 
 AXES_INTEGERS = (
     "n1", "m", "rows", "inner", "columns", "width", "depth", "a_0", "a_1", "a_m", "a_k",
     "b_0", "b_1", "b_k", "b_n", "y_0", "y_1", "y_m", "y_n",
 )  # fmt: skip
 """Of code for products: sizes, and strides of a, b and the result."""
-_Axis = tuple[int, tuple[int, ...]]
 _PACKED = 16  # elements that packed rows and columns are padded to multiples of
 
 
@@ -98,10 +98,10 @@ class ProductAxes:
         a_m, a_k = matrix_strides(a, op.transpose_a)
         b_k, b_n = matrix_strides(b, op.transpose_b)
         inner = a.shape[-2 if op.transpose_a else -1]
-        wide = [expanded(view, shape).strides for view in operands]
-        steps = [(*_batch_strides(a, shape), a_m), (*_batch_strides(b, shape), 0)]
+        wide = [view.broadcast_to(shape).strides for view in operands]
+        steps = [(*batch_strides(a, shape), a_m), (*batch_strides(b, shape), 0)]
         steps += [strides[:-1] for strides in (out.strides, *wide)]
-        axes = _merge([(n, tuple(s[i] for s in steps)) for i, n in enumerate(shape[:-1])])
+        axes = merged_axes([(n, tuple(s[i] for s in steps)) for i, n in enumerate(shape[:-1])])
         if axes is None:
             return None
         axes = _dependent_first(axes)
@@ -164,12 +164,6 @@ def axes_for(call: CudaCall) -> ProductAxes:
     return axes
 
 
-def matrix_strides(view: View, transposed: bool) -> tuple[int, int]:
-    """Strides of the two axes of the matrices, in the order of the product."""
-    first, second = view.strides[-2:]
-    return (second, first) if transposed else (first, second)
-
-
 def _unit(names: str, strides: Sequence[int], sizes: Sequence[int]) -> str:
     """The axis of stride 1, the last one of several; one with a single element may count as it."""
     found = "-"
@@ -179,31 +173,7 @@ def _unit(names: str, strides: Sequence[int], sizes: Sequence[int]) -> str:
     return found
 
 
-def _batch_strides(view: View, shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Strides of the batch axes, broadcast to those of `shape`."""
-    batch = View(view.dtype, view.shape[:-2], view.strides[:-2])
-    return expanded(batch, shape[:-2]).strides
-
-
-def _merge(axes: list[_Axis]) -> tuple[_Axis, _Axis, _Axis] | None:
-    """Batch axes and rows (last), neighbours that step evenly in every operand made one."""
-    merged = [axes[-1]]
-    for size, steps in reversed(axes[:-1]):
-        inner, inner_steps = merged[0]
-        if size == 1:
-            continue
-        if all(s == inner * t for s, t in zip(steps, inner_steps, strict=True)):
-            merged[0] = (size * inner, inner_steps)
-        elif len(merged) == 1 and inner == 1 and steps[1] == 0:
-            merged[0] = (size, steps)  # one row: the axis takes the place of the rows
-        else:
-            merged.insert(0, (size, steps))
-    none = (1, (0,) * len(axes[-1][1]))
-    merged = [none] * (3 - len(merged)) + merged
-    return (merged[0], merged[1], merged[2]) if len(merged) == 3 else None
-
-
-def _dependent_first(axes: tuple[_Axis, _Axis, _Axis]) -> tuple[_Axis, _Axis, _Axis]:
+def _dependent_first(axes: tuple[Axis, Axis, Axis]) -> tuple[Axis, Axis, Axis]:
     outer, inner, rows = axes
     swap = inner[1][1] != 0 and outer[1][1] == 0
     return (inner, outer, rows) if swap else axes

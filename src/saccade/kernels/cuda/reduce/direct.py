@@ -26,7 +26,6 @@ from saccade.kernels.cuda.epilogue import (
     BlockEpilogue,
     EpilogueCode,
     epilogue_of,
-    expanded,
     integers_of,
     pointers_of,
     source_of,
@@ -127,7 +126,7 @@ def _walk(call: CudaCall) -> _Walk:
     stay = [axis for axis in range(len(x.shape)) if axis not in axes]
     places = stay if call.op.keepdims else range(len(stay))
     used = () if _epilogue(call) == IDENTITY else call.inputs[1:]
-    others = [y, *(expanded(view, y.shape) for view in used)]
+    others = [y, *(view.broadcast_to(y.shape) for view in used)]
     strides = [[x.strides[axis] for axis in stay]]
     strides += [[view.strides[place] for place in places] for view in others]
     kept = axis_loops([x.shape[axis] for axis in stay], strides)

@@ -20,7 +20,6 @@ from saccade.kernels.cuda.base import ELEMENTS, FLOATS, CudaCall, CudaKernel, En
 from saccade.kernels.cuda.epilogue import (
     EpilogueCode,
     epilogue_of,
-    expanded,
     integers_of,
     pointers_of,
     source_of,
@@ -189,9 +188,9 @@ def _operands(call: CudaCall) -> list[View]:
     """The epilogue's operands, broadcast to the result."""
     shape = call.outputs[0].shape
     return (
-        [_image(expanded(view, shape)) for view in call.inputs[1:]]
+        [_image(view.broadcast_to(shape)) for view in call.inputs[1:]]
         if len(shape) == 3
-        else [expanded(view, shape) for view in call.inputs[1:]]
+        else [view.broadcast_to(shape) for view in call.inputs[1:]]
     )
 
 
