@@ -91,7 +91,7 @@ def test_the_watch_sees_writes_to_other_places():
     program = chain()
     x = image(1, 8, 8, 8)
     first = program.plan.steps[0].outputs[0]
-    moved = replace(first, ref=replace(first.ref, offset=first.ref.offset + 64))
+    moved = first._replace(ref=first.ref._replace(offset=first.ref.offset + 64))
 
     def slots(found):
         return tuple(moved if slot == first else slot for slot in found)

@@ -55,8 +55,7 @@ class Hardware(Protocol):
         """Its instruction set, as plans print it."""
 
 
-@dataclass(frozen=True, slots=True)
-class View:
+class View(NamedTuple):
     """How a value is stored.
 
     Attributes:

@@ -16,8 +16,7 @@ from saccade.kernels.base import In, Integers, Launch, Operand, Out, Packed, Pac
 __all__ = ["Argument", "Binder", "Phase", "Places", "Ref", "Role", "Workspace"]
 
 
-@dataclass(frozen=True, slots=True)
-class Ref:
+class Ref(NamedTuple):
     """Bytes of memory: `offset` into entry `base` of the table of bases.
 
     The table holds the arena, then the inputs, then the outputs, then the plan's constants.

@@ -218,7 +218,7 @@ class _Assignment:
         fit = self._fit(node)
         if node in self.apart:
             passed = (*fit.choice.passed, self.apart[node])
-            fit = replace(fit, choice=replace(fit.choice, passed=passed))
+            fit = fit._replace(choice=replace(fit.choice, passed=passed))
         ins = tuple(
             self._converted(name, self.places.stored[value], view, fit.why or _FASTER)
             for value, view in zip(node.inputs, fit.call.inputs, strict=True)

@@ -6,9 +6,8 @@ The search asks for the time, the assignment follows the same answer.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from itertools import product
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from saccade.ir import Factor, Graph, IndexMap, Node, Op, Value
 from saccade.kernels.base import Call, Launch, View
@@ -25,8 +24,7 @@ __all__ = ["Fit", "Fitter", "takes"]
 _HOST = 1e5  # microseconds, an estimate of none: no reorder can be as bad as a step on the host
 
 
-@dataclass(frozen=True, slots=True)
-class Fit:
+class Fit(NamedTuple):
     """One variant for a step.
 
     Attributes:
@@ -119,7 +117,7 @@ class Fitter:
                 ]
                 moved = sum(self.reorder(a, b).micros for a, b in pairs if a != b)
                 why = "; ".join(map(str, self._selector.refusals(asked)))
-                return replace(fit, micros=fit.micros + moved, why=why)
+                return fit._replace(micros=fit.micros + moved, why=why)
         return self._host(asked)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
 
 from saccade.ir import Graph, Node, Op, Value
 from saccade.kernels.base import Call, Launch, View
@@ -80,8 +80,7 @@ class Buffer:
     index: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Stored:
+class Stored(NamedTuple):
     """A value's place: a view that starts `offset` bytes into buffer number `buffer`."""
 
     buffer: int

@@ -7,7 +7,7 @@ of boxes, is no part of it: a call that differs in its count only takes a few in
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import prod
 from typing import Any, NamedTuple
 
@@ -182,4 +182,4 @@ class _OperandShape:
         if not self._counted:
             return self._view
         extent: Any = count + self._more  # a number does as well
-        return replace(self._view, shape=(extent, *self._rest))
+        return self._view._replace(shape=(extent, *self._rest))

@@ -171,7 +171,7 @@ def _read_step(entry: _StepRecord, device: str) -> Step:
 
 def _slot(slot: Slot) -> list[object]:
     view = slot.view
-    return [_values(slot.ref), view.dtype.value, view.shape, view.strides]
+    return [list(slot.ref), view.dtype.value, view.shape, view.strides]
 
 
 def _read_slot(ref: list[int], dtype: str, shape: list[int], strides: list[int]) -> Slot:
@@ -181,7 +181,7 @@ def _read_slot(ref: list[int], dtype: str, shape: list[int], strides: list[int])
 def _phase(phase: Phase) -> dict[str, object]:
     return {
         "config": phase.config,
-        "arguments": [(a.name, a.role.value, _values(a.ref)) for a in phase.arguments],
+        "arguments": [(a.name, a.role.value, list(a.ref)) for a in phase.arguments],
         "integers": phase.integers,
         "chunks": phase.chunks,
     }

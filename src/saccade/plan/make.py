@@ -185,14 +185,18 @@ class _Planner:
 
     def step(self, i: int, step: StepLayout) -> Step:
         """One step with every operand resolved."""
-        places = _StepMemory(self, i, step)
+        inputs, outputs = (
+            tuple(Slot(self.stored(s), s.view) for s in operands)
+            for operands in (step.inputs, step.outputs)
+        )
+        places = _StepMemory(self, i, step, inputs, outputs)
         phases = [self.binder.phase(launch, places) for launch in step.launches]
         kernel, measured = step.choice.kernel, step.choice.measured
         return Step(
             step.name,
             step.op,
-            tuple(Slot(self.stored(s), s.view) for s in step.inputs),
-            tuple(Slot(self.stored(s), s.view) for s in step.outputs),
+            inputs,
+            outputs,
             kernel.name if kernel else None,
             tuple(phases),
             step.choice.cost if measured is None else measured,
@@ -252,12 +256,14 @@ class _StepMemory(NamedTuple):
     planner: _Planner
     number: int
     step: StepLayout
+    inputs: tuple[Slot, ...]
+    outputs: tuple[Slot, ...]
 
     def input(self, index: int) -> Ref:
-        return self.planner.stored(self.step.inputs[index])
+        return self.inputs[index].ref
 
     def output(self, index: int) -> Ref:
-        return self.planner.stored(self.step.outputs[index])
+        return self.outputs[index].ref
 
     def packed(self, packing: Packing) -> Ref:
         return self.planner.packed(self.step, packing)

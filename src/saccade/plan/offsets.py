@@ -9,7 +9,7 @@ simultaneously live bytes, is taken.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from saccade.limits import Deadline
 
@@ -18,8 +18,7 @@ __all__ = ["LiveBlock", "assign_offsets", "live_bytes"]
 _NEAR = 1.02  # of the least possible size: no other order can do much better
 
 
-@dataclass(frozen=True, slots=True)
-class LiveBlock:
+class LiveBlock(NamedTuple):
     """Bytes needed from step `first` to step `last`, both included."""
 
     nbytes: int

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from itertools import groupby
 from math import prod
+from typing import NamedTuple
 
 from saccade.ir import DType, Op, TensorType, Work
 from saccade.kernels.base import Packing, View
@@ -18,8 +19,7 @@ from saccade.locks import cached_property, forkless
 __all__ = ["Argument", "Constant", "Cut", "Phase", "Plan", "Port", "Ref", "Role", "Slot", "Step"]
 
 
-@dataclass(frozen=True, slots=True)
-class Slot:
+class Slot(NamedTuple):
     """A stored operand or result of a step."""
 
     ref: Ref

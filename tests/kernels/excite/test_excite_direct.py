@@ -131,7 +131,7 @@ def test_refusals():
         "prologue": made(
             dataclasses.replace(op, squeeze=Conv2d(prologue=RELU, epilogue=RELU)), inputs, outputs
         ),
-        "plainly": made(op, inputs, [dataclasses.replace(outputs[0], strides=(80, 2, 1, 1))]),
+        "plainly": made(op, inputs, [outputs[0]._replace(strides=(80, 2, 1, 1))]),
     }
     for reason, other in refused.items():
         assert reason in EXCITE.supports(other)

@@ -69,7 +69,7 @@ def test_exact(layout, channels, size, bins, ratio, aligned, *, rng, hold):
     _, bad = hold(
         ROI_ALIGN_SEPARABLE, op, (x, boxes[[*range(9), *range(10, 14)]]), k=64,
         inputs=(of_x, row_major(DType.F32, (13, 5))),
-        outputs=(replace(out, shape=(13, *out.shape[1:])), REPORT),
+        outputs=(out._replace(shape=(13, *out.shape[1:])), REPORT),
     )  # fmt: skip
     assert bad == [2]
 
@@ -136,11 +136,11 @@ def test_images_of_their_own_and_other_strides(rng, hold):
     boxes = some_boxes(rng)
     images = np.nan_to_num(boxes[:, 0], nan=-1).astype(np.int64)
     x = exact_operands((N, 6, 13, 18), DType.F32, rng)
-    of_x = replace(nchw_view(DType.F32, (N, 12, 26, 20)), shape=x.shape)
-    of_x = replace(of_x, strides=(of_x.strides[0], 2 * 26 * 20, 40, 1))
+    of_x = nchw_view(DType.F32, (N, 12, 26, 20))._replace(shape=x.shape)
+    of_x = of_x._replace(strides=(of_x.strides[0], 2 * 26 * 20, 40, 1))
     inputs = (
         of_x,
-        replace(row_major(DType.F32, (len(boxes), 7)), shape=(len(boxes), 4)),
+        row_major(DType.F32, (len(boxes), 7))._replace(shape=(len(boxes), 4)),
         row_major(DType.I64, images.shape),
     )
     hold(

@@ -101,7 +101,7 @@ def test_whole_registers(bins, dtype, boxes, *, rng, hold):
 def test_part_of_a_image_and_many_chunks(rng, hold):
     op = RoiPool((7, 7), 0.25, places=True)
     x, boxes = equal_pixels(rng, (N, 4, H, W), DType.F32), some_boxes(rng, 60)
-    view = dataclasses.replace(nchw_view(DType.F32, x.shape), strides=(9000, 2100, W + 5, 1))
+    view = nchw_view(DType.F32, x.shape)._replace(strides=(9000, 2100, W + 5, 1))
     inputs = (view, row_major(DType.F32, boxes.shape))
     hold(ROI_POOL_FEW, op, (x, boxes), inputs=inputs, exact=True, runs=WIDE)
 

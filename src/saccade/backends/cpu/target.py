@@ -61,6 +61,10 @@ class Target:
     l3: int = _L3
     machine: str = field(default="zen4", repr=False)
 
+    def __hash__(self) -> int:
+        # What planning remembers is looked up by target, too; a few fields tell most apart.
+        return hash((self.machine, self.isa, self.l2, self.l3))
+
     @property
     def lanes(self) -> int:
         """fp32 elements in one vector."""

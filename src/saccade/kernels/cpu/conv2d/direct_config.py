@@ -7,8 +7,11 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from heapq import heappop, heappush
+from itertools import repeat
 from operator import itemgetter
 from typing import NamedTuple, overload
+
+import numpy as np
 
 from saccade.backends.cpu.target import Target
 
@@ -94,6 +97,7 @@ _TILE, _SUM = 30, 3  # cycles of a tile, of each of its sums
 _FAR_ROWS, _FAR_SUMS = 0.8, 0.2
 _FMA_LATENCY = 4
 _WAYS = 8
+_EVEN = 8  # tiles a thread from which on they are taken to be shared evenly
 _CLAIM = 1500  # cycles that a chunk costs beyond its tiles
 _STREAM = (16, 6)  # bytes per cycle that one core reads from the last-level cache, from memory
 _MANY_CUTS, _CUTS = 4, 6  # tiles of which several cuts are worth measuring, and how many
@@ -218,33 +222,89 @@ def ranked_tiles(
         halves: Whether half vectors can be used.
     """
     sets = _ALIAS // math.gcd(max(pitch, 1), _ALIAS)
-    times = []
+    team = _Team(channels, target.l2 // 2, groups, threads)
+    times: list[tuple[float, tuple[int, int, bool], str]] = []
     for border, pieces in borders:
         weights = max((piece.depth for piece in pieces), default=0.0) * 4  # bytes of a channel
         stream = _STREAM[weights * channels > target.l3]
-        for tile, width, close, afar, ends in _steps(target, sets, unit, halves, stream):
-            _, mr, _ = tile
-            # Each tile reads weights that do not stay in the L2 cache from afar.
-            step = afar if weights * width > target.l2 // 2 else close
-            blocks = -(-channels // width)
-            total, units = 0.0, 0
-            for pixels, depth, overhead in pieces:
-                count = -(-pixels // mr) * blocks
-                total += count * (depth * step + overhead * mr + ends)
-                units += count
-            if units:
-                fair = units * groups / threads
-                total *= (math.ceil(fair) if fair < 8 else fair) / units
-            times.append((total, tile, border))
+        costs = _costs(target, sets, unit, halves, stream)
+        if len(pieces) == 1:
+            found = _times_of_one(costs, pieces[0], weights, team)
+        else:
+            found = _times_of_all(costs, pieces, weights, team)
+        times += zip(found, costs.tiles, repeat(border))
     times.sort(key=itemgetter(0))  # of equal ones the first in the table
     return Ranked(times)
 
 
-@lru_cache(maxsize=256)
-def _steps(
-    target: Target, sets: int, unit: bool, halves: bool, stream: int
-) -> tuple[tuple[tuple[int, int, bool], int, float, float, float], ...]:
+class _Team(NamedTuple):
+    """Who shares the tiles, and of what.
+
+    Attributes:
+        channels: Output channels.
+        near: Bytes of a tile's weights that stay in the L2 cache; more are read from afar.
+        groups: How many times there are these pieces and channels.
+        threads: Width of the team.
+    """
+
+    channels: int
+    near: int
+    groups: int
+    threads: int
+
+
+class _Costs(NamedTuple):
     """What the time of each tile is made of, whatever the sizes.
+
+    Attributes:
+        tiles: Vectors, rows, whether the last vector is half as wide; in the table's order.
+        numbers: Of each tile its rows, its channels, cycles of a step with weights in the L2
+            cache and from afar, cycles besides the steps and the rows' overhead.
+        columns: The same, an array of each.
+    """
+
+    tiles: tuple[tuple[int, int, bool], ...]
+    numbers: tuple[tuple[int, int, float, float, float], ...]
+    columns: tuple[np.ndarray, ...]
+
+
+def _times_of_one(costs: _Costs, piece: Piece, weights: float, team: _Team) -> list[float]:
+    """Cycles of the team with each tile, of one piece: for so few numbers arrays are no faster."""
+    channels, near, groups, threads = team
+    pixels, depth, overhead = piece
+    found = []
+    for rows, width, close, afar, ends in costs.numbers:
+        units = -(-pixels // rows) * -(-channels // width)
+        total = units * (
+            depth * (afar if weights * width > near else close) + overhead * rows + ends
+        )
+        if units:
+            fair = units * groups / threads
+            total *= (math.ceil(fair) if fair < _EVEN else fair) / units
+        found.append(total)
+    return found
+
+
+def _times_of_all(
+    costs: _Costs, pieces: tuple[Piece, ...], weights: float, team: _Team
+) -> list[float]:
+    """Cycles of the team with each tile, of any number of pieces."""
+    rows, width, close, afar, ends = costs.columns
+    columns = np.array(pieces, float).reshape(-1, 3, 1)
+    pixels, depth, overhead = columns[:, 0], columns[:, 1], columns[:, 2]
+    units = np.ceil(pixels / rows) * np.ceil(team.channels / width)
+    step = np.where(weights * width > team.near, afar, close)
+    total = np.add.reduce(units * (depth * step + overhead * rows + ends))
+    many = np.add.reduce(units)
+    fair = many * team.groups / team.threads
+    even = np.where(fair < _EVEN, np.ceil(fair), fair)
+    times: list[float] = (total * (even / np.maximum(many, 1))).tolist()
+    return times
+
+
+@lru_cache(maxsize=256)
+def _costs(target: Target, sets: int, unit: bool, halves: bool, stream: int) -> _Costs:
+    """What the times of tiles are made of.
 
     Args:
         target: Machine.
@@ -252,14 +312,10 @@ def _steps(
         unit: Whether the summed elements of a row are neighbours.
         halves: Whether half vectors can be used.
         stream: Bytes per cycle of weights from afar.
-
-    Returns:
-        Tile; its channels; cycles of a step with weights in the L2 cache, and from afar; cycles
-        besides the steps and the rows' overhead.
     """
     rate = 1 if target.vector_bits == 512 else 2  # fused multiply-adds, and vector loads, per cycle
     limit = target.registers - 4
-    found = []
+    found, numbers = [], []
     for rank, (nv, mr, half) in enumerate(tiles(target, halves=halves)):
         # Rows that step on their own need registers for their steps too.
         if unit or (mr <= 12 and nv * (mr + 1) <= limit):
@@ -272,8 +328,10 @@ def _steps(
             spilled = _SPILLED_ROW * max(0, mr - _ROWS_IN_REGISTERS)
             ends = _TILE + _SUM * mr * nv + _FAR_ROWS * mr**2 + _FAR_SUMS * (mr * nv) ** 2
             steps = (close * slower + spilled, afar * slower + spilled)
-            found.append(((nv, mr, half), width, *steps, ends))
-    return tuple(found)
+            found.append((nv, mr, half))
+            numbers.append((mr, width, *steps, ends))
+    columns = tuple(np.array(column, float) for column in zip(*numbers, strict=True))
+    return _Costs(tuple(found), tuple(numbers), columns)
 
 
 class Blocking(NamedTuple):

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 
 from saccade.ir import DType, Expr
 from saccade.ir.expr import IDENTITY
@@ -236,13 +236,19 @@ class SlidingWindows:
         for schedule in schedules(tiles, lambda tile: self._cuts(call, spec, tile)):
             time, tile = traffic + beside(micros * schedule.slowdown, stream), schedule.tile
             code = (tile.vectors, tile.rows, tile.half, tile.border)
-            configs = partial(self._configs, call, spec, tile)
-            yield Variant(time, partial(self._alone, call, spec, schedule), None, code, configs)
+            # Who asks for the phases has usually asked for their config.
+            configs = cache(partial(self._configs, call, spec, tile))
+            build = partial(self._alone, call, spec, schedule, configs)
+            yield Variant(time, build, None, code, configs)
 
     def _alone(
-        self, call: CpuCall, spec: EpilogueSpec, schedule: TileSchedule
+        self,
+        call: CpuCall,
+        spec: EpilogueSpec,
+        schedule: TileSchedule,
+        configs: Callable[[], tuple[DirectConfig]],
     ) -> tuple[Launch, ...]:
-        return (self.launch(call, spec, schedule),)
+        return (self._launch(call, spec, schedule, *configs()),)
 
     def cost(self, call: CpuCall, spec: EpilogueSpec) -> float:
         """Estimated microseconds of the best schedule, without traffic of operands and results."""
@@ -253,17 +259,15 @@ class SlidingWindows:
 
     def _configs(
         self, call: CpuCall, spec: EpilogueSpec, tile: RegisterTile
-    ) -> tuple[DirectConfig, ...]:
-        return (self._config(call, spec, tile, self._flat(call, spec)),)
+    ) -> tuple[DirectConfig]:
+        return (self._config(call, spec, tile),)
 
-    def _config(
-        self, call: CpuCall, spec: EpilogueSpec, tile: RegisterTile, flat: bool
-    ) -> DirectConfig:
+    def _config(self, call: CpuCall, spec: EpilogueSpec, tile: RegisterTile) -> DirectConfig:
         reduction = Reduction.of(self.depth, self.pairs)
         return DirectConfig(
             tile.rows, tile.vectors, tile.half, reduction.unroll, reduction.shape, self.pairs,
             reduction.odd, call.inputs[0].dtype.value, tile.border, call.inputs[0].channels_last,
-            self.step != (1, 1), flat, "rows" if self.row_parts > 1 else "whole",
+            self.step != (1, 1), self._flat(call, spec), "rows" if self.row_parts > 1 else "whole",
             str(self.prologue),
             tuple(v.dtype.value for v in self._prologue_views(call)),
             spec.code(tile.vectors, tile.half),
@@ -271,10 +275,15 @@ class SlidingWindows:
 
     def launch(self, call: CpuCall, spec: EpilogueSpec, schedule: TileSchedule) -> Launch:
         """The phase that computes all windows, one of `schedules`."""
+        return self._launch(call, spec, schedule, self._config(call, spec, schedule.tile))
+
+    def _launch(
+        self, call: CpuCall, spec: EpilogueSpec, schedule: TileSchedule, config: DirectConfig
+    ) -> Launch:
         tile, cut = schedule.tile, self._cuts(call, spec, schedule.tile)[schedule.place]
         blocks = -(-spec.channels // tile.width(call.target.lanes))
         regions = self._regions(call, spec, tile.rows) if tile.border == "regions" else None
-        flat = self._flat(call, spec)
+        flat = config.flat
         operands = self._operands(call, tile, blocks, regions)
         if self.prologue != IDENTITY:
             panel = self._itemsize(call) * cut.tiles * tile.rows * self.depth
@@ -286,12 +295,8 @@ class SlidingWindows:
         integers["regions"] = regions.nbytes // (8 * REGION_WORDS) if regions else 0
         integers["far"] = self._far(call, tile)
         integers["prologue_n"] = self._images(call)
-        return Launch(
-            self._config(call, spec, tile, flat),
-            operands,
-            integers,
-            spec.groups * cut.tile_chunks * cut.block_chunks,
-        )
+        chunks = spec.groups * cut.tile_chunks * cut.block_chunks
+        return Launch(config, operands, integers, chunks)
 
     def _operands(
         self, call: CpuCall, tile: RegisterTile, blocks: int, regions: Packing | None

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
@@ -36,6 +37,7 @@ __all__ = [
     "expected_error",
     "shorter",
     "weight_matrix",
+    "whole_tile",
 ]
 
 TAPS = {1: 3, 2: 2}
@@ -107,7 +109,7 @@ class WinogradTile:
     @property
     def whole(self) -> WinogradTile:
         """The tile of the base."""
-        return WinogradTile(self.base, self.base, self.stride)
+        return whole_tile(self.base, self.stride)
 
     @property
     def edge(self) -> int:
@@ -160,6 +162,12 @@ class WinogradTile:
         own = [p for i, p in enumerate(_finite(self.pairs)) if i or self.zero]
         whole = _finite(self.whole.pairs)
         return tuple(_denominator(p, whole) / _denominator(p, own) for p in _finite(self.pairs))
+
+
+@lru_cache(maxsize=64)
+def whole_tile(base: int, stride: int = 1) -> WinogradTile:
+    """The tile of `base` results on all of its points."""
+    return WinogradTile(base, base, stride)
 
 
 def _finite(pairs: Sequence[float]) -> list[float]:

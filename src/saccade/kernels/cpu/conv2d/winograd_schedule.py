@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from typing import NamedTuple
 
 from saccade.backends.cpu.target import NOMINAL_THREADS, Target
 from saccade.kernels.cpu.conv2d.winograd_gemm import (
@@ -18,7 +19,13 @@ from saccade.kernels.cpu.conv2d.winograd_gemm import (
     phased_heights,
     usual_heights,
 )
-from saccade.kernels.cpu.conv2d.winograd_points import WinogradTile, accurate, bases, edge_for
+from saccade.kernels.cpu.conv2d.winograd_points import (
+    WinogradTile,
+    accurate,
+    bases,
+    edge_for,
+    whole_tile,
+)
 from saccade.kernels.cpu.conv2d.winograd_tiles import rows_of, tile_counts
 from saccade.kernels.cpu.machine import machine
 from saccade.kernels.machine import Machine
@@ -73,8 +80,7 @@ class Problem:
     stride: int = 1
 
 
-@dataclass(frozen=True, slots=True)
-class Schedule:
+class Schedule(NamedTuple):
     """One variant.
 
     Attributes:
@@ -103,7 +109,7 @@ class Schedule:
     @property
     def tile(self) -> WinogradTile:
         """A whole tile."""
-        return WinogradTile(self.m, self.m, self.stride)
+        return whole_tile(self.m, self.stride)
 
     def counts(self, p: Problem) -> tuple[int, ...]:
         """Tiles in each region."""
@@ -114,8 +120,7 @@ def _pitch(channels: int, target: Target) -> int:
     return -(-channels // target.lanes) * target.lanes
 
 
-@dataclass(frozen=True, slots=True)
-class _Form:
+class _Form(NamedTuple):
     """Tiles of a problem: what all variants over them share.
 
     Attributes:
@@ -123,6 +128,8 @@ class _Form:
         m: Edge of a whole tile.
         edges: As in `Schedule`.
         speed: Of the machine.
+        frequencies: Of a whole tile, along one axis.
+        distinct: Of these, those that differ in their weights.
         tiles: How many.
         shares: For each number of rows that a frequency has, how many frequencies have it.
         transforms: Microseconds of one core for both transforms.
@@ -133,6 +140,8 @@ class _Form:
     m: int
     edges: tuple[int, int]
     speed: Machine
+    frequencies: int
+    distinct: int
     tiles: int
     shares: tuple[tuple[float, int], ...]
     transforms: float
@@ -144,17 +153,16 @@ class _Form:
         counts = tile_counts(p.images, p.rows, p.columns, m, edges)
         tiles = sum(counts)
         shares = tuple(rows_of(counts, m, edges, p.stride).items())
-        return cls(p, m, edges, speed, tiles, shares, _transforms(p, m, tiles), _images(p, speed))
-
-    @property
-    def tile(self) -> WinogradTile:
-        """A whole tile."""
-        return WinogradTile(self.m, self.m, self.p.stride)
+        whole, transforms = whole_tile(m, p.stride), _transforms(p, m, tiles)
+        return cls(
+            p, m, edges, speed, whole.count, whole.weights, tiles, shares, transforms,
+            _images(p, speed),
+        )  # fmt: skip
 
     def weights(self, nv: int) -> float:
         """Bytes of transformed weights in panels of so many vectors."""
         p = self.p
-        return 4.0 * self.tile.weights**2 * p.channels * -(-p.vectors // nv) * nv * p.target.lanes
+        return 4.0 * self.distinct**2 * p.channels * -(-p.vectors // nv) * nv * p.target.lanes
 
 
 def _products(form: _Form, nv: int, blocks: int, *, phased: bool) -> float:
@@ -164,7 +172,7 @@ def _products(form: _Form, nv: int, blocks: int, *, phased: bool) -> float:
     rows wait for it to come from memory, unless the frequency before had the same weights.
     """
     p = form.p
-    fresh = (form.tile.weights / form.tile.count) ** 2 if phased else 0.0
+    fresh = (form.distinct / form.frequencies) ** 2 if phased else 0.0
     most = (phased_heights if phased else usual_heights)(nv, p.target)[0]
     total = 0.0
     for rows, many in form.shares:
@@ -206,7 +214,7 @@ def _fused(form: _Form) -> Iterator[Schedule]:
     """Blocks of tiles whose V and M fit a share of the L2 cache."""
     p, tiles = form.p, max(1, form.tiles)
     nv = panel_vectors(p.vectors, p.target)
-    row = 4 * form.tile.count**2 * (_pitch(p.channels, p.target) + nv * p.target.lanes)
+    row = 4 * form.frequencies**2 * (_pitch(p.channels, p.target) + nv * p.target.lanes)
     cuts = []
     for scratch in _SCRATCH:
         # Equal blocks, the same number for every thread.
@@ -237,7 +245,7 @@ def _phased(form: _Form, nv: int) -> Schedule:
     panels = -(-p.vectors // nv)
     filters = nv * p.target.lanes
     parts = max(1, min(panels, round(4.0 * p.channels * panels * filters / _PART)))
-    shared = 4.0 * form.tile.count**2 * tiles * (p.channels + panels * filters)
+    shared = 4.0 * form.frequencies**2 * tiles * (p.channels + panels * filters)
     # Half of what one core writes into the shared buffers is fetched from it by another.
     handed = (1.5 if p.threads > 1 else 0.3) * shared / _between(shared, p.target)
     busy = (form.transforms + _products(form, nv, 1, phased=True)) / p.threads

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from saccade.kernels.cpu.conv2d.winograd_points import TAPS, WinogradTile
+from saccade.kernels.cpu.conv2d.winograd_points import TAPS, WinogradTile, whole_tile
 
 if TYPE_CHECKING:
     from saccade.backends.cpu.codegen.language import KernelBuilder
@@ -263,7 +263,7 @@ def rows_of(
 ) -> dict[float, int]:
     """For each number of rows that a frequency has, how many frequencies have it."""
     found: dict[float, int] = {}
-    n = WinogradTile(base, base, stride).count
+    n = whole_tile(base, stride).count
     short_down, short_along = (WinogradTile(base, m, stride).count if m else 0 for m in edges)
     for down, many_down in ((True, short_down), (False, n - short_down)):
         for along, many_along in ((True, short_along), (False, n - short_along)):
