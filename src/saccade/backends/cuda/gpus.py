@@ -56,9 +56,10 @@ def gpu(name: str) -> Gpu:
     Raises:
         OptionError: If there is none.
     """
-    if name not in list(GPUS):  # of whatever type
+    found = GPUS.get(name) if isinstance(name, str) else None
+    if found is None:
         raise OptionError(f"machine={name!r} is not one of {', '.join(GPUS)}")
-    return GPUS[name]
+    return found
 
 
 def nearest_gpu(product: str, arch: int, multiprocessors: int) -> Gpu:

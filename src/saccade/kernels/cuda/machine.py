@@ -6,20 +6,34 @@ from math import ceil
 
 from saccade.backends.cuda.gpus import gpu
 from saccade.ir import DType
+from saccade.kernels.base import per_call
 from saccade.kernels.cuda.base import CudaCall
 from saccade.kernels.cuda.precision import product_dtype
 
-__all__ = ["LAUNCH", "cached_micros", "operation_micros", "product_micros", "stream_micros"]
+__all__ = [
+    "LAUNCH",
+    "cached_micros",
+    "moved_bytes",
+    "operation_micros",
+    "product_micros",
+    "stream_micros",
+]
 
 LAUNCH = 2.0
 """Microseconds from launch to launch inside a CUDA graph (one H200)."""
 _CACHE = 2.5  # times the memory's bandwidth, which the L2 cache has (an estimate)
 
 
+@per_call
+def moved_bytes(call: CudaCall) -> int:
+    """Bytes of all operands and results."""
+    return sum(view.nbytes for view in (*call.inputs, *call.outputs))
+
+
 def stream_micros(call: CudaCall, nbytes: float | None = None) -> float:
     """Of a kernel that only moves bytes: those of its operands and results, or so many."""
     if nbytes is None:
-        nbytes = sum(view.nbytes for view in (*call.inputs, *call.outputs))
+        nbytes = moved_bytes(call)
     return LAUNCH + nbytes / (0.8 * gpu(call.target.machine).bandwidth)
 
 
@@ -57,5 +71,4 @@ def product_micros(
     resident = max(1, min(4, (128 * 128 * 2) // (bm * bn)))
     waves = ceil(blocks / (machine.multiprocessors * resident)) * resident
     busy = waves * per_block / (0.75 * fill)
-    nbytes = sum(view.nbytes for view in (*call.inputs, *call.outputs))
-    return LAUNCH + max(busy, nbytes / (0.8 * machine.bandwidth))
+    return LAUNCH + max(busy, moved_bytes(call) / (0.8 * machine.bandwidth))

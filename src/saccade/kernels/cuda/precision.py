@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from saccade.ir import DType
+from saccade.kernels.base import per_call
 from saccade.kernels.cuda.base import CudaCall
 
 __all__ = ["dot_precision", "product_dtype"]
 
 
+@per_call
 def product_dtype(call: CudaCall) -> DType:
     """What operands of products are rounded to: the narrower of the first operand and the result.
 

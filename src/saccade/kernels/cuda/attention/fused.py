@@ -26,7 +26,7 @@ from saccade.ir import DType
 from saccade.kernels.base import In, Launch, Operand, Out, Variant, View
 from saccade.kernels.cuda.attention.attention_axes import AttentionAxes, Steps, heads_of
 from saccade.kernels.cuda.base import ELEMENTS, FLOATS, CudaCall, CudaKernel, Entry, element_of
-from saccade.kernels.cuda.machine import LAUNCH
+from saccade.kernels.cuda.machine import LAUNCH, moved_bytes
 from saccade.kernels.cuda.precision import dot_precision, product_dtype
 
 __all__ = ["ATTENTION_FUSED", "AttentionConfig"]
@@ -156,7 +156,7 @@ def _micros(call: CudaCall, axes: AttentionAxes, tile: Tile) -> float:
     busy = ceil(programs / machine.multiprocessors) * steps * each / fill
     waves = ceil(programs / (machine.multiprocessors * max(1, 12 // warps)))
     latency = waves * (1.0 + steps * _STEP_LATENCY)
-    nbytes = sum(view.nbytes for view in (*call.inputs, *call.outputs))
+    nbytes = moved_bytes(call)
     return LAUNCH + max(busy, latency, nbytes / (0.8 * machine.bandwidth))
 
 

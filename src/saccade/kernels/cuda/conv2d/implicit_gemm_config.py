@@ -8,7 +8,7 @@ from math import gcd
 
 from saccade.backends.cuda.gpus import gpu
 from saccade.ir import DType
-from saccade.kernels.base import In, Operand, Packed, Packing
+from saccade.kernels.base import In, Operand, Packed, Packing, per_call
 from saccade.kernels.cuda.base import ELEMENTS, CudaCall, element_of
 from saccade.kernels.cuda.conv2d.fused_operands import PLAIN, FusedConfig, packed_block
 from saccade.kernels.cuda.conv2d.window_config import (
@@ -17,7 +17,7 @@ from saccade.kernels.cuda.conv2d.window_config import (
     weights_unit,
     window_of,
 )
-from saccade.kernels.cuda.machine import LAUNCH
+from saccade.kernels.cuda.machine import LAUNCH, moved_bytes
 from saccade.kernels.cuda.precision import dot_precision, product_dtype
 from saccade.opdefs import Conv2d, ConvTranspose2d
 
@@ -225,11 +225,11 @@ def tile_micros(
     # Every block reads its rows and columns anew, from the L2 cache at best.
     fill = max(1e-3, min(1.0, blocks / machine.multiprocessors))
     cached = blocks * steps * bk * (bm + bn) * size / (_CACHED * machine.bandwidth * fill)
-    nbytes = sum(view.nbytes for view in (*call.inputs, *call.outputs))
-    moved = nbytes / (0.8 * machine.bandwidth)
+    moved = moved_bytes(call) / (0.8 * machine.bandwidth)
     return LAUNCH + max(busy, waited, cached, moved) + 0.05 * (busy + cached)
 
 
+@per_call
 def _rate(call: CudaCall) -> float:
     """Operations per microsecond."""
     machine = gpu(call.target.machine)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from saccade.kernels.base import per_call
 from saccade.kernels.cuda.base import FLOATS, CudaCall
 from saccade.opdefs import Conv2d, ConvTranspose2d
 
@@ -49,6 +50,7 @@ def window_of(call: CudaCall) -> WindowConfig:
     return WindowConfig((r, s), op.stride, op.dilation, op.padding[:2], any(op.padding))
 
 
+@per_call
 def sums_of(call: CudaCall) -> tuple[int, int, int, int]:
     """[N, K, P, Q], the shape of the sums."""
     if isinstance(call.op, ConvTranspose2d):

@@ -15,7 +15,7 @@ from math import isinf
 from saccade.ir import DType
 from saccade.kernels.base import In, Launch, Operand, Out, Temp, Variant, View, per_call
 from saccade.kernels.cuda.base import FLOATS, CudaCall, CudaKernel, Entry, element_of
-from saccade.kernels.cuda.machine import stream_micros
+from saccade.kernels.cuda.machine import moved_bytes, stream_micros
 from saccade.kernels.cuda.reduce.axis_loops import (
     AxisLoops,
     axis_loops,
@@ -100,7 +100,7 @@ def _supports(call: CudaCall) -> str | None:
 
 def _variants(call: CudaCall) -> Iterator[Variant]:
     x, walk, extreme = call.inputs[1], _walk(call), isinf(call.op.p)
-    nbytes = sum(view.nbytes for view in (*call.inputs, *call.outputs))
+    nbytes = moved_bytes(call)
     held = _held(walk) if extreme else None
     if held is not None:
         yield Variant(stream_micros(call) + _LATENCY, partial(_once, call, held))

@@ -23,7 +23,7 @@ from saccade.kernels.cuda.epilogue import (
     pointers_of,
     source_of,
 )
-from saccade.kernels.cuda.machine import LAUNCH
+from saccade.kernels.cuda.machine import LAUNCH, moved_bytes
 from saccade.kernels.cuda.reduce.axis_loops import (
     block_of,
     common_step,
@@ -114,7 +114,7 @@ def _micros(call: CudaCall, tile: tuple[int, int, int]) -> float:
     waves = ceil(programs / (call.target.multiprocessors * resident))
     waiting = waves * _LATENCY * max(1.0, taps / _UNROLLED)
     run = {"channels": channels, "columns": pixels, "": 1}[_unit(call.inputs[0])]
-    nbytes = sum(view.nbytes for view in (*call.inputs, *call.outputs))
+    nbytes = moved_bytes(call)
     moved = nbytes * (1 + 16 / (run * call.inputs[0].dtype.itemsize))  # short runs cost more
     done = programs * pixels * channels * taps * _INSTRUCTIONS / (machine.flops / 2)
     busy: float = max(waiting, moved / (0.8 * machine.bandwidth), done)

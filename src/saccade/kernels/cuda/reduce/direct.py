@@ -30,6 +30,7 @@ from saccade.kernels.cuda.epilogue import (
     pointers_of,
     source_of,
 )
+from saccade.kernels.cuda.machine import moved_bytes
 from saccade.kernels.cuda.reduce.axis_loops import AxisLoops, axis_loops, common_step
 from saccade.kernels.cuda.reduce.axis_tiles import AxisTile, TileWork, axis_tiles
 from saccade.kernels.cuda.refusals import refuse_epilogue, refuse_places
@@ -172,7 +173,7 @@ def _limit(dtype: DType, combine: str) -> int:
 def _variants(call: CudaCall) -> Iterator[Variant]:
     walk = _walk(call)
     x = call.inputs[0]
-    nbytes = sum(view.nbytes for view in (*call.inputs, *call.outputs))
+    nbytes = moved_bytes(call)
     work = TileWork(walk.kept.count, walk.reduced.count, x.dtype.itemsize, nbytes, walk.unit)
     for micros, tile, parts in axis_tiles(call, work):
         yield Variant(micros, partial(_launches, call, tile, parts), rounding=(tile, parts))
