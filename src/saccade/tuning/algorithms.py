@@ -40,7 +40,7 @@ class TunedCall:
         kernel: Name of the kernel.
         variant: See `variant_id`.
         rank: Place among the kernel's variants when it was measured.
-        micros: Measured inside the program, of one step.
+        micros: Measured, of one step.
         before: The same of the untuned choice, in turns with it.
         config: What the code of each phase depends on.
     """
