@@ -1,7 +1,7 @@
 """Choices by measurement: what to try, what was measured, what was chosen."""
 
 from saccade.tuning.algorithms import Algorithms, TunedCall
-from saccade.tuning.candidates import Bounds
+from saccade.tuning.candidates import Bounds, TuningCandidate
 from saccade.tuning.kept import keep, kept, load
 from saccade.tuning.lookup import Lookup
 from saccade.tuning.search import Search
@@ -21,6 +21,7 @@ __all__ = [
     "Swaps",
     "TimingStore",
     "TunedCall",
+    "TuningCandidate",
     "keep",
     "kept",
     "load",
