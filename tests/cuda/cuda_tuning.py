@@ -29,6 +29,7 @@ class TimedGpu:
         now: Its clock, seconds.
         contests: What was timed.
         compiled: Keys of what was compiled, in order.
+        codes: (kernel, config) by code.
         opened: How often a process for measurements was started.
     """
 
@@ -37,12 +38,14 @@ class TimedGpu:
     now: float = 0.0
     contests: list = field(default_factory=list)
     compiled: list = field(default_factory=list)
+    codes: dict = field(default_factory=dict)
     opened: int = 0
 
     def __post_init__(self):
         self.driver = FakeDriver(MEMORY, name=self.name)
         self.driver.clock = lambda: self.now
         self.device = DeviceContext(self.driver)
+        self.gauge = Gauge(self.device)
 
     def code(self, key):
         """The code of a kernel, as the compiler gives it."""
@@ -54,12 +57,14 @@ class TimedGpu:
         def kernel(_programs, _arguments):
             self.now += self.micros(key.kernel, key.config) / 1e6
 
-        return self.driver.host_code(pointers, names[len(pointers) :], kernel)
+        cubin = self.driver.host_code(pointers, names[len(pointers) :], kernel)
+        self.codes[cubin.code] = key.kernel, key.config
+        return cubin
 
     def times(self, contest):
-        """Has a contest timed in this process."""
+        """Have a contest timed in this process."""
         self.contests.append(contest)
-        return timed_by(Gauge(self.device), contest)
+        return timed_by(self.gauge, contest)
 
 
 def use(monkeypatch, gpu):
@@ -69,11 +74,15 @@ def use(monkeypatch, gpu):
         Cubins, "_compiled", lambda _self, keys, _processes: [gpu.code(key) for key in keys]
     )
     monkeypatch.setattr(gauge, "MOST_SETS", 2)
+    monkeypatch.setattr(gauge, "_NOISE", 1 << 12)
+    monkeypatch.setattr(apart, "_MOST", 2)
 
     class Measuring:
         def __init__(self, _processes):
             gpu.opened += 1
-            self.times = gpu.times
+
+        def times(self, contest):
+            return gpu.times(contest)
 
         def close(self):
             """Nothing to end."""
