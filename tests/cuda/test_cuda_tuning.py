@@ -5,8 +5,10 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 from cuda_tuning import TimedGpu, entries, made_up, use
+from onnx import TensorProto, helper, numpy_helper
 
 import saccade
 from saccade.backends.cuda.cubins import Cubins
@@ -93,6 +95,27 @@ def test_candidates_are_compiled_once_and_measured_once(path, gpu):
     explored = [c for c in gpu.contests if c.rounds == 5]
     assert len(explored) == outcome.measured
     assert len({repr((c.regions, c.variants)) for c in explored}) == len(explored)
+
+
+def test_layers_that_are_equal_are_measured_once(gpu, tmp_path):
+    rng = np.random.default_rng(0)
+    names = ["x", "a", "b", "c", "y"]
+    weights = [
+        numpy_helper.from_array(rng.standard_normal((8, 8, 3, 3)).astype(np.float32), f"w{i}")
+        for i in range(4)
+    ]
+    nodes = [
+        helper.make_node("Conv", [names[i], f"w{i}"], [names[i + 1]], pads=[1] * 4, name=f"n{i}")
+        for i in range(4)
+    ]
+    x, y = (helper.make_tensor_value_info(n, TensorProto.FLOAT, [1, 8, 12, 12]) for n in "xy")
+    graph = helper.make_graph(nodes, "chain", [x], [y], weights)
+    path, opset = tmp_path / "chain.onnx", [helper.make_opsetid("", 18)]
+    onnx.save(helper.make_model(graph, opset_imports=opset, ir_version=9), path)
+    outcome = compiled(path).tune(np.zeros((1, 8, 12, 12), np.float32))
+    assert len(outcome.calls) == 3
+    assert len([c for c in gpu.contests if c.rounds == 5]) == outcome.measured
+    assert ("n1", "n2") in [change.steps for change in outcome.changes]
 
 
 def test_later_models_find_what_was_kept(path, gpu):
