@@ -29,7 +29,7 @@ from saccade.cli._machine import describe_machine
 from saccade.engine import Engine, sizes_of
 from saccade.options import Options
 from saccade.processes import Processes
-from saccade.tuning import Measured, Swaps, TimingStore
+from saccade.tuning import Bounds, Measured, Swaps, TimingStore
 from saccade.tuning.candidates import TuningCandidate, candidates
 from saccade.tuning.judge import judge
 from saccade.tuning.keys import call_key, variant_id
@@ -128,7 +128,9 @@ class Sweep:
         assert not missing, f"no such steps: {missing}"
         ways = {
             call_key(s.call): candidates(
-                s.call, bench.backend.candidates(s.call.op), most=10**6, within=float("inf")
+                s.call,
+                bench.backend.candidates(s.call.op),
+                Bounds(10**6, float("inf")),
             )
             for s in steps
         }
@@ -156,7 +158,7 @@ class Sweep:
         """The tuned program against one with the best variants."""
         keys = [call_key(step.call) for step in tuned.laid.steps]
         swaps = {i: best[key][0] for i, key in enumerate(keys) if key in best}
-        tuned.compile(_codes(swaps))
+        tuned.compile(swaps)
         before, after = tuned.alternate(swaps, FINAL, lambda _done: None)
         for i, step in enumerate(tuned.laid.steps):
             if i in swaps and step.name in self.names:
@@ -178,7 +180,7 @@ class Sweep:
 
 
 def _measured(bench: InSitu, swaps: Swaps, untuned: Mapping[str, str]) -> list[Measured]:
-    bench.compile(_codes(swaps))
+    bench.compile(swaps)
     before, after = bench.alternate(swaps, WAVE, lambda _done: None)
     found = []
     for i, candidate in swaps.items():
@@ -190,10 +192,6 @@ def _measured(bench: InSitu, swaps: Swaps, untuned: Mapping[str, str]) -> list[M
             )
         )  # fmt: skip
     return found
-
-
-def _codes(swaps: Swaps) -> dict[tuple[str, Any], None]:
-    return dict.fromkeys((c.kernel.name, one.config) for c in swaps.values() for one in c.launches)
 
 
 def _model(path: Path, name: str, threads: int, seconds: float) -> list[dict[str, Any]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
@@ -102,7 +103,17 @@ class Engine:
 
     def _plan(self, laid: layout.GraphLayout, sizes: Mapping[str, int]) -> Plan:
         threads, isa = self._options.resolved_threads, self.backend.target.isa
+        laid = replace(laid, notes=(*laid.notes, *self._tuned_by(laid)))
         return planner.make(self.graph, laid, sizes, threads, isa, self._options.limits)
+
+    def _tuned_by(self, laid: layout.GraphLayout) -> list[str]:
+        """Names what tuned steps depend on, if there are any."""
+        tuned, chosen = sum(s.choice.measured is not None for s in laid.steps), self._algorithms
+        if chosen is None or not tuned:
+            return []
+        given = self._options.algorithms
+        name = "what tune kept" if given is None else Path(given).name
+        return [f"{tuned} step(s) as tuned: {name}, sha256 {chosen.digest}"]
 
     def program(self, shapes: Sequence[tuple[int, ...]], others: Iterable[Program]) -> Program:
         """The program for these input shapes; it prefers the code of the `others`."""

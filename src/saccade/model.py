@@ -149,7 +149,8 @@ class Model:
 
         Raises:
             InputError: If an input does not fit.
-            OptionError: If the device is not the CPU, or `seconds` is negative or no number.
+            OptionError: If the device cannot be tuned, or `seconds` is negative or no number.
+            DeviceError: If there is no GPU, or it was lost; what was measured is kept.
         """
         _check_seconds(seconds)
         arrays = self._arrays(self._named(args, kwargs))

@@ -33,7 +33,7 @@ from saccade.fork_server import FRAME, PID, receive
 from saccade.locks import Lock, forkless
 from saccade.options import default_threads
 
-__all__ = ["Processes"]
+__all__ = ["Processes", "Worker"]
 
 A = TypeVar("A")
 R = TypeVar("R")
@@ -110,16 +110,25 @@ class _Child:
     def begin(self, function: Callable[[A], R], argument: A) -> None:
         """Send a call of a module-level function."""
         message = pickle.dumps((function, argument))
+        self._socket.settimeout(None)
         with suppress(ConnectionError):  # `end` will find out more
             self._socket.sendall(FRAME.pack(len(message)) + message)
 
-    def end(self, function: Callable[[A], R]) -> R:
-        """The result of the call that was begun."""
+    def end(self, function: Callable[[A], R], seconds: float | None = None) -> R:
+        """The result of the call that was begun; the child ends if that takes longer."""
+        self._socket.settimeout(seconds)
         try:
             if not self._pid:
                 (self._pid,) = PID.unpack(receive(self._socket, PID.size))
             (length,) = FRAME.unpack(receive(self._socket, FRAME.size))
             error, result = pickle.loads(receive(self._socket, length))
+        except TimeoutError:
+            if self._pid:
+                os.kill(self._pid, signal.SIGKILL)
+            raise CompileError(
+                f"the process that ran {function.__qualname__} was ended: it took longer than "
+                f"{seconds:.0f} s"
+            ) from None
         except (EOFError, OSError) as broken:
             status = self._server.status(self._pid)
             raise CompileError(
@@ -133,6 +142,32 @@ class _Child:
     def close(self) -> None:
         """Let the child end; it does so once it finds nobody there."""
         self._socket.close()
+
+
+class Worker:
+    """A child for calls one after the other; what they leave in its modules is there for the next.
+
+    Args:
+        child: Begins and ends calls.
+        end: Does away with it.
+    """
+
+    def __init__(self, child: _Child, end: Callable[[_Child], None]) -> None:
+        self._child, self._end = child, end
+
+    def call(self, function: Callable[[A], R], argument: A, seconds: float | None = None) -> R:
+        """The result of a module-level function there.
+
+        Raises:
+            SaccadeError: What the function raised, or a `CompileError` if the child died or took
+                longer than `seconds`, which ends it; it is of no use any more then.
+        """
+        self._child.begin(function, argument)
+        return self._child.end(function, seconds)
+
+    def close(self) -> None:
+        """Let it end."""
+        self._end(self._child)
 
 
 class Processes:
@@ -201,6 +236,10 @@ class Processes:
 
         return finish
 
+    def worker(self, module: str) -> Worker:
+        """A child that has a module, until it is closed."""
+        return Worker(self._fork_with(module), self._end)
+
     def close(self) -> None:
         """End the fork server; whoever needs children later starts another one."""
         with self._lock, self._hands:
@@ -223,9 +262,12 @@ class Processes:
 
     def _fork(self, function: Callable[[A], R]) -> _Child:
         """A child that has the function's module."""
+        return self._fork_with(function.__module__)
+
+    def _fork_with(self, module: str) -> _Child:
         with self._hands:
             server = self._started()
-            server.bring(function.__module__)
+            server.bring(module)
             with forkless:
                 child = _Child(server)
                 self._busy.add(child)

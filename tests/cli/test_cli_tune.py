@@ -14,7 +14,7 @@ from saccade.backends.cpu.processor import this_machine
 from saccade.kernels.cpu import all_kernels
 from saccade.layout import assign
 from saccade.opdefs import Conv2d
-from saccade.tuning import Algorithms, TunedCall
+from saccade.tuning import Algorithms, Bounds, TunedCall
 from saccade.tuning.candidates import candidates
 from saccade.tuning.keys import call_key
 
@@ -96,7 +96,9 @@ def choices_for(network, tmp_path):
             continue
         kernels = [k for k in all_kernels() if isinstance(step.op, k.ops)]
         way = next(
-            w for w in candidates(step.call, kernels, within=9.0) if w.launches != step.launches
+            w
+            for w in candidates(step.call, kernels, Bounds(within=9.0))
+            if w.launches != step.launches
         )
         key = call_key(step.call)
         entries.append(TunedCall(step.name, key, way.kernel.name, way.id, way.rank, 3.0, 3.0, ()))

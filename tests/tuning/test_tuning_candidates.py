@@ -9,7 +9,7 @@ from tuning_fakes import convolutions, layout_of
 from saccade.kernels.base import Variant
 from saccade.kernels.cpu import all_kernels
 from saccade.kernels.cpu.conv2d.direct import CONV2D_DIRECT
-from saccade.tuning.candidates import MOST, candidates, find
+from saccade.tuning.candidates import Bounds, candidates, find
 
 
 @pytest.fixture(scope="module")
@@ -18,13 +18,13 @@ def steps():
 
 
 def all_of(step, **more):
-    return candidates(step.call, backend().candidates(step.call.op), **more)
+    return candidates(step.call, backend().candidates(step.call.op), Bounds(**more))
 
 
 def test_best_estimates_first_and_no_more_than_asked(steps):
     for step in steps:
         found = all_of(step)
-        assert 1 <= len(found) <= MOST
+        assert 1 <= len(found) <= Bounds().most
         assert [c.micros for c in found] == sorted(c.micros for c in found)
         assert len({c.id for c in found}) == len(found)
         assert len(all_of(step, most=3)) <= 3
@@ -55,11 +55,11 @@ def test_every_kernel_that_could_win_is_tried(steps):
         made_up("c", 260),
         made_up("d", 1, refuses="no"),
     ]
-    found = candidates(steps[0].call, kernels, most=4)
+    found = candidates(steps[0].call, kernels, Bounds(4))
     assert [(c.kernel.name, c.micros) for c in found] == [
         ("a", 100), ("a", 110), ("a", 120), ("b", 240),
     ]  # fmt: skip
-    assert [c.kernel.name for c in candidates(steps[0].call, kernels, most=2)] == ["a", "b"]
+    assert [c.kernel.name for c in candidates(steps[0].call, kernels, Bounds(2))] == ["a", "b"]
 
 
 def test_the_first_variant_is_the_best_and_they_are_few(steps):

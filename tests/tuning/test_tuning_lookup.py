@@ -11,7 +11,7 @@ from saccade import layout
 from saccade import plan as planner
 from saccade.opdefs import Conv2d
 from saccade.plan.json import dump, load
-from saccade.tuning import Algorithms, Lookup, TunedCall
+from saccade.tuning import Algorithms, Bounds, Lookup, TunedCall
 from saccade.tuning.candidates import candidates
 from saccade.tuning.keys import call_key
 
@@ -36,7 +36,7 @@ def entries(untuned):
     for step in untuned.steps:
         if not isinstance(step.op, Conv2d):
             continue
-        ways = candidates(step.call, backend().candidates(step.call.op), within=9.0)
+        ways = candidates(step.call, backend().candidates(step.call.op), Bounds(within=9.0))
         other = next(w for w in ways if w.launches != step.launches)
         key = call_key(step.call)
         found.setdefault(

@@ -1,5 +1,6 @@
 """The search keeps what is faster beyond the noise, and only that. All times are made up."""
 
+import numpy as np
 import pytest
 from layout_graphs import backend
 from tuning_fakes import FakeBench, layout_of, made_up, network, search
@@ -200,3 +201,56 @@ def test_progress_is_told_and_ends(laid):
     late = [p for p in told if p.elapsed > 0.5 * told[-1].elapsed]
     for p in late:  # true to within a half: code for the remaining ways is not foreseen
         assert p.elapsed + p.remaining == pytest.approx(told[-1].elapsed, rel=0.5)
+
+
+def test_what_cannot_be_run_is_out_and_tried_again_next_time(laid):
+    def micros(i, candidate):
+        return np.inf if candidate is not None and candidate.rank % 2 else made_up(i, candidate)
+
+    store = TimingStore("cpu", {}, use=False)
+    bench = FakeBench(laid, micros, failures=["first: it is broken"])
+    outcome = search(bench, store).run()
+    assert outcome.failures == ("first: it is broken",)
+    assert outcome.algorithms.entries
+    assert all(entry.rank % 2 == 0 for entry in outcome.algorithms.entries)
+    again = search(FakeBench(laid, made_up), store).run()
+    assert again.remembered == outcome.measured and again.measured > 0 and again.failures == ()
+    nothing = search(FakeBench(laid, lambda _i, c: np.inf if c else 100.0)).run()
+    assert nothing.measured == 0 and nothing.whole is None
+
+
+def test_the_bench_is_told_what_comes_and_where_it_ends(laid):
+    bench = FakeBench(laid, made_up)
+    search(bench).run()
+    first, last = bench.announced
+    told = [{i: c.id for i, c in wave.items()} for wave in first]
+    assert told == bench.tried[1 : 1 + len(told)] and last == []
+
+
+def test_progress_counts_what_takes_long(laid):
+    """Waves of many calls take longer where each call is timed by itself."""
+
+    class Apart(FakeBench):
+        def effort(self, swaps):
+            return float(len(swaps) or 1)
+
+        def remaining(self, measuring, swaps):
+            return measuring
+
+        def compile(self, swaps):
+            """It is there."""
+
+        def alternate(self, swaps, rounds, tick):
+            began = self.clock.now
+            found = super().alternate(swaps, rounds, lambda _done: None)
+            for i in range(1, 2 * rounds + 1):
+                self.clock.now = began + 0.01 * self.effort(swaps) * i
+                tick(i / 2)
+            return found
+
+    told = []
+    search(Apart(laid, made_up), report=told.append).run()
+    late = [p for p in told if p.elapsed > 0.1 * told[-1].elapsed]
+    assert len(late) > 50
+    for p in late:
+        assert p.elapsed + p.remaining == pytest.approx(told[-1].elapsed, rel=0.2)

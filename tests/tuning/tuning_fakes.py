@@ -9,7 +9,7 @@ import numpy as np
 from layout_graphs import RELU, Builder, backend, laid_out
 
 from saccade.opdefs import Conv2d
-from saccade.tuning import Algorithms, Search, TimingStore
+from saccade.tuning import Algorithms, Bounds, Search, TimingStore
 
 MACHINE = {"cpu": "a made-up one", "system": "Linux x86_64"}
 NONE = Algorithms("cpu", MACHINE, ())
@@ -56,6 +56,8 @@ class FakeBench:
         whole: Microseconds of the tuned program over those of the untuned one.
         tried: Variants by step number, in the order of measurement.
         fail_at: Which call of `alternate` is interrupted.
+        announced: What `announce` was told, each time.
+        bounds, failures: See `tuning.Bench`.
     """
 
     laid: object
@@ -67,15 +69,30 @@ class FakeBench:
     tried: list = field(default_factory=list)
     fail_at: int | None = None
     compiled: set = field(default_factory=set)
+    announced: list = field(default_factory=list)
+    bounds: Bounds = field(default_factory=Bounds)
+    failures: list = field(default_factory=list)
     turns: int = 0
     verified: Algorithms | None = None
     rng: object = field(default_factory=lambda: np.random.default_rng(3))
 
-    def compile(self, keys):
-        fresh = set(keys) - self.compiled
-        self.compiled |= fresh
-        self.clock.now += 0.05 * len(fresh)
-        return len(fresh)
+    def announce(self, waves):
+        self.announced.append(list(waves))
+
+    def _missing(self, swaps):
+        return {(c.kernel.name, one.config) for c in swaps.values() for one in c.launches} - (
+            self.compiled
+        )
+
+    def compile(self, swaps):
+        self.clock.now += self.remaining(0.0, swaps)
+        self.compiled |= self._missing(swaps)
+
+    def effort(self, swaps):
+        return 1.0
+
+    def remaining(self, measuring, swaps):
+        return measuring + 0.05 * len(self._missing(swaps))
 
     def alternate(self, swaps, rounds, tick):
         self.turns += 1
@@ -101,6 +118,7 @@ class FakeBench:
         return np.array(micros) * noise * drift
 
     def _pass(self, micros, rounds, tick):
+        micros = micros if np.isfinite(micros) else 1000.0
         for i in range(rounds):
             self.clock.now += micros / rounds / 1e6
             tick(i + 1)

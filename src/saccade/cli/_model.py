@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from saccade.cli._types import Arrays, ModelLike, PlanLike
 
-__all__ = ["compile_for", "compile_model", "json_text"]
+__all__ = ["compile_for", "compile_model", "json_text", "warn_of_refusals"]
 
 _MOST_WARNINGS = 5
 
@@ -53,11 +53,11 @@ def compile_for(
     compiled = compile_model(path, algorithms=algorithms, **options)
     feeds = make_feeds(compiled.inputs, files, shapes)
     if algorithms is not None:
-        _warn_of_refusals(compiled.plan(**{name: array.shape for name, array in feeds.items()}))
+        warn_of_refusals(compiled.plan(**{name: array.shape for name, array in feeds.items()}))
     return compiled, feeds
 
 
-def _warn_of_refusals(plan: PlanLike) -> None:
+def warn_of_refusals(plan: PlanLike) -> None:
     """Say on stderr which of the user's algorithms were not taken, and why."""
     for reason in plan.refused[:_MOST_WARNINGS]:
         say(f"saccade: warning: default taken for {reason}", sys.stderr)

@@ -9,7 +9,13 @@ from typing import Annotated
 
 import typer
 
-from saccade.cli._options import ModelArgument, PrecisionOption, existing_model, parse_shapes
+from saccade.cli._options import (
+    ImportOption,
+    ModelArgument,
+    PrecisionOption,
+    existing_model,
+    parse_shapes,
+)
 from saccade.cli._print import say
 from saccade.errors import OptionError
 
@@ -44,20 +50,29 @@ def build(
     machine: BuildMachineOption = None,
     precision: PrecisionOption = "fp32",
     shape: BuildShapeOption = None,
+    import_algorithms: ImportOption = None,
 ) -> None:
-    """Compile MODEL for another machine, as one file that needs no compiler to run."""
+    """Compile MODEL for another machine, as one file that needs no compiler to run.
+
+    Choices that were tuned on such a machine are taken from a file that `tune` exported.
+    """
     sets = [parse_shapes(text.split(",")) for text in shape or [""] if text] or [{}]
     path = existing_model(model)
     from saccade.backends.cuda.gpus import machine_for
-    from saccade.cli._model import compile_model
+    from saccade.cli._model import compile_model, warn_of_refusals
     from saccade.cli._progress import working
     from saccade.cli._signature import fixed_shapes
 
     if device != "cuda" and (arch, machine) != (None, None):
         raise OptionError("--arch and --machine are for --device cuda: a CPU's is this one")
     chosen = machine_for(arch, machine) if device == "cuda" else None
-    compiled = compile_model(path, device=device, precision=precision, machine=chosen)
+    compiled = compile_model(
+        path, device=device, precision=precision, machine=chosen, algorithms=import_algorithms
+    )
     sizes = [fixed_shapes(compiled.inputs, one) for one in sets]
+    if import_algorithms is not None:
+        for one in sizes:
+            warn_of_refusals(compiled.plan(**one))
     with working(f"building {output} for {chosen or device}"):
         nbytes = compiled.save(output, *sizes)
     say(f"wrote {output}: {nbytes / 1e6:.1f} MB, {len(sizes)} program(s), for {chosen or device}")

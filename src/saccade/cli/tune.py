@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from saccade.cli._options import (
+    DeviceOption,
     ImportOption,
     InputOption,
     ModelArgument,
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 
 __all__ = ["tune"]
 
+_MOST_FAILURES = 5
+
 SecondsOption = Annotated[
     float | None,
     typer.Option(min=0.0, metavar="S", help="How long it may take; default: until it is done."),
@@ -43,14 +46,16 @@ def tune(
     *,
     input_: InputOption = None,
     shape: ShapeOption = None,
+    device: DeviceOption = "cpu",
     precision: PrecisionOption = "fp32",
     threads: ThreadsOption = None,
     seconds: SecondsOption = None,
     export_algorithms: ExportOption = None,
     import_algorithms: ImportOption = None,
 ) -> None:
-    """Measure other variants of MODEL's steps inside the running program, and keep faster ones.
+    """Measure other variants of MODEL's steps, and keep those that are faster.
 
+    On a CPU they are measured inside the running program, on a GPU in CUDA graphs of their own.
     What was measured is kept: a run that was cut off, or had no time left, goes on where it was.
     Imported choices are tried first.
     """
@@ -62,7 +67,7 @@ def tune(
     from saccade.cli._progress import measuring
     from saccade.files import write_text
 
-    options = {"precision": precision, "threads": threads}
+    options = {"device": device, "precision": precision, "threads": threads}
     compiled, feeds = compile_for(path, input_, shapes, algorithms=import_algorithms, **options)
     with measuring(f"tuning {path.name}") as report:
         outcome = compiled.tune(*feeds.values(), seconds=seconds, report=report)
@@ -80,6 +85,9 @@ def _summary(outcome: Outcome) -> Iterator[str]:
     )
     if outcome.skipped:
         yield f"no time was left for {outcome.skipped}; tune again to go on"
+    yield from outcome.failures[:_MOST_FAILURES]
+    if len(outcome.failures) > _MOST_FAILURES:
+        yield f"and {len(outcome.failures) - _MOST_FAILURES} more could not be run"
     whole = outcome.whole
     if whole is None:
         yield "the default choices stay: no step is faster with another variant"

@@ -82,6 +82,7 @@ class FakeDriver:
         counts: How often each call was made.
         lost: See `lose`.
         beside: Whether streams run side by side, not one after the other.
+        clock: Seconds, which events read.
     """
 
     def __init__(
@@ -98,6 +99,7 @@ class FakeDriver:
         self.counts: dict[str, int] = defaultdict(int)
         self.granularity = FAKE_PAGE
         self.beside, self._stepping = False, False
+        self.clock: Callable[[], float] = time.perf_counter
         self._codes: dict[bytes, _FakeCode] = {}
         self._functions: list[_FakeCode] = []
         self._streams = {0: _FakeStream()}
@@ -284,7 +286,7 @@ class FakeDriver:
             found = self._event(event)
 
             def happen() -> None:
-                found.time = time.perf_counter()
+                found.time = self.clock()
 
             self._put(stream, happen)
             found.at = stream, self._streams[stream].end

@@ -1,6 +1,7 @@
 """Choices by measurement: what to try, what was measured, what was chosen."""
 
 from saccade.tuning.algorithms import Algorithms, TunedCall
+from saccade.tuning.candidates import Bounds, TuningCandidate
 from saccade.tuning.kept import keep, kept, load
 from saccade.tuning.lookup import Lookup
 from saccade.tuning.search import Search
@@ -10,6 +11,7 @@ from saccade.tuning.types import Bench, Change, Outcome, Progress, Swaps
 __all__ = [
     "Algorithms",
     "Bench",
+    "Bounds",
     "Change",
     "Lookup",
     "Measured",
@@ -19,6 +21,7 @@ __all__ = [
     "Swaps",
     "TimingStore",
     "TunedCall",
+    "TuningCandidate",
     "keep",
     "kept",
     "load",

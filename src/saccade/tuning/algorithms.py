@@ -18,6 +18,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, fields, replace
+from hashlib import sha256
 
 from saccade.errors import OptionError
 
@@ -40,7 +41,7 @@ class TunedCall:
         kernel: Name of the kernel.
         variant: See `variant_id`.
         rank: Place among the kernel's variants when it was measured.
-        micros: Measured inside the program, of one step.
+        micros: Measured, of one step.
         before: The same of the untuned choice, in turns with it.
         config: What the code of each phase depends on.
     """
@@ -75,6 +76,11 @@ class Algorithms:
         alike = (self.device, self.machine) == (others.device, others.machine)
         staying = (entry for entry in self.entries if alike and entry.call not in gone)
         return replace(others, entries=(*staying, *others.entries))
+
+    @property
+    def digest(self) -> str:
+        """Distinguishes its contents from any others."""
+        return sha256(self.to_json().encode()).hexdigest()[:12]
 
     def to_json(self) -> str:
         """One line an entry."""

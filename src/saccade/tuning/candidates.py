@@ -14,11 +14,22 @@ from saccade.tuning.keys import variant_id
 if TYPE_CHECKING:
     from saccade.backend import Kernel
 
-__all__ = ["MOST", "TuningCandidate", "candidates", "find"]
+__all__ = ["Bounds", "TuningCandidate", "candidates", "find"]
 
-MOST = 16  # ways of a call that are measured
-WITHIN = 1.6  # times the best estimate
-WITHIN_OTHERS = 2.5  # the same for the best of each kernel: kernels estimate less alike
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """Which variants for a call are worth the time to measure them.
+
+    Attributes:
+        most: How many of a call, at most.
+        within: Times the best estimate that a variant's own may be.
+        of_each: The same for the best of each kernel: kernels estimate less alike.
+    """
+
+    most: int = 16
+    within: float = 1.6
+    of_each: float = 2.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,25 +55,26 @@ class TuningCandidate:
 
 
 def candidates(
-    call: Call, kernels: Sequence[Kernel], *, most: int = MOST, within: float = WITHIN
+    call: Call, kernels: Sequence[Kernel], bounds: Bounds | None = None
 ) -> tuple[TuningCandidate, ...]:
-    """Variants for a call, best estimate first; at most `most`, in which every kernel has its best.
+    """Variants for a call, best estimate first; every kernel's best among them.
 
     Args:
         call: What to do.
         kernels: Who may be asked.
-        most: How many at most.
-        within: Estimates over the best one up to which a variant is worth its time.
+        bounds: Which are worth their time; the default ones if None.
     """
+    bounds = bounds or Bounds()
     ranked = [list(_ranked(kernel, call)) for kernel in kernels if kernel.supports(call) is None]
     ranked = [variants for variants in ranked if variants]
     if not ranked:
         return ()
     best = min(variants[0][0] for variants in ranked)
-    heads = [v[0] for v in ranked if v[0][0] <= max(within, WITHIN_OTHERS) * best]
+    heads = [v[0] for v in ranked if v[0][0] <= max(bounds.within, bounds.of_each) * best]
     others = heapq.merge(*(v[1:] for v in ranked), key=lambda entry: entry[0])
-    chosen = sorted(heads, key=lambda entry: entry[0])[:most]
-    chosen += islice((e for e in others if e[0] <= within * best), most - len(chosen))
+    chosen = sorted(heads, key=lambda entry: entry[0])[: bounds.most]
+    near = (e for e in others if e[0] <= bounds.within * best)
+    chosen += islice(near, bounds.most - len(chosen))
     chosen.sort(key=lambda entry: entry[0])
     found = (TuningCandidate(kernel, i, v.micros, v.launches) for _, i, kernel, v in chosen)
     return tuple({c.id: c for c in reversed(tuple(found))}.values())[::-1]

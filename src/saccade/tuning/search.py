@@ -1,7 +1,7 @@
 """The search for faster choices: measure the best candidates, confirm the winners, check the whole.
 
-Equal calls are one question. In every wave each question tries its next candidate, all in one
-program, which takes turns with the untuned one: the program's own clock times all steps at once.
+Equal calls are one question. In every wave each question tries its next candidate, in turns with
+the untuned one; how they are timed is the bench's affair. A candidate that cannot be run is out.
 The winners then face the untuned choices once more, together, with enough turns to tell gains from
 noise. Last the plan that selection makes of them is timed as a whole against the untuned one: if it
 is not faster beyond the noise, nothing is changed.
@@ -13,11 +13,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from saccade.ir import Array, Op
 from saccade.kernels.base import Call
 from saccade.layout import GraphLayout, StepLayout
 from saccade.tuning.algorithms import Algorithms, TunedCall
-from saccade.tuning.candidates import MOST, TuningCandidate, candidates, find
+from saccade.tuning.candidates import TuningCandidate, candidates, find
 from saccade.tuning.judge import Verdict, judge
 from saccade.tuning.keys import call_key, config_record, variant_id
 from saccade.tuning.store import Measured, TimingStore
@@ -61,7 +63,7 @@ class Search:
     Args:
         laid: The untuned plan's layout.
         kernels: Who may be asked about an operator.
-        bench: Runs programs.
+        bench: Measures.
         store: What was measured already; measurements go there.
         machine: See `Backend.identity`.
         hints: Choices that are tried before the others.
@@ -79,8 +81,7 @@ class Search:
     clock: Callable[[], float]
     seconds: float | None = None
     report: Callable[[Progress], None] = lambda _progress: None
-    _round: float = 0.0  # seconds of a turn of each, by the last ones
-    _code: float = 0.1  # seconds for a kernel's code, by the last ones
+    _unit: float = 0.0  # seconds of a round of effort 1, by the last ones
     _began: float = 0.0
     _measured: int = 0
     _remembered: int = 0
@@ -97,15 +98,17 @@ class Search:
         whole = None
         if entries:
             before, after = self._timed(
-                "timing the whole", VERIFY, 0, lambda tick: self.bench.verify(chosen, VERIFY, tick)
-            )
+                "timing the whole", {}, VERIFY, 0.0,
+                lambda tick: self.bench.verify(chosen, VERIFY, tick),
+            )  # fmt: skip
             whole = judge(before, after)
         if whole is None or not whole.faster:
             chosen, changes = nothing, []
         keys = tuple(q.key for q in questions)
         return Outcome(
-            chosen, tuple(changes), whole, self._measured, self._remembered, skipped, keys
-        )
+            chosen, tuple(changes), whole, self._measured, self._remembered, skipped, keys,
+            tuple(self.bench.failures),
+        )  # fmt: skip
 
     def _questions(self) -> list[_Question]:
         """Every call that takes long enough to matter, with the candidates still to be measured."""
@@ -118,8 +121,9 @@ class Search:
                 found[key] = _Question(key, [], step, variant_id(step.launches))
             found[key].steps.append(i)
         times, _ = self._alternate(
-            "timing the untuned program", {}, EXPLORE, MOST * EXPLORE + CONFIRM + VERIFY
-        )
+            "timing the untuned program", {}, EXPLORE,
+            self.bench.bounds.most * EXPLORE + CONFIRM + VERIFY,
+        )  # fmt: skip
         total = float(times.sum(axis=1).mean())
         matter = [
             q for q in found.values() if float(q.take(times).mean()) * len(q.steps) >= SHARE * total
@@ -130,7 +134,7 @@ class Search:
 
     def _candidates(self, question: _Question) -> None:
         call = question.first.call
-        found = candidates(call, self.kernels(call.op))
+        found = candidates(call, self.kernels(call.op), self.bench.bounds)
         for candidate in {c.id: c for c in (*self._hinted(question, call), *found)}.values():
             if candidate.id == question.untuned:
                 continue
@@ -151,19 +155,22 @@ class Search:
 
     def _explore(self, questions: list[_Question]) -> None:
         """Measure one more candidate of every call, until there are none or no time is left."""
-        while any(q.queue for q in questions):
-            longest = max(len(q.queue) for q in questions)
-            checks = CONFIRM + VERIFY
-            needed = self._elapsed() + (EXPLORE + checks) * self._round
+        waves = _waves(questions)
+        self.bench.announce(waves)
+        efforts = [EXPLORE * self.bench.effort(wave) for wave in waves]
+        checks = self._checks(waves[0]) if waves else 0.0
+        for i, swaps in enumerate(waves):
+            needed = self._elapsed() + (efforts[i] + checks) * self._unit
             if self.seconds is not None and needed > self.seconds:
-                return
+                break
             asked = [q for q in questions if q.queue]
             wave = {id(q): q.queue.pop(0) for q in asked}
-            swaps = {i: wave[id(q)] for q in asked for i in q.steps}
-            text = f"{len(asked)} call(s), {longest} more candidate(s)"
-            before, after = self._alternate(text, swaps, EXPLORE, (longest - 1) * EXPLORE + checks)
+            text = f"{len(asked)} call(s), {len(waves) - i} more candidate(s)"
+            before, after = self._alternate(text, swaps, EXPLORE, sum(efforts[i + 1 :]) + checks)
             fresh = []
             for q in asked:
+                if not np.isfinite(q.take(after)).all():
+                    continue
                 verdict = judge(q.take(before), q.take(after))
                 candidate = wave[id(q)]
                 one = Measured(
@@ -174,6 +181,11 @@ class Search:
                 q.known.append((one.ratio, candidate))
             self.store.add(fresh)
             self._measured += len(fresh)
+        self.bench.announce(())
+
+    def _checks(self, swaps: Swaps) -> float:
+        """Effort of what follows candidates: these calls once more, and the whole."""
+        return CONFIRM * self.bench.effort(swaps) + VERIFY * self.bench.effort({})
 
     def _confirm(self, questions: list[_Question]) -> tuple[list[TunedCall], list[Change]]:
         """Hold the winners against the untuned choices; where one fails, the next one."""
@@ -189,11 +201,13 @@ class Search:
                 break
             now = {key: c for key, (c, _) in taken.items()} | trying
             swaps = {i: now[q.key] for q in questions if q.key in now for i in q.steps}
-            before, after = self._alternate("confirming the winners", swaps, CONFIRM, VERIFY)
+            later = VERIFY * self.bench.effort({})
+            before, after = self._alternate("confirming the winners", swaps, CONFIRM, later)
             for q in questions:
-                verdict = judge(q.take(before), q.take(after), least=LEAST)
-                if q.key in trying and verdict.faster:
-                    taken[q.key] = trying[q.key], verdict
+                if q.key in trying and np.isfinite(q.take(after)).all():
+                    verdict = judge(q.take(before), q.take(after), least=LEAST)
+                    if verdict.faster:
+                        taken[q.key] = trying[q.key], verdict
         found = [(q, *taken[q.key]) for q in questions if q.key in taken]
         return [_entry(*f) for f in found], [self._change(*f) for f in found]
 
@@ -204,34 +218,30 @@ class Search:
         config = tuple(config_record(candidate.launches))
         return Change(names, before, candidate.kernel.name, config, verdict)
 
-    def _alternate(self, text: str, swaps: Swaps, rounds: int, after: int) -> tuple[Array, Array]:
-        keys = dict.fromkeys(
-            (candidate.kernel.name, launch.config)
-            for candidate in swaps.values()
-            for launch in candidate.launches
-        )
-        self._tell(f"compiling: {text}", len(keys) * self._code + (rounds + after) * self._round)
-        began = self.clock()
-        made = self.bench.compile(keys)
-        if made:
-            self._code = (self.clock() - began) / made
+    def _alternate(self, text: str, swaps: Swaps, rounds: int, later: float) -> tuple[Array, Array]:
+        """Rounds of a wave, and then as much effort as `later` says."""
+        effort = rounds * self.bench.effort(swaps) + later
+        self._tell(f"compiling: {text}", self.bench.remaining(effort * self._unit, swaps))
+        self.bench.compile(swaps)
         return self._timed(
-            text, rounds, after, lambda tick: self.bench.alternate(swaps, rounds, tick)
+            text, swaps, rounds, later, lambda tick: self.bench.alternate(swaps, rounds, tick)
         )
 
     def _timed(
         self,
         text: str,
+        swaps: Swaps,
         rounds: int,
-        after: int,
-        run: Callable[[Callable[[int], None]], tuple[Array, Array]],
+        later: float,
+        run: Callable[[Callable[[float], None]], tuple[Array, Array]],
     ) -> tuple[Array, Array]:
-        began = self.clock()
+        began, effort = self.clock(), self.bench.effort(swaps)
 
-        def tick(done: int) -> None:
+        def tick(done: float) -> None:
             if done:
-                self._round = (self.clock() - began) / done
-            self._tell(text, (rounds - done + after) * self._round)
+                self._unit = (self.clock() - began) / (done * effort)
+            left = ((rounds - done) * effort + later) * self._unit
+            self._tell(text, self.bench.remaining(left, swaps))
 
         tick(0)
         return run(tick)
@@ -241,6 +251,15 @@ class Search:
 
     def _tell(self, text: str, remaining: float) -> None:
         self.report(Progress(text, self._elapsed(), remaining))
+
+
+def _waves(questions: Sequence[_Question]) -> list[Swaps]:
+    """The next candidate of every call, then the one after it, and so on."""
+    longest = max((len(q.queue) for q in questions), default=0)
+    return [
+        {i: q.queue[n] for q in questions if n < len(q.queue) for i in q.steps}
+        for n in range(longest)
+    ]
 
 
 def _entry(question: _Question, candidate: TuningCandidate, verdict: Verdict) -> TunedCall:

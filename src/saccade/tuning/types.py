@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from saccade.ir import Array
 from saccade.tuning.algorithms import Algorithms
-from saccade.tuning.candidates import TuningCandidate
+from saccade.tuning.candidates import Bounds, TuningCandidate
 from saccade.tuning.judge import Verdict
 
 __all__ = ["Bench", "Change", "Outcome", "Progress", "Swaps"]
@@ -18,18 +18,42 @@ Swaps = Mapping[int, TuningCandidate]
 
 
 class Bench(Protocol):
-    """Runs programs against the untuned one."""
+    """Measures variants against the untuned ones, in a program or apart from it.
 
-    def compile(self, keys: Iterable[tuple[str, object]]) -> int:
-        """Make code for (kernel, config) pairs; how many there was none for."""
+    `tick` is told how many rounds are done, parts of them included.
+    """
+
+    @property
+    def bounds(self) -> Bounds:
+        """Which variants are worth the time that measuring them takes here."""
+
+    @property
+    def failures(self) -> Sequence[str]:
+        """Variants that could not be run, and why."""
+
+    def announce(self, waves: Sequence[Swaps]) -> None:
+        """Told what will be measured, in order: its code may be made meanwhile."""
+
+    def compile(self, swaps: Swaps) -> None:
+        """See to it that there is code for these."""
+
+    def effort(self, swaps: Swaps) -> float:
+        """How long a round of these takes, over one of any other: 1 where all take as long."""
+
+    def remaining(self, measuring: float, swaps: Swaps) -> float:
+        """Seconds until all is done, of which measuring takes so many, code for these included."""
 
     def alternate(
-        self, swaps: Swaps, rounds: int, tick: Callable[[int], None]
+        self, swaps: Swaps, rounds: int, tick: Callable[[float], None]
     ) -> tuple[Array, Array]:
-        """Microseconds [rounds, steps] of the untuned program and of the changed one, in turns."""
+        """Microseconds [rounds, steps] of steps as they are untuned and as they are changed.
+
+        Those of equal rounds were taken in turns. Without swaps, all steps are timed as they are;
+        else only those that are swapped need be. Variants that could not be run take forever.
+        """
 
     def verify(
-        self, chosen: Algorithms, rounds: int, tick: Callable[[int], None]
+        self, chosen: Algorithms, rounds: int, tick: Callable[[float], None]
     ) -> tuple[Array, Array]:
         """Microseconds [rounds] of the untuned program and of the one planned with `chosen`."""
 
@@ -73,6 +97,7 @@ class Outcome:
         remembered: How many were known from before.
         skipped: How many candidates there was no time for.
         calls: The calls that were asked about, see `call_key`.
+        failures: Variants that could not be run, and why.
     """
 
     algorithms: Algorithms
@@ -82,3 +107,4 @@ class Outcome:
     remembered: int
     skipped: int
     calls: tuple[str, ...]
+    failures: tuple[str, ...] = ()

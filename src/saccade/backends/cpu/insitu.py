@@ -10,9 +10,8 @@ runs. A step lasts from the end of the step before it to its own end: barriers a
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -20,13 +19,23 @@ from saccade import layout
 from saccade import plan as planner
 from saccade.backends.cpu.backend import CpuBackend
 from saccade.backends.cpu.processor import this_machine
+from saccade.backends.cpu.runtime.objects import Key
 from saccade.backends.cpu.runtime.program import PAGE, Stopwatch
 from saccade.ir import Array, Graph
 from saccade.layout import Choice, GraphLayout, StepLayout
 from saccade.options import Options
 from saccade.plan import Plan
 from saccade.processes import Processes
-from saccade.tuning import Algorithms, Lookup, Outcome, Progress, Search, Swaps, TimingStore
+from saccade.tuning import (
+    Algorithms,
+    Bounds,
+    Lookup,
+    Outcome,
+    Progress,
+    Search,
+    Swaps,
+    TimingStore,
+)
 
 __all__ = ["InSitu", "tune"]
 
@@ -74,6 +83,10 @@ class InSitu:
         inputs: What programs run on.
         threads: Width of the team.
         processes: Where code is compiled.
+
+    Attributes:
+        bounds: See `tuning.Bench`.
+        failures: The same: whatever compiles here also runs.
     """
 
     graph: Graph
@@ -85,6 +98,9 @@ class InSitu:
     inputs: Sequence[Array]
     threads: int
     processes: Processes
+    bounds: Bounds = field(default_factory=Bounds)
+    failures: tuple[str, ...] = ()
+    _seconds: float = 0.1  # for a kernel's code, by the last ones
 
     def __post_init__(self) -> None:
         self._memory = np.empty(0, np.uint8)
@@ -122,19 +138,35 @@ class InSitu:
             processes,
         )  # fmt: skip
 
-    def compile(self, keys: Iterable[tuple[str, Any]]) -> int:
-        """Make code for (kernel, config) pairs; how many there was none for."""
-        return self.backend.prepare(keys, self.processes)
+    def announce(self, waves: Sequence[Swaps]) -> None:
+        """Nothing is done beside measuring: it would disturb it."""
+
+    def compile(self, swaps: Swaps) -> None:
+        """Make the code of these variants."""
+        began = time.monotonic()
+        made = self.backend.prepare(_codes(swaps), self.processes)
+        if made:
+            self._seconds = (time.monotonic() - began) / made
+
+    def effort(self, swaps: Swaps) -> float:
+        """The same of all rounds: each is a run of two whole programs."""
+        del swaps
+        return 1.0
+
+    def remaining(self, measuring: float, swaps: Swaps) -> float:
+        """Seconds: code is made before anything is measured with it."""
+        missing = sum(not self.backend.objects.exists(key) for key in _codes(swaps))
+        return measuring + missing * self._seconds
 
     def alternate(
-        self, swaps: Swaps, rounds: int, tick: Callable[[int], None]
+        self, swaps: Swaps, rounds: int, tick: Callable[[float], None]
     ) -> tuple[Array, Array]:
         """Microseconds [rounds, steps] of the untuned program and of the changed one, in turns."""
         steps = [_swapped(s, swaps, i) for i, s in enumerate(self.laid.steps)]
         return self._turns(replace(self.laid, steps=tuple(steps)), rounds, tick)
 
     def verify(
-        self, chosen: Algorithms, rounds: int, tick: Callable[[int], None]
+        self, chosen: Algorithms, rounds: int, tick: Callable[[float], None]
     ) -> tuple[Array, Array]:
         """Microseconds [rounds] of the untuned program and of the one planned with `chosen`."""
         before, after = self._turns(self.replan(chosen), rounds, tick)
@@ -145,7 +177,7 @@ class InSitu:
         return planner.make(self.graph, laid, self.sizes, self.threads, isa)
 
     def _turns(
-        self, changed: GraphLayout, rounds: int, tick: Callable[[int], None]
+        self, changed: GraphLayout, rounds: int, tick: Callable[[float], None]
     ) -> tuple[Array, Array]:
         plan = self._make(changed)
         other = self.backend.build(plan, self.graph, self.identity)
@@ -162,6 +194,11 @@ class InSitu:
                 times[which].append(watches[which].turn())
             tick(i + 1)
         return np.stack(times[0]), np.stack(times[1])
+
+
+def _codes(swaps: Swaps) -> dict[Key, None]:
+    """What the variants need."""
+    return dict.fromkeys((c.kernel.name, one.config) for c in swaps.values() for one in c.launches)
 
 
 def _swapped(step: StepLayout, swaps: Swaps, i: int) -> StepLayout:

@@ -25,6 +25,7 @@ from saccade.kernels.cuda.machine import LAUNCH
 from saccade.kernels.cuda.packing import FUNCTIONS
 from saccade.kernels.machine import Machine
 from saccade.layout import GraphLayout, Preferred
+from saccade.locks import forkless, preload
 from saccade.options import Options, Precision
 from saccade.plan import Plan, Step
 from saccade.processes import Processes
@@ -103,7 +104,7 @@ class CudaBackend:
 
     def identity(self) -> Mapping[str, str]:
         """The GPU."""
-        return {"gpu": self._gpu.product, "arch": self.target.isa}
+        return {"gpu": self._gpu.product, "arch": f"sm_{self._gpu.arch}"}
 
     def least_flops(self, op: Op, inputs: Sequence[View]) -> float | None:
         """There is no algorithm yet that needs fewer operations."""
@@ -175,8 +176,25 @@ class CudaBackend:
         seconds: float | None,
         report: Callable[[Progress], None],
     ) -> Outcome:
-        """Not yet."""
-        raise OptionError("device='cuda' cannot be tuned yet")
+        """Measure other variants for each step on the GPU, apart from the program.
+
+        Raises:
+            OptionError: If plans are for a GPU that is not here.
+            DeviceError: If there is no GPU, or it was lost.
+        """
+        with forkless:
+            from saccade.backends.cuda.apart import tune  # noqa: PLC0415 - running needs none of it
+        preload("numpy.ma")  # which medians import
+
+        facts = open_device().driver.facts
+        if nearest_gpu(facts.name, facts.arch, facts.multiprocessors) is not self._gpu:
+            raise OptionError(
+                f"plans for machine={self._gpu.name!r} cannot be tuned on this {facts.name}"
+            )
+        return tune(
+            graph, identity, sizes, inputs, self, self._options, hints,
+            seconds=seconds, report=report,
+        )  # fmt: skip
 
 
 def packed_constant(graph: Graph, plan: Plan, index: int) -> Array:

@@ -25,6 +25,7 @@ from saccade.sources import sources_digest
 
 __all__ = ["CodeKey", "Cubins", "code_key", "triton_version"]
 
+_COMPILER = "triton.compiler"
 _GRAIN = 16
 """Bytes of the widest access, and Triton's unit of alignment."""
 
@@ -72,9 +73,12 @@ class CubinTask:
     aligned: tuple[str, ...]
 
 
-def compile_task(task: CubinTask) -> Cubin:
-    """What children run."""
-    return compile_entry(task.entry, task.arch, task.aligned)
+def compile_task(task: CubinTask) -> Cubin | str:
+    """What children run: the code, or why there is none."""
+    try:
+        return compile_entry(task.entry, task.arch, task.aligned)
+    except CompileError as error:
+        return str(error)
 
 
 class Cubins:
@@ -100,13 +104,28 @@ class Cubins:
 
     def has(self, kernel: str, config: Hashable) -> bool:
         """Whether there is code for a config, whatever its operands' alignment."""
-        return any(key.kernel == kernel and key.config == config for key in self._known)
+        return any(key.kernel == kernel and key.config == config for key in list(self._known))
 
     def get(self, keys: Iterable[CodeKey], processes: Processes) -> Mapping[CodeKey, Cubin]:
         """Code for all keys; what is missing is compiled side by side.
 
         Raises:
             CompileError: If there is no Triton, or if it cannot compile a kernel.
+        """
+        found = {}
+        for key, one in self.attempt(keys, processes).items():
+            if isinstance(one, str):
+                raise CompileError(one)
+            found[key] = one
+        return found
+
+    def attempt(
+        self, keys: Iterable[CodeKey], processes: Processes
+    ) -> Mapping[CodeKey, Cubin | str]:
+        """The same; of kernels that cannot be compiled, why not.
+
+        Raises:
+            CompileError: If there is no Triton.
         """
         wanted = list(dict.fromkeys(keys))
         with self._lock:
@@ -117,19 +136,37 @@ class Cubins:
                     "Triton: pip install 'saccade[cuda-compile]', or run a bundle that "
                     "`saccade build` made where it is"
                 )
+            reasons: dict[CodeKey, str] = {}
             for key, cubin in zip(missing, self._compiled(missing, processes), strict=True):
+                if isinstance(cubin, str):
+                    reasons[key] = cubin
+                    continue
                 self._known[key] = cubin
                 self.compiled += 1
                 if self._folder is not None:
                     self._folder.write(self._name(key), encode_cubin(cubin))
-            return {key: self._known[key] for key in wanted}
+            return {key: reasons.get(key) or self._known[key] for key in wanted}
 
-    def _compiled(self, keys: Sequence[CodeKey], processes: Processes) -> list[Cubin]:
+    def _compiled(self, keys: Sequence[CodeKey], processes: Processes) -> list[Cubin | str]:
+        """The code of each, or why there is none."""
         tasks = [
             CubinTask(kernel_named(key.kernel).entry(key.config), self.arch, key.aligned)
             for key in keys
         ]
-        return processes.map(compile_task, tasks)
+        if tasks:
+            processes.preload(_COMPILER)  # once, not in every child
+        try:
+            return processes.map(compile_task, tasks)
+        except CompileError as error:  # a child died
+            if len(keys) == 1:
+                return [str(error)]
+            return [one for key in keys for one in self._compiled([key], processes)]
+
+    @property
+    def code(self) -> str:
+        """Names everything that the speed of code depends on, besides the GPU."""
+        sources, triton, arch = self._code
+        return f"{sources[:16]} Triton {triton} sm_{arch}"
 
     def _recalled(self, key: CodeKey) -> bool:
         if key not in self._known and self._folder is not None:

@@ -27,5 +27,5 @@ class GpuTarget:
 
     @property
     def isa(self) -> str:
-        """The architecture, as plans print it."""
-        return f"sm_{self.arch}"
+        """The architecture and what products may round to, as plans and names of calls say it."""
+        return f"sm_{self.arch} tf32" if self.tf32 else f"sm_{self.arch}"

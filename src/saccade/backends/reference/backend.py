@@ -139,7 +139,7 @@ class ReferenceBackend:
         Raises:
             OptionError: Always.
         """
-        raise OptionError("only device cpu can be tuned, not reference")
+        raise OptionError("device reference cannot be tuned: its times mean nothing")
 
 
 def _constants(plan: Plan, graph: Graph) -> list[Array]:
