@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["CASES", "Case", "cases_of", "select"]
+__all__ = ["CASES", "GPU_CASES", "Case", "cases_of", "select"]
 
 _FP32 = ("saccade", "onnxruntime", "openvino")
 _BF16 = ("saccade", "openvino", "saccade:fp32")
+_GPU = ("saccade", "inductor")
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,25 +50,50 @@ CASES: tuple[Case, ...] = (
 )
 
 
+def _on_gpu(model: str, size: tuple[int, int], *kinds: tuple[str, tuple[int, ...]]) -> list[Case]:
+    """A model at one size of images, in precisions each with its batches."""
+    return [
+        Case(f"{model} {precision} batch {batch}", model, (batch, 3, *size), precision, _GPU)
+        for precision, batches in kinds
+        for batch in batches
+    ]
+
+
+_SQUARE = (224, 224)
+GPU_CASES: tuple[Case, ...] = (
+    *_on_gpu("resnet50", _SQUARE, ("fp16", (1, 32, 128)), ("bf16", (32,)), ("fp32", (1, 32))),
+    *_on_gpu("mobilenet_v3_large", _SQUARE, ("fp16", (1, 64)), ("fp32", (64,))),
+    *_on_gpu("shufflenet_v2_x1_0", _SQUARE, ("fp16", (1, 64))),
+    *_on_gpu("efficientnet_b0", _SQUARE, ("fp16", (1, 64))),
+    *_on_gpu("densenet121", _SQUARE, ("fp16", (1, 64))),
+    *_on_gpu("vit_b_16", _SQUARE, ("fp16", (1, 32)), ("bf16", (32,))),
+    *_on_gpu("deeplabv3_mobilenet", (520, 520), ("fp16", (8,))),
+    *_on_gpu("subpixel_x4", (720, 1280), ("fp16", (1,)), ("fp32", (1,))),
+)
+"""What GPUs are measured on."""
+
+
 def cases_of(suite: str) -> tuple[Case, ...]:
     """What a suite measures when no case is named.
 
-    Latency takes all, threads those in fp32, the slower suites ResNet-50.
+    Latency takes all of the CPU's, threads those in fp32, the slower suites ResNet-50.
     """
+    if suite == "cuda":
+        return GPU_CASES
     if suite == "latency":
         return CASES
     return tuple(c for c in CASES if c.precision == "fp32") if suite == "threads" else CASES[:1]
 
 
-def select(names: str) -> tuple[Case, ...]:
+def select(names: str, cases: tuple[Case, ...] = CASES) -> tuple[Case, ...]:
     """The cases named in a comma-separated list, all for an empty one.
 
     Raises:
         ValueError: A name is unknown.
     """
     wanted = [name.strip() for name in names.split(",") if name.strip()]
-    known = {case.name: case for case in CASES}
+    known = {case.name: case for case in cases}
     for name in wanted:
         if name not in known:
             raise ValueError(f"no case {name!r}; there are {', '.join(known)}")
-    return tuple(known[name] for name in wanted) if wanted else CASES
+    return tuple(known[name] for name in wanted) if wanted else cases

@@ -126,7 +126,8 @@ class Model:
         preload("numpy.ma")  # which medians import
 
         program = self._program(tuple(a.shape for a in arrays))
-        return Profile.of(program.plan, program.profile(arrays, repeat), program.speeds())
+        readings = program.profile(arrays, repeat)
+        return Profile.of(program.plan, readings, program.speeds(), program.facts())
 
     def tune(
         self,

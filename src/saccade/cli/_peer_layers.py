@@ -18,19 +18,29 @@ _PEERS = ("openvino",)
 
 
 def peer_layers(
-    engine: str, path: Path, feeds: Arrays, *, threads: int, precision: str, repeat: int
+    engine: str,
+    path: Path,
+    feeds: Arrays,
+    *,
+    threads: int,
+    precision: str,
+    device: str,
+    repeat: int,
 ) -> PeerLayers:
     """Mean microseconds by layer over `repeat` runs after a few to warm up.
 
     Raises:
-        OptionError: The engine is unknown, not installed, or does not time its layers.
+        OptionError: The engine is unknown, not installed, does not time its layers, or does not
+            run there.
     """
     if engine not in _PEERS:
         raise OptionError(f"--against {engine!r} is not one of {', '.join(_PEERS)}")
     from saccade.processes import Processes
 
     shapes = {name: array.shape for name, array in feeds.items()}
-    spec = EngineSpec(engine, str(path), shapes, threads=threads, precision=precision)
+    spec = EngineSpec(
+        engine, str(path), shapes, threads=threads, precision=precision, device=device
+    )
     processes = Processes()
     try:
         (found,) = processes.map(_openvino_layers, [(spec, feeds, repeat)])

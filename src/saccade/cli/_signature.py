@@ -23,6 +23,7 @@ __all__ = [
     "InputInfo",
     "check_fits",
     "fixed_shapes",
+    "input_sets",
     "is_half",
     "random_inputs",
     "read_inputs",
@@ -32,6 +33,8 @@ __all__ = [
 SEED = 20240229
 DEFAULT_BATCH = 1
 DEFAULT_SIZE = 224
+MOST_SETS = 4
+"""Of inputs in turns, so that one of them does not stay in a GPU's cache."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,13 +176,28 @@ def symbol_values(
     return values
 
 
+def input_sets(inputs: Arrays, most: int) -> list[Arrays]:
+    """These inputs, and further random ones like them: up to `most`, and not more than a few."""
+    infos = [InputInfo(name, array.dtype.name, array.shape) for name, array in inputs.items()]
+    shapes = {name: array.shape for name, array in inputs.items()}
+    more = range(1, min(most, MOST_SETS))
+    return [inputs, *(random_inputs(infos, shapes, number) for number in more)]
+
+
 def random_inputs(
-    inputs: Sequence[TensorInfoLike], shapes: Mapping[str, tuple[int, ...]]
+    inputs: Sequence[TensorInfoLike], shapes: Mapping[str, tuple[int, ...]], number: int = 0
 ) -> Arrays:
-    """Standard normal data (integers: 0 to 9) that depend on the input's name and shape alone."""
+    """Standard normal data (integers: 0 to 9) that depend on the input's name and shape alone.
+
+    Args:
+        inputs: Objects with name and dtype.
+        shapes: By name.
+        number: Gives other data.
+    """
     drawn: Arrays = {}
     for info in inputs:
-        generator = np.random.default_rng([SEED, zlib.crc32(info.name.encode())])
+        seeds = [SEED, zlib.crc32(info.name.encode()), *([number] if number else ())]
+        generator = np.random.default_rng(seeds)
         dtype = np.dtype(info.dtype)
         shape = shapes[info.name]
         if dtype.kind == "b":
