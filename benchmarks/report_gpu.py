@@ -32,6 +32,8 @@ def render(path: Path) -> str:
     for case, latency, _ in rows:
         if latency.shape != case.shape or latency.precision != case.precision:
             raise RecordError(f"{path}: {case.name} was measured on something else")
+        if latency.figure("saccade") is None:
+            raise RecordError(f"{path}: {case.name}: no figure of saccade")
     if not rows:
         raise RecordError(f"{path}: no case of the suite is in it")
     return "\n".join(_lines(results, rows))
@@ -55,8 +57,7 @@ def _lines(results: ResultFile, rows: list[tuple[Case, Record, Record | None]]) 
 
 def _row(case: Case, latency: Record, error: Record | None, peers: list[str]) -> Iterator[str]:
     ours = latency.figure("saccade")
-    if ours is None:
-        raise RecordError(f"{case.name}: no figure of saccade")
+    assert ours is not None, "`render` looks at that"
     yield from (case.model, "x".join(map(str, case.shape)), case.precision, _time(ours))
     others = [latency.figure(peer) for peer in peers]
     yield from map(_time, others)

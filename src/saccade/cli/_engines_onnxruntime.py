@@ -7,13 +7,14 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from saccade.cli._engines import Arrays, EngineSpec
-from saccade.cli._signature import input_sets
+from saccade.cli._signature import input_sets, output_kinds
 from saccade.devices import device_named
 from saccade.errors import OptionError
 
@@ -45,6 +46,7 @@ class OnnxRuntimeCudaEngine:
             raise OptionError(f"onnxruntime has no setting for precision {spec.precision!r}")
         self.version = str(onnxruntime.__version__)
         self._package = onnxruntime
+        self._kinds = output_kinds(Path(spec.path))
         self._queued = device_named(spec.device).arrays.queued
         self._session = onnxruntime.InferenceSession(
             _halved(spec.path) if spec.precision == "fp16" else spec.path,
@@ -60,10 +62,11 @@ class OnnxRuntimeCudaEngine:
         self._graphs = 0
 
     def run(self, inputs: Arrays) -> list[NDArray[Any]]:
-        """Run once, from and to the host's memory."""
+        """Run once, from and to the host's memory; outputs of the file's own types."""
         call, results = self._bound(inputs)
         call()
-        return [one.numpy() for one in results()]
+        kinds = zip(results(), self._kinds, strict=True)
+        return [one.numpy().astype(kind) for one, kind in kinds]
 
     def stopwatch(self, inputs: Arrays) -> Callable[[], float]:
         """Milliseconds of a graph's launch, several sets of inputs in turns."""

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from saccade.cli._engines import Arrays, EngineSpec
-from saccade.cli._signature import input_sets
+from saccade.cli._signature import input_sets, output_kinds
 from saccade.devices import device_named
 from saccade.errors import OptionError
 
@@ -44,7 +44,7 @@ class TorchEngine:
         self._device = torch.device(spec.device)
         self._dtype = getattr(torch, _DTYPES[spec.precision])
         self._queued = device_named(spec.device).arrays.queued
-        self._kinds = _output_kinds(Path(spec.path))
+        self._kinds = output_kinds(Path(spec.path))
         rounded = spec.precision == "tf32"
         torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = rounded
         if spec.device == "cpu":
@@ -123,11 +123,3 @@ def _expect_device(torch: Any, spec: EngineSpec) -> None:  # noqa: ANN401
         raise OptionError(f"PyTorch is timed on cpu and cuda only, not on {spec.device!r}")
     if spec.device == "cuda" and not torch.cuda.is_available():
         raise OptionError(f"PyTorch {torch.__version__} sees no GPU, or was built without CUDA")
-
-
-def _output_kinds(path: Path) -> list[np.dtype[Any]]:
-    import onnx
-
-    graph = onnx.load(str(path), load_external_data=False).graph
-    kinds = (value.type.tensor_type.elem_type for value in graph.output)
-    return [np.dtype(onnx.helper.tensor_dtype_to_np_dtype(kind)) for kind in kinds]

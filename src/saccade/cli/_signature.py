@@ -7,7 +7,7 @@ import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -25,6 +25,7 @@ __all__ = [
     "fixed_shapes",
     "input_sets",
     "is_half",
+    "output_kinds",
     "random_inputs",
     "read_inputs",
     "symbol_values",
@@ -55,6 +56,14 @@ def read_inputs(path: Path) -> tuple[InputInfo, ...]:
     model = _load(path)
     given = {initializer.name for initializer in model.graph.initializer}
     return tuple(_input_info(value) for value in model.graph.input if value.name not in given)
+
+
+def output_kinds(path: Path) -> list[np.dtype[Any]]:
+    """The types of the outputs of an ONNX file, in order."""
+    import onnx  # noqa: PLC0415
+
+    kinds = (value.type.tensor_type.elem_type for value in _load(path).graph.output)
+    return [np.dtype(onnx.helper.tensor_dtype_to_np_dtype(kind)) for kind in kinds]
 
 
 def is_half(path: Path) -> bool:
