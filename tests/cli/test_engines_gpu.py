@@ -55,16 +55,21 @@ class Chain:
         return dict(enumerate(self._arrays.give(self._program.run(taken), inputs.values())))
 
 
-def opened(monkeypatch, arrays, model):
-    monkeypatch.setattr(saccade, "compile", lambda path, **options: model, raising=False)
-    monkeypatch.setattr(devices, "device_named", lambda name: SimpleNamespace(arrays=arrays))
-    return SaccadeEngine(EngineSpec("saccade", "m.onnx", {"x": (64,)}, device="cuda"))
+def opened(monkeypatch, arrays, model, team):
+    def compiled(path, *, threads, **options):
+        assert threads == (None if team else 3), "programs of a grid are no threads of a team"
+        return model
+
+    monkeypatch.setattr(saccade, "compile", compiled, raising=False)
+    device = SimpleNamespace(arrays=arrays, team=lambda machine: team)
+    monkeypatch.setattr(devices, "device_named", lambda name: device)
+    return SaccadeEngine(EngineSpec("saccade", "m.onnx", {"x": (64,)}, threads=3))
 
 
 def test_ours_is_timed_on_arrays_that_are_on_the_gpu(monkeypatch):
     device, arrays = made.opened()
     model = Chain(arrays, made.chain_program(device, 64))
-    engine = opened(monkeypatch, arrays, model)
+    engine = opened(monkeypatch, arrays, model, 1)
     x = {"x": np.ones(64, np.float32)}
     watch = engine.stopwatch(x)
     uploads = device.driver.counts["upload"]
@@ -87,7 +92,7 @@ def test_on_the_host_a_call_is_timed_by_itself(monkeypatch):
             return {"y": inputs["x"] * 2}
 
     x, model = {"x": np.ones(64, np.float32)}, Doubling()
-    watch = opened(monkeypatch, HostArrays(), model).stopwatch(x)
+    watch = opened(monkeypatch, HostArrays(), model, None).stopwatch(x)
     assert watch() > 0 and watch() > 0 and model.runs == 2
 
 

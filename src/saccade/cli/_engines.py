@@ -114,11 +114,16 @@ class SaccadeEngine:
         import saccade
         from saccade.devices import device_named
 
+        device = device_named(spec.device)
+        fixed = device.team(None) is not None  # of devices whose work the host's cores do not do
         self._compile: Callable[..., Any] = partial(
-            saccade.compile, device=spec.device, precision=spec.precision, threads=spec.threads
+            saccade.compile,
+            device=spec.device,
+            precision=spec.precision,
+            threads=None if fixed else spec.threads,
         )
         self._spec = spec
-        self._arrays = device_named(spec.device).arrays
+        self._arrays = device.arrays
         self._model = self._compile(spec.bundle) if spec.bundle else self._of_file()
 
     def _of_file(self) -> Any:  # noqa: ANN401

@@ -150,7 +150,8 @@ class CudaBackend:
     def assembly(self, steps: Sequence[Step]) -> list[tuple[str, ...]]:
         """What Triton makes of each phase for the GPU that is planned for, disassembled."""
         codes = self._codes(steps)
-        texts = {code.code: disassembled(code) for code in codes}
+        unlike = {code.code: code for code in codes}
+        texts = {content: disassembled(code) for content, code in unlike.items()}
         each = iter(codes)
         own = (step.phases if step.kernel is not None else () for step in steps)
         return [tuple(texts[next(each).code] for _ in phases) for phases in own]
