@@ -56,30 +56,50 @@ def measure_gpu(
         cases: What to measure.
         paths: Files by model.
         method: How.
-        abreast: Cases whose engines compile at the same time; they are timed one by one.
+        abreast: Cases whose engines are opened at the same time; they are timed one by one.
         failed: Told of each of the others.
     """
     for first in range(0, len(cases), abreast):
-        with ExitStack() as stack, ThreadPoolExecutor(abreast) as pool:
-            loading = [
-                (case, pool.submit(_load, stack, case, paths[case.model], method))
-                for case in cases[first : first + abreast]
-            ]
-            for _, one in loading:
-                one.exception()  # until all are there: what compiles disturbs what is timed
-            for case, one in loading:
+        chunk = cases[first : first + abreast]
+        with ExitStack() as stack:
+            loading = _opened_together(stack, chunk, paths, method)
+            for case, one in zip(chunk, loading, strict=True):
                 try:
                     yield case, _measured(case, one, method)
                 except SaccadeError as error:
                     failed(case, error)
 
 
-def _load(stack: ExitStack, case: Case, path: Path, method: Method) -> _Loaded:
-    setup = method.setup(case, path)
+def _opened_together(
+    stack: ExitStack, cases: Sequence[Case], paths: Mapping[str, Path], method: Method
+) -> list[Future[_Loaded]]:
+    """All engines of some cases, side by side; done when the last one is idle.
+
+    What compiles would disturb what is timed.
+    """
+    most = max(len(method.engines or case.engines) for case in cases) + 1
+    with ThreadPoolExecutor(len(cases) * most) as pool, ThreadPoolExecutor(len(cases)) as each:
+
+        def load(case: Case) -> _Loaded:
+            setup = method.setup(case, paths[case.model])
+            truth = pool.submit(_truth, setup)
+            alone = [replace(setup, engines=(name,)) for name in setup.engines]
+            rest = [pool.submit(open_engines, stack, one) for one in alone]
+            processes, opened = zip(*(one.result() for one in rest), strict=True)
+            return _Loaded(
+                setup,
+                [process for one in processes for process in one],
+                {name: said for one in opened for name, said in one.items()},
+                truth.result(),
+            )
+
+        return [each.submit(load, case) for case in cases]
+
+
+def _truth(setup: BenchSetup) -> Opened:
+    """The answer in float64, of a process that ends with it."""
     with ExitStack() as passing:
-        truth = open_engines(passing, replace(setup, engines=(TRUTH,)))[1][TRUTH]
-    processes, opened = open_engines(stack, setup)
-    return _Loaded(setup, processes, opened, truth)
+        return open_engines(passing, replace(setup, engines=(TRUTH,)))[1][TRUTH]
 
 
 def _measured(case: Case, loading: Future[_Loaded], method: Method) -> list[Record]:

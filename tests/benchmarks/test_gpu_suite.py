@@ -165,7 +165,7 @@ def test_a_run_leaves_times_and_errors(run):
     assert times.figures[0].median == 2.0 and times.commit == "abc"
     assert errors.figures[0].median == 1e-12
     assert errors.figures[1].median == pytest.approx(1e-3, rel=1e-3)
-    first = [event for event in FakeProcess.log if event[0] == "round"][0]
+    first = next(event for event in FakeProcess.log if event[0] == "round")
     opened = FakeProcess.log[: FakeProcess.log.index(first)]
     assert opened.count(("open", "torch:fp64")) == 2, "two cases are open, none is timed before"
     assert opened.count(("close", "torch:fp64")) == 2

@@ -132,7 +132,7 @@ def test_parts_and_linear_layers(tmp_path):
 
 
 def test_shapes_are_no_part_of_the_module(tmp_path):
-    """What exporters write for x.reshape(x.shape[0], 2, -1): nothing of it is left but the shape."""
+    """What exporters write for x.reshape(x.shape[0], 2, -1): a shape is left of it."""
     nodes = [
         helper.make_node("Shape", ["x"], ["shape"]),
         helper.make_node("Gather", ["shape", "zero"], ["n"]),
@@ -207,5 +207,5 @@ def test_a_shape_that_depends_on_data_is_refused(tmp_path):
     ]
     x = floats(2)
     path = save(tmp_path / "m.onnx", nodes, x, {"w": floats(2, 2)})
-    with pytest.raises(OptionError, match="Reshape .* takes a shape that depends on data"):
+    with pytest.raises(OptionError, match=r"Reshape .* takes a shape that depends on data"):
         torch_module(path, {"x": x.shape})
