@@ -86,11 +86,10 @@ def _circumstances(results: ResultFile, records: list[Record], peers: list[str])
     days = sorted({record.taken[:10] for record in records})
     when = days[0] if days[0] == days[-1] else f"{days[0]} to {days[-1]}"
     beside = ", ".join(f"{PEERS[one]} {versions[one]}" for one in peers)
+    driver = f"driver {machine['gpu_driver']}, " if "gpu_driver" in machine else ""
     try:
-        gpu = (
-            f"{machine['gpu']} ({machine['gpu_multiprocessors']} multiprocessors, CUDA "
-            f"{machine['cuda_driver']} of the driver)"
-        )
+        has = f"{machine['gpu_multiprocessors']} multiprocessors, {driver}CUDA {machine['cuda']}"
+        gpu = f"{machine['gpu']} ({has})"
     except KeyError as error:
         raise RecordError(f"{FILE}: the machine does not state {error}") from None
     return (

@@ -23,7 +23,8 @@ from saccade.cli import _bench_session
 from saccade.errors import SaccadeError
 
 HERE = {
-    "cpu": "Testor 9000", "gpu": "NVIDIA Test", "gpu_multiprocessors": "7", "cuda_driver": "13.0",
+    "cpu": "Testor 9000", "gpu": "NVIDIA Test", "gpu_multiprocessors": "7",
+    "gpu_driver": "580.1", "cuda": "13.0",
 }  # fmt: skip
 
 
@@ -68,7 +69,7 @@ def test_the_table_has_every_case(whole):
         "| resnet50 | 1x3x224x224 | fp16 | 200 ± 5.0% | 300 ± 5.0% | 1.50x | 75% "
         "| 2.0e-01 | 3.0e-01 |"
     )
-    assert "NVIDIA Test (7 multiprocessors, CUDA 13.0 of the driver)" in text
+    assert "NVIDIA Test (7 multiprocessors, driver 580.1, CUDA 13.0)" in text
     assert "Saccade 1.2, torch.compile 1.2;" in text
     assert "Measured 2026-01-02 at abc." in text
     assert "Not measured" not in text and "over torch.compile" in text
@@ -98,7 +99,7 @@ def test_records_of_something_else_make_no_table(tmp_path):
     with pytest.raises(RecordError, match="no case of the suite"):
         render(path)
     save(path, dataclasses.replace(results([record(GPU_CASES[0])]), machine={"cpu": "x"}))
-    with pytest.raises(RecordError, match="does not state 'gpu'"):
+    with pytest.raises(RecordError, match="does not state 'gpu_multiprocessors'"):
         render(path)
 
 

@@ -13,6 +13,7 @@ from test_cuda_driver import api  # noqa: F401 - a fixture
 
 from saccade.backends.cuda.codegen.compile import Cubin
 from saccade.backends.cuda.device import CUDA
+from saccade.backends.cuda.runtime import facts
 from saccade.backends.cuda.runtime.bindings import BoundDriver
 from saccade.backends.cuda.runtime.driver import FunctionFacts, Multiprocessor
 from saccade.backends.cuda.runtime.facts import matrix_instructions, phase_facts, programs_by
@@ -55,10 +56,10 @@ def test_facts_stand_in_profiles_beside_their_phases():
     device, arrays = opened()
     program = chain_program(device, 64, links=3)
     x = arrays.take(info(), np.ones(64, np.float32))
-    readings, facts = program.profile([x], 2), program.facts()
-    assert len(facts) == 3 and facts[0]["registers"] == 96 and facts[0]["resident"] == 5
-    assert [list(one) for one in facts] == [list(facts[0])] * 3
-    assert len(readings) == len(facts)
+    readings, told = program.profile([x], 2), program.facts()
+    assert len(told) == 3 and told[0]["registers"] == 96 and told[0]["resident"] == 5
+    assert [list(one) for one in told] == [list(told[0])] * 3
+    assert len(readings) == len(told)
     device.driver.lose()
     with pytest.raises(DeviceError, match="was lost"):
         program.facts()
@@ -69,7 +70,8 @@ def test_phases_without_chunks_have_none():
     assert chain_program(device, 0).facts() == [{}, {}]
 
 
-def test_the_driver_is_asked(api):  # noqa: F811
+def test_the_driver_is_asked(api, tmp_path, monkeypatch):  # noqa: F811
+    monkeypatch.setattr(facts, "_KERNEL_MODULE", tmp_path / "version")
     api.says |= {
         "cuFuncGetAttribute": (0, 33), "cuOccupancyMaxActiveBlocksPerMultiprocessor": (0, 4),
         "cuDriverGetVersion": (0, 13020),
@@ -79,8 +81,10 @@ def test_the_driver_is_asked(api):  # noqa: F811
     assert driver.describe(7, 128, 0) == FunctionFacts(33, 33, 33, 4)
     assert CUDA.facts() == {
         "gpu": "NVIDIA H200", "gpu_arch": "sm_90", "gpu_multiprocessors": "132",
-        "gpu_memory_bytes": "5000", "cuda_driver": "13.2",
+        "gpu_memory_bytes": "5000", "cuda": "13.2",
     }  # fmt: skip
+    (tmp_path / "version").write_text("580.1\n")
+    assert CUDA.facts()["gpu_driver"] == "580.1"
     api.says["cuFuncGetAttribute"] = 400, 0
     with pytest.raises(DeviceError, match="cuFuncGetAttribute says CUDA_ERROR_INVALID_HANDLE"):
         driver.describe(7, 128, 0)

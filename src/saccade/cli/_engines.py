@@ -148,13 +148,10 @@ class SaccadeEngine:
 
     @property
     def version(self) -> str:
-        """Version of the installed distribution."""
-        from importlib.metadata import PackageNotFoundError, version
+        """Version of the sources that run."""
+        from saccade.version import VERSION
 
-        try:
-            return version("saccade")
-        except PackageNotFoundError:  # run from a source tree
-            return "uninstalled"
+        return VERSION
 
     def work(self, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, int]:
         """Flops and bytes of the plan's operators at `shapes`, its arena and its floor."""

@@ -35,12 +35,12 @@ def peer_layers(
     """
     if engine not in _PEERS:
         raise OptionError(f"--against {engine!r} is not one of {', '.join(_PEERS)}")
+    if device != "cpu":
+        raise OptionError(f"{engine} is timed on the cpu only, not on {device!r}")
     from saccade.processes import Processes
 
     shapes = {name: array.shape for name, array in feeds.items()}
-    spec = EngineSpec(
-        engine, str(path), shapes, threads=threads, precision=precision, device=device
-    )
+    spec = EngineSpec(engine, str(path), shapes, threads=threads, precision=precision)
     processes = Processes()
     try:
         (found,) = processes.map(_openvino_layers, [(spec, feeds, repeat)])

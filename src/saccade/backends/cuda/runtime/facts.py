@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
 __all__ = ["device_facts", "matrix_instructions", "phase_facts", "programs_by"]
 
 _WARP = 32  # threads
+_KERNEL_MODULE = Path("/sys/module/nvidia/version")
 _REGISTER_GRAIN = 8
 """A warp gets registers by 256, a thread so many."""
 _OPCODES = {0x03C: "mma", 0x1F0: "wgmma", 0x1EA: "tcgen05"}
@@ -100,11 +102,13 @@ def _texts(code: bytes) -> Iterator[bytes]:
 
 
 def device_facts(facts: DeviceFacts) -> dict[str, str]:
-    """A GPU as measurements name it."""
+    """A GPU as measurements name it; with the driver's own version where the system tells it."""
+    driver = {"gpu_driver": _KERNEL_MODULE.read_text().strip()} if _KERNEL_MODULE.exists() else {}
     return {
         "gpu": facts.name,
         "gpu_arch": f"sm_{facts.arch}",
         "gpu_multiprocessors": str(facts.multiprocessors),
         "gpu_memory_bytes": str(facts.memory),
-        "cuda_driver": f"{facts.cuda // 1000}.{facts.cuda % 1000 // 10}",
+        "cuda": f"{facts.cuda // 1000}.{facts.cuda % 1000 // 10}",
+        **driver,
     }
