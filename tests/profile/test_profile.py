@@ -148,5 +148,13 @@ def test_rates_of_fast_machines_are_told_by_10_to_the_12(plan):
     assert f" {found.steps[0].gflops / 1e3:.1f} " in found.table().splitlines()[1]
 
 
+def test_a_whole_run_is_told_where_steps_ran_one_by_one(plan, profile):
+    spans = [((30 * i, 30 * i + 20),) for i in range(len(plan.steps))]
+    found = Profile.of(plan, readings(plan, spans), machine(ZEN4), (), 123.4)
+    assert found.table().endswith("a run launched at once takes 123.4 µs")
+    assert json.loads(found.to_json())["whole_us"] == 123.4
+    assert "at once" not in profile.table()
+
+
 def test_nothing_native_is_said(plan):
     assert "nothing to time" in str(Profile.of(plan, [], machine(ZEN4)))

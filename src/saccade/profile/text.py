@@ -93,12 +93,14 @@ def _families(profile: Profile) -> list[str]:
 
 
 def _ending(profile: Profile) -> list[str]:
-    shares = profile.shares
+    shares, whole = profile.shares, profile.whole
+    more = [] if whole is None else [f"a run launched at once takes {whole:.1f} µs"]
     return [
         f"total {profile.total:.1f} µs on {profile.threads} thread(s): "
         f"{100 * shares.working:.1f}% in kernels, {100 * shares.imbalance:.1f}% imbalance, "
         f"{100 * shares.barriers:.1f}% barriers",
         f"floor {profile.floor:.1f} µs: {100 * profile.floor / profile.total:.0f}% of it reached",
+        *more,
     ]
 
 

@@ -116,6 +116,7 @@ class Profile:
         shares: Where the threads' time went.
         threads: Width of the team.
         spans: Of one run, for every step, phase and thread: start and end in microseconds.
+        whole: Microseconds of a run that is launched at once, where `steps` were one by one.
         tera: Whether the machine is one whose rates are told by 10¹², not 10⁹.
     """
 
@@ -125,11 +126,16 @@ class Profile:
     shares: Shares
     threads: int
     spans: tuple[tuple[tuple[tuple[float, float], ...], ...], ...]
+    whole: float | None = None
     tera: bool = False
 
     @staticmethod
     def of(
-        plan: Plan, readings: Sequence[Reading], speeds: Machine, facts: Sequence[Facts] = ()
+        plan: Plan,
+        readings: Sequence[Reading],
+        speeds: Machine,
+        facts: Sequence[Facts] = (),
+        whole: float | None = None,
     ) -> Profile:
         """From clock readings in nanoseconds, [repeat, threads, (start, end)], and the machine.
 
@@ -138,6 +144,7 @@ class Profile:
             readings: Of each phase.
             speeds: What it ran on.
             facts: Of the code of each phase, or none.
+            whole: See `Profile.whole`.
         """
         least = floor(plan, speeds).total
         if not readings:
@@ -157,7 +164,7 @@ class Profile:
         total = float(np.median(lengths))
         return Profile(
             tuple(steps), total, least, _shares(clocks, lengths), plan.threads, tuple(spans),
-            speeds.flops >= _TERA,
+            whole, speeds.flops >= _TERA,
         )  # fmt: skip
 
     @cached_property
@@ -193,6 +200,7 @@ class Profile:
         """All figures as JSON."""
         found: dict[str, object] = {
             "total_us": self.total,
+            "whole_us": self.whole,
             "floor_us": self.floor,
             "threads": self.threads,
             "shares": asdict(self.shares),
