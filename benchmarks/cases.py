@@ -50,25 +50,29 @@ CASES: tuple[Case, ...] = (
 )
 
 
-def _on_gpu(model: str, size: tuple[int, int], *kinds: tuple[str, tuple[int, ...]]) -> list[Case]:
-    """A model at one size of images, in precisions each with its batches."""
+def _on_gpu(precision: str, model: str, *batches: int, size: tuple[int, int]) -> list[Case]:
+    """A model at one size of images, a case for each batch."""
     return [
         Case(f"{model} {precision} batch {batch}", model, (batch, 3, *size), precision, _GPU)
-        for precision, batches in kinds
         for batch in batches
     ]
 
 
 _SQUARE = (224, 224)
 GPU_CASES: tuple[Case, ...] = (
-    *_on_gpu("resnet50", _SQUARE, ("fp16", (1, 32, 128)), ("bf16", (32,)), ("fp32", (1, 32))),
-    *_on_gpu("mobilenet_v3_large", _SQUARE, ("fp16", (1, 64)), ("fp32", (64,))),
-    *_on_gpu("shufflenet_v2_x1_0", _SQUARE, ("fp16", (1, 64))),
-    *_on_gpu("efficientnet_b0", _SQUARE, ("fp16", (1, 64))),
-    *_on_gpu("densenet121", _SQUARE, ("fp16", (1, 64))),
-    *_on_gpu("vit_b_16", _SQUARE, ("fp16", (1, 32)), ("bf16", (32,))),
-    *_on_gpu("deeplabv3_mobilenet", (520, 520), ("fp16", (8,))),
-    *_on_gpu("subpixel_x4", (720, 1280), ("fp16", (1,)), ("fp32", (1,))),
+    *_on_gpu("fp16", "resnet50", 1, 32, 128, size=_SQUARE),
+    *_on_gpu("fp16", "mobilenet_v3_large", 1, 64, size=_SQUARE),
+    *_on_gpu("fp16", "shufflenet_v2_x1_0", 1, 64, size=_SQUARE),
+    *_on_gpu("fp16", "efficientnet_b0", 1, 64, size=_SQUARE),
+    *_on_gpu("fp16", "densenet121", 1, 64, size=_SQUARE),
+    *_on_gpu("fp16", "vit_b_16", 1, 32, size=_SQUARE),
+    *_on_gpu("fp16", "deeplabv3_mobilenet", 8, size=(520, 520)),
+    *_on_gpu("fp16", "subpixel_x4", 1, size=(720, 1280)),
+    *_on_gpu("bf16", "resnet50", 32, size=_SQUARE),
+    *_on_gpu("bf16", "vit_b_16", 32, size=_SQUARE),
+    *_on_gpu("fp32", "resnet50", 1, 32, size=_SQUARE),
+    *_on_gpu("fp32", "mobilenet_v3_large", 64, size=_SQUARE),
+    *_on_gpu("fp32", "subpixel_x4", 1, size=(720, 1280)),
 )
 """What GPUs are measured on."""
 

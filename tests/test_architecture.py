@@ -257,6 +257,7 @@ IMPORTS = {
         "signature",
         "testing",
         "tuning",
+        "version",
     },
 }
 
