@@ -2,6 +2,7 @@
 
 import sys
 from pathlib import Path
+from threading import Thread
 
 import numpy as np
 import pytest
@@ -30,6 +31,7 @@ HOPPER = Multiprocessor(65536, 228 << 10, 1 << 10, 2048, 32)
         (128, 168, 48 << 10, {"registers": 3, "shared": 4, "threads": 16, "programs": 32}),
         (256, 234, 145 << 10, {"registers": 1, "shared": 1, "threads": 8, "programs": 32}),
         (32, 16, 0, {"registers": 128, "shared": 228, "threads": 64, "programs": 32}),
+        (32, 48, 1, {"registers": 40, "shared": 202, "threads": 64, "programs": 32}),
     ],
 )
 def test_programs_of_a_multiprocessor(threads, registers, shared, most):
@@ -93,6 +95,15 @@ def test_the_driver_is_asked(api, tmp_path, monkeypatch):  # noqa: F811
 @pytest.mark.parametrize("code", [b"", b"\x7fELF\x02", b"\x7fELF\x01" + bytes(200), b".version 7"])
 def test_what_is_no_cubin_has_no_instructions(code):
     assert matrix_instructions(code) == {}
+
+
+def test_a_clock_on_a_thread_of_its_own():
+    device, arrays = opened()
+    found = []
+    thread = Thread(target=lambda: found.append(arrays.clock(lambda: None, 1)))
+    thread.start()
+    thread.join()
+    assert len(found) == 1 and device.driver.counts["make_stream"] == 1
 
 
 def test_a_clock_waits_for_the_last_call_alone():

@@ -201,8 +201,9 @@ def elapsed(device: DeviceContext, call: Callable[[], object], runs: int) -> flo
     Raises:
         DeviceError: If it was lost.
     """
-    driver, stream = device.driver, device.stream()
+    driver = device.driver
     with driver.current():
+        stream = device.stream()
         start, end = (driver.make_event(timed=True) for _ in range(2))
         driver.record(start, stream)
         for _ in range(runs):

@@ -16,8 +16,9 @@ __all__ = ["device_facts", "matrix_instructions", "phase_facts", "programs_by"]
 
 _WARP = 32  # threads
 _KERNEL_MODULE = Path("/sys/module/nvidia/version")
-_REGISTER_GRAIN = 8
-"""A warp gets registers by 256, a thread so many."""
+_PARTS, _REGISTER_GRAIN, _SHARED_GRAIN = 4, 8, 128
+"""A multiprocessor's parts, each with its own registers and warps; registers of a thread and bytes
+of shared memory of a program are given out in multiples of so many."""
 _OPCODES = {0x03C: "mma", 0x1F0: "wgmma", 0x1EA: "tcgen05"}
 """Low nine bits of HMMA, HGMMA and UTCHMMA; those above say where operands are."""
 _INSTRUCTION = 16  # bytes
@@ -69,13 +70,18 @@ def programs_by(of: Multiprocessor, threads: int, registers: int, shared: int) -
         registers: Of a thread.
         shared: Bytes of a program, without those that are reserved.
     """
-    whole = -(-max(registers, 1) // _REGISTER_GRAIN) * _REGISTER_GRAIN
+    whole = _up(max(registers, 1), _REGISTER_GRAIN)
+    warps = _PARTS * (of.registers // _PARTS // (whole * _WARP))
     return {
-        "registers": of.registers // (whole * threads),
-        "shared": of.shared // max(shared + of.reserved, 1),
+        "registers": warps * _WARP // threads,
+        "shared": of.shared // max(_up(shared + of.reserved, _SHARED_GRAIN), 1),
         "threads": of.threads // threads,
         "programs": of.programs,
     }
+
+
+def _up(value: int, grain: int) -> int:
+    return -(-value // grain) * grain
 
 
 def matrix_instructions(code: bytes) -> Mapping[str, int]:
