@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["CASES", "Case", "cases_of", "select"]
+__all__ = ["CASES", "GPU_CASES", "Case", "cases_of", "select"]
 
 _FP32 = ("saccade", "onnxruntime", "openvino")
 _BF16 = ("saccade", "openvino", "saccade:fp32")
+_GPU = ("saccade", "inductor")
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,25 +50,54 @@ CASES: tuple[Case, ...] = (
 )
 
 
+def _on_gpu(precision: str, model: str, *batches: int, size: tuple[int, int]) -> list[Case]:
+    """A model at one size of images, a case for each batch."""
+    return [
+        Case(f"{model} {precision} batch {batch}", model, (batch, 3, *size), precision, _GPU)
+        for batch in batches
+    ]
+
+
+_SQUARE = (224, 224)
+GPU_CASES: tuple[Case, ...] = (
+    *_on_gpu("fp16", "resnet50", 1, 32, 128, size=_SQUARE),
+    *_on_gpu("fp16", "mobilenet_v3_large", 1, 64, size=_SQUARE),
+    *_on_gpu("fp16", "shufflenet_v2_x1_0", 1, 64, size=_SQUARE),
+    *_on_gpu("fp16", "efficientnet_b0", 1, 64, size=_SQUARE),
+    *_on_gpu("fp16", "densenet121", 1, 64, size=_SQUARE),
+    *_on_gpu("fp16", "vit_b_16", 1, 32, size=_SQUARE),
+    *_on_gpu("fp16", "deeplabv3_mobilenet", 8, size=(520, 520)),
+    *_on_gpu("fp16", "subpixel_x4", 1, size=(720, 1280)),
+    *_on_gpu("bf16", "resnet50", 32, size=_SQUARE),
+    *_on_gpu("bf16", "vit_b_16", 32, size=_SQUARE),
+    *_on_gpu("fp32", "resnet50", 1, 32, size=_SQUARE),
+    *_on_gpu("fp32", "mobilenet_v3_large", 64, size=_SQUARE),
+    *_on_gpu("fp32", "subpixel_x4", 1, size=(720, 1280)),
+)
+"""What GPUs are measured on."""
+
+
 def cases_of(suite: str) -> tuple[Case, ...]:
     """What a suite measures when no case is named.
 
-    Latency takes all, threads those in fp32, the slower suites ResNet-50.
+    Latency takes all of the CPU's, threads those in fp32, the slower suites ResNet-50.
     """
+    if suite == "cuda":
+        return GPU_CASES
     if suite == "latency":
         return CASES
     return tuple(c for c in CASES if c.precision == "fp32") if suite == "threads" else CASES[:1]
 
 
-def select(names: str) -> tuple[Case, ...]:
+def select(names: str, cases: tuple[Case, ...] = CASES) -> tuple[Case, ...]:
     """The cases named in a comma-separated list, all for an empty one.
 
     Raises:
         ValueError: A name is unknown.
     """
     wanted = [name.strip() for name in names.split(",") if name.strip()]
-    known = {case.name: case for case in CASES}
+    known = {case.name: case for case in cases}
     for name in wanted:
         if name not in known:
             raise ValueError(f"no case {name!r}; there are {', '.join(known)}")
-    return tuple(known[name] for name in wanted) if wanted else CASES
+    return tuple(known[name] for name in wanted) if wanted else cases

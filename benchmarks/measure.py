@@ -38,25 +38,36 @@ class Method:
         engines: In turn order, ours first; empty for those that each case names.
         threads: Width of the engines' pools.
         rounds, seconds: Turns of each engine, and their least length.
+        device: Where, as `saccade.compile` spells it.
+        bundles: A folder of bundles MODEL_PRECISION.saccade, which Saccade runs where there is one.
+        commit: What is measured, where there is no repository that would say it.
     """
 
     engines: tuple[str, ...]
     threads: int
     rounds: int
     seconds: float
+    device: str = "cpu"
+    bundles: Path | None = None
+    commit: str = ""
 
     def setup(self, case: Case, path: Path) -> BenchSetup:
         """The case on the same random input for all engines."""
         (info,) = read_inputs(path)
-        return make_setup(
+        made = make_setup(
             path,
             self.engines or case.engines,
             {info.name: case.shape},
             threads=self.threads,
             precision=case.precision,
+            device=self.device,
             rounds=self.rounds,
             seconds=self.seconds,
         )
+        bundle = self.bundles and self.bundles / f"{case.model}_{case.precision}.saccade"
+        if bundle is None or not bundle.is_file():
+            return made
+        return replace(made, spec=replace(made.spec, bundle=str(bundle)))
 
     def record(
         self,
@@ -76,7 +87,7 @@ class Method:
             shape=case.shape,
             threads=threads or self.threads,
             precision=case.precision,
-            commit=commit(),
+            commit=self.commit or commit(),
             taken=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
             load=load,
             figures=tuple(figures),

@@ -31,8 +31,8 @@ __all__ = [
 ]
 
 SCHEMA = 1
-SUITES = ("latency", "startup", "threads", "concurrency", "memory")
-UNITS = ("ms", "s", "1/s", "MiB")
+SUITES = ("latency", "startup", "threads", "concurrency", "memory", "cuda")
+UNITS = ("ms", "s", "1/s", "MiB", "relative L2")
 
 
 class RecordError(ValueError):
@@ -122,7 +122,7 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class ResultFile:
-    """All records of a suite on one machine; `peaks` as `peaks.measure` returns them."""
+    """All records of a suite on one machine; `peaks` as `peaks.measure` returns them, of a CPU."""
 
     schema: int
     suite: str

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from benchmarks import operators
+from benchmarks import operators, report_gpu
 from benchmarks.cases import Case, cases_of
 from benchmarks.record import Record, RecordError, ResultFile, by_key, load
 
@@ -18,6 +18,7 @@ __all__ = ["main", "render", "replace_section"]
 
 MARKS = ("<!-- results:begin -->", "<!-- results:end -->")
 OPERATORS = ("<!-- operators:begin -->", "<!-- operators:end -->")
+GPU = ("<!-- gpu:begin -->", "<!-- gpu:end -->")
 ROOT = Path(__file__).parent.parent
 PEERS = ("onnxruntime", "openvino")
 TITLES = {"saccade": "Saccade", "onnxruntime": "ONNX Runtime", "openvino": "OpenVINO"}
@@ -37,6 +38,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         timed = options.results / operators.FILE
         if timed.exists():
             new = replace_section(new, operators.render(timed), OPERATORS)
+        on_gpu = options.results / report_gpu.FILE
+        if on_gpu.exists():
+            new = replace_section(new, f"\n{report_gpu.render(on_gpu)}\n", GPU)
     except (OSError, RecordError) as error:
         print(f"benchmarks: {error}", file=sys.stderr)
         return 1

@@ -1,5 +1,7 @@
 """Measure: `python -m benchmarks.suite --models DIR [--suites …] [--cases …]`.
 
+With `--device cuda`, the suite of GPUs: see `benchmarks/gpu.py`.
+
 Records go to `results/SUITE.json`; those of the cases measured now replace the old ones. The run
 fails, with what it has so far written, at the first case that is missing, wrong, or raises.
 """
@@ -13,10 +15,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks import peaks
-from benchmarks.cases import CASES, Case, cases_of, select
+from benchmarks.cases import CASES, GPU_CASES, Case, cases_of, select
+from benchmarks.gpu import SUITE, measure_gpu
 from benchmarks.measure import MEASURES, Method
 from benchmarks.models import prepare
-from benchmarks.record import SCHEMA, ResultFile, load, merge, save
+from benchmarks.record import SCHEMA, Record, ResultFile, load, merge, save
 from saccade.cli._machine import describe_machine
 from saccade.errors import SaccadeError
 from saccade.options import default_threads
@@ -32,12 +35,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
         threads=options.threads,
         rounds=options.rounds,
         seconds=options.seconds,
+        device=options.device,
+        bundles=options.bundles,
+        commit=options.commit,
     )
+    on_gpu = options.device != "cpu"
     try:
-        cases = select(options.cases)
+        cases = select(options.cases, GPU_CASES if on_gpu else CASES)
         with tempfile.TemporaryDirectory() as scratch:
             folder = options.filled or Path(scratch)
             paths = prepare(options.models, [case.model for case in cases], folder)
+            if on_gpu:
+                return _run_gpu(cases, paths, method, options.results, options.abreast)
             for suite in options.suites.split(","):
                 chosen = cases_of(suite) if cases == CASES else cases
                 _run(suite, chosen, paths, method, options.results)
@@ -59,6 +68,10 @@ def _parser() -> argparse.ArgumentParser:
     add("--rounds", type=int, default=5, help="turns of each engine")
     add("--seconds", type=float, default=1.0, help="least length of a turn")
     add("--results", type=Path, default=RESULTS, help="folder of the records")
+    add("--device", choices=("cpu", SUITE), default="cpu", help="what to measure on")
+    add("--bundles", type=Path, help="folder of MODEL_PRECISION.saccade that Saccade runs")
+    add("--commit", default="", help="what is measured, where git cannot tell")
+    add("--abreast", type=int, default=6, help="cases that compile at the same time for a GPU")
     return parser
 
 
@@ -67,15 +80,39 @@ def _run(
 ) -> None:
     if suite not in MEASURES:
         raise ValueError(f"no suite {suite!r}; there are {', '.join(MEASURES)}")
-    file = folder / f"{suite}.json"
-    ceilings = peaks.measure(method.threads)
+    machine, ceilings = describe_machine(), peaks.measure(method.threads)
     for case in cases:
         records = MEASURES[suite](case, paths[case.model], method)
-        new = ResultFile(SCHEMA, suite, describe_machine(), ceilings, tuple(records))
-        save(file, merge(load(file) if file.exists() else None, new))
-        for record in records:
-            figures = ", ".join(f"{f.engine} {f.median:.4g} {f.unit}" for f in record.figures)
-            print(f"{suite} {record.measure}, {record.case}: {figures}", flush=True)
+        _keep(folder, ResultFile(SCHEMA, suite, machine, ceilings, tuple(records)))
+
+
+def _run_gpu(
+    cases: Sequence[Case], paths: dict[str, Path], method: Method, folder: Path, abreast: int
+) -> int:
+    """The exit status: 0 when every case was measured."""
+    machine = describe_machine(method.device)
+    machine.pop("memory_bytes", None)  # which grows while it is used, where machines are virtual
+    failures: list[str] = []
+
+    def failed(case: Case, error: SaccadeError) -> None:
+        failures.append(case.name)
+        print(f"benchmarks: {case.name}: {error}", file=sys.stderr, flush=True)
+
+    for _, records in measure_gpu(cases, paths, method, abreast=abreast, failed=failed):
+        _keep(folder, ResultFile(SCHEMA, SUITE, machine, {}, tuple(records)))
+    return 1 if failures else 0
+
+
+def _keep(folder: Path, new: ResultFile) -> None:
+    """Write records beside those that are there, and say what they are."""
+    file = folder / f"{new.suite}.json"
+    save(file, merge(load(file) if file.exists() else None, new))
+    for record in new.records:
+        print(f"{new.suite} {record.measure}, {record.case}: {_text(record)}", flush=True)
+
+
+def _text(record: Record) -> str:
+    return ", ".join(f"{f.engine} {f.median:.4g} {f.unit}" for f in record.figures)
 
 
 if __name__ == "__main__":

@@ -245,6 +245,7 @@ IMPORTS = {
         "backends/cpu/target",
         "backends/cuda/gpus",
         "caches",
+        "devices",
         "errors",
         "files",
         "ir",
@@ -256,6 +257,7 @@ IMPORTS = {
         "signature",
         "testing",
         "tuning",
+        "version",
     },
 }
 

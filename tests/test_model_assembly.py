@@ -86,6 +86,30 @@ def test_of_a_gpu():
     ]
 
 
+def test_codes_are_asked_for_once(monkeypatch):
+    """Equal code is disassembled once, and each step gets its own phases' in order."""
+    made = saccade.compile(model(), device="cuda", machine="h200", cache=False)
+    backend, steps = made._started().backend, made.plan((64, 64)).steps
+    twice = replace(steps[0], phases=steps[0].phases[:1] * 2)
+    chosen = [twice, replace(steps[0], kernel=None, phases=()), steps[-1]]
+    count, asked, read = 2 + len(steps[-1].phases), [], []
+
+    def codes(given):
+        asked.append(given)
+        return [disassemble.Cubin(f"f{i}", bytes([i // 2]), (), 4, 0) for i in range(count)]
+
+    def text(cubin):
+        read.append(cubin.code)
+        return cubin.code.hex()
+
+    monkeypatch.setattr(backend, "_codes", codes)
+    monkeypatch.setattr("saccade.backends.cuda.backend.disassembled", text)
+    found = backend.assembly(chosen)
+    last = tuple(bytes([i // 2]).hex() for i in range(2, count))
+    assert found == [("00", "00"), (), last]
+    assert asked == [chosen] and len(read) == len(set(read))
+
+
 def test_no_disassembler(monkeypatch):
     monkeypatch.setattr(disassemble, "find_spec", lambda name: None)
     monkeypatch.setattr(disassemble.shutil, "which", lambda name: None)

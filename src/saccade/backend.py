@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from saccade.passes import Pass
     from saccade.plan import Plan, Step
     from saccade.processes import Processes
-    from saccade.profile.types import Reading
+    from saccade.profile.types import Facts, Reading
     from saccade.signature import Signature, TensorInfo
     from saccade.tuning import Algorithms, Outcome, Progress
 
@@ -115,6 +115,9 @@ class Program(Protocol):
     def speeds(self) -> Machine:
         """Of the machine that it runs on, measured."""
 
+    def facts(self) -> Sequence[Facts]:
+        """What is known of each phase's code, by name, in the order of `profile`; or nothing."""
+
 
 class Arrays(Protocol):
     """How the caller's arrays become a program's, and back."""
@@ -133,6 +136,18 @@ class Arrays(Protocol):
 
     def give(self, results: Sequence[DeviceBuffer], given: Iterable[object]) -> tuple[Result, ...]:
         """Results as arrays of the library that the inputs `given` came from."""
+
+    @property
+    def queued(self) -> int:
+        """How many calls to time as one: 1 where a call returns once its results are written."""
+
+    def clock(self, call: Callable[[], object], runs: int) -> float:
+        """Milliseconds of a call, the mean of so many, one after the other, by the device's clock.
+
+        Args:
+            call: Runs a model on what `take` gave.
+            runs: How many times, at least 1.
+        """
 
 
 class Store(Protocol):
@@ -338,6 +353,13 @@ class Device(Protocol):
     @property
     def precisions(self) -> tuple[str, ...]:
         """Values of `Precision` that it computes in."""
+
+    def facts(self) -> Mapping[str, str]:
+        """What measurements name of it beside the host: product, memory, driver.
+
+        Raises:
+            DeviceError: If there is none here.
+        """
 
     def team(self, machine: str | None) -> int | None:
         """Width of the team that is planned for unless the user says one.

@@ -159,6 +159,9 @@ class NullDevice:
     def kernel(self, name: str) -> NullKernel:
         return {KERNEL.name: KERNEL}[name]
 
+    def facts(self) -> Mapping[str, str]:
+        return {}
+
     def team(self, machine: str | None) -> int | None:
         if machine is not None:
             raise OptionError(f"machine={machine!r}: the null device describes none")

@@ -6,6 +6,7 @@ import io
 import os
 import pickle
 import sys
+import time
 import types
 
 import numpy as np
@@ -29,6 +30,7 @@ class Doubling:
     version = "1.0"
 
     def __init__(self, spec):
+        self.watches = []
         self.buffer = np.zeros(4)
         self.runs = 0
 
@@ -36,6 +38,16 @@ class Doubling:
         self.runs += 1
         self.buffer[:] = inputs["x"] * 2 + (self.runs - 1)
         return [self.buffer]
+
+    def stopwatch(self, inputs):
+        def timed():
+            start = time.perf_counter()
+            self.run(inputs)
+            return (time.perf_counter() - start) * 1e3
+
+        self.watches = [*self.watches, timed]
+        assert len(self.watches) == 1, "what is timed is put in place once"
+        return timed
 
     def work(self, shapes):
         return {"flops": 8}
@@ -55,7 +67,8 @@ def opening():
 
 
 def test_the_worker_answers_each_request(monkeypatch):
-    opened, done = ask(monkeypatch, opening(), Round(0.0))
+    opened, done, again = ask(monkeypatch, opening(), Round(0.0), Round(0.0))
+    assert isinstance(again, RoundDone)
     assert isinstance(opened, Opened)
     assert opened.version == "1.0"
     assert opened.work == {"flops": 8}
@@ -110,7 +123,7 @@ def test_peers_refuse_what_they_cannot_do():
     with pytest.raises(OptionError, match="no setting for precision 'bf16'"):
         _engines.open_engine(spec("m.onnx", precision="bf16"))
     with pytest.raises(OptionError, match="on the cpu only, not on 'cuda'"):
-        _engines.open_engine(spec("m.onnx", engine="onnxruntime", device="cuda"))
+        _engines.OpenVINOEngine(spec("m.onnx", engine="openvino", device="cuda"))
     with pytest.raises(OptionError, match="'tvm' is not one of saccade, onnxruntime, openvino"):
         _engines.open_engine(spec("m.onnx", engine="tvm"))
 

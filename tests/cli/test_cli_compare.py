@@ -55,6 +55,17 @@ def test_bf16_has_a_tolerance_of_its_own(saccade_cli, engine, model_file, error,
     assert compare(saccade_cli, model_file, "--precision", "bf16").exit_code == code
 
 
+@pytest.mark.parametrize("precision", ["fp16", "tf32"])
+@pytest.mark.parametrize(("error", "code"), [(4e-3, 0), (6e-3, 1)])
+def test_precisions_of_gpus_too(saccade_cli, engine, model_file, precision, error, code):
+    def scale(results):
+        results["output"] *= np.float32(1 + error)
+
+    engine.model.corrupt = scale
+    asked = ("--device", "cuda", "--precision", precision)
+    assert compare(saccade_cli, model_file, *asked).exit_code == code
+
+
 def test_a_wrong_border_fails_although_the_whole_is_close(saccade_cli, engine, model_file):
     def spoil(results):
         results["output"][0, 0, 0, 0] += 1e-3  # 1e-3 in a norm of 69: 1.4e-5 of the whole

@@ -36,6 +36,14 @@ def test_profile_refuses_a_peer_that_does_not_time_its_layers(refused, model_fil
     assert "'onnxruntime' is not one of openvino" in line
 
 
+@pytest.mark.usefixtures("engine")
+def test_profile_refuses_a_peer_that_is_not_on_the_device(refused, model_file):
+    line = refused(
+        "profile", model_file, "--shape", "1x3x4x5", "--against", "openvino", "--device", "cuda"
+    )
+    assert "openvino is timed on the cpu only, not on 'cuda'" in line
+
+
 def test_profile_takes_files(saccade_cli, engine, model_file, tmp_path):
     array = np.ones((1, 3, 2, 2), np.float32)
     np.save(tmp_path / "x.npy", array)

@@ -7,10 +7,9 @@ import subprocess
 import sys
 
 CODE = """
-import re, subprocess, sys, tempfile
-from pathlib import Path
-import triton
+import re
 from saccade.backends.cuda.codegen.compile import compile_entry
+from saccade.backends.cuda.codegen.disassemble import disassembled
 from saccade.ir import DType, Factor, IndexMap
 from saccade.ir.expr import parse
 from saccade.kernels.base import Call
@@ -19,7 +18,6 @@ from saccade.opdefs import Concat, Move, Pointwise, Softmax
 from saccade.testing.kernels import nhwc_view, row_major
 from saccade.backends.cuda.target import GpuTarget
 
-tools = Path(triton.__file__).parent / "backends/nvidia/bin"
 shape = (8, 72, 14, 16)
 rows, last = row_major(DType.F16, shape), nhwc_view(DType.F16, shape, 72)
 scale = nhwc_view(DType.F16, (8, 72, 1, 1), 72)
@@ -38,14 +36,9 @@ for name, op, views, out in CALLS:
     call = Call(op, views, (out,), (False,) * len(views), GpuTarget())
     entry = kernel.entry(kernel.launch(call)[0].config)
     pointers = [pointer for pointer, _ in (*entry.pointers, *entry.extra_pointers)]
-    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
-        Path(file.name).write_bytes(compile_entry(entry, 90, pointers).code)
-        listing, usage = (
-            subprocess.run([tools / tool, flag, file.name], capture_output=True, text=True).stdout
-            for tool, flag in (("nvdisasm", "-c"), ("cuobjdump", "-res-usage"))
-        )
-    loads = set(re.findall(r"(?:LDG|STG)[.]E[.A-Z0-9]*", listing))
-    local = sum(map(int, re.findall(r"(?:STACK|LOCAL):([0-9]+)", usage)))
+    text = disassembled(compile_entry(entry, 90, pointers))
+    loads = set(re.findall(r"(?:LDG|STG)[.]E[.A-Z0-9]*", text))
+    local = sum(map(int, re.findall(r"(?:STACK|LOCAL):([0-9]+)", text)))
     print(name, local, *sorted(loads))
 """
 

@@ -22,6 +22,7 @@ from saccade.backends.cuda.codegen.compile import Cubin
 from saccade.backends.cuda.runtime.array import DeviceArray
 from saccade.backends.cuda.runtime.bindings import BoundDriver, devices
 from saccade.backends.cuda.runtime.context import DeviceContext
+from saccade.backends.cuda.runtime.facts import device_facts, programs_by
 from saccade.backends.cuda.runtime.program import CudaProgram
 from saccade.errors import DeviceError, InputError, OutOfMemoryError
 from saccade.ir import DType
@@ -200,6 +201,35 @@ def test_out_of_memory(opened):
         ran(huge, arrays, x)
     assert int(re.search(r"(\d+) are missing", str(caught.value))[1]) >= 0
     np.testing.assert_array_equal(ran(program, arrays, x), chained(x))
+
+
+def test_facts_of_code_and_of_the_gpu(opened):
+    """The driver's own count of programs is what registers, memory and threads leave room for."""
+    device, _ = opened
+    driver, facts, code = device.driver, device.driver.facts, code_of()
+    for threads in (32, 64, 128, 256, 1024):
+        for shared in (0, 10_000, facts.shared // 2):
+            with driver.current():
+                function = driver.load(code.code, code.symbol, shared)
+                found = driver.describe(function, threads, shared)
+            assert 0 < found.registers <= 255 and found.local == found.shared == 0
+            most = programs_by(facts.multiprocessor, threads, found.registers, shared)
+            assert found.programs == min(most.values()), (threads, shared, most)
+    told = program_of(device, 1000).facts()
+    assert len(told) == 2 and told[0]["resident"] >= 1 and told[0]["matrix"] == ""
+    assert device_facts(facts)["gpu"] == facts.name and facts.cuda >= 12000
+
+
+def test_a_clock(opened):
+    """A run of a thousand times the elements takes longer; 20 calls are not timed as one."""
+    device, arrays = opened
+    times = []
+    for n in (10_000, 10_000_000):
+        program = program_of(device, n)
+        taken = arrays.take(info(), vector(n))
+        program.run([taken])
+        times.append(arrays.clock(lambda p=program, x=taken: p.run([x]), arrays.queued))
+    assert 0.001 < times[0] < times[1] < 100
 
 
 def test_profile_and_speeds(opened):

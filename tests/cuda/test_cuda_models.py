@@ -1,5 +1,6 @@
 """A small network from its file to results on a fake GPU, kernels in Triton's interpreter."""
 
+import json
 from functools import partial
 
 import numpy as np
@@ -10,6 +11,7 @@ from onnx import TensorProto, helper, numpy_helper
 import saccade
 from saccade.backends.cuda.arrays import CudaArrays
 from saccade.backends.cuda.backend import packed_constant
+from saccade.model import Model
 from saccade.testing.fake_gpu import fake_gpu, fake_program
 
 SHAPE = (1, 3, 12, 10)
@@ -73,3 +75,34 @@ def test_a_network(path, precision, tolerance):
             error = np.linalg.norm(result - truth) / np.linalg.norm(truth)
             assert error < tolerance
     driver.memory.check()
+
+
+def test_its_profile(path):
+    """A row for each step with the facts of its code, and what the whole run takes."""
+    engine = saccade.compile(path, device="cuda", machine="h200", precision="fp16")._started()
+    gpu = fake_gpu()
+    arrays = CudaArrays(lambda: gpu[1])
+    arrays.queued = 2
+
+    class Kept:
+        def signature(self):
+            return engine.signature
+
+        def program(self, shapes):
+            plan = engine.plan(shapes)
+            return fake_program(plan, partial(packed_constant, engine.graph, plan), gpu)
+
+    model = Model(lambda: engine, arrays, Kept())
+    x = np.ones(SHAPE, np.float32)
+    found = model.profile(x, repeat=2)
+    assert [step.name for step in found.steps] == [s.name for s in engine.plan([x.shape]).steps]
+    assert found.tera and found.whole > 0
+    for step in found.steps:
+        assert {facts["registers"] for facts in step.facts} == {96}
+    head = found.table().splitlines()[0]
+    assert all(name in head for name in ("TFLOP/s", "TB/s", "roofline", "occupancy", "matrix"))
+    assert "a run launched at once takes" in found.table()
+    events = json.loads(found.to_chrome_trace())["traceEvents"]
+    spans = [event for event in events if event["ph"] == "X"]
+    assert len(spans) == sum(len(step.facts) for step in found.steps)
+    assert all(span["args"]["warps"] >= 1 for span in spans)

@@ -7,10 +7,10 @@ import subprocess
 import sys
 
 CODE = """
-import re, subprocess, tempfile
-from pathlib import Path
-import triton
+import re
 from saccade.backends.cuda.codegen.compile import compile_entry
+from saccade.backends.cuda.codegen.disassemble import disassembled
+from saccade.backends.cuda.runtime.facts import matrix_instructions
 from saccade.backends.cuda.fusions import Attention
 from saccade.backends.cuda.target import GpuTarget
 from saccade.ir import DType
@@ -19,9 +19,6 @@ from saccade.kernels.base import Call, View
 from saccade.kernels.cuda import kernel_named
 from saccade.opdefs import MatMul
 from saccade.testing.kernels import row_major
-
-tools = Path(triton.__file__).parent / "backends/nvidia/bin"
-
 
 def product(dtype, rows, inner, columns):
     shapes = (rows, inner), (inner, columns), (rows, columns)
@@ -50,14 +47,11 @@ for name, call, unit in CALLS:
     entry = kernel.entry(launch.config)
     aligned = [pointer for pointer, _ in (*entry.pointers, *entry.extra_pointers)]
     aligned += [n for n in entry.multiples if launch.integers[n] % 16 == 0]
-    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
-        file.write(compile_entry(entry, 90, aligned).code)
-        file.flush()
-        usage, code = (
-            subprocess.run([tools / tool, *args, file.name], capture_output=True, text=True).stdout
-            for tool, args in (("cuobjdump", ["-res-usage"]), ("nvdisasm", ["-c"]))
-        )
-    (stack,) = re.findall("STACK:([0-9]+)", usage)
+    cubin = compile_entry(entry, 90, aligned)
+    code = disassembled(cubin)
+    (stack,) = re.findall("STACK:([0-9]+)", code)
+    listed = {"wgmma": code.count(" HGMMA."), "mma": code.count(" HMMA.")}
+    assert matrix_instructions(cubin.code) == {k: n for k, n in listed.items() if n}, listed
     vectors = code.count("LDGSTS.E.BYPASS.128")
     others = code.count("LDGSTS") - vectors
     whole = name == "matmul.gemv" or "LDG.E.U16" not in code

@@ -1,6 +1,7 @@
 """What clock readings become: times by step and kernel, shares, and a peer's times beside them."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import onnx
@@ -10,8 +11,11 @@ from onnx import TensorProto, helper
 
 from saccade.cli._peer_layers import owners
 from saccade.kernels.cpu.machine import machine
-from saccade.profile import PeerLayer, PeerLayers, Profile
+from saccade.profile import PeerLayer, PeerLayers, Profile, StepTime
+from saccade.profile.text import _facts as cells
 from saccade.testing.targets import ZEN4
+
+STEP = StepTime("conv1", "conv2d.any", "", 2.0, (1.0, 1.0), 1.0, 1, 1, 0.5)
 
 
 @pytest.fixture
@@ -110,6 +114,46 @@ def test_a_trace_has_a_row_per_thread(profile):
     assert len(spans) == 2 * len(profile.steps)
     assert spans[0]["ts"] == 0.0 and spans[0]["dur"] == pytest.approx(20)
     assert spans[1]["dur"] == pytest.approx(10)
+
+
+def told(plan):
+    """A phase's facts each: of the first step's code it is not known how many registers it has."""
+    return [{"registers": 90 + i, "limit": "shared"} if i else {} for i in range(len(plan.steps))]
+
+
+def test_facts_are_columns_and_stand_in_the_trace(plan):
+    spans = [((30 * i, 30 * i + 20),) for i in range(len(plan.steps))]
+    found = Profile.of(plan, readings(plan, spans), machine(ZEN4), told(plan))
+    head, first, second = found.table().splitlines()[:3]
+    assert head.split()[-2:] == ["registers", "limit"]
+    assert second.split()[-2:] == ["91", "shared"] and not first.endswith("shared")
+    assert json.loads(found.to_json())["steps"][1]["facts"] == [
+        {"registers": 91, "limit": "shared"}
+    ]
+    events = json.loads(found.to_chrome_trace())["traceEvents"]
+    assert [e["args"].get("registers") for e in events if e["ph"] == "X"][:2] == [None, 91]
+
+
+def test_phases_that_agree_share_a_cell():
+    steps = [replace(STEP, facts=({"warps": 4}, {"warps": n})) for n in (4, 8)]
+    assert [cells(step, ["warps", "absent"]) for step in steps] == [("4", ""), ("4+8", "")]
+
+
+def test_rates_of_fast_machines_are_told_by_10_to_the_12(plan):
+    spans = [((30 * i, 30 * i + 20),) for i in range(len(plan.steps))]
+    fast = replace(machine(ZEN4), flops=6.7e7)
+    found = Profile.of(plan, readings(plan, spans), fast)
+    assert found.tera and "TFLOP/s" in found.table() and "TB/s" in found.table()
+    assert "GFLOP/s" not in found.table()
+    assert f" {found.steps[0].gflops / 1e3:.1f} " in found.table().splitlines()[1]
+
+
+def test_a_whole_run_is_told_where_steps_ran_one_by_one(plan, profile):
+    spans = [((30 * i, 30 * i + 20),) for i in range(len(plan.steps))]
+    found = Profile.of(plan, readings(plan, spans), machine(ZEN4), (), 123.4)
+    assert found.table().endswith("a run launched at once takes 123.4 µs")
+    assert json.loads(found.to_json())["whole_us"] == 123.4
+    assert "at once" not in profile.table()
 
 
 def test_nothing_native_is_said(plan):

@@ -25,7 +25,23 @@ from saccade.testing.compare import (
     compare_outputs,
 )
 
-__all__ = ["BenchResult", "BenchSetup", "make_setup", "ratios", "run_bench"]
+__all__ = [
+    "BenchResult",
+    "BenchSetup",
+    "make_setup",
+    "open_engines",
+    "ratios",
+    "run_bench",
+    "take_turns",
+]
+
+_TOLERANCES = {
+    "fp32": FP32_TOLERANCE,
+    "tf32": 2 * FP16_TOLERANCE,
+    "fp16": 2 * FP16_TOLERANCE,
+    "bf16": BF16_TOLERANCE,
+}
+"""By precision: how far two engines may be apart, each of which may be as far from the truth."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,8 +123,8 @@ def make_setup(
         device=device,
         options={} if algorithms is None else {"algorithms": str(algorithms)},
     )
-    tolerance = FP16_TOLERANCE if is_half(path) else FP32_TOLERANCE
-    tolerance = tolerance if precision == "fp32" else BF16_TOLERANCE
+    tolerance = _TOLERANCES.get(precision, BF16_TOLERANCE)
+    tolerance = FP16_TOLERANCE if precision == "fp32" and is_half(path) else tolerance
     inputs = random_inputs(infos, fixed)
     return BenchSetup(spec, inputs, tuple(engines), rounds, seconds, tolerance)
 
@@ -120,28 +136,46 @@ def run_bench(setup: BenchSetup, report: Callable[[str], None] = lambda _text: N
         setup: What to time.
         report: Called with a line about what happens next.
     """
-    cores = cores_for(setup.spec.threads)
     with ExitStack() as stack:
-        processes = []
-        opened: dict[str, Opened] = {}
-        for name in setup.engines:
-            report(f"loading {name}")
-            process = stack.enter_context(EngineProcess(replace(setup.spec, engine=name)))
-            opened[name] = process.open(setup.inputs, cores)
-            process.wait_idle()
-            processes.append(process)
-        result = BenchResult(opened, _compare(opened))
-        if result.differing(setup.tolerance):
-            return result
+        processes, opened = open_engines(stack, setup, report)
+        return take_turns(setup, processes, opened, report)
 
-        def tell(index: int, engine: EngineProcess) -> None:
-            report(f"round {index + 1} of {setup.rounds}: {engine.spec.engine}")
 
-        turns = alternate(processes, setup.rounds, setup.seconds, tell)
-        times = dict(zip(setup.engines, turns, strict=True))
-        stats = {name: summarize(one) for name, one in times.items()}
-        peaks = {process.spec.engine: process.peak_rss_bytes for process in processes}
-        return replace(result, times=times, stats=stats, peak_rss_bytes=peaks)
+def open_engines(
+    stack: ExitStack, setup: BenchSetup, report: Callable[[str], None] = lambda _text: None
+) -> tuple[list[EngineProcess], dict[str, Opened]]:
+    """Every engine in a process of its own, which ends with the stack, and what it said."""
+    cores = cores_for(setup.spec.threads)
+    processes = []
+    opened: dict[str, Opened] = {}
+    for name in setup.engines:
+        report(f"loading {name}")
+        process = stack.enter_context(EngineProcess(replace(setup.spec, engine=name)))
+        opened[name] = process.open(setup.inputs, cores)
+        process.wait_idle()
+        processes.append(process)
+    return processes, opened
+
+
+def take_turns(
+    setup: BenchSetup,
+    processes: Sequence[EngineProcess],
+    opened: Mapping[str, Opened],
+    report: Callable[[str], None] = lambda _text: None,
+) -> BenchResult:
+    """Compare the outputs of opened engines, and time them in alternating rounds."""
+    result = BenchResult(opened, _compare(opened))
+    if result.differing(setup.tolerance):
+        return result
+
+    def tell(index: int, engine: EngineProcess) -> None:
+        report(f"round {index + 1} of {setup.rounds}: {engine.spec.engine}")
+
+    turns = alternate(processes, setup.rounds, setup.seconds, tell)
+    times = dict(zip(setup.engines, turns, strict=True))
+    stats = {name: summarize(one) for name, one in times.items()}
+    peaks = {process.spec.engine: process.peak_rss_bytes for process in processes}
+    return replace(result, times=times, stats=stats, peak_rss_bytes=peaks)
 
 
 def _compare(opened: Mapping[str, Opened]) -> dict[str, list[Comparison]]:

@@ -38,6 +38,7 @@ def serve(requests: IO[bytes], replies: IO[bytes]) -> None:
     """Answer every request of one stream on the other."""
     engine: LoadedModel | None = None
     inputs: Arrays = {}
+    watch: Callable[[], float] | None = None
     reply: Opened | RoundDone | Failure
     while (request := _receive(requests)) is not None:
         try:
@@ -46,7 +47,11 @@ def serve(requests: IO[bytes], replies: IO[bytes]) -> None:
                 inputs = request.inputs
             else:
                 assert engine is not None, "the first request is an Open"
-                reply = _round(engine, inputs, request)
+                if request.callers > 1:
+                    reply = _concurrent_round(engine, inputs, request)
+                else:
+                    watch = watch or engine.stopwatch(inputs)
+                    reply = _round(watch, request)
         except SaccadeError as error:
             reply = Failure(str(error), usage=True)
         except Exception as error:  # noqa: BLE001 - an engine may raise anything; the parent reports it
@@ -84,23 +89,20 @@ def _open(request: Open) -> tuple[LoadedModel, Opened]:
     )
 
 
-def _round(engine: LoadedModel, inputs: Arrays, request: Round) -> RoundDone:
+def _round(watch: Callable[[], float], request: Round) -> RoundDone:
     for _ in range(WARM_UP_RUNS):
-        engine.run(inputs)
-    if request.callers > 1:
-        return _concurrent_round(engine, inputs, request)
-    times = _loop(lambda: engine.run(inputs), request.seconds, LEAST_RUNS)
-    return RoundDone(times_ms=times, wall_s=sum(times) / 1e3, peak_rss_bytes=peak_rss())
+        watch()
+    start = time.perf_counter()
+    times = _loop(watch, request.seconds, LEAST_RUNS)
+    return RoundDone(times, time.perf_counter() - start, peak_rss())
 
 
-def _loop(call: Callable[[], object], seconds: float, least: int) -> list[float]:
-    """Milliseconds of each call, for `seconds` and at least `least` calls."""
+def _loop(watch: Callable[[], float], seconds: float, least: int) -> list[float]:
+    """Milliseconds of each call, for `seconds` and at least `least` times."""
     times: list[float] = []
     end = time.perf_counter() + seconds
     while len(times) < least or time.perf_counter() < end:
-        start = time.perf_counter()
-        call()
-        times.append((time.perf_counter() - start) * 1e3)
+        times.append(watch())
     return times
 
 
@@ -108,8 +110,16 @@ def _concurrent_round(engine: LoadedModel, inputs: Arrays, request: Round) -> Ro
     """The same loop in `callers` Python threads at once, on one model."""
     from concurrent.futures import ThreadPoolExecutor
 
+    for _ in range(WARM_UP_RUNS):
+        engine.run(inputs)
+
+    def timed() -> float:
+        start = time.perf_counter()
+        engine.run(inputs)
+        return (time.perf_counter() - start) * 1e3
+
     def one_caller(_: int) -> Sequence[float]:
-        return _loop(lambda: engine.run(inputs), request.seconds, LEAST_RUNS)
+        return _loop(timed, request.seconds, LEAST_RUNS)
 
     start = time.perf_counter()
     with ThreadPoolExecutor(request.callers) as pool:

@@ -1,4 +1,4 @@
-"""The engines that `saccade bench` can time, each behind the same three calls.
+"""The engines that `saccade bench` can time, each behind the same few calls.
 
 An engine is opened inside a process of its own (`_bench_worker`), so nothing here is imported by
 the command line itself, and the vendor's package is imported only when its engine is opened. Every
@@ -11,9 +11,12 @@ precision asked for.
 from __future__ import annotations
 
 import importlib
+import itertools
 import threading
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -48,9 +51,10 @@ class EngineSpec:
         shapes: Input name to its fixed shape.
         symbols: Symbolic dimension of the file to its value at these shapes.
         threads: Width of the engine's thread pool.
-        precision: Arithmetic, `fp32` or `bf16`.
-        device: Device as `saccade.compile` spells it; the peers run on the CPU only.
+        precision: Arithmetic, as `Options.precision` has it.
+        device: Device as `saccade.compile` spells it.
         options: Further arguments of `saccade.compile`, for Saccade alone.
+        bundle: A bundle of the model, which Saccade alone runs in place of the file.
     """
 
     engine: str
@@ -61,6 +65,7 @@ class EngineSpec:
     precision: str = "fp32"
     device: str = "cpu"
     options: Mapping[str, Any] = field(default_factory=dict)
+    bundle: str = ""
 
 
 class LoadedModel(Protocol):
@@ -71,40 +76,82 @@ class LoadedModel(Protocol):
         """Version of the engine's package."""
 
     def run(self, inputs: Arrays) -> list[NDArray[Any]]:
-        """The timed call: arrays by input name in, arrays in the order of the graph out."""
+        """Arrays by input name in, arrays in the order of the graph out."""
+
+    def stopwatch(self, inputs: Arrays) -> Callable[[], float]:
+        """Gives the milliseconds of a call each time that it is asked; the inputs are in place."""
 
     def work(self, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, int]:
         """Flops, bytes, arena bytes and floor of one run, as far as the engine states them."""
 
 
+class _HostEngine:
+    """What engines have in common that run in the host's memory and say nothing of their work."""
+
+    def run(self, inputs: Arrays) -> list[NDArray[Any]]:
+        raise NotImplementedError
+
+    def stopwatch(self, inputs: Arrays) -> Callable[[], float]:
+        """Milliseconds of a run by the wall's clock."""
+
+        def timed() -> float:
+            start = time.perf_counter()
+            self.run(inputs)
+            return (time.perf_counter() - start) * 1e3
+
+        return timed
+
+    def work(self, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, int]:
+        """Nothing: it does not say."""
+        del shapes
+        return {}
+
+
 class SaccadeEngine:
-    """Saccade itself, through its public names."""
+    """Saccade itself, through its public names; timed on arrays that are on the device."""
 
     def __init__(self, spec: EngineSpec) -> None:
         import saccade
+        from saccade.devices import device_named
 
-        package: Any = saccade
-        self._model = package.compile(
-            spec.path,
+        device = device_named(spec.device)
+        fixed = device.team(None) is not None  # of devices whose work the host's cores do not do
+        self._compile: Callable[..., Any] = partial(
+            saccade.compile,
             device=spec.device,
             precision=spec.precision,
-            threads=spec.threads,
-            **spec.options,
+            threads=None if fixed else spec.threads,
         )
+        self._spec = spec
+        self._arrays = device.arrays
+        self._model = self._compile(spec.bundle) if spec.bundle else self._of_file()
+
+    def _of_file(self) -> Any:  # noqa: ANN401
+        return self._compile(self._spec.path, **self._spec.options)
 
     def run(self, inputs: Arrays) -> list[NDArray[Any]]:
         """Run once; `Model.run` returns the outputs in graph order."""
         return list(self._model.run(inputs).values())
 
+    def stopwatch(self, inputs: Arrays) -> Callable[[], float]:
+        """Milliseconds of `Model.run`, several sets of inputs in turns where it only enqueues."""
+        from saccade.cli._signature import input_sets
+
+        runs, take = self._arrays.queued, self._arrays.take
+        infos = {info.name: info for info in self._model.inputs}
+        placed = [
+            {name: take(infos[name], array) for name, array in one.items()}
+            for one in input_sets(inputs, runs)
+        ]
+        sets = itertools.cycle(placed)
+        return lambda: self._arrays.clock(lambda: self._model.run(next(sets)), runs)
+
     @property
     def version(self) -> str:
-        """Version of the installed distribution."""
-        from importlib.metadata import PackageNotFoundError, version
+        """Version of the sources that run."""
+        from saccade.version import VERSION
 
-        try:
-            return version("saccade")
-        except PackageNotFoundError:  # run from a source tree
-            return "uninstalled"
+        return VERSION
 
     def work(self, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, int]:
         """Flops and bytes of the plan's operators at `shapes`, its arena and its floor."""
@@ -112,7 +159,7 @@ class SaccadeEngine:
         from saccade.backends.cpu.target import host_target
         from saccade.plan.floor import floor
 
-        plan = self._model.plan(**shapes)
+        plan = (self._of_file() if self._spec.bundle else self._model).plan(**shapes)
         speeds = measured_speeds(host_target(plan.isa)) if plan.device == "cpu" else plan.speeds
         work = [step.work for step in plan.steps]
         return {
@@ -123,7 +170,7 @@ class SaccadeEngine:
         }
 
 
-class OnnxRuntimeEngine:
+class OnnxRuntimeEngine(_HostEngine):
     """ONNX Runtime's CPU provider: all graph optimisations, sequential, spinning pool."""
 
     def __init__(self, spec: EngineSpec) -> None:
@@ -147,13 +194,8 @@ class OnnxRuntimeEngine:
         """Run once into fresh arrays."""
         return list(self._session.run(None, inputs))
 
-    def work(self, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, int]:
-        """Nothing: ONNX Runtime does not say."""
-        del shapes
-        return {}
 
-
-class OpenVINOEngine:
+class OpenVINOEngine(_HostEngine):
     """OpenVINO's CPU plugin: latency hint, one stream, fixed shapes, inputs and outputs shared."""
 
     def __init__(self, spec: EngineSpec, *, timed_layers: bool = False) -> None:
@@ -189,13 +231,8 @@ class OpenVINOEngine:
         """The nodes that it runs, in order, with their mean times when `timed_layers`."""
         return list(self._compiled.get_runtime_model().get_ordered_ops())
 
-    def work(self, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, int]:
-        """Nothing: OpenVINO does not say."""
-        del shapes
-        return {}
 
-
-class NcnnEngine:
+class NcnnEngine(_HostEngine):
     """ncnn on a model that `pnnx` converted: NAME.ncnn.param and .bin beside NAME.onnx."""
 
     def __init__(self, spec: EngineSpec) -> None:
@@ -228,10 +265,15 @@ class NcnnEngine:
                 found.append(np.array(result)[None])
         return found
 
-    def work(self, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, int]:
-        """Nothing: ncnn does not say."""
-        del shapes
-        return {}
+
+def _elsewhere(module: str, name: str) -> Callable[[EngineSpec], LoadedModel]:
+    """An engine of a file of its own, which is imported when it is opened."""
+
+    def opened(spec: EngineSpec) -> LoadedModel:
+        found: LoadedModel = getattr(importlib.import_module(f"saccade.cli.{module}"), name)(spec)
+        return found
+
+    return opened
 
 
 ENGINES: Mapping[str, Callable[[EngineSpec], LoadedModel]] = {
@@ -239,7 +281,15 @@ ENGINES: Mapping[str, Callable[[EngineSpec], LoadedModel]] = {
     "onnxruntime": OnnxRuntimeEngine,
     "openvino": OpenVINOEngine,
     "ncnn": NcnnEngine,
+    "inductor": _elsewhere("_engines_torch", "InductorEngine"),
+    "torch": _elsewhere("_engines_torch", "TorchEngine"),
 }
+_ON_DEVICES = {
+    ("onnxruntime", "cuda"): _elsewhere("_engines_onnxruntime", "OnnxRuntimeCudaEngine"),
+}
+"""Engines that are others on a device, by name and device."""
+_PACKAGES = {"inductor": "torch"}
+"""What is imported for an engine, where that is not its name."""
 
 
 def import_engine(engine: str) -> None:
@@ -251,12 +301,13 @@ def import_engine(engine: str) -> None:
     name = engine.partition(":")[0]
     if name not in ENGINES:
         raise OptionError(f"engine {name!r} is not one of {', '.join(ENGINES)}")
+    package = _PACKAGES.get(name, name)
     try:
-        importlib.import_module(name)
+        importlib.import_module(package)
     except ModuleNotFoundError as error:
-        if error.name != name:
+        if error.name != package:
             raise
-        raise OptionError(f"{name} is not installed: pip install 'saccade[{name}]'") from None
+        raise OptionError(f"{package} is not installed: pip install 'saccade[{package}]'") from None
 
 
 def open_engine(spec: EngineSpec) -> LoadedModel:
@@ -267,7 +318,8 @@ def open_engine(spec: EngineSpec) -> LoadedModel:
     """
     import_engine(spec.engine)
     name, _, precision = spec.engine.partition(":")
-    return ENGINES[name](replace(spec, engine=name, precision=precision or spec.precision))
+    made = _ON_DEVICES.get((name, spec.device), ENGINES[name])
+    return made(replace(spec, engine=name, precision=precision or spec.precision))
 
 
 def _only(engine: str, spec: EngineSpec, precisions: set[str]) -> None:

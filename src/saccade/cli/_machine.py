@@ -7,14 +7,21 @@ import platform
 from typing import Any
 
 from saccade.backends.cpu.processor import cpuinfo
+from saccade.devices import device_named
 
 __all__ = ["describe_machine"]
 
 _CAPABILITIES = ("avx", "fma", "f16c", "amx", "asimd", "sve", "bf16", "i8mm", "fphp")
 
 
-def describe_machine() -> dict[str, Any]:
-    """Processor, its vector instruction sets, allowed processors, memory in bytes, system."""
+def describe_machine(device: str = "cpu") -> dict[str, Any]:
+    """Processor, its vector instruction sets, allowed processors, memory in bytes, system.
+
+    And what a device says of itself, beside that.
+
+    Raises:
+        DeviceError: If there is no such device here.
+    """
     info = cpuinfo()
     flags = info.get("flags", info.get("Features", "")).split()
     return {
@@ -28,4 +35,5 @@ def describe_machine() -> dict[str, Any]:
         "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
         "system": f"{platform.system()} {platform.machine()}",
         "python": platform.python_version(),
+        **device_named(device).facts(),
     }

@@ -18,15 +18,25 @@ _PEERS = ("openvino",)
 
 
 def peer_layers(
-    engine: str, path: Path, feeds: Arrays, *, threads: int, precision: str, repeat: int
+    engine: str,
+    path: Path,
+    feeds: Arrays,
+    *,
+    threads: int,
+    precision: str,
+    device: str,
+    repeat: int,
 ) -> PeerLayers:
     """Mean microseconds by layer over `repeat` runs after a few to warm up.
 
     Raises:
-        OptionError: The engine is unknown, not installed, or does not time its layers.
+        OptionError: The engine is unknown, not installed, does not time its layers, or does not
+            run there.
     """
     if engine not in _PEERS:
         raise OptionError(f"--against {engine!r} is not one of {', '.join(_PEERS)}")
+    if device != "cpu":
+        raise OptionError(f"{engine} is timed on the cpu only, not on {device!r}")
     from saccade.processes import Processes
 
     shapes = {name: array.shape for name, array in feeds.items()}

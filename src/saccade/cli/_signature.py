@@ -7,7 +7,7 @@ import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -23,7 +23,9 @@ __all__ = [
     "InputInfo",
     "check_fits",
     "fixed_shapes",
+    "input_sets",
     "is_half",
+    "output_kinds",
     "random_inputs",
     "read_inputs",
     "symbol_values",
@@ -32,6 +34,8 @@ __all__ = [
 SEED = 20240229
 DEFAULT_BATCH = 1
 DEFAULT_SIZE = 224
+MOST_SETS = 4
+"""Of inputs in turns, so that one of them does not stay in a GPU's cache."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +56,14 @@ def read_inputs(path: Path) -> tuple[InputInfo, ...]:
     model = _load(path)
     given = {initializer.name for initializer in model.graph.initializer}
     return tuple(_input_info(value) for value in model.graph.input if value.name not in given)
+
+
+def output_kinds(path: Path) -> list[np.dtype[Any]]:
+    """The types of the outputs of an ONNX file, in order."""
+    import onnx  # noqa: PLC0415
+
+    kinds = (value.type.tensor_type.elem_type for value in _load(path).graph.output)
+    return [np.dtype(onnx.helper.tensor_dtype_to_np_dtype(kind)) for kind in kinds]
 
 
 def is_half(path: Path) -> bool:
@@ -173,13 +185,28 @@ def symbol_values(
     return values
 
 
+def input_sets(inputs: Arrays, most: int) -> list[Arrays]:
+    """These inputs, and further random ones like them: up to `most`, and not more than a few."""
+    infos = [InputInfo(name, array.dtype.name, array.shape) for name, array in inputs.items()]
+    shapes = {name: array.shape for name, array in inputs.items()}
+    more = range(1, min(most, MOST_SETS))
+    return [inputs, *(random_inputs(infos, shapes, number) for number in more)]
+
+
 def random_inputs(
-    inputs: Sequence[TensorInfoLike], shapes: Mapping[str, tuple[int, ...]]
+    inputs: Sequence[TensorInfoLike], shapes: Mapping[str, tuple[int, ...]], number: int = 0
 ) -> Arrays:
-    """Standard normal data (integers: 0 to 9) that depend on the input's name and shape alone."""
+    """Standard normal data (integers: 0 to 9) that depend on the input's name and shape alone.
+
+    Args:
+        inputs: Objects with name and dtype.
+        shapes: By name.
+        number: Gives other data.
+    """
     drawn: Arrays = {}
     for info in inputs:
-        generator = np.random.default_rng([SEED, zlib.crc32(info.name.encode())])
+        seeds = [SEED, zlib.crc32(info.name.encode()), *([number] if number else ())]
+        generator = np.random.default_rng(seeds)
         dtype = np.dtype(info.dtype)
         shape = shapes[info.name]
         if dtype.kind == "b":

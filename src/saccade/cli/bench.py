@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 __all__ = ["bench"]
 
-PEERS = ("onnxruntime", "openvino", "ncnn", "saccade:fp32")
+PEERS = ("onnxruntime", "openvino", "ncnn", "inductor", "torch", "saccade:fp32")
 
 AgainstOption = Annotated[
     str,
@@ -56,7 +56,7 @@ def bench(
     import_algorithms: ImportOption = None,
     json: JsonOption = None,
 ) -> None:
-    """Time MODEL on random data, alternating with other engines on the same cores."""
+    """Time MODEL on random data, alternating with other engines on the same device and cores."""
     shapes = parse_shapes(shape)
     engines = ("saccade", *_peers(against))
     path = existing_model(model)
@@ -115,7 +115,7 @@ def _document(setup: BenchSetup, result: BenchResult) -> dict[str, Any]:
         "shape": {name: list(shape) for name, shape in setup.spec.shapes.items()},
         "threads": setup.spec.threads,
         "precision": setup.spec.precision,
-        "machine": describe_machine(),
+        "machine": describe_machine(setup.spec.device),
         "results": [
             {
                 "engine": engine,

@@ -65,9 +65,8 @@ def compare(
 
     if against not in EXPECTATIONS:
         raise OptionError(f"--against {against!r} is not one of {', '.join(EXPECTATIONS)}")
-    tolerance = FP16_TOLERANCE if is_half(path) else FP32_TOLERANCE
-    if precision == "bf16":
-        tolerance = BF16_TOLERANCE
+    coarse = {"fp16": FP16_TOLERANCE, "tf32": FP16_TOLERANCE, "bf16": BF16_TOLERANCE}
+    tolerance = coarse.get(precision, FP16_TOLERANCE if is_half(path) else FP32_TOLERANCE)
     source = every_value(path) if layers else path
     compiled = compile_model(source, device=device, precision=precision, threads=threads)
     feeds = make_feeds(compiled.inputs, input_, shapes)

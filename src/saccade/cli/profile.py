@@ -65,8 +65,9 @@ def profile(
         if against is not None:
             team = threads or default_threads()
             peer = peer_layers(
-                against, path, feeds, threads=team, precision=precision, repeat=repeat
-            )
+                against, path, feeds,
+                threads=team, precision=precision, device=device, repeat=repeat,
+            )  # fmt: skip
         result = compiled.profile(*feeds.values(), repeat=repeat)
     if peer:
         peer = peer.of_steps(owners(path, {step.name for step in result.steps}))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from saccade.errors import printable
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 __all__ = ["table"]
 
 _TEXT = frozenset({"step", "kernel", "config"})
-_RATES = ("GFLOP/s", "GB/s", "roofline")
+_RATES = {False: ("GFLOP/s", "GB/s", "roofline"), True: ("TFLOP/s", "TB/s", "roofline")}
 Row = tuple[str, ...]
 
 
@@ -24,8 +24,10 @@ def table(profile: Profile, peer: PeerLayers | None = None) -> str:
         return "nothing runs natively: there is nothing to time"
     times, left = peer.beside(s.name for s in profile.steps) if peer else ({}, ())
     name = peer.engine.partition(" ")[0] if peer else ""
-    head: Row = ("step", "kernel", "config", "µs", "phases", "%", *_RATES, "busy")
-    rows = [_step_row(profile, step) for step in profile.steps]
+    told = dict.fromkeys(fact for s in profile.steps for facts in s.facts for fact in facts)
+    rates = _RATES[profile.tera]
+    head: Row = ("step", "kernel", "config", "µs", "phases", "%", *rates, "busy", *told)
+    rows = [(*_step_row(profile, step), *_facts(step, told)) for step in profile.steps]
     if peer:
         head += (name, "ratio")
         unseen = dict(times)
@@ -48,11 +50,26 @@ def _step_row(profile: Profile, step: StepTime) -> Row:
         f"{step.microseconds:.1f}",
         phases,
         f"{100 * step.microseconds / profile.total:.1f}",
-        f"{step.gflops:.1f}",
-        f"{step.gbytes:.1f}",
+        *_rates(profile, step.gflops, step.gbytes),
         f"{100 * step.roofline:.0f}%",
         f"{100 * step.busy:.0f}%",
     )
+
+
+def _rates(profile: Profile, gflops: float, gbytes: float) -> Row:
+    """In the units of the head."""
+    if profile.tera:
+        return (f"{gflops / 1e3:.1f}", f"{gbytes / 1e3:.2f}")
+    return (f"{gflops:.1f}", f"{gbytes:.1f}")
+
+
+def _facts(step: StepTime, told: Iterable[str]) -> Row:
+    """A cell for each fact; once if all phases agree, else theirs one after the other."""
+    cells = []
+    for name in told:
+        values = [str(facts.get(name, "")) for facts in step.facts]
+        cells.append(values[0] if len(set(values)) == 1 else "+".join(values))
+    return tuple(cells)
 
 
 def _peer_cells(ours: float, theirs: float | None) -> Row:
@@ -67,22 +84,23 @@ def _families(profile: Profile) -> list[str]:
             str(family.steps),
             f"{time:.1f}",
             f"{100 * time / profile.total:.1f}",
-            f"{family.flops / time / 1e3:.1f}",
-            f"{family.bytes / time / 1e3:.1f}",
+            *_rates(profile, family.flops / time / 1e3, family.bytes / time / 1e3),
             f"{100 * family.floor / time:.0f}%",
         )
 
-    head = ("kernel", "steps", "µs", "%", *_RATES)
+    head = ("kernel", "steps", "µs", "%", *_RATES[profile.tera])
     return _aligned(head, [row(family) for family in profile.families])
 
 
 def _ending(profile: Profile) -> list[str]:
-    shares = profile.shares
+    shares, whole = profile.shares, profile.whole
+    more = [] if whole is None else [f"a run launched at once takes {whole:.1f} µs"]
     return [
         f"total {profile.total:.1f} µs on {profile.threads} thread(s): "
         f"{100 * shares.working:.1f}% in kernels, {100 * shares.imbalance:.1f}% imbalance, "
         f"{100 * shares.barriers:.1f}% barriers",
         f"floor {profile.floor:.1f} µs: {100 * profile.floor / profile.total:.0f}% of it reached",
+        *more,
     ]
 
 

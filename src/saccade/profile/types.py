@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import groupby
 
@@ -18,9 +18,14 @@ from saccade.plan.floor import floor, peak
 from saccade.plan.text import short_config
 from saccade.profile.peer import PeerLayers
 
-__all__ = ["FamilyTime", "Profile", "Shares", "StepTime"]
+__all__ = ["Facts", "FamilyTime", "Profile", "Shares", "StepTime"]
 
 Reading = tuple[Step, Phase, Array]
+Facts = Mapping[str, int | float | str]
+"""Of the code of a phase: a column each in tables."""
+
+_TERA = 1e7
+"""Peak operations per microsecond of one core from which rates are told by 10¹²."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +42,7 @@ class StepTime:
             imbalance).
         flops, bytes: The operator's own count: what it needs at least.
         floor: Microseconds that the machine's arithmetic or memory would need for them.
+        facts: Of the code of each phase; empty where the device tells none.
     """
 
     name: str
@@ -48,6 +54,7 @@ class StepTime:
     flops: int
     bytes: int
     floor: float
+    facts: tuple[Facts, ...] = ()
 
     @property
     def gflops(self) -> float:
@@ -109,6 +116,8 @@ class Profile:
         shares: Where the threads' time went.
         threads: Width of the team.
         spans: Of one run, for every step, phase and thread: start and end in microseconds.
+        whole: Microseconds of a run that is launched at once, where `steps` were one by one.
+        tera: Whether the machine is one whose rates are told by 10¹², not 10⁹.
     """
 
     steps: tuple[StepTime, ...]
@@ -117,10 +126,26 @@ class Profile:
     shares: Shares
     threads: int
     spans: tuple[tuple[tuple[tuple[float, float], ...], ...], ...]
+    whole: float | None = None
+    tera: bool = False
 
     @staticmethod
-    def of(plan: Plan, readings: Sequence[Reading], speeds: Machine) -> Profile:
-        """From clock readings in nanoseconds, [repeat, threads, (start, end)], and the machine."""
+    def of(
+        plan: Plan,
+        readings: Sequence[Reading],
+        speeds: Machine,
+        facts: Sequence[Facts] = (),
+        whole: float | None = None,
+    ) -> Profile:
+        """From clock readings in nanoseconds, [repeat, threads, (start, end)], and the machine.
+
+        Args:
+            plan: What ran.
+            readings: Of each phase.
+            speeds: What it ran on.
+            facts: Of the code of each phase, or none.
+            whole: See `Profile.whole`.
+        """
         least = floor(plan, speeds).total
         if not readings:
             return Profile((), 0.0, least, Shares(0.0, 0.0, 0.0), plan.threads, ())
@@ -132,13 +157,15 @@ class Profile:
         for _, group in groupby(readings, key=lambda reading: id(reading[0])):
             phases = list(group)
             of_step = clocks[:, at : at + len(phases)]
-            steps.append(_step_time(phases[0][0], phases[0][1], of_step, speeds))
+            told = tuple(facts[at : at + len(phases)])
+            steps.append(_step_time(phases[0][0], phases[0][1], of_step, speeds, told))
             spans.append(tuple(_spans(phase) for phase in middle[at : at + len(phases)]))
             at += len(phases)
         total = float(np.median(lengths))
         return Profile(
-            tuple(steps), total, least, _shares(clocks, lengths), plan.threads, tuple(spans)
-        )
+            tuple(steps), total, least, _shares(clocks, lengths), plan.threads, tuple(spans),
+            whole, speeds.flops >= _TERA,
+        )  # fmt: skip
 
     @cached_property
     def families(self) -> tuple[FamilyTime, ...]:
@@ -173,6 +200,7 @@ class Profile:
         """All figures as JSON."""
         found: dict[str, object] = {
             "total_us": self.total,
+            "whole_us": self.whole,
             "floor_us": self.floor,
             "threads": self.threads,
             "shares": asdict(self.shares),
@@ -194,7 +222,8 @@ class Profile:
             for i in range(self.threads)
         ]
         for step, phases in zip(self.steps, self.spans, strict=True):
-            for number, phase in enumerate(phases):
+            told = step.facts or ({},) * len(phases)
+            for number, (phase, facts) in enumerate(zip(phases, told, strict=True)):
                 for thread, (start, end) in enumerate(phase):
                     events.append(
                         {
@@ -205,7 +234,7 @@ class Profile:
                             "dur": end - start,
                             "pid": 0,
                             "tid": thread,
-                            "args": {"phase": number, "config": step.config},
+                            "args": {"phase": number, "config": step.config, **facts},
                         }
                     )
         return json.dumps({"traceEvents": events, "displayTimeUnit": "ms"})
@@ -215,7 +244,9 @@ def _spans(phase: Array) -> tuple[tuple[float, float], ...]:
     return tuple((float(start), float(end)) for start, end in phase)
 
 
-def _step_time(step: Step, phase: Phase, clocks: Array, speeds: Machine) -> StepTime:
+def _step_time(
+    step: Step, phase: Phase, clocks: Array, speeds: Machine, facts: tuple[Facts, ...]
+) -> StepTime:
     """`clocks` is [repeat, phases, threads, (start, end)] in microseconds."""
     start, end = clocks[..., 0], clocks[..., 1]
     spans = np.maximum(end.max(axis=2) - start.min(axis=2), 1e-3)
@@ -233,6 +264,7 @@ def _step_time(step: Step, phase: Phase, clocks: Array, speeds: Machine) -> Step
         work.flops,
         work.bytes,
         least,
+        facts,
     )
 
 

@@ -20,7 +20,14 @@ from threading import RLock, local
 import numpy as np
 
 from saccade.backends.cuda.codegen.compile import Cubin, parameters_of
-from saccade.backends.cuda.runtime.driver import DeviceFacts, KernelLaunch, LaunchGraph, gone
+from saccade.backends.cuda.runtime.driver import (
+    DeviceFacts,
+    FunctionFacts,
+    KernelLaunch,
+    LaunchGraph,
+    Multiprocessor,
+    gone,
+)
 from saccade.errors import DeviceError
 from saccade.kernels.cuda.base import Entry
 from saccade.testing.fake_memory import FAKE_PAGE, FakeMemory
@@ -93,7 +100,10 @@ class FakeDriver:
         dlpack: tuple[int, int] = (1, 0),
         name: str = "Fake GPU",
     ) -> None:
-        self.facts = DeviceFacts(dlpack[1], name, 90, memory, 4, 227 << 10, virtual, dlpack)
+        each = Multiprocessor(65536, 228 << 10, 1 << 10, 2048, 32)
+        self.facts = DeviceFacts(
+            dlpack[1], name, 90, memory, 4, 227 << 10, virtual, dlpack, each, 13000
+        )
         self.memory = FakeMemory(name, memory)
         self.lost: str | None = None
         self.counts: dict[str, int] = defaultdict(int)
@@ -188,6 +198,11 @@ class FakeDriver:
             assert shared <= self.facts.shared
             self._functions.append(self._codes[code])
             return len(self._functions)
+
+    def describe(self, function: int, threads: int, shared: int) -> FunctionFacts:
+        with self._call("describe"):
+            assert 0 < function <= len(self._functions) and threads > 0 and shared >= 0
+            return FunctionFacts(96, 0, 1 << 10, 5)
 
     def available(self) -> int:
         return self.memory.total - self.memory.used

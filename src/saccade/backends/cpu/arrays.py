@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Sequence
+import time
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, cast
 
 from saccade.backends.inputs import host_array
@@ -18,6 +19,8 @@ __all__ = ["HostArrays"]
 
 class HostArrays:
     """Inputs are read where they are; results are NumPy arrays, or tensors if an input was one."""
+
+    queued = 1
 
     def take(self, info: TensorInfo, value: object) -> Array:
         """Elements of the input's type and shape, one after the other in memory.
@@ -35,3 +38,10 @@ class HostArrays:
         if torch is not None and any(isinstance(v, torch.Tensor) for v in given):
             return tuple(torch.from_numpy(r) for r in arrays)
         return tuple(arrays)
+
+    def clock(self, call: Callable[[], object], runs: int) -> float:
+        """Milliseconds of a call by the wall's clock."""
+        start = time.perf_counter()
+        for _ in range(runs):
+            call()
+        return (time.perf_counter() - start) * 1e3 / runs

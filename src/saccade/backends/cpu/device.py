@@ -53,6 +53,10 @@ class CpuDevice:
 
         return selectable((kernel_named(name),))[0]
 
+    def facts(self) -> Mapping[str, str]:
+        """Nothing beside the host."""
+        return {}
+
     def team(self, machine: str | None) -> int | None:
         """The cores of one of `machines.MACHINES`."""
         if machine is None:

@@ -150,8 +150,12 @@ class CudaBackend:
 
     def assembly(self, steps: Sequence[Step]) -> list[tuple[str, ...]]:
         """What Triton makes of each phase for the GPU that is planned for, disassembled."""
-        texts = {code.code: disassembled(code) for code in self._codes(steps)}
-        return [tuple(texts[code.code] for code in self._codes([step])) for step in steps]
+        codes = self._codes(steps)
+        unlike = {code.code: code for code in codes}
+        texts = {content: disassembled(code) for content, code in unlike.items()}
+        each = iter(codes)
+        own = (step.phases if step.kernel is not None else () for step in steps)
+        return [tuple(texts[next(each).code] for _ in phases) for phases in own]
 
     def _codes(self, steps: Sequence[Step]) -> list[Cubin]:
         """The code of each phase; compiles what is missing."""

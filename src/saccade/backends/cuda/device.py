@@ -51,6 +51,14 @@ class CudaDevice:
 
         return passes_of(options)
 
+    def facts(self) -> Mapping[str, str]:
+        """Of the first GPU; makes no context."""
+        with forkless:
+            from saccade.backends.cuda.runtime.bindings import devices  # noqa: PLC0415 - where one is
+            from saccade.backends.cuda.runtime.facts import device_facts  # noqa: PLC0415
+
+        return device_facts(devices()[0])
+
     def team(self, machine: str | None) -> int | None:
         """One: programs of a grid are no threads of a team."""
         with forkless:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from saccade.backend import Backend, DeviceBuffer
     from saccade.kernels.base import Key
     from saccade.layout import GraphLayout
-    from saccade.profile.types import Reading
+    from saccade.profile.types import Facts, Reading
     from saccade.tuning import Algorithms, Outcome, Progress
 
 __all__ = ["ReferenceBackend", "ReferenceProgram"]
@@ -64,6 +64,10 @@ class ReferenceProgram:
     def speeds(self) -> Machine:
         """Those that the plan was made for."""
         return self.plan.speeds
+
+    def facts(self) -> tuple[Facts, ...]:
+        """There is no code."""
+        return ()
 
 
 class ReferenceBackend:

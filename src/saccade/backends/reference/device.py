@@ -54,6 +54,10 @@ class ReferenceDevice:
         """Of the device whose plans it plays."""
         return device_named(_PLANS_AS).precisions
 
+    def facts(self) -> Mapping[str, str]:
+        """Nothing beside the host."""
+        return {}
+
     def team(self, machine: str | None) -> int | None:
         """Of a machine of the device whose plans it plays."""
         return device_named(_PLANS_AS).team(machine)

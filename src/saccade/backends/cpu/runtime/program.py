@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from saccade.ir import Array
     from saccade.kernels.machine import Machine
     from saccade.plan import Phase, Plan, Step
+    from saccade.profile.types import Facts
 
 __all__ = ["CpuProgram", "Stopwatch"]
 
@@ -325,6 +326,10 @@ class CpuProgram:
             from saccade.backends.cpu.target import host_target  # noqa: PLC0415 - running needs no LLVM
 
         return measured_speeds(host_target(self.plan.isa))
+
+    def facts(self) -> tuple[Facts, ...]:
+        """Nothing: the disassembly tells all."""
+        return ()
 
     @property
     def constants(self) -> tuple[Array, ...]:

@@ -11,18 +11,19 @@ from typing import Any
 
 from saccade.backends.cuda.runtime.driver import (
     DeviceFacts,
+    FunctionFacts,
     KernelLaunch,
     LaunchGraph,
     gone,
     no_room,
 )
+from saccade.backends.cuda.runtime.queries import checked, queried_device, queried_function
 from saccade.errors import DeviceError, OutOfMemoryError
 from saccade.locks import cached_property, forkless
 
 __all__ = ["BoundDriver", "devices"]
 
 _OLDEST = 13  # major version of the package
-_KDL_CUDA = 2  # DLPack's number of CUDA's memory
 _NOT_READY, _OUT_OF_MEMORY = "CUDA_ERROR_NOT_READY", "CUDA_ERROR_OUT_OF_MEMORY"
 _FOREIGN = (
     "CUDA_ERROR_NO_BINARY_FOR_GPU", "CUDA_ERROR_INVALID_IMAGE", "CUDA_ERROR_INVALID_PTX",
@@ -74,11 +75,6 @@ def _api() -> Any:  # noqa: ANN401 - the bindings carry no types
     return driver
 
 
-def _checked(status: Any, call: str) -> None:  # noqa: ANN401
-    if status.name != "CUDA_SUCCESS":
-        raise DeviceError(f"device cuda cannot be used: {call} says {status.name}")
-
-
 def devices() -> tuple[DeviceFacts, ...]:
     """The GPUs that this process sees; makes no context.
 
@@ -87,35 +83,10 @@ def devices() -> tuple[DeviceFacts, ...]:
     """
     api = _api()
     status, count = api.cuDeviceGetCount()
-    _checked(status, "cuDeviceGetCount")
+    checked(status, "cuDeviceGetCount")
     if not count:
         raise DeviceError("device cuda needs an NVIDIA GPU, and the driver shows none")
-    return tuple(_facts(api, ordinal) for ordinal in range(count))
-
-
-def _facts(api: Any, ordinal: int) -> DeviceFacts:  # noqa: ANN401
-    def asked(call: str, *arguments: object) -> Any:  # noqa: ANN401
-        status, value = getattr(api, call)(*arguments)
-        _checked(status, call)
-        return value
-
-    def number(name: str) -> int:
-        attribute = getattr(api.CUdevice_attribute, f"CU_DEVICE_ATTRIBUTE_{name}")
-        return int(asked("cuDeviceGetAttribute", attribute, device))
-
-    device = asked("cuDeviceGet", ordinal)
-    name = asked("cuDeviceGetName", 256, device).split(b"\0")[0].decode("ascii", "replace")
-    arch = 10 * number("COMPUTE_CAPABILITY_MAJOR") + number("COMPUTE_CAPABILITY_MINOR")
-    return DeviceFacts(
-        ordinal,
-        name,
-        arch,
-        int(asked("cuDeviceTotalMem", device)),
-        number("MULTIPROCESSOR_COUNT"),
-        number("MAX_SHARED_MEMORY_PER_BLOCK_OPTIN"),
-        bool(number("VIRTUAL_ADDRESS_MANAGEMENT_SUPPORTED")),
-        (_KDL_CUDA, ordinal),
-    )
+    return tuple(queried_device(api, ordinal) for ordinal in range(count))
 
 
 class BoundDriver:
@@ -193,6 +164,11 @@ class BoundDriver:
         most = kinds.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
         self._do("cuFuncSetAttribute", function, most, shared)
         return int(function)
+
+    def describe(self, function: int, threads: int, shared: int) -> FunctionFacts:
+        """As the protocol says."""
+        handle = self._api.CUfunction(function)
+        return queried_function(self._api, self._do, handle, threads, shared)
 
     def available(self) -> int:
         """As the protocol says."""

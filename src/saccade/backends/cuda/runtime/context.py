@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from saccade.backends.cuda.runtime.driver import CudaDriver
     from saccade.ir import Array
 
-__all__ = ["DeviceContext", "open_device"]
+__all__ = ["DeviceContext", "elapsed", "open_device"]
 
 _MOST_STREAMS = 8
 """Of our own: threads beyond share them."""
@@ -193,6 +193,27 @@ def measured_bandwidth(device: DeviceContext, most: int = 256 << 20, runs: int =
     driver.free_event(start)
     driver.free_event(end)
     return 2 * nbytes / max(fastest, 1e-3)
+
+
+def elapsed(device: DeviceContext, call: Callable[[], object], runs: int) -> float:
+    """Milliseconds of a call, the mean of so many on this thread's stream, by the GPU's clock.
+
+    Raises:
+        DeviceError: If it was lost.
+    """
+    driver = device.driver
+    with driver.current():
+        stream = device.stream()
+        start, end = (driver.make_event(timed=True) for _ in range(2))
+        driver.record(start, stream)
+        for _ in range(runs):
+            call()
+        driver.record(end, stream)
+        driver.wait_stream(stream)
+        found = driver.milliseconds(start, end) / runs
+        driver.free_event(start)
+        driver.free_event(end)
+    return found
 
 
 def open_device(ordinal: int = 0) -> DeviceContext:

@@ -24,8 +24,10 @@ __all__ = [
     "LEGACY_STREAM",
     "CudaDriver",
     "DeviceFacts",
+    "FunctionFacts",
     "KernelLaunch",
     "LaunchGraph",
+    "Multiprocessor",
     "gone",
     "no_room",
 ]
@@ -55,6 +57,42 @@ def gone(product: str, why: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
+class Multiprocessor:
+    """What one multiprocessor has for the programs that are on it at the same time.
+
+    Attributes:
+        registers: Of 32 bits.
+        shared: Bytes of shared memory.
+        reserved: Bytes of it that each program takes beside its own.
+        threads: How many it holds.
+        programs: The same.
+    """
+
+    registers: int
+    shared: int
+    reserved: int
+    threads: int
+    programs: int
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionFacts:
+    """Loaded code as the driver describes it.
+
+    Attributes:
+        registers: Of a thread.
+        local: Bytes of a thread's local memory: what was spilled, and its stack.
+        shared: Bytes of a program's shared memory that the code itself asks for.
+        programs: How many of them a multiprocessor runs at the same time.
+    """
+
+    registers: int
+    local: int
+    shared: int
+    programs: int
+
+
+@dataclass(frozen=True, slots=True)
 class DeviceFacts:
     """A GPU as the driver describes it.
 
@@ -67,6 +105,8 @@ class DeviceFacts:
         shared: Bytes of shared memory that a program may have.
         virtual: Whether addresses can be reserved apart from memory.
         dlpack: DLPack's type and number of the device.
+        multiprocessor: What each of them has.
+        cuda: Version of CUDA that the driver brings, 13000 for 13.0.
     """
 
     ordinal: int
@@ -77,6 +117,8 @@ class DeviceFacts:
     shared: int
     virtual: bool
     dlpack: tuple[int, int]
+    multiprocessor: Multiprocessor
+    cuda: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +183,9 @@ class CudaDriver(Protocol):
         Raises:
             DeviceError: If the code is for another GPU.
         """
+
+    def describe(self, function: int, threads: int, shared: int) -> FunctionFacts:
+        """Facts of loaded code, for programs of so many threads and bytes of dynamic memory."""
 
     def available(self) -> int:
         """Bytes of memory that nobody has."""

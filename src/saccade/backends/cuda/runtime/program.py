@@ -23,6 +23,7 @@ from weakref import finalize
 import numpy as np
 
 from saccade.backends.cuda.runtime.array import DeviceArray
+from saccade.backends.cuda.runtime.facts import phase_facts
 from saccade.backends.cuda.runtime.graph import (
     Launches,
     PhaseCode,
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
     from saccade.ir import Array
     from saccade.kernels.machine import Machine
     from saccade.plan import Plan
-    from saccade.profile.types import Reading
+    from saccade.profile.types import Facts, Reading
 
 __all__ = ["CudaProgram"]
 
@@ -278,6 +279,18 @@ class CudaProgram:
         """
         with self.device.driver.current():
             return replace(self.plan.speeds, bandwidth=self.device.bandwidth())
+
+    def facts(self) -> list[Facts]:
+        """Of the code of each phase: see `phase_facts`; nothing of a phase without chunks.
+
+        Raises:
+            DeviceError: If it was lost.
+        """
+        found: list[Facts] = [{} for step in self.plan.steps for _ in step.phases]
+        with self.device.driver.current():
+            for code in self._codes:
+                found[code.number] = phase_facts(self.device.driver, code)
+        return found
 
 
 def _check(plan: Plan) -> None:
