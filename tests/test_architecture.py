@@ -240,9 +240,6 @@ IMPORTS = {
     "cli": {
         "__init__",
         "backends/cpu/processor",
-        "backends/cpu/runtime",
-        "backends/cpu/store",
-        "backends/cpu/target",
         "backends/cuda/gpus",
         "caches",
         "devices",

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from saccade.bundlefile import BundleFile
+    from saccade.caches.audit import Format
     from saccade.ir import Graph, Op
     from saccade.kernels.base import Call, Hardware, Key, Variant, View
     from saccade.kernels.machine import Machine
@@ -353,6 +354,13 @@ class Device(Protocol):
     @property
     def precisions(self) -> tuple[str, ...]:
         """Values of `Precision` that it computes in."""
+
+    def speeds(self, plan: Plan) -> Machine:
+        """Of the machine that a plan would run on here; measured, if that takes no program."""
+
+    @property
+    def entry_formats(self) -> Mapping[str, Format]:
+        """How to check the entries in the cache that it does not seal as a whole, by suffix."""
 
     def facts(self) -> Mapping[str, str]:
         """What measurements name of it beside the host: product, memory, driver.

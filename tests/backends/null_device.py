@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from saccade.backend import Device, Store
     from saccade.bundlefile import BundleFile
+    from saccade.caches.audit import Format
     from saccade.ir import Array, Graph, Op
     from saccade.kernels.base import Call, Key, View
     from saccade.layout import GraphLayout
@@ -158,6 +159,11 @@ class NullDevice:
 
     def kernel(self, name: str) -> NullKernel:
         return {KERNEL.name: KERNEL}[name]
+
+    entry_formats: Mapping[str, Format] = MappingProxyType({})
+
+    def speeds(self, plan: Plan) -> Machine:
+        return plan.speeds
 
     def facts(self) -> Mapping[str, str]:
         return {}

@@ -155,12 +155,11 @@ class SaccadeEngine:
 
     def work(self, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, int]:
         """Flops and bytes of the plan's operators at `shapes`, its arena and its floor."""
-        from saccade.backends.cpu.runtime.speeds import measured_speeds
-        from saccade.backends.cpu.target import host_target
+        from saccade.devices import device_named
         from saccade.plan.floor import floor
 
         plan = (self._of_file() if self._spec.bundle else self._model).plan(**shapes)
-        speeds = measured_speeds(host_target(plan.isa)) if plan.device == "cpu" else plan.speeds
+        speeds = device_named(plan.device).speeds(plan)
         work = [step.work for step in plan.steps]
         return {
             "floor_us": round(floor(plan, speeds).total),

@@ -15,6 +15,7 @@ from saccade.errors import OptionError
 
 if TYPE_CHECKING:
     from saccade.caches import CacheFolder, Item
+    from saccade.caches.audit import Format
 
 __all__ = ["cache"]
 
@@ -55,17 +56,18 @@ def verify(*, remove: RemoveOption = False) -> None:
 
     The exit status is 1 if any of them is not sound.
     """
-    from saccade.backends.cpu.store.weights import map_weights
     from saccade.caches.audit import audit, existing_cache
+    from saccade.devices import DEVICES, device_named
     from saccade.ir import serialize
     from saccade.tuning.store import check
 
     top = existing_cache()
-    formats = {
-        ".weights": map_weights,
+    formats: dict[str, Format] = {
         ".graph": lambda entry: serialize.check(entry.file, entry.where, entry.seal),
         ".jsonl": check,
     }
+    for name in DEVICES:
+        formats |= device_named(name).entry_formats
     found = [] if top is None else list(audit(top, formats))
     for finding in found:
         print(finding.problem)

@@ -14,9 +14,12 @@ if TYPE_CHECKING:
     from saccade.backends.cpu.backend import CpuBackend
     from saccade.backends.cpu.store.bundle import Bundles
     from saccade.bundlefile import BundleFile
+    from saccade.caches.audit import Format
     from saccade.ir import Op
+    from saccade.kernels.machine import Machine
     from saccade.options import Options
     from saccade.passes import Pass
+    from saccade.plan import Plan
     from saccade.processes import Processes
 
 __all__ = ["CPU", "CpuDevice"]
@@ -52,6 +55,22 @@ class CpuDevice:
             from saccade.kernels.cpu.base import selectable  # noqa: PLC0415
 
         return selectable((kernel_named(name),))[0]
+
+    def speeds(self, plan: Plan) -> Machine:
+        """Measured once for each instruction set, and kept."""
+        with forkless:
+            from saccade.backends.cpu.runtime.speeds import measured_speeds  # noqa: PLC0415
+            from saccade.backends.cpu.target import host_target  # noqa: PLC0415
+
+        return measured_speeds(host_target(plan.isa))
+
+    @property
+    def entry_formats(self) -> Mapping[str, Format]:
+        """Packed constants, which are mapped."""
+        with forkless:
+            from saccade.backends.cpu.store.weights import map_weights  # noqa: PLC0415
+
+        return {".weights": map_weights}
 
     def facts(self) -> Mapping[str, str]:
         """Nothing beside the host."""

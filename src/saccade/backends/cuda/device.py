@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from saccade.locks import forkless
@@ -12,9 +13,12 @@ if TYPE_CHECKING:
     from saccade.backend import Arrays, Device, Kernel, Store
     from saccade.backends.cuda.backend import CudaBackend
     from saccade.bundlefile import BundleFile
+    from saccade.caches.audit import Format
     from saccade.ir import Op
+    from saccade.kernels.machine import Machine
     from saccade.options import Options
     from saccade.passes import Pass
+    from saccade.plan import Plan
     from saccade.processes import Processes
 
 __all__ = ["CUDA", "CudaDevice"]
@@ -50,6 +54,13 @@ class CudaDevice:
             from saccade.backends.cuda.passes import passes_of  # noqa: PLC0415
 
         return passes_of(options)
+
+    def speeds(self, plan: Plan) -> Machine:
+        """As described: measuring takes a context."""
+        return plan.speeds
+
+    entry_formats: Mapping[str, Format] = MappingProxyType({})
+    """All are sealed as a whole."""
 
     def facts(self) -> Mapping[str, str]:
         """Of the first GPU; makes no context."""

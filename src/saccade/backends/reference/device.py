@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from saccade.devices import device_named
@@ -14,9 +15,12 @@ if TYPE_CHECKING:
     from saccade.backend import Arrays, Device, Kernel, Store
     from saccade.backends.reference.backend import ReferenceBackend
     from saccade.bundlefile import BundleFile
+    from saccade.caches.audit import Format
     from saccade.ir import Op
+    from saccade.kernels.machine import Machine
     from saccade.options import Options
     from saccade.passes import Pass
+    from saccade.plan import Plan
     from saccade.processes import Processes
 
 __all__ = ["REFERENCE", "ReferenceDevice"]
@@ -53,6 +57,13 @@ class ReferenceDevice:
     def precisions(self) -> tuple[str, ...]:
         """Of the device whose plans it plays."""
         return device_named(_PLANS_AS).precisions
+
+    def speeds(self, plan: Plan) -> Machine:
+        """Of the device whose plans it plays, as described."""
+        return plan.speeds
+
+    entry_formats: Mapping[str, Format] = MappingProxyType({})
+    """Nothing is kept."""
 
     def facts(self) -> Mapping[str, str]:
         """Nothing beside the host."""
