@@ -135,18 +135,45 @@ def test_weights_that_are_no_constant(name):
     holds(name, case, constant=False, most=2)
 
 
-@pytest.mark.parametrize("strip", [1, 2, 4])
+@pytest.mark.parametrize("dtype", [DType.F32, DType.F16])
 @pytest.mark.parametrize(
-    ("stride", "dilation", "taps"), [(1, 1, 3), (2, 1, 3), (1, 2, 3), (2, 1, 5)]
+    ("stride", "dilation", "taps"), [(1, 1, 3), (2, 1, 3), (1, 2, 3), (2, 1, 5), (1, 1, 5)]
 )
-def test_strips_of_depthwise_results(strip, stride, dilation, taps):
+def test_runs_of_depthwise_results(stride, dilation, taps, dtype):
     pad = dilation * (taps // 2)
-    op = Conv2d((stride, 1), (pad,) * 4, (dilation, 1), groups=12, epilogue=BIASED)
-    case = case_of((1, 12, 9, 3), (12, 1, taps, taps), op, channels(12), storage=GAPS)
-    kernel, call = kernel_named("conv2d.depthwise"), call_of(case)
-    strips = {v.launches[0].config.tile[2] for v in kernel.variants(call)}
-    if strip in strips:
-        holds("conv2d.depthwise", case, pick=lambda one: one[0].config.tile[2] == strip)
+    op = Conv2d((1, stride), (pad,) * 4, (1, dilation), groups=12, epilogue=BIASED)
+    case = case_of((2, 12, 3, 17), (12, 1, taps, taps), op, channels(12), storage=GAPS,
+                   dtype=dtype)  # fmt: skip
+    seen = set()
+
+    def fresh(launches):
+        across = launches[0].config.tile[2]
+        new = across not in seen
+        seen.add(across)
+        return new
+
+    holds("conv2d.depthwise", case, most=4, pick=fresh)
+    assert seen >= {1, 2, 4}
+
+
+def test_runs_end_inside_the_image():
+    op = Conv2d(groups=8, epilogue=BIASED)
+    for width in (3, 6, 9, 11):
+        case = case_of((1, 8, 2, width), (8, 1, 1, 3), op, channels(8), storage=GAPS, result=GAPS)
+        holds("conv2d.depthwise", case, most=8)
+
+
+def test_estimates_prefer_runs():
+    kernel = kernel_named("conv2d.depthwise")
+
+    def across(x, taps):
+        op = Conv2d(padding=(taps // 2,) * 4, groups=x[1])
+        views = (nhwc_view(DType.F16, x), row_major(DType.F16, (x[1], 1, taps, taps)))
+        call = Call(op, views, (nhwc_view(DType.F16, x),), (False, True), H200, 1)
+        return kernel.launch(call)[0].config.tile[2]
+
+    assert across((64, 240, 28, 28), 5) == 7
+    assert across((1, 960, 7, 7), 5) < 4, "few programs have to fill the machine"
 
 
 def test_any_strides_of_x():
@@ -241,6 +268,7 @@ def test_numbers_of_operands_go_on_from_the_prologue():
 
 PROGRAM = """
 from saccade.backends.cuda.codegen.compile import compile_entry
+from saccade.backends.cuda.codegen.disassemble import disassembled
 from saccade.ir import DType
 from saccade.kernels.base import Call
 from saccade.kernels.cuda import kernel_named
@@ -251,15 +279,16 @@ from saccade.backends.cuda.target import GpuTarget
 x, kind = (1, 32, 8, 8), DType.BF16
 for name, w, op in (
     ("conv2d.split_k", (32, 32, 3, 3), Conv2d(padding=(1, 1, 1, 1))),
-    ("conv2d.depthwise", (32, 1, 3, 3), Conv2d(padding=(1, 1, 1, 1), groups=32)),
+    ("conv2d.depthwise", (32, 1, 5, 5), Conv2d(padding=(2, 2, 2, 2), groups=32)),
 ):
     views = (nhwc_view(kind, x, 32), row_major(DType.F32, w))
-    call = Call(op, views, (nhwc_view(kind, x, 32),), (False, True), GpuTarget(), 1)
+    call = Call(op, views, (nhwc_view(kind, (1, w[0], 8, 8)),), (False, True), GpuTarget(), 1)
     kernel = kernel_named(name)
     for launch in kernel.launch(call):
         entry = kernel.entry(launch.config)
         whole = [name for name in entry.multiples if launch.integers[name] % 16 == 0]
-        assert compile_entry(entry, 90, (*launch.operands, *whole)).code
+        code = disassembled(compile_entry(entry, 90, (*launch.operands, *whole)))
+        assert " STL" not in code, f"{name} spills"
 """
 
 
