@@ -24,7 +24,7 @@ from saccade.kernels.cuda.conv2d.pack_taps import (
     pack_taps,
     pack_transposed_taps,
 )
-from saccade.opdefs import Conv2d, ConvTranspose2d, InterleaveStore
+from saccade.opdefs import Conv2d, ConvTranspose2d, DepthToSpaceStore, InterleaveStore
 from saccade.testing.cases import hold, inputs_of, outputs_of
 from saccade.testing.kernels import nhwc_view, row_major
 from saccade.testing.triton import H200, interpret
@@ -176,6 +176,40 @@ def test_estimates_prefer_runs():
     assert across((1, 960, 7, 7), 5) < 4, "few programs have to fill the machine"
 
 
+@pytest.mark.parametrize("result", [ROWS, LAST, GAPS])
+@pytest.mark.parametrize(
+    ("c", "k", "taps", "stride", "dilation"),
+    [(16, 3, 3, 1, 1), (13, 8, 3, 2, 1), (32, 1, 3, 1, 2), (16, 5, 5, 1, 1), (3, 2, 1, 2, 1)],
+)
+def test_strips_of_few_outputs(c, k, taps, stride, dilation, result):
+    pad = dilation * (taps // 2)
+    op = Conv2d((stride, stride), (pad, pad, 0, pad), (dilation, dilation), epilogue=BIASED)
+    case = case_of((2, c, 11, 35), (k, c, taps, taps), op, channels(k), storage=GAPS,
+                   result=result, dtype=DType.F16)  # fmt: skip
+    holds("conv2d.few_outputs", case, most=8)
+
+
+def test_few_outputs_of_blocks_of_pixels():
+    op = Conv2d(padding=SAME, epilogue=BIASED, store=DepthToSpaceStore(2, "CRD"))
+    case = case_of((1, 16, 3, 5), (8, 16, 3, 3), op, channels(8), dtype=DType.F16)
+    holds("conv2d.few_outputs", case, most=2)
+
+
+def test_what_few_outputs_refuses():
+    kernel = kernel_named("conv2d.few_outputs")
+
+    def why(x, w, dtype=DType.F16):
+        return kernel.supports(plain(x, w, dtype))
+
+    assert why((1, 16, 9, 9), (3, 16, 3, 3)) is None
+    assert why((1, 16, 9, 9), (9, 16, 3, 3)) == "9 output channels"
+    assert why((1, 33, 9, 9), (3, 33, 3, 3)) == "33 input channels"
+    assert why((1, 32, 9, 9), (3, 32, 5, 5)) == "5x5 taps"
+    assert why((1, 16, 9, 9), (3, 16, 3, 3), DType.F32) == "products in float32"
+    varying = replace(plain((1, 16, 9, 9), (3, 16, 3, 3)), constant=(False, False))
+    assert kernel.supports(varying) == "weights are no constant"
+
+
 def test_any_strides_of_x():
     odd = CaseStorage(strides=(1000, 3, 100, 12))
     case = case_of((1, 4, 5, 6), (9, 4, 3, 3), Conv2d(padding=SAME), storage=odd)
@@ -211,12 +245,13 @@ def best(call, *names):
 
 
 def test_estimates_choose_the_class():
-    names = ("conv2d.implicit_gemm", "conv2d.split_k", "conv2d.few_channels")
+    names = ("conv2d.implicit_gemm", "conv2d.split_k", "conv2d.few_channels", "conv2d.few_outputs")
     assert best(plain((1, 512, 7, 7), (512, 512, 3, 3)), *names) == names[1]
     assert best(plain((1, 256, 14, 14), (256, 256, 3, 3)), *names) == names[1]
     assert best(plain((32, 128, 28, 28), (128, 128, 3, 3)), *names) == names[0]
     assert best(plain((1, 64, 56, 56), (64, 64, 3, 3)), *names) == names[0]
     assert best(plain((32, 3, 224, 224), (64, 3, 7, 7)), *names) == names[2]
+    assert best(plain((1, 16, 2880, 5120), (3, 16, 3, 3)), *names) == names[3]
 
 
 @pytest.mark.parametrize("name", ["conv2d.implicit_gemm", "conv2d.split_k"])
@@ -280,6 +315,7 @@ x, kind = (1, 32, 8, 8), DType.BF16
 for name, w, op in (
     ("conv2d.split_k", (32, 32, 3, 3), Conv2d(padding=(1, 1, 1, 1))),
     ("conv2d.depthwise", (32, 1, 5, 5), Conv2d(padding=(2, 2, 2, 2), groups=32)),
+    ("conv2d.few_outputs", (3, 32, 3, 3), Conv2d(padding=(1, 1, 1, 1))),
 ):
     views = (nhwc_view(kind, x, 32), row_major(DType.F32, w))
     call = Call(op, views, (nhwc_view(kind, (1, w[0], 8, 8)),), (False, True), GpuTarget(), 1)
