@@ -24,6 +24,7 @@ from saccade.kernels.cuda.conv2d.pack_taps import (
     pack_taps,
     pack_transposed_taps,
 )
+from saccade.layout.views import padded
 from saccade.opdefs import Conv2d, ConvTranspose2d, DepthToSpaceStore, InterleaveStore
 from saccade.testing.cases import hold, inputs_of, outputs_of
 from saccade.testing.kernels import nhwc_view, row_major
@@ -284,10 +285,11 @@ def test_packed_weights():
     taps = pack_taps(w, DType.F16.value, 16, 16, 3)
     assert taps.shape == (3, 6, 16, 16) and taps.dtype == np.float16
     assert taps[2, 5, 1, 1] == w[5, 1, 2, 1] and not taps[:, :, 2:].any()
-    flat = pack_flat_taps(w, DType.F32.value, 12, 16, "channels")
+    flat = pack_flat_taps(w, DType.F32.value, 12, 16, "channels", 2)
     assert flat[1 * 6 + 2 * 2 + 1, 4] == w[4, 1, 2, 1] and not flat[:, 6:].any()
     assert (
-        pack_flat_taps(w, DType.F32.value, 12, 16, "taps")[(2 * 2 + 1) * 2 + 1, 4] == w[4, 1, 2, 1]
+        pack_flat_taps(w, DType.F32.value, 12, 16, "taps", 2)[(2 * 2 + 1) * 2 + 1, 4]
+        == w[4, 1, 2, 1]
     )
     swapped = pack_transposed_taps(w, DType.F32.value, 16, 16, 2)
     assert swapped[1, 5, 2, 1] == w[3 + 2, 1, 2, 1]
@@ -336,3 +338,74 @@ def test_bfloat16_compiles(tmp_path):
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
+
+
+def padded_call(case):
+    """A case's call with all feature maps padded: what a plan for a GPU gives."""
+    call = call_of(case)
+
+    def wide(view):
+        if len(view.shape) != 4 or view.shape[2] * view.shape[3] == 1:
+            return view
+        return padded(view.dtype, view.shape, zeros=True)
+
+    images = (wide(call.inputs[0]), call.inputs[1], *map(wide, call.inputs[2:]))
+    return replace(call, inputs=images, outputs=tuple(map(wide, call.outputs)))
+
+
+PADDED = (
+    ("conv2d.implicit_gemm", (2, 37, 4, 5), (29, 37, 3, 3), Conv2d(padding=SAME, epilogue=BIASED)),
+    ("conv2d.implicit_gemm", (1, 70, 3, 3), (45, 70, 1, 1), Conv2d(epilogue=BIASED)),
+    ("conv2d.split_k", (1, 37, 4, 5), (29, 37, 3, 3), Conv2d(padding=SAME, epilogue=BIASED)),
+    ("conv2d.few_channels", (2, 29, 5, 4), (45, 29, 3, 2), Conv2d((2, 1), SAME, epilogue=BIASED)),
+    ("conv2d.few_channels", (2, 37, 3, 4), (37, 37, 1, 1), Conv2d(epilogue=BIASED)),
+    ("conv2d.few_outputs", (2, 29, 4, 9), (7, 29, 3, 3), Conv2d(padding=SAME, epilogue=BIASED)),
+    ("conv2d.row_taps", (1, 3, 9, 8), (29, 3, 3, 3), Conv2d((2, 2), SAME, epilogue=BIASED)),
+    ("conv2d.depthwise", (2, 29, 4, 9), (29, 1, 3, 3), Conv2d(padding=SAME, epilogue=BIASED)),
+    ("conv2d.depthwise", (1, 29, 4, 9), (58, 1, 3, 3), Conv2d(padding=SAME, epilogue=BIASED)),
+)
+
+
+@pytest.mark.parametrize("dtype", [DType.F32, DType.F16])
+@pytest.mark.parametrize(("name", "x", "w", "op"), PADDED)
+def test_pixels_padded_with_zeros(name, x, w, op, dtype):
+    sized = replace(op, groups=x[1] // w[1], epilogue=parse("hard_sigmoid(add($0, $1), 0.2, 0.5)"))
+    case = case_of(x, w, sized, channels(w[0]), dtype=dtype)
+    kernel, call = kernel_named(name), padded_call(case)
+    if name == "conv2d.few_outputs" and dtype is DType.F32:
+        pytest.skip("products in float32")
+    if name != "conv2d.few_outputs":
+        assert call.outputs[0].zeros
+    for variant in list(kernel.variants(call))[:3]:
+        hold(case, lambda _, given, v=variant: interpret(kernel, call, given, v.launches))
+
+
+@pytest.mark.parametrize("dtype", [DType.F32, DType.F16])
+@pytest.mark.parametrize(("parts", "position"), [(2, 0), (2, 1), (3, 1)])
+@pytest.mark.parametrize("name", ["conv2d.implicit_gemm", "conv2d.split_k", "conv2d.few_channels"])
+def test_padded_parts(name, parts, position, dtype):
+    op = Conv2d(
+        epilogue=parse("relu(add(add($0, $1), $2))"), store=InterleaveStore(parts, position)
+    )
+    others = [Operand((2, 29, 4, 3), storage=GAPS) for _ in range(parts)]
+    case = case_of((2, 37, 4, 3), (29, 37, 1, 1), op, channels(29), *others, dtype=dtype)
+    kernel, call = kernel_named(name), padded_call(case)
+    assert call.outputs[0].zeros
+    words = kernel.launch(call)[-1].config
+    words = (words if hasattr(words, "fused") else words.product).fused.operands
+    assert sum("w" in word.split()[1] for word in words) == parts
+    hold(case, lambda _, given: interpret(kernel, call, given))
+
+
+@pytest.mark.parametrize("name", ["conv2d.implicit_gemm", "conv2d.depthwise"])
+def test_room_that_is_read_may_hold_anything(name):
+    """What lies behind the channels is another value's: NaN here, as between all operands."""
+    groups = 29 if name == "conv2d.depthwise" else 1
+    op = Conv2d(padding=SAME, groups=groups, epilogue=parse("relu(add(add($0, $1), $2))"))
+    case = case_of((1, 29, 4, 5), (29, 29 // groups, 3, 3), op, channels(29),
+                   Operand((1, 29, 4, 5)), dtype=DType.F16)  # fmt: skip
+    kernel, call = kernel_named(name), padded_call(case)
+    images = [view._replace(zeros=False) for view in call.inputs]
+    call = replace(call, inputs=tuple(images))
+    for variant in list(kernel.variants(call))[:3]:
+        hold(case, lambda _, given, v=variant: interpret(kernel, call, given, v.launches))

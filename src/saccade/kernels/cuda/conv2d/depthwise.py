@@ -24,9 +24,16 @@ from saccade.kernels.cuda.conv2d.fused_operands import (
     FusedConfig,
     divided,
     fused_of,
+    stored_vector,
 )
 from saccade.kernels.cuda.conv2d.implicit_gemm_config import vector
-from saccade.kernels.cuda.conv2d.window_config import WindowConfig, sums_of, unfit, window_of
+from saccade.kernels.cuda.conv2d.window_config import (
+    WindowConfig,
+    excess_of,
+    sums_of,
+    unfit,
+    window_of,
+)
 from saccade.kernels.cuda.machine import LAUNCH, stream_micros
 from saccade.opdefs import Conv2d
 
@@ -57,6 +64,7 @@ class CudaDepthwiseConfig:
         window: The window.
         tile: Runs and channels of a block, results of a run, warps.
         units: Whether the channels of x are neighbours, and the results' within the weights.
+        wide: Whether x and the weights may be read as far as results are stored.
         vectors: What the strides of x and of y are multiples of.
         fused: Prologue, epilogue, where results go.
     """
@@ -67,6 +75,7 @@ class CudaDepthwiseConfig:
     window: WindowConfig
     tile: DepthwiseTile
     units: tuple[bool, bool]
+    wide: tuple[bool, bool]
     vectors: tuple[int, int]
     fused: FusedConfig = field(default=PLAIN)
 
@@ -173,14 +182,15 @@ def _launches(call: CudaCall, tile: DepthwiseTile) -> tuple[Launch, ...]:
     fused = fused_of(call)
     weights, strides, unit = _weights(call)
     by_x = _x_vector(call)
-    by_y = vector(k, y.shape[1], y.strides[0], *y.strides[2:])
+    by_y, excess = stored_vector(call, k), excess_of(call)
     config = CudaDepthwiseConfig(
         (element_of(x), element_of(w), element_of(y)), w.shape[1], k // op.groups,
-        window_of(call), tile, (x.strides[1] == 1 or x.shape[1] == 1, unit), (by_x, by_y),
+        window_of(call), tile, (x.strides[1] == 1 or x.shape[1] == 1, unit),
+        (w.shape[0] == x.shape[1] and x.room >= excess, call.constant[1]), (by_x, by_y),
         fused.config,
     )  # fmt: skip
     integers = {
-        "n": n, "h": x.shape[2], "wd": x.shape[3], "k": k // by_y, "p": p, "q": q,
+        "n": n, "h": x.shape[2], "wd": x.shape[3], "k": (k + excess) // by_y, "p": p, "q": q,
         "x_n": x.strides[0] // by_x, "x_c": x.strides[1], "x_h": x.strides[2] // by_x,
         "x_w": x.strides[3] // by_x, **strides, **divided(fused.integers, by_y),
     }  # fmt: skip
@@ -194,8 +204,9 @@ def _entry(config: CudaDepthwiseConfig) -> Entry:
     constants: dict[str, int | str] = {
         **config.window.constants(), "C": config.channels, "MULTIPLIER": config.multiplier,
         "BM": rows, "BN": width, "ACROSS": across, "UNROLL": _unrolled(config),
-        "X_UNIT": config.units[0], "W_UNIT": config.units[1],
-        "X_VEC": config.vectors[0], "Y_VEC": config.vectors[1], **config.fused.constants(),
+        "X_UNIT": config.units[0], "W_UNIT": config.units[1], "X_WIDE": config.wide[0],
+        "W_WIDE": config.wide[1], "X_VEC": config.vectors[0], "Y_VEC": config.vectors[1],
+        **config.fused.constants(),
     }  # fmt: skip
     return Entry(
         "conv2d.depthwise_code:convolve",

@@ -21,13 +21,13 @@ def pixels(
     TALL and WIDE say that windows may reach over its edges. Rows are those of results that there
     are, so that nothing else keeps a load inside.
     """
-    image, top, left, h, wd, row_mask, col_mask = window
+    image, top, left, h, wd, row_mask, col_mask, read_mask, _ = window
     inside = row_mask | True
     if TALL:
         inside = inside & within(top + dy, h)
     if WIDE:
         inside = inside & within(left + dx, wd)
-    mask = inside[:, None] & col_mask[None, :]
+    mask = inside[:, None] & read_mask[None, :]
     place = (pixel + dy * x_h + dx * x_w)[:, None] + (at * c_step)[None, :]
     a = tl.load(x + place, mask=mask, other=0.0).to(tl.float32)
     if PROLOGUE is not None:
@@ -86,7 +86,7 @@ def run_sums(
         taps = ()
         for s in tl.static_range(S):
             where = w + j * w_c + r * w_r + s * w_s
-            taps = taps + (filters(where, col * k_step, window[6], BM),)  # noqa: RUF005
+            taps = taps + (filters(where, col * k_step, window[8], BM),)  # noqa: RUF005
         for x0 in tl.static_range((ACROSS - 1) * STRIDE_W + (S - 1) * DILATION_W + 1):
             if is_read(x0, ACROSS, STRIDE_W, DILATION_W, S):
                 a = pixels(
@@ -108,13 +108,15 @@ def convolve(
     STRIDE_H: tl.constexpr, STRIDE_W: tl.constexpr, DILATION_H: tl.constexpr,
     DILATION_W: tl.constexpr, PAD_T: tl.constexpr, PAD_L: tl.constexpr, PADDED: tl.constexpr,
     BM: tl.constexpr, BN: tl.constexpr, ACROSS: tl.constexpr, UNROLL: tl.constexpr,
-    X_UNIT: tl.constexpr, W_UNIT: tl.constexpr, X_VEC: tl.constexpr, Y_VEC: tl.constexpr,
-    UNIT: tl.constexpr, BLOCK: tl.constexpr, CRD: tl.constexpr, PARTS: tl.constexpr,
-    POSITION: tl.constexpr, EPILOGUE: tl.constexpr,
+    X_UNIT: tl.constexpr, W_UNIT: tl.constexpr, X_WIDE: tl.constexpr, W_WIDE: tl.constexpr,
+    X_VEC: tl.constexpr, Y_VEC: tl.constexpr, UNIT: tl.constexpr,
+    BLOCK: tl.constexpr, CRD: tl.constexpr, PARTS: tl.constexpr,
+    POSITION: tl.constexpr, EXCESS: tl.constexpr, ROOM: tl.constexpr, EPILOGUE: tl.constexpr,
     PROLOGUE: tl.constexpr = None, OTHERS: tl.constexpr = None,
 ):  # fmt: skip
     """ACROSS blocks of results; C channels of x and MULTIPLIER of y make a group.
 
+    X_WIDE and W_WIDE say that x and the weights may be read in the EXCESS, the last of the `k`.
     Strides of x come divided by X_VEC, `k`, `channels` and the strides of y by Y_VEC.
     """
     x_n, x_h, x_w = x_n * X_VEC, x_h * X_VEC, x_w * X_VEC
@@ -128,7 +130,9 @@ def convolve(
     row = pid // col_blocks * BM + tl.arange(0, BM)
     start = pid % col_blocks * BN
     col = start + tl.arange(0, BN)
-    col_mask = col < k
+    there = col < k - EXCESS
+    read = col < k if X_WIDE else there
+    weighted = col < k if W_WIDE else there
     row_mask = row < n * p * spans
     row = tl.minimum(row, n * p * spans - 1)
     image, out_p, span = pixels_of(row, p, spans)
@@ -137,7 +141,7 @@ def convolve(
     left = out_q * STRIDE_W - PAD_L
     chan = col // MULTIPLIER * C
     pixel = image * x_n + top * x_h + left * x_w
-    window = (image, top, left, h, wd, row_mask, col_mask)
+    window = (image, top, left, h, wd, row_mask, there, read, weighted)
     sums = run_sums(
         x, w, pixel, chan, col, c_step, k_step, x_h, x_w, w_r, w_s, w_c, window, extra,
         C, R, S, STRIDE_W, DILATION_H, DILATION_W, PADDED, BM, BN, ACROSS, UNROLL, PROLOGUE,
@@ -145,5 +149,6 @@ def convolve(
     for i in tl.static_range(ACROSS):
         store(
             y, sums[i], image, start, k, out_p, out_q + i, row_mask & (out_q + i < q), extra,
-            channels, y_n, y_k, y_p, y_q, UNIT, BLOCK, CRD, PARTS, POSITION, EPILOGUE, OTHERS,
+            channels, y_n, y_k, y_p, y_q, UNIT, BLOCK, CRD, PARTS, POSITION,
+            EXCESS, ROOM, EPILOGUE, OTHERS,
         )  # fmt: skip

@@ -26,9 +26,17 @@ from saccade.kernels.cuda.conv2d.fused_operands import (
     divided,
     fused_of,
     packed_block,
+    stored_vector,
 )
 from saccade.kernels.cuda.conv2d.implicit_gemm_config import vector
-from saccade.kernels.cuda.conv2d.window_config import WindowConfig, sums_of, unfit, window_of
+from saccade.kernels.cuda.conv2d.window_config import (
+    WindowConfig,
+    channels_of,
+    excess_of,
+    sums_of,
+    unfit,
+    window_of,
+)
 from saccade.kernels.cuda.machine import LAUNCH, stream_micros
 from saccade.kernels.cuda.precision import dot_precision, product_dtype
 from saccade.opdefs import Conv2d
@@ -146,10 +154,9 @@ def _launches(call: CudaCall, tile: FewOutputsTile) -> tuple[Launch, ...]:
     n, k, p, q = sums_of(call)
     fused, kind, depth = fused_of(call), product_dtype(call), _depth(call)
     r, s = call.inputs[1].shape[2:]
-    by_x = vector(x.shape[1], x.strides[0], *x.strides[2:])
+    by_x = vector(channels_of(call), x.strides[0], *x.strides[2:])
     rows = y.strides[3] == 1
-    places = (y.strides[0], y.strides[2], *((0,) if rows else y.strides[3:]))
-    by_y = vector(k, y.shape[1], *places)
+    by_y = stored_vector(call, k, y.strides[0], y.strides[2], 0 if rows else y.strides[3])
     config = CudaFewOutputsConfig(
         (element_of(x), ELEMENTS[kind], element_of(y)), window_of(call), dot_precision(call), tile,
         depth, (by_x, by_y), rows, fused.config,
@@ -159,7 +166,8 @@ def _launches(call: CudaCall, tile: FewOutputsTile) -> tuple[Launch, ...]:
         r * s * depth * _PACKED * kind.itemsize,
     )  # fmt: skip
     integers = {
-        "n": n, "h": x.shape[2], "wd": x.shape[3], "c": x.shape[1] // by_x, "k": k // by_y,
+        "n": n, "h": x.shape[2], "wd": x.shape[3], "c": channels_of(call) // by_x,
+        "k": (k + excess_of(call)) // by_y,
         "p": p, "q": q, "columns": _PACKED, "x_n": x.strides[0] // by_x,
         "x_h": x.strides[2] // by_x, "x_w": x.strides[3] // by_x,
         **divided(fused.integers, by_y),

@@ -46,7 +46,8 @@ def convolve(
     PRECISION: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
     BC: tl.constexpr, STRIP: tl.constexpr, X_VEC: tl.constexpr, Y_VEC: tl.constexpr,
     ROWS: tl.constexpr, UNIT: tl.constexpr, BLOCK: tl.constexpr, CRD: tl.constexpr,
-    PARTS: tl.constexpr, POSITION: tl.constexpr, EPILOGUE: tl.constexpr,
+    PARTS: tl.constexpr, POSITION: tl.constexpr, EXCESS: tl.constexpr, ROOM: tl.constexpr,
+    EPILOGUE: tl.constexpr,
     OTHERS: tl.constexpr = None,
 ):  # fmt: skip
     """STRIP blocks of results, below each other. ROWS: neighbours of a row of y lie side by side.
@@ -96,5 +97,5 @@ def convolve(
                 store(
                     y, sums[i], image + tl.zeros((BM,), tl.int32), 0, k, line, out_q,
                     (out_q < q) & (line < p), extra, channels, y_n, y_k, y_p, y_q, UNIT, BLOCK,
-                    CRD, PARTS, POSITION, EPILOGUE, OTHERS,
+                    CRD, PARTS, POSITION, EXCESS, ROOM, EPILOGUE, OTHERS,
                 )  # fmt: skip
