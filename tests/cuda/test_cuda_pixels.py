@@ -23,6 +23,7 @@ from saccade.opdefs import Conv2d, DepthToSpaceStore, Move
 from saccade.plan import Plan
 from saccade.testing.fake_gpu import fake_gpu, fake_program
 from saccade.testing.triton import H200
+from saccade.tuning.keys import call_key
 
 MODELS = Path(os.environ.get("SACCADE_MODELS") or Path(__file__).parents[3] / "shared" / "models")
 WIDE = padded(DType.F16, (2, 58, 4, 5), zeros=True)
@@ -199,3 +200,11 @@ def test_a_plan_of_padded_pixels():
 def test_the_cpu_pads_nothing(path):
     plan = saccade.compile(path, threads=1).plan(x=(2, *SHAPE[1:]))
     assert not any(v.room for step in plan.steps for v in views((*step.inputs, *step.outputs)))
+
+
+def test_measurements_know_what_pads_pixels():
+    texts = set()
+    for view in (WIDE, WIDE._replace(zeros=False), WIDE._replace(room=0, zeros=False)):
+        call = Call(Conv2d(), (view, view), (view,), (False, True), H200, 1)
+        texts.add(call_key(call))
+    assert len(texts) == 3
