@@ -1,8 +1,8 @@
 """Machine code by (kernel, config, alignment): from memory, from disk, or compiled by Triton.
 
 Code depends on which of a launch's pointers and integers are multiples of 16, and for pointers that
-are not, of 8 or 4. An entry on disk is
-named by a digest of everything that the code depends on, and sealed (`caches`).
+are not, of 8 or 4. An entry on disk is named by a digest of everything that the code depends on,
+and sealed (`caches`).
 """
 
 from __future__ import annotations

@@ -47,7 +47,8 @@ _COLUMNS = 8  # of a product, the least that the matrix units take
 _PACKED = 16  # columns of packed weights
 _MOST_CHANNELS = 32
 _MOST_TERMS = 400  # of a sum, whose weights stay in registers: 25 taps of 16 channels
-_MOST_LOADED = 96  # elements of a row of taps that a thread has at once; those of the next come
+_MOST_REGISTERS = 160  # of two rows of taps, the weights and the sums under way
+_LEAST_VECTOR = 8  # bytes of x that a thread takes at once
 _SHALLOWEST = 16  # channels of a step of the matrix units
 _LINES = 12  # cycles of a warp's 16 bytes a thread: loaded, written to shared memory, read there
 _ISSUED = 0.56  # instructions of those that could be issued, as measured for depthwise layers
@@ -98,6 +99,8 @@ def _supports(call: CudaCall) -> str | None:
         return f"{x.shape[1]} input channels"
     if x.strides[1] != 1:
         return "input channels are no neighbours"
+    if _x_vector(call) * x.dtype.itemsize < _LEAST_VECTOR:
+        return "input pixels are not aligned"
     if product_dtype(call) is DType.F32:
         return "products in float32"
     if op.prologue != IDENTITY:
@@ -110,9 +113,13 @@ def _supports(call: CudaCall) -> str | None:
 
 
 def _tiles(call: CudaCall) -> Iterator[FewOutputsTile]:
-    """Those that registers have room for."""
+    """Those that registers have room for: two elements of products in one."""
+    r, s = call.inputs[1].shape[2:]
+    weights = 2 * r * s * _depth(call) // _SHALLOWEST
     for pixels, strip, warps in _TILES:
-        if pixels * _depth(call) * call.inputs[1].shape[3] <= _MOST_LOADED * 32 * warps:
+        rows = pixels * _depth(call) * s // (32 * warps)
+        sums = pixels * _COLUMNS * min(strip, r) // (32 * warps)
+        if rows + weights + sums <= _MOST_REGISTERS:
             yield pixels, strip, warps
 
 
@@ -149,12 +156,17 @@ def _depth(call: CudaCall) -> int:
     return max(_SHALLOWEST, 1 << (call.inputs[0].shape[1] - 1).bit_length())
 
 
+def _x_vector(call: CudaCall) -> int:
+    x = call.inputs[0]
+    return vector(channels_of(call), x.strides[0], *x.strides[2:])
+
+
 def _launches(call: CudaCall, tile: FewOutputsTile) -> tuple[Launch, ...]:
     x, y = call.inputs[0], call.outputs[0]
     n, k, p, q = sums_of(call)
     fused, kind, depth = fused_of(call), product_dtype(call), _depth(call)
     r, s = call.inputs[1].shape[2:]
-    by_x = vector(channels_of(call), x.strides[0], *x.strides[2:])
+    by_x = _x_vector(call)
     rows = y.strides[3] == 1
     by_y = stored_vector(call, k, y.strides[0], y.strides[2], 0 if rows else y.strides[3])
     config = CudaFewOutputsConfig(
