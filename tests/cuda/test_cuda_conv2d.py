@@ -24,7 +24,8 @@ from saccade.kernels.cuda.conv2d.pack_taps import (
     pack_taps,
     pack_transposed_taps,
 )
-from saccade.opdefs import Conv2d, ConvTranspose2d, InterleaveStore
+from saccade.layout.views import padded
+from saccade.opdefs import Conv2d, ConvTranspose2d, DepthToSpaceStore, InterleaveStore
 from saccade.testing.cases import hold, inputs_of, outputs_of
 from saccade.testing.kernels import nhwc_view, row_major
 from saccade.testing.triton import H200, interpret
@@ -135,18 +136,81 @@ def test_weights_that_are_no_constant(name):
     holds(name, case, constant=False, most=2)
 
 
-@pytest.mark.parametrize("strip", [1, 2, 4])
+@pytest.mark.parametrize("dtype", [DType.F32, DType.F16])
 @pytest.mark.parametrize(
-    ("stride", "dilation", "taps"), [(1, 1, 3), (2, 1, 3), (1, 2, 3), (2, 1, 5)]
+    ("stride", "dilation", "taps"), [(1, 1, 3), (2, 1, 3), (1, 2, 3), (2, 1, 5), (1, 1, 5)]
 )
-def test_strips_of_depthwise_results(strip, stride, dilation, taps):
+def test_runs_of_depthwise_results(stride, dilation, taps, dtype):
     pad = dilation * (taps // 2)
-    op = Conv2d((stride, 1), (pad,) * 4, (dilation, 1), groups=12, epilogue=BIASED)
-    case = case_of((1, 12, 9, 3), (12, 1, taps, taps), op, channels(12), storage=GAPS)
-    kernel, call = kernel_named("conv2d.depthwise"), call_of(case)
-    strips = {v.launches[0].config.tile[2] for v in kernel.variants(call)}
-    if strip in strips:
-        holds("conv2d.depthwise", case, pick=lambda one: one[0].config.tile[2] == strip)
+    op = Conv2d((1, stride), (pad,) * 4, (1, dilation), groups=12, epilogue=BIASED)
+    case = case_of((2, 12, 3, 17), (12, 1, taps, taps), op, channels(12), storage=GAPS,
+                   dtype=dtype)  # fmt: skip
+    seen = set()
+
+    def fresh(launches):
+        across = launches[0].config.tile[2]
+        new = across not in seen
+        seen.add(across)
+        return new
+
+    holds("conv2d.depthwise", case, most=4, pick=fresh)
+    assert seen >= {1, 2, 4}
+
+
+def test_runs_end_inside_the_image():
+    op = Conv2d(groups=8, epilogue=BIASED)
+    for width in (3, 6, 9, 11):
+        case = case_of((1, 8, 2, width), (8, 1, 1, 3), op, channels(8), storage=GAPS, result=GAPS)
+        holds("conv2d.depthwise", case, most=8)
+
+
+def test_estimates_prefer_runs():
+    kernel = kernel_named("conv2d.depthwise")
+
+    def across(x, taps):
+        op = Conv2d(padding=(taps // 2,) * 4, groups=x[1])
+        views = (nhwc_view(DType.F16, x), row_major(DType.F16, (x[1], 1, taps, taps)))
+        call = Call(op, views, (nhwc_view(DType.F16, x),), (False, True), H200, 1)
+        return kernel.launch(call)[0].config.tile[2]
+
+    assert across((64, 240, 28, 28), 5) == 7
+    assert across((1, 960, 7, 7), 5) < 4, "few programs have to fill the machine"
+
+
+@pytest.mark.parametrize("result", [ROWS, LAST, GAPS])
+@pytest.mark.parametrize(
+    ("c", "k", "taps", "stride", "dilation"),
+    [(16, 3, 3, 1, 1), (12, 8, 3, 2, 1), (32, 1, 3, 1, 2), (16, 5, 5, 1, 1), (4, 2, 1, 2, 1)],
+)
+def test_strips_of_few_outputs(c, k, taps, stride, dilation, result):
+    pad = dilation * (taps // 2)
+    op = Conv2d((stride, stride), (pad, pad, 0, pad), (dilation, dilation), epilogue=BIASED)
+    wide = CaseStorage(channels_last=True, gap=8)
+    case = case_of((2, c, 11, 35), (k, c, taps, taps), op, channels(k), storage=wide,
+                   result=result, dtype=DType.F16)  # fmt: skip
+    holds("conv2d.few_outputs", case, most=8)
+
+
+def test_few_outputs_of_blocks_of_pixels():
+    op = Conv2d(padding=SAME, epilogue=BIASED, store=DepthToSpaceStore(2, "CRD"))
+    case = case_of((1, 16, 3, 5), (8, 16, 3, 3), op, channels(8), dtype=DType.F16)
+    holds("conv2d.few_outputs", case, most=2)
+
+
+def test_what_few_outputs_refuses():
+    kernel = kernel_named("conv2d.few_outputs")
+
+    def why(x, w, dtype=DType.F16):
+        return kernel.supports(plain(x, w, dtype))
+
+    assert why((1, 16, 9, 9), (3, 16, 3, 3)) is None
+    assert why((1, 16, 9, 9), (9, 16, 3, 3)) == "9 output channels"
+    assert why((1, 33, 9, 9), (3, 33, 3, 3)) == "33 input channels"
+    assert why((1, 6, 9, 9), (3, 6, 3, 3)) == "input pixels are not aligned"
+    assert why((1, 32, 9, 9), (3, 32, 5, 5)) == "5x5 taps"
+    assert why((1, 16, 9, 9), (3, 16, 3, 3), DType.F32) == "products in float32"
+    varying = replace(plain((1, 16, 9, 9), (3, 16, 3, 3)), constant=(False, False))
+    assert kernel.supports(varying) == "weights are no constant"
 
 
 def test_any_strides_of_x():
@@ -184,12 +248,13 @@ def best(call, *names):
 
 
 def test_estimates_choose_the_class():
-    names = ("conv2d.implicit_gemm", "conv2d.split_k", "conv2d.few_channels")
+    names = ("conv2d.implicit_gemm", "conv2d.split_k", "conv2d.few_channels", "conv2d.few_outputs")
     assert best(plain((1, 512, 7, 7), (512, 512, 3, 3)), *names) == names[1]
     assert best(plain((1, 256, 14, 14), (256, 256, 3, 3)), *names) == names[1]
     assert best(plain((32, 128, 28, 28), (128, 128, 3, 3)), *names) == names[0]
     assert best(plain((1, 64, 56, 56), (64, 64, 3, 3)), *names) == names[0]
     assert best(plain((32, 3, 224, 224), (64, 3, 7, 7)), *names) == names[2]
+    assert best(plain((1, 16, 2880, 5120), (3, 16, 3, 3)), *names) == names[3]
 
 
 @pytest.mark.parametrize("name", ["conv2d.implicit_gemm", "conv2d.split_k"])
@@ -222,10 +287,11 @@ def test_packed_weights():
     taps = pack_taps(w, DType.F16.value, 16, 16, 3)
     assert taps.shape == (3, 6, 16, 16) and taps.dtype == np.float16
     assert taps[2, 5, 1, 1] == w[5, 1, 2, 1] and not taps[:, :, 2:].any()
-    flat = pack_flat_taps(w, DType.F32.value, 12, 16, "channels")
+    flat = pack_flat_taps(w, DType.F32.value, 12, 16, "channels", 2)
     assert flat[1 * 6 + 2 * 2 + 1, 4] == w[4, 1, 2, 1] and not flat[:, 6:].any()
     assert (
-        pack_flat_taps(w, DType.F32.value, 12, 16, "taps")[(2 * 2 + 1) * 2 + 1, 4] == w[4, 1, 2, 1]
+        pack_flat_taps(w, DType.F32.value, 12, 16, "taps", 2)[(2 * 2 + 1) * 2 + 1, 4]
+        == w[4, 1, 2, 1]
     )
     swapped = pack_transposed_taps(w, DType.F32.value, 16, 16, 2)
     assert swapped[1, 5, 2, 1] == w[3 + 2, 1, 2, 1]
@@ -241,6 +307,7 @@ def test_numbers_of_operands_go_on_from_the_prologue():
 
 PROGRAM = """
 from saccade.backends.cuda.codegen.compile import compile_entry
+from saccade.backends.cuda.codegen.disassemble import disassembled
 from saccade.ir import DType
 from saccade.kernels.base import Call
 from saccade.kernels.cuda import kernel_named
@@ -251,15 +318,17 @@ from saccade.backends.cuda.target import GpuTarget
 x, kind = (1, 32, 8, 8), DType.BF16
 for name, w, op in (
     ("conv2d.split_k", (32, 32, 3, 3), Conv2d(padding=(1, 1, 1, 1))),
-    ("conv2d.depthwise", (32, 1, 3, 3), Conv2d(padding=(1, 1, 1, 1), groups=32)),
+    ("conv2d.depthwise", (32, 1, 5, 5), Conv2d(padding=(2, 2, 2, 2), groups=32)),
+    ("conv2d.few_outputs", (3, 32, 3, 3), Conv2d(padding=(1, 1, 1, 1))),
 ):
     views = (nhwc_view(kind, x, 32), row_major(DType.F32, w))
-    call = Call(op, views, (nhwc_view(kind, x, 32),), (False, True), GpuTarget(), 1)
+    call = Call(op, views, (nhwc_view(kind, (1, w[0], 8, 8)),), (False, True), GpuTarget(), 1)
     kernel = kernel_named(name)
     for launch in kernel.launch(call):
         entry = kernel.entry(launch.config)
         whole = [name for name in entry.multiples if launch.integers[name] % 16 == 0]
-        assert compile_entry(entry, 90, (*launch.operands, *whole)).code
+        code = disassembled(compile_entry(entry, 90, (*launch.operands, *whole)))
+        assert " STL" not in code, f"{name} spills"
 """
 
 
@@ -271,3 +340,74 @@ def test_bfloat16_compiles(tmp_path):
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
+
+
+def padded_call(case):
+    """A case's call with all feature maps padded: what a plan for a GPU gives."""
+    call = call_of(case)
+
+    def wide(view):
+        if len(view.shape) != 4 or view.shape[2] * view.shape[3] == 1:
+            return view
+        return padded(view.dtype, view.shape, zeros=True)
+
+    images = (wide(call.inputs[0]), call.inputs[1], *map(wide, call.inputs[2:]))
+    return replace(call, inputs=images, outputs=tuple(map(wide, call.outputs)))
+
+
+PADDED = (
+    ("conv2d.implicit_gemm", (2, 37, 4, 5), (29, 37, 3, 3), Conv2d(padding=SAME, epilogue=BIASED)),
+    ("conv2d.implicit_gemm", (1, 70, 3, 3), (45, 70, 1, 1), Conv2d(epilogue=BIASED)),
+    ("conv2d.split_k", (1, 37, 4, 5), (29, 37, 3, 3), Conv2d(padding=SAME, epilogue=BIASED)),
+    ("conv2d.few_channels", (2, 29, 5, 4), (45, 29, 3, 2), Conv2d((2, 1), SAME, epilogue=BIASED)),
+    ("conv2d.few_channels", (2, 37, 3, 4), (37, 37, 1, 1), Conv2d(epilogue=BIASED)),
+    ("conv2d.few_outputs", (2, 29, 4, 9), (7, 29, 3, 3), Conv2d(padding=SAME, epilogue=BIASED)),
+    ("conv2d.row_taps", (1, 3, 9, 8), (29, 3, 3, 3), Conv2d((2, 2), SAME, epilogue=BIASED)),
+    ("conv2d.depthwise", (2, 29, 4, 9), (29, 1, 3, 3), Conv2d(padding=SAME, epilogue=BIASED)),
+    ("conv2d.depthwise", (1, 29, 4, 9), (58, 1, 3, 3), Conv2d(padding=SAME, epilogue=BIASED)),
+)
+
+
+@pytest.mark.parametrize("dtype", [DType.F32, DType.F16])
+@pytest.mark.parametrize(("name", "x", "w", "op"), PADDED)
+def test_pixels_padded_with_zeros(name, x, w, op, dtype):
+    sized = replace(op, groups=x[1] // w[1], epilogue=parse("hard_sigmoid(add($0, $1), 0.2, 0.5)"))
+    case = case_of(x, w, sized, channels(w[0]), dtype=dtype)
+    kernel, call = kernel_named(name), padded_call(case)
+    if name == "conv2d.few_outputs" and dtype is DType.F32:
+        pytest.skip("products in float32")
+    if name != "conv2d.few_outputs":
+        assert call.outputs[0].zeros
+    for variant in list(kernel.variants(call))[:3]:
+        hold(case, lambda _, given, v=variant: interpret(kernel, call, given, v.launches))
+
+
+@pytest.mark.parametrize("dtype", [DType.F32, DType.F16])
+@pytest.mark.parametrize(("parts", "position"), [(2, 0), (2, 1), (3, 1)])
+@pytest.mark.parametrize("name", ["conv2d.implicit_gemm", "conv2d.split_k", "conv2d.few_channels"])
+def test_padded_parts(name, parts, position, dtype):
+    op = Conv2d(
+        epilogue=parse("relu(add(add($0, $1), $2))"), store=InterleaveStore(parts, position)
+    )
+    others = [Operand((2, 29, 4, 3), storage=GAPS) for _ in range(parts)]
+    case = case_of((2, 37, 4, 3), (29, 37, 1, 1), op, channels(29), *others, dtype=dtype)
+    kernel, call = kernel_named(name), padded_call(case)
+    assert call.outputs[0].zeros
+    words = kernel.launch(call)[-1].config
+    words = (words if hasattr(words, "fused") else words.product).fused.operands
+    assert sum("w" in word.split()[1] for word in words) == parts
+    hold(case, lambda _, given: interpret(kernel, call, given))
+
+
+@pytest.mark.parametrize("name", ["conv2d.implicit_gemm", "conv2d.depthwise"])
+def test_room_that_is_read_may_hold_anything(name):
+    """What lies behind the channels is another value's: NaN here, as between all operands."""
+    groups = 29 if name == "conv2d.depthwise" else 1
+    op = Conv2d(padding=SAME, groups=groups, epilogue=parse("relu(add(add($0, $1), $2))"))
+    case = case_of((1, 29, 4, 5), (29, 29 // groups, 3, 3), op, channels(29),
+                   Operand((1, 29, 4, 5)), dtype=DType.F16)  # fmt: skip
+    kernel, call = kernel_named(name), padded_call(case)
+    images = [view._replace(zeros=False) for view in call.inputs]
+    call = replace(call, inputs=tuple(images))
+    for variant in list(kernel.variants(call))[:3]:
+        hold(case, lambda _, given, v=variant: interpret(kernel, call, given, v.launches))

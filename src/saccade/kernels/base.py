@@ -64,11 +64,16 @@ class View(NamedTuple):
         strides: Elements between neighbours along each logical axis; 0 repeats. A channels-last
             image has strides (H·W·pitch, 1, W·pitch, pitch); a view of some channels of a larger
             buffer keeps its pitch.
+        room: Elements behind the last channel of a pixel that may be read, up to 16 bytes: those
+            that fill its last 16 bytes, or none. Only of channels-last images that a device pads.
+        zeros: Whether these are zeros, which whoever writes the view writes, too.
     """
 
     dtype: DType
     shape: tuple[int, ...]
     strides: tuple[int, ...]
+    room: int = 0
+    zeros: bool = False
 
     @property
     def channels_last(self) -> bool:
@@ -77,10 +82,11 @@ class View(NamedTuple):
 
     @property
     def extent(self) -> int:
-        """Elements from the first to one past the last."""
+        """Elements from the first to one past the last, and the room behind it."""
         if 0 in self.shape:
             return 0
-        return 1 + sum((n - 1) * abs(s) for n, s in zip(self.shape, self.strides, strict=True))
+        steps = zip(self.shape, self.strides, strict=True)
+        return 1 + self.room + sum((n - 1) * abs(s) for n, s in steps)
 
     @property
     def size(self) -> int:

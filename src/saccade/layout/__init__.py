@@ -1,7 +1,7 @@
 """Graph and sizes to storage and kernels, chosen together."""
 
 from saccade.layout.assign import assign
-from saccade.layout.formats import INDIFFERENT, SPATIAL, Preferred
+from saccade.layout.formats import INDIFFERENT, SPATIAL, Fills, Preferred
 from saccade.layout.select import Available
 from saccade.layout.types import (
     Buffer,
@@ -28,6 +28,7 @@ __all__ = [
     "Buffer",
     "BufferKind",
     "Choice",
+    "Fills",
     "GraphLayout",
     "NoFusions",
     "Pair",

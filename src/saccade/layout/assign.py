@@ -19,7 +19,7 @@ from saccade.layout.select import Available, Selector
 from saccade.layout.sizes import add_shapes, check_empty, check_guards, fitted, shapes_of
 from saccade.layout.storage import BufferBuilder, place
 from saccade.layout.types import BufferKind, GraphLayout, Pair, Passed, StepLayout, Stored, Timings
-from saccade.layout.views import channels_last, row_major
+from saccade.layout.views import channels_last, part, row_major
 from saccade.limits import Deadline, Limits
 from saccade.opdefs import Concat, Move
 
@@ -64,7 +64,7 @@ def assign(
     maps = {node: op.map for node, op in ops.items() if isinstance(op, Move)}
     fitter = Fitter(Selector(backend, available, timings), backend, threads, exact)
     chosen = search(graph, shapes, ops, formats(graph, backend.preferred), fitter)
-    places = place(graph, shapes, maps, chosen.nhwc)
+    places = place(graph, shapes, maps, chosen.nhwc, backend.preferred.fills)
     work = _Assignment(graph, ops, places, chosen, fitter, pairs.joint, dict(pairs.apart))
     for node in graph.nodes:
         deadline.check()
@@ -173,11 +173,11 @@ class _Assignment:
         for value in inputs:
             stored = self.places.stored[value]
             strides = result.view.strides
-            view = View(stored.view.dtype, stored.view.shape, strides)
+            view = part(result.view, op.axis, at, stored.view.shape)
             offset = result.offset + at * strides[op.axis] * view.dtype.itemsize
             slot = Stored(result.buffer, offset, view)
             at += view.shape[op.axis]
-            if stored != slot and view.size:
+            if view.size and not stored.is_at(slot):
                 self._copy(name, self._source(name, value, view), slot, _ELSEWHERE)
 
     def _source(self, name: str, value: Value, wanted: View) -> Stored:

@@ -11,8 +11,9 @@ once per graph.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from saccade.ir import Graph, IndexMap, Node, Op, Value
 from saccade.ir.derived import derived
@@ -35,13 +36,21 @@ from saccade.opdefs import (
     Softmax,
 )
 
-__all__ = ["INDIFFERENT", "SPATIAL", "Formats", "Preferred", "formats"]
+__all__ = ["INDIFFERENT", "SPATIAL", "Fills", "Formats", "Preferred", "formats"]
 
 SPATIAL: tuple[type[Op], ...] = (
     Conv2d, ConvTranspose2d, DeformConv, Pool2d, Resize, RoiAlign, RoiPool, GroupNorm,
     LocalResponseNorm,
 )  # fmt: skip
 INDIFFERENT: tuple[type[Op], ...] = (Pointwise, Concat, Pad, Reduce, Softmax, LpNormalize)
+
+Fills: TypeAlias = Callable[[Op, Sequence[Sequence[int]]], bool]
+"""Whether kernels for an operator whose operands have these shapes fill the pixels they write."""
+
+
+def _fills_none(op: Op, shapes: Sequence[Sequence[int]]) -> bool:
+    del op, shapes
+    return False
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,10 +60,13 @@ class Preferred:
     Attributes:
         channels_last: Operators that want them channels-last, whatever the other operands are.
         indifferent: Operators that take over the order of what they are connected to.
+        fills: Which operators' kernels write pixels of channels-last results to multiples of 16
+            bytes, with zeros behind the last channel (`View.zeros`).
     """
 
     channels_last: tuple[type[Op], ...] = SPATIAL
     indifferent: tuple[type[Op], ...] = INDIFFERENT
+    fills: Fills = _fills_none
 
 
 @dataclass(frozen=True, slots=True)

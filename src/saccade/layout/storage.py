@@ -3,6 +3,8 @@
 Concats are made by their producers: an operand is placed inside the result's buffer where its
 producer may write there. Moves whose result is a view of what is stored cost nothing. Graph inputs
 and outputs live in the caller's memory, row-major; so does a value whose view a graph output is.
+Pixels of other channels-last values are padded to 16 bytes where their producer's kernels fill the
+padding (`Preferred.fills`).
 """
 
 from __future__ import annotations
@@ -12,8 +14,9 @@ from dataclasses import dataclass, field
 
 from saccade.ir import Graph, IndexMap, Node, Value
 from saccade.kernels.base import View
+from saccade.layout.formats import Fills
 from saccade.layout.types import Buffer, BufferKind, Stored
-from saccade.layout.views import channels_last, moved, row_major
+from saccade.layout.views import channels_last, moved, padded, part, row_major
 from saccade.opdefs import Concat, Move
 
 __all__ = ["BufferBuilder", "place"]
@@ -21,8 +24,16 @@ __all__ = ["BufferBuilder", "place"]
 
 @dataclass
 class BufferBuilder:
-    """Buffers under construction, and the place of each value."""
+    """Buffers under construction, and the place of each value.
 
+    Attributes:
+        filled: Channels-last values whose producers' kernels fill pixels (`Preferred.fills`).
+        buffers: So far.
+        stored: The place of each value that has one.
+        notes: Remarks.
+    """
+
+    filled: frozenset[Value] = frozenset()
     buffers: list[Buffer] = field(default_factory=list)
     stored: dict[Value, Stored] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
@@ -38,6 +49,7 @@ def place(
     shapes: Mapping[Value, tuple[int, ...]],
     maps: Mapping[Node, IndexMap],
     nhwc: frozenset[Value],
+    fills: Fills,
 ) -> BufferBuilder:
     """A place for every value.
 
@@ -46,8 +58,9 @@ def place(
         shapes: Every value's shape.
         maps: The bound index map of each Move.
         nhwc: The values to store channels-last.
+        fills: `Preferred.fills`.
     """
-    places = BufferBuilder()
+    places = BufferBuilder(filled=_filled(graph, shapes, nhwc, fills))
     for i, value in enumerate(graph.inputs):
         view = row_major(value.dtype, shapes[value])
         places.stored[value] = places.new(BufferKind.INPUT, value.name, view, i)
@@ -70,6 +83,20 @@ def place(
                 within = _view_of_move(node, places, maps)
                 places.stored[value] = within or _own(value, places, shapes, nhwc)
     return places
+
+
+def _filled(
+    graph: Graph,
+    shapes: Mapping[Value, tuple[int, ...]],
+    nhwc: frozenset[Value],
+    fills: Fills,
+) -> frozenset[Value]:
+    return frozenset(
+        value
+        for node in graph.nodes
+        if nhwc.issuperset(node.outputs) and fills(node.op, [shapes[v] for v in node.inputs])
+        for value in node.outputs
+    )
 
 
 def _place_source(
@@ -99,8 +126,12 @@ def _own(
     shapes: Mapping[Value, tuple[int, ...]],
     nhwc: frozenset[Value],
 ) -> Stored:
-    dense = channels_last if value in nhwc else row_major
-    return places.new(BufferKind.ARENA, value.name, dense(value.dtype, shapes[value]))
+    if value in places.filled:
+        view = padded(value.dtype, shapes[value], zeros=True)
+    else:
+        dense = channels_last if value in nhwc else row_major
+        view = dense(value.dtype, shapes[value])
+    return places.new(BufferKind.ARENA, value.name, view)
 
 
 def _view_of_move(
@@ -128,7 +159,7 @@ def _place_operands(
     result = node.output
     if result not in places.stored:
         within = _common_buffer(node, axis, places)
-        places.stored[result] = within or _own(result, places, shapes, nhwc)
+        places.stored[result] = within or _own_joint(node, axis, places, shapes, nhwc)
     whole = places.stored[result]
     dense = whole.view.channels_last == (result in nhwc)
     at = 0
@@ -137,13 +168,50 @@ def _place_operands(
         at += shapes[value][axis]
         producer = producers.get(value)
         if value in places.stored or producer is None or isinstance(producer.op, (Move, Concat)):
-            if places.stored.get(value) != slot:
+            stored = places.stored.get(value)
+            if stored is None or not stored.is_at(slot):
                 places.notes.append(
                     f"{node.name or result.name}: %{value.name} is copied: "
                     f"{_why(value, places, producer)}"
                 )
         elif dense and (value in nhwc) == (result in nhwc):
             places.stored[value] = slot
+    if whole.view.room and not whole.view.zeros:
+        _fill(node, axis, whole, places)
+
+
+def _own_joint(
+    node: Node,
+    axis: int,
+    places: BufferBuilder,
+    shapes: Mapping[Value, tuple[int, ...]],
+    nhwc: frozenset[Value],
+) -> Stored:
+    """A buffer for the result of a Concat; padded where whoever stands last could fill it."""
+    value = node.output
+    if value not in nhwc or not places.filled.issuperset(_last(node, axis)):
+        return _own(value, places, shapes, nhwc)
+    return places.new(BufferKind.ARENA, value.name, padded(value.dtype, shapes[value], zeros=False))
+
+
+def _last(node: Node, axis: int) -> tuple[Value, ...]:
+    """The operands of a Concat that have last channels of the result."""
+    return node.inputs[-1:] if axis == 1 else node.inputs
+
+
+def _fill(node: Node, axis: int, whole: Stored, places: BufferBuilder) -> None:
+    """Let the last operands of a Concat fill its pixels, where all of them are written in place."""
+    last = _last(node, axis)
+    slots = [places.stored.get(value) for value in last]
+    for value, slot in zip(last, slots, strict=True):
+        inside = slot is not None and slot.buffer == whole.buffer
+        if not inside or value not in places.filled or node.inputs.count(value) > 1:
+            return
+    if any(slot is not None and slot.view.room != whole.view.room for slot in slots):
+        return
+    for value, slot in zip((node.output, *last), (whole, *slots), strict=True):
+        assert slot is not None
+        places.stored[value] = slot._replace(view=slot.view._replace(zeros=True))
 
 
 def _why(value: Value, places: BufferBuilder, producer: Node | None) -> str:
@@ -155,7 +223,7 @@ def _why(value: Value, places: BufferBuilder, producer: Node | None) -> str:
 
 
 def _slice(whole: Stored, axis: int, at: int, shape: tuple[int, ...]) -> Stored:
-    view = View(whole.view.dtype, shape, whole.view.strides)
+    view = part(whole.view, axis, at, shape)
     return Stored(whole.buffer, whole.offset + at * view.strides[axis] * view.dtype.itemsize, view)
 
 

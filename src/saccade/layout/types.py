@@ -87,6 +87,12 @@ class Stored(NamedTuple):
     offset: int
     view: View
 
+    def is_at(self, other: Stored) -> bool:
+        """Whether the same elements lie there, whatever room there is behind them."""
+        a, b = self.view, other.view
+        same = (a.dtype, a.shape, a.strides) == (b.dtype, b.shape, b.strides)
+        return same and (self.buffer, self.offset) == (other.buffer, other.offset)
+
 
 @dataclass(frozen=True, slots=True)
 class Pair:

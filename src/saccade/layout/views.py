@@ -7,7 +7,11 @@ from collections.abc import Sequence
 from saccade.ir import DType, IndexMap
 from saccade.kernels.base import View
 
-__all__ = ["channels_last", "moved", "row_major"]
+__all__ = ["channels_last", "moved", "padded", "part", "row_major"]
+
+PIXEL = 16
+"""Bytes that pixels are padded to multiples of, where they are: the widest access of a thread."""
+_MOST_ADDED = 4  # the least multiple of the bytes added that pixels have, for it to be worth it
 
 
 def row_major(dtype: DType, shape: Sequence[int]) -> View:
@@ -23,6 +27,41 @@ def channels_last(dtype: DType, shape: Sequence[int]) -> View:
     """Dense storage of [N, C, H, W] with channels innermost."""
     n, c, h, w = shape
     return View(dtype, (n, c, h, w), (h * w * c, 1, w * c, c))
+
+
+def padded(dtype: DType, shape: Sequence[int], *, zeros: bool) -> View:
+    """Channels-last storage whose pixels begin at multiples of 16 bytes.
+
+    Dense storage where they do anyway, where the padding would be more than a quarter, and of what
+    has one pixel.
+
+    Args:
+        dtype: Element type.
+        shape: [N, C, H, W].
+        zeros: See `View.zeros`.
+    """
+    n, c, h, w = shape
+    room = -c % (PIXEL // dtype.itemsize)
+    if room * _MOST_ADDED > c or not room or h * w <= 1 or 0 in shape:
+        return channels_last(dtype, shape)
+    pitch = c + room
+    return View(dtype, (n, c, h, w), (h * w * pitch, 1, w * pitch, pitch), room, zeros)
+
+
+def part(view: View, axis: int, at: int, shape: Sequence[int]) -> View:
+    """Places `at` and on along an axis of a stored value, which another one of `shape` takes.
+
+    Where the value is padded, those of its channels that begin at multiples of 16 bytes keep what
+    is left of a last 16 bytes as room: what is stored there is not theirs but for the last one's.
+    """
+    found = View(view.dtype, tuple(shape), view.strides)
+    if not view.room or axis not in (1, -3):
+        return found._replace(room=view.room, zeros=view.zeros)
+    step = PIXEL // view.dtype.itemsize
+    room, end = -shape[1] % step, at + shape[1]
+    if at % step or end + room > view.shape[1] + view.room:
+        return found
+    return found._replace(room=room, zeros=view.zeros and room > 0 and end == view.shape[1])
 
 
 def moved(view: View, index_map: IndexMap) -> tuple[int, View] | None:
@@ -62,7 +101,22 @@ def moved(view: View, index_map: IndexMap) -> tuple[int, View] | None:
         shape.append(extent)
         steps.append(step)
     filled = _sensible_unit_strides(shape, steps)
-    return offset, View(view.dtype, tuple(shape), filled)
+    found = View(view.dtype, tuple(shape), filled)
+    return offset, _with_room(view, index_map, found) if view.room else found
+
+
+def _with_room(view: View, index_map: IndexMap, found: View) -> View:
+    """The room that is left behind the channels of a padded value, if a slice of them is taken."""
+    first = len(index_map.in_factors[0])
+    factors = index_map.out_axes[1] if len(index_map.out_axes) == 4 else ()
+    if len(factors) != 1 or len(index_map.in_factors[1]) != 1:
+        return found
+    channels = factors[0]
+    if channels.source != first or channels.step != 1 or found.strides[1] != 1:
+        return found
+    assert isinstance(channels.start, int)
+    within = part(view, 1, channels.start, (0, found.shape[1]))
+    return found._replace(room=within.room, zeros=within.zeros)
 
 
 def _sensible_unit_strides(shape: Sequence[int], steps: Sequence[int]) -> tuple[int, ...]:

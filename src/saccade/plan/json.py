@@ -171,11 +171,15 @@ def _read_step(entry: _StepRecord, device: str) -> Step:
 
 def _slot(slot: Slot) -> list[object]:
     view = slot.view
-    return [list(slot.ref), view.dtype.value, view.shape, view.strides]
+    padding = [view.room, view.zeros] if view.room else []
+    return [list(slot.ref), view.dtype.value, view.shape, view.strides, *padding]
 
 
-def _read_slot(ref: list[int], dtype: str, shape: list[int], strides: list[int]) -> Slot:
-    return Slot(Ref(*ref), View(DType(dtype), tuple(shape), tuple(strides)))
+def _read_slot(
+    ref: list[int], dtype: str, shape: list[int], strides: list[int], *padding: int
+) -> Slot:
+    room, zeros = padding or (0, False)
+    return Slot(Ref(*ref), View(DType(dtype), tuple(shape), tuple(strides), room, bool(zeros)))
 
 
 def _phase(phase: Phase) -> dict[str, object]:

@@ -28,6 +28,12 @@ def strided(memory: Array, offset: int, view: View) -> Array:
     return np.lib.stride_tricks.as_strided(base, view.shape, steps)
 
 
+def room_of(view: View) -> tuple[int, View]:
+    """What is behind the channels of a view's pixels: elements before its first one, and it."""
+    n, c, h, w = view.shape
+    return c, View(view.dtype, (n, view.room, h, w), view.strides)
+
+
 @dataclass
 class GuardedMemory:
     """`saccade.kernels.bind.Places` for one call; results and workspaces start as NaN.
@@ -64,6 +70,9 @@ class GuardedMemory:
         for offset, nbytes in self._spans:
             guards[offset : offset + nbytes] = False
             memory[offset : offset + nbytes] = 0xFF  # NaN in every float type
+        for i, view in enumerate(self.call.outputs):
+            offset, nbytes = self._where[Out(i)]
+            guards[offset : offset + nbytes] = ~_written(view)[:nbytes]
         for offset, content in self._fills:
             memory[offset : offset + content.nbytes] = content
             guards[offset : offset + content.nbytes] = True  # nor may operands be written
@@ -74,13 +83,21 @@ class GuardedMemory:
         return strided(memory, self.output(index).offset, self.call.outputs[index]).copy()
 
     def check(self, before: Array, memory: Array, guards: Array, name: str) -> None:
-        """Compare guards with what they were.
+        """Compare guards with what they were, and what has to be zeros with zeros.
+
+        Guards are also what lies between the elements of a result.
 
         Raises:
-            OutOfBoundsError: If one was written to.
+            OutOfBoundsError: If one was written to, or if there is something else than zeros.
         """
         if not np.array_equal(before, memory[guards]):
             raise OutOfBoundsError(f"{name} wrote into a guard band or an operand")
+        for i, view in enumerate(self.call.outputs):
+            if view.zeros and view.room and view.size:
+                at, room = room_of(view)
+                begin = self.output(i).offset + at * view.dtype.itemsize
+                if strided(memory, begin, room).any():
+                    raise OutOfBoundsError(f"{name} left something behind the channels of a pixel")
 
     def output(self, index: int) -> Ref:
         """A result."""
@@ -105,6 +122,9 @@ class GuardedMemory:
         if fresh and nbytes:
             content = np.full(nbytes, 0xFF, np.uint8)
             strided(content, 0, view)[...] = array
+            if view.zeros and view.room:
+                at, room = room_of(view)
+                strided(content, at * view.dtype.itemsize, room)[...] = 0
             self._fills.append((span[0], content))
         return Ref(0, *span)
 
@@ -125,3 +145,13 @@ class GuardedMemory:
             self._spans.append((self._size, nbytes))
             self._size += -(-nbytes // _LINE) * _LINE + GUARD
         return self._where[key]
+
+
+def _written(view: View) -> Array:
+    """For each byte from a result's first to its last, whether a kernel may write it."""
+    flags = np.zeros(max(view.extent, 1), bool)
+    np.lib.stride_tricks.as_strided(flags, view.shape, view.strides)[...] = True
+    if view.zeros and view.room and view.size:
+        at, room = room_of(view)
+        np.lib.stride_tricks.as_strided(flags[at:], room.shape, room.strides)[...] = True
+    return np.repeat(flags, view.dtype.itemsize)

@@ -50,14 +50,15 @@ def _text(value: object) -> str:
 
 
 def _view(view: View) -> str:
-    """Type and shape, and the strides where the storage is not row-major."""
+    """Type and shape, the strides where the storage is not row-major, and what pads pixels."""
     dense, step = [], 1
     for n in reversed(view.shape):
         dense.append(step)
         step *= n
     shape = ",".join(map(str, view.shape))
     strides = "" if view.strides == tuple(reversed(dense)) else f"@[{_join(view.strides)}]"
-    return f"{view.dtype.value}[{shape}]{strides}"
+    room = f"+{view.room}{'z' * view.zeros}" if view.room else ""
+    return f"{view.dtype.value}[{shape}]{strides}{room}"
 
 
 def _join(numbers: Sequence[int]) -> str:

@@ -21,6 +21,7 @@ from saccade.ir import Array, Graph, Op
 from saccade.kernels.base import Key, View
 from saccade.kernels.cuda import kernels_for
 from saccade.kernels.cuda.base import selectable
+from saccade.kernels.cuda.conv2d.window_config import fills_pixels
 from saccade.kernels.cuda.machine import LAUNCH
 from saccade.kernels.cuda.packing import FUNCTIONS
 from saccade.kernels.machine import Machine
@@ -54,7 +55,7 @@ class CudaBackend:
 
     device = "cuda"
     fusions = CudaFusions()
-    preferred = Preferred()
+    preferred = Preferred(fills=fills_pixels)
     nominal_threads = 1
     alignment = _ALIGNMENT
     reuse_slowdown = _REUSE_SLOWDOWN

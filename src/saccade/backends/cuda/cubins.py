@@ -1,7 +1,8 @@
 """Machine code by (kernel, config, alignment): from memory, from disk, or compiled by Triton.
 
-Code depends on which of a launch's pointers and integers are multiples of 16. An entry on disk is
-named by a digest of everything that the code depends on, and sealed (`caches`).
+Code depends on which of a launch's pointers and integers are multiples of 16, and for pointers that
+are not, of 8 or 4. An entry on disk is named by a digest of everything that the code depends on,
+and sealed (`caches`).
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
+from math import gcd
 from typing import NamedTuple
 
 from saccade.backends.cuda.codegen.compile import Cubin, compile_entry, decode_cubin, encode_cubin
@@ -28,6 +30,8 @@ __all__ = ["CodeKey", "Cubins", "code_key", "triton_version"]
 _COMPILER = "triton.compiler"
 _GRAIN = 16
 """Bytes of the widest access, and Triton's unit of alignment."""
+_LEAST_GRAIN = 4
+"""Bytes of the narrowest access that goes past registers (`cp.async`)."""
 
 
 class CodeKey(NamedTuple):
@@ -36,7 +40,8 @@ class CodeKey(NamedTuple):
     Attributes:
         kernel: Its name.
         config: What it is specialised for.
-        aligned: Names of pointers and integers that are multiples of 16, in order.
+        aligned: Names of pointers and integers that are multiples of 16, in order; `name:8` and
+            `name:4` of pointers that are of less.
     """
 
     kernel: str
@@ -47,7 +52,12 @@ class CodeKey(NamedTuple):
 def code_key(kernel: str, phase: Phase) -> CodeKey:
     """The code of a phase; bases are multiples of 16 (`runtime` sees to it)."""
     entry = kernel_named(kernel).entry(phase.config)
-    aligned = [a.name for a in phase.arguments if a.ref.offset % _GRAIN == 0]
+    grains = [(a.name, gcd(_GRAIN, a.ref.offset)) for a in phase.arguments]
+    aligned = [
+        name if grain == _GRAIN else f"{name}:{grain}"
+        for name, grain in grains
+        if grain >= _LEAST_GRAIN
+    ]
     for name in entry.multiples:
         value = phase.integers[name]
         if isinstance(value, int) and value % _GRAIN == 0:

@@ -12,6 +12,8 @@ n = b0, p = b1, q = row, k = column.
 The code depends on `BlockEpilogue.code` alone: the expression, then for each operand its element
 type and, along n, k, p, q, `0` where it repeats, `1` where neighbours lie side by side, `8` where
 the stride is so many times an integer of the launch (which keeps 16 bytes together), else `s`.
+Along k it may be `w`: neighbours lie side by side, and those that fill the last 16 bytes may be
+read, too; then the last of `extra` is their mask.
 """
 
 from __future__ import annotations
@@ -52,7 +54,7 @@ class BlockEpilogue:
 
 def epilogue_of(
     call: CudaCall, expr: Expr, first: int, shape: Sequence[int], *, end: int | None = None,
-    views: Sequence[View] | None = None,
+    views: Sequence[View] | None = None, room: int = 0,
 ) -> BlockEpilogue:  # fmt: skip
     """The epilogue of a call.
 
@@ -63,6 +65,7 @@ def epilogue_of(
         shape: [N, K, P, Q], what operands are broadcast to.
         end: One past the last of them; None for all that follow.
         views: How to see these operands, if not as they are stored: rank 4, broadcast already.
+        room: How many columns beyond the last one there are masks for.
     """
     inputs = call.inputs[first:end]
     seen = views or tuple(view.broadcast_to(shape) for view in inputs)
@@ -73,7 +76,9 @@ def epilogue_of(
         operands[name] = In(first + i)
         kinds = ""
         for axis, stride in zip(_AXES, seen[i].strides, strict=True):
-            kinds += str(stride) if stride in (0, 1) else "s" if stride % _VECTOR else "8"
+            wide = axis == "k" and stride == 1 and room and inputs[i].room == room
+            known = "w" if wide else str(stride)
+            kinds += known if stride in (0, 1) else "s" if stride % _VECTOR else "8"
             if kinds[-1] in "s8":
                 integers[f"{name}_{axis}"] = stride // (1 if kinds[-1] == "s" else _VECTOR)
         words.append(f"{ELEMENTS[inputs[i].dtype]} {kinds}")
@@ -104,7 +109,8 @@ def source_of(code: EpilogueCode, name: str = "epilogue", before: int = 0) -> st
         before: How many words of `extra` others have, in front of the operands'.
     """
     pointers, integers = pointers_of(code), integers_of(code)
-    at = {word: before + i for i, word in enumerate((*(p for p, _ in pointers), *integers))}
+    words = (*(p for p, _ in pointers), *integers, "wide")
+    at = {word: before + i for i, word in enumerate(words)}
     lines, expr = TritonLines({0: "acc"}), parse(code[0])
     for i in sorted({part.index for part in subtrees(expr) if part.op == "arg"} - {0}):
         lines.names[i] = f"v{i}"
@@ -123,9 +129,8 @@ def _load(name: str, kinds: str, at: Mapping[str, int]) -> str:
     base = f"extra[{at[name]}]"
     if by_row and by_channel:
         places = f"({by_row})[:, None] + ({by_channel})[None, :]"
-        return (
-            f"tl.load({base} + {places}, mask=row_mask[:, None] & channel_mask[None, :], other=0)"
-        )
+        columns = f"extra[{at['wide']}]" if kinds[1] == "w" else "channel_mask"
+        return f"tl.load({base} + {places}, mask=row_mask[:, None] & {columns}[None, :], other=0)"
     if by_row:
         return f"tl.load({base} + ({by_row}), mask=row_mask, other=0)[:, None]"
     if by_channel:
@@ -136,7 +141,7 @@ def _load(name: str, kinds: str, at: Mapping[str, int]) -> str:
 def _term(name: str, axis: str, kind: str, at: Mapping[str, int]) -> str:
     if kind == "0":
         return ""
-    if kind == "1":
+    if kind in "1w":
         return axis
     times = f" * {_VECTOR}" if kind == "8" else ""
     return f"{axis} * (extra[{at[f'{name}_{axis}']}]{times})"

@@ -69,7 +69,8 @@ def compile_entry(entry: Entry, arch: int, aligned: Sequence[str]) -> Cubin:
     Args:
         entry: What to compile.
         arch: Compute capability, 90 for `sm_90`.
-        aligned: Pointers, and integers of `entry.multiples`, that are multiples of 16.
+        aligned: Pointers, and integers of `entry.multiples`, that are multiples of 16, or of so
+            much as they say behind a colon.
 
     Raises:
         CompileError: If Triton cannot compile it.
@@ -82,7 +83,8 @@ def compile_entry(entry: Entry, arch: int, aligned: Sequence[str]) -> Cubin:
     kinds = {name: f"*{kind}" for name, kind in (*entry.pointers, *entry.extra_pointers)}
     names = parameters_of(entry)
     signature = {name: kinds.get(name, "i32") for name in names}
-    multiples = {(names.index(name),): [["tt.divisibility", 16]] for name in aligned}
+    grains = {name: int(grain or 16) for name, _, grain in (w.partition(":") for w in aligned)}
+    multiples = {(names.index(name),): [["tt.divisibility", n]] for name, n in grains.items()}
     chained = arch >= _CHAINS
     options = {"launch_pdl": chained, "num_warps": entry.warps, "num_stages": entry.stages}
     options["enable_fp_fusion"] = entry.contract

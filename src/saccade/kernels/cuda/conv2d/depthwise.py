@@ -1,8 +1,10 @@
 """Depthwise convolution, with a multiplier, and convolution of thin groups: on the CUDA cores.
 
-There is too little to sum for the matrix units. Blocks of pixels times neighbouring channels keep
-sums in registers, the window is unrolled, and strips of results below each other share rows of x.
-Floor: the bytes of x and y at copy speed.
+There is too little to sum for the matrix units. A thread has 16 bytes of neighbouring channels of a
+run of results side by side: a row of taps at a time, x goes by in registers once for all of them,
+beside the row's weights. Most instructions are the products then, with the conversions of x next.
+Floor: the bytes of x and y at copy speed, or R·S products for each result on the CUDA cores, which
+for 5x5 come to as much.
 """
 
 from __future__ import annotations
@@ -22,20 +24,34 @@ from saccade.kernels.cuda.conv2d.fused_operands import (
     FusedConfig,
     divided,
     fused_of,
+    stored_vector,
 )
 from saccade.kernels.cuda.conv2d.implicit_gemm_config import vector
-from saccade.kernels.cuda.conv2d.window_config import WindowConfig, sums_of, unfit, window_of
+from saccade.kernels.cuda.conv2d.window_config import (
+    WindowConfig,
+    excess_of,
+    sums_of,
+    unfit,
+    window_of,
+)
 from saccade.kernels.cuda.machine import LAUNCH, stream_micros
 from saccade.opdefs import Conv2d
 
 __all__ = ["CONV2D_DEPTHWISE", "CudaDepthwiseConfig"]
 
 _MOST_CHANNELS = 15  # of a group: with more the matrix units take it
-_UNROLLED = 25  # terms, of windows that are
+_UNROLLED = 25  # terms of all results of a run, of windows that are
+_MOST_REGISTERS = 112  # of a run's sums and a row's weights
+_RUNS = (7, 4, 2, 1)  # results of a run; sizes of feature maps are often multiples of seven
+_WARP_FLOPS = 64  # of a warp's instruction, as the machine's rate counts
+_ISSUED = 0.56  # of the instructions that could be: as measured on a 5x5 layer (one H200)
 _INTEGERS = (
     "n", "h", "wd", "k", "p", "q", "x_n", "x_c", "x_h", "x_w", "w_r", "w_s", "w_c", "w_k",
     *STORES,
 )  # fmt: skip
+
+DepthwiseTile = tuple[int, int, int, int]
+"""Runs and channels of a block, results of a run, warps."""
 
 
 @dataclass(frozen=True)
@@ -46,8 +62,9 @@ class CudaDepthwiseConfig:
         elements: Of x, the weights and y.
         channels, multiplier: Of x and of y in a group.
         window: The window.
-        tile: Strips, channels, results of a strip; warps.
+        tile: Runs and channels of a block, results of a run, warps.
         units: Whether the channels of x are neighbours, and the results' within the weights.
+        wide: Whether x and the weights may be read as far as results are stored.
         vectors: What the strides of x and of y are multiples of.
         fused: Prologue, epilogue, where results go.
     """
@@ -56,8 +73,9 @@ class CudaDepthwiseConfig:
     channels: int
     multiplier: int
     window: WindowConfig
-    tile: tuple[int, int, int, int]
+    tile: DepthwiseTile
     units: tuple[bool, bool]
+    wide: tuple[bool, bool]
     vectors: tuple[int, int]
     fused: FusedConfig = field(default=PLAIN)
 
@@ -78,24 +96,35 @@ def _variants(call: CudaCall) -> Iterator[Variant]:
         yield Variant(micros, partial(_launches, call, tile), code=tile)
 
 
-def _tiles(call: CudaCall) -> Iterator[tuple[int, int, int, int]]:
-    """Strips, channels, results of a strip, warps: threads have 16 bytes of channels if aligned."""
-    _, k, p, _ = sums_of(call)
-    _, c, r, s = call.inputs[1].shape
+def _tiles(call: CudaCall) -> Iterator[DepthwiseTile]:
+    """Blocks whose threads have 16 bytes of channels if these are aligned.
+
+    Narrow ones read 32 bytes of a pixel, a sector, and leave fewer channels over.
+    """
+    k = sums_of(call)[1]
+    whole, own = 1 << max(0, k - 1).bit_length(), _own(call)
+    widest = max(own, min(64, whole))
+    for width in dict.fromkeys((widest, min(widest, 32), max(own, min(widest, 16)))):
+        for across in _runs(call, own):
+            for warps in (4, 1):
+                yield (warps * 32 * own // width, width, across, warps)
+
+
+def _own(call: CudaCall) -> int:
+    """Channels of a thread."""
+    k = sums_of(call)[1]
     whole = 1 << max(0, k - 1).bit_length()
     aligned = min(16 // call.inputs[0].dtype.itemsize, max(2, _x_vector(call)))
-    own = min(whole, aligned if c == 1 else 4)
-    widest = max(own, min(64, whole))
-    for width in dict.fromkeys((widest, min(widest, 32))):
-        for strip in (1, 2, 4):
-            # Rows are shared only where windows overlap, and registers are for few sums.
-            if strip > 1 and (r <= call.op.stride[0] or p < strip or c > 1):
-                continue
-            for pixels in (1, 2):
-                if pixels * strip > 1 and pixels * strip * r * s > (50 if pixels == 1 else 36):
-                    continue
-                for warps in (4, 1):
-                    yield (warps * 32 * own * pixels // width, width, strip, warps)
+    return min(whole, aligned if call.inputs[1].shape[1] == 1 else 4)
+
+
+def _runs(call: CudaCall, own: int) -> Iterator[int]:
+    """Runs that registers have room for, of results that there are and whose windows overlap."""
+    s, q = call.inputs[1].shape[3], sums_of(call)[3]
+    for across in _RUNS:
+        overlap = s > call.op.stride[1] and across <= q
+        if across == 1 or (overlap and own * (across + s) <= _MOST_REGISTERS):
+            yield across
 
 
 def _x_vector(call: CudaCall) -> int:
@@ -103,23 +132,33 @@ def _x_vector(call: CudaCall) -> int:
     return vector(x.strides[0], *x.strides[2:])
 
 
-def _micros(call: CudaCall, tile: tuple[int, int, int, int]) -> float:
+def _programs(call: CudaCall, tile: DepthwiseTile) -> int:
     n, k, p, q = sums_of(call)
-    _, c, r, s = call.inputs[1].shape
-    rows, width, strip, warps = tile
+    rows, width, across, _ = tile
+    return -(-n * p * -(-q // across) // rows) * -(-k // width)
+
+
+def _micros(call: CudaCall, tile: DepthwiseTile) -> float:
+    """The bytes, or the instructions: counted as in the machine code, with gaps as measured."""
+    warps, programs = tile[3], _programs(call, tile)
     machine = gpu(call.target.machine)
-    programs = -(-n * -(-p // strip) * q // rows) * -(-k // width)
-    op: Conv2d = call.op
-    # Loads and conversions of each row that a strip reads, then a product for each term.
-    loaded = min((strip - 1) * op.stride[0] + (r - 1) * op.dilation[0] + 1, strip * r) * s * c
-    work = programs * rows * width * (1.5 * loaded + strip * (c * r * s + 2.0))
-    # Half of the rate of the CUDA cores; a machine that is not full hides no latency.
+    work = programs * warps * _instructions(call, tile)
+    # A machine that is not full hides no latency.
     spread: float = min(1.0, programs / machine.multiprocessors)
     hidden: float = min(1.0, programs * warps / (machine.multiprocessors * 8)) ** 0.5
-    slots = min(1.0, 32 * warps / 48)  # programs that a multiprocessor has at once are limited
-    busy = work / (machine.flops / 4 * slots) / max(0.001, spread * hidden)
-    measured = 1.35 if warps > 1 else 1.0  # times over estimates, as for implicit GEMM
-    return measured * (max(stream_micros(call), LAUNCH + busy) + 0.05 * busy)
+    busy = work / (_ISSUED * machine.flops / _WARP_FLOPS) / max(0.001, spread * hidden)
+    return max(stream_micros(call), LAUNCH + busy) + 0.05 * busy
+
+
+def _instructions(call: CudaCall, tile: DepthwiseTile) -> float:
+    """Of a warp: products, loads with their conversions, masks and addresses, and the stores."""
+    _, c, r, s = call.inputs[1].shape
+    op: Conv2d = call.op
+    rows, width, across, warps = tile
+    own = rows * width // (32 * warps)
+    places = min((across - 1) * op.stride[1] + (s - 1) * op.dilation[1] + 1, across * s)
+    loaded = c * r * (places * (own + 8.0) + s * (own + 4.0))
+    return 60.0 + loaded + own * across * (c * r * s + 6.0)
 
 
 def _weights(call: CudaCall) -> tuple[Operand, dict[str, int], bool]:
@@ -136,38 +175,38 @@ def _weights(call: CudaCall) -> tuple[Operand, dict[str, int], bool]:
     return Packed(packing), strides, True
 
 
-def _launches(call: CudaCall, tile: tuple[int, int, int, int]) -> tuple[Launch, ...]:
+def _launches(call: CudaCall, tile: DepthwiseTile) -> tuple[Launch, ...]:
     op: Conv2d = call.op
     x, w, y = call.inputs[0], call.inputs[1], call.outputs[0]
     n, k, p, q = sums_of(call)
     fused = fused_of(call)
     weights, strides, unit = _weights(call)
     by_x = _x_vector(call)
-    by_y = vector(k, y.shape[1], y.strides[0], *y.strides[2:])
+    by_y, excess = stored_vector(call, k), excess_of(call)
     config = CudaDepthwiseConfig(
         (element_of(x), element_of(w), element_of(y)), w.shape[1], k // op.groups,
-        window_of(call), tile, (x.strides[1] == 1 or x.shape[1] == 1, unit), (by_x, by_y),
+        window_of(call), tile, (x.strides[1] == 1 or x.shape[1] == 1, unit),
+        (w.shape[0] == x.shape[1] and x.room >= excess, call.constant[1]), (by_x, by_y),
         fused.config,
     )  # fmt: skip
     integers = {
-        "n": n, "h": x.shape[2], "wd": x.shape[3], "k": k // by_y, "p": p, "q": q,
+        "n": n, "h": x.shape[2], "wd": x.shape[3], "k": (k + excess) // by_y, "p": p, "q": q,
         "x_n": x.strides[0] // by_x, "x_c": x.strides[1], "x_h": x.strides[2] // by_x,
         "x_w": x.strides[3] // by_x, **strides, **divided(fused.integers, by_y),
     }  # fmt: skip
     operands = {"x": In(0), "w": weights, "y": Out(0), **fused.operands}
-    rows, width, strip, _ = tile
-    programs = -(-n * -(-p // strip) * q // rows) * -(-k // width)
-    return (Launch(config, operands, integers, programs),)
+    return (Launch(config, operands, integers, _programs(call, tile)),)
 
 
 def _entry(config: CudaDepthwiseConfig) -> Entry:
     x, w, y = config.elements
-    rows, width, strip, warps = config.tile
+    rows, width, across, warps = config.tile
     constants: dict[str, int | str] = {
         **config.window.constants(), "C": config.channels, "MULTIPLIER": config.multiplier,
-        "BM": rows, "BN": width, "STRIP": strip, "UNROLL": _unrolled(config),
-        "X_UNIT": config.units[0], "W_UNIT": config.units[1],
-        "X_VEC": config.vectors[0], "Y_VEC": config.vectors[1], **config.fused.constants(),
+        "BM": rows, "BN": width, "ACROSS": across, "UNROLL": _unrolled(config),
+        "X_UNIT": config.units[0], "W_UNIT": config.units[1], "X_WIDE": config.wide[0],
+        "W_WIDE": config.wide[1], "X_VEC": config.vectors[0], "Y_VEC": config.vectors[1],
+        **config.fused.constants(),
     }  # fmt: skip
     return Entry(
         "conv2d.depthwise_code:convolve",
@@ -185,7 +224,7 @@ def _entry(config: CudaDepthwiseConfig) -> Entry:
 def _unrolled(config: CudaDepthwiseConfig) -> int:
     """How many rows of taps one step of the loop has: all, if they are few."""
     rows, terms = config.window.taps[0], config.channels * prod(config.window.taps)
-    return rows * config.channels if terms <= _UNROLLED else 1
+    return rows * config.channels if terms * config.tile[2] <= _UNROLLED else 1
 
 
 CONV2D_DEPTHWISE = CudaKernel(

@@ -22,6 +22,7 @@ from saccade.kernels.cuda.conv2d.fused_operands import (
     divided,
     fused_of,
     packed_block,
+    stored_vector,
 )
 from saccade.kernels.cuda.conv2d.implicit_gemm_config import (
     Tile,
@@ -30,7 +31,14 @@ from saccade.kernels.cuda.conv2d.implicit_gemm_config import (
     tile_micros,
     vector,
 )
-from saccade.kernels.cuda.conv2d.window_config import WindowConfig, sums_of, unfit, window_of
+from saccade.kernels.cuda.conv2d.window_config import (
+    WindowConfig,
+    channels_of,
+    excess_of,
+    sums_of,
+    unfit,
+    window_of,
+)
 from saccade.kernels.cuda.precision import dot_precision, product_dtype
 from saccade.opdefs import Conv2d
 
@@ -64,7 +72,7 @@ class FewChannelsConfig:
 
     Attributes:
         elements: Of x, the weights and y.
-        channels: Of x.
+        channels: Of x, with the zeros behind them.
         window: The window.
         precision: How products of float32 are made, for `tl.dot`.
         tile: Rows, columns and depth of a block, warps, stages.
@@ -101,15 +109,20 @@ def _unit(call: CudaCall) -> str:
 
 
 def _depth(call: CudaCall) -> int:
-    _, c, r, s = call.inputs[1].shape
-    return c * r * s
+    r, s = call.inputs[1].shape[2:]
+    return _channels(call) * r * s
+
+
+def _channels(call: CudaCall) -> int:
+    """Channels that sums run over."""
+    return channels_of(call) if _unit(call) == "c" else call.inputs[0].shape[1]
 
 
 def _variants(call: CudaCall) -> Iterator[Variant]:
     n, k, p, q = sums_of(call)
     size = call.inputs[0].dtype.itemsize
     # Neighbours are gathered one by one where channels do not fill 16 bytes.
-    gathered = 1.0 if _unit(call) == "c" and call.inputs[0].shape[1] * size % 16 == 0 else 1.5
+    gathered = 1.0 if _unit(call) == "c" and _channels(call) * size % 16 == 0 else 1.5
     timed = []
     for tile in _TILES:
         depth = -(-_depth(call) // tile[2]) * tile[2]
@@ -130,7 +143,8 @@ def _weights(call: CudaCall, order: str) -> Weights:
         return Weights(In(1), element_of(w), "", k, integers)
     depth, columns, kind = _depth(call), -(-k // 16) * 16, product_dtype(call)
     packing = Packing(
-        "cuda.flat_taps", (kind.value, depth, columns, order, *packed_block(call)), (1,),
+        "cuda.flat_taps",
+        (kind.value, depth, columns, order, _channels(call), *packed_block(call)), (1,),
         depth * columns * kind.itemsize,
     )  # fmt: skip
     integers = {"w_r": 0, "w_s": 0, "w_c": 0, "w_k": 1, "columns": columns}
@@ -143,13 +157,14 @@ def _launches(call: CudaCall, tile: Tile) -> tuple[Launch, ...]:
     unit, fused = _unit(call), fused_of(call)
     weights = _weights(call, "channels" if unit == "w" else "taps")
     by_x = vector(x.strides[0], *x.strides[2:]) if unit == "c" else 1
-    by_y = vector(k, y.shape[1], y.strides[0], *y.strides[2:])
+    by_y = stored_vector(call, k)
     config = FewChannelsConfig(
-        (element_of(x), weights.element, element_of(y)), x.shape[1], window_of(call),
+        (element_of(x), weights.element, element_of(y)), _channels(call), window_of(call),
         dot_precision(call), tile, unit, call.constant[1], (by_x, by_y), fused.config,
     )  # fmt: skip
     integers = {
-        "n": n, "h": x.shape[2], "wd": x.shape[3], "k": k // by_y, "p": p, "q": q,
+        "n": n, "h": x.shape[2], "wd": x.shape[3], "k": (k + excess_of(call)) // by_y,
+        "p": p, "q": q,
         "x_n": x.strides[0] // by_x, "x_c": x.strides[1], "x_h": x.strides[2] // by_x,
         "x_w": x.strides[3] // by_x, **weights.integers, **divided(fused.integers, by_y),
     }  # fmt: skip

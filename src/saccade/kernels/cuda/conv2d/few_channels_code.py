@@ -21,7 +21,8 @@ def convolve(
     BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, TAPS_FIRST: tl.constexpr,
     PACKED: tl.constexpr, X_UNIT: tl.constexpr, X_VEC: tl.constexpr, Y_VEC: tl.constexpr,
     UNIT: tl.constexpr, BLOCK: tl.constexpr, CRD: tl.constexpr, PARTS: tl.constexpr,
-    POSITION: tl.constexpr, EPILOGUE: tl.constexpr, PROLOGUE: tl.constexpr = None,
+    POSITION: tl.constexpr, EXCESS: tl.constexpr, ROOM: tl.constexpr,
+    EPILOGUE: tl.constexpr, PROLOGUE: tl.constexpr = None,
     OTHERS: tl.constexpr = None,
 ):  # fmt: skip
     """One block of results. X_UNIT: the axis of x along which neighbours lie side by side.
@@ -80,5 +81,6 @@ def convolve(
         acc = tl.dot(a, b.to(a.dtype), acc, input_precision=PRECISION)
     store(
         y, acc, image, col_block * BN, k, out_p, out_q, row_mask, extra,
-        channels, y_n, y_k, y_p, y_q, UNIT, BLOCK, CRD, PARTS, POSITION, EPILOGUE, OTHERS,
+        channels, y_n, y_k, y_p, y_q, UNIT, BLOCK, CRD, PARTS, POSITION,
+        EXCESS, ROOM, EPILOGUE, OTHERS,
     )  # fmt: skip

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from math import gcd
 
 from saccade.ir.expr import IDENTITY, Expr, arg, substitute
 from saccade.kernels.base import Operand, View
 from saccade.kernels.cuda.base import CudaCall
-from saccade.kernels.cuda.conv2d.window_config import sums_of
+from saccade.kernels.cuda.conv2d.window_config import excess_of, sums_of
 from saccade.kernels.cuda.epilogue import (
     epilogue_of,
     integers_of,
@@ -23,7 +24,7 @@ from saccade.opdefs import Conv2d, DepthToSpaceStore, InterleaveStore
 
 __all__ = [
     "PLAIN", "STORES", "Fused", "FusedConfig", "divided", "fused_of", "loads_of", "packed_block",
-    "stores_of",
+    "stored_vector", "stores_of",
 ]  # fmt: skip
 
 STORES = ("channels", "y_n", "y_k", "y_p", "y_q")
@@ -41,6 +42,8 @@ class FusedConfig:
         block: Of DepthToSpace; 1 for any other store.
         crd: See `store_code.places`.
         parts, position: Of an interleaving store; one part for any other.
+        excess: See `window_config.excess_of`.
+        room: Elements behind the result's last channel, which zeros are written to.
     """
 
     prologue: str = str(IDENTITY)
@@ -51,12 +54,15 @@ class FusedConfig:
     crd: str = ""
     parts: int = 1
     position: int = 0
+    excess: int = 0
+    room: int = 0
 
     def constants(self) -> dict[str, int | str]:
         """For `Entry.constants`, of a kernel that stores."""
         return {
             "UNIT": self.unit, "BLOCK": self.block, "CRD": self.crd,
             "PARTS": self.parts, "POSITION": self.position,
+            "EXCESS": self.excess, "ROOM": self.room,
         }  # fmt: skip
 
     def functions(self) -> dict[str, str]:
@@ -136,7 +142,9 @@ def stores_of(call: CudaCall) -> Fused:
 def _words(
     call: CudaCall, first: int, end: int, views: tuple[View, ...]
 ) -> tuple[tuple[str, ...], Mapping[str, Operand], Mapping[str, int]]:
-    found = epilogue_of(call, arg(end - first), first, (), end=end, views=views or None)
+    found = epilogue_of(
+        call, arg(end - first), first, (), end=end, views=views or None, room=excess_of(call)
+    )
     return found.code[1:], found.operands, found.integers
 
 
@@ -163,7 +171,10 @@ def _moved(expr: Expr, count: int) -> str:
 def _stored(call: CudaCall, prologue: str, epilogue: str, operands: tuple[str, ...]) -> FusedConfig:
     y = call.outputs[0]
     unit = y.strides[1] == 1 or y.shape[1] == 1
-    plain = FusedConfig(prologue, epilogue, operands, unit)
+    excess = excess_of(call)
+    plain = FusedConfig(
+        prologue, epilogue, operands, unit, excess=excess, room=y.room if y.zeros else 0
+    )
     match call.op:
         case Conv2d(store=DepthToSpaceStore(block, mode)):
             apart = "packed" if packed_block(call) else "apart"
@@ -185,7 +196,25 @@ def packed_block(call: CudaCall) -> tuple[int, ...]:
 
 def _places(call: CudaCall) -> dict[str, int]:
     y = call.outputs[0]
-    return dict(zip(STORES, (y.shape[1], *y.strides), strict=True))
+    return dict(zip(STORES, (_channels(call), *y.strides), strict=True))
+
+
+def _channels(call: CudaCall) -> int:
+    y = call.outputs[0]
+    return y.shape[1] + (y.room if y.zeros else 0)
+
+
+def stored_vector(call: CudaCall, columns: int, *places: int) -> int:
+    """What the counts of columns and channels that are stored, and places, are multiples of.
+
+    Args:
+        call: The call.
+        columns: How many of the sums there are in one product.
+        places: Strides of y but for the channels'; all of them if none are given.
+    """
+    y = call.outputs[0]
+    columns += excess_of(call)
+    return gcd(8, columns, _channels(call), *(places or (y.strides[0], *y.strides[2:])))
 
 
 def divided(integers: Mapping[str, int], by: int) -> dict[str, int]:

@@ -26,7 +26,7 @@ from saccade.kernels.cuda.conv2d.implicit_gemm_config import (
     tiles_of,
     weights_of,
 )
-from saccade.kernels.cuda.conv2d.window_config import sums_of, unfit
+from saccade.kernels.cuda.conv2d.window_config import channels_of, sums_of, unfit
 from saccade.opdefs import Conv2d
 
 __all__ = ["CONV2D_IMPLICIT_GEMM", "ImplicitGemmConfig", "products_of"]
@@ -61,7 +61,7 @@ def products_of(call: CudaCall) -> Iterator[Variant]:
     n, k, p, q = sums_of(call)
     groups = call.op.groups
     r, s = call.inputs[1].shape[2:]
-    c = call.inputs[0].shape[1] // groups
+    c = channels_of(call)
     timed = []
     for tile in tiles_of(call, c, k // groups):
         depth = r * s * -(-c // tile[2]) * tile[2]

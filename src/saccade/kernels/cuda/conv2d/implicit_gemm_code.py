@@ -125,7 +125,8 @@ def convolve(
     BK: tl.constexpr, GROUP: tl.constexpr, TAPS_INNER: tl.constexpr, X_UNIT: tl.constexpr,
     W_UNIT: tl.constexpr, EVEN_C: tl.constexpr, EVEN_K: tl.constexpr,
     X_VEC: tl.constexpr, Y_VEC: tl.constexpr, UNIT: tl.constexpr, BLOCK: tl.constexpr,
-    CRD: tl.constexpr, PARTS: tl.constexpr, POSITION: tl.constexpr, EPILOGUE: tl.constexpr,
+    CRD: tl.constexpr, PARTS: tl.constexpr, POSITION: tl.constexpr,
+    EXCESS: tl.constexpr, ROOM: tl.constexpr, EPILOGUE: tl.constexpr,
     PROLOGUE: tl.constexpr = None, OTHERS: tl.constexpr = None,
 ):  # fmt: skip
     """One block of results; `c` and `k` count the channels of a group.
@@ -155,5 +156,6 @@ def convolve(
     )  # fmt: skip
     store(
         y, acc, image, group * k + col_block * BN, (group + 1) * k, out_p, out_q, row_mask, extra,
-        channels, y_n, y_k, y_p, y_q, UNIT, BLOCK, CRD, PARTS, POSITION, EPILOGUE, OTHERS,
+        channels, y_n, y_k, y_p, y_q, UNIT, BLOCK, CRD, PARTS, POSITION,
+        EXCESS, ROOM, EPILOGUE, OTHERS,
     )  # fmt: skip

@@ -10,9 +10,16 @@ from saccade.backends.cuda.gpus import gpu
 from saccade.ir import DType
 from saccade.kernels.base import In, Operand, Packed, Packing, per_call
 from saccade.kernels.cuda.base import ELEMENTS, CudaCall, element_of
-from saccade.kernels.cuda.conv2d.fused_operands import PLAIN, FusedConfig, packed_block
+from saccade.kernels.cuda.conv2d.fused_operands import (
+    PLAIN,
+    FusedConfig,
+    packed_block,
+    stored_vector,
+)
 from saccade.kernels.cuda.conv2d.window_config import (
     WindowConfig,
+    channels_of,
+    excess_of,
     sums_of,
     weights_unit,
     window_of,
@@ -138,12 +145,12 @@ def config_of(
 ) -> ImplicitGemmConfig:  # fmt: skip
     """The config of a call for a tile."""
     x, y = call.inputs[0], call.outputs[0]
-    c, k = x.shape[1] // call.op.groups, sums_of(call)[1] // call.op.groups
+    c, k = channels_of(call), sums_of(call)[1] // call.op.groups
     return ImplicitGemmConfig(
         (element_of(x), weights.element, element_of(y)), window_of(call), dot_precision(call),
         tile, group, taps_inner, (x.strides[1] == 1 or x.shape[1] == 1, weights.unit),
         (c % tile[2] == 0, weights.columns % tile[1] == 0 and k == weights.columns),
-        (_x_vector(call), _y_vector(call)), fused,
+        (_x_vector(call), stored_vector(call, k)), fused,
     )  # fmt: skip
 
 
@@ -151,10 +158,11 @@ def summed(call: CudaCall, weights: Weights) -> dict[str, int]:
     """`SUMMED` for a call, divided as the config says."""
     x = call.inputs[0]
     n, k, p, q = sums_of(call)
-    groups, by_x, by_y = call.op.groups, _x_vector(call), _y_vector(call)
+    groups, by_x = call.op.groups, _x_vector(call)
+    by_y = stored_vector(call, k // groups)
     return {
-        "n": n, "h": x.shape[2], "wd": x.shape[3], "c": x.shape[1] // groups // by_x,
-        "k": k // groups // by_y, "p": p, "q": q,
+        "n": n, "h": x.shape[2], "wd": x.shape[3], "c": channels_of(call) // by_x,
+        "k": (k // groups + excess_of(call)) // by_y, "p": p, "q": q,
         "x_n": x.strides[0] // by_x, "x_c": x.strides[1], "x_h": x.strides[2] // by_x,
         "x_w": x.strides[3] // by_x, **weights.integers,
     }  # fmt: skip
@@ -162,12 +170,7 @@ def summed(call: CudaCall, weights: Weights) -> dict[str, int]:
 
 def _x_vector(call: CudaCall) -> int:
     x = call.inputs[0]
-    return vector(x.shape[1] // call.op.groups, x.strides[0], *x.strides[2:])
-
-
-def _y_vector(call: CudaCall) -> int:
-    y, k = call.outputs[0], sums_of(call)[1] // call.op.groups
-    return vector(k, y.shape[1], y.strides[0], *y.strides[2:])
+    return vector(channels_of(call), x.strides[0], *x.strides[2:])
 
 
 def vector(*counts: int) -> int:

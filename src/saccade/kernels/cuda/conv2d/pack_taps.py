@@ -39,23 +39,26 @@ def pack_transposed_taps(w: Array, dtype: str, inputs: int, outputs: int, groups
 
 
 def pack_flat_taps(
-    w: Array, dtype: str, depth: int, outputs: int, order: str, block: int = 1
+    w: Array, dtype: str, depth: int, outputs: int, order: str, inputs: int, block: int = 1
 ) -> Array:
     """[K, C, R, S] as [depth, outputs], zeros beyond the terms and channels that there are.
 
     Args:
         w: Weights.
         dtype: Element type to round them to.
-        depth: At least R·S·C.
+        depth: At least R·S·inputs.
         outputs: At least K.
         order: Of the terms: "taps" (then channels) or "channels" (then taps).
+        inputs: Channels at each tap, at least C.
         block: As for `pack_taps`.
     """
     w = _by_pixel(w, block)
     k, c, r, s = w.shape
     axes = (2, 3, 1, 0) if order == "taps" else (1, 2, 3, 0)
     packed = np.zeros((depth, outputs), DType(dtype).numpy)
-    packed[: c * r * s, :k] = w.transpose(axes).reshape(c * r * s, k).astype(packed.dtype)
+    wide = np.zeros((k, inputs, r, s), packed.dtype)
+    wide[:, :c] = w.astype(packed.dtype)
+    packed[: inputs * r * s, :k] = wide.transpose(axes).reshape(inputs * r * s, k)
     return packed
 
 

@@ -23,11 +23,13 @@ from saccade.kernels.cuda.conv2d.fused_operands import (
     divided,
     fused_of,
     packed_block,
+    stored_vector,
 )
-from saccade.kernels.cuda.conv2d.implicit_gemm_config import Tile, tile_micros, vector
+from saccade.kernels.cuda.conv2d.implicit_gemm_config import Tile, tile_micros
 from saccade.kernels.cuda.conv2d.window_config import (
     POINT,
     WindowConfig,
+    excess_of,
     sums_of,
     unfit,
     window_of,
@@ -127,7 +129,7 @@ def _launches(call: CudaCall, tile: Tile) -> tuple[Launch, ...]:
          "x_h": x.strides[2], "x_w": x.strides[3]},
         -(-n * h * wd // _SPREAD),
     )  # fmt: skip
-    columns, by_y = -(-k // 16) * 16, vector(k, y.shape[1], y.strides[0], *y.strides[2:])
+    columns, by_y = -(-k // 16) * 16, stored_vector(call, k)
     config = RowTapsConfig(
         "sum", elements, x.shape[1], "", window_of(call), dot_precision(call), tile, by_y,
         fused.config,
@@ -138,7 +140,8 @@ def _launches(call: CudaCall, tile: Tile) -> tuple[Launch, ...]:
         r * tile[2] * columns * kind.itemsize,
     )  # fmt: skip
     integers = {
-        "n": n, "h": h, "wd": wd, "k": k // by_y, "p": p, "q": q, "columns": columns,
+        "n": n, "h": h, "wd": wd, "k": (k + excess_of(call)) // by_y, "p": p, "q": q,
+        "columns": columns,
         **divided(fused.integers, by_y),
     }  # fmt: skip
     operands = {"wide": image, "w": Packed(packing), "y": Out(0), **fused.operands}

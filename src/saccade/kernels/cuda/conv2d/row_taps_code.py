@@ -40,7 +40,8 @@ def convolve(
     DILATION_H: tl.constexpr, PAD_T: tl.constexpr, PAD_L: tl.constexpr, PRECISION: tl.constexpr,
     BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, Y_VEC: tl.constexpr,
     UNIT: tl.constexpr, BLOCK: tl.constexpr, CRD: tl.constexpr, PARTS: tl.constexpr,
-    POSITION: tl.constexpr, EPILOGUE: tl.constexpr, OTHERS: tl.constexpr = None,
+    POSITION: tl.constexpr, EXCESS: tl.constexpr, ROOM: tl.constexpr,
+    EPILOGUE: tl.constexpr, OTHERS: tl.constexpr = None,
 ):  # fmt: skip
     """One block of results; `k`, `channels` and the strides of y come divided by Y_VEC."""
     k, channels = k * Y_VEC, channels * Y_VEC
@@ -70,5 +71,6 @@ def convolve(
         acc = tl.dot(a, b, acc, input_precision=PRECISION)
     store(
         y, acc, image, pid % col_blocks * BN, k, out_p, out_q, row_mask, extra,
-        channels, y_n, y_k, y_p, y_q, UNIT, BLOCK, CRD, PARTS, POSITION, EPILOGUE, OTHERS,
+        channels, y_n, y_k, y_p, y_q, UNIT, BLOCK, CRD, PARTS, POSITION,
+        EXCESS, ROOM, EPILOGUE, OTHERS,
     )  # fmt: skip

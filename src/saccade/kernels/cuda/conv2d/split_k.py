@@ -28,7 +28,13 @@ from saccade.kernels.cuda.conv2d.implicit_gemm_config import (
     tiles_of,
     weights_of,
 )
-from saccade.kernels.cuda.conv2d.window_config import POINT, sums_of, unfit
+from saccade.kernels.cuda.conv2d.window_config import (
+    POINT,
+    channels_of,
+    excess_of,
+    sums_of,
+    unfit,
+)
 from saccade.kernels.cuda.machine import LAUNCH
 from saccade.opdefs import Conv2d
 
@@ -68,7 +74,8 @@ def _supports(call: CudaCall) -> str | None:
 
 def _variants(call: CudaCall) -> Iterator[Variant]:
     n, k, p, q = sums_of(call)
-    _, c, r, s = call.inputs[1].shape
+    r, s = call.inputs[1].shape[2:]
+    c = channels_of(call)
     timed = []
     for tile in tiles_of(call, c, k):
         steps = r * s * -(-c // tile[2])
@@ -106,7 +113,7 @@ def _launches(call: CudaCall, tile: Tile, splits: int) -> tuple[Launch, ...]:
         ("fp32", "fp32", element_of(call.outputs[0])), POINT, "", _ADDED,
         vectors=(1, by_y), fused=stores.config,
     )  # fmt: skip
-    sizes = {"n": n, "k": k // by_y, "p": p, "q": q, "pitch": pitch}
+    sizes = {"n": n, "k": (k + excess_of(call)) // by_y, "p": p, "q": q, "pitch": pitch}
     second = Launch(
         SplitKConfig("add", splits, added),
         {"parts": parts, "y": Out(0), **stores.operands},

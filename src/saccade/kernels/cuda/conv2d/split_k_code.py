@@ -51,7 +51,8 @@ def add_parts(
     parts, y, extra, n, k, p, q, pitch, channels, y_n, y_k, y_p, y_q,
     SPLITS: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, Y_VEC: tl.constexpr,
     UNIT: tl.constexpr, BLOCK: tl.constexpr, CRD: tl.constexpr, PARTS: tl.constexpr,
-    POSITION: tl.constexpr, EPILOGUE: tl.constexpr, OTHERS: tl.constexpr = None,
+    POSITION: tl.constexpr, EXCESS: tl.constexpr, ROOM: tl.constexpr,
+    EPILOGUE: tl.constexpr, OTHERS: tl.constexpr = None,
 ):  # fmt: skip
     """One block of results: the parts' sum, first to last, with the epilogue."""
     k, channels = k * Y_VEC, channels * Y_VEC
@@ -71,5 +72,6 @@ def add_parts(
         acc += tl.load(parts + place, mask=mask, other=0.0)
     store(
         y, acc, image, start, k, out_p, out_q, row_mask, extra,
-        channels, y_n, y_k, y_p, y_q, UNIT, BLOCK, CRD, PARTS, POSITION, EPILOGUE, OTHERS,
+        channels, y_n, y_k, y_p, y_q, UNIT, BLOCK, CRD, PARTS, POSITION,
+        EXCESS, ROOM, EPILOGUE, OTHERS,
     )  # fmt: skip

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+from saccade.ir import Op
+from saccade.ir.expr import IDENTITY
 from saccade.kernels.base import per_call
 from saccade.kernels.cuda.base import FLOATS, CudaCall
-from saccade.opdefs import Conv2d, ConvTranspose2d
+from saccade.opdefs import Conv2d, ConvTranspose2d, DepthToSpaceStore
 
-__all__ = ["POINT", "WindowConfig", "sums_of", "unfit", "weights_unit", "window_of"]
+__all__ = [
+    "POINT", "WindowConfig", "channels_of", "excess_of", "fills_pixels", "sums_of", "unfit",
+    "weights_unit", "window_of",
+]  # fmt: skip
 
 _MOST = 1 << 31  # offsets are int32
 
@@ -60,6 +66,43 @@ def sums_of(call: CudaCall) -> tuple[int, int, int, int]:
     sums = op.sum_shape(call.inputs[0].shape, call.inputs[1].shape)
     n, k, p, q = (dim for dim in sums if isinstance(dim, int))
     return n, k, p, q
+
+
+def fills_pixels(op: Op, shapes: Sequence[Sequence[int]]) -> bool:
+    """Whether the kernels of the family write zeros behind the channels of a result's pixels.
+
+    Those of groups on the matrix units would write them behind each group.
+    """
+    if not isinstance(op, Conv2d) or isinstance(op.store, DepthToSpaceStore):
+        return False
+    return op.groups == 1 or shapes[1][1] == 1
+
+
+@per_call
+def channels_of(call: CudaCall) -> int:
+    """Channels of a group that are summed over: zeros behind them, where weights have rows for it.
+
+    Such rows are zeros of packed weights. A prologue would make other numbers of those in x.
+    """
+    x, op = call.inputs[0], call.op
+    plain = isinstance(op, Conv2d) and op.groups == 1 and op.prologue == IDENTITY
+    own: int = x.shape[1] // op.groups
+    return own + x.room if plain and x.zeros and call.constant[1] else own
+
+
+@per_call
+def excess_of(call: CudaCall) -> int:
+    """How many more columns than there are fill the last 16 bytes of a pixel of the sums.
+
+    0 where pixels of the result end otherwise. Where it has several parts, its pixels may be whole
+    although those of the sums are not.
+    """
+    y, op = call.outputs[0], call.op
+    step = 16 // y.dtype.itemsize
+    if not fills_pixels(op, [view.shape for view in call.inputs]):
+        return 0
+    channels = y.shape[1] + (y.room if y.zeros else 0)
+    return -sums_of(call)[1] % step if channels % step == 0 else 0
 
 
 def unfit(call: CudaCall) -> str | None:

@@ -34,7 +34,8 @@ def convolve_transposed(
     BN: tl.constexpr, BK: tl.constexpr, X_UNIT: tl.constexpr, W_UNIT: tl.constexpr,
     EVEN_C: tl.constexpr, EVEN_K: tl.constexpr, X_VEC: tl.constexpr, Y_VEC: tl.constexpr,
     UNIT: tl.constexpr, BLOCK: tl.constexpr, CRD: tl.constexpr, PARTS: tl.constexpr,
-    POSITION: tl.constexpr, EPILOGUE: tl.constexpr, OTHERS: tl.constexpr = None,
+    POSITION: tl.constexpr, EXCESS: tl.constexpr, ROOM: tl.constexpr,
+    EPILOGUE: tl.constexpr, OTHERS: tl.constexpr = None,
 ):  # fmt: skip
     """One block of results of one class; STEP_H and STEP_W are the distances of taps of a class.
 
@@ -103,5 +104,6 @@ def convolve_transposed(
         v = tl.where(v == s_count, 0, v)
     store(
         y, acc, image, group * k + start, (group + 1) * k, out_p, out_q, row_mask, extra,
-        channels, y_n, y_k, y_p, y_q, UNIT, BLOCK, CRD, PARTS, POSITION, EPILOGUE, OTHERS,
+        channels, y_n, y_k, y_p, y_q, UNIT, BLOCK, CRD, PARTS, POSITION,
+        EXCESS, ROOM, EPILOGUE, OTHERS,
     )  # fmt: skip

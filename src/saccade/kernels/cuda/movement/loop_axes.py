@@ -37,6 +37,8 @@ def refuse_walk(out: View, others: Iterable[View]) -> str | None:
     """Why the elements of these cannot be walked, or None."""
     if any(max(view.size, view.extent) >= _MOST for view in (out, *others)):
         return "2^31 elements or more"
+    if out.zeros:
+        return "a result with zeros behind its channels"
     if out.size and any(s == 0 and n > 1 for n, s in zip(out.shape, out.strides, strict=True)):
         return "the result repeats elements"
     return None
