@@ -35,7 +35,10 @@ def _gpus():
         return 0
 
 
-pytestmark = pytest.mark.skipif(not _gpus(), reason="there is no GPU")
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not _gpus(), reason="there is no GPU"),
+]
 
 PTX = """
 .version {version}

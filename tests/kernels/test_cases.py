@@ -10,7 +10,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
@@ -23,7 +23,14 @@ from saccade.kernels.base import Call
 from saccade.kernels.cases import CASES
 from saccade.kernels.cases.base import Case
 from saccade.kernels.cpu import CPU_KERNELS, kernel_named
-from saccade.testing.cases import arrays_of, hold, inputs_of, outputs_of, truth_of
+from saccade.testing.cases import (
+    arrays_of,
+    hold,
+    inputs_of,
+    outputs_of,
+    stored_as,
+    truth_of,
+)
 from saccade.testing.kernels import run_kernel
 from saccade.testing.targets import ZEN4, lacking, runnable_target
 from saccade.testing.tolerance import bound
@@ -136,13 +143,7 @@ _SLOW = ("larger-than-the-image", "offsets-by-channel", "bands")
 
 def half(case):
     """The case with float16 for float32; bfloat16 stores float32, which no float16 is."""
-    kinds = {operand.dtype for operand in case.operands}
-    if DType.F32 not in kinds or kinds & {DType.BF16, DType.F16} or case.name in _SLOW:
-        return None
-    halves = {DType.F32: DType.F16}
-    operands = tuple(replace(o, dtype=halves.get(o.dtype, o.dtype)) for o in case.operands)
-    results = tuple(replace(r, dtype=None) for r in case.results)
-    return replace(case, name=f"{case.name}-half", operands=operands, results=results)
+    return None if case.name in _SLOW else stored_as(case, DType.F16)
 
 
 _GRADIENTS = (
