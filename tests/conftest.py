@@ -16,6 +16,14 @@ def pytest_addoption(parser):
     parser.addoption(
         "--isa", choices=["avx2"], help="Run as on a machine whose processor has no more than that."
     )
+    kernels = parser.getgroup("gpu", "kernels on a GPU (-m gpu)")
+    kernels.addoption(
+        "--gpu-code", help="Code that `python -m saccade.testing.gpu_cases build` made beforehand."
+    )
+    kernels.addoption("--gpu-variants", type=int, help="Variants of a kernel for a case.")
+    kernels.addoption(
+        "--gpu-apart", action="store_true", help="Each buffer alone, as compute-sanitizer wants it."
+    )
 
 
 def pytest_configure(config):

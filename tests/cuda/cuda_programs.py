@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import ctypes
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
+import saccade
 from saccade.backends.cuda.arrays import CudaArrays
+from saccade.backends.cuda.backend import packed_constant
 from saccade.backends.cuda.runtime.context import DeviceContext
 from saccade.backends.cuda.runtime.program import CudaProgram
 from saccade.ir import DType
@@ -17,6 +20,7 @@ from saccade.kernels.machine import Machine
 from saccade.plan import Constant, Plan, Port, Slot, Step
 from saccade.signature import TensorInfo
 from saccade.testing.fake_driver import FakeDriver
+from saccade.testing.fake_gpu import fake_gpu, fake_program
 
 SPEEDS = Machine(67e6, 67e6, 4e6, 4e6, 2.0, 50 << 20)
 ALIGNED = 16
@@ -131,3 +135,31 @@ def opened(**options):
 
 def info(n="n", dtype="float32"):
     return TensorInfo("x", dtype, (n,))
+
+
+def held_by_the_reference(path, precision, tolerance, inputs, look=lambda _plan: None):
+    """Run a model on a fake GPU, twice for each input, and hold it against the reference device.
+
+    Args:
+        path: Its file; it has one input.
+        precision: What it is computed in.
+        tolerance: The most relative L2 error.
+        inputs: Arrays.
+        look: Gets each plan.
+    """
+    engine = saccade.compile(path, device="cuda", machine="h200", precision=precision)._started()
+    reference = saccade.compile(path, device="reference")
+    driver, device = gpu = fake_gpu()
+    arrays = CudaArrays(lambda: device)
+    for x in inputs:
+        plan = engine.plan([x.shape])
+        look(plan)
+        program = fake_program(plan, partial(packed_constant, engine.graph, plan), gpu)
+        truths = reference.run({engine.signature.inputs[0].name: x}).values()
+        for _ in range(2):
+            taken = arrays.take(engine.signature.inputs[0], x)
+            found = arrays.give(program.run([taken]), [x])
+            for result, truth in zip(found, truths, strict=True):
+                assert result.dtype == truth.dtype
+                assert np.linalg.norm(result - truth) / np.linalg.norm(truth) < tolerance
+    driver.memory.check()

@@ -101,3 +101,12 @@ def test_what_to_build_for():
     ):  # fmt: skip
         with pytest.raises(saccade.OptionError, match=says):
             machine_for(arch, machine)
+
+
+def test_models_have_no_checked_mode():
+    sys.path.append(RUNTIME)
+    from runtime_models import convolutions  # noqa: PLC0415
+
+    source = convolutions().SerializeToString()
+    with pytest.raises(saccade.OptionError, match=r"checked=True is for CPUs: .* pytest -m gpu"):
+        saccade.compile(source, device="cuda", machine="h200", checked=True).plan((1, 3, 9, 9))

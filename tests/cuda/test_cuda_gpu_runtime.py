@@ -20,22 +20,15 @@ from cuda_programs import chained, info, weights
 from saccade.backends.cuda.arrays import CudaArrays
 from saccade.backends.cuda.codegen.compile import Cubin
 from saccade.backends.cuda.runtime.array import DeviceArray
-from saccade.backends.cuda.runtime.bindings import BoundDriver, devices
+from saccade.backends.cuda.runtime.bindings import BoundDriver
 from saccade.backends.cuda.runtime.context import DeviceContext
 from saccade.backends.cuda.runtime.facts import device_facts, programs_by
 from saccade.backends.cuda.runtime.program import CudaProgram
 from saccade.errors import DeviceError, InputError, OutOfMemoryError
 from saccade.ir import DType
 
+pytestmark = pytest.mark.gpu
 
-def _gpus():
-    try:
-        return len(devices())
-    except DeviceError:
-        return 0
-
-
-pytestmark = pytest.mark.skipif(not _gpus(), reason="there is no GPU")
 
 PTX = """
 .version {version}

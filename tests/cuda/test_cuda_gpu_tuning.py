@@ -15,7 +15,6 @@ from saccade.backends.cuda.cubins import triton_version
 from saccade.backends.cuda.measuring import MeasuringProcess
 from saccade.backends.cuda.runtime.bindings import devices
 from saccade.backends.cuda.runtime.gauge import Contest, Region
-from saccade.errors import DeviceError
 from saccade.kernels.bind import Argument, Phase, Ref, Role
 from saccade.processes import Processes
 
@@ -24,15 +23,7 @@ sys.path.append(str(Path(__file__).parents[1] / "runtime"))
 from runtime_models import convolutions
 from test_cuda_gpu_runtime import code_of
 
-
-def _gpus():
-    try:
-        return len(devices())
-    except DeviceError:
-        return 0
-
-
-pytestmark = pytest.mark.skipif(not _gpus(), reason="there is no GPU")
+pytestmark = pytest.mark.gpu
 
 N = 1 << 20
 

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from functools import partial
+import sys
+from pathlib import Path
 
 import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-import saccade
-from saccade.backends.cuda.arrays import CudaArrays
-from saccade.backends.cuda.backend import packed_constant
-from saccade.testing.fake_gpu import fake_gpu, fake_program
+sys.path.insert(0, str(Path(__file__).parent))
+from cuda_programs import held_by_the_reference
 
 TOKENS, WIDTH, HEADS = 9, 24, 2
 EACH = WIDTH // HEADS
@@ -87,19 +86,13 @@ def path(tmp_path_factory):
 
 @pytest.mark.parametrize(("precision", "tolerance"), [("fp32", 1e-5), ("fp16", 5e-3)])
 def test_a_block(path, precision, tolerance):
-    engine = saccade.compile(path, device="cuda", machine="h200", precision=precision)._started()
-    reference = saccade.compile(path, device="reference")
-    driver, device = gpu = fake_gpu()
-    arrays = CudaArrays(lambda: device)
-    for batch in (1, 3):
-        x = np.random.default_rng(batch).standard_normal((batch, TOKENS, WIDTH)).astype(np.float32)
-        plan = engine.plan([x.shape])
+    def look(plan):
         assert [step.op.family for step in plan.steps if step.op.family != "Move"] == [
             "LayerNorm", "MatMul", "Attention", "MatMul", "LayerNorm", "MatMul", "MatMul",
         ]  # fmt: skip
-        program = fake_program(plan, partial(packed_constant, engine.graph, plan), gpu)
-        taken = arrays.take(engine.signature.inputs[0], x)
-        (found,) = arrays.give(program.run([taken]), [x])
-        truth = reference(x)
-        assert np.linalg.norm(found - truth) / np.linalg.norm(truth) < tolerance
-    driver.memory.check()
+
+    inputs = [
+        np.random.default_rng(batch).standard_normal((batch, TOKENS, WIDTH)).astype(np.float32)
+        for batch in (1, 3)
+    ]
+    held_by_the_reference(path, precision, tolerance, inputs, look)

@@ -5,9 +5,10 @@ A device brings the names of its kernels, which cases each of them refuses, and 
 
 from __future__ import annotations
 
-import dataclasses
 import zlib
 from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import lru_cache
 
 import numpy as np
 
@@ -30,9 +31,11 @@ from saccade.testing.tolerance import assert_close, assert_exact
 __all__ = [
     "Runner",
     "arrays_of",
+    "compare",
     "hold",
     "inputs_of",
     "outputs_of",
+    "stored_as",
     "truth",
     "truth_of",
     "types_of",
@@ -61,6 +64,30 @@ def outputs_of(case: Case) -> tuple[View, ...]:
         _view(_stored(t.dtype, result.dtype), _whole(t), result.storage)
         for t, result in zip(types, rows, strict=True)
     )
+
+
+def stored_as(case: Case, kind: DType) -> Case | None:
+    """The case with its float32 values in float16 or bfloat16; None if it has none, or others.
+
+    Its name gains `-half` or `-bfloat16`.
+    """
+    kinds = {operand.dtype for operand in case.operands}
+    if DType.F32 not in kinds or kinds & {DType.BF16, DType.F16}:
+        return None
+    operands = tuple(
+        replace(o, dtype=kind if o.dtype is DType.F32 else o.dtype) for o in case.operands
+    )
+    name = f"{case.name}-{'half' if kind is DType.F16 else kind.value}"
+    results = tuple(replace(r, dtype=None) for r in case.results)
+    made = replace(case, name=name, operands=operands, results=results)
+    if kind is DType.F16:
+        return made
+    # Operators of bfloat16 give float32, which their results store: in bfloat16 here.
+    views = outputs_of(made)
+    rows = (*results, *(Result(),) * (len(views) - len(results)))
+    stored = (replace(r, dtype=kind if v.dtype is DType.F32 else None)
+              for r, v in zip(rows, views, strict=True))  # fmt: skip
+    return replace(made, results=tuple(stored))
 
 
 def _whole(kind: TensorType) -> tuple[int, ...]:
@@ -148,7 +175,7 @@ def _reference64(op: Op, arrays: Sequence[Array]) -> tuple[Array, ...]:
     """The reference on float64 operands."""
     wide = [a.astype(np.float64) if DType.of(a.dtype).is_float else a for a in arrays]
     if getattr(op, "dtype", None) in (DType.F32, DType.F16):
-        op = dataclasses.replace(op, dtype=DType.F64)  # type: ignore[call-arg]  # looked for above
+        op = replace(op, dtype=DType.F64)  # type: ignore[call-arg]  # looked for above
     with np.errstate(all="ignore"):
         return op.reference(*wide)
 
@@ -158,15 +185,27 @@ def truth_of(case: Case, arrays: Sequence[Array]) -> tuple[Array, ...]:
     return truth(case.op, arrays, exact=not case.terms)
 
 
+@lru_cache(maxsize=4)  # a kernel's variants ask for the same ones, one after the other
+def _wanted(case: Case) -> tuple[Array, ...]:
+    return truth_of(case, arrays_of(case))
+
+
 def hold(case: Case, run: Runner) -> None:
     """Run a case and compare with the reference, bit by bit or within its terms' tolerance.
 
     Raises:
         AssertionError: If a result is wrong.
     """
-    arrays = arrays_of(case)
-    results, wanted = run(case, arrays), truth_of(case, arrays)
-    for result, true, view in zip(results, wanted, outputs_of(case), strict=True):
+    compare(case, run(case, arrays_of(case)))
+
+
+def compare(case: Case, results: Sequence[Array]) -> None:
+    """Compare results of a case's operands (`arrays_of`) with the reference, see `hold`.
+
+    Raises:
+        AssertionError: If a result is wrong.
+    """
+    for result, true, view in zip(results, _wanted(case), outputs_of(case), strict=True):
         if case.terms and view.dtype.is_float:
             assert_close(result, np.asarray(true, np.float64), dtype=view.dtype, k=case.terms)
         else:

@@ -335,8 +335,9 @@ class FakeDriver:
     def _play(self, launch: KernelLaunch) -> None:
         code = self._functions[launch.function - 1]
         values = launch.values.tolist()
-        assert len(values) == len(code.parameters) + 2 and values[-2:] == [0, 0]
-        for address in values[: code.pointers]:
+        assert len(values) == len(code.parameters) + 2 and values[-1] == 0
+        scratch = values[-2:-1] if values[-2] else []  # checked code's table of buffers
+        for address in values[: code.pointers] + scratch:
             self.memory.live(address)
         code.kernel(launch.programs, dict(zip(code.parameters, values, strict=False)))
 

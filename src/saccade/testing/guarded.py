@@ -12,10 +12,11 @@ from saccade.ir import Array
 from saccade.kernels.base import Call, In, Launch, Out, Packing, Temp, View
 from saccade.kernels.bind import Binder, Phase, Ref
 
-__all__ = ["GuardedMemory", "strided"]
+__all__ = ["GuardedBuffer", "GuardedMemory", "strided"]
 
-GUARD = 256  # bytes on either side of a buffer
+_GUARD = 256  # bytes on either side of a buffer
 _PATTERN = 0xA5
+_FRESH = 0xFF  # NaN in every float type
 _LINE = 64  # bytes that buffers begin at multiples of
 
 
@@ -34,6 +35,21 @@ def room_of(view: View) -> tuple[int, View]:
     return c, View(view.dtype, (n, view.room, h, w), view.strides)
 
 
+@dataclass(frozen=True)
+class GuardedBuffer:
+    """One buffer between its guards.
+
+    Attributes:
+        offset: Bytes from the beginning of the memory.
+        nbytes: Its size.
+        content: What is in it before the call, as bytes; None for results and workspaces.
+    """
+
+    offset: int
+    nbytes: int
+    content: Array | None
+
+
 @dataclass
 class GuardedMemory:
     """`saccade.kernels.bind.Places` for one call; results and workspaces start as NaN.
@@ -49,7 +65,7 @@ class GuardedMemory:
     arrays: Sequence[Array]
     packing: Mapping[str, Callable[..., Array]]
     threads: int = 1
-    _size: int = GUARD
+    _size: int = _GUARD
     _fills: list[tuple[int, Array]] = field(default_factory=list)
     _spans: list[tuple[int, int]] = field(default_factory=list)
     _where: dict[object, tuple[int, int]] = field(default_factory=dict)
@@ -61,21 +77,30 @@ class GuardedMemory:
             self.output(i)
         return bound
 
-    def filled(self) -> tuple[Array, Array]:
-        """The memory, and for each byte of it whether it is a guard's."""
-        memory = np.full(self._size + _LINE, _PATTERN, np.uint8)
+    def buffers(self) -> tuple[GuardedBuffer, ...]:
+        """All buffers of the phases that were bound, in the order of their places."""
+        contents = dict(self._fills)
+        return tuple(
+            GuardedBuffer(offset, nbytes, contents.get(offset)) for offset, nbytes in self._spans
+        )
+
+    def filled(self, pattern: int = _PATTERN) -> tuple[Array, Array]:
+        """The memory, and for each byte of it whether it is a guard's or an operand's.
+
+        Args:
+            pattern: Every byte of the guards.
+        """
+        memory = np.full(self._size + _LINE, pattern, np.uint8)
         start = -memory.ctypes.data % _LINE
         memory = memory[start : start + self._size]
         guards = np.ones(self._size, bool)
-        for offset, nbytes in self._spans:
-            guards[offset : offset + nbytes] = False
-            memory[offset : offset + nbytes] = 0xFF  # NaN in every float type
+        for buffer in self.buffers():
+            here = slice(buffer.offset, buffer.offset + buffer.nbytes)
+            memory[here] = _FRESH if buffer.content is None else buffer.content
+            guards[here] = buffer.content is not None  # operands may not be written either
         for i, view in enumerate(self.call.outputs):
             offset, nbytes = self._where[Out(i)]
             guards[offset : offset + nbytes] = ~_written(view)[:nbytes]
-        for offset, content in self._fills:
-            memory[offset : offset + content.nbytes] = content
-            guards[offset : offset + content.nbytes] = True  # nor may operands be written
         return memory, guards
 
     def result(self, memory: Array, index: int) -> Array:
@@ -143,7 +168,7 @@ class GuardedMemory:
         if key not in self._where:
             self._where[key] = (self._size, nbytes)
             self._spans.append((self._size, nbytes))
-            self._size += -(-nbytes // _LINE) * _LINE + GUARD
+            self._size += -(-nbytes // _LINE) * _LINE + _GUARD
         return self._where[key]
 
 

@@ -1,9 +1,9 @@
 """Run one kernel alone: what every kernel's tests and measurements stand on.
 
-`run_kernel` places the operands in one arena with guard bands around every buffer, poisons results,
-temporaries and scratch with NaN, plays the phases on a simulated team (one OS thread plays every
-logical thread, in a given order, each with its own share of the chunks), and checks guards and
-faults.
+`run_kernel` places the operands in one block with guard bands around every buffer, poisons results,
+temporaries and scratch with NaN (`guarded`), plays the phases on a simulated team (one OS thread
+plays every logical thread, in a given order, each with its own share of the chunks), and checks
+guards and faults.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from saccade.backends.cpu.codegen.compile import object_code
 from saccade.backends.cpu.codegen.language import KernelBuilder
 from saccade.backends.cpu.codegen.parameters import Parameters
 from saccade.backends.cpu.runtime.linker import Linked, link
-from saccade.backends.cpu.target import ALIGNMENT, Target, host_target
+from saccade.backends.cpu.target import Target, host_target
 from saccade.errors import OutOfBoundsError
 from saccade.ir import Array, DType, Op
-from saccade.kernels.base import In, Launch, Out, Packing, Temp, View
-from saccade.kernels.bind import Binder, Ref
+from saccade.kernels.base import Launch, View
 from saccade.kernels.cpu import packing
 from saccade.kernels.cpu.base import CpuCall, CpuKernel, single_variant
 from saccade.layout.views import row_major
 from saccade.locks import cached_property
 from saccade.testing import emulate
+from saccade.testing.guarded import GuardedMemory
 from saccade.testing.targets import runnable_target
 
 __all__ = [
@@ -44,8 +44,6 @@ __all__ = [
     "run_kernel",
 ]
 
-GUARD = 256  # bytes on either side of a buffer
-_PATTERN = 0xA5
 _THREADS = 8  # logical ones that there is scratch for
 
 
@@ -81,7 +79,7 @@ class Prepared:
     memory: Array
     fault: Array
     accesses: list[list[str]]
-    outputs: list[tuple[int, View]]
+    placed: GuardedMemory
     guards: Array
 
     @cached_property
@@ -130,16 +128,7 @@ class Prepared:
 
     def result(self, index: int) -> Array:
         """Output `index` in logical order, copied."""
-        offset, view = self.outputs[index]
-        return _strided(self.memory, offset, view).copy()
-
-
-def _strided(memory: Array, offset: int, view: View) -> Array:
-    base = memory[offset : offset + max(view.extent, 1) * view.dtype.itemsize].view(
-        view.dtype.numpy
-    )
-    steps = tuple(s * view.dtype.itemsize for s in view.strides)
-    return np.lib.stride_tricks.as_strided(base, view.shape, steps)
+        return self.placed.result(self.memory, index)
 
 
 def prepare(
@@ -171,99 +160,29 @@ def prepare(
     if reason is not None:
         raise ValueError(reason)
     launches = kernel.launch(call)
-    return _Placer(kernel, call, arrays, checked).place(launches, target)
+    placed = GuardedMemory(call, arrays, packing.FUNCTIONS, _THREADS)
+    phases = placed.phases(launches)
+    memory, guards = placed.filled()
+    compiled = [compile_launch(kernel, launch, target, checked) for launch in launches]
+    return Prepared(
+        [code for code, _, _ in compiled],
+        _foreign(target.isa),
+        launches,
+        [
+            np.array(parameters.words(phase), np.int64)
+            for phase, (_, parameters, _) in zip(phases, compiled, strict=True)
+        ],
+        np.array([memory.ctypes.data], np.int64),
+        memory,
+        np.zeros(3, np.int64),
+        [accesses for *_, accesses in compiled],
+        placed,
+        guards,
+    )
 
 
 def _foreign(isa: str) -> bool:
     return isa == "neon" and host_target().isa != "neon"
-
-
-class _Placer:
-    """Lays buffers out in one block of memory, guards between them."""
-
-    def __init__(
-        self, kernel: CpuKernel, call: CpuCall, arrays: Sequence[Array], checked: bool
-    ) -> None:
-        self.kernel, self.call, self.arrays, self.checked = kernel, call, arrays, checked
-        self.binder = Binder(_THREADS, alignment=ALIGNMENT)
-        self.size = GUARD
-        self.fills: list[tuple[int, Array]] = []
-        self.spans: list[tuple[int, int]] = []
-        self.where: dict[object, tuple[int, int]] = {}
-
-    def _span(self, key: object, nbytes: int) -> tuple[int, int]:
-        if key not in self.where:
-            self.where[key] = (self.size, nbytes)
-            self.spans.append((self.size, nbytes))
-            self.size += self.binder.aligned(nbytes) + GUARD
-        return self.where[key]
-
-    def place(self, launches: tuple[Launch, ...], target: Target) -> Prepared:
-        phases = [self.binder.phase(launch, self) for launch in launches]
-        outs = []
-        for i, view in enumerate(self.call.outputs):
-            outs.append((self._span(Out(i), view.extent * view.dtype.itemsize)[0], view))
-        memory = np.full(self.size + ALIGNMENT, _PATTERN, np.uint8)
-        start = -memory.ctypes.data % ALIGNMENT
-        memory = memory[start : start + self.size]
-        guards = np.ones(self.size, bool)
-        for offset, nbytes in self.spans:
-            guards[offset : offset + nbytes] = False
-            memory[offset : offset + nbytes] = 0xFF  # NaN in every float type
-        for offset, content in self.fills:
-            memory[offset : offset + content.nbytes] = content
-        compiled = [
-            compile_launch(self.kernel, launch, target, self.checked) for launch in launches
-        ]
-        return Prepared(
-            [code for code, _, _ in compiled],
-            _foreign(target.isa),
-            launches,
-            [
-                np.array(parameters.words(phase), np.int64)
-                for phase, (_, parameters, _) in zip(phases, compiled, strict=True)
-            ],
-            np.array([memory.ctypes.data], np.int64),
-            memory,
-            np.zeros(3, np.int64),
-            [accesses for *_, accesses in compiled],
-            outs,
-            guards,
-        )
-
-    def output(self, index: int) -> Ref:
-        """A result."""
-        view = self.call.outputs[index]
-        return Ref(0, *self._span(Out(index), view.extent * view.dtype.itemsize))
-
-    def temp(self, operand: Temp) -> Ref:
-        """A temporary."""
-        return Ref(0, *self._span(operand, operand.nbytes))
-
-    def scratch(self, before: int, nbytes: int) -> Ref:
-        """Scratch of all logical threads."""
-        offset, _ = self._span(("scratch", before, nbytes), nbytes * _THREADS)
-        return Ref(0, offset, nbytes)
-
-    def input(self, index: int) -> Ref:
-        """An operand, filled with its array."""
-        view, array = self.call.inputs[index], self.arrays[index]
-        nbytes = view.extent * view.dtype.itemsize
-        fresh = In(index) not in self.where
-        span = self._span(In(index), nbytes)
-        if fresh and nbytes:
-            content = np.full(nbytes, 0xFF, np.uint8)
-            _strided(content, 0, view)[...] = array
-            self.fills.append((span[0], content))
-        return Ref(0, *span)
-
-    def packed(self, p: Packing) -> Ref:
-        """A packed constant, as NumPy packs it."""
-        array = packing.FUNCTIONS[p.function](*(self.arrays[i] for i in p.inputs), *p.parameters)
-        assert array.nbytes == p.nbytes, (p, array.nbytes)
-        span = self._span(p, array.nbytes)
-        self.fills.append((span[0], np.ascontiguousarray(array).reshape(-1).view(np.uint8)))
-        return Ref(0, *span)
 
 
 def launched_as(kernel: CpuKernel, launch: Callable[[CpuCall], tuple[Launch, ...]]) -> CpuKernel:
@@ -322,6 +241,5 @@ def run_kernel(
     )  # fmt: skip
     before = ready.memory[ready.guards].copy()
     ready.run(threads, order)
-    if not np.array_equal(before, ready.memory[ready.guards]):
-        raise OutOfBoundsError(f"{kernel.name} wrote into a guard band")
+    ready.placed.check(before, ready.memory, ready.guards, kernel.name)
     return tuple(ready.result(i) for i in range(len(outputs)))

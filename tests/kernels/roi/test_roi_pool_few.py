@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 
 import numpy as np
@@ -119,7 +118,7 @@ def test_refusals():
     op, boxes = RoiPool((2, 17), places=True), row_major(DType.F32, (5, 5))
 
     def reason(x, out, isa="avx512", op=op):
-        places = dataclasses.replace(out, dtype=DType.I32)
+        places = out._replace(dtype=DType.I32)
         call = Call(op, (x, boxes), (out, places), (False,) * 2, described_target("zen4", isa), 2)
         return ROI_POOL_FEW.supports(call)
 

@@ -99,11 +99,20 @@ class CudaDevice:
         return CudaBundle(file)
 
     def backend(self, options: Options, processes: Processes, store: Store | None) -> CudaBackend:
-        """The backend of a model."""
+        """The backend of a model.
+
+        Raises:
+            OptionError: For checked mode, which models on GPUs do not have.
+        """
         with forkless:
             from saccade.backends.cuda.backend import CudaBackend  # noqa: PLC0415
+            from saccade.errors import OptionError  # noqa: PLC0415
 
         del store
+        if options.checked:
+            raise OptionError(
+                "checked=True is for CPUs: GPUs' kernels are checked by their tests, pytest -m gpu"
+            )
         return CudaBackend(options, processes)
 
 

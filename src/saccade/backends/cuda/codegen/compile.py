@@ -6,12 +6,21 @@ import json
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from saccade.backends.cuda.codegen.entry import Entry
 from saccade.backends.cuda.codegen.functions import function_of
 from saccade.errors import CompileError
 
-__all__ = ["Cubin", "compile_entry", "decode_cubin", "encode_cubin", "parameters_of"]
+__all__ = [
+    "Cubin",
+    "compile_entry",
+    "compiled",
+    "cubin_of",
+    "decode_cubin",
+    "encode_cubin",
+    "parameters_of",
+]
 
 
 _CHAINS = 90
@@ -75,6 +84,23 @@ def compile_entry(entry: Entry, arch: int, aligned: Sequence[str]) -> Cubin:
     Raises:
         CompileError: If Triton cannot compile it.
     """
+    made = compiled(entry, arch, aligned)
+    return cubin_of(made, made.asm["cubin"], entry, arch)
+
+
+def cubin_of(made: Any, code: bytes, entry: Entry, arch: int) -> Cubin:  # noqa: ANN401
+    """Machine code with what launching it needs; `made` is what `compiled` gave."""
+    kept = made.metadata
+    names = parameters_of(entry)
+    return Cubin(kept.name, code, names, kept.num_warps, kept.shared, arch >= _CHAINS)
+
+
+def compiled(entry: Entry, arch: int, aligned: Sequence[str]) -> Any:  # noqa: ANN401 - Triton's
+    """What Triton makes of an entry: `metadata`, and `asm` with the text of every stage.
+
+    Raises:
+        CompileError: If it cannot compile it.
+    """
     import triton  # noqa: PLC0415 - planning and running need none
     from triton.backends.compiler import GPUTarget  # noqa: PLC0415
     from triton.compiler import ASTSource  # noqa: PLC0415
@@ -89,12 +115,10 @@ def compile_entry(entry: Entry, arch: int, aligned: Sequence[str]) -> Cubin:
     options = {"launch_pdl": chained, "num_warps": entry.warps, "num_stages": entry.stages}
     options["enable_fp_fusion"] = entry.contract
     try:
-        made = triton.compile(
+        return triton.compile(
             ASTSource(function_of(entry, chained=chained), signature, {}, multiples),
             target=GPUTarget("cuda", arch, 32),
             options=options,
         )
     except (triton.CompilationError, RuntimeError) as error:
         raise CompileError(f"{entry.core}: {error}") from error
-    kept = made.metadata
-    return Cubin(kept.name, made.asm["cubin"], names, kept.num_warps, kept.shared, chained)

@@ -50,6 +50,7 @@ _WIDE_TILES: tuple[Tile, ...] = (
 """Of float32."""
 _HELD = {"fp16": 128, "tf32": 96, "tf32x3": 96, "ieee": 44}
 """Elements that a thread may hold of scores and sums, of float32 also of q, before others spill."""
+_LOADED = 48  # elements of k and v of float32 that a thread may load for a step, in two parts each
 _SLIM = 64  # width of heads up to which `_HELD` tells; of wider ones only small blocks do not spill
 _SPLIT_WIDEST = 128  # of three TF32 products: wider heads are not held in two parts
 _WIDEST = 256
@@ -127,6 +128,8 @@ def _fits(call: CudaCall, axes: AttentionAxes, tile: Tile) -> bool:
     shared = (rows * d + stages * keys * (d + e)) * operand.itemsize
     pointers = 2 * keys if both else 0
     held = rows * (keys + pointers + e + (0 if narrow else d)) / (32 * warps)
+    if not narrow and keys * (d + e) / (32 * warps) > _LOADED:
+        return False
     most = _HELD["fp16" if narrow else _precision(call, axes)]
     return shared <= call.target.shared and held <= most
 

@@ -42,16 +42,19 @@ _MULTIPLES = (
     "y_q",
 )  # fmt: skip
 _TILES: tuple[_Tile, ...] = (
-    (64, 128, 32, 8, 2), (64, 64, 32, 8, 2), (32, 128, 32, 8, 2), (32, 64, 32, 4, 2),
-    (32, 32, 32, 4, 2), (16, 32, 32, 1, 2),
+    (64, 128, 32, 8, 2), (64, 64, 32, 8, 2), (32, 128, 32, 8, 2), (32, 64, 32, 8, 2),
+    (32, 32, 32, 8, 2), (16, 32, 32, 4, 2),
 )  # fmt: skip
 _HALF_TILES: tuple[_Tile, ...] = (
-    (128, 256, 32, 8, 2), (64, 256, 32, 8, 2), (128, 128, 32, 8, 2), (64, 128, 32, 8, 2),
-    (64, 64, 32, 4, 2), (32, 128, 32, 4, 3), (32, 32, 32, 2, 2),
-    (16, 32, 32, 1, 2),
+    (64, 128, 32, 8, 2), (64, 64, 32, 8, 2), (32, 64, 32, 4, 2), (32, 32, 32, 4, 2),
+    (16, 32, 32, 2, 2),
 )  # fmt: skip
-"""Rows, columns and depth of a block, warps, stages."""
-_MOST_SCALAR = 64 * 128
+"""Rows, columns and depth of a block, warps, stages.
+
+No thread samples more than 8 elements at once, of float32 seldom more than 4: their four pixels
+each, with addresses, would not fit its registers.
+"""
+_MOST_WIDE = 64 * 64  # sums of a block of float32 where neighbouring channels are loaded together
 _DOUBLE_TILES: tuple[_Tile, ...] = ((32, 32, 16, 4, 1), (16, 16, 16, 1, 1))
 
 
@@ -99,13 +102,10 @@ def _variants(call: CudaCall) -> Iterator[Variant]:
 
 
 def _tiles(call: CudaCall) -> Iterator[_Tile]:
-    """Tiles whose blocks fit the registers: pixels one by one need many for their addresses."""
-    x = call.inputs[0]
-    most = 1 << 15 if call.target.arch >= 90 else 1 << 14  # Hopper's products need fewer
-    most = most if x.channels_last else _MOST_SCALAR
-    for tile in {DType.F32: _TILES, DType.F64: _DOUBLE_TILES}.get(product_dtype(call), _HALF_TILES):
-        if tile[0] * tile[1] <= most:
-            yield tile
+    """Tiles whose blocks fit the registers."""
+    tiles = {DType.F32: _TILES, DType.F64: _DOUBLE_TILES}.get(product_dtype(call), _HALF_TILES)
+    wide = call.inputs[0].channels_last and tiles is _TILES
+    return (tile for tile in tiles if not wide or tile[0] * tile[1] <= _MOST_WIDE)
 
 
 def _micros(call: CudaCall, tile: _Tile) -> float:

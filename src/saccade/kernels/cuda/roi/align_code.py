@@ -6,7 +6,13 @@ Blocks are [bins, channels] where the channels of a pixel are neighbours, else [
 import triton
 import triton.language as tl
 
-from saccade.kernels.cuda.roi.box_code import corners_of, image_of, report_bad, widened
+from saccade.kernels.cuda.roi.box_code import (
+    block_of_bins,
+    corners_of,
+    image_of,
+    report_bad,
+    widened,
+)
 from saccade.kernels.cuda.roi.samples_code import grid_of, sample, visited
 
 
@@ -57,11 +63,7 @@ def align(
         if pid == programs:
             report_bad(boxes, images, bad, count, n, b_row, i_row, SPLIT, EXACT, 256)
     if pid < programs:
-        blocks = tl.cdiv(c, BC)
-        parts: tl.constexpr = (P * Q + BB - 1) // BB
-        box = pid // (blocks * parts)
-        bins = pid // blocks % parts * BB + tl.arange(0, BB)
-        channel = pid % blocks * BC + tl.arange(0, BC)
+        box, bins, channel = block_of_bins(c, P * Q, BB, BC)
         p = bins // Q
         q = bins % Q
         there, image = image_of(boxes, images, box, box < count, n, b_row, i_row, SPLIT, EXACT)

@@ -55,3 +55,14 @@ def report_bad(
         there, _ = image_of(boxes, images, box, mask, n, b_row, i_row, SPLIT, DOUBLE)
         found += (mask & ~there).to(tl.int32)
     tl.store(bad, tl.sum(found, 0))
+
+
+@triton.jit
+def block_of_bins(c, bins: tl.constexpr, BB: tl.constexpr, BC: tl.constexpr):
+    """What a program has of results [boxes, channels, bins]: its box, its bins, its channels."""
+    pid = tl.program_id(0)
+    blocks = tl.cdiv(c, BC)
+    parts: tl.constexpr = (bins + BB - 1) // BB
+    box = pid // (blocks * parts)
+    some = pid // blocks % parts * BB + tl.arange(0, BB)
+    return box, some, pid % blocks * BC + tl.arange(0, BC)

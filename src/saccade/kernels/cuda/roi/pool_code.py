@@ -4,7 +4,13 @@ import triton
 import triton.language as tl
 
 from saccade.kernels.cuda.roi.align_code import over_bins, over_channels
-from saccade.kernels.cuda.roi.box_code import corners_of, image_of, report_bad, widened
+from saccade.kernels.cuda.roi.box_code import (
+    block_of_bins,
+    corners_of,
+    image_of,
+    report_bad,
+    widened,
+)
 from saccade.kernels.cuda.roi.ranges_code import pixels_of, scaled
 
 
@@ -23,11 +29,7 @@ def pool(
         if pid == programs:
             report_bad(boxes, images, bad, count, n, b_row, i_row, False, EXACT, 256)
     if pid < programs:
-        blocks = tl.cdiv(c, BC)
-        parts: tl.constexpr = (P * Q + BB - 1) // BB
-        box = pid // (blocks * parts)
-        bins = pid // blocks % parts * BB + tl.arange(0, BB)
-        channel = pid % blocks * BC + tl.arange(0, BC)
+        box, bins, channel = block_of_bins(c, P * Q, BB, BC)
         p = bins // Q
         q = bins % Q
         there, image = image_of(boxes, images, box, box < count, n, b_row, i_row, False, EXACT)
