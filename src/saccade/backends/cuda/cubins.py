@@ -47,7 +47,9 @@ class CodeKey(NamedTuple):
 def code_key(kernel: str, phase: Phase) -> CodeKey:
     """The code of a phase; bases are multiples of 16 (`runtime` sees to it)."""
     entry = kernel_named(kernel).entry(phase.config)
-    aligned = [a.name for a in phase.arguments if a.ref.offset % _GRAIN == 0]
+    described = {descriptor.name for descriptor in entry.descriptors}
+    arguments = (a for a in phase.arguments if a.name not in described)
+    aligned = [a.name for a in arguments if a.ref.offset % _GRAIN == 0]
     for name in entry.multiples:
         value = phase.integers[name]
         if isinstance(value, int) and value % _GRAIN == 0:
