@@ -133,10 +133,12 @@ class Ring:
     """Stages as the code counts them: a wait ends only where what is awaited was asked for."""
 
     def __init__(self, stages):
-        self.held, self.asked = [None] * stages, [0] * stages
+        self.held, self.asked, self.waited = [None] * stages, [0] * stages, 0
 
     def ask(self, at, content):
         slot = at % len(self.held)
+        # What lay there was multiplied in the step before the one that was waited for last.
+        assert at < len(self.held) or at - len(self.held) < self.waited - 1
         self.held[slot] = content
         self.asked[slot] += 1
 
@@ -144,41 +146,52 @@ class Ring:
         stages = len(self.held)
         slot, phase = at % stages, at // stages & 1
         # A barrier that has turned n times lets those pass that wait for the parity of turn n - 1.
+        self.waited += 1
         assert (self.asked[slot] - 1) & 1 == phase and self.asked[slot] == at // stages + 1
         return self.held[slot]
 
 
-def sums_of_tile(launch: Launch, memory, packed, m, col, ring, before=0):
-    """A tile of sums; steps are counted from `before` on."""
-    entry, tile, i = CONV2D_HOPPER.entry(launch.config), launch.config.tile, launch.integers
-    window = launch.config.window
-    r, s = window.taps
-    total = r * s * i["steps"]
-    line = m // i["q"]
-    start = (
-        line // i["p"], line % i["p"] * window.stride[0] - window.padding[0],
-        m % i["q"] * window.stride[1] - window.padding[1],
-    )  # fmt: skip
+class Tile:
+    """One tile's loads and sums."""
 
-    def ask(t):
-        if t >= total:
-            return
-        inner = launch.config.taps_inner or r * s == 1
+    def __init__(self, launch: Launch, memory, packed, number):
+        self.launch, self.memory, self.packed = launch, memory, packed
+        self.descriptor = CONV2D_HOPPER.entry(launch.config).descriptors[0]
+        tile, i, window = launch.config.tile, launch.integers, launch.config.window
+        blocks = -(-i["k"] * 8 // tile.columns)
+        self.col, self.m = number % blocks * tile.columns, number // blocks * tile.rows
+        self.total = window.taps[0] * window.taps[1] * i["steps"]
+        line = self.m // i["q"]
+        self.start = (
+            line // i["p"], line % i["p"] * window.stride[0] - window.padding[0],
+            self.m % i["q"] * window.stride[1] - window.padding[1],
+        )  # fmt: skip
+
+    def operands(self, t):
+        tile, i, window = self.launch.config.tile, self.launch.integers, self.launch.config.window
+        r, s = window.taps
+        inner = self.launch.config.taps_inner or r * s == 1
         tap, block = (t % (r * s), t // (r * s)) if inner else divmod(t, i["steps"])
         offsets = tap // s * window.dilation[0], tap % s * window.dilation[1]
-        a = im2col(memory, entry.descriptors[0], i, start, offsets, block * tile.depth)
+        channels = block * tile.depth
+        a = im2col(self.memory, self.descriptor, i, self.start, offsets, channels)
         depth = (tap * i["steps"] + block) * tile.depth
-        b = packed[col : col + tile.columns, depth : depth + tile.depth].astype(np.float32)
-        ring.ask(before + t, (a, b))
+        b = self.packed[self.col : self.col + tile.columns, depth : depth + tile.depth]
+        return a, b.astype(np.float32)
 
-    for t in range(tile.stages - 1):
-        ask(t)
-    acc = np.zeros((tile.rows, tile.columns), np.float32)
-    for t in range(total):
-        a, b = ring.wait(before + t)
-        acc[:, : len(b)] += a @ b.T
-        ask(t + tile.stages - 1)
-    return acc
+    def sums(self, ring, before=0, then=None):
+        """Steps are counted from `before` on; `then` is the tile that the program does next."""
+        tile = self.launch.config.tile
+        acc = np.zeros((tile.rows, tile.columns), np.float32)
+        for t in range(self.total):
+            a, b = ring.wait(before + t)
+            acc[:, : len(b)] += a @ b.T
+            ahead = t + tile.stages - 1
+            if ahead < self.total:
+                ring.ask(before + ahead, self.operands(ahead))
+            elif then is not None:
+                ring.ask(before + ahead, then.operands(ahead - self.total))
+        return acc
 
 
 def stored(launch: Launch, y, m, col, acc):
@@ -200,12 +213,19 @@ def stored(launch: Launch, y, m, col, acc):
 
 def model(launch: Launch, memory, packed, y):
     """The code, in NumPy."""
-    tile, i = launch.config.tile, launch.integers
-    blocks = -(-i["k"] * 8 // tile.columns)
+    config, i = launch.config, launch.integers
+    tiles = -(-i["rows"] // config.tile.rows) * -(-i["k"] * 8 // config.tile.columns)
+    assert config.tile.persistent or launch.chunks == tiles
     for program in range(launch.chunks):
-        col, m = program % blocks * tile.columns, program // blocks * tile.rows
-        ring = Ring(tile.stages)
-        stored(launch, y, m, col, sums_of_tile(launch, memory, packed, m, col, ring))
+        own = [Tile(launch, memory, packed, n) for n in range(program, tiles, launch.chunks)]
+        ring = Ring(config.tile.stages)
+        assert not config.tile.persistent or own[0].total >= config.tile.stages - 1
+        for t in range(min(config.tile.stages - 1, own[0].total)):
+            ring.ask(t, own[0].operands(t))
+        for j, (tile, then) in enumerate(zip(own, [*own[1:], None], strict=True)):
+            sums = tile.sums(ring, j * tile.total, then)
+            stored(launch, y, tile.m, tile.col, sums)
+        assert ring.waited == sum(ring.asked)
 
 
 WINDOWS = {
@@ -219,7 +239,7 @@ WINDOWS = {
 }
 
 
-def operands(seed=0, n=2, c=72, h=9, w=11, k=32, taps=(3, 3)):
+def operands(n=2, *, seed=0, c=72, h=9, w=11, k=32, taps=(3, 3)):
     rng = np.random.default_rng(seed)
     x = rng.integers(-2, 3, (n, h, w, c)).astype(np.float32)
     return x, rng.integers(-2, 3, (k, c, *taps)).astype(np.float32)
@@ -237,15 +257,16 @@ def as_stored(memory, view):
 @pytest.mark.parametrize("window", WINDOWS)
 def test_a_model_of_the_code_convolves(window, pitch):
     op, taps = WINDOWS[window]
-    x, weights = operands(taps=taps, k=32 if op.store else 40)
+    x, weights = operands(2 * max(op.stride) ** 2, taps=taps, k=32 if op.store else 40)
     (n, h, w, c), k = x.shape, len(weights)
-    asked = call(n, c, h, w, k, taps, op)
+    asked = replace(call(n, c, h, w, k, taps, op), target=GpuTarget(multiprocessors=1))
     asked = replace(asked, outputs=(nhwc(asked.outputs[0].shape, pitch),))
     assert CONV2D_HOPPER.supports(asked) is None
     variants = list(CONV2D_HOPPER.variants(asked))
-    assert len({v.launches[0].config.tile for v in variants}) == len(hopper_tiles(asked)) > 2
+    several = [v for v in variants if v.launches[0].config.tile.persistent]
+    assert len(variants) >= len(several) + len(hopper_tiles(asked)) and several
     expected = shuffled(reference(x, weights, op), op.store)
-    for variant in variants[:3] + variants[-1:]:
+    for variant in variants[:3] + several[:1] + several[-1:]:
         (launch,) = variant.launches
         assert set(launch.integers) == CONV2D_HOPPER.entry(launch.config).launch_integers
         packed = pack_filters(weights, *launch.operands["w"].packing.parameters)
@@ -325,17 +346,15 @@ def test_operands_that_lie_unevenly_are_found_by_image_and_row():
     assert none.constants["EVEN"] and "FETCH" not in none.functions
 
 
-def test_it_compiles():
-    """In a process that never saw the interpreter; synchronised as the code that has run on one."""
-    text = """
+COMPILED = """
 import re
-from dataclasses import replace
-from test_cuda_hopper import BIAS, OP, SAME, best, call, nhwc, parse, CONV2D_HOPPER
+from test_cuda_hopper import BIAS, OP, call, nhwc, parse, replace, CONV2D_HOPPER
 from saccade.backends.cuda.codegen.compile import compile_entry
 from saccade.backends.cuda.codegen.disassemble import disassembled
 op = replace(OP, epilogue=parse("relu(add(add($0, $1), $2))"))
-asked = call(2, 64, 30, 30, 64, (3, 3), op, extra=(BIAS, nhwc((2, 64, 30, 30))))
-launch = best(asked)
+asked = call(32, 64, 56, 56, 64, (3, 3), op, extra=(BIAS, nhwc((32, 64, 56, 56))))
+found = [variant.launches[0] for variant in CONV2D_HOPPER.variants(asked)]
+launch = next(one for one in found if one.config.tile.persistent is PERSISTENT)
 entry = CONV2D_HOPPER.entry(launch.config)
 aligned = [name for name, _ in (*entry.pointers, *entry.extra_pointers)]
 cubin = compile_entry(entry, 90, aligned)
@@ -346,17 +365,23 @@ assert "STACK:0" in sass and "LDG.E.128" in sass and "STG.E.128" in sass
 assert not re.search(r"STG\\.E(?!\\.128)", sass)
 loop = sass[sass.index("SYNCS.PHASECHK"):]
 words = r"BAR\\.SYNC|WARPGROUP\\.(?:ARRIVE|DEPBAR)|HGMMA|SYNCS\\.ARRIVE|UTMALDG\\.\\d"
-order = [word for word in re.findall(words, loop)]
-order = [word for i, word in enumerate(order) if i == 0 or word != "HGMMA" or order[i - 1] != word]
+order = re.findall(words, loop)
+order = [word for i, word in enumerate(order) if word != "HGMMA" or order[i - 1] != word]
 assert order[:10] == [
     "BAR.SYNC", "WARPGROUP.ARRIVE", "HGMMA", "WARPGROUP.DEPBAR", "BAR.SYNC", "SYNCS.ARRIVE",
     "BAR.SYNC", "UTMALDG.4", "BAR.SYNC", "UTMALDG.2",
 ], order
 """
+
+
+@pytest.mark.parametrize("several", [False, True])
+def test_it_compiles(several):
+    """In a process that never saw the interpreter; synchronised as the code that has run on one."""
     here = str(Path(__file__).parent)
     environment = {
         **os.environ,
         "PYTHONPATH": os.pathsep.join([here, *map(os.path.abspath, sys.path)]),
     }
     environment.pop("TRITON_INTERPRET", None)
+    text = f"PERSISTENT = {several}\n{COMPILED}"
     subprocess.run([sys.executable, "-c", text], check=True, env=environment)

@@ -10,17 +10,16 @@ Not listed in `CUDA_KERNELS`: plans may choose it once it has run on a GPU.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
 from math import ceil
-from operator import itemgetter
 
 from saccade.backends.cuda.codegen.entry import Descriptor
 from saccade.backends.cuda.gpus import gpu
 from saccade.ir import DType
 from saccade.ir.expr import IDENTITY
-from saccade.kernels.base import In, Launch, Out, Packed, Packing, Variant, View
+from saccade.kernels.base import In, Launch, Out, Packed, Packing, Variant, View, per_call
 from saccade.kernels.cuda.base import CudaCall, CudaKernel, Entry, element_of
 from saccade.kernels.cuda.conv2d.fused_operands import packed_block
 from saccade.kernels.cuda.conv2d.hopper_epilogue import (
@@ -39,12 +38,14 @@ from saccade.kernels.cuda.epilogue import (
 from saccade.kernels.cuda.machine import LAUNCH
 from saccade.opdefs import Conv2d, DepthToSpaceStore, InterleaveStore
 
-__all__ = ["CONV2D_HOPPER", "HopperConfig", "HopperTile", "hopper_tiles"]
+__all__ = ["CONV2D_HOPPER", "HopperConfig", "HopperTile", "hopper_tiles", "persistent"]
 
 _INTEGERS = ("rows", "k", "p", "q", "channels", "steps", "y_n", "y_p", "y_q")
 _VECTOR = 8  # elements of 16 bytes, TMA's unit
 _SPARE = 2 << 10  # shared memory for barriers, alignment and the driver
-_REGISTERS = 224  # of a thread, for sums and operands of the epilogue
+_EXCHANGE = 4 << 10  # bytes by which a warp's results change places while stages are in use
+_FILE, _BESIDE = 64 << 10, 56  # registers of a multiprocessor; of a thread, for all the rest
+_REGISTERS = {False: 224, True: 160}  # of a thread, for sums and operands; of persistent programs
 _STEP, _BEGIN = 0.25, 1.2  # microseconds from asking to having, and until the first is asked for
 
 
@@ -58,6 +59,7 @@ class HopperTile:
         depth: Input channels of a step.
         warps: Each four hold 64 rows, or so many times that one after the other.
         stages: Steps in shared memory.
+        persistent: Whether a program takes several tiles, one after the other.
     """
 
     rows: int
@@ -65,11 +67,18 @@ class HopperTile:
     depth: int
     warps: int
     stages: int
+    persistent: bool = False
 
     @property
     def shared(self) -> int:
         """Bytes of shared memory, two of them an element."""
-        return 2 * self.stages * self.depth * (self.rows + self.columns) + _SPARE
+        ring = 2 * self.stages * self.depth * (self.rows + self.columns)
+        return ring + _SPARE + (_EXCHANGE * self.warps if self.persistent else 0)
+
+    @property
+    def sums(self) -> int:
+        """Registers of a thread."""
+        return self.rows * self.columns // (32 * self.warps)
 
 
 @dataclass(frozen=True)
@@ -114,11 +123,39 @@ def hopper_tiles(call: CudaCall) -> tuple[HopperTile, ...]:
     depth = 64 if c > 32 else 32
     steps = r * s * ceil(c / depth)
     found = dict[HopperTile, None]()
+    widest = 256 if tile_bytes(_epilogue(call)[0].code) else 512  # or registers spill
     for tile in _TILES:
+        if tile.columns >= widest:
+            continue
         if tile.columns < 2 * max(16, k) and tile.shared <= call.target.shared:
             stages = min(tile.stages, max(2, steps + 1))
-            found[HopperTile(tile.rows, tile.columns, depth, tile.warps, stages)] = None
+            found[replace(tile, depth=depth, stages=stages)] = None
     return tuple(found)
+
+
+def persistent(call: CudaCall, tile: HopperTile) -> HopperTile | None:
+    """The tile for programs that take several, if they would, with stages that it has steps for."""
+    _, c, r, s = call.inputs[1].shape
+    stages = min(tile.stages, r * s * ceil(c / tile.depth) + 1)
+    lasting = replace(tile, stages=stages, persistent=True)
+    while lasting.shared > call.target.shared:
+        lasting = replace(lasting, stages=lasting.stages - 1)
+    resident = _resident(call, lasting) * call.target.multiprocessors
+    epilogue, even = _epilogue(call)
+    if tile.sums >= 128 and (tile_bytes(epilogue.code) or not even):
+        return None  # or registers spill
+    return lasting if lasting.stages > 1 and _tiles(call, tile) > resident else None
+
+
+def _resident(call: CudaCall, tile: HopperTile) -> int:
+    """Programs that a multiprocessor runs at once."""
+    each = _operands(tile, _epilogue(call)[0].code) + _BESIDE
+    return max(1, min(call.target.shared // tile.shared, _FILE // (32 * tile.warps * each)))
+
+
+def _tiles(call: CudaCall, tile: HopperTile) -> int:
+    n, k, p, q = sums_of(call)
+    return ceil(n * p * q / tile.rows) * ceil(k / tile.columns)
 
 
 def _supports(call: CudaCall) -> str | None:
@@ -197,6 +234,7 @@ def _step(strides: Sequence[int], sizes: Sequence[int]) -> int | None:
     return axes[-1][1] if axes else 0
 
 
+@per_call
 def _epilogue(call: CudaCall) -> tuple[BlockEpilogue, bool]:
     """The epilogue, and whether pixels are evenly apart: they count as q then."""
     op: Conv2d = call.op
@@ -219,30 +257,31 @@ def _epilogue(call: CudaCall) -> tuple[BlockEpilogue, bool]:
 def _micros(call: CudaCall, tile: HopperTile) -> float:
     """Waves of tiles at the rate of the matrix units or of the L2, or the bytes."""
     machine = gpu(call.target.machine)
-    n, k, p, q = sums_of(call)
     _, c, r, s = call.inputs[1].shape
-    tiles = ceil(n * p * q / tile.rows) * ceil(k / tile.columns)
-    resident = max(1, min(machine.shared // tile.shared, 16 // tile.warps))
-    busiest = ceil(tiles / machine.multiprocessors)
+    resident = _resident(call, tile)
+    busiest = ceil(_tiles(call, tile) / machine.multiprocessors)
     flops = 2.0 * tile.rows * tile.columns * tile.depth
     busy = flops / (0.9 * machine.matrix_flops / machine.multiprocessors)
     read = 2.0 * tile.depth * (tile.rows + tile.columns) * machine.multiprocessors
     step = max(busy, read / (2.0 * machine.bandwidth), _STEP / (resident * (tile.stages - 1)))
-    ends = (_BEGIN + tile.rows * tile.columns / tile.warps * 2.5e-4) / min(resident, busiest)
+    ends = (
+        (0.3 if tile.persistent else _BEGIN) + tile.rows * tile.columns / tile.warps * 2.5e-4
+    ) / min(resident, busiest)
     total = busiest * (r * s * ceil(c / tile.depth) * step + ends)
     nbytes = sum(view.nbytes for view in (*call.inputs, *call.outputs))
     return LAUNCH + max(total, nbytes / (0.8 * machine.bandwidth)) + 0.05 * total
 
 
 def _variants(call: CudaCall) -> Iterator[Variant]:
-    timed = sorted(((_micros(call, tile), tile) for tile in hopper_tiles(call)), key=itemgetter(0))
+    found = list(hopper_tiles(call))
+    found += [tile for tile in (persistent(call, one) for one in found) if tile is not None]
     _, c, r, s = call.inputs[1].shape
-    for i, (micros, tile) in enumerate(timed):
-        orders = (False, True) if i < 2 and r * s > 1 and c > tile.depth else (False,)
-        for inner in orders:
-            rounding = (tile.depth, inner)
-            yield Variant(micros * (1.01 if inner else 1.0), partial(_launches, call, tile, inner),
-                          rounding)  # fmt: skip
+    timed = sorted(((_micros(call, tile), i, tile) for i, tile in enumerate(found)))
+    for place, (micros, _, tile) in enumerate(timed):
+        build, rounding = partial(_launches, call, tile), tile.depth
+        yield Variant(micros, partial(build, False), (rounding, False))
+        if place < 2 and r * s > 1 and c > tile.depth:
+            yield Variant(1.01 * micros, partial(build, True), (rounding, True))
 
 
 def _launches(call: CudaCall, tile: HopperTile, taps_inner: bool) -> tuple[Launch, ...]:
@@ -272,7 +311,9 @@ def _launches(call: CudaCall, tile: HopperTile, taps_inner: bool) -> tuple[Launc
         **epilogue.integers,
     }  # fmt: skip
     operands = {"x": In(0), "w": Packed(packing), "y": Out(0), **epilogue.operands}
-    programs = -(-n * p * q // tile.rows) * -(-k // tile.columns)
+    programs = _tiles(call, tile)
+    if tile.persistent:
+        programs = min(programs, call.target.multiprocessors * _resident(call, tile))
     return (Launch(config, operands, integers, programs),)
 
 
@@ -290,7 +331,7 @@ def _entry(config: HopperConfig) -> Entry:
     if fetch is not None:
         functions["FETCH"] = fetch
     return Entry(
-        "conv2d.hopper_code:convolve",
+        f"conv2d.hopper_code:{'convolve_tiles' if tile.persistent else 'convolve'}",
         (("y", config.element),),
         _INTEGERS,
         constants,
@@ -304,10 +345,13 @@ def _entry(config: HopperConfig) -> Entry:
 
 
 def _early(config: HopperConfig) -> bool:
-    """Whether registers hold what the epilogue reads for each element beside the sums."""
-    tile, each = config.tile, config.tile.rows * config.tile.columns // (32 * config.tile.warps)
-    held = sum(each * size // 4 for size in tile_bytes(config.epilogue))
-    return each + held + tile.columns // 4 <= _REGISTERS
+    """Whether registers hold what the epilogue reads for each element while products are made."""
+    return _operands(config.tile, config.epilogue) <= _REGISTERS[config.tile.persistent]
+
+
+def _operands(tile: HopperTile, code: EpilogueCode) -> int:
+    """Registers of a thread for sums and for what an epilogue adds to them, about."""
+    return tile.sums + sum(tile.sums * size // 4 for size in tile_bytes(code)) + tile.columns // 4
 
 
 def _descriptors(config: HopperConfig) -> tuple[Descriptor, ...]:

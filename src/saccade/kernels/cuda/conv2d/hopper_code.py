@@ -81,6 +81,7 @@ def convolve(
     m = pid // blocks * BM
     image, top, left = corner_of(m, p, q, STRIDE_H, STRIDE_W, PAD_T, PAD_L)
     total = R * S * steps
+    gl.assume(total > 0)  # or ptxas may let products wait for each other
     ahead: gl.constexpr = STAGES - 1
     for t in gl.static_range(ahead):
         ask(
@@ -116,6 +117,85 @@ def convolve(
         acc, fetched, y, extra, m, col, rows, k, p, q, channels, y_n, y_p, y_q, WARPS, EVEN, BLOCK,
         CRD, EPILOGUE,
     )  # fmt: skip
+
+
+@gluon.jit
+def convolve_tiles(
+    x, w, y, extra, rows, k, p, q, channels, steps, y_n, y_p, y_q,
+    R: gl.constexpr, S: gl.constexpr, STRIDE_H: gl.constexpr, STRIDE_W: gl.constexpr,
+    DILATION_H: gl.constexpr, DILATION_W: gl.constexpr, PAD_T: gl.constexpr, PAD_L: gl.constexpr,
+    BM: gl.constexpr, BN: gl.constexpr, BK: gl.constexpr, WARPS: gl.constexpr,
+    STAGES: gl.constexpr, TAPS_INNER: gl.constexpr, EVEN: gl.constexpr, BLOCK: gl.constexpr,
+    CRD: gl.constexpr, EARLY: gl.constexpr, EPILOGUE: gl.constexpr, FETCH: gl.constexpr = None,
+):  # fmt: skip
+    """The same, a program taking every so manieth tile; a tile has at least STAGES - 1 steps.
+
+    The stages follow one another without regard to tiles: what the next one begins with is on its
+    way while this one is stored.
+    """
+    kind: gl.constexpr = x.dtype
+    xs = gl.allocate_shared_memory(kind, [STAGES, BM, BK], x.layout)
+    ws = gl.allocate_shared_memory(kind, [STAGES, BN, BK], w.layout)
+    bars = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
+    for i in gl.static_range(STAGES):
+        mbarrier.init(bars.index(i), count=1)
+    fence_async_shared()
+    blocks = gl.cdiv(k * 8, BN)
+    first = gl.program_id(0)
+    count = gl.cdiv(gl.cdiv(rows, BM) * blocks - first, gl.num_programs(0))
+    total = R * S * steps
+    gl.assume(total > 0)  # or ptxas lets products wait for each other
+    ahead: gl.constexpr = STAGES - 1
+    image_0, top_0, left_0 = corner_of(first // blocks * BM, p, q, STRIDE_H, STRIDE_W, PAD_T, PAD_L)
+    for i in gl.static_range(ahead):
+        ask(
+            x, w, xs, ws, bars, gl.to_tensor(i), i, i < total, image_0, top_0, left_0,
+            first % blocks * BN, steps, R, S, DILATION_H, DILATION_W, BK, TAPS_INNER,
+        )  # fmt: skip
+    mma: gl.constexpr = gl.NVMMADistributedLayout(
+        version=[3, 0], warps_per_cta=[WARPS, 1], instr_shape=[16, BN, 16]
+    )
+    # Nothing but the sums is carried from tile to tile or from step to step.
+    for j in range(count):
+        tile = first + j * gl.num_programs(0)
+        col, m = tile % blocks * BN, tile // blocks * BM
+        image, top, left = corner_of(m, p, q, STRIDE_H, STRIDE_W, PAD_T, PAD_L)
+        then = tile + gl.num_programs(0)
+        then_col = then % blocks * BN
+        then_image, then_top, then_left = corner_of(
+            then // blocks * BM, p, q, STRIDE_H, STRIDE_W, PAD_T, PAD_L
+        )
+        if EARLY:
+            fetched = fetch_tile(
+                extra, m, col, rows, k, p, q, channels, BM, BN, WARPS, EVEN, BLOCK, CRD, FETCH
+            )
+        acc = gl.zeros((BM, BN), gl.float32, layout=mma)
+        for t in range(total):
+            at = j * total + t
+            slot = at % STAGES
+            mbarrier.wait(bars.index(slot), (at // STAGES) & 1)
+            acc = warpgroup_mma(xs.index(slot), ws.index(slot).permute((1, 0)), acc, is_async=True)
+            acc = warpgroup_mma_wait(num_outstanding=1, deps=(acc,))
+            own = t + ahead < total
+            # Selected by products: the compiler would select before it divides, in every step.
+            other = gl.where(own, 0, 1)
+            ask(
+                x, w, xs, ws, bars, t + ahead - other * total, (at + ahead) % STAGES,
+                own | (j + 1 < count), image + other * (then_image - image),
+                top + other * (then_top - top), left + other * (then_left - left),
+                col + other * (then_col - col), steps, R, S, DILATION_H, DILATION_W, BK, TAPS_INNER,
+            )  # fmt: skip
+        acc = warpgroup_mma_wait(num_outstanding=0, deps=(acc,))
+        if not EARLY:
+            fetched = fetch_tile(
+                extra, m, col, rows, k, p, q, channels, BM, BN, WARPS, EVEN, BLOCK, CRD, FETCH
+            )
+        store_tile(
+            acc, fetched, y, extra, m, col, rows, k, p, q, channels, y_n, y_p, y_q, WARPS, EVEN,
+            BLOCK, CRD, EPILOGUE,
+        )  # fmt: skip
+    for i in gl.static_range(STAGES):
+        mbarrier.invalidate(bars.index(i))
 
 
 @gluon.constexpr_function
