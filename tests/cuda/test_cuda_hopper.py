@@ -7,6 +7,7 @@ the phases of barriers, and stores where the code stores.
 
 from __future__ import annotations
 
+import ctypes
 import os
 import subprocess
 import sys
@@ -16,13 +17,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from saccade.backends.cuda.codegen.compile import Cubin, parameters_of
+from saccade.backends.cuda.runtime.graph import Launches, PhaseCode, check_arguments
 from saccade.backends.cuda.target import GpuTarget
 from saccade.ir import DType
 from saccade.ir.expr import parse
 from saccade.kernels.base import Call, In, Launch, Out, View
+from saccade.kernels.bind import Argument, Phase, Ref, Role
 from saccade.kernels.cuda.conv2d.hopper import CONV2D_HOPPER, hopper_tiles
 from saccade.kernels.cuda.conv2d.pack_filters import pack_filters
 from saccade.opdefs import Conv2d, DepthToSpaceStore, InterleaveStore
+from saccade.testing.fake_driver import FakeEncoders
 
 
 def nhwc(shape, pitch=0, dtype=DType.F16):
@@ -344,6 +349,29 @@ def test_operands_that_lie_unevenly_are_found_by_image_and_row():
     assert not entry.constants["EVEN"] and entry.extra_integers == ("e1_n",)
     none = CONV2D_HOPPER.entry(best(call(2, 64, 30, 30, 64, (3, 3), OP)).config)
     assert none.constants["EVEN"] and "FETCH" not in none.functions
+
+
+def test_a_driver_gets_it_as_its_code_takes_it():
+    op = replace(OP, epilogue=parse("relu(add(add($0, $1), $2))"))
+    launch = best(call(2, 64, 30, 30, 64, (3, 3), op, extra=(BIAS, nhwc((2, 64, 30, 30)))))
+    entry = CONV2D_HOPPER.entry(launch.config)
+    cubin = Cubin(
+        "kernel", b"", parameters_of(entry), entry.warps, launch.config.tile.shared, True,
+        entry.descriptors,
+    )  # fmt: skip
+    refs = {name: Ref(i % 2, 1024 * i, 64) for i, name in enumerate(launch.operands)}
+    arguments = tuple(Argument(name, Role.INPUT, ref) for name, ref in refs.items())
+    phase = Phase(launch.config, arguments, launch.integers, launch.chunks)
+    launches = Launches([check_arguments(PhaseCode(0, phase, cubin, 1))], 2, FakeEncoders())
+    launches.point(np.array([1 << 20, 1 << 24]))
+    (made,) = launches.each
+    values = [ctypes.c_int64.from_address(at).value for at in made.table.tolist()]
+    at = {name: (1 << 20, 1 << 24)[ref.base] + ref.offset for name, ref in refs.items()}
+    x = [at["x"], 2, 30, 30, 64, 57600, 1920, 64, 1]
+    w = [at["w"], 64, 576, 576, 1]
+    integers = [8, 1800, 8, 30, 30, 8, 1, 7200, 240, 8]
+    assert values == [*x, *w, at["y"], at["e1"], at["e2"], *integers, 0, 0]
+    assert made.table.tolist()[0] % 64 == made.table.tolist()[9] % 64 == 0
 
 
 COMPILED = """
