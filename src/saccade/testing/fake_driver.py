@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from threading import RLock, local
+from typing import Any
 
 import numpy as np
 
@@ -74,6 +75,18 @@ class _Played:
     last: tuple[int, int] | None = None  # as of an event
 
 
+class FakeEncoders:
+    """Makes tensor maps that hold the operand's address and nothing else."""
+
+    def __init__(self) -> None:
+        self.cuTensorMapEncodeTiled = self.cuTensorMapEncodeIm2col = _address_alone
+
+
+def _address_alone(made: Any, *arguments: Any) -> int:  # noqa: ANN401 - what `byref` gives
+    made._obj.opaque[0] = arguments[2].value
+    return 0
+
+
 class FakeDriver:
     """A `CudaDriver`; the code that it loads is what `code` and `host_code` gave.
 
@@ -108,6 +121,7 @@ class FakeDriver:
         self.lost: str | None = None
         self.counts: dict[str, int] = defaultdict(int)
         self.granularity = FAKE_PAGE
+        self.encoders = FakeEncoders()
         self.beside, self._stepping = False, False
         self.clock: Callable[[], float] = time.perf_counter
         self._codes: dict[bytes, _FakeCode] = {}

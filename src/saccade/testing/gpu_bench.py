@@ -149,7 +149,7 @@ class GpuBench:
             accesses.append(code.checked.accesses)
             function = self._function(key, cubin, checked=checked)
             codes.append(check_arguments(PhaseCode(number, phase, cubin, function)))
-        launches = Launches(codes, len(bound.bases))
+        launches = Launches(codes, len(bound.bases), self.driver.encoders)
         launches.point(np.array(bound.bases, np.int64))
         tables = [_table(bound.buffers) for _ in busy] if checked else []
         with self._allocated([table.nbytes for table in tables]) as places:

@@ -52,7 +52,9 @@ class CodeKey(NamedTuple):
 def code_key(kernel: str, phase: Phase) -> CodeKey:
     """The code of a phase; bases are multiples of 16 (`runtime` sees to it)."""
     entry = kernel_named(kernel).entry(phase.config)
-    grains = [(a.name, gcd(_GRAIN, a.ref.offset)) for a in phase.arguments]
+    described = {descriptor.name for descriptor in entry.descriptors}
+    arguments = (a for a in phase.arguments if a.name not in described)
+    grains = [(a.name, gcd(_GRAIN, a.ref.offset)) for a in arguments]
     aligned = [
         name if grain == _GRAIN else f"{name}:{grain}"
         for name, grain in grains

@@ -28,7 +28,7 @@ from saccade.kernels.cuda.base import ELEMENTS, CudaCall
 
 __all__ = [
     "NO_EPILOGUE", "BlockEpilogue", "EpilogueCode", "epilogue_of",
-    "integers_of", "pointers_of", "source_of",
+    "integers_of", "load_of", "pointers_of", "source_of",
 ]  # fmt: skip
 
 EpilogueCode = tuple[str, ...]
@@ -114,14 +114,14 @@ def source_of(code: EpilogueCode, name: str = "epilogue", before: int = 0) -> st
     lines, expr = TritonLines({0: "acc"}), parse(code[0])
     for i in sorted({part.index for part in subtrees(expr) if part.op == "arg"} - {0}):
         lines.names[i] = f"v{i}"
-        lines.add(f"v{i} = {_load(f'e{i}', code[i].split()[1], at)}.to(tl.float32)")
+        lines.add(f"v{i} = {load_of(f'e{i}', code[i].split()[1], at)}.to(tl.float32)")
     result = lines.expression(expr)
     body = "".join(f"    {line}\n" for line in lines.lines)
     head = f"def {name}(acc, n, k, p, q, row_mask, channel_mask, extra):\n"
     return f"@triton.jit\n{head}{body}    return {result}\n"
 
 
-def _load(name: str, kinds: str, at: Mapping[str, int]) -> str:
+def load_of(name: str, kinds: str, at: Mapping[str, int]) -> str:
     """A load of what the operand has for the block: rows and channels only where it varies."""
     rows = [_term(name, a, kind, at) for a, kind in zip(_AXES, kinds, strict=True) if a != "k"]
     by_row = " + ".join(filter(None, rows))

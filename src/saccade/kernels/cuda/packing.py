@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
 from saccade.ir import Array
+from saccade.kernels.cuda.conv2d.pack_filters import pack_filters
 from saccade.kernels.cuda.conv2d.pack_taps import (
     pack_flat_taps,
     pack_row_taps,
@@ -18,6 +19,7 @@ __all__ = ["FUNCTIONS"]
 
 FUNCTIONS: Mapping[str, Callable[..., Array]] = MappingProxyType(
     {
+        "cuda.filters": pack_filters,
         "cuda.flat_taps": pack_flat_taps,
         "cuda.matrix": pack_matrix,
         "cuda.row_taps": pack_row_taps,

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import Any
 
-from saccade.backends.cuda.codegen.entry import Entry
+from saccade.backends.cuda.codegen.entry import Descriptor, Entry
 from saccade.backends.cuda.codegen.functions import function_of
 from saccade.errors import CompileError
 
@@ -38,6 +38,7 @@ class Cubin:
         warps: Warps of a program.
         shared: Bytes of shared memory of a program.
         chained: Whether it waits for the launch before it by itself (`griddepcontrol.wait`).
+        descriptors: Parameters that are tensor maps (`runtime.tensor_maps`).
     """
 
     symbol: str
@@ -46,11 +47,13 @@ class Cubin:
     warps: int
     shared: int
     chained: bool = False
+    descriptors: tuple[Descriptor, ...] = ()
 
 
 def encode_cubin(cubin: Cubin) -> bytes:
     """Machine code with what launching it needs, as bytes."""
-    head = [cubin.symbol, cubin.parameters, cubin.warps, cubin.shared, cubin.chained]
+    described = [astuple(descriptor) for descriptor in cubin.descriptors]
+    head = [cubin.symbol, cubin.parameters, cubin.warps, cubin.shared, cubin.chained, described]
     return json.dumps(head).encode() + b"\n" + cubin.code
 
 
@@ -58,18 +61,24 @@ def decode_cubin(payload: bytes) -> Cubin | None:
     """What `encode_cubin` wrote, or None if it is no such thing."""
     line, _, code = payload.partition(b"\n")
     try:
-        symbol, parameters, warps, shared, chained = json.loads(line)
+        symbol, parameters, warps, shared, chained, described = json.loads(line)
         return Cubin(
-            str(symbol), code, tuple(map(str, parameters)), int(warps), int(shared), bool(chained)
-        )
+            str(symbol), code, tuple(map(str, parameters)), int(warps), int(shared), bool(chained),
+            tuple(_descriptor(*fields) for fields in described),
+        )  # fmt: skip
     except (TypeError, ValueError):
         return None
+
+
+def _descriptor(name: str, element: str, *dims: Sequence[Any]) -> Descriptor:
+    return Descriptor(name, element, *(tuple(numbers) for numbers in dims))
 
 
 def parameters_of(entry: Entry) -> tuple[str, ...]:
     """The names of a launch in the order of the code's parameters."""
     pointers = (*entry.pointers, *entry.extra_pointers)
-    return (*(name for name, _ in pointers), *entry.extra_integers, *entry.integers)
+    described = (descriptor.name for descriptor in entry.descriptors)
+    return (*described, *(name for name, _ in pointers), *entry.extra_integers, *entry.integers)
 
 
 def compile_entry(entry: Entry, arch: int, aligned: Sequence[str]) -> Cubin:
@@ -92,7 +101,9 @@ def cubin_of(made: Any, code: bytes, entry: Entry, arch: int) -> Cubin:  # noqa:
     """Machine code with what launching it needs; `made` is what `compiled` gave."""
     kept = made.metadata
     names = parameters_of(entry)
-    return Cubin(kept.name, code, names, kept.num_warps, kept.shared, arch >= _CHAINS)
+    return Cubin(
+        kept.name, code, names, kept.num_warps, kept.shared, arch >= _CHAINS, entry.descriptors
+    )  # fmt: skip
 
 
 def compiled(entry: Entry, arch: int, aligned: Sequence[str]) -> Any:  # noqa: ANN401 - Triton's
@@ -103,22 +114,50 @@ def compiled(entry: Entry, arch: int, aligned: Sequence[str]) -> Any:  # noqa: A
     """
     import triton  # noqa: PLC0415 - planning and running need none
     from triton.backends.compiler import GPUTarget  # noqa: PLC0415
-    from triton.compiler import ASTSource  # noqa: PLC0415
 
     os.environ.setdefault("TRITON_DEFAULT_FP_FUSION", "1")
-    kinds = {name: f"*{kind}" for name, kind in (*entry.pointers, *entry.extra_pointers)}
     names = parameters_of(entry)
-    signature = {name: kinds.get(name, "i32") for name in names}
     grains = {name: int(grain or 16) for name, _, grain in (w.partition(":") for w in aligned)}
     multiples = {(names.index(name),): [["tt.divisibility", n]] for name, n in grains.items()}
     chained = arch >= _CHAINS
     options = {"launch_pdl": chained, "num_warps": entry.warps, "num_stages": entry.stages}
     options["enable_fp_fusion"] = entry.contract
+    if entry.registers:
+        options["maxnreg"] = entry.registers
+    function, types = function_of(entry, chained=chained), _signature(entry)
     try:
         return triton.compile(
-            ASTSource(function_of(entry, chained=chained), signature, {}, multiples),
+            _source_class(entry)(function, types, {}, multiples),
             target=GPUTarget("cuda", arch, 32),
             options=options,
         )
     except (triton.CompilationError, RuntimeError) as error:
         raise CompileError(f"{entry.core}: {error}") from error
+
+
+def _signature(entry: Entry) -> dict[str, str]:
+    """What Triton calls the parameters' types."""
+    kinds = {name: f"*{kind}" for name, kind in (*entry.pointers, *entry.extra_pointers)}
+    kinds |= {descriptor.name: _descriptor_type(descriptor) for descriptor in entry.descriptors}
+    return {name: kinds.get(name, "i32") for name in parameters_of(entry)}
+
+
+def _descriptor_type(descriptor: Descriptor) -> str:
+    rows, columns = descriptor.block
+    bits = 8 * descriptor.item
+    layout = f"NVMMASharedLayout(swizzle_byte_width={descriptor.swizzle}, element_bitwidth={bits}, "
+    layout += "rank=2, transposed=False, fp4_padded=False, cga_layout=[])"
+    block = f"{descriptor.element}[{rows},{columns}]"
+    if descriptor.steps:
+        return f"tensordesc_im2col<{block},input_rank={len(descriptor.sizes)},{layout}>"
+    return f"tensordesc<{block},{layout}>"
+
+
+def _source_class(entry: Entry) -> Any:  # noqa: ANN401 - Triton carries no types
+    if entry.gluon:
+        from triton.experimental.gluon._runtime import GluonASTSource  # noqa: PLC0415
+
+        return GluonASTSource
+    from triton.compiler import ASTSource  # noqa: PLC0415
+
+    return ASTSource

@@ -14,6 +14,17 @@ __all__ = ["function_of", "text_of"]
 _HEAD = """\
 import triton
 import triton.language as tl
+from triton.language.extra import cuda
+
+from saccade.backends.cuda.codegen import elementary
+from saccade.kernels.cuda.{module} import {core} as core
+
+"""
+
+_GLUON_HEAD = """\
+from triton.experimental import gluon
+import triton.experimental.gluon.language as tl
+from triton.language.extra import cuda
 
 from saccade.backends.cuda.codegen import elementary
 from saccade.kernels.cuda.{module} import {core} as core
@@ -31,18 +42,20 @@ def text_of(entry: Entry, *, chained: bool = False) -> str:
     """
     module, _, core = entry.core.partition(":")
     extra = [*(name for name, _ in entry.extra_pointers), *entry.extra_integers]
-    parameters = [*(name for name, _ in entry.pointers), *extra, *entry.integers]
+    leading = [d.name for d in entry.descriptors] + [name for name, _ in entry.pointers]
+    parameters = [*leading, *extra, *entry.integers]
     packed = f"({', '.join(extra)}{',' if len(extra) == 1 else ''})"
-    given = [*(name for name, _ in entry.pointers), packed, *entry.integers]
+    given = [*leading, packed, *entry.integers]
     given += [f"{name}={value!r}" for name, value in entry.constants.items()]
     given += [f"{name}={name.lower()}" for name in entry.functions]
     parts = [
-        _HEAD.format(module=module, core=core),
+        (_GLUON_HEAD if entry.gluon else _HEAD).format(module=module, core=core),
         *(f"{t}\n\n" for t in entry.functions.values()),
     ]
-    parts.append(f"@triton.jit\ndef kernel({', '.join(parameters)}):\n")
+    decorator = "gluon" if entry.gluon else "triton"
+    parts.append(f"@{decorator}.jit\ndef kernel({', '.join(parameters)}):\n")
     if chained:
-        parts.append("    tl.extra.cuda.gdc_wait()\n    tl.extra.cuda.gdc_launch_dependents()\n")
+        parts.append("    cuda.gdc_wait()\n    cuda.gdc_launch_dependents()\n")
     parts.append(f"    core({', '.join(given)})\n")
     return "".join(parts)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import sys
 from collections.abc import Iterator, Sequence
@@ -18,6 +19,7 @@ from saccade.backends.cuda.runtime.driver import (
     no_room,
 )
 from saccade.backends.cuda.runtime.queries import checked, queried_device, queried_function
+from saccade.backends.cuda.runtime.tensor_maps import Encoders
 from saccade.errors import DeviceError, OutOfMemoryError
 from saccade.locks import cached_property, forkless
 
@@ -307,6 +309,12 @@ class BoundDriver:
     def free_event(self, event: int) -> None:
         """As the protocol says."""
         self._do("cuEventDestroy", event)
+
+    @cached_property
+    def encoders(self) -> Encoders:
+        """The library's own: the bindings' copy would be copied once more."""
+        library: Encoders = ctypes.CDLL("libcuda.so.1")
+        return library
 
     def launch(self, launch: KernelLaunch, stream: int) -> None:
         """As the protocol says."""

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Protocol
 from saccade.errors import OutOfMemoryError
 
 if TYPE_CHECKING:
+    from saccade.backends.cuda.runtime.tensor_maps import Encoders
     from saccade.ir import Array
 
 __all__ = [
@@ -170,6 +171,10 @@ class CudaDriver(Protocol):
     @property
     def lost(self) -> str | None:
         """Why nothing more can be had of it, if that is so."""
+
+    @property
+    def encoders(self) -> Encoders:
+        """The functions that make tensor maps."""
 
     def current(self) -> AbstractContextManager[None]:
         """Its context is this thread's within the block, and what was before, after it."""

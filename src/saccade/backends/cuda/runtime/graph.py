@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import ctypes
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from saccade.backends.cuda.runtime.driver import KernelLaunch
+from saccade.backends.cuda.runtime.tensor_maps import MAP_ALIGNMENT, MAP_BYTES, encode, words
 from saccade.errors import LaunchError
 
 if TYPE_CHECKING:
     from saccade.backends.cuda.codegen.compile import Cubin
+    from saccade.backends.cuda.codegen.entry import Descriptor
     from saccade.backends.cuda.runtime.driver import CudaDriver, LaunchGraph
+    from saccade.backends.cuda.runtime.tensor_maps import Encoders
     from saccade.ir import Array
-    from saccade.plan import Phase
+    from saccade.kernels.base import Integers
+    from saccade.plan import Phase, Ref
 
 __all__ = ["Launches", "PhaseCode", "RecordedGraph", "check_arguments"]
 
@@ -34,35 +39,71 @@ class PhaseCode:
     function: int
 
 
+@dataclass(frozen=True, slots=True)
+class _Mapped:
+    """An argument that is a tensor map: its place, the launch's number, the operand."""
+
+    place: int
+    launch: int
+    ref: Ref
+    descriptor: Descriptor
+    integers: Integers
+
+
 class Launches:
-    """The launches of a program, whose pointers follow a table of bases.
+    """The launches of a program, whose pointers and tensor maps follow a table of bases.
 
     Args:
         codes: The phases that there is something to do for, in order.
         bases: How many entries the table has.
+        encoders: Make tensor maps.
 
     Attributes:
         each: The launches. Their arguments are this object's.
     """
 
-    def __init__(self, codes: Sequence[PhaseCode], bases: int) -> None:
-        sizes = [len(code.cubin.parameters) + _SCRATCH for code in codes]
+    def __init__(self, codes: Sequence[PhaseCode], bases: int, encoders: Encoders) -> None:
+        sizes = [_words(code.cubin) for code in codes]
         starts = np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)]).astype(np.int64)
         self._values = np.zeros(int(starts[-1]), np.int64)
         self._table = self._values.ctypes.data + 8 * np.arange(len(self._values), dtype=np.int64)
-        pointers: list[tuple[int, int, int]] = []  # place, base, offset
+        self._encoders = encoders
+        self._mapped: list[_Mapped] = []
         self._readers: list[set[int]] = [set() for _ in range(bases)]
+        pointers: list[tuple[int, int, int]] = []  # place, base, offset
         for i, code in enumerate(codes):
-            for place, base, offset in _placed(code, int(starts[i]), self._values):
-                pointers.append((place, base, offset))
-                self._readers[base].add(i)
+            pointers += self._fill(i, code, int(starts[i]))
         table = np.array(pointers, np.int64).reshape(-1, 3)
         self._places, self._of, self._offsets = table[:, 0], table[:, 1], table[:, 2]
         self._bases = np.zeros(bases, np.int64)
+        self._memory = np.zeros(MAP_BYTES * len(self._mapped) + MAP_ALIGNMENT, np.uint8)
+        first = self._memory.ctypes.data + -self._memory.ctypes.data % MAP_ALIGNMENT
+        for i, one in enumerate(self._mapped):
+            self._table[one.place] = first + MAP_BYTES * i
         self.each = [
             self._launch(code, int(start), size)
             for code, start, size in zip(codes, starts, sizes, strict=False)
         ]
+
+    def _fill(self, number: int, code: PhaseCode, place: int) -> list[tuple[int, int, int]]:
+        """Integers, and what goes with tensor maps; for each pointer place, base and offset."""
+        refs = {argument.name: argument.ref for argument in code.phase.arguments}
+        described = {descriptor.name: descriptor for descriptor in code.cubin.descriptors}
+        integers, pointers = code.phase.integers, []
+        for name in code.cubin.parameters:
+            if name in refs:
+                self._readers[refs[name].base].add(number)
+            if name in described:
+                self._mapped.append(_Mapped(place, number, refs[name], described[name], integers))
+                tail = [word.value for word in words(described[name], integers)]
+                self._values[place + 1 : place + 1 + len(tail)] = tail
+                place += len(tail)
+            elif name in refs:
+                pointers.append((place, refs[name].base, refs[name].offset))
+            else:
+                self._values[place] = integers[name]
+            place += 1
+        return pointers
 
     def _launch(self, code: PhaseCode, start: int, size: int) -> KernelLaunch:
         values = self._values[start : start + size]
@@ -79,6 +120,12 @@ class Launches:
             return []
         self._bases[:] = bases
         self._values[self._places] = bases[self._of] + self._offsets
+        moved = set(changed.tolist())
+        for one in self._mapped:
+            if one.ref.base in moved:
+                address = int(bases[one.ref.base]) + one.ref.offset
+                made = encode(one.descriptor, address, one.integers, self._encoders)
+                ctypes.memmove(int(self._table[one.place]), ctypes.addressof(made), MAP_BYTES)
         return sorted(set[int]().union(*(self._readers[base] for base in changed)))
 
 
@@ -89,7 +136,9 @@ def check_arguments(code: PhaseCode) -> PhaseCode:
         LaunchError: If they are not.
     """
     integers, names = code.phase.integers, code.cubin.parameters
-    given = (*(argument.name for argument in code.phase.arguments), *integers)
+    described = {name for one in code.cubin.descriptors for name in one.integers}
+    taken = [name for name in integers if name in names or name not in described]
+    given = (*(argument.name for argument in code.phase.arguments), *taken)
     if sorted(given) != sorted(names):
         raise LaunchError(
             f"{code.cubin.symbol} takes {', '.join(names)}, given are {', '.join(given)}"
@@ -100,14 +149,10 @@ def check_arguments(code: PhaseCode) -> PhaseCode:
     return code
 
 
-def _placed(code: PhaseCode, start: int, values: Array) -> Iterator[tuple[int, int, int]]:
-    """Fill the integers in; for each pointer its place, its base and its offset."""
-    pointers = {a.name: a.ref for a in code.phase.arguments}
-    for place, name in enumerate(code.cubin.parameters, start):
-        if name in pointers:
-            yield place, pointers[name].base, pointers[name].offset
-        else:
-            values[place] = code.phase.integers[name]
+def _words(cubin: Cubin) -> int:
+    """How many parameters its code has, as Triton counts."""
+    described = sum(len(one.sizes) + len(one.strides) for one in cubin.descriptors)
+    return len(cubin.parameters) + described + _SCRATCH
 
 
 class RecordedGraph:
@@ -121,7 +166,7 @@ class RecordedGraph:
 
     def __init__(self, driver: CudaDriver, codes: Sequence[PhaseCode], bases: Array) -> None:
         self._driver = driver
-        self._launches = Launches(codes, len(bases))
+        self._launches = Launches(codes, len(bases), driver.encoders)
         self._launches.point(bases)
         self._graph: LaunchGraph = driver.make_graph(self._launches.each)
 

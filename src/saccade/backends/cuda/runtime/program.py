@@ -207,7 +207,7 @@ class CudaProgram:
         events = [driver.make_event(timed=True) for _ in range(len(self._codes) + 1)]
         arena = device.arenas.take(self.plan.arena_bytes, stream)
         try:
-            launches = Launches(self._codes, len(self._bases))
+            launches = Launches(self._codes, len(self._bases), driver.encoders)
             launches.point(self._table(arena.address, aligned, results))
             for clock in clocks:
                 driver.record(events[0], stream)

@@ -1,0 +1,284 @@
+"""Implicit GEMM on Hopper, in Gluon: TMA gathers what asynchronous products read.
+
+Rows of a tile are output pixels, which TMA's im2col mode gathers for one tap and one block of
+channels; columns are output channels, of weights packed [K, R·S·C']. All warps wait for a stage,
+begin its products, and once those of the step before are done its stage is asked for anew. No warps
+have parts of their own.
+"""
+
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+from triton.experimental.gluon.language.nvidia.hopper import (
+    fence_async_shared,
+    mbarrier,
+    tma,
+    warpgroup_mma,
+    warpgroup_mma_wait,
+)
+
+
+@gluon.jit
+def ask(
+    x, w, xs, ws, bars, t, slot, wanted, image, top, left, col, steps,
+    R: gl.constexpr, S: gl.constexpr, DILATION_H: gl.constexpr, DILATION_W: gl.constexpr,
+    BK: gl.constexpr, TAPS_INNER: gl.constexpr,
+):  # fmt: skip
+    """Let TMA bring what step `t` of a tile multiplies to stage `slot`, if it is wanted.
+
+    `steps` counts blocks of input channels; weights lie tap by tap, whatever the order of steps.
+    """
+    if R * S == 1:
+        tap, block = 0, t
+    elif TAPS_INNER:
+        tap, block = t % (R * S), t // (R * S)
+    else:
+        tap, block = t // steps, t % steps
+    bar = bars.index(slot)
+    dy = gl.to_tensor(tap // S * DILATION_H).to(gl.int16)
+    dx = gl.to_tensor(tap % S * DILATION_W).to(gl.int16)
+    mbarrier.expect(bar, x.nbytes_per_cta + w.nbytes_per_cta, pred=wanted)
+    tma.async_load_im2col(
+        x, [image, top, left, block * BK], [dy, dx], bar, xs.index(slot), pred=wanted
+    )
+    tma.async_load(w, [col, (tap * steps + block) * BK], bar, ws.index(slot), pred=wanted)
+
+
+@gluon.jit
+def corner_of(
+    m, p, q, STRIDE_H: gl.constexpr, STRIDE_W: gl.constexpr, PAD_T: gl.constexpr,
+    PAD_L: gl.constexpr,
+):  # fmt: skip
+    """Image, row and column of the first tap of output pixel `m`, counted through all images."""
+    line = m // q
+    return line // p, line % p * STRIDE_H - PAD_T, m % q * STRIDE_W - PAD_L
+
+
+@gluon.jit
+def convolve(
+    x, w, y, extra, rows, k, p, q, channels, steps, y_n, y_p, y_q,
+    R: gl.constexpr, S: gl.constexpr, STRIDE_H: gl.constexpr, STRIDE_W: gl.constexpr,
+    DILATION_H: gl.constexpr, DILATION_W: gl.constexpr, PAD_T: gl.constexpr, PAD_L: gl.constexpr,
+    BM: gl.constexpr, BN: gl.constexpr, BK: gl.constexpr, WARPS: gl.constexpr,
+    STAGES: gl.constexpr, TAPS_INNER: gl.constexpr, EVEN: gl.constexpr, BLOCK: gl.constexpr,
+    CRD: gl.constexpr, EARLY: gl.constexpr, EPILOGUE: gl.constexpr, FETCH: gl.constexpr = None,
+):  # fmt: skip
+    """One tile of results a program.
+
+    EARLY: what the epilogue reads for each element is asked for before the products. `rows` counts
+    output pixels of all images; `k`, `channels` and the strides of y come divided by 8, so that the
+    compiler knows that 16 bytes stay together.
+    """
+    kind: gl.constexpr = x.dtype
+    xs = gl.allocate_shared_memory(kind, [STAGES, BM, BK], x.layout)
+    ws = gl.allocate_shared_memory(kind, [STAGES, BN, BK], w.layout)
+    bars = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
+    for i in gl.static_range(STAGES):
+        mbarrier.init(bars.index(i), count=1)
+    fence_async_shared()  # what TMA arrives at has to be there for it, too
+    pid = gl.program_id(0)
+    blocks = gl.cdiv(k * 8, BN)
+    col = pid % blocks * BN
+    m = pid // blocks * BM
+    image, top, left = corner_of(m, p, q, STRIDE_H, STRIDE_W, PAD_T, PAD_L)
+    total = R * S * steps
+    gl.assume(total > 0)  # or ptxas may let products wait for each other
+    ahead: gl.constexpr = STAGES - 1
+    for t in gl.static_range(ahead):
+        ask(
+            x, w, xs, ws, bars, gl.to_tensor(t), t, t < total, image, top, left, col, steps,
+            R, S, DILATION_H, DILATION_W, BK, TAPS_INNER,
+        )  # fmt: skip
+    if EARLY:
+        fetched = fetch_tile(
+            extra, m, col, rows, k, p, q, channels, BM, BN, WARPS, EVEN, BLOCK, CRD, FETCH
+        )
+    mma: gl.constexpr = gl.NVMMADistributedLayout(
+        version=[3, 0], warps_per_cta=[WARPS, 1], instr_shape=[16, BN, 16]
+    )
+    acc = gl.zeros((BM, BN), gl.float32, layout=mma)
+    for t in range(total):
+        slot = t % STAGES
+        mbarrier.wait(bars.index(slot), (t // STAGES) & 1)
+        acc = warpgroup_mma(xs.index(slot), ws.index(slot).permute((1, 0)), acc, is_async=True)
+        # The step before is done then, and its stage free.
+        acc = warpgroup_mma_wait(num_outstanding=1, deps=(acc,))
+        ask(
+            x, w, xs, ws, bars, t + ahead, (t + ahead) % STAGES, t + ahead < total, image, top,
+            left, col, steps, R, S, DILATION_H, DILATION_W, BK, TAPS_INNER,
+        )  # fmt: skip
+    acc = warpgroup_mma_wait(num_outstanding=0, deps=(acc,))
+    for i in gl.static_range(STAGES):
+        mbarrier.invalidate(bars.index(i))
+    if not EARLY:
+        fetched = fetch_tile(
+            extra, m, col, rows, k, p, q, channels, BM, BN, WARPS, EVEN, BLOCK, CRD, FETCH
+        )
+    store_tile(
+        acc, fetched, y, extra, m, col, rows, k, p, q, channels, y_n, y_p, y_q, WARPS, EVEN, BLOCK,
+        CRD, EPILOGUE,
+    )  # fmt: skip
+
+
+@gluon.jit
+def convolve_tiles(
+    x, w, y, extra, rows, k, p, q, channels, steps, y_n, y_p, y_q,
+    R: gl.constexpr, S: gl.constexpr, STRIDE_H: gl.constexpr, STRIDE_W: gl.constexpr,
+    DILATION_H: gl.constexpr, DILATION_W: gl.constexpr, PAD_T: gl.constexpr, PAD_L: gl.constexpr,
+    BM: gl.constexpr, BN: gl.constexpr, BK: gl.constexpr, WARPS: gl.constexpr,
+    STAGES: gl.constexpr, TAPS_INNER: gl.constexpr, EVEN: gl.constexpr, BLOCK: gl.constexpr,
+    CRD: gl.constexpr, EARLY: gl.constexpr, EPILOGUE: gl.constexpr, FETCH: gl.constexpr = None,
+):  # fmt: skip
+    """The same, a program taking every so manieth tile; a tile has at least STAGES - 1 steps.
+
+    The stages follow one another without regard to tiles: what the next one begins with is on its
+    way while this one is stored.
+    """
+    kind: gl.constexpr = x.dtype
+    xs = gl.allocate_shared_memory(kind, [STAGES, BM, BK], x.layout)
+    ws = gl.allocate_shared_memory(kind, [STAGES, BN, BK], w.layout)
+    bars = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
+    for i in gl.static_range(STAGES):
+        mbarrier.init(bars.index(i), count=1)
+    fence_async_shared()
+    blocks = gl.cdiv(k * 8, BN)
+    first = gl.program_id(0)
+    count = gl.cdiv(gl.cdiv(rows, BM) * blocks - first, gl.num_programs(0))
+    total = R * S * steps
+    gl.assume(total > 0)  # or ptxas lets products wait for each other
+    ahead: gl.constexpr = STAGES - 1
+    image_0, top_0, left_0 = corner_of(first // blocks * BM, p, q, STRIDE_H, STRIDE_W, PAD_T, PAD_L)
+    for i in gl.static_range(ahead):
+        ask(
+            x, w, xs, ws, bars, gl.to_tensor(i), i, i < total, image_0, top_0, left_0,
+            first % blocks * BN, steps, R, S, DILATION_H, DILATION_W, BK, TAPS_INNER,
+        )  # fmt: skip
+    mma: gl.constexpr = gl.NVMMADistributedLayout(
+        version=[3, 0], warps_per_cta=[WARPS, 1], instr_shape=[16, BN, 16]
+    )
+    # Nothing but the sums is carried from tile to tile or from step to step.
+    for j in range(count):
+        tile = first + j * gl.num_programs(0)
+        col, m = tile % blocks * BN, tile // blocks * BM
+        image, top, left = corner_of(m, p, q, STRIDE_H, STRIDE_W, PAD_T, PAD_L)
+        then = tile + gl.num_programs(0)
+        then_col = then % blocks * BN
+        then_image, then_top, then_left = corner_of(
+            then // blocks * BM, p, q, STRIDE_H, STRIDE_W, PAD_T, PAD_L
+        )
+        if EARLY:
+            fetched = fetch_tile(
+                extra, m, col, rows, k, p, q, channels, BM, BN, WARPS, EVEN, BLOCK, CRD, FETCH
+            )
+        acc = gl.zeros((BM, BN), gl.float32, layout=mma)
+        for t in range(total):
+            at = j * total + t
+            slot = at % STAGES
+            mbarrier.wait(bars.index(slot), (at // STAGES) & 1)
+            acc = warpgroup_mma(xs.index(slot), ws.index(slot).permute((1, 0)), acc, is_async=True)
+            acc = warpgroup_mma_wait(num_outstanding=1, deps=(acc,))
+            own = t + ahead < total
+            # Selected by products: the compiler would select before it divides, in every step.
+            other = gl.where(own, 0, 1)
+            ask(
+                x, w, xs, ws, bars, t + ahead - other * total, (at + ahead) % STAGES,
+                own | (j + 1 < count), image + other * (then_image - image),
+                top + other * (then_top - top), left + other * (then_left - left),
+                col + other * (then_col - col), steps, R, S, DILATION_H, DILATION_W, BK, TAPS_INNER,
+            )  # fmt: skip
+        acc = warpgroup_mma_wait(num_outstanding=0, deps=(acc,))
+        if not EARLY:
+            fetched = fetch_tile(
+                extra, m, col, rows, k, p, q, channels, BM, BN, WARPS, EVEN, BLOCK, CRD, FETCH
+            )
+        store_tile(
+            acc, fetched, y, extra, m, col, rows, k, p, q, channels, y_n, y_p, y_q, WARPS, EVEN,
+            BLOCK, CRD, EPILOGUE,
+        )  # fmt: skip
+    for i in gl.static_range(STAGES):
+        mbarrier.invalidate(bars.index(i))
+
+
+@gluon.constexpr_function
+def _flat(BN, WARPS):
+    """The layout in which a thread has sixteen bytes of neighbours of a tile."""
+    across = min(BN // 8, 32)
+    return gl.BlockedLayout([1, 8], [32 // across, across], [WARPS, 1], [1, 0])
+
+
+@gluon.jit
+def fetch_tile(
+    extra, m, col, rows, k, p, q, channels, BM: gl.constexpr, BN: gl.constexpr,
+    WARPS: gl.constexpr, EVEN: gl.constexpr, BLOCK: gl.constexpr, CRD: gl.constexpr,
+    FETCH: gl.constexpr,
+):  # fmt: skip
+    """What the epilogue reads for each element of a tile."""
+    flat: gl.constexpr = _flat(BN, WARPS)
+    if FETCH is not None:
+        image, channel, line, pixel, row_mask, col_mask = _places(
+            m, col, rows, k, p, q, channels, BM, BN, EVEN, BLOCK, CRD, flat
+        )
+        fetched = FETCH(image, channel, line, pixel, row_mask, col_mask, extra)
+    else:
+        fetched = ()
+    return fetched
+
+
+@gluon.jit
+def store_tile(
+    acc, fetched, y, extra, m, col, rows, k, p, q, channels, y_n, y_p, y_q,
+    WARPS: gl.constexpr, EVEN: gl.constexpr, BLOCK: gl.constexpr, CRD: gl.constexpr,
+    EPILOGUE: gl.constexpr,
+):  # fmt: skip
+    """A tile of sums through the epilogue to the result, sixteen bytes a thread.
+
+    Its first pixel is `m`, its first channel `col`.
+    """
+    BM: gl.constexpr = acc.shape[0]
+    BN: gl.constexpr = acc.shape[1]
+    flat: gl.constexpr = _flat(BN, WARPS)
+    image, channel, line, pixel, row_mask, col_mask = _places(
+        m, col, rows, k, p, q, channels, BM, BN, EVEN, BLOCK, CRD, acc.type.layout
+    )
+    done = EPILOGUE(acc, image, channel, line, pixel, row_mask, col_mask, fetched, extra)
+    done = gl.convert_layout(done.to(y.dtype.element_ty), flat)
+    image, channel, line, pixel, row_mask, col_mask = _places(
+        m, col, rows, k, p, q, channels, BM, BN, EVEN, BLOCK, CRD, flat
+    )
+    at = col + gl.arange(0, BN, layout=gl.SliceLayout(0, flat))
+    if EVEN:
+        corner = pixel * (y_q * 8)
+    else:
+        corner = image * (y_n * 8) + line * (y_p * (8 * BLOCK)) + pixel * (y_q * (8 * BLOCK))
+    if BLOCK > 1:
+        part = at // (channels * 8)
+        within = part // BLOCK * (y_p * 8) + part % BLOCK * (y_q * 8) + at % (channels * 8)
+    else:
+        within = at
+    gl.store(
+        y + corner[:, None] + within[None, :], done, mask=row_mask[:, None] & col_mask[None, :]
+    )
+
+
+@gluon.jit
+def _places(
+    m, col, rows, k, p, q, channels, BM: gl.constexpr, BN: gl.constexpr, EVEN: gl.constexpr,
+    BLOCK: gl.constexpr, CRD: gl.constexpr, layout: gl.constexpr,
+):  # fmt: skip
+    """Of a tile's rows and columns: n, k, p, q of the sums, and which rows and channels there are.
+
+    EVEN: pixels are numbered through all images, as q. With CRD packing has brought the channels of
+    a pixel together.
+    """
+    row = m + gl.arange(0, BM, layout=gl.SliceLayout(1, layout))
+    at = col + gl.arange(0, BN, layout=gl.SliceLayout(0, layout))
+    channel = at
+    if CRD:
+        channel = at % (channels * 8) * (BLOCK * BLOCK) + at // (channels * 8)
+    if EVEN:
+        return row, channel, row, row, row < rows, at < k * 8
+    # Without a sign, division takes fewer instructions.
+    over = row.to(gl.uint32) // q.to(gl.uint32)
+    image = over // p.to(gl.uint32)
+    line = (over - image * p.to(gl.uint32)).to(gl.int32)
+    pixel = (row.to(gl.uint32) - over * q.to(gl.uint32)).to(gl.int32)
+    return image.to(gl.int32), channel, line, pixel, row < rows, at < k * 8

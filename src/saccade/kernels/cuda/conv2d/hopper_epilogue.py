@@ -1,0 +1,73 @@
+"""Epilogues as Gluon functions: layouts are explicit there.
+
+Operands that vary along rows or along channels alone are read where the sums lie. One that varies
+along both is asked for before the products are made, sixteen bytes a thread, in a layout of its
+own, and comes to the sums by way of shared memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from saccade.backends.cuda.codegen.expressions import TritonLines
+from saccade.ir.expr import parse, subtrees
+from saccade.kernels.cuda.epilogue import EpilogueCode, integers_of, load_of, pointers_of
+
+__all__ = ["gluon_epilogue_of", "gluon_fetch_of", "tile_bytes"]
+
+_PLACES = "n, k, p, q, row_mask, channel_mask"
+
+
+def _is_tile(word: str) -> bool:
+    """Whether an operand of an epilogue's code varies along rows and along channels."""
+    kinds = word.split()[1]
+    return kinds[1] != "0" and kinds[0] + kinds[2:] != "000"
+
+
+def _loads(code: EpilogueCode) -> Iterator[tuple[int, str, bool]]:
+    """Of each operand that is used: which it is, how it is loaded, whether it is a tile."""
+    words = (*(p for p, _ in pointers_of(code)), *integers_of(code))
+    at = {word: i for i, word in enumerate(words)}
+    for i in sorted({part.index for part in subtrees(parse(code[0])) if part.op == "arg"} - {0}):
+        yield i, load_of(f"e{i}", code[i].split()[1], at), _is_tile(code[i])
+
+
+def tile_bytes(code: EpilogueCode) -> tuple[int, ...]:
+    """Of the operands that vary along both: bytes of an element of each."""
+    tiles = [code[i].split()[0] for i, _, tile in _loads(code) if tile]
+    return tuple(max(1, int(element.strip("abfipu")) // 8) for element in tiles)
+
+
+def gluon_fetch_of(code: EpilogueCode, name: str = "fetch") -> str | None:
+    """Text of `name(n, k, p, q, row_mask, channel_mask, extra)`: a tuple of the operands' tiles.
+
+    Args:
+        code: What it depends on.
+        name: What it is called.
+
+    Returns:
+        None if no operand varies along rows and along channels.
+    """
+    loads = [load for _, load, tile in _loads(code) if tile]
+    if not loads:
+        return None
+    return f"@gluon.jit\ndef {name}({_PLACES}, extra):\n    return ({', '.join(loads)},)\n"
+
+
+def gluon_epilogue_of(code: EpilogueCode, name: str = "epilogue") -> str:
+    """Text of `name(acc, n, k, p, q, row_mask, channel_mask, fetched, extra)`: the block to store.
+
+    Args:
+        code: What it depends on.
+        name: What it is called.
+    """
+    lines, tiles = TritonLines({0: "acc"}), 0
+    for i, load, tile in _loads(code):
+        lines.names[i] = f"v{i}"
+        near = f"tl.convert_layout(fetched[{tiles}], acc.type.layout)" if tile else load
+        lines.add(f"v{i} = {near}.to(tl.float32)")
+        tiles += tile
+    result = lines.expression(parse(code[0]))
+    body = "".join(f"    {line}\n" for line in lines.lines)
+    head = f"@gluon.jit\ndef {name}(acc, {_PLACES}, fetched, extra):\n"
+    return f"{head}{body}    return {result}\n"

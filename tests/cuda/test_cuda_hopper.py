@@ -1,0 +1,415 @@
+"""Convolution by TMA and wgmma: what can be held without a GPU.
+
+The interpreter has no Gluon, so a NumPy model of the code does what the launch's integers say: it
+gathers as TMA's im2col mode does, from the tensor maps that the driver would be asked for, counts
+the phases of barriers, and stores where the code stores.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from saccade.backends.cuda.codegen.compile import Cubin, parameters_of
+from saccade.backends.cuda.runtime.graph import Launches, PhaseCode, check_arguments
+from saccade.backends.cuda.target import GpuTarget
+from saccade.ir import DType
+from saccade.ir.expr import parse
+from saccade.kernels.base import Call, In, Launch, Out, View
+from saccade.kernels.bind import Argument, Phase, Ref, Role
+from saccade.kernels.cuda.conv2d.hopper import CONV2D_HOPPER, hopper_tiles
+from saccade.kernels.cuda.conv2d.pack_filters import pack_filters
+from saccade.opdefs import Conv2d, DepthToSpaceStore, InterleaveStore
+from saccade.testing.fake_driver import FakeEncoders
+
+
+def nhwc(shape, pitch=0, dtype=DType.F16):
+    _, c, h, w = shape
+    pitch = pitch or c
+    return View(dtype, shape, (h * w * pitch, 1, w * pitch, pitch))
+
+
+def call(n, c, h, w, k, taps, op, *, arch=90, extra=(), y=None):
+    r, s = taps
+    weights = View(DType.F16, (k, c, r, s), (c * r * s, r * s, s, 1))
+    shape = op.sum_shape((n, c, h, w), (k, c, r, s))
+    b = op.store.block if op.store else 1
+    _, k, p, q = shape
+    y = y or nhwc((n, k // (b * b), p * b, q * b))
+    inputs = (nhwc((n, c, h, w)), weights, *extra)
+    return Call(op, inputs, (y,), (False, True, *(False,) * len(extra)), GpuTarget(arch=arch))
+
+
+def best(asked):
+    (launch,) = next(iter(CONV2D_HOPPER.variants(asked))).launches
+    return launch
+
+
+def test_filters_are_packed_with_their_terms_side_by_side():
+    w = np.arange(8 * 3 * 2 * 1, dtype=np.float32).reshape(8, 3, 2, 1)
+    packed = pack_filters(w, "float16", 8).reshape(8, 2, 8)
+    assert packed.dtype == np.float16 and not packed[:, :, 3:].any()
+    assert np.array_equal(packed[:, :, :3], w[:, :, :, 0].swapaxes(1, 2))
+    pixels = pack_filters(w, "float16", 8, 2).reshape(8, 2, 8)
+    assert np.array_equal(pixels, packed[[0, 4, 1, 5, 2, 6, 3, 7]])
+
+
+SAME = (1, 1, 1, 1)
+OP = Conv2d(padding=SAME)
+PLAIN = call(1, 8, 5, 5, 8, (3, 3), OP)
+
+
+def wide(shape, **strides):
+    """A part of wider pixels, or with one stride changed."""
+    found = dict(zip("nchw", nhwc(shape).strides, strict=True)) | strides
+    return View(DType.F16, shape, tuple(found.values()))
+
+
+REFUSED = {
+    "sm_80": call(1, 8, 5, 5, 8, (3, 3), OP, arch=80),
+    "2 groups": replace(PLAIN, op=replace(OP, groups=2)),
+    "a prologue": replace(PLAIN, op=replace(OP, prologue=parse("relu($0)"))),
+    "an interleaving store": replace(PLAIN, op=replace(OP, store=InterleaveStore(2, 0))),
+    "weights are no constant": replace(PLAIN, constant=(False, False)),
+    "4 input channels, 8 of the result": call(1, 4, 5, 5, 8, (3, 3), OP),
+    "8 input channels, 12 of the result": call(1, 8, 5, 5, 12, (3, 3), OP),
+    "strides (9, 1)": call(1, 8, 20, 5, 8, (1, 1), Conv2d(stride=(9, 1))),
+    "taps 256 pixels apart": call(
+        1, 8, 300, 5, 8, (2, 1), Conv2d(dilation=(256, 1), padding=(100, 0, 100, 0))
+    ),
+    "corners [-129, 0, 0, 0]": call(1, 8, 9, 9, 8, (3, 1), Conv2d(padding=(129, 0, 2, 0))),
+    "x is a part of wider pixels": replace(
+        PLAIN, inputs=(nhwc((1, 8, 5, 5), pitch=16), PLAIN.inputs[1])
+    ),
+    "rows of x are apart by no whole number of pixels": replace(
+        PLAIN, inputs=(wide((1, 8, 5, 5), h=44), PLAIN.inputs[1])
+    ),
+    "pixels are no multiples of 16 bytes apart": replace(
+        PLAIN, outputs=(nhwc((1, 8, 5, 5), pitch=12),)
+    ),
+    "not channels-last": replace(PLAIN, outputs=(View(DType.F16, (1, 8, 5, 5), (200, 25, 5, 1)),)),
+    "element types": replace(PLAIN, outputs=(nhwc((1, 8, 5, 5), dtype=DType.F32),)),
+    "nothing to do": call(0, 8, 5, 5, 8, (3, 3), OP),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("reason", REFUSED)
+def test_it_refuses_what_it_cannot_do(reason):
+    assert CONV2D_HOPPER.supports(REFUSED[reason]) == reason
+
+
+def number(name, integers):
+    return name if isinstance(name, int) else integers[name]
+
+
+def im2col(memory, descriptor, integers, start, tap, channels):
+    """What one TMA load brings: pixels from `start` on, in the order columns, rows, images."""
+    sizes = n, h, w, _ = [number(size, integers) for size in descriptor.sizes]
+    strides = [number(step, integers) for step in descriptor.strides]
+    x = np.lib.stride_tricks.as_strided(memory, sizes, [memory.itemsize * s for s in strides])
+    lower, upper = (
+        [number(v, integers) for v in corner] for corner in (descriptor.lower, descriptor.upper)
+    )
+    rows, columns = descriptor.block
+    found = np.zeros((rows, columns), np.float32)
+    (image, top, left), (dy, dx) = start, tap
+    assert 0 <= dy < 256 and 0 <= dx < 256
+    for i in range(rows):
+        y, at = top + dy, left + dx
+        if 0 <= image < n and 0 <= y < h and 0 <= at < w:
+            part = x[image, y, at, channels : channels + columns]
+            found[i, : len(part)] = part
+        left += descriptor.steps[1]
+        if left > w - 1 + upper[1]:
+            left, top = lower[1], top + descriptor.steps[0]
+        if top > h - 1 + upper[0]:
+            top, image = lower[0], image + 1
+    return found
+
+
+class Ring:
+    """Stages as the code counts them: a wait ends only where what is awaited was asked for."""
+
+    def __init__(self, stages):
+        self.held, self.asked, self.waited = [None] * stages, [0] * stages, 0
+
+    def ask(self, at, content):
+        slot = at % len(self.held)
+        # What lay there was multiplied in the step before the one that was waited for last.
+        assert at < len(self.held) or at - len(self.held) < self.waited - 1
+        self.held[slot] = content
+        self.asked[slot] += 1
+
+    def wait(self, at):
+        stages = len(self.held)
+        slot, phase = at % stages, at // stages & 1
+        # A barrier that has turned n times lets those pass that wait for the parity of turn n - 1.
+        self.waited += 1
+        assert (self.asked[slot] - 1) & 1 == phase and self.asked[slot] == at // stages + 1
+        return self.held[slot]
+
+
+class Tile:
+    """One tile's loads and sums."""
+
+    def __init__(self, launch: Launch, memory, packed, number):
+        self.launch, self.memory, self.packed = launch, memory, packed
+        self.descriptor = CONV2D_HOPPER.entry(launch.config).descriptors[0]
+        tile, i, window = launch.config.tile, launch.integers, launch.config.window
+        blocks = -(-i["k"] * 8 // tile.columns)
+        self.col, self.m = number % blocks * tile.columns, number // blocks * tile.rows
+        self.total = window.taps[0] * window.taps[1] * i["steps"]
+        line = self.m // i["q"]
+        self.start = (
+            line // i["p"], line % i["p"] * window.stride[0] - window.padding[0],
+            self.m % i["q"] * window.stride[1] - window.padding[1],
+        )  # fmt: skip
+
+    def operands(self, t):
+        tile, i, window = self.launch.config.tile, self.launch.integers, self.launch.config.window
+        r, s = window.taps
+        inner = self.launch.config.taps_inner or r * s == 1
+        tap, block = (t % (r * s), t // (r * s)) if inner else divmod(t, i["steps"])
+        offsets = tap // s * window.dilation[0], tap % s * window.dilation[1]
+        channels = block * tile.depth
+        a = im2col(self.memory, self.descriptor, i, self.start, offsets, channels)
+        depth = (tap * i["steps"] + block) * tile.depth
+        b = self.packed[self.col : self.col + tile.columns, depth : depth + tile.depth]
+        return a, b.astype(np.float32)
+
+    def sums(self, ring, before=0, then=None):
+        """Steps are counted from `before` on; `then` is the tile that the program does next."""
+        tile = self.launch.config.tile
+        acc = np.zeros((tile.rows, tile.columns), np.float32)
+        for t in range(self.total):
+            a, b = ring.wait(before + t)
+            acc[:, : len(b)] += a @ b.T
+            ahead = t + tile.stages - 1
+            if ahead < self.total:
+                ring.ask(before + ahead, self.operands(ahead))
+            elif then is not None:
+                ring.ask(before + ahead, then.operands(ahead - self.total))
+        return acc
+
+
+def stored(launch: Launch, y, m, col, acc):
+    """Store a tile into memory that is NaN where nothing was stored."""
+    config, i = launch.config, launch.integers
+    rows, columns = acc.shape
+    row = m + np.arange(min(rows, i["rows"] - m))
+    at = col + np.arange(min(columns, i["k"] * 8 - col))
+    image, line, pixel = row // (i["p"] * i["q"]), row // i["q"] % i["p"], row % i["q"]
+    y_n, y_p, y_q, channels = (8 * i[name] for name in ("y_n", "y_p", "y_q", "channels"))
+    b = config.block
+    corner = row * y_q if config.even else image * y_n + (line * y_p + pixel * y_q) * b
+    part = at // channels
+    within = part // b * y_p + part % b * y_q + at % channels if b > 1 else at
+    place = corner[:, None] + within[None, :]
+    assert np.isnan(y[place]).all()
+    y[place] = acc[: len(row), : len(at)]
+
+
+def model(launch: Launch, memory, packed, y):
+    """The code, in NumPy."""
+    config, i = launch.config, launch.integers
+    tiles = -(-i["rows"] // config.tile.rows) * -(-i["k"] * 8 // config.tile.columns)
+    assert config.tile.persistent or launch.chunks == tiles
+    for program in range(launch.chunks):
+        own = [Tile(launch, memory, packed, n) for n in range(program, tiles, launch.chunks)]
+        ring = Ring(config.tile.stages)
+        assert not config.tile.persistent or own[0].total >= config.tile.stages - 1
+        for t in range(min(config.tile.stages - 1, own[0].total)):
+            ring.ask(t, own[0].operands(t))
+        for j, (tile, then) in enumerate(zip(own, [*own[1:], None], strict=True)):
+            sums = tile.sums(ring, j * tile.total, then)
+            stored(launch, y, tile.m, tile.col, sums)
+        assert ring.waited == sum(ring.asked)
+
+
+WINDOWS = {
+    "3x3": (OP, (3, 3)),
+    "1x1": (Conv2d(), (1, 1)),
+    "1x1 stride 2": (Conv2d(stride=(2, 2)), (1, 1)),
+    "uneven": (Conv2d(stride=(2, 3), padding=(2, 0, 1, 3), dilation=(1, 2)), (3, 2)),
+    "5x1": (Conv2d(padding=(2, 0, 2, 0), dilation=(2, 1)), (5, 1)),
+    "crd": (Conv2d(padding=SAME, store=DepthToSpaceStore(2, "CRD")), (3, 3)),
+    "dcr": (Conv2d(padding=SAME, store=DepthToSpaceStore(2, "DCR")), (3, 3)),
+}
+
+
+def operands(n=2, *, seed=0, c=72, h=9, w=11, k=32, taps=(3, 3)):
+    rng = np.random.default_rng(seed)
+    x = rng.integers(-2, 3, (n, h, w, c)).astype(np.float32)
+    return x, rng.integers(-2, 3, (k, c, *taps)).astype(np.float32)
+
+
+def as_stored(memory, view):
+    """[N, H, W, C] of a result in memory; everything else has to be NaN still."""
+    n, c, h, w = view.shape
+    steps = [memory.itemsize * view.strides[axis] for axis in (0, 2, 3, 1)]
+    assert np.isnan(memory).sum() == memory.size - n * c * h * w
+    return np.lib.stride_tricks.as_strided(memory, (n, h, w, c), steps)
+
+
+@pytest.mark.parametrize("pitch", [0, 48])
+@pytest.mark.parametrize("window", WINDOWS)
+def test_a_model_of_the_code_convolves(window, pitch):
+    op, taps = WINDOWS[window]
+    x, weights = operands(2 * max(op.stride) ** 2, taps=taps, k=32 if op.store else 40)
+    (n, h, w, c), k = x.shape, len(weights)
+    asked = replace(call(n, c, h, w, k, taps, op), target=GpuTarget(multiprocessors=1))
+    asked = replace(asked, outputs=(nhwc(asked.outputs[0].shape, pitch),))
+    assert CONV2D_HOPPER.supports(asked) is None
+    variants = list(CONV2D_HOPPER.variants(asked))
+    several = [v for v in variants if v.launches[0].config.tile.persistent]
+    assert len(variants) >= len(several) + len(hopper_tiles(asked)) and several
+    expected = shuffled(reference(x, weights, op), op.store)
+    for variant in variants[:3] + several[:1] + several[-1:]:
+        (launch,) = variant.launches
+        assert set(launch.integers) == CONV2D_HOPPER.entry(launch.config).launch_integers
+        packed = pack_filters(weights, *launch.operands["w"].packing.parameters)
+        assert packed.nbytes == launch.operands["w"].packing.nbytes
+        y = np.full(asked.outputs[0].extent + 5, np.nan, np.float32)
+        model(launch, x, packed, y)
+        assert np.array_equal(as_stored(y, asked.outputs[0]), expected)
+
+
+def reference(x, weights, op):
+    n, h, w, _ = x.shape
+    k, _, r, s = weights.shape
+    top, left, bottom, right = op.padding
+    padded = np.pad(x, ((0, 0), (top, bottom), (left, right), (0, 0)))
+    _, _, p, q = op.sum_shape((n, x.shape[3], h, w), weights.shape)
+    sums = np.zeros((n, p, q, k), np.float32)
+    for dy in range(r):
+        for dx in range(s):
+            rows = dy * op.dilation[0] + op.stride[0] * np.arange(p)
+            columns = dx * op.dilation[1] + op.stride[1] * np.arange(q)
+            sums += padded[:, rows][:, :, columns] @ weights[:, :, dy, dx].T
+    return sums
+
+
+def shuffled(sums, store):
+    if store is None:
+        return sums
+    n, p, q, k = sums.shape
+    b = store.block
+    if store.mode == "CRD":
+        parts = sums.reshape(n, p, q, k // b**2, b, b).transpose(0, 1, 4, 2, 5, 3)
+    else:
+        parts = sums.reshape(n, p, q, b, b, k // b**2).transpose(0, 1, 3, 2, 4, 5)
+    return parts.reshape(n, p * b, q * b, k // b**2)
+
+
+def test_sizes_are_no_part_of_the_code():
+    one, other = (call(n, 64, h, h, 64, (3, 3), OP) for n, h in ((2, 30), (3, 41)))
+    tiles = set(hopper_tiles(one)) & set(hopper_tiles(other))
+    configs = [
+        {v.launches[0].config for v in CONV2D_HOPPER.variants(asked)} for asked in (one, other)
+    ]
+    assert len(configs[0] & configs[1]) >= len(tiles) > 3
+
+
+def test_one_image_may_have_any_stride():
+    shape = (1, 8, 1, 5)
+    asked = call(1, 8, 1, 5, 8, (1, 1), Conv2d())
+    asked = replace(asked, inputs=(wide(shape, n=3, h=7), asked.inputs[1]))
+    assert CONV2D_HOPPER.supports(asked) is None
+    found = best(asked).integers
+    assert [found[name] for name in ("x_n", "x_h", "x_w")] == [40, 40, 8]
+
+
+BIAS = View(DType.F32, (64, 1, 1), (1, 1, 1))
+
+
+def test_the_epilogue_reads_tiles_before_the_products_and_by_way_of_shared_memory():
+    op = replace(OP, epilogue=parse("relu(add(add($0, $1), $2))"))
+    asked = call(2, 64, 30, 30, 64, (3, 3), op, extra=(BIAS, nhwc((2, 64, 30, 30), 96)))
+    launch = best(asked)
+    entry = CONV2D_HOPPER.entry(launch.config)
+    assert "tl.convert_layout(fetched[0], acc.type.layout)" in entry.functions["EPILOGUE"]
+    assert "e2_n" not in entry.extra_integers and launch.integers["e2_q"] == 96 // 8
+    assert entry.functions["FETCH"].count("tl.load(") == 1 and entry.constants["EARLY"]
+    assert launch.operands["e2"] == In(3) and launch.operands["y"] == Out(0)
+
+
+def test_operands_that_lie_unevenly_are_found_by_image_and_row():
+    op = replace(OP, epilogue=parse("mul($0, $1)"))
+    per_image = View(DType.F32, (2, 64, 1, 1), (64, 1, 1, 1))
+    entry = CONV2D_HOPPER.entry(
+        best(call(2, 64, 30, 30, 64, (3, 3), op, extra=(per_image,))).config
+    )
+    assert not entry.constants["EVEN"] and entry.extra_integers == ("e1_n",)
+    none = CONV2D_HOPPER.entry(best(call(2, 64, 30, 30, 64, (3, 3), OP)).config)
+    assert none.constants["EVEN"] and "FETCH" not in none.functions
+
+
+def test_a_driver_gets_it_as_its_code_takes_it():
+    op = replace(OP, epilogue=parse("relu(add(add($0, $1), $2))"))
+    launch = best(call(2, 64, 30, 30, 64, (3, 3), op, extra=(BIAS, nhwc((2, 64, 30, 30)))))
+    entry = CONV2D_HOPPER.entry(launch.config)
+    cubin = Cubin(
+        "kernel", b"", parameters_of(entry), entry.warps, launch.config.tile.shared, True,
+        entry.descriptors,
+    )  # fmt: skip
+    refs = {name: Ref(i % 2, 1024 * i, 64) for i, name in enumerate(launch.operands)}
+    arguments = tuple(Argument(name, Role.INPUT, ref) for name, ref in refs.items())
+    phase = Phase(launch.config, arguments, launch.integers, launch.chunks)
+    launches = Launches([check_arguments(PhaseCode(0, phase, cubin, 1))], 2, FakeEncoders())
+    launches.point(np.array([1 << 20, 1 << 24]))
+    (made,) = launches.each
+    values = [ctypes.c_int64.from_address(at).value for at in made.table.tolist()]
+    at = {name: (1 << 20, 1 << 24)[ref.base] + ref.offset for name, ref in refs.items()}
+    x = [at["x"], 2, 30, 30, 64, 57600, 1920, 64, 1]
+    w = [at["w"], 64, 576, 576, 1]
+    integers = [8, 1800, 8, 30, 30, 8, 1, 7200, 240, 8]
+    assert values == [*x, *w, at["y"], at["e1"], at["e2"], *integers, 0, 0]
+    assert made.table.tolist()[0] % 64 == made.table.tolist()[9] % 64 == 0
+
+
+COMPILED = """
+import re
+from test_cuda_hopper import BIAS, OP, call, nhwc, parse, replace, CONV2D_HOPPER
+from saccade.backends.cuda.codegen.compile import compile_entry
+from saccade.backends.cuda.codegen.disassemble import disassembled
+op = replace(OP, epilogue=parse("relu(add(add($0, $1), $2))"))
+asked = call(32, 64, 56, 56, 64, (3, 3), op, extra=(BIAS, nhwc((32, 64, 56, 56))))
+found = [variant.launches[0] for variant in CONV2D_HOPPER.variants(asked)]
+launch = next(one for one in found if one.config.tile.persistent is PERSISTENT)
+entry = CONV2D_HOPPER.entry(launch.config)
+aligned = [name for name, _ in (*entry.pointers, *entry.extra_pointers)]
+cubin = compile_entry(entry, 90, aligned)
+assert cubin.parameters[:3] == ("x", "w", "y"), cubin.parameters
+assert cubin.warps == launch.config.tile.warps and cubin.shared <= launch.config.tile.shared
+sass = disassembled(cubin)
+assert "STACK:0" in sass and "LDG.E.128" in sass and "STG.E.128" in sass
+assert not re.search(r"STG\\.E(?!\\.128)", sass)
+loop = sass[sass.index("SYNCS.PHASECHK"):]
+words = r"BAR\\.SYNC|WARPGROUP\\.(?:ARRIVE|DEPBAR)|HGMMA|SYNCS\\.ARRIVE|UTMALDG\\.\\d"
+order = re.findall(words, loop)
+order = [word for i, word in enumerate(order) if word != "HGMMA" or order[i - 1] != word]
+assert order[:10] == [
+    "BAR.SYNC", "WARPGROUP.ARRIVE", "HGMMA", "WARPGROUP.DEPBAR", "BAR.SYNC", "SYNCS.ARRIVE",
+    "BAR.SYNC", "UTMALDG.4", "BAR.SYNC", "UTMALDG.2",
+], order
+"""
+
+
+@pytest.mark.parametrize("several", [False, True])
+def test_it_compiles(several):
+    """In a process that never saw the interpreter; synchronised as the code that has run on one."""
+    here = str(Path(__file__).parent)
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join([here, *map(os.path.abspath, sys.path)]),
+    }
+    environment.pop("TRITON_INTERPRET", None)
+    text = f"PERSISTENT = {several}\n{COMPILED}"
+    subprocess.run([sys.executable, "-c", text], check=True, env=environment)
