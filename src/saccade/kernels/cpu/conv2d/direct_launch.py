@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache, partial
 
 from saccade.ir import DType, Expr
 from saccade.ir.expr import IDENTITY
@@ -236,19 +235,8 @@ class SlidingWindows:
         for schedule in schedules(tiles, lambda tile: self._cuts(call, spec, tile)):
             time, tile = traffic + beside(micros * schedule.slowdown, stream), schedule.tile
             code = (tile.vectors, tile.rows, tile.half, tile.border)
-            # Who asks for the phases has usually asked for their config.
-            configs = cache(partial(self._configs, call, spec, tile))
-            build = partial(self._alone, call, spec, schedule, configs)
-            yield Variant(time, build, None, code, configs)
-
-    def _alone(
-        self,
-        call: CpuCall,
-        spec: EpilogueSpec,
-        schedule: TileSchedule,
-        configs: Callable[[], tuple[DirectConfig]],
-    ) -> tuple[Launch, ...]:
-        return (self._launch(call, spec, schedule, *configs()),)
+            one = _Alone(self, call, spec, schedule)
+            yield Variant(time, one.launches, None, code, one.configs)
 
     def cost(self, call: CpuCall, spec: EpilogueSpec) -> float:
         """Estimated microseconds of the best schedule, without traffic of operands and results."""
@@ -257,12 +245,8 @@ class SlidingWindows:
     def _micros(self, call: CpuCall, tiles: Sequence[RegisterTile]) -> float:
         return machine(call.target).step + tiles[0].cycles / (EFFICIENCY * CYCLES)
 
-    def _configs(
-        self, call: CpuCall, spec: EpilogueSpec, tile: RegisterTile
-    ) -> tuple[DirectConfig]:
-        return (self._config(call, spec, tile),)
-
-    def _config(self, call: CpuCall, spec: EpilogueSpec, tile: RegisterTile) -> DirectConfig:
+    def config(self, call: CpuCall, spec: EpilogueSpec, tile: RegisterTile) -> DirectConfig:
+        """What the code of a tile depends on."""
         reduction = Reduction.of(self.depth, self.pairs)
         return DirectConfig(
             tile.rows, tile.vectors, tile.half, reduction.unroll, reduction.shape, self.pairs,
@@ -273,13 +257,15 @@ class SlidingWindows:
             spec.code(tile.vectors, tile.half),
         )  # fmt: skip
 
-    def launch(self, call: CpuCall, spec: EpilogueSpec, schedule: TileSchedule) -> Launch:
-        """The phase that computes all windows, one of `schedules`."""
-        return self._launch(call, spec, schedule, self._config(call, spec, schedule.tile))
-
-    def _launch(
-        self, call: CpuCall, spec: EpilogueSpec, schedule: TileSchedule, config: DirectConfig
+    def launch(
+        self,
+        call: CpuCall,
+        spec: EpilogueSpec,
+        schedule: TileSchedule,
+        config: DirectConfig | None = None,
     ) -> Launch:
+        """The phase that computes all windows, one of `schedules`; with its config, if known."""
+        config = config or self.config(call, spec, schedule.tile)
         tile, cut = schedule.tile, self._cuts(call, spec, schedule.tile)[schedule.place]
         blocks = -(-spec.channels // tile.width(call.target.lanes))
         regions = self._regions(call, spec, tile.rows) if tile.border == "regions" else None
@@ -356,3 +342,26 @@ class SlidingWindows:
         rows, columns = self._spans(call)
         nbytes = 8 * REGION_WORDS * len(rows) * len(columns)
         return Packing("pack_regions", (rows, columns, spec.shape[0], tile), (), nbytes)
+
+
+class _Alone:
+    """A call that is one window, with a schedule; its config is made once, when it is needed."""
+
+    __slots__ = ("_call", "_config", "_schedule", "_spec", "_window")
+
+    def __init__(
+        self, window: SlidingWindows, call: CpuCall, spec: EpilogueSpec, schedule: TileSchedule
+    ) -> None:
+        self._window, self._call, self._spec, self._schedule = window, call, spec, schedule
+        self._config: DirectConfig | None = None
+
+    def configs(self) -> tuple[DirectConfig]:
+        """The phase's config."""
+        if self._config is None:
+            self._config = self._window.config(self._call, self._spec, self._schedule.tile)
+        return (self._config,)
+
+    def launches(self) -> tuple[Launch]:
+        """The phase."""
+        (config,) = self.configs()
+        return (self._window.launch(self._call, self._spec, self._schedule, config),)
