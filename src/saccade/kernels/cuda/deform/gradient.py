@@ -44,6 +44,7 @@ _HALF_TILES: tuple[ProductTiles, ...] = (
     ((16, 32, 32, 1, 2), (32, 32, 32, 2, 2)),
 )
 _TILES: tuple[ProductTiles, ...] = (
+    ((128, 128, 32, 8, 2), (128, 128, 32, 8, 2)),
     ((128, 64, 32, 8, 2), (128, 64, 32, 8, 2)),
     ((64, 64, 32, 4, 2), (64, 64, 32, 4, 2)),
     ((32, 64, 32, 4, 2), (64, 32, 32, 4, 2)),
@@ -74,6 +75,9 @@ def _supports(call: CudaCall) -> str | None:
 def _variants(call: CudaCall) -> Iterator[Variant]:
     kind = call.inputs[1].dtype
     tiles = {DType.F32: _TILES, DType.F64: _DOUBLE_TILES}.get(kind, _HALF_TILES)
+    if call.target.arch < 90:  # products take operands from registers, which corners fill
+        tiles = tiles[1:] if tiles is _TILES else tiles
+        tiles = tuple((one, (*w[:2], max(16, w[2] // 2), *w[3:])) for one, w in tiles)
     for micros, pair in sorted((_micros(call, pair), pair) for pair in tiles):
         yield Variant(micros, partial(_launches, call, pair), rounding=pair)
 

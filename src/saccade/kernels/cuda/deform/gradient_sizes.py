@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
 from math import gcd
 from typing import NamedTuple
 
 from saccade.ir import DType
 from saccade.kernels.base import View, per_call
 from saccade.kernels.cuda.base import CudaCall
+from saccade.locks import cached_property
 from saccade.opdefs import DeformConvGradient
 
 __all__ = ["ChannelPiece", "GradientSizes", "sizes_of"]
