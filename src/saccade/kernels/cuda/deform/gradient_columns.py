@@ -35,9 +35,9 @@ def _kept(piece: GradientPiece, channels: int) -> Temp:
     return piece.temp("kept", piece.images * piece.sizes.columns(channels), 1)
 
 
-def _width(channels: int) -> int:
-    """Channels of one program, where each has its own lane."""
-    return min(_WIDEST, max(16, 1 << (channels - 1).bit_length()))
+def _width(piece: GradientPiece, channels: int) -> int:
+    """Channels that one program has at a time: fewer of float64, for the registers."""
+    return min(_WIDEST // (4 if piece.double else 1), max(16, 1 << (channels - 1).bit_length()))
 
 
 def _columns(piece: GradientPiece, part: ChannelPiece) -> Launch:
@@ -68,7 +68,7 @@ def _slopes(piece: GradientPiece, part: ChannelPiece, pieces: int) -> Launch:
     config = CudaDeformGradientConfig(
         "slopes",
         (*(element_of(sizes.x),) * 2, "i32", *(wide,) * 4, element_of(offset), element_of(mask)),
-        (_PIXELS, _width(part.channels), 0, 4, 1),
+        (_PIXELS, _width(piece, part.channels), 0, 4, 1),
         (sizes.wants("offset"), sizes.wants("mask"), piece.double),
         (sizes.weight.shape[2], sizes.weight.shape[3]),
     )  # fmt: skip
@@ -89,7 +89,7 @@ def _gathered(piece: GradientPiece, part: ChannelPiece) -> Launch:
     sizes, op = piece.sizes, piece.sizes.op
     y, view = piece.result("x")
     _, _, rows, columns = view.shape
-    width = _width(part.channels)
+    width = _width(piece, part.channels)
     wide, flat = ELEMENTS[sizes.wide], view.strides[2] == columns * view.strides[3]
     config = CudaDeformGradientConfig(
         "gather", (element_of(sizes.x), "i32", "i32", "i32", wide, element_of(view)),
