@@ -6,7 +6,7 @@ from saccade.ir import DType
 from saccade.kernels.base import per_call
 from saccade.kernels.cuda.base import CudaCall
 
-__all__ = ["dot_precision", "product_dtype"]
+__all__ = ["dot_precision", "precision_of", "product_dtype"]
 
 
 @per_call
@@ -26,7 +26,12 @@ def dot_precision(call: CudaCall) -> str:
     TF32 where it was asked for; else float32, of three TF32 products each if that may be. Products
     of narrower operands are exact.
     """
-    if product_dtype(call) is not DType.F32:
+    return precision_of(call, product_dtype(call))
+
+
+def precision_of(call: CudaCall, dtype: DType) -> str:
+    """The same for operands of this type."""
+    if dtype is not DType.F32:
         return "ieee"
     if call.target.tf32:
         return "tf32"
