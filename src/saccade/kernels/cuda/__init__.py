@@ -80,6 +80,9 @@ CUDA_KERNELS: tuple[CudaListed, ...] = (
     CudaListed("roi.align", ("RoiAlign",), "roi.align", "ROI_ALIGN"),
     CudaListed("roi.pool", ("RoiPool",), "roi.pool", "ROI_POOL"),
     CudaListed("roi.ps", ("PsRoi",), "roi.ps", "PS_ROI"),
+    CudaListed(
+        "roi.align_gradient", ("RoiAlignGradient",), "roi.align_gradient", "ROI_ALIGN_GRADIENT"
+    ),
 )
 # fmt: on
 
