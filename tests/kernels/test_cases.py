@@ -149,7 +149,6 @@ def half(case):
 _GRADIENTS = "issue 15: PyTorch's operators run on CPUs alone"
 CUDA_LACKS = {
     "PsRoiGradient": _GRADIENTS,
-    "RoiPoolGradient": _GRADIENTS,
 }
 """Operators that only CPUs have kernels for, and why."""
 CUDA = Device(

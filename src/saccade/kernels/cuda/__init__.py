@@ -83,6 +83,9 @@ CUDA_KERNELS: tuple[CudaListed, ...] = (
     CudaListed(
         "roi.align_gradient", ("RoiAlignGradient",), "roi.align_gradient", "ROI_ALIGN_GRADIENT"
     ),
+    CudaListed(
+        "roi.pool_gradient", ("RoiPoolGradient",), "roi.pool_gradient", "ROI_POOL_GRADIENT"
+    ),
 )
 # fmt: on
 
