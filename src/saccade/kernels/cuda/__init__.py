@@ -86,6 +86,7 @@ CUDA_KERNELS: tuple[CudaListed, ...] = (
     CudaListed(
         "roi.pool_gradient", ("RoiPoolGradient",), "roi.pool_gradient", "ROI_POOL_GRADIENT"
     ),
+    CudaListed("roi.ps_gradient", ("PsRoiGradient",), "roi.ps_gradient", "PS_ROI_GRADIENT"),
 )
 # fmt: on
 
