@@ -46,6 +46,7 @@ _TILES = (
     (4, 8, 64, 1), (8, 8, 64, 1), (8, 8, 32, 1), (8, 16, 16, 1), (16, 16, 8, 1),
 )  # fmt: skip
 """Rows, columns and channels of a program, warps."""
+_REGISTERS = 128  # of a thread, for sums
 _OVERHEAD = 140  # instructions of a step beside the sums
 _PART = 4  # a box reaches this part of an image's rows, of its columns (the boxes say, too late)
 
@@ -63,10 +64,12 @@ def _supports(call: CudaCall) -> str | None:
 
 
 def _tiles(call: CudaCall) -> Iterator[tuple[int, int, int, int]]:
-    channels = power_of_two(call.inputs[0].shape[1])
-    largest = max(8, min(channels, 256))
+    double = call.inputs[0].dtype is DType.F64
+    largest = max(8, min(power_of_two(call.inputs[0].shape[1]), 128 if double else 256))
     for tile in _TILES:
-        if largest // 4 <= tile[2] <= largest:
+        high, across, block, warps = tile
+        registers = high * across * block // (32 * warps) * (2 if double else 1)
+        if largest // 4 <= block <= largest and registers <= _REGISTERS:
             yield tile
 
 
@@ -108,7 +111,7 @@ def _launches(call: CudaCall, tile: tuple[int, int, int, int]) -> tuple[Launch, 
         ),
         (
             ("P", grad.shape[2]), ("Q", grad.shape[3]), ("UNIT", unit(y)),
-            ("WIDE", wide(y)), ("DOUBLE", double),
+            ("WIDE", wide(y)), ("EVEN", c % tile[2] == 0), ("DOUBLE", double),
             ("SIDE_H", square.sides[0]), ("SIDE_W", square.sides[1]),
             ("TH", tile[0]), ("TW", tile[1]), ("BC", tile[2]),
         ),

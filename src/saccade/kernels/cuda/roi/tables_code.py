@@ -82,6 +82,8 @@ def _axis(
     top = size
     bottom = size * 0
     for p0 in range(0, BINS, BP):
+        if BINS > BP:
+            tl.debug_barrier()  # bins of bands are read again
         bins = p0 + tl.arange(0, BP)
         least = tl.zeros((BP,), tl.int32) + size
         most = tl.zeros((BP,), tl.int32)
