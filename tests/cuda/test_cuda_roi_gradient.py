@@ -155,6 +155,23 @@ def test_lists_of_bounded_memory(monkeypatch):
     check(ROI_POOL_GRADIENT, RoiPoolGradient(SIZES), pointers(BOXES, 20, (3, 2), SIZES))
 
 
+@pytest.mark.parametrize("sizes", [(0, 4, 4), (2, 0, 4), (2, 4, 0)])
+def test_images_without_pixels(sizes):
+    align = RoiAlignGradient((2, 2), 1.0, 1, report=True, images=sizes)
+    check(ROI_ALIGN_GRADIENT, align, grads(BOXES, 2, (2, 2)))
+    ps = PsRoiGradient((2, 2), 1.0, "pool", report=True, images=sizes)
+    check(PS_ROI_GRADIENT, ps, grads(BOXES, 2, (2, 2)))
+
+
+def test_no_bins_and_no_channels():
+    for channels, bins in [(3, (0, 2)), (0, (2, 2))]:
+        align = RoiAlignGradient(bins, 1.0, 1, images=SIZES)
+        check(ROI_ALIGN_GRADIENT, align, grads(BOXES, channels, bins))
+        pool = RoiPoolGradient(SIZES, report=True)
+        grad, boxes = grads(BOXES, channels, bins)
+        check(ROI_POOL_GRADIENT, pool, [grad, np.zeros(grad.shape, np.int32), boxes])
+
+
 def test_what_is_not_finite_stays_with_its_tiles():
     grad, boxes = grads([(0, 0, 0, 3, 3), (1, 0, 0, 3, 3)], 1, (1, 1))
     grad[0] = np.inf

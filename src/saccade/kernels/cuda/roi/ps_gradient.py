@@ -4,8 +4,8 @@
     ps     for each box whose bin reaches a tile: its channels times the weights
 
 Deterministic: each pixel has its boxes in their order. Any strides; where channels are neighbours
-in the result, those of a bin are not, and each is a sector of 32 bytes to write. Floor: the bytes
-of the result, next to which grad is little.
+in the result, those of a bin are not, and each is a sector of 32 bytes that goes to the L2 cache.
+Floor: the bytes of the result, next to which grad is little.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from saccade.backends.cuda.gpus import gpu
 from saccade.ir import DType
 from saccade.kernels.base import In, Launch, Operand, Out, Variant
 from saccade.kernels.cuda.base import CudaCall, CudaKernel, element_of
-from saccade.kernels.cuda.machine import LAUNCH, stream_micros
+from saccade.kernels.cuda.machine import LAUNCH, cached_micros, stream_micros
 from saccade.kernels.cuda.roi.box_operands import channels_strides, power_of_two
 from saccade.kernels.cuda.roi.gradient_steps import (
     RoiGradientConfig,
@@ -34,6 +34,7 @@ __all__ = ["PS_ROI_GRADIENT"]
 
 _MOST_SAMPLES = 128  # along an axis of a bin
 _BOXES = 128  # looked at together
+_SECTOR = 32
 _TILES = (
     (16, 16, 8, 1), (16, 16, 4, 1), (8, 16, 8, 1), (8, 16, 16, 1), (16, 16, 2, 1), (16, 16, 1, 1),
     (8, 16, 2, 1), (8, 16, 1, 1),
@@ -70,9 +71,9 @@ def _micros(call: CudaCall, tile: tuple[int, int, int, int]) -> float:
     looks = programs * -(-k // _BOXES) * _PER_LOOK
     rate = 0.5 * gpu(call.target.machine).flops / (2 * 32)  # instructions of warps per microsecond
     y = call.outputs[0]
-    written = y.nbytes if wide(y) else y.size * 32
+    scattered = 0.0 if wide(y) else cached_micros(call, y.size * _SECTOR, programs)
     busy: float = (looks + reached * each) / rate
-    return LAUNCH + stream_micros(call, written) + busy
+    return LAUNCH + stream_micros(call, y.nbytes) + scattered + busy
 
 
 def _launches(call: CudaCall, tile: tuple[int, int, int, int]) -> tuple[Launch, ...]:
