@@ -146,12 +146,7 @@ def half(case):
     return None if case.name in _SLOW else stored_as(case, DType.F16)
 
 
-_GRADIENTS = "issue 15: PyTorch's operators run on CPUs alone"
-CUDA_LACKS = {
-    "PsRoiGradient": _GRADIENTS,
-    "RoiAlignGradient": _GRADIENTS,
-    "RoiPoolGradient": _GRADIENTS,
-}
+CUDA_LACKS: dict[str, str] = {}
 """Operators that only CPUs have kernels for, and why."""
 CUDA = Device(
     "cuda",

@@ -187,7 +187,8 @@ class PsRoiGradient(_PositionSensitive):
             if self.mode == "pool":
                 own = own / np.maximum(weights.sum(axis=(2, 3)), 1)
             result[image] += own[..., None, None] * weights
-        planes = result.reshape(n, -1, h, w).astype(grad.dtype)
+        channels = static_count(grad.shape[1:])
+        planes = result.reshape(n, channels, h, w).astype(grad.dtype)
         return (planes, *count_bad(self._bad(boxes, n), report=self.report))
 
     def work(self, inputs: Sequence[TensorType], outputs: Sequence[TensorType]) -> Work:

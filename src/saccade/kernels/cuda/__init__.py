@@ -80,6 +80,13 @@ CUDA_KERNELS: tuple[CudaListed, ...] = (
     CudaListed("roi.align", ("RoiAlign",), "roi.align", "ROI_ALIGN"),
     CudaListed("roi.pool", ("RoiPool",), "roi.pool", "ROI_POOL"),
     CudaListed("roi.ps", ("PsRoi",), "roi.ps", "PS_ROI"),
+    CudaListed(
+        "roi.align_gradient", ("RoiAlignGradient",), "roi.align_gradient", "ROI_ALIGN_GRADIENT"
+    ),
+    CudaListed(
+        "roi.pool_gradient", ("RoiPoolGradient",), "roi.pool_gradient", "ROI_POOL_GRADIENT"
+    ),
+    CudaListed("roi.ps_gradient", ("PsRoiGradient",), "roi.ps_gradient", "PS_ROI_GRADIENT"),
 )
 # fmt: on
 

@@ -1,0 +1,294 @@
+"""What the gradients of operators over boxes plan alike: their phases, and what these leave.
+
+Nothing is added to memory: the programs of the last phase own pixels, and add box after box. What
+the phases before it find out takes (P · H + Q · W) numbers a box, lists at most `_LISTS` bytes, and
+a copy of the gradient where its channels are no neighbours.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from saccade.ir import DType
+from saccade.kernels.base import In, Launch, Operand, Out, Temp, View
+from saccade.kernels.cuda.base import ELEMENTS, CudaCall, Entry, element_of
+from saccade.kernels.cuda.roi.box_operands import (
+    BOX_INTEGERS,
+    channels_strides,
+    exact_kind,
+    joined,
+    power_of_two,
+    unit,
+)
+from saccade.opdefs import PsRoiGradient, RoiAlignGradient, RoiPoolGradient
+
+__all__ = [
+    "Constant", "RoiGradientConfig", "Scratchpad", "Square", "axes_launch", "box_operands",
+    "copied", "gradient_entry", "last_launch", "listed_launch", "pitch_of", "refuse_rooms", "wide",
+]  # fmt: skip
+
+Constant = int | float | bool
+_LISTS = 32 << 20
+_LINES = 64  # of a block of the tables
+
+
+@dataclass(frozen=True)
+class RoiGradientConfig:
+    """What the code of one phase depends on.
+
+    Attributes:
+        phase: Its Triton function, in `_PHASES`.
+        elements: Of those pointers that are no int32, by name.
+        constants: Its `tl.constexpr` parameters by name.
+        warps: Of a program.
+    """
+
+    phase: str
+    elements: tuple[tuple[str, str], ...]
+    constants: tuple[tuple[str, Constant], ...]
+    warps: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Code:
+    """Parameters of a phase, and which integers may be multiples of 16."""
+
+    core: str
+    pointers: str
+    integers: tuple[str, ...]
+    multiples: str
+    contract: bool = True
+
+
+_GRAD = ("g_k", "g_p", "g_q")
+_PLACES = ("a_k", "a_p", "a_q")
+_Y = ("y_n", "y_c", "y_h", "y_w")
+_PHASES = {
+    "axes": _Code(
+        "tables_code:axes",
+        "boxes images rows columns row_bands column_bands row_spans column_spans extents owners"
+        " bad",
+        (*BOX_INTEGERS, "h", "w", "row_pitch", "column_pitch"),
+        "row_pitch column_pitch",
+        contract=False,
+    ),
+    "listed": _Code(
+        "tables_code:listed", "extents owners lists begins numbers", ("count", "down", "along"), ""
+    ),
+    "last": _Code(
+        "tables_code:to_last",
+        "x y",
+        ("c", "bins", "q", "blocks", "parts", "x_k", "x_c", "x_p", "x_q"),
+        "c",
+    ),
+    "align": _Code(
+        "align_gradient_code:spread",
+        "grad rows columns row_bands column_bands lists begins numbers y",
+        ("count", "c", "h", "w", "down", "along", "row_pitch", "column_pitch", *_GRAD, *_Y),
+        "c w row_pitch column_pitch g_k g_p g_q y_n y_c y_h y_w",
+    ),
+    "pointed": _Code(
+        "pool_gradient_code:pointed",
+        "places boxes images bin_rows bin_columns extents owners bad",
+        (*BOX_INTEGERS, "c", "h", "w", *_PLACES),
+        "c a_k a_p a_q",
+    ),
+    "pool": _Code(
+        "pool_gradient_code:spread",
+        "grad places bin_rows bin_columns lists begins numbers y",
+        ("c", "h", "w", "down", "along", *_GRAD, *_PLACES, *_Y),
+        "c w g_k g_p g_q a_k a_p a_q y_n y_c y_h y_w",
+    ),
+    "ps": _Code(
+        "ps_gradient_code:spread",
+        "grad rows columns row_spans column_spans owners y",
+        ("count", "c", "h", "w", "row_pitch", "column_pitch", "g_k", "g_c", "g_p", "g_q", *_Y),
+        "w row_pitch column_pitch y_n y_c y_h",
+    ),
+}
+
+
+def gradient_entry(config: RoiGradientConfig) -> Entry:
+    """What is compiled for a phase."""
+    code, elements = _PHASES[config.phase], dict(config.elements)
+    return Entry(
+        f"roi.{code.core}",
+        tuple((name, elements.get(name, "i32")) for name in code.pointers.split()),
+        code.integers,
+        dict(config.constants),
+        multiples=tuple(code.multiples.split()),
+        warps=config.warps,
+        contract=code.contract,
+    )
+
+
+class Scratchpad:
+    """The temporaries of one call by name, numbered as they come."""
+
+    def __init__(self) -> None:
+        self._kept: dict[str, Temp] = {}
+
+    def room(self, name: str, count: int, width: int = 4) -> Temp:
+        """A temporary of so many elements, of so many bytes each.
+
+        Args:
+            name: Of its pointer.
+            count: Elements.
+            width: Bytes of each.
+        """
+        if name not in self._kept:
+            self._kept[name] = Temp(len(self._kept), max(16, count * width))
+        return self._kept[name]
+
+    def __getitem__(self, name: str) -> Temp:
+        return self._kept[name]
+
+
+@dataclass(frozen=True, slots=True)
+class Square:
+    """Pixels that have a list of the boxes that reach them.
+
+    Attributes:
+        sides: Rows and columns.
+        down, along: How many there are of an image.
+    """
+
+    sides: tuple[int, int]
+    down: int
+    along: int
+
+    @classmethod
+    def of(cls, call: CudaCall, tile: tuple[int, int]) -> Square:
+        """Two times two tiles, or more where lists of so many would be long."""
+        count, (_, h, w) = call.inputs[-1].shape[0], call.op.images
+        sides = (2 * tile[0], 2 * tile[1])
+        while True:
+            down, along = -(-h // sides[0]), -(-w // sides[1])
+            if 4 * down * along * count <= _LISTS or down * along <= 1:
+                return cls(sides, down, along)
+            sides = (2 * sides[0], 2 * sides[1])
+
+
+def pitch_of(size: int) -> int:
+    """Numbers from one bin's weights along an axis to the next one's."""
+    return -(-size // 16) * 16
+
+
+def box_operands(call: CudaCall) -> tuple[dict[str, Operand], dict[str, int], dict[str, str], bool]:
+    """Operands, integers and elements of the boxes, and whether images are apart."""
+    first = 2 if isinstance(call.op, RoiPoolGradient) else 1
+    split = len(call.inputs) > first + 1
+    boxes, images = call.inputs[first], call.inputs[-1]
+    integers = {
+        "n": call.op.images[0], "count": boxes.shape[0],
+        "b_row": boxes.strides[0], "b_step": boxes.strides[1],
+        "i_row": images.strides[0],
+    }  # fmt: skip
+    operands: dict[str, Operand] = {"boxes": In(first), "images": In(len(call.inputs) - 1)}
+    # What is not asked for is not written, wherever its pointer goes.
+    operands["bad"] = Out(len(call.outputs) - 1)
+    return operands, integers, {"boxes": element_of(boxes), "images": element_of(images)}, split
+
+
+def axes_launch(call: CudaCall, temps: Scratchpad, bands: tuple[int, int]) -> Launch:
+    """The weights of rows and columns in bins, and ranges of them.
+
+    Args:
+        call: Of RoiAlignGradient or PsRoiGradient.
+        temps: Where they go.
+        bands: Rows and columns that are told together which bins reach them.
+    """
+    op: RoiAlignGradient | PsRoiGradient = call.op
+    (p, q), (_, h, w), count = op.bins, op.images, call.inputs[0].shape[0]
+    double = call.inputs[0].dtype is DType.F64
+    kind, width = ("fp64", 8) if double else ("fp32", 4)
+    operands, integers, elements, split = box_operands(call)
+    high, across = pitch_of(h), pitch_of(w)
+    operands["rows"] = temps.room("rows", count * p * high, width)
+    operands["columns"] = temps.room("columns", count * q * across, width)
+    operands["row_bands"] = temps.room("row_bands", count * high // bands[0])
+    operands["column_bands"] = temps.room("column_bands", count * across // bands[1])
+    operands["row_spans"] = temps.room("row_spans", count * p)
+    operands["column_spans"] = temps.room("column_spans", count * q)
+    operands["extents"] = temps.room("extents", 2 * count)
+    operands["owners"] = temps.room("owners", count)
+    pool = isinstance(op, PsRoiGradient) and op.mode == "pool"
+    constants: dict[str, Constant] = {
+        "P": p, "Q": q, "SCALE": float(op.scale), "RATIO": 0 if pool else max(0, op.ratio),
+        "ALIGNED": op.aligned, "POOL": pool, "REPORT": op.report, "SPLIT": split,
+        "EXACT": exact_kind(call), "DOUBLE": double, "BP": min(16, power_of_two(p)),
+        "BQ": min(16, power_of_two(q)), "BL": _LINES, "BAND_H": bands[0], "BAND_W": bands[1],
+    }  # fmt: skip
+    stored = {**elements, "rows": kind, "columns": kind}
+    integers |= {"h": h, "w": w, "row_pitch": high, "column_pitch": across}
+    config = RoiGradientConfig("axes", tuple(stored.items()), tuple(constants.items()), 1)
+    return Launch(config, operands, integers, 2 * count + op.report)
+
+
+def listed_launch(call: CudaCall, temps: Scratchpad, square: Square) -> Launch:
+    """For each square the boxes that reach it, from `extents` and `owners`."""
+    count, images, squares = call.inputs[0].shape[0], call.op.images[0], square.down * square.along
+    operands: dict[str, Operand] = {
+        "extents": temps["extents"], "owners": temps["owners"],
+        "lists": temps.room("lists", squares * count),
+        "begins": temps.room("begins", images * squares),
+        "numbers": temps.room("numbers", images * squares),
+    }  # fmt: skip
+    block = min(512, max(32, power_of_two(count)))
+    constants = (("SIDE_H", square.sides[0]), ("SIDE_W", square.sides[1]), ("BLOCK", block))
+    config = RoiGradientConfig("listed", (), constants, 1 if block < 512 else 4)
+    integers = {"count": count, "down": square.down, "along": square.along}
+    return Launch(config, operands, integers, images * squares)
+
+
+def last_launch(
+    view: View, source: In, temp: Temp | None, prefix: str
+) -> tuple[tuple[Launch, ...], Operand, dict[str, int]]:
+    """What has channels as neighbours: the view itself, or a copy, which a launch makes.
+
+    Args:
+        view: [K, C, P, Q].
+        source: The operand that it is.
+        temp: The copy's room, or None for none.
+        prefix: Of its strides' names.
+
+    Returns:
+        Launches, the operand, and its strides by name.
+    """
+    k, c, p, q = view.shape
+    if temp is None:
+        strides = dict(zip("kpq", (view.strides[0], *view.strides[2:]), strict=True))
+        return (), source, {f"{prefix}_{axis}": s for axis, s in strides.items()}
+    blocks, parts = -(-c // 64), -(-p * q // 32)
+    constants = (("JOINED", joined(view)), ("BB", 32), ("BC", 64))
+    element = ELEMENTS[view.dtype]
+    config = RoiGradientConfig("last", (("x", element), ("y", element)), constants, 4)
+    integers = {
+        "c": c, "bins": p * q, "q": max(1, q), "blocks": blocks, "parts": parts,
+        **channels_strides(view, "x", "kcpq"),
+    }  # fmt: skip
+    launch = Launch(config, {"x": source, "y": temp}, integers, k * blocks * parts)
+    return (launch,), temp, {f"{prefix}_k": c * p * q, f"{prefix}_p": c * q, f"{prefix}_q": c}
+
+
+def refuse_rooms(call: CudaCall, *counts: int) -> str | None:
+    """Why no kernel takes a call: its operands, or that temporaries would be so large."""
+    kinds = (DType.F32, DType.F16, DType.BF16, DType.F64)
+    boxes = call.inputs[2 if isinstance(call.op, RoiPoolGradient) else 1]
+    if any(view.dtype not in kinds for view in (call.inputs[0], boxes, call.outputs[0])):
+        return "element types"
+    if max(*(view.extent for view in (*call.inputs, *call.outputs)), *counts) >= 1 << 31:
+        return "2^31 elements or more"
+    if max(call.op.images[1:]) >= 1 << 15 or max(call.inputs[0].shape[2:]) >= 1 << 15:
+        return "32768 rows, columns or bins along an axis, or more"
+    return None
+
+
+def copied(view: View) -> bool:
+    """Whether channels are no neighbours, so that `last_launch` wants room."""
+    return not unit(view)
+
+
+def wide(view: View) -> bool:
+    """Whether columns are neighbours, and channels are not."""
+    return not unit(view) and (view.strides[3] == 1 or view.shape[3] == 1)
