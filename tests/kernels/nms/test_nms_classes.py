@@ -135,7 +135,7 @@ def call(**changes):
 def test_what_it_refuses():
     boxes, scores = call().inputs
     assert NMS_CLASSES.supports(call()) is None
-    wide = replace(boxes, dtype=DType.F64)
+    wide = boxes._replace(dtype=DType.F64)
     assert "float64" in NMS_CLASSES.supports(call(inputs=(wide, scores)))
     transposed = View(DType.F32, (1, 2, 30), (60, 1, 2))
     assert "side by side" in NMS_CLASSES.supports(call(inputs=(boxes, transposed)))

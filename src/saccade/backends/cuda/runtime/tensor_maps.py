@@ -18,9 +18,8 @@ if TYPE_CHECKING:
 
 __all__ = ["MAP_ALIGNMENT", "MAP_BYTES", "Encoders", "TensorMap", "encode", "words"]
 
-MAP_BYTES = 128
-MAP_ALIGNMENT = 64
-"""Of a map in memory, in bytes."""
+MAP_BYTES, MAP_ALIGNMENT = 128, 64
+"""Of a map in memory."""
 _TYPES: Mapping[str, int] = MappingProxyType({"fp16": 6, "fp32": 7, "bf16": 9})
 _SWIZZLES: Mapping[int, int] = MappingProxyType({32: 1, 64: 2, 128: 3})
 _INTERLEAVE, _PROMOTION, _FILL = 0, 2, 0  # none, 128 bytes in the L2, zeros
