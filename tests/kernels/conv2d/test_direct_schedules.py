@@ -5,7 +5,8 @@ import itertools
 import pytest
 
 from saccade.backends.cpu.target import described_target
-from saccade.kernels.cpu.conv2d.direct_config import Piece, blockings, ranked_tiles, schedules
+from saccade.kernels.cpu.conv2d.direct_config import blockings, schedules
+from saccade.kernels.cpu.conv2d.register_tiles import Piece, ranked_tiles
 
 ZEN4 = described_target("zen4", "avx512")
 BORDERS = (

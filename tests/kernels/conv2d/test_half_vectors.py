@@ -12,7 +12,7 @@ from saccade.ir import DType
 from saccade.ir.expr import parse
 from saccade.kernels.base import Call
 from saccade.kernels.cpu.conv2d.direct import CONV2D_DIRECT
-from saccade.kernels.cpu.conv2d.direct_config import tiles
+from saccade.kernels.cpu.conv2d.register_tiles import tiles
 from saccade.opdefs import Conv2d, DepthToSpaceStore
 from saccade.testing.kernels import launched_as, nhwc_view, row_major, run_kernel
 from saccade.testing.targets import ZEN4

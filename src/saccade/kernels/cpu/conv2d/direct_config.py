@@ -1,32 +1,22 @@
-"""Tiles, blocks and the order of work of the direct convolution and of matrix products."""
+"""Blocks and the order of work of the direct convolution and of matrix products."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from heapq import heappop, heappush
-from itertools import repeat
-from operator import itemgetter
-from typing import NamedTuple, overload
-
-import numpy as np
+from typing import NamedTuple
 
 from saccade.backends.cpu.target import Target
+from saccade.kernels.cpu.conv2d.register_tiles import RegisterTile
 
 __all__ = [
     "Blocking",
-    "Borders",
     "DirectConfig",
-    "Piece",
-    "Ranked",
-    "RegisterTile",
     "TileSchedule",
     "blockings",
-    "ranked_tiles",
     "schedules",
-    "tiles",
 ]
 
 
@@ -72,266 +62,8 @@ class DirectConfig:
     epilogue: tuple[str, ...]
 
 
-# (vectors, rows): sums, vectors and one broadcast fit the registers. Few rows are read better than
-# many: their distance is often a multiple of the cache's stride, and its ways are 8.
-_TILES_32 = (
-    *((4, 7), (4, 6), (3, 8), (2, 14), (2, 12), (4, 5), (5, 5), (1, 14), (2, 7), (4, 3), (8, 1)),
-    *((1, 24), (2, 10), (4, 4), (6, 4), (3, 5), (2, 6), (1, 7), (2, 4), (8, 2), (2, 1), (4, 1)),
-    *((1, 6), (1, 4), (1, 1)),
-)
-# Where the widest multiply-add takes as long as two of half its width, 24 channels take three of
-# those rather than four.
-_HALVED = (
-    *((5, 5), (3, 8), (4, 6), (2, 10), (2, 7), (3, 5), (5, 4), (4, 4), (2, 6), (3, 4), (2, 4)),
-    *((5, 1), (3, 1), (2, 1)),
-)
-_TILES_16 = (
-    *((2, 6), (3, 4), (1, 12), (2, 5), (1, 7), (2, 4), (2, 3), (4, 2), (4, 1), (2, 1), (1, 4)),
-    (1, 1),
-)
-_ROWS_IN_REGISTERS = 10  # addresses of rows
-_SPILLED_ROW = 0.6  # cycles of a step for every other row
-_TILE, _SUM = 30, 3  # cycles of a tile, of each of its sums
-# A tile's first loads and its epilogue overlap with its neighbours' products as far as the core
-# looks ahead: of a large tile less does. Cycles for the squares of its rows and of its sums.
-_FAR_ROWS, _FAR_SUMS = 0.8, 0.2
-_FMA_LATENCY = 4
-_WAYS = 8
-_EVEN = 8  # tiles a thread from which on they are taken to be shared evenly
 _CLAIM = 1500  # cycles that a chunk costs beyond its tiles
-_STREAM = (16, 6)  # bytes per cycle that one core reads from the last-level cache, from memory
 _MANY_CUTS, _CUTS = 4, 6  # tiles of which several cuts are worth measuring, and how many
-_ALIAS = 4096  # bytes: rows that are so far apart compete for the same ways of the L1 cache
-
-
-def tiles(target: Target, *, halves: bool = False) -> tuple[tuple[int, int, bool], ...]:
-    """Tiles (vectors, rows, whether the last vector is half as wide), the best ones first.
-
-    Args:
-        target: Machine.
-        halves: Whether half vectors can be used.
-    """
-    if target.registers < 32:
-        return tuple((nv, mr, False) for nv, mr in _TILES_16)
-    # Where a product cannot take a broadcast from memory, that and its address pass through one
-    # register more.
-    spare = 0 if target.embedded_broadcasts else 2
-    known = [(nv, mr, False) for nv, mr in _TILES_32 if nv * (mr + 1) + spare <= target.registers]
-    if halves and target.splits_vectors:
-        known += [(nv, mr, True) for nv, mr in _HALVED]
-    return tuple(known)
-
-
-class Piece(NamedTuple):
-    """Pixels that are cut into tiles together.
-
-    Attributes:
-        pixels: How many.
-        depth: Summed elements of each.
-        overhead: Cycles that a pixel of a tile costs beyond its products.
-    """
-
-    pixels: int
-    depth: float
-    overhead: float = 0.0
-
-
-Borders = tuple[tuple[str, tuple[Piece, ...]], ...]
-"""Names, see `DirectConfig.border`, each with what tiles are cut from."""
-
-
-class RegisterTile(NamedTuple):
-    """A tile of sums.
-
-    Attributes:
-        vectors: Vectors of output channels.
-        rows: Pixels.
-        slowdown: Expected time over that of the best tile.
-        cycles: Expected time of the team.
-        half: Whether the last vector is half as wide.
-        border: See `DirectConfig`.
-    """
-
-    vectors: int
-    rows: int
-    slowdown: float
-    cycles: float
-    half: bool = False
-    border: str = "none"
-
-    def width(self, lanes: int) -> int:
-        """Output channels, for vectors of so many lanes."""
-        return _width(self.vectors, self.half, lanes)
-
-
-def _width(vectors: int, half: bool, lanes: int) -> int:
-    return vectors * lanes - lanes // 2 * half
-
-
-class Ranked(Sequence[RegisterTile]):
-    """Tiles, the one that takes the least time first; each is made when it is asked for.
-
-    Args:
-        times: Cycles of each, in order, with (vectors, rows, half) and the border.
-    """
-
-    def __init__(self, times: list[tuple[float, tuple[int, int, bool], str]]) -> None:
-        self._times = times
-        self._best = max(times[0][0], 1.0)
-
-    def __len__(self) -> int:
-        return len(self._times)
-
-    @overload
-    def __getitem__(self, place: int) -> RegisterTile: ...
-    @overload
-    def __getitem__(self, place: slice) -> tuple[RegisterTile, ...]: ...
-    def __getitem__(self, place: int | slice) -> RegisterTile | tuple[RegisterTile, ...]:
-        if isinstance(place, slice):
-            return tuple(map(self._tile, self._times[place]))
-        return self._tile(self._times[place])
-
-    def _tile(self, entry: tuple[float, tuple[int, int, bool], str]) -> RegisterTile:
-        time, (vectors, rows, half), border = entry
-        return RegisterTile(vectors, rows, time / self._best, time, half, border)
-
-
-@lru_cache(maxsize=256)
-def ranked_tiles(
-    borders: Borders,
-    channels: int,
-    *,
-    pitch: int,
-    unit: bool,
-    target: Target,
-    threads: int,
-    groups: int = 1,
-    halves: bool = False,
-) -> Ranked:
-    """The tiles that can be used, the one that takes the least time first.
-
-    Args:
-        borders: Ways to keep taps inside the image, each with the rows of the product; no tile
-            has rows of two pieces.
-        channels: Output channels.
-        pitch: Bytes from row to row.
-        unit: Whether the summed elements of a row are neighbours.
-        target: Machine.
-        threads: Width of the team.
-        groups: How many times there are these pieces and channels.
-        halves: Whether half vectors can be used.
-    """
-    sets = _ALIAS // math.gcd(max(pitch, 1), _ALIAS)
-    team = _Team(channels, target.l2 // 2, groups, threads)
-    times: list[tuple[float, tuple[int, int, bool], str]] = []
-    for border, pieces in borders:
-        weights = max((piece.depth for piece in pieces), default=0.0) * 4  # bytes of a channel
-        stream = _STREAM[weights * channels > target.l3]
-        costs = _costs(target, sets, unit, halves, stream)
-        if len(pieces) == 1:
-            found = _times_of_one(costs, pieces[0], weights, team)
-        else:
-            found = _times_of_all(costs, pieces, weights, team)
-        times += zip(found, costs.tiles, repeat(border))
-    times.sort(key=itemgetter(0))  # of equal ones the first in the table
-    return Ranked(times)
-
-
-class _Team(NamedTuple):
-    """Who shares the tiles, and of what.
-
-    Attributes:
-        channels: Output channels.
-        near: Bytes of a tile's weights that stay in the L2 cache; more are read from afar.
-        groups: How many times there are these pieces and channels.
-        threads: Width of the team.
-    """
-
-    channels: int
-    near: int
-    groups: int
-    threads: int
-
-
-class _Costs(NamedTuple):
-    """What the time of each tile is made of, whatever the sizes.
-
-    Attributes:
-        tiles: Vectors, rows, whether the last vector is half as wide; in the table's order.
-        numbers: Of each tile its rows, its channels, cycles of a step with weights in the L2
-            cache and from afar, cycles besides the steps and the rows' overhead.
-        columns: The same, an array of each.
-    """
-
-    tiles: tuple[tuple[int, int, bool], ...]
-    numbers: tuple[tuple[int, int, float, float, float], ...]
-    columns: tuple[np.ndarray, ...]
-
-
-def _times_of_one(costs: _Costs, piece: Piece, weights: float, team: _Team) -> list[float]:
-    """Cycles of the team with each tile, of one piece: for so few numbers arrays are no faster."""
-    channels, near, groups, threads = team
-    pixels, depth, overhead = piece
-    found = []
-    for rows, width, close, afar, ends in costs.numbers:
-        units = -(-pixels // rows) * -(-channels // width)
-        total = units * (
-            depth * (afar if weights * width > near else close) + overhead * rows + ends
-        )
-        if units:
-            fair = units * groups / threads
-            total *= (math.ceil(fair) if fair < _EVEN else fair) / units
-        found.append(total)
-    return found
-
-
-def _times_of_all(
-    costs: _Costs, pieces: tuple[Piece, ...], weights: float, team: _Team
-) -> list[float]:
-    """Cycles of the team with each tile, of any number of pieces."""
-    rows, width, close, afar, ends = costs.columns
-    columns = np.array(pieces, float).reshape(-1, 3, 1)
-    pixels, depth, overhead = columns[:, 0], columns[:, 1], columns[:, 2]
-    units = np.ceil(pixels / rows) * np.ceil(team.channels / width)
-    step = np.where(weights * width > team.near, afar, close)
-    total = np.add.reduce(units * (depth * step + overhead * rows + ends))
-    many = np.add.reduce(units)
-    fair = many * team.groups / team.threads
-    even = np.where(fair < _EVEN, np.ceil(fair), fair)
-    times: list[float] = (total * (even / np.maximum(many, 1))).tolist()
-    return times
-
-
-@lru_cache(maxsize=256)
-def _costs(target: Target, sets: int, unit: bool, halves: bool, stream: int) -> _Costs:
-    """What the times of tiles are made of.
-
-    Args:
-        target: Machine.
-        sets: Rows that do not compete for the same ways of the L1 cache.
-        unit: Whether the summed elements of a row are neighbours.
-        halves: Whether half vectors can be used.
-        stream: Bytes per cycle of weights from afar.
-    """
-    rate = 1 if target.vector_bits == 512 else 2  # fused multiply-adds, and vector loads, per cycle
-    limit = target.registers - 4
-    found, numbers = [], []
-    for rank, (nv, mr, half) in enumerate(tiles(target, halves=halves)):
-        # Rows that step on their own need registers for their steps too.
-        if unit or (mr <= 12 and nv * (mr + 1) <= limit):
-            width = _width(nv, half, target.lanes)
-            products = mr * width / target.lanes / rate
-            close = max(products, (mr / 2 + nv) / rate, _FMA_LATENCY)
-            afar = max(close, width * 4 / stream + 0.1 * products)
-            crowd = max(0.0, -(-mr // sets) + 1 - _WAYS)
-            slower = 1 + 0.1 * crowd + 0.001 * rank
-            spilled = _SPILLED_ROW * max(0, mr - _ROWS_IN_REGISTERS)
-            ends = _TILE + _SUM * mr * nv + _FAR_ROWS * mr**2 + _FAR_SUMS * (mr * nv) ** 2
-            steps = (close * slower + spilled, afar * slower + spilled)
-            found.append((nv, mr, half))
-            numbers.append((mr, width, *steps, ends))
-    columns = tuple(np.array(column, float) for column in zip(*numbers, strict=True))
-    return _Costs(tuple(found), tuple(numbers), columns)
 
 
 class Blocking(NamedTuple):

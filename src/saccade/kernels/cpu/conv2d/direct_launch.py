@@ -21,13 +21,9 @@ from saccade.kernels.base import (
 from saccade.kernels.cpu.base import CpuCall
 from saccade.kernels.cpu.conv2d.direct_config import (
     Blocking,
-    Borders,
     DirectConfig,
-    Piece,
-    RegisterTile,
     TileSchedule,
     blockings,
-    ranked_tiles,
     schedules,
 )
 from saccade.kernels.cpu.conv2d.direct_regions import (
@@ -39,6 +35,7 @@ from saccade.kernels.cpu.conv2d.direct_regions import (
 )
 from saccade.kernels.cpu.conv2d.epilogue_spec import EpilogueSpec, even_step
 from saccade.kernels.cpu.conv2d.microkernel import FEW, Reduction, steps_of
+from saccade.kernels.cpu.conv2d.register_tiles import Borders, Piece, RegisterTile, ranked_tiles
 from saccade.kernels.cpu.machine import machine
 from saccade.opdefs._taps import expr_flops
 

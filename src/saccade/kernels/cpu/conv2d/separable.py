@@ -26,10 +26,10 @@ from saccade.ir.expr import IDENTITY
 from saccade.kernels.base import In, Launch, Packed, Packing, Scratch, Variant, View, per_call
 from saccade.kernels.cpu.base import CpuCall, CpuKernel
 from saccade.kernels.cpu.conv2d.depthwise_code import any_groups, groups_of, row_micros
-from saccade.kernels.cpu.conv2d.direct_config import Piece, RegisterTile, ranked_tiles
 from saccade.kernels.cpu.conv2d.direct_launch import CYCLES, EFFICIENCY, beside
 from saccade.kernels.cpu.conv2d.epilogue_spec import FLOATS, EpilogueSpec, epilogue_of, static_sums
 from saccade.kernels.cpu.conv2d.microkernel import Reduction, steps_of
+from saccade.kernels.cpu.conv2d.register_tiles import Piece, RegisterTile, ranked_tiles
 from saccade.kernels.cpu.conv2d.row_bands import window_integers
 from saccade.kernels.cpu.conv2d.row_groups import RowGroups
 from saccade.kernels.cpu.conv2d.separable_code import SeparableConfig, emit_separable

@@ -14,7 +14,7 @@ from math import gcd
 from saccade.backends.cpu.codegen.values import Int
 from saccade.kernels.base import View
 from saccade.kernels.cpu.base import CpuCall
-from saccade.kernels.cpu.conv2d.direct_config import Piece, ranked_tiles
+from saccade.kernels.cpu.conv2d.register_tiles import Piece, ranked_tiles
 from saccade.kernels.cpu.floats import FLOATS, wide
 
 __all__ = [

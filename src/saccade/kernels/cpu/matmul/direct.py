@@ -21,18 +21,11 @@ from saccade.backends.cpu.codegen.values import Int, IntLike, Mask
 from saccade.ir import DType
 from saccade.kernels.base import In, Launch, Operand, Packed, Packing, Temp, Variant
 from saccade.kernels.cpu.base import CpuCall, CpuKernel
-from saccade.kernels.cpu.conv2d.direct_config import (
-    Blocking,
-    Piece,
-    RegisterTile,
-    TileSchedule,
-    blockings,
-    ranked_tiles,
-    schedules,
-)
+from saccade.kernels.cpu.conv2d.direct_config import Blocking, TileSchedule, blockings, schedules
 from saccade.kernels.cpu.conv2d.epilogue import Epilogue
 from saccade.kernels.cpu.conv2d.epilogue_spec import FLOATS
 from saccade.kernels.cpu.conv2d.microkernel import Reduction, accumulate, anchored, zero_sums
+from saccade.kernels.cpu.conv2d.register_tiles import Piece, RegisterTile, ranked_tiles
 from saccade.kernels.cpu.conv2d.tile_grid import TileGrid
 from saccade.kernels.cpu.machine import machine
 from saccade.kernels.cpu.matmul.direct_axes import Product
