@@ -119,11 +119,12 @@ def test_inductor_is_set_as_for_latency(tmp_path, monkeypatch):
         return module
 
     monkeypatch.setattr(torch, "compile", compiled)
-    monkeypatch.setattr(settings, "freezing", False)
     path = save_model(tmp_path / "m.onnx")
-    engine = _engines.open_engine(spec(path, "inductor"))
+    # Not `monkeypatch.setattr`: the settings are no attributes, and undoing would delete one.
+    with settings.patch(freezing=False):
+        engine = _engines.open_engine(spec(path, "inductor"))
+        assert settings.freezing
     assert asked == [{"mode": "reduce-overhead", "dynamic": False}]
-    assert settings.freezing
     assert not torch.backends.cudnn.allow_tf32 and not torch.backends.cuda.matmul.allow_tf32
     np.testing.assert_array_equal(engine.run(FEEDS)[0], np.maximum(-FEEDS["input"], 0))
     (placed,) = engine._placed(FEEDS)

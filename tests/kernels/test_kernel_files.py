@@ -23,8 +23,8 @@ SINGLE_WORDS = {"config", "epilogue", "microkernel"}
 # What several kernels share.
 SHARED = {
     "conv2d": {
-        "channel_order", "column_window", "epilogue", "epilogue_spec", "microkernel", "row_bands",
-        "row_groups", "row_sums", "tile_grid",
+        "channel_order", "column_window", "epilogue", "epilogue_spec", "microkernel",
+        "register_tiles", "row_bands", "row_groups", "row_sums", "tile_grid",
     },
     "deform": {
         "channel_blocks", "config", "sample_points", "sampled_columns", "tile_product",
