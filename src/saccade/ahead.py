@@ -1,8 +1,8 @@
-"""Kernels that other sizes of a model will want, found out by planning for a few of them.
+"""What other sizes of a model will want, found out by planning for a few of them.
 
 Which algorithm a layer takes depends on its size, and a kernel that is missing when a size is first
-run costs a tenth of a second. Plans around the first size name most of those that sizes from half
-to one and a half times as large will ever want.
+run costs a tenth of a second, a packed constant up to 2 ms a megabyte. Plans around the first size
+name most of those that sizes from half to one and a half times as large will ever want.
 """
 
 from __future__ import annotations
@@ -16,10 +16,15 @@ from saccade.kernels.base import Key
 from saccade.layout import Available, GraphLayout
 from saccade.limits import Deadline, Limits
 
-__all__ = ["kernels_ahead", "kernels_of"]
+__all__ = ["AROUND", "FURTHER", "kernels_ahead", "kernels_of", "layouts_ahead"]
 
-# Even and odd symbols in turn: images grow and shrink, and become wide and tall.
-_AROUND = ((0.51, 0.53), (1.49, 1.47), (0.75, 1.25), (1.3, 0.6), (0.6, 0.8), (1.2, 1.15))
+Factors = tuple[tuple[float, float], ...]
+"""Of even and odd symbols in turn: images grow and shrink, and become wide and tall."""
+
+AROUND: Factors = ((0.51, 0.53), (1.49, 1.47), (0.75, 1.25), (1.3, 0.6), (0.6, 0.8), (1.2, 1.15))
+"""Sizes whose kernels are compiled: these take most of those that others do."""
+FURTHER: Factors = (*AROUND, (0.62, 1.0), (1.02, 0.64), (1.45, 0.95), (0.95, 1.4))
+"""Sizes whose constants are packed, of which there are more kinds than of kernels."""
 
 
 def kernels_of(laid: GraphLayout) -> list[Key]:
@@ -46,30 +51,56 @@ def kernels_ahead(
         sizes: Of its symbols.
         lay_out: Plans for other sizes, with the code that is said to be available.
         known: Kernels that there is or will be code for.
-        limits: `seconds` for all of it; what is not planned by then is not looked at.
+        limits: As of `layouts_ahead`.
     """
-    found, deadline = dict.fromkeys(known), Deadline("planning for other sizes", limits)
+    found = dict.fromkeys(known)
 
     def available(kernel: str, config: object) -> bool:
         return (kernel, config) in found
 
-    for around in _sizes_around(graph, sizes):
-        try:
-            deadline.check()
-            laid = lay_out(around, available)
-        except PlanError:  # too small for the model, too large, or too late
-            continue
+    def lay_out_here(around: Mapping[str, int]) -> GraphLayout:
+        return lay_out(around, available)
+
+    for laid, _ in layouts_ahead(graph, sizes, AROUND, lay_out_here, limits):
         found.update(dict.fromkeys(kernels_of(laid)))
     return [key for key in found if key not in known]
 
 
-def _sizes_around(graph: Graph, sizes: Mapping[str, int]) -> Iterator[dict[str, int]]:
+def layouts_ahead(
+    graph: Graph,
+    sizes: Mapping[str, int],
+    factors: Factors,
+    lay_out: Callable[[Mapping[str, int]], GraphLayout],
+    limits: Limits,
+) -> Iterator[tuple[GraphLayout, Mapping[str, int]]]:
+    """Plans for sizes around these, each with its sizes.
+
+    Args:
+        graph: The model.
+        sizes: Of its symbols.
+        factors: Times so large.
+        lay_out: Plans for other sizes.
+        limits: `seconds` for all of it; what is not planned by then is not looked at.
+    """
+    deadline = Deadline("planning for other sizes", limits)
+    for around in _sizes_around(graph, sizes, factors):
+        try:
+            deadline.check()
+            laid = lay_out(around)
+        except PlanError:  # too small for the model, too large, or too late
+            continue
+        yield laid, around
+
+
+def _sizes_around(
+    graph: Graph, sizes: Mapping[str, int], factors: Factors
+) -> Iterator[dict[str, int]]:
     """Others for the symbols of the inputs; bounds of what is found later follow from them."""
     atoms = (dim.terms[0][0] for v in graph.inputs for dim in v.shape if isinstance(dim, Affine))
     names = list(dict.fromkeys(map(str, atoms)))
     seen = [{name: sizes[name] for name in names}]
-    for factors in _AROUND:
-        scaled = (max(1, round(sizes[name] * factors[i % 2])) for i, name in enumerate(names))
+    for times in factors:
+        scaled = (max(1, round(sizes[name] * times[i % 2])) for i, name in enumerate(names))
         around = dict(zip(names, scaled, strict=True))
         if around not in seen:
             seen.append(around)

@@ -275,6 +275,15 @@ class Backend(Protocol):
             CompileError: If a kernel cannot be compiled.
         """
 
+    def expect(self, plans: Callable[[], Iterable[Plan]], graph: Graph, identity: str) -> None:
+        """Get ready for sizes to come, beside whatever runs: sizes vary.
+
+        Args:
+            plans: Makes plans for some of them, one after the other; asked by another thread.
+            graph: Holds the constants.
+            identity: Of the graph's constants.
+        """
+
     def assembly(self, steps: Sequence[Step]) -> list[tuple[str, ...]]:
         """The machine code of each step as text, a text a phase; it need not run here.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from saccade import collector, layout, tuning
 from saccade import plan as planner
-from saccade.ahead import kernels_ahead, kernels_of
+from saccade.ahead import FURTHER, kernels_ahead, kernels_of, layouts_ahead
 from saccade.bundlefile import BundleHead, write_bundle
 from saccade.devices import device_named
 from saccade.errors import InputError
@@ -68,6 +68,7 @@ class Engine:
         if store is not None:
             store.graph_is_at(lowering.entry)
         self._algorithms = self._choices()
+        self._varies = False
         self._free = any(not isinstance(dim, int) for v in graph.inputs for dim in v.shape)
         names = (graph.output_names or [v.name for v in graph.outputs])[: len(graph.results)]
         bounds = {symbol(c.symbol): f"{c.symbol}<={c.bound}" for c in graph.counts}
@@ -117,6 +118,7 @@ class Engine:
 
     def program(self, shapes: Sequence[tuple[int, ...]], others: Iterable[Program]) -> Program:
         """The program for these input shapes; it prefers the code of the `others`."""
+        others = tuple(others)
         if self.backend.idle:
             for other in others:
                 self.backend.adopt(other.plan)
@@ -128,7 +130,12 @@ class Engine:
             if self._free and self.backend.idle:
                 ahead = partial(self._ahead, laid, sizes)
             del laid
-        return self.backend.build(plan, self.graph, self.identity, ahead)
+        program = self.backend.build(plan, self.graph, self.identity, ahead)
+        if others and not self._varies:  # sizes vary, and more of them will come
+            self._varies = True
+            first = [port.shape for port in others[0].plan.inputs]
+            self.backend.expect(partial(self._around, first), self.graph, self.identity)
+        return program
 
     def bundle(self, path: Path, sizes: Sequence[Sequence[tuple[int, ...]]]) -> int:
         """Write a bundle with a program for each set of input shapes; its size in bytes.
@@ -159,6 +166,18 @@ class Engine:
                 self.graph, sizes, self._lay_out, {*own, *generic_configs}, self._options.limits
             )
         return [*generic_configs, *others]
+
+    def _around(self, shapes: Sequence[tuple[int, ...]]) -> Iterator[Plan]:
+        """Plans for sizes around these."""
+        sizes, limits = sizes_of(self.graph, shapes), self._options.limits
+        lay_out = partial(self._lay_out, available=self.backend.available)
+        layouts = layouts_ahead(self.graph, sizes, FURTHER, lay_out, limits)
+        while True:
+            with collector.put_off():  # and no layout is left while others go on
+                plan = next((self._plan(laid, around) for laid, around in layouts), None)
+            if plan is None:
+                return
+            yield plan
 
     def tune(
         self,

@@ -18,7 +18,7 @@ from saccade.layout import NoFusions, Preferred
 from saccade.passes import STANDARD
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Mapping, Sequence
+    from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 
     from saccade.backend import Device, Store
     from saccade.bundlefile import BundleFile
@@ -122,6 +122,9 @@ class NullBackend:
         self.built.append(plan)
         by_name = {value.name: array for value, array in graph.constants.items()}
         return ReferenceProgram(plan, [by_name[one.sources[0]] for one in plan.constants])
+
+    def expect(self, plans: Callable[[], Iterable[Plan]], graph: Graph, identity: str) -> None:
+        self.expected.append(plans)
 
     def assembly(self, steps: Sequence[Step]) -> list[tuple[str, ...]]:
         raise OptionError("the null device has no code")

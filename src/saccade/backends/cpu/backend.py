@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, suppress
 from functools import partial
+from threading import Thread, main_thread
 from typing import TYPE_CHECKING, Any, cast
 
 from saccade.backends.cpu.floor import products_of_transforms
@@ -16,10 +17,15 @@ from saccade.backends.cpu.runtime.compiler import Task, assembly_of, code_digest
 from saccade.backends.cpu.runtime.driver import compile_driver, driver_code, provide_code
 from saccade.backends.cpu.runtime.linker import SharedCode, image_of
 from saccade.backends.cpu.runtime.objects import Key, ObjectFile, Objects, llvm_version
-from saccade.backends.cpu.runtime.program import CpuProgram
+from saccade.backends.cpu.runtime.program import CpuProgram, expect_runs
 from saccade.backends.cpu.runtime.tables import tables_of
 from saccade.backends.cpu.store.bundle import Bundles
-from saccade.backends.cpu.store.constants import RecentConstants, constants_of, unknown_constants
+from saccade.backends.cpu.store.constants import (
+    RecentConstants,
+    constants_of,
+    pack_ahead,
+    unknown_constants,
+)
 from saccade.backends.cpu.store.keep import keep_program, share_of
 from saccade.backends.cpu.store.keeping import KeptConstants
 from saccade.backends.cpu.store.packers import Packers
@@ -32,7 +38,7 @@ from saccade.backends.cpu.target import (
     described_target,
     host_target,
 )
-from saccade.errors import OptionError
+from saccade.errors import OptionError, SaccadeError
 from saccade.ir import Array, Graph, Op
 from saccade.kernels.base import View
 from saccade.kernels.cpu import bring_usual, kernels_for
@@ -52,7 +58,7 @@ if TYPE_CHECKING:
 
 __all__ = ["CpuBackend"]
 
-_RECENT, _RECENT_BYTES = 2.0, 256 << 20
+_RECENT, _RECENT_BYTES = 5.0, 256 << 20
 """Bytes of constants that are held whether or not programs read them: over those of the weights,
 and at most."""
 _REUSE_SLOWDOWN = 1.5
@@ -238,7 +244,7 @@ class CpuBackend:
             if packers:  # packing by NumPy meanwhile would take longer than this wait
                 self._packers.take(code.result()[0])
             constants = constants_of(graph, identity, wanted, used, bundles, self._packers, share)
-            self._keep(graph, constants)
+            self._held(graph).keep(constants)
             everything, driver_code = code.result()
             if rest is not None:
                 rest.result()
@@ -257,12 +263,44 @@ class CpuBackend:
                 program.once_asked_again(lambda again: save_beside(name(), partial(keep, again)))
         return program
 
-    def _keep(self, graph: Graph, constants: Sequence[Array]) -> None:
-        """Hold what sizes after this one may read once its program is gone."""
+    def expect(self, plans: Callable[[], Iterable[Plan]], graph: Graph, identity: str) -> None:
+        """Pack what other sizes will read, and have the pages there that they will touch.
+
+        Args:
+            plans: For some of them.
+            graph: Holds the constants.
+            identity: Of the graph's constants.
+        """
+        work = partial(self._get_ready, plans, graph, identity)
+        Thread(target=work, name="saccade-expect").start()
+
+    def _get_ready(self, plans: Callable[[], Iterable[Plan]], graph: Graph, identity: str) -> None:
+        """A thread's work; what the system refuses is the affair of whoever comes to need it."""
+        made = []
+        with suppress(SaccadeError, MemoryError, OSError):
+            for plan in plans():
+                made.append(plan)
+                self._pack_ahead(plan, graph, identity)
+                if not main_thread().is_alive():
+                    return
+            expect_runs(made)
+
+    def _pack_ahead(self, plan: Plan, graph: Graph, identity: str) -> None:
+        """Pack what a plan reads, as long as it can be held without letting go of others."""
+        held, missing = (
+            self._held(graph),
+            unknown_constants(identity, plan.constants, plan.constants_read),
+        )
+        if sum(constant.nbytes for constant in missing.values()) <= held.room:
+            self._prepared(graph, missing, None)
+            held.keep(pack_ahead(graph, identity, missing, self._packers))
+
+    def _held(self, graph: Graph) -> RecentConstants:
+        """What sizes to come may read, whether or not a program that read it is still there."""
         if self._recent is None:
             weights = sum(array.nbytes for array in graph.constants.values())
             self._recent = RecentConstants(min(int(_RECENT * weights), _RECENT_BYTES))
-        self._recent.keep(constants)
+        return self._recent
 
     def _prepared(
         self, graph: Graph, missing: Mapping[str, Constant], share: KeptConstants | None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, cast
 
 import numpy as np
@@ -114,6 +114,9 @@ class ReferenceBackend:
         """A program over the plan's unpacked constants."""
         del identity, ahead
         return ReferenceProgram(plan, _constants(plan, graph))
+
+    def expect(self, plans: Callable[[], Iterable[Plan]], graph: Graph, identity: str) -> None:
+        """Nothing has to be ready."""
 
     def assembly(self, steps: Sequence[Step]) -> list[tuple[str, ...]]:
         """There is none."""

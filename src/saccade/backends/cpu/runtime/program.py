@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from math import prod
 from typing import TYPE_CHECKING, cast
@@ -44,6 +44,23 @@ def _release() -> None:
     _arenas.shrink(max((program.tables.arena_bytes for program in _alive), default=0))
     if not _alive:
         _results.clear()
+
+
+def expect_runs(plans: Iterable[Plan]) -> None:
+    """Have pages there for the arena and the results of the largest of these.
+
+    Raises:
+        OSError: If the system does not give them.
+    """
+    arena, results = 0, dict[int, int]()
+    for plan in plans:
+        arena = max(arena, plan.arena_bytes)
+        for i, port in enumerate(plan.outputs):
+            nbytes = prod(port.shape) * np.dtype(port.dtype).itemsize
+            results[i] = max(results.get(i, 0), nbytes)
+    _arenas.expect(arena)
+    for nbytes in results.values():
+        _results.expect(nbytes)
 
 
 class _Segment:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from saccade.backends.cpu.runtime.workspace import MemoryBlock, fresh_block
+from saccade.backends.cpu.runtime.workspace import MemoryBlock, fresh_block, populate
 from saccade.locks import Lock
 
 if TYPE_CHECKING:
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
 __all__ = ["Results"]
 
-_LEAST = 16 << 20
+_LEAST = 8 << 20
 """Bytes; smaller arrays mostly get pages that the C library kept."""
 _KEPT = 256 << 20
 """Bytes that may wait for the next result, unless told otherwise."""
-_LOOSE = 2
+_LOOSE = 4
 """Times its own size that the memory of a result may have."""
 
 
@@ -62,6 +62,17 @@ class Results:
                 if nbytes <= block.nbytes <= _LOOSE * nbytes:
                     return self._idle.pop(i)
         return None
+
+    def expect(self, nbytes: int) -> None:
+        """Have memory with pages there for a result of so many bytes.
+
+        Raises:
+            OSError: If the system does not give it.
+        """
+        if nbytes >= _LEAST:
+            block = self._take(nbytes) or fresh_block(nbytes)
+            populate(block.address, nbytes)
+            self.give_back(block)
 
     def give_back(self, block: MemoryBlock) -> None:
         """Called wherever an array goes, be it amid `_take`: memory is then let go instead."""

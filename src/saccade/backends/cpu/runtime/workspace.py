@@ -10,6 +10,7 @@ import mmap
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
+from weakref import ref
 
 import numpy as np
 
@@ -19,13 +20,13 @@ from saccade.locks import Lock
 if TYPE_CHECKING:
     from saccade.ir import Array
 
-__all__ = ["HUGE_PAGE", "MemoryBlock", "Workspaces", "advise_huge_pages", "fresh_block"]
+__all__ = ["HUGE_PAGE", "MemoryBlock", "Workspaces", "advise_huge_pages", "fresh_block", "populate"]
 
 HUGE_PAGE = 2 << 20
 """Bytes."""
 _KEPT = 512 << 20  # bytes of memory that waits for the next call, unless told otherwise
 _SMALL = 256 << 10  # bytes; calls that need no more are so short that a search would be noticed
-_MADV_HUGEPAGE = 14  # Linux's number
+_MADV_HUGEPAGE, _MADV_POPULATE_WRITE = 14, 23  # Linux's numbers
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -35,6 +36,19 @@ def advise_huge_pages(address: int, nbytes: int) -> None:
     last = (address + nbytes) // HUGE_PAGE * HUGE_PAGE
     if last > first:
         _libc.madvise(ctypes.c_void_p(first), ctypes.c_size_t(last - first), _MADV_HUGEPAGE)
+
+
+def populate(address: int, nbytes: int) -> None:
+    """Have the pages of a range there, with what they hold; systems that cannot change nothing.
+
+    Piece by piece: meanwhile no other thread can map or unmap memory.
+    """
+    at = address - address % mmap.PAGESIZE
+    while at < address + nbytes:
+        piece = min(HUGE_PAGE - at % HUGE_PAGE, address + nbytes - at)
+        if _libc.madvise(ctypes.c_void_p(at), ctypes.c_size_t(piece), _MADV_POPULATE_WRITE):
+            return
+        at += piece
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +89,7 @@ class Workspaces:
         self._reserve = reserve
         self._small: list[MemoryBlock] = []  # all of one size
         self._idle: list[MemoryBlock] = []  # the smallest first
+        self._newest: tuple[ref[Array], int] | None = None  # memory with addresses to grow into
         self._lock = Lock()
 
     def take(self, nbytes: int) -> MemoryBlock:
@@ -96,7 +111,9 @@ class Workspaces:
                 self._idle.pop()  # outgrown
         if self._reserve > 1:
             with suppress(OSError, MemoryError):  # where addresses are scarce
-                return fresh_block(nbytes, reserve=self._reserve)
+                block = fresh_block(nbytes, reserve=self._reserve)
+                self._newest = ref(block.memory), block.address
+                return block
         try:
             return fresh_block(nbytes)
         except (OSError, MemoryError) as error:
@@ -104,6 +121,12 @@ class Workspaces:
                 f"this call needs {nbytes} bytes of memory while it runs, which the system does "
                 "not give: use smaller operands"
             ) from error
+
+    def expect(self, nbytes: int) -> None:
+        """Have the pages there that a call for so many bytes will find, whoever uses them now."""
+        memory = self._newest and self._newest[0]()
+        if self._newest is not None and memory is not None and len(memory) >= nbytes:
+            populate(self._newest[1], nbytes)
 
     def give_back(self, block: MemoryBlock) -> None:
         """Let others have it."""

@@ -28,6 +28,7 @@ __all__ = [
     "RecentConstants",
     "constants_of",
     "keep_constants",
+    "pack_ahead",
     "stored_constants",
     "unknown_constants",
     "used_constants",
@@ -73,6 +74,29 @@ def constants_of(
     return _in_order(names, found)
 
 
+def pack_ahead(
+    graph: Graph, identity: str, missing: Mapping[str, Constant], packers: PackerCode
+) -> list[Array]:
+    """Constants that are going to be asked for: of those `missing`, what native code packs.
+
+    Nobody waits meanwhile who asks for others.
+
+    Args:
+        graph: Holds the sources.
+        identity: Distinguishes graphs whose values share names.
+        missing: What nobody holds, by name.
+        packers: The native code.
+    """
+    from saccade.backends.cpu.store import packing  # noqa: PLC0415 - as in `_packed`
+
+    work = packing.unpacked(graph, missing)
+    ready = {name: one for name, one in work.items() if packing.is_native(one, packers)}
+    found = packing.pack_into_memory(ready, packers)
+    with _lock:
+        _hold(identity, found)
+    return list(found.values())
+
+
 class RecentConstants:
     """The constants that programs of a model asked for last, whether or not these are still there.
 
@@ -86,17 +110,24 @@ class RecentConstants:
         self._most = most
         self._arrays: OrderedDict[int, Array] = OrderedDict()
         self._nbytes = 0
+        self._lock = Lock()
 
     def keep(self, arrays: Iterable[Array]) -> None:
         """Hold what a program reads."""
-        for array in arrays:
-            if id(array) not in self._arrays:
-                self._nbytes += array.nbytes
-            self._arrays[id(array)] = array
-            self._arrays.move_to_end(id(array))
-        while self._nbytes > self._most:
-            _, gone = self._arrays.popitem(last=False)
-            self._nbytes -= gone.nbytes
+        with self._lock:
+            for array in arrays:
+                if id(array) not in self._arrays:
+                    self._nbytes += array.nbytes
+                self._arrays[id(array)] = array
+                self._arrays.move_to_end(id(array))
+            while self._nbytes > self._most:
+                _, gone = self._arrays.popitem(last=False)
+                self._nbytes -= gone.nbytes
+
+    @property
+    def room(self) -> int:
+        """Bytes that can be held without letting go of others."""
+        return self._most - self._nbytes
 
 
 def used_constants(wanted: Sequence[Constant], used: Sequence[bool]) -> dict[str, Constant]:
