@@ -276,7 +276,7 @@ class Backend(Protocol):
         """
 
     def expect(self, plans: Callable[[], Iterable[Plan]], graph: Graph, identity: str) -> None:
-        """Get ready for sizes to come, beside whatever runs: sizes vary.
+        """Prepare for sizes to come, beside whatever runs: sizes vary.
 
         Args:
             plans: Makes plans for some of them, one after the other; asked by another thread.

@@ -5,7 +5,7 @@ import time
 import pytest
 
 import saccade
-from saccade.ahead import kernels_ahead, kernels_of
+from saccade.ahead import FURTHER, kernels_ahead, kernels_of, layouts_ahead
 from saccade.engine import sizes_of
 from saccade.errors import PlanError
 from saccade.ir import DType, Graph, Value
@@ -76,3 +76,18 @@ def test_planning_for_other_sizes_has_a_deadline_of_its_own():
 
     assert kernels_ahead(graph, SIZES, lay_out, (), Limits(seconds=0.01)) == []
     assert len(asked) == 1
+
+
+def test_layouts_come_with_their_sizes_and_without_those_that_cannot_be():
+    graph, found = graph_of((1, 3, symbol("h"), symbol("w"))), []
+
+    def lay_out(around):
+        if around["h"] > 250:
+            raise PlanError("too large")
+        return f"for {around['h']}x{around['w']}"
+
+    for laid, around in layouts_ahead(graph, SIZES, FURTHER, lay_out, Limits()):
+        assert laid == f"for {around['h']}x{around['w']}"
+        found.append((around["h"] / 200, around["w"] / 300))
+    wanted = [one for one in FURTHER if one[0] <= 1.25]
+    assert found == [pytest.approx(one, abs=0.01) for one in wanted] and len(wanted) > 5

@@ -14,7 +14,11 @@ __all__ = ["DType"]
 
 
 class DType(Enum):
-    """Element type; the value is NumPy's name for it (`ml_dtypes`' for bfloat16)."""
+    """Element type; the value is NumPy's name for it (`ml_dtypes`' for bfloat16).
+
+    Attributes:
+        itemsize: Bytes per element.
+    """
 
     F32 = "float32"
     F16 = "float16"
@@ -30,6 +34,9 @@ class DType(Enum):
     U64 = "uint64"
     BOOL = "bool"
 
+    def __init__(self, name: str) -> None:
+        self.itemsize = 2 if name == "bfloat16" else np.dtype(name).itemsize
+
     # Members are single objects; Enum's own hash is a call of Python for every view looked up.
     __hash__ = object.__hash__
 
@@ -44,11 +51,6 @@ class DType(Enum):
             kind = ml_dtypes.bfloat16
         found: np.dtype[Any] = np.dtype(kind)
         return found
-
-    @property
-    def itemsize(self) -> int:
-        """Bytes per element."""
-        return _ITEMSIZE[self]
 
     @property
     def is_float(self) -> bool:
@@ -75,4 +77,3 @@ class DType(Enum):
 
 
 _STORAGE = frozenset({DType.F16, DType.BF16})
-_ITEMSIZE = {d: 2 if d is DType.BF16 else np.dtype(d.value).itemsize for d in DType}

@@ -174,8 +174,7 @@ class Out:
     index: int
 
 
-@dataclass(frozen=True, slots=True)
-class Packing:
+class Packing(NamedTuple):
     """How to make a packed constant: a function, its parameters, its sources.
 
     Attributes:

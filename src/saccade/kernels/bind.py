@@ -60,8 +60,7 @@ class Argument(NamedTuple):
     ref: Ref
 
 
-@dataclass(frozen=True, slots=True)
-class Phase:
+class Phase(NamedTuple):
     """One pass of the team over the chunks of a kernel.
 
     Attributes:

@@ -6,7 +6,7 @@ The engine's selection (`layout.select`) and PyTorch's operators stand on it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from saccade.kernels.base import Call, Variant
@@ -27,8 +27,7 @@ class Passed(NamedTuple):
         return f"{self.kernel}: {self.reason}"
 
 
-@dataclass(frozen=True, slots=True)
-class Candidate:
+class Candidate(NamedTuple):
     """A kernel that takes the call, its best variant for a nominal team, and the others."""
 
     kernel: Kernel
@@ -41,8 +40,7 @@ class Candidate:
         return self.best.micros
 
 
-@dataclass(frozen=True, slots=True)
-class Candidates:
+class Candidates(NamedTuple):
     """What the kernels that were asked said.
 
     Attributes:

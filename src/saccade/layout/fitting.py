@@ -65,6 +65,8 @@ class Fitter:
             constant: Which operands are constant.
         """
         asked = self._call(op, [views[0] for views in inputs], outputs, constant)
+        if all(len(views) == 1 for views in inputs):
+            return self._plain(asked) or self._reordered(asked)
         found = [self._plain(self._call(op, ins, outputs, constant)) for ins in product(*inputs)]
         able = [fit for fit in found if fit is not None]
         return min(able, key=lambda fit: fit.micros) if able else self._reordered(asked)

@@ -123,7 +123,7 @@ def _read_port(name: str, dtype: str, shape: list[int]) -> Port:
 
 def _constant(constant: Constant) -> list[object]:
     packing = constant.packing
-    return [constant.sources, packing and _values(packing), constant.nbytes]
+    return [constant.sources, packing and list(packing), constant.nbytes]
 
 
 def _read_constant(

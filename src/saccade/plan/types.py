@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from hashlib import sha256
 from itertools import groupby
 from math import prod
@@ -71,8 +72,7 @@ class Step:
         return self.note.startswith("copy")
 
 
-@dataclass(frozen=True, slots=True)
-class Constant:
+class Constant(NamedTuple):
     """A constant as kernels read it: as in the model (`packing` None), or packed from sources."""
 
     sources: tuple[str, ...]
@@ -82,7 +82,12 @@ class Constant:
     @property
     def key(self) -> str:
         """Its name within its model: equal for equal sources and packing."""
-        return sha256(repr((self.sources, self.packing)).encode()).hexdigest()[:32]
+        return _key(self.sources, self.packing)
+
+
+@lru_cache(maxsize=4096)
+def _key(sources: tuple[str, ...], packing: Packing | None) -> str:
+    return sha256(repr((sources, packing)).encode()).hexdigest()[:32]
 
 
 @dataclass(frozen=True, slots=True)

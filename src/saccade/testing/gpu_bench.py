@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -215,8 +215,7 @@ def _moved(phases: Sequence[Phase], buffers: Sequence[GuardedBuffer]) -> list[Ph
     """The phases, with a base for each buffer."""
     numbers = {buffer.offset: number for number, buffer in enumerate(buffers)}
     return [
-        replace(
-            phase,
+        phase._replace(
             arguments=tuple(
                 a._replace(ref=Ref(numbers[a.ref.offset], 0, a.ref.nbytes)) for a in phase.arguments
             ),

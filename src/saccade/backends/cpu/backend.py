@@ -38,7 +38,7 @@ from saccade.backends.cpu.target import (
     described_target,
     host_target,
 )
-from saccade.errors import OptionError, SaccadeError
+from saccade.errors import CacheWarning, OptionError, SaccadeError
 from saccade.ir import Array, Graph, Op
 from saccade.kernels.base import View
 from saccade.kernels.cpu import bring_usual, kernels_for
@@ -271,13 +271,16 @@ class CpuBackend:
             graph: Holds the constants.
             identity: Of the graph's constants.
         """
-        work = partial(self._get_ready, plans, graph, identity)
-        Thread(target=work, name="saccade-expect").start()
+        work = partial(self._prepare_sizes, plans, graph, identity)
+        with suppress(RuntimeError):  # no thread is to be had, or the process is about to end
+            Thread(target=work, name="saccade-expect").start()
 
-    def _get_ready(self, plans: Callable[[], Iterable[Plan]], graph: Graph, identity: str) -> None:
-        """A thread's work; what the system refuses is the affair of whoever comes to need it."""
+    def _prepare_sizes(
+        self, plans: Callable[[], Iterable[Plan]], graph: Graph, identity: str
+    ) -> None:
+        """A thread's work; what goes wrong is left to whoever comes to need it."""
         made = []
-        with suppress(SaccadeError, MemoryError, OSError):
+        with suppress(SaccadeError, CacheWarning, MemoryError, OSError):
             for plan in plans():
                 made.append(plan)
                 self._pack_ahead(plan, graph, identity)
@@ -286,13 +289,14 @@ class CpuBackend:
             expect_runs(made)
 
     def _pack_ahead(self, plan: Plan, graph: Graph, identity: str) -> None:
-        """Pack what a plan reads, as long as it can be held without letting go of others."""
-        held, missing = (
-            self._held(graph),
-            unknown_constants(identity, plan.constants, plan.constants_read),
-        )
-        if sum(constant.nbytes for constant in missing.values()) <= held.room:
-            self._prepared(graph, missing, None)
+        """Pack what a plan reads, if it can be held without letting go of others.
+
+        What is first worth compiling a packer for is left to whoever needs it.
+        """
+        held = self._held(graph)
+        missing = unknown_constants(identity, plan.constants, plan.constants_read)
+        large = sum(constant.nbytes for constant in missing.values()) > held.room
+        if not large and not self._prepared(graph, missing, None):
             held.keep(pack_ahead(graph, identity, missing, self._packers))
 
     def _held(self, graph: Graph) -> RecentConstants:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from math import ceil
 from time import monotonic
 from typing import TYPE_CHECKING
@@ -289,7 +289,7 @@ def _coded(
     for phase, key in zip(variant.phases, variant.keys, strict=True):
         cubin = codes[key]
         assert isinstance(cubin, Cubin)
-        found.append((replace(phase, config=None), cubin))
+        found.append((phase._replace(config=None), cubin))
     return tuple(found)
 
 

@@ -139,7 +139,7 @@ class CudaBackend:
         )
 
     def expect(self, plans: Callable[[], Iterable[Plan]], graph: Graph, identity: str) -> None:
-        """Nothing is got ready: most sizes take the same kernels and constants."""
+        """Nothing is prepared: most sizes take the same kernels and constants."""
 
     def bundle(
         self, plans: Sequence[Plan], graph: Graph, identity: str

@@ -77,21 +77,17 @@ def constants_of(
 def pack_ahead(
     graph: Graph, identity: str, missing: Mapping[str, Constant], packers: PackerCode
 ) -> list[Array]:
-    """Constants that are going to be asked for: of those `missing`, what native code packs.
-
-    Nobody waits meanwhile who asks for others.
+    """Constants that are going to be asked for; nobody waits meanwhile who asks for others.
 
     Args:
         graph: Holds the sources.
         identity: Distinguishes graphs whose values share names.
         missing: What nobody holds, by name.
-        packers: The native code.
+        packers: As of `constants_of`.
     """
     from saccade.backends.cpu.store import packing  # noqa: PLC0415 - as in `_packed`
 
-    work = packing.unpacked(graph, missing)
-    ready = {name: one for name, one in work.items() if packing.is_native(one, packers)}
-    found = packing.pack_into_memory(ready, packers)
+    found = packing.pack_into_memory(packing.unpacked(graph, missing), packers)
     with _lock:
         _hold(identity, found)
     return list(found.values())

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from saccade.ir import Array, Graph
     from saccade.plan import Constant
 
-__all__ = ["Unpacked", "is_native", "pack_into_file", "pack_into_memory", "unpacked"]
+__all__ = ["Unpacked", "pack_into_file", "pack_into_memory", "unpacked"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,11 +70,6 @@ def unpacked(graph: Graph, wanted: Mapping[str, Constant]) -> dict[str, Unpacked
         assert not panels or sum(p.nbytes for p in panels) == constant.nbytes, constant
         found[name] = Unpacked(constant, sources, panels)
     return found
-
-
-def is_native(one: Unpacked, packers: PackerCode | None) -> bool:
-    """Whether there is code that packs a constant."""
-    return packers is not None and bool(one.panels) and all(map(packers.ready, one.panels))
 
 
 def pack_into_memory(
@@ -173,5 +168,9 @@ def _split(
     work: Mapping[str, Unpacked], packers: PackerCode | None
 ) -> tuple[dict[str, Unpacked], dict[str, Unpacked]]:
     """Those that native code packs, and the others."""
-    native = {name: one for name, one in work.items() if is_native(one, packers)}
+    native = {
+        name: one
+        for name, one in work.items()
+        if packers is not None and one.panels and all(map(packers.ready, one.panels))
+    }
     return native, {name: one for name, one in work.items() if name not in native}

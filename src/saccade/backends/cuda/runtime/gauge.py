@@ -231,4 +231,4 @@ def _moved(code: PhaseCode, bases: int) -> PhaseCode:
         argument._replace(ref=argument.ref._replace(base=argument.ref.base + bases))
         for argument in code.phase.arguments
     )
-    return replace(code, phase=replace(code.phase, arguments=arguments))
+    return replace(code, phase=code.phase._replace(arguments=arguments))
