@@ -175,7 +175,7 @@ class Plan:
         """Index of the first constant in the table of bases."""
         return self.output_base + len(self.outputs)
 
-    @property
+    @cached_property
     def constants_read(self) -> tuple[bool, ...]:
         """For each constant, whether a phase or a host step reads it; the rest was packed."""
         bases = set[int]()
@@ -183,7 +183,8 @@ class Plan:
             bases |= {a.ref.base for phase in step.phases for a in phase.arguments}
             if step.kernel is None:
                 bases |= {slot.ref.base for slot in step.inputs}
-        return tuple(self.constant_base + i in bases for i in range(len(self.constants)))
+        first = self.constant_base
+        return tuple(i in bases for i in range(first, first + len(self.constants)))
 
     @property
     def reorders(self) -> tuple[Step, ...]:

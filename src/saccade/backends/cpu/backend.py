@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import closing, suppress
 from functools import partial
 from threading import Thread, main_thread
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from saccade.backends.cpu.floor import products_of_transforms
 from saccade.backends.cpu.fusions import Excite, ExpandDepthwise, RowSums
@@ -57,6 +57,8 @@ if TYPE_CHECKING:
     from saccade.backend import DeviceBuffer, Kernel
 
 __all__ = ["CpuBackend"]
+
+T = TypeVar("T")
 
 _RECENT, _RECENT_BYTES = 5.0, 256 << 20
 """Bytes of constants that are held whether or not programs read them: over those of the weights,
@@ -236,9 +238,10 @@ class CpuBackend:
         share = share_of(bundles, graph, plan) if first and bundles is not None else None
         packers = self._prepared(graph, unknown_constants(identity, wanted, used), share)
         rest: Future[Any] | None = None
-        whole = all(self.objects.exists(key) for key in _keys(*plan.steps))
-        with closing(self._processes), ThreadPoolExecutor(1) as beside:
-            code = beside.submit(self._code, [*_keys(*plan.steps), *packers])
+        keys = _keys(*plan.steps)
+        whole = all(self.objects.exists(key) for key in keys)
+        with closing(self._processes), _AtOnce() if whole else ThreadPoolExecutor(1) as beside:
+            code = beside.submit(self._code, [*keys, *packers])
             if ahead is not None and not whole:
                 rest = beside.submit(self.objects.get, ahead(), self._processes)
             if packers:  # packing by NumPy meanwhile would take longer than this wait
@@ -248,7 +251,7 @@ class CpuBackend:
             everything, driver_code = code.result()
             if rest is not None:
                 rest.result()
-        files = {key: everything[key] for key in _keys(*plan.steps)}
+        files = {key: everything[key] for key in keys}
         unique = {file.symbol: file.code for file in files.values()}
         provide_code(lambda: driver_code)
         linked = self._linked.link(unique)
@@ -328,6 +331,16 @@ class CpuBackend:
     def _compiled_there(self, target: Target) -> bytes:
         """The driver, compiled in a child."""
         return self._processes.map(compile_driver, [target])[0]
+
+
+class _AtOnce(Executor):
+    """In place of another thread, for what is there already."""
+
+    def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:  # noqa: ANN401 - as the base class
+        """Do it."""
+        done = Future[T]()
+        done.set_result(fn(*args, **kwargs))
+        return done
 
 
 def _keys(*steps: Step) -> list[Key]:

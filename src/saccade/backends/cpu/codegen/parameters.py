@@ -44,8 +44,7 @@ class Parameters:
         words: list[Any] = []
         try:
             for name in self.pointers:
-                ref = places[name]
-                words += (ref.base, ref.offset, ref.nbytes)
+                words += places[name]
             for name, count in self.integers:
                 value = given[name]
                 if count is None:
