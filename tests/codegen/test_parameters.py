@@ -39,7 +39,7 @@ def test_words_lie_as_the_code_declares_them():
         (phase("xyz"), r"lacks nothing and gives z \(a pointer\)"),
         (phase("xz"), r"lacks y \(a pointer\) and gives z \(a pointer\)"),
         (phase(more=1), "lacks nothing and gives more"),
-        (replace(phase(), integers={"n": 1, "none": (), "m": ()}), "lacks sizes and gives m"),
+        (phase()._replace(integers={"n": 1, "none": (), "m": ()}), "lacks sizes and gives m"),
         (phase(sizes=(3, 4, 5)), r"sizes=\(3, 4, 5\), an array of 2"),
         (phase(sizes=3), "sizes=3, an array of 2"),
     ],

@@ -95,7 +95,7 @@ def test_a_write_beside_a_buffer_and_a_wrong_result_are_caught(monkeypatch):
         def wrong(one, target):
             memory, phases = real(one, target)
             rows = phases[0].integers["rows"] + more
-            return memory, [replace(phases[0], integers={**phases[0].integers, "rows": rows})]
+            return memory, [phases[0]._replace(integers={**phases[0].integers, "rows": rows})]
 
         return wrong
 

@@ -8,7 +8,6 @@ others are skipped, saying so.
 """
 
 from contextlib import closing, contextmanager
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -108,7 +107,7 @@ def planted(monkeypatch, bench):
     def wrong(one, target):
         memory, phases = real(one, target)
         longer = [
-            replace(p, integers={**p.integers, "rows": p.integers["rows"] + 16}) for p in phases
+            p._replace(integers={**p.integers, "rows": p.integers["rows"] + 16}) for p in phases
         ]
         return memory, longer
 

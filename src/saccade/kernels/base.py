@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import wraps
+from operator import mul
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 from saccade.ir import DType
@@ -85,8 +86,9 @@ class View(NamedTuple):
         """Elements from the first to one past the last, and the room behind it."""
         if 0 in self.shape:
             return 0
-        steps = zip(self.shape, self.strides, strict=True)
-        return 1 + self.room + sum((n - 1) * abs(s) for n, s in steps)
+        apart = [*map(abs, self.strides)]
+        ends: int = sum(map(mul, self.shape, apart))
+        return 1 + self.room + ends - sum(apart)
 
     @property
     def size(self) -> int:

@@ -48,6 +48,8 @@ class Fitter:
         self._backend = backend
         self._threads = threads
         self._exact = exact
+        self._calls: dict[Call, Call] = {}
+        self._least_flops: dict[Call, float | None] = {}
 
     def step(
         self,
@@ -83,14 +85,19 @@ class Fitter:
 
     def least_flops(self, fit: Fit) -> float | None:
         """See `Backend.least_flops`."""
-        return self._backend.least_flops(fit.call.op, fit.call.inputs)
+        call, known = fit.call, self._least_flops
+        if call not in known:
+            known[call] = self._backend.least_flops(call.op, call.inputs)
+        return known[call]
 
     def _call(
         self, op: Op, inputs: Sequence[View], outputs: Sequence[View], constant: tuple[bool, ...]
     ) -> Call:
+        """The call; equal ones are one object, so that they are compared but once."""
         target = self._backend.target
         ins, outs = tuple(inputs), tuple(outputs)
-        return Call(op, ins, outs, constant, target, self._threads, self._exact)
+        call = Call(op, ins, outs, constant, target, self._threads, self._exact)
+        return self._calls.setdefault(call, call)
 
     def _plain(self, call: Call) -> Fit | None:
         found = self._selector.select(call)
