@@ -23,7 +23,7 @@ Factors = tuple[tuple[float, float], ...]
 
 AROUND: Factors = ((0.51, 0.53), (1.49, 1.47), (0.75, 1.25), (1.3, 0.6), (0.6, 0.8), (1.2, 1.15))
 """Sizes whose kernels are compiled: these take most of those that others do."""
-FURTHER: Factors = (*AROUND, (0.62, 1.0), (1.02, 0.64), (1.45, 0.95), (0.95, 1.4))
+FURTHER: Factors = (*AROUND, (1.0, 0.55), (0.7, 1.0), (1.0, 1.15), (0.85, 0.85))
 """Sizes whose constants are packed, of which there are more kinds than of kernels."""
 
 
