@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from saccade.ir import Graph, IndexMap, Node, Value
+from saccade.ir.derived import derived
 from saccade.kernels.base import View
 from saccade.layout.formats import Fills
 from saccade.layout.types import Buffer, BufferKind, Stored
@@ -64,9 +65,9 @@ def place(
     for i, value in enumerate(graph.inputs):
         view = row_major(value.dtype, shapes[value])
         places.stored[value] = places.new(BufferKind.INPUT, value.name, view, i)
-    for i, value in enumerate(graph.constants):
-        view = row_major(value.dtype, shapes[value])
-        places.stored[value] = places.new(BufferKind.CONSTANT, value.name, view, i)
+    constants = _constants(graph)  # behind the inputs, in every plan
+    places.buffers += constants.buffers
+    places.stored |= constants.stored
     producers = graph.producers()
     for i, value in enumerate(graph.outputs):
         if value not in places.stored and value not in nhwc:
@@ -83,6 +84,17 @@ def place(
                 within = _view_of_move(node, places, maps)
                 places.stored[value] = within or _own(value, places, shapes, nhwc)
     return places
+
+
+@derived
+def _constants(graph: Graph) -> BufferBuilder:
+    """Buffers of constants, and places that count those of the inputs."""
+    found, first = BufferBuilder(), len(graph.inputs)
+    for i, (value, array) in enumerate(graph.constants.items()):
+        view = row_major(value.dtype, array.shape)
+        own = found.new(BufferKind.CONSTANT, value.name, view, i)
+        found.stored[value] = own._replace(buffer=first + own.buffer)
+    return found
 
 
 def _filled(

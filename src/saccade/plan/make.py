@@ -111,7 +111,7 @@ class _Planner:
     extra: dict[tuple[int, object], int] = field(default_factory=dict)
     constants: dict[tuple[tuple[str, ...], Packing | None], int] = field(default_factory=dict)
     sizes: list[int] = field(default_factory=list)
-    refs: dict[Stored, Ref] = field(default_factory=dict)
+    slots: dict[int, Slot] = field(default_factory=dict)
 
     def lifetimes(self) -> None:
         """First and last step that touches each arena buffer."""
@@ -186,8 +186,7 @@ class _Planner:
     def step(self, i: int, step: StepLayout) -> Step:
         """One step with every operand resolved."""
         inputs, outputs = (
-            tuple(Slot(self.stored(s), s.view) for s in operands)
-            for operands in (step.inputs, step.outputs)
+            tuple(map(self.slot, operands)) for operands in (step.inputs, step.outputs)
         )
         places = _StepMemory(self, i, step, inputs, outputs)
         phases = [self.binder.phase(launch, places) for launch in step.launches]
@@ -224,11 +223,11 @@ class _Planner:
         before = 1 + len(self.laid.inputs) + len(self.laid.outputs)
         return Ref(before + self.constants[key], 0, nbytes)
 
-    def stored(self, stored: Stored) -> Ref:
-        """An operand or a result."""
-        found = self.refs.get(stored)
+    def slot(self, stored: Stored) -> Slot:
+        """An operand or a result; one object of the layout is asked about once."""
+        found = self.slots.get(id(stored))
         if found is None:
-            found = self.refs[stored] = self._resolve(stored)
+            found = self.slots[id(stored)] = Slot(self._resolve(stored), stored.view)
         return found
 
     def _resolve(self, stored: Stored) -> Ref:
