@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import lru_cache
 
 from saccade.ir import DType, IndexMap
 from saccade.kernels.base import View
@@ -17,16 +16,11 @@ _MOST_ADDED = 4  # the least multiple of the bytes added that pixels have, for i
 
 def row_major(dtype: DType, shape: Sequence[int]) -> View:
     """Dense storage in logical order."""
-    return _row_major(dtype, tuple(shape))
-
-
-@lru_cache(maxsize=2048)  # constants have the same in every plan
-def _row_major(dtype: DType, shape: tuple[int, ...]) -> View:
     strides, step = [], 1
     for n in reversed(shape):
         strides.append(step)
         step *= n
-    return View(dtype, shape, tuple(reversed(strides)))
+    return View(dtype, tuple(shape), tuple(reversed(strides)))
 
 
 def channels_last(dtype: DType, shape: Sequence[int]) -> View:

@@ -15,24 +15,26 @@ column two or more.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import partial
 
-from saccade.backends.cuda.gpus import gpu
 from saccade.ir import DType
 from saccade.kernels.base import In, Launch, Out, Variant
 from saccade.kernels.cuda.base import CudaCall, CudaKernel, element_of
 from saccade.kernels.cuda.machine import LAUNCH, stream_micros
 from saccade.kernels.cuda.roi.box_operands import channels_strides, power_of_two, unit
 from saccade.kernels.cuda.roi.gradient_steps import (
+    PART,
     RoiGradientConfig,
     Scratchpad,
     Square,
+    Tile,
     axes_launch,
     copied,
     gradient_entry,
+    issue_micros,
     last_launch,
     listed_launch,
     pitch_of,
+    ranked,
     refuse_rooms,
     wide,
 )
@@ -48,7 +50,6 @@ _TILES = (
 """Rows, columns and channels of a program, warps."""
 _REGISTERS = 128  # of a thread, for sums
 _OVERHEAD = 140  # instructions of a step beside the sums
-_PART = 4  # a box reaches this part of an image's rows, of its columns (the boxes say, too late)
 
 
 def _supports(call: CudaCall) -> str | None:
@@ -63,7 +64,7 @@ def _supports(call: CudaCall) -> str | None:
     )  # fmt: skip
 
 
-def _tiles(call: CudaCall) -> Iterator[tuple[int, int, int, int]]:
+def _tiles(call: CudaCall) -> Iterator[Tile]:
     double = call.inputs[0].dtype is DType.F64
     largest = max(8, min(power_of_two(call.inputs[0].shape[1]), 128 if double else 256))
     for tile in _TILES:
@@ -74,27 +75,25 @@ def _tiles(call: CudaCall) -> Iterator[tuple[int, int, int, int]]:
 
 
 def _variants(call: CudaCall) -> Iterator[Variant]:
-    for micros, tile in sorted((_micros(call, tile), tile) for tile in _tiles(call)):
-        yield Variant(micros, partial(_launches, call, tile))
+    yield from ranked(call, _tiles(call), _micros, _launches)
 
 
-def _micros(call: CudaCall, tile: tuple[int, int, int, int]) -> float:
+def _micros(call: CudaCall, tile: Tile) -> float:
     """As bound by instructions: a step for each row of bins of a box that reaches a tile."""
     high, across, block, warps = tile
     (k, c, p, _), (_, h, w) = call.inputs[0].shape, call.op.images
-    rows, columns = max(1.0, h / _PART), max(1.0, w / _PART)
+    rows, columns = max(1.0, h / PART), max(1.0, w / PART)
     steps = k * (rows / high + p) * (columns / across + 1) * -(-c // block)
     lanes = block / (32 * warps)
     instructions = steps * warps * ((high + 2) * across * lanes + _OVERHEAD)
     copies = 2 * call.inputs[0].nbytes if copied(call.inputs[0]) else 0
-    rate = 0.7 * gpu(call.target.machine).flops / (2 * 32)  # instructions of warps per microsecond
     launches = LAUNCH * (3 if copies else 2)
     moved = copies + call.inputs[0].nbytes + call.outputs[0].nbytes
-    busy: float = instructions / rate
+    busy = issue_micros(call, instructions, 0.7)
     return launches + stream_micros(call, moved) + busy
 
 
-def _launches(call: CudaCall, tile: tuple[int, int, int, int]) -> tuple[Launch, ...]:
+def _launches(call: CudaCall, tile: Tile) -> tuple[Launch, ...]:
     grad, y, temps = call.inputs[0], call.outputs[0], Scratchpad()
     square = Square.of(call, tile[:2])
     first = axes_launch(call, temps, tile[:2])

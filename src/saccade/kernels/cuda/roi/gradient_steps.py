@@ -7,10 +7,13 @@ a copy of the gradient where its channels are no neighbours.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 
+from saccade.backends.cuda.gpus import gpu
 from saccade.ir import DType
-from saccade.kernels.base import In, Launch, Operand, Out, Temp, View
+from saccade.kernels.base import In, Launch, Operand, Out, Temp, Variant, View
 from saccade.kernels.cuda.base import ELEMENTS, CudaCall, Entry, element_of
 from saccade.kernels.cuda.roi.box_operands import (
     BOX_INTEGERS,
@@ -23,11 +26,16 @@ from saccade.kernels.cuda.roi.box_operands import (
 from saccade.opdefs import PsRoiGradient, RoiAlignGradient, RoiPoolGradient
 
 __all__ = [
-    "Constant", "RoiGradientConfig", "Scratchpad", "Square", "axes_launch", "box_operands",
-    "copied", "gradient_entry", "last_launch", "listed_launch", "pitch_of", "refuse_rooms", "wide",
+    "PART", "Constant", "RoiGradientConfig", "Scratchpad", "Square", "Tile", "axes_launch",
+    "box_operands", "copied", "gradient_entry", "issue_micros", "last_launch", "listed_launch",
+    "pitch_of", "ranked", "refuse_rooms", "wide",
 ]  # fmt: skip
 
 Constant = int | float | bool
+Tile = tuple[int, int, int, int]
+"""Rows, columns and channels of a program, warps."""
+PART = 4
+"""A box reaches this part of an image's rows, of its columns (the boxes say, too late)."""
 _LISTS = 32 << 20
 _LINES = 64  # of a block of the tables
 
@@ -167,6 +175,23 @@ class Square:
             if 4 * down * along * count <= _LISTS or down * along <= 1:
                 return cls(sides, down, along)
             sides = (2 * sides[0], 2 * sides[1])
+
+
+def ranked(
+    call: CudaCall,
+    tiles: Iterable[Tile],
+    micros: Callable[[CudaCall, Tile], float],
+    launches: Callable[[CudaCall, Tile], tuple[Launch, ...]],
+) -> Iterator[Variant]:
+    """A variant for each tile, the one that should be fastest first."""
+    for estimate, tile in sorted((micros(call, tile), tile) for tile in tiles):
+        yield Variant(estimate, partial(launches, call, tile))
+
+
+def issue_micros(call: CudaCall, instructions: float, share: float) -> float:
+    """Microseconds of instructions of warps, at a share of the most that the GPU issues."""
+    rate: float = share * gpu(call.target.machine).flops / (2 * 32)  # per microsecond
+    return instructions / rate
 
 
 def pitch_of(size: int) -> int:

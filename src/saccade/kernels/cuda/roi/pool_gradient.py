@@ -13,24 +13,26 @@ a tile and bin that points into it.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import partial
 
-from saccade.backends.cuda.gpus import gpu
 from saccade.ir import DType
 from saccade.kernels.base import In, Launch, Operand, Out, Variant
 from saccade.kernels.cuda.base import CudaCall, CudaKernel, element_of
 from saccade.kernels.cuda.machine import LAUNCH, stream_micros
 from saccade.kernels.cuda.roi.box_operands import channels_strides, power_of_two, unit
 from saccade.kernels.cuda.roi.gradient_steps import (
+    PART,
     Constant,
     RoiGradientConfig,
     Scratchpad,
     Square,
+    Tile,
     box_operands,
     copied,
     gradient_entry,
+    issue_micros,
     last_launch,
     listed_launch,
+    ranked,
     refuse_rooms,
     wide,
 )
@@ -44,7 +46,6 @@ _TILES = (
 )  # fmt: skip
 """Rows, columns and channels of a program, warps."""
 _PER_BOX, _PER_BIN = 110, 50  # instructions for a box that reaches a tile, and for a bin
-_PART = 4  # a box reaches this part of an image's rows, of its columns (the boxes say, too late)
 
 
 def _supports(call: CudaCall) -> str | None:
@@ -53,7 +54,7 @@ def _supports(call: CudaCall) -> str | None:
     return refuse_rooms(call, count * bins, count * square.down * square.along)
 
 
-def _tiles(call: CudaCall) -> Iterator[tuple[int, int, int, int]]:
+def _tiles(call: CudaCall) -> Iterator[Tile]:
     largest = max(8, min(power_of_two(call.inputs[0].shape[1]), 256))
     for tile in _TILES:
         if largest // 4 <= tile[2] <= largest:
@@ -61,29 +62,27 @@ def _tiles(call: CudaCall) -> Iterator[tuple[int, int, int, int]]:
 
 
 def _variants(call: CudaCall) -> Iterator[Variant]:
-    for micros, tile in sorted((_micros(call, tile), tile) for tile in _tiles(call)):
-        yield Variant(micros, partial(_launches, call, tile))
+    yield from ranked(call, _tiles(call), _micros, _launches)
 
 
-def _micros(call: CudaCall, tile: tuple[int, int, int, int]) -> float:
+def _micros(call: CudaCall, tile: Tile) -> float:
     """As bound by instructions, if places are spread evenly over boxes."""
     high, across, block, warps = tile
     (k, c, p, q), (_, h, w) = call.inputs[0].shape, call.op.images
-    rows, columns = max(1.0, h / _PART), max(1.0, w / _PART)
+    rows, columns = max(1.0, h / PART), max(1.0, w / PART)
     blocks = k * -(-c // block) * warps
     tiles = blocks * (rows / high + 1) * (columns / across + 1)
     bins = blocks * (rows / high + p) * (columns / across + q)
     each = 2 * high * across * block / (32 * warps) + _PER_BIN
-    rate = 0.7 * gpu(call.target.machine).flops / (2 * 32)  # instructions of warps per microsecond
     grad, places = call.inputs[0].nbytes, call.inputs[1].nbytes
     copies = 2 * (grad * copied(call.inputs[0]) + places * copied(call.inputs[1]))
     moved = copies + grad + 2 * places + call.outputs[0].nbytes
     launches = LAUNCH * (2 + copied(call.inputs[0]) + copied(call.inputs[1]))
-    busy: float = (tiles * _PER_BOX + bins * each) / rate
+    busy = issue_micros(call, tiles * _PER_BOX + bins * each, 0.7)
     return launches + stream_micros(call, moved) + busy
 
 
-def _launches(call: CudaCall, tile: tuple[int, int, int, int]) -> tuple[Launch, ...]:
+def _launches(call: CudaCall, tile: Tile) -> tuple[Launch, ...]:
     grad, places, temps = call.inputs[0], call.inputs[1], Scratchpad()
     rooms = [
         temps.room(name, view.size, view.dtype.itemsize) if copied(view) else None
@@ -117,9 +116,7 @@ def _pointed(call: CudaCall, temps: Scratchpad, places: Operand, strides: dict[s
     return Launch(config, operands, integers, count + op.report)
 
 
-def _pool(
-    call: CudaCall, temps: Scratchpad, square: Square, tile: tuple[int, int, int, int]
-) -> Launch:
+def _pool(call: CudaCall, temps: Scratchpad, square: Square, tile: Tile) -> Launch:
     """The last phase without its gradient and places, which may be copies."""
     grad, y = call.inputs[0], call.outputs[0]
     p, q = grad.shape[2:]

@@ -11,20 +11,22 @@ Floor: the bytes of the result, next to which grad is little.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import partial
 
-from saccade.backends.cuda.gpus import gpu
 from saccade.ir import DType
 from saccade.kernels.base import In, Launch, Operand, Out, Variant
 from saccade.kernels.cuda.base import CudaCall, CudaKernel, element_of
 from saccade.kernels.cuda.machine import LAUNCH, cached_micros, stream_micros
 from saccade.kernels.cuda.roi.box_operands import channels_strides, power_of_two
 from saccade.kernels.cuda.roi.gradient_steps import (
+    PART,
     RoiGradientConfig,
     Scratchpad,
+    Tile,
     axes_launch,
     gradient_entry,
+    issue_micros,
     pitch_of,
+    ranked,
     refuse_rooms,
     wide,
 )
@@ -41,7 +43,6 @@ _TILES = (
 )  # fmt: skip
 """Rows, columns and channels of a program, warps."""
 _PER_LOOK, _PER_BOX = 80, 100  # instructions for `_BOXES` boxes, and for one that reaches the tile
-_PART = 4  # a box reaches this part of an image's rows, of its columns (the boxes say, too late)
 
 
 def _supports(call: CudaCall) -> str | None:
@@ -56,27 +57,25 @@ def _supports(call: CudaCall) -> str | None:
 def _variants(call: CudaCall) -> Iterator[Variant]:
     channels = max(1, min(16, power_of_two(call.inputs[0].shape[1])))
     tiles = [tile for tile in _TILES if channels // 2 <= tile[2] <= channels]
-    for micros, tile in sorted((_micros(call, tile), tile) for tile in tiles):
-        yield Variant(micros, partial(_launches, call, tile))
+    yield from ranked(call, tiles, _micros, _launches)
 
 
-def _micros(call: CudaCall, tile: tuple[int, int, int, int]) -> float:
+def _micros(call: CudaCall, tile: Tile) -> float:
     """As bound by writing, and by instructions."""
     high, across, block, _ = tile
     (k, c, p, q), (n, h, w) = call.inputs[0].shape, call.op.images
     blocks = -(-c // block) * p * q
     programs = n * blocks * -(-h // high) * -(-w // across)
-    reached = k * blocks * (h / (_PART * p * high) + 1) * (w / (_PART * q * across) + 1)
+    reached = k * blocks * (h / (PART * p * high) + 1) * (w / (PART * q * across) + 1)
     each = high * across * block / 32 + _PER_BOX
     looks = programs * -(-k // _BOXES) * _PER_LOOK
-    rate = 0.5 * gpu(call.target.machine).flops / (2 * 32)  # instructions of warps per microsecond
     y = call.outputs[0]
     scattered = 0.0 if wide(y) else cached_micros(call, y.size * _SECTOR, programs)
-    busy: float = (looks + reached * each) / rate
+    busy = issue_micros(call, looks + reached * each, 0.5)
     return LAUNCH + stream_micros(call, y.nbytes) + scattered + busy
 
 
-def _launches(call: CudaCall, tile: tuple[int, int, int, int]) -> tuple[Launch, ...]:
+def _launches(call: CudaCall, tile: Tile) -> tuple[Launch, ...]:
     grad, y, temps = call.inputs[0], call.outputs[0], Scratchpad()
     first = axes_launch(call, temps, (4, 4))
     (k, c, p, q), (n, _, h, w) = grad.shape, y.shape
