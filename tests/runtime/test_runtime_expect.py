@@ -6,13 +6,14 @@ import ctypes
 import mmap
 import resource
 import threading
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from runtime_models import compiled, convolutions, image
 
 from saccade.backends.cpu import backend as cpu
-from saccade.backends.cpu.runtime import workspace
+from saccade.backends.cpu.runtime import program, workspace
 from saccade.backends.cpu.runtime.results import Results
 from saccade.backends.cpu.runtime.workspace import Workspaces
 from saccade.backends.cpu.store.constants import unknown_constants
@@ -152,6 +153,17 @@ def test_an_arena_without_space_is_left_alone():
     spaces.expect(1 << 40)
     del block
     spaces.expect(4 * MB)  # it is gone
+
+
+@pytest.mark.parametrize("left", [False, True])
+def test_no_result_s_memory_waits_where_no_program_is_left(monkeypatch, left):
+    plan = compiled(convolutions(), threads=1, cache=False).plan((1, 3, 900, 900))
+    results, one = Results(), SimpleNamespace(tables=SimpleNamespace(arena_bytes=1))
+    monkeypatch.setattr(program, "_results", results)
+    monkeypatch.setattr(program, "_alive", [one] if left else [])
+    monkeypatch.setattr(program, "_arenas", Workspaces(reserve=4))
+    program.expect_runs([plan])
+    assert bool(results._idle) is left
 
 
 @needs_populate

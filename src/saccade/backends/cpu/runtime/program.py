@@ -49,6 +49,8 @@ def _release() -> None:
 def expect_runs(plans: Iterable[Plan]) -> None:
     """Have pages there for the arena and the results of the largest of these.
 
+    Nothing is kept once no program is left: nobody would come to release it.
+
     Raises:
         OSError: If the system does not give them.
     """
@@ -61,6 +63,8 @@ def expect_runs(plans: Iterable[Plan]) -> None:
     _arenas.expect(arena)
     for nbytes in results.values():
         _results.expect(nbytes)
+    if not _alive:
+        _release()
 
 
 class _Segment:
