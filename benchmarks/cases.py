@@ -80,12 +80,15 @@ GPU_CASES: tuple[Case, ...] = (
 def cases_of(suite: str) -> tuple[Case, ...]:
     """What a suite measures when no case is named.
 
-    Latency takes all of the CPU's, threads those in fp32, the slower suites ResNet-50.
+    Latency takes all of the CPU's, threads those in fp32, sizes one network that classifies and
+    one that segments, the slower suites ResNet-50.
     """
     if suite == "cuda":
         return GPU_CASES
     if suite == "latency":
         return CASES
+    if suite == "sizes":
+        return select("resnet50, deeplabv3_mobilenet")
     return tuple(c for c in CASES if c.precision == "fp32") if suite == "threads" else CASES[:1]
 
 

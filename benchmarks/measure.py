@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from benchmarks.cases import Case
+from benchmarks.new_sizes import costs_of
 from benchmarks.record import Figure, Record
 from saccade.cli._bench_messages import Opened
 from saccade.cli._bench_process import EngineProcess
@@ -214,12 +215,33 @@ def concurrency(case: Case, path: Path, method: Method) -> list[Record]:
     ]
 
 
+def sizes(case: Case, path: Path, method: Method) -> list[Record]:
+    """Milliseconds that the first run at another input size takes beyond its repetition.
+
+    A round is a process that meets 40 sizes on an empty cache; planning, which Saccade alone shows,
+    is timed on 24 more.
+    """
+    load = os.getloadavg()[0]
+    found: dict[str, dict[str, list[list[float]]]] = {}
+    versions: dict[str, str] = {}
+    for turn in range(method.rounds):
+        for engine in method.engines or case.engines:
+            versions[engine], costs = costs_of(engine, path, case.shape, method.threads, turn)
+            for what, times in costs.items():
+                found.setdefault(what, {}).setdefault(engine, []).append(times)
+    return [
+        method.record(("sizes", what), case, _figures(rounds, versions, "ms"), load)
+        for what, rounds in found.items()
+    ]
+
+
 MEASURES: Mapping[str, Callable[[Case, Path, Method], list[Record]]] = {
     "latency": latency,
     "startup": startup,
     "threads": threads,
     "concurrency": concurrency,
     "memory": memory,
+    "sizes": sizes,
 }
 
 

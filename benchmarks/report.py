@@ -12,7 +12,7 @@ from pathlib import Path
 
 from benchmarks import operators, report_gpu
 from benchmarks.cases import Case, cases_of
-from benchmarks.record import Record, RecordError, ResultFile, by_key, load
+from benchmarks.record import Figure, Record, RecordError, ResultFile, by_key, load
 
 __all__ = ["main", "render", "replace_section"]
 
@@ -199,10 +199,14 @@ def _rows(results: ResultFile, measure: str) -> Iterator[tuple[Case, Record]]:
 
 
 def _median(record: Record, engine: str) -> float:
+    return _figure(record, engine).median
+
+
+def _figure(record: Record, engine: str) -> Figure:
     figure = record.figure(engine)
     if figure is None:
         raise RecordError(f"{record.case}, {record.measure}: no figure of {engine}")
-    return figure.median
+    return figure
 
 
 def _circumstances(results: ResultFile, records: Sequence[Record]) -> str:
@@ -232,11 +236,26 @@ def _number(value: float) -> str:
     return f"{value:.0f}" if "e" in text else text.rstrip(".")
 
 
+def _sizes(results: ResultFile) -> Iterator[str]:
+    rows = list(_rows(results, "beyond"))
+    yield "What the first run at another input size takes beyond its repetition, 40 random sizes a"
+    yield "process on an empty cache, median (9 of 10 below), and planning alone:"
+    yield _circumstances(results, [record for _, record in rows])
+    yield ""
+    columns = [f"new size, ms: {TITLES[engine]}" for engine in TITLES]
+    yield from _head(["model", *columns, "planning, ms"])
+    for (case, beyond), (_, planning) in zip(rows, _rows(results, "planning"), strict=True):
+        figures = [_figure(beyond, engine) for engine in TITLES]
+        values = [f"{_number(f.median)} ({_number(f.p90)})" for f in figures]
+        yield f"| {case.name} | {' | '.join(values)} | {_number(_median(planning, 'saccade'))} |"
+
+
 MORE: Mapping[str, Callable[[ResultFile], Iterator[str]]] = {
     "startup": _startup,
     "memory": _memory,
     "threads": _threads,
     "concurrency": _concurrency,
+    "sizes": _sizes,
 }
 
 if __name__ == "__main__":

@@ -8,7 +8,8 @@ from benchmarks.models import prepare
 from benchmarks.record import by_key, load
 from onnx import TensorProto, helper
 
-from benchmarks import peaks, suite
+from benchmarks import new_sizes, peaks, suite
+from saccade.errors import SaccadeError
 
 FILL = """
 import shutil, sys
@@ -96,6 +97,7 @@ def tiny(tmp_path, monkeypatch):
         ("concurrency", ["callers=1", "callers=8"], "1/s"),
         ("startup", ["cold", "warm", "import"], "s"),
         ("memory", ["peak_rss"], "MiB"),
+        ("sizes", ["beyond"], "ms"),
     ],
 )
 def test_each_suite_leaves_valid_records(tiny, name, measures, unit):
@@ -108,6 +110,23 @@ def test_each_suite_leaves_valid_records(tiny, name, measures, unit):
         assert {figure.unit for figure in record.figures} == {unit}
         assert record.shape == (1, 3, 8, 8)
         assert record.commit
+
+
+def test_new_sizes_are_the_same_for_all_engines_and_planning_is_timed(tmp_path):
+    save_model(tmp_path / "tiny.onnx")
+    shape = (1, 3, 9, 12)
+    around = new_sizes.sizes_around(shape, 200, 3)
+    assert around == new_sizes.sizes_around(shape, 200, 3) != new_sizes.sizes_around(shape, 200, 4)
+    assert {size[:2] for size in around} == {(1, 3)}
+    assert {size[2] for size in around} == set(range(4, 14))
+    assert {size[3] for size in around} == set(range(6, 19))
+    version, costs = new_sizes.costs_of("saccade", tmp_path / "tiny.onnx", shape, 2, 3)
+    assert version
+    assert {what: len(times) for what, times in costs.items()} == {"beyond": 40, "planning": 24}
+    with pytest.raises(SaccadeError, match="ended with"):
+        new_sizes.costs_of("saccade", tmp_path / "missing.onnx", shape, 2, 3)
+    with pytest.raises(SaccadeError, match="not of 'ncnn'"):
+        new_sizes.costs_of("ncnn", tmp_path / "tiny.onnx", shape, 2, 3)
 
 
 def test_an_engine_that_fails_fails_the_run(tiny, capsys):
