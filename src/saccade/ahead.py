@@ -16,15 +16,15 @@ from saccade.kernels.base import Key
 from saccade.layout import Available, GraphLayout
 from saccade.limits import Deadline, Limits
 
-__all__ = ["FURTHER", "kernels_ahead", "kernels_of", "layouts_ahead"]
+__all__ = ["AROUND", "FURTHER", "kernels_ahead", "kernels_of", "layouts_ahead"]
 
 Factors = tuple[tuple[float, float], ...]
 """Of even and odd symbols in turn: images grow and shrink, and become wide and tall."""
 
-_AROUND: Factors = ((0.51, 0.53), (1.49, 1.47), (0.75, 1.25), (1.3, 0.6), (0.6, 0.8), (1.2, 1.15))
+AROUND: Factors = ((0.51, 0.53), (1.49, 1.47), (0.75, 1.25), (1.3, 0.6), (0.6, 0.8), (1.2, 1.15))
 """Sizes whose kernels are compiled: these take most of those that others do."""
-FURTHER: Factors = (*_AROUND, (1.0, 0.55), (0.7, 1.0), (1.0, 1.15), (0.85, 0.85))
-"""Sizes whose constants are packed, of which there are more kinds than of kernels."""
+FURTHER: Factors = ((1.0, 0.55), (0.7, 1.0), (1.0, 1.15), (0.85, 0.85))
+"""Sizes whose constants are packed as well: of these there are more kinds than of kernels."""
 
 
 def kernels_of(laid: GraphLayout) -> list[Key]:
@@ -61,7 +61,7 @@ def kernels_ahead(
     def lay_out_here(around: Mapping[str, int]) -> GraphLayout:
         return lay_out(around, available)
 
-    for laid, _ in layouts_ahead(graph, sizes, _AROUND, lay_out_here, limits):
+    for laid, _ in layouts_ahead(graph, sizes, AROUND, lay_out_here, limits):
         found.update(dict.fromkeys(kernels_of(laid)))
     return [key for key in found if key not in known]
 

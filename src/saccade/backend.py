@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from saccade.layout import GraphLayout, Pairs, Preferred, Shapes, Taken
     from saccade.options import Options
     from saccade.passes import Pass
-    from saccade.plan import Plan, Step
+    from saccade.plan import Needs, Plan, Step
     from saccade.processes import Processes
     from saccade.profile.types import Facts, Reading
     from saccade.signature import Signature, TensorInfo
@@ -275,11 +275,11 @@ class Backend(Protocol):
             CompileError: If a kernel cannot be compiled.
         """
 
-    def expect(self, plans: Callable[[], Iterable[Plan]], graph: Graph, identity: str) -> None:
+    def expect(self, needs: Callable[[], Iterable[Needs]], graph: Graph, identity: str) -> None:
         """Prepare for sizes to come, beside whatever runs: sizes vary.
 
         Args:
-            plans: Makes plans for some of them, one after the other; asked by another thread.
+            needs: Tells of some of them, one after the other; asked by another thread.
             graph: Holds the constants.
             identity: Of the graph's constants.
         """

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from saccade import collector, layout, tuning
 from saccade import plan as planner
-from saccade.ahead import FURTHER, kernels_ahead, kernels_of, layouts_ahead
+from saccade.ahead import AROUND, FURTHER, kernels_ahead, kernels_of, layouts_ahead
 from saccade.bundlefile import BundleHead, write_bundle
 from saccade.devices import device_named
 from saccade.errors import InputError
@@ -20,7 +20,7 @@ from saccade.ir.dim import Affine, Symbol, symbol
 from saccade.kernels.base import Key
 from saccade.lowered import Lowered
 from saccade.options import Options
-from saccade.plan import Plan
+from saccade.plan import Needs, Plan
 from saccade.processes import Processes
 from saccade.signature import Signature, TensorInfo, shape_text
 from saccade.version import VERSION
@@ -69,6 +69,7 @@ class Engine:
             store.graph_is_at(lowering.entry)
         self._algorithms = self._choices()
         self._varies = False
+        self._told: tuple[Mapping[str, int], Sequence[Needs]] = ({}, ())
         self._free = any(not isinstance(dim, int) for v in graph.inputs for dim in v.shape)
         names = (graph.output_names or [v.name for v in graph.outputs])[: len(graph.results)]
         bounds = {symbol(c.symbol): f"{c.symbol}<={c.bound}" for c in graph.counts}
@@ -134,7 +135,7 @@ class Engine:
         if others and not self._varies:  # sizes vary, and more of them will come
             self._varies = True
             first = [port.shape for port in others[0].plan.inputs]
-            self.backend.expect(partial(self._around, first), self.graph, self.identity)
+            self.backend.expect(partial(self._needs_around, first), self.graph, self.identity)
         return program
 
     def bundle(self, path: Path, sizes: Sequence[Sequence[tuple[int, ...]]]) -> int:
@@ -151,6 +152,7 @@ class Engine:
             VERSION,
             self._options.device,
             self._options.precision.value,
+            self._options.resolved_threads,
             machine,
             self.signature,
             tuple(tuple(map(tuple, shapes)) for shapes in sizes),
@@ -161,23 +163,35 @@ class Engine:
     def _ahead(self, laid: layout.GraphLayout, sizes: Mapping[str, int]) -> list[Key]:
         """What to compile beside the first program, as other sizes will want it."""
         own, generic_configs = kernels_of(laid), self.backend.generic_configs(laid)
+        needs = list[Needs]()
+
+        def lay_out(around: Mapping[str, int], available: layout.Available) -> layout.GraphLayout:
+            other = self._lay_out(around, available)
+            needs.append(self._plan(other, around).needs)
+            return other
+
         with collector.put_off():
             others = kernels_ahead(
-                self.graph, sizes, self._lay_out, {*own, *generic_configs}, self._options.limits
+                self.graph, sizes, lay_out, {*own, *generic_configs}, self._options.limits
             )
+        self._told = sizes, needs
         return [*generic_configs, *others]
 
-    def _around(self, shapes: Sequence[tuple[int, ...]]) -> Iterator[Plan]:
-        """Plans for sizes around these."""
+    def _needs_around(self, shapes: Sequence[tuple[int, ...]]) -> Iterator[Needs]:
+        """Of sizes around these; what was planned beside the first compilation comes first."""
         sizes, limits = sizes_of(self.graph, shapes), self._options.limits
+        told, needs = self._told
+        known = told == sizes
+        yield from needs if known else ()
         lay_out = partial(self._lay_out, available=self.backend.available)
-        layouts = layouts_ahead(self.graph, sizes, FURTHER, lay_out, limits)
+        factors = FURTHER if known else (*AROUND, *FURTHER)
+        layouts = layouts_ahead(self.graph, sizes, factors, lay_out, limits)
         while True:
             with collector.put_off():  # and no layout is left while others go on
                 plan = next((self._plan(laid, around) for laid, around in layouts), None)
             if plan is None:
                 return
-            yield plan
+            yield plan.needs
 
     def tune(
         self,

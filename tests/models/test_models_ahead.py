@@ -5,7 +5,7 @@ import time
 import pytest
 
 import saccade
-from saccade.ahead import FURTHER, kernels_ahead, kernels_of, layouts_ahead
+from saccade.ahead import AROUND, FURTHER, kernels_ahead, kernels_of, layouts_ahead
 from saccade.engine import sizes_of
 from saccade.errors import PlanError
 from saccade.ir import DType, Graph, Value
@@ -86,8 +86,8 @@ def test_layouts_come_with_their_sizes_and_without_those_that_cannot_be():
             raise PlanError("too large")
         return f"for {around['h']}x{around['w']}"
 
-    for laid, around in layouts_ahead(graph, SIZES, FURTHER, lay_out, Limits()):
+    for laid, around in layouts_ahead(graph, SIZES, (*AROUND, *FURTHER), lay_out, Limits()):
         assert laid == f"for {around['h']}x{around['w']}"
         found.append((around["h"] / 200, around["w"] / 300))
-    wanted = [one for one in FURTHER if one[0] <= 1.25]
+    wanted = [one for one in (*AROUND, *FURTHER) if one[0] <= 1.25]
     assert found == [pytest.approx(one, abs=0.01) for one in wanted] and len(wanted) > 5

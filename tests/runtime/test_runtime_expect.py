@@ -17,6 +17,7 @@ from saccade.backends.cpu.runtime import program, workspace
 from saccade.backends.cpu.runtime.results import Results
 from saccade.backends.cpu.runtime.workspace import Workspaces
 from saccade.backends.cpu.store.constants import unknown_constants
+from saccade.engine import Engine
 from saccade.errors import PlanError
 
 MB = 1 << 20
@@ -48,10 +49,10 @@ def join():
 
 @pytest.fixture
 def expected(monkeypatch):
-    """The plans of each time that the backend was told to prepare."""
+    """What was told each time that the backend was to prepare."""
     found = []
     monkeypatch.setattr(
-        cpu.CpuBackend, "expect", lambda _self, plans, _graph, _identity: found.append(plans)
+        cpu.CpuBackend, "expect", lambda _self, needs, _graph, _identity: found.append(needs)
     )
     return found
 
@@ -63,9 +64,29 @@ def test_the_second_size_and_no_other_says_that_sizes_vary(expected):
     assert not expected
     for x in (SECOND, THIRD, FIRST):
         model(x)
-    (plans,) = expected
-    sizes = [plan.inputs[0].shape[2:] for plan in plans()]
-    assert len(sizes) == 10 and all(20 <= h <= 60 and 24 <= w <= 72 for h, w in sizes)
+    (needs,) = expected
+    assert len(list(needs())) == 10
+    # The output has the image's sizes: what is planned for is around the first of them.
+    found = {one.output_bytes[0] / model(FIRST).nbytes for one in needs()}
+    assert len(found) == 10 and all(0.25 <= each <= 2.25 for each in found)
+    assert any(each < 0.5 for each in found) and any(each > 1.5 for each in found)
+
+
+def test_what_was_planned_beside_the_first_compilation_is_not_planned_again(expected, monkeypatch):
+    model = compiled(convolutions(), threads=1, cache=False)
+    planned, real = [], Engine._plan
+    monkeypatch.setattr(
+        Engine, "_plan", lambda self, laid, sizes: planned.append(sizes) or real(self, laid, sizes)
+    )
+    model(FIRST)
+    assert len(planned) == 7, "its own, and those whose kernels are compiled as well"
+    model(SECOND)
+    (needs,) = expected
+    told = list(needs())
+    assert len(told) == 10 and len(planned) == 12
+    for sizes, one in zip([*planned[1:7], *planned[8:]], told, strict=True):
+        shape = (1, 3, *list(sizes.values())[-2:])
+        assert model.plan(shape).needs.output_bytes == one.output_bytes
 
 
 def test_a_size_that_an_earlier_start_left_is_the_first(expected, tmp_path, monkeypatch):
@@ -75,8 +96,8 @@ def test_a_size_that_an_earlier_start_left_is_the_first(expected, tmp_path, monk
     later(FIRST)
     assert later._engine is None
     later(SECOND)
-    (plans,) = expected
-    assert next(plans()).inputs[0].shape == (1, 3, 21, 24)
+    (needs,) = expected
+    assert next(iter(needs())).output_bytes == later.plan((1, 3, 21, 24)).needs.output_bytes
 
 
 def engine_and_plan():
@@ -85,14 +106,14 @@ def engine_and_plan():
 
 
 def missing(engine, plan):
-    return unknown_constants(engine.identity, plan.constants, plan.constants_read)
+    return unknown_constants(engine.identity, plan.needs.constants)
 
 
 def test_what_plans_read_is_packed_and_programs_take_it(monkeypatch):
     monkeypatch.setattr(cpu, "_RECENT", 100.0)
     model, engine, plan = engine_and_plan()
     assert len(missing(engine, plan)) > 1
-    engine.backend.expect(lambda: [plan], engine.graph, engine.identity)
+    engine.backend.expect(lambda: [plan.needs], engine.graph, engine.identity)
     join()
     assert not missing(engine, plan)
     wanted = compiled(convolutions(), threads=1, cache=False, exact=True)(FIRST)
@@ -104,7 +125,7 @@ def test_what_plans_read_is_packed_and_programs_take_it(monkeypatch):
 def test_nothing_is_let_go_of_for_it(monkeypatch):
     monkeypatch.setattr(cpu, "_RECENT", 0.5)
     _, engine, plan = engine_and_plan()
-    engine.backend.expect(lambda: [plan], engine.graph, engine.identity)
+    engine.backend.expect(lambda: [plan.needs], engine.graph, engine.identity)
     join()
     assert missing(engine, plan)
     assert engine.backend._recent.room >= 0
@@ -114,11 +135,11 @@ def test_what_fails_is_left_to_whoever_needs_it(monkeypatch, capfd):
     monkeypatch.setattr(cpu, "_RECENT", 100.0)
     model, engine, plan = engine_and_plan()
 
-    def plans():
-        yield plan
+    def needs():
+        yield plan.needs
         raise PlanError("too large")
 
-    engine.backend.expect(plans, engine.graph, engine.identity)
+    engine.backend.expect(needs, engine.graph, engine.identity)
     join()
     assert not missing(engine, plan)
 
@@ -126,7 +147,7 @@ def test_what_fails_is_left_to_whoever_needs_it(monkeypatch, capfd):
         raise MemoryError
 
     monkeypatch.setattr(cpu, "expect_runs", none_left)
-    engine.backend.expect(lambda: [plan], engine.graph, engine.identity)
+    engine.backend.expect(lambda: [plan.needs], engine.graph, engine.identity)
     join()
     assert capfd.readouterr().err == ""
     model(FIRST)
@@ -162,7 +183,7 @@ def test_no_result_s_memory_waits_where_no_program_is_left(monkeypatch, left):
     monkeypatch.setattr(program, "_results", results)
     monkeypatch.setattr(program, "_alive", [one] if left else [])
     monkeypatch.setattr(program, "_arenas", Workspaces(reserve=4))
-    program.expect_runs([plan])
+    program.expect_runs([plan.needs])
     assert bool(results._idle) is left
 
 

@@ -17,7 +17,19 @@ from saccade.kernels.machine import Machine
 from saccade.layout.types import Searched
 from saccade.locks import cached_property, forkless
 
-__all__ = ["Argument", "Constant", "Cut", "Phase", "Plan", "Port", "Ref", "Role", "Slot", "Step"]
+__all__ = [
+    "Argument",
+    "Constant",
+    "Cut",
+    "Needs",
+    "Phase",
+    "Plan",
+    "Port",
+    "Ref",
+    "Role",
+    "Slot",
+    "Step",
+]
 
 
 class Slot(NamedTuple):
@@ -97,6 +109,25 @@ class Port:
     name: str
     dtype: str
     shape: tuple[int, ...]
+
+    @property
+    def nbytes(self) -> int:
+        """Size; for the most that there could be where a step finds the length."""
+        return prod(self.shape) * DType(self.dtype).itemsize
+
+
+class Needs(NamedTuple):
+    """What runs of a plan need beside code, for whoever has it ready before they come.
+
+    Attributes:
+        constants: Those that steps read.
+        arena_bytes: Size of the arena.
+        output_bytes: Of each output.
+    """
+
+    constants: tuple[Constant, ...]
+    arena_bytes: int
+    output_bytes: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,7 +225,14 @@ class Plan:
     @property
     def output_bytes(self) -> int:
         """Size of the outputs, of those whose length steps find out for the most there could be."""
-        return sum(prod(p.shape) * DType(p.dtype).itemsize for p in self.outputs)
+        return sum(port.nbytes for port in self.outputs)
+
+    @property
+    def needs(self) -> Needs:
+        """What its runs need beside code."""
+        each = zip(self.constants, self.constants_read, strict=True)
+        read = tuple(constant for constant, used in each if used)
+        return Needs(read, self.arena_bytes, tuple(port.nbytes for port in self.outputs))
 
     def segments(self) -> Iterator[tuple[bool, tuple[Step, ...]]]:
         """Runs of native steps and of host steps, in order: (is host, steps)."""

@@ -49,7 +49,7 @@ from saccade.layout import SPATIAL, GraphLayout, Preferred
 from saccade.locks import forkless, preload
 from saccade.opdefs import Conv2d
 from saccade.options import Options
-from saccade.plan import Constant, Plan, Step
+from saccade.plan import Constant, Needs, Plan, Step
 from saccade.processes import Processes
 from saccade.tuning import Algorithms, Outcome, Progress
 
@@ -236,7 +236,7 @@ class CpuBackend:
         first, bundles = self.idle, self._bundles
         wanted, used = plan.constants, plan.constants_read
         share = share_of(bundles, graph, plan) if first and bundles is not None else None
-        packers = self._prepared(graph, unknown_constants(identity, wanted, used), share)
+        packers = self._prepared(graph, unknown_constants(identity, plan.needs.constants), share)
         rest: Future[Any] | None = None
         keys = _keys(*plan.steps)
         whole = all(self.objects.exists(key) for key in keys)
@@ -266,38 +266,38 @@ class CpuBackend:
                 program.once_asked_again(lambda again: save_beside(name(), partial(keep, again)))
         return program
 
-    def expect(self, plans: Callable[[], Iterable[Plan]], graph: Graph, identity: str) -> None:
+    def expect(self, needs: Callable[[], Iterable[Needs]], graph: Graph, identity: str) -> None:
         """Pack what other sizes will read, and have the pages there that they will touch.
 
         Args:
-            plans: For some of them.
+            needs: Of some of them.
             graph: Holds the constants.
             identity: Of the graph's constants.
         """
-        work = partial(self._prepare_sizes, plans, graph, identity)
+        work = partial(self._prepare_sizes, needs, graph, identity)
         with suppress(RuntimeError):  # no thread is to be had, or the process is about to end
             Thread(target=work, name="saccade-expect").start()
 
     def _prepare_sizes(
-        self, plans: Callable[[], Iterable[Plan]], graph: Graph, identity: str
+        self, needs: Callable[[], Iterable[Needs]], graph: Graph, identity: str
     ) -> None:
         """A thread's work; what goes wrong is left to whoever comes to need it."""
-        made = []
+        told = []
         with suppress(SaccadeError, CacheWarning, MemoryError, OSError):
-            for plan in plans():
-                made.append(plan)
-                self._pack_ahead(plan, graph, identity)
+            for one in needs():
+                told.append(one)
+                self._pack_ahead(one.constants, graph, identity)
                 if not main_thread().is_alive():
                     return
-            expect_runs(made)
+            expect_runs(told)
 
-    def _pack_ahead(self, plan: Plan, graph: Graph, identity: str) -> None:
-        """Pack what a plan reads, if it can be held without letting go of others.
+    def _pack_ahead(self, used: Iterable[Constant], graph: Graph, identity: str) -> None:
+        """Pack what runs read, if it can be held without letting go of others.
 
         What is first worth compiling a packer for is left to whoever needs it.
         """
         held = self._held(graph)
-        missing = unknown_constants(identity, plan.constants, plan.constants_read)
+        missing = unknown_constants(identity, used)
         large = sum(constant.nbytes for constant in missing.values()) > held.room
         if not large and not self._prepared(graph, missing, None):
             held.keep(pack_ahead(graph, identity, missing, self._packers))

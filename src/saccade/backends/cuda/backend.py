@@ -28,7 +28,7 @@ from saccade.kernels.machine import Machine
 from saccade.layout import GraphLayout, Preferred
 from saccade.locks import forkless, preload
 from saccade.options import Options, Precision
-from saccade.plan import Plan, Step
+from saccade.plan import Needs, Plan, Step
 from saccade.processes import Processes
 from saccade.tuning import Algorithms, Outcome, Progress
 
@@ -138,7 +138,7 @@ class CudaBackend:
             open_device(), plan, codes, partial(packed_constant, graph, plan), identity
         )
 
-    def expect(self, plans: Callable[[], Iterable[Plan]], graph: Graph, identity: str) -> None:
+    def expect(self, needs: Callable[[], Iterable[Needs]], graph: Graph, identity: str) -> None:
         """Nothing is prepared: most sizes take the same kernels and constants."""
 
     def bundle(

@@ -12,7 +12,7 @@ from saccade.backends.lengths import cut_outputs
 from saccade.errors import OptionError, OutOfMemoryError
 from saccade.ir import Array, Graph
 from saccade.kernels.machine import Machine
-from saccade.plan import Plan, Step
+from saccade.plan import Needs, Plan, Step
 
 if TYPE_CHECKING:
     from saccade.backend import Backend, DeviceBuffer
@@ -115,7 +115,7 @@ class ReferenceBackend:
         del identity, ahead
         return ReferenceProgram(plan, _constants(plan, graph))
 
-    def expect(self, plans: Callable[[], Iterable[Plan]], graph: Graph, identity: str) -> None:
+    def expect(self, needs: Callable[[], Iterable[Needs]], graph: Graph, identity: str) -> None:
         """Nothing has to be ready."""
 
     def assembly(self, steps: Sequence[Step]) -> list[tuple[str, ...]]:

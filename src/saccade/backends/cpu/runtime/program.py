@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from saccade.backend import DeviceBuffer
     from saccade.ir import Array
     from saccade.kernels.machine import Machine
-    from saccade.plan import Phase, Plan, Step
+    from saccade.plan import Needs, Phase, Plan, Step
     from saccade.profile.types import Facts
 
 __all__ = ["CpuProgram", "Stopwatch"]
@@ -46,7 +46,7 @@ def _release() -> None:
         _results.clear()
 
 
-def expect_runs(plans: Iterable[Plan]) -> None:
+def expect_runs(needs: Iterable[Needs]) -> None:
     """Have pages there for the arena and the results of the largest of these.
 
     Nothing is kept once no program is left: nobody would come to release it.
@@ -55,10 +55,9 @@ def expect_runs(plans: Iterable[Plan]) -> None:
         OSError: If the system does not give them.
     """
     arena, results = 0, dict[int, int]()
-    for plan in plans:
-        arena = max(arena, plan.arena_bytes)
-        for i, port in enumerate(plan.outputs):
-            nbytes = prod(port.shape) * np.dtype(port.dtype).itemsize
+    for one in needs:
+        arena = max(arena, one.arena_bytes)
+        for i, nbytes in enumerate(one.output_bytes):
             results[i] = max(results.get(i, 0), nbytes)
     _arenas.expect(arena)
     for nbytes in results.values():

@@ -131,11 +131,9 @@ def used_constants(wanted: Sequence[Constant], used: Sequence[bool]) -> dict[str
     return {n: c for n, c in zip(_names(wanted, used), wanted, strict=True) if n}
 
 
-def unknown_constants(
-    identity: str, wanted: Sequence[Constant], used: Sequence[bool]
-) -> dict[str, Constant]:
-    """Those of the constants used, by name, that no program of this process holds."""
-    needed = used_constants(wanted, used)
+def unknown_constants(identity: str, used: Iterable[Constant]) -> dict[str, Constant]:
+    """Those of the constants, by name, that no program of this process holds."""
+    needed = {constant.key: constant for constant in used}
     held = _known(identity, needed)
     return {name: one for name, one in needed.items() if name not in held}
 
