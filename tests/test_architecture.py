@@ -48,7 +48,7 @@ IMPORTS = {
     "kernels/cases": {"ir", "opdefs"},
     "layout": {"errors", "ir", "kernels", "limits", "opdefs"},
     "passes": {"errors", "ir", "limits", "opdefs"},
-    "frontend": {"caches", "errors", "ir", "limits", "opdefs", "options"},
+    "frontend": {"caches", "errors", "files", "ir", "limits", "opdefs", "options"},
     "ahead": {"errors", "ir", "kernels", "layout", "limits"},
     "backends/cpu/fusions": {"backends/cpu/target", "ir", "kernels/cases", "layout", "opdefs"},
     "plan": {"devices", "errors", "ir", "kernels", "layout", "limits", "locks"},
@@ -131,7 +131,7 @@ IMPORTS = {
         "locks",
         "plan",
     },
-    "model": {"errors", "locks", "profile", "signature"},
+    "model": {"errors", "locks", "options", "profile", "signature"},
     "backends/cuda": {
         "backends",
         "backends/cuda/codegen",
@@ -357,6 +357,13 @@ def test_no_property_is_computed_under_a_lock_that_forks_leave_held(path):
     imported = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
     taken = {alias.name for node in imported if node.module == "functools" for alias in node.names}
     assert "cached_property" not in taken
+
+
+@pytest.mark.parametrize("room", ["kernels", "layout", "plan", "fusions", "passes", "models"])
+def test_tests_describe_the_machine_that_they_plan_for(room):
+    found = sorted((Path(__file__).parent / room).rglob("*.py"))
+    assert found
+    assert [path.name for path in found if re.search(r"\bhost_target\(", path.read_text())] == []
 
 
 def untyped(text):

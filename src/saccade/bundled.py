@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from dataclasses import fields
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from saccade.bundlefile import BundleFile, BundleHead, is_bundle, open_bundle
 from saccade.devices import DEVICES, device_named
 from saccade.errors import ModelError, OptionError
 from saccade.model import Model
-from saccade.options import usable_path
+from saccade.options import Options, usable_path
 from saccade.signature import shape_text
 from saccade.version import VERSION
 
@@ -20,7 +21,9 @@ if TYPE_CHECKING:
 
 __all__ = ["bundle_at", "bundled_model"]
 
-_DEFAULTS = {"device": "cpu", "precision": "fp32"}
+_DEFAULTS = {"device": "cpu", "precision": "fp32", "threads": None}
+_WITHOUT_MEANING = ("cache", "limits")
+"""Options that change nothing where nothing is compiled or kept."""
 
 
 def bundle_at(source: object) -> Path | None:
@@ -29,28 +32,34 @@ def bundle_at(source: object) -> Path | None:
     return path if path is not None and is_bundle(path) else None
 
 
-def bundled_model(path: Path, *, device: str, precision: str) -> Model:
+def bundled_model(path: Path, **given: Any) -> Model:  # noqa: ANN401 - checked by `Options`
     """The model in a bundle.
 
     Args:
         path: The bundle.
-        device: As the user gave it; the default means the bundle's own.
-        precision: The same.
+        **given: What the user gave to `saccade.compile`; a default means the bundle's own.
 
     Raises:
         ModelError: If it is damaged, or of another version of Saccade.
-        OptionError: If device or precision are not the bundle's.
+        OptionError: If an option makes no sense, or is not what the bundle was built with.
     """
     file = open_bundle(path)
     head = file.head
     if head.saccade != VERSION:
         raise ModelError(f"{path}: built by Saccade {head.saccade}, this is {VERSION}: build again")
-    for name, given in (("device", device), ("precision", precision)):
-        built = getattr(head, name)
-        if given not in (_DEFAULTS[name], built):
-            raise OptionError(f"{path}: built for {name}={built!r}, not {given!r}")
+    built = {name: getattr(head, name) for name in _DEFAULTS}
+    for name, value in built.items():
+        if given[name] not in (_DEFAULTS[name], value):
+            raise OptionError(f"{path}: built for {name}={value!r}, not {given[name]!r}")
     if head.device not in DEVICES:
         raise ModelError(f"{path}: built for device {head.device!r}, which there is not")
+    options = Options.make(**(given | built))
+    for option in fields(Options):
+        name, value = option.name, getattr(options, option.name)
+        if option.init and name not in (*built, *_WITHOUT_MEANING) and value != option.default:
+            raise OptionError(
+                f"{path}: a bundle runs as it was built: {name}={value!r} is for what builds it"
+            )
     chosen = device_named(head.device)
     return Model(_refusal(path, file), chosen.arrays, chosen.bundled(file))
 

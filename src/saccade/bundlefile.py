@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from saccade.errors import ModelError
-from saccade.files import whole_file
+from saccade.files import open_regular, whole_file
 from saccade.signature import Signature
 
 __all__ = ["BundleFile", "BundleHead", "is_bundle", "open_bundle", "write_bundle"]
@@ -39,6 +39,7 @@ class BundleHead:
         saccade: Version that wrote it.
         device: Name of the device that it runs on.
         precision: As in `Options.precision`.
+        threads: Width of the team.
         machine: Names the machine that it was made for, for people and for the device.
         signature: Inputs and outputs of the model.
         shapes: Sets of input shapes that there are programs for.
@@ -48,6 +49,7 @@ class BundleHead:
     saccade: str
     device: str
     precision: str
+    threads: int
     machine: Mapping[str, str]
     signature: Signature
     shapes: tuple[tuple[tuple[int, ...], ...], ...]
@@ -57,7 +59,7 @@ class BundleHead:
 def is_bundle(path: Path) -> bool:
     """Whether a file begins like one."""
     try:
-        with path.open("rb") as stream:
+        with open_regular(path) as stream:
             return stream.read(len(_MAGIC)) == _MAGIC
     except OSError:
         return False
@@ -75,8 +77,8 @@ def write_bundle(path: Path, head: BundleHead, entries: Mapping[str, bytes]) -> 
         at = _up(at + len(content))
     fields = {
         "saccade": head.saccade, "device": head.device, "precision": head.precision,
-        "machine": dict(head.machine), "signature": head.signature.to_json(),
-        "shapes": head.shapes, "model": head.model, "entries": places,
+        "threads": head.threads, "machine": dict(head.machine), "shapes": head.shapes,
+        "signature": head.signature.to_json(), "model": head.model, "entries": places,
     }  # fmt: skip
     header = json.dumps(fields, separators=(",", ":")).encode()
     start = _up(_PREFIX.size + len(header))
@@ -157,7 +159,7 @@ def open_bundle(path: Path) -> BundleFile:
         ModelError: If it is none, cut short or damaged.
     """
     try:
-        with path.open("rb") as stream:
+        with open_regular(path) as stream:
             size = stream.seek(0, 2)
             if size == 0:
                 raise ModelError(f"{path}: the bundle is cut short")
@@ -174,6 +176,7 @@ def _head(fields: Mapping[str, Any]) -> BundleHead:
         str(fields["saccade"]),
         str(fields["device"]),
         str(fields["precision"]),
+        int(fields["threads"]),
         {str(k): str(v) for k, v in fields["machine"].items()},
         Signature.from_json(fields["signature"].encode()),
         shapes,

@@ -28,7 +28,7 @@ def compile(  # noqa: A001 - the name that users expect: saccade.compile
 
     Args:
         source: Path, bytes, `onnx.ModelProto` or `onnx_ir.Model`; or the path of a bundle that
-            `Model.save` or `saccade build` wrote, which has its own device and precision.
+            `Model.save` or `saccade build` wrote, which runs as it was built.
         device: `cpu`, `cuda` (NVIDIA's GPUs), or `reference` (NumPy; slow, for comparisons).
         precision: `fp32`, or `bf16`: activations stored in bfloat16, sums in float32; on GPUs also
             `fp16` and `tf32`. On CPUs, fp16 files are computed in fp32.
@@ -56,7 +56,9 @@ def compile(  # noqa: A001 - the name that users expect: saccade.compile
 
     bundle = bundle_at(source)
     if bundle is not None:
-        return bundled_model(bundle, device=device, precision=precision)
+        return bundled_model(
+            bundle, device=device, precision=precision, threads=threads, exact=exact, **more
+        )
     options = Options.make(device, precision, threads, exact, **more)
     early = _early(options, source)
     digest = frontend.digest(source) if options.cache else None

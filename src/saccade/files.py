@@ -1,24 +1,70 @@
-"""Files that are there whole or not at all: entries of the cache, and what users have written.
+"""Files that are there whole or not at all, and files that are opened without a wait.
 
-They are written under another name in the same folder and renamed once they are whole, so that no
-reader ever sees half of one, and whoever fails leaves what was there before, and nothing else.
+Entries of the cache, and what users have written, are written under another name in the same folder
+and renamed once they are whole, so that no reader ever sees half of one, and whoever fails leaves
+what was there before, and nothing else. What users name to be read is opened if it is a regular
+file: a pipe would wait for whoever writes to it.
 """
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from io import BufferedReader
 from pathlib import Path
 from typing import BinaryIO
 
-__all__ = ["fresh_file", "renamed_file", "whole_file", "write_text"]
+__all__ = [
+    "READ",
+    "fresh_file",
+    "open_regular",
+    "regular",
+    "renamed_file",
+    "whole_file",
+    "write_text",
+]
+
+READ = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NONBLOCK", 0)
+"""Flags for opening whatever has a name without waiting for it."""
 
 _FRESH = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 # Where the system has it, a folder to write to need not be one that can be listed.
 _FOLDER = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOEXEC
 _PRIVATE, _SHARED = 0o600, 0o666  # of the cache; of users, less their umask
+_KINDS = (
+    (stat.S_ISDIR, "a folder"),
+    (stat.S_ISFIFO, "a pipe"),
+    (stat.S_ISSOCK, "a socket"),
+    (stat.S_ISLNK, "a link"),
+    (stat.S_ISCHR, "a device"),
+    (stat.S_ISBLK, "a device"),
+)
+
+
+def open_regular(path: Path) -> BufferedReader:
+    """A regular file, for reading; links are followed.
+
+    Raises:
+        OSError: If there is none, or it is no regular file.
+    """
+    return regular(os.open(path, READ))
+
+
+def regular(descriptor: int) -> BufferedReader:
+    """The regular file of a descriptor, which is closed if it is none.
+
+    Raises:
+        OSError: Naming what it is.
+    """
+    mode = os.fstat(descriptor).st_mode
+    if not stat.S_ISREG(mode):
+        os.close(descriptor)
+        kind = next((kind for test, kind in _KINDS if test(mode)), "something else")
+        raise OSError(errno.EINVAL, f"{kind}, not a regular file")
+    return os.fdopen(descriptor, "rb")
 
 
 @contextmanager

@@ -13,6 +13,8 @@ from saccade.errors import OptionError, PlanError
 
 __all__ = ["Deadline", "Limits"]
 
+_MOST_DEPTH = 128
+
 
 @dataclass(frozen=True, slots=True)
 class Limits:
@@ -20,6 +22,7 @@ class Limits:
 
     Attributes:
         nodes: Nodes of a file, functions expanded, subgraphs included.
+        depth: Functions and subgraphs inside each other, at most 128: Python's stack ends too.
         attribute: Numbers in a list attribute of a node; tensors are not bounded by it.
         elements: Elements of a value, whether or not it ever lies in memory.
         extent: Elements along an axis that windows slide over or that is resampled.
@@ -37,6 +40,7 @@ class Limits:
     """
 
     nodes: int = 100_000
+    depth: int = 64
     attribute: int = 1 << 20
     elements: int = 1 << 34
     extent: int = 1 << 24
@@ -52,6 +56,8 @@ class Limits:
             if isinstance(value, bool) or not isinstance(value, kinds) or not value > 0:
                 what = "a number" if bound.name == "seconds" else "an integer"
                 raise OptionError(f"Limits: {bound.name}={value!r} must be {what} above 0")
+        if self.depth > _MOST_DEPTH:
+            raise OptionError(f"Limits: depth={self.depth} must be at most {_MOST_DEPTH}")
 
 
 class Deadline:

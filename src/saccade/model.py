@@ -9,13 +9,13 @@ from contextlib import suppress
 from fnmatch import fnmatchcase
 from math import prod
 from operator import index
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from saccade.errors import InputError, OptionError
 from saccade.locks import Lock, forkless, preload
+from saccade.options import usable_path
 from saccade.signature import TensorInfo, shape_text
 
 if TYPE_CHECKING:
@@ -176,13 +176,19 @@ class Model:
 
         Raises:
             InputError: If shapes do not fit the model.
-            OptionError: If there are none, or the device has no bundles.
+            OptionError: If there are none, no file can be called so, or the device has no bundles.
             OSError: If it cannot be written.
         """
         if not shapes:
             raise OptionError("save needs the inputs' shapes, once for each program in the file")
+        target = usable_path(path) if isinstance(path, (str, os.PathLike)) else None
+        if target is None:
+            raise OptionError(f"{path!r} cannot be the path of a file")
+        for given in shapes:
+            if not isinstance(given, Mapping):
+                raise InputError(f"save takes shapes by name in mappings, not {given!r}")
         sizes = [self._shapes(self._fixed() | dict(given)) for given in shapes]
-        return self._started().bundle(Path(path), sizes)
+        return self._started().bundle(target, sizes)
 
     @property
     def algorithms(self) -> tuning.Algorithms:

@@ -9,8 +9,11 @@ import subprocess
 import sys
 import time
 
+import numpy as np
 import pytest
 
+from saccade.backends.cpu.store.bundle import Bundles
+from saccade.backends.cpu.store.weights import place
 from saccade.caches import cache_folder, write_all
 from saccade.caches.folder import CacheFolder
 from saccade.errors import OptionError
@@ -117,6 +120,23 @@ def test_short_writes_are_completed_or_noticed(cache, monkeypatch):
     assert files(cache) == {"key", "objects/one.bin"}
 
 
+def test_short_writes_of_constants_are_completed_or_noticed(cache, monkeypatch):
+    bundles = Bundles(cache_folder("bundles/model"), "model", "variant")
+    array, real = np.arange(250, dtype=np.uint8), os.pwrite
+
+    def keep(name):
+        return bundles.keep_weights(place([(name, array.nbytes)]), lambda put: put(0, array))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "pwrite", lambda file, data, at: real(file, bytes(data)[:7], at))
+        assert keep("a")
+        patched.setattr(os, "pwrite", lambda *_: 0)
+        assert not keep("b")
+    ((path, _),) = bundles.weights()
+    assert np.array_equal(bundles.map(path)["a"], array)
+    assert {name.rpartition(".")[2] for name in files(cache)} == {"key", "weights"}
+
+
 def test_a_limit_on_the_size_of_files_is_noticed(cache):
     """The kernel writes as much as is allowed, and then refuses."""
     store().write(NAME, b"before")
@@ -132,6 +152,8 @@ def test_a_limit_on_the_size_of_files_is_noticed(cache):
 WRITER = """
 import os, signal, sys, time
 signal.signal(signal.SIGINT, signal.default_int_handler)  # shells ignore it for what runs behind
+from saccade.backends.cpu.store.bundle import Bundles
+from saccade.backends.cpu.store.weights import place
 from saccade.caches import cache_folder, write_all
 def fill(entry):
     write_all(entry.file, b"half")

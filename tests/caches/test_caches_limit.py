@@ -1,13 +1,16 @@
 """The cache stays within its size, over all that is in it, and forgets what was used least."""
 
 import os
+import re
+from pathlib import Path
 
 import pytest
 
-from saccade.caches import cache_folder, limit
+from saccade.caches import GRAPHS, cache_folder, limit
 from saccade.options import cache_bytes, parse_bytes
 
 BLOCK = 4096
+SOURCE = Path(limit.__file__).parents[1]
 STORES = ["objects", "graphs", "bundles/a", "bundles/b", "algorithms", "timings", "digests"]
 
 
@@ -28,6 +31,14 @@ def names(cache):
 
 def total(cache):
     return sum(item.size for item in limit.walk(str(cache)))
+
+
+def test_the_limit_knows_every_folder_that_is_written_to():
+    named = set()
+    for path in SOURCE.rglob("*.py"):
+        named |= set(re.findall(r"\bcache_folder\(([^)]*)\)", path.read_text()))
+    named.discard("name: str")
+    assert {GRAPHS if name == "GRAPHS" else name.strip('"') for name in named} == set(limit.KINDS)
 
 
 def test_whatever_is_written_the_total_holds(most):

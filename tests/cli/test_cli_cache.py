@@ -37,6 +37,7 @@ def filled(cache):
     x = Value("x", DType.F32, (4,))
     weights = np.arange(4, dtype=np.float32)
     graph = Graph((), (x,), (), {x: weights}, ("x",), "g")
+    cache_folder("cubins").write("gpu.bin", b"code")
     cache_folder("graphs").add("g.graph", lambda e: serialize.save(graph, e.file, e.seal))
     bundles = Bundles(cache_folder("bundles").folder("0123456789abcdef"), "model", "variant")
     info = TensorInfo("image", "float32", ("N", 3, 8, 8))
@@ -51,9 +52,9 @@ def filled(cache):
     return cache
 
 
-KINDS = ["objects", "graphs", "bundles", "algorithms", "timings", "digests"]
+KINDS = ["objects", "cubins", "graphs", "bundles", "algorithms", "timings", "digests"]
 ENTRIES = [
-    "*.bin", "*.graph", "*.signature", "*.program", "*.weights", "*.json", "*.jsonl", "*.digest",
+    "objects/*.bin", "*.graph", "*.signature", "*.program", "*.weights", "*.json", "*.jsonl", "*.digest",
 ]  # fmt: skip
 
 
@@ -74,7 +75,7 @@ def test_ls_lists_kinds_and_models(saccade_cli, filled):
     assert result.exit_code == 0, result.output
     lines = result.stdout.splitlines()
     assert [line.split()[0] for line in lines] == [
-        *KINDS[:3], "0123456789ab", *KINDS[3:], "36.0",
+        *KINDS[:4], "0123456789ab", *KINDS[4:], "40.0",
     ]  # fmt: skip
     rows = {line.split()[0]: line.split() for line in lines}
     when = time.strftime("%Y-%m-%d %H:%M", time.localtime(PAST)).split()
@@ -82,7 +83,7 @@ def test_ls_lists_kinds_and_models(saccade_cli, filled):
     model = ["3", "files", "16.0", "KiB", *when, "image:", "float32", "Nx3x8x8"]
     assert rows["0123456789ab"][1:] == model
     assert rows["bundles"][1:5] == model[:4]
-    assert lines[-1] == f"36.0 KiB of at most 8.0 GiB in {filled}"
+    assert lines[-1] == f"40.0 KiB of at most 8.0 GiB in {filled}"
     assert all(path.stat().st_mtime == PAST for path in filled.rglob("*.*")), "that is no use"
 
 
@@ -211,24 +212,24 @@ def test_a_cache_that_may_not_be_used_is_one_line(refused, filled, command):
 
 
 def test_prune_deletes_what_was_used_longest_ago(saccade_cli, filled):
-    os.utime(entry(filled, "*.bin"))
+    os.utime(entry(filled, "objects/*.bin"))
     os.utime(entry(filled, "*.graph"))
     result = saccade_cli("cache", "prune", "--to", "8K")
-    assert result.exit_code == 0 and result.stdout == "28.0 KiB deleted, 8.0 KiB left\n"
+    assert result.exit_code == 0 and result.stdout == "32.0 KiB deleted, 8.0 KiB left\n"
     assert {p.suffix for p in filled.rglob("*.*")} == {".bin", ".graph", ".lock"}
     assert saccade_cli("cache", "prune", "--to", 0).stdout == "8.0 KiB deleted, 0 B left\n"
 
 
 def test_prune_goes_to_the_limit(saccade_cli, filled, monkeypatch):
-    assert saccade_cli("cache", "prune").stdout == "0 B deleted, 36.0 KiB left\n"
+    assert saccade_cli("cache", "prune").stdout == "0 B deleted, 40.0 KiB left\n"
     monkeypatch.setenv("SACCADE_CACHE_BYTES", "8K")
-    assert saccade_cli("cache", "prune").stdout == "28.0 KiB deleted, 8.0 KiB left\n"
+    assert saccade_cli("cache", "prune").stdout == "32.0 KiB deleted, 8.0 KiB left\n"
 
 
 def test_prune_everything(saccade_cli, refused, filled):
     assert "choose one of --to and --all" in refused("cache", "prune", "--all", "--to", "1M")
     assert "'lots' is not a size such as 500M" in refused("cache", "prune", "--to", "lots")
-    assert saccade_cli("cache", "prune", "--all").stdout == "36.0 KiB deleted, 0 B left\n"
+    assert saccade_cli("cache", "prune", "--all").stdout == "40.0 KiB deleted, 0 B left\n"
     assert [path.name for path in filled.iterdir()] == ["key"]
 
 

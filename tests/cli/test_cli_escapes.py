@@ -48,6 +48,17 @@ def test_commands_are_safe(form, hostile, saccade_cli, monkeypatch):
         assert is_safe(result.stderr)
 
 
+def test_what_caches_hold_is_safe(hostile, saccade_cli, tmp_path, monkeypatch):
+    monkeypatch.setenv("SACCADE_CACHE_DIR", str(tmp_path / "cache"))
+    assert saccade_cli("run", hostile, "--threads", "1", "--shape", SHAPE).exit_code == 0
+    listed = saccade_cli("cache", "ls")
+    assert listed.exit_code == 0 and is_safe(listed.stdout)
+    assert "x1b[" in listed.stdout, "the name of its input"
+    (tmp_path / "cache" / "objects" / f"{TRAP}.bin").write_bytes(b"")
+    found = saccade_cli("cache", "verify")
+    assert found.exit_code == 1 and is_safe(found.stdout) and "x1b[" in found.stdout
+
+
 @pytest.mark.parametrize("place", unsupported())
 @pytest.mark.parametrize("command", ["inspect", "run"])
 def test_refusals_are_safe(command, place, tmp_path, saccade_cli):

@@ -64,9 +64,11 @@ def _said(path: Path) -> list[str]:
     """What each way to read a model says, in a process that may not get stuck."""
     code = (
         "import sys; from pathlib import Path; from saccade.frontend import onnx as frontend\n"
+        "from saccade import compile\n"
         "from saccade.errors import ModelError\n"
         "path = Path(sys.argv[1])\n"
-        "for call in (frontend.digest, frontend.load, lambda p: frontend.load(p, mapped=True)):\n"
+        "mapped = lambda p: frontend.load(p, mapped=True)\n"
+        "for call in (frontend.digest, frontend.load, mapped, compile):\n"
         "    try:\n        call(path)\n        print('read')\n"
         "    except ModelError as error:\n        print(error)\n"
     )
@@ -81,12 +83,12 @@ def _said(path: Path) -> list[str]:
 def test_a_pipe_is_no_model(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "model.onnx")
     said = _said(tmp_path / "model.onnx")
-    assert len(said) == 3 and all(line.endswith("a pipe, not a regular file") for line in said)
+    assert len(said) == 4 and all(line.endswith("a pipe, not a regular file") for line in said)
 
 
 def test_a_device_is_no_model() -> None:
     said = _said(Path("/dev/zero"))
-    assert said == ["/dev/zero: a device, not a regular file"] * 3
+    assert said == ["/dev/zero: a device, not a regular file"] * 4
 
 
 @pytest.mark.parametrize("call", CALLS)
@@ -122,7 +124,7 @@ def test_a_pipe_is_no_external_data(tmp_path: Path) -> None:
     path = _model(tmp_path, "weights.bin")
     os.mkfifo(tmp_path / "weights.bin")
     said = _said(path)
-    assert len(said) == 3 and all(line.endswith("a pipe, not a regular file") for line in said)
+    assert len(said) == 4 and all(line.endswith("a pipe, not a regular file") for line in said)
 
 
 @pytest.mark.parametrize("call", EXTERNAL_CALLS)

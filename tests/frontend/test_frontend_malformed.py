@@ -13,6 +13,7 @@ import pytest
 from frontend_models import text_model
 from onnx import TensorProto, helper, numpy_helper
 
+from saccade import Limits, Options
 from saccade.errors import ModelError, UnsupportedModelError
 from saccade.frontend import onnx as frontend
 
@@ -257,16 +258,6 @@ def test_external_data_without_a_folder_is_refused(tmp_path: Path) -> None:
 # -- bombs -----------------------------------------------------------------------------------
 
 
-def _nested(depth: int) -> onnx.GraphProto:
-    inner = helper.make_graph([helper.make_node("Relu", ["x"], ["y"])], "g", [], [])
-    inner.output.append(helper.make_tensor_value_info("y", TensorProto.FLOAT, None))
-    for level in range(depth):
-        node = helper.make_node("If", ["c"], [f"y{level}"], then_branch=inner, else_branch=inner)
-        output = helper.make_tensor_value_info(f"y{level}", TensorProto.FLOAT, None)
-        inner = helper.make_graph([node], "g", [], [output])
-    return inner
-
-
 def test_deeply_nested_subgraphs_are_refused() -> None:
     graph = onnx.GraphProto()
     leaf = graph
@@ -276,8 +267,49 @@ def test_deeply_nested_subgraphs_are_refused() -> None:
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
     model.graph.input.append(helper.make_tensor_value_info("c", TensorProto.BOOL, []))
     model.graph.output.append(helper.make_tensor_value_info("y", TensorProto.FLOAT, None))
-    with pytest.raises(ModelError):
-        frontend.load(model)
+    with pytest.raises(ModelError, match=r"nested deeper than 20 \(Limits\.depth\)"):
+        frontend.load(model, Options(limits=Limits(depth=20)))
+
+
+def _chained(count: int, order: Callable[[list[onnx.FunctionProto]], object]) -> onnx.ModelProto:
+    """A model that calls a function that calls a function …"""
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("own", 1)]
+    functions = [
+        helper.make_function(
+            "own", f"f{level}", ["a"], ["b"],
+            [helper.make_node(f"f{level - 1}" if level else "Relu", ["a"], ["b"],
+                              domain="own" if level else "")],
+            opsets,
+        )
+        for level in range(count)
+    ]  # fmt: skip
+    order(functions)
+    model = text_model("y = Relu(x)")
+    model.functions.extend(functions)
+    model.opset_import.append(helper.make_opsetid("own", 1))
+    model.graph.node[0].op_type, model.graph.node[0].domain = f"f{count - 1}", "own"
+    return model
+
+
+@pytest.mark.parametrize("order", [len, list.reverse])
+@pytest.mark.parametrize("most", [1, 5, 128])
+def test_functions_may_call_each_other_so_deep(
+    order: Callable[[list[onnx.FunctionProto]], object], most: int
+) -> None:
+    options = Options(limits=Limits(depth=most))
+    assert len(frontend.load(_chained(most, order), options).nodes) == 1
+    with pytest.raises(ModelError, match=rf"nested deeper than {most} \(Limits\.depth\)"):
+        frontend.load(_chained(most + 1, order), options)
+
+
+def test_a_depth_counts_functions_that_were_counted_before() -> None:
+    model = _chained(6, len)
+    first = model.graph.node[0]
+    model.graph.node.insert(0, helper.make_node("f2", ["x"], ["z"], domain="own"))
+    first.input[0] = "z"
+    assert len(frontend.load(model, Options(limits=Limits(depth=6))).nodes) == 2
+    with pytest.raises(ModelError, match=r"than 5 \(Limits\.depth\)"):
+        frontend.load(model, Options(limits=Limits(depth=5)))
 
 
 def test_functions_that_double_are_refused() -> None:

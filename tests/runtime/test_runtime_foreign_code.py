@@ -24,16 +24,8 @@ X = image(1, 3, 9, 9)
 OTHER = image(1, 3, 9, 11)
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _usual_speeds():
-    """Plans depend on nothing that is measured: results are compared bit by bit."""
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("saccade.backends.cpu.backend.Speeds", lambda *_: None, raising=False)
-        yield
-
-
 @pytest.fixture(scope="module")
-def theirs(tmp_path_factory, _usual_speeds):
+def theirs(tmp_path_factory):
     """What somebody else prepared: sound but for its key, and it says something else."""
     folder = tmp_path_factory.mktemp("theirs")
     with pytest.MonkeyPatch.context() as patched:

@@ -116,6 +116,13 @@ def test_a_short_file_is_refused(made, tmp_path, length):
     assert np.array_equal(results[0], answers[0][1])
 
 
+def test_what_is_no_regular_file_is_opened_without_a_wait(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    assert not bundlefile.is_bundle(tmp_path / "pipe")
+    with pytest.raises(saccade.ModelError, match="a pipe, not a regular file"):
+        bundlefile.open_bundle(tmp_path / "pipe")
+
+
 def test_another_version_device_or_processor(made, tmp_path, monkeypatch):
     path, _ = made
     with pytest.raises(saccade.OptionError, match="built for precision='fp32', not 'bf16'"):
@@ -129,6 +136,33 @@ def test_another_version_device_or_processor(made, tmp_path, monkeypatch):
     monkeypatch.setattr(bundled, "VERSION", "9.9")
     with pytest.raises(saccade.ModelError, match=r"built by Saccade .*, this is 9\.9: build again"):
         saccade.compile(path)
+
+
+@pytest.mark.parametrize(
+    ("option", "said"),
+    [
+        ({"exact": "no"}, "exact='no' must be True or False"),
+        ({"turbo": 1}, "there is no option 'turbo'"),
+        ({"algorithms": 5}, "algorithms=5"),
+        ({"threads": 1}, "built for threads=2, not 1"),
+        ({"threads": "2"}, "built for threads=2, not '2'"),
+        ({"exact": True}, "a bundle runs as it was built: exact=True is for what builds it"),
+        ({"checked": True}, "checked=True is for what builds it"),
+        ({"isa": "avx2"}, "isa='avx2' is for what builds it"),
+        ({"machine": "zen4"}, "machine='zen4' is for what builds it"),
+    ],
+)
+def test_options_are_those_that_it_was_built_with(made, option, said):
+    with pytest.raises(saccade.OptionError) as caught:
+        saccade.compile(made[0], **option)
+    assert said in str(caught.value)
+
+
+def test_options_that_it_was_built_with_and_those_without_meaning(made):
+    path, ((x, y), *_) = made
+    given = {"device": "cpu", "precision": "fp32", "threads": np.int64(2), "exact": False}
+    limits = saccade.Limits(nodes=1)
+    assert np.array_equal(saccade.compile(path, **given, cache=False, limits=limits)(x), y)
 
 
 def test_a_header_that_lies(made, tmp_path):
@@ -154,6 +188,12 @@ def test_what_cannot_be_saved(tmp_path):
         model.save(tmp_path / "none.saccade", {})
     with pytest.raises(saccade.InputError, match="there is no input 'z'"):
         model.save(tmp_path / "none.saccade", {"x": (1, 3, 9, 7), "z": (1,)})
+    for path in ("a\0b", "\ud800", 5, None):
+        with pytest.raises(saccade.OptionError, match="cannot be the path of a file"):
+            model.save(path, *SHAPES)
+    for shapes in (5, "x", [("x", (1, 3, 9, 7))]):
+        with pytest.raises(saccade.InputError, match="shapes by name in mappings, not"):
+            model.save(tmp_path / "none.saccade", shapes)
     reference = saccade.compile(convolutions().SerializeToString(), device="reference")
     with pytest.raises(saccade.OptionError, match="the reference has no bundles"):
         reference.save(tmp_path / "none.saccade", SHAPES[0])

@@ -35,6 +35,7 @@ class Kind:
 
 KINDS: Mapping[str, Kind] = {
     "objects": Kind("compiled kernels", (".bin",)),
+    "cubins": Kind("compiled kernels of GPUs", (".bin",)),
     "graphs": Kind("lowered graphs", (".graph",)),
     "bundles": Kind("models ready to run", (".signature", ".program", ".weights"), nested=True),
     "algorithms": Kind("tuned choices", (".json",)),

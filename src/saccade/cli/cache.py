@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from saccade.cli._print import say
 from saccade.errors import OptionError
 
 if TYPE_CHECKING:
@@ -39,15 +40,15 @@ def ls() -> None:
     items = [] if top is None else list(walk(top.root))
     for name, kind in KINDS.items():
         mine = [item for item in items if item.folder.partition("/")[0] == name]
-        print(_row(name, mine, kind.what))
+        say(_row(name, mine, kind.what))
         if top is not None and kind.nested:
             for folder in sorted({item.folder for item in mine if "/" in item.folder}):
                 inside = [item for item in mine if item.folder == folder]
                 model = top.folder(folder)
-                print(_row(f"  {folder.partition('/')[2][:12]}", inside, _inputs(model, inside)))
+                say(_row(f"  {folder.partition('/')[2][:12]}", inside, _inputs(model, inside)))
     total = sum(item.size for item in items)
     where = cache_dir() if top is None else top.path
-    print(f"{_size(total)} of at most {_size(cache_bytes())} in {where}")
+    say(f"{_size(total)} of at most {_size(cache_bytes())} in {where}")
 
 
 @cache.command()
@@ -70,10 +71,10 @@ def verify(*, remove: RemoveOption = False) -> None:
         formats |= device_named(name).entry_formats
     found = [] if top is None else list(audit(top, formats))
     for finding in found:
-        print(finding.problem)
+        say(finding.problem)
         if remove:
             finding.folder.remove(finding.name)
-    print(f"{len(found)} not sound{', removed' if remove and found else ''}")
+    say(f"{len(found)} not sound{', removed' if remove and found else ''}")
     if found:
         raise typer.Exit(1)
 
@@ -90,7 +91,7 @@ def prune(*, to: ToOption = None, everything: AllOption = False) -> None:
     most = cache_bytes() if to is None else parse_bytes(to)
     top = existing_cache()
     if top is None:
-        print("there is no cache yet")
+        say("there is no cache yet")
         return
     before = sum(item.size for item in walk(top.root))
     if everything:
@@ -99,7 +100,7 @@ def prune(*, to: ToOption = None, everything: AllOption = False) -> None:
     else:
         prune_to(top.root, most)
     after = sum(item.size for item in walk(top.root))
-    print(f"{_size(before - after)} deleted, {_size(after)} left")
+    say(f"{_size(before - after)} deleted, {_size(after)} left")
 
 
 def _row(name: str, items: Sequence[Item], what: str) -> str:

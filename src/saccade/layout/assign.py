@@ -62,12 +62,12 @@ def assign(
     ops = {node: node.op.bind(sizes) for node in nodes}
     check_guards(graph, known, ops, shapes, sizes)
     maps = {node: op.map for node, op in ops.items() if isinstance(op, Move)}
-    fitter = Fitter(Selector(backend, available, timings), backend, threads, exact)
+    deadline.check()
+    fitter = Fitter(Selector(backend, available, timings), backend, threads, exact, deadline)
     chosen = search(graph, shapes, ops, formats(graph, backend.preferred), fitter)
     places = place(graph, shapes, maps, chosen.nhwc, backend.preferred.fills)
     work = _Assignment(graph, ops, places, chosen, fitter, pairs.joint, dict(pairs.apart))
     for node in graph.nodes:
-        deadline.check()
         work.node(node)
     work.outputs()
     dense = {v: row_major(v.dtype, shapes[v]) for v in (*graph.inputs, *graph.outputs)}

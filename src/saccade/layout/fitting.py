@@ -18,6 +18,7 @@ from saccade.opdefs import Move
 
 if TYPE_CHECKING:
     from saccade.backend import Backend
+    from saccade.limits import Deadline
 
 __all__ = ["Fit", "Fitter", "takes"]
 
@@ -41,13 +42,24 @@ class Fit(NamedTuple):
 
 
 class Fitter:
-    """Finds the best variant for a step with operands and results that are stored somehow."""
+    """Finds the best variant for a step with operands and results that are stored somehow.
 
-    def __init__(self, selector: Selector, backend: Backend, threads: int, exact: bool) -> None:
+    Args:
+        selector: Chooses among kernels.
+        backend: Whose kernels.
+        threads: Width of the team.
+        exact: Whether only algorithms without extra rounding may be taken.
+        deadline: When all that is asked for has to be found.
+    """
+
+    def __init__(
+        self, selector: Selector, backend: Backend, threads: int, exact: bool, deadline: Deadline
+    ) -> None:
         self._selector = selector
         self._backend = backend
         self._threads = threads
         self._exact = exact
+        self._deadline = deadline
         self._calls: dict[Call, Call] = {}
         self._least_flops: dict[Call, float | None] = {}
 
@@ -65,6 +77,9 @@ class Fitter:
             inputs: For each operand the views that exist of it, one or more.
             outputs: Where the results are to be.
             constant: Which operands are constant.
+
+        Raises:
+            PlanError: After the deadline.
         """
         asked = self._call(op, [views[0] for views in inputs], outputs, constant)
         if all(len(views) == 1 for views in inputs):
@@ -94,6 +109,7 @@ class Fitter:
         self, op: Op, inputs: Sequence[View], outputs: Sequence[View], constant: tuple[bool, ...]
     ) -> Call:
         """The call; equal ones are one object, so that they are compared but once."""
+        self._deadline.check()
         target = self._backend.target
         ins, outs = tuple(inputs), tuple(outputs)
         call = Call(op, ins, outs, constant, target, self._threads, self._exact)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from saccade.backends.cpu.fusions import ExpandDepthwise, RowSums, SeparableConv2d
-from saccade.backends.cpu.target import host_target
+from saccade.backends.cpu.target import described_target
 from saccade.errors import OutOfBoundsError
 from saccade.ir import DType, TensorType
 from saccade.ir.expr import parse
@@ -163,7 +163,7 @@ def test_a_tap_outside_the_image_is_no_product(isa):
 def call_of(name, width, threads=2, isa=None, **more):
     op, arrays = setup(name, width, **more)
     inputs, outputs = views_of(op, arrays)
-    target = host_target(isa) if isa else host_target()
+    target = described_target("zen4", isa or "native")
     return Call(op, tuple(inputs), tuple(outputs), tuple(known(arrays)), target, threads)
 
 

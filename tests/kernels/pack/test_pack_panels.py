@@ -10,7 +10,6 @@ from saccade.backends.cpu.codegen.language import KernelBuilder
 from saccade.backends.cpu.codegen.parameters import Parameters
 from saccade.backends.cpu.runtime.objects import Objects
 from saccade.backends.cpu.store.packers import Packers
-from saccade.backends.cpu.target import host_target
 from saccade.errors import OutOfBoundsError
 from saccade.ir import DType
 from saccade.kernels.cpu import packing
@@ -18,7 +17,7 @@ from saccade.kernels.cpu.conv2d.winograd_points import bases, weight_matrix
 from saccade.kernels.cpu.pack.panels import PACK
 from saccade.kernels.cpu.pack.panels_config import PackConfig, Panels
 from saccade.processes import Processes
-from saccade.testing.targets import ZEN4
+from saccade.testing.targets import ZEN4, runnable_target
 
 CONFIGS = [
     PackConfig("rows", "float32"),
@@ -78,7 +77,7 @@ def packers():
 
     @cache
     def of(isa, checked):
-        objects = Objects(host_target(isa), checked=checked, disk=False)
+        objects = Objects(runnable_target(isa), checked=checked, disk=False)
         found = Packers(objects)
         found.take(objects.get([("pack.panels", config) for config in CONFIGS], processes))
         return found

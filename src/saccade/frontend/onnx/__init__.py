@@ -45,6 +45,9 @@ def load(source: object, options: Options | None = None, *, mapped: bool = False
     limits = Limits() if options is None else options.limits
     deadline = Deadline("importing the model", limits)
     given = read(source, mapped=mapped)
+    deadline.check()
     references = check(given.proto, given.folder, given.own, limits)
+    deadline.check()
     model = normalise(given.proto)
+    deadline.check()
     return lower(model, array_reader(references), limits, deadline)

@@ -24,7 +24,6 @@ __all__ = ["References", "check"]
 References = dict[external.Place, external.Bytes]
 """The bytes of external tensors by their place."""
 
-_DEPTH = 16
 _RANK = 64
 
 
@@ -63,7 +62,7 @@ def check(
         if tensor.data_location == tensor.EXTERNAL:
             found = store.find(tensor, size) if inside is None else _in(inside, tensor, size)
             references[found[0]] = found[1]
-    _check_graph(model.graph, frozenset(), 0)
+    _check_graph(model.graph, frozenset())
     if not model.graph.output:
         raise ModelError("the graph has no outputs")
     return references
@@ -79,10 +78,8 @@ def _in(
     return external.key(entries["location"], offset, size), own[offset : offset + size]
 
 
-def _check_graph(graph: onnx.GraphProto, outer: frozenset[str], depth: int) -> None:
+def _check_graph(graph: onnx.GraphProto, outer: frozenset[str]) -> None:
     """Names, order and interface of a graph and of the graphs in its nodes."""
-    if depth > _DEPTH:
-        raise ModelError(f"subgraphs are nested deeper than {_DEPTH}")
     if graph.sparse_initializer:
         raise ModelError("sparse initializers are not supported")
     _check_interface(graph)
@@ -91,7 +88,7 @@ def _check_graph(graph: onnx.GraphProto, outer: frozenset[str], depth: int) -> N
     _check_unique([value.name for value in graph.input], "input")
     known = set(initializers) | {value.name for value in graph.input}
     produced = _produced(graph, known, "")
-    _check_order(graph, known | outer, produced, depth)
+    _check_order(graph, known | outer, produced)
     for value in graph.output:
         if value.name not in known and value.name not in produced and value.name not in outer:
             raise ModelError(f"graph output {value.name!r} is produced by no node")
@@ -141,9 +138,7 @@ def _produced(
     return produced
 
 
-def _check_order(
-    graph: onnx.GraphProto, known: set[str], produced: dict[str, int], depth: int
-) -> None:
+def _check_order(graph: onnx.GraphProto, known: set[str], produced: dict[str, int]) -> None:
     """Every name that is read exists, and no node waits for itself."""
     edges: list[set[int]] = []
     for node in graph.node:
@@ -159,7 +154,7 @@ def _check_order(
         edges.append(before)
         for attribute in node.attribute:
             for inner in graphs_of(attribute):
-                _check_graph(inner, frozenset(known | produced.keys()), depth + 1)
+                _check_graph(inner, frozenset(known | produced.keys()))
     _check_acyclic(edges, graph)
 
 

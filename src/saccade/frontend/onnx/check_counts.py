@@ -13,8 +13,6 @@ if TYPE_CHECKING:
 
 __all__ = ["check_counts", "graphs_of"]
 
-_DEPTH = 64
-"""Calls and subgraphs inside each other; Python's stack holds a few times as many."""
 _Name = tuple[str, str]
 
 
@@ -29,7 +27,7 @@ def check_counts(model: onnx.ModelProto, limits: Limits) -> None:
     """Functions may call each other, but neither themselves nor more nodes than can be inlined.
 
     Raises:
-        ModelError: If they do, or the file exceeds `limits.nodes` or `limits.attribute`.
+        ModelError: If they do, or the file exceeds `limits.nodes`, `.depth` or `.attribute`.
     """
     count = _FunctionSizes({(f.domain, f.name): f for f in model.functions}, limits)
     count.expanded(model.graph.node)
@@ -43,42 +41,59 @@ class _FunctionSizes:
     def __init__(self, functions: dict[_Name, onnx.FunctionProto], limits: Limits) -> None:
         self._functions = functions
         self._limits = limits
-        self._sizes: dict[_Name, int] = {}
+        self._sizes: dict[_Name, tuple[int, int]] = {}
         self._open: set[_Name] = set()
-        self._depth = 0
 
-    def expanded(self, nodes: Iterable[onnx.NodeProto]) -> int:
-        """Nodes after every call was expanded, with those of subgraphs."""
-        self._depth += 1
-        if self._depth > _DEPTH:
-            raise ModelError(f"functions and subgraphs are nested deeper than {_DEPTH}")
-        total = 0
+    def expanded(self, nodes: Iterable[onnx.NodeProto], above: int = 0) -> tuple[int, int]:
+        """Nodes after every call was expanded, with those of subgraphs; how deep these go.
+
+        Args:
+            nodes: Of a graph or a function.
+            above: How many of those it lies in.
+        """
+        total = deepest = 0
         for node in nodes:
             target = (node.domain, node.op_type)
-            total += self.size_of(target) if target in self._functions else 1
+            inside = [self.size_of(target, above)] if target in self._functions else []
+            total += not inside
             for attribute in node.attribute:
                 self._check_length(node, attribute)
-                total += sum(self.expanded(graph.node) for graph in graphs_of(attribute))
+                for graph in graphs_of(attribute):
+                    self._check_depth(above + 1)
+                    inside.append(self.expanded(graph.node, above + 1))
+            total += sum(count for count, _ in inside)
+            deepest = max(deepest, *(depth + 1 for _, depth in inside), 0)
             if total > self._limits.nodes:
                 most = self._limits.nodes
-                raise ModelError(f"graph and functions expand to more than {most} nodes")
-        self._depth -= 1
-        return total
+                raise ModelError(
+                    f"graph and functions expand to more than {most} nodes (Limits.nodes)"
+                )
+        self._check_depth(above + deepest)
+        return total, deepest
 
-    def size_of(self, target: _Name) -> int:
-        """Nodes of a function."""
+    def size_of(self, target: _Name, above: int = 0) -> tuple[int, int]:
+        """Nodes of a function, and how deep they go."""
         if target in self._open:
             raise ModelError(f"function {target[1]!r} calls itself")
         if target not in self._sizes:
+            self._check_depth(above + 1)
             self._open.add(target)
-            self._sizes[target] = self.expanded(self._functions[target].node)
+            self._sizes[target] = self.expanded(self._functions[target].node, above + 1)
             self._open.remove(target)
         return self._sizes[target]
+
+    def _check_depth(self, depth: int) -> None:
+        if depth > self._limits.depth:
+            raise ModelError(
+                f"functions and subgraphs are nested deeper than {self._limits.depth} "
+                "(Limits.depth)"
+            )
 
     def _check_length(self, node: onnx.NodeProto, attribute: onnx.AttributeProto) -> None:
         length = max(len(attribute.floats), len(attribute.ints), len(attribute.strings))
         if length > self._limits.attribute:
             raise ModelError(
                 f"attribute {attribute.name!r} of {node.op_type} {node.name!r} holds {length} "
-                f"elements, more than {self._limits.attribute}; large constants are tensors"
+                f"elements, more than {self._limits.attribute} (Limits.attribute); large "
+                "constants are tensors"
             )

@@ -13,21 +13,13 @@ from io import BufferedReader
 from pathlib import Path
 
 from saccade.errors import ModelError
+from saccade.files import READ, open_regular, regular
 from saccade.options import usable_path
 
 __all__ = ["map_file", "model_path", "open_inside", "open_model", "why"]
 
-_READ = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NONBLOCK", 0)
-_NO_LINK = _READ | getattr(os, "O_NOFOLLOW", 0)
+_NO_LINK = READ | getattr(os, "O_NOFOLLOW", 0)
 _FOLDER = getattr(os, "O_DIRECTORY", 0)
-_KINDS = (
-    (stat.S_ISDIR, "a folder"),
-    (stat.S_ISFIFO, "a pipe"),
-    (stat.S_ISSOCK, "a socket"),
-    (stat.S_ISLNK, "a link"),
-    (stat.S_ISCHR, "a device"),
-    (stat.S_ISBLK, "a device"),
-)
 
 
 def model_path(source: str | os.PathLike[str]) -> Path:
@@ -49,10 +41,9 @@ def open_model(path: Path) -> BufferedReader:
         ModelError: If there is none, or it is no regular file.
     """
     try:
-        descriptor = os.open(path, _READ)
+        return open_regular(path)
     except OSError as error:
         raise ModelError(f"{path}: {why(error)}") from None
-    return _regular(descriptor, str(path))
 
 
 def open_inside(folder: Path, location: str, name: str) -> BufferedReader:
@@ -69,7 +60,7 @@ def open_inside(folder: Path, location: str, name: str) -> BufferedReader:
     """
     parts = _parts(location, name)
     try:
-        at = os.open(folder, _READ | _FOLDER)
+        at = os.open(folder, READ | _FOLDER)
     except (OSError, ValueError) as error:
         raise ModelError(f"{name}: {folder}: {error}") from None
     try:
@@ -77,7 +68,9 @@ def open_inside(folder: Path, location: str, name: str) -> BufferedReader:
             inner = _step(at, part, _NO_LINK | _FOLDER, name)
             os.close(at)
             at = inner
-        file = _regular(_step(at, parts[-1], _NO_LINK, name), name)
+        file = regular(_step(at, parts[-1], _NO_LINK, name))
+    except OSError as error:
+        raise ModelError(f"{name}: {why(error)}") from None
     finally:
         os.close(at)
     if os.fstat(file.fileno()).st_nlink > 1:
@@ -115,15 +108,6 @@ def _step(folder: int, part: str, flags: int, name: str) -> int:
     if link:
         raise ModelError(f"{name}: links are not followed; put a copy of the file there")
     raise ModelError(f"{name}: {why(problem)}")
-
-
-def _regular(descriptor: int, name: str) -> BufferedReader:
-    mode = os.fstat(descriptor).st_mode
-    if not stat.S_ISREG(mode):
-        os.close(descriptor)
-        kind = next((kind for test, kind in _KINDS if test(mode)), "something else")
-        raise ModelError(f"{name}: {kind}, not a regular file")
-    return os.fdopen(descriptor, "rb")
 
 
 def why(error: OSError) -> str:

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
 __all__ = ["lower"]
 
-_DEPTH = 32
 _MALFORMED = (ValueError, TypeError, LookupError, ArithmeticError, MemoryError, RecursionError)
 
 
@@ -76,7 +75,7 @@ class _Lowering:
     def run(self) -> Graph:
         graph = self.model.graph
         inputs = [self._input(v) for v in graph.inputs if v.name not in graph.initializers]
-        self._nodes(graph, 0)
+        self._nodes(graph)
         outputs = [(v, self.found.get(v)) for v in graph.outputs]
         known = [self._output(v, operand) for v, operand in outputs if operand is not None]
         if self.survey.rows:
@@ -131,9 +130,7 @@ class _Lowering:
 
     # -- nodes -----------------------------------------------------------------------------------
 
-    def _nodes(self, graph: onnx_ir.Graph, depth: int) -> None:
-        if depth > _DEPTH:
-            raise ModelError(f"subgraphs are nested deeper than {_DEPTH}")
+    def _nodes(self, graph: onnx_ir.Graph) -> None:
         for value in graph.initializers.values():
             if value.const_value is None:
                 raise ModelError(f"initializer {value.name!r} has no data")
@@ -147,11 +144,11 @@ class _Lowering:
                 self.lost.add(value)
         for node in graph:
             self.deadline.check()
-            self._node(node, depth)
+            self._node(node)
 
-    def _node(self, node: onnx_ir.Node, depth: int) -> None:
+    def _node(self, node: onnx_ir.Node) -> None:
         importer = IMPORTERS.get((_domain(node.domain), node.op_type))
-        if node.op_type == "If" and not _domain(node.domain) and self._branch(node, depth):
+        if node.op_type == "If" and not _domain(node.domain) and self._branch(node):
             return
         if importer is None:
             self._refuse(node, self.survey.why(node))
@@ -208,7 +205,7 @@ class _Lowering:
             return self.build.known(array, result.dtype, name)
         return result
 
-    def _branch(self, node: onnx_ir.Node, depth: int) -> bool:
+    def _branch(self, node: onnx_ir.Node) -> bool:
         """Import the taken branch of an `If` whose condition is known."""
         condition = self.found.get(node.inputs[0]) if node.inputs and node.inputs[0] else None
         array = self.build.constants.get(condition) if isinstance(condition, Value) else None
@@ -218,7 +215,7 @@ class _Lowering:
         if attribute is None or attribute.type.name != "GRAPH":
             raise ModelError(f"If {node.name!r} lacks a branch")
         graph = attribute.value
-        self._nodes(graph, depth + 1)
+        self._nodes(graph)
         if len(graph.outputs) != len(node.outputs):
             raise ModelError(f"If {node.name!r} and its branch differ in their outputs")
         self._alias(graph.outputs, node.outputs)
