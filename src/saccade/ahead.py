@@ -16,15 +16,14 @@ from saccade.kernels.base import Key
 from saccade.layout import Available, GraphLayout
 from saccade.limits import Deadline, Limits
 
-__all__ = ["AROUND", "FURTHER", "kernels_ahead", "kernels_of", "layouts_ahead"]
+__all__ = ["kernels_ahead", "kernels_of", "layouts_ahead"]
 
-Factors = tuple[tuple[float, float], ...]
-"""Of even and odd symbols in turn: images grow and shrink, and become wide and tall."""
-
-AROUND: Factors = ((0.51, 0.53), (1.49, 1.47), (0.75, 1.25), (1.3, 0.6), (0.6, 0.8), (1.2, 1.15))
-"""Sizes whose kernels are compiled: these take most of those that others do."""
-FURTHER: Factors = ((1.0, 0.55), (0.7, 1.0), (1.0, 1.15), (0.85, 0.85))
-"""Sizes whose constants are packed as well: of these there are more kinds than of kernels."""
+_FACTORS = (
+    (0.51, 0.53), (1.49, 1.47), (0.75, 1.25), (1.3, 0.6), (0.6, 0.8), (1.2, 1.15),
+    (1.0, 0.55), (0.7, 1.0), (1.0, 1.15), (0.85, 0.85),
+)  # fmt: skip
+"""Of even and odd symbols in turn: images grow and shrink, and become wide and tall. The last four
+were found by a search for those that leave the fewest constants unpacked."""
 
 
 def kernels_of(laid: GraphLayout) -> list[Key]:
@@ -61,7 +60,7 @@ def kernels_ahead(
     def lay_out_here(around: Mapping[str, int]) -> GraphLayout:
         return lay_out(around, available)
 
-    for laid, _ in layouts_ahead(graph, sizes, AROUND, lay_out_here, limits):
+    for laid, _ in layouts_ahead(graph, sizes, lay_out_here, limits):
         found.update(dict.fromkeys(kernels_of(laid)))
     return [key for key in found if key not in known]
 
@@ -69,7 +68,6 @@ def kernels_ahead(
 def layouts_ahead(
     graph: Graph,
     sizes: Mapping[str, int],
-    factors: Factors,
     lay_out: Callable[[Mapping[str, int]], GraphLayout],
     limits: Limits,
 ) -> Iterator[tuple[GraphLayout, Mapping[str, int]]]:
@@ -78,12 +76,11 @@ def layouts_ahead(
     Args:
         graph: The model.
         sizes: Of its symbols.
-        factors: Times so large.
         lay_out: Plans for other sizes.
         limits: `seconds` for all of it; what is not planned by then is not looked at.
     """
     deadline = Deadline("planning for other sizes", limits)
-    for around in _sizes_around(graph, sizes, factors):
+    for around in _sizes_around(graph, sizes):
         try:
             deadline.check()
             laid = lay_out(around)
@@ -92,14 +89,12 @@ def layouts_ahead(
         yield laid, around
 
 
-def _sizes_around(
-    graph: Graph, sizes: Mapping[str, int], factors: Factors
-) -> Iterator[dict[str, int]]:
+def _sizes_around(graph: Graph, sizes: Mapping[str, int]) -> Iterator[dict[str, int]]:
     """Others for the symbols of the inputs; bounds of what is found later follow from them."""
     atoms = (dim.terms[0][0] for v in graph.inputs for dim in v.shape if isinstance(dim, Affine))
     names = list(dict.fromkeys(map(str, atoms)))
     seen = [{name: sizes[name] for name in names}]
-    for times in factors:
+    for times in _FACTORS:
         scaled = (max(1, round(sizes[name] * times[i % 2])) for i, name in enumerate(names))
         around = dict(zip(names, scaled, strict=True))
         if around not in seen:

@@ -275,13 +275,20 @@ class Backend(Protocol):
             CompileError: If a kernel cannot be compiled.
         """
 
-    def expect(self, needs: Callable[[], Iterable[Needs]], graph: Graph, identity: str) -> None:
+    def expect(
+        self,
+        needs: Callable[[], Iterable[Needs]],
+        graph: Graph,
+        identity: str,
+        after: Program,
+    ) -> None:
         """Prepare for sizes to come, beside whatever runs: sizes vary.
 
         Args:
             needs: Tells of some of them, one after the other; asked by another thread.
             graph: Holds the constants.
             identity: Of the graph's constants.
+            after: Whose first run, which comes next, is not to be slowed down by it.
         """
 
     def assembly(self, steps: Sequence[Step]) -> list[tuple[str, ...]]:

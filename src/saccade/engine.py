@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from saccade import collector, layout, tuning
 from saccade import plan as planner
-from saccade.ahead import AROUND, FURTHER, kernels_ahead, kernels_of, layouts_ahead
+from saccade.ahead import kernels_ahead, kernels_of, layouts_ahead
 from saccade.bundlefile import BundleHead, write_bundle
 from saccade.devices import device_named
 from saccade.errors import InputError
@@ -135,7 +135,8 @@ class Engine:
         if others and not self._varies:  # sizes vary, and more of them will come
             self._varies = True
             first = [port.shape for port in others[0].plan.inputs]
-            self.backend.expect(partial(self._needs_around, first), self.graph, self.identity)
+            needs = partial(self._needs_around, first)
+            self.backend.expect(needs, self.graph, self.identity, program)
         return program
 
     def bundle(self, path: Path, sizes: Sequence[Sequence[tuple[int, ...]]]) -> int:
@@ -178,14 +179,14 @@ class Engine:
         return [*generic_configs, *others]
 
     def _needs_around(self, shapes: Sequence[tuple[int, ...]]) -> Iterator[Needs]:
-        """Of sizes around these; what was planned beside the first compilation comes first."""
+        """Of sizes around these, which may have been planned for beside the first compilation."""
         sizes, limits = sizes_of(self.graph, shapes), self._options.limits
         told, needs = self._told
-        known = told == sizes
-        yield from needs if known else ()
+        if told == sizes:
+            yield from needs
+            return
         lay_out = partial(self._lay_out, available=self.backend.available)
-        factors = FURTHER if known else (*AROUND, *FURTHER)
-        layouts = layouts_ahead(self.graph, sizes, factors, lay_out, limits)
+        layouts = layouts_ahead(self.graph, sizes, lay_out, limits)
         while True:
             with collector.put_off():  # and no layout is left while others go on
                 plan = next((self._plan(laid, around) for laid, around in layouts), None)

@@ -20,15 +20,15 @@ from saccade.passes import STANDARD
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 
-    from saccade.backend import Device, Store
+    from saccade.backend import Device, DeviceBuffer, Program, Store
     from saccade.bundlefile import BundleFile
     from saccade.caches.audit import Format
-    from saccade.ir import Array, Graph, Op
+    from saccade.ir import Graph, Op
     from saccade.kernels.base import Call, Key, View
     from saccade.layout import GraphLayout
     from saccade.options import Options
     from saccade.passes import Pass
-    from saccade.plan import Plan, Step
+    from saccade.plan import Needs, Plan, Step
     from saccade.processes import Processes
     from saccade.tuning import Algorithms, Outcome, Progress
 
@@ -123,8 +123,14 @@ class NullBackend:
         by_name = {value.name: array for value, array in graph.constants.items()}
         return ReferenceProgram(plan, [by_name[one.sources[0]] for one in plan.constants])
 
-    def expect(self, plans: Callable[[], Iterable[Plan]], graph: Graph, identity: str) -> None:
-        self.expected.append(plans)
+    def expect(
+        self,
+        needs: Callable[[], Iterable[Needs]],
+        graph: Graph,
+        identity: str,
+        after: Program,
+    ) -> None:
+        pass  # nothing has to be ready
 
     def assembly(self, steps: Sequence[Step]) -> list[tuple[str, ...]]:
         raise OptionError("the null device has no code")
@@ -139,7 +145,7 @@ class NullBackend:
         graph: Graph,
         identity: str,
         sizes: Mapping[str, int],
-        inputs: Sequence[Array],
+        inputs: Sequence[DeviceBuffer],
         hints: Algorithms,
         *,
         seconds: float | None,

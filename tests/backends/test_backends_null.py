@@ -45,6 +45,7 @@ source = convolutions().SerializeToString()
 model = saccade.compile(source, device="null", cache=False)
 x = np.random.default_rng(0).standard_normal((1, 3, 9, 7)).astype(np.float32)
 y = model(x)
+assert model(np.zeros((2, 3, 12, 5), np.float32)).shape[0] == 2
 try:
     model.tune(x)
 except saccade.OptionError as error:

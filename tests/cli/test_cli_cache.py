@@ -54,7 +54,8 @@ def filled(cache):
 
 KINDS = ["objects", "cubins", "graphs", "bundles", "algorithms", "timings", "digests"]
 ENTRIES = [
-    "objects/*.bin", "*.graph", "*.signature", "*.program", "*.weights", "*.json", "*.jsonl", "*.digest",
+    "objects/*.bin", "*.graph", "*.signature", "*.program", "*.weights", "*.json", "*.jsonl",
+    "*.digest",
 ]  # fmt: skip
 
 

@@ -5,7 +5,7 @@ import time
 import pytest
 
 import saccade
-from saccade.ahead import AROUND, FURTHER, kernels_ahead, kernels_of, layouts_ahead
+from saccade.ahead import _FACTORS, kernels_ahead, kernels_of, layouts_ahead
 from saccade.engine import sizes_of
 from saccade.errors import PlanError
 from saccade.ir import DType, Graph, Value
@@ -36,7 +36,7 @@ def asked(graph, sizes):
 def test_images_grow_shrink_and_change_their_form():
     n, h, w = map(symbol, "nhw")
     found = asked(graph_of((n, 3, h, w)), SIZES)
-    assert len(found) == 6 and SIZES not in found
+    assert len(found) == 10 and SIZES not in found
     assert all(each["n"] >= 1 for each in found)
     forms = {(each["h"] > 200, each["w"] > 300) for each in found}
     assert forms >= {(False, False), (True, True)} and len(forms) > 2
@@ -46,7 +46,7 @@ def test_images_grow_shrink_and_change_their_form():
 def test_a_symbol_has_one_size_wherever_it_stands():
     h = symbol("h")
     found = asked(graph_of((1, 3, h, h), (1, h)), {"h": 64})
-    assert len(found) == len({each["h"] for each in found}) == 6
+    assert len(found) == len({each["h"] for each in found}) >= 6
 
 
 @pytest.mark.parametrize("sizes", [{}, {"n": 1}])
@@ -86,8 +86,8 @@ def test_layouts_come_with_their_sizes_and_without_those_that_cannot_be():
             raise PlanError("too large")
         return f"for {around['h']}x{around['w']}"
 
-    for laid, around in layouts_ahead(graph, SIZES, (*AROUND, *FURTHER), lay_out, Limits()):
+    for laid, around in layouts_ahead(graph, SIZES, lay_out, Limits()):
         assert laid == f"for {around['h']}x{around['w']}"
         found.append((around["h"] / 200, around["w"] / 300))
-    wanted = [one for one in (*AROUND, *FURTHER) if one[0] <= 1.25]
+    wanted = [one for one in _FACTORS if one[0] <= 1.25]
     assert found == [pytest.approx(one, abs=0.01) for one in wanted] and len(wanted) > 5

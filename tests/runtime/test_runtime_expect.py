@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import ctypes
+import itertools
 import mmap
 import resource
 import threading
+import time
 from types import SimpleNamespace
+from weakref import ref
 
 import numpy as np
 import pytest
@@ -41,6 +44,13 @@ def faults(memory):
     return resource.getrusage(resource.RUSAGE_THREAD).ru_minflt - before
 
 
+class Ran:
+    """In place of a program."""
+
+    def __init__(self, has_run=True):
+        self.has_run = has_run
+
+
 def join():
     for thread in threading.enumerate():
         if thread.name == "saccade-expect":
@@ -51,9 +61,7 @@ def join():
 def expected(monkeypatch):
     """What was told each time that the backend was to prepare."""
     found = []
-    monkeypatch.setattr(
-        cpu.CpuBackend, "expect", lambda _self, needs, _graph, _identity: found.append(needs)
-    )
+    monkeypatch.setattr(cpu.CpuBackend, "expect", lambda _self, needs, *_: found.append(needs))
     return found
 
 
@@ -79,12 +87,12 @@ def test_what_was_planned_beside_the_first_compilation_is_not_planned_again(expe
         Engine, "_plan", lambda self, laid, sizes: planned.append(sizes) or real(self, laid, sizes)
     )
     model(FIRST)
-    assert len(planned) == 7, "its own, and those whose kernels are compiled as well"
+    assert len(planned) == 11, "its own, and those whose kernels are compiled as well"
     model(SECOND)
     (needs,) = expected
     told = list(needs())
-    assert len(told) == 10 and len(planned) == 12
-    for sizes, one in zip([*planned[1:7], *planned[8:]], told, strict=True):
+    assert len(told) == 10 and len(planned) == 12, "the second's, and no other"
+    for sizes, one in zip(planned[1:11], told, strict=True):
         shape = (1, 3, *list(sizes.values())[-2:])
         assert model.plan(shape).needs.output_bytes == one.output_bytes
 
@@ -113,7 +121,7 @@ def test_what_plans_read_is_packed_and_programs_take_it(monkeypatch):
     monkeypatch.setattr(cpu, "_RECENT", 100.0)
     model, engine, plan = engine_and_plan()
     assert len(missing(engine, plan)) > 1
-    engine.backend.expect(lambda: [plan.needs], engine.graph, engine.identity)
+    engine.backend.expect(lambda: [plan.needs], engine.graph, engine.identity, Ran())
     join()
     assert not missing(engine, plan)
     wanted = compiled(convolutions(), threads=1, cache=False, exact=True)(FIRST)
@@ -122,10 +130,37 @@ def test_what_plans_read_is_packed_and_programs_take_it(monkeypatch):
     assert ours <= set(engine.backend._recent._arrays)
 
 
+def test_the_first_run_of_the_second_size_is_waited_for():
+    model, engine, _ = engine_and_plan()
+    later, asked = Ran(has_run=False), threading.Event()
+    engine.backend.expect(lambda: [] if asked.set() else (), engine.graph, engine.identity, later)
+    assert not asked.wait(0.1)
+    later.has_run = True
+    assert asked.wait(10)
+    join()
+    program = model._program((FIRST.shape,))
+    assert not program.has_run
+    model(FIRST)
+    assert program.has_run
+
+
+def test_a_program_that_is_gone_or_takes_long_is_not_waited_for(monkeypatch):
+    gone, start = Ran(has_run=False), time.monotonic()
+    waiting = ref(gone)
+    del gone
+    program.wait_for_run(waiting)
+    assert time.monotonic() - start < 0.5
+    endless = Ran(has_run=False)
+    clock = itertools.count()
+    monkeypatch.setattr(program, "monotonic", lambda: next(clock) / 10)
+    program.wait_for_run(ref(endless))
+    assert 10 <= next(clock) <= 13
+
+
 def test_nothing_is_let_go_of_for_it(monkeypatch):
     monkeypatch.setattr(cpu, "_RECENT", 0.5)
     _, engine, plan = engine_and_plan()
-    engine.backend.expect(lambda: [plan.needs], engine.graph, engine.identity)
+    engine.backend.expect(lambda: [plan.needs], engine.graph, engine.identity, Ran())
     join()
     assert missing(engine, plan)
     assert engine.backend._recent.room >= 0
@@ -139,7 +174,7 @@ def test_what_fails_is_left_to_whoever_needs_it(monkeypatch, capfd):
         yield plan.needs
         raise PlanError("too large")
 
-    engine.backend.expect(needs, engine.graph, engine.identity)
+    engine.backend.expect(needs, engine.graph, engine.identity, Ran())
     join()
     assert not missing(engine, plan)
 
@@ -147,7 +182,7 @@ def test_what_fails_is_left_to_whoever_needs_it(monkeypatch, capfd):
         raise MemoryError
 
     monkeypatch.setattr(cpu, "expect_runs", none_left)
-    engine.backend.expect(lambda: [plan.needs], engine.graph, engine.identity)
+    engine.backend.expect(lambda: [plan.needs], engine.graph, engine.identity, Ran())
     join()
     assert capfd.readouterr().err == ""
     model(FIRST)

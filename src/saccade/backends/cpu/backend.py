@@ -8,6 +8,7 @@ from contextlib import closing, suppress
 from functools import partial
 from threading import Thread, main_thread
 from typing import TYPE_CHECKING, Any, TypeVar, cast
+from weakref import ReferenceType, ref
 
 from saccade.backends.cpu.floor import products_of_transforms
 from saccade.backends.cpu.fusions import Excite, ExpandDepthwise, RowSums
@@ -17,7 +18,7 @@ from saccade.backends.cpu.runtime.compiler import Task, assembly_of, code_digest
 from saccade.backends.cpu.runtime.driver import compile_driver, driver_code, provide_code
 from saccade.backends.cpu.runtime.linker import SharedCode, image_of
 from saccade.backends.cpu.runtime.objects import Key, ObjectFile, Objects, llvm_version
-from saccade.backends.cpu.runtime.program import CpuProgram, expect_runs
+from saccade.backends.cpu.runtime.program import CpuProgram, expect_runs, wait_for_run
 from saccade.backends.cpu.runtime.tables import tables_of
 from saccade.backends.cpu.store.bundle import Bundles
 from saccade.backends.cpu.store.constants import (
@@ -54,7 +55,7 @@ from saccade.processes import Processes
 from saccade.tuning import Algorithms, Outcome, Progress
 
 if TYPE_CHECKING:
-    from saccade.backend import DeviceBuffer, Kernel
+    from saccade.backend import DeviceBuffer, Kernel, Program
 
 __all__ = ["CpuBackend"]
 
@@ -266,22 +267,35 @@ class CpuBackend:
                 program.once_asked_again(lambda again: save_beside(name(), partial(keep, again)))
         return program
 
-    def expect(self, needs: Callable[[], Iterable[Needs]], graph: Graph, identity: str) -> None:
+    def expect(
+        self,
+        needs: Callable[[], Iterable[Needs]],
+        graph: Graph,
+        identity: str,
+        after: Program,
+    ) -> None:
         """Pack what other sizes will read, and have the pages there that they will touch.
 
         Args:
             needs: Of some of them.
             graph: Holds the constants.
             identity: Of the graph's constants.
+            after: Whose first run to wait for.
         """
-        work = partial(self._prepare_sizes, needs, graph, identity)
+        program = ref(cast("CpuProgram", after))
+        work = partial(self._prepare_sizes, needs, graph, identity, program)
         with suppress(RuntimeError):  # no thread is to be had, or the process is about to end
             Thread(target=work, name="saccade-expect").start()
 
     def _prepare_sizes(
-        self, needs: Callable[[], Iterable[Needs]], graph: Graph, identity: str
+        self,
+        needs: Callable[[], Iterable[Needs]],
+        graph: Graph,
+        identity: str,
+        after: ReferenceType[CpuProgram],
     ) -> None:
         """A thread's work; what goes wrong is left to whoever comes to need it."""
+        wait_for_run(after)
         told = []
         with suppress(SaccadeError, CacheWarning, MemoryError, OSError):
             for one in needs():

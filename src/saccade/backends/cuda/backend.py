@@ -33,7 +33,7 @@ from saccade.processes import Processes
 from saccade.tuning import Algorithms, Outcome, Progress
 
 if TYPE_CHECKING:
-    from saccade.backend import DeviceBuffer, Kernel
+    from saccade.backend import DeviceBuffer, Kernel, Program
 
 __all__ = ["CudaBackend"]
 
@@ -138,7 +138,13 @@ class CudaBackend:
             open_device(), plan, codes, partial(packed_constant, graph, plan), identity
         )
 
-    def expect(self, needs: Callable[[], Iterable[Needs]], graph: Graph, identity: str) -> None:
+    def expect(
+        self,
+        needs: Callable[[], Iterable[Needs]],
+        graph: Graph,
+        identity: str,
+        after: Program,
+    ) -> None:
         """Nothing is prepared: most sizes take the same kernels and constants."""
 
     def bundle(

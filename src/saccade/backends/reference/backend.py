@@ -15,7 +15,7 @@ from saccade.kernels.machine import Machine
 from saccade.plan import Needs, Plan, Step
 
 if TYPE_CHECKING:
-    from saccade.backend import Backend, DeviceBuffer
+    from saccade.backend import Backend, DeviceBuffer, Program
     from saccade.kernels.base import Key
     from saccade.layout import GraphLayout
     from saccade.profile.types import Facts, Reading
@@ -115,7 +115,13 @@ class ReferenceBackend:
         del identity, ahead
         return ReferenceProgram(plan, _constants(plan, graph))
 
-    def expect(self, needs: Callable[[], Iterable[Needs]], graph: Graph, identity: str) -> None:
+    def expect(
+        self,
+        needs: Callable[[], Iterable[Needs]],
+        graph: Graph,
+        identity: str,
+        after: Program,
+    ) -> None:
         """Nothing has to be ready."""
 
     def assembly(self, steps: Sequence[Step]) -> list[tuple[str, ...]]:

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from math import prod
+from threading import main_thread
+from time import monotonic, sleep
 from typing import TYPE_CHECKING, cast
-from weakref import WeakSet, finalize
+from weakref import ReferenceType, WeakSet, finalize
 
 import numpy as np
 
@@ -44,6 +46,19 @@ def _release() -> None:
     _arenas.shrink(max((program.tables.arena_bytes for program in _alive), default=0))
     if not _alive:
         _results.clear()
+
+
+def wait_for_run(of: ReferenceType[CpuProgram]) -> None:
+    """Wait until a run of a program has ended, if one does within a second.
+
+    Of runs that take longer, work beside them is no great part.
+    """
+    end = monotonic() + 1.0
+    while (program := of()) is not None and not program.has_run and monotonic() < end:
+        del program  # or it would live on for it
+        if not main_thread().is_alive():
+            return
+        sleep(0.002)
 
 
 def expect_runs(needs: Iterable[Needs]) -> None:
@@ -201,6 +216,7 @@ class CpuProgram:
         ]
         self._idle: list[_RunState] = []
         self._later: list[Callable[[CpuProgram], None]] = []
+        self.has_run = False
         self._inline = Inline()
         _alive.add(self)
         finalize(self, _release).atexit = False
@@ -236,6 +252,7 @@ class CpuProgram:
                     # By `Program`, from `HostArrays`.
                     return self._run(state, block, cast("Sequence[Array]", inputs), team)
                 finally:
+                    self.has_run = True
                     self._idle.append(state)
             finally:
                 _arenas.give_back(block)
