@@ -1,4 +1,17 @@
-"""The pipeline: source to `Model`, one line a stage."""
+"""The pipeline, as a table of contents.
+
+    lowered.begin           once a file, kept on disk; in a child process while this one imports
+      frontend.onnx.load    reads, checks and normalises the file: the small IR
+      passes.run            rewrites of `Device.passes`, those for all devices and its own
+    Engine.program          once an input size, when the model is first called with it
+      layout.assign         storage and kernels, chosen together
+      plan.make             memory and the table of steps
+      Backend.build         code, packed constants, a program
+    Model                   takes the caller's arrays, finds the program of their shapes, runs it
+
+Of all that a start needs only what no earlier one left: a model whose programs lie in the cache or
+in a bundle starts no engine.
+"""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ from saccade.signature import Signature, TensorInfo, shape_text
 from saccade.version import VERSION
 
 if TYPE_CHECKING:
-    from saccade.backend import DeviceBuffer, Program, Store
+    from saccade.program import DeviceBuffer, Program, Store
 
 __all__ = ["Engine", "sizes_of"]
 
@@ -202,10 +202,10 @@ class Engine:
     ) -> tuning.Outcome:
         """Search for faster choices on these inputs, and keep them; see `Model.tune`."""
         sizes = sizes_of(self.graph, [a.shape for a in inputs])
-        outcome = self.backend.tune(
-            self.graph, self.identity, sizes, inputs, self.algorithms,
-            seconds=seconds, report=report,
-        )  # fmt: skip
+        request = tuning.TuneRequest(
+            self.graph, self.identity, sizes, inputs, self.algorithms, seconds, report
+        )
+        outcome = self.backend.tune(request)
         self._algorithms = self.algorithms.replaced(outcome.calls, outcome.algorithms)
         if self._lasting:
             tuning.keep(self.identity, self._algorithms)

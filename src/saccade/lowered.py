@@ -7,12 +7,11 @@ graph are mapped from the file, so that every process of a machine shares them.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
 
 from saccade.caches import GRAPHS, CacheFolder, cache_folder
 from saccade.devices import device_named
@@ -57,7 +56,7 @@ class Lowered:
 
 
 def begin(
-    source: Any,  # noqa: ANN401
+    source: object,
     options: Options,
     processes: Processes,
     identity: str | None,
@@ -97,7 +96,7 @@ def begin(
     return finish
 
 
-def _lower(source: Any, options: Options, *, mapped: bool = False) -> Graph:  # noqa: ANN401
+def _lower(source: object, options: Options, *, mapped: bool = False) -> Graph:
     preload(*_READERS)
     from saccade import passes  # noqa: PLC0415 - a warm start needs none of them
 
@@ -114,14 +113,14 @@ def _lower_file(task: tuple[str | Path, Options, _Place]) -> None:
     _write(_lower(source, options, mapped=True), place)
 
 
-def _stages(source: Any, options: Options) -> dict[str, str]:  # noqa: ANN401
+def _stages(source: object, options: Options) -> dict[str, str]:
     preload(*_READERS)
     from saccade import passes  # noqa: PLC0415 - a warm start needs none of them
 
     graph = frontend.load(source, options)
     found = {"frontend": format_graph(graph)}
 
-    def note(name: str, after: Graph, notes: Any) -> None:  # noqa: ANN401
+    def note(name: str, after: Graph, notes: Sequence[object]) -> None:
         text = format_graph(after)
         found[name] = "\n".join([text, *(f"; {n}" for n in notes)])
 

@@ -20,10 +20,10 @@ from saccade.signature import TensorInfo, shape_text
 
 if TYPE_CHECKING:
     from saccade import tuning
-    from saccade.backend import Arrays, DeviceBuffer, Program, Result, Store
     from saccade.engine import Engine
     from saccade.plan import Plan
     from saccade.profile import Profile
+    from saccade.program import Arrays, DeviceBuffer, Program, Result, Store
 
 __all__ = ["Model", "TensorInfo"]
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from saccade.backends.cpu.arrays import HostArrays
+from saccade.backends.host_arrays import HostArrays
 from saccade.backends.reference.backend import ReferenceProgram
 from saccade.errors import OptionError
 from saccade.kernels.base import Launch, Out, Variant
@@ -20,9 +20,9 @@ from saccade.passes import STANDARD
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 
-    from saccade.backend import Device, DeviceBuffer, Program, Store
     from saccade.bundlefile import BundleFile
     from saccade.caches.audit import Format
+    from saccade.devices import Device
     from saccade.ir import Graph, Op
     from saccade.kernels.base import Call, Key, View
     from saccade.layout import GraphLayout
@@ -30,7 +30,8 @@ if TYPE_CHECKING:
     from saccade.passes import Pass
     from saccade.plan import Needs, Plan, Step
     from saccade.processes import Processes
-    from saccade.tuning import Algorithms, Outcome, Progress
+    from saccade.program import Program, Store
+    from saccade.tuning import Outcome, TuneRequest
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,7 @@ class NullConfig:
 
 @dataclass(frozen=True)
 class NullKernel:
-    """A `saccade.backend.Kernel`; 1 µs for each million elements that a call touches."""
+    """A `saccade.kernels.base.Kernel`; 1 µs for each million elements that a call touches."""
 
     name: str = "null.any"
     config: type = NullConfig
@@ -140,22 +141,12 @@ class NullBackend:
     ) -> tuple[Mapping[str, str], Mapping[str, bytes]]:
         raise OptionError("the null device has no bundles")
 
-    def tune(
-        self,
-        graph: Graph,
-        identity: str,
-        sizes: Mapping[str, int],
-        inputs: Sequence[DeviceBuffer],
-        hints: Algorithms,
-        *,
-        seconds: float | None,
-        report: Callable[[Progress], None],
-    ) -> Outcome:
+    def tune(self, request: TuneRequest) -> Outcome:
         raise OptionError("the null device cannot be tuned")
 
 
 class NullDevice:
-    """A `saccade.backend.Device`."""
+    """A `saccade.devices.Device`."""
 
     plans_for = "null"
     precisions = ("fp32", "bf16")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from saccade.caches import GRAPHS, cache_folder, limit
+from saccade.caches import GRAPHS, CacheFolder, cache_folder, limit
 from saccade.options import cache_bytes, parse_bytes
 
 BLOCK = 4096
@@ -30,7 +30,7 @@ def names(cache):
 
 
 def total(cache):
-    return sum(item.size for item in limit.walk(str(cache)))
+    return sum(item.size for item in limit.walk(CacheFolder(str(cache), "")))
 
 
 def test_the_limit_knows_every_folder_that_is_written_to():
@@ -98,7 +98,7 @@ def test_what_others_write_is_seen_after_a_while(most, monkeypatch):
 def test_a_cache_is_walked_seldom(cache, monkeypatch):
     walks = []
     real = limit.walk
-    monkeypatch.setattr(limit, "walk", lambda root: walks.append(root) or real(root))
+    monkeypatch.setattr(limit, "walk", lambda top: walks.append(top) or real(top))
     for n in range(50):
         write("objects", str(n), 1e9)
     assert len(walks) == 1
@@ -121,7 +121,7 @@ def test_links_are_not_followed(most, tmp_path):
     (most / "bundles" / "link").symlink_to(tmp_path)
     for n in range(30):
         write("objects", str(n), 1e9 + n)
-    limit.prune_to(str(most), 0)
+    limit.prune_to(CacheFolder(str(most), ""), 0)
     assert target.exists()
 
 

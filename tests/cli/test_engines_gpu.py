@@ -16,7 +16,7 @@ from fake_engine import save_model
 
 import saccade
 from saccade import devices
-from saccade.backends.cpu.arrays import HostArrays
+from saccade.backends.host_arrays import HostArrays
 from saccade.cli import _engines
 from saccade.cli._engines import EngineSpec, SaccadeEngine
 from saccade.cli._signature import MOST_SETS, input_sets

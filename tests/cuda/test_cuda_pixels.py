@@ -71,8 +71,8 @@ def test_slices_of_padded_pixels():
     for start, size, step in ((29, 29, 1), (0, 29, 2)):
         assert moved(WIDE, slice_map(start, size, step))[1].room == 0
     factors = tuple(Factor(n, i) for i, n in ((0, 2), (2, 4), (3, 5), (1, 58)))
-    turned = IndexMap(((2,), (58,), (4,), (5,)), factors, (1, 1, 1, 1))
-    assert moved(WIDE, turned)[1].room == 0
+    moved_rows = IndexMap(((2,), (58,), (4,), (5,)), factors, (1, 1, 1, 1))
+    assert moved(WIDE, moved_rows)[1].room == 0
 
 
 def test_who_fills_pixels():

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from saccade.ir import Count, DType, Graph, Node, Value, serialize
 from saccade.ir.counts import depends, multiple_of
-from saccade.ir.dim import evaluate, minimum, mul, parse_dims, symbol
+from saccade.ir.dim import evaluate, minimum, mul, symbol
+from saccade.ir.dim_parser import parse_dims
 from saccade.ir.printer import format_graph
 from saccade.ir.verify import VerifyError, verify
 from saccade.opdefs import NonMaxSuppression

@@ -9,6 +9,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from saccade.ir import dim as d
+from saccade.ir.dim_parser import parse_dims
 
 SYMBOLS = ("N", "H", "W", "batch size", "a+b", "min", "3", 'q"uote', "dim_0.x", "größe")
 
@@ -59,7 +60,7 @@ def test_value_and_text(tree, sizes):
     dim, value = both(tree, sizes)
     if value is not None:
         assert d.evaluate(dim, sizes) == value
-    assert d.parse_dims(str(dim)) == dim
+    assert parse_dims(str(dim)) == dim
     assert pickle.loads(pickle.dumps(dim)) == dim
     assert d.symbols_of(dim) <= set(sizes)
     assert isinstance(dim, int) == d.is_static(dim)
@@ -136,4 +137,4 @@ def test_missing_size():
 )
 def test_broken_texts(text):
     with pytest.raises(ValueError, match="dim"):
-        d.parse_dims(text)
+        parse_dims(text)

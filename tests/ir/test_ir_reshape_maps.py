@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from saccade.ir.dim import Dim, evaluate, parse_dims
+from saccade.ir.dim import Dim, evaluate
+from saccade.ir.dim_parser import parse_dims
 from saccade.ir.reshape_maps import divisible, infer_reshape, meeting, quotient, refine, reshape
 from saccade.opdefs import Move
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from saccade import graphfile
 from saccade.errors import CacheError
 from saccade.ir import DType, Factor, Graph, IndexMap, Node, Value, serialize
-from saccade.ir.dim import parse_dims
+from saccade.ir.dim_parser import parse_dims
 from saccade.ir.expr import parse
 from saccade.opdefs import Conv2d, DepthToSpaceStore, Move, Pad, Pointwise, Resize
 

@@ -14,7 +14,7 @@ from saccade import layout
 from saccade.backends.cpu.fusions import OPERATORS
 from saccade.errors import PlanError
 from saccade.ir import DType, Graph, Node, Op, Value
-from saccade.ir.dim import parse_dims
+from saccade.ir.dim_parser import parse_dims
 from saccade.kernels.base import Launch
 from saccade.kernels.cpu.base import CpuKernel, single_variant
 from saccade.kernels.cpu.movement.copy import CopyConfig

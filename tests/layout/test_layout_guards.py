@@ -8,7 +8,7 @@ import pytest
 import saccade
 from saccade.errors import PlanError
 from saccade.ir import DType, Graph, Node, Value
-from saccade.ir.dim import parse_dims
+from saccade.ir.dim_parser import parse_dims
 from saccade.opdefs import Concat, Conv2d, Pool2d, Resize
 
 

@@ -21,7 +21,7 @@ from saccade.backends.cpu.processor import this_machine
 from saccade.backends.cpu.store import bundle, constants
 from saccade.backends.cpu.store.identity import machine_identity
 from saccade.backends.cpu.store.weights import index_of, map_weights, place, size_of, write_weights
-from saccade.caches import OpenEntry, cache_folder, choices_entry, limit
+from saccade.caches import CacheFolder, OpenEntry, cache_folder, choices_entry, limit
 from saccade.errors import CacheError, CacheWarning, OptionError
 from saccade.options import parse_bytes
 
@@ -291,7 +291,7 @@ def test_a_cache_that_is_too_small_only_means_more_work(cache, first, monkeypatc
     model = compiled(convolutions(), threads=1)
     assert np.array_equal(model(X), first)
     model(OTHER)
-    assert sum(item.size for item in limit.walk(str(cache))) <= parse_bytes(most)
+    assert sum(item.size for item in limit.walk(CacheFolder(str(cache), ""))) <= parse_bytes(most)
     assert np.array_equal(compiled(convolutions(), threads=1)(X), first)
 
 

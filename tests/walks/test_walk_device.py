@@ -19,7 +19,8 @@ try:
     compiled.tune(x)
 except saccade.OptionError as error:
     refused = str(error)
-modules = [name for name in sys.modules if name.startswith("saccade.kernels.cpu") or "llvm" in name]
+foreign = ("saccade.backends.cpu", "saccade.kernels.cpu", "llvmlite")
+modules = [name for name in sys.modules if name.startswith(foreign)]
 want = saccade.compile(source, device="cpu", cache=False)(x)
 say(device=json.loads(plan.to_json())["device"], kernels=sorted({s.kernel for s in plan.steps}),
     refused=refused, modules=modules, difference=float(abs(result - want).max()))

@@ -12,8 +12,8 @@ from saccade.errors import InputError, OutOfMemoryError
 from saccade.signature import shape_text
 
 if TYPE_CHECKING:
-    from saccade.backend import Result
     from saccade.ir import Array
+    from saccade.program import Result
     from saccade.signature import TensorInfo
 
 __all__ = ["UNREADABLE", "check_fits", "detached", "host_array", "on_another_device"]

@@ -88,9 +88,14 @@ class CacheFolder:
         """Where it lies: for messages and tests."""
         return Path(self.root, self.name)
 
+    @property
+    def top(self) -> CacheFolder:
+        """The cache as a whole."""
+        return CacheFolder(self.root, "")
+
     def folder(self, name: str) -> CacheFolder:
-        """A folder in this one."""
-        return CacheFolder(self.root, f"{self.name}/{name}" if self.name else name)
+        """A folder in this one; itself, if it has no name."""
+        return CacheFolder(self.root, "/".join(filter(None, (self.name, name))))
 
     def usable(self) -> bool:
         """Whether entries can be kept here; the folder and the key are made if need be."""

@@ -10,10 +10,13 @@ import stat
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from saccade.caches.folder import CacheFolder, Item
 from saccade.locks import Lock
 from saccade.options import cache_bytes
+
+if TYPE_CHECKING:
+    from saccade.caches.folder import CacheFolder, Item
 
 __all__ = ["KINDS", "STALE_SECONDS", "Kind", "note", "prune_to", "too_large", "walk"]
 
@@ -74,14 +77,14 @@ def note(folder: CacheFolder, name: str, nbytes: int) -> None:
             if count.total + count.written <= most and count.written <= _STEP:
                 return
         # Where some must go, an eighth more does, so that the next entries find space.
-        total = _trim(folder.root, most, most - most // 8, (folder.name, name))
+        total = _trim(folder.top, most, most - most // 8, (folder.name, name))
         _counts[folder.root] = _CachedBytes(total)
 
 
-def walk(root: str) -> Iterator[Item]:
-    """Everything that lies where entries may lie."""
+def walk(top: CacheFolder) -> Iterator[Item]:
+    """Everything in the cache that lies where entries may lie."""
     for name, kind in KINDS.items():
-        folder = CacheFolder(root, name)
+        folder = top.folder(name)
         for item in folder.items():
             if kind.nested and item.kind == stat.S_IFDIR:
                 yield from folder.folder(item.name).items()
@@ -89,19 +92,19 @@ def walk(root: str) -> Iterator[Item]:
                 yield item
 
 
-def prune_to(root: str, most: int) -> None:
-    """Forget the least recently used entries until the rest takes at most so many bytes."""
-    _trim(root, most, most)
+def prune_to(top: CacheFolder, most: int) -> None:
+    """Forget the cache's least recently used entries until the rest takes at most so many bytes."""
+    _trim(top, most, most)
 
 
-def _trim(root: str, most: int, aim: int, kept: tuple[str, str] | None = None) -> int:
+def _trim(top: CacheFolder, most: int, aim: int, kept: tuple[str, str] | None = None) -> int:
     """If there are more bytes than `most`, forget entries until `aim` are left, but for `kept`.
 
     Returns:
         How many are left.
     """
-    items = sorted(walk(root), key=lambda item: item.used)
-    _sweep(root, items)
+    items = sorted(walk(top), key=lambda item: item.used)
+    _sweep(top, items)
     total = sum(item.size for item in items)
     if total <= most:
         return total
@@ -109,25 +112,25 @@ def _trim(root: str, most: int, aim: int, kept: tuple[str, str] | None = None) -
     for item in items:
         # A lock is nothing: whoever waits for it must find the one that others hold.
         if item.size and item.kind == stat.S_IFREG and (item.folder, item.name) != kept:
-            CacheFolder(root, item.folder).remove(item.name)
+            top.folder(item.folder).remove(item.name)
             total -= item.size
             gone.add(item.folder)
         if total <= aim:
             break
-    _close_up(root, gone)
+    _close_up(top, gone)
     return total
 
 
-def _sweep(root: str, found: list[Item]) -> None:
+def _sweep(top: CacheFolder, found: list[Item]) -> None:
     """Delete what writers left that died."""
-    for item in [*found, *CacheFolder(root, "").items()]:
+    for item in [*found, *top.items()]:
         if item.fresh and time.time() - item.used > STALE_SECONDS:
-            CacheFolder(root, item.folder).remove(item.name)
+            top.folder(item.folder).remove(item.name)
 
 
-def _close_up(root: str, folders: set[str]) -> None:
+def _close_up(top: CacheFolder, folders: set[str]) -> None:
     """Delete models' folders that are empty by now."""
     for folder in folders:
         kind, _, model = folder.partition("/")
         if model:
-            CacheFolder(root, kind).remove_empty(model)
+            top.folder(kind).remove_empty(model)

@@ -37,7 +37,7 @@ def ls() -> None:
     from saccade.options import cache_bytes, cache_dir
 
     top = existing_cache()
-    items = [] if top is None else list(walk(top.root))
+    items = [] if top is None else list(walk(top))
     for name, kind in KINDS.items():
         mine = [item for item in items if item.folder.partition("/")[0] == name]
         say(_row(name, mine, kind.what))
@@ -93,13 +93,13 @@ def prune(*, to: ToOption = None, everything: AllOption = False) -> None:
     if top is None:
         say("there is no cache yet")
         return
-    before = sum(item.size for item in walk(top.root))
+    before = sum(item.size for item in walk(top))
     if everything:
         for name in KINDS:
             top.remove(name)
     else:
-        prune_to(top.root, most)
-    after = sum(item.size for item in walk(top.root))
+        prune_to(top, most)
+    after = sum(item.size for item in walk(top))
     say(f"{_size(before - after)} deleted, {_size(after)} left")
 
 

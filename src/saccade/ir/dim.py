@@ -15,10 +15,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 from math import gcd
-
-from saccade.locks import forkless
 
 __all__ = [
     "Affine",
@@ -35,7 +32,6 @@ __all__ = [
     "mod",
     "mul",
     "neg",
-    "parse_dims",
     "product",
     "sub",
     "symbol",
@@ -352,12 +348,3 @@ def _evaluate_atom(atom: Symbol | Term, sizes: Mapping[str, int]) -> int:
         assert isinstance(value, int)
         return value
     return min(left, right) if atom.op == "min" else max(left, right)
-
-
-@lru_cache(maxsize=4096)
-def parse_dims(text: str) -> Dim:
-    """Inverse of `str(dim)`; understands `+ - * // / %`, parentheses, `min` and `max`."""
-    with forkless:
-        from saccade.ir._dim_parser import parse  # noqa: PLC0415 - only caches and plans read text
-
-    return parse(text)

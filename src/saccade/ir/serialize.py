@@ -21,12 +21,13 @@ from saccade.errors import CacheError
 from saccade.graphfile import MALFORMED, Seal, aligned, checksum, digest, open_graph, prefix, sound
 from saccade.ir import expr
 from saccade.ir.counts import Count
-from saccade.ir.dim import Affine, Dim, parse_dims
+from saccade.ir.dim import Affine, Dim
 from saccade.ir.dtype import DType
 from saccade.ir.expr import Expr
 from saccade.ir.graph import Graph, Node, Value
 from saccade.ir.index_map import Factor, IndexMap
 from saccade.ir.op import Array, Op
+from saccade.locks import forkless
 
 __all__ = ["check", "decode_op", "digest", "encode_op", "load", "save"]
 
@@ -185,7 +186,14 @@ def _graph(header: dict[str, Any], blobs: Array, where: str) -> Graph:
 
 
 def _read_dim(dim: int | str) -> Dim:
-    return dim if isinstance(dim, int) else parse_dims(dim)
+    return dim if isinstance(dim, int) else _parse_dim(dim)
+
+
+def _parse_dim(text: str) -> Dim:
+    with forkless:
+        from saccade.ir.dim_parser import parse_dims  # noqa: PLC0415 - most graphs have no such dim
+
+    return parse_dims(text)
 
 
 def _decode_node(entry: list[Any], values: list[Value]) -> Node:
@@ -232,7 +240,7 @@ def _decode(value: Any, owner: type[Any]) -> Any:  # noqa: ANN401 - walks attrib
     if not isinstance(value, dict):
         return value
     if "dim" in value:
-        return parse_dims(value["dim"])
+        return _parse_dim(value["dim"])
     if "expr" in value:
         return _parse_expr(value["expr"])
     if "dtype" in value:

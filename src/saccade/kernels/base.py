@@ -10,21 +10,20 @@ is shared by every call that asks for an equal config, so configs hold only what
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import Field, dataclass, field
 from functools import wraps
 from operator import mul
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
+from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar
 
 from saccade.ir import DType
 
-if TYPE_CHECKING:
-    pass
-
 __all__ = [
     "Call",
+    "Config",
     "Hardware",
     "In",
     "Integers",
+    "Kernel",
     "Key",
     "Launch",
     "Operand",
@@ -54,6 +53,15 @@ class Hardware(Protocol):
     @property
     def isa(self) -> str:
         """Its instruction set, as plans print it."""
+
+
+class Config(Protocol):
+    """What code depends on: a frozen dataclass of ints, floats, bools, strings, tuples of these."""
+
+    __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
+
+    def __hash__(self) -> int:
+        """Equal ones share their code."""
 
 
 class View(NamedTuple):
@@ -225,14 +233,13 @@ class Launch:
     """One phase of a call.
 
     Attributes:
-        config: What the code depends on: a frozen dataclass of ints, floats, bools, strings and
-            tuples of these.
+        config: What the code depends on.
         operands: For each pointer parameter of the code, by its name.
         integers: For each integer parameter of the code, by its name.
         chunks: How many chunks the phase has (for the plan and the scheduler).
     """
 
-    config: Any
+    config: Config
     operands: Mapping[str, Operand]
     integers: Integers
     chunks: int
@@ -272,7 +279,7 @@ class Variant(NamedTuple):
     build: Callable[[], tuple[Launch, ...]]
     rounding: Hashable = None
     code: Hashable = None
-    configs: Callable[[], tuple[Any, ...]] | None = None
+    configs: Callable[[], tuple[Hashable, ...]] | None = None
 
     @property
     def launches(self) -> tuple[Launch, ...]:
@@ -280,8 +287,36 @@ class Variant(NamedTuple):
         return self.build()
 
     @property
-    def needs(self) -> tuple[Any, ...]:
+    def needs(self) -> tuple[Hashable, ...]:
         """The configs of the phases, in order: what there has to be code for."""
         if self.configs is not None:
             return self.configs()
         return tuple(launch.config for launch in self.build())
+
+
+class Kernel(Protocol):
+    """One algorithm for some operators, as selection knows it."""
+
+    @property
+    def name(self) -> str:
+        """`family.algorithm`."""
+
+    @property
+    def config(self) -> type:
+        """Class of what its code depends on, for reading plans back."""
+
+    @property
+    def supports(self) -> Callable[[Call], str | None]:
+        """The reason why it cannot take a call, or None."""
+
+    @property
+    def variants(self) -> Callable[[Call], Iterable[Variant]]:
+        """The variants for a call that it supports, the one that should be fastest first."""
+
+    @property
+    def generic_configs(self) -> Callable[[Call], tuple[Hashable, ...]]:
+        """Configs that other sizes of a call will want."""
+
+    @property
+    def aliases(self) -> Callable[[Call], tuple[tuple[int, int], ...]]:
+        """Pairs of an input and an output that may share memory."""

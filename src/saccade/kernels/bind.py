@@ -9,9 +9,20 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
-from saccade.kernels.base import In, Integers, Launch, Operand, Out, Packed, Packing, Scratch, Temp
+from saccade.kernels.base import (
+    Config,
+    In,
+    Integers,
+    Launch,
+    Operand,
+    Out,
+    Packed,
+    Packing,
+    Scratch,
+    Temp,
+)
 
 __all__ = ["Argument", "Binder", "Phase", "Places", "Ref", "Role", "Workspace"]
 
@@ -70,7 +81,7 @@ class Phase(NamedTuple):
         chunks: How many chunks there are to claim.
     """
 
-    config: Any
+    config: Config
     arguments: tuple[Argument, ...]
     integers: Integers
     chunks: int

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from saccade.kernels.base import Call, Variant
 
 if TYPE_CHECKING:
-    from saccade.backend import Kernel
+    from saccade.kernels.base import Kernel
 
 __all__ = ["Candidate", "Candidates", "Passed"]
 

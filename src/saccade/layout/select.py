@@ -17,7 +17,8 @@ from saccade.kernels.select import Candidate, Candidates, Passed
 from saccade.layout.types import Choice, Timings
 
 if TYPE_CHECKING:
-    from saccade.backend import Backend, Kernel
+    from saccade.backend import Backend
+    from saccade.kernels.base import Kernel
 
 __all__ = ["Available", "Selector"]
 

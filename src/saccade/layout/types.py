@@ -5,20 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
+from typing import NamedTuple, Protocol, TypeAlias
 
 from saccade.ir import Graph, Node, Op, Value
-from saccade.kernels.base import Call, Launch, View
+from saccade.kernels.base import Call, Kernel, Launch, View
 from saccade.kernels.machine import Machine
 from saccade.kernels.select import Passed
-
-if TYPE_CHECKING:
-    from saccade.backend import Kernel
 
 __all__ = [
     "Buffer",
     "BufferKind",
     "Choice",
+    "Fusions",
     "GraphLayout",
     "NoFusions",
     "Pair",
@@ -37,6 +35,32 @@ Shapes: TypeAlias = Mapping[Value, tuple[int, ...]]
 """Of values, every dim an integer."""
 Taken: TypeAlias = Callable[[Node, Shapes], bool]
 """Whether a kernel of the device takes a node whose operands and results have these shapes."""
+
+
+class Fusions(Protocol):
+    """Fusions that pay on one device, by its own operators; `NoFusions` for none."""
+
+    def fuse(self, graph: Graph, shapes: Shapes, taken: Taken) -> Graph:
+        """The graph with those fusions that sizes decide, before storage is chosen.
+
+        Values keep their shapes, and new nodes fit wherever those do whose place they take. Equal
+        choices give the same graph and nodes, so that what is derived from them is kept.
+
+        Args:
+            graph: The model; never changed. The result itself where there is nothing to fuse.
+            shapes: Of every value of it.
+            taken: To be asked about new nodes, with the shapes of new values added.
+        """
+
+    def pairs(self, graph: Graph, shapes: Shapes, *, tuned: bool) -> Pairs:
+        """Fusions that the times of kernels decide, storage being chosen.
+
+        Args:
+            graph: What `fuse` gave.
+            shapes: Of every value of it.
+            tuned: Whether there are measured times. They may name any pair, so none is left out
+                because estimates are known to be idle at its size.
+        """
 
 
 class NoFusions:

@@ -1,12 +1,7 @@
 """What every operator family means: attributes, shape rule, NumPy reference, flops and bytes."""
 
-from saccade.opdefs.conv import (
-    Conv2d,
-    ConvTranspose2d,
-    DepthToSpaceStore,
-    InterleaveStore,
-    StoreMap,
-)
+from saccade.opdefs._store_maps import DepthToSpaceStore, InterleaveStore, StoreMap
+from saccade.opdefs.conv import Conv2d, ConvTranspose2d
 from saccade.opdefs.deform import DeformConv, DeformConvGradient
 from saccade.opdefs.matmul import MatMul
 from saccade.opdefs.movement import Concat, Gather, GatherNd, Move, Pad

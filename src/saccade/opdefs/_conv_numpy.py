@@ -9,10 +9,11 @@ import numpy as np
 
 from saccade.ir.op import Array
 from saccade.opdefs._rules import static_count
+from saccade.opdefs._store_maps import DepthToSpaceStore, StoreMap
 from saccade.opdefs.expr_numpy import accumulator, finish
 
 if TYPE_CHECKING:
-    from saccade.opdefs.conv import Conv2d, ConvTranspose2d, StoreMap
+    from saccade.opdefs.conv import Conv2d, ConvTranspose2d
 
 __all__ = ["conv2d", "conv_transpose2d"]
 
@@ -56,8 +57,6 @@ def conv2d(op: Conv2d, inputs: Sequence[Array]) -> Array:
 
 
 def _store(store: StoreMap | None, result: Array, others: Sequence[Array]) -> Array:
-    from saccade.opdefs.conv import DepthToSpaceStore  # noqa: PLC0415 - conv imports this file
-
     if store is None:
         return result
     n, k, p, q = result.shape

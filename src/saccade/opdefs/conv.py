@@ -28,41 +28,10 @@ from saccade.opdefs._rules import (
     text,
     unify,
 )
+from saccade.opdefs._store_maps import DepthToSpaceStore, InterleaveStore, StoreMap
 from saccade.opdefs._taps import AxisWindows, expr_flops
 
-__all__ = ["Conv2d", "ConvTranspose2d", "DepthToSpaceStore", "InterleaveStore", "StoreMap"]
-
-
-@dataclass(frozen=True)
-class DepthToSpaceStore:
-    """Stores channels as pixels: the result is [N, K/(b·b), P·b, Q·b].
-
-    Attributes:
-        block: Edge length b of the block of pixels that channels become.
-        mode: "DCR" or "CRD", as in ONNX DepthToSpace.
-    """
-
-    block: int
-    mode: str = "DCR"
-
-
-@dataclass(frozen=True)
-class InterleaveStore:
-    """Channel shuffle of a Concat of equal parts.
-
-    Channel `c·parts + j` of the result is channel c of part j. The convolution computes part
-    `position`; the other parts are extra operands, in order, after the epilogue's.
-
-    Attributes:
-        parts: How many parts there are.
-        position: Which of them the convolution computes.
-    """
-
-    parts: int
-    position: int
-
-
-StoreMap = DepthToSpaceStore | InterleaveStore
+__all__ = ["Conv2d", "ConvTranspose2d"]
 
 
 def _expect_window(op: Conv2d | ConvTranspose2d) -> None:

@@ -26,8 +26,12 @@ from saccade.processes import Processes
 
 __all__ = ["Library", "library"]
 
-_EFFORT_HERE = 3.0  # of compiling in the caller's process; what is more goes to several others
-_ALONE = 8.0  # estimated microseconds of a team; entering its region costs more than it saves
+# Of compiling in the caller's process, in tenths of a second or so (`CpuKernel.effort`); what is
+# more goes to several others. By eye: one or two small kernels.
+_EFFORT_HERE = 3.0
+# Estimated microseconds of a team: entering its region costs more than it saves (two Zen 4 cores:
+# roi_pool took 27 with two threads, 20 alone).
+_ALONE = 8.0
 
 
 class Library:

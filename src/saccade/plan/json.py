@@ -9,7 +9,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import typing
-from collections.abc import Hashable
 from functools import lru_cache
 from typing import TYPE_CHECKING, TypedDict
 
@@ -17,7 +16,7 @@ from saccade.devices import device_named
 from saccade.errors import PlanError
 from saccade.ir import DType
 from saccade.ir.serialize import decode_op, encode_op
-from saccade.kernels.base import Packing, View
+from saccade.kernels.base import Config, Packing, View
 from saccade.kernels.machine import Machine
 from saccade.layout.types import Searched
 from saccade.plan.types import Argument, Constant, Cut, Phase, Plan, Port, Ref, Role, Slot, Step
@@ -221,10 +220,10 @@ def _named(record: DataclassInstance) -> dict[str, object]:
     return dict(zip(_names(type(record)), _values(record), strict=True))
 
 
-def _record(kind: type, fields: dict[str, object]) -> Hashable:
+def _record(kind: type, fields: dict[str, object]) -> Config:
     """A config, or a record inside one."""
     hints = _hints(kind)
-    made: Hashable = kind(
+    made: Config = kind(
         **{
             name: _record(hints[name], value) if isinstance(value, dict) else _tuples(value)
             for name, value in fields.items()

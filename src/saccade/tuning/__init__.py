@@ -6,7 +6,7 @@ from saccade.tuning.kept import keep, kept, load
 from saccade.tuning.lookup import Lookup
 from saccade.tuning.search import Search
 from saccade.tuning.store import Measured, TimingStore
-from saccade.tuning.types import Bench, Change, Outcome, Progress, Swaps
+from saccade.tuning.types import Bench, Change, Outcome, Progress, Swaps, TuneRequest
 
 __all__ = [
     "Algorithms",
@@ -20,6 +20,7 @@ __all__ = [
     "Search",
     "Swaps",
     "TimingStore",
+    "TuneRequest",
     "TunedCall",
     "TuningCandidate",
     "keep",

@@ -12,7 +12,7 @@ from saccade.kernels.base import Call, Launch, Variant
 from saccade.tuning.keys import variant_id
 
 if TYPE_CHECKING:
-    from saccade.backend import Kernel
+    from saccade.kernels.base import Kernel
 
 __all__ = ["Bounds", "TuningCandidate", "candidates", "find"]
 

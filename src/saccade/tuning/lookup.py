@@ -12,7 +12,7 @@ from saccade.tuning.candidates import find
 from saccade.tuning.keys import call_key
 
 if TYPE_CHECKING:
-    from saccade.backend import Kernel
+    from saccade.kernels.base import Kernel
 
 __all__ = ["Lookup"]
 

@@ -26,7 +26,7 @@ from saccade.tuning.store import Measured, TimingStore
 from saccade.tuning.types import Bench, Change, Outcome, Progress, Swaps
 
 if TYPE_CHECKING:
-    from saccade.backend import Kernel
+    from saccade.kernels.base import Kernel
 
 __all__ = ["Search"]
 

@@ -4,17 +4,43 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from saccade.ir import Array
+from saccade.ir import Array, Graph
 from saccade.tuning.algorithms import Algorithms
 from saccade.tuning.candidates import Bounds, TuningCandidate
 from saccade.tuning.judge import Verdict
 
-__all__ = ["Bench", "Change", "Outcome", "Progress", "Swaps"]
+if TYPE_CHECKING:
+    from saccade.program import DeviceBuffer
+
+__all__ = ["Bench", "Change", "Outcome", "Progress", "Swaps", "TuneRequest"]
 
 Swaps = Mapping[int, TuningCandidate]
 """What to do differently, by number of the step."""
+
+
+@dataclass(frozen=True, slots=True)
+class TuneRequest:
+    """What to tune, and how long.
+
+    Attributes:
+        graph: The model.
+        identity: Of its constants.
+        sizes: Of its symbols.
+        inputs: To run on, of the device.
+        hints: Choices that are tried before others.
+        seconds: How long it may take; None for as long as it takes.
+        report: Told how far it is.
+    """
+
+    graph: Graph
+    identity: str
+    sizes: Mapping[str, int]
+    inputs: Sequence[DeviceBuffer]
+    hints: Algorithms
+    seconds: float | None
+    report: Callable[[Progress], None]
 
 
 class Bench(Protocol):

@@ -40,7 +40,7 @@ from saccade.backends.cpu.target import (
     host_target,
 )
 from saccade.errors import CacheWarning, OptionError, SaccadeError
-from saccade.ir import Array, Graph, Op
+from saccade.ir import Graph, Op
 from saccade.kernels.base import View
 from saccade.kernels.cpu import bring_usual, kernels_for
 from saccade.kernels.cpu.base import all_generic_configs, selectable
@@ -52,10 +52,11 @@ from saccade.opdefs import Conv2d
 from saccade.options import Options
 from saccade.plan import Constant, Needs, Plan, Step
 from saccade.processes import Processes
-from saccade.tuning import Algorithms, Outcome, Progress
+from saccade.tuning import Outcome, TuneRequest
 
 if TYPE_CHECKING:
-    from saccade.backend import DeviceBuffer, Kernel, Program
+    from saccade.kernels.base import Kernel
+    from saccade.program import Program
 
 __all__ = ["CpuBackend"]
 
@@ -175,27 +176,14 @@ class CpuBackend:
         found, driver_code = self._code(_keys(*plan.steps))
         return [driver_code, *{file.symbol: file.code for file in found.values()}.values()]
 
-    def tune(
-        self,
-        graph: Graph,
-        identity: str,
-        sizes: Mapping[str, int],
-        inputs: Sequence[DeviceBuffer],
-        hints: Algorithms,
-        *,
-        seconds: float | None,
-        report: Callable[[Progress], None],
-    ) -> Outcome:
+    def tune(self, request: TuneRequest) -> Outcome:
         """Measure other variants for each step inside running programs."""
         with forkless:
             from saccade.backends.cpu.insitu import tune  # noqa: PLC0415 - running needs none of it
         preload("saccade.kernels.cpu.packing", "numpy.ma")  # which medians import
 
         self._bundles = None  # which is named by the choices of before
-        return tune(
-            graph, identity, sizes, cast("Sequence[Array]", inputs), self, self._options, hints,
-            seconds=seconds, report=report,
-        )  # fmt: skip
+        return tune(request, self, self._options)
 
     @property
     def code(self) -> str:

@@ -4,29 +4,31 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from saccade.backends.cpu.arrays import HostArrays
+from saccade.backends.host_arrays import HostArrays
 from saccade.locks import forkless
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from saccade.backend import Device, Kernel, Store
     from saccade.backends.cpu.backend import CpuBackend
     from saccade.backends.cpu.store.bundle import Bundles
     from saccade.bundlefile import BundleFile
     from saccade.caches.audit import Format
+    from saccade.devices import Device
     from saccade.ir import Op
+    from saccade.kernels.base import Kernel
     from saccade.kernels.machine import Machine
     from saccade.options import Options
     from saccade.passes import Pass
     from saccade.plan import Plan
     from saccade.processes import Processes
+    from saccade.program import Store
 
 __all__ = ["CPU", "CpuDevice"]
 
 
 class CpuDevice:
-    """A `saccade.backend.Device`."""
+    """A `saccade.devices.Device`."""
 
     plans_for = "cpu"
     precisions = ("fp32", "bf16")

@@ -12,12 +12,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
 from saccade import layout
 from saccade import plan as planner
-from saccade.backends.cpu.backend import CpuBackend
 from saccade.backends.cpu.processor import this_machine
 from saccade.backends.cpu.runtime.objects import Key
 from saccade.backends.cpu.runtime.program import PAGE, Stopwatch
@@ -31,11 +31,14 @@ from saccade.tuning import (
     Bounds,
     Lookup,
     Outcome,
-    Progress,
     Search,
     Swaps,
     TimingStore,
+    TuneRequest,
 )
+
+if TYPE_CHECKING:
+    from saccade.backends.cpu.backend import CpuBackend
 
 __all__ = ["InSitu", "tune"]
 
@@ -44,26 +47,18 @@ LONG = 20e6  # nanoseconds of a program beyond which turns need no run to warm u
 MOST_RUNS = 16  # of a program in a turn, however short it is
 
 
-def tune(
-    graph: Graph,
-    identity: str,
-    sizes: Mapping[str, int],
-    inputs: Sequence[Array],
-    backend: CpuBackend,
-    options: Options,
-    hints: Algorithms,
-    *,
-    seconds: float | None = None,
-    report: Callable[[Progress], None],
-) -> Outcome:
+def tune(request: TuneRequest, backend: CpuBackend, options: Options) -> Outcome:
     """Search for faster choices for a model and its inputs; see `tuning.Search`."""
     processes = Processes()
-    bench = InSitu.of(graph, identity, sizes, inputs, backend, options, processes)
+    inputs = cast("Sequence[Array]", request.inputs)  # by `Backend`, from `HostArrays`
+    bench = InSitu.of(
+        request.graph, request.identity, request.sizes, inputs, backend, options, processes
+    )
     store = TimingStore(backend.device, this_machine() | {"code": backend.code}, use=options.cache)
     try:
         return Search(
-            bench.laid, backend.candidates, bench, store, this_machine(), hints, time.monotonic,
-            seconds, report,
+            bench.laid, backend.candidates, bench, store, this_machine(), request.hints,
+            time.monotonic, request.seconds, request.report,
         ).run()  # fmt: skip
     finally:
         processes.close()

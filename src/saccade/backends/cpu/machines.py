@@ -65,12 +65,12 @@ _LINUX = "x86_64-unknown-linux-gnu"
 # fmt: off
 _ALL = (
     # Two cores of an EPYC 9004: 118 GFLOP/s a core, 32 GB/s, 92 GB/s a core from the last-level
+    # cache.
     Description(
         "zen4", "avx512", "AuthenticAMD", frozenset((25, model) for model in range(16, 192)),
         _LINUX, "znver4", True, 32 << 10, 1 << 20, 32 << 20, 2,
         3.7e3, MappingProxyType({"avx512": 1, "avx2": 2}), 2.0, 32e3, 92e3, 0.8,
     ),
-    # cache.
     # The same with 64 cores, whose memory has twelve channels: not measured.
     Description(
         "zen4-64", "avx512", "AuthenticAMD", frozenset(),
@@ -78,12 +78,13 @@ _ALL = (
         3.7e3, MappingProxyType({"avx512": 1, "avx2": 2}), 2.0, 60e3, 92e3, 0.8,
     ),
     # Two cores of an EPYC 9005: 280 GFLOP/s a core, 47 GB/s, 130 GB/s for both from the last-level
+    # cache.
     Description(
         "zen5", "avx512", "AuthenticAMD", frozenset((26, model) for model in range(256)),
         _LINUX, "znver5", True, 48 << 10, 1 << 20, 32 << 20, 2,
         4.4e3, _TWO, 2.0, 47e3, 65e3, 0.8,
     ),
-    # cache. Two cores of a Xeon (Emerald Rapids): 177 GFLOP/s a core, in bfloat16 no more, 31 GB/s;
+    # Two cores of a Xeon (Emerald Rapids): 177 GFLOP/s a core, in bfloat16 no more, 31 GB/s;
     # 28 GB/s a core from the last-level cache of its successor.
     Description(
         "sapphire-rapids", "avx512", "GenuineIntel",

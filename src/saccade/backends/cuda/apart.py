@@ -32,21 +32,21 @@ from saccade.tuning import (
     Bounds,
     Lookup,
     Outcome,
-    Progress,
     Search,
     Swaps,
     TimingStore,
+    TuneRequest,
     TuningCandidate,
 )
 from saccade.tuning.keys import variant_id
 
 if TYPE_CHECKING:
-    from saccade.backend import DeviceBuffer
     from saccade.backends.cuda.backend import CudaBackend
     from saccade.backends.cuda.runtime.program import CudaProgram
     from saccade.kernels.bind import Phase
     from saccade.options import Options
     from saccade.plan import Plan
+    from saccade.program import DeviceBuffer
 
 __all__ = ["BOUNDS", "Apart", "Timer", "tune"]
 
@@ -61,18 +61,7 @@ _WHOLE_TURN, _MOST_RUNS = 5e3, 50  # the same of whole programs: microseconds, r
 Timer = Callable[[Contest], Timed]
 
 
-def tune(
-    graph: Graph,
-    identity: str,
-    sizes: Mapping[str, int],
-    inputs: Sequence[DeviceBuffer],
-    backend: CudaBackend,
-    options: Options,
-    hints: Algorithms,
-    *,
-    seconds: float | None = None,
-    report: Callable[[Progress], None],
-) -> Outcome:
+def tune(request: TuneRequest, backend: CudaBackend, options: Options) -> Outcome:
     """Search for faster choices for a model and its inputs; see `tuning.Search`."""
     machine = backend.identity()
     store = TimingStore(backend.device, {**machine, "code": backend.cubins.code}, use=options.cache)
@@ -82,10 +71,14 @@ def tune(
         parts.callback(own.close)
         measuring = parts.enter_context(closing(MeasuringProcess(own)))
         codes = parts.enter_context(closing(CodesAhead(backend.cubins, compilers)))
-        bench = Apart.of(graph, identity, sizes, inputs, backend, options, codes, measuring.times)
+        bench = Apart.of(
+            request.graph, request.identity, request.sizes, request.inputs, backend, options, codes,
+            measuring.times,
+        )  # fmt: skip
         return Search(
-            bench.laid, backend.candidates, bench, store, machine, hints, monotonic, seconds, report
-        ).run()
+            bench.laid, backend.candidates, bench, store, machine, request.hints, monotonic,
+            request.seconds, request.report,
+        ).run()  # fmt: skip
 
 
 @dataclass
@@ -281,6 +274,11 @@ class _Pair:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class _NoConfig:
+    """In place of what code was made from."""
+
+
 def _coded(
     variant: BoundVariant, codes: Mapping[CodeKey, Cubin | str]
 ) -> tuple[tuple[Phase, Cubin], ...]:
@@ -289,7 +287,7 @@ def _coded(
     for phase, key in zip(variant.phases, variant.keys, strict=True):
         cubin = codes[key]
         assert isinstance(cubin, Cubin)
-        found.append((phase._replace(config=None), cubin))
+        found.append((phase._replace(config=_NoConfig()), cubin))
     return tuple(found)
 
 

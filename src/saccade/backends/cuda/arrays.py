@@ -28,9 +28,9 @@ from saccade.locks import forkless
 from saccade.signature import shape_text
 
 if TYPE_CHECKING:
-    from saccade.backend import DeviceBuffer, Result
     from saccade.backends.cuda.runtime.context import DeviceContext
     from saccade.ir import Array
+    from saccade.program import DeviceBuffer, Result
     from saccade.signature import TensorInfo
 
 __all__ = ["CudaArrays"]

@@ -30,10 +30,11 @@ from saccade.locks import forkless, preload
 from saccade.options import Options, Precision
 from saccade.plan import Needs, Plan, Step
 from saccade.processes import Processes
-from saccade.tuning import Algorithms, Outcome, Progress
+from saccade.tuning import Outcome, TuneRequest
 
 if TYPE_CHECKING:
-    from saccade.backend import DeviceBuffer, Kernel, Program
+    from saccade.kernels.base import Kernel
+    from saccade.program import Program
 
 __all__ = ["CudaBackend"]
 
@@ -179,17 +180,7 @@ class CudaBackend:
             found = self.cubins.get(keys, self._processes)
         return [found[key] for key in keys]
 
-    def tune(
-        self,
-        graph: Graph,
-        identity: str,
-        sizes: Mapping[str, int],
-        inputs: Sequence[DeviceBuffer],
-        hints: Algorithms,
-        *,
-        seconds: float | None,
-        report: Callable[[Progress], None],
-    ) -> Outcome:
+    def tune(self, request: TuneRequest) -> Outcome:
         """Measure other variants for each step on the GPU, apart from the program.
 
         Raises:
@@ -205,10 +196,7 @@ class CudaBackend:
             raise OptionError(
                 f"plans for machine={self._gpu.name!r} cannot be tuned on this {facts.name}"
             )
-        return tune(
-            graph, identity, sizes, inputs, self, self._options, hints,
-            seconds=seconds, report=report,
-        )  # fmt: skip
+        return tune(request, self, self._options)
 
 
 def packed_constant(graph: Graph, plan: Plan, index: int) -> Array:

@@ -52,7 +52,7 @@ def bundle_entries(
 
 
 class CudaBundle:
-    """A `saccade.backend.Store` over a bundle; what it lacks cannot be made.
+    """A `saccade.program.Store` over a bundle; what it lacks cannot be made.
 
     Args:
         file: The open bundle.

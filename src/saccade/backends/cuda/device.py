@@ -10,22 +10,24 @@ from saccade.locks import forkless
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from saccade.backend import Arrays, Device, Kernel, Store
     from saccade.backends.cuda.backend import CudaBackend
     from saccade.bundlefile import BundleFile
     from saccade.caches.audit import Format
+    from saccade.devices import Device
     from saccade.ir import Op
+    from saccade.kernels.base import Kernel
     from saccade.kernels.machine import Machine
     from saccade.options import Options
     from saccade.passes import Pass
     from saccade.plan import Plan
     from saccade.processes import Processes
+    from saccade.program import Arrays, Store
 
 __all__ = ["CUDA", "CudaDevice"]
 
 
 class CudaDevice:
-    """A `saccade.backend.Device`."""
+    """A `saccade.devices.Device`."""
 
     plans_for = "cuda"
     precisions = ("fp32", "tf32", "fp16", "bf16")

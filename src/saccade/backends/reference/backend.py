@@ -15,11 +15,12 @@ from saccade.kernels.machine import Machine
 from saccade.plan import Needs, Plan, Step
 
 if TYPE_CHECKING:
-    from saccade.backend import Backend, DeviceBuffer, Program
+    from saccade.backend import Backend
     from saccade.kernels.base import Key
     from saccade.layout import GraphLayout
     from saccade.profile.types import Facts, Reading
-    from saccade.tuning import Algorithms, Outcome, Progress
+    from saccade.program import DeviceBuffer, Program
+    from saccade.tuning import Outcome, TuneRequest
 
 __all__ = ["ReferenceBackend", "ReferenceProgram"]
 
@@ -136,22 +137,13 @@ class ReferenceBackend:
         del plans, graph, identity
         raise OptionError("the reference has no bundles")
 
-    def tune(
-        self,
-        graph: Graph,
-        identity: str,
-        sizes: Mapping[str, int],
-        inputs: Sequence[DeviceBuffer],
-        hints: Algorithms,
-        *,
-        seconds: float | None,
-        report: Callable[[Progress], None],
-    ) -> Outcome:
+    def tune(self, request: TuneRequest) -> Outcome:
         """Refused: its times mean nothing.
 
         Raises:
             OptionError: Always.
         """
+        del request
         raise OptionError("device reference cannot be tuned: its times mean nothing")
 
 

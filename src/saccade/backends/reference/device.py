@@ -12,16 +12,18 @@ from saccade.locks import forkless
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from saccade.backend import Arrays, Device, Kernel, Store
     from saccade.backends.reference.backend import ReferenceBackend
     from saccade.bundlefile import BundleFile
     from saccade.caches.audit import Format
+    from saccade.devices import Device
     from saccade.ir import Op
+    from saccade.kernels.base import Kernel
     from saccade.kernels.machine import Machine
     from saccade.options import Options
     from saccade.passes import Pass
     from saccade.plan import Plan
     from saccade.processes import Processes
+    from saccade.program import Arrays, Store
 
 __all__ = ["REFERENCE", "ReferenceDevice"]
 
@@ -30,7 +32,7 @@ _PLANS_AS = "cpu"
 
 
 class ReferenceDevice:
-    """A `saccade.backend.Device`."""
+    """A `saccade.devices.Device`."""
 
     plans_for = _PLANS_AS
     compiler = ""

@@ -12,9 +12,9 @@ from saccade.kernels import base
 from saccade.kernels.base import Key, Launch, Variant
 
 if TYPE_CHECKING:
-    from saccade.backend import Kernel
     from saccade.backends.cpu.codegen.language import KernelBuilder
     from saccade.backends.cpu.target import Target
+    from saccade.kernels.base import Kernel
 
     class CpuCall(base.Call):
         """A call for the CPU, whose hardware is a `Target`: `CpuBackend.target`."""

@@ -8,7 +8,14 @@ from saccade.backends.cpu.machines import description
 from saccade.backends.cpu.target import Target
 from saccade.kernels.machine import Machine
 
-__all__ = ["beyond_caches", "machine"]
+__all__ = ["CYCLES", "beyond_caches", "machine"]
+
+CYCLES = 3.7e3
+"""Per microsecond: a Zen 4 core's nominal clock.
+
+Costs that kernels count in cycles were measured there, so they are divided by this on every
+machine; what others do faster or slower is in `machine`.
+"""
 
 
 @lru_cache(maxsize=64)

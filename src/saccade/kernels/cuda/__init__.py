@@ -1,7 +1,15 @@
 """How operators are done on NVIDIA's GPUs: one folder per family, a list of all kernels.
 
-Files are named as in `kernels.cpu`. `<algorithm>_code.py` holds handwritten Triton functions, which
-only compiling and interpreting import; `<algorithm>.py` plans, with an `Entry` for each config.
+Files are named as in `kernels.cpu`, but for code:
+
+    <algorithm>.py         the kernel `family.algorithm`: it plans, with an `Entry` for each config;
+                           `conv2d.hopper` is not in the list yet
+    <algorithm>_code.py    handwritten Triton functions, which only compiling and interpreting
+                           import: an `Entry` names them
+    <algorithm>_<part>.py  any other part of that algorithm; other kernels may use it too
+    pack_<what>.py         how constants are packed: functions that `packing.FUNCTIONS` lists
+    <thing>_<part>.py      what several kernels share, none of which it belongs to: `loop_axes`
+    <thing>_code.py        Triton functions that several kernels share: `walk_code`, `store_code`
 """
 
 from __future__ import annotations

@@ -13,8 +13,8 @@ from saccade.kernels import base
 from saccade.kernels.base import Launch, Variant, View
 
 if TYPE_CHECKING:
-    from saccade.backend import Kernel
     from saccade.backends.cuda.target import GpuTarget
+    from saccade.kernels.base import Kernel
 
     class CudaCall(base.Call):
         """A call for a GPU, whose hardware is a `GpuTarget`: `CudaBackend.target`."""

@@ -34,7 +34,7 @@ __all__ = [
 EpilogueCode = tuple[str, ...]
 NO_EPILOGUE: EpilogueCode = (str(IDENTITY),)
 _AXES = "nkpq"
-_VECTOR = 8
+_VECTOR = 8  # elements: strides that are multiples of it keep accesses 16 bytes wide
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,11 +24,11 @@ from saccade.errors import OutOfBoundsError, OutOfMemoryError
 from saccade.locks import cached_property, forkless
 
 if TYPE_CHECKING:
-    from saccade.backend import DeviceBuffer
     from saccade.ir import Array
     from saccade.kernels.machine import Machine
     from saccade.plan import Needs, Phase, Plan, Step
     from saccade.profile.types import Facts
+    from saccade.program import DeviceBuffer
 
 __all__ = ["CpuProgram", "Stopwatch"]
 

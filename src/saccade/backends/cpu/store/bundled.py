@@ -58,7 +58,7 @@ def bundle_entries(programs: Iterable[tuple[CpuProgram, Image | None]]) -> dict[
 
 
 class CpuBundle:
-    """A `saccade.backend.Store` over a bundle; what it lacks cannot be made.
+    """A `saccade.program.Store` over a bundle; what it lacks cannot be made.
 
     Args:
         file: The open bundle.

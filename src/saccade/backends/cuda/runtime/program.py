@@ -35,7 +35,6 @@ from saccade.errors import OptionError, OutOfMemoryError
 from saccade.ir import DType
 
 if TYPE_CHECKING:
-    from saccade.backend import DeviceBuffer
     from saccade.backends.cuda.codegen.compile import Cubin
     from saccade.backends.cuda.runtime.context import DeviceContext
     from saccade.backends.cuda.runtime.memory import Arena
@@ -43,6 +42,7 @@ if TYPE_CHECKING:
     from saccade.kernels.machine import Machine
     from saccade.plan import Plan
     from saccade.profile.types import Facts, Reading
+    from saccade.program import DeviceBuffer
 
 __all__ = ["CudaProgram"]
 

@@ -13,7 +13,7 @@ from saccade.ir import Expr
 from saccade.kernels.cpu.conv2d.epilogue import Epilogue, VectorPlace
 from saccade.kernels.cpu.conv2d.row_bands import WindowSizes
 from saccade.kernels.cpu.conv2d.row_groups import Group, RowGroups, any_cut, cut_row
-from saccade.kernels.cpu.machine import machine
+from saccade.kernels.cpu.machine import CYCLES, machine
 from saccade.opdefs import Conv2d
 from saccade.opdefs._taps import expr_flops
 
@@ -27,8 +27,7 @@ __all__ = [
     "testing_micros",
 ]
 
-_CYCLES = 3.7e3  # per microsecond
-_TEST = 0.8  # cycles to find out whether there is a column
+_TEST = 0.8  # cycles to find out whether there is a column (an estimate)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,8 +79,8 @@ def row_micros(
 ) -> float:
     """Estimated microseconds of one row of one vector, `taps` being [rows, columns] of a window."""
     fmas = columns * taps[1] * target.lanes * 2 / machine(target).flops
-    loads = cut.count * taps[1] * 1.5 / _CYCLES
-    found = taps[0] * (fmas + loads) + columns * (2 + expr_flops(epilogue)) / _CYCLES
+    loads = cut.count * taps[1] * 1.5 / CYCLES
+    found = taps[0] * (fmas + loads) + columns * (2 + expr_flops(epilogue)) / CYCLES
     return found + testing_micros(cut, taps)
 
 
@@ -89,7 +88,7 @@ def testing_micros(cut: RowGroups, taps: tuple[int, ...]) -> float:
     """What of it is spent on finding out which columns there are: both ends of a row do."""
     if not cut.any_width:
         return 0.0
-    return min(cut.count, 2) * taps[0] * _TEST * (cut.body + taps[1]) / _CYCLES
+    return min(cut.count, 2) * taps[0] * _TEST * (cut.body + taps[1]) / CYCLES
 
 
 @dataclass(frozen=True, slots=True)

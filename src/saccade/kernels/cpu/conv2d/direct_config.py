@@ -62,7 +62,7 @@ class DirectConfig:
     epilogue: tuple[str, ...]
 
 
-_CLAIM = 1500  # cycles that a chunk costs beyond its tiles
+_CLAIM = 1500  # cycles that a chunk costs beyond its tiles (an estimate)
 _MANY_CUTS, _CUTS = 4, 6  # tiles of which several cuts are worth measuring, and how many
 
 

@@ -19,20 +19,19 @@ from saccade.ir.expr import IDENTITY
 from saccade.kernels.base import Launch, Temp, Variant, View
 from saccade.kernels.cpu.base import CpuCall
 from saccade.kernels.cpu.conv2d.direct_config import DirectConfig
-from saccade.kernels.cpu.conv2d.direct_launch import CYCLES, SlidingWindows, beside
+from saccade.kernels.cpu.conv2d.direct_launch import SlidingWindows, beside
 from saccade.kernels.cpu.conv2d.epilogue_spec import EpilogueSpec
-from saccade.kernels.cpu.machine import machine
+from saccade.kernels.cpu.machine import CYCLES, machine
 
 __all__ = ["Split", "with_splits"]
 
-_PARTS = (2, 4, 8, 16)
-_CLOSE = 1.03  # over the best estimate
-_GAIN = 0.95  # of the whole's time, below which sums in parts come first
+_PARTS = (2, 4, 8, 16)  # into which sums may be cut
+_CLOSE = 1.03  # over the best estimate: of those within it the one with the most parts (by eye)
+_GAIN = 0.95  # of the whole's estimate, below which sums in parts come first (by eye)
 _LEAST = 64  # steps of a part
 _FEW = 4  # units of the grid per thread, from which on its balance is good
-_SHARE = 4096  # cycles of a chunk of the second phase
-_VECTOR = 30  # cycles of one vector there, and of each part that it adds
-_PART = 3
+_SHARE = 4096  # cycles of a chunk of the second phase, about a microsecond (by eye)
+_VECTOR, _PART = 30, 3  # cycles of one vector there, of each part that it adds (an estimate)
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,8 +31,8 @@ from saccade.opdefs._taps import expr_flops
 
 __all__ = ["CONV2D_EXPAND"]
 
-_REACHED = 0.75  # share of the peak
-_EXPONENTIAL = 24  # operations that one of them counts for
+_REACHED = 0.75  # share of the peak (by eye: depthwise layers alone reach 73 to 91% on Zen 4)
+_EXPONENTIAL = 24  # operations that one of them counts for (an estimate)
 
 
 def _supports(call: CpuCall) -> str | None:

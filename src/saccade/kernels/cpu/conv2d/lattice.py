@@ -19,6 +19,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from itertools import product
+from typing import cast
 
 from saccade.kernels.base import In, Launch, Packed, Packing, Scratch, Temp, Variant, image_strides
 from saccade.kernels.cpu.base import CpuCall, CpuKernel
@@ -28,21 +29,21 @@ from saccade.kernels.cpu.conv2d.lattice_forms import LONG, frequency_rows, lengt
 from saccade.kernels.cpu.conv2d.lattice_points import LONGEST, POINTS, points_of
 from saccade.kernels.cpu.conv2d.winograd import refuse_transforms
 from saccade.kernels.cpu.conv2d.winograd_gemm import even_heights, panel_vectors, phased_heights
-from saccade.kernels.cpu.machine import machine
+from saccade.kernels.cpu.machine import CYCLES, machine
 from saccade.opdefs import Conv2d
 
 __all__ = ["CONV2D_LATTICE", "launch_as"]
 
 _SET_STEP = 16  # elements that keep frequencies off each other's L1 sets
-_AHEAD = 64  # vectors of weights: what comes from memory takes half a microsecond
+_AHEAD = 64  # vectors of weights: what comes from memory takes half a microsecond (Zen 4)
 _BLOCKS = 8  # of tiles, for each thread
 # Measured on a Zen 4 server core, in multiply-adds: products, a vector of the panel from L2, an
 # element of V from L3 (broadcast). Fewer rows take as long: they wait for the panel.
 _MULTIPLY, _VECTOR, _ELEMENT, _LEAST_ROWS = 1.02, 1.0, 0.09, 2.5
-_CYCLES = 3.7e3  # per microsecond
-# Of both transforms for one vector of one pixel, most of it waiting for V and M.
+# Of both transforms for one vector of one pixel, most of it waiting for V and M (the same core).
 _INPUT_CYCLES, _OUTPUT_CYCLES = 36.0, 48.0
-_OVERLAP = 0.2  # share of the shorter of arithmetic and streaming that adds to the longer
+# Share of the shorter of arithmetic and streaming that adds to the longer: Winograd's (Zen 4).
+_OVERLAP = 0.2
 
 
 def _supports(call: CpuCall) -> str | None:
@@ -137,7 +138,7 @@ def _micros(call: CpuCall, p: _Problem) -> float:
     images, channels, height, width = call.inputs[0].shape
     vectors = -(-channels // p.lanes)
     pixel = vectors * _INPUT_CYCLES + p.vectors * _OUTPUT_CYCLES
-    busy = flops / speed.flops + images * height * width * pixel / _CYCLES
+    busy = flops / speed.flops + images * height * width * pixel / CYCLES
     stream = 4.0 * p.weights / speed.bandwidth
     shorter, longer = sorted((busy / call.threads, stream))
     shared = 4.0 * p.squares * (p.v_step + p.m_step * p.panels)
@@ -214,7 +215,7 @@ def launch_as(call: CpuCall, spec: EpilogueSpec, nv: int) -> tuple[Launch, ...]:
 def _generic_configs(call: CpuCall) -> tuple[LatticeConfig, ...]:
     """For lattices of every length, in panels of the width that is the fastest one here."""
     spec = conv_epilogue(call)
-    nv = next(_variants(call)).launches[1].config.nv
+    nv = cast("LatticeConfig", next(_variants(call)).launches[1].config).nv
     found = [_configs(call, spec, nv, long) for long in product(LONG, LONG)]
     return tuple(dict.fromkeys(config for configs in found for config in configs))
 

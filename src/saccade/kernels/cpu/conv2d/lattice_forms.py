@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = ["LONG", "Form", "LatticeAxis", "Lattices", "frequency_rows", "lengths", "long_of"]
 
+# Forms in the order of their rows: whether each axis's lattices are the short ones.
 _ORDER = ((0, 1), (0, 0), (1, 0), (1, 1))
 LONG = (2, 3)
 """Lengths of an axis's long lattices that there is code for; the short ones have a pixel less."""

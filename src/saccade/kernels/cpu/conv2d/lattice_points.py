@@ -34,6 +34,7 @@ __all__ = ["LONGEST", "POINTS", "forward", "inverse", "points_of", "weight_matri
 POINTS = (0, 1, 3, 4)
 """Products of a row of so many pixels."""
 LONGEST = len(POINTS) - 1
+# Of a row's middle pixel in the four products for three (docs/performance/winograd.md).
 _S, _E = 1.5, 0.5
 _WEIGHTS = {
     1: ([[0, 1, 0]], 1),

@@ -26,20 +26,20 @@ from saccade.ir.expr import IDENTITY
 from saccade.kernels.base import In, Launch, Packed, Packing, Scratch, Variant, View, per_call
 from saccade.kernels.cpu.base import CpuCall, CpuKernel
 from saccade.kernels.cpu.conv2d.depthwise_code import any_groups, groups_of, row_micros
-from saccade.kernels.cpu.conv2d.direct_launch import CYCLES, EFFICIENCY, beside
+from saccade.kernels.cpu.conv2d.direct_launch import EFFICIENCY, beside
 from saccade.kernels.cpu.conv2d.epilogue_spec import FLOATS, EpilogueSpec, epilogue_of, static_sums
 from saccade.kernels.cpu.conv2d.microkernel import Reduction, steps_of
 from saccade.kernels.cpu.conv2d.register_tiles import Piece, RegisterTile, ranked_tiles
 from saccade.kernels.cpu.conv2d.row_bands import window_integers
 from saccade.kernels.cpu.conv2d.row_groups import RowGroups
 from saccade.kernels.cpu.conv2d.separable_code import SeparableConfig, emit_separable
-from saccade.kernels.cpu.machine import machine
+from saccade.kernels.cpu.machine import CYCLES, machine
 
 __all__ = ["CONV2D_SEPARABLE"]
 
 _PARTS = (1, 2, 3, 4, 6, 8, 12, 16)  # chunks of a thread
 _TILES = 8  # worth a thought
-_CLAIM = 0.1  # microseconds that a chunk costs beyond its rows and tiles
+_CLAIM = 0.1  # microseconds that a chunk costs beyond its rows and tiles (an estimate)
 _AHEAD = 8  # planes past the last one that a core's prefetcher reaches
 _FARTHEST = 64 << 10  # bytes that it goes at most
 

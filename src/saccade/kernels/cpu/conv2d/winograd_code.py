@@ -25,6 +25,7 @@ from saccade.opdefs._taps import expr_flops
 __all__ = ["WinogradConfig", "WinogradSizes", "emit_winograd"]
 
 INLINE_OPS = 3
+"""Operations of an epilogue that is unrolled along whole lines; a longer one is a loop."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -52,7 +52,7 @@ _SHORTER = {
 _PAIRS = {4: (1.0,), 6: (0.5**0.5, 2**0.5), 8: (1.0, 2.0, 0.5)}  # by the number of points
 # Relative L2 error in units of 1e-6: √(first² + second² · channels), fitted to 16 … 512 channels.
 _ERRORS = {4: (0.1, 0.033), 6: (0.3, 0.1), 8: (1.5, 0.37)}
-_LIMIT = 1e-5
+_LIMIT = 1e-5  # relative L2 error beyond which a transform is not taken
 
 
 def bases(stride: int) -> tuple[int, ...]:

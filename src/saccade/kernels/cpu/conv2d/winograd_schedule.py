@@ -27,13 +27,15 @@ from saccade.kernels.cpu.conv2d.winograd_points import (
     whole_tile,
 )
 from saccade.kernels.cpu.conv2d.winograd_tiles import rows_of, tile_counts
-from saccade.kernels.cpu.machine import machine
+from saccade.kernels.cpu.machine import CYCLES, machine
 from saccade.kernels.machine import Machine
 
 __all__ = ["SET_STEP", "Problem", "Schedule", "ranked", "variants"]
 
 SET_STEP = 16
 """Elements that keep frequencies off each other's L1 sets."""
+# Bytes of V and M of a block: within half of Zen 4's L2 cache, where V stays; within all of it and
+# beyond, where weights are read less often.
 _SCRATCH = (448 << 10, 896 << 10, 1536 << 10)
 # Measured on a Zen 4 server core: the products reach 93% of the peak; a transform takes these
 # cycles for one vector of one whole patch, most of it waiting for V and M in L2 (in L1 they would
@@ -48,11 +50,12 @@ _OUTPUT_CYCLES = {
     **{(1, 6): 520.0, (1, 4): 213.0, (1, 2): 71.0},
     **{(2, 7): 1700.0, (2, 5): 900.0, (2, 3): 300.0},
 }
-_CYCLES = 3.7e3  # per microsecond
 _COLD, _COLD_SHARED, _COLD_LARGE, _WARM = 20e3, 26e3, 13e3, 37e3
 _FED = 12  # rows that keep a core busy for as long as the next weights take to come from memory
-_OVERLAP = 0.2  # share of the shorter of arithmetic and streaming that adds to the longer
-_AHEAD = 64  # vectors of weights: what comes from memory takes half a microsecond
+# Share of the shorter of arithmetic and streaming that adds to the longer: calibrated inside
+# running programs on two Zen 4 cores, to 15%.
+_OVERLAP = 0.2
+_AHEAD = 64  # vectors of weights: what comes from memory takes half a microsecond (Zen 4)
 _PART = 64 << 10  # bytes of weights in a chunk of the phased products
 
 
@@ -195,7 +198,7 @@ def _transforms(p: Problem, m: int, tiles: int) -> float:
     vectors = -(-p.channels // p.target.lanes)
     border = 2.5 if p.channels < p.target.lanes else 1.0
     cycles = vectors * border * _INPUT_CYCLES[p.stride, m] + p.vectors * _OUTPUT_CYCLES[p.stride, m]
-    return tiles * cycles / _CYCLES
+    return tiles * cycles / CYCLES
 
 
 def _overlapped(a: float, b: float) -> float:

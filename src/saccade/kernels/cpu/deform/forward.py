@@ -56,7 +56,7 @@ __all__ = ["DEFORM_CONV2D"]
 _STEPS = 1152  # elements of a pixel's columns: with a tile of pixels a quarter of the L2
 _TILE = 56  # pixels
 _CHUNKS = 64  # what keeps a large team busy
-_SHORT = 100_000  # flops of a strip, about a microsecond; what else it takes is noticed below
+_SHORT = 100_000  # flops of a strip, a microsecond of Zen 4; what else it takes is noticed below
 
 
 class _Forward:

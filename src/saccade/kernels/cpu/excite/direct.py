@@ -42,10 +42,10 @@ from saccade.kernels.cpu.machine import machine
 
 __all__ = ["EXCITE"]
 
-_MOST_PARTS = 8
+_MOST_PARTS = 8  # of the channels that the first product sums over
 _LEAST = 4096  # weights of a part
 _BLOCK = 8  # vectors of filters of the second product
-_ALONE = 0.6  # of the memory's speed that one thread reaches on short streams
+_ALONE = 0.6  # of two cores' memory speed that one thread reaches on short streams (an estimate)
 
 
 def _supports(call: CpuCall) -> str | None:

@@ -19,7 +19,7 @@ from saccade.opdefs.movement import Concat, Move
 
 __all__ = ["COPY", "copy_cost", "map_strides", "refuse_views"]
 
-_ITEMSIZES = (1, 2, 4, 8)
+_ITEMSIZES = (1, 2, 4, 8)  # bytes
 
 
 def _factor_strides(groups: Sequence[Sequence[Any]], strides: Sequence[int]) -> list[int]:

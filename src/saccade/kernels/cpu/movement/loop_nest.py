@@ -29,6 +29,7 @@ __all__ = [
 ]
 
 MAX_RANK = 8
+"""Axes of a result."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,6 +27,7 @@ __all__ = ["SMALL", "Box", "BoxPairs", "holds", "pair_integers"]
 SMALL = 2.0**-80
 """Areas from here on keep their relative precision, and so do overlaps that matter."""
 
+# Of the cheap test's bound: rounding of areas and their sum cannot lose a pair.
 _MARGIN = 1 - 2.0**-19
 
 

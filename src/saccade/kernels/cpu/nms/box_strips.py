@@ -27,9 +27,9 @@ from saccade.kernels.cpu.nms.config import FIELDS, most_strips
 
 __all__ = ["Strips", "strip_integers"]
 
-_LEAST_THRESHOLD = 2.0**-10
-_ROUNDING = 2.0**-18
-_LARGE = 2.0**100
+_LEAST_THRESHOLD = 2.0**-10  # with lower ones there is one strip
+_ROUNDING = 2.0**-18  # relative, of heights, centres and the threshold: more than they have
+_LARGE = 2.0**100  # from such coordinates on there is one strip
 
 
 def strip_integers(threshold: float, count: int) -> dict[str, int]:

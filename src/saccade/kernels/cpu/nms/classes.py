@@ -45,7 +45,7 @@ __all__ = ["NMS_CLASSES"]
 _KEPT, _COUNTS, _STARTS = range(3)
 _ELEMENT = "float32"
 _ASKED = 4  # boxes that are tried for each that is wanted
-_FEW = 256
+_FEW = 256  # and so many more
 
 
 def supports(call: CpuCall) -> str | None:

@@ -28,7 +28,7 @@ FIELDS = 6
 """Of these, how many are kept of a box that stays."""
 
 _SHARE = 64  # boxes of a strip, so that those that stay fill some vectors
-_MOST = 128
+_MOST = 128  # strips
 
 
 @dataclass(frozen=True)

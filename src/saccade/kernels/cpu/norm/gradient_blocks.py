@@ -19,7 +19,7 @@ from saccade.kernels.cpu.norm.gradient_ties import Counting
 
 __all__ = ["CountedBlocks", "vectors_across"]
 
-_VECTORS = 8
+_VECTORS = 8  # of results beside each other, at most
 _NUMBERS = 3  # registers that a vector of results needs: norm, gradient where tied, elsewhere
 
 

@@ -182,7 +182,7 @@ _HEAVY = {
     "mish": 25, "log": 25, "elu": 20, "pow": 120, "sin": 100, "cos": 100, "mod": 80, "fmod": 80,
     "div": 6, "sqrt": 6, "rsqrt": 12, "reciprocal": 6,
 }  # fmt: skip
-"""Instructions per vector of the operators that take more than two."""
+"""Instructions per vector of the operators that take more than two (rough estimates)."""
 _STRIDED = 50  # and of an operand whose elements are apart: lane by lane, a line of cache for each
 
 

@@ -13,6 +13,7 @@ from saccade.ir.expr import Expr
 
 __all__ = ["INTEGER_OPERATORS", "emit_integer_expr"]
 
+# Least and largest int64.
 _INFO = (-(2**63), 2**63 - 1)
 
 

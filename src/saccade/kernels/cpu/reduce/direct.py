@@ -30,7 +30,7 @@ from saccade.opdefs.reduce import Reduce
 
 __all__ = ["NORM", "REDUCE"]
 
-_MOST_GONE = 3
+_MOST_GONE = 3  # reduced axes that do not merge: loops that there is code for
 _CHUNK = 1 << 14  # elements of the operand that a chunk reads
 
 

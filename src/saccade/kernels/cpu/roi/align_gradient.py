@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from math import gcd
+from typing import cast
 
 from saccade.backends.cpu.codegen.language import KernelBuilder
 from saccade.backends.cpu.codegen.streams import LINE
@@ -112,7 +113,8 @@ def _parts(call: CpuCall, lists: BandListsPlan) -> Iterator[Launch]:
         temp = Temp(_GRAD_TEMP, bytes_of_channel * capacity)
         part = PixelBlock(grad, temp, (0, count), (c, min(c + capacity, channels)))
         copy = part.gathered(call.target, call.threads)
-        yield replace(copy, config=RoiAlignGradientConfig("copy", copy=copy.config))
+        config = RoiAlignGradientConfig("copy", copy=cast("CopyConfig", copy.config))
+        yield replace(copy, config=config)
         yield _spread(call, lists, part)
 
 

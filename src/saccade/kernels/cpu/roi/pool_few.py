@@ -21,8 +21,9 @@ from saccade.opdefs.roi_pool import RoiPool
 
 __all__ = ["ROI_POOL_FEW"]
 
-_PART = 8192  # bins of a chunk
-# Cycles to a pixel of a bin, of boxes that a vector spans and of others.
+_PART = 8192  # bins of a chunk (by eye)
+# Cycles to a pixel of a bin, of boxes that a vector spans and of others: with them and `pool`'s the
+# kernel is chosen that takes at most 15% longer than the other in 153 of 170 cases (Zen 4).
 _SLIM, _WIDE = 0.6, 1.0
 _TOGETHER = 2  # channels, at least
 

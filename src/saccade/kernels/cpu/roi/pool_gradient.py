@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from typing import cast
 
 from saccade.backends.cpu.codegen.emitter import BYTES
 from saccade.backends.cpu.codegen.language import KernelBuilder
@@ -116,7 +117,8 @@ def _block(call: CpuCall, boxes: BoxesPlan, channels: tuple[int, int]) -> Iterat
 
 
 def _copy(found: Launch) -> Launch:
-    return replace(found, config=RoiPoolGradientConfig("copy", copy=found.config))
+    config = RoiPoolGradientConfig("copy", copy=cast("CopyConfig", found.config))
+    return replace(found, config=config)
 
 
 def emit(k: KernelBuilder, config: RoiPoolGradientConfig) -> None:

@@ -20,7 +20,7 @@ from saccade.kernels.cpu.roi.channel_blocks import channel_vectors, scatter_bloc
 __all__ = ["MaximaCode", "emit_maxima"]
 
 _LEAST = -3.4028234663852886e38  # torchvision's, in float64 too
-_NOWHERE = -1
+_NOWHERE = -1  # the place of an empty bin, torchvision's
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from math import prod
+from typing import cast
 
 from saccade.backends.cpu.codegen import llvm
 from saccade.backends.cpu.codegen.language import KernelBuilder, Ptr
@@ -33,15 +34,15 @@ from saccade.kernels.cpu.roi.ps_code import (
     regions,
 )
 from saccade.kernels.cpu.roi.ps_runs import Runs, RunsPlan
-from saccade.kernels.cpu.roi.window_transpose import window_phase
+from saccade.kernels.cpu.roi.window_transpose import WindowCode, window_phase
 from saccade.opdefs.ps_roi import PsRoi
 
 __all__ = ["PS_ROI"]
 
 _IMAGES = 12  # a temporary
 _SIDE_BY_SIDE = (8, 4, 2, 1)  # planes
-_FAR = 4  # last-level caches that planes may take which go past them
-_SHARED = 1.5  # what planes side by side share, in times of a plane
+_FAR = 4  # last-level caches that planes may take which go past them (by eye)
+_SHARED = 1.5  # what planes side by side share, in times of a plane (an estimate)
 _MAPPED = 1 << 14  # channels that a chunk writes at least
 
 
@@ -117,7 +118,7 @@ def _copies(
         found = window_phase(
             planar.view, place, boxes, *planar.block, (planar.pitch, planar.row), streamed=streamed
         )
-        config = PsConfig("window", window=found.config)
+        config = PsConfig("window", window=cast("WindowCode", found.config))
         yield replace(found, config=config)
         return
     copy = planar.copied(call.target, call.threads)

@@ -8,6 +8,7 @@ plane: a bin reads one channel only.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from typing import cast
 
 from saccade.backends.cpu.codegen.calling import real_word
 from saccade.backends.cpu.codegen.language import KernelBuilder
@@ -76,7 +77,7 @@ class PsConfig:
     @classmethod
     def copied(cls, found: Launch) -> Launch:
         """A phase of copying as one of this kernel."""
-        return replace(found, config=cls("copy", copy=found.config))
+        return replace(found, config=cls("copy", copy=cast("CopyConfig", found.config)))
 
 
 Regions = Runs | Ranges

@@ -24,7 +24,7 @@ from saccade.backends.cuda.fusions import Attention
 from saccade.backends.cuda.gpus import gpu
 from saccade.ir import DType
 from saccade.kernels.base import In, Launch, Operand, Out, Variant, View
-from saccade.kernels.cuda.attention.attention_axes import AttentionAxes, Steps, heads_of
+from saccade.kernels.cuda.attention.fused_axes import AttentionAxes, Steps, heads_of
 from saccade.kernels.cuda.base import ELEMENTS, FLOATS, CudaCall, CudaKernel, Entry, element_of
 from saccade.kernels.cuda.machine import LAUNCH, moved_bytes
 from saccade.kernels.cuda.precision import dot_precision, product_dtype
@@ -39,6 +39,7 @@ _INTEGERS = (
     "n1", "rows", "keys", *(f"{name}_{axis}" for name, axes in _AXES.items() for axis in axes),
 )  # fmt: skip
 _MASK_INTEGERS = ("mask_0", "mask_1", "mask_m", "mask_s")
+# Of 16-bit elements.
 _TILES: tuple[Tile, ...] = (
     (128, 128, 8, 3), (128, 64, 8, 3), (128, 64, 4, 3), (64, 128, 4, 3), (64, 64, 4, 3),
     (64, 32, 4, 3), (32, 64, 4, 3), (16, 128, 4, 3), (16, 64, 4, 3), (16, 32, 4, 2),
@@ -53,10 +54,11 @@ _HELD = {"fp16": 128, "tf32": 96, "tf32x3": 96, "ieee": 44}
 _LOADED = 48  # elements of k and v of float32 that a thread may load for a step, in two parts each
 _SLIM = 64  # width of heads up to which `_HELD` tells; of wider ones only small blocks do not spill
 _SPLIT_WIDEST = 128  # of three TF32 products: wider heads are not held in two parts
-_WIDEST = 256
+_WIDEST = 256  # width of heads
 _LEAST = 16  # of any side of a product on the matrix units
-_MOST = 2**31
-_STEP_LATENCY = 0.9  # microseconds of two products and a softmax that wait for each other
+_MOST = 2**31  # elements that offsets of 32 bits reach
+# Microseconds of two products and a softmax that wait for each other (an estimate, not measured).
+_STEP_LATENCY = 0.9
 
 
 @dataclass(frozen=True)

@@ -45,12 +45,14 @@ __all__ = ["CONV2D_FEW_OUTPUTS", "CudaFewOutputsConfig"]
 
 _COLUMNS = 8  # of a product, the least that the matrix units take
 _PACKED = 16  # columns of packed weights
-_MOST_CHANNELS = 32
+_MOST_CHANNELS = 32  # of x
 _MOST_TERMS = 400  # of a sum, whose weights stay in registers: 25 taps of 16 channels
 _MOST_REGISTERS = 160  # of two rows of taps, the weights and the sums under way
 _LEAST_VECTOR = 8  # bytes of x that a thread takes at once
 _SHALLOWEST = 16  # channels of a step of the matrix units
-_LINES = 12  # cycles of a warp's 16 bytes a thread: loaded, written to shared memory, read there
+# Cycles of a warp's 16 bytes a thread: loaded, written to shared memory, read there (counted, 128
+# bytes a cycle).
+_LINES = 12
 _ISSUED = 0.56  # instructions of those that could be issued, as measured for depthwise layers
 _FLOPS_PER_CYCLE = 256  # float32 operations of a multiprocessor
 _SHARED = 0.8  # of the cycles of shared memory (a guess)

@@ -46,7 +46,9 @@ _SPARE = 2 << 10  # shared memory for barriers, alignment and the driver
 _EXCHANGE = 4 << 10  # bytes by which a warp's results change places while stages are in use
 _FILE, _BESIDE = 64 << 10, 56  # registers of a multiprocessor; of a thread, for all the rest
 _REGISTERS = {False: 224, True: 160}  # of a thread, for sums and operands; of persistent programs
-_STEP, _BEGIN = 0.25, 1.2  # microseconds from asking to having, and until the first is asked for
+# Microseconds from asking to having, and until the first is asked for: estimates, as this kernel
+# has not run on a GPU.
+_STEP, _BEGIN = 0.25, 1.2
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,13 +40,15 @@ WEIGHTS = ("w_g", "w_r", "w_s", "w_c", "w_k")
 SUMMED = ("n", "h", "wd", "c", "k", "p", "q", "columns", "x_n", "x_c", "x_h", "x_w", *WEIGHTS)
 """Integers of the sums; see `implicit_gemm_code`."""
 MULTIPLES = ("columns", *WEIGHTS)
+# Rows, columns and depth of a block, warps, stages.
 _TILES: tuple[Tile, ...] = (
     (128, 256, 64, 8, 3), (256, 128, 64, 8, 3), (128, 128, 64, 8, 3), (128, 64, 64, 4, 4),
     (64, 128, 64, 4, 4), (64, 64, 64, 4, 4), (128, 32, 64, 4, 4), (64, 32, 64, 4, 5),
     (32, 64, 64, 4, 5), (32, 32, 64, 4, 5), (128, 16, 64, 4, 4), (16, 32, 128, 4, 4),
 )  # fmt: skip
-_CACHED = 1.5  # bandwidth of the L2 cache, over the memory's
-_LATENCY = 0.7  # microseconds from asking for a step's operands to having them
+# Bandwidth of the L2 cache over the memory's, and microseconds from asking for a step's operands to
+# having them: estimates, which factors measured on one H200 correct (`implicit_gemm._MEASURED`).
+_CACHED, _LATENCY = 1.5, 0.7
 _WARP_GROUP = 64  # rows of the products of four warps together
 _LEAST = 16  # of any edge of a block on the matrix units
 

@@ -36,6 +36,7 @@ from saccade.opdefs import DeformConvGradient
 
 __all__ = ["DEFORM_GRADIENT"]
 
+# Of 16-bit elements.
 _HALF_TILES: tuple[ProductTiles, ...] = (
     ((128, 128, 64, 8, 3), (128, 128, 64, 8, 2)),
     ((64, 128, 64, 4, 3), (256, 64, 64, 8, 2)),
@@ -43,6 +44,7 @@ _HALF_TILES: tuple[ProductTiles, ...] = (
     ((32, 64, 64, 4, 2), (64, 64, 64, 4, 2)),
     ((16, 32, 32, 1, 2), (32, 32, 32, 2, 2)),
 )
+# Of float32, of float64.
 _TILES: tuple[ProductTiles, ...] = (
     ((128, 128, 32, 8, 2), (128, 128, 32, 8, 2)),
     ((128, 64, 32, 8, 2), (128, 64, 32, 8, 2)),

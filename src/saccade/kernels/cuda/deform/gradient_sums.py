@@ -12,9 +12,10 @@ from saccade.kernels.cuda.precision import precision_of
 
 __all__ = ["adding_launches", "sum_launches"]
 
+# Of programs that make no products, and so have no depth.
 _BLOCK: GradientTile = (256, 0, 0, 4, 1)
 _BIAS: GradientTile = (32, 128, 0, 4, 1)
-_MOST_SPLITS = 16
+_MOST_SPLITS = 16  # parts of the weights' sums, each of which is stored and read again
 
 
 def _splits(piece: GradientPiece) -> int:

@@ -11,6 +11,7 @@ from saccade.kernels.cuda.deform.gradient_pieces import GradientPiece, axis_stri
 
 __all__ = ["cell_counts", "packed_weights", "record_lists", "sampling_launches"]
 
+# Of programs that make no products, and so have no depth.
 _BLOCK: GradientTile = (256, 0, 0, 4, 1)
 _CELLS: GradientTile = (1024, 0, 0, 4, 1)
 _RANKS: GradientTile = (128, 8, 0, 4, 1)

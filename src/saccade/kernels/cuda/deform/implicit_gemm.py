@@ -41,6 +41,7 @@ _MULTIPLES = (
     "c", "k", "segment", "w_r", "w_s", "w_c", "x_n", "x_c", "x_h", "x_w", "y_n", "y_k", "y_p",
     "y_q",
 )  # fmt: skip
+# Of float32, as those below.
 _TILES: tuple[_Tile, ...] = (
     (64, 128, 32, 8, 2), (64, 64, 32, 8, 2), (32, 128, 32, 8, 2), (32, 64, 32, 8, 2),
     (32, 32, 32, 8, 2), (16, 32, 32, 4, 2),
@@ -55,7 +56,7 @@ No thread samples more than 8 elements at once, of float32 seldom more than 4: t
 each, with addresses, would not fit its registers.
 """
 _MOST_WIDE = 64 * 64  # sums of a block of float32 where neighbouring channels are loaded together
-_DOUBLE_TILES: tuple[_Tile, ...] = ((32, 32, 16, 4, 1), (16, 16, 16, 1, 1))
+_DOUBLE_TILES: tuple[_Tile, ...] = ((32, 32, 16, 4, 1), (16, 16, 16, 1, 1))  # of float64
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ from saccade.opdefs import MatMul
 __all__ = ["MATMUL_ELEMENTWISE", "PlainProductConfig"]
 
 _BLOCK = (16, 16, 16)  # rows, columns, depth
-_MOST = 2**31
+_MOST = 2**31  # elements that offsets of 32 bits reach
 
 
 @dataclass(frozen=True)

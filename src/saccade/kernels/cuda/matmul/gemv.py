@@ -39,12 +39,13 @@ __all__ = ["MATMUL_GEMV", "GemvConfig"]
 Block = tuple[int, int, int]
 """Depth and columns of a step, warps."""
 
-_MOST_ROWS = 4
+_MOST_ROWS = 4  # from more on `tiled`, which reads b once
+# Where rows of b are contiguous, where columns are.
 _BY_ROW: tuple[Block, ...] = ((64, 64, 4), (32, 128, 4), (128, 32, 4), (64, 128, 8), (256, 16, 4))
 _BY_COLUMN: tuple[Block, ...] = ((256, 16, 4), (512, 8, 4), (128, 32, 4), (256, 32, 8))
-_SPLITS = (1, 2, 4, 8, 16, 32)
+_SPLITS = (1, 2, 4, 8, 16, 32)  # parts of a sum
 _WAVES = 8  # programs of a multiprocessor beyond which dividing sums has nothing left to fill
-_STAGES = 3
+_STAGES = 3  # steps of the loop whose loads are under way
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from saccade.kernels.base import Launch, Out, Temp
+from saccade.kernels.base import Config, Launch, Out, Temp
 from saccade.kernels.cuda.base import Entry
 from saccade.kernels.cuda.epilogue import (
     NO_EPILOGUE,
@@ -50,7 +50,7 @@ def sum_code(code: AxesCode) -> AxesCode:
 
 
 def sum_launch(
-    config: object, axes: ProductAxes, epilogue: BlockEpilogue, parts: Temp, splits: int
+    config: Config, axes: ProductAxes, epilogue: BlockEpilogue, parts: Temp, splits: int
 ) -> Launch:
     """The launch that adds parts and stores the result."""
     known = axes.integers

@@ -32,9 +32,9 @@ _EXACT_TILES: tuple[Tile, ...] = (
 _HELD = {True: 64, False: 32}
 """Elements of a block of float32 for each thread beyond which registers spill: on Hopper, whose b
 stays in shared memory, or of one TF32 product; and elsewhere, of three for one of float32."""
-_SPLITS = (2, 3, 4, 6, 8, 12, 16, 32)
+_SPLITS = (2, 3, 4, 6, 8, 12, 16, 32)  # parts of a sum
 LATENCY = 0.7  # microseconds from a load to its use, one H200's memory
-_FILL = 85e3  # bytes that one multiprocessor reads from the L2 cache in a microsecond
+_FILL = 85e3  # bytes that one multiprocessor reads from L2 in a microsecond (an estimate)
 _SPLIT_ROWS = 4  # waves of programs beyond which dividing sums has nothing left to fill
 
 

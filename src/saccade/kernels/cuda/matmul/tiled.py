@@ -40,7 +40,7 @@ __all__ = ["INTEGERS", "MATMUL_TILED", "MULTIPLES", "TiledConfig", "aliases", "r
 
 INTEGERS = (*AXES_INTEGERS, "matrices", "steps", "pitch")
 MULTIPLES = tuple(name for name in INTEGERS if name not in ("n1", "matrices", "steps"))
-_MOST = 2**31
+_MOST = 2**31  # elements that offsets of 32 bits reach
 _GROUP = 8  # blocks of rows that go through the columns together, where that is tried
 
 

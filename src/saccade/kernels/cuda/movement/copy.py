@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import Any
+from typing import Any, cast
 
 from saccade.backends.cuda.codegen.expressions import TritonLines
 from saccade.ir import IndexMap
@@ -87,8 +87,7 @@ def _variants(call: CudaCall) -> Iterator[Variant]:
 
 
 def _generic_configs(call: CudaCall) -> tuple[CudaCopyConfig, ...]:
-    config: CudaCopyConfig = _launch(call, _ways(call)[-1]).config
-    return (config,)
+    return (cast("CudaCopyConfig", _launch(call, _ways(call)[-1]).config),)
 
 
 def _launch(call: CudaCall, way: Walk) -> Launch:

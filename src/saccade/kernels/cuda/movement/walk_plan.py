@@ -28,10 +28,11 @@ __all__ = [
 ]  # fmt: skip
 
 _LINE = 16  # bytes that a thread moves at once
-_THREADS = 128
+_THREADS = 128  # of a program
 _FEW = 8  # elements of an innermost axis that one warp has many of
-_LATENCY = 0.5  # microseconds from a program's start to its end, most of them for memory
-_ELEMENT = 0.02  # and for each element of a thread
+# Microseconds from a program's start to its end, most of them for memory, and for each element of a
+# thread (estimates, not measured).
+_LATENCY, _ELEMENT = 0.5, 0.02
 
 
 @dataclass(frozen=True)

@@ -28,11 +28,12 @@ from saccade.opdefs import Nms, NonMaxSuppression
 
 __all__ = ["NMS_SUPPRESS", "SuppressConfig"]
 
+# Boxes of a program and those that it compares them with at a time: of overlaps, of scores.
 _ROWS, _OTHERS = 128, 32
 _ORDER_BLOCK, _ORDER_OTHERS = 32, 128
-_COMPARISON = 20  # operations for a pair of boxes
-_RESOLVE = 6.0  # microseconds of a strip that some boxes reach
-_STRIPS = (1024, 512, 256, 128, 64)
+_COMPARISON = 20  # operations for a pair of boxes (an estimate)
+_RESOLVE = 6.0  # microseconds of the longest strip, if boxes reach it (an estimate)
+_STRIPS = (1024, 512, 256, 128, 64)  # boxes that one program resolves
 _RESOLVE_WARPS = {1024: 16, 512: 8, 256: 4, 128: 2, 64: 1}
 _KINDS = ("ranked", "corners", "kinds", "taken", "counts", "pairs", "kept", "kept_kinds", "dropped")
 

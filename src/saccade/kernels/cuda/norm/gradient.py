@@ -34,7 +34,7 @@ _INTEGERS = (
     *(f"{name}_k{i}" for name in "gn" for i in range(3)),
 )  # fmt: skip
 _HELD = 8192  # elements of a block that stay in registers
-_LATENCY = 1.5  # microseconds from loads over counts to stores
+_LATENCY = 1.5  # microseconds from loads over counts to stores (an estimate, not measured)
 _GROUPS = 32  # parts whose counts are added up at a time
 
 

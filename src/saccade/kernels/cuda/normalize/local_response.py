@@ -27,7 +27,7 @@ _INTEGERS = (
     "rows", "c", "k1", "k2", "x_k0", "x_k1", "x_k2", "x_c", "y_k0", "y_k1", "y_k2", "y_c",
     "size", "alpha", "beta", "bias",
 )  # fmt: skip
-_UNROLLED = 9
+_UNROLLED = 9  # channels of a window that are written out
 _BLOCK = 512  # elements
 
 

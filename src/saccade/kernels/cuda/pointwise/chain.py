@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import cast
 
 from saccade.backends.cuda.codegen.expressions import TritonLines, missing_operator
 from saccade.ir import DType
@@ -107,8 +108,7 @@ def _variants(call: CudaCall) -> Iterator[Variant]:
 
 
 def _generic_configs(call: CudaCall) -> tuple[CudaChainConfig, ...]:
-    config: CudaChainConfig = _launch(call, _ways(call)[-1]).config
-    return (config,)
+    return (cast("CudaChainConfig", _launch(call, _ways(call)[-1]).config),)
 
 
 def _launch(call: CudaCall, way: Walk) -> Launch:

@@ -40,8 +40,9 @@ _INTEGERS = (
     "h_low", "w_low", "h_end", "w_end",
 )  # fmt: skip
 _UNROLLED = 25  # taps
-_LATENCY = 1.2  # microseconds of a program's loads, arithmetic and stores
-_INSTRUCTIONS = 2.5  # for each tap of an element
+# Microseconds of a program's loads, arithmetic and stores, and instructions for each tap of an
+# element (estimates, not measured).
+_LATENCY, _INSTRUCTIONS = 1.2, 2.5
 _TILES = {
     "channels": ((8, 64), (16, 64), (32, 64), (16, 32), (32, 32), (4, 128), (8, 128), (64, 16)),
     "columns": ((256, 1), (512, 1), (1024, 1), (64, 8)),

@@ -24,6 +24,7 @@ __all__ = [
 ]
 
 MOST_AXES = 3
+"""Loops that code has; axes that merge into fewer have some of one step."""
 
 
 @dataclass(frozen=True, slots=True)

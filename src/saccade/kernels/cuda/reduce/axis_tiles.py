@@ -13,11 +13,12 @@ from saccade.kernels.cuda.reduce.axis_loops import power_above
 
 __all__ = ["AxisTile", "TileWork", "axis_tiles"]
 
-_LATENCY = 0.7  # microseconds from a load to its value's use
-_PIPELINED = 0.25  # the same where loads run ahead
-_INSTRUCTIONS = 6  # for each element
+# Microseconds from a load to its value's use, and where loads run ahead: estimates, not measured
+# here (`matmul.tile_times.LATENCY` is one H200's memory).
+_LATENCY, _PIPELINED = 0.7, 0.25
+_INSTRUCTIONS = 6  # for each element (an estimate)
 _RUN = 16  # bytes whose time it takes to begin a run of neighbours
-_MOST_PARTS = 1024
+_MOST_PARTS = 1024  # of a row, which a second launch joins
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,8 +41,9 @@ _INTEGERS = (
     "h_scale", "w_scale", "h_shift", "w_shift",
 )  # fmt: skip
 _TAPS = {"same": 1, "nearest": 1, "linear": 2, "cubic": 4}
-_LATENCY = 1.5  # microseconds of a program's loads, arithmetic and stores
-_INSTRUCTIONS = 2.5  # for each tap of an element
+# Microseconds of a program's loads, arithmetic and stores, and instructions for each tap of an
+# element (estimates, not measured).
+_LATENCY, _INSTRUCTIONS = 1.5, 2.5
 _TILES = {
     ("channels", "channels"): (
         (8, 64), (16, 64), (32, 64), (16, 32), (32, 32), (4, 128), (8, 128), (64, 16),

@@ -49,7 +49,7 @@ _TILES = (
 )  # fmt: skip
 """Rows, columns and channels of a program, warps."""
 _REGISTERS = 128  # of a thread, for sums
-_OVERHEAD = 140  # instructions of a step beside the sums
+_OVERHEAD = 140  # instructions of a step beside the sums (an estimate)
 
 
 def _supports(call: CudaCall) -> str | None:

@@ -36,7 +36,7 @@ Tile = tuple[int, int, int, int]
 """Rows, columns and channels of a program, warps."""
 PART = 4
 """A box reaches this part of an image's rows, of its columns (the boxes say, too late)."""
-_LISTS = 32 << 20
+_LISTS = 32 << 20  # bytes (by eye)
 _LINES = 64  # of a block of the tables
 
 

@@ -45,7 +45,8 @@ _TILES = (
     (8, 16, 16, 1), (16, 16, 8, 1),
 )  # fmt: skip
 """Rows, columns and channels of a program, warps."""
-_PER_BOX, _PER_BIN = 110, 50  # instructions for a box that reaches a tile, and for a bin
+# Instructions for a box that reaches a tile, and for a bin (estimates).
+_PER_BOX, _PER_BIN = 110, 50
 
 
 def _supports(call: CudaCall) -> str | None:

@@ -31,8 +31,8 @@ _INTEGERS = (
     "y_k", "y_c", "y_p", "y_q", "at_k", "at_c", "at_p", "at_q",
 )  # fmt: skip
 _MOST_SAMPLES = 128  # along an axis of a bin
-_BLOCKS = (128, 256, 512)
-_SECTOR = 32
+_BLOCKS = (128, 256, 512)  # channels of a program
+_SECTOR = 32  # bytes that the L2 cache gives at least
 
 
 @dataclass(frozen=True)

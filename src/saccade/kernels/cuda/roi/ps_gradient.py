@@ -36,13 +36,14 @@ __all__ = ["PS_ROI_GRADIENT"]
 
 _MOST_SAMPLES = 128  # along an axis of a bin
 _BOXES = 128  # looked at together
-_SECTOR = 32
+_SECTOR = 32  # bytes that the L2 cache writes at least
 _TILES = (
     (16, 16, 8, 1), (16, 16, 4, 1), (8, 16, 8, 1), (8, 16, 16, 1), (16, 16, 2, 1), (16, 16, 1, 1),
     (8, 16, 2, 1), (8, 16, 1, 1),
 )  # fmt: skip
 """Rows, columns and channels of a program, warps."""
-_PER_LOOK, _PER_BOX = 80, 100  # instructions for `_BOXES` boxes, and for one that reaches the tile
+# Instructions for `_BOXES` boxes, and for one that reaches the tile (estimates).
+_PER_LOOK, _PER_BOX = 80, 100
 
 
 def _supports(call: CudaCall) -> str | None:

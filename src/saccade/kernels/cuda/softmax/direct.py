@@ -31,7 +31,7 @@ from saccade.opdefs import Softmax
 __all__ = ["SOFTMAX_DIRECT", "CudaSoftmaxConfig"]
 
 _HELD = 8192  # elements that a program keeps in registers
-_STEP = 16
+_STEP = 16  # strides that are multiples of it are passed divided: accesses stay wide
 _AREAS = ((1024, 1), (4096, 4), (2048, 4), (1024, 4), (_HELD, 8))
 """Elements and warps of a program; one warp alone sums rows without waiting for others."""
 

@@ -5,8 +5,11 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
+from functools import lru_cache
 
 from saccade.ir import dim as d
+
+__all__ = ["parse_dims"]
 
 _TOKEN = re.compile(r'\s*("(?:[^"\\]|\\.)*"|//|[-+*/%(),]|\d+|[^\W\d][\w.]*)')
 _PRODUCTS: dict[str, Callable[[d.Dim, d.Dim], d.Dim]] = {
@@ -17,8 +20,9 @@ _PRODUCTS: dict[str, Callable[[d.Dim, d.Dim], d.Dim]] = {
 }
 
 
-def parse(text: str) -> d.Dim:
-    """The dim that `text` denotes.
+@lru_cache(maxsize=4096)
+def parse_dims(text: str) -> d.Dim:
+    """Inverse of `str(dim)`; understands `+ - * // / %`, parentheses, `min` and `max`.
 
     Raises:
         ValueError: If it is not the text of a dim.

@@ -1,4 +1,7 @@
-"""The caller's arrays in this machine's memory: NumPy's, PyTorch's, anything with `__dlpack__`."""
+"""The caller's arrays for devices that work in this machine's memory.
+
+NumPy's, PyTorch's, anything with `__dlpack__`.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +13,8 @@ from typing import TYPE_CHECKING, cast
 from saccade.backends.inputs import host_array
 
 if TYPE_CHECKING:
-    from saccade.backend import DeviceBuffer, Result
     from saccade.ir import Array
+    from saccade.program import DeviceBuffer, Result
     from saccade.signature import TensorInfo
 
 __all__ = ["HostArrays"]
