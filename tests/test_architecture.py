@@ -376,6 +376,26 @@ def test_tests_describe_the_machine_that_they_plan_for(room):
     assert [path.name for path in found if re.search(r"\bhost_target\(", path.read_text())] == []
 
 
+def lengths(text):
+    """Lines of a file's functions, by name."""
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield node.name, node.end_lineno - node.lineno + 1
+
+
+@pytest.mark.parametrize("path", files(), ids=lambda p: str(p.relative_to(SOURCE)))
+def test_files_and_functions_are_short(path):
+    text, name = path.read_text(), path.relative_to(SOURCE).as_posix()
+    assert text.count("\n") <= 400
+    most = 150 if re.match(r"kernels/cuda/.*_code\.py", name) else 70
+    assert {function: n for function, n in lengths(text) if n > most} == {}
+
+
+def test_lengths_are_those_of_whole_functions():
+    text = "class A:\n    def f(self):\n        def g():\n            pass\n\n        return g\n"
+    assert dict(lengths(text)) == {"f": 5, "g": 2}
+
+
 def untyped(text):
     """Lines on which a file gives up on types: the name `Any`, or a comment that silences mypy."""
     tree = ast.parse(text)

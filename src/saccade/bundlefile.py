@@ -25,7 +25,8 @@ from saccade.signature import Signature
 
 __all__ = ["BundleFile", "BundleHead", "is_bundle", "open_bundle", "write_bundle"]
 
-_MAGIC = b"saccade bundle 1"
+_BUNDLE = b"saccade bundle "
+_MAGIC = _BUNDLE + b"2"
 _PREFIX = struct.Struct("<16sQ32s")
 _ALIGN = 4096  # bytes: entries are mapped
 _LONGEST_HEADER = 1 << 28
@@ -57,10 +58,10 @@ class BundleHead:
 
 
 def is_bundle(path: Path) -> bool:
-    """Whether a file begins like one."""
+    """Whether a file begins like one, of whatever version of the format."""
     try:
         with open_regular(path) as stream:
-            return stream.read(len(_MAGIC)) == _MAGIC
+            return stream.read(len(_BUNDLE)) == _BUNDLE
     except OSError:
         return False
 
@@ -120,7 +121,9 @@ class BundleFile:
             raise ModelError(f"{self._path}: the bundle is cut short")
         magic, length, digest = _PREFIX.unpack_from(self._content)
         if magic != _MAGIC:
-            raise ModelError(f"{self._path}: not a bundle of this version of the format")
+            raise ModelError(
+                f"{self._path}: not a bundle of this version of the format: build it again"
+            )
         header = bytes(self._content[_PREFIX.size : _PREFIX.size + length])
         if length > _LONGEST_HEADER or len(header) != length:
             raise ModelError(f"{self._path}: the bundle is cut short")

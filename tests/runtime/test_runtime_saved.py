@@ -116,6 +116,13 @@ def test_a_short_file_is_refused(made, tmp_path, length):
     assert np.array_equal(results[0], answers[0][1])
 
 
+def test_another_version_of_the_format_is_named(made, tmp_path):
+    older = tmp_path / "older.saccade"
+    older.write_bytes(b"saccade bundle 1" + made[0].read_bytes()[16:])
+    with pytest.raises(saccade.ModelError, match="not a bundle of this version of the format"):
+        saccade.compile(older)
+
+
 def test_what_is_no_regular_file_is_opened_without_a_wait(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     assert not bundlefile.is_bundle(tmp_path / "pipe")
