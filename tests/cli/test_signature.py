@@ -29,7 +29,7 @@ def test_inputs_are_read_without_those_that_have_defaults(tmp_path):
     )
     onnx.save(helper.make_model(graph), tmp_path / "m.onnx")
     (info,) = read_inputs(tmp_path / "m.onnx")
-    assert (info.name, info.dtype, info.shape) == ("x", "float16", ("N", 3, "x_2", 0))
+    assert (info.name, info.dtype, info.shape) == ("x", "float16", ("N", 3, "x_dim_2", 0))
     assert is_half(tmp_path / "m.onnx")
 
 

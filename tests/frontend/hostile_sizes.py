@@ -2,7 +2,8 @@
 
     python hostile_sizes.py
 
-Prints a line for each: its name, the type of the error (or `fine`), the message, the seconds.
+Prints a line for each: its name, the type of the error (or `fine`), the message, and the seconds
+until it runs.
 """
 
 from __future__ import annotations
@@ -178,22 +179,20 @@ CASES: dict[str, Callable[[], onnx.ModelProto]] = {
 
 
 def outcome(name: str) -> str:
-    """What comes of compiling, planning and running a case, and after how many seconds."""
+    """What comes of compiling, planning and running a case; the seconds until it runs."""
     start = time.monotonic()
-    return f"{name} {_outcome(name)} after {time.monotonic() - start:.1f}"
-
-
-def _outcome(name: str) -> str:
+    ready, result = start, "fine"
     try:
         model = saccade.compile(
             CASES[name]().SerializeToString(), device="reference", threads=1, cache=False
         )
         shapes = [[2 if isinstance(d, str) else d for d in i.shape] for i in model.inputs]
         model.plan(*shapes)
+        ready = time.monotonic()
         model(*(np.ones(shape, np.float32) for shape in shapes))
     except SaccadeError as error:
-        return f"{type(error).__name__} {str(error)!r}"
-    return "fine"
+        ready, result = time.monotonic(), f"{type(error).__name__} {str(error)!r}"
+    return f"{name} {result} after {ready - start:.1f}"
 
 
 def main() -> None:

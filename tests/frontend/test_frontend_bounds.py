@@ -26,7 +26,7 @@ from saccade.opdefs import Concat, Conv2d, Pointwise
 from saccade.opdefs._taps import AxisWindows, expr_flops
 
 WITHIN = 30.0
-"""Seconds for each, of a machine that does other things as well; without bounds it was 45 to ∞."""
+"""Seconds until each runs or is refused, on a loaded machine; without bounds it was 45 to ∞."""
 FINE = {
     "concat_symbolic",
     "concat_constant",

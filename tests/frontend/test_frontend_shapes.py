@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 from frontend_models import run_onnxruntime, text_model
 
-from saccade.errors import ModelError, UnsupportedModelError
+import saccade
+from saccade.errors import ModelError, PlanError, UnsupportedModelError
 from saccade.frontend import onnx as frontend
 from saccade.ir import Graph, TensorType
 from saccade.testing.interpret import interpret
@@ -158,10 +159,69 @@ def test_unnamed_axes_get_names_and_odd_names_are_cleaned() -> None:
     assert all(str(dim).isidentifier() for dim in shape if not isinstance(dim, int))
 
 
+@pytest.mark.parametrize("size", [-1, "?"])
+def test_axes_of_any_size_are_different_sizes_each(size: int | str) -> None:
+    """As Paddle's exporter writes them."""
+    model = text_model("y = Relu(x)", "float[N, 3, H, W] x", "float[N, 3, H, W] y")
+    for value in (model.graph.input[0], model.graph.output[0]):
+        for axis in (0, 2, 3):
+            dim = value.type.tensor_type.shape.dim[axis]
+            dim.Clear()
+            if isinstance(size, int):
+                dim.dim_value = size
+            else:
+                dim.dim_param = size
+    shape = frontend.load(model).inputs[0].shape
+    assert [str(dim) for dim in shape] == ["x_dim_0", "3", "x_dim_2", "x_dim_3"]
+    compiled = saccade.compile(model.SerializeToString(), threads=1, cache=False)
+    x = np.random.default_rng(0).normal(size=(2, 3, 5, 7)).astype(np.float32)
+    np.testing.assert_array_equal(compiled(x), np.maximum(x, 0))
+
+
+TAKEN = {
+    "one axis to two": (
+        "q = Div(w, four) t = Concat<axis=0>(n, h, q, four) y = Reshape(x, t)",
+        [(2, 3, 8), (1, 5, 12)], (2, 3, 10),
+    ),
+    "one axis to one and 1, for some sizes": (
+        "e = Div(h, eight) f = Mul(e, w) z = Concat<axis=0>(n, f) a = Expand(bit, z)"
+        "t = Concat<axis=0>(n, k1, w) y = Reshape(a, t)",
+        [(2, 8, 4), (3, 15, 9)], (2, 16, 4),
+    ),
+    "two axes to two": (
+        "q = Div(h, four) v = Mul(w, four) t = Concat<axis=0>(n, q, v) y = Reshape(x, t)",
+        [(4, 8, 3), (1, 12, 5)], (4, 9, 3),
+    ),
+    "what is left of two axes": ("y = Reshape(x, rest)", [(2, 4, 5), (1, 10, 3)], (2, 3, 7)),
+    "among movements": (
+        "m = Transpose<perm=[0, 2, 1]>(x) q = Div(w, four) t = Concat<axis=0>(n, q, four, h)"
+        "r = Reshape(m, t) u = Transpose<perm=[3, 2, 1, 0]>(r) y = Relu(u)",
+        [(2, 3, 8), (1, 5, 12)], (2, 3, 10),
+    ),
+}  # fmt: skip
+"""With sizes that fit and some that do not."""
+
+
+@pytest.mark.parametrize("name", TAKEN)
+def test_what_symbols_do_not_decide_is_checked_for_each_size(name: str) -> None:
+    body, fitting, other = TAKEN[name]
+    sizes = "s = Shape(x) n = Gather(s, zero) h = Gather(s, k1) w = Gather(s, k2) "
+    weights = {key: WEIGHTS[key] for key in ("k1", "k2")}
+    weights |= {"zero": _i(0), "four": _i(4), "eight": _i(8), "bit": np.ones((1, 1), np.float32)}
+    weights["rest"] = _i(0, 2, -1, 5)
+    model = text_model(f"{sizes} {body}", "float[N, H, W] x", weights=weights)
+    compiled = saccade.compile(model.SerializeToString(), threads=1, cache=False)
+    for shape in fitting:
+        x = np.random.default_rng(0).normal(size=shape).astype(np.float32)
+        expected = run_onnxruntime(model, {"x": x})["y"]
+        np.testing.assert_array_equal(compiled(x), expected)
+    with pytest.raises(PlanError, match="does not fit"):
+        compiled(np.ones(other, np.float32))
+
+
 @pytest.mark.parametrize(
     ("body", "reason"),
     [
-        ("y = Reshape(x, t)", "not equal for all sizes|does not divide"),
         (SIZES + "z = Cast<to=1>(h) y = Mul(x, z)", "symbolic sizes as data"),
         (SIZES + "q = Equal(h, w) y = Cast<to=1>(q)", "cannot be decided"),
         (SIZES + "y = Range(n, h, i1)", "must be a constant"),
@@ -169,7 +229,7 @@ def test_unnamed_axes_get_names_and_odd_names_are_cleaned() -> None:
     ],
 )
 def test_what_cannot_be_decided_is_refused_with_a_reason(body: str, reason: str) -> None:
-    model = text_model(body, "float[N, 6, H, W] x", weights=WEIGHTS | {"t": _i(0, 6, 2, -1, 5)})
+    model = text_model(body, "float[N, 6, H, W] x", weights=WEIGHTS)
     with pytest.raises(UnsupportedModelError, match=reason):
         frontend.load(model)
 

@@ -93,11 +93,15 @@ def _input_info(value: onnx.ValueInfoProto) -> InputInfo:
 
     tensor = value.type.tensor_type
     dtype = onnx.helper.tensor_dtype_to_np_dtype(tensor.elem_type)
-    shape = tuple(
-        dim.dim_value if dim.HasField("dim_value") else dim.dim_param or f"{value.name}_{axis}"
-        for axis, dim in enumerate(tensor.shape.dim)
-    )
+    shape = tuple(_size(value.name, axis, dim) for axis, dim in enumerate(tensor.shape.dim))
     return InputInfo(value.name, np.dtype(dtype).name, shape)
+
+
+def _size(name: str, axis: int, dim: onnx.TensorShapeProto.Dimension) -> int | str:
+    """As `Model.inputs` has it: an axis of any size without a name is called after its place."""
+    if dim.HasField("dim_value") and dim.dim_value >= 0:
+        return dim.dim_value
+    return f"{name}_dim_{axis}" if dim.dim_param in {"", "?"} else dim.dim_param
 
 
 def fixed_shapes(

@@ -15,7 +15,16 @@ from math import gcd
 from saccade.ir.dim import Affine, Dim, Term, floordiv, mul, product
 from saccade.ir.index_map import Factor, IndexMap
 
-__all__ = ["Monomial", "divisible", "infer_reshape", "meeting", "quotient", "refine", "reshape"]
+__all__ = [
+    "Monomial",
+    "assumed",
+    "divisible",
+    "infer_reshape",
+    "meeting",
+    "quotient",
+    "refine",
+    "reshape",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,6 +170,35 @@ def meeting(first: Sequence[Dim], second: Sequence[Dim]) -> tuple[Dim, ...] | No
             start = count
     whole = _key(product(first)) == _key(product(second))
     return tuple(merged) if whole else None
+
+
+def assumed(
+    shape: Sequence[Dim], target: Sequence[Dim]
+) -> tuple[tuple[Dim, ...], tuple[Dim, ...]] | None:
+    """What a reshape takes for granted: that the axes which differ hold equally many elements.
+
+    `[N, (H//8)*W, 120] -> [N, 1, W, 120]` holds for the heights from 8 to 15 alone.
+
+    Returns:
+        `shape` with the axes between equal ends merged into one, and the same with the size that
+        `target` says of that one; None where numbers already say that it is wrong, and where the
+        target has one axis there, so that nobody would be left to check it.
+    """
+    most = min(len(shape), len(target))
+    ahead = _equal(shape, target, most)
+    behind = _equal(shape[::-1], target[::-1], most - ahead)
+    inside = slice(ahead, len(shape) - behind), slice(ahead, len(target) - behind)
+    have, want = product(shape[inside[0]]), product(target[inside[1]])
+    if len(target[inside[1]]) < 2 or all(isinstance(d, int) for d in (have, want)):
+        return None
+    tail = shape[len(shape) - behind :]
+    return (*shape[:ahead], have, *tail), (*shape[:ahead], want, *tail)
+
+
+def _equal(first: Sequence[Dim], second: Sequence[Dim], most: int) -> int:
+    """How many dims of both are equal before the first that are not."""
+    pairs = zip(first[:most], second[:most], strict=True)
+    return next((i for i, (a, b) in enumerate(pairs) if a != b), most)
 
 
 def _key(dim: Dim) -> tuple[int, frozenset[tuple[Dim, int]]]:

@@ -19,12 +19,14 @@ if TYPE_CHECKING:
 
     import onnx
 
-__all__ = ["References", "check"]
+__all__ = ["UNKNOWN", "References", "check"]
 
 References = dict[external.Place, external.Bytes]
 """The bytes of external tensors by their place."""
 
 _RANK = 64
+UNKNOWN = -1
+"""What some exporters write for an axis of any size."""
 
 
 def check(
@@ -120,7 +122,7 @@ def _check_interface(graph: onnx.GraphProto) -> None:
             raise ModelError(f"{value.name!r} has {len(shape.dim)} axes")
         for dim in shape.dim:
             _check_text(dim.dim_param)
-            if dim.HasField("dim_value") and dim.dim_value < 0:
+            if dim.HasField("dim_value") and dim.dim_value < UNKNOWN:
                 raise ModelError(f"{value.name!r} has an axis of {dim.dim_value}")
 
 

@@ -10,6 +10,7 @@ import numpy as np
 from saccade.errors import ModelError, UnsupportedModelError
 from saccade.frontend.onnx.builder import Builder
 from saccade.frontend.onnx.call import OnnxNode, Operand
+from saccade.frontend.onnx.check import UNKNOWN
 from saccade.frontend.onnx.importers import IMPORTERS
 from saccade.frontend.onnx.refusal import Refusal
 from saccade.frontend.onnx.schemas import fault
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 
 __all__ = ["lower"]
 
+_UNNAMED = (None, "", "?")
+"""What stands for an axis of any size; each such axis has its own."""
 _MALFORMED = (ValueError, TypeError, LookupError, ArithmeticError, MemoryError, RecursionError)
 
 
@@ -101,10 +104,10 @@ class _Lowering:
         return value
 
     def _dim(self, name: str, axis: int, extent: object) -> Dim:
-        if isinstance(extent, int):
+        if isinstance(extent, int) and extent != UNKNOWN:
             return extent
         label = getattr(extent, "value", None)
-        given = str(label) if label else f"{name}_dim_{axis}"
+        given = f"{name}_dim_{axis}" if label in _UNNAMED else str(label)
         if given not in self.symbols:
             self.symbols[given] = self.build.symbol(given)
         return self.symbols[given]

@@ -10,7 +10,7 @@ from saccade.frontend.onnx.call import OnnxNode
 from saccade.frontend.onnx.refusal import Refusal
 from saccade.ir import Dim, Factor, IndexMap, Value
 from saccade.ir.dim import sub
-from saccade.ir.reshape_maps import divisible, meeting, reshape
+from saccade.ir.reshape_maps import assumed, divisible, meeting, reshape
 from saccade.opdefs import Move
 
 __all__ = [
@@ -47,8 +47,12 @@ def _moves_nothing(index_map: IndexMap) -> bool:
 def reshaped(call: OnnxNode, x: Value, shape: Sequence[Dim]) -> Value:
     """The same elements under another shape; a constant is only looked at differently.
 
+    Where symbols do not decide whether one axis holds what several become, it is taken to: the map
+    says so, and plans check it (`layout.sizes.check_guards`).
+
     Raises:
-        Refusal: If the two shapes do not hold equally many elements for all sizes.
+        Refusal: If the two shapes do not hold equally many elements for any sizes, or nothing
+            would be there to check that they do.
     """
     if x.shape == tuple(shape):
         return x
@@ -61,10 +65,17 @@ def reshaped(call: OnnxNode, x: Value, shape: Sequence[Dim]) -> Value:
     if index_map is not None:
         return move(call, x, index_map)
     between = meeting(x.shape, shape)
-    if between is None:
+    if between is not None:
+        for target in (between, shape):
+            step = reshape(x.shape, target)
+            assert step is not None, "merging and splitting axes always has a map"
+            x = move(call, x, step)
+        return x
+    merged, taken_as = assumed(x.shape, shape) or (None, None)
+    if merged is None or taken_as is None:
         raise Refusal(f"reshapes {spell(x.shape)} to {spell(shape)}, not equal for all sizes")
-    for target in (between, shape):
-        step = reshape(x.shape, target)
+    for source, target in ((x.shape, merged), (taken_as, shape)):
+        step = reshape(source, target)
         assert step is not None, "merging and splitting axes always has a map"
         x = move(call, x, step)
     return x
