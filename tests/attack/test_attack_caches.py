@@ -141,18 +141,19 @@ def test_corrupt_entries_change_no_answer(attacked, length, bounded, tmp_path):
 
 
 def test_corrupt_choices_are_not_taken(attacked, length, bounded, tmp_path):
-    """Whatever was measured: then the choices are the usual ones, which may round otherwise."""
+    """Then they are the usual ones: whatever the search found, there are two answers at most."""
     path, folder = attacked
     truth = answers(path)
     model = saccade.compile(path, threads=2)
-    model.tune(image(*SHAPES[0]), seconds=2)
+    assert model.tune(image(*SHAPES[0])).measured
     del model
+    tuned = answers(path)
     sound = tmp_path / "sound"
     shutil.copytree(folder, sound)
     kinds = ["algorithms/*.json", "timings/*.jsonl"]
     for told, found in corrupted(path, folder, sound, kinds, 10 * length, bounded):
-        for one, usual in zip(found, truth, strict=True):
-            np.testing.assert_allclose(one, usual, rtol=1e-4, atol=1e-4, err_msg=told)
+        for one, *allowed in zip(found, truth, tuned, strict=True):
+            assert any(np.array_equal(one, other) for other in allowed), told
 
 
 def corrupted(path, folder, sound, kinds, tries, bounded):

@@ -7,7 +7,6 @@ import itertools
 import mmap
 import resource
 import threading
-import time
 from types import SimpleNamespace
 from weakref import ref
 
@@ -130,26 +129,36 @@ def test_what_plans_read_is_packed_and_programs_take_it(monkeypatch):
     assert ours <= set(engine.backend._recent._arrays)
 
 
-def test_the_first_run_of_the_second_size_is_waited_for():
+def test_the_first_run_of_the_second_size_is_waited_for(monkeypatch):
     model, engine, _ = engine_and_plan()
-    later, asked = Ran(has_run=False), threading.Event()
-    engine.backend.expect(lambda: [] if asked.set() else (), engine.graph, engine.identity, later)
-    assert not asked.wait(0.1)
-    later.has_run = True
-    assert asked.wait(10)
+    later, happened = Ran(has_run=False), []
+
+    def sleep(_seconds):
+        happened.append("slept")
+        later.has_run = len(happened) == 3
+
+    def needs():
+        happened.append("asked")
+        return ()
+
+    monkeypatch.setattr(program, "sleep", sleep)
+    monkeypatch.setattr(program, "monotonic", lambda: 0.0)
+    engine.backend.expect(needs, engine.graph, engine.identity, later)
     join()
-    program = model._program((FIRST.shape,))
-    assert not program.has_run
+    assert happened == ["slept"] * 3 + ["asked"]
+    first = model._program((FIRST.shape,))
+    assert not first.has_run
     model(FIRST)
-    assert program.has_run
+    assert first.has_run
 
 
 def test_a_program_that_is_gone_or_takes_long_is_not_waited_for(monkeypatch):
-    gone, start = Ran(has_run=False), time.monotonic()
+    gone = Ran(has_run=False)
     waiting = ref(gone)
     del gone
-    program.wait_for_run(waiting)
-    assert time.monotonic() - start < 0.5
+    with monkeypatch.context() as patched:
+        patched.setattr(program, "sleep", pytest.fail)
+        program.wait_for_run(waiting)
     endless = Ran(has_run=False)
     clock = itertools.count()
     monkeypatch.setattr(program, "monotonic", lambda: next(clock) / 10)

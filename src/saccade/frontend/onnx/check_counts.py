@@ -62,7 +62,7 @@ class _FunctionSizes:
                     self._check_depth(above + 1)
                     inside.append(self.expanded(graph.node, above + 1))
             total += sum(count for count, _ in inside)
-            deepest = max(deepest, *(depth + 1 for _, depth in inside), 0)
+            deepest = max([deepest, *(depth + 1 for _, depth in inside)])
             if total > self._limits.nodes:
                 most = self._limits.nodes
                 raise ModelError(

@@ -65,18 +65,15 @@ def reshaped(call: OnnxNode, x: Value, shape: Sequence[Dim]) -> Value:
     if index_map is not None:
         return move(call, x, index_map)
     between = meeting(x.shape, shape)
-    if between is not None:
-        for target in (between, shape):
-            step = reshape(x.shape, target)
-            assert step is not None, "merging and splitting axes always has a map"
-            x = move(call, x, step)
-        return x
-    merged, taken_as = assumed(x.shape, shape) or (None, None)
-    if merged is None or taken_as is None:
-        raise Refusal(f"reshapes {spell(x.shape)} to {spell(shape)}, not equal for all sizes")
+    found = assumed(x.shape, shape) if between is None else (between, between)
+    refusal = Refusal(f"reshapes {spell(x.shape)} to {spell(shape)}, not equal for all sizes")
+    if found is None:
+        raise refusal
+    merged, taken_as = found
     for source, target in ((x.shape, merged), (taken_as, shape)):
         step = reshape(source, target)
-        assert step is not None, "merging and splitting axes always has a map"
+        if step is None:
+            raise refusal
         x = move(call, x, step)
     return x
 
