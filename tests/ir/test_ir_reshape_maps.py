@@ -12,7 +12,15 @@ from hypothesis import strategies as st
 
 from saccade.ir.dim import Dim, evaluate
 from saccade.ir.dim_parser import parse_dims
-from saccade.ir.reshape_maps import divisible, infer_reshape, meeting, quotient, refine, reshape
+from saccade.ir.reshape_maps import (
+    assumed,
+    divisible,
+    infer_reshape,
+    meeting,
+    quotient,
+    refine,
+    reshape,
+)
 from saccade.opdefs import Move
 
 N, C, H, W = (parse_dims(name) for name in "NCHW")
@@ -131,3 +139,39 @@ def test_the_missing_axis() -> None:
     assert infer_reshape((N, H), (N, 2, -1), assume=True) == (N, 2, parse_dims("H//2"))
     assert infer_reshape((N, H), (W, -1), assume=True) is None
     assert infer_reshape((6, 4), (5, -1), assume=True) is None
+
+
+@pytest.mark.parametrize(
+    ("shape", "target", "merged", "taken_as"),
+    [
+        ("N (H//8)*W 120", "N 1 W 120", "N (H//8)*W 120", "N W 120"),
+        ("N H W", "N H//4 4*W", "N H*W", "N (H//4)*4*W"),
+        ("H W C", "2 3 C", "H*W C", "6 C"),
+        ("H W", "N C", "H*W", "N*C"),
+    ],
+)
+def test_what_a_reshape_takes_for_granted(
+    shape: str, target: str, merged: str, taken_as: str
+) -> None:
+    assert assumed(_dims(shape), _dims(target)) == (_dims(merged), _dims(taken_as))
+
+
+@pytest.mark.parametrize(
+    ("shape", "target"), [("N H W", "N C"), ("N H", "N W"), ("N 4 5", "N 3 7"), ("H", "H")]
+)
+def test_nothing_is_taken_for_granted_that_nobody_could_check(shape: str, target: str) -> None:
+    assert assumed(_dims(shape), _dims(target)) is None
+
+
+AXES = ("1", "2", "8", "N", "H", "W", "H+1", "H//2", "(W+1)//2", "H*W", "(H//8)*W", "2*H+3")
+
+
+@given(st.lists(st.sampled_from(AXES), max_size=4), st.lists(st.sampled_from(AXES), max_size=4))
+def test_what_is_taken_for_granted_has_maps(shape: list[str], target: list[str]) -> None:
+    before, after = _dims(" ".join(shape)), _dims(" ".join(target))
+    found = assumed(before, after)
+    if found is not None:
+        merged, taken_as = found
+        assert reshape(before, merged) is not None
+        step = reshape(taken_as, after)
+        assert step is not None and step.in_shape == taken_as
