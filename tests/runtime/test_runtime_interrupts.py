@@ -44,6 +44,8 @@ try:
 except KeyboardInterrupt:
     pass
 sender.join()
+if not {made}:
+    model = None  # one that is still to be called keeps the process that kernels compile in
 gc.collect()
 print(*held())
 model = model or saccade.compile({file!r}, threads=2)
