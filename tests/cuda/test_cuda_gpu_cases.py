@@ -24,8 +24,13 @@ from saccade.kernels.cuda import CUDA_KERNELS, kernel_named
 from saccade.testing import gpu_bench, gpu_code
 from saccade.testing.cases import compare, stored_as
 from saccade.testing.fake_driver import FakeDriver
-from saccade.testing.gpu_bench import NOT_A_NUMBER, GpuBench, expect_no_fault
-from saccade.testing.gpu_cases import gpu_cases, keys_of, target_of
+from saccade.testing.gpu_bench import (
+    NOT_A_NUMBER,
+    GpuBench,
+    expect_maps_inside,
+    expect_no_fault,
+)
+from saccade.testing.gpu_cases import gpu_cases, keys_of, placed, target_of
 from saccade.testing.gpu_code import CodeFile, GpuCode, write_code
 
 HERE = Path(__file__).parent
@@ -115,6 +120,20 @@ def test_a_refused_access_is_named():
         expect_no_fault("pool.direct", table, accesses, names)
     table[0] = 0
     expect_no_fault("pool.direct", table, accesses, names)
+
+
+def test_tensor_maps_reach_no_further_than_their_operands():
+    found = [one for one in EVERY if one.kernel == "conv2d.hopper"]
+    assert len(found) > 30
+    for one in found:
+        (phase,) = placed(one, TARGET)[1]
+        described = kernel_named(one.kernel).entry(phase.config).descriptors
+        cubin = Cubin("k", b"", (), 4, 0, descriptors=described)
+        assert len(described) == 2
+        expect_maps_inside(phase, cubin)
+        longer = phase._replace(integers={**phase.integers, "h": phase.integers["h"] + 1})
+        with pytest.raises(OutOfBoundsError, match="the tensor map of x has"):
+            expect_maps_inside(longer, cubin)
 
 
 def test_a_lost_gpu_fails_its_run():
@@ -251,6 +270,10 @@ END = """\
          "setp.eq.s32 wanted, 0, 0;", "%r9", "%rd9, 32"),
         ("@%p3 cp.async.ca.shared.global [ %r8 + 0 ], [ %rd9 + 0 ], 0x4;",
          "mov.pred wanted, %p3;", "0x4", "%rd9, 0"),
+        ("@%p3 atom.global.gpu.relaxed.add.u32 %r14, [ %rd11 + 8 ], %r15;",
+         "mov.pred wanted, %p3;", "4", "%rd11, 8"),
+        ("@%p1 red.global.add.f64 [%rd1], %fd2;",
+         "mov.pred wanted, %p1;", "8", "%rd1, 0"),
     ],
 )  # fmt: skip
 def test_each_access_is_checked(line, wanted, nbytes, address):
@@ -274,11 +297,11 @@ def test_each_access_is_checked(line, wanted, nbytes, address):
 @pytest.mark.parametrize(
     "line",
     [
-        "atom.global.add.f32 %f1, [%rd1], %f2;",
-        "@%p1 red.global.add.u32 [%rd1], %r2;",
         "ld.b32 %r1, [%rd1];",
+        "atom.add.u32 %r1, [%rd1], %r2;",
         "@%p2 st.v2.f32 [%rd1], {%f1, %f2};",
-        "cp.async.bulk.tensor.2d.shared::cluster.global [%r1], [%rd1, {%r2, %r3}], [%r4];",
+        "cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%rd1, {%r2, %r3}], [%r1];",
+        "cp.async.bulk.shared::cta.global.mbarrier::complete_tx::bytes [%r1], [%rd1], 16, [%r2];",
         "ld.global.b32 %r1, [kernel_base];",
     ],
 )
@@ -291,7 +314,9 @@ def test_an_access_without_a_check_is_an_error(line):
     "line",
     ["ld.shared.b32 %r1, [%r2];", "ld.param.b64 %rd1, [kernel_param_0];", "cp.async.commit_group;",
      "@%p1 st.shared.v2.b32 [%r1], {%r2, %r3};", "redux.sync.add.s32 	%r1, %r2, %r3;",
-     "ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%r1, %r2, %r3, %r4}, [%r5];"],
+     "ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%r1, %r2, %r3, %r4}, [%r5];",
+     "@%p7 cp.async.bulk.tensor.2d.shared::cta.global.mbarrier::complete_tx::bytes [%r1], "
+     "[%rd9, {%r2, %r3}], [%r4];"],
 )  # fmt: skip
 def test_other_instructions_stay(line):
     text, accesses = checked_ptx(f"{PTX}\t{line}\n{END}")

@@ -146,11 +146,14 @@ def half(case):
     return None if case.name in _SLOW else stored_as(case, DType.F16)
 
 
+GLUON = {"conv2d.hopper"}
+"""Kernels that the interpreter cannot run: `tests/cuda/test_cuda_hopper.py` holds a NumPy model of the
+code, a GPU runs their cases (`tests/cuda/test_cuda_gpu_kernels.py`)."""
 CUDA_LACKS: dict[str, str] = {}
 """Operators that only CPUs have kernels for, and why."""
 CUDA = Device(
     "cuda",
-    {entry.name: entry.ops for entry in cuda.CUDA_KERNELS},
+    {entry.name: entry.ops for entry in cuda.CUDA_KERNELS if entry.name not in GLUON},
     CUDA_FUSED,
     cuda_refuses,
     cuda_run,

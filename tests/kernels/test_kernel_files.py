@@ -13,7 +13,6 @@ import saccade.kernels
 from saccade.kernels import cpu, cuda
 from saccade.kernels.cpu import packing as cpu_packing
 from saccade.kernels.cuda import packing as cuda_packing
-from saccade.kernels.cuda.conv2d.hopper import CONV2D_HOPPER
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,7 +25,6 @@ class Room:
         packing: Its table of functions that pack.
         shared: By family, the files that several kernels share.
         several: Files of kernels that share one.
-        unlisted: Kernels that plans may not choose yet.
         single_words: Names of shared files that need no second word.
         configs: Shared files that may hold configs of kernels, and what is made of them.
     """
@@ -36,7 +34,6 @@ class Room:
     packing: Collection[object]
     shared: Mapping[str, set[str]]
     several: Mapping[str, set[str]] = field(default_factory=dict)
-    unlisted: frozenset[str] = frozenset()
     single_words: frozenset[str] = frozenset()
     configs: frozenset[str] = frozenset()
 
@@ -51,14 +48,14 @@ class Room:
     @property
     def kernels(self):
         """The files of its kernels."""
-        return {entry.module for entry in self.listed} | self.unlisted
+        return {entry.module for entry in self.listed}
 
     def stems(self, family):
         return {path.stem for path in (self.root / family).glob("*.py")} - {"__init__"}
 
     def algorithms(self, family):
         """The names of its kernels, and of files that several of them share."""
-        names = {entry.name for entry in self.listed} | self.unlisted | set(self.several)
+        names = {entry.name for entry in self.listed} | set(self.several)
         return {name.split(".")[1] for name in names if name.startswith(f"{family}.")}
 
     def role(self, family, stem):
@@ -121,7 +118,6 @@ CUDA = Room(
             "tables_code",
         },
     },
-    unlisted=frozenset({CONV2D_HOPPER.name}),
     configs=frozenset({"gradient_steps"}),
 )  # fmt: skip
 ROOMS = {room.device: room for room in (CPU, CUDA)}
@@ -231,12 +227,6 @@ def test_files_that_several_kernels_share_are_theirs(room):
     for entry in room.listed:
         shared.setdefault(entry.module, set()).add(entry.name)
     assert {module: names for module, names in shared.items() if len(names) > 1} == room.several
-
-
-@rooms
-def test_kernels_that_are_not_listed_are_there(room):
-    assert room.unlisted.isdisjoint({entry.name for entry in room.listed})
-    assert all(room.file(name).exists() for name in room.unlisted)
 
 
 @pytest.mark.parametrize("family", CUDA.families)

@@ -207,7 +207,10 @@ def compare(case: Case, results: Sequence[Array]) -> None:
     """
     for result, true, view in zip(results, _wanted(case), outputs_of(case), strict=True):
         if case.terms and view.dtype.is_float:
-            assert_close(result, np.asarray(true, np.float64), dtype=view.dtype, k=case.terms)
+            assert_close(
+                result, np.asarray(true, np.float64), dtype=view.dtype, k=case.terms,
+                roundings=case.roundings,
+            )  # fmt: skip
         else:
             with np.errstate(over="ignore"):  # of what float16 has no numbers for
                 rounded = np.asarray(true).astype(view.dtype.numpy)

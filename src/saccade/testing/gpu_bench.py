@@ -20,6 +20,7 @@ from saccade.backends.cuda.codegen.compile import Cubin
 from saccade.backends.cuda.cubins import CodeKey, code_key
 from saccade.backends.cuda.runtime.driver import CudaDriver
 from saccade.backends.cuda.runtime.graph import Launches, PhaseCode, check_arguments
+from saccade.backends.cuda.runtime.tensor_maps import reach
 from saccade.backends.cuda.target import GpuTarget
 from saccade.errors import OutOfBoundsError
 from saccade.ir import Array
@@ -28,10 +29,13 @@ from saccade.testing.gpu_cases import GpuCase, placed
 from saccade.testing.gpu_code import GpuCode
 from saccade.testing.guarded import GuardedBuffer, GuardedMemory
 
-__all__ = ["NOT_A_NUMBER", "NUMBER", "GpuBench", "expect_no_fault"]
+__all__ = ["NOT_A_NUMBER", "NUMBER", "GpuBench", "expect_maps_inside", "expect_no_fault"]
 
 NUMBER, NOT_A_NUMBER = 0xA5, 0xFF
 """Bytes of guards that are small negative numbers, and NaN, in every type of floats."""
+_LINE = 16
+"""Bytes: a vector that begins at a multiple of its size may end behind a buffer's last element, but
+not behind the line that this is in."""
 _SCRATCH = -2
 """Place of the argument that takes a table of buffers in checked code."""
 
@@ -123,7 +127,7 @@ class GpuBench:
         self, one: GpuCase, memory: GuardedMemory, phases: list[Phase], *, checked: bool
     ) -> tuple[Array, ...]:
         buffers = memory.buffers()
-        with self._allocated([buffer.nbytes for buffer in buffers]) as bases:
+        with self._allocated([_whole_lines(buffer.nbytes) for buffer in buffers]) as bases:
             for base, buffer in zip(bases, buffers, strict=True):
                 if buffer.content is not None:
                     self._upload(base, buffer.content)
@@ -148,6 +152,7 @@ class GpuBench:
             cubin = code.checked.cubin if checked else code.plain
             accesses.append(code.checked.accesses)
             function = self._function(key, cubin, checked=checked)
+            expect_maps_inside(phase, cubin)
             codes.append(check_arguments(PhaseCode(number, phase, cubin, function)))
         launches = Launches(codes, len(bound.bases), self.driver.encoders)
         launches.point(np.array(bound.bases, np.int64))
@@ -227,7 +232,28 @@ def _moved(phases: Sequence[Phase], buffers: Sequence[GuardedBuffer]) -> list[Ph
 def _table(buffers: Sequence[tuple[int, int]]) -> Array:
     """A table of buffers as checked code reads it."""
     head = [0] * (TABLE_HEAD - 1) + [len(buffers)]
-    return np.array([*head, *(end for buffer in buffers for end in buffer)], np.int64)
+    ends = ((first, _whole_lines(end)) for first, end in buffers)
+    return np.array([*head, *(end for pair in ends for end in pair)], np.int64)
+
+
+def _whole_lines(nbytes: int) -> int:
+    return -(-nbytes // _LINE) * _LINE
+
+
+def expect_maps_inside(phase: Phase, cubin: Cubin) -> None:
+    """Hold what tensor maps reach against their operands; nothing else bounds loads by TMA.
+
+    Raises:
+        OutOfBoundsError: If one reaches further.
+    """
+    rooms = {argument.name: argument.ref.nbytes for argument in phase.arguments}
+    for descriptor in cubin.descriptors:
+        nbytes = reach(descriptor, phase.integers)
+        if nbytes > rooms[descriptor.name]:
+            raise OutOfBoundsError(
+                f"{cubin.symbol}: the tensor map of {descriptor.name} has {nbytes} bytes, the "
+                f"operand {rooms[descriptor.name]}"
+            )
 
 
 def expect_no_fault(

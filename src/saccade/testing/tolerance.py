@@ -19,14 +19,16 @@ _BF16_ROUNDING = 2.0**-8  # half the distance of neighbours, over the smaller of
 _EXACT_LIMIT = {DType.F16: 1, DType.F32: 4, DType.F64: 64}
 
 
-def bound(dtype: DType, k: int) -> float:
+def bound(dtype: DType, k: int, roundings: int = 1) -> float:
     """The relative error that sums of `k` rounded terms in `dtype` may have: `4 · eps · sqrt(k)`.
 
-    What is stored in bfloat16 was summed in float32 and rounded once.
+    What is stored in bfloat16 was summed in float32 and rounded once, or so many times if terms
+    were rounded to it, too.
 
     Args:
         dtype: Floating-point type in which terms are summed or, if coarser, stored.
         k: Length of the sums; 1 for what sums nothing.
+        roundings: To bfloat16, one after the other.
 
     Raises:
         ValueError: If `dtype` is not floating point or `k` is less than 1.
@@ -36,15 +38,17 @@ def bound(dtype: DType, k: int) -> float:
     if k < 1:
         raise ValueError(f"sums of {k} terms")
     if dtype is DType.BF16:
-        return _BF16_ROUNDING + bound(DType.F32, k)
+        return roundings * _BF16_ROUNDING + bound(DType.F32, k)
     return _SAFETY * float(np.finfo(dtype.numpy).eps) * math.sqrt(k)
 
 
-def assert_close(actual: Array, reference64: Array, *, dtype: DType, k: int) -> None:
+def assert_close(
+    actual: Array, reference64: Array, *, dtype: DType, k: int, roundings: int = 1
+) -> None:
     """Hold a result against the truth.
 
     Both the L2 norm of the error over that of the truth and the largest error over the largest
-    magnitude of the truth must be within `bound(dtype, k)`; a truth of zeros must be met exactly.
+    magnitude of the truth must be within `bound(dtype, k, roundings)`; a truth of zeros must be met exactly.
     Infinities and NaNs must stand at the same places.
 
     Args:
@@ -52,6 +56,7 @@ def assert_close(actual: Array, reference64: Array, *, dtype: DType, k: int) -> 
         reference64: The truth, float64, of the same shape.
         dtype: What the result's element type must be.
         k: Length of the sums behind each element.
+        roundings: Of an element to bfloat16, one after the other.
 
     Raises:
         AssertionError: If the result is wrong; the message has the worst element.
@@ -68,7 +73,7 @@ def assert_close(actual: Array, reference64: Array, *, dtype: DType, k: int) -> 
     assert proper, "the result has infinities or NaNs of its own"
     truth = np.where(finite, reference64, 0.0)
     error = np.abs(np.where(finite, actual, 0.0).astype(np.float64) - truth)
-    limit = bound(dtype, k)
+    limit = bound(dtype, k, roundings)
     norm, peak = float(np.linalg.norm(truth)), float(np.abs(truth).max(initial=0.0))
     relative, worst = float(np.linalg.norm(error)), float(error.max(initial=0.0))
     if relative > limit * norm or worst > limit * peak:

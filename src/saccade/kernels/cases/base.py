@@ -170,6 +170,8 @@ class Case:
         terms: How many rounded terms an element of the results sums at most, for the tolerance; 0
             where every bit is settled, so that results must equal the reference in the operands'
             own types.
+        roundings: How often an element is rounded to the operands' type, one time after the other:
+            more than once where products are made of what was computed before.
     """
 
     name: str
@@ -177,3 +179,4 @@ class Case:
     operands: tuple[Operand, ...]
     results: tuple[Result, ...] = field(default=())
     terms: int = 1
+    roundings: int = 1

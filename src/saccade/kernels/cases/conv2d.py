@@ -127,6 +127,9 @@ def _plain(name: str, epilogue: str) -> ConvShape:
 
 _BIAS = _weights(1, 20, 1, 1)
 _PROLOGUE = Conv2d(prologue=parse("relu(mul($0, $1))"), n_prologue=1)
+_NORMALIZED = Conv2d(
+    (2, 2), prologue=parse("relu(add(mul($0, $1), $2))"), n_prologue=2, epilogue=parse("add($0, $1)")
+)
 _BLOCKS = Conv2d(padding=_SAME, store=DepthToSpaceStore(2, "CRD"))
 _PARTS = Conv2d(store=InterleaveStore(2, 1))
 _FUSED = (
@@ -143,6 +146,36 @@ _FUSED = (
         _square("interleaved", (1, 16, 5, 4), 10, 1, _PARTS), Operand((1, 10, 5, 4), storage=LAST)
     ),
 )  # fmt: skip
+
+_ADDED = parse("relu(add(add($0, $1), $2))")
+_EIGHTS = (
+    _case(
+        _square("eights-residual", (2, 24, 9, 7), 40, 3, Conv2d((2, 2), _SAME, epilogue=_ADDED)),
+        _weights(1, 40, 1, 1), Operand((2, 40, 5, 4), storage=LAST),
+    ),
+    _case(
+        _square("eights-residual-gaps", (2, 136, 6, 5), 72, 1, Conv2d(epilogue=_ADDED)),
+        _weights(1, 72, 1, 1), Operand((2, 72, 6, 5), storage=GAPS),
+    ),
+    _case(
+        _square("eights-by-pixel", (1, 40, 5, 6), 64, 3, replace(_BLOCKS, epilogue=_BIAS_RELU)),
+        _weights(1, 64, 1, 1),
+    ),
+    _case(
+        _square("eights-prologue", (3, 72, 5, 6), 40, 1, replace(_PROLOGUE, epilogue=_BIAS_RELU)),
+        Operand((3, 72, 1, 1)), _weights(1, 40, 1, 1),
+    ),
+    _case(
+        _square("eights-prologue-strided", (2, 136, 7, 6), 24, 1, _NORMALIZED),
+        _weights(1, 136, 1, 1), _weights(1, 136, 1, 1), Operand((2, 24, 4, 3), storage=LAST),
+    ),
+    _case(_square(
+        "eights-by-channel", (3, 16, 6, 5), 72, 3,
+        Conv2d(padding=(2, 1, 0, 1), store=DepthToSpaceStore(3, "DCR")),
+    )),
+    _case(_square("eights-dilated", (3, 72, 11, 12), 136, 3, Conv2d((1, 2), (2, 0, 1, 2), (2, 1)))),
+)  # fmt: skip
+"""Channels in eights, side by side: what the tensor memory accelerator loads."""
 
 _FAR = Conv2d(padding=(3, 3, 3, 3), dilation=(3, 3))
 _STRIDED = Conv2d((2, 2), (2, 1, 0, 3))
@@ -177,6 +210,7 @@ CASES = (
     *(_case(shape) for shape in WINDOWS),
     *_SPECIAL,
     *_FUSED,
+    *_EIGHTS,
     *_DEPTHWISE,
     *(_stored_bf16(_case(WINDOWS[at])) for at in (0, 5, 8)),
 )

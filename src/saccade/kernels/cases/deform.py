@@ -35,6 +35,7 @@ _SHAPES = (
 )  # fmt: skip
 _OFFSETS = Whole(-12, 12, 0.25)  # across borders, to whole pixels and between them
 _MASK = Whole(0, 4, 0.5)
+_ROUNDINGS = 3  # of samples, of what gradients sum over filters, of results
 
 
 def _size(op: DeformConv, x: tuple[int, ...], window: tuple[int, int]) -> tuple[int, int]:
@@ -61,7 +62,7 @@ def _case(number: int, storage: CaseStorage = ROWS, dtype: DType = F32, mask: bo
         *((Operand((shape[0], count, *size), dtype, values=_MASK),) if mask else ()),
     )
     results = (Result(storage, BF16 if dtype is BF16 else None),)
-    return Case(name, op, operands, results, 4 * depth * taps)
+    return Case(name, op, operands, results, 4 * depth * taps, _ROUNDINGS)
 
 
 def _gradient(case: Case, *wanted: str) -> Case:
@@ -78,7 +79,7 @@ def _gradient(case: Case, *wanted: str) -> Case:
     terms = x.shape[0] * pixels[0] * pixels[1] + case.terms * weight.shape[0]
     return Case(
         "-".join((case.name, "gradient", *wanted)), gradient,
-        (grad, x, weight, offset, *mask), (), terms,
+        (grad, x, weight, offset, *mask), (), terms, _ROUNDINGS,
     )  # fmt: skip
 
 

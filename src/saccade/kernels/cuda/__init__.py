@@ -2,8 +2,7 @@
 
 Files are named as in `kernels.cpu`, but for code:
 
-    <algorithm>.py         the kernel `family.algorithm`: it plans, with an `Entry` for each config;
-                           `conv2d.hopper` is not in the list yet
+    <algorithm>.py         the kernel `family.algorithm`: it plans, with an `Entry` for each config
     <algorithm>_code.py    handwritten Triton functions, which only compiling and interpreting
                            import: an `Entry` names them
     <algorithm>_<part>.py  any other part of that algorithm; other kernels may use it too
@@ -44,6 +43,7 @@ class CudaListed(NamedTuple):
 
 # fmt: off
 CUDA_KERNELS: tuple[CudaListed, ...] = (
+    CudaListed("conv2d.hopper", ("Conv2d",), "conv2d.hopper", "CONV2D_HOPPER"),
     CudaListed("conv2d.implicit_gemm", ("Conv2d",), "conv2d.implicit_gemm", "CONV2D_IMPLICIT_GEMM"),
     CudaListed("conv2d.few_channels", ("Conv2d",), "conv2d.few_channels", "CONV2D_FEW_CHANNELS"),
     CudaListed("conv2d.row_taps", ("Conv2d",), "conv2d.row_taps", "CONV2D_ROW_TAPS"),

@@ -4,7 +4,8 @@ What Triton makes is PTX, one access a line. Each gets a call in front of it tha
 up in a table of buffers, and is left out where the table has no buffer that holds all of its
 bytes; the table's first words then say which access it was. Reads see what was in their registers
 instead, so results mean nothing then. The table's address comes in the pointer that Triton's code
-takes for scratch in global memory, which none of ours uses.
+takes for scratch in global memory, which none of ours uses. Loads by TMA stay as they are: they reach
+what their tensor map says, and nothing else.
 
     word 0      number of the first access that was refused, counted from 1; 0 for none
     word 1      the address of one that was refused
@@ -103,7 +104,7 @@ _CHECK = """\
 _GUARD = r"(?:@(?P<guard>!?%p\d+)\s+)?"
 _AT = r"\[\s*(?P<address>%rd\d+)\s*(?:\+\s*(?P<offset>-?\d+)\s*)?\]"
 _MOVE = re.compile(
-    rf"{_GUARD}(?P<access>(?:ld|st)\.global(?P<how>[.:\w]*)\s+(?:\{{?[^\[\]]*\}}?,\s*)?{_AT}.*;)"
+    rf"{_GUARD}(?P<access>(?:ld|st|atom|red)\.global(?P<how>[.:\w]*)\s+(?:\{{?[^\[\]]*\}}?,\s*)?{_AT}.*;)"
 )
 _COPY = re.compile(
     rf"{_GUARD}(?P<access>cp\.async\.c[ag]\.shared\.global[.:\w]*\s+\[[^\]]*\],\s*{_AT},"
@@ -113,6 +114,7 @@ _GLOBAL = re.compile(
     r"(?:@!?%p\d+\s+)?(?:(?:ld|st|cp|atom|red|multimem|prefetch)\.[.:\w]*global|cp\.async\.bulk"
     r"|cp\.reduce|(?:ld|st|atom|red)(?:\.(?!param|shared|local|const|async|sync)[:\w]+)+\s)"
 )
+_MAPPED = re.compile(r"(?:@!?%p\d+\s+)?cp\.async\.bulk\.tensor\.\dd\.(?:im2col\.)?shared::\w+\.global\.")
 _PARAMETER = re.compile(r"\.param \.u?b?64 [^,\n]*?(\w+_param_\d+)")
 _PLACE = re.compile(r"\.loc\s+(\d+)\s+(\d+)")
 _FILE = re.compile(r"\.file\s+(\d+)\s+\"([^\"]*)\"")
@@ -152,7 +154,7 @@ def checked_ptx(ptx: str) -> tuple[str, tuple[str, ...]]:
 def _access(line: str) -> re.Match[str] | None:
     """A line's access to global memory, if it is one."""
     found = _MOVE.fullmatch(line) or _COPY.fullmatch(line)
-    if found is None and _GLOBAL.match(line):
+    if found is None and _GLOBAL.match(line) and not _MAPPED.match(line):
         raise CompileError(f"checked code has no check for {line}")
     return found
 

@@ -16,7 +16,7 @@ from saccade.errors import LaunchError
 if TYPE_CHECKING:
     from saccade.backends.cuda.codegen.entry import Descriptor, Size
 
-__all__ = ["MAP_ALIGNMENT", "MAP_BYTES", "Encoders", "TensorMap", "encode", "words"]
+__all__ = ["MAP_ALIGNMENT", "MAP_BYTES", "Encoders", "TensorMap", "encode", "reach", "words"]
 
 MAP_BYTES, MAP_ALIGNMENT = 128, 64
 """Of a map in memory."""
@@ -91,6 +91,14 @@ def encode(
             f"sizes {sizes}, strides {strides} bytes"
         )
     return tensor_map
+
+
+def reach(descriptor: Descriptor, integers: Mapping[str, Any]) -> int:
+    """Bytes from an operand's address to the end of the last element that its map has."""
+    sizes = _numbers(descriptor.sizes, integers)
+    strides = _numbers(descriptor.strides, integers)
+    last = sum((size - 1) * step for size, step in zip(sizes, strides, strict=True))
+    return (last + 1) * descriptor.item
 
 
 def words(

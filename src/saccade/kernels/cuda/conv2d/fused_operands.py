@@ -23,8 +23,8 @@ from saccade.kernels.cuda.epilogue import (
 from saccade.opdefs import Conv2d, DepthToSpaceStore, InterleaveStore
 
 __all__ = [
-    "PLAIN", "STORES", "Fused", "FusedConfig", "divided", "fused_of", "loads_of", "packed_block",
-    "stored_vector", "stores_of",
+    "PLAIN", "STORES", "Fused", "FusedConfig", "divided", "fused_of", "loads_of", "moved",
+    "packed_block", "prologue_views", "stored_vector", "stores_of", "words_of",
 ]  # fmt: skip
 
 STORES = ("channels", "y_n", "y_k", "y_p", "y_q")
@@ -117,31 +117,32 @@ class Fused:
 def fused_of(call: CudaCall) -> Fused:
     """Of a kernel that loads x and stores the result."""
     count = _prologue_operands(call)
-    views = (*_prologue_views(call), *_result_views(call))
-    code, operands, integers = _words(call, 2, len(call.inputs), views)
+    views = (*prologue_views(call), *_result_views(call))
+    code, operands, integers = words_of(call, 2, len(call.inputs), views)
     prologue = call.op.prologue if isinstance(call.op, Conv2d) else IDENTITY
-    config = _stored(call, str(prologue), _moved(call.op.epilogue, count), code)
+    config = _stored(call, str(prologue), moved(call.op.epilogue, count), code)
     return Fused(config, operands, {**integers, **_places(call)})
 
 
 def loads_of(call: CudaCall) -> Fused:
     """Of a kernel that loads x and stores sums only."""
-    views = _prologue_views(call)
-    code, operands, integers = _words(call, 2, 2 + len(views), views)
+    views = prologue_views(call)
+    code, operands, integers = words_of(call, 2, 2 + len(views), views)
     return Fused(FusedConfig(str(call.op.prologue), operands=code), operands, integers)
 
 
 def stores_of(call: CudaCall) -> Fused:
     """Of a kernel that loads sums and stores the result."""
     first = 2 + _prologue_operands(call)
-    code, operands, integers = _words(call, first, len(call.inputs), _result_views(call))
+    code, operands, integers = words_of(call, first, len(call.inputs), _result_views(call))
     config = _stored(call, str(IDENTITY), str(call.op.epilogue), code)
     return Fused(config, operands, {**integers, **_places(call)})
 
 
-def _words(
+def words_of(
     call: CudaCall, first: int, end: int, views: tuple[View, ...]
 ) -> tuple[tuple[str, ...], Mapping[str, Operand], Mapping[str, int]]:
+    """Of operands `first` to `end`: words of the code, operands and strides by parameter name."""
     found = epilogue_of(
         call, arg(end - first), first, (), end=end, views=views or None, room=excess_of(call)
     )
@@ -152,7 +153,8 @@ def _prologue_operands(call: CudaCall) -> int:
     return call.op.n_prologue if isinstance(call.op, Conv2d) else 0
 
 
-def _prologue_views(call: CudaCall) -> tuple[View, ...]:
+def prologue_views(call: CudaCall) -> tuple[View, ...]:
+    """The prologue's operands, which differ by image and channel alone."""
     n, c = call.inputs[0].shape[:2]
     views = call.inputs[2 : 2 + _prologue_operands(call)]
     return tuple(view.broadcast_to((n, c, 1, 1)) for view in views)
@@ -163,7 +165,7 @@ def _result_views(call: CudaCall) -> tuple[View, ...]:
     return tuple(view.broadcast_to(shape) for view in call.inputs[2 + _prologue_operands(call) :])
 
 
-def _moved(expr: Expr, count: int) -> str:
+def moved(expr: Expr, count: int) -> str:
     """An expression whose operands come after `count` others."""
     return str(substitute(expr, {i: arg(i + count) for i in range(1, expr.operands)}))
 

@@ -3,8 +3,6 @@
 For layers of float16 and bfloat16 whose channels come in eights, whatever the taps, strides (up to
 8), dilations and paddings. Its floor is the matrix units' rate (990 TFLOP/s on an H200), or the
 bytes of x and y; a tile's epilogue overlaps only with other programs of the multiprocessor.
-
-Not listed in `CUDA_KERNELS`: plans may choose it once it has run on a GPU.
 """
 
 from __future__ import annotations
@@ -13,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
-from math import ceil
+from math import ceil, hypot
 
 from saccade.backends.cuda.codegen.entry import Descriptor
 from saccade.backends.cuda.gpus import gpu
@@ -21,17 +19,22 @@ from saccade.ir import DType
 from saccade.ir.expr import IDENTITY
 from saccade.kernels.base import In, Launch, Out, Packed, Packing, Variant, View, per_call
 from saccade.kernels.cuda.base import CudaCall, CudaKernel, Entry, element_of
-from saccade.kernels.cuda.conv2d.fused_operands import packed_block
+from saccade.kernels.cuda.conv2d.fused_operands import (
+    moved,
+    packed_block,
+    prologue_views,
+    words_of,
+)
 from saccade.kernels.cuda.conv2d.hopper_epilogue import (
     gluon_epilogue_of,
     gluon_fetch_of,
+    gluon_prologue_of,
     tile_bytes,
 )
 from saccade.kernels.cuda.conv2d.window_config import WindowConfig, sums_of, unfit, window_of
 from saccade.kernels.cuda.epilogue import (
     BlockEpilogue,
     EpilogueCode,
-    epilogue_of,
     integers_of,
     pointers_of,
 )
@@ -45,10 +48,20 @@ _VECTOR = 8  # elements of 16 bytes, TMA's unit
 _SPARE = 2 << 10  # shared memory for barriers, alignment and the driver
 _EXCHANGE = 4 << 10  # bytes by which a warp's results change places while stages are in use
 _FILE, _BESIDE = 64 << 10, 56  # registers of a multiprocessor; of a thread, for all the rest
+_MOST_WITH_OPERAND = 128  # registers of a thread for sums and a prologue's operand
 _REGISTERS = {False: 224, True: 160}  # of a thread, for sums and operands; of persistent programs
-# Microseconds from asking to having, and until the first is asked for: estimates, as this kernel
-# has not run on a GPU.
-_STEP, _BEGIN = 0.25, 1.2
+# Fitted to the times of 22 layers of ResNet-50 at batch 32 and four of subpixel_x4, about 14 variants
+# of each, on one H200 (benchmarks/gpu_convolutions.py): 13% off in the mean, and what they choose is
+# 4.7% slower than the best.
+_STEP, _BEGIN, _NEXT = 0.72, 1.43, 0.67
+"""Microseconds from asking for a step to having it, to a program's first, to a next tile's first."""
+_RATE, _READ, _COPY = 1.48, 2.9, 0.94
+"""Of what `Gpu` says: products; from the L2, over the memory's bandwidth; x and y."""
+_CHANGED = 3e-5
+"""Microseconds of an element's prologue, by a multiprocessor (counted: six instructions)."""
+_ENDS, _ADDED, _UNEVEN = 4.1e-5, 0.2, 2.9
+"""Microseconds of a result's epilogue; as much again for each byte that it reads; times so much where
+pixels are not evenly apart."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +109,8 @@ class HopperConfig:
             images.
         block: Of DepthToSpace; 1 for a plain store.
         packed: Whether packing brings the channels of a pixel together (CRD).
-        epilogue: See `epilogue.BlockEpilogue.code`.
+        epilogue: See `epilogue.BlockEpilogue.code`; its operands come after the prologue's.
+        prologue: Expression over `$0`, an element of x, and the operands.
     """
 
     element: str
@@ -107,6 +121,7 @@ class HopperConfig:
     block: int
     packed: bool
     epilogue: EpilogueCode
+    prologue: str = str(IDENTITY)
 
 
 _TILES = (
@@ -122,12 +137,13 @@ _TILES = (
 def hopper_tiles(call: CudaCall) -> tuple[HopperTile, ...]:
     """The tiles that suit a call."""
     k, c, r, s = call.inputs[1].shape
-    depth = 64 if c > 32 else 32
+    depth = 64 if c > 32 else 32 if c > 16 else 16
     steps = r * s * ceil(c / depth)
     found = dict[HopperTile, None]()
+    prologue = call.op.prologue != IDENTITY
     widest = 256 if tile_bytes(_epilogue(call)[0].code) else 512  # or registers spill
     for tile in _TILES:
-        if tile.columns >= widest:
+        if tile.columns >= widest or (prologue and _with_operand(tile) > _MOST_WITH_OPERAND):
             continue
         if tile.columns < 2 * max(16, k) and tile.shared <= call.target.shared:
             stages = min(tile.stages, max(2, steps + 1))
@@ -135,8 +151,15 @@ def hopper_tiles(call: CudaCall) -> tuple[HopperTile, ...]:
     return tuple(found)
 
 
+def _with_operand(tile: HopperTile) -> int:
+    """Registers of a thread for sums and for elements of x, in float32 while they are changed."""
+    return tile.sums + tile.rows * tile.depth // (32 * tile.warps)
+
+
 def persistent(call: CudaCall, tile: HopperTile) -> HopperTile | None:
     """The tile for programs that take several, if they would, with stages that it has steps for."""
+    if call.op.prologue != IDENTITY:
+        return None
     _, c, r, s = call.inputs[1].shape
     stages = min(tile.stages, r * s * ceil(c / tile.depth) + 1)
     lasting = replace(tile, stages=stages, persistent=True)
@@ -169,8 +192,8 @@ def _supports(call: CudaCall) -> str | None:
         return "element types"
     if op.groups != 1:
         return f"{op.groups} groups"
-    if op.prologue != IDENTITY:
-        return "a prologue"
+    if op.prologue != IDENTITY and any(op.padding):
+        return "a prologue, which padding has none of"
     if isinstance(op.store, InterleaveStore):
         return "an interleaving store"
     if not call.constant[1]:
@@ -242,39 +265,57 @@ def _epilogue(call: CudaCall) -> tuple[BlockEpilogue, bool]:
     op: Conv2d = call.op
     n, k, p, q = sums_of(call)
     y = call.outputs[0]
-    views = [view.broadcast_to((n, k, p, q)) for view in call.inputs[2:]]
+    before = prologue_views(call)
+    views = [view.broadcast_to((n, k, p, q)) for view in call.inputs[2 + len(before) :]]
     strides = [(view.strides[0], *view.strides[2:]) for view in (*views, y)]
     steps = [_step(three, (n, p, q)) for three in strides]
     block = op.store is not None
     even = [step for step in steps[:-1] if step is not None]
     if block or None in steps:
-        return epilogue_of(call, op.epilogue, 2, (n, k, p, q), views=views), False
+        return _block_epilogue(call, (*before, *views)), False
     merged = [
         View(view.dtype, (1, k, 1, n * p * q), (0, view.strides[1], 0, step))
         for view, step in zip(views, even, strict=True)
     ]
-    return epilogue_of(call, op.epilogue, 2, (1, k, 1, n * p * q), views=merged), True
+    return _block_epilogue(call, (*before, *merged)), True
+
+
+def _block_epilogue(call: CudaCall, views: tuple[View, ...]) -> BlockEpilogue:
+    """The epilogue over all operands, the prologue's before its own."""
+    words, operands, integers = words_of(call, 2, len(call.inputs), views)
+    expression = moved(call.op.epilogue, call.op.n_prologue)
+    return BlockEpilogue((expression, *words), operands, integers)
 
 
 def _micros(call: CudaCall, tile: HopperTile) -> float:
-    """Waves of tiles at the rate of the matrix units or of the L2, or the bytes.
+    """Tiles of the busiest multiprocessor, as many at a time as it holds; or the bytes.
 
-    Rates are those of a like kernel on one H200: 706 TFLOP/s, 8 TB/s and more from the L2.
+    A tile alone takes its steps one after the other, as they arrive; several at a time share the
+    matrix units and what comes from the L2.
     """
-    machine = gpu(call.target.machine)
+    op, machine = call.op, gpu(call.target.machine)
     _, c, r, s = call.inputs[1].shape
+    epilogue, even = _epilogue(call)
+    steps = r * s * ceil(c / tile.depth)
+    flops = 2.0 * tile.rows * tile.columns * tile.depth
+    busy = flops * machine.multiprocessors / (_RATE * machine.matrix_flops)
+    read = 2.0 * tile.depth * (tile.rows + tile.columns) * machine.multiprocessors
+    ends = tile.rows * tile.columns * _ENDS * (1.0 if even else _UNEVEN)
+    ends *= 1 + _ADDED * sum(tile_bytes(epilogue.code))
+    changed = tile.rows * tile.depth * _CHANGED if op.prologue != IDENTITY else 0.0
+    shared = steps * max(busy, changed, read / (_READ * machine.bandwidth)) + ends
+    alone = steps * max(busy + changed, _STEP / (tile.stages - 1)) + 2 * ends
     resident = _resident(call, tile)
     busiest = ceil(_tiles(call, tile) / machine.multiprocessors)
-    flops = 2.0 * tile.rows * tile.columns * tile.depth
-    busy = flops / (1.05 * machine.matrix_flops / machine.multiprocessors)
-    read = 2.0 * tile.depth * (tile.rows + tile.columns) * machine.multiprocessors
-    step = max(busy, read / (2.8 * machine.bandwidth), _STEP / (resident * (tile.stages - 1)))
-    ends = (
-        (0.3 if tile.persistent else _BEGIN) + tile.rows * tile.columns / tile.warps * 2.5e-4
-    ) / min(resident, busiest)
-    total = busiest * (r * s * ceil(c / tile.depth) * step + ends)
-    nbytes = sum(view.nbytes for view in (*call.inputs, *call.outputs))
-    return LAUNCH + max(total, nbytes / (0.8 * machine.bandwidth)) + 0.05 * total
+    if tile.persistent:
+        rounds = ceil(busiest / resident)
+        total = _BEGIN + rounds * (max(alone, min(resident, busiest) * shared) + _NEXT)
+    else:
+        whole, rest = divmod(busiest, resident)
+        total = whole * max(_BEGIN + alone, resident * shared)
+        total += max(_BEGIN + alone, rest * shared) if rest else 0.0
+    nbytes = sum(v.extent * v.dtype.itemsize for v in (*call.inputs, *call.outputs))
+    return LAUNCH + float(hypot(total**2, (nbytes / (_COPY * machine.bandwidth)) ** 2) ** 0.5)
 
 
 def _variants(call: CudaCall) -> Iterator[Variant]:
@@ -299,7 +340,7 @@ def _launches(call: CudaCall, tile: HopperTile, taps_inner: bool) -> tuple[Launc
     (epilogue, even), steps = _epilogue(call), -(-c // tile.depth)
     config = HopperConfig(
         element_of(x), window_of(call), tile, taps_inner, even, block, bool(together),
-        epilogue.code,
+        epilogue.code, str(op.prologue),
     )  # fmt: skip
     packing = Packing(
         "cuda.filters", (x.dtype.value, steps * tile.depth, *together), (1,),
@@ -332,6 +373,8 @@ def _entry(config: HopperConfig) -> Entry:
         "BLOCK": config.block, "CRD": config.packed, "EARLY": _early(config),
     }  # fmt: skip
     functions = {"EPILOGUE": gluon_epilogue_of(config.epilogue)}
+    if config.prologue != str(IDENTITY):
+        functions["PROLOGUE"] = gluon_prologue_of((config.prologue, *config.epilogue[1:]))
     fetch = gluon_fetch_of(config.epilogue)
     if fetch is not None:
         functions["FETCH"] = fetch

@@ -61,6 +61,7 @@ def convolve(
     BM: gl.constexpr, BN: gl.constexpr, BK: gl.constexpr, WARPS: gl.constexpr,
     STAGES: gl.constexpr, TAPS_INNER: gl.constexpr, EVEN: gl.constexpr, BLOCK: gl.constexpr,
     CRD: gl.constexpr, EARLY: gl.constexpr, EPILOGUE: gl.constexpr, FETCH: gl.constexpr = None,
+    PROLOGUE: gl.constexpr = None,
 ):  # fmt: skip
     """One tile of results a program.
 
@@ -99,14 +100,22 @@ def convolve(
     for t in range(total):
         slot = t % STAGES
         mbarrier.wait(bars.index(slot), (t // STAGES) & 1)
-        acc = warpgroup_mma(xs.index(slot), ws.index(slot).permute((1, 0)), acc, is_async=True)
-        # The step before is done then, and its stage free.
-        acc = warpgroup_mma_wait(num_outstanding=1, deps=(acc,))
+        if PROLOGUE is None:
+            a = xs.index(slot)
+        else:
+            block = t // (R * S) if TAPS_INNER else t % steps
+            a = changed(
+                xs.index(slot), m, block * BK, rows, p, q, x.shape[3], extra, mma, PROLOGUE
+            )
+        acc = warpgroup_mma(a, ws.index(slot).permute((1, 0)), acc, is_async=PROLOGUE is None)
+        if PROLOGUE is None:  # the step before is done then, and its stage free
+            acc = warpgroup_mma_wait(num_outstanding=1, deps=(acc,))
         ask(
             x, w, xs, ws, bars, t + ahead, (t + ahead) % STAGES, t + ahead < total, image, top,
             left, col, steps, R, S, DILATION_H, DILATION_W, BK, TAPS_INNER,
         )  # fmt: skip
-    acc = warpgroup_mma_wait(num_outstanding=0, deps=(acc,))
+    if PROLOGUE is None:
+        acc = warpgroup_mma_wait(num_outstanding=0, deps=(acc,))
     for i in gl.static_range(STAGES):
         mbarrier.invalidate(bars.index(i))
     if not EARLY:
@@ -117,6 +126,25 @@ def convolve(
         acc, fetched, y, extra, m, col, rows, k, p, q, channels, y_n, y_p, y_q, WARPS, EVEN, BLOCK,
         CRD, EPILOGUE,
     )  # fmt: skip
+
+
+@gluon.jit
+def changed(
+    stage, m, first, rows, p, q, c, extra, mma: gl.constexpr, PROLOGUE: gl.constexpr
+):  # fmt: skip
+    """A stage of x as operand in registers, through the prologue; zeros beyond its channels."""
+    BM: gl.constexpr = stage.shape[0]
+    BK: gl.constexpr = stage.shape[1]
+    layout: gl.constexpr = gl.DotOperandLayout(operand_index=0, parent=mma, k_width=2)
+    row = m + gl.arange(0, BM, layout=gl.SliceLayout(1, layout))
+    channel = first + gl.arange(0, BK, layout=gl.SliceLayout(0, layout))
+    image = (row.to(gl.uint32) // (p * q).to(gl.uint32)).to(gl.int32)
+    there = channel < c // 8 * 8  # so that the compiler knows that neighbours stay together
+    value = stage.load(layout)
+    done = PROLOGUE(
+        value.to(gl.float32), image, channel, image, image, row < rows, there, extra
+    )
+    return gl.where(there[None, :], done, 0.0).to(value.dtype)
 
 
 @gluon.jit

@@ -1,4 +1,4 @@
-"""Epilogues as Gluon functions: layouts are explicit there.
+"""Epilogues and prologues as Gluon functions: layouts are explicit there.
 
 Operands that vary along rows or along channels alone are read where the sums lie. One that varies
 along both is asked for before the products are made, sixteen bytes a thread, in a layout of its
@@ -13,7 +13,7 @@ from saccade.backends.cuda.codegen.expressions import TritonLines
 from saccade.ir.expr import parse, subtrees
 from saccade.kernels.cuda.epilogue import EpilogueCode, integers_of, load_of, pointers_of
 
-__all__ = ["gluon_epilogue_of", "gluon_fetch_of", "tile_bytes"]
+__all__ = ["gluon_epilogue_of", "gluon_fetch_of", "gluon_prologue_of", "tile_bytes"]
 
 _PLACES = "n, k, p, q, row_mask, channel_mask"
 
@@ -71,3 +71,19 @@ def gluon_epilogue_of(code: EpilogueCode, name: str = "epilogue") -> str:
     body = "".join(f"    {line}\n" for line in lines.lines)
     head = f"@gluon.jit\ndef {name}(acc, {_PLACES}, fetched, extra):\n"
     return f"{head}{body}    return {result}\n"
+
+
+def gluon_prologue_of(code: EpilogueCode, name: str = "prologue") -> str:
+    """Text of `name(acc, n, k, p, q, row_mask, channel_mask, extra)`: what products are made of.
+
+    Args:
+        code: What it depends on; operands differ by image and channel alone.
+        name: What it is called.
+    """
+    lines = TritonLines({0: "acc"})
+    for i, load, _ in _loads(code):
+        lines.names[i] = f"v{i}"
+        lines.add(f"v{i} = {load}.to(tl.float32)")
+    result = lines.expression(parse(code[0]))
+    body = "".join(f"    {line}\n" for line in lines.lines)
+    return f"@gluon.jit\ndef {name}(acc, {_PLACES}, extra):\n{body}    return {result}\n"

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from functools import partial
 from operator import itemgetter
 
+from saccade.ir.expr import IDENTITY
 from saccade.kernels.base import In, Launch, Out, Variant
 from saccade.kernels.cuda.base import CudaCall, CudaKernel, Entry
 from saccade.kernels.cuda.conv2d.fused_operands import STORES, divided, fused_of
@@ -34,7 +35,8 @@ __all__ = ["CONV2D_IMPLICIT_GEMM", "ImplicitGemmConfig", "products_of"]
 _LEAST_CHANNELS = 8  # fewer leave most of a step of the matrix units empty: `few_channels`
 # Measured times over estimates: 54 layers of ResNet-50, MobileNetV3, EfficientNet and DeepLabV3 in
 # float16 on one H200, all variants of each (docs/performance/gpu.md).
-_MEASURED, _MEASURED_SHALLOW = 1.12, 2.0
+_MEASURED, _MEASURED_SHALLOW = 1.4, 2.2
+_CHANGED = 1.3  # times more where x comes through a prologue: 83 layers of DenseNet and EfficientNet
 _SHALLOW = 64  # terms of a sum up to which nothing of the loop is overlapped
 _MEASURED_BLOCKS = {
     (256, 64): 1.25,
@@ -67,6 +69,7 @@ def products_of(call: CudaCall) -> Iterator[Variant]:
         depth = r * s * -(-c // tile[2]) * tile[2]
         micros = tile_micros(call, tile, (groups, n * p * q, k // groups, depth))
         measured = _MEASURED_SHALLOW if r * s * c <= _SHALLOW else _MEASURED
+        measured *= _CHANGED if call.op.prologue != IDENTITY else 1.0
         timed.append((micros * measured * _MEASURED_BLOCKS.get(tile[:2], 1.0), tile))
     timed.sort(key=itemgetter(0))
     for i, (micros, tile) in enumerate(timed):

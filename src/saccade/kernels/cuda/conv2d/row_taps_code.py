@@ -13,14 +13,16 @@ from saccade.kernels.cuda.conv2d.store_code import store
 @triton.jit
 def spread(
     x, wide, extra, n, h, wd, x_n, x_c, x_h, x_w,
-    C: tl.constexpr, BM: tl.constexpr, X_UNIT: tl.constexpr,
+    C: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, X_UNIT: tl.constexpr,
 ):  # fmt: skip
     """Pixels of four channels each, zeros beyond the `C` that there are."""
     step = 1 if X_UNIT == "w" else x_w
-    pixel = tl.program_id(0) * BM + tl.arange(0, BM)
-    there = pixel < n * h * wd
-    place = pixel // (h * wd) * x_n + pixel // wd % h * x_h + pixel % wd * step
-    zero = tl.zeros((BM,), wide.dtype.element_ty)
+    blocks = tl.cdiv(wd, COLUMNS)
+    row = tl.program_id(0) // blocks * ROWS + tl.arange(0, ROWS)
+    column = tl.program_id(0) % blocks * COLUMNS + tl.arange(0, COLUMNS)
+    there = (row < n * h)[:, None] & (column < wd)[None, :]
+    place = (row // h * x_n + row % h * x_h)[:, None] + (column * step)[None, :]
+    zero = tl.zeros((ROWS, COLUMNS), wide.dtype.element_ty)
     a, b, c, d = zero, zero, zero, zero
     a = tl.load(x + place, mask=there, other=0).to(wide.dtype.element_ty)
     if C > 1:
@@ -29,8 +31,9 @@ def spread(
         c = tl.load(x + place + 2 * x_c, mask=there, other=0).to(wide.dtype.element_ty)
     if C > 3:
         d = tl.load(x + place + 3 * x_c, mask=there, other=0).to(wide.dtype.element_ty)
-    pairs = tl.reshape(tl.join(tl.join(a, c), tl.join(b, d)), (BM, 4))
-    tl.store(wide + pixel[:, None] * 4 + tl.arange(0, 4)[None, :], pairs, mask=there[:, None])
+    pixels = tl.reshape(tl.join(tl.join(a, c), tl.join(b, d)), (ROWS, COLUMNS, 4))
+    to = (row * wd)[:, None] + column[None, :]
+    tl.store(wide + to[:, :, None] * 4 + tl.arange(0, 4), pixels, mask=there[:, :, None])
 
 
 @triton.jit
