@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
-from math import ceil, hypot
+from math import ceil
 
 from saccade.backends.cuda.codegen.entry import Descriptor
 from saccade.backends.cuda.gpus import gpu
@@ -50,18 +50,19 @@ _EXCHANGE = 4 << 10  # bytes by which a warp's results change places while stage
 _FILE, _BESIDE = 64 << 10, 56  # registers of a multiprocessor; of a thread, for all the rest
 _MOST_WITH_OPERAND = 128  # registers of a thread for sums and a prologue's operand
 _REGISTERS = {False: 224, True: 160}  # of a thread, for sums and operands; of persistent programs
-# Fitted to the times of 22 layers of ResNet-50 at batch 32 and four of subpixel_x4, about 14 variants
-# of each, on one H200 (benchmarks/gpu_convolutions.py): 13% off in the mean, and what they choose is
-# 4.7% slower than the best.
-_STEP, _BEGIN, _NEXT = 0.72, 1.43, 0.67
+# Fitted to the times of 84 layers of four networks in float16, about seven variants of each, on one
+# H200: 17% off in the mean, and what they choose is 3.8% slower than the best.
+_STEP, _BEGIN, _NEXT = 0.66, 0.06, 0.34
 """Microseconds from asking for a step to having it, to a program's first, to a next tile's first."""
-_RATE, _READ, _COPY = 1.48, 2.9, 0.94
-"""Of what `Gpu` says: products; from the L2, over the memory's bandwidth; x and y."""
-_CHANGED = 3e-5
-"""Microseconds of an element's prologue, by a multiprocessor (counted: six instructions)."""
-_ENDS, _ADDED, _UNEVEN = 4.1e-5, 0.2, 2.9
-"""Microseconds of a result's epilogue; as much again for each byte that it reads; times so much where
-pixels are not evenly apart."""
+_RATE, _READ, _COPY = 1.0, 2.8, 1.46
+"""Of what `Gpu` says: products; from the L2, over the memory's bandwidth; x and y, beside which the
+rest goes on."""
+_TILE, _ENDS, _ADDED, _UNEVEN = 0.23, 4.35e-5, 0.41, 1.9
+"""Microseconds of a tile's end; of each result's; as much again for each byte that it reads; times so
+much where pixels are not evenly apart."""
+_CHANGED = 1e-4
+"""Microseconds of an element's prologue, by a multiprocessor."""
+_BESIDE_EACH_OTHER = 1.5  # 1 where sums and bytes wait for each other, much more where they do not
 
 
 @dataclass(frozen=True, slots=True)
@@ -301,7 +302,7 @@ def _micros(call: CudaCall, tile: HopperTile) -> float:
     busy = flops * machine.multiprocessors / (_RATE * machine.matrix_flops)
     read = 2.0 * tile.depth * (tile.rows + tile.columns) * machine.multiprocessors
     ends = tile.rows * tile.columns * _ENDS * (1.0 if even else _UNEVEN)
-    ends *= 1 + _ADDED * sum(tile_bytes(epilogue.code))
+    ends = _TILE + ends * (1 + _ADDED * sum(tile_bytes(epilogue.code)))
     changed = tile.rows * tile.depth * _CHANGED if op.prologue != IDENTITY else 0.0
     shared = steps * max(busy, changed, read / (_READ * machine.bandwidth)) + ends
     alone = steps * max(busy + changed, _STEP / (tile.stages - 1)) + 2 * ends
@@ -315,7 +316,9 @@ def _micros(call: CudaCall, tile: HopperTile) -> float:
         total = whole * max(_BEGIN + alone, resident * shared)
         total += max(_BEGIN + alone, rest * shared) if rest else 0.0
     nbytes = sum(v.extent * v.dtype.itemsize for v in (*call.inputs, *call.outputs))
-    return LAUNCH + float(hypot(total**2, (nbytes / (_COPY * machine.bandwidth)) ** 2) ** 0.5)
+    moved = nbytes / (_COPY * machine.bandwidth)
+    together: float = total**_BESIDE_EACH_OTHER + moved**_BESIDE_EACH_OTHER
+    return LAUNCH + together ** (1 / _BESIDE_EACH_OTHER)
 
 
 def _variants(call: CudaCall) -> Iterator[Variant]:

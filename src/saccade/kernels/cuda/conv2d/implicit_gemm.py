@@ -14,7 +14,7 @@ from operator import itemgetter
 from saccade.ir.expr import IDENTITY
 from saccade.kernels.base import In, Launch, Out, Variant
 from saccade.kernels.cuda.base import CudaCall, CudaKernel, Entry
-from saccade.kernels.cuda.conv2d.fused_operands import STORES, divided, fused_of
+from saccade.kernels.cuda.conv2d.fused_operands import STORES, divided, fused_of, prologue_views
 from saccade.kernels.cuda.conv2d.implicit_gemm_config import (
     MULTIPLES,
     SUMMED,
@@ -33,11 +33,11 @@ from saccade.opdefs import Conv2d
 __all__ = ["CONV2D_IMPLICIT_GEMM", "ImplicitGemmConfig", "products_of"]
 
 _LEAST_CHANNELS = 8  # fewer leave most of a step of the matrix units empty: `few_channels`
-# Measured times over estimates: 54 layers of ResNet-50, MobileNetV3, EfficientNet and DeepLabV3 in
-# float16 on one H200, all variants of each (docs/performance/gpu.md).
-_MEASURED, _MEASURED_SHALLOW = 1.4, 2.2
-_CHANGED = 1.3  # times more where x comes through a prologue: 83 layers of DenseNet and EfficientNet
-_SHALLOW = 64  # terms of a sum up to which nothing of the loop is overlapped
+# Measured times over estimates of the sums: 200 layers of five networks in float16 on one H200.
+_MEASURED = 0.95
+_END = 1e-4  # microseconds of a result's end, by a multiprocessor
+_CHANGED, _CHANGED_BY_IMAGE = 4e-5, 2e-4
+"""The same of a prologue for an element of x; where its operands differ by image, too."""
 _MEASURED_BLOCKS = {
     (256, 64): 1.25,
     (256, 128): 1.1,
@@ -68,9 +68,11 @@ def products_of(call: CudaCall) -> Iterator[Variant]:
     for tile in tiles_of(call, c, k // groups):
         depth = r * s * -(-c // tile[2]) * tile[2]
         micros = tile_micros(call, tile, (groups, n * p * q, k // groups, depth))
-        measured = _MEASURED_SHALLOW if r * s * c <= _SHALLOW else _MEASURED
-        measured *= _CHANGED if call.op.prologue != IDENTITY else 1.0
-        timed.append((micros * measured * _MEASURED_BLOCKS.get(tile[:2], 1.0), tile))
+        blocks = groups * -(-n * p * q // tile[0]) * -(-(k // groups) // tile[1])
+        ends = tile[0] * (tile[1] * _END + depth * _changed(call))
+        ends *= -(-blocks // call.target.multiprocessors)
+        measured = _MEASURED * _MEASURED_BLOCKS.get(tile[:2], 1.0)
+        timed.append((micros * measured + ends, tile))
     timed.sort(key=itemgetter(0))
     for i, (micros, tile) in enumerate(timed):
         rounding = rounding_of(tile)
@@ -81,6 +83,14 @@ def products_of(call: CudaCall) -> Iterator[Variant]:
         if i < 2 and k // groups > tile[1] and n * p * q > 2 * tile[0]:
             banded = partial(_launches, call, tile, _BAND, False)
             yield Variant(micros * 1.02, banded, (rounding, False))
+
+
+def _changed(call: CudaCall) -> float:
+    """Microseconds of an element's prologue."""
+    if call.op.prologue == IDENTITY:
+        return 0.0
+    by_image = any(view.strides[0] and view.shape[0] > 1 for view in prologue_views(call))
+    return _CHANGED_BY_IMAGE if by_image else _CHANGED
 
 
 def _launches(call: CudaCall, tile: Tile, group: int, taps_inner: bool) -> tuple[Launch, ...]:

@@ -48,7 +48,8 @@ _TILES = ((128, 64, 4, 2), (64, 64, 4, 2), (32, 64, 4, 2), (128, 128, 8, 2), (64
           (64, 32, 4, 4))  # fmt: skip
 """Rows and columns of a block, warps, stages."""
 _MOST_COLUMNS = 256  # terms of a row of taps
-_MEASURED = 1.4  # times over estimates: the stems of seven networks in float16 on one H200
+# Times over estimates; of large blocks, of which a multiprocessor holds one (two stems on one H200).
+_MEASURED, _MEASURED_LARGE, _LARGE = 0.75, 1.1, 256 * 64
 
 
 @dataclass(frozen=True)
@@ -111,7 +112,8 @@ def _variants(call: CudaCall) -> Iterator[Variant]:
     timed = []
     for bm, bn, warps, stages in _TILES:
         tile = (bm, bn, _depth(call), warps, stages)
-        timed.append((_MEASURED * (before + tile_micros(call, tile, (1, rows, k, depth))), tile))
+        measured = _MEASURED_LARGE if bm * bn >= _LARGE else _MEASURED
+        timed.append((measured * (before + tile_micros(call, tile, (1, rows, k, depth))), tile))
     for micros, tile in sorted(timed, key=itemgetter(0)):
         yield Variant(micros, partial(_launches, call, tile), tile[2])
 

@@ -44,7 +44,7 @@ __all__ = ["CONV2D_SPLIT_K", "SplitKConfig"]
 _SPLITS = (2, 4, 8, 16)  # parts of a sum
 _SHORTEST = 4  # steps of a part, for the loop to be worth its start
 _WIDE = 128  # edge of blocks that fill the machine without splitting
-_MEASURED, _CHANGED = 1.25, 1.3  # times over estimates; times more with a prologue (one H200)
+_MEASURED, _CHANGED = 1.0, 1.3  # times over estimates; times more with a prologue (one H200)
 _ADDED: Tile = (4, 64, 1, 2, 1)  # of the second launch: 16 bytes of each part for a thread
 
 
