@@ -146,7 +146,7 @@ def half(case):
     return None if case.name in _SLOW else stored_as(case, DType.F16)
 
 
-GLUON = {"conv2d.hopper"}
+GLUON = {"conv2d.hopper", "matmul.hopper"}
 """Kernels that the interpreter cannot run: `tests/cuda/test_cuda_hopper.py` holds a NumPy model of the
 code, a GPU runs their cases (`tests/cuda/test_cuda_gpu_kernels.py`)."""
 CUDA_LACKS: dict[str, str] = {}

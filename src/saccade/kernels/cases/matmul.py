@@ -46,6 +46,11 @@ CASES = (
     _case("transposed-a", (2, 3, 35, 20), (2, 3, 35, 41), op=MatMul(transpose_a=True)),
     _case("transposed-b", (2, 3, 20, 35), (2, 3, 41, 35), op=MatMul(transpose_b=True)),
     _case("transposed-constant", (20, 35), (41, 35), known=True, op=MatMul(transpose_b=True)),
+    _case("eights", (2, 37, 136), (136, 72), (72,), known=True, op=_ADD),
+    _case(
+        "eights-transposed", (70, 40), (24, 40), (70, 24), known=True,
+        op=MatMul(transpose_b=True, epilogue=_ADD.epilogue),
+    ),
     _case("rows-far-apart", (100, 24), (24, 600)),
     _case("epilogue-columns", (2, 3, 20, 17), (3, 17, 33), (33,), op=_ADD),
     _case("epilogue-rows", (2, 3, 20, 17), (3, 17, 33), (20, 1), op=_ADD),

@@ -59,6 +59,7 @@ CUDA_KERNELS: tuple[CudaListed, ...] = (
         "deform.implicit_gemm", ("DeformConv",), "deform.implicit_gemm", "DEFORM_IMPLICIT_GEMM",
     ),
     CudaListed("deform.gradient", ("DeformConvGradient",), "deform.gradient", "DEFORM_GRADIENT"),
+    CudaListed("matmul.hopper", ("MatMul",), "matmul.hopper", "MATMUL_HOPPER"),
     CudaListed("matmul.tiled", ("MatMul",), "matmul.tiled", "MATMUL_TILED"),
     CudaListed("matmul.gemv", ("MatMul",), "matmul.gemv", "MATMUL_GEMV"),
     CudaListed("matmul.elementwise", ("MatMul",), "matmul.elementwise", "MATMUL_ELEMENTWISE"),
