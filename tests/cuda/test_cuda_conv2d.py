@@ -173,7 +173,8 @@ def test_estimates_prefer_runs():
         call = Call(op, views, (nhwc_view(DType.F16, x),), (False, True), H200, 1)
         return kernel.launch(call)[0].config.tile[2]
 
-    assert across((64, 240, 28, 28), 5) == 7
+    assert across((64, 240, 28, 28), 5) == 4, "registers of longer ones leave few warps"
+    assert across((64, 480, 14, 14), 3) == 7
     assert across((1, 960, 7, 7), 5) < 4, "few programs have to fill the machine"
 
 

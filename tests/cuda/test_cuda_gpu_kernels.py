@@ -123,7 +123,5 @@ def test_a_write_beside_a_buffer_is_caught(monkeypatch, bench):
 
 
 def test_an_access_beside_a_buffer_is_caught(monkeypatch, bench):
-    with pytest.raises(
-        OutOfBoundsError, match=r"(ld|st)\.global.* at .+:\d+ leaves the buffers"
-    ):
+    with pytest.raises(OutOfBoundsError, match=r"(ld|st)\.global.* at .+:\d+ leaves the buffers"):
         bench.run(planted(monkeypatch, bench), checked=True)

@@ -147,8 +147,8 @@ def half(case):
 
 
 GLUON = {"conv2d.hopper", "matmul.hopper"}
-"""Kernels that the interpreter cannot run: `tests/cuda/test_cuda_hopper.py` holds a NumPy model of the
-code, a GPU runs their cases (`tests/cuda/test_cuda_gpu_kernels.py`)."""
+"""Kernels that the interpreter cannot run: `tests/cuda/test_cuda_hopper.py` holds a NumPy model of
+their code, a GPU runs their cases (`tests/cuda/test_cuda_gpu_kernels.py`)."""
 CUDA_LACKS: dict[str, str] = {}
 """Operators that only CPUs have kernels for, and why."""
 CUDA = Device(

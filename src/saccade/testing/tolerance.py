@@ -48,8 +48,8 @@ def assert_close(
     """Hold a result against the truth.
 
     Both the L2 norm of the error over that of the truth and the largest error over the largest
-    magnitude of the truth must be within `bound(dtype, k, roundings)`; a truth of zeros must be met exactly.
-    Infinities and NaNs must stand at the same places.
+    magnitude of the truth must be within `bound(dtype, k, roundings)`; a truth of zeros must be met
+    exactly. Infinities and NaNs must stand at the same places.
 
     Args:
         actual: The result, in `dtype`.

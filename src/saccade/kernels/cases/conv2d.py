@@ -128,8 +128,9 @@ def _plain(name: str, epilogue: str) -> ConvShape:
 _BIAS = _weights(1, 20, 1, 1)
 _PROLOGUE = Conv2d(prologue=parse("relu(mul($0, $1))"), n_prologue=1)
 _NORMALIZED = Conv2d(
-    (2, 2), prologue=parse("relu(add(mul($0, $1), $2))"), n_prologue=2, epilogue=parse("add($0, $1)")
-)
+    (2, 2), prologue=parse("relu(add(mul($0, $1), $2))"), n_prologue=2,
+    epilogue=parse("add($0, $1)"),
+)  # fmt: skip
 _BLOCKS = Conv2d(padding=_SAME, store=DepthToSpaceStore(2, "CRD"))
 _PARTS = Conv2d(store=InterleaveStore(2, 1))
 _FUSED = (

@@ -48,7 +48,11 @@ CASES = (
     _case("transposed-constant", (20, 35), (41, 35), known=True, op=MatMul(transpose_b=True)),
     _case("eights", (2, 37, 136), (136, 72), (72,), known=True, op=_ADD),
     _case(
-        "eights-transposed", (70, 40), (24, 40), (70, 24), known=True,
+        "eights-transposed",
+        (70, 40),
+        (24, 40),
+        (70, 24),
+        known=True,
         op=MatMul(transpose_b=True, epilogue=_ADD.epilogue),
     ),
     _case("rows-far-apart", (100, 24), (24, 600)),

@@ -45,9 +45,10 @@ _MOST_REGISTERS = 112  # of a run's sums and a row's weights
 _RUNS = (7, 4, 2, 1)  # results of a run; sizes of feature maps are often multiples of seven
 _WARP_FLOPS = 64  # of a warp's instruction, as the machine's rate counts
 _ISSUED = 0.56  # of the instructions that could be: as measured on a 5x5 layer (one H200)
-# Measured times over estimates by run, for windows of up to three taps a row and wider ones, side by
-# side and further apart; and of blocks of few channels: 24 layers of EfficientNet and MobileNetV3 in
-# float16 at batch 64 on one H200, all variants of each.
+_NARROW_WINDOW = 3  # taps of a row
+# Measured times over estimates by run, for narrow windows and wider ones, side by side and further
+# apart; and of blocks of few channels: 24 layers of EfficientNet and MobileNetV3 in float16, batch
+# 64 on one H200, all variants of each.
 _MEASURED = {
     (False, False): {1: 1.25, 2: 1.17, 4: 1.28, 7: 1.26},
     (False, True): {1: 1.45, 2: 1.16, 4: 1.43, 7: 1.41},
@@ -158,7 +159,8 @@ def _micros(call: CudaCall, tile: DepthwiseTile) -> float:
     hidden: float = min(1.0, programs * warps / (machine.multiprocessors * 8)) ** 0.5
     busy = work / (_ISSUED * machine.flops / _WARP_FLOPS) / max(0.001, spread * hidden)
     micros = max(stream_micros(call), LAUNCH + busy) + 0.05 * busy
-    measured = _MEASURED[call.inputs[1].shape[3] > 3, call.op.stride[1] > 1][tile[2]]  # noqa: PLR2004
+    window = call.inputs[1].shape[3] > _NARROW_WINDOW, call.op.stride[1] > 1
+    measured = _MEASURED[window][tile[2]]
     return micros * measured * (_MEASURED_NARROW if tile[1] <= _NARROW else 1.0)
 
 

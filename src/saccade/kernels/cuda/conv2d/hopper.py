@@ -7,94 +7,40 @@ bytes of x and y; a tile's epilogue overlaps only with other programs of the mul
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
-from math import ceil
 
 from saccade.backends.cuda.codegen.entry import Descriptor
-from saccade.backends.cuda.gpus import gpu
 from saccade.ir import DType
 from saccade.ir.expr import IDENTITY
-from saccade.kernels.base import In, Launch, Out, Packed, Packing, Variant, View, per_call
+from saccade.kernels.base import In, Launch, Out, Packed, Packing, Variant, View
 from saccade.kernels.cuda.base import CudaCall, CudaKernel, Entry, element_of
-from saccade.kernels.cuda.conv2d.fused_operands import (
-    moved,
-    packed_block,
-    prologue_views,
-    words_of,
-)
+from saccade.kernels.cuda.conv2d.fused_operands import packed_block
 from saccade.kernels.cuda.conv2d.hopper_epilogue import (
     gluon_epilogue_of,
     gluon_fetch_of,
     gluon_prologue_of,
-    tile_bytes,
+)
+from saccade.kernels.cuda.conv2d.hopper_tiles import (
+    HopperTile,
+    fetches_early,
+    hopper_epilogue,
+    hopper_micros,
+    hopper_tiles,
+    persistent,
+    pixel_distance,
+    programs_of,
 )
 from saccade.kernels.cuda.conv2d.window_config import WindowConfig, sums_of, unfit, window_of
-from saccade.kernels.cuda.epilogue import (
-    BlockEpilogue,
-    EpilogueCode,
-    integers_of,
-    pointers_of,
-)
-from saccade.kernels.cuda.machine import LAUNCH
+from saccade.kernels.cuda.epilogue import EpilogueCode, integers_of, pointers_of
 from saccade.opdefs import Conv2d, DepthToSpaceStore, InterleaveStore
 
-__all__ = ["CONV2D_HOPPER", "HopperConfig", "HopperTile", "hopper_tiles", "persistent"]
+__all__ = ["CONV2D_HOPPER", "HopperConfig"]
 
 _INTEGERS = ("rows", "k", "p", "q", "channels", "steps", "y_n", "y_p", "y_q")
 _VECTOR = 8  # elements of 16 bytes, TMA's unit
-_SPARE = 2 << 10  # shared memory for barriers, alignment and the driver
-_EXCHANGE = 4 << 10  # bytes by which a warp's results change places while stages are in use
-_FILE, _BESIDE = 64 << 10, 56  # registers of a multiprocessor; of a thread, for all the rest
-_MOST_WITH_OPERAND = 128  # registers of a thread for sums and a prologue's operand
-_REGISTERS = {False: 224, True: 160}  # of a thread, for sums and operands; of persistent programs
-# Fitted to the times of 84 layers of four networks in float16, about seven variants of each, on one
-# H200: 17% off in the mean, and what they choose is 3.8% slower than the best.
-_STEP, _BEGIN, _NEXT = 0.66, 0.06, 0.34
-"""Microseconds from asking for a step to having it, to a program's first, to a next tile's first."""
-_RATE, _READ, _COPY = 1.0, 2.8, 1.46
-"""Of what `Gpu` says: products; from the L2, over the memory's bandwidth; x and y, beside which the
-rest goes on."""
-_TILE, _ENDS, _ADDED, _UNEVEN = 0.23, 4.35e-5, 0.41, 1.9
-"""Microseconds of a tile's end; of each result's; as much again for each byte that it reads; times so
-much where pixels are not evenly apart."""
-_CHANGED = 1e-4
-"""Microseconds of an element's prologue, by a multiprocessor."""
-_BESIDE_EACH_OTHER = 1.5  # 1 where sums and bytes wait for each other, much more where they do not
-
-
-@dataclass(frozen=True, slots=True)
-class HopperTile:
-    """How the work is cut.
-
-    Attributes:
-        rows: Output pixels of a tile.
-        columns: Its output channels.
-        depth: Input channels of a step.
-        warps: Each four hold 64 rows, or so many times that one after the other.
-        stages: Steps in shared memory.
-        persistent: Whether a program takes several tiles, one after the other.
-    """
-
-    rows: int
-    columns: int
-    depth: int
-    warps: int
-    stages: int
-    persistent: bool = False
-
-    @property
-    def shared(self) -> int:
-        """Bytes of shared memory, two of them an element."""
-        ring = 2 * self.stages * self.depth * (self.rows + self.columns)
-        return ring + _SPARE + (_EXCHANGE * self.warps if self.persistent else 0)
-
-    @property
-    def sums(self) -> int:
-        """Registers of a thread."""
-        return self.rows * self.columns // (32 * self.warps)
 
 
 @dataclass(frozen=True)
@@ -123,65 +69,6 @@ class HopperConfig:
     packed: bool
     epilogue: EpilogueCode
     prologue: str = str(IDENTITY)
-
-
-_TILES = (
-    HopperTile(128, 128, 64, 4, 5), HopperTile(128, 128, 64, 4, 3), HopperTile(256, 128, 64, 8, 4),
-    HopperTile(128, 256, 64, 8, 4), HopperTile(64, 256, 64, 4, 4), HopperTile(128, 128, 64, 8, 3),
-    HopperTile(128, 64, 64, 4, 5), HopperTile(128, 64, 64, 4, 4), HopperTile(128, 64, 64, 4, 3),
-    HopperTile(64, 128, 64, 4, 5), HopperTile(64, 128, 64, 4, 4), HopperTile(64, 64, 64, 4, 6),
-    HopperTile(64, 64, 64, 4, 3), HopperTile(128, 32, 64, 4, 4), HopperTile(64, 32, 64, 4, 5),
-    HopperTile(64, 16, 64, 4, 5),
-)  # fmt: skip
-
-
-def hopper_tiles(call: CudaCall) -> tuple[HopperTile, ...]:
-    """The tiles that suit a call."""
-    k, c, r, s = call.inputs[1].shape
-    depth = 64 if c > 32 else 32 if c > 16 else 16
-    steps = r * s * ceil(c / depth)
-    found = dict[HopperTile, None]()
-    prologue = call.op.prologue != IDENTITY
-    widest = 256 if tile_bytes(_epilogue(call)[0].code) else 512  # or registers spill
-    for tile in _TILES:
-        if tile.columns >= widest or (prologue and _with_operand(tile) > _MOST_WITH_OPERAND):
-            continue
-        if tile.columns < 2 * max(16, k) and tile.shared <= call.target.shared:
-            stages = min(tile.stages, max(2, steps + 1))
-            found[replace(tile, depth=depth, stages=stages)] = None
-    return tuple(found)
-
-
-def _with_operand(tile: HopperTile) -> int:
-    """Registers of a thread for sums and for elements of x, in float32 while they are changed."""
-    return tile.sums + tile.rows * tile.depth // (32 * tile.warps)
-
-
-def persistent(call: CudaCall, tile: HopperTile) -> HopperTile | None:
-    """The tile for programs that take several, if they would, with stages that it has steps for."""
-    if call.op.prologue != IDENTITY:
-        return None
-    _, c, r, s = call.inputs[1].shape
-    stages = min(tile.stages, r * s * ceil(c / tile.depth) + 1)
-    lasting = replace(tile, stages=stages, persistent=True)
-    while lasting.shared > call.target.shared:
-        lasting = replace(lasting, stages=lasting.stages - 1)
-    resident = _resident(call, lasting) * call.target.multiprocessors
-    epilogue, even = _epilogue(call)
-    if tile.sums >= 128 and (tile_bytes(epilogue.code) or not even):
-        return None  # or registers spill
-    return lasting if lasting.stages > 1 and _tiles(call, tile) > resident else None
-
-
-def _resident(call: CudaCall, tile: HopperTile) -> int:
-    """Programs that a multiprocessor runs at once."""
-    each = _operands(tile, _epilogue(call)[0].code) + _BESIDE
-    return max(1, min(call.target.shared // tile.shared, _FILE // (32 * tile.warps * each)))
-
-
-def _tiles(call: CudaCall, tile: HopperTile) -> int:
-    n, k, p, q = sums_of(call)
-    return ceil(n * p * q / tile.rows) * ceil(k / tile.columns)
 
 
 def _supports(call: CudaCall) -> str | None:
@@ -252,80 +139,11 @@ def _nested(x: View) -> list[tuple[int, int]]:
     return [(x.shape[0], n_step), (h, h_step), (w, w_step)]
 
 
-def _step(strides: Sequence[int], sizes: Sequence[int]) -> int | None:
-    """Elements between neighbours counted through all images, rows and columns, if it is one."""
-    axes = [(n, step) for n, step in zip(sizes, strides, strict=True) if n > 1]
-    if any(outer != n * inner for (_, outer), (n, inner) in pairwise(axes)):
-        return None
-    return axes[-1][1] if axes else 0
-
-
-@per_call
-def _epilogue(call: CudaCall) -> tuple[BlockEpilogue, bool]:
-    """The epilogue, and whether pixels are evenly apart: they count as q then."""
-    op: Conv2d = call.op
-    n, k, p, q = sums_of(call)
-    y = call.outputs[0]
-    before = prologue_views(call)
-    views = [view.broadcast_to((n, k, p, q)) for view in call.inputs[2 + len(before) :]]
-    strides = [(view.strides[0], *view.strides[2:]) for view in (*views, y)]
-    steps = [_step(three, (n, p, q)) for three in strides]
-    block = op.store is not None
-    even = [step for step in steps[:-1] if step is not None]
-    if block or None in steps:
-        return _block_epilogue(call, (*before, *views)), False
-    merged = [
-        View(view.dtype, (1, k, 1, n * p * q), (0, view.strides[1], 0, step))
-        for view, step in zip(views, even, strict=True)
-    ]
-    return _block_epilogue(call, (*before, *merged)), True
-
-
-def _block_epilogue(call: CudaCall, views: tuple[View, ...]) -> BlockEpilogue:
-    """The epilogue over all operands, the prologue's before its own."""
-    words, operands, integers = words_of(call, 2, len(call.inputs), views)
-    expression = moved(call.op.epilogue, call.op.n_prologue)
-    return BlockEpilogue((expression, *words), operands, integers)
-
-
-def _micros(call: CudaCall, tile: HopperTile) -> float:
-    """Tiles of the busiest multiprocessor, as many at a time as it holds; or the bytes.
-
-    A tile alone takes its steps one after the other, as they arrive; several at a time share the
-    matrix units and what comes from the L2.
-    """
-    op, machine = call.op, gpu(call.target.machine)
-    _, c, r, s = call.inputs[1].shape
-    epilogue, even = _epilogue(call)
-    steps = r * s * ceil(c / tile.depth)
-    flops = 2.0 * tile.rows * tile.columns * tile.depth
-    busy = flops * machine.multiprocessors / (_RATE * machine.matrix_flops)
-    read = 2.0 * tile.depth * (tile.rows + tile.columns) * machine.multiprocessors
-    ends = tile.rows * tile.columns * _ENDS * (1.0 if even else _UNEVEN)
-    ends = _TILE + ends * (1 + _ADDED * sum(tile_bytes(epilogue.code)))
-    changed = tile.rows * tile.depth * _CHANGED if op.prologue != IDENTITY else 0.0
-    shared = steps * max(busy, changed, read / (_READ * machine.bandwidth)) + ends
-    alone = steps * max(busy + changed, _STEP / (tile.stages - 1)) + 2 * ends
-    resident = _resident(call, tile)
-    busiest = ceil(_tiles(call, tile) / machine.multiprocessors)
-    if tile.persistent:
-        rounds = ceil(busiest / resident)
-        total = _BEGIN + rounds * (max(alone, min(resident, busiest) * shared) + _NEXT)
-    else:
-        whole, rest = divmod(busiest, resident)
-        total = whole * max(_BEGIN + alone, resident * shared)
-        total += max(_BEGIN + alone, rest * shared) if rest else 0.0
-    nbytes = sum(v.extent * v.dtype.itemsize for v in (*call.inputs, *call.outputs))
-    moved = nbytes / (_COPY * machine.bandwidth)
-    together: float = total**_BESIDE_EACH_OTHER + moved**_BESIDE_EACH_OTHER
-    return LAUNCH + together ** (1 / _BESIDE_EACH_OTHER)
-
-
 def _variants(call: CudaCall) -> Iterator[Variant]:
     found = list(hopper_tiles(call))
     found += [tile for tile in (persistent(call, one) for one in found) if tile is not None]
     _, c, r, s = call.inputs[1].shape
-    timed = sorted(((_micros(call, tile), i, tile) for i, tile in enumerate(found)))
+    timed = sorted(((hopper_micros(call, tile), i, tile) for i, tile in enumerate(found)))
     for place, (micros, _, tile) in enumerate(timed):
         build, rounding = partial(_launches, call, tile), tile.depth
         yield Variant(micros, partial(build, False), (rounding, False))
@@ -340,7 +158,7 @@ def _launches(call: CudaCall, tile: HopperTile, taps_inner: bool) -> tuple[Launc
     _, c, r, s = call.inputs[1].shape
     block = op.store.block if isinstance(op.store, DepthToSpaceStore) else 1
     together = packed_block(call)
-    (epilogue, even), steps = _epilogue(call), -(-c // tile.depth)
+    (epilogue, even), steps = hopper_epilogue(call), -(-c // tile.depth)
     config = HopperConfig(
         element_of(x), window_of(call), tile, taps_inner, even, block, bool(together),
         epilogue.code, str(op.prologue),
@@ -350,7 +168,7 @@ def _launches(call: CudaCall, tile: HopperTile, taps_inner: bool) -> tuple[Launc
         k * r * s * steps * tile.depth * x.dtype.itemsize,
     )  # fmt: skip
     upper_h, upper_w = _upper(call)
-    step = _step((y.strides[0], *y.strides[2:]), (n, p, q)) if even else y.strides[3]
+    step = pixel_distance((y.strides[0], *y.strides[2:]), (n, p, q)) if even else y.strides[3]
     integers = {
         "rows": n * p * q, "k": k // _VECTOR, "p": p, "q": q, "channels": y.shape[1] // _VECTOR,
         "steps": steps, "y_n": y.strides[0] // _VECTOR, "y_p": y.strides[2] // _VECTOR,
@@ -360,10 +178,7 @@ def _launches(call: CudaCall, tile: HopperTile, taps_inner: bool) -> tuple[Launc
         **epilogue.integers,
     }  # fmt: skip
     operands = {"x": In(0), "w": Packed(packing), "y": Out(0), **epilogue.operands}
-    programs = _tiles(call, tile)
-    if tile.persistent:
-        programs = min(programs, call.target.multiprocessors * _resident(call, tile))
-    return (Launch(config, operands, integers, programs),)
+    return (Launch(config, operands, integers, programs_of(call, tile)),)
 
 
 def _entry(config: HopperConfig) -> Entry:
@@ -373,7 +188,8 @@ def _entry(config: HopperConfig) -> Entry:
     constants = {
         **window, "BM": tile.rows, "BN": tile.columns, "BK": tile.depth, "WARPS": tile.warps,
         "STAGES": tile.stages, "TAPS_INNER": config.taps_inner, "EVEN": config.even,
-        "BLOCK": config.block, "CRD": config.packed, "EARLY": _early(config),
+        "BLOCK": config.block, "CRD": config.packed,
+        "EARLY": fetches_early(config.tile, config.epilogue),
     }  # fmt: skip
     functions = {"EPILOGUE": gluon_epilogue_of(config.epilogue)}
     if config.prologue != str(IDENTITY):
@@ -393,16 +209,6 @@ def _entry(config: HopperConfig) -> Entry:
         descriptors=_descriptors(config),
         gluon=True,
     )
-
-
-def _early(config: HopperConfig) -> bool:
-    """Whether registers hold what the epilogue reads for each element while products are made."""
-    return _operands(config.tile, config.epilogue) <= _REGISTERS[config.tile.persistent]
-
-
-def _operands(tile: HopperTile, code: EpilogueCode) -> int:
-    """Registers of a thread for sums and for what an epilogue adds to them, about."""
-    return tile.sums + sum(tile.sums * size // 4 for size in tile_bytes(code)) + tile.columns // 4
 
 
 def _descriptors(config: HopperConfig) -> tuple[Descriptor, ...]:

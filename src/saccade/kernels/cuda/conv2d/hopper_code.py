@@ -104,9 +104,7 @@ def convolve(
             a = xs.index(slot)
         else:
             block = t // (R * S) if TAPS_INNER else t % steps
-            a = changed(
-                xs.index(slot), m, block * BK, rows, p, q, x.shape[3], extra, mma, PROLOGUE
-            )
+            a = changed(xs.index(slot), m, block * BK, rows, p, q, x.shape[3], extra, mma, PROLOGUE)
         acc = warpgroup_mma(a, ws.index(slot).permute((1, 0)), acc, is_async=PROLOGUE is None)
         if PROLOGUE is None:  # the step before is done then, and its stage free
             acc = warpgroup_mma_wait(num_outstanding=1, deps=(acc,))
@@ -141,9 +139,7 @@ def changed(
     image = (row.to(gl.uint32) // (p * q).to(gl.uint32)).to(gl.int32)
     there = channel < c // 8 * 8  # so that the compiler knows that neighbours stay together
     value = stage.load(layout)
-    done = PROLOGUE(
-        value.to(gl.float32), image, channel, image, image, row < rows, there, extra
-    )
+    done = PROLOGUE(value.to(gl.float32), image, channel, image, image, row < rows, there, extra)
     return gl.where(there[None, :], done, 0.0).to(value.dtype)
 
 

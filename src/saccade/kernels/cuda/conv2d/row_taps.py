@@ -48,7 +48,7 @@ _TILES = ((128, 64, 4, 2), (64, 64, 4, 2), (32, 64, 4, 2), (128, 128, 8, 2), (64
           (64, 32, 4, 4))  # fmt: skip
 """Rows and columns of a block, warps, stages."""
 _MOST_COLUMNS = 256  # terms of a row of taps
-# Times over estimates; of large blocks, of which a multiprocessor holds one (two stems on one H200).
+# Times over estimates; of large blocks, of which a multiprocessor holds one: stems on one H200.
 _MEASURED, _MEASURED_LARGE, _LARGE = 0.75, 1.1, 256 * 64
 
 

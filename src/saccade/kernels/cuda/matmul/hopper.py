@@ -58,6 +58,7 @@ def _launches(call: CudaCall, variant: Variant) -> tuple[Launch, ...]:
     (launch,) = variant.launches
     kind, axes = call.inputs[0].dtype, axes_for(call)
     depth = launch.integers["depth"]
+    assert isinstance(depth, int)
     packing = Packing(
         "cuda.matrix", (kind.value, call.op.transpose_b, depth, axes.columns, True), (1,),
         axes.columns * depth * kind.itemsize,
