@@ -7,7 +7,6 @@ import zlib
 from dataclasses import dataclass, field
 
 from saccade.backends.cuda import apart
-from saccade.backends.cuda.codegen.compile import parameters_of
 from saccade.backends.cuda.cubins import Cubins
 from saccade.backends.cuda.measuring import timed_by
 from saccade.backends.cuda.runtime import context, gauge
@@ -51,13 +50,13 @@ class TimedGpu:
         """The code of a kernel, as the compiler gives it."""
         self.compiled.append(key)
         entry = kernel_named(key.kernel).entry(key.config)
-        names = parameters_of(entry)
         pointers = [name for name, _ in (*entry.pointers, *entry.extra_pointers)]
 
         def kernel(_programs, _arguments):
             self.now += self.micros(key.kernel, key.config) / 1e6
 
-        cubin = self.driver.host_code(pointers, names[len(pointers) :], kernel)
+        integers = (*entry.extra_integers, *entry.integers)
+        cubin = self.driver.host_code(pointers, integers, kernel, entry.descriptors)
         self.codes[cubin.code] = key.kernel, key.config
         return cubin
 

@@ -17,16 +17,20 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from saccade.backends.cuda.codegen.compile import Cubin, parameters_of
+from saccade.backends.cuda.codegen.compile import Cubin, compile_entry, parameters_of
 from saccade.backends.cuda.runtime.graph import Launches, PhaseCode, check_arguments
 from saccade.backends.cuda.target import GpuTarget
+from saccade.errors import CompileError
 from saccade.ir import DType
 from saccade.ir.expr import parse
 from saccade.kernels.base import Call, In, Launch, Out, View
 from saccade.kernels.bind import Argument, Phase, Ref, Role
-from saccade.kernels.cuda.conv2d.hopper import CONV2D_HOPPER, hopper_tiles
+from saccade.kernels.cuda.conv2d.hopper import CONV2D_HOPPER
+from saccade.kernels.cuda.conv2d.hopper_tiles import hopper_tiles
 from saccade.kernels.cuda.conv2d.pack_filters import pack_filters
-from saccade.opdefs import Conv2d, DepthToSpaceStore, InterleaveStore
+from saccade.kernels.cuda.matmul.hopper import MATMUL_HOPPER
+from saccade.kernels.cuda.packing import FUNCTIONS
+from saccade.opdefs import Conv2d, DepthToSpaceStore, InterleaveStore, MatMul
 from saccade.testing.fake_driver import FakeEncoders
 
 
@@ -75,7 +79,9 @@ def wide(shape, **strides):
 REFUSED = {
     "sm_80": call(1, 8, 5, 5, 8, (3, 3), OP, arch=80),
     "2 groups": replace(PLAIN, op=replace(OP, groups=2)),
-    "a prologue": replace(PLAIN, op=replace(OP, prologue=parse("relu($0)"))),
+    "a prologue, which padding has none of": replace(
+        PLAIN, op=replace(OP, prologue=parse("relu($0)"))
+    ),
     "an interleaving store": replace(PLAIN, op=replace(OP, store=InterleaveStore(2, 0))),
     "weights are no constant": replace(PLAIN, constant=(False, False)),
     "4 input channels, 8 of the result": call(1, 4, 5, 5, 8, (3, 3), OP),
@@ -308,6 +314,69 @@ def shuffled(sums, store):
     return parts.reshape(n, p * b, q * b, k // b**2)
 
 
+@pytest.mark.parametrize("transposed", [False, True])
+@pytest.mark.parametrize("apart", [0, 16])
+def test_a_model_of_the_code_multiplies_matrices(transposed, apart):
+    rng = np.random.default_rng(0)
+    a, b = rng.integers(-2, 3, (2, 3, 50, 72)), rng.integers(-2, 3, (72, 40))
+    view = View(DType.F16, a.shape, (150 * 72, 50 * 72, 72, 1))
+    stored = b.T if transposed else b
+    matrix = View(DType.F16, stored.shape, (stored.shape[1], 1))
+    pitch = 40 + apart
+    y = View(DType.F16, (2, 3, 50, 40), (150 * pitch, 50 * pitch, pitch, 1))
+    op = MatMul(transpose_b=transposed)
+    asked = Call(op, (view, matrix), (y,), (False, True), GpuTarget(multiprocessors=1))
+    assert MATMUL_HOPPER.supports(asked) is None
+    variants = list(MATMUL_HOPPER.variants(asked))
+    for variant in (variants[0], variants[-1]):
+        (launch,) = variant.launches
+        packing = launch.operands["w"].packing
+        packed = FUNCTIONS[packing.function](stored.astype(np.float32), *packing.parameters)
+        assert packed.nbytes == packing.nbytes
+        found = np.full(y.extent, np.nan, np.float32)
+        model(launch, a.astype(np.float32), packed, found)
+        rows = found[: 299 * pitch + 40]
+        rows = np.lib.stride_tricks.as_strided(rows, (300, 40), (4 * pitch, 4))
+        assert np.array_equal(rows, (a.reshape(300, 72) @ b).astype(np.float32))
+        assert np.isnan(found).sum() == 299 * apart
+
+
+def test_products_it_refuses():
+    a, b = View(DType.F16, (5, 16), (16, 1)), View(DType.F16, (16, 8), (8, 1))
+    y = View(DType.F16, (5, 8), (8, 1))
+    plain = Call(MatMul(), (a, b), (y,), (False, True), GpuTarget())
+    assert MATMUL_HOPPER.supports(plain) is None
+    turned = View(DType.F16, (16, 5), (5, 1))
+    stacked = View(DType.F16, (2, 16, 8), (128, 8, 1))
+    batches = View(DType.F16, (2, 5, 16), (80, 16, 1)), View(DType.F16, (2, 5, 8), (40, 8, 1))
+    refused = {
+        "sm_80": replace(plain, target=GpuTarget(arch=80)),
+        "b is no constant": replace(plain, constant=(False, False)),
+        "b differs by matrix": replace(plain, inputs=(batches[0], stacked), outputs=(batches[1],)),
+        "neighbours of a row are apart": replace(
+            plain, op=MatMul(transpose_a=True), inputs=(turned, b)
+        ),
+        "element types": replace(plain, outputs=(View(DType.I32, (5, 8), (8, 1)),)),
+    }
+    assert {reason: MATMUL_HOPPER.supports(one) for reason, one in refused.items()} == {
+        reason: reason for reason in refused
+    }
+
+
+def test_a_prologue_is_made_in_registers_and_not_by_persistent_programs():
+    se = View(DType.F16, (2, 72, 1, 1), (72, 1, 1, 1))
+    plain = call(2, 72, 30, 30, 64, (1, 1), Conv2d(), extra=(se,))
+    op = Conv2d(prologue=parse("mul($0, $1)"), n_prologue=1)
+    asked = replace(plain, op=op)
+    assert CONV2D_HOPPER.supports(asked) is None
+    configs = [variant.launches[0].config for variant in CONV2D_HOPPER.variants(asked)]
+    assert configs and not any(config.tile.persistent for config in configs)
+    (text,) = {CONV2D_HOPPER.entry(config).functions["PROLOGUE"] for config in configs}
+    assert "def prologue(acc, n, k" in text and "extra[0]" in text
+    before = [v.micros for v in CONV2D_HOPPER.variants(replace(plain, inputs=plain.inputs[:2]))]
+    assert min(before) < next(iter(CONV2D_HOPPER.variants(asked))).micros
+
+
 def test_sizes_are_no_part_of_the_code():
     one, other = (call(n, 64, h, h, 64, (3, 3), OP) for n, h in ((2, 30), (3, 41)))
     tiles = set(hopper_tiles(one)) & set(hopper_tiles(other))
@@ -372,6 +441,15 @@ def test_a_driver_gets_it_as_its_code_takes_it():
     integers = [8, 1800, 8, 30, 30, 8, 1, 7200, 240, 8]
     assert values == [*x, *w, at["y"], at["e1"], at["e2"], *integers, 0, 0]
     assert made.table.tolist()[0] % 64 == made.table.tolist()[9] % 64 == 0
+
+
+def test_an_older_triton_is_told_apart(monkeypatch):
+    triton = pytest.importorskip("triton")
+    monkeypatch.setattr(triton, "__version__", "3.7.1")
+    with pytest.raises(
+        CompileError, match=r"convolve\w* needs Triton 3\.8 or later, here is 3\.7\.1"
+    ):
+        compile_entry(CONV2D_HOPPER.entry(best(PLAIN).config), 90, ())
 
 
 COMPILED = """

@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 
 from saccade.backends.cuda.codegen.compile import Cubin, parameters_of
+from saccade.backends.cuda.codegen.entry import Descriptor
 from saccade.backends.cuda.runtime.driver import (
     DeviceFacts,
     FunctionFacts,
@@ -42,11 +43,15 @@ HostKernel = Callable[[int, Mapping[str, int]], None]
 
 @dataclass(frozen=True)
 class _FakeCode:
-    """What the fake loads: parameters, how many of them are pointers, and what they go to."""
+    """What the fake loads: parameters, how many of them are pointers, and what they go to.
+
+    In front of them are so many words of tensor maps, their sizes and strides, which none reads.
+    """
 
     parameters: tuple[str, ...]
     pointers: int
     kernel: HostKernel
+    mapped: int = 0
 
 
 class _FakeStream:
@@ -142,12 +147,18 @@ class FakeDriver:
         return self.host_code(pointers, names[len(pointers) :], kernel)
 
     def host_code(
-        self, pointers: Sequence[str], integers: Sequence[str], kernel: HostKernel
+        self,
+        pointers: Sequence[str],
+        integers: Sequence[str],
+        kernel: HostKernel,
+        descriptors: Sequence[Descriptor] = (),
     ) -> Cubin:
-        """A kernel in Python as code."""
+        """A kernel in Python as code; it is not given what descriptors say."""
         token, names = f"code {len(self._codes)}", (*pointers, *integers)
-        self._codes[token.encode()] = _FakeCode(names, len(pointers), kernel)
-        return Cubin(token, token.encode(), names, 4, 0)
+        mapped = sum(1 + len(one.sizes) + len(one.strides) for one in descriptors)
+        self._codes[token.encode()] = _FakeCode(names, len(pointers), kernel, mapped)
+        taken = (*(one.name for one in descriptors), *names)
+        return Cubin(token, token.encode(), taken, 4, 0, descriptors=tuple(descriptors))
 
     def lose(self, why: str = "a test says so") -> None:
         """From now on every call fails."""
@@ -348,7 +359,7 @@ class FakeDriver:
 
     def _play(self, launch: KernelLaunch) -> None:
         code = self._functions[launch.function - 1]
-        values = launch.values.tolist()
+        values = launch.values.tolist()[code.mapped :]
         assert len(values) == len(code.parameters) + 2 and values[-1] == 0
         scratch = values[-2:-1] if values[-2] else []  # checked code's table of buffers
         for address in values[: code.pointers] + scratch:

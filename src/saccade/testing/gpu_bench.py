@@ -130,6 +130,8 @@ class GpuBench:
         with self._allocated([_whole_lines(buffer.nbytes) for buffer in buffers]) as bases:
             for base, buffer in zip(bases, buffers, strict=True):
                 if buffer.content is not None:
+                    whole = _whole_lines(buffer.nbytes)
+                    self.driver.fill(base, NOT_A_NUMBER, whole, self._stream)
                     self._upload(base, buffer.content)
             ends = [(base, base + b.nbytes) for base, b in zip(bases, buffers, strict=True)]
             names = _names(phases, buffers)

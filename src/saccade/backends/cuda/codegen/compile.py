@@ -23,6 +23,8 @@ __all__ = [
 ]
 
 
+_GLUON_SINCE = (3, 8)
+"""The first Triton whose Gluon loads by TMA as convolutions want it."""
 _CHAINS = 90
 """Compute capability from which launches wait for each other by themselves."""
 
@@ -115,6 +117,11 @@ def compiled(entry: Entry, arch: int, aligned: Sequence[str]) -> Any:  # noqa: A
     import triton  # noqa: PLC0415 - planning and running need none
     from triton.backends.compiler import GPUTarget  # noqa: PLC0415
 
+    if entry.gluon and tuple(map(int, triton.__version__.split(".")[:2])) < _GLUON_SINCE:
+        needed = ".".join(map(str, _GLUON_SINCE))
+        raise CompileError(
+            f"{entry.core} needs Triton {needed} or later, here is {triton.__version__}"
+        )
     os.environ.setdefault("TRITON_DEFAULT_FP_FUSION", "1")
     names = parameters_of(entry)
     grains = {name: int(grain or 16) for name, _, grain in (w.partition(":") for w in aligned)}
