@@ -31,7 +31,7 @@ from saccade.kernels.cuda.conv2d.pack_filters import pack_filters
 from saccade.kernels.cuda.matmul.hopper import MATMUL_HOPPER
 from saccade.kernels.cuda.packing import FUNCTIONS
 from saccade.opdefs import Conv2d, DepthToSpaceStore, InterleaveStore, MatMul
-from saccade.testing.fake_driver import FakeEncoders
+from saccade.testing.fake_encoders import FakeEncoders
 
 
 def nhwc(shape, pitch=0, dtype=DType.F16):

@@ -13,7 +13,7 @@ from saccade.backends.cuda.runtime.graph import Launches, PhaseCode, check_argum
 from saccade.backends.cuda.runtime.tensor_maps import encode, words
 from saccade.errors import LaunchError
 from saccade.kernels.bind import Argument, Phase, Ref, Role
-from saccade.testing.fake_driver import FakeEncoders
+from saccade.testing.fake_encoders import FakeEncoders
 
 
 class Recorder:

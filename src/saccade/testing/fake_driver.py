@@ -16,7 +16,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from threading import RLock, local
-from typing import Any
 
 import numpy as np
 
@@ -32,6 +31,7 @@ from saccade.backends.cuda.runtime.driver import (
 )
 from saccade.errors import DeviceError
 from saccade.kernels.cuda.base import Entry
+from saccade.testing.fake_encoders import FakeEncoders
 from saccade.testing.fake_memory import FAKE_PAGE, FakeMemory
 from saccade.testing.triton import play_entry
 
@@ -78,18 +78,6 @@ class _FakeEvent:
 class _Played:
     launches: list[KernelLaunch]
     last: tuple[int, int] | None = None  # as of an event
-
-
-class FakeEncoders:
-    """Makes tensor maps that hold the operand's address and nothing else."""
-
-    def __init__(self) -> None:
-        self.cuTensorMapEncodeTiled = self.cuTensorMapEncodeIm2col = _address_alone
-
-
-def _address_alone(made: Any, *arguments: Any) -> int:  # noqa: ANN401 - what `byref` gives
-    made._obj.opaque[0] = arguments[2].value
-    return 0
 
 
 class FakeDriver:
