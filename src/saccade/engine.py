@@ -89,9 +89,11 @@ class Engine:
         """
         sizes = sizes_of(self.graph, shapes)
         with collector.put_off():  # and no layout is left once it goes on
-            return self._plan(self._lay_out(sizes, self.backend.available), sizes)
+            return self._plan(self._lay_out(sizes, self.backend.available, reuse=True), sizes)
 
-    def _lay_out(self, sizes: Mapping[str, int], available: layout.Available) -> layout.GraphLayout:
+    def _lay_out(
+        self, sizes: Mapping[str, int], available: layout.Available, *, reuse: bool = False
+    ) -> layout.GraphLayout:
         return layout.assign(
             self.graph,
             sizes,
@@ -101,6 +103,7 @@ class Engine:
             available=available,
             timings=self._timings(),
             limits=self._options.limits,
+            reuse=reuse,
         )
 
     def _plan(self, laid: layout.GraphLayout, sizes: Mapping[str, int]) -> Plan:
@@ -126,7 +129,7 @@ class Engine:
         sizes = sizes_of(self.graph, shapes)
         ahead = None
         with collector.put_off():  # and of a later size, no layout is left once it goes on
-            laid = self._lay_out(sizes, self.backend.available)
+            laid = self._lay_out(sizes, self.backend.available, reuse=True)
             plan = self._plan(laid, sizes)
             if self._free and self.backend.idle:
                 ahead = partial(self._ahead, laid, sizes)
@@ -185,7 +188,7 @@ class Engine:
         if told == sizes:
             yield from needs
             return
-        lay_out = partial(self._lay_out, available=self.backend.available)
+        lay_out = partial(self._lay_out, available=self.backend.available, reuse=True)
         layouts = layouts_ahead(self.graph, sizes, lay_out, limits)
         while True:
             with collector.put_off():  # and no layout is left while others go on

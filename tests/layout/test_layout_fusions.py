@@ -15,8 +15,8 @@ from saccade.backends.cpu.fusions import OPERATORS
 from saccade.errors import PlanError
 from saccade.ir import DType, Graph, Node, Op, Value
 from saccade.ir.dim_parser import parse_dims
-from saccade.kernels.base import Launch
-from saccade.kernels.cpu.base import CpuKernel, single_variant
+from saccade.kernels.base import Launch, Variant
+from saccade.kernels.cpu.base import CpuKernel
 from saccade.kernels.cpu.movement.copy import CopyConfig
 from saccade.layout.formats import formats
 from saccade.layout.sizes import fitted
@@ -93,8 +93,9 @@ def chain(first, second):
 class Chains:
     """Fuses what it is told to: by sizes the nodes of some names, and others by times."""
 
-    def __init__(self, fused=(), paired=(), log=None):
+    def __init__(self, fused=(), paired=(), log=None, alike=None):
         self.fused, self.paired, self.log = fused, paired, [] if log is None else log
+        self.alike = alike
 
     def fuse(self, graph, shapes, taken):
         found = {}
@@ -111,7 +112,7 @@ class Chains:
         pairs = {}
         for name in self.paired:
             first, second = two(graph, name)
-            pairs[first] = layout.Pair(first, second, chain(first, second))
+            pairs[first] = layout.Pair(first, second, chain(first, second), self.alike)
         apart = {n: layout.Passed("Chain", "told to") for n in graph.nodes if n not in pairs}
         return layout.Pairs(pairs, apart)
 
@@ -125,19 +126,20 @@ def two(graph, name):
 class Toy(NullBackend):
     """A device whose kernels take everything, for so many microseconds by operator."""
 
-    target, nominal_threads, reuse_slowdown = ZEN4, 3, 1.0
+    target, nominal_threads, reuse_slowdown = ZEN4, 3, 1.4
 
-    def __init__(self, fusions, **micros):
+    def __init__(self, fusions, rounding=None, **micros):
         super().__init__()
-        self.fusions, self.micros = fusions, micros
+        self.fusions, self.rounding, self.micros = fusions, rounding, micros
 
     def candidates(self, op):
         micros = self.micros.get(op.family, 10.0)
         return (
             CpuKernel(
-                "toy", (type(op),), CopyConfig, lambda _call: None,
-                single_variant(lambda _call: (Launch(CopyConfig("way", 4, 1), (), (), 1),),
-                        lambda _call: micros),
+                f"toy.{op.family}", (type(op),), CopyConfig, lambda _call: None,
+                lambda _call: [Variant(
+                    micros, lambda: (Launch(CopyConfig("way", 4, 1), {}, {}, 1),), self.rounding,
+                )],
                 lambda _k, _config: None,
             ),
         ) if micros is not None else ()  # fmt: skip
@@ -148,8 +150,8 @@ def three_convolutions():
     return b.graph(b.conv(b.conv(b.conv(b.inputs[0], 8), 8), 8))
 
 
-def families(device, timings=None):
-    laid = layout.assign(three_convolutions(), {}, device, threads=1, timings=timings)
+def families(device, timings=None, **words):
+    laid = layout.assign(three_convolutions(), {}, device, threads=1, timings=timings, **words)
     return [step.op.family for step in laid.steps if not step.note]
 
 
@@ -164,6 +166,30 @@ def test_what_sizes_decide_is_fused_before_storage_is_chosen():
 def test_pairs_become_one_step_where_that_is_estimated_to_be_faster(micros, fused):
     """Two take 20 µs, and one has to be 5% better."""
     found = families(Toy(Chains(paired=["n0"]), Chain=micros, Move=0.0))
+    assert found == (["Chain", "Conv2d"] if fused else ["Conv2d"] * 3)
+
+
+ALIKE = ("toy.Conv2d", "toy.Conv2d")
+
+
+@pytest.mark.parametrize(
+    ("micros", "alike", "rounding", "lacking", "reuse", "fused"),
+    [
+        (15.0, ALIKE, None, ["toy.Chain"], True, False),
+        (15.0, ALIKE, None, ["toy.Chain"], False, True),
+        (15.0, ALIKE, None, [], True, True),  # it has code, too
+        (15.0, ALIKE, None, ["toy.Chain", "toy.Conv2d"], True, True),  # none has code
+        (15.0, None, None, ["toy.Chain"], True, True),  # other bits
+        (15.0, ("toy.Conv2d", "other"), None, ["toy.Chain"], True, True),
+        (15.0, ALIKE, "of its own", ["toy.Chain"], True, True),
+        (14.0, ALIKE, None, ["toy.Chain"], True, True),  # 20 µs are too slow beside it
+    ],
+)
+def test_two_steps_that_have_code_spare_one_that_has_none(
+    micros, alike, rounding, lacking, reuse, fused
+):
+    device = Toy(Chains(paired=["n0"], alike=alike), rounding, Chain=micros, Move=0.0)
+    found = families(device, available=lambda kernel, _config: kernel not in lacking, reuse=reuse)
     assert found == (["Chain", "Conv2d"] if fused else ["Conv2d"] * 3)
 
 

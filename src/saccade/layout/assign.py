@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from saccade.ir import Graph, Node, Op, Value
 from saccade.kernels.base import View
-from saccade.layout.fitting import Fit, Fitter, takes
+from saccade.layout.fitting import Fit, Fitter
 from saccade.layout.formats import formats
 from saccade.layout.search import Storage, search
 from saccade.layout.select import Available, Selector
@@ -43,8 +43,21 @@ def assign(
     available: Available | None = None,
     timings: Timings | None = None,
     limits: Limits | None = None,
+    reuse: bool = False,
 ) -> GraphLayout:
     """Lay out `graph` for the given sizes of its symbols.
+
+    Args:
+        graph: The model.
+        sizes: Of its symbols.
+        backend: Whose kernels and fusions.
+        threads: Width of the team.
+        exact: Whether only algorithms without extra rounding may be taken.
+        available: Says which code exists; all of it if None.
+        timings: What was measured.
+        limits: The default ones if None.
+        reuse: Whether two steps with code may take the place of one without that is faster but
+            gives the same bits.
 
     Raises:
         PlanError: If the sizes make a shape negative, divide by zero, or operands do not fit; if
@@ -54,7 +67,8 @@ def assign(
     deadline = Deadline("planning", limits)
     shapes = shapes_of(graph, sizes, limits)
     check_empty(graph, shapes, sizes)
-    lowered, graph = graph, backend.fusions.fuse(graph, shapes, takes(graph, backend, threads))
+    fitter = Fitter(Selector(backend, available, timings), backend, threads, exact, deadline)
+    lowered, graph = graph, backend.fusions.fuse(graph, shapes, fitter.takes(graph))
     known = fitted(lowered, graph)
     add_shapes(shapes, graph, sizes)
     pairs = backend.fusions.pairs(graph, shapes, tuned=timings is not None)
@@ -63,10 +77,9 @@ def assign(
     check_guards(graph, known, ops, shapes, sizes)
     maps = {node: op.map for node, op in ops.items() if isinstance(op, Move)}
     deadline.check()
-    fitter = Fitter(Selector(backend, available, timings), backend, threads, exact, deadline)
     chosen = search(graph, shapes, ops, formats(graph, backend.preferred), fitter)
     places = place(graph, shapes, maps, chosen.nhwc, backend.preferred.fills)
-    work = _Assignment(graph, ops, places, chosen, fitter, pairs.joint, dict(pairs.apart))
+    work = _Assignment(graph, ops, places, chosen, fitter, pairs.joint, dict(pairs.apart), reuse)
     for node in graph.nodes:
         work.node(node)
     work.outputs()
@@ -98,6 +111,7 @@ class _Assignment:
         fitter: Finds kernels.
         pairs: What may be one step, by the first node.
         apart: Why nodes are steps of their own that could be half of another one.
+        reuse: As in `assign`.
         instead: The node of both for the second one of each pair that became one step.
         steps: So far.
         converted: Copies of stored values in other storage.
@@ -110,6 +124,7 @@ class _Assignment:
     fitter: Fitter
     pairs: Mapping[Node, Pair]
     apart: dict[Node, Passed]
+    reuse: bool
     instead: dict[Node, Node] = field(default_factory=dict)
     steps: list[StepLayout] = field(default_factory=list)
     converted: dict[tuple[Stored, View], Stored] = field(default_factory=dict)
@@ -141,9 +156,11 @@ class _Assignment:
             return True
         fits = [self._fit(node) for node in (pair.first, pair.second)]
         micros = sum(fit.micros for fit in fits)
-        if fits[0].choice.measured is None and both.micros * _WORTH < micros:
-            return True
         reason = f"{both.micros:.1f} µs estimated, {micros:.1f} as two steps"
+        if fits[0].choice.measured is None and both.micros * _WORTH < micros:
+            if not (self.reuse and pair.alike and self.fitter.reusable(both, fits, pair.alike)):
+                return True
+            reason += ", which have code"
         self.apart[pair.first] = Passed(family, reason)
         return False
 

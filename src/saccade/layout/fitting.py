@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from saccade.backend import Backend
     from saccade.limits import Deadline
 
-__all__ = ["Fit", "Fitter", "takes"]
+__all__ = ["Fit", "Fitter"]
 
 _HOST = 1e5  # microseconds, an estimate of none: no reorder can be as bad as a step on the host
 
@@ -94,9 +94,49 @@ class Fitter:
         call = self._call(op, (source,), (target,), (False,))
         return self._plain(call) or self._host(call)
 
+    def takes(self, graph: Graph) -> Taken:
+        """Whether a kernel takes a node, where storage is not chosen: of rank 4 channels-last.
+
+        Args:
+            graph: Says which operands are constant.
+        """
+
+        def stored(value: Value, shapes: Shapes) -> View:
+            images = value.rank == 4 and value not in graph.constants
+            return (channels_last if images else row_major)(value.dtype, shapes[value])
+
+        def taken(node: Node, shapes: Shapes) -> bool:
+            constant = tuple(value in graph.constants for value in node.inputs)
+            ins = [stored(value, shapes) for value in node.inputs]
+            outs = [stored(value, shapes) for value in node.outputs]
+            call = self._call(node.op, ins, outs, constant)
+            return any(
+                kernel.supports(call) is None for kernel in self._backend.candidates(node.op)
+            )
+
+        return taken
+
     def launches(self, fit: Fit) -> tuple[Launch, ...]:
         """The phases of a step; none on the host."""
         return () if fit.choice.kernel is None else self._selector.launches(fit.call)
+
+    def reusable(self, both: Fit, apart: Sequence[Fit], kernels: Sequence[str]) -> bool:
+        """Whether steps by these kernels have code, are not much slower and give the same bits.
+
+        Args:
+            both: One step, which has no code if they are to be preferred.
+            apart: The steps that do the same.
+            kernels: With which they round like it.
+        """
+        micros = sum(fit.micros for fit in apart)
+        if micros > self._backend.reuse_slowdown * both.micros or self._selector.has_code(
+            both.call
+        ):
+            return False
+        return all(
+            self._selector.rounds_alike(fit.call, name) and self._selector.has_code(fit.call)
+            for fit, name in zip(apart, kernels, strict=True)
+        )
 
     def least_flops(self, fit: Fit) -> float | None:
         """See `Backend.least_flops`."""
@@ -144,29 +184,6 @@ class Fitter:
                 why = "; ".join(map(str, self._selector.refusals(asked)))
                 return fit._replace(micros=fit.micros + moved, why=why)
         return self._host(asked)
-
-
-def takes(graph: Graph, backend: Backend, threads: int) -> Taken:
-    """Whether a kernel takes a node, where storage is not chosen yet: all of rank 4 channels-last.
-
-    Args:
-        graph: Says which operands are constant.
-        backend: Whose kernels.
-        threads: Width of the team.
-    """
-
-    def stored(value: Value, shapes: Shapes) -> View:
-        images = value.rank == 4 and value not in graph.constants
-        return (channels_last if images else row_major)(value.dtype, shapes[value])
-
-    def taken(node: Node, shapes: Shapes) -> bool:
-        constant = tuple(value in graph.constants for value in node.inputs)
-        ins = tuple(stored(value, shapes) for value in node.inputs)
-        outs = tuple(stored(value, shapes) for value in node.outputs)
-        call = Call(node.op, ins, outs, constant, backend.target, threads)
-        return any(kernel.supports(call) is None for kernel in backend.candidates(node.op))
-
-    return taken
 
 
 def _dense(views: Sequence[View], keep: Sequence[bool]) -> tuple[View, ...]:

@@ -7,7 +7,7 @@ description alone; only between variants that give the same bits may it matter w
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING, cast
@@ -74,6 +74,20 @@ class Selector:
             self._launches[call] = found
         return found
 
+    def has_code(self, call: Call) -> bool:
+        """Whether there is code for a call's choice, which a kernel takes."""
+        decision = self._decision(call)
+        assert decision is not None and decision.choice.kernel is not None
+        configs = tuple(launch.config for launch in self.launches(call))
+        return self._available is None or self._exists(decision.choice.kernel, configs)
+
+    def rounds_alike(self, call: Call, kernel: str) -> bool:
+        """Whether a call's choice is a variant of that kernel with the bits that most have."""
+        found = self._decision(call)
+        if found is None or found.tuned is not None or found.chosen.best.rounding is not None:
+            return False
+        return found.chosen.kernel.name == kernel
+
     def _decision(self, call: Call) -> _Decision | None:
         known = self._known.get(call, _UNKNOWN)
         if known is _UNKNOWN:
@@ -110,19 +124,19 @@ class Selector:
 
     def _chosen_launches(self, call: Call, chosen: Candidate) -> tuple[Launch, ...]:
         """The phases: of the variants with the chosen one's bits the fastest, or one with code."""
-        variants: Iterable[Variant] = chain([chosen.best], chosen.others)
+        rounding = chosen.best.rounding
+        variants: Iterator[Variant] = chain([chosen.best], chosen.others)
         if call.threads != self._backend.nominal_threads:
-            variants = chosen.kernel.variants(call)
-        alike = (one for one in variants if one.rounding == chosen.best.rounding)
-        first = next(alike)
+            variants = iter(chosen.kernel.variants(call))
+        first = next(one for one in variants if one.rounding == rounding)
         if self._available is None or self._exists(chosen.kernel, first.needs):
             return first.launches
         missing, others = {first.code} - {None}, []
         most = self._backend.reuse_slowdown * first.micros
-        for other in alike:
-            if other.micros > most:
+        for other in variants:
+            if other.micros > most:  # those behind it that give the same bits are no faster
                 break
-            if other.code not in missing:
+            if other.rounding == rounding and other.code not in missing:
                 needs = other.needs
                 if self._exists(chosen.kernel, needs):
                     return other.launches

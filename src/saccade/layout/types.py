@@ -126,11 +126,14 @@ class Pair:
         first: What makes the intermediate.
         second: The only node that reads it.
         both: Does the work of both; its results are those of `second`.
+        alike: Kernels of the two that give its bits, where neither variant rounds in a way of its
+            own (`Variant.rounding`).
     """
 
     first: Node
     second: Node
     both: Node
+    alike: tuple[str, str] | None = None
 
 
 @dataclass(frozen=True, slots=True)

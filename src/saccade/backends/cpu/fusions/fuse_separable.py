@@ -22,6 +22,7 @@ from saccade.opdefs import Conv2d
 
 __all__ = ["separable_pairs"]
 
+_ALIKE = ("conv2d.depthwise", "conv2d.direct")
 _CACHED = Passed(SeparableConv2d.__name__, "what lies between stays in the L2 caches")
 
 
@@ -53,7 +54,7 @@ def _pairs(graph: Graph) -> tuple[Mapping[Node, Pair], Mapping[Node, Passed]]:
         readers = uses[node.output]
         reason = _refusal(node, readers, graph)
         if reason is None:
-            pairs[node] = Pair(node, readers[0], _fused(node, readers[0]))
+            pairs[node] = Pair(node, readers[0], _fused(node, readers[0]), _ALIKE)
         else:
             apart[node] = Passed(SeparableConv2d.__name__, reason)
     return pairs, apart
