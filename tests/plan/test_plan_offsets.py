@@ -14,8 +14,8 @@ ALIGNMENT = 64
 @st.composite
 def blocks(draw):
     first = draw(st.integers(0, 12))
-    found = LiveBlock(draw(st.integers(0, 700)), first, first + draw(st.integers(0, 6)))
-    return found.aligned(ALIGNMENT)
+    last = first + draw(st.integers(0, 6))
+    return LiveBlock.aligned(draw(st.integers(0, 700)), first, last, ALIGNMENT)
 
 
 @given(st.lists(blocks(), max_size=24))
@@ -70,4 +70,4 @@ def test_a_deadline_ends_it():
 
 @pytest.mark.parametrize(("nbytes", "size"), [(0, 0), (1, 64), (64, 64), (65, 128)])
 def test_sizes_are_rounded_up(nbytes, size):
-    assert LiveBlock(nbytes, 2, 3).aligned(64) == LiveBlock(size, 2, 3)
+    assert LiveBlock.aligned(nbytes, 2, 3, 64) == LiveBlock(size, 2, 3)

@@ -55,6 +55,7 @@ class Expr:
     index: int = 0
     value: float = 0.0
     _hash: int = field(init=False, repr=False, compare=False, default=0)
+    _text: str = field(init=False, repr=False, compare=False, default="")
 
     def __post_init__(self) -> None:
         # Kept, because the hash of a tree with shared subtrees would otherwise visit each path.
@@ -63,11 +64,26 @@ class Expr:
     def __hash__(self) -> int:
         return self._hash
 
+    def __eq__(self, other: object) -> bool:
+        # Planning compares thousands, most of which are one object or have different hashes.
+        if self is other:
+            return True
+        if not isinstance(other, Expr):
+            return NotImplemented
+        if self._hash != other._hash or (self.op, self.index) != (other.op, other.index):
+            return False
+        return (self.value, self.args) == (other.value, other.args)
+
     def __reduce__(self) -> tuple[type[Expr], tuple[object, ...]]:
         """Rebuild on unpickling: hashes of strings differ between processes."""
         return Expr, (self.op, self.args, self.index, self.value)
 
     def __str__(self) -> str:
+        if not self._text:
+            object.__setattr__(self, "_text", self._written())
+        return self._text
+
+    def _written(self) -> str:
         if self.op == "arg":
             return f"${self.index}"
         if self.op == "const":

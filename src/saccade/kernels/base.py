@@ -11,9 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import Field, dataclass, field
-from functools import wraps
+from functools import lru_cache, wraps
 from operator import mul
-from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar
+from typing import Any, ClassVar, NamedTuple, ParamSpec, Protocol, TypeVar, cast
 
 from saccade.ir import DType
 
@@ -35,10 +35,12 @@ __all__ = [
     "Variant",
     "View",
     "image_strides",
+    "interned",
     "numbered",
     "per_call",
 ]
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 _AXES = {"n": 0, "k": 0, "c": 1, "h": 2, "w": 3}
@@ -259,6 +261,11 @@ def image_strides(name: str, strides: Sequence[int], axes: str = "nhw") -> dict[
         axes: Letters of NCHW; `k` is the first axis of what has boxes instead of images.
     """
     return {f"{name}_{axis}": strides[_AXES[axis]] for axis in axes}
+
+
+def interned(config: Callable[P, T]) -> Callable[P, T]:
+    """A class of configs that planning makes many of: equal ones are made once."""
+    return cast("Callable[P, T]", lru_cache(maxsize=4096, typed=True)(config))
 
 
 class Variant(NamedTuple):

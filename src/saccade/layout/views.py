@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import accumulate
+from operator import mul
 
 from saccade.ir import DType, IndexMap
 from saccade.kernels.base import View
@@ -16,11 +18,8 @@ _MOST_ADDED = 4  # the least multiple of the bytes added that pixels have, for i
 
 def row_major(dtype: DType, shape: Sequence[int]) -> View:
     """Dense storage in logical order."""
-    strides, step = [], 1
-    for n in reversed(shape):
-        strides.append(step)
-        step *= n
-    return View(dtype, tuple(shape), tuple(reversed(strides)))
+    strides = [*accumulate(reversed(shape), mul, initial=1)]
+    return View(dtype, tuple(shape), tuple(strides[-2::-1]))
 
 
 def channels_last(dtype: DType, shape: Sequence[int]) -> View:

@@ -160,20 +160,21 @@ class _Planner:
         """Place buffers, temporaries and scratch; the arena's size and the live bytes of them."""
         keys: list[int | tuple[int, object]] = []
         blocks: list[LiveBlock] = []
+        alignment = self.laid.alignment
         key: object
         for buffer, (first, last) in self.spans.items():
             if buffer not in self.root:
                 keys.append(buffer)
-                blocks.append(LiveBlock(self.laid.buffers[buffer].nbytes, first, last))
+                nbytes = self.laid.buffers[buffer].nbytes
+                blocks.append(LiveBlock.aligned(nbytes, first, last, alignment))
         for i, step in enumerate(self.laid.steps):
             needed = self.binder.workspace(step.launches)
             for key, nbytes in needed.temps.items():
                 keys.append((i, key))
-                blocks.append(LiveBlock(nbytes, i, i))
+                blocks.append(LiveBlock.aligned(nbytes, i, i, alignment))
             if needed.scratch:
                 keys.append((i, "scratch"))
-                blocks.append(LiveBlock(needed.scratch, i, i))
-        blocks = [block.aligned(self.laid.alignment) for block in blocks]
+                blocks.append(LiveBlock.aligned(needed.scratch, i, i, alignment))
         live = live_bytes(blocks)
         placed, size = assign_offsets(blocks, deadline)
         for key, offset in zip(keys, placed, strict=True):

@@ -8,6 +8,7 @@ simultaneously live bytes, is taken.
 
 from __future__ import annotations
 
+from bisect import insort
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -25,9 +26,10 @@ class LiveBlock(NamedTuple):
     first: int
     last: int
 
-    def aligned(self, alignment: int) -> LiveBlock:
+    @classmethod
+    def aligned(cls, nbytes: int, first: int, last: int, alignment: int) -> LiveBlock:
         """With its size rounded up to a multiple, so that whatever comes behind it is aligned."""
-        return LiveBlock(-(-self.nbytes // alignment) * alignment, self.first, self.last)
+        return cls(-(-nbytes // alignment) * alignment, first, last)
 
 
 def live_bytes(blocks: Sequence[LiveBlock]) -> int:
@@ -89,9 +91,7 @@ def _place(
         at = _best_gap(placed, need, block.first, block.last) if need else 0
         offsets[i] = at
         if need:
-            entry = (at, at + need, block.first, block.last)
-            placed.append(entry)
-            placed.sort()
+            insort(placed, (at, at + need, block.first, block.last))
             size = max(size, at + need)
     return offsets, size
 

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from scalar_transforms import Builder, Number
 
+from saccade.backends.cpu.target import NOMINAL_THREADS
 from saccade.ir import DType, TensorType
 from saccade.ir.expr import apply, arg
 from saccade.kernels.base import Call
+from saccade.kernels.cpu.conv2d import winograd_schedule
 from saccade.kernels.cpu.conv2d.pack_winograd import pack_winograd
 from saccade.kernels.cpu.conv2d.winograd import CONV2D_WINOGRAD
 from saccade.kernels.cpu.conv2d.winograd_points import WinogradTile, accurate, bases, weight_matrix
-from saccade.kernels.cpu.conv2d.winograd_schedule import Problem, ranked, variants
+from saccade.kernels.cpu.conv2d.winograd_schedule import Problem, ranked
 from saccade.kernels.cpu.conv2d.winograd_transforms import forward, inverse
+from saccade.kernels.cpu.machine import machine
 from saccade.opdefs import Conv2d
 from saccade.testing.kernels import nhwc_view, row_major
 from saccade.testing.targets import ZEN4
@@ -26,7 +31,7 @@ def test_tiles_that_would_round_too_much_are_no_variants():
     target = ZEN4
 
     def bases(channels):
-        return {s.m for s in variants(Problem(8, 56, 56, channels, 4, 2, target))}
+        return {s.m for s in ranked(Problem(8, 56, 56, channels, 4, 2, target))}
 
     assert bases(512) == {2, 4, 6}
     assert bases(1024) == {2, 4}
@@ -111,14 +116,53 @@ def test_packed_weights_are_the_transformed_ones(m, order):
 
 def test_large_images_go_block_by_block():
     target = ZEN4
-    wide = ranked(Problem(1, 180, 320, 64, 4, 2, target))[0]
+    wide = next(ranked(Problem(1, 180, 320, 64, 4, 2, target)))
     assert wide.m > 2
     assert not wide.phased
+
+
+@pytest.mark.parametrize("stride", [1, 2])
+@pytest.mark.parametrize("threads", [1, 2, 16])
+def test_the_best_tiles_are_found_without_asking_all(monkeypatch, stride, threads):
+    """Bounds leave forms out; what is taken is what estimates of all of them would give."""
+    asked = []
+    real = winograd_schedule._Form.variants
+    monkeypatch.setattr(
+        winograd_schedule._Form, "variants", lambda form: asked.append(form) or real(form)
+    )
+    rng, skipped, speed = np.random.default_rng(0), 0, machine(ZEN4)
+    for _ in range(60):
+        images, rows, columns = (int(n) for n in rng.integers((1, 3, 3), (9, 120, 120)))
+        channels, vectors = (int(n) for n in rng.integers((8, 1), (600, 33)))
+        p = Problem(images, rows, columns, channels, vectors, threads, ZEN4, stride=stride)
+        nominal = replace(p, threads=NOMINAL_THREADS)
+        forms = winograd_schedule._forms(nominal)
+        times = []
+        for form in forms:
+            variants = real(winograd_schedule._Form.of(nominal, *form, speed))
+            times.append(min(one.micros for one in variants))
+            bound = winograd_schedule._least_micros(nominal, *form, speed)
+            assert bound * winograd_schedule._ROUNDED_OFF <= times[-1]
+        winograd_schedule._best_tiles.cache_clear()
+        asked.clear()
+        winograd_schedule._best_tiles(nominal)
+        skipped += len(forms) - len(asked)
+        first, *others = ranked(p)
+        best = forms[times.index(min(times))]
+        assert (first.m, first.edges) == best
+        own = [one for one in (first, *others) if (one.m, one.edges) == best]
+        rest = others[len(own) - 1 :]
+        assert [first, *others] == own + rest
+        for part in (own, rest):
+            assert [one.micros for one in part] == sorted(one.micros for one in part)
+        whole = [real(winograd_schedule._Form.of(p, *form, speed)) for form in forms]
+        assert sorted(own + rest) == sorted(one for variants in whole for one in variants)
+    assert skipped > 20
 
 
 def test_estimates_grow_with_the_work():
     target = ZEN4
     sizes = [(1, 14, 14), (1, 28, 28), (1, 56, 56), (8, 56, 56)]
-    costs = [ranked(Problem(n, h, w, 64, 4, 2, target))[0].micros for n, h, w in sizes]
+    costs = [next(ranked(Problem(n, h, w, 64, 4, 2, target))).micros for n, h, w in sizes]
     assert costs == sorted(costs)
-    assert len(variants(Problem(1, 56, 56, 64, 4, 2, target))) >= 3
+    assert len(list(ranked(Problem(1, 56, 56, 64, 4, 2, target)))) >= 3

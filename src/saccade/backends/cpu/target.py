@@ -60,15 +60,15 @@ class Target:
     l2: int = _L2
     l3: int = _L3
     machine: str = field(default="zen4", repr=False)
+    lanes: int = field(init=False, repr=False, compare=False)
+    """fp32 elements in one vector."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "lanes", self.vector_bits // 32)
 
     def __hash__(self) -> int:
         # What planning remembers is looked up by target, too; a few fields tell most apart.
         return hash((self.machine, self.isa, self.l2, self.l3))
-
-    @property
-    def lanes(self) -> int:
-        """fp32 elements in one vector."""
-        return self.vector_bits // 32
 
     @property
     def least_masked(self) -> int | None:

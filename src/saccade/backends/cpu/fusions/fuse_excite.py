@@ -62,8 +62,9 @@ def fuse_excite(graph: Graph, shapes: Shapes, taken: Taken, most_images: int) ->
         images, _, rows, columns = shapes[block.mean.inputs[0]]
         if not 1 <= images <= most_images or rows * columns == 0:
             continue
-        if taken(block.gates, shapes):
-            chosen.append((block, _gives_sums(block, shapes, taken)))
+        from_sums = _gives_sums(block, shapes, taken)
+        if from_sums or taken(block.gates, shapes):
+            chosen.append((block, from_sums))
     return _rewritten(graph, tuple(chosen)) if chosen else graph
 
 

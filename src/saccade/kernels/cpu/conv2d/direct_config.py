@@ -9,6 +9,7 @@ from heapq import heappop, heappush
 from typing import NamedTuple
 
 from saccade.backends.cpu.target import Target
+from saccade.kernels.base import interned
 from saccade.kernels.cpu.conv2d.register_tiles import RegisterTile
 
 __all__ = [
@@ -16,6 +17,7 @@ __all__ = [
     "DirectConfig",
     "TileSchedule",
     "blockings",
+    "direct_config",
     "schedules",
 ]
 
@@ -61,6 +63,8 @@ class DirectConfig:
     prologue_operands: tuple[str, ...]
     epilogue: tuple[str, ...]
 
+
+direct_config = interned(DirectConfig)
 
 _CLAIM = 1500  # cycles that a chunk costs beyond its tiles (an estimate)
 _MANY_CUTS, _CUTS = 4, 6  # tiles of which several cuts are worth measuring, and how many

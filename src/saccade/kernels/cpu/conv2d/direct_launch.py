@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from saccade.ir import DType, Expr
@@ -24,6 +24,7 @@ from saccade.kernels.cpu.conv2d.direct_config import (
     DirectConfig,
     TileSchedule,
     blockings,
+    direct_config,
     schedules,
 )
 from saccade.kernels.cpu.conv2d.direct_regions import (
@@ -230,11 +231,11 @@ class SlidingWindows:
             stream: Microseconds of reading the weights, most of them beside the products.
         """
         tiles = self.tiles(call, spec)
-        micros = self._micros(call, tiles)
+        micros, config_of = self._micros(call, tiles), self._config_of(call, spec)
         for schedule in schedules(tiles, lambda tile: self._cuts(call, spec, tile)):
             time, tile = traffic + beside(micros * schedule.slowdown, stream), schedule.tile
             code = (tile.vectors, tile.rows, tile.half, tile.border)
-            one = _Alone(self, call, spec, schedule)
+            one = _Alone(self, call, spec, schedule, config_of)
             yield Variant(time, one.launches, None, code, one.configs)
 
     def cost(self, call: CpuCall, spec: EpilogueSpec) -> float:
@@ -244,17 +245,24 @@ class SlidingWindows:
     def _micros(self, call: CpuCall, tiles: Sequence[RegisterTile]) -> float:
         return machine(call.target).step + tiles[0].cycles / (EFFICIENCY * CYCLES)
 
-    def config(self, call: CpuCall, spec: EpilogueSpec, tile: RegisterTile) -> DirectConfig:
-        """What the code of a tile depends on."""
-        reduction = Reduction.of(self.depth, self.pairs)
-        return DirectConfig(
-            tile.rows, tile.vectors, tile.half, reduction.unroll, reduction.shape, self.pairs,
-            reduction.odd, call.inputs[0].dtype.value, tile.border, call.inputs[0].channels_last,
-            self.step != (1, 1), self._flat(call, spec), "rows" if self.row_parts > 1 else "whole",
-            str(self.prologue),
-            tuple(v.dtype.value for v in self._prologue_views(call)),
-            spec.code(tile.vectors, tile.half),
-        )  # fmt: skip
+    def _config_of(
+        self, call: CpuCall, spec: EpilogueSpec
+    ) -> Callable[[RegisterTile], DirectConfig]:
+        """What the code of each tile depends on."""
+        reduction, x, pairs = Reduction.of(self.depth, self.pairs), call.inputs[0], self.pairs
+        element, unit, spread = x.dtype.value, x.channels_last, self.step != (1, 1)
+        flat, phase = self._flat(call, spec), "rows" if self.row_parts > 1 else "whole"
+        prologue = str(self.prologue)
+        operands = tuple(view.dtype.value for view in self._prologue_views(call))
+
+        def config(tile: RegisterTile) -> DirectConfig:
+            return direct_config(
+                tile.rows, tile.vectors, tile.half, reduction.unroll, reduction.shape, pairs,
+                reduction.odd, element, tile.border, unit, spread, flat, phase, prologue, operands,
+                spec.code(tile.vectors, tile.half),
+            )  # fmt: skip
+
+        return config
 
     def launch(
         self,
@@ -264,7 +272,7 @@ class SlidingWindows:
         config: DirectConfig | None = None,
     ) -> Launch:
         """The phase that computes all windows, one of `schedules`; with its config, if known."""
-        config = config or self.config(call, spec, schedule.tile)
+        config = config or self._config_of(call, spec)(schedule.tile)
         tile, cut = schedule.tile, self._cuts(call, spec, schedule.tile)[schedule.place]
         blocks = -(-spec.channels // tile.width(call.target.lanes))
         regions = self._regions(call, spec, tile.rows) if tile.border == "regions" else None
@@ -344,21 +352,24 @@ class SlidingWindows:
 
 
 class _Alone:
-    """A call that is one window, with a schedule; its config is made once, when it is needed."""
+    """A call that is one window, with a schedule; its config is made when it is needed."""
 
-    __slots__ = ("_call", "_config", "_schedule", "_spec", "_window")
+    __slots__ = ("_call", "_config_of", "_schedule", "_spec", "_window")
 
     def __init__(
-        self, window: SlidingWindows, call: CpuCall, spec: EpilogueSpec, schedule: TileSchedule
+        self,
+        window: SlidingWindows,
+        call: CpuCall,
+        spec: EpilogueSpec,
+        schedule: TileSchedule,
+        config_of: Callable[[RegisterTile], DirectConfig],
     ) -> None:
         self._window, self._call, self._spec, self._schedule = window, call, spec, schedule
-        self._config: DirectConfig | None = None
+        self._config_of = config_of
 
     def configs(self) -> tuple[DirectConfig]:
         """The phase's config."""
-        if self._config is None:
-            self._config = self._window.config(self._call, self._spec, self._schedule.tile)
-        return (self._config,)
+        return (self._config_of(self._schedule.tile),)
 
     def launches(self) -> tuple[Launch]:
         """The phase."""

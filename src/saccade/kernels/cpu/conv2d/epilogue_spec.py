@@ -17,6 +17,7 @@ neighbouring channels, every vector inside one sub-pixel; `strided`: to any chan
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import cast
 
 from saccade.ir import DType, Expr
 from saccade.kernels.base import In, Operand, Out, Packed, Packing, Scratch, View, per_call
@@ -256,15 +257,17 @@ class EpilogueSpec:
 @per_call
 def conv_epilogue(call: CpuCall) -> EpilogueSpec:
     """The epilogue of a call of `Conv2d`."""
-    op: Conv2d = call.op
-    sums = static_sums(op, call.inputs[0].shape, call.inputs[1].shape)
+    op, out = call.op, call.outputs[0]
+    sums = out.shape
+    if op.store is not None:
+        sums = static_sums(op, call.inputs[0].shape, call.inputs[1].shape)
     operands = range(2 + op.n_prologue, len(call.inputs))
-    return epilogue_of(call, op, sums, operands, call.outputs[0], op.groups)
+    return epilogue_of(call, op, sums, operands, out, op.groups)
 
 
 def static_sums(op: Conv2d, x: tuple[int, ...], w: tuple[int, ...]) -> tuple[int, ...]:
     """The shape of a convolution's sums, [N, K, P, Q]."""
-    return tuple(int(str(n)) for n in op.sum_shape(x, w))
+    return cast("tuple[int, ...]", op.sum_shape(x, w))
 
 
 def epilogue_of(

@@ -5,8 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import lru_cache
-from itertools import repeat
-from operator import itemgetter
 from typing import NamedTuple, overload
 
 import numpy as np
@@ -118,15 +116,24 @@ class Ranked(Sequence[RegisterTile]):
     """Tiles, the one that takes the least time first; each is made when it is asked for.
 
     Args:
-        times: Cycles of each, in order, with (vectors, rows, half) and the border.
+        tiles: Vectors, rows, whether the last vector is half as wide.
+        borders: Names; every tile can be used with each of them.
+        times: Cycles of each tile with the first border, then with the others.
     """
 
-    def __init__(self, times: list[tuple[float, tuple[int, int, bool], str]]) -> None:
-        self._times = times
-        self._best = max(times[0][0], 1.0)
+    def __init__(
+        self,
+        tiles: tuple[tuple[int, int, bool], ...],
+        borders: tuple[str, ...],
+        times: list[float],
+    ) -> None:
+        self._tiles, self._borders, self._times = tiles, borders, times
+        # Of equal ones the first in the table.
+        self._order = sorted(range(len(times)), key=times.__getitem__)
+        self._best = max(times[self._order[0]], 1.0)
 
     def __len__(self) -> int:
-        return len(self._times)
+        return len(self._order)
 
     @overload
     def __getitem__(self, place: int) -> RegisterTile: ...
@@ -134,15 +141,16 @@ class Ranked(Sequence[RegisterTile]):
     def __getitem__(self, place: slice) -> tuple[RegisterTile, ...]: ...
     def __getitem__(self, place: int | slice) -> RegisterTile | tuple[RegisterTile, ...]:
         if isinstance(place, slice):
-            return tuple(map(self._tile, self._times[place]))
-        return self._tile(self._times[place])
+            return tuple(map(self._tile, self._order[place]))
+        return self._tile(self._order[place])
 
-    def _tile(self, entry: tuple[float, tuple[int, int, bool], str]) -> RegisterTile:
-        time, (vectors, rows, half), border = entry
-        return RegisterTile(vectors, rows, time / self._best, time, half, border)
+    def _tile(self, number: int) -> RegisterTile:
+        border, place = divmod(number, len(self._tiles))
+        (vectors, rows, half), time = self._tiles[place], self._times[number]
+        return RegisterTile(vectors, rows, time / self._best, time, half, self._borders[border])
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=1024)
 def ranked_tiles(
     borders: Borders,
     channels: int,
@@ -169,18 +177,16 @@ def ranked_tiles(
     """
     sets = _ALIAS // math.gcd(max(pitch, 1), _ALIAS)
     team = _Team(channels, target.l2 // 2, groups, threads)
-    times: list[tuple[float, tuple[int, int, bool], str]] = []
-    for border, pieces in borders:
+    times: list[float] = []
+    for _, pieces in borders:
         weights = max((piece.depth for piece in pieces), default=0.0) * 4  # bytes of a channel
         stream = _STREAM[weights * channels > target.l3]
         costs = _costs(target, sets, unit, halves, stream)
         if len(pieces) == 1:
-            found = _times_of_one(costs, pieces[0], weights, team)
+            times += _times_of_one(costs, pieces[0], weights, team)
         else:
-            found = _times_of_all(costs, pieces, weights, team)
-        times += zip(found, costs.tiles, repeat(border))
-    times.sort(key=itemgetter(0))  # of equal ones the first in the table
-    return Ranked(times)
+            times += _times_of_all(costs, pieces, weights, team)
+    return Ranked(costs.tiles, tuple(border for border, _ in borders), times)
 
 
 class _Team(NamedTuple):

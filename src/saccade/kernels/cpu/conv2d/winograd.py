@@ -28,6 +28,7 @@ from saccade.kernels.base import (
     Temp,
     Variant,
     image_strides,
+    interned,
 )
 from saccade.kernels.cpu.base import CpuCall, CpuKernel
 from saccade.kernels.cpu.conv2d.epilogue_spec import FLOATS, EpilogueSpec, conv_epilogue
@@ -39,6 +40,9 @@ from saccade.kernels.cpu.conv2d.winograd_schedule import SET_STEP, Problem, Sche
 from saccade.opdefs import Conv2d
 
 __all__ = ["CONV2D_WINOGRAD", "launch_as", "problem_of", "refuse_transforms"]
+
+
+_config = interned(WinogradConfig)
 
 
 def refuse_transforms(call: CpuCall) -> str | None:
@@ -197,17 +201,17 @@ def launch_as(
         block = Scratch(v_bytes + m_bytes + stage.nbytes)
         operands = {"x": In(0), "u": u, "block": block, **tail}
         far = _far(call)
-        config = WinogradConfig("fused", *form, apart, heights, nv, chosen.ahead, x, code, far)
+        config = _config("fused", *form, apart, heights, nv, chosen.ahead, x, code, far)
         return (Launch(config, operands, {**integers, **spec.integers()}, blocks),)
     v, sums = Temp(0, v_bytes), Temp(1, m_bytes * layout.panels)
     heights = phased_heights(nv, problem.target)
-    products = WinogradConfig("products", 1, 1, (), heights=heights, nv=nv, ahead=chosen.ahead)
-    output = WinogradConfig("output", *form, apart, nv=nv, epilogue=code)
+    products = _config("products", 1, 1, (), heights=heights, nv=nv, ahead=chosen.ahead)
+    output = _config("output", *form, apart, nv=nv, epilogue=code)
     first: dict[str, Operand] = {"x": In(0), "stage_tile": stage, "v": v}
     last: dict[str, Operand] = {"m": sums, "stage_tile": stage, **tail}
     ends = {**integers, **spec.integers()}
     return (
-        Launch(WinogradConfig("input", *form, apart, x=x), first, integers, blocks),
+        Launch(_config("input", *form, apart, x=x), first, integers, blocks),
         Launch(products, {"v": v, "u": u, "m": sums}, integers, layout.squares * chosen.parts),
         Launch(output, last, ends, blocks * layout.panels),
     )

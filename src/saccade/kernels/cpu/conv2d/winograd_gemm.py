@@ -52,6 +52,7 @@ class Shape:
     ahead: int = 0
 
 
+@lru_cache(maxsize=64)
 def panel_vectors(vectors: int, target: Target) -> int:
     """Vectors in a panel: of 4 to 1 (2 to 1 with 16 registers) what is fastest for all `vectors`.
 
@@ -66,6 +67,7 @@ def rows_in_registers(nv: int, target: Target) -> int:
     return (target.registers - nv - 1) // nv
 
 
+@lru_cache(maxsize=64)
 def usual_heights(nv: int, target: Target) -> tuple[int, ...]:
     """Heights for any number of rows, the tallest first.
 
@@ -74,6 +76,7 @@ def usual_heights(nv: int, target: Target) -> tuple[int, ...]:
     return tuple(range(min(rows_in_registers(nv, target), 12 if nv == 1 else 8), 0, -1))
 
 
+@lru_cache(maxsize=64)
 def phased_heights(nv: int, target: Target) -> tuple[int, ...]:
     """Heights where a product's rows are few and its weights come from memory, the tallest first.
 

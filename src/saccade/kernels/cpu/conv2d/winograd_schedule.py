@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from operator import attrgetter
 from typing import NamedTuple
 
 from saccade.backends.cpu.target import NOMINAL_THREADS, Target
@@ -30,7 +31,7 @@ from saccade.kernels.cpu.conv2d.winograd_tiles import rows_of, tile_counts
 from saccade.kernels.cpu.machine import CYCLES, machine
 from saccade.kernels.machine import Machine
 
-__all__ = ["SET_STEP", "Problem", "Schedule", "ranked", "variants"]
+__all__ = ["SET_STEP", "Problem", "Schedule", "ranked"]
 
 SET_STEP = 16
 """Elements that keep frequencies off each other's L1 sets."""
@@ -57,6 +58,7 @@ _FED = 12  # rows that keep a core busy for as long as the next weights take to 
 _OVERLAP = 0.2
 _AHEAD = 64  # vectors of weights: what comes from memory takes half a microsecond (Zen 4)
 _PART = 64 << 10  # bytes of weights in a chunk of the phased products
+_ROUNDED_OFF = 1 - 1e-9  # of a bound that is added up in another order than what it bounds
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +121,9 @@ class Schedule(NamedTuple):
         return tile_counts(p.images, p.rows, p.columns, self.m, self.edges)
 
 
+_MICROS = attrgetter("micros")
+
+
 def _pitch(channels: int, target: Target) -> int:
     return -(-channels // target.lanes) * target.lanes
 
@@ -161,6 +166,12 @@ class _Form(NamedTuple):
             p, m, edges, speed, whole.count, whole.weights, tiles, shares, transforms,
             _images(p, speed),
         )  # fmt: skip
+
+    def variants(self) -> list[Schedule]:
+        """All of them."""
+        # Narrow panels wait for weights once, wide ones share theirs with the fused variants.
+        widths = {1, panel_vectors(self.p.vectors, self.p.target)}
+        return [*_fused(self), *(_phased(self, nv) for nv in widths)]
 
     def weights(self, nv: int) -> float:
         """Bytes of transformed weights in panels of so many vectors."""
@@ -263,38 +274,58 @@ def _between(shared: float, target: Target) -> float:
     return 120e3 if shared < target.l3 / 8 else 40e3 if shared < target.l3 / 3 else 22e3
 
 
-@lru_cache(maxsize=1024)
-def ranked(p: Problem) -> tuple[Schedule, ...]:
-    """All variants, the fastest first.
+def _least_micros(p: Problem, m: int, edges: tuple[int, int], speed: Machine) -> float:
+    """What no variant of a form takes less than: the team shares all work, no row waits.
+
+    The transforms of the images and what is read and written are the same for every form.
+    """
+    counts = tile_counts(p.images, p.rows, p.columns, m, edges)
+    whole = whole_tile(m, p.stride).count
+    down, along = (WinogradTile(m, edge, p.stride).count if edge else 0 for edge in edges)
+    right, full, bottom, corner = counts
+    rows = whole * (whole * full + along * right + down * bottom) + down * along * corner
+    products = 2.0 * rows * p.channels * p.vectors * p.target.lanes
+    busy = _transforms(p, m, sum(counts)) + products / (_GEMM_EFFICIENCY * speed.flops)
+    return speed.step + busy / p.threads
+
+
+def ranked(p: Problem) -> Iterator[Schedule]:
+    """All variants, the fastest first; those of other tiles are only made when they are asked for.
 
     Tiles round differently, so which ones are best is asked for a fixed number of threads.
     """
-    found = variants(p)
-    nominal = (
-        found if p.threads == NOMINAL_THREADS else variants(replace(p, threads=NOMINAL_THREADS))
-    )
-    best = min(nominal, key=lambda s: s.micros)
-    form = (best.m, best.edges)
-    return tuple(sorted(found, key=lambda s: ((s.m, s.edges) != form, s.micros)))
+    nominal = p if p.threads == NOMINAL_THREADS else replace(p, threads=NOMINAL_THREADS)
+    best, found = _best_tiles(nominal)
+    forms, speed = _forms(p), machine(p.target)
+    if nominal is not p:
+        found = _Form.of(p, *forms[best], speed).variants()
+    yield from sorted(found, key=_MICROS)
+    del forms[best]
+    others = (s for form in forms for s in _Form.of(p, *form, speed).variants())
+    yield from sorted(others, key=_MICROS)
 
 
-def variants(p: Problem) -> list[Schedule]:
-    """All variants worth measuring."""
-    found = []
-    speed = machine(p.target)
-    # Narrow panels wait for weights once, wide ones share theirs with the fused variants.
-    widths = {1, panel_vectors(p.vectors, p.target)}
-    for m, edges in _forms(p):
-        form = _Form.of(p, m, edges, speed)
-        found += [*_fused(form), *(_phased(form, nv) for nv in widths)]
-    return found
+@lru_cache(maxsize=1024)
+def _best_tiles(p: Problem) -> tuple[int, list[Schedule]]:
+    """Number of the form with the fastest variant, the first of equals, and its variants."""
+    forms, speed = _forms(p), machine(p.target)
+    best, least, found = 0, float("inf"), list[Schedule]()
+    bounds = [_least_micros(p, *form, speed) * _ROUNDED_OFF for form in forms]
+    for number in sorted(range(len(forms)), key=bounds.__getitem__):
+        if bounds[number] > least:
+            break
+        variants = _Form.of(p, *forms[number], speed).variants()
+        micros = min(variants, key=_MICROS).micros
+        if (micros, number) < (least, best):
+            best, least, found = number, micros, variants
+    return best, found
 
 
-def _forms(p: Problem) -> Iterator[tuple[int, tuple[int, int]]]:
+def _forms(p: Problem) -> list[tuple[int, tuple[int, int]]]:
     """Tiles that are accurate enough: with shorter ones at the edges, or clipped."""
+    found = []
     for m in bases(p.stride):
         if accurate(m, p.channels, p.stride):
             edges = (edge_for(p.rows, m, p.stride), edge_for(p.columns, m, p.stride))
-            yield m, edges
-            if edges != (0, 0):
-                yield m, (0, 0)
+            found += [(m, cut) for cut in dict.fromkeys((edges, (0, 0)))]
+    return found
