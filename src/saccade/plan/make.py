@@ -10,7 +10,7 @@ from saccade.errors import OutOfMemoryError, PlanError
 from saccade.ir import Graph
 from saccade.ir.counts import multiple_of
 from saccade.ir.dim import evaluate
-from saccade.kernels.base import Packing, Temp, View
+from saccade.kernels.base import Packing, Temp, View, interned
 from saccade.kernels.bind import Binder
 from saccade.layout import BufferKind, GraphLayout, StepLayout, Stored
 from saccade.limits import Deadline, Limits
@@ -19,6 +19,7 @@ from saccade.plan.types import Constant, Cut, Plan, Port, Ref, Slot, Step
 
 __all__ = ["make"]
 
+_constant = interned(Constant)
 _ADDRESSES = 1 << 47
 """Bytes that a process can address, on the machines that there are."""
 
@@ -245,7 +246,7 @@ class _Planner:
     def constant_list(self) -> tuple[Constant, ...]:
         """The constants that were referred to, in the order of their bases."""
         return tuple(
-            Constant(names, packing, size)
+            _constant(names, packing, size)
             for (names, packing), size in zip(self.constants, self.sizes, strict=True)
         )
 

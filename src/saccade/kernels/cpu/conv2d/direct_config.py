@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from heapq import heappop, heappush
-from typing import NamedTuple
+from typing import NamedTuple, overload
 
 from saccade.backends.cpu.target import Target
 from saccade.kernels.base import interned
@@ -14,6 +14,7 @@ from saccade.kernels.cpu.conv2d.register_tiles import RegisterTile
 
 __all__ = [
     "Blocking",
+    "Cuts",
     "DirectConfig",
     "TileSchedule",
     "blockings",
@@ -87,7 +88,7 @@ class Blocking(NamedTuple):
     tile_chunks: int
     block_chunks: int
     pixels_first: bool
-    slowdown: float = 1.0
+    slowdown: float
 
     def integers(self, groups: int, blocks: int) -> dict[str, int]:
         """The values of `tile_grid.TileGrid`, for `groups` grids of so many blocks in all."""
@@ -102,6 +103,37 @@ class Blocking(NamedTuple):
         }
 
 
+class Cuts(Sequence[Blocking]):
+    """Ways to cut a grid, the best one first; each is made when it is asked for.
+
+    Hundreds are remembered, as plain tuples of numbers: Python's collector never visits these.
+
+    Args:
+        found: The fields of each.
+    """
+
+    __slots__ = ("_found",)
+
+    def __init__(self, found: tuple[tuple[int, int, int, int, bool, float], ...]) -> None:
+        self._found = found
+
+    def __len__(self) -> int:
+        return len(self._found)
+
+    @overload
+    def __getitem__(self, place: int) -> Blocking: ...
+    @overload
+    def __getitem__(self, place: slice) -> tuple[Blocking, ...]: ...
+    def __getitem__(self, place: int | slice) -> Blocking | tuple[Blocking, ...]:
+        if isinstance(place, slice):
+            return tuple(Blocking(*one) for one in self._found[place])
+        return Blocking(*self._found[place])
+
+    def slowdown(self, place: int) -> float:
+        """Of one of them."""
+        return self._found[place][-1]
+
+
 @lru_cache(maxsize=1024)
 def blockings(
     tiles: int,
@@ -113,7 +145,7 @@ def blockings(
     target: Target,
     threads: int,
     shared: int = 0,
-) -> tuple[Blocking, ...]:
+) -> Cuts:
     """Ways to cut a grid of `tiles` times `blocks` into chunks, the best one first, a few at most.
 
     Args:
@@ -127,7 +159,7 @@ def blockings(
         shared: Cycles that a tile costs every chunk that it is in, however many its blocks.
     """
     if tiles * blocks == 0:
-        return (Blocking(1, 1, 0, 0, True),)
+        return Cuts(((1, 1, 0, 0, True, 1.0),))
     channels_stay = panel * blocks > target.l2 // 2
     wide = 1 if channels_stay and not shared else blocks
     reuse = max(1, target.l2 // 4 // max(row, 1)) if wide > 1 else tiles
@@ -143,9 +175,11 @@ def blockings(
             waste = max(1.0, slowest) * grains + 0.02 / t + 0.002 / b
             found.append((waste + shared / (b * cycles), len(found), t, b, many, across))
     found.sort()
-    return tuple(
-        Blocking(t, b, many, across, channels_stay, time / found[0][0])
-        for time, _, t, b, many, across in found[:_CUTS]
+    return Cuts(
+        tuple(
+            (t, b, many, across, channels_stay, time / found[0][0])
+            for time, _, t, b, many, across in found[:_CUTS]
+        )
     )
 
 
@@ -171,7 +205,7 @@ class TileSchedule(NamedTuple):
 
 
 def schedules(
-    tiles: Sequence[RegisterTile], cuts: Callable[[RegisterTile], tuple[Blocking, ...]]
+    tiles: Sequence[RegisterTile], cuts: Callable[[RegisterTile], Cuts]
 ) -> Iterator[TileSchedule]:
     """Every tile with its best cuts, the best pair first; each is only made when asked for."""
     waiting: list[tuple[float, int, int]] = []
@@ -182,8 +216,9 @@ def schedules(
             yield TileSchedule(slowdown, tiles[other], place)
         yield TileSchedule(tile.slowdown, tile, 0)
         if rank < _MANY_CUTS:
-            for place, cut in enumerate(cuts(tile)[1:], 1):
-                heappush(waiting, (tile.slowdown * cut.slowdown, rank, place))
+            found = cuts(tile)
+            for place in range(1, len(found)):
+                heappush(waiting, (tile.slowdown * found.slowdown(place), rank, place))
     while waiting:
         slowdown, other, place = heappop(waiting)
         yield TileSchedule(slowdown, tiles[other], place)

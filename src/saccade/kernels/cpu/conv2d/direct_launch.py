@@ -20,7 +20,7 @@ from saccade.kernels.base import (
 )
 from saccade.kernels.cpu.base import CpuCall
 from saccade.kernels.cpu.conv2d.direct_config import (
-    Blocking,
+    Cuts,
     DirectConfig,
     TileSchedule,
     blockings,
@@ -191,7 +191,7 @@ class SlidingWindows:
         """Tiles and their cuts into chunks, the best first."""
         return schedules(self.tiles(call, spec), lambda tile: self._cuts(call, spec, tile))
 
-    def _cuts(self, call: CpuCall, spec: EpilogueSpec, tile: RegisterTile) -> tuple[Blocking, ...]:
+    def _cuts(self, call: CpuCall, spec: EpilogueSpec, tile: RegisterTile) -> Cuts:
         width = tile.width(call.target.lanes)
         count = -(-self._pixels(spec) // tile.rows)
         if tile.border == "regions":

@@ -115,21 +115,25 @@ def _width(vectors: int, half: bool, lanes: int) -> int:
 class Ranked(Sequence[RegisterTile]):
     """Tiles, the one that takes the least time first; each is made when it is asked for.
 
+    Hundreds are remembered, as plain tuples of numbers: Python's collector never visits these.
+
     Args:
         tiles: Vectors, rows, whether the last vector is half as wide.
         borders: Names; every tile can be used with each of them.
         times: Cycles of each tile with the first border, then with the others.
     """
 
+    __slots__ = ("_best", "_borders", "_order", "_tiles", "_times")
+
     def __init__(
         self,
         tiles: tuple[tuple[int, int, bool], ...],
         borders: tuple[str, ...],
-        times: list[float],
+        times: Sequence[float],
     ) -> None:
-        self._tiles, self._borders, self._times = tiles, borders, times
+        self._tiles, self._borders, self._times = tiles, borders, tuple(times)
         # Of equal ones the first in the table.
-        self._order = sorted(range(len(times)), key=times.__getitem__)
+        self._order = tuple(sorted(range(len(times)), key=times.__getitem__))
         self._best = max(times[self._order[0]], 1.0)
 
     def __len__(self) -> int:
@@ -150,7 +154,7 @@ class Ranked(Sequence[RegisterTile]):
         return RegisterTile(vectors, rows, time / self._best, time, half, self._borders[border])
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=256)
 def ranked_tiles(
     borders: Borders,
     channels: int,

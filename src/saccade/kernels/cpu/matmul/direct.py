@@ -21,7 +21,7 @@ from saccade.backends.cpu.codegen.values import Int, IntLike, Mask
 from saccade.ir import DType
 from saccade.kernels.base import In, Launch, Operand, Packed, Packing, Temp, Variant
 from saccade.kernels.cpu.base import CpuCall, CpuKernel
-from saccade.kernels.cpu.conv2d.direct_config import Blocking, TileSchedule, blockings, schedules
+from saccade.kernels.cpu.conv2d.direct_config import Cuts, TileSchedule, blockings, schedules
 from saccade.kernels.cpu.conv2d.epilogue import Epilogue
 from saccade.kernels.cpu.conv2d.epilogue_spec import FLOATS
 from saccade.kernels.cpu.conv2d.microkernel import Reduction, accumulate, anchored, zero_sums
@@ -143,7 +143,7 @@ def _tiles(call: CpuCall, product: Product) -> Sequence[RegisterTile]:
     )  # fmt: skip
 
 
-def _cuts(call: CpuCall, product: Product, tile: RegisterTile) -> tuple[Blocking, ...]:
+def _cuts(call: CpuCall, product: Product, tile: RegisterTile) -> Cuts:
     batches = product.batch[0] * product.batch[1]
     return blockings(
         -(-product.rows // tile.rows), -(-product.epilogue.vectors // tile.vectors),
