@@ -23,7 +23,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-BEST = {"hopper": 10, "hopper, several tiles": 4, "implicit_gemm": 1}
+BEST = {"hopper": 10, "hopper, several tiles": 4, "hopper_rows": 8, "implicit_gemm": 1}
 """How many variants of each kind are measured."""
 
 
@@ -119,10 +119,11 @@ def call_of(layer: Layer) -> Any:
 def _chosen(call: Any) -> list[tuple[str, Any, Any]]:
     """Kind, kernel and launch of what is measured."""
     from saccade.kernels.cuda.conv2d.hopper import CONV2D_HOPPER
+    from saccade.kernels.cuda.conv2d.hopper_rows import CONV2D_HOPPER_ROWS
     from saccade.kernels.cuda.conv2d.implicit_gemm import CONV2D_IMPLICIT_GEMM
 
     left, found = dict(BEST), []
-    for kernel in (CONV2D_HOPPER, CONV2D_IMPLICIT_GEMM):
+    for kernel in (CONV2D_HOPPER, CONV2D_HOPPER_ROWS, CONV2D_IMPLICIT_GEMM):
         if kernel.supports(call) is not None:
             continue
         for variant in kernel.variants(call):
@@ -183,6 +184,8 @@ def _tile_name(config: Any) -> str:
     tile = config.tile
     if isinstance(tile, tuple):
         return "x".join(map(str, tile))
+    if not hasattr(tile, "rows"):
+        return f"{tile.lines}x{tile.pixels}x{tile.columns}x{tile.depth}w{tile.warps}s{tile.stages}"
     order = " taps first" if config.taps_inner else ""
     return f"{tile.rows}x{tile.columns}x{tile.depth}w{tile.warps}s{tile.stages}{order}"
 

@@ -16,6 +16,19 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hopper_model import (
+    OP,
+    WINDOWS,
+    Ring,
+    as_stored,
+    call,
+    nhwc,
+    number,
+    operands,
+    reference,
+    shuffled,
+    stored,
+)
 
 from saccade.backends.cuda.codegen.compile import Cubin, compile_entry, parameters_of
 from saccade.backends.cuda.runtime.graph import Launches, PhaseCode, check_arguments
@@ -30,25 +43,8 @@ from saccade.kernels.cuda.conv2d.hopper_tiles import hopper_tiles
 from saccade.kernels.cuda.conv2d.pack_filters import pack_filters
 from saccade.kernels.cuda.matmul.hopper import MATMUL_HOPPER
 from saccade.kernels.cuda.packing import FUNCTIONS
-from saccade.opdefs import Conv2d, DepthToSpaceStore, InterleaveStore, MatMul
+from saccade.opdefs import Conv2d, InterleaveStore, MatMul
 from saccade.testing.fake_encoders import FakeEncoders
-
-
-def nhwc(shape, pitch=0, dtype=DType.F16):
-    _, c, h, w = shape
-    pitch = pitch or c
-    return View(dtype, shape, (h * w * pitch, 1, w * pitch, pitch))
-
-
-def call(n, c, h, w, k, taps, op, *, arch=90, extra=(), y=None):
-    r, s = taps
-    weights = View(DType.F16, (k, c, r, s), (c * r * s, r * s, s, 1))
-    shape = op.sum_shape((n, c, h, w), (k, c, r, s))
-    b = op.store.block if op.store else 1
-    _, k, p, q = shape
-    y = y or nhwc((n, k // (b * b), p * b, q * b))
-    inputs = (nhwc((n, c, h, w)), weights, *extra)
-    return Call(op, inputs, (y,), (False, True, *(False,) * len(extra)), GpuTarget(arch=arch))
 
 
 def best(asked):
@@ -65,8 +61,6 @@ def test_filters_are_packed_with_their_terms_side_by_side():
     assert np.array_equal(pixels, packed[[0, 4, 1, 5, 2, 6, 3, 7]])
 
 
-SAME = (1, 1, 1, 1)
-OP = Conv2d(padding=SAME)
 PLAIN = call(1, 8, 5, 5, 8, (3, 3), OP)
 
 
@@ -111,10 +105,6 @@ def test_it_refuses_what_it_cannot_do(reason):
     assert CONV2D_HOPPER.supports(REFUSED[reason]) == reason
 
 
-def number(name, integers):
-    return name if isinstance(name, int) else integers[name]
-
-
 def im2col(memory, descriptor, integers, start, tap, channels):
     """What one TMA load brings: pixels from `start` on, in the order columns, rows, images."""
     sizes = n, h, w, _ = [number(size, integers) for size in descriptor.sizes]
@@ -138,28 +128,6 @@ def im2col(memory, descriptor, integers, start, tap, channels):
         if top > h - 1 + upper[0]:
             top, image = lower[0], image + 1
     return found
-
-
-class Ring:
-    """Stages as the code counts them: a wait ends only where what is awaited was asked for."""
-
-    def __init__(self, stages):
-        self.held, self.asked, self.waited = [None] * stages, [0] * stages, 0
-
-    def ask(self, at, content):
-        slot = at % len(self.held)
-        # What lay there was multiplied in the step before the one that was waited for last.
-        assert at < len(self.held) or at - len(self.held) < self.waited - 1
-        self.held[slot] = content
-        self.asked[slot] += 1
-
-    def wait(self, at):
-        stages = len(self.held)
-        slot, phase = at % stages, at // stages & 1
-        # A barrier that has turned n times lets those pass that wait for the parity of turn n - 1.
-        self.waited += 1
-        assert (self.asked[slot] - 1) & 1 == phase and self.asked[slot] == at // stages + 1
-        return self.held[slot]
 
 
 class Tile:
@@ -205,23 +173,6 @@ class Tile:
         return acc
 
 
-def stored(launch: Launch, y, m, col, acc):
-    """Store a tile into memory that is NaN where nothing was stored."""
-    config, i = launch.config, launch.integers
-    rows, columns = acc.shape
-    row = m + np.arange(min(rows, i["rows"] - m))
-    at = col + np.arange(min(columns, i["k"] * 8 - col))
-    image, line, pixel = row // (i["p"] * i["q"]), row // i["q"] % i["p"], row % i["q"]
-    y_n, y_p, y_q, channels = (8 * i[name] for name in ("y_n", "y_p", "y_q", "channels"))
-    b = config.block
-    corner = row * y_q if config.even else image * y_n + (line * y_p + pixel * y_q) * b
-    part = at // channels
-    within = part // b * y_p + part % b * y_q + at % channels if b > 1 else at
-    place = corner[:, None] + within[None, :]
-    assert np.isnan(y[place]).all()
-    y[place] = acc[: len(row), : len(at)]
-
-
 def model(launch: Launch, memory, packed, y):
     """The code, in NumPy."""
     config, i = launch.config, launch.integers
@@ -235,33 +186,8 @@ def model(launch: Launch, memory, packed, y):
             ring.ask(t, own[0].operands(t))
         for j, (tile, then) in enumerate(zip(own, [*own[1:], None], strict=True)):
             sums = tile.sums(ring, j * tile.total, then)
-            stored(launch, y, tile.m, tile.col, sums)
+            stored(launch, y, tile.m, i["rows"], tile.col, sums)
         assert ring.waited == sum(ring.asked)
-
-
-WINDOWS = {
-    "3x3": (OP, (3, 3)),
-    "1x1": (Conv2d(), (1, 1)),
-    "1x1 stride 2": (Conv2d(stride=(2, 2)), (1, 1)),
-    "uneven": (Conv2d(stride=(2, 3), padding=(2, 0, 1, 3), dilation=(1, 2)), (3, 2)),
-    "5x1": (Conv2d(padding=(2, 0, 2, 0), dilation=(2, 1)), (5, 1)),
-    "crd": (Conv2d(padding=SAME, store=DepthToSpaceStore(2, "CRD")), (3, 3)),
-    "dcr": (Conv2d(padding=SAME, store=DepthToSpaceStore(2, "DCR")), (3, 3)),
-}
-
-
-def operands(n=2, *, seed=0, c=72, h=9, w=11, k=32, taps=(3, 3)):
-    rng = np.random.default_rng(seed)
-    x = rng.integers(-2, 3, (n, h, w, c)).astype(np.float32)
-    return x, rng.integers(-2, 3, (k, c, *taps)).astype(np.float32)
-
-
-def as_stored(memory, view):
-    """[N, H, W, C] of a result in memory; everything else has to be NaN still."""
-    n, c, h, w = view.shape
-    steps = [memory.itemsize * view.strides[axis] for axis in (0, 2, 3, 1)]
-    assert np.isnan(memory).sum() == memory.size - n * c * h * w
-    return np.lib.stride_tricks.as_strided(memory, (n, h, w, c), steps)
 
 
 @pytest.mark.parametrize("pitch", [0, 48])
@@ -285,33 +211,6 @@ def test_a_model_of_the_code_convolves(window, pitch):
         y = np.full(asked.outputs[0].extent + 5, np.nan, np.float32)
         model(launch, x, packed, y)
         assert np.array_equal(as_stored(y, asked.outputs[0]), expected)
-
-
-def reference(x, weights, op):
-    n, h, w, _ = x.shape
-    k, _, r, s = weights.shape
-    top, left, bottom, right = op.padding
-    padded = np.pad(x, ((0, 0), (top, bottom), (left, right), (0, 0)))
-    _, _, p, q = op.sum_shape((n, x.shape[3], h, w), weights.shape)
-    sums = np.zeros((n, p, q, k), np.float32)
-    for dy in range(r):
-        for dx in range(s):
-            rows = dy * op.dilation[0] + op.stride[0] * np.arange(p)
-            columns = dx * op.dilation[1] + op.stride[1] * np.arange(q)
-            sums += padded[:, rows][:, :, columns] @ weights[:, :, dy, dx].T
-    return sums
-
-
-def shuffled(sums, store):
-    if store is None:
-        return sums
-    n, p, q, k = sums.shape
-    b = store.block
-    if store.mode == "CRD":
-        parts = sums.reshape(n, p, q, k // b**2, b, b).transpose(0, 1, 4, 2, 5, 3)
-    else:
-        parts = sums.reshape(n, p, q, b, b, k // b**2).transpose(0, 1, 3, 2, 4, 5)
-    return parts.reshape(n, p * b, q * b, k // b**2)
 
 
 @pytest.mark.parametrize("transposed", [False, True])

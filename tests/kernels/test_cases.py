@@ -137,8 +137,11 @@ def cuda_run(kernel, case, arrays):
     return interpret(found, call, arrays)
 
 
-# In the interpreter each takes 15 seconds and more, once is enough.
-_SLOW = ("larger-than-the-image", "offsets-by-channel", "offsets-by-channel-gradient", "bands")
+# In the interpreter each takes ten seconds and more, once is enough.
+_SLOW = (
+    "larger-than-the-image", "offsets-by-channel", "offsets-by-channel-gradient", "bands",
+    "largest-of-many-across", "same-gradient", "same-last-gradient",
+)  # fmt: skip
 
 
 def half(case):

@@ -150,11 +150,11 @@ def _signature(entry: Entry) -> dict[str, str]:
 
 
 def _descriptor_type(descriptor: Descriptor) -> str:
-    rows, columns = descriptor.block
+    rank, sizes = len(descriptor.block), ",".join(map(str, descriptor.block))
     bits = 8 * descriptor.item
     layout = f"NVMMASharedLayout(swizzle_byte_width={descriptor.swizzle}, element_bitwidth={bits}, "
-    layout += "rank=2, transposed=False, fp4_padded=False, cga_layout=[])"
-    block = f"{descriptor.element}[{rows},{columns}]"
+    layout += f"rank={rank}, transposed=False, fp4_padded=False, cga_layout=[])"
+    block = f"{descriptor.element}[{sizes}]"
     if descriptor.steps:
         return f"tensordesc_im2col<{block},input_rank={len(descriptor.sizes)},{layout}>"
     return f"tensordesc<{block},{layout}>"

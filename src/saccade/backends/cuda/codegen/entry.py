@@ -23,7 +23,8 @@ class Descriptor:
     Attributes:
         name: Of the operand and of the parameter.
         element: What Triton calls its elements.
-        block: Rows and columns that one load brings to shared memory.
+        block: What one load brings to shared memory: pixels and channels in im2col mode, else its
+            size along each axis.
         sizes: Of the operand, outermost first.
         strides: Elements between neighbours, outermost first; the last is 1.
         lower: Corner (h, w) of the pixels' box.
@@ -33,7 +34,7 @@ class Descriptor:
 
     name: str
     element: str
-    block: tuple[int, int]
+    block: tuple[int, ...]
     sizes: tuple[Size, ...]
     strides: tuple[Size, ...]
     lower: tuple[Size, ...] = ()
@@ -54,7 +55,7 @@ class Descriptor:
     @property
     def swizzle(self) -> int:
         """Bytes by which rows are swizzled in shared memory: a row's, 128 at most."""
-        return min(128, self.block[1] * self.item)
+        return min(128, self.block[-1] * self.item)
 
 
 ELEMENT_BYTES: Mapping[str, int] = MappingProxyType({"fp32": 4, "fp16": 2, "bf16": 2})

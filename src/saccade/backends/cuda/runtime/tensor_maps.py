@@ -22,6 +22,7 @@ MAP_BYTES, MAP_ALIGNMENT = 128, 64
 """Of a map in memory."""
 _TYPES: Mapping[str, int] = MappingProxyType({"fp16": 6, "fp32": 7, "bf16": 9})
 _SWIZZLES: Mapping[int, int] = MappingProxyType({32: 1, 64: 2, 128: 3})
+_MOST_OF_BOX = 256  # along an axis; larger blocks come in several loads
 _INTERLEAVE, _PROMOTION, _FILL = 0, 2, 0  # none, 128 bytes in the L2, zeros
 
 
@@ -60,7 +61,7 @@ def encode(
         LaunchError: If the driver refuses.
     """
     item = descriptor.item
-    rows, columns = descriptor.block
+    *outer, columns = descriptor.block
     inner = min(columns, descriptor.swizzle // item)
     sizes = _numbers(reversed(descriptor.sizes), integers)
     strides = [n * item for n in _numbers(reversed(descriptor.strides[:-1]), integers)]
@@ -78,13 +79,13 @@ def encode(
         steps = (1, *reversed(descriptor.steps), 1)
         status = driver.cuTensorMapEncodeIm2col(
             *head, (ctypes.c_int * len(lower))(*lower), (ctypes.c_int * len(upper))(*upper),
-            ctypes.c_uint32(inner), ctypes.c_uint32(rows),
+            ctypes.c_uint32(inner), ctypes.c_uint32(outer[0]),
             (ctypes.c_uint32 * len(steps))(*steps), *tail,
         )  # fmt: skip
     else:
-        status = driver.cuTensorMapEncodeTiled(
-            *head, (ctypes.c_uint32 * 2)(inner, min(rows, 256)), (ctypes.c_uint32 * 2)(1, 1), *tail
-        )
+        box = (inner, *(min(n, _MOST_OF_BOX) for n in reversed(outer)))
+        boxes = ctypes.c_uint32 * len(box)
+        status = driver.cuTensorMapEncodeTiled(*head, boxes(*box), boxes(*[1] * len(box)), *tail)
     if status:
         raise LaunchError(
             f"tensor map of {descriptor.name}: error {status} of the driver for {address:#x}, "

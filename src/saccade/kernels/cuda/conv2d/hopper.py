@@ -11,11 +11,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
+from typing import NamedTuple
 
 from saccade.backends.cuda.codegen.entry import Descriptor
 from saccade.ir import DType
 from saccade.ir.expr import IDENTITY
-from saccade.kernels.base import In, Launch, Out, Packed, Packing, Variant, View
+from saccade.kernels.base import In, Launch, Operand, Out, Packed, Packing, Variant, View
 from saccade.kernels.cuda.base import CudaCall, CudaKernel, Entry, element_of
 from saccade.kernels.cuda.conv2d.fused_operands import packed_block
 from saccade.kernels.cuda.conv2d.hopper_epilogue import (
@@ -37,7 +38,7 @@ from saccade.kernels.cuda.conv2d.window_config import WindowConfig, sums_of, unf
 from saccade.kernels.cuda.epilogue import EpilogueCode, integers_of, pointers_of
 from saccade.opdefs import Conv2d, DepthToSpaceStore, InterleaveStore
 
-__all__ = ["CONV2D_HOPPER", "HopperConfig"]
+__all__ = ["CONV2D_HOPPER", "HopperConfig", "HopperOperands", "filters_map"]
 
 _INTEGERS = ("rows", "k", "p", "q", "channels", "steps", "y_n", "y_p", "y_q")
 _VECTOR = 8  # elements of 16 bytes, TMA's unit
@@ -151,34 +152,62 @@ def _variants(call: CudaCall) -> Iterator[Variant]:
             yield Variant(1.01 * micros, partial(build, True), (rounding, True))
 
 
+class HopperOperands(NamedTuple):
+    """What a launch has whatever its tiles, for steps of some input channels.
+
+    Attributes:
+        epilogue: See `HopperConfig`; as are `even`, `block` and `packed`.
+        operands: Of the launch.
+        integers: Of the launch, without those that only some code has.
+    """
+
+    epilogue: EpilogueCode
+    even: bool
+    block: int
+    packed: bool
+    operands: dict[str, Operand]
+    integers: dict[str, int]
+
+    @classmethod
+    def of(cls, call: CudaCall, depth: int) -> HopperOperands:
+        """Those of a call whose steps have so many input channels."""
+        op: Conv2d = call.op
+        x, y = call.inputs[0], call.outputs[0]
+        n, k, p, q = sums_of(call)
+        _, c, r, s = call.inputs[1].shape
+        together, inputs = packed_block(call), -(-c // depth) * depth
+        epilogue, even = hopper_epilogue(call)
+        packing = Packing(
+            "cuda.filters", (x.dtype.value, inputs, *together), (1,),
+            k * r * s * inputs * x.dtype.itemsize,
+        )  # fmt: skip
+        step = pixel_distance((y.strides[0], *y.strides[2:]), (n, p, q)) if even else y.strides[3]
+        integers = {
+            "k": k // _VECTOR, "p": p, "q": q, "channels": y.shape[1] // _VECTOR,
+            "y_n": y.strides[0] // _VECTOR, "y_p": y.strides[2] // _VECTOR,
+            "y_q": (step or 0) // _VECTOR, "n": n, "h": x.shape[2], "wd": x.shape[3], "c": c,
+            "filters": k, "depth": r * s * inputs,
+            **{f"x_{axis}": step for axis, (_, step) in zip("nhw", _nested(x), strict=True)},
+            **epilogue.integers,
+        }  # fmt: skip
+        operands = {"x": In(0), "w": Packed(packing), "y": Out(0), **epilogue.operands}
+        block = op.store.block if isinstance(op.store, DepthToSpaceStore) else 1
+        return cls(epilogue.code, even, block, bool(together), operands, integers)
+
+
 def _launches(call: CudaCall, tile: HopperTile, taps_inner: bool) -> tuple[Launch, ...]:
-    op: Conv2d = call.op
-    x, y = call.inputs[0], call.outputs[0]
-    n, k, p, q = sums_of(call)
-    _, c, r, s = call.inputs[1].shape
-    block = op.store.block if isinstance(op.store, DepthToSpaceStore) else 1
-    together = packed_block(call)
-    (epilogue, even), steps = hopper_epilogue(call), -(-c // tile.depth)
+    made = HopperOperands.of(call, tile.depth)
     config = HopperConfig(
-        element_of(x), window_of(call), tile, taps_inner, even, block, bool(together),
-        epilogue.code, str(op.prologue),
+        element_of(call.inputs[0]), window_of(call), tile, taps_inner, made.even, made.block,
+        made.packed, made.epilogue, str(call.op.prologue),
     )  # fmt: skip
-    packing = Packing(
-        "cuda.filters", (x.dtype.value, steps * tile.depth, *together), (1,),
-        k * r * s * steps * tile.depth * x.dtype.itemsize,
-    )  # fmt: skip
+    n, _, p, q = sums_of(call)
     upper_h, upper_w = _upper(call)
-    step = pixel_distance((y.strides[0], *y.strides[2:]), (n, p, q)) if even else y.strides[3]
+    steps = -(-call.inputs[1].shape[1] // tile.depth)
     integers = {
-        "rows": n * p * q, "k": k // _VECTOR, "p": p, "q": q, "channels": y.shape[1] // _VECTOR,
-        "steps": steps, "y_n": y.strides[0] // _VECTOR, "y_p": y.strides[2] // _VECTOR,
-        "y_q": (step or 0) // _VECTOR, "n": n, "h": x.shape[2], "wd": x.shape[3], "c": c,
-        "upper_h": upper_h, "upper_w": upper_w, "filters": k, "depth": r * s * steps * tile.depth,
-        **{f"x_{axis}": step for axis, (_, step) in zip("nhw", _nested(x), strict=True)},
-        **epilogue.integers,
+        **made.integers, "rows": n * p * q, "steps": steps, "upper_h": upper_h, "upper_w": upper_w
     }  # fmt: skip
-    operands = {"x": In(0), "w": Packed(packing), "y": Out(0), **epilogue.operands}
-    return (Launch(config, operands, integers, programs_of(call, tile)),)
+    return (Launch(config, made.operands, integers, programs_of(call, tile)),)
 
 
 def _entry(config: HopperConfig) -> Entry:
@@ -211,6 +240,11 @@ def _entry(config: HopperConfig) -> Entry:
     )
 
 
+def filters_map(element: str, columns: int, depth: int) -> Descriptor:
+    """The tensor map of the weights."""
+    return Descriptor("w", element, (columns, depth), ("filters", "depth"), ("depth", 1))
+
+
 def _descriptors(config: HopperConfig) -> tuple[Descriptor, ...]:
     tile, window = config.tile, config.window
     pixels = Descriptor(
@@ -218,9 +252,7 @@ def _descriptors(config: HopperConfig) -> tuple[Descriptor, ...]:
         ("x_n", "x_h", "x_w", 1), tuple(-pad for pad in window.padding), ("upper_h", "upper_w"),
         window.stride,
     )  # fmt: skip
-    block = (tile.columns, tile.depth)
-    weights = Descriptor("w", config.element, block, ("filters", "depth"), ("depth", 1))
-    return pixels, weights
+    return pixels, filters_map(config.element, tile.columns, tile.depth)
 
 
 CONV2D_HOPPER = CudaKernel("conv2d.hopper", (Conv2d,), HopperConfig, _supports, _variants, _entry)

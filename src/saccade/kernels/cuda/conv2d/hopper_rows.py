@@ -1,0 +1,242 @@
+"""Convolution on Hopper by rows of pixels that serve all taps of a column, beside resident weights.
+
+For windows of several rows over float16 and bfloat16, stride 1, whose weights for a block of output
+channels fit shared memory: few channels, large images. Of what `conv2d.hopper` reads from the L2,
+every tap's pixels and a tile's weights, it reads the pixels of a column of taps once, and the
+weights once a program. Its floor is the matrix units' rate, or how fast these read their operands
+from shared memory: a product of 64 pixels and 64 channels takes both to the full.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+from math import ceil
+
+from saccade.backends.cuda.codegen.entry import Descriptor
+from saccade.backends.cuda.gpus import gpu
+from saccade.ir.expr import IDENTITY
+from saccade.kernels.base import Launch, Variant
+from saccade.kernels.cuda.base import CudaCall, CudaKernel, Entry, element_of
+from saccade.kernels.cuda.conv2d.hopper import CONV2D_HOPPER, HopperOperands, filters_map
+from saccade.kernels.cuda.conv2d.hopper_epilogue import (
+    gluon_epilogue_of,
+    gluon_fetch_of,
+    tile_bytes,
+)
+from saccade.kernels.cuda.conv2d.hopper_tiles import hopper_epilogue
+from saccade.kernels.cuda.conv2d.window_config import WindowConfig, sums_of, window_of
+from saccade.kernels.cuda.epilogue import EpilogueCode, integers_of, pointers_of
+from saccade.kernels.cuda.machine import LAUNCH
+from saccade.opdefs import Conv2d
+
+__all__ = ["CONV2D_HOPPER_ROWS", "HopperRowsConfig", "RowsTile"]
+
+_INTEGERS = ("k", "p", "q", "channels", "down", "across", "tiles", "y_n", "y_p", "y_q")
+_SPARE = 512  # bytes of shared memory for barriers and alignment
+_FILE, _BESIDE = 64 << 10, 112  # registers of a multiprocessor; of a thread, for all the rest
+_MOST_REGISTERS, _MOST_SUMS = 255, 128  # of a thread
+_MOST_STAGES = 12  # by eye: TMA is a microsecond behind at most
+_MOST_PRODUCTS = 400  # instructions of a tile: they are written out
+_PORT = 128.0  # bytes a cycle that products read from shared memory: an estimate for the H200
+_READ = 2.8  # from the L2, over the memory's bandwidth: as fitted for `conv2d.hopper` on one H200
+_END = 0.3  # microseconds of a row of results, beside which products go on: an estimate
+
+
+@dataclass(frozen=True, slots=True)
+class RowsTile:
+    """How the work is cut.
+
+    Attributes:
+        lines: Rows of output pixels of a tile.
+        pixels: Of a row.
+        columns: Output channels of a program.
+        depth: Input channels of a product.
+        warps: Each four hold 64 pixels of a row.
+        stages: Rows of input in shared memory.
+    """
+
+    lines: int
+    pixels: int
+    columns: int
+    depth: int
+    warps: int
+    stages: int
+
+    @property
+    def row(self) -> int:
+        """Bytes of a row of input."""
+        return 2 * self.pixels * self.depth
+
+    @property
+    def beside(self) -> int:
+        """Bytes of shared memory besides rows and weights: results of a row change places there."""
+        return _SPARE + 2 * self.pixels * self.columns
+
+    @property
+    def sums(self) -> int:
+        """Registers of a thread."""
+        return self.lines * self.pixels * self.columns // (32 * self.warps)
+
+
+_SHAPES = (
+    (4, 64, 64, 4), (3, 64, 64, 4), (2, 64, 64, 4), (4, 128, 64, 8), (2, 64, 128, 4),
+    (6, 64, 32, 4), (4, 64, 32, 4),
+)  # fmt: skip
+"""Rows, pixels, output channels, warps."""
+
+
+@dataclass(frozen=True)
+class HopperRowsConfig:
+    """What the code depends on; see `HopperConfig` for what is not told here.
+
+    Attributes:
+        blocks: Of input channels.
+    """
+
+    element: str
+    window: WindowConfig
+    tile: RowsTile
+    blocks: int
+    even: bool
+    block: int
+    packed: bool
+    epilogue: EpilogueCode
+
+
+def _supports(call: CudaCall) -> str | None:
+    reason = CONV2D_HOPPER.supports(call)
+    if reason is not None:
+        return reason
+    op: Conv2d = call.op
+    if op.prologue != IDENTITY:
+        return "a prologue"
+    if (op.stride, op.dilation) != ((1, 1), (1, 1)):
+        return f"strides {op.stride}, dilations {op.dilation}"
+    if call.inputs[1].shape[2] == 1:
+        return "windows of one row"
+    return None if _tiles(call) else "weights do not fit shared memory"
+
+
+def _tiles(call: CudaCall) -> list[RowsTile]:
+    k, c, r, s = call.inputs[1].shape
+    depth = 64 if c > 32 else 32 if c > 16 else 16
+    blocks, found = ceil(c / depth), []
+    for lines, pixels, columns, warps in _SHAPES:
+        weights = 2 * r * s * blocks * depth * columns
+        most = s * blocks * (lines + r - 1) + 1
+        bare = RowsTile(lines, pixels, columns, depth, warps, 2)
+        products = s * blocks * r * lines * depth // 16
+        if columns >= 2 * max(16, k) or products > _MOST_PRODUCTS or bare.sums > _MOST_SUMS:
+            continue
+        for programs in (2, 1):
+            room = call.target.shared // programs - bare.beside - weights
+            stages = min(most, _MOST_STAGES, room // bare.row)
+            if stages > 2:  # a row arrives while one is multiplied and one may still be
+                tile = RowsTile(lines, pixels, columns, depth, warps, stages)
+                if tile not in found:
+                    found.append(tile)
+    return found
+
+
+def _shared(call: CudaCall, tile: RowsTile) -> int:
+    _, c, r, s = call.inputs[1].shape
+    inputs = ceil(c / tile.depth) * tile.depth
+    return 2 * r * s * inputs * tile.columns + tile.stages * tile.row + tile.beside
+
+
+def _resident(call: CudaCall, tile: RowsTile) -> int:
+    """Programs that a multiprocessor runs at once."""
+    each = min(_MOST_REGISTERS, tile.sums + _BESIDE)
+    return max(1, min(call.target.shared // _shared(call, tile), _FILE // (32 * tile.warps * each)))
+
+
+def _grid(call: CudaCall, tile: RowsTile) -> tuple[int, int, int, int]:
+    """Tiles down and across an image, all of them, blocks of output channels."""
+    n, k, p, q = sums_of(call)
+    down, across = ceil(p / tile.lines), ceil(q / tile.pixels)
+    return down, across, n * down * across, ceil(k / tile.columns)
+
+
+def _programs(call: CudaCall, tile: RowsTile) -> int:
+    """Programs of a launch: as many for each block of output channels."""
+    _, _, tiles, parts = _grid(call, tile)
+    most = call.target.multiprocessors * _resident(call, tile)
+    return parts * max(1, min(tiles, most // parts))
+
+
+def _micros(call: CudaCall, tile: RowsTile) -> float:
+    """Tiles of the busiest multiprocessor, by what products take; or the bytes."""
+    machine = gpu(call.target.machine)
+    _, c, r, s = call.inputs[1].shape
+    blocks = ceil(c / tile.depth)
+    *_, tiles, parts = _grid(call, tile)
+    products = r * s * blocks * tile.lines * tile.depth // 16 * (tile.pixels // 64)
+    rate = machine.matrix_flops / machine.multiprocessors  # of a multiprocessor, a microsecond
+    operands = 32.0 * (64 + tile.columns)
+    # The matrix units' rate is that of 4096 operations a cycle.
+    port = _PORT * rate / 4096
+    busy = products * max(2.0 * 64 * tile.columns * 16 / rate, operands / port)
+    rows = s * blocks * (tile.lines + r - 1)
+    read = rows * tile.row * machine.multiprocessors / (_READ * machine.bandwidth)
+    # Beside the products of another program, or of the next row but for the last one.
+    each = max(busy, read) + (_END / 2 if _resident(call, tile) > 1 else _END)
+    busiest = ceil(tiles * parts / machine.multiprocessors)
+    epilogue, _ = hopper_epilogue(call)
+    nbytes = sum(v.extent * v.dtype.itemsize for v in (*call.inputs, *call.outputs))
+    slower = 1.0 + 0.1 * bool(tile_bytes(epilogue.code))
+    return LAUNCH + max(busiest * each * slower, nbytes / machine.bandwidth)
+
+
+def _variants(call: CudaCall) -> Iterator[Variant]:
+    timed = sorted((_micros(call, tile), i, tile) for i, tile in enumerate(_tiles(call)))
+    for micros, _, tile in timed:
+        yield Variant(micros, partial(_launches, call, tile), tile.depth)
+
+
+def _launches(call: CudaCall, tile: RowsTile) -> tuple[Launch, ...]:
+    made = HopperOperands.of(call, tile.depth)
+    blocks = ceil(call.inputs[1].shape[1] / tile.depth)
+    config = HopperRowsConfig(
+        element_of(call.inputs[0]), window_of(call), tile, blocks, made.even, made.block,
+        made.packed, made.epilogue,
+    )  # fmt: skip
+    down, across, tiles, _ = _grid(call, tile)
+    integers = {**made.integers, "down": down, "across": across, "tiles": tiles}
+    return (Launch(config, made.operands, integers, _programs(call, tile)),)
+
+
+def _entry(config: HopperRowsConfig) -> Entry:
+    tile, window = config.tile, config.window
+    (r, s), (top, left) = window.taps, window.padding
+    constants = {
+        "R": r, "S": s, "PAD_T": top, "PAD_L": left, "LINES": tile.lines, "BM": tile.pixels,
+        "BN": tile.columns, "BK": tile.depth, "BLOCKS": config.blocks, "WARPS": tile.warps,
+        "STAGES": tile.stages, "EVEN": config.even, "BLOCK": config.block, "CRD": config.packed,
+    }  # fmt: skip
+    functions = {"EPILOGUE": gluon_epilogue_of(config.epilogue)}
+    fetch = gluon_fetch_of(config.epilogue)
+    if fetch is not None:
+        functions["FETCH"] = fetch
+    row = Descriptor(
+        "x", config.element, (1, 1, tile.pixels, tile.depth), ("n", "h", "wd", "c"),
+        ("x_n", "x_h", "x_w", 1),
+    )  # fmt: skip
+    return Entry(
+        "conv2d.hopper_rows_code:convolve_rows",
+        (("y", config.element),),
+        _INTEGERS,
+        constants,
+        functions,
+        pointers_of(config.epilogue),
+        integers_of(config.epilogue),
+        warps=tile.warps,
+        descriptors=(row, filters_map(config.element, tile.columns, tile.depth)),
+        gluon=True,
+    )
+
+
+CONV2D_HOPPER_ROWS = CudaKernel(
+    "conv2d.hopper_rows", (Conv2d,), HopperRowsConfig, _supports, _variants, _entry
+)
