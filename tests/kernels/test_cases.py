@@ -15,7 +15,9 @@ from dataclasses import dataclass, field
 import numpy as np
 import pytest
 
+from saccade.backends.cpu.backend import CpuBackend
 from saccade.backends.cpu.fusions.cases import CASES as CPU_FUSED
+from saccade.backends.cuda.backend import CudaBackend
 from saccade.backends.cuda.fusions.cases import CASES as CUDA_FUSED
 from saccade.ir import Array, DType
 from saccade.kernels import cuda
@@ -178,6 +180,26 @@ PAIRS = [pair for device in DEVICES for pair in device.pairs()]
 )
 def test_a_kernel_gives_what_the_reference_gives(device, kernel, case):
     hold(case, lambda case, arrays: device.run(kernel, case, arrays))
+
+
+@pytest.mark.parametrize(
+    ("device", "backend"), [("cpu", CpuBackend), ("cuda", CudaBackend)], ids=named
+)
+def test_behind_a_slow_variant_is_no_fast_one_with_the_first_ones_bits(device, backend):
+    """So that selection may stop there when it looks for code that exists."""
+    asked = 0
+    for name, case in ((k, case) for d, k, case in PAIRS if d.name == device):
+        kernel = cuda.kernel_named(name) if device == "cuda" else kernel_named(name)
+        call = cuda_call(case) if device == "cuda" else cpu_call(case, ZEN4)
+        if kernel.supports(call) is not None:
+            continue
+        first, *others = kernel.variants(call)
+        slow = [one.micros > backend.reuse_slowdown * first.micros for one in others]
+        behind = others[slow.index(True) :] if any(slow) else []
+        late = [one.micros for one in behind if one.rounding == first.rounding]
+        assert all(micros > backend.reuse_slowdown * first.micros for micros in late), case.name
+        asked += bool(behind)
+    assert asked > 50
 
 
 @pytest.mark.parametrize(

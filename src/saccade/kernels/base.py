@@ -264,7 +264,11 @@ def image_strides(name: str, strides: Sequence[int], axes: str = "nhw") -> dict[
 
 
 def interned(config: Callable[P, T]) -> Callable[P, T]:
-    """A class of configs that planning makes many of: equal ones are made once."""
+    """A class that planning makes many objects of, as it made for other sizes: equal ones are one.
+
+    Args:
+        config: Takes hashable fields; what it makes never changes.
+    """
     return cast("Callable[P, T]", lru_cache(maxsize=4096, typed=True)(config))
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from heapq import heappop, heappush
-from typing import NamedTuple, overload
+from typing import NamedTuple
 
 from saccade.backends.cpu.target import Target
 from saccade.kernels.base import interned
@@ -103,7 +103,7 @@ class Blocking(NamedTuple):
         }
 
 
-class Cuts(Sequence[Blocking]):
+class Cuts:
     """Ways to cut a grid, the best one first; each is made when it is asked for.
 
     Hundreds are remembered, as plain tuples of numbers: Python's collector never visits these.
@@ -120,13 +120,7 @@ class Cuts(Sequence[Blocking]):
     def __len__(self) -> int:
         return len(self._found)
 
-    @overload
-    def __getitem__(self, place: int) -> Blocking: ...
-    @overload
-    def __getitem__(self, place: slice) -> tuple[Blocking, ...]: ...
-    def __getitem__(self, place: int | slice) -> Blocking | tuple[Blocking, ...]:
-        if isinstance(place, slice):
-            return tuple(Blocking(*one) for one in self._found[place])
+    def __getitem__(self, place: int) -> Blocking:
         return Blocking(*self._found[place])
 
     def slowdown(self, place: int) -> float:

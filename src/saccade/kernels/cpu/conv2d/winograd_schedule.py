@@ -275,10 +275,7 @@ def _between(shared: float, target: Target) -> float:
 
 
 def _least_micros(p: Problem, m: int, edges: tuple[int, int], speed: Machine) -> float:
-    """What no variant of a form takes less than: the team shares all work, no row waits.
-
-    The transforms of the images and what is read and written are the same for every form.
-    """
+    """What no variant of a form takes less than: the team shares all work, no row waits."""
     counts = tile_counts(p.images, p.rows, p.columns, m, edges)
     whole = whole_tile(m, p.stride).count
     down, along = (WinogradTile(m, edge, p.stride).count if edge else 0 for edge in edges)
@@ -286,7 +283,7 @@ def _least_micros(p: Problem, m: int, edges: tuple[int, int], speed: Machine) ->
     rows = whole * (whole * full + along * right + down * bottom) + down * along * corner
     products = 2.0 * rows * p.channels * p.vectors * p.target.lanes
     busy = _transforms(p, m, sum(counts)) + products / (_GEMM_EFFICIENCY * speed.flops)
-    return speed.step + busy / p.threads
+    return speed.step + busy / p.threads + _images(p, speed)
 
 
 def ranked(p: Problem) -> Iterator[Schedule]:

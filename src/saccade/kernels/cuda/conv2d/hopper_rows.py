@@ -25,7 +25,7 @@ from saccade.kernels.cuda.conv2d.hopper_epilogue import (
     gluon_fetch_of,
     tile_bytes,
 )
-from saccade.kernels.cuda.conv2d.hopper_tiles import hopper_epilogue
+from saccade.kernels.cuda.conv2d.hopper_tiles import FROM_L2, hopper_epilogue, step_depth
 from saccade.kernels.cuda.conv2d.window_config import WindowConfig, sums_of, window_of
 from saccade.kernels.cuda.epilogue import EpilogueCode, integers_of, pointers_of
 from saccade.kernels.cuda.machine import LAUNCH
@@ -40,7 +40,6 @@ _MOST_REGISTERS, _MOST_SUMS = 255, 128  # of a thread
 _MOST_STAGES = 12  # by eye: TMA is a microsecond behind at most
 _MOST_PRODUCTS = 400  # instructions of a tile: they are written out
 _PORT = 128.0  # bytes a cycle that products read from shared memory: an estimate for the H200
-_READ = 2.8  # from the L2, over the memory's bandwidth: as fitted for `conv2d.hopper` on one H200
 _END = 0.3  # microseconds of a row of results, beside which products go on: an estimate
 
 
@@ -121,7 +120,7 @@ def _supports(call: CudaCall) -> str | None:
 
 def _tiles(call: CudaCall) -> list[RowsTile]:
     k, c, r, s = call.inputs[1].shape
-    depth = 64 if c > 32 else 32 if c > 16 else 16
+    depth = step_depth(c)
     blocks, found = ceil(c / depth), []
     for lines, pixels, columns, warps in _SHAPES:
         weights = 2 * r * s * blocks * depth * columns
@@ -179,7 +178,7 @@ def _micros(call: CudaCall, tile: RowsTile) -> float:
     port = _PORT * rate / 4096
     busy = products * max(2.0 * 64 * tile.columns * 16 / rate, operands / port)
     rows = s * blocks * (tile.lines + r - 1)
-    read = rows * tile.row * machine.multiprocessors / (_READ * machine.bandwidth)
+    read = rows * tile.row * machine.multiprocessors / (FROM_L2 * machine.bandwidth)
     # Beside the products of another program, or of the next row but for the last one.
     each = max(busy, read) + (_END / 2 if _resident(call, tile) > 1 else _END)
     busiest = ceil(tiles * parts / machine.multiprocessors)

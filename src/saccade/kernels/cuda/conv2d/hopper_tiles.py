@@ -19,8 +19,8 @@ from saccade.kernels.cuda.machine import LAUNCH
 from saccade.opdefs import Conv2d
 
 __all__ = [
-    "HopperTile", "fetches_early", "hopper_epilogue", "hopper_micros", "hopper_tiles", "persistent",
-    "pixel_distance", "programs_of",
+    "FROM_L2", "HopperTile", "fetches_early", "hopper_epilogue", "hopper_micros", "hopper_tiles",
+    "persistent", "pixel_distance", "programs_of", "step_depth",
 ]  # fmt: skip
 
 _SPARE = 2 << 10  # shared memory for barriers, alignment and the driver
@@ -33,9 +33,10 @@ _REGISTERS = {False: 224, True: 160}  # of a thread, for sums and operands; of p
 _STEP, _BEGIN, _NEXT = 0.66, 0.06, 0.34
 """Microseconds on the H200 from asking for a step to having it, to a program's first, to a next
 tile's first."""
-_RATE, _READ, _COPY = 1.0, 2.8, 1.46
-"""Of what `Gpu` says, on the H200: products; from the L2, over the memory's bandwidth; x and y,
-beside which the rest goes on."""
+FROM_L2 = 2.8
+"""Over the memory's bandwidth, on the H200."""
+_RATE, _COPY = 1.0, 1.46
+"""Of what `Gpu` says, on the H200: products; x and y, beside which the rest goes on."""
 _TILE, _ENDS, _ADDED, _UNEVEN = 0.23, 4.35e-5, 0.41, 1.9
 """Microseconds on the H200 of a tile's end; of each result's; as much again for each byte that it
 reads; times so much where pixels are not evenly apart."""
@@ -87,10 +88,15 @@ _TILES = (
 )  # fmt: skip
 
 
+def step_depth(channels: int) -> int:
+    """Input channels of a step: no more than TMA swizzles, few where there are few."""
+    return 64 if channels > 32 else 32 if channels > 16 else 16
+
+
 def hopper_tiles(call: CudaCall) -> tuple[HopperTile, ...]:
     """The tiles that suit a call."""
     k, c, r, s = call.inputs[1].shape
-    depth = 64 if c > 32 else 32 if c > 16 else 16
+    depth = step_depth(c)
     steps = r * s * ceil(c / depth)
     found = dict[HopperTile, None]()
     prologue = call.op.prologue != IDENTITY
@@ -195,7 +201,7 @@ def hopper_micros(call: CudaCall, tile: HopperTile) -> float:
     ends = tile.rows * tile.columns * _ENDS * (1.0 if even else _UNEVEN)
     ends = _TILE + ends * (1 + _ADDED * sum(tile_bytes(epilogue.code)))
     changed = tile.rows * tile.depth * _CHANGED if op.prologue != IDENTITY else 0.0
-    shared = steps * max(busy, changed, read / (_READ * machine.bandwidth)) + ends
+    shared = steps * max(busy, changed, read / (FROM_L2 * machine.bandwidth)) + ends
     alone = steps * max(busy + changed, _STEP / (tile.stages - 1)) + 2 * ends
     resident = _resident(call, tile)
     busiest = ceil(_tiles(call, tile) / machine.multiprocessors)
@@ -207,8 +213,8 @@ def hopper_micros(call: CudaCall, tile: HopperTile) -> float:
         total = whole * max(_BEGIN + alone, resident * shared)
         total += max(_BEGIN + alone, rest * shared) if rest else 0.0
     nbytes = sum(v.extent * v.dtype.itemsize for v in (*call.inputs, *call.outputs))
-    moved = nbytes / (_COPY * machine.bandwidth)
-    together: float = (total**_BESIDE_EACH_OTHER + moved**_BESIDE_EACH_OTHER) ** _EACH_ALONE
+    copied = nbytes / (_COPY * machine.bandwidth)
+    together: float = (total**_BESIDE_EACH_OTHER + copied**_BESIDE_EACH_OTHER) ** _EACH_ALONE
     return LAUNCH + together
 
 
