@@ -114,7 +114,7 @@ def wanting_scratch(step, *sizes):
     """The step with more scratch in each of its phases."""
     extra = {f"extra_{i}": Scratch(nbytes) for i, nbytes in enumerate(sizes)}
     launches = [replace(one, operands={**one.operands, **extra}) for one in step.launches]
-    return replace(step, launches=tuple(launches))
+    return step._replace(launches=tuple(launches))
 
 
 @pytest.mark.parametrize("alignment", [64, 256])

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from saccade.kernels.base import Call, Variant
+from saccade.kernels.base import Call, Variant, interned
 
 if TYPE_CHECKING:
     from saccade.kernels.base import Kernel
@@ -25,6 +25,9 @@ class Passed(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.kernel}: {self.reason}"
+
+
+_passed = interned(Passed)
 
 
 class Candidate(NamedTuple):
@@ -69,7 +72,7 @@ class Candidates(NamedTuple):
                 variants = iter(kernel.variants(nominal))
                 able.append(Candidate(kernel, next(variants), variants))
             else:
-                refused.append(Passed(kernel.name, reason))
+                refused.append(_passed(kernel.name, reason))
         return cls(tuple(able), tuple(refused))
 
     @property

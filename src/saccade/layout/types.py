@@ -198,8 +198,7 @@ class Timings(Protocol):
         """Why choices for these steps could not be taken, once all calls were asked about."""
 
 
-@dataclass(frozen=True, slots=True)
-class StepLayout:
+class StepLayout(NamedTuple):
     """One operator with its storage and its kernel; for `least_flops` see `plan.Step`."""
 
     name: str

@@ -9,7 +9,7 @@ from saccade.kernels.base import View
 from saccade.kernels.cpu.conv2d.epilogue_spec import static_sums
 from saccade.kernels.cpu.conv2d.lattice_forms import lengths
 from saccade.kernels.cpu.conv2d.lattice_points import LONGEST, POINTS
-from saccade.kernels.cpu.conv2d.winograd_points import WinogradTile, bases, whole_tile
+from saccade.kernels.cpu.conv2d.winograd_points import bases, count_of, whole_tile
 from saccade.opdefs import Conv2d
 
 __all__ = ["products_of_transforms"]
@@ -54,5 +54,5 @@ def _products(axis: tuple[tuple[int, int], ...], stride: int) -> int:
     for pixels, many in axis:
         tiles, rest = divmod(pixels, base)
         found += many * (tiles * whole_tile(base, stride).count)
-        found += many * (WinogradTile(base, rest, stride).count if rest else 0)
+        found += many * count_of(base, rest, stride)
     return found

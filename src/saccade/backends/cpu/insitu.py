@@ -201,7 +201,7 @@ def _swapped(step: StepLayout, swaps: Swaps, i: int) -> StepLayout:
         return step
     swap = swaps[i]
     choice = Choice(swap.kernel, swap.micros, (), swap.kernel.aliases(step.call))
-    return replace(step, choice=choice, launches=swap.launches)
+    return step._replace(choice=choice, launches=swap.launches)
 
 
 class _Watch:

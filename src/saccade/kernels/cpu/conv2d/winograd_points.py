@@ -33,6 +33,7 @@ __all__ = [
     "WinogradTile",
     "accurate",
     "bases",
+    "count_of",
     "edge_for",
     "expected_error",
     "shorter",
@@ -65,6 +66,7 @@ def shorter(base: int, stride: int) -> tuple[int, ...]:
     return _SHORTER[stride, base]
 
 
+@lru_cache(maxsize=1024)
 def edge_for(size: int, base: int, stride: int) -> int:
     """Length of the tiles that end an axis of `size` results; 0 for whole ones, clipped or not."""
     left = size % base
@@ -77,6 +79,7 @@ def expected_error(base: int, channels: int, stride: int = 1) -> float:
     return 1e-6 * float((fixed**2 + grows**2 * channels) ** 0.5)
 
 
+@lru_cache(maxsize=1024)
 def accurate(base: int, channels: int, stride: int = 1) -> bool:
     """Whether tiles of base x base results stay below a relative error of 1e-5."""
     return expected_error(base, channels, stride) < _LIMIT
@@ -162,6 +165,12 @@ class WinogradTile:
         own = [p for i, p in enumerate(_finite(self.pairs)) if i or self.zero]
         whole = _finite(self.whole.pairs)
         return tuple(_denominator(p, whole) / _denominator(p, own) for p in _finite(self.pairs))
+
+
+@lru_cache(maxsize=64)
+def count_of(base: int, m: int, stride: int) -> int:
+    """`WinogradTile.count` of a tile of m results, 0 for none."""
+    return WinogradTile(base, m, stride).count if m else 0
 
 
 @lru_cache(maxsize=64)

@@ -24,6 +24,7 @@ from saccade.kernels.cpu.conv2d.winograd_points import (
     WinogradTile,
     accurate,
     bases,
+    count_of,
     edge_for,
     whole_tile,
 )
@@ -278,7 +279,7 @@ def _least_micros(p: Problem, m: int, edges: tuple[int, int], speed: Machine) ->
     """What no variant of a form takes less than: the team shares all work, no row waits."""
     counts = tile_counts(p.images, p.rows, p.columns, m, edges)
     whole = whole_tile(m, p.stride).count
-    down, along = (WinogradTile(m, edge, p.stride).count if edge else 0 for edge in edges)
+    down, along = (count_of(m, edge, p.stride) for edge in edges)
     right, full, bottom, corner = counts
     rows = whole * (whole * full + along * right + down * bottom) + down * along * corner
     products = 2.0 * rows * p.channels * p.vectors * p.target.lanes

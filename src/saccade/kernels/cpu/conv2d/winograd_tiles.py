@@ -16,7 +16,12 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from saccade.kernels.cpu.conv2d.winograd_points import TAPS, WinogradTile, whole_tile
+from saccade.kernels.cpu.conv2d.winograd_points import (
+    TAPS,
+    WinogradTile,
+    count_of,
+    whole_tile,
+)
 
 if TYPE_CHECKING:
     from saccade.backends.cpu.codegen.language import KernelBuilder
@@ -264,7 +269,7 @@ def rows_of(
     """For each number of rows that a frequency has, how many frequencies have it."""
     found: dict[float, int] = {}
     n = whole_tile(base, stride).count
-    short_down, short_along = (WinogradTile(base, m, stride).count if m else 0 for m in edges)
+    short_down, short_along = (count_of(base, m, stride) for m in edges)
     for down, many_down in ((True, short_down), (False, n - short_down)):
         for along, many_along in ((True, short_along), (False, n - short_along)):
             right, whole, bottom, corner = counts
