@@ -10,7 +10,7 @@ from shared memory: a product of 64 pixels and 64 channels takes both to the ful
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from math import ceil
 
@@ -33,7 +33,7 @@ from saccade.opdefs import Conv2d
 
 __all__ = ["CONV2D_HOPPER_ROWS", "HopperRowsConfig", "RowsTile"]
 
-_INTEGERS = ("k", "p", "q", "down", "across", "tiles", "y_n", "y_p", "y_q")
+_INTEGERS = ("k", "p", "q", "channels", "down", "across", "tiles", "y_n", "y_p", "y_q")
 _SPARE = 512  # bytes of shared memory for barriers and alignment
 _FILE, _BESIDE = 64 << 10, 112  # registers of a multiprocessor; of a thread, for all the rest
 _MOST_REGISTERS, _MOST_SUMS = 255, 128  # of a thread
@@ -52,9 +52,8 @@ class RowsTile:
         pixels: Of a row.
         columns: Output channels of a program.
         depth: Input channels of a product.
-        warps: Of a team; each four hold 64 pixels of a row.
-        teams: In a program: they take tiles beside one another, by the same weights.
-        stages: Rows of input in shared memory, of each team.
+        warps: Each four hold 64 pixels of a row.
+        stages: Rows of input in shared memory.
     """
 
     lines: int
@@ -62,7 +61,6 @@ class RowsTile:
     columns: int
     depth: int
     warps: int
-    teams: int
     stages: int
 
     @property
@@ -73,25 +71,19 @@ class RowsTile:
     @property
     def beside(self) -> int:
         """Bytes of shared memory besides rows and weights: results of a row change places there."""
-        return _SPARE + self.teams * 2 * self.pixels * self.columns
+        return _SPARE + 2 * self.pixels * self.columns
 
     @property
     def sums(self) -> int:
         """Registers of a thread."""
         return self.lines * self.pixels * self.columns // (32 * self.warps)
 
-    @property
-    def early(self) -> int:
-        """Rows of input before its end when a row of results' epilogue asks for what it reads."""
-        return 2 if self.sums <= 64 else 0
-
 
 _SHAPES = (
-    (4, 64, 64, 4, 1), (3, 64, 64, 4, 1), (2, 64, 64, 4, 1), (4, 128, 64, 8, 1), (2, 64, 128, 4, 1),
-    (6, 64, 32, 4, 1), (4, 64, 32, 4, 1), (4, 64, 64, 4, 2), (3, 64, 64, 4, 2), (2, 64, 64, 4, 2),
-    (2, 64, 128, 4, 2), (1, 64, 128, 4, 2), (6, 64, 32, 4, 2),
+    (4, 64, 64, 4), (3, 64, 64, 4), (2, 64, 64, 4), (4, 128, 64, 8), (2, 64, 128, 4),
+    (6, 64, 32, 4), (4, 64, 32, 4),
 )  # fmt: skip
-"""Rows, pixels, output channels, warps, teams."""
+"""Rows, pixels, output channels, warps."""
 
 
 @dataclass(frozen=True)
@@ -100,7 +92,6 @@ class HopperRowsConfig:
 
     Attributes:
         blocks: Of input channels.
-        channels: Of the result where a block is more than a pixel, divided by 8; else 0.
     """
 
     element: str
@@ -109,7 +100,6 @@ class HopperRowsConfig:
     blocks: int
     even: bool
     block: int
-    channels: int
     packed: bool
     epilogue: EpilogueCode
 
@@ -132,36 +122,33 @@ def _tiles(call: CudaCall) -> list[RowsTile]:
     k, c, r, s = call.inputs[1].shape
     depth = step_depth(c)
     blocks, found = ceil(c / depth), []
-    for lines, pixels, columns, warps, teams in _SHAPES:
+    for lines, pixels, columns, warps in _SHAPES:
         weights = 2 * r * s * blocks * depth * columns
-        rows = s * blocks * (lines + r - 1)
-        bare = RowsTile(lines, pixels, columns, depth, warps, teams, 1)
+        most = s * blocks * (lines + r - 1) + 1
+        bare = RowsTile(lines, pixels, columns, depth, warps, 2)
         products = s * blocks * r * lines * depth // 16
         if columns >= 2 * max(16, k) or products > _MOST_PRODUCTS or bare.sums > _MOST_SUMS:
             continue
-        for programs in (2, 1) if teams == 1 else (1,):
+        for programs in (2, 1):
             room = call.target.shared // programs - bare.beside - weights
-            most = min(_MOST_STAGES, room // (teams * bare.row))
-            # A row arrives while one is multiplied and one may still be.
-            stages = max((n for n in range(3, most + 1) if rows % n == 0), default=0)
-            tile = replace(bare, stages=stages)
-            if stages and tile not in found:
-                found.append(tile)
+            stages = min(most, _MOST_STAGES, room // bare.row)
+            if stages > 2:  # a row arrives while one is multiplied and one may still be
+                tile = RowsTile(lines, pixels, columns, depth, warps, stages)
+                if tile not in found:
+                    found.append(tile)
     return found
 
 
 def _shared(call: CudaCall, tile: RowsTile) -> int:
     _, c, r, s = call.inputs[1].shape
     inputs = ceil(c / tile.depth) * tile.depth
-    rows = tile.teams * tile.stages * tile.row
-    return 2 * r * s * inputs * tile.columns + rows + tile.beside
+    return 2 * r * s * inputs * tile.columns + tile.stages * tile.row + tile.beside
 
 
 def _resident(call: CudaCall, tile: RowsTile) -> int:
     """Programs that a multiprocessor runs at once."""
     each = min(_MOST_REGISTERS, tile.sums + _BESIDE)
-    threads = 32 * tile.warps * tile.teams
-    return max(1, min(call.target.shared // _shared(call, tile), _FILE // (threads * each)))
+    return max(1, min(call.target.shared // _shared(call, tile), _FILE // (32 * tile.warps * each)))
 
 
 def _grid(call: CudaCall, tile: RowsTile) -> tuple[int, int, int, int]:
@@ -175,7 +162,7 @@ def _programs(call: CudaCall, tile: RowsTile) -> int:
     """Programs of a launch: as many for each block of output channels."""
     _, _, tiles, parts = _grid(call, tile)
     most = call.target.multiprocessors * _resident(call, tile)
-    return parts * max(1, min(ceil(tiles / tile.teams), most // parts))
+    return parts * max(1, min(tiles, most // parts))
 
 
 def _micros(call: CudaCall, tile: RowsTile) -> float:
@@ -193,7 +180,7 @@ def _micros(call: CudaCall, tile: RowsTile) -> float:
     rows = s * blocks * (tile.lines + r - 1)
     read = rows * tile.row * machine.multiprocessors / (FROM_L2 * machine.bandwidth)
     # Beside the products of another program, or of the next row but for the last one.
-    each = max(busy, read) + (_END / 2 if tile.teams * _resident(call, tile) > 1 else _END)
+    each = max(busy, read) + (_END / 2 if _resident(call, tile) > 1 else _END)
     busiest = ceil(tiles * parts / machine.multiprocessors)
     epilogue, _ = hopper_epilogue(call)
     nbytes = sum(v.extent * v.dtype.itemsize for v in (*call.inputs, *call.outputs))
@@ -212,11 +199,10 @@ def _launches(call: CudaCall, tile: RowsTile) -> tuple[Launch, ...]:
     blocks = ceil(call.inputs[1].shape[1] / tile.depth)
     config = HopperRowsConfig(
         element_of(call.inputs[0]), window_of(call), tile, blocks, made.even, made.block,
-        made.integers["channels"] if made.block > 1 else 0, made.packed, made.epilogue,
+        made.packed, made.epilogue,
     )  # fmt: skip
     down, across, tiles, _ = _grid(call, tile)
     integers = {**made.integers, "down": down, "across": across, "tiles": tiles}
-    del integers["channels"]  # which the code knows
     return (Launch(config, made.operands, integers, _programs(call, tile)),)
 
 
@@ -226,8 +212,7 @@ def _entry(config: HopperRowsConfig) -> Entry:
     constants = {
         "R": r, "S": s, "PAD_T": top, "PAD_L": left, "LINES": tile.lines, "BM": tile.pixels,
         "BN": tile.columns, "BK": tile.depth, "BLOCKS": config.blocks, "WARPS": tile.warps,
-        "TEAMS": tile.teams, "STAGES": tile.stages, "EVEN": config.even, "BLOCK": config.block,
-        "CHANNELS": config.channels, "EARLY": tile.early, "CRD": config.packed,
+        "STAGES": tile.stages, "EVEN": config.even, "BLOCK": config.block, "CRD": config.packed,
     }  # fmt: skip
     functions = {"EPILOGUE": gluon_epilogue_of(config.epilogue)}
     fetch = gluon_fetch_of(config.epilogue)
