@@ -151,8 +151,8 @@ def half(case):
     return None if case.name in _SLOW else stored_as(case, DType.F16)
 
 
-GLUON = {"conv2d.hopper", "matmul.hopper"}
-"""Kernels that the interpreter cannot run: `tests/cuda/test_cuda_hopper.py` holds a NumPy model of
+GLUON = {"conv2d.hopper", "conv2d.hopper_rows", "matmul.hopper"}
+"""Kernels that the interpreter cannot run: `tests/cuda/test_cuda_hopper*.py` hold NumPy models of
 their code, a GPU runs their cases (`tests/cuda/test_cuda_gpu_kernels.py`)."""
 CUDA_LACKS: dict[str, str] = {}
 """Operators that only CPUs have kernels for, and why."""
