@@ -59,5 +59,6 @@ def __getattr__(name: str) -> Any:  # noqa: ANN401
         raise AttributeError(f"module 'saccade' has no attribute {name!r}")
     with forkless:
         value = getattr(import_module(f"saccade.{_HOME[name]}"), name)
+    # Found without coming here from now on.
     globals()[name] = value
     return value

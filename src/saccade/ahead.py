@@ -54,6 +54,7 @@ def kernels_ahead(
     """
     found = dict.fromkeys(known)
 
+    # What the plans before it take counts as there, so that few kernels serve all of them.
     def available(kernel: str, config: object) -> bool:
         return (kernel, config) in found
 
@@ -82,6 +83,7 @@ def layouts_ahead(
     deadline = Deadline("planning for other sizes", limits)
     for around in _sizes_around(graph, sizes):
         try:
+            # Inside of `try`: to be late is no error here, what is left is passed over.
             deadline.check()
             laid = lay_out(around)
         except PlanError:  # too small for the model, too large, or too late
@@ -91,12 +93,13 @@ def layouts_ahead(
 
 def _sizes_around(graph: Graph, sizes: Mapping[str, int]) -> Iterator[dict[str, int]]:
     """Others for the symbols of the inputs; bounds of what is found later follow from them."""
+    # Dims of inputs are numbers or single symbols, no sums.
     atoms = (dim.terms[0][0] for v in graph.inputs for dim in v.shape if isinstance(dim, Affine))
     names = list(dict.fromkeys(map(str, atoms)))
     seen = [{name: sizes[name] for name in names}]
     for times in _FACTORS:
         scaled = (max(1, round(sizes[name] * times[i % 2])) for i, name in enumerate(names))
         around = dict(zip(names, scaled, strict=True))
-        if around not in seen:
+        if around not in seen:  # small sizes round to equal ones
             seen.append(around)
             yield graph.with_bounds(around)

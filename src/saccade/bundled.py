@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["bundle_at", "bundled_model"]
 
+# A default cannot be told from an option that was not given.
 _DEFAULTS = {"device": "cpu", "precision": "fp32", "threads": None}
 _WITHOUT_MEANING = ("cache", "limits")
 """Options that change nothing where nothing is compiled or kept."""
@@ -45,6 +46,7 @@ def bundled_model(path: Path, **given: Any) -> Model:  # noqa: ANN401 - checked 
     """
     file = open_bundle(path)
     head = file.head
+    # Plans and code are laid out as one version has them.
     if head.saccade != VERSION:
         raise ModelError(f"{path}: built by Saccade {head.saccade}, this is {VERSION}: build again")
     built = {name: getattr(head, name) for name in _DEFAULTS}
@@ -54,6 +56,7 @@ def bundled_model(path: Path, **given: Any) -> Model:  # noqa: ANN401 - checked 
     if head.device not in DEVICES:
         raise ModelError(f"{path}: built for device {head.device!r}, which there is not")
     options = Options.make(**(given | built))
+    # What is left steers compilation, and would be without effect.
     for option in fields(Options):
         name, value = option.name, getattr(options, option.name)
         if option.init and name not in (*built, *_WITHOUT_MEANING) and value != option.default:
@@ -61,6 +64,7 @@ def bundled_model(path: Path, **given: Any) -> Model:  # noqa: ANN401 - checked 
                 f"{path}: a bundle runs as it was built: {name}={value!r} is for what builds it"
             )
     chosen = device_named(head.device)
+    # In place of an engine: whoever needs one asks for what no bundle holds.
     return Model(_refusal(path, file), chosen.arrays, chosen.bundled(file))
 
 

@@ -72,6 +72,7 @@ def write_bundle(path: Path, head: BundleHead, entries: Mapping[str, bytes]) -> 
     Raises:
         OSError: If it cannot be written; what was there stays.
     """
+    # Counted from the first entry on: the header holds them, and its length depends on them.
     places, at = [], 0
     for name, content in entries.items():
         places.append((name, at, len(content), hashlib.sha256(content).hexdigest()))
@@ -124,12 +125,14 @@ class BundleFile:
             raise ModelError(
                 f"{self._path}: not a bundle of this version of the format: build it again"
             )
+        # A slice ends with the content, whatever length the prefix claims.
         header = bytes(self._content[_PREFIX.size : _PREFIX.size + length])
         if length > _LONGEST_HEADER or len(header) != length:
             raise ModelError(f"{self._path}: the bundle is cut short")
         if not hmac.compare_digest(hashlib.sha256(header).digest(), digest):
             raise ModelError(f"{self._path}: the bundle's header is damaged")
         self._start = _up(_PREFIX.size + length)
+        # Anybody can make a digest: what it covers may be no header.
         fields = json.loads(header)
         if not isinstance(fields, dict):
             raise ModelError(f"{self._path}: the bundle's header is damaged")
@@ -148,6 +151,7 @@ class BundleFile:
             raise ModelError(f"{self._path}: the bundle has no entry {name}")
         at, size, digest = self._places[name]
         content = self._content[self._start + at : self._start + at + size]
+        # A negative place would count from the end.
         if at < 0 or len(content) != size:
             raise ModelError(f"{self._path}: the bundle is cut short")
         if hashlib.sha256(content).hexdigest() != digest:
@@ -164,8 +168,9 @@ def open_bundle(path: Path) -> BundleFile:
     try:
         with open_regular(path) as stream:
             size = stream.seek(0, 2)
-            if size == 0:
+            if size == 0:  # which cannot be mapped
                 raise ModelError(f"{path}: the bundle is cut short")
+            # The mapping outlives the stream.
             return BundleFile(path, mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ))
     except OSError as error:
         raise ModelError(f"{path}: {error.strerror}") from error

@@ -54,6 +54,7 @@ def put_off() -> Iterator[None]:
 def _end_others() -> None:
     """Threads that a forked child does not have never leave."""
     thread = threading.get_ident()
+    # The thread that forked may itself be inside, and leaves as usual.
     others = [other for other in _inside if other != thread]
     for other in others:
         del _inside[other]

@@ -67,15 +67,17 @@ def compile(  # noqa: A001 - the name that users expect: saccade.compile
         from saccade.options import Options  # noqa: PLC0415
     preload("encodings.ascii")  # of notes about files
 
-    bundle = bundle_at(source)
+    bundle = bundle_at(source)  # before options are made: with one, defaults mean its own
     if bundle is not None:
         return bundled_model(
             bundle, device=device, precision=precision, threads=threads, exact=exact, **more
         )
     options = Options.make(device, precision, threads, exact, **more)
+    # First, as the digest reads the whole file: an interpreter starts meanwhile.
     early = _early(options, source)
     digest = frontend.digest(source) if options.cache else None
     chosen = device_named(options.device)
+    # By the device whose plans these are: `reference` shares them with the one that it plays.
     identity = _identity(digest, chosen.plans_for, options) if digest else None
     store = chosen.store(identity, options)
 
@@ -85,7 +87,7 @@ def compile(  # noqa: A001 - the name that users expect: saccade.compile
             from saccade import lowered  # noqa: PLC0415
             from saccade.processes import Processes  # noqa: PLC0415
 
-        processes = early.pop() if early else Processes()
+        processes = early.pop() if early else Processes()  # the loop below ends what is left
         lower = lowered.begin(source, options, processes, identity, chosen.compiler)
         with forkless:
             from saccade.engine import Engine  # noqa: PLC0415 - 0.25 s, beside lowering
@@ -109,6 +111,7 @@ def _early(options: Options, source: object) -> list[Processes]:
     with forkless:
         from saccade.frontend import onnx as frontend  # noqa: PLC0415
 
+    # A file that was seen before has most likely left programs, which need no children.
     if not options.cache or frontend.seen(source):
         return []
     preload_hooks()

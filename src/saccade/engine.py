@@ -58,6 +58,7 @@ class Engine:
         *,
         lasting: bool,
     ) -> None:
+        # Before the graph is asked for: kernels are imported while it is still in the making.
         self.backend = device_named(options.device).backend(options, processes, store)
         lowering = lower()
         self.trace: Callable[[], Mapping[str, str]] = lowering.trace
@@ -66,11 +67,14 @@ class Engine:
         self._lasting = lasting
         self._options = options
         if store is not None:
+            # Warm starts pack from there what is not kept packed.
             store.graph_is_at(lowering.entry)
         self._algorithms = self._choices()
         self._varies = False
         self._told: tuple[Mapping[str, int], Sequence[Needs]] = ({}, ())
+        # A model whose sizes are all fixed has no other sizes to compile for.
         self._free = any(not isinstance(dim, int) for v in graph.inputs for dim in v.shape)
+        # Numbers that steps find out are the last outputs, and not the caller's.
         names = (graph.output_names or [v.name for v in graph.outputs])[: len(graph.results)]
         bounds = {symbol(c.symbol): f"{c.symbol}<={c.bound}" for c in graph.counts}
         self.signature = Signature(
@@ -108,6 +112,7 @@ class Engine:
 
     def _plan(self, laid: layout.GraphLayout, sizes: Mapping[str, int]) -> Plan:
         threads, isa = self._options.resolved_threads, self.backend.target.isa
+        # Told by the plan itself, so that bundles name their choices as well.
         laid = replace(laid, notes=(*laid.notes, *self._tuned_by(laid)))
         return planner.make(self.graph, laid, sizes, threads, isa, self._options.limits)
 
@@ -124,6 +129,8 @@ class Engine:
         """The program for these input shapes; it prefers the code of the `others`."""
         others = tuple(others)
         if self.backend.idle:
+            # Nothing was compiled here, so the others came from disk. Without this all code would
+            # count as available, and theirs would not be preferred.
             for other in others:
                 self.backend.adopt(other.plan)
         sizes = sizes_of(self.graph, shapes)
@@ -131,12 +138,15 @@ class Engine:
         with collector.put_off():  # and of a later size, no layout is left once it goes on
             laid = self._lay_out(sizes, self.backend.available, reuse=True)
             plan = self._plan(laid, sizes)
+            # Beside the first program alone: later sizes find what was compiled then.
             if self._free and self.backend.idle:
                 ahead = partial(self._ahead, laid, sizes)
+            # `ahead` holds it where it is wanted; else it must go before the collector is back.
             del laid
         program = self.backend.build(plan, self.graph, self.identity, ahead)
         if others and not self._varies:  # sizes vary, and more of them will come
             self._varies = True
+            # Around the first size: what sizes there need was noted if its code was compiled here.
             first = [port.shape for port in others[0].plan.inputs]
             needs = partial(self._needs_around, first)
             self.backend.expect(needs, self.graph, self.identity, program)
@@ -171,6 +181,7 @@ class Engine:
 
         def lay_out(around: Mapping[str, int], available: layout.Available) -> layout.GraphLayout:
             other = self._lay_out(around, available)
+            # Kept for when sizes vary: `expect` then packs without planning again.
             needs.append(self._plan(other, around).needs)
             return other
 
@@ -190,6 +201,7 @@ class Engine:
             return
         lay_out = partial(self._lay_out, available=self.backend.available, reuse=True)
         layouts = layouts_ahead(self.graph, sizes, lay_out, limits)
+        # One plan at a time: whoever asks packs in between, and the collector may run then.
         while True:
             with collector.put_off():  # and no layout is left while others go on
                 plan = next((self._plan(laid, around) for laid, around in layouts), None)
@@ -210,6 +222,7 @@ class Engine:
         )
         outcome = self.backend.tune(request)
         self._algorithms = self.algorithms.replaced(outcome.calls, outcome.algorithms)
+        # Under the identity of one process nothing would find them again.
         if self._lasting:
             tuning.keep(self.identity, self._algorithms)
         return outcome
@@ -230,6 +243,7 @@ class Engine:
     def _timings(self) -> tuning.Lookup | None:
         if self._algorithms is None:
             return None
+        # What `tune` kept is of all sizes: that a plan takes only some of it is worth no word.
         backend, imported = self.backend, self._options.algorithms is not None
         return tuning.Lookup(self._algorithms, backend.device, backend.identity(), whole=imported)
 

@@ -42,12 +42,14 @@ def printable(text: object, longest: int = _LONGEST_NAME) -> str:
         longest: Characters of the result at most; of longer texts the middle is left out.
     """
     line = str(text)
+    # Before anything is escaped: text from a file may have any length.
     if len(line) > longest:
         half = (longest - 1) // 2
         line = f"{line[:half]}…{line[-half:]}"
     if line.isprintable():
         return line
     escaped = "".join(c if c.isprintable() else _escape(c) for c in line)
+    # Escapes are longer than what they stand for.
     return escaped if len(escaped) <= longest else escaped[: longest - 1] + "…"
 
 
@@ -157,11 +159,13 @@ class UnsupportedModelError(ModelError):
         return str(self.args[0])
 
     def __reduce__(self) -> tuple[type[UnsupportedModelError], tuple[tuple[Unsupported, ...]]]:
+        # Children send errors as pickles, which are made anew from `args`: those hold the table.
         return type(self), (self.rows,)
 
 
 def _table(rows: Sequence[Unsupported]) -> str:
     head = ("operator", "dtype", "count", "reason", "first nodes")
+    # A file may have a row for each of its nodes.
     body = [_cells(row) for row in rows[:_MOST_ROWS]]
     widths = [max(len(line[i]) for line in [head, *body]) for i in range(len(head))]
     lines = [

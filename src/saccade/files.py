@@ -30,6 +30,7 @@ __all__ = [
 READ = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NONBLOCK", 0)
 """Flags for opening whatever has a name without waiting for it."""
 
+# A name that is taken, if only by a link, is an error: what is there is never written to.
 _FRESH = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 # Where the system has it, a folder to write to need not be one that can be listed.
 _FOLDER = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOEXEC
@@ -59,6 +60,7 @@ def regular(descriptor: int) -> BufferedReader:
     Raises:
         OSError: Naming what it is.
     """
+    # Of what was opened: the name may lead elsewhere by now.
     mode = os.fstat(descriptor).st_mode
     if not stat.S_ISREG(mode):
         os.close(descriptor)
@@ -81,6 +83,7 @@ def fresh_file(folder: int, mode: int = _PRIVATE) -> Iterator[tuple[int, str]]:
     Raises:
         OSError: If it cannot be made.
     """
+    # At random, as several processes may write the same entry at once.
     name, file = f".new-{os.urandom(8).hex()}", -1
     try:
         file = os.open(name, _FRESH, mode, dir_fd=folder)
@@ -125,10 +128,12 @@ def whole_file(path: Path) -> Iterator[BinaryIO]:
             with path.open("wb") as stream:
                 yield stream
             return
+        # A link stays one: what it leads to is replaced, within its own folder.
         parent, name = os.path.split(os.path.realpath(path))
         folder = os.open(parent, _FOLDER)
         try:
             with renamed_file(folder, name, _SHARED) as file:
+                # What was chosen stays: the umask took its part when the file was made.
                 if mode is not None:
                     os.fchmod(file, stat.S_IMODE(mode))
                 with open(file, "wb", closefd=False) as stream:
@@ -137,6 +142,7 @@ def whole_file(path: Path) -> Iterator[BinaryIO]:
         finally:
             os.close(folder)
     except OSError as error:
+        # Not the system's: whoever fills the file raised it.
         if error.errno is None:
             raise
         raise OSError(error.errno, error.strerror, os.fspath(path)) from error

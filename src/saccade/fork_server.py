@@ -49,6 +49,7 @@ def serve() -> None:
     it, `f` fork a child that serves the socket that comes with it, `w` wait for a child and tell
     its exit status.
     """
+    # Whatever is imported finds an empty input, and cannot read commands.
     commands = socket.socket(fileno=os.dup(0))
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
@@ -61,6 +62,7 @@ def serve() -> None:
         _reap(statuses, 0)
         os._exit(0)  # taking a large interpreter down in order takes 150 ms
 
+    # `close` may come in the middle of an import; unlike the default, this waits for children.
     signal.signal(signal.SIGTERM, end)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the user's process decides what that means
     while True:
@@ -74,7 +76,9 @@ def serve() -> None:
             (pid,) = PID.unpack(receive(commands, PID.size))
             commands.sendall(PID.pack(_status(pid, statuses)))
         else:
+            # The stream has ended: nobody is there to ask for anything.
             end()
+        # Or children that ended would stay as zombies.
         _reap(statuses, os.WNOHANG)
 
 
@@ -88,9 +92,12 @@ def _bring(name: str) -> None:
 def _fork(commands: socket.socket, descriptor: int) -> None:
     gc.freeze()  # children share what is there, and look through none of it
     if os.fork():
+        # Else the user's process would not notice the child's end.
         os.close(descriptor)
         return
+    # The handler is for the server: it waits for children.
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    # Else the user's process would not notice the server's end while a child lives.
     commands.close()
     _answer(socket.socket(fileno=descriptor))
 
@@ -126,6 +133,7 @@ def _answer(calls: socket.socket) -> None:
             os._exit(0)
         reply: tuple[SaccadeError | None, Any]
         try:
+            # Any other error is a bug: the child dies of it, and whoever asked is told its status.
             reply = None, function(argument)
         except SaccadeError as error:
             reply = error, None

@@ -84,6 +84,7 @@ def open_graph(file: int, where: str, seal: Seal) -> tuple[dict[str, Any], NDArr
     magic, version, size, expected = _PREFIX.unpack(data[: _PREFIX.size].tobytes())
     if magic != _MAGIC or version != _VERSION:
         raise CacheError(f"{where}: not a graph of this version")
+    # However much the prefix claims: it is sealed by nothing.
     text = data[_PREFIX.size : _PREFIX.size + min(size, data.size, _LARGEST_HEADER)].tobytes()
     if len(text) != size or not hmac.compare_digest(seal(text), expected):
         raise CacheError(f"{where}: the header is damaged")

@@ -53,6 +53,7 @@ class Limits:
         for bound in fields(self):
             value = getattr(self, bound.name)
             kinds = (int, float) if bound.name == "seconds" else (int,)
+            # True is an integer to Python, and NaN is not above 0.
             if isinstance(value, bool) or not isinstance(value, kinds) or not value > 0:
                 what = "a number" if bound.name == "seconds" else "an integer"
                 raise OptionError(f"Limits: {bound.name}={value!r} must be {what} above 0")
@@ -71,6 +72,7 @@ class Deadline:
     def __init__(self, stage: str, limits: Limits) -> None:
         self._stage = stage
         self._seconds = limits.seconds
+        # The clock on the wall may be set while a stage runs.
         self._end = time.monotonic() + limits.seconds
 
     def check(self) -> None:

@@ -53,6 +53,7 @@ class Lock:
 
     def renew(self) -> None:
         """Be free, whoever held it."""
+        # A lock that nobody holds cannot be released, so another one takes its place.
         self._lock = threading.Lock()
 
 
@@ -76,12 +77,16 @@ class cached_property(Generic[T]):  # noqa: N801 - named as the one that it stan
     def __get__(self, instance: object | None, owner: type) -> Self | T:
         if instance is None:
             return self
+        # One step, in which the first value wins. Later reads find it in the instance before they
+        # come here, as there is no `__set__`.
         value: T = instance.__dict__.setdefault(self._name, self._function(instance))
         return value
 
 
+# Weak, so that locks go with what they guard.
 _locks = weakref.WeakSet[Lock]()
 
+# Kept, as `preload` puts another one in its place for a while.
 _register_at_fork = os.register_at_fork
 
 forkless = threading.RLock()
@@ -94,6 +99,7 @@ def preload(*modules: str) -> None:
     Hooks that they register for forks become those of `_register`.
     """
     with forkless:
+        # Read under the lock: another thread's `preload` has put the system's own back by then.
         register = os.register_at_fork
         os.register_at_fork = _register  # for as long as this takes
         try:
@@ -127,6 +133,7 @@ def _register(
     And in pairs: a fork that has begun before this runs no hook for after it, as it ran none for
     before it.
     """
+    # A thread that is not in it when its fork ends had begun before this was registered.
     forking = set[int]()  # threads
 
     def begin() -> None:
@@ -159,6 +166,7 @@ def _register(
 def _renew() -> None:
     for lock in _locks:
         lock.renew()
+    # Held by the thread that forked, the only one that there is here.
     forkless.release()
 
 

@@ -77,9 +77,11 @@ def begin(
     """
     place = _place(identity, options) if identity else None
     lowering: Callable[[], None] | None = None
+    # A path means the same in a child; anything else would have to be sent there.
     if place is not None and isinstance(source, (str, Path)) and not place.exists():
         processes.preload("saccade.opdefs")  # which those that follow need as well
         lowering = processes.start(_lower_file, (source, options, place))
+        # After the call, which would otherwise wait for these imports.
         if ahead:
             processes.preload(ahead)
 
@@ -87,9 +89,12 @@ def begin(
         if lowering is not None:
             lowering()
         graph = _read(place)
+        # There is no cache, the child could not write to it, or the source is no file.
         if graph is None:
             graph = _keep(_lower(source, options), place)
+        # Of models without a digest each counts as another one.
         name = identity or f"model-{next(_fresh)}"
+        # Seldom asked for, so the source is lowered once more instead of keeping every stage.
         trace = lru_cache(maxsize=1)(lambda: _stages(source, options))
         return Lowered(graph, name, trace, None if place is None else place.name)
 
@@ -110,6 +115,7 @@ def _lower_file(task: tuple[str | Path, Options, _Place]) -> None:
 
     source, options, place = task
     put_off_sympy()
+    # Mapped, as the weights are copied from the file to the cache right here.
     _write(_lower(source, options, mapped=True), place)
 
 
@@ -143,6 +149,7 @@ def _place(identity: str, options: Options) -> _Place | None:
     folder = cache_folder(GRAPHS)
     if not folder.usable():
         return None
+    # The device's own passes make the graph as well.
     own = f"backends/{device_named(options.device).plans_for}/passes"
     code = sources_digest("frontend", "ir", "opdefs", "passes", own)
     key = sha256(f"{identity}/{code}".encode()).hexdigest()
@@ -155,7 +162,7 @@ def _read(place: _Place | None) -> Graph | None:
     with place.folder.opened(place.name) as entry:
         try:
             return None if entry is None else serialize.load(entry.file, entry.where, entry.seal)
-        except CacheError:
+        except CacheError:  # damaged: it is lowered again
             return None
 
 

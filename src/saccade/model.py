@@ -43,9 +43,11 @@ class Model:
         self._take, self._give = arrays.take, arrays.give
         self._clock, self._queued = arrays.clock, arrays.queued
         self._store = store
+        # Two locks: `_build` starts the engine while it holds the first.
         self._lock, self._starting = Lock(), Lock()
         self._engine: Engine | None = None
         self._programs: OrderedDict[Shapes, Program] = OrderedDict()
+        # With what an earlier start kept, the engine need not start.
         signature = store.signature() if store is not None else None
         if signature is None:
             signature = self._started().signature
@@ -158,6 +160,7 @@ class Model:
         _check_seconds(seconds)
         arrays = self._arrays(self._named(args, kwargs))
         outcome = self._started().tune(arrays, seconds, report)
+        # Not while it searches: others go on with the programs of before.
         with self._lock:
             self._store = None  # programs there were built with the choices of before
             self._programs.clear()
@@ -233,6 +236,7 @@ class Model:
         """Microseconds of a run, where runs only enqueue; elsewhere profiles are of whole runs."""
         if self._queued == 1:
             return None
+        # The first one warms up; of the others the least counts, as what disturbs a run only adds.
         times = [self._clock(lambda: program.run(arrays), self._queued) for _ in range(4)]
         return 1e3 * min(times[1:])
 
@@ -258,13 +262,16 @@ class Model:
         return [self._take(info, given[info.name]) for info in self.inputs]
 
     def _program(self, shapes: Shapes) -> Program:
+        # Without the lock: sizes that are known must not wait until another one is built.
         program = self._programs.get(shapes)
         if program is not None:
             with suppress(KeyError):  # another caller may have dropped it meanwhile
                 self._programs.move_to_end(shapes)
+            # A size that comes again is worth keeping on disk.
             program.asked_again()
             return program
         with self._lock:
+            # Another caller may have built it while this one waited.
             if shapes not in self._programs:
                 self._programs[shapes] = self._left(shapes) or self._build(shapes)
                 if len(self._programs) > PLANS_KEPT:
@@ -293,11 +300,13 @@ def _as_shape(info: TensorInfo, value: object) -> tuple[int, ...]:
             raise TypeError
         shape = tuple(index(size) for size in value)
     except TypeError:
+        # The text of an array could be of any length.
         short = isinstance(value, (tuple, list, str, int, float))
         given = repr(value) if short else f"a {type(value).__name__}"
         raise InputError(
             f"input {info.name!r} needs a shape, a tuple of integers, given is {given}"
         ) from None
+    # A size of 0 must not hide that the others are more than any memory holds.
     if min(shape, default=0) < 0 or prod(max(size, 1) for size in shape) > _MOST_ELEMENTS:
         raise InputError(f"input {info.name!r} cannot have shape {shape_text(shape)}")
     return shape
@@ -305,6 +314,7 @@ def _as_shape(info: TensorInfo, value: object) -> tuple[int, ...]:
 
 def _check_repeat(repeat: object) -> None:
     whole = repeat if isinstance(repeat, (int, np.integer)) else 0
+    # True would count as 1.
     if isinstance(repeat, bool) or not 1 <= whole <= _MOST_RUNS:
         raise OptionError(f"repeat must be an integer from 1 to {_MOST_RUNS}, is {repeat!r}")
 

@@ -88,6 +88,7 @@ class Options:
                 raise OptionError(f"{name}={given!r} must be {_SPELLED[kind]}")
         if self.algorithms is not None:
             _check_file("algorithms", self.algorithms)
+        # NumPy's integers become Python's; to everybody else the class is frozen.
         object.__setattr__(self, "threads", _threads(self.threads))
         device = device_named(self.device)
         if self.precision.value not in device.precisions:
@@ -111,6 +112,7 @@ class Options:
         Raises:
             OptionError: If there is no such option, or it makes no sense.
         """
+        # `resolved_threads` follows from the others, and is nobody's to choose.
         known = [one.name for one in fields(cls) if one.init]
         unknown = [name for name in more if name not in known]
         if unknown:
@@ -167,6 +169,7 @@ def usable_path(given: str | os.PathLike[str]) -> Path | None:
 def default_threads() -> int:
     """Number of threads that affinity and the cgroup quota allow, at least one."""
     allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    # A quota of less than one CPU rounds down to 0.
     return max(1, min(allowed or 1, _cgroup_quota(allowed or 1)))
 
 
@@ -182,6 +185,7 @@ def _cgroup_quota(fallback: int) -> int:
             quota, period = quota_v1.read_text().strip(), period_v1.read_text().strip()
         else:
             return fallback
+        # `max` says in v2 what -1 says in v1: that there is none.
         return fallback if quota in ("max", "-1") else int(quota) // int(period)
     except (OSError, ValueError):
         return fallback
@@ -218,6 +222,7 @@ def parse_bytes(text: str) -> int:
     Raises:
         OptionError: If it is no such text.
     """
+    # Few digits, and ASCII's: Python refuses to convert thousands of them.
     found = re.fullmatch(r"(\d{1,15})\s*([KMGT]?)(?:i?B)?", text.strip(), re.ASCII | re.IGNORECASE)
     if found is None:
         raise OptionError(f"{text!r} is not a size such as 500M, 2G or 1073741824")

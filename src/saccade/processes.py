@@ -46,11 +46,13 @@ class _ForkServer:
     """The process that children are forked from; it follows the commands of `fork_server.serve`."""
 
     def __init__(self) -> None:
+        # Functions must be found there as they are here, where `sys.path` may have been changed.
         path = os.pathsep.join(p or str(Path.cwd()) for p in sys.path)
         self._commands, theirs = socket.socketpair()
         # Ctrl-C goes to every process of a terminal; the server has yet to say that it ignores it.
         before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         try:
+            # `-P`, or the working directory would come before PYTHONPATH.
             with theirs:
                 self._process = subprocess.Popen(
                     [sys.executable, "-P", "-c", "from saccade.fork_server import serve; serve()"],
@@ -64,6 +66,7 @@ class _ForkServer:
 
     def bring(self, module: str) -> None:
         """Import a module, `module:function` also runs something; children forked later have it."""
+        # That the server died is found out by whoever waits for a result.
         with self._lock, suppress(BrokenPipeError):
             if module not in self._imported:
                 self._imported.add(module)
@@ -84,6 +87,7 @@ class _ForkServer:
                 self._commands.sendall(b"w" + PID.pack(pid))
                 (status,) = PID.unpack(receive(self._commands, PID.size))
         except (EOFError, OSError):
+            # No reply: it is the server that ended.
             status = self._process.wait()
         return int(status)
 
@@ -96,6 +100,7 @@ class _ForkServer:
     def forget(self) -> None:
         """After a fork: the process belongs to the parent."""
         self._commands.close()
+        # Only a parent can wait for it: `Popen` is told that it has ended.
         self._process.returncode = 0
 
 
@@ -105,11 +110,12 @@ class _Child:
     def __init__(self, server: _ForkServer) -> None:
         self._server = server
         self._socket = server.child()
-        self._pid = 0
+        self._pid = 0  # told before the first result
 
     def begin(self, function: Callable[[A], R], argument: A) -> None:
         """Send a call of a module-level function."""
         message = pickle.dumps((function, argument))
+        # The call before this one may have left a limit.
         self._socket.settimeout(None)
         with suppress(ConnectionError):  # `end` will find out more
             self._socket.sendall(FRAME.pack(len(message)) + message)
@@ -118,11 +124,13 @@ class _Child:
         """The result of the call that was begun; the child ends if that takes longer."""
         self._socket.settimeout(seconds)
         try:
+            # Read as late as this, so that `begin` waits for no fork.
             if not self._pid:
                 (self._pid,) = PID.unpack(receive(self._socket, PID.size))
             (length,) = FRAME.unpack(receive(self._socket, FRAME.size))
             error, result = pickle.loads(receive(self._socket, length))
-        except TimeoutError:
+        except TimeoutError:  # an `OSError` as well
+            # One that has not told its number ends when the socket is closed.
             if self._pid:
                 os.kill(self._pid, signal.SIGKILL)
             raise CompileError(
@@ -178,6 +186,7 @@ class Processes:
         self._busy: set[_Child] = set()
         self._lock = Lock()  # held as long as a `map` lasts
         self._hands = Lock()  # held while the fork server is told something
+        # The lists, not `self`: a finalizer keeps its arguments alive.
         weakref.finalize(self, _abandon, self._server, self._busy)
         _all.add(self)
 
@@ -206,6 +215,7 @@ class Processes:
             idle = list(children)
 
             def work(argument: A) -> R:
+                # There are as many threads as children: one is idle.
                 child = idle.pop()
                 child.begin(function, argument)
                 try:
@@ -214,6 +224,7 @@ class Processes:
                     idle.append(child)
 
             try:
+                # Threads only wait for sockets; the work is done in the children.
                 with ThreadPoolExecutor(len(children)) as threads:
                     return list(threads.map(work, arguments))
             finally:
@@ -242,11 +253,13 @@ class Processes:
 
     def close(self) -> None:
         """End the fork server; whoever needs children later starts another one."""
+        # Not while a `map` lasts, whose children belong to this server.
         with self._lock, self._hands:
             _close(self._server)
 
     def forget(self) -> None:
         """After a fork: the children belong to the parent."""
+        # Without locks: a forked child has but one thread.
         for child in self._busy:
             child.close()
         for server in self._server:
@@ -268,6 +281,7 @@ class Processes:
         with self._hands:
             server = self._started()
             server.bring(module)
+            # Both or neither, as `forget` closes the sockets that it finds.
             with forkless:
                 child = _Child(server)
                 self._busy.add(child)

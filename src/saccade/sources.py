@@ -22,6 +22,7 @@ def sources_digest(*rooms: str) -> str:
     package = Path(__file__).parent
     digest = hashlib.sha256()
     for folder in rooms or ("",):
+        # File systems list in different orders.
         for path in sorted((package / folder).rglob("*.py")):
             name = path.relative_to(package)
             if rooms or name.parts[0] not in _APART:

@@ -38,5 +38,6 @@ def cache_folder(name: str) -> CacheFolder:
 
 def choices_entry(model: str, machine: Mapping[str, str]) -> str:
     """Which entry of `algorithms` is for a model (by its digest) and a machine."""
+    # Names of machines have no NUL: no two lists give the same text.
     key = "\0".join((model, *(f"{name}={value}" for name, value in sorted(machine.items()))))
     return f"{sha256(key.encode()).hexdigest()}.json"

@@ -76,10 +76,12 @@ def _in_folder(
         return
     for item in folder.items():
         if item.fresh:
+            # A younger one may still be in the making.
             if time.time() - item.used > STALE_SECONDS:
                 yield _finding(folder, item, "was left by a run that was cut off")
         elif not suffixes and item.kind == stat.S_IFDIR:
             yield from _in_folder(folder, item.name, formats, KINDS[name].suffixes)
+        # No name ends with a slash: among folders there are no entries.
         elif not item.name.endswith(suffixes or "/"):
             yield _finding(folder, item, "is no entry of the cache")
         else:
@@ -99,6 +101,7 @@ def _problem(folder: CacheFolder, item: Item, formats: Mapping[str, Format]) -> 
         return None
     except (CacheError, OSError) as error:
         return str(error)
+    # A lock has nothing to seal; and looking at an entry is no use of it.
     if suffix == ".lock" or folder.read(item.name, use=False) is not None:
         return None
     return f"{folder.path / item.name} is damaged, or sealed with another key"

@@ -68,6 +68,7 @@ class Item:
     @property
     def fresh(self) -> bool:
         """Whether it is still being written, or was when its writer died."""
+        # As `files.fresh_file` names it.
         return self.name.startswith(".new-")
 
 
@@ -105,6 +106,7 @@ class CacheFolder:
         except UnusableError as error:
             warn(error)
         except OSError:
+            # Not there, or on a disk that cannot be written to: nothing to warn of.
             pass
         return False
 
@@ -147,6 +149,7 @@ class CacheFolder:
                 warn(error)
             except OSError:
                 pass
+            # Outside of `try`: whoever reads may raise the same errors.
             yield entry
 
     def exists(self, name: str) -> bool:
@@ -167,6 +170,7 @@ class CacheFolder:
             except OSError:
                 return None
         payload = content[_HEAD:]
+        # The seal is for this place, too: an entry that was moved here is not believed.
         sound = hmac.compare_digest(content[:_HEAD], _head(entry.seal(payload)))
         return payload if sound else None
 
@@ -196,12 +200,14 @@ class CacheFolder:
             with self._opened(make=True) as (folder, key), renamed_file(folder, name) as file:
                 fill(self._entry(file, name, key))
                 size = os.fstat(file).st_size
+                # Before it gets its name: an error deletes it.
                 if too_large(size):
                     raise _TooLargeError
         except UnusableError as error:
             warn(error)
             return False
         except _TooLargeError:
+            # What is there is held to the limit all the same: that may have become lower.
             note(self, name, 0)
             return False
         except OSError:
@@ -223,8 +229,10 @@ class CacheFolder:
                 folder, key = stack.enter_context(self._opened(make=True))
                 place = str(self.path)
                 lock = open_file(folder, place, f"{name}.lock", _APPEND)
+                # Closing it lets go of the lock.
                 stack.callback(os.close, lock)
                 fcntl.flock(lock, fcntl.LOCK_EX)
+                # Only now: it may have been replaced while this process waited.
                 file = open_file(folder, place, name, _APPEND)
                 stack.callback(os.close, file)
             except UnusableError as error:
@@ -247,6 +255,7 @@ class CacheFolder:
             try:
                 os.unlink(name, dir_fd=folder)
             except (IsADirectoryError, PermissionError):
+                # Of a directory Linux says the one, POSIX the other.
                 import shutil  # noqa: PLC0415 - 2 ms for what hardly ever happens
 
                 shutil.rmtree(name, dir_fd=folder)
@@ -292,6 +301,7 @@ class CacheFolder:
                 read_key(root, here, make=True)
             for part in filter(None, self.name.split("/")):
                 here = f"{here}/{part}"
+                # From descriptor to descriptor: what a name leads to may change.
                 folder = enter(folder, here, make=make)
                 stack.callback(os.close, folder)
             yield root, folder

@@ -58,7 +58,9 @@ def read_key(root: int, place: str, *, make: bool = False) -> bytes:
         _make(root, place)
         file = open_file(root, place, NAME)
     try:
+        # One byte more, so that a longer file is no key.
         key = os.read(file, _KEY_BYTES + 1)
+        # Whoever reads it can seal; `open_file` asks for its owner and for writers alone.
         private = not os.fstat(file).st_mode & (stat.S_IRWXG | stat.S_IRWXO)
     except OSError as error:
         raise UnusableError(place, f"{place}/{NAME} cannot be read ({error.strerror})") from error

@@ -86,6 +86,7 @@ def walk(top: CacheFolder) -> Iterator[Item]:
     for name, kind in KINDS.items():
         folder = top.folder(name)
         for item in folder.items():
+            # Not through links: what they lead to is none of ours.
             if kind.nested and item.kind == stat.S_IFDIR:
                 yield from folder.folder(item.name).items()
             else:

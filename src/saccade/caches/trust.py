@@ -78,6 +78,7 @@ def enter(parent: int, place: str, *, own: bool = True, make: bool = False) -> i
         FileNotFoundError: If it is not there and not to be made.
         UnusableError: As `open_root`.
     """
+    # The cache's own are listed, those above are only walked through.
     name, flags = PurePath(place).name, _LIST if own else _WALK
     try:
         folder = _open(parent, name, place, flags)
@@ -85,6 +86,7 @@ def enter(parent: int, place: str, *, own: bool = True, make: bool = False) -> i
         if not make:
             raise
         _make(parent, name, place)
+        # Checked like any other: somebody else may have made it.
         folder = _open(parent, name, place, flags)
     return _checked(folder, place, own=own)
 
@@ -105,6 +107,7 @@ def open_file(parent: int, place: str, name: str, flags: int = os.O_RDONLY) -> i
     path = f"{place}/{name}"
     file = _open(parent, name, place, flags | _FILE, path)
     try:
+        # Of what was opened: the name may lead elsewhere by now.
         status = _status(file)
         remedy = "delete it (`saccade cache verify --remove` does)"
         if not stat.S_ISREG(status.st_mode):

@@ -67,11 +67,13 @@ def assign(
     deadline = Deadline("planning", limits)
     shapes = shapes_of(graph, sizes, limits)
     check_empty(graph, shapes, sizes)
+    # One for fusions and layout: what both ask about is answered once.
     fitter = Fitter(Selector(backend, available, timings), backend, threads, exact, deadline)
     lowered, graph = graph, backend.fusions.fuse(graph, shapes, fitter.takes(graph))
     known = fitted(lowered, graph)
     add_shapes(shapes, graph, sizes)
     pairs = backend.fusions.pairs(graph, shapes, tuned=timings is not None)
+    # A pair's node is not in the graph: it takes the place of two only where that is faster.
     nodes = (*graph.nodes, *(pair.both for pair in pairs.joint.values()))
     ops = {node: node.op.bind(sizes) for node in nodes}
     check_guards(graph, known, ops, shapes, sizes)
@@ -83,7 +85,9 @@ def assign(
     for node in graph.nodes:
         work.node(node)
     work.outputs()
+    # The caller's arrays are row-major, however their values are stored.
     dense = {v: row_major(v.dtype, shapes[v]) for v in (*graph.inputs, *graph.outputs)}
+    # By now all calls were asked about, so that it is known which tuned choices found no use.
     return GraphLayout(
         tuple(work.steps),
         tuple(places.buffers),
@@ -133,6 +137,7 @@ class _Assignment:
         """Append the steps of one node; those of a pair when its second one's turn comes."""
         pair = self.pairs.get(node)
         if pair is not None and self._is_one_step(pair):
+            # In the second one's turn: it may read what nodes between the two make.
             self.instead[pair.second] = pair.both
             return
         node = self.instead.get(node, node)
@@ -142,6 +147,7 @@ class _Assignment:
         op = self.ops[node]
         if isinstance(op, Concat):
             self._concat(op, name, node.inputs, outputs[0])
+        # A movement within one buffer is a view, and no step.
         elif not (isinstance(op, Move) and inputs[0].buffer == outputs[0].buffer):
             self._operator(name, node, outputs)
 
@@ -152,12 +158,15 @@ class _Assignment:
             reason = both.why or "; ".join(map(str, both.choice.passed))
             self.apart[pair.first] = Passed(family, reason)
             return False
+        # Calls are tuned as steps of a plan, so in that one the pair was one step.
         if both.choice.measured is not None:
             return True
         fits = [self._fit(node) for node in (pair.first, pair.second)]
         micros = sum(fit.micros for fit in fits)
         reason = f"{both.micros:.1f} µs estimated, {micros:.1f} as two steps"
+        # Where the first was tuned there were two steps; measured times compare with no estimate.
         if fits[0].choice.measured is None and both.micros * _WORTH < micros:
+            # The same bits from code that exists: a new size need not wait for a compiler.
             if not (self.reuse and pair.alike and self.fitter.reusable(both, fits, pair.alike)):
                 return True
             reason += ", which have code"
@@ -179,6 +188,7 @@ class _Assignment:
 
     def _views(self, value: Value) -> tuple[View, ...]:
         """The views that operators may read a value by; the one that is stored first."""
+        # As `search` had them: what it estimated is what is laid out.
         view = self.places.stored[value].view
         if value not in self.chosen.copies:
             return (view,)
@@ -233,6 +243,7 @@ class _Assignment:
     def _operator(self, name: str, node: Node, outputs: tuple[Stored, ...]) -> None:
         """The step of one operator, with reorders around it where no kernel takes the storage."""
         fit = self._fit(node)
+        # Passed over, like a kernel: people find the reason with the step.
         if node in self.apart:
             passed = (*fit.choice.passed, self.apart[node])
             fit = fit._replace(choice=replace(fit.choice, passed=passed))
@@ -240,6 +251,7 @@ class _Assignment:
             self._converted(name, self.places.stored[value], view, fit.why or _FASTER)
             for value, view in zip(node.inputs, fit.call.inputs, strict=True)
         )
+        # What a kernel writes in other storage lies in the arena until it is copied.
         outs = tuple(
             s if s.view == view else self.places.new(BufferKind.ARENA, f"{name}/reordered", view)
             for s, view in zip(outputs, fit.call.outputs, strict=True)
@@ -252,6 +264,7 @@ class _Assignment:
     def _converted(self, name: str, stored: Stored, wanted: View, why: str) -> Stored:
         if wanted == stored.view:
             return stored
+        # Values are written once, so that one copy serves all that read them later.
         key = (stored, wanted)
         if key not in self.converted:
             fresh = self.places.new(BufferKind.ARENA, f"{name}/reordered", wanted)

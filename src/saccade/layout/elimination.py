@@ -74,14 +74,17 @@ def minimise(
     """
     buckets, exact, bound = _eliminate(sizes, tables, most)
     states = [0] * len(sizes)
+    # Backwards: besides its own, a bucket names only variables that were eliminated after it.
     for variable, parts in reversed(buckets):
         states[variable] = _best(variable, parts, states, sizes[variable])
     cost = _total(tables, states)
+    # Exact and yet dearer than the start is rounding; both are compared below.
     if exact and cost <= _total(tables, start):
         return Solution(tuple(states), cost, cost)
     found = min(
         (_descend(sizes, tables, begin) for begin in (start, states)), key=lambda pair: pair[1]
     )
+    # A bound that was rounded up must not exceed the cost.
     return Solution(*found, found[1] if exact else min(bound, found[1]))
 
 
@@ -97,6 +100,7 @@ def _eliminate(
     buckets: list[Bucket] = []
     exact = True
     while waiting:
+        # The smallest sum first keeps tables small. Equals go in order, so that plans repeat.
         variable = min(waiting, key=lambda v: (_width(v, left, sizes), v))
         waiting.remove(variable)
         parts = _joined([t for t in left if variable in t.scope], sizes, most)
@@ -117,6 +121,7 @@ def _width(variable: int, tables: Sequence[Table], sizes: Sequence[int]) -> int:
 def _joined(tables: list[Table], sizes: Sequence[int], most: int) -> list[Table]:
     """The tables added up, in as few sums as have no more than `most` entries each."""
     parts: list[Table] = []
+    # The largest first, each into the first sum with room for it: that leaves few sums.
     for table in sorted(tables, key=lambda t: -t.costs.size):
         for i, part in enumerate(parts):
             scope = tuple(sorted({*part.scope, *table.scope}))
@@ -131,6 +136,7 @@ def _joined(tables: list[Table], sizes: Sequence[int], most: int) -> list[Table]
 def _spread(table: Table, scope: tuple[int, ...]) -> Array:
     """The costs with an axis for every variable of a wider scope."""
     sizes = dict(zip(table.scope, table.costs.shape, strict=True))
+    # Scopes ascend, so that axes keep their order.
     return table.costs.reshape([sizes.get(v, 1) for v in scope])
 
 
@@ -152,6 +158,7 @@ def _descend(
 ) -> tuple[tuple[int, ...], float]:
     """Change one variable at a time for the better until none is left that can be."""
     states = list(start)
+    # Other tables cost the same whatever the variable's state.
     near = [[t for t in tables if v in t.scope] for v in range(len(sizes))]
     cost, before = _total(tables, states), np.inf
     while cost < before:

@@ -82,6 +82,7 @@ class Fitter:
             PlanError: After the deadline.
         """
         asked = self._call(op, [views[0] for views in inputs], outputs, constant)
+        # Few values exist in two orders.
         if all(len(views) == 1 for views in inputs):
             return self._plain(asked) or self._reordered(asked)
         found = [self._plain(self._call(op, ins, outputs, constant)) for ins in product(*inputs)]
@@ -129,6 +130,7 @@ class Fitter:
             kernels: With which they round like it.
         """
         micros = sum(fit.micros for fit in apart)
+        # The estimates are there already; to look for code, phases have to be made.
         if micros > self._backend.reuse_slowdown * both.micros or self._selector.has_code(
             both.call
         ):
@@ -149,6 +151,7 @@ class Fitter:
         self, op: Op, inputs: Sequence[View], outputs: Sequence[View], constant: tuple[bool, ...]
     ) -> Call:
         """The call; equal ones are one object, so that they are compared but once."""
+        # Every question to a kernel comes by here, and they are what planning takes time for.
         self._deadline.check()
         target = self._backend.target
         ins, outs = tuple(inputs), tuple(outputs)
@@ -167,12 +170,13 @@ class Fitter:
         fixed = (False,) * len(asked.outputs)
         dense_ins = _dense(asked.inputs, asked.constant)
         dense_outs = _dense(asked.outputs, fixed)
+        # One side before both: each that changes costs a copy.
         for ins, outs in (
             (asked.inputs, dense_outs),
             (dense_ins, asked.outputs),
             (dense_ins, dense_outs),
         ):
-            if (ins, outs) == (asked.inputs, asked.outputs):
+            if (ins, outs) == (asked.inputs, asked.outputs):  # refused above
                 continue
             fit = self._plain(self._call(asked.op, ins, outs, asked.constant))
             if fit is not None:

@@ -91,7 +91,9 @@ def formats(graph: Graph, preferred: Preferred) -> Formats:
     nhwc = set(wanted)
     ties = [_feature_maps(graph, n) for n in graph.nodes if isinstance(n.op, indifferent)]
     _grow(nhwc, ties)
+    # Views follow their operand in either order: they connect values, but ask for no order.
     ties += [_feature_maps(graph, n) for n in graph.nodes if _is_tie(n)]
+    # What is connected to one kind alone leaves nothing to choose.
     near, far = set(wanted), _elsewhere(graph, (*last, *indifferent))
     _grow(near, ties)
     _grow(far, ties)
@@ -140,10 +142,12 @@ def _keeps_axes(index_map: IndexMap) -> bool:
         source.append(at if group else None)
         at += len(group)
     steps = [(axis[0].source, axis[0].step) if axis else (None, 1) for axis in index_map.out_axes]
+    # A flip is copied (`views.moved`), and so connects nothing.
     return len(steps) == 4 and all(
         found in (own, None) and step > 0 for (found, step), own in zip(steps, source, strict=True)
     )
 
 
 def _feature_maps(graph: Graph, node: Node) -> set[Value]:
+    # Constants have no order to choose: kernels pack them.
     return {v for v in (*node.inputs, *node.outputs) if v.rank == 4 and v not in graph.constants}

@@ -73,9 +73,10 @@ def search(
         return Storage(rule.nhwc)
     work = _Search(graph, shapes, ops, rule.nhwc, fitter, values)
     tables, unsearched = work.tables()
-    start = [0] * len(values)
+    start = [0] * len(values)  # the rule's
     found = minimise([len(d) for d in work.domains], tables, start)
     before = sum(float(t.costs[(0,) * len(t.scope)]) for t in tables)
+    # Read now: `tables` leaves some of them the rule's state alone.
     states = {v: work.domains[i][found.states[i]] for i, v in enumerate(values)}
     return _storage(rule, work, states, before, found, unsearched)
 
@@ -130,6 +131,7 @@ class _Search:
         self.domains = [self._domain(v) for v in values]
         self._origin: dict[Value, tuple[Value, IndexMap]] = {}
         self._scope: dict[Value, tuple[int, ...]] = {v: (i,) for v, i in self._variable.items()}
+        # A movement's result may be a view, so what happens to it depends on its operand's state.
         for node in graph.nodes:
             if isinstance(node.op, Move) and self._scope.get(node.inputs[0]):
                 bound = ops[node]
@@ -140,10 +142,12 @@ class _Search:
 
     def _domain(self, value: Value) -> list[_State]:
         """The states of a value; that of the rule first."""
+        # The caller's memory is row-major: only a copy can be in the other order.
         if value in self._graph.inputs:
             return [_State(last=False, both=False), _State(last=False, both=True)]
         rule = value in self._nhwc
         states = [_State(rule, both=False), _State(not rule, both=False)]
+        # Without a reader a copy serves nobody.
         if self._uses[value]:
             states += [_State(rule, both=True), _State(not rule, both=True)]
         return states
@@ -151,11 +155,13 @@ class _Search:
     def tables(self) -> tuple[list[Table], float]:
         """Costs of all steps that depend on an open value; what is left out, by the rule."""
         costs = [*self._copies(), *self._outputs()]
+        # Steps that touch none of them cost the same in every state.
         for node in self._graph.nodes:
             values = (*node.inputs, *node.outputs)
             if any(v in self._scope for v in values):
                 costs += self._concat(node) if isinstance(node.op, Concat) else [self._node(node)]
         entries = [(tuple(sorted(set(scope))), cost) for scope, cost in costs]
+        # Before states are estimated: that is what takes time.
         fixed = self._too_many([scope for scope, _ in entries])
         for variable in fixed:
             self.domains[variable] = self.domains[variable][:1]
@@ -163,6 +169,7 @@ class _Search:
         for scope, cost in entries:
             table = self._table(scope, cost)
             if fixed.intersection(scope):
+                # Other states could save all of it at most.
                 unsearched += float(table.costs.flat[0])
             tables.append(table)
         return tables, unsearched
@@ -183,6 +190,7 @@ class _Search:
 
     def _table(self, scope: tuple[int, ...], cost: Cost) -> Table:
         domains = [self.domains[v] for v in scope]
+        # The last variable changes fastest, as the last axis does.
         costs = [cost(dict(zip(scope, states, strict=True))) for states in product(*domains)]
         return Table(scope, np.array(costs, float).reshape([len(d) for d in domains]))
 
@@ -217,9 +225,10 @@ class _Search:
             def cost(states: Mapping[int, _State]) -> float:
                 views = self._views(value, states)
                 whole = self._views(node.output, states)[0]
+                # The copy lies inside the result, and has its strides.
                 slot = View(views[0].dtype, views[0].shape, whole.strides)
                 if any(_same_order(view, whole) for view in views):
-                    return 0.0
+                    return 0.0  # its producer writes it there
                 return min(self._fitter.reorder(view, slot).micros for view in views)
 
             return cost
@@ -233,7 +242,7 @@ class _Search:
 
         def cost(states: Mapping[int, _State]) -> float:
             if isinstance(node.op, Move) and self._seen(node.output, states) is not None:
-                return 0.0
+                return 0.0  # a view is no step
             inputs = [self._views(v, states) for v in node.inputs]
             outputs = [self._views(v, states)[0] for v in node.outputs]
             return self._fitter.step(self._ops[node], inputs, outputs, constant).micros
@@ -244,7 +253,7 @@ class _Search:
     def _views(self, value: Value, states: Mapping[int, _State]) -> tuple[View, ...]:
         """How a value is stored, and its copy if there is one."""
         shape = self._shapes[value]
-        state = states.get(self._variable.get(value, -1))
+        state = states.get(self._variable.get(value, -1))  # -1 is no variable
         found = self._seen(value, states)
         if found is not None:
             if state is None or not state.both:
@@ -261,6 +270,7 @@ class _Search:
         if value not in self._origin:
             return None
         source, index_map = self._origin[value]
+        # Of what is stored, as `storage` makes views, not of its copy.
         found = moved(self._views(source, states)[0], index_map)
         return found and found[1]
 

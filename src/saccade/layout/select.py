@@ -35,6 +35,7 @@ class _Decision:
     tuned: tuple[Launch, ...] | None
 
 
+# Unlike None, which says that no kernel takes the call.
 _UNKNOWN = object()
 
 
@@ -57,6 +58,7 @@ class Selector:
         self._available = available
         self._timings = timings
         self._known: dict[Call, _Decision | None] = {}
+        # Apart from decisions, as the search asks about many calls that are never laid out.
         self._launches: dict[Call, tuple[Launch, ...]] = {}
 
     def select(self, call: Call) -> Choice | None:
@@ -84,6 +86,7 @@ class Selector:
     def rounds_alike(self, call: Call, kernel: str) -> bool:
         """Whether a call's choice is a variant of that kernel with the bits that most have."""
         found = self._decision(call)
+        # What was measured to be fastest may round in any way.
         if found is None or found.tuned is not None or found.chosen.best.rounding is not None:
             return False
         return found.chosen.kernel.name == kernel
@@ -109,6 +112,7 @@ class Selector:
         if self._timings is not None:
             tuned = self._timings.tuned(call, kernels)
         kernel, cost, measured = best.kernel, best.micros, None
+        # On the scale of estimates, which storage is chosen by: measured times stay out of them.
         if tuned is not None:
             kernel, cost, measured = tuned.kernel, cost * tuned.ratio, tuned.micros
         passed = found.refused
@@ -124,13 +128,16 @@ class Selector:
 
     def _chosen_launches(self, call: Call, chosen: Candidate) -> tuple[Launch, ...]:
         """The phases: of the variants with the chosen one's bits the fastest, or one with code."""
+        # How sums are made follows from the nominal team, tiles from the one that there is.
         rounding = chosen.best.rounding
+        # `others` can be walked but once; `launches` keeps what comes of it.
         variants: Iterator[Variant] = chain([chosen.best], chosen.others)
         if call.threads != self._backend.nominal_threads:
             variants = iter(chosen.kernel.variants(call))
         first = next(one for one in variants if one.rounding == rounding)
         if self._available is None or self._exists(chosen.kernel, first.needs):
             return first.launches
+        # Variants of equal code lack it alike; None is equal to nothing.
         missing, others = {first.code} - {None}, []
         most = self._backend.reuse_slowdown * first.micros
         for other in variants:

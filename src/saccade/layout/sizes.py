@@ -34,6 +34,7 @@ def shapes_of(
     """
     limits = limits or Limits()
     template = _template(graph)
+    # Once for each dim: many values share theirs.
     found = [_evaluate(dim, sizes, value) for dim, value in template.dims]
     shapes = dict(template.fixed)
     for value, shape in template.varying:
@@ -42,6 +43,7 @@ def shapes_of(
             _refuse(f"%{printable(value.name)}", too_many(here, limits), sizes)
     for node in template.long:
         around = [shapes[value] for value in (node.inputs[0], *node.outputs)]
+        # Over all axes, as few nodes come near it; `too_long` knows which of them count.
         if max(map(max, filter(None, around)), default=0) > limits.extent:
             _refuse(describe(node), too_long(node.op, around, limits), sizes)
     return shapes
@@ -102,6 +104,7 @@ def _template(graph: Graph) -> _Template:
             if dim not in numbers:
                 numbers[dim] = len(dims)
                 dims.append((dim, value))
+            # ~i, which is negative for place 0 as well; no dim of a graph is.
             shape.append(~numbers[dim])
         if min(shape, default=0) < 0:
             varying.append((value, tuple(shape)))
@@ -200,7 +203,9 @@ def _fits_for_all_sizes(graph: Graph, node: Node) -> bool:
     if isinstance(node.op, Move):
         return node.op.map.in_shape == node.inputs[0].shape
     varying = [v for v in node.inputs if v not in graph.constants]
+    # Operands are broadcast from the last axis on.
     for axes in zip_longest(*(reversed(v.shape) for v in varying), fillvalue=1):
+        # Different symbols, or a symbol and a number, may only have been assumed to be equal.
         if len({dim for dim in axes if dim != 1}) > 1 and not all(map(is_static, axes)):
             return False
     return True

@@ -70,11 +70,13 @@ def place(
     places.stored |= constants.stored
     producers = graph.producers()
     for i, value in enumerate(graph.outputs):
+        # Others live elsewhere, and are copied to the caller at the end.
         if value not in places.stored and value not in nhwc:
             view = row_major(value.dtype, shapes[value])
             places.stored[value] = places.new(BufferKind.OUTPUT, value.name, view, i)
     for value in graph.outputs:
         _place_source(value, places, shapes, maps, producers, nhwc)
+    # The last ones first: Concats before them find their place as a part of a longer one's.
     for node in reversed(graph.nodes):
         if isinstance(node.op, Concat):
             _place_operands(node, node.op.axis, places, shapes, producers, nhwc)
@@ -124,10 +126,12 @@ def _place_source(
     if node is None or stored is None or not isinstance(node.op, Move):
         return
     source = node.inputs[0]
+    # Placed by now, or an input or a constant, whose memory is given.
     if source in places.stored or source not in producers:
         return
     dense = channels_last if source in nhwc else row_major
     view = dense(source.dtype, shapes[source])
+    # A part would leave the rest of the source without a place.
     if view.size == stored.view.size and moved(view, maps[node]) == (0, stored.view):
         places.stored[source] = Stored(stored.buffer, 0, view)
 
@@ -170,6 +174,7 @@ def _place_operands(
     """Give the result a buffer and its operands the slices of it that they may be written to."""
     result = node.output
     if result not in places.stored:
+        # Its operands may stand side by side already, at the front of a longer one.
         within = _common_buffer(node, axis, places)
         places.stored[result] = within or _own_joint(node, axis, places, shapes, nhwc)
     whole = places.stored[result]
@@ -179,6 +184,7 @@ def _place_operands(
         slot = _slice(whole, axis, at, shapes[value])
         at += shapes[value][axis]
         producer = producers.get(value)
+        # Movements and Concats may be no steps: nothing that could write where it is told.
         if value in places.stored or producer is None or isinstance(producer.op, (Move, Concat)):
             stored = places.stored.get(value)
             if stored is None or not stored.is_at(slot):
@@ -203,11 +209,13 @@ def _own_joint(
     value = node.output
     if value not in nhwc or not places.filled.issuperset(_last(node, axis)):
         return _own(value, places, shapes, nhwc)
+    # Zeros are promised once it is known who writes them: see `_fill`.
     return places.new(BufferKind.ARENA, value.name, padded(value.dtype, shapes[value], zeros=False))
 
 
 def _last(node: Node, axis: int) -> tuple[Value, ...]:
     """The operands of a Concat that have last channels of the result."""
+    # Along other axes each operand has pixels of its own, and last channels in them.
     return node.inputs[-1:] if axis == 1 else node.inputs
 
 
@@ -215,10 +223,12 @@ def _fill(node: Node, axis: int, whole: Stored, places: BufferBuilder) -> None:
     """Let the last operands of a Concat fill its pixels, where all of them are written in place."""
     last = _last(node, axis)
     slots = [places.stored.get(value) for value in last]
+    # One that is copied, or made by a kernel that fills nothing, leaves the padding as it was.
     for value, slot in zip(last, slots, strict=True):
         inside = slot is not None and slot.buffer == whole.buffer
         if not inside or value not in places.filled or node.inputs.count(value) > 1:
             return
+    # A slot that does not begin at 16 bytes has no room behind it (`views.part`).
     if any(slot is not None and slot.view.room != whole.view.room for slot in slots):
         return
     for value, slot in zip((node.output, *last), (whole, *slots), strict=True):

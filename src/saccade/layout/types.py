@@ -104,6 +104,7 @@ class Buffer:
     index: int = 0
 
 
+# A tuple, as planning makes them by the thousand: a frozen dataclass takes a call for each field.
 class Stored(NamedTuple):
     """A value's place: a view that starts `offset` bytes into buffer number `buffer`."""
 

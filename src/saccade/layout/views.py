@@ -19,6 +19,7 @@ _MOST_ADDED = 4  # the least multiple of the bytes added that pixels have, for i
 def row_major(dtype: DType, shape: Sequence[int]) -> View:
     """Dense storage in logical order."""
     strides = [*accumulate(reversed(shape), mul, initial=1)]
+    # The last product is the number of elements, and no stride.
     return View(dtype, tuple(shape), tuple(strides[-2::-1]))
 
 
@@ -54,6 +55,7 @@ def part(view: View, axis: int, at: int, shape: Sequence[int]) -> View:
     is left of a last 16 bytes as room: what is stored there is not theirs but for the last one's.
     """
     found = View(view.dtype, tuple(shape), view.strides)
+    # Along other axes a part has all channels, and what lies behind them.
     if not view.room or axis not in (1, -3):
         return found._replace(room=view.room, zeros=view.zeros)
     step = PIXEL // view.dtype.itemsize
@@ -82,11 +84,13 @@ def moved(view: View, index_map: IndexMap) -> tuple[int, View] | None:
     shape: list[int] = []
     steps: list[int] = []
     for axis in index_map.out_axes:
+        # Factors make one axis if each steps by as much as those inside it cover.
         extent, step = 1, 0
         for factor in reversed(axis):
             assert isinstance(factor.size, int) and isinstance(factor.start, int)
             source = 0 if factor.source is None else strides[factor.source]
             offset += factor.start * source
+            # It stays where the offset puts it.
             if factor.size == 1:
                 continue
             own = source * factor.step
@@ -114,6 +118,7 @@ def _with_room(view: View, index_map: IndexMap, found: View) -> View:
     if channels.source != first or channels.step != 1 or found.strides[1] != 1:
         return found
     assert isinstance(channels.start, int)
+    # Of the shape only the channels count there.
     within = part(view, 1, channels.start, (0, found.shape[1]))
     return found._replace(room=within.room, zeros=within.zeros)
 

@@ -41,15 +41,18 @@ def floor(plan: Plan, speeds: Machine | None = None) -> Floor:
     """The floor of a plan at given speeds, else at those of the machine that it was made for."""
     speeds = speeds or plan.speeds
     moved = sum(map(_port_bytes, (*plan.inputs, *plan.outputs)))
+    # What was only packed from is not read by a run.
     read = zip(plan.constants, plan.constants_read, strict=True)
     moved += sum(constant.nbytes for constant, used in read if used)
     phases = sum(len(step.phases) for step in plan.steps)
     arithmetic = sum(_arithmetic(step, speeds, plan.exact) for step in plan.steps)
+    # Operations are counted for one core, bandwidth is that of all.
     return Floor(arithmetic / plan.threads, moved / speeds.bandwidth, phases * speeds.step)
 
 
 def peak(step: Step, speeds: Machine) -> float:
     """Operations per microsecond that one core reaches at most: more for products of 16 bits."""
+    # Products may be made in the type of either end: a floor takes the faster one.
     ends = {step.inputs[0].view.dtype, step.outputs[0].view.dtype}
     return speeds.pair_flops if step.op.contracts and ends & _NARROW else speeds.flops
 

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 __all__ = ["dump", "load"]
 
 _VERSION = 5  # of the format; no other is read
+# What reading any text may end in; deep nesting is a RecursionError.
 _MALFORMED = (KeyError, TypeError, ValueError, IndexError, AttributeError, RecursionError)
 
 
@@ -80,6 +81,7 @@ def dump(plan: Plan) -> str:
         "cuts": [_values(cut) for cut in plan.cuts],
         "device": plan.device,
     }
+    # Asked about configs alone: all else is of types that JSON knows.
     return json.dumps(record, default=_named)
 
 
@@ -200,6 +202,7 @@ def _read_phase(device: str, kernel: str, entry: _PhaseRecord) -> Phase:
     return Phase(config, arguments, integers, entry["chunks"])
 
 
+# Annotations are texts, and slow to evaluate.
 @lru_cache(maxsize=64)
 def _hints(kind: type) -> dict[str, type]:
     return typing.get_type_hints(kind)

@@ -19,6 +19,7 @@ from saccade.plan.types import Constant, Cut, Plan, Port, Ref, Slot, Step
 
 __all__ = ["make"]
 
+# Plans for other sizes have most of them in common.
 _constant = interned(Constant)
 _ADDRESSES = 1 << 47
 """Bytes that a process can address, on the machines that there are."""
@@ -80,6 +81,7 @@ def make(
         _cuts(graph, sizes),
         device=laid.device,
     )
+    # Outputs need addresses as well, though `Limits` bounds the arena alone.
     if plan.arena_bytes + plan.output_bytes > _ADDRESSES:
         raise OutOfMemoryError.of(plan.arena_bytes, plan.output_bytes)
     return plan
@@ -87,6 +89,7 @@ def make(
 
 def _cuts(graph: Graph, sizes: Mapping[str, int]) -> tuple[Cut, ...]:
     """Axes of the outputs whose size steps find out."""
+    # The numbers stand behind the caller's results.
     at = {c.symbol: len(graph.results) + i for i, c in enumerate(graph.counts)}
     cuts = []
     for output, value in enumerate(graph.results):
@@ -130,6 +133,7 @@ class _Planner:
                 if self._may_share(i, a, b) and not self._read_twice(step, source):
                     taken, kept = self._find(b.buffer), self._find(a.buffer)
                     self.root[taken] = kept
+                    # The result begins with the step that its operand ends with.
                     self.spans[kept] = self.spans[kept][0], self.spans[taken][1]
                     break
 
@@ -140,10 +144,12 @@ class _Planner:
 
     def _may_share(self, i: int, a: Stored, b: Stored) -> bool:
         buffers = self.laid.buffers
+        # In place, an element is overwritten by the one that is made of it: both must lie alike.
         arena = buffers[a.buffer].kind is buffers[b.buffer].kind is BufferKind.ARENA
         if not arena or a.view != b.view or a.offset or b.offset:
             return False
         source, result = self._find(a.buffer), self._find(b.buffer)
+        # The root's size stands for all that share its memory.
         return (
             source != result
             and buffers[source].nbytes == buffers[result].nbytes
@@ -168,6 +174,7 @@ class _Planner:
                 keys.append(buffer)
                 nbytes = self.laid.buffers[buffer].nbytes
                 blocks.append(LiveBlock.aligned(nbytes, first, last, alignment))
+        # Workspaces live as long as their step, and lie where no value does meanwhile.
         for i, step in enumerate(self.laid.steps):
             needed = self.binder.workspace(step.launches)
             for key, nbytes in needed.temps.items():
@@ -222,11 +229,13 @@ class _Planner:
         if key not in self.constants:
             self.constants[key] = len(self.constants)
             self.sizes.append(nbytes)
+        # In the table of bases the arena, the inputs and the outputs come first.
         before = 1 + len(self.laid.inputs) + len(self.laid.outputs)
         return Ref(before + self.constants[key], 0, nbytes)
 
     def slot(self, stored: Stored) -> Slot:
         """An operand or a result; one object of the layout is asked about once."""
+        # The layout keeps every one of them, so that no id comes twice.
         found = self.slots.get(id(stored))
         if found is None:
             found = self.slots[id(stored)] = Slot(self._resolve(stored), stored.view)

@@ -45,6 +45,7 @@ def live_bytes(blocks: Sequence[LiveBlock]) -> int:
     return peak
 
 
+# Which one packs best depends on the graph: by size, size times lifetime, start or lifetime.
 _ORDERS: tuple[Callable[[LiveBlock], tuple[int, ...]], ...] = (
     lambda b: (-b.nbytes, b.first),
     lambda b: (-b.nbytes * (b.last - b.first + 1), b.first),
@@ -88,6 +89,7 @@ def _place(
             deadline.check()
         block = blocks[i]
         need = block.nbytes
+        # What has no elements needs a place all the same.
         at = _best_gap(placed, need, block.first, block.last) if need else 0
         offsets[i] = at
         if need:
@@ -99,10 +101,12 @@ def _place(
 def _best_gap(placed: list[tuple[int, int, int, int]], need: int, first: int, last: int) -> int:
     best, best_gap, cursor = -1, 0, 0
     for start, end, begin, finish in placed:
+        # Never in use together: these may share bytes.
         if finish < first or begin > last:
             continue
         gap = start - cursor
         if gap >= need and (best < 0 or gap < best_gap):
             best, best_gap = cursor, gap
+        # Blocks of different times may overlap, so that ends do not ascend with starts.
         cursor = max(cursor, end)
     return best if best >= 0 else cursor

@@ -59,6 +59,7 @@ def _row(plan: Plan, i: int, step: Step) -> tuple[str, ...]:
 
 
 def _cut(text: str) -> str:
+    # Names of nodes are often paths: their ends tell more.
     return text if len(text) <= _WIDEST else "…" + text[1 - _WIDEST :]
 
 
@@ -71,6 +72,7 @@ def short_config(config: DataclassInstance) -> str:
             parts += [field.name] if value else []
         elif isinstance(value, int):
             parts.append(f"{field.name} {value}")
+        # `$0` is an expression that changes nothing.
         elif isinstance(value, str) and value and value != "$0":
             parts.append(value)
     return _cut(" ".join(parts)[:_WIDEST])
@@ -85,6 +87,7 @@ def _where(plan: Plan, ref: Ref) -> str:
 
 
 def _summary(plan: Plan) -> list[str]:
+    # Runs read what is packed: what it was made from does not count.
     read = [c for c, used in zip(plan.constants, plan.constants_read, strict=True) if used]
     packed = sum(c.nbytes for c in read if c.packing is not None)
     raw = sum(c.nbytes for c in read if c.packing is None)

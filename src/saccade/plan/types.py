@@ -81,6 +81,7 @@ class Step:
     @property
     def is_reorder(self) -> bool:
         """Whether the step only moves a value into another storage."""
+        # `layout.assign` begins the notes of its copies like this.
         return self.note.startswith("copy")
 
 
@@ -97,6 +98,7 @@ class Constant(NamedTuple):
         return _key(self.sources, self.packing)
 
 
+# Many sizes ask for the keys of the same constants.
 @lru_cache(maxsize=4096)
 def _key(sources: tuple[str, ...], packing: Packing | None) -> str:
     return sha256(repr((sources, packing)).encode()).hexdigest()[:32]
@@ -211,6 +213,7 @@ class Plan:
         """For each constant, whether a phase or a host step reads it; the rest was packed."""
         bases = set[int]()
         for step in self.steps:
+            # Its operands include what constants were packed from, which no run reads.
             bases |= {a.ref.base for phase in step.phases for a in phase.arguments}
             if step.kernel is None:
                 bases |= {slot.ref.base for slot in step.inputs}

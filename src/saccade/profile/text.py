@@ -23,6 +23,7 @@ def table(profile: Profile, peer: PeerLayers | None = None) -> str:
     if not profile.steps:
         return "nothing runs natively: there is nothing to time"
     times, left = peer.beside(s.name for s in profile.steps) if peer else ({}, ())
+    # Without its version, which would widen the column.
     name = peer.engine.partition(" ")[0] if peer else ""
     told = dict.fromkeys(fact for s in profile.steps for facts in s.facts for fact in facts)
     rates = _RATES[profile.tera]
@@ -30,6 +31,7 @@ def table(profile: Profile, peer: PeerLayers | None = None) -> str:
     rows = [(*_step_row(profile, step), *_facts(step, told)) for step in profile.steps]
     if peer:
         head += (name, "ratio")
+        # Steps may share a name (the parts of a Concat): the layer stands beside the first.
         unseen = dict(times)
         rows = [
             row + _peer_cells(step.microseconds, unseen.pop(step.name, None))
@@ -120,6 +122,7 @@ def _peer_ending(
 
 
 def _aligned(head: Row, rows: Sequence[Row]) -> list[str]:
+    # Names come from files, which anyone may have written.
     rows = [tuple(map(printable, row)) for row in rows]
     widths = [max(len(row[i]) for row in [head, *rows]) for i in range(len(head))]
     return [

@@ -150,10 +150,13 @@ class Profile:
         if not readings:
             return Profile((), 0.0, least, Shares(0.0, 0.0, 0.0), plan.threads, ())
         clocks = np.stack([clock for _, _, clock in readings], axis=1) / 1000.0
+        # From each run's own first start: what lies between runs does not matter.
         clocks -= clocks[..., 0].min(axis=(1, 2))[:, None, None, None]
         lengths = clocks[..., 1].max(axis=(1, 2))
+        # A trace shows one run as it was, not medians.
         middle = clocks[int(np.argsort(lengths)[len(lengths) // 2])]
         steps, spans, at = [], [], 0
+        # By identity: two steps in a row may be equal.
         for _, group in groupby(readings, key=lambda reading: id(reading[0])):
             phases = list(group)
             of_step = clocks[:, at : at + len(phases)]
@@ -217,6 +220,7 @@ class Profile:
 
     def to_chrome_trace(self) -> str:
         """One run as a Chrome trace (chrome://tracing, ui.perfetto.dev), a row per thread."""
+        # The format's metadata (M) name the rows; its times are in microseconds.
         events: list[dict[str, object]] = [
             {"name": "thread_name", "ph": "M", "pid": 0, "tid": i, "args": {"name": f"thread {i}"}}
             for i in range(self.threads)
@@ -249,8 +253,10 @@ def _step_time(
 ) -> StepTime:
     """`clocks` is [repeat, phases, threads, (start, end)] in microseconds."""
     start, end = clocks[..., 0], clocks[..., 1]
+    # A clock that stood still must not divide by zero.
     spans = np.maximum(end.max(axis=2) - start.min(axis=2), 1e-3)
     times = np.median(spans, axis=0)
+    # Of the phases' sums, so that long ones weigh more.
     busy = (end - start).mean(axis=2).sum(axis=1) / spans.sum(axis=1)
     work, threads = step.work, clocks.shape[2]
     least = max(work.flops / (peak(step, speeds) * threads), work.bytes / speeds.bandwidth)
@@ -275,4 +281,5 @@ def _shares(clocks: Array, lengths: Array) -> Shares:
     working = float(np.median((end - start).sum(axis=(1, 2)) / whole))
     waiting = end.max(axis=2, keepdims=True) - end
     imbalance = float(np.median(waiting.sum(axis=(1, 2)) / whole))
+    # Each is a median of its own, so that together they may exceed 1.
     return Shares(working, imbalance, max(0.0, 1.0 - working - imbalance))

@@ -73,6 +73,7 @@ class Algorithms:
     def replaced(self, calls: Iterable[str], others: Algorithms) -> Algorithms:
         """With the entries of `others` in place of all entries for these calls."""
         gone = set(calls)
+        # What was measured elsewhere does not mix with what was measured here.
         alike = (self.device, self.machine) == (others.device, others.machine)
         staying = (entry for entry in self.entries if alike and entry.call not in gone)
         return replace(others, entries=(*staying, *others.entries))
@@ -130,6 +131,7 @@ def _entry(record: object, name: str) -> TunedCall:
             raise OptionError(f"{name}: {field} is not a text")
     for field in _TIMES:
         value = record[field]
+        # True is an integer to Python, and its JSON has NaN, which fails the comparison.
         number = isinstance(value, (int, float)) and not isinstance(value, bool)
         if not number or not 0 <= value < _LONGEST:
             raise OptionError(f"{name}: {field} is not a time in microseconds")

@@ -72,11 +72,13 @@ def candidates(
     best = min(variants[0][0] for variants in ranked)
     heads = [v[0] for v in ranked if v[0][0] <= max(bounds.within, bounds.of_each) * best]
     others = heapq.merge(*(v[1:] for v in ranked), key=lambda entry: entry[0])
+    # Before all others: one kernel's variants must not crowd out another kernel.
     chosen = sorted(heads, key=lambda entry: entry[0])[: bounds.most]
     near = (e for e in others if e[0] <= bounds.within * best)
     chosen += islice(near, bounds.most - len(chosen))
     chosen.sort(key=lambda entry: entry[0])
     found = (TuningCandidate(kernel, i, v.micros, v.launches) for _, i, kernel, v in chosen)
+    # Equal launches are one candidate. The last one entered stays, so the best is entered last.
     return tuple({c.id: c for c in reversed(tuple(found))}.values())[::-1]
 
 
@@ -90,6 +92,7 @@ def _ranked(kernel: Kernel, call: Call) -> Iterator[_Entry]:
 def find(kernel: Kernel, call: Call, wanted: str, rank: int) -> tuple[Launch, ...] | None:
     """The phases of the variant with this identity, looked for at `rank` first."""
     variants = tuple(kernel.variants(call))
+    # Ranks seldom change, and an identity is a digest of all phases: mostly one is made.
     for variant in (*variants[rank : rank + 1], *variants):
         launches = variant.launches
         if variant_id(launches) == wanted:

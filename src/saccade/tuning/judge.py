@@ -40,11 +40,13 @@ def judge(before: Array, after: Array, *, least: float = 0.0) -> Verdict:
     (a share of the time before).
     """
     saved = np.asarray(before, np.float64) - np.asarray(after, np.float64)
+    # Medians: a turn that something disturbed is far off, and would draw a mean along.
     rounds, middle = len(saved), float(np.median(before))
     median = float(np.median(saved))
     deviation = _DEVIATION * float(np.median(np.abs(saved - median)))
     error = _MEDIAN * deviation / sqrt(rounds)
     gain = median / middle if middle > 0 else 0.0
+    # A tie is no win.
     agree = _chance(int((saved > 0).sum()), rounds) <= CHANCE
     return Verdict(
         middle, float(np.median(after)), gain, agree and median > 2 * error and gain > least

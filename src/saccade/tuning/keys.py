@@ -26,6 +26,7 @@ def call_key(call: Call) -> str:
 
 def _settings(call: Call) -> str:
     """Whatever else the call holds, whether this code knows it or not."""
+    # Equal calls may differ in fields that do not compare, such as `memo`.
     fields = (f for f in dataclasses.fields(call) if f.compare and f.name not in _SHOWN)
     return "".join(f", {f.name} {getattr(call, f.name)}" for f in fields)
 
@@ -67,6 +68,7 @@ def _join(numbers: Sequence[int]) -> str:
 
 def variant_id(launches: Sequence[Launch]) -> str:
     """A digest of everything that distinguishes one variant for a call from the others."""
+    # Of the text: hashes of strings differ between processes.
     return hashlib.sha256(repr(tuple(launches)).encode()).hexdigest()[:16]
 
 

@@ -38,6 +38,7 @@ class Lookup:
         self._algorithms = algorithms
         self._whole = whole
         self._foreign = _differences(algorithms, device, machine)
+        # Of another device or machine none is taken, and one reason stands for all.
         self._by_call = {} if self._foreign else {e.call: e for e in algorithms.entries}
         self._seen: set[str] = set()
         self._refused: dict[str, str] = {}
@@ -49,6 +50,7 @@ class Lookup:
         entry = self._by_call.get(call_key(call))
         if entry is None:
             return None
+        # By step: a file may have entries of one step for several sizes.
         self._seen.add(entry.step)
         kernel = next((k for k in kernels if k.name == entry.kernel), None)
         reason = "there is no such kernel" if kernel is None else kernel.supports(call)
@@ -59,6 +61,7 @@ class Lookup:
         if launches is None:
             self._refused[entry.step] = f"{entry.kernel} has no variant {entry.variant} for it now"
             return None
+        # A file may say that it took no time.
         ratio = entry.micros / entry.before if entry.before else 1.0
         return Tuned(kernel, launches, entry.micros, ratio)
 

@@ -104,6 +104,7 @@ class Search:
             whole = judge(before, after)
         if whole is None or not whole.faster:
             chosen, changes = nothing, []
+        # All that were asked about: what was chosen before goes even where nothing was found.
         keys = tuple(q.key for q in questions)
         return Outcome(
             chosen, tuple(changes), whole, self._measured, self._remembered, skipped, keys,
@@ -114,12 +115,13 @@ class Search:
         """Every call that takes long enough to matter, with the candidates still to be measured."""
         found: dict[str, _Question] = {}
         for i, step in enumerate(self.laid.steps):
-            if step.choice.kernel is None:
+            if step.choice.kernel is None:  # the host has no variants
                 continue
             key = call_key(step.call)
             if key not in found:
                 found[key] = _Question(key, [], step, variant_id(step.launches))
             found[key].steps.append(i)
+        # This also tells how long a round takes, which budgets are reckoned by.
         times, _ = self._alternate(
             "timing the untuned program", {}, EXPLORE,
             self.bench.bounds.most * EXPLORE + CONFIRM + VERIFY,
@@ -135,6 +137,7 @@ class Search:
     def _candidates(self, question: _Question) -> None:
         call = question.first.call
         found = candidates(call, self.kernels(call.op), self.bench.bounds)
+        # Hints keep their place at the front where they are candidates anyway.
         for candidate in {c.id: c for c in (*self._hinted(question, call), *found)}.values():
             if candidate.id == question.untuned:
                 continue
@@ -160,6 +163,7 @@ class Search:
         efforts = [EXPLORE * self.bench.effort(wave) for wave in waves]
         checks = self._checks(waves[0]) if waves else 0.0
         for i, swaps in enumerate(waves):
+            # Without the checks that follow no candidate can be taken: their time is put by.
             needed = self._elapsed() + (efforts[i] + checks) * self._unit
             if self.seconds is not None and needed > self.seconds:
                 break
@@ -169,8 +173,10 @@ class Search:
             before, after = self._alternate(text, swaps, EXPLORE, sum(efforts[i + 1 :]) + checks)
             fresh = []
             for q in asked:
+                # It could not be run: unless it is kept, the next search tries it again.
                 if not np.isfinite(q.take(after)).all():
                     continue
+                # Only the medians are of use: so few turns cannot be beyond the noise.
                 verdict = judge(q.take(before), q.take(after))
                 candidate = wave[id(q)]
                 one = Measured(
@@ -179,8 +185,10 @@ class Search:
                 )  # fmt: skip
                 fresh.append(one)
                 q.known.append((one.ratio, candidate))
+            # After every wave: a search that is cut off loses one at most.
             self.store.add(fresh)
             self._measured += len(fresh)
+        # Nothing that is left over need be compiled any more.
         self.bench.announce(())
 
     def _checks(self, swaps: Swaps) -> float:
@@ -199,6 +207,7 @@ class Search:
             trying = {key: ranked[key].pop(0) for key in open_}
             if not trying:
                 break
+            # Together with those that passed, as they will stand in the plan.
             now = {key: c for key, (c, _) in taken.items()} | trying
             swaps = {i: now[q.key] for q in questions if q.key in now for i in q.steps}
             later = VERIFY * self.bench.effort({})
@@ -221,6 +230,7 @@ class Search:
     def _alternate(self, text: str, swaps: Swaps, rounds: int, later: float) -> tuple[Array, Array]:
         """Rounds of a wave, and then as much effort as `later` says."""
         effort = rounds * self.bench.effort(swaps) + later
+        # Compiled apart, or rounds would seem to take as long as the compiler.
         self._tell(f"compiling: {text}", self.bench.remaining(effort * self._unit, swaps))
         self.bench.compile(swaps)
         return self._timed(

@@ -74,6 +74,7 @@ class TimingStore:
         self._known: dict[_Key, Measured] = {}
         if self._folder is not None:
             with self._folder.opened(self._name) as log:
+                # Of several measurements the last one counts.
                 self._known = {_key(m): m for m in _measurements(log)}
 
     def get(self, call: str, variant: str, against: str) -> Measured | None:
@@ -99,8 +100,10 @@ def _append(
     text = "".join(_sealed_line(m, log.seal) for m in fresh)
     size = os.fstat(log.file).st_size
     if size + len(text) > MOST_BYTES:
+        # Without those that were measured once more since.
         kept = list({_key(m): m for m in _measurements(log)}.values())
         lines = "".join(_sealed_line(m, log.seal) for m in kept[len(kept) // 2 :]) + text
+        # Whoever waits for the lock opens the log afterwards, and so finds the new file.
         folder.add(name, lambda new: write_all(new.file, f"{header}\n{lines}".encode()))
         return
     # A line that was cut off must not swallow the next one.
@@ -145,6 +148,7 @@ def _measurements(log: OpenEntry | None) -> Iterator[Measured]:
 
 def _lines(log: OpenEntry) -> list[str]:
     try:
+        # A log that others made larger is not read whole.
         content = os.pread(log.file, min(os.fstat(log.file).st_size, 2 * MOST_BYTES), 0)
     except OSError:
         return []
@@ -155,6 +159,7 @@ def _text(line: str, seal: Seal) -> str | None:
     """What a line says, if it is sealed."""
     given, _, text = line.partition(" ")
     sealed = seal(text.encode()).hex()
+    # As bytes: texts can be compared in ASCII alone, and a damaged line may be anything.
     return text if hmac.compare_digest(given.encode(), sealed.encode()) else None
 
 
@@ -162,6 +167,7 @@ def _measured(record: object) -> Measured | None:
     kinds = {"micros": float, "before": float, "rounds": int}
     if not isinstance(record, dict) or set(record) != set(Measured.__slots__):
         return None
+    # Exactly: True would pass for an integer.
     if any(type(value) is not kinds.get(name, str) for name, value in record.items()):
         return None
     found = Measured(**record)

@@ -58,6 +58,7 @@ class CaseStorage:
 
 ROWS = CaseStorage()
 LAST = CaseStorage(channels_last=True)
+# No whole vector: even behind whole vectors of channels the next pixel begins unaligned.
 GAPS = CaseStorage(channels_last=True, gap=3)
 
 

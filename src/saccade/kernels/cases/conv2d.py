@@ -181,6 +181,7 @@ _EIGHTS = (
 _FAR = Conv2d(padding=(3, 3, 3, 3), dilation=(3, 3))
 _STRIDED = Conv2d((2, 2), (2, 1, 0, 3))
 _SPECIAL = (
+    # Three channels in planes, as models are given their images.
     _case(WINDOWS[1], x=ROWS, name="first-layer"),
     _case(WINDOWS[11], x=ROWS, name="stem"),
     _case(_plain("row-major", "$0"), x=ROWS, y=ROWS),
@@ -196,6 +197,7 @@ def _depthwise(
     name: str, x: tuple[int, int, int, int], taps: int, op: Conv2d, storage: CaseStorage = GAPS
 ) -> Case:
     shape = _square(name, x, x[1], taps, replace(op, groups=x[1]))
+    # `$0` is the convolution itself.
     bias = (_weights(1, x[1], 1, 1),) * (op.epilogue.operands - 1)
     return _case(shape, *bias, x=storage, y=storage)
 

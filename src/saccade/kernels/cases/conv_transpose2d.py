@@ -40,6 +40,7 @@ def _bf16(name: str, kind: DType, result: DType) -> Case:
         Operand((2, 9, 5, 4), kind, GAPS, values=WHOLE),
         Operand((9, 20, 4, 4), constant=True, values=WHOLE),
     )
+    # At most 9 channels of 4 x 4 taps are summed.
     return Case(name, ConvTranspose2d((2, 2), _SAME), operands, (Result(GAPS, result),), 144)
 
 

@@ -52,6 +52,7 @@ def _case(number: int, storage: CaseStorage = ROWS, dtype: DType = F32, mask: bo
     name, shape, outputs, window, plain = _SHAPES[number]
     op = replace(plain, bias=True, mask=mask)
     taps = window[0] * window[1]
+    # A mask has one channel for each group and tap, offsets two: row and column.
     size, count = _size(op, shape, window), op.offset_groups * taps
     depth = shape[1] // op.groups
     operands = (
@@ -61,6 +62,7 @@ def _case(number: int, storage: CaseStorage = ROWS, dtype: DType = F32, mask: bo
         Operand((outputs,), dtype),
         *((Operand((shape[0], count, *size), dtype, values=_MASK),) if mask else ()),
     )
+    # Each sample is a sum of four pixels.
     results = (Result(storage, BF16 if dtype is BF16 else None),)
     return Case(name, op, operands, results, 4 * depth * taps, _ROUNDINGS)
 

@@ -27,6 +27,7 @@ def _bf16(name: str, kinds: tuple[DType, DType, DType]) -> Case:
     return Case(name, MatMul(), (a, b), (Result(dtype=kinds[2]),), 33)
 
 
+# As attention cuts them: four heads of eight side by side in each row.
 _HEADS = Operand((2, 4, 9, 8), storage=CaseStorage(strides=(9 * 32, 8, 32, 1)))
 _APART = Operand((2, 4, 8, 11), storage=CaseStorage(strides=(2000, 300, 23, 2)))
 _ADD = MatMul(epilogue=parse("add($0, $1)"))
@@ -55,6 +56,7 @@ CASES = (
         known=True,
         op=MatMul(transpose_b=True, epilogue=_ADD.epilogue),
     ),
+    # So far apart, and used so often, that the CPU packs b first.
     _case("rows-far-apart", (100, 24), (24, 600)),
     _case("epilogue-columns", (2, 3, 20, 17), (3, 17, 33), (33,), op=_ADD),
     _case("epilogue-rows", (2, 3, 20, 17), (3, 17, 33), (20, 1), op=_ADD),

@@ -25,6 +25,7 @@ from saccade.opdefs import Concat, Gather, GatherNd, Move, Pad
 
 __all__ = ["CASES"]
 
+# Numbers that every type of elements holds exactly: bytes and bfloat16, too.
 _BYTES = Whole(0, 255)
 
 
@@ -80,11 +81,13 @@ def _pad(
 def _gather(
     name: str, shape: tuple[int, ...], axis: int, count: tuple[int, ...], index: DType = I64
 ) -> Case:
+    # Negative ones count from the end.
     indices = Operand(count, index, values=Whole(-shape[axis], shape[axis] - 1))
     return Case(name, Gather(axis), (Operand(shape), indices), terms=0)
 
 
 def _gather_nd(name: str, shape: tuple[int, ...], batch: int, where: tuple[int, ...]) -> Case:
+    # One range for all indices of a slice: that of the shortest axis.
     least = min(shape[batch : batch + where[-1]])
     indices = Operand(where, values=Whole(-least, least - 1), dtype=I64)
     return Case(name, GatherNd(batch), (Operand(shape), indices), terms=0)

@@ -21,6 +21,7 @@ from saccade.opdefs import Nms, NonMaxSuppression
 
 __all__ = ["CASES"]
 
+# Few different scores, so that many are equal.
 _TIES, _GRID, _ANY = Whole(0, 8, 0.125), CornerBoxes(), Whole(0, 6)
 
 
@@ -39,6 +40,7 @@ def _case(
         Operand((count,), scores or dtype, values=_TIES),
     ]
     if groups:
+        # Not to be told apart in 32 bits, and one of them negative.
         operands.append(Operand((count,), I64, values=Whole(-1, groups - 2, 2.0**40)))
     return Case(name, Nms(threshold), tuple(operands), terms=0)
 

@@ -24,6 +24,7 @@ def _case(
     wide = F64 if dtype is F64 else F32
     kept = [1 if axis in axes else n for axis, n in enumerate(shape)]
     left = kept if keepdims else [n for axis, n in enumerate(shape) if axis not in axes]
+    # Elements tie with the norm as the operator rounds it.
     norm = ResultOf(VectorNorm(p, axes, keepdims, wide), (1,))
     operands = (
         Operand(tuple(left), wide),

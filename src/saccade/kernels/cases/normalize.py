@@ -51,6 +51,7 @@ def _lp(name: str, shape: _Shape, axis: int, p: int, storage: CaseStorage = ROWS
     )
 
 
+# Axis 1 has neighbours in memory, axis 2, which is swept, has not.
 _ACROSS = CaseStorage(strides=(720, 1, 30))
 
 CASES = (

@@ -45,6 +45,7 @@ def _case(
     kind = to or dtype
     # bfloat16 is a way to store float32: that is what the expression's type says.
     op = Pointwise(parse(text), F32 if kind is BF16 else kind)
+    # Integers and truth values are settled to the bit.
     exact = 1 if dtype.is_float and kind.is_float else 0
     return Case(name, op, operands, (Result(dtype=kind),), exact)
 
@@ -57,6 +58,7 @@ def _stored(
 
 
 _IMAGE = (2, 19, 4, 6)
+# Planes column by column; and no neighbours along any axis.
 _TRANSPOSED = CaseStorage(strides=(456, 24, 1, 4))
 _SPACED = CaseStorage(strides=(4000, 200, 48, 2))
 

@@ -31,7 +31,9 @@ __all__ = ["CASES"]
 
 _Shape = tuple[int, ...]
 _VALUES: dict[str, Values] = {
+    # Only positive sums have logarithms.
     "log_sum": Normal(offset=0.1, magnitude=True),
+    # Around 1: products neither vanish nor overflow.
     "prod": Normal(0.125, 1.0),
     "mean": Normal(offset=1.0),  # one near zero would have no relative error to speak of
     "sum": WHOLE,

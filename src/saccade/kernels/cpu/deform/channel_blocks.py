@@ -65,6 +65,7 @@ def _piece(k: KernelBuilder, c: _Copy, chunk: Int, feature_map: Ptr, block: Ptr)
     image = place // c.blocks
     number = place - image * c.blocks
     unit = number // c.per
+    # A unit's last block may have fewer channels: blocks are whole vectors, units need not be.
     before = (number - unit * c.per) * c.block
     channel = unit * c.unit + before
     return _Piece(
@@ -89,6 +90,7 @@ def emit_blocks(k: KernelBuilder, config: DeformConfig) -> None:
         else:
             _copy_elements(k, config, c, p)
         zero = k.zero(k.lanes, config.wide)
+        # By the last band alone: images without pixels have one, too, as samples read this row.
         with k.when(p.end.equals(c.rows)):
             edge = p.block + c.rows * c.pitch
             with k.range(0, c.extra * c.pitch, k.lanes) as at:
@@ -100,6 +102,7 @@ def _copy_rows(k: KernelBuilder, config: DeformConfig, c: _Copy, p: _Piece) -> N
     with k.range(p.first, p.end) as row:
         source, target = p.feature_map + row * c.row, p.block + row * c.pitch
         with k.range(0, c.pitch, k.lanes) as at:
+            # Masked lanes read as 0, which fills the row up to its pitch.
             inside = k.first(p.columns - at)
             value = floats.load(k, source, at, k.lanes, config.wide, inside)
             floats.store(k, target, value, at)
@@ -110,11 +113,13 @@ def _transpose(k: KernelBuilder, config: DeformConfig, c: _Copy, p: _Piece) -> N
     with k.range(p.first, p.end, k.lanes) as row, k.range(0, c.pitch, k.lanes) as column:
         vectors = []
         for j in range(k.lanes):
+            # A column that is not there: an address inside the image, and a mask of no lanes.
             there = (column + j) < p.columns
             inside = k.first(there.select(p.end - row, 0))
             place = p.feature_map + there.select(column + j, 0) * c.column
             vectors.append(floats.load(k, place, row, k.lanes, config.wide, inside))
         for i, value in enumerate(transposed(k, vectors)):
+            # Behind the band lie rows of another chunk.
             with k.when(row + i < p.end):
                 floats.store(k, p.block, value, (row + i) * c.pitch + column)
 
@@ -125,6 +130,7 @@ def _copy_elements(k: KernelBuilder, config: DeformConfig, c: _Copy, p: _Piece) 
         at = row * c.row + there.select(column, 0) * c.column
         value = floats.load_one(k, p.feature_map, at, config.wide)
         zero = k.zero(1, config.wide)
+        # Selected, not multiplied by 0: what was read may be infinite or NaN.
         kept = Vec(k.b, k.b.select(there.value, value.value, zero.value))
         floats.store(k, p.block, kept, row * c.pitch + column)
 
@@ -135,9 +141,11 @@ def emit_images(k: KernelBuilder, config: DeformConfig) -> None:
     c = k.sizes(_Copy)
     with k.chunks(c.chunks) as chunk:
         p = _piece(k, c, chunk, feature_map, block)
+        # A part has the blocks of all images.
         apart = c.chunks // c.bands * (c.rows + c.extra) * c.pitch
         across = k.range(0, p.columns, k.lanes)
         with k.range(p.first, p.end, k.lanes) as row, across as column:
+            # Squares are read whole: rows behind the last one repeat it and are not stored.
             numbers = [k.minimum_int(row + i, p.end - 1) for i in range(k.lanes)]
             rows = [p.block + (number * c.pitch + column) for number in numbers]
             store_square(
@@ -192,6 +200,7 @@ def store_square(
 def form_of(view: View) -> str:
     """How channels and pixels of an image lie."""
     _, channel, pixel = strides_of(view)
+    # A single channel's stride says nothing: its pixels decide.
     if channel == 1 or (view.shape[1] == 1 and pixel != 1):
         return "columns"
     return "rows" if pixel == 1 else ""

@@ -196,8 +196,10 @@ def geometry(
     down, across = result.shape[2:]
     rows, columns = weight.shape[2:]
     taps, outputs = rows * columns, weight.shape[0] // op.groups
+    # Borders of groups of either kind lie at multiples of this.
     unit = gcd(channels // op.groups, channels // op.offset_groups)
     per = -(-unit // most)
+    # A unit in several blocks has whole vectors in all but the last, which may make do with fewer.
     block = unit if per == 1 else ceil_to(-(-unit // per), lanes)
     per = -(-unit // block)
     blocks = channels // unit * per
@@ -243,6 +245,7 @@ def tile_shape(
 def linear(view: View) -> bool:
     """Whether pixels of an image are equally far apart from row to row."""
     (_, _, height, width), (_, _, down, along) = view.shape, view.strides
+    # The stride along an axis of one element may be anything.
     return height <= 1 or width <= 1 or down == width * along
 
 
@@ -270,6 +273,7 @@ def refuse(call: CpuCall, images: tuple[View, ...]) -> str | None:
             return f"elements are {view.dtype.value}"
     if not all(map(linear, images)):
         return "rows of pixels lie apart"
+    # Samples number pixels in int32, and the one past the last has a number, too.
     if 0 in call.inputs[0].shape[1:2] or max(v.shape[2] * v.shape[3] for v in images) >= 2**31:
         return "images without channels or of 2^31 pixels"
     return None

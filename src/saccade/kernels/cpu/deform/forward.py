@@ -98,6 +98,7 @@ class _Forward:
         k, g = self.k, self.g
         first, count = pixels
         low, high = panels
+        # Blocks go in order: those of an offset group share a plan, those of a group its sums.
         shared, group = block // g.per_offset, block // g.per_group
         with k.when((block - shared * g.per_offset).equals(0)):
             self.plan.fill(image, shared, first, count, (0, g.taps))
@@ -106,6 +107,7 @@ class _Forward:
         with k.when(within.equals(0)), k.range(0, g.tile * pitch, k.lanes) as at:
             self.sums.store(k.zero(k.lanes, self.config.wide), at)
         _, channels = g.channels_of(block)
+        # Behind each block's pixels lies the one of zeros.
         feature_map = self.x + (image * g.blocks + block) * (g.height * g.width + 1) * g.pitch
         rows = ColumnRows(self.columns, g.steps, channels, count, 0, g.taps)
         steps = sample_rows(k, self.plan, feature_map, rows)
@@ -133,6 +135,7 @@ class _Forward:
             bias = self._bias(output + channel, outputs_left - channel)
 
             def load(i: int) -> Vec:
+                # A tile need not be whole vectors of pixels: there may be no row behind its last.
                 row = k.minimum_int(pixel + i, count - 1) * pitch
                 value = self.sums.vec(row + channel, None, k.lanes)
                 return value if bias is None else value + bias
@@ -149,6 +152,7 @@ class _Forward:
         k, bias = self.k, self.bias + first * self.by_bias
         value = k.zero(k.lanes, self.config.wide)
         for i in range(k.lanes):
+            # Lanes behind the last output repeat it: nothing is read past the bias.
             at = k.minimum_int(k.int(i), left - 1) * self.by_bias
             value = k.insert(value, floats.load_one(k, bias, at, self.config.wide), i)
         return value
@@ -168,6 +172,7 @@ def _launch(call: CpuCall) -> tuple[Launch, ...]:
     blocks = Temp(0, size * g.images * g.blocks * (g.area + 1) * g.pitch)
     width = config.vectors * lanes
     panels = Temp(1, narrow * g.groups * g.panels * g.per_group * g.steps * width)
+    # What the packer does not depend on is left out, so that more calls share its code.
     packed = replace(
         config, phase="panels", source=element_of(weight), form="outputs", offset="", mask="",
         bias="", strided=False, target="bfloat16" if config.pairs else config.wide,
@@ -177,9 +182,11 @@ def _launch(call: CpuCall) -> tuple[Launch, ...]:
         pitch=g.pitch, extra=1, wide=config.wide,
     )  # fmt: skip
     second = panels_launch(weight, In(1), panels, g, packed, capacity=g.steps, panels=g.panels)
+    # The mask comes last, with a bias before it or none.
     mask = {"mask": In(len(call.inputs) - 1)} if call.op.mask else {}
     bias = {"bias": In(3)} if call.op.bias else {}
     each = -(-g.panels // parts)
+    # Behind the columns is space for the last tap's vector, which may run past its channels.
     operands = {
         "x": blocks,
         "panels": panels,
@@ -232,6 +239,8 @@ def _geometry(call: CpuCall, config: DeformConfig) -> tuple[SampleGeometry, int]
     panels = -(-(weight.shape[0] // call.op.groups) // width)
     strips = -(-y.shape[2] * y.shape[3] // config.rows) * x.shape[0]
     flops = 2 * config.rows * y.shape[1] * weight.shape[1] * taps
+    # At least a vector of pixels, or fewer whose products take so long that the rest is not
+    # noticed.
     least = min(-(-lanes // config.rows), -(-_SHORT // flops))
     many, parts = _cut(strips, (least, _TILE // config.rows), panels)
     g = geometry(call, x, weight, y, most=most, tile=many * config.rows, panel=width)
@@ -252,6 +261,7 @@ def _cut(strips: int, limits: tuple[int, int], panels: int) -> tuple[int, int]:
     least, most = limits
     many = max(least, min(most, strips // _CHUNKS))
     parts = max(1, min(panels, _CHUNKS // max(1, -(-strips // many))))
+    # As many parts as come of equal shares rounded up: none is empty.
     return many, -(-panels // -(-panels // parts))
 
 
@@ -268,6 +278,7 @@ def _cost(call: CpuCall) -> float:
     x, weight, y = *call.inputs[:2], call.outputs[0]
     taps = weight.shape[2] * weight.shape[3]
     flops = 2.0 * y.size * weight.shape[1] * taps
+    # x and the weights are copied before they are used.
     nbytes = 2 * x.nbytes + y.nbytes + 2 * weight.nbytes
     return machine(call.target).roofline(flops, nbytes, call.threads, 0.8)
 

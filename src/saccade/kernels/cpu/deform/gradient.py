@@ -129,6 +129,7 @@ class _Launches:
 
     def all(self) -> tuple[Launch, ...]:
         """The phases, in order."""
+        # The gradient of x alone does not read x: it spreads that of the columns.
         wanted = set(self._wanted)
         columns = bool(wanted & {"x", "offset", "mask"})
         phases: list[Launch] = []
@@ -184,6 +185,7 @@ class _Launches:
         steps = ceil_to(g.outputs, max(COLUMNS, target.lanes))
         config = replace(self._tiled("columns", g.pixels, steps, g.block), wanted=makes)
         g, width = (
+            # Whole strips of the product's tile: rows of a part of one would be computed in vain.
             self._geometry(_TILE // config.rows * config.rows, 1),
             config.vectors * target.lanes,
         )
@@ -200,6 +202,7 @@ class _Launches:
         count = g.blocks * g.taps * panels
         right = Temp(_PANELS, narrow * count * steps * width)
         second = panels_launch(weight, In(2), right, g, packed, capacity=steps, panels=panels)
+        # Parts make up for few chunks, but each is an image of its own to be cleared and summed.
         pieces = g.images * g.blocks
         parts = max(1, min(g.tiles, _CHUNKS // max(1, pieces)))
         capacity = ceil_to(g.pixels, target.lanes)
@@ -239,6 +242,7 @@ class _Launches:
         results = [self._out(name) for name in names]
         views = tuple(view for _, view in results)
         apart = self.config.strided or any(pixel_stride(v) != 1 for v in views)
+        # Nothing is multiplied in pairs here: one code serves calls with and without.
         config = replace(self.config, phase="slopes", wanted=names, pairs=False, strided=apart)
         g = self._geometry(_SLOPES_TILE, 1)
         return slopes_launch(
@@ -249,6 +253,7 @@ class _Launches:
     def _weight(self) -> list[Launch]:
         grad, lanes = self._views[0], self.call.target.lanes
         pixels = self._geometry(1, 1).pixels
+        # Tiles of about equal length: sums are fetched and stored for a short last one, too.
         tile = ceil_to(-(-pixels // -(-pixels // _WEIGHT_TILE)), max(COLUMNS, lanes))
         g = self._geometry(tile, 1)
         sets = -(-g.taps // max(1, _WEIGHT_COLUMNS // g.pitch))
@@ -258,6 +263,7 @@ class _Launches:
         capacity = ceil_to(each * g.block, max(config.vectors * lanes, COLUMNS))
         parts = max(1, min(g.images * g.tiles, -(-_CHUNKS // (g.blocks * sets))))
         sums = Temp(_WEIGHTS, self._size * parts * g.blocks * sets * g.outputs * capacity)
+        # Vectors of the last tap run past its channels, in pairs twice as far.
         columns = Scratch(self._narrow[1] * (tile * capacity + 2 * lanes))
         operands = {
             "x": self._image(_X),
@@ -310,6 +316,7 @@ class _Launches:
 def _supports(call: CpuCall) -> str | None:
     names = dict(zip(call.op.wanted, call.outputs, strict=True))
     results = tuple(view for name, view in names.items() if name not in ("weight", "bias"))
+    # Weights, and the gradients of weights and bias, are no images: any strides will do.
     inputs = tuple(view for i, view in enumerate(call.inputs) if i != 2)
     return refuse(call, (*inputs, *results))
 
@@ -320,6 +327,7 @@ def _launch(call: CpuCall) -> tuple[Launch, ...]:
 
 def _cost(call: CpuCall) -> float:
     grad, x, weight = call.inputs[:3]
+    # Two products, of the columns and of the weights.
     flops = 4.0 * grad.size * weight.size / max(1, weight.shape[0])
     nbytes = 4 * x.nbytes + 2 * grad.nbytes + 4 * weight.nbytes
     return machine(call.target).roofline(flops, nbytes, call.threads, 0.7)

@@ -56,6 +56,7 @@ class ColumnsGradient:
         """All chunks."""
         k, g = self.k, self.g
         each = (g.tiles + self.parts - 1) // self.parts
+        # The pixel behind the last takes what samples outside add; nobody reads it.
         area = (g.height * g.width + 1) * g.pitch
         with k.chunks(self.chunks) as chunk:
             place = chunk // self.parts
@@ -65,6 +66,7 @@ class ColumnsGradient:
             target = None
             if self.feature_map is not None:
                 whole = self.chunks // self.parts
+                # Cleared by the chunk that adds to it, into the cache where it stays.
                 target = self.feature_map + (part * whole + place) * area
                 with k.range(0, area, k.lanes) as at:
                     target.store(k.zero(k.lanes, self.config.wide), at)
@@ -89,6 +91,7 @@ class ColumnsGradient:
         panels = across // self.width
         group = image * self.groups + block // g.per_group
         left = self.grad + (group * g.pixels + first) * self.steps
+        # Pairs lie side by side: a step has two elements for each column.
         step = self.width * (2 if self.config.pairs else 1)
         with k.range(0, g.taps) as tap, k.range(0, panels) as panel:
             number = (block * g.taps + tap) * panels + panel
@@ -183,12 +186,14 @@ class WeightGradient:
         (sample_pairs if self.config.pairs else sample_rows)(k, self.plan, feature_map, rows)
         padded = (count + (COLUMNS - 1)) // COLUMNS * COLUMNS
         filled = (count + 1) // 2 * 2 if self.config.pairs else count
+        # The result's gradient is 0 there, but what an earlier tile left may be infinite or NaN.
         with k.range(filled * capacity, padded * capacity, k.lanes) as at:
             columns.store(k.zero(k.lanes, self.config.wide), at)
         row = image * self.outputs + block // g.per_group * g.outputs
         left = self.planes + (row * self.plane + first)
         step = self.width * (2 if self.config.pairs else 1)
         right_pitch = capacity * (2 if self.config.pairs else 1)
+        # Exact: behind the last output begin the sums of another chunk.
         with k.range(0, capacity // self.width) as panel:
             product(k, self.config, Operands(
                 left, self.plane, g.outputs, columns + panel * step, right_pitch, padded,

@@ -27,6 +27,8 @@ __all__ = ["Slopes", "corner_sums", "slopes_launch"]
 
 def corner_sums(k: KernelBuilder, vectors: Sequence[Vec]) -> Vec:
     """The sums over lanes of four vectors, as the four lanes of one."""
+    # All four at once: halves of two vectors fill one, so that later steps are as few as for a
+    # single.
     n = vectors[0].lanes
     low, high = range(n // 2), range(n // 2, n)
     halves = [
@@ -102,6 +104,7 @@ class Slopes:
             part = start + number * g.taps * self.capacity * 4
             for i, total in enumerate(totals):
                 total.set(total.get() + part.vec(i * k.lanes, None, k.lanes))
+        # Corners lie innermost: every fourth lane is one corner's.
         every = k.concat([total.get() for total in totals])
         return [k.shuffle(every, every, range(j, 4 * k.lanes, 4)) for j in range(4)]
 
@@ -109,6 +112,8 @@ class Slopes:
         """Derivatives by the sample's row and by its column."""
         k, (a, b, c, d) = self.k, corners
         below, beyond = (k.convert(v, self.config.wide) for v in (where.below, where.beyond))
+        # `reached`, not `inside`: a sample at exactly -1 counts for nothing, but its slope does.
+        # NaN stays.
         counts, zero = where.reached | ~where.known, a.like(0.0)
         down = (c - a) * (1.0 - beyond) + (d - b) * beyond
         right = (b - a) * (1.0 - below) + (d - c) * below
@@ -119,6 +124,7 @@ class Slopes:
     ) -> None:
         k, by, target = self.k, self.by[name], self.results[name]
         start = target + (image * by.image + channel * by.channel + pixel * by.pixel)
+        # No instruction rounds float64 to 16 bits at once.
         if target.element in ("float16", "bfloat16"):
             value = k.convert(value, "float32")
         if not self.config.strided:

@@ -50,6 +50,7 @@ class SamplePlace:
 
     def shares(self) -> list[Vec]:
         """Of each corner."""
+        # Selected, not multiplied: NaN keeps shares of NaN, and what is far outside has exactly 0.
         counts = self.inside | ~self.known
         zero = self.below.like(0.0)
         tall, wide = (1.0 - self.below, self.below), (1.0 - self.beyond, self.beyond)
@@ -64,6 +65,7 @@ class SamplePlan:
 
     def __init__(self, k: KernelBuilder, config: DeformConfig) -> None:
         self.k, self.config = k, config
+        # Offsets of float64 keep their places in float64 where sums are float32.
         self.place = config.wide if config.wide == "float64" else floats.wide(config.offset)
         self.offset = k.pointer("offset", config.offset)
         self.mask = k.pointer("mask", config.mask) if config.mask else None
@@ -125,6 +127,7 @@ class SamplePlan:
         places = []
         for axis, step in enumerate(steps):
             channel = (group * g.taps + tap) * 2 + axis
+            # Channels of offsets are pairs (row, column), tap by tap.
             moved = self._vector(start + channel * by.channel, by.pixel, count - at, self.place)
             base = self.base.vec(at + self.capacity * axis, None, k.lanes)
             tap_at = k.broadcast(k.to_real(step, self.place))
@@ -138,6 +141,7 @@ class SamplePlan:
             return floats.load(k, start, 0, k.lanes, element, k.first(left))
         value = k.zero(k.lanes, element)
         for i in range(k.lanes):
+            # Lanes behind the last pixel repeat it: nothing is read past the operand.
             one = floats.load_one(k, start, k.minimum_int(k.int(i), left - 1) * by, element)
             value = k.insert(value, one, i)
         return value
@@ -151,6 +155,7 @@ class SamplePlan:
         limits = y.compare("<", height) & x.compare("<", width)
         reached = limits & y.compare(">=", -1.0) & x.compare(">=", -1.0)
         inside = limits & y.compare(">", -1.0) & x.compare(">", -1.0)
+        # Comparisons with NaN are false, this one too.
         known = y.compare("==", y) & x.compare("==", x)
         # What is converted to integers must be finite and small.
         zero = y.like(0.0)
@@ -168,6 +173,7 @@ class SamplePlan:
         """Numbers of pixels, int32; the one past the last where there is none."""
         k, b = self.k, self.k.b
         kind = k.vector_type(k.lanes, "int32")
+        # 32 bits suffice: larger images are refused.
         narrow = [b.trunc(v.value, k.vector_type(1, "int32")) for v in
                   (self.sizes.width, self.sizes.height * self.sizes.width)]  # fmt: skip
         width, outside = (k.broadcast(Vec(b, v)) for v in narrow)
@@ -181,6 +187,7 @@ def plan_scratch(g: SampleGeometry, config: DeformConfig, lanes: int) -> dict[st
     capacity = ceil_to(g.tile, lanes)
     size = BYTES[config.wide]
     entries = 4 * g.taps * capacity
+    # `base` in 8 bytes: places may be float64 where sums are not.
     return {
         "index": Scratch(4 * entries),
         "share": Scratch(size * entries),

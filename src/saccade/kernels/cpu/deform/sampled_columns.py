@@ -77,6 +77,7 @@ def sampled(k: KernelBuilder, c: Corners, at: IntLike) -> Vec:
 def over_vectors(k: KernelBuilder, g: SampleSizes, emit: Callable[[Int], None]) -> None:
     """Call `emit` for the first channel of each vector of a block."""
     step = _UNROLL * k.lanes
+    # Pitches are whole vectors: nothing is masked.
     whole = g.pitch // step * step
     with k.range(0, whole, step) as at:
         for u in range(_UNROLL):
@@ -98,6 +99,7 @@ def sample_rows(k: KernelBuilder, plan: SamplePlan, feature_map: Ptr, rows: Colu
     zero = k.zero(1, plan.config.wide)
     with k.range(0, rows.count) as pixel:
         row = rows.target + pixel * rows.pitch
+        # What the last tap's vectors write here are zeros, too: the block's channels are filled up.
         with k.range(used, padded) as at:
             row.store(zero, at)
         with k.range(rows.first, rows.end) as tap:
@@ -119,6 +121,7 @@ def sample_pairs(k: KernelBuilder, plan: SamplePlan, feature_map: Ptr, rows: Col
     with k.range(0, rows.count, 2) as pixel:
         row = rows.target + pixel * rows.pitch
         there = pixel + 1 < rows.count
+        # A pixel that is not there reads the one before it, with shares of 0.
         last = there.select(pixel + 1, pixel)
         factor = k.broadcast(k.to_real(there.select(1, 0)))
         with k.range(rows.first, rows.end) as tap:

@@ -44,10 +44,13 @@ class Operands:
 def product(k: KernelBuilder, config: DeformConfig, o: Operands) -> None:
     """All rows with one panel."""
     panel = anchored(k, o.right)
+    # A trip of four steps is four elements, or eight in pairs: `COLUMNS` has whole ones of both.
     reduction = Reduction(4, "whole", config.pairs)
     with k.range(0, o.rows, config.rows) as first:
         numbers = [k.minimum_int(first + i, o.rows - 1) for i in range(config.rows)]
         rows = [anchored(k, o.left + number * o.left_pitch) for number in numbers]
+        # Rows past the last repeat it: stored into space that nobody reads, or not at all where
+        # exact.
         target = o.result + first * o.result_pitch
         places = [o.result + n * o.result_pitch for n in numbers] if o.exact else [
             target + i * o.result_pitch for i in range(config.rows)

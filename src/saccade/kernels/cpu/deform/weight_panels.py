@@ -67,6 +67,8 @@ class _WeightPanels:
         k, size = self.k, self.s.capacity
         with k.chunks(self.s.chunks) as chunk:
             panel = self.panels + chunk * size * self.width
+            # What weights do not fill is multiplied, too: channels and steps up to whole tiles and
+            # trips.
             with k.range(0, size * self.width, k.lanes) as at:
                 floats.store(k, panel, k.zero(k.lanes, self.config.wide), at)
             if self.config.form == "outputs":
@@ -81,6 +83,7 @@ class _WeightPanels:
         block = group * g.per_group + (chunk - place * g.per_group)
         before = (place - group * g.panels) * self.width
         first, count = g.channels_of(block)
+        # Weights number their channels from the first of the group.
         inner = first - group * (g.per_group // g.per * g.unit)
         weights = self.source + ((group * g.outputs + before) * s.output + inner * s.channel)
         left = g.outputs - before
@@ -111,6 +114,7 @@ class _WeightPanels:
             value = floats.load_one(k, p.source, i * p.by_row + j * p.by_column, config.wide)
             step = i + p.first
             if config.pairs:
+                # Step and column to 32 bits, the even step in the lower half.
                 half = step // 2
                 floats.store(k, p.target, value, (half * width + j) * 2 + (step - half * 2))
             else:
@@ -172,6 +176,7 @@ def emit_weight_gradient(k: KernelBuilder, config: DeformConfig) -> None:
             source = sums + ((block * sets + number_of_set) * g.outputs + output) * s.capacity
             with k.range(0, count) as channel:
                 place = source + ((tap - number_of_set * each) * count + channel)
+                # In the order of the parts, whoever summed them.
                 total = k.var(place.load())
                 with k.range(1, parts) as part:
                     total.set(total.get() + place.load(part * apart))

@@ -74,6 +74,7 @@ def _spec(call: CpuCall, hidden: bool) -> EpilogueSpec:
     end = 3 + op.n_squeeze
     indices = range(3, end) if hidden else range(end, len(call.inputs))
     operands = tuple((i, call.inputs[i].broadcast_to(shape), call.constant[i]) for i in indices)
+    # The scratch between the products holds one image: stride 0 from image to image.
     out = View(DType.F32, shape, (0, 1, 0, 0)) if hidden else call.outputs[0]
     conv = op.squeeze if hidden else op.excite
     return EpilogueSpec(conv.epilogue, conv.store, shape, operands, None, out, 1, lanes)
@@ -116,12 +117,14 @@ class _ProductCut:
 def _shape(call: CpuCall) -> _ProductCut:
     lanes, most = call.target.lanes, call.target.registers // 2
     channels, hidden = max(1, call.inputs[1].shape[1]), _inner(call).vectors
+    # The widest first: `min` takes the first of equals.
     sizes = range(min(_BLOCK, most), 0, -1)
     exciting = min(sizes, key=lambda size: _longest(_outer(call).vectors, size))
     most_parts = min(_MOST_PARTS, call.inputs[1].size // _LEAST)
     wanted = range(1, max(1, most_parts) + 1)
     vectors = -(-channels // lanes)
     per_part = min((-(-vectors // n) for n in wanted), key=lambda n: (_longest(vectors, n), n))
+    # Blocks of equal width, none of them wider than the registers for sums.
     blocks = max(1, -(-hidden // most))
     return _ProductCut(-(-hidden // blocks), exciting, -(-vectors // per_part), per_part * lanes)
 
@@ -142,6 +145,7 @@ def _variants(call: CpuCall) -> list[Variant]:
         stream = moved / (speed.bandwidth * (_ALONE if threads == 1 else 1.0))
         return phases * speed.step + stream + flops / (speed.flops * threads)
 
+    # Two phases read the weights with the whole team, but meet at one more barrier.
     alone, apart = micros(1, 1), micros(call.threads, 2)
     found = [Variant(alone, partial(_whole, call)), Variant(apart, partial(_apart, call))]
     return sorted(found, key=lambda variant: variant.micros)
@@ -182,6 +186,7 @@ def _phase(call: CpuCall, name: str, stages: tuple[_Stage, ...], chunks: int) ->
     x, shape, inner, outer = call.inputs[0], _shape(call), _inner(call), _outer(call)
     n = x.shape[0]
     lanes, squeezes, excites = call.target.lanes, name != "excite", name != "squeeze"
+    # A matrix that the phase does not read counts as full, so that its width makes no other code.
     full = (
         not squeezes or inner.shape[1] % (shape.squeezing * lanes) == 0,
         not excites or outer.shape[1] % (shape.exciting * lanes) == 0,
@@ -191,6 +196,7 @@ def _phase(call: CpuCall, name: str, stages: tuple[_Stage, ...], chunks: int) ->
         name, x.dtype.value if squeezes else "", _element(call).value, shape.squeezing,
         shape.exciting if excites else 0, full, *coded,
     )  # fmt: skip
+    # As `_Excite._pitch`: blocks are stored whole.
     pitch = -(-inner.vectors // shape.squeezing) * shape.squeezing * lanes
     operands: dict[str, Operand] = {"parts": Temp(0, 4 * max(1, n) * shape.parts * pitch)}
     integers = _sizes(call, shape)

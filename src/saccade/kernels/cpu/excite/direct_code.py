@@ -105,6 +105,7 @@ class _Excite:
                     self._squeeze(n, part)
                 self._excite(n, k.int(0), self._blocks())
         elif stage == "squeeze":
+            # Images inside: the part's weights are in the caches for all but the first.
             with k.chunks(s.parts) as part, k.range(0, s.images) as n:
                 self._squeeze(n, part)
         else:
@@ -127,6 +128,8 @@ class _Excite:
         width = vectors * k.lanes
         with k.range(0, s.hidden, width) as first:
             filters = k.minimum_int(s.hidden - first, width)
+            # Blocks lie as [channels, filters]; only the last one is narrower, and none lies behind
+            # it.
             weights = self.first + (s.channels * first + filters * low)
             matrix = _Matrix(weights, filters, vectors, self.config.whole[0])
             to = self.parts + ((n * s.parts + part) * self._pitch() + first)
@@ -154,6 +157,7 @@ class _Excite:
             with k.range(whole, s.rows) as p, k.range(0, s.columns) as q:
                 value = corner.vec(s.x_h * p + s.x_w * q, mask)
                 sums[0].set(sums[0].get() + value)
+            # The same order for any team and either variant.
             total = (sums[0].get() + sums[1].get()) + (sums[2].get() + sums[3].get())
             self.means.store(total / count, channel - low, mask)
 

@@ -38,5 +38,5 @@ def gates_panels(shape: Sequence[int], width: int, element: str) -> tuple[Panels
     full = row_panels(starts[:whole], width, channels, 1)
     if whole == filters:
         return full
-    start = 4 * whole * channels
+    start = 4 * whole * channels  # bytes
     return full + row_panels(starts[whole:], filters - whole, channels, 1, start=start)

@@ -109,6 +109,7 @@ class _Product:
         return anchored(self.k, b + block * self.width), g.b_k
 
     def _masks(self, block: Int) -> list[Mask | None] | None:
+        # Panels end in zeros; what lies behind the last column of a b in place must not be read.
         if self.config.packed or ":tail:" not in self.config.epilogue[1]:
             return None
         k, left = self.k, self.g.columns - block * self.width
@@ -132,6 +133,7 @@ def _product(call: CpuCall) -> Product:
 
 
 def _unit(product: Product) -> bool:
+    # A single summed element has no neighbour to be apart from.
     return product.a[3] == 1 or product.inner == 1
 
 
@@ -157,6 +159,7 @@ def _cuts(call: CpuCall, product: Product, tile: RegisterTile) -> Cuts:
 def _variants(call: CpuCall) -> Iterator[Variant]:
     product = _product(call)
     tiles = _tiles(call, product)
+    # Other tiles are slower in what they compute, not in what they move.
     traffic, arithmetic = _times(call, product, tiles[0])
     for schedule in schedules(tiles, lambda tile: _cuts(call, product, tile)):
         build = partial(_launch, call, product, schedule)
@@ -226,6 +229,7 @@ def _panels(call: CpuCall, product: Product, blocks: int, width: int) -> _Panels
     element = DType.BF16 if product.pairs else DType.F32
     step = width * 4 // element.itemsize
     panel = product.steps * step * blocks
+    # A constant is row-major: strides of whole matrices become strides of as many panels.
     if call.constant[1]:
         size = max(1, product.inner * product.columns)
         nbytes = element.itemsize * panel * (call.inputs[1].size // size)
@@ -236,6 +240,7 @@ def _panels(call: CpuCall, product: Product, blocks: int, width: int) -> _Panels
     stored = call.inputs[1].dtype
     if bn == 1 and not product.pairs and not _worth_packing(product):
         return _Panels(In(1), stored, (b0, b1, bk), False)
+    # Batches that share b (stride 0) share its panels.
     outer, inner = (n if apart else 1 for n, apart in zip(product.batch, (b0, b1), strict=True))
     chunks = outer * inner * blocks
     together = "rows" if bn == 1 else "columns" if bk == 1 else "nothing"
@@ -270,6 +275,7 @@ def _times(call: CpuCall, product: Product, best: RegisterTile) -> tuple[float, 
     if batches * product.rows * product.columns == 0:
         return 0.0, speed.step
     vectors, rows, *_ = best
+    # Tiles compute whole rows and vectors, whether they are there or not.
     padded = -(-product.epilogue.vectors // vectors) * vectors * call.target.lanes
     flops = 2.0 * batches * (-(-product.rows // rows) * rows) * padded * product.steps
     nbytes = float(sum(view.nbytes for view in (*call.inputs[:2], call.outputs[0])))

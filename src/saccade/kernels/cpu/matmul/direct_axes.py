@@ -56,6 +56,7 @@ class Product:
         b_k, b_n = matrix_strides(b, op.transpose_b)
         inner = a.shape[-2 if op.transpose_a else -1]
         wide = [view.broadcast_to(shape).strides for view in operands]
+        # Rows of the result are not b's: 0 lets batch axes that share b merge into the rows.
         steps = [(*batch_strides(a, shape), a_m), (*batch_strides(b, shape), 0), out.strides[:-1]]
         steps += [strides[:-1] for strides in wide]
         axes = merged_axes([(n, tuple(s[i] for s in steps)) for i, n in enumerate(shape[:-1])])
@@ -63,6 +64,7 @@ class Product:
             return None
         (n0, s0), (n1, s1), (rows, sm) = axes
         images = (n0, shape[-1], n1, rows)
+        # In `steps` a and b come first.
         views = [
             View(view.dtype, images, (s0[i], view_n, s1[i], sm[i]))
             for i, (view, view_n) in enumerate(
@@ -74,6 +76,7 @@ class Product:
         spec = EpilogueSpec(
             op.epilogue, None, images, entries, None, views[0], 1, call.target.lanes
         )
+        # What is packed anyway is packed in pairs.
         return cls(
             (n0, n1), rows, inner, shape[-1],
             in_pairs(call) and (call.constant[1] or b_n != 1 or rows >= _ROWS_OF_PAIRS),

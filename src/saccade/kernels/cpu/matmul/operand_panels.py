@@ -88,6 +88,7 @@ def _pack_columns(k: KernelBuilder, p: _OperandPanel, end: Int) -> None:
     with k.range(0, end, k.lanes) as at, k.range(0, p.width, k.lanes) as column:
         rows = []
         for i in range(k.lanes):
+            # All or none: a mask of no lanes may stand past the buffer.
             inside = k.first((column + i < p.left).select(k.lanes, 0))
             rows.append(_steps(p, p.source + (column + i) * p.by_column, at, inside))
         for i, row in enumerate(transposed(k, rows)):
@@ -102,6 +103,7 @@ def _steps(p: _OperandPanel, column: Ptr, at: Int, inside: Mask) -> Vec:
 def _pack_elements(k: KernelBuilder, p: _OperandPanel, start: IntLike) -> None:
     with k.range(start, p.steps) as at, k.range(0, p.width) as column:
         inside = column < p.left
+        # Columns and rows that are not there read the first one, and become zeros below.
         source = p.source + inside.select(column, 0) * p.by_column
         if p.pairs:
             second = _second(p, at)

@@ -20,6 +20,7 @@ def supports(call: CpuCall) -> str | None:
 def launch(call: CpuCall) -> tuple[Launch, ...]:
     """One phase per operand."""
     out, axis = call.outputs[0], call.op.axis
+    # What the caches hold until it is read is all of the result, not a slice of it.
     far = beyond_caches(call.target, out.nbytes)
     phases, start = [], 0
     for index, view in enumerate(call.inputs):

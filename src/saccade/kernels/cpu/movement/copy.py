@@ -43,6 +43,7 @@ def map_strides(
     to = _factor_strides(out_groups, result.strides)
     origin = _factor_strides(index_map.in_factors, source.strides)
     start = sum(f.start * origin[f.source] for f in factors if f.source is not None)
+    # A factor without a source repeats what is there.
     steps = tuple(0 if f.source is None else f.step * origin[f.source] for f in factors)
     return tuple(f.size for f in factors), tuple(to), steps, start
 

@@ -84,6 +84,7 @@ def _plan(
         return _Plan("scalar", itemsize, loops, starts)
     across = loops.strides[1].index(1)
     size, inner = loops.sizes[across], loops.sizes[-1]
+    # Whole vectors are stored (here) or loaded (below) across both axes: no gaps between them.
     if inner <= _FEW and loops.strides[0][across] == inner:
         return _Plan("interleave", itemsize, loops, starts, inner, across)
     if size <= _FEW and source == size:
@@ -96,6 +97,7 @@ def _widen(
 ) -> tuple[Loops, tuple[int, int], int]:
     """Short contiguous runs as one element, where everything else steps over whole runs."""
     run = loops.sizes[-1]
+    # A single run is copied by vectors as it is.
     if loops.rank == 1 or run not in (2, 4, 8) or run * itemsize > 8:
         return loops, starts, itemsize
     if any(s[-1] != 1 for s in loops.strides):
@@ -104,6 +106,7 @@ def _widen(
     if any(step % run for step in steps):
         return loops, starts, itemsize
     strides = [tuple(step // run for step in s[:-1]) for s in loops.strides]
+    # Without the run other axes may merge.
     wide = collapse(loops.sizes[:-1], strides)
     return wide, (starts[0] // run, starts[1] // run), itemsize * run
 
@@ -169,6 +172,7 @@ def copy_launch(
     """
     plan = _plan(sizes, (to, source), starts, itemsize)
     given = dict(zip(("to", "source"), operands, strict=True))
+    # Whether the buffer itself begins at a line is asked when the code runs.
     far = far and plan.starts[0] * plan.itemsize % LINE == 0
     if plan.way == "transpose":
         vector = 4 * lanes // plan.itemsize
@@ -181,6 +185,7 @@ def copy_launch(
         return Launch(config, given, transposed.integers(plan.starts), transposed.cut.chunks)
     loops, extra = _arrange(plan)
     total = loops.rows * loops.sizes[-1] * max(1, plan.few)
+    # About eight chunks a thread, so that one who is done can help, but none below 32 KB.
     elements = max((32 << 10) // plan.itemsize, total // (8 * threads))
     cut = partition(loops, max(1, elements // max(1, plan.few)), 64)
     streamed = far and plan.way in ("rows", "fill") and in_lines(loops, plan.itemsize)
@@ -244,12 +249,14 @@ def emit_row(
             return splat if count > 1 else k.extract(splat, 0)
         return source.vec(origin + i, lanes=count)
 
+    # Small elements end one by one: not every target masks less than 32 bits.
     steps = [4 * lanes, lanes, 1] if config.itemsize < 4 else [4 * lanes, lanes]
     low = row.low
     for step in steps:
         count = min(step, lanes)
         whole = low + (row.high - low) // step * step
         with k.range(low, whole, step) as i:
+            # All loads first: LLVM cannot move one above a store that might overlap it.
             loaded = [value(i + u, count) for u in range(0, step, count)]
             for u, v in enumerate(loaded):
                 to.store(v, at + i + u * count)

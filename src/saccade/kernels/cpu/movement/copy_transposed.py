@@ -92,6 +92,7 @@ def transposed_plan(
     def blocked(values: tuple[int, ...], last: int) -> tuple[int, ...]:
         return (*values[:axis], *values[axis + 1 : -1], last, values[-1])
 
+    # The axis across leaves its place: only its blocks are walked, just outside the innermost axis.
     steps = tuple(s[axis] for s in strides)
     walked = Loops(
         blocked(loops.sizes, -(-size // block)),
@@ -141,6 +142,8 @@ class Transposed:
             left = self.size - row.indices[-1] * self.block
             high = k.minimum_int(left, self.block)
             with k.range(row.low, row.high, along) as i, k.range(0, high, across) as j:
+                # y is negative where the last block is shorter than a rectangle, which then reaches
+                # back into the one before; the axis itself is never shorter.
                 x = k.minimum_int(i, self.nest.sizes[-1] - along)
                 y = k.minimum_int(j, left - across)
                 ends = zip(row.offsets, self.nest.strides, self.steps, strict=True)

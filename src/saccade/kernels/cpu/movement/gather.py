@@ -46,6 +46,7 @@ def supports(call: CpuCall) -> str | None:
     data, indices = call.inputs
     if indices.dtype not in (DType.I64, DType.I32):
         return f"indices of type {indices.dtype.value}"
+    # An index cannot be clamped to an axis that has no elements.
     if 0 in data.shape and call.outputs[0].size:
         return "slices of an empty axis"
     return refuse_views(call)
@@ -64,6 +65,7 @@ def _loops(call: CpuCall) -> Loops:
     chosen = indices.strides[shared:] if isinstance(call.op, Gather) else indices.strides[shared:-1]
     before, after = data.strides[:axis], data.strides[axis + depth :]
     from_data = (*before, *(0,) * len(chosen), *after)
+    # Before its axis a `Gather` has axes that its indices know nothing of.
     from_indices = (
         *(indices.strides[:shared] if shared else (0,) * axis), *chosen, *(0,) * len(after)
     )  # fmt: skip
@@ -103,6 +105,7 @@ def emit(k: KernelBuilder, config: GatherConfig) -> None:
     with nest.walk() as row:
         at, origin, where = row.offsets
         if config.whole:
+            # The whole row has one index, which is read once.
             moved = replace(row, offsets=(at, origin + slices.start(where)))
             emit_row(k, to, data, moved, CopyConfig("rows", config.itemsize, 1), vector)
             return

@@ -75,6 +75,7 @@ def collapse(sizes: Sequence[int], strides: Sequence[Sequence[int]]) -> Loops:
     if 0 in sizes:
         return Loops((0,), ((0,),) * count)
     axes = [(n, *(s[i] for s in strides)) for i, n in enumerate(sizes) if n != 1]
+    # The other operands decide where the first one's strides are equal.
     axes.sort(key=lambda axis: tuple(-abs(s) for s in axis[1:]))
     merged: list[tuple[int, ...]] = []
     for axis in axes:
@@ -85,6 +86,7 @@ def collapse(sizes: Sequence[int], strides: Sequence[Sequence[int]]) -> Loops:
         else:
             merged.append(axis)
     if not merged:
+        # Stride 1: a single element counts as contiguous for every operand.
         merged.append((1, *(1 for _ in range(count))))
     return Loops(
         tuple(axis[0] for axis in merged),
@@ -115,6 +117,7 @@ def partition(loops: Loops, target: int, align: int = 64) -> Partition:
     if inner <= 2 * target:
         per_chunk = max(1, min(rows, target // inner))
         return Partition(per_chunk, inner, 1, -(-rows // per_chunk))
+    # 64 elements of any type are whole lines.
     block = -(-target // align) * align
     cuts = -(-inner // block)
     return Partition(1, block, cuts, rows * cuts)
@@ -170,6 +173,7 @@ class Nest:
         """All rows of all chunks that this thread claims."""
         k = self.k
         with k.chunks(self.chunks) as chunk:
+            # Parts of a row follow each other: chunks are numbered by place in memory.
             low = (chunk % self.inner_chunks) * self.inner
             high = k.minimum_int(low + self.inner, self.sizes[-1])
             first = (chunk // self.inner_chunks) * self.per_chunk
@@ -184,6 +188,7 @@ class Nest:
         """Odometer and offsets at a row."""
         k = self.k
         indices: list[Int] = []
+        # The only divisions, once a chunk; the outermost axis takes what is left.
         for size in reversed(self.sizes[1:-1]):
             indices.insert(0, row % size)
             row = row // size
@@ -192,7 +197,7 @@ class Nest:
         offsets = []
         for start, strides in zip(self.starts, self.strides, strict=True):
             offset = start
-            for index, stride in zip(indices, strides, strict=False):
+            for index, stride in zip(indices, strides, strict=False):  # not the innermost
                 offset = offset + index * stride
             offsets.append(k.var(offset))
         return [k.var(i) for i in indices], offsets

@@ -19,6 +19,7 @@ __all__ = ["PAD"]
 
 def supports(call: CpuCall) -> str | None:
     """Why this kernel cannot take the call."""
+    # Reflection leaves out the border itself.
     least = {"reflect": 1, "wrap": 0}.get(call.op.mode)
     if least is not None:
         for n, pair in zip(call.inputs[0].shape, call.op.pads, strict=True):
@@ -69,6 +70,7 @@ class _Slabs:
                 else:
                     first, step = self._origin(axis, side)
                     strides = list(self.out.strides)
+                    # Step 0 repeats the edge, -1 goes back from it.
                     strides[axis] *= step
                     start = base + first * self.out.strides[axis]
                     yield self._copy(sizes, Out(0), strides, (to, start))

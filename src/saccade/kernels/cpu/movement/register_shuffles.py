@@ -73,6 +73,7 @@ def _gather(k: KernelBuilder, parts: Sequence[Vec], source: Sequence[tuple[int, 
     lanes = parts[0].lanes
     first, second = parts[0], parts[1] if len(parts) > 1 else parts[0]
     order = [lane + (lanes if part == 1 else 0) if part < 2 else 0 for part, lane in source]
+    # Lanes of later parts hold anything until these are folded in.
     result = k.shuffle(first, second, order)
     for index in range(2, len(parts)):
         if any(part == index for part, _ in source):

@@ -80,6 +80,7 @@ class BoxPairs:
         width, height = x2 - x1, y2 - y1
         area = width * height
         usual = width.compare(">", 0.0) & height.compare(">", 0.0)
+        # The product of positive sides may underflow or overflow.
         usual = usual & area.compare(">", 0.0) & area.compare("<", inf)
         takes_part = holds(k, usual) | self.negative
         known = Mask(k.b, takes_part.value).select(area, area.like(float("nan")))
@@ -101,6 +102,7 @@ class BoxPairs:
         )
         # A negative height makes a negative product, which is as good as none.
         height = k.minimum(box.corners[3], y2) - k.maximum(box.corners[1], y1)
+        # Not `>`: where the bound is NaN every pair has to be divided.
         return ~(width * height).compare("<=", box.bound + bound)
 
     def exceed(self, box: Box, others: Ptr) -> Mask:

@@ -35,6 +35,7 @@ _LARGE = 2.0**100  # from such coordinates on there is one strip
 def strip_integers(threshold: float, count: int) -> dict[str, int]:
     """The integers that `Strips` declares."""
     if not _LEAST_THRESHOLD <= threshold < inf:
+        # Within one strip nothing is out of reach.
         return {"strips": 1, "share": 1, "reach": real_word(0.0)}
     t = threshold * (1 - _ROUNDING)
     reach = max(1 - t, (1 / t - 1) / 2, 0.0)
@@ -42,6 +43,7 @@ def strip_integers(threshold: float, count: int) -> dict[str, int]:
     return {
         "strips": most,
         "share": max(1, -(-count // most)),
+        # Centres are noted as sums of two corners, twice as far apart.
         "reach": real_word(2 * reach * (1 + _ROUNDING)),
     }
 
@@ -96,6 +98,7 @@ class Strips:
         usual = extent.compare(">", 0.0) & largest.compare("<", _LARGE)
         usual = usual & least.compare(">=", SMALL)
         wanted = k.minimum_int(k.maximum_int(boxes // self.share, 1), self.most)
+        # With one strip `_strip` gives 0, whatever becomes of the scale.
         self.count = holds(k, usual).select(wanted, 1)
         self.scale = k.to_real(self.count, self.element) / extent
         self.last = k.to_real(self.count - 1, self.element)
@@ -116,6 +119,7 @@ class Strips:
     def clear(self) -> None:
         """Vectors without boxes, for as many as space is wanted for."""
         k, lanes = self.k, self.lanes
+        # `filled` said how many boxes space is wanted for; from here on how many are there.
         vectors = k.var(0)
         with k.range(0, self.count) as i:
             self.firsts.store_int(vectors.get(), i)
@@ -142,12 +146,15 @@ class Strips:
             more: Bool = (place < stop) & found.equals(0)
             return more
 
+        # Number by number 0, 1, -1, 2, -2 and so on from the box's own strip; one side may end
+        # before the other.
         furthest = k.maximum_int(own - first, end - 1 - own)
         with k.repeat_while(lambda: undecided(number, furthest * 2 + 1)):
             step = (number.get() + 1) >> 1
             strip = own + (number.get() & 1).differs(0).select(step, 0 - step)
             with k.when((strip >= first) & (strip < end)):
                 vector, filled = self.firsts.load_int(strip), self.filled.load_int(strip)
+                # Vectors of which no lane is filled are left out.
                 at, stop = k.var(vector * size), (vector * self.lanes + filled) * FIELDS
                 with k.repeat_while(lambda: undecided(at, stop)):
                     others = self.vectors + at.get()
@@ -171,6 +178,7 @@ class Strips:
         """Where a centre lies; what is beyond them all, or NaN, in the first or the last strip."""
         k = self.k
         at = (centre - self.low) * self.scale
+        # NaN compares false and becomes 0: integers are made of finite numbers only.
         at = at.compare(">", 0.0).select(at, at.like(0.0))
         return k.to_int(k.minimum(at, self.last))
 

@@ -90,6 +90,7 @@ def _most(call: CpuCall) -> int:
 def _select(call: CpuCall, kept: Temp, counts: Temp) -> Launch:
     boxes, scores, op = call.inputs[0], call.inputs[1], call.op
     images, classes, count = scores.shape
+    # Both in bytes: a vector, and an int64 for each box.
     lanes, words = call.target.vector_bits // 8, 8 * count
     vectors = strip_capacity(count, lanes // 4) * FIELDS * lanes
     strips = 8 * most_strips(count)
@@ -130,6 +131,7 @@ def _least(threshold: float | None) -> float:
     """The smallest score of float32 that exceeds the threshold; NaN if none does."""
     if threshold is None:
         return -inf
+    # Scores are compared as float32, `>=` with the one that follows being `>` with this one.
     near = np.float32(threshold)
     with np.errstate(over="ignore"):  # infinity follows the largest number
         return float(np.nextafter(near, np.float32(inf))) if near < inf else nan

@@ -16,6 +16,7 @@ def emit_places(k: KernelBuilder) -> None:
     counts, starts, total = (k.pointer(n, "int64") for n in ("counts", "starts", "total"))
     runs = k.integer("runs")
     with k.chunks(k.int(1)):
+        # A running sum, of as many numbers as there are classes: not worth a team.
         at = k.var(0)
         with k.range(0, runs) as run:
             starts.store_int(at.get(), run)
@@ -38,6 +39,7 @@ def emit_rows(k: KernelBuilder) -> None:
                     to.store_int(number, i * 3 + column)
         with k.when(chunk >= runs):
             first = (chunk - runs) * PADDED
+            # These chunks cover all rows that there is space for; what classes fill is not theirs.
             low = k.maximum_int(first, total.load_int())
             high = k.maximum_int(k.minimum_int(first + PADDED, size), low)
             _clear(k, rows, low * 3, high * 3)

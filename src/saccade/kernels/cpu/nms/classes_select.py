@@ -56,6 +56,7 @@ class _Select:
             image, group = number // self.classes, number % self.classes
             scores = self.scores + (image * self.score_image + group * self.score_class)
             boxes, kept = self.boxes + image * self.image, self.kept + number * self.most
+            # One try, of all that count, unless `_raise` has a better one come before it.
             count, tries, bar = k.var(0), k.var(1), k.var(self.least)
             self._raise(scores, bar, tries)
             with k.repeat_while(lambda: tries.get() > 0):
@@ -95,10 +96,12 @@ class _Select:
         with k.range(0, self.size, step * k.lanes) as first:
             inside = k.first(self.size - first)
             vector = floats.load(k, scores, first, k.lanes, _ELEMENT, inside)
+            # Lanes that are not there read as 0, which may be a score that counts.
             bits = k.var(k.mask_bits(vector.compare(">=", least) & inside))
             with k.repeat_while(lambda: bits.get().differs(0)):
                 word: Int = bits.get()
                 box = first + k.count_trailing_zeros(word)
+                # Clears the lowest bit that is set.
                 bits.set(word & (word - 1))
                 key = falling(k, floats.load_one(k, scores, box, _ELEMENT), _ELEMENT)
                 self.sort.note(key, box, count.get())
@@ -114,6 +117,7 @@ class _Select:
         if self.centred:
             x, y, width, height = numbers[0], numbers[1], numbers[2] * 0.5, numbers[3] * 0.5
             return [x - width, y - height, x + width, y + height]
+        # ONNX has y before x, and any two opposite corners.
         ends = ((numbers[1], numbers[3]), (numbers[0], numbers[2]))
         return [*(k.minimum(*pair) for pair in ends), *(k.maximum(*pair) for pair in ends)]
 

@@ -60,6 +60,7 @@ def launch(call: CpuCall) -> tuple[Launch, ...]:
     """Orders, then suppression."""
     scores, groups = call.inputs[1], call.inputs[2:]
     order = _sort("scores", scores.dtype.value, call.inputs[1].shape[0], scores.strides[0])
+    # Stable: within a group the order by scores stays.
     between = tuple(
         _sort("groups", "int64", groups[0].shape[0], groups[0].strides[0]) for _ in groups
     )
@@ -89,6 +90,7 @@ def _sort(phase: str, element: str, count: int, stride: int) -> Launch:
 def _greedy(call: CpuCall) -> Launch:
     boxes, grouped = call.inputs[0], len(call.inputs) > 2
     count, element = boxes.shape[0], floats.wide(boxes.dtype.value)
+    # In bytes, the vector too.
     size, lanes = DType(element).itemsize, call.target.vector_bits // 8
     words, strips = 8 * count, 8 * most_strips(count)
     operands: dict[str, Operand] = {"boxes": In(0), "order": Temp(_ORDER, words)}
@@ -137,6 +139,7 @@ def cost(call: CpuCall) -> float:
     """Microseconds: every box against a share of the others, one vector at a time."""
     count = call.inputs[0].shape[0]
     flops = 12.0 * count * (count / most_strips(count) + 32)
+    # One thread, whatever the team.
     return machine(call.target).roofline(flops, 64.0 * count, 1, 0.5)
 
 

@@ -37,6 +37,8 @@ class GreedySuppression:
     def begin(self, start: Int, end: Int, corners: Callable[[Int], list[Vec]]) -> None:
         """Read all boxes; `corners` gives x1, y1, x2, y2 of the one at a place."""
         k, strips = self.k, self.strips
+        # Three passes before the first box is asked about: how high the strips are needs all boxes,
+        # and how long each one is needs that height.
         strips.begin()
         with k.range(start, end) as place:
             self._record(place, corners(place))
@@ -114,6 +116,7 @@ class _Greedy:
         def same() -> Bool:
             place: Int = end.get()
             inside = place < self.size
+            # Both sides are evaluated: past the last box the first one's group is read.
             return inside & self.classes.load_int(inside.select(place, start)).equals(group)
 
         with k.repeat_while(same):
@@ -127,6 +130,7 @@ class _Greedy:
         with self.k.range(start, end) as place:
             stays = self.run.stays(place)
             if self.grouped:
+                # By rank: the result is in the order of scores over all groups.
                 self.stays.store_int(stays.select(1, 0), self._rank(place))
             else:
                 with self.k.when(stays):
@@ -158,4 +162,5 @@ class _Greedy:
         k = self.k
         with k.range(self.count.get(), self.size) as i:
             self.kept.store_int(-1, i)
+        # The result has one element more than there are boxes.
         self.kept.store_int(self.count.get(), self.size)

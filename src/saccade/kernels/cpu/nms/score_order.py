@@ -56,6 +56,7 @@ class RadixSort:
         with k.range(0, self.digits) as digit:
             counters = self.histogram + digit * RADIX
             shift = digit * 8
+            # A value that is counted as often as there are keys is everybody's digit.
             same = self._digit(self.keys.load_int(source.get()), shift)
             with k.when(counters.load_int(same).differs(size)):
                 start = source.get()
@@ -93,6 +94,7 @@ def falling(k: KernelBuilder, score: Vec, kind: str) -> Int:
     """Bits that fall, as an unsigned number, where the score rises."""
     b = k.b
     integer, width = (llvm.I64, 64) if kind == "float64" else (llvm.I32, 32)
+    # -0 + 0 is 0.
     positive_zero = score + 0.0
     bits = b.bitcast(positive_zero.value, integer)
     sign = b.ashr(bits, literal(integer, width - 1))
@@ -126,6 +128,7 @@ class _Order:
     def emit(self) -> None:
         """Keys, a pass for each digit, the result."""
         k, sort = self.k, self.sort
+        # `sort` wants one key at least.
         with k.chunks(k.minimum_int(self.size, 1)):
             sort.clear()
             with k.range(0, self.size) as i:

@@ -45,6 +45,7 @@ def supports(call: CpuCall) -> str | None:
     """Why this kernel cannot take the call."""
     views = (*call.inputs, *call.outputs)
     types = {view.dtype for view in views}
+    # No instruction rounds float64 to 16 bits at once.
     if not types <= FLOATS or (DType.F64 in types and types & {DType.F16, DType.BF16}):
         return f"elements of types {', '.join(sorted(t.value for t in types))}"
     out = call.outputs[0]

@@ -33,6 +33,7 @@ def vectors_across(target: Target, element: DType, results: int, count: int) -> 
         count: Elements behind each.
     """
     lanes = 4 * target.lanes // element.itemsize
+    # A power of two, so that few widths make code of their own; more than a row has repeat its end.
     vectors = 1 << (-(-results // lanes) - 1).bit_length()
     held = vectors <= _VECTORS and vectors * _NUMBERS < target.registers
     counted = count < 1 << (8 * element.itemsize - 1)

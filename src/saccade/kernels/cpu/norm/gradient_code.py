@@ -60,10 +60,12 @@ class GradientPhase:
     def __init__(self, k: KernelBuilder, config: NormGradConfig) -> None:
         self.k, self.config = k, config
         self.pointers = [k.pointer(f"p{i}", e) for i, e in enumerate(config.elements)]
+        # Every buffer is declared before the first integer.
         self.declare()
         self.nest = Nest(k, config.rank, len(self.pointers))
         self.lanes = lanes_of(k, config.wide)
         if config.streamed:
+            # Only vectors of a line's length go past the caches.
             self.lanes = LINE // DType(config.elements[0]).itemsize
 
     def declare(self) -> None:
@@ -78,6 +80,7 @@ class GradientPhase:
         result, *operands = self.pointers
         with self.k.streams(result, operands[:1], self.config.streamed) as ways:
             for to in ways:
+                # Emitted once for each way; all that stores finds the result here.
                 self.pointers[0] = to
                 self.chunks()
 
@@ -128,6 +131,7 @@ class GradientPhase:
             strided: Whether what is left of whole vectors goes element by element.
         """
         k, lanes = self.k, self.lanes
+        # The buffer begins at a line, so the offset says where in one the row begins.
         if offset is not None and self.pointers[0].streamed:
             line = -(offset + low) & (lanes - 1)
             first = k.minimum_int(low + line, high)

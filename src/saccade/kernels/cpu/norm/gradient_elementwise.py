@@ -15,6 +15,7 @@ class _Powers(GradientPhase):
     """Phases that may have an exponent."""
 
     def begin(self) -> None:
+        # Launches name it for these rules only.
         powers = self.config.rule in ("above", "below")
         self.exponent = self.k.real("exponent") if powers else None
 
@@ -60,6 +61,7 @@ class Apply(_Powers, _ElementwiseRows):
             if same is None:
                 factor = self.read(2, row.offsets[2], i, lanes, mask)
             else:
+                # The end of a strided row goes element by element.
                 factor = same if lanes > 1 else self.k.extract(same, 0)
             value = gradient_formula.shape(self.k, self.config.rule, x, self.exponent) * factor
             self.write(row.offsets[0], i, value, mask)
@@ -108,6 +110,8 @@ class Sums(GradientPhase):
                 counts = self.read(1, row.offsets[1] + part * self.step, i, lanes, mask)
                 total.set(total.get() + counts)
             grad, norm = (self.read(p, row.offsets[p], i, lanes, mask) for p in (2, 3))
+            # Nothing ties with a norm of NaN: over 1, so that others get 0 and not 0 times
+            # infinity.
             marks = bits.marks(bits.of_norm(norm), grad / k.maximum(total.get(), 1.0))
             for plane, value in enumerate((marks.norm, marks.tied, marks.other)):
                 self.put(row.offsets[0] + self.plane * plane, i, value, mask)

@@ -24,6 +24,7 @@ def rule_of(p: float) -> str:
     """The rule for a power other than 0."""
     if abs(p) == float("inf"):
         return "extreme"
+    # Small whole powers are products, which take far less than `powers.power`.
     return {1.0: "l1", 2.0: "l2", 3.0: "l3"}.get(p, "below" if p < 1 else "above")
 
 
@@ -37,6 +38,7 @@ def shape(k: KernelBuilder, rule: str, x: Vec, exponent: Vec | None) -> Vec:
         assert exponent is not None
         power = powers.power(k, math.absolute(k, x), exponent)
         signed = math.copysign(k, power, x)
+        # 0 to a negative power would be infinite.
         return signed if rule == "above" else x.compare("==", 0.0).select(x.like(0.0), signed)
     return _sign(x)
 

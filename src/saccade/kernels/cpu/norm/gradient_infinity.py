@@ -86,6 +86,7 @@ class ExtremePlan(GradientPlan):
             block = inner if held else 0
         if block < (1 if walk.along else min(inner, 4 * self.lanes)):
             return 0
+        # Too few chunks for a team are counted in parts, unless x is small anyway.
         few = partition(walk.kept, block).chunks < _ENOUGH and x.size > 2 * _PART
         return 0 if few else block
 
@@ -98,6 +99,8 @@ class ExtremePlan(GradientPlan):
         vectors = 0 if walk.along else self._vectors(kept, cut.inner, walk.count)
         stage = "blocks" if vectors else "rows"
         steps = (*kept.strides[0], *walk.gone.strides[0])
+        # What is written along a reduced axis has its lines there. `blocks` stores vectors that
+        # overlap, not whole lines.
         lines = Loops((*kept.sizes, *walk.gone.sizes), (steps,)) if walk.along else kept
         config = replace(
             self.config(stage, self.types(dx, x, grad, norm), kept, walk),
@@ -106,6 +109,7 @@ class ExtremePlan(GradientPlan):
         )  # fmt: skip
         integers = {**Nest.integers(kept, cut), **_gone(walk.gone)}
         operands = numbered((Out(0), X, GRAD, NORM))
+        # Else counts stay in registers: of a row of results, or of one result.
         if not vectors and not walk.along:
             operands |= self._scratch(cut, config.counts, 3)
         return Launch(config, operands, integers, cut.chunks)
@@ -143,6 +147,7 @@ class ExtremePlan(GradientPlan):
     def _parts(self, walk: GradientAxes) -> _ReductionSplit:
         """Parts of the outermost reduced axis, deep enough for a count to be worth its space."""
         outer = walk.gone.sizes[0]
+        # Elements behind a result in one step along the axis that is cut.
         behind = max(1, walk.count // max(1, outer))
         results = 1 if walk.along else min(walk.kept.sizes[-1], _ACROSS)
         each = max(1, _DEEP // behind, _PART // (behind * results))
@@ -170,6 +175,7 @@ class ExtremePlan(GradientPlan):
         _, x, norm = self.call.inputs
         kept, gone = walk.kept, walk.gone
         strides = (dense(kept.sizes), kept.strides[1], kept.strides[3])
+        # The norm does not know of parts.
         first = (prod(kept.sizes), parts.each * gone.strides[1][0], 0)
         loops, cut = self._over_parts(walk, parts, strides, first)
         config = replace(

@@ -63,6 +63,7 @@ class Bits:
     def marked(self, x: Vec, marks: Marks) -> Vec:
         """The gradient of elements."""
         b = self.k.b
+        # `_nothing` has the bit of the sign, and no other.
         sign = b.and_(x.value, self._nothing(x.lanes).value)
         signed = Vec(b, b.xor(marks.tied.value, sign))
         return self.tied(x, marks.norm).select(signed, marks.other)
@@ -79,9 +80,11 @@ class Bits:
         zero = self.constant(norm.lanes, 0)
         some = Mask(self.k.b, self.k.b.icmp_signed("!=", norm.value, zero.value))
         tied = some.select(norm, self._nothing(norm.lanes))
+        # The product with 0 is NaN where the factor is infinite, as PyTorch's is.
         return Marks(tied, self._rounded(factor), self._rounded(factor * 0.0))
 
     def _nothing(self, lanes: int) -> Vec:
+        # The sign alone, which `tied` takes off what it compares.
         return self.constant(lanes, -1 << (self._width - 1))
 
     def _exact(self, norm: Vec) -> tuple[Vec, Mask]:

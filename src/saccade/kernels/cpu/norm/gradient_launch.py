@@ -60,6 +60,7 @@ class GradientPlan:
         self.rule = rule_of(op.p)
         self.axes: frozenset[int] = frozenset(op.axes)
         self.stay = [a for a in range(len(x.shape)) if a not in self.axes]
+        # Where gradient and norm have the axes that stay.
         self.places = self.stay if op.keepdims else list(range(len(self.stay)))
         self.wide = wide(*(view.dtype.value for view in (grad, x, norm, out)))
         self.itemsize = DType(self.wide).itemsize
@@ -101,6 +102,8 @@ class GradientPlan:
             ],
         )  # fmt: skip
         swept = collapse([x.shape[a] for a in gone], [self.of(dx, gone), self.of(x, gone)])
+        # A single element behind each result is no vector: then results go side by side, if they
+        # lie so.
         along = all(s[-1] == 1 for s in swept.strides) and (
             swept.sizes[-1] > 1 or any(s[-1] != 1 for s in kept.strides[:2])
         )

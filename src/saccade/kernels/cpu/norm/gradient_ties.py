@@ -110,6 +110,7 @@ class Counting(GradientPhase):
         def visit(offsets: dict[int, Int], j: Int, mask: Mask | None) -> None:
             x = self.pointers[self.x].vec(offsets[self.x] + j, mask, self.lanes)
             tied = self.bits.tied(x, norm)
+            # Masked lanes read as 0, which may be the norm.
             ones = k.count_ones(k.mask_bits(tied if mask is None else tied & mask))
             total.set(total.get() + ones)
 
@@ -202,6 +203,7 @@ class CountedRows(Counting):
         k, lanes = self.k, self.lanes
         count, norm = self.count_line(row, i)
         grad = self.read(2, row.offsets[2], i, 1, None)
+        # Nothing ties with a norm of NaN: over 1, so that others get 0 and not 0 times infinity.
         factor = k.broadcast(grad / k.maximum(count, 1.0), lanes)
         marks = self.bits.marks(norm, factor)
 

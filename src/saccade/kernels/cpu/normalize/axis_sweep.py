@@ -79,6 +79,7 @@ def plan_sweep(
         for group in (stay, axes)
     )
     along = all(inner_kind(s[-1]) != "strided" for s in swept.strides)
+    # A single swept element is no vector: then results go side by side, if they lie so.
     along = along and (swept.sizes[-1] > 1 or kept.strides[0][-1] != 1)
     code = SweepCode(
         "along" if along else "across",
@@ -89,6 +90,7 @@ def plan_sweep(
         swept.rank,
     )
     count = swept.rows * swept.sizes[-1]
+    # Results are cut, never a sweep: sums do not depend on the team.
     cut = partition(kept, max(1, 8192 // max(1, count)), 16)
     integers = {
         **Nest.integers(kept, cut),
@@ -127,6 +129,7 @@ class Sweep:
             whole = row.low + (row.high - row.low) // lanes * lanes
             with k.range(row.low, whole, lanes) as i:
                 body(SweepPlace(self, row, i, lanes, None))
+            # Strided operands are loaded lane by lane, without masks: what is left goes one by one.
             if "strided" in self.code.kept_kinds:
                 with k.range(whole, row.high) as i:
                     body(SweepPlace(self, row, i, 1, None))
@@ -198,6 +201,7 @@ class SweepPlace:
         """Sum (`add`) or maximum (`max`) over the swept elements, in every lane."""
         sweep, k = self.sweep, self.sweep.k
         start = k.number(_START[how], self.lanes)
+        # Several, so that additions do not wait for each other.
         sums = [k.var(start) for _ in range(_UNROLL)]
 
         def combine(a: Vec, b: Vec) -> Vec:
@@ -205,6 +209,8 @@ class SweepPlace:
 
         def visit(step: SweepStep, u: int) -> None:
             v = value(step)
+            # Lanes that are not there read as 0, which is no neutral element of what `value` makes
+            # of them.
             if step.mask is not None:
                 v = step.mask.select(v, start)
             sums[u].set(combine(sums[u].get(), v))
@@ -212,6 +218,7 @@ class SweepPlace:
         self._visit(visit, _UNROLL)
         totals = [s.get() for s in sums]
         total = combine(combine(totals[0], totals[1]), combine(totals[2], totals[3]))
+        # Each lane is a result of its own.
         if sweep.code.way == "across":
             return total
         while total.lanes > 2:

@@ -77,6 +77,7 @@ def emit(k: KernelBuilder, config: LocalResponseConfig) -> None:
     pointers = [k.pointer(n, e) for n, e in zip("yx", config.elements, strict=True)]
     squares = k.scratch("squares")
     nest = Nest(k, config.rank, 2)
+    # Of an even size ONNX has the larger half behind.
     before, lanes = (config.size - 1) // 2, k.lanes
     strided = "strided" in config.kinds
 
@@ -102,6 +103,7 @@ def emit(k: KernelBuilder, config: LocalResponseConfig) -> None:
             stride = nest.strides[0][-1]
             store(k, pointers[0], config.kinds[0], row.offsets[0], c, stride, mask, value)
 
+        # Zeros in front of the first channel, and below behind the last: borders need no branch.
         for at in range(before):
             squares.store(k.zero(1), k.int(at))
         for step in (square, finish):
@@ -114,6 +116,7 @@ def emit(k: KernelBuilder, config: LocalResponseConfig) -> None:
             else:
                 with k.when(whole < channels):
                     step(whole, k.first(channels - whole), lanes)
+            # After the vectors of squares, the last of which may run past the channels.
             if step is square:
                 for at in range(config.size):
                     squares.store(k.zero(1), channels + (before + at))

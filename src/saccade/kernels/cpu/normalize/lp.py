@@ -77,6 +77,7 @@ def cost(call: CpuCall) -> float:
     return machine(call.target).roofline(8.0 * x.size, nbytes, call.threads, 0.5)
 
 
+# y may take the memory of x: an element is stored when it has been read for the last time.
 LP_NORMALIZE = CpuKernel(
     "normalize.lp",
     (LpNormalize,),

@@ -90,6 +90,7 @@ def emit(k: KernelBuilder, config: NormConfig) -> None:
 
     def body(place: SweepPlace) -> None:
         count = place.count()
+        # The mean first: squares of x minus that of the mean would cancel where the mean is large.
         mean = place.reduce(lambda step: step.load(1), "add") / count
 
         def square(step: SweepStep) -> Vec:
@@ -97,6 +98,7 @@ def emit(k: KernelBuilder, config: NormConfig) -> None:
             return centred * centred
 
         variance = place.reduce(square, "add") / count
+        # One division for each row, a product for each element.
         scale = 1.0 / math.sqrt(k, variance + config.epsilon)
 
         def finish(step: SweepStep) -> None:
@@ -115,6 +117,7 @@ def cost(call: CpuCall) -> float:
     return machine(call.target).roofline(16.0 * x.size, nbytes, call.threads, 0.5)
 
 
+# y may take the memory of x: an element is stored when it has been read for the last time.
 LAYER_NORM = CpuKernel(
     "normalize.layer",
     (LayerNorm,),

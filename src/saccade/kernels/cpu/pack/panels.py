@@ -122,10 +122,12 @@ def _gather_rows(k: KernelBuilder, tile: _PanelTile, source: Ptr, zeros: Ptr) ->
         rows = []
         for i in range(k.lanes):
             start = tile.lanes.load_int(lane + i)
+            # A lane without a source reads zeros of the same length, so that nothing branches.
             rows.append(k.pick(start >= 0, source + (start + skipped), zeros))
         with k.range(0, length, k.lanes) as at:
             inside = k.first(length - at)
             vectors = [row.vec(at, inside) for row in rows]
+            # Whole squares, past the last row too: a tile has space for them.
             for i, vector in enumerate(transpose(k, vectors)):
                 tile.rows.store(vector, (at + i) * size.pitch + lane)
 
@@ -185,6 +187,7 @@ def _write_pairs(k: KernelBuilder, tile: _PanelTile, to: Ptr) -> None:
         with k.range(0, size.width, k.lanes) as lane:
             even = tile.rows.vec(tile.at(channel, tap) + lane)
             odd = tile.rows.vec(tile.at(other, tap) + lane)
+            # No mask: pairs come in widths of whole vectors only.
             row.store_halves(even, _or_zero(k, second, odd), lane * 2)
 
 
@@ -194,6 +197,7 @@ def _write_spectra(k: KernelBuilder, tile: _PanelTile, to: Ptr, transform: _Tran
         taps = [tile.rows.vec(tile.at(channel, tap) + lane) for tap in range(9)]
         inside = k.first(tile.size.width - lane)
         with k.range(0, transform.down) as i:
+            # Taps lie row by row: every third one is of the same column.
             sums = [_row(matrices, i, taps[s::3]) for s in range(3)]
             with k.range(0, transform.along) as j:
                 value = _row(matrices, transform.down + j, sums) / divisor

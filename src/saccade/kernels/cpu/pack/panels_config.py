@@ -168,6 +168,7 @@ class Panels:
     @property
     def block(self) -> int:
         """Channels that are gathered together, an even number."""
+        # Even, so that no pair of channels is cut.
         most = _TILE // (4 * self.taps * self.pitch) // 2 * 2
         return max(2, min(most, self.channels + self.channels % 2))
 
@@ -187,6 +188,7 @@ class Panels:
         What lanes without a source read; how many lanes each panel has; or the places of taps.
         """
         if self.config.gather == "rows":
+            # As many as are read of the longest row.
             return np.zeros(self.tile_rows, np.float32)
         if self.config.gather == "columns":
             counts: Array = np.count_nonzero(self.lanes[part.start : part.stop] >= 0, axis=1)
@@ -220,6 +222,7 @@ def _in_panels(starts: Array, width: int) -> Array:
     """
     *batch, rows = starts.shape
     panels = -(-rows // width)
+    # The last panel of each batch is filled up first, then every panel to whole vectors.
     filled = np.full((*batch, panels * width), -1, np.int64)
     filled[..., :rows] = starts
     lanes = np.full((prod(batch) * panels, -(-width // PITCH) * PITCH), -1, np.int64)

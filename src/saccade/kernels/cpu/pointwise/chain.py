@@ -89,6 +89,7 @@ def _used(expr: Expr) -> tuple[tuple[int, ...], str]:
 def _is_integer(call: CpuCall) -> bool:
     """Whether arithmetic is in integers: the operands' type, or the result's if all are bool."""
     dtypes = [v.dtype for v in call.inputs if v.dtype is not DType.BOOL]
+    # Promotion has made all operands but truth values one type.
     if dtypes:
         return not dtypes[0].is_float
     result: DType = call.op.dtype
@@ -155,6 +156,7 @@ def launch(call: CpuCall) -> tuple[Launch, ...]:
         return (Launch(config, operands, plan.integers(), plan.cut.chunks),)
     config = replace(config, streamed=far and in_lines(loops, out.dtype.itemsize))
     total = out.size
+    # Heavy expressions take long enough for shorter chunks.
     light = sum(operators(call.op.expr).values()) <= 4
     cut = partition(loops, max(16384 if light else 4096, -(-total // (8 * call.threads))))
     return (Launch(config, operands, Nest.integers(loops, cut), cut.chunks),)
@@ -163,6 +165,7 @@ def launch(call: CpuCall) -> tuple[Launch, ...]:
 def emit(k: KernelBuilder, config: ChainConfig) -> None:
     """The code of one configuration."""
     pointers = [k.pointer(f"p{i}", element) for i, element in enumerate(config.elements)]
+    # Declared once, though the code may be emitted twice.
     nest: Transposed | Nest
     if "transposed" in config.kinds:
         nest = Transposed(k, config.rank, len(pointers), config.tile)
@@ -207,6 +210,8 @@ def aliases(call: CpuCall) -> tuple[tuple[int, int], ...]:
     used, _ = _used(call.op.expr)
     if "transposed" in _kinds(_loops(call, used)):
         return ()
+    # Among elements of another size, what is written would lie over others that are still to be
+    # read.
     size = call.outputs[0].dtype.itemsize
     return tuple((i, 0) for i, view in enumerate(call.inputs) if view.dtype.itemsize == size)
 

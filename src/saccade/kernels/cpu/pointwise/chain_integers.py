@@ -22,6 +22,7 @@ def emit_integer_expr(k: KernelBuilder, expr: Expr, operands: Sequence[Vec], lan
     done: dict[Expr, Any] = {}
 
     def visit(e: Expr) -> Any:  # noqa: ANN401 - LLVM values
+        # Equal subtrees are emitted once.
         if e not in done:
             if e.op == "arg":
                 done[e] = operands[e.index].value
@@ -67,6 +68,7 @@ def _logic(name: str) -> Callable[..., Any]:
 
 def _safe_divisor(b: Any, y: Any) -> Any:  # noqa: ANN401
     """The divisor, 1 in place of 0; a quotient by 0 is then made 0."""
+    # Both sides of a select are computed, and a division by 0 traps.
     return b.select(_holds(b, y), y, _like(y, 1))
 
 
@@ -80,6 +82,7 @@ def _fmod(b: Any, x: Any, y: Any) -> Any:  # noqa: ANN401
 
 def _mod(b: Any, x: Any, y: Any) -> Any:  # noqa: ANN401
     r = _fmod(b, x, y)
+    # `mod` has the sign of the divisor, `fmod` that of what is divided.
     opposite = b.icmp_signed("<", b.xor(r, y), _like(x, 0))
     return b.select(b.and_(opposite, _holds(b, r)), b.add(r, y), r)
 

@@ -37,6 +37,7 @@ _FLOAT64 = {"pow", "sin", "cos", "mod", "fmod"}
 def emit_rows(k: KernelBuilder, config: ChainConfig, pointers: list[Ptr], nest: Nest) -> None:
     """All rows, from neighbour to neighbour."""
     body = _Body(k, config, pointers, nest)
+    # All integers are int64 lanes.
     lanes = k.lanes // 2 if config.integer else k.lanes
     with nest.walk() as row:
         splats = body.splats(row, lanes)
@@ -48,6 +49,7 @@ def emit_rows(k: KernelBuilder, config: ChainConfig, pointers: list[Ptr], nest: 
                 body.vector(row, i, None, step, splats)
         if "strided" in config.kinds:
             with k.range(whole, row.high) as i:
+                # No splats, which are whole vectors: single elements load theirs.
                 body.vector(row, i, None, 1, {})
         else:
             with k.when(whole < row.high):
@@ -70,6 +72,7 @@ class _Body:
     def widths(self) -> tuple[int, ...]:
         """How many vectors are done at once, the most first."""
         config = self.config
+        # Four with 32 registers: eight of a silu spill.
         several = max(2, self.k.target.registers // 8)
         slow = config.integer or "strided" in config.kinds
         return (1,) if slow or operators(self.expr).keys() & _FLOAT64 else (several, 1)

@@ -61,6 +61,7 @@ class _RectangleRows:
         k, (to, *_) = self.k, self.pointers
         operands = [self._rows(p, offsets[p]) for p in range(1, len(self.pointers))]
         for row in range(self.config.tile[1]):
+            # Rows are asked for one by one: those of a transpose come when they are done.
             value = self._value([next(rows) for rows in operands])
             at = offsets[0] + self.transposed.steps[0] * row
             if self._in_pairs:
@@ -77,6 +78,7 @@ class _RectangleRows:
         kind = self.config.kinds[p]
         if kind == "transposed":
             halves = element == BFLOAT16
+            # Transposed as it lies, and widened after: half as many bits to shuffle.
             raw = pointer.viewed("int16") if halves else pointer
             for vector in self.transposed.read(raw, p, at):
                 yield self._widened(vector) if halves else convert(k, vector, element)

@@ -69,12 +69,15 @@ def plan_finish(call: CpuCall, vector_axis: int = 1) -> FinishPlan | str:
         if view.dtype not in FLOATS | {DType.BOOL}:
             return f"an epilogue operand of type {view.dtype.value}"
         missing = len(out.shape) - len(view.shape)
+        # Stride 0 repeats the one element along an axis, and the operand along axes that it does
+        # not have.
         own = [s if n != 1 else 0 for n, s in zip(view.shape, view.strides, strict=True)]
         strides = [0] * missing + own
         kind = inner_kind(strides.pop(vector_axis))
         if kind == "strided":
             return "an epilogue operand that is strided along the vectors"
         kinds.append(kind)
+        # Without the axis of the vectors, whose stride is in the kind.
         integers.extend(strides)
     code = FinishCode(
         str(epilogue), tuple(kinds), tuple(v.dtype.value for v in used), out.dtype.value,

@@ -122,6 +122,7 @@ def from_integer(k: KernelBuilder, v: Vec, element: str) -> Vec:
 
 
 def _as_bool(k: KernelBuilder, condition: Any, lanes: int) -> Vec:  # noqa: ANN401
+    # Conditions are single bits, elements bytes of 0 or 1.
     return Vec(k.b, k.b.zext(condition, vector_of(llvm.I8, lanes)))
 
 

@@ -87,6 +87,7 @@ def launch(call: CpuCall) -> tuple[Launch, ...]:
     n, channels, p, q = out.shape
     config = _config(call, finish)
     band, block = _parts(call, config.height)
+    # Without columns there is no window, and nothing to claim.
     bands, blocks = -(-p // band), -(-channels // block) if q else 0
     cut = {"images": n, "bands": bands, "band": band, "blocks": blocks, "block": block}
     integers: dict[str, int | tuple[int, ...]] = {**cut, **_windows(call), **finish.integers}
@@ -127,6 +128,8 @@ def _config(call: CpuCall, finish: FinishPlan) -> PoolConfig:
     if op.dilation != (1, 1) or rows * columns > _MOST_TAPS or 0 in out.shape:
         return alone
     (top, left, _, _), (_, channels, height, width) = op.padding, x.shape
+    # How far the last windows reach past the image: more than padding where their number is rounded
+    # up.
     below = (out.shape[2] - 1) * down - top + rows - height
     beyond = (out.shape[3] - 1) * along - left + columns - width
     padded = max(top, left, below, beyond) > 0
@@ -150,6 +153,7 @@ def _parts(call: CpuCall, height: int) -> tuple[int, int]:
     either than it takes to keep the team busy.
     """
     n, channels, rows, _ = call.outputs[0].shape
+    # Threads for each image.
     team = -(-call.threads // max(1, n)) if call.threads > 1 else 1
     tall = max(1, min(_BANDS, rows // (_ROWS * team)))
     bands = team * tall if rows >= 2 * team else 1

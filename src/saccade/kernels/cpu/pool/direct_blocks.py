@@ -44,6 +44,7 @@ class _Joined:
         """All of a window's; two of which the first is an odd one are joined first, and once."""
         parts, at, end = [], first, first + count
         while at < end:
+            # Two windows of three taps with stride 1 are 0 (1 2) and (1 2) 3.
             if self.paired and at % 2 and at + 1 < end:
                 if at not in self.pairs:
                     self.pairs[at] = self.join(self.found[at], self.found[at + 1])
@@ -96,12 +97,14 @@ class PoolBlocks:
             if self.config.masked:
                 self._vector(place, channel, part.high - channel)
             else:
+                # The last vector reaches back, and does some channels again.
                 self._vector(place, k.minimum_int(channel, part.high - width), None)
 
     def _vector(self, place: PoolPlace, channel: Int, left: Int | None) -> None:
         """One vector of channels of a block's windows; `left` of them, where not all, exist."""
         c, done = self.config, 0
         mask = None if left is None else self.k.first(left, self.lanes.width)
+        # Chunks cut no row of windows: sums of columns may share pairs.
         rows = [_Joined(self.lanes.join, {}) for _ in range(c.height)]
         for i in range(c.width):
             first = i * c.stride[1]

@@ -93,9 +93,11 @@ class PoolCode:
     def _blocks(self, part: PoolPart) -> None:
         k = self.k
         if self.zeros is not None:
+            # Scratch holds anything when a chunk begins.
             with k.range(0, self.block + self.width, k.lanes) as i:
                 self.zeros.store(k.zero(), i)
         zero = k.zero()
+        # No lane has met one yet.
         nan = k.var(Vec(k.b, zero.compare("!=", zero).value))
         lanes = lanes_of(self, nan)
         PoolBlocks(self, part, lanes).emit()
@@ -122,6 +124,7 @@ class PoolCode:
         k = self.k
         start = at * axis.stride - axis.before
         low = self._taps_below(axis, 0 - start)
+        # Never less than `low`, so that counts are not negative.
         high = k.maximum_int(self._taps_below(axis, axis.size - start), low)
         count = high - low
         if self.config.include_pad:
@@ -169,6 +172,7 @@ class _Sums:
         self.maximum = pool.config.kind == "max"
         start = k.number(float("-inf")) if self.maximum else k.zero()
         self.sums: list[Var] = [k.var(start) for _ in range(count)]
+        # Infinity equals itself: no lane is set.
         none = Vec(k.b, start.compare("!=", start).value)
         self.nans: list[Var] = [k.var(none) for _ in range(count)] if self.maximum else []
 
@@ -180,6 +184,7 @@ class _Sums:
         with k.range(rows.low, rows.high) as r:
             line = source + r * step_h
             if pool.config.unrolled:
+                # Most windows have all of their columns, and need no inner loop.
                 with k.when_else(inside) as (then, other):
                     with then:
                         self._taps([line + step_w * s for s in range(pool.config.unrolled)])

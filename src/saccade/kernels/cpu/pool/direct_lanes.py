@@ -86,6 +86,7 @@ class Lanes:
     def kept(self, value: Value, bits: Vec) -> Value:
         """The value where all of the bits are set, zero where none is."""
         b = self.k.b
+        # Bits, not a product: infinity times 0 is NaN.
         masked = [b.and_(b.bitcast(v.value, bits.type), bits.value) for v in value]
         return tuple(Vec(b, b.bitcast(m, v.type)) for m, v in zip(masked, value, strict=True))
 
@@ -151,6 +152,7 @@ class Floats(Lanes):
         if not self.maximum:
             return
         b, nan = self.k.b, self.nan.get().value
+        # The last of an odd number is compared with itself.
         for (one,), (two,) in zip(loaded[::2], [*loaded[1::2], loaded[-1]], strict=False):
             nan = b.or_(nan, b.fcmp_unordered("uno", one.value, two.value))
         self.nan.set(Vec(b, nan))
@@ -207,6 +209,7 @@ class Halves(Lanes):
 
     def floats(self, value: Value) -> Sequence[Vec]:
         (even, odd), lanes = value, self.k.lanes
+        # Even and odd elements take turns again.
         order = [i + half for i in range(lanes) for half in (0, lanes)]
         return [self.k.shuffle(even, odd, order[i : i + lanes]) for i in (0, lanes)]
 

@@ -113,6 +113,7 @@ class PoolPlaces:
         """A row of blocks whose first row of windows is `p`."""
         pool, c = self.pool, self.config
         top = p * c.stride[0] - pool.down.before
+        # What the caches hold comes soon enough unasked.
         coming = c.height * c.stride[0] if c.fetch else 0
         first = self.part.n * pool.y_n
         return Lines(
@@ -143,6 +144,8 @@ class PoolPlaces:
         rows, kept, inside = [row.x for row in lines.rows], [], []
         if not inner:
             assert pool.zeros is not None
+            # Channels count from the image's first one: the part's are at the front, but for a
+            # vector that its last one may reach back.
             zeros = pool.zeros + (self.width - self.part.low)
             rows = [self._fixed(k.pick(row.valid, row.x, zeros)) for row in lines.rows]
             kept = [row.valid.select(-1, 0) for row in lines.rows]
@@ -191,6 +194,7 @@ class PoolPlaces:
 
     def _even_share(self, taps: int) -> Reciprocal:
         """Of a window that lies on the image; to the bit what `_share` finds."""
+        # In float64 its product with the taps is exact.
         below = np.float32(1 / taps)
         if float(below) * taps > 1:
             below = np.nextafter(below, np.float32(0))
@@ -202,6 +206,7 @@ class PoolPlaces:
     def _share(self, taps: Int) -> Reciprocal:
         k = self.k
         one, n = k.number(1.0, 1), Vec(k.b, k.b.sitofp(taps.value, k.vector_type(1)))
+        # The same in float32: the sign of what an `fma` leaves says whether it was rounded up.
         near = one / n
         above = k.fma(-n, near, one).compare("<", 0.0)
         below = above.select(near * (1 - 2.0**-24), near)

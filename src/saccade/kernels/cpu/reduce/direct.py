@@ -82,6 +82,8 @@ def _walk(call: CpuCall) -> ReductionLoops:
     op, task = call.op, _task(call)
     x, out, target = call.inputs[0], call.outputs[0], call.target
     cache = Cache(target.l2 * 7 // 8, task.lanes(call))
+    # Two sweeps, of which the second needs what the whole first one finds: neither streamed nor
+    # cut.
     several = task.kind == "log_sum_exp"
     return plan_walk(x, op.axes, op.keepdims, out, _operands(call), None if several else cache)
 
@@ -113,6 +115,7 @@ def launch(call: CpuCall) -> tuple[Launch, ...]:
         walk = cut_parts(walk, task.lanes(call))
     # Results of rows are scalars: roots that take a hundred instructions wait for a second phase.
     apart = task.kind in _SLOW_ENDS and walk.way == "along" and walk.count < _LONG
+    # A single part, for the sake of the phase behind it.
     if apart and walk.parts == 1:
         walk = replace(walk, per_part=walk.gone[0][0])
     operands = tuple(In(1 + i) for i in range(len(_operands(call))))
@@ -173,6 +176,7 @@ def _phase(
         task.kind, stage, walk.way, elements, kinds, kept.rank, len(walk.gone),
         walk.gone[-1][1] == 1, epilogue, task.wide,
     )  # fmt: skip
+    # A row of results is in one thread's scratch: it is not cut.
     if walk.way == "stream":
         block = 2 * task.lanes(call)
         row = kept.sizes[-1]

@@ -30,6 +30,7 @@ __all__ = ["Arithmetic"]
 
 _INF = float("inf")
 _COMBINED = {"max": "max", "largest": "max", "min": "min", "smallest": "min", "prod": "prod"}
+# No magnitude is below 0.
 _START = {"max": -_INF, "largest": 0.0, "min": _INF, "smallest": _INF, "prod": 1.0}
 
 
@@ -72,6 +73,7 @@ class Arithmetic:
             return a * b
         if self.kind == "largest":
             return self._larger_bits(a, b)
+        # These keep the NaN of their first operand only.
         pick = self.k.maximum if how == "max" else self.k.minimum
         return math.is_nan(b).select(b, pick(a, b))
 
@@ -142,6 +144,7 @@ def _power(a: Arithmetic, v: Vec) -> Vec:
 
 
 def _nonzero(_: Arithmetic, v: Vec) -> Vec:
+    # NaN counts: `!=` is the one comparison that holds for it.
     return v.compare("!=", 0.0).select(v.like(1.0), v.like(0.0))
 
 

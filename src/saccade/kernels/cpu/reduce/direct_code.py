@@ -127,6 +127,7 @@ class _Reduce:
             sums = [[k.var(zero) for _ in range(count)] for _ in range(rows)]
 
             def take(offsets: list[Int]) -> None:
+                # The rows that are left over come one at a time, for the first group.
                 for offset, group in zip(offsets, sums, strict=False):
                     for total, value in zip(group, read(offset), strict=True):
                         total.set(self.does.combine(combine, total.get(), visit(value)))
@@ -158,6 +159,7 @@ class _Reduce:
             stream.finish(row, lambda i, v, mask: self._store(row, i, self.does.after(v), mask))
 
     def _finite(self, top: Vec) -> Vec:
+        # Infinity less infinity would be NaN.
         finite = math.absolute(self.k, top).compare("<", _INF)
         return finite.select(top, top.like(0.0))
 
@@ -238,6 +240,7 @@ class _Reduce:
             with k.when(low < end):
                 mask = k.first(end - low, lanes)
                 v = visit(k.convert(x.vec(offset + low, mask, lanes), self.config.wide))
+                # What `visit` makes of the 0 of a masked lane need not be neutral.
                 v = mask.select(v, neutral)
                 sums[0].set(self.does.combine(combine, sums[0].get(), v))
         return self.does.fold_lanes(combine, self.does.merge(combine, sums))

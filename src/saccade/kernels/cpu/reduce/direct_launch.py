@@ -81,6 +81,7 @@ def plan_walk(
     """The loops, without a cut; may stream what exceeds an L2 cache, if one is given."""
     gone = set(axes)
     stay = [axis for axis in range(len(x.shape)) if axis not in gone]
+    # Where the results' axes are in the result.
     places = stay if keepdims else range(len(stay))
     strides = [
         [x.strides[axis] for axis in stay],
@@ -91,6 +92,7 @@ def plan_walk(
     loops = collapse([x.shape[axis] for axis in axes], [[x.strides[axis] for axis in axes]])
     pairs = tuple(zip(loops.sizes, loops.strides[0], strict=True))
     along = pairs[-1][1] == 1 and pairs[-1][0] > 1 and kept.strides[0][-1] != 1
+    # A single result has no neighbour for vectors to go across.
     if kept.sizes == (1,):
         along = pairs[-1][1] == 1
     if kept.rank == 1:

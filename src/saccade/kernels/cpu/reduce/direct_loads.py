@@ -79,6 +79,7 @@ class Reader:
         conversion; denormal numbers count as zero.
         """
         k = self.k
+        # 1 is 0x3F80.
         one = Vec(k.b, literal(vector_of(llvm.I32, k.lanes), 0x3F803F80))
         halves = self._turns(first, second or first.like(0))
         return [k.dot_bf16(total, pair, one) for total, pair in zip(sums, halves, strict=True)]
@@ -86,6 +87,7 @@ class Reader:
     def _turns(self, first: Vec, second: Vec) -> list[Vec]:
         """Elements of both in turns: of each eight the lower half, then the upper half."""
         k, lanes = self.k, self.k.lanes
+        # Instructions that unpack stay within 128 bits, which are eight of these elements.
         kind = k.vector_type(2 * lanes, "int16")
         a, b = (Vec(k.b, k.b.bitcast(v.value, kind)) for v in (first, second))
         found = []

@@ -42,6 +42,7 @@ class Stream:
         *,
         plain: bool,
     ) -> None:
+        # What is not changed before it is summed goes into dot products, unconverted.
         self.plain = plain and reader.together > 1 and k.target.bf16
         self.k, self.reader, self.results = k, reader, results
         self.combine, self.start = combine, start
@@ -65,6 +66,7 @@ class Stream:
         with k.range(0, whole, self.block) as i:
             body(i, None)
         with k.when(whole < count):
+            # Over all elements of a block: pairs of bfloat16 are masked by elements, too.
             body(whole, k.first(count - whole, self.block))
 
     def _take(
@@ -81,6 +83,7 @@ class Stream:
         pixels = [self.reader.vectors(o + low + i, self.reader.together, mask) for o in offsets]
         for u, vectors in enumerate(zip(*pixels, strict=True)):
             values = [visit(v) for v in vectors]
+            # Pixels first: results so far are loaded and stored once for all of them.
             while len(values) > 1:
                 values = [self.combine(*values[j : j + 2]) for j in range(0, len(values), 2)]
             at = i + u * self.lanes

@@ -75,6 +75,7 @@ def _sum_launch(call: CpuCall) -> tuple[Launch, ...]:
     stay = [a for a in range(len(x.shape)) if a != op.axis]
     loops = collapse([x.shape[a] for a in stay], [[v.strides[a] for a in stay] for v in (out, x)])
     n, steps = x.shape[op.axis], [v.strides[op.axis] for v in (out, x)]
+    # Of an empty axis there is no last element to begin at.
     starts = [max(n - 1, 0) * s if op.reverse else 0 for s in steps]
     signed = [-s if op.reverse else s for s in steps]
     kind = "exclusive" if op.exclusive else "sum"
@@ -148,11 +149,13 @@ class _Scan:
     def _arg(self, row: Row, i: Int, lanes: int, mask: Mask | None) -> None:
         k, b = self.k, self.k.b
         best = k.var(self._load(row, k.int(0), i, lanes, mask))
+        # Places fill as many registers as float32 does; they are widened when they are stored.
         place = k.var(Vec(b, _spread(llvm.I32, lanes, 0)))
         sign = (">" if self.config.kind == "argmax" else "<") + ("=" if self.config.last else "")
         with k.range(1, self.size) as j:
             v, known = self._load(row, j, i, lanes, mask), best.get()
             known_nan, nan = math.is_nan(known), math.is_nan(v)
+            # The first NaN is kept: nothing is better than it, unless the last one is wanted.
             better = (v.compare(sign, known) & ~known_nan) | (nan & ~known_nan)
             if self.config.last:
                 better = better | (nan & known_nan)

@@ -64,6 +64,7 @@ def launch(call: CpuCall) -> tuple[Launch, ...]:
     rows, columns = axis(call, 2), axis(call, 3)
     config = ResizeConfig(rows.taps, columns.taps, x.dtype.value, finish.code)
     n, channels, p, q = out.shape
+    # Nothing to claim where the result is empty, and nothing below is divided by 0.
     lines = n * p if channels and q else 0
     per_chunk = max(1, min(-(-lines // (8 * call.threads)), 65536 // max(1, channels * q)))
     chunks = -(-lines // per_chunk)
@@ -129,6 +130,7 @@ class _Resize:
             step = self.column_at.load_int(at) * self.x_w
             across = self.column_weights.load(at)
             offsets.extend(line + step for line in lines)
+            # One product for all channels of the pixel.
             weights.extend(k.broadcast(w * across) for w in down)
         return offsets, weights
 
@@ -147,6 +149,7 @@ class _Resize:
 
         with k.range(0, many, _UNROLL * lanes) as channel:
             block(channel, _UNROLL, None)
+        # The rest goes vector by vector, under a mask that only cuts the last one.
         with k.range(many, self.channels, lanes) as channel:
             block(channel, 1, k.first(self.channels - channel))
 

@@ -29,6 +29,7 @@ def positions(kind: str, before: int, after: int, scale: float) -> Array:
     if kind == "pytorch_half_pixel" and after <= 1:
         return np.zeros_like(x)
     middle = (x + _F(0.5)) / s - _F(0.5)
+    # Keeps the middle where `after` was rounded down.
     if kind == "half_pixel_symmetric":
         return np.asarray(middle + _F(before / 2 * (1 - after / (scale * before))))
     return np.asarray(middle)
@@ -51,6 +52,7 @@ def _taps(
     x = positions(kind, before, after, scale)
     if mode == "nearest":
         return x.astype(np.float64), _nearest(nearest, x)[:, None]
+    # Not clipped: weights go by the distance, also of what lies beyond the border.
     offsets = np.array([0, 1] if mode == "linear" else [-1, 0, 1, 2])
     return x.astype(np.float64), np.floor(x)[:, None] + offsets
 
@@ -67,6 +69,7 @@ def axis_weights(
     mode: str, kind: str, before: int, after: int, scale: float, cubic_a: float, inside: bool
 ) -> Array:
     """Float32 [after, taps]; `inside`: taps beyond the operand weigh nothing, the rest more."""
+    # In float64, where the distances of float32 positions are exact.
     x, taps = _taps(mode, kind, "floor", before, after, scale)
     distance = np.abs(x[:, None] - taps)
     if mode == "nearest":

@@ -91,8 +91,10 @@ def _bands(call: CpuCall, rows: ResizeAxis, parts: int, most: int) -> tuple[int,
     (n, _, p, _), repeats = call.outputs[0].shape, -(-rows.after // max(1, rows.before))
     wanted = -(-_CHUNKS * call.threads // max(1, n * parts))
     bands = max(1, min(wanted, p // (_BAND * repeats)))
+    # Perhaps more of them: scratch holds only so many rows of the image.
     bands = max(bands, -(-min(rows.before, p) // max(1, most)))
     band = -(-p // bands)
+    # Rows of a band are rounded up, so that bands may be fewer.
     return -(-p // max(1, band)), band
 
 
@@ -105,6 +107,7 @@ def _last_cut(call: CpuCall, rows: ResizeAxis) -> _Cut:
     wanted = -(-_CHUNKS * call.threads // (2 * max(1, call.outputs[0].shape[0] * bands)))
     parts = max(1, parts, min(wanted, q // _PART))
     columns = -(-q // parts)
+    # Two vectors are read at a time, past the last pixel too.
     slot = -(-(columns * channels + wide) // wide) * wide
     parts = -(-q // max(1, columns))
     return _Cut(bands, band, parts, columns, rows.taps, slot, channels)
@@ -114,12 +117,15 @@ def _planar_cut(call: CpuCall, rows: ResizeAxis) -> _Cut:
     """Few channels, and as many rows as stay in the L2 cache."""
     (_, channels, p, q), lanes = call.outputs[0].shape, call.target.lanes
     side = _side(channels, lanes)
+    # Two vectors more than a row has: pairs of them begin where the result has a line, and read
+    # past its end.
     pitch = (-(-q // (2 * lanes)) + 1) * 2 * lanes
     slot, parts = side * pitch, -(-channels // side)
     most = call.target.l2 // (_KEPT * 4 * slot) - rows.taps
     bands, band = _bands(call, rows, parts, most)
     under = axis_indices(*rows.indices.packing.parameters)
     lows = range(0, p, max(1, band))
+    # All rows under a band are kept: space for the band that lies over most of them.
     slots = max((int(under[min(i + band, p) - 1, -1] - under[i, 0]) + 1 for i in lows), default=0)
     return _Cut(bands, band, parts, side, slots, slot, pitch)
 
@@ -141,6 +147,7 @@ def launch(call: CpuCall) -> tuple[Launch, ...]:
     cut = _planar_cut(call, rows) if planar else _last_cut(call, rows)
     y_run, y_column = (out.strides[1], 1) if planar else (out.strides[3], out.strides[3])
     streamed = beyond_caches(call.target, out.nbytes)
+    # Not flat with epilogue operands, which go by pixel and channel.
     config = RowsConfig(
         rows.taps, columns.taps, x.dtype.value, finish.code, cut.part if planar else 0,
         flat=not planar and not finish.operands and y_run == channels,

@@ -36,6 +36,7 @@ class LastRows(RowsCode):
 
     def _place(self, h: Int) -> Ptr:
         """Where an interpolated row is kept: neighbouring ones take turns."""
+        # Taps are a power of two, and rows of one sum no further apart than there are taps.
         return self.kept + (h & (self.config.rows - 1)) * self.slot
 
     def _along(self, row: Ptr, to: Ptr, first: Int, count: Int) -> None:

@@ -142,6 +142,7 @@ class RowsCode:
     def _alike(self, end: Int, rows: Sequence[Int], high: Int) -> Bool:
         """Whether all rows of the result up to `end`, which exist, sum these."""
         alike = end <= high
+        # Rows do not decrease: where the last one sums these, so do all before it.
         for one, other in zip(
             rows, self.rows_under(self.k.minimum_int(end, high) - 1), strict=True
         ):
@@ -180,6 +181,7 @@ class RowsCode:
 
         def step(e: IntLike, count: Int | None) -> None:
             mask = None if count is None else k.first(count, wide)
+            # No mask: kept rows have space behind them.
             values = [row.vec(e, None, wide) for row in rows]
             for result in results:
                 value = weighted(k, values, result.weights)
@@ -188,6 +190,7 @@ class RowsCode:
 
         head, to = k.int(0), results[0].to
         if to.streamed:
+            # The buffer begins at a line: how far the next one is follows from the offset.
             head = k.minimum_int(-to.offset & (LINE // BYTES[to.element] - 1), size)
             with k.when(head > 0):
                 step(0, head)

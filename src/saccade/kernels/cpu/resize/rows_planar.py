@@ -20,6 +20,7 @@ class PlanarRows(RowsCode):
 
     def chunk(self, n: Int, part: Int, band: tuple[Int, Int], y: Ptr) -> None:
         k, taps = self.k, self.config.rows
+        # Rows of the image are kept from the first one under the band on.
         top = self.row_at.load_int(band[0] * taps)
         done = k.var(0)
         with k.range(*band) as p, k.range(*missing(k, done, self.rows_under(p))) as h:

@@ -80,8 +80,10 @@ def launch(call: CpuCall) -> tuple[Launch, ...]:
     """The phases."""
     n, _, h, w = call.inputs[0].shape
     tables = TablesPlan.of(call, (n, h, w))
+    # Temporaries 0 to 3 are the tables'.
     bad: Operand = Out(1) if call.op.report else Temp(4, 64)
     first = replace(tables.launch(bad), config=RoiAlignConfig("tables", tables.code))
+    # Boxes are checked, even if there is nothing to sample.
     if 0 in call.outputs[0].shape:
         return (first,)
     return (first, *_blocks(call, tables))
@@ -144,6 +146,7 @@ def _sample(call: CpuCall, tables: TablesPlan, block: PixelBlock) -> Launch:
 
 def _vectors(count: int, *, pairs: bool) -> int:
     """How many of so many vectors are summed side by side: what leaves the fewest passes."""
+    # Pairs take two vectors; of equal numbers of passes the widest comes first.
     able = _VECTORS[:-1] if pairs else _VECTORS
     return min(able, key=lambda v: count // v + count % v)
 
@@ -163,6 +166,7 @@ def emit(k: KernelBuilder, config: RoiAlignConfig) -> None:
 def per_box(call: CpuCall) -> float:
     """Microseconds of a box on one thread: its tables, its bins, four multiply-adds a sample."""
     op, (ph, pw) = call.op, call.op.bins
+    # Grids that adapt are not known before the boxes are: 2 is a guess.
     ratio: int = op.ratio if op.ratio > 0 else 2
     flops = float(8 * ratio**2 * ph * pw * call.inputs[0].shape[1])
     busy = flops / (0.3 * machine(call.target).flops)

@@ -92,9 +92,11 @@ def _band(call: CpuCall, tables: TablesPlan) -> int:
     n, channels, h, w = out.shape
     row, blocks = w * pitch * tables.weight_bytes, -(-channels // pitch)
     band = max(1, min(h, call.target.l2 // 2 // row))
+    # Bands that fill the L2 cache may be too few to share.
     if n * h * row * blocks > _SMALL:
         wanted = -(-_CHUNKS // (n * blocks))
         band = min(band, -(-h // wanted))
+    # So many rows are whole lines; a band of fewer stays as it is, and is not streamed.
     lines = LINE // gcd(LINE, out.strides[2] * out.dtype.itemsize)
     return max(band // lines * lines, min(band, lines - 1))
 
@@ -151,6 +153,7 @@ def _streamed(call: CpuCall, band: int) -> bool:
     """Whether whole lines of a result are written that the caches do not hold."""
     out = call.outputs[0]
     n, c, h, w = out.strides
+    # What is written in one run has to begin a line: of pixels each row, of planes each band.
     steps = (n, h, w) if out.channels_last else (n, band * h, c)
     lines = all(step * out.dtype.itemsize % LINE == 0 for step in steps)
     return lines and beyond_caches(call.target, out.nbytes)

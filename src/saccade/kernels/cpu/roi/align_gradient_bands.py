@@ -114,6 +114,7 @@ class BandLists:
                 put(self._numbers, number, place * _NUMBERS + i)
 
         self._walk(tables, image, count)
+        # Behind the space for all entries of earlier boxes: no image waits for another one's lists.
         base = tables.order.start(image) * tables.capacity
         put(marks, base, 1)
         with k.range(2, self.bands + 2) as band:
@@ -133,6 +134,7 @@ class BandLists:
         ):
             box = order.box(at)
             down, _ = tables.of(box)
+            # A row of bins may give to several bands: a part for each run of entries within one.
             first, end = k.var(down.first(p)), down.first(p + 1)
             with k.repeat_while(lambda: first.get() < end):
                 band = down.pixel(first.get()) // self.band

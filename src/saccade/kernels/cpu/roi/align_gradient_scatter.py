@@ -124,6 +124,7 @@ class _AlignScatter:
         done = k.var(0)
 
         def clear(first: Int, end: Int) -> None:
+            # What is beside two rows may overlap: everything is cleared once.
             first = k.maximum_int(first, done.get())
             end = k.maximum_int(k.minimum_int(end, positions), first)
             with k.range(first * self.pitch, end * self.pitch, self.lanes) as at:
@@ -133,6 +134,7 @@ class _AlignScatter:
         with k.when(low < high), k.range(0, positions, self.width) as row:
             clear(row + low - beside, row + high + beside)
         if self.code.planar:
+            # `scatter_block` reads the last positions in any case.
             clear(positions - beside, positions)
 
     def _part(self, band: _Band, part: BandPart, ahead: Ptr) -> None:
@@ -146,6 +148,7 @@ class _AlignScatter:
             self._fetch(ahead + at)
             for low, high, vectors in ((0, whole, self.code.vectors), (whole, band.channels, 1)):
                 with k.range(low, high, vectors * self.lanes) as c:
+                    # Only the first of the two ranges consists of whole groups.
                     mask = None if high is whole else k.first(band.channels - c, self.lanes)
                     values = self._values(grad + (at + c), vectors, mask)
                     self._add(band, c, values, (down, rows), (along, columns))
@@ -197,6 +200,7 @@ class _AlignScatter:
         def some(first: Int, count: int) -> Bool:
             row = first // width * width
             here = (first < row + high) & (first + count > row + low)
+            # Positions at once may reach into the columns of the next row.
             return (low < high) & (here | (first + count > row + width + low))
 
         sizes = band.rows * width, band.channels

@@ -106,11 +106,14 @@ class _AlignSamples:
             outside = Mask(k.b, (down.clipped(p) | along.clipped(q)).value)
         spans = channel_vectors(k, self.channels, self.code.vectors, self.lanes)
         for c, vectors, mask in spans:
+            # Single vectors behind the last whole group are masked, and have no second one to pair
+            # with.
             group = _Group(self, vectors, mask, paired=mask is None and self.code.pairs)
             with k.range(*rows) as i:
                 row = source + (down.pixel(i) * self.x_h + c)
                 weight = down.weight(i)
                 with k.range(*columns) as j:
+                    # One product for all channels.
                     both = k.broadcast(weight * along.weight(j), self.lanes)
                     group.add(row + along.pixel(j) * self.x_w, both)
             group.finish(to + c, outside)
@@ -163,6 +166,7 @@ class _Group:
             return
         if self.paired:
             halves = zip(values[::2], values[1::2], strict=True)
+            # Into scratch, or another type: even and odd elements take turns again.
             values = [part for pair in halves for part in interleave(k, pair)]
         for v, value in enumerate(values):
             store(k, to, value, v * lanes, mask)

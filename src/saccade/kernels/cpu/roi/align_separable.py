@@ -75,6 +75,7 @@ def launch(call: CpuCall) -> tuple[Launch, ...]:
     code, last = _code(call), not _dense(x, out, last=False)
     planes, step = (1, channels) if last else (channels, 1)
     rows, length = (ph, pw * channels) if last else (1, channels * ph * pw)
+    # Vectors over channels may reach past the end of a row.
     pitch = length + code.channels
     parts = min(_PARTS, out.shape[0] // max(1, int(_PART / _per_box(call))) + 1)
     bad: Operand = Out(1) if op.report else Temp(0, 64)
@@ -132,6 +133,7 @@ def _scratch(call: CpuCall, code: ProductsCode, bins: int) -> dict[str, Operand]
         "bins": Scratch(size * (bins + most)),
     }
     if not beyond:
+        # Two integers for each column: where it is, and which bins it belongs to.
         found |= {"columns": Scratch(8 * width), "shares": Scratch(size * width * lanes)}
     return found
 

@@ -97,6 +97,7 @@ class _Products:
         """A chunk is some of the boxes."""
         k, boxes = self.k, self.boxes
         with k.chunks(self.parts) as part:
+            # All boxes by one chunk: a sum over chunks would need another phase.
             with k.when(part.equals(0)):
                 self._count_bad()
             low = boxes.count * part // self.parts
@@ -119,11 +120,13 @@ class _Products:
         for axis, bins in enumerate((self.ph, self.pw)):
             ends = boxes.corner(box, 1 - axis), boxes.corner(box, 3 - axis)
             span = self.sampling.span(k, *ends, bins)
+            # A box whose image is not there has no samples, and bins of 0.
             spans.append(replace(span, count=valid.select(span.count, 0)))
         down = GridTable(k, grid, self.index, self.weight, (self.ph, self.height))
         capacity = table(grid, self.ph)
         sizes = self.pw, self.width
         along = GridTable(k, grid, self.index + capacity, self.weight + capacity, sizes)
+        # Rows carry the division for both axes.
         down.fill(spans[0], float(grid.samples**2))
         window = self._window(*along.fill(spans[1], 1.0))
         self._sum_rows(self.x + image * self.x_n, down, window)
@@ -191,6 +194,7 @@ class _Products:
         weights = [down.weight(e, p, lanes) for e in every]
         steps = [(self.x_c * i, self.ph * (lanes * i)) for i in range(group)]
         with k.range(*planes, group) as some, self._vectors(window) as at:
+            # The last group reaches back, and does some planes again.
             c = k.minimum_int(some, self.planes - group)
             place = c * self.x_c + self._place(window, at)
             to = self._row(window, c * self.ph + p, at)
@@ -251,6 +255,8 @@ class _Products:
         with k.range(window.first, window.last) as x:
             here = k.broadcast(Vec(k.b, k.b.trunc(x.value, llvm.I32)), lanes)
             share, bins = k.zero(lanes, self.sums), None
+            # Backwards: of entries with the same pixel the first one has the weight, and is
+            # selected last.
             for pixel, weight in zip(pixels[::-1], weights[::-1], strict=True):
                 met = Mask(k.b, k.b.icmp_signed("==", pixel.value, here.value))
                 share = met.select(weight, share)
@@ -262,6 +268,7 @@ class _Products:
             put(self.columns, column, n * 2)
             put(self.columns, bits, n * 2 + 1)
             self.shares.store(share, n * lanes)
+            # A column of no bin is overwritten by the next one, without a branch.
             count.set(n + bits.equals(0).select(0, 1))
         found: Int = count.get()
         return found

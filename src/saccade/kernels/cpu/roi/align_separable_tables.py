@@ -110,6 +110,7 @@ class GridTable:
             The lowest and the highest pixel; where there is none, the highest is -1.
         """
         k, lanes = self.k, self.code.lanes
+        # No sample at NaN lies within the image.
         nothing = span.start.like(float("nan"))
         some = Mask(k.b, (span.count > 0).value)
         span = SampleSpan(some.select(span.start, nothing), span.bin_size, span.count)
@@ -139,6 +140,7 @@ class GridTable:
         backwards = truth(k, span.bin_size, "<", 0.0)
         found = []
         for i in range(count):
+            # Of a box whose corners are swapped the last sample is the lowest.
             number = k.to_real(backwards.select(count - 1 - i, i), element) + 0.5
             found.append(k.broadcast(number * span.bin_size / float(count), self.code.lanes))
         return found
@@ -173,6 +175,7 @@ class GridTable:
         kind = vector_of(llvm.I32, self.code.lanes)
         inside, nothing = (Vec(k.b, literal(kind, n)) for n in (-1, 0))
         for sample in samples:
+            # Any pixel that the bin reads will do for samples outside; -1 says that there is none.
             inside = sample.within.select(sample.pixels[0], inside)
         pixels = [s.within.select(p, inside) for s in samples for p in s.pixels]
         found = _Entries(k, pixels, [w for s in samples for w in s.weights])
@@ -201,8 +204,11 @@ class _Entries:
             again.append(literal(vector_of(llvm.I1, pixel.lanes), 0))
             for before in range(entry):
                 same = b.icmp_signed("==", pixel.value, self.pixels[before].value)
+                # Only the first of equal pixels gets the weight: once it is found, others do not
+                # count.
                 self._move(entry, before, b.and_(same, b.not_(again[entry])))
                 again[entry] = b.or_(again[entry], same)
+        # The first entry repeats nothing, and stays where it is.
         for end in range(len(again) - 1, 1, -1):
             for entry in range(1, end):
                 self._swap(entry, entry + 1)

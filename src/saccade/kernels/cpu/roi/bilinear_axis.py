@@ -71,6 +71,7 @@ class Sampling:
         start = low * self.scale - self.offset
         extent = k.maximum(high * self.scale - self.offset - start, self.least)
         bin_size = extent / k.to_real(bins, _element(extent))
+        # Cut and tested before it becomes an integer, which NaN and infinity are not.
         whole = k.call("ceil", bin_size)
         most = k.minimum(whole, float(MOST_SAMPLES))
         wanted = truth(k, whole, ">", 0.0)
@@ -143,6 +144,8 @@ class BilinearAxis:
             inside = k.var(0)
             base = span.start + k.to_real(number, _element(span.start)) * span.bin_size
             first, last = k.var(0), k.var(span.count)
+            # A large box may have far more samples than the image has pixels: only those near it
+            # are looked at.
             with k.when(span.count > _FEW):
                 for end, found in zip((first, last), self._window(span, base), strict=True):
                     end.set(found)
@@ -194,6 +197,7 @@ class BilinearAxis:
             inside.set(inside.get() + 1)
             place = k.maximum(place, 0.0)
             low, last = k.to_int(place), self.size - 1
+            # At the last pixel both neighbours are that one, with all of the weight.
             edge = low >= last
             upper = place - k.to_real(low, element)
             upper = _choose(k, edge, upper.like(0.0), upper)
@@ -226,9 +230,11 @@ class _Writer:
             at = k.minimum_int(count, axis.capacity - 1)
             self.count.set(at + 1)
         else:
+            # Samples ascend, and meet two pixels each: no earlier entry can have the same one.
             again, once = pixel.equals(self.last.get()), pixel.equals(self.before.get())
             met = again | once
             place = again.select(count - 1, once.select(count - 2, count))
+            # Whatever a box says, nothing is written past its table.
             at = k.minimum_int(place, axis.capacity - 1)
             sum_ = axis.weight(at) + weight
             weight = _choose(k, met, sum_, weight)

@@ -70,6 +70,7 @@ class TablesPlan:
         """Those of `RoiAlign` or its gradient over so many images of so many rows and columns."""
         op, data = call.op, call.inputs[0]
         boxes = plan_boxes(call, data, images[0])
+        # The largest is that of single weighted pixels, whose weights must not be added up.
         code = TablesCode(boxes.code, wide(data.dtype.value), op.mode == "average")
         return cls(boxes, code, op.bins, images[1:], max(0, op.ratio), op.scale, op.aligned)
 
@@ -184,6 +185,7 @@ def emit_tables(k: KernelBuilder, code: TablesCode) -> None:
     ratio, chunks = k.integers("ratio chunks")
     sampling = Sampling(scale, offset, least, ratio)
     with k.chunks(chunks) as chunk:
+        # By one thread, while the others fill tables, which go by number and not by order.
         with k.when(chunk.equals(0)):
             tables.order.build(boxes, bad, partial(boxes.strip, tables.height, scale))
         first, last = boxes.count * chunk // chunks, boxes.count * (chunk + 1) // chunks
@@ -210,6 +212,7 @@ def _fill(
         sampling.span(k, boxes.corner(box, 1 - i), boxes.corner(box, 3 - i), axis.bins)
         for i, axis in enumerate(axes)
     ]
+    # Rows carry the division for both axes; boxes without samples have no entries to divide.
     divisor: Vec | None = None
     if code.merged:
         count = k.maximum_int(spans[0].count * spans[1].count, 1)

@@ -83,6 +83,7 @@ class RangesPlan:
     @property
     def operands(self) -> dict[str, Operand]:
         """Pointer parameters of `Ranges`."""
+        # Two int32 for each row and each column of bins.
         ranges = Temp(1, 8 * sum(self.bins) * self.boxes.count)
         return {"order": self.boxes.order(0), "ranges": ranges}
 
@@ -131,6 +132,7 @@ class Ranges:
     def reach(self, box: Int) -> tuple[tuple[Int, Int], tuple[Int, Int]]:
         """The first and the last row that a box meets, and columns; none end before they start."""
         down, along = (
+            # Bins ascend: the first one's first pixel, the last one's last.
             (table.load_int(0), table.load_int(bins * 2 - 1) - 1)
             for table, bins in zip(self.of(box), (self.rows, self.columns), strict=True)
         )
@@ -225,9 +227,11 @@ def spans(
     _, valid = boxes.image(box)
     corners = [boxes.corner(box, which) * scale for which in range(4)]
     for corner in corners:
+        # False for NaN as well.
         valid &= truth(k, k.call("fabs", corner), "<", float("inf"))
 
     def axis(number: int) -> BoxSpan:
+        # Corners are x1, y1, x2, y2: y for rows, x for columns.
         start, end = (_rounded(k, corners[i - number], valid) for i in (1, 3))
         extent = k.maximum_int(end - start + int(inclusive), 1)
         step = k.to_real(extent, geometry) / k.to_real(counts[number], geometry)

@@ -123,6 +123,7 @@ def plan_boxes(call: CpuCall, data: View, images: int, at: int = 1) -> BoxesPlan
         "box_column": boxes.strides[1],
         "image_step": index.strides[0] if index else boxes.strides[0],
     }
+    # The order has space for one image at least: boxes without one go there.
     return BoxesPlan(code, operands, integers, boxes.shape[0], max(1, images))
 
 
@@ -251,6 +252,7 @@ class Order:
             missing.set(missing.get() + valid.select(0, 1))
             put(self._image, n, box)
             after = bucket(box, n) + 2
+            # Counted two places on, so that the sums up to place n + 1 are where strip n begins.
             put(starts, starts.load_int(after) + 1, after)
         put(bad, missing.get())
         with k.range(2, self.strips + 2) as n:

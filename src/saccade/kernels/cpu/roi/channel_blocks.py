@@ -37,6 +37,7 @@ NO_COPY = CopyConfig("", 0, 0)
 def flat_planes(view: View) -> bool:
     """Whether the positions of each channel are neighbours in memory, first rows first."""
     _, _, h, w = view.shape
+    # The stride along an axis of one element may be anything.
     return (view.strides[3] == 1 or w == 1) and (view.strides[2] == w or h == 1)
 
 
@@ -101,6 +102,7 @@ def cached_blocks(view: View, target: Target, least: int, temp: int) -> Iterator
     size = view.dtype.itemsize
     lanes = target.lanes * 4 // max(4, min(8, size))
     budget, pixels = target.l3 // 2, max(1, h * w)
+    # A vector of channels at least, even if a single image is then larger than the budget.
     whole = max(lanes, budget // (pixels * size) // lanes * lanes)
     block = min(channels, max(whole, least // size if view.channels_last else lanes))
     group = max(1, budget // (pixels * block * size))
@@ -201,6 +203,7 @@ class _Scatter:
                             whole(c, first)
                         with other:
                             zeros(c, first)
+            # The rest in squares under masks, which pairs of positions do not have.
             with k.range(end, positions, side) as first:
                 self._square(c, first, positions - first)
 
@@ -241,6 +244,7 @@ class _Scatter:
 
     def _put_words(self, c: Int, first: Int, words: Iterable[Vec]) -> None:
         k, step = self.k, at_once(self.k, self.to.element, self.element)
+        # Words hold two elements that are rounded already.
         kind, bits = k.vector_type(step, "int16"), replace(self.to, element="int16")
         for at, row in self._each(c, words):
             bits.store(Vec(k.b, k.b.bitcast(row.value, kind)), at + first)

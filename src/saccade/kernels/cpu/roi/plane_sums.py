@@ -66,6 +66,7 @@ class Planes:
             with k.range(0, whole, lanes) as at:
                 store(k, to, plane.vec(at, None, lanes), at)
             with k.when(whole < self.pixels):
+                # Scratch has a vector more than the plane.
                 rest = plane.vec(whole, None, lanes)
                 store(k, to, rest, whole, k.first(self.pixels - whole, lanes))
 

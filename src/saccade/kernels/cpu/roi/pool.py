@@ -120,6 +120,7 @@ def _maxima(call: CpuCall, ranges: RangesPlan, block: PixelBlock) -> Launch:
         **{"width": x.shape[3], "pitch": pitch, "tall": tall, "kept": kept},
     }
     operands: dict[str, Operand] = {"x": block.place}
+    # Places need not be wanted: then there is one result.
     for name, index, view in zip(("out", "places"), range(2), results, strict=False):
         operands[name] = Out(index)
         integers[f"{name}_box"] = view.strides[0]
@@ -155,6 +156,7 @@ def cost(call: CpuCall) -> float:
     lanes = call.target.lanes * 4 // max(4, x.dtype.itemsize)
     _, pixels = guessed_pixels(call)
     cycles = _BIN + pixels * _VECTOR * -(-x.shape[1] // lanes)
+    # In operations, of which a cycle has two a lane, so that `flops` makes them microseconds.
     busy = out.shape[0] * (out.shape[2] * out.shape[3] * cycles * 2 * call.target.lanes)
     moved = 0 if x.channels_last else 2 * x.nbytes
     nothing = speeds.step + speeds.traffic(moved, call.threads)

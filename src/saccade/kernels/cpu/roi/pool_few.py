@@ -66,6 +66,7 @@ def launch(call: CpuCall) -> tuple[Launch, ...]:
         integers[f"{name}_box"], integers[f"{name}_channel"] = view.strides[:2]
     nbytes = max(4, x.dtype.itemsize)
     lanes = call.target.lanes * 4 // nbytes
+    # Two channels share a vector where a row of bins leaves half of it.
     sides = 2 if 2 * columns <= lanes else 1
     vectors = 2 if channels > sides else 1
     size = ROWS * vectors * lanes

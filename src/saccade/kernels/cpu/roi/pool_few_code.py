@@ -103,6 +103,7 @@ class _RowMaxima:
         targets = [
             to + number * step for to, (step, _) in zip(self.results, self.steps, strict=True)
         ]
+        # So many columns are two vectors of a channel, or one of each of two.
         slim = (box.right - box.left <= 2 * self.each) & (box.bottom - box.top <= ROWS)
         with k.when_else(slim) as sides:
             for side, search in zip(sides, (self._slim, self._wide), strict=True):
@@ -159,6 +160,7 @@ class _RowMaxima:
         with k.range(0, box.widest):
             at = index.get().value
             index.set(Vec(b, b.add(at, self._all(1))))
+            # A bin of fewer columns repeats its last one, which is not larger than itself.
             number = Vec(b, b.select(b.icmp_signed("<", at, last), at, last))
             for vectors, best in zip(pixels, found, strict=True):
                 value = k.permuted(number, *vectors)
@@ -204,6 +206,7 @@ class _RowMaxima:
         k, b = self.k, self.k.b
         start, none, all_ = self._spread(box.left + at), self._all(0), self._all(self.lanes)
         low, high = (b.sub(v.value, start) for v in (box.low, box.high))
+        # Bins as far as they lie in these columns: of some there may be nothing left.
         low = b.select(b.icmp_signed(">", low, none), low, none)
         high = b.select(b.icmp_signed("<", high, all_), high, all_)
         count, low = b.sub(high, low), b.add(low, self._beside())
@@ -227,6 +230,8 @@ class _RowMaxima:
         there = (count > 0).value
         zero, nowhere = k.zero(self.lanes, self.lane), self._all(-1)
         for (value, place), beside in zip(found, channels, strict=True):
+            # Where nothing was above `_LEAST` (of NaN alone, say) there is no place: -1, as of
+            # empty bins.
             known = b.icmp_signed(">", place.get().value, nowhere)
             number = Vec(b, b.select(known, place.get().value, nowhere))
             vectors = [

@@ -61,7 +61,9 @@ class BinLanes:
             put(table, last - first, p * 2 + 1)
             tallest.set(k.maximum_int(tallest.get(), last - first))
             bottom.set(last)
+        # Bins ascend, and lanes beyond the last bin repeat it.
         left, right = _lane(k, low, 0), _lane(k, high, each - 1)
+        # Lanes of other channels have the same bins.
         widest = _most(k, k.split(width, each)[0])
         return cls(low, high, some, left, right, widest, tallest.get(), top, bottom.get(), table)
 

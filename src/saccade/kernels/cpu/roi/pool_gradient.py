@@ -75,6 +75,7 @@ def launch(call: CpuCall) -> tuple[Launch, ...]:
         {"boxes": boxes.count, "images": boxes.images, **boxes.integers},
         1,
     )
+    # Boxes are checked, even if there is nothing to sum.
     if not out.size:
         return (first,)
     blocks = channel_blocks(call, (*call.inputs[:2], out), out.shape[1])
@@ -91,6 +92,7 @@ def _block(call: CpuCall, boxes: BoxesPlan, channels: tuple[int, int]) -> Iterat
             (call.outputs[0], Out(0), _OUT),
         )
     )
+    # None of what has dense planes already.
     copies = [part.copied(call.target, call.threads) for part in (grad, places)]
     yield from map(_copy, filter(None, copies))
     (n, _, h, w), (_, _, p, q) = call.outputs[0].shape, call.inputs[0].shape

@@ -128,6 +128,7 @@ class _Maxima:
         (top, bottom), (left, right) = spans
         some = (top < bottom) & (left < right)
         zero, least = k.zero(lanes, lane), k.number(_LEAST, lanes, lane)
+        # Empty bins are 0; in others what is not above `_LEAST` has no place, as in torchvision.
         empty = Vec(k.b, k.b.select(some.value, least.value, zero.value))
         nowhere = Vec(k.b, literal(k.vector_type(lanes, "int32"), _NOWHERE))
         largest = [k.var(empty) for _ in range(vectors)]

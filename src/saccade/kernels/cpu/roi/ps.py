@@ -63,6 +63,7 @@ def launch(call: CpuCall) -> tuple[Launch, ...]:
     plan = regions(call, (n, h, w))
     bad = Out(1 + op.mapping) if op.report else None
     phases = first_phases(plan, bad, blanks=True)
+    # Boxes are checked, even if there is nothing to pool.
     if not call.outputs[0].size:
         return phases
     if op.mapping:
@@ -159,6 +160,7 @@ def _emit_planes(k: KernelBuilder, code: PsCode) -> None:
             box = found.order.box(at)
             if isinstance(found, Runs):
                 assert blanks is not None
+                # NaN where torchvision divides 0 by 0, else 0.
                 blank = blanks.load(box)
                 sums = _samples(k, planes, found, at, (p, q), width)
                 values = [sum_ + blank for sum_ in sums]
@@ -214,6 +216,7 @@ def _pixels(
             place = row * width + column
             for plane, total in zip(planes, totals, strict=True):
                 total.set(total.get() + load(k, plane, place, lanes, element, mask))
+    # The sum of no pixels is divided by 1: empty bins are 0.
     some = (top < bottom) & (left < right)
     area = k.to_real(some.select((bottom - top) * (right - left), 1), element)
     return [k.sum_lanes(total.get()) / area for total in totals]

@@ -167,6 +167,7 @@ def _emit_blanks(k: KernelBuilder, code: TablesCode) -> None:
     geometry = code.boxes.geometry
     scale = k.convert(k.real("scale"), geometry)
     ratio = k.integer("ratio")
+    # Half a pixel off and of any size, as the tables have it (`aligned`).
     sampling = Sampling(scale, scale.like(0.5), scale.like(float("-inf")), ratio)
     with k.chunks(k.int(1)), k.range(0, boxes.count) as box:
         down, along = (
@@ -180,6 +181,7 @@ def _emit_blanks(k: KernelBuilder, code: TablesCode) -> None:
         )
         finite = truth(k, down - down, "==", 0.0) & truth(k, along - along, "==", 0.0)
         none = truth(k, down, "==", 0.0) | truth(k, along, "==", 0.0)
+        # Fixed grids always have samples; bins of boxes without an image are 0.
         blank = finite & none & ~(ratio > 0) & boxes.image(box)[1]
         values = (k.number(v, 1, code.weight).value for v in (float("nan"), 0.0))
         blanks.store(Vec(k.b, k.b.select(blank.value, *values)), box)

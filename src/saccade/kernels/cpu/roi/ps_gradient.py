@@ -82,6 +82,7 @@ def _planes(call: CpuCall, plan: RegionsPlan) -> Iterator[Launch]:
             "w": w,
             **image_strides("grad", grad.strides, "kchw"),
         }
+        # Vectors of runs may reach past the last pixel.
         plane = Scratch((h * w + call.target.lanes) * nbytes)
         operands = {"grad": In(0), "out": out.place, **plan.operands, "plane": plane}
         yield Launch(PsConfig("planes", planes=code), operands, integers, n * count)
@@ -136,6 +137,7 @@ def _samples(
     rows = found.rows_of(at, number[0])
     with k.range(*found.runs_of(at, number[1])) as entry:
         run = found.run(entry)
+        # A weight of 0 times an infinite gradient would be NaN between the entries.
         shares, to = run.only(run.weights * k.broadcast(value, lanes)), plane + run.first
         with k.range(*rows) as i:
             row, weight = found.row(i)
@@ -155,6 +157,7 @@ def _pixels(
     """What a bin gives to each of its pixels."""
     lanes = lanes_of(k, plane.element)
     (top, bottom), (left, right) = ranges.bin(ranges.of(box), number)
+    # Of no pixels the share is no number, but there is nothing to give it to.
     area = k.to_real((bottom - top) * (right - left), plane.element)
     share = k.broadcast(value / area, lanes)
     with k.range(top, bottom) as row:

@@ -46,6 +46,7 @@ def spread_phases(call: CpuCall, boxes: TablesPlan | RangesPlan, temp: int) -> I
     lanes = call.target.lanes * 4 // nbytes
     capacity = max(1, call.target.l2 // 2 // (w * p * q * nbytes))
     blocks = -(-channels // capacity)
+    # Blocks of about equal width: none is a small rest.
     block = -(-channels // blocks)
     integers = {
         **boxes.integers,
@@ -100,6 +101,7 @@ class _PsScatter:
                 (top, bottom), _ = self.boxes.reach(box)
                 with k.when((top <= row) & (bottom >= row)):
                     self._box(row, box, self.grad + (box * self.grad_k + first))
+            # In the result all bins of a channel lie side by side, and so does a block of channels.
             to = self.out + (image * self.out_n + row * self.out_h + first * self.bins)
             with k.range(0, self.width) as column:
                 scatter_block(
@@ -152,5 +154,6 @@ class _PsScatter:
         k, (p, q) = self.k, number
         to = self.sums + (p * self.boxes.columns + q) * self.count
         with k.range(0, self.count, self.lanes) as c:
+            # Lanes past the last channel add 0 to the next bin's sums.
             mask = k.first(self.count - c, self.lanes)
             yield load(k, source, q * self.grad_w + c, self.lanes, self.element, mask), to + c

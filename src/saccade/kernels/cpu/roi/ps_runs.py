@@ -60,6 +60,7 @@ class RunsPlan:
     @property
     def _packed(self) -> dict[str, Operand]:
         temps: dict[str, Operand] = {}
+        # How many integers, and how many weights an entry has.
         of_entries = (("rows", _OF_ROW, 1), ("runs", _OF_RUN, self.lanes))
         for bins, capacity, (name, numbers, weights) in zip(
             self.tables.bins, self.capacities, of_entries, strict=True
@@ -182,6 +183,7 @@ class _Packed:
             with k.range(first, last) as at:
                 put(self._marks, count.get(), self.mark(at, number))
                 append(at, number, count)
+            # In a full group this is the next bin's first mark, which gets the same number.
             put(self._marks, count.get(), self.mark(last - 1, number) + 1)
 
     def next(self, group: Int, count: Var) -> Int:
@@ -240,6 +242,7 @@ def _fill_runs(
             along.weights.store(k.zero(lanes, along.weights.element), run.get() * lanes)
         lane = pixel - first.get()
         bits.set(bits.get() | (k.int(1) << lane))
+        # Written with every entry: which one is a run's last is only known at the next.
         for i, value in enumerate((first.get(), lane + 1, bits.get())):
             put(along.numbers, value, run.get() * _OF_RUN + i)
         along.weights.store(table.weight(entry), run.get() * lanes + lane)

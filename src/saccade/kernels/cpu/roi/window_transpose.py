@@ -137,6 +137,7 @@ class _WindowTranspose:
         low, high = k.var(self.width), k.var(0)
         with k.range(boxes.order.start(image), boxes.order.start(image + 1)) as at:
             (above, below), (left, right) = boxes.reach(boxes.order.box(at))
+            # A box that meets nothing ends above every band, or begins below.
             with k.when((above < last) & (below >= top)):
                 low.set(k.minimum_int(low.get(), left))
                 high.set(k.maximum_int(high.get(), right + 1))
@@ -179,6 +180,7 @@ class _WindowTranspose:
         mask = None if sizes is None else k.first(sizes[0], side)
         rows = []
         for i in range(self.along if sizes is None else side):
+            # Rows past the last repeat it, and are not stored.
             row = i if sizes is None else k.minimum_int(k.int(i), sizes[1] - 1)
             rows.append(self.x.vec(source + self.x_step * row, mask, side))
         for i, transposed in enumerate(turn(k, rows)):

@@ -65,6 +65,7 @@ def emit(k: KernelBuilder, config: SoftmaxConfig) -> None:
     kept = not config.log and config.sweep.elements[0] == "float32"
 
     def body(place: SweepPlace) -> None:
+        # No power exceeds 1, and one is 1: the sum neither overflows nor vanishes.
         top = place.reduce(lambda step: step.load(1), "max")
 
         def power(step: SweepStep) -> Vec:
@@ -102,6 +103,7 @@ def cost(call: CpuCall) -> float:
     )
 
 
+# y may take the memory of x: once powers lie there x is not read any more.
 SOFTMAX = CpuKernel(
     "softmax.direct",
     (Softmax,),
