@@ -15,12 +15,17 @@ in a bundle starts no engine.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from saccade.errors import NeedsValuesError
 from saccade.locks import forkless, preload, preload_hooks
+from saccade.signature import Signature
 
 if TYPE_CHECKING:
     from saccade.engine import Engine
+    from saccade.ir import Array
     from saccade.model import Model
     from saccade.options import Options
     from saccade.processes import Processes
@@ -61,9 +66,6 @@ def compile(  # noqa: A001 - the name that users expect: saccade.compile
     # and a start that finds a bundle needs no engine.
     with forkless:
         from saccade.bundled import bundle_at, bundled_model  # noqa: PLC0415
-        from saccade.devices import device_named  # noqa: PLC0415
-        from saccade.frontend import onnx as frontend  # noqa: PLC0415
-        from saccade.model import Model  # noqa: PLC0415
         from saccade.options import Options  # noqa: PLC0415
     preload("encodings.ascii")  # of notes about files
 
@@ -75,10 +77,31 @@ def compile(  # noqa: A001 - the name that users expect: saccade.compile
     options = Options.make(device, precision, threads, exact, **more)
     # First, as the digest reads the whole file: an interpreter starts meanwhile.
     early = _early(options, source)
+    try:
+        return _model(source, options, early)
+    except NeedsValuesError as error:
+        with forkless:
+            from saccade.by_value import ByValueModel  # noqa: PLC0415 - few models need it
+        signature = Signature.from_json(error.signature.encode())
+        return ByValueModel(error.names, signature, partial(_model, source, options, []))
+
+
+def _model(
+    source: object,
+    options: Options,
+    early: list[Processes],
+    values: Mapping[str, Array] | None = None,
+) -> Model:
+    """The model, with what was started early; some of its inputs may be constants."""
+    with forkless:
+        from saccade.devices import device_named  # noqa: PLC0415
+        from saccade.frontend import onnx as frontend  # noqa: PLC0415
+        from saccade.model import Model  # noqa: PLC0415
+
     digest = frontend.digest(source) if options.cache else None
     chosen = device_named(options.device)
     # By the device whose plans these are: `reference` shares them with the one that it plays.
-    identity = _identity(digest, chosen.plans_for, options) if digest else None
+    identity = _identity(digest, chosen.plans_for, options, values) if digest else None
     store = chosen.store(identity, options)
 
     def start() -> Engine:
@@ -88,7 +111,7 @@ def compile(  # noqa: A001 - the name that users expect: saccade.compile
             from saccade.processes import Processes  # noqa: PLC0415
 
         processes = early.pop() if early else Processes()  # the loop below ends what is left
-        lower = lowered.begin(source, options, processes, identity, chosen.compiler)
+        lower = lowered.begin(source, options, processes, identity, chosen.compiler, values)
         with forkless:
             from saccade.engine import Engine  # noqa: PLC0415 - 0.25 s, beside lowering
 
@@ -100,10 +123,16 @@ def compile(  # noqa: A001 - the name that users expect: saccade.compile
     return model
 
 
-def _identity(digest: str, device: str, options: Options) -> str:
+def _identity(
+    digest: str, device: str, options: Options, values: Mapping[str, Array] | None
+) -> str:
     """What constants depend on; bounds of one's own must not be met by what was kept without."""
     bounds = "" if options.limits == type(options.limits)() else f"/{options.limits}"
-    return f"{digest}/{device}/{options.precision.value}{bounds}"
+    known = "".join(
+        f"/{name} {array.dtype} {array.shape} {array.tobytes().hex()}"
+        for name, array in (values or {}).items()
+    )
+    return f"{digest}/{device}/{options.precision.value}{bounds}{known}"
 
 
 def _early(options: Options, source: object) -> list[Processes]:

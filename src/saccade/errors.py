@@ -158,9 +158,25 @@ class UnsupportedModelError(ModelError):
         """The table: a line for each row, whose cells are escaped."""
         return str(self.args[0])
 
-    def __reduce__(self) -> tuple[type[UnsupportedModelError], tuple[tuple[Unsupported, ...]]]:
+    def __reduce__(self) -> tuple[type[UnsupportedModelError], tuple[object, ...]]:
         # Children send errors as pickles, which are made anew from `args`: those hold the table.
         return type(self), (self.rows,)
+
+
+class NeedsValuesError(UnsupportedModelError):
+    """The same, but that all of it may be run once the values of some inputs are known.
+
+    Attributes:
+        names: Of these inputs.
+        signature: Of the model, as `Signature.to_json` spells it.
+    """
+
+    def __init__(self, rows: Sequence[Unsupported], names: tuple[str, ...], signature: str) -> None:
+        super().__init__(rows)
+        self.names, self.signature = names, signature
+
+    def __reduce__(self) -> tuple[type[NeedsValuesError], tuple[object, ...]]:
+        return type(self), (self.rows, self.names, self.signature)
 
 
 def _table(rows: Sequence[Unsupported]) -> str:

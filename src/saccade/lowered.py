@@ -17,7 +17,7 @@ from saccade.caches import GRAPHS, CacheFolder, cache_folder
 from saccade.devices import device_named
 from saccade.errors import CacheError
 from saccade.frontend import onnx as frontend
-from saccade.ir import Graph, serialize
+from saccade.ir import Array, Graph, serialize
 from saccade.ir.printer import format_graph
 from saccade.locks import preload
 from saccade.options import Options
@@ -61,6 +61,7 @@ def begin(
     processes: Processes,
     identity: str | None,
     ahead: str,
+    values: Mapping[str, Array] | None = None,
 ) -> Callable[[], Lowered]:
     """Start lowering a source; gives the function to ask for the optimised graph.
 
@@ -74,13 +75,14 @@ def begin(
         identity: Digest of the source, the device and the precision; without one nothing is kept
             on disk.
         ahead: What later calls will need, if anything (`Processes.preload`).
+        values: Of inputs that are constants then; `identity` depends on them.
     """
     place = _place(identity, options) if identity else None
     lowering: Callable[[], None] | None = None
     # A path means the same in a child; anything else would have to be sent there.
     if place is not None and isinstance(source, (str, Path)) and not place.exists():
         processes.preload("saccade.opdefs")  # which those that follow need as well
-        lowering = processes.start(_lower_file, (source, options, place))
+        lowering = processes.start(_lower_file, (source, options, place, values))
         # After the call, which would otherwise wait for these imports.
         if ahead:
             processes.preload(ahead)
@@ -91,39 +93,43 @@ def begin(
         graph = _read(place)
         # There is no cache, the child could not write to it, or the source is no file.
         if graph is None:
-            graph = _keep(_lower(source, options), place)
+            graph = _keep(_lower(source, options, values), place)
         # Of models without a digest each counts as another one.
         name = identity or f"model-{next(_fresh)}"
         # Seldom asked for, so the source is lowered once more instead of keeping every stage.
-        trace = lru_cache(maxsize=1)(lambda: _stages(source, options))
+        trace = lru_cache(maxsize=1)(lambda: _stages(source, options, values))
         return Lowered(graph, name, trace, None if place is None else place.name)
 
     return finish
 
 
-def _lower(source: object, options: Options, *, mapped: bool = False) -> Graph:
+def _lower(
+    source: object, options: Options, values: Mapping[str, Array] | None, *, mapped: bool = False
+) -> Graph:
     preload(*_READERS)
     from saccade import passes  # noqa: PLC0415 - a warm start needs none of them
 
     steps = device_named(options.device).passes(options)
-    return passes.run(frontend.load(source, options, mapped=mapped), steps)
+    return passes.run(frontend.load(source, options, mapped=mapped, values=values), steps)
 
 
-def _lower_file(task: tuple[str | Path, Options, _Place]) -> None:
+def _lower_file(
+    task: tuple[str | Path, Options, _Place, Mapping[str, Array] | None],
+) -> None:
     """Lower a file into the cache (runs in a child process)."""
     from saccade.frontend.onnx.late import put_off_sympy  # noqa: PLC0415 - for a process of its own
 
-    source, options, place = task
+    source, options, place, values = task
     put_off_sympy()
     # Mapped, as the weights are copied from the file to the cache right here.
-    _write(_lower(source, options, mapped=True), place)
+    _write(_lower(source, options, values, mapped=True), place)
 
 
-def _stages(source: object, options: Options) -> dict[str, str]:
+def _stages(source: object, options: Options, values: Mapping[str, Array] | None) -> dict[str, str]:
     preload(*_READERS)
     from saccade import passes  # noqa: PLC0415 - a warm start needs none of them
 
-    graph = frontend.load(source, options)
+    graph = frontend.load(source, options, values=values)
     found = {"frontend": format_graph(graph)}
 
     def note(name: str, after: Graph, notes: Sequence[object]) -> None:

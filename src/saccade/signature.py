@@ -17,7 +17,8 @@ class TensorInfo:
         name: As in the file.
         dtype: NumPy's name of the element type.
         shape: Sizes; the names of symbols (or their expressions) where they vary, with a bound
-            (`selected<=100`) where a size depends on what is in the inputs.
+            (`selected<=100`) where a size depends on what is in the inputs; `...` alone where even
+            their number depends on it.
     """
 
     name: str

@@ -105,6 +105,39 @@ CASES = {
         "y = MaxRoiPool<pooled_shape=[3,2], spatial_scale=0.5>(x, b)",
         weights={"b": np.asarray([[1, 0, 2, 9, 11], [0, 3, 3, 3, 3], [1, -9, -9, 40, 7], [0, 30, 30, 50, 50]], np.float32)},
     ),
+    "gather_elements": Case(
+        "y = GatherElements<axis=2>(x, i)", "float[2, 3, 7, 10] x",
+        weights={"i": np.random.default_rng(5).integers(-7, 7, (2, 2, 9, 10))},
+    ),
+    "gather_elements_computed": Case(
+        "i = ArgMax<axis=3>(x)\nn = Sub(i, ten)\ny = GatherElements<axis=-1>(x, n)", "float[2, 3, 7, 10] x",
+        weights={"ten": np.asarray(10)},
+    ),
+    "trilu": Case("y = Trilu(x)", "float[N, 3, 7, 10] x"),
+    "trilu_lower": Case("y = Trilu<upper=0>(x, k)", "float[N, 3, 7, 10] x", weights={"k": np.asarray(-2)}),
+    "trilu_upper": Case("y = Trilu<upper=1>(x, k)", "float[N, 3, 7, 10] x", weights={"k": np.asarray(3)}),
+    "trilu_nothing": Case("y = Trilu<upper=1>(x, k)", "float[N, 3, 7, 10] x", weights={"k": np.asarray(99)}),
+    "hardmax": Case("y = Hardmax<axis=2>(x)", "float[N, 3, 7, W] x"),
+    "hardmax_flat": Case("y = Hardmax(x)", "float[N, 3, 7, 10] x", opset=11),
+    "is_inf": Case("r = Relu(x)\na = Div(one, r)\nb = IsInf<detect_negative=0>(a)\ny = Cast<to=1>(b)", weights={"one": _s(1)}),
+    "is_negative_inf": Case("r = Relu(x)\na = Div(one, r)\nb = IsInf<detect_positive=0>(a)\ny = Cast<to=1>(b)", weights={"one": _s(-1)}),
+    "one_hot": Case(
+        "a = ArgMax<axis=2, keepdims=0>(x)\nb = Sub(a, two)\ny = OneHot<axis=1>(b, depth, values)",
+        weights={"two": np.asarray(2), "depth": _i(4), "values": _f(-1, 2)},
+    ),
+    "eye_like": Case("m = Reshape(x, s)\ne = EyeLike<k=1>(m)\ny = Add(m, e)", "float[2, 3, 7, 10] x", weights={"s": _i(21, 20)}),
+    "statistics_of_a_layer_normalization": Case(
+        "z, m, d = LayerNormalization<axis=2>(x, w)\na = Add(z, m)\ny = Mul(a, d)", weights={"w": _w(7, 10)},
+    ),
+    "a_loss": Case(
+        "y = SoftmaxCrossEntropyLoss<ignore_index=1>(x, t)", "float[2, 3, 7, 10] x", opset=13, outputs="float[] y",
+        weights={"t": np.random.default_rng(3).integers(0, 3, (2, 7, 10))},
+    ),
+    "a_loss_of_each": Case(
+        'y, p = SoftmaxCrossEntropyLoss<reduction="none">(x, t, w)', "float[2, 3, 7, 10] x", opset=13,
+        weights={"t": np.random.default_rng(3).integers(0, 3, (2, 7, 10)), "w": _f(0.5, 2, 1)},
+    ),
+    "center_crop_pad": Case("y = CenterCropPad<axes=[2,3]>(x, s)", opset=18, weights={"s": _i(4, 13)}, shape=(2, 3, 7, 10), inputs="float[2, 3, 7, 10] x"),
     "average_pool": Case("y = AveragePool<kernel_shape=[3,2], pads=[1,1,1,0]>(x)"),
     "average_pool_padding": Case(
         "y = AveragePool<kernel_shape=[3,2], pads=[1,1,1,0], count_include_pad=1>(x)"

@@ -6,18 +6,25 @@ the cache and needs only `digest`.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from saccade.frontend.onnx.read import digest, seen
 
 if TYPE_CHECKING:
-    from saccade.ir import Graph
+    from saccade.ir import Array, Graph
     from saccade.options import Options
 
 __all__ = ["digest", "load", "seen"]
 
 
-def load(source: object, options: Options | None = None, *, mapped: bool = False) -> Graph:
+def load(
+    source: object,
+    options: Options | None = None,
+    *,
+    mapped: bool = False,
+    values: Mapping[str, Array] | None = None,
+) -> Graph:
     """The small IR of a model.
 
     Args:
@@ -25,6 +32,7 @@ def load(source: object, options: Options | None = None, *, mapped: bool = False
         options: Whose `limits` hold; every device gets the same graph.
         mapped: Whether the graph's constants may be views of the file, which is fast, but leaves it
             to the caller that the file stays as it is.
+        values: Of inputs by name, which are constants then and no inputs of the graph.
 
     Returns:
         The graph, inputs and outputs in the file's order, element types as the file has them. What
@@ -35,6 +43,7 @@ def load(source: object, options: Options | None = None, *, mapped: bool = False
         ModelError: If the file is broken or hostile, or exceeds a bound of `Limits`.
         PlanError: If the import takes longer than `Limits.seconds`.
         UnsupportedModelError: If it uses what Saccade cannot run; lists all of it.
+        NeedsValuesError: If it could be run with other inputs' values known.
     """
     from saccade.frontend.onnx.check import check  # noqa: PLC0415 - see above
     from saccade.frontend.onnx.lower import lower  # noqa: PLC0415
@@ -50,4 +59,4 @@ def load(source: object, options: Options | None = None, *, mapped: bool = False
     deadline.check()
     model = normalise(given.proto)
     deadline.check()
-    return lower(model, array_reader(references), limits, deadline)
+    return lower(model, array_reader(references), limits, deadline, values)

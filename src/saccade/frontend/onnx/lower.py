@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import zip_longest
+from typing import TYPE_CHECKING, NoReturn
 
 import numpy as np
 
-from saccade.errors import ModelError, UnsupportedModelError
+from saccade.errors import ModelError, NeedsValuesError, UnsupportedModelError
 from saccade.frontend.onnx.builder import Builder
 from saccade.frontend.onnx.call import OnnxNode, Operand
 from saccade.frontend.onnx.check import UNKNOWN
+from saccade.frontend.onnx.functions import body_of, has_body
 from saccade.frontend.onnx.importers import IMPORTERS
 from saccade.frontend.onnx.refusal import Refusal
 from saccade.frontend.onnx.schemas import fault
 from saccade.frontend.onnx.survey import Survey
 from saccade.frontend.onnx.symbolic import Symbolic, is_static
+from saccade.frontend.onnx.value_inputs import value_inputs
 from saccade.ir import Array, Dim, DType, Graph, Value
 from saccade.ir.expr import IDENTITY
 from saccade.limits import Deadline, Limits
 from saccade.opdefs import Pointwise
+from saccade.signature import Signature, TensorInfo
 
 if TYPE_CHECKING:
     import onnx_ir
@@ -36,6 +40,7 @@ def lower(
     array_of: Callable[[onnx_ir.TensorProtocol], Array],
     limits: Limits | None = None,
     deadline: Deadline | None = None,
+    values: Mapping[str, Array] | None = None,
 ) -> Graph:
     """The small IR of a checked and normalised model.
 
@@ -44,16 +49,18 @@ def lower(
         array_of: Reads an `onnx_ir` tensor.
         limits: What values may come to; the default ones if None.
         deadline: When to be done; `limits.seconds` from now if None.
+        values: Of inputs by name, which become constants.
 
     Raises:
         ModelError: If the model contradicts itself, or a value exceeds its bound.
         PlanError: After the deadline.
         UnsupportedModelError: If it uses what Saccade cannot run; lists everything.
+        NeedsValuesError: If it could be run with other inputs' values known.
     """
     with np.errstate(all="ignore"):  # folding computes what the file says, infinities included
         limits = limits or Limits()
         deadline = deadline or Deadline("importing the model", limits)
-        return _Lowering(model, array_of, Builder(limits), deadline).run()
+        return _Lowering(model, array_of, Builder(limits), deadline, values or {}).run()
 
 
 class _Lowering:
@@ -65,7 +72,9 @@ class _Lowering:
         array_of: Callable[[onnx_ir.TensorProtocol], Array],
         build: Builder,
         deadline: Deadline,
+        values: Mapping[str, Array],
     ) -> None:
+        self.values = values
         self.model = model
         self.array_of = array_of
         self.build = build
@@ -73,7 +82,10 @@ class _Lowering:
         self.survey = Survey()
         self.found: dict[onnx_ir.Value, Operand] = {}
         self.lost: set[onnx_ir.Value] = set()
+        self.refused: list[onnx_ir.Node] = []
         self.symbols: dict[str, Dim] = {}
+        self.absent: set[onnx_ir.Value] = set()  # operands of functions that a node left out
+        self.imports: Mapping[str, int] = model.opset_imports
 
     def run(self) -> Graph:
         graph = self.model.graph
@@ -82,18 +94,34 @@ class _Lowering:
         outputs = [(v, self.found.get(v)) for v in graph.outputs]
         known = [self._output(v, operand) for v, operand in outputs if operand is not None]
         if self.survey.rows:
-            raise UnsupportedModelError(self.survey.table())
+            self._raise_unsupported()
         if len(known) != len(outputs):
             raise ModelError("an output of the graph is made by nothing")
         names = [v.name or "" for v in graph.outputs]
         present = [value for value in inputs if value is not None]
         return self.build.graph(present, known, names, graph.name or "")
 
+    def _raise_unsupported(self) -> NoReturn:
+        rows, graph = self.survey.table(), self.model.graph
+        names: tuple[str, ...] = ()
+        if sum(map(len, self.survey.rows.values())) == len(self.refused):  # nodes, and nothing else
+            names = value_inputs(graph, self.refused)
+        given = [value for value in graph.inputs if value.name not in graph.initializers]
+        sides = [[_declared(value) for value in side] for side in (given, graph.outputs)]
+        inputs, outputs = ([info for info in side if info is not None] for side in sides)
+        if not names or any(None in side for side in sides):
+            raise UnsupportedModelError(rows)
+        signature = Signature(tuple(inputs), tuple(outputs))
+        raise NeedsValuesError(rows, names, signature.to_json())
+
     # -- interface -------------------------------------------------------------------------------
 
     def _input(self, source: onnx_ir.Value) -> Value | None:
         name = source.name or ""
         dtype = self.survey.dtype_of(source)
+        if name in self.values:
+            self.found[source] = self.build.constant(self.values[name], name)
+            return None
         if dtype is None or source.shape is None:
             reason = "inputs must be tensors of a numeric type and known rank"
             self.survey.refuse("(input)", self.survey.type_name(source), reason, name)
@@ -153,34 +181,81 @@ class _Lowering:
         importer = IMPORTERS.get((_domain(node.domain), node.op_type))
         if node.op_type == "If" and not _domain(node.domain) and self._branch(node):
             return
-        if importer is None:
-            self._refuse(node, self.survey.why(node))
-            return
         if any(value in self.lost for value in node.inputs if value is not None):
+            if importer is None and not has_body(node, self._opset(node)):
+                self._refuse(node, self.survey.why(node))
             self.lost.update(node.outputs)
             return
+        if importer is None:
+            self._refuse_unless_function(node)
+            return
         call = OnnxNode(node, self._operands(node), self._opset(node), self.build, self.array_of)
-        wrong = None if _domain(node.domain) else fault(node, call.opset)
-        if wrong is not None:
-            raise ModelError(f"{node.op_type} {call.name!r} {wrong}")
+        self._check(node)
         try:
             results = importer(call)
         except Refusal as refusal:
-            self._refuse(node, str(refusal))
+            self._refuse_unless_function(node, str(refusal))
             return
         except _MALFORMED as error:
             raise ModelError(f"{node.op_type} {call.name!r} is malformed: {error}") from None
         self._bind(node, results)
 
+    def _check(self, node: onnx_ir.Node) -> None:
+        """Raise for a node that does not fit its operator set."""
+        wrong = None if _domain(node.domain) else fault(node, self._opset(node))
+        if wrong is not None:
+            raise ModelError(f"{node.op_type} {_name(node)!r} {wrong}")
+
+    def _refuse_unless_function(self, node: onnx_ir.Node, reason: str | None = None) -> None:
+        """Import what the standard makes a node of; refuse it if that is nothing, or refused, too.
+
+        Args:
+            node: What cannot be imported as it is.
+            reason: Why; None for an operator without an importer.
+        """
+        operands = self._operands(node)
+        body = body_of(node, self._opset(node), operands)
+        if body is None:
+            self._refuse(node, reason or self.survey.why(node))
+            return
+        self._check(node)
+        function = body.function
+        for formal, operand in zip_longest(function.inputs, operands):
+            if operand is None:
+                self.absent.add(formal)
+            else:
+                self.found[formal] = operand
+        nodes = len(self.refused)
+        outer, self.survey = self.survey, Survey()
+        imports, self.imports = self.imports, {**self.imports, **function.opset_imports}
+        try:
+            for part in function:
+                self.deadline.check()
+                self._node(part)
+            refused = self.survey.rows
+        except ModelError as error:
+            raise ModelError(f"{node.op_type} {_name(node)!r}, made of others: {error}") from None
+        finally:
+            self.survey, self.imports = outer, imports
+            del self.refused[nodes:]
+        if refused:
+            (operator, _, why), *_ = refused
+            self._refuse(node, reason or f"made of {operator}: {why}")
+            return
+        made = zip(body.outputs, node.outputs, strict=False)
+        pairs = [(inner, outer) for inner, outer in made if inner is not None]
+        self._alias([inner for inner, _ in pairs], [outer for _, outer in pairs])
+
     def _refuse(self, node: onnx_ir.Node, reason: str) -> None:
         first = next((self.found[v] for v in node.inputs if v in self.found), None)
         self.survey.refuse_node(node, reason, None if first is None else first.dtype)
+        self.refused.append(node)
         self.lost.update(node.outputs)
 
     def _operands(self, node: onnx_ir.Node) -> tuple[Operand | None, ...]:
         operands: list[Operand | None] = []
         for value in node.inputs:
-            if value is None:
+            if value is None or value in self.absent:
                 operands.append(None)
             elif value in self.found:
                 operands.append(self.found[value])
@@ -191,7 +266,7 @@ class _Lowering:
         return tuple(operands)
 
     def _opset(self, node: onnx_ir.Node) -> int:
-        imports = self.model.opset_imports
+        imports = self.imports
         return node.version or imports.get(node.domain) or imports.get("") or 1
 
     def _bind(self, node: onnx_ir.Node, results: Sequence[Operand]) -> None:
@@ -199,7 +274,8 @@ class _Lowering:
             if position < len(results):
                 self.found[value] = self._settled(results[position], value.name or "")
             elif value.name and (value.uses() or value.is_graph_output()):
-                self._refuse(node, f"its output {position} is used")
+                self._refuse_unless_function(node, f"its output {position} is used")
+                return
 
     def _settled(self, result: Operand, name: str) -> Operand:
         """Symbolic contents that turn out to be plain numbers become a constant."""
@@ -230,6 +306,27 @@ class _Lowering:
                 self.found[value] = self.found[result]
             else:
                 self.lost.add(value)
+
+
+def _declared(value: onnx_ir.Value) -> TensorInfo | None:
+    """What the file says of an input or output, if that is enough to go by."""
+    dtype, name = Survey.dtype_of(value), value.name or ""
+    if dtype is None:
+        return None
+    if value.shape is None:
+        return TensorInfo(name, dtype.value, ("...",))
+    shape = list[int | str]()
+    for axis, extent in enumerate(value.shape):
+        size = extent if isinstance(extent, int) else extent.value
+        if size is None or size in _UNNAMED or size == UNKNOWN:
+            size = f"{name}_dim_{axis}"
+        shape.append(size)
+    return TensorInfo(name, dtype.value, tuple(shape))
+
+
+def _name(node: onnx_ir.Node) -> str:
+    """Of a node, for messages."""
+    return node.name or (node.outputs[0].name if node.outputs else "") or ""
 
 
 def _domain(name: str) -> str:

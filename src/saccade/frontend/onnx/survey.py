@@ -10,7 +10,7 @@ from saccade.ir import DType
 if TYPE_CHECKING:
     import onnx_ir
 
-__all__ = ["Survey"]
+__all__ = ["SPELLED", "Survey"]
 
 _FIRST_NODES = 3
 
@@ -23,7 +23,8 @@ _DTYPES = {
     "INT32": DType.I32, "INT16": DType.I16, "INT8": DType.I8, "UINT8": DType.U8,
     "UINT16": DType.U16, "UINT32": DType.U32, "UINT64": DType.U64, "BOOL": DType.BOOL,
 }  # fmt: skip
-_SPELLED = {dtype: name for name, dtype in _DTYPES.items()}
+SPELLED = {dtype: name for name, dtype in _DTYPES.items()}
+"""What ONNX calls element types."""
 
 
 class Survey:
@@ -48,7 +49,7 @@ class Survey:
         first = next((value for value in node.inputs if value is not None), None)
         spelled = "-" if first is None else self.type_name(first)
         if spelled == "-" and dtype is not None:
-            spelled = _SPELLED[dtype]
+            spelled = SPELLED[dtype]
         name = node.name or (node.outputs[0].name if node.outputs else "") or ""
         self.refuse(operator, spelled, reason, name)
 

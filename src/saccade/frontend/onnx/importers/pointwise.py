@@ -9,7 +9,13 @@ from functools import partial, reduce
 import numpy as np
 
 from saccade.frontend.onnx.call import Importer, OnnxNode, Operand
-from saccade.frontend.onnx.importers._elementwise import cast_to, common, pointwise, with_symbols
+from saccade.frontend.onnx.importers._elementwise import (
+    ONNX_DTYPES,
+    cast_to,
+    common,
+    pointwise,
+    with_symbols,
+)
 from saccade.frontend.onnx.moves import reshaped
 from saccade.frontend.onnx.refusal import Refusal
 from saccade.frontend.onnx.symbolic import Symbolic
@@ -24,12 +30,6 @@ _SINCE_INPUTS = 11
 _SINCE_NUMPY = 7
 _MOST_OPERANDS = 8
 """Of one sum, minimum or maximum: more are several, so that no expression is without bound."""
-
-_DTYPES = {
-    1: DType.F32, 2: DType.U8, 3: DType.I8, 4: DType.U16, 5: DType.I16, 6: DType.I32,
-    7: DType.I64, 9: DType.BOOL, 10: DType.F16, 11: DType.F64, 12: DType.U32, 13: DType.U64,
-}  # fmt: skip
-"""`onnx.TensorProto` element types."""
 
 
 def _same(call: OnnxNode, op: str, dtype: DType | None = None) -> Sequence[Operand]:
@@ -220,7 +220,7 @@ def _identity(call: OnnxNode) -> Sequence[Operand]:
 
 
 def _cast(call: OnnxNode) -> Sequence[Operand]:
-    dtype = _DTYPES.get(call.integer("to", 0))
+    dtype = ONNX_DTYPES.get(call.integer("to", 0))
     if dtype is None:
         raise Refusal("casts to an element type that Saccade does not have")
     return [_as_type(call, dtype)]

@@ -1,0 +1,150 @@
+"""Models with inputs whose values decide shapes: compiled anew for each of their values."""
+
+from __future__ import annotations
+
+import os
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from saccade.errors import InputError, OptionError
+from saccade.locks import Lock
+from saccade.model import Model
+from saccade.signature import Signature
+
+if TYPE_CHECKING:
+    from saccade import tuning
+    from saccade.ir import Array
+    from saccade.plan import Plan
+    from saccade.profile import Profile
+    from saccade.program import Result
+
+__all__ = ["ByValueModel"]
+
+_KEPT = 64  # models, each with the programs of its own sizes
+
+
+class ByValueModel(Model):
+    """A model that is another one for each value of some of its inputs.
+
+    Where the base class asks for shapes, those inputs are given as arrays.
+
+    Args:
+        names: Of these inputs.
+        signature: Of the model, with them.
+        make: The model for values by name, which has no such inputs.
+    """
+
+    def __init__(
+        self,
+        names: tuple[str, ...],
+        signature: Signature,
+        make: Callable[[Mapping[str, Array]], Model],
+    ) -> None:
+        self.inputs, self.outputs = signature.inputs, signature.outputs
+        self._infos = {info.name: info for info in self.inputs if info.name in names}
+        self._make = make
+        self._models: OrderedDict[tuple[object, ...], Model] = OrderedDict()
+        self._lock = Lock()
+
+    def plan(self, *args: object, **shapes: object) -> Plan:
+        """See the base class."""
+        model, rest = self._part(self._named(args, shapes))
+        return model.plan(**rest)
+
+    def assembly(
+        self, steps: str, /, *args: object, **shapes: object
+    ) -> dict[str, tuple[str, ...]]:
+        """See the base class."""
+        model, rest = self._part(self._named(args, shapes))
+        return model.assembly(steps, **rest)
+
+    def profile(self, *args: object, repeat: int = 20, **kwargs: object) -> Profile:
+        """See the base class."""
+        model, rest = self._part(self._named(args, kwargs))
+        return model.profile(repeat=repeat, **rest)
+
+    def tune(
+        self,
+        *args: object,
+        seconds: float | None = None,
+        report: Callable[[tuning.Progress], None] = lambda _progress: None,
+        **kwargs: object,
+    ) -> tuning.Outcome:
+        """See the base class."""
+        model, rest = self._part(self._named(args, kwargs))
+        return model.tune(seconds=seconds, report=report, **rest)
+
+    def save(self, path: str | os.PathLike[str], *shapes: Mapping[str, object]) -> int:
+        """Refused: a bundle holds programs for shapes.
+
+        Raises:
+            OptionError: Always.
+        """
+        raise OptionError(
+            f"no bundle can be made of this model: values of {', '.join(self._infos)} decide what "
+            "it computes; make them constants of the file"
+        )
+
+    @property
+    def algorithms(self) -> tuning.Algorithms:
+        """There are none of all values together.
+
+        Raises:
+            OptionError: Always.
+        """
+        raise OptionError("tuned choices are those of one value of the inputs that decide shapes")
+
+    @property
+    def stages(self) -> tuple[str, ...]:
+        """There is no graph of all values together."""
+        return ()
+
+    def graph(self, stage: str) -> str:
+        """See `stages`.
+
+        Raises:
+            InputError: Always.
+        """
+        raise InputError(f"there is no stage {stage!r}: {', '.join(self._infos)} decide the graph")
+
+    def _run(self, given: Mapping[str, object]) -> tuple[Result, ...]:
+        model, rest = self._part(given)
+        return model._run(rest)
+
+    def _part(self, given: Mapping[str, object]) -> tuple[Model, dict[str, object]]:
+        """The model for these values, and its inputs."""
+        values = {name: self._value(name, given[name]) for name in self._infos}
+        rest = {name: value for name, value in given.items() if name not in values}
+        key = tuple((array.shape, array.tobytes()) for array in values.values())
+        with self._lock:
+            if key not in self._models:
+                self._models[key] = self._make(values)
+                if len(self._models) > _KEPT:
+                    self._models.popitem(last=False)
+            self._models.move_to_end(key)
+            return self._models[key], rest
+
+    def _value(self, name: str, value: object) -> Array:
+        """An array of its own.
+
+        Raises:
+            InputError: If it is none, or does not fit the input.
+        """
+        info = self._infos[name]
+        try:
+            array = np.array(value)
+        except (TypeError, ValueError, RuntimeError) as error:
+            raise InputError(f"input {name!r} must be an array on the host: {error}") from None
+        fits = len(array.shape) == len(info.shape) and all(
+            not isinstance(size, int) or size == given
+            for size, given in zip(info.shape, array.shape, strict=True)
+        )
+        if array.dtype.name != info.dtype or not fits:
+            raise InputError(
+                f"input {name!r}, whose values decide shapes, must be an array of {info.dtype} and "
+                f"shape {list(info.shape)}, given is {array.dtype} {list(array.shape)}"
+            )
+        return array

@@ -1,0 +1,161 @@
+"""Operators that choose elements by number or by place: comparisons, and gathers of flat data."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from math import inf, prod
+
+import numpy as np
+
+from saccade.frontend.onnx.call import OnnxNode, Operand
+from saccade.frontend.onnx.importers._elementwise import ONNX_DTYPES, cast_to, pointwise
+from saccade.frontend.onnx.moves import move, reshaped, slice_map
+from saccade.frontend.onnx.refusal import Refusal
+from saccade.ir import Dim, DType, Expr, Value
+from saccade.ir.dim import product
+from saccade.ir.expr import apply, const
+from saccade.opdefs import ArgReduce, Gather
+
+__all__ = [
+    "import_eye_like",
+    "import_gather_elements",
+    "import_hardmax",
+    "import_is_inf",
+    "import_one_hot",
+    "import_trilu",
+]
+
+_ONE_AXIS_SINCE = 13
+
+
+def import_gather_elements(call: OnnxNode) -> Sequence[Operand]:
+    """ONNX GatherElements 11 and 13 where sizes are known; indices beyond the axis are clamped."""
+    data, where = call.value(0), call.value(1)
+    axis = call.axis(call.integer("axis", 0), data.rank)
+    if where.dtype not in (DType.I32, DType.I64) or where.rank != data.rank:
+        raise call.broken(f"indices {where.dtype.value} {list(where.shape)}")
+    sizes, counts = _static(data.shape), _static(where.shape)
+    if any(n > size for a, (n, size) in enumerate(zip(counts, sizes, strict=True)) if a != axis):
+        raise call.broken(f"indices {list(counts)} for data {list(sizes)}")
+    if 0 in counts:
+        return [call.build.constant(np.zeros(counts, data.dtype.numpy))]
+    steps = [prod(sizes[a + 1 :]) for a in range(len(sizes))]
+    places = np.zeros(counts, np.int64)
+    for a, (n, step) in enumerate(zip(counts, steps, strict=True)):
+        if a != axis:
+            along = (-1, *(1 for _ in counts[a + 1 :]))
+            places += step * np.arange(n, dtype=np.int64).reshape(along)
+    size, step = sizes[axis], steps[axis]
+
+    def place(index: Expr, rest: Expr) -> Expr:
+        counted = apply(
+            "where", apply("less", index, const(0)), apply("add", index, const(size)), index
+        )
+        inside = apply("clip", counted, const(0), const(size - 1))
+        return apply("add", apply("mul", inside, const(step)), rest)
+
+    wide = cast_to(call, where, DType.I64)
+    at = pointwise(call, place, [wide, call.build.constant(places, "places")], DType.I64)
+    return [call.emit(Gather(axis=0), reshaped(call, data, (prod(sizes),)), at)]
+
+
+def import_trilu(call: OnnxNode) -> Sequence[Operand]:
+    """ONNX Trilu 14, of matrices of known sizes."""
+    x = call.value(0)
+    if x.rank < 2:
+        raise call.broken(f"operands of {x.rank} axes")
+    number = call.integers_of(1, "the diagonal") if call.has(1) else (0,)
+    if len(number) != 1:
+        raise call.broken(f"diagonals {list(number)}")
+    rows, columns = _static(x.shape[-2:])
+    edge = max(-rows, min(number[0], columns))
+    below = np.tri(rows, columns, edge - call.flag("upper", default=True), dtype=bool)
+    kept = ~below if call.flag("upper", default=True) else below
+    zero = call.build.constant(np.zeros((), x.dtype.numpy))
+    mask = call.build.constant(np.ascontiguousarray(kept), "triangle")
+    return [pointwise(call, partial(apply, "where"), [mask, x, zero], x.dtype)]
+
+
+def import_one_hot(call: OnnxNode) -> Sequence[Operand]:
+    """ONNX OneHot 9 and 11; the depth must be known."""
+    where, values = call.value(0), call.value(2)
+    depth = int(call.constant(1, "the depth of a one-hot code").ravel()[0])
+    if depth < 1 or values.shape != (2,):
+        raise call.broken(f"depth {depth}, values {list(values.shape)}")
+    axis = call.axis(call.integer("axis", -1), where.rank + 1)
+    spread = reshaped(call, where, (*where.shape[:axis], 1, *where.shape[axis:]))
+    numbers = _numbers(call, depth, where.rank + 1, axis, where.dtype)
+    off, on = (
+        reshaped(call, move(call, values, slice_map((2,), {0: (i, 1, 1)})), ()) for i in (0, 1)
+    )
+
+    def choose(index: Expr, number: Expr, on: Expr, off: Expr) -> Expr:
+        behind = apply("equal", apply("add", index, const(depth)), number)
+        return apply("where", apply("or", apply("equal", index, number), behind), on, off)
+
+    return [pointwise(call, choose, [spread, numbers, on, off], values.dtype)]
+
+
+def import_eye_like(call: OnnxNode) -> Sequence[Operand]:
+    """ONNX EyeLike 9, of a known shape."""
+    x = call.operand(0)
+    if len(x.shape) != 2:
+        raise call.broken(f"operands of {len(x.shape)} axes")
+    rows, columns = _static(x.shape)
+    number = call.integer("dtype", 0)
+    kind = ONNX_DTYPES.get(number) if number else x.dtype
+    if kind is None:
+        raise Refusal("an element type that Saccade does not have")
+    return [call.build.constant(np.eye(rows, columns, call.integer("k", 0), kind.numpy))]
+
+
+def import_hardmax(call: OnnxNode) -> Sequence[Operand]:
+    """ONNX Hardmax 1 to 13: 1 at the first of the largest elements."""
+    x = call.value(0)
+    old = call.opset < _ONE_AXIS_SINCE
+    axis = call.axis(call.integer("axis", 1 if old else -1), x.rank)
+    whole: tuple[Dim, ...] = x.shape
+    if old:  # all axes from `axis` on are one
+        x = reshaped(call, x, (*whole[:axis], product(whole[axis:])))
+    (size,) = _static(x.shape[axis : axis + 1])
+    place = call.emit(ArgReduce(kind="argmax", axis=axis, keepdims=True), x)
+    numbers = _numbers(call, size, x.rank, axis, DType.I64)
+    chosen = pointwise(call, partial(apply, "equal"), [place, numbers], DType.BOOL)
+    return [reshaped(call, cast_to(call, chosen, x.dtype), whole)]
+
+
+def import_is_inf(call: OnnxNode) -> Sequence[Operand]:
+    """ONNX IsInf 10 and 20."""
+    x = call.value(0)
+    wanted = [
+        sign * inf
+        for name, sign in (("detect_negative", -1), ("detect_positive", 1))
+        if call.flag(name, default=True)
+    ]
+    if not wanted:
+        return [pointwise(call, lambda e: apply("less", e, e), [x], DType.BOOL)]
+
+    def either(e: Expr) -> Expr:
+        tests = [apply("equal", e, const(value)) for value in wanted]
+        return apply("or", *tests) if len(tests) > 1 else tests[0]
+
+    return [pointwise(call, either, [x], DType.BOOL)]
+
+
+def _numbers(call: OnnxNode, count: int, rank: int, axis: int, dtype: DType) -> Value:
+    """0, 1, 2, … along an axis."""
+    shape = tuple(count if a == axis else 1 for a in range(rank))
+    return call.build.constant(np.arange(count).astype(dtype.numpy).reshape(shape), "numbers")
+
+
+def _static(sizes: Sequence[Dim]) -> tuple[int, ...]:
+    """Sizes that are known.
+
+    Raises:
+        Refusal: If one is not.
+    """
+    known = tuple(size for size in sizes if isinstance(size, int))
+    if len(known) < len(sizes):
+        raise Refusal("sizes that vary")
+    return known
