@@ -35,6 +35,9 @@ class ByValueModel(Model):
         names: Of these inputs.
         signature: Of the model, with them.
         make: The model for values by name, which has no such inputs.
+
+    Attributes:
+        values: Names of the inputs whose values decide shapes.
     """
 
     def __init__(
@@ -44,6 +47,7 @@ class ByValueModel(Model):
         make: Callable[[Mapping[str, Array]], Model],
     ) -> None:
         self.inputs, self.outputs = signature.inputs, signature.outputs
+        self.values = names
         self._infos = {info.name: info for info in self.inputs if info.name in names}
         self._make = make
         self._models: OrderedDict[tuple[object, ...], Model] = OrderedDict()

@@ -97,7 +97,7 @@ class SaccadeBackend(Backend):
             OptionError: If an option makes no sense.
             DeviceError: If there is no such device.
         """
-        kind = _DEVICES.get(Device(device).type)
+        kind = _kind(device)
         if kind is None:
             raise DeviceError(f"there is no device {device}")
         return SaccadeBackendRep(compile_model(model, device=kind, **kwargs))
@@ -149,7 +149,7 @@ class SaccadeBackend(Backend):
     @classmethod
     def supports_device(cls, device: str) -> bool:
         """Whether models can run there, on this machine."""
-        kind = _DEVICES.get(Device(device).type)
+        kind = _kind(device)
         if kind is None:
             return False
         try:
@@ -157,6 +157,14 @@ class SaccadeBackend(Backend):
         except DeviceError:
             return False
         return True
+
+
+def _kind(device: str) -> str | None:
+    """What Saccade calls one of ONNX's devices; a number behind a colon is for others."""
+    try:
+        return _DEVICES.get(Device(device).type)
+    except (AttributeError, ValueError, TypeError):
+        return None
 
 
 def _model_of(
