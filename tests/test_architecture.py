@@ -53,7 +53,7 @@ IMPORTS = {
     "ahead": {"errors", "ir", "kernels", "layout", "limits"},
     "backends/cpu/fusions": {"backends/cpu/target", "ir", "kernels/cases", "layout", "opdefs"},
     "plan": {"devices", "errors", "ir", "kernels", "layout", "limits", "locks"},
-    "tuning": {"caches", "errors", "ir", "kernels", "layout"},
+    "tuning": {"caches", "errors", "files", "ir", "kernels", "layout"},
     "backends/cuda/fusions": {"ir", "kernels/cases", "layout", "opdefs"},
     "backends/cpu/passes": {"ir", "opdefs", "options", "passes"},
     "lowered": {
@@ -196,6 +196,7 @@ IMPORTS = {
         "backends/cuda/target",
         "backends/host",
         "backends/lengths",
+        "compile",
         "errors",
         "frontend",
         "ir",

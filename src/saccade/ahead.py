@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 
 from saccade.errors import PlanError
 from saccade.ir import Graph
-from saccade.ir.dim import Affine
+from saccade.ir.dim import symbols_of
 from saccade.kernels.base import Key
 from saccade.layout import Available, GraphLayout
 from saccade.limits import Deadline, Limits
@@ -94,8 +94,8 @@ def layouts_ahead(
 def _sizes_around(graph: Graph, sizes: Mapping[str, int]) -> Iterator[dict[str, int]]:
     """Others for the symbols of the inputs; bounds of what is found later follow from them."""
     # Dims of inputs are numbers or single symbols, no sums.
-    atoms = (dim.terms[0][0] for v in graph.inputs for dim in v.shape if isinstance(dim, Affine))
-    names = list(dict.fromkeys(map(str, atoms)))
+    dims = (dim for value in graph.inputs for dim in value.shape)
+    names = list(dict.fromkeys(name for dim in dims for name in symbols_of(dim)))
     seen = [{name: sizes[name] for name in names}]
     for times in _FACTORS:
         scaled = (max(1, round(sizes[name] * times[i % 2])) for i, name in enumerate(names))

@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, Any
 
 from saccade.errors import NeedsValuesError
 from saccade.locks import forkless, preload, preload_hooks
-from saccade.signature import Signature
 
 if TYPE_CHECKING:
     from saccade.engine import Engine
@@ -82,6 +81,7 @@ def compile(  # noqa: A001 - the name that users expect: saccade.compile
     except NeedsValuesError as error:
         with forkless:
             from saccade.by_value import ByValueModel  # noqa: PLC0415 - few models need it
+            from saccade.signature import Signature  # noqa: PLC0415
         signature = Signature.from_json(error.signature.encode())
         return ByValueModel(error.names, signature, partial(_model, source, options, []))
 

@@ -1,6 +1,6 @@
 """The optimised graph of a source: from the cache on disk, or through frontend and passes.
 
-A warm start reads one file and imports neither `onnx` nor `onnxscript`. The constants of a cached
+A warm start reads one file and imports neither `onnx` nor `onnx_ir`. The constants of a cached
 graph are mapped from the file, so that every process of a machine shares them.
 """
 

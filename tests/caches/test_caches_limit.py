@@ -95,6 +95,16 @@ def test_what_others_write_is_seen_after_a_while(most, monkeypatch):
     assert total(most) <= 16 * BLOCK
 
 
+def test_what_a_writer_left_that_died_costs_no_entry(most):
+    for n in range(9):
+        write("objects", f"{n}.x", 1e9 + n)
+    dead = most / "objects" / ".new-dead"
+    dead.write_bytes(bytes(10 * BLOCK))
+    os.utime(dead, (1e8, 1e8))
+    limit.prune_to(CacheFolder(str(most), ""), 16 * BLOCK)
+    assert names(most) == {f"{n}.x" for n in range(9)}
+
+
 def test_a_cache_is_walked_seldom(cache, monkeypatch):
     walks = []
     real = limit.walk

@@ -49,6 +49,12 @@ def test_a_symbol_has_one_size_wherever_it_stands():
     assert len(found) == len({each["h"] for each in found}) >= 6
 
 
+def test_symbols_that_are_called_like_operators():
+    low, high = symbol("min"), symbol("max")
+    found = asked(graph_of((1, 3, low, high)), {"min": 64, "max": 96})
+    assert len(found) > 6 and all(set(each) == {"min", "max"} for each in found)
+
+
 @pytest.mark.parametrize("sizes", [{}, {"n": 1}])
 def test_what_cannot_change_is_not_asked_about(sizes):
     dims = tuple(map(symbol, sizes))

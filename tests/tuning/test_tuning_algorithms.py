@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import os
 
 import pytest
 from hypothesis import given
@@ -141,8 +142,11 @@ def test_files_that_cannot_be_read(tmp_path):
     (tmp_path / "binary.json").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(OptionError, match="not text"):
         load(tmp_path / "binary.json")
-    with pytest.raises(OptionError, match="directory"):
+    with pytest.raises(OptionError, match="a folder, not a regular file"):
         load(tmp_path)
+    os.mkfifo(tmp_path / "pipe.json")
+    with pytest.raises(OptionError, match="a pipe, not a regular file"):
+        load(tmp_path / "pipe.json")
 
 
 def test_kept_by_model(cache):

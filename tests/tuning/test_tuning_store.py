@@ -139,6 +139,15 @@ def test_a_file_that_is_too_long_forgets_the_oldest(cache, monkeypatch):
     assert again.get("call 0", "v1", "v0") is None
 
 
+def test_what_was_measured_again_is_not_old(cache, monkeypatch):
+    monkeypatch.setattr(module, "MOST_BYTES", 4000)
+    store = TimingStore("cpu", HERE)
+    for i in range(100):
+        store.add([measured(i)])
+        store.add([measured(0)])
+    assert TimingStore("cpu", HERE).get("call 0", "v1", "v0") == measured(0)
+
+
 def test_a_folder_that_cannot_be_used_is_no_error(cache):
     (cache / "timings").write_text("in the way")
     with pytest.warns(CacheWarning, match="timings cannot be opened"):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import stat
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -104,8 +104,7 @@ def _trim(top: CacheFolder, most: int, aim: int, kept: tuple[str, str] | None = 
     Returns:
         How many are left.
     """
-    items = sorted(walk(top), key=lambda item: item.used)
-    _sweep(top, items)
+    items = sorted(_swept(top, walk(top)), key=lambda item: item.used)
     total = sum(item.size for item in items)
     if total <= most:
         return total
@@ -122,11 +121,21 @@ def _trim(top: CacheFolder, most: int, aim: int, kept: tuple[str, str] | None = 
     return total
 
 
-def _sweep(top: CacheFolder, found: list[Item]) -> None:
-    """Delete what writers left that died."""
-    for item in [*found, *top.items()]:
-        if item.fresh and time.time() - item.used > STALE_SECONDS:
+def _swept(top: CacheFolder, found: Iterable[Item]) -> list[Item]:
+    """What is left once that is deleted which writers left that died."""
+    left = []
+    for item in found:
+        if _is_stale(item):
             top.folder(item.folder).remove(item.name)
+        else:
+            left.append(item)
+    for item in filter(_is_stale, top.items()):
+        top.folder(item.folder).remove(item.name)
+    return left
+
+
+def _is_stale(item: Item) -> bool:
+    return item.fresh and time.time() - item.used > STALE_SECONDS
 
 
 def _close_up(top: CacheFolder, folders: set[str]) -> None:

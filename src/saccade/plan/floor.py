@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import prod
 
 from saccade.ir import DType
 from saccade.kernels.machine import Machine
-from saccade.plan.types import Plan, Port, Step
+from saccade.plan.types import Plan, Step
 
 __all__ = ["Floor", "floor", "peak"]
 
@@ -40,7 +39,7 @@ class Floor:
 def floor(plan: Plan, speeds: Machine | None = None) -> Floor:
     """The floor of a plan at given speeds, else at those of the machine that it was made for."""
     speeds = speeds or plan.speeds
-    moved = sum(map(_port_bytes, (*plan.inputs, *plan.outputs)))
+    moved = sum(port.nbytes for port in (*plan.inputs, *plan.outputs))
     # What was only packed from is not read by a run.
     read = zip(plan.constants, plan.constants_read, strict=True)
     moved += sum(constant.nbytes for constant, used in read if used)
@@ -63,7 +62,3 @@ def _arithmetic(step: Step, speeds: Machine, exact: bool) -> float:
     if step.least_flops is not None and not exact:  # in float32
         least = min(least, step.least_flops / speeds.flops)
     return least
-
-
-def _port_bytes(port: Port) -> int:
-    return prod(port.shape) * DType(port.dtype).itemsize

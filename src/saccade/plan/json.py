@@ -31,7 +31,11 @@ _VERSION = 5  # of the format; no other is read
 _MALFORMED = (KeyError, TypeError, ValueError, IndexError, AttributeError, RecursionError)
 
 
-_SlotRecord = tuple[list[int], str, list[int], list[int]]
+_SlotRecord = (
+    tuple[list[int], str, list[int], list[int]]
+    | tuple[list[int], str, list[int], list[int], int, bool]
+)
+"""Place, type, shape, strides; of padded ones their room, and whether it holds zeros."""
 
 
 class _PhaseRecord(TypedDict):

@@ -2,8 +2,8 @@
 
 Invariant of the result: for any two blocks with overlapping lifetimes, their byte ranges are
 disjoint. Blocks are placed one after the other into the tightest gap that holds them (best fit);
-several orders are tried, and the first that reaches the lower bound, the largest sum of
-simultaneously live bytes, is taken.
+several orders are tried, and the first that comes near the lower bound, the largest sum of
+simultaneously live bytes, is taken, or else the best.
 """
 
 from __future__ import annotations

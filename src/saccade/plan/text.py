@@ -75,7 +75,8 @@ def short_config(config: DataclassInstance) -> str:
         # `$0` is an expression that changes nothing.
         elif isinstance(value, str) and value and value != "$0":
             parts.append(value)
-    return _cut(" ".join(parts)[:_WIDEST])
+    text = " ".join(parts)
+    return text if len(text) <= _WIDEST else text[: _WIDEST - 1] + "…"
 
 
 def _where(plan: Plan, ref: Ref) -> str:

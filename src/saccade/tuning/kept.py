@@ -8,6 +8,7 @@ from pathlib import Path
 
 from saccade.caches import cache_folder, choices_entry
 from saccade.errors import OptionError
+from saccade.files import open_regular
 from saccade.tuning.algorithms import Algorithms
 
 __all__ = ["keep", "kept", "load"]
@@ -20,7 +21,8 @@ def load(path: str | os.PathLike[str]) -> Algorithms:
         OptionError: If it cannot be read, or is no such file.
     """
     try:
-        text = Path(path).read_text()
+        with open_regular(Path(path)) as file:
+            text = file.read().decode()
     except UnicodeDecodeError:
         raise OptionError(f"{path} is not a file of algorithms: it is not text") from None
     except OSError as error:

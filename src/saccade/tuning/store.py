@@ -101,7 +101,11 @@ def _append(
     size = os.fstat(log.file).st_size
     if size + len(text) > MOST_BYTES:
         # Without those that were measured once more since.
-        kept = list({_key(m): m for m in _measurements(log)}.values())
+        newest: dict[object, Measured] = {}
+        for measured in _measurements(log):
+            newest.pop(_key(measured), None)  # a dict keeps the place of the first
+            newest[_key(measured)] = measured
+        kept = list(newest.values())
         lines = "".join(_sealed_line(m, log.seal) for m in kept[len(kept) // 2 :]) + text
         # Whoever waits for the lock opens the log afterwards, and so finds the new file.
         folder.add(name, lambda new: write_all(new.file, f"{header}\n{lines}".encode()))

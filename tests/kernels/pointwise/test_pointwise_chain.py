@@ -181,6 +181,15 @@ def test_integers(hold, text, dtype):
     hold(CHAIN, op(text, dtype), [x, y], exact=True)
 
 
+@pytest.mark.parametrize("dtype", [DType.I64, DType.I32], ids=lambda d: d.value)
+@pytest.mark.parametrize("name", ["div", "mod", "fmod"])
+@pytest.mark.filterwarnings("ignore:overflow encountered")
+def test_the_least_integer_is_divided_by_minus_one(hold, name, dtype):
+    """A processor's own division traps."""
+    x = np.full(19, np.iinfo(dtype.numpy).min, dtype.numpy)
+    hold(CHAIN, op(f"{name}($0, $1)", dtype), [x, np.full(19, -1, dtype.numpy)], exact=True)
+
+
 def test_int64_needs_all_its_bits(hold):
     x = np.array([2**62 + 1, -(2**62) - 1, 2**53 + 1], np.int64)
     hold(CHAIN, op("add($0, 1.0)", DType.I64), [x], exact=True)

@@ -109,6 +109,11 @@ def _case(
     return Case(name or shape.name, shape.op, operands, (Result(y),), _TRANSFORMED * shape.depth)
 
 
+def _window(name: str) -> ConvShape:
+    """One of `WINDOWS`."""
+    return next(shape for shape in WINDOWS if shape.name == name)
+
+
 def _stored_bf16(case: Case) -> Case:
     """Small whole numbers, so that nothing is rounded before the result is."""
     x, w, *more = (replace(operand, values=WHOLE) for operand in case.operands)
@@ -182,8 +187,8 @@ _FAR = Conv2d(padding=(3, 3, 3, 3), dilation=(3, 3))
 _STRIDED = Conv2d((2, 2), (2, 1, 0, 3))
 _SPECIAL = (
     # Three channels in planes, as models are given their images.
-    _case(WINDOWS[1], x=ROWS, name="first-layer"),
-    _case(WINDOWS[11], x=ROWS, name="stem"),
+    _case(_window("stride-2"), x=ROWS, name="first-layer"),
+    _case(_window("wide-kernel"), x=ROWS, name="stem"),
     _case(_plain("row-major", "$0"), x=ROWS, y=ROWS),
     _case(_square("few-filters", (2, 16, 6, 19), 3, 3, Conv2d(padding=_SAME)), x=GAPS, y=ROWS),
     _case(_square("few-filters-stride-2", (1, 8, 11, 12), 2, 5, _STRIDED), y=GAPS),
@@ -215,5 +220,5 @@ CASES = (
     *_FUSED,
     *_EIGHTS,
     *_DEPTHWISE,
-    *(_stored_bf16(_case(WINDOWS[at])) for at in (0, 5, 8)),
+    *(_stored_bf16(_case(_window(name))) for name in ("same", "pointwise", "depthwise")),
 )

@@ -7,7 +7,7 @@
     gradient    [part, block, set of taps, channel of the result, step] summed into the weights'
                 gradient
 
-In pairs, 32 bits are two steps of a column (`kernels.matmul.pack_phase` has the same order).
+In pairs, 32 bits are two steps of a column (as in `matmul.operand_panels`).
 """
 
 from __future__ import annotations

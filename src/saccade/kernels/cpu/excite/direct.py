@@ -207,7 +207,7 @@ def _phase(call: CpuCall, name: str, stages: tuple[_Stage, ...], chunks: int) ->
 
 
 def _sizes(call: CpuCall, shape: _ProductCut) -> dict[str, int | tuple[int, ...]]:
-    """The values of `direct_code.Sizes`."""
+    """The values of `direct_code.ExciteSizes`."""
     x = call.inputs[0]
     n, channels, rows, columns = x.shape
     return {

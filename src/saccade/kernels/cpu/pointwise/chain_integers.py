@@ -67,17 +67,23 @@ def _logic(name: str) -> Callable[..., Any]:
 
 
 def _safe_divisor(b: Any, y: Any) -> Any:  # noqa: ANN401
-    """The divisor, 1 in place of 0; a quotient by 0 is then made 0."""
-    # Both sides of a select are computed, and a division by 0 traps.
-    return b.select(_holds(b, y), y, _like(y, 1))
+    """The divisor, 1 in place of 0 and -1, whose quotients and rests are made in other ways."""
+    # Both sides of a select are computed. A division by 0 traps, and so does that of the least
+    # integer by -1, whose quotient is no integer of so many bits.
+    return b.select(b.or_(b.not_(_holds(b, y)), _is_minus_one(b, y)), _like(y, 1), y)
+
+
+def _is_minus_one(b: Any, y: Any) -> Any:  # noqa: ANN401
+    return b.icmp_signed("==", y, _like(y, -1))
 
 
 def _div(b: Any, x: Any, y: Any) -> Any:  # noqa: ANN401
-    return b.select(_holds(b, y), b.sdiv(x, _safe_divisor(b, y)), _like(x, 0))
+    quotient = b.select(_is_minus_one(b, y), b.neg(x), b.sdiv(x, _safe_divisor(b, y)))
+    return b.select(_holds(b, y), quotient, _like(x, 0))
 
 
 def _fmod(b: Any, x: Any, y: Any) -> Any:  # noqa: ANN401
-    return b.select(_holds(b, y), b.srem(x, _safe_divisor(b, y)), _like(x, 0))
+    return b.srem(x, _safe_divisor(b, y))  # 0 where the divisor is 1 instead
 
 
 def _mod(b: Any, x: Any, y: Any) -> Any:  # noqa: ANN401

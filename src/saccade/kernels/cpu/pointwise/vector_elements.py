@@ -42,7 +42,7 @@ def load(
     Args:
         k: Builder.
         p: Buffer.
-        kind: `unit`, `zero` or `strided` (see `strided.inner_kind`).
+        kind: `unit`, `zero` or `strided` (see `movement.loop_nest.inner_kind`).
         at: Offset of the row.
         inner: First position.
         stride: Elements between positions (of kind `strided`).

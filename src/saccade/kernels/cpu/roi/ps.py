@@ -1,6 +1,6 @@
 """PsRoi: every bin of a box is a mean over its image, in a channel that is the bin's own.
 
-Phases: boxes (`ps_regions`); then plane by plane, a chunk being one bin of some channels of one
+Phases: boxes (`ps_code`); then plane by plane, a chunk being one bin of some channels of one
 image, for each box of that image: these planes share the tables, and wait for memory side by
 side. Images whose planes are not dense are copied to planes first, those whose channels are
 neighbours as far as boxes read them (`window_transpose`).

@@ -1,7 +1,7 @@
 """The gradient of PsRoi with respect to the images, without atomics.
 
 Each plane of the result belongs to one bin of every box of its image. Phases: boxes
-(`ps_regions`), then each plane by itself (`plane_sums`); of results whose channels are neighbours
+(`ps_code`), then each plane by itself (`plane_sums`); of results whose channels are neighbours
 row by row (`ps_gradient_scatter`). Where neither planes nor pixels are dense, planes are copied.
 """
 
