@@ -124,7 +124,7 @@ def _model(
 
 
 def _identity(
-    digest: str, device: str, options: Options, values: Mapping[str, Array] | None
+    digest: str, device: str, options: Options, values: Mapping[str, Array] | None = None
 ) -> str:
     """What constants depend on; bounds of one's own must not be met by what was kept without."""
     bounds = "" if options.limits == type(options.limits)() else f"/{options.limits}"

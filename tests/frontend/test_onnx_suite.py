@@ -14,7 +14,7 @@ import pytest
 
 from saccade import onnx_backend
 from saccade.errors import DeviceError, InputError
-from saccade.testing.onnx_suite import DEVIATIONS, Outcome, cases, imported, page, ran
+from saccade.testing.onnx_suite import DEVIATIONS, SuiteOutcome, cases, imported, page, ran
 
 PAGE = (Path(__file__).parents[2] / "docs" / "onnx-backend.md").read_text()
 STRIDE = 12
@@ -50,11 +50,11 @@ def test_deviations_are_those_that_there_are():
 
 
 def test_a_page_counts_what_it_is_given():
-    outcomes = {case.name: Outcome() for case in cases()[:4]}
+    outcomes = {case.name: SuiteOutcome() for case in cases()[:4]}
     first, second, third = list(outcomes)[:3]
-    outcomes[first] = Outcome(refused="Loop: a | b")
-    outcomes[second] = Outcome(wrong="other numbers")
-    outcomes[third] = Outcome(host=2)
+    outcomes[first] = SuiteOutcome(refused="Loop: a | b")
+    outcomes[second] = SuiteOutcome(wrong="other numbers")
+    outcomes[third] = SuiteOutcome(host=2)
     text = page(outcomes)
     assert "| passed by kernels of ours | 1 | 25.0% |" in text
     assert "| passed, with steps that NumPy computes | 1 | 25.0% |" in text

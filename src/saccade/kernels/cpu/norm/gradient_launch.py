@@ -60,7 +60,7 @@ class GradientPlan:
         self.rule = rule_of(op.p)
         self.axes: frozenset[int] = frozenset(op.axes)
         self.stay = [a for a in range(len(x.shape)) if a not in self.axes]
-        # Where gradient and norm have the axes that stay.
+        # Where gradient and norm have the kept axes.
         self.places = self.stay if op.keepdims else list(range(len(self.stay)))
         self.wide = wide(*(view.dtype.value for view in (grad, x, norm, out)))
         self.itemsize = DType(self.wide).itemsize
