@@ -67,7 +67,7 @@ def axis(call: CpuCall, number: int) -> ResizeAxis:
     op: Resize = call.op
     before, after = call.inputs[0].shape[number], call.outputs[0].shape[number]
     scale = _scale(op, before, after, number)
-    # An axis of unchanged size has one tap for each position, whatever the mode: its neighbours weigh 0.
+    # Where the size stays the same there is one tap a position, whatever the mode.
     mode, kind = ("nearest", "asymmetric") if _stays(call, number) else (op.mode, op.coordinate)
     taps = TAPS[mode]
     indices = Packing(
