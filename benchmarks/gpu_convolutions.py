@@ -23,7 +23,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-BEST = {"hopper": 10, "hopper, several tiles": 4, "hopper_rows": 8, "implicit_gemm": 1}
+BEST = {"hopper": 10, "hopper, several tiles": 4, "hopper_rows": 12, "implicit_gemm": 1}
 """How many variants of each kind are measured."""
 
 
@@ -185,7 +185,8 @@ def _tile_name(config: Any) -> str:
     if isinstance(tile, tuple):
         return "x".join(map(str, tile))
     if not hasattr(tile, "rows"):
-        return f"{tile.lines}x{tile.pixels}x{tile.columns}x{tile.depth}w{tile.warps}s{tile.stages}"
+        shape = f"{tile.lines}x{tile.pixels}x{tile.columns}x{tile.depth}"
+        return f"{shape}w{tile.teams}x{tile.warps}s{tile.stages}"
     order = " taps first" if config.taps_inner else ""
     return f"{tile.rows}x{tile.columns}x{tile.depth}w{tile.warps}s{tile.stages}{order}"
 

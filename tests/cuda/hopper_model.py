@@ -64,8 +64,9 @@ def stored(launch: Launch, y, m, end, col, acc):
     row = m + np.arange(max(0, min(rows, end - m)))
     at = col + np.arange(min(columns, i["k"] * 8 - col))
     image, line, pixel = row // (i["p"] * i["q"]), row // i["q"] % i["p"], row % i["q"]
-    y_n, y_p, y_q, channels = (8 * i[name] for name in ("y_n", "y_p", "y_q", "channels"))
+    y_n, y_p, y_q = (8 * i[name] for name in ("y_n", "y_p", "y_q"))
     b = config.block
+    channels = 8 * (i["channels"] if "channels" in i else config.channels or 1)  # noqa: SIM401
     corner = row * y_q if config.even else image * y_n + (line * y_p + pixel * y_q) * b
     part = at // channels
     within = part // b * y_p + part % b * y_q + at % channels if b > 1 else at

@@ -223,7 +223,7 @@ def convolve_tiles(
 
 
 @gluon.constexpr_function
-def _flat(BN, WARPS):
+def flat_layout(BN, WARPS):
     """The layout in which a thread has sixteen bytes of neighbours of a tile."""
     across = min(BN // 8, 32)
     return gl.BlockedLayout([1, 8], [32 // across, across], [WARPS, 1], [1, 0])
@@ -236,7 +236,7 @@ def fetch_tile(
     FETCH: gl.constexpr,
 ):  # fmt: skip
     """What the epilogue reads for each element of a tile."""
-    flat: gl.constexpr = _flat(BN, WARPS)
+    flat: gl.constexpr = flat_layout(BN, WARPS)
     if FETCH is not None:
         image, channel, line, pixel, row_mask, col_mask = _places(
             m, col, rows, k, p, q, channels, BM, BN, EVEN, BLOCK, CRD, flat
@@ -259,7 +259,7 @@ def store_tile(
     """
     BM: gl.constexpr = acc.shape[0]
     BN: gl.constexpr = acc.shape[1]
-    flat: gl.constexpr = _flat(BN, WARPS)
+    flat: gl.constexpr = flat_layout(BN, WARPS)
     image, channel, line, pixel, row_mask, col_mask = _places(
         m, col, rows, k, p, q, channels, BM, BN, EVEN, BLOCK, CRD, acc.type.layout
     )
@@ -268,7 +268,19 @@ def store_tile(
     image, channel, line, pixel, row_mask, col_mask = _places(
         m, col, rows, k, p, q, channels, BM, BN, EVEN, BLOCK, CRD, flat
     )
-    at = col + gl.arange(0, BN, layout=gl.SliceLayout(0, flat))
+    place_tile(
+        done, y, image, line, pixel, row_mask, col_mask, col, channels, y_n, y_p, y_q, EVEN, BLOCK
+    )
+
+
+@gluon.jit
+def place_tile(
+    done, y, image, line, pixel, row_mask, col_mask, col, channels, y_n, y_p, y_q,
+    EVEN: gl.constexpr, BLOCK: gl.constexpr,
+):  # fmt: skip
+    """Store a tile as it lies in threads, rows and columns where the masks say."""
+    BN: gl.constexpr = done.shape[1]
+    at = col + gl.arange(0, BN, layout=gl.SliceLayout(0, done.type.layout))
     if EVEN:
         corner = pixel * (y_q * 8)
     else:

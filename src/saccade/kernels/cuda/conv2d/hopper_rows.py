@@ -10,7 +10,7 @@ from shared memory: a product of 64 pixels and 64 channels takes both to the ful
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from math import ceil
 
@@ -33,18 +33,17 @@ from saccade.opdefs import Conv2d
 
 __all__ = ["CONV2D_HOPPER_ROWS", "HopperRowsConfig", "RowsTile"]
 
-_INTEGERS = ("k", "p", "q", "channels", "down", "across", "tiles", "y_n", "y_p", "y_q")
+_INTEGERS = ("k", "p", "q", "down", "across", "tiles", "y_n", "y_p", "y_q")
 _SPARE = 512  # bytes of shared memory for barriers and alignment
 _FILE, _BESIDE = 64 << 10, 112  # registers of a multiprocessor; of a thread, for all the rest
 _MOST_REGISTERS, _MOST_SUMS = 255, 128  # of a thread
 _MOST_STAGES = 12  # by eye: TMA is a microsecond behind at most
 _MOST_PRODUCTS = 400  # instructions of a tile: they are written out
-_PORT = 234e3  # bytes that shared memory moves in a microsecond: 128 a cycle, the H200 at 1.83 GHz
-_END, _READ, _UNEVEN = 0.45, 0.55, 0.37
-"""Microseconds on the H200 of the end of 64 pixels by 64 channels; as much more where the epilogue
-reads for each of them; where pixels are not evenly apart. The last row of a tile has it twice: no
-products go on beside it."""
-_FULL, _HIDDEN = 1.3, 0.6  # times as long with all registers in use; less beside another program
+_PORT = 207e3  # bytes a microsecond: shared memory's 128 a cycle at 1.83 GHz, as far as reached
+_END, _READ, _READ_EARLY = 0.40, 1.19, 0.86
+"""Microseconds on the H200 of the end of 64 pixels by 64 channels; more where the epilogue reads
+for each of them."""
+_FULL, _HIDDEN = 1.6, 0.66  # times as long with all registers in use; less beside another team
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +55,9 @@ class RowsTile:
         pixels: Of a row.
         columns: Output channels of a program.
         depth: Input channels of a product.
-        warps: Each four hold 64 pixels of a row.
-        stages: Rows of input in shared memory.
+        warps: Of a team; each four hold 64 pixels of a row.
+        teams: In a program: they take tiles beside one another, by the same weights.
+        stages: Rows of input in shared memory, of each team.
     """
 
     lines: int
@@ -65,6 +65,7 @@ class RowsTile:
     columns: int
     depth: int
     warps: int
+    teams: int
     stages: int
 
     @property
@@ -75,19 +76,26 @@ class RowsTile:
     @property
     def beside(self) -> int:
         """Bytes of shared memory besides rows and weights: results of a row change places there."""
-        return _SPARE + 2 * self.pixels * self.columns
+        return _SPARE + self.teams * 2 * self.pixels * self.columns
 
     @property
     def sums(self) -> int:
         """Registers of a thread."""
         return self.lines * self.pixels * self.columns // (32 * self.warps)
 
+    @property
+    def early(self) -> int:
+        """Rows of input before its end when a row of results' epilogue asks for what it reads."""
+        return 2 if self.sums <= 64 else 0
+
 
 _SHAPES = (
-    (4, 64, 64, 4), (3, 64, 64, 4), (2, 64, 64, 4), (4, 128, 64, 8), (2, 64, 128, 4),
-    (6, 64, 32, 4), (4, 64, 32, 4),
+    (4, 64, 64, 4, 1), (3, 64, 64, 4, 1), (2, 64, 64, 4, 1), (4, 128, 64, 8, 1), (2, 64, 128, 4, 1),
+    (6, 64, 32, 4, 1), (4, 64, 32, 4, 1), (2, 64, 128, 4, 2), (1, 64, 128, 4, 2),
 )  # fmt: skip
-"""Rows, pixels, output channels, warps."""
+"""Rows, pixels, output channels, warps, teams.
+
+Where two programs fit beside each other, two teams of one are slower, by up to a fifth."""
 
 
 @dataclass(frozen=True)
@@ -96,6 +104,7 @@ class HopperRowsConfig:
 
     Attributes:
         blocks: Of input channels.
+        channels: Of the result where a block is more than a pixel, divided by 8; else 0.
     """
 
     element: str
@@ -104,6 +113,7 @@ class HopperRowsConfig:
     blocks: int
     even: bool
     block: int
+    channels: int
     packed: bool
     epilogue: EpilogueCode
 
@@ -126,33 +136,36 @@ def _tiles(call: CudaCall) -> list[RowsTile]:
     k, c, r, s = call.inputs[1].shape
     depth = step_depth(c)
     blocks, found = ceil(c / depth), []
-    for lines, pixels, columns, warps in _SHAPES:
+    for lines, pixels, columns, warps, teams in _SHAPES:
         weights = 2 * r * s * blocks * depth * columns
-        most = s * blocks * (lines + r - 1) + 1
-        bare = RowsTile(lines, pixels, columns, depth, warps, 2)
+        rows = s * blocks * (lines + r - 1)
+        bare = RowsTile(lines, pixels, columns, depth, warps, teams, 1)
         products = s * blocks * r * lines * depth // 16
         if columns >= 2 * max(16, k) or products > _MOST_PRODUCTS or bare.sums > _MOST_SUMS:
             continue
-        for programs in (2, 1):
+        for programs in (2, 1) if teams == 1 else (1,):
             room = call.target.shared // programs - bare.beside - weights
-            stages = min(most, _MOST_STAGES, room // bare.row)
-            if stages > 2:  # a row arrives while one is multiplied and one may still be
-                tile = RowsTile(lines, pixels, columns, depth, warps, stages)
-                if tile not in found:
-                    found.append(tile)
+            most = min(_MOST_STAGES, room // (teams * bare.row))
+            # A row arrives while one is multiplied and one may still be.
+            stages = max((n for n in range(3, most + 1) if rows % n == 0), default=0)
+            tile = replace(bare, stages=stages)
+            if stages and tile not in found:
+                found.append(tile)
     return found
 
 
 def _shared(call: CudaCall, tile: RowsTile) -> int:
     _, c, r, s = call.inputs[1].shape
     inputs = ceil(c / tile.depth) * tile.depth
-    return 2 * r * s * inputs * tile.columns + tile.stages * tile.row + tile.beside
+    rows = tile.teams * tile.stages * tile.row
+    return 2 * r * s * inputs * tile.columns + rows + tile.beside
 
 
 def _resident(call: CudaCall, tile: RowsTile) -> int:
     """Programs that a multiprocessor runs at once."""
     each = min(_MOST_REGISTERS, tile.sums + _BESIDE)
-    return max(1, min(call.target.shared // _shared(call, tile), _FILE // (32 * tile.warps * each)))
+    threads = 32 * tile.warps * tile.teams
+    return max(1, min(call.target.shared // _shared(call, tile), _FILE // (threads * each)))
 
 
 def _grid(call: CudaCall, tile: RowsTile) -> tuple[int, int, int, int]:
@@ -166,13 +179,13 @@ def _programs(call: CudaCall, tile: RowsTile) -> int:
     """Programs of a launch: as many for each block of output channels."""
     _, _, tiles, parts = _grid(call, tile)
     most = call.target.multiprocessors * _resident(call, tile)
-    return parts * max(1, min(tiles, most // parts))
+    return parts * max(1, min(ceil(tiles / tile.teams), most // parts))
 
 
 def _micros(call: CudaCall, tile: RowsTile) -> float:
     """Tiles of the busiest multiprocessor, by what shared memory and their ends take; or the bytes.
 
-    Within 15% of what was measured on the H200 for the better half of the tiles of six layers.
+    Within 17% of what was measured on the H200 for most of the tiles of four layers.
     """
     machine = gpu(call.target.machine)
     _, c, r, s = call.inputs[1].shape
@@ -185,16 +198,15 @@ def _micros(call: CudaCall, tile: RowsTile) -> float:
     moved = products * 32.0 * (64 + tile.columns) + rows * tile.row + exchanged
     busy = max(products * 2.0 * 64 * 16 * tile.columns / rate, moved / _PORT)
     read = rows * tile.row * machine.multiprocessors / (FROM_L2 * machine.bandwidth)
-    epilogue, even = hopper_epilogue(call)
-    end = _END + _READ * bool(tile_bytes(epilogue.code)) + _UNEVEN * (not even)
-    end *= (tile.lines + 1) * tile.pixels * tile.columns / (64 * 64)
-    end *= _FULL if tile.sums == _MOST_SUMS else 1.0
-    resident = _resident(call, tile)
-    each = max(busy, read) + end * (1 - _HIDDEN if resident > 1 else 1)
-    # Programs of a multiprocessor share what it has: each takes so many times as long.
-    turns = ceil(tiles * parts / _programs(call, tile))
+    epilogue, _ = hopper_epilogue(call)
+    end = _END + (_READ_EARLY if tile.early else _READ) * bool(tile_bytes(epilogue.code))
+    end *= tile.sums / 32 * (_FULL if tile.sums == _MOST_SUMS else 1.0)
+    beside = tile.teams * _resident(call, tile)
+    each = max(busy, read) + end * (1 - _HIDDEN if beside > 1 else 1)
+    # Teams of a multiprocessor share what it has: each takes so many times as long.
+    turns = ceil(tiles * parts / (tile.teams * _programs(call, tile)))
     nbytes = sum(v.extent * v.dtype.itemsize for v in (*call.inputs, *call.outputs))
-    return LAUNCH + max(turns * resident * each, nbytes / machine.bandwidth)
+    return LAUNCH + max(turns * beside * each, nbytes / machine.bandwidth)
 
 
 def _variants(call: CudaCall) -> Iterator[Variant]:
@@ -208,10 +220,11 @@ def _launches(call: CudaCall, tile: RowsTile) -> tuple[Launch, ...]:
     blocks = ceil(call.inputs[1].shape[1] / tile.depth)
     config = HopperRowsConfig(
         element_of(call.inputs[0]), window_of(call), tile, blocks, made.even, made.block,
-        made.packed, made.epilogue,
+        made.integers["channels"] if made.block > 1 else 0, made.packed, made.epilogue,
     )  # fmt: skip
     down, across, tiles, _ = _grid(call, tile)
     integers = {**made.integers, "down": down, "across": across, "tiles": tiles}
+    del integers["channels"]  # which the code knows
     return (Launch(config, made.operands, integers, _programs(call, tile)),)
 
 
@@ -221,7 +234,8 @@ def _entry(config: HopperRowsConfig) -> Entry:
     constants = {
         "R": r, "S": s, "PAD_T": top, "PAD_L": left, "LINES": tile.lines, "BM": tile.pixels,
         "BN": tile.columns, "BK": tile.depth, "BLOCKS": config.blocks, "WARPS": tile.warps,
-        "STAGES": tile.stages, "EVEN": config.even, "BLOCK": config.block, "CRD": config.packed,
+        "TEAMS": tile.teams, "STAGES": tile.stages, "EVEN": config.even, "BLOCK": config.block,
+        "CHANNELS": config.channels, "EARLY": tile.early, "CRD": config.packed,
     }  # fmt: skip
     functions = {"EPILOGUE": gluon_epilogue_of(config.epilogue)}
     fetch = gluon_fetch_of(config.epilogue)
