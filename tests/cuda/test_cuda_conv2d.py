@@ -164,18 +164,104 @@ def test_runs_end_inside_the_image():
         holds("conv2d.depthwise", case, most=8)
 
 
-def test_estimates_prefer_runs():
-    kernel = kernel_named("conv2d.depthwise")
+@pytest.mark.parametrize("dtype", [DType.F32, DType.F16])
+@pytest.mark.parametrize(
+    ("stride", "taps", "pads"),
+    [
+        ((1, 1), (3, 3), (1, 1, 1, 1)), ((2, 2), (3, 3), (1, 1, 1, 1)),
+        ((1, 1), (5, 5), (2, 2, 2, 2)), ((2, 2), (5, 5), (1, 2, 2, 2)),
+        ((1, 2), (5, 3), (4, 0, 1, 2)), ((3, 1), (4, 2), (0, 1, 0, 0)), ((1, 1), (2, 2), (0,) * 4),
+        ((2, 1), (7, 3), (6, 1, 5, 1)),
+    ],
+)  # fmt: skip
+def test_rows_of_depthwise_results(stride, taps, pads, dtype):
+    op = Conv2d(stride, pads, groups=20, epilogue=BIASED)
+    case = case_of((2, 20, 16, 15), (20, 1, *taps), op, channels(20), storage=GAPS, dtype=dtype)
+    seen = set()
 
-    def across(x, taps):
-        op = Conv2d(padding=(taps // 2,) * 4, groups=x[1])
-        views = (nhwc_view(DType.F16, x), row_major(DType.F16, (x[1], 1, taps, taps)))
-        call = Call(op, views, (nhwc_view(DType.F16, x),), (False, True), H200, 1)
-        return kernel.launch(call)[0].config.tile[2]
+    def fresh(launches):
+        config = launches[0].config
+        kind = (config.tile[2], config.whole, launches[0].integers["down"])
+        new = kind not in seen
+        seen.add(kind)
+        return new
 
-    assert across((64, 240, 28, 28), 5) == 4, "registers of longer ones leave few warps"
-    assert across((64, 480, 14, 14), 3) == 7
-    assert across((1, 960, 7, 7), 5) < 4, "few programs have to fill the machine"
+    holds("conv2d.depthwise_rows", case, most=9, pick=fresh)
+    assert {across for across, *_ in seen} >= {2, 4}
+    assert any(whole for _, whole, _ in seen)
+
+
+def test_rows_of_depthwise_images_in_parts():
+    """All that an image may be cut into, the last part being shorter than the others."""
+    op = Conv2d(padding=SAME, groups=8, epilogue=BIASED)
+    case = case_of((1, 8, 57, 3), (8, 1, 3, 3), op, channels(8), dtype=DType.F16)
+    downs = set()
+
+    def fresh(launches):
+        new = launches[0].integers["down"] not in downs
+        downs.add(launches[0].integers["down"])
+        return new
+
+    holds("conv2d.depthwise_rows", case, most=4, pick=fresh)
+    assert downs == {57, 29, 15, 8}
+
+
+@pytest.mark.parametrize("place", [(0, 0), (6, 4), (3, 2)])
+def test_what_is_off_the_image_is_not_multiplied(place):
+    """An infinite element is in those results only whose windows have it, and zeros are no NaN."""
+    op = Conv2d(padding=SAME, groups=8)
+    case = case_of((1, 8, 7, 5), (8, 1, 3, 3), op)
+    kernel, call = kernel_named("conv2d.depthwise_rows"), call_of(case)
+    x, w = np.zeros((1, 8, 7, 5), np.float32), np.ones((8, 1, 3, 3), np.float32)
+    x[(0, 0, *place)] = np.inf
+    (found,) = interpret(kernel, call, (x, w))
+    near = np.zeros((7, 5), bool)
+    near[max(0, place[0] - 1) : place[0] + 2, max(0, place[1] - 1) : place[1] + 2] = True
+    assert (found[0, 0] == np.where(near, np.inf, 0)).all()
+    assert (found[0, 1:] == 0).all()
+
+
+@pytest.mark.parametrize(
+    ("x", "w", "op", "reason"),
+    [
+        ((1, 16, 9, 9), (16, 16, 3, 3), Conv2d(padding=SAME), "one group"),
+        ((1, 16, 9, 9), (16, 4, 3, 3), Conv2d(groups=4), "groups of several channels"),
+        ((1, 16, 9, 9), (32, 1, 3, 3), Conv2d(groups=16), "several results of a channel"),
+        ((1, 16, 9, 9), (16, 1, 3, 3), Conv2d(dilation=(2, 1), groups=16), "dilations (2, 1)"),
+        ((1, 16, 9, 9), (16, 1, 2, 2), Conv2d((2, 2), groups=16), "windows that do not overlap"),
+        ((1, 16, 30, 30), (16, 1, 11, 11), Conv2d(groups=16), "windows of more weights than"),
+    ],
+)
+def test_what_rows_of_depthwise_results_refuse(x, w, op, reason):
+    assert reason in kernel_named("conv2d.depthwise_rows").supports(call_of(case_of(x, w, op)))
+
+
+def test_rows_of_depthwise_results_refuse_prologues_and_channels_apart():
+    kernel = kernel_named("conv2d.depthwise_rows")
+    op = Conv2d(groups=16, prologue=SCALED, n_prologue=2)
+    case = case_of((1, 16, 9, 9), (16, 1, 3, 3), op, channels(16), channels(16))
+    assert kernel.supports(call_of(case)) == "a prologue"
+    apart = case_of((1, 16, 9, 9), (16, 1, 3, 3), Conv2d(groups=16), storage=ROWS)
+    assert kernel.supports(call_of(apart)) == "channels apart"
+
+
+def test_estimates_of_rows_take_what_was_fastest():
+    """Of layers of EfficientNet-B0 on one H200."""
+    kernel = kernel_named("conv2d.depthwise_rows")
+
+    def best(c, edge, taps, stride=1):
+        op = Conv2d((stride, stride), (taps // 2,) * 4, groups=c, epilogue=BIASED)
+        x = nhwc_view(DType.F16, (64, c, edge, edge))
+        views = (x, row_major(DType.F32, (c, 1, taps, taps)), row_major(DType.F32, (1, c, 1, 1)))
+        y = nhwc_view(DType.F16, (64, c, edge // stride, edge // stride))
+        call = Call(op, views, (y,), (False, True, True), H200, 1)
+        return kernel.launch(call)[0].config.tile
+
+    assert best(240, 28, 5) == best(480, 14, 5) == (4, 64, 7)
+    assert best(672, 14, 5) == best(672, 14, 5, 2) == best(1152, 7, 5) == (4, 64, 4)
+    assert best(96, 112, 3, 2) == best(240, 28, 3, 2) == best(1152, 7, 3) == (4, 64, 4)
+    assert best(144, 56, 5, 2)[:2] == (16, 16), "blocks of 64 would leave a fourth of them empty"
+    assert best(480, 14, 3) == (4, 64, 2)
 
 
 @pytest.mark.parametrize("result", [ROWS, LAST, GAPS])
@@ -320,6 +406,7 @@ x, kind = (1, 32, 8, 8), DType.BF16
 for name, w, op in (
     ("conv2d.split_k", (32, 32, 3, 3), Conv2d(padding=(1, 1, 1, 1))),
     ("conv2d.depthwise", (32, 1, 5, 5), Conv2d(padding=(2, 2, 2, 2), groups=32)),
+    ("conv2d.depthwise_rows", (32, 1, 5, 5), Conv2d(padding=(2, 2, 2, 2), groups=32)),
     ("conv2d.few_outputs", (3, 32, 3, 3), Conv2d(padding=(1, 1, 1, 1))),
 ):
     views = (nhwc_view(kind, x, 32), row_major(DType.F32, w))
@@ -366,6 +453,7 @@ PADDED = (
     ("conv2d.row_taps", (1, 3, 9, 8), (29, 3, 3, 3), Conv2d((2, 2), SAME, epilogue=BIASED)),
     ("conv2d.depthwise", (2, 29, 4, 9), (29, 1, 3, 3), Conv2d(padding=SAME, epilogue=BIASED)),
     ("conv2d.depthwise", (1, 29, 4, 9), (58, 1, 3, 3), Conv2d(padding=SAME, epilogue=BIASED)),
+    ("conv2d.depthwise_rows", (2, 29, 4, 9), (29, 1, 3, 3), Conv2d(padding=SAME, epilogue=BIASED)),
 )
 
 
@@ -400,10 +488,12 @@ def test_padded_parts(name, parts, position, dtype):
     hold(case, lambda _, given: interpret(kernel, call, given))
 
 
-@pytest.mark.parametrize("name", ["conv2d.implicit_gemm", "conv2d.depthwise"])
+@pytest.mark.parametrize(
+    "name", ["conv2d.implicit_gemm", "conv2d.depthwise", "conv2d.depthwise_rows"]
+)
 def test_room_that_is_read_may_hold_anything(name):
     """What lies behind the channels is another value's: NaN here, as between all operands."""
-    groups = 29 if name == "conv2d.depthwise" else 1
+    groups = 1 if name == "conv2d.implicit_gemm" else 29
     op = Conv2d(padding=SAME, groups=groups, epilogue=parse("relu(add(add($0, $1), $2))"))
     case = case_of((1, 29, 4, 5), (29, 29 // groups, 3, 3), op, channels(29),
                    Operand((1, 29, 4, 5)), dtype=DType.F16)  # fmt: skip

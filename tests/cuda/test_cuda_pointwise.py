@@ -118,7 +118,9 @@ def test_activations(name):
     for x in (dense(-30, 30), dense(-120, 120)):
         truth = exact(x.astype(np.float64))
         error = np.abs(evaluate(text, x).astype(np.float64) - truth)
-        assert (error <= 6 * 2**-23 * np.abs(truth) + room).all()
+        # Half an ulp for each unit on the way to the hardware's exponential.
+        most = 6 - np.minimum(x, 0) / 2 if name in ("sigmoid", "silu") else 6
+        assert (error <= most * 2**-23 * np.abs(truth) + room).all()
 
 
 @pytest.mark.parametrize("name", sorted(ARITY))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -87,6 +87,33 @@ def _round_to_bfloat16() -> None:
     InterpreterBuilder.cast_impl = cast
 
 
+_INSTRUCTIONS = {"ex2.approx.ftz.f32": np.exp2, "rcp.approx.ftz.f32": np.reciprocal}
+"""What PTX that functions name does, but for the last bits and subnormal numbers."""
+
+
+@cache
+def _run_instructions() -> None:
+    """Let the interpreter do the inline assembly that there is."""
+    from triton.runtime.interpreter import (  # noqa: PLC0415 - as above
+        InterpreterBuilder,
+        TensorHandle,
+    )
+
+    class Results(NamedTuple):
+        only: Any
+
+        def get_result(self, place: int) -> Any:  # noqa: ANN401
+            return self[place]
+
+    def run(_builder: Any, text: str, _constraints: str, values: Any, kinds: Any, *_: Any) -> Any:  # noqa: ANN401
+        (value,), (kind,) = values, kinds
+        with np.errstate(all="ignore"):
+            found = _INSTRUCTIONS[text.partition(" ")[0]](value.data)
+        return Results(TensorHandle(found, kind.scalar))
+
+    InterpreterBuilder.create_inline_asm = run
+
+
 _PATCHED: set[str] = set()  # modules whose functions replaced `triton.language`'s in this phase
 
 
@@ -128,6 +155,7 @@ def play_entry(entry: Entry, programs: int, arguments: Mapping[str, Any]) -> Non
     """
     os.environ["TRITON_INTERPRET"] = "1"
     _round_to_bfloat16()
+    _run_instructions()
     _patch_once()
     _PATCHED.clear()
     if programs == 0:

@@ -50,6 +50,9 @@ CUDA_KERNELS: tuple[CudaListed, ...] = (
     CudaListed("conv2d.row_taps", ("Conv2d",), "conv2d.row_taps", "CONV2D_ROW_TAPS"),
     CudaListed("conv2d.few_outputs", ("Conv2d",), "conv2d.few_outputs", "CONV2D_FEW_OUTPUTS"),
     CudaListed("conv2d.depthwise", ("Conv2d",), "conv2d.depthwise", "CONV2D_DEPTHWISE"),
+    CudaListed(
+        "conv2d.depthwise_rows", ("Conv2d",), "conv2d.depthwise_rows", "CONV2D_DEPTHWISE_ROWS"
+    ),
     CudaListed("conv2d.grouped", ("Conv2d",), "conv2d.grouped", "CONV2D_GROUPED"),
     CudaListed("conv2d.split_k", ("Conv2d",), "conv2d.split_k", "CONV2D_SPLIT_K"),
     CudaListed(

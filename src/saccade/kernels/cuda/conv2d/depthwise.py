@@ -37,7 +37,7 @@ from saccade.kernels.cuda.conv2d.window_config import (
 from saccade.kernels.cuda.machine import LAUNCH, stream_micros
 from saccade.opdefs import Conv2d
 
-__all__ = ["CONV2D_DEPTHWISE", "CudaDepthwiseConfig"]
+__all__ = ["CONV2D_DEPTHWISE", "CudaDepthwiseConfig", "depthwise_weights", "x_vector"]
 
 _MOST_CHANNELS = 15  # of a group: with more the matrix units take it
 _UNROLLED = 25  # terms of all results of a run, of windows that are
@@ -125,7 +125,7 @@ def _own(call: CudaCall) -> int:
     """Channels of a thread."""
     k = sums_of(call)[1]
     whole = 1 << max(0, k - 1).bit_length()
-    aligned = min(16 // call.inputs[0].dtype.itemsize, max(2, _x_vector(call)))
+    aligned = min(16 // call.inputs[0].dtype.itemsize, max(2, x_vector(call)))
     return min(whole, aligned if call.inputs[1].shape[1] == 1 else 4)
 
 
@@ -138,7 +138,7 @@ def _runs(call: CudaCall, own: int) -> Iterator[int]:
             yield across
 
 
-def _x_vector(call: CudaCall) -> int:
+def x_vector(call: CudaCall) -> int:
     x = call.inputs[0]
     return vector(x.strides[0], *x.strides[2:])
 
@@ -175,7 +175,7 @@ def _instructions(call: CudaCall, tile: DepthwiseTile) -> float:
     return 60.0 + loaded + own * across * (c * r * s + 6.0)
 
 
-def _weights(call: CudaCall) -> tuple[Operand, dict[str, int], bool]:
+def depthwise_weights(call: CudaCall) -> tuple[Operand, dict[str, int], bool]:
     """The weights, packed [R·S, C, K] in their own type where they are constant; their strides."""
     w = call.inputs[1]
     k, c, _, s = w.shape
@@ -194,8 +194,8 @@ def _launches(call: CudaCall, tile: DepthwiseTile) -> tuple[Launch, ...]:
     x, w, y = call.inputs[0], call.inputs[1], call.outputs[0]
     n, k, p, q = sums_of(call)
     fused = fused_of(call)
-    weights, strides, unit = _weights(call)
-    by_x = _x_vector(call)
+    weights, strides, unit = depthwise_weights(call)
+    by_x = x_vector(call)
     by_y, excess = stored_vector(call, k), excess_of(call)
     config = CudaDepthwiseConfig(
         (element_of(x), element_of(w), element_of(y)), w.shape[1], k // op.groups,
