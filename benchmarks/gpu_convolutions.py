@@ -71,11 +71,14 @@ _OTHERS = (
     Layer("wide", 1, 960, 960, 128, 64, 3),
     Layer("wide", 128, 28, 28, 128, 128, 3),
     Layer("wide", 128, 14, 14, 256, 256, 3),
+    Layer("densenet121", 64, 56, 56, 128, 32, 3),
+    Layer("densenet121", 64, 28, 28, 128, 32, 3),
+    Layer("densenet121", 64, 14, 14, 128, 32, 3),
 )
 
 
 def layers() -> list[Layer]:
-    """ResNet-50's at batch 32 and 1, then subpixel_x4's at 720x1280, then a few wide ones."""
+    """ResNet-50's at batch 32 and 1, then subpixel_x4's at 720x1280, a few wide ones, DenseNet's."""
     found = []
     for batch in (32, 1):
         for edge, *rest in _RESNET:

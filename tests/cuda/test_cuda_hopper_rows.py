@@ -165,7 +165,9 @@ def test_a_model_of_the_code_convolves(window, c, taps, apart):
     asked = replace(asked, outputs=(nhwc(shape, shape[1] + apart),))
     assert CONV2D_HOPPER_ROWS.supports(asked) is None
     variants = list(CONV2D_HOPPER_ROWS.variants(asked))
-    assert len({v.launches[0].config.tile for v in variants}) == len(variants) > 1
+    tiles = {v.launches[0].config.tile for v in variants}
+    assert len(tiles) == len(variants)
+    assert {tile.teams for tile in tiles} == ({1} if c == 72 else {1, 2})
     expected = shuffled(reference(x, weights, op), op.store)
     for variant in variants:
         (launch,) = variant.launches
@@ -198,7 +200,7 @@ def test_sizes_are_no_part_of_the_code():
     assert configs[0] == configs[1]
 
 
-BIAS = View(DType.F32, (64, 1, 1), (1, 1, 1))
+BIAS = View(DType.F32, (128, 1, 1), (1, 1, 1))
 COMPILED = """
 import re
 from hopper_model import OP, call, nhwc
@@ -206,22 +208,23 @@ from test_cuda_hopper_rows import BIAS, CONV2D_HOPPER_ROWS, parse, replace
 from saccade.backends.cuda.codegen.compile import compile_entry
 from saccade.backends.cuda.codegen.disassemble import disassembled
 op = replace(OP, epilogue=parse("relu(add($0, $1))"))
-asked = call(1, 64, 720, 1280, 64, (3, 3), op, extra=(BIAS,))
-found = [variant.launches[0] for variant in CONV2D_HOPPER_ROWS.variants(asked)]
-tiles = [launch.config.tile for launch in found]
-launch = found[next(i for i, tile in enumerate(tiles) if (tile.lines, tile.teams) == (2, 2))]
-tile, entry = launch.config.tile, CONV2D_HOPPER_ROWS.entry(launch.config)
-aligned = [name for name, _ in (*entry.pointers, *entry.extra_pointers)]
-cubin = compile_entry(entry, 90, aligned)
-room = 2 * 9 * 64 * 64 + tile.teams * tile.stages * tile.row + tile.beside
-assert cubin.warps == tile.teams * tile.warps
-assert room - 1024 < cubin.shared <= room, (cubin.shared, room)
-sass = disassembled(cubin)
-assert "STACK:0" in sass and sass.count("HGMMA") == 9 * 4 * tile.lines * tile.teams
-assert not re.search(r"STG\\.E(?!\\.128)", sass)
-loop = sass[sass.index("HGMMA"):]
-order = re.findall(r"WARPGROUP\\.DEPBAR\\.LE gsb0, (0x\\d)", loop)
-assert order[:4] == ["0x1", "0x2", "0x2", "0x1"], order
+asked = call(1, 64, 720, 1280, 128, (3, 3), op, extra=(BIAS,))
+for lines, teams, waits in ((2, 1, "1221"), (1, 2, "1111")):
+    found = [variant.launches[0] for variant in CONV2D_HOPPER_ROWS.variants(asked)]
+    tiles = [launch.config.tile for launch in found]
+    at = next(i for i, tile in enumerate(tiles) if (tile.lines, tile.teams) == (lines, teams))
+    tile, entry = tiles[at], CONV2D_HOPPER_ROWS.entry(found[at].config)
+    aligned = [name for name, _ in (*entry.pointers, *entry.extra_pointers)]
+    cubin = compile_entry(entry, 90, aligned)
+    room = 2 * 9 * 64 * tile.columns + tile.teams * tile.stages * tile.row + tile.beside
+    assert cubin.warps == tile.teams * tile.warps
+    assert room - (1024 if teams == 1 else 17408) < cubin.shared <= room, (cubin.shared, room)
+    sass = disassembled(cubin)
+    assert "STACK:0" in sass and sass.count("HGMMA") == 9 * 4 * tile.lines * tile.teams
+    assert not re.search(r"STG\\.E(?!\\.128)", sass)
+    loop = sass[sass.index("HGMMA"):]
+    order = re.findall(r"WARPGROUP\\.DEPBAR\\.LE gsb0, 0x(\\d)", loop)
+    assert order[:4] == [*waits], order
 """
 
 

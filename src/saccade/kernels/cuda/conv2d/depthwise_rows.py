@@ -51,12 +51,14 @@ _FILE, _THREAD = 64 << 10, 255  # registers of a multiprocessor; the most of a t
 _FEW_PLACES = 6  # elements of x that are asked for at once: then one step more is under way
 _WARP_FLOPS = 64  # of a warp's instruction, as the machine's rate counts
 _CLOCK = 0.885  # of that rate: what a busy H200's clock is of the data sheet's
-_WAIT = 0.675
+_WAIT = 1.55
 """Warps of a scheduler at which every second instruction that could be is issued. This and what
-follows: 12 layers of EfficientNet-B0 in float16, batch 64, 72 tiles on one H200."""
-_LOAD, _STORE, _ONCE = 9.3, 4.6, 175.0  # instructions of an element, of a result, of a warp
-_FETCHED = {64: 1.12, 32: 1.37, 16: 1.58, 8: 3.3}  # times the bytes' time, by channels of a program
-_COVERED = 0.85  # of the shorter one of products and bytes, beside the longer one
+follows: 45 layers of EfficientNet-B0, MobileNetV3 and ShuffleNetV2 in float16, batches 1 and 64,
+319 tiles on one H200, within 24% for two thirds of them."""
+_LOAD, _STORE, _ONCE = 6.6, 1.0, 423.0  # instructions of an element, of a result, of a warp
+_FETCHED = {64: 1.0, 32: 1.16, 16: 1.57, 8: 2.62}  # times the bytes' time, by channels of a program
+_STEP, _STEP_ROW = 0.017, 0.11  # microseconds of a step of an empty GPU, and of each of its rows
+_HINDERED = 0.235  # of the shorter one of products and bytes, beside the longer one
 _INTEGERS = ("n", "h", "wd", "k", "p", "q", "down", "x_n", "x_h", "w_r", "w_s", "w_k", *STORES)
 
 
@@ -167,8 +169,12 @@ def _programs(call: CudaCall, tile: DepthwiseRowsTile) -> int:
 
 
 def _micros(call: CudaCall, tile: DepthwiseRowsTile) -> float:
-    """The bytes, or the instructions of the busiest multiprocessor: few warps issue few of them."""
+    """The bytes, or the instructions of the busiest multiprocessor: few warps issue few of them.
+
+    Or one step after the other, each waiting for its rows of x: few images are all that is there.
+    """
     machine = gpu(call.target.machine)
+    op: Conv2d = call.op
     registers = min(_THREAD, ceil((_registers(call, tile.across) + _BESIDE) / 8) * 8)
     resident = max(1, _FILE // (32 * registers * tile.warps))
     programs = _programs(call, tile)
@@ -177,20 +183,21 @@ def _micros(call: CudaCall, tile: DepthwiseRowsTile) -> float:
     warps = beside * tile.warps / 4  # of a scheduler
     rate = _CLOCK * machine.flops / machine.multiprocessors / _WARP_FLOPS
     rate *= warps / (warps + _WAIT)
-    issued = waves * beside * tile.warps * _instructions(call, tile) / rate
+    steps = ceil(sums_of(call)[2] / tile.parts) + ceil(call.inputs[1].shape[2] / op.stride[0]) - 1
+    issued = waves * beside * tile.warps * (_ONCE + steps * _instructions(call, tile)) / rate
     moved = moved_bytes(call) / machine.bandwidth * _FETCHED[tile.columns]
-    return LAUNCH + max(issued, moved) + (1 - _COVERED) * min(issued, moved)
+    chained = waves * steps * (_STEP + _STEP_ROW * op.stride[0])
+    return LAUNCH + max(issued, moved, chained) + _HINDERED * min(issued, moved)
 
 
 def _instructions(call: CudaCall, tile: DepthwiseRowsTile) -> float:
-    """Of a warp: for each row of results its products, loads with their conversions, the stores."""
+    """Of a step of a warp: products, loads with their conversions, the stores."""
     op: Conv2d = call.op
     r, s = call.inputs[1].shape[2:]
     down, aside = op.stride
-    rows = ceil(sums_of(call)[2] / tile.parts) + ceil(r / down) - 1
     loads = down * ((tile.across - 1) * aside + s)
     products, stores = _OWN * tile.across * r * s, _OWN * tile.across
-    return _ONCE + rows * (products + loads * (_LOAD + _OWN) + tile.across * 4 + stores * _STORE)
+    return products + loads * (_LOAD + _OWN) + tile.across * 4 + stores * _STORE
 
 
 def _launches(call: CudaCall, tile: DepthwiseRowsTile) -> tuple[Launch, ...]:

@@ -44,6 +44,7 @@ _END, _READ, _READ_EARLY = 0.40, 1.19, 0.86
 """Microseconds on the H200 of the end of 64 pixels by 64 channels; more where the epilogue reads
 for each of them."""
 _FULL, _HIDDEN = 1.6, 0.66  # times as long with all registers in use; less beside another team
+_ALONE = 1.3  # times as long where four warps are all that a multiprocessor has
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,8 +150,9 @@ def _tiles(call: CudaCall) -> list[RowsTile]:
             # A row arrives while one is multiplied and one may still be.
             stages = max((n for n in range(3, most + 1) if rows % n == 0), default=0)
             tile = replace(bare, stages=stages)
-            if stages and tile not in found:
+            if stages:
                 found.append(tile)
+                break  # one alone has nothing beside its ends, however many its stages
     return found
 
 
@@ -203,6 +205,7 @@ def _micros(call: CudaCall, tile: RowsTile) -> float:
     end *= tile.sums / 32 * (_FULL if tile.sums == _MOST_SUMS else 1.0)
     beside = tile.teams * _resident(call, tile)
     each = max(busy, read) + end * (1 - _HIDDEN if beside > 1 else 1)
+    each *= _ALONE if beside * tile.warps == 4 else 1
     # Teams of a multiprocessor share what it has: each takes so many times as long.
     turns = ceil(tiles * parts / (tile.teams * _programs(call, tile)))
     nbytes = sum(v.extent * v.dtype.itemsize for v in (*call.inputs, *call.outputs))
