@@ -99,7 +99,7 @@ def _run_instructions() -> None:
         TensorHandle,
     )
 
-    class Results(NamedTuple):
+    class AssemblyResults(NamedTuple):
         only: Any
 
         def get_result(self, place: int) -> Any:  # noqa: ANN401
@@ -109,7 +109,7 @@ def _run_instructions() -> None:
         (value,), (kind,) = values, kinds
         with np.errstate(all="ignore"):
             found = _INSTRUCTIONS[text.partition(" ")[0]](value.data)
-        return Results(TensorHandle(found, kind.scalar))
+        return AssemblyResults(TensorHandle(found, kind.scalar))
 
     InterpreterBuilder.create_inline_asm = run
 
