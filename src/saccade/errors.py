@@ -15,6 +15,7 @@ __all__ = [
     "CompileError",
     "DeviceError",
     "InputError",
+    "LaunchError",
     "ModelError",
     "OperandError",
     "OptionError",

@@ -71,6 +71,18 @@ def test_bfloat16(hold):
     held(hold, op, arrays, exact=True, runs=FEW)
 
 
+def test_what_fills_a_pair_up_is_zero(hold):
+    """An odd number of pixels, of which the last one is infinite: 0 times it would be NaN."""
+    op = DeformConvGradient(wanted=("weight",), stride=(1, 2))
+    arrays = gradient_operands(op, (1, 17, 1, 5), 5, (1, 1), DType.BF16, DType.F32, exact=True)
+    arrays[0][...], arrays[3][...] = 1, 0
+    arrays[1][0, 4, 0, 4] = np.inf
+    (expected,) = op.reference(*(one.astype(np.float64) for one in arrays))
+    assert np.isposinf(expected[:, 4]).all()
+    assert np.isfinite(np.delete(expected, 4, 1)).all()
+    held(hold, op, arrays, exact=True, runs=FEW)
+
+
 def test_wherever_offsets_point(hold):
     op = DeformConvGradient(wanted=("x", "weight", "offset"), padding=(1, 1, 1, 1))
     arrays = gradient_operands(op, (1, 19, 5, 6), 8, (3, 3))

@@ -156,6 +156,10 @@ class Bool:
         a, c = as_int(self.b, then), as_int(self.b, other)
         return Int(self.b, self.b.select(self.value, a.value, c.value))
 
+    def choose(self, then: Vec, other: Vec) -> Vec:
+        """All lanes of `then` where the condition holds, else those of `other`."""
+        return Vec(self.b, self.b.select(self.value, then.value, other.value))
+
 
 class Mask:
     """One condition per lane."""

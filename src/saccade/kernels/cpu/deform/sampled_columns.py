@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from saccade.backends.cpu.codegen.language import KernelBuilder, Ptr
-from saccade.backends.cpu.codegen.values import Int, IntLike, Vec
+from saccade.backends.cpu.codegen.values import Bool, Int, IntLike, Vec
 from saccade.kernels.cpu.deform.config import COLUMNS, SampleSizes
 from saccade.kernels.cpu.deform.sample_points import SamplePlan
 
@@ -121,16 +121,18 @@ def sample_pairs(k: KernelBuilder, plan: SamplePlan, feature_map: Ptr, rows: Col
     with k.range(0, rows.count, 2) as pixel:
         row = rows.target + pixel * rows.pitch
         there = pixel + 1 < rows.count
-        # A pixel that is not there reads the one before it, with shares of 0.
+        # Where there is no second one, the first is read again: its places are allowed.
         last = there.select(pixel + 1, pixel)
-        factor = k.broadcast(k.to_real(there.select(1, 0)))
         with k.range(rows.first, rows.end) as tap:
             even = corners_of(k, plan, feature_map, tap, pixel)
             odd = corners_of(k, plan, feature_map, tap, last)
-            odd = Corners(odd.pixels, tuple(share * factor for share in odd.shares))
             start = row + (tap - rows.first) * rows.channels * 2
-            over_vectors(k, plan.sizes, partial(_store_pair, k, start, even, odd))
+            over_vectors(k, plan.sizes, partial(_store_pair, k, start, even, odd, there))
 
 
-def _store_pair(k: KernelBuilder, target: Ptr, even: Corners, odd: Corners, at: Int) -> None:
-    target.store_halves(sampled(k, even, at), sampled(k, odd, at), at * 2)
+def _store_pair(
+    k: KernelBuilder, target: Ptr, even: Corners, odd: Corners, there: Bool, at: Int
+) -> None:
+    # Shares of 0 instead would make NaN of an infinite pixel.
+    second = there.choose(sampled(k, odd, at), k.zero())
+    target.store_halves(sampled(k, even, at), second, at * 2)
