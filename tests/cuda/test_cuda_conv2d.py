@@ -26,7 +26,7 @@ from saccade.kernels.cuda.conv2d.pack_taps import (
 )
 from saccade.layout.views import padded
 from saccade.opdefs import Conv2d, ConvTranspose2d, DepthToSpaceStore, InterleaveStore
-from saccade.testing.cases import hold, inputs_of, outputs_of
+from saccade.testing.cases import arrays_of, hold, inputs_of, outputs_of
 from saccade.testing.kernels import nhwc_view, row_major
 from saccade.testing.triton import H200, interpret
 
@@ -204,6 +204,14 @@ def test_rows_of_depthwise_images_in_parts():
 
     holds("conv2d.depthwise_rows", case, most=4, pick=fresh)
     assert downs == {57, 29, 15, 8}
+
+
+def test_rows_of_no_depthwise_results():
+    case = case_of((0, 8, 9, 9), (8, 1, 3, 3), Conv2d(padding=SAME, groups=8))
+    kernel, call = kernel_named("conv2d.depthwise_rows"), call_of(case)
+    assert kernel.launch(call)[0].chunks == 0
+    (found,) = interpret(kernel, call, arrays_of(case))
+    assert found.shape == (0, 8, 9, 9)
 
 
 @pytest.mark.parametrize("place", [(0, 0), (6, 4), (3, 2)])

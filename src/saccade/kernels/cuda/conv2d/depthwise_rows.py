@@ -177,7 +177,7 @@ def _micros(call: CudaCall, tile: DepthwiseRowsTile) -> float:
     op: Conv2d = call.op
     registers = min(_THREAD, ceil((_registers(call, tile.across) + _BESIDE) / 8) * 8)
     resident = max(1, _FILE // (32 * registers * tile.warps))
-    programs = _programs(call, tile)
+    programs = max(1, _programs(call, tile))  # none for an empty batch
     waves = ceil(programs / (machine.multiprocessors * resident))
     beside = resident if waves > 1 else ceil(programs / machine.multiprocessors)
     warps = beside * tile.warps / 4  # of a scheduler
