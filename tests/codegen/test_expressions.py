@@ -6,7 +6,7 @@ import pytest
 from saccade.backends.cpu.codegen.expressions import emit_expr
 from saccade.backends.cpu.codegen.language import KernelBuilder
 from saccade.backends.cpu.target import host_target
-from saccade.ir.expr import ARITY, parse
+from saccade.ir.expr import ARITY, BIT_OPERATORS, parse
 from saccade.opdefs.expr_numpy import evaluate as reference
 
 RNG = np.random.default_rng(15)
@@ -18,7 +18,7 @@ def operands(count):
 
 
 @pytest.mark.parametrize("lanes", [1, 4, 8, 16])
-@pytest.mark.parametrize("name", sorted(ARITY))
+@pytest.mark.parametrize("name", sorted(ARITY.keys() - BIT_OPERATORS))
 def test_every_operator_on_every_width(evaluate, name, lanes):
     arrays = operands(ARITY[name])
     text = f"{name}({', '.join(f'${i}' for i in range(ARITY[name]))})"

@@ -12,7 +12,7 @@ from onnx.reference import ReferenceEvaluator
 from saccade.errors import ModelError
 from saccade.ir import DType, TensorType
 from saccade.ir.dim import evaluate, symbol
-from saccade.ir.expr import ARITY, apply, arg, const, parse
+from saccade.ir.expr import ARITY, BIT_OPERATORS, apply, arg, const, parse
 from saccade.opdefs import Pointwise
 from saccade.opdefs._erf import erf
 from saccade.opdefs.expr_numpy import evaluate as evaluate_expr
@@ -45,7 +45,35 @@ def of(op, dtype=F32):
 
 
 def test_every_operator_is_tested():
-    assert {*FLOAT_UNARY, *BINARY, *BY_FORMULA, *TESTED_BELOW} == set(ARITY)
+    assert {*FLOAT_UNARY, *BINARY, *BY_FORMULA, *TESTED_BELOW, *BIT_OPERATORS} == set(ARITY)
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int32", "uint32", "int64", "uint64"])
+def test_bits(dtype):
+    """Against Python's own integers, of as many bits as are wanted."""
+    info, bits = np.iinfo(dtype), np.dtype(dtype).itemsize * 8
+    values = [info.max, info.min, 0, 1, 5, 100, info.max // 3]
+    shifts = [0, 1, bits - 1, bits, 100, *((-1, -bits) if info.min else ())]
+
+    def wrapped(number):
+        number &= 2**bits - 1
+        return number - 2**bits if info.min and number >= 2 ** (bits - 1) else number
+
+    def shifted(x, y):
+        within = 0 <= y < bits
+        return wrapped(x << y) if within else 0, x >> y if within else -(x < 0)
+
+    x, y = (np.array(v, dtype).reshape(s) for v, s in ((values, (-1, 1)), (shifts, (1, -1))))
+    for place, name in enumerate(("shift_left", "shift_right")):
+        (found,) = of(name, DType(dtype)).reference(x, y)
+        expected = [[shifted(a, b)[place] for b in shifts] for a in values]
+        assert found.dtype == dtype and found.tolist() == expected
+    formulas = {"bit_and": int.__and__, "bit_or": int.__or__, "bit_xor": int.__xor__}
+    for name, formula in formulas.items():
+        (found,) = of(name, DType(dtype)).reference(x, x.T)
+        assert found.tolist() == [[formula(a, b) for b in values] for a in values]
+    (found,) = of("bit_not", DType(dtype)).reference(x)
+    assert found.ravel().tolist() == [wrapped(~a) for a in values]
 
 
 @pytest.mark.parametrize("op", FLOAT_UNARY)

@@ -15,6 +15,7 @@ from typing import TypeVar
 
 __all__ = [
     "ARITY",
+    "BIT_OPERATORS",
     "IDENTITY",
     "Expr",
     "apply",
@@ -33,17 +34,25 @@ ARITY: dict[str, int] = {
     "neg": 1, "abs": 1, "exp": 1, "log": 1, "sqrt": 1, "rsqrt": 1, "reciprocal": 1, "floor": 1,
     "ceil": 1, "round": 1, "sign": 1, "relu": 1, "sigmoid": 1, "tanh": 1, "erf": 1, "softplus": 1,
     "softsign": 1, "hardswish": 1, "silu": 1, "gelu": 1, "mish": 1, "sin": 1, "cos": 1, "not": 1,
-    "isnan": 1,
+    "isnan": 1, "bit_not": 1,
     # binary
     "add": 2, "sub": 2, "mul": 2, "div": 2, "pow": 2, "min": 2, "max": 2, "mod": 2, "fmod": 2,
     "equal": 2, "less": 2, "less_equal": 2, "greater": 2, "greater_equal": 2, "and": 2, "or": 2,
     "xor": 2,
+    # of bits: see BIT_OPERATORS
+    "bit_and": 2, "bit_or": 2, "bit_xor": 2, "shift_left": 2, "shift_right": 2,
     # ternary: where(condition, then, else); clip(x, low, high); hard_sigmoid(x, alpha, beta)
     "where": 3, "clip": 3, "hard_sigmoid": 3,
     # leaky_relu(x, slope) serves LeakyRelu and PRelu; elu(x, alpha)
     "leaky_relu": 2, "elu": 2,
 }  # fmt: skip
 """Operators of expressions and how many operands each takes."""
+BIT_OPERATORS = frozenset(("bit_not", "bit_and", "bit_or", "bit_xor", "shift_left", "shift_right"))
+"""Those that numbers other than integers do not have.
+
+Shifts by less than none, or by at least as many bits as there are, leave what the sign's bit fills
+up: 0, or -1 of a negative integer that is shifted to the right.
+"""
 
 
 @dataclass(frozen=True, slots=True)

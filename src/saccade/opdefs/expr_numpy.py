@@ -130,6 +130,23 @@ def _integer_pow(x: Array, y: Array) -> Array:
     return np.asarray(np.power(x, y))
 
 
+def _shift_left(x: Array, y: Array) -> Array:
+    """Without what goes beyond the type's bits; 0 where `y` is negative or as many as these."""
+    bits = x.dtype.itemsize * 8
+    there = (y >= 0) & (y < bits)
+    return np.where(there, np.left_shift(x, np.where(there, y, 0)), np.zeros_like(x))
+
+
+def _shift_right(x: Array, y: Array) -> Array:
+    """The sign fills up what is left; that alone where `y` is negative or too large."""
+    last = x.dtype.itemsize * 8 - 1
+    wanted = np.where((y >= 0) & (y < last), y, last).astype(x.dtype)
+    fill = np.right_shift(x, wanted)
+    # Without a sign, nothing fills up: the last bit goes, too.
+    gone = (y < 0) | (y > last)
+    return fill if x.dtype.kind == "i" else np.where(gone, np.zeros_like(x), fill)
+
+
 def _same_integer(x: Array) -> Array:
     return x
 
@@ -151,6 +168,12 @@ _COMPARISONS: dict[str, Callable[..., Array]] = {
 _INTEGER: dict[str, Callable[..., Array]] = {
     "div": _integer_div,
     "pow": _integer_pow,
+    "bit_not": np.invert,
+    "bit_and": np.bitwise_and,
+    "bit_or": np.bitwise_or,
+    "bit_xor": np.bitwise_xor,
+    "shift_left": _shift_left,
+    "shift_right": _shift_right,
     "floor": _same_integer,
     "ceil": _same_integer,
     "round": _same_integer,

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from saccade.ir import DType
-from saccade.ir.expr import ARITY, parse
+from saccade.ir.expr import ARITY, BIT_OPERATORS, parse
 from saccade.kernels.base import Call, View
 from saccade.kernels.cpu.pointwise.chain import CHAIN
 from saccade.opdefs.pointwise import Pointwise
@@ -142,7 +142,7 @@ def test_many_rows_and_long_rows(hold):
     hold(CHAIN, op("mul($0, $1)"), operands((700, 33, 3), (700, 1, 3)))
 
 
-@pytest.mark.parametrize("name", sorted(ARITY))
+@pytest.mark.parametrize("name", sorted(ARITY.keys() - BIT_OPERATORS))
 def test_every_operator(hold, name):
     count = ARITY[name]
     arrays = operands(*[(5, 23)] * count)
@@ -188,6 +188,47 @@ def test_the_least_integer_is_divided_by_minus_one(hold, name, dtype):
     """A processor's own division traps."""
     x = np.full(19, np.iinfo(dtype.numpy).min, dtype.numpy)
     hold(CHAIN, op(f"{name}($0, $1)", dtype), [x, np.full(19, -1, dtype.numpy)], exact=True)
+
+
+INTEGER_TYPES = (DType.I64, DType.I32, DType.I8, DType.U8)
+
+
+@pytest.mark.parametrize("dtype", INTEGER_TYPES, ids=lambda d: d.value)
+@pytest.mark.parametrize(
+    "text",
+    ["div(add($0, $1), 2.0)", "div(sub($0, $1), 3.0)", "mod(mul($0, $1), 5.0)", "max(neg($0), 1.0)",
+     "min(abs($0), $1)", "max(div($0, -1.0), 3.0)", "shift_right(shift_left($0, 3.0), 3.0)",
+     "shift_right(bit_not($0), 1.0)", "where(less(add($0, 1.0), $0), $0, $1)",
+     "shift_right(add($0, $1), $1)"],
+)  # fmt: skip
+@pytest.mark.filterwarnings("ignore:overflow encountered")
+def test_integers_wrap_around_after_each_operator(hold, text, dtype):
+    """Also where the next operator is in the same kernel, and in wider registers."""
+    info = np.iinfo(dtype.numpy)
+    x = np.array([info.max, info.min, info.max - 1, info.min + 1, 0, 1, 77], dtype.numpy)
+    if dtype is DType.U8:
+        text = text.replace("-1.0", "1.0")  # which it does not have
+    grid = np.repeat(x[:, None], 7, 1)
+    arrays = [np.ascontiguousarray(grid), np.ascontiguousarray(grid.T)][: 1 + ("$1" in text)]
+    hold(CHAIN, op(text, dtype), arrays, exact=True)
+    hold(CHAIN, op(text, DType.I64), arrays, exact=True)
+
+
+@pytest.mark.parametrize("dtype", INTEGER_TYPES, ids=lambda d: d.value)
+@pytest.mark.parametrize("name", ["bit_and", "bit_or", "bit_xor", "shift_left", "shift_right"])
+def test_bits(hold, name, dtype):
+    info, bits = np.iinfo(dtype.numpy), 8 * dtype.itemsize
+    x = np.array([info.max, info.min, 0, 1, 5, 100, info.max // 3], dtype.numpy)
+    y = [0, 1, bits - 1, bits, bits + 1, 63, 64, 65, 100, *((-1, -bits) if info.min else ())]
+    arrays = [np.repeat(x[:, None], len(y), 1), np.repeat(np.array([y], dtype.numpy), 7, 0)]
+    hold(CHAIN, op(f"{name}($0, $1)", dtype), arrays, exact=True)
+    hold(CHAIN, op("bit_not($0)", dtype), [x], exact=True)
+
+
+def test_bits_of_floats_are_refused():
+    x = row_major(DType.F32, (4, 5))
+    call = Call(op("bit_and($0, $1)"), (x, x), (x,), (False, False), ZEN4, 1)
+    assert CHAIN.supports(call) == "bit_and of numbers that are no integers"
 
 
 def test_int64_needs_all_its_bits(hold):

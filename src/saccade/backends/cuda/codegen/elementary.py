@@ -248,5 +248,22 @@ def integer_mod(x, y):
 
 
 @triton.jit
+def shift_left(x, y):
+    """0 where `y` is negative or at least as many as there are bits."""
+    bits = x.dtype.primitive_bitwidth
+    there = (y >= 0) & (y < bits)
+    return tl.where(there, x << tl.where(there, y, 0), 0).to(x.dtype)
+
+
+@triton.jit
+def shift_right(x, y):
+    """The sign alone, or 0 without one, where `y` is negative or at least as many as bits."""
+    bits = x.dtype.primitive_bitwidth
+    there = (y >= 0) & (y < bits)
+    fill = tl.where(x < 0, -1, 0)
+    return tl.where(there, x >> tl.where(there, y, 0), fill).to(x.dtype)
+
+
+@triton.jit
 def integer_sign(x):
     return tl.where(x > 0, 1, 0).to(x.dtype) - tl.where(x < 0, 1, 0).to(x.dtype)

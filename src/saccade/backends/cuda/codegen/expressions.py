@@ -62,6 +62,9 @@ _INTEGER: Mapping[str, str] = {
     "fmod": "elementary.integer_fmod({0}, {1})", "min": "tl.minimum({0}, {1})",
     "max": "tl.maximum({0}, {1})", "clip": "tl.minimum(tl.maximum({0}, {1}), {2})",
     "relu": "tl.maximum({0}, tl.zeros_like({0}))",
+    "bit_not": "~{0}", "bit_and": "{0} & {1}", "bit_or": "{0} | {1}", "bit_xor": "{0} ^ {1}",
+    "shift_left": "elementary.shift_left({0}, {1})",
+    "shift_right": "elementary.shift_right({0}, {1})",
 }  # fmt: skip
 _POWERS: Mapping[float, str] = {
     1.0: "{0}", 2.0: "{0} * {0}", 3.0: "{0} * {0} * {0}", -1.0: "tl.div_rn(1.0, {0})",
@@ -72,7 +75,7 @@ _TYPED = ("pow", "mod", "fmod")
 _TRUTHS = frozenset({*_COMPARISONS, *_LOGIC, "isnan"})
 _ANY = _TRUTHS | {"where"}
 FLOAT_OPERATORS = frozenset({*_FLOAT, *_ANY})
-"""Operators on float32: all that there are."""
+"""Operators on float32: all but those of bits."""
 WIDE_OPERATORS = frozenset({*_WIDE, *_ANY})
 """Operators on float64."""
 INTEGER_OPERATORS = frozenset({*_INTEGER, *_ANY})

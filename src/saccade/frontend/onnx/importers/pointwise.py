@@ -135,6 +135,20 @@ def _mod(call: OnnxNode) -> Sequence[Operand]:
     return _same(call, "fmod" if call.flag("fmod") else "mod")
 
 
+def _bits(call: OnnxNode, op: str) -> Sequence[Operand]:
+    kind = call.value(0).dtype
+    if kind.is_float or kind is DType.BOOL:
+        raise call.broken(f"bits of {kind.value}")
+    return _same(call, op)
+
+
+def _bit_shift(call: OnnxNode) -> Sequence[Operand]:
+    direction = call.text("direction", "")
+    if direction not in ("LEFT", "RIGHT"):
+        raise call.broken(f"direction {direction!r}")
+    return _bits(call, f"shift_{direction.lower()}")
+
+
 def _where(call: OnnxNode) -> Sequence[Operand]:
     operands = [call.value(index) for index in range(3)]
     return [pointwise(call, partial(apply, "where"), operands, common(operands[1:]))]
@@ -270,6 +284,11 @@ def _table() -> dict[str, Importer]:
         "Clip": _clip,
         "Pow": _pow,
         "Mod": _mod,
+        "BitShift": _bit_shift,
+        "BitwiseNot": partial(_bits, op="bit_not"),
+        "BitwiseAnd": partial(_bits, op="bit_and"),
+        "BitwiseOr": partial(_bits, op="bit_or"),
+        "BitwiseXor": partial(_bits, op="bit_xor"),
         "Where": _where,
         "HardSigmoid": _hard_sigmoid,
         "Gelu": _gelu,

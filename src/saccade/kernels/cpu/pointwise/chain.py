@@ -20,7 +20,7 @@ from functools import lru_cache
 
 from saccade.backends.cpu.codegen.language import KernelBuilder
 from saccade.ir import DType
-from saccade.ir.expr import Expr, arg, fold, substitute
+from saccade.ir.expr import BIT_OPERATORS, Expr, arg, fold, substitute
 from saccade.kernels.base import In, Launch, Out, numbered
 from saccade.kernels.cpu.base import CpuCall, CpuKernel, single_variant
 from saccade.kernels.cpu.machine import beyond_caches, machine
@@ -108,6 +108,8 @@ def supports(call: CpuCall) -> str | None:
         missing = sorted(operators(call.op.expr).keys() - INTEGER_OPERATORS)
         if missing:
             return f"{missing[0]} of integers"
+    elif bits := sorted(operators(call.op.expr).keys() & BIT_OPERATORS):
+        return f"{bits[0]} of numbers that are no integers"
     return None
 
 

@@ -1,4 +1,8 @@
-"""Expressions on int64 vectors: what index arithmetic, masks and integer images need."""
+"""Expressions on int64 vectors: what index arithmetic, masks and integer images need.
+
+Narrower integers are widened for it, and wrap around after each operator as they would in their own
+type.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +14,7 @@ from saccade.backends.cpu.codegen import llvm
 from saccade.backends.cpu.codegen.language import KernelBuilder
 from saccade.backends.cpu.codegen.values import Vec, literal, vector_of
 from saccade.ir.expr import Expr
+from saccade.kernels.cpu.pointwise.vector_elements import narrowed, to_integer
 
 __all__ = ["INTEGER_OPERATORS", "emit_integer_expr"]
 
@@ -17,9 +22,20 @@ __all__ = ["INTEGER_OPERATORS", "emit_integer_expr"]
 _INFO = (-(2**63), 2**63 - 1)
 
 
-def emit_integer_expr(k: KernelBuilder, expr: Expr, operands: Sequence[Vec], lanes: int) -> Vec:
-    """Code that evaluates `expr` on int64 vectors; truth values are 1 and 0, `div` truncates."""
+def emit_integer_expr(
+    k: KernelBuilder, expr: Expr, operands: Sequence[Vec], lanes: int, elements: Sequence[str]
+) -> Vec:
+    """Code that evaluates `expr` on int64 vectors; truth values are 1 and 0, `div` truncates.
+
+    Args:
+        k: Takes the code.
+        expr: The expression.
+        operands: Its operands, widened.
+        lanes: Elements of a vector.
+        elements: Types of the result, then of the operands: all that are no bool have one.
+    """
     done: dict[Expr, Any] = {}
+    element = next((e for e in elements[1:] if e != "bool"), elements[0])
 
     def visit(e: Expr) -> Any:  # noqa: ANN401 - LLVM values
         # Equal subtrees are emitted once.
@@ -29,7 +45,8 @@ def emit_integer_expr(k: KernelBuilder, expr: Expr, operands: Sequence[Vec], lan
             elif e.op == "const":
                 done[e] = _literal(e.value, lanes)
             else:
-                done[e] = _EMIT[e.op](k.b, *(visit(a) for a in e.args))
+                value = _EMIT[e.op](k.b, *(visit(a) for a in e.args))
+                done[e] = _wrapped(k, value, element) if e.op in _OVERFLOWING else value
         return done[e]
 
     return Vec(k.b, visit(expr))
@@ -40,6 +57,14 @@ def _literal(value: float, lanes: int) -> Any:  # noqa: ANN401
     low, high = _INFO
     number = (low if value < 0 else high) if math.isinf(value) else int(value)
     return literal(vector_of(llvm.I64, lanes), number)
+
+
+def _wrapped(k: KernelBuilder, value: Any, element: str) -> Any:  # noqa: ANN401
+    """What is left of a value in an element's bits: the next operator has to see that."""
+    if element in ("int64", "bool"):
+        return value
+    lanes = value.type.count
+    return to_integer(k, narrowed(k, value, lanes, element), element).value
 
 
 def _like(value: Any, number: int) -> Any:  # noqa: ANN401
@@ -107,6 +132,24 @@ def _clip(b: Any, x: Any, low: Any, high: Any) -> Any:  # noqa: ANN401
     return _pick("<")(b, _pick(">")(b, x, low), high)
 
 
+def _shift_left(b: Any, x: Any, y: Any) -> Any:  # noqa: ANN401
+    return b.select(_within_bits(b, y), b.shl(x, _safe_shift(b, y)), _like(x, 0))
+
+
+def _shift_right(b: Any, x: Any, y: Any) -> Any:  # noqa: ANN401
+    # Unsigned elements were widened with zeros, so that their sign is 0 here.
+    return b.ashr(x, _safe_shift(b, y))
+
+
+def _within_bits(b: Any, y: Any) -> Any:  # noqa: ANN401
+    return b.icmp_unsigned("<", y, _like(y, 64))
+
+
+def _safe_shift(b: Any, y: Any) -> Any:  # noqa: ANN401
+    """A shift by 63 leaves the sign alone; one by more, or by less than none, is undefined."""
+    return b.select(_within_bits(b, y), y, _like(y, 63))
+
+
 _EMIT: dict[str, Callable[..., Any]] = {
     "neg": lambda b, x: b.neg(x),
     "abs": _abs,
@@ -133,7 +176,15 @@ _EMIT: dict[str, Callable[..., Any]] = {
     "and": _logic("and_"),
     "or": _logic("or_"),
     "xor": _logic("xor"),
+    "bit_not": lambda b, x: b.not_(x),
+    "bit_and": lambda b, x, y: b.and_(x, y),
+    "bit_or": lambda b, x, y: b.or_(x, y),
+    "bit_xor": lambda b, x, y: b.xor(x, y),
+    "shift_left": _shift_left,
+    "shift_right": _shift_right,
     "where": lambda b, c, x, y: b.select(_holds(b, c), x, y),
     "clip": _clip,
 }
+_OVERFLOWING = frozenset(("neg", "abs", "add", "sub", "mul", "div", "bit_not", "shift_left"))
+"""Operators whose results may not fit the type of their operands; `div`: the least one by -1."""
 INTEGER_OPERATORS = frozenset(_EMIT)

@@ -113,7 +113,7 @@ class _Body:
             for p in range(1, len(self.pointers))
         ]
         if config.integer:
-            value = emit_integer_expr(k, self.expr, operands, lanes)
+            value = emit_integer_expr(k, self.expr, operands, lanes, config.elements)
             value = from_integer(k, value, config.elements[0])
         else:
             value = emit_expr(k, self.expr, operands, lanes, config.elements[0])

@@ -102,5 +102,7 @@ class _RectangleRows:
     def _value(self, operands: list[Vec]) -> Vec:
         k, element = self.k, self.config.elements[0]
         if self.config.integer:
-            return from_integer(k, emit_integer_expr(k, self.expr, operands, self.lanes), element)
+            elements = self.config.elements
+            value = emit_integer_expr(k, self.expr, operands, self.lanes, elements)
+            return from_integer(k, value, element)
         return from_float(k, emit_expr(k, self.expr, operands, self.lanes), element)

@@ -15,6 +15,7 @@ __all__ = [
     "from_float",
     "from_integer",
     "load",
+    "narrowed",
     "store",
     "to_float",
     "to_integer",
@@ -101,7 +102,7 @@ def from_float(k: KernelBuilder, v: Vec, element: str) -> Vec:
         return _as_bool(k, v.compare("!=", 0.0).value, v.lanes)
     wide = llvm.I64 if element == "int64" else llvm.ir.IntType(32)
     integers = k.b.fptosi(v.value, vector_of(wide, v.lanes))
-    return _narrowed(k, integers, v.lanes, element)
+    return narrowed(k, integers, v.lanes, element)
 
 
 def to_integer(k: KernelBuilder, v: Vec, element: str) -> Vec:
@@ -118,7 +119,7 @@ def from_integer(k: KernelBuilder, v: Vec, element: str) -> Vec:
         return from_float(k, Vec(k.b, k.b.sitofp(v.value, k.vector_type(v.lanes))), element)
     if element == "bool":
         return _as_bool(k, k.b.icmp_signed("!=", v.value, literal(v.type, 0)), v.lanes)
-    return _narrowed(k, v.value, v.lanes, element)
+    return narrowed(k, v.value, v.lanes, element)
 
 
 def _as_bool(k: KernelBuilder, condition: Any, lanes: int) -> Vec:  # noqa: ANN401
@@ -126,6 +127,7 @@ def _as_bool(k: KernelBuilder, condition: Any, lanes: int) -> Vec:  # noqa: ANN4
     return Vec(k.b, k.b.zext(condition, vector_of(llvm.I8, lanes)))
 
 
-def _narrowed(k: KernelBuilder, integers: Any, lanes: int, element: str) -> Vec:  # noqa: ANN401
+def narrowed(k: KernelBuilder, integers: Any, lanes: int, element: str) -> Vec:  # noqa: ANN401
+    """Integers without the bits that an element does not have."""
     kind = k.vector_type(lanes, element)
     return Vec(k.b, integers if kind == integers.type else k.b.trunc(integers, kind))
