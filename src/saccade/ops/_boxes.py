@@ -57,6 +57,7 @@ def images_of(name: str, given: Tensor) -> Tensor:
     """
     if not isinstance(given, Tensor):
         refuse_type(name, "input", given)
+    # Nested tensors pass as they are: the operator refuses them with a reason.
     if given.dim() != 3 or given.is_nested:
         return given
     return given.unsqueeze(0)
@@ -80,11 +81,13 @@ def joined_boxes(boxes: Boxes, images: Tensor) -> Tensor:
                 f"{found}"
             )
     if not boxes:
+        # `cat` takes no empty list.
         return torch.zeros(0, 5, device=images.device)
     devices = {str(one.device) for one in boxes}
     if len(devices) > 1:
         raise OperandError(f"boxes are on {' and '.join(sorted(devices))}, not on one device")
     for one in boxes:
+        # Before `pad` and `cat`, whose own errors would not say that it is about boxes.
         if one.layout is not torch.strided or one.is_quantized:
             raise OperandError(f"boxes must be dense tensors, are {one.layout} of {one.dtype}")
     # Half precision has no number for every image.

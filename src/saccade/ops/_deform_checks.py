@@ -22,6 +22,7 @@ def check_ranks(x: Sequence[int], weight: Sequence[int], offset: Sequence[int]) 
     for shape, name in ((x, "input"), (weight, "weight"), (offset, "offset")):
         if len(shape) != 4:
             raise OperandError(f"deform_conv2d: {name} must have 4 axes, is {list(shape)}")
+    # Groups are found by dividing by these: without the check by 0, or there were no groups.
     if 0 in weight or x[1] < weight[1]:
         raise OperandError(f"deform_conv2d: weights {list(weight)} for {x[1]} channels")
 
@@ -84,6 +85,7 @@ def _check_numbers(
 def _check_dtypes(
     x: Tensor, weight: Tensor, offset: Tensor, bias: Tensor | None, mask: Tensor | None
 ) -> None:
+    # Offset and mask may differ from x in type: autocast leaves them as precise as they are.
     for name, tensor in (("input", x), ("offset", offset), ("mask", mask)):
         if tensor is not None and tensor.dtype not in FLOATS:
             raise OperandError(f"deform_conv2d: {name} is {tensor.dtype}")

@@ -38,11 +38,13 @@ def lying_apart(operands: Sequence[Tensor], *, weights: int) -> tuple[int, ...]:
 def _lies_apart(image: Tensor) -> bool:
     _, _, height, width = image.shape
     _, _, down, along = image.stride()
+    # With a single row or column there is no second step that could differ.
     return height > 1 and width > 1 and down != width * along
 
 
 def _keep(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:  # noqa: ANN401
     del output
+    # The bias's gradient is a sum of `grad`: its own values are not needed.
     x, weight, offset, _, mask, *ctx.parameters = inputs
     ctx.save_for_backward(x, weight, offset, mask)
 
@@ -97,6 +99,7 @@ def _gradients(
     wanted: Sequence[bool],
 ) -> dict[str, Tensor]:  # fmt: skip
     """Fresh tensors for the gradients that are wanted."""
+    # The bias is not at hand: it has the weights' dtype, and an element for each output.
     likes = {"x": x, "weight": weight, "offset": offset, "bias": weight, "mask": mask}
     return {
         name: make(like, like.shape[:1] if name == "bias" else like.shape)

@@ -29,6 +29,7 @@ V = TypeVar("V")
 
 _KEPT = 1024  # of an operator: plans, and calls
 
+# Functions in C, which `map` calls without a frame of Python for each operand.
 _address, _strides, _kind = Tensor.data_ptr, Tensor.stride, attrgetter("dtype", "shape")
 
 
@@ -74,6 +75,7 @@ class Operator:
         if not PLAIN.issuperset(map(type, tensors)):
             operands, into = plain(self._name, operands), plain(self._name, into)
             tensors = (*operands, *into)
+        # `_prepare` relies on this order: dtypes and shapes last, those of `into` at the very end.
         key = (
             torch.get_num_threads(), parameters, len(into), *map(_strides, tensors),
             *map(_kind, tensors),
@@ -88,6 +90,7 @@ class Operator:
         if ready.dense:
             operands = _made_dense(operands, ready.dense)
         addresses = [*map(_address, operands), *map(_address, results)]
+        # Tensors without elements have no address, and rightly: a closer look, but only then.
         if 0 in addresses:
             self._check_memory(operands)
         missing = ready.operation.run(ready.number, addresses)
@@ -129,6 +132,7 @@ class Operator:
     ) -> OperatorPlan:
         call = self._describe(operands, *parameters)
         self._check_meaning(call, operands)
+        # Without `into` there is nothing to compare, and the lengths differ.
         for given, fresh in zip(into, call.results, strict=bool(into)):
             if (given.dtype, given.shape) != (fresh.dtype, fresh.shape):
                 raise OperandError(

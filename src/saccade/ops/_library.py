@@ -73,7 +73,9 @@ class Library:
             CompileError: If its kernel cannot be compiled.
             UntraceableError: If the kernel does with a number what a trace cannot follow.
         """
+        # Weights may change from call to call: nothing can be packed beforehand.
         constant = (False,) * len(inputs)
+        # Kernels follow from a nominal team: results have the same bits on any number of threads.
         call = CpuCall(op, inputs, outputs, constant, self._target, NOMINAL_THREADS)
         found = Candidates.of(call, selectable(kernels_for(op.family)), NOMINAL_THREADS)
         if not found.able:
@@ -96,13 +98,16 @@ class Library:
         try:
             files = self._objects.get(keys, self._processes, here=_EFFORT_HERE)
         finally:
+            # Or the fork server would live on beside the caller, for kernels that may never come.
             self._processes.close()
         with self._lock:
+            # Threads may compile the same code at the same time, but one of them links it.
             for file in files.values():
                 if file.symbol not in self._codes:
                     linked = link([file.code], [file.symbol])
                     address = linked.addresses[file.symbol]
                     code = LinkedCode(address, file.parameters, file.accesses)
+                    # `linked` is kept for the memory that the code lies in.
                     self._codes[file.symbol] = (linked, code)
             return [self._codes[files[key].symbol][1] for key in keys]
 

@@ -33,6 +33,7 @@ def flow_back(
     wide, flow = x.to(dtype), flow.to(dtype)
     result = norm.shape
     if not kept:
+        # In rising order, or axes would come back at the wrong places.
         for axis in axes:
             grad, norm = grad.unsqueeze(axis), norm.unsqueeze(axis)
     shape, slope = _shape(wide, norm, p)
@@ -46,6 +47,7 @@ def flow_back(
 
 
 def _sum(values: Tensor, axes: Sequence[int]) -> Tensor:
+    # No axes would mean all of them to `sum`.
     return values.sum(tuple(axes), keepdim=True) if axes else values
 
 
@@ -57,6 +59,7 @@ def _shape(x: Tensor, norm: Tensor, p: float) -> tuple[Tensor, Tensor]:
         return x.sgn(), torch.zeros_like(x)
     if math.isinf(p):
         return x.sgn() * (x.abs() == norm), torch.zeros_like(x)
+    # Powers of 0 may be infinite, and `where` alone would let their products with 0 be NaN.
     size = torch.where(x == 0, 1.0, x.abs())
     nothing = torch.zeros_like(x)
     shape = torch.where(x == 0, nothing, x.sgn() * size.pow(p - 1))
@@ -70,7 +73,9 @@ def _scale(x: Tensor, norm: Tensor, p: float, axes: Sequence[int]) -> tuple[Tens
         return torch.ones_like(norm), nothing
     if math.isinf(p):
         ties = _sum((x.abs() == norm).to(x.dtype), axes)
+        # A norm that is NaN equals no element.
         return 1 / ties.clamp(min=1), nothing
+    # See `size` in `_shape`.
     safe = torch.where(norm == 0, 1.0, norm)
     scale = torch.where(norm == 0, nothing, safe.pow(1 - p))
     return scale, torch.where(norm == 0, nothing, (1 - p) * safe.pow(-p))

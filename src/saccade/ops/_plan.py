@@ -117,6 +117,7 @@ class OperatorPlan:
     def at(self, count: int) -> Ready:
         """The call for a count."""
         fresh = [(shape.make, shape.size(count), shape.strides) for shape in self._outputs]
+        # By the widest element, 8 bytes: `in_huge_pages` looks at the true size.
         large = any(8 * prod(size) >= HUGE_PAGE for _, size, _ in fresh)
         return Ready(self._operation(count), count, self._dense, fresh, large)
 
@@ -126,12 +127,14 @@ class OperatorPlan:
         for operation in self._operations:
             if operation.fits(count):
                 return operation
+        # What serves one count is not kept here: `Operator` keeps it under that call's own key.
         return self._trace(count) or self._make(count)
 
     def _trace(self, count: int) -> Operation | None:
         """The operation for a count and those like it, if there is one."""
         if count < 0 or self._traces == _TRACES:
             return None
+        # Failures count as well, or a kernel that cannot be traced would be tried with every count.
         self._traces += 1
         trace = SymbolicTrace(count)
         try:

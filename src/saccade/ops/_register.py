@@ -21,6 +21,7 @@ from saccade.ops._tensors import refuse_type
 __all__ = ["Gradient", "define", "define_gradient", "each_of_batch"]
 
 # Results lie as operands do: compiled code has to hand over what shape functions have seen.
+# Older versions of PyTorch have the tag for the order of strides only.
 _AS_TRACED = getattr(torch.Tag, "needs_exact_strides", torch.Tag.needs_fixed_stride_order)
 
 Function = Callable[..., Any]
@@ -30,6 +31,7 @@ class _Library(torch.library.Library):
     """PyTorch's, but that operators with gradients refuse forward mode: it would be zeros."""
 
     def impl(self, op_name: Any, fn: Function, *rest: Any, **options: Any) -> None:  # noqa: ANN401
+        # What `register_autograd` makes comes in here under this key.
         if rest[:1] == ("Autograd",):
             fn = _without_tangents(op_name, fn)
         super().impl(op_name, fn, *rest, **options)
@@ -39,6 +41,7 @@ def _without_tangents(name: str, kernel: Function) -> Function:
     """What `register_autograd` makes; where nothing requires a gradient, it drops tangents."""
 
     def call(keyset: object, *arguments: object) -> object:
+        # Tangents exist within a level only, so that usual calls pay for one comparison.
         if forward_ad._current_level >= 0 and any(map(_has_tangent, arguments)):
             raise RuntimeError(f"forward-mode derivatives of saccade::{name} are not supported")
         return kernel(keyset, *arguments)
@@ -97,8 +100,10 @@ def define(
     operator = getattr(torch.ops.saccade, name).default
     arguments = operator._schema.arguments
     names = [argument.name for argument in arguments]
+    # Types of optional operands print otherwise, so that only those that must be there are found.
     needed = [argument.name for argument in arguments if str(argument.type) == "Tensor"]
     _LIBRARY.impl(name, cpu, "CPU")
+    # Nested tensors come in by keys of their own.
     for key in ("CompositeExplicitAutograd", "AutogradNestedTensor", "NestedTensorCPU"):
         _LIBRARY.impl(name, _refusing(qualified, names), key)
     shapes = _on_one_device(qualified, names, needed, fake)
@@ -167,6 +172,7 @@ def define_gradient(schema: str, cpu: Function, fake: Function) -> Any:  # noqa:
     def refuse(*_: object) -> None:
         raise RuntimeError(f"double backward of saccade::{name} is not supported")
 
+    # PyTorch passes `ctx`, `inputs` and `output` by keyword.
     def keep(**_: object) -> None:
         pass
 

@@ -59,6 +59,7 @@ def plain(name: str, tensors: Iterable[object]) -> list[Tensor]:
         OperandError: If one is not a tensor.
     """
     found = []
+    # Else `as_subclass` itself would go through a subclass's `__torch_function__`.
     with torch._C.DisableTorchFunctionSubclass():
         for number, tensor in enumerate(tensors, 1):
             if not isinstance(tensor, Tensor):
@@ -105,8 +106,10 @@ def _lies(images: Tensor, layout: torch.memory_format) -> bool:
     step: int | torch.SymInt = 1
     for axis in axes:
         size = images.shape[axis]
+        # As PyTorch has it: without elements, images are dense in every format.
         if axis and size == 0:
             return True
+        # Nothing ever steps along an axis of 1, so that its stride may be anything.
         if (not axis or size != 1) and images.stride(axis) != step:
             return False
         step *= size
@@ -167,7 +170,9 @@ def in_huge_pages(fresh: Tensor) -> Tensor:
     Raises:
         OperandError: If the machine does not have the memory, whatever its system promises.
     """
+    # From this size on a whole huge page lies in it, wherever it begins.
     if fresh.nbytes >= 2 * HUGE_PAGE:
+        # Under overcommit the allocation succeeds, and the process dies as it writes.
         if fresh.nbytes > _MEMORY:
             raise OperandError(
                 f"a result of {list(fresh.shape)} takes {fresh.nbytes} bytes, the machine has "

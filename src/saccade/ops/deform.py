@@ -65,6 +65,7 @@ def deform_conv2d(
     shapes = input.shape, weight.shape, offset.shape
     check_ranks(*shapes)
     (_, channels, _, _), (_, inner, rows, columns), (_, coordinates, _, _) = shapes
+    # As torchvision infers both: what does not divide is refused later, in `result_shape`.
     offset_groups = coordinates // (2 * rows * columns)
     if offset_groups == 0:
         raise OperandError(
@@ -182,11 +183,13 @@ def _describe(
     groups: int, offset_groups: int,
 ) -> Described:  # fmt: skip
     x, weight, offset, *rest = operands
+    # A missing operand leaves no place, so that flags have to tell which ones there are.
     bias = rest[0] if biased else None
     mask = rest[-1] if masked else None
     shape = result_shape(
         x, weight, offset, bias, mask, stride, padding, dilation, groups, offset_groups
     )
+    # Top, left, bottom, right: PyTorch pads both ends alike.
     both = (*padding, *padding)
     op = DeformConv(stride, both, dilation, groups, offset_groups, biased, masked)
     return Described(op, [empty_like(x, shape)], dense=lying_apart(operands, weights=1))
@@ -201,6 +204,7 @@ def _autocast(
     *rest: object,
 ) -> Tensor:  # fmt: skip
     """Products in autocast's dtype; places stay as precise as they are."""
+    # Autocast leaves float64 alone, as in PyTorch's own operators.
     if x.dtype is not torch.float64:
         dtype = torch.get_autocast_dtype("cpu")
         x, weight = x.to(dtype), weight.to(dtype)

@@ -84,6 +84,7 @@ class MultiScaleRoIAlign(nn.Module):
             return self._pool(maps[0], rois, scales[0])
         levels = self._levels(rois, scales)
         shape = (len(rois), maps[0].shape[1], *self.output_size)
+        # Zeros, as torchvision has them: a box whose size is NaN is on no level.
         result = fake_like(maps[0], shape).zero_()
         for level, (one, scale) in enumerate(zip(maps, scales, strict=True)):
             chosen = torch.where(levels == level)[0]
@@ -96,6 +97,7 @@ class MultiScaleRoIAlign(nn.Module):
 
     def _levels(self, rois: Tensor, scales: Sequence[float]) -> Tensor:
         """Which of the feature maps each box is pooled from."""
+        # Exact, as scales are powers of two.
         lowest, highest = int(-log2(scales[0])), int(-log2(scales[-1]))
         size = ((rois[:, 3] - rois[:, 1]) * (rois[:, 4] - rois[:, 2])).sqrt()
         level = self.canonical_level + torch.log2(size / self.canonical_scale)

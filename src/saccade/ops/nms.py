@@ -113,12 +113,14 @@ def _batched_nms(boxes: Tensor, scores: Tensor, idxs: Tensor, iou_threshold: flo
     if not isinstance(idxs, Tensor):
         refuse_type("batched_nms", "idxs", idxs)
     if idxs.dtype is not torch.int64:
+        # Of uint64 large numbers wrap, which keeps them apart.
         idxs = _integers(idxs)
     return _kept([boxes, scores, idxs], iou_threshold)
 
 
 def _integers(idxs: Tensor) -> Tensor:
     """Equal integers for equal numbers."""
+    # Before `_check_classes`: `to` would drop the imaginary parts.
     if idxs.is_complex():
         raise OperandError("batched_nms: idxs are complex")
     if idxs.is_floating_point():
@@ -128,7 +130,9 @@ def _integers(idxs: Tensor) -> Tensor:
 
 def _kept(operands: list[Tensor], iou_threshold: float) -> Tensor:
     (result,) = _ON_MEMORY(operands, (iou_threshold,))
+    # Behind the last index the kernel leaves how many boxes stay.
     size = result.shape[0] - 1
+    # Read in place: an index and `item` would each be a call of PyTorch's dispatcher.
     last = ctypes.c_int64.from_address(result.data_ptr() + 8 * size)
     return result.resize_(last.value)  # moves nothing; a view would take twice as long
 
@@ -145,6 +149,7 @@ def _describe(operands: list[Tensor], iou_threshold: float) -> Described:
 def _fake_nms(boxes: Tensor, scores: Tensor, iou_threshold: float) -> Tensor:
     del iou_threshold
     _check(boxes, scores)
+    # What a tracer has on meta is a subclass, and there a symbol stands for the number.
     if boxes.is_meta and type(boxes) in PLAIN:
         raise OperandError("nms: tensors on meta do not tell how many boxes stay")
     count = torch.library.get_ctx().new_dynamic_size()

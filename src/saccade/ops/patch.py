@@ -101,12 +101,14 @@ class _Kernels:
         with self._lock:
             if self._library is None:
                 self._library = _override()
+            # Behind what may raise: then nobody holds anything.
             self._holders += 1
 
     def release(self) -> None:
         with self._lock:
             self._holders -= 1
             if self._holders == 0 and self._library is not None:
+                # At once, not when the collector gets to it; PyTorch has no public way.
                 self._library._destroy()
                 self._library = None
                 _mark_compiled(False)
@@ -136,6 +138,7 @@ def _require_torchvision() -> None:
         importlib.import_module("torchvision")
     except ImportError as error:
         raise OptionError("patch_torchvision: torchvision is not installed") from error
+    # Torchvision can be imported without its compiled part.
     if not hasattr(torch.ops.torchvision, "nms"):
         raise OptionError(
             "patch_torchvision: torchvision is installed without its operators; its version may "
@@ -151,8 +154,10 @@ def _mark_compiled(patched: bool) -> None:
     """
     config = torch.compiler.config
     if hasattr(config, "cache_key_tag"):  # PyTorch 2.7; before, such graphs were not kept
+        # The user may have a tag of his own, which stays.
         tag = config.cache_key_tag.replace(_TAG, "")
         config.cache_key_tag = tag + _TAG if patched else tag
+    # Without it nothing was compiled so far, and `reset` would import it.
     if "torch._dynamo" in sys.modules:
         torch.compiler.reset()
 
@@ -188,6 +193,7 @@ def _deform_conv2d_backward(
             grad, x, weight, offset, mask if use_mask else None, wanted, *_pairs(*geometry)
         )
     )
+    # The schema has a tensor for every operand, and autograd wants one of the mask's shape.
     if not use_mask:
         grad_mask = torch.zeros_like(mask)
     return grad_x, grad_weight, grad_offset, grad_mask, grad_bias

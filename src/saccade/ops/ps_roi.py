@@ -134,6 +134,7 @@ def _name(ratio: int | None) -> str:
 def _shape(x: Tensor, boxes: Tensor, height: int, width: int, ratio: int | None) -> tuple[int, ...]:
     name = _name(ratio)
     check_regions(name, x, boxes)
+    # Not even 0, unlike in `roi_align`: channels are divided by the number of bins.
     if min(height, width) < 1:
         raise OperandError(f"{name}: output_size must be positive, is {[height, width]}")
     if x.shape[1] % (height * width):
@@ -193,6 +194,7 @@ def _describe_gradient(
     return Described(op, [out], report=True)
 
 
+# Torchvision's schemas hand the channel mapping over; sizes alone tell which channel a bin is of.
 def _align_gradient(grad: Tensor, boxes: Tensor, mapping: Tensor, *parameters: float) -> Tensor:
     del mapping
     return _ALIGN_GRADIENT_ON_MEMORY([grad, boxes], parameters)[0]

@@ -87,6 +87,7 @@ def _of_parts(
     """What an operator gives; of complex numbers, of their real and imaginary parts."""
     if not isinstance(x, Tensor):
         refuse_type(name, "x", x)
+    # Kernels know no complex elements; PyTorch differentiates through both parts.
     if x.is_complex():
         return torch.complex(*(operator(part, block, mode) for part in (x.real, x.imag)))
     result: Tensor = operator(x, block, mode)
@@ -158,6 +159,8 @@ def _describe_gather(operands: Sequence[Tensor], block: int, mode: str) -> Descr
 
 def _flat(x: Tensor) -> Tensor:
     """[N, C, H, W]."""
+    # Of a fresh result this is a view: unless it has rank 4 it is contiguous. A size of -1 would be
+    # ambiguous where there are no elements.
     rank4 = x if x.dim() == 4 else x.reshape(prod(x.shape[:-3]), *x.shape[-3:])
     return rank4 if x.dtype in DTYPES else rank4.view(torch.uint8)  # eight-bit floats
 

@@ -142,6 +142,7 @@ def _describe_gradient(
     check_regions("roi_align_backward", grad, boxes)
     check_scale("roi_align_backward", scale)
     n, h, w = images
+    # The gradient's own strides say nothing of how the images lay.
     out = empty_like(grad, (n, grad.shape[1], h, w), layout=layout_of(channels_last))
     bins = (grad.shape[2], grad.shape[3])
     op = RoiAlignGradient(bins, scale, ratio, aligned, report=True, images=images)
@@ -182,6 +183,7 @@ def _backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:  # noqa: ANN
 
 
 _ON_MEMORY = Operator("roi_align", _describe, counted=1)
+# Both operands begin with the count here; the result has the images' sizes, whatever the count.
 _GRADIENT_ON_MEMORY = Operator("roi_align_backward", _describe_gradient, counted=0)
 _ALIGN = define(
     "roi_align(Tensor input, Tensor rois, float spatial_scale, SymInt pooled_height, "

@@ -77,6 +77,7 @@ def vector_norm(
     wanted = dtype or x.dtype
     wide = torch.float64 if wanted is torch.float64 else torch.float32
     if wide is torch.float64 and x.dtype in (torch.float16, torch.bfloat16):
+        # The gradient's kernel cannot round float64 to 16 bits; autograd rounds behind this cast.
         x = x.to(torch.float32)
     norm: Tensor = _NORM(x, p, axes, keepdim, wide)
     return norm if wanted is wide else norm.to(wanted)
@@ -123,6 +124,7 @@ def _axes(x: Tensor, dim: int | Sequence[int] | None) -> list[int]:
     if not dims:
         return list(range(rank))
     found = set()
+    # Scalars count as having one axis, as in PyTorch: dims 0 and -1 are fine.
     for axis in dims:
         if not -max(rank, 1) <= axis < max(rank, 1):
             raise OperandError(
@@ -215,6 +217,7 @@ def _batched(
     *rest: object,
 ) -> tuple[Tensor, int]:
     """The rule for `vmap`: the batch is one more kept axis."""
+    # x is the only tensor: without an axis of the batch the rule would not be asked.
     assert dims[0] is not None
     return operator(x.movedim(dims[0], 0), p, [axis + 1 for axis in axes], *rest), 0
 

@@ -39,6 +39,7 @@ class Editor:
         self.touched: list[Node] = []
         self.known_bytes = sum(array.nbytes for array in graph.constants.values())
         self.added_bytes = 0  # of all constants that were added, also those that went again
+        # Readers stand behind what they read: backwards, one walk removes whole chains.
         for node in reversed(graph.nodes):
             self._sweep(node)
 
@@ -85,6 +86,7 @@ class Editor:
     def before(self, one: Node, other: Node) -> bool:
         """Whether `one` stands before `other`."""
         first, second = self._slot[one], self._slot[other]
+        # Nodes that one rewrite put in place of another share its slot.
         if first == second:
             return self._slots[first].index(one) < self._slots[first].index(other)
         return first < second
@@ -144,11 +146,13 @@ class Editor:
         for before, after in zip(old.outputs, outputs, strict=True):
             if before is not after:
                 self.alias(before, after)
+        # Nobody reads the old results any more, so the last `alias` may have removed it.
         if self.alive(old):
             self._detach(old)
 
     def alias(self, old: Value, new: Value) -> None:
         """Let everyone who reads `old` read `new` instead."""
+        # A copy without repeats: the list changes while readers are replaced.
         for reader in dict.fromkeys(self._readers[old]):
             inputs = tuple(new if value is old else value for value in reader.inputs)
             self._insert(reader, replace(reader, inputs=inputs))
@@ -174,6 +178,7 @@ class Editor:
     def _detach(self, node: Node) -> None:
         self._slots[self._slot.pop(node)].remove(node)
         for value in node.outputs:
+            # A replacement has announced itself as the producer before its predecessor goes.
             if self._producers.get(value) is node:
                 del self._producers[value]
         for value in node.inputs:

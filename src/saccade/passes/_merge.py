@@ -89,8 +89,11 @@ def _refuse_types(pair: Merge) -> str | None:
     outer = _arithmetic(v for v in pair.outer.inputs if v is not between)
     if between.dtype is DType.BOOL:
         assert isinstance(pair.inner.op, Pointwise)
+        # The cast is `!= 0`, done where the result is stored: inlined, the number would be read.
         if pair.inner.op.expr.op not in _LOGICAL:
             return f"%{between.name} is a cast to bool"
+        # With truth values alone beside it, the outer one computes in its result's type. Merged, it
+        # would compute in that of the inner one's operands.
         if inner and not outer:
             return f"the arithmetic after %{between.name} has no type of its own"
         same = not inner or inner == outer

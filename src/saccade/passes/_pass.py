@@ -136,8 +136,10 @@ def _exhaust(
         done = editor.alive(node) and rule.apply(editor, node)
         if isinstance(done, str):
             refused[node, done] = None
+        # The reason is kept, and the node may come up again: a rewrite near it can remove it.
         if done is not True:
             continue
+        # First of all: what was just made is most likely to match once more.
         queue.extendleft(_disturbed(editor))
         budget -= 1
         if budget < 0:

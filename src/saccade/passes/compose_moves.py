@@ -80,6 +80,8 @@ def refuse_pair(editor: Editor, found: _MovePair) -> str | None:
 
 def _shared(editor: Editor, first: Node) -> bool:
     """Whether movements share its elements out among them, and all can do without it."""
+    # Each element is moved at most once without the first movement, if the readers take no more
+    # elements in all than it gives.
     total: Dim = 0
     for reader in editor.readers(first.output):
         if not isinstance(reader.op, Move) or isinstance(_composed(_map(first), _map(reader)), str):
@@ -99,6 +101,8 @@ def _stores(editor: Editor, node: Node) -> bool:
     source = editor.producer(node.inputs[0])
     if source is None or not editor.single_use(node.inputs[0]):
         return False
+    # A movement that a convolution can do while it stores costs nothing: composed with another
+    # one it would have to run.
     if as_depth_to_space(_map(node)) is not None:
         return _convolved(editor, node.inputs[0])
     if not isinstance(source.op, Concat) or source.op.axis != 1:
@@ -132,6 +136,8 @@ def match_hoist(editor: Editor, node: Node) -> _MovePair | None:
     if move is None or not isinstance(move.op, Move):
         return None
     source = editor.producer(move.inputs[0])
+    # It pays where the operator before can take the Pointwise as its epilogue, or where two
+    # movements meet once it is out of the way.
     fuses = (
         source is not None
         and isinstance(source.op, Fusible)

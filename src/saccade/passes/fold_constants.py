@@ -15,7 +15,9 @@ from saccade.passes._pass import Pass, Rule
 
 __all__ = ["PASS"]
 
+# Of one result: what is folded is kept in memory and in the cache on disk.
 _MOST_BYTES = 64 << 20
+# Up to here a result may be any number of times as large as its operands.
 _SMALL_BYTES = 64 << 10
 _GROWTH = 4
 _MOST_FLOPS = 1 << 32  # seconds of NumPy

@@ -21,6 +21,7 @@ from saccade.passes._pass import Pass, Rule
 
 __all__ = ["PASS"]
 
+# float32 has exponents up to 127: sums may grow by so much and stay far from its ends.
 _SMALLEST, _LARGEST = 2.0**-16, 2.0**16
 
 

@@ -222,6 +222,7 @@ def rewrite_front(editor: Editor, found: _ScaleShiftMatch) -> None:
     scaled = _product(grouped, scale).reshape(weights.shape)
     source = next(v for v in found.pointwise.inputs if editor.constant(v) is None)
     inputs = [source, editor.add_constant(scaled, value.name), *product.inputs[2:]]
+    # The sum over a window of the shift, which is the same for all pixels as nothing is padded.
     if shift.any():
         sums = (grouped.astype(np.float64) * shift).sum(axis=(2, 3, 4)).reshape(-1)
         op, operands = _shifted(editor, product, sums)
@@ -236,6 +237,7 @@ def _shifted(editor: Editor, product: Node, sums: Array) -> tuple[Conv2d, tuple[
     op = product.op
     assert isinstance(op, Conv2d)
     own = _own_affine(editor, product) if op.store is None else None
+    # A bias alone takes the sums up; an epilogue of more than that gets them as an operand.
     if own is not None and (own[0] == 1).all():
         shifted, operands = _with_bias(editor, product, own[1] + sums)
         assert isinstance(shifted, Conv2d)

@@ -129,6 +129,7 @@ def _before_store(editor: Editor, value: Value, store: DepthToSpaceStore) -> Val
     pixels = store.block**2
     flat = array.reshape(-1)
     if flat.size > 1:
+        # DCR counts pixels in the outer axis of the channels, CRD in the inner one.
         flat = np.tile(flat, pixels) if store.mode == "DCR" else np.repeat(flat, pixels)
     return editor.add_constant(flat.reshape(1, -1, 1, 1), value.name)
 
@@ -145,6 +146,7 @@ def match_shuffle(editor: Editor, node: Node) -> _StoreMatch | None:
         maker = editor.producer(value)
         if maker is None or not isinstance(maker.op, Conv2d) or maker.op.store is not None:
             continue
+        # The last one: when it stores, the other part has been computed.
         if best is None or editor.before(best, maker):
             best = maker
     if best is None:

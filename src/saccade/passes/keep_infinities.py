@@ -30,6 +30,7 @@ def match(editor: Editor, node: Node) -> Node | None:
     op = node.op
     if not isinstance(op, Conv2d | ConvTranspose2d) or not op.finite:
         return None
+    # One tap meets the elements that there are, in any kernel.
     if isinstance(op, Conv2d) and node.inputs[1].shape[2:] == (1, 1) and not any(op.padding):
         return None
     weights = editor.constant(node.inputs[1])

@@ -39,6 +39,7 @@ from saccade.passes._pass import Pass, Rule
 __all__ = ["FLOAT16", "PASS"]
 
 _MOVES = (Move, Concat, Pad, Gather, GatherNd)
+# x ** p multiplies a relative error by p.
 _STEEPEST_POWER = 4.0
 _SENSITIVE = {
     **dict.fromkeys(("exp", "log", "pow"), "errors of an operand of {} grow"),
@@ -92,6 +93,7 @@ def _wanted_by(editor: Editor, reader: Node, value: Value) -> str | None:
         return "a small error moves boxes"
     if isinstance(reader.op, Pointwise):
         return _sensitive(reader)
+    # What moves has one type before and after, so what its readers want is wanted here, too.
     if isinstance(reader.op, _MOVES) and value in _moved(reader):
         return _wanted(editor, reader.output)
     return None
@@ -100,6 +102,7 @@ def _wanted_by(editor: Editor, reader: Node, value: Value) -> str | None:
 def _sensitive(node: Node) -> str | None:
     """Why the operands and the result of a Pointwise stay float32."""
     assert isinstance(node.op, Pointwise)
+    # Floats made of integers, or made into them, have to hold each one exactly.
     if any(not v.dtype.is_float and v.dtype is not DType.BOOL for v in (*node.inputs, node.output)):
         return "it holds integers"
     return next(filter(None, map(_reason, subtrees(node.op.expr))), None)

@@ -19,6 +19,7 @@ def match(editor: Editor, node: Node) -> tuple[Node, Node] | None:
     """An earlier twin, and the node."""
     if not node.inputs:
         return None
+    # A twin reads the same first operand, so that few nodes are compared.
     for other in editor.readers(node.inputs[0]):
         if (
             other is not node

@@ -20,6 +20,7 @@ from saccade.passes._pass import Pass, Rule
 
 __all__ = ["PASS"]
 
+# Literals are float64, which holds all integers below this.
 _EXACT = 1 << 53
 
 
@@ -51,6 +52,7 @@ def refuse(_editor: Editor, found: _LiteralMatch) -> str | None:
     """Operands that are needed for the type of the result."""
     node = found.node
     rest = [value for value in node.inputs if value not in found.literals]
+    # Literals take the type of the other operands.
     if all(value.dtype is DType.BOOL for value in rest):
         return "no other operand tells in which type to compute"
     op, inputs = _normal(found)

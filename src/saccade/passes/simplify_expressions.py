@@ -105,6 +105,7 @@ def _named_product(args: Args) -> Expr | None:
             return Expr("mish", (x,))
         if gate.op == "hard_sigmoid" and gate.args[0] == x and _is_sixth(gate):
             return Expr("hardswish", (x,))
+        # Files hold the float32 nearest to a sixth; it is a division by 6 all the same.
         if x == e.const(1 / 6) or _is(x, 1 / 6, 1e-6):
             scaled = _sixth(gate)
             if scaled is not None:
@@ -118,6 +119,7 @@ def _is_sixth(gate: Expr) -> bool:
 
 def _gelu(args: Args) -> Expr | None:
     scale, factors = _factors(Expr("mul", args))
+    # Exporters put the half in front, behind, or into one of the factors: only the product counts.
     if len(factors) != 2:
         return None
     for x, gate in (factors, factors[::-1]):
@@ -152,6 +154,7 @@ def _div(args: Args) -> Expr | None:
         scaled = _sixth(left)
         if scaled is not None:
             return scaled
+    # Only the inverse of a power of two is exact.
     if right.value and abs(math.frexp(right.value)[0]) == 0.5:
         return _apply("mul", (left, e.const(1 / right.value)))
     return None
@@ -199,6 +202,7 @@ def _max(args: Args) -> Expr | None:
         return None
     if x.op == "min":
         inner = _const_last(x.args)
+        # Where the bounds cross, this gives `low`, and a clip over an empty range gives `high`.
         if inner[1].op == "const" and low.value <= inner[1].value:
             return _apply("clip", (inner[0], low, inner[1]))
     return Expr("relu", (x,)) if low.value == 0 else None
