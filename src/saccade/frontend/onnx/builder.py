@@ -71,6 +71,7 @@ class Builder:
         name = f"_{name}" if name[:1].isdigit() else name
         while name in self.symbols:
             name += "_"
+        # Names end up in expressions as text, where nothing else may be called alike.
         self.symbols.add(name)
         return symbol(name)
 
@@ -172,6 +173,7 @@ class Builder:
         operands = [value.type for value in inputs]
         types = _results(op, operands)
         self._check(op, operands, types, name)
+        # Without such sizes all axes are true to their ends.
         if self._counts:
             refuse_mixing(op, operands, types, self._counts)
         known = bool(inputs) and all(map(self.is_known, inputs))
@@ -181,6 +183,7 @@ class Builder:
             return folded
         outputs = tuple(self.value(name, t.dtype, t.shape) for t in types)
         self.nodes.append(Node(op, tuple(inputs), outputs, name))
+        # The cast stays, so that what is stored is float16; what it casts is remembered as it was.
         if cast:
             self._casts[outputs[0]] = self._casts.get(inputs[0], inputs[0])
         return outputs
@@ -206,6 +209,7 @@ class Builder:
             return None
         if op.work([value.type for value in inputs], types).flops > FOLD_FLOPS:
             return None
+        # Counted also where no output needs it: many small nodes must not grow without end.
         self._folded += nbytes
         if isinstance(op, Pointwise):
             op = replace(op, dtype=op.dtype.arithmetic)
@@ -220,6 +224,7 @@ class Builder:
         self, inputs: Sequence[Value], outputs: Sequence[Value], names: Sequence[str], title: str
     ) -> Graph:
         """What was collected, without what no output needs."""
+        # Backwards: a node is needed if what it gives is, and readers stand behind it.
         needed = set(outputs)
         kept: list[Node] = []
         for node in reversed(self.nodes):

@@ -122,6 +122,7 @@ def _check_interface(graph: onnx.GraphProto) -> None:
             raise ModelError(f"{value.name!r} has {len(shape.dim)} axes")
         for dim in shape.dim:
             _check_text(dim.dim_param)
+            # -1 stands for any size in files of some exporters; less stands for nothing.
             if dim.HasField("dim_value") and dim.dim_value < UNKNOWN:
                 raise ModelError(f"{value.name!r} has an axis of {dim.dim_value}")
 
@@ -162,6 +163,7 @@ def _check_order(graph: onnx.GraphProto, known: set[str], produced: dict[str, in
 
 def _reads(node: onnx.NodeProto) -> Iterator[str]:
     """Names that a node reads, itself or somewhere in its subgraphs."""
+    # A stack, not recursion: subgraphs may be nested deeper than Python goes.
     waiting = [node]
     while waiting:
         current = waiting.pop()
@@ -173,6 +175,7 @@ def _reads(node: onnx.NodeProto) -> Iterator[str]:
 
 
 def _check_acyclic(edges: list[set[int]], graph: onnx.GraphProto) -> None:
+    # The usual case: files are sorted, and nothing has to be counted.
     if all(not before or max(before) < position for position, before in enumerate(edges)):
         return
     waiting = [len(before) for before in edges]

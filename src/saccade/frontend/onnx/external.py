@@ -61,6 +61,7 @@ class ExternalData:
     def _map(self, location: str, name: str) -> Bytes:
         if self._folder is None:
             raise ModelError(f"{name}: give the model as a path, so that its folder is known")
+        # Opened and checked once: between two looks it could be replaced.
         if location not in self._mapped:
             with open_inside(self._folder, location, name) as file:
                 self._mapped[location] = _mapped(file, name)
@@ -68,6 +69,7 @@ class ExternalData:
 
 
 def _mapped(file: BufferedReader, name: str) -> Bytes:
+    # An empty file cannot be mapped.
     if os.fstat(file.fileno()).st_size == 0:
         return np.empty(0, np.uint8)
     try:
@@ -80,6 +82,7 @@ def _number(entries: dict[str, str], key: str, default: int, name: str) -> int:
     text = entries.get(key)
     if text is None:
         return default
+    # Eighteen digits fit 63 bits, so that sums of an offset and a length do not overflow either.
     if not text.isascii() or not text.isdigit() or len(text) > 18:
         raise ModelError(f"{name}: {key} {text[:40]!r} is not a number of bytes")
     return int(text)

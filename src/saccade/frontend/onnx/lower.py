@@ -89,6 +89,7 @@ class _Lowering:
 
     def run(self) -> Graph:
         graph = self.model.graph
+        # Older files list initializers as inputs, too: they are constants all the same.
         inputs = [self._input(v) for v in graph.inputs if v.name not in graph.initializers]
         self._nodes(graph)
         outputs = [(v, self.found.get(v)) for v in graph.outputs]
@@ -104,6 +105,7 @@ class _Lowering:
     def _raise_unsupported(self) -> NoReturn:
         rows, graph = self.survey.table(), self.model.graph
         names: tuple[str, ...] = ()
+        # Known values help nodes; an input without a shape stays refused whatever its values are.
         if sum(map(len, self.survey.rows.values())) == len(self.refused):  # nodes, and nothing else
             names = value_inputs(graph, self.refused)
         given = [value for value in graph.inputs if value.name not in graph.initializers]
@@ -182,6 +184,8 @@ class _Lowering:
         if node.op_type == "If" and not _domain(node.domain) and self._branch(node):
             return
         if any(value in self.lost for value in node.inputs if value is not None):
+            # Behind one that is refused, only operators are named that would be refused by
+            # themselves.
             if importer is None and not has_body(node, self._opset(node)):
                 self._refuse(node, self.survey.why(node))
             self.lost.update(node.outputs)
@@ -226,6 +230,7 @@ class _Lowering:
             else:
                 self.found[formal] = operand
         nodes = len(self.refused)
+        # What a body lacks is no row of its own: the user's file has the one node.
         outer, self.survey = self.survey, Survey()
         imports, self.imports = self.imports, {**self.imports, **function.opset_imports}
         try:
@@ -237,6 +242,7 @@ class _Lowering:
             raise ModelError(f"{node.op_type} {_name(node)!r}, made of others: {error}") from None
         finally:
             self.survey, self.imports = outer, imports
+            # Nodes of bodies are none that inputs' values could be looked for.
             del self.refused[nodes:]
         if refused:
             (operator, _, why), *_ = refused

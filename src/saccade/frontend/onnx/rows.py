@@ -87,6 +87,7 @@ class _Case:
     def meet(self, shapes: Sequence[tuple[Dim, ...]]) -> str | None:
         """What is wrong with shapes that broadcast to each other."""
         for dims in zip_longest(*map(reversed, shapes), fillvalue=1):
+            # Axes of the same symbol have as many true elements; of another size they would not.
             if self.open(dims) and len({d for d in dims if d != 1}) > 1:
                 return _MEETS
         return None
@@ -156,6 +157,7 @@ def _matmul(case: _Case) -> str | None:
 def _images(case: _Case) -> str | None:
     """Operators that treat each image of a batch for itself."""
     data, *others = case.inputs
+    # A batch axis that becomes something else would mix images.
     kept = case.outputs[0][:1] == data[:1]
     return None if kept and not any(map(case.open, (data[1:], *others))) else _MIXES
 
@@ -181,6 +183,7 @@ def _move(case: _Case) -> str | None:
                 continue
             if not case.open((factor.size,)) or factor.start != 0 or factor.step != 1:
                 return _PICKS
+            # Behind another factor, what is not true would lie between what is.
             if any(outer.size != 1 for outer in axis[:place]):
                 return _MIXES
     return None

@@ -111,6 +111,7 @@ def check_size(element: Element, dtype: DType = DType.I64) -> None:
 
 def _text_length(value: Dim, used: int, depth: int) -> int:
     """A lower bound of `len(str(value))`; stops once that is too large or terms nest too deeply."""
+    # The text itself is never made here: terms that share parts may be exponentially long.
     if depth > MAX_DEPTH:
         return MAX_TEXT + 1
     used += 1
@@ -155,6 +156,7 @@ def _lower_bound(value: Dim) -> int | None:
 
 
 def _atom_bound(atom: Symbol | Term) -> int | None:
+    # Sizes are 0 at least, and no more is known of them.
     if isinstance(atom, Symbol):
         return 0
     left, right = _lower_bound(atom.left), _lower_bound(atom.right)

@@ -31,6 +31,7 @@ __all__ = ["cast", "on_elements"]
 def _fraction(element: float) -> Fraction:
     """The value of a number; short decimals are meant as such (0.7 is 7/10, not its float32)."""
     number = _finite(float(element))
+    # A scale of 0.7 that is the float32 beside 7/10 would make sizes off by one at multiples of 10.
     short = Fraction(number).limit_denominator(1000)
     return short if np.float32(short) == np.float32(number) else Fraction(number)
 
@@ -92,6 +93,7 @@ def _div(left: Element, right: Element) -> Element:
 
 def _true_div(left: Element, right: Element) -> Element:
     _check_divisor(right)
+    # Exact as a fraction; rounding comes with the Floor, Ceil or Cast that follows.
     if is_static(right) and isinstance(left, Affine | Quotient):
         return _scaled(left, 1 / _fraction(right))
     raise Refusal("a fraction of two symbolic sizes")
@@ -115,6 +117,7 @@ def _ceil(element: Element) -> Element:
 def _truncate(element: Affine | Quotient) -> Dim:
     if isinstance(element, Affine):
         return element
+    # Truncation is floor above 0 and ceil below; of either sign it is neither.
     if element.factor < 0 or not non_negative(element.numerator):
         raise Refusal("a symbolic size of unknown sign is truncated")
     return element.floor()
@@ -126,6 +129,7 @@ def _equal(left: Element, right: Element) -> bool:
         gap = dim.sub(a, b)
         if isinstance(gap, int):
             return gap == 0
+        # Equal for some sizes and not for others: no single plan would be right.
         if at_least(gap, 1) or at_least(dim.neg(gap), 1):
             return False
     raise Refusal("a comparison of symbolic sizes cannot be decided while compiling")

@@ -51,6 +51,7 @@ def import_reshape(call: OnnxNode) -> Sequence[Operand]:
     if target.count(-1) > 1 or any(isinstance(d, int) and d < -1 for d in target):
         raise call.broken(f"target {spell(target)}")
     shape = infer_reshape(x.shape, target)
+    # Sizes that must divide for the file to make sense are taken to; the plan checks them.
     if shape is None:
         shape = infer_reshape(divisible(x.shape, target), target, assume=True)
     if shape is None:
@@ -97,6 +98,7 @@ def import_squeeze(call: OnnxNode) -> Sequence[Operand]:
     for axis in axes:
         if isinstance(x.shape[axis], int) and x.shape[axis] != 1:
             raise call.broken(f"axis {axis} of {spell(x.shape)} is not 1")
+        # It is 1 for one size of the input only, and an axis cannot be there or not by size.
         if x.shape[axis] != 1:
             raise Refusal("squeezes an axis of symbolic size")
     return [reshaped(call, x, [d for axis, d in enumerate(x.shape) if axis not in axes])]
@@ -108,6 +110,7 @@ def import_unsqueeze(call: OnnxNode) -> Sequence[Operand]:
     given = _axes_argument(call)
     if given is None:
         raise call.broken("no axes")
+    # More axes than NumPy has, and than the reference could compute.
     if len(given) + x.rank > 64:
         raise call.broken(f"{len(given) + x.rank} axes")
     axes = call.axes(given, x.rank + len(given))
@@ -137,6 +140,7 @@ def import_expand(call: OnnxNode) -> Sequence[Operand]:
     rank = max(x.rank, len(wanted))
     have = (*(1,) * (rank - x.rank), *x.shape)
     want = (*(1,) * (rank - len(wanted)), *wanted)
+    # Broadcast both ways: an axis of 1 in the target keeps what is there.
     target = tuple(h if w == 1 else w for h, w in zip(have, want, strict=True))
     return [move(call, x, broadcast_map(x.shape, target))]
 
