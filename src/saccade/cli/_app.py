@@ -57,6 +57,7 @@ class _OneLineErrors(TyperGroup):
             what = error if error.filename is None else f"{error.filename}: {error.strerror}"
             _refuse(printable(what, _LONGEST))
         except typer.Abort:
+            # 128 and the number of SIGINT, as shells have it.
             sys.exit(130)
         sys.exit(status if isinstance(status, int) else 0)
 

@@ -100,6 +100,7 @@ class EngineProcess:
         stdin, stdout = self._child.stdin, self._child.stdout
         assert stdin is not None
         assert stdout is not None
+        # The end of its input is what the child ends by.
         with contextlib.suppress(BrokenPipeError):  # it may have ended already
             stdin.close()
         try:
@@ -134,6 +135,7 @@ def _runs(pid: int) -> bool:
         return False  # no such system here: the fixed pause has to do
     for task in tasks.iterdir():
         try:
+            # From the right: the name in front, in brackets, may hold spaces and brackets itself.
             state = (task / "stat").read_text().rpartition(") ")[2][0]
         except (FileNotFoundError, ProcessLookupError):
             continue  # the thread ended meanwhile

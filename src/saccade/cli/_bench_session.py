@@ -152,6 +152,7 @@ def open_engines(
         report(f"loading {name}")
         process = stack.enter_context(EngineProcess(replace(setup.spec, engine=name)))
         opened[name] = process.open(setup.inputs, cores)
+        # What it goes on with would slow the next engine's load, which is a figure as well.
         process.wait_idle()
         processes.append(process)
     return processes, opened
@@ -165,6 +166,7 @@ def take_turns(
 ) -> BenchResult:
     """Compare the outputs of opened engines, and time them in alternating rounds."""
     result = BenchResult(opened, _compare(opened))
+    # Before the clock starts: how fast a wrong answer comes means nothing.
     if result.differing(setup.tolerance):
         return result
 

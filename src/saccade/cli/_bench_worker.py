@@ -73,6 +73,7 @@ def _open(request: Open) -> tuple[LoadedModel, Opened]:
         os.sched_setaffinity(0, request.cores)
     from saccade.cli._engines import as_numpy, import_engine, open_engine
 
+    # Before the clock starts: no engine's first answer includes its import.
     import_engine(request.spec.engine)
     start = time.perf_counter()
     engine = open_engine(request.spec)
@@ -90,6 +91,7 @@ def _open(request: Open) -> tuple[LoadedModel, Opened]:
 
 
 def _round(watch: Callable[[], float], request: Round) -> RoundDone:
+    # Since its last turn other engines have had the caches, and its pool sleeps.
     for _ in range(WARM_UP_RUNS):
         watch()
     start = time.perf_counter()
@@ -131,6 +133,7 @@ def _concurrent_round(engine: LoadedModel, inputs: Arrays, request: Round) -> Ro
 def peak_rss() -> int:
     """Largest resident set of this process so far, in bytes."""
     status = Path("/proc/self/status")
+    # `ru_maxrss` survives an exec, and would count what the parent had before it.
     if status.exists():
         for line in status.read_text().splitlines():
             if line.startswith("VmHWM:"):
@@ -138,6 +141,7 @@ def peak_rss() -> int:
     import resource
 
     used = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    # In bytes there, in KiB elsewhere.
     return used if sys.platform == "darwin" else used * 1024
 
 

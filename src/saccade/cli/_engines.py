@@ -179,6 +179,7 @@ class OnnxRuntimeEngine(_HostEngine):
         self.version = str(onnxruntime.__version__)
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = spec.threads
+        # Operators run one after the other: a second pool would have nothing to do.
         options.inter_op_num_threads = 1
         options.execution_mode = onnxruntime.ExecutionMode.ORT_SEQUENTIAL
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL
@@ -201,6 +202,7 @@ class OpenVINOEngine(_HostEngine):
         _only("openvino", spec, set(_OPENVINO_PRECISIONS))
         import openvino
 
+        # Behind the dash are the build's number and its commit.
         self.version = str(openvino.__version__).split("-", maxsplit=1)[0]
         core = openvino.Core()
         model = core.read_model(spec.path)
@@ -246,6 +248,7 @@ class NcnnEngine(_HostEngine):
         self._net = ncnn.Net()
         options = self._net.opt
         options.num_threads = spec.threads
+        # All on unless switched off, which would not be the precision that others are timed in.
         options.use_fp16_packed = options.use_fp16_storage = options.use_fp16_arithmetic = False
         options.use_bf16_storage = False
         self._net.load_param(str(param))
@@ -255,12 +258,14 @@ class NcnnEngine(_HostEngine):
         """Run once on images of batch 1, which ncnn sees without the batch axis."""
         found = []
         with self._net.create_extractor() as extractor:
+            # pnnx gives inputs and outputs names of its own: only their order is the file's.
             for name, array in zip(self._net.input_names(), inputs.values(), strict=True):
                 if array.shape[0] != 1:
                     raise OptionError(f"ncnn takes batch 1 only, not {array.shape[0]}")
                 extractor.input(name, self._ncnn.Mat(array[0]))
             for name in self._net.output_names():
                 _status, result = extractor.extract(name)
+                # A copy: the memory is the extractor's, which ends with the block.
                 found.append(np.array(result)[None])
         return found
 
@@ -304,6 +309,7 @@ def import_engine(engine: str) -> None:
     try:
         importlib.import_module(package)
     except ModuleNotFoundError as error:
+        # A package that is there but misses another one is broken, which its own error says best.
         if error.name != package:
             raise
         raise OptionError(f"{package} is not installed: pip install 'saccade[{package}]'") from None
@@ -317,6 +323,7 @@ def open_engine(spec: EngineSpec) -> LoadedModel:
     """
     import_engine(spec.engine)
     name, _, precision = spec.engine.partition(":")
+    # A peer may run in another precision than the rest, as in `saccade:fp32`.
     made = _ON_DEVICES.get((name, spec.device), ENGINES[name])
     return made(replace(spec, engine=name, precision=precision or spec.precision))
 

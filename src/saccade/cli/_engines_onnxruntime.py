@@ -58,6 +58,7 @@ class OnnxRuntimeCudaEngine:
                 )
             ],
         )
+        # Else it would go on with the CPU's provider where CUDA's fails.
         self._session.disable_fallback()
         self._graphs = 0
 
@@ -98,13 +99,16 @@ class OnnxRuntimeCudaEngine:
             array: NDArray[Any] = inputs[info.name].astype(_TYPES[info.type], order="C")
             binding.bind_ortvalue_input(info.name, value.ortvalue_from_numpy(array, *_WHERE))
         for info in self._session.get_outputs():
+            # A CUDA graph writes to fixed addresses, so that outputs need their memory beforehand.
             if not all(isinstance(size, int) for size in info.shape):
                 raise OptionError(f"onnxruntime does not know the shape of output {info.name!r}")
             room = value.ortvalue_from_shape_and_type(info.shape, _TYPES[info.type], *_WHERE)
             binding.bind_ortvalue_output(info.name, room)
         self._graphs += 1
         how = self._package.RunOptions()
+        # Addresses are part of a graph: every set of inputs has one of its own.
         how.add_run_config_entry("gpu_graph_id", str(self._graphs))
+        # Else each run would wait for the GPU, and calls could not queue.
         how.add_run_config_entry("disable_synchronize_execution_providers", "1")
 
         def results() -> list[Any]:

@@ -46,6 +46,7 @@ class TorchEngine:
         self._queued = device_named(spec.device).arrays.queued
         self._kinds = output_kinds(Path(spec.path))
         rounded = spec.precision == "tf32"
+        # Both either way: PyTorch's own default rounds convolutions in fp32, too.
         torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = rounded
         if spec.device == "cpu":
             torch.set_num_threads(spec.threads)
@@ -61,6 +62,7 @@ class TorchEngine:
         placed = self._placed(inputs)  # as `stopwatch` does: other tensors are compiled for anew
         with self._torch.inference_mode():
             found = self._module(*placed)
+        # By way of float64, as NumPy has no bfloat16.
         return [
             one.double().cpu().numpy().astype(kind)
             for one, kind in zip(found, self._kinds, strict=True)
@@ -82,6 +84,7 @@ class TorchEngine:
             start = time.perf_counter()
             call()
             return (time.perf_counter() - start) * 1e3
+        # The host's clock would measure how long it takes to enqueue.
         event: Any = self._torch.cuda.Event
         begin, end = (event(enable_timing=True) for _ in range(2))
         begin.record()

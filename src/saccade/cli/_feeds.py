@@ -34,6 +34,7 @@ def make_feeds(
             given = "x".join(map(str, feeds[name].shape))
             raise InputError(f"the file for input {name!r} is {given}, which --shape contradicts")
     rest = {name: shape for name, shape in shapes.items() if name not in feeds}
+    # Shapes that are left over with no input open name none: `fixed_shapes` refuses them.
     if open_inputs or rest:
         feeds |= random_inputs(open_inputs, fixed_shapes(open_inputs, rest))
     return {info.name: feeds[info.name] for info in inputs}

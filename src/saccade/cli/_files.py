@@ -80,6 +80,7 @@ def _read(path: Path, info: TensorInfoLike) -> NDArray[Any]:
     if suffix != ".npy":
         raise InputError(f"{path}: an input is a {_KNOWN} file")
     try:
+        # A pickle could run anything.
         array: NDArray[Any] = np.load(path, allow_pickle=False)
     except (ValueError, EOFError) as error:
         raise InputError(f"{path} is not a NumPy array: {error}") from None

@@ -64,6 +64,7 @@ def write_image(path: Path, name: str, output: NDArray[Any]) -> None:
         raise InputError(f"output {name!r} holds NaN and makes no image; use .npy")
     values = planes if planes.dtype == np.uint8 else _to_bytes(planes)
     pixels = values[0] if values.shape[0] == 1 else values.transpose(1, 2, 0)
+    # The stream is a file of another name until it is whole.
     kind = Image.registered_extensions()[path.suffix.lower()]
     with whole_file(path) as stream:
         Image.fromarray(np.ascontiguousarray(pixels)).save(stream, kind)

@@ -23,6 +23,7 @@ def describe_machine(device: str = "cpu") -> dict[str, Any]:
         DeviceError: If there is no such device here.
     """
     info = cpuinfo()
+    # On Arm the list is called `Features`.
     flags = info.get("flags", info.get("Features", "")).split()
     return {
         "cpu": info.get("model name", platform.processor() or platform.machine()),

@@ -99,6 +99,7 @@ def _deform() -> Iterator[OperatorCase]:
         random = torch.Generator().manual_seed(0)
         shapes = ((6, 512, 19, 34), (6, 18, 19, 34), (256, 512, 3, 3), (6, 9, 19, 34))
         x, offset, weight, mask = (torch.randn(s, generator=random) for s in shapes)
+        # 68 is about the root of 512 · 9, the terms of a sum: results are of size 1.
         return [t.to(dtype) for t in (x, offset, weight / 68, mask.sigmoid())]
 
     def call(function: Function) -> Function:
@@ -106,6 +107,7 @@ def _deform() -> Iterator[OperatorCase]:
 
     def forward(dtype: torch.dtype) -> Bout:
         given = operands(dtype)
+        # Torchvision's kernels take no bfloat16.
         theirs = [t.float() for t in given] if dtype is torch.bfloat16 else given
         return Bout(
             lambda: call(_ours("deform_conv2d"))(*given),
@@ -142,6 +144,7 @@ def _rois() -> Iterator[OperatorCase]:
     aims = {"roi_align": (20.0, 30.0, 15.0), "roi_pool": (15.0, 15.0, 15.0)}
     layouts = {"NCHW": torch.contiguous_format, "channels-last": torch.channels_last}
     for name in ("roi_align", "roi_pool", "ps_roi_align", "ps_roi_pool"):
+        # Eight for each of 7x7 bins.
         channels = 392 if name.startswith("ps") else 256
         plain, last, trained = aims.get(name, (8.0, 8.0, 8.0))
         for layout, aim in zip(layouts, (plain, last), strict=True):
@@ -185,6 +188,7 @@ def _roi_bout(
 
 
 def _suppression() -> Iterator[OperatorCase]:
+    # `count` is a default of `make`: the loop has gone on when that is called.
     for count, aim in ((1000, 5.0), (4000, 10.0), (20000, 20.0)):
 
         def make(dtype: torch.dtype, count: int = count) -> Bout:
@@ -230,6 +234,7 @@ def _norm_gradient(p: float, dim: int) -> Callable[[torch.dtype], Bout]:
             leaf = x.detach().requires_grad_()
             y = function(leaf, p, dim)
             grad = torch.ones_like(y)
+            # Forward is done once, outside the clock, and its graph is used again.
             return lambda: torch.autograd.grad(y, leaf, grad, retain_graph=True)
 
         return Bout(run(_ours("vector_norm")), run(torch.linalg.vector_norm))
@@ -270,6 +275,7 @@ def _shuffle_into(
     def make(dtype: torch.dtype) -> Bout:
         x = torch.randn(shape).to(dtype).contiguous(memory_format=layout)
         out, copied = _ours(name)(x, 2), torch.empty_like(x)
+        # Fresh pages would cost the copy a fault each.
         copied.zero_()
         return Bout(lambda: into(x, out, 2, "CRD"), lambda: copied.copy_(x), compared=False)
 

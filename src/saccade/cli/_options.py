@@ -72,8 +72,10 @@ def parse_shapes(texts: list[str] | None) -> dict[str, tuple[int, ...]]:
     """
     shapes: dict[str, tuple[int, ...]] = {}
     for text in texts or ():
+        # Names may hold equals signs, sizes do not.
         name, _, sizes = text.rpartition("=")
         parts = sizes.split("x")
+        # `isdigit` alone takes superscripts, which `int` does not.
         if not all(part.isascii() and part.isdigit() for part in parts):
             raise OptionError(f"--shape {text!r} is not of the form NAME=1x3x224x224")
         if name in shapes:

@@ -41,6 +41,7 @@ def peer_layers(
 
     shapes = {name: array.shape for name, array in feeds.items()}
     spec = EngineSpec(engine, str(path), shapes, threads=threads, precision=precision)
+    # Its threads end with its process, before anything of ours is timed.
     processes = Processes()
     try:
         (found,) = processes.map(_openvino_layers, [(spec, feeds, repeat)])
@@ -67,6 +68,7 @@ def _layer(name: str, info: Mapping[str, Any]) -> PeerLayer | None:
     if not text.isdigit() or text == "0":
         return None
     originals = info["originalLayersNames"].astype(str) if "originalLayersNames" in info else ""
+    # OpenVINO splits off a convolution's bias, and names the rest of it so.
     names = [one.strip().removesuffix("/WithoutBiases") for one in originals.split(",") if one]
     kind = info["primitiveType"].astype(str) if "primitiveType" in info else ""
     return PeerLayer(tuple(dict.fromkeys(names)) or (name,), kind, float(text))
@@ -91,6 +93,7 @@ def owners(path: Path, steps: Collection[str]) -> dict[str, str]:
         waiting = list(last.input)
         while waiting:
             node = makers.get(waiting.pop())
+            # What several steps read goes to the first of them.
             if node is None or _name(node) in steps or _name(node) in found:
                 continue
             found[_name(node)] = step

@@ -77,4 +77,5 @@ def cores_for(threads: int) -> tuple[int, ...]:
     """The processors that every engine is pinned to: the first `threads` of those allowed."""
     if not hasattr(os, "sched_getaffinity"):
         return ()
+    # Not the first of the machine: a container may be allowed others.
     return tuple(sorted(os.sched_getaffinity(0))[:threads])

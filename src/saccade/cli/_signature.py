@@ -83,6 +83,7 @@ def _load(path: Path) -> onnx.ModelProto:
     if not path.is_file():
         raise ModelError(f"{path}: no such file")
     try:
+        # Weights may be gigabytes, and nobody here looks at them.
         return onnx.load(str(path), load_external_data=False)
     except DecodeError as error:
         raise ModelError(f"{path} is not an ONNX file: {error}") from None
@@ -159,6 +160,7 @@ def _default_shape(info: TensorInfoLike) -> tuple[int, ...]:
     fixed = tuple(dim for dim in shape if isinstance(dim, int))
     if len(fixed) == len(shape):
         return fixed
+    # Where channels are open, too, it may be no image at all.
     image = len(shape) == 4 and isinstance(shape[1], int)
     channels_first = len(shape) == 3 and isinstance(shape[0], int)
     if not image and not channels_first:
@@ -166,6 +168,7 @@ def _default_shape(info: TensorInfoLike) -> tuple[int, ...]:
         raise InputError(
             f"input {info.name!r} has shape {text}: choose sizes with --shape {info.name}=…"
         )
+    # 0 for channels: those are fixed where this is asked.
     defaults = (DEFAULT_BATCH, 0, DEFAULT_SIZE, DEFAULT_SIZE)[-len(shape) :]
     return tuple(
         dim if isinstance(dim, int) else default
@@ -209,6 +212,7 @@ def random_inputs(
     """
     drawn: Arrays = {}
     for info in inputs:
+        # Not `hash`: it differs between processes, and all engines need the same data.
         seeds = [SEED, zlib.crc32(info.name.encode()), *([number] if number else ())]
         generator = np.random.default_rng(seeds)
         dtype = np.dtype(info.dtype)

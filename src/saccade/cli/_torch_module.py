@@ -42,6 +42,7 @@ def torch_module(path: Path, shapes: Mapping[str, tuple[int, ...]]) -> torch.fx.
     for tensor in model.graph.initializer:
         builder.known[tensor.name] = numpy_helper.to_array(tensor)
     for value in model.graph.input:
+        # Old files list their weights among the inputs, too.
         if value.name not in builder.known:
             kind = onnx.helper.tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type)
             builder.take(value.name, shapes[value.name], kind)
@@ -76,6 +77,7 @@ class _Builder:
     def add(self, node: onnx.NodeProto) -> None:
         """A node, in the order of the file."""
         given = [name for name in node.input if name]
+        # First of all: sizes are known here even where the operand is not.
         if node.op_type == "Shape" and node.input[0] in self._nodes:
             self._shape(node)
         elif all(name in self.known for name in given):
@@ -89,6 +91,7 @@ class _Builder:
         """All of it."""
         self._graph.output(tuple(self._node(name) for name in outputs))
         _join_attention(self._graph)
+        # Factors that became a scale are read by nobody now.
         self._graph.eliminate_dead_code()
         return torch.fx.GraphModule(self._root, self._graph).eval()
 
@@ -139,9 +142,11 @@ class _Builder:
     def _listed(self, name: str, node: onnx.NodeProto) -> list[Any] | None:
         if name not in self.known:
             raise OptionError(f"{node.op_type} {node.name} takes a shape that depends on data")
+        # An empty list stands for an input left out, as Resize's `scales` beside `sizes`.
         return self.known[name].reshape(-1).tolist() or None
 
     def _operand(self, name: str) -> Any:  # noqa: ANN401 - a node or a number
+        # Scalars as Python's numbers: `_unscaled` and `gather` look for those.
         known = self.known.get(name)
         return known.item() if known is not None and known.ndim == 0 else self._node(name)
 
@@ -151,6 +156,7 @@ class _Builder:
         array = self.known[name]
         if name not in self._weights:
             tensor = torch.from_numpy(np.array(array))  # a copy that may be written to
+            # One type for all: the engine turns the module into that of the precision asked for.
             tensor = tensor.float() if tensor.is_floating_point() else tensor
             target = f"weight_{len(self._weights)}"
             self._root.register_parameter(target, torch.nn.Parameter(tensor, requires_grad=False))
@@ -176,6 +182,7 @@ def _join_attention(graph: torch.fx.Graph) -> None:
             continue
         (after,) = node.users if len(node.users) == 1 else (None,)
         rank = node.meta["value"].dim()
+        # PyTorch's operator normalises over the last axis, and no other.
         last = node.kwargs.get("axis", -1) % rank == rank - 1
         if after is None or not _is_product(after, None) or after.args[0] is not node or not last:
             continue
@@ -188,6 +195,7 @@ def _join_attention(graph: torch.fx.Graph) -> None:
             )
         made.meta = dict(after.meta)
         after.replace_all_uses_with(made)
+        # Readers first: a node that is still read cannot be erased.
         for gone in (after, node, scores):
             graph.erase_node(gone)
 

@@ -43,6 +43,7 @@ def conv(
     strides: Sequence[int] = (), dilations: Sequence[int] = (), **rest: object,
 ) -> Tensor:  # fmt: skip
     """Convolution of any rank."""
+    # The weights' own shape says that as well.
     _plain(rest, "Conv", "kernel_shape")
     rank = x.dim() - 2
     x, padding = _padded(x, pads, rank)
@@ -90,6 +91,7 @@ def max_pool(
 ) -> Tensor:  # fmt: skip
     """In two dimensions."""
     _plain(rest, "MaxPool", "storage_order")
+    # A pixel of padding must never be the largest.
     x, padding = _padded(x, pads, 2, float("-inf"))
     size, step = tuple(kernel_shape), tuple(strides) or 1
     return F.max_pool2d(x, size, step, padding, tuple(dilations) or 1, bool(ceil_mode))
@@ -103,6 +105,7 @@ def average_pool(
     _plain(rest, "AveragePool")
     before, after = _sides(pads, 2)
     if before != after:
+        # Zeros put there beforehand would count as pixels, whatever `count_include_pad` says.
         raise OptionError("an AveragePool that pads its sides unlike each other is not known")
     size, step = tuple(kernel_shape), tuple(strides) or 1
     return F.avg_pool2d(x, size, step, before, bool(ceil_mode), bool(count_include_pad))
@@ -147,6 +150,7 @@ def attention(q: Tensor, kt: Tensor, v: Tensor, *, scale: float) -> Tensor:
 
 def hard_sigmoid(x: Tensor, *, alpha: float = 0.2, beta: float = 0.5) -> Tensor:
     """PyTorch's own where it is that one."""
+    # An attribute is a float32, which has no sixth.
     if abs(alpha - 1 / 6) < 1e-6 and beta == 0.5:
         return F.hardsigmoid(x)
     return (alpha * x + beta).clamp(0.0, 1.0)
@@ -170,7 +174,9 @@ def clip(x: Tensor, low: Tensor = None, high: Tensor = None, *, min: Tensor = No
 
 def cast(x: Tensor, *, to: int, saturate: int = 1) -> Tensor:
     """Between kinds of numbers; floating point stays what the module computes in."""
+    # For float8 alone, which no result here is.
     del saturate
+    # By the numbers of `TensorProto.DataType`.
     kinds = {6: torch.int32, 7: torch.int64, 9: torch.bool}
     if to in kinds:
         return x.to(kinds[to])
@@ -204,6 +210,7 @@ def split(
     given = list(sizes or split)
     if not given:
         given = [-(-x.shape[axis] // num_outputs)] * num_outputs
+        # Where sizes do not divide, ONNX makes the last part the smaller one.
         given[-1] += x.shape[axis] - sum(given)
     return torch.split(x, given, axis)
 
@@ -237,6 +244,7 @@ def unsqueeze(x: Tensor, given: Sequence[int] | None = None, *, axes: Sequence[i
     """With further axes of size 1."""
     over = list(given or axes)
     rank = x.dim() + len(over)
+    # In rising order: each one counts those that are put in before it.
     for axis in sorted(axis % rank for axis in over):
         x = x.unsqueeze(axis)
     return x
@@ -244,6 +252,7 @@ def unsqueeze(x: Tensor, given: Sequence[int] | None = None, *, axes: Sequence[i
 
 def gather(x: Tensor, indices: Tensor, *, axis: int = 0) -> Tensor:
     """One place of an axis, or several."""
+    # A scalar index takes the axis away, unlike a list of one.
     if isinstance(indices, int):
         return x.select(axis, indices)
     axis %= x.dim()
@@ -255,6 +264,7 @@ def expand(x: Tensor, shape: Sequence[int]) -> Tensor:
     """Axes of size 1 as often as asked for."""
     rank = max(x.dim(), len(shape))
     here, asked = ([1] * (rank - len(one)) + list(one) for one in (x.shape, shape))
+    # ONNX broadcasts both ways: where a 1 is asked for, the operand's own size stays.
     return x.expand([b if a == 1 else a for a, b in zip(here, asked, strict=True)])
 
 
@@ -274,12 +284,14 @@ def resize(
     **rest: object,
 ) -> Tensor:  # fmt: skip
     """The ways that PyTorch has."""
+    # Only `tf_crop_and_resize` reads it, which is refused below.
     del roi
     _plain(rest, "Resize", "cubic_coeff_a")
     size = [int(n) for n in sizes[2:]] if sizes else [
         int(n * s) for n, s in zip(x.shape[2:], scales[2:], strict=True)  # type: ignore[index]
     ]  # fmt: skip
     way = (mode, coordinate_transformation_mode)
+    # The only one of ONNX's many that PyTorch's `nearest` is.
     if way == (b"nearest", b"asymmetric") and nearest_mode == b"floor":
         return F.interpolate(x, size, mode="nearest")
     aligned = {b"half_pixel": False, b"pytorch_half_pixel": False, b"align_corners": True}
@@ -299,6 +311,7 @@ def _padded(x: Tensor, pads: Sequence[int], rank: int, fill: float = 0.0) -> tup
     before, after = _sides(pads, rank)
     if before == after:
         return x, before
+    # `F.pad` begins with the last axis.
     flat = [n for pair in zip(reversed(before), reversed(after), strict=True) for n in pair]
     return F.pad(x, flat, value=fill), 0
 

@@ -68,6 +68,7 @@ def bench_ops(
     if dtype == "float32" and "float32" in peers:
         raise OptionError("--against float32 wants another --dtype")
     wanted = _wanted(names or [], peers)
+    # A record that cannot be read or written is found out now, not after all the timing.
     known = {} if json is None else _known(json)
     import torch
 
@@ -124,6 +125,7 @@ def _measure(case: OperatorCase, bout: Bout, rounds: int, seconds: float) -> dic
     if bout.compared:
         _compare(case, ours, theirs)
     times: dict[str, list[list[float]]] = {"ours": [], "theirs": []}
+    # Their memory must be free for the runs that are timed.
     del ours, theirs
     for _ in range(rounds):
         times["ours"].append(_turn(bout.ours, seconds))
@@ -167,6 +169,7 @@ def _compare(case: OperatorCase, ours: Any, theirs: Any) -> None:  # noqa: ANN40
     for a, b in pairs:
         error = (a.double() - b.double()).norm() / b.double().norm().clamp(min=1e-30)
         bound = 3e-2 if a.dtype in (torch.bfloat16, torch.float16) else 1e-5
+        # Written so that NaN fails.
         if not error <= bound:
             raise OptionError(
                 f"{case.operator}, {case.name}: {case.peer} says something else (relative L2 "

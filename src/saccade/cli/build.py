@@ -56,6 +56,7 @@ def build(
 
     Choices that were tuned on such a machine are taken from a file that `tune` exported.
     """
+    # Without --shape one program, of the sizes that `fixed_shapes` finds.
     sets = [parse_shapes(text.split(",")) for text in shape or [""] if text] or [{}]
     path = existing_model(model)
     from saccade.backends.cuda.gpus import machine_for

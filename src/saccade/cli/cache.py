@@ -116,6 +116,7 @@ def _inputs(model: CacheFolder, items: Sequence[Item]) -> str:
     from saccade.signature import Signature
 
     for item in items:
+        # Listing is no use: entries must not look younger by it.
         found = model.read(item.name, use=False) if item.name.endswith(".signature") else None
         try:
             infos = () if found is None else Signature.from_json(found).inputs

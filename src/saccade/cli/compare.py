@@ -65,6 +65,7 @@ def compare(
 
     if against not in EXPECTATIONS:
         raise OptionError(f"--against {against!r} is not one of {', '.join(EXPECTATIONS)}")
+    # TF32 has as many bits of mantissa as float16.
     coarse = {"fp16": FP16_TOLERANCE, "tf32": FP16_TOLERANCE, "bf16": BF16_TOLERANCE}
     tolerance = coarse.get(precision, FP16_TOLERANCE if is_half(path) else FP32_TOLERANCE)
     source = every_value(path) if layers else path

@@ -113,6 +113,7 @@ def _code(name: str, texts: Sequence[str]) -> Iterator[str]:
     """A line that names the step and the phase, then its code."""
     for index, text in enumerate(texts):
         yield f"{name}, phase {index + 1} of {len(texts)}:"
+        # Tabs would be printed as escapes.
         yield from text.expandtabs().splitlines()
     if not texts:
         yield f"{name}: no code, it runs on the host or is a view"

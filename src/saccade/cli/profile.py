@@ -70,6 +70,7 @@ def profile(
             )  # fmt: skip
         result = compiled.profile(*feeds.values(), repeat=repeat)
     if peer:
+        # Peers fuse otherwise: nodes of the file are what both have in common.
         peer = peer.of_steps(owners(path, {step.name for step in result.steps}))
     print(result.table(peer))
     if json is not None:

@@ -61,6 +61,7 @@ def tune(
     """
     shapes = parse_shapes(shape)
     path = existing_model(model)
+    # Now, not after the whole search.
     if export_algorithms is not None and not export_algorithms.parent.is_dir():
         raise OptionError(f"--export-algorithms {export_algorithms}: there is no such folder")
     from saccade.cli._model import compile_for

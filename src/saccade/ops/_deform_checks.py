@@ -22,7 +22,7 @@ def check_ranks(x: Sequence[int], weight: Sequence[int], offset: Sequence[int]) 
     for shape, name in ((x, "input"), (weight, "weight"), (offset, "offset")):
         if len(shape) != 4:
             raise OperandError(f"deform_conv2d: {name} must have 4 axes, is {list(shape)}")
-    # Groups are found by dividing by these: without the check by 0, or there were no groups.
+    # `deform_conv2d` divides by these to find groups: never by 0, and there has to be a group.
     if 0 in weight or x[1] < weight[1]:
         raise OperandError(f"deform_conv2d: weights {list(weight)} for {x[1]} channels")
 

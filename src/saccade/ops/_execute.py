@@ -48,6 +48,7 @@ class Operator:
         self, name: str, describe: Callable[..., Described], *, counted: int | None = None
     ) -> None:
         self._name, self._describe = name, describe
+        # Without a count: behind every operand.
         self._counted = sys.maxsize if counted is None else counted
         # Threads that make the same entry at the same time do it twice; nothing else is shared.
         self._ready: dict[Hashable, Ready] = {}
@@ -80,6 +81,7 @@ class Operator:
             torch.get_num_threads(), parameters, len(into), *map(_strides, tensors),
             *map(_kind, tensors),
         )  # fmt: skip
+        # Whole calls first: finding a plan takes a key without the count, which costs more.
         ready = self._ready.get(key)
         if ready is None:
             ready = self._prepare(key, operands, parameters, into)
@@ -139,6 +141,7 @@ class Operator:
                     f"{self._name}: results are {fresh.dtype} {list(fresh.shape)}, not "
                     f"{given.dtype} {list(given.shape)}"
                 )
+        # Kernels get copies of these, so that the plan has to be for the copies' strides.
         operands = _made_dense(operands, call.dense)
         results = into or call.results
         return OperatorPlan(call, operands, results, self._counted, count, torch.get_num_threads())

@@ -135,12 +135,14 @@ def fake_like(
         OperandError: If there is no memory for so many elements, or no number of them.
     """
     if layout is None:
+        # Channels-last is for rank 4 alone.
         layout = memory_format(tensor) if len(shape) == 4 else torch.contiguous_format
     try:
         return torch.empty(
             tuple(shape), dtype=dtype or tensor.dtype, device=tensor.device, memory_format=layout
         )
     except RuntimeError as error:
+        # Errors of a trace are subclasses, or come with symbols: its tracer has to see them so.
         if type(error) is not RuntimeError or any(isinstance(n, torch.SymInt) for n in shape):
             raise
         raise OperandError(f"there is no memory for a result of {list(shape)}: {error}") from error

@@ -126,6 +126,7 @@ class DeformConv2d(nn.Module):
 
     def reset_parameters(self) -> None:
         """As `torch.nn.Conv2d` does it."""
+        # This slope makes the bound the inverse root of the terms of a sum, as for the bias.
         nn.init.kaiming_uniform_(self.weight, a=math.sqrt(5))
         if self.bias is not None:
             bound = 1 / math.sqrt(self.weight[0].numel())

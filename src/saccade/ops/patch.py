@@ -135,6 +135,7 @@ def _override() -> torch.library.Library:
 
 def _require_torchvision() -> None:
     try:
+        # Its import fills `torch.ops.torchvision`.
         importlib.import_module("torchvision")
     except ImportError as error:
         raise OptionError("patch_torchvision: torchvision is not installed") from error

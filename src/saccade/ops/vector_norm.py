@@ -64,6 +64,7 @@ def vector_norm(
     p = _power(ord)
     if dtype is not None:
         _check_dtype(x.dtype, dtype)
+    # Of magnitudes the norm is the same; autograd goes through `abs` by itself.
     if x.is_complex():
         return vector_norm((x if dtype is None else x.to(dtype)).abs(), p, dim, keepdim)
     if x.dtype not in FLOATS:
@@ -80,6 +81,7 @@ def vector_norm(
         # The gradient's kernel cannot round float64 to 16 bits; autograd rounds behind this cast.
         x = x.to(torch.float32)
     norm: Tensor = _NORM(x, p, axes, keepdim, wide)
+    # Rounded out here, so that the gradient is made from the norm before.
     return norm if wanted is wide else norm.to(wanted)
 
 
@@ -193,6 +195,7 @@ def _keep(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:  # noqa: A
 
 def _backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:  # noqa: ANN401
     x, norm = ctx.saved_tensors
+    # Autograd takes None for zeros, which it need not add.
     flow = None if ctx.how[0] == 0 else _GRADIENT(grad, x, norm, *ctx.how)
     return flow, None, None, None, None
 
@@ -229,6 +232,7 @@ def _batched_gradient(
     *arguments: Any,  # noqa: ANN401
 ) -> tuple[Tensor, int]:
     tensors = [
+        # What has no batch is the same for each part of it, and takes no memory.
         t.expand(info.batch_size, *t.shape) if dim is None else t.movedim(dim, 0)
         for t, dim in zip(arguments[:3], dims, strict=False)
     ]

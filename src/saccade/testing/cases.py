@@ -111,6 +111,7 @@ def _view(dtype: DType, shape: tuple[int, ...], how: CaseStorage) -> View:
 
 def arrays_of(case: Case) -> tuple[Array, ...]:
     """A case's operands in logical order: the same ones each time."""
+    # Not `hash`, which differs between processes.
     rng = np.random.default_rng(zlib.crc32(case.name.encode()))
     arrays: list[Array] = []
     for operand in case.operands:
@@ -124,6 +125,7 @@ def _values(operand: Operand, before: Sequence[Array], rng: np.random.Generator)
         case Normal():
             return _normal(shape, values, rng)
         case Whole():
+            # As unsigned a negative number would become a huge one.
             low = max(values.low, 0) if operand.dtype.numpy.kind == "u" else values.low
             return np.asarray(rng.integers(low, values.high + 1, shape) * values.step)
         case CornerBoxes():
@@ -174,6 +176,7 @@ def truth(op: Op, arrays: Sequence[Array], *, exact: bool) -> tuple[Array, ...]:
 def _reference64(op: Op, arrays: Sequence[Array]) -> tuple[Array, ...]:
     """The reference on float64 operands."""
     wide = [a.astype(np.float64) if DType.of(a.dtype).is_float else a for a in arrays]
+    # An operator that states its results' type would round to it.
     if getattr(op, "dtype", None) in (DType.F32, DType.F16):
         op = replace(op, dtype=DType.F64)  # type: ignore[call-arg]  # looked for above
     with np.errstate(all="ignore"):

@@ -58,6 +58,7 @@ class Comparison:
 def relative_l2(actual: NDArray[Any], expected: NDArray[Any]) -> float:
     """`‖actual − expected‖ / ‖expected‖` in float64; 0 for equal zeros, infinite against zeros."""
     wanted = np.asarray(expected, dtype=np.float64).ravel()
+    # In float64: squares and sums in float16 would overflow.
     distance = float(np.linalg.norm(np.asarray(actual, dtype=np.float64).ravel() - wanted))
     norm = float(np.linalg.norm(wanted))
     if norm == 0.0:

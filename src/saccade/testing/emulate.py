@@ -25,6 +25,7 @@ __all__ = ["EmulatedRun", "available", "missing", "play"]
 _TOOLS = "aarch64-linux-gnu-"
 _MACHINE = "qemu-aarch64"
 
+# The 64 bytes of a counter and the six words of a context are `COUNTER_WORDS` and `CONTEXT_WORDS`.
 _PLAYER = """
 #include <stdint.h>
 #include <stdio.h>
@@ -68,6 +69,7 @@ int main(int count, char **names) {
 }
 """
 
+# `volatile`, or the compiler would make of these loops calls of themselves.
 _CALLED = """
 void *memset(void *p, int c, unsigned long n) {
   volatile char *q = p;
@@ -151,6 +153,7 @@ def _tools() -> Path:
     (folder / "player.c").write_text(_PLAYER)
     (folder / "called.c").write_text(_CALLED)
     (folder / "script").write_text(_SCRIPT)
+    # Static, as the emulator would have to find Arm's libraries otherwise.
     _call("gcc", "-O1", "-w", "-static", "-o", folder / "player", folder / "player.c")
     _call(
         "gcc", "-O1", "-w", "-ffreestanding", "-c", "-o", folder / "called.o", folder / "called.c"
@@ -165,6 +168,7 @@ def _image(code: bytes) -> bytes:
     with tempfile.TemporaryDirectory(dir=tools) as name:
         folder = Path(name)
         (folder / "kernel.o").write_bytes(code)
+        # The kernel first: the player calls what is at the image's beginning.
         objects = (folder / "kernel.o", tools / "called.o")
         _call(
             "ld",

@@ -106,6 +106,7 @@ class FakeDriver:
         dlpack: tuple[int, int] = (1, 0),
         name: str = "Fake GPU",
     ) -> None:
+        # Those of sm_90.
         each = Multiprocessor(65536, 228 << 10, 1 << 10, 2048, 32)
         self.facts = DeviceFacts(
             dlpack[1], name, 90, memory, 4, 227 << 10, virtual, dlpack, each, 13000
@@ -179,12 +180,15 @@ class FakeDriver:
 
     def _run(self, stream: int, until: int | None = None) -> None:
         queue = self._streams[stream]
+        # What waits now: more may be added meanwhile.
         until = queue.end if until is None else until
         while queue.done < until:
             self._step(queue)
+            # Not from within such a step: streams would call each other up without end.
             if self.beside and not self._stepping:
                 self._stepping = True
                 for other in self._streams.values():
+                    # A busy one waits inside a piece that the next must not overtake.
                     if other is not queue and other.waiting and not other.busy:
                         self._step(other)
                 self._stepping = False
@@ -210,6 +214,7 @@ class FakeDriver:
                 raise DeviceError(f"{symbol} is code for another GPU than this {self.facts.name}")
             assert shared <= self.facts.shared
             self._functions.append(self._codes[code])
+            # From 1 on, as a null handle is none.
             return len(self._functions)
 
     def describe(self, function: int, threads: int, shared: int) -> FunctionFacts:
@@ -263,12 +268,14 @@ class FakeDriver:
     def upload(self, target: int, source: int, nbytes: int, stream: int) -> None:
         with self._call("upload"):
             self._put(stream, lambda: self._move(target, source, nbytes, target))
+            # As CUDA: what is not pinned has been read when the call returns.
             if not self.memory.is_pinned(source):
                 self._run(stream)
 
     def download(self, target: int, source: int, nbytes: int, stream: int) -> None:
         with self._call("download"):
             self._put(stream, lambda: self._move(target, source, nbytes, source))
+            # As CUDA: what is not pinned has been written when the call returns.
             if not self.memory.is_pinned(target):
                 self._run(stream)
 
@@ -323,11 +330,13 @@ class FakeDriver:
         with self._call("order"):
             at = self._event(event).at
             if at is not None:
+                # As the event stands now: it may be recorded again before this runs.
                 self._put(stream, lambda: self._run(*at))
 
     def happened(self, event: int) -> bool:
         with self._call("happened"):
             at = self._event(event).at
+            # As CUDA: an event that was never recorded has happened.
             return at is None or self._streams[at[0]].done >= at[1]
 
     def wait_event(self, event: int) -> None:
@@ -363,6 +372,7 @@ class FakeDriver:
 
     def launch(self, launch: KernelLaunch, stream: int) -> None:
         with self._call("launch"):
+            # A launch takes its arguments as they are now, whatever becomes of the table.
             copied = self._copied(launch)
             self._put(stream, lambda: self._play(copied))
 
@@ -379,8 +389,10 @@ class FakeDriver:
     def launch_graph(self, graph: LaunchGraph, stream: int) -> None:
         with self._call("launch_graph"):
             played = self._graphs[graph.executable]
+            # A copy: `update` changes later launches, not those on their way.
             launches, last = list(played.launches), played.last
 
+            # As CUDA: a graph never runs beside itself, whatever the stream.
             if last is not None and last[0] != stream:
                 self._put(stream, partial(self._run, *last))
             for launch in launches:

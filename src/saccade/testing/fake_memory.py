@@ -27,6 +27,7 @@ class _FakeBlock:
 
     @staticmethod
     def of(nbytes: int, *, fresh: bool = True) -> _FakeBlock:
+        # One guard more than two: the start is rounded up to a multiple of its size.
         whole = np.empty(nbytes + 3 * _GUARD, np.uint8)
         start = _GUARD + (-(whole.ctypes.data + _GUARD)) % _GUARD
         whole[:start] = whole[start + nbytes :] = _PATTERN
@@ -133,6 +134,7 @@ class FakeMemory:
         assert block is not None, f"freed twice, or never allocated: {address:#x}"
         block.check()
         block.bytes_at(block.start, block.nbytes)[:] = _FREED
+        # Kept, or another block could be given the same addresses.
         self._freed.append(block)
         self.used -= block.nbytes
 

@@ -130,6 +130,7 @@ class GpuBench:
         with self._allocated([_whole_lines(buffer.nbytes) for buffer in buffers]) as bases:
             for base, buffer in zip(bases, buffers, strict=True):
                 if buffer.content is not None:
+                    # The rest of the last line may be read but must not matter: NaN would show it.
                     whole = _whole_lines(buffer.nbytes)
                     self.driver.fill(base, NOT_A_NUMBER, whole, self._stream)
                     self._upload(base, buffer.content)
@@ -146,6 +147,7 @@ class GpuBench:
 
     def _play(self, one: GpuCase, bound: _Bound, *, checked: bool) -> None:
         """Launch the phases one after the other, and wait."""
+        # CUDA refuses a grid without programs.
         busy = [phase for phase in bound.phases if phase.chunks]
         codes, accesses = [], []
         for number, phase in enumerate(busy):
@@ -160,6 +162,7 @@ class GpuBench:
         launches.point(np.array(bound.bases, np.int64))
         tables = [_table(bound.buffers) for _ in busy] if checked else []
         with self._allocated([table.nbytes for table in tables]) as places:
+            # Without checks there are no tables.
             for launch, table, place in zip(launches.each, tables, places, strict=False):
                 self._upload(place, table)
                 launch.values[_SCRATCH] = place
@@ -178,6 +181,7 @@ class GpuBench:
 
     def _upload(self, address: int, content: Array) -> None:
         if content.nbytes:
+            # The copy may still be on its way, and the array gone, once the caller goes on.
             self.driver.upload(address, content.ctypes.data, content.nbytes, self._stream)
             self.driver.wait_stream(self._stream)
 
@@ -191,7 +195,9 @@ class GpuBench:
         if nbytes > self._room:
             if self._room:
                 self.driver.free(self._block)
+            # Where the allocation fails, nobody may go on with the block that was freed.
             self._room = 0
+            # Twice, so that cases of growing sizes seldom allocate.
             self._block = self.driver.allocate(2 * nbytes)
             self._room = 2 * nbytes
         return self._block

@@ -84,6 +84,7 @@ def gpu_cases(target: GpuTarget, most: int = VARIANTS) -> list[GpuCase]:
             if type(plain.op).__name__ not in listed.ops:
                 continue
             for case in (plain, stored_as(plain, DType.F16), stored_as(plain, DType.BF16)):
+                # None: without float32 there is nothing to store in fewer bits.
                 count = 0 if case is None else len(_variants(listed.name, case, target))
                 found += [GpuCase(listed.name, case, i) for i in _spread(count, most) if case]
     return found

@@ -73,6 +73,7 @@ class GuardedMemory:
     def phases(self, launches: Sequence[Launch]) -> list[Phase]:
         """The phases, bound to places in the memory that `filled` gives."""
         bound = [Binder(self.threads, alignment=_LINE).phase(launch, self) for launch in launches]
+        # A result that no phase writes has a place all the same.
         for i in range(len(self.call.outputs)):
             self.output(i)
         return bound
@@ -145,6 +146,7 @@ class GuardedMemory:
         fresh = In(index) not in self._where
         span = self._span(In(index), nbytes)
         if fresh and nbytes:
+            # NaN between the elements, which shows where a kernel reads them.
             content = np.full(nbytes, 0xFF, np.uint8)
             strided(content, 0, view)[...] = array
             if view.zeros and view.room:

@@ -27,6 +27,7 @@ def sizes_of(graph: Graph, inputs: Mapping[str, Array]) -> dict[str, int]:
         if len(shape) != value.rank:
             raise InputError(f"input {value.name!r} has {len(shape)} axes, not {value.rank}")
         for have, dim in zip(shape, value.shape, strict=True):
+            # A size cannot be read off a sum or a product of symbols.
             alone = isinstance(dim, Affine) and symbols_of(dim) == {str(dim)}
             if alone and sizes.setdefault(str(dim), have) != have:
                 raise InputError(f"{dim} is both {sizes[str(dim)]} and {have}")

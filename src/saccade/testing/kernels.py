@@ -103,6 +103,7 @@ class Prepared:
             function = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)(
                 linked.addresses["kernel"]
             )
+            # Anew for each phase: threads take their chunks by them, from 0.
             counters = np.zeros(threads * COUNTER_WORDS, np.int64)
             for thread in order:
                 context = np.array(

@@ -72,6 +72,7 @@ class SuiteCase:
     @property
     def opset(self) -> int:
         """Version of the standard's operator set."""
+        # Other domains' versions are far below the standard's.
         return max(one.version for one in self.model.opset_import)
 
     @property
@@ -116,9 +117,11 @@ def cases() -> tuple[SuiteCase, ...]:
 def imported(case: SuiteCase) -> SuiteOutcome:
     """Whether a case can be imported, its first inputs' values known where it asks for them."""
     inputs = case.sets[0][0]
+    # Sequences and optionals come as lists and None.
     if not all(isinstance(one, np.ndarray) or np.isscalar(one) for one in inputs):
         return SuiteOutcome(refused="data that are no tensors")
     given = [np.asarray(one) for one in inputs]
+    # Strings are objects to NumPy.
     if any(one.dtype.hasobject for one in given):
         return SuiteOutcome(refused="data that are no tensors")
     try:

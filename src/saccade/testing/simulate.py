@@ -62,6 +62,7 @@ def live_masks(plan: Plan) -> list[Mask]:
     live = np.zeros(plan.arena_bytes, bool)
     masks = []
     for step in reversed(plan.steps):
+        # Going backwards, results come first: an operand in the same place stays alive.
         for slot in step.outputs:
             _cover(live, slot, False)
         for slot in step.inputs:
@@ -74,6 +75,7 @@ def live_masks(plan: Plan) -> list[Mask]:
 
 def _cover(mask: Mask, slot: Slot, value: bool) -> None:
     """Set the bytes of a slot of the arena."""
+    # Base 0 is the arena; inputs, results and constants lie elsewhere.
     if slot.ref.base == 0 and slot.view.size:
         size = slot.view.dtype.itemsize
         start, steps = slot.ref.offset, tuple(s * size for s in slot.view.strides)
@@ -99,6 +101,7 @@ class _Play:
         before = [c.copy() for c in constants]
         self.memory = (self.arena, *copies, *outputs, *constants)
         self.bases = np.array([m.ctypes.data for m in self.memory], np.int64)
+        # Steps on the host have no rows in it.
         table = iter(self.program.phase_table)
         for step, live in zip(plan.steps, live_masks(plan), strict=True):
             self.arena[~live] = _PATTERN
@@ -108,6 +111,7 @@ class _Play:
                 for phase in step.phases:
                     self._phase(step, phase, next(table))
         for given, copy in zip((*self.inputs, *before), (*copies, *constants), strict=True):
+            # As bytes, since NaN does not equal itself.
             if given.tobytes() != copy.tobytes():
                 raise PlayError("an input or a constant was written to")
         for block, nbytes in self.guarded:
@@ -144,6 +148,7 @@ class _Play:
             context = np.array([*words, 1], np.int64)
             assert len(context) == CONTEXT_WORDS
             function(arguments, context.ctypes.data)
+            # A byte that is written with what was there does not show; poison makes it unlikely.
             changed = self.arena != before
             allowed = shared.copy()
             for ref in scratch:

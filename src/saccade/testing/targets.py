@@ -29,6 +29,7 @@ def runnable_target(isa: str = "native", machine: str = "zen4") -> Target:
     Raises:
         OptionError: If this machine cannot run `isa`.
     """
+    # Emulated: what this machine has says nothing of it.
     if isa == "neon" and host_target().isa != "neon":
         return foreign_target(isa)
     host = host_target("avx512" if isa == _PLAIN else isa)

@@ -76,6 +76,7 @@ def assert_close(
     limit = bound(dtype, k, roundings)
     norm, peak = float(np.linalg.norm(truth)), float(np.abs(truth).max(initial=0.0))
     relative, worst = float(np.linalg.norm(error)), float(error.max(initial=0.0))
+    # Multiplied, not divided: a truth of zeros has to be met exactly.
     if relative > limit * norm or worst > limit * peak:
         at = tuple(int(i) for i in np.unravel_index(int(error.argmax()), error.shape))
         raise AssertionError(

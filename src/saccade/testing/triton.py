@@ -153,6 +153,7 @@ def play_entry(entry: Entry, programs: int, arguments: Mapping[str, Any]) -> Non
         programs: Of the grid.
         arguments: Its integers, and the addresses of its pointers, by name.
     """
+    # Before what follows imports Triton, which decides then.
     os.environ["TRITON_INTERPRET"] = "1"
     _round_to_bfloat16()
     _run_instructions()
