@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from saccade.kernels.base import View
+from dataclasses import dataclass
 
-__all__ = ["Axis", "batch_strides", "matrix_strides", "merged_axes"]
+from saccade.kernels.base import Call, View
+from saccade.opdefs import MatMul
+
+__all__ = ["Axis", "MergedProduct", "batch_strides", "merged_product"]
 
 Axis = tuple[int, tuple[int, ...]]
 """An axis of a product: its size, and its stride in every operand (a, b, result, others)."""
 
 
-def matrix_strides(view: View, transposed: bool) -> tuple[int, int]:
+def _matrix_strides(view: View, transposed: bool) -> tuple[int, int]:
     """Strides of the two axes of the matrices, in the order of the product."""
     first, second = view.strides[-2:]
     return (second, first) if transposed else (first, second)
@@ -22,7 +25,7 @@ def batch_strides(view: View, shape: tuple[int, ...]) -> tuple[int, ...]:
     return batch.broadcast_to(shape[:-2]).strides
 
 
-def merged_axes(axes: list[Axis]) -> tuple[Axis, Axis, Axis] | None:
+def _merged_axes(axes: list[Axis]) -> tuple[Axis, Axis, Axis] | None:
     """Batch axes and rows (last) with neighbours that step evenly in every operand made one.
 
     None when more than two batch axes are left.
@@ -41,3 +44,51 @@ def merged_axes(axes: list[Axis]) -> tuple[Axis, Axis, Axis] | None:
     none = (1, (0,) * len(axes[-1][1]))
     merged = [none] * (3 - len(merged)) + merged
     return (merged[0], merged[1], merged[2]) if len(merged) == 3 else None
+
+
+@dataclass(frozen=True, slots=True)
+class MergedProduct:
+    """A call of `MatMul` over two batch axes and rows.
+
+    Attributes:
+        axes: The batch axes and the rows, with strides of a, b, the result, the other operands.
+        inner: K, the summed axis.
+        columns: N.
+        a_k: Stride of a along K.
+        b: Strides of b along K and N.
+        along: Strides along N of the result, then of the other operands.
+    """
+
+    axes: tuple[Axis, Axis, Axis]
+    inner: int
+    columns: int
+    a_k: int
+    b: tuple[int, int]
+    along: tuple[int, ...]
+
+    def image(self, view: View, place: int) -> View:
+        """The result (place 0) or another operand as images [b0, N, b1, M]."""
+        (n0, s0), (n1, s1), (rows, sm) = self.axes
+        i = place + 2  # a and b come first
+        strides = (s0[i], self.along[place], s1[i], sm[i])
+        return View(view.dtype, (n0, self.columns, n1, rows), strides)
+
+
+def merged_product(call: Call) -> MergedProduct | None:
+    """The axes of a call; None when the batch axes do not merge into two."""
+    op = call.op
+    assert isinstance(op, MatMul)
+    a, b, *operands = call.inputs
+    out = call.outputs[0]
+    shape = out.shape
+    a_m, a_k = _matrix_strides(a, op.transpose_a)
+    others = [out.strides, *(view.broadcast_to(shape).strides for view in operands)]
+    # Rows of the result are not b's: 0 lets batch axes that share b merge into the rows.
+    steps = [(*batch_strides(a, shape), a_m), (*batch_strides(b, shape), 0)]
+    steps += [strides[:-1] for strides in others]
+    axes = _merged_axes([(n, tuple(s[i] for s in steps)) for i, n in enumerate(shape[:-1])])
+    if axes is None:
+        return None
+    inner = a.shape[-2 if op.transpose_a else -1]
+    along = tuple(strides[-1] for strides in others)
+    return MergedProduct(axes, inner, shape[-1], a_k, _matrix_strides(b, op.transpose_b), along)

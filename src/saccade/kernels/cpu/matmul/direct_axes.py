@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from saccade.kernels.base import View
 from saccade.kernels.cpu.base import CpuCall
 from saccade.kernels.cpu.conv2d.epilogue_spec import EpilogueSpec
 from saccade.kernels.cpu.conv2d.microkernel import in_pairs, steps_of
-from saccade.kernels.product_axes import batch_strides, matrix_strides, merged_axes
+from saccade.kernels.product_axes import merged_product
 from saccade.opdefs import MatMul
 
 __all__ = ["Product"]
@@ -49,36 +48,20 @@ class Product:
     def of(cls, call: CpuCall) -> Product | None:
         """None when the batch axes do not merge into two."""
         op: MatMul = call.op
-        a, b, *operands = call.inputs
-        out = call.outputs[0]
-        shape = out.shape
-        a_m, a_k = matrix_strides(a, op.transpose_a)
-        b_k, b_n = matrix_strides(b, op.transpose_b)
-        inner = a.shape[-2 if op.transpose_a else -1]
-        wide = [view.broadcast_to(shape).strides for view in operands]
-        # Rows of the result are not b's: 0 lets batch axes that share b merge into the rows.
-        steps = [(*batch_strides(a, shape), a_m), (*batch_strides(b, shape), 0), out.strides[:-1]]
-        steps += [strides[:-1] for strides in wide]
-        axes = merged_axes([(n, tuple(s[i] for s in steps)) for i, n in enumerate(shape[:-1])])
-        if axes is None:
+        found = merged_product(call)
+        if found is None:
             return None
-        (n0, s0), (n1, s1), (rows, sm) = axes
-        images = (n0, shape[-1], n1, rows)
-        # In `steps` a and b come first.
-        views = [
-            View(view.dtype, images, (s0[i], view_n, s1[i], sm[i]))
-            for i, (view, view_n) in enumerate(
-                zip((out, *operands), (out.strides[-1], *(s[-1] for s in wide)), strict=True),
-                start=2,
-            )
-        ]
+        (n0, s0), (n1, s1), (rows, sm) = found.axes
+        b_k, b_n = found.b
+        views = [found.image(view, i) for i, view in enumerate((call.outputs[0], *call.inputs[2:]))]
+        images = views[0].shape
         entries = tuple((i, v, call.constant[i]) for i, v in enumerate(views[1:], start=2))
         spec = EpilogueSpec(
             op.epilogue, None, images, entries, None, views[0], 1, call.target.lanes
         )
         # What is packed anyway is packed in pairs.
         return cls(
-            (n0, n1), rows, inner, shape[-1],
+            (n0, n1), rows, found.inner, found.columns,
             in_pairs(call) and (call.constant[1] or b_n != 1 or rows >= _ROWS_OF_PAIRS),
-            (s0[0], s1[0], sm[0], a_k), (s0[1], s1[1], b_k, b_n), spec,
+            (s0[0], s1[0], sm[0], found.a_k), (s0[1], s1[1], b_k, b_n), spec,
         )  # fmt: skip

@@ -6,7 +6,7 @@ Batch axes that b does not vary along are rows: they are divided into blocks tog
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
 from saccade.ir import DType
@@ -14,8 +14,7 @@ from saccade.kernels.base import In, Operand, Packed, Packing, View
 from saccade.kernels.cuda.base import ELEMENTS, CudaCall, element_of
 from saccade.kernels.cuda.epilogue import BlockEpilogue, EpilogueCode, epilogue_of
 from saccade.kernels.cuda.precision import dot_precision, product_dtype
-from saccade.kernels.product_axes import Axis, batch_strides, matrix_strides, merged_axes
-from saccade.opdefs import MatMul
+from saccade.kernels.product_axes import Axis, merged_product
 
 __all__ = ["AXES_INTEGERS", "AxesCode", "ProductAxes", "axes_for"]
 
@@ -91,36 +90,22 @@ class ProductAxes:
     @classmethod
     def of(cls, call: CudaCall) -> ProductAxes | None:
         """None when the batch axes do not merge into two."""
-        op: MatMul = call.op
-        a, b, *operands = call.inputs
-        out = call.outputs[0]
-        shape = out.shape
-        a_m, a_k = matrix_strides(a, op.transpose_a)
-        b_k, b_n = matrix_strides(b, op.transpose_b)
-        inner = a.shape[-2 if op.transpose_a else -1]
-        wide = [view.broadcast_to(shape).strides for view in operands]
-        steps = [(*batch_strides(a, shape), a_m), (*batch_strides(b, shape), 0)]
-        steps += [strides[:-1] for strides in (out.strides, *wide)]
-        axes = merged_axes([(n, tuple(s[i] for s in steps)) for i, n in enumerate(shape[:-1])])
-        if axes is None:
+        found = merged_product(call)
+        if found is None:
             return None
-        axes = _dependent_first(axes)
-        (n0, s0), (n1, s1), (rows, sm) = axes
-        columns, width, depth, weights = shape[-1], shape[-1], inner, None
-        b0, b1 = s0[1], s1[1]
+        found = replace(found, axes=_dependent_first(found.axes))
+        (n0, s0), (n1, s1), (rows, sm) = found.axes
+        (b_k, b_n), b0, b1 = found.b, s0[1], s1[1]
+        columns, width, depth, weights = found.columns, found.columns, found.inner, None
         if call.constant[1]:
-            weights, scale = _packing(call, inner, columns)
-            (b0, b1), width, depth = (scale(b0), scale(b1)), _padded(columns), _padded(inner)
+            weights, scale = _packing(call, found.inner, columns)
+            (b0, b1), width, depth = (scale(b0), scale(b1)), _padded(columns), _padded(found.inner)
             b_k, b_n = (1, depth) if weights.parameters[-1] else (width, 1)
-        images = (n0, columns, n1, rows)
-        views = tuple(
-            View(view.dtype, images, (s0[i], strides[-1], s1[i], sm[i]))
-            for i, (view, strides) in enumerate(zip(operands, wide, strict=True), start=3)
-        )
+        views = tuple(found.image(view, i) for i, view in enumerate(call.inputs[2:], start=1))
         return cls(
-            (n0, n1), (s0[1] != 0) + (s1[1] != 0), rows, inner, columns, width, depth,
-            (s0[0], s1[0], sm[0], a_k), (b0, b1, b_k, b_n),
-            (s0[2], s1[2], sm[2], out.strides[-1]), views, weights,
+            (n0, n1), (s0[1] != 0) + (s1[1] != 0), rows, found.inner, columns, width, depth,
+            (s0[0], s1[0], sm[0], found.a_k), (b0, b1, b_k, b_n),
+            (s0[2], s1[2], sm[2], found.along[0]), views, weights,
         )  # fmt: skip
 
     def epilogue(self, call: CudaCall) -> BlockEpilogue:
