@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from saccade.kernels.base import Call, View
-from saccade.opdefs import MatMul
 
 __all__ = ["Axis", "MergedProduct", "batch_strides", "merged_product"]
 
@@ -74,14 +73,17 @@ class MergedProduct:
         return View(view.dtype, (n0, self.columns, n1, rows), strides)
 
 
-def merged_product(call: Call) -> MergedProduct | None:
-    """The axes of a call; None when the batch axes do not merge into two."""
-    op = call.op
-    assert isinstance(op, MatMul)
+def merged_product(call: Call, transposed: tuple[bool, bool]) -> MergedProduct | None:
+    """The axes of a call; None when the batch axes do not merge into two.
+
+    Args:
+        call: Of `MatMul`.
+        transposed: Whether the matrices of a and of b are.
+    """
     a, b, *operands = call.inputs
     out = call.outputs[0]
     shape = out.shape
-    a_m, a_k = _matrix_strides(a, op.transpose_a)
+    a_m, a_k = _matrix_strides(a, transposed[0])
     others = [out.strides, *(view.broadcast_to(shape).strides for view in operands)]
     # Rows of the result are not b's: 0 lets batch axes that share b merge into the rows.
     steps = [(*batch_strides(a, shape), a_m), (*batch_strides(b, shape), 0)]
@@ -89,6 +91,7 @@ def merged_product(call: Call) -> MergedProduct | None:
     axes = _merged_axes([(n, tuple(s[i] for s in steps)) for i, n in enumerate(shape[:-1])])
     if axes is None:
         return None
-    inner = a.shape[-2 if op.transpose_a else -1]
+    inner = a.shape[-2 if transposed[0] else -1]
+    b_strides = _matrix_strides(b, transposed[1])
     along = tuple(strides[-1] for strides in others)
-    return MergedProduct(axes, inner, shape[-1], a_k, _matrix_strides(b, op.transpose_b), along)
+    return MergedProduct(axes, inner, shape[-1], a_k, b_strides, along)

@@ -106,7 +106,6 @@ class FakeDriver:
         dlpack: tuple[int, int] = (1, 0),
         name: str = "Fake GPU",
     ) -> None:
-        # Those of sm_90.
         each = Multiprocessor(65536, 228 << 10, 1 << 10, 2048, 32)
         self.facts = DeviceFacts(
             dlpack[1], name, 90, memory, 4, 227 << 10, virtual, dlpack, each, 13000
@@ -214,7 +213,6 @@ class FakeDriver:
                 raise DeviceError(f"{symbol} is code for another GPU than this {self.facts.name}")
             assert shared <= self.facts.shared
             self._functions.append(self._codes[code])
-            # From 1 on, as a null handle is none.
             return len(self._functions)
 
     def describe(self, function: int, threads: int, shared: int) -> FunctionFacts:
@@ -275,7 +273,6 @@ class FakeDriver:
     def download(self, target: int, source: int, nbytes: int, stream: int) -> None:
         with self._call("download"):
             self._put(stream, lambda: self._move(target, source, nbytes, source))
-            # As CUDA: what is not pinned has been written when the call returns.
             if not self.memory.is_pinned(target):
                 self._run(stream)
 
@@ -336,7 +333,6 @@ class FakeDriver:
     def happened(self, event: int) -> bool:
         with self._call("happened"):
             at = self._event(event).at
-            # As CUDA: an event that was never recorded has happened.
             return at is None or self._streams[at[0]].done >= at[1]
 
     def wait_event(self, event: int) -> None:

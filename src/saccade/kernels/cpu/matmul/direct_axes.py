@@ -48,7 +48,7 @@ class Product:
     def of(cls, call: CpuCall) -> Product | None:
         """None when the batch axes do not merge into two."""
         op: MatMul = call.op
-        found = merged_product(call)
+        found = merged_product(call, (op.transpose_a, op.transpose_b))
         if found is None:
             return None
         (n0, s0), (n1, s1), (rows, sm) = found.axes

@@ -15,6 +15,7 @@ from saccade.kernels.cuda.base import ELEMENTS, CudaCall, element_of
 from saccade.kernels.cuda.epilogue import BlockEpilogue, EpilogueCode, epilogue_of
 from saccade.kernels.cuda.precision import dot_precision, product_dtype
 from saccade.kernels.product_axes import Axis, merged_product
+from saccade.opdefs import MatMul
 
 __all__ = ["AXES_INTEGERS", "AxesCode", "ProductAxes", "axes_for"]
 
@@ -90,7 +91,8 @@ class ProductAxes:
     @classmethod
     def of(cls, call: CudaCall) -> ProductAxes | None:
         """None when the batch axes do not merge into two."""
-        found = merged_product(call)
+        op: MatMul = call.op
+        found = merged_product(call, (op.transpose_a, op.transpose_b))
         if found is None:
             return None
         found = replace(found, axes=_dependent_first(found.axes))
