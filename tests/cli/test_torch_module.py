@@ -73,6 +73,7 @@ CASES = {
     "Flatten": ([], {"axis": 2}),
     "Gather": ([np.array(1, np.int64)], {"axis": 2}),
     "Gather several": ([ints(2, 0, 2)], {"axis": 1}),
+    "Gather from the end": ([ints(-1, 0, -2)], {"axis": 1}),
     "Gelu": ([], {}),
     "HardSigmoid": ([], {"alpha": 0.3, "beta": 0.4}),
     "HardSigmoid torch": ([], {"alpha": 1 / 6, "beta": 0.5}),
@@ -118,6 +119,11 @@ def test_an_operator(tmp_path, case):
     x = np.abs(IMAGE) if kind == "Sqrt" else IMAGE
     opset = 20 if kind in ("Gelu", "DepthToSpace") else 18
     agree(save(tmp_path / "m.onnx", [node], x, constants, opset=opset), x)
+
+
+def test_equal_parts_without_their_number(tmp_path):
+    nodes = [helper.make_node("Split", ["x"], ["y0", "y1"], axis=1)]
+    agree(save(tmp_path / "m.onnx", nodes, IMAGE, {}, outputs=2, opset=13), IMAGE)
 
 
 def test_parts_and_linear_layers(tmp_path):

@@ -115,6 +115,8 @@ def test_pytorch_sees_an_operator():
         assert dx.shape == x.shape
     many = torch.func.vmap(lambda t: ops.roi_align(t, boxes, 2), in_dims=0)(torch.stack([x, -x]))
     assert torch.equal(many[1], -many[0])
+    none = torch.func.vmap(lambda t: ops.roi_align(t, boxes, 2))(x.new_empty(0, *x.shape))
+    assert none.shape == (0, *many.shape[1:]) and none.dtype is x.dtype
     with torch.autocast("cpu", torch.bfloat16):
         y = ops.roi_align(x.bfloat16(), boxes, 2)
     assert y.dtype is torch.bfloat16

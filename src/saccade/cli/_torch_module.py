@@ -121,6 +121,9 @@ class _Builder:
             for i, name in enumerate(node.input)
         )
         attributes = {a.name: _plain(onnx.helper.get_attribute_value(a)) for a in node.attribute}
+        if node.op_type == "Split" and len(arguments) == 1 and "split" not in attributes:
+            # Before operator set 18 the outputs say into how many equal parts.
+            attributes["num_outputs"] = len(node.output)
         made = self._made(how.call, arguments, attributes)
         if len(node.output) == 1:
             self._nodes[node.output[0]] = made

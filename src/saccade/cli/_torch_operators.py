@@ -251,13 +251,14 @@ def unsqueeze(x: Tensor, given: Sequence[int] | None = None, *, axes: Sequence[i
 
 
 def gather(x: Tensor, indices: Tensor, *, axis: int = 0) -> Tensor:
-    """One place of an axis, or several."""
+    """One place of an axis, or several; negative ones count from the end."""
     # A scalar index takes the axis away, unlike a list of one.
     if isinstance(indices, int):
         return x.select(axis, indices)
     axis %= x.dim()
     shape = (*x.shape[:axis], *indices.shape, *x.shape[axis + 1 :])
-    return x.index_select(axis, indices.flatten()).reshape(shape)
+    places = torch.where(indices < 0, indices + x.shape[axis], indices)
+    return x.index_select(axis, places.flatten()).reshape(shape)
 
 
 def expand(x: Tensor, shape: Sequence[int]) -> Tensor:

@@ -201,11 +201,34 @@ def each_of_batch(
     def part(i: int) -> list[Any]:
         return [_select(value, dim, i) for value, dim in zip(arguments, in_dims, strict=True)]
 
+    if info.batch_size == 0:
+        shapes = operator(*map(_shape_of_part, arguments, in_dims))
+        if isinstance(shapes, Tensor):
+            return _none_of(shapes), 0
+        return tuple(map(_none_of, shapes)), (0,) * len(shapes)
     results = [operator(*part(i)) for i in range(info.batch_size)]
     if isinstance(results[0], Tensor):
         return torch.stack(results), 0
     stacked = tuple(torch.stack(group) for group in zip(*results, strict=True))
     return stacked, (0,) * len(stacked)
+
+
+def _shape_of_part(value: Any, dim: Any) -> Any:  # noqa: ANN401 - as below
+    """What a part would be, without its elements: no batch has none to select."""
+    if isinstance(value, (list, tuple)):
+        dims = dim if isinstance(dim, (list, tuple)) else [dim] * len(value)
+        return [_shape_of_part(v, d) for v, d in zip(value, dims, strict=True)]
+    if not isinstance(value, Tensor):
+        return value
+    kept = list(value.shape)
+    if dim is not None:
+        del kept[dim]
+    return value.new_empty(kept, device="meta")
+
+
+def _none_of(shape: Tensor) -> Tensor:
+    """No results of a shape, beside each other."""
+    return torch.empty((0, *shape.shape), dtype=shape.dtype)
 
 
 def _select(value: Any, dim: Any, i: int) -> Any:  # noqa: ANN401 - whatever a schema may hold

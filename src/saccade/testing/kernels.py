@@ -93,6 +93,7 @@ class Prepared:
             OutOfBoundsError: If checked code leaves a buffer.
         """
         order = tuple(order or range(threads))
+        self.fault[:] = 0  # or a second run would raise what the first one found
         if self.emulated:
             phase, fault = emulate.play(
                 emulate.EmulatedRun(self.codes, self.args, self.memory, order)
