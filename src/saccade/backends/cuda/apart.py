@@ -185,6 +185,7 @@ class Apart:
             timed = self._timed(pair, rounds)
             own = [i for i, c in swaps.items() if (self._first[i], c.id) == which]
             if timed.micros is None:
+                # What cannot be run never wins.
                 after[:, own] = np.inf
             else:
                 before[:, own], after[:, own] = timed.micros[:, :, None]
@@ -201,6 +202,7 @@ class Apart:
         runs = int(np.clip(ceil(_WHOLE_TURN / max(length, 1.0)), 2, _MOST_RUNS))
         times = np.zeros((2, rounds))
         for i in range(rounds):
+            # In changing order, so that neither always comes after the other.
             for which in (0, 1) if i % 2 == 0 else (1, 0):
                 times[which, i] = programs[which].micros(self.inputs, runs)
             tick(i + 1)
@@ -264,6 +266,7 @@ class _Pair:
 
     def contest(self, codes: Mapping[CodeKey, Cubin | str], rounds: int, cold: int) -> Contest:
         """The two against each other."""
+        # By the estimate, as nothing has been timed yet.
         repetitions = ceil(_TURN / max(self.step.choice.cost, 1.0))
         return Contest(
             tuple(self.operands.regions),
@@ -296,5 +299,6 @@ def _profiled(program: CudaProgram, inputs: Sequence[DeviceBuffer], rounds: int)
     steps = {id(step): i for i, step in enumerate(program.plan.steps)}
     times = np.zeros((rounds, len(steps)))
     for step, _, clocks in program.profile(inputs, rounds):
+        # Added up, as a step may have several phases.
         times[:, steps[id(step)]] += (clocks[:, 0, 1] - clocks[:, 0, 0]) / 1e3
     return times

@@ -59,12 +59,14 @@ class CudaArrays:
             DeviceError: If there is no GPU, or it was lost.
         """
         device = self._device()
+        # Whoever gives a tensor has imported PyTorch; nobody else has to wait for that.
         torch = sys.modules.get("torch")
         tensor = cast("Result", value)
         if torch is not None and type(value) is torch.Tensor and tensor.is_cuda:
             found = _plain_tensor(info, tensor, torch, device)
             if found is not None:
                 return found
+        # Our own arrays know their stream: the way through DLPack would make a capsule for nothing.
         if isinstance(value, DeviceArray) and value.device is device:
             check_fits(info, value.kind.value, value.shape)
             return value
@@ -114,6 +116,7 @@ def _on_gpu(value: object, device: DeviceContext) -> bool:
     say = getattr(value, "__dlpack_device__", None)
     if say is None:
         return False
+    # Managed memory can be read by the GPU, wherever it is.
     kinds = {device.dlpack[0], *((_KDL_MANAGED,) if device.dlpack[0] == _KDL_CUDA else ())}
     try:
         return int(say()[0]) in kinds
@@ -131,11 +134,13 @@ def _plain_tensor(
     index = tensor.get_device()
     kind = DType(info.dtype)
     known = getattr(torch, info.dtype, None)
+    # PyTorch may negate lazily: such a tensor's memory has the opposite numbers.
     plain = tensor.dtype is known and tensor.is_contiguous() and not tensor.is_neg()
     if not plain or index != device.dlpack[1] or tensor.requires_grad:
         return None
     shape = tuple(tensor.shape)
     check_fits(info, info.dtype, shape)
+    # A plain number, where the public `current_stream` makes an object for every call.
     stream = int(torch._C._cuda_getCurrentRawStream(index))
     return DeviceArray(
         device, tensor.data_ptr(), shape, kind, stream, tensor, caller=True, make=_torch_empty
@@ -158,6 +163,7 @@ def _torch_empty(
 def _gpu_tensor(torch: Result, array: DeviceArray) -> Result:
     """A result as a tensor: PyTorch's own where it was made in its memory."""
     made = cast("Result", array.owner)
+    # What was cut to its length after the run lies elsewhere.
     own = isinstance(made, torch.Tensor) and made.data_ptr() == array.address
     if own and tuple(made.shape) == array.shape:
         return made
@@ -179,6 +185,7 @@ def _in_place(info: TensorInfo, value: object, device: DeviceContext) -> DeviceA
     with forkless:
         from saccade.backends.cuda.runtime.dlpack import imported  # noqa: PLC0415 - not for NumPy's
 
+    # Tests' GPUs lie in the host's memory, where no stream is taken; DLPack takes no stream 0.
     options = {} if device.dlpack[0] == _KDL_CPU else {"stream": stream or _LEGACY}
     try:
         found = imported(plain.__dlpack__(**options))
@@ -211,6 +218,7 @@ def _host(info: TensorInfo, value: object, device: DeviceContext) -> Array:
     if torch is not None and isinstance(value, torch.Tensor) and value.dtype is torch.bfloat16:
         plain = detached(info, value)
         check_fits(info, "bfloat16", tuple(plain.shape))
+        # PyTorch hands NumPy no bfloat16, as NumPy has none of its own: the bits go over.
         bits: Array = plain.contiguous().view(torch.int16).numpy()
         return bits.view(DType.BF16.numpy)
     return host_array(info, value, _name(device.dlpack))

@@ -162,6 +162,7 @@ class CudaBackend:
     def assembly(self, steps: Sequence[Step]) -> list[tuple[str, ...]]:
         """What Triton makes of each phase for the GPU that is planned for, disassembled."""
         codes = self._codes(steps)
+        # Many steps share code, and each look at it takes two processes.
         unlike = {code.code: code for code in codes}
         texts = {content: disassembled(code) for content, code in unlike.items()}
         each = iter(codes)
@@ -211,6 +212,7 @@ def packed_constant(graph: Graph, plan: Plan, index: int) -> Array:
 
 def _chosen(options: Options) -> Gpu:
     """The described GPU that was asked for, else the one that is here."""
+    # Plans and code can be made where there is no GPU.
     if options.machine is not None:
         return gpu(options.machine)
     facts = open_device().driver.facts

@@ -60,6 +60,7 @@ class CudaBundle:
 
     def __init__(self, file: BundleFile) -> None:
         self._file = file
+        # The same for all input shapes, whose programs share constants on the GPU.
         self._identity = f"{file.head.model}/{file.head.precision}"
 
     def signature(self) -> Signature:
@@ -86,6 +87,7 @@ class CudaBundle:
         plan, codes = self._plan(f"plan/{number}")
 
         def constant(index: int) -> Array:
+            # Packed already: type and shape are the kernels' business alone.
             content = self._file.read(f"constant/{plan.constants[index].key}")
             return np.frombuffer(content, np.uint8)
 
@@ -101,6 +103,7 @@ class CudaBundle:
         except (KeyError, TypeError, ValueError) as error:
             raise ModelError(f"entry {name} of the bundle is no plan of this version") from error
         known: dict[str, Cubin] = {}
+        # Each once, as phases share code.
         for code in dict.fromkeys(map(str, names)):
             found = decode_cubin(bytes(self._file.read(code)))
             if found is None:

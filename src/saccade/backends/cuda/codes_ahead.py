@@ -29,6 +29,7 @@ class CodesAhead:
 
     def __init__(self, cubins: Cubins, processes: Processes) -> None:
         self._cubins, self._processes = cubins, processes
+        # One: a batch keeps all cores busy by itself, and batches begin as announced.
         self._thread = ThreadPoolExecutor(1)
         self._batches: dict[CodeKey, Future[_Found]] = {}
         self._seconds = _SECONDS / default_threads()
@@ -51,6 +52,7 @@ class CodesAhead:
 
     def seconds_left(self) -> float:
         """Until all that is wanted is there, by what the last batch took."""
+        # What was dropped counts as done.
         missing = sum(not future.done() for future in self._batches.values())
         return missing * self._seconds
 
@@ -71,6 +73,7 @@ class CodesAhead:
         before, began = self._cubins.compiled, time.monotonic()
         found = self._cubins.attempt(keys, self._processes)
         made = self._cubins.compiled - before
+        # What was found on disk says nothing of how long compiling takes.
         if made:
             self._seconds = (time.monotonic() - began) / made
         return found

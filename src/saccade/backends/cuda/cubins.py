@@ -52,6 +52,7 @@ class CodeKey(NamedTuple):
 def code_key(kernel: str, phase: Phase) -> CodeKey:
     """The code of a phase; bases are multiples of 16 (`runtime` sees to it)."""
     entry = kernel_named(kernel).entry(phase.config)
+    # A tensor map is a parameter itself, whose alignment says nothing of the operand's.
     described = {descriptor.name for descriptor in entry.descriptors}
     arguments = (a for a in phase.arguments if a.name not in described)
     grains = [(a.name, gcd(_GRAIN, a.ref.offset)) for a in arguments]
@@ -116,6 +117,7 @@ class Cubins:
 
     def has(self, kernel: str, config: Hashable) -> bool:
         """Whether there is code for a config, whatever its operands' alignment."""
+        # Over a copy: another thread may add to it meanwhile.
         return any(key.kernel == kernel and key.config == config for key in list(self._known))
 
     def get(self, keys: Iterable[CodeKey], processes: Processes) -> Mapping[CodeKey, Cubin]:
@@ -141,6 +143,7 @@ class Cubins:
         """
         wanted = list(dict.fromkeys(keys))
         with self._lock:
+            # Locked to the end: who wants the same code waits, and does not compile it again.
             missing = [key for key in wanted if not self._recalled(key)]
             if missing and not triton_version():
                 raise CompileError(
@@ -172,6 +175,7 @@ class Cubins:
         except CompileError as error:  # a child died
             if len(keys) == 1:
                 return [str(error)]
+            # One by one, so that only what takes its child down goes without code.
             return [one for key in keys for one in self._compiled([key], processes)]
 
     @property
@@ -189,6 +193,7 @@ class Cubins:
         return key in self._known
 
     def _name(self, key: CodeKey) -> str:
+        # Configs are frozen dataclasses of plain values: their text is the same in every process.
         parts = (*self._code, key.kernel, repr(key.config), *key.aligned)
         digest = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]
         return f"{key.kernel.replace('.', '_')}_{digest}.bin"

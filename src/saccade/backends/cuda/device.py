@@ -78,6 +78,7 @@ class CudaDevice:
             from saccade.backends.cuda.gpus import gpu  # noqa: PLC0415 - runs of bundles need none
 
         if machine is not None:
+            # Refuses a name that is none.
             gpu(machine)
         return 1
 

@@ -73,6 +73,7 @@ def nearest_gpu(product: str, arch: int, multiprocessors: int) -> Gpu:
     Raises:
         OptionError: If it is older than all that are known.
     """
+    # With a space behind it, or an A100 would begin like an A10.
     words = f"{product} "
     named = [one for one in _ALL if words.startswith(f"{one.product} ") and one.arch == arch]
     if named:

@@ -84,6 +84,7 @@ class MeasuringProcess:
             found = worker.call(time_contest, contest, _LONGEST)
         except CompileError as error:  # it died
             found = Timed(None, str(error), lost=True)
+        # The next contest gets a process whose context works.
         if found.lost:
             self.close()
         return found
@@ -98,6 +99,7 @@ class MeasuringProcess:
                 raise DeviceError(
                     f"a process for measurements on the GPU cannot be started: {error}"
                 ) from error
+            # Also where the user interrupts: without its gauge the process must not be asked.
             except BaseException:
                 self.close()
                 raise

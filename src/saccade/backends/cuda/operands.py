@@ -43,6 +43,7 @@ class TypesOfPacked:
     def of(self, packing: Packing, names: Sequence[str]) -> DType:
         """That of a packing of these constants."""
         sources = [self._constants[name] for name in names]
+        # The type hangs on names and types alone, not on sizes: one of each kind speaks for all.
         words = tuple(p for p in packing.parameters if isinstance(p, str))
         kind = packing.function, words, tuple(array.dtype for array in sources)
         if kind not in self._known:
@@ -107,6 +108,7 @@ class StepOperands:
         if packing not in self._known:
             names = [self._constant_name(index) for index in packing.inputs]
             kind = self.types.of(packing, names)
+            # Random floats take as long as the packed ones, which are not worth making.
             if kind.is_float:
                 self._add(packing, Region(packing.nbytes, noise=kind.value))
             else:

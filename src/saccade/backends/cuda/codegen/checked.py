@@ -110,6 +110,7 @@ _COPY = re.compile(
     rf"{_GUARD}(?P<access>cp\.async\.c[ag]\.shared\.global[.:\w]*\s+\[[^\]]*\],\s*{_AT},"
     r"\s*(?P<bytes>0x[0-9a-f]+|\d+)(?:,\s*(?P<size>%r\d+))?\s*;)"
 )
+# An access without a state space may go to global memory, too.
 _GLOBAL = re.compile(
     r"(?:@!?%p\d+\s+)?(?:(?:ld|st|cp|atom|red|multimem|prefetch)\.[.:\w]*global|cp\.async\.bulk"
     r"|cp\.reduce|(?:ld|st|atom|red)(?:\.(?!param|shared|local|const|async|sync)[:\w]+)+\s)"
@@ -157,6 +158,7 @@ def _access(line: str) -> re.Match[str] | None:
     """A line's access to global memory, if it is one."""
     found = _MOVE.fullmatch(line) or _COPY.fullmatch(line)
     if found is None and _GLOBAL.match(line) and not _MAPPED.match(line):
+        # Or an access that nobody looks at would pass for a checked one.
         raise CompileError(f"checked code has no check for {line}")
     return found
 
@@ -208,7 +210,9 @@ def _assembled(ptx: str, arch: int, *, contract: bool) -> bytes:
     """Machine code of a text, made by the assembler that Triton takes for the architecture."""
     from triton.backends.nvidia.compiler import get_ptxas  # noqa: PLC0415 - as in `compiled`
 
+    # Triton's own name of it, sm_90a for 90: code for sm_90 has no asynchronous products.
     (target,) = re.findall(r"^\.target (\w+)", ptx, re.MULTILINE)
+    # As Triton calls it for the plain code, or results would differ in their last bits.
     options = [f"--gpu-name={target}", *([] if contract else ["--fmad=false"])]
     with TemporaryDirectory() as folder:
         source, made = Path(folder, "kernel.ptx"), Path(folder, "kernel.cubin")

@@ -56,6 +56,7 @@ def encode_cubin(cubin: Cubin) -> bytes:
     """Machine code with what launching it needs, as bytes."""
     described = [astuple(descriptor) for descriptor in cubin.descriptors]
     head = [cubin.symbol, cubin.parameters, cubin.warps, cubin.shared, cubin.chained, described]
+    # JSON has no line break here, so that the first one ends it whatever the code's bytes are.
     return json.dumps(head).encode() + b"\n" + cubin.code
 
 
@@ -125,6 +126,7 @@ def compiled(entry: Entry, arch: int, aligned: Sequence[str]) -> Any:  # noqa: A
     os.environ.setdefault("TRITON_DEFAULT_FP_FUSION", "1")
     names = parameters_of(entry)
     grains = {name: int(grain or 16) for name, _, grain in (w.partition(":") for w in aligned)}
+    # Triton knows parameters by their place.
     multiples = {(names.index(name),): [["tt.divisibility", n]] for name, n in grains.items()}
     chained = arch >= _CHAINS
     options = {"launch_pdl": chained, "num_warps": entry.warps, "num_stages": entry.stages}
@@ -152,6 +154,7 @@ def _signature(entry: Entry) -> dict[str, str]:
 def _descriptor_type(descriptor: Descriptor) -> str:
     rank, sizes = len(descriptor.block), ",".join(map(str, descriptor.block))
     bits = 8 * descriptor.item
+    # Spelled as by Triton's own descriptors, as the compiler parses this text.
     layout = f"NVMMASharedLayout(swizzle_byte_width={descriptor.swizzle}, element_bitwidth={bits}, "
     layout += f"rank={rank}, transposed=False, fp4_padded=False, cga_layout=[])"
     block = f"{descriptor.element}[{sizes}]"

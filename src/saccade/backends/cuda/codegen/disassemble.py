@@ -23,6 +23,7 @@ def disassembled(cubin: Cubin) -> str:
     with TemporaryDirectory() as folder:
         path = Path(folder, "kernel.cubin")
         path.write_bytes(cubin.code)
+        # A cubin has one function, whose line is the last; those before are headings.
         used = _output("cuobjdump", "-res-usage", path).strip().splitlines()[-1].strip()
         code = _output("nvdisasm", "-c", path)
     head = f"// {cubin.symbol}: {cubin.warps} warps, {cubin.shared} bytes of shared memory"

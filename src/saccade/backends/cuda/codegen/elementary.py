@@ -65,6 +65,7 @@ def round_even(x):
     size = tl.abs(x)
     rounded = (size + 8388608.0) - 8388608.0  # 2^23: from there on all are integers
     rounded = tl.where(x < 0, -rounded, rounded)
+    # Zeros keep their sign.
     return tl.where((size < 8388608.0) & (x != 0), rounded, x)
 
 
@@ -77,8 +78,10 @@ def _power_of_two(n):
 @triton.jit
 def _exp_parts(x):
     """`e^x = a · b · (1 + p)`: a and b powers of two. Huge operands saturate, NaN stays in p."""
+    # Beyond, the result is 0 or infinite all the same, and n is the sum of two exponents.
     x = clip(x, -104.5, 89.5)
     n = (x * _LOG2E + _MAGIC) - _MAGIC
+    # What NaN is as an integer is not defined; r has it, and so p.
     n = tl.where(is_nan(n), 0.0, n)
     r = (x - n * _LN2_HIGH) - n * _LN2_LOW
     p = 0.00836878869 + r * 0.00138144331
@@ -99,6 +102,7 @@ def expm1(x):
     """`e^x - 1` for x ≤ 88, exact to the last bits also near 0; infinite or NaN above."""
     a, b, p = _exp_parts(x)
     power = a * b
+    # Near 0 the power is 1 and p the result, which 1 + p would round. Zeros keep their sign.
     return tl.where(x == 0, x, power * p + (power - 1.0))
 
 
@@ -131,6 +135,7 @@ def tanh(x):
     z = x * x
     near = -0.0537491217 + z * (0.0206714869 + z * -0.00574301137)
     near = x + x * z * (-0.333332866 + z * (0.133315489 + z * near))
+    # Exact enough further out only: near 0 the difference cancels.
     far = 1.0 - 2.0 / (1.0 + tl.exp(2.0 * size))
     return tl.where(size < 0.62, near, tl.where(x < 0, -far, far))
 
@@ -154,6 +159,7 @@ def gelu(x):
 @triton.jit
 def softplus(x):
     """`log(1 + e^x)`."""
+    # Of what is never positive, so that it cannot overflow.
     small = exp(-tl.abs(x))
     near = 1.0 + small
     # What rounding took from 1 + small is put back as a factor.
@@ -195,6 +201,7 @@ def power(x, y):
     negative = (x < 0) | ((x == 0) & (1.0 / x < 0))  # the second of -0
     infinite = tl.abs(y) == float("inf")
     value = tl.where(negative & odd, -value, value)
+    # Of minus infinity C has any power, of other negative numbers integral ones only.
     undefined = (x < 0) & (size != float("inf")) & (is_nan(y) == 0) & (integer == 0)
     value = tl.where(undefined, float("nan"), value)
     # 1 to any power and anything to the power 0 are 1, NaN included; so is -1 to an infinite one.
@@ -213,10 +220,12 @@ def fmod(x, y):
     for _ in range(11):
         q = r / b
         q = (q.to(tl.int64, bitcast=True) & -33554432).to(tl.float64, bitcast=True)
+        # From 2^27 on, what the mask has left of it is an integer.
         q = tl.where(tl.abs(q) < 1.0, 0.0, tl.where(q < 134217728.0, tl.floor(q), q))
         r = r - q * b
     r = tl.where(r < 0, r + b, r)
     infinity = float("inf")
+    # 0 times infinity, which was subtracted, is NaN.
     r = tl.where((b == infinity) & (a < infinity), a, r).to(tl.float32)
     return tl.where(x < 0, -r, r)
 
@@ -231,6 +240,7 @@ def mod(x, y):
 @triton.jit
 def integer_div(x, y):
     """Quotient rounded towards zero, 0 where the divisor is."""
+    # Every element is divided, whichever of the two is chosen: by 0 the result is not defined.
     return tl.where(y == 0, 0, x // tl.where(y == 0, 1, y))
 
 
@@ -251,6 +261,7 @@ def integer_mod(x, y):
 def shift_left(x, y):
     """0 where `y` is negative or at least as many as there are bits."""
     bits = x.dtype.primitive_bitwidth
+    # Shifts by as many bits as there are, or more, are not defined: elements shift by 0 then.
     there = (y >= 0) & (y < bits)
     return tl.where(there, x << tl.where(there, y, 0), 0).to(x.dtype)
 

@@ -38,6 +38,7 @@ _WIDE: Mapping[str, str] = {
     "floor": "tl.floor({0})", "ceil": "tl.ceil({0})",
 }  # fmt: skip
 """What float64 has, too."""
+# Rounded as IEEE has it where Triton's own `/` and `sqrt` of float32 are approximations.
 _FLOAT: Mapping[str, str] = {
     **_WIDE, "div": "tl.div_rn({0}, {1})", "reciprocal": "tl.div_rn(1.0, {0})",
     "sqrt": "tl.sqrt_rn({0})",
@@ -105,6 +106,7 @@ class TritonLines:
         self._floats = kind.startswith("float")
         tables = {"float32": _FLOAT, "float64": _WIDE}
         self._table = tables[kind] if self._floats else _INTEGER
+        # By kind, too: a subtree may be wanted as a number here and as a truth value there.
         self._done: dict[tuple[str, Expr], str] = {}
 
     def add(self, line: str) -> None:
@@ -215,6 +217,7 @@ class TritonLines:
         if not self._floats:
             return _integer_literal(value, self._kind)
         if self._kind == "float32":
+            # Constants beyond float32 become infinite, which NumPy would warn of.
             with np.errstate(all="ignore"):
                 value = float(np.float32(value))
         if isnan(value):

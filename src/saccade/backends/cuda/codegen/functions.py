@@ -44,6 +44,7 @@ def text_of(entry: Entry, *, chained: bool = False) -> str:
     extra = [*(name for name, _ in entry.extra_pointers), *entry.extra_integers]
     leading = [d.name for d in entry.descriptors] + [name for name, _ in entry.pointers]
     parameters = [*leading, *extra, *entry.integers]
+    # A comma makes a tuple of one.
     packed = f"({', '.join(extra)}{',' if len(extra) == 1 else ''})"
     given = [*leading, packed, *entry.integers]
     given += [f"{name}={value!r}" for name, value in entry.constants.items()]
@@ -54,6 +55,8 @@ def text_of(entry: Entry, *, chained: bool = False) -> str:
     ]
     decorator = "gluon" if entry.gluon else "triton"
     parts.append(f"@{decorator}.jit\ndef kernel({', '.join(parameters)}):\n")
+    # Waits before it touches anything: until then the launch before may still read what this one
+    # writes. The next one may come at once, as it waits in turn.
     if chained:
         parts.append("    cuda.gdc_wait()\n    cuda.gdc_launch_dependents()\n")
     parts.append(f"    core({', '.join(given)})\n")
@@ -68,6 +71,7 @@ def function_of(entry: Entry, *, chained: bool = False) -> Any:  # noqa: ANN401 
 @lru_cache(maxsize=4096)
 def _function(text: str) -> Any:  # noqa: ANN401
     name = f"<saccade {sha256(text.encode()).hexdigest()[:16]}>"
+    # Triton reads a function's source, which is in no file, by way of this cache.
     linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
     defined: dict[str, Any] = {"__name__": "saccade_entry"}
     exec(compile(text, name, "exec"), defined)

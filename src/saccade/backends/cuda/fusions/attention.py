@@ -46,6 +46,7 @@ class Attention(Op):
 
     def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
         expect_count(self, inputs, 3, 4)
+        # There may be no mask.
         for operand, name in zip(inputs, ("q", "k", "v", "the mask"), strict=False):
             expect_float(self, operand, name)
         expect_same_dtype(self, inputs)
@@ -66,6 +67,7 @@ class Attention(Op):
 
     def reference(self, *inputs: Array) -> tuple[Array, ...]:
         dtype = inputs[0].dtype
+        # As kernels have it: 16 bits are widened, and only the result is rounded.
         wide = [a.astype(np.result_type(dtype, np.float32), copy=False) for a in inputs]
         (scores,) = MatMul(transpose_b=not self.transpose_k).reference(*wide[:2])
         scores = scores * scores.dtype.type(self.scale)

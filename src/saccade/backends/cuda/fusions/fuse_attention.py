@@ -120,6 +120,7 @@ def _scores(softmax: Node, context: _Context) -> _Scores | str:
         return "scores are not a product"
     nodes = (product, last) if behind else (product,)
     readers = (*nodes[1:], softmax)
+    # For another reader they would have to be stored all the same.
     if any(context.reader(n.output) is not r for n, r in zip(nodes, readers, strict=True)):
         return "scores are read elsewhere"
     if product.op.transpose_a:
@@ -148,6 +149,7 @@ def _scaled(nodes: tuple[Node, ...]) -> _Scores | str:
         steps.append((node.op.expr, node.inputs, node.inputs.index(product.output)))
     for expr, operands, place in steps:
         found = _scale_and_mask(expr, place)
+        # Behind a mask nothing may follow: there is one only, and a scale would be the mask's, too.
         if found is None or mask is not None:
             return f"the scores' epilogue {expr}"
         scale *= found[0]
@@ -236,6 +238,7 @@ def _ordered(node: Node) -> tuple[tuple[int, ...], IndexMap] | None:
     index_map = node.op.map
     axes = [i for i, group in enumerate(index_map.in_factors) if group]
     sizes = [group[0] for group in index_map.in_factors if len(group) == 1]
+    # An axis that is split or repeated: more than another order.
     if len(sizes) != len(axes) or len(index_map.factors) != len(axes):
         return None
     sources = []
@@ -244,6 +247,7 @@ def _ordered(node: Node) -> tuple[tuple[int, ...], IndexMap] | None:
         if source is None or (factor.start, factor.step) != (0, 1) or factor.size != sizes[source]:
             return None
         sources.append(source)
+    # In order already: to merge neighbours is a view.
     if sources == sorted(sources):
         return None
     none = [i for i, group in enumerate(index_map.in_factors) if not group]

@@ -59,6 +59,7 @@ def refuse(editor: Editor, found: _MovedProduct) -> str | None:
     assert isinstance(op, MatMul)
     if op.transpose_a or found.product.inputs[1].rank != 2:
         return "rows are columns" if op.transpose_a else "there are several matrices"
+    # Its rows would have to be brought into the stored order as well.
     if any(_varies(operand, len(found.rows) + 1) for operand in found.product.inputs[2:]):
         return "an operand of the epilogue varies by row"
     if not all(map(_whole, _form(found).factors, _sizes(found))):
@@ -125,6 +126,7 @@ def _varies(operand: Value, rank: int) -> bool:
 def rewrite(editor: Editor, found: _MovedProduct) -> None:
     """Multiply rows in the order in which they are stored, then move them."""
     form, product, stored = _form(found), found.product, _stored(found)
+    # What the movement does to columns stays in front of the product, which sums over them.
     last = form.factors[len(stored) :]
     groups = (*((1,) * len(stored)), len(last))
     first = replace(form, factors=(*stored, *last), out_groups=groups)

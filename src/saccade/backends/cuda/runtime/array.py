@@ -133,6 +133,7 @@ class DeviceArray:
         del max_version  # all know the first version
         if copy or dl_device not in (None, self.device.dlpack):
             raise BufferError("an array on a GPU is exported where it is, without a copy")
+        # By DLPack, -1 asks for no waiting, and None for the legacy stream.
         if stream != -1:
             legacy = stream in (None, _STANDARD_LEGACY)
             consumer = LEGACY_STREAM if legacy or stream is None else int(stream)
@@ -158,6 +159,7 @@ class DeviceArray:
             "version": 3,
             "shape": self.shape,
             "typestr": self.dtype.str,
+            # The protocol wants 0 where there are no elements.
             "data": (self.address if prod(self.shape) else 0, False),
             "strides": None,
             "stream": self.stream or _STANDARD_LEGACY,

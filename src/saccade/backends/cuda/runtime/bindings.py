@@ -133,6 +133,7 @@ class BoundDriver:
         raise DeviceError(f"{product}: {call} says {status}")
 
     def _unused(self) -> tuple[int, int]:
+        # Not by `_do`, whose failure would come back here.
         status, free, total = self._api.cuMemGetInfo()
         return (int(free), int(total)) if status == 0 else (0, self.facts.memory)
 
@@ -149,6 +150,7 @@ class BoundDriver:
             yield
         finally:
             if not sys.is_finalizing():
+                # Not by `_do`: once the GPU is lost it would raise in place of the block's error.
                 self._api.cuCtxPopCurrent()
 
     def synchronize(self) -> None:
@@ -162,6 +164,7 @@ class BoundDriver:
         if shared > self.facts.shared:
             has = f"{self.facts.name} has {self.facts.shared}"
             raise DeviceError(f"a kernel needs {shared} bytes of shared memory, {has}")
+        # Beyond 48 KB the driver refuses launches unless the function was told beforehand.
         kinds = self._api.CUfunction_attribute
         most = kinds.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
         self._do("cuFuncSetAttribute", function, most, shared)
@@ -188,6 +191,7 @@ class BoundDriver:
     def _properties(self) -> Any:  # noqa: ANN401
         """Of memory that is mapped: on this GPU."""
         api, made = self._api, self._api.CUmemAllocationProp()
+        # The GPU's own memory, which stays where it is; not what the host calls pinned.
         made.type = api.CUmemAllocationType.CU_MEM_ALLOCATION_TYPE_PINNED
         made.location.type = api.CUmemLocationType.CU_MEM_LOCATION_TYPE_DEVICE
         made.location.id = self.facts.ordinal
@@ -216,6 +220,7 @@ class BoundDriver:
         handle = self._do("cuMemCreate", nbytes, self._properties, 0, nbytes=nbytes)
         try:
             self._do("cuMemMap", address, nbytes, 0, handle, 0, nbytes=nbytes)
+            # Mapped memory may not be touched before.
             self._do("cuMemSetAccess", address, nbytes, [access], 1, nbytes=nbytes)
         except OutOfMemoryError:
             api.cuMemUnmap(address, nbytes)  # which fails where nothing was mapped
@@ -268,6 +273,7 @@ class BoundDriver:
 
     def make_stream(self) -> int:
         """As the protocol says."""
+        # Others wait for the legacy stream, and it for them.
         flags = self._api.CUstream_flags.CU_STREAM_NON_BLOCKING
         return int(self._do("cuStreamCreate", flags))
 
@@ -278,6 +284,7 @@ class BoundDriver:
     def make_event(self, *, timed: bool = False) -> int:
         """As the protocol says."""
         flags = self._api.CUevent_flags
+        # Events without clock readings are cheaper to record and to wait for.
         kind = flags.CU_EVENT_DEFAULT if timed else flags.CU_EVENT_DISABLE_TIMING
         return int(self._do("cuEventCreate", kind))
 
@@ -293,6 +300,7 @@ class BoundDriver:
         """As the protocol says."""
         if self.lost is not None:
             raise DeviceError(self.lost)
+        # Not by `_do`, which would take "not ready" for a failure.
         status = self._api.cuEventQuery(event)[0]
         if status.name not in ("CUDA_SUCCESS", _NOT_READY):
             self._fail("cuEventQuery", status.name, 0)
@@ -336,6 +344,7 @@ class BoundDriver:
         node.gridDimX, node.gridDimY, node.gridDimZ = launch.programs, 1, 1
         node.blockDimX, node.blockDimY, node.blockDimZ = launch.threads, 1, 1
         node.sharedMemBytes = launch.shared
+        # The driver copies the values while the node is made or set, so that they may change later.
         node.kernelParams = launch.table.ctypes.data
         return node
 
@@ -353,6 +362,7 @@ class BoundDriver:
                 nodes.append(self._do("cuGraphAddNode", graph, before, edges, len(before), made))
             executable = self._do("cuGraphInstantiate", graph, 0)
         except BaseException:
+            # Not by `_do`, whose own error would take this one's place.
             api.cuGraphDestroy(graph)
             raise
         return LaunchGraph(int(graph), int(executable), tuple(int(node) for node in nodes))
@@ -361,6 +371,7 @@ class BoundDriver:
         """From the launch ahead to this one."""
         api, edge = self._api, self._api.CUgraphEdgeData()
         if launch.chained:
+            # Met once all programs ahead have called `gdc_launch_dependents`; else once they ended.
             edge.type = api.CUgraphDependencyType.CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC
             edge.from_port = int(api.CU_GRAPH_KERNEL_NODE_PORT_PROGRAMMATIC)
         return edge

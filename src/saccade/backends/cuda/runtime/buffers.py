@@ -63,6 +63,7 @@ class Buffers:
 
     def __init__(self, driver: CudaDriver, secure: Secure, keep: int = _KEPT) -> None:
         self._driver, self._secure, self._keep = driver, secure, keep
+        # Finalizers append here without the lock, which their own thread may hold.
         self._returned: deque[Block] = deque()
         self._idle: list[Block] = []  # the one that came back last at the end
         self._event: int | None = None
@@ -75,6 +76,7 @@ class Buffers:
             OutOfMemoryError: If the GPU has none.
         """
         unit = _LEAST if nbytes < _PAGE else _PAGE
+        # Never 0, which the driver refuses to allocate.
         size = max(1, -(-nbytes // unit)) * unit
         with self._lock:
             self._collect()
@@ -82,6 +84,7 @@ class Buffers:
             if block is not None:
                 self._order(block, stream)
         if block is None:
+            # Not under the lock: `secure` may clear these very buffers to make room.
             block = Block(self._secure(partial(self._driver.allocate, size)), size)
         block.streams = {stream}
         return Lease(self, block)
@@ -105,9 +108,11 @@ class Buffers:
         excess = sum(block.nbytes for block in self._idle) - (self._keep if keep is None else keep)
         while self._idle and excess > 0:
             block = self._idle[0]
+            # `free` wants that whoever uses the memory has ended.
             for stream in block.streams:
                 self._driver.wait_stream(stream)
             self._driver.free(block.address)
+            # Only once it is free: what fails is still known.
             self._idle.pop(0)
             excess -= block.nbytes
 
@@ -115,6 +120,7 @@ class Buffers:
         fits = [b for b in reversed(self._idle) if size <= b.nbytes <= _LOOSE * size]
         if not fits:
             return None
+        # What was used on this stream alone need not be waited for.
         block = next((b for b in fits if b.streams == {stream}), fits[0])
         self._idle.remove(block)
         return block
@@ -124,5 +130,6 @@ class Buffers:
         for other in block.streams - {stream}:
             if self._event is None:
                 self._event = self._driver.make_event()
+            # One event does for all: a wait holds to what it was recorded for at that time.
             self._driver.record(self._event, other)
             self._driver.order(stream, self._event)

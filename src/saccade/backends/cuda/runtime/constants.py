@@ -53,13 +53,16 @@ class Constants:
             OutOfMemoryError: If the GPU has no room.
         """
         with self._lock:
+            # Made under the lock: two programs must not bring the same constant twice.
             held = self._held.get(key)
             if held is None:
                 array = np.ascontiguousarray(make())
+                # The driver refuses to allocate 0 bytes.
                 address = self._secure(partial(self._driver.allocate, max(1, array.nbytes)))
                 try:
                     self._upload(address, array)
                 except BaseException:
+                    # Of a lost GPU nothing can be freed, and trying would hide this error.
                     if self._driver.lost is None:
                         self._driver.free(address)
                     raise

@@ -84,6 +84,7 @@ class DeviceContext:
         """This thread's stream."""
         found: int | None = getattr(self._thread, "stream", None)
         if found is None:
+            # One step of the interpreter: no two threads get the same number.
             number = next(self._threads) % _MOST_STREAMS
             with self._lock:
                 while number >= len(self._streams):
@@ -99,6 +100,7 @@ class DeviceContext:
         with self._lock:
             if self._event is None:
                 self._event = self.driver.make_event()
+            # One event does for all: a wait holds to what it was recorded for at that time.
             for other in others:
                 self.driver.record(self._event, other)
                 self.driver.order(stream, self._event)
@@ -109,6 +111,7 @@ class DeviceContext:
         Raises:
             DeviceError: If it is for another GPU.
         """
+        # Shared memory counts, too: the driver is told its size as the function is loaded.
         key = f"{cubin.symbol} {cubin.shared} {sha256(cubin.code).hexdigest()}"
         found = self._functions.get(key)
         if found is None:
@@ -120,6 +123,7 @@ class DeviceContext:
     def staging(self) -> Iterator[Staging]:
         """Chunks of pinned memory for this thread alone."""
         try:
+            # No lock: `pop` and `append` of lists are one step each.
             one = self._stagings.pop()
         except IndexError:
             one = Staging(self.driver)
@@ -132,12 +136,14 @@ class DeviceContext:
         stream = self.stream()
         with self.staging() as chunks:
             chunks.upload(address, array.ctypes.data, array.nbytes, stream)
+        # Programs read constants on any stream, none of which waits for this one.
         self.driver.wait_stream(stream)
 
     def bandwidth(self) -> float:
         """Bytes per microsecond from and to memory, as a large copy within it has them."""
         if self._bandwidth is None:
             self._bandwidth = measured_bandwidth(self)
+            # What was copied is large, and nobody else wants buffers of that size.
             self._buffers.clear()
         return self._bandwidth
 
@@ -161,7 +167,9 @@ class DeviceContext:
     def tidy(self) -> None:
         """Do away with what is left of programs; of all memory, if there is none any more."""
         if self._retired:
+            # Runs that are only enqueued may still use what is freed here.
             self.driver.synchronize()
+        # Each once: what cannot be done now goes to the end, for the next time.
         for _ in range(len(self._retired)):
             with suppress(IndexError):  # another thread was first
                 part = self._retired.popleft()

@@ -70,10 +70,12 @@ def _delete(address: int) -> None:
 
 def _drop(capsule: int) -> None:
     """A capsule goes that nobody consumed."""
+    # Whoever consumed it has renamed it: then the structure is the consumer's to delete.
     if _is_named(capsule, _NAME):
         _exports.pop(_raw_pointer_of(capsule, _NAME), None)
 
 
+# A deleter may be called without the interpreter's lock, a capsule's destructor never is.
 _deleter = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(_delete)
 _destructor = ctypes.PYFUNCTYPE(None, ctypes.c_void_p)(_drop)
 
@@ -81,9 +83,11 @@ _destructor = ctypes.PYFUNCTYPE(None, ctypes.c_void_p)(_drop)
 @atexit.register
 def _abandon() -> None:
     """Consumers may outlive the interpreter: they must find their structure, and call nothing."""
+    # In C, without arguments, and good without an interpreter: called as a deleter it does nothing.
     harmless = ctypes.cast(_python.Py_IsInitialized, ctypes.c_void_p).value
     for managed, *kept in list(_exports.values()):
         managed.deleter = harmless
+        # One reference too many: what the interpreter clears as it ends must not free these.
         for one in (managed, *kept):
             _python.Py_IncRef(ctypes.py_object(one))
 
@@ -109,6 +113,7 @@ def export(
     numbers = (ctypes.c_int64 * (2 * rank or 1))(*shape, *_row_major(shape))
     managed = _Managed()
     tensor = managed.tensor
+    # DLPack wants no address where there are no elements.
     tensor.data = address if prod(shape) else None
     tensor.device_type, tensor.device_id = device
     tensor.ndim, tensor.lanes = rank, 1
@@ -118,6 +123,7 @@ def export(
     tensor.strides = ctypes.cast(first + 8 * rank, ctypes.POINTER(ctypes.c_int64))
     managed.deleter = ctypes.cast(_deleter, ctypes.c_void_p).value
     place = ctypes.addressof(managed)
+    # The capsule holds an address only: this keeps all of it until the consumer is done.
     _exports[place] = (managed, numbers, owner)
     return _new_capsule(place, _NAME, ctypes.cast(_destructor, ctypes.c_void_p))
 
@@ -168,11 +174,13 @@ def imported(capsule: object) -> Imported:
     """What a capsule of `__dlpack__` holds, which is consumed."""
     place = _pointer_of(capsule, _NAME)
     managed = _Managed.from_address(place)
+    # As DLPack has it: so the capsule's destructor leaves alone what is ours from now on.
     _rename(capsule, _USED)
     owner = _Consumed(managed, place)
     tensor = managed.tensor
     shape = tuple(tensor.shape[i] for i in range(tensor.ndim))
     dense = (
+        # Row-major elements need no strides in DLPack; those of sizes of 1 say nothing.
         not tensor.strides
         or not prod(shape)
         or all(

@@ -45,6 +45,7 @@ def no_room(product: str, nbytes: int, free: int, total: int) -> OutOfMemoryErro
     there = f"{product} has {free} of its {total} bytes of memory free"
     if not nbytes:
         return OutOfMemoryError(f"{there}, less than the driver needs")
+    # Asked after the failure: by now enough may be free, or it lies in pieces.
     missing = max(nbytes - free, 0)
     return OutOfMemoryError(f"{there}, {nbytes} more are needed: {missing} are missing")
 

@@ -71,6 +71,7 @@ def programs_by(of: Multiprocessor, threads: int, registers: int, shared: int) -
         shared: Bytes of a program, without those that are reserved.
     """
     whole = _up(max(registers, 1), _REGISTER_GRAIN)
+    # A warp's registers are all of one part: what each has left over is lost.
     warps = _PARTS * (of.registers // _PARTS // (whole * _WARP))
     return {
         "registers": warps * _WARP // threads,
@@ -104,11 +105,13 @@ def _texts(code: bytes) -> Iterator[bytes]:
     names = sections[names_at][4]
     for name, _, _, _, offset, nbytes in sections:
         if code.startswith(b".text.", names + name):
+            # `iter_unpack` takes whole instructions only.
             yield code[offset : offset + nbytes - nbytes % _INSTRUCTION]
 
 
 def device_facts(facts: DeviceFacts) -> dict[str, str]:
     """A GPU as measurements name it; with the driver's own version where the system tells it."""
+    # CUDA tells the version of its interface only, not the driver's own.
     driver = {"gpu_driver": _KERNEL_MODULE.read_text().strip()} if _KERNEL_MODULE.exists() else {}
     return {
         "gpu": facts.name,

@@ -102,6 +102,7 @@ class Gauge:
             LaunchError: If the arguments of a phase are not those that its code takes.
         """
         with self._driver.current():
+            # Phases without programs are left out: the driver takes no empty grid.
             codes = [
                 [
                     check_arguments(PhaseCode(i, phase, cubin, self._device.load(cubin)))
@@ -111,6 +112,7 @@ class Gauge:
                 for variant in contest.variants
             ]
             sets = _sets(contest)
+            # A multiple of the sets: each turn begins with the first, which has to be cold again.
             repetitions = -(-max(contest.repetitions, sets) // sets) * sets
             bases = self._placed(contest.regions, sets)
             with ExitStack() as made:
@@ -121,6 +123,7 @@ class Gauge:
         """Fill memory; addresses [sets, regions]."""
         sizes = np.array([_whole(region.nbytes) for region in regions], np.int64)
         self._grow(int(sizes.sum()) * sets)
+        # Copies of one region lie side by side, so that a single fill does for all of them.
         starts = self._address + sets * np.concatenate([[0], np.cumsum(sizes)[:-1]])
         addresses: Array = (starts + np.arange(sets)[:, None] * sizes).astype(np.int64)
         for i, region in enumerate(regions):
@@ -131,8 +134,10 @@ class Gauge:
     def _grow(self, nbytes: int) -> None:
         if nbytes <= self._nbytes:
             return
+        # `free` wants that whoever uses the memory has ended.
         self._driver.synchronize()
         if self._nbytes:
+            # Forgotten first: where there is no room for more, nothing must point to what is gone.
             old, self._address, self._nbytes = self._address, 0, 0
             self._driver.free(old)
         self._address = self._driver.allocate(nbytes)
@@ -145,6 +150,7 @@ class Gauge:
             array = np.frombuffer(region.content, np.uint8)
             with self._device.staging() as chunks:
                 chunks.upload(first, array.ctypes.data, array.nbytes, stream)
+            # From the first copy: within the GPU that is faster than over the bus again.
             for address in addresses[1:]:
                 driver.copy(address, first, array.nbytes, stream)
             return
@@ -174,6 +180,7 @@ class Gauge:
         if not variant:
             return None
         sets, regions = bases.shape
+        # The table has bases for every set, so that one graph goes through all of them.
         each = [[_moved(code, i * regions) for code in variant] for i in range(sets)]
         launches = [code for i in range(repetitions) for code in each[i % sets]]
         graph = RecordedGraph(self._driver, launches, bases.reshape(-1))
@@ -187,6 +194,7 @@ class Gauge:
     def _turns(self, graphs: Sequence[RecordedGraph | None], bases: Array, rounds: int) -> Array:
         """Microseconds [graphs, rounds]."""
         driver, stream, count = self._driver, self._device.stream(), len(graphs)
+        # Made before the turns, which have to follow each other without gaps.
         while len(self._events) < 2 * count * rounds:
             self._events.append(driver.make_event(timed=True))
         for graph in graphs:
@@ -218,6 +226,7 @@ def _sets(contest: Contest) -> int:
             for variant in contest.variants
         )
     ]
+    # By the variant that touches least: it is the first that would find its operands cached.
     return min(MOST_SETS, 1 + contest.cold // max(min(touched), 1))
 
 

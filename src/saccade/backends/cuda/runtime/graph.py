@@ -66,6 +66,7 @@ class Launches:
         sizes = [_words(code.cubin) for code in codes]
         starts = np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)]).astype(np.int64)
         self._values = np.zeros(int(starts[-1]), np.int64)
+        # Addresses of the values, which are changed in place and never replaced.
         self._table = self._values.ctypes.data + 8 * np.arange(len(self._values), dtype=np.int64)
         self._encoders = encoders
         self._mapped: list[_Mapped] = []
@@ -76,12 +77,14 @@ class Launches:
         table = np.array(pointers, np.int64).reshape(-1, 3)
         self._places, self._of, self._offsets = table[:, 0], table[:, 1], table[:, 2]
         self._bases = np.zeros(bases, np.int64)
+        # Tensor maps are longer than the 8 bytes of a value, and aligned: they lie apart.
         self._memory = np.zeros(MAP_BYTES * len(self._mapped) + MAP_ALIGNMENT, np.uint8)
         first = self._memory.ctypes.data + -self._memory.ctypes.data % MAP_ALIGNMENT
         for i, one in enumerate(self._mapped):
             self._table[one.place] = first + MAP_BYTES * i
         self.each = [
             self._launch(code, int(start), size)
+            # `starts` has one more: the end of all.
             for code, start, size in zip(codes, starts, sizes, strict=False)
         ]
 
@@ -95,6 +98,7 @@ class Launches:
                 self._readers[refs[name].base].add(number)
             if name in described:
                 self._mapped.append(_Mapped(place, number, refs[name], described[name], integers))
+                # Behind a map, Triton's code takes sizes and strides as parameters of their own.
                 tail = [word.value for word in words(described[name], integers)]
                 self._values[place + 1 : place + 1 + len(tail)] = tail
                 place += len(tail)
@@ -137,6 +141,7 @@ def check_arguments(code: PhaseCode) -> PhaseCode:
     """
     integers, names = code.phase.integers, code.cubin.parameters
     described = {name for one in code.cubin.descriptors for name in one.integers}
+    # Integers that only tensor maps have are no parameters of the code.
     taken = [name for name in integers if name in names or name not in described]
     given = (*(argument.name for argument in code.phase.arguments), *taken)
     if sorted(given) != sorted(names):
@@ -144,6 +149,7 @@ def check_arguments(code: PhaseCode) -> PhaseCode:
             f"{code.cubin.symbol} takes {', '.join(names)}, given are {', '.join(given)}"
         )
     for name, value in integers.items():
+        # The code reads 32 bits: what is above would be cut off in silence.
         if not isinstance(value, int) or not -(1 << 31) <= value < 1 << 31:
             raise LaunchError(f"{code.cubin.symbol}: {name}={value} is no integer of 32 bits")
     return code
@@ -172,6 +178,7 @@ class RecordedGraph:
 
     def launch(self, bases: Array, stream: int) -> None:
         """Put it on a stream with this table of bases."""
+        # A launch that is still running keeps the arguments that it began with.
         for index in self._launches.point(bases):
             self._driver.update(self._graph, index, self._launches.each[index])
         self._driver.launch_graph(self._graph, stream)

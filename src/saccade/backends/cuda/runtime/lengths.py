@@ -23,6 +23,7 @@ def cut_on_device(
     sized for the most that there could be, goes.
     """
     found = list(results[: len(results) - counts])
+    # Once for each count, as every one of these copies waits for the stream.
     sizes = {count: int(results[count].numpy().flat[0]) for count in {cut.count for cut in cuts}}
     for cut in cuts:
         whole = found[cut.output]

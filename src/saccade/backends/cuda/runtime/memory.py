@@ -64,6 +64,7 @@ class Arena:
             self._parts.append((start, more, self._driver.back(start, more)))
             self.nbytes += more
         else:
+            # First, so that old and new need not have room at once: nothing here outlives a run.
             self.clear()
             self.address = self._driver.allocate(nbytes)
             self.nbytes = nbytes
@@ -75,6 +76,7 @@ class Arena:
             return
         self._driver.wait_event(self.event)
         while self._parts:
+            # Dropped from the list once it is done: what fails is still known.
             start, nbytes, handle = self._parts[-1]
             self._driver.unback(start, nbytes, handle)
             self._parts.pop()
@@ -123,7 +125,9 @@ class Arenas:
                 arena.lock.release()
                 arena = large
                 arena.lock.acquire()
+                # Others may have cleared it before the lock was had.
                 arena.grow(nbytes)
+            # On one stream runs follow each other anyway.
             if arena.stream not in (None, stream):
                 self._driver.order(stream, arena.event)
         except BaseException:
@@ -144,6 +148,7 @@ class Arenas:
                 arena.lock.acquire()
                 self._all.append(arena)
                 return arena
+        # Waits without `_lock`: others may find a free arena meanwhile.
         arena = self._all[hash(stream) % _MOST]
         arena.lock.acquire()
         return arena

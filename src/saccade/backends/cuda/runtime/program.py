@@ -79,12 +79,15 @@ class CudaProgram:
         self.device = device
         self.plan = plan
         _check(plan)
+        # The finalizer has this very dictionary: it is changed, never replaced.
         self._graphs: dict[int, tuple[int, RecordedGraph]] = {}
         self._ports = [(port.shape, DType(port.dtype)) for port in plan.outputs]
         held: list[tuple[str, str]] = []
+        # Constants stay in it, each run copies it and sets the rest.
         self._bases = np.zeros(plan.constant_base + len(plan.constants), np.int64)
         with device.driver.current():
             device.enter()
+            # Before anything is held, so that what follows may fail. At exit the driver frees all.
             finalize(self, _retire, device, self._graphs, held).atexit = False
             self._codes = _loaded(device, plan, codes)
             for i, (one, read) in enumerate(zip(plan.constants, plan.constants_read, strict=True)):
@@ -120,6 +123,7 @@ class CudaProgram:
         if stream is None:
             stream = self.device.stream()
         self.device.order(stream, [a.stream for a in given])
+        # Or a buffer that the caller lets go of could be another's before it is read.
         for one in given:
             one.used_on(stream)
         return stream
@@ -129,6 +133,7 @@ class CudaProgram:
         aligned = [self._aligned(one, stream) for one in given]
         make = next((a.make for a in given if a.make is not None), DeviceArray.empty)
         results = tuple(make(device, shape, kind, stream) for shape, kind in self._ports)
+        # A graph has at least one launch.
         if not self._codes:
             return results
         arena = device.arenas.take(self.plan.arena_bytes, stream)
@@ -157,6 +162,7 @@ class CudaProgram:
 
     def _graph(self, arena: Arena, bases: Array) -> RecordedGraph:
         """The graph over this arena, which nobody else has meanwhile."""
+        # By the arena's `id`, which stays its own: arenas live as long as the device.
         address, graph = self._graphs.get(id(arena), (None, None))
         if graph is None or address != arena.address:
             if graph is not None:  # the arena moved
@@ -226,6 +232,7 @@ class CudaProgram:
         """One run's readings, from the events around its launches."""
         ends = [1e6 * self.device.driver.milliseconds(events[0], event) for event in events[1:]]
         at, done = 0.0, 0
+        # Without chunks there was no launch, and so no event: such a phase ends as it begins.
         for i in range(len(clock)):
             there = done < len(self._codes) and self._codes[done].number == i
             end = ends[done] if there else at

@@ -32,6 +32,7 @@ def queried_device(api: Any, ordinal: int) -> DeviceFacts:  # noqa: ANN401
         return int(asked("cuDeviceGetAttribute", attribute, device))
 
     device = asked("cuDeviceGet", ordinal)
+    # The bindings give all 256 bytes, zeros behind the name.
     name = asked("cuDeviceGetName", 256, device).split(b"\0")[0].decode("ascii", "replace")
     arch = 10 * number("COMPUTE_CAPABILITY_MAJOR") + number("COMPUTE_CAPABILITY_MINOR")
     return DeviceFacts(
@@ -40,6 +41,7 @@ def queried_device(api: Any, ordinal: int) -> DeviceFacts:  # noqa: ANN401
         arch,
         int(asked("cuDeviceTotalMem", device)),
         number("MULTIPROCESSOR_COUNT"),
+        # More than what a launch gets unasked; `BoundDriver.load` asks for it.
         number("MAX_SHARED_MEMORY_PER_BLOCK_OPTIN"),
         bool(number("VIRTUAL_ADDRESS_MANAGEMENT_SUPPORTED")),
         (_KDL_CUDA, ordinal),

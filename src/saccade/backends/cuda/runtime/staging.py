@@ -27,6 +27,7 @@ class Staging:
         for number, at in enumerate(range(0, nbytes, _CHUNK)):
             size = min(_CHUNK, nbytes - at)
             chunk, event = self._chunks[number % _CHUNKS]
+            # The chunk's last copy may still be on its way, be it from an earlier call.
             self._driver.wait_event(event)
             ctypes.memmove(chunk, source + at, size)
             self._driver.upload(target + at, chunk, size, stream)
@@ -36,10 +37,12 @@ class Staging:
         """Copy to the host what is there once everything on the stream has ended; waits for it."""
         waiting: list[tuple[int, int, int, int]] = []
         for number, at in enumerate(range(0, nbytes, _CHUNK)):
+            # The chunk that comes next has to be emptied before it is filled again.
             if len(waiting) == _CHUNKS:
                 self._arrive(*waiting.pop(0))
             size = min(_CHUNK, nbytes - at)
             chunk, event = self._chunks[number % _CHUNKS]
+            # An earlier upload, on whatever stream, may still read the chunk.
             self._driver.wait_event(event)
             self._driver.download(chunk, source + at, size, stream)
             self._driver.record(event, stream)

@@ -62,7 +62,9 @@ def encode(
     """
     item = descriptor.item
     *outer, columns = descriptor.block
+    # A box is no wider than its swizzle: wider blocks come in several loads.
     inner = min(columns, descriptor.swizzle // item)
+    # The driver counts axes from the innermost one, whose stride it takes for one element.
     sizes = _numbers(reversed(descriptor.sizes), integers)
     strides = [n * item for n in _numbers(reversed(descriptor.strides[:-1]), integers)]
     tensor_map = _aligned()
@@ -76,6 +78,7 @@ def encode(
     if descriptor.steps:
         lower = _numbers(reversed(descriptor.lower), integers)
         upper = _numbers(reversed(descriptor.upper), integers)
+        # Windows step over rows and columns only: every channel and every image counts.
         steps = (1, *reversed(descriptor.steps), 1)
         status = driver.cuTensorMapEncodeIm2col(
             *head, (ctypes.c_int * len(lower))(*lower), (ctypes.c_int * len(upper))(*upper),

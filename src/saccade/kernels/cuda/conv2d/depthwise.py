@@ -134,6 +134,7 @@ def _runs(call: CudaCall, own: int) -> Iterator[int]:
     s, q = call.inputs[1].shape[3], sums_of(call)[3]
     for across in _RUNS:
         overlap = s > call.op.stride[1] and across <= q
+        # One at least, as a supported call has to have a variant.
         if across == 1 or (overlap and own * (across + s) <= _MOST_REGISTERS):
             yield across
 
@@ -170,6 +171,7 @@ def _instructions(call: CudaCall, tile: DepthwiseTile) -> float:
     op: Conv2d = call.op
     rows, width, across, warps = tile
     own = rows * width // (32 * warps)
+    # Between windows or taps that are apart nothing is read.
     places = min((across - 1) * op.stride[1] + (s - 1) * op.dilation[1] + 1, across * s)
     loaded = c * r * (places * (own + 8.0) + s * (own + 4.0))
     return 60.0 + loaded + own * across * (c * r * s + 6.0)
@@ -182,6 +184,7 @@ def depthwise_weights(call: CudaCall) -> tuple[Operand, dict[str, int], bool]:
     if not call.constant[1]:
         strides = dict(zip(("w_k", "w_c", "w_r", "w_s"), w.strides, strict=True))
         return In(1), strides, w.strides[0] == 1
+    # Each tap's weights begin at a multiple of 16 bytes, whatever their type.
     columns = -(-k // 16) * 16
     nbytes = w.size // max(1, k) * columns * w.dtype.itemsize
     packing = Packing("cuda.taps", (w.dtype.value, c, columns), (1,), nbytes)

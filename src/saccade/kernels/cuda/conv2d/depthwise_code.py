@@ -22,6 +22,7 @@ def pixels(
     are, so that nothing else keeps a load inside.
     """
     image, top, left, h, wd, row_mask, col_mask, read_mask, _ = window
+    # All true, in the rows' layout: rows beyond the last were brought back to it.
     inside = row_mask | True
     if TALL:
         inside = inside & within(top + dy, h)
@@ -30,6 +31,7 @@ def pixels(
     mask = inside[:, None] & read_mask[None, :]
     place = (pixel + dy * x_h + dx * x_w)[:, None] + (at * c_step)[None, :]
     a = tl.load(x + place, mask=mask, other=0.0).to(tl.float32)
+    # Padding lies behind the prologue: it is zero whatever the prologue makes of zeros.
     if PROLOGUE is not None:
         a = tl.where(mask, PROLOGUE(a, image, at, top, left, row_mask, col_mask, extra), 0.0)
     return a
@@ -89,6 +91,7 @@ def run_sums(
             taps = taps + (filters(where, col * k_step, window[8], BM),)  # noqa: RUF005
         for x0 in tl.static_range((ACROSS - 1) * STRIDE_W + (S - 1) * DILATION_W + 1):
             if is_read(x0, ACROSS, STRIDE_W, DILATION_W, S):
+                # The last run of a row may reach beyond it, padding or not.
                 a = pixels(
                     x, pixel, chan + j, c_step, x_h, x_w, r * DILATION_H, x0, window, extra,
                     PADDED, PADDED or ACROSS > 1, PROLOGUE,
@@ -134,6 +137,7 @@ def convolve(
     read = col < k if X_WIDE else there
     weighted = col < k if W_WIDE else there
     row_mask = row < n * p * spans
+    # So that loads need no mask of their own for rows.
     row = tl.minimum(row, n * p * spans - 1)
     image, out_p, span = pixels_of(row, p, spans)
     out_q = span * ACROSS

@@ -115,6 +115,7 @@ def _depth(call: CudaCall) -> int:
 
 def _channels(call: CudaCall) -> int:
     """Channels that sums run over."""
+    # Only behind channels that are neighbours there are zeros that may be summed as well.
     return channels_of(call) if _unit(call) == "c" else call.inputs[0].shape[1]
 
 
@@ -147,6 +148,7 @@ def _weights(call: CudaCall, order: str) -> Weights:
         (kind.value, depth, columns, order, _channels(call), *packed_block(call)), (1,),
         depth * columns * kind.itemsize,
     )  # fmt: skip
+    # The code finds packed weights by the number of the term, and reads none of these strides.
     integers = {"w_r": 0, "w_s": 0, "w_c": 0, "w_k": 1, "columns": columns}
     return Weights(Packed(packing), ELEMENTS[kind], "k", columns, integers)
 
@@ -155,6 +157,7 @@ def _launches(call: CudaCall, tile: Tile) -> tuple[Launch, ...]:
     x, y = call.inputs[0], call.outputs[0]
     n, k, p, q = sums_of(call)
     unit, fused = _unit(call), fused_of(call)
+    # Terms in the order in which x has neighbours: channels of a pixel, or taps of a row.
     weights = _weights(call, "channels" if unit == "w" else "taps")
     by_x = vector(x.strides[0], *x.strides[2:]) if unit == "c" else 1
     by_y = stored_vector(call, k)

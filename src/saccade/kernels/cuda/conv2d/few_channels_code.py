@@ -41,6 +41,7 @@ def convolve(
     row = row_block * BM + tl.arange(0, BM)
     col = col_block * BN + tl.arange(0, BN)
     row_mask = row < n * p * q
+    # So that loads need no mask of their own for rows.
     row = tl.minimum(row, n * p * q - 1)
     image, out_p, out_q = pixels_of(row, p, q)
     top = out_p * STRIDE_H - PAD_T
@@ -50,6 +51,7 @@ def convolve(
     acc = tl.zeros((BM, BN), tl.float32)
     for start in range(0, R * S * C, BK):
         at = start + term
+        # C, R and S are constants of the code, so that these divisions are multiplications.
         if TAPS_FIRST:
             tap = at // C
             chan = at % C
@@ -70,6 +72,7 @@ def convolve(
             wide = PROLOGUE(
                 a.to(tl.float32), image, chan, out_p, out_q, row_mask, at < R * S * C, extra
             )
+            # What lies outside is zero behind the prologue, not in front of it.
             a = tl.where(inside, wide, 0.0).to(a.dtype)
         if PACKED:
             place = at[:, None] * columns + col[None, :]

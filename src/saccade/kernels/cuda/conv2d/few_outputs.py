@@ -170,6 +170,7 @@ def _launches(call: CudaCall, tile: FewOutputsTile) -> tuple[Launch, ...]:
     r, s = call.inputs[1].shape[2:]
     by_x = _x_vector(call)
     rows = y.strides[3] == 1
+    # Of a greatest common divisor 0 is no part: with ROWS the code knows the last stride.
     by_y = stored_vector(call, k, y.strides[0], y.strides[2], 0 if rows else y.strides[3])
     config = CudaFewOutputsConfig(
         (element_of(x), ELEMENTS[kind], element_of(y)), window_of(call), dot_precision(call), tile,

@@ -72,6 +72,7 @@ def convolve(
     col = tl.arange(0, BN)
     taps = ()
     for tap in tl.static_range(R * S):
+        # Without a mask: packed weights have zeros for all of a block's channels and columns.
         place = (tap * BC + chan)[:, None] * columns + col[None, :]
         taps = taps + (tl.load(w + place),)  # noqa: RUF005
     sums = ()
@@ -92,6 +93,7 @@ def convolve(
             )
             sums = sums[:i] + (new,) + sums[i + 1 :]  # noqa: RUF005
         for i in tl.static_range(STRIP):
+            # Stored with the last row of x that it takes, so that its registers are free again.
             if y0 == i * STRIDE_H + (R - 1) * DILATION_H:
                 line = out_p + i + tl.zeros((BM,), tl.int32)
                 store(

@@ -77,6 +77,7 @@ class FusedConfig:
 
     def _others(self) -> str:
         """A function that gives the block of one of the other parts."""
+        # The other parts are the last operands, and operand i is `$i`, counted from 1.
         count, first = self.parts - 1, len(self.operands) - self.parts + 2
         taken = "acc, n, k, p, q, row_mask, channel_mask, extra"
         texts = [source_of((f"${first + i}", *self.operands), f"part{i}") for i in range(count)]
@@ -143,6 +144,7 @@ def words_of(
     call: CudaCall, first: int, end: int, views: tuple[View, ...]
 ) -> tuple[tuple[str, ...], Mapping[str, Operand], Mapping[str, int]]:
     """Of operands `first` to `end`: words of the code, operands and strides by parameter name."""
+    # Of an expression that takes the last operand: `epilogue_of` leaves out those behind it.
     found = epilogue_of(
         call, arg(end - first), first, (), end=end, views=views or None, room=excess_of(call)
     )
@@ -203,6 +205,7 @@ def _places(call: CudaCall) -> dict[str, int]:
 
 def _channels(call: CudaCall) -> int:
     y = call.outputs[0]
+    # Zeros behind the last channel are stored as channels are.
     return y.shape[1] + (y.room if y.zeros else 0)
 
 

@@ -75,12 +75,14 @@ class HopperConfig:
 def _supports(call: CudaCall) -> str | None:
     op: Conv2d = call.op
     x, w, y = call.inputs[0], call.inputs[1], call.outputs[0]
+    # Code with wgmma runs on sm_90 alone, on no later one either.
     if call.target.arch != 90:
         return f"sm_{call.target.arch}"
     if x.dtype not in (DType.F16, DType.BF16) or y.dtype is not x.dtype:
         return "element types"
     if op.groups != 1:
         return f"{op.groups} groups"
+    # TMA fills in zeros before the prologue; padding is zero behind it.
     if op.prologue != IDENTITY and any(op.padding):
         return "a prologue, which padding has none of"
     if isinstance(op.store, InterleaveStore):
@@ -148,6 +150,7 @@ def _variants(call: CudaCall) -> Iterator[Variant]:
     for place, (micros, _, tile) in enumerate(timed):
         build, rounding = partial(_launches, call, tile), tile.depth
         yield Variant(micros, partial(build, False), (rounding, False))
+        # With one tap or one block of channels there is one order only.
         if place < 2 and r * s > 1 and c > tile.depth:
             yield Variant(1.01 * micros, partial(build, True), (rounding, True))
 
@@ -175,6 +178,7 @@ class HopperOperands(NamedTuple):
         x, y = call.inputs[0], call.outputs[0]
         n, k, p, q = sums_of(call)
         _, c, r, s = call.inputs[1].shape
+        # Steps take whole blocks of channels, of which the weights' last ones are zeros.
         together, inputs = packed_block(call), -(-c // depth) * depth
         epilogue, even = hopper_epilogue(call)
         packing = Packing(

@@ -34,8 +34,10 @@ def ask(
     else:
         tap, block = t // steps, t % steps
     bar = bars.index(slot)
+    # TMA takes offsets of taps in 16 bits.
     dy = gl.to_tensor(tap // S * DILATION_H).to(gl.int16)
     dx = gl.to_tensor(tap % S * DILATION_W).to(gl.int16)
+    # Before the loads begin: the stage is there once so many bytes have come.
     mbarrier.expect(bar, x.nbytes_per_cta + w.nbytes_per_cta, pred=wanted)
     tma.async_load_im2col(
         x, [image, top, left, block * BK], [dy, dx], bar, xs.index(slot), pred=wanted
@@ -99,12 +101,14 @@ def convolve(
     acc = gl.zeros((BM, BN), gl.float32, layout=mma)
     for t in range(total):
         slot = t % STAGES
+        # A barrier's phase changes each time that the ring comes round.
         mbarrier.wait(bars.index(slot), (t // STAGES) & 1)
         if PROLOGUE is None:
             a = xs.index(slot)
         else:
             block = t // (R * S) if TAPS_INNER else t % steps
             a = changed(xs.index(slot), m, block * BK, rows, p, q, x.shape[3], extra, mma, PROLOGUE)
+        # What a prologue made lies in registers, which must stay until the product is done.
         acc = warpgroup_mma(a, ws.index(slot).permute((1, 0)), acc, is_async=PROLOGUE is None)
         if PROLOGUE is None:  # the step before is done then, and its stage free
             acc = warpgroup_mma_wait(num_outstanding=1, deps=(acc,))
@@ -197,6 +201,7 @@ def convolve_tiles(
         for t in range(total):
             at = j * total + t
             slot = at % STAGES
+            # Counted through all tiles, as barriers are not begun anew for each.
             mbarrier.wait(bars.index(slot), (at // STAGES) & 1)
             acc = warpgroup_mma(xs.index(slot), ws.index(slot).permute((1, 0)), acc, is_async=True)
             acc = warpgroup_mma_wait(num_outstanding=1, deps=(acc,))
@@ -264,6 +269,7 @@ def store_tile(
         m, col, rows, k, p, q, channels, BM, BN, EVEN, BLOCK, CRD, acc.type.layout
     )
     done = EPILOGUE(acc, image, channel, line, pixel, row_mask, col_mask, fetched, extra)
+    # Where sums lie a thread has two neighbours: stores would be 4 bytes wide.
     done = gl.convert_layout(done.to(y.dtype.element_ty), flat)
     image, channel, line, pixel, row_mask, col_mask = _places(
         m, col, rows, k, p, q, channels, BM, BN, EVEN, BLOCK, CRD, flat

@@ -20,6 +20,7 @@ _PLACES = "n, k, p, q, row_mask, channel_mask"
 
 def _is_tile(word: str) -> bool:
     """Whether an operand of an epilogue's code varies along rows and along channels."""
+    # In the order n, k, p, q.
     kinds = word.split()[1]
     return kinds[1] != "0" and kinds[0] + kinds[2:] != "000"
 

@@ -104,6 +104,7 @@ def hopper_tiles(call: CudaCall) -> tuple[HopperTile, ...]:
     for tile in _TILES:
         if tile.columns >= widest or (prologue and _with_operand(tile) > _MOST_WITH_OPERAND):
             continue
+        # Blocks that are less than half empty, and no more stages than there are steps to ask for.
         if tile.columns < 2 * max(16, k) and tile.shared <= call.target.shared:
             stages = min(tile.stages, max(2, steps + 1))
             found[replace(tile, depth=depth, stages=stages)] = None
@@ -120,8 +121,10 @@ def persistent(call: CudaCall, tile: HopperTile) -> HopperTile | None:
     if call.op.prologue != IDENTITY:
         return None
     _, c, r, s = call.inputs[1].shape
+    # `convolve_tiles` counts on STAGES - 1 steps of a tile at least.
     stages = min(tile.stages, r * s * ceil(c / tile.depth) + 1)
     lasting = replace(tile, stages=stages, persistent=True)
+    # Results change places beside the ring here, which takes room from it.
     while lasting.shared > call.target.shared:
         lasting = replace(lasting, stages=lasting.stages - 1)
     resident = _resident(call, lasting) * call.target.multiprocessors

@@ -80,6 +80,7 @@ def products_of(call: CudaCall) -> Iterator[Variant]:
         if i < 2 and r * s > 1 and c > tile[2]:
             # What one program reads again lies a tap, not an image, back.
             yield Variant(micros * 1.01, partial(_launches, call, tile, 1, True), (rounding, True))
+        # With one block of columns, or two of rows, bands are hardly another order.
         if i < 2 and k // groups > tile[1] and n * p * q > 2 * tile[0]:
             banded = partial(_launches, call, tile, _BAND, False)
             yield Variant(micros * 1.02, banded, (rounding, False))

@@ -80,6 +80,7 @@ def block_sums(
         if PADDED:
             inside = within(top + dy, h) & within(left + dx, wd)
         chan_mask = chan < c - first
+        # A mask costs instructions in every step: there is one only where something may be missing.
         if PADDED and EVEN_C:
             a = tl.load(pointers, mask=inside[:, None], other=0.0)
         elif PADDED:
@@ -91,6 +92,7 @@ def block_sums(
         if PROLOGUE is not None:
             at = group * c + first + chan
             wide = PROLOGUE(a.to(tl.float32), image, at, top, left, row_mask, chan_mask, extra)
+            # What lies outside is zero behind the prologue, not in front of it.
             wide = tl.where(inside[:, None] & chan_mask[None, :], wide, 0.0)
             a = wide.to(a.dtype)
         places = filters + (tap // S * w_r + tap % S * w_s + first * wc_step)
@@ -145,6 +147,7 @@ def convolve(
     row = row_block * BM + tl.arange(0, BM)
     col = col_block * BN + tl.arange(0, BN)
     row_mask = row < n * p * q
+    # `block_sums` loads rows beyond the last as well: they read the last one's pixels.
     row = tl.minimum(row, n * p * q - 1)
     image, out_p, out_q = pixels_of(row, p, q)
     acc = block_sums(

@@ -136,6 +136,7 @@ def weights_of(call: CudaCall) -> Weights:
     places = (c * w_c if transposed else k * w_k, w_r, w_s, w_c, w_k)
     unit = weights_unit(call)
     if transposed:
+        # `weights_unit` names axes as of [K, C]; these weights are [C, K].
         unit = {"c": "k", "k": "c", "": ""}[unit]
     integers = dict(zip(WEIGHTS, places, strict=True))
     return Weights(In(1), element_of(w), unit, k, {**integers, "columns": k})
@@ -240,6 +241,7 @@ def _rate(call: CudaCall) -> float:
     machine = gpu(call.target.machine)
     if product_dtype(call) is not DType.F32:
         return machine.matrix_flops
+    # TF32 has half the rate of float16, and three of its products make one of float32.
     parts = {"tf32": 2.0, "tf32x3": 6.0}.get(dot_precision(call))
     return machine.matrix_flops / parts if parts else machine.flops
 

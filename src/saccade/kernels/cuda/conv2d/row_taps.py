@@ -167,6 +167,7 @@ def _entry(config: RowTapsConfig) -> Entry:
             multiples=("wd", "x_n", "x_c", "x_h"),
         )  # fmt: skip
     bm, bn, bk, warps, stages = config.tile
+    # Taps of a row are neighbours here, and edges are tested whether there is padding or not.
     left_out = ("DILATION_W", "PADDED")
     window = {n: v for n, v in config.window.constants().items() if n not in left_out}
     return Entry(

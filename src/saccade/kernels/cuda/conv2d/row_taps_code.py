@@ -31,6 +31,7 @@ def spread(
         c = tl.load(x + place + 2 * x_c, mask=there, other=0).to(wide.dtype.element_ty)
     if C > 3:
         d = tl.load(x + place + 3 * x_c, mask=there, other=0).to(wide.dtype.element_ty)
+    # The last join's axis is the innermost one: joined crosswise, channels come out in order.
     pixels = tl.reshape(tl.join(tl.join(a, c), tl.join(b, d)), (ROWS, COLUMNS, 4))
     to = (row * wd)[:, None] + column[None, :]
     tl.store(wide + to[:, :, None] * 4 + tl.arange(0, 4), pixels, mask=there[:, :, None])
@@ -54,6 +55,7 @@ def convolve(
     row = pid // col_blocks * BM + tl.arange(0, BM)
     col = pid % col_blocks * BN + tl.arange(0, BN)
     row_mask = row < n * p * q
+    # So that loads need no mask of their own for rows.
     row = tl.minimum(row, n * p * q - 1)
     image = row // (p * q)
     out_p = row // q % p
@@ -63,6 +65,7 @@ def convolve(
     term = tl.arange(0, BK)
     # One comparison for both edges: what is negative is large without a sign.
     across = (left[:, None] + term[None, :] // 4).to(tl.uint32) < wd.to(tl.uint32)
+    # Weights are zeros there, but with an infinity of the next pixel they would give NaN.
     across &= (term < 4 * S)[None, :]
     pixel = wide + ((image * h + top) * wd + left)[:, None] * 4 + term[None, :]
     acc = tl.zeros((BM, BN), tl.float32)

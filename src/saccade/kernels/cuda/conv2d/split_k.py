@@ -82,6 +82,7 @@ def _variants(call: CudaCall) -> Iterator[Variant]:
     for tile in tiles_of(call, c, k):
         steps = r * s * -(-c // tile[2])
         for splits in _SPLITS:
+            # Two parts at any length, as a supported call has to have a variant.
             if splits > 2 and splits * _SHORTEST > steps:
                 continue
             products = (1, n * p * q, k, steps * tile[2])
@@ -89,6 +90,7 @@ def _variants(call: CudaCall) -> Iterator[Variant]:
             measured = _MEASURED * (_CHANGED if call.op.prologue != IDENTITY else 1.0)
             timed.append((measured * micros, tile, splits))
     for micros, tile, splits in sorted(timed, key=itemgetter(0)):
+        # How a sum is parted shows in its last bits.
         yield Variant(micros, partial(_launches, call, tile, splits), (rounding_of(tile), splits))
 
 
@@ -102,6 +104,7 @@ def _adding(call: CudaCall, splits: int) -> float:
 def _launches(call: CudaCall, tile: Tile, splits: int) -> tuple[Launch, ...]:
     n, k, p, q = sums_of(call)
     weights, loads, stores = weights_of(call), loads_of(call), stores_of(call)
+    # Rows begin at multiples of 64 bytes, so that both launches move whole vectors.
     pitch = -(-k // 16) * 16
     product = config_of(call, tile, weights, loads.config)
     parts = Temp(0, 4 * splits * n * p * q * pitch)

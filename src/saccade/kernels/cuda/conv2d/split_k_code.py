@@ -32,8 +32,10 @@ def sum_parts(
     row = row_block * BM + tl.arange(0, BM)
     col = col_block * BN + tl.arange(0, BN)
     row_mask = row < rows
+    # `block_sums` loads rows beyond the last as well: they read the last one's pixels.
     image, out_p, out_q = pixels_of(tl.minimum(row, rows - 1), p, q)
     steps = R * S * tl.cdiv(c, BK)
+    # The last parts may get fewer steps or none: their sums are zeros then.
     share = tl.cdiv(steps, SPLITS)
     acc = block_sums(
         x, w, extra, image, out_p * STRIDE_H - PAD_T, out_q * STRIDE_W - PAD_L, row_mask, 0, col,
@@ -42,6 +44,7 @@ def sum_parts(
         R, S, DILATION_H, DILATION_W, PADDED, PRECISION, BM, BN, BK, TAPS_INNER, X_UNIT, W_UNIT,
         EVEN_C, EVEN_K, PROLOGUE,
     )  # fmt: skip
+    # Up to the pitch, so that `add_parts` reads nothing that was never written.
     place = (part * rows + row)[:, None] * pitch + col[None, :]
     tl.store(parts + place, acc, mask=row_mask[:, None] & (col < pitch)[None, :])
 
@@ -67,6 +70,7 @@ def add_parts(
     mask = row_mask[:, None] & (col < pitch)[None, :]
     image, out_p, out_q = pixels_of(row, p, q)
     acc = tl.zeros((BM, BN), tl.float32)
+    # By number, not by which is done first: results are the same in every run.
     for part in tl.static_range(SPLITS):
         place = (part * rows + row)[:, None] * pitch + col[None, :]
         acc += tl.load(parts + place, mask=mask, other=0.0)

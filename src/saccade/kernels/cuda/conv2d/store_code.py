@@ -43,9 +43,11 @@ def store(
     named = k % channels * (BLOCK * BLOCK) + k // channels if CRD == "packed" else k
     there = k < end - EXCESS
     if EXCESS > 0:
+        # The mask for operands that may be read in the EXCESS, too: `w` in `epilogue`.
         extra = extra + (k < end,)  # noqa: RUF005 - no Triton
     acc = EPILOGUE(acc, n, named, p, q, row_mask, there, extra)
     if EXCESS > 0:
+        # An epilogue may make anything of zeros, and whoever reads the pixels counts on zeros.
         acc = tl.where(there[None, :], acc, 0.0)
     element = y.dtype.element_ty
     if PARTS == 1:

@@ -64,6 +64,7 @@ def sums_of(call: CudaCall) -> tuple[int, int, int, int]:
         return n, k, p, q
     op: Conv2d = call.op
     sums = op.sum_shape(call.inputs[0].shape, call.inputs[1].shape)
+    # All are: a call has no unknown sizes.
     n, k, p, q = (dim for dim in sums if isinstance(dim, int))
     return n, k, p, q
 
