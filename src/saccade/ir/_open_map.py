@@ -82,9 +82,11 @@ def open_map(index_map: IndexMap) -> OpenMap:
 
 
 def close_map(opened: OpenMap) -> IndexMap:
+    # Positions are only known now: splitting and merging has moved them.
     place = {f: i for i, f in enumerate(f for axis in opened.in_axes for f in axis)}
     axes = [list(axis) for axis in opened.out_axes]
     if opened.pins:
+        # A pin has size 1 and could sit anywhere: one place and one order make the form canonical.
         ordered = sorted(opened.pins, key=lambda pin: place[pin.source] if pin.source else -1)
         axes[0][:0] = ordered
     return IndexMap(
@@ -101,13 +103,17 @@ def close_map(opened: OpenMap) -> IndexMap:
 def simplify(opened: OpenMap) -> None:
     """Drop what has size 1, take the pins off their axes, merge neighbours."""
     for axis in opened.out_axes:
+        # Before factors of size 1 are dropped, or what pins read would be forgotten.
         opened.pins += [out for out in axis if out.is_pin()]
         axis[:] = [out for out in axis if out.size != 1]
+    # A pin into a factor of 1 picks nothing.
     opened.pins = [pin for pin in opened.pins if pin.source and pin.source.size != 1]
     for pin in opened.pins:
+        # The step to an index that never comes says nothing, but would make equal maps differ.
         pin.step = 1
     for factors in opened.in_axes:
         factors[:] = [factor for factor in factors if factor.size != 1]
+    # One merge at a time: each invalidates the neighbours that the next one is looked up by.
     while _merge_once(opened):
         pass
 
@@ -119,6 +125,7 @@ def _merge_once(opened: OpenMap) -> bool:
         for at, out in enumerate(outs):
             right = outs[at + 1] if at + 1 < len(outs) else None
             if out.source is None:
+                # Repeats beside each other read nothing, so their order and split do not matter.
                 if right is not None and right.source is None:
                     outs[at : at + 2] = [OutputFactor(d.mul(out.size, right.size), None)]
                     return True
@@ -131,6 +138,8 @@ def _merge_once(opened: OpenMap) -> bool:
                 outs.remove(right)
                 return True
             pin = readers.get(neighbour)
+            # A fixed index of the inner factor: the merged one is read with steps of its size,
+            # and steps are plain integers.
             if pin is not None and isinstance(neighbour.size, int):
                 _join(axis, out, pin)
                 opened.pins.remove(pin)
@@ -147,6 +156,8 @@ def _merge_pin(
         neighbour, axis = following[pin.source]
         for outs in (*opened.out_axes, opened.pins):
             for at, out in enumerate(outs):
+                # One index of the outer factor: the merged one is read contiguously if the
+                # inner one is read whole, or at one index too.
                 if out.source is neighbour and (out.is_full() or out.is_pin()):
                     _join(axis, pin, out)
                     opened.pins.remove(pin)
@@ -156,6 +167,7 @@ def _merge_pin(
 
 
 def _meets(left: OutputFactor, right: OutputFactor) -> bool:
+    # Only if the inner factor is run through whole, in the same direction, are steps even.
     return (left.step == 1 and right.is_full()) or (left.step == -1 and right.is_flip())
 
 
@@ -171,6 +183,7 @@ def _join(axis: list[InputFactor], left: OutputFactor, right: OutputFactor) -> N
         assert isinstance(inner, int)
         left.step *= inner
     elif left.size == 1:
+        # The size comes from the right one, whose elements are consecutive in the merged factor.
         left.step = 1
     left.start = d.add(d.mul(left.start, inner), right.start)
     left.size, left.source = d.mul(left.size, right.size), merged

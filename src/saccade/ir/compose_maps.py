@@ -61,6 +61,7 @@ def same_map(left: IndexMap, right: IndexMap) -> bool:
 def is_view(index_map: IndexMap) -> bool:
     """Whether the map is a pure reshape: all elements, in row-major order."""
     form = canonical(index_map)
+    # Only the canonical form is compared: before it, a reshape may have factors of 1 in any order.
     sizes = [size for axis in form.in_factors for size in axis]
     return [f.source for f in form.factors] == list(range(len(sizes))) and all(
         f.start == 0 and f.step == 1 and same(f.size, size)
@@ -85,9 +86,11 @@ def compose(first: IndexMap, then: IndexMap) -> IndexMap | str:
     """
     if len(first.out_groups) != len(then.in_factors):
         raise ValueError(f"rank {len(first.out_groups)} does not meet {len(then.in_factors)}")
+    # A size of 0 divides nothing and swallows every other factor of its axis.
     if 0 in (*first.out_shape, *then.out_shape, *first.in_shape):
         return "an empty tensor has no factors to refine"
     one, two = open_map(first), open_map(then)
+    # Merged factors need fewer splits, and factors of 1 would pair up with nothing.
     simplify(one)
     simplify(two)
     written: dict[InputFactor, OutputFactor] = {}
@@ -95,6 +98,7 @@ def compose(first: IndexMap, then: IndexMap) -> IndexMap | str:
         reason = _refine(one, two, axis, written)
         if reason is not None:
             return reason
+    # Pins are kept on the first axis of the result (`close_map`), and here is none.
     if one.pins and not two.out_axes:
         return "a result of rank 0 cannot name the elements that were picked"
     result = OpenMap(
@@ -112,6 +116,7 @@ def _chain(out: OutputFactor, written: dict[InputFactor, OutputFactor]) -> Outpu
     if out.source is None:
         return out
     origin = written[out.source]
+    # `out` counts positions of what `origin` wrote, each `origin.step` elements from the last.
     start = d.add(origin.start, d.mul(out.start, origin.step))
     return OutputFactor(out.size, origin.source, start, origin.step * out.step)
 
@@ -123,6 +128,7 @@ def _refine(
     outs, ins = list(one.out_axes[axis]), list(two.in_axes[axis])
     done: list[InputFactor] = []
     while outs and ins:
+        # From the innermost on: there a split keeps both parts contiguous in row-major order.
         out, read = outs.pop(), ins.pop()
         if not same(out.size, read.size):
             over_read = quotient(out.size, read.size)
@@ -131,6 +137,7 @@ def _refine(
                 split = _split_written(one, out, over_read, read.size)
                 if isinstance(split, str):
                     return split
+                # The outer part goes on to meet the next factor.
                 outs.append(split[0])
                 out = split[1]
             elif over_out is not None:
@@ -145,6 +152,7 @@ def _refine(
         done.append(read)
     if outs or ins:
         return "the sizes of a middle axis cannot be shown to be equal"
+    # They were found from the innermost outwards.
     two.in_axes[axis] = done[::-1]
     return None
 
@@ -160,8 +168,10 @@ def _split_written(
     blocks: Dim = outer
     start: Dim = 0
     if flip or out.is_full():
+        # Reversed as a whole means both parts reversed.
         pass  # the input factor splits as the output factor does
     elif out.step == 1:
+        # The slice takes whole blocks, so that it becomes a slice of the blocks alone.
         whole, aligned = quotient(source.size, inner), quotient(out.start, inner)
         if whole is None or aligned is None:
             return f"a slice from {out.start} of {source.size} does not fall on blocks of {inner}"
@@ -184,6 +194,7 @@ def _split_read(
 ) -> tuple[InputFactor, InputFactor] | str:
     """Split an input factor of the second map, and the output factor that reads it."""
     high, low = InputFactor(outer), InputFactor(inner)
+    # Every input factor that is left has one reader: it is read by an axis or picked by a pin.
     lists = [*two.out_axes, two.pins]
     axis = next(axis for axis in lists if any(out.source is read for out in axis))
     at = next(i for i, out in enumerate(axis) if out.source is read)
@@ -211,8 +222,10 @@ def _split_reader(
     if isinstance(out.start, int) and isinstance(out.size, int) and isinstance(inner, int):
         block, offset = divmod(out.start, inner)
         last = out.start + out.step * (out.size - 1)
+        # All that is read lies in one block: the outer part is a pin.
         if last // inner == block:
             return [OutputFactor(1, high, block), OutputFactor(out.size, low, offset, out.step)]
+        # Whole blocks are stepped over: the inner part is a pin.
         if out.step % inner == 0:
             return [
                 OutputFactor(out.size, high, block, out.step // inner),

@@ -42,10 +42,12 @@ def multiple_of(dim: Dim, counted: Collection[str]) -> tuple[str, Dim] | None:
     Of an axis that is planned for the symbol's bound, the first `factor · size` elements are then
     true, as far as there are as many. None for other dims: their true elements may be anywhere.
     """
+    # A sum puts what is true of one term behind what is not of another.
     if not isinstance(dim, Affine) or dim.constant or len(dim.terms) != 1:
         return None
     ((atom, coefficient),) = dim.terms
     found = _atom(atom, counted)
+    # The more of the symbol there is, the fewer elements there would be.
     if found is None or coefficient < 1:
         return None
     return found[0], mul(found[1], coefficient)
@@ -54,10 +56,12 @@ def multiple_of(dim: Dim, counted: Collection[str]) -> tuple[str, Dim] | None:
 def _atom(atom: Symbol | Term, counted: Collection[str]) -> tuple[str, Dim] | None:
     if isinstance(atom, Symbol):
         return (atom.name, 1) if atom.name in counted else None
+    # The side that depends on the symbol last; if both do, the first one shows it below.
     sides = sorted((atom.left, atom.right), key=lambda side: depends(side, counted))
     if atom.op not in ("min", "mul") or depends(sides[0], counted):
         return None
     found = multiple_of(sides[1], counted)
+    # The fixed side of a minimum only cuts elements off the end.
     if found is None or atom.op == "min":
         return found
     return found[0], mul(found[1], sides[0])

@@ -26,11 +26,13 @@ def derived(function: Callable[[Graph, *Ts], R]) -> Callable[[Graph, *Ts], R]:
 
     @wraps(function)
     def remembered(graph: Graph, *args: *Ts) -> R:
+        # Threads may work out the same result twice; the functions are pure, so either will do.
         known = graph.derived.setdefault(function, {})
         found: R | None = known.get(args)
         if found is None:
             found = function(graph, *args)
             known[args] = found
+            # A copy, in order of insertion: other threads may change the dict meanwhile.
             for oldest in [*known][:-_KEPT]:
                 known.pop(oldest, None)  # another thread may have been faster
         return found

@@ -49,6 +49,7 @@ class Symbol:
 
     def __str__(self) -> str:
         """The name; quoted where it would read as something else (a model may name a dim `a+b`)."""
+        # `min` and `max` are words of the text form, which `dim_parser` reads back.
         plain = re.fullmatch(r"[^\W\d][\w.]*", self.name) and self.name not in ("min", "max")
         return self.name if plain else json.dumps(self.name)
 
@@ -87,6 +88,7 @@ Dim = int | Affine
 
 def _operand(dim: Dim) -> str:
     """Text that stays one operand beside `*`, `/` and `%`."""
+    # Sums have parentheses already; `2*N` has none, and `a//2*N` would read as another dim.
     scaled = isinstance(dim, Affine) and not dim.constant and dim.terms[0][1] != 1
     bare = scaled and isinstance(dim, Affine) and len(dim.terms) == 1
     return f"({dim})" if bare or (isinstance(dim, int) and dim < 0) else str(dim)
@@ -107,6 +109,7 @@ def _row(dim: Dim) -> tuple[int, tuple[tuple[Symbol | Term, int], ...]]:
 
 
 def _make(constant: int, terms: Mapping[Symbol | Term, int]) -> Dim:
+    # By text, as atoms have no order of their own: equal sums then compare equal as tuples.
     kept = tuple(sorted(((a, c) for a, c in terms.items() if c), key=lambda item: str(item[0])))
     return Affine(constant, kept) if kept else constant
 
@@ -137,6 +140,7 @@ def _factors(dim: Dim) -> tuple[int, Counter[Affine]]:
             return coefficient * c0 * c1, f0 + f1
         return coefficient, Counter([Affine(0, ((atom, 1),))])
     content = gcd(dim.constant, *(c for _, c in dim.terms))
+    # Of `a - b` and `b - a` one is the factor of both, so that they cancel in quotients.
     content = -content if dim.terms[0][1] < 0 else content
     rest = tuple((a, c // content) for a, c in dim.terms)
     return content, Counter([Affine(dim.constant // content, rest)])
@@ -144,6 +148,7 @@ def _factors(dim: Dim) -> tuple[int, Counter[Affine]]:
 
 def _from_factors(coefficient: int, factors: Counter[Affine]) -> Dim:
     result: Dim = 1
+    # One nesting for each product, in whatever order it was multiplied up.
     for factor in sorted(factors.elements(), key=str):
         result = factor if result == 1 else _atom("mul", result, factor)
     return mul(result, coefficient)
@@ -184,6 +189,7 @@ def _exact_quotient(left: Dim, right: Dim) -> Dim | None:
             return _make(constant // right, {a: c // right for a, c in terms})
         return None
     whole = _factor_quotient(left, right)
+    # A constant has no symbolic factor: a sum with one divides as a whole or not at all.
     if whole is not None or constant or len(terms) < 2:
         return whole
     parts = [_factor_quotient(Affine(0, ((a, c),)), right) for a, c in terms]
@@ -208,6 +214,7 @@ def floordiv(left: Dim, right: Dim) -> Dim:
     exact = _exact_quotient(left, right)
     if exact is not None:
         return exact
+    # Towards one form: whole multiples come out, and constants inside are below the divisor.
     if isinstance(right, int) and right > 0 and isinstance(left, Affine):
         whole = {a: c // right for a, c in left.terms if c % right == 0}
         if whole:  # floor((r·A + B) / r) = A + floor(B / r)
@@ -222,6 +229,7 @@ def floordiv(left: Dim, right: Dim) -> Dim:
 def ceildiv(left: Dim, right: Dim) -> Dim:
     """Quotient rounded towards plus infinity."""
     if isinstance(right, int) and right > 0:
+        # One form with quotients that are written out as `(N+1)//2`; negations would hide that.
         return floordiv(add(left, right - 1), right)
     return neg(floordiv(neg(left), right))
 
@@ -236,6 +244,7 @@ def truncdiv(left: Dim, right: Dim) -> Dim:
     if isinstance(left, int) and isinstance(right, int):
         quotient = abs(left) // abs(right)
         return quotient if (left < 0) == (right < 0) else -quotient
+    # There both roundings agree, and `floordiv` simplifies further.
     if _known_non_negative(left) and isinstance(right, int) and right > 0:
         return floordiv(left, right)
     return _atom("truncdiv", left, right)
@@ -251,6 +260,7 @@ def _atom_non_negative(atom: Symbol | Term) -> bool:
         return True
     left, right = _known_non_negative(atom.left), _known_non_negative(atom.right)
     if atom.op == "mod":
+        # The remainder has the divisor's sign, whatever the left side is.
         return right
     return left or right if atom.op == "max" else left and right
 
@@ -261,6 +271,7 @@ def mod(left: Dim, right: Dim) -> Dim:
         return left % right
     if _exact_quotient(left, right) is not None:
         return 0
+    # Multiples of the divisor leave no remainder.
     if isinstance(right, int) and right and isinstance(left, Affine):
         rest = _make(left.constant % right, {a: c for a, c in left.terms if c % right})
         return rest % right if isinstance(rest, int) else _atom("mod", rest, right)
@@ -278,6 +289,7 @@ def maximum(left: Dim, right: Dim) -> Dim:
 
 
 def _extremum(op: str, left: Dim, right: Dim) -> Dim:
+    # Dims may differ by a constant although neither is known.
     gap = sub(left, right)
     if isinstance(gap, int):
         return left if (gap <= 0) == (op == "min") else right
@@ -285,6 +297,7 @@ def _extremum(op: str, left: Dim, right: Dim) -> Dim:
         return right if op == "min" else left
     if _known_non_negative(neg(gap)):
         return left if op == "min" else right
+    # Either order is the same extremum, and has to compare equal.
     first, second = sorted((left, right), key=str)
     return _atom(op, first, second)
 
@@ -344,6 +357,7 @@ def _evaluate_atom(atom: Symbol | Term, sizes: Mapping[str, int]) -> int:
     if atom.op == "mod":
         return left % right
     if atom.op == "truncdiv":
+        # Python has no integer division that rounds towards zero.
         value = truncdiv(left, right)
         assert isinstance(value, int)
         return value

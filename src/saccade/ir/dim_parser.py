@@ -11,6 +11,7 @@ from saccade.ir import dim as d
 
 __all__ = ["parse_dims"]
 
+# `//` stands before `/`, or it would be read as two truncating divisions.
 _TOKEN = re.compile(r'\s*("(?:[^"\\]|\\.)*"|//|[-+*/%(),]|\d+|[^\W\d][\w.]*)')
 _PRODUCTS: dict[str, Callable[[d.Dim, d.Dim], d.Dim]] = {
     "*": d.mul,
@@ -20,6 +21,7 @@ _PRODUCTS: dict[str, Callable[[d.Dim, d.Dim], d.Dim]] = {
 }
 
 
+# The values of a graph repeat a few dims, and dims are frozen.
 @lru_cache(maxsize=4096)
 def parse_dims(text: str) -> d.Dim:
     """Inverse of `str(dim)`; understands `+ - * // / %`, parentheses, `min` and `max`.
@@ -68,6 +70,7 @@ def _unary(tokens: list[str]) -> tuple[d.Dim, list[str]]:
         return value, _expect(rest, ")")
     if head.isdigit():
         return int(head), rest
+    # A symbol of that name is quoted where it is written.
     if head in ("min", "max") and rest[:1] == ["("]:
         left, rest = _sum(rest[1:])
         right, rest = _sum(_expect(rest, ","))
@@ -75,6 +78,7 @@ def _unary(tokens: list[str]) -> tuple[d.Dim, list[str]]:
         return combine(left, right), _expect(rest, ")")
     if head[0] == '"':
         return d.symbol(json.loads(head)), rest
+    # A sign or a closing parenthesis is a token, too.
     if not (head[0].isalpha() or head[0] == "_"):
         raise ValueError(f"a dim has {head!r} where an operand belongs")
     return d.symbol(head), rest

@@ -35,6 +35,7 @@ class DType(Enum):
     BOOL = "bool"
 
     def __init__(self, name: str) -> None:
+        # NumPy knows bfloat16 only once `ml_dtypes` is imported, which few starts need.
         self.itemsize = 2 if name == "bfloat16" else np.dtype(name).itemsize
 
     # Members are single objects; Enum's own hash is a call of Python for every view looked up.

@@ -88,6 +88,7 @@ class Expr:
         return Expr, (self.op, self.args, self.index, self.value)
 
     def __str__(self) -> str:
+        # Made once, as a tree with shared subtrees is as long as all of its paths.
         if not self._text:
             object.__setattr__(self, "_text", self._written())
         return self._text
@@ -165,6 +166,7 @@ def fold(
 
 def subtrees(expr: Expr) -> tuple[Expr, ...]:
     """Every distinct subtree, operands before what takes them."""
+    # A dict as an ordered set: whoever emits code in this order has operands at hand.
     found: dict[Expr, None] = {}
 
     def visit(e: Expr) -> None:
@@ -187,6 +189,8 @@ def substitute(expr: Expr, operands: Mapping[int, Expr]) -> Expr:
     )
 
 
+# Only what a parenthesis follows is an operator, so that `inf` and `nan` are numbers. A sign
+# belongs to its number: there are no infix operators.
 _TOKEN = re.compile(r"\s*(\$\d+|[a-z_]+(?=\()|[(),]|[-+]?(?:\d[\d.]*(?:e[-+]?\d+)?|inf|nan))")
 
 
@@ -197,6 +201,7 @@ def parse(text: str) -> Expr:
         ValueError: If it is not the text of an expression.
     """
     tokens = _TOKEN.findall(text)
+    # `findall` skips what it does not know, so that nothing may be missing.
     if "".join(tokens) != re.sub(r"\s", "", text):
         raise ValueError(f"{text!r} is not an expression")
     expr, position = _parse(tokens, 0)
@@ -211,6 +216,7 @@ def _parse(tokens: list[str], at: int) -> tuple[Expr, int]:
     head = tokens[at]
     if head.startswith("$"):
         return arg(int(head[1:])), at + 1
+    # For anything but a number `float` raises the ValueError that is promised.
     if head not in ARITY:
         return const(float(head)), at + 1
     args: list[Expr] = []

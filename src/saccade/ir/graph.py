@@ -98,6 +98,7 @@ class Graph:
     @property
     def results(self) -> tuple[Value, ...]:
         """The outputs that the caller gets."""
+        # Not `[:-n]`, which would be empty without counts.
         return self.outputs[: len(self.outputs) - len(self.counts)]
 
     def with_bounds(self, sizes: Mapping[str, int]) -> dict[str, int]:
@@ -133,8 +134,10 @@ class Graph:
         outputs: tuple[Value, ...] | None = None,
     ) -> Graph:
         """The same interface over other nodes; constants that nothing reads any more go."""
+        # `is None`: no constants at all is an answer, too.
         known = self.constants if constants is None else constants
         outs = self.outputs if outputs is None else outputs
+        # An output may be a constant that no node reads.
         read = {value for node in nodes for value in node.inputs} | set(outs)
         kept = {value: array for value, array in known.items() if value in read}
         return replace(self, nodes=nodes, constants=MappingProxyType(kept), outputs=outs)

@@ -83,6 +83,7 @@ class Op(metaclass=_OpType):
     def bind(self, sizes: Mapping[str, int]) -> Self:
         """The same operator with every dim among its attributes evaluated."""
         changed = {name: _bind(getattr(self, name), sizes) for name in self._dim_fields}
+        # `replace` makes a new object, and most operators hold no dims.
         return dataclasses.replace(self, **changed) if changed else self
 
     _dim_fields = frozenset[str]()
@@ -94,6 +95,7 @@ def _bind(value: Any, sizes: Mapping[str, int]) -> Any:  # noqa: ANN401 - walks 
         return evaluate(value, sizes)
     if isinstance(value, tuple):
         return tuple(_bind(v, sizes) for v in value)
+    # Named one by one: other records, such as expressions, hold no dims and are not walked.
     if isinstance(value, (Factor, IndexMap)):
         changes = {f.name: _bind(getattr(value, f.name), sizes) for f in dataclasses.fields(value)}
         return dataclasses.replace(value, **changes)

@@ -14,6 +14,7 @@ def depth_to_space(shape: Sequence[Dim], block: int, depth: Dim, mode: str) -> I
     """[N, depth·block², H, W] -> [N, depth, H·block, W·block], ordered as in ONNX."""
     n, _, h, w = shape
     channels: tuple[Dim, ...]
+    # DCR has the depth innermost in the channels, CRD outermost; rows come before columns in both.
     if mode == "DCR":
         channels, order = (block, block, depth), (3, 4, 1, 5, 2)
     else:
@@ -30,6 +31,7 @@ def space_to_depth(
     """[N, C, rows·block, columns·block] -> [N, block²·C, rows, columns], ordered as in ONNX."""
     n, c, _, _ = shape
     flat: tuple[Dim, ...] = (n, c, rows, block, columns, block)
+    # The inverse of the above: with DCR a block's place is the outer part of the channel.
     order = (0, 3, 5, 1, 2, 4) if mode == "DCR" else (0, 1, 3, 5, 2, 4)
     factors = tuple(Factor(flat[source], source) for source in order)
     return IndexMap(((n,), (c,), (rows, block), (columns, block)), factors, (1, 3, 1, 1))

@@ -68,6 +68,7 @@ def format_map(index_map: IndexMap) -> str:
     sizes = [size for group in index_map.in_factors for size in group]
     letters = iter(range(len(sizes)))
     sources = [
+        # Groups first: `zip` would take a letter for nothing at the end of each group otherwise.
         [f"{_letter(i)}={size}" for size, i in zip(group, letters, strict=False)]
         for group in index_map.in_factors
     ]
@@ -101,6 +102,7 @@ def _name(value: Value) -> str:
 def _format(value: Any) -> str:  # noqa: ANN401 - walks attribute trees
     if isinstance(value, IndexMap):
         return format_map(value)
+    # Before what looks like an enumeration: expressions have a `value`, too.
     if isinstance(value, Expr):
         return str(value)
     if isinstance(value, tuple):

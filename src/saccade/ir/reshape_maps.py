@@ -81,11 +81,14 @@ def infer_reshape(
     if -1 not in target:
         return tuple(target)
     whole, rest = Monomial.of(product(shape)), Monomial.of(product(d for d in target if d != -1))
+    # Symbols are divided factor by factor: none of the rest may be left over.
     if rest.coefficient == 0 or rest.atoms - whole.atoms:
         return None
     left = Monomial(whole.coefficient, whole.atoms - rest.atoms)
+    # Numbers alone cannot be assumed to divide: they are known not to.
     if left.coefficient % rest.coefficient and not (assume and left.atoms):
         return None
+    # In lowest terms: `6*N//4` and `3*N//2` are equal, but not as dims.
     common = gcd(left.coefficient, rest.coefficient)
     left = Monomial(left.coefficient // common, left.atoms)
     missing = floordiv(left.dim, rest.coefficient // common)
@@ -102,6 +105,7 @@ def divisible(shape: Sequence[Dim], target: Sequence[Dim]) -> tuple[Dim, ...]:
     for axis, size in enumerate(shape):
         for divisor in divisors if isinstance(size, Affine) else ():
             part = floordiv(size, divisor)
+            # Only where the target has the quotient itself: nothing else says that it divides.
             if quotient(size, divisor) is None and part in target:
                 assumed[axis] = mul(part, divisor)
                 break
@@ -122,6 +126,7 @@ def refine(
     open_axes: list[Dim] = [1, 1]
     while True:
         for side in (0, 1):
+            # Axes of 1 are opened as well: they get a group of no factors.
             while open_axes[side] == 1 and queues[side]:
                 open_axes[side] = queues[side].pop()
                 sides[side].append([])
@@ -159,8 +164,10 @@ def meeting(first: Sequence[Dim], second: Sequence[Dim]) -> tuple[Dim, ...] | No
 
     Where two shapes have no common refinement, one reshapes to the other in two steps through it.
     """
+    # Products of 0 meet everywhere.
     if 0 in first or 0 in second:
         return None
+    # Where both shapes end an axis after equally many elements, both can be cut.
     ends = {_key(product(second[:count])) for count in range(len(second) + 1)}
     merged: list[Dim] = []
     start = 0
@@ -186,6 +193,7 @@ def assumed(
     """
     most = min(len(shape), len(target))
     ahead = _equal(shape, target, most)
+    # An axis that is equal from both ends counts once.
     behind = _equal(shape[::-1], target[::-1], most - ahead)
     inside = slice(ahead, len(shape) - behind), slice(ahead, len(target) - behind)
     have, want = product(shape[inside[0]]), product(target[inside[1]])
@@ -214,5 +222,6 @@ def reshape(shape: Sequence[Dim], target: Sequence[Dim]) -> IndexMap | None:
         return None
     in_factors, out_factors = found
     flat = [size for group in in_factors for size in group]
+    # A reshape moves nothing: factors keep their order, and only the groups differ.
     factors = tuple(Factor(size, index) for index, size in enumerate(flat))
     return IndexMap(in_factors, factors, tuple(len(group) for group in out_factors))

@@ -48,6 +48,7 @@ def save(graph: Graph, file: int, seal: Seal = digest) -> None:
     text = json.dumps(header, separators=(",", ":")).encode()
     head = prefix(text, seal) + text
     start, at = aligned(len(head)), len(head)
+    # The descriptor is the caller's to close.
     with os.fdopen(file, "wb", closefd=False) as stream:
         stream.write(head)
         for offset, blob in [*blobs, (header["bytes"], np.empty(0, np.uint8))]:
@@ -96,6 +97,7 @@ def check(file: int, where: str, seal: Seal = digest) -> None:
 def _header(
     graph: Graph, arrays: dict[Value, Array]
 ) -> tuple[dict[str, Any], list[tuple[int, Array]]]:
+    # By position: names come from a file, and identity does not survive it.
     index = {value: position for position, value in enumerate(graph.values())}
     placed: dict[tuple[int, int], tuple[int, int]] = {}  # constants may share their bytes
     constants: list[list[int]] = []
@@ -144,6 +146,7 @@ def encode_op(op: Op) -> list[Any]:
 
 
 def _encode(value: Any) -> Any:  # noqa: ANN401 - walks attribute trees
+    # Before dims: a dim that is known is a plain integer.
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
     if isinstance(value, tuple):
@@ -154,6 +157,7 @@ def _encode(value: Any) -> Any:  # noqa: ANN401 - walks attribute trees
         return {"expr": str(value)}
     if isinstance(value, DType):
         return {"dtype": value.value}
+    # After dims and expressions, which are dataclasses that have a shorter text.
     if dataclasses.is_dataclass(value):
         fields = {f.name: _encode(getattr(value, f.name)) for f in dataclasses.fields(value)}
         return {"class": type(value).__name__, "fields": fields}
@@ -217,6 +221,7 @@ def decode_op(plain: list[Any], own: Mapping[str, type[Op]] = MappingProxyType({
 
 def _families() -> dict[str, type[Op]]:
     """Every operator class that has been imported, by name."""
+    # The count is the key: importing more operators adds classes, and never takes any away.
     return _known(len(Op.__subclasses__()))
 
 
@@ -231,6 +236,7 @@ def _known(_count: int) -> dict[str, type[Op]]:
     return found
 
 
+# Layers of one kind repeat their epilogues, and expressions are frozen.
 _parse_expr = lru_cache(maxsize=4096)(expr.parse)
 
 
@@ -253,7 +259,9 @@ def _record(name: str, owner: type[Any]) -> type[Any]:
     """A dataclass that operators hold: of the IR, or defined beside the operator."""
     if name in ("Factor", "IndexMap"):
         return Factor if name == "Factor" else IndexMap
+    # Looked up beside the operator and never by a path from the file, which could name anything.
     kind = getattr(sys.modules[owner.__module__], name)
+    # A module also holds functions and what it imports.
     if not (isinstance(kind, type) and dataclasses.is_dataclass(kind)):
         raise TypeError(f"{name} is not a record")
     return kind

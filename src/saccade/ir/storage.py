@@ -31,6 +31,7 @@ def infer(op: Op, operands: Sequence[TensorType]) -> tuple[TensorType, ...]:
 
 def holds(stored: DType, given: DType) -> bool:
     """Whether a value of type `stored` may be the result of an operator that gives `given`."""
+    # Not the reverse: what an operator itself rounds to 16 bits may not be kept as float32.
     return stored is given or stored.arithmetic is given
 
 
@@ -47,6 +48,7 @@ def widened(array: Array) -> Array:
 
 def narrowed(array: Array, dtype: DType) -> Array:
     """A float32 array stored as `dtype`, if that rounds no element of it; else as it is."""
+    # What overflows becomes infinite, differs from the array, and is not used.
     with np.errstate(over="ignore"):
         stored = array.astype(dtype.numpy)
     return stored if np.array_equal(widened(stored), array, equal_nan=True) else array

@@ -30,6 +30,7 @@ def verify(graph: Graph) -> None:
         VerifyError: Naming the node or value, and what is wrong with it.
     """
     _check_values(graph)
+    # Values compare by identity: a copy of one, under the same name, is another.
     known = set(graph.inputs)
     for value, array in graph.constants.items():
         _check_constant(value, array, known)
@@ -50,6 +51,7 @@ def verify(graph: Graph) -> None:
     if len(graph.output_names) not in (0, len(graph.outputs)):
         names, outputs = len(graph.output_names), len(graph.outputs)
         raise VerifyError(f"the graph has {outputs} outputs but {names} names for them")
+    # Programs read such a size as one int64 to cut outputs with.
     for count, value in zip(graph.counts, graph.outputs[len(graph.results) :], strict=True):
         if value.type != TensorType(DType.I64, (1,)):
             raise VerifyError(f"the size of {count.symbol!r} is {value!r}")
@@ -96,5 +98,6 @@ def _check_types(node: Node, where: str) -> None:
 def _differ(recorded: TensorType, inferred: TensorType) -> bool:
     if len(recorded.shape) != len(inferred.shape):
         return True
+    # Symbolic gaps pass: `H` beside `2*(H//2)` is equal for some sizes, and plans check which.
     gaps = (sub(a, b) for a, b in zip(recorded.shape, inferred.shape, strict=True))
     return any(isinstance(gap, int) and gap != 0 for gap in gaps)

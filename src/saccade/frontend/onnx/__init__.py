@@ -55,6 +55,7 @@ def load(
     deadline = Deadline("importing the model", limits)
     given = read(source, mapped=mapped)
     deadline.check()
+    # Before `normalise`: `onnx_ir` believes what a file says of itself.
     references = check(given.proto, given.folder, given.own, limits)
     deadline.check()
     model = normalise(given.proto)

@@ -68,6 +68,7 @@ class Builder:
     def symbol(self, label: str) -> Dim:
         """A new symbol, named after what the file calls it."""
         name = re.sub(r"\W", "_", label[:_LONGEST_SYMBOL])
+        # A symbol's text must not begin like a number.
         name = f"_{name}" if name[:1].isdigit() else name
         while name in self.symbols:
             name += "_"
@@ -103,6 +104,7 @@ class Builder:
 
     def constant(self, array: Array, name: str = "constant") -> Value:
         """A known value; the array is made read-only, not copied."""
+        # Importers hand over NumPy scalars, too.
         array = np.asarray(array)
         value = self.value(name, DType.of(array.dtype), array.shape)
         array.setflags(write=False)
@@ -133,6 +135,7 @@ class Builder:
         if value.shape == shape:
             return value
         if (value, shape) not in self._views:
+            # As it is stored, if it is a constant: `array` would widen it.
             array = self.constants[value] if value in self.constants else self.array(value)
             assert array is not None, "asked for constants only"
             name = self._casts.get(value, value).name
@@ -143,6 +146,7 @@ class Builder:
         """The elements of an operand as far as they are known: symbolic, or a small constant."""
         if isinstance(operand, Symbolic):
             return operand
+        # Before the array is looked at: an array of Python objects is many times as large.
         if math.prod(d if isinstance(d, int) else 1 for d in operand.shape) > CONTENT_ELEMENTS:
             return None
         array = self.array(operand)
@@ -154,6 +158,7 @@ class Builder:
 
     def found(self, content: Symbolic, name: str) -> Value | None:
         """The size that a step finds out as a tensor, if that is all that there is of contents."""
+        # Nothing is computed from such a size at run time: it is there as it is, or not at all.
         for count, value in self._counts.values():
             if content.elements() == [symbol(count.symbol)]:
                 (cast,) = self.emit(Pointwise(IDENTITY, content.dtype), [value], name)
@@ -172,10 +177,12 @@ class Builder:
         """
         operands = [value.type for value in inputs]
         types = _results(op, operands)
+        # Before anything is folded: the reference would allocate whatever the file claims.
         self._check(op, operands, types, name)
         # Without such sizes all axes are true to their ends.
         if self._counts:
             refuse_mixing(op, operands, types, self._counts)
+        # `all` of no operands is true.
         known = bool(inputs) and all(map(self.is_known, inputs))
         cast = known and _is_cast(op, operands)
         folded = self._fold(op, inputs, types, name) if known and not cast else None
@@ -200,6 +207,7 @@ class Builder:
     def _fold(
         self, op: Op, inputs: Sequence[Value], types: Sequence[TensorType], name: str
     ) -> tuple[Value, ...] | None:
+        # A negative extent is left to `value`, which names it.
         if any(not isinstance(d, int) or d < 0 for t in types for d in t.shape):
             return None
         counts = [math.prod(map(_known, t.shape)) for t in types]
@@ -207,11 +215,13 @@ class Builder:
         nbytes = sum(n * kind.itemsize for n, kind in zip(counts, computed, strict=True))
         if sum(counts) > FOLD_ELEMENTS or self._folded + nbytes > self.limits.folded_bytes:
             return None
+        # A small result may be the sum of very many products.
         if op.work([value.type for value in inputs], types).flops > FOLD_FLOPS:
             return None
         # Counted also where no output needs it: many small nodes must not grow without end.
         self._folded += nbytes
         if isinstance(op, Pointwise):
+            # Else it would round to float16 by itself; `known` decides whether anything is rounded.
             op = replace(op, dtype=op.dtype.arithmetic)
         with np.errstate(all="ignore"):
             arrays = op.reference(*(a for a in map(self.array, inputs) if a is not None))
@@ -230,9 +240,11 @@ class Builder:
         for node in reversed(self.nodes):
             if needed.intersection(node.outputs):
                 needed.update(node.inputs)
+                # A shape that names a size needs the step that finds it, read or not.
                 needed.update(self._counts_of(node))
                 kept.append(node)
         counts = [(count, value) for count, value in self._counts.values() if value in needed]
+        # `with_nodes` leaves out the constants that nothing reads.
         empty = Graph(
             tuple(inputs),
             (*outputs, *(value for _, value in counts)),
@@ -261,6 +273,7 @@ def _is_cast(op: Op, operands: Sequence[TensorType]) -> bool:
 def _results(op: Op, operands: Sequence[TensorType]) -> tuple[TensorType, ...]:
     """Types of the results: in float16 where an operand is, unless the operator says its type."""
     types = storage.infer(op, operands)
+    # A `Pointwise` has its own dtype, and a Cast to float32 must not come back as float16.
     if isinstance(op, Pointwise) or all(t.dtype is not DType.F16 for t in operands):
         return types
     return tuple(replace(t, dtype=DType.F16) if t.dtype is DType.F32 else t for t in types)
@@ -278,6 +291,7 @@ def whole_dims(content: Symbolic) -> tuple[Dim, ...]:
         Refusal: If they are not integers.
     """
     elements = content.elements()
+    # Elements alone do not tell: chains of floats hold dims as well.
     dims = tuple(e for e in elements if not isinstance(e, (float, Quotient)))
     if content.dtype.is_float or content.dtype is DType.BOOL or len(dims) < len(elements):
         raise Refusal("a shape must be made of integers")

@@ -55,6 +55,7 @@ class OnnxNode:
                 f"attribute {name!r} of {self.node.op_type} {self.name!r} is of type "
                 f"{attribute.type.name}, not {kind}"
             )
+        # As if the attribute were not there: its default holds.
         return None if attribute.value is None else attribute
 
     def integer(self, name: str, default: int) -> int:
@@ -104,6 +105,7 @@ class OnnxNode:
         found = self._attribute(name, "STRING")
         if found is None:
             return default
+        # Text in a file need not be UTF-8; what is no known word is refused by the importer.
         value: object = found.value
         return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
 
@@ -141,6 +143,7 @@ class OnnxNode:
             if size is None:
                 raise Refusal("computes with symbolic sizes as data")
             return size
+        # Constants may still be folded away, or be read as numbers while importing.
         if found.dtype is DType.F64 and found not in self.build.constants:
             raise Refusal("double precision")
         return found
@@ -196,6 +199,7 @@ class OnnxNode:
 
     def axes(self, axes: Sequence[int], rank: int) -> tuple[int, ...]:
         """Non-negative axes, sorted, none twice."""
+        # Negative axes may name an axis twice, too, so that they are counted from the front first.
         found = sorted(self.axis(axis, rank) for axis in axes)
         if len(set(found)) != len(found):
             raise ModelError(f"{self.node.op_type} {self.name!r}: axes {list(axes)} repeat")

@@ -24,6 +24,7 @@ __all__ = ["UNKNOWN", "References", "check"]
 References = dict[external.Place, external.Bytes]
 """The bytes of external tensors by their place."""
 
+# NumPy's most; the references could not compute with more axes.
 _RANK = 64
 UNKNOWN = -1
 """What some exporters write for an axis of any size."""
@@ -57,13 +58,16 @@ def check(
     _check_functions(model)
     check_counts(model, limits or Limits())
     references: References = {}
+    # One for all tensors: each file is opened and mapped once.
     store = external.ExternalData(folder)
     inside = None if own is None else np.frombuffer(own, np.uint8)
     for tensor in external.tensors(model):
+        # Before the place is looked at: without a sound shape there is no size to hold it against.
         size = check_tensor(tensor)
         if tensor.data_location == tensor.EXTERNAL:
             found = store.find(tensor, size) if inside is None else _in(inside, tensor, size)
             references[found[0]] = found[1]
+    # Behind `check_counts`: it recurses, and that bounds the depth.
     _check_graph(model.graph, frozenset())
     if not model.graph.output:
         raise ModelError("the graph has no outputs")
@@ -75,6 +79,7 @@ def _in(
 ) -> tuple[external.Place, external.Bytes]:
     """The place that `skeleton` noted."""
     entries = {entry.key: entry.value for entry in tensor.external_data}
+    # The place is Saccade's own, but shape and element type beside it are the file's.
     check_size(tensor, size, int(entries["length"]))
     offset = int(entries["offset"])
     return external.key(entries["location"], offset, size), own[offset : offset + size]
@@ -88,10 +93,12 @@ def _check_graph(graph: onnx.GraphProto, outer: frozenset[str]) -> None:
     initializers = [tensor.name for tensor in graph.initializer]
     _check_unique(initializers, "initializer")
     _check_unique([value.name for value in graph.input], "input")
+    # Initializers may be listed as inputs too, as older files do.
     known = set(initializers) | {value.name for value in graph.input}
     produced = _produced(graph, known, "")
     _check_order(graph, known | outer, produced)
     for value in graph.output:
+        # A branch of an `If` may return a value from outside of it.
         if value.name not in known and value.name not in produced and value.name not in outer:
             raise ModelError(f"graph output {value.name!r} is produced by no node")
 
@@ -134,6 +141,7 @@ def _produced(
     produced: dict[str, int] = {}
     for position, node in enumerate(graph.node):
         for name in node.output:
+            # An empty name stands for a result that is not wanted, and may come often.
             if name and (name in produced or name in known):
                 raise ModelError(f"{name!r} is produced twice{where}")
             if name:
@@ -150,6 +158,7 @@ def _check_order(graph: onnx.GraphProto, known: set[str], produced: dict[str, in
         for name in _reads(node):
             if name in produced:
                 before.add(produced[name])
+            # What only subgraphs read may be their own; they are checked by themselves.
             elif name not in known and name in node.input:
                 raise ModelError(
                     f"{node.op_type} {node.name!r} reads {name!r}, which nothing produces"
@@ -157,6 +166,7 @@ def _check_order(graph: onnx.GraphProto, known: set[str], produced: dict[str, in
         edges.append(before)
         for attribute in node.attribute:
             for inner in graphs_of(attribute):
+                # Names that are made behind this node, too: the order is for the edges.
                 _check_graph(inner, frozenset(known | produced.keys()))
     _check_acyclic(edges, graph)
 
@@ -178,6 +188,7 @@ def _check_acyclic(edges: list[set[int]], graph: onnx.GraphProto) -> None:
     # The usual case: files are sorted, and nothing has to be counted.
     if all(not before or max(before) < position for position, before in enumerate(edges)):
         return
+    # Kahn's algorithm: what never becomes ready waits for itself.
     waiting = [len(before) for before in edges]
     users: dict[int, list[int]] = {}
     for position, before in enumerate(edges):
@@ -204,5 +215,6 @@ def _check_functions(model: onnx.ModelProto) -> None:
         for node in function.node:
             _check_text(node.op_type, node.domain, node.name, *node.input, *node.output)
         _produced(function, set(function.input), f" in function {function.name!r}")
+    # `check_counts` keeps them by this name, and would count but one.
     if len({(f.domain, f.name) for f in model.functions}) != len(model.functions):
         raise ModelError("a function is defined twice")

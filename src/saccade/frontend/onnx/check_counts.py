@@ -68,14 +68,17 @@ class _FunctionSizes:
                 raise ModelError(
                     f"graph and functions expand to more than {most} nodes (Limits.nodes)"
                 )
+        # `deepest` may come from a function counted elsewhere, at a smaller depth than here.
         self._check_depth(above + deepest)
         return total, deepest
 
     def size_of(self, target: _Name, above: int = 0) -> tuple[int, int]:
         """Nodes of a function, and how deep they go."""
+        # Such a body would be expanded without end.
         if target in self._open:
             raise ModelError(f"function {target[1]!r} calls itself")
         if target not in self._sizes:
+            # Before the recursion goes deeper: the stack must not end first.
             self._check_depth(above + 1)
             self._open.add(target)
             self._sizes[target] = self.expanded(self._functions[target].node, above + 1)

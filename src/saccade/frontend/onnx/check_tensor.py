@@ -38,8 +38,10 @@ def check_tensor(tensor: onnx.TensorProto) -> int:
     name = f"tensor {tensor.name!r}"
     if len(tensor.dims) > _RANK or any(extent < 0 for extent in tensor.dims):
         raise ModelError(f"{name} has the shape {list(tensor.dims)[:_RANK]}")
+    # The shape is that of the whole then, and the data only a part's.
     if tensor.HasField("segment"):
         raise ModelError(f"{name} is stored in segments, which ONNX has given up")
+    # Python's integers: the product of claimed extents may be larger than 64 bits.
     elements = math.prod(tensor.dims)
     if tensor.data_type == _STRING:
         if len(tensor.string_data) != elements:
@@ -47,6 +49,7 @@ def check_tensor(tensor: onnx.TensorProto) -> int:
         return 0
     if tensor.data_type not in _BITS:
         raise ModelError(f"{name} has the unknown element type {tensor.data_type}")
+    # Elements of less than a byte are packed, and the last byte may be part full.
     size: int = (elements * _BITS[tensor.data_type] + 7) // 8
     if tensor.data_location == tensor.EXTERNAL:
         return size
@@ -64,6 +67,7 @@ def _check_data(tensor: onnx.TensorProto, name: str, elements: int, size: int) -
     if tensor.data_type in (14, 15):  # pairs of real and imaginary parts
         field = tensor.float_data if tensor.data_type == 14 else tensor.double_data
         count = len(field) // 2
+    # Types of less than a byte are packed here too: an entry of `int32_data` is a byte of them.
     expected = (elements * bits + 7) // 8 if bits < 8 else elements
     if count != expected:
         raise ModelError(f"{name} of shape {list(tensor.dims)} has {count} elements")

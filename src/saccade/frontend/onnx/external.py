@@ -26,6 +26,7 @@ Place = tuple[str, int, int]
 
 def key(location: object, offset: int | None, length: int) -> Place:
     """What tells one place from another, before and after `onnx_ir` has read the model."""
+    # `onnx_ir` has a path and None where protobuf has text and nothing.
     return str(location), offset or 0, length
 
 
@@ -52,6 +53,7 @@ class ExternalData:
         name = f"external data {location!r} of {tensor.name!r}"
         offset, length = _number(entries, "offset", 0, name), _number(entries, "length", size, name)
         data = self._map(location, name)
+        # A file may say no length; one that it says must be right.
         if length != size:
             raise ModelError(f"{name}: {length} bytes for a tensor of {size}")
         if offset + length > data.size:
@@ -59,6 +61,7 @@ class ExternalData:
         return key(location, offset, length), data[offset : offset + length]
 
     def _map(self, location: str, name: str) -> Bytes:
+        # Without a path, the working directory would decide what is read.
         if self._folder is None:
             raise ModelError(f"{name}: give the model as a path, so that its folder is known")
         # Opened and checked once: between two looks it could be replaced.
@@ -93,6 +96,7 @@ def tensors(model: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
     waiting: list[onnx.GraphProto] = [model.graph]
     nodes: list[onnx.NodeProto] = [n for function in model.functions for n in function.node]
     while waiting or nodes:
+        # A stack for each kind, not recursion: `digest` walks files that nothing has checked.
         if waiting:
             graph = waiting.pop()
             yield from graph.initializer
@@ -120,6 +124,7 @@ def files(model: onnx.ModelProto, folder: Path) -> Iterator[BufferedReader]:
         for entry in tensor.external_data
         if entry.key == "location"
     }
+    # The digest must not depend on the order of a set.
     for location in sorted(found):
         with open_inside(folder, location, f"external data {location!r}") as file:
             yield file

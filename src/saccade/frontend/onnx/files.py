@@ -65,7 +65,9 @@ def open_inside(folder: Path, location: str, name: str) -> BufferedReader:
         raise ModelError(f"{name}: {folder}: {error}") from None
     try:
         for part in parts[:-1]:
+            # `O_NOFOLLOW` looks at the last part only, hence one part at a time.
             inner = _step(at, part, _NO_LINK | _FOLDER, name)
+            # One folder is open at a time, and `finally` closes the last.
             os.close(at)
             at = inner
         file = regular(_step(at, parts[-1], _NO_LINK, name))
@@ -73,6 +75,7 @@ def open_inside(folder: Path, location: str, name: str) -> BufferedReader:
         raise ModelError(f"{name}: {why(error)}") from None
     finally:
         os.close(at)
+    # A hard link looks like a plain file; the count of names is all that shows it.
     if os.fstat(file.fileno()).st_nlink > 1:
         file.close()
         raise ModelError(
@@ -101,6 +104,7 @@ def _step(folder: int, part: str, flags: int, name: str) -> int:
         return os.open(part, flags, dir_fd=folder)
     except OSError as error:
         problem = error
+    # Only for the message: the error for a link differs between systems and flags.
     try:
         link = stat.S_ISLNK(os.stat(part, dir_fd=folder, follow_symlinks=False).st_mode)
     except OSError:

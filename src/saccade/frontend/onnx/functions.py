@@ -75,6 +75,7 @@ def body_of(node: onnx_ir.Node, opset: int, operands: Sequence[Operand | None]) 
             return None
         proto = onnx.FunctionProto()
         proto.ParseFromString(text)
+        # Later ones win: defaults of the body, of the schema, and what the node says.
         attributes = {one.name: one for one in proto.attribute_proto}
         attributes |= {name: one.default_value for name, one in schema.attributes.items()}
         attributes |= {one.name: one for one in given.attribute}
@@ -87,6 +88,7 @@ def body_of(node: onnx_ir.Node, opset: int, operands: Sequence[Operand | None]) 
         function = onnx_ir.serde.deserialize_function(proto)
         named = {value.name: value for value in function.outputs}
         return Body(function, tuple(named.get(name) for name in results))
+    # No error: without a body the node is refused for a reason of its own.
     except (onnx.defs.SchemaError, onnx_ir.serde.SerdeError, *_BROKEN):
         return None
 
@@ -147,6 +149,7 @@ def _fill(nodes: Iterable[onnx.NodeProto], attributes: Mapping[str, onnx.Attribu
             name, source = attribute.name, attribute.ref_attr_name
             if source:
                 found = attributes.get(source)
+                # The schema has a nameless default for attributes without one.
                 if found is None or not found.name:
                     continue
                 attribute.CopyFrom(found)

@@ -19,6 +19,7 @@ def put_off_sympy() -> None:
     """
     package = importlib.util.find_spec("onnx_ir")
     places = package.submodule_search_locations if package else None
+    # An `onnx_ir` that is there has its `sympy` already.
     if "onnx_ir" in sys.modules or places is None:
         return
     name = "onnx_ir._symbolic_shapes"
@@ -36,6 +37,7 @@ class _Late(ModuleType):
     def __getattr__(self, name: str) -> object:
         spec = self.__spec__
         assert spec is not None and spec.loader is not None
+        # First: the module's code may look up what it lacks, and must not run a second time.
         _make_plain(self)
         spec.loader.exec_module(self)
         found: object = getattr(self, name)
@@ -50,4 +52,5 @@ def _make_plain(module: ModuleType) -> None:
 def _put_off(spec: ModuleSpec) -> None:
     module = importlib.util.module_from_spec(spec)
     module.__class__ = _Late
+    # An import finds it here, and executes nothing.
     sys.modules[spec.name] = module

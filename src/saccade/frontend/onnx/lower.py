@@ -93,12 +93,14 @@ class _Lowering:
         inputs = [self._input(v) for v in graph.inputs if v.name not in graph.initializers]
         self._nodes(graph)
         outputs = [(v, self.found.get(v)) for v in graph.outputs]
+        # Before the rows are looked at: outputs may add some.
         known = [self._output(v, operand) for v, operand in outputs if operand is not None]
         if self.survey.rows:
             self._raise_unsupported()
         if len(known) != len(outputs):
             raise ModelError("an output of the graph is made by nothing")
         names = [v.name or "" for v in graph.outputs]
+        # Inputs with given values have become constants.
         present = [value for value in inputs if value is not None]
         return self.build.graph(present, known, names, graph.name or "")
 
@@ -138,6 +140,7 @@ class _Lowering:
             return extent
         label = getattr(extent, "value", None)
         given = f"{name}_dim_{axis}" if label in _UNNAMED else str(label)
+        # Axes of one name are one symbol: shape rules then see that they are equal.
         if given not in self.symbols:
             self.symbols[given] = self.build.symbol(given)
         return self.symbols[given]
@@ -149,6 +152,7 @@ class _Lowering:
                 return size
             reason = "returns symbolic sizes"
             self.survey.refuse("(output)", operand.dtype.name, reason, source.name or "")
+            # A stand-in, so that all outputs are looked at; the row above ends the import.
             return self.build.constant(np.zeros(operand.shape, operand.dtype.numpy))
         half = self.survey.dtype_of(source) is DType.F16
         wanted = DType.F16 if half else DType.F32
@@ -170,6 +174,7 @@ class _Lowering:
             if self.survey.is_numeric(value.const_value.dtype):
                 array = self.array_of(value.const_value)
                 self.found[value] = self.build.constant(array, value.name or "constant")
+            # What nothing reads does no harm, whatever its type.
             elif value.uses() or value.is_graph_output():
                 reason = "initializers must be of a numeric type"
                 dtype = str(value.const_value.dtype.name)
@@ -200,6 +205,7 @@ class _Lowering:
         except Refusal as refusal:
             self._refuse_unless_function(node, str(refusal))
             return
+        # Importers take attributes at their word; where that fails in NumPy, the file is wrong.
         except _MALFORMED as error:
             raise ModelError(f"{node.op_type} {call.name!r} is malformed: {error}") from None
         self._bind(node, results)
@@ -224,6 +230,7 @@ class _Lowering:
             return
         self._check(node)
         function = body.function
+        # The node may leave out operands at its end.
         for formal, operand in zip_longest(function.inputs, operands):
             if operand is None:
                 self.absent.add(formal)
@@ -232,6 +239,7 @@ class _Lowering:
         nodes = len(self.refused)
         # What a body lacks is no row of its own: the user's file has the one node.
         outer, self.survey = self.survey, Survey()
+        # A body names the operator sets that it is written for.
         imports, self.imports = self.imports, {**self.imports, **function.opset_imports}
         try:
             for part in function:
@@ -244,10 +252,12 @@ class _Lowering:
             self.survey, self.imports = outer, imports
             # Nodes of bodies are none that inputs' values could be looked for.
             del self.refused[nodes:]
+        # The first row is enough: the user's file has one node there.
         if refused:
             (operator, _, why), *_ = refused
             self._refuse(node, reason or f"made of {operator}: {why}")
             return
+        # A node may ask for fewer results than its operator has.
         made = zip(body.outputs, node.outputs, strict=False)
         pairs = [(inner, outer) for inner, outer in made if inner is not None]
         self._alias([inner for inner, _ in pairs], [outer for _, outer in pairs])
@@ -279,6 +289,7 @@ class _Lowering:
         for position, value in enumerate(node.outputs):
             if position < len(results):
                 self.found[value] = self._settled(results[position], value.name or "")
+            # Importers leave out optional results; where one is read, the node's body may have it.
             elif value.name and (value.uses() or value.is_graph_output()):
                 self._refuse_unless_function(node, f"its output {position} is used")
                 return
@@ -296,10 +307,12 @@ class _Lowering:
         array = self.build.constants.get(condition) if isinstance(condition, Value) else None
         if array is None or array.size != 1:
             return False
+        # The other branch is never looked at: it may hold what cannot be run.
         attribute = node.attributes.get("then_branch" if array.item() else "else_branch")
         if attribute is None or attribute.type.name != "GRAPH":
             raise ModelError(f"If {node.name!r} lacks a branch")
         graph = attribute.value
+        # In place: its nodes read values of the graphs around it.
         self._nodes(graph)
         if len(graph.outputs) != len(node.outputs):
             raise ModelError(f"If {node.name!r} and its branch differ in their outputs")

@@ -59,11 +59,14 @@ def reshaped(call: OnnxNode, x: Value, shape: Sequence[Dim]) -> Value:
     known = tuple(d for d in shape if isinstance(d, int))
     if call.build.is_known(x) and len(known) == len(shape):
         return call.build.viewed(x, known)
+    # Without elements nothing moves, and sizes of 0 have no common factors.
     if len(known) == len(shape) and 0 in known and 0 in x.shape:
         return call.build.constant(np.zeros(known, x.dtype.numpy), call.name)
+    # What holds for all sizes comes first: plans need not check it.
     index_map = reshape(x.shape, shape) or reshape(divisible(x.shape, shape), shape)
     if index_map is not None:
         return move(call, x, index_map)
+    # Neither shape refines the other: two steps, through one that both merge to.
     between = meeting(x.shape, shape)
     found = assumed(x.shape, shape) if between is None else (between, between)
     refusal = Refusal(f"reshapes {spell(x.shape)} to {spell(shape)}, not equal for all sizes")
@@ -138,6 +141,7 @@ def broadcast_map(shape: Sequence[Dim], target: Sequence[Dim]) -> IndexMap:
     source = 0
     for have, want in zip(shape, target[lead:], strict=True):
         if have == 1:
+            # No factor: a repeat reads none.
             in_factors.append(())
             factors.append(Factor(want, None))
             continue
@@ -155,6 +159,7 @@ def tile_map(shape: Sequence[Dim], repeats: Sequence[Dim]) -> IndexMap:
     groups: list[int] = []
     for axis, (size, count) in enumerate(zip(shape, repeats, strict=True)):
         repeated = () if count == 1 else (Factor(count, None),)
+        # The repeat outermost: the axis comes again as a whole, not each of its elements.
         factors += [*repeated, Factor(size, axis)]
         groups.append(1 + len(repeated))
     return IndexMap(_axes(shape), tuple(factors), tuple(groups))

@@ -45,6 +45,7 @@ def normalise(proto: onnx.ModelProto) -> onnx_ir.Model:
     )
 
     steps: list[onnx_ir.passes.PassBase] = [InlinePass()] if proto.functions else []
+    # `check` lets nodes stand in any order; `lower` walks them once.
     steps += [TopologicalSortPass(), RemoveUnusedNodesPass()]
     try:
         model = onnx_ir.from_proto(proto)

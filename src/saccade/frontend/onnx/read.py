@@ -77,8 +77,10 @@ def _read_path(path: Path, mapped: bool) -> Source:
     where = str(path)
     with open_model(path) as file:
         try:
+            # An empty file cannot be mapped; parsing it says that it is empty.
             view = map_file(file) if _size_of(file, where) and mapped else None
             short = None
+            # `check` takes external data to lie in the file itself or beside it, not in both.
             if view is not None and not mentions_external_data(view):
                 short = skeleton(view)  # None for what has to be read whole
             data = file.read() if short is None else short
@@ -115,6 +117,7 @@ def _of_ir(model: onnx_ir.Model) -> Source:
 
     where = "the given onnx_ir.Model"
     folders = {os.fspath(tensor.base_dir) for tensor in _external(model)}
+    # A `Source` has one folder, and nothing outside of it is read.
     if len(folders) > 1:
         raise ModelError(f"{where}: external data in {len(folders)} folders; it must be in one")
     try:
@@ -167,6 +170,7 @@ def digest(source: object) -> str | None:
             parts = [hashlib.file_digest(file, "sha256").digest()]
             parts += _external_digests(file, path)
         found = hashlib.sha256(b"".join(parts)).hexdigest()
+        # What the file system says of this file says nothing of the others.
         remember(path, "" if len(parts) > 1 else found)
     except OSError as error:
         raise ModelError(f"{path}: {why(error)}") from error
@@ -182,6 +186,7 @@ def _external_digests(file: BufferedReader, path: Path) -> list[bytes]:
             return []
     from saccade.frontend.onnx.external import files  # noqa: PLC0415 - most models have none
 
+    # `file_digest` has left it at its end.
     file.seek(0)
     model = _parse(file.read(), str(path))
     return [hashlib.file_digest(part, "sha256").digest() for part in files(model, path.parent)]

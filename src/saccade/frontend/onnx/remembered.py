@@ -25,6 +25,7 @@ def recall(path: Path) -> str | None:
     if note is None:
         return None
     text = note.decode("ascii", "replace")
+    # Notes that are empty or damaged count as none.
     return text if re.fullmatch(r"[0-9a-f]{64}", text) else None
 
 
@@ -48,5 +49,6 @@ def _notes() -> CacheFolder:
 
 def _note(path: Path) -> str:
     s = path.stat()
+    # The time of change, too: programs may set that of modification back.
     state = (s.st_dev, s.st_ino, s.st_size, s.st_mtime_ns, s.st_ctime_ns)
     return f"{hashlib.sha256(repr(state).encode()).hexdigest()}.digest"

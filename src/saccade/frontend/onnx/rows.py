@@ -66,6 +66,7 @@ def refuse_mixing(
     reason = _MIXES if rule is None else rule(case)
     if reason is not None:
         raise Refusal(reason)
+    # Outputs are cut to their first elements, so many times the size: no other dim says where.
     for dim in (dim for shape in case.outputs for dim in shape):
         if case.open((dim,)) and multiple_of(dim, counted) is None:
             raise Refusal(f"makes an axis of {dim} elements, which depends on data")
@@ -117,6 +118,7 @@ def _mixed_axes(op: Op, rank: int) -> Sequence[int]:
 def _concat(case: _Case) -> str | None:
     assert isinstance(case.op, Concat)
     axis = case.op.axis
+    # The next part would lie behind what is not true.
     if case.open([shape[axis] for shape in case.inputs]):
         return _MIXES
     return case.meet([shape[:axis] + shape[axis + 1 :] for shape in case.inputs])
@@ -125,6 +127,7 @@ def _concat(case: _Case) -> str | None:
 def _pad(case: _Case) -> str | None:
     assert isinstance(case.op, Pad)
     for dim, pair in zip(case.inputs[0], case.op.pads, strict=True):
+        # Padding at the end would lie behind what is not true, and at the front move what is.
         if case.open(pair) or (case.open((dim,)) and pair != (0, 0)):
             return _MIXES
     return None
@@ -132,6 +135,7 @@ def _pad(case: _Case) -> str | None:
 
 def _gather(case: _Case) -> str | None:
     assert isinstance(case.op, Gather)
+    # Indices are held against the bound, and could name what is not true.
     return _PICKS if case.open((case.inputs[0][case.op.axis],)) else None
 
 
@@ -151,6 +155,7 @@ def _matmul(case: _Case) -> str | None:
     summed = a[-2] if case.op.transpose_a else a[-1], b[-1] if case.op.transpose_b else b[-2]
     if case.open(summed):
         return _MIXES
+    # Operands of the epilogue broadcast to the result.
     return case.meet([a[:-2], b[:-2]]) or case.meet([*case.outputs, *case.inputs[2:]])
 
 
@@ -164,6 +169,7 @@ def _images(case: _Case) -> str | None:
 
 def _regions(case: _Case) -> str | None:
     x, boxes, *images = case.inputs
+    # Only the boxes may be so many as a step finds: each makes a region of its own.
     if case.open((*x, *boxes[1:])):
         return _MIXES
     return case.meet([boxes[:1], *images])
@@ -174,6 +180,7 @@ def _move(case: _Case) -> str | None:
     assert isinstance(case.op, Move)
     index_map = case.op.map
     sizes = [size for group in index_map.in_factors for size in group]
+    # Inside an axis, each outer index has true elements of its own, with others between.
     if any(case.open(group[1:]) for group in index_map.in_factors):
         return _MIXES
     for axis in index_map.out_axes:

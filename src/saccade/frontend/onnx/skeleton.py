@@ -46,6 +46,7 @@ def _replaced(data: mmap, start: int, end: int, number: int, rewrite: _Rewrite) 
     """A message whose fields of this number, messages themselves, are rewritten."""
     parts = []
     for tag, begin, inside, after in _fields(data, start, end):
+        # With another wire type it is no message, whatever its number.
         if tag == number << 3 | 2:
             parts.append(_message(number, rewrite(data, inside, after)))
         else:
@@ -75,13 +76,16 @@ def _tensor(data: mmap, start: int, end: int) -> bytes:
         if tag == _DATA_TYPE << 3:
             kind = varint(data, inside)[0]
         elif tag >> 3 == _DATA_LOCATION:
+            # The file says itself where the data lies: that is for the check.
             return data[start:end]
         parts.append(data[begin:after])
+    # Of a field that is there twice protobuf takes the last one: left to the parser.
     if kind not in _PLAIN or len(raw) != 1 or raw[0][1] < _LEAST:
         return data[start:end]
     ((offset, length),) = raw
     place = {"location": OWN_FILE, "offset": str(offset), "length": str(length)}
     entries = [_message(_EXTERNAL_DATA, _entry(key, value)) for key, value in place.items()]
+    # 1 is EXTERNAL.
     return b"".join([*parts, *entries, _encoded(_DATA_LOCATION << 3), _encoded(1)])
 
 

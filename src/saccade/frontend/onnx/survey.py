@@ -47,6 +47,7 @@ class Survey:
         """
         operator = f"{node.domain}.{node.op_type}" if node.domain else node.op_type
         first = next((value for value in node.inputs if value is not None), None)
+        # Files need not name the types of values inside; an imported operand has one.
         spelled = "-" if first is None else self.type_name(first)
         if spelled == "-" and dtype is not None:
             spelled = SPELLED[dtype]

@@ -76,6 +76,7 @@ class Symbolic:
 
     def __post_init__(self) -> None:
         check_count(self.array.size)
+        # At every step of a chain: an expression that doubles each time must stop early.
         for element in self.elements():
             check_size(element, self.dtype)
 
@@ -149,6 +150,7 @@ def _lower_bound(value: Dim) -> int | None:
     total = value.constant
     for atom, coefficient in value.terms:
         low = _atom_bound(atom)
+        # Sizes have no upper bound, so that less of one has no lower bound.
         if low is None or coefficient < 0:
             return None
         total += coefficient * low
@@ -163,6 +165,7 @@ def _atom_bound(atom: Symbol | Term) -> int | None:
     if atom.op == "mod":
         return 0 if right is not None and right > 0 else None
     if atom.op == "max":
+        # The larger of two is at least what either of them is.
         known = [bound for bound in (left, right) if bound is not None]
         return max(known) if known else None
     if left is None or right is None:
@@ -173,4 +176,5 @@ def _atom_bound(atom: Symbol | Term) -> int | None:
         return None
     if atom.op == "mul":
         return left * right
+    # Neither is negative: both divisions round down, and at least to 0.
     return left // atom.right if isinstance(atom.right, int) and atom.right > 0 else 0

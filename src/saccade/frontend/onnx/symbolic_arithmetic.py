@@ -59,6 +59,7 @@ def _whole(element: Element) -> Dim | None:
         return element
     if isinstance(element, Quotient) and element.factor.denominator == 1:
         return dim.mul(element.numerator, element.factor.numerator)
+    # Chains of floats hold whole numbers as floats; as dims they combine with symbols.
     if isinstance(element, (int, float)) and float(element).is_integer():
         return int(element)
     return None
@@ -82,6 +83,7 @@ def _mul(left: Element, right: Element) -> Element:
     if isinstance(left, float):
         left, right = right, left
     if isinstance(right, float) and isinstance(left, Affine | Quotient):
+        # A factor of 0 would keep a symbol that no longer counts.
         return 0 if right == 0 else _scaled(left, _fraction(right))
     return _arithmetic(dim.mul)(left, right)
 
@@ -110,6 +112,7 @@ def _floor(element: Element) -> Element:
 
 def _ceil(element: Element) -> Element:
     if isinstance(element, Quotient):
+        # ceil(x) = -floor(-x)
         return dim.neg(Quotient(element.numerator, -element.factor).floor())
     return element
 
@@ -138,6 +141,7 @@ def _equal(left: Element, right: Element) -> bool:
 def _less(left: Element, right: Element) -> bool:
     a, b = _whole(left), _whole(right)
     if a is not None and b is not None:
+        # Of integers: less means by 1 at least.
         gap = dim.sub(b, a)
         if at_least(gap, 1):
             return True
@@ -203,6 +207,7 @@ def on_elements(kind: str, dtype: DType) -> Callable[..., Element] | None:
         dtype: Of the operands. Floating-point numbers are rounded as the operator rounds them.
     """
     on_sizes = _ON_SIZES.get(kind)
+    # Integers are exact as dims; only floating-point numbers round.
     on_numbers = _ON_NUMBERS.get(kind) if dtype.is_float else None
     if on_sizes is None or on_numbers is None:
         return on_sizes
@@ -229,4 +234,5 @@ def cast(element: Element, dtype: DType) -> Element:
         return number
     whole = int(element)
     check_size(whole)
+    # Wraps around in a narrower type, as Cast does; what int64 cannot hold is refused above.
     return int(np.int64(whole).astype(dtype.numpy))

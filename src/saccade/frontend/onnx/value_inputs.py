@@ -47,6 +47,7 @@ def value_inputs(graph: onnx_ir.Graph, refused: Iterable[onnx_ir.Node]) -> tuple
         places = () if node.domain not in ("", "ai.onnx") else _OPERANDS.get(node.op_type, ())
         read = [node.inputs[i] for i in places if i < len(node.inputs)]
         found = _sources([value for value in read if value is not None], inputs)
+        # If one node stays refused, values for the others do not help.
         if not found or not all(map(_small, found)):
             return ()
         wanted |= found
@@ -76,4 +77,5 @@ def _small(value: onnx_ir.Value) -> bool:
     shape = value.shape
     if shape is None or len(shape) > 1 or Survey.dtype_of(value) is None:
         return False
+    # An unknown length may be short.
     return all(not isinstance(size, int) or size <= MAX_ELEMENTS for size in shape)

@@ -30,6 +30,7 @@ def mentions_external_data(data: mmap | bytes) -> bool:
     waiting = [("model", 0, len(data))]
     try:
         while waiting:
+            # A stack, not recursion: nothing has bounded yet how deep graphs are nested.
             kind, at, end = waiting.pop()
             inside = _INSIDE[kind]
             while at < end:
@@ -54,6 +55,7 @@ def varint(data: mmap | bytes, at: int) -> tuple[int, int]:
         if byte < 0x80:
             return value, at
         shift += 7
+        # A 64-bit number takes ten bytes of 7 bits; a file could go on for ever.
         if shift > 63:
             raise ValueError("a number of more than ten bytes")
 
@@ -67,4 +69,5 @@ def field(data: mmap | bytes, at: int, wire_type: int) -> tuple[int, int]:
         return at, at + length
     if wire_type in (1, 5):
         return at, at + (8 if wire_type == 1 else 4)
+    # Groups (3 and 4) have no length to skip by; no message of ONNX has any.
     raise ValueError(f"wire type {wire_type}")

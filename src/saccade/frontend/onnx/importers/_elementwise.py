@@ -23,6 +23,7 @@ ONNX_DTYPES = {
     7: DType.I64, 9: DType.BOOL, 10: DType.F16, 11: DType.F64, 12: DType.U32, 13: DType.U64,
 }  # fmt: skip
 """`onnx.TensorProto` element types."""
+# Literals are float64, which holds every integer up to here.
 _EXACT = 2**53
 _COMPARISONS = frozenset(
     {"Equal", "Less", "Greater", "LessOrEqual", "GreaterOrEqual", "Not", "And", "Or"}
@@ -50,9 +51,11 @@ def pointwise(
     live: list[Value] = []
     parts: list[Expr] = []
     for value, literal in zip(operands, literals, strict=True):
+        # A literal has no axes: one of more axes than the rest would take some from the result.
         if literal is not None and value.rank <= rank:
             parts.append(const(literal))
             continue
+        # An operand that comes twice is loaded once.
         if value not in live:
             live.append(value)
         parts.append(arg(live.index(value)))
@@ -109,7 +112,9 @@ def _on_symbols(call: OnnxNode, known: Sequence[Symbolic]) -> Symbolic:
     if function is None:
         raise Refusal("computes with symbolic sizes as data")
     arrays = [content.array for content in known]
+    # Before arrays are made: two small operands may broadcast to a large result.
     check_count(math.prod(np.broadcast_shapes(*(array.shape for array in arrays))))
+    # These take any number of operands, and their functions take two.
     if kind in ("Min", "Max"):
         result = arrays[0]
         for array in arrays[1:]:

@@ -73,12 +73,14 @@ def read_window(
     ):
         if len(values) != count or not all(1 <= v <= _LARGEST for v in values):
             raise call.broken(f"{what} {list(values)} for {spatial} axes")
+    # Negative pads crop; importers that cannot crop refuse them.
     if len(pads) != 2 * spatial or not all(abs(p) <= _LARGEST for p in pads):
         raise call.broken(f"pads {list(pads)} for {spatial} axes")
     auto = call.text("auto_pad", "NOTSET")
     padding: tuple[Dim, ...] = pads
     if auto == "VALID":
         padding = (0,) * (2 * spatial)
+    # With `auto_pad`, `pads` does not count.
     elif auto in ("SAME_UPPER", "SAME_LOWER") and not transposed:
         padding = _same(shape[2:], kernel, stride, dilation, auto == "SAME_LOWER")
     elif auto not in ("NOTSET", "SAME_UPPER", "SAME_LOWER"):
@@ -97,11 +99,14 @@ def _same(
     before: list[Dim] = []
     after: list[Dim] = []
     for axis, size in enumerate(shape):
+        # Elements from a window's first tap to its last.
         reach = (kernel[axis] - 1) * dilation[axis] + 1
         last = mul(sub(ceildiv(size, stride[axis]), 1), stride[axis])
+        # A stride longer than the window may leave elements at the end: nothing to pad then.
         total = maximum(sub(add(last, reach), size), 0)
         small = floordiv(total, 2)
         large = sub(total, small)
+        # The odd one lies before for SAME_LOWER, behind for SAME_UPPER.
         before.append(large if lower else small)
         after.append(small if lower else large)
     return (*before, *after)

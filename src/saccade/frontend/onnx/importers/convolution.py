@@ -60,6 +60,7 @@ def _finish(call: OnnxNode, op: Conv2d | ConvTranspose2d, x: Value, w: Value) ->
         operands.append(reshaped(call, bias, (1, bias.shape[0], 1, 1)))
         op = dataclasses.replace(op, epilogue=_BIAS)
     y = call.emit(op, *operands)
+    # Asked of the node's operand: `x` has been made an image of one row.
     if len(call.shape(0)) == 3:
         y = reshaped(call, y, (y.shape[0], y.shape[1], y.shape[3]))
     return y
@@ -143,6 +144,7 @@ def _transposed_padding(
             raise Refusal("output_shape for a symbolic size")
         added[axis] += max(-total, 0)  # larger than what all taps reach: zeros at the end
         total = max(total, 0)
+        # The odd one lies before unless SAME_UPPER is given, as the standard has it.
         small, large = total // 2, total - total // 2
         before.append(small if auto == "SAME_UPPER" else large)
         after.append(large if auto == "SAME_UPPER" else small)

@@ -28,6 +28,7 @@ def import_deform_conv(call: OnnxNode) -> Sequence[Operand]:
     assert sides is not None  # the operator has no `auto_pad`
     if min(sides) < 0:
         raise Refusal("negative padding of a deformable convolution")
+    # Both are optional, and without a bias the mask comes first: the operator is told which.
     bias = [call.value(3)] if call.has(3) else []
     mask = [call.value(4)] if call.has(4) else []
     op = DeformConv(

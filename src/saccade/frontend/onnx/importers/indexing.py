@@ -60,6 +60,7 @@ def _range(call: OnnxNode, size: Dim, start: Dim, end: Dim, step: int) -> tuple[
     A known start inside a symbolic axis is taken to be inside for all sizes; the plan refuses a
     negative extent.
     """
+    # The end is exclusive: backwards, the one before the first element is -1.
     low, top = (0, size) if step > 0 else (-1, sub(size, 1))
     first = _position(size, start)
     first = _clamped(first, low, top) if _decided(first, top) else first
@@ -68,6 +69,7 @@ def _range(call: OnnxNode, size: Dim, start: Dim, end: Dim, step: int) -> tuple[
     count = ceildiv(span, abs(step))
     if isinstance(count, int):
         count = max(count, 0)
+        # A start beyond the axis must not get into the map where nothing is read.
         first = first if count else 0
     elif not isinstance(start, int) and not (non_negative(first) and non_negative(span)):
         raise Refusal("slices from a symbolic position")
@@ -76,6 +78,7 @@ def _range(call: OnnxNode, size: Dim, start: Dim, end: Dim, step: int) -> tuple[
 
 def _position(size: Dim, at: Dim) -> Dim:
     """A bound with negative ones counted from the end."""
+    # Farther ones mean "from the very start" and are clamped.
     if isinstance(at, int) and -_FAR < at < 0:
         return add(size, at)
     return at
@@ -134,10 +137,12 @@ def _as_slice(call: OnnxNode, data: Value, where: Value, axis: int) -> Value | N
     if indices is None or indices.size == 0:
         return None
     _check_indices(call, indices, size)
+    # A slice that drops an axis needs another one to be left (`slice_map`).
     if indices.ndim > 1 or (indices.ndim == 0 and data.rank == 1):
         return None
     flat = [int(i) for i in indices.ravel()]
     steps = {b - a for a, b in pairwise(flat)} or {1}
+    # Indices from both ends are evenly spaced for one size of the axis at most.
     if len(steps) != 1 or 0 in steps or (min(flat) < 0) != (max(flat) < 0):
         return None
     start = add(size, flat[0]) if flat[0] < 0 else flat[0]

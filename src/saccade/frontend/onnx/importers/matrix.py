@@ -27,6 +27,7 @@ def import_matmul(call: OnnxNode) -> Sequence[Operand]:
     if column:
         del shape[-1]
     if row:
+        # The column's axis is gone already.
         del shape[-2 if not column else -1]
     return [reshaped(call, y, shape)]
 
@@ -39,6 +40,7 @@ def import_gemm(call: OnnxNode) -> Sequence[Operand]:
     alpha, beta = call.number("alpha", 1.0), call.number("beta", 1.0)
     operands = [a, b]
     epilogue = IDENTITY if alpha == 1 else apply("mul", arg(0), const(alpha))
+    # As in BLAS, what is scaled by 0 is not read.
     if call.has(2) and beta != 0:
         operands.append(call.value(2))
         epilogue = apply("add", epilogue, _scaled(beta))

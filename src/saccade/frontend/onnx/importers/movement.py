@@ -45,6 +45,7 @@ def import_reshape(call: OnnxNode) -> Sequence[Operand]:
     x = call.value(0)
     target = list(call.dims(1, "the target of a reshape"))
     if not call.flag("allowzero"):
+        # A 0 copies the operand's size, where it has that axis.
         if any(d == 0 and axis >= x.rank for axis, d in enumerate(target)):
             raise call.broken(f"target {spell(target)} keeps axes that {spell(x.shape)} lacks")
         target = [x.shape[axis] if d == 0 else d for axis, d in enumerate(target)]
@@ -74,6 +75,7 @@ def import_flatten(call: OnnxNode) -> Sequence[Operand]:
     """ONNX Flatten 1 to 25."""
     x = call.value(0)
     axis = call.integer("axis", 1)
+    # The standard allows one more than there are: all axes are before it.
     axis = x.rank if axis == x.rank else call.axis(axis, x.rank)
     return [reshaped(call, x, (product(x.shape[:axis]), product(x.shape[axis:])))]
 
@@ -90,6 +92,7 @@ def import_squeeze(call: OnnxNode) -> Sequence[Operand]:
     x = call.value(0)
     given = _axes_argument(call)
     if given is None:
+        # The rank of the result would depend on sizes.
         if any(not isinstance(d, int) for d in x.shape):
             raise Refusal("squeezes whichever axes are 1, of symbolic sizes")
         axes = tuple(axis for axis, d in enumerate(x.shape) if d == 1)
@@ -179,6 +182,7 @@ def _split_sizes(call: OnnxNode, size: Dim) -> list[int]:
         raise call.broken(f"num_outputs for {count} outputs")
     each = -(-size // count)
     sizes = [each] * (count - 1) + [size - each * (count - 1)]
+    # Only from version 18 on may the last part be smaller.
     if sizes[-1] < 0 or (call.opset < 18 and sizes[-1] != each):
         raise call.broken(f"splits {size} into {count} parts")
     return sizes
@@ -216,6 +220,7 @@ def import_concat(call: OnnxNode) -> Sequence[Operand]:
     parts = [call.value(index) for index in range(len(call.operands))]
     if not parts:
         raise call.broken("no inputs")
+    # The axis had a default up to version 3.
     axis = call.axis(call.integer("axis", 1 if call.opset < 4 else 0), parts[0].rank)
     if len(parts) == 1:
         return parts
@@ -235,6 +240,7 @@ def import_pad(call: OnnxNode) -> Sequence[Operand]:
         if constant.size != 1:
             raise call.broken(f"a pad value of {constant.size} elements")
         value = float(constant.item())
+    # The sign of a symbolic pad is not known.
     cut = {
         axis: (max(0, -before), max(0, -after))
         for axis, (before, after) in enumerate(pads)

@@ -35,6 +35,7 @@ def import_batch_normalization(call: OnnxNode) -> Sequence[Operand]:
     channels = scale.shape
     if x.rank < 2 or len(channels) != 1 or {bias.shape, mean.shape, variance.shape} != {channels}:
         raise call.broken("parameters that are not one number per channel")
+    # A negative variance gives NaN, as it would at run time.
     with np.errstate(all="ignore"):
         factor = scale / np.sqrt(variance + call.number("epsilon", 1e-5))
         shift = bias - mean * factor
@@ -47,6 +48,7 @@ def import_batch_normalization(call: OnnxNode) -> Sequence[Operand]:
 
 
 def _per_channel(call: OnnxNode, array: Array, x: Value) -> Value:
+    # In the type that is computed in: float16 would lose what float64 has gained.
     shaped = array.astype(x.dtype.arithmetic.numpy).reshape((1, -1, *(1,) * (x.rank - 2)))
     return call.build.constant(shaped, f"{call.name}.parameter")
 
@@ -66,6 +68,7 @@ def import_instance_normalization(call: OnnxNode) -> Sequence[Operand]:
     x = call.value(0)
     if x.rank < 3 or not isinstance(x.shape[1], int):
         raise Refusal("instance normalization of an unknown number of channels")
+    # Each channel is a group of its own.
     op = GroupNorm(groups=x.shape[1], epsilon=call.number("epsilon", 1e-5))
     return [call.emit(op, x, call.value(1), call.value(2))]
 

@@ -25,6 +25,7 @@ from saccade.ir.expr import apply, const
 
 __all__ = ["POINTWISE"]
 
+# The standard's defaults: float32 numbers, written out.
 _SELU_ALPHA, _SELU_GAMMA = 1.67326319217681884765625, 1.05070102214813232421875
 _SINCE_INPUTS = 11
 _SINCE_NUMPY = 7
@@ -56,6 +57,7 @@ def _spread(call: OnnxNode, value: Value, rank: int) -> Value:
 
 def _prelu(call: OnnxNode) -> Sequence[Operand]:
     x, slope = call.value(0), call.value(1)
+    # Before NumPy's rules, one slope per channel was meant: axis 1.
     if call.opset < _SINCE_NUMPY and slope.rank == 1 and x.rank > 1:
         slope = _spread(call, slope, x.rank - 1)
     return [pointwise(call, partial(apply, "leaky_relu"), [x, slope])]
@@ -96,12 +98,14 @@ def _clip(call: OnnxNode) -> Sequence[Operand]:
     x = call.value(0)
     if call.opset < _SINCE_INPUTS:
         limits = call.number("min", -math.inf), call.number("max", math.inf)
+        # Defaults that bound nothing stay out of the expression.
         low, high = (None if math.isinf(v) else const(v) for v in limits)
         return [pointwise(call, lambda e: _clipped(e, low, high), [x])]
     bounds = [call.value(index) if call.has(index) else None for index in (1, 2)]
 
     def make(e: Expr, *given: Expr) -> Expr:
         rest = list(given)
+        # A bound that is left out has no operand: the others close up.
         first, second = (None if bound is None else rest.pop(0) for bound in bounds)
         return _clipped(e, first, second)
 
@@ -120,11 +124,13 @@ def _pow(call: OnnxNode) -> Sequence[Operand]:
     base, exponent = call.value(0), call.value(1)
     array = call.build.array(exponent)
     power = float(array.item()) if array is not None and array.size == 1 else None
+    # An exponent of more axes would give the result some.
     if power is not None and base.dtype.is_float and exponent.rank <= base.rank:
         if power == 2:
             return [pointwise(call, lambda x: apply("mul", x, x), [base])]
         if power == 0.5:
             return [pointwise(call, partial(apply, "sqrt"), [base])]
+    # Operands of an expression have one type; the result has the base's.
     if exponent.dtype.arithmetic is not base.dtype.arithmetic:
         exponent = cast_to(call, exponent, base.dtype)
     operands = [base, exponent]
@@ -167,6 +173,7 @@ def _gelu(call: OnnxNode) -> Sequence[Operand]:
         raise call.broken(f"approximate {form!r}")
 
     def make(x: Expr) -> Expr:
+        # The standard's tanh form, its constants included.
         cube = apply("mul", apply("mul", x, apply("mul", x, x)), const(0.044715))
         inner = apply("mul", apply("add", x, cube), const(math.sqrt(2 / math.pi)))
         half = apply("mul", x, const(0.5))
@@ -182,6 +189,7 @@ def _selu(call: OnnxNode) -> Sequence[Operand]:
 
 def _celu(call: OnnxNode) -> Sequence[Operand]:
     alpha = const(call.number("alpha", 1.0))
+    # The exponent is x / alpha, which Elu's own alpha does not scale.
     inner = const(1.0)
     return _unary(call, lambda x: apply("mul", apply("elu", apply("div", x, alpha), inner), alpha))
 
@@ -250,6 +258,7 @@ def _as_type(call: OnnxNode, dtype: DType) -> Operand:
         elements = np.frompyfunc(lambda e: cast(e, dtype), 1, 1)(x.array)
         return Symbolic(dtype, np.asarray(elements, dtype=object))
     value: Value = call.value(0)
+    # A constant may still be folded away; anything else would be computed in float64.
     if dtype is DType.F64 and value not in call.build.constants:
         raise Refusal("double precision")
     return cast_to(call, value, dtype)
@@ -302,6 +311,7 @@ def _table() -> dict[str, Importer]:
         "Tan": _tan,
     }
     table = {name: with_symbols(importer) for name, importer in plain.items()}
+    # These look at symbolic contents themselves.
     return table | {
         "Cast": _cast,
         "CastLike": _cast_like,

@@ -49,6 +49,7 @@ def _pool(call: OnnxNode, kind: str) -> Value:
         stride=(window.stride[0], window.stride[1]),
         padding=padding,
         dilation=(window.dilation[0], window.dilation[1]),
+        # `auto_pad` says by itself how many windows there are.
         ceil_mode=call.flag("ceil_mode") and call.text("auto_pad", "NOTSET") == "NOTSET",
         count_include_pad=call.flag("count_include_pad"),
     )
@@ -63,6 +64,7 @@ def _padded(
     sides = window.sides()
     if sides is not None:
         return x, sides
+    # A mean would take the padding in, and integers have no minus infinity.
     if kind != "max" or not x.dtype.is_float:
         raise Refusal("SAME padding of a symbolic size under a mean")
     pads: list[tuple[Dim, Dim]] = [(0, 0), (0, 0)]
@@ -74,6 +76,7 @@ def _global(call: OnnxNode, kind: str) -> Value:
     x = call.value(0)
     if x.rank < 3:
         raise call.broken(f"global pooling of {x.rank} axes")
+    # Any number of spatial axes, where `Pool2d` has two.
     return call.emit(Reduce(kind=kind, axes=tuple(range(2, x.rank)), keepdims=True), x)
 
 

@@ -23,6 +23,7 @@ __all__ = [
     "import_softmax",
 ]
 
+# Axes became an operand, for sums before the others.
 _AXES_INPUT_SINCE = 18
 _SUM_AXES_INPUT_SINCE = 13
 _ONE_AXIS_SINCE = 13
@@ -35,6 +36,7 @@ def _reduce(call: OnnxNode, kind: str) -> Sequence[Operand]:
     since = _SUM_AXES_INPUT_SINCE if call.node.op_type == "ReduceSum" else _AXES_INPUT_SINCE
     if call.opset >= since:
         given = call.integers_of(1, "the axes") if call.has(1) else ()
+        # Else no axes mean all of them.
         if not given and call.flag("noop_with_empty_axes"):
             return [_of_each(call, kind, x)]
     else:
@@ -103,6 +105,7 @@ def _softmax(call: OnnxNode, *, log: bool) -> Sequence[Operand]:
     x = call.value(0)
     old = call.opset < _ONE_AXIS_SINCE
     axis = call.axis(call.integer("axis", 1 if old else -1), x.rank)
+    # Axes of 1 behind it change nothing, and reshapes could be refused.
     if not old or all(d == 1 for d in x.shape[axis + 1 :]):
         return [call.emit(Softmax(axis=axis, log=log), x)]
     # up to version 11 all axes from `axis` on were one

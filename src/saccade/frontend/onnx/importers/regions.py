@@ -26,6 +26,7 @@ def import_roi_align(call: OnnxNode) -> Sequence[Operand]:
     mode = call.text("mode", "avg").lower()
     if mode not in _MODES:
         raise call.broken(f"mode {mode!r}")
+    # The attribute came with version 16, and its default is not what version 10 did.
     usual = "half_pixel" if call.opset >= 16 else "output_half_pixel"
     coordinates = call.text("coordinate_transformation_mode", usual)
     if coordinates not in ("half_pixel", "output_half_pixel"):
@@ -48,6 +49,7 @@ def import_non_max_suppression(call: OnnxNode) -> Sequence[Operand]:
     most = int(_number(call, 2, "max_output_boxes_per_class", np.int64) or 0)
     iou = _number(call, 3, "iou_threshold", np.float32) or 0.0
     count = scores.shape[2]
+    # A minimum with so large a number would stay in every dim made of the bound.
     bound = product((*scores.shape[:2], count if most >= _FAR else minimum(count, max(most, 0))))
     op = NonMaxSuppression(
         rows=bound,
@@ -57,6 +59,7 @@ def import_non_max_suppression(call: OnnxNode) -> Sequence[Operand]:
         centred=call.flag("center_point_box"),
     )
     if bound == 0:  # no limit means no boxes
+        # Operands that do not fit are an error all the same.
         storage.infer(op, [boxes.type, scores.type])
         return [call.build.constant(np.zeros((0, 3), np.int64), call.name)]
     rows = call.build.symbol(_label(call))
@@ -76,6 +79,7 @@ def _number(
         raise call.broken(f"{name} of type {array.dtype}")
     if array.size > 1:
         raise call.broken(f"{array.size} elements of {name}")
+    # An empty operand counts as left out.
     return array.item() if array.size else None
 
 

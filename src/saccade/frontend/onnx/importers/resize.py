@@ -39,6 +39,7 @@ def import_resize(call: OnnxNode) -> Sequence[Operand]:
         raise Refusal("resizes a region of interest")
     if call.flag("antialias"):
         raise Refusal("resizes with antialiasing")
+    # Such a policy changes the sizes that the node gives.
     if call.text("keep_aspect_ratio_policy", "stretch") != "stretch":
         raise Refusal("resizes with a kept aspect ratio")
     given = call.integers("axes")
@@ -61,6 +62,7 @@ def _resize_10(call: OnnxNode, x: Value) -> Value:
     scales = _scales(call, 1)
     shrinks, grows = min(scales, default=1) < 1, max(scales, default=1) > 1
     mode = _mode(call)
+    # `Resize` has one rounding for all axes.
     if mode == "nearest" and shrinks and grows:
         raise Refusal("enlarges and shrinks at once, in the manner of version 10")
     rounding = "ceil" if shrinks else "floor"
@@ -80,6 +82,7 @@ def _scales(call: OnnxNode, index: int) -> tuple[float, ...]:
 
 
 def _is_given(call: OnnxNode, index: int) -> bool:
+    # An empty tensor stands for an operand that is left out.
     return call.has(index) and call.shape(index) != (0,)
 
 
@@ -110,6 +113,7 @@ def _scaled(size: Dim, scale: float) -> Dim:
     """`floor(size · scale)`, in float32 as others do it where the size is known."""
     if isinstance(size, int):
         return int(np.floor(np.float32(size) * np.float32(scale)))
+    # A scale of 0.7 means 7/10 and not the float32 beside it, as in `symbolic_arithmetic`.
     short = Fraction(scale).limit_denominator(1000)
     exact = short if np.float32(short) == np.float32(scale) else Fraction(scale)
     return floordiv(mul(size, exact.numerator), exact.denominator)
@@ -130,6 +134,7 @@ def _resize(
         if len(scales) != x.rank:
             raise call.broken(f"{len(scales)} scales for {x.rank} axes")
         sizes = tuple(_scaled(d, s) for d, s in zip(x.shape, scales, strict=True))
+    # A scale near 1 may keep the size and still move samples.
     if sizes == x.shape and (scales is None or set(scales) <= {1.0}):
         return x
     op = Resize(

@@ -40,6 +40,7 @@ def import_gather_elements(call: OnnxNode) -> Sequence[Operand]:
         raise call.broken(f"indices {list(counts)} for data {list(sizes)}")
     if 0 in counts:
         return [call.build.constant(np.zeros(counts, data.dtype.numpy))]
+    # Data is gathered flat: along all other axes an index takes what is at its own place.
     steps = [prod(sizes[a + 1 :]) for a in range(len(sizes))]
     places = np.zeros(counts, np.int64)
     for a, (n, step) in enumerate(zip(counts, steps, strict=True)):
@@ -55,6 +56,7 @@ def import_gather_elements(call: OnnxNode) -> Sequence[Operand]:
         inside = apply("clip", counted, const(0), const(size - 1))
         return apply("add", apply("mul", inside, const(step)), rest)
 
+    # Flat places may be beyond 32 bits, and expressions compute in one type.
     wide = cast_to(call, where, DType.I64)
     at = pointwise(call, place, [wide, call.build.constant(places, "places")], DType.I64)
     return [call.emit(Gather(axis=0), reshaped(call, data, (prod(sizes),)), at)]
@@ -69,7 +71,9 @@ def import_trilu(call: OnnxNode) -> Sequence[Operand]:
     if len(number) != 1:
         raise call.broken(f"diagonals {list(number)}")
     rows, columns = _static(x.shape[-2:])
+    # Diagonals farther out make no difference, and the file may name any 64-bit number.
     edge = max(-rows, min(number[0], columns))
+    # An upper triangle keeps its diagonal, so that what is cleared ends one before it.
     below = np.tri(rows, columns, edge - call.flag("upper", default=True), dtype=bool)
     kept = ~below if call.flag("upper", default=True) else below
     zero = call.build.constant(np.zeros((), x.dtype.numpy))
@@ -91,6 +95,7 @@ def import_one_hot(call: OnnxNode) -> Sequence[Operand]:
     )
 
     def choose(index: Expr, number: Expr, on: Expr, off: Expr) -> Expr:
+        # Negative indices count from the end.
         behind = apply("equal", apply("add", index, const(depth)), number)
         return apply("where", apply("or", apply("equal", index, number), behind), on, off)
 
@@ -134,6 +139,7 @@ def import_is_inf(call: OnnxNode) -> Sequence[Operand]:
         if call.flag(name, default=True)
     ]
     if not wanted:
+        # False everywhere, of the operand's shape.
         return [pointwise(call, lambda e: apply("less", e, e), [x], DType.BOOL)]
 
     def either(e: Expr) -> Expr:

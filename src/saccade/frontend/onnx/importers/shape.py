@@ -55,6 +55,7 @@ def _constant(call: OnnxNode) -> Array:
     tensor = call.tensor("value")
     if tensor is not None:
         return tensor
+    # By presence: the default for a missing one could be a value as well.
     if "value_int" in call.node.attributes:
         return np.asarray(call.integer("value_int", 0), np.int64)
     if "value_float" in call.node.attributes:
@@ -77,6 +78,7 @@ def import_constant_of_shape(call: OnnxNode) -> Sequence[Operand]:
     element = np.zeros((), np.float32) if given is None else given
     if element.size != 1:
         raise call.broken(f"a value of {element.size} elements")
+    # A broadcast and no array: the shape may be symbolic, or large.
     scalar = call.build.constant(element.reshape(()), call.name)
     return [move(call, scalar, broadcast_map((), shape))]
 
@@ -89,9 +91,11 @@ def import_range(call: OnnxNode) -> Sequence[Operand]:
     first, last, step = start.item(), limit.item(), delta.item()
     if step == 0 or not all(map(math.isfinite, (first, last, step))):
         raise call.broken(f"a range from {first} to {last} by {step}")
+    # The standard's formula for the length.
     count = max(0, math.ceil((last - first) / step))
     if count > FOLD_ELEMENTS:
         raise Refusal(f"a range of {count} numbers")
+    # Not `np.arange(first, last, step)`, which may have one more by its rounding.
     values = first + step * np.arange(count)
     return [call.build.known(values.astype(start.dtype), call.operand(0).dtype, call.name)]
 
@@ -145,6 +149,7 @@ def _split(call: OnnxNode) -> Sequence[Operand]:
     count = len(call.node.outputs)
     sizes = call.integers_of(1, "the sizes") if call.has(1) else call.integers("split")
     if sizes is None:
+        # Rounded up: the last part is the smaller one.
         each = -(-content.shape[axis] // count)
         sizes = (each,) * (count - 1) + (content.shape[axis] - each * (count - 1),)
     if len(sizes) != count or min(sizes) < 0 or sum(sizes) != content.shape[axis]:
