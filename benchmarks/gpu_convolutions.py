@@ -78,7 +78,7 @@ _OTHERS = (
 
 
 def layers() -> list[Layer]:
-    """ResNet-50's at batch 32 and 1, then subpixel_x4's at 720x1280, a few wide ones, DenseNet's."""
+    """ResNet-50's at batch 32 and 1, subpixel_x4's at 720x1280, a few wide ones, DenseNet's."""
     found = []
     for batch in (32, 1):
         for edge, *rest in _RESNET:

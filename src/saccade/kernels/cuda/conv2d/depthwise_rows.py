@@ -41,7 +41,7 @@ from saccade.opdefs import Conv2d
 __all__ = ["CONV2D_DEPTHWISE_ROWS", "DepthwiseRowsConfig", "DepthwiseRowsTile"]
 
 _OWN = 2  # channels of a thread: with four, weights and sums leave room for too few warps
-_COLUMNS = (64, 32, 16, 8)
+_COLUMNS = (64, 32, 16, 8)  # channels of a program: fewer leave fewer threads without one
 _ACROSS = (7, 4, 2)  # results of a strip side by side; feature maps are often multiples of seven
 _WIDE_WINDOW = 10  # taps: then seven side by side pay, and writing out the turns of sums does not
 _LEAST_ROWS = 7  # of a part of an image
@@ -57,7 +57,7 @@ follows: 45 layers of EfficientNet-B0, MobileNetV3 and ShuffleNetV2 in float16, 
 319 tiles on one H200, within 24% for two thirds of them."""
 _LOAD, _STORE, _ONCE = 6.6, 1.0, 423.0  # instructions of an element, of a result, of a warp
 _FETCHED = {64: 1.0, 32: 1.16, 16: 1.57, 8: 2.62}  # times the bytes' time, by channels of a program
-_STEP, _STEP_ROW = 0.017, 0.11  # microseconds of a step of an empty GPU, and of each of its rows
+_STEP, _STEP_ROW = 0.017, 0.11  # microseconds of a step of an empty H200, and of each row of it
 _HINDERED = 0.235  # of the shorter one of products and bytes, beside the longer one
 _INTEGERS = ("n", "h", "wd", "k", "p", "q", "down", "x_n", "x_h", "w_r", "w_s", "w_k", *STORES)
 

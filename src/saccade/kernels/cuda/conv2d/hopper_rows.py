@@ -39,7 +39,7 @@ _FILE, _BESIDE = 64 << 10, 112  # registers of a multiprocessor; of a thread, fo
 _MOST_REGISTERS, _MOST_SUMS = 255, 128  # of a thread
 _MOST_STAGES = 12  # by eye: TMA is a microsecond behind at most
 _MOST_PRODUCTS = 400  # instructions of a tile: they are written out
-_PORT = 207e3  # bytes a microsecond: shared memory's 128 a cycle at 1.83 GHz, as far as reached
+_PORT = 207e3  # bytes a microsecond: shared memory's 128 a cycle, as far as an H200 reached it
 _END, _READ, _READ_EARLY = 0.40, 1.19, 0.86
 """Microseconds on the H200 of the end of 64 pixels by 64 channels; more where the epilogue reads
 for each of them."""
