@@ -8,7 +8,7 @@ from collections.abc import Callable
 import numpy as np
 import onnx
 import pytest
-from frontend_models import text_model
+from frontend_models import run_onnxruntime, text_model
 from onnx.reference import ReferenceEvaluator
 
 from saccade.errors import UnsupportedModelError
@@ -22,7 +22,7 @@ FLOATS = {
     "same": np.asarray([-1, 2.5], np.float32), "some": np.asarray([1, 0.5], np.float32),
 }  # fmt: skip
 INTEGERS = {
-    "i1": [1], "odd": [2**24 + 1], "back": [0, 0, 2**24 - 2], "huge": [3 * 2**30], "sign": [-1],
+    "i0": [0], "i1": [1], "odd": [2**24 + 1], "back": [0, 0, 2**24 - 2], "huge": [3 * 2**30], "sign": [-1],
 }  # fmt: skip
 WEIGHTS = FLOATS | {name: np.asarray(v, np.int64) for name, v in INTEGERS.items()}
 
@@ -48,6 +48,8 @@ CHAINS = {
     "equal": "g = Mul(f, some) h = Equal(g, same) k = Cast<to=7>(h)",
     "truth": "g = Add(f, three) h = Concat<axis=0>(g, broken) i = Cast<to=9>(h) k = Cast<to=7>(i)",
     "beyond the mantissa": "c = Concat<axis=0>(s, odd) g = Cast<to=1>(c) h = Cast<to=7>(g) k = Sub(h, back)",
+    "reshaped to its own length": "k = Reshape(s, i0)",
+    "a product over no axes": "k = ReduceProd<noop_with_empty_axes=1>(s)",
     "beyond int32": "c = Concat<axis=0>(s, huge) g = Cast<to=6>(c) h = Cast<to=7>(g) i = Slice(h, i2, i3) "
     "j = Div(i, i28) k = Neg(j)",
 }  # fmt: skip
@@ -57,7 +59,7 @@ def _model(chain: str) -> onnx.ModelProto:
     slices = {"i2": [2], "i3": [3], "i28": [2**28]}
     weights = WEIGHTS | {name: np.asarray(v, np.int64) for name, v in slices.items()}
     body = f"s = Shape(x) f = Cast<to=1>(s) {chain} y = ConstantOfShape(k)"
-    return text_model(body, "float[N, 5] x", weights=weights)
+    return text_model(body, "float[N, 5] x", opset=18, weights=weights)
 
 
 @pytest.mark.parametrize("name", CHAINS)
@@ -108,9 +110,32 @@ def test_an_outer_product_of_contents_is_refused_before_it_is_computed(
     monkeypatch.setattr(np, "frompyfunc", watched)
     chain = "a = Gather(s, i0) e = Expand(a, all) u = Unsqueeze(e, i1) v = Mul(u, many) k = Size(v)"
     model = _model(chain)
-    more = {"i0": [0], "all": [4096], "many": list(range(4096))}
+    more = {"all": [4096], "many": list(range(4096))}
     for name, values in more.items():
         array = np.asarray(values, np.int64)
         model.graph.initializer.append(onnx.numpy_helper.from_array(array, name))
     with pytest.raises(UnsupportedModelError, match="more elements than any tensor has axes"):
         frontend.load(model)
+
+
+@pytest.mark.parametrize("pads", ["p, z, o, z", "o, z, p, z"])
+def test_a_negative_pad_beside_a_symbolic_one_crops(pads: str) -> None:
+    weights = {"b": [0], "e": [1], "m": [1], "z": [0], "o": [-1]}
+    model = text_model(
+        f"s = Shape(x) n = Slice(s, b, e) p = Mul(n, m) g = Concat<axis=0>({pads}) y = Pad(x, g)",
+        "float[N, 4] x",
+        weights={name: np.asarray(v, np.int64) for name, v in weights.items()},
+    )
+    x = np.random.default_rng(3).standard_normal((3, 4)).astype(np.float32)
+    (expected,) = run_onnxruntime(model, {"x": x}).values()
+    (actual,) = interpret(frontend.load(model), {"x": x}).values()
+    np.testing.assert_array_equal(actual, expected)
+
+
+def test_one_hot_counts_beyond_the_bytes_of_its_indices() -> None:
+    body = "a = Cast<to=2>(x) y = OneHot<axis=1>(a, depth, values)"
+    weights = {"depth": np.asarray(10), "values": np.asarray([-1, 2], np.float32)}
+    model = text_model(body, "float[N, 5] x", weights=weights)
+    x = np.asarray([[0, 9, 10, 246, 250], [255, 5, 1, 128, 127]], np.float32)
+    (actual,) = interpret(frontend.load(model), {"x": x}).values()
+    np.testing.assert_array_equal(actual, np.where(x[:, None] == np.arange(10)[:, None], 2, -1))

@@ -240,12 +240,7 @@ def import_pad(call: OnnxNode) -> Sequence[Operand]:
         if constant.size != 1:
             raise call.broken(f"a pad value of {constant.size} elements")
         value = float(constant.item())
-    # The sign of a symbolic pad is not known.
-    cut = {
-        axis: (max(0, -before), max(0, -after))
-        for axis, (before, after) in enumerate(pads)
-        if isinstance(before, int) and isinstance(after, int)
-    }
+    cut = {axis: (_cropped(before), _cropped(after)) for axis, (before, after) in enumerate(pads)}
     x = move(call, x, crop(x.shape, cut))
     kept = tuple(
         (max(0, a) if isinstance(a, int) else a, max(0, b) if isinstance(b, int) else b)
@@ -254,6 +249,11 @@ def import_pad(call: OnnxNode) -> Sequence[Operand]:
     if all(pair == (0, 0) for pair in kept):
         return [x]
     return [call.emit(Pad(pads=kept, mode=mode, value=value), x)]
+
+
+def _cropped(pad: Dim) -> int:
+    """Elements that a negative pad cuts off; the sign of a symbolic one is not known."""
+    return max(0, -pad) if isinstance(pad, int) else 0
 
 
 def _pads(call: OnnxNode, rank: int) -> list[tuple[Dim, Dim]]:

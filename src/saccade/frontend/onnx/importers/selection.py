@@ -88,18 +88,21 @@ def import_one_hot(call: OnnxNode) -> Sequence[Operand]:
     if depth < 1 or values.shape != (2,):
         raise call.broken(f"depth {depth}, values {list(values.shape)}")
     axis = call.axis(call.integer("axis", -1), where.rank + 1)
-    spread = reshaped(call, where, (*where.shape[:axis], 1, *where.shape[axis:]))
-    numbers = _numbers(call, depth, where.rank + 1, axis, where.dtype)
+    # The standard counts in int64, whatever the indices are: 8 bits could not hold the depth.
+    wide = cast_to(call, where, DType.I64)
+    spread = reshaped(call, wide, (*where.shape[:axis], 1, *where.shape[axis:]))
+    numbers = _numbers(call, depth, where.rank + 1, axis, DType.I64)
     off, on = (
         reshaped(call, move(call, values, slice_map((2,), {0: (i, 1, 1)})), ()) for i in (0, 1)
     )
 
-    def choose(index: Expr, number: Expr, on: Expr, off: Expr) -> Expr:
+    def hot(index: Expr, number: Expr) -> Expr:
         # Negative indices count from the end.
         behind = apply("equal", apply("add", index, const(depth)), number)
-        return apply("where", apply("or", apply("equal", index, number), behind), on, off)
+        return apply("or", apply("equal", index, number), behind)
 
-    return [pointwise(call, choose, [spread, numbers, on, off], values.dtype)]
+    chosen = pointwise(call, hot, [spread, numbers], DType.BOOL)
+    return [pointwise(call, partial(apply, "where"), [chosen, on, off], values.dtype)]
 
 
 def import_eye_like(call: OnnxNode) -> Sequence[Operand]:

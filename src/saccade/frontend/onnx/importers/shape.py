@@ -126,6 +126,15 @@ def _concat(call: OnnxNode) -> Sequence[Operand]:
     return [Symbolic(parts[0].dtype, np.concatenate([p.array for p in parts], axis=axis))]
 
 
+def _reshape(call: OnnxNode, array: np.ndarray[tuple[int, ...], np.dtype[np.object_]]) -> object:
+    target = _target(call, array.size)
+    if not call.flag("allowzero", default=False):
+        if any(d == 0 for d in target[array.ndim :]):
+            raise call.broken(f"reshapes rank {array.ndim} to {list(target)}")
+        target = tuple(d or array.shape[axis] for axis, d in enumerate(target))
+    return array.reshape(target)
+
+
 def _target(call: OnnxNode, size: int) -> tuple[int, ...]:
     target = call.integers_of(1, "the target of a reshape")
     if any(abs(d) > MAX_ELEMENTS for d in target) or (size == 0 and -1 in target):
@@ -162,6 +171,8 @@ def _reduce_prod(call: OnnxNode) -> Sequence[Operand]:
     content = _contents_of(call, 0)
     if len(content.shape) != 1 or content.dtype.is_float:
         raise Refusal("a product over symbolic sizes of rank other than 1")
+    if call.flag("noop_with_empty_axes", default=False) and not _axes(call):
+        return [content]
     result = np.empty((1,) if call.flag("keepdims", default=True) else (), dtype=object)
     result[...] = product(content.array)
     return [Symbolic(content.dtype, result)]
@@ -178,7 +189,7 @@ _MOVES_OF_CONTENTS: dict[str, Importer] = {
     "Concat": _concat,
     "Expand": _move(_expand),
     "ReduceProd": _reduce_prod,
-    "Reshape": _move(lambda call, a: a.reshape(_target(call, a.size))),
+    "Reshape": _move(_reshape),
     "Split": _split,
     "Squeeze": _move(_squeeze),
     "Unsqueeze": _move(lambda call, a: np.expand_dims(a, _axes(call))),

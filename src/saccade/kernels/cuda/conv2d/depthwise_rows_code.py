@@ -95,8 +95,9 @@ def convolve_rows(
             where = w + r * w_r + s * w_s
             taps = taps + (filters(where, col * k_step, weighted, BM),)  # noqa: RUF005
     sums = (tl.zeros((BM, BN), tl.float32),) * (SLOTS * ACROSS)
-    # Rows above the image add nothing, and the sums of all slots are 0 at first.
-    begin: tl.constexpr = PAD_T // STRIDE_H if WHOLE else 0
+    # Rows above the image add nothing, and the sums of all slots are 0 at first. Results whose
+    # windows are all above it are stored as well, the first one once its sums are in the last slot.
+    begin: tl.constexpr = min(PAD_T // STRIDE_H, SLOTS - 1) if WHOLE else 0
     line = top + begin * STRIDE_H
     corner = (image * x_n + line * x_h + left * X_W)[:, None] + col[None, :]
     coming = ()
