@@ -141,6 +141,11 @@ class BundleFile:
     def __contains__(self, name: str) -> bool:
         return name in self._places
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Of the entries."""
+        return tuple(self._places)
+
     def read(self, name: str) -> memoryview:
         """An entry's bytes, as long as they are held.
 

@@ -12,7 +12,7 @@ from saccade.cli._operator_cases import Bout, OperatorCase  # noqa: E402
 
 
 def shuffle_case(theirs, aim=1e-9):
-    def make(dtype):
+    def make(dtype, device):
         x = torch.arange(64.0).reshape(1, 16, 2, 2).to(dtype)
         return Bout(lambda: ops.pixel_shuffle(x, 2), lambda: theirs(x, 2))
 
@@ -57,7 +57,7 @@ def test_a_missed_aim_is_shown(saccade_cli, one_case):
 def test_another_dtype_beside_float32(saccade_cli, one_case, refused):
     seen = []
 
-    def make(dtype):
+    def make(dtype, device):
         return Bout(lambda: seen.append(dtype), lambda: pytest.fail("the peer is not called"))
 
     one_case(OperatorCase("pixel_shuffle", "small", "torch", 2.0, make))

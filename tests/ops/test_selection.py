@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from saccade.backends.cpu.runtime.trace import SymbolicTrace
 from saccade.backends.cpu.target import NOMINAL_THREADS
+from saccade.backends.trace import SymbolicTrace
 from saccade.errors import OptionError
 from saccade.ir import DType
 from saccade.kernels.base import Call, View

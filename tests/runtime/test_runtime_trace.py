@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from saccade.backends.cpu.runtime.trace import SymbolicNumber, SymbolicTrace, larger, smaller
+from saccade.backends.trace import SymbolicNumber, SymbolicTrace, larger, smaller
 
 COUNTS = st.integers(0, 5000)
 

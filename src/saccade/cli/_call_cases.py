@@ -41,7 +41,7 @@ class _Small:
 
     public: Callable[..., Any]
     raw: Callable[..., Arguments]
-    operands: Callable[[int, torch.dtype], Arguments]
+    operands: Callable[[int, torch.dtype, str], Arguments]
     counted: bool = True
 
 
@@ -91,9 +91,9 @@ def _smalls() -> dict[str, _Small]:
 
 def _bout(
     name: str, small: _Small, counts: tuple[int, ...] | range
-) -> Callable[[torch.dtype], Bout]:
-    def make(dtype: torch.dtype) -> Bout:
-        given = [small.operands(count, dtype) for count in counts]
+) -> Callable[[torch.dtype, str], Bout]:
+    def make(dtype: torch.dtype, device: str) -> Bout:
+        given = [small.operands(count, dtype, device) for count in counts]
         ours, theirs = cycle(given), cycle([small.raw(*operands) for operands in given])
         empty = _empty(name)
         return Bout(lambda: small.public(*next(ours)), lambda: empty(*next(theirs)), compared=False)
@@ -127,20 +127,22 @@ def _boxes(count: int) -> Tensor:
     return torch.cat([corner, corner + _SIDE / 2 * torch.rand(count, 2, generator=random)], 1)
 
 
-def _regions(count: int, dtype: torch.dtype) -> Arguments:
-    return _image(dtype), torch.cat([torch.zeros(count, 1), _boxes(count)], 1)
+def _regions(count: int, dtype: torch.dtype, device: str) -> Arguments:
+    boxes = torch.cat([torch.zeros(count, 1), _boxes(count)], 1)
+    return _image(dtype, device), boxes.to(device)
 
 
 @cache
-def _image(dtype: torch.dtype) -> Tensor:
+def _image(dtype: torch.dtype, device: str) -> Tensor:
     """The same for all numbers of boxes."""
-    return torch.randn(1, _CHANNELS, _SIDE, _SIDE).to(dtype)
+    return torch.randn(1, _CHANNELS, _SIDE, _SIDE).to(device, dtype)
 
 
-def _suppressed(count: int, dtype: torch.dtype) -> Arguments:
-    return _boxes(count).to(dtype), torch.rand(count).to(dtype), torch.arange(count) % 3
+def _suppressed(count: int, dtype: torch.dtype, device: str) -> Arguments:
+    scores, kinds = torch.rand(count).to(device, dtype), (torch.arange(count) % 3).to(device)
+    return _boxes(count).to(device, dtype), scores, kinds
 
 
-def _deformed(_: int, dtype: torch.dtype) -> Arguments:
+def _deformed(_: int, dtype: torch.dtype, device: str) -> Arguments:
     shapes = ((1, _CHANNELS, 8, 8), (1, 18, 8, 8), (_CHANNELS, _CHANNELS, 3, 3), (1, 9, 8, 8))
-    return tuple(torch.randn(shape).to(dtype) for shape in shapes)
+    return tuple(torch.randn(shape).to(device, dtype) for shape in shapes)

@@ -17,7 +17,7 @@ from torch import Tensor
 from saccade import ops
 from saccade.ops.rearrange import gather_into, spread_into
 
-__all__ = ["Bout", "OperatorCase", "beside_float32", "cases"]
+__all__ = ["Bout", "OperatorCase", "aim_on_gpu", "beside_float32", "cases"]
 
 Function = Callable[..., Any]
 
@@ -47,14 +47,14 @@ class OperatorCase:
         peer: "torchvision", "torch", "copy", "float32" (see `beside_float32`), or "empty" (see
             `_call_cases`).
         aim: The peer's time over ours that is aimed at; microseconds over that of an empty one.
-        make: Gives the bout for a dtype; operands are made there.
+        make: Gives the bout for a dtype and a device; operands are made there.
     """
 
     operator: str
     name: str
     peer: str
     aim: float
-    make: Callable[[torch.dtype], Bout]
+    make: Callable[[torch.dtype, str], Bout]
 
 
 def cases() -> tuple[OperatorCase, ...]:
@@ -65,10 +65,36 @@ def cases() -> tuple[OperatorCase, ...]:
 def beside_float32(case: OperatorCase) -> OperatorCase:
     """The same operands, ours in their dtype and ours in float32: what fewer bytes gain."""
 
-    def make(dtype: torch.dtype) -> Bout:
-        return Bout(case.make(dtype).ours, case.make(torch.float32).ours, compared=False)
+    def make(dtype: torch.dtype, device: str) -> Bout:
+        ours, wide = case.make(dtype, device).ours, case.make(torch.float32, device).ours
+        return Bout(ours, wide, compared=False)
 
     return OperatorCase(case.operator, case.name, "float32", 1.0, make)
+
+
+_GPU_AIMS: dict[tuple[str, str, str], float] = {
+    ("deform_conv2d", "forward", "float16"): 32, ("deform_conv2d", "trained", "float16"): 300,
+    ("deform_conv2d", "forward", "float32"): 200, ("deform_conv2d", "trained", "float32"): 800,
+    ("roi_align", "NCHW, forward", "float32"): 100, ("roi_align", "NCHW, trained", "float32"): 300,
+    ("roi_align", "channels-last, forward", "float32"): 65,
+    ("roi_align", "channels-last, forward", "float16"): 40,
+    ("roi_align", "channels-last, trained", "float32"): 300,
+    ("roi_pool", "NCHW, forward", "float32"): 100,
+    ("roi_pool", "channels-last, forward", "float32"): 100,
+    ("nms", "1000 boxes", "float32"): 100, ("nms", "4000 boxes", "float32"): 300,
+    ("nms", "20000 boxes", "float32"): 1500,
+    ("vector_norm", "backward", "float32"): 42, ("vector_norm", "backward", "float16"): 24,
+}  # fmt: skip
+"""Microseconds on an H200, by operator, how its case ends, and dtype."""
+
+
+def aim_on_gpu(case: OperatorCase, dtype: str) -> float | None:
+    """Microseconds that are aimed at on an H200; None where only a ratio is, or nothing."""
+    name = case.name.replace("forward and backward", "trained")
+    for (operator, end, kind), micros in _GPU_AIMS.items():
+        if (operator, kind) == (case.operator, dtype) and name.endswith(end):
+            return micros
+    return None
 
 
 def _ours(name: str) -> Function:
@@ -77,10 +103,14 @@ def _ours(name: str) -> Function:
 
 
 def _peer(name: str) -> Function:
-    import torchvision.ops  # noqa: PLC0415 - an environment of its own: it wants CUDA's PyTorch
+    """Torchvision's function, which is looked for when it is called."""
 
-    found: Function = getattr(torchvision.ops, name)
-    return found
+    def call(*operands: Any, **options: Any) -> Any:  # noqa: ANN401
+        import torchvision.ops  # noqa: PLC0415 - an environment of its own: it wants CUDA's PyTorch
+
+        return getattr(torchvision.ops, name)(*operands, **options)
+
+    return call
 
 
 def _trained(function: Function, operands: list[Tensor], grad: Tensor) -> Callable[[], Any]:
@@ -95,18 +125,18 @@ def _trained(function: Function, operands: list[Tensor], grad: Tensor) -> Callab
 
 
 def _deform() -> Iterator[OperatorCase]:
-    def operands(dtype: torch.dtype) -> list[Tensor]:
+    def operands(dtype: torch.dtype, device: str) -> list[Tensor]:
         random = torch.Generator().manual_seed(0)
         shapes = ((6, 512, 19, 34), (6, 18, 19, 34), (256, 512, 3, 3), (6, 9, 19, 34))
         x, offset, weight, mask = (torch.randn(s, generator=random) for s in shapes)
         # 68 is about the root of 512 · 9, the terms of a sum: results are of size 1.
-        return [t.to(dtype) for t in (x, offset, weight / 68, mask.sigmoid())]
+        return [t.to(device, dtype) for t in (x, offset, weight / 68, mask.sigmoid())]
 
     def call(function: Function) -> Function:
         return lambda x, offset, weight, mask: function(x, offset, weight, padding=1, mask=mask)
 
-    def forward(dtype: torch.dtype) -> Bout:
-        given = operands(dtype)
+    def forward(dtype: torch.dtype, device: str) -> Bout:
+        given = operands(dtype, device)
         # Torchvision's kernels take no bfloat16.
         theirs = [t.float() for t in given] if dtype is torch.bfloat16 else given
         return Bout(
@@ -114,9 +144,9 @@ def _deform() -> Iterator[OperatorCase]:
             lambda: call(_peer("deform_conv2d"))(*theirs),
         )
 
-    def trained(dtype: torch.dtype) -> Bout:
-        given = operands(dtype)
-        grad = torch.randn(6, 256, 19, 34).to(dtype)
+    def trained(dtype: torch.dtype, device: str) -> Bout:
+        given = operands(dtype, device)
+        grad = torch.randn(6, 256, 19, 34).to(device, dtype)
         wide = dtype is torch.bfloat16
         theirs = [t.float() for t in given] if wide else given
         return Bout(
@@ -161,25 +191,25 @@ def _rois() -> Iterator[OperatorCase]:
 
 def _roi_bout(
     name: str, channels: int, layout: torch.memory_format, backward: bool
-) -> Callable[[torch.dtype], Bout]:
+) -> Callable[[torch.dtype, str], Bout]:
     options: dict[str, Any] = {"output_size": (7, 7), "spatial_scale": 0.25}
     if name.endswith("align"):
         options["sampling_ratio"] = 2
     if name == "roi_align":
         options["aligned"] = True
 
-    def make(dtype: torch.dtype) -> Bout:
+    def make(dtype: torch.dtype, device: str) -> Bout:
         random = torch.Generator().manual_seed(1)
-        x = torch.randn(2, channels, 200, 304, generator=random).to(dtype)
+        x = torch.randn(2, channels, 200, 304, generator=random).to(device, dtype)
         x = x.contiguous(memory_format=layout)
-        boxes = detector_boxes(1000, torch.float32)
+        boxes = detector_boxes(1000, torch.float32).to(device)
         wide = x.float() if dtype is torch.bfloat16 else x
 
         def run(function: Function, source: Tensor) -> Callable[[], Any]:
             if not backward:
                 return lambda: function(source, boxes, **options)
             kept = channels // 49 if name.startswith("ps") else channels
-            grad = torch.ones(1000, kept, 7, 7, dtype=source.dtype)
+            grad = torch.ones(1000, kept, 7, 7, dtype=source.dtype, device=device)
             return _trained(lambda t: function(t, boxes, **options), [source], grad)
 
         return Bout(run(_ours(name), x), run(_peer(name), wide))
@@ -191,10 +221,10 @@ def _suppression() -> Iterator[OperatorCase]:
     # `count` is a default of `make`: the loop has gone on when that is called.
     for count, aim in ((1000, 5.0), (4000, 10.0), (20000, 20.0)):
 
-        def make(dtype: torch.dtype, count: int = count) -> Bout:
+        def make(dtype: torch.dtype, device: str, count: int = count) -> Bout:
             random = torch.Generator().manual_seed(2)
-            boxes = detector_boxes(count, dtype)[:, 1:].contiguous()
-            scores = torch.rand(count, generator=random).to(dtype)
+            boxes = detector_boxes(count, dtype)[:, 1:].contiguous().to(device)
+            scores = torch.rand(count, generator=random).to(device, dtype)
             wide = dtype is torch.bfloat16
             theirs = (boxes.float(), scores.float()) if wide else (boxes, scores)
             return Bout(
@@ -204,6 +234,20 @@ def _suppression() -> Iterator[OperatorCase]:
             )
 
         yield OperatorCase("nms", f"{count} boxes", "torchvision", aim, make)
+
+    def by_classes(dtype: torch.dtype, device: str) -> Bout:
+        random = torch.Generator().manual_seed(3)
+        boxes = detector_boxes(100_000, torch.float32)[:, 1:].contiguous().to(device, dtype)
+        scores = torch.rand(100_000, generator=random).to(device, dtype)
+        kinds = torch.randint(80, (100_000,), generator=random).to(device)
+        # Torchvision's rounds coordinates.
+        return Bout(
+            lambda: _ours("batched_nms")(boxes, scores, kinds, 0.5),
+            lambda: _peer("batched_nms")(boxes, scores, kinds, 0.5),
+            compared=False,
+        )
+
+    yield OperatorCase("batched_nms", "100000 boxes, 80 classes", "torchvision", 10.0, by_classes)
 
 
 def _norms() -> Iterator[OperatorCase]:
@@ -216,9 +260,9 @@ def _norms() -> Iterator[OperatorCase]:
             )
 
 
-def _norm(p: float, dim: int) -> Callable[[torch.dtype], Bout]:
-    def make(dtype: torch.dtype) -> Bout:
-        x = torch.randn(300, 250, 250).to(dtype)
+def _norm(p: float, dim: int) -> Callable[[torch.dtype, str], Bout]:
+    def make(dtype: torch.dtype, device: str) -> Bout:
+        x = torch.randn(300, 250, 250).to(device, dtype)
         return Bout(
             lambda: _ours("vector_norm")(x, p, dim), lambda: torch.linalg.vector_norm(x, p, dim)
         )
@@ -226,9 +270,9 @@ def _norm(p: float, dim: int) -> Callable[[torch.dtype], Bout]:
     return make
 
 
-def _norm_gradient(p: float, dim: int) -> Callable[[torch.dtype], Bout]:
-    def make(dtype: torch.dtype) -> Bout:
-        x = torch.randn(300, 250, 250).to(dtype)
+def _norm_gradient(p: float, dim: int) -> Callable[[torch.dtype, str], Bout]:
+    def make(dtype: torch.dtype, device: str) -> Bout:
+        x = torch.randn(300, 250, 250).to(device, dtype)
 
         def run(function: Function) -> Callable[[], Any]:
             leaf = x.detach().requires_grad_()
@@ -258,9 +302,9 @@ def _shuffles() -> Iterator[OperatorCase]:
 
 def _shuffle(
     name: str, shape: tuple[int, ...], layout: torch.memory_format
-) -> Callable[[torch.dtype], Bout]:
-    def make(dtype: torch.dtype) -> Bout:
-        x = torch.randn(shape).to(dtype).contiguous(memory_format=layout)
+) -> Callable[[torch.dtype, str], Bout]:
+    def make(dtype: torch.dtype, device: str) -> Bout:
+        x = torch.randn(shape).to(device, dtype).contiguous(memory_format=layout)
         theirs = getattr(torch.nn.functional, name)
         return Bout(lambda: _ours(name)(x, 2), lambda: theirs(x, 2))
 
@@ -269,11 +313,11 @@ def _shuffle(
 
 def _shuffle_into(
     name: str, shape: tuple[int, ...], layout: torch.memory_format
-) -> Callable[[torch.dtype], Bout]:
+) -> Callable[[torch.dtype, str], Bout]:
     into = spread_into if name == "pixel_shuffle" else gather_into
 
-    def make(dtype: torch.dtype) -> Bout:
-        x = torch.randn(shape).to(dtype).contiguous(memory_format=layout)
+    def make(dtype: torch.dtype, device: str) -> Bout:
+        x = torch.randn(shape).to(device, dtype).contiguous(memory_format=layout)
         out, copied = _ours(name)(x, 2), torch.empty_like(x)
         # Fresh pages would cost the copy a fault each.
         copied.zero_()

@@ -9,6 +9,7 @@ the argument, or a TypeError.
 """
 
 from saccade.ops._execute import release_memory
+from saccade.ops.ahead import compile_ahead, load_code
 from saccade.ops.deform import DeformConv2d, deform_conv2d
 from saccade.ops.multi_scale import MultiScaleRoIAlign
 from saccade.ops.nms import batched_nms, nms
@@ -28,8 +29,10 @@ __all__ = [
     "RoIPool",
     "TorchvisionPatch",
     "batched_nms",
+    "compile_ahead",
     "deform_conv2d",
     "depth_to_space",
+    "load_code",
     "nms",
     "patch_torchvision",
     "pixel_shuffle",

@@ -122,7 +122,7 @@ def _fake_backward(
     return _in_order(results, x)
 
 
-_ON_MEMORY = Operator("deform_conv2d_backward", _describe)
+_ON_MEMORY = Operator("deform_conv2d_backward", _describe, products=True)
 _BACKWARD = define_gradient(
     "_deform_conv2d_backward(Tensor grad, Tensor x, Tensor weight, Tensor offset, Tensor? mask, "
     f"bool[] wanted, {PARAMETERS}) -> (Tensor, Tensor, Tensor, Tensor, Tensor)",

@@ -1,8 +1,8 @@
 """Runs operators on tensors: finds what a call has in common with those before it, and runs that.
 
-Calls with equal parameters, dtypes, strides and shapes of tensors, and number of threads have been
-checked already: they share a plan (`_plan`). So do those that differ in a count, such as the number
-of boxes. The threads are those of PyTorch's own pool.
+Calls with equal parameters, dtypes, strides and shapes of tensors, and number of threads or
+GPU have been checked already: they share a plan (`_plan`). So do those that differ in a count, such
+as the number of boxes. The threads are those of PyTorch's own pool, the stream is its current one.
 """
 
 from __future__ import annotations
@@ -19,8 +19,9 @@ from saccade.errors import ModelError, OperandError
 from saccade.ir import DType
 from saccade.ir.op import TensorType
 from saccade.ops._library import library
+from saccade.ops._places import place_of
 from saccade.ops._plan import Described, OperatorPlan, Ready
-from saccade.ops._tensors import DTYPES, PLAIN, plain
+from saccade.ops._tensors import DTYPES, PLAIN, bad_boxes, plain
 
 __all__ = ["Operator", "release_memory"]
 
@@ -42,12 +43,18 @@ class Operator:
             parameters and from dtypes, shapes and strides of the operands.
         counted: Number of the first operand whose first axis is the count, as is that of all after
             it. None of the results' strides and nothing of the `Op` depends on it.
+        products: Whether it multiplies matrices, which on a GPU may round as PyTorch's do.
     """
 
     def __init__(
-        self, name: str, describe: Callable[..., Described], *, counted: int | None = None
+        self,
+        name: str,
+        describe: Callable[..., Described],
+        *,
+        counted: int | None = None,
+        products: bool = False,
     ) -> None:
-        self._name, self._describe = name, describe
+        self._name, self._describe, self._products = name, describe, products
         # Without a count: behind every operand.
         self._counted = sys.maxsize if counted is None else counted
         # Threads that make the same entry at the same time do it twice; nothing else is shared.
@@ -63,12 +70,13 @@ class Operator:
         """The results.
 
         Args:
-            operands: CPU tensors of any strides.
+            operands: Tensors on one device, of any strides.
             parameters: Whatever else decides what the operator does.
             into: Where results go, of any strides, overlapping nothing else; fresh tensors without.
 
         Raises:
-            OperandError: If the tensors do not fit, or boxes name images that are not there.
+            OperandError: If the tensors do not fit, or boxes name images that are not there; on a
+                GPU those of an earlier call.
             OptionError: If no kernel takes the call.
             CompileError: If its kernel cannot be compiled.
         """
@@ -76,9 +84,11 @@ class Operator:
         if not PLAIN.issuperset(map(type, tensors)):
             operands, into = plain(self._name, operands), plain(self._name, into)
             tensors = (*operands, *into)
+        home = tensors[0].is_cpu
+        place = torch.get_num_threads() if home else place_of(tensors, products=self._products)
         # `_prepare` relies on this order: dtypes and shapes last, those of `into` at the very end.
         key = (
-            torch.get_num_threads(), parameters, len(into), *map(_strides, tensors),
+            place, parameters, len(into), *map(_strides, tensors),
             *map(_kind, tensors),
         )  # fmt: skip
         # Whole calls first: finding a plan takes a key without the count, which costs more.
@@ -94,13 +104,12 @@ class Operator:
         addresses = [*map(_address, operands), *map(_address, results)]
         # Tensors without elements have no address, and rightly: a closer look, but only then.
         if 0 in addresses:
+            if tensors[0].is_meta:  # compiled, which is all that was asked for
+                return results
             self._check_memory(operands)
         missing = ready.operation.run(ready.number, addresses)
         if missing:
-            raise OperandError(
-                f"{self._name}: rois batch index must be in [0, batch_size), is not in "
-                f"{missing} of them"
-            )
+            raise bad_boxes(self._name, missing)
         return results
 
     def _prepare(
@@ -121,12 +130,13 @@ class Operator:
             key = (*key[:fixed], *rest, *key[fixed + len(rest) :])
         plan = self._plans.get(key)
         if plan is None:
-            plan = self._plan(operands, parameters, into, count)
+            plan = self._plan(key[0], operands, parameters, into, count)
             _keep(self._plans, key, plan)
         return plan.at(count)
 
     def _plan(
         self,
+        place: object,
         operands: Sequence[Tensor],
         parameters: tuple[Hashable, ...],
         into: Sequence[Tensor],
@@ -144,7 +154,7 @@ class Operator:
         # Kernels get copies of these, so that the plan has to be for the copies' strides.
         operands = _made_dense(operands, call.dense)
         results = into or call.results
-        return OperatorPlan(call, operands, results, self._counted, count, torch.get_num_threads())
+        return OperatorPlan(call, operands, results, self._counted, count, place)
 
     def _check_meaning(self, call: Described, operands: Sequence[Tensor]) -> None:
         """Hold operands and results against what the operator says of them.

@@ -12,9 +12,9 @@ from functools import cache
 from saccade.backends.cpu.runtime.linker import link
 from saccade.backends.cpu.runtime.objects import Objects
 from saccade.backends.cpu.runtime.operation import LinkedCode, Operation
-from saccade.backends.cpu.runtime.trace import SymbolicTrace
 from saccade.backends.cpu.runtime.workspace import Workspaces
 from saccade.backends.cpu.target import NOMINAL_THREADS, host_target
+from saccade.backends.trace import SymbolicTrace
 from saccade.errors import OptionError
 from saccade.ir import Op
 from saccade.kernels.base import Launch, View

@@ -14,19 +14,17 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from saccade.backends.cpu.runtime.operation import Operation
-from saccade.backends.cpu.runtime.trace import SymbolicNumber, SymbolicTrace
 from saccade.backends.cpu.runtime.workspace import HUGE_PAGE
+from saccade.backends.trace import SymbolicNumber, SymbolicTrace
 from saccade.errors import OperandError
 from saccade.ir import DType, Op
 from saccade.kernels.base import View
-from saccade.ops._library import library
+from saccade.ops._places import ReadyOperation, library_at
 from saccade.ops._tensors import in_huge_pages, view_of
 
 __all__ = ["Described", "OperatorPlan", "Ready"]
 
 _TRACES = 16  # of a plan: where comparisons come out in more ways, counts are made one by one
-_CPU = torch.device("cpu")  # whatever the default device is
 _REPORT = View(DType.I32, (1,), (1,))
 
 
@@ -61,7 +59,7 @@ class Ready(NamedTuple):
         large: Whether any may be worth huge pages.
     """
 
-    operation: Operation | None
+    operation: ReadyOperation | None
     number: int
     dense: tuple[int, ...]
     fresh: Sequence[tuple[Callable[..., Tensor], tuple[int, ...], tuple[int, ...]]]
@@ -76,6 +74,8 @@ class Ready(NamedTuple):
         try:
             found = [make(size, strides) for make, size, strides in self.fresh]
         except RuntimeError as error:
+            if type(error) is not RuntimeError:  # a GPU's allocator has its own, which says all
+                raise
             shapes = ", ".join(str(list(size)) for _, size, _ in self.fresh)
             raise OperandError(f"there is no memory for results of {shapes}: {error}") from error
         if self.large:
@@ -94,7 +94,7 @@ class OperatorPlan:
         counted: Number of the first operand whose first axis is the count, as is that of all after
             it.
         count: Its count; -1 for none.
-        width: The widest team that will run it.
+        place: Where it runs: the widest team that will, or a GPU's library.
     """
 
     def __init__(
@@ -104,24 +104,25 @@ class OperatorPlan:
         results: Sequence[Tensor],
         counted: int,
         count: int,
-        width: int,
+        place: object,
     ) -> None:
-        self._op, self._report, self._dense, self._width = call.op, call.report, call.dense, width
+        self._op, self._report, self._dense, self._place = call.op, call.report, call.dense, place
         self._inputs = [
             _OperandShape(t, i >= counted and count >= 0, count) for i, t in enumerate(operands)
         ]
         self._outputs = [_OperandShape(t, call.counted and count >= 0, count) for t in results]
-        self._operations: list[Operation] = []
+        self._operations: list[ReadyOperation] = []
         self._traces = 0
 
     def at(self, count: int) -> Ready:
         """The call for a count."""
         fresh = [(shape.make, shape.size(count), shape.strides) for shape in self._outputs]
         # By the widest element, 8 bytes: `in_huge_pages` looks at the true size.
-        large = any(8 * prod(size) >= HUGE_PAGE for _, size, _ in fresh)
+        host = isinstance(self._place, int)
+        large = host and any(8 * prod(size) >= HUGE_PAGE for _, size, _ in fresh)
         return Ready(self._operation(count), count, self._dense, fresh, large)
 
-    def _operation(self, count: int) -> Operation | None:
+    def _operation(self, count: int) -> ReadyOperation | None:
         if all(shape.hollow for shape in self._outputs):
             return None
         for operation in self._operations:
@@ -130,7 +131,7 @@ class OperatorPlan:
         # What serves one count is not kept here: `Operator` keeps it under that call's own key.
         return self._trace(count) or self._make(count)
 
-    def _trace(self, count: int) -> Operation | None:
+    def _trace(self, count: int) -> ReadyOperation | None:
         """The operation for a count and those like it, if there is one."""
         if count < 0 or self._traces == _TRACES:
             return None
@@ -144,13 +145,18 @@ class OperatorPlan:
         self._operations.append(operation)
         return operation
 
-    def _make(self, count: int | SymbolicNumber, trace: SymbolicTrace | None = None) -> Operation:
+    def _make(
+        self, count: int | SymbolicNumber, trace: SymbolicTrace | None = None
+    ) -> ReadyOperation:
         ins, outs = (
             tuple(s.view(count) for s in shapes) for shapes in (self._inputs, self._outputs)
         )
         if self._report:
             outs += (_REPORT,)
-        return library().make(self._op, ins, outs, self._width, report=self._report, trace=trace)
+        threads = self._place if isinstance(self._place, int) else 1
+        return library_at(self._place).make(
+            self._op, ins, outs, threads, report=self._report, trace=trace
+        )
 
 
 class _OperandShape:
@@ -174,7 +180,8 @@ class _OperandShape:
         self._more = self._size[0] - count if counted else 0
         self.hollow = 0 in (self._rest if counted else self._size)
         # Of all functions that make tensors, this one has the least to look at.
-        self.make = torch.empty(0, dtype=tensor.dtype, device=_CPU).new_empty_strided
+        # The device is said: there may be another default.
+        self.make = torch.empty(0, dtype=tensor.dtype, device=tensor.device).new_empty_strided
 
     def size(self, count: int) -> tuple[int, ...]:
         """For a count."""

@@ -16,13 +16,17 @@ from torch import Tensor
 from torch.autograd import forward_ad
 
 from saccade.errors import OperandError
-from saccade.ops._tensors import refuse_type
+from saccade.ops._places import offline
+from saccade.ops._tensors import PLAIN, refuse_type
 
 __all__ = ["Gradient", "define", "define_gradient", "each_of_batch"]
 
 # Results lie as operands do: compiled code has to hand over what shape functions have seen.
 # Older versions of PyTorch have the tag for the order of strides only.
 _AS_TRACED = getattr(torch.Tag, "needs_exact_strides", torch.Tag.needs_fixed_stride_order)
+
+_NESTED = ("NestedTensorCPU", "NestedTensorCUDA")
+_AUTOCAST = ("CPU", "CUDA")
 
 Function = Callable[..., Any]
 
@@ -72,7 +76,7 @@ class Gradient:
 
 def define(
     schema: str,
-    cpu: Function,
+    run: Function,
     fake: Function,
     *,
     gradient: Gradient | None = None,
@@ -83,13 +87,13 @@ def define(
 
     Args:
         schema: As PyTorch writes it, without the namespace.
-        cpu: The operator on tensors in memory. It returns fresh tensors.
+        run: The operator on tensors in memory, of the host or of a GPU. It returns fresh tensors.
         fake: Tensors of the right shape, dtype and strides, without contents.
         gradient: How to differentiate it; None where nothing flows back.
         batched: `batched(operator, info, in_dims, *arguments)`: the rule for `torch.func.vmap`,
             one call for each part of the batch where None.
-        autocast: Called in place of the operator where autocast is on for the CPU, and not again
-            from within itself.
+        autocast: Called in place of the operator where autocast is on for the device, and not
+            again from within itself.
 
     Returns:
         The operator, to be called as a function.
@@ -102,11 +106,12 @@ def define(
     names = [argument.name for argument in arguments]
     # Types of optional operands print otherwise, so that only those that must be there are found.
     needed = [argument.name for argument in arguments if str(argument.type) == "Tensor"]
-    _LIBRARY.impl(name, cpu, "CPU")
+    _LIBRARY.impl(name, run, "CPU")
+    _LIBRARY.impl(name, _on_one_device(qualified, names, [], run), "CUDA")
     # Nested tensors come in by keys of their own.
-    for key in ("CompositeExplicitAutograd", "AutogradNestedTensor", "NestedTensorCPU"):
+    for key in ("CompositeExplicitAutograd", "AutogradNestedTensor", *_NESTED):
         _LIBRARY.impl(name, _refusing(qualified, names), key)
-    shapes = _on_one_device(qualified, names, needed, fake)
+    shapes = _on_one_device(qualified, names, needed, _or_ahead(fake, run))
     torch.library.register_fake(qualified, shapes, lib=_LIBRARY)
     if gradient is not None:
         torch.library.register_autograd(
@@ -115,7 +120,8 @@ def define(
     rule = partial(batched or each_of_batch, operator)
     torch.library.register_vmap(qualified, rule, lib=_LIBRARY)
     if autocast is not None:
-        _LIBRARY.impl(name, _outside_autocast(autocast), "AutocastCPU")
+        for device in _AUTOCAST:
+            _LIBRARY.impl(name, _outside_autocast(autocast, device), f"Autocast{device}")
     return operator
 
 
@@ -126,7 +132,8 @@ def _refusing(name: str, names: Sequence[str]) -> Function:
         tensors = {n: a for n, a in zip(names, arguments, strict=False) if isinstance(a, Tensor)}
         found = ", ".join(f"{n} is {_kind(tensor)}" for n, tensor in tensors.items())
         raise OperandError(
-            f"{name}: operands must be dense tensors on the CPU: {found or 'there is none'}"
+            f"{name}: operands must be dense tensors on the CPU or on a GPU of NVIDIA: "
+            f"{found or 'there is none'}"
         )
 
     return refuse
@@ -140,12 +147,12 @@ def _kind(tensor: Tensor) -> str:
 
 
 def _on_one_device(
-    name: str, names: Sequence[str], needed: Sequence[str], fake: Function
+    name: str, names: Sequence[str], needed: Sequence[str], function: Function
 ) -> Function:
-    """A shape function that refuses operands that are missing or on several devices.
+    """A function that refuses operands that are missing or on several devices.
 
-    PyTorch asks it for the result of any call with an operand on `meta`, and would take what it
-    gives for a tensor with contents.
+    PyTorch asks a shape function for the result of any call with an operand on `meta`, and would
+    take what it gives for a tensor with contents; and a GPU's for any call with one of its tensors.
     """
 
     def call(*arguments: object) -> object:
@@ -157,12 +164,26 @@ def _on_one_device(
         if len(set(places.values())) > 1:
             found = ", ".join(f"{n} is on {device}" for n, device in places.items())
             raise OperandError(f"{name}: operands must be on one device: {found}")
+        return function(*arguments)
+
+    return call
+
+
+def _or_ahead(fake: Function, run: Function) -> Function:
+    """A shape function; within `compile_ahead` tensors on meta compile what they would run."""
+
+    def call(*arguments: object) -> object:
+        # Tracers' tensors are subclasses.
+        if offline() is not None and all(
+            type(a) in PLAIN and a.is_meta for a in arguments if isinstance(a, Tensor)
+        ):
+            return run(*arguments)
         return fake(*arguments)
 
     return call
 
 
-def define_gradient(schema: str, cpu: Function, fake: Function) -> Any:  # noqa: ANN401
+def define_gradient(schema: str, run: Function, fake: Function) -> Any:  # noqa: ANN401
     """Register an operator that computes gradients, and that has none itself.
 
     Differentiating it raises a RuntimeError that names it.
@@ -176,12 +197,12 @@ def define_gradient(schema: str, cpu: Function, fake: Function) -> Any:  # noqa:
     def keep(**_: object) -> None:
         pass
 
-    return define(schema, cpu, fake, gradient=Gradient(keep, refuse))
+    return define(schema, run, fake, gradient=Gradient(keep, refuse))
 
 
-def _outside_autocast(function: Function) -> Function:
-    """The function with autocast switched off while it runs."""
-    without = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCPU)
+def _outside_autocast(function: Function, device: str) -> Function:
+    """The function with autocast for a kind of device switched off while it runs."""
+    without = torch._C.DispatchKeySet(getattr(torch._C.DispatchKey, f"Autocast{device}"))
 
     def call(*arguments: object) -> object:
         with torch._C._ExcludeDispatchKeyGuard(without):
@@ -203,9 +224,10 @@ def each_of_batch(
 
     if info.batch_size == 0:
         shapes = operator(*map(_shape_of_part, arguments, in_dims))
+        device = next(value.device for value in arguments if isinstance(value, Tensor))
         if isinstance(shapes, Tensor):
-            return _none_of(shapes), 0
-        return tuple(map(_none_of, shapes)), (0,) * len(shapes)
+            return _none_of(shapes, device), 0
+        return tuple(_none_of(shape, device) for shape in shapes), (0,) * len(shapes)
     results = [operator(*part(i)) for i in range(info.batch_size)]
     if isinstance(results[0], Tensor):
         return torch.stack(results), 0
@@ -226,9 +248,9 @@ def _shape_of_part(value: Any, dim: Any) -> Any:  # noqa: ANN401 - as below
     return value.new_empty(kept, device="meta")
 
 
-def _none_of(shape: Tensor) -> Tensor:
+def _none_of(shape: Tensor, device: torch.device) -> Tensor:
     """No results of a shape, beside each other."""
-    return torch.empty((0, *shape.shape), dtype=shape.dtype)
+    return torch.empty((0, *shape.shape), dtype=shape.dtype, device=device)
 
 
 def _select(value: Any, dim: Any, i: int) -> Any:  # noqa: ANN401 - whatever a schema may hold

@@ -18,6 +18,7 @@ __all__ = [
     "DTYPES",
     "FLOATS",
     "PLAIN",
+    "bad_boxes",
     "empty_as",
     "empty_like",
     "fake_like",
@@ -79,6 +80,13 @@ def refuse_others(name: str, **operands: object) -> None:
 def refuse_type(name: str, operand: str, given: object) -> NoReturn:
     """Raise for what is not a tensor."""
     raise OperandError(f"{name}: {operand} is a {type(given).__name__}, not a tensor")
+
+
+def bad_boxes(name: str, number: int) -> OperandError:
+    """The error of an operator that met so many boxes of no image."""
+    return OperandError(
+        f"{name}: rois batch index must be in [0, batch_size), is not in {number} of them"
+    )
 
 
 def view_of(tensor: Tensor) -> View:
@@ -173,7 +181,7 @@ def in_huge_pages(fresh: Tensor) -> Tensor:
         OperandError: If the machine does not have the memory, whatever its system promises.
     """
     # From this size on a whole huge page lies in it, wherever it begins.
-    if fresh.nbytes >= 2 * HUGE_PAGE:
+    if fresh.nbytes >= 2 * HUGE_PAGE and fresh.is_cpu:
         # Under overcommit the allocation succeeds, and the process dies as it writes.
         if fresh.nbytes > _MEMORY:
             raise OperandError(

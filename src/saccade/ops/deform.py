@@ -207,14 +207,14 @@ def _autocast(
     """Products in autocast's dtype; places stay as precise as they are."""
     # Autocast leaves float64 alone, as in PyTorch's own operators.
     if x.dtype is not torch.float64:
-        dtype = torch.get_autocast_dtype("cpu")
+        dtype = torch.get_autocast_dtype(x.device.type)
         x, weight = x.to(dtype), weight.to(dtype)
         bias = None if bias is None else bias.to(dtype)
     result: Tensor = _FORWARD(x, weight, offset, bias, mask, *rest)
     return result
 
 
-_ON_MEMORY = Operator("deform_conv2d", _describe)
+_ON_MEMORY = Operator("deform_conv2d", _describe, products=True)
 _FORWARD = define(
     "deform_conv2d(Tensor x, Tensor weight, Tensor offset, Tensor? bias, Tensor? mask, "
     f"{PARAMETERS}) -> Tensor",

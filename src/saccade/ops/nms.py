@@ -132,6 +132,10 @@ def _kept(operands: list[Tensor], iou_threshold: float) -> Tensor:
     (result,) = _ON_MEMORY(operands, (iou_threshold,))
     # Behind the last index the kernel leaves how many boxes stay.
     size = result.shape[0] - 1
+    if result.is_meta:  # compiled ahead: all of them
+        return result.resize_(size)
+    if not result.is_cpu:
+        return result.resize_(int(result[size]))  # waits for the GPU: the size is a number here
     # Read in place: an index and `item` would each be a call of PyTorch's dispatcher.
     last = ctypes.c_int64.from_address(result.data_ptr() + 8 * size)
     return result.resize_(last.value)  # moves nothing; a view would take twice as long
@@ -142,7 +146,7 @@ def _describe(operands: list[Tensor], iou_threshold: float) -> Described:
     _check(boxes, scores)
     for idxs in classes:
         _check_classes(boxes, idxs)
-    result = torch.empty(boxes.shape[0] + 1, dtype=torch.int64)
+    result = torch.empty(boxes.shape[0] + 1, dtype=torch.int64, device=boxes.device)
     return Described(Nms(iou_threshold), [result], counted=True)
 
 

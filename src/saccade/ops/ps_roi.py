@@ -151,7 +151,7 @@ def _describe(
     x, boxes = operands
     shape = _shape(x, boxes, height, width, ratio)
     check_scale(_name(ratio), scale)
-    out, mapping = empty_like(x, shape), torch.empty(shape, dtype=torch.int32)
+    out, mapping = empty_like(x, shape), x.new_empty(shape, dtype=torch.int32)
     mode = "pool" if ratio is None else "align"
     op = PsRoi((height, width), scale, mode, ratio or 0, report=True, mapping=True)
     return Described(op, [out, mapping], counted=True, report=True)

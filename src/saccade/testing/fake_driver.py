@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import ctypes
 import time
-from collections import defaultdict, deque
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from threading import RLock, local
 
@@ -27,57 +27,26 @@ from saccade.backends.cuda.runtime.driver import (
     KernelLaunch,
     LaunchGraph,
     Multiprocessor,
+    PlacedLaunch,
     gone,
 )
 from saccade.errors import DeviceError
 from saccade.kernels.cuda.base import Entry
 from saccade.testing.fake_encoders import FakeEncoders
 from saccade.testing.fake_memory import FAKE_PAGE, FakeMemory
+from saccade.testing.fake_streams import (
+    FakeCode,
+    FakeEvent,
+    FakeStream,
+    HostKernel,
+    PlayedGraph,
+)
 from saccade.testing.triton import play_entry
 
 __all__ = ["FakeDriver", "HostKernel"]
 
-HostKernel = Callable[[int, Mapping[str, int]], None]
-"""A kernel in Python: gets the programs of the grid, and addresses and integers by name."""
-
-
-@dataclass(frozen=True)
-class _FakeCode:
-    """What the fake loads: parameters, how many of them are pointers, and what they go to.
-
-    In front of them are so many words of tensor maps, their sizes and strides, which none reads.
-    """
-
-    parameters: tuple[str, ...]
-    pointers: int
-    kernel: HostKernel
-    mapped: int = 0
-
-
-class _FakeStream:
-    """Work that waits."""
-
-    def __init__(self) -> None:
-        self.waiting: deque[Callable[[], None]] = deque()
-        self.done = 0
-        self.busy = 0  # how many of its pieces wait for other streams'
-
-    @property
-    def end(self) -> int:
-        return self.done + len(self.waiting)
-
-
-@dataclass
-class _FakeEvent:
-    at: tuple[int, int] | None = None  # stream, how much of it has to be done
-    time: float = 0.0
-    freed: bool = False
-
-
-@dataclass
-class _Played:
-    launches: list[KernelLaunch]
-    last: tuple[int, int] | None = None  # as of an event
+_LOW = (1 << 32) - 1
+"""The lower half of a word."""
 
 
 class FakeDriver:
@@ -117,11 +86,11 @@ class FakeDriver:
         self.encoders = FakeEncoders()
         self.beside, self._stepping = False, False
         self.clock: Callable[[], float] = time.perf_counter
-        self._codes: dict[bytes, _FakeCode] = {}
-        self._functions: list[_FakeCode] = []
-        self._streams = {0: _FakeStream()}
-        self._events: list[_FakeEvent] = []
-        self._graphs: dict[int, _Played] = {}
+        self._codes: dict[bytes, FakeCode] = {}
+        self._functions: list[FakeCode] = []
+        self._streams = {0: FakeStream()}
+        self._events: list[FakeEvent] = []
+        self._graphs: dict[int, PlayedGraph] = {}
         self._thread, self._lock = local(), RLock()
 
     def code(self, entry: Entry) -> Cubin:
@@ -144,7 +113,7 @@ class FakeDriver:
         """A kernel in Python as code; it is not given what descriptors say."""
         token, names = f"code {len(self._codes)}", (*pointers, *integers)
         mapped = sum(1 + len(one.sizes) + len(one.strides) for one in descriptors)
-        self._codes[token.encode()] = _FakeCode(names, len(pointers), kernel, mapped)
+        self._codes[token.encode()] = FakeCode(names, len(pointers), kernel, mapped)
         taken = (*(one.name for one in descriptors), *names)
         return Cubin(token, token.encode(), taken, 4, 0, descriptors=tuple(descriptors))
 
@@ -192,7 +161,7 @@ class FakeDriver:
                         self._step(other)
                 self._stepping = False
 
-    def _step(self, queue: _FakeStream) -> None:
+    def _step(self, queue: FakeStream) -> None:
         work = queue.waiting.popleft()
         queue.done += 1
         queue.busy += 1
@@ -295,7 +264,7 @@ class FakeDriver:
 
     def make_stream(self) -> int:
         with self._call("make_stream"):
-            self._streams[len(self._streams)] = _FakeStream()
+            self._streams[len(self._streams)] = FakeStream()
             return len(self._streams) - 1
 
     def wait_stream(self, stream: int) -> None:
@@ -305,10 +274,10 @@ class FakeDriver:
     def make_event(self, *, timed: bool = False) -> int:
         del timed
         with self._call("make_event"):
-            self._events.append(_FakeEvent())
+            self._events.append(FakeEvent())
             return len(self._events) - 1
 
-    def _event(self, number: int) -> _FakeEvent:
+    def _event(self, number: int) -> FakeEvent:
         event = self._events[number]
         assert not event.freed, "an event is used after it was freed"
         return event
@@ -372,10 +341,27 @@ class FakeDriver:
             copied = self._copied(launch)
             self._put(stream, lambda: self._play(copied))
 
+    def launch_placed(self, launches: Sequence[PlacedLaunch]) -> None:
+        with self.current():
+            for config, function, table in launches:
+                words = [ctypes.c_int64.from_address(config + 8 * i).value for i in range(7)]
+                programs, threads, depth, shared, stream, _, chained = words
+                assert programs >> 32 == depth >> 32 == threads & _LOW == depth & _LOW == 1
+                code = self._functions[function - 1]
+                size = len(code.parameters) + 2 + code.mapped
+                values = np.zeros(size, np.int64)
+                places = np.array(
+                    [ctypes.c_int64.from_address(table + 8 * i).value for i in range(size)]
+                )
+                placed = KernelLaunch(
+                    function, programs & _LOW, threads >> 32, shared, bool(chained), values, places
+                )
+                self.launch(placed, stream)
+
     def make_graph(self, launches: Sequence[KernelLaunch]) -> LaunchGraph:
         with self._call("make_graph"):
             number = self.counts["make_graph"]
-            self._graphs[number] = _Played([self._copied(launch) for launch in launches])
+            self._graphs[number] = PlayedGraph([self._copied(launch) for launch in launches])
             return LaunchGraph(number, number, tuple(range(len(launches))))
 
     def update(self, graph: LaunchGraph, index: int, launch: KernelLaunch) -> None:

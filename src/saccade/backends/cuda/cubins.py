@@ -106,6 +106,7 @@ class Cubins:
         self.arch = arch
         self._folder = cache_folder("cubins") if disk else None
         self._known: dict[CodeKey, Cubin] = {}
+        self._carried: dict[str, Cubin] = {}
         self._lock = Lock()
         self.compiled = 0
         """How many kernels were compiled."""
@@ -184,7 +185,26 @@ class Cubins:
         sources, triton, arch = self._code
         return f"{sources[:16]} Triton {triton} sm_{arch}"
 
+    @property
+    def sources(self) -> str:
+        """Digest of what made the code: it is right for a key of the same sources only."""
+        return self._code[0]
+
+    @staticmethod
+    def portable_name(key: CodeKey) -> str:
+        """What a key's code is called where it is carried from one machine to another."""
+        return f"{key.kernel} {_digest(key.kernel, repr(key.config), *key.aligned)}"
+
+    def carry(self, codes: Mapping[str, Cubin]) -> None:
+        """Take code by its portable names; that of the same sources."""
+        with self._lock:
+            self._carried |= codes
+
     def _recalled(self, key: CodeKey) -> bool:
+        if key not in self._known and self._carried:
+            carried = self._carried.get(self.portable_name(key))
+            if carried is not None:
+                self._known[key] = carried
         if key not in self._known and self._folder is not None:
             payload = self._folder.read(self._name(key))
             found = None if payload is None else decode_cubin(payload)
@@ -194,8 +214,7 @@ class Cubins:
 
     def _name(self, key: CodeKey) -> str:
         # Configs are frozen dataclasses of plain values: their text is the same in every process.
-        parts = (*self._code, key.kernel, repr(key.config), *key.aligned)
-        digest = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]
+        digest = _digest(*self._code, key.kernel, repr(key.config), *key.aligned)
         return f"{key.kernel.replace('.', '_')}_{digest}.bin"
 
     @cached_property
@@ -203,3 +222,7 @@ class Cubins:
         """What code depends on besides its config."""
         sources = sources_digest("backends/cuda/codegen", "kernels/cuda", "ir")
         return sources, triton_version(), str(self.arch)
+
+
+def _digest(*parts: str) -> str:
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]

@@ -19,15 +19,15 @@ from saccade.backends.cpu.codegen.calling import COUNTER_WORDS
 from saccade.backends.cpu.codegen.parameters import Parameters
 from saccade.backends.cpu.runtime.driver import JOB_WORDS, driver
 from saccade.backends.cpu.runtime.openmp import run_on_pool
-from saccade.backends.cpu.runtime.trace import (
+from saccade.backends.cpu.runtime.workspace import Workspaces
+from saccade.backends.cpu.target import ALIGNMENT
+from saccade.backends.trace import (
     Replay,
     SymbolicNumber,
     SymbolicTrace,
     larger,
     smaller,
 )
-from saccade.backends.cpu.runtime.workspace import Workspaces
-from saccade.backends.cpu.target import ALIGNMENT
 from saccade.errors import OutOfBoundsError
 from saccade.kernels.base import Launch, Packing, Temp, View
 from saccade.kernels.bind import Binder, Ref

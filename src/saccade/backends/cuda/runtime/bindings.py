@@ -10,15 +10,18 @@ from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
+from saccade.backends.cuda.runtime.direct import launch_directly
 from saccade.backends.cuda.runtime.driver import (
     DeviceFacts,
     FunctionFacts,
     KernelLaunch,
     LaunchGraph,
+    PlacedLaunch,
     gone,
     no_room,
 )
 from saccade.backends.cuda.runtime.queries import checked, queried_device, queried_function
+from saccade.backends.cuda.runtime.statuses import FATAL, FOREIGN, FORKED
 from saccade.backends.cuda.runtime.tensor_maps import Encoders
 from saccade.errors import DeviceError, OutOfMemoryError
 from saccade.locks import cached_property, forkless
@@ -27,21 +30,6 @@ __all__ = ["BoundDriver", "devices"]
 
 _OLDEST = 13  # major version of the package
 _NOT_READY, _OUT_OF_MEMORY = "CUDA_ERROR_NOT_READY", "CUDA_ERROR_OUT_OF_MEMORY"
-_FOREIGN = (
-    "CUDA_ERROR_NO_BINARY_FOR_GPU", "CUDA_ERROR_INVALID_IMAGE", "CUDA_ERROR_INVALID_PTX",
-)  # fmt: skip
-_FATAL = frozenset(
-    {
-        "CUDA_ERROR_ASSERT", "CUDA_ERROR_CONTAINED", "CUDA_ERROR_CONTEXT_IS_DESTROYED",
-        "CUDA_ERROR_DEINITIALIZED", "CUDA_ERROR_DEVICE_UNAVAILABLE", "CUDA_ERROR_ECC_UNCORRECTABLE",
-        "CUDA_ERROR_EXTERNAL_DEVICE", "CUDA_ERROR_HARDWARE_STACK_ERROR",
-        "CUDA_ERROR_ILLEGAL_ADDRESS", "CUDA_ERROR_ILLEGAL_INSTRUCTION", "CUDA_ERROR_INVALID_PC",
-        "CUDA_ERROR_INVALID_ADDRESS_SPACE", "CUDA_ERROR_LAUNCH_FAILED",
-        "CUDA_ERROR_LAUNCH_TIMEOUT", "CUDA_ERROR_MISALIGNED_ADDRESS",
-        "CUDA_ERROR_NVLINK_UNCORRECTABLE", "CUDA_ERROR_UNKNOWN",
-    }
-)  # fmt: skip
-"""Errors after which a context answers nothing more."""
 
 
 @cache
@@ -108,6 +96,7 @@ class BoundDriver:
         self.lost: str | None = None
         self._device = self._do("cuDeviceGet", ordinal)
         self._context = self._do("cuDevicePrimaryCtxRetain", self._device)
+        self._address = int(self._context)
 
     def _do(self, name: str, *arguments: object, nbytes: int = 0) -> Any:  # noqa: ANN401
         """The result of a call of the driver."""
@@ -122,12 +111,12 @@ class BoundDriver:
         product = self.facts.name
         if status == _OUT_OF_MEMORY:
             raise no_room(product, nbytes, *self._unused())
-        if status in _FOREIGN:
+        if status in FOREIGN:
             raise DeviceError(
                 f"the code is damaged, or for another GPU than this {product} "
                 f"(sm_{self.facts.arch}): build it with --arch sm_{self.facts.arch}"
             )
-        if status in _FATAL:
+        if status in FATAL:
             self.lost = gone(product, f"{call} says {status}")
             raise DeviceError(self.lost)
         raise DeviceError(f"{product}: {call} says {status}")
@@ -141,10 +130,7 @@ class BoundDriver:
     def current(self) -> Iterator[None]:
         """As the protocol says; refused in a forked child, where no context works."""
         if os.getpid() != self._process:
-            raise DeviceError(
-                "a GPU that was used before a fork cannot be used in the child: start processes "
-                "with multiprocessing's spawn or forkserver"
-            )
+            raise DeviceError(FORKED)
         self._do("cuCtxPushCurrent", self._context)
         try:
             yield
@@ -338,6 +324,16 @@ class BoundDriver:
             config.attrs, config.numAttrs = [attribute], 1
         arguments = launch.table.ctypes.data
         self._do("cuLaunchKernelEx", config, api.CUfunction(launch.function), arguments, 0)
+
+    def launch_placed(self, launches: Sequence[PlacedLaunch]) -> None:
+        """As the protocol says."""
+        if self.lost is not None:
+            raise DeviceError(self.lost)
+        if os.getpid() != self._process:
+            raise DeviceError(FORKED)
+        failed = launch_directly(self._address, launches)
+        if failed is not None:
+            self._fail(failed[0], self._api.CUresult(failed[1]).name, 0)
 
     def _fill_node(self, node: Any, launch: KernelLaunch) -> Any:  # noqa: ANN401
         node.func = self._api.CUfunction(launch.function)

@@ -1,7 +1,7 @@
 """What the runtime asks of CUDA: a protocol over one GPU, so that tests have one of their own.
 
-Addresses, streams, events and functions are plain integers, as the driver's own handles are. Every
-call but `current` is made with the GPU's context current. Calls that fail raise:
+Addresses, streams, events and functions are plain integers, as the driver's own handles are. Each
+call but `current` and `launch_placed` is made with the GPU's context current. What fails raises:
 
     OutOfMemoryError   the GPU, or the host's pinned memory, has no more
     DeviceError        anything else; after an error that takes the context with it (`lost`), each
@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from saccade.errors import OutOfMemoryError
 
@@ -29,6 +29,7 @@ __all__ = [
     "KernelLaunch",
     "LaunchGraph",
     "Multiprocessor",
+    "PlacedLaunch",
     "gone",
     "no_room",
 ]
@@ -145,6 +146,20 @@ class KernelLaunch:
     chained: bool
     values: Array
     table: Array
+
+
+class PlacedLaunch(NamedTuple):
+    """A launch as `cuLaunchKernelEx` reads it.
+
+    Attributes:
+        config: Address of its CUlaunchConfig, which names the stream.
+        function: Handle of the code.
+        table: Address of the addresses of its arguments.
+    """
+
+    config: int
+    function: int
+    table: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,6 +283,9 @@ class CudaDriver(Protocol):
 
     def launch(self, launch: KernelLaunch, stream: int) -> None:
         """Put one launch on the stream."""
+
+    def launch_placed(self, launches: Sequence[PlacedLaunch]) -> None:
+        """Put launches on their streams, with as little work as may be; whatever is current."""
 
     def make_graph(self, launches: Sequence[KernelLaunch]) -> LaunchGraph:
         """Record launches, at least one."""

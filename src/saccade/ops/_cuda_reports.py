@@ -1,0 +1,67 @@
+"""What kernels on a GPU say of boxes, without anybody who waits for it.
+
+A kernel that meets boxes of images that are not there gives zeros for them, and writes how many
+there were into memory of the host, one place for each run. The next call on that GPU raises it.
+With CUDA_LAUNCH_BLOCKING=1, PyTorch's variable for finding out which call it was, each call waits
+for itself.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from collections.abc import Callable
+from itertools import count
+
+import numpy as np
+
+from saccade.backends.cuda.runtime.driver import CudaDriver
+from saccade.ops._tensors import bad_boxes
+
+__all__ = ["CudaReports"]
+
+_PLACES = 4096
+"""A GPU has fewer launches waiting, so that a place is read before it is written again."""
+
+
+class CudaReports:
+    """The places of one GPU.
+
+    Args:
+        driver: Of the GPU.
+    """
+
+    def __init__(self, driver: CudaDriver) -> None:
+        self._driver = driver
+        with driver.current():
+            self._address = driver.pin(4 * _PLACES)
+        memory = (ctypes.c_int32 * _PLACES).from_address(self._address)
+        self._numbers = np.ctypeslib.as_array(memory)
+        self._numbers[:] = 0
+        self._names = [""] * _PLACES
+        self._next = count()
+        self._any: Callable[[], np.bool_] = self._numbers.any
+        self._blocking = os.environ.get("CUDA_LAUNCH_BLOCKING", "") not in ("", "0")
+
+    def place(self, family: str) -> int:
+        """Address of an int32 that the GPU may write, for one run of an operator."""
+        at = next(self._next) % _PLACES
+        self._names[at] = family
+        return self._address + 4 * at
+
+    def check(self, stream: int | None = None) -> None:
+        """Raise what was reported so far; by all that is on a stream, if calls are to wait.
+
+        Raises:
+            OperandError: If there is anything; once.
+        """
+        if self._blocking and stream is not None:
+            with self._driver.current():
+                self._driver.wait_stream(stream)
+        if self._any():
+            self._raise()
+
+    def _raise(self) -> None:
+        at = int(np.flatnonzero(self._numbers)[0])
+        number, self._numbers[at] = int(self._numbers[at]), 0
+        raise bad_boxes(self._names[at], number)

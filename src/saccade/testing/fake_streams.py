@@ -1,0 +1,53 @@
+"""What `FakeDriver` keeps: code, streams, events, graphs."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from saccade.backends.cuda.runtime.driver import KernelLaunch
+
+__all__ = ["FakeCode", "FakeEvent", "FakeStream", "HostKernel", "PlayedGraph"]
+
+HostKernel = Callable[[int, Mapping[str, int]], None]
+"""A kernel in Python: gets the programs of the grid, and addresses and integers by name."""
+
+
+@dataclass(frozen=True)
+class FakeCode:
+    """What the fake loads: parameters, how many of them are pointers, and what they go to.
+
+    In front of them are so many words of tensor maps, their sizes and strides, which none reads.
+    """
+
+    parameters: tuple[str, ...]
+    pointers: int
+    kernel: HostKernel
+    mapped: int = 0
+
+
+class FakeStream:
+    """Work that waits."""
+
+    def __init__(self) -> None:
+        self.waiting: deque[Callable[[], None]] = deque()
+        self.done = 0
+        self.busy = 0  # how many of its pieces wait for other streams'
+
+    @property
+    def end(self) -> int:
+        return self.done + len(self.waiting)
+
+
+@dataclass
+class FakeEvent:
+    at: tuple[int, int] | None = None  # stream, how much of it has to be done
+    time: float = 0.0
+    freed: bool = False
+
+
+@dataclass
+class PlayedGraph:
+    launches: list[KernelLaunch]
+    last: tuple[int, int] | None = None  # as of an event
