@@ -10,10 +10,11 @@ from typing import Any
 
 from benchmarks.record import RecordError
 
-__all__ = ["FILE", "render"]
+__all__ = ["FILE", "GPU_FILE", "render", "render_gpu"]
 
-FILE = "operators.json"
+FILE, GPU_FILE = "operators.json", "operators_cuda.json"
 DTYPES = {"float32": "fp32", "bfloat16": "bf16"}
+GPU_DTYPES = {"float32": "fp32", "float16": "fp16"}
 PEERS = {"torchvision": "torchvision", "torch": "PyTorch", "copy": "a copy"}
 _OURS = "float32"  # in place of a peer
 _KEYS = ("operator", "case", "peer", "dtype", "threads", "ours_ms", "peer_ms", "ratio", "aim")
@@ -25,13 +26,7 @@ def render(path: Path) -> str:
     Raises:
         RecordError: A row is not what `bench-ops` writes.
     """
-    document = json.loads(path.read_text())
-    rows = document["results"]
-    for row in rows:
-        if any(key not in row for key in _KEYS) or not _positive(row["ours_ms"], row["peer_ms"]):
-            raise RecordError(f"{path.name}: not a row of bench-ops: {row}")
-    if not rows:
-        raise RecordError(f"{path.name}: no rows")
+    document, rows = _read(path)
     beside = [row for row in rows if row["peer"] in PEERS]
     gains = {(r["operator"], r["case"], r["dtype"]): r["ratio"] for r in rows if r["peer"] == _OURS}
     calls = [row for row in rows if row["peer"] == "empty"]
@@ -40,22 +35,65 @@ def render(path: Path) -> str:
     ))  # fmt: skip
 
 
+def render_gpu(path: Path) -> str:
+    """The same for a GPU: microseconds, float32 and float16 side by side.
+
+    Raises:
+        RecordError: A row is not what `bench-ops` writes.
+    """
+    document, rows = _read(path)
+    on = f"{document['gpu']}; {_versions(rows)}."
+    head = ["operator", "case", "beside"]
+    for name in GPU_DTYPES.values():
+        head += [f"{name}: ours, µs", "peer, µs", "peer over ours", "aim"]
+    lines = [on, "", f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
+    known = {(r["operator"], r["case"], r["peer"], r["dtype"]): r for r in rows}
+    for operator, case, peer in dict.fromkeys(key[:3] for key in known if key[2] in PEERS):
+        cells = [operator, case, PEERS[peer]]
+        for dtype in GPU_DTYPES:
+            row = known.get((operator, case, peer, dtype))
+            cells += [""] * 4 if row is None else _gpu_figures(row)
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def _read(path: Path) -> tuple[Mapping[str, Any], list[Mapping[str, Any]]]:
+    document = json.loads(path.read_text())
+    rows = document["results"]
+    for row in rows:
+        if any(key not in row for key in _KEYS) or not _positive(row["ours_ms"], row["peer_ms"]):
+            raise RecordError(f"{path.name}: not a row of bench-ops: {row}")
+    if not rows:
+        raise RecordError(f"{path.name}: no rows")
+    return document, rows
+
+
+def _gpu_figures(row: Mapping[str, Any]) -> list[str]:
+    ours, peer = (_number(1e3 * row[key]) for key in ("ours_ms", "peer_ms"))
+    return [ours, peer, _ratio(row["ratio"]), f"{row['aim_us']:g}" if "aim_us" in row else ""]
+
+
 def _positive(*values: float) -> bool:
     return all(math.isfinite(value) and value > 0 for value in values)
 
 
 def _circumstances(machine: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> str:
+    widths = "/".join(str(n) for n in sorted({row["threads"] for row in rows}))
+    return (
+        f"{machine['cpu']} (family {machine['family']}, model {machine['model']}), "
+        f"{widths} threads, medians; {_versions(rows)}."
+    )
+
+
+def _versions(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Of the peers, and when they were timed."""
     days = sorted({row["taken"][:10] for row in rows})
     when = days[0] if days[0] == days[-1] else f"{days[0]} to {days[-1]}"
     versions: dict[str, str] = {}
     for row in rows:
         versions |= row["versions"]
     peers = ", ".join(f"{name} {version}" for name, version in sorted(versions.items()))
-    widths = "/".join(str(n) for n in sorted({row["threads"] for row in rows}))
-    return (
-        f"{machine['cpu']} (family {machine['family']}, model {machine['model']}), "
-        f"{widths} threads, medians; {peers}; measured {when}."
-    )
+    return f"{peers}; measured {when}"
 
 
 def _table(

@@ -18,6 +18,7 @@ __all__ = ["main", "render", "replace_section"]
 
 MARKS = ("<!-- results:begin -->", "<!-- results:end -->")
 OPERATORS = ("<!-- operators:begin -->", "<!-- operators:end -->")
+GPU_OPERATORS = ("<!-- gpu-operators:begin -->", "<!-- gpu-operators:end -->")
 GPU = ("<!-- gpu:begin -->", "<!-- gpu:end -->")
 ROOT = Path(__file__).parent.parent
 PEERS = ("onnxruntime", "openvino")
@@ -38,6 +39,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         timed = options.results / operators.FILE
         if timed.exists():
             new = replace_section(new, operators.render(timed), OPERATORS)
+        timed = options.results / operators.GPU_FILE
+        if timed.exists():
+            new = replace_section(new, operators.render_gpu(timed), GPU_OPERATORS)
         on_gpu = options.results / report_gpu.FILE
         if on_gpu.exists():
             new = replace_section(new, f"\n{report_gpu.render(on_gpu)}\n", GPU)

@@ -3,7 +3,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from benchmarks.operators import render
+from benchmarks.operators import render, render_gpu
 from benchmarks.record import RecordError
 
 
@@ -50,3 +50,15 @@ def test_small_calls_have_a_table_of_their_own(tmp_path):
     text = render(write(tmp_path / "operators.json", [row(), call, other]))
     assert "| nms | 16 boxes | 20 | 9.12 | 15 |" in text
     assert "empty" not in text
+
+
+def test_a_gpus_table_is_in_microseconds_with_its_aims(tmp_path):
+    rows = [row(aim_us=100), row(dtype="float16", ours_ms=0.1, ratio=25.0), row(peer="empty")]
+    file = tmp_path / "operators_cuda.json"
+    file.write_text(json.dumps({"gpu": "Quick", "machine": {}, "results": rows}))
+    text = render_gpu(file)
+    assert text.startswith("Quick; torch 2.15; measured 2026-11-21.")
+    assert (
+        "| nms | 1000 boxes | torchvision | 50 | 2500 | 50x | 100 | 100 | 2500 | 25x |  |" in text
+    )
+    assert len(text.splitlines()) == 5

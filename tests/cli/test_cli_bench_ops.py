@@ -115,3 +115,32 @@ def test_small_calls_are_timed_beside_empty_operators(saccade_cli, monkeypatch, 
 def test_every_case_names_an_operator_once():
     cases = (*_operator_cases.cases(), *_call_cases.call_cases())
     assert len({(case.operator, case.name, case.peer) for case in cases}) == len(cases)
+
+
+def test_the_other_device(refused):
+    assert "neither cpu nor cuda" in refused("bench-ops", "--device", "tpu")
+    if not torch.cuda.is_available():
+        assert "PyTorch sees no GPU" in refused("bench-ops", "--device", "cuda")
+
+
+def test_code_is_compiled_for_all_cases_and_loaded(saccade_cli, one_case, monkeypatch, tmp_path):
+    seen = []
+
+    def make(dtype, device):
+        return Bout(lambda: seen.append((dtype, device)), lambda: pytest.fail("no peer"))
+
+    one_case(OperatorCase("pixel_shuffle", "small", "torch", 1.0, make))
+    file = tmp_path / "operators.saccade"
+    result = bench(saccade_cli, "--compile", file, "--dtype", "float16", "--machine", "a100")
+    assert result.exit_code == 0, result.output
+    assert seen == [(torch.float16, "meta")]
+    assert ops.load_code(file) == 0
+
+
+def test_aims_on_a_gpu():
+    cases = {f"{case.operator} {case.name}": case for case in _operator_cases.cases()}
+    deform = [case for name, case in cases.items() if name.startswith("deform")]
+    found = [[_operator_cases.aim_on_gpu(c, d) for d in ("float32", "float16")] for c in deform]
+    assert found == [[200, 32], [800, 300]]
+    (shuffle, *_) = [case for name, case in cases.items() if name.startswith("pixel_shuffle")]
+    assert _operator_cases.aim_on_gpu(shuffle, "float32") is None

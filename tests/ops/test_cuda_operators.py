@@ -87,6 +87,38 @@ def test_suppression(gpu):
     assert torch.equal(gpu(ops.batched_nms, boxes, scores, kinds, 0.5), wanted)
 
 
+def test_padded_suppression(gpu):
+    boxes, scores = boxes_of(90)[:, 1:].contiguous(), tensor(90).sigmoid()
+    kinds = torch.arange(90) % 3
+    for idxs, wanted in (
+        (None, ops.nms(boxes, scores, 0.5)),
+        (kinds, ops.batched_nms(boxes, scores, kinds, 0.5)),
+    ):
+        for kept, count in (
+            gpu(ops.nms_padded, boxes, scores, 0.5, idxs), ops.nms_padded(boxes, scores, 0.5, idxs)
+        ):  # fmt: skip
+            assert count.item() == len(wanted)
+            assert torch.equal(kept[: len(wanted)], wanted)
+            assert (kept[len(wanted) :] == -1).all() and kept.shape == (90,)
+
+
+def test_blocking_launches_report_themselves(gpu):
+    gpu.library.reports._blocking = True
+    boxes = boxes_of(5)
+    boxes[0, 0] = 9
+    with pytest.raises(OperandError, match="is not in 1 of them"):
+        gpu(ops.roi_align, X, boxes, 3, 0.5)
+    assert gpu(ops.roi_align, X, boxes_of(5), 3, 0.5).shape == (5, 8, 3, 3)
+
+
+def test_results_lie_as_images_do(gpu):
+    for x in (tensor(1, 32, 9, 8), tensor(1, 32, 9, 8).to(memory_format=torch.channels_last)):
+        found = gpu(ops.roi_align, x, boxes_of(40, 1), 3, 0.5, 2, True)
+        wanted = ops.roi_align(x, boxes_of(40, 1), 3, 0.5, 2, True)
+        assert found.stride() == wanted.stride()
+        torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-5)
+
+
 def test_operands_that_begin_anywhere(gpu):
     block = tensor(1 + 8 * 12 * 14)
     for first in (0, 1):

@@ -30,11 +30,13 @@ class Bout:
         ours: Ours; called without arguments.
         theirs: The peer's. Where both give tensors, they are compared before anything is timed.
         compared: Whether their results say the same.
+        truth: What ours is held against in place of theirs, which is less exact.
     """
 
     ours: Callable[[], Any]
     theirs: Callable[[], Any]
     compared: bool = True
+    truth: Callable[[], Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,9 +151,12 @@ def _deform() -> Iterator[OperatorCase]:
         grad = torch.randn(6, 256, 19, 34).to(device, dtype)
         wide = dtype is torch.bfloat16
         theirs = [t.float() for t in given] if wide else given
+        floats = [t.float() for t in given]
         return Bout(
             _trained(call(_ours("deform_conv2d")), given, grad),
             _trained(call(_peer("deform_conv2d")), theirs, grad.float() if wide else grad),
+            # Torchvision adds gradients up in float16 on GPUs.
+            truth=_trained(call(_peer("deform_conv2d")), floats, grad.float()),
         )
 
     shape = "6x512x19x34, 256 filters 3x3, masks"
@@ -204,15 +209,20 @@ def _roi_bout(
         x = x.contiguous(memory_format=layout)
         boxes = detector_boxes(1000, torch.float32).to(device)
         wide = x.float() if dtype is torch.bfloat16 else x
+        if device != "cpu" and dtype is torch.float16:
+            boxes = boxes.to(dtype)  # torchvision's kernels for GPUs take one type
 
         def run(function: Function, source: Tensor) -> Callable[[], Any]:
+            own = boxes.float() if source.dtype is torch.float32 else boxes
             if not backward:
-                return lambda: function(source, boxes, **options)
+                return lambda: function(source, own, **options)
             kept = channels // 49 if name.startswith("ps") else channels
             grad = torch.ones(1000, kept, 7, 7, dtype=source.dtype, device=device)
-            return _trained(lambda t: function(t, boxes, **options), [source], grad)
+            return _trained(lambda t: function(t, own, **options), [source], grad)
 
-        return Bout(run(_ours(name), x), run(_peer(name), wide))
+        # In float16 torchvision's kernels for GPUs find places in float16, and add gradients up.
+        truth = run(_peer(name), x.float()) if dtype is torch.float16 else None
+        return Bout(run(_ours(name), x), run(_peer(name), wide), truth=truth)
 
     return make
 
@@ -225,8 +235,11 @@ def _suppression() -> Iterator[OperatorCase]:
             random = torch.Generator().manual_seed(2)
             boxes = detector_boxes(count, dtype)[:, 1:].contiguous().to(device)
             scores = torch.rand(count, generator=random).to(device, dtype)
-            wide = dtype is torch.bfloat16
-            theirs = (boxes.float(), scores.float()) if wide else (boxes, scores)
+            # Torchvision's kernels take no bfloat16; on GPUs they find overlaps in float16.
+            wide = dtype is torch.bfloat16 or (dtype is torch.float16 and device != "cpu")
+            theirs = (boxes, scores)
+            if dtype is torch.bfloat16:
+                theirs = (boxes.float(), scores.float())
             return Bout(
                 lambda: _ours("nms")(boxes, scores, 0.5),
                 lambda: _peer("nms")(*theirs, 0.5),

@@ -121,7 +121,7 @@ def bench_ops(
             rows.append({"dtype": dtype, "threads": torch.get_num_threads(), **row})
             print(_line(row, width), flush=True)
     if json is not None:
-        _write(json, known, rows)
+        _write(json, known, rows, torch.cuda.get_device_name() if device == "cuda" else None)
 
 
 def _wanted(names: Sequence[str], peers: Sequence[str]) -> list[OperatorCase]:
@@ -181,7 +181,7 @@ def _measure(
     except ModuleNotFoundError as error:
         raise OptionError(f"{case.peer} is not installed; see --against") from error
     if bout.compared:
-        _compare(case, ours, theirs)
+        _compare(case, ours, theirs if bout.truth is None else bout.truth())
     times: dict[str, list[list[float]]] = {"ours": [], "theirs": []}
     # Their memory must be free for the runs that are timed.
     del ours, theirs
@@ -269,7 +269,10 @@ def _key(row: dict[str, Any]) -> tuple[Any, ...]:
 
 
 def _write(
-    path: Path, known: dict[tuple[Any, ...], dict[str, Any]], rows: list[dict[str, Any]]
+    path: Path,
+    known: dict[tuple[Any, ...], dict[str, Any]],
+    rows: list[dict[str, Any]],
+    gpu: str | None,
 ) -> None:
     """Put rows in place of those of the same operator, case, peer, dtype and width."""
     import datetime
@@ -288,4 +291,6 @@ def _write(
     taken = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
     known = known | {_key(row): {**row, "taken": taken, "versions": versions} for row in rows}
     document = {"machine": describe_machine(), "results": list(known.values())}
+    if gpu is not None:
+        document["gpu"] = gpu
     write_text(path, json_text(document) + "\n")

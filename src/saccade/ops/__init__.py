@@ -1,9 +1,13 @@
-"""Vision operators for PyTorch on Saccade's kernels, forward and backward, on the CPU.
+"""Vision operators for PyTorch on Saccade's kernels, forward and backward, on CPUs and NVIDIA GPUs.
 
-Importing this registers them as `torch.ops.saccade.*`. They need the extra `saccade[torch]`.
+Importing this registers them as `torch.ops.saccade.*`. They need the extra `saccade[torch]`, on
+GPUs `saccade[cuda]` as well, and Triton or code that `compile_ahead` made.
 
-All operands of a call are dense tensors on the CPU; whatever else stands in their place, and every
-number that makes no sense, raises `OperandError`, a RuntimeError. A number of another Python type
+All operands of a call are dense tensors on the CPU or on one GPU; whatever else stands in their
+place, and every number that makes no sense, raises `OperandError`, a RuntimeError. Boxes that name
+an image that is not there raise it, too: on a GPU, where nobody waits for the answer, they give
+zeros, and the next call of an operator on that GPU raises the error (with CUDA_LAUNCH_BLOCKING=1
+the call itself). A number of another Python type
 than the signature says raises what PyTorch raises for its own operators: a RuntimeError that names
 the argument, or a TypeError.
 """
@@ -12,7 +16,7 @@ from saccade.ops._execute import release_memory
 from saccade.ops.ahead import compile_ahead, load_code
 from saccade.ops.deform import DeformConv2d, deform_conv2d
 from saccade.ops.multi_scale import MultiScaleRoIAlign
-from saccade.ops.nms import batched_nms, nms
+from saccade.ops.nms import batched_nms, nms, nms_padded
 from saccade.ops.patch import TorchvisionPatch, patch_torchvision
 from saccade.ops.ps_roi import PSRoIAlign, PSRoIPool, ps_roi_align, ps_roi_pool
 from saccade.ops.rearrange import depth_to_space, pixel_shuffle, pixel_unshuffle, space_to_depth
@@ -34,6 +38,7 @@ __all__ = [
     "depth_to_space",
     "load_code",
     "nms",
+    "nms_padded",
     "patch_torchvision",
     "pixel_shuffle",
     "pixel_unshuffle",

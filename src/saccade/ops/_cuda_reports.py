@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import ctypes
 import os
-from collections.abc import Callable
 from itertools import count
 
 import numpy as np
@@ -22,6 +21,7 @@ __all__ = ["CudaReports"]
 
 _PLACES = 4096
 """A GPU has fewer launches waiting, so that a place is read before it is written again."""
+_NONE = bytes(4 * _PLACES)
 
 
 class CudaReports:
@@ -38,9 +38,10 @@ class CudaReports:
         memory = (ctypes.c_int32 * _PLACES).from_address(self._address)
         self._numbers = np.ctypeslib.as_array(memory)
         self._numbers[:] = 0
+        # Whether any is there is asked before each call: this takes a fifth of NumPy's time.
+        self._bytes = (ctypes.c_char * (4 * _PLACES)).from_address(self._address)
         self._names = [""] * _PLACES
         self._next = count()
-        self._any: Callable[[], np.bool_] = self._numbers.any
         self._blocking = os.environ.get("CUDA_LAUNCH_BLOCKING", "") not in ("", "0")
 
     def place(self, family: str) -> int:
@@ -49,16 +50,24 @@ class CudaReports:
         self._names[at] = family
         return self._address + 4 * at
 
-    def check(self, stream: int | None = None) -> None:
-        """Raise what was reported so far; by all that is on a stream, if calls are to wait.
+    def settle(self, stream: int) -> None:
+        """Called after each run; waits for it and raises what it reported if calls are to.
+
+        Raises:
+            OperandError: See `check`.
+        """
+        if self._blocking:
+            with self._driver.current():
+                self._driver.wait_stream(stream)
+            self.check()
+
+    def check(self) -> None:
+        """Raise what was reported so far.
 
         Raises:
             OperandError: If there is anything; once.
         """
-        if self._blocking and stream is not None:
-            with self._driver.current():
-                self._driver.wait_stream(stream)
-        if self._any():
+        if self._bytes.raw != _NONE:
             self._raise()
 
     def _raise(self) -> None:

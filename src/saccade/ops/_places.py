@@ -50,6 +50,7 @@ class OperatorLibrary(Protocol):
         """The operation of a new call: see `_library.Library.make`."""
 
 
+_opened: dict[tuple[int, bool], CudaLibrary] = {}
 _offline: ContextVar[OfflineLibrary | None] = ContextVar("offline", default=None)
 
 
@@ -64,9 +65,6 @@ def place_of(tensors: Sequence[Tensor], *, products: bool) -> CudaLibrary | Offl
         OperandError: If there were boxes of images that are not there.
         DeviceError: If the GPU cannot be used.
     """
-    # Only where there is a GPU, or one is planned for.
-    from saccade.ops._cuda_library import cuda_library  # noqa: PLC0415
-
     first = tensors[0]
     if first.is_meta:
         ahead = _offline.get()
@@ -76,7 +74,12 @@ def place_of(tensors: Sequence[Tensor], *, products: bool) -> CudaLibrary | Offl
     if not first.is_cuda:
         raise OperandError(f"operands must be on the CPU or on a GPU of NVIDIA: {first.device}")
     tf32 = products and first.dtype is torch.float32 and _rounds_to_tf32()
-    found = cuda_library(first.device.index, tf32)
+    found = _opened.get((first.device.index, tf32))
+    if found is None:
+        # Only where there is a GPU.
+        from saccade.ops._cuda_library import cuda_library  # noqa: PLC0415
+
+        found = _opened[first.device.index, tf32] = cuda_library(first.device.index, tf32)
     found.reports.check()
     return found
 

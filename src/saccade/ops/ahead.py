@@ -26,8 +26,8 @@ def compile_ahead(path: str | PathLike[str], machine: str, *, tf32: bool = False
     """Compile what calls within the block would run on a GPU, and write it to a file at its end.
 
     The calls are made with tensors on `meta`, forward and backward as in use: these have shapes,
-    dtypes and strides, which is all that code depends on. It does not depend on the number of
-    boxes where that is an operand's first axis.
+    dtypes and strides, which is all that code depends on. Another number of boxes takes the same
+    code, but that few and many may take different kernels.
 
         with saccade.ops.compile_ahead("operators.saccade", "h200"):
             model.to("meta")(images.to("meta"))

@@ -2,9 +2,11 @@
 
     nms            as `torchvision.ops.nms`
     batched_nms    as `torchvision.ops.batched_nms`, but exact: see there
+    nms_padded     both, with as many indices as there are boxes: nobody waits for a GPU
 
 float32, float64, bfloat16 and float16; overlaps are computed in float32, in float64 for float64.
-The boxes that stay are found one after the other by a single thread, see `kernels.nms.direct`.
+On the CPU the boxes that stay are found one after the other by a single thread (`nms.direct`), on a
+GPU strip by strip (`nms.suppress`).
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ from saccade.ops._plan import Described
 from saccade.ops._register import define
 from saccade.ops._tensors import FLOATS, PLAIN, refuse_type
 
-__all__ = ["batched_nms", "nms"]
+__all__ = ["batched_nms", "nms", "nms_padded"]
 
 
 def nms(boxes: Tensor, scores: Tensor, iou_threshold: float) -> Tensor:
@@ -76,6 +78,31 @@ def batched_nms(boxes: Tensor, scores: Tensor, idxs: Tensor, iou_threshold: floa
     return kept
 
 
+def nms_padded(
+    boxes: Tensor, scores: Tensor, iou_threshold: float, idxs: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """`nms` (`batched_nms` with `idxs`) whose result has a size that is known beforehand.
+
+    How many boxes stay is a tensor: on a GPU nothing waits for it, and the call may be part of a
+    CUDA graph.
+
+    Args:
+        boxes: [N, 4] as (x1, y1, x2, y2), in any unit and of any strides.
+        scores: [N], of any floating-point dtype.
+        iou_threshold: What the ratio has to exceed.
+        idxs: [N], the class of each box, any numbers; None for one class.
+
+    Returns:
+        int64 [N], the indices of the boxes that stay, by falling score, then -1; and int64 [], how
+        many they are.
+
+    Raises:
+        OperandError: If the shapes or dtypes are other ones.
+    """
+    found: Tensor = _NMS_PADDED(boxes, scores, idxs, iou_threshold)
+    return found[:-1], found[-1]
+
+
 def _check(boxes: Tensor, scores: Tensor) -> None:
     """Torchvision's messages, where it has any."""
     shape, scored = boxes.shape, scores.shape
@@ -116,6 +143,26 @@ def _batched_nms(boxes: Tensor, scores: Tensor, idxs: Tensor, iou_threshold: flo
         # Of uint64 large numbers wrap, which keeps them apart.
         idxs = _integers(idxs)
     return _kept([boxes, scores, idxs], iou_threshold)
+
+
+def _nms_padded(boxes: Tensor, scores: Tensor, idxs: Tensor | None, iou_threshold: float) -> Tensor:
+    _check(boxes, scores)  # or there would be no number of boxes
+    operands = [boxes, scores]
+    if idxs is not None:
+        operands.append(idxs if idxs.dtype is torch.int64 else _integers(idxs))
+    result = boxes.new_full((boxes.shape[0] + 1,), -1, dtype=torch.int64)
+    _ON_MEMORY(operands, (iou_threshold,), [result])
+    return result
+
+
+def _fake_nms_padded(
+    boxes: Tensor, scores: Tensor, idxs: Tensor | None, iou_threshold: float
+) -> Tensor:
+    del iou_threshold
+    _check(boxes, scores)
+    if idxs is not None:
+        _check_classes(boxes, idxs)
+    return boxes.new_empty(boxes.shape[0] + 1, dtype=torch.int64)
 
 
 def _integers(idxs: Tensor) -> Tensor:
@@ -171,4 +218,9 @@ _BATCHED_NMS = define(
     "batched_nms(Tensor boxes, Tensor scores, Tensor idxs, float iou_threshold) -> Tensor",
     _batched_nms,
     _fake_batched_nms,
+)
+_NMS_PADDED = define(
+    "_nms_padded(Tensor boxes, Tensor scores, Tensor? idxs, float iou_threshold) -> Tensor",
+    _nms_padded,
+    _fake_nms_padded,
 )

@@ -1,7 +1,8 @@
-"""Saccade's kernels behind torchvision's operators on the CPU, for models that stay as they are.
+"""Saccade's kernels behind torchvision's operators, for models that stay as they are.
 
 Torchvision's Python functions, scripted modules and compiled graphs all call `torchvision::…`
-through PyTorch's dispatcher. Three of its keys get another kernel there:
+through PyTorch's dispatcher. Three of its keys get another kernel there, and the same three of CUDA
+where all GPUs are ones that kernels are for (compute capability 8.0 and above):
 
     AutogradCPU     the operator of Saccade with its own autograd: gradients that nobody asks for
                     are not computed, and what `torch.compile` traces is `saccade::…`
@@ -37,6 +38,9 @@ _SAME = ("nms", "roi_align", "roi_pool", "ps_roi_align", "ps_roi_pool")
 _PLANAR = ("_roi_pool_backward", "_ps_roi_align_backward", "_ps_roi_pool_backward")
 """Gradients whose operators are also told the memory format; torchvision's are in planes."""
 
+_OLDEST = (8, 0)
+"""Compute capability of the oldest GPUs that kernels are for."""
+
 _TAG = "+saccade"
 
 
@@ -66,7 +70,9 @@ class TorchvisionPatch:
 
 
 def patch_torchvision() -> TorchvisionPatch:
-    """Run torchvision's operators on the CPU on Saccade's kernels, everywhere in this process.
+    """Run torchvision's operators on Saccade's kernels, everywhere in this process.
+
+    On the CPU, and on NVIDIA GPUs from compute capability 8.0 on if all of this process's are.
 
     `nms`, `roi_align`, `roi_pool`, `ps_roi_align`, `ps_roi_pool` and `deform_conv2d`, forward and
     backward, wherever they are called from: torchvision's functions, modules and models, eager,
@@ -124,13 +130,21 @@ def _override() -> torch.library.Library:
     forward: dict[str, Function] = {name: getattr(saccade, name).default for name in _SAME}
     forward["deform_conv2d"] = _deform_conv2d
     library = torch.library.Library("torchvision", "IMPL")
-    for name, function in forward.items():
-        for key in ("CPU", "AutogradCPU", "AutocastCPU"):
-            library.impl(name, function, key)
-    for name, function in _BACKWARD.items():
-        library.impl(name, function, "CPU")
+    for device in _devices():
+        for name, function in forward.items():
+            for key in (device, f"Autograd{device}", f"Autocast{device}"):
+                library.impl(name, function, key)
+        for name, function in _BACKWARD.items():
+            library.impl(name, function, device)
     _mark_compiled(True)
     return library
+
+
+def _devices() -> tuple[str, ...]:
+    """Kinds of devices that there are kernels for."""
+    gpus = range(torch.cuda.device_count() if torch.cuda.is_available() else 0)
+    known = [torch.cuda.get_device_capability(i) >= _OLDEST for i in gpus]
+    return ("CPU", "CUDA") if known and all(known) else ("CPU",)
 
 
 def _require_torchvision() -> None:

@@ -23,6 +23,7 @@ from saccade.ops._boxes import (
     images_of,
     joined_boxes,
 )
+from saccade.ops._channels_last import channels_last, planar_again
 from saccade.ops._execute import Operator
 from saccade.ops._plan import Described
 from saccade.ops._register import Gradient, define, define_gradient
@@ -102,8 +103,14 @@ def _check(x: Tensor, boxes: Tensor, *bins: int) -> None:
     check_bins("roi_align", *bins)
 
 
-def _align(x: Tensor, boxes: Tensor, *parameters: float) -> Tensor:
-    return _ON_MEMORY([x, boxes], parameters)[0]
+def _align(
+    x: Tensor, boxes: Tensor, scale: float, height: int, width: int, ratio: int, aligned: bool
+) -> Tensor:
+    # Each sample reads four pixels; what is no image, or no boxes, is refused later.
+    samples = max(1, ratio) ** 2 * height * width * len(boxes) if boxes.dim() else 0
+    source = channels_last(x, 4 * samples * x.shape[1] if x.dim() == 4 else 0)
+    result = _ON_MEMORY([source, boxes], (scale, height, width, ratio, aligned))[0]
+    return result if source is x else planar_again(result)
 
 
 def _describe(

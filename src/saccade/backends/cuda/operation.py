@@ -46,6 +46,9 @@ class Reports(Protocol):
     def place(self, family: str) -> int:
         """Address of an int32 that the GPU may write, for one run of an operator."""
 
+    def settle(self, stream: int) -> None:
+        """Called after each run."""
+
 
 class OperationHost(Protocol):
     """Whose memory and stream operations use."""
@@ -273,6 +276,8 @@ class CudaOperation:
                 context.stream = stream
             host.driver.launch_placed(context.launches)
             del kept  # whoever takes it next does so on the same stream
+            if self._report:
+                host.reports.settle(stream)
         finally:
             self._idle.append(context)
         return 0

@@ -62,6 +62,7 @@ CUDA_KERNELS: tuple[CudaListed, ...] = (
     CudaListed(
         "deform.implicit_gemm", ("DeformConv",), "deform.implicit_gemm", "DEFORM_IMPLICIT_GEMM",
     ),
+    CudaListed("deform.columns", ("DeformConv",), "deform.columns", "DEFORM_COLUMNS"),
     CudaListed("deform.gradient", ("DeformConvGradient",), "deform.gradient", "DEFORM_GRADIENT"),
     CudaListed("matmul.hopper", ("MatMul",), "matmul.hopper", "MATMUL_HOPPER"),
     CudaListed("matmul.tiled", ("MatMul",), "matmul.tiled", "MATMUL_TILED"),

@@ -26,23 +26,43 @@ def last(
 
 
 @triton.jit
+def upper(value):
+    """What TF32 keeps of finite float32; all of others."""
+    bits = value.to(tl.int32, bitcast=True)
+    kept = (bits & -8192).to(tl.float32, bitcast=True)
+    return tl.where((value - value) == 0, kept, value)
+
+
+@triton.jit
 def prepare(
-    w, packed, counts, extra, number, cleared, packing, outputs, c, columns, w_k, w_c, w_r, w_s,
-    TAPS: tl.constexpr, BLOCK: tl.constexpr,
+    w, packed, counts, extra, cleared, packing, outputs, c, columns, w_k, w_c, w_r, w_s,
+    SPLIT: tl.constexpr, TAPS: tl.constexpr, BLOCK: tl.constexpr, BT: tl.constexpr,
 ):  # fmt: skip
-    """Weights as [taps, outputs, channels of a group], `packing` programs of it; then zeros."""
+    """Weights as [taps, outputs, channels of a group], `packing` programs of it; then zeros.
+
+    A program has the taps of some channels of one output. SPLIT: what TF32 keeps of each, and
+    behind all of these what it does not.
+    """
     pid = tl.program_id(0)
     if pid < packing:
-        at = pid * BLOCK + tl.arange(0, BLOCK)
-        channel = at % c
-        out = at // c % outputs
-        tap = at // (c * outputs)
-        places = out * w_k + channel * w_c + tap // columns * w_r + tap % columns * w_s
-        value = tl.load(w + places, mask=at < number, other=0)
-        tl.store(packed + at, value, mask=at < number)
+        blocks = tl.cdiv(c, BLOCK)
+        out = pid // blocks
+        channel = pid % blocks * BLOCK + tl.arange(0, BLOCK)
+        tap = tl.arange(0, BT)
+        places = (tap // columns * w_r + tap % columns * w_s)[None, :] + channel[:, None] * w_c
+        there = (channel < c)[:, None] & (tap < TAPS)[None, :]
+        value = tl.trans(tl.load(w + out * w_k + places, mask=there, other=0))
+        at = (tap * outputs + out)[:, None] * c + channel[None, :]
+        there = (tap < TAPS)[:, None] & (channel < c)[None, :]
+        if SPLIT:
+            high = upper(value)
+            tl.store(packed + at, high, mask=there)
+            tl.store(packed + TAPS * outputs * c + at, value - high, mask=there)
+        else:
+            tl.store(packed + at, value, mask=there)
     else:
-        at = (pid - packing) * BLOCK + tl.arange(0, BLOCK)
-        tl.store(counts + at, tl.zeros((BLOCK,), tl.int32), mask=at < cleared)
+        bucket = (pid - packing) * 1024 + tl.arange(0, 1024)
+        tl.store(counts + bucket, tl.zeros((1024,), tl.int32), mask=bucket < cleared)
 
 
 @triton.jit

@@ -6,7 +6,13 @@ from collections.abc import Iterator
 
 from saccade.kernels.base import In, Launch, Operand, Temp
 from saccade.kernels.cuda.base import ELEMENTS, element_of
-from saccade.kernels.cuda.deform.gradient_config import CudaDeformGradientConfig, GradientTile
+from saccade.kernels.cuda.deform.gradient_config import (
+    CLEARED,
+    PACKING,
+    CudaDeformGradientConfig,
+    GradientTile,
+    packing_programs,
+)
 from saccade.kernels.cuda.deform.gradient_pieces import GradientPiece, axis_strides, plan_strides
 
 __all__ = ["cell_counts", "packed_weights", "record_lists", "sampling_launches"]
@@ -57,17 +63,16 @@ def cell_counts(piece: GradientPiece) -> Temp:
 def _prepared(piece: GradientPiece) -> Launch:
     """The first piece's packs the weights, too."""
     weight = piece.sizes.weight
-    number = 0 if piece.first else weight.size
     cleared = piece.buckets + 1 if piece.sizes.wants("x") else 0
-    packing = -(-number // _CELLS[0])
+    packing = 0 if piece.first else packing_programs(weight)
     element = element_of(weight)
     config = CudaDeformGradientConfig(
-        "prepare", (element, element, "i32"), _CELLS, taps=(weight.shape[2], weight.shape[3])
+        "prepare", (element, element, "i32"), PACKING, (False,), (weight.shape[2], weight.shape[3])
     )
     return piece.launch(
         config, {"w": In(2), "packed": packed_weights(piece), "counts": cell_counts(piece)},
-        packing + -(-cleared // _CELLS[0]),
-        number=number, cleared=cleared, packing=packing,
+        packing + -(-cleared // CLEARED),
+        cleared=cleared, packing=packing,
         **axis_strides("w", "kcrs", weight.strides),
     )  # fmt: skip
 

@@ -9,7 +9,7 @@ import triton.language as tl
 
 
 @triton.jit
-def _load_wide(pointer, mask, other, DOUBLE: tl.constexpr):
+def load_wide(pointer, mask, other, DOUBLE: tl.constexpr):
     """In float64 or float32."""
     value = tl.load(pointer, mask=mask, other=other)
     if value.dtype.is_bf16():
@@ -18,19 +18,44 @@ def _load_wide(pointer, mask, other, DOUBLE: tl.constexpr):
 
 
 @triton.jit
-def _pixel(
+def pixel_of(
     x, place, there, weight, channel, known,
     LAST: tl.constexpr, DOUBLE: tl.constexpr,
 ):  # fmt: skip
     """One of the four pixels of each sample, times its weight."""
     if LAST:
         mask = there[:, None] & known[None, :]
-        value = _load_wide(x + (place[:, None] + channel[None, :]), mask, 0, DOUBLE)
+        value = load_wide(x + (place[:, None] + channel[None, :]), mask, 0, DOUBLE)
         return value * weight[:, None]
     else:  # noqa: RET505 - what follows a return is compiled, too
         mask = there[None, :] & known[:, None]
-        value = _load_wide(x + (place[None, :] + channel[:, None]), mask, 0, DOUBLE)
+        value = load_wide(x + (place[None, :] + channel[:, None]), mask, 0, DOUBLE)
         return value * weight[None, :]
+
+
+@triton.jit
+def square(at_y, at_x, there, h, wd):
+    """The four pixels around each sample.
+
+    Row and column of the one above and left; whether the row, and the one below, are in the image
+    for samples that are; the weights of the four, 0 for samples outside, NaN for those nowhere.
+    """
+    inside = there & (at_y >= -1) & (at_y < h) & (at_x >= -1) & (at_x < wd)
+    strictly = inside & (at_y > -1) & (at_x > -1)
+    unknown = (at_y != at_y) | (at_x != at_x)  # noqa: PLR0124 - NaN
+    top_y = tl.floor(tl.where(inside, at_y, 0))
+    left_x = tl.floor(tl.where(inside, at_x, 0))
+    below = tl.where(strictly, at_y - top_y, 0)
+    beyond = tl.where(strictly, at_x - left_x, 0)
+    whole = tl.where(strictly, 1.0, 0.0).to(at_y.dtype)
+    # Outside all four weights are 0; where the place is not a number, neither are they.
+    lost = tl.where(unknown, float("nan"), 0.0).to(at_y.dtype)
+    top = top_y.to(tl.int32)
+    return (
+        top, left_x.to(tl.int32), inside & (top >= 0), inside & (top + 1 < h),
+        (whole - below) * (1 - beyond) + lost, (whole - below) * beyond + lost,
+        below * (1 - beyond) + lost, below * beyond + lost,
+    )  # fmt: skip
 
 
 @triton.jit
@@ -66,44 +91,29 @@ def deform(
         weights = w + tap // S * w_r + tap % S * w_s
         for start in range(0, c, segment):
             own = (group * c + start) // shared * (R * S) + tap
-            at_y = base_y + _load_wide(offsets + 2 * own * o_c, row_mask, 0, DOUBLE)
-            at_x = base_x + _load_wide(offsets + (2 * own + 1) * o_c, row_mask, 0, DOUBLE)
-            inside = row_mask & (at_y >= -1) & (at_y < h) & (at_x >= -1) & (at_x < wd)
-            strictly = inside & (at_y > -1) & (at_x > -1)
-            unknown = (at_y != at_y) | (at_x != at_x)  # noqa: PLR0124 - NaN
-            top_y = tl.floor(tl.where(inside, at_y, 0))
-            left_x = tl.floor(tl.where(inside, at_x, 0))
-            below = tl.where(strictly, at_y - top_y, 0)
-            beyond = tl.where(strictly, at_x - left_x, 0)
-            whole = tl.where(strictly, 1.0, 0.0).to(WIDE)
-            # Outside all four weights are 0; where the place is not a number, neither are they.
-            lost = tl.where(unknown, float("nan"), 0.0).to(WIDE)
-            upper_left = (whole - below) * (1 - beyond) + lost
-            upper_right = (whole - below) * beyond + lost
-            lower_left = below * (1 - beyond) + lost
-            lower_right = below * beyond + lost
-            top = top_y.to(tl.int32)
-            left = left_x.to(tl.int32)
-            has_top = inside & (top >= 0)
-            has_bottom = inside & (top + 1 < h)
+            at_y = base_y + load_wide(offsets + 2 * own * o_c, row_mask, 0, DOUBLE)
+            at_x = base_x + load_wide(offsets + (2 * own + 1) * o_c, row_mask, 0, DOUBLE)
+            (
+                top, left, has_top, has_bottom, upper_left, upper_right, lower_left, lower_right
+            ) = square(at_y, at_x, row_mask, h, wd)  # fmt: skip
             corner = image * x_n + top * x_h + left * x_w
             if MASK:
-                factor = _load_wide(masks + own * m_c, row_mask, 0, DOUBLE)
+                factor = load_wide(masks + own * m_c, row_mask, 0, DOUBLE)
             for first in range(0, segment, BK):
                 known = first + lane < segment
                 channel = (group * c + start + first + lane) * (1 if LAST else x_c)
-                a = _pixel(
+                a = pixel_of(
                     x, corner, has_top & (left >= 0), upper_left, channel, known, LAST, DOUBLE
                 )
-                a += _pixel(
+                a += pixel_of(
                     x, corner + x_w, has_top & (left + 1 < wd), upper_right, channel, known,
                     LAST, DOUBLE,
                 )  # fmt: skip
-                a += _pixel(
+                a += pixel_of(
                     x, corner + x_h, has_bottom & (left >= 0), lower_left, channel, known,
                     LAST, DOUBLE,
                 )  # fmt: skip
-                a += _pixel(
+                a += pixel_of(
                     x, corner + x_h + x_w, has_bottom & (left + 1 < wd), lower_right, channel,
                     known, LAST, DOUBLE,
                 )  # fmt: skip
@@ -121,7 +131,7 @@ def deform(
                 )  # fmt: skip
                 acc = tl.dot(a, b, acc, input_precision=PRECISION, out_dtype=WIDE)
     if BIAS:
-        acc += _load_wide(bias + col * b_k, col_mask, 0, DOUBLE)[None, :]
+        acc += load_wide(bias + col * b_k, col_mask, 0, DOUBLE)[None, :]
     place = (image * y_n + out_p * y_p + out_q * y_q)[:, None] + (col * (1 if UNIT else y_k))[
         None, :
     ]

@@ -19,7 +19,7 @@ from math import ceil
 from saccade.backends.cuda.gpus import gpu
 from saccade.kernels.base import Launch, Variant
 from saccade.kernels.cuda.base import CudaCall
-from saccade.kernels.cuda.machine import stream_micros
+from saccade.kernels.cuda.machine import PROGRAM, stream_micros
 from saccade.kernels.cuda.movement.loop_axes import LoopAxes, division, power_dividing
 
 __all__ = [
@@ -108,7 +108,7 @@ class Walk:
         filled: float = min(1.0, warps / (16 * machine.multiprocessors)) ** 0.5
         streamed = stream_micros(call, nbytes * self.excess)
         idle = stream_micros(call, 0)
-        return idle + max((streamed - idle) / filled, waves)
+        return idle + max((streamed - idle) / filled, waves, PROGRAM * self.programs)
 
 
 def walk_variants(

@@ -34,6 +34,7 @@ _INTEGERS = (
     *(f"{name}_k{i}" for name in "gn" for i in range(3)),
 )  # fmt: skip
 _HELD = 8192  # elements of a block that stay in registers
+_SHORT = 1024  # elements of a block of short rows (one H200: 4 rows of 250 and 2 warps)
 _LATENCY = 1.5  # microseconds from loads over counts to stores (an estimate, not measured)
 _GROUPS = 32  # parts whose counts are added up at a time
 
@@ -113,7 +114,9 @@ def _variants(call: CudaCall) -> Iterator[Variant]:
 def _held(walk: _GradientWalk) -> AxisTile | None:
     """A block that whole rows fit, if there is one of vectors."""
     elements = max(8, power_above(walk.reduced.count))
-    rows = min(32, power_above(walk.kept.count)) if walk.unit(0) == "kept" else 1
+    # A program of one short row takes as long to start as its row to go by.
+    most = 32 if walk.unit(0) == "kept" else max(1, _SHORT // elements)
+    rows = min(most, power_above(walk.kept.count))
     if rows * elements > _HELD:
         return None
     return AxisTile(rows, elements, max(1, min(16, rows * elements // 512)), 1)

@@ -23,7 +23,7 @@ from saccade.kernels.cuda.epilogue import (
     pointers_of,
     source_of,
 )
-from saccade.kernels.cuda.machine import LAUNCH, moved_bytes
+from saccade.kernels.cuda.machine import LAUNCH, PROGRAM, moved_bytes
 from saccade.kernels.cuda.reduce.axis_loops import (
     block_of,
     common_step,
@@ -43,7 +43,7 @@ _UNROLLED = 25  # taps
 # Microseconds of a program's loads, arithmetic and stores, and instructions for each tap of an
 # element (estimates, not measured).
 _LATENCY, _INSTRUCTIONS = 1.2, 2.5
-_START = 1.25e-3  # microseconds of a program of one warp: four stems' largest ones on one H200
+
 _TILES = {
     "channels": ((8, 64), (16, 64), (32, 64), (16, 32), (32, 32), (4, 128), (8, 128), (64, 16)),
     "columns": ((256, 1), (512, 1), (1024, 1), (64, 8)),
@@ -119,7 +119,7 @@ def _micros(call: CudaCall, tile: tuple[int, int, int]) -> float:
     nbytes = moved_bytes(call)
     moved = nbytes * (1 + 16 / (run * call.inputs[0].dtype.itemsize))  # short runs cost more
     done = programs * pixels * channels * taps * _INSTRUCTIONS / (machine.flops / 2)
-    starts = programs * _START
+    starts = programs * PROGRAM
     busy: float = max(waiting, moved / (0.8 * machine.bandwidth), done, starts)
     return LAUNCH + busy + 0.1 * starts
 

@@ -8,7 +8,7 @@ from math import ceil
 
 from saccade.backends.cuda.gpus import gpu
 from saccade.kernels.cuda.base import CudaCall
-from saccade.kernels.cuda.machine import LAUNCH
+from saccade.kernels.cuda.machine import LAUNCH, PROGRAM
 from saccade.kernels.cuda.reduce.axis_loops import power_above
 
 __all__ = ["AxisTile", "TileWork", "axis_tiles"]
@@ -16,6 +16,8 @@ __all__ = ["AxisTile", "TileWork", "axis_tiles"]
 # Microseconds from a load to its value's use, and where loads run ahead: estimates, not measured
 # here (`matmul.tile_times.LATENCY` is one H200's memory).
 _LATENCY, _PIPELINED = 0.7, 0.25
+_WARPS = 0.05
+"""What each warp beyond two adds along rows: norms of 250 took 29 to 57 µs by 2 to 8 (one H200)."""
 _INSTRUCTIONS = 6  # for each element (an estimate)
 _RUN = 16  # bytes whose time it takes to begin a run of neighbours
 _MOST_PARTS = 1024  # of a row, which a second launch joins
@@ -124,4 +126,6 @@ def _micros(call: CudaCall, work: TileWork, tile: AxisTile, parts: int) -> float
     moved = work.nbytes * (1 + _RUN / run) / (0.8 * machine.bandwidth)
     done = blocks * tile.rows * steps * tile.elements * _INSTRUCTIONS / (machine.flops / 2)
     second = LAUNCH + _LATENCY * (1 + parts // 32) if parts > 1 else 0.0
-    return LAUNCH + max(waiting, moved, done) + second
+    if work.unit == "reduced":
+        moved *= 1 + _WARPS * max(0, tile.warps - 2)
+    return LAUNCH + max(waiting, moved, done, PROGRAM * blocks * parts) + second

@@ -1,0 +1,43 @@
+"""Images with their channels as neighbours in memory, as kernels of GPUs want to read them."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from saccade.ops._tensors import fake_like
+from saccade.ops.rearrange import spread_into
+
+__all__ = ["channels_last", "planar_again"]
+
+_TWICE = 2
+"""Reads of each element that are worth a copy, which reads and writes it once."""
+_FEW = 1 << 18
+"""Elements of images that are not worth another launch."""
+
+
+def channels_last(images: Tensor, reads: int) -> Tensor:
+    """The images, on a GPU in channels-last order if that pays.
+
+    Neighbouring channels of a pixel come in one access then, others one by one.
+
+    Args:
+        images: [N, C, H, W] of any strides.
+        reads: Elements of them that will be read, about.
+    """
+    if images.is_cpu or images.dim() != 4 or images.stride(1) == 1 or images.shape[1] == 1:
+        return images
+    if images.numel() < _FEW or reads < _TWICE * images.numel():
+        return images
+    return _copied(images, torch.channels_last)
+
+
+def planar_again(result: Tensor) -> Tensor:
+    """A result of images that were channels_last, in the order that they had."""
+    return _copied(result, torch.contiguous_format)
+
+
+def _copied(images: Tensor, layout: torch.memory_format) -> Tensor:
+    copy = fake_like(images, images.shape, layout=layout)
+    spread_into(images, copy, 1, "CRD")
+    return copy

@@ -1,0 +1,95 @@
+"""Operators on a real GPU; skipped where there is none."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+import torch
+from test_cuda_operators import CASES, DEFORMED, LAST, X, boxes_of, tensor, trained
+
+from saccade import ops
+from saccade.errors import OperandError
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="PyTorch sees no GPU"),
+]
+
+BOUNDS = {torch.float32: 2e-6, torch.float16: 2e-3, torch.bfloat16: 2e-2, torch.float64: 1e-13}
+
+
+def on_gpu(*tensors):
+    return [t.cuda() for t in tensors]
+
+
+@pytest.mark.parametrize("dtype", BOUNDS, ids=str)
+@pytest.mark.parametrize("name", CASES)
+def test_forward_and_backward_in_every_dtype(name, dtype, monkeypatch):
+    function, *operands = CASES[name]
+    given = [t.to(dtype) for t in operands]
+    wanted = trained(function, *(t.double() for t in given))
+    monkeypatch.setattr(
+        "test_cuda_operators.boxes_of", lambda *given, **named: boxes_of(*given, **named).cuda()
+    )
+    found, again = (trained(function, *on_gpu(*given)) for _ in range(2))
+    for ours, same, truth in zip(found, again, wanted, strict=True):
+        assert torch.equal(ours, same), "other bits in another run"
+        assert ours.stride() == truth.stride()
+        error = (ours.cpu().double() - truth).norm() / truth.norm().clamp(min=1e-9)
+        assert error <= BOUNDS[dtype]
+
+
+@pytest.mark.parametrize("count", [0, 1, 200, 5000])
+def test_suppression(count):
+    boxes, scores = boxes_of(count, side=100.0)[:, 1:].contiguous(), tensor(count).sigmoid()
+    kinds = torch.arange(count) % 3
+    kept, wanted = ops.nms(*on_gpu(boxes, scores), 0.5), ops.nms(boxes, scores, 0.5)
+    assert torch.equal(kept.cpu(), wanted)
+    kept = ops.batched_nms(*on_gpu(boxes, scores, kinds), 0.5)
+    assert torch.equal(kept.cpu(), ops.batched_nms(boxes, scores, kinds, 0.5))
+    padded, number = ops.nms_padded(*on_gpu(boxes, scores), 0.5)
+    assert torch.equal(padded[: int(number)].cpu(), wanted)
+
+
+def test_other_streams_graphs_and_threads():
+    x, boxes = on_gpu(LAST, boxes_of(5))
+
+    def call():
+        return ops.roi_align(x, boxes, 3, 0.5, 2, True)
+
+    wanted = call()
+    beside = torch.cuda.Stream()
+    beside.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(beside):
+        found = call()
+    torch.cuda.synchronize()
+    assert torch.equal(found, wanted)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        found = call()
+    graph.replay()
+    assert torch.equal(found, wanted)
+    with ThreadPoolExecutor(4) as pool:
+        assert all(pool.map(lambda _: torch.equal(call(), wanted), range(100)))
+
+
+def test_boxes_of_no_image_give_zeros_and_are_told():
+    x, boxes = on_gpu(X, boxes_of(5))
+    bad = boxes.clone()
+    bad[1, 0] = 7
+    found = ops.roi_align(x, bad, 3, 0.5)
+    torch.cuda.synchronize()
+    assert (found[1] == 0).all()
+    with pytest.raises(OperandError, match="is not in 1 of them"):
+        ops.roi_align(x, boxes, 3, 0.5)
+    ops.roi_align(x, boxes, 3, 0.5)
+    with pytest.raises(OperandError, match="on one device"):
+        ops.roi_align(x, boxes.cpu(), 3, 0.5)
+
+
+def test_autocast():
+    x, offset, weight, bias, mask = on_gpu(*DEFORMED)
+    with torch.autocast("cuda", torch.float16):
+        found = ops.deform_conv2d(x, offset, weight, bias, padding=1, mask=mask)
+    assert found.dtype is torch.float16
