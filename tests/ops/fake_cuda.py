@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Sequence
 from types import SimpleNamespace
 
@@ -17,6 +18,9 @@ from saccade.ops._cuda_library import Compiler, CudaLibrary
 from saccade.testing.fake_driver import FakeDriver
 
 __all__ = ["FakeLibrary", "on_fake_gpu"]
+
+# Before a test of `torch.compile` imports Triton, which decides then what its functions are.
+os.environ["TRITON_INTERPRET"] = "1"
 
 
 class _Interpreted(Compiler):

@@ -44,21 +44,25 @@ def test_calls_on_meta_are_compiled_forward_and_backward(asked, tmp_path):
     assert all(cubins._recalled(key) for key in keys)
 
 
-def test_images_are_channels_last_where_they_are_read_often(asked, tmp_path):
+def test_images_are_copied_where_they_are_read_often(asked, tmp_path):
     keys, _ = asked
+    boxes = torch.empty(100, 5, device="meta")
     many = torch.empty(2, 64, 50, 60, device="meta")
     few = torch.empty(2, 8, 20, 30, device="meta")
     last = many.contiguous(memory_format=torch.channels_last)
+    reads = 2 * 2 * 50 * 60 // 100
     with ops.compile_ahead(tmp_path / "f", "h200"):
-        assert channels_last(many, many.numel()) is many and channels_last(few, 1 << 40) is few
-        assert channels_last(last, 1 << 40) is last
+        assert channels_last(many, boxes, reads - 1) is many
+        assert channels_last(few, boxes, 1 << 40) is few
+        assert channels_last(last, boxes, 1 << 40) is last
+        assert channels_last(many, boxes[0], 1 << 40) is many
         assert keys == []
-        copy = channels_last(many, 2 * many.numel())
+        copy = channels_last(many, boxes, reads)
         assert copy.shape == many.shape and copy.stride() == last.stride()
         assert planar_again(copy).stride() == many.stride()
     assert [key.kernel for key in keys] == ["movement.copy"] * 2
     host = torch.empty(2, 64, 50, 60)
-    assert channels_last(host, 1 << 40) is host
+    assert channels_last(host, boxes, 1 << 40) is host
 
 
 def test_nothing_is_compiled_for_tensors_of_the_host(asked, tmp_path):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from saccade.ops._tensors import fake_like
+from saccade.ops._tensors import PLAIN, fake_like
 from saccade.ops.rearrange import spread_into
 
 __all__ = ["channels_last", "planar_again"]
@@ -16,24 +16,30 @@ _FEW = 1 << 18
 """Elements of images that are not worth another launch."""
 
 
-def channels_last(images: Tensor, reads: int) -> Tensor:
+def channels_last(images: Tensor, boxes: Tensor, reads: int) -> Tensor:
     """The images, on a GPU in channels-last order if that pays.
 
     Neighbouring channels of a pixel come in one access then, others one by one.
 
     Args:
-        images: [N, C, H, W] of any strides.
-        reads: Elements of them that will be read, about.
+        images: [N, C, H, W] of any strides; what is something else is given back.
+        boxes: [K, 5].
+        reads: Pixels of them that each box reads, about.
     """
-    if images.is_cpu or images.dim() != 4 or images.stride(1) == 1 or images.shape[1] == 1:
+    if type(images) not in PLAIN or images.is_cpu or type(boxes) not in PLAIN:
         return images
-    if images.numel() < _FEW or reads < _TWICE * images.numel():
+    if images.dim() != 4 or boxes.dim() != 2:
+        return images
+    channels = images.shape[1]
+    if channels == 1 or images.stride(1) == 1 or images.numel() < _FEW:
+        return images
+    if reads * channels * boxes.shape[0] < _TWICE * images.numel():
         return images
     return _copied(images, torch.channels_last)
 
 
 def planar_again(result: Tensor) -> Tensor:
-    """A result of images that were channels_last, in the order that they had."""
+    """A result of images that were copied, in the order that these had before."""
     return _copied(result, torch.contiguous_format)
 
 

@@ -106,9 +106,8 @@ def _check(x: Tensor, boxes: Tensor, *bins: int) -> None:
 def _align(
     x: Tensor, boxes: Tensor, scale: float, height: int, width: int, ratio: int, aligned: bool
 ) -> Tensor:
-    # Each sample reads four pixels; what is no image, or no boxes, is refused later.
-    samples = max(1, ratio) ** 2 * height * width * len(boxes) if boxes.dim() else 0
-    source = channels_last(x, 4 * samples * x.shape[1] if x.dim() == 4 else 0)
+    # Each sample reads four pixels.
+    source = channels_last(x, boxes, 4 * max(1, ratio) ** 2 * height * width)
     result = _ON_MEMORY([source, boxes], (scale, height, width, ratio, aligned))[0]
     return result if source is x else planar_again(result)
 

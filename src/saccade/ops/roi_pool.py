@@ -87,8 +87,7 @@ def _shape(x: Tensor, boxes: Tensor, *bins: int) -> tuple[int, ...]:
 
 def _pool(x: Tensor, boxes: Tensor, scale: float, height: int, width: int) -> tuple[Tensor, Tensor]:
     # Boxes say how many pixels a bin has, too late: some, on average.
-    bins = height * width * len(boxes) if boxes.dim() else 0
-    source = channels_last(x, _PIXELS * bins * x.shape[1] if x.dim() == 4 else 0)
+    source = channels_last(x, boxes, _PIXELS * height * width)
     out, places = _ON_MEMORY([source, boxes], (scale, height, width))
     return (out, places) if source is x else (planar_again(out), planar_again(places))
 

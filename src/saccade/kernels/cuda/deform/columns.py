@@ -38,13 +38,13 @@ _PIECE = 40 << 20  # bytes of columns: most of them stay in the L2 cache
 _MOST = 1 << 31  # elements
 _COPY: GradientTile = (32, 64, 0, 4, 1)  # pixels and channels of a block
 # Of the samples: pixels and channels of a block, and of the products.
-_SAMPLES: tuple[GradientTile, ...] = ((8, 256, 0, 4, 1), (16, 128, 0, 4, 1), (32, 64, 0, 4, 1))
+_SAMPLES: tuple[GradientTile, ...] = ((8, 256, 0, 4, 1), (16, 128, 0, 4, 1), (16, 64, 0, 4, 1))
 _HALF_TILES: tuple[GradientTile, ...] = (
     (128, 128, 64, 8, 3), (128, 64, 64, 4, 4), (64, 128, 64, 4, 4), (64, 64, 64, 4, 4),
-    (32, 32, 64, 2, 3),
+    (32, 32, 64, 4, 3),
 )  # fmt: skip
 _TILES: tuple[GradientTile, ...] = (
-    (128, 128, 32, 8, 2), (128, 64, 32, 8, 3), (64, 64, 32, 4, 3), (32, 32, 32, 2, 3),
+    (128, 128, 32, 8, 2), (128, 64, 32, 8, 3), (64, 64, 32, 4, 3), (32, 32, 16, 4, 3),
 )  # fmt: skip
 _DOUBLE_TILES: tuple[GradientTile, ...] = ((32, 32, 16, 4, 1), (16, 16, 16, 1, 1))
 
