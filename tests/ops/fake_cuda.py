@@ -19,8 +19,9 @@ from saccade.testing.fake_driver import FakeDriver
 
 __all__ = ["FakeLibrary", "on_fake_gpu"]
 
-# Before a test of `torch.compile` imports Triton, which decides then what its functions are.
-os.environ["TRITON_INTERPRET"] = "1"
+if not torch.cuda.is_available():
+    # Before a test of `torch.compile` imports Triton, which decides then what its functions are.
+    os.environ["TRITON_INTERPRET"] = "1"
 
 
 class _Interpreted(Compiler):

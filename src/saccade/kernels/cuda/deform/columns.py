@@ -44,8 +44,11 @@ _HALF_TILES: tuple[GradientTile, ...] = (
     (32, 32, 64, 4, 3),
 )  # fmt: skip
 _TILES: tuple[GradientTile, ...] = (
-    (128, 128, 32, 8, 2), (128, 64, 32, 8, 3), (64, 64, 32, 4, 3), (32, 32, 16, 4, 3),
+    (128, 128, 32, 8, 2), (128, 64, 32, 8, 3), (64, 64, 32, 4, 3), (32, 32, 32, 2, 3),
 )  # fmt: skip
+_APART: tuple[GradientTile, ...] = ((64, 64, 16, 4, 3), (32, 32, 16, 4, 3))
+"""Of float32 whose channels are no multiple of 16: addresses of single elements fill registers."""
+# Of float64.
 _DOUBLE_TILES: tuple[GradientTile, ...] = ((32, 32, 16, 4, 1), (16, 16, 16, 1, 1))
 
 
@@ -76,6 +79,8 @@ def _together(call: CudaCall) -> int:
 
 def _variants(call: CudaCall) -> Iterator[Variant]:
     tiles = {DType.F32: _TILES, DType.F64: _DOUBLE_TILES}.get(call.inputs[0].dtype, _HALF_TILES)
+    if tiles is _TILES and call.inputs[1].shape[1] % 16:
+        tiles = _APART
     block = _samples(call)
     timed = [(_micros(call, tile), tile) for tile in tiles]
     for micros, tile in sorted(timed):

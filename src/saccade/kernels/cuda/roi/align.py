@@ -101,9 +101,7 @@ def sampling_micros(call: CudaCall, reads: float, block: tuple[int, int, int]) -
     k, c, p, q = y.shape
     programs = k * -(-p * q // bins) * -(-c // channels)
     # Pixels that are no neighbours take a sector each.
-    width: float = x.dtype.itemsize if unit(x) else 8
-    if unit(x) and bins < _BINS and channels * x.dtype.itemsize > _ROW:
-        width *= _FEW_BINS
+    width = x.dtype.itemsize if unit(x) else 8
     cached = cached_micros(call, programs * bins * channels * reads * width, programs)
     return stream_micros(call, sum(view.nbytes for view in call.outputs)) + cached
 
@@ -111,9 +109,16 @@ def sampling_micros(call: CudaCall, reads: float, block: tuple[int, int, int]) -
 def _variants(call: CudaCall) -> Iterator[Variant]:
     op: RoiAlign = call.op
     reads = 4.0 * (op.ratio if op.ratio > 0 else 2) ** 2
-    timed = [(sampling_micros(call, reads, block), block) for block in block_choices(call)]
+    timed = [(_micros(call, reads, block), block) for block in block_choices(call)]
     for micros, block in sorted(timed):
         yield Variant(micros, partial(_launches, call, block))
+
+
+def _micros(call: CudaCall, reads: float, block: tuple[int, int, int]) -> float:
+    bins, channels, _ = block
+    few = bins < _BINS and channels * call.inputs[0].dtype.itemsize > _ROW
+    again = _FEW_BINS if few and unit(call.inputs[0]) else 1.0
+    return sampling_micros(call, again * reads, block)
 
 
 def _launches(call: CudaCall, block: tuple[int, int, int]) -> tuple[Launch, ...]:
