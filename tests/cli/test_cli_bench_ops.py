@@ -107,8 +107,10 @@ def test_small_calls_are_timed_beside_empty_operators(saccade_cli, monkeypatch, 
     }  # fmt: skip
     for row in rows:
         assert row["over_us"] == pytest.approx(1e3 * (row["ours_ms"] - row["peer_ms"]))
-        over = f"{row['over_us']:.1f}us"
-        line = next(li for li in result.stdout.splitlines() if row["case"] in li and over in li)
+        # Whole words: 5.0us stands in 15.0us as well, and several operators have the same case.
+        whose, over = f"{row['operator']} ", f"{row['over_us']:.1f}us"
+        lines = (li for li in result.stdout.splitlines() if li.startswith(whose))
+        line = next(li for li in lines if row["case"] in li and over in li.split())
         assert ("above" in line) == (row["over_us"] > 15)
 
 

@@ -9,7 +9,7 @@ from saccade import ops
 from saccade.backends.cuda.codegen.compile import Cubin
 from saccade.backends.cuda.cubins import Cubins
 from saccade.errors import ModelError, OperandError, OptionError
-from saccade.ops import _cuda_library, ahead
+from saccade.ops import _cuda_library, ahead, patch
 from saccade.ops._channels_last import channels_last, planar_again
 
 
@@ -104,3 +104,17 @@ def test_an_operand_elsewhere_is_refused():
     x = torch.empty(1, 4, 3, 3, device="meta")
     with pytest.raises(OperandError, match="on one device"):
         ops.roi_align(x, torch.rand(2, 5), 2)
+
+
+@pytest.mark.parametrize(
+    ("gpus", "devices"),
+    [
+        ([], ("CPU",)), ([(9, 0)], ("CPU", "CUDA")), ([(8, 0), (8, 9)], ("CPU", "CUDA")),
+        ([(9, 0), (7, 5)], ("CPU",)), ([(12, 0)], ("CPU",)),
+    ],
+)  # fmt: skip
+def test_torchvision_keeps_gpus_that_code_is_not_for(gpus, devices, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: bool(gpus))
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: len(gpus))
+    monkeypatch.setattr(torch.cuda, "get_device_capability", gpus.__getitem__)
+    assert patch._devices() == devices

@@ -234,11 +234,10 @@ def _tensors(value: Any) -> Iterator[Any]:  # noqa: ANN401
 
 def _line(row: dict[str, Any], width: int) -> str:
     found, mark = f"{row['ratio']:6.2f}x", "" if row["ratio"] >= row["aim"] else "  below"
-    aim = row["aim"]
+    aim = row.get("aim_us", row["aim"])
     if row["peer"] == "empty":
         found, mark = f"{row['over_us']:5.1f}us", "" if row["over_us"] <= aim else "  above"
     elif "aim_us" in row:
-        aim = row["aim_us"]
         mark = "" if 1e3 * row["ours_ms"] <= aim else "  above"
     return (
         f"{row['operator']:15} {row['case']:{width}} {row['ours_ms']:9.4f} {row['peer_ms']:9.4f} "

@@ -2,7 +2,7 @@
 
 Torchvision's Python functions, scripted modules and compiled graphs all call `torchvision::…`
 through PyTorch's dispatcher. Three of its keys get another kernel there, and the same three of CUDA
-where all GPUs are ones that kernels are for (compute capability 8.0 and above):
+where all GPUs are ones that kernels are for (compute capability 8.0, 8.6, 8.9, 9.0 and 10.0):
 
     AutogradCPU     the operator of Saccade with its own autograd: gradients that nobody asks for
                     are not computed, and what `torch.compile` traces is `saccade::…`
@@ -25,6 +25,7 @@ import torch
 import torch.compiler.config
 from torch import Tensor
 
+from saccade.backends.cuda.gpus import GPUS
 from saccade.errors import OptionError
 from saccade.locks import Lock
 
@@ -37,9 +38,6 @@ _SAME = ("nms", "roi_align", "roi_pool", "ps_roi_align", "ps_roi_pool")
 
 _PLANAR = ("_roi_pool_backward", "_ps_roi_align_backward", "_ps_roi_pool_backward")
 """Gradients whose operators are also told the memory format; torchvision's are in planes."""
-
-_OLDEST = (8, 0)
-"""Compute capability of the oldest GPUs that kernels are for."""
 
 _TAG = "+saccade"
 
@@ -72,7 +70,8 @@ class TorchvisionPatch:
 def patch_torchvision() -> TorchvisionPatch:
     """Run torchvision's operators on Saccade's kernels, everywhere in this process.
 
-    On the CPU, and on NVIDIA GPUs from compute capability 8.0 on if all of this process's are.
+    On the CPU, and on NVIDIA GPUs if all of this process's are ones that kernels are for: of
+    compute capability 8.0, 8.6, 8.9, 9.0 or 10.0.
 
     `nms`, `roi_align`, `roi_pool`, `ps_roi_align`, `ps_roi_pool` and `deform_conv2d`, forward and
     backward, wherever they are called from: torchvision's functions, modules and models, eager,
@@ -141,10 +140,11 @@ def _override() -> torch.library.Library:
 
 
 def _devices() -> tuple[str, ...]:
-    """Kinds of devices that there are kernels for."""
+    """Kinds of devices that there are kernels for; code runs on the architecture that it is for."""
+    known = {(gpu.arch // 10, gpu.arch % 10) for gpu in GPUS.values()}
     gpus = range(torch.cuda.device_count() if torch.cuda.is_available() else 0)
-    known = [torch.cuda.get_device_capability(i) >= _OLDEST for i in gpus]
-    return ("CPU", "CUDA") if known and all(known) else ("CPU",)
+    found = {torch.cuda.get_device_capability(i) for i in gpus}
+    return ("CPU", "CUDA") if found and found <= known else ("CPU",)
 
 
 def _require_torchvision() -> None:
