@@ -182,4 +182,4 @@ def test_every_phase_compiles():
         [sys.executable, "-c", COMPILE], env=env, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr[-2000:]
-    assert int(done.stdout) == 12
+    assert int(done.stdout) == 13

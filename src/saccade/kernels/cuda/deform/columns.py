@@ -1,11 +1,12 @@
 """Deformable convolution by its columns, of as many images as stay in the L2 cache.
 
-    last            x with its channels as neighbours, where they are not
-    prepare         weights as [tap, output, channel]
+    cleared, largest: what scales float32 for products of halves
+    prepare         weights as [tap, output, channel], x with its channels as neighbours
     sampled         columns: where a tap samples is found out once for all channels that share it
-    multiplied      columns times weights
+    multiplied      columns times weights: sums in parts
+    summed          their sums and the bias, as the result lies
 
-The last two for one piece of the images after the other. Each sample is taken once, where
+The last three for one piece of the images after the other. Each sample is taken once, where
 `implicit_gemm` takes it again for each block of outputs. Floor: the product; four pixels of x for
 each element of the columns from the L2 cache, which is written and read once more.
 """
@@ -13,43 +14,58 @@ each element of the columns from the L2 cache, which is written and read once mo
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import partial
-from math import ceil, gcd
+from math import ceil
 
 from saccade.backends.cuda.gpus import gpu
 from saccade.ir import DType
 from saccade.kernels.base import In, Launch, Operand, Out, Temp, Variant, View
-from saccade.kernels.cuda.base import FLOATS, CudaCall, CudaKernel, element_of
+from saccade.kernels.cuda.base import ELEMENTS, FLOATS, CudaCall, CudaKernel, element_of
 from saccade.kernels.cuda.deform.gradient_config import (
-    PACKING,
+    PREPARING,
     CudaDeformGradientConfig,
     GradientTile,
+    copying_programs,
     entry_of,
-    integers_of,
     packing_programs,
+    phase_launch,
+)
+from saccade.kernels.cuda.deform.half_products import (
+    MASKS,
+    PIXELS,
+    WEIGHTS,
+    parts_of,
+    scale_launches,
 )
 from saccade.kernels.cuda.machine import LAUNCH, cached_micros, stream_micros
 from saccade.kernels.cuda.precision import dot_precision
 from saccade.opdefs import DeformConv
 
-__all__ = ["DEFORM_COLUMNS"]
+__all__ = ["DEFORM_COLUMNS", "sample_tile"]
 
 _PIECE = 40 << 20  # bytes of columns: most of them stay in the L2 cache
+_PARTS = 16 << 20  # bytes of sums in parts
 _MOST = 1 << 31  # elements
-_COPY: GradientTile = (32, 64, 0, 4, 1)  # pixels and channels of a block
+_SUMS: GradientTile = (16, 128, 0, 4, 1)  # pixels and outputs
+_SUMS_APART: GradientTile = (64, 32, 0, 4, 1)  # where the pixels are neighbours, not the outputs
 # Of the samples: pixels and channels of a block, and of the products.
-_SAMPLES: tuple[GradientTile, ...] = ((8, 256, 0, 4, 1), (16, 128, 0, 4, 1), (16, 64, 0, 4, 1))
+_WIDE_SAMPLES: tuple[GradientTile, ...] = ((8, 256, 0, 4, 1), (8, 128, 0, 4, 1), (8, 64, 0, 4, 1))
+_SAMPLES: tuple[GradientTile, ...] = ((16, 128, 0, 4, 1), (16, 64, 0, 4, 1))
 _HALF_TILES: tuple[GradientTile, ...] = (
-    (128, 128, 64, 8, 3), (128, 64, 64, 4, 4), (64, 128, 64, 4, 4), (64, 64, 64, 4, 4),
-    (32, 32, 64, 4, 3),
+    (128, 256, 64, 8, 3), (128, 128, 64, 8, 4), (128, 64, 64, 4, 4), (64, 128, 64, 4, 4),
+    (64, 64, 64, 4, 4), (32, 32, 64, 4, 3),
 )  # fmt: skip
-_TILES: tuple[GradientTile, ...] = (
-    (128, 128, 32, 8, 2), (128, 64, 32, 8, 3), (64, 64, 32, 4, 3), (32, 32, 32, 2, 3),
+_PARTED_TILES: tuple[GradientTile, ...] = (
+    (128, 128, 64, 8, 3), (128, 128, 32, 8, 4), (128, 64, 64, 4, 3), (64, 64, 64, 4, 3),
+    (32, 32, 32, 4, 3),
 )  # fmt: skip
-_APART: tuple[GradientTile, ...] = ((64, 64, 16, 4, 3), (32, 32, 16, 4, 3))
-"""Of float32 whose channels are no multiple of 16: addresses of single elements fill registers."""
+"""Of float32 in parts."""
+_TILES: tuple[GradientTile, ...] = ((64, 64, 16, 4, 3), (32, 32, 16, 4, 3))
+"""Of float32 as it is."""
 # Of float64.
 _DOUBLE_TILES: tuple[GradientTile, ...] = ((32, 32, 16, 4, 1), (16, 16, 16, 1, 1))
+_SPLITS = (1, 2, 4, 8)  # parts of sums
 
 
 def _supports(call: CudaCall) -> str | None:
@@ -70,35 +86,59 @@ def _columns(call: CudaCall) -> int:
     return x.shape[1] * weight.shape[2] * weight.shape[3] * y.shape[2] * y.shape[3]
 
 
+def _sum_type(call: CudaCall) -> DType:
+    return DType.F64 if call.inputs[0].dtype is DType.F64 else DType.F32
+
+
+def _sums_bytes(call: CudaCall, splits: int) -> int:
+    """Of parts of a piece's sums."""
+    y = call.outputs[0]
+    each = y.shape[1] * y.shape[2] * y.shape[3] * _sum_type(call).itemsize
+    return splits * _together(call) * each
+
+
 def _together(call: CudaCall) -> int:
     """Images of a piece, all pieces having about as many."""
-    images = call.inputs[0].shape[0]
-    most = max(1, _PIECE // max(1, _columns(call) * call.inputs[0].dtype.itemsize))
+    x, y = call.inputs[0], call.outputs[0]
+    images = x.shape[0]
+    each = _columns(call) * x.dtype.itemsize
+    each = max(1, each, y.shape[1] * y.shape[2] * y.shape[3] * _sum_type(call).itemsize * 2)
+    most = max(1, _PIECE // each)
     return max(1, -(-images // max(1, -(-images // most))))
 
 
 def _variants(call: CudaCall) -> Iterator[Variant]:
-    tiles = {DType.F32: _TILES, DType.F64: _DOUBLE_TILES}.get(call.inputs[0].dtype, _HALF_TILES)
-    if tiles is _TILES and call.inputs[1].shape[1] % 16:
-        tiles = _APART
-    block = _samples(call)
-    timed = [(_micros(call, tile), tile) for tile in tiles]
-    for micros, tile in sorted(timed):
-        yield Variant(micros, partial(_launches, call, block, tile), rounding=tile[2])
+    tiles = {DType.F64: _DOUBLE_TILES, DType.F32: _TILES}.get(call.inputs[0].dtype, _HALF_TILES)
+    tiles = _PARTED_TILES if _parts(call) else tiles
+    block = sample_tile(call.inputs[0], call.inputs[0].shape[1] // call.op.offset_groups)
+    timed = [
+        (_micros(call, tile, splits), tile, splits)
+        for tile in tiles for splits in _SPLITS if _fits(call, tile, splits)
+    ]  # fmt: skip
+    for micros, tile, splits in sorted(timed):
+        launches = partial(_launches, call, block, tile, splits)
+        # How a sum is parted shows in its last bits.
+        yield Variant(micros, launches, rounding=(tile[2], splits))
 
 
-def _samples(call: CudaCall) -> GradientTile:
-    """A block of samples: channels in one piece where there are so many."""
-    op: DeformConv = call.op
-    x = call.inputs[0]
-    segment = gcd(x.shape[1] // op.groups, x.shape[1] // op.offset_groups)
-    wide = x.dtype in (DType.F32, DType.F64)
-    fitting = [tile for tile in _SAMPLES if tile[1] <= max(64, 2 * segment - 1)]
-    pixels, channels, *rest = fitting[0]
-    return (max(1, pixels // (2 if wide else 1)), channels, rest[0], rest[1], rest[2])
+def _fits(call: CudaCall, tile: GradientTile, splits: int) -> bool:
+    """Whether sums may come in so many parts: each of some length, all of them in bounded memory.
+
+    With one group of channels only, as sums of several are short.
+    """
+    weight = call.inputs[1]
+    steps = weight.shape[2] * weight.shape[3] * -(-weight.shape[1] // tile[2])
+    short = steps < 4 * splits or call.op.groups > 1
+    return splits == 1 or (not short and _sums_bytes(call, splits) <= _PARTS)
 
 
-def _micros(call: CudaCall, tile: GradientTile) -> float:
+def sample_tile(x: View, shared: int) -> GradientTile:
+    """A block of samples: all channels that have the same offsets, where a block takes so many."""
+    tiles = _SAMPLES if x.dtype.itemsize == 2 else _WIDE_SAMPLES
+    return next(tile for tile in tiles if tile[1] <= max(64, 2 * shared - 1))
+
+
+def _micros(call: CudaCall, tile: GradientTile, splits: int) -> float:
     """Copies, samples from the L2 cache, columns written and read, products, launches."""
     op: DeformConv = call.op
     x, weight, y = call.inputs[0], call.inputs[1], call.outputs[0]
@@ -110,39 +150,51 @@ def _micros(call: CudaCall, tile: GradientTile) -> float:
     sizes = (-(-rows // pieces), outputs, depth)
     return (
         copied + stream_micros(call, 2 * weight.nbytes) + cached_micros(call, 5 * columns, 1000)
-        + pieces * (2 * LAUNCH + _product_micros(call, sizes, tile))
+        + pieces * (2 * LAUNCH + _product_micros(call, sizes, tile, splits))
     )  # fmt: skip
 
 
-def _product_micros(call: CudaCall, sizes: tuple[int, int, int], tile: GradientTile) -> float:
-    """Of a piece's product: what its blocks read from the L2 cache, or its operations."""
+def _product_micros(
+    call: CudaCall, sizes: tuple[int, int, int], tile: GradientTile, splits: int
+) -> float:
+    """Of a piece's product: what its blocks read from the L2 cache, or its operations; parts."""
     op: DeformConv = call.op
     machine, dtype = gpu(call.target.machine), call.inputs[0].dtype
     rows, outputs, depth = sizes
-    programs = -(-rows // tile[0]) * -(-outputs // tile[1]) * op.groups
-    read = cached_micros(call, programs * (tile[0] + tile[1]) * depth * dtype.itemsize, programs)
-    rate = {DType.F64: machine.flops / 2, DType.F32: machine.matrix_flops / 2}.get(
-        dtype, machine.matrix_flops
-    )
-    times = 3 if dot_precision(call) == "tf32x3" else 1
+    depth = -(-depth // splits)
+    programs = -(-rows // tile[0]) * -(-outputs // tile[1]) * op.groups * splits
     waves = ceil(programs / machine.multiprocessors)
+    full = waves * machine.multiprocessors
+    read = cached_micros(call, full * (tile[0] + tile[1]) * depth * dtype.itemsize, full)
+    plain = {DType.F64: machine.flops / 2, DType.F32: machine.matrix_flops / 2}
+    parted = _parts(call)
+    rate = machine.matrix_flops if parted else plain.get(dtype, machine.matrix_flops)
+    times = 2 * parted - 1 if parted else 1
     busy = waves * times * 2 * tile[0] * tile[1] * depth * machine.multiprocessors / rate
-    return max(read, 2 * busy)
+    added = LAUNCH + cached_micros(call, 2 * splits * 4 * rows * outputs * op.groups, 1000)
+    # Few warps of a multiprocessor leave its matrix unit idle while they wait.
+    alone = 1.7 if programs * tile[3] < 8 * machine.multiprocessors else 1.0
+    # Small blocks wait more for what they multiply: fitted to nine tiles of one H200.
+    fill: float = min(1.0, tile[0] * tile[1] / (128 * 256)) ** 0.2
+    return max(alone * read, 2 * busy / fill) + added
 
 
-def _launches(call: CudaCall, block: GradientTile, tile: GradientTile) -> tuple[Launch, ...]:
-    op: DeformConv = call.op
+def _launches(
+    call: CudaCall, block: GradientTile, tile: GradientTile, splits: int
+) -> tuple[Launch, ...]:
     x, y = call.inputs[0], call.outputs[0]
     source, view = _last(x)
-    launches = [_packed(call)]
-    if view is not x:
-        launches.append(_copied(call, source))
+    launches: list[Launch] = []
+    if _parts(call):
+        launches += _scaled(call)
+    launches.append(_prepared(call, source if view is not x else _weights(call)))
     step = _together(call)
     for first in range(0, x.shape[0], step):
         images = min(step, x.shape[0] - first)
-        rows = images * y.shape[2] * y.shape[3]
-        launches.append(_sampled(call, (source, view), block, first, rows))
-        launches.append(_multiplied(call, op, tile, first, rows))
+        piece = _ColumnsPiece(call, tile, splits, first, images * y.shape[2] * y.shape[3])
+        launches.append(_sampled(piece, (source, view), block))
+        launches.append(_multiplied(piece))
+        launches.append(_summed(piece))
     return tuple(launches)
 
 
@@ -155,107 +207,157 @@ def _last(x: View) -> tuple[Operand, View]:
     return Temp(0, size), x._replace(strides=(h * w * c, 1, w * c, c))
 
 
-def _copied(call: CudaCall, target: Operand) -> Launch:
-    x = call.inputs[0]
-    n, c, h, w = x.shape
-    config = CudaDeformGradientConfig("last", (element_of(x),) * 2, _COPY)
-    integers = {"first_image": 0, "channels": c, "h": h, "wd": w, **_strides("x", "nchw", x)}
-    programs = n * -(-h * w // _COPY[0]) * -(-c // _COPY[1])
-    return _launch(config, {"x": In(0), "y": target}, integers, programs)
+def _slots() -> Temp:
+    return Temp(3, 16)
 
 
-def _split(call: CudaCall) -> bool:
-    """Whether products of float32 are three of TF32: weights are then packed in two parts."""
-    return call.inputs[0].dtype is DType.F32 and dot_precision(call) == "tf32x3"
+def _scaled(call: CudaCall) -> Iterator[Launch]:
+    views: dict[int, tuple[Operand, View]] = {
+        PIXELS: (In(0), call.inputs[0]), WEIGHTS: (In(1), call.inputs[1]),
+    }  # fmt: skip
+    if call.op.mask:
+        views[MASKS] = (In(len(call.inputs) - 1), call.inputs[-1])
+    return scale_launches(_slots(), views)
+
+
+def _parts(call: CudaCall) -> int:
+    return parts_of(call, call.inputs[0].dtype)
+
+
+def _column_element(call: CudaCall) -> str:
+    return "fp16" if _parts(call) else element_of(call.inputs[0])
 
 
 def _weights(call: CudaCall) -> Temp:
-    return Temp(1, max(16, call.inputs[1].nbytes * (1 + _split(call))))
+    return Temp(1, max(16, call.inputs[1].nbytes))
 
 
-def _packed(call: CudaCall) -> Launch:
-    weight = call.inputs[1]
+def _prepared(call: CudaCall, last: Operand) -> Launch:
+    x, weight, y = call.inputs[0], call.inputs[1], call.outputs[0]
     k, c, r, s = weight.shape
+    packed = _column_element(call)
+    elements = (element_of(weight), packed, "i32", *(element_of(x),) * 3, packed, "i32")
     config = CudaDeformGradientConfig(
-        "prepare", (element_of(weight),) * 2 + ("i32",), PACKING, (_split(call),), (r, s)
+        "prepare", elements, PREPARING, parts=_parts(call), taps=(r, s)
     )
     packing = packing_programs(weight)
+    copying = 0 if x.channels_last else copying_programs(x, x.shape[0])
+    # Nothing is cleared, and no gradient copied: any pointer will do.
     integers = {
-        "cleared": 0, "packing": packing, "outputs": k, "c": c, "columns": s,
-        **_strides("w", "kcrs", weight),
+        "packing": packing, "clearing": 0, "copying": copying, "cleared": 0, "outputs": k, "c": c,
+        "columns": s, "first_image": 0, "all_channels": x.shape[1], "h": x.shape[2],
+        "wd": x.shape[3], "p": y.shape[2], "q": y.shape[3], "plane": 0,
+        **_strides("w", "kcrs", weight), **_strides("x", "nchw", x), **_strides("s", "nkpq", x),
     }  # fmt: skip
-    # Nothing is cleared: any pointer will do.
     operands: dict[str, Operand] = {
-        "w": In(1), "packed": _weights(call), "counts": _weights(call),
+        "w": In(1), "packed": _weights(call), "counts": _slots(), "x": In(0), "x_last": last,
+        "grad": In(0), "grad_last": _weights(call), "slots": _slots(),
     }  # fmt: skip
-    return _launch(config, operands, integers, packing)
+    return phase_launch(config, operands, integers, packing + copying)
 
 
-def _kept(call: CudaCall) -> Temp:
-    return Temp(2, max(16, _together(call) * _columns(call) * call.inputs[0].dtype.itemsize))
+@dataclass(frozen=True, slots=True)
+class _ColumnsPiece:
+    """Some images: the first, and how many pixels of the result they have."""
+
+    call: CudaCall
+    tile: GradientTile
+    splits: int
+    first: int
+    rows: int
+
+    @property
+    def kept(self) -> Temp:
+        """The columns."""
+        call = self.call
+        return Temp(2, max(16, _together(call) * _columns(call) * call.inputs[0].dtype.itemsize))
+
+    @property
+    def plane(self) -> int:
+        """Elements of one part of them."""
+        return _together(self.call) * _columns(self.call)
+
+    @property
+    def sums(self) -> Temp:
+        """Parts of the result's sums."""
+        return Temp(4, max(16, _sums_bytes(self.call, self.splits)))
 
 
-def _sampled(
-    call: CudaCall, source: tuple[Operand, View], block: GradientTile, first: int, rows: int
-) -> Launch:
+def _sampled(piece: _ColumnsPiece, source: tuple[Operand, View], block: GradientTile) -> Launch:
+    call, (x, view) = piece.call, source
     op: DeformConv = call.op
-    (x, view), weight, offset, y = source, call.inputs[1], call.inputs[2], call.outputs[0]
+    weight, offset, y = call.inputs[1], call.inputs[2], call.outputs[0]
     at = len(call.inputs) - 1 if op.mask else 2  # what there is not, is not read
     mask = call.inputs[at]
     config = CudaDeformGradientConfig(
-        "sampled", (element_of(view), element_of(offset), element_of(mask), element_of(view)),
-        block, (op.mask, view.dtype is DType.F64), (weight.shape[2], weight.shape[3]),
+        "sampled",
+        (element_of(view), element_of(offset), element_of(mask), "i32", _column_element(call)),
+        block, (op.mask, view.dtype is DType.F64), _parts(call),
+        (weight.shape[2], weight.shape[3]),
         (*op.stride, *op.dilation, op.padding[0], op.padding[1]),
     )  # fmt: skip
-    shared, c = view.shape[1] // op.offset_groups, view.shape[1] // op.groups
+    shared = view.shape[1] // op.offset_groups
     integers = {
-        "pixels": rows, "first_image": first, "x_image": first, "p": y.shape[2], "q": y.shape[3],
-        "h": view.shape[2], "wd": view.shape[3], "offset_groups": op.offset_groups,
-        "shared": shared, "segment": gcd(c, shared), "c": c,
+        "pixels": piece.rows, "first_image": piece.first, "x_image": piece.first,
+        "p": y.shape[2], "q": y.shape[3], "h": view.shape[2], "wd": view.shape[3],
+        "offset_groups": op.offset_groups, "shared": shared, "first_channel": 0,
+        "channels": shared, "plane": piece.plane,
         "x_n": view.strides[0], "x_h": view.strides[2], "x_w": view.strides[3],
         **_strides("o", "ncpq", offset), **_strides("m", "ncpq", mask),
     }  # fmt: skip
     taps = weight.shape[2] * weight.shape[3]
     operands: dict[str, Operand] = {
-        "x": x, "offset": In(2), "mask": In(at), "kept": _kept(call),
+        "x": x, "offset": In(2), "mask": In(at), "slots": _slots(), "kept": piece.kept,
     }  # fmt: skip
-    return _launch(config, operands, integers, -(-rows // block[0]) * taps * op.offset_groups)
+    programs = -(-piece.rows // block[0]) * taps * op.offset_groups
+    return phase_launch(config, operands, integers, programs)
 
 
-def _multiplied(
-    call: CudaCall, op: DeformConv, tile: GradientTile, first: int, rows: int
-) -> Launch:
+def _multiplied(piece: _ColumnsPiece) -> Launch:
+    call, tile = piece.call, piece.tile
+    op: DeformConv = call.op
     x, weight, y = call.inputs[0], call.inputs[1], call.outputs[0]
-    at = 3 if op.bias else 2
-    bias = call.inputs[at]
+    element = _column_element(call)
     config = CudaDeformGradientConfig(
-        "multiplied", (element_of(x), element_of(weight), element_of(bias), element_of(y)), tile,
-        (op.bias, y.strides[1] == 1 or y.shape[1] == 1, x.dtype is DType.F64, _split(call)),
-        (weight.shape[2], weight.shape[3]), precision=dot_precision(call),
+        "multiplied", (element, element, "i32", ELEMENTS[_sum_type(call)]), tile,
+        (x.dtype is DType.F64, op.mask), _parts(call), (weight.shape[2], weight.shape[3]),
+        precision=dot_precision(call),
     )  # fmt: skip
     outputs = y.shape[1] // op.groups
     integers = {
-        "pixels": rows, "first_image": first, "p": y.shape[2], "q": y.shape[3],
-        "groups": op.groups, "c": x.shape[1] // op.groups, "k": outputs, "b_k": bias.strides[0],
-        **_strides("y", "nkpq", y),
+        "pixels": piece.rows, "groups": op.groups, "c": x.shape[1] // op.groups, "k": outputs,
+        "splits": piece.splits, "plane": piece.plane,
     }  # fmt: skip
     operands: dict[str, Operand] = {
-        "kept": _kept(call), "w": _weights(call), "bias": In(at), "y": Out(0),
+        "kept": piece.kept, "w": _weights(call), "slots": _slots(), "parts": piece.sums,
     }  # fmt: skip
-    programs = -(-rows // tile[0]) * op.groups * -(-outputs // tile[1])
-    return _launch(config, operands, integers, programs)
+    programs = -(-piece.rows // tile[0]) * op.groups * -(-outputs // tile[1]) * piece.splits
+    return phase_launch(config, operands, integers, programs)
+
+
+def _summed(piece: _ColumnsPiece) -> Launch:
+    call, y = piece.call, piece.call.outputs[0]
+    at = 3 if call.op.bias else 2  # what there is not, is not read
+    bias = call.inputs[at]
+    last = y.strides[1] == 1 or y.shape[1] == 1
+    flat = y.strides[3] == 1 and y.strides[2] == y.shape[3] and not last
+    flags = (call.op.bias, last, flat, y.dtype is DType.F64)
+    tile = _SUMS if last else _SUMS_APART
+    elements = (ELEMENTS[_sum_type(call)], element_of(bias), element_of(y))
+    config = CudaDeformGradientConfig("summed", elements, tile, flags)
+    integers = {
+        "pixels": piece.rows, "first_image": piece.first, "p": y.shape[2], "q": y.shape[3],
+        "outputs": y.shape[1], "splits": piece.splits, "b_k": bias.strides[0],
+        **_strides("y", "nkpq", y),
+    }  # fmt: skip
+    pixels = y.shape[2] * y.shape[3]
+    programs = piece.rows // max(1, pixels) * -(-pixels // tile[0]) * -(-y.shape[1] // tile[1])
+    operands: dict[str, Operand] = {"parts": piece.sums, "bias": In(at), "y": Out(0)}
+    return phase_launch(config, operands, integers, programs)
 
 
 def _strides(prefix: str, axes: str, view: View) -> dict[str, int]:
     return {f"{prefix}_{axis}": s for axis, s in zip(axes, view.strides, strict=True)}
-
-
-def _launch(
-    config: CudaDeformGradientConfig, operands: dict[str, Operand], known: dict[str, int],
-    programs: int,
-) -> Launch:  # fmt: skip
-    integers = {name: known[name] for name in integers_of(config.phase)}
-    return Launch(config, operands, integers, programs)
 
 
 DEFORM_COLUMNS = CudaKernel(

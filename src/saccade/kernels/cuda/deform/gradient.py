@@ -1,11 +1,13 @@
-"""Gradients of deformable convolution without its columns in memory, but for pieces of them.
+"""Gradients of deformable convolution with columns of as many images as stay in the L2 cache.
 
+    cleared, largest: what scales float32 for products of halves
     samples         cell, distances and mask of each (pixel, tap, offset group), once
     starts, listed, records: each cell's samples, in order
-    columns         Wᵀ·dy, of as many images as stay in the L2 cache
+    sampled         columns of x, for the weights
+    weights         dy times columns, in parts; `add` sums these in order
+    columns         Wᵀ·dy, in the place of x's
     slopes          offset and mask: sums over the channels of columns times pixels of x
     gather          x: for each pixel the columns of the samples around it, times their weights
-    weights         dy times samples made on the fly, in parts; `add` sums these in order
     bias            sums over pixels in parts, which `add` sums, too
 
 Of these those that are wanted. Nothing is summed by atomics but integers, so that all runs give the
@@ -13,7 +15,7 @@ same bits: for x there are four reads of each element of the columns (from the L
 place of four atomic sums.
 
 Floor: two products for all gradients, with four pixels of x for each element of the columns in
-both, one write and four reads of the columns.
+both, two writes and five reads of columns.
 """
 
 from __future__ import annotations
@@ -25,11 +27,20 @@ from saccade.ir import DType
 from saccade.kernels.base import Launch, Variant
 from saccade.kernels.cuda.base import FLOATS, CudaCall, CudaKernel
 from saccade.kernels.cuda.deform.gradient_columns import column_launches
-from saccade.kernels.cuda.deform.gradient_config import CudaDeformGradientConfig, entry_of
+from saccade.kernels.cuda.deform.gradient_config import (
+    CudaDeformGradientConfig,
+    GradientTile,
+    entry_of,
+)
 from saccade.kernels.cuda.deform.gradient_pieces import GradientPiece, ProductTiles
 from saccade.kernels.cuda.deform.gradient_sizes import sizes_of
-from saccade.kernels.cuda.deform.gradient_sums import adding_launches, sum_launches
+from saccade.kernels.cuda.deform.gradient_sums import (
+    MOST_SPLITS,
+    adding_launches,
+    sum_launches,
+)
 from saccade.kernels.cuda.deform.gradient_tables import sampling_launches
+from saccade.kernels.cuda.deform.half_products import parts_of
 from saccade.kernels.cuda.machine import LAUNCH, cached_micros, product_micros
 from saccade.kernels.cuda.refusals import refuse_extents, refuse_repeats
 from saccade.opdefs import DeformConvGradient
@@ -38,18 +49,25 @@ __all__ = ["DEFORM_GRADIENT"]
 
 # Of 16-bit elements.
 _HALF_TILES: tuple[ProductTiles, ...] = (
-    ((128, 128, 64, 8, 3), (128, 128, 64, 8, 2)),
-    ((64, 128, 64, 4, 3), (256, 64, 64, 8, 2)),
-    ((64, 64, 64, 4, 3), (128, 64, 64, 4, 2)),
-    ((32, 64, 64, 4, 2), (64, 64, 64, 4, 2)),
+    ((128, 256, 64, 8, 2), (64, 256, 64, 4, 3)),
+    ((128, 64, 64, 4, 3), (64, 128, 64, 4, 3)),
+    ((64, 64, 64, 4, 3), (64, 64, 64, 4, 3)),
+    ((32, 64, 64, 4, 2), (64, 64, 64, 4, 3)),
     ((16, 32, 32, 1, 2), (32, 32, 32, 2, 2)),
 )
-# Of float32, of float64.
-_TILES: tuple[ProductTiles, ...] = (
-    ((128, 128, 32, 8, 2), (128, 128, 32, 8, 2)),
-    ((128, 64, 32, 8, 2), (128, 64, 32, 8, 2)),
-    ((64, 64, 32, 4, 2), (64, 64, 32, 4, 2)),
+# Of float32 in parts.
+_PARTED_TILES: tuple[ProductTiles, ...] = (
+    ((128, 128, 64, 8, 3), (128, 128, 64, 8, 3)),
+    ((128, 128, 32, 8, 3), (128, 128, 32, 8, 4)),
+    ((128, 64, 64, 4, 3), (128, 64, 64, 4, 3)),
+    ((64, 64, 64, 4, 2), (64, 64, 64, 4, 3)),
     ((32, 64, 32, 4, 2), (64, 32, 32, 4, 2)),
+    ((16, 32, 16, 1, 2), (32, 32, 16, 4, 2)),
+)
+# Of float32 as it is, of float64.
+_TILES: tuple[ProductTiles, ...] = (
+    ((64, 64, 16, 4, 2), (64, 64, 16, 4, 2)),
+    ((32, 64, 16, 4, 2), (64, 32, 16, 4, 2)),
     ((16, 32, 16, 1, 2), (32, 32, 16, 4, 2)),
 )
 _DOUBLE_TILES: tuple[ProductTiles, ...] = (
@@ -77,11 +95,16 @@ def _supports(call: CudaCall) -> str | None:
 def _variants(call: CudaCall) -> Iterator[Variant]:
     kind = call.inputs[1].dtype
     tiles = {DType.F32: _TILES, DType.F64: _DOUBLE_TILES}.get(kind, _HALF_TILES)
-    if call.target.arch < 90:  # products take operands from registers, which corners fill
-        tiles = tiles[1:] if tiles is _TILES else tiles
-        tiles = tuple((one, (*w[:2], max(16, w[2] // 2), *w[3:])) for one, w in tiles)
+    tiles = _PARTED_TILES if parts_of(call, kind) else tiles
+    if call.target.arch < 90:  # operands are in registers, and less memory is shared
+        tiles = tuple((_halved(one), _halved(other)) for one, other in tiles)
     for micros, pair in sorted((_micros(call, pair), pair) for pair in tiles):
         yield Variant(micros, partial(_launches, call, pair), rounding=pair)
+
+
+def _halved(tile: GradientTile) -> GradientTile:
+    rows, columns, depth, warps, stages = tile
+    return rows, columns, max(16, depth // 2), warps, min(stages, 3)
 
 
 def _micros(call: CudaCall, tiles: ProductTiles) -> float:
@@ -98,9 +121,11 @@ def _micros(call: CudaCall, tiles: ProductTiles) -> float:
     if sizes.wants("offset", "mask"):
         total += cached_micros(call, 5 * elements * sizes.x.dtype.itemsize, 1000)
     if sizes.wants("weight"):
-        total += product_micros(call, sizes.outputs * groups, depth, rows, tiles[1])
-        again = -(-sizes.outputs // tiles[1][0])
-        total += cached_micros(call, 4 * again * elements * sizes.x.dtype.itemsize, 1000)
+        blocks = -(-sizes.outputs // tiles[1][0]) * -(-depth // tiles[1][1])
+        splits = max(1, min(MOST_SPLITS, 2 * call.target.multiprocessors // max(1, blocks)))
+        each = (splits * sizes.outputs * groups, depth, -(-rows // splits))
+        total += product_micros(call, *each, tiles[1])
+        total += cached_micros(call, 6 * elements * sizes.x.dtype.itemsize, 1000)
     return total
 
 

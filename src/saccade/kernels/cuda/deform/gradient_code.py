@@ -4,6 +4,14 @@ import triton
 import triton.language as tl
 
 from saccade.kernels.cuda.deform.gradient_samples_code import load_wide
+from saccade.kernels.cuda.deform.half_products_code import (
+    exponent_of,
+    exponent_of_samples,
+    load_parts,
+    multiply,
+    raised,
+    together,
+)
 
 
 @triton.jit
@@ -17,50 +25,108 @@ def _corner(cell, h, wd, x_image, x_n, x_h, x_w):
 
 
 @triton.jit
-def columns(
-    grad, w, kept, extra,
-    pixels, p, q, offset_groups, shared, segment, c, k, first_channel, channels,
-    g_n, g_p, g_q, g_image,
-    TAPS: tl.constexpr, DOUBLE: tl.constexpr, PRECISION: tl.constexpr,
-    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
+def _block_of(
+    at, w, segment, segments, offset_groups, shared, first_channel, channels, c, k,
+    TAPS: tl.constexpr, BN: tl.constexpr,
 ):  # fmt: skip
-    """A block of the columns' gradient [pixel, tap, offset group, `channels`].
-
-    `w` is [taps, outputs, channels of a group]. The channels of an offset group begin with
-    `first_channel` and come in segments that lie in one group. Images of `grad` begin with
-    `g_image`.
-    """
-    WIDE: tl.constexpr = tl.float64 if DOUBLE else tl.float32
+    """A block's channels in its segment, where these begin in a pixel's columns; group, weights."""
     wide = tl.cdiv(segment, BN)
-    segments = channels // segment
-    pid = tl.program_id(0)
-    first = pid % wide * BN + tl.arange(0, BN)
-    known = first < segment
-    begin = pid // wide % segments * segment
-    tap = pid // (wide * segments) % TAPS
-    own = pid // (wide * segments * TAPS) % offset_groups
-    local = pid // (wide * segments * TAPS * offset_groups) * BM + tl.arange(0, BM)
-    row_mask = local < pixels
-    places = (g_image + local // (p * q)) * g_n + local // q % p * g_p + local % q * g_q
+    first = at % wide * BN + tl.arange(0, BN)
+    begin = at // wide % segments * segment
+    tap = at // (wide * segments) % TAPS
+    own = at // (wide * segments * TAPS)
     channel = own * shared + first_channel + begin
     group = channel // c
     weights = w + (tap * (shared * offset_groups // c) + group) * k * c + channel % c
-    depth = tl.arange(0, BK)
-    acc = tl.zeros((BM, BN), WIDE)
-    for start in range(0, k, BK):
-        deep = start + depth < k
-        a = tl.load(
-            grad + places[:, None] + (group * k + start + depth)[None, :],
-            mask=row_mask[:, None] & deep[None, :], other=0.0,
+    return first, (tap * offset_groups + own) * channels + begin, group, weights
+
+
+@triton.jit
+def _columns_step(
+    start, grad, places, weights, first, plane, w_plane, group, k, c, row_mask, known, whole, rest,
+    PARTS: tl.constexpr, PRECISION: tl.constexpr, WIDE: tl.constexpr, BK: tl.constexpr,
+):  # fmt: skip
+    """The result's gradient [pixels, outputs] times weights [outputs, channels]."""
+    depth = start + tl.arange(0, BK)
+    deep = depth < k
+    a, a_low = load_parts(
+        grad + places[:, None] + (group * k + depth)[None, :], plane,
+        row_mask[:, None] & deep[None, :], PARTS,
+    )  # fmt: skip
+    b, b_low = load_parts(
+        weights + depth[:, None] * c + first[None, :], w_plane, deep[:, None] & known[None, :],
+        PARTS,
+    )  # fmt: skip
+    return multiply(a, a_low, b, b_low, whole, rest, PARTS, PRECISION, WIDE)
+
+
+@triton.jit
+def columns(
+    grad, w, kept, slots, extra,
+    pixels, p, q, offset_groups, shared, segment, c, k, first_channel, channels, plane, shares,
+    g_n, g_p, g_q, g_image,
+    TAPS: tl.constexpr, DOUBLE: tl.constexpr, PRECISION: tl.constexpr, PARTS: tl.constexpr,
+    CHUNK: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
+):  # fmt: skip
+    """Blocks of the columns' gradient [pixel, tap, offset group, `channels`], one after the other.
+
+    A program has one of `shares` of some pixels' blocks: one block with two PARTS. `w` is [taps,
+    outputs, channels of a group]. The channels of an offset group begin with `first_channel` and
+    come in segments that lie in one group. Images of `grad` begin with `g_image`.
+    """
+    WIDE: tl.constexpr = tl.float64 if DOUBLE else tl.float32
+    segments = channels // segment
+    pid = tl.program_id(0)
+    local = pid // shares * BM + tl.arange(0, BM)
+    row_mask = local < pixels
+    places = (g_image + local // (p * q)) * g_n + local // q % p * g_p + local % q * g_q
+    w_plane = TAPS * shared * offset_groups * k
+    line = kept + local[:, None] * (TAPS * offset_groups * channels)
+    blocks = tl.cdiv(segment, BN) * segments * TAPS * offset_groups
+    share = tl.cdiv(blocks, shares)
+    begin = pid % shares * share
+    end = tl.minimum(blocks, begin + share)
+    if PARTS == 2:
+        # One block.
+        first, column, group, weights = _block_of(
+            begin, w, segment, segments, offset_groups, shared, first_channel, channels, c, k,
+            TAPS, BN,
         )  # fmt: skip
-        b = tl.load(
-            weights + (start + depth)[:, None] * c + first[None, :],
-            mask=deep[:, None] & known[None, :], other=0.0,
-        )  # fmt: skip
-        acc = tl.dot(a, b, acc, input_precision=PRECISION, out_dtype=WIDE)
-    rows = (local * TAPS + tap) * (offset_groups * channels) + own * channels + begin
-    mask = row_mask[:, None] & known[None, :]
-    tl.store(kept + rows[:, None] + first[None, :], acc.to(kept.dtype.element_ty), mask=mask)
+        known = first < segment
+        acc = tl.zeros((BM, BN), tl.float32)
+        # Matrix units cut sums off: those of some steps are added up by themselves.
+        for chunk in range(0, k, CHUNK * BK):
+            whole = tl.zeros((BM, BN), tl.float32)
+            rest = tl.zeros((BM, BN), tl.float32)
+            for start in range(chunk, tl.minimum(k, chunk + CHUNK * BK), BK):
+                whole, rest = _columns_step(
+                    start, grad, places, weights, first, plane, w_plane, group, k, c, row_mask,
+                    known, whole, rest, PARTS, PRECISION, WIDE, BK,
+                )  # fmt: skip
+            acc += together(whole, rest)
+        acc = raised(acc, exponent_of(slots, 3) + exponent_of(slots, 2) - 30)
+        mask = row_mask[:, None] & known[None, :]
+        tl.store(line + (column + first)[None, :], acc.to(kept.dtype.element_ty), mask=mask)
+    else:
+        # In one loop, so that a block's operands are on their way while that before is stored.
+        steps = tl.cdiv(k, BK)
+        acc = tl.zeros((BM, BN), WIDE)
+        for at in range(begin * steps, end * steps):
+            first, column, group, weights = _block_of(
+                at // steps, w, segment, segments, offset_groups, shared, first_channel, channels,
+                c, k, TAPS, BN,
+            )  # fmt: skip
+            known = first < segment
+            acc, _ = _columns_step(
+                at % steps * BK, grad, places, weights, first, plane, w_plane, group, k, c,
+                row_mask, known, acc, acc, PARTS, PRECISION, WIDE, BK,
+            )  # fmt: skip
+            if at % steps == steps - 1:
+                if PARTS == 1:
+                    acc = raised(acc, exponent_of(slots, 3) + exponent_of(slots, 2) - 30)
+                mask = row_mask[:, None] & known[None, :]
+                tl.store(line + (column + first)[None, :], acc.to(kept.dtype.element_ty), mask=mask)
+                acc = tl.zeros((BM, BN), WIDE)
 
 
 @triton.jit
@@ -136,62 +202,81 @@ def slopes(
 
 
 @triton.jit
+def _weights_step(
+    begin, grad, kept, out, at, plane, kept_plane, g_image, pixels, p, q, width, out_mask, known,
+    g_n, g_p, g_q, whole, rest,
+    PARTS: tl.constexpr, PRECISION: tl.constexpr, WIDE: tl.constexpr, BK: tl.constexpr,
+):  # fmt: skip
+    """The result's gradient [pixels, outputs], the other way round, times columns of channels."""
+    local = begin + tl.arange(0, BK)
+    row_mask = local < pixels
+    grads = (g_image + local // (p * q)) * g_n + local // q % p * g_p + local % q * g_q
+    a, a_low = load_parts(
+        grad + grads[:, None] + out[None, :], plane, row_mask[:, None] & out_mask[None, :], PARTS
+    )
+    b, b_low = load_parts(
+        kept + local[:, None] * width + at[None, :], kept_plane, row_mask[:, None] & known[None, :],
+        PARTS,
+    )  # fmt: skip
+    return multiply(tl.trans(a), tl.trans(a_low), b, b_low, whole, rest, PARTS, PRECISION, WIDE)
+
+
+@triton.jit
 def weights(
-    grad, x, cells, below, beyond, factor, parts, extra,
-    pixels, p, q, h, wd, offset_groups, shared, segment, c, k, splits, again,
-    g_n, g_p, g_q, x_n, x_h, x_w, g_image, x_image,
-    TAPS: tl.constexpr, DOUBLE: tl.constexpr, PRECISION: tl.constexpr,
+    grad, kept, parts, slots, extra,
+    pixels, p, q, offset_groups, shared, segment, c, k, first_channel, channels, plane, kept_plane,
+    splits, again, g_n, g_p, g_q, g_image,
+    TAPS: tl.constexpr, DOUBLE: tl.constexpr, MASK: tl.constexpr, PRECISION: tl.constexpr,
+    PARTS: tl.constexpr, CHUNK: tl.constexpr,
     BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
 ):  # fmt: skip
     """A block [outputs, channels] of the weights' gradient for a tap, over a part of the pixels.
 
-    To `parts` [splits, taps, outputs, channels of a group], on top of what is there if `again`.
+    From columns [pixel, tap, offset group, `channels`] to `parts` [splits, taps, outputs, channels
+    of a group], on top of what is there if `again`.
     """
     WIDE: tl.constexpr = tl.float64 if DOUBLE else tl.float32
     tall, wide = tl.cdiv(k, BM), tl.cdiv(segment, BN)
-    segments = shared * offset_groups // segment
+    segments = channels // segment
     pid = tl.program_id(0)
     out = pid % tall * BM + tl.arange(0, BM)
-    tap = pid // tall % TAPS
-    first = pid // (tall * TAPS) % wide * BN + tl.arange(0, BN)
-    channel = pid // (tall * TAPS * wide) % segments * segment
-    split = pid // (tall * TAPS * wide * segments)
-    own = channel // shared
+    first = pid // tall % wide * BN + tl.arange(0, BN)
+    begin = pid // (tall * wide) % segments * segment
+    tap = pid // (tall * wide * segments) % TAPS
+    own = pid // (tall * wide * segments * TAPS) % offset_groups
+    split = pid // (tall * wide * segments * TAPS * offset_groups)
+    channel = own * shared + first_channel + begin
     group = channel // c
     out_mask, known = out < k, first < segment
+    width = TAPS * offset_groups * channels
+    at = (tap * offset_groups + own) * channels + begin + first
     share = tl.cdiv(tl.cdiv(pixels, splits), BK) * BK
+    end = tl.minimum(pixels, (split + 1) * share)
     acc = tl.zeros((BM, BN), WIDE)
-    for begin in range(split * share, tl.minimum(pixels, (split + 1) * share), BK):
-        local = begin + tl.arange(0, BK)
-        row_mask = local < pixels
-        image = local // (p * q)
-        sample = (own * TAPS + tap) * pixels + local
-        cell = tl.load(cells + sample, mask=row_mask, other=-1)
-        low = load_wide(below + sample, row_mask, DOUBLE)
-        right = load_wide(beyond + sample, row_mask, DOUBLE)
-        scale = load_wide(factor + sample, row_mask, DOUBLE)
-        top, left, corner = _corner(cell, h, wd, x_image, x_n, x_h, x_w)
-        up, down = (cell >= 0) & (top >= 0), (cell >= 0) & (top + 1 < h)
-        at = x + corner[:, None] + (channel + first)[None, :]
-        there = (up & (left >= 0))[:, None] & known[None, :]
-        b = load_wide(at, there, DOUBLE) * ((1 - low) * (1 - right))[:, None]
-        there = (up & (left + 1 < wd))[:, None] & known[None, :]
-        b += load_wide(at + x_w, there, DOUBLE) * ((1 - low) * right)[:, None]
-        there = (down & (left >= 0))[:, None] & known[None, :]
-        b += load_wide(at + x_h, there, DOUBLE) * (low * (1 - right))[:, None]
-        there = (down & (left + 1 < wd))[:, None] & known[None, :]
-        b += load_wide(at + x_h + x_w, there, DOUBLE) * (low * right)[:, None]
-        b = (b * scale[:, None]).to(grad.dtype.element_ty)
-        grads = (g_image + image) * g_n + local // q % p * g_p + local % q * g_q
-        a = tl.load(
-            grad + grads[:, None] + (group * k + out)[None, :],
-            mask=row_mask[:, None] & out_mask[None, :], other=0.0,
-        )  # fmt: skip
-        acc = tl.dot(tl.trans(a), b, acc, input_precision=PRECISION, out_dtype=WIDE)
+    if PARTS == 2:
+        for chunk in range(split * share, end, CHUNK * BK):
+            whole = tl.zeros((BM, BN), tl.float32)
+            rest = tl.zeros((BM, BN), tl.float32)
+            for local in range(chunk, tl.minimum(end, chunk + CHUNK * BK), BK):
+                whole, rest = _weights_step(
+                    local, grad, kept, group * k + out, at, plane, kept_plane, g_image, pixels,
+                    p, q, width, out_mask, known, g_n, g_p, g_q, whole, rest,
+                    PARTS, PRECISION, WIDE, BK,
+                )  # fmt: skip
+            acc += together(whole, rest)
+    else:
+        for local in range(split * share, end, BK):
+            acc, _ = _weights_step(
+                local, grad, kept, group * k + out, at, plane, kept_plane, g_image, pixels,
+                p, q, width, out_mask, known, g_n, g_p, g_q, acc, acc,
+                PARTS, PRECISION, WIDE, BK,
+            )  # fmt: skip
+    if PARTS > 0:
+        acc = raised(acc, exponent_of(slots, 3) + exponent_of_samples(slots, MASK) - 30)
     groups = shared * offset_groups // c
     line = ((split * TAPS + tap) * groups + group) * k + out
-    at = parts + line[:, None] * c + (channel % c + first)[None, :]
+    to = parts + line[:, None] * c + (channel % c + first)[None, :]
     mask = out_mask[:, None] & known[None, :]
     if again != 0:
-        acc += tl.load(at, mask=mask, other=0)
-    tl.store(at, acc, mask=mask)
+        acc += tl.load(to, mask=mask, other=0)
+    tl.store(to, acc, mask=mask)

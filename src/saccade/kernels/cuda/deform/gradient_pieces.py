@@ -10,7 +10,7 @@ from saccade.kernels.cuda.base import CudaCall
 from saccade.kernels.cuda.deform.gradient_config import (
     CudaDeformGradientConfig,
     GradientTile,
-    integers_of,
+    phase_launch,
 )
 from saccade.kernels.cuda.deform.gradient_sizes import GradientSizes
 
@@ -20,7 +20,7 @@ ProductTiles = tuple[GradientTile, GradientTile]
 """Of the columns and of the weights' gradient."""
 _TEMPS = (
     "packed", "counts", "start", "cells", "below", "beyond", "factor", "arrival", "found", "row",
-    "weight", "kept", "x", "grad", "parts", "sums", "corners",
+    "weight", "kept", "x", "grad", "parts", "sums", "corners", "slots",
 )  # fmt: skip
 
 
@@ -66,6 +66,11 @@ class GradientPiece:
         """A temporary of the call."""
         return Temp(_TEMPS.index(name), max(16, count * itemsize))
 
+    @property
+    def slots(self) -> Temp:
+        """Of what is largest, where products are in parts."""
+        return self.temp("slots", 4)
+
     def tables(self) -> dict[str, Operand]:
         """Where samples are."""
         wide = self.sizes.wide.itemsize
@@ -75,7 +80,7 @@ class GradientPiece:
     def map_of(self, name: str) -> tuple[Operand, View, int]:
         """One of the maps x and grad, channels last: where, how, which image is the first."""
         at, view = (1, self.sizes.x) if name == "x" else (0, self.sizes.grad)
-        if not self.sizes.copied(view):
+        if not self.sizes.copied(name):
             return In(at), view, self.first
         _, channels, rows, columns = view.shape
         strides = (rows * columns * channels, 1, columns * channels, channels)
@@ -101,6 +106,7 @@ class GradientPiece:
             "shared": sizes.shared, "segment": sizes.segment, "c": sizes.channels,
             "k": sizes.outputs, "outputs": sizes.weight.shape[0], "columns": sizes.weight.shape[3],
             "again": int(self.first > 0),
+            "plane": self.images * sizes.pixels * sizes.weight.shape[0],  # of grad
         }  # fmt: skip
 
     def launch(
@@ -108,9 +114,7 @@ class GradientPiece:
         **integers: int,
     ) -> Launch:  # fmt: skip
         """A phase: its own integers, else those that several have."""
-        known = {**self.integers(), **integers}
-        named = {name: known[name] for name in integers_of(config.phase)}
-        return Launch(config, operands, named, chunks)
+        return phase_launch(config, operands, {**self.integers(), **integers}, chunks)
 
     def maps(self) -> tuple[dict[str, Operand], dict[str, int]]:
         """The result's gradient and x, as products read them."""

@@ -13,7 +13,8 @@ from typing import NamedTuple
 
 from saccade.ir import DType
 from saccade.kernels.base import View, per_call
-from saccade.kernels.cuda.base import CudaCall
+from saccade.kernels.cuda.base import CudaCall, element_of
+from saccade.kernels.cuda.deform.half_products import parts_of
 from saccade.locks import cached_property
 from saccade.opdefs import DeformConvGradient
 
@@ -35,13 +36,23 @@ class ChannelPiece(NamedTuple):
 
 @dataclass(frozen=True)
 class GradientSizes:
-    """Sizes of one call."""
+    """Sizes of one call.
+
+    Attributes:
+        op: Its operator.
+        grad: Of the result.
+        x: Its pixels.
+        weight: [outputs, channels of a group, rows, columns].
+        offset: Of the samples.
+        parts: Of float32, whose products are those of `half_products_code`; 0 where it is whole.
+    """
 
     op: DeformConvGradient
     grad: View
     x: View
     weight: View
     offset: View
+    parts: int
 
     @cached_property
     def images(self) -> int:
@@ -93,6 +104,11 @@ class GradientSizes:
         """What is computed in."""
         return DType.F64 if self.x.dtype is DType.F64 else DType.F32
 
+    @cached_property
+    def element(self) -> str:
+        """Of what products read."""
+        return "fp16" if self.parts else element_of(self.x)
+
     def wants(self, *names: str) -> bool:
         """Whether one of these gradients is wanted."""
         return not set(names).isdisjoint(self.op.wanted)
@@ -102,9 +118,16 @@ class GradientSizes:
         """Whether the columns' gradient is."""
         return self.wants("x", "offset", "mask")
 
-    def copied(self, view: View) -> bool:
-        """Whether a feature map is read from a channels-last copy of its own."""
-        return not view.channels_last
+    @cached_property
+    def columned(self) -> bool:
+        """Whether there are columns: those of x, for the weights, or their gradient."""
+        return self.spread or self.wants("weight")
+
+    def copied(self, name: str) -> bool:
+        """Whether the map x or grad is read from a copy: channels last, or in parts of float32."""
+        if name == "grad":
+            return self.parts > 0 or not self.grad.channels_last
+        return not self.x.channels_last
 
     @cached_property
     def _fixed(self) -> int:
@@ -112,7 +135,8 @@ class GradientSizes:
         samples = self.samples * (_TABLES + _RECORD * self.wide.itemsize)
         cells = 8 * self.op.offset_groups * self.cells
         images = max(1, self.images)
-        copies = sum(v.nbytes // images for v in (self.x, self.grad) if self.copied(v))
+        copies = self.x.nbytes // images if self.copied("x") else 0
+        copies += self.grad.nbytes // images if self.copied("grad") else 0
         return samples + cells + copies
 
     def columns(self, channels: int) -> int:
@@ -122,14 +146,14 @@ class GradientSizes:
     @cached_property
     def together(self) -> int:
         """Images of a piece."""
-        each = self._fixed + (self.columns(self.shared) if self.spread else 0)
+        each = self._fixed + (self.columns(self.shared) if self.columned else 0)
         most = max(1, _PIECE // max(1, each))
         return -(-self.images // max(1, -(-self.images // most)))
 
     @cached_property
     def room(self) -> int:
         """Bytes that are left for sums in parts."""
-        columns = self.columns(self.shared) if self.spread else 0
+        columns = self.columns(self.shared) if self.columned else 0
         return _ALL - self.weight.nbytes - min(_PIECE, self.together * (self._fixed + columns))
 
     def batches(self) -> Iterator[tuple[int, int]]:
@@ -159,4 +183,4 @@ class GradientSizes:
 def sizes_of(call: CudaCall) -> GradientSizes:
     """The sizes of a call."""
     grad, x, weight, offset = call.inputs[:4]
-    return GradientSizes(call.op, grad, x, weight, offset)
+    return GradientSizes(call.op, grad, x, weight, offset, parts_of(call, x.dtype))

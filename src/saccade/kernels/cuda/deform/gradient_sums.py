@@ -8,14 +8,16 @@ from saccade.kernels.base import Launch, Temp
 from saccade.kernels.cuda.base import ELEMENTS, element_of
 from saccade.kernels.cuda.deform.gradient_config import CudaDeformGradientConfig, GradientTile
 from saccade.kernels.cuda.deform.gradient_pieces import GradientPiece, axis_strides
+from saccade.kernels.cuda.deform.gradient_sizes import ChannelPiece
 from saccade.kernels.cuda.precision import precision_of
 
-__all__ = ["adding_launches", "sum_launches"]
+__all__ = ["MOST_SPLITS", "adding_launches", "sum_launches", "weight_parts"]
 
 # Of programs that make no products, and so have no depth.
-_BLOCK: GradientTile = (256, 0, 0, 4, 1)
+_BLOCK: GradientTile = (128, 0, 0, 4, 1)
 _BIAS: GradientTile = (32, 128, 0, 4, 1)
-_MOST_SPLITS = 16  # parts of the weights' sums, each of which is stored and read again
+MOST_SPLITS = 16
+"""Parts of the weights' sums, each of which is stored and read again."""
 
 
 def _splits(piece: GradientPiece) -> int:
@@ -29,14 +31,12 @@ def _splits(piece: GradientPiece) -> int:
     slots = piece.call.target.multiprocessors * max(1, 8 // tile[3])
     room = sizes.room // max(1, sizes.weight.size * sizes.wide.itemsize)
     steps = -(-max(1, sizes.together) * sizes.pixels // (4 * tile[2]))
-    most = max(1, min(_MOST_SPLITS, room, steps))
+    most = max(1, min(MOST_SPLITS, room, steps))
     return min(range(1, most + 1), key=lambda n: -(-blocks * n // slots) / n + 0.05 * n)
 
 
 def sum_launches(piece: GradientPiece) -> Iterator[Launch]:
-    """Parts of what is summed over pixels: gradients of weights and bias."""
-    if piece.sizes.wants("weight"):
-        yield _weight_parts(piece)
+    """Parts of the bias's gradient, where it is wanted."""
     if piece.sizes.wants("bias"):
         yield _bias_parts(piece)
 
@@ -45,21 +45,27 @@ def _parts(piece: GradientPiece, name: str, count: int) -> Temp:
     return piece.temp(name, count, piece.sizes.wide.itemsize)
 
 
-def _weight_parts(piece: GradientPiece) -> Launch:
+def weight_parts(piece: GradientPiece, part: ChannelPiece, kept: Temp) -> Launch:
+    """Parts of the weights' gradient, from the columns of some channels."""
     sizes, tile, splits = piece.sizes, piece.tiles[1], _splits(piece)
-    element, wide = element_of(sizes.x), ELEMENTS[sizes.wide]
     maps, strides = piece.maps()
     config = CudaDeformGradientConfig(
-        "weights", (element, element, "i32", *(wide,) * 4), tile, (piece.double,),
+        "weights", (*(sizes.element,) * 2, ELEMENTS[sizes.wide], "i32"), tile,
+        (piece.double, sizes.op.mask), sizes.parts,
         (sizes.weight.shape[2], sizes.weight.shape[3]),
         precision=precision_of(piece.call, sizes.x.dtype),
     )  # fmt: skip
-    parts = _parts(piece, "parts", splits * sizes.weight.size)
-    blocks = -(-sizes.outputs // tile[0]) * -(-sizes.segment // tile[1])
-    programs = blocks * sizes.taps * (sizes.x.shape[1] // sizes.segment) * splits
+    operands = {
+        "grad": maps["grad"], "kept": kept, "slots": piece.slots,
+        "parts": _parts(piece, "parts", splits * sizes.weight.size),
+    }  # fmt: skip
+    blocks = -(-sizes.outputs // tile[0]) * -(-part.segment // tile[1])
+    blocks *= part.channels // part.segment * sizes.op.offset_groups
     return piece.launch(
-        config, {**maps, **piece.tables(), "parts": parts}, programs, splits=splits, **strides
-    )
+        config, operands, blocks * sizes.taps * splits, splits=splits,
+        first_channel=part.first, channels=part.channels,
+        kept_plane=piece.samples * part.channels, **{**strides, "segment": part.segment},
+    )  # fmt: skip
 
 
 def _bias_splits(piece: GradientPiece) -> int:
@@ -71,11 +77,12 @@ def _bias_parts(piece: GradientPiece) -> Launch:
     outputs = sizes.weight.shape[0]
     maps, strides = piece.maps()
     config = CudaDeformGradientConfig(
-        "bias", (element_of(sizes.grad), ELEMENTS[sizes.wide]), _BIAS, (piece.double,)
+        "bias", (sizes.element, ELEMENTS[sizes.wide], "i32"), _BIAS, (piece.double,), sizes.parts
     )
     parts = _parts(piece, "sums", splits * outputs)
+    operands = {"grad": maps["grad"], "parts": parts, "slots": piece.slots}
     return piece.launch(
-        config, {"grad": maps["grad"], "parts": parts}, splits * -(-outputs // _BIAS[1]),
+        config, operands, splits * -(-outputs // _BIAS[1]),
         splits=splits, **strides,
     )  # fmt: skip
 
@@ -83,19 +90,20 @@ def _bias_parts(piece: GradientPiece) -> Launch:
 def adding_launches(piece: GradientPiece) -> Iterator[Launch]:
     """The parts' sums."""
     weight = piece.sizes.weight
-    for name, parts, splits in (
-        ("weight", "parts", _splits(piece)), ("bias", "sums", _bias_splits(piece)),
-    ):  # fmt: skip
+    k, c, r, s = weight.shape
+    # Outputs, channels and taps; the bias has its outputs where weights have channels.
+    for name, parts, splits, (outputs, channels, taps) in (
+        ("weight", "parts", _splits(piece), (k, c, (r, s))),
+        ("bias", "sums", _bias_splits(piece), (1, k, (1, 1))),
+    ):
         if not piece.sizes.wants(name):
             continue
         y, view = piece.result(name)
-        strides = view.strides if name == "weight" else (view.strides[0], 0, 0, 0)
-        c, columns = (weight.shape[1], weight.shape[3]) if name == "weight" else (1, 1)
-        config = CudaDeformGradientConfig(
-            "add", (ELEMENTS[piece.sizes.wide], element_of(view)), _BLOCK
-        )
+        strides = view.strides if name == "weight" else (0, view.strides[0], 0, 0)
+        elements = (ELEMENTS[piece.sizes.wide], element_of(view))
+        config = CudaDeformGradientConfig("add", elements, _BLOCK, taps=taps)
         yield piece.launch(
             config, {"parts": _parts(piece, parts, splits * view.size), "y": y},
-            -(-view.size // _BLOCK[0]), splits=splits, number=view.size, c=c, columns=columns,
-            **axis_strides("y", "kcrs", strides),
+            outputs * -(-channels // _BLOCK[0]), splits=splits, outputs=outputs, c=channels,
+            columns=taps[1], **axis_strides("y", "kcrs", strides),
         )  # fmt: skip

@@ -7,13 +7,21 @@ from collections.abc import Iterator
 from saccade.kernels.base import In, Launch, Operand, Temp
 from saccade.kernels.cuda.base import ELEMENTS, element_of
 from saccade.kernels.cuda.deform.gradient_config import (
-    CLEARED,
-    PACKING,
+    PREPARING,
     CudaDeformGradientConfig,
     GradientTile,
+    clearing_programs,
+    copying_programs,
     packing_programs,
 )
 from saccade.kernels.cuda.deform.gradient_pieces import GradientPiece, axis_strides, plan_strides
+from saccade.kernels.cuda.deform.half_products import (
+    MASKS,
+    OUTPUTS,
+    PIXELS,
+    WEIGHTS,
+    scale_launches,
+)
 
 __all__ = ["cell_counts", "packed_weights", "record_lists", "sampling_launches"]
 
@@ -21,35 +29,34 @@ __all__ = ["cell_counts", "packed_weights", "record_lists", "sampling_launches"]
 _BLOCK: GradientTile = (256, 0, 0, 4, 1)
 _CELLS: GradientTile = (1024, 0, 0, 4, 1)
 _RANKS: GradientTile = (128, 8, 0, 4, 1)
-_COPY: GradientTile = (32, 64, 0, 4, 1)
 
 
 def sampling_launches(piece: GradientPiece) -> Iterator[Launch]:
     """Copies with the channels last, packed weights and tables."""
     sizes = piece.sizes
-    if sizes.wants("offset", "mask", "weight"):
-        yield from _copied(piece, "x", 1)
-    yield from _copied(piece, "grad", 0)
+    if sizes.parts and not piece.first:
+        yield from _scaled(piece)
+    prepared = _prepared(piece)
+    if prepared.chunks:
+        yield prepared
     if sizes.spread:
-        yield _prepared(piece)
-    if sizes.wants("x", "offset", "mask", "weight"):
         yield _tables(piece)
     if sizes.wants("x"):
         yield from _lists(piece)
 
 
-def _copied(piece: GradientPiece, name: str, at: int) -> Iterator[Launch]:
-    view = piece.call.inputs[at]
-    if not piece.sizes.copied(view):
-        return
-    _, channels, rows, columns = view.shape
-    operand, _, _ = piece.map_of(name)
-    config = CudaDeformGradientConfig("last", (element_of(view),) * 2, _COPY)
-    programs = piece.images * -(-rows * columns // _COPY[0]) * -(-channels // _COPY[1])
-    yield piece.launch(
-        config, {"x": In(at), "y": operand}, programs,
-        channels=channels, h=rows, wd=columns, **axis_strides("x", "nchw", view.strides),
-    )  # fmt: skip
+def _scaled(piece: GradientPiece) -> Iterator[Launch]:
+    """What is largest of the operands of products."""
+    sizes, inputs = piece.sizes, piece.call.inputs
+    found = {OUTPUTS: 0}
+    if sizes.wants("weight"):
+        found[PIXELS] = 1
+        if sizes.op.mask:
+            found[MASKS] = 4
+    if sizes.spread:
+        found[WEIGHTS] = 2
+    views = {slot: (In(at), inputs[at]) for slot, at in found.items()}
+    return scale_launches(piece.slots, views)
 
 
 def packed_weights(piece: GradientPiece) -> Temp:
@@ -62,18 +69,30 @@ def cell_counts(piece: GradientPiece) -> Temp:
 
 def _prepared(piece: GradientPiece) -> Launch:
     """The first piece's packs the weights, too."""
-    weight = piece.sizes.weight
-    cleared = piece.buckets + 1 if piece.sizes.wants("x") else 0
-    packing = 0 if piece.first else packing_programs(weight)
+    sizes, weight = piece.sizes, piece.sizes.weight
+    cleared = piece.buckets + 1 if sizes.wants("x") else 0
+    packing = packing_programs(weight) if sizes.spread and not piece.first else 0
+    read = sizes.wants("offset", "mask", "weight") and sizes.copied("x")
+    copying = copying_programs(sizes.x, piece.images) if read else 0
+    copied = copying_programs(sizes.grad, piece.images) if sizes.copied("grad") else 0
     element = element_of(weight)
     config = CudaDeformGradientConfig(
-        "prepare", (element, element, "i32"), PACKING, (False,), (weight.shape[2], weight.shape[3])
-    )
+        "prepare", (element, sizes.element, "i32", *(element,) * 3, sizes.element, "i32"),
+        PREPARING, parts=sizes.parts, taps=(weight.shape[2], weight.shape[3]),
+    )  # fmt: skip
+    packed = packed_weights(piece)
+    operands: dict[str, Operand] = {
+        "w": In(2), "packed": packed, "counts": cell_counts(piece), "slots": piece.slots,
+        "x": In(1), "x_last": piece.map_of("x")[0] if copying else packed,
+        "grad": In(0), "grad_last": piece.map_of("grad")[0] if copied else packed,
+    }  # fmt: skip
+    clearing = clearing_programs(cleared)
     return piece.launch(
-        config, {"w": In(2), "packed": packed_weights(piece), "counts": cell_counts(piece)},
-        packing + -(-cleared // CLEARED),
-        cleared=cleared, packing=packing,
-        **axis_strides("w", "kcrs", weight.strides),
+        config, operands, packing + clearing + copying + copied,
+        packing=packing, clearing=clearing, copying=copying, cleared=cleared,
+        all_channels=sizes.x.shape[1], **axis_strides("w", "kcrs", weight.strides),
+        **axis_strides("x", "nchw", sizes.x.strides),
+        **axis_strides("s", "nkpq", sizes.grad.strides),
     )  # fmt: skip
 
 
@@ -85,7 +104,7 @@ def _tables(piece: GradientPiece) -> Launch:
     config = CudaDeformGradientConfig(
         "samples",
         (element_of(sizes.offset), element_of(mask), "i32", wide, wide, wide, "i32", "i32"),
-        _BLOCK, (op.mask, sizes.wants("x"), piece.double),
+        _BLOCK, (op.mask, sizes.wants("x"), piece.double), 0,
         (sizes.weight.shape[2], sizes.weight.shape[3]),
         (*op.stride, *op.dilation, op.padding[0], op.padding[1]),
     )  # fmt: skip
