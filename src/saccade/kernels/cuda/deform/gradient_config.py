@@ -140,7 +140,8 @@ _PHASES: Mapping[str, _GradientPhase] = MappingProxyType(
         ),
         "multiplied": _GradientPhase(
             "deform.columns_code:multiplied", "kept w slots parts",
-            "pixels groups c k splits plane", "BM BN BK", "DOUBLE MASK", "TAPS PRECISION PARTS CHUNK",
+            "pixels groups c k splits plane", "BM BN BK", "DOUBLE MASK",
+            "TAPS PRECISION PARTS CHUNK",
         ),
         "summed": _GradientPhase(
             "deform.columns_code:summed", "parts bias y",
