@@ -44,6 +44,20 @@ def test_strips(grouped):
     assert np.array_equal(found, truth)
 
 
+@pytest.mark.parametrize("kinds", [1, 3, 40])
+def test_boxes_by_group(kinds):
+    """Groups shorter and longer than a strip; scores are not looked at."""
+    boxes, _ = boxes_of(200)
+    groups = np.sort(np.random.default_rng(2).integers(-kinds, 0, 200))
+    arrays = [boxes, np.zeros(200, np.float32), groups]
+    call, (truth,) = call_of(Nms(0.3, ordered=True), arrays)
+    for strip in (64, 128):
+        (found,) = interpret(NMS_SUPPRESS, call, arrays, chosen(call, strip))
+        assert np.array_equal(found, truth)
+    assert truth[-1] < 200
+    assert np.array_equal(truth[: truth[-1]], np.sort(truth[: truth[-1]]))
+
+
 def test_a_chain_is_followed_to_its_end():
     # Each box drops the next one unless it is dropped itself: every other one stays.
     count = 80

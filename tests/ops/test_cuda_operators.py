@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from importlib import import_module
+
 import pytest
 import torch
 from fake_cuda import FakeLibrary, on_fake_gpu
 
 from saccade import ops
 from saccade.errors import OperandError
+
+SUPPRESSION = import_module("saccade.ops.nms")  # its name in the package is a function's
 
 
 @pytest.fixture
@@ -100,6 +104,28 @@ def test_padded_suppression(gpu):
             assert count.item() == len(wanted)
             assert torch.equal(kept[: len(wanted)], wanted)
             assert (kept[len(wanted) :] == -1).all() and kept.shape == (90,)
+
+
+def test_suppression_of_many_boxes_by_class(gpu):
+    """Equal scores, NaN, classes of any size and sign; padded, too."""
+    boxes, scores = boxes_of(200)[:, 1:].contiguous(), tensor(200).sigmoid()
+    scores[::7], scores[5] = 0.5, float("nan")
+    kinds = torch.arange(200) % 9 // 2 - 2
+    kinds[3] = -(2**62)
+    wanted = ops.batched_nms(boxes, scores, kinds, 0.5)
+    assert 10 < len(wanted) < 190
+    found = gpu(SUPPRESSION._by_class, [boxes, scores, kinds], 0.5)
+    assert found[-1] == len(wanted) and found.shape == (201,)
+    assert torch.equal(found[: len(wanted)], wanted)
+    assert (found[len(wanted) : -1] == -1).all()
+
+
+def test_what_is_sorted_by_class_first():
+    meta = torch.empty(10000, 4, device="meta"), None, torch.empty(0)
+    assert SUPPRESSION._many([*meta])
+    assert not SUPPRESSION._many([meta[0][:100], *meta[1:]])  # few
+    assert not SUPPRESSION._many([*meta[:2]])  # of one class
+    assert not SUPPRESSION._many([torch.empty(10000, 4), *meta[1:]])  # on the CPU
 
 
 def test_blocking_launches_report_themselves(gpu):

@@ -39,9 +39,12 @@ class Nms(Op):
 
     Attributes:
         iou_threshold: What the ratio has to exceed.
+        ordered: Whether boxes come by group and then by falling score: indices of those that stay
+            then come in that order, and scores are not looked at.
     """
 
     iou_threshold: float
+    ordered: bool = False
 
     def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
         expect_count(self, inputs, 2, 3)
@@ -63,7 +66,7 @@ class Nms(Op):
             boxes = boxes.astype(np.float32)
         count = len(boxes)
         groups = inputs[2] if len(inputs) > 2 else np.zeros(count, np.int64)
-        left = np.lexsort((-scores, ~np.isnan(scores)))
+        left = np.arange(count) if self.ordered else np.lexsort((-scores, ~np.isnan(scores)))
         result = np.full(count + 1, -1, np.int64)
         kept = 0
         while len(left):

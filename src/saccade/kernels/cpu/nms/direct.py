@@ -51,6 +51,8 @@ def supports(call: CpuCall) -> str | None:
         return refused
     if call.inputs[2:] and call.inputs[2].dtype is not DType.I64:
         return f"groups of type {call.inputs[2].dtype.value}"
+    if call.op.ordered:
+        return "boxes by group"
     if call.outputs[0].strides != (1,):
         return "the result is not contiguous"
     return None

@@ -6,6 +6,8 @@
     resolve         for each strip, in one program: which of its boxes stay
     rows            (`NonMaxSuppression`) what stays of all problems, one behind the other
 
+Boxes that come by group are compared with what stays of their own group alone.
+
 So launches go with count / STRIP, but for what no box reaches they end at once; memory goes with
 count, not with its square. Floor: two launches a strip, and count² / 2 comparisons of boxes (about
 20 operations each) if all stay.
@@ -35,6 +37,7 @@ _COMPARISON = 20  # operations for a pair of boxes (an estimate)
 _RESOLVE = 6.0  # microseconds of the longest strip, if boxes reach it (an estimate)
 _STRIPS = (1024, 512, 256, 128, 64)  # boxes that one program resolves
 _RESOLVE_WARPS = {1024: 16, 512: 8, 256: 4, 128: 2, 64: 1}
+_ORDERED = ("ranked", "corners", "kinds", "taken", "dropped")  # what `order` writes
 _KINDS = ("ranked", "corners", "kinds", "taken", "counts", "pairs", "kept", "kept_kinds", "dropped")
 
 
@@ -47,6 +50,7 @@ class SuppressConfig:
         boxes, scores: Elements that they are stored in.
         double: Whether boxes are compared in float64.
         grouped: Whether boxes of different groups leave each other alone.
+        ordered: Whether boxes come by group and then by falling score.
         classes: Whether the operator is `NonMaxSuppression`.
         centred: See there.
         least: What scores have to exceed; None for no threshold.
@@ -59,6 +63,7 @@ class SuppressConfig:
     scores: str = "fp32"
     double: bool = False
     grouped: bool = False
+    ordered: bool = False
     classes: bool = False
     centred: bool = False
     least: float | None = None
@@ -135,6 +140,10 @@ def _grouped(call: CudaCall) -> bool:
     return isinstance(call.op, Nms) and len(call.inputs) > 2
 
 
+def _ordered(call: CudaCall) -> bool:
+    return isinstance(call.op, Nms) and call.op.ordered
+
+
 def _temps(call: CudaCall, sizes: _Sizes, strip: int, strips: int) -> dict[str, Operand]:
     """The temporaries that `suppress_code` describes, and `stays`: boxes by problem."""
     wide, kinds = 8 if _double(call) else 4, 8 * _grouped(call)
@@ -154,8 +163,9 @@ def _order(call: CudaCall, sizes: _Sizes, temps: dict[str, Operand]) -> Launch:
     boxes, scores = call.inputs[:2]
     classes = isinstance(op, NonMaxSuppression)
     config = SuppressConfig(
-        "order", element_of(boxes), element_of(scores), _double(call), _grouped(call), classes
-    )
+        "order", element_of(boxes), element_of(scores), _double(call), _grouped(call),
+        _ordered(call), classes,
+    )  # fmt: skip
     of_class = (0, 0)
     if isinstance(op, NonMaxSuppression):
         of_class = scores.strides[0], scores.strides[1]
@@ -170,7 +180,7 @@ def _order(call: CudaCall, sizes: _Sizes, temps: dict[str, Operand]) -> Launch:
     }  # fmt: skip
     groups = In(2 if _grouped(call) else 0)  # what is not grouped reads none
     operands: dict[str, Operand] = {"boxes": In(0), "scores": In(1), "groups": groups}
-    operands |= {name: temps[name] for name in ("ranked", "corners", "kinds", "taken")}
+    operands |= {name: temps[name] for name in _ORDERED}
     programs = sizes.problems * -(-sizes.count // _ORDER_BLOCK)
     return Launch(config, operands, integers, programs)
 
@@ -179,7 +189,7 @@ def _compare(
     call: CudaCall, sizes: _Sizes, temps: dict[str, Operand], strip: int, number: tuple[int, int]
 ) -> Launch:
     config = SuppressConfig(
-        "compare", double=_double(call), grouped=_grouped(call),
+        "compare", double=_double(call), grouped=_grouped(call), ordered=_ordered(call),
         threshold=_threshold(call), strip=strip,
     )  # fmt: skip
     integers = {"count": sizes.count, "strip": number[0], "strips": number[1], "most": sizes.most}
@@ -254,7 +264,7 @@ def _typed(config: SuppressConfig, names: tuple[str, ...]) -> tuple[tuple[str, s
 
 def _order_code(config: SuppressConfig) -> _Code:
     stored = (("boxes", config.boxes), ("scores", config.scores), ("groups", "i64"))
-    pointers = (*stored, *_typed(config, ("ranked", "corners", "kinds", "taken")))
+    pointers = (*stored, *_typed(config, _ORDERED))
     integers = (
         "count", "classes", "box_image", "box_row", "box_step", "score_image", "score_class",
         "score_row", "group_row",
@@ -263,7 +273,7 @@ def _order_code(config: SuppressConfig) -> _Code:
         "BLOCK": _ORDER_BLOCK, "OTHERS": _ORDER_OTHERS, "CLASSES": config.classes,
         "CENTRED": config.centred, "DOUBLE": config.double, "BOUNDED": config.least is not None,
         "DOUBLE_SCORES": config.scores == "fp64" and not config.classes,
-        "GROUPED": config.grouped, "LEAST": config.least or 0.0,
+        "GROUPED": config.grouped, "ORDERED": config.ordered, "LEAST": config.least or 0.0,
     }  # fmt: skip
     return pointers, integers, constants, 4
 
@@ -273,7 +283,7 @@ def _compare_code(config: SuppressConfig) -> _Code:
     constants: dict[str, int | float | bool | str] = {
         "STRIP": config.strip, "ROWS": min(config.strip, _ROWS), "BLOCK": _block(config),
         "OTHERS": _OTHERS, "THRESHOLD": config.threshold, "DOUBLE": config.double,
-        "GROUPED": config.grouped,
+        "GROUPED": config.grouped, "ORDERED": config.ordered,
     }  # fmt: skip
     return pointers, ("count", "strip", "strips", "most"), constants, 4
 

@@ -50,11 +50,11 @@ def _takes_part(score, there, CLASSES: tl.constexpr, BOUNDED: tl.constexpr, LEAS
 
 @triton.jit
 def order(
-    boxes, scores, groups, ranked, corners, kinds, taken, extra,
+    boxes, scores, groups, ranked, corners, kinds, taken, dropped, extra,
     count, classes, box_image, box_row, box_step, score_image, score_class, score_row, group_row,
     BLOCK: tl.constexpr, OTHERS: tl.constexpr, CLASSES: tl.constexpr, CENTRED: tl.constexpr,
     BOUNDED: tl.constexpr, LEAST: tl.constexpr, DOUBLE: tl.constexpr,
-    DOUBLE_SCORES: tl.constexpr, GROUPED: tl.constexpr,
+    DOUBLE_SCORES: tl.constexpr, GROUPED: tl.constexpr, ORDERED: tl.constexpr,
 ):  # fmt: skip
     """Each box's place in the order: how many come before it. A program has BLOCK boxes."""
     SCORE: tl.constexpr = tl.float64 if DOUBLE_SCORES else tl.float32
@@ -71,7 +71,7 @@ def order(
         unknown = mine != mine  # noqa: PLR0124 - NaN
         before = tl.zeros((BLOCK, OTHERS), tl.int32)
         some = tl.zeros((OTHERS,), tl.int32)
-        for start in range(0, count, OTHERS):
+        for start in range(0, 0 if ORDERED else count, OTHERS):
             other = start + tl.arange(0, OTHERS)
             inside = other < count
             theirs = tl.load(scored + other * score_row, mask=inside, other=0).to(SCORE)
@@ -84,7 +84,7 @@ def order(
                 lost = (theirs != theirs)[None, :]  # noqa: PLR0124
                 first = first | (lost & (earlier | ~unknown[:, None]))
             before += (first & counted[None, :]).to(tl.int32)
-        rank = tl.sum(before, 1)
+        rank = row if ORDERED else tl.sum(before, 1)
         tl.store(ranked + problem * count + rank, row, mask=part)
         at = image * box_image + row * box_row
         x1, y1, x2, y2 = _corners(boxes, at, box_step, part, CLASSES, CENTRED, DOUBLE)
@@ -97,8 +97,10 @@ def order(
         if GROUPED:
             group = tl.load(groups + row * group_row, mask=part, other=0)
             tl.store(kinds + problem * count + rank, group, mask=part)
+        if ORDERED:  # later only boxes are looked at that some of their group come before
+            tl.store(dropped + row, tl.zeros((BLOCK,), tl.int8), mask=part)
         if block == 0:
-            tl.store(taken + problem, tl.sum(some, 0))
+            tl.store(taken + problem, count if ORDERED else tl.sum(some, 0))
 
 
 @triton.jit
@@ -156,12 +158,16 @@ def _pairs_of(
 def _drop(
     corners, kinds, kept, kept_kinds, dropped, row, count, strip, n, stayed,
     STRIP: tl.constexpr, OTHERS: tl.constexpr, THRESHOLD: tl.constexpr, DOUBLE: tl.constexpr,
-    GROUPED: tl.constexpr, BLOCK: tl.constexpr,
+    GROUPED: tl.constexpr, ORDERED: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Which of later boxes are dropped by those of the strip before that stay."""
     there = row < n
+    if ORDERED:
+        # Of the last group of that strip alone, whose boxes follow at once.
+        group = tl.load(kinds + strip * STRIP - 1)
+        there &= tl.load(kinds + row, mask=there, other=0) == group
     gone = tl.zeros((BLOCK,), tl.int32)
-    if strip > 1:  # none was dropped before the first one
+    if ORDERED or strip > 1:  # none was dropped before the first one
         gone = tl.load(dropped + row, mask=there, other=0).to(tl.int32)
     open_ = there & (gone == 0)
     if tl.max(open_.to(tl.int32), 0) > 0:
@@ -189,7 +195,7 @@ def compare(
     corners, kinds, taken, counts, pairs, kept, kept_kinds, dropped, extra,
     count, strip, strips, most,
     STRIP: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, OTHERS: tl.constexpr,
-    THRESHOLD: tl.constexpr, DOUBLE: tl.constexpr, GROUPED: tl.constexpr,
+    THRESHOLD: tl.constexpr, DOUBLE: tl.constexpr, GROUPED: tl.constexpr, ORDERED: tl.constexpr,
 ):  # fmt: skip
     """Pairs within a strip, and from there on what the strip before it drops.
 
@@ -217,7 +223,7 @@ def compare(
             _drop(
                 boxes, kinds + problem * count, kept + problem * 5 * STRIP,
                 kept_kinds + problem * STRIP, dropped + problem * count, row, count, strip, n,
-                stayed, STRIP, OTHERS, THRESHOLD, DOUBLE, GROUPED, BLOCK,
+                stayed, STRIP, OTHERS, THRESHOLD, DOUBLE, GROUPED, ORDERED, BLOCK,
             )  # fmt: skip
 
 
