@@ -40,7 +40,7 @@ def test_forward_and_backward_in_every_dtype(name, dtype, monkeypatch):
         assert error <= BOUNDS[dtype]
 
 
-@pytest.mark.parametrize("count", [0, 1, 200, 5000])
+@pytest.mark.parametrize("count", [0, 1, 200, 5000, 20000])
 def test_suppression(count):
     boxes, scores = boxes_of(count, side=100.0)[:, 1:].contiguous(), tensor(count).sigmoid()
     kinds = torch.arange(count) % 3
@@ -50,6 +50,27 @@ def test_suppression(count):
     assert torch.equal(kept.cpu(), ops.batched_nms(boxes, scores, kinds, 0.5))
     padded, number = ops.nms_padded(*on_gpu(boxes, scores), 0.5)
     assert torch.equal(padded[: int(number)].cpu(), wanted)
+
+
+def test_many_boxes_by_class_in_a_graph():
+    boxes, scores = boxes_of(9000, side=100.0)[:, 1:].contiguous(), tensor(9000).sigmoid()
+    kinds = torch.arange(9000) % 7
+    wanted = ops.batched_nms(boxes, scores, kinds, 0.5)
+    given = on_gpu(boxes, scores, kinds)
+
+    def call():
+        return ops.nms_padded(*given[:2], 0.5, given[2])
+
+    side = torch.cuda.Stream()
+    with torch.cuda.stream(side):
+        call()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        kept, number = call()
+    graph.replay()
+    assert int(number) == len(wanted)
+    assert torch.equal(kept[: int(number)].cpu(), wanted)
 
 
 def test_other_streams_graphs_and_threads():
