@@ -33,6 +33,7 @@ __all__ = ["NMS_SUPPRESS", "SuppressConfig"]
 # Boxes of a program and those that it compares them with at a time: of overlaps, of scores.
 _ROWS, _OTHERS = 128, 32
 _ORDER_BLOCK, _ORDER_OTHERS = 32, 128
+_LATER = 256  # programs that go on with a group behind its strip
 _COMPARISON = 20  # operations for a pair of boxes (an estimate)
 _RESOLVE = 6.0  # microseconds of the longest strip, if boxes reach it (an estimate)
 _STRIPS = (1024, 512, 256, 128, 64)  # boxes that one program resolves
@@ -195,14 +196,20 @@ def _compare(
     integers = {"count": sizes.count, "strip": number[0], "strips": number[1], "most": sizes.most}
     operands = {name: temps[name] for name in _KINDS if name != "ranked"}
     inner = max(1, strip // _ROWS) * (strip // 32)
-    later = -(-(sizes.count - number[0] * strip) // _block(config)) if number[0] else 0
+    later = -(-(sizes.count - number[0] * strip) // _block(config)[0]) if number[0] else 0
+    later = min(later, _LATER) if config.ordered else later
     programs = sizes.problems * (inner + later) if sizes.count else 0
     return Launch(config, operands, integers, programs)
 
 
-def _block(config: SuppressConfig) -> int:
-    """Boxes of a program that drops."""
-    return 32 if config.double else 64
+def _block(config: SuppressConfig) -> tuple[int, int]:
+    """Boxes of a program that drops, and of those that stay at a time.
+
+    In order few programs have anything to do, and few steps are what counts.
+    """
+    if config.ordered:
+        return (8, 128) if config.double else (16, 256)
+    return (32 if config.double else 64), _OTHERS
 
 
 def _resolve(
@@ -281,9 +288,9 @@ def _order_code(config: SuppressConfig) -> _Code:
 def _compare_code(config: SuppressConfig) -> _Code:
     pointers = _typed(config, tuple(name for name in _KINDS if name != "ranked"))
     constants: dict[str, int | float | bool | str] = {
-        "STRIP": config.strip, "ROWS": min(config.strip, _ROWS), "BLOCK": _block(config),
-        "OTHERS": _OTHERS, "THRESHOLD": config.threshold, "DOUBLE": config.double,
-        "GROUPED": config.grouped, "ORDERED": config.ordered,
+        "STRIP": config.strip, "ROWS": min(config.strip, _ROWS), "BLOCK": _block(config)[0],
+        "OTHERS": _block(config)[1], "LATER": _LATER, "THRESHOLD": config.threshold,
+        "DOUBLE": config.double, "GROUPED": config.grouped, "ORDERED": config.ordered,
     }  # fmt: skip
     return pointers, ("count", "strip", "strips", "most"), constants, 4
 

@@ -163,9 +163,7 @@ def _drop(
     """Which of later boxes are dropped by those of the strip before that stay."""
     there = row < n
     if ORDERED:
-        # Of the last group of that strip alone, whose boxes follow at once.
-        group = tl.load(kinds + strip * STRIP - 1)
-        there &= tl.load(kinds + row, mask=there, other=0) == group
+        there &= tl.load(kinds + row, mask=there, other=0) == tl.load(kinds + strip * STRIP - 1)
     gone = tl.zeros((BLOCK,), tl.int32)
     if ORDERED or strip > 1:  # none was dropped before the first one
         gone = tl.load(dropped + row, mask=there, other=0).to(tl.int32)
@@ -191,20 +189,29 @@ def _drop(
 
 
 @triton.jit
+def _goes_on(kinds, at, n, first):
+    """Whether a box from there on is of the group that the strip before ends with."""
+    return (at < n) & (tl.load(kinds + at, mask=at < n, other=0) == tl.load(kinds + first - 1))
+
+
+@triton.jit
 def compare(
     corners, kinds, taken, counts, pairs, kept, kept_kinds, dropped, extra,
     count, strip, strips, most,
     STRIP: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, OTHERS: tl.constexpr,
     THRESHOLD: tl.constexpr, DOUBLE: tl.constexpr, GROUPED: tl.constexpr, ORDERED: tl.constexpr,
+    LATER: tl.constexpr,
 ):  # fmt: skip
     """Pairs within a strip, and from there on what the strip before it drops.
 
     The first programs of a problem have a word of ROWS boxes of the strip each, the others BLOCK
-    boxes.
+    boxes; ORDERED: LATER programs at most, and as many blocks as the last group goes on.
     """
     INNER: tl.constexpr = STRIP // ROWS * (STRIP // 32)
     first = strip * STRIP
     later = tl.where(strip > 0, tl.cdiv(count - first, BLOCK), 0)
+    if ORDERED:
+        later = tl.minimum(later, LATER)
     problem = tl.program_id(0) // (INNER + later)
     part = tl.program_id(0) % (INNER + later)
     n = tl.load(taken + problem)
@@ -219,12 +226,21 @@ def compare(
             )  # fmt: skip
         else:
             stayed = stored - tl.load(known - 1, mask=strip > 1, other=0)
-            row = first + (part - INNER) * BLOCK + tl.arange(0, BLOCK)
-            _drop(
-                boxes, kinds + problem * count, kept + problem * 5 * STRIP,
-                kept_kinds + problem * STRIP, dropped + problem * count, row, count, strip, n,
-                stayed, STRIP, OTHERS, THRESHOLD, DOUBLE, GROUPED, ORDERED, BLOCK,
-            )  # fmt: skip
+            at = first + (part - INNER) * BLOCK
+            if ORDERED:
+                while _goes_on(kinds, at, n, first):
+                    _drop(
+                        boxes, kinds, kept, kept_kinds, dropped, at + tl.arange(0, BLOCK), count,
+                        strip, n, stayed, STRIP, OTHERS, THRESHOLD, DOUBLE, GROUPED, ORDERED, BLOCK,
+                    )  # fmt: skip
+                    at += later * BLOCK
+            else:
+                _drop(
+                    boxes, kinds + problem * count, kept + problem * 5 * STRIP,
+                    kept_kinds + problem * STRIP, dropped + problem * count,
+                    at + tl.arange(0, BLOCK), count, strip, n, stayed, STRIP, OTHERS, THRESHOLD,
+                    DOUBLE, GROUPED, ORDERED, BLOCK,
+                )  # fmt: skip
 
 
 @triton.jit
