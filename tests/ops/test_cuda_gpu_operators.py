@@ -52,6 +52,19 @@ def test_suppression(count):
     assert torch.equal(padded[: int(number)].cpu(), wanted)
 
 
+@pytest.mark.parametrize("operator", [ops.roi_align, ops.roi_pool], ids=lambda f: f.__name__)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16], ids=str)
+def test_large_planes(operator, dtype):
+    """Images and gradients that are copied to channels-last order and back."""
+    x, boxes = tensor(2, 72, 60, 50).to(dtype), boxes_of(90, side=50.0).to(dtype)
+    wanted = trained(lambda t: operator(t, boxes, 7), x)
+    found = trained(lambda t: operator(t, boxes.cuda(), 7), x.cuda())
+    for ours, theirs in zip(found, wanted, strict=True):
+        assert ours.stride() == theirs.stride()
+        error = (ours.cpu().double() - theirs.double()).norm() / theirs.double().norm()
+        assert error <= BOUNDS[dtype]
+
+
 def test_many_boxes_by_class_in_a_graph():
     boxes, scores = boxes_of(9000, side=100.0)[:, 1:].contiguous(), tensor(9000).sigmoid()
     kinds = torch.arange(9000) % 7

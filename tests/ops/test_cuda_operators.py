@@ -11,6 +11,7 @@ from fake_cuda import FakeLibrary, on_fake_gpu
 from saccade import ops
 from saccade.errors import OperandError
 
+ORDER = import_module("saccade.ops._channels_last")
 SUPPRESSION = import_module("saccade.ops.nms")  # its name in the package is a function's
 
 
@@ -135,6 +136,25 @@ def test_blocking_launches_report_themselves(gpu):
     with pytest.raises(OperandError, match="is not in 1 of them"):
         gpu(ops.roi_align, X, boxes, 3, 0.5)
     assert gpu(ops.roi_align, X, boxes_of(5), 3, 0.5).shape == (5, 8, 3, 3)
+
+
+@pytest.mark.parametrize("operator", [ops.roi_align, ops.roi_pool], ids=lambda f: f.__name__)
+def test_gradients_of_planes_by_pixels(gpu, operator, monkeypatch):
+    """In channels-last order and copied, where there are channels for it: the same bits."""
+    x = tensor(2, 32, 9, 8)
+
+    def step(x):
+        return trained(lambda t: operator(t, boxes_of(7), 3, 0.5), x)
+
+    planes = gpu(step, x)
+    assert not ORDER.by_pixels(torch.empty(7, 32, 3, 3, device="meta"), x.numel())
+    monkeypatch.setattr(ORDER, "_FEW", 1)
+    assert ORDER.by_pixels(torch.empty(7, 32, 3, 3, device="meta"), x.numel())
+    assert not ORDER.by_pixels(torch.empty(7, 31, 3, 3, device="meta"), x.numel())
+    assert not ORDER.by_pixels(torch.empty(7, 32, 3, 3), x.numel())
+    for ours, same in zip(gpu(step, x), planes, strict=True):
+        assert ours.stride() == same.stride()
+        assert torch.equal(ours, same)
 
 
 def test_results_lie_as_images_do(gpu):

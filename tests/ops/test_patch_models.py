@@ -15,6 +15,16 @@ from saccade import ops
 detection = pytest.importorskip("torchvision.models.detection")
 layers = pytest.importorskip("torchvision.ops")
 
+DEVICES = [
+    "cpu",
+    pytest.param(
+        "cuda",
+        marks=[
+            pytest.mark.gpu,
+            pytest.mark.skipif(not torch.cuda.is_available(), reason="PyTorch sees no GPU"),
+        ],
+    ),
+]
 SIZES = {"min_size": 128, "max_size": 160, "num_classes": 5}
 
 
@@ -41,15 +51,29 @@ def watch(module, seen):
 def train(model, *, bf16=False):
     """Losses of a step, which leaves gradients. Samplers draw the same numbers every time."""
     torch.manual_seed(7)
-    with torch.autocast("cpu", torch.bfloat16, enabled=bf16):
-        losses = model(images(), targets())
+    device = next(model.parameters()).device
+    given = [image.to(device) for image in images()]
+    wanted = [{name: t.to(device) for name, t in target.items()} for target in targets()]
+    with torch.autocast(device.type, torch.bfloat16, enabled=bf16):
+        losses = model(given, wanted)
     model.zero_grad()
     sum(losses.values()).backward()
     return {name: loss.detach() for name, loss in losses.items()}
 
 
-def test_a_training_step():
-    model, seen = build("fasterrcnn_resnet50_fpn").train(), []
+@pytest.fixture
+def exact_products():
+    """No TF32 and one way for each convolution, or the boxes of both sides would differ."""
+    before = torch.backends.cudnn.allow_tf32, torch.backends.cudnn.deterministic
+    torch.backends.cudnn.allow_tf32, torch.backends.cudnn.deterministic = False, True
+    yield
+    torch.backends.cudnn.allow_tf32, torch.backends.cudnn.deterministic = before
+
+
+@pytest.mark.usefixtures("exact_products")
+@pytest.mark.parametrize("device", DEVICES)
+def test_a_training_step(device):
+    model, seen = build("fasterrcnn_resnet50_fpn").to(device).train(), []
     watch(model.roi_heads.box_roi_pool, seen)
     theirs = train(model)
     gradients = {name: p.grad.clone() for name, p in model.named_parameters()}
@@ -58,15 +82,17 @@ def test_a_training_step():
     (_, their_boxes, _), _ = seen[0]
     (_, my_boxes, _), _ = seen[1]
     assert all(map(torch.equal, my_boxes, their_boxes))  # before any change of rounding
-    torch.testing.assert_close(seen[1][1], seen[0][1], rtol=1e-5, atol=1e-5)
+    their_bins, my_bins = seen[0][1], seen[1][1]
+    assert (my_bins - their_bins).norm() <= 1e-5 * their_bins.norm()
     torch.testing.assert_close(mine, theirs, rtol=1e-5, atol=1e-6)
     for name, p in model.named_parameters():
         difference = (p.grad - gradients[name]).norm()
         assert difference <= 1e-4 * gradients[name].norm() + 1e-7, name
 
 
-def test_training_in_bfloat16():
-    model, seen = build("fasterrcnn_resnet50_fpn").train(), []
+@pytest.mark.parametrize("device", DEVICES)
+def test_training_in_bfloat16(device):
+    model, seen = build("fasterrcnn_resnet50_fpn").to(device).train(), []
     watch(model.roi_heads.box_roi_pool, seen)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     totals = []

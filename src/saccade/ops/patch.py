@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import importlib
 import sys
+import warnings
 from collections.abc import Callable
 from types import TracebackType
 from typing import Any
@@ -129,12 +130,15 @@ def _override() -> torch.library.Library:
     forward: dict[str, Function] = {name: getattr(saccade, name).default for name in _SAME}
     forward["deform_conv2d"] = _deform_conv2d
     library = torch.library.Library("torchvision", "IMPL")
-    for device in _devices():
-        for name, function in forward.items():
-            for key in (device, f"Autograd{device}", f"Autocast{device}"):
-                library.impl(name, function, key)
-        for name, function in _BACKWARD.items():
-            library.impl(name, function, device)
+    with warnings.catch_warnings():
+        # PyTorch says once that a kernel is replaced, which is what a patch is for.
+        warnings.filterwarnings("ignore", "Warning only once for all operators", UserWarning)
+        for device in _devices():
+            for name, function in forward.items():
+                for key in (device, f"Autograd{device}", f"Autocast{device}"):
+                    library.impl(name, function, key)
+            for name, function in _BACKWARD.items():
+                library.impl(name, function, device)
     _mark_compiled(True)
     return library
 

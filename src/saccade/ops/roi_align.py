@@ -23,7 +23,7 @@ from saccade.ops._boxes import (
     images_of,
     joined_boxes,
 )
-from saccade.ops._channels_last import channels_last, planar_again
+from saccade.ops._channels_last import by_pixels, channels_last, planar_again
 from saccade.ops._execute import Operator
 from saccade.ops._plan import Described
 from saccade.ops._register import Gradient, define, define_gradient
@@ -132,8 +132,12 @@ def _fake_align(
 
 
 def _gradient(grad: Tensor, boxes: Tensor, *parameters: Any) -> Tensor:  # noqa: ANN401
-    scale, images, *rest = parameters
-    return _GRADIENT_ON_MEMORY([grad, boxes], (scale, tuple(images), *rest))[0]
+    scale, images, ratio, aligned, last = parameters
+    n, h, w = images
+    again = not last and by_pixels(grad, n * grad.shape[1] * h * w)
+    how = (scale, (n, h, w), ratio, aligned, last or again)
+    found = _GRADIENT_ON_MEMORY([grad, boxes], how)[0]
+    return planar_again(found) if again else found
 
 
 def _describe_gradient(

@@ -6,6 +6,8 @@ See `kernels.roi.pool` and `kernels.roi.pool_gradient` for how it is done.
 
 from __future__ import annotations
 
+from math import prod
+
 import torch
 from torch import Tensor
 
@@ -23,7 +25,7 @@ from saccade.ops._boxes import (
     joined_boxes,
     regions_gradient,
 )
-from saccade.ops._channels_last import channels_last, planar_again
+from saccade.ops._channels_last import by_pixels, channels_last, planar_again
 from saccade.ops._execute import Operator
 from saccade.ops._plan import Described
 from saccade.ops._register import define, define_gradient
@@ -119,7 +121,10 @@ def _gradient(
     *parameters: int,
 ) -> Tensor:
     del scale
-    return _GRADIENT_ON_MEMORY([grad, places, boxes], parameters)[0]
+    *shape, last = parameters
+    again = not last and by_pixels(grad, prod(shape[2:]))
+    found = _GRADIENT_ON_MEMORY([grad, places, boxes], (*shape, bool(last or again)))[0]
+    return planar_again(found) if again else found
 
 
 def _describe_gradient(

@@ -34,7 +34,9 @@ _INTEGERS = (
     *(f"{name}_k{i}" for name in "gn" for i in range(3)),
 )  # fmt: skip
 _HELD = 8192  # elements of a block that stay in registers
-_SHORT = 1024  # elements of a block of short rows (one H200: 4 rows of 250 and 2 warps)
+_SHORT = 1024  # elements of a block of short rows (one H200: 4 rows of 250)
+_RUN = 64  # bytes of neighbouring rows in a block across them (one H200: 64 µs, 128 bytes 90)
+_THREADS = 32 * 32  # elements that a warp holds (one H200: 37 µs, half as many 50)
 _LATENCY = 1.5  # microseconds from loads over counts to stores (an estimate, not measured)
 _GROUPS = 32  # parts whose counts are added up at a time
 
@@ -102,24 +104,25 @@ def _supports(call: CudaCall) -> str | None:
 def _variants(call: CudaCall) -> Iterator[Variant]:
     x, walk, extreme = call.inputs[1], _walk(call), isinf(call.op.p)
     nbytes = moved_bytes(call)
-    held = _held(walk) if extreme else None
+    held = _held(walk, x.dtype.itemsize) if extreme else None
     if held is not None:
         yield Variant(stream_micros(call) + _LATENCY, partial(_once, call, held))
     work = TileWork(walk.kept.count, walk.reduced.count, x.dtype.itemsize, nbytes, walk.unit(0))
-    for micros, tile, parts in axis_tiles(call, work, cut=extreme, most=3 if held else 8):
+    tiles = axis_tiles(call, work, cut=extreme, apart=not extreme, most=3 if held else 8)
+    for micros, tile, parts in tiles:
         again = micros + _LATENCY if extreme else 0.0
         yield Variant(micros + again, partial(_launches, call, tile, parts))
 
 
-def _held(walk: _GradientWalk) -> AxisTile | None:
+def _held(walk: _GradientWalk, itemsize: int) -> AxisTile | None:
     """A block that whole rows fit, if there is one of vectors."""
     elements = max(8, power_above(walk.reduced.count))
     # A program of one short row takes as long to start as its row to go by.
-    most = 32 if walk.unit(0) == "kept" else max(1, _SHORT // elements)
+    most = max(1, (_RUN // itemsize if walk.unit(0) == "kept" else _SHORT // elements))
     rows = min(most, power_above(walk.kept.count))
     if rows * elements > _HELD:
         return None
-    return AxisTile(rows, elements, max(1, min(16, rows * elements // 512)), 1)
+    return AxisTile(rows, elements, max(1, min(16, rows * elements // _THREADS)), 1)
 
 
 def _once(call: CudaCall, tile: AxisTile) -> tuple[Launch, ...]:

@@ -20,6 +20,9 @@ _WARPS = 0.05
 """What each warp beyond two adds along rows: norms of 250 took 29 to 57 µs by 2 to 8 (one H200)."""
 _INSTRUCTIONS = 6  # for each element (an estimate)
 _RUN = 16  # bytes whose time it takes to begin a run of neighbours
+_UNEVEN = 0.3
+"""How much of a multiprocessor's idle last turn counts: 2.2 blocks of 256 rows for each took 7%
+more than 8.9 of 64 (norms over dim 1, one H200)."""
 _MOST_PARTS = 1024  # of a row, which a second launch joins
 
 
@@ -60,7 +63,10 @@ class TileWork:
 
 
 _SHAPES = {
-    "kept": ((16, 64), (32, 32), (32, 64), (32, 128), (64, 32), (64, 64), (128, 32), (256, 16)),
+    "kept": (
+        (16, 64), (32, 32), (32, 64), (32, 128), (64, 32), (64, 64), (128, 32), (256, 8),
+        (256, 16),
+    ),
     "reduced": (
         (1, 1024), (1, 4096), (2, 512), (2, 2048), (4, 256), (4, 1024), (8, 128), (8, 512),
         (16, 64), (16, 256), (32, 32), (64, 64), (128, 32),
@@ -73,7 +79,7 @@ _USUAL = {"kept": (32, 64), "reduced": (4, 256), "": (32, 32)}
 
 
 def axis_tiles(
-    call: CudaCall, work: TileWork, *, cut: bool = True, most: int = 8
+    call: CudaCall, work: TileWork, *, cut: bool = True, apart: bool = False, most: int = 8
 ) -> Iterator[tuple[float, AxisTile, int]]:
     """Estimated microseconds, a block and a number of parts, best first.
 
@@ -81,6 +87,7 @@ def axis_tiles(
         call: The call.
         work: What is swept.
         cut: Whether rows may be cut into parts, for another launch.
+        apart: Whether each block is a program of its own, with nothing to join.
         most: How many are worth measuring.
     """
     found: dict[tuple[AxisTile, int], float] = {}
@@ -89,12 +96,12 @@ def axis_tiles(
         elements = min(shape[1], max(8, power_above(work.elements)))
         steps = -(-work.elements // elements)
         for parts in sorted({1, *_cuts(call, work, rows, steps)} if cut else {1}):
-            tile = _tile(rows, elements, -(-steps // parts))
-            found[tile, parts] = _micros(call, work, tile, parts)
+            tile = _tile(rows, elements, 1 if apart else -(-steps // parts))
+            found[tile, parts] = _micros(call, work, tile, parts, apart=apart)
     best = sorted(found, key=found.__getitem__)[:most]
     usual = _tile(*_USUAL[work.unit], 1), 1
     for tile, parts in (*best, *({usual} - {*best})):
-        yield _micros(call, work, tile, parts), tile, parts
+        yield _micros(call, work, tile, parts, apart=apart), tile, parts
 
 
 def _tile(rows: int, elements: int, steps: int) -> AxisTile:
@@ -114,13 +121,14 @@ def _cuts(call: CudaCall, work: TileWork, rows: int, steps: int) -> Iterator[int
             yield parts
 
 
-def _micros(call: CudaCall, work: TileWork, tile: AxisTile, parts: int) -> float:
-    machine = gpu(call.target.machine)
+def _micros(call: CudaCall, work: TileWork, tile: AxisTile, parts: int, *, apart: bool) -> float:
+    machine, multiprocessors = gpu(call.target.machine), call.target.multiprocessors
     blocks = -(-work.rows // tile.rows)
     steps = -(-work.elements // tile.elements)
-    each = -(-steps // parts)
+    each = 1 if apart else -(-steps // parts)
+    programs = blocks * (steps if apart else parts)
     resident = max(1, min(32, 48 // tile.warps))
-    waves = ceil(blocks * parts / (call.target.multiprocessors * resident))
+    waves = ceil(programs / (multiprocessors * resident))
     waiting = waves * (_LATENCY + (each - 1) * (_LATENCY if tile.stages == 1 else _PIPELINED))
     run = {"kept": tile.rows, "reduced": tile.elements}.get(work.unit, 1) * work.itemsize
     moved = work.nbytes * (1 + _RUN / run) / (0.8 * machine.bandwidth)
@@ -128,4 +136,6 @@ def _micros(call: CudaCall, work: TileWork, tile: AxisTile, parts: int) -> float
     second = LAUNCH + _LATENCY * (1 + parts // 32) if parts > 1 else 0.0
     if work.unit == "reduced":
         moved *= 1 + _WARPS * max(0, tile.warps - 2)
-    return LAUNCH + max(waiting, moved, done, PROGRAM * blocks * parts) + second
+    elif programs:
+        moved *= 1 + _UNEVEN * (ceil(programs / multiprocessors) * multiprocessors / programs - 1)
+    return LAUNCH + max(waiting, moved, done, PROGRAM * programs) + second
