@@ -38,7 +38,11 @@ WANTED = (
     "test_roi_opcheck",
 )
 # Part of a test's name -> why it cannot pass.
-WAIVERS: dict[str, str] = {}
+WAIVERS = {
+    "TestDeformConv::test_autocast[dtype0-33]": (
+        "float32 under autocast of a GPU is computed in float16, as by convolutions"
+    ),
+}
 
 
 def pytest_configure(config) -> None:

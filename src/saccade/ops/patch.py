@@ -37,6 +37,9 @@ Function = Callable[..., Any]
 _SAME = ("nms", "roi_align", "roi_pool", "ps_roi_align", "ps_roi_pool")
 """Operators that take and give what torchvision's do."""
 
+_QUANTIZED = ("nms", "roi_align")
+"""Operators that torchvision has kernels of quantised tensors for."""
+
 _PLANAR = ("_roi_pool_backward", "_ps_roi_align_backward", "_ps_roi_pool_backward")
 """Gradients whose operators are also told the memory format; torchvision's are in planes."""
 
@@ -135,12 +138,27 @@ def _override() -> torch.library.Library:
         warnings.filterwarnings("ignore", "Warning only once for all operators", UserWarning)
         for device in _devices():
             for name, function in forward.items():
-                for key in (device, f"Autograd{device}", f"Autocast{device}"):
-                    library.impl(name, function, key)
+                library.impl(name, function, device)
+                above = _or_quantized(name, function) if name in _QUANTIZED else function
+                for key in (f"Autograd{device}", f"Autocast{device}"):
+                    library.impl(name, above, key)
             for name, function in _BACKWARD.items():
                 library.impl(name, function, device)
     _mark_compiled(True)
     return library
+
+
+def _or_quantized(name: str, function: Function) -> Function:
+    """The function, and what torchvision has for quantised tensors, which come to the same keys."""
+    theirs = getattr(torch.ops.torchvision, name).default
+
+    def call(first: Tensor, *rest: Any) -> Any:  # noqa: ANN401
+        if first.is_quantized:
+            with torch._C._AutoDispatchBelowAutograd():
+                return theirs(first, *rest)
+        return function(first, *rest)
+
+    return call
 
 
 def _devices() -> tuple[str, ...]:

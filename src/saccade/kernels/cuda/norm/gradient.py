@@ -35,8 +35,8 @@ _INTEGERS = (
 )  # fmt: skip
 _HELD = 8192  # elements of a block that stay in registers
 _SHORT = 1024  # elements of a block of short rows (one H200: 4 rows of 250)
-_RUN = 64  # bytes of neighbouring rows in a block across them (one H200: 64 µs, 128 bytes 90)
-_THREADS = 32 * 32  # elements that a warp holds (one H200: 37 µs, half as many 50)
+_ACROSS = 16  # neighbouring rows of a block across them (one H200: 63 µs, 32 rows 65 to 84)
+_WARP = 1024  # elements that a warp holds (one H200: 42 µs along rows, half as many 47)
 _LATENCY = 1.5  # microseconds from loads over counts to stores (an estimate, not measured)
 _GROUPS = 32  # parts whose counts are added up at a time
 
@@ -118,11 +118,13 @@ def _held(walk: _GradientWalk, itemsize: int) -> AxisTile | None:
     """A block that whole rows fit, if there is one of vectors."""
     elements = max(8, power_above(walk.reduced.count))
     # A program of one short row takes as long to start as its row to go by.
-    most = max(1, (_RUN // itemsize if walk.unit(0) == "kept" else _SHORT // elements))
-    rows = min(most, power_above(walk.kept.count))
+    across = walk.unit(0) == "kept"
+    rows = min(_ACROSS if across else max(1, _SHORT // elements), power_above(walk.kept.count))
     if rows * elements > _HELD:
         return None
-    return AxisTile(rows, elements, max(1, min(16, rows * elements // _THREADS)), 1)
+    # Halves across rows want more warps: 58 and 82 µs with 8 and 4, float32 67 and 63 (one H200).
+    each = _WARP // 2 if across and itemsize < 4 else _WARP
+    return AxisTile(rows, elements, max(1, min(16, rows * elements // each)), 1)
 
 
 def _once(call: CudaCall, tile: AxisTile) -> tuple[Launch, ...]:
