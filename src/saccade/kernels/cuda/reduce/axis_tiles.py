@@ -20,6 +20,8 @@ _WARPS = 0.05
 """What each warp beyond two adds along rows: norms of 250 took 29 to 57 µs by 2 to 8 (one H200)."""
 _INSTRUCTIONS = 6  # for each element (an estimate)
 _RUN = 16  # bytes whose time it takes to begin a run of neighbours
+_INSTRUCTIONS = 6  # for each element (an estimate)
+_RUN = 16  # bytes whose time it takes to begin a run of neighbours
 _UNEVEN = 0.7
 """How much of a multiprocessor's idle last turn counts: 4.4 blocks of 128 rows for each took 28 µs
 where 8.9 of 64 took 24, in halves (norms over dim 1, one H200)."""
@@ -144,5 +146,7 @@ def _micros(call: CudaCall, work: TileWork, tile: AxisTile, parts: int, *, apart
     if work.unit == "reduced":
         moved *= 1 + _WARPS * max(0, tile.warps - 2)
     elif programs:
-        moved *= 1 + _UNEVEN * (ceil(programs / multiprocessors) * multiprocessors / programs - 1)
+        # A last turn that few take: 4.4 blocks of 128 rows for each multiprocessor took 28 µs where
+        # 8.9 of 64 took 24 (norms over dim 1 in halves, one H200).
+        moved *= ceil(programs / multiprocessors) * multiprocessors / programs
     return LAUNCH + max(waiting, moved, done, PROGRAM * programs) + second
