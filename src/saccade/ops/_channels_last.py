@@ -40,18 +40,18 @@ def channels_last(images: Tensor, boxes: Tensor, reads: int) -> Tensor:
     return _copied(images, torch.channels_last)
 
 
-def by_pixels(grad: Tensor, elements: int) -> bool:
+def by_pixels(grad: Tensor, pixels: int) -> bool:
     """Whether a gradient of planes is found sooner in channels-last order, to be copied.
 
     Programs own pixels and channels, and write neighbours of either in one access.
 
     Args:
-        grad: [K, C, P, Q], of what a bin gave.
-        elements: Of the images' gradient.
+        grad: [K, C, P, Q], of what bins gave; for what is something else it is not.
+        pixels: Of all images.
     """
     if type(grad) not in PLAIN or grad.is_cpu or grad.dim() != 4:
         return False
-    return grad.shape[1] >= _CHANNELS and elements >= _FEW
+    return grad.shape[1] >= _CHANNELS and grad.shape[1] * pixels >= _FEW
 
 
 def planar_again(result: Tensor) -> Tensor:

@@ -134,7 +134,7 @@ def _fake_align(
 def _gradient(grad: Tensor, boxes: Tensor, *parameters: Any) -> Tensor:  # noqa: ANN401
     scale, images, ratio, aligned, last = parameters
     n, h, w = images
-    again = not last and by_pixels(grad, n * grad.shape[1] * h * w)
+    again = not last and by_pixels(grad, n * h * w)
     how = (scale, (n, h, w), ratio, aligned, last or again)
     found = _GRADIENT_ON_MEMORY([grad, boxes], how)[0]
     return planar_again(found) if again else found

@@ -6,8 +6,6 @@ See `kernels.roi.pool` and `kernels.roi.pool_gradient` for how it is done.
 
 from __future__ import annotations
 
-from math import prod
-
 import torch
 from torch import Tensor
 
@@ -122,7 +120,8 @@ def _gradient(
 ) -> Tensor:
     del scale
     *shape, last = parameters
-    again = not last and by_pixels(grad, prod(shape[2:]))
+    batch, _, rows, columns = shape[2:]
+    again = not last and by_pixels(grad, batch * rows * columns)
     found = _GRADIENT_ON_MEMORY([grad, places, boxes], (*shape, bool(last or again)))[0]
     return planar_again(found) if again else found
 
