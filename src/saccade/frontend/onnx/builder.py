@@ -42,6 +42,7 @@ class Builder:
         nodes: In topological order.
         constants: Known values, arrays read-only.
         symbols: Names of all symbols, so that new ones get others.
+        whole: Integers of 8 and 16 bits, and the float32 that they were before they were stored.
     """
 
     def __init__(self, limits: Limits | None = None) -> None:
@@ -50,6 +51,7 @@ class Builder:
         self.nodes: list[Node] = []
         self.constants: dict[Value, Array] = {}
         self.symbols: set[str] = set()
+        self.whole: dict[Value, Value] = {}
         self._counts: dict[str, tuple[Count, Value]] = {}
         self._names: set[str] = set()
         self._views: dict[tuple[Value, tuple[int, ...]], Value] = {}

@@ -13,19 +13,35 @@ from saccade.ir import Dim, Value
 from saccade.ir.expr import apply, arg
 from saccade.opdefs import Conv2d, ConvTranspose2d, Pad
 
-__all__ = ["import_conv", "import_conv_transpose"]
+__all__ = ["convolved", "import_conv", "import_conv_transpose"]
 
 _BIAS = apply("add", arg(0), arg(1))
 
 
 def import_conv(call: OnnxNode) -> Sequence[Operand]:
     """ONNX Conv 1 to 22."""
-    x, w = call.value(0), call.value(1)
+    bias = call.value(2) if call.has(2) else None
+    return [convolved(call, call.value(0), call.value(1), bias)]
+
+
+def convolved(
+    call: OnnxNode, x: Value, w: Value, bias: Value | None = None, *, integral: bool = False
+) -> Value:
+    """The convolution that a node's attributes describe.
+
+    Args:
+        call: The node.
+        x: [N, C, spatial…].
+        w: [K, C/groups, taps…].
+        bias: [K].
+        integral: As of `Conv2d`.
+    """
     window = read_window(call, x.shape, _taps(call, w))
     if x.rank != w.rank:
         raise call.broken(f"{x.rank} axes of x and {w.rank} of the weights")
     groups = call.integer("group", 1)
-    if x.rank == 3:
+    sequence = x.rank == 3
+    if sequence:
         x, w, window = _as_row(call, x), _as_row(call, w), window.as_row()
     elif x.rank != 4:
         raise Refusal(f"convolution over {x.rank - 2} axes")
@@ -35,8 +51,9 @@ def import_conv(call: OnnxNode) -> Sequence[Operand]:
         padding=padding,
         dilation=(window.dilation[0], window.dilation[1]),
         groups=groups,
+        integral=integral,
     )
-    return [_finish(call, conv, x, w)]
+    return _finish(call, conv, (x, w), bias, sequence=sequence)
 
 
 def _taps(call: OnnxNode, w: Value) -> tuple[int, ...]:
@@ -50,20 +67,23 @@ def _taps(call: OnnxNode, w: Value) -> tuple[int, ...]:
     return taps
 
 
-def _finish(call: OnnxNode, op: Conv2d | ConvTranspose2d, x: Value, w: Value) -> Value:
+def _finish(
+    call: OnnxNode,
+    op: Conv2d | ConvTranspose2d,
+    operands: tuple[Value, Value],
+    bias: Value | None,
+    *,
+    sequence: bool,
+) -> Value:
     """Emit, with the bias in the epilogue; back to a sequence if it was one."""
-    operands = [x, w]
-    if call.has(2):
-        bias = call.value(2)
+    if bias is None:
+        y = call.emit(op, *operands)
+    else:
         if bias.rank != 1:
             raise call.broken(f"bias {list(bias.shape)} is not one number per channel")
-        operands.append(reshaped(call, bias, (1, bias.shape[0], 1, 1)))
-        op = dataclasses.replace(op, epilogue=_BIAS)
-    y = call.emit(op, *operands)
-    # Asked of the node's operand: `x` has been made an image of one row.
-    if len(call.shape(0)) == 3:
-        y = reshaped(call, y, (y.shape[0], y.shape[1], y.shape[3]))
-    return y
+        column = reshaped(call, bias, (1, bias.shape[0], 1, 1))
+        y = call.emit(dataclasses.replace(op, epilogue=_BIAS), *operands, column)
+    return reshaped(call, y, (y.shape[0], y.shape[1], y.shape[3])) if sequence else y
 
 
 def _as_row(call: OnnxNode, x: Value) -> Value:
@@ -100,7 +120,8 @@ def import_conv_transpose(call: OnnxNode) -> Sequence[Operand]:
     window = read_window(call, x.shape, taps, transposed=True)
     padding, extra = _transposed_padding(call, x, window, extra)
     window = dataclasses.replace(window, padding=padding)
-    if x.rank == 3:
+    sequence = x.rank == 3
+    if sequence:
         x, w, window, extra = _as_row(call, x), _as_row(call, w), window.as_row(), (0, *extra)
     elif x.rank != 4:
         raise Refusal(f"convolution over {x.rank - 2} axes")
@@ -115,7 +136,8 @@ def import_conv_transpose(call: OnnxNode) -> Sequence[Operand]:
         dilation=(window.dilation[0], window.dilation[1]),
         groups=call.integer("group", 1),
     )
-    return [_finish(call, op, x, w)]
+    bias = call.value(2) if call.has(2) else None
+    return [_finish(call, op, (x, w), bias, sequence=sequence)]
 
 
 def _transposed_padding(

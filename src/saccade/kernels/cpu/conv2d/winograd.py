@@ -51,6 +51,8 @@ def refuse_transforms(call: CpuCall) -> str | None:
     x, w = call.inputs[:2]
     if call.exact:
         return "Winograd rounds more than the direct sum"
+    if op.integral:
+        return "its transforms would round sums of integers"
     if not op.finite:
         return "weights are not finite, their transforms less so"
     if w.shape[2:] != (3, 3) or op.groups != 1:
