@@ -8,6 +8,7 @@ from saccade.opdefs.movement import Concat, Gather, GatherNd, Move, Pad
 from saccade.opdefs.nms import Nms, NonMaxSuppression
 from saccade.opdefs.norm import VectorNorm, VectorNormGrad
 from saccade.opdefs.normalize import GroupNorm, LayerNorm, LocalResponseNorm, LpNormalize
+from saccade.opdefs.packed import PackedPlaces
 from saccade.opdefs.pointwise import Pointwise
 from saccade.opdefs.pool import Pool2d
 from saccade.opdefs.ps_roi import PsRoi, PsRoiGradient
@@ -15,6 +16,8 @@ from saccade.opdefs.reduce import ArgReduce, CumSum, Reduce, Softmax
 from saccade.opdefs.resize import Resize
 from saccade.opdefs.roi_align import RoiAlign, RoiAlignGradient
 from saccade.opdefs.roi_pool import RoiPool, RoiPoolGradient
+from saccade.opdefs.scatter import ScatterRows
+from saccade.opdefs.select import NonZero, TopK, Unique
 
 __all__ = [
     "ArgReduce",
@@ -36,6 +39,8 @@ __all__ = [
     "Move",
     "Nms",
     "NonMaxSuppression",
+    "NonZero",
+    "PackedPlaces",
     "Pad",
     "Pointwise",
     "Pool2d",
@@ -47,8 +52,11 @@ __all__ = [
     "RoiAlignGradient",
     "RoiPool",
     "RoiPoolGradient",
+    "ScatterRows",
     "Softmax",
     "StoreMap",
+    "TopK",
+    "Unique",
     "VectorNorm",
     "VectorNormGrad",
 ]

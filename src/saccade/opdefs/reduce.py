@@ -158,17 +158,19 @@ class Softmax(Op):
 
 @dataclass(frozen=True)
 class CumSum(Op):
-    """Running sums along an axis. Operands: x.
+    """Running sums, or products, along an axis. Operands: x.
 
     Attributes:
         axis: The axis, counted from 0.
         exclusive: Whether a sum leaves out its own element.
         reverse: Whether sums run from the end.
+        product: Whether elements are multiplied, not added.
     """
 
     axis: int
     exclusive: bool = False
     reverse: bool = False
+    product: bool = False
 
     def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
         expect_count(self, inputs, 1)
@@ -180,9 +182,10 @@ class CumSum(Op):
         dtype = inputs[0].dtype
         x = np.moveaxis(inputs[0].astype(accumulator(dtype)), self.axis, -1)
         x = x[..., ::-1] if self.reverse else x
-        sums = np.cumsum(x, axis=-1, dtype=x.dtype)
+        run = np.cumprod if self.product else np.cumsum
+        sums = run(x, axis=-1, dtype=x.dtype)
         if self.exclusive:
-            first = np.zeros((*x.shape[:-1], min(1, x.shape[-1])), x.dtype)
+            first = np.full((*x.shape[:-1], min(1, x.shape[-1])), self.product, x.dtype)
             sums = np.concatenate([first, sums[..., :-1]], axis=-1)
         sums = sums[..., ::-1] if self.reverse else sums
         return (np.ascontiguousarray(np.moveaxis(sums, -1, self.axis), dtype=dtype),)

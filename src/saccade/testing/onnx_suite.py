@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import onnx
+import onnx.numpy_helper
 from onnx.backend.test.loader import load_model_tests
 
 from saccade.compile import compile as compile_model
@@ -108,9 +109,17 @@ def cases() -> tuple[SuiteCase, ...]:
         warnings.simplefilter("ignore")  # cases are made while they are collected
         found = load_model_tests(kind="node")
     return tuple(
-        SuiteCase(c.name, c.model, c.data_sets, c.rtol, c.atol)
+        SuiteCase(c.name, c.model, [tuple(map(_arrays, one)) for one in c.data_sets], c.rtol, c.atol)
         for c in found
         if c.model is not None and c.data_sets is not None
+    )
+
+
+def _arrays(side: Sequence[Any]) -> tuple[Any, ...]:
+    """One side of a data set; some of its tensors are as files have them."""
+    return tuple(
+        onnx.numpy_helper.to_array(one) if isinstance(one, onnx.TensorProto) else one
+        for one in side
     )
 
 

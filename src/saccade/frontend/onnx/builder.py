@@ -16,10 +16,11 @@ from saccade.frontend.onnx.rows import refuse_mixing
 from saccade.frontend.onnx.symbolic import Quotient, Symbolic, check_size
 from saccade.ir import Array, Count, Dim, DType, Graph, Node, Op, TensorType, Value, storage
 from saccade.ir.dim import symbol, symbols_of
+from saccade.ir.dim_expr import size_expr
 from saccade.ir.expr import IDENTITY
 from saccade.ir.reshape_maps import reshape
 from saccade.limits import Limits
-from saccade.opdefs import Move, Pointwise
+from saccade.opdefs import Concat, Move, Pointwise
 from saccade.opdefs.bounds import too_long, too_many
 
 __all__ = ["Builder", "whole_dims"]
@@ -28,6 +29,8 @@ FOLD_ELEMENTS = 1 << 20
 """Largest result, in elements, that is computed while importing; the passes fold larger ones."""
 FOLD_FLOPS = 1 << 26
 CONTENT_ELEMENTS = 4096
+_MOST_FOUND = 64
+"""Sizes that one tensor of them may have."""
 _LONGEST_SYMBOL = 100  # characters
 
 
@@ -42,6 +45,9 @@ class Builder:
         nodes: In topological order.
         constants: Known values, arrays read-only.
         symbols: Names of all symbols, so that new ones get others.
+        counts: Symbols whose sizes steps find out, and where these leave them.
+        packed: By the sizes of lists, where their elements are (`open_axes`).
+        spread: What was repeated along axes, and what it was before.
         whole: Integers of 8 and 16 bits, and the float32 that they were before they were stored.
     """
 
@@ -51,8 +57,11 @@ class Builder:
         self.nodes: list[Node] = []
         self.constants: dict[Value, Array] = {}
         self.symbols: set[str] = set()
+        self.spread: dict[Value, Value] = {}
         self.whole: dict[Value, Value] = {}
-        self._counts: dict[str, tuple[Count, Value]] = {}
+        self.counts: dict[str, tuple[Count, Value]] = {}
+        self.packed: dict[tuple[Dim, ...], Value] = {}
+        self._sized: dict[Dim, Value] = {}
         self._names: set[str] = set()
         self._views: dict[tuple[Value, tuple[int, ...]], Value] = {}
         self._casts: dict[Value, Value] = {}
@@ -72,8 +81,10 @@ class Builder:
         name = re.sub(r"\W", "_", label[:_LONGEST_SYMBOL])
         # A symbol's text must not begin like a number.
         name = f"_{name}" if name[:1].isdigit() else name
+        first, number = name, 1
         while name in self.symbols:
-            name += "_"
+            number += 1
+            name = f"{first}_{number}"
         # Names end up in expressions as text, where nothing else may be called alike.
         self.symbols.add(name)
         return symbol(name)
@@ -87,7 +98,7 @@ class Builder:
             value: Where the step leaves it, int64 [1].
         """
         (name,) = symbols_of(size)
-        self._counts[name] = Count(name, bound), value
+        self.counts[name] = Count(name, bound), value
 
     def value(self, name: str, dtype: DType, shape: Sequence[Dim]) -> Value:
         """A new value under a free name.
@@ -159,18 +170,48 @@ class Builder:
         return Symbolic(operand.dtype, elements)
 
     def found(self, content: Symbolic, name: str) -> Value | None:
-        """The size that a step finds out as a tensor, if that is all that there is of contents."""
-        # Nothing is computed from such a size at run time: it is there as it is, or not at all.
-        for count, value in self._counts.values():
-            if content.elements() == [symbol(count.symbol)]:
-                (cast,) = self.emit(Pointwise(IDENTITY, content.dtype), [value], name)
-                index_map = reshape(value.shape, content.shape)
-                assert index_map is not None, "one element has any shape"
-                return self.emit(Move(index_map), [cast], name)[0]
-        return None
+        """Sizes that steps find out, and what is computed from them, as a tensor.
 
-    def emit(self, op: Op, inputs: Sequence[Value], name: str) -> tuple[Value, ...]:
+        None if an element depends on the size of an input, or there are too many elements.
+        """
+        dims = [e for e in content.elements() if not isinstance(e, (float, Quotient))]
+        there = all(symbols_of(d) <= self.counts.keys() for d in dims if not isinstance(d, int))
+        if len(dims) < len(content.elements()) or not there or not 0 < len(dims) <= _MOST_FOUND:
+            return None
+        parts = [self.sized(d, name) for d in dims]
+        (row,) = self.emit(Concat(axis=0), parts, name) if len(parts) > 1 else parts
+        (cast,) = self.emit(Pointwise(IDENTITY, content.dtype), [row], name)
+        index_map = reshape(cast.shape, content.shape)
+        assert index_map is not None, "as many elements in any shape"
+        return self.emit(Move(index_map), [cast], name)[0]
+
+    def sized(self, size: Dim, name: str) -> Value:
+        """A size, int64 [1], that is a number or depends on what steps find out.
+
+        Raises:
+            Refusal: If it depends on the size of an input.
+        """
+        if isinstance(size, int):
+            return self.constant(np.asarray([size], np.int64), "size")
+        if size not in self._sized:
+            symbols = sorted(symbols_of(size))
+            if not self.counts.keys() >= set(symbols):
+                raise Refusal("computes with symbolic sizes as data")
+            expr = size_expr(size, symbols)
+            operands = [self.counts[symbol][1] for symbol in symbols]
+            (self._sized[size],) = self.emit(Pointwise(expr, DType.I64), operands, name)
+        return self._sized[size]
+
+    def emit(
+        self, op: Op, inputs: Sequence[Value], name: str, *, closing: bool = False
+    ) -> tuple[Value, ...]:
         """Apply an operator; computed at once where all operands are known and the result is small.
+
+        Args:
+            op: The operator.
+            inputs: Its operands.
+            name: Of the node, for its results and for messages.
+            closing: Whether the caller knows what of the results is true (`open_axes`).
 
         Raises:
             ModelError: If the operands do not fit.
@@ -182,8 +223,8 @@ class Builder:
         # Before anything is folded: the reference would allocate whatever the file claims.
         self._check(op, operands, types, name)
         # Without such sizes all axes are true to their ends.
-        if self._counts:
-            refuse_mixing(op, operands, types, self._counts)
+        if self.counts and not closing:
+            refuse_mixing(op, operands, types, self.counts)
         # `all` of no operands is true.
         known = bool(inputs) and all(map(self.is_known, inputs))
         cast = known and _is_cast(op, operands)
@@ -245,7 +286,7 @@ class Builder:
                 # A shape that names a size needs the step that finds it, read or not.
                 needed.update(self._counts_of(node))
                 kept.append(node)
-        counts = [(count, value) for count, value in self._counts.values() if value in needed]
+        counts = [(count, value) for count, value in self.counts.values() if value in needed]
         # `with_nodes` leaves out the constants that nothing reads.
         empty = Graph(
             tuple(inputs),
@@ -261,8 +302,8 @@ class Builder:
     def _counts_of(self, node: Node) -> Iterator[Value]:
         """Where steps leave the sizes that a node's results depend on."""
         for dim in (dim for value in node.outputs for dim in value.shape):
-            for name in symbols_of(dim) & self._counts.keys():
-                yield self._counts[name][1]
+            for name in symbols_of(dim) & self.counts.keys():
+                yield self.counts[name][1]
 
 
 def _is_cast(op: Op, operands: Sequence[TensorType]) -> bool:

@@ -11,7 +11,7 @@ from saccade.errors import ModelError
 from saccade.frontend.onnx.builder import Builder, whole_dims
 from saccade.frontend.onnx.refusal import Refusal
 from saccade.frontend.onnx.symbolic import Symbolic
-from saccade.ir import Array, Dim, DType, Op, Value
+from saccade.ir import Array, Dim, Op, Value
 from saccade.ir.dim import Affine
 
 if TYPE_CHECKING:
@@ -134,8 +134,7 @@ class OnnxNode:
         """An operand as a tensor of the graph.
 
         Raises:
-            Refusal: If it is made of symbolic sizes (but for one that a step finds out), or of
-                double precision and not known.
+            Refusal: If it is made of symbolic sizes (but for one that a step finds out).
         """
         found = self.operand(index)
         if isinstance(found, Symbolic):
@@ -143,9 +142,6 @@ class OnnxNode:
             if size is None:
                 raise Refusal("computes with symbolic sizes as data")
             return size
-        # Constants may still be folded away, or be read as numbers while importing.
-        if found.dtype is DType.F64 and found not in self.build.constants:
-            raise Refusal("double precision")
         return found
 
     def constant(self, index: int, what: str) -> Array:

@@ -12,6 +12,7 @@ from saccade.errors import ModelError, NeedsValuesError, UnsupportedModelError
 from saccade.frontend.onnx.builder import Builder
 from saccade.frontend.onnx.call import OnnxNode, Operand
 from saccade.frontend.onnx.check import UNKNOWN
+from saccade.frontend.onnx.control_flow import CONTROL_FLOW, ControlFlow
 from saccade.frontend.onnx.functions import body_of, has_body
 from saccade.frontend.onnx.importers import IMPORTERS
 from saccade.frontend.onnx.refusal import Refusal
@@ -63,7 +64,7 @@ def lower(
         return _Lowering(model, array_of, Builder(limits), deadline, values or {}).run()
 
 
-class _Lowering:
+class _Lowering(ControlFlow):
     """State of one import: what each ONNX value became, and which are behind unsupported nodes."""
 
     def __init__(
@@ -82,6 +83,7 @@ class _Lowering:
         self.survey = Survey()
         self.found: dict[onnx_ir.Value, Operand] = {}
         self.lost: set[onnx_ir.Value] = set()
+        self._chosen_sizes = {}
         self.refused: list[onnx_ir.Node] = []
         self.symbols: dict[str, Dim] = {}
         self.absent: set[onnx_ir.Value] = set()  # operands of functions that a node left out
@@ -186,8 +188,6 @@ class _Lowering:
 
     def _node(self, node: onnx_ir.Node) -> None:
         importer = IMPORTERS.get((_domain(node.domain), node.op_type))
-        if node.op_type == "If" and not _domain(node.domain) and self._branch(node):
-            return
         if any(value in self.lost for value in node.inputs if value is not None):
             # Behind one that is refused, only operators are named that would be refused by
             # themselves.
@@ -195,12 +195,16 @@ class _Lowering:
                 self._refuse(node, self.survey.why(node))
             self.lost.update(node.outputs)
             return
-        if importer is None:
+        controlled = node.op_type in CONTROL_FLOW and not _domain(node.domain)
+        if importer is None and not controlled:
             self._refuse_unless_function(node)
             return
         call = OnnxNode(node, self._operands(node), self._opset(node), self.build, self.array_of)
         self._check(node)
         try:
+            if importer is None:
+                self._controlled(call)
+                return
             results = importer(call)
         except Refusal as refusal:
             self._refuse_unless_function(node, str(refusal))
@@ -300,24 +304,6 @@ class _Lowering:
             array = result.array.astype(result.dtype.arithmetic.numpy)
             return self.build.known(array, result.dtype, name)
         return result
-
-    def _branch(self, node: onnx_ir.Node) -> bool:
-        """Import the taken branch of an `If` whose condition is known."""
-        condition = self.found.get(node.inputs[0]) if node.inputs and node.inputs[0] else None
-        array = self.build.constants.get(condition) if isinstance(condition, Value) else None
-        if array is None or array.size != 1:
-            return False
-        # The other branch is never looked at: it may hold what cannot be run.
-        attribute = node.attributes.get("then_branch" if array.item() else "else_branch")
-        if attribute is None or attribute.type.name != "GRAPH":
-            raise ModelError(f"If {node.name!r} lacks a branch")
-        graph = attribute.value
-        # In place: its nodes read values of the graphs around it.
-        self._nodes(graph)
-        if len(graph.outputs) != len(node.outputs):
-            raise ModelError(f"If {node.name!r} and its branch differ in their outputs")
-        self._alias(graph.outputs, node.outputs)
-        return True
 
     def _alias(self, inner: Iterable[onnx_ir.Value], outer: Iterable[onnx_ir.Value]) -> None:
         for result, value in zip(inner, outer, strict=True):

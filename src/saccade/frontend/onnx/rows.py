@@ -28,6 +28,9 @@ from saccade.opdefs import (
     LpNormalize,
     MatMul,
     Move,
+    NonMaxSuppression,
+    NonZero,
+    PackedPlaces,
     Pad,
     Pointwise,
     Pool2d,
@@ -36,6 +39,8 @@ from saccade.opdefs import (
     RoiAlign,
     RoiPool,
     Softmax,
+    TopK,
+    Unique,
 )
 
 __all__ = ["refuse_mixing"]
@@ -113,6 +118,16 @@ def _mixed_axes(op: Op, rank: int) -> Sequence[int]:
         return range(op.axis, rank)
     assert isinstance(op, (ArgReduce, CumSum, LpNormalize, Softmax))
     return (op.axis,)
+
+
+def _top_k(case: _Case) -> str | None:
+    assert isinstance(case.op, TopK)
+    return _MIXES if case.open((case.inputs[0][case.op.axis],)) else None
+
+
+def _closed(case: _Case) -> str | None:
+    """Operators that find out how many results they have, of operands that are true to the end."""
+    return _MIXES if any(map(case.open, case.inputs)) else None
 
 
 def _concat(case: _Case) -> str | None:
@@ -208,6 +223,9 @@ _RULES: dict[type[Op], Callable[[_Case], str | None]] = {
     LayerNorm: _along,
     LpNormalize: _along,
     MatMul: _matmul,
+    NonMaxSuppression: _closed,
+    NonZero: _closed,
+    PackedPlaces: _closed,
     Move: _move,
     Pad: _pad,
     Pointwise: _pointwise,
@@ -217,4 +235,6 @@ _RULES: dict[type[Op], Callable[[_Case], str | None]] = {
     RoiAlign: _regions,
     RoiPool: _regions,
     Softmax: _along,
+    TopK: _top_k,
+    Unique: _closed,
 }

@@ -13,10 +13,7 @@ if TYPE_CHECKING:
 __all__ = ["SPELLED", "Survey"]
 
 _FIRST_NODES = 3
-
-_DATA_DEPENDENT = frozenset({"NonZero", "Unique", "Compress", "TopK"})
 _CONTROL_FLOW = frozenset({"If", "Loop", "Scan", "SequenceMap"})
-_QUANTISED = frozenset({"QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear"})
 
 _DTYPES = {
     "FLOAT": DType.F32, "FLOAT16": DType.F16, "DOUBLE": DType.F64, "INT64": DType.I64,
@@ -65,10 +62,6 @@ class Survey:
         """The reason for an operator that has no importer."""
         if node.op_type in _CONTROL_FLOW:
             return "control flow that depends on data"
-        if node.op_type in _DATA_DEPENDENT:
-            return "the shape or order of its result depends on data"
-        if node.op_type in _QUANTISED or node.op_type.startswith("QLinear"):
-            return "quantised arithmetic"
         if node.op_type.startswith("Sequence") or "Sequence" in node.op_type:
             return "sequences"
         if node.op_type.startswith("String"):

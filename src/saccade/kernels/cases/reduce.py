@@ -99,6 +99,8 @@ CASES = (
     _running("running", CumSum(1), (5, 37)),
     _running("running-reverse", CumSum(0, exclusive=True, reverse=True), (5, 37), I64),
     _running("running-middle", CumSum(1, exclusive=True), (2, 3, 20)),
+    _running("running-product", CumSum(1, product=True), (5, 7)),
+    _running("running-product-before", CumSum(0, True, True, True), (6, 37), I64),
     _running("running-nothing", CumSum(0), (0, 3)),
     _arg("argmax", ArgReduce("argmax", 1), (5, 37)),
     _arg("argmin-last", ArgReduce("argmin", 0, False, True), (5, 37)),

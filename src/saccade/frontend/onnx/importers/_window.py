@@ -45,6 +45,14 @@ class SpatialWindow:
             (1, *self.kernel), (1, *self.stride), (1, *self.dilation), (0, before, 0, after)
         )
 
+    def along(self, axis: int) -> SpatialWindow:
+        """A window over the one axis, as one over the rows of images."""
+        before, after = self.padding[axis], self.padding[axis + len(self.kernel)]
+        return SpatialWindow(
+            (self.kernel[axis], 1), (self.stride[axis], 1), (self.dilation[axis], 1),
+            (before, 0, after, 0),
+        )  # fmt: skip
+
 
 def read_window(
     call: OnnxNode, shape: Sequence[Dim], kernel: Sequence[int], *, transposed: bool = False

@@ -9,6 +9,7 @@ import numpy as np
 
 from saccade.frontend.onnx.call import OnnxNode, Operand
 from saccade.frontend.onnx.moves import move, slice_map
+from saccade.frontend.onnx.open_axes import close, from_the_end, is_open
 from saccade.frontend.onnx.refusal import Refusal
 from saccade.frontend.onnx.symbolic import Symbolic, non_negative
 from saccade.ir import Array, Dim, DType, Value
@@ -126,6 +127,9 @@ def import_gather(call: OnnxNode) -> Sequence[Operand]:
     data, where = call.value(0), call.value(1)
     if where.dtype not in (DType.I32, DType.I64):
         raise call.broken(f"indices of type {where.dtype.value}")
+    if is_open(call, data.shape[axis]):
+        where = from_the_end(call, where, data.shape[axis])
+        return [call.emit(Gather(axis=axis), close(call, data, axis), where)]
     sliced = _as_slice(call, data, where, axis)
     return [call.emit(Gather(axis=axis), data, where) if sliced is None else sliced]
 

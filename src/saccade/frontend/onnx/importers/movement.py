@@ -15,6 +15,7 @@ from saccade.frontend.onnx.moves import (
     tile_map,
     transpose_map,
 )
+from saccade.frontend.onnx.open_axes import concatenated, is_open
 from saccade.frontend.onnx.refusal import Refusal
 from saccade.ir import Dim
 from saccade.ir.dim import floordiv, product
@@ -145,7 +146,9 @@ def import_expand(call: OnnxNode) -> Sequence[Operand]:
     want = (*(1,) * (rank - len(wanted)), *wanted)
     # Broadcast both ways: an axis of 1 in the target keeps what is there.
     target = tuple(h if w == 1 else w for h, w in zip(have, want, strict=True))
-    return [move(call, x, broadcast_map(x.shape, target))]
+    y = move(call, x, broadcast_map(x.shape, target))
+    call.build.spread[y] = x
+    return [y]
 
 
 def import_tile(call: OnnxNode) -> Sequence[Operand]:
@@ -224,6 +227,10 @@ def import_concat(call: OnnxNode) -> Sequence[Operand]:
     axis = call.axis(call.integer("axis", 1 if call.opset < 4 else 0), parts[0].rank)
     if len(parts) == 1:
         return parts
+    if all(part.rank == parts[0].rank for part in parts) and is_open(
+        call, *(part.shape[axis] for part in parts)
+    ):
+        return [concatenated(call, parts, axis)]
     return [call.emit(Concat(axis=axis), *parts)]
 
 

@@ -16,7 +16,8 @@ from saccade.frontend.onnx.importers._elementwise import (
     pointwise,
     with_symbols,
 )
-from saccade.frontend.onnx.moves import reshaped
+from saccade.frontend.onnx.importers._inverse import INVERSE
+from saccade.frontend.onnx.moves import broadcast_map, move, reshaped
 from saccade.frontend.onnx.refusal import Refusal
 from saccade.frontend.onnx.symbolic import Symbolic
 from saccade.frontend.onnx.symbolic_arithmetic import cast
@@ -232,9 +233,14 @@ def _tan(call: OnnxNode) -> Sequence[Operand]:
 
 
 def _dropout(call: OnnxNode) -> Sequence[Operand]:
-    if call.has(2) and bool(call.constant(2, "training_mode").any()):
+    # Without an operand for it, the ratio is 0.5 where it counts: in training.
+    ratio = float(call.constant(1, "the ratio").item()) if call.has(1) else 0.5
+    if ratio and call.has(2) and bool(call.constant(2, "training_mode").any()):
         raise Refusal("dropout in training mode")
-    return [call.operand(0)]
+    if len(call.node.outputs) < 2:
+        return [call.operand(0)]
+    kept = call.build.constant(np.ones((), np.bool_), "kept")
+    return [call.operand(0), move(call, kept, broadcast_map((), call.shape(0)))]
 
 
 def _identity(call: OnnxNode) -> Sequence[Operand]:
@@ -257,11 +263,7 @@ def _as_type(call: OnnxNode, dtype: DType) -> Operand:
     if isinstance(x, Symbolic):
         elements = np.frompyfunc(lambda e: cast(e, dtype), 1, 1)(x.array)
         return Symbolic(dtype, np.asarray(elements, dtype=object))
-    value: Value = call.value(0)
-    # A constant may still be folded away; anything else would be computed in float64.
-    if dtype is DType.F64 and value not in call.build.constants:
-        raise Refusal("double precision")
-    return cast_to(call, value, dtype)
+    return cast_to(call, call.value(0), dtype)
 
 
 def _table() -> dict[str, Importer]:
@@ -310,6 +312,7 @@ def _table() -> dict[str, Importer]:
         "Cosh": partial(_exponentials, sign="add"),
         "Tan": _tan,
     }
+    plain |= {name: partial(_unary, make=make) for name, make in INVERSE.items()}
     table = {name: with_symbols(importer) for name, importer in plain.items()}
     # These look at symbolic contents themselves.
     return table | {

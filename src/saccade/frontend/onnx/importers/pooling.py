@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
 
 from saccade.frontend.onnx.call import OnnxNode, Operand
+from saccade.frontend.onnx.importers._elementwise import pointwise
 from saccade.frontend.onnx.importers._window import SpatialWindow, read_window
 from saccade.frontend.onnx.moves import reshaped
 from saccade.frontend.onnx.refusal import Refusal
-from saccade.ir import Dim, Value
+from saccade.ir import Dim, DType, Expr, Value
+from saccade.ir.dim import product
+from saccade.ir.expr import apply, const
 from saccade.opdefs import Pad, Pool2d, Reduce, RoiPool
 
 __all__ = [
     "import_average_pool",
     "import_global_average_pool",
     "import_global_max_pool",
+    "import_lp_pool",
     "import_max_pool",
     "import_max_roi_pool",
 ]
@@ -31,30 +38,94 @@ def import_average_pool(call: OnnxNode) -> Sequence[Operand]:
 
 
 def _pool(call: OnnxNode, kind: str) -> Value:
-    x = call.value(0)
+    x, window = call.value(0), _window(call)
+    # `auto_pad` says by itself how many windows there are.
+    ceil = call.flag("ceil_mode") and call.text("auto_pad", "NOTSET") == "NOTSET"
+    include = call.flag("count_include_pad")
+    return _pooled(call, x, window, Pool2d(kind, (1, 1), ceil_mode=ceil, count_include_pad=include))
+
+
+def _window(call: OnnxNode) -> SpatialWindow:
     kernel = call.integers("kernel_shape")
     if kernel is None:
         raise call.broken("no kernel_shape")
-    if x.rank > 4:
-        raise Refusal(f"pooling over {x.rank - 2} axes")
-    window = read_window(call, x.shape, kernel)
-    original = x.rank
-    if original == 3:
-        x = reshaped(call, x, (x.shape[0], x.shape[1], 1, x.shape[2]))
-        window = window.as_row()
-    x, padding = _padded(call, x, window, kind)
-    op = Pool2d(
-        kind=kind,
+    return read_window(call, call.value(0).shape, kernel)
+
+
+def _pooled(call: OnnxNode, x: Value, window: SpatialWindow, like: Pool2d) -> Value:
+    """The pool over any number of axes: over images, then over one axis after another."""
+    if x.rank == 3:
+        row = reshaped(call, x, (x.shape[0], x.shape[1], 1, x.shape[2]))
+        y = _of_images(call, row, window.as_row(), like)
+        return reshaped(call, y, (y.shape[0], y.shape[1], y.shape[3]))
+    if x.rank == 4:
+        return _of_images(call, x, window, like)
+    # Largest elements and means over a box are those over its lines, one axis after the other.
+    for axis in range(2, x.rank):
+        before, size, behind = product(x.shape[:axis]), x.shape[axis], product(x.shape[axis + 1 :])
+        column = reshaped(call, x, (1, before, size, behind))
+        y = _of_images(call, column, window.along(axis - 2), like)
+        x = reshaped(call, y, (*x.shape[:axis], y.shape[2], *x.shape[axis + 1 :]))
+    return x
+
+
+def _of_images(call: OnnxNode, x: Value, window: SpatialWindow, like: Pool2d) -> Value:
+    x, padding = _padded(call, x, window, like.kind)
+    op = replace(
+        like,
         kernel=(window.kernel[0], window.kernel[1]),
         stride=(window.stride[0], window.stride[1]),
         padding=padding,
         dilation=(window.dilation[0], window.dilation[1]),
-        # `auto_pad` says by itself how many windows there are.
-        ceil_mode=call.flag("ceil_mode") and call.text("auto_pad", "NOTSET") == "NOTSET",
-        count_include_pad=call.flag("count_include_pad"),
     )
-    y = call.emit(op, x)
-    return reshaped(call, y, (y.shape[0], y.shape[1], y.shape[3])) if original == 3 else y
+    return call.emit(op, x)
+
+
+def import_lp_pool(call: OnnxNode) -> Sequence[Operand]:
+    """ONNX LpPool 1 to 22: the root of a sum of powers; sizes are known where `ceil_mode` is set."""
+    x, window, p = call.value(0), _window(call), call.integer("p", 2)
+    if p < 1:
+        raise call.broken(f"p is {p}")
+
+    def power(e: Expr) -> Expr:
+        if p == 1:
+            return apply("abs", e)
+        return apply("mul", e, e) if p == 2 else apply("pow", apply("abs", e), const(p))
+
+    ceil = call.flag("ceil_mode") and call.text("auto_pad", "NOTSET") == "NOTSET"
+    pads = _zeros_around(call, x, window, ceil=ceil)
+    powers = call.emit(Pad(pads=pads), pointwise(call, power, [x], DType.F32))
+    plain = replace(window, padding=(0,) * (2 * (x.rank - 2)))
+    means = _pooled(call, powers, plain, Pool2d("average", (1, 1)))
+    taps = float(np.prod(window.kernel))
+
+    def root(e: Expr) -> Expr:
+        total = apply("mul", e, const(taps))
+        if p == 1:
+            return total
+        return apply("sqrt", total) if p == 2 else apply("pow", total, const(1 / p))
+
+    return [pointwise(call, root, [means], x.dtype)]
+
+
+def _zeros_around(
+    call: OnnxNode, x: Value, window: SpatialWindow, *, ceil: bool
+) -> tuple[tuple[Dim, Dim], ...]:
+    """Pads that make every window whole."""
+    pads: list[tuple[Dim, Dim]] = [(0, 0), (0, 0)]
+    count = len(window.kernel)
+    for axis, size in enumerate(x.shape[2:]):
+        before, after = window.padding[axis], window.padding[axis + count]
+        if ceil:
+            if not (isinstance(size, int) and isinstance(before, int) and isinstance(after, int)):
+                raise Refusal("ceil_mode of a size that varies")
+            reach = (window.kernel[axis] - 1) * window.dilation[axis] + 1
+            last = -(-(size + before + after - reach) // window.stride[axis])
+            # The last window starts on the image or before it.
+            last = min(last, (size + before - 1) // window.stride[axis])
+            after = max(after, last * window.stride[axis] + reach - size - before)
+        pads.append((before, after))
+    return tuple(pads)
 
 
 def _padded(

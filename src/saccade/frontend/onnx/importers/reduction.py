@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 
+import numpy as np
+
 from saccade.frontend.onnx.call import Importer, OnnxNode, Operand
 from saccade.frontend.onnx.importers._elementwise import pointwise
 from saccade.frontend.onnx.moves import reshaped
+from saccade.frontend.onnx.open_axes import close, lowest
 from saccade.frontend.onnx.refusal import Refusal
 from saccade.ir import Expr, Value
 from saccade.ir.dim import product
@@ -18,6 +21,7 @@ __all__ = [
     "REDUCTIONS",
     "import_arg_max",
     "import_arg_min",
+    "import_cumprod",
     "import_cumsum",
     "import_log_softmax",
     "import_softmax",
@@ -45,7 +49,28 @@ def _reduce(call: OnnxNode, kind: str) -> Sequence[Operand]:
     keepdims = call.flag("keepdims", default=True)
     if not axes:
         return [_of_each(call, kind, x)]
-    return [call.emit(Reduce(kind=kind, axes=axes, keepdims=keepdims), x)]
+    return [call.emit(Reduce(kind=kind, axes=axes, keepdims=keepdims), _closed(call, kind, x, axes))]
+
+
+def _closed(call: OnnxNode, kind: str, x: Value, axes: Sequence[int]) -> Value:
+    """The operand without axes whose sizes depend on data among those that are reduced."""
+    fill = _NEUTRAL.get(kind)
+    if kind in ("max", "log_sum_exp"):
+        fill = lowest(x.dtype)
+    if kind == "min":
+        fill = -lowest(x.dtype) if x.dtype.is_float else np.iinfo(x.dtype.numpy).max
+    # A mean needs to know how many elements there are, which no element tells.
+    if fill is None:
+        return x
+    for axis in axes:
+        x = close(call, x, axis, fill)
+    return x
+
+
+_NEUTRAL: dict[str, float] = {
+    "sum": 0, "l1": 0, "l2": 0, "sum_square": 0, "log_sum": 0, "prod": 1,
+}  # fmt: skip
+"""Elements that change nothing of what they are combined with."""
 
 
 def _of_each(call: OnnxNode, kind: str, x: Value) -> Value:
@@ -88,6 +113,9 @@ def _arg_reduce(call: OnnxNode, kind: str) -> Sequence[Operand]:
         keepdims=call.flag("keepdims", default=True),
         select_last=call.flag("select_last_index"),
     )
+    # Of equal elements the first one is taken: what fills the room stands behind all.
+    if x.dtype.is_float and not op.select_last:
+        x = close(call, x, op.axis, -np.inf if kind == "argmax" else np.inf)
     return [call.emit(op, x)]
 
 
@@ -125,6 +153,15 @@ def import_log_softmax(call: OnnxNode) -> Sequence[Operand]:
 
 def import_cumsum(call: OnnxNode) -> Sequence[Operand]:
     """ONNX CumSum 11 and 14."""
+    return [_running(call, product=False)]
+
+
+def import_cumprod(call: OnnxNode) -> Sequence[Operand]:
+    """ONNX CumProd 26."""
+    return [_running(call, product=True)]
+
+
+def _running(call: OnnxNode, *, product: bool) -> Value:
     x = call.value(0)
     axes = call.integers_of(1, "the axis of a running sum")
     if len(axes) != 1:
@@ -133,5 +170,6 @@ def import_cumsum(call: OnnxNode) -> Sequence[Operand]:
         axis=call.axis(axes[0], x.rank),
         exclusive=call.flag("exclusive"),
         reverse=call.flag("reverse"),
+        product=product,
     )
-    return [call.emit(op, x)]
+    return call.emit(op, x)

@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from saccade.frontend.onnx.call import OnnxNode, Operand
+from saccade.frontend.onnx.open_axes import close
 from saccade.frontend.onnx.refusal import Refusal
 from saccade.ir import storage
 from saccade.ir.dim import minimum, product
@@ -46,6 +47,8 @@ def import_non_max_suppression(call: OnnxNode) -> Sequence[Operand]:
     boxes, scores = call.value(0), call.value(1)
     if boxes.rank != 3 or scores.rank != 3:
         raise call.broken(f"boxes of {boxes.rank} axes, scores of {scores.rank}")
+    # Scores that are no numbers take no part.
+    boxes, scores = close(call, boxes, 1, 0), close(call, scores, 2, np.nan)
     most = int(_number(call, 2, "max_output_boxes_per_class", np.int64) or 0)
     iou = _number(call, 3, "iou_threshold", np.float32) or 0.0
     count = scores.shape[2]

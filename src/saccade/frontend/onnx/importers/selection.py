@@ -10,20 +10,23 @@ import numpy as np
 
 from saccade.frontend.onnx.call import OnnxNode, Operand
 from saccade.frontend.onnx.importers._elementwise import ONNX_DTYPES, cast_to, pointwise
-from saccade.frontend.onnx.moves import move, reshaped, slice_map
+from saccade.frontend.onnx.moves import move, reshaped, slice_map, transpose_map
 from saccade.frontend.onnx.refusal import Refusal
 from saccade.ir import Dim, DType, Expr, Value
 from saccade.ir.dim import product
 from saccade.ir.expr import apply, const
-from saccade.opdefs import ArgReduce, Gather
+from saccade.opdefs import ArgReduce, Gather, GatherNd
 
 __all__ = [
+    "along_axis",
     "import_eye_like",
     "import_gather_elements",
     "import_hardmax",
     "import_is_inf",
     "import_one_hot",
+    "import_reverse_sequence",
     "import_trilu",
+    "known_sizes",
 ]
 
 _ONE_AXIS_SINCE = 13
@@ -35,12 +38,25 @@ def import_gather_elements(call: OnnxNode) -> Sequence[Operand]:
     axis = call.axis(call.integer("axis", 0), data.rank)
     if where.dtype not in (DType.I32, DType.I64) or where.rank != data.rank:
         raise call.broken(f"indices {where.dtype.value} {list(where.shape)}")
-    sizes, counts = _static(data.shape), _static(where.shape)
+    sizes, counts = known_sizes(data.shape), known_sizes(where.shape)
     if any(n > size for a, (n, size) in enumerate(zip(counts, sizes, strict=True)) if a != axis):
         raise call.broken(f"indices {list(counts)} for data {list(sizes)}")
     if 0 in counts:
         return [call.build.constant(np.zeros(counts, data.dtype.numpy))]
-    # Data is gathered flat: along all other axes an index takes what is at its own place.
+    at = along_axis(call, where, sizes, axis)
+    return [call.emit(Gather(axis=0), reshaped(call, data, (prod(sizes),)), at)]
+
+
+def along_axis(call: OnnxNode, where: Value, sizes: Sequence[int], axis: int) -> Value:
+    """Places in flat data of what indices name along an axis, clamped to its ends.
+
+    Args:
+        call: The node.
+        where: Indices, of as many axes as the data, along all others each at its own place.
+        sizes: Of the data.
+        axis: The axis.
+    """
+    counts = known_sizes(where.shape)
     steps = [prod(sizes[a + 1 :]) for a in range(len(sizes))]
     places = np.zeros(counts, np.int64)
     for a, (n, step) in enumerate(zip(counts, steps, strict=True)):
@@ -58,8 +74,7 @@ def import_gather_elements(call: OnnxNode) -> Sequence[Operand]:
 
     # Flat places may be beyond 32 bits, and expressions compute in one type.
     wide = cast_to(call, where, DType.I64)
-    at = pointwise(call, place, [wide, call.build.constant(places, "places")], DType.I64)
-    return [call.emit(Gather(axis=0), reshaped(call, data, (prod(sizes),)), at)]
+    return pointwise(call, place, [wide, call.build.constant(places, "places")], DType.I64)
 
 
 def import_trilu(call: OnnxNode) -> Sequence[Operand]:
@@ -70,7 +85,7 @@ def import_trilu(call: OnnxNode) -> Sequence[Operand]:
     number = call.integers_of(1, "the diagonal") if call.has(1) else (0,)
     if len(number) != 1:
         raise call.broken(f"diagonals {list(number)}")
-    rows, columns = _static(x.shape[-2:])
+    rows, columns = known_sizes(x.shape[-2:])
     # Diagonals farther out make no difference, and the file may name any 64-bit number.
     edge = max(-rows, min(number[0], columns))
     # An upper triangle keeps its diagonal, so that what is cleared ends one before it.
@@ -110,7 +125,7 @@ def import_eye_like(call: OnnxNode) -> Sequence[Operand]:
     x = call.operand(0)
     if len(x.shape) != 2:
         raise call.broken(f"operands of {len(x.shape)} axes")
-    rows, columns = _static(x.shape)
+    rows, columns = known_sizes(x.shape)
     number = call.integer("dtype", 0)
     kind = ONNX_DTYPES.get(number) if number else x.dtype
     if kind is None:
@@ -126,7 +141,7 @@ def import_hardmax(call: OnnxNode) -> Sequence[Operand]:
     whole: tuple[Dim, ...] = x.shape
     if old:  # all axes from `axis` on are one
         x = reshaped(call, x, (*whole[:axis], product(whole[axis:])))
-    (size,) = _static(x.shape[axis : axis + 1])
+    (size,) = known_sizes(x.shape[axis : axis + 1])
     place = call.emit(ArgReduce(kind="argmax", axis=axis, keepdims=True), x)
     numbers = _numbers(call, size, x.rank, axis, DType.I64)
     chosen = pointwise(call, partial(apply, "equal"), [place, numbers], DType.BOOL)
@@ -152,13 +167,34 @@ def import_is_inf(call: OnnxNode) -> Sequence[Operand]:
     return [pointwise(call, either, [x], DType.BOOL)]
 
 
+def import_reverse_sequence(call: OnnxNode) -> Sequence[Operand]:
+    """ONNX ReverseSequence 10; the longest one's length is known."""
+    x, lengths = call.value(0), call.value(1)
+    batch, time = call.integer("batch_axis", 1), call.integer("time_axis", 0)
+    if {batch, time} != {0, 1} or x.rank < 2:
+        raise call.broken(f"batches along axis {batch}, time along {time}")
+    (steps,) = known_sizes(x.shape[time : time + 1])
+    order = (1, 0, *range(2, x.rank))
+    turned = x if batch == 0 else move(call, x, transpose_map(x.shape, order))
+    each = reshaped(call, cast_to(call, lengths, DType.I64), (x.shape[batch], 1))
+
+    def place(step: Expr, length: Expr) -> Expr:
+        back = apply("sub", apply("sub", length, const(1)), step)
+        return apply("where", apply("less", step, length), back, step)
+
+    numbers = _numbers(call, steps, 2, 1, DType.I64)
+    at = pointwise(call, place, [numbers, each], DType.I64)
+    y = call.emit(GatherNd(1), turned, reshaped(call, at, (*at.shape, 1)))
+    return [y if batch == 0 else move(call, y, transpose_map(y.shape, order))]
+
+
 def _numbers(call: OnnxNode, count: int, rank: int, axis: int, dtype: DType) -> Value:
     """0, 1, 2, … along an axis."""
     shape = tuple(count if a == axis else 1 for a in range(rank))
     return call.build.constant(np.arange(count).astype(dtype.numpy).reshape(shape), "numbers")
 
 
-def _static(sizes: Sequence[Dim]) -> tuple[int, ...]:
+def known_sizes(sizes: Sequence[Dim]) -> tuple[int, ...]:
     """Sizes that are known.
 
     Raises:

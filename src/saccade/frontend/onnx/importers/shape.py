@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from functools import wraps
+from functools import partial, reduce, wraps
 
 import numpy as np
 
-from saccade.frontend.onnx.builder import FOLD_ELEMENTS
+from saccade.frontend.onnx.builder import FOLD_ELEMENTS, whole_dims
 from saccade.frontend.onnx.call import Importer, OnnxNode, Operand
 from saccade.frontend.onnx.moves import broadcast_map, move
 from saccade.frontend.onnx.refusal import Refusal
 from saccade.frontend.onnx.symbolic import MAX_ELEMENTS, Symbolic
-from saccade.ir import Array, DType
-from saccade.ir.dim import product
+from saccade.ir import Array, Dim, DType
+from saccade.ir.dim import maximum, minimum, mul, product
 
 __all__ = [
     "import_constant",
@@ -167,14 +167,17 @@ def _split(call: OnnxNode) -> Sequence[Operand]:
     return [Symbolic(content.dtype, part) for part in parts]
 
 
-def _reduce_prod(call: OnnxNode) -> Sequence[Operand]:
+def _reduced(call: OnnxNode, combine: Callable[[Dim, Dim], Dim], start: Dim) -> Sequence[Operand]:
     content = _contents_of(call, 0)
     if len(content.shape) != 1 or content.dtype.is_float:
-        raise Refusal("a product over symbolic sizes of rank other than 1")
+        raise Refusal("reduces symbolic sizes of rank other than 1")
     if call.flag("noop_with_empty_axes", default=False) and not _axes(call):
         return [content]
+    sizes = whole_dims(content)
+    if not sizes and call.node.op_type != "ReduceProd":
+        raise call.broken("an extreme of nothing")
     result = np.empty((1,) if call.flag("keepdims", default=True) else (), dtype=object)
-    result[...] = product(content.array)
+    result[...] = reduce(combine, sizes) if sizes else start
     return [Symbolic(content.dtype, result)]
 
 
@@ -188,7 +191,9 @@ def _expand(call: OnnxNode, array: np.ndarray[tuple[int, ...], np.dtype[np.objec
 _MOVES_OF_CONTENTS: dict[str, Importer] = {
     "Concat": _concat,
     "Expand": _move(_expand),
-    "ReduceProd": _reduce_prod,
+    "ReduceMax": partial(_reduced, combine=maximum, start=0),
+    "ReduceMin": partial(_reduced, combine=minimum, start=0),
+    "ReduceProd": partial(_reduced, combine=mul, start=1),
     "Reshape": _move(_reshape),
     "Split": _split,
     "Squeeze": _move(_squeeze),

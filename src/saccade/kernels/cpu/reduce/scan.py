@@ -31,7 +31,8 @@ class ScanConfig:
     """What the code depends on.
 
     Attributes:
-        kind: `sum`, `exclusive`, `argmax` or `argmin`.
+        kind: `sum`, `product`, `argmax` or `argmin`; `exclusive_sum` and `exclusive_product` leave
+            out an element's own.
         last: Of equal elements the last is wanted, not the first.
         elements: Element types of result and operand.
         kinds: How these meet the innermost kept axis.
@@ -46,7 +47,7 @@ class ScanConfig:
 
 
 def _sum_supports(call: CpuCall) -> str | None:
-    if call.inputs[0].dtype not in FLOATS | {DType.I64, DType.I32}:
+    if call.inputs[0].dtype not in FLOATS | {DType.F64, DType.I64, DType.I32}:
         return f"elements of type {call.inputs[0].dtype.value}"
     return refuse_repeats(call.outputs[0])
 
@@ -78,7 +79,7 @@ def _sum_launch(call: CpuCall) -> tuple[Launch, ...]:
     # Of an empty axis there is no last element to begin at.
     starts = [max(n - 1, 0) * s if op.reverse else 0 for s in steps]
     signed = [-s if op.reverse else s for s in steps]
-    kind = "exclusive" if op.exclusive else "sum"
+    kind = ("exclusive_" if op.exclusive else "") + ("product" if op.product else "sum")
     walked = {"size": n, "to_step": signed[0], "step": signed[1]}
     return (_phase(call, kind, False, loops, walked, starts),)
 
@@ -104,7 +105,8 @@ class _Scan:
         self.pointers = [k.pointer(n, e) for n, e in zip("yx", config.elements, strict=True)]
         self.nest = Nest(k, config.rank, 2)
         self.size, self.to_step, self.step = k.integers("size to_step step")
-        self.floats = DType(config.elements[1]).is_float
+        # float64 and integers are computed with as they are.
+        self.narrow = DType(config.elements[1]) in FLOATS
 
     def emit(self) -> None:
         """All results."""
@@ -125,26 +127,29 @@ class _Scan:
         k, stride = self.k, self.nest.strides[1][-1]
         offset = row.offsets[1] + j * self.step
         v = load(k, self.pointers[1], self.config.kinds[1], offset, i, stride, mask, lanes)
-        return to_float(k, v, self.config.elements[1]) if self.floats else v
+        return to_float(k, v, self.config.elements[1]) if self.narrow else v
 
     def _store(self, offset: Int, i: Int, value: Vec, mask: Mask | None) -> None:
         stride = self.nest.strides[0][-1]
         store(self.k, self.pointers[0], self.config.kinds[0], offset, i, stride, mask, value)
 
     def _sum(self, row: Row, i: Int, lanes: int, mask: Mask | None) -> None:
-        k, element = self.k, self.config.elements[0]
-        zero = k.zero(lanes) if self.floats else Vec(k.b, _spread(_integer(element), lanes, 0))
-        total = k.var(zero)
+        k, element, kind = self.k, self.config.elements[0], self.config.kind
+        product = kind.endswith("product")
+        operators = ("fmul", "mul") if product else ("fadd", "add")
+        combine = getattr(k.b, operators[not DType(element).is_float])
+        computed = "float32" if self.narrow else element
+        total = k.var(Vec(k.b, literal(k.vector_type(lanes, computed), int(product))))
 
         def put(j: Int, value: Vec) -> None:
-            converted = from_float(k, value, element) if self.floats else value
+            converted = from_float(k, value, element) if self.narrow else value
             self._store(row.offsets[0] + j * self.to_step, i, converted, mask)
 
         with k.range(0, self.size) as j:
             v, before = self._load(row, j, i, lanes, mask), total.get()
-            after = before + v if self.floats else Vec(k.b, k.b.add(before.value, v.value))
+            after = Vec(k.b, combine(before.value, v.value))
             total.set(after)
-            put(j, before if self.config.kind == "exclusive" else after)
+            put(j, before if kind.startswith("exclusive") else after)
 
     def _arg(self, row: Row, i: Int, lanes: int, mask: Mask | None) -> None:
         k, b = self.k, self.k.b
@@ -164,10 +169,6 @@ class _Scan:
             place.set(better.select(here, place.get()))
         wide = vector_of(llvm.I64, lanes)
         self._store(row.offsets[0], i, Vec(b, b.sext(place.get().value, wide)), mask)
-
-
-def _integer(element: str) -> Any:  # noqa: ANN401
-    return llvm.I64 if element == "int64" else llvm.I32
 
 
 def _spread(kind: Any, lanes: int, number: int) -> Any:  # noqa: ANN401

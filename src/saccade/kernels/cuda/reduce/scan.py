@@ -32,7 +32,7 @@ class CumSumConfig:
 
     Attributes:
         elements: Of x, of y, and what sums are kept in.
-        exclusive, reverse: Of the operator.
+        exclusive, reverse, product: Of the operator.
         kept: How many axes there are besides.
         units: Whose neighbours lie side by side, in x and in y: "kept", "reduced" or "".
         step: Strides and extents of x are multiples of so many elements.
@@ -42,6 +42,7 @@ class CumSumConfig:
     elements: tuple[str, str, str]
     exclusive: bool
     reverse: bool
+    product: bool
     kept: int
     units: tuple[str, str]
     step: int
@@ -89,8 +90,8 @@ def _launches(call: CudaCall, tile: AxisTile) -> tuple[Launch, ...]:
     if x.dtype.itemsize < 4 and not x.dtype.is_float:
         wide = ELEMENTS[DType.I32]
     config = CumSumConfig(
-        (element_of(x), element_of(y), wide), op.exclusive, op.reverse, max(2, kept.axes), units,
-        common_step((*steps, *extents), (x,)), tile,
+        (element_of(x), element_of(y), wide), op.exclusive, op.reverse, op.product,
+        max(2, kept.axes), units, common_step((*steps, *extents), (x,)), tile,
     )  # fmt: skip
     integers = {
         "rows": kept.count, "k1": kept.sizes[1], "k2": kept.sizes[2], "length": length,
@@ -105,7 +106,7 @@ def _entry(config: CumSumConfig) -> Entry:
     kind, result, wide = config.elements
     constants: dict[str, int | float | str] = {
         "WIDE": wide, "EXCLUSIVE": config.exclusive, "REVERSE": config.reverse,
-        "KEPT": config.kept, "UNIT": config.units[0], "Y_UNIT": config.units[1],
+        "PRODUCT": config.product, "KEPT": config.kept, "UNIT": config.units[0], "Y_UNIT": config.units[1],
         "STEP": config.step, "BM": config.tile.rows, "BR": config.tile.elements,
     }  # fmt: skip
     return Entry(

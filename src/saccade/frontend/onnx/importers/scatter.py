@@ -1,0 +1,211 @@
+"""What writes elements to places that indices name."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial, reduce
+from math import prod
+
+import numpy as np
+
+from saccade.frontend.onnx.call import OnnxNode, Operand
+from saccade.frontend.onnx.importers._elementwise import cast_to, pointwise
+from saccade.frontend.onnx.importers.selection import along_axis, known_sizes
+from saccade.frontend.onnx.moves import move, reshaped, slice_map
+from saccade.frontend.onnx.open_axes import close, from_the_end, is_open, reopened
+from saccade.frontend.onnx.refusal import Refusal
+from saccade.ir import DType, Value
+from saccade.ir.dim import product
+from saccade.ir.expr import apply, const
+from saccade.opdefs import ConvTranspose2d, Pad, ScatterRows
+
+__all__ = [
+    "import_col2im",
+    "import_max_unpool",
+    "import_scatter_elements",
+    "import_scatter_nd",
+    "import_tensor_scatter",
+]
+
+
+def _reduction(call: OnnxNode) -> ScatterRows:
+    name = call.text("reduction", "none")
+    if name not in ("none", "add", "mul", "min", "max"):
+        raise call.broken(f"reduction {name!r}")
+    return ScatterRows(name)
+
+
+def import_scatter_elements(call: OnnxNode) -> Sequence[Operand]:
+    """ONNX Scatter 9 and ScatterElements 11 to 18, where sizes are known."""
+    data, where, updates = call.value(0), call.value(1), call.value(2)
+    if where.dtype not in (DType.I32, DType.I64) or where.shape != updates.shape:
+        raise call.broken(f"indices {list(where.shape)}, updates {list(updates.shape)}")
+    if where.rank != data.rank:
+        raise call.broken(f"indices of {where.rank} axes, data of {data.rank}")
+    axis = call.axis(call.integer("axis", 0), data.rank)
+    source = call.build.spread.get(where)
+    rest = tuple(d for a, d in enumerate(data.shape) if a != axis)
+    # Indices that are alike along all other axes name whole rows.
+    if axis == 0 and source is not None and source.shape == (where.shape[0], *(1,) * len(rest)):
+        if updates.shape[1:] == rest:
+            indices = reshaped(call, source, source.shape[:1])
+            return [_rows(call, data, cast_to(call, indices, DType.I64), updates)]
+    sizes, counts = known_sizes(data.shape), known_sizes(where.shape)
+    if any(n > size for a, (n, size) in enumerate(zip(counts, sizes, strict=True)) if a != axis):
+        raise call.broken(f"indices {list(counts)} for data {list(sizes)}")
+    if 0 in counts:
+        return [data]
+    places = along_axis(call, where, sizes, axis)
+    flat = [reshaped(call, v, (prod(v.shape), 1)) for v in (data, updates)]  # type: ignore[arg-type]
+    rows = call.emit(_reduction(call), flat[0], reshaped(call, places, (prod(counts),)), flat[1])
+    return [reshaped(call, rows, data.shape)]
+
+
+def _rows(call: OnnxNode, data: Value, indices: Value, updates: Value) -> Value:
+    """Data with the slices of its first axis replaced that indices name."""
+    size, row = data.shape[0], product(data.shape[1:])
+    if is_open(call, size):
+        indices = from_the_end(call, indices, size)
+    else:
+        indices = _flat_places(call, [indices], known_sizes((size,)))
+    # What is no update has no place.
+    where, new = close(call, indices, 0, -1), close(call, updates, 0)
+    old = close(call, data, 0)
+    flat = [reshaped(call, v, (v.shape[0], row)) for v in (old, new)]
+    rows = call.emit(_reduction(call), flat[0], where, flat[1])
+    return reopened(call, reshaped(call, rows, old.shape), 0, size)
+
+
+def import_scatter_nd(call: OnnxNode) -> Sequence[Operand]:
+    """ONNX ScatterND 11 to 18; the sizes of the axes that are indexed are known."""
+    data, where, updates = call.value(0), call.value(1), call.value(2)
+    if where.dtype is not DType.I64 or not where.rank:
+        raise call.broken(f"indices {where.dtype.value} {list(where.shape)}")
+    depth = where.shape[-1]
+    if not isinstance(depth, int) or not 1 <= depth <= data.rank:
+        raise Refusal("tuples of indices of unknown length")
+    sizes = known_sizes(data.shape[:depth])
+    tuples, row = product(where.shape[:-1]), product(data.shape[depth:])
+    flat = reshaped(call, where, (tuples, depth))
+    columns = [
+        reshaped(call, move(call, flat, slice_map((tuples, depth), {1: (i, 1, 1)})), (tuples,))
+        for i in range(depth)
+    ]
+    places = _flat_places(call, columns, sizes)
+    rows = call.emit(
+        _reduction(call),
+        reshaped(call, data, (prod(sizes), row)),
+        places,
+        reshaped(call, updates, (tuples, row)),
+    )
+    return [reshaped(call, rows, data.shape)]
+
+
+def _flat_places(call: OnnxNode, columns: Sequence[Value], sizes: Sequence[int]) -> Value:
+    """Indices of rows from one index for each axis, negative ones counted from its end."""
+    parts = []
+    for i, (column, size) in enumerate(zip(columns, sizes, strict=True)):
+        step = prod(sizes[i + 1 :])
+
+        def place(e, size=size, step=step):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+            behind = apply("add", e, const(size))
+            return apply("mul", apply("where", apply("less", e, const(0)), behind, e), const(step))
+
+        parts.append(pointwise(call, place, [column], DType.I64))
+    if len(parts) == 1:
+        return parts[0]
+    return pointwise(call, lambda *e: reduce(partial(apply, "add"), e), parts, DType.I64)
+
+
+def import_tensor_scatter(call: OnnxNode) -> Sequence[Operand]:
+    """ONNX TensorScatter 24: updates follow each other along an axis, from a place on."""
+    cache, update = call.value(0), call.value(1)
+    axis = call.axis(call.integer("axis", -2), cache.rank)
+    mode = call.text("mode", "linear")
+    if axis == 0 or mode not in ("linear", "circular"):
+        raise call.broken(f"axis {axis}, mode {mode!r}")
+    sizes, counts = known_sizes(cache.shape), known_sizes(update.shape)
+    steps = call.build.constant(
+        np.arange(counts[axis], dtype=np.int64).reshape((-1, *(1,) * (len(sizes) - axis - 1))),
+        "steps",
+    )
+    if call.has(2):
+        start = reshaped(call, call.value(2), (sizes[0], *(1,) * (len(sizes) - 1)))
+    else:
+        start = call.build.constant(np.zeros((), np.int64))
+    size = sizes[axis]
+
+    def step_of(e, s):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+        place = apply("add", e, s)
+        return apply("mod", place, const(size)) if mode == "circular" else place
+
+    where = pointwise(call, step_of, [start, steps], DType.I64)
+    zeros = call.build.constant(np.zeros(counts, np.int64))
+    spread = pointwise(call, partial(apply, "add"), [where, zeros], DType.I64)
+    places = along_axis(call, spread, sizes, axis)
+    flat = [reshaped(call, v, (prod(n), 1)) for v, n in ((cache, sizes), (update, counts))]
+    rows = call.emit(ScatterRows(), flat[0], reshaped(call, places, (prod(counts),)), flat[1])
+    return [reshaped(call, rows, cache.shape)]
+
+
+def import_max_unpool(call: OnnxNode) -> Sequence[Operand]:
+    """ONNX MaxUnpool 9 to 22: each element where the pool found it, zeros elsewhere."""
+    x, where = call.value(0), call.value(1)
+    sizes = known_sizes(x.shape)
+    kernel = call.integers("kernel_shape") or ()
+    spatial = len(sizes) - 2
+    strides = call.integers("strides") or (1,) * spatial
+    pads = call.integers("pads") or (0,) * (2 * spatial)
+    if not len(kernel) == len(strides) == spatial or len(pads) != 2 * spatial:
+        raise call.broken(f"a window over {len(kernel)} axes for an operand of {len(sizes)}")
+    pooled = tuple(
+        (sizes[2 + a] - 1) * strides[a] + kernel[a] - pads[a] - pads[a + spatial]
+        for a in range(spatial)
+    )
+    shape: tuple[int, ...] = (*sizes[:2], *pooled)
+    target = call.integers_of(2, "the size of a result") if call.has(2) else shape
+    if len(target) != len(shape) or any(t < n for t, n in zip(target, shape, strict=True)):
+        raise call.broken(f"a result {list(target)} of {list(sizes)}, which fill {list(shape)}")
+    empty = call.build.constant(np.zeros((prod(shape), 1), x.dtype.numpy))
+    flat = [reshaped(call, v, (prod(sizes), *n)) for v, n in ((where, ()), (x, (1,)))]
+    image = reshaped(call, call.emit(ScatterRows(), empty, *flat), shape)
+    if target == shape:
+        return [image]
+    # Indices count in the image that the pool says, whatever the result's size is.
+    pads = tuple((0, t - n) for t, n in zip(target, shape, strict=True))
+    return [call.emit(Pad(pads=pads), image)]
+
+
+def import_col2im(call: OnnxNode) -> Sequence[Operand]:
+    """ONNX Col2Im 18: sums of overlapping blocks of an image, a transposed convolution."""
+    x = call.value(0)
+    image = call.integers_of(1, "the size of an image")
+    block = call.integers_of(2, "the size of a block")
+    if len(image) != len(block) or x.rank != 3:
+        raise call.broken(f"blocks {list(block)} of images {list(image)}")
+    if len(image) != 2:
+        raise Refusal(f"blocks over {len(image)} axes")
+    strides, dilations = (call.integers(n) or (1, 1) for n in ("strides", "dilations"))
+    pads = call.integers("pads") or (0,) * 4
+    counts = [
+        (image[a] + pads[a] + pads[a + 2] - dilations[a] * (block[a] - 1) - 1) // strides[a] + 1
+        for a in range(2)
+    ]
+    (rows,) = known_sizes(x.shape[1:2])
+    taps = prod(block)
+    if rows % taps or min(counts) < 1:
+        raise call.broken(f"{rows} rows of blocks {list(block)} of images {list(image)}")
+    channels = rows // taps
+    columns = reshaped(call, x, (x.shape[0], rows, *counts))
+    # Each row of a column is one tap of its channel.
+    weights = np.tile(np.eye(taps, dtype=np.float32), (channels, 1)).reshape(rows, 1, *block)
+    reach = [
+        image[a] + pads[a] + pads[a + 2] - (counts[a] - 1) * strides[a] - dilations[a] * (block[a] - 1) - 1
+        for a in range(2)
+    ]
+    op = ConvTranspose2d(
+        stride=(strides[0], strides[1]), padding=(pads[0], pads[1], pads[2], pads[3]),
+        output_padding=(reach[0], reach[1]), dilation=(dilations[0], dilations[1]), groups=channels,
+    )  # fmt: skip
+    kernel = cast_to(call, call.build.constant(weights, "taps"), x.dtype)
+    return [call.emit(op, columns, kernel)]

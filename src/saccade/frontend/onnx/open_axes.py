@@ -1,0 +1,140 @@
+"""Axes whose sizes steps find out, and operators that mix their elements.
+
+Such an axis has room for its bound, and what lies behind its last true element is anything
+(`ir/counts.py`). Before an operator adds up, ranks or searches the axis, it is *closed*: taken as
+an axis of that room, elements behind the true ones replaced by some that change nothing. Lists that
+follow each other are moved together, and get a size of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+import numpy as np
+
+from saccade.frontend.onnx.call import OnnxNode
+from saccade.frontend.onnx.moves import move, reshaped, slice_map
+from saccade.frontend.onnx.refusal import Refusal
+from saccade.ir import Dim, DType, Value
+from saccade.ir.counts import depends
+from saccade.ir.dim import evaluate
+from saccade.ir.expr import apply, arg, const
+from saccade.opdefs import Concat, Gather, Move, PackedPlaces, Pointwise
+
+__all__ = [
+    "close",
+    "close_all",
+    "concatenated",
+    "from_the_end",
+    "is_open",
+    "lowest",
+    "reopened",
+    "room_of",
+]
+
+
+def is_open(call: OnnxNode, *sizes: Dim) -> bool:
+    """Whether one of these sizes depends on data."""
+    counts = call.build.counts
+    return bool(counts) and any(depends(size, counts) for size in sizes)
+
+
+def room_of(call: OnnxNode, size: Dim) -> int:
+    """What a size never exceeds.
+
+    Raises:
+        Refusal: If that depends on the sizes of the inputs.
+    """
+    bounds = {name: count.bound for name, (count, _) in call.build.counts.items()}
+    known = {name: bound for name, bound in bounds.items() if isinstance(bound, int)}
+    try:
+        return size if isinstance(size, int) else evaluate(size, known)
+    except KeyError:
+        raise Refusal("mixes elements along an axis whose size depends on data") from None
+
+
+def lowest(dtype: DType) -> float:
+    """A number that none of a type is less than."""
+    if dtype is DType.BOOL:
+        return 0
+    return -np.inf if dtype.is_float else int(np.iinfo(dtype.numpy).min)
+
+
+def close(call: OnnxNode, x: Value, axis: int, fill: float | None = None) -> Value:
+    """The value with room for an axis, which is as it is if its size does not depend on data.
+
+    Args:
+        call: The node.
+        x: The value.
+        axis: The axis.
+        fill: What stands behind the true elements; None if that does not matter.
+    """
+    size = x.shape[axis]
+    if not is_open(call, size):
+        return x
+    room = room_of(call, size)
+    emit = partial(call.build.emit, name=call.name, closing=True)
+    if fill is None:
+        (wide,) = emit(Move(slice_map(x.shape, {axis: (0, room, 1)})), [x])
+        return wide
+    shape = tuple(room if a == axis else 1 for a in range(x.rank))
+    places = call.build.constant(np.arange(room, dtype=np.int64).reshape(shape), "places")
+    true = reshaped(call, call.build.sized(size, call.name), (1,) * x.rank)
+    there = call.emit(Pointwise(apply("less", arg(0), arg(1)), DType.BOOL), places, true)
+    chosen = apply("where", arg(1), arg(0), const(fill))
+    if x.dtype is DType.BOOL:
+        # Truth values alone would be computed as numbers.
+        chosen = apply("or" if fill else "and", arg(0), arg(1))
+    (wide,) = emit(Pointwise(chosen, x.dtype), [x, there])
+    return wide
+
+
+def close_all(call: OnnxNode, x: Value, fill: float) -> Value:
+    """The value with all axes closed."""
+    for axis in range(x.rank):
+        x = close(call, x, axis, fill)
+    return x
+
+
+def reopened(call: OnnxNode, x: Value, axis: int, size: Dim) -> Value:
+    """A closed value's true elements along an axis."""
+    if x.shape[axis] == size:
+        return x
+    return move(call, x, slice_map(x.shape, {axis: (0, size, 1)}))
+
+
+def from_the_end(call: OnnxNode, indices: Value, size: Dim) -> Value:
+    """Indices that count from the front, negative ones made so, as int64."""
+    known = call.build.constants.get(indices)
+    if known is not None and known.size and known.min() >= 0:
+        return indices
+    true = call.build.sized(size, call.name)
+    wide = indices
+    if indices.dtype is not DType.I64:
+        wide = call.emit(Pointwise(arg(0), DType.I64), indices)
+    behind = apply("where", apply("less", arg(0), const(0)), apply("add", arg(0), arg(1)), arg(0))
+    spread = reshaped(call, true, (1,) * max(wide.rank, 1)) if wide.rank else reshaped(call, true, ())
+    return call.emit(Pointwise(behind, DType.I64), wide, spread)
+
+
+def concatenated(call: OnnxNode, parts: Sequence[Value], axis: int) -> Value:
+    """Values side by side along an axis that is open in some of them."""
+    sizes = tuple(part.shape[axis] for part in parts)
+    whole = call.emit(Concat(axis=axis), *(close(call, part, axis) for part in parts))
+    return call.emit(Gather(axis=axis), whole, _packed(call, sizes))
+
+
+def _packed(call: OnnxNode, sizes: tuple[Dim, ...]) -> Value:
+    """Where the elements of lists are in one array of all their room."""
+    # Boxes, scores and classes of the same lists have to stay of one size.
+    if sizes in call.build.packed:
+        return call.build.packed[sizes]
+    room = tuple(room_of(call, size) for size in sizes)
+    each = call.emit(Concat(axis=0), *(call.build.sized(size, call.name) for size in sizes))
+    rows = call.build.symbol("concatenated")
+    op = PackedPlaces(rows, room)
+    places, count = call.build.emit(op, [each], call.name)
+    call.build.counted(rows, sum(room), count)
+    call.build.packed[sizes] = places
+    return places
