@@ -101,7 +101,7 @@ def test_what_is_of_one_value_only():
     model = compiled(REDUCE)
     with pytest.raises(OptionError, match="axes decide"):
         model.save("there.saccade", {"x": (2, 3, 5)})
-    with pytest.raises(OptionError, match="one value"):
+    with pytest.raises(OptionError, match="choices are those of each"):
         _ = model.algorithms
     with pytest.raises(InputError, match="axes decide the graph"):
         model.graph("frontend")

@@ -1,7 +1,8 @@
-"""Models with inputs whose values decide shapes: compiled anew for each of their values."""
+"""Models that are others for each value, or for each size, of their inputs: compiled for each."""
 
 from __future__ import annotations
 
+import operator
 import os
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
@@ -12,7 +13,7 @@ import numpy as np
 from saccade.errors import InputError, OptionError
 from saccade.locks import Lock
 from saccade.model import Model
-from saccade.signature import Signature
+from saccade.signature import Signature, TensorInfo
 
 if TYPE_CHECKING:
     from saccade import tuning
@@ -27,14 +28,16 @@ _KEPT = 64  # models, each with the programs of its own sizes
 
 
 class ByValueModel(Model):
-    """A model that is another one for each value of some of its inputs.
+    """A model that is another one for each value of some of its inputs, or for each size.
 
-    Where the base class asks for shapes, those inputs are given as arrays.
+    Where the base class asks for shapes, inputs whose values decide are given as arrays.
 
     Args:
         names: Of these inputs.
         signature: Of the model, with them.
-        make: The model for values by name, which has no such inputs.
+        make: The model for what is known of inputs by name: values, with which they are no inputs,
+            or shapes.
+        sized: Whether there is another one for each size of the other inputs, too.
 
     Attributes:
         values: Names of the inputs whose values decide shapes.
@@ -44,11 +47,15 @@ class ByValueModel(Model):
         self,
         names: tuple[str, ...],
         signature: Signature,
-        make: Callable[[Mapping[str, Array]], Model],
+        make: Callable[[Mapping[str, Array | tuple[int, ...]]], Model],
+        *,
+        sized: bool = False,
     ) -> None:
         self.inputs, self.outputs = signature.inputs, signature.outputs
         self.values = names
         self._infos = {info.name: info for info in self.inputs if info.name in names}
+        others = [info for info in self.inputs if info.name not in names]
+        self._sized = {info.name: info for info in others} if sized else {}
         self._make = make
         self._models: OrderedDict[tuple[object, ...], Model] = OrderedDict()
         self._lock = Lock()
@@ -88,9 +95,13 @@ class ByValueModel(Model):
             OptionError: Always.
         """
         raise OptionError(
-            f"no bundle can be made of this model: values of {', '.join(self._infos)} decide what "
-            "it computes; make them constants of the file"
+            f"no bundle can be made of this model: {self._deciding()} decide what it computes; make "
+            "them constants of the file"
         )
+
+    def _deciding(self) -> str:
+        kinds = (("values", self._infos), ("sizes", self._sized))
+        return " and ".join(f"{kind} of {', '.join(found)}" for kind, found in kinds if found)
 
     @property
     def algorithms(self) -> tuning.Algorithms:
@@ -99,7 +110,7 @@ class ByValueModel(Model):
         Raises:
             OptionError: Always.
         """
-        raise OptionError("tuned choices are those of one value of the inputs that decide shapes")
+        raise OptionError(f"{self._deciding()} decide what is computed: choices are those of each")
 
     @property
     def stages(self) -> tuple[str, ...]:
@@ -112,20 +123,22 @@ class ByValueModel(Model):
         Raises:
             InputError: Always.
         """
-        raise InputError(f"there is no stage {stage!r}: {', '.join(self._infos)} decide the graph")
+        raise InputError(f"there is no stage {stage!r}: {self._deciding()} decide the graph")
 
     def _run(self, given: Mapping[str, object]) -> tuple[Result, ...]:
         model, rest = self._part(given)
         return model._run(rest)
 
     def _part(self, given: Mapping[str, object]) -> tuple[Model, dict[str, object]]:
-        """The model for these values, and its inputs."""
+        """The model for these values and sizes, and its inputs."""
         values = {name: self._value(name, given[name]) for name in self._infos}
+        sizes = {name: _shape(info, given[name]) for name, info in self._sized.items()}
         rest = {name: value for name, value in given.items() if name not in values}
-        key = tuple((array.shape, array.tobytes()) for array in values.values())
+        known = tuple((array.shape, array.tobytes()) for array in values.values())
+        key = (known, *sizes.values())
         with self._lock:
             if key not in self._models:
-                self._models[key] = self._make(values)
+                self._models[key] = self._make({**values, **sizes})
                 if len(self._models) > _KEPT:
                     self._models.popitem(last=False)
             self._models.move_to_end(key)
@@ -152,3 +165,24 @@ class ByValueModel(Model):
                 f"shape {list(info.shape)}, given is {array.dtype} {list(array.shape)}"
             )
         return array
+
+
+def _shape(info: TensorInfo, value: object) -> tuple[int, ...]:
+    """The shape of an array, or a shape itself.
+
+    Raises:
+        InputError: If it is none, or does not fit the input.
+    """
+    try:
+        shape = tuple(map(operator.index, getattr(value, "shape", value)))
+    except TypeError:
+        raise InputError(f"input {info.name!r} must be an array or a shape") from None
+    fits = len(shape) == len(info.shape) and all(
+        size >= 0 and (not isinstance(wanted, int) or size == wanted)
+        for wanted, size in zip(info.shape, shape, strict=True)
+    )
+    if not fits:
+        raise InputError(
+            f"input {info.name!r} must be of shape {list(info.shape)}, given is {list(shape)}"
+        )
+    return shape

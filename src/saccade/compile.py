@@ -83,16 +83,18 @@ def compile(  # noqa: A001 - the name that users expect: saccade.compile
             from saccade.by_value import ByValueModel  # noqa: PLC0415 - few models need it
             from saccade.signature import Signature  # noqa: PLC0415
         signature = Signature.from_json(error.signature.encode())
-        return ByValueModel(error.names, signature, partial(_model, source, options, []))
+        return ByValueModel(
+            error.names, signature, partial(_model, source, options, []), sized=error.sized
+        )
 
 
 def _model(
     source: object,
     options: Options,
     early: list[Processes],
-    values: Mapping[str, Array] | None = None,
+    known: Mapping[str, Array | tuple[int, ...]] | None = None,
 ) -> Model:
-    """The model, with what was started early; some of its inputs may be constants."""
+    """The model, with what was started early; values or shapes of inputs may be known."""
     with forkless:
         from saccade.devices import device_named  # noqa: PLC0415
         from saccade.frontend import onnx as frontend  # noqa: PLC0415
@@ -101,7 +103,7 @@ def _model(
     digest = frontend.digest(source) if options.cache else None
     chosen = device_named(options.device)
     # By the device whose plans these are: `reference` shares them with the one that it plays.
-    identity = _identity(digest, chosen.plans_for, options, values) if digest else None
+    identity = _identity(digest, chosen.plans_for, options, known) if digest else None
     store = chosen.store(identity, options)
 
     def start() -> Engine:
@@ -111,7 +113,7 @@ def _model(
             from saccade.processes import Processes  # noqa: PLC0415
 
         processes = early.pop() if early else Processes()  # the loop below ends what is left
-        lower = lowered.begin(source, options, processes, identity, chosen.compiler, values)
+        lower = lowered.begin(source, options, processes, identity, chosen.compiler, known)
         with forkless:
             from saccade.engine import Engine  # noqa: PLC0415 - 0.25 s, beside lowering
 
@@ -124,15 +126,20 @@ def _model(
 
 
 def _identity(
-    digest: str, device: str, options: Options, values: Mapping[str, Array] | None = None
+    digest: str,
+    device: str,
+    options: Options,
+    known: Mapping[str, Array | tuple[int, ...]] | None = None,
 ) -> str:
     """What constants depend on; bounds of one's own must not be met by what was kept without."""
     bounds = "" if options.limits == type(options.limits)() else f"/{options.limits}"
-    known = "".join(
-        f"/{name} {array.dtype} {array.shape} {array.tobytes().hex()}"
-        for name, array in (values or {}).items()
+    given = "".join(
+        f"/{name} {what}"
+        if isinstance(what, tuple)
+        else f"/{name} {what.dtype} {what.shape} {what.tobytes().hex()}"
+        for name, what in (known or {}).items()
     )
-    return f"{digest}/{device}/{options.precision.value}{bounds}{known}"
+    return f"{digest}/{device}/{options.precision.value}{bounds}{given}"
 
 
 def _early(options: Options, source: object) -> list[Processes]:

@@ -165,19 +165,26 @@ class UnsupportedModelError(ModelError):
 
 
 class NeedsValuesError(UnsupportedModelError):
-    """The same, but that all of it may be run once the values of some inputs are known.
+    """The same, but that all of it may be run once the values, or sizes, of inputs are known.
 
     Attributes:
-        names: Of these inputs.
+        names: Of inputs whose values have to be known.
         signature: Of the model, as `Signature.to_json` spells it.
+        sized: Whether the sizes of the other inputs have to be.
     """
 
-    def __init__(self, rows: Sequence[Unsupported], names: tuple[str, ...], signature: str) -> None:
+    def __init__(
+        self,
+        rows: Sequence[Unsupported],
+        names: tuple[str, ...],
+        signature: str,
+        sized: bool = False,
+    ) -> None:
         super().__init__(rows)
-        self.names, self.signature = names, signature
+        self.names, self.signature, self.sized = names, signature, sized
 
     def __reduce__(self) -> tuple[type[NeedsValuesError], tuple[object, ...]]:
-        return type(self), (self.rows, self.names, self.signature)
+        return type(self), (self.rows, self.names, self.signature, self.sized)
 
 
 def _table(rows: Sequence[Unsupported]) -> str:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import sha256
 from pathlib import Path
+from typing import TypeAlias
 
 from saccade.caches import GRAPHS, CacheFolder, cache_folder
 from saccade.devices import device_named
@@ -35,6 +36,7 @@ _READERS = (
     "saccade.passes",
 )
 """Modules that reading a source and its passes need."""
+_Known: TypeAlias = "Mapping[str, Array | tuple[int, ...]] | None"
 _fresh = itertools.count()
 
 
@@ -61,7 +63,7 @@ def begin(
     processes: Processes,
     identity: str | None,
     ahead: str,
-    values: Mapping[str, Array] | None = None,
+    known: Mapping[str, Array | tuple[int, ...]] | None = None,
 ) -> Callable[[], Lowered]:
     """Start lowering a source; gives the function to ask for the optimised graph.
 
@@ -75,14 +77,14 @@ def begin(
         identity: Digest of the source, the device and the precision; without one nothing is kept
             on disk.
         ahead: What later calls will need, if anything (`Processes.preload`).
-        values: Of inputs that are constants then; `identity` depends on them.
+        known: Of inputs: values, which are constants then, or shapes; `identity` depends on them.
     """
     place = _place(identity, options) if identity else None
     lowering: Callable[[], None] | None = None
     # A path means the same in a child; anything else would have to be sent there.
     if place is not None and isinstance(source, (str, Path)) and not place.exists():
         processes.preload("saccade.opdefs")  # which those that follow need as well
-        lowering = processes.start(_lower_file, (source, options, place, values))
+        lowering = processes.start(_lower_file, (source, options, place, known))
         # After the call, which would otherwise wait for these imports.
         if ahead:
             processes.preload(ahead)
@@ -93,43 +95,43 @@ def begin(
         graph = _read(place)
         # There is no cache, the child could not write to it, or the source is no file.
         if graph is None:
-            graph = _keep(_lower(source, options, values), place)
+            graph = _keep(_lower(source, options, known), place)
         # Of models without a digest each counts as another one.
         name = identity or f"model-{next(_fresh)}"
         # Seldom asked for, so the source is lowered once more instead of keeping every stage.
-        trace = lru_cache(maxsize=1)(lambda: _stages(source, options, values))
+        trace = lru_cache(maxsize=1)(lambda: _stages(source, options, known))
         return Lowered(graph, name, trace, None if place is None else place.name)
 
     return finish
 
 
 def _lower(
-    source: object, options: Options, values: Mapping[str, Array] | None, *, mapped: bool = False
+    source: object, options: Options, known: _Known, *, mapped: bool = False
 ) -> Graph:
     preload(*_READERS)
     from saccade import passes  # noqa: PLC0415 - a warm start needs none of them
 
     steps = device_named(options.device).passes(options)
-    return passes.run(frontend.load(source, options, mapped=mapped, values=values), steps)
+    return passes.run(frontend.load(source, options, mapped=mapped, known=known), steps)
 
 
 def _lower_file(
-    task: tuple[str | Path, Options, _Place, Mapping[str, Array] | None],
+    task: tuple[str | Path, Options, _Place, _Known],
 ) -> None:
     """Lower a file into the cache (runs in a child process)."""
     from saccade.frontend.onnx.late import put_off_sympy  # noqa: PLC0415 - for a process of its own
 
-    source, options, place, values = task
+    source, options, place, known = task
     put_off_sympy()
     # Mapped, as the weights are copied from the file to the cache right here.
-    _write(_lower(source, options, values, mapped=True), place)
+    _write(_lower(source, options, known, mapped=True), place)
 
 
-def _stages(source: object, options: Options, values: Mapping[str, Array] | None) -> dict[str, str]:
+def _stages(source: object, options: Options, known: _Known) -> dict[str, str]:
     preload(*_READERS)
     from saccade import passes  # noqa: PLC0415 - a warm start needs none of them
 
-    graph = frontend.load(source, options, values=values)
+    graph = frontend.load(source, options, known=known)
     found = {"frontend": format_graph(graph)}
 
     def note(name: str, after: Graph, notes: Sequence[object]) -> None:

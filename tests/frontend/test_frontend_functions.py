@@ -107,6 +107,6 @@ def test_other_inputs_are_not_asked_for(name):
 
 def test_given_values_are_constants():
     model = text_model(REDUCED, "float[2, 3, 4, 5] x, int64[k] axes", opset=18)
-    graph = frontend.load(model, values={"axes": np.array([3, 1])})
+    graph = frontend.load(model, known={"axes": np.array([3, 1])})
     assert [value.name for value in graph.inputs] == ["x"]
     assert graph.outputs[0].shape == (2, 4)

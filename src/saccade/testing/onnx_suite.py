@@ -139,7 +139,7 @@ def imported(case: SuiteCase) -> SuiteOutcome:
         names = [value.name for value in case.model.graph.input]
         known = dict(zip(names, given, strict=False))
         try:
-            load(case.model, values={name: known[name] for name in error.names})
+            load(case.model, known={name: known[name] for name in error.names})
         except SaccadeError as later:
             return SuiteOutcome(refused=_reason(later))
     except SaccadeError as error:

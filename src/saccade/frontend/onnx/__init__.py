@@ -23,7 +23,7 @@ def load(
     options: Options | None = None,
     *,
     mapped: bool = False,
-    values: Mapping[str, Array] | None = None,
+    known: Mapping[str, Array | tuple[int, ...]] | None = None,
 ) -> Graph:
     """The small IR of a model.
 
@@ -32,7 +32,8 @@ def load(
         options: Whose `limits` hold; every device gets the same graph.
         mapped: Whether the graph's constants may be views of the file, which is fast, but leaves it
             to the caller that the file stays as it is.
-        values: Of inputs by name, which are constants then and no inputs of the graph.
+        known: Of inputs by name: values, which are constants then and no inputs of the graph, or
+            shapes.
 
     Returns:
         The graph, inputs and outputs in the file's order, element types as the file has them. What
@@ -43,7 +44,7 @@ def load(
         ModelError: If the file is broken or hostile, or exceeds a bound of `Limits`.
         PlanError: If the import takes longer than `Limits.seconds`.
         UnsupportedModelError: If it uses what Saccade cannot run; lists all of it.
-        NeedsValuesError: If it could be run with other inputs' values known.
+        NeedsValuesError: If it could be run with other inputs' values, or sizes, known.
     """
     from saccade.frontend.onnx.check import check  # noqa: PLC0415 - see above
     from saccade.frontend.onnx.lower import lower  # noqa: PLC0415
@@ -60,4 +61,4 @@ def load(
     deadline.check()
     model = normalise(given.proto)
     deadline.check()
-    return lower(model, array_reader(references), limits, deadline, values)
+    return lower(model, array_reader(references), limits, deadline, known)

@@ -8,7 +8,13 @@ from typing import TYPE_CHECKING, NoReturn
 
 import numpy as np
 
-from saccade.errors import ModelError, NeedsValuesError, UnsupportedModelError
+from saccade.errors import (
+    ModelError,
+    NeedsValuesError,
+    PlanError,
+    Unsupported,
+    UnsupportedModelError,
+)
 from saccade.frontend.onnx.builder import Builder
 from saccade.frontend.onnx.call import OnnxNode, Operand
 from saccade.frontend.onnx.check import UNKNOWN
@@ -41,7 +47,7 @@ def lower(
     array_of: Callable[[onnx_ir.TensorProtocol], Array],
     limits: Limits | None = None,
     deadline: Deadline | None = None,
-    values: Mapping[str, Array] | None = None,
+    known: Mapping[str, Array | tuple[int, ...]] | None = None,
 ) -> Graph:
     """The small IR of a checked and normalised model.
 
@@ -50,18 +56,49 @@ def lower(
         array_of: Reads an `onnx_ir` tensor.
         limits: What values may come to; the default ones if None.
         deadline: When to be done; `limits.seconds` from now if None.
-        values: Of inputs by name, which become constants.
+        known: Of inputs by name: values, which become constants, or shapes.
 
     Raises:
         ModelError: If the model contradicts itself, or a value exceeds its bound.
         PlanError: After the deadline.
         UnsupportedModelError: If it uses what Saccade cannot run; lists everything.
-        NeedsValuesError: If it could be run with other inputs' values known.
+        NeedsValuesError: If it could be run with other inputs' values, or sizes, known.
     """
+    limits = limits or Limits()
+    deadline = deadline or Deadline("importing the model", limits)
+
+    def lowering(known: Mapping[str, Array | tuple[int, ...]]) -> _Lowering:
+        return _Lowering(model, array_of, Builder(limits), deadline, known)
+
     with np.errstate(all="ignore"):  # folding computes what the file says, infinities included
-        limits = limits or Limits()
-        deadline = deadline or Deadline("importing the model", limits)
-        return _Lowering(model, array_of, Builder(limits), deadline, values or {}).run()
+        first = lowering(known or {})
+        try:
+            return first.run()
+        except UnsupportedModelError as error:
+            free = first.free_shapes()
+            if not free or isinstance(error, NeedsValuesError):
+                raise
+            # What no symbols can tell may be plain numbers for each size: two sizes are tried.
+            for size in _PROBES:
+                sizes = {name: _probe(shape, size) for name, shape in free.items()}
+                try:
+                    lowering({**(known or {}), **sizes}).run()
+                except NeedsValuesError as needs:
+                    raise first.needs(error.rows, needs.names, sized=True) from None
+                except (ModelError, PlanError):
+                    continue
+                raise first.needs(error.rows, (), sized=True) from None
+            raise
+
+
+_PROBES = (320, 64)
+
+
+def _probe(shape: Sequence[Dim], size: int) -> tuple[int, ...]:
+    """A shape with its free axes of one size, but for a batch."""
+    return tuple(
+        d if isinstance(d, int) else (1 if axis == 0 else size) for axis, d in enumerate(shape)
+    )
 
 
 class _Lowering(ControlFlow):
@@ -73,9 +110,9 @@ class _Lowering(ControlFlow):
         array_of: Callable[[onnx_ir.TensorProtocol], Array],
         build: Builder,
         deadline: Deadline,
-        values: Mapping[str, Array],
+        known: Mapping[str, Array | tuple[int, ...]],
     ) -> None:
-        self.values = values
+        self.known = known
         self.model = model
         self.array_of = array_of
         self.build = build
@@ -112,28 +149,53 @@ class _Lowering(ControlFlow):
         # Known values help nodes; an input without a shape stays refused whatever its values are.
         if sum(map(len, self.survey.rows.values())) == len(self.refused):  # nodes, and nothing else
             names = value_inputs(graph, self.refused)
+        if not names:
+            raise UnsupportedModelError(rows)
+        raise self.needs(rows, names)
+
+    def needs(
+        self, rows: Sequence[Unsupported], names: tuple[str, ...], *, sized: bool = False
+    ) -> UnsupportedModelError:
+        """The error for a model that runs once more is known of its inputs."""
+        graph = self.model.graph
         given = [value for value in graph.inputs if value.name not in graph.initializers]
         sides = [[_declared(value) for value in side] for side in (given, graph.outputs)]
         inputs, outputs = ([info for info in side if info is not None] for side in sides)
-        if not names or any(None in side for side in sides):
-            raise UnsupportedModelError(rows)
+        if any(None in side for side in sides):
+            return UnsupportedModelError(rows)
         signature = Signature(tuple(inputs), tuple(outputs))
-        raise NeedsValuesError(rows, names, signature.to_json())
+        return NeedsValuesError(rows, names, signature.to_json(), sized)
+
+    def free_shapes(self) -> dict[str, tuple[Dim, ...]]:
+        """Inputs whose sizes are not known, and their shapes."""
+        graph = self.model.graph
+        shapes = {
+            value.name or "": self.found[value].shape
+            for value in graph.inputs
+            if value.name not in graph.initializers and value in self.found
+        }
+        open_ = any(not isinstance(d, int) for shape in shapes.values() for d in shape)
+        return shapes if open_ else {}
 
     # -- interface -------------------------------------------------------------------------------
 
     def _input(self, source: onnx_ir.Value) -> Value | None:
         name = source.name or ""
         dtype = self.survey.dtype_of(source)
-        if name in self.values:
-            self.found[source] = self.build.constant(self.values[name], name)
+        known = self.known.get(name)
+        if isinstance(known, np.ndarray):
+            self.found[source] = self.build.constant(known, name)
             return None
         if dtype is None or source.shape is None:
             reason = "inputs must be tensors of a numeric type and known rank"
             self.survey.refuse("(input)", self.survey.type_name(source), reason, name)
             self.lost.add(source)
             return None
-        shape = tuple(self._dim(name, axis, d) for axis, d in enumerate(source.shape))
+        shape: tuple[Dim, ...] = tuple(
+            self._dim(name, axis, d) for axis, d in enumerate(source.shape)
+        )
+        if isinstance(known, tuple):
+            shape = known
         self.found[source] = value = self.build.value(name, dtype, shape)
         return value
 

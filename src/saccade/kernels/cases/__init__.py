@@ -23,6 +23,7 @@ from saccade.kernels.cases import (
     reduce,
     resize,
     roi,
+    select,
     softmax,
 )
 from saccade.kernels.cases.base import Case
@@ -35,7 +36,7 @@ CASES: Mapping[str, tuple[Case, ...]] = MappingProxyType(
         "conv_transpose2d": conv_transpose2d.CASES,
         "deform": deform.CASES,
         "matmul": matmul.CASES,
-        "movement": movement.CASES,
+        "movement": (*movement.CASES, *select.SCATTERS),
         "nms": nms.CASES,
         "norm": norm.CASES,
         "normalize": normalize.CASES,
@@ -44,6 +45,7 @@ CASES: Mapping[str, tuple[Case, ...]] = MappingProxyType(
         "reduce": reduce.CASES,
         "resize": resize.CASES,
         "roi": roi.CASES,
+        "select": select.CASES,
         "softmax": softmax.CASES,
     }
 )

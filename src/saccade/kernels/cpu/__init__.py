@@ -84,6 +84,7 @@ CPU_KERNELS: tuple[Listed, ...] = (
     Listed("movement.concat", ("Concat",), "movement.concat", "CONCAT"),
     Listed("movement.pad", ("Pad",), "movement.pad", "PAD"),
     Listed("movement.gather", ("Gather", "GatherNd"), "movement.gather", "GATHER"),
+    Listed("movement.scatter", ("ScatterRows",), "movement.scatter", "SCATTER"),
     Listed("resize.direct", ("Resize",), "resize.direct", "RESIZE"),
     Listed("resize.rows", ("Resize",), "resize.rows", "RESIZE_ROWS"),
     Listed("softmax.direct", ("Softmax",), "softmax.direct", "SOFTMAX"),
@@ -106,6 +107,9 @@ CPU_KERNELS: tuple[Listed, ...] = (
     Listed("roi.pool_gradient", ("RoiPoolGradient",), "roi.pool_gradient", "ROI_POOL_GRADIENT"),
     Listed("roi.ps", ("PsRoi",), "roi.ps", "PS_ROI"),
     Listed("roi.ps_gradient", ("PsRoiGradient",), "roi.ps_gradient", "PS_ROI_GRADIENT"),
+    Listed("select.top_k", ("TopK",), "select.top_k", "TOP_K"),
+    Listed("select.non_zero", ("NonZero",), "select.non_zero", "NON_ZERO"),
+    Listed("select.packed", ("PackedPlaces",), "select.packed", "PACKED"),
     Listed("pack.panels", (), "pack.panels", "PACK"),
 )
 # fmt: on
