@@ -6,7 +6,7 @@ import operator
 import os
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -95,8 +95,8 @@ class ByValueModel(Model):
             OptionError: Always.
         """
         raise OptionError(
-            f"no bundle can be made of this model: {self._deciding()} decide what it computes; make "
-            "them constants of the file"
+            f"no bundle can be made of this model: {self._deciding()} decide what it computes; "
+            "make them constants of the file"
         )
 
     def _deciding(self) -> str:
@@ -174,7 +174,8 @@ def _shape(info: TensorInfo, value: object) -> tuple[int, ...]:
         InputError: If it is none, or does not fit the input.
     """
     try:
-        shape = tuple(map(operator.index, getattr(value, "shape", value)))
+        given: Any = getattr(value, "shape", value)
+        shape = tuple(map(operator.index, given))
     except TypeError:
         raise InputError(f"input {info.name!r} must be an array or a shape") from None
     fits = len(shape) == len(info.shape) and all(

@@ -105,9 +105,7 @@ def begin(
     return finish
 
 
-def _lower(
-    source: object, options: Options, known: _Known, *, mapped: bool = False
-) -> Graph:
+def _lower(source: object, options: Options, known: _Known, *, mapped: bool = False) -> Graph:
     preload(*_READERS)
     from saccade import passes  # noqa: PLC0415 - a warm start needs none of them
 

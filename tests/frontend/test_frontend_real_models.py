@@ -11,7 +11,7 @@ import onnx
 import pytest
 from frontend_models import run_onnxruntime
 
-from saccade.errors import UnsupportedModelError
+from saccade.errors import NeedsValuesError
 from saccade.frontend import onnx as frontend
 from saccade.ir import DType
 from saccade.testing.compare import FP16_TOLERANCE, FP32_TOLERANCE, relative_l2
@@ -36,11 +36,6 @@ COUNTS = {
 }
 FREE = {"vgg16", "vit_b_16", "resnet50_dynamo"}
 """Too large to interpret here: their operators are all in the others."""
-
-DETECTORS = {
-    "fasterrcnn_resnet50_fpn": {"NonZero", "TopK", "If", "ScatterElements"},
-    "ssdlite320_mobilenet": {"NonZero", "TopK", "If"},
-}
 
 
 @pytest.mark.parametrize("name", COUNTS)
@@ -81,17 +76,27 @@ def test_output_sizes_are_expressions_of_the_input(model_file: ModelFile) -> Non
     assert [str(dim) for dim in graph.outputs[0].shape] == ["N", "21", "H", "W"]
 
 
-@pytest.mark.parametrize("name", DETECTORS)
-def test_detectors_give_the_whole_table(
-    name: str, model_of_zeros: Callable[[str], onnx.ModelProto]
+def test_a_detector_of_one_size_is_one_graph(
+    model_of_zeros: Callable[[str], onnx.ModelProto],
 ) -> None:
-    with pytest.raises(UnsupportedModelError) as caught:
-        frontend.load(model_of_zeros(name))
-    assert {row.operator for row in caught.value.rows} >= DETECTORS[name]
-    for row in caught.value.rows:
-        assert row.count >= len(row.nodes) >= 1
-        assert row.reason
-        assert f"{row.operator}" in str(caught.value)
+    graph = frontend.load(model_of_zeros("ssdlite320_mobilenet"))
+    counts = Counter(node.op.family for node in graph.nodes)
+    # Candidates of each class, packed, and what stays of them.
+    assert counts["NonMaxSuppression"] == counts["PackedPlaces"] == 1
+    assert counts["TopK"] == 90
+    assert [str(d) for d in graph.outputs[0].shape] == ["min(300, chosen)", "4"]
+
+
+def test_a_detector_that_scales_pictures_is_one_graph_for_each_size(
+    model_of_zeros: Callable[[str], onnx.ModelProto],
+) -> None:
+    model = model_of_zeros("fasterrcnn_resnet50_fpn")
+    with pytest.raises(NeedsValuesError) as caught:
+        frontend.load(model)
+    assert (caught.value.names, caught.value.sized) == ((), True)
+    graph = frontend.load(model, known={"input": (3, 333, 500)})
+    assert graph.inputs[0].shape == (3, 333, 500)
+    assert Counter(node.op.family for node in graph.nodes)["RoiAlign"] == 4
 
 
 def test_loading_twice_gives_the_same_digest_and_a_changed_file_another(

@@ -65,6 +65,7 @@ KEEPS = {
     "a network over regions": REGIONS + "c = Conv(r, k) d = MaxPool<kernel_shape=[2,1]>(c) e = GlobalAveragePool(d) y = Flatten(e)",
     "their number": ROWS + "y = Shape<end=1>(s)",
     "their number as a scalar of 32 bits": ROWS + "c = Shape(s) d = Gather(c, i0) y = Cast<to=6>(d)",
+    "twice their number": ROWS + "c = Shape<end=1>(s) y = Add(c, c)",
     "shares of their number": FLOATS + "c = Shape<end=1>(s) d = Cast<to=1>(c) y = Div(f, d)",
 }  # fmt: skip
 
@@ -111,7 +112,7 @@ REFUSED = {
         "interleaved": ROWS + "y = Tile(s, twice)",
         "another suppression": BOXES + "c = Unsqueeze(bx, v0) d = GatherND(p, s) e = Unsqueeze(d, v0) z = Unsqueeze(e, v0) y = NonMaxSuppression(c, z, most)",
     },
-    "picks": {
+    "picks|mixes": {
         "the first": ROWS + "y = Gather<axis=0>(s, i0)",
         "the last": ROWS + "y = Gather<axis=0>(s, last)",
         "all but the first": ROWS + "y = Slice(s, v1, far, v0)",
@@ -124,7 +125,6 @@ REFUSED = {
     },
     "depends on data|symbolic|not equal for all": {
         "pairs of halves": FLOATS + "y = Reshape(f, pairs)",
-        "twice their number": ROWS + "c = Shape<end=1>(s) y = Add(c, c)",
         "as many as the boxes": ROWS + "c = Shape<end=1>(s) d = Shape<start=1, end=2>(b) e = Sub(d, c) y = ConstantOfShape(e)",
     },
     "must be a constant": {
@@ -146,7 +146,7 @@ def test_the_axis_is_called_what_the_file_calls_it():
     made = text_model(body, INPUTS, "int64[N, 3] y, int64[kept, 3] num", weights=WEIGHTS)
     graph = frontend.load(made)
     compiled = saccade.compile(made, device="reference", cache=False)
-    assert [i.shape for i in compiled.outputs] == [("N_<=6*N", 3), ("kept<=6*min(6, N)", 3)]
+    assert [i.shape for i in compiled.outputs] == [("N_2<=6*N", 3), ("kept<=6*min(6, N)", 3)]
     assert graph.output_names[:2] == ("y", "num") and len(graph.outputs) == 4
 
 

@@ -65,8 +65,8 @@ class Conv2d(Op):
         store: Where the result's elements go; None leaves [N, K, P, Q].
         finite: Whether all weights are known to be finite, or taken to be: products with zero may
             be left out or added. Where not, padding is a Pad's (`passes/keep_infinities.py`).
-        integral: Whether all products and sums are integers that float32 holds, and have to be exact:
-            no algorithm may compute with fractions of them.
+        integral: Whether all products and sums are integers that float32 holds, and are to be
+            exact: no algorithm may compute with fractions of them.
     """
 
     contracts: ClassVar[bool] = True

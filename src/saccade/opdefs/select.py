@@ -56,7 +56,7 @@ class TopK(Op):
         (x,) = inputs
         size, k = x.shape[self.axis], static_count((self.k,))
         if self.largest:
-            # A stable order of the reversed axis, read backwards: equal ones keep theirs, NaN first.
+            # A stable order of the reversed axis, read backwards: equal ones keep theirs.
             backwards = np.argsort(np.flip(x, self.axis), axis=self.axis, kind="stable")
             order = size - 1 - np.flip(backwards, self.axis)
         else:

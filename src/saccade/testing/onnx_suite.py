@@ -109,7 +109,9 @@ def cases() -> tuple[SuiteCase, ...]:
         warnings.simplefilter("ignore")  # cases are made while they are collected
         found = load_model_tests(kind="node")
     return tuple(
-        SuiteCase(c.name, c.model, [tuple(map(_arrays, one)) for one in c.data_sets], c.rtol, c.atol)
+        SuiteCase(
+            c.name, c.model, [(_arrays(a), _arrays(b)) for a, b in c.data_sets], c.rtol, c.atol
+        )
         for c in found
         if c.model is not None and c.data_sets is not None
     )

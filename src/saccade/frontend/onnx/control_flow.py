@@ -115,9 +115,7 @@ class ControlFlow(ABC):
             raise call.broken("branches differ in their outputs")
         return [self._chosen(call, *pair) for pair in zip(*sides, strict=True)]
 
-    def _chosen(
-        self, call: OnnxNode, yes: Operand | None, no: Operand | None
-    ) -> Operand | None:
+    def _chosen(self, call: OnnxNode, yes: Operand | None, no: Operand | None) -> Operand | None:
         """The one or the other, as the condition says."""
         if yes is None or no is None:
             return None
@@ -156,9 +154,7 @@ class ControlFlow(ABC):
         turns = call.integers_of(0, "the number of turns") if call.has(0) else (_MOST_TURNS + 1,)
         going = self._known_truth(call.operand(1)) if call.has(1) else True
         carried: list[Operand | None] = [call.operand(i) for i in range(2, len(call.operands))]
-        gathered: list[list[Operand | None]] = [
-            [] for _ in body.outputs[1 + len(carried) :]
-        ]
+        gathered: list[list[Operand | None]] = [[] for _ in body.outputs[1 + len(carried) :]]
         turn = 0
         while going and turn < turns[0]:
             self._check_turns(body, turn + 1)
@@ -222,15 +218,11 @@ class ControlFlow(ABC):
             carried = results[:states]
             for values, value in zip(gathered, results[states:], strict=True):
                 values.append(value)
-        for values, back in zip(
-            gathered, _each(call, "scan_output_directions", made), strict=True
-        ):
+        for values, back in zip(gathered, _each(call, "scan_output_directions", made), strict=True):
             if back:
                 values.reverse()
         at = _each(call, "scan_output_axes", made)
-        stacked = (
-            self._stacked(call, values, a) for values, a in zip(gathered, at, strict=True)
-        )
+        stacked = (self._stacked(call, values, a) for values, a in zip(gathered, at, strict=True))
         return [*carried, *stacked]
 
     def _stacked(

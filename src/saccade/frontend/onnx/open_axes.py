@@ -114,7 +114,9 @@ def from_the_end(call: OnnxNode, indices: Value, size: Dim) -> Value:
     if indices.dtype is not DType.I64:
         wide = call.emit(Pointwise(arg(0), DType.I64), indices)
     behind = apply("where", apply("less", arg(0), const(0)), apply("add", arg(0), arg(1)), arg(0))
-    spread = reshaped(call, true, (1,) * max(wide.rank, 1)) if wide.rank else reshaped(call, true, ())
+    spread = (
+        reshaped(call, true, (1,) * max(wide.rank, 1)) if wide.rank else reshaped(call, true, ())
+    )
     return call.emit(Pointwise(behind, DType.I64), wide, spread)
 
 

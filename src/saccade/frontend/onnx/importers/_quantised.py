@@ -58,7 +58,9 @@ def along(
         if parameter.shape == (1,):
             return reshaped(call, parameter, ())
         return reshaped(
-            call, parameter, tuple(parameter.shape[0] if a == axis else 1 for a in range(len(shape)))
+            call,
+            parameter,
+            tuple(parameter.shape[0] if a == axis else 1 for a in range(len(shape))),
         )
     size = shape[axis]
     if not isinstance(size, int):
@@ -69,15 +71,14 @@ def along(
     return call.emit(Gather(axis=axis), parameter, places)
 
 
-def quantised(
-    call: OnnxNode, x: Value, scale: Value, zero: Value | None, dtype: DType
-) -> Value:
+def quantised(call: OnnxNode, x: Value, scale: Value, zero: Value | None, dtype: DType) -> Value:
     """`saturate(round(x / scale) + zero)`; halves are rounded to even numbers.
 
     Args:
         call: The node.
         x: Numbers.
-        scale, zero: As `along` gives them; no zero point is 0.
+        scale: As `along` gives it.
+        zero: The same; no zero point is 0.
         dtype: Of the result.
     """
     operands = [cast_to(call, v, DType.F32) for v in (x, scale)]
@@ -113,9 +114,7 @@ def _stored(
     return stored
 
 
-def dequantised(
-    call: OnnxNode, x: Value, scale: Value, zero: Value | None, dtype: DType
-) -> Value:
+def dequantised(call: OnnxNode, x: Value, scale: Value, zero: Value | None, dtype: DType) -> Value:
     """`(x - zero) · scale` in `dtype`; scale and zero point as `along` gives them."""
     operands = [_whole(call, x), cast_to(call, scale, DType.F32)]
     if zero is None:

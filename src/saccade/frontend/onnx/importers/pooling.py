@@ -82,7 +82,7 @@ def _of_images(call: OnnxNode, x: Value, window: SpatialWindow, like: Pool2d) ->
 
 
 def import_lp_pool(call: OnnxNode) -> Sequence[Operand]:
-    """ONNX LpPool 1 to 22: the root of a sum of powers; sizes are known where `ceil_mode` is set."""
+    """ONNX LpPool 1 to 22: the root of a sum of powers; `ceil_mode` for sizes that are known."""
     x, window, p = call.value(0), _window(call), call.integer("p", 2)
     if p < 1:
         raise call.broken(f"p is {p}")

@@ -45,7 +45,7 @@ _DIGIT = 16
 
 
 def import_quantize_linear(call: OnnxNode) -> Sequence[Operand]:
-    """ONNX QuantizeLinear 10 to 25, to 8 and 16 bits: one scale, one per element of an axis, blocks.
+    """ONNX QuantizeLinear 10 to 25, to 8 and 16 bits, by one scale or one of an axis or of blocks.
 
     Quotients are float32 numbers, whatever `precision` says.
     """
@@ -113,9 +113,7 @@ def import_qlinear_matmul(call: OnnxNode) -> Sequence[Operand]:
 def _factor(call: OnnxNode, a: Value, b: Value, y: Value) -> Value:
     """What sums of products are multiplied with: `a · b / y`."""
     scales = [cast_to(call, scale, DType.F32) for scale in (a, b, y)]
-    return pointwise(
-        call, lambda u, v, w: apply("div", apply("mul", u, v), w), scales, DType.F32
-    )
+    return pointwise(call, lambda u, v, w: apply("div", apply("mul", u, v), w), scales, DType.F32)
 
 
 def _row(call: OnnxNode, parameter: Value) -> Value:
@@ -138,7 +136,9 @@ def _matmul(
     parts = parts_of(
         b.shape[max(b.rank - 2, 0)],
         bound,
-        largest(call, b, b_zero) if numbers is None else np.moveaxis(numbers, max(b.rank - 2, 0), 0),
+        largest(call, b, b_zero)
+        if numbers is None
+        else np.moveaxis(numbers, max(b.rank - 2, 0), 0),
     )
     left, right = centred(call, a, a_zero), centred(call, b, b_zero)
     row, column = left.rank == 1, right.rank == 1
@@ -150,7 +150,11 @@ def _matmul(
         parts,
         lambda u, v: call.emit(MatMul(), u, v),
     )
-    shape = [*sums.shape[:-2], *(() if row else sums.shape[-2:-1]), *(() if column else sums.shape[-1:])]
+    shape = [
+        *sums.shape[:-2],
+        *(() if row else sums.shape[-2:-1]),
+        *(() if column else sums.shape[-1:]),
+    ]
     return reshaped(call, sums, shape)
 
 
@@ -214,7 +218,10 @@ def _conv(
         call, lambda v: apply("round", apply("mul", v, const(1 / _DIGIT))), [filters], DType.F32
     )
     low = pointwise(
-        call, lambda v, h: apply("sub", v, apply("mul", h, const(_DIGIT))), [filters, high], DType.F32
+        call,
+        lambda v, h: apply("sub", v, apply("mul", h, const(_DIGIT))),
+        [filters, high],
+        DType.F32,
     )
     sums = [summed(call, [(data, 1), (part, 1)], 1, product) for part in (high, low)]
     return pointwise(

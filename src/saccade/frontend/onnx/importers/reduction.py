@@ -8,9 +8,9 @@ from functools import partial
 import numpy as np
 
 from saccade.frontend.onnx.call import Importer, OnnxNode, Operand
-from saccade.frontend.onnx.importers._elementwise import pointwise
+from saccade.frontend.onnx.importers._elementwise import cast_to, pointwise
 from saccade.frontend.onnx.moves import reshaped
-from saccade.frontend.onnx.open_axes import close, lowest
+from saccade.frontend.onnx.open_axes import close, is_open, lowest
 from saccade.frontend.onnx.refusal import Refusal
 from saccade.ir import Expr, Value
 from saccade.ir.dim import product
@@ -49,7 +49,14 @@ def _reduce(call: OnnxNode, kind: str) -> Sequence[Operand]:
     keepdims = call.flag("keepdims", default=True)
     if not axes:
         return [_of_each(call, kind, x)]
-    return [call.emit(Reduce(kind=kind, axes=axes, keepdims=keepdims), _closed(call, kind, x, axes))]
+    count = product(x.shape[axis] for axis in axes)
+    if kind == "mean" and is_open(call, count):
+        op = Reduce(kind="sum", axes=axes, keepdims=keepdims)
+        total = call.emit(op, _closed(call, "sum", x, axes))
+        true = cast_to(call, reshaped(call, call.build.sized(count, call.name), ()), x.dtype)
+        return [pointwise(call, partial(apply, "div"), [total, true], x.dtype)]
+    op = Reduce(kind=kind, axes=axes, keepdims=keepdims)
+    return [call.emit(op, _closed(call, kind, x, axes))]
 
 
 def _closed(call: OnnxNode, kind: str, x: Value, axes: Sequence[int]) -> Value:
@@ -59,7 +66,6 @@ def _closed(call: OnnxNode, kind: str, x: Value, axes: Sequence[int]) -> Value:
         fill = lowest(x.dtype)
     if kind == "min":
         fill = -lowest(x.dtype) if x.dtype.is_float else np.iinfo(x.dtype.numpy).max
-    # A mean needs to know how many elements there are, which no element tells.
     if fill is None:
         return x
     for axis in axes:

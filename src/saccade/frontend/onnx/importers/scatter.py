@@ -14,7 +14,7 @@ from saccade.frontend.onnx.importers.selection import along_axis, known_sizes
 from saccade.frontend.onnx.moves import move, reshaped, slice_map
 from saccade.frontend.onnx.open_axes import close, from_the_end, is_open, reopened
 from saccade.frontend.onnx.refusal import Refusal
-from saccade.ir import DType, Value
+from saccade.ir import DType, Expr, Value
 from saccade.ir.dim import product
 from saccade.ir.expr import apply, const
 from saccade.opdefs import ConvTranspose2d, Pad, ScatterRows
@@ -46,17 +46,17 @@ def import_scatter_elements(call: OnnxNode) -> Sequence[Operand]:
     source = call.build.spread.get(where)
     rest = tuple(d for a, d in enumerate(data.shape) if a != axis)
     # Indices that are alike along all other axes name whole rows.
-    if axis == 0 and source is not None and source.shape == (where.shape[0], *(1,) * len(rest)):
-        if updates.shape[1:] == rest:
-            indices = reshaped(call, source, source.shape[:1])
-            return [_rows(call, data, cast_to(call, indices, DType.I64), updates)]
+    alike = source is not None and source.shape == (where.shape[0], *(1,) * len(rest))
+    if source is not None and alike and axis == 0 and updates.shape[1:] == rest:
+        indices = reshaped(call, source, source.shape[:1])
+        return [_rows(call, data, cast_to(call, indices, DType.I64), updates)]
     sizes, counts = known_sizes(data.shape), known_sizes(where.shape)
     if any(n > size for a, (n, size) in enumerate(zip(counts, sizes, strict=True)) if a != axis):
         raise call.broken(f"indices {list(counts)} for data {list(sizes)}")
     if 0 in counts:
         return [data]
     places = along_axis(call, where, sizes, axis)
-    flat = [reshaped(call, v, (prod(v.shape), 1)) for v in (data, updates)]  # type: ignore[arg-type]
+    flat = [reshaped(call, v, (prod(n), 1)) for v, n in ((data, sizes), (updates, counts))]
     rows = call.emit(_reduction(call), flat[0], reshaped(call, places, (prod(counts),)), flat[1])
     return [reshaped(call, rows, data.shape)]
 
@@ -92,11 +92,12 @@ def import_scatter_nd(call: OnnxNode) -> Sequence[Operand]:
         for i in range(depth)
     ]
     places = _flat_places(call, columns, sizes)
+    # What is no update has no place.
     rows = call.emit(
         _reduction(call),
         reshaped(call, data, (prod(sizes), row)),
-        places,
-        reshaped(call, updates, (tuples, row)),
+        close(call, places, 0, -1),
+        close(call, reshaped(call, updates, (tuples, row)), 0),
     )
     return [reshaped(call, rows, data.shape)]
 
@@ -107,7 +108,7 @@ def _flat_places(call: OnnxNode, columns: Sequence[Value], sizes: Sequence[int])
     for i, (column, size) in enumerate(zip(columns, sizes, strict=True)):
         step = prod(sizes[i + 1 :])
 
-        def place(e, size=size, step=step):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+        def place(e: Expr, size: int = size, step: int = step) -> Expr:
             behind = apply("add", e, const(size))
             return apply("mul", apply("where", apply("less", e, const(0)), behind, e), const(step))
 
@@ -135,7 +136,7 @@ def import_tensor_scatter(call: OnnxNode) -> Sequence[Operand]:
         start = call.build.constant(np.zeros((), np.int64))
     size = sizes[axis]
 
-    def step_of(e, s):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+    def step_of(e: Expr, s: Expr) -> Expr:
         place = apply("add", e, s)
         return apply("mod", place, const(size)) if mode == "circular" else place
 
@@ -172,8 +173,8 @@ def import_max_unpool(call: OnnxNode) -> Sequence[Operand]:
     if target == shape:
         return [image]
     # Indices count in the image that the pool says, whatever the result's size is.
-    pads = tuple((0, t - n) for t, n in zip(target, shape, strict=True))
-    return [call.emit(Pad(pads=pads), image)]
+    around = tuple((0, t - n) for t, n in zip(target, shape, strict=True))
+    return [call.emit(Pad(pads=around), image)]
 
 
 def import_col2im(call: OnnxNode) -> Sequence[Operand]:
@@ -200,7 +201,12 @@ def import_col2im(call: OnnxNode) -> Sequence[Operand]:
     # Each row of a column is one tap of its channel.
     weights = np.tile(np.eye(taps, dtype=np.float32), (channels, 1)).reshape(rows, 1, *block)
     reach = [
-        image[a] + pads[a] + pads[a + 2] - (counts[a] - 1) * strides[a] - dilations[a] * (block[a] - 1) - 1
+        image[a]
+        + pads[a]
+        + pads[a + 2]
+        - (counts[a] - 1) * strides[a]
+        - dilations[a] * (block[a] - 1)
+        - 1
         for a in range(2)
     ]
     op = ConvTranspose2d(

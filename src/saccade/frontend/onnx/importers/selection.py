@@ -175,7 +175,7 @@ def import_reverse_sequence(call: OnnxNode) -> Sequence[Operand]:
         raise call.broken(f"batches along axis {batch}, time along {time}")
     (steps,) = known_sizes(x.shape[time : time + 1])
     order = (1, 0, *range(2, x.rank))
-    turned = x if batch == 0 else move(call, x, transpose_map(x.shape, order))
+    first = x if batch == 0 else move(call, x, transpose_map(x.shape, order))
     each = reshaped(call, cast_to(call, lengths, DType.I64), (x.shape[batch], 1))
 
     def place(step: Expr, length: Expr) -> Expr:
@@ -184,7 +184,7 @@ def import_reverse_sequence(call: OnnxNode) -> Sequence[Operand]:
 
     numbers = _numbers(call, steps, 2, 1, DType.I64)
     at = pointwise(call, place, [numbers, each], DType.I64)
-    y = call.emit(GatherNd(1), turned, reshaped(call, at, (*at.shape, 1)))
+    y = call.emit(GatherNd(1), first, reshaped(call, at, (*at.shape, 1)))
     return [y if batch == 0 else move(call, y, transpose_map(y.shape, order))]
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from saccade.backends.cpu.codegen.language import KernelBuilder, Ptr
 from saccade.backends.cpu.codegen.values import Int, Mask, Vec
 from saccade.ir import DType
-from saccade.kernels.base import In, Launch, Out
+from saccade.kernels.base import In, Launch, Operand, Out
 from saccade.kernels.cpu import floats
 from saccade.kernels.cpu.base import CpuCall, CpuKernel, single_variant
 from saccade.kernels.cpu.movement.copy import copy_cost
@@ -61,7 +61,7 @@ def launch(call: CpuCall) -> tuple[Launch, ...]:
     raw = ELEMENT[data.dtype.itemsize]
     count = _BYTES // data.dtype.itemsize
     element = raw if call.op.reduction == "none" else data.dtype.value
-    operands = {"to": Out(0), "indices": In(1), "updates": In(2)}
+    operands: dict[str, Operand] = {"to": Out(0), "indices": In(1), "updates": In(2)}
     integers = {"rows": rows, "columns": columns, "count": updates.shape[0]}
     return (
         Launch(

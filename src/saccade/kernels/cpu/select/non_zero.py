@@ -10,7 +10,6 @@ from dataclasses import dataclass
 
 from saccade.backends.cpu.codegen.language import KernelBuilder, Ptr
 from saccade.backends.cpu.codegen.values import Bool, Int
-from saccade.ir import DType
 from saccade.kernels.base import In, Launch, Operand, Out, Temp
 from saccade.kernels.cpu.base import CpuCall, CpuKernel, single_variant
 from saccade.kernels.cpu.machine import machine
@@ -21,7 +20,7 @@ from saccade.opdefs.select import NonZero
 
 __all__ = ["NON_ZERO", "NonZeroConfig"]
 
-_BLOCK = 4096
+_BLOCK = 4096  # elements of a chunk
 _COUNTS, _STARTS = range(2)
 
 
@@ -81,7 +80,9 @@ def emit(k: KernelBuilder, config: NonZeroConfig) -> None:
 def _there(config: NonZeroConfig, x: Ptr, at: Int) -> Bool:
     bits = x.load_int(at)
     # Both zeros of floating-point numbers are zero.
-    return (bits << 1 if config.sign and config.itemsize == 8 else _unsigned(config, bits)).differs(0)
+    return (bits << 1 if config.sign and config.itemsize == 8 else _unsigned(config, bits)).differs(
+        0
+    )
 
 
 def _unsigned(config: NonZeroConfig, bits: Int) -> Int:
@@ -108,14 +109,14 @@ def _emit_writes(k: KernelBuilder, config: NonZeroConfig) -> None:
         low = block * _BLOCK
         with k.when(block < full), k.when(counts.load_int(block) > 0):
             at = k.var(starts.load_int(block))
-            with k.range(low, k.minimum_int(low + _BLOCK, size)) as i:
-                with k.when(_there(config, x, i)):
-                    rest = i
-                    for axis in reversed(range(config.rank)):
-                        place = rest % sizes[axis] if axis else rest
-                        to.store_int(place, at.get() + rows * axis)
-                        rest = rest // sizes[axis] if axis else rest
-                    at.set(at.get() + 1)
+            end = k.minimum_int(low + _BLOCK, size)
+            with k.range(low, end) as i, k.when(_there(config, x, i)):
+                rest = i
+                for axis in reversed(range(config.rank)):
+                    place = rest % sizes[axis] if axis else rest
+                    to.store_int(place, at.get() + rows * axis)
+                    rest = rest // sizes[axis] if axis else rest
+                at.set(at.get() + 1)
         # Zeros where no block has written: of this block's share of the room.
         end = k.minimum_int(low + _BLOCK, rows)
         with k.range(k.maximum_int(low, total.load_int()), end) as i:

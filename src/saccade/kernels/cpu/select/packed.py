@@ -1,11 +1,11 @@
-"""`PackedPlaces`: lists one after the other, then zeros; one chunk, which writes at a store's pace."""
+"""`PackedPlaces`: lists one after the other, then zeros; one chunk, as fast as it can store."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from saccade.backends.cpu.codegen.language import KernelBuilder
-from saccade.kernels.base import In, Launch, Out
+from saccade.kernels.base import In, Launch, Operand, Out
 from saccade.kernels.cpu.base import CpuCall, CpuKernel, single_variant
 from saccade.kernels.cpu.machine import machine
 from saccade.kernels.cpu.select.row_major import refuse_gaps
@@ -37,7 +37,7 @@ def supports(call: CpuCall) -> str | None:
 def launch(call: CpuCall) -> tuple[Launch, ...]:
     """One phase."""
     config = PackedConfig(len(call.op.room))
-    operands = {"sizes": In(0), "places": Out(0), "total": Out(1)}
+    operands: dict[str, Operand] = {"sizes": In(0), "places": Out(0), "total": Out(1)}
     integers = {"rows": call.outputs[0].shape[0], "room": call.op.room}
     return (Launch(config, operands, integers, 1),)
 

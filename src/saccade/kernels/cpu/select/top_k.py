@@ -27,7 +27,7 @@ from saccade.opdefs.select import TopK
 
 __all__ = ["TOP_K", "TopKConfig"]
 
-_BUCKET_BITS = 12
+_BUCKET_BITS = 12  # upper ones of a key: sign, exponent and three more of a float32
 _FEW = 256  # rows of so many elements are sorted whole
 
 
@@ -153,11 +153,11 @@ class _TopK:
             # As unsigned numbers, integers with their sign inverted keep their order.
             value = source.load_int(at).value
             rising = b.xor(value, literal(llvm.I64, -(1 << 63) if bits == 64 else 1 << 31))
-            turned = b.not_(rising) if config.largest else rising
+            key = b.not_(rising) if config.largest else rising
             mask = literal(llvm.I64, -1 if bits == 64 else (1 << 32) - 1)
-            return Int(b, b.and_(turned, mask))
-        key = falling(k, floats.load_one(k, source, at, "float32"), "float32")
-        return key if config.largest else key ^ ((1 << 32) - 1)
+            return Int(b, b.and_(key, mask))
+        falls = falling(k, floats.load_one(k, source, at, "float32"), "float32")
+        return falls if config.largest else falls ^ ((1 << 32) - 1)
 
 
 def cost(call: CpuCall) -> float:
@@ -168,6 +168,4 @@ def cost(call: CpuCall) -> float:
     return machine(call.target).roofline(64.0 * (x.size + passes), x.nbytes, call.threads, 0.5)
 
 
-TOP_K = CpuKernel(
-    "select.top_k", (TopK,), TopKConfig, supports, single_variant(launch, cost), emit
-)
+TOP_K = CpuKernel("select.top_k", (TopK,), TopKConfig, supports, single_variant(launch, cost), emit)

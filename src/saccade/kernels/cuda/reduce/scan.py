@@ -106,8 +106,9 @@ def _entry(config: CumSumConfig) -> Entry:
     kind, result, wide = config.elements
     constants: dict[str, int | float | str] = {
         "WIDE": wide, "EXCLUSIVE": config.exclusive, "REVERSE": config.reverse,
-        "PRODUCT": config.product, "KEPT": config.kept, "UNIT": config.units[0], "Y_UNIT": config.units[1],
-        "STEP": config.step, "BM": config.tile.rows, "BR": config.tile.elements,
+        "PRODUCT": config.product, "KEPT": config.kept,
+        "UNIT": config.units[0], "Y_UNIT": config.units[1], "STEP": config.step,
+        "BM": config.tile.rows, "BR": config.tile.elements,
     }  # fmt: skip
     return Entry(
         "reduce.scan_code:scan_rows",

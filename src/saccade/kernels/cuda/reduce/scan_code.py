@@ -12,7 +12,8 @@ def scan_rows(
     x, y, extra,
     rows, k1, k2, length, x_k0, x_k1, x_k2, x_r, y_k0, y_k1, y_k2, y_r,
     WIDE: tl.constexpr, EXCLUSIVE: tl.constexpr, REVERSE: tl.constexpr, PRODUCT: tl.constexpr,
-    KEPT: tl.constexpr, UNIT: tl.constexpr, Y_UNIT: tl.constexpr, STEP: tl.constexpr, BM: tl.constexpr, BR: tl.constexpr,
+    KEPT: tl.constexpr, UNIT: tl.constexpr, Y_UNIT: tl.constexpr, STEP: tl.constexpr,
+    BM: tl.constexpr, BR: tl.constexpr,
 ):  # fmt: skip
     """UNIT and Y_UNIT: whose neighbours lie side by side."""
     if UNIT == "kept":
