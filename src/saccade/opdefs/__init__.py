@@ -12,6 +12,7 @@ from saccade.opdefs.packed import PackedPlaces
 from saccade.opdefs.pointwise import Pointwise
 from saccade.opdefs.pool import Pool2d
 from saccade.opdefs.ps_roi import PsRoi, PsRoiGradient
+from saccade.opdefs.recurrent import Recurrent
 from saccade.opdefs.reduce import ArgReduce, CumSum, Reduce, Softmax
 from saccade.opdefs.resize import Resize
 from saccade.opdefs.roi_align import RoiAlign, RoiAlignGradient
@@ -46,6 +47,7 @@ __all__ = [
     "Pool2d",
     "PsRoi",
     "PsRoiGradient",
+    "Recurrent",
     "Reduce",
     "Resize",
     "RoiAlign",

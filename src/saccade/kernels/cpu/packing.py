@@ -38,6 +38,7 @@ from saccade.kernels.cpu.conv2d.pack_winograd import pack_winograd, winograd_pan
 from saccade.kernels.cpu.excite.pack_gates import gates_panels, pack_gates
 from saccade.kernels.cpu.movement.pack_element import one_element
 from saccade.kernels.cpu.pack.panels_config import Panels
+from saccade.kernels.cpu.recurrent.pack_recurrent import pack_recurrent
 from saccade.kernels.cpu.resize.pack_axes import axis_indices, axis_weights
 
 __all__ = ["FUNCTIONS", "PANELS", "panels_of"]
@@ -55,6 +56,7 @@ FUNCTIONS: Mapping[str, Callable[..., Array]] = MappingProxyType(
         "pack_matrix": pack_matrix,
         "pack_pairs_of_taps": pack_pairs_of_taps,
         "pack_parts_of_channels": pack_parts_of_channels,
+        "pack_recurrent": pack_recurrent,
         "pack_regions": pack_regions,
         "pack_transposed": pack_transposed,
         "pack_lattice": pack_lattice,

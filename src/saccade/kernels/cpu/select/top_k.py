@@ -91,9 +91,9 @@ class _TopK:
         self.k, self.config = k, config
         self.values, self.places = k.pointer("values", config.element), k.pointer("places", "int64")
         self.x = k.pointer("x", config.element)
-        self.all, self.buckets = k.pointer("all", "int64"), k.pointer("buckets", "int32")
-        keys, items = k.pointer("keys", "int64"), k.pointer("items", "int64")
-        histogram = k.pointer("histogram", "int32")
+        self.all, self.buckets = k.scratch("all", "int64"), k.scratch("buckets", "int32")
+        keys, items = k.scratch("keys", "int64"), k.scratch("items", "int64")
+        histogram = k.scratch("histogram", "int32")
         self.sort = RadixSort(k, keys, items, histogram, DIGITS[config.key])
         self.shift = 8 * DIGITS[config.key] - _BUCKET_BITS
         self.rows, self.size, self.inner, self.best = k.integers("rows size inner best")
