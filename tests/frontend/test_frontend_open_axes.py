@@ -203,3 +203,24 @@ def test_too_many_turns_are_refused():
     made = model(TURNS["a loop"].replace("value_int=4", "value_int=100000"))
     with pytest.raises(UnsupportedModelError, match="too long to unroll"):
         saccade.compile(made, cache=False)
+
+
+def test_a_team_shares_nothing_but_the_results():
+    """Rows, and directions, of several threads at once: each with space of its own."""
+    generator = np.random.default_rng(0)
+    weights = {
+        "k": _i(40), "w": generator.normal(0, 0.2, (2, 64, 9)).astype(np.float32),
+        "r": generator.normal(0, 0.2, (2, 64, 16)).astype(np.float32),
+    }  # fmt: skip
+    made = text_model(
+        'v, i = TopK<axis=1>(x, k) a, h = LSTM<hidden_size=16, direction="bidirectional">(s, w, r)',
+        "float[64, 3000] x, float[60, 7, 9] s", "float v, int64 i, float a", 17, weights,
+    )  # fmt: skip
+    compiled = saccade.compile(made, threads=4, cache=False)
+    for _ in range(5):
+        feeds = {
+            "x": generator.integers(0, 900, (64, 3000)).astype(np.float32),
+            "s": generator.normal(size=(60, 7, 9)).astype(np.float32),
+        }
+        for result in compare_outputs(compiled.run(feeds), run_onnxruntime(made, feeds)):
+            assert result.within(FP32_TOLERANCE), result

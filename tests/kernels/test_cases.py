@@ -155,7 +155,8 @@ GLUON = {"conv2d.hopper", "conv2d.hopper_rows", "matmul.hopper"}
 """Kernels that the interpreter cannot run: `tests/cuda/test_cuda_hopper*.py` hold NumPy models of
 their code, a GPU runs their cases (`tests/cuda/test_cuda_gpu_kernels.py`)."""
 CUDA_LACKS: dict[str, str] = dict.fromkeys(
-    ("NonZero", "PackedPlaces", "Recurrent", "ScatterRows", "TopK"), "run on CPUs so far"
+    ("GridSample", "NonZero", "PackedPlaces", "Recurrent", "ScatterRows", "TopK"),
+    "run on CPUs so far",
 )
 """Operators that only CPUs have kernels for, and why."""
 CUDA = Device(

@@ -3,6 +3,7 @@
 from saccade.opdefs._store_maps import DepthToSpaceStore, InterleaveStore, StoreMap
 from saccade.opdefs.conv import Conv2d, ConvTranspose2d
 from saccade.opdefs.deform import DeformConv, DeformConvGradient
+from saccade.opdefs.grid_sample import GridSample
 from saccade.opdefs.matmul import MatMul
 from saccade.opdefs.movement import Concat, Gather, GatherNd, Move, Pad
 from saccade.opdefs.nms import Nms, NonMaxSuppression
@@ -31,6 +32,7 @@ __all__ = [
     "DepthToSpaceStore",
     "Gather",
     "GatherNd",
+    "GridSample",
     "GroupNorm",
     "InterleaveStore",
     "LayerNorm",

@@ -24,6 +24,7 @@ from saccade.kernels.cases import (
     reduce,
     resize,
     roi,
+    sample,
     select,
     softmax,
 )
@@ -47,6 +48,7 @@ CASES: Mapping[str, tuple[Case, ...]] = MappingProxyType(
         "reduce": reduce.CASES,
         "resize": resize.CASES,
         "roi": roi.CASES,
+        "sample": sample.CASES,
         "select": select.CASES,
         "softmax": softmax.CASES,
     }

@@ -56,6 +56,7 @@ _DEFAULT: dict[str, Importer] = {
     "Gemm": matrix.import_gemm,
     "GlobalAveragePool": pooling.import_global_average_pool,
     "GlobalMaxPool": pooling.import_global_max_pool,
+    "GridSample": regions.import_grid_sample,
     "GroupNormalization": normalization.import_group_normalization,
     "Hardmax": selection.import_hardmax,
     "InstanceNormalization": normalization.import_instance_normalization,

@@ -1,4 +1,4 @@
-"""RoiAlign and NonMaxSuppression."""
+"""RoiAlign, NonMaxSuppression and GridSample."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from saccade.frontend.onnx.open_axes import close
 from saccade.frontend.onnx.refusal import Refusal
 from saccade.ir import storage
 from saccade.ir.dim import minimum, product
-from saccade.opdefs import NonMaxSuppression, RoiAlign
+from saccade.opdefs import GridSample, NonMaxSuppression, RoiAlign
 
-__all__ = ["import_non_max_suppression", "import_roi_align"]
+__all__ = ["import_grid_sample", "import_non_max_suppression", "import_roi_align"]
 
 _FAR = 2**31 - 1
 """Exporters write this and more for "all of them"."""
@@ -40,6 +40,17 @@ def import_roi_align(call: OnnxNode) -> Sequence[Operand]:
         mode=_MODES[mode],
     )
     return [call.emit(op, x, boxes, images)]
+
+
+_SAMPLED = {"linear": "linear", "bilinear": "linear", "cubic": "cubic", "bicubic": "cubic"}
+
+
+def import_grid_sample(call: OnnxNode) -> Sequence[Operand]:
+    """ONNX GridSample 16 to 22, over any number of axes."""
+    mode = call.text("mode", "linear" if call.opset >= 20 else "bilinear")
+    padding = call.text("padding_mode", "zeros")
+    op = GridSample(_SAMPLED.get(mode, mode), padding, call.flag("align_corners"))
+    return [call.emit(op, call.value(0), call.value(1))]
 
 
 def import_non_max_suppression(call: OnnxNode) -> Sequence[Operand]:
