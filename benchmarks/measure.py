@@ -7,6 +7,7 @@ they took; nothing is caught, so a case that fails fails the run.
 from __future__ import annotations
 
 import datetime
+import math
 import os
 import subprocess
 import sys
@@ -21,7 +22,7 @@ from benchmarks.new_sizes import costs_of
 from benchmarks.record import Figure, Record
 from saccade.cli._bench_messages import Opened
 from saccade.cli._bench_process import EngineProcess
-from saccade.cli._bench_session import BenchSetup, make_setup, run_bench
+from saccade.cli._bench_session import BenchResult, BenchSetup, make_setup, run_bench
 from saccade.cli._rounds import alternate, cores_for
 from saccade.cli._signature import read_inputs
 from saccade.errors import SaccadeError
@@ -114,10 +115,32 @@ def latency(case: Case, path: Path, method: Method) -> list[Record]:
     result = run_bench(setup)
     if differing := result.differing(setup.tolerance):
         raise SaccadeError(f"{case.name}: outputs differ from those of {', '.join(differing)}")
+    return [_latency_record("latency", case, method, setup, result, load)]
+
+
+def detectors(case: Case, path: Path, method: Method) -> list[Record]:
+    """The same of detectors, whose boxes of nearly equal scores come in any order.
+
+    Classes and scores have to agree with the peers', and so may the boxes; `tests/models` compares
+    these one by one.
+    """
+    load = os.getloadavg()[0]
+    setup = method.setup(case, path)
+    result = run_bench(replace(setup, tolerance=math.inf))
+    for engine, comparisons in result.comparisons.items():
+        wrong = [one.name for one in comparisons if not one.within(setup.tolerance)]
+        if len(wrong) > 1:
+            raise SaccadeError(f"{case.name}: {', '.join(wrong)} differ from those of {engine}")
+    return [_latency_record("detectors", case, method, setup, result, load)]
+
+
+def _latency_record(
+    suite: str, case: Case, method: Method, setup: BenchSetup, result: BenchResult, load: float
+) -> Record:
     versions = {engine: opened.version for engine, opened in result.opened.items()}
     figures = _figures(result.times, versions, "ms")
     ours = result.opened[setup.engines[0]]
-    return [method.record(("latency", "latency"), case, figures, load, work=ours.work)]
+    return method.record((suite, "latency"), case, figures, load, work=ours.work)
 
 
 def startup(case: Case, path: Path, method: Method) -> list[Record]:
@@ -237,6 +260,7 @@ def sizes(case: Case, path: Path, method: Method) -> list[Record]:
 
 MEASURES: Mapping[str, Callable[[Case, Path, Method], list[Record]]] = {
     "latency": latency,
+    "detectors": detectors,
     "startup": startup,
     "threads": threads,
     "concurrency": concurrency,

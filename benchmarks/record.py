@@ -31,7 +31,7 @@ __all__ = [
 ]
 
 SCHEMA = 1
-SUITES = ("latency", "startup", "threads", "concurrency", "memory", "sizes", "cuda")
+SUITES = ("latency", "detectors", "startup", "threads", "concurrency", "memory", "sizes", "cuda")
 UNITS = ("ms", "s", "1/s", "MiB", "relative L2")
 
 

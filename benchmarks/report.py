@@ -254,12 +254,28 @@ def _sizes(results: ResultFile) -> Iterator[str]:
         yield f"| {case.name} | {' | '.join(values)} | {_number(_median(planning, 'saccade'))} |"
 
 
+def _detectors(results: ResultFile) -> Iterator[str]:
+    rows = list(_rows(results, "latency"))
+    yield "Whole detectors, from a picture to boxes that stay, on another machine than above:"
+    yield _circumstances(results, [record for _, record in rows])
+    yield ""
+    yield from _head(["model", "input", *(f"{TITLES[e]}, ms" for e in TITLES), "over the better"])
+    for case, record in rows:
+        known = {figure.engine for figure in record.figures}
+        medians = {e: _median(record, e) for e in TITLES if e in known}
+        cells = (_number(medians[e]) if e in medians else "-" for e in TITLES)
+        better = min(medians[peer] for peer in PEERS if peer in medians)
+        ratio = better / medians["saccade"]
+        yield f"| {case.model} | {_shape(case)} | {' | '.join(cells)} | {ratio:.2f}x |"
+
+
 MORE: Mapping[str, Callable[[ResultFile], Iterator[str]]] = {
     "startup": _startup,
     "memory": _memory,
     "threads": _threads,
     "concurrency": _concurrency,
     "sizes": _sizes,
+    "detectors": _detectors,
 }
 
 if __name__ == "__main__":

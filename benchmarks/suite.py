@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks import peaks
-from benchmarks.cases import CASES, GPU_CASES, Case, cases_of, select
+from benchmarks.cases import CASES, DETECTORS, GPU_CASES, Case, cases_of, select
 from benchmarks.gpu import SUITE, measure_gpu
 from benchmarks.measure import MEASURES, Method
 from benchmarks.models import prepare
@@ -41,14 +41,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     on_gpu = options.device != "cpu"
     try:
-        cases = select(options.cases, GPU_CASES if on_gpu else CASES)
+        cases = select(options.cases, GPU_CASES if on_gpu else (*CASES, *DETECTORS))
         with tempfile.TemporaryDirectory() as scratch:
             folder = options.filled or Path(scratch)
+            whole = cases == (*CASES, *DETECTORS)
             paths = prepare(options.models, [case.model for case in cases], folder)
             if on_gpu:
                 return _run_gpu(cases, paths, method, options.results, options.abreast)
             for suite in options.suites.split(","):
-                chosen = cases_of(suite) if cases == CASES else cases
+                chosen = cases_of(suite) if whole else cases
                 _run(suite, chosen, paths, method, options.results)
     except (SaccadeError, OSError, ValueError) as error:
         print(f"benchmarks: {error}", file=sys.stderr)
