@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
 __all__ = ["lower"]
 
+_HALVES = (DType.F16, DType.BF16)
 _UNNAMED = (None, "", "?")
 """What stands for an axis of any size; each such axis has its own."""
 _MALFORMED = (ValueError, TypeError, LookupError, ArithmeticError, MemoryError, RecursionError)
@@ -218,11 +219,13 @@ class _Lowering(ControlFlow):
             self.survey.refuse("(output)", operand.dtype.name, reason, source.name or "")
             # A stand-in, so that all outputs are looked at; the row above ends the import.
             return self.build.constant(np.zeros(operand.shape, operand.dtype.numpy))
-        half = self.survey.dtype_of(source) is DType.F16
-        wanted = DType.F16 if half else DType.F32
-        if {operand.dtype, wanted} != {DType.F16, DType.F32}:
+        declared = self.survey.dtype_of(source)
+        wanted = declared if declared in _HALVES else DType.F32
+        assert wanted is not None
+        if operand.dtype is wanted or not {operand.dtype, wanted} <= {*_HALVES, DType.F32}:
             return operand
-        # A constant that float16 would round, or a file that says nothing of its output's type.
+        # What bfloat16 would round is computed in float32 up to here, and so is a constant that
+        # float16 would round; or the file says nothing of its output's type.
         array = self.build.array(operand)
         name = f"{source.name}.{wanted.value}"
         if array is not None:

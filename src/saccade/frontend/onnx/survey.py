@@ -19,6 +19,7 @@ _DTYPES = {
     "FLOAT": DType.F32, "FLOAT16": DType.F16, "DOUBLE": DType.F64, "INT64": DType.I64,
     "INT32": DType.I32, "INT16": DType.I16, "INT8": DType.I8, "UINT8": DType.U8,
     "UINT16": DType.U16, "UINT32": DType.U32, "UINT64": DType.U64, "BOOL": DType.BOOL,
+    "BFLOAT16": DType.BF16,
 }  # fmt: skip
 SPELLED = {dtype: name for name, dtype in _DTYPES.items()}
 """What ONNX calls element types."""

@@ -63,6 +63,32 @@ _TRANSPOSED = CaseStorage(strides=(456, 24, 1, 4))
 _SPACED = CaseStorage(strides=(4000, 200, 48, 2))
 
 CASES = (
+    _case(
+        "words",
+        "div(sub(mul($0, 7.0), $1), 3.0)",
+        (5, 37),
+        (37,),
+        dtype=DType.I16,
+        values=Whole(-99, 99),
+    ),
+    _case(
+        "unsigned-words",
+        "max(sub($0, $1), 9.0)",
+        (5, 37),
+        (37,),
+        dtype=DType.U16,
+        values=Whole(0, 65535),
+    ),
+    _case(
+        "unsigned-longs",
+        "div($0, max($1, 1.0))",
+        (5, 37),
+        (37,),
+        dtype=DType.U32,
+        values=Whole(0, 15, 2.0**28),
+    ),
+    _case("from-unsigned-words", "$0", (5, 37), dtype=DType.U16, to=F32, values=Whole(0, 65535)),
+    _case("to-unsigned-longs", "$0", (5, 37), to=DType.U32, values=Whole(0, 15, 2.0**11)),
     _case("one-operand", "mul($0, $0)", (3, 37)),
     _case("rows", _SUM, (3, 37), (37,)),
     _case("columns", _SUM, (3, 37), (3, 1)),

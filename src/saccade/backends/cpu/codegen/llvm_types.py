@@ -25,6 +25,8 @@ ELEMENTS: dict[str, Any] = {
     "int16": I16,
     "int8": I8,
     "uint8": I8,
+    "uint16": I16,
+    "uint32": I32,
     "bool": I8,
 }
 """What lies in memory, by the name of the element."""

@@ -133,7 +133,7 @@ class Memory(Masked, Streams):
         value = self.b.load(self._address(p, at, 1), typ=llvm.ELEMENTS[p.element])
         if p.element == "int64":
             return Int(self.b, value)
-        widen = self.b.zext if p.element in ("uint8", "bool") else self.b.sext
+        widen = self.b.zext if p.element in ("uint8", "uint16", "uint32", "bool") else self.b.sext
         return Int(self.b, widen(value, llvm.I64))
 
     def load_vec(

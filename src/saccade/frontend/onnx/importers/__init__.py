@@ -6,6 +6,7 @@ from saccade.frontend.onnx.call import Importer
 from saccade.frontend.onnx.importers import (
     convolution,
     deform,
+    einsum,
     indexing,
     matrix,
     movement,
@@ -46,6 +47,7 @@ _DEFAULT: dict[str, Importer] = {
     "DeformConv": deform.import_deform_conv,
     "DepthToSpace": movement.import_depth_to_space,
     "DequantizeLinear": quantisation.import_dequantize_linear,
+    "Einsum": einsum.import_einsum,
     "Expand": with_contents("Expand", movement.import_expand),
     "EyeLike": selection.import_eye_like,
     "Flatten": movement.import_flatten,

@@ -21,6 +21,7 @@ __all__ = ["ONNX_DTYPES", "cast_to", "common", "pointwise", "with_symbols"]
 ONNX_DTYPES = {
     1: DType.F32, 2: DType.U8, 3: DType.I8, 4: DType.U16, 5: DType.I16, 6: DType.I32,
     7: DType.I64, 9: DType.BOOL, 10: DType.F16, 11: DType.F64, 12: DType.U32, 13: DType.U64,
+    16: DType.BF16,
 }  # fmt: skip
 """`onnx.TensorProto` element types."""
 # Literals are float64, which holds every integer up to here.

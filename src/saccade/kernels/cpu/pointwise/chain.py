@@ -7,8 +7,8 @@ loaded once) or at a stride: as part of rectangles that are transposed in regist
 neighbours along another axis (`chain_transposed`), else element by element (`strided`).
 
 Floating-point operands are computed with in float32, integers in int64; float16 and bfloat16
-convert at loads and stores. Refuses float64 and types the kernel language has no element for, and
-functions such as `exp` on integers. Bandwidth-bound: activations of dense tensors run at a copy's
+convert at loads and stores. Refuses float64, uint64, and functions such as `exp` on integers.
+Bandwidth-bound: activations of dense tensors run at a copy's
 speed up to about 20 operations per element.
 """
 

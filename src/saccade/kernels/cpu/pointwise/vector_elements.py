@@ -22,8 +22,10 @@ __all__ = [
 ]
 
 FLOATS = frozenset({DType.F32, DType.F16, DType.BF16})
-INTEGERS = frozenset({DType.I64, DType.I32, DType.I8, DType.U8, DType.BOOL})
-_UNSIGNED = ("uint8", "bool")
+INTEGERS = frozenset(
+    {DType.I64, DType.I32, DType.I16, DType.I8, DType.U32, DType.U16, DType.U8, DType.BOOL}
+)
+_UNSIGNED = ("uint8", "uint16", "uint32", "bool")
 _REGISTERS = ("float32", "bfloat16")
 """Elements that are float32 lanes once they are loaded, and until they are stored."""
 
@@ -100,7 +102,8 @@ def from_float(k: KernelBuilder, v: Vec, element: str) -> Vec:
         return Vec(k.b, k.b.fptrunc(v.value, k.vector_type(v.lanes, "float16")))
     if element == "bool":
         return _as_bool(k, v.compare("!=", 0.0).value, v.lanes)
-    wide = llvm.I64 if element == "int64" else llvm.ir.IntType(32)
+    # Half of the unsigned numbers of 32 bits are beyond the signed ones.
+    wide = llvm.I64 if element in ("int64", "uint32") else llvm.ir.IntType(32)
     integers = k.b.fptosi(v.value, vector_of(wide, v.lanes))
     return narrowed(k, integers, v.lanes, element)
 

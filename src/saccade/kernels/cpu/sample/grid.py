@@ -13,7 +13,7 @@ from math import prod
 
 from saccade.backends.cpu.codegen.language import KernelBuilder
 from saccade.ir import DType
-from saccade.kernels.base import In, Launch, Out
+from saccade.kernels.base import In, Launch, Operand, Out
 from saccade.kernels.cpu.base import CpuCall, CpuKernel, single_variant
 from saccade.kernels.cpu.machine import machine
 from saccade.kernels.cpu.refusals import refuse_repeats, refuse_types
@@ -68,12 +68,12 @@ def launch(call: CpuCall) -> tuple[Launch, ...]:
     rows = prod((y.shape[0], *y.shape[2:-1]))
     each = max(1, y.shape[1] * y.shape[-1])
     share = max(1, -(-_ELEMENTS // each))
-    integers = {
+    integers: dict[str, int | tuple[int, ...]] = {
         "channels": x.shape[1], "rows": rows, "share": share, "sizes": x.shape[2:],
         "places": y.shape[2:], "x_strides": x.strides, "grid_strides": grid.strides,
         "y_strides": y.strides,
     }  # fmt: skip
-    operands = {"x": In(0), "grid": In(1), "y": Out(0)}
+    operands: dict[str, Operand] = {"x": In(0), "grid": In(1), "y": Out(0)}
     return (Launch(config, operands, integers, -(-rows // share) if y.size else 0),)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce
 from itertools import product
@@ -168,6 +169,6 @@ def _cubic(t: Vec) -> list[Vec]:
     return [outer(t + 1.0), inner(t), inner(1.0 - t), outer(2.0 - t)]
 
 
-def _offset(at: list[Int], strides: list[Int]) -> Int:
+def _offset(at: Sequence[Int], strides: Sequence[Int]) -> Int:
     parts = [index * stride for index, stride in zip(at, strides, strict=True)]
     return reduce(lambda a, b: a + b, parts)
