@@ -259,12 +259,12 @@ def sizes(case: Case, path: Path, method: Method) -> list[Record]:
 
 MEASURES: Mapping[str, Callable[[Case, Path, Method], list[Record]]] = {
     "latency": latency,
-    "detectors": detectors,
     "startup": startup,
     "threads": threads,
     "concurrency": concurrency,
     "memory": memory,
     "sizes": sizes,
+    "detectors": detectors,
 }
 
 
