@@ -174,7 +174,7 @@ CASES: dict[str, Callable[[], onnx.ModelProto]] = {
     "folded_convolution": _folded_convolution,
     "string": lambda: _strings(TensorProto.STRING, [b"a"]),
     "complex": lambda: _strings(TensorProto.COMPLEX64, [1j]),
-    "bfloat16": lambda: _strings(TensorProto.BFLOAT16, [1.0]),
+    "float8": lambda: _strings(TensorProto.FLOAT8E4M3FN, [1.0]),
 }
 
 

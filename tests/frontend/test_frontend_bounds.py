@@ -52,7 +52,7 @@ SAYS = {
     "attribute": "ModelError.*'more' of LeakyRelu.*3000000.*Limits.attribute",
     "string": r"UnsupportedModelError.*\(initializer\) +STRING.* s'",
     "complex": r"UnsupportedModelError.*\(initializer\) +COMPLEX64.* s'",
-    "bfloat16": r"UnsupportedModelError.*\(initializer\) +BFLOAT16.* s'",
+    "float8": r"UnsupportedModelError.*\(initializer\) +FLOAT8E4M3FN.* s'",
 }
 
 

@@ -8,13 +8,8 @@ from typing import TYPE_CHECKING, NoReturn
 
 import numpy as np
 
-from saccade.errors import (
-    ModelError,
-    NeedsValuesError,
-    PlanError,
-    Unsupported,
-    UnsupportedModelError,
-)
+from saccade import errors
+from saccade.errors import ModelError, NeedsValuesError, UnsupportedModelError
 from saccade.frontend.onnx.builder import Builder
 from saccade.frontend.onnx.call import OnnxNode, Operand
 from saccade.frontend.onnx.check import UNKNOWN
@@ -86,7 +81,7 @@ def lower(
                     lowering({**(known or {}), **sizes}).run()
                 except NeedsValuesError as needs:
                     raise first.needs(error.rows, needs.names, sized=True) from None
-                except (ModelError, PlanError):
+                except (ModelError, errors.PlanError):
                     continue
                 raise first.needs(error.rows, (), sized=True) from None
             raise
@@ -155,7 +150,7 @@ class _Lowering(ControlFlow):
         raise self.needs(rows, names)
 
     def needs(
-        self, rows: Sequence[Unsupported], names: tuple[str, ...], *, sized: bool = False
+        self, rows: Sequence[errors.Unsupported], names: tuple[str, ...], *, sized: bool = False
     ) -> UnsupportedModelError:
         """The error for a model that runs once more is known of its inputs."""
         graph = self.model.graph

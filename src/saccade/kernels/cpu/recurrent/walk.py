@@ -20,7 +20,7 @@ from saccade.ir.expr import Expr, apply, arg, const, substitute
 from saccade.kernels.base import In, Launch, Operand, Out, Packed, Packing, Scratch, Temp
 from saccade.kernels.cpu.base import CpuCall, CpuKernel, single_variant
 from saccade.kernels.cpu.machine import machine
-from saccade.kernels.cpu.recurrent.walk_code import GATES, Walk, emit_weights
+from saccade.kernels.cpu.recurrent.walk_code import GATES, LayerWalk, emit_weights
 from saccade.kernels.cpu.refusals import refuse_types
 from saccade.kernels.cpu.select.row_major import refuse_gaps
 from saccade.opdefs.recurrent import Recurrent
@@ -115,7 +115,7 @@ def _panels(call: CpuCall, width: int) -> tuple[Operand, tuple[Launch, ...]]:
 def emit(k: KernelBuilder, config: WalkConfig) -> None:
     """The code of one configuration."""
     if config.phase == "walk":
-        Walk(k, config).emit()
+        LayerWalk(k, config).emit()
     else:
         emit_weights(k, GATES[config.kind], config.vectors * k.lanes)
 

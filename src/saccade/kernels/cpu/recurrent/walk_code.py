@@ -13,7 +13,7 @@ from saccade.ir.expr import Expr, parse
 if TYPE_CHECKING:
     from saccade.kernels.cpu.recurrent.walk import WalkConfig
 
-__all__ = ["GATES", "Walk", "emit_weights"]
+__all__ = ["GATES", "LayerWalk", "emit_weights"]
 
 GATES = {"rnn": 1, "gru": 3, "lstm": 4}
 
@@ -37,7 +37,7 @@ def emit_weights(k: KernelBuilder, gates: int, width: int) -> None:
                     panel.store(source.load(row * size + i), i * (gates * width) + gate * width + w)
 
 
-class Walk:
+class LayerWalk:
     """The code of one configuration."""
 
     def __init__(self, k: KernelBuilder, config: WalkConfig) -> None:

@@ -22,7 +22,7 @@ from saccade.opdefs.grid_sample import GridSample
 
 __all__ = ["GRID", "GridConfig"]
 
-_AXES = 3
+_AXES = 3  # spatial ones, at most: a volume's
 _ELEMENTS = 4096  # of a chunk's result, at least
 
 

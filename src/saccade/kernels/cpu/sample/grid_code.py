@@ -19,7 +19,7 @@ __all__ = ["Grid"]
 
 _FAR = 4.0
 """Pixels outside, of which none is near the image."""
-_CUBIC = -0.75
+_CUBIC = -0.75  # the kernel's parameter, as the standard and PyTorch have it
 
 
 @dataclass(frozen=True, slots=True)
