@@ -72,6 +72,10 @@ IFS = {
     "nothing or what is found": ROWS
     + "n = Size(r) e = Equal(n, i0) y = If(e) <then_branch = a () => (int64[0] u) { u = Identity(empty) }, "
     f"else_branch = b () => (int64[k, 1] v) {{ {NMS.replace('y =', 'v0_ =')} v = Squeeze(v0_, v1) }}>",
+    "two results of one size": ROWS
+    + "n = Size(r) e = Equal(n, i0) k, f = If(e) <then_branch = a () => (int64[0] u, float[0] w) { u = Identity(empty) w = Identity(none) }, "
+    f"else_branch = b () => (int64[k, 1] v, float[k] z) {{ {NMS.replace('y =', 'v0_ =')} v = Squeeze(v0_, v1) z = Gather<axis=0>(rs, v) }}> "
+    "g = Gather<axis=0>(rs, k) y = Add(f, g)",
     "one of two": "m = ReduceMax<keepdims=0>(s) e = Greater(m, iou) y = If(e) <then_branch = a () => (float[40] u) { u = Neg(s) }, "
     "else_branch = b () => (float[40] v) { v = Exp(s) }>",
 }  # fmt: skip

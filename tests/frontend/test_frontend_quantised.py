@@ -163,6 +163,15 @@ def test_sums_over_an_axis_that_varies_are_refused():
         frontend.load(model)
 
 
+@pytest.mark.parametrize("known", [True, False])
+def test_sums_that_no_cut_makes_exact_are_refused(known):
+    weights = {"w": np.full((1, 1, 40, 40), -128, np.int8)}
+    inputs = "uint8[1, 1, 50, 50] x" + ("" if known else ", int8[1, 1, 40, 40] w")
+    model = text_model("y = ConvInteger(x, w)", inputs, "int32 y", 17, weights if known else {})
+    with pytest.raises(UnsupportedModelError, match="very many taps"):
+        frontend.load(model)
+
+
 def test_parameters_that_do_not_fit_are_told():
     body = "y = DequantizeLinear<axis=3>(x, s)"
     model = text_model(body, "int8[2, 3] x", weights={"s": _f(1, 2, 3)})

@@ -113,15 +113,17 @@ class ControlFlow(ABC):
             raise Refusal(f"{_DEPENDS}, and a branch that does not fit: {error}") from None
         if len(sides[0]) != len(sides[1]):
             raise call.broken("branches differ in their outputs")
-        return [self._chosen(call, *pair) for pair in zip(*sides, strict=True)]
+        chosen = reshaped(call, call.value(0), ())
+        return [self._chosen(call, chosen, *pair) for pair in zip(*sides, strict=True)]
 
-    def _chosen(self, call: OnnxNode, yes: Operand | None, no: Operand | None) -> Operand | None:
+    def _chosen(
+        self, call: OnnxNode, condition: Value, yes: Operand | None, no: Operand | None
+    ) -> Operand | None:
         """The one or the other, as the condition says."""
         if yes is None or no is None:
             return None
         if not isinstance(yes, Value) or not isinstance(no, Value) or yes.dtype is not no.dtype:
             raise Refusal(f"{_DEPENDS}, with branches of different types")
-        condition = reshaped(call, call.value(0), ())
         if yes.shape == no.shape:
             return pointwise(call, partial(apply, "where"), [condition, yes, no], yes.dtype)
         # "Nothing, or what was found": as many as were found, or none.

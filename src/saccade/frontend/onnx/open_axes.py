@@ -27,6 +27,7 @@ __all__ = [
     "close_all",
     "concatenated",
     "from_the_end",
+    "highest",
     "is_open",
     "lowest",
     "reopened",
@@ -61,6 +62,13 @@ def lowest(dtype: DType) -> float:
     return -np.inf if dtype.is_float else int(np.iinfo(dtype.numpy).min)
 
 
+def highest(dtype: DType) -> float:
+    """A number that none of a type is greater than."""
+    if dtype is DType.BOOL:
+        return 1
+    return np.inf if dtype.is_float else int(np.iinfo(dtype.numpy).max)
+
+
 def close(call: OnnxNode, x: Value, axis: int, fill: float | None = None) -> Value:
     """The value with room for an axis, which is as it is if its size does not depend on data.
 
@@ -85,7 +93,9 @@ def close(call: OnnxNode, x: Value, axis: int, fill: float | None = None) -> Val
     chosen = apply("where", arg(1), arg(0), const(fill))
     if x.dtype is DType.BOOL:
         # Truth values alone would be computed as numbers.
-        chosen = apply("or" if fill else "and", arg(0), arg(1))
+        chosen = apply("and", arg(0), arg(1))
+        if fill:
+            chosen = apply("or", arg(0), apply("not", arg(1)))
     (wide,) = emit(Pointwise(chosen, x.dtype), [x, there])
     return wide
 

@@ -30,6 +30,7 @@ _RANGES = {
 """What is quantised to, and from, and its least and largest number."""
 EXACT = 2**24
 """All integers up to here are float32 numbers, and so are all sums that stay below it."""
+_LARGE = "sums of integers over very many taps of a channel"
 
 
 def _whole(call: OnnxNode, value: Value) -> Value:
@@ -135,8 +136,8 @@ def centred(call: OnnxNode, x: Value, zero: Value | None) -> Value:
 
 def largest(call: OnnxNode, x: Value, zero: Value | None) -> int:
     """What no `|x - zero|` exceeds."""
-    if x.dtype not in _RANGES:
-        raise call.broken(f"integers of type {x.dtype.value}")
+    if x.dtype not in (DType.U8, DType.I8):
+        raise call.broken(f"products of type {x.dtype.value}")
     low, high = _RANGES[x.dtype]
     known = np.zeros(1) if zero is None else call.build.array(zero)
     if known is None or not known.size:
@@ -154,12 +155,15 @@ def parts_of(size: Dim, bound: int, weights: Array | int) -> int:
             bound.
 
     Raises:
-        Refusal: If the size varies.
+        Refusal: If the size varies, or what one element of the axis gives may be too large.
     """
     if isinstance(weights, int):
         if not isinstance(size, int):
             raise Refusal("sums of integers over an axis that varies")
-        return max(1, -(-size // max(1, (EXACT - 1) // max(1, bound * weights))))
+        each = (EXACT - 1) // max(1, bound * weights)
+        if not each:
+            raise Refusal(_LARGE)
+        return max(1, -(-size // each))
     length = len(weights)
     # What each result gets from each element of the axis.
     gains = np.abs(weights.astype(np.int64)).reshape(length, -1)
@@ -168,7 +172,9 @@ def parts_of(size: Dim, bound: int, weights: Array | int) -> int:
         sums = np.add.reduceat(gains, range(0, length, step), axis=0)
         if int(sums.max(initial=0)) * bound < EXACT:
             return parts
-    return max(1, length)
+    if length:
+        raise Refusal(_LARGE)
+    return 1
 
 
 def summed(

@@ -233,10 +233,11 @@ def _tan(call: OnnxNode) -> Sequence[Operand]:
 
 
 def _dropout(call: OnnxNode) -> Sequence[Operand]:
-    # Without an operand for it, the ratio is 0.5 where it counts: in training.
-    ratio = float(call.constant(1, "the ratio").item()) if call.has(1) else 0.5
-    if ratio and call.has(2) and bool(call.constant(2, "training_mode").any()):
-        raise Refusal("dropout in training mode")
+    if call.has(2) and bool(call.constant(2, "training_mode").any()):
+        # Without an operand for it, the ratio is 0.5.
+        ratio = float(call.constant(1, "the ratio").item()) if call.has(1) else 0.5
+        if ratio:
+            raise Refusal("dropout in training mode")
     if len(call.node.outputs) < 2:
         return [call.operand(0)]
     kept = call.build.constant(np.ones((), np.bool_), "kept")

@@ -8,7 +8,7 @@ import numpy as np
 
 from saccade.frontend.onnx.call import OnnxNode, Operand
 from saccade.frontend.onnx.moves import reshaped
-from saccade.frontend.onnx.open_axes import close, close_all, lowest
+from saccade.frontend.onnx.open_axes import close, close_all, highest, lowest
 from saccade.frontend.onnx.refusal import Refusal
 from saccade.ir import Dim, Value
 from saccade.ir.dim import product
@@ -31,7 +31,7 @@ def import_top_k(call: OnnxNode) -> Sequence[Operand]:
     op = TopK(k, axis, call.flag("largest", default=True))
     # What is there stands before what fills the room, and wins where they are equal.
     least = lowest(x.dtype)
-    most = np.nan if x.dtype.is_float else np.iinfo(x.dtype.numpy).max
+    most = np.nan if x.dtype.is_float else highest(x.dtype)
     return call.build.emit(op, [close(call, x, axis, least if op.largest else most)], call.name)
 
 

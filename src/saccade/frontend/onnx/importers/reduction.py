@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 
-import numpy as np
-
 from saccade.frontend.onnx.call import Importer, OnnxNode, Operand
 from saccade.frontend.onnx.importers._elementwise import cast_to, pointwise
 from saccade.frontend.onnx.moves import reshaped
-from saccade.frontend.onnx.open_axes import close, is_open, lowest
+from saccade.frontend.onnx.open_axes import close, highest, is_open, lowest
 from saccade.frontend.onnx.refusal import Refusal
 from saccade.ir import Expr, Value
 from saccade.ir.dim import product
@@ -61,22 +59,15 @@ def _reduce(call: OnnxNode, kind: str) -> Sequence[Operand]:
 
 def _closed(call: OnnxNode, kind: str, x: Value, axes: Sequence[int]) -> Value:
     """The operand without axes whose sizes depend on data among those that are reduced."""
-    fill = _NEUTRAL.get(kind)
-    if kind in ("max", "log_sum_exp"):
-        fill = lowest(x.dtype)
-    if kind == "min":
-        fill = -lowest(x.dtype) if x.dtype.is_float else np.iinfo(x.dtype.numpy).max
-    if fill is None:
-        return x
-    for axis in axes:
-        x = close(call, x, axis, fill)
+    fills: dict[str, float] = {
+        **dict.fromkeys(("sum", "l1", "l2", "sum_square", "log_sum"), 0), "prod": 1,
+        **dict.fromkeys(("max", "log_sum_exp"), lowest(x.dtype)), "min": highest(x.dtype),
+    }  # fmt: skip
+    # Elements that change nothing of what they are combined with; a mean has none.
+    if kind in fills:
+        for axis in axes:
+            x = close(call, x, axis, fills[kind])
     return x
-
-
-_NEUTRAL: dict[str, float] = {
-    "sum": 0, "l1": 0, "l2": 0, "sum_square": 0, "log_sum": 0, "prod": 1,
-}  # fmt: skip
-"""Elements that change nothing of what they are combined with."""
 
 
 def _of_each(call: OnnxNode, kind: str, x: Value) -> Value:
@@ -121,7 +112,7 @@ def _arg_reduce(call: OnnxNode, kind: str) -> Sequence[Operand]:
     )
     # Of equal elements the first one is taken: what fills the room stands behind all.
     if x.dtype.is_float and not op.select_last:
-        x = close(call, x, op.axis, -np.inf if kind == "argmax" else np.inf)
+        x = close(call, x, op.axis, (lowest if kind == "argmax" else highest)(x.dtype))
     return [call.emit(op, x)]
 
 
