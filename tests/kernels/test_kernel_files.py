@@ -88,7 +88,6 @@ CPU = Room(
         "matmul": {"operand_panels"},
         "movement": {"loop_nest", "register_shuffles"},
         "nms": {"box_iou", "box_strips", "config", "greedy_suppression", "score_order"},
-        "select": {"row_major"},
         "normalize": {"axis_sweep"},
         "pointwise": {"channel_epilogue", "vector_elements"},
         "resize": {"axis_tables"},

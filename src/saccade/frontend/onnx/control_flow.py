@@ -29,10 +29,8 @@ if TYPE_CHECKING:
 
     from saccade.frontend.onnx.builder import Builder
 
-__all__ = ["CONTROL_FLOW", "ControlFlow"]
+__all__ = ["ControlFlow"]
 
-CONTROL_FLOW = frozenset({"If", "Loop", "Scan"})
-"""ONNX's own operators that have bodies which Saccade runs."""
 
 _DEPENDS = "control flow that depends on data"
 _MOST_TURNS = 1024

@@ -13,12 +13,12 @@ from saccade.errors import ModelError, NeedsValuesError, UnsupportedModelError
 from saccade.frontend.onnx.builder import Builder
 from saccade.frontend.onnx.call import OnnxNode, Operand
 from saccade.frontend.onnx.check import UNKNOWN
-from saccade.frontend.onnx.control_flow import CONTROL_FLOW, ControlFlow
+from saccade.frontend.onnx.control_flow import ControlFlow
 from saccade.frontend.onnx.functions import body_of, has_body
 from saccade.frontend.onnx.importers import IMPORTERS
 from saccade.frontend.onnx.refusal import Refusal
 from saccade.frontend.onnx.schemas import fault
-from saccade.frontend.onnx.survey import Survey
+from saccade.frontend.onnx.survey import CONTROL_FLOW, Survey
 from saccade.frontend.onnx.symbolic import Symbolic, is_static
 from saccade.frontend.onnx.value_inputs import value_inputs
 from saccade.ir import Array, Dim, DType, Graph, Value

@@ -10,10 +10,11 @@ from saccade.ir import DType
 if TYPE_CHECKING:
     import onnx_ir
 
-__all__ = ["SPELLED", "Survey"]
+__all__ = ["CONTROL_FLOW", "SPELLED", "Survey"]
 
 _FIRST_NODES = 3
-_CONTROL_FLOW = frozenset({"If", "Loop", "Scan", "SequenceMap"})
+CONTROL_FLOW = frozenset({"If", "Loop", "Scan"})
+"""ONNX's own operators that have bodies which Saccade runs."""
 
 _DTYPES = {
     "FLOAT": DType.F32, "FLOAT16": DType.F16, "DOUBLE": DType.F64, "INT64": DType.I64,
@@ -61,7 +62,7 @@ class Survey:
 
     def why(self, node: onnx_ir.Node) -> str:
         """The reason for an operator that has no importer."""
-        if node.op_type in _CONTROL_FLOW:
+        if node.op_type in CONTROL_FLOW:
             return "control flow that depends on data"
         if node.op_type.startswith("Sequence") or "Sequence" in node.op_type:
             return "sequences"

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable
 from saccade.ir import DType
 from saccade.kernels.base import View
 
-__all__ = ["refuse_repeats", "refuse_types"]
+__all__ = ["refuse_gaps", "refuse_other_types", "refuse_repeats", "refuse_types"]
 
 
 def refuse_types(views: Iterable[View], known: Collection[DType]) -> str | None:
@@ -23,3 +23,20 @@ def refuse_repeats(out: View) -> str | None:
     if out.size and any(s == 0 and n > 1 for n, s in zip(out.shape, out.strides, strict=True)):
         return "the result repeats elements"
     return None
+
+
+def refuse_gaps(views: Iterable[View]) -> str | None:
+    """Views whose elements do not follow each other in the order of their indices."""
+    for view in views:
+        step = 1
+        for size, stride in zip(reversed(view.shape), reversed(view.strides), strict=True):
+            if size != 1 and stride != step and view.size:
+                return "not row-major, or with gaps"
+            step *= size
+    return None
+
+
+def refuse_other_types(views: Iterable[View]) -> str | None:
+    """Views of different element types: what is only moved is not converted."""
+    kinds = {view.dtype for view in views}
+    return "elements of different types" if len(kinds) > 1 else None

@@ -12,7 +12,7 @@ from saccade.frontend.onnx.importers._elementwise import pointwise
 from saccade.frontend.onnx.importers._window import SpatialWindow, read_window
 from saccade.frontend.onnx.moves import reshaped
 from saccade.frontend.onnx.refusal import Refusal
-from saccade.ir import Dim, DType, Expr, Value
+from saccade.ir import Dim, Expr, Value
 from saccade.ir.dim import product
 from saccade.ir.expr import apply, const
 from saccade.opdefs import Pad, Pool2d, Reduce, RoiPool
@@ -94,7 +94,7 @@ def import_lp_pool(call: OnnxNode) -> Sequence[Operand]:
 
     ceil = call.flag("ceil_mode") and call.text("auto_pad", "NOTSET") == "NOTSET"
     pads = _zeros_around(call, x, window, ceil=ceil)
-    powers = call.emit(Pad(pads=pads), pointwise(call, power, [x], DType.F32))
+    powers = call.emit(Pad(pads=pads), pointwise(call, power, [x], x.dtype.arithmetic))
     plain = replace(window, padding=(0,) * (2 * (x.rank - 2)))
     means = _pooled(call, powers, plain, Pool2d("average", (1, 1)))
     taps = float(np.prod(window.kernel))

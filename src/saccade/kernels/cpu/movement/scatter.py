@@ -19,8 +19,7 @@ from saccade.kernels.cpu import floats
 from saccade.kernels.cpu.base import CpuCall, CpuKernel, single_variant
 from saccade.kernels.cpu.movement.copy import copy_cost
 from saccade.kernels.cpu.movement.copy_code import ELEMENT
-from saccade.kernels.cpu.refusals import refuse_types
-from saccade.kernels.cpu.select.row_major import refuse_gaps, refuse_other_types
+from saccade.kernels.cpu.refusals import refuse_gaps, refuse_other_types, refuse_types
 from saccade.opdefs.scatter import ScatterRows
 
 __all__ = ["SCATTER", "ScatterConfig"]

@@ -21,8 +21,7 @@ from saccade.kernels.base import In, Launch, Operand, Out, Packed, Packing, Scra
 from saccade.kernels.cpu.base import CpuCall, CpuKernel, single_variant
 from saccade.kernels.cpu.machine import machine
 from saccade.kernels.cpu.recurrent.walk_code import GATES, LayerWalk, emit_weights
-from saccade.kernels.cpu.refusals import refuse_types
-from saccade.kernels.cpu.select.row_major import refuse_gaps
+from saccade.kernels.cpu.refusals import refuse_gaps, refuse_types
 from saccade.opdefs.recurrent import Recurrent
 
 __all__ = ["WALK", "WalkConfig"]

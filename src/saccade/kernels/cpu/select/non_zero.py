@@ -6,7 +6,7 @@ each block begin, one chunk; the places, and zeros behind the last one. Any elem
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from saccade.backends.cpu.codegen.language import KernelBuilder, Ptr
 from saccade.backends.cpu.codegen.values import Bool, Int
@@ -15,7 +15,7 @@ from saccade.kernels.cpu.base import CpuCall, CpuKernel, single_variant
 from saccade.kernels.cpu.machine import machine
 from saccade.kernels.cpu.movement.copy_code import ELEMENT
 from saccade.kernels.cpu.nms.classes_rows import emit_places
-from saccade.kernels.cpu.select.row_major import refuse_gaps
+from saccade.kernels.cpu.refusals import refuse_gaps
 from saccade.opdefs.select import NonZero
 
 __all__ = ["NON_ZERO", "NonZeroConfig"]
@@ -32,13 +32,13 @@ class NonZeroConfig:
         phase: "count", "places" (where those of each block begin) or "write".
         itemsize: Bytes of an element.
         rank: Axes.
-        sign: Bits of an element that tell a zero: all but the sign of a floating-point number.
+        real: Whether elements are floating-point numbers, whose sign does not tell a zero.
     """
 
     phase: str
     itemsize: int = 1
     rank: int = 1
-    sign: bool = False
+    real: bool = False
 
 
 def supports(call: CpuCall) -> str | None:
@@ -52,13 +52,12 @@ def launch(call: CpuCall) -> tuple[Launch, ...]:
     blocks = -(-x.size // _BLOCK)
     counts, starts = (Temp(i, 8 * max(blocks, 1)) for i in (_COUNTS, _STARTS))
     found: dict[str, Operand] = {"counts": counts, "starts": starts, "total": Out(1)}
-    first = NonZeroConfig("count", x.dtype.itemsize, len(x.shape), x.dtype.is_float)
-    write = NonZeroConfig("write", x.dtype.itemsize, len(x.shape), x.dtype.is_float)
+    count = NonZeroConfig("count", x.dtype.itemsize, len(x.shape), x.dtype.is_float)
     return (
-        Launch(first, {"x": In(0), "counts": counts}, {"size": x.size}, blocks),
+        Launch(count, {"x": In(0), "counts": counts}, {"size": x.size}, blocks),
         Launch(NonZeroConfig("places"), found, {"runs": blocks}, 1),
         Launch(
-            write,
+            replace(count, phase="write"),
             {"x": In(0), **found, "to": Out(0)},
             {"size": x.size, "rows": rows, "blocks": max(blocks, -(-rows // _BLOCK)),
              "full": blocks, "sizes": x.shape},
@@ -80,13 +79,7 @@ def emit(k: KernelBuilder, config: NonZeroConfig) -> None:
 def _there(config: NonZeroConfig, x: Ptr, at: Int) -> Bool:
     bits = x.load_int(at)
     # Both zeros of floating-point numbers are zero.
-    return (bits << 1 if config.sign and config.itemsize == 8 else _unsigned(config, bits)).differs(
-        0
-    )
-
-
-def _unsigned(config: NonZeroConfig, bits: Int) -> Int:
-    return bits & ((1 << (8 * config.itemsize - 1)) - 1) if config.sign else bits
+    return (bits & ((1 << (8 * config.itemsize - 1)) - 1) if config.real else bits).differs(0)
 
 
 def _emit_counts(k: KernelBuilder, config: NonZeroConfig) -> None:

@@ -8,7 +8,7 @@ from saccade.backends.cpu.codegen.language import KernelBuilder
 from saccade.kernels.base import In, Launch, Operand, Out
 from saccade.kernels.cpu.base import CpuCall, CpuKernel, single_variant
 from saccade.kernels.cpu.machine import machine
-from saccade.kernels.cpu.select.row_major import refuse_gaps
+from saccade.kernels.cpu.refusals import refuse_gaps
 from saccade.opdefs.packed import PackedPlaces
 
 __all__ = ["PACKED", "PackedConfig"]

@@ -21,8 +21,7 @@ from saccade.kernels.cpu.base import CpuCall, CpuKernel, single_variant
 from saccade.kernels.cpu.machine import machine
 from saccade.kernels.cpu.nms.config import DIGITS, RADIX
 from saccade.kernels.cpu.nms.score_order import RadixSort, falling
-from saccade.kernels.cpu.refusals import refuse_types
-from saccade.kernels.cpu.select.row_major import refuse_gaps, refuse_other_types
+from saccade.kernels.cpu.refusals import refuse_gaps, refuse_other_types, refuse_types
 from saccade.opdefs.select import TopK
 
 __all__ = ["TOP_K", "TopKConfig"]
