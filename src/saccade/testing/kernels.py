@@ -11,6 +11,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -22,7 +23,7 @@ from saccade.backends.cpu.runtime.linker import Linked, link
 from saccade.backends.cpu.target import Target, host_target
 from saccade.errors import OutOfBoundsError
 from saccade.ir import Array, DType, Op
-from saccade.kernels.base import Launch, View
+from saccade.kernels.base import Launch, Scratch, View
 from saccade.kernels.cpu import packing
 from saccade.kernels.cpu.base import CpuCall, CpuKernel, single_variant
 from saccade.layout.views import row_major
@@ -32,7 +33,9 @@ from saccade.testing.guarded import GuardedMemory
 from saccade.testing.targets import runnable_target
 
 __all__ = [
+    "CompiledLaunch",
     "Prepared",
+    "check_scratch",
     "compile_launch",
     "launched_as",
     "mistaken",
@@ -57,14 +60,41 @@ def nhwc_view(dtype: DType, shape: Sequence[int], pitch: int | None = None) -> V
     return View(dtype, tuple(shape), (h * w * p, 1, w * p, p))
 
 
+class CompiledLaunch(NamedTuple):
+    """The code of one phase.
+
+    Attributes:
+        code: An object file with the symbol `kernel`.
+        parameters: Of the function.
+        accesses: Names, by their numbers in fault records.
+        scratches: Names of the buffers of which each thread has its own.
+    """
+
+    code: bytes
+    parameters: Parameters
+    accesses: list[str]
+    scratches: frozenset[str]
+
+
 def compile_launch(
     kernel: CpuKernel, launch: Launch, target: Target, checked: bool
-) -> tuple[bytes, Parameters, list[str]]:
-    """Object code of one phase (symbol `kernel`), its parameters, the names of its accesses."""
+) -> CompiledLaunch:
+    """The code of one phase."""
     builder = KernelBuilder("kernel", target, checked=checked)
     kernel.emit(builder, launch.config)
     code = object_code(str(builder.finish()), target)
-    return code, builder.parameters, builder.accesses
+    scratches = frozenset(builder.scratches)
+    return CompiledLaunch(code, builder.parameters, builder.accesses, scratches)
+
+
+def check_scratch(launch: Launch, compiled: CompiledLaunch) -> None:
+    """Raise if threads would share what is meant for each of them.
+
+    Teams of these tests run one thread after the other, and would not see that.
+    """
+    meant = {name for name, operand in launch.operands.items() if isinstance(operand, Scratch)}
+    shared = meant - compiled.scratches if launch.chunks > 1 else ()
+    assert not shared, f"{sorted(shared)}: scratch that `k.scratch` does not declare"
 
 
 @dataclass
@@ -166,18 +196,20 @@ def prepare(
     phases = placed.phases(launches)
     memory, guards = placed.filled()
     compiled = [compile_launch(kernel, launch, target, checked) for launch in launches]
+    for launch, one in zip(launches, compiled, strict=True):
+        check_scratch(launch, one)
     return Prepared(
-        [code for code, _, _ in compiled],
+        [one.code for one in compiled],
         _foreign(target.isa),
         launches,
         [
-            np.array(parameters.words(phase), np.int64)
-            for phase, (_, parameters, _) in zip(phases, compiled, strict=True)
+            np.array(one.parameters.words(phase), np.int64)
+            for phase, one in zip(phases, compiled, strict=True)
         ],
         np.array([memory.ctypes.data], np.int64),
         memory,
         np.zeros(3, np.int64),
-        [accesses for *_, accesses in compiled],
+        [one.accesses for one in compiled],
         placed,
         guards,
     )

@@ -49,6 +49,9 @@ class KernelBuilder(Memory):
         name: Symbol of the function.
         target: Machine to emit for.
         checked: Whether accesses are compared with their buffers.
+
+    Attributes:
+        scratches: Names of the buffers of which each thread has its own.
     """
 
     def __init__(self, name: str, target: Target, *, checked: bool = False) -> None:
@@ -67,6 +70,7 @@ class KernelBuilder(Memory):
         self._entry: Any = llvm.ir.IRBuilder(self._allocas)
         self._words = 0
         self._pointers: list[str] = []
+        self.scratches: set[str] = set()
         self._integers: dict[str, int | None] = {}
         self.accesses: list[str] = []
         args, context = self.function.args
@@ -82,6 +86,7 @@ class KernelBuilder(Memory):
 
     def scratch(self, name: str, element: str = "float32") -> Ptr:
         """Declare this thread's scratch buffer."""
+        self.scratches.add(name)
         base, per_thread = self._buffer(name)
         base = self.b.gep(base, [(self.thread * per_thread).value], source_etype=llvm.I8)
         length = per_thread // BYTES[element] if self.checked else None
