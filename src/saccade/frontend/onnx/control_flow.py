@@ -47,10 +47,11 @@ class ControlFlow(ABC):
         lost: Values behind nodes that are refused.
     """
 
-    build: Builder
-    found: dict[onnx_ir.Value, Operand]
-    lost: set[onnx_ir.Value]
-    _chosen_sizes: dict[tuple[Value, Dim, bool], Dim]
+    def __init__(self, build: Builder) -> None:
+        self.build = build
+        self.found: dict[onnx_ir.Value, Operand] = {}
+        self.lost: set[onnx_ir.Value] = set()
+        self._chosen_sizes: dict[tuple[Value, Dim, bool], Dim] = {}
 
     @abstractmethod
     def _nodes(self, graph: onnx_ir.Graph) -> None:

@@ -111,12 +111,9 @@ class _Lowering(ControlFlow):
         self.known = known
         self.model = model
         self.array_of = array_of
-        self.build = build
+        super().__init__(build)
         self.deadline = deadline
         self.survey = Survey()
-        self.found: dict[onnx_ir.Value, Operand] = {}
-        self.lost: set[onnx_ir.Value] = set()
-        self._chosen_sizes = {}
         self.refused: list[onnx_ir.Node] = []
         self.symbols: dict[str, Dim] = {}
         self.absent: set[onnx_ir.Value] = set()  # operands of functions that a node left out
