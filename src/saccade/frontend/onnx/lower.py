@@ -108,10 +108,10 @@ class _Lowering(ControlFlow):
         deadline: Deadline,
         known: Mapping[str, Array | tuple[int, ...]],
     ) -> None:
+        super().__init__(build)
         self.known = known
         self.model = model
         self.array_of = array_of
-        super().__init__(build)
         self.deadline = deadline
         self.survey = Survey()
         self.refused: list[onnx_ir.Node] = []
