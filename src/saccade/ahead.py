@@ -30,7 +30,7 @@ def kernels_of(laid: GraphLayout) -> list[Key]:
     """The kernels of a plan."""
     return [
         (step.choice.kernel.name, launch.config)
-        for step in laid.steps
+        for step in laid.all_steps()
         if step.choice.kernel is not None
         for launch in step.launches
     ]

@@ -16,6 +16,7 @@ __all__ = [
     "DeviceError",
     "InputError",
     "LaunchError",
+    "LoopError",
     "ModelError",
     "OperandError",
     "OptionError",
@@ -112,6 +113,10 @@ class DeviceError(SaccadeError, RuntimeError):
 
 class LaunchError(SaccadeError):
     """The arguments of a kernel do not fit its code (a bug in Saccade)."""
+
+
+class LoopError(SaccadeError, RuntimeError):
+    """A loop whose end data decide goes on beyond a bound of `Limits`."""
 
 
 class CacheError(SaccadeError):

@@ -30,6 +30,10 @@ class Limits:
             it is written; what would be longer stays in several steps.
         folded_bytes: Bytes of constants that are computed while lowering, beyond as many as the
             file holds; what exceeds them is computed at each run.
+        turns: Turns of a loop whose end data decide; a run that makes more is ended with a
+            `LoopError`.
+        gathered: Turns whose results such a loop may gather, where nothing else bounds them; there
+            is memory for as many, and a run that makes more is ended in the same way.
         arena_bytes: Bytes of the memory that a run keeps its intermediate values in.
         seconds: Of each of the two stages of lowering a file, the import and the passes, and of
             planning a size, its layout and its memory. It only ever ends in an error: what comes
@@ -46,6 +50,8 @@ class Limits:
     extent: int = 1 << 24
     expression: int = 64
     folded_bytes: int = 1 << 30
+    turns: int = 1 << 20
+    gathered: int = 1024
     arena_bytes: int = 256 << 30
     seconds: float = 120.0
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from saccade.ir import Array, storage
+from saccade.ir import Array, BodyOp, Turn, storage
 from saccade.plan import Slot, Step
 
 __all__ = ["array_at", "run_host_step"]
@@ -28,9 +28,21 @@ def array_at(slot: Slot, memory: Sequence[Array]) -> Array:
     return np.lib.stride_tricks.as_strided(flat, view.shape, steps)
 
 
-def run_host_step(step: Step, memory: Sequence[Array]) -> None:
-    """Compute a step with its operator's reference and store the results."""
-    operands = [array_at(slot, memory) for slot in step.inputs]
-    results = storage.reference(step.op, operands)
+def run_host_step(step: Step, memory: Sequence[Array], turns: Sequence[Turn] = ()) -> None:
+    """Compute a step and store the results.
+
+    Args:
+        step: What to compute, with its operator's reference unless it has bodies that run.
+        memory: The table of bases.
+        turns: Run the step's bodies.
+
+    Raises:
+        LoopError: If a loop takes more turns than it may.
+    """
+    results: Sequence[Array]
+    if turns and isinstance(step.op, BodyOp):
+        results = step.op.play(turns, [array_at(slot, memory) for slot in step.read])
+    else:
+        results = storage.reference(step.op, [array_at(slot, memory) for slot in step.inputs])
     for slot, result in zip(step.outputs, results, strict=True):
         array_at(slot, memory)[...] = result

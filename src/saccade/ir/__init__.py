@@ -1,5 +1,6 @@
 """The small intermediate representation: operator families over dims and index maps."""
 
+from saccade.ir.body import Body, BodyNode, BodyOp, Turn, embed
 from saccade.ir.counts import Count
 from saccade.ir.dim import Dim
 from saccade.ir.dtype import DType
@@ -10,6 +11,9 @@ from saccade.ir.op import Array, Op, TensorType, Work
 
 __all__ = [
     "Array",
+    "Body",
+    "BodyNode",
+    "BodyOp",
     "Count",
     "DType",
     "Dim",
@@ -20,6 +24,8 @@ __all__ = [
     "Node",
     "Op",
     "TensorType",
+    "Turn",
     "Value",
     "Work",
+    "embed",
 ]

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from saccade.errors import printable
+from saccade.ir.body import BodyOp
 from saccade.ir.dim import Dim
 from saccade.ir.expr import Expr
 from saccade.ir.graph import Graph, Node, Value
@@ -35,6 +36,9 @@ def _lines(graph: Graph) -> Iterator[str]:
         yield f"  const {value!r}"
     for node in graph.nodes:
         yield f"  {_format_node(node)}"
+        if isinstance(node.op, BodyOp):
+            for body in node.op.graphs(node.inputs, graph.constants):
+                yield from (f"    {line}" for line in _lines(body))
     names = graph.output_names or tuple(value.name for value in graph.outputs)
     for name, value in zip(names, graph.outputs, strict=True):
         yield f"  output {printable(name)} = {_name(value)}"

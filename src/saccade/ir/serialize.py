@@ -20,13 +20,14 @@ import numpy as np
 from saccade.errors import CacheError
 from saccade.graphfile import MALFORMED, Seal, aligned, checksum, digest, open_graph, prefix, sound
 from saccade.ir import expr
+from saccade.ir.body import Body, BodyNode
 from saccade.ir.counts import Count
 from saccade.ir.dim import Affine, Dim
 from saccade.ir.dtype import DType
 from saccade.ir.expr import Expr
 from saccade.ir.graph import Graph, Node, Value
 from saccade.ir.index_map import Factor, IndexMap
-from saccade.ir.op import Array, Op
+from saccade.ir.op import Array, Op, TensorType
 from saccade.locks import forkless
 
 __all__ = ["check", "decode_op", "digest", "encode_op", "load", "save"]
@@ -157,6 +158,8 @@ def _encode(value: Any) -> Any:  # noqa: ANN401 - walks attribute trees
         return {"expr": str(value)}
     if isinstance(value, DType):
         return {"dtype": value.value}
+    if isinstance(value, Op):
+        return {"op": encode_op(value)}
     # After dims and expressions, which are dataclasses that have a shorter text.
     if dataclasses.is_dataclass(value):
         fields = {f.name: _encode(getattr(value, f.name)) for f in dataclasses.fields(value)}
@@ -216,7 +219,7 @@ def decode_op(plain: list[Any], own: Mapping[str, type[Op]] = MappingProxyType({
     """
     family, fields = plain
     kind = own.get(family) or _families()[family]
-    return kind(**{field: _decode(value, kind) for field, value in fields.items()})
+    return kind(**{field: _decode(value, kind, own) for field, value in fields.items()})
 
 
 def _families() -> dict[str, type[Op]]:
@@ -240,9 +243,9 @@ def _known(_count: int) -> dict[str, type[Op]]:
 _parse_expr = lru_cache(maxsize=4096)(expr.parse)
 
 
-def _decode(value: Any, owner: type[Any]) -> Any:  # noqa: ANN401 - walks attribute trees
+def _decode(value: Any, owner: type[Any], own: Mapping[str, type[Op]]) -> Any:  # noqa: ANN401 - walks attribute trees
     if isinstance(value, list):
-        return tuple(_decode(v, owner) for v in value)
+        return tuple(_decode(v, owner, own) for v in value)
     if not isinstance(value, dict):
         return value
     if "dim" in value:
@@ -251,14 +254,21 @@ def _decode(value: Any, owner: type[Any]) -> Any:  # noqa: ANN401 - walks attrib
         return _parse_expr(value["expr"])
     if "dtype" in value:
         return DType(value["dtype"])
+    if "op" in value:
+        return decode_op(value["op"], own)
     kind = _record(value["class"], owner)
-    return kind(**{name: _decode(field, kind) for name, field in value["fields"].items()})
+    return kind(**{name: _decode(field, kind, own) for name, field in value["fields"].items()})
+
+
+_OF_THE_IR: dict[str, type[Any]] = {
+    kind.__name__: kind for kind in (Body, BodyNode, Count, Factor, IndexMap, TensorType)
+}
 
 
 def _record(name: str, owner: type[Any]) -> type[Any]:
     """A dataclass that operators hold: of the IR, or defined beside the operator."""
-    if name in ("Factor", "IndexMap"):
-        return Factor if name == "Factor" else IndexMap
+    if name in _OF_THE_IR:
+        return _OF_THE_IR[name]
     # Looked up beside the operator and never by a path from the file, which could name anything.
     kind = getattr(sys.modules[owner.__module__], name)
     # A module also holds functions and what it imports.

@@ -6,11 +6,11 @@ reorders.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from saccade.ir import Graph, Node, Op, Value
+from saccade.ir import BodyOp, Graph, Node, Op, Value
 from saccade.kernels.base import View
 from saccade.layout.fitting import Fit, Fitter
 from saccade.layout.formats import formats
@@ -81,7 +81,23 @@ def assign(
     deadline.check()
     chosen = search(graph, shapes, ops, formats(graph, backend.preferred), fitter)
     places = place(graph, shapes, maps, chosen.nhwc, backend.preferred.fills)
-    work = _Assignment(graph, ops, places, chosen, fitter, pairs.joint, dict(pairs.apart), reuse)
+
+    def lay_out_body(body: Graph) -> GraphLayout:
+        return assign(
+            body,
+            body.with_bounds({}),
+            backend,
+            threads=threads,
+            exact=exact,
+            available=available,
+            timings=timings,
+            limits=limits,
+            reuse=reuse,
+        )
+
+    work = _Assignment(
+        graph, ops, places, chosen, fitter, pairs.joint, dict(pairs.apart), reuse, lay_out_body
+    )
     for node in graph.nodes:
         work.node(node)
     work.outputs()
@@ -116,6 +132,7 @@ class _Assignment:
         pairs: What may be one step, by the first node.
         apart: Why nodes are steps of their own that could be half of another one.
         reuse: As in `assign`.
+        lay_out_body: Lays out the graph inside of an operator.
         instead: The node of both for the second one of each pair that became one step.
         steps: So far.
         converted: Copies of stored values in other storage.
@@ -129,6 +146,7 @@ class _Assignment:
     pairs: Mapping[Node, Pair]
     apart: dict[Node, Passed]
     reuse: bool
+    lay_out_body: Callable[[Graph], GraphLayout]
     instead: dict[Node, Node] = field(default_factory=dict)
     steps: list[StepLayout] = field(default_factory=list)
     converted: dict[tuple[Stored, View], Stored] = field(default_factory=dict)
@@ -257,6 +275,10 @@ class _Assignment:
             for s, view in zip(outputs, fit.call.outputs, strict=True)
         )
         self._append(name, fit, ins, outs)
+        if isinstance(fit.call.op, BodyOp):
+            graphs = fit.call.op.graphs(node.inputs, self.graph.constants)
+            bodies = tuple((body, self.lay_out_body(body)) for body in graphs)
+            self.steps[-1] = self.steps[-1]._replace(bodies=bodies)
         for own, wanted in zip(outs, outputs, strict=True):
             if own != wanted:
                 self._copy(name, own, wanted, fit.why)

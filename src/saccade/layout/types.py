@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple, Protocol, TypeAlias
@@ -200,7 +200,10 @@ class Timings(Protocol):
 
 
 class StepLayout(NamedTuple):
-    """One operator with its storage and its kernel; for `least_flops` see `plan.Step`."""
+    """One operator with its storage and its kernel; for `least_flops` see `plan.Step`.
+
+    `bodies` are the graphs inside of the operator, laid out for themselves.
+    """
 
     name: str
     op: Op
@@ -211,6 +214,7 @@ class StepLayout(NamedTuple):
     launches: tuple[Launch, ...]
     note: str = ""
     least_flops: float | None = None
+    bodies: tuple[tuple[Graph, GraphLayout], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,3 +260,10 @@ class GraphLayout:
     refused: tuple[str, ...] = ()
     device: str = field(kw_only=True)
     alignment: int = field(kw_only=True)
+
+    def all_steps(self) -> Iterator[StepLayout]:
+        """The steps, those of bodies behind the step that they belong to."""
+        for step in self.steps:
+            yield step
+            for _, laid in step.bodies:
+                yield from laid.all_steps()

@@ -27,6 +27,7 @@ from saccade.passes import (
     normalise_operands,
     simplify_expressions,
 )
+from saccade.passes._bodies import lowered_bodies
 from saccade.passes._pass import Note, Pass, Rule, apply
 
 __all__ = ["BFLOAT16", "FLOAT16", "STANDARD", "Note", "Pass", "Rule", "Trace", "apply", "run"]
@@ -88,6 +89,7 @@ def run(
     if check:
         verify(graph)
     limits = limits or Limits()
+    graph = lowered_bodies(graph, lambda body: run(body, passes, check=check, limits=limits))
     deadline = Deadline("optimising the graph", limits)
     for step in passes:
         try:

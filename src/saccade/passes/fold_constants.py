@@ -8,7 +8,7 @@ feature map is cheaper to repeat than to store), or takes long to compute with N
 
 from __future__ import annotations
 
-from saccade.ir import Node, storage
+from saccade.ir import BodyOp, Node, storage
 from saccade.ir.dim import product
 from saccade.passes._editor import Editor
 from saccade.passes._pass import Pass, Rule
@@ -31,6 +31,9 @@ def match(editor: Editor, node: Node) -> Node | None:
 
 def refuse(editor: Editor, node: Node) -> str | None:
     """Results that are symbolic or too large to keep."""
+    # Nobody knows for how long it would run.
+    if isinstance(node.op, BodyOp):
+        return "its bodies run with the model"
     total = 0
     for value in node.outputs:
         count = product(value.shape)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = ["dump", "load"]
 
-_VERSION = 5  # of the format; no other is read
+_VERSION = 6  # of the format; no other is read
 # What reading any text may end in; deep nesting is a RecursionError.
 _MALFORMED = (KeyError, TypeError, ValueError, IndexError, AttributeError, RecursionError)
 
@@ -48,7 +48,7 @@ class _PhaseRecord(TypedDict):
 
 
 class _StepRecord(TypedDict):
-    """A step in JSON."""
+    """A step in JSON; bodies are plans, as texts."""
 
     name: str
     op: list[object]
@@ -61,6 +61,7 @@ class _StepRecord(TypedDict):
     note: str
     measured: bool
     least_flops: float | None
+    bodies: list[str]
 
 
 def dump(plan: Plan) -> str:
@@ -154,6 +155,7 @@ def _step(step: Step) -> dict[str, object]:
         "note": step.note,
         "measured": step.measured,
         "least_flops": step.least_flops,
+        "bodies": list(map(dump, step.bodies)),
     }
 
 
@@ -171,6 +173,7 @@ def _read_step(entry: _StepRecord, device: str) -> Step:
         entry["note"],
         entry["measured"],
         entry["least_flops"],
+        tuple(map(load, entry["bodies"])),
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from saccade.errors import OutOfMemoryError, PlanError
@@ -60,7 +60,15 @@ def make(
             f"with {given}, intermediate values take {arena} bytes, more than {most} "
             "(Limits.arena_bytes)"
         )
-    steps = tuple(planner.step(i, step) for i, step in enumerate(laid.steps))
+
+    def with_bodies(step: Step, bodies: Sequence[tuple[Graph, GraphLayout]]) -> Step:
+        if not bodies:
+            return step
+        plans = tuple(make(b, inner, b.with_bounds({}), threads, isa, limits) for b, inner in bodies)
+        # Of one turn: nobody knows how many there are.
+        return replace(step, bodies=plans, estimate=max(plan.estimate for plan in plans))
+
+    steps = tuple(with_bodies(planner.step(i, s), s.bodies) for i, s in enumerate(laid.steps))
     names = graph.output_names or tuple(v.name for v in graph.outputs)
     plan = Plan(
         dict(sizes),

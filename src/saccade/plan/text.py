@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from saccade.errors import printable
@@ -31,7 +31,17 @@ def table(plan: Plan) -> str:
     widths = [max(len(row[i]) for row in rows) for i in range(len(_HEAD))]
     lines = [_line(row, widths) for row in rows]
     summary = [printable(line, _LONGEST_LINE) for line in _summary(plan)]
-    return "\n".join([*lines, "", *summary])
+    bodies = (line for step in plan.steps for line in _bodies(step))
+    return "\n".join([*lines, "", *summary, *bodies])
+
+
+def _bodies(step: Step) -> Iterator[str]:
+    """The plans inside of a step, indented."""
+    for number, body in enumerate(step.bodies):
+        which = f" ({number + 1} of {len(step.bodies)})" if len(step.bodies) > 1 else ""
+        yield ""
+        yield f"body of {printable(step.name)}{which}, a program of its own:"
+        yield from (f"  {line}".rstrip() for line in table(body).splitlines())
 
 
 def _line(row: Sequence[str], widths: Sequence[int]) -> str:
@@ -47,7 +57,7 @@ def _row(plan: Plan, i: int, step: Step) -> tuple[str, ...]:
         str(i),
         _cut(printable(step.name)),
         step.op.family,
-        step.kernel or "reference (host)",
+        step.kernel or ("bodies (host)" if step.bodies else "reference (host)"),
         short_config(step.phases[0].config) if step.phases else "",
         "+".join(str(phase.chunks) for phase in step.phases),
         f"{step.estimate:.1f}{'*' if step.measured else ' '}",
@@ -92,7 +102,8 @@ def _summary(plan: Plan) -> list[str]:
     read = [c for c, used in zip(plan.constants, plan.constants_read, strict=True) if used]
     packed = sum(c.nbytes for c in read if c.packing is not None)
     raw = sum(c.nbytes for c in read if c.packing is None)
-    hosts = sum(step.kernel is None for step in plan.steps)
+    hosts = sum(step.kernel is None and not step.bodies for step in plan.steps)
+    running = sum(bool(step.bodies) for step in plan.steps)
     least = floor(plan)
     sizes = ", ".join(f"{name}={size}" for name, size in plan.sizes.items()) or "none"
     measured = sum(step.measured for step in plan.steps)
@@ -101,7 +112,9 @@ def _summary(plan: Plan) -> list[str]:
         f"arena {plan.arena_bytes / 1e6:.2f} MB, "
         f"at most {plan.live_bytes / 1e6:.2f} MB live at once",
         f"constants: {packed / 1e6:.2f} MB packed, {raw / 1e6:.2f} MB as in the model",
-        f"{len(plan.steps)} steps, {hosts} on the host, estimated {plan.estimate:.0f} µs"
+        f"{len(plan.steps)} steps, {hosts} on the host, "
+        + (f"{running} with bodies, " if running else "")
+        + f"estimated {plan.estimate:.0f} µs"
         + (f" ({measured} measured*)" if measured else ""),
         f"floor {least.total:.0f} µs: arithmetic {least.arithmetic:.0f}, "
         f"memory {least.memory:.0f}, barriers {least.barriers:.0f}",
@@ -113,7 +126,7 @@ def _summary(plan: Plan) -> list[str]:
         f"  on the host: {printable(s.name)}: "
         f"{'; '.join(s.reasons) or f'{plan.device} has no kernel for {s.op.family}'}"
         for s in plan.steps
-        if s.kernel is None
+        if s.kernel is None and not s.bodies
     ]
     lines += [f"note: {note}" for note in plan.notes]
     lines += [f"tuned choice not taken: {reason}" for reason in plan.refused]

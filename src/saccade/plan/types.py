@@ -10,7 +10,7 @@ from itertools import groupby
 from math import prod
 from typing import NamedTuple
 
-from saccade.ir import DType, Op, TensorType, Work
+from saccade.ir import BodyOp, DType, Op, TensorType, Work
 from saccade.kernels.base import Packing, View
 from saccade.kernels.bind import Argument, Phase, Ref, Role
 from saccade.kernels.machine import Machine
@@ -56,6 +56,8 @@ class Step:
             operator says; None if it has none such.
         reasons: Why other kernels were passed over.
         note: Anything else worth knowing, such as why a reorder is there.
+        bodies: Plans of the graphs inside of the operator: of a loop's body, of branches. Their
+            constants are called as in the plan around them; their arenas are of their own.
     """
 
     name: str
@@ -69,6 +71,7 @@ class Step:
     note: str = ""
     measured: bool = False
     least_flops: float | None = None
+    bodies: tuple[Plan, ...] = ()
 
     @cached_property
     def work(self) -> Work:
@@ -77,6 +80,12 @@ class Step:
             [TensorType(s.view.dtype, s.view.shape) for s in self.inputs],
             [TensorType(s.view.dtype, s.view.shape) for s in self.outputs],
         )
+
+    @property
+    def read(self) -> tuple[Slot, ...]:
+        """The operands that a host step reads: what its bodies know is with their plans."""
+        known = self.op.constants if self.bodies and isinstance(self.op, BodyOp) else 0
+        return self.inputs[: len(self.inputs) - known]
 
     @property
     def is_reorder(self) -> bool:
@@ -216,7 +225,7 @@ class Plan:
             # Its operands include what constants were packed from, which no run reads.
             bases |= {a.ref.base for phase in step.phases for a in phase.arguments}
             if step.kernel is None:
-                bases |= {slot.ref.base for slot in step.inputs}
+                bases |= {slot.ref.base for slot in step.read}
         first = self.constant_base
         return tuple(i in bases for i in range(first, first + len(self.constants)))
 
@@ -233,9 +242,20 @@ class Plan:
     @property
     def needs(self) -> Needs:
         """What its runs need beside code."""
-        each = zip(self.constants, self.constants_read, strict=True)
-        read = tuple(constant for constant, used in each if used)
+        read = tuple(
+            constant
+            for plan in self.whole()
+            for constant, used in zip(plan.constants, plan.constants_read, strict=True)
+            if used
+        )
         return Needs(read, self.arena_bytes, tuple(port.nbytes for port in self.outputs))
+
+    def whole(self) -> Iterator[Plan]:
+        """The plan, and those of the bodies in it."""
+        yield self
+        for step in self.steps:
+            for body in step.bodies:
+                yield from body.whole()
 
     def segments(self) -> Iterator[tuple[bool, tuple[Step, ...]]]:
         """Runs of native steps and of host steps, in order: (is host, steps)."""

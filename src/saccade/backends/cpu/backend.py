@@ -39,7 +39,7 @@ from saccade.backends.cpu.target import (
     described_target,
     host_target,
 )
-from saccade.errors import CacheWarning, OptionError, SaccadeError
+from saccade.errors import CacheWarning, OptionError, SaccadeError, printable
 from saccade.ir import Graph, Op
 from saccade.kernels.base import View
 from saccade.kernels.cpu import bring_usual, kernels_for
@@ -120,7 +120,7 @@ class CpuBackend:
 
     def generic_configs(self, laid: GraphLayout) -> tuple[Key, ...]:
         """Code that other sizes will want."""
-        taken = [(s.choice.kernel, s.call) for s in laid.steps]
+        taken = [(s.choice.kernel, s.call) for s in laid.all_steps()]
         return all_generic_configs((kernel, call) for kernel, call in taken if kernel is not None)
 
     @property
@@ -130,7 +130,7 @@ class CpuBackend:
 
     def adopt(self, plan: Plan) -> None:
         """Count the code of a plan that another process built as available."""
-        self.objects.recall(_keys(*plan.steps))
+        self.objects.recall([key for part in plan.whole() for key in _keys(*part.steps)])
 
     @property
     def speeds(self) -> Machine:
@@ -164,6 +164,12 @@ class CpuBackend:
         self, plans: Sequence[Plan], graph: Graph, identity: str
     ) -> tuple[Mapping[str, str], Mapping[str, bytes]]:
         """Programs with their code and constants, see `store.bundled`."""
+        held = next((s for plan in plans for s in plan.steps if s.bodies), None)
+        if held is not None:
+            raise OptionError(
+                f"no bundle can be made of this model: {printable(held.name)!r} is a loop or a "
+                "branch that data decide, whose bodies are programs of their own"
+            )
         with forkless:
             from saccade.backends.cpu.store import bundled  # noqa: PLC0415 - few models are saved
 
@@ -222,12 +228,13 @@ class CpuBackend:
         if self._elsewhere is not None:
             raise OptionError(f"plans for machine={self._elsewhere!r} are not run here")
         preload("saccade.kernels.cpu.packing")
-        first, bundles = self.idle, self._bundles
-        wanted, used = plan.constants, plan.constants_read
+        # What bodies are made of is kept nowhere: later starts compile from cached objects.
+        parts = list(plan.whole())
+        first, bundles = self.idle, self._bundles if len(parts) == 1 else None
         share = share_of(bundles, graph, plan) if first and bundles is not None else None
         packers = self._prepared(graph, unknown_constants(identity, plan.needs.constants), share)
         rest: Future[Any] | None = None
-        keys = _keys(*plan.steps)
+        keys = [key for part in parts for key in _keys(*part.steps)]
         whole = all(self.objects.exists(key) for key in keys)
         with closing(self._processes), _AtOnce() if whole else ThreadPoolExecutor(1) as beside:
             code = beside.submit(self._code, [*keys, *packers])
@@ -235,16 +242,27 @@ class CpuBackend:
                 rest = beside.submit(self.objects.get, ahead(), self._processes)
             if packers:  # packing by NumPy meanwhile would take longer than this wait
                 self._packers.take(code.result()[0])
-            constants = constants_of(graph, identity, wanted, used, bundles, self._packers, share)
-            self._held(graph).keep(constants)
+            constants = {}
+            for part in parts:
+                wanted, used = part.constants, part.constants_read
+                found = constants_of(graph, identity, wanted, used, bundles, self._packers, share)
+                self._held(graph).keep(found)
+                constants[id(part)] = found
             everything, driver_code = code.result()
             if rest is not None:
                 rest.result()
-        files = {key: everything[key] for key in keys}
+        files = {key: everything[key] for key in dict.fromkeys(keys)}
         unique = {file.symbol: file.code for file in files.values()}
         provide_code(lambda: driver_code)
         linked = self._linked.link(unique)
-        program = CpuProgram(tables_of(plan, files), constants, linked, lambda: plan)
+
+        def made(part: Plan) -> CpuProgram:
+            steps = enumerate(part.steps)
+            bodies = {i: tuple(map(made, step.bodies)) for i, step in steps if step.bodies}
+            tables = tables_of(part, files)
+            return CpuProgram(tables, constants[id(part)], linked, lambda: part, bodies)
+
+        program = made(plan)
         if bundles is not None:
             objects = (driver_code, *unique.values())
             keep = partial(keep_program, bundles, graph, objects, self._packers, self._processes)

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from types import MappingProxyType
 
 import numpy as np
 
@@ -14,7 +13,7 @@ from saccade.errors import ModelError
 from saccade.frontend.onnx.refusal import Refusal
 from saccade.frontend.onnx.rows import refuse_mixing
 from saccade.frontend.onnx.symbolic import Quotient, Symbolic, check_size
-from saccade.ir import Array, Count, Dim, DType, Graph, Node, Op, TensorType, Value, storage
+from saccade.ir import Array, BodyOp, Count, Dim, DType, Graph, Node, Op, TensorType, Value, storage
 from saccade.ir.dim import symbol, symbols_of
 from saccade.ir.dim_expr import size_expr
 from saccade.ir.expr import IDENTITY
@@ -47,6 +46,7 @@ class Builder:
         symbols: Names of all symbols, so that new ones get others.
         counts: Symbols whose sizes steps find out, and where these leave them.
         packed: By the sizes of lists, where their elements are (`open_axes`).
+        chosen: By a condition and two sizes, the one that it chooses (`branches`).
         spread: What was repeated along axes, and what it was before.
         whole: Integers of 8 and 16 bits, and the float32 that they were before they were stored.
     """
@@ -61,6 +61,7 @@ class Builder:
         self.whole: dict[Value, Value] = {}
         self.counts: dict[str, tuple[Count, Value]] = {}
         self.packed: dict[tuple[Dim, ...], Value] = {}
+        self.chosen: dict[tuple[Value, Dim, Dim], Dim] = {}
         self._sized: dict[Dim, Value] = {}
         self._names: set[str] = set()
         self._views: dict[tuple[Value, tuple[int, ...]], Value] = {}
@@ -228,7 +229,9 @@ class Builder:
         # `all` of no operands is true.
         known = bool(inputs) and all(map(self.is_known, inputs))
         cast = known and _is_cast(op, operands)
-        folded = self._fold(op, inputs, types, name) if known and not cast else None
+        # Nobody knows for how long a loop runs.
+        runs = isinstance(op, BodyOp)
+        folded = self._fold(op, inputs, types, name) if known and not cast and not runs else None
         if folded is not None:
             return folded
         outputs = tuple(self.value(name, t.dtype, t.shape) for t in types)
@@ -277,33 +280,61 @@ class Builder:
         self, inputs: Sequence[Value], outputs: Sequence[Value], names: Sequence[str], title: str
     ) -> Graph:
         """What was collected, without what no output needs."""
+        whole = self.part(self.nodes, self.counts, outputs)
+        given = (*names, *(count.symbol for count in whole.counts))
+        return replace(whole, inputs=tuple(inputs), output_names=given, name=title)
+
+    def part(self, nodes: Sequence[Node], counts: Counts, outputs: Sequence[Value]) -> Graph:
+        """Those of some nodes that outputs need, with the constants and sizes that they need.
+
+        Args:
+            nodes: In topological order.
+            counts: Sizes that these find out.
+            outputs: What is wanted of them.
+        """
         # Backwards: a node is needed if what it gives is, and readers stand behind it.
         needed = set(outputs)
         kept: list[Node] = []
-        for node in reversed(self.nodes):
+        for node in reversed(nodes):
             if needed.intersection(node.outputs):
                 needed.update(node.inputs)
                 # A shape that names a size needs the step that finds it, read or not.
-                needed.update(self._counts_of(node))
+                needed.update(_counts_of(node, counts))
                 kept.append(node)
-        counts = [(count, value) for count, value in self.counts.values() if value in needed]
+        found = [(count, value) for count, value in counts.values() if value in needed]
         # `with_nodes` leaves out the constants that nothing reads.
         empty = Graph(
-            tuple(inputs),
-            (*outputs, *(value for _, value in counts)),
             (),
-            MappingProxyType({}),
-            (*names, *(count.symbol for count, _ in counts)),
-            title,
-            counts=tuple(count for count, _ in counts),
+            (*outputs, *(value for _, value in found)),
+            (),
+            counts=tuple(count for count, _ in found),
         )
         return empty.with_nodes(tuple(reversed(kept)), self.constants)
 
-    def _counts_of(self, node: Node) -> Iterator[Value]:
-        """Where steps leave the sizes that a node's results depend on."""
-        for dim in (dim for value in node.outputs for dim in value.shape):
-            for name in symbols_of(dim) & self.counts.keys():
-                yield self.counts[name][1]
+    def memory(self) -> Memory:
+        """What was found and would be found again."""
+        return dict(self._sized), dict(self.packed), dict(self.chosen)
+
+    def recall(self, memory: Memory) -> Memory:
+        """Forget what was found since then; it is given back."""
+        found = self._sized, self.packed, self.chosen
+        self._sized, self.packed, self.chosen = memory
+        return found
+
+
+Counts = Mapping[str, tuple[Count, Value]]
+"""Sizes that steps find out, and where these leave them."""
+Memory = tuple[
+    dict[Dim, Value], dict[tuple[Dim, ...], Value], dict[tuple[Value, Dim, Dim], Dim]
+]
+"""Sizes as tensors, where the elements of lists are, and sizes that conditions choose."""
+
+
+def _counts_of(node: Node, counts: Counts) -> Iterator[Value]:
+    """Where steps leave the sizes that a node's results depend on."""
+    for dim in (dim for value in node.outputs for dim in value.shape):
+        for name in symbols_of(dim) & counts.keys():
+            yield counts[name][1]
 
 
 def _is_cast(op: Op, operands: Sequence[TensorType]) -> bool:
@@ -316,8 +347,9 @@ def _is_cast(op: Op, operands: Sequence[TensorType]) -> bool:
 def _results(op: Op, operands: Sequence[TensorType]) -> tuple[TensorType, ...]:
     """Types of the results: in float16 where an operand is, unless the operator says its type."""
     types = storage.infer(op, operands)
-    # A `Pointwise` has its own dtype, and a Cast to float32 must not come back as float16.
-    if isinstance(op, Pointwise) or all(t.dtype is not DType.F16 for t in operands):
+    # A `Pointwise` has its own dtype, and a Cast to float32 must not come back as float16; what
+    # bodies give was settled in them.
+    if isinstance(op, Pointwise | BodyOp) or all(t.dtype is not DType.F16 for t in operands):
         return types
     return tuple(replace(t, dtype=DType.F16) if t.dtype is DType.F32 else t for t in types)
 

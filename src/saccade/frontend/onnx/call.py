@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from saccade.errors import ModelError
 from saccade.frontend.onnx.builder import Builder, whole_dims
+from saccade.frontend.onnx.listed import Listed, Result
 from saccade.frontend.onnx.refusal import Refusal
 from saccade.frontend.onnx.symbolic import Symbolic
 from saccade.ir import Array, Dim, Op, Value
@@ -17,7 +18,7 @@ from saccade.ir.dim import Affine
 if TYPE_CHECKING:
     import onnx_ir
 
-__all__ = ["Importer", "OnnxNode", "Operand"]
+__all__ = ["Importer", "OnnxNode", "Operand", "TensorImporter"]
 
 Operand = Value | Symbolic
 
@@ -28,10 +29,11 @@ class OnnxNode:
 
     Attributes:
         node: As `onnx_ir` holds it.
-        operands: Resolved inputs; None where an optional one is absent.
+        operands: Resolved inputs; None where an optional one is absent, or a sequence.
         opset: Version of the node's operator set.
         build: The graph under construction.
         array_of: Reads a tensor attribute.
+        given: The operands, sequences among them.
     """
 
     node: onnx_ir.Node
@@ -39,6 +41,7 @@ class OnnxNode:
     opset: int
     build: Builder
     array_of: Callable[[onnx_ir.TensorProtocol], Array]
+    given: tuple[Result | None, ...] = ()
 
     @property
     def name(self) -> str:
@@ -130,13 +133,27 @@ class OnnxNode:
         assert found is not None
         return found
 
+    def listed(self, index: int) -> Listed:
+        """An operand that is a sequence.
+
+        Raises:
+            ModelError: If it is none.
+        """
+        found = self.given[index] if index < len(self.given) else None
+        if not isinstance(found, Listed):
+            raise self.broken(f"its input {index} is no sequence")
+        return found
+
     def value(self, index: int) -> Value:
         """An operand as a tensor of the graph.
 
         Raises:
             Refusal: If it is made of symbolic sizes (but for one that a step finds out).
         """
-        found = self.operand(index)
+        return self.as_value(self.operand(index))
+
+    def as_value(self, found: Operand) -> Value:
+        """What became of a value, as a tensor of the graph; see `value`."""
         if isinstance(found, Symbolic):
             size = self.build.found(found, self.name)
             if size is None:
@@ -211,4 +228,6 @@ class OnnxNode:
         return ModelError(f"{self.node.op_type} {self.name!r}: {message}")
 
 
-Importer = Callable[[OnnxNode], Sequence[Operand]]
+TensorImporter = Callable[[OnnxNode], Sequence[Operand]]
+Importer = Callable[[OnnxNode], Sequence[Result | None]]
+"""The results; None for an optional value that is not there."""

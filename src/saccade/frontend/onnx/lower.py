@@ -11,11 +11,13 @@ import numpy as np
 from saccade import errors
 from saccade.errors import ModelError, NeedsValuesError, UnsupportedModelError
 from saccade.frontend.onnx.builder import Builder
-from saccade.frontend.onnx.call import OnnxNode, Operand
+from saccade.frontend.onnx.call import OnnxNode
 from saccade.frontend.onnx.check import UNKNOWN
 from saccade.frontend.onnx.control_flow import ControlFlow
 from saccade.frontend.onnx.functions import body_of, has_body
 from saccade.frontend.onnx.importers import IMPORTERS
+from saccade.frontend.onnx.importers.sequences import SEQUENCES
+from saccade.frontend.onnx.listed import Listed, Result
 from saccade.frontend.onnx.refusal import Refusal
 from saccade.frontend.onnx.schemas import fault
 from saccade.frontend.onnx.survey import CONTROL_FLOW, Survey
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
 
 __all__ = ["lower"]
 
+_TAKE_SEQUENCES = frozenset({"Identity", *SEQUENCES})
 _HALVES = (DType.F16, DType.BF16)
 _UNNAMED = (None, "", "?")
 """What stands for an axis of any size; each such axis has its own."""
@@ -116,7 +119,6 @@ class _Lowering(ControlFlow):
         self.survey = Survey()
         self.refused: list[onnx_ir.Node] = []
         self.symbols: dict[str, Dim] = {}
-        self.absent: set[onnx_ir.Value] = set()  # operands of functions that a node left out
         self.imports: Mapping[str, int] = model.opset_imports
 
     def run(self) -> Graph:
@@ -163,9 +165,10 @@ class _Lowering(ControlFlow):
         """Inputs whose sizes are not known, and their shapes."""
         graph = self.model.graph
         shapes = {
-            value.name or "": self.found[value].shape
+            value.name or "": found.shape
             for value in graph.inputs
-            if value.name not in graph.initializers and value in self.found
+            if value.name not in graph.initializers
+            and isinstance(found := self.found.get(value), Value)
         }
         open_ = any(not isinstance(d, int) for shape in shapes.values() for d in shape)
         return shapes if open_ else {}
@@ -202,7 +205,10 @@ class _Lowering(ControlFlow):
             self.symbols[given] = self.build.symbol(given)
         return self.symbols[given]
 
-    def _output(self, source: onnx_ir.Value, operand: Operand) -> Value:
+    def _output(self, source: onnx_ir.Value, operand: Result) -> Value:
+        if isinstance(operand, Listed):
+            self.survey.refuse("(output)", "-", "outputs must be tensors", source.name or "")
+            return self.build.constant(np.zeros(()))  # a stand-in, as below
         if isinstance(operand, Symbolic):
             size = self.build.found(operand, source.name or "")
             if size is not None:
@@ -256,12 +262,17 @@ class _Lowering(ControlFlow):
         if importer is None and not controlled:
             self._refuse_unless_function(node)
             return
-        call = OnnxNode(node, self._operands(node), self._opset(node), self.build, self.array_of)
+        given = self._operands(node)
+        tensors = tuple(None if isinstance(found, Listed) else found for found in given)
+        call = OnnxNode(node, tensors, self._opset(node), self.build, self.array_of, given)
         self._check(node)
         try:
             if importer is None:
                 self._controlled(call)
                 return
+            # Importers take what is absent for what a node left out.
+            if any(isinstance(one, Listed) for one in given) and node.op_type not in _TAKE_SEQUENCES:
+                raise Refusal("takes a sequence")
             results = importer(call)
         except Refusal as refusal:
             self._refuse_unless_function(node, str(refusal))
@@ -285,7 +296,11 @@ class _Lowering(ControlFlow):
             reason: Why; None for an operator without an importer.
         """
         operands = self._operands(node)
-        body = body_of(node, self._opset(node), operands)
+        tensors = [None if isinstance(found, Listed) else found for found in operands]
+        body = None
+        # The types of sequences are not known to bodies that depend on types.
+        if not any(isinstance(found, Listed) for found in operands):
+            body = body_of(node, self._opset(node), tensors)
         if body is None:
             self._refuse(node, reason or self.survey.why(node))
             return
@@ -329,8 +344,8 @@ class _Lowering(ControlFlow):
         self.refused.append(node)
         self.lost.update(node.outputs)
 
-    def _operands(self, node: onnx_ir.Node) -> tuple[Operand | None, ...]:
-        operands: list[Operand | None] = []
+    def _operands(self, node: onnx_ir.Node) -> tuple[Result | None, ...]:
+        operands: list[Result | None] = []
         for value in node.inputs:
             if value is None or value in self.absent:
                 operands.append(None)
@@ -346,16 +361,20 @@ class _Lowering(ControlFlow):
         imports = self.imports
         return node.version or imports.get(node.domain) or imports.get("") or 1
 
-    def _bind(self, node: onnx_ir.Node, results: Sequence[Operand]) -> None:
+    def _bind(self, node: onnx_ir.Node, results: Sequence[Result | None]) -> None:
         for position, value in enumerate(node.outputs):
             if position < len(results):
-                self.found[value] = self._settled(results[position], value.name or "")
+                result = results[position]
+                if result is None:
+                    self.absent.add(value)
+                else:
+                    self.found[value] = self._settled(result, value.name or "")
             # Importers leave out optional results; where one is read, the node's body may have it.
             elif value.name and (value.uses() or value.is_graph_output()):
                 self._refuse_unless_function(node, f"its output {position} is used")
                 return
 
-    def _settled(self, result: Operand, name: str) -> Operand:
+    def _settled(self, result: Result, name: str) -> Result:
         """Symbolic contents that turn out to be plain numbers become a constant."""
         if isinstance(result, Symbolic) and all(is_static(e) for e in result.elements()):
             array = result.array.astype(result.dtype.arithmetic.numpy)

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 __all__ = ["CONTROL_FLOW", "SPELLED", "Survey"]
 
 _FIRST_NODES = 3
-CONTROL_FLOW = frozenset({"If", "Loop", "Scan"})
+CONTROL_FLOW = frozenset({"If", "Loop", "Scan", "SequenceMap"})
 """ONNX's own operators that have bodies which Saccade runs."""
 
 _DTYPES = {
@@ -62,10 +62,6 @@ class Survey:
 
     def why(self, node: onnx_ir.Node) -> str:
         """The reason for an operator that has no importer."""
-        if node.op_type in CONTROL_FLOW:
-            return "control flow that depends on data"
-        if node.op_type.startswith("Sequence") or "Sequence" in node.op_type:
-            return "sequences"
         if node.op_type.startswith("String"):
             return "strings"
         return "no such operator in Saccade"

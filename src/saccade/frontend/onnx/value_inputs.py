@@ -23,7 +23,8 @@ _OPERANDS: Mapping[str, tuple[int, ...]] = {
     "Expand": (1,), "HammingWindow": (0,), "HannWindow": (0,), "If": (0,),
     "Loop": (0, 1), "MaxUnpool": (2,), "NonMaxSuppression": (2, 3, 4), "OneHot": (1,),
     "Pad": (1, 2, 3), "Range": (0, 1, 2), "Reshape": (1,), "Resize": (1, 2, 3),
-    "Slice": (1, 2, 3, 4), "Split": (1,), "Squeeze": (1,),
+    "SequenceAt": (1,), "SequenceErase": (1,), "SequenceInsert": (2,),
+    "Slice": (1, 2, 3, 4), "Split": (1,), "SplitToSequence": (1,), "Squeeze": (1,),
     "Tile": (1,), "TopK": (1,), "Trilu": (1,), "Unsqueeze": (1,), "Upsample": (1,),
     **dict.fromkeys(_REDUCTIONS, (1,)),
 }  # fmt: skip

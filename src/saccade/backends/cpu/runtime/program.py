@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack, suppress
+from functools import partial
 from math import prod
 from threading import main_thread
 from time import monotonic, sleep
+from types import MappingProxyType
 from typing import TYPE_CHECKING, cast
 from weakref import ReferenceType, WeakSet, finalize
 
@@ -197,6 +199,7 @@ class CpuProgram:
         constants: The plan's constants, in order, contiguous.
         linked: The code.
         plan: Gives the plan; asked only for profiles, host steps and whoever looks.
+        bodies: For numbers of steps, the programs of the bodies in them.
     """
 
     def __init__(
@@ -205,8 +208,10 @@ class CpuProgram:
         constants: Sequence[Array],
         linked: Linked,
         plan: Callable[[], Plan],
+        bodies: Mapping[int, Sequence[CpuProgram]] = MappingProxyType({}),
     ) -> None:
         self.tables = tables
+        self._bodies = bodies
         self._constants = tuple(constants)
         self._linked = linked
         self._get_plan = plan
@@ -283,7 +288,7 @@ class CpuProgram:
         for job, segment in zip(state.jobs, self._segments, strict=True):
             if job is None or isinstance(segment, Host):
                 assert isinstance(segment, Host)
-                self._run_hosts(segment, (*arrays, *self._constants))
+                self._run_hosts(segment, (*arrays, *self._constants), team)
             elif job.count:
                 job.counters.fill(0)
                 self._run_job(job, team)
@@ -309,12 +314,23 @@ class CpuProgram:
         with team.lock:
             team.run(job)
 
-    def _run_hosts(self, host: Host, memory: Sequence[Array]) -> None:
+    def _run_hosts(self, host: Host, memory: Sequence[Array], team: Team | None) -> None:
         with forkless:
             from saccade.backends.host import run_host_step  # noqa: PLC0415 - few programs have any
 
-        for step in self.plan.steps[host.first : host.end]:
-            run_host_step(step, memory)
+        for number in range(host.first, host.end):
+            bodies = self._bodies.get(number, ())
+            turns = [partial(body.turn, team=team) for body in bodies]
+            run_host_step(self.plan.steps[number], memory, turns)
+
+    def turn(self, inputs: Sequence[Array], team: Team | None = None) -> tuple[Array, ...]:
+        """One run as a body, of inputs as they lie in the memory of the program around it."""
+        ports = self.plan.inputs
+        dense = [
+            np.ascontiguousarray(array, np.dtype(port.dtype)).reshape(port.shape)
+            for array, port in zip(inputs, ports, strict=True)
+        ]
+        return self.run(dense, team)
 
     def _out_of_memory(self) -> OutOfMemoryError:
         outputs = (prod(shape) * np.dtype(dtype).itemsize for shape, dtype in self.tables.outputs)

@@ -23,6 +23,7 @@ from saccade.frontend.onnx.importers import (
     shape,
 )
 from saccade.frontend.onnx.importers.pointwise import POINTWISE
+from saccade.frontend.onnx.importers.sequences import SEQUENCES
 from saccade.frontend.onnx.importers.shape import with_contents
 
 __all__ = ["IMPORTERS"]
@@ -30,6 +31,7 @@ __all__ = ["IMPORTERS"]
 _DEFAULT: dict[str, Importer] = {
     **POINTWISE,
     **reduction.REDUCTIONS,
+    **SEQUENCES,
     "ArgMax": reduction.import_arg_max,
     "ArgMin": reduction.import_arg_min,
     "AveragePool": pooling.import_average_pool,

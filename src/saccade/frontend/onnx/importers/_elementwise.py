@@ -8,7 +8,7 @@ from functools import wraps
 
 import numpy as np
 
-from saccade.frontend.onnx.call import Importer, OnnxNode, Operand
+from saccade.frontend.onnx.call import TensorImporter, OnnxNode, Operand
 from saccade.frontend.onnx.refusal import Refusal
 from saccade.frontend.onnx.symbolic import Symbolic, check_count
 from saccade.frontend.onnx.symbolic_arithmetic import on_elements
@@ -87,7 +87,7 @@ def cast_to(call: OnnxNode, value: Value, dtype: DType) -> Value:
     return call.emit(Pointwise(expr=IDENTITY, dtype=dtype), value)
 
 
-def with_symbols(importer: Importer) -> Importer:
+def with_symbols(importer: TensorImporter) -> TensorImporter:
     """An importer that computes on symbolic contents where no operand is more than that."""
 
     @wraps(importer)

@@ -17,6 +17,7 @@ from saccade.frontend.onnx.importers._elementwise import (
     with_symbols,
 )
 from saccade.frontend.onnx.importers._inverse import INVERSE
+from saccade.frontend.onnx.listed import Listed, Result
 from saccade.frontend.onnx.moves import broadcast_map, move, reshaped
 from saccade.frontend.onnx.refusal import Refusal
 from saccade.frontend.onnx.symbolic import Symbolic
@@ -244,8 +245,9 @@ def _dropout(call: OnnxNode) -> Sequence[Operand]:
     return [call.operand(0), move(call, kept, broadcast_map((), call.shape(0)))]
 
 
-def _identity(call: OnnxNode) -> Sequence[Operand]:
-    return [call.operand(0)]
+def _identity(call: OnnxNode) -> Sequence[Result]:
+    found = call.given[0] if call.given else None
+    return [found if isinstance(found, Listed) else call.operand(0)]
 
 
 def _cast(call: OnnxNode) -> Sequence[Operand]:

@@ -9,7 +9,7 @@ from functools import partial, reduce, wraps
 import numpy as np
 
 from saccade.frontend.onnx.builder import FOLD_ELEMENTS, whole_dims
-from saccade.frontend.onnx.call import Importer, OnnxNode, Operand
+from saccade.frontend.onnx.call import TensorImporter, OnnxNode, Operand
 from saccade.frontend.onnx.moves import broadcast_map, move
 from saccade.frontend.onnx.refusal import Refusal
 from saccade.frontend.onnx.symbolic import MAX_ELEMENTS, Symbolic
@@ -112,7 +112,7 @@ def _contents_of(call: OnnxNode, index: int) -> Symbolic:
 
 def _move(
     change: Callable[[OnnxNode, np.ndarray[tuple[int, ...], np.dtype[np.object_]]], object],
-) -> Importer:
+) -> TensorImporter:
     def importer(call: OnnxNode) -> Sequence[Operand]:
         content = _contents_of(call, 0)
         return [Symbolic(content.dtype, np.asarray(change(call, content.array), dtype=object))]
@@ -188,7 +188,7 @@ def _expand(call: OnnxNode, array: np.ndarray[tuple[int, ...], np.dtype[np.objec
     return np.broadcast_to(array, np.broadcast_shapes(array.shape, target))
 
 
-_MOVES_OF_CONTENTS: dict[str, Importer] = {
+_MOVES_OF_CONTENTS: dict[str, TensorImporter] = {
     "Concat": _concat,
     "Expand": _move(_expand),
     "ReduceMax": partial(_reduced, combine=maximum, start=0),
@@ -201,7 +201,7 @@ _MOVES_OF_CONTENTS: dict[str, Importer] = {
 }
 
 
-def with_contents(name: str, importer: Importer) -> Importer:
+def with_contents(name: str, importer: TensorImporter) -> TensorImporter:
     """An importer that also works on symbolic contents of its first operand (of Concat: any)."""
     symbolic = _MOVES_OF_CONTENTS[name]
 
