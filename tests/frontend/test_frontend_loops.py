@@ -190,3 +190,184 @@ def test_a_scan_of_what_is_found():
     )  # fmt: skip
     runs = [{"x": (RNG.standard_normal((40, 5)) * scale).astype(np.float32)} for scale in (0.5, 0.7, 9)]
     assert Loop in ops(hold(built, *runs, reference=False), runs[0])
+
+
+# -- branches --------------------------------------------------------------------------------------
+
+COSTLY = "y = If(q) <then_branch = a () => (float[1, 4, 9, 11] u) { u = Conv<pads=[1,1,1,1]>(x, k4) }, else_branch = b () => (float[1, 4, h, w] v) { v = %s }>"
+BRANCHES = {
+    "of one shape": ("float[1, 4, 9, 11] y", COSTLY % "Conv(x, k1)"),
+    "of different sizes": ("float[1, 4, h, w] y", COSTLY % "Conv(x, k4)"),
+    "one of them is what is around it": ("float[1, k, 9, 11] y", COSTLY.replace("h, w", "9, 11").replace("1, 4", "1, k") % "Identity(x)"),
+    "two results, of several types": (
+        "float[1, c, 9, 11] y, int64[k] s",
+        "y, s = If(q) <then_branch = a () => (float[1, 4, 9, 11] u, int64[4] us) { u = Conv<pads=[1,1,1,1]>(x, k4) us = Shape(u) }, "
+        "else_branch = b () => (float[1, 3, 9, 11] v, int64[1] vs) { v = Neg(x) vs = Size(v) vs = Identity(one) }>".replace("vs = Size(v) ", ""),
+    ),
+    "cheap, of different sizes": ("float[1, 3, h, w] y", "y = If(q) <then_branch = a () => (float[1, 3, 9, 11] u) { u = Exp(x) }, else_branch = b () => (float[1, 3, 4, 5] v) { v = MaxPool<kernel_shape=[3, 3], strides=[2, 2]>(x) }>"),
+}  # fmt: skip
+KERNELS = {
+    "k4": RNG.standard_normal((4, 3, 3, 3)).astype(np.float32),
+    "k1": RNG.standard_normal((4, 3, 1, 1)).astype(np.float32), "one": np.array([1]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BRANCHES)
+def test_branches_by_data(name):
+    outputs, body = BRANCHES[name]
+    used = {n: w for n, w in KERNELS.items() if re.search(rf"[ (]{n}[,)]", body)}
+    built = model("m = ReduceMax<keepdims=0>(x) q = Greater(m, zero) " + body, "float[1, 3, 9, 11] x", outputs, zero=np.float32(0), **used)
+    runs = [{"x": IMAGE}, {"x": -np.abs(IMAGE)}]
+    compiled = hold(built, *runs)
+    assert ops(compiled, runs[0]) == ([] if "cheap" in name else [Branch])
+    if "cheap" not in name:
+        # What bodies know is packed for them alone.
+        assert not any(c.sources[0].startswith("k") for c in compiled.plan(x=IMAGE.shape).needs.constants if c.packing is None)
+
+
+def test_branches_that_differ_by_the_sizes_of_inputs():
+    built = model(
+        "q = Greater(m, zero) y = If(q) <then_branch = a () => (float[k] u) { u = Neg(x) }, else_branch = b () => (float[k2] v) { v = Neg(z) }>",
+        "float m, float[n] x, float[o] z", "float[k] y", zero=np.float32(0),
+    )  # fmt: skip
+    # Sizes are tried, and each makes a model of its own.
+    compiled = saccade.compile(built, cache=False)
+    for m, size in ((1.0, 3), (-1.0, 5)):
+        feeds = {"m": np.array(m, np.float32), "x": np.arange(4, dtype=np.float32), "z": np.arange(size, dtype=np.float32)}
+        (wanted,) = peers(built, feeds, reference=False)
+        np.testing.assert_array_equal(compiled.run(feeds)["y"], wanted["y"])
+
+
+# -- how they run ----------------------------------------------------------------------------------
+
+
+def test_threads_give_the_same_bits():
+    built = by_turns("products")
+    feeds = {"n": np.array(9), "x": X}
+    results = [saccade.compile(built, threads=n, cache=False).run(feeds)["y"] for n in (1, 2, 3)]
+    for other in results[1:]:
+        np.testing.assert_array_equal(results[0], other)
+
+
+def test_callers_at_the_same_time():
+    compiled = saccade.compile(by_turns("loops in a loop"), threads=2, cache=False)
+    feeds = [{"n": np.array(n), "x": X * n} for n in range(12)]
+    wanted = [compiled.run(one)["y"] for one in feeds]
+    with ThreadPoolExecutor(4) as pool:
+        for _ in range(3):
+            for found, expected in zip(pool.map(compiled.run, feeds), wanted, strict=True):
+                np.testing.assert_array_equal(found["y"], expected)
+
+
+def test_checked_code_and_other_precisions():
+    feeds = {"n": np.array(5), "x": X}
+    (wanted,) = peers(by_turns("products"), feeds, reference=False)
+    for options, most in (({"checked": True}, 1e-5), ({"precision": "bf16"}, 0.05)):
+        got = saccade.compile(by_turns("products"), cache=False, **options).run(feeds)["y"]
+        np.testing.assert_allclose(got, wanted["y"], atol=most)
+
+
+def test_half_precision():
+    body = "y, r = Loop(n, t, x) <body = b (int64 i, bool c, float16[3, 5] v) => (bool c2, float16[3, 5] v2, float16[3, 5] o) { c2 = Identity(c) m = MatMul(v, m55) v2 = Tanh(m) o = Add(v2, x) }>"
+    built = model(body, "int64 n, float16[3, 5] x", "float16[3, 5] y, float16[k, 3, 5] r", t=np.array(True), m55=WEIGHTS["m55"].astype(np.float16))
+    feeds = {"n": np.array(4), "x": X.astype(np.float16)}
+    (wanted,) = peers(built, feeds, reference=False)
+    for device in ("reference", "cpu"):
+        results = saccade.compile(built, device=device, cache=False).run(feeds)
+        for name, given in wanted.items():
+            assert results[name].dtype == np.float16 and results[name].shape == given.shape
+            np.testing.assert_allclose(results[name].astype(float), given.astype(float), atol=0.01)
+
+
+def test_a_loop_that_never_ends():
+    built = model(
+        "y = Loop(, t, x) <body = endless (int64 i, bool c, float[3, 5] v) => (bool c2, float[3, 5] v2) { v2 = Tanh(v) m = ReduceMax<keepdims=0>(v2) c2 = Less(m, most) }>",
+        "float[3, 5] x", "float[3, 5] y", t=np.array(True), most=np.float32(9),
+    )  # fmt: skip
+    built.graph.node[0].name = "endless"
+    for device in ("reference", "cpu"):
+        compiled = saccade.compile(built, device=device, cache=False, limits=saccade.Limits(turns=50))
+        with pytest.raises(LoopError, match=r"loop 'endless' is not done after 50 turns \(Limits.turns\)"):
+            compiled.run({"x": X})
+        # The program is as good as before.
+        with pytest.raises(LoopError):
+            compiled.run({"x": X})
+
+
+def test_more_turns_than_there_is_room_for():
+    compiled = saccade.compile(by_turns("gathered"), cache=False, limits=saccade.Limits(gathered=7))
+    assert compiled.run({"n": np.array(7), "x": X})["r"].shape == (7, 5, 3)
+    with pytest.raises(LoopError, match=r"more than 7 turns \(Limits.gathered\)"):
+        compiled.run({"n": np.array(8), "x": X})
+
+
+def test_a_known_number_of_turns_beyond_the_bound_is_refused():
+    built = model(
+        "y = Loop(n, t, x) <body = b (int64 i, bool c, float[3, 5] v) => (bool c2, float[3, 5] v2) { c2 = Identity(c) v2 = Add(v, x) }>",
+        "float[3, 5] x", "float[3, 5] y", n=np.array(10**12), t=np.array(True),
+    )  # fmt: skip
+    with pytest.raises(UnsupportedModelError, match=r"makes 10+ turns, more than \d+ \(Limits.turns\)"):
+        saccade.compile(built, cache=False)
+
+
+def test_later_starts_give_the_same(tmp_path, monkeypatch):
+    monkeypatch.setenv("SACCADE_CACHE_DIR", str(tmp_path / "cache"))
+    path = tmp_path / "model.onnx"
+    onnx.save(by_turns("products"), path)
+    feeds = {"n": np.array(6), "x": X}
+    first = saccade.compile(path).run(feeds)["y"]
+    np.testing.assert_array_equal(saccade.compile(path).run(feeds)["y"], first)
+    # Another body under the same name is another model.
+    other = by_turns("products")
+    body = other.graph.node[0].attribute[0].g
+    body.node[-1].op_type = "Sigmoid"
+    onnx.save(other, path)
+    found = saccade.compile(path).run(feeds)["y"]
+    (wanted,) = peers(other, feeds, reference=False)
+    np.testing.assert_allclose(found, wanted["y"], rtol=1e-5, atol=1e-6)
+
+
+def test_there_are_no_bundles_of_them(tmp_path):
+    compiled = saccade.compile(by_turns("products"), cache=False)
+    with pytest.raises(OptionError, match="a loop or a branch that data decide"):
+        compiled.save(tmp_path / "bundle", {"n": (), "x": (3, 5)})
+
+
+def test_sizes_that_vary():
+    body, outputs = TURNS["gathered"]
+    built = model(body.replace("[3, 5]", "[h, w]"), "int64 n, float[h, w] x", "float[h, w] y, float[k, w, h] r", t=np.array(True))
+    runs = [{"n": np.array(n), "x": RNG.standard_normal(shape).astype(np.float32)} for n, shape in ((2, (3, 5)), (1, (1, 1)), (3, (8, 2)))]
+    hold(built, *runs, reference=False)
+
+
+def test_what_people_see():
+    compiled = saccade.compile(by_turns("products"), threads=2, cache=False)
+    feeds = {"n": np.array(3), "x": X}
+    # Whose steps are clocked while its body has the team that the program around it holds.
+    compiled.profile(**feeds, repeat=2)
+    text = compiled.graph("frontend")
+    assert "Loop" in text and "MatMul" in text
+    plan = compiled.plan(n=(), x=X.shape)
+    assert "body of y, a program of its own" in str(plan)
+    assert Plan.from_json(plan.to_json()) == plan
+
+
+REFUSED = {
+    "carries a value whose shape changes": "y = Loop(n, t, x) <body = b (int64 i, bool c, float[k, 5] v) => (bool c2, float[k2, 5] v2) { c2 = Identity(c) v2 = Concat<axis=0>(v, x) }>",
+    "as many elements as its own steps find out": "l, y = Loop(n, t, x) <body = b (int64 i, bool c, float[3, 5] v) => (bool c2, float[3, 5] v2, int64[2, k] o) { c2 = Identity(c) v2 = Sub(v, x) o = NonZero(v2) }>",
+    "branches that give sequences": "q = Cast<to=9>(n) s = If(q) <then_branch = a () => (seq(float[3, 5]) u) { u = SequenceConstruct(x) }, else_branch = d () => (seq(float[3, 5]) v) { v = SequenceConstruct(x, x) }> y = SequenceAt(s, zero)",
+    "changes a sequence other than by adding": "e = SequenceConstruct(x, x) s = Loop(n, t, e) <body = b (int64 i, bool c, seq(float[3, 5]) v) => (bool c2, seq(float[3, 5]) v2) { c2 = Identity(c) v2 = SequenceInsert(v, x, zero) }> y = SequenceAt(s, zero)",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("reason", REFUSED)
+def test_what_is_refused(reason):
+    body = REFUSED[reason]
+    weights = {"t": np.array(True)} | ({"zero": np.array(0)} if "zero" in body else {})
+    built = model(body, "int64 n, float[3, 5] x", "float y", **weights)
+    del built.graph.output[:]
+    built.graph.output.append(onnx.ValueInfoProto(name="y"))
+    with pytest.raises(UnsupportedModelError) as raised:
+        saccade.compile(built, cache=False)
+    (row,) = raised.value.rows
+    assert reason in row.reason
